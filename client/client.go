@@ -29,9 +29,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -71,7 +72,7 @@ type Options struct {
 
 // Client talks to Rath for one tenant. It is safe for concurrent use.
 type Client struct {
-	conn   *natsbus.Conn
+	conn   *api.Conn
 	tenant session.Tenant
 	own    bool // conn is closed with the client
 
@@ -90,7 +91,7 @@ func Dial(ctx context.Context, url string, opts *Options) (*Client, error) {
 	if o.Name == "" {
 		o.Name = "rath client"
 	}
-	conn, err := natsbus.Connect(ctx, &natsbus.Options{
+	conn, err := api.Connect(ctx, &streams.Options{
 		Options: conn.Options{URL: url, Name: o.Name, User: o.User, Password: o.Password, CredsFile: o.CredsFile, NKeyFile: o.NKeyFile, RootCAs: o.RootCAs, Inbox: o.Inbox, Logger: o.Logger}, Client: true,
 	})
 	if err != nil {
@@ -106,7 +107,7 @@ func Dial(ctx context.Context, url string, opts *Options) (*Client, error) {
 
 // New returns a client on a connection that there is already, such as a
 // node's own; Close leaves it open. An empty tenant is session.DefaultTenant.
-func New(conn *natsbus.Conn, t session.Tenant) (*Client, error) {
+func New(conn *api.Conn, t session.Tenant) (*Client, error) {
 	if t == "" {
 		t = session.DefaultTenant
 	}

@@ -1,7 +1,9 @@
 package client
 
-import "github.com/rathcluster/rath/natsbus"
+import (
+	"github.com/rathcluster/rath/internal/nats/api"
+)
 
 // Conn is the connection that the client works on, for what a client does not
 // offer, such as measuring. It ends with the client that dialled it.
-func (c *Client) Conn() *natsbus.Conn { return c.conn }
+func (c *Client) Conn() *api.Conn { return c.conn }

@@ -13,11 +13,13 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -57,11 +59,11 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	user, password := srv.Node()
-	conn, err := natsbus.Connect(ctx, &natsbus.Options{
+	conn, err := api.Connect(ctx, &streams.Options{
 		Options: conn.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox},
-		Probe: func(context.Context) ([]natsbus.SyncState, error) {
+		Probe: func(context.Context) ([]streams.SyncState, error) {
 			always, interval, err := srv.Sync()
-			return []natsbus.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
+			return []streams.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
 		},
 	})
 	if err == nil {
@@ -86,7 +88,7 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 	for _, g := range offered.All() {
 		all = append(all, messages.Workflow{Name: g.Name, Revision: g.Revision})
 	}
-	if err := conn.Register(ctx, natsbus.DefaultPool, all); err != nil {
+	if err := conn.Register(ctx, dispatch.DefaultPool, all); err != nil {
 		return "", nil, err
 	}
 	sys := actors.New(&actors.Options{
@@ -99,26 +101,26 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 		end()
 		return "", nil, err
 	}
-	relay := conn.StartRelay(serving, &natsbus.RelayOptions{Incarnation: "example", Signal: sys.Signal}) // before questions are answered
-	queries, err := conn.ServeQueries(serving, &natsbus.Queries{Values: values})
+	relay := conn.StartRelay(serving, &dispatch.RelayOptions{Incarnation: "example", Signal: sys.Signal}) // before questions are answered
+	queries, err := conn.ServeQueries(serving, &api.Queries{Values: values})
 	if err != nil {
 		end()
 		return "", nil, err
 	}
 	var work sync.WaitGroup
 	work.Go(func() {
-		_ = conn.PullTasks(serving, &natsbus.Intake{
+		_ = conn.PullTasks(serving, &dispatch.Intake{
 			Signal: sys.Signal, Enqueue: sys.Enqueue,
 			Offers: func(name string) (string, bool) { g, ok := offered.Lookup(name); return g.Revision, ok },
 			Accept: func(ctx context.Context, t journal.Task) error { _, err := sys.Accept(ctx, t); return err },
 		})
 	})
 	work.Go(func() {
-		_ = conn.ServeRuns(serving, &natsbus.Host{
-			Incarnation: "example", Pool: natsbus.DefaultPool, Free: sys.Free, Freed: sys.Freed(),
-			Take: func(ctx context.Context, t journal.Task) (natsbus.Answer, error) {
+		_ = conn.ServeRuns(serving, &dispatch.Host{
+			Incarnation: "example", Pool: dispatch.DefaultPool, Free: sys.Free, Freed: sys.Freed(),
+			Take: func(ctx context.Context, t journal.Task) (dispatch.Answer, error) {
 				a, err := sys.Dispatched(ctx, t)
-				return natsbus.Answer(a), err
+				return dispatch.Answer(a), err
 			},
 		})
 	})

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -36,7 +36,7 @@ type Update struct {
 type Follower struct {
 	c    *Client
 	id   run.ID
-	w    *natsbus.Watch
+	w    *api.Watch
 	only bool // it hears results, and nothing else
 	born bool // it submitted the task itself: an older result may be another task's
 }
@@ -114,7 +114,7 @@ func (f *Follower) next(ctx context.Context, patience time.Duration) (u Update, 
 
 // read decodes a message. One that does not decode is skipped: it is from a
 // later release, or somebody else's.
-func (f *Follower) read(live natsbus.Live) (Update, error) {
+func (f *Follower) read(live api.Live) (Update, error) {
 	_, _, on, _ := messages.ParseRunSubject(live.Subject)
 	switch on {
 	case messages.OnDelta:

@@ -7,8 +7,9 @@ import (
 	"iter"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -72,10 +73,10 @@ var errStop = errors.New("client: stop")
 
 type tail struct {
 	c       *Client
-	w       *natsbus.Watch
+	w       *api.Watch
 	root    session.ID
 	at      uint64
-	ordered natsbus.Ordered
+	ordered project.Ordered
 }
 
 // page reads what is there; more says that there is more.

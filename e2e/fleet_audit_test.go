@@ -21,9 +21,11 @@ import (
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/fleet"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/llm/scripted"
-	"github.com/rathcluster/rath/natsbus"
 )
 
 // audit dumps the streams and checks what they hold against what tools, the
@@ -64,13 +66,13 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 	}
 	defer dump.Close()
 	user, password := w.f.OperatorLogin()
-	c, err := natsbus.Connect(ctx, &natsbus.Options{Options: conn.Options{URL: w.f.URLs(0), User: user, Password: password}, Client: true})
+	c, err := api.Connect(ctx, &streams.Options{Options: conn.Options{URL: w.f.URLs(0), User: user, Password: password}, Client: true})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
 	out := audit.NewWriter(dump)
-	if err := c.Dump(ctx, func(m natsbus.Stored) error { return out.Write(audit.Message(m)) }); err != nil {
+	if err := c.Dump(ctx, func(m eventlog.Stored) error { return out.Write(audit.Message(m)) }); err != nil {
 		return nil, err
 	}
 	if err := out.Flush(); err != nil {

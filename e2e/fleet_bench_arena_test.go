@@ -21,9 +21,10 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/fleet"
 	"github.com/rathcluster/rath/internal/load"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 )
 
 // arena is a fleet that is measured: its model answers from this process.
@@ -31,7 +32,7 @@ type arena struct {
 	b        *testing.B
 	f        *fleet.Fleet
 	model    *load.Model
-	conn     *natsbus.Conn // as any client has it
+	conn     *api.Conn // as any client has it
 	client   *client.Client
 	operator *nats.Conn
 	js       jetstream.JetStream
@@ -63,7 +64,7 @@ func newArena(b *testing.B, servers, nodes, slots int, latency time.Duration) *a
 		Env: []string{childEnv + "=bench-node", "OPENAI_BASE_URL=" + a.model.URL},
 	}
 	a.must(a.f.AddNodes(ctx, nodes, a.program))
-	a.conn, err = natsbus.Connect(ctx, &natsbus.Options{Options: conn.Options{URL: a.f.URLs(0), Name: "bench"}, Client: true})
+	a.conn, err = api.Connect(ctx, &streams.Options{Options: conn.Options{URL: a.f.URLs(0), Name: "bench"}, Client: true})
 	a.must(err)
 	b.Cleanup(func() { a.check(a.conn.Close()) })
 	a.client, err = client.New(a.conn, "")
@@ -137,8 +138,8 @@ func (a *arena) stats(p *fleet.Process) stats {
 func (a *arena) eventStreams(generation uint32) []jetstream.Stream {
 	a.b.Helper()
 	var out []jetstream.Stream
-	for p := range uint32(natsbus.DefaultPartitions) {
-		s, err := a.js.Stream(a.b.Context(), natsbus.EventStream(generation, p))
+	for p := range uint32(streams.DefaultPartitions) {
+		s, err := a.js.Stream(a.b.Context(), streams.EventStream(generation, p))
 		a.must(err)
 		out = append(out, s)
 	}

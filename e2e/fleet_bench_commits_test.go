@@ -17,13 +17,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/load"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
 )
 
 // apart is a generation of event streams that no node works on.
-const apart = natsbus.DefaultGeneration + 1
+const apart = streams.DefaultGeneration + 1
 
 const (
 	// benchSessions are as many as are written at once, and logs of a round.
@@ -43,9 +45,9 @@ func benchCommits(b *testing.B, t *table) {
 	a := newArena(b, 3, 3, benchSessions, 0)
 	o := load.Options{Workflow: "steps", Tasks: benchSessions, InFlight: benchSessions, Task: number(benchSteps)}
 	a.run(o) // warm
-	before := a.ends(natsbus.DefaultGeneration)
+	before := a.ends(streams.DefaultGeneration)
 	a.run(o)
-	size := sizeOf(a.since(natsbus.DefaultGeneration, before))
+	size := sizeOf(a.since(streams.DefaultGeneration, before))
 	p := a.pair(size)
 	p.round(b)
 	apartBefore := a.ends(apart)
@@ -53,12 +55,12 @@ func benchCommits(b *testing.B, t *table) {
 	var fleet, fleetX []float64
 	var uses []load.Use
 	for range benchGroups {
-		before := a.ends(natsbus.DefaultGeneration)
+		before := a.ends(streams.DefaultGeneration)
 		o.Tasks, o.Processes = 2*benchSessions, a.processes()
 		r := a.run(o)
 		uses = r.CPU
 		n := 0
-		for i, end := range a.ends(natsbus.DefaultGeneration) {
+		for i, end := range a.ends(streams.DefaultGeneration) {
 			n += int(end - before[i])
 		}
 		if want := o.Tasks * (benchSteps + 2); n < want {
@@ -135,7 +137,7 @@ func middle(rounds []round, figure func(round) float64) float64 {
 // begins, since to encode and to hash are part of a commit's price.
 type pair struct {
 	a     *arena
-	own   *natsbus.Conn
+	own   *api.Conn
 	log   session.Log
 	bare  jetstream.JetStream
 	event session.Event
@@ -150,11 +152,11 @@ func (a *arena) pair(bytes int) *pair {
 	user, password := a.f.NodeLogin()
 	p := &pair{a: a}
 	var err error
-	p.own, err = natsbus.Connect(a.b.Context(), &natsbus.Options{
+	p.own, err = api.Connect(a.b.Context(), &streams.Options{
 		Options: conn.Options{URL: url, User: user, Password: password, Inbox: conn.NodeInbox, Name: "bench log"}, Replicas: len(a.f.Servers()),
 		Generation: apart,
-		Probe: func(context.Context) ([]natsbus.SyncState, error) {
-			return []natsbus.SyncState{{Server: "all", Always: true}}, nil // the nodes have asked them
+		Probe: func(context.Context) ([]streams.SyncState, error) {
+			return []streams.SyncState{{Server: "all", Always: true}}, nil // the nodes have asked them
 		},
 	})
 	a.must(err)
@@ -182,8 +184,8 @@ func (p *pair) keys(side string) []session.Key {
 	for i := range benchSessions {
 		for {
 			p.made++
-			id := p.own.Minter().ID(fmt.Sprintf("%s%08d", side, p.made))
-			if _, at, _ := id.Locate(); at == uint32(i%natsbus.DefaultPartitions) {
+			id := p.own.Minter().Mint(fmt.Sprintf("%s%08d", side, p.made))
+			if _, at, _ := id.Locate(); at == uint32(i%streams.DefaultPartitions) {
 				out = append(out, session.Key{Tenant: session.DefaultTenant, ID: id})
 				break
 			}
@@ -261,7 +263,7 @@ func (p *pair) commit(k session.Key) error {
 
 // publish writes one as a bare program does.
 func (p *pair) publish(k session.Key, log [][]byte) error {
-	_, subject, err := natsbus.EventSubject(k)
+	_, subject, err := eventlog.EventSubject(k)
 	if err != nil {
 		return err
 	}
@@ -312,7 +314,7 @@ func (a *arena) rest() {
 	a.b.Helper()
 	var last uint64
 	a.until("the relays have nothing to do", time.Minute, func() bool {
-		s, err := a.js.Stream(a.b.Context(), natsbus.StreamLineage)
+		s, err := a.js.Stream(a.b.Context(), streams.StreamLineage)
 		a.must(err)
 		at := s.CachedInfo().State.LastSeq
 		if at == last {

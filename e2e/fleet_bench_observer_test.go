@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
 // observer sees every commit of a fleet as soon as it is stored.
@@ -32,7 +32,7 @@ type observed struct {
 func (a *arena) observe() *observer {
 	a.b.Helper()
 	o := &observer{sessions: map[string]*observed{}, kinds: map[string]int{}}
-	for _, s := range a.eventStreams(natsbus.DefaultGeneration) {
+	for _, s := range a.eventStreams(streams.DefaultGeneration) {
 		c, err := s.OrderedConsumer(a.b.Context(), jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy})
 		a.must(err)
 		all, err := c.Consume(func(m jetstream.Msg) { o.see(m.Data()) })

@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/load"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -114,7 +115,7 @@ func benchPools(b *testing.B, t *table) {
 	)
 	a := newArena(b, 3, 3, 16, 10*time.Millisecond)
 	user, password := a.f.NodeLogin()
-	node, err := natsbus.Connect(b.Context(), &natsbus.Options{Options: conn.Options{URL: a.f.URLs(0), User: user, Password: password, Inbox: conn.NodeInbox}, Level: natsbus.Lazy, Replicas: 3})
+	node, err := api.Connect(b.Context(), &streams.Options{Options: conn.Options{URL: a.f.URLs(0), User: user, Password: password, Inbox: conn.NodeInbox}, Level: streams.Lazy, Replicas: 3})
 	a.must(err)
 	defer func() { a.check(node.Close()) }()
 	a.must(node.Register(b.Context(), "absent", []messages.Workflow{{Name: "absent", Revision: "1", Description: "No node runs it."}}))

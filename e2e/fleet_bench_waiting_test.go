@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/load"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -63,7 +63,7 @@ func benchWaiting(b *testing.B, t *table) {
 	ask(30, "warm")
 	say(30)
 	idle, consumers := a.atRest()
-	before := a.ends(natsbus.DefaultGeneration)
+	before := a.ends(streams.DefaultGeneration)
 
 	began := time.Now()
 	ask(runs, "asked")
@@ -76,7 +76,7 @@ func benchWaiting(b *testing.B, t *table) {
 		a.logGoroutines()
 	}
 	size := 0
-	for _, l := range a.since(natsbus.DefaultGeneration, before) {
+	for _, l := range a.since(streams.DefaultGeneration, before) {
 		for _, raw := range l {
 			size += len(raw)
 		}

@@ -16,7 +16,9 @@ import (
 
 	"github.com/rathcluster/rath/internal/fleet"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -29,7 +31,7 @@ func TestDeposedLeader(t *testing.T) {
 	w := newWorld(t, drawSeed(), shape{servers: 3})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	m, err := commitTo(ctx, w, natsbus.Fsync)
+	m, err := commitTo(ctx, w, streams.Fsync)
 	if err != nil {
 		w.fatal(err)
 	}
@@ -43,13 +45,13 @@ func TestDeposedLeader(t *testing.T) {
 		w.fatal(err)
 	}
 
-	there, err := w.connect(ctx, urlOf(inside), natsbus.Fsync)
+	there, err := w.connect(ctx, urlOf(inside), streams.Fsync)
 	if err != nil {
 		w.fatal(err)
 	}
 	// Without snapshots, whose stream another server may lead.
 	log := struct{ session.Log }{there.Log()}
-	answers, err := there.ServeQueries(ctx, &natsbus.Queries{Values: journal.NewValues(log)})
+	answers, err := there.ServeQueries(ctx, &api.Queries{Values: journal.NewValues(log)})
 	if err != nil {
 		w.fatal(err)
 	}
@@ -57,7 +59,7 @@ func TestDeposedLeader(t *testing.T) {
 	if err != nil {
 		w.fatal(err)
 	}
-	elsewhere, err := w.connect(ctx, urlOf(outside[0]), natsbus.Fsync)
+	elsewhere, err := w.connect(ctx, urlOf(outside[0]), streams.Fsync)
 	if err != nil {
 		w.fatal(err)
 	}
@@ -112,7 +114,7 @@ func TestDeposedLeader(t *testing.T) {
 func urlOf(p *fleet.Process) string { return fmt.Sprintf("nats://%s:4222", p.IP()) }
 
 // appendTo appends a row to a session.
-func appendTo(ctx context.Context, c *natsbus.Conn, k session.Key, at session.Position) (session.Position, error) {
+func appendTo(ctx context.Context, c *api.Conn, k session.Key, at session.Position) (session.Position, error) {
 	events := []session.Event{session.ChunkEvent(session.UserText(fmt.Sprint("row ", at.Seq)))}
 	return c.Log().Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
 }
@@ -120,7 +122,7 @@ func appendTo(ctx context.Context, c *natsbus.Conn, k session.Key, at session.Po
 // leaderOf returns the NATS server that leads the stream of a session, and the
 // others.
 func (w *world) leaderOf(ctx context.Context, k session.Key) (leader *fleet.Process, others []*fleet.Process, err error) {
-	stream, _, err := natsbus.EventSubject(k)
+	stream, _, err := eventlog.EventSubject(k)
 	if err != nil {
 		return nil, nil, err
 	}

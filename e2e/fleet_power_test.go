@@ -13,26 +13,27 @@ import (
 
 	"github.com/rathcluster/rath/internal/fleet"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
 )
 
 // committers append to sessions of their own as fast as they can, as nodes do,
 // and remember what was acknowledged.
 type committers struct {
-	c      *natsbus.Conn
+	c      *api.Conn
 	mu     sync.Mutex
 	acks   []acked
 	halted []error // of writers that stopped before their time was over
 }
 
-func commitTo(ctx context.Context, w *world, level natsbus.Level) (*committers, error) {
+func commitTo(ctx context.Context, w *world, level streams.Level) (*committers, error) {
 	c, err := w.connect(ctx, w.f.URLs(0), level)
 	if err == nil {
 		// The servers are up, but who leads them may not have heard of all of them.
 		for until := time.Now().Add(time.Minute); ; sleep(ctx, 200*time.Millisecond) {
-			if err = c.Provision(ctx); !natsbus.WillPass(err) || time.Now().After(until) {
+			if err = c.Provision(ctx); !streams.WillPass(err) || time.Now().After(until) {
 				break
 			}
 		}
@@ -41,15 +42,15 @@ func commitTo(ctx context.Context, w *world, level natsbus.Level) (*committers, 
 }
 
 // connect connects to servers with the rights of a node.
-func (w *world) connect(ctx context.Context, url string, level natsbus.Level) (*natsbus.Conn, error) {
+func (w *world) connect(ctx context.Context, url string, level streams.Level) (*api.Conn, error) {
 	user, password := w.f.NodeLogin()
 	var monitors []string
 	for _, p := range w.f.Servers() {
 		monitors = append(monitors, fmt.Sprintf("http://%s:8222", p.IP()))
 	}
-	return natsbus.Connect(ctx, &natsbus.Options{
+	return api.Connect(ctx, &streams.Options{
 		Options: conn.Options{URL: url, User: user, Password: password, Inbox: conn.NodeInbox}, Level: level, Replicas: len(w.f.Servers()),
-		Probe: natsbus.MonitorProbe(monitors...),
+		Probe: streams.MonitorProbe(monitors...),
 	})
 }
 
@@ -140,7 +141,7 @@ func powered() []fleet.Disk {
 // under load: no acknowledged commit is lost, and every run ends.
 func TestFleetPowerCut(t *testing.T) {
 	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 2, slots: 8, disks: powered()})
-	m, err := commitTo(t.Context(), w, natsbus.Fsync)
+	m, err := commitTo(t.Context(), w, streams.Fsync)
 	if err != nil {
 		w.fatal(err)
 	}
@@ -174,7 +175,7 @@ func TestFleetPowerCut(t *testing.T) {
 // that the test can see it.
 func TestFleetPowerCutLazy(t *testing.T) {
 	w := newWorld(t, drawSeed(), shape{servers: 3, disks: powered(), lazy: true})
-	m, err := commitTo(t.Context(), w, natsbus.Lazy)
+	m, err := commitTo(t.Context(), w, streams.Lazy)
 	if err != nil {
 		w.fatal(err)
 	}

@@ -26,9 +26,9 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -268,7 +268,7 @@ func (i *installation) read(runs []string) (stories map[string][]string, attempt
 	i.t.Helper()
 	ctx, cancel := context.WithTimeout(i.t.Context(), time.Minute)
 	defer cancel()
-	c, stop, err := bus(ctx, filepath.Join(i.store, "nats"), natsbus.Fsync)
+	c, stop, err := bus(ctx, filepath.Join(i.store, "nats"), streams.Fsync)
 	if err != nil {
 		i.t.Fatal(err)
 	}

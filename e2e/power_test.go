@@ -22,27 +22,28 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
 
 func init() { children["committer"] = committer }
 
 // bus starts the embedded server over a directory and connects to it as a node.
-func bus(ctx context.Context, dir string, level natsbus.Level) (*natsbus.Conn, func() error, error) {
-	srv, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: dir, Lazy: level == natsbus.Lazy, MaxStore: 1 << 30})
+func bus(ctx context.Context, dir string, level streams.Level) (*api.Conn, func() error, error) {
+	srv, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: dir, Lazy: level == streams.Lazy, MaxStore: 1 << 30})
 	if err != nil {
 		return nil, nil, err
 	}
 	user, password := srv.Node()
-	c, err := natsbus.Connect(ctx, &natsbus.Options{
+	c, err := api.Connect(ctx, &streams.Options{
 		Options: conn.Options{Dialer: func() (net.Conn, error) { return srv.Dial() }, User: user, Password: password, Inbox: conn.NodeInbox},
 		Level:   level, StoreBytes: 512 << 20,
-		Probe: func(context.Context) ([]natsbus.SyncState, error) {
+		Probe: func(context.Context) ([]streams.SyncState, error) {
 			always, interval, err := srv.Sync()
-			return []natsbus.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
+			return []streams.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
 		},
 	})
 	if err == nil {
@@ -58,7 +59,7 @@ func bus(ctx context.Context, dir string, level natsbus.Level) (*natsbus.Conn, f
 // each one once it was acknowledged: session, sequence, hash.
 func committer() error {
 	ctx := context.Background()
-	c, _, err := bus(ctx, os.Getenv("RATH_E2E_STORE"), natsbus.Level(os.Getenv("RATH_E2E_LEVEL")))
+	c, _, err := bus(ctx, os.Getenv("RATH_E2E_STORE"), streams.Level(os.Getenv("RATH_E2E_LEVEL")))
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ type acked struct {
 
 // cutDuringCommits lets a process commit, cuts the power after some
 // acknowledgements and returns how many of them the log still holds.
-func cutDuringCommits(t *testing.T, level natsbus.Level, after int) (total, lost int) {
+func cutDuringCommits(t *testing.T, level streams.Level, after int) (total, lost int) {
 	t.Helper()
 	d := newDisk(t)
 	store := filepath.Join(d.mount, "store")
@@ -257,13 +258,13 @@ func halt(t *testing.T, p *os.Process) {
 	}
 }
 
-func countLost(t *testing.T, store string, level natsbus.Level, acks []acked) (lost int) {
+func countLost(t *testing.T, store string, level streams.Level, acks []acked) (lost int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, stop, err := bus(ctx, store, level)
 	if err != nil {
-		if level == natsbus.Lazy {
+		if level == streams.Lazy {
 			t.Logf("the store does not even open: %v", err)
 			return len(acks)
 		}
@@ -302,13 +303,13 @@ func missing(ctx context.Context, t *testing.T, log session.Log, acks []acked) (
 // The same cut at level lazy loses some, which shows that the test can see it.
 func TestPowerCut(t *testing.T) {
 	for _, after := range []int{200, 700, 1500} {
-		total, lost := cutDuringCommits(t, natsbus.Fsync, after)
+		total, lost := cutDuringCommits(t, streams.Fsync, after)
 		t.Logf("level fsync: %d of %d acknowledged commits lost", lost, total)
 		if lost > 0 {
 			t.Errorf("level fsync lost %d of %d acknowledged commits", lost, total)
 		}
 	}
-	total, lost := cutDuringCommits(t, natsbus.Lazy, 1500)
+	total, lost := cutDuringCommits(t, streams.Lazy, 1500)
 	t.Logf("level lazy: %d of %d acknowledged commits lost", lost, total)
 	if lost == 0 {
 		t.Errorf("level lazy lost none of %d commits: this test cannot see a loss", total)

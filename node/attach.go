@@ -6,8 +6,9 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -42,8 +43,8 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 		return user, password
 	}
 	// The node verified the server's durability; this process only reads.
-	n.conn, err = natsbus.Connect(ctx, &natsbus.Options{
-		Options: conn.Options{URL: a.URL, Login: login, Name: "rath " + n.incarnation, Inbox: conn.NodeInbox, Logger: n.log}, Level: natsbus.Lazy, Disk: n.disk,
+	n.conn, err = api.Connect(ctx, &streams.Options{
+		Options: conn.Options{URL: a.URL, Login: login, Name: "rath " + n.incarnation, Inbox: conn.NodeInbox, Logger: n.log}, Level: streams.Lazy, Disk: n.disk,
 	})
 	if err != nil {
 		return nil, err

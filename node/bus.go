@@ -9,8 +9,9 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 )
 
 // serve starts the services of the node on its connection.
@@ -33,7 +34,7 @@ func (n *Instance) serve(ctx context.Context) error {
 	n.front.add(control)
 	relay := n.conn.StartRelay(services, n.relay(services)) // before questions are answered
 	n.background(services, "relay", func(context.Context) error { return relay.Wait() })
-	queries, err := n.conn.ServeQueries(n.front.ctx, &natsbus.Queries{Values: n.values, Replay: n.replay, Alive: n.alive()})
+	queries, err := n.conn.ServeQueries(n.front.ctx, &api.Queries{Values: n.values, Replay: n.replay, Alive: n.alive()})
 	if err != nil {
 		return err
 	}
@@ -62,10 +63,10 @@ func (n *Instance) serve(ctx context.Context) error {
 	var intake context.Context
 	intake, n.stopIntake = context.WithCancel(services)
 	n.background(intake, "tasks", func(ctx context.Context) error {
-		return n.conn.PullTasks(ctx, &natsbus.Intake{Offers: n.offers, Accept: n.accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal})
+		return n.conn.PullTasks(ctx, &dispatch.Intake{Offers: n.offers, Accept: n.accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal})
 	})
 	n.background(intake, "runs", func(ctx context.Context) error {
-		return n.conn.ServeRuns(ctx, &natsbus.Host{
+		return n.conn.ServeRuns(ctx, &dispatch.Host{
 			Incarnation: n.incarnation, Pool: n.o.Pool, Free: n.system.Free, Freed: n.system.Freed(), Take: n.dispatched,
 		})
 	})
@@ -93,14 +94,14 @@ func (n *Instance) accept(ctx context.Context, t journal.Task) error {
 }
 
 // dispatched takes a run that a relay sends to this node.
-func (n *Instance) dispatched(ctx context.Context, t journal.Task) (natsbus.Answer, error) {
+func (n *Instance) dispatched(ctx context.Context, t journal.Task) (dispatch.Answer, error) {
 	a, err := n.system.Dispatched(ctx, t)
-	return natsbus.Answer(a), err
+	return dispatch.Answer(a), err
 }
 
-func (n *Instance) delivered(ctx context.Context, w journal.Work) (natsbus.Answer, error) {
+func (n *Instance) delivered(ctx context.Context, w journal.Work) (dispatch.Answer, error) {
 	a, err := n.system.Delivered(ctx, w)
-	return natsbus.Answer(a), err
+	return dispatch.Answer(a), err
 }
 
 func (n *Instance) offers(workflow string) (revision string, ok bool) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/release"
-	"github.com/rathcluster/rath/natsbus"
 )
 
 // Protocol is what nodes of this release say to each other, OldestProtocol what
@@ -108,8 +108,8 @@ func (n *Instance) changes(ctx context.Context) <-chan struct{} {
 }
 
 // relay is what the relay of this node works with.
-func (n *Instance) relay(ctx context.Context) *natsbus.RelayOptions {
-	return &natsbus.RelayOptions{Incarnation: n.incarnation, Known: n.known(), Changed: n.changes(ctx), Signal: n.system.Signal}
+func (n *Instance) relay(ctx context.Context) *dispatch.RelayOptions {
+	return &dispatch.RelayOptions{Incarnation: n.incarnation, Known: n.known(), Changed: n.changes(ctx), Signal: n.system.Signal}
 }
 
 // gossipFrom reads the settings of gossip: bind is empty for none.

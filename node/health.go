@@ -12,7 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
 const (
@@ -156,7 +157,7 @@ func (h *health) waits(reason string) {
 }
 
 // serves says that the node has started, and whom to ask from now on.
-func (h *health) serves(actors, bus func(ctx context.Context) error, waiting func(ctx context.Context) ([]natsbus.PoolWaiting, error)) {
+func (h *health) serves(actors, bus func(ctx context.Context) error, waiting func(ctx context.Context) ([]dispatch.PoolWaiting, error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.runs.askWith(waiting)
@@ -258,7 +259,7 @@ func (n *Instance) retry(ctx context.Context, step func(context.Context) error) 
 	var said time.Time
 	for wait := reachFirst; ; wait = min(2*wait, reachMost) {
 		err := step(ctx)
-		if err == nil || n.o.NATS == "" || !natsbus.WillPass(err) {
+		if err == nil || n.o.NATS == "" || !streams.WillPass(err) {
 			return err
 		}
 		if n.health != nil {

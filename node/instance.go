@@ -22,11 +22,13 @@ import (
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -41,7 +43,7 @@ type Instance struct {
 	incarnation string
 	started     time.Time
 	server      *natsserver.Server // nil with external servers
-	conn        *natsbus.Conn
+	conn        *api.Conn
 	events      session.Log
 	values      *journal.Values
 	memories    *memories
@@ -113,7 +115,7 @@ func (n *Instance) defaults() {
 		n.o.Store = DefaultStore
 	}
 	if n.o.Level == "" {
-		n.o.Level = string(natsbus.Fsync)
+		n.o.Level = string(streams.Fsync)
 	}
 	if n.o.Slots == 0 {
 		n.o.Slots = actors.DefaultSlots
@@ -132,7 +134,7 @@ func (n *Instance) defaults() {
 		n.o.Name = n.incarnation
 	}
 	if n.o.Pool == "" {
-		n.o.Pool = natsbus.DefaultPool
+		n.o.Pool = dispatch.DefaultPool
 		if n.o.Routing == RouteOnly {
 			n.o.Pool = RouterPool
 		}
@@ -142,11 +144,11 @@ func (n *Instance) defaults() {
 // connect starts the embedded server, if it is asked for, and connects to it
 // with all rights of a node.
 func (n *Instance) connect(ctx context.Context) error {
-	level, err := natsbus.ParseLevel(n.o.Level)
+	level, err := streams.ParseLevel(n.o.Level)
 	if err != nil {
 		return err
 	}
-	o := &natsbus.Options{
+	o := &streams.Options{
 		Options: conn.Options{
 			URL:       n.o.NATS,
 			User:      n.o.User,
@@ -160,7 +162,7 @@ func (n *Instance) connect(ctx context.Context) error {
 		Level: level, Replicas: n.o.Replicas,
 	}
 	if len(n.o.Monitor) > 0 {
-		o.Probe = natsbus.MonitorProbe(n.o.Monitor...)
+		o.Probe = streams.MonitorProbe(n.o.Monitor...)
 	}
 	if n.o.Disk != "" || n.o.NATS == "" {
 		o.Disk = n.disk
@@ -170,23 +172,23 @@ func (n *Instance) connect(ctx context.Context) error {
 			return fmt.Errorf("node: store directory %s: %w; name another one with --store", n.o.Store, err)
 		}
 		n.server, err = natsserver.Start(ctx, &natsserver.Options{
-			StoreDir: storeDir(n.o.Store), Port: n.o.Port, MonitorPort: n.o.MonitorPort, Lazy: level == natsbus.Lazy,
+			StoreDir: storeDir(n.o.Store), Port: n.o.Port, MonitorPort: n.o.MonitorPort, Lazy: level == streams.Lazy,
 			Space: natsserver.DiskSpace, Logger: n.log,
 		})
 		if err != nil {
 			return err
 		}
 		// A small disk holds small streams; natsbus says so if it is too small.
-		o.StoreBytes = max(natsbus.MinStoreBytes, min(natsbus.DefaultStoreBytes, n.server.MaxStore()))
-		o.Alone, o.NewPartitions = true, natsbus.EmbeddedPartitions
+		o.StoreBytes = max(streams.MinStoreBytes, min(streams.DefaultStoreBytes, n.server.MaxStore()))
+		o.Alone, o.NewPartitions = true, streams.EmbeddedPartitions
 		o.Dialer = func() (net.Conn, error) { return n.server.Dial() }
 		o.User, o.Password = n.server.Node()
-		o.Probe = func(context.Context) ([]natsbus.SyncState, error) {
+		o.Probe = func(context.Context) ([]streams.SyncState, error) {
 			always, interval, err := n.server.Sync()
-			return []natsbus.SyncState{{Server: n.server.Name(), Always: always, Interval: interval}}, err
+			return []streams.SyncState{{Server: n.server.Name(), Always: always, Interval: interval}}, err
 		}
 	}
-	if n.conn, err = natsbus.Connect(ctx, o); err != nil {
+	if n.conn, err = api.Connect(ctx, o); err != nil {
 		return err
 	}
 	if err := n.conn.Require(ctx, n.role(), permission.Place{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()}); err != nil {
@@ -196,9 +198,9 @@ func (n *Instance) connect(ctx context.Context) error {
 		n.tidy(ctx)
 	}
 	err = n.conn.Provision(ctx)
-	if n.server != nil && n.server.MaxStore() < natsbus.MinStoreBytes && errors.Is(err, conn.ErrFull) {
+	if n.server != nil && n.server.MaxStore() < streams.MinStoreBytes && errors.Is(err, conn.ErrFull) {
 		return fmt.Errorf("node: store directory %s: of what its disk has free a store may take three quarters, which are %d MiB, and a new one needs %d MiB: "+
-			"free some space or name another directory with --store: %w", n.o.Store, n.server.MaxStore()>>20, natsbus.MinStoreBytes>>20, conn.ErrFull)
+			"free some space or name another directory with --store: %w", n.o.Store, n.server.MaxStore()>>20, streams.MinStoreBytes>>20, conn.ErrFull)
 	}
 	return err
 }
@@ -207,7 +209,7 @@ func (n *Instance) connect(ctx context.Context) error {
 func storeDir(store string) string { return filepath.Join(store, "nats") }
 
 // disk is how the disk of the streams is, where this process sees it.
-func (n *Instance) disk() natsbus.Disk {
+func (n *Instance) disk() streams.Disk {
 	var d natsserver.Disk
 	if n.server != nil {
 		d = n.server.Disk()
@@ -215,20 +217,20 @@ func (n *Instance) disk() natsbus.Disk {
 		d.Space = space
 	}
 	if d.Total == 0 {
-		return natsbus.Disk{} // it could not be looked at
+		return streams.Disk{} // it could not be looked at
 	}
-	return natsbus.Disk{Free: d.Free, Total: d.Total, Kept: d.Kept(), Failed: d.Failed}
+	return streams.Disk{Free: d.Free, Total: d.Total, Kept: d.Kept(), Failed: d.Failed}
 }
 
 // tidy settles what a former release left in the node's own server, which takes the
 // rights of an operator. If what it cannot settle is in the way, Provision says so.
 func (n *Instance) tidy(ctx context.Context) {
-	o := &natsbus.Options{
+	o := &streams.Options{
 		Options: conn.Options{Dialer: func() (net.Conn, error) { return n.server.Dial() }, Name: "rath " + n.incarnation + " tidies", Inbox: conn.NodeInbox, Logger: n.log},
 		Client:  true,
 	}
 	o.User, o.Password = n.server.Operator()
-	c, err := natsbus.Connect(ctx, o)
+	c, err := api.Connect(ctx, o)
 	if err == nil {
 		err = errors.Join(c.SettleFormer(ctx), c.Close())
 	}
@@ -390,7 +392,7 @@ const stuckLast = 400 * time.Millisecond
 
 // lasts is how long Close waits for something that takes at most a limit.
 func (n *Instance) lasts(limit time.Duration) time.Duration {
-	if n.disk().Room() == natsbus.RoomNone {
+	if n.disk().Room() == streams.RoomNone {
 		return min(limit, stuckLast)
 	}
 	return limit

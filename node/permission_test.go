@@ -16,14 +16,17 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -33,7 +36,7 @@ import (
 // what take takes away.
 func granted(take func(r permission.Role, g *permission.Grant)) func(permission.Role, permission.Place) *permission.Grant {
 	return func(r permission.Role, at permission.Place) *permission.Grant {
-		at.Partitions = natsbus.DefaultPartitions
+		at.Partitions = streams.DefaultPartitions
 		g := permission.GrantOf(r, at)
 		if take != nil {
 			take(r, &g)
@@ -74,15 +77,15 @@ func (l *refusedLog) lines() string {
 }
 
 // operator connects with the rights of an operator.
-func operator(t *testing.T, srv *natsserver.Server) *natsbus.Conn {
+func operator(t *testing.T, srv *natsserver.Server) *api.Conn {
 	t.Helper()
 	user, password := srv.Operator()
-	return connection(t, &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox}, Client: true})
+	return connection(t, &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox}, Client: true})
 }
 
-func connection(t *testing.T, o *natsbus.Options) *natsbus.Conn {
+func connection(t *testing.T, o *streams.Options) *api.Conn {
 	t.Helper()
-	c, err := natsbus.Connect(t.Context(), o)
+	c, err := api.Connect(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +121,7 @@ func TestExactPermissions(t *testing.T) {
 	refused := &refusedLog{}
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: granted(nil), Logger: slog.New(slog.NewTextHandler(refused, nil))})
 	op := operator(t, srv)
-	plan, err := op.Plan(ctx, &natsbus.Provisioning{Replicas: 1})
+	plan, err := op.Plan(ctx, &streams.Provisioning{Replicas: 1})
 	if err == nil {
 		err = op.Apply(ctx, plan)
 	}
@@ -154,7 +157,7 @@ func TestExactPermissions(t *testing.T) {
 	if rep, err := c.Replay(ctx, "auto-1"); err != nil {
 		t.Errorf("replay: %+v, %v", rep, err)
 	}
-	if r, err := c.Do(ctx, "nobody", messages.Task{ID: "lost"}, nil); err != nil || r.Code != natsbus.CodeUnknownWorkflow {
+	if r, err := c.Do(ctx, "nobody", messages.Task{ID: "lost"}, nil); err != nil || r.Code != dispatch.CodeUnknownWorkflow {
 		t.Errorf("an unknown workflow: %+v, %v", r, err)
 	}
 	if l, err := c.DeadLetters(ctx, 0); err != nil || len(l) != 1 {
@@ -162,7 +165,7 @@ func TestExactPermissions(t *testing.T) {
 	}
 
 	user, password := srv.Tool()
-	p, err := client.New(connection(t, &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Client: true}), session.DefaultTenant)
+	p, err := client.New(connection(t, &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Client: true}), session.DefaultTenant)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,10 +200,10 @@ func TestExactPermissions(t *testing.T) {
 		t.Error(err)
 	}
 	dumped := 0
-	if err := op.Dump(ctx, func(natsbus.Stored) error { dumped++; return nil }); err != nil || dumped < 20 {
+	if err := op.Dump(ctx, func(eventlog.Stored) error { dumped++; return nil }); err != nil || dumped < 20 {
 		t.Errorf("dumped %d messages, %v", dumped, err)
 	}
-	if plan, err = op.Plan(ctx, &natsbus.Provisioning{}); err != nil || len(plan.Pending()) != 0 {
+	if plan, err = op.Plan(ctx, &streams.Provisioning{}); err != nil || len(plan.Pending()) != 0 {
 		t.Errorf("provisioned, and there is still %+v to do, %v", plan.Pending(), err)
 	}
 	oc, err := client.New(op, session.DefaultTenant)
@@ -219,7 +222,7 @@ func TestExactPermissions(t *testing.T) {
 // need: they do not start, and say which it is. One for a repair is not asked
 // for: what stops them is that nothing is provisioned.
 func TestMissingPermission(t *testing.T) {
-	at := permission.Place{Partitions: natsbus.DefaultPartitions}
+	at := permission.Place{Partitions: streams.DefaultPartitions}
 	for role, routing := range map[permission.Role]Routing{permission.RoleNode: RouteElsewhere, permission.RoleRouter: RouteOnly} {
 		for _, p := range permission.GrantOf(role, at).Allow {
 			t.Run(string(role)+" without "+p.String(), func(t *testing.T) {
@@ -267,14 +270,14 @@ func TestNotProvisioned(t *testing.T) {
 	}
 	says(start("review"), "stream EV_1_0: stream is missing", "stream KV_ALIAS", "these credentials may not make it", "as operator run: rath provision --replicas 1")
 	op := operator(t, srv)
-	plan, err := op.Plan(t.Context(), &natsbus.Provisioning{Replicas: 1})
+	plan, err := op.Plan(t.Context(), &streams.Provisioning{Replicas: 1})
 	if err == nil {
 		err = op.Apply(t.Context(), plan)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pool := range []string{natsbus.DefaultPool, "review"} { // pools need nothing of their own
+	for _, pool := range []string{dispatch.DefaultPool, "review"} { // pools need nothing of their own
 		if err := start(pool); err != nil {
 			t.Error(err)
 		}
@@ -329,7 +332,7 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 		return c.ServeTool(ctx, tool.Func("t", "A tool.", func(context.Context, struct{}) (string, error) { return "", nil }, nil), nil)
 	}
 	plan := func(ctx context.Context, c *client.Client) error {
-		p, err := c.Conn().Plan(ctx, &natsbus.Provisioning{Replicas: 1})
+		p, err := c.Conn().Plan(ctx, &streams.Provisioning{Replicas: 1})
 		if err == nil {
 			err = c.Conn().Apply(ctx, p)
 		}
@@ -350,7 +353,7 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 		permission.RoleOperator: {
 			"$JS.API.STREAM.CREATE.*": plan, "$JS.API.CONSUMER.CREATE.>": plan, "$JS.API.STREAM.INFO.*": plan,
 			"$JS.API.STREAM.NAMES": func(ctx context.Context, c *client.Client) error {
-				return c.Conn().Dump(ctx, func(natsbus.Stored) error { return nil })
+				return c.Conn().Dump(ctx, func(eventlog.Stored) error { return nil })
 			},
 			"$JS.API.CONSUMER.INFO.*.*": again, "_RATH.>": plan,
 			"$JS.API.STREAM.DELETE.WORK": plan, "$JS.API.CONSUMER.LIST.*": plan,
@@ -369,7 +372,7 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 			}
 			t.Run(string(role)+" without "+p.String(), func(t *testing.T) {
 				srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: without(role, p)})
-				o := &natsbus.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true}
+				o := &streams.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true}
 				switch role {
 				case permission.RoleTool:
 					o.User, o.Password = srv.Tool()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -34,7 +34,7 @@ func TestCloseWithStuckService(t *testing.T) {
 // TestNegativeOptions: what cannot be is refused with what to do.
 func TestNegativeOptions(t *testing.T) {
 	for _, o := range []*Options{{Slots: -1}, {Drain: -time.Second}} {
-		o.Store, o.Level = t.TempDir(), string(natsbus.Lazy)
+		o.Store, o.Level = t.TempDir(), string(streams.Lazy)
 		if n, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "neither may be negative") {
 			t.Errorf("%+v: %v, %v", o, n, err)
 		}
@@ -45,7 +45,7 @@ func TestNegativeOptions(t *testing.T) {
 // a tool on it for ever.
 func TestServeToolEndsWithItsClient(t *testing.T) {
 	t.Parallel()
-	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Level: string(natsbus.Lazy), Port: -1})
+	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Level: string(streams.Lazy), Port: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

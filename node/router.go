@@ -8,14 +8,14 @@ import (
 	"strconv"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/router"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
 
 // RouterPool is the pool of routers that are told no other.
-const RouterPool = natsbus.RouterPool
+const RouterPool = streams.RouterPool
 
 // Routing says what a node has to do with the workflows "auto" and "fanout",
 // which put the workflows of others to work.

@@ -14,10 +14,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -80,7 +80,7 @@ func TestStoreOfFormerRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	told, err := js.Stream(ctx, natsbus.StreamLineage)
+	told, err := js.Stream(ctx, streams.StreamLineage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestStoreOfFormerRelease(t *testing.T) {
 	if _, err := js.UpdateStream(ctx, former); err != nil {
 		t.Fatal(err)
 	}
-	snap, err := js.Stream(ctx, natsbus.StreamSnap)
+	snap, err := js.Stream(ctx, streams.StreamSnap)
 	if err == nil {
 		err = snap.Purge(ctx)
 	}
@@ -119,7 +119,7 @@ func TestStoreOfFormerRelease(t *testing.T) {
 	if _, err := js.Stream(ctx, "WORK"); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("the stream of the former release: %v", err)
 	}
-	if told, err = js.Stream(ctx, natsbus.StreamLineage); err != nil || told.CachedInfo().Config.RePublish != nil {
+	if told, err = js.Stream(ctx, streams.StreamLineage); err != nil || told.CachedInfo().Config.RePublish != nil {
 		t.Errorf("the server still tells lineage, too: %+v, %v", told.CachedInfo().Config.RePublish, err)
 	}
 }

@@ -15,10 +15,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -43,10 +44,10 @@ func scriptOf(t *testing.T, name string, o *scripted.Options) *scripted.Model {
 }
 
 // toolProgram connects to a node's server as a program that has tools.
-func toolProgram(t *testing.T, n *Instance) (*client.Client, *natsbus.Conn) {
+func toolProgram(t *testing.T, n *Instance) (*client.Client, *api.Conn) {
 	t.Helper()
 	user, password := n.server.Tool()
-	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: n.server.Dial, Name: "program", User: user, Password: password}, Client: true})
+	conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.server.Dial, Name: "program", User: user, Password: password}, Client: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +235,7 @@ func TestToolsThatAreRefused(t *testing.T) {
 		}
 	}
 	// A client without the right can neither announce nor serve.
-	guest, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: n.server.Dial, Name: "guest"}, Client: true})
+	guest, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.server.Dial, Name: "guest"}, Client: true})
 	if err != nil {
 		t.Fatal(err)
 	}

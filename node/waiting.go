@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -28,7 +28,7 @@ type waitingRuns struct {
 }
 
 // askWith has the question answered by ask, which is bounded in time by itself.
-func (q *waitingRuns) askWith(ask func(ctx context.Context) ([]natsbus.PoolWaiting, error)) {
+func (q *waitingRuns) askWith(ask func(ctx context.Context) ([]dispatch.PoolWaiting, error)) {
 	q.limit, q.fresh = answerFor, answerFresh
 	q.ask = func(ctx context.Context) error {
 		all, err := ask(ctx)

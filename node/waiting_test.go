@@ -16,10 +16,10 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -89,7 +89,7 @@ func TestWaiting(t *testing.T) {
 func TestWaitingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
-		var relays []natsbus.PoolWaiting
+		var relays []dispatch.PoolWaiting
 		var silent error
 		h := &health{incarnation: "n1", phase: starting, reason: "the node begins to start"}
 		get := func(query string) (int, string) {
@@ -111,7 +111,7 @@ func TestWaitingRuns(t *testing.T) {
 		unavailable(starting, "the node begins to start")
 
 		nothing := func(context.Context) error { return nil }
-		h.serves(nothing, nothing, func(context.Context) ([]natsbus.PoolWaiting, error) {
+		h.serves(nothing, nothing, func(context.Context) ([]dispatch.PoolWaiting, error) {
 			asked.Add(1)
 			time.Sleep(answerFresh)
 			return relays, silent
@@ -121,7 +121,7 @@ func TestWaitingRuns(t *testing.T) {
 		says("?pool=a.b", http.StatusBadRequest, session.ValidID("pool", "a.b").Error())
 
 		time.Sleep(answerFresh)
-		relays = []natsbus.PoolWaiting{
+		relays = []dispatch.PoolWaiting{
 			{Pool: "default", Class: messages.ClassInteractive, Runs: 3},
 			{Pool: "review", Class: messages.ClassInteractive, Runs: 10},
 			{Pool: "review", Class: messages.ClassBatch, Runs: 2},

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/term"
-	"github.com/rathcluster/rath/natsbus"
 )
 
 // rath runs a command line in the present directory.
@@ -142,7 +142,7 @@ func TestAuditOfSomeStreams(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	missing := []string{"EV_1_1", natsbus.StreamLineage, natsbus.StreamResult}
+	missing := []string{"EV_1_1", streams.StreamLineage, streams.StreamResult}
 	for _, name := range missing[1:] {
 		if err := js.DeleteStream(t.Context(), name); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
 // TestDevTellsOfRefusals sends tasks that are refused, and fills a stream: the
@@ -46,7 +46,7 @@ func TestDevTellsOfRefusals(t *testing.T) {
 		t.Errorf("%d lines about 32 tasks", lines)
 	}
 
-	s, err := js.Stream(t.Context(), "KV_"+natsbus.BucketAlias)
+	s, err := js.Stream(t.Context(), "KV_"+streams.BucketAlias)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestDevTellsOfRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	usual := s.CachedInfo().Config.MaxBytes
-	state, err := bytesOf(t, js, "KV_"+natsbus.BucketAlias)
+	state, err := bytesOf(t, js, "KV_"+streams.BucketAlias)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,9 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/natsbus"
 )
 
 // exactServer is a server whose users may do what is listed for them.
@@ -27,7 +27,7 @@ func exactServer(t *testing.T) *natsserver.Server {
 	srv, err := natsserver.Start(t.Context(), &natsserver.Options{
 		StoreDir: t.TempDir(), Port: -1, Lazy: true, MaxStore: 64 << 30,
 		Grant: func(r permission.Role, at permission.Place) *permission.Grant {
-			at.Partitions = natsbus.DefaultPartitions
+			at.Partitions = streams.DefaultPartitions
 			return new(permission.GrantOf(r, at))
 		},
 	})
@@ -97,7 +97,7 @@ func TestProvision(t *testing.T) {
 	}
 
 	text, code := operator("-o", "json", "-q")
-	var plan natsbus.Plan
+	var plan streams.Plan
 	if err := json.Unmarshal([]byte(text), &plan); err != nil || code != app.ExitOK || plan.Partitions != 2 || len(plan.Changes) != 12 || !plan.Changes[0].Done {
 		t.Errorf("exit %d, %v: %s", code, err, text)
 	}

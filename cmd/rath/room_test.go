@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 )
 
 // TestRunWaitsForRoom runs and submits while the streams of events are nearly
@@ -48,13 +48,13 @@ func TestRunWaitsForRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if names.Err() != nil || len(limits) != natsbus.EmbeddedPartitions {
+	if names.Err() != nil || len(limits) != streams.EmbeddedPartitions {
 		t.Fatal(limits, names.Err())
 	}
 	var shown messages.Node
 	waitFor(t, func() bool {
 		line, _, _ := strings.Cut(command(t, "rath nodes ls -o jsonl", dir), "\n")
-		return json.Unmarshal([]byte(line), &shown) == nil && len(shown.Full) == natsbus.EmbeddedPartitions
+		return json.Unmarshal([]byte(line), &shown) == nil && len(shown.Full) == streams.EmbeddedPartitions
 	})
 	if text := command(t, "rath nodes show "+shown.Name, dir); !strings.Contains(text, "EV_1_0") || !strings.Contains(text, "takes no new runs") {
 		t.Errorf("the node is shown as %s", text)

@@ -80,13 +80,38 @@ var rules = map[string]rule{
 		others: list("github.com/asynkron/protoactor-go"),
 		test:   list("internal/journal/journaltest", "internal/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
 	},
-	"natsbus": {
-		ours:   list("internal/journal", "internal/offload", "blob", "session", "run", "internal/lineage", "messages", "flow", "internal/engine", "memory", "sandbox", "tool", "internal/nats/conn", "internal/nats/schedule", "internal/protection", "internal/release"),
+	"internal/nats/streams": {
+		ours:   list("internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn"),
 		others: list("github.com/nats-io/nats.go"),
-		test:   list("internal/natstest", "internal/natsserver", "internal/audit", "internal/sessiontest", "blob/blobtest", "internal/journal/journaltest", "actors", "llm", "llm/scripted", "client", "tool", "github.com/nats-io/nats-server/v2"),
+		test:   list("internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
+	},
+	"internal/nats/eventlog": {
+		ours:   list("internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams"),
+		others: list("github.com/nats-io/nats.go"),
+		test:   list("internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
+	},
+	"internal/nats/project": {
+		ours:   list("internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog"),
+		others: list("github.com/nats-io/nats.go"),
+		test:   list("internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
+	},
+	"internal/nats/archive": {
+		ours:   list("internal/nats/schedule", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project"),
+		others: list("github.com/nats-io/nats.go"),
+		test:   list("internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
+	},
+	"internal/nats/dispatch": {
+		ours:   list("internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/schedule"),
+		others: list("github.com/nats-io/nats.go"),
+		test:   list("internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/audit", "internal/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
+	},
+	"internal/nats/api": {
+		ours:   list("internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/dispatch", "internal/nats/schedule", "flow", "internal/engine", "memory", "sandbox", "tool"),
+		others: list("github.com/nats-io/nats.go"),
+		test:   list("internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/audit", "internal/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},
 	"client": {
-		ours: list("internal/journal", "natsbus", "internal/nats/conn", "messages", "session", "run", "internal/lineage", "flow", "blob", "tool"),
+		ours: list("internal/journal", "internal/nats/api", "internal/nats/dispatch", "internal/nats/project", "internal/nats/streams", "internal/nats/conn", "messages", "session", "run", "internal/lineage", "flow", "blob", "tool"),
 		test: list("internal/engine", "internal/natstest", "internal/natsserver", "actors", "llm", "llm/scripted", "tool"),
 	},
 	// Layer 4 and 5: wiring, everything is allowed but the server elsewhere.
@@ -94,7 +119,7 @@ var rules = map[string]rule{
 	"internal/natsserver": {ours: list("session", "internal/nats/permission", "internal/protection"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/natstest", "github.com/nats-io/nats.go")},
 	"internal/natstest":   {ours: list("internal/natsserver"), others: list("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go")},
 	"internal/audit":      {test: list("session", "internal/journal", "run", "flow", "internal/engine", "tool", "llm/scripted", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
-	"internal/protection": {test: list("actors", "internal/journal", "flow", "internal/audit", "internal/engine", "internal/natsserver", "internal/natstest", "natsbus", "internal/nats/conn", "run", "session", "tool")},
+	"internal/protection": {test: list("actors", "internal/journal", "flow", "internal/audit", "internal/engine", "internal/natsserver", "internal/natstest", "internal/nats/api", "internal/nats/dispatch", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/conn", "run", "session", "tool")},
 	"internal/release":    {},
 	"internal/transcript": {},
 	"internal/archtest":   {},

@@ -13,9 +13,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
 )
@@ -67,7 +68,7 @@ func crowd(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	conn, err := natsbus.Connect(b.Context(), &natsbus.Options{Options: conn.Options{URL: at.URL, User: at.User, Password: at.Password, Inbox: conn.NodeInbox}, Level: natsbus.Lazy})
+	conn, err := api.Connect(b.Context(), &streams.Options{Options: conn.Options{URL: at.URL, User: at.User, Password: at.Password, Inbox: conn.NodeInbox}, Level: streams.Lazy})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -198,10 +199,10 @@ func crowdWaiting(b *testing.B, op *nats.Conn) int {
 		if err := json.Unmarshal(m.Data, &info); err != nil {
 			b.Fatal(err)
 		}
-		if stream == natsbus.StreamTasks {
+		if stream == streams.StreamTasks {
 			return info.State.Messages
 		}
 		return len(info.State.Subjects)
 	}
-	return of(natsbus.StreamTasks, "rath.task.>") + of("EV_1_0", "rath.ev.1.0.*.*") - of("EV_1_0", "rath.ev.1.0.default.*")
+	return of(streams.StreamTasks, "rath.task.>") + of("EV_1_0", "rath.ev.1.0.*.*") - of("EV_1_0", "rath.ev.1.0.default.*")
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -195,7 +195,7 @@ func bareTurns(b *testing.B, n int) float64 {
 		wg.Go(func() {
 			for i := range next {
 				for range 2 {
-					if _, err := js.Publish(b.Context(), fmt.Sprintf("ev.%d.s%d", i%natsbus.EmbeddedPartitions, i), payload); err != nil {
+					if _, err := js.Publish(b.Context(), fmt.Sprintf("ev.%d.s%d", i%streams.EmbeddedPartitions, i), payload); err != nil {
 						b.Error(err)
 						return
 					}

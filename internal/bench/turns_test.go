@@ -19,8 +19,8 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -299,7 +299,7 @@ func bareStreams(b *testing.B, nc *nats.Conn) jetstream.JetStream {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for p := range natsbus.EmbeddedPartitions {
+	for p := range streams.EmbeddedPartitions {
 		_, err := js.CreateStream(b.Context(), jetstream.StreamConfig{
 			Name: fmt.Sprint("EV_", p), Subjects: []string{fmt.Sprintf("ev.%d.>", p)}, Storage: jetstream.FileStorage,
 			Discard: jetstream.DiscardNew, AllowDirect: true,
@@ -331,7 +331,7 @@ func bare(b *testing.B, sessions [][][]byte, inFlight int) (time.Duration, []tim
 				var last uint64
 				for _, raw := range sessions[i] {
 					at := time.Now()
-					ack, err := js.PublishMsg(b.Context(), &nats.Msg{Subject: fmt.Sprintf("ev.%d.s%d", i%natsbus.EmbeddedPartitions, i), Data: raw},
+					ack, err := js.PublishMsg(b.Context(), &nats.Msg{Subject: fmt.Sprintf("ev.%d.s%d", i%streams.EmbeddedPartitions, i), Data: raw},
 						jetstream.WithExpectLastSequencePerSubject(last))
 					if err != nil {
 						b.Error(err)

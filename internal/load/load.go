@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -34,7 +34,7 @@ const (
 // generator is one load.
 type generator struct {
 	o      Options
-	c      *natsbus.Conn
+	c      *api.Conn
 	prefix string // of the ids: no other load has it
 	began  time.Time
 
@@ -53,7 +53,7 @@ type generator struct {
 
 // Run makes a load over a connection, waits for its end and reports. An error
 // says that there was no load; what goes wrong under load is in the report.
-func Run(ctx context.Context, c *natsbus.Conn, opts *Options) (*Report, error) {
+func Run(ctx context.Context, c *api.Conn, opts *Options) (*Report, error) {
 	g := &generator{c: c, prefix: "bench-" + strings.ToLower(rand.Text()[:8]) + "-", errs: map[string]int{}}
 	if opts != nil {
 		g.o = *opts
@@ -196,7 +196,7 @@ func (g *generator) one(ctx context.Context, i int, over func()) {
 
 // late waits for the claim of a run whose result came before it: the two come
 // different ways.
-func (g *generator) late(ctx context.Context, w *natsbus.Watch, start time.Time) {
+func (g *generator) late(ctx context.Context, w *api.Watch, start time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, claimWait)
 	defer cancel()
 	for {
@@ -213,7 +213,7 @@ func (g *generator) late(ctx context.Context, w *natsbus.Watch, start time.Time)
 
 // claimedAt is when a run was claimed, by the clock of its node, if that is what
 // was heard.
-func claimedAt(live natsbus.Live) time.Time {
+func claimedAt(live api.Live) time.Time {
 	if _, _, on, _ := messages.ParseRunSubject(live.Subject); on != messages.OnEvent {
 		return time.Time{}
 	}
@@ -225,7 +225,7 @@ func claimedAt(live natsbus.Live) time.Time {
 }
 
 // hear waits for news of a run: when it was claimed, or its result.
-func (g *generator) hear(ctx context.Context, w *natsbus.Watch, id run.ID) (r *messages.Result, claimed time.Time, err error) {
+func (g *generator) hear(ctx context.Context, w *api.Watch, id run.ID) (r *messages.Result, claimed time.Time, err error) {
 	patience, cancel := context.WithTimeout(ctx, askAgain)
 	live, err := w.Next(patience)
 	cancel()

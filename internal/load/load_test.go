@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // start starts a node whose model takes a while, and connects as a client.
-func start(t *testing.T, latency time.Duration) (*natsbus.Conn, *Model, *node.Instance) {
+func start(t *testing.T, latency time.Duration) (*api.Conn, *Model, *node.Instance) {
 	t.Helper()
 	m, err := ServeModel("127.0.0.1:0", nil, latency)
 	if err != nil {
@@ -36,7 +37,7 @@ func start(t *testing.T, latency time.Duration) (*natsbus.Conn, *Model, *node.In
 		}
 	})
 	n, err := node.Start(t.Context(), &node.Options{
-		Store: t.TempDir(), Port: -1, Slots: 8, Level: string(natsbus.Lazy), Env: func(key string) string {
+		Store: t.TempDir(), Port: -1, Slots: 8, Level: string(streams.Lazy), Env: func(key string) string {
 			if key == "OPENAI_BASE_URL" {
 				return m.URL
 			}
@@ -51,7 +52,7 @@ func start(t *testing.T, latency time.Duration) (*natsbus.Conn, *Model, *node.In
 			t.Error(err)
 		}
 	})
-	c, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{URL: n.URL(), Name: "load"}, Client: true})
+	c, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{URL: n.URL(), Name: "load"}, Client: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func TestLag(t *testing.T) {
 		for _, w := range waiting {
 			sum += int64(w.Runs)
 		}
-		if want := "TASKS/" + natsbus.TasksConsumer; err == nil && !slices.Contains(names, want) {
+		if want := "TASKS/" + streams.TasksConsumer; err == nil && !slices.Contains(names, want) {
 			t.Errorf("consumers %v, want %s among them", names, want)
 		}
 		return sum, err
@@ -160,7 +161,7 @@ func TestLag(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slices.ContainsFunc(all, func(l natsbus.Lag) bool { return l.Consumer == natsbus.TasksConsumer }) {
+		if slices.ContainsFunc(all, func(l streams.Lag) bool { return l.Consumer == streams.TasksConsumer }) {
 			break
 		}
 		if time.Now().After(end) {

@@ -23,11 +23,13 @@ import (
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/protection"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -203,7 +205,7 @@ func mustFence(t *testing.T, what string, err error) {
 func zombieAppends(t *testing.T) *evidence {
 	srv := natstest.Start(t, nil)
 	user, password := srv.Node()
-	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: natsbus.Lazy, Partitions: 1})
+	conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: streams.Lazy, Partitions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +227,7 @@ func zombieAppends(t *testing.T) *evidence {
 	mustFence(t, "a zombie's append", err)
 	_, _ = next.Commit(t.Context(), ended(t, 2)) // it may not find its way any more
 	e := &evidence{}
-	err = conn.Dump(t.Context(), func(m natsbus.Stored) error {
+	err = conn.Dump(t.Context(), func(m eventlog.Stored) error {
 		if strings.HasPrefix(m.Stream, "EV_") { // there is no relay here
 			e.messages = append(e.messages, audit.Message(m))
 		}
@@ -423,10 +425,10 @@ func deathBeforeAppend(t *testing.T) *evidence {
 
 // powerCut: the power goes right after a submit was acknowledged.
 func powerCut(t *testing.T) *evidence {
-	connect := func(o *natsserver.Options) *natsbus.Conn {
+	connect := func(o *natsserver.Options) *api.Conn {
 		srv := natstest.Start(t, o)
 		user, password := srv.Node()
-		conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: natsbus.Lazy, Partitions: 1})
+		conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: streams.Lazy, Partitions: 1})
 		if err == nil {
 			err = conn.Provision(t.Context())
 		}
@@ -456,7 +458,7 @@ func powerCut(t *testing.T) *evidence {
 	} else if protection.Round {
 		t.Error(err)
 	}
-	err := conn.Dump(t.Context(), func(m natsbus.Stored) error {
+	err := conn.Dump(t.Context(), func(m eventlog.Stored) error {
 		if strings.HasPrefix(m.Stream, "EV_") { // there is no relay here
 			e.messages = append(e.messages, audit.Message(m))
 		}
@@ -542,7 +544,7 @@ func staleDispatch(t *testing.T) *evidence {
 func endBetweenRelays(t *testing.T) *evidence {
 	srv := natstest.Start(t, nil)
 	user, password := srv.Node()
-	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: natsbus.Lazy, Partitions: 1})
+	conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: streams.Lazy, Partitions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -569,8 +571,8 @@ func endBetweenRelays(t *testing.T) *evidence {
 	}
 	relay()
 	e := &evidence{}
-	err = conn.Dump(t.Context(), func(m natsbus.Stored) error {
-		if strings.HasPrefix(m.Stream, "EV_") || m.Stream == natsbus.StreamResult {
+	err = conn.Dump(t.Context(), func(m eventlog.Stored) error {
+		if strings.HasPrefix(m.Stream, "EV_") || m.Stream == streams.StreamResult {
 			e.messages = append(e.messages, audit.Message(m))
 		}
 		return nil

@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/dossier"
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/archive"
 	"github.com/rathcluster/rath/session"
 )
 
 // archive writes the archive of a fenced tree and reads it back, or finds that
 // it was written before. It returns its size.
-func (p *pruning) archive(ctx context.Context, t *natsbus.Tree, name string) (int64, error) {
+func (p *pruning) archive(ctx context.Context, t *archive.Tree, name string) (int64, error) {
 	heads := map[session.ID]session.Hash{}
 	var ids []session.ID
 	for _, s := range t.Sessions {

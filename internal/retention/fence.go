@@ -8,14 +8,15 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/archive"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // marks counts the sessions that are fenced and stored, and those that are
 // purged.
-func marks(t *natsbus.Tree) (fenced, purged int) {
+func marks(t *archive.Tree) (fenced, purged int) {
 	for _, s := range t.Sessions {
 		switch {
 		case s.Purged:
@@ -34,7 +35,7 @@ const elsewhere = "another prune archives it at the same time"
 // the tree is let go, and the reason returned. Where another prune was first the
 // tree is left to that one, with what is fenced: all go through a tree in the
 // same order, so that one of them comes to its end.
-func (p *pruning) fence(ctx context.Context, t *natsbus.Tree, file string) (reason string, err error) {
+func (p *pruning) fence(ctx context.Context, t *archive.Tree, file string) (reason string, err error) {
 	store := direct(p.c)
 	for i, s := range t.Sessions {
 		if s.Archived != nil {
@@ -59,14 +60,14 @@ func (p *pruning) fence(ctx context.Context, t *natsbus.Tree, file string) (reas
 
 // direct appends to logs beside the nodes that hold them: the compare-and-set
 // decides. It folds each session anew, so that nothing is remembered.
-func direct(c *natsbus.Conn) journal.Store {
-	return journal.NewStore(c.Log(), &journal.StoreOptions{Incarnation: "operator"})
+func direct(c *api.Conn) journal.Store {
+	return journal.Direct(c.Log(), &journal.DirectOptions{Incarnation: "operator"})
 }
 
 // lift lets the sessions of a tree go on that are fenced and not purged. It goes
 // the way of a purge, from the last one: if another prune purges the tree
 // meanwhile, one of the two comes first there, and the other one stops.
-func (p *pruning) lift(ctx context.Context, t *natsbus.Tree, reason string) error {
+func (p *pruning) lift(ctx context.Context, t *archive.Tree, reason string) error {
 	var ids []session.ID
 	for _, s := range slices.Backward(t.Sessions) {
 		if !s.Purged {
@@ -80,7 +81,7 @@ func (p *pruning) lift(ctx context.Context, t *natsbus.Tree, reason string) erro
 // where another one lifts it at the same time, nothing is done. The log's end
 // is asked first: an event that says that a session goes on follows only the one
 // that archives it.
-func goOn(ctx context.Context, c *natsbus.Conn, tenant session.Tenant, ids []session.ID, why session.Restoration) error {
+func goOn(ctx context.Context, c *api.Conn, tenant session.Tenant, ids []session.ID, why session.Restoration) error {
 	store := direct(c)
 	for _, id := range ids {
 		k := session.Key{Tenant: tenant, ID: id}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/nats/archive"
 	"github.com/rathcluster/rath/internal/offload"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -35,7 +35,7 @@ func (p *pruning) purgeAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := map[session.Key]*natsbus.Tree{}
+	now := map[session.Key]*archive.Tree{}
 	for i := range trees {
 		for _, s := range trees[i].Sessions {
 			now[session.Key{Tenant: trees[i].Tenant, ID: s.ID}] = &trees[i]
@@ -61,7 +61,7 @@ func (p *pruning) purgeAll(ctx context.Context) error {
 }
 
 // finish archives and purges one tree, or lets it go.
-func (p *pruning) finish(ctx context.Context, out *Outcome, t *natsbus.Tree) error {
+func (p *pruning) finish(ctx context.Context, out *Outcome, t *archive.Tree) error {
 	fenced, purged := marks(t)
 	reason := t.Busy
 	if reason == "" && fenced+purged < len(t.Sessions) {

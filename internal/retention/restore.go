@@ -7,8 +7,8 @@ import (
 
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -29,7 +29,7 @@ type Restored struct {
 //
 // Until all of it is there every session of it stays archived, for readers too.
 // The connection has to store; the rights of a node are enough.
-func Restore(ctx context.Context, c *natsbus.Conn, doc []byte, by string) (*dossier.Evidence, []Restored, error) {
+func Restore(ctx context.Context, c *api.Conn, doc []byte, by string) (*dossier.Tree, []Restored, error) {
 	t, _, err := dossier.VerifyTree(doc, nil)
 	if err != nil {
 		return nil, nil, err
@@ -60,7 +60,7 @@ func Restore(ctx context.Context, c *natsbus.Conn, doc []byte, by string) (*doss
 }
 
 // runs brings back what is kept of a log's runs beside it.
-func runs(ctx context.Context, c *natsbus.Conn, t *dossier.Evidence, k session.Key, raws []string) error {
+func runs(ctx context.Context, c *api.Conn, t *dossier.Tree, k session.Key, raws []string) error {
 	ends := map[run.ID]*messages.Result{}
 	var all []journal.Submitted
 	for _, raw := range raws {

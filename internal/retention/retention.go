@@ -46,8 +46,10 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/archive"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -106,7 +108,7 @@ const (
 
 // Outcome tells of one tree.
 type Outcome struct {
-	natsbus.Tree
+	archive.Tree
 	State  State
 	Reason string
 	File   string // of the archive, with the directory; "" while there is none, but for Due
@@ -120,7 +122,7 @@ type Outcome struct {
 // does not answer, ctx has ended; the outcomes up to there are returned too. The
 // connection has to store, and needs the rights of an operator unless
 // Options.DryRun is set: natsbus.ErrDenied.
-func Prune(ctx context.Context, c *natsbus.Conn, opts *Options) ([]Outcome, error) {
+func Prune(ctx context.Context, c *api.Conn, opts *Options) ([]Outcome, error) {
 	o := *opts
 	o.Grace, o.By, o.Limit = cmp.Or(o.Grace, DefaultGrace), cmp.Or(o.By, "operator"), cmp.Or(o.Limit, dossier.DefaultTree)
 	o.part = cmp.Or(o.part, rand.Text())
@@ -143,7 +145,7 @@ func Prune(ctx context.Context, c *natsbus.Conn, opts *Options) ([]Outcome, erro
 
 // pruning is one Prune.
 type pruning struct {
-	c       *natsbus.Conn
+	c       *api.Conn
 	o       Options
 	now     time.Time
 	lineage map[string]uint64 // how far it is published, by event stream
@@ -157,7 +159,7 @@ func (p *pruning) run(ctx context.Context) error {
 	}
 	fenced := false
 	for _, t := range trees {
-		if !slices.ContainsFunc(t.Sessions, func(s natsbus.TreeSession) bool { return !s.Purged }) {
+		if !slices.ContainsFunc(t.Sessions, func(s archive.TreeSession) bool { return !s.Purged }) {
 			continue // archived
 		}
 		out := Outcome{Tree: t}
@@ -209,7 +211,7 @@ func (p *pruning) decide(ctx context.Context, out *Outcome) (err error) {
 // failed tells of a tree that an error stopped, and lets it go on if nothing of
 // it is purged. It returns the error if that ends everything: the other trees
 // would meet it too, each after waiting.
-func (p *pruning) failed(ctx context.Context, out *Outcome, t *natsbus.Tree, err error) error {
+func (p *pruning) failed(ctx context.Context, out *Outcome, t *archive.Tree, err error) error {
 	_, stop := errors.AsType[stopped](err)
 	if p.o.DryRun || stop || ctx.Err() != nil || errors.Is(err, session.ErrUnavailable) || errors.Is(err, conn.ErrDenied) {
 		return err
@@ -257,7 +259,7 @@ func (p *pruning) step(name string) error {
 // keep says why a tree is kept, "" if it is due. A tree that was fenced before
 // was due then, but a tenant that keeps everything has it back, and so has one who
 // used meanwhile what was not fenced yet.
-func (p *pruning) keep(ctx context.Context, t *natsbus.Tree) (string, error) {
+func (p *pruning) keep(ctx context.Context, t *archive.Tree) (string, error) {
 	if t.Busy != "" {
 		return t.Busy, nil
 	}
@@ -280,7 +282,7 @@ func (p *pruning) keep(ctx context.Context, t *natsbus.Tree) (string, error) {
 		if !ok {
 			return fmt.Sprintf("session %s names no event stream", s.ID), nil
 		}
-		stream := natsbus.EventStream(g, part)
+		stream := streams.EventStream(g, part)
 		at, known := p.lineage[stream]
 		if !known {
 			var err error
@@ -297,8 +299,8 @@ func (p *pruning) keep(ctx context.Context, t *natsbus.Tree) (string, error) {
 }
 
 // usedSince reports whether somebody used a tree after its first fence.
-func usedSince(t *natsbus.Tree) bool {
-	return slices.ContainsFunc(t.Sessions, func(s natsbus.TreeSession) bool {
+func usedSince(t *archive.Tree) bool {
+	return slices.ContainsFunc(t.Sessions, func(s archive.TreeSession) bool {
 		return s.Archived != nil && t.Last.After(s.Archived.Time)
 	})
 }
@@ -318,7 +320,7 @@ func span(d time.Duration) string {
 
 // file is where the archive of a tree goes: under the name that its first
 // fence says, if there is one.
-func (p *pruning) file(t *natsbus.Tree) string {
+func (p *pruning) file(t *archive.Tree) string {
 	name := fmt.Sprintf("%s-%s-%s.json", t.Tenant, t.Root, p.now.UTC().Format("20060102T150405Z"))
 	for _, s := range t.Sessions {
 		if s.Archived != nil && s.Archived.File == filepath.Base(s.Archived.File) {

@@ -20,13 +20,17 @@ import (
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/archive"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -41,9 +45,9 @@ const keep = 2 * time.Minute
 type world struct {
 	t        testing.TB
 	srv      *natsserver.Server
-	conn     *natsbus.Conn // of the node
-	op       *natsbus.Conn // of the operator
-	guest    *natsbus.Conn // of the client
+	conn     *api.Conn // of the node
+	op       *api.Conn // of the operator
+	guest    *api.Conn // of the client
 	client   *client.Client
 	values   *journal.Values
 	sys      *actors.System
@@ -55,9 +59,9 @@ type world struct {
 }
 
 // connect connects with the rights of a node or of the operator.
-func connect(t testing.TB, srv *natsserver.Server, user, password string) *natsbus.Conn {
+func connect(t testing.TB, srv *natsserver.Server, user, password string) *api.Conn {
 	t.Helper()
-	c, err := natsbus.Connect(t.Context(), &natsbus.Options{
+	c, err := api.Connect(t.Context(), &streams.Options{
 		Options: conn.Options{
 			Dialer:   srv.Dial,
 			User:     user,
@@ -65,9 +69,9 @@ func connect(t testing.TB, srv *natsserver.Server, user, password string) *natsb
 			Inbox:    conn.NodeInbox,
 			Logger:   slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		}, Partitions: 2,
-		Probe: func(context.Context) ([]natsbus.SyncState, error) {
+		Probe: func(context.Context) ([]streams.SyncState, error) {
 			always, interval, err := srv.Sync()
-			return []natsbus.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
+			return []streams.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
 		},
 	})
 	if err != nil {
@@ -96,7 +100,7 @@ func newWorld(t testing.TB) *world {
 	w.conn = connect(t, srv, user, password)
 	var err error
 	// A client without credentials.
-	if w.guest, err = natsbus.Connect(ctx, &natsbus.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true}); err != nil {
+	if w.guest, err = api.Connect(ctx, &streams.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true}); err != nil {
 		t.Fatal(err)
 	}
 	if w.client, err = client.New(w.guest, session.DefaultTenant); err != nil {
@@ -141,7 +145,7 @@ func (w *world) start(incarnation string) {
 		}
 		offers = append(offers, messages.Workflow{Name: name, Revision: "1"})
 	}
-	if err := w.conn.Register(ctx, natsbus.DefaultPool, offers); err != nil {
+	if err := w.conn.Register(ctx, dispatch.DefaultPool, offers); err != nil {
 		t.Fatal(err)
 	}
 	log := w.conn.Log()
@@ -156,8 +160,8 @@ func (w *world) start(incarnation string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay := w.conn.StartRelay(serving, &natsbus.RelayOptions{Incarnation: incarnation, Signal: w.sys.Signal})
-	queries, err := w.conn.ServeQueries(serving, &natsbus.Queries{Values: w.values})
+	relay := w.conn.StartRelay(serving, &dispatch.RelayOptions{Incarnation: incarnation, Signal: w.sys.Signal})
+	queries, err := w.conn.ServeQueries(serving, &api.Queries{Values: w.values})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,18 +173,18 @@ func (w *world) start(incarnation string) {
 		}
 	})
 	w.work.Go(func() {
-		_ = w.conn.PullTasks(serving, &natsbus.Intake{
+		_ = w.conn.PullTasks(serving, &dispatch.Intake{
 			Signal: sys.Signal, Enqueue: sys.Enqueue,
 			Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
 			Accept: func(ctx context.Context, t journal.Task) error { _, err := sys.Accept(ctx, t); return err },
 		})
 	})
 	w.work.Go(func() {
-		_ = w.conn.ServeRuns(serving, &natsbus.Host{
-			Incarnation: incarnation, Pool: natsbus.DefaultPool, Free: sys.Free, Freed: sys.Freed(),
-			Take: func(ctx context.Context, t journal.Task) (natsbus.Answer, error) {
+		_ = w.conn.ServeRuns(serving, &dispatch.Host{
+			Incarnation: incarnation, Pool: dispatch.DefaultPool, Free: sys.Free, Freed: sys.Freed(),
+			Take: func(ctx context.Context, t journal.Task) (dispatch.Answer, error) {
 				a, err := sys.Dispatched(ctx, t)
-				return natsbus.Answer(a), err
+				return dispatch.Answer(a), err
 			},
 		})
 	})
@@ -361,7 +365,7 @@ func (w *world) audited() {
 	time.Sleep(time.Second) // results are stored beside
 	stop := errors.New("stop")
 	r, err := audit.Run(w.t.Context(), func(yield func(audit.Message, error) bool) {
-		err := w.op.Dump(w.t.Context(), func(m natsbus.Stored) error {
+		err := w.op.Dump(w.t.Context(), func(m eventlog.Stored) error {
 			if !yield(audit.Message(m), nil) {
 				return stop
 			}
@@ -380,13 +384,13 @@ func (w *world) audited() {
 }
 
 // treeOf is the tree of a root, as it is stored.
-func (w *world) treeOf(root session.ID) natsbus.Tree {
+func (w *world) treeOf(root session.ID) archive.Tree {
 	w.t.Helper()
 	trees, err := w.op.Trees(w.t.Context(), "")
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	i := slices.IndexFunc(trees, func(t natsbus.Tree) bool { return t.Root == root })
+	i := slices.IndexFunc(trees, func(t archive.Tree) bool { return t.Root == root })
 	if i < 0 {
 		w.t.Fatalf("there is no tree %s", root)
 	}

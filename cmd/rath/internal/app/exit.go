@@ -12,12 +12,13 @@ import (
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
@@ -125,9 +126,9 @@ func CodeOf(err error) int {
 		{ExitNotFound, []error{session.ErrNotFound, lineage.ErrNotFound, run.ErrUnknownRun, view.ErrEmptyFile, fs.ErrNotExist}},
 		{ExitConflict, []error{
 			run.ErrKeyReused, run.ErrState, session.ErrConflict, session.ErrClosed, session.ErrArchived, session.ErrStale, natsserver.ErrStoreInUse,
-			natsserver.ErrPortInUse, natsbus.ErrDurability, session.ErrTooOld, fs.ErrExist,
+			natsserver.ErrPortInUse, streams.ErrDurability, session.ErrTooOld, fs.ErrExist,
 		}},
-		{ExitRefused, []error{run.ErrReview, conn.ErrDenied, natsbus.ErrRefused, sandbox.ErrUnsupported}},
+		{ExitRefused, []error{run.ErrReview, conn.ErrDenied, streams.ErrRefused, sandbox.ErrUnsupported}},
 		{ExitUnavailable, []error{
 			run.ErrBusy, session.ErrUnavailable, conn.ErrUnreachable, conn.ErrNoAnswer, conn.ErrFull, natsserver.ErrStoreFull, natsserver.ErrStoreReadOnly,
 			context.DeadlineExceeded, run.ErrNotSupported, syscall.EROFS, syscall.ENOSPC, fs.ErrPermission,
@@ -140,7 +141,7 @@ func CodeOf(err error) int {
 			}
 		}
 	}
-	if e, ok := errors.AsType[*run.Error](err); ok && e.Code == natsbus.CodeUnknownWorkflow {
+	if e, ok := errors.AsType[*run.Error](err); ok && e.Code == dispatch.CodeUnknownWorkflow {
 		return ExitNotFound
 	}
 	return ExitFailed

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
 )
@@ -57,7 +57,7 @@ var Options = []Option{
 	{"creds", []string{"RATH_CREDS", "NATS_CREDS"}, "creds", "", "file with NATS credentials", nil, func(s *Settings) *Setting { return &s.Creds }},
 	{"tenant", []string{"RATH_TENANT"}, "tenant", string(session.DefaultTenant), "tenant", checkTenant, func(s *Settings) *Setting { return &s.Tenant }},
 	{"model", []string{"RATH_MODEL", "OPENAI_DEFAULT_MODEL"}, "", "", "default model", nil, func(s *Settings) *Setting { return &s.Model }},
-	{"level", []string{"RATH_LEVEL"}, "level", string(natsbus.Fsync), "fsync or lazy", checkLevel, func(s *Settings) *Setting { return &s.Level }},
+	{"level", []string{"RATH_LEVEL"}, "level", string(streams.Fsync), "fsync or lazy", checkLevel, func(s *Settings) *Setting { return &s.Level }},
 	{"slots", []string{"RATH_SLOTS"}, "", "64", "runs at one time", checkSlots, func(s *Settings) *Setting { return &s.Slots }},
 	{"unsafe", []string{"RATH_UNSAFE"}, "", "false", "accept sandboxes that only separate processes", checkBool, func(s *Settings) *Setting { return &s.Unsafe }},
 	{"output", []string{"RATH_OUTPUT"}, "output", "table", "table, json or jsonl", OneOf("table", "json", "jsonl"), func(s *Settings) *Setting { return &s.Output }},
@@ -77,7 +77,7 @@ func OneOf(words ...string) func(string) error {
 func checkTenant(v string) error { return session.ValidID("tenant", v) }
 
 func checkLevel(v string) error {
-	_, err := natsbus.ParseLevel(v)
+	_, err := streams.ParseLevel(v)
 	return err
 }
 

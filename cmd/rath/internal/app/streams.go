@@ -7,9 +7,10 @@ import (
 	"net"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/node"
 )
 
@@ -24,7 +25,7 @@ const (
 
 // Streams is a connection to where the streams are.
 type Streams struct {
-	*natsbus.Conn
+	*api.Conn
 	level string
 	// Alone is set if no other process has the store open.
 	Alone    bool
@@ -47,17 +48,17 @@ func (s *Streams) Close() error {
 func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Streams, error) {
 	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
 	defer cancel()
-	level, err := natsbus.ParseLevel(a.Config.Level.Value)
+	level, err := streams.ParseLevel(a.Config.Level.Value)
 	if err != nil {
 		return nil, err
 	}
-	o := &natsbus.Options{Options: conn.Options{Name: "rath", Inbox: conn.NodeInbox, Logger: a.Logger()}, Client: r == ToRead, Level: level}
+	o := &streams.Options{Options: conn.Options{Name: "rath", Inbox: conn.NodeInbox, Logger: a.Logger()}, Client: r == ToRead, Level: level}
 	if a.Ambient() {
 		if err := a.Login(o); err != nil {
 			return nil, err
 		}
 		if len(monitor) > 0 {
-			o.Probe = natsbus.MonitorProbe(monitor...)
+			o.Probe = streams.MonitorProbe(monitor...)
 		}
 		return connected(ctx, o)
 	}
@@ -67,7 +68,7 @@ func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Str
 		if r == ToPurge {
 			o.User, o.Password = running.OperatorUser, running.OperatorPassword
 		}
-		o.Level = natsbus.Lazy // the node verified its own server
+		o.Level = streams.Lazy // the node verified its own server
 		s, err := connected(ctx, o)
 		if err == nil {
 			s.level = running.Level
@@ -81,7 +82,7 @@ func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Str
 	if err := a.StoreThere(); err != nil {
 		return nil, err
 	}
-	server, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: logDir(store), Lazy: level == natsbus.Lazy, Logger: a.Logger()})
+	server, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: logDir(store), Lazy: level == streams.Lazy, Logger: a.Logger()})
 	if err != nil {
 		return nil, err
 	}
@@ -95,9 +96,9 @@ func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Str
 	if r == ToPurge {
 		o.User, o.Password = server.Operator()
 	}
-	o.Probe = func(context.Context) ([]natsbus.SyncState, error) {
+	o.Probe = func(context.Context) ([]streams.SyncState, error) {
 		always, interval, err := server.Sync()
-		return []natsbus.SyncState{{Server: server.Name(), Always: always, Interval: interval}}, err
+		return []streams.SyncState{{Server: server.Name(), Always: always, Interval: interval}}, err
 	}
 	s, err := connected(ctx, o)
 	if err != nil {
@@ -108,8 +109,8 @@ func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Str
 	return s, nil
 }
 
-func connected(ctx context.Context, o *natsbus.Options) (*Streams, error) {
-	conn, err := natsbus.Connect(ctx, o)
+func connected(ctx context.Context, o *streams.Options) (*Streams, error) {
+	conn, err := api.Connect(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +118,7 @@ func connected(ctx context.Context, o *natsbus.Options) (*Streams, error) {
 }
 
 // Login fills in the server and the credentials that the configuration names.
-func (a *App) Login(o *natsbus.Options) error {
+func (a *App) Login(o *streams.Options) error {
 	c := &a.Config
 	o.CredsFile, o.URL = c.Creds.Value, c.Server.Value
 	if o.URL == "" {

@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 )
 
 // auditFlags are those of audit.
@@ -188,13 +188,13 @@ func stored(ctx context.Context, a *app.App, args []string) (messages iter.Seq2[
 		return nil, nil, nil, err
 	}
 	return func(yield func(audit.Message, error) bool) {
-		err := conn.Dump(ctx, func(m natsbus.Stored) error {
+		err := conn.Dump(ctx, func(m eventlog.Stored) error {
 			if !yield(audit.Message(m), nil) {
 				return errStopped
 			}
 			return nil
 		})
-		if m, ok := errors.AsType[*natsbus.MissingError](err); ok {
+		if m, ok := errors.AsType[*eventlog.MissingError](err); ok {
 			*missing = m.Streams
 			return
 		}

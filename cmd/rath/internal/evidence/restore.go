@@ -5,14 +5,14 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/retention"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
 
 // restoreFile brings the sessions of an archive back.
-func restoreFile(ctx context.Context, a *app.App, c *natsbus.Conn, name string) []Imported {
+func restoreFile(ctx context.Context, a *app.App, c *api.Conn, name string) []Imported {
 	refused := func(err error) []Imported {
 		return []Imported{{File: name, Kind: dossier.FormTree, Error: messages.Text(err)}}
 	}

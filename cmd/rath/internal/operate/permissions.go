@@ -7,7 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/nats/permission"
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -21,7 +21,7 @@ func printPermissions(a *app.App, f *provisionFlags) error {
 		}
 		roles = []permission.Role{r}
 	}
-	at := permission.Place{Tenant: a.Tenant(), Generation: natsbus.DefaultGeneration, Partitions: cmp.Or(f.partitions, natsbus.DefaultPartitions)}
+	at := permission.Place{Tenant: a.Tenant(), Generation: streams.DefaultGeneration, Partitions: cmp.Or(f.partitions, streams.DefaultPartitions)}
 	var grants []permission.Grant
 	for _, r := range roles {
 		grants = append(grants, permission.GrantOf(r, at))

@@ -12,11 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 )
 
 // provisionFlags are those of the command.
@@ -96,7 +97,7 @@ Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
 
 // provision plans, and carries the plan out.
 func provision(ctx context.Context, a *app.App, f *provisionFlags) error {
-	want := natsbus.Provisioning{
+	want := streams.Provisioning{
 		Partitions: f.partitions, Replicas: f.replicas, KeepResults: f.keep,
 		Cluster: f.cluster, Tags: f.tags, FewerReplicas: f.fewerReplicas,
 	}
@@ -110,20 +111,20 @@ func provision(ctx context.Context, a *app.App, f *provisionFlags) error {
 		return app.Fail(app.ExitUsage, "provision sets up NATS servers: name them with --server, NATS_URL or --context; "+
 			"the store of a directory is set up by its node")
 	}
-	o := &natsbus.Options{Options: conn.Options{Name: "rath provision", Inbox: conn.NodeInbox, Logger: a.Logger()}, Client: true}
+	o := &streams.Options{Options: conn.Options{Name: "rath provision", Inbox: conn.NodeInbox, Logger: a.Logger()}, Client: true}
 	if err := a.Login(o); err != nil {
 		return err
 	}
-	level, err := natsbus.ParseLevel(a.Config.Level.Value)
+	level, err := streams.ParseLevel(a.Config.Level.Value)
 	if err != nil {
 		return err
 	}
-	if o.Level = level; level == natsbus.Fsync && len(f.monitor) > 0 {
+	if o.Level = level; level == streams.Fsync && len(f.monitor) > 0 {
 		// A connection that stores verifies that its servers do as promised.
-		o.Client, o.Probe = false, natsbus.MonitorProbe(f.monitor...)
+		o.Client, o.Probe = false, streams.MonitorProbe(f.monitor...)
 	}
 	plan, err := provisionOnce(ctx, a, f, o, &want)
-	for end, pause := time.Now().Add(f.wait), time.Second; err != nil && natsbus.WillPass(err) && time.Now().Before(end); pause = min(2*pause, 10*time.Second) {
+	for end, pause := time.Now().Add(f.wait), time.Second; err != nil && streams.WillPass(err) && time.Now().Before(end); pause = min(2*pause, 10*time.Second) {
 		a.Remark("%s; trying again", term.Line(messages.Text(err), 200))
 		timer := time.NewTimer(min(pause, time.Until(end)))
 		select {
@@ -143,7 +144,7 @@ func provision(ctx context.Context, a *app.App, f *provisionFlags) error {
 	if err != nil {
 		return err
 	}
-	if level == natsbus.Fsync && len(f.monitor) == 0 {
+	if level == streams.Fsync && len(f.monitor) == 0 {
 		a.Remark("whether the servers sync each write was not asked; name their monitoring addresses with --monitor, or let the nodes find out")
 	}
 	if f.dryRun && len(plan.Pending()) > 0 {
@@ -153,8 +154,8 @@ func provision(ctx context.Context, a *app.App, f *provisionFlags) error {
 }
 
 // provisionOnce returns the plan, as far as it was carried out.
-func provisionOnce(ctx context.Context, a *app.App, f *provisionFlags, o *natsbus.Options, want *natsbus.Provisioning) (plan *natsbus.Plan, err error) {
-	conn, err := natsbus.Connect(ctx, o)
+func provisionOnce(ctx context.Context, a *app.App, f *provisionFlags, o *streams.Options, want *streams.Provisioning) (plan *streams.Plan, err error) {
+	conn, err := api.Connect(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -169,9 +170,9 @@ func provisionOnce(ctx context.Context, a *app.App, f *provisionFlags, o *natsbu
 }
 
 // doneWords say what was done.
-var doneWords = map[natsbus.Action]string{natsbus.Create: "created", natsbus.Update: "updated", natsbus.Keep: "kept", natsbus.Refuse: "refused", natsbus.Remove: "removed"}
+var doneWords = map[streams.Action]string{streams.Create: "created", streams.Update: "updated", streams.Keep: "kept", streams.Refuse: "refused", streams.Remove: "removed"}
 
-func tellPlan(a *app.App, p *natsbus.Plan, dry bool) error {
+func tellPlan(a *app.App, p *streams.Plan, dry bool) error {
 	if done, err := app.EmitOne(a, p); done {
 		return err
 	}

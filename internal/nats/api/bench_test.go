@@ -1,0 +1,147 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/session"
+)
+
+// BenchmarkAppend alternates an append with a bare JetStream publish, also
+// with compare-and-set, of the same bytes over the same connection to a stream with
+// the same settings, under a subject as long, so that both meet the same disk. The
+// metric "x-bare" compares the medians of what each took: how many times the bare
+// rate a writer of the log reaches. Server and client share this process.
+func BenchmarkAppend(b *testing.B) {
+	for _, lazy := range []bool{false, true} {
+		for _, size := range []int{200, 2000} {
+			b.Run(fmt.Sprintf("lazy=%v/text=%d", lazy, size), func(b *testing.B) { benchAppend(b, lazy, size) })
+		}
+	}
+}
+
+func benchAppend(b *testing.B, lazy bool, size int) {
+	ctx := b.Context()
+	srv := natstest.Start(b, &natsserver.Options{Lazy: lazy})
+	o := nodeOptions(srv)
+	if lazy {
+		o.Level = streams.Lazy
+	}
+	c := dial(b, o)
+	if err := c.Provision(ctx); err != nil {
+		b.Fatal(err)
+	}
+	watch, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { _ = c.WatchRoom(watch) }) // as nodes do
+	defer watching.Wait()
+	defer stop()
+	l := c.Log()
+	k := sessiontest.Key("s")
+	text := strings.Repeat("x", size)
+	other := sessiontest.Key("b")
+	for i := 0; partition(other) == partition(k); i++ {
+		other = sessiontest.Key(string(rune('c' + i)))
+	}
+	_, subject, err := eventlog.EventSubject(other)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var (
+		at        session.Position
+		last      uint64
+		own, bare []time.Duration
+	)
+	appendOne := func(cm session.Commit) {
+		start := time.Now()
+		next, err := l.Append(ctx, at, cm)
+		own = append(own, time.Since(start))
+		if err != nil {
+			b.Fatal(err)
+		}
+		at = next
+	}
+	publishOne := func(cm session.Commit) {
+		raw, err := session.Encode(cm)
+		if err != nil {
+			b.Fatal(err)
+		}
+		start := time.Now()
+		ack, err := c.JS.Publish(ctx, subject, raw, jetstream.WithExpectLastSequencePerSubject(last))
+		bare = append(bare, time.Since(start))
+		if err != nil {
+			b.Fatal(err)
+		}
+		last = ack.Sequence
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		cm := sessiontest.Commit(k, at, text)
+		if i%2 == 0 {
+			appendOne(cm)
+			publishOne(cm)
+		} else {
+			publishOne(cm)
+			appendOne(cm)
+		}
+	}
+	middle := func(took []time.Duration) time.Duration {
+		slices.Sort(took)
+		return took[len(took)/2]
+	}
+	b.ReportMetric(middle(bare).Seconds()/middle(own).Seconds(), "x-bare")
+	b.ReportMetric(float64(middle(own).Microseconds()), "us/append")
+}
+
+// BenchmarkActivate reads the tail of a session behind a snapshot, in a log
+// that holds many others.
+func BenchmarkActivate(b *testing.B) {
+	ctx := b.Context()
+	srv := natstest.Start(b, &natsserver.Options{Lazy: true})
+	o := nodeOptions(srv)
+	o.Level = streams.Lazy
+	c := dial(b, o)
+	if err := c.Provision(ctx); err != nil {
+		b.Fatal(err)
+	}
+	l := c.Log()
+	k := sessiontest.Key("s")
+	at := sessiontest.Grow(b, l, k, session.Position{}, 1000)
+	for i := range 20 {
+		sessiontest.Grow(b, l, sessiontest.Key(fmt.Sprint("noise", i)), session.Position{}, 100)
+	}
+	if err := l.(session.Snapshotter).Save(ctx, k, at, []byte("state")); err != nil {
+		b.Fatal(err)
+	}
+	sessiontest.Grow(b, l, k, at, 5)
+	b.Run("tail=5", func(b *testing.B) {
+		for b.Loop() {
+			at, _, err := l.(session.Snapshotter).Load(ctx, k)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if n := len(sessiontest.ReadAll(b, l, k, at)); n != 5 {
+				b.Fatal(n)
+			}
+		}
+	})
+	b.Run("cold=1005", func(b *testing.B) {
+		for b.Loop() {
+			if n := len(sessiontest.ReadAll(b, l, k, session.Position{})); n != 1005 {
+				b.Fatal(n)
+			}
+		}
+	})
+}

@@ -1,0 +1,317 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+func TestFillRoom(t *testing.T) {
+	for _, tc := range []struct {
+		fill streams.Fill
+		want streams.Room
+	}{
+		{streams.Fill{}, streams.RoomAll},
+		{streams.Fill{Bytes: 1 << 40}, streams.RoomAll}, // no limit
+		{streams.Fill{Bytes: 1 << 40, Max: -1}, streams.RoomAll},
+		{streams.Fill{Bytes: 849, Max: 1000}, streams.RoomAll},
+		{streams.Fill{Bytes: 850, Max: 1000}, streams.RoomOpen},
+		{streams.Fill{Bytes: 949, Max: 1000}, streams.RoomOpen},
+		{streams.Fill{Bytes: 950, Max: 1000}, streams.RoomEnds},
+		{streams.Fill{Bytes: 5000, Max: 1000}, streams.RoomEnds}, // the limit was lowered
+		{streams.Fill{Bytes: 1 << 62, Max: 1 << 62}, streams.RoomEnds},
+		{streams.Fill{Bytes: 1, Max: 1}, streams.RoomEnds},
+	} {
+		if got := tc.fill.Room(); got != tc.want {
+			t.Errorf("%d of %d: %s, want %s", tc.fill.Bytes, tc.fill.Max, got, tc.want)
+		}
+	}
+}
+
+func TestFillRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bytes uint64
+		held  streams.TenantUsage
+		want  bool
+	}{
+		"the stream has room":        {699, streams.TenantUsage{Bytes: 690}, false},
+		"more than half":             {700, streams.TenantUsage{Bytes: 351}, true},
+		"half":                       {700, streams.TenantUsage{Bytes: 350}, false},
+		"nobody else is there":       {800, streams.TenantUsage{Bytes: 800, Alone: true}, false},
+		"a tenant that holds little": {849, streams.TenantUsage{Bytes: 1}, false},
+	} {
+		if got := (streams.Fill{Bytes: tc.bytes, Max: 1000}).Refuses(tc.held); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// steps is a workflow of steps, each of which may be made twice and waits for a
+// gate. It says when it waits at one.
+func steps(gates []chan struct{}, at func(step int)) flow.Registration {
+	return flow.Registration{Name: "steps", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+			for i, gate := range gates {
+				_, err := flow.Do(ctx, fmt.Sprint("step", i), func(ctx context.Context) (string, error) {
+					at(i)
+					select {
+					case <-gate:
+						return strings.Repeat("x", 1000), nil
+					case <-ctx.Done():
+						return "", context.Cause(ctx)
+					}
+				}, &flow.DoOptions{Effect: tool.ReadOnly})
+				if err != nil {
+					return v, err
+				}
+			}
+			return v.With(session.UserText("made")), nil
+		})
+	}}
+}
+
+// filler makes event streams as full as a test says: it stores something, and
+// changes their limit.
+type filler struct {
+	t  *testing.T
+	n  *node
+	nc *nats.Conn
+	js jetstream.JetStream
+}
+
+// store has a tenant hold some 100 kB for each run.
+func (f *filler) store(tenant session.Tenant, runs int) {
+	f.t.Helper()
+	text := strings.Repeat("much ", 5000)
+	for i := range runs {
+		ask(f.t, f.nc, "rath.task."+string(tenant)+".agent", fmt.Sprintf(`{"id":"fill%d","input":%q}`, i, text))
+	}
+	for i := range runs {
+		tenantResult(f.t, f.n.conn, tenant, run.ID(fmt.Sprint("fill", i)))
+	}
+}
+
+// limit makes what the streams hold now so many percent of their limit, and waits
+// until the nodes know.
+func (f *filler) limit(percent uint64) {
+	f.t.Helper()
+	for p := range f.n.conn.Partitions() {
+		s, err := f.js.Stream(f.t.Context(), streams.EventStream(f.n.conn.Generation(), p))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		cfg.MaxBytes = int64(s.CachedInfo().State.Bytes * 100 / percent)
+		if _, err := f.js.UpdateStream(f.t.Context(), cfg); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	time.Sleep(5 * time.Second)
+}
+
+// commits is how many commits all streams hold.
+func (f *filler) commits() (n uint64) {
+	f.t.Helper()
+	for p := range f.n.conn.Partitions() {
+		s, err := f.js.Stream(f.t.Context(), streams.EventStream(f.n.conn.Generation(), p))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		n += s.CachedInfo().State.Msgs
+	}
+	return n
+}
+
+// TestNeededStreamsFillUp fills, one after the other, what every run needs beside its
+// log. A run that is open ends and its result is there; no run begins, and who asks
+// is told which stream it is; with room again those go on that waited.
+func TestNeededStreamsFillUp(t *testing.T) {
+	for _, name := range []string{streams.StreamBlob, "KV_" + streams.BucketAlias, streams.StreamResult} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				n := startNodeWith(t, srv, "node-1", &spec{})
+				nc, js := operatorOf(t, srv)
+				f := &filler{t, n, nc, js}
+				f.store("default", 10)
+				submit(t, nc, "hold", `{"id":"open"}`)
+				time.Sleep(time.Second)
+				s, err := js.Stream(t.Context(), name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg := s.CachedInfo().Config
+				usual := cfg.MaxBytes
+				if s.CachedInfo().State.Bytes < 1000 { // blobs: texts are in the log
+					if _, err := js.Publish(t.Context(), strings.TrimSuffix(cfg.Subjects[0], ">")+"default.x", make([]byte, 10_000)); err != nil {
+						t.Fatal(err)
+					}
+					if s, err = js.Stream(t.Context(), name); err != nil {
+						t.Fatal(err)
+					}
+				}
+				limit := func(max int64) {
+					t.Helper()
+					cfg.MaxBytes = max
+					if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(5 * time.Second)
+				}
+				limit(int64(s.CachedInfo().State.Bytes * 100 / 87))
+				had := f.commits()
+				submit(t, nc, "agent", `{"id":"new","input":"x"}`)
+				time.Sleep(time.Minute)
+				if have := f.commits(); have != had {
+					t.Errorf("%d commits came", have-had)
+				}
+				if a := ask(t, nc, "rath.ctl.default.fill1.rerun", `{}`); a["code"] != string(run.CodeBusy) || !strings.Contains(fmt.Sprint(a["error"]), name+" holds 8") {
+					t.Errorf("who asks to run something again is told %v", a)
+				}
+				nodes, err := n.conn.Nodes(t.Context())
+				if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 1 || nodes[0].Full[0].Stream != name || nodes[0].Full[0].Room != messages.RoomOpen {
+					t.Errorf("the node is shown as %+v, %v", nodes, err)
+				}
+				close(n.hold)
+				succeeded(t, nc, "open")
+				limit(usual)
+				time.Sleep(30 * time.Second)
+				succeeded(t, nc, "new")
+				n.stop()
+			})
+		})
+	}
+}
+
+// TestStreamsFillUp fills the event streams while runs are at work. At 85 % no run
+// begins and the others go on. At 95 % runs make no step, but end, and are
+// cancelled. With room again everything goes on by itself.
+func TestStreamsFillUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		gates := []chan struct{}{make(chan struct{}), make(chan struct{})}
+		reached := make(chan int, 64)
+		n := startNodeWith(t, srv, "node-1", &spec{more: []flow.Registration{steps(gates, func(i int) { reached <- i })}})
+		nc, js := operatorOf(t, srv)
+		f := &filler{t, n, nc, js}
+		f.store("default", 20)
+		submit(t, nc, "hold", `{"id":"ends"}`)
+		submit(t, nc, "steps", `{"id":"open"}`)
+		submit(t, nc, "steps", `{"id":"stopped"}`)
+		for range 2 {
+			<-reached
+		}
+		state := func(id string) any {
+			return ask(t, nc, "rath.query.default.run", fmt.Sprintf(`{"run":%q}`, id))["state"]
+		}
+
+		f.limit(87)
+		had := f.commits()
+		told, err := nc.SubscribeSync("rath.run.default.new.event")
+		if err != nil {
+			t.Fatal(err)
+		}
+		submit(t, nc, "agent", `{"id":"new","input":"x"}`)
+		late := time.Now().Add(20 * time.Second).UTC().Format(time.RFC3339)
+		submit(t, nc, "agent", fmt.Sprintf(`{"id":"late","input":"x","deadline":%q}`, late))
+		time.Sleep(time.Minute)
+		if have := f.commits(); have != had {
+			t.Errorf("at 87 %% %d commits came", have-had)
+		}
+		if waits := n.pending(t); waits != 1 {
+			t.Errorf("%d tasks wait, want one", waits)
+		}
+		if r := resultOf(t, nc, "late"); r["state"] != "failed" || r["code"] != "deadline_exceeded" || !strings.Contains(fmt.Sprint(r["error"]), "rath prune") {
+			t.Errorf("the task whose deadline passed: %v", r)
+		}
+		if m, err := told.NextMsg(time.Second); err != nil {
+			t.Errorf("nobody is told that a task waits: %v", err)
+		} else if e := read(t, m.Data); e["kind"] != "held" || e["code"] != "busy" || !strings.Contains(fmt.Sprint(e["reason"]), "87 %") {
+			t.Errorf("who watches a task that waits is told %v", e)
+		}
+		close(gates[0])
+		for range 2 {
+			if at := <-reached; at != 1 {
+				t.Errorf("at 87 %% a run is at step %d", at)
+			}
+		}
+		nodes, err := n.conn.Nodes(t.Context())
+		if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 2 || nodes[0].Full[0].Room != messages.RoomOpen {
+			t.Errorf("the node is shown as %+v, %v", nodes, err)
+		}
+
+		f.limit(96)
+		had = f.commits()
+		close(gates[1])
+		time.Sleep(time.Minute)
+		if have := f.commits(); have != had {
+			t.Errorf("at 96 %% %d commits came", have-had)
+		}
+		for _, id := range []string{"open", "stopped"} {
+			if s := state(id); s != "running" {
+				t.Errorf("at 96 %% run %s is %v", id, s)
+			}
+		}
+		if a := ask(t, nc, "rath.ctl.default.stopped.cancel", `{"id":"c1","reason":"enough"}`); a["error"] != nil {
+			t.Errorf("a cancel at 96 %% is answered with %v", a)
+		}
+		if r := resultOf(t, nc, "stopped"); r["state"] != "cancelled" {
+			t.Errorf("who was cancelled at 96 %%: %v", r)
+		}
+		close(n.hold)
+		succeeded(t, nc, "ends")
+
+		f.limit(50)
+		succeeded(t, nc, "open", "new")
+		n.stop()
+	})
+}
+
+// TestGreedyTenant: of a stream that begins to be full no tenant gets more who
+// holds most of it, and the others do.
+func TestGreedyTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		n := startNode(t, srv, "node-1")
+		nc, js := operatorOf(t, srv)
+		f := &filler{t, n, nc, js}
+		f.store("greedy", 20)
+		f.limit(75)
+		ask(t, nc, "rath.task.greedy.agent", `{"id":"alone","input":"x"}`)
+		if r := tenantResult(t, n.conn, "greedy", "alone"); r.State != run.Succeeded {
+			t.Errorf("a tenant that nobody is beside of: %+v", r)
+		}
+		f.limit(20)
+		f.store("other", 4)
+		f.limit(75)
+		time.Sleep(30 * time.Second)
+		ask(t, nc, "rath.task.greedy.agent", `{"id":"more","input":"x"}`)
+		ask(t, nc, "rath.task.other.agent", `{"id":"more","input":"x"}`)
+		if r := tenantResult(t, n.conn, "other", "more"); r.State != run.Succeeded {
+			t.Errorf("the other tenant: %+v", r)
+		}
+		time.Sleep(time.Minute)
+		if waits := n.pending(t); waits != 1 {
+			t.Errorf("%d tasks wait, want that of the greedy tenant", waits)
+		}
+		f.limit(60)
+		if r := tenantResult(t, n.conn, "greedy", "more"); r.State != run.Succeeded {
+			t.Errorf("the greedy tenant: %+v", r)
+		}
+		n.stop()
+	})
+}

@@ -1,0 +1,327 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// The tests of package client are here, beside the node that they need.
+
+// visitor is a client without credentials, in the bubble.
+func visitor(t *testing.T, srv *natsserver.Server) (*client.Client, *api.Conn) {
+	t.Helper()
+	conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, Name: "visitor"}, Client: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := client.New(conn, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, conn
+}
+
+func text(s string) json.RawMessage {
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+func TestClientDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		n := startNode(t, srv, "node-1")
+		c, _ := visitor(t, srv)
+		ctx := t.Context()
+		var said string
+		var kinds []lineage.Kind
+		r, err := c.Do(ctx, "agent", messages.Task{ID: "r1", Session: "talk", Input: text("hello")}, func(u client.Update) {
+			switch {
+			case u.Delta != nil:
+				said += u.Delta.Text
+			case u.Event != nil:
+				kinds = append(kinds, u.Event.Kind)
+			}
+		})
+		if err != nil || r.Err() != nil || r.Output != "echo: hello" {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if said != "echo: hello" {
+			t.Errorf("deltas said %q", said)
+		}
+		if len(kinds) < 4 || kinds[len(kinds)-1] != lineage.Ended {
+			t.Errorf("events %v, want those up to the end", kinds)
+		}
+		if late, err := c.Wait(ctx, "r1"); err != nil || late.Output != r.Output {
+			t.Errorf("a late reader gets %+v, %v", late, err)
+		}
+		s, err := c.Session(ctx, "talk")
+		if err != nil || len(s.Chunks) != 2 || s.Chunks[1].Text != "echo: hello" || s.Session != r.Session {
+			t.Errorf("session %+v, %v", s, err)
+		}
+		if old, err := c.Session(ctx, "talk:1"); err != nil || len(old.Chunks) != 1 {
+			t.Errorf("version 1: %+v, %v", old, err)
+		}
+		if ri, err := c.Run(ctx, messages.Last); err != nil || ri.Run != "r1" || ri.State != run.Succeeded {
+			t.Errorf("last run %+v, %v", ri, err)
+		}
+		if rs, err := c.Runs(ctx, &client.RunsOptions{States: []run.State{run.Succeeded}}); err != nil || len(rs) != 1 {
+			t.Errorf("runs %+v, %v", rs, err)
+		}
+		if g, err := c.Graph(ctx, "talk", "svg"); err != nil || len(g.Tree) != 1 || !strings.HasPrefix(g.Picture, "<svg") {
+			t.Errorf("graph %+v, %v", g, err)
+		}
+		if roots, err := c.Roots(ctx, 0); err != nil || len(roots) != 1 || roots[0] != s.Session {
+			t.Errorf("roots %v, %v", roots, err)
+		}
+		ws, err := c.Workflows(ctx)
+		if err != nil || len(ws) != 3 || ws[0].Name != "agent" {
+			t.Errorf("workflows %+v, %v", ws, err)
+		}
+		n.stop()
+	})
+}
+
+func TestClientErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		n := startNode(t, srv, "node-1")
+		c, raw := visitor(t, srv)
+		ctx := t.Context()
+		if r, err := c.Do(ctx, "agent", messages.Task{ID: "r1", Input: text("one")}, nil); err != nil || r.Err() != nil {
+			t.Fatal(r, err)
+		}
+		if r, err := c.Do(ctx, "agent", messages.Task{ID: "r1", Input: text("one")}, nil); err != nil || r.Output != "echo: one" {
+			t.Errorf("the same task again: %+v, %v", r, err)
+		}
+		_, reused := c.Do(ctx, "agent", messages.Task{ID: "r1", Input: text("two")}, nil)
+		unknown, err := c.Do(ctx, "nobody", messages.Task{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, large := c.Submit(ctx, "agent", messages.Task{Input: text(strings.Repeat("x", 300<<10))})
+		_, noRun := c.Run(ctx, "nobody")
+		_, noSession := c.Session(ctx, "nobody")
+		_, noVersion := c.Session(ctx, string(sessionOf(t, c, "r1"))+":77")
+		_, nobody := c.Wait(ctx, "nobody")
+		other, err := client.New(raw, "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		_, foreign := other.Runs(short, nil)
+		cancel()
+		for name, tc := range map[string]struct {
+			err, is error
+			names   string
+		}{
+			"reused id":         {reused, run.ErrKeyReused, "r1"},
+			"unknown workflow":  {unknown.Err(), nil, "nobody"},
+			"large input":       {large, session.ErrTooLarge, "workspace"},
+			"cancel of an end":  {c.Cancel(ctx, "r1", "", ""), run.ErrState, "succeeded"},
+			"resolve of an end": {c.Resolve(ctx, "r1", messages.Control{Decision: run.Again, Reason: "x"}), run.ErrState, "r1"},
+			"unknown run":       {noRun, run.ErrUnknownRun, "nobody"},
+			"unknown session":   {noSession, session.ErrNotFound, "nobody"},
+			"unknown version":   {noVersion, session.ErrNotFound, "77"},
+			"wait for nobody":   {nobody, run.ErrUnknownRun, "nobody"},
+			"another tenant":    {foreign, conn.ErrDenied, "publish to rath.query.acme.runs"},
+		} {
+			if tc.err == nil || tc.is != nil && !errors.Is(tc.err, tc.is) || !strings.Contains(tc.err.Error(), tc.names) {
+				t.Errorf("%s: %v, want %v, naming %q", name, tc.err, tc.is, tc.names)
+			}
+		}
+		n.stop()
+		if _, err := c.Runs(ctx, nil); !errors.Is(err, client.ErrNoAnswer) || !strings.Contains(err.Error(), "start a node") {
+			t.Errorf("without a node: %v", err)
+		}
+	})
+}
+
+func sessionOf(t *testing.T, c *client.Client, id run.ID) session.ID {
+	t.Helper()
+	r, err := c.Result(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Session
+}
+
+func TestDialUnreachable(t *testing.T) {
+	addr := fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(t))
+	_, err := client.Dial(t.Context(), "nats://"+addr, nil)
+	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "start a server") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestClientWaitsForANode submits before there is a node, and waits over the
+// change of nodes and the loss of connections.
+func TestClientWaitsForANode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		startNode(t, srv, "node-0").stop() // the streams are there now
+		c, conn := visitor(t, srv)
+		ctx := t.Context()
+		ids := []run.ID{"r1", "r2"}
+		for _, id := range ids {
+			if _, err := c.Submit(ctx, "hold", messages.Task{ID: id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done := make(chan error, len(ids))
+		for _, id := range ids {
+			go func() {
+				r, err := c.Wait(ctx, id)
+				if err == nil {
+					err = r.Err()
+				}
+				done <- err
+			}()
+		}
+		time.Sleep(20 * time.Second)
+		n := startNode(t, srv, "node-1")
+		time.Sleep(time.Second)
+		if err := conn.Cut(); err != nil {
+			t.Fatal(err)
+		}
+		n.kill()
+		time.Sleep(time.Second)
+		n = startNode(t, srv, "node-2")
+		close(n.hold)
+		for range ids {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		n.stop()
+	})
+}
+
+// TestClientTail reads lineage while nodes come and go and connections break:
+// every record once and in order.
+func TestClientTail(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNode(t, srv, "node-1")
+		c, conn := visitor(t, srv)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var order []uint64
+		var at uint64
+		done := make(chan error, 1)
+		go func() {
+			for r, err := range c.Tail(ctx, "", 0) {
+				if err != nil {
+					done <- err
+					return
+				}
+				order = append(order, r.At)
+				at = r.At
+			}
+		}()
+		for i := range 6 {
+			n.submitted(t, nc, 5*i, 5*i+5)
+			time.Sleep(2 * time.Millisecond)
+			switch i {
+			case 1, 4:
+				if err := conn.Cut(); err != nil {
+					t.Fatal(err)
+				}
+			case 2:
+				n.stop()
+				n = startNode(t, srv, "node-2")
+			}
+		}
+		ended(t, nc, 0, 30)
+		time.Sleep(10 * time.Second)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		var want []uint64
+		for _, m := range n.told(t) {
+			for range m.records[1:] {
+				want = append(want, m.Sequence-1)
+			}
+			want = append(want, m.Sequence)
+		}
+		if !slices.Equal(order, want) {
+			t.Fatalf("records after which to go on at %v, want %v", order, want)
+		}
+		// A tree, from the middle on.
+		root := sessionOf(t, c, "r3")
+		tree := 0
+		bounded, cancelTree := context.WithTimeout(t.Context(), time.Minute)
+		defer cancelTree()
+		for r, err := range c.Tail(bounded, string(root), 0) {
+			if err != nil {
+				break
+			}
+			if r.Record.Root != root {
+				t.Errorf("a record of %s", r.Record.Root)
+			}
+			tree++
+		}
+		if g, err := c.Run(t.Context(), "r3"); err != nil || tree < g.Steps+3 {
+			t.Errorf("%d records of run %+v, %v", tree, g, err)
+		}
+		again, cancelAgain := context.WithTimeout(t.Context(), time.Minute)
+		defer cancelAgain()
+		for r, err := range c.Tail(again, "", at) {
+			if err == nil {
+				t.Errorf("after the last one comes %+v", r)
+			}
+		}
+		n.stop()
+	})
+}
+
+// TestWaitReturnsWithTheResult: who waits has the result when it is there.
+func TestWaitReturnsWithTheResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		n := startNode(t, srv, "node-1")
+		c, _ := visitor(t, srv)
+		if _, err := c.Submit(t.Context(), "hold", messages.Task{ID: "r1"}); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, func() { close(n.hold) })
+		r, err := c.Wait(t.Context(), "r1")
+		if err != nil || r.State != run.Succeeded {
+			t.Fatalf("result %+v: %v", r, err)
+		}
+		if s, err := c.Session(t.Context(), string(r.Session)); err != nil || r.Version != 1 || s.Version != r.Version {
+			t.Errorf("the result is version %d, the session is at %d: %v", r.Version, s.Version, err)
+		}
+		if late := time.Since(time.UnixMilli(r.EndedMS)); late > 20*time.Millisecond {
+			t.Errorf("Wait returned %v after the end of the run", late)
+		}
+		n.stop()
+	})
+}

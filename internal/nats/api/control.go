@@ -1,0 +1,268 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// queueGroup is what the nodes share that answer the same requests.
+const queueGroup = "rath"
+
+// ServeControl answers control requests, each by one of the nodes, once apply
+// has made the fact durable.
+func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context, s journal.Signal) error) (*conn.Service, error) {
+	return c.Serve(ctx, messages.ControlPrefix+">", queueGroup, func(ctx context.Context, m *nats.Msg) any {
+		note, err := c.control(ctx, m, apply)
+		a := messages.AnswerOf(unanswered(ctx, err))
+		a.Note = note
+		return a
+	})
+}
+
+func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.Context, s journal.Signal) error) (note string, err error) {
+	tenant, id, verb, ok := messages.ParseControlSubject(m.Subject)
+	if !ok {
+		return "", fmt.Errorf("subject %q: %w: request rath.ctl.<tenant>.<run>.<verb>", m.Subject, run.ErrMalformed)
+	}
+	if strings.HasPrefix(verb, "tool.") {
+		return "", c.controlTool(ctx, tenant, id, verb, m.Data)
+	}
+	body, err := messages.DecodeControl(m.Data)
+	if err != nil {
+		return "", err
+	}
+	if strings.HasPrefix(verb, "dlq.") {
+		return c.controlDead(ctx, tenant, id, verb, body)
+	}
+	if verb == messages.VerbRerun {
+		if body.ID == "" { // whoever asks without one asks for another run each time
+			body.ID = rand.Text()
+		}
+		var again run.ID
+		err := c.ofBegun(ctx, tenant, run.ID(id), func() (err error) {
+			again, err = c.rerun(ctx, tenant, run.ID(id), body.ID)
+			return err
+		})
+		return string(again), err
+	}
+	// The verb and its body are checked before the run is looked for.
+	s, err := body.Signal(session.Key{Tenant: tenant}, run.ID(id), verb)
+	if err != nil {
+		return "", err
+	}
+	if s.Run == "" {
+		// The session may be named by its alias.
+		if s.To.ID, err = c.ResolveSession(ctx, tenant, string(s.To.ID), false); err != nil {
+			return "", err
+		}
+		return "", apply(ctx, s)
+	}
+	home, err := c.RunSession(ctx, tenant, s.Run)
+	if err == nil {
+		s.To = home
+		err = apply(ctx, s)
+	}
+	switch {
+	case !unborn(s, err):
+		return "", err
+	case s.Cancel == nil:
+		return "", c.notBegun(ctx, tenant, s, err, apply)
+	}
+	return c.cancelEarly(ctx, tenant, s, body.Submitted, apply)
+}
+
+// unborn reports whether no log holds what a signal is for. A quarantine is about
+// the session, which may not be there yet either.
+func unborn(s journal.Signal, err error) bool {
+	return errors.Is(err, run.ErrUnknownRun) || s.Quarantine != nil && errors.Is(err, session.ErrNotFound)
+}
+
+// notBegun asks again for what a run has to have begun for, if it has an entry
+// among the aliases: the node that was given its task may have brought it to its
+// log since the first try. Else it tells a run whose task waits, or was refused or
+// cancelled, from one that nobody submitted.
+func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s journal.Signal, unknown error, apply func(ctx context.Context, s journal.Signal) error) error {
+	have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(tenant, s.Run))
+	if err == nil && revision == 0 {
+		waits, err := c.taskWaits(ctx, tenant, s.Run)
+		switch {
+		case err != nil:
+			return err
+		case waits:
+			return fmt.Errorf("run %s: %w: its task waits to be taken by a node; it can be cancelled, and all else asked for once it has begun", s.Run, run.ErrState)
+		}
+		have, _, err = eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(tenant, s.Run))
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case have.Refused != "":
+		return fmt.Errorf("run %s: %w: its task was refused", s.Run, run.ErrState)
+	case have.Session != "":
+		s.To = session.Key{Tenant: tenant, ID: have.Session}
+		if err := apply(ctx, s); !unborn(s, err) {
+			return err
+		}
+		return fmt.Errorf("run %s: %w: its task waits for its turn; it can be cancelled, and all else asked for once it has begun", s.Run, run.ErrState)
+	case have.Cancelled != nil:
+		return fmt.Errorf("run %s: %w: it was cancelled before it began", s.Run, run.ErrState)
+	}
+	return unknown
+}
+
+// ofBegun does what needs a run that has begun, and says of one that has not how it
+// stands.
+func (c *Conn) ofBegun(ctx context.Context, tenant session.Tenant, id run.ID, do func() error) error {
+	err := do()
+	if errors.Is(err, run.ErrUnknownRun) {
+		err = c.notBegun(ctx, tenant, journal.Signal{Run: id}, err, func(context.Context, journal.Signal) error { return do() })
+	}
+	return err
+}
+
+// cancelEarly cancels a run that no log holds. The note that it leaves is read by
+// whoever takes the task in, before and after he does. It is left for a task that
+// waits, and unless only submitted ones are meant also for one that may come: the
+// publisher picks the id, and his cancel may overtake his task. Which of the two it
+// is for is looked up only if that decides anything. For a branch none is left.
+func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal.Signal, submitted bool, apply func(ctx context.Context, s journal.Signal) error) (string, error) {
+	subject := eventlog.RunAliasSubject(tenant, s.Run)
+	submitted = submitted || branchID.MatchString(string(s.Run))
+	if s.Cancel.ID == "" { // else the log could not tell it from another one, and refuse it
+		cancel := *s.Cancel
+		cancel.ID = rand.Text()
+		s.Cancel = &cancel
+	}
+	for {
+		have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, subject)
+		if err == nil && revision == 0 && submitted {
+			var waits bool
+			if waits, err = c.taskWaits(ctx, tenant, s.Run); err == nil && !waits {
+				// Whoever has taken it since then has made the entry before.
+				have, revision, err = eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, subject)
+				if err == nil && revision == 0 {
+					return "", fmt.Errorf("run %s: %w: no log holds it, and no task of this id waits", s.Run, run.ErrUnknownRun)
+				}
+			}
+		}
+		told := dispatch.NoteEarly
+		if !submitted && have.Digest == "" {
+			told = dispatch.NoteUnborn
+		}
+		switch {
+		case err != nil:
+			return "", err
+		case have.Refused != "":
+			return "", fmt.Errorf("run %s: %w: its task was refused", s.Run, run.ErrState)
+		case have.Cancelled == nil:
+			have.Cancelled = s.Cancel
+			_, _, stored, err := eventlog.PutAlias(ctx, c.Logs, subject, revision, have)
+			if err != nil {
+				return "", err
+			}
+			if !stored {
+				continue
+			}
+		}
+		// Whoever left the note may have got no further.
+		if have.Session == "" {
+			return told, c.PutCancelled(ctx, tenant, s.Run)
+		}
+		// The log may hold it by now; if not, the intake sees the note.
+		s.To = session.Key{Tenant: tenant, ID: have.Session}
+		if err := apply(ctx, s); !errors.Is(err, run.ErrUnknownRun) {
+			return "", err
+		}
+		return told, nil
+	}
+}
+
+// branchID is what the ids of branches look like, which session.IDGenerator.Child
+// derives. Their tasks come from the log of the run that opened them, and whoever
+// takes one looks for no note.
+var branchID = regexp.MustCompile(`^[0-9a-f]{20}-[0-9a-z]+-[0-9a-z]+$`)
+
+const (
+	// lookAt bounds the tasks that are read to find one that no node was given.
+	lookAt = 64
+	// aliasSoon is how soon the node that was given a task has made the run's entry.
+	aliasSoon = 500 * time.Millisecond
+)
+
+// taskWaits reports whether a task of this id, for which there was no entry among
+// the aliases, waits in the stream of tasks. A node that is given a task makes the
+// entry before all else, so it is looked for among those that no node was given,
+// run.ErrBusy if they are many, and then among those under way. The caller reads the entry again if none
+// waits: a node that was given the task meanwhile has made it by then, but for one
+// of the tasks for which no stream has room. While there may be such, the answer is
+// run.ErrBusy, too.
+func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) (bool, error) {
+	consumer, err := c.LookQueue(ctx, streams.TasksQueue())
+	if err != nil {
+		return false, err
+	}
+	info := &jetstream.ConsumerInfo{} // no node was ever there
+	if consumer != nil {
+		info = consumer.CachedInfo()
+	}
+	from := info.Delivered.Stream + 1
+	for range lookAt {
+		m, err := c.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
+		switch {
+		case errors.Is(err, conn.ErrNoMessage) && info.NumAckPending == 0:
+			return false, nil
+		case errors.Is(err, conn.ErrNoMessage) && c.Capacity.MayRefuse():
+			return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of those that wait for room in a stream; try again later", id, run.ErrBusy)
+		case errors.Is(err, conn.ErrNoMessage):
+			return c.taskGiven(ctx, tenant, id, info)
+		case err != nil:
+			return false, err
+		case dispatch.IdOf(m.Data) == id:
+			return true, nil
+		}
+		from = m.Seq + 1
+	}
+	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that no node has taken; try again later", id, run.ErrBusy)
+}
+
+// taskGiven is taskWaits for the tasks that nodes were given and have not taken: one
+// may come again because its node could not make the entry yet. If they are many, the
+// entry is waited for instead.
+func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, info *jetstream.ConsumerInfo) (bool, error) {
+	from := info.AckFloor.Stream + 1
+	for range lookAt {
+		m, err := c.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
+		switch {
+		case errors.Is(err, conn.ErrNoMessage) || err == nil && m.Seq > info.Delivered.Stream:
+			conn.Pause(ctx, aliasSoon)
+			return false, ctx.Err()
+		case err != nil:
+			return false, err
+		case dispatch.IdOf(m.Data) == id:
+			return true, nil
+		}
+		from = m.Seq + 1
+	}
+	conn.Pause(ctx, aliasSoon)
+	return false, ctx.Err()
+}

@@ -1,0 +1,285 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// The letters of a tenant and their ends lie in one stream that forgets its
+// oldest messages. Nodes delete nothing there: a letter that somebody has
+// dealt with has an end, and is listed no more.
+
+// DeadLetters returns a page of a tenant's dead letters: those after a
+// sequence, oldest first, at most limit; zero is as many as a page holds.
+func (c *Conn) DeadLetters(ctx context.Context, t session.Tenant, after uint64, limit int) (messages.DeadLetters, error) {
+	data, err := c.Query(ctx, t, messages.QueryLetters, messages.Query{After: after, Limit: limit})
+	if err != nil {
+		return messages.DeadLetters{}, err
+	}
+	return messages.DecodeDeadLetters(data)
+}
+
+// DeadLetter returns one of a tenant's dead letters by its sequence, or
+// session.ErrNotFound.
+func (c *Conn) DeadLetter(ctx context.Context, t session.Tenant, at uint64) (messages.DeadLetter, error) {
+	page, err := c.DeadLetters(ctx, t, max(at, 1)-1, 1)
+	if err == nil && (len(page.Letters) == 0 || page.Letters[0].At != at) {
+		err = noLetter(at)
+	}
+	if err != nil {
+		return messages.DeadLetter{}, err
+	}
+	return page.Letters[0].Letter, nil
+}
+
+func noLetter(at uint64) error {
+	return fmt.Errorf("dead letter %d: %w; list them to see which there are", at, session.ErrNotFound)
+}
+
+// RetryDeadLetter submits the task of a dead letter again and returns its run.
+// The run keeps its id if nothing has been told about it; otherwise it gets
+// another one, the same for each retry of the letter. run.ErrState marks a task
+// that would be refused for the same reason.
+func (c *Conn) RetryDeadLetter(ctx context.Context, t session.Tenant, at uint64, by string) (run.ID, error) {
+	note, err := c.controlLetter(ctx, t, at, messages.VerbRetry, messages.Control{By: by})
+	return run.ID(note), err
+}
+
+// DropDeadLetter says that nothing is to be done about a dead letter.
+func (c *Conn) DropDeadLetter(ctx context.Context, t session.Tenant, at uint64, by, reason string) error {
+	_, err := c.controlLetter(ctx, t, at, messages.VerbDrop, messages.Control{By: by, Reason: reason})
+	return err
+}
+
+func (c *Conn) controlLetter(ctx context.Context, t session.Tenant, at uint64, verb string, b messages.Control) (note string, err error) {
+	body, err := messages.Encode(b)
+	if err != nil {
+		return "", err
+	}
+	return answered(ctx, func(ctx context.Context) ([]byte, error) {
+		return c.Ask(ctx, messages.LetterSubject(t, at, verb), body)
+	})
+}
+
+// lettersAhead bounds the letters that wait for a slow watcher; more are lost to it.
+const lettersAhead = 256
+
+// WatchDeadLetters calls fn for each task of any tenant that is refused from now on,
+// until ctx ends, but not again for one whose letter is stored again at once. It takes
+// the rights of a node.
+func (c *Conn) WatchDeadLetters(ctx context.Context, fn func(t session.Tenant, workflow string, l messages.DeadLetter)) error {
+	sub, err := c.NC.SubscribeSync(streams.PrefixDLQ + ">")
+	if err == nil {
+		err = sub.SetPendingLimits(lettersAhead, -1)
+	}
+	if err != nil {
+		return fmt.Errorf("api: watch %s>: %w", streams.PrefixDLQ, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
+	for last := ""; ; {
+		m, err := sub.NextMsgWithContext(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, nats.ErrSlowConsumer):
+			continue
+		case err != nil:
+			return fmt.Errorf("api: watch %s>: %w", streams.PrefixDLQ, err)
+		}
+		t, workflow, ok := messages.ParseDeadLetterSubject(m.Subject)
+		if !ok || m.Subject == last {
+			continue // the end of one, or again
+		}
+		last = m.Subject
+		if l, err := messages.DecodeDeadLetter(m.Data); err == nil {
+			fn(t, workflow, l)
+		}
+	}
+}
+
+// letters answers a query for a page of dead letters.
+func (a answerer) letters(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	end, err := a.c.LastSequence(ctx, streams.StreamDLQ)
+	if err != nil {
+		return nil, err
+	}
+	ended, err := a.c.endedLetters(ctx, t, end)
+	if err != nil {
+		return nil, err
+	}
+	out := messages.DeadLetters{Letters: []messages.StoredLetter{}}
+	room := pageRoom
+	for m, err := range a.c.UpTo(ctx, streams.StreamDLQ, streams.PrefixDLQ+string(t)+".>", q.After, end) {
+		if err != nil {
+			return nil, err
+		}
+		_, _, ok := messages.ParseDeadLetterSubject(m.Subject)
+		l, err := messages.DecodeDeadLetter(m.Data)
+		if !ok || err != nil || ended[m.Seq] {
+			continue
+		}
+		room -= len(m.Data)
+		if n := len(out.Letters); n > 0 && (room < 0 || n >= limitOf(q)) {
+			out.Next = out.Letters[n-1].At
+			break
+		}
+		out.Letters = append(out.Letters, messages.StoredLetter{At: m.Seq, Letter: l})
+	}
+	return out, nil
+}
+
+// endedLetters returns the letters of a tenant that have an end, as of a sequence of DLQ.
+func (c *Conn) endedLetters(ctx context.Context, t session.Tenant, at uint64) (map[uint64]bool, error) {
+	ended := map[uint64]bool{}
+	for m, err := range c.UpTo(ctx, streams.StreamDLQ, streams.PrefixDLQ+string(t)+".*.*", 0, at) {
+		if err != nil {
+			return nil, err
+		}
+		if e, err := messages.DecodeLetterEnd(m.Data); err == nil && e.End != messages.LetterRetrying {
+			ended[e.At] = true
+		}
+	}
+	return ended, nil
+}
+
+// controlDead deals with a dead letter; the note of a retry is the run.
+func (c *Conn) controlDead(ctx context.Context, t session.Tenant, id, verb string, body messages.Control) (note string, err error) {
+	at, err := strconv.ParseUint(id, 10, 64)
+	if err != nil || at == 0 {
+		return "", fmt.Errorf("dead letter %q: %w: name it by its sequence", id, run.ErrMalformed)
+	}
+	m, err := c.LeaderAt(ctx, streams.StreamDLQ, at)
+	tenant, workflow, ok := messages.ParseDeadLetterSubject(m.Subject)
+	switch {
+	case errors.Is(err, conn.ErrNoMessage), err == nil && (!ok || tenant != t):
+		return "", noLetter(at)
+	case err != nil:
+		return "", err
+	}
+	subject := messages.LetterEndSubject(t, workflow, at)
+	end := messages.LetterEnd{Schema: messages.Schema, At: at, By: body.By, Reason: body.Reason, TimeMS: time.Now().UnixMilli()}
+	switch verb {
+	case messages.VerbLetterRetry:
+		end.End = messages.LetterRetrying
+		id, err := c.retry(ctx, t, workflow, subject, m, end)
+		return string(id), err
+	case messages.VerbLetterDrop:
+		end.End = messages.LetterDropped
+		now, _, err := c.endLetter(ctx, subject, 0, end)
+		if err == nil && now != end {
+			err = endedBefore(now)
+		}
+		return "", err
+	}
+	return "", fmt.Errorf("dead letter %d: verb %q: %w: %s or %s", at, verb, run.ErrMalformed, messages.VerbRetry, messages.VerbDrop)
+}
+
+func endedBefore(e messages.LetterEnd) error {
+	if e.End == messages.LetterRetrying {
+		return fmt.Errorf("dead letter %d: %w: somebody has begun to retry it, and its task may be submitted; retry it as well, which submits it once, and cancel run %s", e.At, run.ErrState, e.Run)
+	}
+	return fmt.Errorf("dead letter %d was %s before: %w", e.At, e.End, run.ErrState)
+}
+
+// endLetter stores the end of a letter after the one of a revision, zero for none,
+// and returns the one that is there then.
+func (c *Conn) endLetter(ctx context.Context, subject string, last uint64, end messages.LetterEnd) (now messages.LetterEnd, revision uint64, err error) {
+	data, err := messages.Encode(end)
+	if err != nil {
+		return end, 0, err
+	}
+	m, _, err := c.PutAfter(ctx, streams.StreamDLQ, subject, last, data)
+	if err == nil {
+		now, err = messages.DecodeLetterEnd(m.Data)
+	}
+	if err != nil {
+		return end, 0, fmt.Errorf("api: store %s: %w", subject, err)
+	}
+	return now, m.Seq, nil
+}
+
+// retry submits a letter's task again. Who does that says so first: of a letter that
+// was dropped nothing runs, and all who retry it submit one run.
+func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject string, m conn.Message, begun messages.LetterEnd) (run.ID, error) {
+	l, err := messages.DecodeDeadLetter(m.Data)
+	if err != nil {
+		return "", err
+	}
+	have, err := c.LeaderLast(ctx, streams.StreamDLQ, subject)
+	revision := have.Seq
+	switch {
+	case err == nil:
+		begun, err = messages.DecodeLetterEnd(have.Data)
+	case errors.Is(err, conn.ErrNoMessage):
+		if begun.Run, err = c.retryID(ctx, t, m.Seq, &l); err != nil {
+			return "", err
+		}
+		if _, err = retryBody(t, workflow, m.Seq, &l, begun.Run); err != nil {
+			return "", err
+		}
+		begun, revision, err = c.endLetter(ctx, subject, 0, begun)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case begun.End == messages.LetterRetried:
+		return begun.Run, nil
+	case begun.End != messages.LetterRetrying:
+		return "", endedBefore(begun)
+	}
+	body, err := retryBody(t, workflow, m.Seq, &l, begun.Run)
+	if err != nil {
+		return "", err
+	}
+	if err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: l.Subject, Data: body}); err != nil {
+		if errors.Is(err, conn.ErrFull) {
+			err = fmt.Errorf("%w: %w", run.ErrBusy, err)
+		}
+		return "", err
+	}
+	begun.End = messages.LetterRetried
+	_, _, err = c.endLetter(ctx, subject, revision, begun) // or another one did
+	return begun.Run, err
+}
+
+// retryBody is what is submitted again of a letter.
+func retryBody(t session.Tenant, workflow string, at uint64, l *messages.DeadLetter, id run.ID) ([]byte, error) {
+	body, err := l.Retry(id)
+	if err == nil && l.Subject != messages.TaskSubject(t, workflow) {
+		err = fmt.Errorf("dead letter %d: it came on %q, which is no subject of tasks: %w; submit it corrected", at, l.Subject, run.ErrState)
+	}
+	return body, err
+}
+
+// retryID is the id for the next try of a letter's task: its own one unless
+// another task has it or a result was told under it, which is for ever.
+func (c *Conn) retryID(ctx context.Context, t session.Tenant, at uint64, l *messages.DeadLetter) (run.ID, error) {
+	other := "-r" + strconv.FormatUint(at, 10)
+	if l.Run == "" {
+		return run.ID("letter" + other), nil
+	}
+	_, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(t, l.Run))
+	if err != nil {
+		return "", err
+	}
+	if revision == 0 {
+		return l.Run, nil
+	}
+	id := string(l.Run)
+	return run.ID(id[:min(len(id), maxID-len(other))] + other), nil
+}
+
+// maxID is the longest id.
+const maxID = 64

@@ -1,0 +1,108 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// refusedLetter has a task refused, and returns the number of its letter.
+func refusedLetter(t *testing.T, c *Conn) string {
+	t.Helper()
+	if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+		t.Fatal(err)
+	}
+	pullWhile(t, c, time.Second, dispatch.Intake{Offers: func(string) (string, bool) { return "", false }})
+	all := listedLetters(t, c)
+	if len(all) != 1 {
+		t.Fatalf("letters %+v", all)
+	}
+	return strconv.FormatUint(all[0].At, 10)
+}
+
+// listedLetters are those that nobody has dealt with.
+func listedLetters(t *testing.T, c *Conn) []messages.StoredLetter {
+	t.Helper()
+	page, err := answerer{c: c}.letters(t.Context(), session.DefaultTenant, messages.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page.(messages.DeadLetters).Letters
+}
+
+// TestLetterEndsOnce has two deal with one letter at the same time: the node of the
+// first stands still when it has seen that nobody has, and is about to say that he
+// does. He is told what the other one did, and the task is submitted once, or not at
+// all where that was to drop it.
+func TestLetterEndsOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		late, early string
+		refused     bool
+		tasks       uint64
+	}{
+		"a retry after a drop":  {messages.VerbLetterRetry, messages.VerbLetterDrop, true, 0},
+		"a drop after a retry":  {messages.VerbLetterDrop, messages.VerbLetterRetry, true, 1},
+		"a drop after a drop":   {messages.VerbLetterDrop, messages.VerbLetterDrop, true, 0},
+		"a retry after a retry": {messages.VerbLetterRetry, messages.VerbLetterRetry, false, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+				at := refusedLetter(t, c)
+				other := dial(t, &c.O)
+				var early, late string
+				var earlyErr error
+				hook, fired := natstest.Once(`"end":"`, func([]byte) bool {
+					w.Set(nil, nil)
+					early, earlyErr = other.controlDead(t.Context(), session.DefaultTenant, at, tc.early, messages.Control{By: "ann"})
+					return true
+				})
+				w.Set(nil, hook)
+				late, err := c.controlDead(t.Context(), session.DefaultTenant, at, tc.late, messages.Control{By: "bob"})
+				if !fired() || earlyErr != nil || errors.Is(err, run.ErrState) != tc.refused || err == nil && early != late {
+					t.Errorf("stood still: %v; the first is told %q, %v, and the second %q, %v", fired(), early, earlyErr, late, err)
+				}
+				if _, tasks := lettersAndTasks(t, c); tasks != tc.tasks || len(listedLetters(t, c)) != 0 {
+					t.Errorf("%d tasks, letters %+v", tasks, listedLetters(t, c))
+				}
+			})
+		})
+	}
+}
+
+// TestLetterHalfRetried has a node end when it has said that it retries a letter, and
+// has not submitted the task. The letter stays on the list, it cannot be dropped,
+// and who retries it again gets the same run.
+func TestLetterHalfRetried(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		at := refusedLetter(t, c)
+		ending, end := context.WithCancel(t.Context())
+		hook, fired := natstest.Once("PUB rath.task.", func(b []byte) bool {
+			end()
+			return natstest.Replace("PUB rath.task.", "PUB rath.tusk.")(b) // nobody listens there
+		})
+		w.Set(nil, hook)
+		if id, err := c.controlDead(ending, session.DefaultTenant, at, messages.VerbLetterRetry, messages.Control{}); err == nil || !fired() {
+			t.Fatalf("run %s, about to be submitted: %v", id, fired())
+		}
+		if _, tasks := lettersAndTasks(t, c); tasks != 0 || len(listedLetters(t, c)) != 1 {
+			t.Errorf("%d tasks, letters %+v", tasks, listedLetters(t, c))
+		}
+		if _, err := c.controlDead(t.Context(), session.DefaultTenant, at, messages.VerbLetterDrop, messages.Control{}); !errors.Is(err, run.ErrState) {
+			t.Errorf("dropped: %v", err)
+		}
+		for range 2 {
+			id, err := c.controlDead(t.Context(), session.DefaultTenant, at, messages.VerbLetterRetry, messages.Control{})
+			if _, tasks := lettersAndTasks(t, c); err != nil || id != "r1-r"+at || tasks != 1 || len(listedLetters(t, c)) != 0 {
+				t.Errorf("run %s, %v; %d tasks, letters %+v", id, err, tasks, listedLetters(t, c))
+			}
+		}
+	})
+}

@@ -1,0 +1,297 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// asks opens branches that ask the model once each.
+func asks(branches int) flow.Registration {
+	return flow.Registration{Name: "asks", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+			j, err := flow.FanOut(ctx, v, flow.Repeat(branches, &flow.Agent{Name: "a", Prompt: "You work."}), nil)
+			if err != nil {
+				return v, err
+			}
+			if n := len(j.Succeeded()); n != branches {
+				return v, fmt.Errorf("%d of %d branches succeeded", n, branches)
+			}
+			return flow.Merge(ctx, j, flow.Pick(0))
+		})
+	}}
+}
+
+// traffic counts what a fan-out asks of the servers: reads of streams by what
+// they are for, and by stream what was stored.
+func traffic(t *testing.T, branches int) map[string]int {
+	counts := map[string]int{}
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		n := startNodeWith(t, srv, "node-1", &spec{slots: 128, more: []flow.Registration{asks(branches)}})
+		nc := guest(t, srv)
+		_, js := operatorOf(t, srv)
+		time.Sleep(15 * time.Second) // what a start does is over
+		stored := func(sign int) {
+			all := js.ListStreams(t.Context())
+			for s := range all.Info() {
+				name, _, _ := strings.Cut(s.Config.Name, "_")
+				counts[name] += sign * int(s.State.LastSeq)
+			}
+			if all.Err() != nil {
+				t.Fatal(all.Err())
+			}
+		}
+		stored(-1)
+		stop := reads(t, srv, counts)
+		submit(t, nc, "asks", `{"id":"r1"}`)
+		if r := resultOf(t, nc, "r1"); r["state"] != "succeeded" {
+			t.Errorf("%v", r)
+		}
+		time.Sleep(time.Second) // the branches are closed, and told of
+		stop()
+		stored(1)
+		nc.Close()
+		n.stop()
+	})
+	return counts
+}
+
+// reads counts the requests for messages of the truth and of snapshots until
+// the returned function is called.
+func reads(t *testing.T, srv *natsserver.Server, counts map[string]int) (stop func()) {
+	t.Helper()
+	user, password := srv.Node()
+	tap, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	for _, subject := range []string{"$JS.API.STREAM.MSG.GET.", "$JS.API.DIRECT.GET."} {
+		if _, err := tap.Subscribe(subject+">", func(m *nats.Msg) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch stream := strings.TrimPrefix(m.Subject, subject); {
+			case strings.HasPrefix(stream, "EV_"):
+				counts["reads of logs"]++
+			case strings.HasPrefix(stream, "SNAP"):
+				counts["reads of snapshots"]++
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tap.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		tap.Close()
+	}
+}
+
+// TestTrafficOfABranch holds what each branch of a fan-out costs: with many
+// branches they cost more than what they do.
+func TestTrafficOfABranch(t *testing.T) {
+	const few, many = 8, 40
+	a, b := traffic(t, few), traffic(t, many)
+	for what, most := range map[string]float64{
+		"EV":                 4, // its claim, its step, its end, its closing
+		"LINEAGE":            8,
+		"RESULT":             1,
+		"reads of logs":      0,
+		"reads of snapshots": 0,
+	} {
+		// The reports that reach the parent together share a commit, and the
+		// readings of its log: a few more or less.
+		const share = 0.3
+		if got := float64(b[what]-a[what]) / (many - few); got > most+share {
+			t.Errorf("%s: %.2f per branch, want %.0f at most (%d branches: %d, %d branches: %d)", what, got, most, few, a[what], many, b[what])
+		}
+	}
+}
+
+// TestResultBeforeClosings: whoever waits for a run is not kept waiting by the
+// closing of its branches, of which there are more than go on at once.
+func TestResultBeforeClosings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const branches = 80
+		srv := natstest.Start(t, nil)
+		var mu sync.Mutex
+		var closing time.Time // when the first branch's began
+		slow := func(own func(context.Context, journal.Signal) error) func(context.Context, journal.Signal) error {
+			return func(ctx context.Context, s journal.Signal) error {
+				if s.Close != nil {
+					mu.Lock()
+					if closing.IsZero() {
+						closing = time.Now()
+					}
+					mu.Unlock()
+					time.Sleep(500 * time.Millisecond)
+				}
+				return own(ctx, s)
+			}
+		}
+		n := startNodeWith(t, srv, "node-1", &spec{slots: 128, more: []flow.Registration{asks(branches)}, signal: slow})
+		nc := guest(t, srv)
+		results, err := nc.SubscribeSync("rath.run.default.r1.result")
+		if err != nil {
+			t.Fatal(err)
+		}
+		submit(t, nc, "asks", `{"id":"r1"}`)
+		if _, err := results.NextMsg(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		came := time.Now()
+		time.Sleep(branches / 4 * time.Second)
+		closedBranches(t, nc)
+		mu.Lock()
+		first := closing
+		mu.Unlock()
+		if first.IsZero() {
+			t.Fatal("no branch was closed here: nothing was slow")
+		}
+		// The first closing and the result are not in an order; only not to be
+		// kept waiting is.
+		if waited := came.Sub(first); waited > 100*time.Millisecond {
+			t.Errorf("the result came %v after the first branch began to be closed", waited)
+		}
+		nc.Close()
+		n.stop()
+	})
+}
+
+// TestSignalsThatFail has each signal fail when it is applied for the first time:
+// it is applied again.
+func TestSignalsThatFail(t *testing.T) {
+	for how, fail := range map[string]func(context.Context) error{
+		"busy":     func(context.Context) error { return run.ErrBusy },
+		"shutdown": func(context.Context) error { return run.ErrShutdown },
+		"stalled": func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				var mu sync.Mutex
+				failed := map[string]bool{}
+				sp := &spec{more: []flow.Registration{asks(4)}, signal: func(own func(context.Context, journal.Signal) error) func(context.Context, journal.Signal) error {
+					return func(ctx context.Context, s journal.Signal) error {
+						name := fmt.Sprint(s.To, s.Received != nil && s.Received.Branch != nil, s.Close != nil)
+						if s.Received != nil {
+							name += s.Received.ID
+						}
+						mu.Lock()
+						before := failed[name]
+						failed[name] = true
+						mu.Unlock()
+						if !before {
+							return fail(ctx)
+						}
+						return own(ctx, s)
+					}
+				}}
+				n := startNodeWith(t, srv, "node-1", sp)
+				nc := guest(t, srv)
+				began := time.Now()
+				submit(t, nc, "asks", `{"id":"r1"}`)
+				most := 3 * time.Second
+				if how == "stalled" {
+					most += 30 * time.Second
+				}
+				time.Sleep(most)
+				if r := resultOf(t, nc, "r1"); r["state"] != "succeeded" {
+					t.Errorf("%v", r)
+				}
+				if d := time.Since(began); d > most+time.Second {
+					t.Errorf("it took %v", d)
+				}
+				time.Sleep(most)
+				closedBranches(t, nc)
+				nc.Close()
+				n.stop()
+			})
+		})
+	}
+}
+
+// TestBranchesHaveTheTimeOfTheirRun gives runs whose branches are at work, one of
+// them with more around it, another budget of time: the branches have until then,
+// and no longer.
+func TestBranchesHaveTheTimeOfTheirRun(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		work := flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+			_, err := flow.Do(ctx, "work", func(ctx context.Context) (int, error) {
+				select {
+				case <-time.After(40 * time.Second):
+					return 1, nil
+				case <-ctx.Done():
+					return 0, context.Cause(ctx)
+				}
+			}, &flow.DoOptions{Effect: tool.ReadOnly})
+			return v, err
+		})
+		within := func(name string, w flow.Workflow) flow.Workflow {
+			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+				j, err := flow.FanOut(ctx, v, []flow.Branch{{Name: name, Workflow: w}}, nil)
+				if err != nil {
+					return v, err
+				}
+				return flow.Merge(ctx, j, flow.Pick(0))
+			})
+		}
+		deep := []flow.Registration{{Name: "deep", Description: "works in a branch of a branch", Revision: "1", New: func() flow.Workflow {
+			return within("x", within("y", work))
+		}}}
+		first := startNodeWith(t, srv, "node-1", &spec{more: deep})
+		second := startNodeWith(t, srv, "node-2", &spec{more: deep})
+		began := time.Now()
+		submit(t, nc, "deep", `{"id":"more","budget":{"time_ms":20000}}`)
+		submit(t, nc, "deep", `{"id":"less","budget":{"time_ms":60000}}`)
+		time.Sleep(10 * time.Second)
+		for id, ms := range map[string]int{"more": 60_000, "less": 20_000} {
+			if a := ask(t, nc, "rath.ctl.default."+id+".rebudget", fmt.Sprintf(`{"budget":{"time_ms":%d}}`, ms)); a["done"] != true {
+				t.Fatal(a)
+			}
+		}
+		for _, id := range []string{"less", "more"} {
+			outer := first.conn.Minter().Child(session.DefaultTenant, id, "0.x")
+			inner := first.conn.Minter().Child(session.DefaultTenant, string(outer), "0.x.0.y")
+			state, within, branch := "succeeded", 40*time.Second, "succeeded"
+			if id == "less" {
+				state, within, branch = "timed_out", 20*time.Second, "cancelled"
+			}
+			if r := resultOf(t, nc, id); r["state"] != state {
+				t.Errorf("%s: %v", id, r)
+			}
+			for _, b := range []session.ID{outer, inner} {
+				if r := resultOf(t, nc, string(b)); r["state"] != branch {
+					t.Errorf("a branch of %s: %v", id, r)
+				}
+			}
+			if d := time.Since(began); d < within || d > within+3*time.Second {
+				t.Errorf("%s and its branches ended after %s", id, d)
+			}
+		}
+		first.stop()
+		second.stop()
+	})
+}

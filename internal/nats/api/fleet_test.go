@@ -1,0 +1,423 @@
+//go:build e2e
+
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/project"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestClusterRelays relays on a cluster of three servers, from three processes,
+// while sessions are written, a relay dies and a server is stopped. Readers get
+// each record once and in order, and each run has one result.
+func TestClusterRelays(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cluster := natstest.StartCluster(t, 3)
+	open := func(first int) *api.Conn { return clustered(ctx, t, cluster.URLs(first)) }
+	writer := open(0)
+	if err := writer.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var relays sync.WaitGroup
+	relay := func(c *api.Conn, name string) (stop func()) {
+		ctx, cancel := context.WithCancel(ctx)
+		relays.Go(func() {
+			if err := c.StartRelay(ctx, &dispatch.RelayOptions{Incarnation: name}).Wait(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+		return cancel
+	}
+	var conns []*api.Conn
+	var stops []func()
+	for i := range 3 {
+		conns = append(conns, open(i))
+		stops = append(stops, relay(conns[i], fmt.Sprintf("r%d", i)))
+	}
+	const writers, each = 8, 30
+	var ids [writers * each]session.ID
+	var writing sync.WaitGroup
+	began := time.Now()
+	for w := range writers {
+		writing.Go(func() {
+			for i := range each {
+				id := writer.Minter().ID(fmt.Sprintf("w%d-%d", w, i))
+				ids[w*each+i] = id
+				turns(t, writer.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 2, true)
+			}
+		})
+	}
+	time.Sleep(2 * time.Second)
+	conns[1].Kill()
+	stops[1]()
+	time.Sleep(2 * time.Second)
+	victim := cluster.Leader(t, streams.StreamLineage)
+	cluster.Stop(victim)
+	time.Sleep(8 * time.Second)
+	cluster.Start(t, victim)
+	writing.Wait()
+	t.Logf("wrote %d sessions in %v", writers*each, time.Since(began))
+	caught := time.Now()
+	reader := open(0)
+	want := 0
+	for _, id := range ids {
+		for e, err := range reader.Log().Read(ctx, session.Key{Tenant: session.DefaultTenant, ID: id}, session.Position{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			records, err := lineage.Derive(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want += len(records)
+		}
+	}
+	var ordered project.Ordered
+	var have, kept int
+	ends := map[session.ID]int{}
+	for r, err := range tailAll(ctx, reader) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		have++
+		if !ordered.Pass(&r) {
+			continue
+		}
+		kept++
+		if r.Kind == lineage.Ended {
+			ends[r.Session]++
+		}
+		if kept == want {
+			break
+		}
+	}
+	t.Logf("%d records, %d of them repeated; the last came %v after the last commit", kept, have-kept, time.Since(caught))
+	for _, id := range ids {
+		if ends[id] != 1 {
+			t.Errorf("session %s ended %d times", id, ends[id])
+		}
+	}
+	nc, err := nats.Connect(cluster.URLs(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := uint64(0); n != writers*each; time.Sleep(50 * time.Millisecond) {
+		s, err := js.Stream(ctx, streams.StreamResult)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n = s.CachedInfo().State.LastSeq; n > writers*each {
+			t.Fatalf("%d results for %d runs", n, writers*each)
+		}
+	}
+	stops[0]()
+	stops[2]()
+	relays.Wait()
+	for _, c := range []*api.Conn{writer, conns[0], conns[2], reader} {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// tailAll yields every record that LINEAGE holds, repetitions too.
+func tailAll(ctx context.Context, c *api.Conn) func(func(lineage.Record, error) bool) {
+	return func(yield func(lineage.Record, error) bool) {
+		for m, err := range c.Stored(ctx, streams.StreamLineage, "rath.lineage.>") {
+			if err != nil {
+				yield(lineage.Record{}, err)
+				return
+			}
+			records, err := lineage.DecodeStored(m)
+			if err != nil {
+				yield(lineage.Record{}, err)
+				return
+			}
+			for _, r := range records {
+				if !yield(r, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// BenchmarkClusterRelay relays commits that a cluster of three servers holds
+// already: how fast lineage is stored there.
+func BenchmarkClusterRelay(b *testing.B) {
+	cluster := natstest.StartCluster(b, 3)
+	c, err := api.Connect(b.Context(), &streams.Options{
+		Options: conn.Options{URL: cluster.URLs(0)}, Replicas: 3, Partitions: 2,
+		Probe: func(context.Context) ([]streams.SyncState, error) {
+			return []streams.SyncState{{Server: "all", Always: true}}, nil
+		},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Provision(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	var writing sync.WaitGroup
+	commits := make([]int, 16)
+	for w := range commits {
+		writing.Go(func() {
+			for i := 0; commits[w]*len(commits) < b.N; i++ {
+				commits[w] += turns(b, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: c.Minter().ID(fmt.Sprintf("s%d-%d", w, i))}, 10, true)
+			}
+		})
+	}
+	writing.Wait()
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	nc, err := nats.Connect(cluster.URLs(1))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer nc.Close()
+	var tails atomic.Int64
+	if _, err := nc.Subscribe("rath.tail.>", func(*nats.Msg) { tails.Add(1) }); err != nil {
+		b.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	go func() { done <- c.StartRelay(ctx, nil).Wait() }()
+	ended, sessions, records := 0, 0, 0
+	for _, n := range commits {
+		sessions += n / 22
+	}
+	for r, err := range tailAll(ctx, c) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		records++
+		if r.Kind == lineage.Ended {
+			if ended++; ended == sessions {
+				break
+			}
+		}
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(records)/b.Elapsed().Seconds(), "records/s")
+	for end := time.Now().Add(10 * time.Second); tails.Load() < int64(records); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.Fatalf("%d of %d records were told", tails.Load(), records)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		b.Error(err)
+	}
+}
+
+// TestClusterHandover has relays of a cluster leave and die in turn, and
+// measures after how long the lineage of what is written then comes.
+func TestClusterHandover(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cluster := natstest.StartCluster(t, 3)
+	open := func(first int) *api.Conn {
+		t.Helper()
+		c, err := api.Connect(ctx, &streams.Options{
+			Options: conn.Options{URL: cluster.URLs(first)}, Replicas: 3, Partitions: 4,
+			Probe: func(context.Context) ([]streams.SyncState, error) {
+				return []streams.SyncState{{Server: "all", Always: true}}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	writer := open(0)
+	if err := writer.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ends := make(chan session.ID, 1<<10)
+	reading, stopReading := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for r, err := range tailAll(reading, writer) {
+			if err == nil && r.Kind == lineage.Ended {
+				ends <- r.Session
+			}
+		}
+	})
+	type process struct {
+		c    *api.Conn
+		stop context.CancelFunc
+		done chan error
+	}
+	start := func(n int) *process {
+		p := &process{c: open(n % 3), done: make(chan error, 1)}
+		var ctx context.Context
+		ctx, p.stop = context.WithCancel(reading)
+		go func() {
+			p.done <- p.c.StartRelay(ctx, &dispatch.RelayOptions{Incarnation: fmt.Sprintf("r%d", n)}).Wait()
+		}()
+		return p
+	}
+	live := []*process{start(0), start(1), start(2)}
+	written := 0
+	lag := func() time.Duration {
+		began := time.Now()
+		missing := map[session.ID]bool{}
+		for range 12 {
+			id := writer.Minter().ID(fmt.Sprintf("s%d", written))
+			written++
+			missing[id] = true
+			turns(t, writer.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 1, true)
+		}
+		for len(missing) > 0 {
+			select {
+			case id := <-ends:
+				delete(missing, id)
+			case <-ctx.Done():
+				t.Fatal("no lineage")
+			}
+		}
+		return time.Since(began)
+	}
+	t.Logf("at the start: %v", lag())
+	t.Logf("in peace: %v", lag())
+	for i := range 8 {
+		p := live[0]
+		live = append(live[1:], start(3+i))
+		how, most := "leaves", 3*time.Second
+		if i%2 == 1 {
+			how, most = "dies", 6*time.Second
+			p.c.Kill()
+		}
+		p.stop()
+		d := lag()
+		t.Logf("one %s: %v", how, d)
+		if d > most {
+			t.Errorf("one %s: lineage came after %v, want at most %v", how, d, most)
+		}
+		if err := <-p.done; err != nil {
+			t.Error(err)
+		}
+		if how == "leaves" {
+			if err := p.c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		t.Logf("after that: %v", lag())
+	}
+	stopReading()
+	for _, p := range live {
+		if err := <-p.done; err != nil {
+			t.Error(err)
+		}
+		if err := p.c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	work.Wait()
+	if err := writer.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClusterFollow begins to follow streams of a cluster, from all servers and
+// many at a time, as the relays do when one of them dies: a consumer that was
+// just made does not hear what is asked of it on another server at once.
+func TestClusterFollow(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cluster := natstest.StartCluster(t, 3)
+	var conns []*api.Conn
+	for i := range 3 {
+		c, err := api.Connect(ctx, &streams.Options{
+			Options: conn.Options{URL: cluster.URLs(i)}, Replicas: 3, Partitions: 4,
+			Probe: func(context.Context) ([]streams.SyncState, error) {
+				return []streams.SyncState{{Server: "all", Always: true}}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	if err := conns[0].Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for p, written := uint32(0), 0; p < 4; written++ {
+		id := conns[0].Minter().Mint(fmt.Sprint("s", written))
+		if stream, _, err := eventlog.EventSubject(session.Key{Tenant: session.DefaultTenant, ID: id}); err != nil {
+			t.Fatal(err)
+		} else if stream == streams.EventStream(streams.DefaultGeneration, p) {
+			turns(t, conns[0].Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 1, true)
+			p++
+		}
+	}
+	var mu sync.Mutex
+	var all []time.Duration
+	for range 40 {
+		var work sync.WaitGroup
+		for i := range 12 {
+			work.Go(func() {
+				began := time.Now()
+				for _, err := range conns[i%3].Stored(ctx, streams.EventStream(streams.DefaultGeneration, uint32(i/3)), ">") {
+					if err != nil {
+						t.Error(err)
+					}
+					break
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, time.Since(began))
+			})
+		}
+		work.Wait()
+	}
+	slices.Sort(all)
+	t.Logf("%d followers had their first message after p50 %v, p99 %v, at most %v", len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1])
+	if worst := all[len(all)-1]; worst > time.Second {
+		t.Errorf("a follower had its first message after %v", worst)
+	}
+}
+
+// clustered connects to a cluster of three, which is said to sync every write.
+func clustered(ctx context.Context, tb testing.TB, urls string) *api.Conn {
+	tb.Helper()
+	c, err := api.Connect(ctx, &streams.Options{
+		Options: conn.Options{URL: urls}, Replicas: 3, Partitions: 2,
+		Probe: func(context.Context) ([]streams.SyncState, error) {
+			return []streams.SyncState{{Server: "all", Always: true}}, nil
+		},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}

@@ -1,0 +1,66 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+)
+
+// TestFollowUnheard follows a stream on a server that learns of the new
+// consumer a moment after it was made, as one of a cluster does: what it is
+// sent before is lost. The messages come as soon as it knows, all of them.
+func TestFollowUnheard(t *testing.T) {
+	for name, deaf := range map[string]time.Duration{"at once": 0, "soon": 30 * time.Millisecond, "late": 400 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+				const messages = 3 * conn.FollowAhead
+				for range messages {
+					if _, err := c.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var made time.Time
+				lost := 0
+				w.Set(nil, func(b []byte) bool {
+					if made.IsZero() && bytes.Contains(b, []byte("$JS.API.CONSUMER.CREATE.EV_1_0")) {
+						made = time.Now()
+					}
+					if !made.IsZero() && time.Since(made) < deaf {
+						lost += bytes.Count(b, []byte("$JS.API.CONSUMER.MSG.NEXT.EV_1_0"))
+						copy(b, bytes.ReplaceAll(b, []byte("$JS.API.CONSUMER.MSG.NEXT.EV_1_0"), []byte("$JS.API.CONSUMER.MSG.LOST.EV_1_0")))
+					}
+					return true
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				in := make(chan conn.Message, messages)
+				done := make(chan error, 1)
+				began := time.Now()
+				go func() { done <- c.Follow(ctx, streams.EventStream(1, 0), ">", 1, in) }()
+				for want := uint64(1); want <= messages; want++ {
+					if m := <-in; m.Seq != want {
+						t.Errorf("message %d, want %d", m.Seq, want)
+					}
+				}
+				if d := time.Since(began); d > 2*deaf+20*time.Millisecond {
+					t.Errorf("the messages came after %v, the server was deaf for %v", d, deaf)
+				}
+				cancel()
+				if err := <-done; err == nil || !strings.Contains(err.Error(), "canceled") {
+					t.Error(err)
+				}
+				w.Set(nil, nil)
+				if (lost > 0) != (deaf > 0) {
+					t.Errorf("%d requests were lost", lost)
+				}
+			})
+		})
+	}
+}

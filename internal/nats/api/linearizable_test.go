@@ -1,0 +1,81 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestReadBehind reads a session through a server that lacks the last commits: the
+// question is put again.
+func TestReadBehind(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
+		sessiontest.Grow(t, c.Log(), k, session.Position{}, 4)
+		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, subject, err := eventlog.EventSubject(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Such a server answers with its own last commit, and with a page that ends there.
+		page, paged := natstest.Once(`"batch":512`, natstest.Replace(`"batch":512`, `"batch":2`))
+		last, asked := natstest.Once(`"last_by_subj":"`+subject, natstest.Replace(`"last_by_subj":"`+subject+`"`, `"seq":2`))
+		w.Set(nil, func(b []byte) bool { return last(b) && page(b) })
+		m, err := c.NC.Request(messages.QueryPrefix+"default.session", fmt.Appendf(nil, `{"session":%q}`, k.ID), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got messages.Session
+		if err := json.Unmarshal(m.Data, &got); err != nil || got.Version != 4 || !asked() || !paged() {
+			t.Errorf("it was read at version %d, want 4: %s, %v; the server was asked: %v, %v", got.Version, m.Data, err, asked(), paged())
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestReadBesideForeign: messages that are no commits are no commits that are missed.
+func TestReadBesideForeign(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
+		_, subject, err := eventlog.EventSubject(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		foreign := func() {
+			if _, err := c.JS.Publish(t.Context(), subject, []byte("hello")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sessiontest.Grow(t, c.Log(), k, session.Position{}, 2)
+		foreign()
+		foreign()
+		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := c.NC.Request(messages.QueryPrefix+"default.session", fmt.Appendf(nil, `{"session":%q}`, k.ID), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got messages.Session
+		if err := json.Unmarshal(m.Data, &got); err != nil || got.Version != 2 {
+			t.Errorf("it was read at version %d, want 2: %s, %v", got.Version, m.Data, err)
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

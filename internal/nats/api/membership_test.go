@@ -1,0 +1,492 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/project"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/session"
+)
+
+// relayer is a process that only relays.
+type relayer struct {
+	t    *testing.T
+	conn *api.Conn
+	ice  *ice
+	stop context.CancelFunc
+	done chan error
+	dead bool
+}
+
+const relayPartitions = 4
+
+func startRelay(t *testing.T, srv *natsserver.Server, o *dispatch.RelayOptions) *relayer {
+	t.Helper()
+	opts := options(srv, t)
+	opts.Partitions = relayPartitions
+	r := &relayer{t: t, ice: newIce(), done: make(chan error, 1)}
+	opts.Dialer = r.ice.dial(opts.Dialer)
+	conn, err := api.Connect(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.conn = conn
+	if err := conn.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var ctx context.Context
+	ctx, r.stop = context.WithCancel(context.WithoutCancel(t.Context()))
+	go func() { r.done <- conn.StartRelay(ctx, o).Wait() }()
+	t.Cleanup(r.leave)
+	return r
+}
+
+// leave ends the relay as a node does that stops.
+func (r *relayer) leave() {
+	if r.dead {
+		return
+	}
+	r.dead = true
+	r.stop()
+	if err := <-r.done; err != nil {
+		r.t.Error(err)
+	}
+	if err := r.conn.Close(); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// crash ends it as kill -9 does: nothing is said to anybody.
+func (r *relayer) crash() {
+	r.dead = true
+	r.conn.Kill()
+	r.stop()
+	if err := <-r.done; err != nil {
+		r.t.Error(err)
+	}
+}
+
+// within polls until ok, in virtual time, and returns how long it took.
+func within(t *testing.T, limit time.Duration, what string, ok func() bool) time.Duration {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		switch d := time.Since(began); {
+		case ok():
+			return d
+		case d > limit:
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+// spread reports whether each partition is relayed once, and nobody relays more
+// than most.
+func spread(most int, relays ...*relayer) func() bool {
+	return func() bool {
+		var all []uint32
+		for _, r := range relays {
+			mine := r.conn.Relays()
+			if len(mine) > most {
+				return false
+			}
+			all = append(all, mine...)
+		}
+		slices.Sort(all)
+		return slices.Equal(all, []uint32{0, 1, 2, 3})
+	}
+}
+
+// TestRelaysSpread starts, stops and kills relays over one server: the
+// partitions spread over those that live, each on one of them.
+func TestRelaysSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		a := startRelay(t, srv, &dispatch.RelayOptions{Incarnation: "a"})
+		if d := within(t, time.Second, "one relay has all", spread(4, a)); d > 100*time.Millisecond {
+			t.Errorf("a relay that is alone waited for %v", d)
+		}
+		b := startRelay(t, srv, &dispatch.RelayOptions{Incarnation: "b"})
+		within(t, 2*time.Second, "two relays share", spread(2, a, b))
+		c := startRelay(t, srv, &dispatch.RelayOptions{Incarnation: "c"})
+		within(t, 2*time.Second, "three relays share", spread(2, a, b, c))
+		if d := within(t, time.Second, "it stays so", spread(2, a, b, c)); d != 0 {
+			t.Errorf("it took %v", d)
+		}
+
+		b.leave()
+		if d := within(t, time.Second, "two are left", spread(2, a, c)); d > 500*time.Millisecond {
+			t.Errorf("the part of one who left was taken over after %v", d)
+		}
+		a.crash()
+		if d := within(t, 5*time.Second, "one is left", spread(4, c)); d < time.Second || d > 3100*time.Millisecond {
+			t.Errorf("the part of one who crashed was taken over after %v", d)
+		}
+		// A server that restarts, or a network that comes back.
+		if err := c.conn.Cut(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		within(t, time.Second, "it goes on", spread(4, c))
+	})
+}
+
+// TestRelayFrozen freezes a relay between two records until another one has
+// taken over: it stores at most what it was storing.
+func TestRelayFrozen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		a := startRelay(t, srv, &dispatch.RelayOptions{Incarnation: "a"})
+		within(t, time.Second, "one relay has all", spread(4, a))
+		b := startRelay(t, srv, &dispatch.RelayOptions{Incarnation: "b"})
+		within(t, 2*time.Second, "two relays share", spread(2, a, b))
+
+		thaw := a.ice.freeze()
+		within(t, 5*time.Second, "the other one has all", func() bool { return len(b.conn.Relays()) == 4 })
+		log := b.conn.Log()
+		for i := range 40 {
+			turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: b.conn.Minter().ID(fmt.Sprintf("s%d", i))}, 3, true)
+		}
+		time.Sleep(time.Second)
+		thaw()
+		within(t, 3*time.Second, "two relays share again", spread(2, a, b))
+		for i := range 20 {
+			turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: b.conn.Minter().ID(fmt.Sprintf("z%d", i))}, 3, true)
+		}
+		time.Sleep(time.Second)
+		if extra := checkReaders(t, srv, b.conn); extra > 4 {
+			t.Errorf("%d records are repeated, want at most one per partition", extra)
+		}
+	})
+}
+
+// TestRelaysTakeOver has relays come, go and die while sessions are written.
+// Readers see each record once and in order, and each run has one result.
+func TestRelaysTakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		next := 0
+		relay := func() *relayer {
+			next++
+			return startRelay(t, srv, &dispatch.RelayOptions{Incarnation: fmt.Sprintf("r%02d", next)})
+		}
+		writer := startRelay(t, srv, &dispatch.RelayOptions{Incarnation: "writer"})
+		log := writer.conn.Log()
+		live := []*relayer{relay(), relay()}
+		n := 0
+		write := func(sessions int) {
+			for range sessions {
+				turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: writer.conn.Minter().ID(fmt.Sprintf("s%d", n))}, 2, true)
+				n++
+			}
+		}
+		for round := range 6 {
+			write(10)
+			switch round % 3 {
+			case 0:
+				live[0].leave()
+				live = live[1:]
+			case 1:
+				live[0].crash()
+				live = live[1:]
+			case 2:
+				live = append(live, relay(), relay())
+			}
+			write(10)
+			write(10)
+			time.Sleep(time.Duration(round) * 700 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		for _, r := range live {
+			r.leave()
+		}
+		within(t, time.Second, "one relay has all", spread(4, writer))
+		time.Sleep(time.Second)
+		extra := checkReaders(t, srv, writer.conn)
+		t.Logf("%d sessions, %d records repeated", n, extra)
+		_, js := operatorOf(t, srv)
+		s, err := js.Stream(t.Context(), streams.StreamResult)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state := s.CachedInfo().State; state.Msgs != uint64(n) || state.LastSeq != uint64(n) {
+			t.Errorf("%d results, %d were stored, want %d", state.Msgs, state.LastSeq, n)
+		}
+	})
+}
+
+// checkReaders demands that a reader who drops repetitions gets each record
+// once, those of each partition in order. It returns how many were repeated.
+func checkReaders(t *testing.T, srv *natsserver.Server, conn *api.Conn) (extra int) {
+	t.Helper()
+	n := &node{t: t, srv: srv, conn: conn}
+	have, want := n.records(t)
+	extra = len(have) - len(want)
+	var ordered project.Ordered
+	read := map[uint32][]string{}
+	for _, m := range n.told(t) {
+		for _, r := range m.records {
+			if ordered.Pass(&r) {
+				read[r.Partition] = append(read[r.Partition], place(&r))
+			}
+		}
+	}
+	var got []string
+	for _, p := range slices.Sorted(maps.Keys(read)) {
+		got = append(got, read[p]...)
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("lineage (-event streams +readers):\n%s", diff)
+	}
+	return extra
+}
+
+// TestDeadNodesRuns tells the relays of a membership: the runs of a node that
+// dies are offered at once, not with the next sweep.
+func TestDeadNodesRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		changed := make(chan struct{}, 1)
+		var dead atomic.Bool
+		r := startRelay(t, srv, &dispatch.RelayOptions{
+			Incarnation: "a", Changed: changed, Known: func(incarnation string) (alive, known bool) { return incarnation != "dead" || !dead.Load(), true },
+		})
+		within(t, time.Second, "it relays", spread(4, r))
+		for i := range 12 {
+			turns(t, r.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: r.conn.Minter().ID(fmt.Sprintf("s%d", i))}, 1, false)
+		}
+		time.Sleep(45 * time.Second) // a sweep sees that their node lives
+		offers := r.conn.TakeAll(t)
+		time.Sleep(time.Second)
+		if n := offers(); n != 0 {
+			t.Fatalf("%d runs of a live node were offered", n)
+		}
+		dead.Store(true)
+		changed <- struct{}{}
+		if d := within(t, time.Second, "all are offered", func() bool { return offers() == 12 }); d > 100*time.Millisecond {
+			t.Errorf("the runs were offered after %v", d)
+		}
+	})
+}
+
+// TestDeadRelaysRuns kills one of three nodes that relay: as soon as membership
+// calls it dead its runs are offered, those of its own partitions too, and the
+// others keep the partitions that they have.
+func TestDeadRelaysRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		var dead atomic.Bool
+		var changes []chan struct{}
+		relay := func(name string) *relayer {
+			changed := make(chan struct{}, 1)
+			changes = append(changes, changed)
+			return startRelay(t, srv, &dispatch.RelayOptions{
+				Incarnation: name, Changed: changed, Known: func(incarnation string) (alive, known bool) { return incarnation != "dead" || !dead.Load(), true },
+			})
+		}
+		a, b := relay("m"), relay("n")
+		victim := relay("dead")
+		within(t, 5*time.Second, "three relays share", func() bool { return len(victim.conn.Relays()) > 0 && spread(2, a, b, victim)() })
+		for i := range 40 {
+			turns(t, a.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: a.conn.Minter().ID(fmt.Sprintf("s%d", i))}, 1, false)
+		}
+		offers := a.conn.TakeAll(t)
+		time.Sleep(time.Second)
+		before := [][]uint32{a.conn.Relays(), b.conn.Relays()}
+		// Just after a beat it is missed last.
+		beats := listener(t, srv, "rath.node.relay.>")
+		for {
+			if m := <-beats; strings.Contains(m, `"relay":"dead"`) {
+				break
+			}
+		}
+		victim.crash()
+		time.Sleep(800 * time.Millisecond)
+		if n := offers(); n != 0 {
+			t.Fatalf("%d runs of a live node were offered", n)
+		}
+		dead.Store(true)
+		for _, c := range changes {
+			c <- struct{}{}
+		}
+		if d := within(t, 5*time.Second, "all are offered", func() bool { return offers() >= 40 }); d > 50*time.Millisecond {
+			t.Errorf("the runs were offered after %v", d)
+		}
+		for i, r := range []*relayer{a, b} {
+			now := r.conn.Relays()
+			if moved := slices.ContainsFunc(before[i], func(p uint32) bool { return !slices.Contains(now, p) }); moved || len(now) != 2 {
+				t.Errorf("a relay had the partitions %v and has %v", before[i], now)
+			}
+		}
+	})
+}
+
+// listener hears a subject as an operator does.
+func listener(t *testing.T, srv *natsserver.Server, subject string) <-chan string {
+	t.Helper()
+	nc, _ := operatorOf(t, srv)
+	heard := make(chan string, 1<<10)
+	if _, err := nc.Subscribe(subject, func(m *nats.Msg) { heard <- string(m.Data) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return heard
+}
+
+// TestRelayedElsewhere asks a process that relays nothing how far the lineage
+// is.
+func TestRelayedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		a := startRelay(t, srv, nil)
+		within(t, time.Second, "one relay has all", spread(4, a))
+		opts := options(srv, t)
+		opts.Partitions = relayPartitions
+		other, err := api.Connect(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := &node{t: t, srv: srv, conn: other}
+		for i := range 20 {
+			turns(t, other.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Minter().ID(fmt.Sprintf("s%d", i))}, 5, true)
+			if err := other.WaitCaughtUp(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if have, want := n.records(t); len(have) != len(want) {
+				t.Fatalf("%d of %d records are published", len(have), len(want))
+			}
+		}
+		a.leave()
+		if err := other.WaitCaughtUp(t.Context()); err != nil {
+			t.Errorf("with nobody who relays: %v", err)
+		}
+		if err := other.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRelayDenied gives a relay credentials that may not talk to other relays:
+// it says which permissions are missing.
+func TestRelayDenied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		r := startRelay(t, srv, nil)
+		r.leave()
+		opts := options(srv, t)
+		opts.Dialer = deaf(opts.Dialer, "SUB rath.node.relay.")
+		c, err := api.Connect(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		err = c.StartRelay(t.Context(), nil).Wait()
+		if err == nil || !strings.Contains(err.Error(), "permission") || !strings.Contains(err.Error(), "rath.node.") {
+			t.Errorf("error %v, want one that names the permission", err)
+		}
+	})
+}
+
+// spokesmen are the processes that say that they relay, or could, in a second.
+func spokesmen(t *testing.T, beats <-chan string) (said int, names map[string]bool) {
+	t.Helper()
+	for len(beats) > 0 {
+		<-beats
+	}
+	time.Sleep(time.Second)
+	names = map[string]bool{}
+	for len(beats) > 0 {
+		var b struct{ Relay string }
+		if err := json.Unmarshal([]byte(<-beats), &b); err != nil {
+			t.Fatal(err)
+		}
+		said++
+		names[b.Relay] = true
+	}
+	return said, names
+}
+
+// TestRosterOfMany has many more processes than partitions: those that hold one say
+// that they are there, and two more, who take over as soon as with few processes; the
+// others are silent until they are needed, also if all who spoke die at once.
+func TestRosterOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many, speak = 30, relayPartitions + 2
+		srv := natstest.Start(t, nil)
+		relays := map[string]*relayer{}
+		for i := range many {
+			name := fmt.Sprintf("r%02d", i)
+			relays[name] = startRelay(t, srv, &dispatch.RelayOptions{Incarnation: name})
+		}
+		all := func() []*relayer { return slices.Collect(maps.Values(relays)) }
+		beats := listener(t, srv, "rath.node.relay.>")
+		settled := func(what string) map[string]bool {
+			t.Helper()
+			within(t, 10*time.Second, what+": each partition on a process of its own", spread(1, all()...))
+			var names map[string]bool
+			within(t, 10*time.Second, what+": few speak", func() bool {
+				said, now := spokesmen(t, beats)
+				names = now
+				return said == 2*speak && len(now) == speak
+			})
+			for name, r := range relays {
+				if len(r.conn.Relays()) > 0 && !names[name] {
+					t.Errorf("%s: %s has %v and says nothing", what, name, r.conn.Relays())
+				}
+			}
+			return names
+		}
+		settled("at the start")
+		crash := func(name string) {
+			relays[name].crash()
+			delete(relays, name)
+		}
+		for range 3 {
+			for name, r := range relays {
+				if len(r.conn.Relays()) > 0 {
+					crash(name)
+					break
+				}
+			}
+			if d := within(t, 5*time.Second, "another one has the partition", spread(1, all()...)); d > 3100*time.Millisecond {
+				t.Errorf("the part of one who crashed was taken over after %v", d)
+			}
+			settled("after a crash")
+		}
+		for name := range settled("before all who speak crash") {
+			crash(name)
+		}
+		if d := within(t, 5*time.Second, "others have the partitions", spread(relayPartitions, all()...)); d > 3500*time.Millisecond {
+			t.Errorf("the part of all who spoke was taken over after %v", d)
+		}
+		settled("after all who spoke have crashed")
+		for name, r := range relays {
+			if len(r.conn.Relays()) > 0 {
+				r.leave()
+				delete(relays, name)
+				break
+			}
+		}
+		if d := within(t, time.Second, "another one has the partition", spread(relayPartitions, all()...)); d > 500*time.Millisecond {
+			t.Errorf("the part of one who left was taken over after %v", d)
+		}
+		settled("after one has left")
+	})
+}

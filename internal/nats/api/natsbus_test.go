@@ -1,0 +1,294 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m) }
+
+// probe asks an embedded server.
+func probe(srv *natsserver.Server) streams.Probe {
+	return func(context.Context) ([]streams.SyncState, error) {
+		always, interval, err := srv.Sync()
+		return []streams.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
+	}
+}
+
+// nodeOptions are those of a node beside the server.
+func nodeOptions(srv *natsserver.Server) *streams.Options {
+	user, password := srv.Node()
+	return &streams.Options{
+		Options: conn.Options{Dialer: srv.Dial, Name: "test", User: user, Password: password, Inbox: conn.NodeInbox},
+		Probe:   probe(srv), Partitions: 2,
+	}
+}
+
+// dial connects and closes the connection when the test ends.
+func dial(tb testing.TB, o *streams.Options) *Conn {
+	tb.Helper()
+	c, err := Connect(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return c
+}
+
+// dialThrough connects through the wire, which passes everything on again when the
+// test ends and closes the connection.
+func dialThrough(tb testing.TB, w *natstest.Wire, o *streams.Options) *Conn {
+	tb.Helper()
+	wired := *o
+	wired.Dialer = w.Through(o.Dialer)
+	c := dial(tb, &wired)
+	tb.Cleanup(func() { w.Set(nil, nil) })
+	return c
+}
+
+// inBubble runs a test in virtual time, with a node's connection that the
+// wire can disturb.
+func inBubble(t *testing.T, test func(t *testing.T, c *Conn, w *natstest.Wire)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &natstest.Wire{}
+		c := dialThrough(t, w, nodeOptions(natstest.Start(t, nil)))
+		if err := c.Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		test(t, c, w)
+	})
+}
+
+// open starts a server and returns a node's connection to its streams.
+func open(tb testing.TB) *Conn {
+	tb.Helper()
+	c := dial(tb, nodeOptions(natstest.Start(tb, nil)))
+	if err := c.Provision(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+func TestConnectErrors(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+	tests := map[string]struct {
+		opts  streams.Options
+		is    error
+		names []string
+		not   string
+	}{
+		"nobody there": {
+			streams.Options{Options: conn.Options{URL: "nats://user:secret@127.0.0.1:1"}, Client: true},
+			conn.ErrUnreachable,
+			[]string{"127.0.0.1:1", "start a server"},
+			"secret",
+		},
+		"nobody there, without a scheme": {
+			streams.Options{Options: conn.Options{URL: "user:secret@127.0.0.1:1,other:secret@127.0.0.1:2"}, Client: true},
+			conn.ErrUnreachable,
+			[]string{"127.0.0.1:1, ", "127.0.0.1:2"},
+			"secret",
+		},
+		"wrong password": {
+			streams.Options{Options: conn.Options{URL: srv.URL(), User: "operator", Password: "secret"}, Client: true},
+			conn.ErrDenied,
+			[]string{strings.TrimPrefix(srv.URL(), "nats://"), "credentials"},
+			"secret",
+		},
+		"not a URL":         {streams.Options{Options: conn.Options{URL: "nats://user:secret@[::1"}, Client: true}, nil, []string{"nats://host:4222"}, "secret"},
+		"a bad user":        {streams.Options{Options: conn.Options{URL: "user:a secret@127.0.0.1:1"}, Client: true}, nil, []string{"nats://host:4222"}, "secret"},
+		"two replicas":      {streams.Options{Options: conn.Options{URL: srv.URL()}, Replicas: 2}, nil, []string{"1, 3 or 5"}, ""},
+		"many partitions":   {streams.Options{Options: conn.Options{URL: srv.URL()}, Partitions: 1000}, nil, []string{"1000", "64"}, ""},
+		"unknown level":     {streams.Options{Options: conn.Options{URL: srv.URL()}, Level: "sync"}, nil, []string{`"sync"`, "fsync, replicated or lazy"}, ""},
+		"no such nkey file": {streams.Options{Options: conn.Options{URL: srv.URL(), NKeyFile: "absent.nk"}}, nil, []string{"absent.nk"}, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, err := Connect(t.Context(), &tc.opts)
+			if err == nil {
+				_ = c.Close()
+				t.Fatal("connected")
+			}
+			if tc.is != nil && !errors.Is(err, tc.is) {
+				t.Errorf("got %v, want %v", err, tc.is)
+			}
+			for _, want := range tc.names {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not name %q", err, want)
+				}
+			}
+			if tc.not != "" && strings.Contains(err.Error(), tc.not) {
+				t.Errorf("error %q holds the password", err)
+			}
+		})
+	}
+}
+
+func TestConnectEndedContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Connect(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestClientDoesNotStore(t *testing.T) {
+	srv := natstest.Start(t, nil)
+	c := dial(t, &streams.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true})
+	if err := c.Provision(t.Context()); !errors.Is(err, streams.ErrClientOnly) {
+		t.Errorf("Provision: %v", err)
+	}
+	if _, err := c.Blobs("default").Put(t.Context(), strings.NewReader("x")); !errors.Is(err, streams.ErrClientOnly) {
+		t.Errorf("Put: %v", err)
+	}
+}
+
+// TestCloseIsBounded closes a connection whose subscriber never ends with what
+// it has received.
+func TestCloseIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		o := nodeOptions(srv)
+		o.DrainTimeout = 3 * time.Second
+		c, err := Connect(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stuck := make(chan struct{})
+		received := make(chan struct{}, 2)
+		if _, err := c.NC.Subscribe("x", func(_ *natsMsg) { received <- struct{}{}; <-stuck }); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := c.NC.Publish("x", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-received
+		start := time.Now()
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if d := time.Since(start); d < 3*time.Second || d > 8*time.Second {
+			t.Errorf("Close took %v, want about the drain timeout of 3s", d)
+		}
+		close(stuck)
+		if err := c.Close(); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+		<-c.Closed()
+		// The client looks every 100 ms whether the subscriber has ended.
+		time.Sleep(time.Second)
+	})
+}
+
+// TestCloseDelivers shows that Close is a drain: what was received is handled
+// and what was answered is sent.
+func TestCloseDelivers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		asker := dial(t, nodeOptions(srv))
+		c, err := Connect(t.Context(), nodeOptions(srv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.NC.Subscribe("x", func(m *natsMsg) {
+			time.Sleep(time.Second)
+			if err := m.Respond([]byte("done")); err != nil {
+				t.Error(err)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.NC.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		answers := make(chan error, 3)
+		for range cap(answers) {
+			go func() {
+				_, err := asker.NC.Request("x", nil, time.Minute)
+				answers <- err
+			}()
+		}
+		synctest.Wait() // all three are with c
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		for range cap(answers) {
+			if err := <-answers; err != nil {
+				t.Errorf("a request was lost: %v", err)
+			}
+		}
+	})
+}
+
+// TestReconnect restarts the server under an open connection, in virtual time.
+func TestReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		opts := &natsserver.Options{StoreDir: t.TempDir(), NodePassword: "fixed"}
+		srv := natstest.Start(t, opts)
+		var now atomic.Pointer[natsserver.Server]
+		now.Store(srv)
+		o := nodeOptions(srv)
+		o.Dialer = func() (netConn, error) { return now.Load().Dial() }
+		probes := 0
+		lazy := false
+		o.Probe = func(context.Context) ([]streams.SyncState, error) {
+			probes++
+			return []streams.SyncState{{Server: "s", Always: !lazy, Interval: time.Minute}}, nil
+		}
+		c := dial(t, o)
+		if err := c.Provision(ctx); err != nil {
+			t.Fatal(err)
+		}
+		put := func() error {
+			_, err := c.Blobs("default").Put(ctx, strings.NewReader(time.Now().String()))
+			return err
+		}
+		if err := errors.Join(put(), put()); err != nil {
+			t.Fatal(err)
+		}
+		if probes != 1 {
+			t.Errorf("asked %d times on one connection, want once", probes)
+		}
+		if err := srv.Shutdown(ctx); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if c.Connected() {
+			t.Error("connected to a server that is gone")
+		}
+		now.Store(natstest.Start(t, opts))
+		if err := put(); err != nil {
+			t.Errorf("after the restart: %v", err)
+		}
+		if probes != 2 {
+			t.Errorf("asked %d times, want once more after the reconnect", probes)
+		}
+
+		lazy = true
+		if err := now.Load().Shutdown(ctx); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		now.Store(natstest.Start(t, opts))
+		if err := put(); !errors.Is(err, streams.ErrDurability) {
+			t.Errorf("the restarted server does not sync any more: %v", err)
+		}
+	})
+}

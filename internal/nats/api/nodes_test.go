@@ -1,0 +1,89 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+)
+
+// TestNodesThatDied lists a node that renews its entry beside some that do not any
+// more. Those with gossip are dead as soon as it says so, all are silent when a
+// renewal is missing, and after half a minute they are gone.
+func TestNodesThatDied(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+		for _, n := range []messages.Node{
+			{Incarnation: "n1", Name: "gossips", Gossip: "10.0.0.1:7946", Silent: 5, Dead: true}, // nothing that an entry could say
+			{Incarnation: "n2", Name: "lives", Gossip: "10.0.0.2:7946"},
+			{Incarnation: "n3", Name: "plain"},
+		} {
+			if err := c.putNode(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var work sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		work.Go(func() {
+			err := c.Announce(ctx, "own", func() messages.Node { return messages.Node{Name: "own", Gossip: "10.0.0.4:7946"} })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		began := time.Now()
+		s, err := c.ServeQueries(t.Context(), &Queries{
+			Values: journal.NewValues(c.Log()),
+			Alive:  func(incarnation string) bool { return incarnation == "own" || incarnation == "n2" },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := func(d time.Duration) map[string]messages.Node {
+			t.Helper()
+			time.Sleep(d - time.Since(began))
+			data, err := c.Query(t.Context(), "default", messages.QueryNodes, messages.Query{})
+			var all messages.Nodes
+			if err == nil {
+				err = json.Unmarshal(data, &all)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes := map[string]messages.Node{}
+			for _, n := range all.Nodes {
+				nodes[n.Name] = n
+			}
+			if o, ok := nodes["own"]; !ok || o.Dead || o.Silent != 0 {
+				t.Errorf("after %v the node that lives is listed as %+v", d, o)
+			}
+			return nodes
+		}
+		says := func(n messages.Node, dead bool, silent time.Duration) {
+			t.Helper()
+			if d := time.Duration(n.Silent) * time.Millisecond; n.Name == "" || n.Dead != dead || d.Truncate(time.Second) != silent {
+				t.Errorf("%+v, want dead %v, silent for %v", n, dead, silent)
+			}
+		}
+		nodes := at(time.Second)
+		says(nodes["gossips"], true, 0)
+		says(nodes["lives"], false, 0)
+		says(nodes["plain"], false, 0)
+		says(at(14 * time.Second)["plain"], false, 0)
+		nodes = at(21 * time.Second)
+		says(nodes["gossips"], true, 21*time.Second)
+		says(nodes["lives"], false, 21*time.Second)
+		says(nodes["plain"], false, 21*time.Second)
+		if nodes = at(35 * time.Second); len(nodes) != 1 {
+			t.Errorf("after their time there are %v", nodes)
+		}
+		cancel()
+		work.Wait()
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,237 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestControlNotBegun asks for something that needs a run in a log. A task may
+// be taken between the look into the log and the look for a task that waits:
+// then the run is found. Of one that will never begin it is told why, and only an
+// id that nobody used is unknown.
+func TestControlNotBegun(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+		for id, a := range map[run.ID]eventlog.RunAlias{
+			"taken":     {Digest: "d", Session: c.HomeOf("default", "taken")},
+			"apart":     {Digest: "d", Session: c.HomeOf("default", "apart")},
+			"refused":   {Digest: "d", Refused: run.CodeMalformed},
+			"cancelled": {Cancelled: &journal.CancelRequested{Run: "cancelled"}},
+		} {
+			if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", id), a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tries := map[run.ID]int{}
+		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
+			switch tries[s.Run]++; {
+			case tries[s.Run] > 1:
+				return nil
+			case s.Quarantine != nil: // it is about a session, which is not there yet
+				return fmt.Errorf("session %s: %w", s.To, session.ErrNotFound)
+			}
+			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, want := range map[run.ID]run.Code{
+			"taken": "", "apart": "", "refused": run.CodeState, "cancelled": run.CodeState, "nobody": run.CodeUnknownRun,
+		} {
+			verb := messages.VerbMessage
+			if id == "apart" {
+				verb = messages.VerbQuarantine
+			}
+			m, err := c.NC.Request(messages.ControlSubject("default", id, verb), []byte(`{"text":"hello","reason":"odd"}`), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := messages.DecodeAnswer(m.Data)
+			if err != nil || a.Done != (want == "") || a.Error != nil && a.Error.Code != want {
+				t.Errorf("%s %s: %s, %v; want code %q", verb, id, m.Data, err, want)
+			}
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestControlOfATaskOnItsWay asks for something that needs a run in a log, while a node
+// that was given its task has not come to make its entry: the id is not unknown.
+func TestControlOfATaskOnItsWay(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
+			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.NC.Request("rath.task.default.agent", []byte(`{"id":"given"}`), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		var e streams.Lookup
+		consumer, err := c.OpenQueue(t.Context(), &e, streams.TasksQueue())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := consumer.Next(); err != nil || string(m.Data()) != `{"id":"given"}` {
+			t.Fatalf("%v, %v", m, err)
+		}
+		for id, want := range map[run.ID]run.Code{"given": run.CodeState, "nobody": run.CodeUnknownRun} {
+			m, err := c.NC.Request(messages.ControlSubject("default", id, messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, err := messages.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != want {
+				t.Errorf("a message to %s: %s, %v; want code %q", id, m.Data, err, want)
+			}
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestCancelMeanwhile cancels a run whose task is on its way to a log. Whoever
+// brings it there reads the note and ends the run, perhaps before the cancel is
+// tried there again: it was done, whether it came with an id or not.
+func TestCancelMeanwhile(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+		ids := map[run.ID]string{"r1": "", "r2": "its own"}
+		tries := map[run.ID]int{}
+		s, err := c.ServeControl(t.Context(), func(ctx context.Context, s journal.Signal) error {
+			if tries[s.Run]++; tries[s.Run] == 1 {
+				return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
+			}
+			// The intake has brought what the note says, and a log knows again
+			// what has an id.
+			a, _, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject("default", s.Run))
+			if err != nil || a.Cancelled == nil {
+				return fmt.Errorf("the note is %+v: %w", a, err)
+			}
+			if a.Cancelled.ID == "" || a.Cancelled.ID != s.Cancel.ID {
+				return fmt.Errorf("run %s was cancelled already: %w", s.Run, run.ErrState)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r, id := range ids {
+			if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", r), eventlog.RunAlias{Digest: "d", Session: c.HomeOf("default", r)}); err != nil {
+				t.Fatal(err)
+			}
+			m, err := c.NC.Request(messages.ControlSubject("default", r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, err := messages.DecodeAnswer(m.Data); err != nil || !a.Done || tries[r] != 2 {
+				t.Errorf("a cancel of %s with the id %q: %s, %v, after %d tries", r, id, m.Data, err, tries[r])
+			}
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestCancelUnbornBranch cancels a branch that has not begun, as one would a task
+// that may come. Whoever takes the branch looks for no note: none is left, and nobody
+// is told that it was cancelled.
+func TestCancelUnbornBranch(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
+			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		branch := run.ID(c.Minter().Child("default", "r1", "0.left"))
+		for _, body := range []string{`{}`, `{"submitted":true}`} {
+			m, err := c.NC.Request(messages.ControlSubject("default", branch, messages.VerbCancel), []byte(body), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, err := messages.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != run.CodeUnknownRun {
+				t.Errorf("cancel with %s: %s, %v", body, m.Data, err)
+			}
+		}
+		if _, revision, err := eventlog.ReadAlias[eventlog.RunAlias](t.Context(), c.Logs, eventlog.RunAliasSubject("default", branch)); err != nil || revision != 0 {
+			t.Errorf("a note was left: revision %d, %v", revision, err)
+		}
+		if state := toldOf(t, c, "default", branch); state != "" {
+			t.Errorf("its result says %q", state)
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestCancelAmongMany cancels runs while more tasks wait than are looked through:
+// the answer is busy, soon also where a server is slow. Whether one of the id is
+// among them decides nothing unless only submitted ones are meant.
+func TestCancelAmongMany(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		const waiting = 150
+		for i := range waiting {
+			if _, err := c.NC.Request(messages.TaskSubject("default", "agent"), fmt.Appendf(nil, `{"id":"r%d","input":"x"}`, i), time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.Set(func(b []byte) bool {
+			if bytes.Contains(b, []byte(`"subject":"rath.task.default.agent"`)) {
+				time.Sleep(10 * time.Millisecond) // a slow server
+			}
+			return true
+		}, nil)
+		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
+			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := run.ID(fmt.Sprintf("r%d", waiting-1))
+		for _, k := range []struct {
+			run       run.ID
+			submitted bool
+			want      run.Code
+		}{{last, true, run.CodeBusy}, {"r1", true, ""}, {last, false, ""}, {last, false, ""}, {"nobody", false, ""}, {"nobody", false, ""}} {
+			body, err := messages.Encode(messages.Control{ID: string(k.run) + "-cancel", Submitted: k.submitted})
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			m, err := c.NC.Request(messages.ControlSubject("default", k.run, messages.VerbCancel), body, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := messages.DecodeAnswer(m.Data)
+			if err != nil || a.Done != (k.want == "") || a.Error != nil && a.Error.Code != k.want {
+				t.Errorf("cancel %s, submitted %v: %s, %v; want code %q", k.run, k.submitted, m.Data, err, k.want)
+			}
+			note := dispatch.NoteEarly
+			if !k.submitted {
+				note = dispatch.NoteUnborn
+			}
+			if d := time.Since(began); k.want == "" && a.Note != note || d > time.Second {
+				t.Errorf("cancel %s, submitted %v: %q after %v, want %q at once", k.run, k.submitted, a.Note, d, note)
+			}
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,144 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	// ServiceName is what service discovery shows of the queries.
+	ServiceName = "rath"
+)
+
+// ServeQueries answers the queries of all tenants, each by one of the nodes.
+// They are a service that "nats micro ls" shows. Each answer is one message;
+// an error is one too, see messages.ReplyError.
+func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*conn.Service, error) {
+	a := answerer{c, q}
+	s := c.NewService(ctx)
+	version := q.Version
+	if version == "" {
+		version = "0.0.0"
+	}
+	svc, err := micro.AddService(c.NC, micro.Config{
+		Name: ServiceName, Version: version, QueueGroup: queueGroup,
+		Description: "reads runs, sessions and lineage",
+	})
+	if err == nil {
+		for _, v := range a.verbs() {
+			if err = svc.AddEndpoint(v.name, c.endpoint(s, v), micro.WithEndpointSubject(messages.QueryPrefix+"*."+v.name)); err != nil {
+				break
+			}
+		}
+	}
+	if err == nil {
+		err = c.Flush(ctx)
+	}
+	if err != nil {
+		s.Cancel()
+		if svc != nil {
+			_ = svc.Stop()
+		}
+		return nil, fmt.Errorf("api: serve queries: %w", err)
+	}
+	s.Close = func() error { return errors.Join(svc.Stop(), c.Handled()) }
+	return s, nil
+}
+
+type verb struct {
+	name   string
+	answer func(ctx context.Context, t session.Tenant, q messages.Query) (any, error)
+}
+
+func (a answerer) verbs() []verb {
+	return []verb{
+		{messages.QueryRuns, a.runs},
+		{messages.QueryRun, a.run},
+		{messages.QueryResult, a.result},
+		{messages.QuerySession, a.session},
+		{messages.QueryGraph, a.graph},
+		{messages.QueryLineage, a.lineage},
+		{messages.QueryWorkflows, a.workflows},
+		{messages.QueryNodes, a.nodes},
+		{messages.QueryLetters, a.letters},
+		{messages.QueryTools, a.tools},
+		{messages.QueryReplay, a.replay},
+	}
+}
+
+// endpoint answers in the background. It publishes the answers itself: a
+// micro.Request may be used by its handler only.
+func (c *Conn) endpoint(s *conn.Service, v verb) micro.HandlerFunc {
+	return func(r micro.Request) {
+		subject, body, inbox := r.Subject(), r.Data(), r.Reply()
+		if inbox == "" {
+			return
+		}
+		s.Go(func(ctx context.Context) {
+			answer, err := v.ask(ctx, subject, body)
+			c.reply(inbox, subject, answer, unanswered(ctx, err))
+		}, func(err error) { c.reply(inbox, subject, nil, err) })
+	}
+}
+
+// unanswered marks the error of a request that was not answered in time, or by a node
+// that ends: another one can.
+func unanswered(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("%w: the node that was asked ends, or took too long: %w", session.ErrUnavailable, err)
+}
+
+// reply publishes an answer or, with the headers of a service's error, why
+// there is none.
+func (c *Conn) reply(inbox, subject string, answer any, err error) {
+	m := &nats.Msg{Subject: inbox}
+	if err == nil {
+		m.Data, err = messages.Encode(answer)
+	}
+	if err != nil {
+		e := messages.ErrorOf(err)
+		m.Header = nats.Header{micro.ErrorHeader: {oneLine(e.Text)}, micro.ErrorCodeHeader: {string(e.Code)}}
+		m.Data, err = messages.Encode(e)
+	}
+	if err == nil {
+		err = c.NC.PublishMsg(m)
+	}
+	if err != nil {
+		c.Logger.Warn("a query was not answered", "subject", subject, "err", err)
+	}
+}
+
+func (v verb) ask(ctx context.Context, subject string, data []byte) (any, error) {
+	t, _, ok := messages.ParseQuerySubject(subject)
+	if !ok {
+		return nil, fmt.Errorf("subject %q: %w: request rath.query.<tenant>.<verb>", subject, run.ErrMalformed)
+	}
+	q, err := messages.DecodeQuery(data)
+	if err != nil {
+		return nil, err
+	}
+	return v.answer(ctx, t, q)
+}
+
+// oneLine makes text fit for a header.
+func oneLine(s string) string {
+	return string(slices.Collect(func(yield func(byte) bool) {
+		for i := range min(len(s), 400) {
+			if c := s[i]; c >= ' ' && c < 0x7f && !yield(c) {
+				return
+			}
+		}
+	}))
+}

@@ -1,0 +1,359 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/project"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// answerer answers each verb of the queries.
+type answerer struct {
+	c *Conn
+	*Queries
+}
+
+func limitOf(q messages.Query) int {
+	if q.Limit == 0 {
+		return pageRows
+	}
+	return q.Limit
+}
+
+func (a answerer) runs(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	h, err := a.c.History(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	o := project.Choice{States: q.States, Workflow: q.Workflow, Now: time.Now()}
+	if q.Where != "" {
+		if o.Where, err = lineage.ParseSelector(q.Where); err != nil {
+			return nil, fmt.Errorf("%w: %w", run.ErrMalformed, err) // it was read before
+		}
+	}
+	out := messages.Runs{Runs: []messages.RunInfo{}}
+	if q.After == 0 {
+		if out.Waiting, err = a.c.untaken(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	var rows []project.Listed
+	if top, _ := o.Where.Under(); top != "" {
+		if rows, err = h.Below(ctx, top, o); err != nil {
+			return nil, err
+		}
+		rows = rows[min(q.After, uint64(len(rows))):]
+		for i := range rows {
+			rows[i].At = q.After + uint64(i)
+		}
+		if n := limitOf(q); len(rows) > n {
+			rows, out.Next = rows[:n], rows[n].At
+		}
+	} else {
+		if rows, out.Next, err = h.Runs(ctx, q.After, limitOf(q), o); err != nil {
+			return nil, err
+		}
+		for i := range rows {
+			rows[i].At++ // before which to go on
+		}
+	}
+	room := pageRoom
+	for i := range rows {
+		info := project.InfoOf(rows[i].Graph, rows[i].Run)
+		data, err := messages.Encode(info)
+		if err != nil {
+			return nil, err
+		}
+		if room -= len(data); room < 0 && i > 0 {
+			out.Next = rows[i].At
+			break
+		}
+		out.Runs = append(out.Runs, info)
+	}
+	slices.SortStableFunc(out.Runs, func(a, b messages.RunInfo) int {
+		return cmp.Or(cmp.Compare(b.Submitted, a.Submitted), cmp.Compare(b.Run, a.Run))
+	})
+	return out, nil
+}
+
+// untaken returns how many tasks of a tenant no node has taken. What was
+// delivered and not acknowledged yet is in a log or soon will be; the consumer
+// counts that for all tenants together, so this is the most that may be left.
+func (c *Conn) untaken(ctx context.Context, t session.Tenant) (uint64, error) {
+	tasks, err := c.Subjects(ctx, streams.StreamTasks, streams.PrefixTask+string(t)+".>")
+	if err != nil {
+		return 0, err
+	}
+	var n uint64
+	for _, held := range tasks {
+		n += held
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	consumer, err := c.LookQueue(ctx, streams.TasksQueue())
+	if err != nil || consumer == nil { // no node was ever there
+		return n, err
+	}
+	return min(n, consumer.CachedInfo().NumPending), nil
+}
+
+func (a answerer) run(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	if q.Run == "" {
+		return nil, missing("run", "send the id of a run, or "+messages.Last)
+	}
+	h, err := a.c.History(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if q.Run == messages.Last {
+		return h.LastRun(ctx)
+	}
+	home, err := a.c.RunSession(ctx, t, q.Run)
+	if err == nil {
+		var root session.ID
+		if root, err = a.c.RootOf(ctx, home); err == nil {
+			g, err := h.Tree(ctx, root)
+			if err != nil {
+				return nil, err
+			}
+			if r, err := g.Run(t, q.Run); err == nil {
+				return project.InfoOf(g, r), nil
+			}
+		}
+	}
+	if err != nil && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, run.ErrUnknownRun) {
+		return nil, err
+	}
+	// Lineage follows the log, and a task that was refused has none.
+	res, err := a.c.Result(ctx, t, q.Run)
+	switch {
+	case err == nil:
+		return messages.RunInfo{
+			Run: res.Run, State: res.State, Workflow: res.Workflow, Session: res.Session, Code: res.Code, Reason: res.Error,
+			Attempt: res.Attempt, Usage: res.Usage, Ended: res.EndedMS,
+		}, nil
+	case errors.Is(err, run.ErrUnknownRun) && q.All:
+		waits, failed := a.c.taskWaits(ctx, t, q.Run)
+		if failed != nil || waits {
+			return messages.RunInfo{Run: q.Run, State: run.Queued}, failed
+		}
+	case errors.Is(err, run.ErrState):
+		home, err := a.c.RunSession(ctx, t, q.Run)
+		return messages.RunInfo{Run: q.Run, State: run.Queued, Session: home.ID}, err
+	}
+	return nil, err
+}
+
+func (a answerer) result(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	if q.Run == "" || q.Run == messages.Last {
+		return nil, missing("run", "send the id of a run")
+	}
+	return a.c.Result(ctx, t, q.Run)
+}
+
+func missing(field, remedy string) error {
+	return &messages.FieldError{Message: "query", Field: field, Problem: "it is missing", Remedy: remedy}
+}
+
+func (a answerer) session(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	if q.Session == "" {
+		return nil, missing("session", `send "session" or "session:version"`)
+	}
+	ref, err := session.ParseRef(t, q.Session)
+	if err != nil {
+		return nil, err
+	}
+	if ref.ID, err = a.c.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
+		return nil, err
+	}
+	var s session.Session
+	if ref.Version == 0 {
+		s, err = a.c.LinearizableLast(ctx, a.Values, ref.Key)
+	} else {
+		s, err = a.Values.At(ctx, ref)
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.Values.Keep(s) // the next page is of the same version
+	out := messages.Session{
+		Session: s.Key().ID, Version: s.Ref().Version, Root: s.Root(), Opened: s.Opening().Kind, Name: s.Opening().Name,
+		Closed: s.Closing().State, Reason: s.Closing().Reason, Placement: s.Placement(), Usage: s.Usage(), Total: s.Len(),
+		Chunks: []messages.Chunk{},
+	}
+	for l := range s.Parents() {
+		out.Parents = append(out.Parents, lineage.Ref{Session: l.ID, Version: l.Version, Commit: l.Seq, Hash: l.Hash.String()})
+	}
+	room := pageRoom
+	from := int(min(q.After, uint64(s.Len())))
+	for i, c := range s.Range(from, s.Len()) {
+		row := messages.ChunkOf(i, c)
+		room -= sizeOf(row)
+		if len(out.Chunks) > 0 && (room < 0 || len(out.Chunks) >= limitOf(q)) {
+			out.Next = uint64(i)
+			break
+		}
+		out.Chunks = append(out.Chunks, row)
+	}
+	return out, nil
+}
+
+// sizeOf estimates the bytes of a row; text with many control characters takes
+// more, for which pageRoom leaves room.
+func sizeOf(c messages.Chunk) int {
+	n := len(c.Text) + 512
+	for _, call := range c.Calls {
+		n += len(call.Args) + len(call.Name) + 64
+	}
+	return n
+}
+
+func (a answerer) graph(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	h, err := a.c.History(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if q.Session == "" {
+		roots, next, err := h.Roots(ctx, q.After, limitOf(q))
+		return messages.Graph{Roots: roots, Next: next}, err
+	}
+	root, err := a.rootNamed(ctx, t, q.Session)
+	if err != nil {
+		return nil, err
+	}
+	g, err := h.Tree(ctx, root.ID)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := g.Sessions(t, root.ID)
+	if err != nil {
+		return nil, fmt.Errorf("session %s: %w", q.Session, session.ErrNotFound)
+	}
+	out := messages.Graph{Root: root.ID}
+	from := min(q.After, uint64(len(tree)))
+	rows := tree[from:]
+	if n := limitOf(q); len(rows) > n {
+		rows, out.Next = rows[:n], from+uint64(n)
+	}
+	for _, s := range rows {
+		out.Tree = append(out.Tree, messages.BranchOf(s))
+	}
+	out.Picture, err = picture(g, root, q)
+	return out, err
+}
+
+func picture(g *lineage.Graph, root session.Key, q messages.Query) (string, error) {
+	switch q.Format {
+	case "":
+		return "", nil
+	case "text":
+		return g.Tree(root, &lineage.TreeOptions{All: q.All})
+	}
+	p, err := g.Picture(root, nil)
+	if err != nil {
+		return "", err
+	}
+	if q.Format == "svg" {
+		return p.SVG(), nil
+	}
+	return p.Mermaid(), nil
+}
+
+// rootNamed finds the root of the tree that a session, by name or id, is in.
+func (a answerer) rootNamed(ctx context.Context, t session.Tenant, name string) (session.Key, error) {
+	ref, err := session.ParseRef(t, name)
+	if err != nil {
+		return session.Key{}, err
+	}
+	if ref.ID, err = a.c.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
+		return session.Key{}, err
+	}
+	root, err := a.c.RootOf(ctx, ref.Key)
+	return session.Key{Tenant: t, ID: root}, err
+}
+
+// recordRoom is about how many bytes a record has more in an answer than in LINEAGE,
+// where a commit's records share what all of them say.
+const recordRoom = 384
+
+// lineage reads a page of the stream itself, so that a reader who goes on from
+// page to page misses nothing.
+func (a answerer) lineage(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	var root session.Key
+	if q.Session != "" {
+		var err error
+		if root, err = a.rootNamed(ctx, t, q.Session); err != nil {
+			return nil, err
+		}
+		if err = a.c.CaughtUp(ctx); err != nil {
+			return nil, err
+		}
+	}
+	end, err := a.c.LastSequence(ctx, streams.StreamLineage)
+	if err != nil {
+		return nil, err
+	}
+	out := messages.Lineage{Records: []messages.LineageRecord{}, Next: q.After, Last: end}
+	room := pageRoom
+	for m, err := range a.c.UpTo(ctx, streams.StreamLineage, project.LineageFilter(t, root.ID), q.After, end) {
+		if err != nil {
+			return nil, err
+		}
+		records, _ := project.LineageRecords(m) // none of one that a later release wrote
+		room -= len(m.Data) + len(records)*recordRoom
+		if len(out.Records) > 0 && (room < 0 || len(out.Records)+len(records) > limitOf(q)) {
+			return out, nil
+		}
+		out.Next = m.Seq
+		out.Records = append(out.Records, records...)
+	}
+	out.Next = max(out.Next, end) // nothing more up to there
+	return out, nil
+}
+
+func (a answerer) workflows(ctx context.Context, _ session.Tenant, _ messages.Query) (any, error) {
+	ws, err := a.c.Workflows(ctx)
+	return messages.Workflows{Workflows: slices.Clip(append([]messages.Workflow{}, ws...))}, err
+}
+
+func (a answerer) nodes(ctx context.Context, _ session.Tenant, _ messages.Query) (any, error) {
+	ns, err := a.c.Nodes(ctx)
+	if a.Alive != nil {
+		for i := range ns { // gossip knows nothing of those that have none
+			ns[i].Dead = ns[i].Gossip != "" && !a.Alive(ns[i].Incarnation)
+		}
+	}
+	return messages.Nodes{Nodes: append([]messages.Node{}, ns...)}, err
+}
+
+// Queries answer what a tenant asks about its runs and sessions.
+type Queries struct {
+	// Values reads sessions.
+	Values *journal.Values
+	// Replay runs the code of a run against its journal; nil replays nothing.
+	Replay func(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error)
+	// Alive says which incarnations live, as actors.Options.Alive does; nil knows of
+	// nobody's death.
+	Alive func(incarnation string) bool
+	// Version of the program, as service discovery shows it: "1.2.3".
+	Version string
+}
+
+const (
+	// pageRows is how many rows a page has without a number in the question.
+	pageRows = 100
+	// pageRoom is how many bytes of rows a page holds, below what a message may
+	// have.
+	pageRoom = 640 << 10
+)

@@ -1,0 +1,61 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestQueryOfANodeThatEnds ends a node while it looks for an answer: who asked is
+// told to ask again, and not of a context of the node that was cancelled.
+func TestQueryOfANodeThatEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", "r1"), eventlog.RunAlias{Digest: "d", Session: c.HomeOf("default", "r1")}); err != nil {
+			t.Fatal(err)
+		}
+		looks := make(chan struct{})
+		ctx, end := context.WithCancel(t.Context())
+		s, err := c.ServeQueries(ctx, &Queries{
+			Replay: func(ctx context.Context, _ session.Key, _ run.ID) (messages.Replay, error) {
+				close(looks)
+				<-ctx.Done()
+				return messages.Replay{}, ctx.Err()
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan *nats.Msg, 1)
+		go func() {
+			m, err := c.NC.Request("rath.query.default."+messages.QueryReplay, []byte(`{"run":"r1"}`), time.Minute)
+			if err != nil {
+				t.Error(err)
+			}
+			asked <- m
+		}()
+		<-looks
+		end()
+		var e struct {
+			Code run.Code `json:"code"`
+			Text string   `json:"error"`
+		}
+		if m := <-asked; m == nil || json.Unmarshal(m.Data, &e) != nil || !errors.Is(e.Code.Err(e.Text), session.ErrUnavailable) {
+			t.Errorf("answer %+v, want one that says to ask again", e)
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,57 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestRefusedForGood delivers a task again whose refusal was told: what refused
+// it is gone, as when a session that was archived is brought back. The run does
+// not begin.
+func TestRefusedForGood(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+		taken := 0
+		in := dispatch.Intake{
+			Offers: func(string) (string, bool) { return "1", true },
+			Accept: func(_ context.Context, task journal.Task) error {
+				if taken++; taken == 1 {
+					return fmt.Errorf("load %s: %w", task.Session, &session.ArchivedError{Key: task.Session, File: "old.json"})
+				}
+				return nil
+			},
+		}
+		takeAll(c, t)
+		synctest.Wait()
+		stop := natstest.Background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
+		for range 2 {
+			if _, err := c.JS.Publish(t.Context(), messages.TaskSubject("default", "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		stop()
+		if taken != 1 {
+			t.Errorf("it was given to a log %d times", taken)
+		}
+		m, err := c.Last(t.Context(), streams.StreamResult, messages.RunSubject("default", "r1", messages.OnResult))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := messages.DecodeResult(m.Data)
+		if err != nil || r.State != run.Failed {
+			t.Errorf("the result: %+v, %v", r, err)
+		}
+	})
+}

@@ -1,0 +1,185 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestNewerEntryStays writes to the registry while somebody else does: what was
+// stored later, and answered, is not undone by a try of who was overtaken. Either
+// the server's acknowledgement is lost, or the writer stands still before it sends.
+func TestNewerEntryStays(t *testing.T) {
+	const tenant = session.DefaultTenant
+	announce := func(ctx context.Context, c *Conn, description string) error {
+		data, err := messages.Encode(messages.Tool{Name: "weather", Description: description})
+		if err == nil {
+			err = c.controlTool(ctx, tenant, "weather", messages.VerbToolAnnounce, data)
+		}
+		return err
+	}
+	withdraw := func(ctx context.Context, c *Conn) error {
+		return c.controlTool(ctx, tenant, "weather", messages.VerbToolWithdraw, nil)
+	}
+	register := func(ctx context.Context, c *Conn, revision string) error {
+		return c.Register(ctx, "gpu", []messages.Workflow{{Name: "w", Revision: revision}})
+	}
+	for _, tt := range []struct {
+		name               string
+		before, mine, then func(ctx context.Context, c *Conn) error
+		tool, workflow     string // on offer in the end
+	}{
+		{
+			name: "two announce",
+			mine: func(ctx context.Context, c *Conn) error { return announce(ctx, c, "mine") },
+			then: func(ctx context.Context, c *Conn) error { return announce(ctx, c, "newer") },
+			tool: "newer",
+		},
+		{
+			name:   "one withdraws, one announces",
+			before: func(ctx context.Context, c *Conn) error { return announce(ctx, c, "old") },
+			mine:   withdraw,
+			then:   func(ctx context.Context, c *Conn) error { return announce(ctx, c, "newer") },
+			tool:   "newer",
+		},
+		{
+			name:     "two register",
+			before:   func(ctx context.Context, c *Conn) error { return register(ctx, c, "1") },
+			mine:     func(ctx context.Context, c *Conn) error { return register(ctx, c, "2") },
+			then:     func(ctx context.Context, c *Conn) error { return register(ctx, c, "3") },
+			workflow: "3",
+		},
+	} {
+		for _, lost := range []bool{true, false} {
+			t.Run(tt.name+map[bool]string{true: ", lost", false: ", late"}[lost], func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+					newer := dial(t, o)
+					if err := newer.Provision(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if tt.before != nil {
+						if err := tt.before(t.Context(), newer); err != nil {
+							t.Fatal(err)
+						}
+					}
+					mine := dialThrough(t, w, o)
+					meanwhile := func([]byte) bool {
+						if err := tt.then(t.Context(), newer); err != nil {
+							t.Error(err)
+						}
+						return !lost
+					}
+					var fired func() bool
+					if lost {
+						hook, did := natstest.Once(`"stream":"KV_REGISTRY"`, meanwhile)
+						w.Set(hook, nil)
+						fired = did
+					} else {
+						hook, did := natstest.Once("PUB $KV.REGISTRY.", meanwhile)
+						w.Set(nil, hook)
+						fired = did
+					}
+					if err := tt.mine(t.Context(), mine); err != nil {
+						t.Error(err)
+					}
+					w.Set(nil, nil)
+					if !fired() {
+						t.Fatal("nobody was overtaken")
+					}
+					tools, err := newer.Tools(t.Context(), tenant)
+					if err != nil {
+						t.Fatal(err)
+					}
+					workflows, err := newer.Workflows(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					tool, workflow := "", ""
+					for _, v := range tools {
+						tool += v.Description
+					}
+					for _, v := range workflows {
+						workflow += v.Revision
+					}
+					if tool != tt.tool || workflow != tt.workflow {
+						t.Errorf("on offer are the tool %q and revision %q of the workflow, want %q and %q", tool, workflow, tt.tool, tt.workflow)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestAnnouncedAgain announces what is withdrawn at the same moment: a program that
+// takes the place of another one is there in the end.
+func TestAnnouncedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+		old := dial(t, o)
+		if err := old.Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		data := json.RawMessage(`{"name":"weather","description":"Weather."}`)
+		if err := old.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
+			t.Fatal(err)
+		}
+		next := dialThrough(t, w, o)
+		hook, fired := natstest.Once("PUB $KV.REGISTRY.", func([]byte) bool {
+			if err := old.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolWithdraw, nil); err != nil {
+				t.Error(err)
+			}
+			return true
+		})
+		w.Set(nil, hook)
+		data = json.RawMessage(`{"name":"weather","description":"Better weather."}`)
+		if err := next.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
+			t.Fatal(err)
+		}
+		all, err := next.Tools(t.Context(), session.DefaultTenant)
+		if err != nil || len(all) != 1 || all[0].Description != "Better weather." || !fired() {
+			t.Errorf("on offer: %+v, %v (overtaken: %v)", all, err, fired())
+		}
+	})
+}
+
+// TestLaggingReplica asks for what is on offer while the replica that answers does not
+// know it yet, or says what it was before. What is named is as it was stored last.
+func TestLaggingReplica(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		data := json.RawMessage(`{"name":"weather","description":"Better weather."}`)
+		if err := c.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Register(t.Context(), "gpu", []messages.Workflow{{Name: "w", Revision: "1"}}); err != nil {
+			t.Fatal(err)
+		}
+		tool := func(what string) {
+			t.Helper()
+			all, err := c.Tools(t.Context(), session.DefaultTenant, "weather", "nothing", "*")
+			if err != nil || len(all) != 1 || all[0].Description != "Better weather." {
+				t.Errorf("the replica %s: %+v, %v", what, all, err)
+			}
+		}
+		hook, fired := natstest.Once(`REGISTRY.tool.default.*`, natstest.Replace(`REGISTRY.tool`, `REGISTRY.fool`))
+		w.Set(nil, hook)
+		tool("does not have the tool")
+		late, alsoFired := natstest.Once("Better weather.", natstest.Replace("Better weather.", "Older weather. "))
+		w.Set(late, nil)
+		tool("has an older tool")
+		last, firedLast := natstest.Once(`REGISTRY.workflow.\u003e`, natstest.Replace(`workflow.`, `workfloo.`))
+		w.Set(nil, last)
+		all, err := c.Workflows(t.Context(), "w", "nothing", "*")
+		if err != nil || len(all) != 1 || all[0].Pool != "gpu" {
+			t.Errorf("the replica does not have the workflow: %+v, %v", all, err)
+		}
+		if !fired() || !alsoFired() || !firedLast() {
+			t.Errorf("the replica was asked: %v, %v, %v", fired(), alsoFired(), firedLast())
+		}
+	})
+}

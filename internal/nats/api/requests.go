@@ -1,0 +1,219 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// This file is what any NATS client may do, and all that package client does:
+// requests, and subscriptions to what is published for everybody in a tenant.
+
+const (
+	// askElse is how long a question waits before it is put to another node as
+	// well, longer before the next one: a frozen node takes its part of the
+	// questions until its connection is given up. askMost bounds that.
+	askElse = 300 * time.Millisecond
+	askMost = 9
+	// controlElse is that for what is answered after a commit, and longestElse
+	// the longest pause for all.
+	controlElse = time.Second
+	longestElse = 3 * time.Second
+)
+
+// question asks for something that may be answered twice, and takes the first
+// answer. It asks again after a first pause, then after longer ones.
+func (c *Conn) question(ctx context.Context, subject string, data []byte, pause time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, conn.AskTimeout)
+	type answer struct {
+		data []byte
+		err  error
+	}
+	answers := make(chan answer, askMost)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel()
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for asked, next := 0, pause; ; {
+		select {
+		case a := <-answers:
+			return a.data, a.err
+		case <-wait.C:
+			asking.Go(func() {
+				d, err := c.Ask(ctx, subject, data)
+				answers <- answer{d, err}
+			})
+			if asked++; asked < askMost {
+				wait.Reset(next)
+				next = min(2*next, longestElse)
+			}
+		}
+	}
+}
+
+// Submit publishes a task's body and returns once the stream holds it. Doing
+// that again with the same body is harmless, so a server that is silent is asked
+// again: one whose disk has just become full answers no earlier request. ErrFull means that too many tasks
+// wait or the disk is full, and nothing was stored.
+func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, body []byte) error {
+	data, err := c.question(ctx, messages.TaskSubject(t, workflow), body, longestElse)
+	if err != nil {
+		return err
+	}
+	var ack conn.PubAck
+	if err := json.Unmarshal(data, &ack); err != nil {
+		return fmt.Errorf("api: submit: acknowledgement: %w", err)
+	}
+	switch {
+	case ack.Error == nil && ack.Stream == streams.StreamTasks:
+		return nil
+	case ack.Error == nil:
+		return fmt.Errorf("api: submit: the answer is from %q, not from the stream of tasks", ack.Stream)
+	case ack.Error.ErrCode == conn.CodeStoreFailed, ack.Error.ErrCode == conn.CodeTooManyPending:
+		return fmt.Errorf("%w: %s; try again later: %w", run.ErrBusy, ack.Error.Description, conn.ErrFull)
+	case ack.Error.ErrCode == conn.CodeNoResources:
+		return conn.ErrDiskFull
+	case ack.Error.ErrCode == conn.CodeTooLarge:
+		return fmt.Errorf("api: submit: %d bytes, at most %d are taken: %w; put what is large into a workspace", len(body), messages.MaxTask, session.ErrTooLarge)
+	}
+	return fmt.Errorf("api: submit: the server answers %s (%d)", ack.Error.Description, ack.Error.ErrCode)
+}
+
+// Query asks and returns the body of the answer, or the error that it is. More
+// than one node may be asked, when none answers soon.
+func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q messages.Query) ([]byte, error) {
+	body, err := messages.Encode(q)
+	if err != nil {
+		return nil, err
+	}
+	var data []byte
+	err = elsewhere(ctx, func(ctx context.Context) error {
+		data, err = c.question(ctx, messages.QuerySubject(t, verb), body, askElse)
+		if err == nil {
+			err = messages.ReplyError(data)
+		}
+		return err
+	})
+	return data, err
+}
+
+// elsewhere puts a question, and once more if it was refused: a node that stops
+// refuses what it has not answered yet, and another one may say. Both together take
+// as long as one may.
+func elsewhere(ctx context.Context, put func(ctx context.Context) error) error {
+	asking, cancel := context.WithTimeout(ctx, conn.AskTimeout)
+	defer cancel()
+	err := put(asking)
+	if !errors.Is(err, session.ErrUnavailable) || asking.Err() != nil {
+		return err
+	}
+	again := put(asking)
+	if errors.Is(again, conn.ErrNoAnswer) || again != nil && asking.Err() != nil && ctx.Err() == nil {
+		return err // nobody else says anything
+	}
+	return again
+}
+
+// Control asks something of a run, and returns once it is committed. The note
+// says what success alone does not. Each request has an id, drawn if there is none, with
+// which more than one node may be asked when none answers soon: it is taken once,
+// and all are told the same.
+func (c *Conn) Control(ctx context.Context, t session.Tenant, id run.ID, verb string, b messages.Control) (note string, err error) {
+	if b.ID == "" {
+		b.ID = rand.Text()
+	}
+	body, err := messages.Encode(b)
+	if err != nil {
+		return "", err
+	}
+	return answered(ctx, func(ctx context.Context) ([]byte, error) {
+		return c.question(ctx, messages.ControlSubject(t, id, verb), body, controlElse)
+	})
+}
+
+// answered asks for something to be done, elsewhere too, and reads the answer.
+func answered(ctx context.Context, ask func(ctx context.Context) ([]byte, error)) (note string, err error) {
+	err = elsewhere(ctx, func(ctx context.Context) error {
+		data, err := ask(ctx)
+		if err != nil {
+			return err
+		}
+		a, err := messages.DecodeAnswer(data)
+		if err != nil {
+			return err
+		}
+		note = a.Note
+		return a.Err()
+	})
+	return note, err
+}
+
+// Watch is a subscription to what is published live.
+type Watch struct {
+	c    *Conn
+	sub  *nats.Subscription
+	link context.Context
+}
+
+// Live is a message of a Watch. Gap says, instead, that messages may have been
+// lost: the connection was, or the reader was too slow.
+type Live struct {
+	Subject string
+	Data    []byte
+	Gap     bool
+}
+
+// Watch subscribes to a subject, from now on.
+func (c *Conn) Watch(ctx context.Context, subject string) (*Watch, error) {
+	w := &Watch{c: c, link: c.Linked()}
+	var err error
+	if w.sub, err = c.NC.SubscribeSync(subject); err != nil {
+		return nil, fmt.Errorf("api: watch %s: %w", subject, err)
+	}
+	if err := c.InEffect(ctx, subject); errors.Is(err, conn.ErrDenied) {
+		w.Close()
+		return nil, fmt.Errorf("api: watch: %w", err)
+	} else if err != nil {
+		w.Close()
+		return nil, fmt.Errorf("%w: watch %s: %s: %w", conn.ErrUnreachable, subject, c.Servers(), err)
+	}
+	return w, nil
+}
+
+// Next waits for a message until ctx ends.
+func (w *Watch) Next(ctx context.Context) (Live, error) {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.link, cancel)()
+	m, err := w.sub.NextMsgWithContext(waiting)
+	switch {
+	case err == nil:
+		return Live{Subject: m.Subject, Data: m.Data}, nil
+	case errors.Is(err, nats.ErrSlowConsumer):
+		return Live{Gap: true}, nil
+	case ctx.Err() != nil:
+		return Live{}, ctx.Err()
+	case w.link.Err() != nil && !w.c.NC.IsClosed():
+		// The subscription is restored with the connection: whoever asks after
+		// that, successfully, has missed nothing in between.
+		w.link = w.c.Linked()
+		return Live{Gap: true}, nil
+	}
+	return Live{}, fmt.Errorf("api: watch %s: %w", w.sub.Subject, err)
+}
+
+// Close ends the subscription.
+func (w *Watch) Close() { _ = w.sub.Unsubscribe() } // fails only when the connection has ended

@@ -1,0 +1,98 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// maxReruns bounds how often one task is run again.
+const maxReruns = 1000
+
+// rerunID is what the id of a rerun ends with.
+var rerunID = regexp.MustCompile(`-r[0-9]+$`)
+
+// rerun submits the task of a run again and returns the new run's id, the same
+// one for each time that the same request comes. The task is what the run's home
+// log recorded, without its times.
+func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request string) (run.ID, error) {
+	home, err := c.RunSession(ctx, t, id)
+	if err != nil {
+		return "", err
+	}
+	values := journal.NewValues(c.Log())
+	h, err := values.Recording(ctx, home, id)
+	if err != nil {
+		return "", err
+	}
+	if b := h.Task.Branch; b != nil {
+		return "", fmt.Errorf("run %s is the branch %s of run %s: %w; rerun that one", id, b.Name, b.Ancestors[0].Run, run.ErrState)
+	}
+	task := messages.TaskOf(h.Task)
+	task.Deadline, task.NotBefore, task.Session = messages.Task{}.Deadline, messages.Task{}.NotBefore, ""
+	// A session that the run opened itself is opened again; one that it went on
+	// with is forked as it was.
+	if base := h.Base.Ref(); h.Session.Opening().Run != string(id) && base.Version > 0 {
+		task.ForkOf = base.String()
+	}
+	if task.ID, err = c.nextRerun(ctx, t, id, request); err != nil {
+		return "", err
+	}
+	if err := c.Admit(ctx, session.Key{Tenant: t, ID: c.HomeOf(t, task.ID)}); err != nil {
+		return "", fmt.Errorf("run %s again as %s: %w", id, task.ID, err)
+	}
+	body, err := task.Encode()
+	if err != nil {
+		return "", err
+	}
+	err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, h.Task.Workflow), Data: body})
+	if errors.Is(err, conn.ErrFull) {
+		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
+	}
+	return task.ID, err
+}
+
+// rerunAlias is the entry of a rerun's id: which request has it. Who is first
+// creates it, before the task is submitted that makes the run's own entry.
+type rerunAlias struct {
+	Request string `json:"request"`
+}
+
+// nextRerun finds the id that a request has, or else takes the first one that no
+// rerun has.
+func (c *Conn) nextRerun(ctx context.Context, t session.Tenant, id run.ID, request string) (run.ID, error) {
+	base := rerunID.ReplaceAllString(string(id), "")
+	for n := 1; n <= maxReruns; n++ {
+		next := base + "-r" + strconv.Itoa(n)
+		if len(next) > maxID {
+			return "", fmt.Errorf("run %s: its id leaves no room for a number: %w; submit the task under another id", id, run.ErrState)
+		}
+		subject := streams.KeySubject(streams.BucketAlias, messages.RerunAliasKey(t, run.ID(next)))
+		have, taken, err := eventlog.ReadAlias[rerunAlias](ctx, c.Logs, subject)
+		if err == nil && taken == 0 {
+			// A run that was submitted under such an id is no rerun.
+			if _, taken, err = eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(t, run.ID(next))); taken == 0 && err == nil {
+				have, _, _, err = eventlog.CreateAlias(ctx, c.Logs, subject, rerunAlias{request})
+			}
+		}
+		if err != nil {
+			return "", err
+		}
+		if have.Request == request {
+			return run.ID(next), nil
+		}
+	}
+	return "", fmt.Errorf("run %s was rerun %d times: %w", id, maxReruns, run.ErrBusy)
+}

@@ -1,0 +1,217 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/session"
+)
+
+// quick ends at once, and tells when it began.
+func quick(began chan<- time.Time) flow.Registration {
+	return flow.Registration{Name: "quick", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(_ context.Context, v session.Session) (session.Session, error) {
+			began <- time.Now()
+			return v.With(session.UserText("done")), nil
+		})
+	}}
+}
+
+// opens returns the commit that the stored open set of each partition knows last,
+// and the last one of its stream.
+func (n *node) opens(t *testing.T) (known, last map[string]uint64) {
+	t.Helper()
+	known, last = map[string]uint64{}, map[string]uint64{}
+	for _, m := range n.stored(t, streams.StreamSnap) {
+		if !strings.Contains(m.Subject, ".openset.") {
+			continue
+		}
+		var root struct{ Token uint64 }
+		if err := json.Unmarshal(m.Data, &root); err != nil {
+			t.Fatal(err)
+		}
+		known[m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]] = root.Token
+	}
+	for p := range n.conn.Partitions() {
+		s, err := n.operator().Stream(t.Context(), streams.EventStream(n.conn.Generation(), p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last[fmt.Sprint(p)] = s.CachedInfo().State.LastSeq
+	}
+	return known, last
+}
+
+// TestResultsThatWait takes the stream of results away for longer than one is tried,
+// in two ways: what is stored there is refused at once, or is not answered. Runs
+// are dispatched without delay meanwhile, and the open set is saved. When the
+// stream is there again, all results are stored.
+func TestResultsThatWait(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		t.Run(map[bool]string{false: "refused", true: "silent"}[silent], func(t *testing.T) {
+			withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+				const runs, others = 80, 20 // more than are stored at once
+				began := make(chan time.Time, 1)
+				a := startNode(t, srv, "node-a")
+				g := startNodeWith(t, srv, "node-g", &spec{pool: "gpu", only: []flow.Registration{quick(began)}})
+				time.Sleep(3 * time.Second)
+				s, err := a.operator().Stream(t.Context(), streams.StreamResult)
+				if err != nil {
+					t.Fatal(err)
+				}
+				config := s.CachedInfo().Config
+				if err := a.operator().DeleteStream(t.Context(), streams.StreamResult); err != nil {
+					t.Fatal(err)
+				}
+				if silent {
+					op, _ := operatorOf(t, srv)
+					if _, err := op.Subscribe("rath.run.*.*.result", func(*nats.Msg) {}); err != nil {
+						t.Fatal(err)
+					}
+					if err := op.Flush(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for i := range runs {
+					submit(t, nc, "agent", fmt.Sprintf(`{"id":"r%d","input":"x"}`, i))
+				}
+				var worst time.Duration
+				for i := range others {
+					time.Sleep(2 * time.Second)
+					submitted := time.Now()
+					submit(t, nc, "quick", fmt.Sprintf(`{"id":"q%d"}`, i))
+					worst = max(worst, (<-began).Sub(submitted))
+				}
+				if worst > 100*time.Millisecond {
+					t.Errorf("a run was dispatched %v after it was submitted", worst)
+				}
+				time.Sleep(2 * time.Second)
+				known, last := a.opens(t)
+				for p, seq := range last {
+					if known[p] != seq {
+						t.Errorf("the open set of partition %s is stored up to commit %d of %d", p, known[p], seq)
+					}
+				}
+				if _, err := a.operator().CreateStream(t.Context(), config); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Minute)
+				if n := len(a.stored(t, streams.StreamResult)); n != runs+others {
+					t.Errorf("%d results of %d are stored", n, runs+others)
+				}
+				g.stop()
+				a.stop()
+			})
+		})
+	}
+}
+
+// TestFullPoolBesideAnIdleOne has more tasks wait for a pool without nodes than
+// its tenants may have in logs: the task of another pool, whose node is idle, begins
+// at once.
+func TestFullPoolBesideAnIdleOne(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, _ *nats.Conn) {
+		nc, _ := operatorOf(t, srv) // for all tenants
+		began := make(chan time.Time, 1)
+		a := startNodeWith(t, srv, "node-a", &spec{more: []flow.Registration{quick(began)}})
+		a.offer(t, "gpu", "busy")
+		for i := range 1300 {
+			for _, tenant := range []string{"t1", "t2"} {
+				if ack := ask(t, nc, "rath.task."+tenant+".busy", fmt.Sprintf(`{"id":"r%d"}`, i)); ack["error"] != nil {
+					t.Fatalf("acknowledgement: %v", ack)
+				}
+			}
+			if i%100 == 99 {
+				time.Sleep(time.Second)
+			}
+		}
+		if n := a.pending(t); n < 2*200 || n > 2*350 {
+			t.Errorf("%d of 2,600 tasks are in no log, want about 552: the test shows little", n)
+		}
+		for i := range 10 {
+			submitted := time.Now()
+			ask(t, nc, "rath.task.other.quick", fmt.Sprintf(`{"id":"q%d"}`, i))
+			if d := (<-began).Sub(submitted); d > 10*time.Millisecond {
+				t.Errorf("a task of the idle pool began after %v", d)
+			}
+			time.Sleep(time.Second)
+		}
+		a.stop()
+	})
+}
+
+// TestOneRound has as many tasks submitted as a node has slots: they are executed
+// at the same time.
+func TestOneRound(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		const slots, takes = 64, 50 * time.Millisecond
+		var mu sync.Mutex
+		now, most := 0, 0
+		var first, last time.Time
+		count := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			if first.IsZero() {
+				first = time.Now()
+			}
+			now += n
+			most, last = max(most, now), time.Now()
+		}
+		work := flow.Registration{Name: "work", Revision: "1", New: func() flow.Workflow {
+			return flow.Func(func(_ context.Context, v session.Session) (session.Session, error) {
+				count(1)
+				defer count(-1)
+				time.Sleep(takes)
+				return v.With(session.UserText("done")), nil
+			})
+		}}
+		n := startNodeWith(t, srv, "node-1", &spec{slots: slots, only: []flow.Registration{work}})
+		time.Sleep(3 * time.Second)
+		for i := range slots {
+			submit(t, nc, "work", fmt.Sprintf(`{"id":"r%d"}`, i))
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if took := last.Sub(first); most != slots || took >= 2*takes {
+			t.Errorf("%d of %d tasks were executed at once, all of them in %v", most, slots, took)
+		}
+		n.stop()
+	})
+}
+
+// TestCreditDoesNotPace submits more tasks at once than credit is lent for at a
+// time, to a pool that has a free slot for each: all of them begin soon.
+func TestCreditDoesNotPace(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		const tasks = 400
+		began := make(chan time.Time, tasks)
+		a := startNode(t, srv, "node-a")
+		g := startNodeWith(t, srv, "node-g", &spec{slots: 512, pool: "gpu", only: []flow.Registration{quick(began)}})
+		time.Sleep(3 * time.Second)
+		submitted := time.Now()
+		for i := range tasks {
+			submit(t, nc, "quick", fmt.Sprintf(`{"id":"q%d"}`, i))
+		}
+		var last time.Duration
+		for range tasks {
+			last = max(last, (<-began).Sub(submitted))
+		}
+		t.Logf("the last task began after %v", last)
+		if last > 500*time.Millisecond {
+			t.Errorf("the last of %d tasks began after %v", tasks, last)
+		}
+		g.stop()
+		a.stop()
+	})
+}

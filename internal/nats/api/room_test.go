@@ -1,0 +1,53 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestGreedyTenantLeavesRoom has one tenant send the largest tasks of as many
+// workflows as the stream has room for, until each is answered as busy. Those of
+// another tenant are taken, also the largest.
+func TestGreedyTenantLeavesRoom(t *testing.T) {
+	ctx := t.Context()
+	o := nodeOptions(natstest.Start(t, nil))
+	o.StoreBytes = 640 << 20
+	c := dial(t, o)
+	if err := c.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	largest := bytes.Repeat([]byte("x"), messages.MaxTask)
+	for w := range streams.FullWorkflows {
+		sent := 0
+		for ; sent < 2*streams.MaxQueued; sent++ {
+			err := c.Submit(ctx, "greedy", fmt.Sprint("w", w), largest)
+			if errors.Is(err, run.ErrBusy) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := int(streams.QueuedWithin(o.StoreBytes / 1000 * 115)); sent != want || sent <= streams.MinQueued {
+			t.Errorf("%d tasks of a workflow were taken, want %d and more than %d", sent, want, streams.MinQueued)
+		}
+	}
+	for range 3 {
+		if err := c.Submit(ctx, "modest", "w0", largest); err != nil {
+			t.Errorf("another tenant's task: %v", err)
+		}
+	}
+	err := c.Submit(ctx, "modest", "w0", append(largest, 'x'))
+	if !errors.Is(err, session.ErrTooLarge) || !strings.Contains(err.Error(), "workspace") {
+		t.Errorf("a task that is larger than any may be: %v", err)
+	}
+}

@@ -1,0 +1,264 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestServeOverLostConnection loses the connection while a service begins, before
+// the server said that its subscription is in effect.
+func TestServeOverLostConnection(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		hook, fired := natstest.Once("PING\r\n", natstest.Drop)
+		w.Set(nil, hook)
+		s, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil })
+		if err != nil || !fired() {
+			t.Fatalf("the connection was lost: %v; %v", fired(), err)
+		}
+		m, err := c.NC.Request(messages.ControlSubject("default", "r1", messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := messages.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != run.CodeUnknownRun {
+			t.Errorf("about a run that nobody submitted: %s, %v", m.Data, err)
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestServiceThatIsNot begins a service that fails to begin, and ends one while the
+// connection is lost: whoever serves the same afterwards gets all requests.
+func TestServiceThatIsNot(t *testing.T) {
+	const tenant = session.DefaultTenant
+	serve := func(ctx context.Context, c *Conn, answer string) (*conn.Service, error) {
+		return c.ServeTool(ctx, tenant, "weather", func(ctx context.Context, _ messages.ToolCall) messages.ToolAnswer {
+			if ctx.Err() != nil {
+				answer = `"the service is over"`
+			}
+			return messages.ToolAnswer{Body: json.RawMessage(answer)}
+		})
+	}
+	for _, tt := range []struct {
+		name  string
+		begin func(t *testing.T, c *Conn, w *natstest.Wire)
+	}{
+		{"not begun", func(t *testing.T, c *Conn, w *natstest.Wire) {
+			ctx, cancel := context.WithCancel(t.Context())
+			hook, fired := natstest.Once("PING\r\n", func(b []byte) bool {
+				cancel()
+				return natstest.Replace("PING\r\n", "PONG\r\n")(b) // the server says nothing
+			})
+			w.Set(nil, hook)
+			if _, err := serve(ctx, c, `"first"`); !errors.Is(err, context.Canceled) || !fired() {
+				t.Fatalf("the service began: %v", err)
+			}
+		}},
+		{"ended without a connection", func(t *testing.T, c *Conn, w *natstest.Wire) {
+			s, err := serve(t.Context(), c, `"first"`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Set(natstest.Drop, natstest.Drop)
+			for c.Connected() {
+				_ = c.NC.Publish("x", nil) // whatever is sent cuts the connection
+				time.Sleep(time.Millisecond)
+			}
+			if err := s.Stop(); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+				c, caller := dialThrough(t, w, o), dial(t, o)
+				tt.begin(t, c, w)
+				w.Set(nil, nil)
+				time.Sleep(time.Minute)
+				s, err := serve(t.Context(), c, `"second"`)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 20 {
+					m, err := caller.NC.Request(messages.ToolSubject(tenant, "weather"), []byte(`{"id":"r/0","attempt":1,"args":{}}`), time.Minute)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if string(m.Data) != `{"body":"second"}` {
+						t.Fatalf("the answer is %s", m.Data)
+					}
+				}
+				if err := s.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestServiceEnds: a service that stops does not wait for a request that takes
+// long once its context has ended, nor for code that does not heed it.
+func TestServiceEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		heeds bool
+		after time.Duration
+	}{{"refused", true, 2 * time.Second}, {"left behind", false, 7 * time.Second}} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+				ctx, refuse := context.WithCancel(t.Context())
+				taken, release := make(chan struct{}), make(chan struct{})
+				s, err := c.ServeNode(ctx, "n1", "wait", func(ctx context.Context, _ []byte) (any, error) {
+					close(taken)
+					if tt.heeds {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					<-release
+					return messages.Answer{Done: true}, nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				answered := make(chan error, 1)
+				go func() {
+					_, err := c.AskNode(t.Context(), "n1", "wait", struct{}{})
+					answered <- err
+				}()
+				<-taken
+				began := time.Now()
+				time.AfterFunc(2*time.Second, refuse)
+				if err := s.Stop(); (err == nil) != tt.heeds {
+					t.Errorf("stopped: %v", err)
+				}
+				if took := time.Since(began); took != tt.after {
+					t.Errorf("it took %v, want %v", took, tt.after)
+				}
+				close(release)
+				if err := <-answered; (err == nil) == tt.heeds {
+					t.Errorf("the answer: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestServicePanics: a request whose handling panics is refused, and the next one
+// answered.
+func TestServicePanics(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+		s, err := c.ServeNode(t.Context(), "n1", "do", func(_ context.Context, body []byte) (any, error) {
+			var what struct{ Fail bool }
+			if err := json.Unmarshal(body, &what); err != nil || what.Fail {
+				panic("no such luck")
+			}
+			return messages.Answer{Done: true}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.AskNode(t.Context(), "n1", "do", map[string]bool{"fail": true}); err == nil || !strings.Contains(err.Error(), "no such luck") {
+			t.Errorf("a request that panics: %v", err)
+		}
+		if _, err := c.AskNode(t.Context(), "n1", "do", struct{}{}); err != nil {
+			t.Errorf("the next one: %v", err)
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStoppingNode: who is refused by a node that stops is answered by another one,
+// and told the reason where there is none. Both are asked with the same id.
+func TestStoppingNode(t *testing.T) {
+	query := func(ctx context.Context, c *Conn) error {
+		data, err := c.Query(ctx, "default", messages.QueryRuns, messages.Query{})
+		if err == nil && len(data) == 0 {
+			return errors.New("the answer is empty")
+		}
+		return err
+	}
+	cancel := func(ctx context.Context, c *Conn) error {
+		_, err := c.Control(ctx, "default", "r", messages.VerbCancel, messages.Control{})
+		return err
+	}
+	withdraw := func(ctx context.Context, c *Conn) error { return c.WithdrawTool(ctx, "default", "t") }
+	dropLetter := func(ctx context.Context, c *Conn) error { return c.DropDeadLetter(ctx, "default", 7, "", "") }
+	answer := func(err error) any { return messages.AnswerOf(err) }
+	for name, tc := range map[string]struct {
+		subject string
+		ask     func(ctx context.Context, c *Conn) error
+		answer  func(error) any // nil: as a query's
+	}{
+		"query":   {messages.QuerySubject("default", messages.QueryRuns), query, nil},
+		"control": {messages.ControlSubject("default", "r", messages.VerbCancel), cancel, answer},
+		"tool":    {messages.ToolControlSubject("default", "t", messages.VerbWithdraw), withdraw, answer},
+		"letter":  {messages.LetterSubject("default", 7, messages.VerbDrop), dropLetter, answer},
+	} {
+		for _, others := range []bool{true, false} {
+			reply := func(c *Conn, m *nats.Msg, err error) {
+				if tc.answer == nil {
+					c.reply(m.Reply, m.Subject, map[string]any{"runs": []any{}}, err)
+				} else {
+					c.reply(m.Reply, m.Subject, tc.answer(err), nil)
+				}
+			}
+			t.Run(fmt.Sprintf("%s, others %v", name, others), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+					// One subscription stands for both nodes: its handler is called for
+					// one request after the other.
+					var asked atomic.Int64
+					var body []byte
+					var node *nats.Subscription
+					node, err := c.NC.Subscribe(tc.subject, func(m *nats.Msg) {
+						if asked.Add(1) > 1 {
+							if !bytes.Equal(m.Data, body) {
+								t.Errorf("first asked %s, then %s", body, m.Data)
+							}
+							reply(c, m, nil)
+							return
+						}
+						body = m.Data
+						if !others {
+							if err := node.Unsubscribe(); err != nil {
+								t.Error(err)
+							}
+						}
+						reply(c, m, fmt.Errorf("%w: the node ends", session.ErrUnavailable))
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					want := int64(1)
+					if others {
+						want = 2
+					}
+					err = tc.ask(t.Context(), c)
+					if others && err != nil || !others && !errors.Is(err, session.ErrUnavailable) || asked.Load() != want {
+						t.Errorf("%v after %d questions", err, asked.Load())
+					}
+				})
+			})
+		}
+	}
+}

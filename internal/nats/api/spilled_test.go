@@ -1,0 +1,100 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestSpilledMeanwhile relays a commit that submits a run and whose data lies in a
+// blob, while nobody answers for blobs: until the relay ends and another one goes
+// on, or for longer than anybody waits. The run is offered, and told, once they
+// can be read.
+func TestSpilledMeanwhile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		away time.Duration
+		ends bool
+	}{"the relay ends": {5 * time.Second, true}, "for long": {3 * conn.RetryBudget, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+				other := dial(t, o)
+				if err := other.Provision(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				relay := func() (stop func()) {
+					c := dialThrough(t, w, o)
+					return natstest.Background(t, func(ctx context.Context) error { return c.StartRelay(ctx, nil).Wait() })
+				}
+				dispatched := takeAll(other, t)
+				stop := relay()
+				time.Sleep(3 * time.Second)
+				var asked atomic.Int32
+				w.Set(nil, func(b []byte) bool {
+					for {
+						i := bytes.Index(b, []byte("GET.BLOB"))
+						if i < 0 {
+							return true
+						}
+						asked.Add(1)
+						copy(b[i:], "GEX") // nobody listens there
+					}
+				})
+				k := session.Key{Tenant: session.DefaultTenant, ID: other.HomeOf(session.DefaultTenant, "r1")}
+				submitted, err := journal.NewEvent(journal.KindSubmitted, map[string]any{
+					"digest": "d", "task": map[string]any{"run": "r1", "workflow": "w", "input": strings.Repeat("many words ", 10_000)},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				first := sessiontest.Commit(k, session.Position{}, "hi")
+				first.Events = append(first.Events, submitted)
+				sessiontest.Append(t, other.Log(), session.Position{}, first)
+				time.Sleep(tc.away)
+				synctest.Wait()
+				if asked.Load() == 0 {
+					t.Error("no blob was asked for: the test shows nothing")
+				}
+				if tc.ends {
+					stop()
+				}
+				w.Set(nil, nil)
+				if tc.ends {
+					stop = relay()
+				}
+				time.Sleep(30 * time.Second)
+				stop()
+				if n := dispatched(); n == 0 {
+					t.Error("the run was not dispatched")
+				}
+				end, err := other.LastSequence(t.Context(), streams.StreamLineage)
+				if err != nil {
+					t.Fatal(err)
+				}
+				told := 0
+				for m, err := range other.UpTo(t.Context(), streams.StreamLineage, streams.PrefixLineage+">", 0, end) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if bytes.Contains(m.Data, []byte(`"r1"`)) {
+						told++
+					}
+				}
+				if told == 0 {
+					t.Error("no record of the run was published")
+				}
+			})
+		})
+	}
+}

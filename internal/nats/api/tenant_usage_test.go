@@ -1,0 +1,67 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestHolding has two tenants write to one stream, one of them few large commits
+// at its beginning and the other many small ones.
+func TestHolding(t *testing.T) {
+	c := dial(t, nodeOptions(natstest.Start(t, nil)))
+	if err := c.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stream := ""
+	write := func(tenant session.Tenant, n, size int) (bytes uint64) {
+		for i, sessions := 0, 0; sessions < n; i++ {
+			k := session.Key{Tenant: tenant, ID: sessiontest.Key(fmt.Sprint("s", i)).ID}
+			in, _, err := eventlog.EventSubject(k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stream == "" {
+				stream = in
+			}
+			if in != stream {
+				continue
+			}
+			before := streamBytes(c, t, stream)
+			sessiontest.Append(t, c.Log(), session.Position{}, sessiontest.Commit(k, session.Position{}, strings.Repeat("x", size)))
+			bytes += streamBytes(c, t, stream) - before
+			sessions++
+		}
+		return bytes
+	}
+	near := func(tenant session.Tenant, want uint64) {
+		t.Helper()
+		h, err := c.SampleUsage(t.Context(), stream, tenant)
+		if err != nil || h.Bytes < want*9/10 || h.Bytes > want*11/10 {
+			t.Errorf("%s holds about %d bytes (%v), want %d", tenant, h.Bytes, err, want)
+		}
+	}
+	large := write("large", 20, 20_000)
+	if h, err := c.SampleUsage(t.Context(), stream, "large"); err != nil || !h.Alone {
+		t.Errorf("the only tenant: %+v, %v", h, err)
+	}
+	small := write("small", 200, 200)
+	near("large", large)
+	near("small", small)
+	near("nobody", 0)
+	near("larg", 0) // whose name another's begins with
+}
+
+func streamBytes(c *Conn, t *testing.T, stream string) uint64 {
+	t.Helper()
+	s, err := c.JS.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.CachedInfo().State.Bytes
+}

@@ -1,0 +1,269 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// A tool of another process is an entry in the registry and somebody who
+// answers requests on its subject. The entry stays when nobody answers: its
+// calls fail then, and the model is told.
+
+const (
+	// maxTools is how many tools a tenant may have.
+	maxTools = 1024
+	// toolQueue is what the processes share that answer the calls of one tool.
+	toolQueue = "rath.tool"
+)
+
+// Tools returns the tools that processes have announced to a tenant, sorted by
+// name. They are read from any replica, which may lag behind; of those that are named
+// the registry's leader says what they are now.
+func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]messages.Tool, error) {
+	var all []messages.Tool
+	for m, err := range c.Values(ctx, streams.BucketRegistry, messages.ToolKey(t, "*")) {
+		if err != nil {
+			return nil, fmt.Errorf("api: tools of %s: %w", t, err)
+		}
+		if v, err := messages.DecodeTool(m.Data); err == nil {
+			all = append(all, v)
+		}
+	}
+	for _, name := range named {
+		if session.ValidID("tool", name) != nil {
+			continue
+		}
+		all = slices.DeleteFunc(all, func(v messages.Tool) bool { return v.Name == name })
+		m, err := c.LeaderLast(ctx, "KV_"+streams.BucketRegistry, streams.KeySubject(streams.BucketRegistry, messages.ToolKey(t, name)))
+		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
+			return nil, fmt.Errorf("api: tool %s: %w", name, err)
+		}
+		if v, decodeErr := messages.DecodeTool(m.Data); err == nil && decodeErr == nil && m.Header.Get("KV-Operation") == "" {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b messages.Tool) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// tools answers a query for the tools of a tenant.
+func (a answerer) tools(ctx context.Context, t session.Tenant, _ messages.Query) (any, error) {
+	all, err := a.c.Tools(ctx, t)
+	return messages.Tools{Tools: append([]messages.Tool{}, all...)}, err
+}
+
+// controlTool announces a tool or takes it away.
+func (c *Conn) controlTool(ctx context.Context, t session.Tenant, name, verb string, data []byte) error {
+	switch verb {
+	case messages.VerbToolAnnounce:
+		return c.announceTool(ctx, t, name, data)
+	case messages.VerbToolWithdraw:
+		return c.Unregister(ctx, messages.ToolKey(t, name))
+	}
+	return fmt.Errorf("tool %q: verb %q: %w: %s or %s", name, verb, run.ErrMalformed, messages.VerbAnnounce, messages.VerbWithdraw)
+}
+
+func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, data []byte) error {
+	v, err := messages.DecodeTool(data)
+	if err == nil {
+		err = v.Check(name)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := tool.NewTable(c.ToolOf(t, v)); err != nil {
+		return &messages.FieldError{Message: "tool", Field: "input", Problem: strings.TrimPrefix(err.Error(), "tool: unusable spec: "), Remedy: "send the JSON Schema of an object"}
+	}
+	all, err := c.Tools(ctx, t)
+	if err != nil {
+		return err
+	}
+	known := slices.ContainsFunc(all, func(o messages.Tool) bool { return o.Name == name })
+	if !known && len(all) >= maxTools {
+		return fmt.Errorf("tool %s: %w: there are %d already; withdraw some", name, run.ErrBusy, len(all))
+	}
+	entry, err := messages.Encode(v)
+	if err != nil {
+		return err
+	}
+	if err := c.Enter(ctx, messages.ToolKey(t, name), entry); err != nil {
+		return fmt.Errorf("api: announce tool %s: %w", name, err)
+	}
+	return nil
+}
+
+// AnnounceTool puts a tool on offer to a tenant, and replaces what was there
+// under its name. It needs the right to request its ToolControlSubject.
+func (c *Conn) AnnounceTool(ctx context.Context, t session.Tenant, v messages.Tool) error {
+	body, err := messages.Encode(v)
+	if err != nil {
+		return err
+	}
+	return c.askDone(ctx, messages.ToolControlSubject(t, v.Name, messages.VerbAnnounce), body)
+}
+
+// WithdrawTool takes a tool away; one that is not there is no error.
+func (c *Conn) WithdrawTool(ctx context.Context, t session.Tenant, name string) error {
+	return c.askDone(ctx, messages.ToolControlSubject(t, name, messages.VerbWithdraw), nil)
+}
+
+func (c *Conn) askDone(ctx context.Context, subject string, body []byte) error {
+	_, err := answered(ctx, func(ctx context.Context) ([]byte, error) { return c.Ask(ctx, subject, body) })
+	return err
+}
+
+// ServeTool answers the calls of a tool until the service is stopped; several
+// processes that do share them. It does not announce the tool.
+func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, handle func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer) (*conn.Service, error) {
+	if err := session.ValidID("tool", name); err != nil {
+		return nil, err
+	}
+	subject := messages.ToolSubject(t, name)
+	s := c.NewService(ctx)
+	s.Limit = messages.MaxToolTimeoutMS * time.Millisecond
+	answer := func(m *nats.Msg, a messages.ToolAnswer) {
+		data, err := messages.Encode(a)
+		if errors.Is(err, session.ErrTooLarge) {
+			data, err = messages.Encode(failedAnswer(&tool.Failure{Kind: tool.TooLarge, Message: err.Error()}))
+		}
+		if err == nil {
+			err = m.Respond(data)
+		}
+		if err != nil {
+			c.Logger.Warn("a tool call was not answered", "tool", name, "err", err)
+		}
+	}
+	sub, err := c.NC.QueueSubscribe(subject, toolQueue, func(m *nats.Msg) {
+		if m.Reply == "" {
+			return
+		}
+		call, err := messages.DecodeToolCall(m.Data)
+		if err != nil {
+			answer(m, failedAnswer(err))
+			return
+		}
+		s.Go(func(ctx context.Context) { answer(m, handle(ctx, call)) }, func(err error) { answer(m, failedAnswer(err)) })
+	})
+	return s.Begun(ctx, c.Conn, subject, sub, err)
+}
+
+// failedAnswer tells a model what went wrong.
+func failedAnswer(err error) messages.ToolAnswer {
+	o := tool.ErrorOutcome(err)
+	return messages.ToolAnswer{Body: o.Body, IsError: true}
+}
+
+// ToolOf returns a tool that a process announced, for an agent: its calls are
+// requests on its subject. Arguments are checked here before.
+func (c *Conn) ToolOf(t session.Tenant, v messages.Tool) tool.Tool { return &remoteTool{c, t, v} }
+
+// remoteTool calls a tool of another process.
+type remoteTool struct {
+	c      *Conn
+	tenant session.Tenant
+	v      messages.Tool
+}
+
+// Spec implements tool.Tool.
+func (r *remoteTool) Spec() tool.Spec {
+	var e tool.Effect
+	if e.UnmarshalText([]byte(r.v.Effect)) != nil || e == tool.Sandboxed {
+		e = tool.NonIdempotent
+	}
+	return tool.Spec{Name: r.v.Name, Description: r.v.Description, Schema: r.v.Input, Effect: e}
+}
+
+// toolAbsence is how long a call waits for somebody who answers: one process
+// may be about to take the place of another.
+const toolAbsence = 5 * time.Second
+
+// Call implements tool.Tool. A request that nobody took, or that could not be sent,
+// is made again for a moment. One that may have been taken is not: whether it was done is not known,
+// so the attempt ends, and what may be done about it, such as calling again
+// under the same id, the next one records.
+func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, error) {
+	limit := time.Duration(r.v.TimeoutMS) * time.Millisecond
+	if limit <= 0 {
+		limit = messages.ToolTimeoutMS * time.Millisecond
+	}
+	body, err := messages.Encode(messages.ToolCall{ID: call.ID, Attempt: call.Attempt, Args: call.Args})
+	if err != nil {
+		return tool.Result{}, &tool.Failure{Kind: tool.TooLarge, Message: "the arguments are too large to be sent; pass large data by reference", Err: err}
+	}
+	inside, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	began := time.Now()
+	for wait := conn.NewBackoff(); ; {
+		m, err := r.c.Await(inside, messages.ToolSubject(r.tenant, r.v.Name), body)
+		absent, unsent := errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrReconnectBufExceeded)
+		switch {
+		case err == nil:
+			return r.answer(m.Data)
+		case ctx.Err() != nil:
+			return tool.Result{}, context.Cause(ctx)
+		case absent || unsent:
+		case inside.Err() != nil:
+			return tool.Result{}, r.silent(limit)
+		case errors.Is(err, nats.ErrMaxPayload):
+			return tool.Result{}, &tool.Failure{Kind: tool.TooLarge, Message: "the arguments are too large to be sent; pass large data by reference", Err: err}
+		default:
+			return tool.Result{}, r.away(err)
+		}
+		if wait.Sleep(inside) != nil && ctx.Err() != nil {
+			return tool.Result{}, context.Cause(ctx)
+		}
+		switch over := inside.Err() != nil || time.Since(began) > toolAbsence; {
+		case over && absent:
+			return tool.Result{}, &tool.Failure{
+				Kind: tool.Unavailable, Detail: r.v.Name, Err: err,
+				Message: fmt.Sprintf("nobody answers the tool %s: the program that announced it does not run; do without it", r.v.Name),
+			}
+		case over:
+			return tool.Result{}, r.away(err)
+		}
+	}
+}
+
+// away is the error that ends the attempt.
+func (r *remoteTool) away(err error) error {
+	return fmt.Errorf("%w: tool %s: %w", session.ErrUnavailable, r.v.Name, err)
+}
+
+func (r *remoteTool) silent(limit time.Duration) error {
+	text := fmt.Sprintf("the tool %s gave no answer within %v", r.v.Name, limit)
+	if r.Spec().Effect == tool.NonIdempotent {
+		text += "; whether it did its work is not known: find out before you call it again"
+	}
+	return &tool.Failure{Kind: tool.Timeout, Message: text, Detail: r.v.Name}
+}
+
+func (r *remoteTool) answer(data []byte) (tool.Result, error) {
+	a, err := messages.DecodeToolAnswer(data)
+	switch {
+	case errors.Is(err, session.ErrTooLarge):
+		return tool.Result{}, &tool.Failure{
+			Kind: tool.TooLarge, Detail: r.v.Name, Err: err,
+			Message: fmt.Sprintf("the answer of %s has %d bytes, at most %d are taken; ask for less", r.v.Name, len(data), messages.MaxReply),
+		}
+	case err != nil:
+		return tool.Result{}, &tool.Failure{
+			Kind: tool.Exception, Detail: r.v.Name, Err: err,
+			Message: fmt.Sprintf("%s gave an answer that is none (%v); its author has to send {\"body\": …, \"is_error\": false}", r.v.Name, err),
+		}
+	}
+	return tool.Result{Body: json.RawMessage(a.Body), IsError: a.IsError}, nil
+}

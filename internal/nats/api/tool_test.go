@@ -1,0 +1,108 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// TestToolCutOff loses the connection of the caller of a tool once the program
+// that has it was asked. Whatever its effect, the call is not made again within
+// the attempt: nobody would know that it was made twice.
+func TestToolCutOff(t *testing.T) {
+	for _, effect := range []tool.Effect{tool.NonIdempotent, tool.Idempotent, tool.ReadOnly} {
+		t.Run(effect.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+				program, caller := dial(t, o), dialThrough(t, w, o)
+				var calls atomic.Int64
+				s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, messages.ToolCall) messages.ToolAnswer {
+					calls.Add(1)
+					return messages.ToolAnswer{Body: json.RawMessage(`"counted"`)}
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				v := messages.Tool{Name: "count", Effect: effect.String()}
+				hook, fired := natstest.Once("counted", natstest.Drop)
+				w.Set(hook, nil)
+				_, err = caller.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
+				if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "count") {
+					t.Errorf("the call ended with %v", err)
+				}
+				if !fired() {
+					t.Error("the connection was not cut")
+				}
+				if n := calls.Load(); n != 1 {
+					t.Errorf("the tool was called %d times in one attempt", n)
+				}
+				w.Set(nil, nil)
+				if err := s.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestToolOfNobody calls a tool that nobody answers and whose calls may take less
+// than the time for which somebody is waited for. No program has taken the call, so
+// nobody is told that it may have done its work.
+func TestToolOfNobody(t *testing.T) {
+	for _, timeout := range []time.Duration{300 * time.Millisecond, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			c := dial(t, nodeOptions(natstest.Start(t, nil)))
+			began := time.Now()
+			_, err := c.ToolOf(session.DefaultTenant, messages.Tool{Name: "count", TimeoutMS: timeout.Milliseconds()}).
+				Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
+			f, ok := errors.AsType[*tool.Failure](err)
+			if !ok || f.Kind != tool.Unavailable || !strings.Contains(f.Message, "nobody answers the tool count") {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+			if took := time.Since(began); took > min(timeout, toolAbsence)+time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// TestToolBeforeReconnect calls a tool while the connection is being restored. The
+// call was not sent, so it is made once that is done, whatever its effect.
+func TestToolBeforeReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+		program, caller := dial(t, o), dialThrough(t, w, o)
+		var calls atomic.Int64
+		s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, messages.ToolCall) messages.ToolAnswer {
+			return messages.ToolAnswer{Body: json.RawMessage(strconv.FormatInt(calls.Add(1), 10))}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Set(natstest.Drop, natstest.Drop)
+		for caller.Connected() {
+			_ = caller.NC.Publish("x", nil) // whatever is sent cuts the connection
+			time.Sleep(time.Millisecond)
+		}
+		time.AfterFunc(2*time.Second, func() { w.Set(nil, nil) })
+		r, err := caller.ToolOf(session.DefaultTenant, messages.Tool{Name: "count"}).
+			Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
+		if err != nil || calls.Load() != 1 {
+			t.Errorf("%+v, %v after %d calls", r, err, calls.Load())
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

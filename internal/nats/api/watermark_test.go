@@ -1,0 +1,172 @@
+package api_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestQueryBeforeRelays asks a process for its runs that has just started, while
+// LINEAGE lacks what its predecessor published last: the answer waits until it is
+// known what is relayed here. That takes a moment, because another process is
+// there, which relays nothing.
+func TestQueryBeforeRelays(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNode(t, srv, "node-1")
+		submit(t, nc, "agent", `{"id":"r1","input":"hello"}`)
+		time.Sleep(time.Second)
+		n.stop()
+		forget(t, n)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		own, err := api.Connect(ctx, options(srv, t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer own.Close()
+		var work sync.WaitGroup
+		defer work.Wait()
+		defer cancel()
+		user, password := srv.Node()
+		other, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		if _, err := other.Subscribe("rath.node.relay.>", func(m *nats.Msg) { _ = m.Respond(nil) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		relay := own.StartRelay(ctx, nil)
+		work.Go(func() { _ = relay.Wait() })
+		service, err := own.ServeQueries(ctx, &api.Queries{Values: journal.NewValues(own.Log())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer service.Stop()
+		if len(own.Relays()) > 0 {
+			t.Fatal("it relays already: the test shows nothing")
+		}
+		m, err := nc.Request("rath.query.default.runs", nil, 20*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(m.Data), `"r1"`) {
+			t.Errorf("answer %s, want run r1", m.Data)
+		}
+	})
+}
+
+// forget removes all lineage.
+func forget(t *testing.T, n *node) {
+	t.Helper()
+	s, err := n.operator().Stream(t.Context(), streams.StreamLineage)
+	if err == nil {
+		err = s.Purge(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRelayedEnds ends a relay that is asked by another process how far it is, while
+// it cannot go on. Who asked is not kept waiting, nor does he keep the relay.
+func TestRelayedEnds(t *testing.T) {
+	for how, end := range map[string]func(*relayer){"leaves": (*relayer).leave, "dies": (*relayer).crash} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				a := startRelay(t, srv, nil)
+				within(t, time.Second, "one relay has all", spread(relayPartitions, a))
+				opts := options(srv, t)
+				opts.Partitions = relayPartitions
+				other, err := api.Connect(t.Context(), opts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer other.Close()
+				_, js := operatorOf(t, srv)
+				full(t, js, streams.StreamLineage)
+				turns(t, other.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Minter().Mint("s1")}, 1, true)
+
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				asked := make(chan error, 1)
+				go func() { asked <- other.WaitCaughtUp(ctx) }()
+				time.Sleep(time.Second)
+				if len(asked) > 0 {
+					t.Fatalf("it did not wait: %v", <-asked)
+				}
+				began := time.Now()
+				end(a)
+				if d := time.Since(began); d > 500*time.Millisecond {
+					t.Errorf("the relay ended after %v", d)
+				}
+				if err, d := <-asked, time.Since(began); err != nil || d > 2*time.Second {
+					t.Errorf("who asked waited %v longer, and was told %v", d, err)
+				}
+			})
+		})
+	}
+}
+
+// full has a stream take no more.
+func full(t *testing.T, js jetstream.JetStream, name string) {
+	t.Helper()
+	s, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := s.CachedInfo().Config
+	cfg.Discard, cfg.MaxBytes = jetstream.DiscardNew, 1
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRelayGivesUp ends a relay before it has begun, in a process that is asked for
+// what was committed: nobody waits for relays that never come.
+func TestRelayGivesUp(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNode(t, srv, "node-1")
+		submit(t, nc, "agent", `{"id":"r1","input":"hello"}`)
+		time.Sleep(time.Second)
+		n.stop()
+		conn, err := api.Connect(t.Context(), options(srv, t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		ended, end := context.WithCancel(t.Context())
+		end()
+		gone := conn.StartRelay(ended, nil)
+		began := time.Now()
+		bounded, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := conn.WaitCaughtUp(bounded); err != nil || time.Since(began) > time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if err := gone.Wait(); err != nil {
+			t.Error(err)
+		}
+		if got := n.stored(t, streams.StreamLineage); len(got) == 0 {
+			t.Error("no lineage is stored: the test shows little")
+		}
+	})
+}

@@ -1,0 +1,400 @@
+package api_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// node is a Rath node for tests: everything of this package around a System
+// that runs the workflows "agent", which answers its input with the scripted
+// model, and "hold", which goes on when the test says so.
+type node struct {
+	t    testing.TB
+	conn *api.Conn
+	sys  *actors.System
+
+	hold chan struct{} // closed: runs of "hold" end
+
+	srv      *natsserver.Server
+	js       jetstream.JetStream // an operator's
+	services []*conn.Service
+	cancel   context.CancelFunc
+	intake   context.CancelFunc // ends what brings in tasks and work
+	work     sync.WaitGroup
+	gone     bool
+}
+
+// options are those of a node beside the server.
+func options(srv *natsserver.Server, tb testing.TB) *streams.Options {
+	user, password := srv.Node()
+	return &streams.Options{
+		Options: conn.Options{
+			Dialer:   srv.Dial,
+			Name:     "node",
+			User:     user,
+			Password: password,
+			Inbox:    conn.NodeInbox,
+			Logger:   slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		}, Partitions: 2,
+		Probe: func(context.Context) ([]streams.SyncState, error) {
+			always, interval, err := srv.Sync()
+			return []streams.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
+		},
+	}
+}
+
+// startNode starts a node as an incarnation. It must be stopped, or killed.
+func startNode(t testing.TB, srv *natsserver.Server, incarnation string) *node {
+	t.Helper()
+	return startNodeWith(t, srv, incarnation, &spec{})
+}
+
+// spec says how a node differs from the usual one.
+type spec struct {
+	slots int    // zero is 64
+	pool  string // empty is natsbus.DefaultPool
+	// more are workflows beside the usual ones, only those instead of them.
+	more, only []flow.Registration
+	members    *members // nil: it asks who lives
+	// signal, if set, is how the relay applies signals, made from what nodes do.
+	signal func(own func(context.Context, journal.Signal) error) func(context.Context, journal.Signal) error
+	// delivered, if set, is what is done with delivered work, made from what
+	// nodes do with it.
+	delivered func(own handler) handler
+	// intake, if set, changes what the node does with tasks.
+	intake func(*dispatch.Intake)
+	// take, if set, is what is done with dispatched runs, made from what nodes do.
+	take func(own taker) taker
+	// disk, if set, is how the node sees the disk of the streams.
+	disk func() streams.Disk
+}
+
+// leaves has tasks that cannot begin at once stay in their stream.
+func leaves(in *dispatch.Intake) {
+	enqueue := in.Enqueue
+	in.Enqueue = func(ctx context.Context, k journal.Task, c *journal.CancelRequested) error {
+		if c == nil {
+			return run.ErrBusy
+		}
+		return enqueue(ctx, k, c)
+	}
+}
+
+// taker takes dispatched runs.
+type taker = func(context.Context, journal.Task) (dispatch.Answer, error)
+
+// handler takes delivered work.
+type handler = func(context.Context, journal.Work) (dispatch.Answer, error)
+
+func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp *spec) *node {
+	t.Helper()
+	ctx := t.Context()
+	slots, pool := cmp.Or(sp.slots, 64), cmp.Or(sp.pool, dispatch.DefaultPool)
+	opts := options(srv, t)
+	opts.Disk = sp.disk
+	own, err := api.Connect(ctx, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := own.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, srv: srv, conn: own, hold: make(chan struct{})}
+	log := own.Log()
+	values := journal.NewValues(log)
+	model, err := scripted.New(scripted.Echo(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deltas := own.Deltas()
+	rt := &engine.Runtime{
+		Values: values, Models: model, Mint: own.Minter(), Node: "node", OnDelta: deltas.Publish,
+		Blobs: func(t session.Tenant) blob.Store { return own.Blobs(t) },
+	}
+	registry := &flow.Registry{}
+	usual := []flow.Registration{
+		{Name: "agent", Description: "answers", Revision: "1", NewFor: func(s flow.Settings) (flow.Workflow, error) {
+			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+				var text string
+				if err := json.Unmarshal(s.Input, &text); err != nil {
+					return v, fmt.Errorf("the input is not text: %w", err)
+				}
+				return (&flow.Agent{Name: "answerer"}).Forward(ctx, v.With(session.UserText(text)))
+			}), nil
+		}},
+		{Name: "hold", Description: "waits", Revision: "1", New: func() flow.Workflow {
+			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+				select {
+				case <-n.hold:
+					return v.With(session.UserText("held")), nil
+				case <-ctx.Done():
+					return v, context.Cause(ctx)
+				}
+			})
+		}},
+		{Name: "once", Description: "does something that must not happen twice", Revision: "1", New: func() flow.Workflow {
+			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+				did, err := flow.Do(ctx, "pay", func(ctx context.Context) (string, error) {
+					select {
+					case <-n.hold:
+						return "paid", nil
+					case <-ctx.Done():
+						return "", context.Cause(ctx)
+					}
+				}, nil)
+				return v.With(session.UserText(did)), err
+			})
+		}},
+	}
+	if sp.only != nil {
+		usual = sp.only
+	}
+	for _, g := range append(usual, sp.more...) {
+		if err := registry.Register(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.sys = actors.New(&actors.Options{
+		Log: log, Spills: true, Values: values, Incarnation: incarnation, Runtime: rt, Workflows: registry, Slots: slots,
+		Deliver: func(ctx context.Context, incarnation string, w journal.Work) (actors.Answer, error) {
+			a, err := own.Deliver(ctx, incarnation, w)
+			return actors.Answer(a), err
+		},
+		Drain: 50 * time.Millisecond, Alive: sp.members.alive(), Changed: sp.members.next(),
+	})
+	n.serve(ctx, pool, registry, values, sp)
+	t.Cleanup(n.kill) // of a test that failed
+	return n
+}
+
+func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, values *journal.Values, sp *spec) {
+	t, own, sys, m := n.t, n.conn, n.sys, sp.members
+	t.Helper()
+	ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	var intake context.Context
+	intake, n.intake = context.WithCancel(ctx)
+	keep := func(s *conn.Service, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.services = append(n.services, s)
+	}
+	delivered := func(ctx context.Context, w journal.Work) (dispatch.Answer, error) {
+		a, err := sys.Delivered(ctx, w)
+		return dispatch.Answer(a), err
+	}
+	if sp.delivered != nil {
+		delivered = sp.delivered(delivered)
+	}
+	keep(own.ServeDeliver(ctx, sys.Incarnation(), delivered))
+	keep(own.ServeControl(ctx, sys.Signal))
+	signal := sys.Signal
+	if sp.signal != nil {
+		signal = sp.signal(signal)
+	}
+	relay := own.StartRelay(ctx, &dispatch.RelayOptions{Incarnation: sys.Incarnation(), Known: m.known(), Changed: m.news(), Signal: signal})
+	keep(own.ServeQueries(ctx, &api.Queries{Values: values, Version: "1.0.0"}))
+	var offers []messages.Workflow
+	for _, g := range registry.All() {
+		offers = append(offers, messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Class: g.Class})
+	}
+	if err := own.Register(ctx, pool, offers); err != nil {
+		t.Fatal(err)
+	}
+	accept := func(ctx context.Context, task journal.Task) error { _, err := sys.Accept(ctx, task); return err }
+	for name, f := range map[string]func() error{
+		"room":  func() error { return own.WatchRoom(ctx) },
+		"relay": relay.Wait,
+		"tasks": func() error {
+			in := dispatch.Intake{
+				Accept: accept, Enqueue: sys.Enqueue, Signal: sys.Signal,
+				Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
+			}
+			if sp.intake != nil {
+				sp.intake(&in)
+			}
+			return own.PullTasks(intake, &in)
+		},
+		"runs": func() error {
+			take := func(ctx context.Context, task journal.Task) (dispatch.Answer, error) {
+				a, err := sys.Dispatched(ctx, task)
+				return dispatch.Answer(a), err
+			}
+			if sp.take != nil {
+				take = sp.take(take)
+			}
+			return own.ServeRuns(intake, &dispatch.Host{Incarnation: sys.Incarnation(), Pool: pool, Free: sys.Free, Freed: sys.Freed(), Take: take})
+		},
+		"announce": func() error {
+			return own.Announce(ctx, sys.Incarnation(), func() messages.Node {
+				return messages.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: own.Full()}
+			})
+		},
+	} {
+		n.work.Go(func() {
+			if err := f(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+// operatorOf is a connection with the rights of an operator, up to the end of
+// the test.
+func operatorOf(t testing.TB, srv *natsserver.Server) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	user, password := srv.Operator()
+	nc, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nc, js
+}
+
+// operator reads streams as an operator does.
+func (n *node) operator() jetstream.JetStream {
+	n.t.Helper()
+	if n.js == nil {
+		_, n.js = operatorOf(n.t, n.srv)
+	}
+	return n.js
+}
+
+// stored returns all messages of a stream.
+func (n *node) stored(t *testing.T, stream string) []*jetstream.RawStreamMsg {
+	t.Helper()
+	s, err := n.operator().Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []*jetstream.RawStreamMsg
+	for seq := max(s.CachedInfo().State.FirstSeq, 1); seq <= s.CachedInfo().State.LastSeq; seq++ {
+		m, err := s.GetMsg(t.Context(), seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// told is a message of LINEAGE with the records that it holds.
+type told struct {
+	*jetstream.RawStreamMsg
+	records []lineage.Record
+}
+
+// told returns what LINEAGE holds.
+func (n *node) told(t *testing.T) []told {
+	t.Helper()
+	var out []told
+	for _, m := range n.stored(t, streams.StreamLineage) {
+		records, err := lineage.DecodeStored(m.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, told{m, records})
+	}
+	return out
+}
+
+// commits yields the commits of all sessions, and when they were stored: partition
+// by partition, each in the order of its stream.
+func (n *node) commits(t *testing.T) iter.Seq2[time.Time, session.Commit] {
+	return func(yield func(time.Time, session.Commit) bool) {
+		t.Helper()
+		for p := range n.conn.Partitions() {
+			for _, m := range n.stored(t, streams.EventStream(n.conn.Generation(), p)) {
+				c, err := session.Decode(m.Data)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !yield(m.Time, c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (n *node) letters(t *testing.T) []object {
+	t.Helper()
+	var out []object
+	for _, m := range n.stored(t, streams.StreamDLQ) {
+		out = append(out, read(t, m.Data))
+	}
+	return out
+}
+
+// pending is how many tasks wait in the stream.
+func (n *node) pending(t *testing.T) int {
+	t.Helper()
+	synctest.Wait()
+	return len(n.stored(t, streams.StreamTasks))
+}
+
+// stop drains the node.
+func (n *node) stop() {
+	n.t.Helper()
+	if n.gone {
+		return
+	}
+	n.gone = true
+	drain, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), 50*time.Millisecond)
+	defer cancel()
+	if err := n.sys.Drain(drain); err != nil {
+		n.t.Error(err)
+	}
+	n.end()
+}
+
+// end stops everything but the System.
+func (n *node) end() {
+	n.t.Helper()
+	n.cancel()
+	n.work.Wait()
+	var errs []error
+	for _, s := range n.services {
+		errs = append(errs, s.Stop())
+	}
+	if err := errors.Join(append(errs, n.conn.Close())...); err != nil {
+		n.t.Error(err)
+	}
+}

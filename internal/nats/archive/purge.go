@@ -1,0 +1,90 @@
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/session"
+)
+
+const apiPurge = "$JS.API.STREAM.PURGE."
+
+type purgeRequest struct {
+	Filter string `json:"filter"`
+	Seq    uint64 `json:"seq,omitempty"` // up to this one, which stays
+}
+
+// MayPurge returns ErrDenied if the connection may not purge: nodes may not,
+// operators may.
+func (c *Archive) MayPurge(ctx context.Context) error {
+	// No session has such a subject.
+	return c.purge(ctx, streams.EventStream(c.Generation(), 0), purgeRequest{Filter: streams.PrefixEvent + "none"})
+}
+
+// Purge removes the commits of an archived session but for its tombstone, the
+// commit at a position, and the session's snapshot. It fails with
+// session.ErrForeign, and removes nothing, if another commit is there, if it
+// archives nothing or if the session goes on since. Purging again changes
+// nothing. The connection needs the rights of an operator: ErrDenied.
+func (c *Archive) Purge(ctx context.Context, k session.Key, at session.Position) error {
+	stream, subject, err := c.Place(k)
+	if err != nil {
+		return err
+	}
+	m, err := c.LeaderAt(ctx, stream, at.Token)
+	if err != nil {
+		return fmt.Errorf("archive: purge %s: %w", k, err)
+	}
+	if t, ok := eventlog.TombstoneOf(k, m); !ok || m.Subject != subject || t.Seq != at.Seq || t.Hash != at.Hash {
+		return fmt.Errorf("archive: purge %s: message %d of %s is not its commit %d that archives it: %w", k, at.Token, stream, at.Seq, session.ErrForeign)
+	}
+	if err := c.Archived(ctx, k); err == nil {
+		return fmt.Errorf("archive: purge %s: it goes on since its commit %d: %w", k, at.Seq, session.ErrForeign)
+	} else if !errors.Is(err, session.ErrArchived) {
+		return fmt.Errorf("archive: purge %s: %w", k, err)
+	}
+	if err := c.purge(ctx, stream, purgeRequest{Filter: subject, Seq: at.Token}); err != nil {
+		return fmt.Errorf("archive: purge %s: %w", k, err)
+	}
+	if err := c.purge(ctx, streams.StreamSnap, purgeRequest{Filter: eventlog.SnapSubject(k)}); err != nil {
+		return fmt.Errorf("archive: purge the snapshot of %s: %w", k, err)
+	}
+	return nil
+}
+
+// purge sends one request, and again while servers elect.
+func (c *Archive) purge(ctx context.Context, stream string, r purgeRequest) error {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+		m, err := c.Request(ctx, &nats.Msg{Subject: apiPurge + stream, Data: body})
+		if err != nil {
+			if errors.Is(err, conn.ErrDenied) {
+				return struct{}{}, fmt.Errorf("archive: purge stream %s, which takes the credentials of an operator: %w", stream, err)
+			}
+			return struct{}{}, fmt.Errorf("archive: purge stream %s: %w", stream, err)
+		}
+		var reply struct {
+			Error   *jetstream.APIError `json:"error"`
+			Success bool                `json:"success"`
+		}
+		if err := json.Unmarshal(m.Data, &reply); err != nil {
+			return struct{}{}, fmt.Errorf("archive: purge stream %s: answer: %w", stream, err)
+		}
+		if reply.Error != nil {
+			return struct{}{}, fmt.Errorf("archive: purge stream %s: %w", stream, reply.Error)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}

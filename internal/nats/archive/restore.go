@@ -1,0 +1,183 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Restore stores the commits of an archived session again: all of them, the
+// first one first, of which the last one archives it. It reports whether the
+// session was purged here, or never was here; one whose log has all of them is
+// left alone. Where a tombstone is left it has to be the last of the commits:
+// session.ErrForeign says that the archive is of another history.
+//
+// Until all commits are there every reader takes the session for archived, and
+// a further Restore goes on where this one was cut off. The session stays
+// archived afterwards, but can be read; journal.Signal.Restore lets it go on.
+func (c *Archive) Restore(ctx context.Context, k session.Key, raws []string) (restored bool, err error) {
+	stream, subject, err := c.Place(k)
+	if err != nil {
+		return false, err
+	}
+	r := restoring{c: c, key: k, stream: stream, subject: subject, raws: raws}
+	var at session.Position
+	for _, raw := range raws {
+		commit, hash, err := session.Successor(k, at, []byte(raw))
+		if err != nil {
+			return false, fmt.Errorf("archive: restore %s: %w", k, err)
+		}
+		at = session.Position{Seq: commit.Seq, Hash: hash}
+	}
+	r.end = at
+	if _, ok := eventlog.TombstoneOf(k, conn.Message{Data: []byte(raws[len(raws)-1])}); !ok {
+		return false, fmt.Errorf("archive: restore %s: its last commit does not archive it: %w", k, session.ErrForeign)
+	}
+	if err := c.ReadyToStore(ctx); err != nil {
+		return false, err
+	}
+	if restored, err = r.run(ctx); err != nil {
+		return restored, fmt.Errorf("archive: restore %s: %w", k, err)
+	}
+	return restored, nil
+}
+
+// restoring is one session on its way back.
+type restoring struct {
+	c               *Archive
+	key             session.Key
+	stream, subject string
+	raws            []string
+	end             session.Position // of the last commit; Token is not used
+
+	// How the subject stands.
+	next   int    // index of the next commit; -1 for the tombstone
+	expect uint64 // sequence of its last message
+	fresh  bool   // nothing of the session was here before
+}
+
+// run stores what is missing, one commit after the other. After an attempt that
+// was not answered it looks again where the subject stands.
+func (r *restoring) run(ctx context.Context) (restored bool, err error) {
+	if err := r.look(ctx); err != nil {
+		return false, err
+	}
+	wait, since := conn.NewBackoff(), time.Now()
+	for r.next < len(r.raws) {
+		restored = true
+		err := r.put(ctx)
+		if err == nil {
+			wait, since = conn.NewBackoff(), time.Now()
+			continue
+		}
+		if errors.Is(err, conn.ErrFull) || ctx.Err() != nil {
+			return restored, err
+		}
+		if time.Since(since) > conn.RetryBudget || wait.Sleep(ctx) != nil {
+			return restored, fmt.Errorf("%w: commit %d is not stored after %v: %w", session.ErrUnavailable, r.next+1, conn.RetryBudget, err)
+		}
+		if err := r.look(ctx); err != nil {
+			return restored, err
+		}
+	}
+	return restored, nil
+}
+
+// put stores the next message.
+func (r *restoring) put(ctx context.Context) error {
+	i := r.next
+	if i < 0 {
+		i = len(r.raws) - 1
+	}
+	header := nats.Header{eventlog.HeaderRestored: {strconv.FormatUint(r.end.Seq, 10)}}
+	if r.fresh {
+		header[eventlog.HeaderFresh] = []string{"1"}
+	}
+	seq, err := r.c.PublishExpecting(ctx, r.subject, r.expect, header, []byte(r.raws[i]))
+	if err == nil {
+		r.expect = seq
+		r.next++
+	}
+	return err
+}
+
+// look reads what the subject holds.
+func (r *restoring) look(ctx context.Context) error {
+	r.next, r.expect, r.fresh = -1, 0, true
+	last, err := r.c.LeaderLast(ctx, r.stream, r.subject)
+	if errors.Is(err, conn.ErrNoMessage) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var at session.Position
+	copied := false // what the log has are copies
+	for m, err := range r.c.Messages(ctx, r.stream, r.subject, 0, last) {
+		if err != nil {
+			return err
+		}
+		if t, ok := eventlog.TombstoneOf(r.key, m); ok && at.Seq == 0 && r.next < 0 {
+			if t.Seq != r.end.Seq || t.Hash != r.end.Hash {
+				return fmt.Errorf("%w: what is left here is commit %d, hash %s, and the archive ends with commit %d, hash %s: it is not of what was purged",
+					session.ErrForeign, t.Seq, t.Hash, r.end.Seq, r.end.Hash)
+			}
+			r.next, r.fresh = 0, m.Header.Get(eventlog.HeaderFresh) != ""
+			continue
+		}
+		e, err := eventlog.EntryOf(r.key, at, m)
+		if errors.Is(err, session.ErrForeign) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		at, copied = e.At, copied || eventlog.RestoredOf(m) > 0
+		if at.Seq <= r.end.Seq && e.Raw != r.raws[at.Seq-1] {
+			return fmt.Errorf("%w: commit %d here, hash %s, is another one than that of the archive", session.ErrForeign, at.Seq, at.Hash)
+		}
+	}
+	r.expect = last.Seq
+	switch {
+	case at.Seq >= r.end.Seq:
+		r.next = len(r.raws)
+	case at.Seq > 0 && !copied:
+		return fmt.Errorf("%w: the log here ends with commit %d and nobody archived it; the archive ends with commit %d: it is of another store", session.ErrForeign, at.Seq, r.end.Seq)
+	case r.next >= 0:
+		r.next = int(at.Seq) //nolint:gosec // at most len(raws)
+	default: // foreign messages only
+		r.fresh = true
+	}
+	return nil
+}
+
+// RestoreRun stores what is kept of a run beside its log, when that was brought
+// back, unless it is there: its alias, so that its id is not used again, and
+// with an end its result. The digest is of the task, as its run.submitted says.
+func (c *Archive) RestoreRun(ctx context.Context, k session.Key, id run.ID, digest string, end *messages.Result) error {
+	if session.ID(id) != k.ID { // a branch of a fan-out needs no alias
+		name := string(k.ID)
+		if c.HomeOf(k.Tenant, id) == k.ID {
+			name = ""
+		}
+		if _, _, _, err := eventlog.CreateAlias(ctx, c.Logs, eventlog.RunAliasSubject(k.Tenant, id), eventlog.RunAlias{Session: k.ID, Digest: eventlog.DigestOf(digest, name)}); err != nil {
+			return err
+		}
+	}
+	if end == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
+	defer cancel()
+	return c.PutResult(ctx, k.Tenant, *end, true)
+}

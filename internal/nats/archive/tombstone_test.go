@@ -1,0 +1,448 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/session"
+)
+
+// operator connects with all rights.
+func operator(tb testing.TB, srv *natsserver.Server) *Conn {
+	tb.Helper()
+	o := nodeOptions(srv)
+	o.User, o.Password = srv.Operator()
+	return dial(tb, o)
+}
+
+// buried makes a session of five commits, of which the last one archives it,
+// and purges it. It returns the commits and the tombstone's position.
+func buried(t *testing.T, c, op *Conn) (k session.Key, raws []string, at session.Position) {
+	t.Helper()
+	ctx := t.Context()
+	k = session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
+	l := c.Log()
+	for seq := uint64(1); seq <= 5; seq++ {
+		e := session.ChunkEvent(session.UserText(fmt.Sprint("words ", seq)))
+		switch seq {
+		case 1:
+			e = session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
+		case 5:
+			e = session.ArchivedEvent(session.Archival{File: "old.json"})
+		}
+		var err error
+		if at, err = l.Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: seq, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for e, err := range l.Read(ctx, k, session.Position{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		raws = append(raws, e.Raw)
+	}
+	if err := c.Purge(ctx, k, at); !errors.Is(err, conn.ErrDenied) {
+		t.Fatalf("the node purged: %v", err)
+	}
+	if err := op.Purge(ctx, k, at); err != nil {
+		t.Fatal(err)
+	}
+	if err := op.Purge(ctx, k, at); err != nil {
+		t.Fatalf("again: %v", err)
+	}
+	return k, raws, at
+}
+
+func besideOperator(t *testing.T, f func(t *testing.T, c, op *Conn)) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		c := dial(t, nodeOptions(srv))
+		if err := c.Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f(t, c, operator(t, srv))
+	})
+}
+
+// readable returns how many commits a log has, and the error that it ends with.
+func readable(ctx context.Context, c *Conn, k session.Key, after session.Position) (n int, err error) {
+	for _, err := range c.Log().Read(ctx, k, after) {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// TestTombstone: of a purged log one message is left, which every reader and
+// every writer understands.
+func TestTombstone(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		ctx := t.Context()
+		k, raws, at := buried(t, c, op)
+		if n, err := readable(ctx, c, k, session.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
+			t.Errorf("Read: %d commits, %v", n, err)
+		}
+		_, err := c.Log().Last(ctx, k)
+		if a, ok := errors.AsType[*session.ArchivedError](err); !ok || a.File != "old.json" || a.Partial {
+			t.Errorf("Last: %v", err)
+		}
+		// A writer that knows the log's end, or some place before it, or nothing.
+		events := []session.Event{session.ChunkEvent(session.UserText("late"))}
+		for seq := range uint64(5) {
+			var from session.Position
+			if seq > 0 {
+				from = session.Position{Seq: seq, Token: seq, Hash: session.HashOf([]byte(raws[seq-1]))}
+			}
+			_, err := c.Log().Append(ctx, from, session.Commit{Key: k, Root: k.ID, Seq: seq + 1, Epoch: 1, Prev: from.Hash, Events: events})
+			if !errors.Is(err, session.ErrConflict) {
+				t.Errorf("Append after commit %d: %v", seq, err)
+			}
+		}
+		if err := op.Purge(ctx, k, session.Position{Seq: 4, Token: at.Token, Hash: at.Hash}); !errors.Is(err, session.ErrForeign) {
+			t.Errorf("Purge of another commit: %v", err)
+		}
+		// Foreign bytes behind it change nothing.
+		_, subject, err := eventlog.EventSubject(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := op.Publish(ctx, &nats.Msg{Subject: subject, Data: []byte("noise")}); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := readable(ctx, c, k, session.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
+			t.Errorf("with noise: %d commits, %v", n, err)
+		}
+		first := session.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
+		if _, err := c.Log().Append(ctx, session.Position{}, first); !errors.Is(err, session.ErrConflict) {
+			t.Errorf("begun again: %v", err)
+		}
+		if back, err := c.Restore(ctx, k, raws); err != nil || !back {
+			t.Fatalf("Restore: %v, %v", back, err)
+		}
+		if n, err := readable(ctx, c, k, session.Position{}); n != 5 || err != nil {
+			t.Errorf("brought back: %d commits, %v", n, err)
+		}
+	})
+}
+
+// TestPurgedWhileItIsRead: of a log that is purged between two pages of a reading
+// nobody takes the first page for the whole, nor what he knew of it before.
+func TestPurgedWhileItIsRead(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		ctx := t.Context()
+		const commits = conn.PageMessages + 10
+		k := session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
+		l := c.Log()
+		var at, known session.Position
+		for seq := uint64(1); seq <= commits; seq++ {
+			e := session.ChunkEvent(session.UserText(fmt.Sprint("words ", seq)))
+			switch seq {
+			case 1:
+				e = session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
+			case commits:
+				e = session.ArchivedEvent(session.Archival{File: "old.json"})
+			}
+			var err error
+			if at, err = l.Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: seq, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
+				t.Fatal(err)
+			}
+			if seq == 3 {
+				known = at
+			}
+		}
+		n, failed := 0, error(nil)
+		for _, err := range l.Read(ctx, k, session.Position{}) {
+			if failed = err; err != nil {
+				break
+			}
+			if n++; n == 1 {
+				if err := op.Purge(ctx, k, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if n >= commits || !errors.Is(failed, session.ErrArchived) {
+			t.Errorf("Read of %d commits: %d and %v, want to hear that it is archived", commits, n, failed)
+		}
+		if n, err := readable(ctx, c, k, known); n != 0 || !errors.Is(err, session.ErrArchived) {
+			t.Errorf("Read after commit %d: %d commits, %v", known.Seq, n, err)
+		}
+	})
+}
+
+// TestAppendedBehindATombstone: who lets a session go on that is purged at the same
+// time finds that it was too late, as everybody does.
+func TestAppendedBehindATombstone(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		ctx := t.Context()
+		k, raws, at := buried(t, c, op)
+		late := session.Commit{
+			Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{session.RestoredEvent(session.Restoration{})},
+		}
+		if _, err := c.Log().Append(ctx, at, late); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := readable(ctx, c, k, session.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
+			t.Errorf("Read: %d commits, %v", n, err)
+		}
+		if e, err := c.Log().Last(ctx, k); !errors.Is(err, session.ErrArchived) {
+			t.Errorf("Last: commit %d, %v", e.At.Seq, err)
+		}
+		if a, ok := errors.AsType[*session.ArchivedError](c.Archived(ctx, k)); !ok || a.Fenced {
+			t.Errorf("Archived: %+v", a)
+		}
+		if back, err := c.Restore(ctx, k, raws); err != nil || !back {
+			t.Fatalf("Restore: %v, %v", back, err)
+		}
+		last, err := c.Log().Last(ctx, k)
+		if err != nil || last.At.Seq != at.Seq {
+			t.Fatalf("brought back: commit %d, %v", last.At.Seq, err)
+		}
+		if _, err := c.Log().Append(ctx, last.At, late); err != nil {
+			t.Fatal(err)
+		}
+		if last, err = c.Log().Last(ctx, k); err != nil || last.At.Seq != at.Seq+1 {
+			t.Errorf("let go on: commit %d, %v", last.At.Seq, err)
+		}
+	})
+}
+
+// TestForeignTombstone: bytes that look like a tombstone bury nothing behind a log.
+func TestForeignTombstone(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		ctx := t.Context()
+		k := session.Key{Tenant: "acme", ID: c.Minter().ID("live")}
+		open := session.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
+		at, err := c.Log().Append(ctx, session.Position{}, open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := session.Encode(session.Commit{
+			Key: k, Root: k.ID, Seq: 9, Epoch: 1, Events: []session.Event{session.ArchivedEvent(session.Archival{File: "old.json"})},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, subject, err := eventlog.EventSubject(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := op.Publish(ctx, &nats.Msg{Subject: subject, Data: raw}); err != nil {
+			t.Fatal(err)
+		}
+		for after, want := range map[session.Position]int{{}: 1, at: 0} {
+			if n, err := readable(ctx, c, k, after); n != want || err != nil {
+				t.Errorf("Read after commit %d: %d commits, %v", after.Seq, n, err)
+			}
+		}
+	})
+}
+
+// TestPurgeOfWhatGoesOn: a fence that was lifted lets nothing be purged.
+func TestPurgeOfWhatGoesOn(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		ctx := t.Context()
+		k := session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
+		var at, fence session.Position
+		for i, e := range []session.Event{
+			session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}),
+			session.ArchivedEvent(session.Archival{File: "old.json"}),
+			session.RestoredEvent(session.Restoration{By: "ana"}),
+		} {
+			var err error
+			at, err = c.Log().Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: uint64(i) + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 1 {
+				fence = at
+			}
+		}
+		if err := op.Purge(ctx, k, fence); !errors.Is(err, session.ErrForeign) || !strings.Contains(err.Error(), "goes on") {
+			t.Errorf("Purge: %v", err)
+		}
+		if n, err := readable(ctx, c, k, session.Position{}); n != 3 || err != nil {
+			t.Errorf("%d commits are left: %v", n, err)
+		}
+	})
+}
+
+// TestRestoreIsCutOff brings a log back in part. Nobody takes the part for the
+// whole, and a further Restore does the rest.
+func TestRestoreIsCutOff(t *testing.T) {
+	for _, fresh := range []bool{false, true} {
+		for n := range 6 {
+			t.Run(fmt.Sprintf("%d-%v", n, fresh), func(t *testing.T) {
+				besideOperator(t, func(t *testing.T, c, op *Conn) {
+					ctx := t.Context()
+					k, raws, at := buried(t, c, op)
+					if fresh { // as in a store that never had it
+						stream, subject, err := eventlog.EventSubject(k)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if err := op.purge(ctx, stream, purgeRequest{Filter: subject}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					r := &restoring{c: c, key: k, raws: raws, end: session.Position{Seq: at.Seq, Hash: at.Hash}}
+					var err error
+					if r.stream, r.subject, err = eventlog.EventSubject(k); err != nil {
+						t.Fatal(err)
+					}
+					if err := r.look(ctx); err != nil {
+						t.Fatal(err)
+					}
+					for range n {
+						if err := r.put(ctx); err != nil {
+							t.Fatal(err)
+						}
+					}
+					whole := !fresh && n == 5
+					empty := fresh && n == 0
+					got, err := readable(ctx, c, k, session.Position{})
+					switch {
+					case whole && (got != 5 || err != nil), empty && (got != 0 || err != nil),
+						!whole && !empty && !errors.Is(err, session.ErrArchived):
+						t.Errorf("Read: %d commits, %v", got, err)
+					}
+					_, err = c.Log().Last(ctx, k)
+					switch {
+					case whole && err != nil, empty && !errors.Is(err, session.ErrNotFound), !whole && !empty && !errors.Is(err, session.ErrArchived):
+						t.Errorf("Last: %v", err)
+					}
+					// Nor who knows a place in the middle, from a snapshot.
+					if n >= 3 && !fresh && !whole {
+						var mid session.Position
+						for e, err := range c.Log().Read(ctx, k, session.Position{}) {
+							if err == nil && e.At.Seq == 2 {
+								mid = e.At
+							}
+						}
+						if _, err := readable(ctx, c, k, mid); !errors.Is(err, session.ErrArchived) {
+							t.Errorf("Read after commit 2: %v", err)
+						}
+					}
+					if back, err := c.Restore(ctx, k, raws); err != nil || back == whole {
+						t.Errorf("Restore: %v, %v", back, err)
+					}
+					if got, err := readable(ctx, c, k, session.Position{}); got != 5 || err != nil {
+						t.Errorf("brought back: %d commits, %v", got, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRestoreRefuses brings back what is not of the log that is there.
+func TestRestoreRefuses(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		ctx := t.Context()
+		k, raws, _ := buried(t, c, op)
+		for name, bad := range map[string][]string{
+			"cut":    raws[:4],
+			"a gap":  append(raws[:1:1], raws[2:]...),
+			"forged": append(raws[:4:4], strings.Replace(raws[4], "old.json", "new.json", 1)),
+		} {
+			if back, err := c.Restore(ctx, k, bad); !errors.Is(err, session.ErrForeign) || back {
+				t.Errorf("%s: %v, %v", name, back, err)
+			}
+		}
+		if n, err := readable(ctx, c, k, session.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
+			t.Errorf("after that: %d commits, %v", n, err)
+		}
+		// Another session that lives under the id.
+		live := session.Key{Tenant: "acme", ID: c.Minter().ID("live")}
+		e := session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
+		if _, err := c.Log().Append(ctx, session.Position{}, session.Commit{Key: live, Root: live.ID, Seq: 1, Epoch: 1, Events: []session.Event{e}}); err != nil {
+			t.Fatal(err)
+		}
+		var theirs []string
+		for e, err := range c.Log().Read(ctx, live, session.Position{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			theirs = append(theirs, e.Raw)
+		}
+		mark, err := session.Encode(session.Commit{
+			Key: live, Root: live.ID, Seq: 2, Epoch: 1, Prev: session.HashOf([]byte(theirs[0])),
+			Events: []session.Event{session.ArchivedEvent(session.Archival{File: "live.json"})},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := c.Restore(ctx, live, append(theirs, string(mark))); !errors.Is(err, session.ErrForeign) || back {
+			t.Errorf("over a session that goes on: %v, %v", back, err)
+		}
+	})
+}
+
+// TestChainOverTombstones reads a stream as a relay does that begins at each of
+// its messages.
+func TestChainOverTombstones(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		ctx := t.Context()
+		k, raws, _ := buried(t, c, op)
+		if _, err := c.Restore(ctx, k, raws); err != nil {
+			t.Fatal(err)
+		}
+		last, err := c.Log().Last(ctx, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := session.RestoredEvent(session.Restoration{Reason: "needed"})
+		if _, err := c.Log().Append(ctx, last.At, session.Commit{Key: k, Root: k.ID, Seq: 6, Epoch: 1, Prev: last.At.Hash, Events: []session.Event{e}}); err != nil {
+			t.Fatal(err)
+		}
+		g, p, _ := k.ID.Locate()
+		var all []conn.Message
+		if err := op.DumpStream(ctx, streams.EventStream(g, p), false, func(m eventlog.Stored) error {
+			if m.Subject != "" {
+				all = append(all, conn.Message{Subject: m.Subject, Seq: m.Seq, Header: m.Header, Data: m.Data})
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if len(all) != 7 {
+			t.Fatalf("%d messages, want a tombstone, five copies and one", len(all))
+		}
+		for from := range all {
+			for mode, want := range map[eventlog.Copies]string{
+				eventlog.NoCopies:    map[bool]string{true: "5 6", false: "6"}[from == 0],
+				eventlog.FreshCopies: map[bool]string{true: "5 6", false: "6"}[from == 0],
+				eventlog.AllCopies:   strings.TrimSpace("5 1 2 3 4 5 6"[2*from:]),
+			} {
+				h := eventlog.NewChain(c.Logs, g, p)
+				h.Copies = mode
+				var got []string
+				for _, m := range all[from:] {
+					e, ok, err := h.Next(ctx, m)
+					if err != nil {
+						t.Fatalf("from %d: %v", from, err)
+					}
+					if ok {
+						got = append(got, fmt.Sprint(e.At.Seq))
+					}
+				}
+				if strings.Join(got, " ") != want {
+					t.Errorf("mode %d from message %d: commits %q, want %q", mode, from, got, want)
+				}
+			}
+		}
+	})
+}

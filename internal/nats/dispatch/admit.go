@@ -1,0 +1,70 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// admit says whether a new run of a session may begin.
+func (c *Dispatch) Admit(ctx context.Context, k session.Key) error {
+	stream, _, err := c.Place(k)
+	if err != nil {
+		return err
+	}
+	return c.Streams.Admit(ctx, stream, k.Tenant)
+}
+
+// admit lets a task that no log holds begin, or says why not. It is asked before
+// anything is stored for the task, which then waits where it is: JetStream has
+// acknowledged it. When more wait than may, the stream of tasks answers busy. One
+// whose deadline passes meanwhile is refused.
+func (i *intake) admit(ctx context.Context, t journal.Task, home session.ID) error {
+	err := i.c.Admit(ctx, session.Key{Tenant: t.Session.Tenant, ID: home})
+	if errors.Is(err, streams.ErrNoRoom) && !t.Deadline.IsZero() && !time.Now().Before(t.Deadline) {
+		return fmt.Errorf("task %s: %w before there was room for it: %s", t.ID, run.ErrDeadline, err.Error())
+	}
+	return err
+}
+
+// admitAgain does that for a task that has its session from an earlier delivery,
+// which may have got it into the log.
+func (i *intake) admitAgain(ctx context.Context, t journal.Task) error {
+	refused := i.admit(ctx, t, t.Session.ID)
+	if !errors.Is(refused, streams.ErrNoRoom) && !errors.Is(refused, run.ErrDeadline) {
+		return refused
+	}
+	_, err := i.c.Log().Last(ctx, t.Session)
+	switch {
+	case errors.Is(err, session.ErrNotFound):
+		return refused
+	case errors.Is(err, session.ErrArchived):
+		return nil // which is told by whoever takes it
+	}
+	return err
+}
+
+// tellHeld tells who watches a run that its task waits, at its 1st, 2nd, 4th
+// delivery and so on. Who does not hear it asks.
+func (i *intake) tellHeld(l *incomingTask, cause error) {
+	meta, err := l.msg.Metadata()
+	if err != nil || meta.NumDelivered&(meta.NumDelivered-1) != 0 {
+		return
+	}
+	ev := messages.TaskHeld(l.tenant, l.id, l.workflow, *messages.ErrorOf(cause))
+	ev.Time = time.Now().UnixMilli()
+	data, err := messages.Encode(ev)
+	if err == nil {
+		err = i.c.NC.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
+	}
+	if err != nil {
+		i.c.Logger.Debug("that a task waits was not told", "run", string(l.id), "err", err)
+	}
+}

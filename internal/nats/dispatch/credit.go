@@ -1,0 +1,207 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// Submitted runs that no node has begun wait in logs, so many of a tenant and
+// workflow in each partition; the other tasks wait in the stream TASKS. The relay
+// of a partition knows how many there are, and lends credit for more to the nodes
+// that take tasks in.
+
+// maxWaiting bounds the runs of a tenant and workflow that wait in the logs of a
+// partition.
+const maxWaiting = 512
+
+const (
+	// creditsAtOnce is how much credit is asked for at once, for further tasks of
+	// the same tenant and workflow.
+	creditsAtOnce = 16
+	// creditTTL is how long credit may be used, creditNone how long its lack is
+	// believed.
+	creditTTL  = 2 * time.Second
+	creditNone = 250 * time.Millisecond
+	// creditTimeout bounds the question, creditAgain is when it is repeated. A
+	// partition without a relay gives none.
+	creditTimeout = time.Second
+	creditAgain   = 20 * time.Millisecond
+)
+
+// credit is what a node asks the relay of a partition for.
+type credit struct {
+	Tenant   session.Tenant `json:"tenant"`
+	Workflow string         `json:"workflow"`
+	N        int            `json:"n"`
+}
+
+// creditAnswer grants N of it. Moving says that runs of the tenant and workflow
+// begin now and then, so that asking again soon is worth it.
+type creditAnswer struct {
+	N      int  `json:"n"`
+	Moving bool `json:"moving,omitempty"`
+}
+
+func creditSubject(generation, partition uint32) string {
+	return fmt.Sprintf("%scredit.%d.%d", messages.NodePrefix, generation, partition)
+}
+
+// creditKey is whose runs are counted.
+type creditKey struct {
+	tenant   session.Tenant
+	workflow string
+}
+
+// lent is the credit of a partition that is not used up.
+type lent map[creditKey]*loan
+
+type loan struct {
+	n     int
+	until time.Time
+}
+
+// lend answers a question for credit.
+func (d *dispatcher) lend(now time.Time, c credit) creditAnswer {
+	k := creditKey{c.Tenant, c.Workflow}
+	fresh, moved := d.s.Fresh(c.Tenant, c.Workflow)
+	l := d.lent[k]
+	if l == nil || !now.Before(l.until) {
+		l = &loan{}
+		d.lent[k] = l
+	}
+	n := max(min(c.N, maxWaiting-fresh-l.n), 0)
+	if l.n += n; n > 0 {
+		l.until = now.Add(creditTTL)
+	}
+	if l.n == 0 {
+		delete(d.lent, k)
+	}
+	return creditAnswer{N: n, Moving: now.Sub(moved) < catalogFresh}
+}
+
+// returned takes the credit back that a commit has used.
+func (d *dispatcher) returned(c session.Commit) {
+	if len(d.lent) == 0 {
+		return
+	}
+	for _, f := range journal.Facts(c) {
+		if _, ok := f.What.(journal.Submitted); ok {
+			k := creditKey{c.Tenant, f.Workflow}
+			if l := d.lent[k]; l != nil {
+				if l.n--; l.n <= 0 {
+					delete(d.lent, k)
+				}
+			}
+		}
+	}
+}
+
+// credits is the credit that this node holds.
+type credits struct {
+	c  *Dispatch
+	mu sync.Mutex
+	of map[partitionCredit]*creditHeld
+}
+
+type partitionCredit struct {
+	partition uint32
+	creditKey
+}
+
+type creditHeld struct {
+	n      int
+	until  time.Time // it may be used
+	none   time.Time // until when it is believed that there is no more
+	moving bool
+	asking chan struct{} // closed when the answer is there; nil if none is awaited
+}
+
+// heldKept bounds the credits that are remembered.
+const heldKept = 4096
+
+func newCredits(c *Dispatch) *credits { return &credits{c: c, of: map[partitionCredit]*creditHeld{}} }
+
+// take takes credit for one run. If there is none, moving says whether asking
+// again soon is worth it.
+func (s *credits) take(ctx context.Context, k session.Key, workflow string) (ok, moving bool, err error) {
+	g, p, located := k.ID.Locate()
+	if !located || g != s.c.Generation() {
+		return true, false, nil // of another generation, where no new sessions are made
+	}
+	at := partitionCredit{p, creditKey{k.Tenant, workflow}}
+	for {
+		s.mu.Lock()
+		h := s.of[at]
+		now := time.Now()
+		if h != nil && h.asking == nil {
+			if ok = h.n > 0 && now.Before(h.until); ok {
+				h.n--
+			}
+			if ok || now.Before(h.none) {
+				moving = h.moving
+				s.mu.Unlock()
+				return ok, moving, nil
+			}
+		}
+		if h != nil && h.asking != nil {
+			asking := h.asking
+			s.mu.Unlock()
+			select {
+			case <-asking:
+			case <-ctx.Done():
+				return false, false, ctx.Err()
+			}
+			continue
+		}
+		if len(s.of) >= heldKept {
+			for k, x := range s.of {
+				if x.asking == nil && !now.Before(x.until) && !now.Before(x.none) {
+					delete(s.of, k)
+				}
+			}
+		}
+		h = &creditHeld{asking: make(chan struct{})}
+		s.of[at] = h
+		s.mu.Unlock()
+		a := s.ask(ctx, at)
+		s.mu.Lock()
+		now = time.Now()
+		h.n, h.moving, h.until = a.N, a.Moving, now.Add(creditTTL/2)
+		if a.N < creditsAtOnce {
+			h.none = now.Add(creditNone)
+		}
+		close(h.asking)
+		h.asking = nil
+		s.mu.Unlock()
+		if ctx.Err() != nil {
+			return false, false, ctx.Err()
+		}
+	}
+}
+
+// ask asks the relay of a partition, and again while the partition has none, which is
+// the moment of a handover. No answer is no credit.
+func (s *credits) ask(ctx context.Context, at partitionCredit) (a creditAnswer) {
+	ctx, cancel := context.WithTimeout(ctx, creditTimeout)
+	defer cancel()
+	data, err := json.Marshal(credit{at.tenant, at.workflow, creditsAtOnce})
+	if err != nil {
+		return a
+	}
+	for ctx.Err() == nil {
+		m, err := s.c.NC.RequestWithContext(ctx, creditSubject(s.c.Generation(), at.partition), data)
+		if err == nil && json.Unmarshal(m.Data, &a) == nil {
+			return a
+		}
+		conn.Pause(ctx, creditAgain)
+	}
+	return creditAnswer{Moving: true} // it may be taken over at this moment
+}

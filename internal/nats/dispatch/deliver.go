@@ -1,0 +1,85 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// Answer is what the holder of a session says to work that was delivered to
+// it.
+type Answer string
+
+// The answers.
+const (
+	Committed Answer = "committed" // the log holds what was asked for
+	Queued    Answer = "queued"    // the log holds the run, which waits
+	NotMine   Answer = "not_mine"  // the session is not held there
+)
+
+// pingTimeout bounds the question whether an incarnation lives.
+const pingTimeout = time.Second
+
+// Deliver hands work to the incarnation that holds a session and returns its
+// answer, or the error that it answered. It fails when nobody answers before
+// ctx ends, at once if nobody listens there.
+func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Work) (Answer, error) {
+	if err := session.ValidID("incarnation", incarnation); err != nil {
+		return "", err
+	}
+	body := messages.WorkOf(w)
+	data, err := body.Encode()
+	if err != nil {
+		return "", err
+	}
+	reply, err := c.Await(ctx, messages.DeliverSubject(incarnation), data)
+	if err != nil {
+		return "", fmt.Errorf("dispatch: deliver to %s: %w", incarnation, err)
+	}
+	a, err := messages.DecodeAnswer(reply.Data)
+	if err != nil {
+		return "", fmt.Errorf("dispatch: deliver to %s: %w", incarnation, err)
+	}
+	return Answer(a.Note), a.Err()
+}
+
+// Ping reports whether an incarnation answers.
+func (c *Dispatch) Ping(ctx context.Context, incarnation string) bool {
+	if session.ValidID("incarnation", incarnation) != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	_, err := c.NC.RequestWithContext(ctx, messages.DeliverSubject(incarnation), nil)
+	return err == nil
+}
+
+// ServeDeliver answers for this incarnation: handle is given each delivered
+// work. The incarnation lives, for others, from now until the service
+// stops.
+func (c *Dispatch) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w journal.Work) (Answer, error)) (*conn.Service, error) {
+	if err := session.ValidID("incarnation", incarnation); err != nil {
+		return nil, err
+	}
+	return c.Serve(ctx, messages.DeliverSubject(incarnation), "", func(ctx context.Context, m *nats.Msg) any {
+		if len(m.Data) == 0 {
+			return messages.Answer{Done: true} // a ping
+		}
+		w, err := messages.DecodeWork(m.Data)
+		if err != nil {
+			return messages.AnswerOf(err)
+		}
+		a, err := handle(ctx, w)
+		if err != nil {
+			return messages.AnswerOf(err)
+		}
+		return messages.Answer{Done: a != NotMine, Note: string(a)}
+	})
+}

@@ -1,0 +1,425 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/schedule"
+	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	// signalTimeout bounds one attempt to apply a signal, dispatchTimeout one to
+	// dispatch a run: the scheduler gives a run to another node long before.
+	signalTimeout   = 30 * time.Second
+	dispatchTimeout = 12 * time.Second
+	// resultTimeout bounds the storing of one result.
+	resultTimeout = 30 * time.Second
+	// lookTimeout bounds what is read for the scheduler.
+	lookTimeout = 10 * time.Second
+	// outcomesAhead bounds the outcomes that wait for the pump. Those who bring
+	// them wait then, and with them the actions after theirs.
+	outcomesAhead = 256
+)
+
+// dispatcher is the driver of a partition's scheduler: it feeds it the commits of
+// the event stream and what nodes say, carries out what it asks for, and saves
+// its open set. Its pump waits for nothing but its inputs.
+type dispatcher struct {
+	c                     *Dispatch
+	o                     RelayOptions
+	generation, partition uint32
+	stream                string
+	recheck               <-chan struct{} // who lives may have changed
+
+	s    *schedule.Scheduler
+	at   session.Position // of the last commit taken; Seq is not used
+	set  openSet          // as it is stored
+	cut  map[int][]byte   // the pages of its next root that are gathered; nil while none are
+	pace *eventlog.Pacer
+	back chan outcome // of actions
+	news chan nodeNews
+	call chan func() // what others ask of the pump
+	lent lent
+	work sync.WaitGroup
+}
+
+type outcome struct {
+	id uint64
+	schedule.Outcome
+}
+
+// run pumps until ctx ends.
+func (d *dispatcher) run(ctx context.Context) error {
+	d.pace = eventlog.NewPacer()
+	defer d.pace.Stop()
+	if err := d.load(ctx); err != nil {
+		return err
+	}
+	end, err := d.c.LastSequence(ctx, d.stream)
+	if err != nil {
+		return err
+	}
+	if !protection.OpenSetTail {
+		d.at.Token = end
+	}
+	deaf, err := d.listen()
+	if err != nil {
+		return err
+	}
+	defer deaf()
+	stop, err := d.serve(ctx)
+	if err != nil {
+		return err
+	}
+	in := make(chan conn.Message, conn.FollowAhead)
+	return conn.Following(ctx, func(ctx context.Context) error {
+		return d.c.Follow(ctx, d.stream, ">", d.at.Token+1, in)
+	}, func(ctx context.Context) error { return d.pump(ctx, in, end, stop) })
+}
+
+func (d *dispatcher) options() *schedule.Options {
+	return &schedule.Options{Self: d.o.Incarnation, Known: d.o.Known}
+}
+
+// pump takes the commits. Up to end they are history: what is still to be done
+// because of it is done when all of it is known. It calls deaf when it answers no
+// question any more.
+func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint64, deaf func()) error {
+	h := eventlog.NewChain(d.c.Logs, d.generation, d.partition)
+	d.back = make(chan outcome, outcomesAhead)
+	ctx, cancel := context.WithCancel(ctx)
+	saves := make(chan saved, 1)
+	saving := false
+	defer func() {
+		cancel()
+		deaf()
+		d.finish(ctx, saving, saves)
+	}()
+	wake := time.NewTimer(conn.HistoryCheck)
+	defer wake.Stop()
+	goOn := make(chan struct{}) // to gather the next pages
+	close(goOn)
+	history := true
+	var calls chan func() // answered once all is known
+	known := func() {
+		history, calls = false, d.call
+		d.s.Begin(time.Now())
+		d.c.rollCall()
+	}
+	if d.at.Token >= end {
+		known()
+	}
+	for {
+		if !history {
+			d.carryOut(ctx, d.s.Next(time.Now()))
+			next := time.Hour
+			if at := d.s.Wake(); !at.IsZero() {
+				next = min(max(time.Until(at), 0), next)
+			}
+			wake.Reset(next)
+		}
+		var gathering <-chan struct{}
+		if d.cut != nil {
+			d.gather(ctx, saves)
+		}
+		if d.cut != nil {
+			gathering = goOn
+		}
+		select {
+		case m := <-in:
+			if err := d.take(ctx, h, m); err != nil {
+				return err
+			}
+			if history && m.Seq >= end {
+				known()
+			}
+		case o := <-d.back:
+			d.s.Done(time.Now(), o.id, o.Outcome)
+			if d.s.Changed() {
+				d.pace.Changed()
+			}
+		case n := <-d.news:
+			d.hear(n)
+		case do := <-calls:
+			do()
+		case <-wake.C:
+			if !history {
+				continue
+			}
+			// What is left of the history may have been purged.
+			if more, err := d.c.Holds(ctx, d.stream, d.at.Token+1, end); err == nil && !more {
+				known()
+			} else {
+				wake.Reset(conn.HistoryCheck)
+			}
+		case <-h.Rest.C:
+			h.Forget()
+		case <-d.recheck:
+			d.s.Recheck(time.Now())
+		case <-d.pace.Timer.C:
+			if saving {
+				d.pace.Changed() // again when this one is stored
+				continue
+			}
+			saving, d.cut = true, map[int][]byte{}
+		case <-gathering:
+		case r := <-saves:
+			saving = false
+			if err := d.hasSaved(ctx, r); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// finish waits for what is under way, and saves the open set once more.
+func (d *dispatcher) finish(ctx context.Context, saving bool, saves chan saved) {
+	ended := make(chan struct{})
+	go func() {
+		d.work.Wait()
+		close(ended)
+	}()
+	for open := true; open; {
+		select {
+		case o := <-d.back:
+			d.s.Done(time.Now(), o.id, o.Outcome)
+		case <-ended:
+			open = false
+		}
+	}
+	if saving && d.cut == nil && d.hasSaved(ctx, <-saves) != nil {
+		return
+	}
+	if d.cut == nil && d.pace.Dirty() {
+		d.cut = map[int][]byte{}
+	}
+	if d.cut != nil {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventlog.CheckpointLast)
+		defer cancel()
+		for d.cut != nil {
+			d.gather(last, saves)
+		}
+		<-saves
+	}
+}
+
+// take folds a message of the event stream.
+func (d *dispatcher) take(ctx context.Context, h *eventlog.Chain, m conn.Message) error {
+	e, ok, err := h.PatientlyNext(ctx, m)
+	if err != nil && !errors.Is(err, session.ErrTooOld) {
+		return err
+	}
+	if err != nil {
+		d.c.Logger.Error("a session was written by a later release; nothing follows from it here", "stream", d.stream, "seq", m.Seq, "err", err)
+	}
+	concerns := ok && concernsRuns(e.Commit)
+	if concerns {
+		// Before it counts as taken: the open set may be saved at once.
+		if err := d.fill(ctx, h, &e); err != nil {
+			return err
+		}
+	}
+	d.at = session.Position{Token: m.Seq, Hash: session.HashOf(m.Data)}
+	d.pace.Changed()
+	if !concerns {
+		return nil
+	}
+	d.returned(e.Commit)
+	if err := d.s.Fold(time.Now(), e); err != nil {
+		d.c.Logger.Error("what follows from a commit cannot be read", "stream", d.stream, "seq", m.Seq, "err", err)
+	}
+	return nil
+}
+
+// concernsRuns reports whether a commit has an event of a run or of a writer.
+// Most commits have steps and content only.
+func concernsRuns(c session.Commit) bool {
+	for i := range c.Events {
+		switch c.Events[i].Kind {
+		case journal.KindStepCompleted, journal.KindStepStarted, journal.KindLate, session.KindChunk, session.KindPlaced, session.KindJoined:
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// fill loads spilled data of run events, see fillThere; other events are not looked
+// at.
+func (d *dispatcher) fill(ctx context.Context, h *eventlog.Chain, e *session.Entry) error {
+	spilled := false
+	for i := range e.Commit.Events {
+		ev := &e.Commit.Events[i]
+		if !ev.Blob.Digest.IsZero() && ev.Data == "" && !strings.HasPrefix(ev.Kind, "run.") {
+			ev.Data = "{}" // not needed
+			continue
+		}
+		spilled = spilled || !ev.Blob.Digest.IsZero() && ev.Data == ""
+	}
+	if !spilled {
+		return nil
+	}
+	return h.FillThere(ctx, e)
+}
+
+// carryOut begins actions. Their number is bounded by the scheduler.
+func (d *dispatcher) carryOut(ctx context.Context, actions []schedule.Action) {
+	for _, a := range actions {
+		if a.Kind == schedule.Announce {
+			d.c.tellDemand(a.Node, d.generation, d.partition, a.Grant, a.Demand)
+			continue
+		}
+		d.work.Go(func() {
+			o := d.act(ctx, a)
+			d.back <- outcome{a.ID, o}
+		})
+	}
+}
+
+func (d *dispatcher) act(ctx context.Context, a schedule.Action) schedule.Outcome {
+	timeout := lookTimeout
+	switch a.Kind {
+	case schedule.Dispatch:
+		timeout = dispatchTimeout
+	case schedule.Signal:
+		timeout = signalTimeout
+	case schedule.Store:
+		// It does not end with the relay, but soon after.
+		done := ctx
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
+		defer cancel()
+		defer context.AfterFunc(done, func() { time.AfterFunc(eventlog.CheckpointLast, cancel) })()
+		timeout = resultTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	switch a.Kind {
+	case schedule.Dispatch:
+		return d.c.dispatch(ctx, a.Node, dispatched{
+			work: a.Work, generation: d.generation, partition: d.partition, grant: a.Grant, demand: a.Demand,
+		})
+	case schedule.Signal:
+		return d.signal(ctx, *a.Work.Signal)
+	case schedule.Store:
+		if err := d.c.PutResult(ctx, a.Tenant, *a.Result, a.Before); err != nil {
+			d.c.Logger.Error("a result was not stored and will be; queries read it from the log", "run", string(a.Result.Run), "err", err)
+			return schedule.Outcome{}
+		}
+		return schedule.Outcome{Result: schedule.Settled}
+	case schedule.Look:
+		return d.look(ctx, a.Session)
+	case schedule.Load:
+		return d.commit(ctx, a.Token)
+	case schedule.Ping:
+		return schedule.Outcome{Result: schedule.Settled, Found: d.c.Ping(ctx, a.Node)}
+	case schedule.Place:
+		pool, class := d.o.Pool(ctx, a.Workflow, a.Revision)
+		return schedule.Outcome{Result: schedule.Settled, Pool: pool, Batch: class == messages.ClassBatch}
+	}
+	return schedule.Outcome{}
+}
+
+// signal applies a signal to its session, wherever that is held.
+func (d *dispatcher) signal(ctx context.Context, s journal.Signal) schedule.Outcome {
+	if d.o.Signal == nil {
+		return schedule.Outcome{}
+	}
+	err := d.o.Signal(ctx, s)
+	if err == nil || messages.Refusal(err) && !errors.Is(err, run.ErrNotSupported) {
+		return schedule.Outcome{Result: schedule.Settled}
+	}
+	d.c.Logger.Debug("a signal was not applied and will be sent again", "session", s.To.String(), "run", string(s.Run), "err", err)
+	return schedule.Outcome{}
+}
+
+// look reports whether a session has a log.
+func (d *dispatcher) look(ctx context.Context, k session.Key) schedule.Outcome {
+	stream, subject, err := eventlog.EventSubject(k)
+	if err != nil {
+		return schedule.Outcome{}
+	}
+	_, err = d.c.Last(ctx, stream, subject)
+	if err != nil && !errors.Is(err, conn.ErrNoMessage) {
+		return schedule.Outcome{}
+	}
+	return schedule.Outcome{Result: schedule.Settled, Found: err == nil}
+}
+
+// commit reads a commit of the stream again.
+func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome {
+	m, err := d.c.At(ctx, d.stream, token)
+	if errors.Is(err, conn.ErrNoMessage) {
+		return schedule.Outcome{Result: schedule.Settled} // archived
+	}
+	var c session.Commit
+	if err == nil {
+		c, err = session.Decode(m.Data)
+	}
+	if err == nil {
+		err = d.c.Fill(ctx, &c)
+	}
+	if err != nil {
+		d.c.Logger.Warn("a commit with open follow-ups cannot be read and is tried again", "stream", d.stream, "seq", token, "err", err)
+		return schedule.Outcome{}
+	}
+	e := session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(m.Data)}}
+	return schedule.Outcome{Result: schedule.Settled, Entry: &e}
+}
+
+// listen hears nodes until it is stopped.
+func (d *dispatcher) listen() (stop func(), err error) {
+	d.news = make(chan nodeNews, newsAhead)
+	hear := func(n nodeNews) {
+		select {
+		case d.news <- n:
+		default: // it is said again
+		}
+	}
+	slots, err := d.c.NC.Subscribe(subjectSlots, func(m *nats.Msg) {
+		var st schedule.NodeState
+		if json.Unmarshal(m.Data, &st) == nil && st.Incarnation != "" {
+			hear(nodeNews{state: st})
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dispatch: hear nodes: %w", err)
+	}
+	grants, err := d.c.NC.Subscribe(grantSubject(d.generation, d.partition), func(m *nats.Msg) {
+		var g wireGrant
+		if json.Unmarshal(m.Data, &g) == nil && g.Incarnation != "" && g.Grant != 0 {
+			hear(nodeNews{state: g.NodeState, grant: g.Grant, head: g.Head})
+		}
+	})
+	if err != nil {
+		_ = slots.Unsubscribe()
+		return nil, fmt.Errorf("dispatch: hear nodes: %w", err)
+	}
+	return func() { // fails only when the connection has ended
+		_, _ = slots.Unsubscribe(), grants.Unsubscribe()
+	}, nil
+}
+
+// hear takes what a node said.
+func (d *dispatcher) hear(n nodeNews) {
+	if n.grant != 0 {
+		d.s.Grant(time.Now(), n.state, n.grant, n.head)
+		return
+	}
+	d.s.Node(time.Now(), n.state)
+}

@@ -1,0 +1,10 @@
+// Package dispatch brings tasks to logs and runs to nodes: the intake of the stream of
+// tasks, the relay of each partition with the driver of package schedule and its stored
+// open set, and the host that takes what is dispatched to this process.
+//
+// What runs next is decided by package schedule, which has no connection. Who may write
+// is decided by the log's compare-and-set.
+//
+// Files, the lowest first: dispatch, registry, relay_options, membership, deliver, host,
+// dispatcher, relay, openset, pull, credit, tasks, refusal, admit, waiting_runs.
+package dispatch

@@ -1,0 +1,118 @@
+package dispatch
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestForkMadeMeanwhile delivers a task that forks a session, when the fork is
+// there already although nothing was noted of the task when it was looked for:
+// as to a node that stood still after it had looked. Another delivery of this task
+// made it, or another task did.
+func TestForkMadeMeanwhile(t *testing.T) {
+	for by, want := range map[run.ID]run.State{"r1": "", "r2": run.Failed} {
+		t.Run("by "+string(by), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+				tenant := session.Tenant("default")
+				parent := session.Key{Tenant: tenant, ID: c.HomeOf(tenant, "r0")}
+				home := session.Key{Tenant: tenant, ID: c.HomeOf(tenant, "r1")}
+				sessiontest.Grow(t, c.Log(), parent, session.Position{}, 1)
+				submitTo(t, c.Log(), home, by)
+
+				body := fmt.Sprintf(`{"id":"r1","fork_of":"%s:1","input":"hi"}`, parent.ID)
+				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), []byte(body)); err != nil {
+					t.Fatal(err)
+				}
+				taken := pullWhile(t, c, time.Minute, Intake{})
+				if accepted := want == ""; accepted != (taken == 1) {
+					t.Errorf("it was given to a log %d times", taken)
+				}
+				if state := toldOf(t, c, tenant, "r1"); state != want {
+					t.Errorf("its result says %q, want %q", state, want)
+				}
+			})
+		})
+	}
+}
+
+// TestLateMeanwhile delivers a task whose deadline passed while a stream was nearly
+// full, to a node that stands still before it notes that the task is refused. What
+// another delivery did meanwhile counts: it began the run, or only chose its
+// session.
+func TestLateMeanwhile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		begun bool
+		want  run.State
+	}{"begun": {true, ""}, "chosen": {false, run.Failed}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+				tenant := session.Tenant("default")
+				full := &streams.StreamUsage{Needed: true}
+				full.Bytes.Store(87)
+				full.Max.Store(100)
+				c.Capacity.Streams[streams.StreamBlob] = full
+				body := fmt.Appendf(nil, `{"id":"r1","input":"hi","deadline":%q}`, time.Now().UTC().Format(time.RFC3339))
+
+				other := dial(t, &c.O)
+				a := aliasOf(t, c, tenant, body)
+				hook, fired := natstest.Once(`"refused"`, func([]byte) bool {
+					w.Set(nil, nil)
+					if _, _, _, err := eventlog.CreateAlias(t.Context(), other.Logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
+						t.Error(err)
+					}
+					if tc.begun {
+						submitTo(t, other.Log(), session.Key{Tenant: tenant, ID: a.Session}, "r1")
+					}
+					return true
+				})
+				w.Set(nil, hook)
+				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+					t.Fatal(err)
+				}
+				taken := pullWhile(t, c, 2*placing, Intake{})
+				if !fired() || taken != 0 {
+					t.Errorf("it was about to be refused: %v, and given to a log %d times", fired(), taken)
+				}
+				if state := toldOf(t, c, tenant, "r1"); state != tc.want {
+					t.Errorf("its result says %q, want %q", state, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// submitTo makes a session whose log holds a task.
+func submitTo(t *testing.T, l session.Log, home session.Key, id run.ID) {
+	t.Helper()
+	submitted, err := journal.NewEvent(journal.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := sessiontest.Commit(home, session.Position{}, "hi")
+	first.Events = append(first.Events, submitted)
+	sessiontest.Append(t, l, session.Position{}, first)
+}
+
+// toldOf is how a run ended, "" while it has no result.
+func toldOf(t *testing.T, c *Conn, tenant session.Tenant, id run.ID) run.State {
+	t.Helper()
+	m, err := c.Last(t.Context(), streams.StreamResult, messages.RunSubject(tenant, id, messages.OnResult))
+	if err != nil {
+		return ""
+	}
+	r, err := messages.DecodeResult(m.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.State
+}

@@ -1,0 +1,253 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// pullWhile takes tasks for a while, and returns how often one was
+// given to a log.
+func pullWhile(t *testing.T, c *Conn, d time.Duration, in Intake) (taken int) {
+	t.Helper()
+	accept := in.Accept
+	in.Accept = func(ctx context.Context, task journal.Task) error {
+		taken++
+		if accept == nil {
+			return nil
+		}
+		return accept(ctx, task)
+	}
+	lendAll(c, t)
+	takeAll(c, t)
+	synctest.Wait()
+	if in.Offers == nil {
+		in.Offers = func(string) (string, bool) { return "1", true }
+	}
+	stop := natstest.Background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
+	time.Sleep(d)
+	synctest.Wait()
+	stop()
+	return taken
+}
+
+// aliasOf is the entry of a task that a session was chosen for.
+func aliasOf(t *testing.T, c *Conn, tenant session.Tenant, body []byte) eventlog.RunAlias {
+	t.Helper()
+	in, err := messages.DecodeTask(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := in.Run(tenant, "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return eventlog.RunAlias{Digest: eventlog.DigestOf(task.Digest(), in.Session), Session: c.HomeOf(tenant, in.ID)}
+}
+
+// lettersAndTasks counts what lies in DLQ, and waiting in TASKS.
+func lettersAndTasks(t *testing.T, c *Conn) (letters, tasks uint64) {
+	t.Helper()
+	for stream, n := range map[string]*uint64{streams.StreamDLQ: &letters, streams.StreamTasks: &tasks} {
+		have, err := c.Subjects(t.Context(), stream, ">")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range have {
+			*n += k
+		}
+	}
+	return letters, tasks
+}
+
+// TestHeldIsNotRefused delivers a task that a log holds, and that is refused where
+// it is delivered: because of what became of the run, as when it is pinned to
+// another revision, or because the node stood still since it found a reason. Its
+// log alone says how the run ends.
+func TestHeldIsNotRefused(t *testing.T) {
+	body := []byte(`{"id":"r1","input":"hi","fork_of":"talk:1"}`)
+	tenant := session.DefaultTenant
+	begin := func(t *testing.T, c *Conn) {
+		t.Helper()
+		a := aliasOf(t, c, tenant, body)
+		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
+			t.Error(err)
+		}
+		submitTo(t, c.Log(), session.Key{Tenant: tenant, ID: a.Session}, "r1")
+	}
+	name := func(t *testing.T, c *Conn) {
+		t.Helper()
+		if _, err := c.ResolveSession(t.Context(), tenant, "talk", true); err != nil {
+			t.Error(err)
+		}
+	}
+	for how, play := range map[string]func(t *testing.T, c *Conn, w *natstest.Wire) Intake{
+		"pinned": func(t *testing.T, c *Conn, _ *natstest.Wire) Intake {
+			name(t, c)
+			begin(t, c)
+			return Intake{Accept: func(context.Context, journal.Task) error { return fmt.Errorf("pinned: %w", run.ErrNotSupported) }}
+		},
+		"found no session to fork": func(t *testing.T, c *Conn, w *natstest.Wire) Intake {
+			other := dial(t, &c.O)
+			hook, fired := natstest.Once(`"refused"`, func([]byte) bool {
+				w.Set(nil, nil)
+				name(t, other)
+				begin(t, other)
+				return true
+			})
+			w.Set(nil, hook)
+			t.Cleanup(func() {
+				if !fired() {
+					t.Error("it was not about to be refused")
+				}
+			})
+			return Intake{}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+				in := play(t, c, w)
+				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+					t.Fatal(err)
+				}
+				pullWhile(t, c, time.Minute, in)
+				letters, tasks := lettersAndTasks(t, c)
+				if state := toldOf(t, c, tenant, "r1"); state != "" || letters != 0 || tasks != 0 {
+					t.Errorf("its result says %q, %d dead letters, %d tasks wait", state, letters, tasks)
+				}
+			})
+		})
+	}
+}
+
+// TestRefusedMeanwhile gets a task into its log so late, as after the node stood still,
+// that another delivery has given it up: the run does not go on.
+func TestRefusedMeanwhile(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+		tenant, body := session.DefaultTenant, []byte(`{"id":"r1","input":"hi"}`)
+		subject := eventlog.RunAliasSubject(tenant, "r1")
+		var signals []journal.Signal
+		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+			t.Fatal(err)
+		}
+		taken := pullWhile(t, c, time.Minute, Intake{
+			Accept: func(ctx context.Context, _ journal.Task) error {
+				have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, subject)
+				if err != nil {
+					return err
+				}
+				have.Refused = CodeUnknownWorkflow
+				_, _, _, err = eventlog.PutAlias(ctx, c.Logs, subject, revision, have)
+				return err
+			},
+			Signal: func(_ context.Context, s journal.Signal) error {
+				signals = append(signals, s)
+				return nil
+			},
+		})
+		if taken != 1 || len(signals) != 1 || signals[0].Run != "r1" || signals[0].Cancel == nil {
+			t.Errorf("given to a log %d times, signals %+v; want a cancel", taken, signals)
+		}
+	})
+}
+
+// TestArchivedComesOnce delivers a task again whose run ended, and whose session is
+// purged, while nobody offers its workflow any more. It neither comes for ever nor
+// is it refused.
+func TestArchivedComesOnce(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		k, _, _ := buried(t, c, op)
+		tenant, body := k.Tenant, []byte(`{"id":"r1","input":"hi"}`)
+		a := aliasOf(t, c, tenant, body)
+		a.Session = k.ID
+		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
+			t.Fatal(err)
+		}
+		r := messages.RefusedResult("r1", "w", messages.Error{}, time.Now())
+		r.State = run.Succeeded
+		if err := c.PutResult(t.Context(), tenant, r, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+			t.Fatal(err)
+		}
+		pullWhile(t, c, 3*time.Minute, Intake{Offers: func(string) (string, bool) { return "", false }})
+		letters, tasks := lettersAndTasks(t, c)
+		if state := toldOf(t, c, tenant, "r1"); state != run.Succeeded || letters != 0 || tasks != 0 {
+			t.Errorf("its result says %q, %d dead letters, %d tasks wait", state, letters, tasks)
+		}
+	})
+}
+
+// TestRefusalGoesOn delivers a task again of which is noted that it was refused,
+// because the node that did so ended then. It is kept and told, and kept once
+// however long that cannot be told.
+func TestRefusalGoesOn(t *testing.T) {
+	for name, away := range map[string]time.Duration{"at once": 0, "later": 3 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+				tenant := session.DefaultTenant
+				body := []byte(`{"id":"r1","input":"hi"}`)
+				a := aliasOf(t, c, tenant, body)
+				a.Refused = run.CodeNotFound
+				if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+					t.Fatal(err)
+				}
+				if away > 0 {
+					w.Set(nil, func(b []byte) bool {
+						if bytes.Contains(b, []byte("PUB rath.run.")) {
+							for i := bytes.Index(b, []byte(".result ")); i > 0; i = -1 {
+								copy(b[i:], ".resulx ") // nobody listens there
+							}
+						}
+						return true
+					})
+					time.AfterFunc(away, func() { w.Set(nil, nil) })
+				}
+				taken := pullWhile(t, c, away+time.Minute, Intake{})
+				letters, tasks := lettersAndTasks(t, c)
+				if state := toldOf(t, c, tenant, "r1"); taken != 0 || state != run.Failed || letters != 1 || tasks != 0 {
+					t.Errorf("given to a log %d times, its result says %q, %d dead letters, %d tasks wait", taken, state, letters, tasks)
+				}
+			})
+		})
+	}
+}
+
+// TestLaggingRegistry submits a task of a workflow that another pool has put on offer,
+// while the replica that is asked does not know that yet. It is not refused.
+func TestLaggingRegistry(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		if err := c.Register(t.Context(), "gpu", []messages.Workflow{{Name: "w", Revision: "1"}}); err != nil {
+			t.Fatal(err)
+		}
+		hook, fired := natstest.Once(`REGISTRY.workflow.\u003e`, natstest.Replace(`workflow.`, `workfloo.`))
+		w.Set(nil, hook)
+		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+			t.Fatal(err)
+		}
+		queued := 0
+		pullWhile(t, c, time.Minute, Intake{
+			Offers:  func(string) (string, bool) { return "", false },
+			Enqueue: func(context.Context, journal.Task, *journal.CancelRequested) error { queued++; return nil },
+		})
+		letters, tasks := lettersAndTasks(t, c)
+		if !fired() || queued != 1 || letters != 0 || tasks != 0 {
+			t.Errorf("replicas were asked: %v, given to a log %d times, %d dead letters, %d tasks wait", fired(), queued, letters, tasks)
+		}
+	})
+}

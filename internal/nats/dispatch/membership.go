@@ -1,0 +1,480 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	mrand "math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/release"
+)
+
+// A relayMembership spreads the partitions over the processes that relay, so that each
+// partition is relayed by one of them at a time.
+//
+// Each process that relays something says twice a second that it is there and what
+// it relays, and so do some spares, which relay nothing yet. From what is heard, all
+// of them work out the same plan, see shares: each keeps what it has up to its share,
+// so that the death of one moves nothing between the others, and what none has goes
+// to those with less. The process that gains a partition starts when the one that had
+// it no longer names it. Nothing of this is stored, and nothing depends on it: two
+// relays of one partition do the same twice, which readers drop and streams refuse.
+// It only keeps that rare and short.
+//
+// All other processes are quiet: they listen, and one of them becomes a spare when
+// there are too few. So how much is said depends on the number of partitions, not on
+// that of processes.
+//
+// A process that does not hear itself, because it was frozen or has lost its
+// connection, stops before the others miss it, and looks around again before
+// it starts anything.
+type relayMembership struct {
+	c    *Dispatch
+	o    RelayOptions
+	id   string
+	subj string
+	// known is told once it is known what is relayed here.
+	known func()
+
+	heard   chan heartbeat
+	ended   chan relayEnd
+	members map[string]*member           // the others
+	running map[uint32]*relayedPartition // what is relayed here, or still ends
+
+	// sent is when the last heartbeats went out, by number. The last one that came
+	// back says until when this process may take itself for one of them.
+	sent  [heartbeatsKept]time.Time
+	n     uint64
+	valid atomic.Int64 // Unix nanoseconds, from the monotonic clock by epoch
+	epoch time.Time
+
+	settle time.Time // nothing is started before
+	gone   bool      // it was silent, and looks around
+	echoed bool      // it has heard itself
+
+	quiet   atomic.Bool // it is no spare, and says nothing
+	speaks  time.Time   // it becomes one then; zero: it does not
+	answer  *time.Timer
+	greeted bool // answer runs
+}
+
+const (
+	heartbeatEvery = 500 * time.Millisecond
+	// leaseDuration is how long a process may go on after the last sign of itself;
+	// beatTTL is when the others take over. The difference is for clocks that
+	// run at different speeds, and for what is being sent.
+	leaseDuration = 1500 * time.Millisecond
+	heartbeatTTL  = 2500 * time.Millisecond
+	// heartbeatDead is when they do that if membership calls it dead, too: a heartbeat is
+	// missing.
+	heartbeatDead  = heartbeatEvery + heartbeatEvery/2
+	heartbeatsKept = 8
+	// echoPatience is when a relay that never heard itself says so.
+	echoPatience = 15 * time.Second
+	// lookAround is how long a process listens to the others before it starts.
+	lookAround = 250 * time.Millisecond
+	// spares is how many processes without a partition say that they are there, once
+	// each partition is on a process of its own.
+	spares = 2
+	// speakWithin spreads the quiet processes that find too few spares: most of them
+	// hear of the first ones before it is their turn.
+	speakWithin = 250 * time.Millisecond
+	// answerWithin is how long a greeting waits for an answer, which is one for all
+	// that come meanwhile.
+	answerWithin = 25 * time.Millisecond
+)
+
+// heartbeat is the sign of a relay process.
+type heartbeat struct {
+	Relay string   `json:"relay"`
+	N     uint64   `json:"n"`
+	Holds []uint32 `json:"holds,omitempty"`
+	Hello bool     `json:"hello,omitempty"` // please answer
+	Bye   bool     `json:"bye,omitempty"`
+	Quiet bool     `json:"quiet,omitempty"` // it lives, and says nothing more
+}
+
+type member struct {
+	last  time.Time
+	holds []uint32
+}
+
+// relayedPartition is a partition that is relayed here.
+type relayedPartition struct {
+	cancel context.CancelFunc
+	poke   chan struct{} // look through the open runs now
+	ending bool
+}
+
+type relayEnd struct {
+	partition uint32
+	err       error
+}
+
+func (c *Dispatch) newRelayMembership(o *RelayOptions) *relayMembership {
+	r := &relayMembership{
+		c: c, o: o.complete(c), heard: make(chan heartbeat, 256), ended: make(chan relayEnd),
+		members: map[string]*member{}, running: map[uint32]*relayedPartition{}, epoch: time.Now(),
+		subj: fmt.Sprintf("rath.node.relay.%d", c.Generation()), known: c.Watermarks.Expect(),
+	}
+	if r.id = r.o.Incarnation; r.id == "" {
+		r.id = rand.Text()[:12]
+	}
+	return r
+}
+
+// leaseValid reports whether this process may take itself for one of the relays.
+func (r *relayMembership) leaseValid() bool {
+	return time.Since(r.epoch)-time.Duration(r.valid.Load()) < leaseDuration
+}
+
+// run keeps the membership until ctx ends or a relay fails for good.
+func (r *relayMembership) run(ctx context.Context) error {
+	defer r.known()
+	if err := r.c.streamThere(ctx, streams.EventStream(r.c.Generation(), 0)); err != nil {
+		return err
+	}
+	alone := r.alone(ctx)
+	sub, err := r.c.NC.Subscribe(r.subj, r.hear)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
+	r.valid.Store(int64(time.Since(r.epoch)))
+	if !alone {
+		r.settle = time.Now().Add(lookAround)
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = r.keep(ctx, &work)
+	cancel()
+	for len(r.running) > 0 {
+		delete(r.running, (<-r.ended).partition)
+	}
+	r.say(heartbeat{Bye: true})
+	return err
+}
+
+func (r *relayMembership) keep(ctx context.Context, work *sync.WaitGroup) error {
+	tick := time.NewTicker(heartbeatEvery)
+	defer tick.Stop()
+	settled := time.NewTimer(time.Until(r.settle))
+	defer settled.Stop()
+	r.answer = time.NewTimer(0)
+	defer r.answer.Stop()
+	<-r.answer.C
+	r.say(heartbeat{Hello: true})
+	for last := time.Now(); ; {
+		r.plan(ctx, work)
+		r.speak(settled)
+		select {
+		case b := <-r.heard:
+			r.note(b, settled)
+		case <-r.answer.C:
+			r.greeted = false
+			if !r.quiet.Load() {
+				r.say(heartbeat{})
+			}
+		case <-tick.C:
+			if time.Since(last) >= leaseDuration {
+				clear(r.members) // it was frozen: what they last said is old
+			}
+			last = time.Now()
+			if r.quiet.Load() {
+				continue
+			}
+			if !r.leaseValid() {
+				r.silent(settled)
+			}
+			if !r.echoed && time.Since(r.epoch) > echoPatience && r.c.NC.IsConnected() {
+				return fmt.Errorf("no sign of this relay comes back on %s: these credentials need the permissions to publish and to subscribe to rath.node.>", r.subj)
+			}
+			r.say(heartbeat{Hello: r.gone})
+		case <-settled.C:
+			if !r.quiet.Load() { // those know of it that have greeted meanwhile
+				r.say(heartbeat{})
+			}
+		case e := <-r.ended:
+			delete(r.running, e.partition)
+			if e.err != nil {
+				return e.err
+			}
+			r.say(heartbeat{})
+		case _, ok := <-r.o.Changed:
+			if !ok {
+				r.o.Changed = nil
+				continue
+			}
+			r.poke()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// alone reports whether certainly nobody else relays.
+func (r *relayMembership) alone(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookAround)
+	defer cancel()
+	data, _ := json.Marshal(heartbeat{Relay: r.id, Hello: true})
+	_, err := r.c.NC.RequestWithContext(ctx, r.subj, data)
+	return errors.Is(err, nats.ErrNoResponders)
+}
+
+// say publishes a heartbeat. One that is lost is followed by others.
+func (r *relayMembership) say(b heartbeat) {
+	r.n++
+	b.Relay, b.N = r.id, r.n
+	for p := range r.running {
+		b.Holds = append(b.Holds, p)
+	}
+	slices.Sort(b.Holds)
+	r.sent[r.n%heartbeatsKept] = time.Now()
+	data, err := json.Marshal(b)
+	if err == nil {
+		err = r.c.NC.Publish(r.subj, release.Extend(data))
+	}
+	if err != nil {
+		r.c.Logger.Debug("a sign of this relay was not sent", "err", err)
+	}
+}
+
+// hear takes a heartbeat from the connection.
+func (r *relayMembership) hear(m *nats.Msg) {
+	var b heartbeat
+	if json.Unmarshal(m.Data, &b) != nil || b.Relay == "" {
+		return
+	}
+	if m.Reply != "" && !r.quiet.Load() {
+		_ = m.Respond(nil) // another process asks whether it is alone
+	}
+	select {
+	case r.heard <- b:
+	default: // others follow
+	}
+}
+
+// note takes what a member says.
+func (r *relayMembership) note(b heartbeat, settled *time.Timer) {
+	now := time.Now()
+	if b.Relay == r.id {
+		if b.N+heartbeatsKept <= r.n || b.N > r.n {
+			return
+		}
+		if !r.leaseValid() {
+			r.silent(settled)
+		}
+		r.echoed = true
+		sent := r.sent[b.N%heartbeatsKept]
+		r.valid.Store(max(r.valid.Load(), int64(sent.Sub(r.epoch))))
+		if r.gone && r.leaseValid() {
+			r.gone, r.settle = false, now.Add(lookAround)
+			settled.Reset(lookAround)
+		}
+		return
+	}
+	if b.Bye || b.Quiet {
+		delete(r.members, b.Relay)
+		if b.Bye {
+			r.poke()
+		}
+		return
+	}
+	m := r.members[b.Relay]
+	if m == nil {
+		m = &member{}
+		r.members[b.Relay] = m
+	}
+	m.last, m.holds = now, b.Holds
+	if b.Hello && !r.greeted && !now.Before(r.settle) && !r.quiet.Load() {
+		r.greeted = true
+		r.answer.Reset(answerWithin)
+	}
+}
+
+// speak makes this process a spare, or quiet, by what it knows of the others.
+func (r *relayMembership) speak(settled *time.Timer) {
+	now := time.Now()
+	known, before, holders := 0, 0, min(len(r.running), 1)
+	for id, m := range r.members {
+		switch {
+		case len(m.holds) > 0:
+			holders++
+		case id < r.id:
+			known, before = known+1, before+1
+		default:
+			known++
+		}
+	}
+	wanted := max(int(r.c.Partitions())-holders, 0) + spares
+	switch {
+	case !r.quiet.Load():
+		if len(r.running) == 0 && before >= wanted && !r.gone && !now.Before(r.settle) {
+			r.say(heartbeat{Quiet: true})
+			r.quiet.Store(true)
+			r.speaks = time.Time{}
+		}
+	case known >= wanted:
+		r.speaks = time.Time{}
+	case r.speaks.IsZero():
+		d := mrand.N(speakWithin)
+		r.speaks = now.Add(d)
+		settled.Reset(d)
+	case !now.Before(r.speaks):
+		// It looks around first, as one does that was silent.
+		r.quiet.Store(false)
+		r.gone = true
+		r.say(heartbeat{Hello: true})
+	}
+}
+
+// silent notes that this process has not heard itself for too long: the others
+// have taken over, or will.
+func (r *relayMembership) silent(settled *time.Timer) {
+	if r.gone {
+		return
+	}
+	r.gone = true
+	settled.Stop()
+	clear(r.members) // what they last said is old
+	if len(r.running) > 0 {
+		r.c.Logger.Warn("this relay was silent for too long and gives up its partitions", "generation", r.c.Generation())
+	}
+}
+
+// plan ends and begins relays so that this process does its part.
+func (r *relayMembership) plan(ctx context.Context, work *sync.WaitGroup) {
+	now := time.Now()
+	for id, m := range r.members {
+		if silence := now.Sub(m.last); silence >= heartbeatTTL || silence >= heartbeatDead && r.dead(id) {
+			delete(r.members, id)
+			r.c.Logger.Info("a relay is not heard any more", "relay", id)
+			r.poke()
+		}
+	}
+	holds := map[string][]uint32{}
+	if !r.quiet.Load() {
+		holds[r.id] = slices.Collect(maps.Keys(r.running))
+	}
+	for id, m := range r.members {
+		holds[id] = m.holds
+	}
+	owners := make([]string, r.c.Partitions())
+	if len(holds) > 0 { // else it is quiet, and knows of no other
+		owners = shares(r.c.Partitions(), holds)
+	}
+	for p := range r.c.Partitions() {
+		mine := !r.gone && r.leaseValid() && owners[p] == r.id
+		d := r.running[p]
+		switch {
+		case d != nil && !mine && !d.ending:
+			d.ending = true
+			d.cancel()
+		case d == nil && mine && !now.Before(r.settle) && !r.held(p):
+			r.begin(ctx, work, p)
+		}
+	}
+	if !now.Before(r.settle) {
+		r.known()
+	}
+}
+
+// shares says who is to relay each partition, given who relays what now. The
+// shares differ by one at most. Each relay keeps what it has, the lower numbers
+// first if that is more than its share; what is left goes to those who have
+// least, in the order of their names. Of two that have the same partition the
+// first by name keeps it.
+func shares(partitions uint32, holds map[string][]uint32) []string {
+	owners := make([]string, partitions)
+	names := slices.Sorted(maps.Keys(holds))
+	have := map[string]int{}
+	for _, id := range names {
+		for _, p := range holds[id] {
+			if p < partitions && owners[p] == "" {
+				owners[p] = id
+				have[id]++
+			}
+		}
+	}
+	// Who has most gets the larger shares.
+	slices.SortStableFunc(names, func(a, b string) int { return have[b] - have[a] })
+	room := map[string]int{}
+	for i, id := range names {
+		room[id] = int(partitions) / len(names)
+		if i < int(partitions)%len(names) {
+			room[id]++
+		}
+	}
+	for p, id := range owners {
+		if id != "" && room[id] == 0 {
+			owners[p] = ""
+		} else if id != "" {
+			room[id]--
+		}
+	}
+	slices.Sort(names)
+	for p, id := range owners {
+		if id == "" {
+			owners[p] = slices.MaxFunc(names, func(a, b string) int { return room[a] - room[b] })
+			room[owners[p]]--
+		}
+	}
+	return owners
+}
+
+// dead reports whether membership calls another relay dead. If it is wrong,
+// that one comes back with its next heartbeat.
+func (r *relayMembership) dead(id string) bool {
+	if r.o.Known == nil {
+		return false
+	}
+	alive, known := r.o.Known(id)
+	return known && !alive
+}
+
+// held reports whether another process still relays a partition.
+func (r *relayMembership) held(p uint32) bool {
+	for _, m := range r.members {
+		if slices.Contains(m.holds, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *relayMembership) begin(ctx context.Context, work *sync.WaitGroup, p uint32) {
+	ctx, cancel := context.WithCancel(ctx)
+	d := &relayedPartition{cancel: cancel, poke: make(chan struct{}, 1)}
+	r.running[p] = d
+	r.say(heartbeat{})
+	stream := streams.EventStream(r.c.Generation(), p)
+	r.c.Watermarks.Pass(stream, 0)
+	work.Go(func() {
+		defer cancel()
+		err := r.c.relay(ctx, r, p, d.poke)
+		r.c.Watermarks.End(stream)
+		r.ended <- relayEnd{p, err}
+	})
+}
+
+// poke has the open runs of all partitions here looked through.
+func (r *relayMembership) poke() {
+	for _, d := range r.running {
+		select {
+		case d.poke <- struct{}{}:
+		default: // it is about to
+		}
+	}
+}

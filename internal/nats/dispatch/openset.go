@@ -1,0 +1,260 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/schedule"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/release"
+	"github.com/rathcluster/rath/session"
+)
+
+// The open set of a partition lies in the stream SNAP as pages, and a root that
+// names them. It is a cache like a snapshot: its reader believes only a root
+// whose commit is in the event stream, with the pages of that root.
+//
+// A page has two places. One that has changed goes to the place that the root
+// does not name, so that the root before stays whole until the next one is
+// stored. The root is written by compare-and-set: of two relays one is refused,
+// and stands down.
+
+// openSet is the stored open set, as this relay knows it.
+type openSet struct {
+	root     openSetRoot
+	revision uint64 // of the root's message; zero if there is none
+}
+
+type openSetRoot struct {
+	Format int          `json:"format"`
+	Token  uint64       `json:"token"` // of the last commit that it knows
+	Hash   session.Hash `json:"hash"`
+	Pages  []openPage   `json:"pages"`
+}
+
+type openPage struct {
+	Digest string `json:"d,omitempty"` // "" for an empty page
+	Place  int    `json:"p,omitempty"`
+}
+
+// openSetFormat numbers what roots and pages hold.
+const openSetFormat = schedule.Format + release.Ahead
+
+// errRootTaken is returned by a relay that finds the root of another one.
+var errRootTaken = errors.New("dispatch: another relay has saved the open set of this partition")
+
+func (d *dispatcher) rootSubject() string {
+	return eventlog.CheckpointSubject("openset", d.generation, d.partition)
+}
+
+func (d *dispatcher) pageSubject(page, place int) string {
+	return fmt.Sprintf("%s.%d.%d", eventlog.CheckpointSubject("openpage", d.generation, d.partition), page, place)
+}
+
+func digestOfPage(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:16])
+}
+
+// load starts from the stored open set, if the event stream still says the same
+// at its position.
+func (d *dispatcher) load(ctx context.Context) error {
+	d.s, d.at, d.set = schedule.New(d.options()), session.Position{}, openSet{}
+	var root openSetRoot
+	revision, err := d.c.LoadCheckpoint(ctx, d.rootSubject(), &root)
+	if err != nil {
+		return err
+	}
+	d.set.revision = revision
+	if root.Format != openSetFormat || root.Token == 0 {
+		return nil
+	}
+	m, err := d.c.LeaderGet(ctx, d.stream, conn.GetRequest{Seq: root.Token})
+	switch {
+	case errors.Is(err, conn.ErrNoMessage):
+		return nil
+	case err != nil:
+		return fmt.Errorf("dispatch: open set of %s: %w", d.stream, err)
+	case session.HashOf(m.Data) != root.Hash:
+		return nil
+	}
+	pages, err := d.loadPages(ctx, root.Pages)
+	if err != nil || pages == nil {
+		return err
+	}
+	s, err := schedule.Restore(d.options(), time.Now(), pages)
+	if err != nil {
+		d.c.Logger.Warn("the stored open set cannot be read; the event stream is read from its beginning", "stream", d.stream, "err", err)
+		return nil
+	}
+	d.s, d.at, d.set.root = s, session.Position{Token: root.Token, Hash: root.Hash}, root
+	return nil
+}
+
+// pagesAtOnce bounds the pages that are read or stored at the same time.
+const pagesAtOnce = 16
+
+// loadPages reads the pages of a root, nil if they are not those that it names.
+func (d *dispatcher) loadPages(ctx context.Context, named []openPage) ([][]byte, error) {
+	pages := make([][]byte, len(named))
+	errs := make([]error, len(named))
+	room := make(chan struct{}, pagesAtOnce)
+	var work sync.WaitGroup
+	for i, p := range named {
+		if p.Digest == "" {
+			continue
+		}
+		room <- struct{}{}
+		work.Go(func() {
+			defer func() { <-room }()
+			m, err := d.c.LeaderLast(ctx, streams.StreamSnap, d.pageSubject(i, p.Place))
+			if err == nil {
+				if pages[i], err = eventlog.Unpack(m.Data); err == nil && digestOfPage(pages[i]) != p.Digest {
+					err = conn.ErrNoMessage
+				}
+			}
+			errs[i] = err
+		})
+	}
+	work.Wait()
+	for i, err := range errs {
+		switch {
+		case errors.Is(err, conn.ErrNoMessage):
+			d.c.Logger.Warn("a page of the stored open set is missing; the event stream is read from its beginning", "stream", d.stream, "page", i)
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("dispatch: open set of %s: page %d: %w", d.stream, i, err)
+		}
+	}
+	return pages, nil
+}
+
+// saved is how saving the open set ended.
+type saved struct {
+	set   openSet
+	pages map[int][]byte
+	err   error
+}
+
+// pagesPerTurn bounds the pages that are gathered in one turn of the pump. To
+// write one takes a fraction of a millisecond, and it is more than a turn changes.
+const pagesPerTurn = 4
+
+// gather takes some of the pages that have changed, and once all are there stores
+// them and a root for them in the background. How that ended is said on done.
+func (d *dispatcher) gather(ctx context.Context, done chan<- saved) {
+	pages, more, err := d.s.Pages(pagesPerTurn)
+	maps.Copy(d.cut, pages)
+	if err == nil && more {
+		return
+	}
+	r := saved{set: d.set, pages: d.cut, err: err}
+	d.cut = nil
+	d.pace.Saved()
+	if err != nil {
+		done <- r
+		return
+	}
+	r.set.root = openSetRoot{Format: openSetFormat, Token: d.at.Token, Hash: d.at.Hash, Pages: make([]openPage, d.s.PageCount())}
+	copy(r.set.root.Pages, d.set.root.Pages)
+	d.work.Go(func() {
+		r.set.revision, r.err = d.store(ctx, d.set.revision, &r.set.root, r.pages)
+		done <- r
+	})
+}
+
+// hasSaved takes how saving ended: what was not stored is with the next root.
+func (d *dispatcher) hasSaved(ctx context.Context, r saved) error {
+	if r.err == nil {
+		d.set = r.set
+		return nil
+	}
+	d.s.Unsaved(r.pages)
+	d.pace.Changed()
+	if errors.Is(r.err, errRootTaken) {
+		return r.err
+	}
+	if ctx.Err() == nil {
+		d.c.Logger.Warn("the open set was not saved; commits will be read again after a restart", "stream", d.stream, "err", r.err)
+	}
+	return nil
+}
+
+// store stores pages and then the root that names them, after the root of a
+// revision.
+func (d *dispatcher) store(ctx context.Context, last uint64, root *openSetRoot, pages map[int][]byte) (revision uint64, err error) {
+	room := make(chan struct{}, pagesAtOnce)
+	errs := make(chan error, len(pages))
+	var work sync.WaitGroup
+	for i, data := range pages {
+		if data == nil {
+			root.Pages[i] = openPage{}
+			continue
+		}
+		digest := digestOfPage(data)
+		if root.Pages[i].Digest == digest {
+			continue
+		}
+		root.Pages[i] = openPage{Digest: digest, Place: 1 - root.Pages[i].Place}
+		subject := d.pageSubject(i, root.Pages[i].Place)
+		room <- struct{}{}
+		work.Go(func() {
+			defer func() { <-room }()
+			errs <- d.c.storePage(ctx, subject, data)
+		})
+	}
+	work.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return 0, err
+		}
+	}
+	body, err := json.Marshal(root)
+	if err == nil {
+		body, err = eventlog.Pack(body)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("dispatch: save open set: %w", err)
+	}
+	revision, err = d.c.PublishExpecting(ctx, d.rootSubject(), last, nil, body)
+	if !errors.Is(err, conn.ErrExpectation) {
+		return revision, err
+	}
+	// It may be this relay's own, whose acknowledgement was lost.
+	m, readErr := d.c.LeaderLast(ctx, streams.StreamSnap, d.rootSubject())
+	switch {
+	case readErr != nil:
+		return 0, readErr
+	case string(m.Data) == string(body):
+		return m.Seq, nil
+	case m.Seq == last:
+		return 0, err // replicated servers say so without a reason, too
+	}
+	return 0, errRootTaken
+}
+
+func (c *Dispatch) storePage(ctx context.Context, subject string, data []byte) error {
+	body, err := eventlog.Pack(data)
+	if err == nil && len(body) > eventlog.MaxCheckpoint {
+		err = fmt.Errorf("%d bytes, at most %d are kept", len(body), eventlog.MaxCheckpoint)
+	}
+	if err == nil {
+		_, err = c.Publish(ctx, &nats.Msg{Subject: subject, Data: body})
+	}
+	if err != nil {
+		return fmt.Errorf("dispatch: save %s: %w", subject, err)
+	}
+	return nil
+}

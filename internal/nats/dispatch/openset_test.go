@@ -1,0 +1,211 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// onePartition returns a connection to a server that does not sync, with one
+// event stream.
+func onePartition(tb testing.TB) *Conn {
+	tb.Helper()
+	o := nodeOptions(natstest.Start(tb, &natsserver.Options{Lazy: true}))
+	o.Level, o.Partitions = streams.Lazy, 1
+	c := dial(tb, o)
+	if err := c.Provision(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+// openWaiting appends so many sessions with a run each that waits for two weeks.
+func openWaiting(tb testing.TB, c *Conn, name string, n int) []session.Key {
+	tb.Helper()
+	keys := make([]session.Key, n)
+	var next atomic.Int64
+	var work sync.WaitGroup
+	for range 16 {
+		work.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				k := session.Key{Tenant: session.DefaultTenant, ID: c.Minter().ID(fmt.Sprint(name, i))}
+				id := run.ID(k.ID)
+				openRun(tb, c, k, id,
+					event(tb, journal.KindClaimed, journal.Claimed{Attempt: 1, Epoch: 1, Home: k, Incarnation: "gone", Run: id, Workflow: "w"}),
+					event(tb, journal.KindRunWaiting, journal.RunWaiting{Attempt: 1, Run: id, For: []journal.Wait{{
+						Kind: "approval", Path: "0", Due: time.Now().Add(14 * 24 * time.Hour).UnixMilli(),
+					}}}))
+				keys[i] = k
+			}
+		})
+	}
+	work.Wait()
+	return keys
+}
+
+// openRun appends the first commit of a session: a run is submitted.
+func openRun(tb testing.TB, c *Conn, k session.Key, id run.ID, more ...session.Event) {
+	tb.Helper()
+	events := append([]session.Event{
+		event(tb, journal.KindWriter, journal.WriterOpened{Epoch: 1, Incarnation: "gone"}),
+		session.OpenedEvent(session.Opening{Kind: session.OpenLeaf, Run: string(id)}),
+		event(tb, journal.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}}),
+	}, more...)
+	now := time.Now()
+	for i := range events {
+		events[i].Time = now
+	}
+	if _, err := c.Log().Append(tb.Context(), session.Position{}, session.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}); err != nil {
+		tb.Error(err)
+	}
+}
+
+func event(tb testing.TB, kind string, payload any) session.Event {
+	tb.Helper()
+	e, err := journal.NewEvent(kind, payload)
+	if err != nil {
+		tb.Error(err)
+	}
+	return e
+}
+
+// newDispatcher returns one of the first partition, all of whose workflows belong
+// to the default pool.
+func newDispatcher(c *Conn) *dispatcher {
+	o := &RelayOptions{Incarnation: "relay", Pool: func(context.Context, string, string) (pool, class string) {
+		return DefaultPool, messages.ClassInteractive
+	}}
+	return &dispatcher{c: c, o: o.complete(c), generation: c.Generation(), stream: streams.EventStream(c.Generation(), 0)}
+}
+
+// dispatchFor has a dispatcher run for a while.
+func dispatchFor(t *testing.T, c *Conn, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	if err := newDispatcher(c).run(ctx); ctx.Err() == nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOpenSetOfManyRuns has one partition hold more waiting runs than one message
+// has room for: all of them are there for the next relay, which stores again only
+// what has changed.
+func TestOpenSetOfManyRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const runs, answered = 20_000, 5
+		c := onePartition(t)
+		keys := openWaiting(t, c, "s", runs)
+		dispatchFor(t, c, 10*time.Second)
+		d := newDispatcher(c)
+		if err := d.load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d.s.Open() != runs || d.at.Token != runs {
+			t.Errorf("%d of %d runs are open after commit %d", d.s.Open(), runs, d.at.Token)
+		}
+		for _, k := range keys[:answered] {
+			last, err := c.Log().Last(t.Context(), k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := last.At
+			e := event(t, journal.KindSignalReceived, journal.SignalReceived{Kind: journal.Respond, N: 1, Path: "0", Run: run.ID(k.ID), Wake: 1, Workflow: "w"})
+			e.Time = time.Now()
+			if _, err := c.Log().Append(t.Context(), at, session.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before, err := c.LastSequence(t.Context(), streams.StreamSnap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dispatchFor(t, c, 10*time.Second)
+		after, err := c.LastSequence(t.Context(), streams.StreamSnap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The pages of those that have changed, a root, and another one at the end.
+		if n := after - before; n == 0 || n > answered+2 {
+			t.Errorf("%d messages were stored for %d commits", n, answered)
+		}
+	})
+}
+
+// takeoverBar is how soon a relay dispatches the first run of a partition that it
+// takes over.
+const takeoverBar = time.Second
+
+// BenchmarkTakeover takes a partition with 60,000 waiting runs over again and
+// again: its open set is read, what came after it is folded, and a run that is to
+// go on gets to a node.
+func BenchmarkTakeover(b *testing.B) {
+	const runs, tail = 60_000, 1000
+	c := onePartition(b)
+	openWaiting(b, c, "s", runs)
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	d := newDispatcher(c)
+	saved := make(chan error, 1)
+	saving, stop := context.WithCancel(ctx)
+	go func() { saved <- d.run(saving) }()
+	for known := (openSetRoot{}); known.Token < runs; time.Sleep(100 * time.Millisecond) {
+		if _, err := c.LoadCheckpoint(ctx, d.rootSubject(), &known); err != nil {
+			b.Fatal(err)
+		}
+	}
+	stop()
+	<-saved
+	openRun(b, c, session.Key{Tenant: session.DefaultTenant, ID: c.Minter().ID("runnable")}, "runnable")
+
+	taken := make(chan time.Time, 16)
+	node := make(chan error, 1)
+	go func() {
+		node <- c.ServeRuns(ctx, &Host{
+			Incarnation: "node", Pool: DefaultPool, Free: func() int { return 1 }, Freed: make(chan struct{}),
+			Take: func(context.Context, journal.Task) (Answer, error) {
+				taken <- time.Now()
+				return Queued, nil
+			},
+		})
+	}()
+	var took []time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		openWaiting(b, c, fmt.Sprint("tail", len(took)), tail)
+		b.StartTimer()
+		ctx, stop := context.WithCancel(ctx)
+		d := newDispatcher(c)
+		ended := make(chan struct{})
+		began := time.Now()
+		go func() {
+			_ = d.run(ctx) // ends with ctx
+			close(ended)
+		}()
+		took = append(took, (<-taken).Sub(began))
+		stop()
+		<-ended
+	}
+	cancel()
+	<-node
+	slices.Sort(took)
+	p50, most := took[len(took)/2], took[len(took)-1]
+	b.ReportMetric(p50.Seconds(), "s-p50")
+	b.ReportMetric(most.Seconds(), "s-max")
+	if p50 > takeoverBar {
+		b.Errorf("a partition with %d waiting runs was taken over within %v (p50), want %v", runs, p50, takeoverBar)
+	}
+}

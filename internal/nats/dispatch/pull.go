@@ -1,0 +1,200 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+)
+
+const (
+	// maxPull bounds the messages of one request.
+	maxPull = 64
+	// pullFor is how long a request for messages waits for them. What the
+	// server sends to a node that froze while it waited comes again only after
+	// ackWait: this bounds for how long after it froze it gets any. A request
+	// that was lost, as while servers elect, is noticed by its end.
+	pullFor = time.Second
+	// fullWait is how often a full node looks for a free slot.
+	fullWait = 5 * time.Millisecond
+	// retryFirst and retryMost bound the delay before a message that could not
+	// be taken comes again.
+	retryFirst = 100 * time.Millisecond
+	retryMost  = 5 * time.Second
+	// waitFirst is the first delay of a message whose kind has more than enough
+	// waiting in logs, and of which none begins. waitMost is the longest.
+	waitFirst = time.Second
+)
+
+// jsMsg is a message of a work queue.
+type jsMsg = jetstream.Msg
+
+// disposition is what becomes of a message that was handled.
+type disposition uint8
+
+const (
+	ack           disposition = iota // a log holds what it asks for, or none ever will
+	nakDelayed                       // no node could take it now
+	nak                              // this node cannot take it: soon for another one
+	nakBacklogged                    // enough of its kind wait, and none of them begins
+)
+
+// puller takes the messages of a work queue, so many at once. A message is removed when handle says that it is done.
+type puller struct {
+	c *Dispatch
+	streams.PullQueue
+	most   int // messages that are handled at once
+	handle func(ctx context.Context, m jsMsg) disposition
+
+	wg   sync.WaitGroup
+	busy atomic.Int64 // messages that are being handled
+}
+
+// run pulls until ctx ends, and returns when everything that was taken is
+// handled. It fails at once without the stream.
+func (p *puller) run(ctx context.Context) error {
+	defer p.wg.Wait()
+	var e streams.Lookup
+	for wait, ever := conn.NewBackoff(), false; ; {
+		consumer, err := p.c.OpenQueue(ctx, &e, p.PullQueue)
+		if err == nil {
+			ever, e = true, streams.Lookup{}
+			err = p.pull(ctx, consumer, &wait)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !ever && (errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, conn.ErrDenied)):
+			return fmt.Errorf("dispatch: pull from stream %s: %w", p.Stream, conn.StreamError(err))
+		}
+		p.c.Logger.Warn("pulling again", "stream", p.Stream, "consumer", p.Durable, "err", err)
+		if wait.Sleep(ctx) != nil {
+			return nil
+		}
+	}
+}
+
+// pull asks for messages until that fails.
+func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **conn.Backoff) error {
+	for ctx.Err() == nil {
+		n := min(p.most-int(p.busy.Load()), maxPull)
+		if n <= 0 {
+			conn.Pause(ctx, fullWait)
+			continue
+		}
+		if err := p.batch(ctx, consumer, n); err != nil {
+			return err
+		}
+		*wait = conn.NewBackoff()
+	}
+	return ctx.Err()
+}
+
+// batch asks for n messages and starts to handle those that come.
+func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) error {
+	asking, cancel := context.WithTimeout(ctx, pullFor)
+	defer cancel()
+	defer context.AfterFunc(p.c.Linked(), cancel)()
+	batch, err := consumer.Fetch(n, jetstream.FetchContext(asking))
+	if err != nil {
+		return err
+	}
+	for m := range batch.Messages() {
+		if ctx.Err() != nil {
+			_ = m.Nak() // else it comes again after ackWait
+			continue
+		}
+		p.start(ctx, m)
+	}
+	return waited(batch.Error())
+}
+
+// waited drops the errors that only say that no more messages came in time.
+func waited(err error) error {
+	for _, none := range []error{context.DeadlineExceeded, context.Canceled, nats.ErrTimeout, jetstream.ErrNoMessages} {
+		if errors.Is(err, none) {
+			return nil
+		}
+	}
+	return err
+}
+
+// start handles a message in the background.
+func (p *puller) start(ctx context.Context, m jsMsg) {
+	p.busy.Add(1)
+	p.wg.Go(func() {
+		defer p.busy.Add(-1)
+		p.one(ctx, m)
+	})
+}
+
+// one handles a message and says what became of it. If that is lost the
+// message comes again, which is harmless.
+func (p *puller) one(ctx context.Context, m jsMsg) {
+	stop := make(chan struct{})
+	var alive sync.WaitGroup
+	alive.Go(func() { p.keep(m, stop) })
+	handling, cancel := context.WithTimeout(ctx, streams.HoldMost)
+	f := p.handle(handling, m)
+	cancel()
+	close(stop)
+	alive.Wait()
+	var err error
+	switch {
+	case f == ack:
+		err = m.Ack()
+	case ctx.Err() != nil:
+		err = m.Nak()
+	case f == nak:
+		err = m.NakWithDelay(retryFirst)
+	case f == nakBacklogged:
+		err = m.NakWithDelay(retryDelay(m, waitFirst, streams.WaitMost))
+	default:
+		err = m.NakWithDelay(retryDelay(m, retryFirst, retryMost))
+	}
+	if err != nil {
+		p.c.Logger.Warn("a message will come again though it was handled", "stream", p.Stream, "subject", m.Subject(), "err", err)
+	}
+}
+
+// keep says that a message is being handled until stop is closed. It says so no
+// more, and others get the message, if handling does not end when its time is
+// over.
+func (p *puller) keep(m jsMsg, stop <-chan struct{}) {
+	t, most := time.NewTicker(streams.AckWait/3), time.NewTimer(streams.HoldMost+streams.AckWait)
+	defer t.Stop()
+	defer most.Stop()
+	for {
+		select {
+		case <-t.C:
+			_ = m.InProgress()
+		case <-most.C:
+			p.c.Logger.Error("a message is left to others, because handling it does not end here", "stream", p.Stream, "subject", m.Subject())
+			return
+		case <-stop:
+			return
+		}
+	}
+}
+
+// retryDelay grows from first to most with each delivery and has a random part.
+func retryDelay(m jsMsg, first, most time.Duration) time.Duration {
+	delivered := uint64(1)
+	if meta, err := m.Metadata(); err == nil {
+		delivered = meta.NumDelivered
+	}
+	d := most
+	if n := delivered - min(delivered, 1); n < 16 {
+		d = min(first<<n, most)
+	}
+	return d/2 + rand.N(d)/2
+}

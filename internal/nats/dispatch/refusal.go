@@ -1,0 +1,190 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// refused puts away a task that was refused before, and is offered again, if
+// whoever refused it got no further than to note it: the result comes last.
+func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) error {
+	told, err := i.c.Told(ctx, l.tenant, l.id)
+	if told || err != nil {
+		return err
+	}
+	return i.putAway(ctx, l, code.Err(fmt.Sprintf("task %s was refused before; submit it under another id", l.id)))
+}
+
+// cancelledMeanwhile looks whether a cancel came too early for the log: then it
+// is applied now. Once a session was chosen for a task its log alone says how
+// the run ends, because another delivery of the task may be on its way there. It
+// was given up if that took longer than anybody waits, as when the node stood still:
+// what is told as refused is not to go on.
+func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journal.Task) error {
+	have, _, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, i.c.Logs, subject)
+	if err == nil && have.Cancelled == nil && have.Refused != "" {
+		have.Cancelled = &journal.CancelRequested{Run: t.ID, ID: "refused", Reason: "its task was refused before a log held it"}
+	}
+	if err != nil || have.Cancelled == nil || i.Signal == nil {
+		return err
+	}
+	err = i.Signal(ctx, journal.Signal{To: t.Session, Run: t.ID, Cancel: have.Cancelled})
+	if errors.Is(err, run.ErrState) {
+		return nil // it has ended
+	}
+	return err
+}
+
+// refuse puts a task away that nobody will ever run.
+func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error {
+	if l.id != "" && l.tenant != "" && !errors.Is(cause, run.ErrKeyReused) {
+		subject := eventlog.RunAliasSubject(l.tenant, l.id)
+		a := eventlog.RunAlias{Digest: l.digest, Refused: run.CodeOf(cause)}
+		have, revision, _, err := eventlog.CreateAlias(ctx, i.c.Logs, subject, a)
+		if err != nil {
+			return err
+		}
+		if have.Digest != l.digest {
+			// Another task has the id: that this one uses it is the worst that
+			// is wrong with it.
+			cause = fmt.Errorf("task %s: %w, and: %s", l.id, run.ErrKeyReused, cause.Error())
+		} else if have.Session != "" {
+			// A log that holds it says alone how the run ends, also if what refuses
+			// it here was looked at before, or comes from what the run is by now.
+			if held, err := i.held(ctx, l, have.Session); held || err != nil {
+				return err
+			}
+		}
+		// What refuses it may pass, and it may be delivered again: that must
+		// not begin a run that is told as refused.
+		for have.Digest == l.digest && have.Refused == "" {
+			have.Refused = a.Refused
+			if have, revision, _, err = eventlog.PutAlias(ctx, i.c.Logs, subject, revision, have); err != nil {
+				return err
+			}
+		}
+	}
+	return i.putAway(ctx, l, cause)
+}
+
+// putAway keeps a refused task in the stream DLQ, and tells why it is there.
+func (i *intake) putAway(ctx context.Context, l *incomingTask, cause error) error {
+	now := time.Now()
+	if err := i.bury(ctx, l, cause, now); err != nil {
+		return err
+	}
+	return i.tellRefused(ctx, l, cause, now)
+}
+
+func (i *intake) tellRefused(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
+	e := *messages.ErrorOf(cause)
+	i.c.Logger.Info("a task was refused", "subject", l.msg.Subject(), "run", string(l.id), "code", string(e.Code), "reason", e.Text)
+	if l.id == "" || l.tenant == "" {
+		return nil
+	}
+	ev := messages.Refused(l.tenant, l.id, l.workflow, e)
+	ev.Time = now.UnixMilli()
+	data, err := messages.Encode(ev)
+	if err == nil {
+		err = i.c.NC.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
+	}
+	if err != nil || e.Code == run.CodeKeyReused {
+		return err
+	}
+	return i.c.PutResult(ctx, l.tenant, messages.RefusedResult(l.id, l.workflow, e, now), true)
+}
+
+// placing is how long a delivery of a task that chose a session for it may
+// still bring it there.
+const placing = time.Minute
+
+// held reports whether a log holds a task that a session was found for. It fails
+// while another delivery may be bringing it there, unless the session or the body
+// is what refuses it.
+func (i *intake) held(ctx context.Context, l *incomingTask, home session.ID) (bool, error) {
+	has, err := i.has(ctx, l, home)
+	if errors.Is(err, session.ErrArchived) {
+		has, err = i.c.Told(ctx, l.tenant, l.id) // which is all that is left of one that it held
+	}
+	if has || err != nil || l.placed {
+		return has, err
+	}
+	meta, err := l.msg.Metadata()
+	if err == nil && time.Since(meta.Timestamp) < placing {
+		err = fmt.Errorf("dispatch: task %s: session %s was chosen for it, whose log does not hold it yet", l.id, home)
+	}
+	return false, err
+}
+
+// has reports whether the log of a session holds the task.
+func (i *intake) has(ctx context.Context, l *incomingTask, home session.ID) (bool, error) {
+	for e, err := range i.c.Log().Read(ctx, session.Key{Tenant: l.tenant, ID: home}, session.Position{}) {
+		if err != nil {
+			return false, err
+		}
+		for _, f := range journal.Facts(e.Commit) {
+			if _, ok := f.What.(journal.Submitted); ok && f.Run == l.id {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// bury keeps the task in the stream DLQ, unless another delivery of it did.
+func (i *intake) bury(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
+	meta, err := l.msg.Metadata()
+	if err != nil {
+		return fmt.Errorf("dispatch: store dead letter: %w", err)
+	}
+	data, err := messages.Encode(messages.NewDeadLetter(l.msg.Subject(), l.id, l.msg.Data(), cause, now))
+	if err != nil {
+		return err
+	}
+	subject := messages.DeadLetterSubject(l.tenant, l.workflow, meta.Sequence.Stream, meta.Timestamp)
+	if _, _, err := i.c.PutAfter(ctx, streams.StreamDLQ, subject, 0, data); err != nil {
+		return fmt.Errorf("dispatch: store dead letter: %w", err)
+	}
+	return nil
+}
+
+// putCancelled stores and tells how a run ended that was cancelled before a log
+// held it. Who takes the cancel does that, and who takes the task; a client may
+// hear both, so they say the same to the byte: what the note says.
+func (c *Dispatch) PutCancelled(ctx context.Context, tenant session.Tenant, id run.ID) error {
+	subject := eventlog.RunAliasSubject(tenant, id)
+	m, err := c.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
+	var note eventlog.RunAlias
+	if err == nil {
+		err = json.Unmarshal(m.Data, &note)
+	}
+	if err == nil && note.Cancelled == nil {
+		err = conn.ErrNoMessage
+	}
+	if err != nil {
+		return fmt.Errorf("dispatch: read %s: %w", subject, err)
+	}
+	reason := note.Cancelled.Reason
+	if reason == "" {
+		reason = NoteEarly
+	}
+	r := messages.RefusedResult(id, "", messages.Error{Code: run.CodeCancelled, Text: reason}, m.Time)
+	r.State = run.Cancelled
+	return c.PutResult(ctx, tenant, r, true)
+}
+
+const (
+	NoteEarly  = "cancelled before a session held the run"
+	NoteUnborn = "no task of this id was taken yet; one that waits or comes ends as cancelled"
+)

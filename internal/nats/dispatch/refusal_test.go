@@ -1,0 +1,68 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestOneLetter refuses one task twice: the acknowledgement is lost after the first
+// time, or a node stands still before it notes the refusal, or before it stores the
+// letter, while another one refuses it. There is one letter.
+func TestOneLetter(t *testing.T) {
+	const ok = `{"id":"r1","input":"hi"}`
+	nobody := Intake{Offers: func(string) (string, bool) { return "", false }}
+	for name, body := range map[string]string{"unknown workflow": ok, "id of another task": `{"id":"r1","input":"other"}`, "no JSON": "hello"} {
+		for fault, mark := range map[string]string{"lost ack": "PUB $JS.ACK." + streams.StreamTasks, "stands still before the note": `"refused":"`, "stands still before the letter": "PUB rath.dlq."} {
+			t.Run(name+", "+fault, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+					if body != ok {
+						a := aliasOf(t, c, session.DefaultTenant, []byte(ok))
+						if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(body)); err != nil {
+						t.Fatal(err)
+					}
+					if fault == "lost ack" {
+						hook, fired := natstest.Once(mark, natstest.Replace("PUB $JS.ACK.", "PUB $JS.ICK."))
+						w.Set(nil, hook)
+						pullWhile(t, c, time.Minute, nobody)
+						if letters, tasks := lettersAndTasks(t, c); !fired() || letters != 1 || tasks != 0 {
+							t.Errorf("an acknowledgement was lost: %v; %d letters, %d tasks wait", fired(), letters, tasks)
+						}
+						return
+					}
+					consumer, err := c.OpenQueue(t.Context(), &streams.Lookup{}, streams.TasksQueue())
+					if err != nil {
+						t.Fatal(err)
+					}
+					batch, err := consumer.Fetch(1)
+					if err != nil {
+						t.Fatal(err)
+					}
+					m := <-batch.Messages()
+					other := dial(t, &c.O)
+					second := disposition(nakDelayed)
+					hook, fired := natstest.Once(mark, func([]byte) bool {
+						w.Set(nil, nil)
+						second = (&intake{c: other, Intake: nobody, offers: other.newCatalog()}).handle(t.Context(), m)
+						return true
+					})
+					w.Set(nil, hook)
+					first := (&intake{c: c, Intake: nobody, offers: c.newCatalog()}).handle(t.Context(), m)
+					noted := body != "hello" || mark != `"refused":"` // one without an id is not
+					if letters, _ := lettersAndTasks(t, c); first != ack || fired() != noted || noted && second != ack || letters != 1 {
+						t.Errorf("stood still: %v; it was refused: %v and %v; %d letters", fired(), first == ack, second == ack, letters)
+					}
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// Register puts workflows on offer for a pool: whoever asks for workflows sees
+// them, whatever node of the pool is up. It replaces what the pool offered
+// under the same names, and changes nothing that says the same already.
+func (c *Dispatch) Register(ctx context.Context, pool string, workflows []messages.Workflow) error {
+	if err := validPool(pool); err != nil {
+		return err
+	}
+	for _, w := range workflows {
+		w.Pool = pool
+		if err := session.ValidID("workflow", w.Name); err != nil {
+			return err
+		}
+		data, err := messages.Encode(w)
+		if err != nil {
+			return fmt.Errorf("dispatch: register workflow %s: %w", w.Name, err)
+		}
+		if err := c.Enter(ctx, messages.WorkflowKey(pool, w.Name), data); err != nil {
+			return fmt.Errorf("dispatch: register workflow %s: %w", w.Name, err)
+		}
+	}
+	return nil
+}
+
+// Withdraw takes workflows off a pool. Those that it does not offer are left
+// alone.
+func (c *Dispatch) Withdraw(ctx context.Context, pool string, workflows ...string) error {
+	if err := validPool(pool); err != nil {
+		return err
+	}
+	for _, name := range workflows {
+		if err := session.ValidID("workflow", name); err != nil {
+			return err
+		}
+		if err := c.Unregister(ctx, messages.WorkflowKey(pool, name)); err != nil {
+			return fmt.Errorf("dispatch: withdraw workflow %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// unregister deletes an entry of the registry, if there is one.
+func (c *Dispatch) Unregister(ctx context.Context, key string) error { return c.Enter(ctx, key, nil) }
+
+// enter stores an entry of the registry, or deletes it without data, unless that
+// is how it stands. What somebody else stores meanwhile is newer: a try after one
+// whose acknowledgement was lost, or of a node that stood still, does not undo it.
+// But an entry that goes away as another one comes is replaced.
+func (c *Dispatch) Enter(ctx context.Context, key string, data []byte) error {
+	subject := streams.KeySubject(streams.BucketRegistry, key)
+	var header nats.Header
+	if data == nil {
+		header = nats.Header{"KV-Operation": {"DEL"}}
+	}
+	gone := func(m conn.Message) bool { return m.Seq == 0 || m.Header.Get("KV-Operation") != "" }
+	look := func() (conn.Message, error) {
+		m, err := c.LeaderLast(ctx, "KV_"+streams.BucketRegistry, subject)
+		if errors.Is(err, conn.ErrNoMessage) {
+			return conn.Message{}, nil
+		}
+		return m, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
+	defer cancel()
+	have, err := look()
+	unclear := false // a try may have been stored
+	for wait := conn.NewBackoff(); err == nil; {
+		if gone(have) == (data == nil) && string(have.Data) == string(data) {
+			return nil
+		}
+		_, failed := c.PublishExpecting(ctx, subject, have.Seq, header, data)
+		clash := errors.Is(failed, conn.ErrExpectation)
+		if !clash && !conn.IsTransient(failed) {
+			return failed
+		}
+		unclear = unclear || !clash
+		if wait.Sleep(ctx) != nil {
+			return failed
+		}
+		before := have.Seq
+		if have, err = look(); err == nil && have.Seq != before && (unclear || data == nil || !gone(have)) {
+			return nil
+		}
+	}
+	return err
+}
+
+// validPool refuses a name that cannot be a pool's.
+func validPool(pool string) error {
+	return session.ValidID("pool", pool)
+}
+
+// Workflows returns what all pools offer, sorted by name and pool. It is read from any
+// replica, which may lag behind; for the workflows that are named and not known to it
+// the registry's leader is asked.
+func (c *Dispatch) Workflows(ctx context.Context, named ...string) ([]messages.Workflow, error) {
+	var out []messages.Workflow
+	for m, err := range c.Values(ctx, streams.BucketRegistry, "workflow.>") {
+		if err != nil {
+			return nil, fmt.Errorf("dispatch: workflows on offer: %w", err)
+		}
+		var w messages.Workflow
+		if json.Unmarshal(m.Data, &w) == nil && session.ValidID("workflow", w.Name) == nil {
+			out = append(out, w)
+		}
+	}
+	for _, name := range named {
+		if offerOf(out, name, "") != nil || session.ValidID("workflow", name) != nil {
+			continue
+		}
+		now, err := c.offering(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, now...)
+	}
+	slices.SortFunc(out, func(a, b messages.Workflow) int {
+		return strings.Compare(a.Name+" "+a.Pool, b.Name+" "+b.Pool)
+	})
+	return out, nil
+}
+
+// offering returns who offers a workflow now, as the registry's leader says.
+func (c *Dispatch) offering(ctx context.Context, workflow string) ([]messages.Workflow, error) {
+	var out []messages.Workflow
+	filter := streams.KeySubject(streams.BucketRegistry, messages.WorkflowKey("*", workflow))
+	for from := uint64(1); ; {
+		m, err := c.LeaderNext(ctx, "KV_"+streams.BucketRegistry, filter, from)
+		if errors.Is(err, conn.ErrNoMessage) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("dispatch: workflow %s: %w", workflow, err)
+		}
+		var w messages.Workflow
+		if m.Header.Get("KV-Operation") == "" && json.Unmarshal(m.Data, &w) == nil {
+			out = append(out, w)
+		}
+		from = m.Seq + 1
+	}
+}
+
+// catalog is the registry's workflows as of a few seconds ago. It is safe for
+// concurrent use.
+type catalog struct {
+	c *Dispatch
+
+	mu   sync.Mutex
+	all  []messages.Workflow
+	read time.Time
+}
+
+// catalogFresh is how old an entry may be. What is not there is looked for in
+// the registry itself.
+const catalogFresh = 5 * time.Second
+
+func (c *Dispatch) newCatalog() *catalog { return &catalog{c: c} }
+
+// find returns who offers a workflow: in a revision, if one is given. all are
+// the workflows on offer.
+func (g *catalog) find(ctx context.Context, workflow, revision string) (found *messages.Workflow, all []messages.Workflow, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.read) < catalogFresh {
+		if w := offerOf(g.all, workflow, revision); w != nil {
+			return w, g.all, nil
+		}
+	}
+	if all, err = g.c.Workflows(ctx); err != nil {
+		return nil, nil, err
+	}
+	g.all, g.read = all, time.Now()
+	return offerOf(all, workflow, revision), all, nil
+}
+
+func offerOf(all []messages.Workflow, workflow, revision string) *messages.Workflow {
+	i := slices.IndexFunc(all, func(w messages.Workflow) bool {
+		return w.Name == workflow && (revision == "" || w.Revision == revision)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+// pool says who gets the runs of a workflow. A revision that nobody offers goes
+// to those who offer another one: a run may go on under new code.
+func (g *catalog) pool(ctx context.Context, workflow, revision string) (pool, class string) {
+	w, all, err := g.find(ctx, workflow, revision)
+	if w == nil && err == nil {
+		w = offerOf(all, workflow, "")
+	}
+	if w == nil {
+		return DefaultPool, messages.ClassInteractive
+	}
+	return w.Pool, classOf(w.Class)
+}
+
+func classOf(class string) string {
+	if class == messages.ClassBatch {
+		return class
+	}
+	return messages.ClassInteractive
+}

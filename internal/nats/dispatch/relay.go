@@ -1,0 +1,111 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/project"
+	"github.com/rathcluster/rath/internal/nats/streams"
+)
+
+// DefaultPool is the pool of nodes and workflows that name none.
+const DefaultPool = "default"
+
+// Relay is this process's part in passing on what follows from commits. StartRelay
+// begins it, and it ends with the context that it was given.
+type Relay struct {
+	ended chan struct{}
+	err   error // once it has ended
+}
+
+// Wait returns once the relay has ended: nil if its context did, else an error that
+// does not pass, such as a missing stream. It may be called by several at once.
+func (r *Relay) Wait() error {
+	<-r.ended
+	return r.err
+}
+
+// StartRelay passes on, until ctx ends, what follows from the commits of the
+// connection's generation, together with all other processes that do: each event
+// stream is relayed by one of them at a time. Who leaves gives up his part at once;
+// the part of one that crashes is taken over within some three seconds, and one
+// that was frozen finds out before it goes on. Whoever starts it waits for its end
+// before he closes the connection.
+//
+// From its start on, who asks for what was committed (ServeQueries, Relayed) waits
+// until it is known which partitions this process relays: what an earlier one did
+// not get to is not passed over. So a node starts its relay before it answers.
+//
+// Of each stream two pumps take care, independently of each other.
+//
+// One dispatches runs to the nodes, applies signals between sessions and stores
+// results (stream RESULT); see package schedule. What it does twice is harmless.
+//
+// The other publishes lineage records (stream LINEAGE) in the order of the
+// stream, and tells them to who watches their run. Where relays overlap some
+// records are repeated, which readers recognise: see Ordered.
+//
+// Both go on after a restart where they were. Whoever relays the first partition
+// also makes the streams in memory anew that no server serves any more.
+func (c *Dispatch) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
+	members := c.newRelayMembership(o)
+	r := &Relay{ended: make(chan struct{})}
+	go func() {
+		defer close(r.ended)
+		if err := members.run(ctx); err != nil {
+			r.err = fmt.Errorf("dispatch: relay: %w", err)
+		}
+	}()
+	return r
+}
+
+// relay relays one partition until ctx ends.
+func (c *Dispatch) relay(ctx context.Context, r *relayMembership, partition uint32, poke <-chan struct{}) error {
+	g := c.Generation()
+	out := &dispatcher{c: c, o: r.o, generation: g, partition: partition, stream: streams.EventStream(g, partition), recheck: poke}
+	told := &project.LineageRelay{C: c.Projections, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition), LeaseValid: r.leaseValid}
+	pumps := []func(context.Context) error{c.again("dispatcher", out.stream, out.run), c.again("lineage", told.Stream, told.Run)}
+	if partition == 0 {
+		pumps = append(pumps, c.ReconcileStreams, c.ReconcileTasks)
+	}
+	return conn.Together(ctx, pumps...)
+}
+
+// again returns a pump that starts over when it fails, unless its stream is
+// not there when it starts for the first time.
+func (c *Dispatch) again(name, stream string, pump func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := c.streamThere(ctx, stream); err != nil {
+			return err
+		}
+		for wait := conn.NewBackoff(); ; {
+			began := time.Now()
+			err := pump(ctx)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if !errors.Is(err, project.ErrLeaseExpired) {
+				c.Logger.Error("a relay pump failed and starts over", "pump", name, "stream", stream, "err", err)
+			}
+			if time.Since(began) > time.Minute {
+				wait = conn.NewBackoff()
+			}
+			if err := wait.Sleep(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// streamThere fails for a stream that does not exist.
+func (c *Dispatch) streamThere(ctx context.Context, stream string) error {
+	if _, err := c.LastSequence(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	return nil
+}

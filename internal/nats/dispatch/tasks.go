@@ -1,0 +1,347 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Intake says what a node does with the tasks that it takes in. All fields are
+// required but Signal.
+type Intake struct {
+	// Offers returns the revision under which the node offers a workflow.
+	Offers func(workflow string) (revision string, ok bool)
+	// Accept claims a task of a workflow that this node offers and returns when a
+	// log holds it, or run.ErrBusy if no slot is free. An error that
+	// messages.Refusal reports refuses the task for good; with any other one it
+	// comes again, here or on another node.
+	Accept func(ctx context.Context, t journal.Task) error
+	// Enqueue returns when a log holds the task without a claim: the relay
+	// dispatches it. One that comes with a cancel has ended then, if nothing is in
+	// its way.
+	Enqueue func(ctx context.Context, t journal.Task, cancel *journal.CancelRequested) error
+	// Signal applies a fact to a run. It is needed for a cancel that came
+	// while the task was on its way.
+	Signal func(ctx context.Context, s journal.Signal) error
+}
+
+// CodeUnknownWorkflow is the code of a task whose workflow nobody offers.
+const CodeUnknownWorkflow run.Code = "unknown_workflow"
+
+// tasksAtOnce bounds the tasks that a node takes in at the same time. They need no
+// slot: what cannot begin at once waits in its log.
+const tasksAtOnce = 128
+
+// PullTasks takes submitted tasks in until ctx ends. A task is acknowledged when a
+// log holds it, or when it is refused: then it is kept in DLQ with the reason,
+// told on the run's event subject, and the run has a failed result. But a task
+// that reuses the id of another one changes nothing about that one's result.
+func (c *Dispatch) PullTasks(ctx context.Context, in *Intake) error {
+	i := intake{c: c, Intake: *in, offers: c.newCatalog(), credits: newCredits(c)}
+	p := &puller{c: c, PullQueue: streams.TasksQueue(), most: tasksAtOnce, handle: i.handle}
+	return p.run(ctx)
+}
+
+type intake struct {
+	c       *Dispatch
+	offers  *catalog
+	credits *credits
+	Intake
+}
+
+// incomingTask is a task on its way in.
+type incomingTask struct {
+	msg      jsMsg
+	tenant   session.Tenant
+	workflow string
+	id       run.ID // "" if it cannot be read
+	digest   string // of what was submitted
+	placed   bool   // what refuses it is the log of the session that is noted for it, or its body
+}
+
+// again reports whether the task was delivered before.
+func (l *incomingTask) again() bool {
+	meta, err := l.msg.Metadata()
+	return err != nil || meta.NumDelivered > 1
+}
+
+func (i *intake) handle(ctx context.Context, m jsMsg) disposition {
+	l := incomingTask{msg: m}
+	err := i.take(ctx, &l)
+	switch {
+	case err == nil:
+		return ack
+	case errors.Is(err, run.ErrShutdown):
+		return nak
+	case errors.Is(err, errNoCredit):
+		return nakBacklogged
+	case errors.Is(err, errCreditSoon):
+		return nakDelayed
+	case errors.Is(err, streams.ErrNoRoom):
+		// What the streams hold is told once, and not with each task that waits.
+		i.c.Logger.Debug("a task waits for room", "subject", m.Subject(), "run", string(l.id), "err", err)
+		i.tellHeld(&l, err)
+		return nakDelayed
+	case !messages.Refusal(err) && !errors.Is(err, run.ErrDeadline) && run.CodeOf(err) != CodeUnknownWorkflow:
+		i.c.Logger.Info("a task was not taken and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
+		return nakDelayed
+	}
+	if err := i.refuse(ctx, &l, err); err != nil {
+		i.c.Logger.Error("a refused task could not be put away and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
+		return nakDelayed
+	}
+	return ack
+}
+
+// errNoCredit is returned for a task of which enough of its kind wait in logs, and
+// errCreditSoon if some of them begin.
+var (
+	errNoCredit   = errors.New("dispatch: enough runs of this tenant and workflow wait")
+	errCreditSoon = errors.New("dispatch: enough runs of this tenant and workflow wait, and some begin")
+)
+
+// take gets a task into a log.
+func (i *intake) take(ctx context.Context, l *incomingTask) error {
+	body := l.msg.Data()
+	l.digest = eventlog.DigestOf("body", string(body))
+	in, err := messages.DecodeTask(body)
+	l.id = in.ID
+	tenant, workflow, ok := messages.ParseTaskSubject(l.msg.Subject())
+	if !ok {
+		// A tenant alone is enough to tell the sender.
+		head, _, _ := strings.Cut(strings.TrimPrefix(l.msg.Subject(), streams.PrefixTask), ".")
+		if session.ValidID("tenant", head) == nil {
+			l.tenant = session.Tenant(head)
+		}
+		return fmt.Errorf("task on subject %q: %w: publish on rath.task.<tenant>.<workflow>", l.msg.Subject(), run.ErrMalformed)
+	}
+	l.tenant, l.workflow = tenant, workflow
+	if err != nil {
+		if errors.Is(err, session.ErrTooLarge) && l.id == "" {
+			l.id = IdOf(body)
+		}
+		return err
+	}
+	t, err := in.Run(tenant, workflow)
+	if err != nil {
+		return err
+	}
+	l.digest = eventlog.DigestOf(t.Digest(), in.Session)
+	accept, err := i.who(ctx, t)
+	if err != nil {
+		return err
+	}
+	return i.place(ctx, l, t, in.Session, accept)
+}
+
+// idOf reads the run's id of a task, also of one that is too large to be taken.
+func IdOf(body []byte) run.ID {
+	var only struct {
+		ID run.ID `json:"id"`
+	}
+	if json.Unmarshal(body, &only) != nil || session.ValidID("run", string(only.ID)) != nil {
+		return ""
+	}
+	return only.ID
+}
+
+// who says how a log gets a task: by a claim here, if this node offers its
+// workflow and nothing waits for the slot that is free, else without one. It fails
+// for a task whose workflow no node offers.
+func (i *intake) who(ctx context.Context, t journal.Task) (accept func(context.Context, journal.Task) error, err error) {
+	revision, ok := i.Offers(t.Workflow)
+	if ok && (t.Revision == "" || t.Revision == revision) {
+		return i.begin, nil
+	}
+	found, all, err := i.offers.find(ctx, t.Workflow, t.Revision)
+	if found == nil && err == nil {
+		// What replicas say may lag behind, and they are not asked again.
+		var now []messages.Workflow
+		now, err = i.c.offering(ctx, t.Workflow)
+		found = offerOf(now, t.Workflow, t.Revision)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case found != nil:
+		return i.wait, nil
+	case ok:
+		return nil, fmt.Errorf("task %s: field revision: %w: no node offers revision %q of %s, this one offers %q; leave it out to take that",
+			t.ID, run.ErrNotSupported, t.Revision, t.Workflow, revision)
+	}
+	var names []string
+	for _, w := range all {
+		names = append(names, w.Name)
+	}
+	return nil, &unknownWorkflow{t.Workflow, slices.Compact(names)}
+}
+
+// begin has a task claimed here, if a slot is free and nothing waits for it.
+func (i *intake) begin(ctx context.Context, t journal.Task) error {
+	if g := i.c.host.Load(); g != nil && g.quiet() {
+		if err := i.Accept(ctx, t); !errors.Is(err, run.ErrBusy) {
+			return err
+		}
+	}
+	return i.wait(ctx, t)
+}
+
+// wait gets a task into a log for the node that the relay chooses, unless enough
+// of its kind wait.
+func (i *intake) wait(ctx context.Context, t journal.Task) error {
+	ok, moving, err := i.credits.take(ctx, t.Session, t.Workflow)
+	switch {
+	case err != nil:
+		return err
+	case ok:
+		return i.Enqueue(ctx, t, nil)
+	case moving:
+		return errCreditSoon
+	}
+	return errNoCredit
+}
+
+// unknownWorkflow is the error of a task whose workflow nobody offers.
+type unknownWorkflow struct {
+	name   string
+	offers []string
+}
+
+func (e *unknownWorkflow) Error() string {
+	have := "no workflow is on offer"
+	if len(e.offers) > 0 {
+		have = "on offer: " + strings.Join(e.offers, ", ")
+	}
+	return fmt.Sprintf("unknown workflow %q; %s", e.name, have)
+}
+
+// ErrorCode implements run.Coded.
+func (e *unknownWorkflow) ErrorCode() string { return string(CodeUnknownWorkflow) }
+
+// place finds the session of a task, notes the run's id, and has it accepted.
+func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, name string, accept func(context.Context, journal.Task) error) error {
+	subject := eventlog.RunAliasSubject(l.tenant, t.ID)
+	have, fresh, err := i.note(ctx, l, t, name, subject)
+	if err != nil {
+		return err
+	}
+	l.placed = fresh
+	switch {
+	case have.Digest == "" && have.Cancelled != nil:
+		return i.c.PutCancelled(ctx, l.tenant, l.id) // before it was submitted
+	case have.Digest != l.digest:
+		return fmt.Errorf("task %s: %w; choose another id, or send the same body", t.ID, run.ErrKeyReused)
+	case have.Refused != "":
+		return i.refused(ctx, l, have.Refused)
+	}
+	t.Session.ID = have.Session
+	if !fresh && have.Cancelled == nil {
+		if err := i.admitAgain(ctx, t); err != nil {
+			return err
+		}
+	}
+	l.placed = true
+	t.Unborn = fresh && name == ""
+	if err := i.fork(ctx, l, &t, fresh); err != nil {
+		return err
+	}
+	if have.Cancelled != nil {
+		// It shall end, not begin.
+		accept = func(ctx context.Context, t journal.Task) error { return i.Enqueue(ctx, t, have.Cancelled) }
+	}
+	err = accept(ctx, t)
+	if errors.Is(err, session.ErrArchived) && !fresh {
+		told, toldErr := i.c.Told(ctx, l.tenant, l.id)
+		switch {
+		case toldErr != nil:
+			err = toldErr
+		case told:
+			err = nil // its log is archived, and it ended long ago
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if !fresh {
+		i.tellAgain(ctx, t)
+	}
+	return i.cancelledMeanwhile(ctx, subject, t)
+}
+
+// note notes the session of a task under its run's id, unless that was done before, and
+// returns what is noted. Of a task that names no session and comes for the first time
+// it finds out by writing.
+func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name, subject string) (have eventlog.RunAlias, fresh bool, err error) {
+	a := eventlog.RunAlias{Digest: l.digest, Session: i.c.HomeOf(l.tenant, t.ID)}
+	var refused error
+	if name == "" {
+		refused = i.admit(ctx, t, a.Session)
+	}
+	if name != "" || refused != nil || l.again() {
+		have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, i.c.Logs, subject)
+		if err != nil || revision != 0 {
+			return have, false, err
+		}
+	}
+	if name != "" {
+		if a.Session, err = i.c.ResolveSession(ctx, l.tenant, name, true); err != nil {
+			return have, false, err
+		}
+		refused = i.admit(ctx, t, a.Session)
+	}
+	if refused != nil {
+		return have, false, refused
+	}
+	have, _, fresh, err = eventlog.CreateAlias(ctx, i.c.Logs, subject, a)
+	return have, fresh, err
+}
+
+// tellAgain publishes the result of a run that has ended to whoever submitted
+// it again. The stream holds it already, and refuses it.
+func (i *intake) tellAgain(ctx context.Context, t journal.Task) {
+	subject := messages.RunSubject(t.Session.Tenant, t.ID, messages.OnResult)
+	if m, err := i.c.Last(ctx, streams.StreamResult, subject); err == nil {
+		_ = i.c.NC.Publish(subject, m.Data) // else he asks
+	}
+}
+
+// fork resolves the name of the session to fork. A session that exists cannot
+// become a fork, unless it is the one that another delivery of the task made.
+func (i *intake) fork(ctx context.Context, l *incomingTask, t *journal.Task, fresh bool) error {
+	if t.ForkOf == nil {
+		return nil
+	}
+	id, err := i.c.ResolveSession(ctx, t.Session.Tenant, string(t.ForkOf.ID), false)
+	if err != nil {
+		return fmt.Errorf("task %s: field fork_of: %w", t.ID, err)
+	}
+	ref := *t.ForkOf
+	ref.ID = id
+	t.ForkOf = &ref
+	if !fresh {
+		return nil // it exists perhaps because an earlier delivery made it
+	}
+	_, err = i.c.Log().Last(ctx, t.Session)
+	if errors.Is(err, session.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// The task's entry was not there when this delivery looked. A node that stood
+	// still since then finds what another delivery did meanwhile.
+	if has, err := i.has(ctx, l, t.Session.ID); has || err != nil {
+		return err
+	}
+	return fmt.Errorf("task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", t.ID, run.ErrMalformed, t.Session.ID)
+}

@@ -1,0 +1,79 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// publishRun puts a run into the queue of tasks, for pullRuns.
+func publishRun(ctx context.Context, c *Conn, t journal.Task) error {
+	body := messages.WorkOf(journal.Work{Task: &t})
+	data, err := body.Encode()
+	if err == nil {
+		_, err = c.Publish(ctx, &nats.Msg{Subject: messages.TaskSubject(t.Session.Tenant, string(t.ID)), Data: data})
+	}
+	return err
+}
+
+// pullRuns takes what publishRun published, so many at once, until ctx ends.
+func pullRuns(ctx context.Context, c *Conn, most int, accept func(ctx context.Context, t journal.Task) error) error {
+	p := &puller{c: c, PullQueue: streams.TasksQueue(), most: most, handle: func(ctx context.Context, m jsMsg) disposition {
+		w, err := messages.DecodeWork(m.Data())
+		if err == nil {
+			err = accept(ctx, *w.Task)
+		}
+		switch {
+		case err == nil:
+			return ack
+		case errors.Is(err, run.ErrBusy), errors.Is(err, run.ErrShutdown):
+			return nak
+		}
+		return nakDelayed
+	}}
+	return p.run(ctx)
+}
+
+// takeAll is a node that takes every run that is dispatched, and executes none. It
+// returns how many runs that were.
+func takeAll(c *Conn, t testing.TB) (taken func() int) {
+	t.Helper()
+	var mu sync.Mutex
+	runs := map[run.ID]int{}
+	stop := natstest.Background(t, func(ctx context.Context) error {
+		return c.ServeRuns(ctx, &Host{
+			Incarnation: "taker", Pool: DefaultPool, Free: func() int { return 1000 }, Freed: make(chan struct{}),
+			Take: func(_ context.Context, r journal.Task) (Answer, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				runs[r.ID]++
+				return Committed, nil
+			},
+		})
+	})
+	t.Cleanup(stop)
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(runs)
+	}
+}
+
+// lendAll answers questions for credit as a relay does of whose runs none wait.
+func lendAll(c *Conn, t testing.TB) {
+	t.Helper()
+	sub, err := c.NC.Subscribe(messages.NodePrefix+"credit.>", func(m *nats.Msg) { _ = m.Respond([]byte(`{"n":16}`)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sub.Unsubscribe() })
+}

@@ -1,0 +1,193 @@
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/release"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Aliases are what the bucket ALIAS maps: a run's id, or the name that a user
+// gave a session, to the session whose log it is about. Who is first creates
+// an alias, and nobody changes it after that, but to note that a run was
+// cancelled before a log knew it, or that its task was refused.
+
+// runAlias is the entry of a run.
+type RunAlias struct {
+	Session session.ID `json:"session,omitempty"` // home
+	// Digest is of the task as it was submitted.
+	Digest string `json:"digest,omitempty"`
+	// Cancelled is set when somebody cancelled the run before a log held it.
+	Cancelled *journal.CancelRequested `json:"cancelled,omitempty"`
+	// Refused is the code of a task that was not taken.
+	Refused run.Code `json:"refused,omitempty"`
+}
+
+// sessionAlias is the entry of a session's name.
+type sessionAlias struct {
+	Session session.ID `json:"session"`
+}
+
+func RunAliasSubject(t session.Tenant, id run.ID) string {
+	return streams.KeySubject(streams.BucketAlias, messages.RunAliasKey(t, id))
+}
+
+func sessionAliasSubject(t session.Tenant, name string) string {
+	return streams.KeySubject(streams.BucketAlias, messages.SessionAliasKey(t, name))
+}
+
+// readAlias reads an entry from the leader; revision is zero if there is none.
+func ReadAlias[T any](ctx context.Context, c *Logs, subject string) (v T, revision uint64, err error) {
+	m, err := c.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
+	if errors.Is(err, conn.ErrNoMessage) {
+		return v, 0, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(m.Data, &v)
+	}
+	if err != nil {
+		return v, 0, fmt.Errorf("eventlog: read %s: %w", subject, err)
+	}
+	return v, m.Seq, nil
+}
+
+// createAlias stores an entry unless there is one, and returns the one that is there
+// then; fresh only if there was none before.
+func CreateAlias[T any](ctx context.Context, c *Logs, subject string, v T) (have T, revision uint64, fresh bool, err error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return v, 0, false, fmt.Errorf("eventlog: create %s: %w", subject, err)
+	}
+	return aliasAfter[T](ctx, c, subject, 0, data)
+}
+
+// putAlias stores an entry over the one of a revision, zero for none. It is stored also
+// if an earlier attempt of the caller did that.
+func PutAlias[T any](ctx context.Context, c *Logs, subject string, last uint64, v T) (have T, revision uint64, stored bool, err error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return v, 0, false, fmt.Errorf("eventlog: create %s: %w", subject, err)
+	}
+	if have, revision, _, err = aliasAfter[T](ctx, c, subject, last, data); err != nil {
+		return v, 0, false, err
+	}
+	now, err := json.Marshal(have)
+	return have, revision, err == nil && bytes.Equal(now, data), err
+}
+
+func aliasAfter[T any](ctx context.Context, c *Logs, subject string, last uint64, data []byte) (have T, revision uint64, mine bool, err error) {
+	m, mine, err := c.PutAfter(ctx, "KV_"+streams.BucketAlias, subject, last, release.Extend(data))
+	if err == nil {
+		err = json.Unmarshal(m.Data, &have)
+	}
+	if err != nil {
+		return have, 0, false, fmt.Errorf("eventlog: create %s: %w", subject, err)
+	}
+	return have, m.Seq, mine, nil
+}
+
+// Minter places the sessions that tasks of this connection make.
+func (c *Logs) Minter() session.Minter {
+	return session.Minter{Generation: c.Generation(), Partitions: c.Partitions()}
+}
+
+// HomeOf is the id of the session that a run makes when its task names none:
+// the same for each delivery of the task.
+func (c *Logs) HomeOf(t session.Tenant, id run.ID) session.ID {
+	return c.Minter().Child(t, string(id), "home")
+}
+
+// resolveSession returns the id of the session that a name stands for: an id
+// is its own name. With create a name that is new gets a session; otherwise
+// it is session.ErrNotFound.
+func (c *Logs) ResolveSession(ctx context.Context, t session.Tenant, name string, create bool) (session.ID, error) {
+	k := session.Key{Tenant: t, ID: session.ID(name)}
+	if err := k.Valid(); err != nil {
+		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
+	}
+	located, err := c.located(ctx, k.ID)
+	if err != nil {
+		return "", err
+	}
+	if located {
+		return k.ID, nil
+	}
+	subject := sessionAliasSubject(t, name)
+	a, revision, err := ReadAlias[sessionAlias](ctx, c, subject)
+	if err == nil && revision == 0 {
+		if !create {
+			return "", fmt.Errorf("session %s: %w; ask for the runs to see which there are", name, session.ErrNotFound)
+		}
+		a, _, _, err = CreateAlias(ctx, c, subject, sessionAlias{c.mintNamed(t, name)})
+	}
+	if err == nil {
+		err = session.ValidID("session", string(a.Session))
+	}
+	return a.Session, err
+}
+
+// mintNamed makes an id that people recognise, if the name is short enough.
+func (c *Logs) mintNamed(t session.Tenant, name string) session.ID {
+	if len(name) > maxNamed {
+		sum := sha256.Sum256([]byte(string(t) + "\x00session\x00" + name))
+		name = hex.EncodeToString(sum[:10])
+	}
+	return c.Minter().ID(name)
+}
+
+// maxNamed is the longest body of a session id.
+const maxNamed = 40
+
+// located reports whether a session id names an event stream that exists: a
+// name may look like an id.
+func (c *Logs) located(ctx context.Context, id session.ID) (bool, error) {
+	g, p, ok := id.Locate()
+	switch {
+	case !ok:
+		return false, nil
+	case g == c.Generation():
+		return p < c.Partitions(), nil
+	case g > c.Generation():
+		return false, nil
+	}
+	return conn.Retry(ctx, func(ctx context.Context) (bool, error) {
+		info, err := c.LookStream(ctx, streams.EventStream(g, p))
+		return info != nil, err
+	})
+}
+
+// runSession returns the home session of a run. A branch's run has the id of
+// its session. It is run.ErrUnknownRun if nobody submitted the run.
+func (c *Logs) RunSession(ctx context.Context, t session.Tenant, id run.ID) (session.Key, error) {
+	a, revision, err := ReadAlias[RunAlias](ctx, c, RunAliasSubject(t, id))
+	if err != nil {
+		return session.Key{}, err
+	}
+	if revision != 0 && a.Session != "" {
+		return session.Key{Tenant: t, ID: a.Session}, nil
+	}
+	if revision == 0 {
+		if ok, err := c.located(ctx, session.ID(id)); err != nil || ok {
+			return session.Key{Tenant: t, ID: session.ID(id)}, err
+		}
+	}
+	return session.Key{}, fmt.Errorf("run %s: %w", id, run.ErrUnknownRun)
+}
+
+// digestOf tells two submissions under one id apart.
+func DigestOf(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,181 @@
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/session"
+)
+
+// lateCheck bounds asking the servers again before a commit that is stored already
+// is acknowledged.
+const lateCheck = 5 * time.Second
+
+// Append implements session.Log.
+func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+	stream, subject, err := l.c.Place(c.Key)
+	if err != nil {
+		return session.Position{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return session.Position{}, err
+	}
+	if err := l.c.ReadyToStore(ctx); err != nil {
+		return session.Position{}, err
+	}
+	raw, err := encode(at, c)
+	if err != nil {
+		return session.Position{}, err
+	}
+	w := write{l: l, stream: stream, subject: subject, key: c.Key, at: at, raw: raw, conn: l.c.Incarnation()}
+	token, err := w.run(ctx)
+	if err != nil {
+		if errors.Is(err, conn.ErrFull) {
+			l.c.Capacity.Soon()
+		}
+		return session.Position{}, fmt.Errorf("eventlog: append %d to %s: %w", c.Seq, c.Key, err)
+	}
+	l.c.Capacity.Appended(stream, len(subject)+len(raw))
+	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(raw)}, nil
+}
+
+// encode returns the bytes to store, which are those of a valid successor.
+func encode(at session.Position, c session.Commit) ([]byte, error) {
+	switch {
+	case c.Seq != at.Seq+1 || c.Prev != at.Hash:
+		return nil, fmt.Errorf("eventlog: append %d to %s after %d: the commit does not say the same: %w", c.Seq, c.Key, at.Seq, session.ErrForeign)
+	case len(c.Events) == 0:
+		return nil, fmt.Errorf("eventlog: append %d to %s: no events: %w", c.Seq, c.Key, session.ErrForeign)
+	}
+	return session.Encode(c)
+}
+
+// write is one append on its way.
+type write struct {
+	l               *eventLog
+	stream, subject string
+	key             session.Key
+	at              session.Position
+	raw             []byte
+	conn            uint64 // the connection whose server was verified
+}
+
+// run sends the bytes, and again what is not settled by the first attempt.
+func (w *write) run(ctx context.Context) (uint64, error) {
+	always := context.WithoutCancel(ctx)
+	token, err := w.send(always, w.at.Token)
+	if err != nil {
+		patient, cancel := context.WithTimeout(always, conn.RetryBudget)
+		defer cancel()
+		token, err = w.settle(ctx, patient, err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if w.l.c.Incarnation() != w.conn {
+		// The connection changed on the way: perhaps to servers that store
+		// less safely than promised.
+		check, cancel := context.WithTimeout(always, lateCheck)
+		defer cancel()
+		if err := w.l.c.ReadyToStore(check); err != nil {
+			return 0, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
+		}
+	}
+	return token, nil
+}
+
+// settle goes on after a failed attempt, with the same bytes, until it is
+// known what became of them. Once they may have arrived it does not end with
+// ctx: nobody else could tell.
+func (w *write) settle(ctx, patient context.Context, err error) (uint64, error) {
+	expect := w.at.Token
+	maybe := false // an attempt may have been stored
+	for wait := conn.NewBackoff(); ; {
+		switch {
+		case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrNoResponders):
+			// Not sent, or nobody there to store it: later.
+		case !maybe && errors.Is(err, nats.ErrMaxPayload):
+			return 0, fmt.Errorf("%w: %w", session.ErrTooLarge, err)
+		case !maybe && (errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, conn.ErrFull)):
+			return 0, err
+		default:
+			maybe = maybe || !errors.Is(err, conn.ErrExpectation)
+			token, next, settled, resolveErr := w.resolve(patient, expect)
+			switch {
+			case settled:
+				return token, resolveErr
+			case resolveErr != nil:
+				err = resolveErr
+			}
+			expect = next
+		}
+		if !maybe && ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		if wait.Sleep(patient) != nil {
+			return 0, fmt.Errorf("%w: not settled after %v: %w", session.ErrUnavailable, conn.RetryBudget, err)
+		}
+		var token uint64
+		if token, err = w.send(patient, expect); err == nil {
+			return token, nil
+		}
+	}
+}
+
+func (w *write) send(ctx context.Context, expect uint64) (uint64, error) {
+	if !protection.AppendCAS {
+		return w.l.c.Publish(ctx, &nats.Msg{Subject: w.subject, Data: w.raw})
+	}
+	return w.l.c.PublishExpecting(ctx, w.subject, expect, nil, w.raw)
+}
+
+// resolve asks the stream's leader where the log stands. Settled means that
+// the commit is stored, at token, or never will be, which is the error.
+// Otherwise the next attempt expects the returned sequence: the one before,
+// because the conflict was false or the attempt was lost, or that of foreign
+// messages, which do not count as commits but do as last of their subject. It
+// takes a copy, so that the write itself, which seldom comes here, stays on its
+// caller's stack.
+func (w write) resolve(ctx context.Context, expect uint64) (token, next uint64, settled bool, err error) {
+	last, err := w.l.c.LeaderGet(ctx, w.stream, conn.GetRequest{LastBySubject: w.subject})
+	switch {
+	case errors.Is(err, conn.ErrNoMessage):
+		if w.at.Token == 0 {
+			return 0, 0, false, nil
+		}
+		return 0, 0, true, fmt.Errorf("%w: the log is gone", session.ErrConflict)
+	case err != nil:
+		return 0, expect, false, err
+	case bytes.Equal(last.Data, w.raw):
+		return last.Seq, 0, true, nil
+	case last.Seq == expect:
+		return 0, expect, false, nil
+	case last.Seq < w.at.Token:
+		return 0, 0, true, fmt.Errorf("%w: it ends before the position", session.ErrConflict)
+	}
+	for m, err := range w.l.c.Messages(ctx, w.stream, w.subject, w.at.Token, last) {
+		if err != nil {
+			return 0, expect, false, err
+		}
+		if bytes.Equal(m.Data, w.raw) {
+			return m.Seq, 0, true, nil
+		}
+		_, _, err := session.Successor(w.key, w.at, m.Data)
+		if err == nil || errors.Is(err, session.ErrTooOld) {
+			return 0, 0, true, session.ErrConflict
+		}
+		// The commits between may be gone: then it is no successor, and all
+		// that says that the session was there.
+		if t, ok := TombstoneOf(w.key, m); ok && t.Seq > w.at.Seq {
+			return 0, 0, true, session.ErrConflict
+		}
+	}
+	return 0, last.Seq, false, nil
+}

@@ -1,0 +1,235 @@
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/blob/blobtest"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/session"
+)
+
+// damageable lets the suite write wrong bytes under a digest.
+type damageable struct {
+	blob.Store
+	c *Conn
+	t session.Tenant
+}
+
+func (d damageable) Corrupt(digest blob.Digest, data []byte) error {
+	_, err := d.c.JS.Publish(context.Background(), (&blobs{d.c, d.t}).subject(digest), data)
+	return err
+}
+
+func TestBlobStore(t *testing.T) {
+	c := open(t)
+	n := 0
+	blobtest.TestStore(t, func() blob.Store {
+		n++
+		tenant := session.Tenant("t" + strconv.Itoa(n))
+		return damageable{c.Blobs(tenant), c, tenant}
+	})
+}
+
+func TestBlobTenants(t *testing.T) {
+	ctx := t.Context()
+	c := open(t)
+	ref, err := c.Blobs("one").Put(ctx, bytes.NewReader([]byte("secret")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Blobs("two").Get(ctx, ref.Digest); !errors.Is(err, blob.ErrNotFound) {
+		t.Errorf("another tenant reads it: %v", err)
+	}
+	for _, bad := range []session.Tenant{"", "a.b", "*", ">"} {
+		if _, err := c.Blobs(bad).Put(ctx, bytes.NewReader(nil)); err == nil {
+			t.Errorf("tenant %q was accepted", bad)
+		}
+		if _, err := c.Blobs(bad).Get(ctx, ref.Digest); err == nil || errors.Is(err, blob.ErrNotFound) {
+			t.Errorf("tenant %q: %v", bad, err)
+		}
+	}
+}
+
+// TestBlobSizes stores blobs around the size of one message.
+func TestBlobSizes(t *testing.T) {
+	ctx := t.Context()
+	c := open(t)
+	s := c.Blobs("default")
+	for _, size := range []int{0, 1, blobChunk - 1, blobChunk, blobChunk + 1, 2 * blobChunk, 7*blobChunk + 3} {
+		data := make([]byte, size)
+		rand.Read(data)
+		ref, err := s.Put(ctx, bytes.NewReader(data))
+		if err != nil || ref.Digest != blob.Sum(data) || ref.Size != int64(size) {
+			t.Fatalf("%d bytes: %v, %v", size, ref, err)
+		}
+		r, err := s.Get(ctx, ref.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%d bytes: got %d, %v", size, len(got), err)
+		}
+	}
+}
+
+// TestBlobDamagedPart replaces a part, and then removes it.
+func TestBlobDamagedPart(t *testing.T) {
+	ctx := t.Context()
+	srv := natstest.Start(t, nil)
+	o := nodeOptions(srv)
+	o.User, o.Password = srv.Operator()
+	c := dial(t, o)
+	if err := c.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s := c.Blobs("default")
+	data := make([]byte, 3*blobChunk)
+	rand.Read(data)
+	ref, err := s.Put(ctx, bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := blob.Sum(data[blobChunk : 2*blobChunk])
+	read := func() error {
+		r, err := s.Get(ctx, ref.Digest)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		_, err = io.Copy(io.Discard, r)
+		return err
+	}
+	if _, err := c.JS.Publish(ctx, (&blobs{c, "default"}).subject(part), []byte("wrong")); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(); !errors.Is(err, blob.ErrCorrupt) {
+		t.Errorf("wrong part: %v", err)
+	}
+	stream, err := c.JS.Stream(ctx, streams.StreamBlob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(ctx, jetstream.WithPurgeSubject((&blobs{c, "default"}).subject(part))); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(); !errors.Is(err, blob.ErrCorrupt) {
+		t.Errorf("missing part: %v", err)
+	}
+	// Storing the blob again mends it.
+	if _, err := s.Put(ctx, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(); err != nil {
+		t.Errorf("after it was stored again: %v", err)
+	}
+}
+
+// TestBlobRenewal stores a blob again soon, which writes nothing, and after
+// more than a day, which renews it.
+func TestBlobRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		c := open(t)
+		s := c.Blobs("default")
+		put := func() uint64 {
+			t.Helper()
+			ref, err := s.Put(ctx, bytes.NewReader([]byte("same")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := c.LeaderLast(ctx, streams.StreamBlob, (&blobs{c, "default"}).subject(ref.Digest))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m.Seq
+		}
+		first := put()
+		if again := put(); again != first {
+			t.Errorf("stored again at once: sequence %d, then %d", first, again)
+		}
+		time.Sleep(blobFresh + time.Minute)
+		if later := put(); later == first {
+			t.Error("not renewed after more than a day")
+		}
+	})
+}
+
+// BenchmarkBlob compares a blob with an object of a JetStream object store on
+// the same server, 4 KiB each.
+func BenchmarkBlob(b *testing.B) {
+	for _, lazy := range []bool{false, true} {
+		srv := natstest.Start(b, &natsserver.Options{Lazy: lazy})
+		o := nodeOptions(srv)
+		if lazy {
+			o.Level = streams.Lazy
+		}
+		c := dial(b, o)
+		if err := c.Provision(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		objects, err := c.JS.CreateObjectStore(b.Context(), jetstream.ObjectStoreConfig{Bucket: "OBJ", MaxBytes: 1 << 30})
+		if err != nil {
+			b.Fatal(err)
+		}
+		s := c.Blobs("default")
+		data := make([]byte, 4<<10)
+		fill := func() []byte { rand.Read(data[:16]); return data }
+		name := fmt.Sprintf("lazy=%v/", lazy)
+		b.Run(name+"put/blob", func(b *testing.B) {
+			for b.Loop() {
+				if _, err := s.Put(b.Context(), bytes.NewReader(fill())); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+"put/object", func(b *testing.B) {
+			for b.Loop() {
+				d := blob.Sum(fill())
+				if _, err := objects.PutBytes(b.Context(), d.String(), data); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		ref, err := s.Put(b.Context(), bytes.NewReader(data))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := objects.PutBytes(b.Context(), "x", data); err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name+"get/blob", func(b *testing.B) {
+			for b.Loop() {
+				r, err := s.Get(b.Context(), ref.Digest)
+				if err == nil {
+					_, err = io.Copy(io.Discard, r)
+					r.Close()
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+"get/object", func(b *testing.B) {
+			for b.Loop() {
+				if _, err := objects.GetBytes(b.Context(), "x"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,232 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/session"
+)
+
+// chain tells the commits of an event stream from foreign bytes, the same ones
+// that every reader of a log skips. It reads the stream in order and remembers
+// where the logs in it stand; what it forgot or never knew it looks up. It is
+// not safe for concurrent use.
+type Chain struct {
+	l      *eventLog
+	stream string
+	prefix string // of the partition's subjects
+
+	// copies says which commits of logs that were brought back are returned;
+	// the others are skipped.
+	Copies Copies
+
+	// Two generations of positions: when the young one is full it becomes the
+	// old one, whose positions move to the young one when they are used.
+	young, old map[string]session.Position
+
+	// rest fires when nothing was read for chainRest: then forget.
+	Rest *time.Timer
+}
+
+// copies are commits that were stored again when an archived session was
+// brought back.
+type Copies uint8
+
+const (
+	NoCopies    Copies = iota // somebody has taken them already
+	FreshCopies               // those of logs that had never been in this store
+	AllCopies
+)
+
+// takes reports whether a message is taken, by whether it is a copy.
+func (c Copies) takes(m conn.Message) bool {
+	return RestoredOf(m) == 0 || c == AllCopies || c == FreshCopies && m.Header.Get(HeaderFresh) != ""
+}
+
+// chainSize bounds the positions of one generation: as many sessions may be written
+// at the same time before a position is read from the stream again, which takes one
+// request.
+const chainSize = 4 << 10
+
+// chainRest is how long nothing is read until a chain forgets where logs stand: as
+// long as sessions stay in memory that are not used.
+const chainRest = time.Minute
+
+// refused marks a log that holds a commit of a later release: nobody can say
+// what follows it.
+var refused = session.Position{Seq: 1<<64 - 1}
+
+func NewChain(c *Logs, generation, partition uint32) *Chain {
+	return &Chain{
+		l: &eventLog{c}, stream: streams.EventStream(generation, partition),
+		prefix: fmt.Sprintf("%s%d.%d.", streams.PrefixEvent, generation, partition),
+		young:  map[string]session.Position{},
+		Rest:   time.NewTimer(chainRest),
+	}
+}
+
+// forget forgets where logs stand, and what this process has decoded last.
+func (h *Chain) Forget() {
+	h.young, h.old = map[string]session.Position{}, nil
+	h.l.c.recent.forget()
+}
+
+// next returns a message as a commit; ok is false for one that readers of the
+// log skip. The data of spilled events is not loaded. An error is one of
+// reading the stream, but for session.ErrTooOld, which is returned once per
+// log.
+func (h *Chain) Next(ctx context.Context, m conn.Message) (e session.Entry, ok bool, err error) {
+	h.Rest.Reset(chainRest)
+	k, ok := h.Key(m.Subject)
+	if !ok || !h.Copies.takes(m) {
+		return e, false, nil
+	}
+	if h.Copies == FreshCopies && RestoredOf(m) > 0 && m.Header.Get(conn.HeaderExpectLast) == "0" {
+		h.keep(m.Subject, session.Position{}) // the tombstone that such a log begins with
+		return e, false, nil
+	}
+	at, known := h.young[m.Subject]
+	if !known {
+		at, known = h.old[m.Subject]
+	}
+	switch {
+	case at == refused:
+		return e, false, nil
+	case known:
+		e, err = h.successor(k, at, m)
+	default:
+		e, at, err = h.find(ctx, k, m)
+	}
+	switch {
+	case errors.Is(err, session.ErrTooOld):
+		h.keep(m.Subject, refused)
+		return e, false, fmt.Errorf("eventlog: %s of stream %s: %w", k, h.stream, err)
+	case errors.Is(err, session.ErrForeign):
+		h.keep(m.Subject, at)
+		return e, false, nil
+	case err != nil:
+		return e, false, fmt.Errorf("eventlog: %s of stream %s: %w", k, h.stream, err)
+	}
+	h.keep(m.Subject, e.At)
+	if h.Copies == AllCopies && e.At.Seq > at.Seq+1 {
+		h.keep(m.Subject, session.Position{}) // a tombstone; what was brought back follows it
+	}
+	return e, true, nil
+}
+
+// patientlyNext is next with patience.
+func (h *Chain) PatientlyNext(ctx context.Context, m conn.Message) (e session.Entry, ok bool, err error) {
+	e, err = conn.Retry(ctx, func(ctx context.Context) (session.Entry, error) {
+		e, ok, err = h.Next(ctx, m)
+		return e, err
+	})
+	return e, ok, err
+}
+
+// fill loads the data of a commit's spilled events, patiently.
+func (h *Chain) Fill(ctx context.Context, e *session.Entry) error {
+	_, err := conn.Retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.c.Fill(ctx, &e.Commit) })
+	return err
+}
+
+// fillThere is fill for a relay, which goes on without data that is gone and says
+// so. While nobody knows whether it is gone, fillThere fails.
+func (h *Chain) FillThere(ctx context.Context, e *session.Entry) error {
+	err := h.Fill(ctx, e)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil || conn.IsTransient(err):
+		return err
+	}
+	h.l.c.Logger.Error("spilled data of a commit is gone", "stream", h.stream, "seq", e.At.Token, "err", err)
+	return nil
+}
+
+// find reads a message of a log whose position is not known, and returns the
+// position before it too.
+func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (session.Entry, session.Position, error) {
+	if e, err := h.successor(k, session.Position{}, m); err == nil && e.Commit.Seq == 1 && m.Header.Get(conn.HeaderExpectLast) == "0" {
+		return e, session.Position{}, nil
+	}
+	if t, ok := TombstoneOf(k, m); ok {
+		first, err := h.first(ctx, m.Subject)
+		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
+			return session.Entry{}, session.Position{}, err
+		}
+		if err != nil || first.Seq >= m.Seq { // what was before it is purged, or even the message itself
+			return session.Entry{Commit: t.commit, At: t.at(m), Raw: string(m.Data)}, session.Position{}, nil
+		}
+	}
+	if before, err := h.l.before(ctx, k, h.stream, m); err == nil {
+		if e, err := h.successor(k, before, m); !errors.Is(err, session.ErrForeign) {
+			return e, before, err
+		}
+	} else if !errors.Is(err, session.ErrForeign) && !errors.Is(err, session.ErrTooOld) {
+		return session.Entry{}, before, err
+	}
+	// The message, or the one before it, is not a commit in its place. Only
+	// the whole log tells which.
+	var before session.Position
+	for e, err := range h.l.Read(ctx, k, session.Position{}) {
+		if errors.Is(err, session.ErrArchived) {
+			first, err := h.first(ctx, m.Subject)
+			if err != nil && !errors.Is(err, conn.ErrNoMessage) {
+				return session.Entry{}, before, err
+			}
+			if t, ok := TombstoneOf(k, first); ok && h.Copies == NoCopies {
+				before = t.at(first)
+			}
+			break
+		}
+		if err != nil {
+			return session.Entry{}, before, err
+		}
+		if e.At.Token >= m.Seq {
+			break
+		}
+		before = e.At
+	}
+	e, err := h.successor(k, before, m)
+	return e, before, err
+}
+
+// first returns the oldest message that a subject holds.
+func (h *Chain) first(ctx context.Context, subject string) (conn.Message, error) {
+	return h.l.c.LeaderGet(ctx, h.stream, conn.GetRequest{Seq: 1, NextBySubject: subject})
+}
+
+func (h *Chain) successor(k session.Key, after session.Position, m conn.Message) (session.Entry, error) {
+	c, hash, err := h.l.c.recent.successor(k, after, m.Data)
+	if err != nil {
+		return session.Entry{}, err
+	}
+	return session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}, Raw: string(m.Data)}, nil
+}
+
+func (h *Chain) keep(subject string, at session.Position) {
+	if len(h.young) >= chainSize {
+		h.old, h.young = h.young, make(map[string]session.Position, chainSize)
+	}
+	h.young[subject] = at
+}
+
+// key reads the session from a subject of the partition.
+func (h *Chain) Key(subject string) (session.Key, bool) {
+	rest, ok := strings.CutPrefix(subject, h.prefix)
+	if !ok {
+		return session.Key{}, false
+	}
+	tenant, id, ok := strings.Cut(rest, ".")
+	k := session.Key{Tenant: session.Tenant(tenant), ID: session.ID(id)}
+	if !ok || k.Valid() != nil {
+		return k, false
+	}
+	stream, _, err := EventSubject(k)
+	return k, err == nil && stream == h.stream
+}

@@ -1,0 +1,204 @@
+package eventlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/session"
+)
+
+// The leader of a stream that was cut off from the other servers, or stood still,
+// takes itself for the leader until it hears of the one that they elected, for 10 s
+// or more, and answers reads with what it has. Nothing that it takes for granted
+// gets into a log, because an append needs a majority. But who asks for the newest
+// version of a session would get one that is older than what others were told. So
+// that question goes to a leader that heard from a majority a moment ago, as leases
+// do it in Raft (Ongaro, "Consensus: Bridging Theory and Practice", 6.4.1): no
+// server is elected before the others have missed their leader for 4 s.
+
+// heardWithin is how long ago a leader may have heard from the servers that make it
+// one with a majority. Each of them answers it every second.
+const heardWithin = 3 * time.Second
+
+// linearizableLast returns the newest version of a session: no older than any that was told
+// or read anywhere before newest was called.
+func (c *Logs) LinearizableLast(ctx context.Context, values *journal.Values, k session.Key) (session.Session, error) {
+	held, err := c.held(ctx, k)
+	if err != nil {
+		return session.Session{}, err
+	}
+	return conn.Retry(ctx, func(ctx context.Context) (session.Session, error) {
+		s, err := values.At(ctx, session.Ref{Key: k})
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			return s, err
+		}
+		l, _ := s.Link()
+		if l.Seq >= held {
+			return s, err
+		}
+		switch skipped, errSkipped := c.skipped(ctx, k, held-l.Seq); {
+		case errSkipped != nil:
+			return s, errSkipped
+		case l.Seq+skipped < held:
+			return s, fmt.Errorf("%w: %s has %d messages, read were %d commits and %d that are none", conn.ErrBehind, k, held, l.Seq, skipped)
+		}
+		return s, err
+	})
+}
+
+// skipped counts the messages of a session that are no commits of its log and that
+// every reader skips, such as the tombstone before what was brought back; at most
+// so many as are asked for. A server that lacks the end of the log has some of
+// them, and no others.
+func (c *Logs) skipped(ctx context.Context, k session.Key, most uint64) (n uint64, err error) {
+	stream, subject, err := c.Place(k)
+	if err != nil {
+		return 0, err
+	}
+	last, err := c.LeaderLast(ctx, stream, subject)
+	if errors.Is(err, conn.ErrNoMessage) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("eventlog: read %s: %w", k, err)
+	}
+	first, err := c.LeaderNext(ctx, stream, subject, 1)
+	if errors.Is(err, conn.ErrNoMessage) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("eventlog: read %s: %w", k, err)
+	}
+	l, s := &eventLog{c}, c.foreign.of(subject, first.Seq)
+	defer func() { c.foreign.keep(subject, s) }()
+	if s.n >= most || s.token >= last.Seq {
+		return min(s.n, most), nil
+	}
+	for m, err := range l.c.Messages(ctx, stream, subject, s.token, last) {
+		if err != nil {
+			return 0, fmt.Errorf("eventlog: read %s: %w", k, err)
+		}
+		e, err := EntryOf(k, s.at, m)
+		switch {
+		case err == nil:
+			s.at = e.At
+		case !errors.Is(err, session.ErrForeign):
+			return 0, fmt.Errorf("eventlog: read %s: %w", k, err)
+		default:
+			s.n++
+		}
+		if s.token = m.Seq; s.n >= most {
+			break
+		}
+	}
+	return s.n, nil
+}
+
+// skip is how many messages of a subject are no commits, up to one of them.
+type skip struct {
+	first uint64           // the sequence of the subject's first message, which a purge changes
+	token uint64           // of the last one that was read
+	at    session.Position // of the log there
+	n     uint64
+}
+
+// foreignCounts remember what was counted, so that a log with messages that are no commits,
+// as one that was brought back, is read once and not each time its end is asked for.
+// The zero value is ready to use, by several at once.
+type foreignCounts struct {
+	mu       sync.Mutex
+	subjects map[string]skip
+}
+
+// skipsSize bounds the subjects that are remembered.
+const skipsSize = 4096
+
+// of returns what was counted of a subject that begins with a message.
+func (k *foreignCounts) of(subject string, first uint64) skip {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if s := k.subjects[subject]; s.first == first {
+		return s
+	}
+	return skip{first: first, token: first - 1} // a replica may have what was purged
+}
+
+// keep remembers what was counted, unless somebody counted further.
+func (k *foreignCounts) keep(subject string, s skip) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if have := k.subjects[subject]; have.first > s.first || have.first == s.first && have.token >= s.token {
+		return
+	}
+	if k.subjects == nil || len(k.subjects) >= skipsSize {
+		k.subjects = map[string]skip{}
+	}
+	k.subjects[subject] = s
+}
+
+// held returns how many messages of a session its stream holds at least: all its
+// commits that were acknowledged before it was called, but for those that were
+// archived, and what readers skip.
+func (c *Logs) held(ctx context.Context, k session.Key) (uint64, error) {
+	stream, subject, err := c.Place(k)
+	if err != nil {
+		return 0, err
+	}
+	body, err := json.Marshal(map[string]string{"subjects_filter": subject})
+	if err != nil {
+		return 0, err
+	}
+	return conn.Retry(ctx, func(ctx context.Context) (uint64, error) {
+		m, err := c.Request(ctx, &nats.Msg{Subject: conn.APIStreamInfo + stream, Data: body})
+		if err != nil {
+			return 0, fmt.Errorf("eventlog: look at stream %s: %w", stream, err)
+		}
+		var info struct {
+			Error  *jetstream.APIError `json:"error"`
+			Config struct {
+				Replicas int `json:"num_replicas"`
+			} `json:"config"`
+			State struct {
+				Subjects map[string]uint64 `json:"subjects"`
+			} `json:"state"`
+			Cluster *jetstream.ClusterInfo `json:"cluster"`
+		}
+		if err := json.Unmarshal(m.Data, &info); err != nil {
+			return 0, fmt.Errorf("eventlog: look at stream %s: answer: %w", stream, err)
+		}
+		switch {
+		case info.Error != nil && info.Error.ErrorCode == conn.CodeStreamNotFound:
+			return 0, nil
+		case info.Error != nil:
+			return 0, fmt.Errorf("eventlog: look at stream %s: %w", stream, info.Error)
+		case info.Config.Replicas > 1 && !leads(info.Cluster, info.Config.Replicas):
+			return 0, fmt.Errorf("%w: %s", conn.ErrStaleLeader, stream)
+		}
+		return info.State.Subjects[subject], nil
+	})
+}
+
+// leads reports whether a server that says so leads a group of so many servers:
+// it is one of a majority that it has heard from.
+func leads(group *jetstream.ClusterInfo, servers int) bool {
+	if group == nil || group.Leader == "" {
+		return false
+	}
+	heard := 1
+	for _, r := range group.Replicas {
+		// It is zero where the leader has not heard from that one at all.
+		if r.Active > 0 && r.Active <= heardWithin {
+			heard++
+		}
+	}
+	return 2*heard > max(servers, 1+len(group.Replicas))
+}

@@ -1,0 +1,227 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/offload"
+	"github.com/rathcluster/rath/session"
+)
+
+// Log returns the event store of sessions: one subject per session in the
+// event stream that its id names, one message per commit, large data in blobs.
+// It is also a session.Snapshotter. A commit that a stream has no room for is
+// ErrFull, see WatchRoom.
+func (c *Logs) Log() session.Log {
+	l := &eventLog{c}
+	return &roomLog{Log: offload.New(l, c.Blobs, nil), Snapshotter: l, c: c}
+}
+
+// eventLog is the session.Log of one connection, without offloading.
+type eventLog struct{ c *Logs }
+
+// EventSubject is where the commits of a session are stored. It fails for an
+// id that no session.IDGenerator made.
+func EventSubject(k session.Key) (stream, subject string, err error) {
+	if err := k.Valid(); err != nil {
+		return "", "", err
+	}
+	g, p, ok := k.ID.Locate()
+	if !ok {
+		return "", "", fmt.Errorf("eventlog: session id %q names no event stream: it was not minted", k.ID)
+	}
+	var b strings.Builder
+	b.Grow(len(streams.PrefixEvent) + 24 + len(k.Tenant) + len(k.ID))
+	b.WriteString(streams.PrefixEvent)
+	b.WriteString(strconv.FormatUint(uint64(g), 10))
+	b.WriteByte('.')
+	b.WriteString(strconv.FormatUint(uint64(p), 10))
+	b.WriteByte('.')
+	b.WriteString(string(k.Tenant))
+	b.WriteByte('.')
+	b.WriteString(string(k.ID))
+	return streams.EventStream(g, p), b.String(), nil
+}
+
+// Messages yields what the subject holds after a sequence, up to last.
+func (l *Logs) Messages(ctx context.Context, stream, subject string, after uint64, last conn.Message) iter.Seq2[conn.Message, error] {
+	// Right behind: the usual case of a writer or a follower.
+	if last.Seq > after && last.Header.Get(conn.HeaderExpectLast) == strconv.FormatUint(after, 10) {
+		return func(yield func(conn.Message, error) bool) { yield(last, nil) }
+	}
+	return l.UpTo(ctx, stream, subject, after, last.Seq)
+}
+
+// Read implements session.Log. A log that was purged, also while it is read, or is
+// being brought back, ends with a *session.ArchivedError.
+func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	return func(yield func(session.Entry, error) bool) {
+		stream, subject, err := l.c.Place(k)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			yield(session.Entry{}, err)
+			return
+		}
+		last, err := l.c.LeaderLast(ctx, stream, subject)
+		if errors.Is(err, conn.ErrNoMessage) {
+			return
+		}
+		if err != nil {
+			yield(session.Entry{}, fmt.Errorf("eventlog: read %s: %w", k, err))
+			return
+		}
+		at := after
+		var grave tombstone // of the commits that would come next
+		var buried uint64   // the sequence of its message
+		var whole uint64    // commits that there are when a log was brought back
+		for m, err := range l.c.Messages(ctx, stream, subject, after.Token, last) {
+			if err == nil {
+				var e session.Entry
+				e, err = EntryOf(k, at, m)
+				if errors.Is(err, session.ErrForeign) {
+					if t, ok := TombstoneOf(k, m); ok && t.Seq > at.Seq {
+						grave, buried = t, m.Seq
+					}
+					continue
+				}
+				if err == nil {
+					at, whole = e.At, RestoredOf(m)
+					if !yield(e, nil) {
+						return
+					}
+					continue
+				}
+			}
+			yield(session.Entry{}, fmt.Errorf("eventlog: read %s: %w", k, err))
+			return
+		}
+		purged := grave.Seq > at.Seq
+		if purged && at.Seq > 0 {
+			// Before any other message that looks like a tombstone there is the log,
+			// of which it is no part.
+			if purged, err = l.first(ctx, stream, subject, buried); err != nil {
+				yield(session.Entry{}, fmt.Errorf("eventlog: read %s: %w", k, err))
+				return
+			}
+		}
+		switch {
+		case at.Seq < whole:
+			yield(session.Entry{}, &session.ArchivedError{Key: k, Partial: true})
+		case purged:
+			grave.why.Partial = RestoredOf(last) > 0
+			yield(session.Entry{}, grave.why)
+		}
+	}
+}
+
+// first reports whether nothing of a subject is left before a message.
+func (l *eventLog) first(ctx context.Context, stream, subject string, seq uint64) (bool, error) {
+	m, err := l.c.LeaderNext(ctx, stream, subject, 1)
+	if errors.Is(err, conn.ErrNoMessage) {
+		return false, nil
+	}
+	return m.Seq == seq, err
+}
+
+// entryOf reads a message as the successor of a position.
+func EntryOf(k session.Key, after session.Position, m conn.Message) (session.Entry, error) {
+	c, hash, err := session.Successor(k, after, m.Data)
+	if err != nil {
+		return session.Entry{}, err
+	}
+	return session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}, Raw: string(m.Data)}, nil
+}
+
+// Last implements session.Log. It reads the leader's last message and the one
+// before it, which the first one's compare-and-set named; only if the two are
+// not a commit and its predecessor it reads the log.
+func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+	stream, subject, err := l.c.Place(k)
+	if err != nil {
+		return session.Entry{}, err
+	}
+	last, err := l.c.LeaderLast(ctx, stream, subject)
+	if errors.Is(err, conn.ErrNoMessage) {
+		return session.Entry{}, fmt.Errorf("eventlog: %s: %w", k, session.ErrNotFound)
+	}
+	if err != nil {
+		return session.Entry{}, fmt.Errorf("eventlog: last commit of %s: %w", k, err)
+	}
+	before, err := l.before(ctx, k, stream, last)
+	if RestoredOf(last) > 0 {
+		err = session.ErrForeign // whether all of it is back, only the whole log tells
+	}
+	if err == nil {
+		var e session.Entry
+		if e, err = EntryOf(k, before, last); err == nil && goesOn(e.Commit) && before.Seq > 1 {
+			// Behind a tombstone it came too late.
+			var purged bool
+			if purged, err = l.first(ctx, stream, subject, before.Token); purged {
+				err = session.ErrForeign
+			}
+		}
+		if err == nil {
+			return e, nil
+		}
+	}
+	if !errors.Is(err, session.ErrForeign) {
+		return session.Entry{}, fmt.Errorf("eventlog: last commit of %s: %w", k, err)
+	}
+	var end session.Entry
+	for e, err := range l.Read(ctx, k, session.Position{}) {
+		if err != nil {
+			return session.Entry{}, err
+		}
+		end = e
+	}
+	if end.At.Seq == 0 {
+		return session.Entry{}, fmt.Errorf("eventlog: %s: %w", k, session.ErrNotFound)
+	}
+	return end, nil
+}
+
+// goesOn reports whether a commit lifts the fence of its session.
+func goesOn(c session.Commit) bool {
+	return slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == session.KindRestored })
+}
+
+// before returns the position of the message that a message was appended to.
+func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m conn.Message) (session.Position, error) {
+	token, err := strconv.ParseUint(m.Header.Get(conn.HeaderExpectLast), 10, 64)
+	if err != nil {
+		return session.Position{}, fmt.Errorf("%w: no expected sequence", session.ErrForeign)
+	}
+	if token == 0 {
+		return session.Position{}, nil
+	}
+	prev, err := l.c.At(ctx, stream, token)
+	if errors.Is(err, conn.ErrNoMessage) {
+		return session.Position{}, fmt.Errorf("%w: nothing before it", session.ErrForeign)
+	}
+	if err != nil {
+		return session.Position{}, err
+	}
+	c, err := session.Decode(prev.Data)
+	if err != nil {
+		return session.Position{}, err
+	}
+	if c.Key != k || prev.Subject != m.Subject {
+		return session.Position{}, fmt.Errorf("%w: follows a commit of %s", session.ErrForeign, c.Key)
+	}
+	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(prev.Data)}, nil
+}
+
+// fill reads the data that a commit keeps in blobs, for those who read event
+// streams and not a session's log.
+func (l *Logs) Fill(ctx context.Context, c *session.Commit) error {
+	return offload.Fill(ctx, c, l.Blobs)
+}

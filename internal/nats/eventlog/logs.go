@@ -1,0 +1,22 @@
+package eventlog
+
+import (
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/session"
+)
+
+// Logs are the logs of sessions with their snapshots, blobs and names, over streams.
+// It is safe for concurrent use.
+type Logs struct {
+	*streams.Streams
+	// recent are the commits that this process has decoded.
+	recent  *recent
+	foreign foreignCounts
+	// place is EventSubject, but for tests whose ids are not minted.
+	Place func(session.Key) (stream, subject string, err error)
+}
+
+// NewLogs returns the logs over s.
+func NewLogs(s *streams.Streams) *Logs {
+	return &Logs{Streams: s, recent: newRecent(), Place: EventSubject}
+}

@@ -1,0 +1,153 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/session"
+)
+
+// A snapshot is one message: the state, and in headers the position it was
+// taken at.
+const (
+	headerSeq   = "Rath-Seq"
+	headerToken = "Rath-Token"
+	headerHash  = "Rath-Hash"
+
+	// maxSnapshot is the most bytes of a state or a page, below what servers
+	// take in one message.
+	maxSnapshot = 960 << 10
+	// saveAttempts bounds how often Save meets another writer.
+	saveAttempts = 4
+)
+
+var (
+	_ session.Log         = (*eventLog)(nil)
+	_ session.Snapshotter = (*eventLog)(nil)
+)
+
+func SnapSubject(k session.Key) string {
+	return streams.PrefixSnap + string(k.Tenant) + "." + string(k.ID)
+}
+
+func pageSubject(t session.Tenant, digest string) (string, error) {
+	if err := session.ValidID("tenant", string(t)); err != nil {
+		return "", err
+	}
+	if err := session.ValidID("page", digest); err != nil {
+		return "", err
+	}
+	return streams.PrefixPage + string(t) + "." + digest, nil
+}
+
+// Save implements session.Snapshotter. A snapshot of an earlier position does
+// not replace one of a later position.
+func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
+	if err := k.Valid(); err != nil {
+		return err
+	}
+	if len(state) > maxSnapshot {
+		return fmt.Errorf("eventlog: snapshot of %s has %d bytes, at most %d are kept: %w", k, len(state), maxSnapshot, session.ErrTooLarge)
+	}
+	subject := SnapSubject(k)
+	look := l.c.Last
+	for range saveAttempts {
+		have, err := look(ctx, streams.StreamSnap, subject)
+		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
+			return fmt.Errorf("eventlog: save snapshot of %s: %w", k, err)
+		}
+		if err == nil {
+			if old, err := positionOf(have.Header); err == nil && old.Seq >= at.Seq {
+				return nil
+			}
+		}
+		_, err = l.c.PublishExpecting(ctx, subject, have.Seq, nats.Header{
+			headerSeq:   {strconv.FormatUint(at.Seq, 10)},
+			headerToken: {strconv.FormatUint(at.Token, 10)},
+			headerHash:  {at.Hash.String()},
+		}, state)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, conn.ErrExpectation) {
+			return fmt.Errorf("eventlog: save snapshot of %s: %w", k, err)
+		}
+		look = l.c.LeaderLast // a replica that lags said something outdated
+	}
+	return fmt.Errorf("eventlog: save snapshot of %s: %w", k, session.ErrConflict)
+}
+
+func positionOf(h nats.Header) (session.Position, error) {
+	var at session.Position
+	var err, err2 error
+	at.Seq, err = strconv.ParseUint(h.Get(headerSeq), 10, 64)
+	at.Token, err2 = strconv.ParseUint(h.Get(headerToken), 10, 64)
+	return at, errors.Join(err, err2, at.Hash.UnmarshalText([]byte(h.Get(headerHash))))
+}
+
+// Load implements session.Snapshotter.
+func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, []byte, error) {
+	if err := k.Valid(); err != nil {
+		return session.Position{}, nil, err
+	}
+	// A replica that lags knows none or an older one: that costs the reading of
+	// a longer tail, and to ask the leader would cost every new session.
+	m, err := conn.Retry(ctx, func(ctx context.Context) (conn.Message, error) {
+		m, err := l.c.DirectOne(ctx, streams.StreamSnap, conn.APIDirectGet+streams.StreamSnap+"."+SnapSubject(k), nil)
+		if errors.Is(err, nats.ErrNoResponders) {
+			m, err = l.c.LeaderGet(ctx, streams.StreamSnap, conn.GetRequest{LastBySubject: SnapSubject(k)})
+		}
+		return m, err
+	})
+	var at session.Position
+	if err == nil {
+		if at, err = positionOf(m.Header); err != nil {
+			err = conn.ErrNoMessage // not a snapshot
+		}
+	}
+	if errors.Is(err, conn.ErrNoMessage) {
+		err = session.ErrNotFound
+	}
+	if err != nil {
+		return session.Position{}, nil, fmt.Errorf("eventlog: load snapshot of %s: %w", k, err)
+	}
+	return at, m.Data, nil
+}
+
+// SavePage implements session.Snapshotter.
+func (l *eventLog) SavePage(ctx context.Context, t session.Tenant, digest string, page []byte) error {
+	subject, err := pageSubject(t, digest)
+	if err != nil {
+		return err
+	}
+	if len(page) > maxSnapshot {
+		return fmt.Errorf("eventlog: page of %d bytes, at most %d are kept: %w", len(page), maxSnapshot, session.ErrTooLarge)
+	}
+	_, err = l.c.PublishExpecting(ctx, subject, 0, nil, page)
+	if err != nil && !errors.Is(err, conn.ErrExpectation) { // that: it is there
+		return fmt.Errorf("eventlog: save page %s: %w", digest, err)
+	}
+	return nil
+}
+
+// LoadPage implements session.Snapshotter.
+func (l *eventLog) LoadPage(ctx context.Context, t session.Tenant, digest string) ([]byte, error) {
+	subject, err := pageSubject(t, digest)
+	if err != nil {
+		return nil, err
+	}
+	m, err := l.c.Last(ctx, streams.StreamSnap, subject)
+	if errors.Is(err, conn.ErrNoMessage) {
+		err = session.ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("eventlog: load page %s: %w", digest, err)
+	}
+	return m.Data, nil
+}

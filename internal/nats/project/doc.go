@@ -1,0 +1,9 @@
+// Package project derives from the event streams what is asked for across sessions: the
+// records of lineage, the results of runs, and how far both have come.
+//
+// A relay of a partition publishes lineage in the order of its commits. A caller that
+// needs what it wrote waits for the watermark of the partition.
+//
+// Files, the lowest first: projections, watermark, tail, lineage, history, records,
+// result, runlist.
+package project

@@ -1,0 +1,220 @@
+package project
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/session"
+)
+
+// history answers what is asked about a tenant's runs and sessions from what
+// LINEAGE holds, when it is asked: nodes keep nothing of it. A tree of sessions has
+// subjects of its own. Lists are read from the end of the stream backwards, as far
+// as a page needs.
+type history struct {
+	c           *Projections
+	tenant      session.Tenant
+	first, last uint64 // sequences of LINEAGE
+}
+
+const (
+	// historyWait bounds how long a query waits for relays.
+	historyWait = 10 * time.Second
+	// window is how many sequences are read at once, backwards; where a tenant has
+	// few of them it grows to windowMost.
+	window     = conn.PageMessages
+	windowMost = 1 << 16
+	// scanMost is about how many records one answer reads for a list: what it has
+	// found by then is a page.
+	scanMost = 8 << 10
+	// treesMost bounds the trees that are read for one answer: the one asked for, and
+	// those that it refers to.
+	treesMost = 32
+	// lastAmong is among how many of the last places the last run is looked for:
+	// partitions publish at the same time.
+	lastAmong = 32
+)
+
+// caughtUp waits, with relays in this process or in others, until the lineage of all
+// that was committed is published.
+func (c *Projections) CaughtUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, historyWait)
+	defer cancel()
+	return c.WaitCaughtUp(ctx)
+}
+
+// history returns what is to be known now, once LINEAGE has caught up with the logs.
+func (c *Projections) History(ctx context.Context, t session.Tenant) (*history, error) {
+	if err := c.CaughtUp(ctx); err != nil {
+		return nil, err
+	}
+	info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+		return c.StreamInfo(ctx, streams.StreamLineage)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
+	}
+	return &history{c, t, max(info.State.FirstSeq, 1), info.State.LastSeq}, nil
+}
+
+// tree reads the tree of sessions of a root and, because a run may go on in a session
+// of another root, those that it refers to.
+func (h *history) Tree(ctx context.Context, root session.ID) (*lineage.Graph, error) {
+	g := lineage.NewGraph()
+	known := map[session.ID]bool{}
+	roots := []session.ID{root}
+	for i := 0; i < len(roots) && i < treesMost; i++ {
+		var refs []session.ID
+		for r, err := range h.records(ctx, roots[i], h.first, h.last) {
+			if err != nil {
+				return nil, err
+			}
+			g.Add(r.Record)
+			known[r.Session] = true
+			for _, p := range r.Parents {
+				refs = append(refs, p.Session)
+			}
+			if r.Result != nil {
+				refs = append(refs, r.Result.Session)
+			}
+		}
+		for _, id := range refs {
+			if known[id] {
+				continue
+			}
+			known[id] = true
+			other, err := h.c.RootOf(ctx, session.Key{Tenant: h.tenant, ID: id})
+			if err != nil && !errors.Is(err, session.ErrNotFound) {
+				return nil, err
+			}
+			if err == nil && !slices.Contains(roots, other) {
+				roots = append(roots, other)
+			}
+		}
+	}
+	return g, nil
+}
+
+// recordAt is a record with the sequence of the message that LINEAGE holds it in.
+type recordAt struct {
+	lineage.Record
+	at uint64
+}
+
+// records yields the records of a tree, of all for "", with sequences from one to
+// another.
+func (h *history) records(ctx context.Context, root session.ID, from, to uint64) iter.Seq2[recordAt, error] {
+	return func(yield func(recordAt, error) bool) {
+		for m, err := range h.c.UpTo(ctx, streams.StreamLineage, LineageFilter(h.tenant, root), max(from, h.first)-1, to) {
+			if err != nil {
+				yield(recordAt{}, fmt.Errorf("project: read lineage: %w", err))
+				return
+			}
+			records, err := lineage.DecodeStored(m.Data)
+			if err != nil {
+				h.c.Logger.Warn("the lineage of a commit cannot be read", "seq", m.Seq, "err", err)
+				continue
+			}
+			for _, r := range records {
+				if !yield(recordAt{r, m.Seq}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// rootOf returns the root of the tree that a session is in, which each of its
+// commits says; session.ErrNotFound if it has none.
+func (c *Projections) RootOf(ctx context.Context, k session.Key) (session.ID, error) {
+	stream, subject, err := c.Place(k)
+	if err != nil {
+		return "", err
+	}
+	for from := uint64(1); ; {
+		m, err := c.LeaderNext(ctx, stream, subject, from)
+		if errors.Is(err, conn.ErrNoMessage) {
+			return "", fmt.Errorf("session %s: %w", k.ID, session.ErrNotFound)
+		}
+		if err != nil {
+			return "", fmt.Errorf("project: root of session %s: %w", k.ID, err)
+		}
+		if commit, err := session.Decode(m.Data); err == nil && commit.Key == k {
+			return commit.Root, nil
+		}
+		from = m.Seq + 1
+	}
+}
+
+// backwards yields the tenant's records up to a sequence in stretches, the newest
+// one first.
+func (h *history) backwards(ctx context.Context, to uint64) iter.Seq2[stretch, error] {
+	return func(yield func(stretch, error) bool) {
+		for size := uint64(window); to >= h.first && to > 0; {
+			s := stretch{from: max(h.first, to-min(to, size)+1), to: to}
+			for r, err := range h.records(ctx, "", s.from, to) {
+				if err != nil {
+					yield(stretch{}, err)
+					return
+				}
+				s.records = append(s.records, r)
+			}
+			switch {
+			case len(s.records) < window/4:
+				size = min(2*size, windowMost)
+			case len(s.records) > window:
+				size = window
+			}
+			if !yield(s, nil) {
+				return
+			}
+			to = s.from - 1
+		}
+	}
+}
+
+// stretch is what the tenant has in LINEAGE from one sequence to another.
+type stretch struct {
+	from, to uint64
+	records  []recordAt
+}
+
+// roots returns the roots of the tenant's trees that were opened before a sequence,
+// zero for all, the newest first, and the sequence to go on before; zero at the end.
+func (h *history) Roots(ctx context.Context, before uint64, limit int) (roots []session.ID, next uint64, err error) {
+	read := 0
+	for s, err := range h.backwards(ctx, h.until(before)) {
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, r := range slices.Backward(s.records) {
+			if !r.Opens() || r.Session != r.Root {
+				continue
+			}
+			if len(roots) == limit {
+				return roots, r.at + 1, nil
+			}
+			roots = append(roots, r.Session)
+		}
+		if read += len(s.records); read > scanMost && s.from > h.first {
+			return roots, s.from, nil
+		}
+	}
+	return roots, 0, nil
+}
+
+func (h *history) until(before uint64) uint64 {
+	if before == 0 {
+		return h.last
+	}
+	return min(before-1, h.last)
+}

@@ -1,0 +1,229 @@
+package project
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/session"
+)
+
+// lineageRelay publishes the lineage records of one event stream: into the
+// stream LINEAGE, one message per commit and one at a time, and then to
+// whoever watches the run. Where to go on after a restart is what LINEAGE
+// itself holds, so that whatever it lost is published again and nothing twice.
+type LineageRelay struct {
+	C                     *Projections
+	Generation, Partition uint32
+	Stream                string
+	at                    lineagePoint
+	pace                  *eventlog.Pacer
+	LeaseValid            func() bool
+	atomic                bool // LINEAGE takes batches
+}
+
+// lineagePoint is a message of the partition in LINEAGE, by its last record.
+type lineagePoint struct {
+	At  uint64 `json:"at"`  // sequence in LINEAGE
+	Seq uint64 `json:"seq"` // of the commit in the event stream
+	K   int    `json:"k"`
+}
+
+// covers reports whether a record is not after the point.
+func (at lineagePoint) covers(r *lineage.Record) bool {
+	return r.Seq < at.Seq || r.Seq == at.Seq && r.K <= at.K
+}
+
+func (p *LineageRelay) subject() string {
+	return eventlog.CheckpointSubject("lineage", p.Generation, p.Partition)
+}
+
+// run publishes until ctx ends.
+func (p *LineageRelay) Run(ctx context.Context) error {
+	p.pace = eventlog.NewPacer()
+	defer p.pace.Stop()
+	service, err := p.C.serveWatermark(context.WithoutCancel(ctx), p.Stream)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = service.Stop() }() // who still asks asks again
+	if p.at, err = p.Cursor(ctx); err != nil {
+		return err
+	}
+	if p.atomic, err = p.batches(ctx); err != nil {
+		return err
+	}
+	in := make(chan conn.Message, conn.FollowAhead)
+	return conn.Following(ctx, func(ctx context.Context) error {
+		return p.C.Follow(ctx, p.Stream, p.prefix()+">", max(p.at.Seq, 1), in)
+	}, func(ctx context.Context) error { return p.pump(ctx, in) })
+}
+
+func (p *LineageRelay) prefix() string {
+	return fmt.Sprintf("%s%d.%d.", streams.PrefixEvent, p.Generation, p.Partition)
+}
+
+func (p *LineageRelay) pump(ctx context.Context, in <-chan conn.Message) error {
+	h := eventlog.NewChain(p.C.Logs, p.Generation, p.Partition)
+	h.Copies = eventlog.FreshCopies
+	defer func() {
+		if !p.pace.Dirty() {
+			return
+		}
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventlog.CheckpointLast)
+		defer cancel()
+		p.save(last)
+	}()
+	var ms []conn.Message
+	for {
+		select {
+		case m := <-in:
+			ms = append(ms[:0], m)
+			for p.atomic && len(in) > 0 && len(ms) < batchMost/2 {
+				ms = append(ms, <-in)
+			}
+			if err := p.take(ctx, h, ms...); err != nil {
+				return err
+			}
+		case <-p.pace.Timer.C:
+			p.save(ctx)
+		case <-h.Rest.C:
+			h.Forget()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (p *LineageRelay) save(ctx context.Context) {
+	p.pace.Saved()
+	if err := p.C.SaveCheckpoint(ctx, p.subject(), p.at); err != nil {
+		p.C.Logger.Warn("lineage will be looked for from further back after a restart", "stream", p.Stream, "err", err)
+	}
+}
+
+// take publishes what messages of the event stream tell.
+func (p *LineageRelay) take(ctx context.Context, h *eventlog.Chain, ms ...conn.Message) error {
+	var all [][]lineage.Record
+	for _, m := range ms {
+		records, err := p.derive(ctx, h, m)
+		if err != nil {
+			return err
+		}
+		all = append(all, records)
+	}
+	if err := p.publish(ctx, all); err != nil {
+		return err
+	}
+	p.C.Watermarks.Pass(p.Stream, ms[len(ms)-1].Seq)
+	return nil
+}
+
+// derive returns the records of a message.
+func (p *LineageRelay) derive(ctx context.Context, h *eventlog.Chain, m conn.Message) ([]lineage.Record, error) {
+	e, ok, err := h.PatientlyNext(ctx, m)
+	if err != nil && !errors.Is(err, session.ErrTooOld) {
+		return nil, err
+	}
+	if err != nil {
+		p.C.Logger.Error("a session was written by a later release; its lineage ends here", "stream", p.Stream, "seq", m.Seq, "err", err)
+	}
+	if !ok {
+		return nil, nil
+	}
+	// An event whose data is gone has no record, which Derive reports.
+	if err := h.FillThere(ctx, &e); err != nil {
+		return nil, err
+	}
+	records, err := lineage.Derive(e)
+	if err != nil {
+		p.C.Logger.Error("a commit has events without lineage", "stream", p.Stream, "seq", m.Seq, "err", err)
+	}
+	for i := range records {
+		records[i].Partition, records[i].Seq = p.Partition, m.Seq
+	}
+	return records, nil
+}
+
+// cursor finds the last record of the partition in LINEAGE; zero if there is
+// none.
+func (p *LineageRelay) Cursor(ctx context.Context) (lineagePoint, error) {
+	var from lineagePoint
+	if _, err := p.C.LoadCheckpoint(ctx, p.subject(), &from); err != nil {
+		return from, err
+	}
+	if from.At > 0 {
+		m, err := p.C.LeaderGet(ctx, streams.StreamLineage, conn.GetRequest{Seq: from.At})
+		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
+			return from, fmt.Errorf("project: lineage of %s: %w", p.Stream, err)
+		}
+		if have, mine := p.point(m); err == nil && mine && have == from {
+			return p.forward(ctx, from)
+		}
+	}
+	return p.backward(ctx)
+}
+
+// point reads a message of LINEAGE; mine is false for one of another
+// partition or generation.
+func (p *LineageRelay) point(m conn.Message) (at lineagePoint, mine bool) {
+	records, err := lineage.DecodeStored(m.Data)
+	if err != nil || records[0].Partition != p.Partition {
+		return at, false
+	}
+	r := &records[len(records)-1]
+	g, _, ok := r.Session.Locate()
+	return lineagePoint{m.Seq, r.Seq, r.K}, ok && g == p.Generation
+}
+
+// forward returns the last record of the partition, which is not before a
+// point.
+func (p *LineageRelay) forward(ctx context.Context, at lineagePoint) (lineagePoint, error) {
+	end, err := p.C.LastSequence(ctx, streams.StreamLineage)
+	if err != nil {
+		return at, err
+	}
+	found, err := p.lastOf(ctx, at.At, end)
+	if found.At == 0 {
+		found = at
+	}
+	return found, err
+}
+
+// backward looks for the last record of the partition from the end of LINEAGE.
+func (p *LineageRelay) backward(ctx context.Context) (lineagePoint, error) {
+	end, err := p.C.LastSequence(ctx, streams.StreamLineage)
+	if err != nil {
+		return lineagePoint{}, err
+	}
+	began := time.Now()
+	for end > 0 {
+		after := end - min(end, conn.PageMessages)
+		found, err := p.lastOf(ctx, after, end)
+		if err != nil || found.At > 0 {
+			return found, err
+		}
+		end = after
+	}
+	p.C.Logger.Debug("no lineage of a partition yet", "stream", p.Stream, "took", time.Since(began))
+	return lineagePoint{}, nil
+}
+
+// lastOf returns the last record of the partition above a sequence of LINEAGE and up to
+// another; zero if there is none.
+func (p *LineageRelay) lastOf(ctx context.Context, after, end uint64) (found lineagePoint, err error) {
+	for m, err := range p.C.UpTo(ctx, streams.StreamLineage, streams.PrefixLineage+">", after, end) {
+		if err != nil {
+			return found, fmt.Errorf("project: lineage of %s: %w", p.Stream, err)
+		}
+		if have, mine := p.point(m); mine {
+			found = have
+		}
+	}
+	return found, nil
+}

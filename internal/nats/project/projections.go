@@ -1,0 +1,16 @@
+package project
+
+import "github.com/rathcluster/rath/internal/nats/eventlog"
+
+// Projections are what is derived from logs: lineage, results, and how far they are. It
+// is safe for concurrent use.
+type Projections struct {
+	*eventlog.Logs
+	// watermarks is how far the relays of this process are.
+	Watermarks *watermarks
+}
+
+// NewProjections returns the projections of l.
+func NewProjections(l *eventlog.Logs) *Projections {
+	return &Projections{Logs: l, Watermarks: newWatermarks()}
+}

@@ -1,0 +1,213 @@
+package project
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/release"
+	"github.com/rathcluster/rath/messages"
+)
+
+const (
+	headerBatchID     = "Nats-Batch-Id"
+	headerBatchSeq    = "Nats-Batch-Sequence"
+	headerBatchCommit = "Nats-Batch-Commit"
+
+	// batchMost and batchBytes bound the messages of one batch.
+	batchMost  = 256
+	batchBytes = 512 << 10
+)
+
+// batches reports whether LINEAGE takes several messages at once, all or none
+// of them. Where every message costs a round among the replicas and a sync,
+// one by one they would come slower than commits.
+func (p *LineageRelay) batches(ctx context.Context) (bool, error) {
+	return conn.Retry(ctx, func(ctx context.Context) (bool, error) {
+		info, err := p.C.StreamInfo(ctx, streams.StreamLineage)
+		if err != nil {
+			return false, fmt.Errorf("project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
+		}
+		return info.Config.AllowAtomicPublish, nil
+	})
+}
+
+// encoded is a message of LINEAGE on its way.
+type encoded struct {
+	records []lineage.Record // of one commit
+	subject string
+	data    []byte
+}
+
+// last returns the last record of the message.
+func (m *encoded) last() *lineage.Record { return &m.records[len(m.records)-1] }
+
+// publish stores the records of commits in order, those that are not stored yet, and
+// tells those who watch their trees and runs.
+func (p *LineageRelay) publish(ctx context.Context, commits [][]lineage.Record) error {
+	all := make([]encoded, 0, len(commits))
+	for _, records := range commits {
+		// A message of a former release held one record: of a commit some may be stored.
+		for rest := p.unstored(records); len(rest) > 0; {
+			some := rest[:min(len(rest), lineage.MaxStored)]
+			rest = rest[len(some):]
+			data, err := lineage.EncodeStored(some)
+			if err != nil {
+				p.C.Logger.Error("the lineage of a commit does not encode", "stream", p.Stream, "seq", some[0].Seq, "err", err)
+				continue
+			}
+			all = append(all, encoded{some, lineage.StoredSubject(some), release.Extend(data)})
+		}
+	}
+	for {
+		all = p.fresh(all)
+		if len(all) == 0 {
+			return nil
+		}
+		some := all[:1]
+		if p.atomic {
+			some = all[:batchOf(all)]
+		}
+		at, err := p.store(ctx, some)
+		if err != nil {
+			return err
+		}
+		p.at = at
+		p.pace.Changed()
+		for i := range some {
+			if !at.covers(some[i].last()) {
+				break
+			}
+			p.tell(some[i].records)
+		}
+	}
+}
+
+// tell tells records that are stored, one by one. It is live only: a client that was
+// not there asks for what LINEAGE holds.
+func (p *LineageRelay) tell(records []lineage.Record) {
+	for i := range records {
+		r := &records[i]
+		data, err := r.Encode()
+		if err != nil {
+			p.C.Logger.Error("a lineage record does not encode", "stream", p.Stream, "seq", r.Seq, "err", err)
+			continue
+		}
+		data = release.Extend(data)
+		_ = p.C.NC.Publish(r.TailSubject(), data)
+		if r.Run != "" {
+			_ = p.C.NC.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), data)
+		}
+	}
+}
+
+// unstored returns the records of a commit after those that are stored.
+func (p *LineageRelay) unstored(records []lineage.Record) []lineage.Record {
+	i := slices.IndexFunc(records, func(r lineage.Record) bool { return !p.at.covers(&r) })
+	if i < 0 {
+		return nil
+	}
+	return records[i:]
+}
+
+// fresh returns the messages after those that are stored.
+func (p *LineageRelay) fresh(all []encoded) []encoded {
+	i := slices.IndexFunc(all, func(m encoded) bool { return !p.at.covers(m.last()) })
+	if i < 0 {
+		return nil
+	}
+	return all[i:]
+}
+
+// batchOf returns how many messages fit into a batch.
+func batchOf(all []encoded) int {
+	room := batchBytes
+	for i := range all {
+		if room -= len(all[i].data); i > 0 && (room < 0 || i == batchMost) {
+			return i
+		}
+	}
+	return len(all)
+}
+
+// store publishes messages until LINEAGE holds them, and returns what it ends
+// with. After an attempt that was not answered it looks whether it does: what
+// follows must not be published before, and nothing twice.
+func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint, error) {
+	for wait := conn.NewBackoff(); ; {
+		if ctx.Err() != nil {
+			return p.at, ctx.Err()
+		}
+		if !p.LeaseValid() {
+			return p.at, ErrLeaseExpired // another relay publishes them
+		}
+		if !p.atomic {
+			some = some[:1]
+		}
+		last := some[len(some)-1].last()
+		// Who stops waits for the answer: the next relay begins after what is
+		// stored, and tells nobody of it.
+		at, err := p.send(context.WithoutCancel(ctx), some)
+		if err == nil {
+			return lineagePoint{At: at, Seq: last.Seq, K: last.K}, nil
+		}
+		if ctx.Err() != nil {
+			return p.at, ctx.Err() // whether they were stored, the next relay finds out
+		}
+		p.C.Logger.Warn("lineage was not stored", "stream", p.Stream, "seq", last.Seq, "messages", len(some), "err", err)
+		if err := wait.Sleep(ctx); err != nil {
+			return p.at, err
+		}
+		found, err := p.forward(ctx, p.at)
+		if err != nil {
+			if ctx.Err() != nil {
+				return p.at, ctx.Err()
+			}
+			continue
+		}
+		p.at = found
+		if some = p.fresh(some); len(some) == 0 {
+			return found, nil
+		}
+	}
+}
+
+// send stores messages: all of them or, for all that is known, none. It returns
+// the sequence of the last one.
+func (p *LineageRelay) send(ctx context.Context, some []encoded) (uint64, error) {
+	if len(some) == 1 {
+		return p.C.Publish(ctx, &nats.Msg{Subject: some[0].subject, Data: some[0].data})
+	}
+	id := rand.Text()
+	for i, e := range some {
+		m := &nats.Msg{Subject: e.subject, Data: e.data, Header: nats.Header{
+			headerBatchID: {id}, headerBatchSeq: {strconv.Itoa(i + 1)},
+		}}
+		if i < len(some)-1 {
+			if err := p.C.NC.PublishMsg(m); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		m.Header.Set(headerBatchCommit, "1")
+		at, err := p.C.Publish(ctx, m)
+		if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.Code == 400 {
+			p.atomic = false // not as this server understands it: one by one
+		}
+		return at, err
+	}
+	return 0, nil
+}
+
+// errLeaseExpired is returned by a pump that finds itself without the right to go
+// on, a moment before it is told to end.
+var ErrLeaseExpired = errors.New("project: the relay's lease of the partition has expired")

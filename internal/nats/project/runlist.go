@@ -1,0 +1,249 @@
+package project
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// choice says which runs a list is of.
+type Choice struct {
+	Where    *lineage.Selector // nil chooses all
+	States   []run.State       // empty is all
+	Workflow string            // "" is all
+	Now      time.Time
+}
+
+func (o *Choice) takes(r *lineage.Run) bool {
+	return (o.Workflow == "" || r.Workflow == o.Workflow) && (len(o.States) == 0 || slices.Contains(o.States, r.State))
+}
+
+// listed is a run of a list, with its place there and the graph that tells of it.
+type Listed struct {
+	lineage.Run
+	At    uint64
+	Graph *lineage.Graph
+}
+
+// runList reads one page of a tenant's runs, the newest first. A run has its place
+// where LINEAGE holds that it was submitted; nearly all that there is of it follows
+// in the stream, so the page has read it before. What may lie in pages before this
+// one is read from the subjects of the run's tree.
+type runList struct {
+	*history
+	Choice
+	limit int
+	whole bool // all that is newer than the page is in graph
+	trees bool // the selector asks for whole trees
+	graph *lineage.Graph
+	apart map[session.ID]bool // sessions of which newer records may say that they are set apart
+	read  map[session.ID]*lineage.Graph
+	told  map[run.ID]bool
+	rows  []Listed
+}
+
+// submission is where a run has its place.
+type submission struct {
+	at   uint64
+	id   run.ID
+	root session.ID
+}
+
+// treesKept bounds the trees that are kept while a page is read.
+const treesKept = 64
+
+// runs returns a page of the runs that were submitted before a sequence of LINEAGE,
+// zero for all, and the sequence to go on before; zero at the end. A page may have
+// few rows or none and not be the last one: it ends when enough was read.
+func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) (rows []Listed, next uint64, err error) {
+	l := runList{
+		history: h, Choice: o, limit: limit, whole: before == 0,
+		graph: lineage.NewGraph(), read: map[session.ID]*lineage.Graph{}, told: map[run.ID]bool{},
+	}
+	_, l.trees = o.Where.Under()
+	if !l.whole {
+		if l.apart, err = h.quarantined(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
+	// What follows from a submission may be published a moment before it, by the relay
+	// of another partition: the runs of a stretch are told when the one below it is
+	// read.
+	var held []submission
+	read := 0
+	for s, err := range h.backwards(ctx, h.until(before)) {
+		if err != nil {
+			return nil, 0, err
+		}
+		var found []submission
+		for _, r := range slices.Backward(s.records) {
+			l.graph.Add(r.Record)
+			if submits(&r.Record) {
+				found = append(found, submission{r.at, r.Run, r.Root})
+			}
+		}
+		next, err := l.tell(ctx, held)
+		if read += len(s.records); next == 0 && held != nil && read > scanMost {
+			next = s.to + 1
+		}
+		if err != nil || next > 0 {
+			return l.rows, next, err
+		}
+		held = found
+	}
+	if next, err = l.tell(ctx, held); err == nil && next == 0 {
+		err = l.rest(ctx)
+	}
+	return l.rows, next, err
+}
+
+func submits(r *lineage.Record) bool { return r.Kind == lineage.Submitted || r.Kind == lineage.Queued }
+
+// tell adds the runs that are chosen. It stops at one that the page has no room for,
+// and returns where to go on.
+func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err error) {
+	for _, s := range all {
+		if l.told[s.id] {
+			continue
+		}
+		l.told[s.id] = true
+		r, chosen, err := l.graph.Choose(l.tenant, s.id, l.Where, l.Now)
+		g := l.graph
+		if err != nil || l.trees || !r.Whole || !l.whole && (r.Ended.IsZero() || l.apart[r.Home.ID]) {
+			if g, err = l.treeOf(ctx, s.root); err != nil {
+				return 0, err
+			}
+			r, chosen, err = g.Choose(l.tenant, s.id, l.Where, l.Now)
+		}
+		if errors.Is(err, lineage.ErrNotFound) || err == nil && !(chosen && l.takes(&r)) {
+			continue // LINEAGE has forgotten it meanwhile, or it is not asked for
+		}
+		if err != nil {
+			return 0, err
+		}
+		// A page ends between messages: the next one begins with all of the one below.
+		if n := len(l.rows); n >= l.limit && s.at != l.rows[n-1].At {
+			return s.at + 1, nil
+		}
+		l.rows = append(l.rows, Listed{r, s.at, g})
+	}
+	return 0, nil
+}
+
+// rest adds the runs of which LINEAGE does not hold any more that they were
+// submitted. They are the last ones.
+func (l *runList) rest(ctx context.Context) error {
+	for _, r := range l.graph.Select(l.tenant, nil, l.Now) {
+		if l.told[r.ID] || r.Whole || r.Root == "" {
+			continue
+		}
+		g, err := l.treeOf(ctx, r.Root)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(g.Records(r.Home), func(rec lineage.Record) bool { return rec.Run == r.ID && submits(&rec) }) {
+			continue // its place is in another page
+		}
+		r, chosen, err := g.Choose(l.tenant, r.ID, l.Where, l.Now)
+		if err == nil && chosen && l.takes(&r) {
+			l.rows = append(l.rows, Listed{r, l.first, g})
+		}
+	}
+	return nil
+}
+
+func (l *runList) treeOf(ctx context.Context, root session.ID) (*lineage.Graph, error) {
+	if g := l.read[root]; g != nil {
+		return g, nil
+	}
+	g, err := l.Tree(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	if len(l.read) >= treesKept {
+		clear(l.read)
+	}
+	l.read[root] = g
+	return g, nil
+}
+
+// quarantined returns the sessions that were set apart, now or once.
+func (h *history) quarantined(ctx context.Context) (map[session.ID]bool, error) {
+	all, err := h.c.Subjects(ctx, streams.StreamLineage, streams.PrefixLineage+string(h.tenant)+".*."+string(lineage.Quarantined)+".*")
+	if err != nil {
+		return nil, err
+	}
+	apart := make(map[session.ID]bool, len(all))
+	for subject := range all {
+		apart[session.ID(subject[strings.LastIndexByte(subject, '.')+1:])] = true
+	}
+	return apart, nil
+}
+
+// below returns the runs of the tree that a session is in, as far as they are chosen.
+func (h *history) Below(ctx context.Context, id session.ID, o Choice) ([]Listed, error) {
+	root, err := h.c.RootOf(ctx, session.Key{Tenant: h.tenant, ID: id})
+	if errors.Is(err, session.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	g, err := h.Tree(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	var rows []Listed
+	for _, r := range g.Select(h.tenant, o.Where, o.Now) {
+		if o.takes(&r) {
+			rows = append(rows, Listed{Run: r, Graph: g})
+		}
+	}
+	return rows, nil
+}
+
+// infoOf adds to what the graph tells of a run what a person has to decide.
+func InfoOf(g *lineage.Graph, r lineage.Run) messages.RunInfo {
+	out := messages.RunInfoOf(r)
+	if r.State != run.NeedsReview {
+		return out
+	}
+	for _, rec := range g.Records(r.Home) {
+		if rec.Kind == lineage.Review && rec.Run == r.ID {
+			out.Review = &messages.Review{Step: rec.Step, Call: rec.Call, Tool: rec.Tool, Code: rec.Code, Reason: rec.Reason, Revision: rec.Revision}
+		}
+	}
+	return out
+}
+
+// lastRun returns the run that was submitted last, which no branch of a fan-out was.
+func (h *history) LastRun(ctx context.Context) (messages.RunInfo, error) {
+	for before := uint64(0); ; {
+		rows, next, err := h.Runs(ctx, before, lastAmong, Choice{Now: time.Now()})
+		if err != nil {
+			return messages.RunInfo{}, err
+		}
+		var last *Listed
+		for i := range rows {
+			if r := &rows[i]; r.BranchOf == nil && (last == nil || r.Submitted.After(last.Submitted)) {
+				last = r
+			}
+		}
+		switch {
+		case last != nil:
+			return InfoOf(last.Graph, last.Run), nil
+		case next == 0:
+			return messages.RunInfo{}, fmt.Errorf("no run yet: %w", run.ErrUnknownRun)
+		}
+		before = next
+	}
+}

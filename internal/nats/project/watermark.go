@@ -1,0 +1,167 @@
+package project
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+)
+
+// watermarks says how far the relays of this process have got: the sequence of
+// the last message of each event stream whose lineage is published. A
+// request for something that was just committed waits for it.
+type watermarks struct {
+	mu      sync.Mutex
+	at      map[string]uint64 // by stream; absent where no relay runs here
+	changed chan struct{}     // closed at the next change
+	coming  int               // relays of which it is not known yet what they take
+}
+
+func newWatermarks() *watermarks {
+	return &watermarks{at: map[string]uint64{}, changed: make(chan struct{})}
+}
+
+// expect says that a relay begins. Waiters wait until known is called,
+// once or more often: then it is known which streams it relays.
+func (r *watermarks) Expect() (known func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.coming++
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.coming--
+		r.change()
+	})
+}
+
+// change wakes the waiters; mu is held.
+func (r *watermarks) change() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// pass reports that the lineage of a stream is published up to a sequence.
+func (r *watermarks) Pass(stream string, seq uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at[stream] = max(r.at[stream], seq)
+	r.change()
+}
+
+// end reports that the relay of a stream has ended.
+func (r *watermarks) End(stream string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.at, stream)
+	r.change()
+}
+
+// here reports whether a relay of the stream runs in this process, and how far it is.
+func (r *watermarks) Here(stream string) (at uint64, here bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, here = r.at[stream]
+	return at, here
+}
+
+// wait returns when the lineage of a stream is published up to a sequence;
+// here is false when no relay of it runs in this process, nor will in a moment.
+func (r *watermarks) wait(ctx context.Context, stream string, seq uint64) (here bool, err error) {
+	for {
+		r.mu.Lock()
+		at, here := r.at[stream]
+		changed, coming := r.changed, r.coming
+		r.mu.Unlock()
+		if !here && coming == 0 || here && at >= seq {
+			return here, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return true, fmt.Errorf("project: lineage of %s is at %d of %d; ask again later: %w", stream, at, seq, ctx.Err())
+		}
+	}
+}
+
+// relayedSubject is where the relay of an event stream is asked to say when it
+// has passed a sequence.
+func relayedSubject(stream string) string { return "rath.node.relayed." + stream }
+
+// relayedFor is how long a relay waits before it answers that it has not passed a
+// sequence, and how long it is waited for: it may have ended with the question.
+const relayedFor = time.Second
+
+// serveWatermark answers other processes while a relay of the stream runs here.
+// Whoever is not answered asks the next relay.
+func (c *Projections) serveWatermark(ctx context.Context, stream string) (*conn.Service, error) {
+	s := c.NewService(ctx)
+	s.Limit = relayedFor
+	sub, err := c.NC.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
+		s.Go(func(ctx context.Context) {
+			seq, err := strconv.ParseUint(string(m.Data), 10, 64)
+			if err != nil {
+				return
+			}
+			here, err := c.Watermarks.wait(ctx, stream, seq)
+			_ = m.Respond(strconv.AppendBool(nil, here && err == nil)) // fails with the connection
+		}, func(error) {}) // who is not answered asks another one
+	})
+	if err != nil {
+		return nil, fmt.Errorf("project: answer %s: %w", relayedSubject(stream), err)
+	}
+	s.Close = func() error { // at once: the next relay waits
+		defer s.Cancel() // what was asked for does not come here any more
+		return sub.Unsubscribe()
+	}
+	return s, nil
+}
+
+// WaitCaughtUp waits until the lineage of everything that was committed when it was
+// called is published, by this process or by those that relay. What nobody
+// relays at the moment it does not wait for, nor what cannot be stored: then readers
+// are answered with what there is.
+func (c *Projections) WaitCaughtUp(ctx context.Context) error {
+	if _, room := c.DiskRoom(); room == streams.RoomNone {
+		return nil
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, c.Partitions())
+	for p := range c.Partitions() {
+		wg.Go(func() { errs[p] = c.relayedOf(ctx, streams.EventStream(c.Generation(), p)) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (c *Projections) relayedOf(ctx context.Context, stream string) error {
+	end, err := c.LastSequence(ctx, stream)
+	if err != nil || end == 0 {
+		return err
+	}
+	here, err := c.Watermarks.wait(ctx, stream, end)
+	if here || err != nil {
+		return err
+	}
+	for wait := conn.NewBackoff(); ; {
+		try, cancel := context.WithTimeout(ctx, relayedFor)
+		m, err := c.NC.RequestWithContext(try, relayedSubject(stream), strconv.AppendUint(nil, end, 10))
+		cancel()
+		switch {
+		case errors.Is(err, nats.ErrNoResponders), err == nil && string(m.Data) == "true":
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("project: lineage of %s is not at %d yet; ask again later: %w", stream, end, ctx.Err())
+		}
+		if wait.Sleep(ctx) != nil {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package streams
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+)
+
+// Action is what becomes of a stream, a bucket or a consumer.
+type Action string
+
+// The actions.
+const (
+	Create Action = "create"
+	Update Action = "update"
+	Keep   Action = "keep"   // it is as it should be
+	Refuse Action = "refuse" // at least one of its differences is not changed
+	Remove Action = "remove" // no release needs it any more
+)
+
+// What a Change is about.
+const (
+	KindStream   = "stream"
+	KindBucket   = "bucket"
+	KindConsumer = "consumer"
+)
+
+// Change is what provisioning does about one stream, bucket or consumer.
+type Change struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"` // of a consumer: "STREAM/consumer"
+	Action Action `json:"action"`
+	// About says in a few words what it is like, once everything is done.
+	About       string       `json:"about"`
+	Differences []Difference `json:"differences,omitempty"`
+	// Done: the servers hold what was asked for.
+	Done bool `json:"done"`
+
+	want, have *jetstream.StreamConfig // of a stream or bucket
+	queue      PullQueue
+	lost       bool // it is there, but served by nobody
+	denied     *conn.PermissionError
+}
+
+// changes compares everything that options ask for with what is there. more, if
+// set, is given each stream.
+func (c *Streams) changes(ctx context.Context, o *Options, e *Lookup, more func(*Change, jetstream.StreamState)) ([]Change, error) {
+	if o.StoreBytes < MinStoreBytes {
+		return nil, fmt.Errorf("streams: %d bytes for all streams: at least %d are needed", o.StoreBytes, MinStoreBytes)
+	}
+	var all []Change
+	there := map[string]bool{}
+	for _, want := range layout(o) {
+		info, lost, err := c.findStream(ctx, e, want)
+		if err != nil && !lost {
+			return nil, o.provisionError(want, err)
+		}
+		ch := streamChange(want)
+		ch.lost = lost
+		state := jetstream.StreamState{}
+		if info != nil {
+			there[want.Name], state = true, info.State
+			ch.found(&info.Config)
+		}
+		if more != nil {
+			more(&ch, state)
+		}
+		ch.decide()
+		all = append(all, ch)
+	}
+	for _, q := range []PullQueue{TasksQueue()} {
+		ch := Change{Kind: KindConsumer, Name: q.Stream + "/" + q.Durable, Action: Create, About: q.filter, queue: q}
+		if there[q.Stream] {
+			consumer, lost, err := c.findQueue(ctx, e, q)
+			if err != nil && !lost {
+				return nil, fmt.Errorf("streams: consumer %s of stream %s: %w", q.Durable, q.Stream, err)
+			}
+			if ch.lost = lost; consumer != nil {
+				ch.Action, ch.Differences = Keep, q.differences(&consumer.CachedInfo().Config)
+				ch.decide()
+			}
+		}
+		all = append(all, ch)
+	}
+	return all, nil
+}
+
+func streamChange(want jetstream.StreamConfig) Change {
+	ch := Change{Kind: KindStream, Name: want.Name, Action: Create, want: &want}
+	if name, ok := strings.CutPrefix(want.Name, "KV_"); ok {
+		ch.Kind, ch.Name = KindBucket, name
+	}
+	return ch
+}
+
+// merged is how a stream is once the change is made.
+func (ch *Change) merged() jetstream.StreamConfig {
+	if ch.have == nil {
+		return *ch.want
+	}
+	cfg := *ch.have
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	for _, d := range ch.Differences {
+		if d.take != nil {
+			d.take(&cfg, ch.want)
+		}
+	}
+	return cfg
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// found takes in how a stream is.
+func (ch *Change) found(have *jetstream.StreamConfig) {
+	ch.Action, ch.have, ch.Differences = Keep, have, differences(ch.want, have)
+}
+
+// decide says what becomes of what is there.
+func (ch *Change) decide() {
+	if ch.want != nil {
+		cfg := ch.merged()
+		ch.About = fmt.Sprintf("%s, %s, %s", strings.ToLower(cfg.Storage.String()), counted(cfg.Replicas, "replica"), bytesText(cfg.MaxBytes))
+	}
+	if ch.lost {
+		ch.About += "; no server serves the one that is there"
+	}
+	if ch.Action == Create {
+		return
+	}
+	ch.Done = len(ch.Differences) == 0
+	for _, d := range ch.Differences {
+		if d.Refused != "" {
+			ch.Action = Refuse
+			return
+		}
+		ch.Action = Update
+	}
+}
+
+func (ch *Change) config() jetstream.StreamConfig {
+	if ch.want != nil {
+		return *ch.want
+	}
+	return jetstream.StreamConfig{Name: ch.queue.Stream}
+}
+
+// carryOut does what a change says. Doing it again is harmless.
+func (c *Streams) carryOut(ctx context.Context, e *Lookup, ch *Change) error {
+	e.What = ch.Kind + " " + ch.Name
+	_, err := conn.RetryElection(ctx, &e.Election, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.carryOutOnce(ctx, ch) })
+	return err
+}
+
+func (c *Streams) carryOutOnce(ctx context.Context, ch *Change) error {
+	switch {
+	case ch.lost && ch.Kind == KindConsumer:
+		_, err := c.recreateQueue(ctx, ch.queue, 0, unserved)
+		return err
+	case ch.lost:
+		return c.recreateStream(ctx, *ch.want)
+	case ch.Kind == KindConsumer:
+		_, err := c.putQueue(ctx, ch.queue)
+		return err
+	case ch.Action == Create:
+		return c.makeStream(ctx, *ch.want)
+	case ch.Action == Remove:
+		return c.removeStream(ctx, ch.want.Name)
+	}
+	cfg := ch.merged()
+	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamUpdate+cfg.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {
+		return c.JS.UpdateStream(ctx, cfg)
+	})
+	return err
+}

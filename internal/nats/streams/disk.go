@@ -1,0 +1,116 @@
+package streams
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// Disk is how much room there is on the disk of the streams, where a process can see
+// that: its own server's, or that of a server of the same machine. The zero Disk has
+// room for everything.
+type Disk struct {
+	Free, Total int64 // bytes
+	// Kept is the reserve. Below twice as much no new run begins, below it runs only
+	// end, and below half of it nothing is stored.
+	Kept int64
+	// Failed says why nothing is stored although there may be room; "" if something
+	// is.
+	Failed string
+}
+
+// Room says what is stored on such a disk.
+func (d Disk) Room() Room {
+	switch {
+	case d.Failed != "", d.Free < d.Kept/2:
+		return RoomNone
+	case d.Free < d.Kept:
+		return RoomEnds
+	case d.Free < 2*d.Kept:
+		return RoomOpen
+	}
+	return RoomAll
+}
+
+// String is like "40.0 MiB free and keeps 64.0 MiB".
+func (d Disk) String() string {
+	text := fmt.Sprintf("%s free and keeps %s", bytesText(d.Free), bytesText(d.Kept))
+	if d.Failed != "" {
+		text += "; its server has failed: " + d.Failed
+	}
+	return text
+}
+
+const RemedyDisk = "free some space there"
+
+// diskRoom returns how the disk is, and what it takes.
+func (c *Streams) DiskRoom() (Disk, Room) {
+	if c.O.Disk == nil {
+		return Disk{}, RoomAll
+	}
+	d := c.O.Disk()
+	return d, d.Room()
+}
+
+// admitsDisk is admit for the disk of the streams.
+func (c *Streams) admitsDisk() error {
+	if d, room := c.DiskRoom(); room != RoomAll {
+		return fmt.Errorf("%w: %w: the disk of the store has %s; try again later, or %s", run.ErrBusy, ErrNoRoom, d, RemedyDisk)
+	}
+	return nil
+}
+
+// fillOfDisk is how the disk is told where that of streams is.
+func (d Disk) fillOfDisk() messages.StreamFill {
+	return messages.StreamFill{
+		Stream: messages.FullDisk, Bytes: uint64(max(d.Total-d.Free, 0)), MaxBytes: uint64(max(d.Total, 0)), Room: d.Room().String(), Reason: d.Failed,
+	}
+}
+
+// lookAtDisk logs when the disk takes something else than before.
+func (c *Streams) lookAtDisk() {
+	d, room := c.DiskRoom()
+	if room == c.Capacity.saidDisk {
+		return
+	}
+	c.Capacity.saidDisk = room
+	switch l := c.Logger.With("disk", d.String()); room {
+	case RoomAll:
+		l.Info("the disk of the store has room again")
+	case RoomOpen:
+		l.Warn("the disk of the store is nearly full: no new runs begin", "remedy", RemedyDisk)
+	case RoomEnds:
+		l.Error("the disk of the store is full but for its reserve: runs only end, and go on when there is room", "remedy", RemedyDisk)
+	case RoomNone:
+		l.Error("the disk of the store is full: nothing is stored until there is room", "remedy", RemedyDisk)
+	}
+}
+
+// subjectProbe is where a write is tried: the last one stays in the cache of
+// snapshots, under a name that no session has.
+const subjectProbe = PrefixSnap + "probe"
+
+// probeFresh is how long a write that was stored answers for the next ones.
+const probeFresh = 2 * time.Second
+
+// Stores returns nil if a message can be stored at this moment, and otherwise says
+// what is in the way. ctx bounds the wait; nothing is tried twice.
+func (c *Streams) Stores(ctx context.Context) error {
+	if d, room := c.DiskRoom(); room != RoomAll {
+		return fmt.Errorf("%w: the disk of the store has %s; %s", conn.ErrFull, d, RemedyDisk)
+	}
+	if last := c.Capacity.probed.Load(); last != nil && time.Since(*last) < probeFresh {
+		return nil
+	}
+	if _, err := c.Publish(ctx, &nats.Msg{Subject: subjectProbe}); err != nil {
+		return fmt.Errorf("streams: nothing can be stored: %w", err)
+	}
+	c.Capacity.probed.Store(new(time.Now()))
+	return nil
+}

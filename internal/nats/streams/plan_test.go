@@ -1,0 +1,332 @@
+package streams
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+)
+
+// operatorOf connects as an operator does to provision: it stores nothing.
+func operatorOf(t *testing.T, srv *natsserver.Server) *Conn {
+	t.Helper()
+	user, password := srv.Operator()
+	return dial(t, &Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox}, Client: true})
+}
+
+// planned plans and applies.
+func planned(t *testing.T, c *Conn, p *Provisioning) *Plan {
+	t.Helper()
+	plan, err := c.Plan(t.Context(), p)
+	if err == nil {
+		err = c.Apply(t.Context(), plan)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func actions(p *Plan) map[Action][]string {
+	all := map[Action][]string{}
+	for _, ch := range p.Changes {
+		all[ch.Action] = append(all[ch.Action], ch.Name)
+	}
+	return all
+}
+
+// TestPlan provisions a new installation, again, and with other wishes.
+func TestPlan(t *testing.T) {
+	ctx := t.Context()
+	srv := natstest.Start(t, nil)
+	c := operatorOf(t, srv)
+	plan, err := c.Plan(ctx, &Provisioning{Partitions: 3, Replicas: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"EV_1_0", "EV_1_1", "EV_1_2", "SNAP", "BLOB", "TASKS", "LINEAGE", "RESULT", "DLQ", "NODE", "REGISTRY", "ALIAS", "TASKS/tasks",
+	}
+	if got := actions(plan)[Create]; !slices.Equal(got, want) {
+		t.Errorf("creates %v, want %v", got, want)
+	}
+	if info, err := c.LookStream(ctx, StreamTasks); info != nil || err != nil {
+		t.Errorf("a plan made a stream: %v, %v", info, err)
+	}
+	if err := c.Apply(ctx, plan); err != nil {
+		t.Fatal(err)
+	}
+	if p := planned(t, c, nil); len(p.Pending()) != 0 || p.Partitions != 3 || p.Replicas != 1 || len(actions(p)[Keep]) != len(want) {
+		t.Errorf("a second time: %+v", p)
+	}
+
+	// A node finds everything, also how many partitions there are.
+	o := nodeOptions(srv)
+	o.Partitions = 0
+	node := dial(t, o)
+	if err := node.Verify(ctx); err != nil || node.Partitions() != 3 {
+		t.Errorf("a node finds %d partitions and %v", node.Partitions(), err)
+	}
+	o.Partitions = 5
+	if err := dial(t, o).Verify(ctx); err == nil || !strings.Contains(err.Error(), "partitions of the generation is 3, want 5") {
+		t.Errorf("a node that was told 5: %v", err)
+	}
+
+	// What an operator may choose.
+	p := planned(t, c, &Provisioning{StoreBytes: 16 << 30, KeepResults: 48 * time.Hour, Tags: nil})
+	if got := actions(p); len(got[Update]) != 12 || len(got[Create]) != 0 {
+		t.Errorf("more bytes, results for two days: %v", got)
+	}
+	result, err := c.LookStream(ctx, StreamResult)
+	if err != nil || result.Config.MaxAge != 48*time.Hour || result.Config.MaxBytes != 16<<30/1000*20 {
+		t.Errorf("results: %+v, %v", result.Config, err)
+	}
+	if p := planned(t, c, &Provisioning{}); len(p.Pending()) != 0 {
+		t.Errorf("what was chosen is not kept: %+v", p.Pending())
+	}
+}
+
+// TestPlanRefuses asks for what would lose or hide data.
+func TestPlanRefuses(t *testing.T) {
+	ctx := t.Context()
+	srv := natstest.Start(t, nil)
+	c := operatorOf(t, srv)
+	planned(t, c, &Provisioning{Replicas: 1})
+	if _, err := c.Plan(ctx, &Provisioning{Partitions: 6}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "4 partitions, not 6") {
+		t.Errorf("another number of partitions: %v", err)
+	}
+	refuses := func(name string, p *Provisioning, words ...string) {
+		t.Helper()
+		plan, err := c.Plan(ctx, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Apply(ctx, plan)
+		if !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %v", name, err)
+			return
+		}
+		for _, w := range words {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v, want %q", name, err, w)
+			}
+		}
+	}
+	// From one to three replicas what is stored later would be stored at once.
+	refuses("more replicas", &Provisioning{Replicas: 3}, "stream SNAP: persist mode is Async")
+
+	node := dial(t, nodeOptions(srv))
+	for range 5 {
+		if _, err := node.JS.Publish(ctx, PrefixDLQ+"acme.w", make([]byte, 900<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuses("less than there is", &Provisioning{StoreBytes: MinStoreBytes}, "stream DLQ: max bytes", "it holds 4.4 MiB")
+	if info, err := c.LookStream(ctx, StreamTasks); err != nil || info.Config.MaxBytes != DefaultStoreBytes/1000*115 {
+		t.Errorf("a refused plan changed something: %+v, %v", info.Config, err)
+	}
+
+	alter := func(name string, change func(*jetstream.StreamConfig)) {
+		t.Helper()
+		s, err := c.JS.Stream(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		change(&cfg)
+		if _, err := c.JS.UpdateStream(ctx, cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alter(StreamDLQ, func(s *jetstream.StreamConfig) { s.Discard = jetstream.DiscardNew; s.Description = "ours" })
+	p := planned(t, c, nil)
+	if got := actions(p)[Update]; !slices.Equal(got, []string{StreamDLQ}) {
+		t.Errorf("repairs %v", got)
+	}
+	if info, err := c.LookStream(ctx, StreamDLQ); err != nil || info.Config.Discard != jetstream.DiscardOld || info.Config.Description != "ours" {
+		t.Errorf("repaired, and what is not ours kept: %+v, %v", info.Config, err)
+	}
+	alter(StreamDLQ, func(s *jetstream.StreamConfig) { s.Subjects = []string{"letters.>"} })
+	refuses("somebody else's stream", nil, "stream DLQ: subjects is letters.>", "not Rath's")
+}
+
+// TestPlanFewerReplicas needs no cluster: what is asked for is compared with
+// what a stream says.
+func TestPlanFewerReplicas(t *testing.T) {
+	o := Options{Replicas: 3, Partitions: 1}
+	o.setDefaults()
+	less := o
+	less.Replicas = 1
+	for i, have := range layout(&o) {
+		for agreed, want := range map[bool]Action{false: Refuse, true: Update} {
+			ch := streamChange(layout(&less)[i])
+			ch.found(&have)
+			p := &Provisioning{Replicas: 1, FewerReplicas: agreed}
+			p.choose(&ch, jetstream.StreamState{})
+			ch.decide()
+			if ch.Action != want {
+				t.Errorf("agreed %v: %s %+v", agreed, ch.Action, ch.Differences)
+			}
+		}
+	}
+}
+
+// TestPlanOfFormerBuild takes over what builds left that noted no number of
+// partitions, had one consumer for a pool, or compressed their streams.
+func TestPlanOfFormerBuild(t *testing.T) {
+	ctx := t.Context()
+	srv := natstest.Start(t, nil)
+	o := nodeOptions(srv)
+	o.Partitions = 2
+	former := dial(t, o)
+	for _, cfg := range layout(&former.O) {
+		cfg.Metadata = nil
+		if cfg.Storage == jetstream.FileStorage && cfg.Retention == jetstream.LimitsPolicy {
+			cfg.Compression = jetstream.S2Compression
+		}
+		if cfg.Name == StreamTasks {
+			cfg.MaxMsgSize, cfg.MaxMsgsPerSubject, cfg.MaxBytes = -1, 1000, DefaultStoreBytes/1000*40
+		}
+		if _, err := former.JS.CreateStream(ctx, cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := former.Verify(ctx); err == nil || strings.Contains(err.Error(), settingPartitions) {
+		t.Errorf("a node with the streams of a former build: %v", err)
+	}
+	c := operatorOf(t, srv)
+	large, small := bytes.Repeat([]byte(" "), messages.MaxTask+1), []byte("{}")
+	for range 3 {
+		if _, err := c.JS.Publish(ctx, "rath.task.t.w", large); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := planned(t, c, nil)
+	if got := actions(p)[Update]; !slices.Equal(got, []string{"EV_1_0", "EV_1_1", "SNAP", "BLOB", "TASKS", "LINEAGE", "RESULT", "DLQ", "REGISTRY", "ALIAS"}) || p.Partitions != 2 {
+		t.Errorf("updates %v with %d partitions", got, p.Partitions)
+	}
+	// What waits stays, and no more of that size comes.
+	if info, err := c.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 3 || info.Config.MaxMsgSize != messages.MaxTask || info.Config.MaxMsgsPerSubject != 1000 {
+		t.Errorf("the stream of tasks: %+v, %v", info, err)
+	}
+	if _, err := c.JS.Publish(ctx, "rath.task.t.w", large); err == nil {
+		t.Error("a task that is too large was stored")
+	}
+	if _, err := c.JS.Publish(ctx, "rath.task.t.w", small); err != nil {
+		t.Error(err)
+	}
+	p = planned(t, c, &Provisioning{StoreBytes: DefaultStoreBytes})
+	if info, err := c.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 4 || info.Config.MaxBytes < (FullWorkflows+1)*info.Config.MaxMsgsPerSubject*messages.MaxTask {
+		t.Errorf("the stream of tasks has %+v after %v, %v", info, actions(p), err)
+	}
+	if err := former.Provision(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPlanOfFormerStream finds the stream of derived work that former releases
+// kept: it stays while a node takes from it, and for nodes, which may not remove it.
+func TestPlanOfFormerStream(t *testing.T) {
+	ctx := t.Context()
+	srv := natstest.Start(t, nil)
+	c := operatorOf(t, srv)
+	planned(t, c, &Provisioning{Replicas: 1})
+	there := func() bool {
+		t.Helper()
+		info, err := c.LookStream(ctx, streamFormer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info != nil
+	}
+
+	foreign := jetstream.StreamConfig{Name: streamFormer, Subjects: []string{"orders.>"}}
+	if _, err := c.JS.CreateStream(ctx, foreign); err != nil {
+		t.Fatal(err)
+	}
+	if p := planned(t, c, nil); len(p.Pending()) != 0 || !there() {
+		t.Errorf("a stream that is not Rath's: %+v", p.Pending())
+	}
+	if err := c.JS.DeleteStream(ctx, streamFormer); err != nil {
+		t.Fatal(err)
+	}
+
+	s, err := c.JS.CreateStream(ctx, jetstream.StreamConfig{Name: streamFormer, Subjects: []string{prefixFormer + ">"}, Retention: jetstream.WorkQueuePolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if _, err := c.JS.Publish(ctx, fmt.Sprintf("%sdefault.interactive.t.s%d", prefixFormer, i), []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	consumer, err := s.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		Durable: "work-review-interactive", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: prefixFormer + "review.interactive.>",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := nodeOptions(srv)
+	o.Partitions = 0
+	node := dial(t, o)
+	if err := errors.Join(node.Provision(ctx), node.Verify(ctx)); err != nil || !there() {
+		t.Errorf("a node that finds it: %v", err)
+	}
+
+	asks := c.NC.NewRespInbox()
+	takes, err := c.NC.SubscribeSync(asks)
+	if err == nil {
+		err = c.NC.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+streamFormer+"."+consumer.CachedInfo().Name, asks, []byte(`{"batch":1,"expires":1000000000}`))
+	}
+	if err == nil {
+		err = c.Flush(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := planned(t, c, nil); len(p.Pending()) != 0 || !slices.Contains(actions(p)[Keep], streamFormer) || !there() {
+		t.Errorf("a node takes from it: %+v", actions(p))
+	}
+	if _, err := takes.NextMsgWithContext(ctx); err != nil { // its request has expired
+		t.Fatal(err)
+	}
+	p, err := c.Plan(ctx, nil)
+	if err != nil || !slices.Equal(actions(p)[Remove], []string{streamFormer}) || len(p.Pending()) != 1 || !there() {
+		t.Fatalf("no puller takes from it: %+v, %v", actions(p), err)
+	}
+	if err := c.Apply(ctx, p); err != nil || there() || len(p.Pending()) != 0 {
+		t.Errorf("it is still there: %v", err)
+	}
+	if p := planned(t, c, nil); len(p.Pending()) != 0 || len(actions(p)[Keep]) != len(p.Changes) {
+		t.Errorf("a second time: %+v", actions(p))
+	}
+}
+
+// TestProvisionMendsConsumers changes a consumer; it holds nothing that anybody
+// chose, so that a node mends it.
+func TestProvisionMendsConsumers(t *testing.T) {
+	ctx := t.Context()
+	c := open(t)
+	cfg := TasksQueue().config()
+	cfg.AckWait = time.Hour
+	if _, err := c.JS.UpdateConsumer(ctx, StreamTasks, cfg); err != nil {
+		t.Fatal(err)
+	}
+	e, ok := errors.AsType[*MismatchError](c.Verify(ctx))
+	if !ok || len(e.Mismatches) != 1 || e.Mismatches[0].Field != "consumer tasks: ack wait" || e.Mismatches[0].Got != "1h0m0s" {
+		t.Errorf("Verify: %v", e)
+	}
+	if err := errors.Join(c.Provision(ctx), c.Verify(ctx)); err != nil {
+		t.Error(err)
+	}
+}

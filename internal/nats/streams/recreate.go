@@ -1,0 +1,265 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+)
+
+// Servers that restart before they have caught up with each other, or that take
+// what they store of a consumer for left over, can leave a stream or a consumer
+// behind that their cluster knows and no server ever leads again. They do not
+// repair that. Here such a stream or consumer is removed and created again, if logs
+// hold all that it held: the consumer of a work queue, which begins again with all
+// that its stream holds, and the streams in memory, whose content relays and nodes
+// publish again. A message that comes twice is harmless.
+
+// electionMost is how long a stream takes at most to elect a leader once its
+// servers can. When they could not, all streams do so at about the same time.
+const ElectionMost = 10 * time.Second
+
+// lookup is an election, and whether what is looked for is lost. It is not safe for
+// concurrent use.
+type Lookup struct {
+	conn.Election
+	conn uint64 // the connection, if this is kept from one search to the next
+	// led is since when the witness of what may be lost has had a leader while no
+	// server answered for it, and lost whether that is long enough, see search.
+	led  time.Time
+	lost bool
+}
+
+// search looks for something with conn.RetryElection, and says whether it is lost: the
+// budget is used up, and for as long as an election takes at most the leader of the witness
+// has answered, and no server for it. While the witness has no leader either it goes
+// on for one more budget. Without a witness, "", nothing is lost.
+func search[T any](ctx context.Context, c *Streams, e *Lookup, what, witness string, look func(context.Context) (T, error)) (v T, lost bool, err error) {
+	if e.What != what {
+		e.What, e.led = what, time.Time{}
+	}
+	if witness == "" {
+		v, err = conn.RetryElection(ctx, &e.Election, look)
+		return v, false, err
+	}
+	watch := func(ctx context.Context) (T, error) {
+		v, err := look(ctx)
+		e.compare(ctx, c, witness, conn.IsLeaderless(err))
+		return v, err
+	}
+	if v, err = conn.RetryElection(ctx, &e.Election, watch); conn.IsLeaderless(err) && ctx.Err() == nil {
+		v, err = conn.RetryWhile(ctx, &conn.Election{}, func(err error) bool { return conn.IsLeaderless(err) && !e.lost }, watch)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return v, false, err
+	case conn.IsLeaderless(err):
+		return v, e.lost, err
+	case e.conn != 0:
+		*e = Lookup{} // what comes later is another one
+	}
+	return v, false, err
+}
+
+// compare takes in that something was looked for, and found to be absent or not.
+func (e *Lookup) compare(ctx context.Context, c *Streams, witness string, absent bool) {
+	e.lost = false
+	led := absent && c.led(ctx, witness)
+	switch {
+	case ctx.Err() != nil: // too late to ask says nothing
+	case !led:
+		e.led = time.Time{}
+	case e.led.IsZero():
+		e.led = time.Now()
+	default:
+		e.lost = time.Since(e.led) >= ElectionMost
+	}
+}
+
+// resume makes an election go on that is kept from one search to the next: in sum
+// they are no more patient than one. Over another connection other servers answer.
+func (c *Streams) resume(e *Lookup) {
+	if now := c.Incarnation(); e.conn != now {
+		*e = Lookup{Election: conn.Election{Log: c.Logger}, conn: now}
+	}
+}
+
+// led reports whether the leader of a stream answers.
+func (c *Streams) led(ctx context.Context, stream string) bool {
+	info, err := c.LookStream(ctx, stream)
+	return err == nil && info != nil
+}
+
+// findStream is lookStream with conn.RetryElection, and says whether a stream that may be
+// created again is lost though one of the truth is not.
+func (c *Streams) findStream(ctx context.Context, e *Lookup, want jetstream.StreamConfig) (info *jetstream.StreamInfo, lost bool, err error) {
+	witness := ""
+	if replaceable(&want) {
+		witness = EventStream(c.O.Generation, 0)
+	}
+	return search(ctx, c, e, "stream "+want.Name, witness, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.LookStream(ctx, want.Name) })
+}
+
+// findQueue is lookQueue with conn.RetryElection, and says whether the consumer is lost
+// though its stream is not.
+func (c *Streams) findQueue(ctx context.Context, e *Lookup, q PullQueue) (consumer jetstream.Consumer, lost bool, err error) {
+	return search(ctx, c, e, "consumer "+q.Durable, q.Stream, func(ctx context.Context) (jetstream.Consumer, error) { return c.LookQueue(ctx, q) })
+}
+
+// unserved is why a lost stream or consumer is created again.
+const unserved = "no server serves it"
+
+// recreateQueue removes a consumer that does not give what it should, and makes it
+// again, unless another node did since it was made: in nanoseconds, zero for one
+// that did not answer.
+func (c *Streams) recreateQueue(ctx context.Context, q PullQueue, made int64, why string) (jetstream.Consumer, error) {
+	now, err := c.LookQueue(ctx, q)
+	if err == nil && now != nil && now.CachedInfo().Created.UnixNano() != made {
+		return now, nil
+	}
+	c.Logger.Warn("a consumer is created again: "+why, "stream", q.Stream, "consumer", q.Durable)
+	// Whether it is gone its absence tells: who would answer is what it lacks.
+	if err := c.removeQueue(ctx, q); err != nil && !conn.IsTransient(err) {
+		return nil, err
+	}
+	consumer, err := c.LookQueue(ctx, q)
+	if err != nil || consumer != nil {
+		return consumer, err
+	}
+	return c.putQueue(ctx, q)
+}
+
+// recreateStream removes a lost stream and makes it again, unless another node did
+// meanwhile.
+func (c *Streams) recreateStream(ctx context.Context, want jetstream.StreamConfig) error {
+	if info, err := c.LookStream(ctx, want.Name); err == nil && info != nil {
+		return nil
+	}
+	c.Logger.Warn("a stream is created again: "+unserved, "stream", want.Name)
+	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamDelete+want.Name, askStream, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.JS.DeleteStream(ctx, want.Name)
+	})
+	if err != nil && !conn.IsTransient(err) && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	// Whether it is gone its absence tells.
+	if info, err := c.LookStream(ctx, want.Name); err != nil || info != nil {
+		return err
+	}
+	return c.makeStream(ctx, want)
+}
+
+func (c *Streams) makeStream(ctx context.Context, want jetstream.StreamConfig) error {
+	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamCreate+want.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {
+		return c.JS.CreateStream(ctx, want)
+	})
+	return err
+}
+
+// replaceable reports whether a stream may be created again when it is lost.
+func replaceable(want *jetstream.StreamConfig) bool { return want.Storage == jetstream.MemoryStorage }
+
+// reconcileEvery is how often the streams in memory are looked after.
+const ReconcileEvery = 10 * time.Second
+
+// reconcileStreams looks after the streams in memory until ctx ends, after each by itself.
+func (c *Streams) ReconcileStreams(ctx context.Context) error {
+	var each []func(context.Context) error
+	for _, want := range layout(&c.O) {
+		if replaceable(&want) {
+			each = append(each, func(ctx context.Context) error { return c.reconcileStream(ctx, want) })
+		}
+	}
+	return conn.Together(ctx, each...)
+}
+
+// reconcileStream looks after one: if it is lost, or gone because the node that created
+// it again died meanwhile, it is created. A server without others loses it only with the
+// connection: it is asked once for each.
+func (c *Streams) reconcileStream(ctx context.Context, want jetstream.StreamConfig) error {
+	tick := time.NewTicker(ReconcileEvery)
+	defer tick.Stop()
+	var e Lookup
+	for tended := uint64(0); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		now := c.Incarnation()
+		if tended == now && c.NC.ConnectedClusterName() == "" {
+			continue
+		}
+		c.resume(&e)
+		if err := c.ensureStream(ctx, &e, want); err == nil {
+			tended, e = now, Lookup{}
+		} else if tended = 0; ctx.Err() == nil {
+			c.Logger.Error("a stream in memory is not served, and cannot be created again; "+c.O.provision(), "stream", want.Name, "err", err)
+		}
+	}
+}
+
+// ensureStream sees to it that a stream in memory is there, and led.
+func (c *Streams) ensureStream(ctx context.Context, e *Lookup, want jetstream.StreamConfig) error {
+	info, lost, err := c.findStream(ctx, e, want)
+	switch {
+	case lost:
+		return c.recreateStream(ctx, want)
+	case err != nil:
+		return fmt.Errorf("streams: stream %s: %w", want.Name, err)
+	case info == nil:
+		return c.makeStream(ctx, want)
+	}
+	return nil
+}
+
+const (
+	// staleTask is for how long a task may lie in its stream although nodes take
+	// tasks: longer than one is handled, and than it is given back for.
+	staleTask = HoldMost + WaitMost
+	// staleEvery is how often the oldest task is looked at.
+	staleEvery = 15 * time.Second
+)
+
+// reconcileTasks looks after the queue of tasks until ctx ends. A consumer may lose
+// count of its stream, or be led by no server any more. Its position says nothing
+// that the stream and the logs do not say, so it is made again whenever a task is
+// older than it should be, and so is the consumer: each task then comes once more,
+// which is harmless.
+func (c *Streams) ReconcileTasks(ctx context.Context) error {
+	tick := time.NewTicker(staleEvery)
+	defer tick.Stop()
+	made := time.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if time.Since(made) < staleTask {
+			continue
+		}
+		m, err := c.LeaderNext(ctx, StreamTasks, PrefixTask+">", 1)
+		if err != nil || time.Since(m.Time) < staleTask {
+			continue // none waits, or the stream elects a leader
+		}
+		q := TasksQueue()
+		before := int64(0)
+		if consumer, err := c.LookQueue(ctx, q); err == nil && consumer != nil {
+			info := consumer.CachedInfo()
+			if time.Since(info.Created) < staleTask {
+				continue
+			}
+			before = info.Created.UnixNano()
+		}
+		if _, err := c.recreateQueue(ctx, q, before, "a task has been waiting for longer than it is handled"); err != nil && ctx.Err() == nil {
+			c.Logger.Warn("the queue of tasks is not made again", "err", err)
+			continue
+		}
+		made = time.Now()
+	}
+}

@@ -1,0 +1,82 @@
+package streams
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+)
+
+// ErrClientOnly is returned for what a connection with Options.Client
+// cannot do.
+var ErrClientOnly = errors.New("streams: this connection does not store; connect without Options.Client")
+
+// Streams is the streams, at one durability, over one connection. It is safe for
+// concurrent use.
+type Streams struct {
+	*conn.Conn
+	O    Options
+	gate gate
+	// capacity is how full the event streams are, see WatchRoom.
+	Capacity     *capacity
+	tenantUsages tenantUsages
+}
+
+// openStore connects and verifies as Connect says.
+func OpenStore(ctx context.Context, opts *Options) (*Streams, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	o.setDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	c := &Streams{O: o, gate: newGate(), Capacity: newCapacity()}
+	found := o.Partitions != 0 || o.Client
+	if o.Partitions == 0 {
+		c.O.Partitions = cmp.Or(o.NewPartitions, DefaultPartitions)
+	}
+	var err error
+	if c.Conn, err = conn.Connect(ctx, &o.Options); err != nil {
+		return nil, err
+	}
+	if !o.Client {
+		err = c.Durable(ctx)
+	}
+	if err == nil && !found {
+		err = c.findPartitions(ctx)
+	}
+	if err != nil {
+		c.NC.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// findPartitions asks how many partitions the generation has, if it is there.
+func (c *Streams) findPartitions(ctx context.Context) error {
+	name := EventStream(c.O.Generation, 0)
+	first, _, err := c.findStream(ctx, &Lookup{Election: conn.Election{Log: c.Logger}}, jetstream.StreamConfig{Name: name})
+	if err != nil {
+		return c.O.provisionError(jetstream.StreamConfig{Name: name}, err)
+	}
+	if first == nil {
+		return nil
+	}
+	// A build that did not note the number made as many as are the default.
+	n, err := PartitionsOf(&first.Config)
+	if n != 0 {
+		c.O.Partitions = n
+	}
+	return err
+}
+
+// Generation and Partitions say which event streams new sessions use.
+func (c *Streams) Generation() uint32 { return c.O.Generation }
+
+// Partitions is the number of event streams of the generation.
+func (c *Streams) Partitions() uint32 { return c.O.Partitions }

@@ -1,0 +1,145 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TenantUsage is about how much of an event stream is a tenant's.
+type TenantUsage struct {
+	Bytes uint64
+	Alone bool // no other tenant holds anything there
+}
+
+const (
+	// usageFresh is how long a sample is used.
+	usageFresh = 30 * time.Second
+	// maxUsages bounds the samples that are kept.
+	maxUsages = 4096
+	// At so many places of a stream so many commits of a tenant are weighed.
+	weighAt, weighEach = 16, 4
+)
+
+// tenantUsages keeps the samples, by stream and tenant. Its lock is held while one is
+// taken, so that requests at the same time take one sample.
+type tenantUsages struct {
+	mu sync.Mutex
+	m  map[string]usageSample
+}
+
+type usageSample struct {
+	TenantUsage
+	until time.Time
+}
+
+// tenantUsage estimates how much of a stream is a tenant's: the server counts its
+// commits, and some of them, all over the stream, are weighed. That costs as many
+// requests for one session as for a hundred thousand.
+func (c *Streams) tenantUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
+	c.tenantUsages.mu.Lock()
+	defer c.tenantUsages.mu.Unlock()
+	id := stream + "." + string(t)
+	if have, ok := c.tenantUsages.m[id]; ok && time.Now().Before(have.until) {
+		return have.TenantUsage, nil
+	}
+	h, err := c.SampleUsage(ctx, stream, t)
+	if err != nil {
+		return h, err
+	}
+	if c.tenantUsages.m == nil || len(c.tenantUsages.m) >= maxUsages {
+		c.tenantUsages.m = map[string]usageSample{}
+	}
+	c.tenantUsages.m[id] = usageSample{h, time.Now().Add(usageFresh)}
+	return h, nil
+}
+
+func (c *Streams) SampleUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
+	info, err := c.StreamInfo(ctx, stream)
+	if err != nil {
+		return TenantUsage{}, fmt.Errorf("streams: look at stream %s: %w", stream, conn.StreamError(err))
+	}
+	state := info.State
+	subject := strings.TrimSuffix(info.Config.Subjects[0], ">") + string(t) + ".>"
+	count, err := c.countCommits(ctx, stream, subject)
+	if err != nil || count == 0 {
+		return TenantUsage{}, err
+	}
+	h := TenantUsage{Alone: count >= state.Msgs}
+	if h.Alone {
+		h.Bytes = state.Bytes
+		return h, nil
+	}
+	n, bytes := uint64(0), uint64(0)
+	for i := range uint64(weighAt) {
+		from := max(state.FirstSeq+(state.LastSeq-state.FirstSeq)/weighAt*i, 1)
+		for m, err := range c.DirectBatch(ctx, stream, conn.GetRequest{Seq: from, NextBySubject: subject, Batch: weighEach, MaxBytes: conn.PageBytes}) {
+			if err != nil {
+				return TenantUsage{}, err
+			}
+			n, bytes = n+1, bytes+uint64(len(m.Subject)+len(m.Data)+perMessage)
+		}
+	}
+	if n > 0 {
+		h.Bytes = min(state.Bytes, uint64(float64(bytes)/float64(n)*float64(count)))
+	}
+	return h, nil
+}
+
+// countCommits counts the messages of a stream under a subject with wildcards:
+// a read in bulk says with each message how many follow.
+func (c *Streams) countCommits(ctx context.Context, stream, subject string) (uint64, error) {
+	body, err := json.Marshal(conn.GetRequest{Seq: 1, NextBySubject: subject, Batch: 1})
+	if err != nil {
+		return 0, err
+	}
+	m, err := c.DirectOne(ctx, stream, conn.APIDirectGet+stream, body)
+	if errors.Is(err, conn.ErrNoMessage) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	more, err := strconv.ParseUint(m.Header.Get(conn.HeaderPending), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("streams: read stream %s: how many messages follow: %w", stream, err)
+	}
+	return more + 1, nil
+}
+
+// errNoRoom is returned for a task that no log holds while a stream that it needs
+// takes no new runs.
+var ErrNoRoom = errors.New("no new runs begin")
+
+// admit says whether a new run of a tenant may begin in an event stream: its error is
+// run.ErrBusy and errNoRoom if the stream takes none, or none of this tenant, or
+// another stream that every run needs is nearly full.
+func (c *Streams) Admit(ctx context.Context, stream string, tenant session.Tenant) error {
+	if err := c.admitsDisk(); err != nil {
+		return err
+	}
+	for _, name := range append([]string{stream}, needed...) {
+		if f := c.Capacity.Fill(name); f.Room() != RoomAll {
+			return fmt.Errorf("%w: %w: stream %s holds %s; try again later, or %s", run.ErrBusy, ErrNoRoom, name, f, remedyOf(name))
+		}
+	}
+	f := c.Capacity.Fill(stream)
+	if !f.over(sharesFrom) {
+		return nil
+	}
+	h, err := c.tenantUsage(ctx, stream, tenant)
+	if err == nil && f.Refuses(h) {
+		err = fmt.Errorf("%w: %w: stream %s holds %s, more than half of it of tenant %s; try again later, or %s",
+			run.ErrBusy, ErrNoRoom, stream, f, tenant, Remedy)
+	}
+	return err
+}

@@ -1,0 +1,57 @@
+package streams
+
+import (
+	"context"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+)
+
+// Conn is what the tests connect.
+type Conn = Streams
+
+func TestMain(m *testing.M) { natstest.Main(m) }
+
+func connect(ctx context.Context, o *Options) (*Conn, error) {
+	return OpenStore(ctx, o)
+}
+
+// nodeOptions are those of a node beside the server.
+func nodeOptions(srv *natsserver.Server) *Options {
+	user, password := srv.Node()
+	return &Options{
+		Options: conn.Options{Dialer: srv.Dial, Name: "test", User: user, Password: password, Inbox: conn.NodeInbox},
+		Probe: func(context.Context) ([]SyncState, error) {
+			always, interval, err := srv.Sync()
+			return []SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
+		},
+		Partitions: 2,
+	}
+}
+
+// dial connects and closes the connection when the test ends.
+func dial(tb testing.TB, o *Options) *Conn {
+	tb.Helper()
+	c, err := connect(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return c
+}
+
+// open starts a server and returns a node's connection to its streams.
+func open(tb testing.TB) *Conn {
+	tb.Helper()
+	c := dial(tb, nodeOptions(natstest.Start(tb, nil)))
+	if err := c.Provision(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}

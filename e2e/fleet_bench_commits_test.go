@@ -184,7 +184,7 @@ func (p *pair) keys(side string) []session.Key {
 	for i := range benchSessions {
 		for {
 			p.made++
-			id := p.own.Minter().Mint(fmt.Sprintf("%s%08d", side, p.made))
+			id := p.own.Minter().ID(fmt.Sprintf("%s%08d", side, p.made))
 			if _, at, _ := id.Locate(); at == uint32(i%streams.DefaultPartitions) {
 				out = append(out, session.Key{Tenant: session.DefaultTenant, ID: id})
 				break

@@ -61,7 +61,7 @@ func (p *pruning) fence(ctx context.Context, t *archive.Tree, file string) (reas
 // direct appends to logs beside the nodes that hold them: the compare-and-set
 // decides. It folds each session anew, so that nothing is remembered.
 func direct(c *api.Conn) journal.Store {
-	return journal.Direct(c.Log(), &journal.DirectOptions{Incarnation: "operator"})
+	return journal.NewStore(c.Log(), &journal.StoreOptions{Incarnation: "operator"})
 }
 
 // lift lets the sessions of a tree go on that are fenced and not purged. It goes

@@ -29,7 +29,7 @@ type Restored struct {
 //
 // Until all of it is there every session of it stays archived, for readers too.
 // The connection has to store; the rights of a node are enough.
-func Restore(ctx context.Context, c *api.Conn, doc []byte, by string) (*dossier.Tree, []Restored, error) {
+func Restore(ctx context.Context, c *api.Conn, doc []byte, by string) (*dossier.Evidence, []Restored, error) {
 	t, _, err := dossier.VerifyTree(doc, nil)
 	if err != nil {
 		return nil, nil, err
@@ -60,7 +60,7 @@ func Restore(ctx context.Context, c *api.Conn, doc []byte, by string) (*dossier.
 }
 
 // runs brings back what is kept of a log's runs beside it.
-func runs(ctx context.Context, c *api.Conn, t *dossier.Tree, k session.Key, raws []string) error {
+func runs(ctx context.Context, c *api.Conn, t *dossier.Evidence, k session.Key, raws []string) error {
 	ends := map[run.ID]*messages.Result{}
 	var all []journal.Submitted
 	for _, raw := range raws {

@@ -8,11 +8,11 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-var minter = session.Minter{Generation: 1, Partitions: 2}
+var ids = session.IDGenerator{Generation: 1, Partitions: 2}
 
 // Key is of the session of a body in two partitions of generation 1.
 func Key(body string) session.Key {
-	return session.Key{Tenant: session.DefaultTenant, ID: minter.Mint(body)}
+	return session.Key{Tenant: session.DefaultTenant, ID: ids.ID(body)}
 }
 
 // Commit makes the commit after a position; what tells it from others.

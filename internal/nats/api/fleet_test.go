@@ -372,7 +372,7 @@ func TestClusterFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for p, written := uint32(0), 0; p < 4; written++ {
-		id := conns[0].Minter().Mint(fmt.Sprint("s", written))
+		id := conns[0].Minter().ID(fmt.Sprint("s", written))
 		if stream, _, err := eventlog.EventSubject(session.Key{Tenant: session.DefaultTenant, ID: id}); err != nil {
 			t.Fatal(err)
 		} else if stream == streams.EventStream(streams.DefaultGeneration, p) {

@@ -103,7 +103,7 @@ func TestRelayedEnds(t *testing.T) {
 				defer other.Close()
 				_, js := operatorOf(t, srv)
 				full(t, js, streams.StreamLineage)
-				turns(t, other.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Minter().Mint("s1")}, 1, true)
+				turns(t, other.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Minter().ID("s1")}, 1, true)
 
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()

@@ -106,7 +106,7 @@ func besideOperator(t *testing.T, f func(t *testing.T, c, op *Conn)) {
 func buried(t *testing.T, c, op *Conn) (k session.Key, raws []string, at session.Position) {
 	t.Helper()
 	ctx := t.Context()
-	k = session.Key{Tenant: "acme", ID: c.Minter().Mint("old")}
+	k = session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
 	l := c.Log()
 	for seq := uint64(1); seq <= 5; seq++ {
 		e := session.ChunkEvent(session.UserText(fmt.Sprint("words ", seq)))

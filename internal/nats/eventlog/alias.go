@@ -99,8 +99,8 @@ func aliasAfter[T any](ctx context.Context, c *Logs, subject string, last uint64
 }
 
 // Minter places the sessions that tasks of this connection make.
-func (c *Logs) Minter() session.Minter {
-	return session.Minter{Generation: c.Generation(), Partitions: c.Partitions()}
+func (c *Logs) Minter() session.IDGenerator {
+	return session.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
 }
 
 // HomeOf is the id of the session that a run makes when its task names none:

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
 )
 
 // Apply carries what changed from head from to head to into a directory that
@@ -28,7 +29,7 @@ import (
 // paths are done and the error says where it stopped. A directory that should
 // go but holds other files stays.
 func Apply(ctx context.Context, b blob.Store, from, to blob.Digest, dir string) error {
-	changes, err := Diff(ctx, b, from, to)
+	changes, err := manifest.Diff(ctx, b, from, to)
 	if err != nil {
 		return err
 	}
@@ -57,12 +58,12 @@ type apply struct {
 	ctx    context.Context
 	blobs  blob.Store
 	root   *os.Root
-	todo   []Change
+	todo   []manifest.Change
 	staged []string // files that were written and may still be there
 }
 
 // check keeps what is still to be done and refuses what it would destroy.
-func (ap *apply) check(changes []Change) error {
+func (ap *apply) check(changes []manifest.Change) error {
 	var conflicts []string
 	for _, c := range changes {
 		if err := ap.ctx.Err(); err != nil {
@@ -87,8 +88,8 @@ func (ap *apply) check(changes []Change) error {
 	// comes needs a directory to be in.
 	gone, made := make(map[string]bool), make(map[string]bool)
 	for _, c := range ap.todo {
-		gone[c.Path] = c.Kind != Added
-		made[c.Path] = c.After.Kind == Dir
+		gone[c.Path] = c.Kind != manifest.Added
+		made[c.Path] = c.After.Kind == manifest.Dir
 	}
 	for _, c := range ap.todo {
 		if dir := path.Dir(c.Path); c.After.Kind != "" && dir != "." && !made[dir] {
@@ -98,7 +99,7 @@ func (ap *apply) check(changes []Change) error {
 				continue
 			}
 		}
-		if c.Before.Kind != Dir || c.Kind != Modified {
+		if c.Before.Kind != manifest.Dir || c.Kind != manifest.Modified {
 			continue
 		}
 		names, err := ap.names(c.Path)
@@ -120,37 +121,37 @@ func (ap *apply) check(changes []Change) error {
 
 // look describes what is at a path as a tree would; absent is the zero Entry.
 // What no tree can hold is unlike any entry.
-func (ap *apply) look(p string) (Entry, error) {
+func (ap *apply) look(p string) (manifest.Entry, error) {
 	name := filepath.FromSlash(p)
 	fi, err := ap.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return Entry{}, nil
+		return manifest.Entry{}, nil
 	}
 	if err != nil {
-		return Entry{}, fmt.Errorf("workspace: apply: %w", err)
+		return manifest.Entry{}, fmt.Errorf("workspace: apply: %w", err)
 	}
 	switch fi.Mode().Type() {
 	case fs.ModeDir:
-		return Entry{Path: p, Kind: Dir}, nil
+		return manifest.Entry{Path: p, Kind: manifest.Dir}, nil
 	case fs.ModeSymlink:
 		target, err := ap.root.Readlink(name)
 		if err != nil {
-			return Entry{}, fmt.Errorf("workspace: apply: %w", err)
+			return manifest.Entry{}, fmt.Errorf("workspace: apply: %w", err)
 		}
-		return Entry{Path: p, Kind: Symlink, Target: filepath.ToSlash(target)}, nil
+		return manifest.Entry{Path: p, Kind: manifest.Symlink, Target: filepath.ToSlash(target)}, nil
 	case 0:
 		f, err := ap.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 		if err != nil {
-			return Entry{}, fmt.Errorf("workspace: apply: %w", err)
+			return manifest.Entry{}, fmt.Errorf("workspace: apply: %w", err)
 		}
 		defer f.Close()
 		ref, err := hashFile(ap.ctx, f)
 		if err != nil {
-			return Entry{}, fmt.Errorf("workspace: apply: read %q: %w", p, err)
+			return manifest.Entry{}, fmt.Errorf("workspace: apply: read %q: %w", p, err)
 		}
-		return Entry{Path: p, Kind: File, Exec: fi.Mode()&0o100 != 0, Size: ref.Size, Digest: ref.Digest}, nil
+		return manifest.Entry{Path: p, Kind: manifest.File, Exec: fi.Mode()&0o100 != 0, Size: ref.Size, Digest: ref.Digest}, nil
 	}
-	return Entry{Path: p}, nil
+	return manifest.Entry{Path: p}, nil
 }
 
 func (ap *apply) names(p string) ([]string, error) {
@@ -172,7 +173,7 @@ func (ap *apply) names(p string) ([]string, error) {
 func (ap *apply) run() error {
 	place := make(map[string]string)
 	for _, c := range ap.todo {
-		if c.After.Kind != File {
+		if c.After.Kind != manifest.File {
 			continue
 		}
 		tmp, err := ap.stage(c)
@@ -182,11 +183,11 @@ func (ap *apply) run() error {
 		place[c.Path] = tmp
 	}
 	for _, c := range slices.Backward(ap.todo) {
-		if c.Before.Kind == "" || c.Before.Kind == File && c.After.Kind == File {
+		if c.Before.Kind == "" || c.Before.Kind == manifest.File && c.After.Kind == manifest.File {
 			continue // nothing there, or replaced by renaming
 		}
 		err := ap.root.Remove(filepath.FromSlash(c.Path))
-		if errors.Is(err, fs.ErrExist) && c.Kind == Removed {
+		if errors.Is(err, fs.ErrExist) && c.Kind == manifest.Removed {
 			continue // a directory that holds other files
 		}
 		if err != nil {
@@ -197,11 +198,11 @@ func (ap *apply) run() error {
 		name := filepath.FromSlash(c.Path)
 		var err error
 		switch c.After.Kind {
-		case Dir:
+		case manifest.Dir:
 			err = ap.root.Mkdir(name, 0o755)
-		case Symlink:
+		case manifest.Symlink:
 			err = ap.root.Symlink(filepath.FromSlash(c.After.Target), name)
-		case File:
+		case manifest.File:
 			err = ap.root.Rename(place[c.Path], name)
 		}
 		if err != nil {
@@ -212,7 +213,7 @@ func (ap *apply) run() error {
 }
 
 // stage writes a new file to the nearest directory that will stay.
-func (ap *apply) stage(c Change) (tmp string, err error) {
+func (ap *apply) stage(c manifest.Change) (tmp string, err error) {
 	dir := path.Dir(c.Path)
 	for dir != "." {
 		if fi, err := ap.root.Lstat(filepath.FromSlash(dir)); err == nil && fi.IsDir() && !ap.leaves(dir) {
@@ -226,7 +227,7 @@ func (ap *apply) stage(c Change) (tmp string, err error) {
 		return "", err
 	}
 	// A file that stays a file keeps the owner's other permissions.
-	if c.Before.Kind == File {
+	if c.Before.Kind == manifest.File {
 		fi, err := ap.root.Lstat(filepath.FromSlash(c.Path))
 		if err != nil {
 			return "", err
@@ -244,6 +245,6 @@ func (ap *apply) stage(c Change) (tmp string, err error) {
 
 // leaves reports whether a directory is removed or replaced by this run.
 func (ap *apply) leaves(dir string) bool {
-	i, ok := slices.BinarySearchFunc(ap.todo, dir, func(c Change, p string) int { return strings.Compare(c.Path, p) })
-	return ok && ap.todo[i].Before.Kind == Dir
+	i, ok := slices.BinarySearchFunc(ap.todo, dir, func(c manifest.Change, p string) int { return strings.Compare(c.Path, p) })
+	return ok && ap.todo[i].Before.Kind == manifest.Dir
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -123,7 +124,7 @@ func TestApplyWithoutBlobs(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"a": "1", "b": "2"})
 	from := snapshot(t, b, dir, blob.Digest{})
-	tree, err := workspace.NewTree([]workspace.Entry{file("a"), file("c")})
+	tree, err := manifest.NewTree([]manifest.Entry{file("a"), file("c")})
 	if err != nil {
 		t.Fatal(err)
 	}

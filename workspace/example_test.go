@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// A directory is kept, changed, compared and brought back.
+// A directory is kept, changed, read by its head and brought back.
 func Example() {
 	ctx := context.Background()
 	tmp, err := os.MkdirTemp("", "example")
@@ -44,27 +44,16 @@ func Example() {
 		return
 	}
 
-	diffs, err := workspace.Patch(ctx, store, first, second)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	if err := workspace.WriteUnified(os.Stdout, diffs); err != nil {
-		fmt.Println(err)
-		return
-	}
+	text, err := workspace.Read(ctx, store, second, "notes.txt")
+	fmt.Printf("%s%v\n", text, err)
 	fmt.Println(workspace.Restore(ctx, store, first, fork))
-	text, err := os.ReadFile(filepath.Join(fork, "notes.txt"))
+	text, err = os.ReadFile(filepath.Join(fork, "notes.txt"))
 	fmt.Printf("%s%v\n", text, err)
 	// Output:
-	// diff --git a/notes.txt b/notes.txt
-	// --- a/notes.txt
-	// +++ b/notes.txt
-	// @@ -1,2 +1,3 @@
-	//  one
-	// -two
-	// +2
-	// +three
+	// one
+	// 2
+	// three
+	// <nil>
 	// <nil>
 	// one
 	// two
@@ -101,22 +90,4 @@ func ExampleApply() {
 	fmt.Println(workspace.Apply(ctx, store, heads[0], heads[1], dir))
 	// Output:
 	// workspace: changed in the directory meanwhile: plan; put them back or move them away, then apply again
-}
-
-// Two texts are compared line by line.
-func ExampleDiffLines() {
-	old, now := []string{"one", "two", "three"}, []string{"one", "2", "three", "four"}
-	for _, e := range workspace.DiffLines(old, now) {
-		lines := old[e.OldFrom:e.OldTo]
-		if e.Op == '+' {
-			lines = now[e.NewFrom:e.NewTo]
-		}
-		fmt.Println(string(e.Op), lines)
-	}
-	// Output:
-	//   [one]
-	// - [two]
-	// + [2]
-	//   [three]
-	// + [four]
 }

@@ -22,7 +22,7 @@ func TestRefused(t *testing.T) {
 	write(t, outside, map[string]string{"canary": "secret"})
 	for name, tt := range map[string]struct {
 		path   string // of what is refused
-		reason workspace.Reason
+		reason string
 		make   func(p string) error
 	}{
 		"FIFO": {"d/x", workspace.SpecialFile, func(p string) error { return syscall.Mkfifo(p, 0o644) }},

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -145,19 +146,19 @@ func TestAgainstNaiveModel(t *testing.T) {
 // checkDiff applies the changes to the list of entries by hand.
 func checkDiff(t *testing.T, b blob.Store, from, to blob.Digest) {
 	t.Helper()
-	load := func(head blob.Digest) map[string]workspace.Entry {
-		tree, err := workspace.Load(t.Context(), b, head)
+	load := func(head blob.Digest) map[string]manifest.Entry {
+		tree, err := manifest.Load(t.Context(), b, head)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := make(map[string]workspace.Entry)
+		m := make(map[string]manifest.Entry)
 		for e := range tree.Entries() {
 			m[e.Path] = e
 		}
 		return m
 	}
 	got, want := load(from), load(to)
-	changes, err := workspace.Diff(t.Context(), b, from, to)
+	changes, err := manifest.Diff(t.Context(), b, from, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func checkDiff(t *testing.T, b blob.Store, from, to blob.Digest) {
 		if got[c.Path] != c.Before || c.Before == c.After {
 			t.Fatalf("change %+v, the tree has %+v", c, got[c.Path])
 		}
-		if c.Kind == workspace.Removed {
+		if c.Kind == manifest.Removed {
 			delete(got, c.Path)
 		} else {
 			got[c.Path] = c.After
@@ -268,9 +269,9 @@ func TestSnapshotWhileFileGrows(t *testing.T) {
 	}
 }
 
-func lookup(t *testing.T, b blob.Store, head blob.Digest, p string) (workspace.Entry, bool) {
+func lookup(t *testing.T, b blob.Store, head blob.Digest, p string) (manifest.Entry, bool) {
 	t.Helper()
-	tree, err := workspace.Load(t.Context(), b, head)
+	tree, err := manifest.Load(t.Context(), b, head)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
 )
 
 // fetchers is how many files are read from the store at one time.
@@ -25,7 +26,7 @@ const fetchers = 8
 // in ".partial" may stay); one that was there and empty may be left half full
 // by a crash.
 func Restore(ctx context.Context, b blob.Store, head blob.Digest, dir string) error {
-	t, err := Load(ctx, b, head)
+	t, err := manifest.Load(ctx, b, head)
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func empty(dir string) error {
 	return err
 }
 
-func fill(ctx context.Context, b blob.Store, t *Tree, dir string) error {
+func fill(ctx context.Context, b blob.Store, t *manifest.Tree, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("workspace: restore: %w", err)
@@ -79,19 +80,19 @@ func fill(ctx context.Context, b blob.Store, t *Tree, dir string) error {
 
 	// Parents sort before their children, and links come last, so nothing is
 	// ever written through a link of this tree.
-	var files, links []Entry
+	var files, links []manifest.Entry
 	for e := range t.Entries() {
 		if _, err := filepath.Localize(e.Path); err != nil {
 			return &RefusedError{Path: e.Path, Reason: BadName, Err: err}
 		}
 		switch e.Kind {
-		case Dir:
+		case manifest.Dir:
 			if err := root.Mkdir(filepath.FromSlash(e.Path), 0o755); err != nil {
 				return fmt.Errorf("workspace: restore: %w", err)
 			}
-		case File:
+		case manifest.File:
 			files = append(files, e)
-		case Symlink:
+		case manifest.Symlink:
 			links = append(links, e)
 		}
 	}
@@ -107,10 +108,10 @@ func fill(ctx context.Context, b blob.Store, t *Tree, dir string) error {
 }
 
 // fillFiles writes the files a few at a time; the first error stops all.
-func fillFiles(ctx context.Context, b blob.Store, root *os.Root, files []Entry) error {
+func fillFiles(ctx context.Context, b blob.Store, root *os.Root, files []manifest.Entry) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	work := make(chan Entry)
+	work := make(chan manifest.Entry)
 	var wg sync.WaitGroup
 	for range min(fetchers, len(files)) {
 		wg.Go(func() {
@@ -133,7 +134,7 @@ func fillFiles(ctx context.Context, b blob.Store, root *os.Root, files []Entry) 
 }
 
 // fetch writes the bytes of e to a new file at name.
-func fetch(ctx context.Context, b blob.Store, root *os.Root, name string, e Entry) error {
+func fetch(ctx context.Context, b blob.Store, root *os.Root, name string, e manifest.Entry) error {
 	rc, err := b.Get(ctx, e.Digest)
 	if err != nil {
 		return fmt.Errorf("workspace: restore %q: %w", e.Path, err)
@@ -153,7 +154,7 @@ func fetch(ctx context.Context, b blob.Store, root *os.Root, name string, e Entr
 		return fmt.Errorf("workspace: restore %q: %w", e.Path, err)
 	}
 	if n != e.Size {
-		return fmt.Errorf("workspace: restore %q: %w: the manifest says %d bytes", e.Path, ErrMalformed, e.Size)
+		return fmt.Errorf("workspace: restore %q: %w: the manifest says %d bytes", e.Path, manifest.ErrMalformed, e.Size)
 	}
 	return nil
 }
@@ -163,7 +164,7 @@ func fetch(ctx context.Context, b blob.Store, root *os.Root, name string, e Entr
 // are not followed. The reader fails with blob.ErrCorrupt at its end if the
 // stored bytes are not the right ones.
 func Open(ctx context.Context, b blob.Store, head blob.Digest, path string) (io.ReadCloser, error) {
-	t, err := Load(ctx, b, head)
+	t, err := manifest.Load(ctx, b, head)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +172,7 @@ func Open(ctx context.Context, b blob.Store, head blob.Digest, path string) (io.
 	if !ok {
 		return nil, fmt.Errorf("workspace: %s holds no %q: %w", head.Short(), path, fs.ErrNotExist)
 	}
-	if e.Kind != File {
+	if e.Kind != manifest.File {
 		return nil, fmt.Errorf("workspace: %q of %s is a %s, not a file", path, head.Short(), e.Kind)
 	}
 	return b.Get(ctx, e.Digest)

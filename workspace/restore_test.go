@@ -2,12 +2,14 @@ package workspace_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -43,16 +45,16 @@ func TestFailedRestoreLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := workspace.Entry{Path: "good", Kind: workspace.File, Size: ref.Size, Digest: ref.Digest}
+	good := manifest.Entry{Path: "good", Kind: manifest.File, Size: ref.Size, Digest: ref.Digest}
 	for name, tt := range map[string]struct {
-		bad  workspace.Entry
+		bad  manifest.Entry
 		want error
 	}{
 		"missing": {file("sub/bad"), blob.ErrNotFound},
-		"longer":  {workspace.Entry{Path: "sub/bad", Kind: workspace.File, Size: ref.Size - 1, Digest: ref.Digest}, workspace.ErrMalformed},
-		"shorter": {workspace.Entry{Path: "sub/bad", Kind: workspace.File, Size: ref.Size + 1, Digest: ref.Digest}, workspace.ErrMalformed},
+		"longer":  {manifest.Entry{Path: "sub/bad", Kind: manifest.File, Size: ref.Size - 1, Digest: ref.Digest}, manifest.ErrMalformed},
+		"shorter": {manifest.Entry{Path: "sub/bad", Kind: manifest.File, Size: ref.Size + 1, Digest: ref.Digest}, manifest.ErrMalformed},
 	} {
-		tree, err := workspace.NewTree([]workspace.Entry{good, dirEntry("sub"), tt.bad})
+		tree, err := manifest.NewTree([]manifest.Entry{good, dirEntry("sub"), tt.bad})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,5 +109,59 @@ func TestLimits(t *testing.T) {
 	_, err = workspace.Snapshot(t.Context(), b, dir, blob.Digest{}, workspace.Limits{})
 	if limit, ok := errors.AsType[*workspace.LimitError](err); !ok || limit.Path != "sparse" || limit.Limit != workspace.DefaultBytes {
 		t.Errorf("a sparse file: %v", err)
+	}
+}
+
+func TestLinksStayInside(t *testing.T) {
+	parts := []string{"", ".", "..", "d", "l", "s"}
+	var targets []string
+	for _, a := range parts {
+		for _, b := range parts {
+			for _, c := range parts {
+				targets = append(targets, strings.Join([]string{a, b, c}, "/"))
+			}
+		}
+	}
+	accepted := 0
+	for _, target := range targets {
+		entries := []manifest.Entry{dirEntry("d"), dirEntry("d/s"), link("d/l", target), link("l", "d"), link("s", "d/s")}
+		tree, err := manifest.NewTree(entries)
+		if err != nil {
+			continue
+		}
+		accepted++
+		b := blob.NewMemory()
+		head, err := tree.Store(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir, err := filepath.EvalSymlinks(filepath.Dir(restore(t, b, head)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir = filepath.Join(dir, "restored")
+		if real, err := filepath.EvalSymlinks(filepath.Join(dir, "d", "l")); err == nil && real != dir && !strings.HasPrefix(real, dir+string(filepath.Separator)) {
+			t.Errorf("the link to %q leads to %s, out of %s", target, real, dir)
+		}
+	}
+	if accepted < 20 {
+		t.Errorf("only %d of %d targets are accepted", accepted, len(targets))
+	}
+}
+
+func TestRead(t *testing.T) {
+	b := blob.NewMemory()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"sub/f": "content"})
+	head := snapshot(t, b, dir, blob.Digest{})
+	data, err := workspace.Read(t.Context(), b, head, "sub/f")
+	if err != nil || string(data) != "content" {
+		t.Errorf("Read = %q, %v", data, err)
+	}
+	if _, err := workspace.Read(t.Context(), b, head, "sub/g"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	if _, err := workspace.Read(t.Context(), b, head, "sub"); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
 )
 
 // inMemory is the size up to which a file is read once, into memory. A larger
@@ -31,7 +32,7 @@ const inMemory = 1 << 20
 // file that grows is stored as it was at some moment, but two files need not
 // be of the same moment.
 func Snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l Limits) (blob.Digest, error) {
-	old, err := Load(ctx, b, base)
+	old, err := manifest.Load(ctx, b, base)
 	if err != nil {
 		return blob.Digest{}, err
 	}
@@ -39,7 +40,7 @@ func Snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l
 	if err != nil {
 		return blob.Digest{}, err
 	}
-	if !base.IsZero() && slices.Equal(old.entries, t.entries) {
+	if !base.IsZero() && len(manifest.Compare(old, t)) == 0 {
 		return base, nil
 	}
 	return t.Store(ctx, b)
@@ -54,7 +55,7 @@ type scan struct {
 	root    *os.Root
 	blobs   blob.Store
 	limits  Limits
-	entries []Entry
+	entries []manifest.Entry
 	files   []found
 	bytes   int64 // of the files as they were listed
 
@@ -69,7 +70,7 @@ type found struct {
 	info  fs.FileInfo
 }
 
-func scanDir(ctx context.Context, b blob.Store, dir string, old *Tree, l Limits) (*Tree, error) {
+func scanDir(ctx context.Context, b blob.Store, dir string, old *manifest.Tree, l Limits) (*manifest.Tree, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("workspace: snapshot: %w", err)
@@ -77,7 +78,7 @@ func scanDir(ctx context.Context, b blob.Store, dir string, old *Tree, l Limits)
 	defer root.Close()
 	s := &scan{ctx: ctx, root: root, blobs: b, limits: l.orDefault(), stored: make(map[blob.Digest]bool, old.Len())}
 	for e := range old.Entries() {
-		if e.Kind == File {
+		if e.Kind == manifest.File {
 			s.stored[e.Digest] = true
 		}
 	}
@@ -88,7 +89,7 @@ func scanDir(ctx context.Context, b blob.Store, dir string, old *Tree, l Limits)
 	if err := s.storeFiles(); err != nil {
 		return nil, err
 	}
-	return NewTree(s.entries)
+	return manifest.NewTree(s.entries)
 }
 
 // storeFiles stores the files a few at a time; an error stops all. Of several
@@ -142,7 +143,7 @@ func (s *scan) dir(p string) error {
 	}
 	for _, name := range names {
 		child := path.Join(p, name)
-		if checkPath(child) != nil {
+		if manifest.CheckPath(child) != nil {
 			return &RefusedError{Path: child, Reason: BadName}
 		}
 		if s.limits.Exclude != nil && s.limits.Exclude(child) {
@@ -188,24 +189,24 @@ func (s *scan) add(p string, fi fs.FileInfo) error {
 	}
 	switch fi.Mode().Type() {
 	case fs.ModeDir:
-		s.entries = append(s.entries, Entry{Path: p, Kind: Dir})
+		s.entries = append(s.entries, manifest.Entry{Path: p, Kind: manifest.Dir})
 		return s.dir(p)
 	case fs.ModeSymlink:
 		target, err := s.root.Readlink(p)
 		if err != nil {
 			return &RefusedError{Path: p, Reason: Unreadable, Err: err}
 		}
-		if !linkStaysInside(p, target) {
+		if !manifest.LinkStaysInside(p, target) {
 			return &RefusedError{Path: p, Reason: LinkOut}
 		}
-		s.entries = append(s.entries, Entry{Path: p, Kind: Symlink, Target: target})
+		s.entries = append(s.entries, manifest.Entry{Path: p, Kind: manifest.Symlink, Target: target})
 		return nil
 	case 0:
 		if s.bytes += fi.Size(); s.bytes > s.limits.Bytes {
 			return &LimitError{Path: p, What: "bytes", Limit: s.limits.Bytes}
 		}
 		s.files = append(s.files, found{len(s.entries), fi})
-		s.entries = append(s.entries, Entry{Path: p, Kind: File, Exec: fi.Mode()&0o100 != 0})
+		s.entries = append(s.entries, manifest.Entry{Path: p, Kind: manifest.File, Exec: fi.Mode()&0o100 != 0})
 		return nil
 	default:
 		return &RefusedError{Path: p, Reason: SpecialFile}
@@ -296,7 +297,7 @@ func openRegular(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
 		return nil, nil, &RefusedError{Path: p, Reason: Unreadable, Err: err}
 	}
 	fi, err := f.Stat()
-	refuse := func(r Reason, err error) (*os.File, fs.FileInfo, error) {
+	refuse := func(r string, err error) (*os.File, fs.FileInfo, error) {
 		f.Close()
 		return nil, nil, &RefusedError{Path: p, Reason: r, Err: err}
 	}

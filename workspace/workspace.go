@@ -1,33 +1,35 @@
-// Package workspace is a session's files as a content-addressed tree.
+// Package workspace turns a session's files into a content-addressed head, and back.
 //
-// A [Tree] is a manifest: the sorted paths of a directory, each with its kind,
-// its executable bit and the digest of its bytes. The manifest is itself a
-// blob and its digest, the head, names the whole state of the files, so a
-// head in a commit is all that has to be recorded to have the files back.
+// A head is the digest of a manifest: the sorted paths of a directory, each with its
+// kind, its executable bit and the digest of its bytes. It names the whole state of
+// the files, so a head in a commit is all that has to be recorded to have them back.
 //
 //	head, err := workspace.Snapshot(ctx, blobs, dir, base, workspace.Limits{})
 //	err = workspace.Restore(ctx, blobs, head, freshDir) // twice = a fork
-//	changes, err := workspace.Diff(ctx, blobs, base, head)
+//	data, err := workspace.Read(ctx, blobs, head, "README.md")
+//	err = workspace.Apply(ctx, blobs, base, head, userDir)
 //
-// Snapshot stores what base does not hold yet; Restore fills a fresh
-// directory; Patch tells two heads apart line by line; Apply carries the
-// difference into a directory that the user owns.
+// Snapshot stores what base does not hold yet; Restore fills a fresh directory; Apply
+// carries the difference of two heads into a directory that the user owns.
 //
-// Kept are regular files with their executable bit, directories (also empty
-// ones) and symbolic links that stay inside. Owners, times, other permission
-// bits and extended attributes are not. Devices, sockets, FIFOs, hard links
-// and links that lead out are refused by name, because a tree that holds them
-// could not be restored without giving away something outside of it.
+// Kept are regular files with their executable bit, directories (also empty ones) and
+// symbolic links that stay inside. Owners, times, other permission bits and extended
+// attributes are not. Devices, sockets, FIFOs, hard links and links that lead out are
+// refused by name: restoring them would give away something outside of the tree.
 //
-// Directories are only touched through [os.Root], so a link that is
-// swapped in meanwhile never leads a call outside. The package knows nothing of
-// sandboxes, sessions or the network, and merges nothing yet.
+// Directories are only touched through [os.Root], so a link that another process puts
+// in place meanwhile never leads a call outside. The package knows nothing of
+// sandboxes, sessions or the network, and merges nothing.
 package workspace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
 )
 
 // Limits of a workspace unless the caller sets others.
@@ -55,30 +57,45 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-var (
-	// ErrNotEmpty is returned by Restore for a directory that holds something.
-	ErrNotEmpty = errors.New("workspace: directory is not empty")
-	// ErrMalformed is returned for a manifest that this package did not write.
-	ErrMalformed = errors.New("workspace: malformed manifest")
-)
+// ErrNotEmpty is returned by Restore for a directory that holds something.
+var ErrNotEmpty = errors.New("workspace: directory is not empty")
 
-// Reason says why a path cannot be part of a workspace. The list may grow.
-type Reason string
+// Check returns a *LimitError if the files of a head are more, or larger, than the
+// limits allow; Exclude plays no role. A manifest may name one blob a thousand
+// times, so that one of another program can be larger than all that is stored.
+func Check(ctx context.Context, b blob.Store, head blob.Digest, l Limits) error {
+	t, err := manifest.Load(ctx, b, head)
+	if err != nil {
+		return err
+	}
+	l = l.orDefault()
+	left, n := l.Bytes, 0
+	for e := range t.Entries() {
+		if n++; n > l.Files {
+			return &LimitError{Path: e.Path, What: "files", Limit: int64(l.Files)}
+		}
+		if e.Size > left {
+			return &LimitError{Path: e.Path, What: "bytes", Limit: l.Bytes}
+		}
+		left -= e.Size
+	}
+	return nil
+}
 
-// The reasons of a RefusedError.
+// The reasons of a RefusedError. The list may grow.
 const (
-	SpecialFile Reason = "is a FIFO, socket or device"
-	HardLink    Reason = "has a second name (hard link)"
-	LinkOut     Reason = "is a symbolic link that leads out of the workspace"
-	BadName     Reason = "has a name that is not valid UTF-8, is too long or cannot be used here"
-	Unreadable  Reason = "cannot be read"
-	Unstable    Reason = "changed while it was read"
+	SpecialFile = "is a FIFO, socket or device"
+	HardLink    = "has a second name (hard link)"
+	LinkOut     = "is a symbolic link that leads out of the workspace"
+	BadName     = "has a name that is not valid UTF-8, is too long or cannot be used here"
+	Unreadable  = "cannot be read"
+	Unstable    = "changed while it was read"
 )
 
 // RefusedError names a path that a workspace cannot hold, and why.
 type RefusedError struct {
 	Path   string // slash separated, relative to the workspace
-	Reason Reason
+	Reason string
 	Err    error // the system's error, if there was one
 }
 

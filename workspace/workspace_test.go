@@ -1,6 +1,8 @@
 package workspace_test
 
 import (
+	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,8 +11,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/workspace"
 )
+
+var someDigest = blob.Sum([]byte("x"))
+
+func file(p string) manifest.Entry {
+	return manifest.Entry{Path: p, Kind: manifest.File, Size: 1, Digest: someDigest}
+}
+
+func dirEntry(p string) manifest.Entry { return manifest.Entry{Path: p, Kind: manifest.Dir} }
+
+func link(p, target string) manifest.Entry {
+	return manifest.Entry{Path: p, Kind: manifest.Symlink, Target: target}
+}
 
 // write makes files below dir; a path that ends in a slash is a directory.
 func write(t *testing.T, dir string, files map[string]string) {
@@ -59,7 +74,7 @@ func TestRoundTrip(t *testing.T) {
 	if again := snapshot(t, b, copied, blob.Digest{}); again != head {
 		t.Errorf("the restored directory has head %s, want %s", again, head)
 	}
-	tree, err := workspace.Load(t.Context(), b, head)
+	tree, err := manifest.Load(t.Context(), b, head)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +103,7 @@ func TestExclude(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree, err := workspace.Load(t.Context(), b, head)
+	tree, err := manifest.Load(t.Context(), b, head)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,5 +113,41 @@ func TestExclude(t *testing.T) {
 	}
 	if want := []string{"keep", "keep/a", "keep/leave"}; !slices.Equal(got, want) {
 		t.Errorf("kept %q, want %q", got, want)
+	}
+}
+
+// TestCheck: a manifest is held to the limits by the sizes that it states.
+func TestCheck(t *testing.T) {
+	sized := func(p string, size int64) manifest.Entry {
+		e := file(p)
+		e.Size = size
+		return e
+	}
+	for name, tt := range map[string]struct {
+		entries    []manifest.Entry
+		limits     workspace.Limits
+		what, path string
+	}{
+		"empty":     {nil, workspace.Limits{}, "", ""},
+		"just fits": {[]manifest.Entry{dirEntry("a"), sized("a/b", 6), link("c", "a"), sized("d", 4)}, workspace.Limits{Files: 4, Bytes: 10}, "", ""},
+		"one file":  {[]manifest.Entry{dirEntry("a"), sized("a/b", 6), link("c", "a"), sized("d", 4)}, workspace.Limits{Files: 3, Bytes: 10}, "files", "d"},
+		"one byte":  {[]manifest.Entry{sized("a", 6), sized("d", 5)}, workspace.Limits{Files: 4, Bytes: 10}, "bytes", "d"},
+		"defaults":  {[]manifest.Entry{sized("a", workspace.DefaultBytes), sized("b", 1)}, workspace.Limits{}, "bytes", "b"},
+		"overflow":  {[]manifest.Entry{sized("a", 9), sized("b", math.MaxInt64), sized("c", math.MaxInt64)}, workspace.Limits{Bytes: 10}, "bytes", "b"},
+	} {
+		tree, err := manifest.NewTree(tt.entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := blob.NewMemory()
+		head, err := tree.Store(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = workspace.Check(t.Context(), b, head, tt.limits)
+		limit, ok := errors.AsType[*workspace.LimitError](err)
+		if tt.what == "" && err != nil || tt.what != "" && (!ok || limit.What != tt.what || limit.Path != tt.path) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rathcluster/rath/workspace"
+	"github.com/rathcluster/rath/internal/manifest"
 )
 
 // blame follows files through the heads.
@@ -23,7 +23,7 @@ type blamed struct {
 	removed map[int][]int // steps that removed a line of base
 	steps   []int         // that touched the path
 	last    []int         // the last of them
-	entry   workspace.Entry
+	entry   manifest.Entry
 	why     string // no lines can be shown
 }
 
@@ -32,7 +32,7 @@ type origin struct {
 	steps []int
 }
 
-func (b *blame) begin(c workspace.Change) error {
+func (b *blame) begin(c manifest.Change) error {
 	f := &blamed{removed: map[int][]int{}, entry: c.Before}
 	var err error
 	if f.base, f.why, err = b.t.text(c.Before); err != nil {
@@ -48,7 +48,7 @@ func (b *blame) begin(c workspace.Change) error {
 
 // replay takes the files through every head. Where the list of files at a head
 // is not there, its steps share the blame with those of the next one.
-func (b *blame) replay(tree *workspace.Tree, moves []move) error {
+func (b *blame) replay(tree *manifest.Tree, moves []move) error {
 	var steps []int
 	for _, m := range moves {
 		steps = append(steps, m.steps...)
@@ -59,7 +59,7 @@ func (b *blame) replay(tree *workspace.Tree, moves []move) error {
 		if why != "" {
 			continue
 		}
-		for _, c := range workspace.Compare(tree, next) {
+		for _, c := range manifest.Compare(tree, next) {
 			if f := b.files[c.Path]; f != nil {
 				if err := b.step(f, c.After, steps); err != nil {
 					return err
@@ -72,7 +72,7 @@ func (b *blame) replay(tree *workspace.Tree, moves []move) error {
 }
 
 // step takes one file to its next content.
-func (b *blame) step(f *blamed, next workspace.Entry, steps []int) error {
+func (b *blame) step(f *blamed, next manifest.Entry, steps []int) error {
 	for _, s := range steps {
 		if !slices.Contains(f.steps, s) {
 			f.steps = append(f.steps, s)
@@ -105,14 +105,14 @@ func (b *blame) step(f *blamed, next workspace.Entry, steps []int) error {
 
 // change says how a file differs in the end. room is how many lines may still
 // be shown.
-func (f *blamed) change(c workspace.Change, room *int) FileChange {
+func (f *blamed) change(c manifest.Change, room *int) FileChange {
 	out := FileChange{Path: one(c.Path, 300), Kind: c.Kind, Steps: f.steps}
 	slices.Sort(out.Steps)
-	size := func(e workspace.Entry) string {
+	size := func(e manifest.Entry) string {
 		switch e.Kind {
-		case workspace.Dir:
+		case manifest.Dir:
 			return "directory"
-		case workspace.Symlink:
+		case manifest.Symlink:
 			return "link to " + one(e.Target, 200)
 		}
 		text := bytesOf(e.Size)
@@ -122,9 +122,9 @@ func (f *blamed) change(c workspace.Change, room *int) FileChange {
 		return text
 	}
 	switch c.Kind {
-	case workspace.Added:
+	case manifest.Added:
 		out.Note = "new, " + size(c.After)
-	case workspace.Removed:
+	case manifest.Removed:
 		out.Note = "removed, " + size(c.Before)
 	default:
 		if a, z := size(c.Before), size(c.After); a != z {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/workspace"
 )
 
 // Changes is how the files differ between the beginning of the run and its
@@ -27,7 +27,7 @@ type Changes struct {
 // FileChange is one path.
 type FileChange struct {
 	Path   string
-	Kind   workspace.ChangeKind
+	Kind   manifest.ChangeKind
 	Note   string // "new, 120 B", or why no lines are shown
 	Steps  []int  // of the timeline that changed the path, in their order
 	Hunks  []Hunk
@@ -169,7 +169,7 @@ func (t *timeline) changes() error {
 		ch.Note = "The files cannot be compared: " + cmp.Or(why, whyAfter) + "."
 		return nil
 	}
-	net := workspace.Compare(before, after)
+	net := manifest.Compare(before, after)
 	if len(net) > maxFiles {
 		ch.More = len(net) - maxFiles
 		net = net[:maxFiles]
@@ -191,16 +191,16 @@ func (t *timeline) changes() error {
 }
 
 // tree reads the manifest of a head; nil, and why, if it is not there.
-func (t *timeline) tree(head blob.Digest) (*workspace.Tree, string, error) {
+func (t *timeline) tree(head blob.Digest) (*manifest.Tree, string, error) {
 	if head.IsZero() {
-		return &workspace.Tree{}, "", nil
+		return &manifest.Tree{}, "", nil
 	}
 	data, why, err := t.a.shelf(head)
 	if err != nil {
 		return nil, "", err
 	}
 	if why == "" {
-		tree, err := workspace.Decode(data)
+		tree, err := manifest.Decode(data)
 		if err != nil {
 			return nil, "", fail(Blob, "", 0, "blob %s is no manifest of files: %v", head, err)
 		}
@@ -211,11 +211,11 @@ func (t *timeline) tree(head blob.Digest) (*workspace.Tree, string, error) {
 }
 
 // text reads a file as lines; why says what stands against showing them.
-func (t *timeline) text(e workspace.Entry) (lines []string, why string, err error) {
+func (t *timeline) text(e manifest.Entry) (lines []string, why string, err error) {
 	switch {
-	case e.Kind == workspace.Symlink:
+	case e.Kind == manifest.Symlink:
 		return []string{"link to " + e.Target}, "", nil
-	case e.Kind != workspace.File:
+	case e.Kind != manifest.File:
 		return nil, "", nil
 	case e.Size > maxShownFile:
 		return nil, "too large to compare", nil

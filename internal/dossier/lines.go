@@ -3,7 +3,7 @@ package dossier
 import (
 	"strings"
 
-	"github.com/rathcluster/rath/workspace"
+	"github.com/rathcluster/rath/internal/manifest"
 )
 
 // edit is one line of a comparison: kept, removed or added.
@@ -17,7 +17,7 @@ type edit struct {
 // deterministic, because every reader of a dossier must find the same.
 func compare(a, b []string) []edit {
 	out := make([]edit, 0, max(len(a), len(b)))
-	for _, e := range workspace.DiffLines(a, b) {
+	for _, e := range manifest.DiffLines(a, b) {
 		old, now := e.OldFrom, e.NewFrom
 		for range max(e.OldTo-e.OldFrom, e.NewTo-e.NewFrom) {
 			out = append(out, edit{e.Op, old, now})

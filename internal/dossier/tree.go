@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/workspace"
 )
 
 // FormTree is the form of an archived tree.
@@ -173,12 +173,12 @@ func (e *Evidence) shelve(c *collector, named []blob.Digest) error {
 		if why != "" || !bytes.HasPrefix(data, []byte(`{"format":`)) {
 			continue
 		}
-		files, err := workspace.Decode(data)
+		files, err := manifest.Decode(data)
 		if err != nil {
 			continue // something else that looks like a manifest
 		}
 		for entry := range files.Entries() {
-			if entry.Kind != workspace.File {
+			if entry.Kind != manifest.File {
 				continue
 			}
 			_, why, err := fetch(entry.Digest)

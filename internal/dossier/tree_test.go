@@ -9,10 +9,10 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/offload"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/workspace"
 )
 
 // archivedTree writes a session with files and a fork of it into a log, and
@@ -26,9 +26,9 @@ func archivedTree(t *testing.T) (log session.Log, store blob.Store, ids []sessio
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := workspace.NewTree([]workspace.Entry{
-		{Path: "a.txt", Kind: workspace.File, Size: file.Size, Digest: file.Digest},
-		{Path: "gone.txt", Kind: workspace.File, Size: 4, Digest: blob.Sum([]byte("gone"))},
+	files, err := manifest.NewTree([]manifest.Entry{
+		{Path: "a.txt", Kind: manifest.File, Size: file.Size, Digest: file.Digest},
+		{Path: "gone.txt", Kind: manifest.File, Size: 4, Digest: blob.Sum([]byte("gone"))},
 	})
 	if err != nil {
 		t.Fatal(err)

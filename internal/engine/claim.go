@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -72,17 +73,17 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 		c.Root = b.Root
 	}
 	if !t.Workspace.IsZero() && !t.Resume {
-		files, err := workspace.Load(ctx, rt.Blobs(t.Session.Tenant), t.Workspace)
+		// Any stored bytes that read as a manifest can be named here, also those
+		// that a command wrote.
+		err := workspace.Check(ctx, rt.Blobs(t.Session.Tenant), t.Workspace, rt.Workspaces.Limits)
+		limit, tooLarge := errors.AsType[*workspace.LimitError](err)
 		switch {
-		case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt), errors.Is(err, workspace.ErrMalformed):
+		case tooLarge:
+			return c, run.CodeTooLarge.Err(fmt.Sprintf("flow: workspace %s of task %s: %s", t.Workspace.Short(), t.ID, limit))
+		case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt), errors.Is(err, manifest.ErrMalformed):
 			return c, fmt.Errorf("flow: workspace %s of task %s is not stored here, upload it first: %w: %w", t.Workspace.Short(), t.ID, session.ErrNotFound, err)
 		case err != nil: // it may be there
 			return c, fmt.Errorf("flow: look at workspace %s of task %s: %w", t.Workspace.Short(), t.ID, err)
-		}
-		// Any stored bytes that read as a manifest can be named here, also those
-		// that a command wrote.
-		if err := files.Fits(rt.Workspaces.Limits); err != nil {
-			return c, run.CodeTooLarge.Err(fmt.Sprintf("flow: workspace %s of task %s: %s", t.Workspace.Short(), t.ID, err))
 		}
 		c.Events = append(c.Events, session.PlacedEvent(session.Placement{Backend: "local", Head: t.Workspace, Spec: ""}))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
@@ -206,8 +207,8 @@ func TestWorkspaceTooLarge(t *testing.T) {
 		rt := w.runtime(nil)
 		rt.Workspaces.Limits = limits
 		file := []byte("hello")
-		files, err := workspace.NewTree([]workspace.Entry{
-			{Path: "a", Kind: workspace.File, Size: 5, Digest: blob.Sum(file)}, {Path: "b", Kind: workspace.File, Size: 5, Digest: blob.Sum(file)},
+		files, err := manifest.NewTree([]manifest.Entry{
+			{Path: "a", Kind: manifest.File, Size: 5, Digest: blob.Sum(file)}, {Path: "b", Kind: manifest.File, Size: 5, Digest: blob.Sum(file)},
 		})
 		if err != nil {
 			t.Fatal(err)

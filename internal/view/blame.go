@@ -9,7 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/workspace"
+	"github.com/rathcluster/rath/internal/manifest"
 )
 
 // The reasons why a path has no lines that could be followed.
@@ -36,7 +36,7 @@ func Blame(ctx context.Context, blobs blob.Store, changes []lineage.Record, path
 		if err != nil {
 			return nil, fmt.Errorf("head %q: %w", c.Head, err)
 		}
-		patch, err := workspace.Patch(ctx, blobs, at, to)
+		patch, err := manifest.Patch(ctx, blobs, at, to)
 		if errors.Is(err, blob.ErrNotFound) {
 			return nil, fmt.Errorf("the files at %s are not in the blob store any more: %w", c.Head[:12], err)
 		}
@@ -50,7 +50,7 @@ func Blame(ctx context.Context, blobs blob.Store, changes []lineage.Record, path
 				continue
 			}
 			switch {
-			case d.Kind == workspace.Removed, d.Binary, d.Large, d.After.Kind != workspace.File:
+			case d.Kind == manifest.Removed, d.Binary, d.Large, d.After.Kind != manifest.File:
 				lines = nil
 			default:
 				lines = patched(lines, d.Hunks, c)
@@ -65,7 +65,7 @@ func Blame(ctx context.Context, blobs blob.Store, changes []lineage.Record, path
 
 // noText says why a file has no lines.
 func noText(ctx context.Context, blobs blob.Store, head blob.Digest, path string) error {
-	t, err := workspace.Load(ctx, blobs, head)
+	t, err := manifest.Load(ctx, blobs, head)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func noText(ctx context.Context, blobs blob.Store, head blob.Digest, path string
 	switch {
 	case !ok:
 		return fmt.Errorf("%q: %w: the files at %s hold %s", path, fs.ErrNotExist, head.Short(), someFiles(t))
-	case e.Kind != workspace.File:
+	case e.Kind != manifest.File:
 		return fmt.Errorf("%q is a %s, %w", path, e.Kind, ErrNotFile)
 	case e.Size == 0:
 		return fmt.Errorf("%q %w", path, ErrEmptyFile)
@@ -82,10 +82,10 @@ func noText(ctx context.Context, blobs blob.Store, head blob.Digest, path string
 }
 
 // someFiles lists the first files of a tree.
-func someFiles(t *workspace.Tree) string {
+func someFiles(t *manifest.Tree) string {
 	text, n := "", 0
 	for e := range t.Entries() {
-		if e.Kind != workspace.File {
+		if e.Kind != manifest.File {
 			continue
 		}
 		if n++; n > 8 {
@@ -100,7 +100,7 @@ func someFiles(t *workspace.Tree) string {
 }
 
 // patched applies hunks to lines; new ones are made by a change.
-func patched(lines []BlamedLine, hunks []workspace.Hunk, by *lineage.Record) []BlamedLine {
+func patched(lines []BlamedLine, hunks []manifest.Hunk, by *lineage.Record) []BlamedLine {
 	var out []BlamedLine
 	old := 0 // lines that were taken over or dropped
 	for _, h := range hunks {

@@ -8,10 +8,10 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/workspace"
 )
 
 // Details finds what lineage records do not carry; "" for what it does not find.
@@ -35,7 +35,7 @@ func (l StoredDetails) Changed(ctx context.Context, t session.Tenant, before, af
 	if errA != nil || errZ != nil {
 		return "", ""
 	}
-	patch, err := workspace.Patch(ctx, l.Blobs(t), a, z)
+	patch, err := manifest.Patch(ctx, l.Blobs(t), a, z)
 	if err != nil {
 		return "", ""
 	}
@@ -43,12 +43,12 @@ func (l StoredDetails) Changed(ctx context.Context, t session.Tenant, before, af
 }
 
 // summary sums a patch up: "edits slug.sh" and "+3 -1".
-func summary(patch []workspace.FileDiff) (text, right string) {
-	names := map[workspace.ChangeKind][]string{}
+func summary(patch []manifest.FileDiff) (text, right string) {
+	names := map[manifest.ChangeKind][]string{}
 	added, removed, files := 0, 0, 0
 	for i := range patch {
 		d := &patch[i]
-		if d.Before.Kind == workspace.Dir || d.After.Kind == workspace.Dir {
+		if d.Before.Kind == manifest.Dir || d.After.Kind == manifest.Dir {
 			continue
 		}
 		files++
@@ -69,9 +69,9 @@ func summary(patch []workspace.FileDiff) (text, right string) {
 	}
 	var parts []string
 	for _, k := range []struct {
-		kind workspace.ChangeKind
+		kind manifest.ChangeKind
 		verb string
-	}{{workspace.Modified, "edits"}, {workspace.Added, "adds"}, {workspace.Removed, "removes"}} {
+	}{{manifest.Modified, "edits"}, {manifest.Added, "adds"}, {manifest.Removed, "removes"}} {
 		list := names[k.kind]
 		if len(list) == 0 {
 			continue

@@ -6,15 +6,15 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/workspace"
+	"github.com/rathcluster/rath/internal/manifest"
 )
 
 // FileChange is how a step changed a file.
 type FileChange struct {
-	Path    string               `json:"path"`
-	Kind    workspace.ChangeKind `json:"kind"`
-	Added   int                  `json:"added"`
-	Removed int                  `json:"removed"`
+	Path    string              `json:"path"`
+	Kind    manifest.ChangeKind `json:"kind"`
+	Added   int                 `json:"added"`
+	Removed int                 `json:"removed"`
 
 	By *lineage.Record `json:"-"`
 }
@@ -36,13 +36,13 @@ func FileChanges(ctx context.Context, blobs blob.Store, changes []lineage.Record
 		if err != nil {
 			return nil, fmt.Errorf("head %q: %w", c.Head, err)
 		}
-		patch, err := workspace.Patch(ctx, blobs, before, after)
+		patch, err := manifest.Patch(ctx, blobs, before, after)
 		if err != nil {
 			return nil, err
 		}
 		for j := range patch {
 			d := &patch[j]
-			if d.Before.Kind == workspace.Dir || d.After.Kind == workspace.Dir {
+			if d.Before.Kind == manifest.Dir || d.After.Kind == manifest.Dir {
 				continue
 			}
 			f := FileChange{Path: d.Path, Kind: d.Kind, By: c}
@@ -69,8 +69,8 @@ func HoldsFile(ctx context.Context, blobs blob.Store, changes []lineage.Record, 
 		if err != nil {
 			continue
 		}
-		if t, err := workspace.Load(ctx, blobs, head); err == nil {
-			if e, ok := t.Lookup(path); ok && e.Kind == workspace.File {
+		if t, err := manifest.Load(ctx, blobs, head); err == nil {
+			if e, ok := t.Lookup(path); ok && e.Kind == manifest.File {
 				return true
 			}
 		}

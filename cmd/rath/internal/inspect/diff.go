@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/view"
-	"github.com/rathcluster/rath/workspace"
 )
 
 // Diff is the command "diff".
@@ -88,7 +88,7 @@ func headOf(ctx context.Context, s *app.System, name string) (blob.Digest, error
 
 // Unified is how files differ between two heads, as a unified diff.
 func Unified(ctx context.Context, b blob.Store, from, to blob.Digest) (string, error) {
-	patch, err := workspace.Patch(ctx, b, from, to)
+	patch, err := manifest.Patch(ctx, b, from, to)
 	if errors.Is(err, blob.ErrNotFound) {
 		return "", app.Fail(app.ExitNotFound, "there are no files with this head in the store: %w", err)
 	}
@@ -96,6 +96,6 @@ func Unified(ctx context.Context, b blob.Store, from, to blob.Digest) (string, e
 		return "", err
 	}
 	var text strings.Builder
-	err = workspace.WriteUnified(&text, patch)
+	err = manifest.WriteUnified(&text, patch)
 	return text.String(), err
 }

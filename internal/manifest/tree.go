@@ -1,4 +1,9 @@
-package workspace
+// Package manifest is what a head names: the sorted paths of a directory, and how two
+// heads differ.
+//
+// [Diff] compares paths, [Patch] compares files line by line, [WriteUnified] writes that
+// for git apply. Package workspace makes heads of directories and directories of heads.
+package manifest
 
 import (
 	"bytes"
@@ -14,6 +19,9 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 )
+
+// ErrMalformed is returned for a manifest that this package did not write.
+var ErrMalformed = errors.New("workspace: malformed manifest")
 
 // Kind is what an entry of a tree is.
 type Kind string
@@ -74,24 +82,6 @@ func (t *Tree) Bytes() int64 {
 		n += e.Size
 	}
 	return n
-}
-
-// Fits returns a *LimitError if the tree has more entries or bytes than the limits
-// allow; Exclude plays no role. A manifest may name one blob a thousand times, so
-// that one of another program can be larger than all that is stored.
-func (t *Tree) Fits(l Limits) error {
-	l = l.orDefault()
-	left := l.Bytes
-	for i, e := range t.entries {
-		if i >= l.Files {
-			return &LimitError{Path: e.Path, What: "files", Limit: int64(l.Files)}
-		}
-		if e.Size > left {
-			return &LimitError{Path: e.Path, What: "bytes", Limit: l.Bytes}
-		}
-		left -= e.Size
-	}
-	return nil
 }
 
 // Lookup returns the entry at a path, which is slash separated and clean.
@@ -189,7 +179,7 @@ func (t *Tree) check() error {
 	bad := func(e Entry, why string) error { return fmt.Errorf("%w: %q: %s", ErrMalformed, e.Path, why) }
 	dirs := make(map[string]bool, len(t.entries)/4+1)
 	for i, e := range t.entries {
-		if err := checkPath(e.Path); err != nil {
+		if err := CheckPath(e.Path); err != nil {
 			return bad(e, err.Error())
 		}
 		if i > 0 && t.entries[i-1].Path >= e.Path {
@@ -215,8 +205,8 @@ func (t *Tree) check() error {
 			if clear != (Entry{}) {
 				return bad(e, "not a link's fields")
 			}
-			if !linkStaysInside(e.Path, e.Target) {
-				return bad(e, string(LinkOut))
+			if !LinkStaysInside(e.Path, e.Target) {
+				return bad(e, "is a symbolic link that leads out of the workspace")
 			}
 		default:
 			return bad(e, "unknown kind")
@@ -234,7 +224,9 @@ func cutLast(path string) (dir, name string, ok bool) {
 	return path[:i], path[i+1:], true
 }
 
-func checkPath(path string) error {
+// CheckPath says what is wrong with a path of an entry: it is to be slash separated,
+// relative, clean UTF-8 and within the bounds of the format.
+func CheckPath(path string) error {
 	switch {
 	case path == "":
 		return errors.New("empty path")
@@ -256,11 +248,11 @@ func checkPath(path string) error {
 	return nil
 }
 
-// linkStaysInside reports whether a link at path with this target can only
+// LinkStaysInside reports whether a link at path with this target can only
 // lead to paths inside. Going up is allowed at the start of a target only:
 // there it walks real directories (the link's own parents), whereas a ".."
 // after a name could follow another link and come out somewhere else.
-func linkStaysInside(path, target string) bool {
+func LinkStaysInside(path, target string) bool {
 	if target == "" || len(target) > maxPath || !utf8.ValidString(target) ||
 		strings.IndexByte(target, 0) >= 0 || strings.HasPrefix(target, "/") {
 		return false

@@ -1,18 +1,21 @@
-package workspace_test
+package manifest_test
 
 import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -32,52 +35,52 @@ func numbered(n int, change map[int]string) string {
 
 func TestPatchGolden(t *testing.T) {
 	b := blob.NewMemory()
-	dir := t.TempDir()
-	write(t, dir, map[string]string{
-		"far.txt":      numbered(40, nil),
-		"near.txt":     numbered(12, nil),
-		"ends.txt":     "first\nlast",
-		"gone.txt":     "one\ntwo\n",
-		"binary":       "a\x00b",
-		"run.sh":       "#!/bin/sh\n",
-		"same.txt":     "same\n",
-		"old dir/":     "",
-		"kind":         "was a file\n",
-		"quo\"ted.txt": "x\n",
-		"sub/emptied":  "x\n",
-		"large":        strings.Repeat("0123456789abcde\n", 70_000),
-	})
-	from := snapshot(t, b, dir, blob.Digest{})
-	for _, p := range []string{"gone.txt", "old dir", "kind"} {
-		if err := os.Remove(filepath.Join(dir, p)); err != nil {
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	head := func(files fstest.MapFS) blob.Digest {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, files); err != nil {
 			t.Fatal(err)
 		}
+		head, err := workspace.Snapshot(t.Context(), b, dir, blob.Digest{}, workspace.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return head
 	}
-	write(t, dir, map[string]string{
-		"far.txt":      numbered(40, map[int]string{2: "changed 2\n", 30: "", 39: "line 39\nadded\n"}),
-		"near.txt":     numbered(12, map[int]string{3: "changed 3\n", 9: "changed 9\n"}),
-		"ends.txt":     "first\nlast\n",
-		"new.txt":      "no newline at the end",
-		"binary":       "a\x00c",
-		"kind/":        "",
-		"kind/file":    "now a directory\n",
-		"quo\"ted.txt": "y\n",
-		"sub/emptied":  "",
-		"large":        strings.Repeat("0123456789abcde\n", 70_001),
+	from := head(fstest.MapFS{
+		"far.txt":      file(numbered(40, nil)),
+		"near.txt":     file(numbered(12, nil)),
+		"ends.txt":     file("first\nlast"),
+		"gone.txt":     file("one\ntwo\n"),
+		"binary":       file("a\x00b"),
+		"run.sh":       file("#!/bin/sh\n"),
+		"same.txt":     file("same\n"),
+		"old dir":      {Mode: fs.ModeDir},
+		"kind":         file("was a file\n"),
+		"quo\"ted.txt": file("x\n"),
+		"sub/emptied":  file("x\n"),
+		"large":        file(strings.Repeat("0123456789abcde\n", 70_000)),
 	})
-	if err := os.Chmod(filepath.Join(dir, "run.sh"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("far.txt", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	to := snapshot(t, b, dir, from)
-	diffs, err := workspace.Patch(t.Context(), b, from, to)
+	to := head(fstest.MapFS{
+		"far.txt":      file(numbered(40, map[int]string{2: "changed 2\n", 30: "", 39: "line 39\nadded\n"})),
+		"near.txt":     file(numbered(12, map[int]string{3: "changed 3\n", 9: "changed 9\n"})),
+		"ends.txt":     file("first\nlast\n"),
+		"new.txt":      file("no newline at the end"),
+		"binary":       file("a\x00c"),
+		"run.sh":       {Data: []byte("#!/bin/sh\n"), Mode: 0o755},
+		"same.txt":     file("same\n"),
+		"kind/file":    file("now a directory\n"),
+		"link":         {Data: []byte("far.txt"), Mode: fs.ModeSymlink},
+		"quo\"ted.txt": file("y\n"),
+		"sub/emptied":  file(""),
+		"large":        file(strings.Repeat("0123456789abcde\n", 70_001)),
+	})
+	diffs, err := manifest.Patch(t.Context(), b, from, to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got bytes.Buffer
-	if err := workspace.WriteUnified(&got, diffs); err != nil {
+	if err := manifest.WriteUnified(&got, diffs); err != nil {
 		t.Fatal(err)
 	}
 	golden := filepath.Join("testdata", "patch.golden")
@@ -97,7 +100,7 @@ func TestPatchGolden(t *testing.T) {
 
 // apply makes the new text from the old one and the hunks, checking every
 // number and every line on the way.
-func applyHunks(t *testing.T, old string, hunks []workspace.Hunk) string {
+func applyHunks(t *testing.T, old string, hunks []manifest.Hunk) string {
 	t.Helper()
 	lines := strings.SplitAfter(old, "\n")
 	if lines[len(lines)-1] == "" {
@@ -168,7 +171,7 @@ func TestHunksLeadFromOldToNew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tree, err := workspace.NewTree([]workspace.Entry{{Path: "f", Kind: workspace.File, Size: ref.Size, Digest: ref.Digest}})
+		tree, err := manifest.NewTree([]manifest.Entry{{Path: "f", Kind: manifest.File, Size: ref.Size, Digest: ref.Digest}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +183,7 @@ func TestHunksLeadFromOldToNew(t *testing.T) {
 	}
 	for range 400 {
 		old, now := text(), text()
-		diffs, err := workspace.Patch(t.Context(), b, head(old), head(now))
+		diffs, err := manifest.Patch(t.Context(), b, head(old), head(now))
 		if err != nil {
 			t.Fatal(err)
 		}

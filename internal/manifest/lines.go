@@ -1,4 +1,4 @@
-package workspace
+package manifest
 
 // maxEdits bounds the search for a short difference. Files that differ in more
 // lines are told apart as one block from the first to the last difference.

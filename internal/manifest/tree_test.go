@@ -1,0 +1,118 @@
+package manifest_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
+)
+
+var someDigest = blob.Sum([]byte("x"))
+
+func file(p string) manifest.Entry {
+	return manifest.Entry{Path: p, Kind: manifest.File, Size: 1, Digest: someDigest}
+}
+
+func dirEntry(p string) manifest.Entry { return manifest.Entry{Path: p, Kind: manifest.Dir} }
+
+func link(p, target string) manifest.Entry {
+	return manifest.Entry{Path: p, Kind: manifest.Symlink, Target: target}
+}
+
+func TestNewTree(t *testing.T) {
+	for name, tt := range map[string]struct {
+		entries []manifest.Entry
+		ok      bool
+	}{
+		"empty":                {nil, true},
+		"any order":            {[]manifest.Entry{file("d/f"), dirEntry("d"), file("a")}, true},
+		"links":                {[]manifest.Entry{dirEntry("d"), link("l", "d"), link("d/up", "../l"), link("dangling", "nowhere/at/all"), link("d/here", "./x")}, true},
+		"newline":              {[]manifest.Entry{file("a\nb")}, true},
+		"twice":                {[]manifest.Entry{file("a"), dirEntry("a")}, false},
+		"no parent":            {[]manifest.Entry{file("d/f")}, false},
+		"parent is a file":     {[]manifest.Entry{file("d"), file("d/f")}, false},
+		"parent is a link":     {[]manifest.Entry{link("d", "e"), file("d/f")}, false},
+		"absolute":             {[]manifest.Entry{file("/a")}, false},
+		"up":                   {[]manifest.Entry{file("../a")}, false},
+		"dot":                  {[]manifest.Entry{file("./a")}, false},
+		"trailing slash":       {[]manifest.Entry{dirEntry("a/")}, false},
+		"double slash":         {[]manifest.Entry{dirEntry("a"), file("a//b")}, false},
+		"empty path":           {[]manifest.Entry{file("")}, false},
+		"NUL":                  {[]manifest.Entry{file("a\x00b")}, false},
+		"not UTF-8":            {[]manifest.Entry{file("a\xff")}, false},
+		"long name":            {[]manifest.Entry{file(strings.Repeat("n", 256))}, false},
+		"unknown kind":         {[]manifest.Entry{{Path: "a", Kind: "device"}}, false},
+		"file without digest":  {[]manifest.Entry{{Path: "a", Kind: manifest.File}}, false},
+		"negative size":        {[]manifest.Entry{{Path: "a", Kind: manifest.File, Size: -1, Digest: someDigest}}, false},
+		"directory with size":  {[]manifest.Entry{{Path: "a", Kind: manifest.Dir, Size: 1}}, false},
+		"link with digest":     {[]manifest.Entry{{Path: "a", Kind: manifest.Symlink, Target: "b", Digest: someDigest}}, false},
+		"link out":             {[]manifest.Entry{link("l", "..")}, false},
+		"link out from below":  {[]manifest.Entry{dirEntry("d"), link("d/l", "../../x")}, false},
+		"link to the root":     {[]manifest.Entry{link("l", "/etc")}, false},
+		"link up after a name": {[]manifest.Entry{dirEntry("d"), link("l", "d/../x")}, false},
+		"empty link":           {[]manifest.Entry{link("l", "")}, false},
+	} {
+		tree, err := manifest.NewTree(tt.entries)
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, manifest.ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil {
+			continue
+		}
+		again, err := manifest.Decode(tree.Encode())
+		if err != nil || !slices.Equal(slices.Collect(again.Entries()), slices.Collect(tree.Entries())) {
+			t.Errorf("%s: does not survive encoding: %v", name, err)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	b := blob.NewMemory()
+	if tree, err := manifest.Load(t.Context(), b, blob.Digest{}); err != nil || tree.Len() != 0 {
+		t.Errorf("the zero head: %v, %v", tree, err)
+	}
+	if _, err := manifest.Load(t.Context(), b, someDigest); !errors.Is(err, blob.ErrNotFound) {
+		t.Errorf("an absent head: %v", err)
+	}
+	ref, err := b.Put(t.Context(), strings.NewReader("no manifest"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := manifest.Load(t.Context(), b, ref.Digest); !errors.Is(err, manifest.ErrMalformed) {
+		t.Errorf("a head of something else: %v", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	tree, err := manifest.NewTree([]manifest.Entry{file("a"), dirEntry("d"), link("d/l", "../a")})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(tree.Encode())
+	f.Add([]byte(`{"format":1,"entries":[]}`))
+	f.Add([]byte(`{"format":1,"entries":[{"path":"../x","kind":"dir"}]}`))
+	f.Add([]byte(`{"format":1,"entries":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tree, err := manifest.Decode(data)
+		if err != nil {
+			if !errors.Is(err, manifest.ErrMalformed) {
+				t.Fatalf("the error is %v", err)
+			}
+			return
+		}
+		if !bytes.Equal(tree.Encode(), data) {
+			t.Fatalf("%q is accepted and encodes as %q", data, tree.Encode())
+		}
+		for e := range tree.Entries() {
+			if !filepath.IsLocal(filepath.FromSlash(e.Path)) || os.IsPathSeparator(e.Path[len(e.Path)-1]) {
+				t.Fatalf("accepted path %q", e.Path)
+			}
+		}
+	})
+}

@@ -20,15 +20,11 @@ const (
 // that repeats what the user said; and the script of the demo. env looks up an
 // environment variable; model is the default model, "" for the environment's.
 func DefaultModels(env func(string) string, model string) (llm.Models, error) {
-	script, err := demo.Script()
-	if err != nil {
-		return nil, err
-	}
 	echo, err := scripted.New(nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	shown, err := scripted.New(script, nil)
+	shown, err := demo.Model(1)
 	if err != nil {
 		return nil, err
 	}

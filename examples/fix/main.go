@@ -58,7 +58,7 @@ func fix(ctx context.Context, w io.Writer, dir string) error {
 		return err
 	}
 	repo := filepath.Join(dir, "repo")
-	if err := layOut(repo, parsed.Files); err != nil {
+	if _, err := parsed.WriteFiles(repo); err != nil {
 		return err
 	}
 
@@ -128,15 +128,4 @@ func version(ctx context.Context, blobs blob.Store, s session.Session) string {
 		return err.Error()
 	}
 	return "VERSION is " + strings.TrimSpace(string(data))
-}
-
-// layOut writes the script's files.
-func layOut(dir string, files []scripted.File) error {
-	for _, f := range files {
-		name := filepath.Join(dir, filepath.FromSlash(strings.TrimPrefix(f.Name, "work/")))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, f.Data, 0o644)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

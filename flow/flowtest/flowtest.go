@@ -26,12 +26,10 @@ package flowtest
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
@@ -100,15 +98,12 @@ func newBench(t testing.TB, s session.Session, file string, o *Options) *bench {
 	if b.script, err = scripted.Parse(file, data); err != nil {
 		t.Fatalf("flowtest: %v", err)
 	}
-	if len(b.script.Files) > 0 {
-		b.dir = t.TempDir()
-		for _, f := range b.script.Files {
-			name := filepath.Join(b.dir, filepath.FromSlash(strings.TrimPrefix(f.Name, "work/")))
-			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, f.Data, 0o644)); err != nil {
-				t.Fatalf("flowtest: lay out the workspace: %v", err)
-			}
-		}
-		b.s = b.s.To("local", b.dir)
+	dir := t.TempDir()
+	if some, err := b.script.WriteFiles(dir); err != nil {
+		t.Fatalf("flowtest: lay out the workspace: %v", err)
+	} else if some {
+		b.dir = dir
+		b.s = b.s.To("local", dir)
 	}
 	return b
 }

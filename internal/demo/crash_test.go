@@ -1,29 +1,28 @@
 package demo_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/session"
 )
 
 // TestCrashEverywhere stops the demo at every commit, before it is stored,
 // after it is stored and after it is acknowledged.
 func TestCrashEverywhere(t *testing.T) {
-	script, err := demo.Script()
+	data, err := os.ReadFile("script.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range script.Rules { // instant
-		script.Rules[i].Reply.Delay, script.Rules[i].Reply.Gap = 0, 0
-	}
+	data = regexp.MustCompile(`(?m)^(delay|gap): .*\n`).ReplaceAll(data, nil) // instant
 	dir := t.TempDir()
 	if err := demo.Unpack(dir); err != nil {
 		t.Fatal(err)
@@ -32,14 +31,10 @@ func TestCrashEverywhere(t *testing.T) {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		script.Files = append(script.Files, scripted.File{Name: "work/" + name, Data: data})
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		data = fmt.Appendf(data, "-- work/%s --\n%s", name, text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := script.Format()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,8 +44,16 @@ const Revision = "1"
 // Attempts is how many patches the workflow tries.
 const Attempts = 3
 
-// Script returns the script of the model.
-func Script() (*scripted.Script, error) { return scripted.Parse("demo.txtar", script) }
+// Model returns the scripted model, slower by a factor than a fast model is; 0 answers
+// at once.
+func Model(slow int) (*scripted.Model, error) {
+	s, err := scripted.Parse("demo.txtar", script)
+	if err != nil {
+		return nil, err
+	}
+	s.Slow(slow)
+	return scripted.New(s, nil)
+}
 
 // Unpack writes the repository into a directory, which it makes.
 func Unpack(dir string) error {

@@ -14,7 +14,6 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -34,14 +33,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	script, err := demo.Script()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range script.Rules { // instant
-		script.Rules[i].Reply.Delay, script.Rules[i].Reply.Gap = 0, 0
-	}
-	model, err := scripted.New(script, nil)
+	model, err := demo.Model(0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,11 @@ func best(_ context.Context, j *flow.Joined) (int, []string, error) {
 // FleetResult is the head of the files that the workflow comes to, whatever
 // happens on its way: the repository with the careful coder's patch.
 func FleetResult(ctx context.Context) (_ blob.Digest, err error) {
-	script, err := Script()
+	model, err := Model(0)
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	careful, err := model.Complete(ctx, &llm.Request{Messages: []llm.Message{{Role: llm.System, Text: "You are the careful coder"}}}, nil)
 	if err != nil {
 		return blob.Digest{}, err
 	}
@@ -124,18 +128,13 @@ func FleetResult(ctx context.Context) (_ blob.Digest, err error) {
 	if err := Unpack(dir); err != nil {
 		return blob.Digest{}, err
 	}
-	for _, r := range script.Rules {
-		if r.Name != "fleet-careful" {
-			continue
+	for _, c := range careful.Calls {
+		var file struct{ Path, Content string }
+		if err := json.Unmarshal([]byte(c.Args), &file); err != nil {
+			return blob.Digest{}, fmt.Errorf("demo: call %s: %w", c.Name, err)
 		}
-		for _, c := range r.Reply.Calls {
-			var file struct{ Path, Content string }
-			if err := json.Unmarshal([]byte(c.Args), &file); err != nil {
-				return blob.Digest{}, fmt.Errorf("demo: rule %s: %w", r.Name, err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, file.Path), []byte(file.Content), 0o644); err != nil {
-				return blob.Digest{}, err
-			}
+		if err := os.WriteFile(filepath.Join(dir, file.Path), []byte(file.Content), 0o644); err != nil {
+			return blob.Digest{}, err
 		}
 	}
 	return workspace.Snapshot(ctx, blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})

@@ -13,15 +13,15 @@ import (
 
 // answer is a reply made concrete for one request.
 type answer struct {
-	*Reply
+	*reply
 	resp llm.Response
 	err  *llm.Error // the call fails before the first piece
 }
 
 // answer fills in what the reply leaves open. It depends on nothing but the
 // request.
-func (p *Reply) answer(v *view) answer {
-	a := answer{Reply: p}
+func (p *reply) answer(v *view) answer {
+	a := answer{reply: p}
 	text := p.Text
 	if p.Echo {
 		text += v.user
@@ -67,7 +67,7 @@ func (p *Reply) answer(v *view) answer {
 }
 
 // failure is the error of a reply with a code or a status.
-func (p *Reply) failure(text string) *llm.Error {
+func (p *reply) failure(text string) *llm.Error {
 	e := &llm.Error{Code: p.Code, Status: p.Status, RetryAfter: p.RetryAfter, Message: text}
 	if e.Code == "" {
 		e.Code = llm.CodeForStatus(e.Status)

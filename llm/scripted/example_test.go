@@ -24,15 +24,23 @@ Take an umbrella.
 		fmt.Println(err)
 		return
 	}
-	for _, r := range script.Rules {
-		fmt.Printf("%s: %d conditions, %d calls, %q\n", r.Name, len(r.When), len(r.Reply.Calls), r.Reply.Text)
-	}
+	text, err := script.Format()
+	fmt.Printf("%s%v\n", text, err)
 
 	_, err = scripted.Parse("wrong.txtar", []byte("-- a --\nturn: first\n\nHello.\n"))
 	fmt.Println(err)
 	// Output:
-	// ask: 2 conditions, 1 calls, ""
-	// tell: 1 conditions, 0 calls, "Take an umbrella."
+	// -- ask --
+	// user: weather
+	// not result: get_weather
+	// call: get_weather {"city": "Oslo"}
+	// text: ""
+	//
+	// -- tell --
+	// result: get_weather
+	//
+	// Take an umbrella.
+	// <nil>
 	// script wrong.txtar:2: rule a: turn: "first": want a number from 1 on
 }
 
@@ -61,7 +69,8 @@ func ExampleScript_Format() {
 	request := &llm.Request{Messages: []llm.Message{{Role: llm.System, Text: "You are a poet."}, {Role: llm.User, Text: "Rain?"}}}
 	answer := &llm.Response{Text: "It falls.", Finish: llm.FinishStop, Usage: llm.Usage{Input: 9, Output: 3}}
 
-	script := &scripted.Script{Comment: "From a recorded run.", Rules: []scripted.Rule{scripted.Exchange("rain", request, answer)}}
+	script := &scripted.Script{Comment: "From a recorded run."}
+	script.Record("rain", request, answer)
 	data, err := script.Format()
 	if err != nil {
 		fmt.Println(err)

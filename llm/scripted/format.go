@@ -13,26 +13,26 @@ import (
 // Format writes s so that [Parse] returns an equal script. It fails if s is
 // not valid.
 func (s *Script) Format() ([]byte, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.validate(); err != nil {
 		return nil, err
 	}
 	var b strings.Builder
 	if s.Comment != "" {
 		b.WriteString(s.Comment + "\n\n")
 	}
-	for i := range s.Rules {
+	for i := range s.rules {
 		if i > 0 {
 			b.WriteString("\n")
 		}
-		s.Rules[i].format(&b)
+		s.rules[i].format(&b)
 	}
-	for _, f := range s.Files {
+	for _, f := range s.files {
 		fmt.Fprintf(&b, "-- %s --\n%s", f.Name, f.Data)
 	}
 	return []byte(b.String()), nil
 }
 
-func (r *Rule) format(b *strings.Builder) {
+func (r *rule) format(b *strings.Builder) {
 	p := r.Reply
 	fmt.Fprintf(b, "-- %s --\n", r.Name)
 	line := func(key, value string) {
@@ -41,7 +41,7 @@ func (r *Rule) format(b *strings.Builder) {
 		}
 	}
 	for _, c := range r.When {
-		key := string(c.Key)
+		key := c.Key
 		if c.Not {
 			key = "not " + key
 		}
@@ -57,7 +57,7 @@ func (r *Rule) format(b *strings.Builder) {
 	if p.RetryAfter != 0 {
 		line("retry-after", p.RetryAfter.String())
 	}
-	line("fault", string(p.Fault))
+	line("fault", p.Fault)
 	if p.Delay != 0 {
 		line("delay", p.Delay.String())
 	}

@@ -49,25 +49,25 @@ func newView(r *llm.Request, try int) *view {
 	return v
 }
 
-func (c *Cond) holds(v *view) bool { return c.look(v) != c.Not }
+func (c *cond) holds(v *view) bool { return c.look(v) != c.Not }
 
-func (c *Cond) look(v *view) bool {
+func (c *cond) look(v *view) bool {
 	switch c.Key {
-	case KeyModel:
+	case keyModel:
 		return v.r.Provider.Model == c.Value
-	case KeySystem, KeyContains:
+	case keySystem, keyContains:
 		return slices.ContainsFunc(v.r.Messages, func(m llm.Message) bool {
-			return (m.Role == llm.System) == (c.Key == KeySystem) && strings.Contains(m.Text, c.Value)
+			return (m.Role == llm.System) == (c.Key == keySystem) && strings.Contains(m.Text, c.Value)
 		})
-	case KeyUser:
+	case keyUser:
 		return strings.Contains(v.user, c.Value)
-	case KeyTool:
+	case keyTool:
 		return strings.Contains(v.tool, c.Value)
-	case KeyLast:
+	case keyLast:
 		return strings.Contains(v.last, c.Value)
-	case KeyResult:
+	case keyResult:
 		return slices.Contains(v.results, c.Value)
-	case KeyOffers:
+	case keyOffers:
 		return slices.ContainsFunc(v.r.Tools, func(t llm.ToolSpec) bool { return t.Name == c.Value })
 	}
 	n, err := strconv.Atoi(c.Value)
@@ -75,13 +75,13 @@ func (c *Cond) look(v *view) bool {
 		return false
 	}
 	switch c.Key {
-	case KeyTurn:
+	case keyTurn:
 		return v.turn == n
-	case KeyRound:
+	case keyRound:
 		return v.round == n
-	case KeyAttempt:
+	case keyAttempt:
 		return v.attempt == n
-	case KeyTry:
+	case keyTry:
 		return v.try == n
 	}
 	return false
@@ -92,8 +92,8 @@ func (c *Cond) look(v *view) bool {
 // rule why it does not hold.
 func (s *Script) find(v *view, allow func(i int) bool) (i int, misses []string) {
 rules:
-	for i := range s.Rules {
-		r := &s.Rules[i]
+	for i := range s.rules {
+		r := &s.rules[i]
 		for j := range r.When {
 			if c := &r.When[j]; !c.holds(v) {
 				not := "not "

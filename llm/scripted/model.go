@@ -62,7 +62,7 @@ func New(s *Script, o *Options) (*Model, error) {
 	if s == nil {
 		s = Echo()
 	}
-	if err := s.Validate(); err != nil {
+	if err := s.validate(); err != nil {
 		return nil, err
 	}
 	m := &Model{script: s, used: map[int]int{}}
@@ -112,11 +112,11 @@ func (m *Model) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delt
 		return nil, &e
 	}
 	switch a.Fault {
-	case FaultHang:
+	case faultHang:
 		return nil, m.hang(ctx, llm.CodeTimeout)
-	case FaultDrop:
+	case faultDrop:
 		return nil, &llm.Error{Code: llm.CodeUnavailable, Message: "scripted model: the connection was closed"}
-	case FaultHTML:
+	case faultHTML:
 		return nil, &llm.Error{Code: llm.CodeMalformed, Status: 200, Message: "scripted model: the answer is a web page"}
 	}
 	if sink != nil {
@@ -134,21 +134,21 @@ func (m *Model) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delt
 		}
 	}
 	switch a.Fault {
-	case FaultStall:
+	case faultStall:
 		return nil, m.hang(ctx, llm.CodeIdleTimeout)
-	case FaultTruncate, FaultAbort:
+	case faultTruncate, faultAbort:
 		return nil, &llm.Error{Code: llm.CodeTruncated, Message: "scripted model: the stream ended in the middle"}
-	case FaultGarbage:
+	case faultGarbage:
 		return nil, &llm.Error{Code: llm.CodeMalformed, Message: "scripted model: a chunk is not JSON"}
-	case FaultError:
+	case faultError:
 		return nil, a.midError()
 	}
 	return &a.resp, nil
 }
 
-// midError is what FaultError reports.
+// midError is what faultError reports.
 func (a *answer) midError() *llm.Error {
-	p := Reply{Code: a.Code, RetryAfter: a.RetryAfter}
+	p := reply{Code: a.Code, RetryAfter: a.RetryAfter}
 	if p.Code == "" {
 		p.Code = llm.CodeUnavailable
 	}
@@ -166,18 +166,18 @@ func (m *Model) decide(v *view, e Entry) (*answer, error) {
 	} else if i, misses := m.script.find(v, m.allow); i < 0 {
 		failed = m.script.noRule(v, misses)
 	} else {
-		rule := &m.script.Rules[i]
+		rule := &m.script.rules[i]
 		a = rule.Reply.answer(v)
 		e.Rule, e.Fault = rule.Name, a.Fault
-		if a.Reply.Delay == 0 || a.Reply.Gap == 0 {
-			p := *a.Reply
+		if a.reply.Delay == 0 || a.reply.Gap == 0 {
+			p := *a.reply
 			if p.Delay == 0 {
 				p.Delay = m.o.Delay
 			}
 			if p.Gap == 0 {
 				p.Gap = m.o.Gap
 			}
-			a.Reply = &p
+			a.reply = &p
 		}
 	}
 	if m.log != nil {
@@ -186,7 +186,7 @@ func (m *Model) decide(v *view, e Entry) (*answer, error) {
 			e.Status = failed.Status
 		case a.err != nil:
 			e.Status = a.err.Status
-		case a.Fault != FaultHang && a.Fault != FaultDrop:
+		case a.Fault != faultHang && a.Fault != faultDrop:
 			e.Status = http.StatusOK
 		}
 		e.Time, e.Step, e.Model = m.o.Now().UTC(), v.r.StepKey, v.r.Provider.Model
@@ -208,7 +208,7 @@ func (m *Model) decide(v *view, e Entry) (*answer, error) {
 func (m *Model) allow(i int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.used[i] >= m.script.Rules[i].Times {
+	if m.used[i] >= m.script.rules[i].Times {
 		return false
 	}
 	m.used[i]++

@@ -1,4 +1,4 @@
-package scripted_test
+package scripted
 
 import (
 	"bytes"
@@ -13,16 +13,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/llm/scripted"
 )
 
-func newModel(t testing.TB, script string, o *scripted.Options) *scripted.Model {
+func newModel(t testing.TB, script string, o *Options) *Model {
 	t.Helper()
-	s, err := scripted.Parse("test", []byte(script))
+	s, err := Parse("test", []byte(script))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := scripted.New(s, o)
+	m, err := New(s, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +84,7 @@ func TestConditions(t *testing.T) {
 }
 
 func TestConversation(t *testing.T) {
-	m, err := scripted.New(research(t), nil)
+	m, err := New(research(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +174,7 @@ func TestNoRuleSaysWhy(t *testing.T) {
 	if err == nil || err.Error() != want || llm.Retryable(err) {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
-	m = newModel(t, "-- a --\n\nx\n", &scripted.Options{Models: []string{"m1"}})
+	m = newModel(t, "-- a --\n\nx\n", &Options{Models: []string{"m1"}})
 	r := talk("user: x")
 	r.Provider.Model = "m2"
 	if _, err := m.Complete(t.Context(), r, nil); !errors.Is(err, llm.CodeModelNotFound) {
@@ -185,21 +184,21 @@ func TestNoRuleSaysWhy(t *testing.T) {
 
 func TestFaultsInProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for fault, want := range map[scripted.Fault]struct {
+		for fault, want := range map[string]struct {
 			code   llm.Code
 			deltas int
 			took   time.Duration
 		}{
-			scripted.FaultHang:     {llm.CodeTimeout, 0, scripted.DefaultHang},
-			scripted.FaultDrop:     {llm.CodeUnavailable, 0, 0},
-			scripted.FaultHTML:     {llm.CodeMalformed, 0, 0},
-			scripted.FaultStall:    {llm.CodeIdleTimeout, 2, scripted.DefaultHang},
-			scripted.FaultTruncate: {llm.CodeTruncated, 2, 0},
-			scripted.FaultAbort:    {llm.CodeTruncated, 2, 0},
-			scripted.FaultGarbage:  {llm.CodeMalformed, 2, 0},
-			scripted.FaultError:    {llm.CodeUnavailable, 2, 0},
+			faultHang:     {llm.CodeTimeout, 0, DefaultHang},
+			faultDrop:     {llm.CodeUnavailable, 0, 0},
+			faultHTML:     {llm.CodeMalformed, 0, 0},
+			faultStall:    {llm.CodeIdleTimeout, 2, DefaultHang},
+			faultTruncate: {llm.CodeTruncated, 2, 0},
+			faultAbort:    {llm.CodeTruncated, 2, 0},
+			faultGarbage:  {llm.CodeMalformed, 2, 0},
+			faultError:    {llm.CodeUnavailable, 2, 0},
 		} {
-			m := newModel(t, "-- a --\nfault: "+string(fault)+"\n\none two three four\n", nil)
+			m := newModel(t, "-- a --\nfault: "+fault+"\n\none two three four\n", nil)
 			n, start := 0, time.Now()
 			resp, err := m.Complete(t.Context(), talk("user: x"), func(llm.Delta) { n++ })
 			if resp != nil || !errors.Is(err, want.code) || !llm.Retryable(err) || n != want.deltas || time.Since(start) != want.took {
@@ -215,7 +214,7 @@ func TestFaultsInProcess(t *testing.T) {
 
 func TestDelayGapAndCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newModel(t, "-- a --\nuser: own\ndelay: 2s\ngap: 3s\n\na b c\n-- b --\n\na b c\n", &scripted.Options{Delay: 50 * time.Millisecond, Gap: time.Millisecond})
+		m := newModel(t, "-- a --\nuser: own\ndelay: 2s\ngap: 3s\n\na b c\n-- b --\n\na b c\n", &Options{Delay: 50 * time.Millisecond, Gap: time.Millisecond})
 		for text, want := range map[string]time.Duration{"own": 8 * time.Second, "other": 52 * time.Millisecond} {
 			start := time.Now()
 			if _, err := m.Complete(t.Context(), talk("user: "+text), func(llm.Delta) {}); err != nil || time.Since(start) != want {
@@ -254,7 +253,7 @@ func TestWitnessLog(t *testing.T) {
 	var log flushed
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	m := newModel(t, "-- tea --\nuser: tea\n\nx\n-- bad --\nuser: bad\nstatus: 500\n-- hang --\nuser: hang\nfault: drop\n",
-		&scripted.Options{Log: &log, Now: func() time.Time { return now }})
+		&Options{Log: &log, Now: func() time.Time { return now }})
 	request := func(text string) *llm.Request {
 		r := talk("user: " + text)
 		r.StepKey, r.Provider.Model = "run/"+text+"/1", "m"
@@ -270,16 +269,16 @@ func TestWitnessLog(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	want := []scripted.Entry{
-		{Rule: "tea", Status: 200, Stream: true, Step: "run/tea/1", Digest: scripted.Digest(request("tea").Messages)},
-		{Rule: "bad", Status: 500, Stream: true, Step: "run/bad/1", Digest: scripted.Digest(request("bad").Messages)},
-		{Rule: "hang", Status: 0, Stream: true, Step: "run/hang/1", Fault: scripted.FaultDrop, Digest: scripted.Digest(request("hang").Messages)},
-		{Rule: "", Status: 400, Stream: true, Step: "run/coffee/1", Digest: scripted.Digest(request("coffee").Messages)},
+	want := []Entry{
+		{Rule: "tea", Status: 200, Stream: true, Step: "run/tea/1", Digest: Digest(request("tea").Messages)},
+		{Rule: "bad", Status: 500, Stream: true, Step: "run/bad/1", Digest: Digest(request("bad").Messages)},
+		{Rule: "hang", Status: 0, Stream: true, Step: "run/hang/1", Fault: faultDrop, Digest: Digest(request("hang").Messages)},
+		{Rule: "", Status: 400, Stream: true, Step: "run/coffee/1", Digest: Digest(request("coffee").Messages)},
 	}
-	var got []scripted.Entry
+	var got []Entry
 	dec := json.NewDecoder(&log)
 	for dec.More() {
-		var e scripted.Entry
+		var e Entry
 		if err := dec.Decode(&e); err != nil {
 			t.Fatal(err)
 		}
@@ -298,13 +297,13 @@ func TestWitnessLog(t *testing.T) {
 	}
 }
 
-func TestExchange(t *testing.T) {
+func TestRecord(t *testing.T) {
 	s := research(t)
-	m, err := scripted.New(s, nil)
+	m, err := New(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorded := &scripted.Script{Name: "recorded"}
+	recorded := &Script{Name: "recorded"}
 	run := func(c llm.Client, record bool) (texts []string) {
 		r := talk("system: You are the researcher.\nBe brief.", "user: what is it?\nreally")
 		for i := range 2 {
@@ -313,7 +312,7 @@ func TestExchange(t *testing.T) {
 				t.Fatal(err)
 			}
 			if record {
-				recorded.Rules = append(recorded.Rules, scripted.Exchange(string(rune('a'+i)), r, resp))
+				recorded.Record(string(rune('a'+i)), r, resp)
 			}
 			data, err := json.Marshal(resp)
 			if err != nil {

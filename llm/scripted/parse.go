@@ -32,17 +32,17 @@ func Parse(name string, data []byte) (*Script, error) {
 	for _, f := range a.Files {
 		line++ // the first line after the section's head
 		if strings.HasPrefix(f.Name, filePrefix) {
-			s.Files = append(s.Files, File{Name: f.Name, Data: bytes.Clone(f.Data)})
+			s.files = append(s.files, file{Name: f.Name, Data: bytes.Clone(f.Data)})
 		} else {
-			r := Rule{Name: f.Name}
+			r := rule{Name: f.Name}
 			if at, err := r.parse(unix(f.Data)); err != nil {
 				return nil, fmt.Errorf("script %s:%d: rule %s: %w", name, line+at, f.Name, err)
 			}
-			s.Rules = append(s.Rules, r)
+			s.rules = append(s.rules, r)
 		}
 		line += bytes.Count(f.Data, []byte("\n"))
 	}
-	if err := s.Validate(); err != nil {
+	if err := s.validate(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -52,7 +52,7 @@ func Parse(name string, data []byte) (*Script, error) {
 func unix(data []byte) string { return strings.ReplaceAll(string(data), "\r\n", "\n") }
 
 // parse reads the section of a rule; at is the line an error is about.
-func (r *Rule) parse(section string) (at int, err error) {
+func (r *rule) parse(section string) (at int, err error) {
 	head, body, _ := cutBlank(section)
 	said := false // the rule has a reply, if only an empty one
 	seen := map[string]bool{}
@@ -116,7 +116,7 @@ const (
 )
 
 // set takes one line.
-func (r *Rule) set(key, value string) (k kind, err error) {
+func (r *rule) set(key, value string) (k kind, err error) {
 	p := &r.Reply
 	switch key {
 	case "times":
@@ -154,11 +154,11 @@ func (r *Rule) set(key, value string) (k kind, err error) {
 	case "status":
 		p.Status, err = number(value)
 	case "fault":
-		p.Fault = Fault(value)
+		p.Fault = value
 	default:
-		c := Cond{Key: Key(key), Value: value}
+		c := cond{Key: key, Value: value}
 		if rest, ok := strings.CutPrefix(key, "not "); ok {
-			c.Not, c.Key = true, Key(strings.TrimSpace(rest))
+			c.Not, c.Key = true, strings.TrimSpace(rest)
 		}
 		r.When = append(r.When, c)
 		return isCondition, c.validate()
@@ -241,14 +241,14 @@ func duration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-func (c Cond) validate() error {
+func (c cond) validate() error {
 	switch c.Key {
-	case KeyModel, KeySystem, KeyUser, KeyTool, KeyLast, KeyContains, KeyResult, KeyOffers:
+	case keyModel, keySystem, keyUser, keyTool, keyLast, keyContains, keyResult, keyOffers:
 		if c.Value == "" {
 			return errors.New("want a text")
 		}
 		return nil
-	case KeyTurn, KeyRound, KeyAttempt, KeyTry:
+	case keyTurn, keyRound, keyAttempt, keyTry:
 		_, err := number(c.Value)
 		return err
 	default:
@@ -257,18 +257,18 @@ func (c Cond) validate() error {
 	}
 }
 
-// Validate checks that the script can be used and formatted. Parse calls it.
-func (s *Script) Validate() error {
+// validate checks that the script can be used and formatted.
+func (s *Script) validate() error {
 	fail := func(name string, err error) error { return fmt.Errorf("script %s: %s: %w", s.Name, name, err) }
-	if len(s.Rules) == 0 {
+	if len(s.rules) == 0 {
 		return fmt.Errorf("script %s: no rules; a rule is a section that starts with a line such as \"-- greeting --\"", s.Name)
 	}
 	if hasMarker(s.Comment) || strings.HasPrefix(s.Comment, "\uFEFF") || s.Comment != strings.Trim(s.Comment, "\n") || !clean(s.Comment) {
 		return fail("comment", errors.New("must be UTF-8 without section lines and without blank lines at the ends"))
 	}
 	seen := map[string]bool{}
-	for i := range s.Rules {
-		r := &s.Rules[i]
+	for i := range s.rules {
+		r := &s.rules[i]
 		if seen[r.Name] {
 			return fail("rule "+r.Name, errors.New("there are two rules of that name"))
 		}
@@ -277,7 +277,7 @@ func (s *Script) Validate() error {
 			return fail("rule "+r.Name, err)
 		}
 	}
-	for _, f := range s.Files {
+	for _, f := range s.files {
 		if seen[f.Name] || !strings.HasPrefix(f.Name, filePrefix) || !nameOK(f.Name) {
 			return fail("file "+f.Name, errors.New("want a unique name that starts with "+filePrefix))
 		}
@@ -289,7 +289,7 @@ func (s *Script) Validate() error {
 	return nil
 }
 
-func (r *Rule) validate() error {
+func (r *rule) validate() error {
 	p := &r.Reply
 	if !nameOK(r.Name) || strings.HasPrefix(r.Name, filePrefix) {
 		return errors.New("want a name of printable characters")
@@ -320,7 +320,7 @@ func (r *Rule) validate() error {
 	if p.Fault != "" && !slices.Contains(faults, p.Fault) {
 		return fmt.Errorf("fault: %q: want one of %v", p.Fault, faults)
 	}
-	if p.Fault != "" && (p.Status != 0 || p.Code != "" && p.Fault != FaultError) {
+	if p.Fault != "" && (p.Status != 0 || p.Code != "" && p.Fault != faultError) {
 		return errors.New("fault: does not go with code or status")
 	}
 	for _, d := range []time.Duration{p.Delay, p.Gap, p.RetryAfter} {

@@ -30,7 +30,7 @@
 // blank lines around it. A value in double quotes is a Go string, for white
 // space at the ends and for line breaks. Lines that start with # are comments.
 // Sections whose name starts with work/ are no rules but files, for tests that
-// need a workspace ([Script.Files]).
+// need a workspace ([Script.WriteFiles]).
 //
 // What a rule may ask for; all of it must hold, "not " before a key negates
 // it, and a key may be repeated:
@@ -68,7 +68,7 @@
 //	                         the message
 //	status: N                fail with this HTTP status
 //	retry-after: 2s          the server's wish, with code or status
-//	fault: KIND              see [Fault]
+//	fault: KIND              hang, drop, html, stall, truncate, abort, garbage or error
 //
 // [Model] puts a script to work, both as an [llm.Client] in this process and
 // as an HTTP server that speaks the OpenAI protocol and keeps a witness log of
@@ -77,6 +77,11 @@
 package scripted
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,57 +96,50 @@ type Script struct {
 	// format.
 	Name    string
 	Comment string
-	Rules   []Rule
-	// Files are the sections whose name starts with work/.
-	Files []File
+	rules   []rule
+	files   []file // the sections whose name starts with work/
 }
 
-// File is a section that is not a rule. Data is empty or ends in a newline.
-type File struct {
+// file is a section that is not a rule. Data is empty or ends in a newline.
+type file struct {
 	Name string
 	Data []byte
 }
 
-// Rule is one section of a script.
-type Rule struct {
-	// Name is unique in its script.
-	Name string
-	// When lists what must hold.
-	When []Cond
-	// Times limits how often the rule answers in one process; 0 is no limit.
-	Times int
-	Reply Reply
+// rule is one section of a script.
+type rule struct {
+	Name  string // unique in its script
+	When  []cond // all must hold
+	Times int    // how often the rule answers in one process; 0 is no limit
+	Reply reply
 }
 
-// Key is what a condition looks at; the package documentation lists them.
-type Key string
-
-// The keys of conditions.
+// The keys of conditions; the package documentation lists them.
 const (
-	KeyModel    Key = "model"
-	KeySystem   Key = "system"
-	KeyUser     Key = "user"
-	KeyTool     Key = "tool"
-	KeyLast     Key = "last"
-	KeyContains Key = "contains"
-	KeyResult   Key = "result"
-	KeyOffers   Key = "offers"
-	KeyTurn     Key = "turn"
-	KeyRound    Key = "round"
-	KeyAttempt  Key = "attempt"
-	KeyTry      Key = "try"
+	keyModel    = "model"
+	keySystem   = "system"
+	keyUser     = "user"
+	keyTool     = "tool"
+	keyLast     = "last"
+	keyContains = "contains"
+	keyResult   = "result"
+	keyOffers   = "offers"
+	keyTurn     = "turn"
+	keyRound    = "round"
+	keyAttempt  = "attempt"
+	keyTry      = "try"
 )
 
-// Cond is one condition of a rule. The value of turn, round, attempt and try
+// cond is one condition of a rule. The value of turn, round, attempt and try
 // is a decimal number from 1 on.
-type Cond struct {
-	Key   Key
+type cond struct {
+	Key   string
 	Not   bool
 	Value string
 }
 
-// Reply is what a rule answers.
-type Reply struct {
+// reply is what a rule answers.
+type reply struct {
 	Text string
 	// Echo appends the last user message to Text.
 	Echo      bool
@@ -161,63 +159,89 @@ type Reply struct {
 	Code       llm.Code
 	Status     int
 	RetryAfter time.Duration
-	Fault      Fault
+	Fault      string
 }
 
-// Fault is a way of failing that no proper answer describes. In-process
-// clients get the error that a client of the real protocol would report.
-type Fault string
-
-// The faults. Those in the middle come after half of the answer's pieces.
+// The faults: ways of failing that no proper answer describes. In-process clients get
+// the error that a client of the real protocol would report. Those in the middle come
+// after half of the answer's pieces.
 const (
-	// FaultHang accepts the request and never answers.
-	FaultHang Fault = "hang"
-	// FaultDrop closes the connection instead of answering.
-	FaultDrop Fault = "drop"
-	// FaultHTML answers 200 with a web page, as a login proxy does.
-	FaultHTML Fault = "html"
-	// FaultStall goes silent in the middle.
-	FaultStall Fault = "stall"
-	// FaultTruncate ends the stream in the middle, cleanly.
-	FaultTruncate Fault = "truncate"
-	// FaultAbort breaks the connection in the middle.
-	FaultAbort Fault = "abort"
-	// FaultGarbage sends something that is not JSON in the middle.
-	FaultGarbage Fault = "garbage"
-	// FaultError reports an error of the server in the middle; Code says
+	// faultHang accepts the request and never answers.
+	faultHang = "hang"
+	// faultDrop closes the connection instead of answering.
+	faultDrop = "drop"
+	// faultHTML answers 200 with a web page, as a login proxy does.
+	faultHTML = "html"
+	// faultStall goes silent in the middle.
+	faultStall = "stall"
+	// faultTruncate ends the stream in the middle, cleanly.
+	faultTruncate = "truncate"
+	// faultAbort breaks the connection in the middle.
+	faultAbort = "abort"
+	// faultGarbage sends something that is not JSON in the middle.
+	faultGarbage = "garbage"
+	// faultError reports an error of the server in the middle; Code says
 	// which (unavailable if missing).
-	FaultError Fault = "error"
+	faultError = "error"
 )
 
-var faults = []Fault{FaultHang, FaultDrop, FaultHTML, FaultStall, FaultTruncate, FaultAbort, FaultGarbage, FaultError}
+var faults = []string{faultHang, faultDrop, faultHTML, faultStall, faultTruncate, faultAbort, faultGarbage, faultError}
 
 // Echo returns the script of the model that needs no key: it repeats the
 // last user message after "echo: ".
 func Echo() *Script {
-	return &Script{Name: "echo", Rules: []Rule{{Name: "echo", Reply: Reply{Text: "echo: ", Echo: true}}}}
+	return &Script{Name: "echo", rules: []rule{{Name: "echo", Reply: reply{Text: "echo: ", Echo: true}}}}
 }
 
-// Exchange turns one recorded model call into a rule that gives the same
-// answer to the same place of the same conversation: it asks for the turn,
-// the start of the system text and the start of the last message.
-func Exchange(name string, r *llm.Request, resp *llm.Response) Rule {
-	rule := Rule{Name: name, Reply: Reply{
+// Record adds a rule that gives the same answer to the same place of the same
+// conversation: it asks for the turn, the start of the system text and the start of the
+// last message. Of rules that ask for the same, each but the last answers once. A rule
+// of that name that is there already stays.
+func (s *Script) Record(name string, r *llm.Request, resp *llm.Response) {
+	if slices.ContainsFunc(s.rules, func(r rule) bool { return r.Name == name }) {
+		return
+	}
+	added := rule{Name: name, Reply: reply{
 		Text: resp.Text, Reasoning: resp.Reasoning, Calls: resp.Calls, Finish: resp.Finish, Usage: resp.Usage,
 	}}
-	v := newView(r, 1)
 	for _, m := range r.Messages {
-		if s := head(m.Text); m.Role == llm.System && s != "" {
-			rule.When = append(rule.When, Cond{Key: KeySystem, Value: s})
+		if text := head(m.Text); m.Role == llm.System && text != "" {
+			added.When = append(added.When, cond{Key: keySystem, Value: text})
 			break
 		}
 	}
-	rule.When = append(rule.When, Cond{Key: KeyTurn, Value: strconv.Itoa(v.turn)})
+	added.When = append(added.When, cond{Key: keyTurn, Value: strconv.Itoa(newView(r, 1).turn)})
 	if n := len(r.Messages); n > 0 {
-		if s := head(r.Messages[n-1].Text); s != "" {
-			rule.When = append(rule.When, Cond{Key: KeyLast, Value: s})
+		if text := head(r.Messages[n-1].Text); text != "" {
+			added.When = append(added.When, cond{Key: keyLast, Value: text})
 		}
 	}
-	return rule
+	for i := range s.rules {
+		if slices.Equal(s.rules[i].When, added.When) {
+			s.rules[i].Times = 1
+		}
+	}
+	s.rules = append(s.rules, added)
+}
+
+// Slow multiplies the delays and gaps that the rules name; 0 takes them away.
+func (s *Script) Slow(times int) {
+	for i := range s.rules {
+		r := &s.rules[i].Reply
+		r.Delay, r.Gap = time.Duration(times)*r.Delay, time.Duration(times)*r.Gap
+	}
+}
+
+// WriteFiles writes the script's files below dir, under their names without "work/".
+// It reports whether there are any.
+func (s *Script) WriteFiles(dir string) (some bool, err error) {
+	for _, f := range s.files {
+		name := filepath.Join(dir, filepath.FromSlash(strings.TrimPrefix(f.Name, filePrefix)))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, f.Data, 0o644)); err != nil {
+			return true, fmt.Errorf("script %s: %w", s.Name, err)
+		}
+	}
+	return len(s.files) > 0, nil
 }
 
 // head returns the first line of s that says something, at most 120 bytes.

@@ -1,4 +1,4 @@
-package scripted_test
+package scripted
 
 import (
 	"bytes"
@@ -11,16 +11,15 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/llm/scripted"
 )
 
-func research(t testing.TB) *scripted.Script {
+func research(t testing.TB) *Script {
 	t.Helper()
 	data, err := os.ReadFile("testdata/research.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := scripted.Parse("research.txtar", data)
+	s, err := Parse("research.txtar", data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,36 +28,36 @@ func research(t testing.TB) *scripted.Script {
 
 func TestParse(t *testing.T) {
 	s := research(t)
-	if len(s.Rules) != 10 || !strings.HasPrefix(s.Comment, "A researcher") {
-		t.Fatalf("%d rules, comment %q", len(s.Rules), s.Comment)
+	if len(s.rules) != 10 || !strings.HasPrefix(s.Comment, "A researcher") {
+		t.Fatalf("%d rules, comment %q", len(s.rules), s.Comment)
 	}
-	want := []scripted.Rule{
+	want := []rule{
 		{
 			Name:  "plan-overloaded",
-			When:  []scripted.Cond{{Key: scripted.KeySystem, Value: "You are the planner"}, {Key: scripted.KeyAttempt, Value: "1"}},
-			Reply: scripted.Reply{Code: llm.CodeOverloaded, RetryAfter: 1500 * time.Millisecond, Text: "The planner is busy."},
+			When:  []cond{{Key: keySystem, Value: "You are the planner"}, {Key: keyAttempt, Value: "1"}},
+			Reply: reply{Code: llm.CodeOverloaded, RetryAfter: 1500 * time.Millisecond, Text: "The planner is busy."},
 		},
 		{
 			Name:  "plan",
-			When:  []scripted.Cond{{Key: scripted.KeySystem, Value: "You are the planner"}},
-			Reply: scripted.Reply{Text: "1. search\n2. write", Usage: llm.Usage{Input: 40, Output: 6, CacheRead: 32}},
+			When:  []cond{{Key: keySystem, Value: "You are the planner"}},
+			Reply: reply{Text: "1. search\n2. write", Usage: llm.Usage{Input: 40, Output: 6, CacheRead: 32}},
 		},
 		{
 			Name: "search",
-			When: []scripted.Cond{{Key: scripted.KeySystem, Value: "You are the researcher"}, {Key: scripted.KeyResult, Not: true, Value: "web_search"}},
-			Reply: scripted.Reply{Reasoning: "I should look it up first.", Calls: []llm.ToolCall{
+			When: []cond{{Key: keySystem, Value: "You are the researcher"}, {Key: keyResult, Not: true, Value: "web_search"}},
+			Reply: reply{Reasoning: "I should look it up first.", Calls: []llm.ToolCall{
 				{ID: "c1", Name: "web_search", Args: `{"q": "durable execution", "n": 3}`},
 				{Name: "read_file", Args: `{"path":"notes.md"}`},
 			}},
 		},
 	}
-	if diff := cmp.Diff(want, s.Rules[:3]); diff != "" {
+	if diff := cmp.Diff(want, s.rules[:3]); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]scripted.File{{Name: "work/notes.md", Data: []byte("# Notes\nkey: value\n")}}, s.Files); diff != "" {
+	if diff := cmp.Diff([]file{{Name: "work/notes.md", Data: []byte("# Notes\nkey: value\n")}}, s.files); diff != "" {
 		t.Error(diff)
 	}
-	last := s.Rules[9].Reply
+	last := s.rules[9].Reply
 	if !last.Echo || last.Text != "You said: " {
 		t.Errorf("default: %+v", last)
 	}
@@ -93,7 +92,7 @@ func TestParseErrorsNameTheLine(t *testing.T) {
 		{"not UTF-8", "-- a --\n\n\xff\n", "not valid UTF-8"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, err := scripted.Parse("s", []byte(c.script))
+			s, err := Parse("s", []byte(c.script))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, %v; want %q", s, err, c.want)
 			}
@@ -103,37 +102,37 @@ func TestParseErrorsNameTheLine(t *testing.T) {
 
 // equal ignores the name, which is not part of the format, and the difference
 // between nil and empty.
-var equal = cmp.Options{cmpopts.IgnoreFields(scripted.Script{}, "Name"), cmpopts.EquateEmpty()}
+var equal = cmp.Options{cmp.AllowUnexported(Script{}), cmpopts.IgnoreFields(Script{}, "Name"), cmpopts.EquateEmpty()}
 
 func TestFormatIsTheInverse(t *testing.T) {
 	texts := []string{
 		"", "plain", "two\nlines", "ends\n", "\nbegins", " spaces ", "tab\tinside", "cr\rlf\r\n", `"quoted"`, "# no comment",
 		"-- a --", "x\n-- a --\ny", "key: value", "nul\x00", "\uFEFFbom", "nel\u0085", "  \n x", "a\n\n\nb", "日本語 🙂", "line\u2028sep",
 	}
-	s := &scripted.Script{Comment: "A comment.\n\nWith a blank line."}
+	s := &Script{Comment: "A comment.\n\nWith a blank line."}
 	for i, x := range texts {
-		r := scripted.Rule{Name: strings.Repeat("r", i+1), Times: i, Reply: scripted.Reply{
+		r := rule{Name: strings.Repeat("r", i+1), Times: i, Reply: reply{
 			Text: x, Reasoning: x, Echo: i%2 == 0, Delay: time.Duration(i) * time.Millisecond, Gap: time.Duration(i), RetryAfter: time.Duration(i) * time.Second,
 			Usage: llm.Usage{Input: int64(i), MicroUSD: int64(i / 2)},
 			Calls: []llm.ToolCall{{Name: "f", Args: x}, {Name: "g", ID: "id", Args: x}, {Name: "h", Args: "@" + x}, {Name: "k", Args: ` {"a":1}`}, {Name: "l", Args: `{"a":1}`}},
 		}}
 		if x != "" {
-			r.When = []scripted.Cond{{Key: scripted.KeyUser, Value: x}, {Key: scripted.KeyContains, Not: true, Value: x}}
+			r.When = []cond{{Key: keyUser, Value: x}, {Key: keyContains, Not: true, Value: x}}
 		}
-		s.Rules = append(s.Rules, r)
+		s.rules = append(s.rules, r)
 	}
-	s.Rules = append(
-		s.Rules,
-		scripted.Rule{Name: "code", Reply: scripted.Reply{Code: llm.CodeQuota, Status: 402, Text: "pay"}},
-		scripted.Rule{Name: "fault", Reply: scripted.Reply{Fault: scripted.FaultTruncate, Text: "x", Finish: llm.FinishLength}},
+	s.rules = append(
+		s.rules,
+		rule{Name: "code", Reply: reply{Code: llm.CodeQuota, Status: 402, Text: "pay"}},
+		rule{Name: "fault", Reply: reply{Fault: faultTruncate, Text: "x", Finish: llm.FinishLength}},
 	)
-	s.Files = []scripted.File{{Name: "work/a", Data: []byte("a\n")}, {Name: "work/b"}}
-	for _, s := range []*scripted.Script{s, scripted.Echo(), research(t)} {
+	s.files = []file{{Name: "work/a", Data: []byte("a\n")}, {Name: "work/b"}}
+	for _, s := range []*Script{s, Echo(), research(t)} {
 		data, err := s.Format()
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := scripted.Parse("back", data)
+		back, err := Parse("back", data)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, data)
 		}
@@ -144,24 +143,24 @@ func TestFormatIsTheInverse(t *testing.T) {
 }
 
 func TestFormatRefusesWhatCannotBeRead(t *testing.T) {
-	ok := scripted.Reply{Text: "x"}
-	for name, s := range map[string]*scripted.Script{
+	ok := reply{Text: "x"}
+	for name, s := range map[string]*Script{
 		"no rules":      {},
-		"marker":        {Comment: "-- a --", Rules: []scripted.Rule{{Name: "a", Reply: ok}}},
-		"rule name":     {Rules: []scripted.Rule{{Name: " a", Reply: ok}}},
-		"rule newline":  {Rules: []scripted.Rule{{Name: "a\nb", Reply: ok}}},
-		"rule is file":  {Rules: []scripted.Rule{{Name: "work/a", Reply: ok}}},
-		"bad text":      {Rules: []scripted.Rule{{Name: "a", Reply: scripted.Reply{Text: "\xff"}}}},
-		"bad call":      {Rules: []scripted.Rule{{Name: "a", Reply: scripted.Reply{Calls: []llm.ToolCall{{Name: "a b"}}}}}},
-		"bad condition": {Rules: []scripted.Rule{{Name: "a", When: []scripted.Cond{{Key: "mood", Value: "x"}}, Reply: ok}}},
-		"usage":         {Rules: []scripted.Rule{{Name: "a", Reply: scripted.Reply{Usage: llm.Usage{Input: -1}}}}},
-		"file newline":  {Rules: []scripted.Rule{{Name: "a", Reply: ok}}, Files: []scripted.File{{Name: "work/a", Data: []byte("x")}}},
-		"file name":     {Rules: []scripted.Rule{{Name: "a", Reply: ok}}, Files: []scripted.File{{Name: "a"}}},
+		"marker":        {Comment: "-- a --", rules: []rule{{Name: "a", Reply: ok}}},
+		"rule name":     {rules: []rule{{Name: " a", Reply: ok}}},
+		"rule newline":  {rules: []rule{{Name: "a\nb", Reply: ok}}},
+		"rule is file":  {rules: []rule{{Name: "work/a", Reply: ok}}},
+		"bad text":      {rules: []rule{{Name: "a", Reply: reply{Text: "\xff"}}}},
+		"bad call":      {rules: []rule{{Name: "a", Reply: reply{Calls: []llm.ToolCall{{Name: "a b"}}}}}},
+		"bad condition": {rules: []rule{{Name: "a", When: []cond{{Key: "mood", Value: "x"}}, Reply: ok}}},
+		"usage":         {rules: []rule{{Name: "a", Reply: reply{Usage: llm.Usage{Input: -1}}}}},
+		"file newline":  {rules: []rule{{Name: "a", Reply: ok}}, files: []file{{Name: "work/a", Data: []byte("x")}}},
+		"file name":     {rules: []rule{{Name: "a", Reply: ok}}, files: []file{{Name: "a"}}},
 	} {
 		if data, err := s.Format(); err == nil {
 			t.Errorf("%s: formatted as\n%s", name, data)
 		}
-		if _, err := scripted.New(s, nil); err == nil {
+		if _, err := New(s, nil); err == nil {
 			t.Errorf("%s: used", name)
 		}
 	}
@@ -173,11 +172,11 @@ func TestCRLF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := scripted.Parse("crlf", bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n")))
+	s, err := Parse("crlf", bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(research(t).Rules, s.Rules); diff != "" {
+	if diff := cmp.Diff(research(t).rules, s.rules); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -191,7 +190,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("-- a --\ntext: \"\\u2028\"\ncall: f @ {}\nraw-call: g  x\n"))
 	f.Add([]byte("c\n-- a --\nnot user: \" x\"\n\n\n hello \n\n-- work/x --\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := scripted.Parse("fuzz", data)
+		s, err := Parse("fuzz", data)
 		if err != nil {
 			return
 		}
@@ -199,7 +198,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("parsed but not formatted: %v", err)
 		}
-		back, err := scripted.Parse("back", out)
+		back, err := Parse("back", out)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

@@ -93,12 +93,12 @@ func (m *Model) serveChat(w http.ResponseWriter, hr *http.Request) {
 	switch {
 	case a.err != nil:
 		writeError(w, a.err)
-	case a.Fault == FaultHang:
+	case a.Fault == faultHang:
 		_ = m.hang(ctx, llm.CodeTimeout)
 		panic(http.ErrAbortHandler)
-	case a.Fault == FaultDrop:
+	case a.Fault == faultDrop:
 		panic(http.ErrAbortHandler)
-	case a.Fault == FaultHTML:
+	case a.Fault == faultHTML:
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		fmt.Fprint(w, "<!DOCTYPE html><html><head><title>Sign in</title></head><body>Please sign in.</body></html>\n")
 	case chat.Stream:
@@ -127,7 +127,7 @@ func (m *Model) unary(w http.ResponseWriter, hr *http.Request, a *answer) {
 	case "":
 		writeJSON(w, http.StatusOK, f)
 		return
-	case FaultError:
+	case faultError:
 		writeError(w, a.midError())
 		return
 	}
@@ -175,10 +175,10 @@ func (m *Model) stream(w http.ResponseWriter, hr *http.Request, a *answer, usage
 	}
 	switch a.Fault {
 	case "":
-	case FaultGarbage:
+	case faultGarbage:
 		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\n\ndata: [DONE]\n\n")
 		return
-	case FaultError:
+	case faultError:
 		data, err := json.Marshal(wireError(a.midError()))
 		if err == nil {
 			fmt.Fprintf(w, "data: %s\n\n", data)
@@ -202,15 +202,15 @@ func (m *Model) stream(w http.ResponseWriter, hr *http.Request, a *answer, usage
 }
 
 // breakOff ends an answer in the middle, in the way of the fault.
-func (m *Model) breakOff(w http.ResponseWriter, hr *http.Request, fault Fault) {
+func (m *Model) breakOff(w http.ResponseWriter, hr *http.Request, fault string) {
 	if http.NewResponseController(w).Flush() != nil {
 		return
 	}
 	switch fault {
-	case FaultStall:
+	case faultStall:
 		_ = m.hang(hr.Context(), llm.CodeIdleTimeout)
 		panic(http.ErrAbortHandler)
-	case FaultAbort:
+	case faultAbort:
 		panic(http.ErrAbortHandler)
 	}
 }

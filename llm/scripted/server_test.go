@@ -1,4 +1,4 @@
-package scripted_test
+package scripted
 
 import (
 	"bufio"
@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/llm/scripted"
 )
 
 func post(t *testing.T, url, body string, header ...string) (int, http.Header, string) {
@@ -39,7 +38,7 @@ func post(t *testing.T, url, body string, header ...string) (int, http.Header, s
 func TestServerSpeaksTheProtocol(t *testing.T) {
 	var log bytes.Buffer
 	s := research(t)
-	m, err := scripted.New(s, &scripted.Options{Log: &log, Models: []string{"m1", "m2"}})
+	m, err := New(s, &Options{Log: &log, Models: []string{"m1", "m2"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,18 +112,18 @@ func TestServerSpeaksTheProtocol(t *testing.T) {
 		t.Errorf("%v %s", err, data)
 	}
 
-	var first scripted.Entry
+	var first Entry
 	if err := json.NewDecoder(&log).Decode(&first); err != nil {
 		t.Fatal(err)
 	}
 	if first.Step != "run/1/2" || first.Via != "http" || first.Rule != "plan" || first.Messages != 2 || first.Status != 200 ||
-		first.Digest != scripted.Digest([]llm.Message{{Role: llm.System, Text: "You are the planner"}, {Role: llm.User, Text: "go"}}) {
+		first.Digest != Digest([]llm.Message{{Role: llm.System, Text: "You are the planner"}, {Role: llm.User, Text: "go"}}) {
 		t.Errorf("%+v", first)
 	}
 }
 
 func ExampleModel_ServeHTTP() {
-	m, err := scripted.New(scripted.Echo(), nil)
+	m, err := New(Echo(), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

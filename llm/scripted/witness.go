@@ -26,9 +26,9 @@ type Entry struct {
 	Rule string `json:"rule,omitempty"`
 	// Status is the HTTP status of the answer, also in process; 0 if the
 	// fault leaves none.
-	Status int   `json:"status"`
-	Fault  Fault `json:"fault,omitempty"`
-	Stream bool  `json:"stream,omitempty"`
+	Status int    `json:"status"`
+	Fault  string `json:"fault,omitempty"`
+	Stream bool   `json:"stream,omitempty"`
 }
 
 // witness writes entries, one JSON line each.

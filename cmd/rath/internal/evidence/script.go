@@ -22,8 +22,10 @@ func runScript(ctx context.Context, s *app.System, r *messages.RunInfo) ([]byte,
 		Comment: fmt.Sprintf("What the model answered in run %s of %s.", r.Run, r.Workflow),
 	}
 	type found struct {
-		path run.Path
-		rule scripted.Rule
+		path    run.Path
+		name    string
+		request *llm.Request
+		answer  *llm.Response
 	}
 	var all []found
 	for _, id := range append([]session.ID{r.Session}, r.Sessions...) {
@@ -40,28 +42,17 @@ func runScript(ctx context.Context, s *app.System, r *messages.RunInfo) ([]byte,
 			if c.Kind() == session.Assistant && c.Origin().Run == string(r.Run) && c.Ref().ID == id {
 				o := c.Origin()
 				name := "step-" + o.Step + "-" + cmp.Or(o.Agent, "model")
-				all = append(all, found{run.Path(o.Step), scripted.Exchange(name, &llm.Request{Messages: said}, answerOf(c))})
+				all = append(all, found{run.Path(o.Step), name, &llm.Request{Messages: said}, answerOf(c)})
 			}
 			said = append(said, messageOf(c, said))
 		}
 	}
-	taken := map[string]bool{}
-	seen := map[string]int{}
-	slices.SortStableFunc(all, func(a, b found) int { return run.ComparePaths(a.path, b.path) })
-	for _, f := range all {
-		if taken[f.rule.Name] {
-			continue // the home session is among the sessions
-		}
-		taken[f.rule.Name] = true
-		key := fmt.Sprint(f.rule.When)
-		if i, ok := seen[key]; ok {
-			sc.Rules[i].Times = 1 // the next one with these conditions answers then
-		}
-		seen[key] = len(sc.Rules)
-		sc.Rules = append(sc.Rules, f.rule)
-	}
-	if len(sc.Rules) == 0 {
+	if len(all) == 0 {
 		return nil, app.Fail(app.ExitNotFound, "run %s called no model: there is nothing to put into a script", r.Run)
+	}
+	slices.SortStableFunc(all, func(a, b found) int { return run.ComparePaths(a.path, b.path) })
+	for _, f := range all { // some stand there twice: the home session is among the sessions
+		sc.Record(f.name, f.request, f.answer)
 	}
 	return sc.Format()
 }

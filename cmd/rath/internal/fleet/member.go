@@ -18,7 +18,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/node"
 )
 
@@ -165,15 +164,7 @@ func orphaned(a *app.App, n *node.Instance) error {
 
 // demoModels answers the demo's model calls from its script.
 func demoModels(pace int) (llm.Models, error) {
-	script, err := demo.Script()
-	if err != nil {
-		return nil, err
-	}
-	for i := range script.Rules {
-		r := &script.Rules[i].Reply
-		r.Delay, r.Gap = time.Duration(pace)*r.Delay, time.Duration(pace)*r.Gap
-	}
-	model, err := scripted.New(script, nil)
+	model, err := demo.Model(pace)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
-	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -178,19 +177,11 @@ func (d *demonstration) node(store string) (*node.Options, error) {
 	if d.o.crash {
 		o.Sandboxes = map[string]sandbox.Backend{"local": crashing{d.box, d.beforeCrash}}
 	}
-	script, err := demo.Script()
-	if err != nil {
-		return nil, err
-	}
-	pace := time.Duration(0) // no terminal shows it
+	pace := 0 // no terminal shows it
 	if d.Out.Terminal() {
 		pace = unhurried
 	}
-	for i := range script.Rules {
-		r := &script.Rules[i].Reply
-		r.Delay, r.Gap = pace*r.Delay, pace*r.Gap
-	}
-	model, err := scripted.New(script, nil)
+	model, err := demo.Model(pace)
 	if err != nil {
 		return nil, err
 	}

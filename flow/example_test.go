@@ -9,7 +9,6 @@ import (
 	"github.com/rathcluster/rath/flow/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
-	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -124,8 +123,7 @@ func ExampleDo() {
 
 // A note that one run writes is found by the next one, by its words.
 func ExampleRemember() {
-	notes := memory.New(nil)
-	r := &inprocess.Runner{Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }}
+	r := &inprocess.Runner{} // keeps notes as long as it lives
 	learn := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Remember(ctx, "team", "lessons", "When slug joins words, skip the empty ones.")
 		return s, err

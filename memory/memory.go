@@ -7,17 +7,14 @@
 //
 // whose first part is one of the scopes user, agent, session and resources.
 // Writing to a URI replaces what was there, so a durable step that is repeated
-// under the same URI (see [NoteURI]) doubles nothing. [Store.Find] ranks notes
-// with BM25 over words of any script; it never returns a note that shares no
-// word with the query.
+// under the same URI doubles nothing. [Store.Find] ranks notes with BM25 over words
+// of any script; it never returns a note that shares no word with the query.
 //
-//	m := memory.New(nil)
-//	uri, _ := memory.NoteURI(memory.User, "preferences", stepKey)
-//	_ = m.Write(ctx, uri, "Prefers a dark colour theme.", memory.Origin{Session: "s1"})
-//	hits, _ := m.Find(ctx, memory.Query{Text: "which colours?", Limit: 4})
+//	m, err := local.Open("var/memory", nil)
+//	err = m.Write(ctx, "memory://user/preferences/colours", "Prefers a dark theme.", memory.Origin{Session: "s1"})
+//	hits, err := m.Find(ctx, memory.Query{Text: "which theme?", Limit: 4})
 //
-// [InMemory] keeps notes as long as the process lives; package memory/local
-// keeps them in a directory. A store belongs to one tenant.
+// Package memory/local keeps notes in a directory. A store belongs to one tenant.
 //
 // A note carries its [Origin], so that a caller can leave out the notes of a
 // quarantined session. Notes of former releases have none.

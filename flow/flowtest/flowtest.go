@@ -36,6 +36,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -122,7 +123,7 @@ func (b *bench) world() *world {
 	if b.o.Memory != nil {
 		w.memory = b.o.Memory()
 	} else {
-		w.memory = memory.New(nil)
+		w.memory = notebook.New(nil)
 	}
 	return w
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -28,7 +29,8 @@ type Runner struct {
 	Models llm.Models
 	// Model is taken where no agent names one.
 	Model string
-	// Memory opens the memory of a name that agents use; nil fails.
+	// Memory opens the memory of a name that agents use; nil keeps the notes of all
+	// names in one, as long as the Runner lives.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
 	// Workflows are what a flow.Remote can name; nil has none.
 	Workflows *flow.Registry
@@ -63,6 +65,10 @@ func (r *Runner) runtime() *engine.Runtime {
 		rt := &engine.Runtime{
 			Models: r.Models, Model: r.Model, Memory: r.Memory, Workflows: r.Workflows, OnWait: r.OnWait, OnWarning: r.OnWarning,
 			Workspaces: engine.Workspaces{Dir: r.Dir, Backends: r.Sandboxes},
+		}
+		if rt.Memory == nil {
+			notes := notebook.New(nil)
+			rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }
 		}
 		if r.Unsafe {
 			rt.Workspaces.MinIsolation = sandbox.IsolationProcess

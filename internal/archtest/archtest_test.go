@@ -46,8 +46,9 @@ var rules = map[string]rule{
 	"sandbox":              {},
 	"sandbox/local":        {ours: list("sandbox"), others: list("golang.org/x/sys"), test: list("sandbox/sandboxtest")},
 	"sandbox/sandboxtest":  {ours: list("sandbox"), others: list("golang.org/x/sys")},
-	"memory":               {others: list("golang.org/x/text"), test: list("memory/memorytest")},
-	"memory/local":         {ours: list("memory"), test: list("memory/memorytest")},
+	"memory":               {},
+	"internal/notebook":    {ours: list("memory"), others: list("golang.org/x/text"), test: list("memory/memorytest")},
+	"memory/local":         {ours: list("memory", "internal/notebook"), test: list("memory/memorytest")},
 	"memory/memorytest":    {ours: list("memory")},
 	"internal/excerpt":     {},
 	// Layer 1.

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -37,7 +38,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{notes: memory.New(nil)}
+	b := &bench{notes: notebook.New(nil)}
 	values := journal.NewValues(&b.log)
 	b.rt = &engine.Runtime{
 		Store: journal.NewStore(&b.log, &journal.StoreOptions{Values: values}), Values: values,

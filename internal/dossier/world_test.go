@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -45,7 +46,7 @@ var home = session.Key{Tenant: "acme", ID: "issue-7"}
 const fixRun run.ID = "fix-7"
 
 func newWorld(t testing.TB) *world {
-	return &world{t: t, blobs: blob.NewMemory(), notes: memory.New(nil)}
+	return &world{t: t, blobs: blob.NewMemory(), notes: notebook.New(nil)}
 }
 
 func (w *world) must(err error) {

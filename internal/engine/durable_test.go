@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -419,7 +420,7 @@ func TestRecallFollowsTheSession(t *testing.T) {
 		asked = append(asked, r.Messages)
 		return &llm.Response{Text: "ok", Finish: llm.FinishStop}
 	})
-	notes := memory.New(nil)
+	notes := notebook.New(nil)
 	rt := w.runtime(m)
 	rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }
 	agent := &flow.Agent{Name: "a", Prompt: "sys", Memory: "m"}

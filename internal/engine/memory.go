@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/notebook"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
@@ -277,7 +278,7 @@ func (p *place) Remember(ctx context.Context, name, category, text string) (uri 
 	if st.decision == journal.Replay {
 		return st.record.Value, st.recorded()
 	}
-	uri, err = memory.NoteURI(memory.User, category, string(st.ex.id)+"/"+string(st.asked.Path))
+	uri, err = notebook.NoteURI(notebook.User, category, string(st.ex.id)+"/"+string(st.asked.Path))
 	if err == nil {
 		var m memory.Store
 		if m, err = st.memory(name); err == nil {

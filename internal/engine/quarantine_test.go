@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -259,7 +260,7 @@ type recaller struct {
 	t     *testing.T
 	rt    *engine.Runtime
 	log   *blindLog
-	notes *memory.InMemory
+	notes *notebook.InMemory
 }
 
 // blindLog fails to read the session "odd" while fails is set.
@@ -277,7 +278,7 @@ func (l *blindLog) Read(ctx context.Context, k session.Key, after session.Positi
 
 func newRecaller(t *testing.T) *recaller {
 	var w world
-	m := &recaller{t: t, rt: w.runtime(nil), log: &blindLog{Log: &w.MemoryLog}, notes: memory.New(nil)}
+	m := &recaller{t: t, rt: w.runtime(nil), log: &blindLog{Log: &w.MemoryLog}, notes: notebook.New(nil)}
 	m.rt.Values = journal.NewValues(m.log)
 	m.rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return m.notes, nil }
 	return m

@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -40,7 +41,7 @@ func (b *awayBlobs) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, erro
 // TestRecallWithoutBlobs: where the notes that a recall found cannot be kept, or read
 // again, that ends the attempt and not the run.
 func TestRecallWithoutBlobs(t *testing.T) {
-	notes := memory.New(nil)
+	notes := notebook.New(nil)
 	check(t, notes.Write(t.Context(), "memory://user/memories/prefs/1", "Likes dark colours.", memory.Origin{}))
 	var w world
 	blobs := &awayBlobs{Store: blob.NewMemory(), put: true}

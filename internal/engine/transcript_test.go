@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -55,8 +56,8 @@ func shownAs(r llm.Request) (all []string) {
 // since, recalled notes stay where they were, and the record of the step names the
 // digest of all of it.
 func TestRequestsGoOn(t *testing.T) {
-	notes := memory.New(nil)
-	uri, err := memory.NoteURI(memory.User, "lessons", "x/1")
+	notes := notebook.New(nil)
+	uri, err := notebook.NoteURI(notebook.User, "lessons", "x/1")
 	if err != nil {
 		t.Fatal(err)
 	}

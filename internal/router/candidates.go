@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/notebook"
 
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
@@ -112,7 +113,7 @@ func best(ctx context.Context, all []messages.Workflow, topic string) ([]message
 	if len(all) <= maxCandidates {
 		return all, nil
 	}
-	notes := memory.New(&memory.Options{MaxNotes: len(all)})
+	notes := notebook.New(&notebook.Options{MaxNotes: len(all)})
 	const dir = "memory://resources/"
 	for _, w := range all {
 		words := strings.NewReplacer("_", " ", "-", " ").Replace(w.Name)

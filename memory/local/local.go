@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
 )
 
@@ -46,7 +47,7 @@ const DefaultCompactAt = 4 << 20
 
 // Options configure Open. The zero Options are the defaults.
 type Options struct {
-	// MaxNotes is how many notes the store takes; 0 is memory.DefaultMaxNotes.
+	// MaxNotes is how many notes the store takes; 0 is notebook.DefaultMaxNotes.
 	MaxNotes int
 	// CompactAt is the size of log, in bytes, from which on it is compacted
 	// once it is twice as large as its notes need; 0 is DefaultCompactAt.
@@ -55,7 +56,7 @@ type Options struct {
 
 // Store is a memory.Store and memory.Archiver in a directory.
 type Store struct {
-	m       *memory.InMemory
+	m       *notebook.InMemory
 	dir     string
 	lock    *os.File
 	compact int64 // Options.CompactAt
@@ -92,13 +93,13 @@ func Open(dir string, o *Options) (_ *Store, err error) {
 	if s.lock, err = acquire(filepath.Join(dir, "LOCK")); err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
-	s.m = memory.New(&memory.Options{MaxNotes: o.MaxNotes, Before: s.record})
+	s.m = notebook.New(&notebook.Options{MaxNotes: o.MaxNotes, Before: s.record})
 	// What a crash left of a compaction is neither read nor kept.
 	if err := os.Remove(filepath.Join(dir, "notes.log.new")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), release(s.lock))
 	}
 	puts := 0
-	s.log, s.torn, err = openLog(filepath.Join(dir, "notes.log"), func(c memory.Change) {
+	s.log, s.torn, err = openLog(filepath.Join(dir, "notes.log"), func(c notebook.Change) {
 		puts += len(c.Puts)
 		s.m.Apply(c)
 	})
@@ -114,7 +115,7 @@ func Open(dir string, o *Options) (_ *Store, err error) {
 func (s *Store) Torn() int64 { return s.torn }
 
 // record makes a change durable before it is made.
-func (s *Store) record(c memory.Change) error {
+func (s *Store) record(c notebook.Change) error {
 	if s.broken != nil {
 		return s.broken
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/memory/memorytest"
 )
@@ -465,8 +466,8 @@ func BenchmarkOpen(b *testing.B) {
 				for range 60 {
 					fmt.Fprintf(&text, "word%x ", zipf.Uint64())
 				}
-				note := memory.Note{URI: memory.ResourceURI(text.String()), Text: text.String()}
-				f, err := frame(memory.Change{Puts: []memory.Note{note}})
+				note := notebook.Note{URI: notebook.ResourceURI(text.String()), Text: text.String()}
+				f, err := frame(notebook.Change{Puts: []notebook.Note{note}})
 				if err != nil {
 					b.Fatal(err)
 				}

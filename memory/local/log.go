@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
 )
 
@@ -88,7 +89,7 @@ func unframe(data []byte) (payload, rest []byte, ok bool) {
 // openLog reads the log at path, giving each change to apply in order, cuts an
 // unfinished frame off its end and leaves it ready for append. A missing file
 // is an empty log.
-func openLog(path string, apply func(memory.Change)) (_ *log, torn int64, err error) {
+func openLog(path string, apply func(notebook.Change)) (_ *log, torn int64, err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, 0, err
@@ -126,7 +127,7 @@ func openLog(path string, apply func(memory.Change)) (_ *log, torn int64, err er
 }
 
 // replay applies the frames of data and returns how many bytes are good.
-func replay(path string, data []byte, apply func(memory.Change)) (good int64, err error) {
+func replay(path string, data []byte, apply func(notebook.Change)) (good int64, err error) {
 	for rest := data; len(rest) > 0; {
 		payload, next, ok := unframe(rest)
 		at := int64(len(data) - len(rest))
@@ -143,7 +144,7 @@ func replay(path string, data []byte, apply func(memory.Change)) (good int64, er
 					ErrFormat, path, h.Version, current.Version)
 			}
 		} else {
-			var c memory.Change
+			var c notebook.Change
 			if err := json.Unmarshal(payload, &c); err != nil {
 				return at, fmt.Errorf("%w: %s, record at byte %d: %w", ErrCorrupt, path, at, err)
 			}
@@ -188,7 +189,7 @@ func (l *log) append(payload any) error {
 
 // writeLog writes notes to a new log beside path and waits until it is on the
 // medium. It returns the name of the file.
-func writeLog(path string, notes iter.Seq[memory.Note]) (name string, err error) {
+func writeLog(path string, notes iter.Seq[notebook.Note]) (name string, err error) {
 	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return "", err
@@ -207,7 +208,7 @@ func writeLog(path string, notes iter.Seq[memory.Note]) (name string, err error)
 		return "", err
 	}
 	for n := range notes {
-		f, err := frame(memory.Change{Puts: []memory.Note{n}})
+		f, err := frame(notebook.Change{Puts: []notebook.Note{n}})
 		if err != nil {
 			return "", err
 		}

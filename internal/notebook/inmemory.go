@@ -1,4 +1,4 @@
-package memory
+package notebook
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/rathcluster/rath/memory"
 )
 
 // DefaultMaxNotes is how many notes a store takes unless told otherwise; the
@@ -20,10 +22,10 @@ const contextBytes = 1 << 10
 
 // Note is one stored text as stores keep it.
 type Note struct {
-	URI     string `json:"uri"`
-	Text    string `json:"text"`
-	Context string `json:"context,omitempty"` // found like Text, never shown
-	Origin  Origin `json:"origin,omitzero"`
+	URI     string        `json:"uri"`
+	Text    string        `json:"text"`
+	Context string        `json:"context,omitempty"` // found like Text, never shown
+	Origin  memory.Origin `json:"origin,omitzero"`
 }
 
 // Change is what one call does to a store: first the deletes, then the puts,
@@ -57,8 +59,8 @@ type InMemory struct {
 }
 
 var (
-	_ Store    = (*InMemory)(nil)
-	_ Archiver = (*InMemory)(nil)
+	_ memory.Store    = (*InMemory)(nil)
+	_ memory.Archiver = (*InMemory)(nil)
 )
 
 // New returns an empty store. Nil Options are the defaults.
@@ -77,13 +79,13 @@ func New(o *Options) *InMemory {
 }
 
 // Write implements Store.
-func (m *InMemory) Write(ctx context.Context, uri, text string, from Origin) error {
+func (m *InMemory) Write(ctx context.Context, uri, text string, from memory.Origin) error {
 	u, err := ParseURI(uri)
 	if err != nil {
 		return err
 	}
-	if len(text) > MaxText {
-		return fmt.Errorf("%w: %s has %d bytes, a note holds at most %d: split it", ErrTooLarge, u, len(text), MaxText)
+	if len(text) > memory.MaxText {
+		return fmt.Errorf("%w: %s has %d bytes, a note holds at most %d: split it", memory.ErrTooLarge, u, len(text), memory.MaxText)
 	}
 	return m.change(ctx, func() Change {
 		return m.put(Note{URI: u.String(), Text: strings.ToValidUTF8(text, "\ufffd"), Origin: from})
@@ -102,7 +104,7 @@ func (m *InMemory) put(notes ...Note) Change {
 }
 
 // Archive implements Archiver.
-func (m *InMemory) Archive(ctx context.Context, session, key string, messages []Message, from Origin) (string, error) {
+func (m *InMemory) Archive(ctx context.Context, session, key string, messages []memory.Message, from memory.Origin) (string, error) {
 	dir, err := ParseURI(scheme + string(Session) + "/" + session + "/archives/" + hash16(key))
 	if err != nil {
 		return "", err
@@ -130,21 +132,21 @@ func (m *InMemory) Archive(ctx context.Context, session, key string, messages []
 }
 
 // transcript makes one note of each message.
-func transcript(dir URI, messages []Message, from Origin) ([]Note, error) {
-	if len(messages) > MaxMessages {
+func transcript(dir URI, messages []memory.Message, from memory.Origin) ([]Note, error) {
+	if len(messages) > memory.MaxMessages {
 		return nil, fmt.Errorf("%w: %s has %d messages, an archive holds at most %d: archive in parts under several keys",
-			ErrTooLarge, dir, len(messages), MaxMessages)
+			memory.ErrTooLarge, dir, len(messages), memory.MaxMessages)
 	}
 	texts := make([]string, len(messages))
 	total := 0
 	for i, msg := range messages {
-		if len(msg.Text) > MaxText {
+		if len(msg.Text) > memory.MaxText {
 			return nil, fmt.Errorf("%w: message %d for %s has %d bytes, a note holds at most %d: shorten it",
-				ErrTooLarge, i, dir, len(msg.Text), MaxText)
+				memory.ErrTooLarge, i, dir, len(msg.Text), memory.MaxText)
 		}
-		if total += len(msg.Text); total > MaxArchive {
+		if total += len(msg.Text); total > memory.MaxArchive {
 			return nil, fmt.Errorf("%w: the messages for %s have more than %d bytes: archive in parts under several keys",
-				ErrTooLarge, dir, MaxArchive)
+				memory.ErrTooLarge, dir, memory.MaxArchive)
 		}
 		texts[i] = strings.TrimSpace(strings.ToValidUTF8(msg.Text, "\ufffd"))
 	}
@@ -214,7 +216,7 @@ func (m *InMemory) change(ctx context.Context, plan func() Change) error {
 	have := len(m.entries)
 	m.mu.RUnlock()
 	if grows > 0 && have+grows > m.max {
-		return fmt.Errorf("%w: %d notes and %d more, its limit is %d: delete some or raise MaxNotes", ErrFull, have, grows, m.max)
+		return fmt.Errorf("%w: %d notes and %d more, its limit is %d: delete some or raise MaxNotes", memory.ErrFull, have, grows, m.max)
 	}
 	if len(c.Deletes) == 0 && len(c.Puts) == 0 {
 		return nil
@@ -292,7 +294,7 @@ func (m *InMemory) Read(ctx context.Context, uri string) (string, error) {
 	defer m.mu.RUnlock()
 	e, ok := m.entries[u.String()]
 	if !ok {
-		return "", fmt.Errorf("%w: %s", ErrNotFound, u)
+		return "", fmt.Errorf("%w: %s", memory.ErrNotFound, u)
 	}
 	return e.note.Text, nil
 }
@@ -323,7 +325,7 @@ func (m *InMemory) list(dir URI) []string {
 }
 
 // Find implements Store.
-func (m *InMemory) Find(ctx context.Context, q Query) ([]Hit, error) {
+func (m *InMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -334,21 +336,21 @@ func (m *InMemory) Find(ctx context.Context, q Query) ([]Hit, error) {
 			return nil, err
 		}
 	}
-	limit := min(q.Limit, MaxLimit)
+	limit := min(q.Limit, memory.MaxLimit)
 	if limit <= 0 {
-		limit = DefaultLimit
+		limit = memory.DefaultLimit
 	}
 	m.mu.RLock()
 	terms := m.ix.terms(q.Text)
 	matches := m.ix.find(terms, dir, limit)
 	m.mu.RUnlock()
-	hits := make([]Hit, len(matches))
+	hits := make([]memory.Hit, len(matches))
 	for i, e := range matches {
 		u, err := ParseURI(e.note.URI)
 		if err != nil {
 			return nil, err
 		}
-		hits[i] = Hit{URI: e.note.URI, Snippet: snippet(e.note.Text, terms), Session: u.session(), Origin: e.note.Origin, Score: e.score}
+		hits[i] = memory.Hit{URI: e.note.URI, Snippet: snippet(e.note.Text, terms), Session: u.session(), Origin: e.note.Origin, Score: e.score}
 	}
 	return hits, nil
 }

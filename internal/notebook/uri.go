@@ -1,4 +1,4 @@
-package memory
+package notebook
 
 import (
 	"crypto/sha256"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rathcluster/rath/memory"
 )
 
 // Scope is the first part of a URI. The list is closed.
@@ -101,7 +103,7 @@ func parseDir(s string) (URI, error) {
 }
 
 func invalid(uri, why string) error {
-	return fmt.Errorf("%w %q: %s", ErrInvalidURI, uri, why)
+	return fmt.Errorf("%w %q: %s", memory.ErrInvalidURI, uri, why)
 }
 
 // below reports whether uri is dir or below it. Both are canonical.

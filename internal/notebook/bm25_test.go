@@ -1,4 +1,4 @@
-package memory
+package notebook
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/memory"
 )
 
 // TestBM25Reference holds the formula to the values that OpenRath gives.
@@ -69,7 +71,7 @@ func TestFindAgainstReference(t *testing.T) {
 			continue
 		}
 		want[uri] = text(1 + rng.IntN(30))
-		if err := m.Write(t.Context(), uri, want[uri], Origin{}); err != nil {
+		if err := m.Write(t.Context(), uri, want[uri], memory.Origin{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,7 +94,7 @@ func TestFindAgainstReference(t *testing.T) {
 				expect[uris[i]] = int64(math.Round(s * 1e6))
 			}
 		}
-		hits, err := m.Find(t.Context(), Query{Text: query, Limit: MaxLimit})
+		hits, err := m.Find(t.Context(), memory.Query{Text: query, Limit: memory.MaxLimit})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,10 +1,12 @@
-package memory
+package notebook
 
 import (
 	_ "embed"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/memory"
 )
 
 //go:embed testdata/recall.txt
@@ -30,7 +32,7 @@ func TestRecall(t *testing.T) {
 			text, answer, _ := strings.Cut(text, " => ")
 			questions = append(questions, question{text, answer})
 		} else if name, text, ok := strings.Cut(line, ": "); ok && line[0] != '#' {
-			if err := m.Write(t.Context(), "memory://user/"+name, text, Origin{}); err != nil {
+			if err := m.Write(t.Context(), "memory://user/"+name, text, memory.Origin{}); err != nil {
 				t.Fatal(err)
 			}
 			names = append(names, name)
@@ -56,11 +58,11 @@ func TestRecall(t *testing.T) {
 	}
 	var ours, reference quality
 	for _, q := range questions {
-		hits, err := m.Find(t.Context(), Query{Text: q.text, Limit: 10})
+		hits, err := m.Find(t.Context(), memory.Query{Text: q.text, Limit: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
-		rank := slices.IndexFunc(hits, func(h Hit) bool { return h.URI == "memory://user/"+q.answer })
+		rank := slices.IndexFunc(hits, func(h memory.Hit) bool { return h.URI == "memory://user/"+q.answer })
 		if rank != 0 {
 			t.Logf("%q: rank %d, best %v", q.text, rank, hits[:min(1, len(hits))])
 		}

@@ -1,4 +1,4 @@
-package memory_test
+package notebook_test
 
 import (
 	"context"
@@ -8,18 +8,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/memory/memorytest"
 )
 
 func TestInMemory(t *testing.T) {
 	t.Parallel()
-	memorytest.TestStore(t, func(*testing.T) memory.Store { return memory.New(nil) })
+	memorytest.TestStore(t, func(*testing.T) memory.Store { return notebook.New(nil) })
 }
 
 func TestMaxNotes(t *testing.T) {
 	t.Parallel()
-	m := memory.New(&memory.Options{MaxNotes: 2})
+	m := notebook.New(&notebook.Options{MaxNotes: 2})
 	for _, name := range []string{"a", "b", "a"} {
 		if err := m.Write(t.Context(), "memory://user/"+name, "text", memory.Origin{}); err != nil {
 			t.Fatal(err)
@@ -49,7 +50,7 @@ func TestBefore(t *testing.T) {
 	refuse := errors.New("disk gone")
 	var calls int
 	var next error
-	m := memory.New(&memory.Options{Before: func(memory.Change) error { calls++; return next }})
+	m := notebook.New(&notebook.Options{Before: func(notebook.Change) error { calls++; return next }})
 	if err := m.Write(t.Context(), "memory://user/a", "one", memory.Origin{}); err != nil {
 		t.Fatal(err)
 	}
@@ -73,39 +74,39 @@ func TestBefore(t *testing.T) {
 
 func TestURIs(t *testing.T) {
 	t.Parallel()
-	a, err := memory.NoteURI(memory.User, "preferences/ui", "run-1/2.0")
+	a, err := notebook.NoteURI(notebook.User, "preferences/ui", "run-1/2.0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, _ := memory.NoteURI(memory.User, "preferences/ui", "run-1/2.0")
-	other, _ := memory.NoteURI(memory.User, "preferences/ui", "run-1/2.1")
+	again, _ := notebook.NoteURI(notebook.User, "preferences/ui", "run-1/2.0")
+	other, _ := notebook.NoteURI(notebook.User, "preferences/ui", "run-1/2.1")
 	if a != again || a == other || !strings.HasPrefix(a, "memory://user/memories/preferences/ui/") {
 		t.Errorf("notes are %s, %s and %s", a, again, other)
 	}
 	for _, category := range []string{"", "..", "a//b"} {
-		if _, err := memory.NoteURI(memory.User, category, "k"); !errors.Is(err, memory.ErrInvalidURI) {
+		if _, err := notebook.NoteURI(notebook.User, category, "k"); !errors.Is(err, memory.ErrInvalidURI) {
 			t.Errorf("category %q: error %v, want ErrInvalidURI", category, err)
 		}
 	}
-	if _, err := memory.NoteURI("project", "c", "k"); !errors.Is(err, memory.ErrInvalidURI) {
+	if _, err := notebook.NoteURI("project", "c", "k"); !errors.Is(err, memory.ErrInvalidURI) {
 		t.Errorf("unknown scope: error %v, want ErrInvalidURI", err)
 	}
-	if r := memory.ResourceURI("text"); r != memory.ResourceURI("text") || r == memory.ResourceURI("text ") {
-		t.Errorf("resources are named %s and %s", r, memory.ResourceURI("text "))
+	if r := notebook.ResourceURI("text"); r != notebook.ResourceURI("text") || r == notebook.ResourceURI("text ") {
+		t.Errorf("resources are named %s and %s", r, notebook.ResourceURI("text "))
 	}
-	if u, err := memory.ParseURI("viking://user/a/b"); err != nil || u.String() != "memory://user/a/b" || u.Scope != memory.User {
+	if u, err := notebook.ParseURI("viking://user/a/b"); err != nil || u.String() != "memory://user/a/b" || u.Scope != notebook.User {
 		t.Errorf("legacy name parses as %+v, %v", u, err)
 	}
 }
 
 func Example() {
-	ctx, m := context.Background(), memory.New(nil)
+	ctx, m := context.Background(), notebook.New(nil)
 	for key, text := range map[string]string{
 		"run-1/0": "Prefers a dark colour theme at night.",
 		"run-1/1": "Drinks green tea, no coffee.",
 		"run-2/0": "喜欢绿茶。",
 	} {
-		uri, err := memory.NoteURI(memory.User, "preferences", key)
+		uri, err := notebook.NoteURI(notebook.User, "preferences", key)
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -130,7 +131,7 @@ func Example() {
 }
 
 func ExampleInMemory_Archive() {
-	ctx, m := context.Background(), memory.New(nil)
+	ctx, m := context.Background(), notebook.New(nil)
 	uri, err := m.Archive(ctx, "chat-7", "run-3", []memory.Message{
 		{Role: "user", Text: "Who approves deployments?"},
 		{Role: "assistant", Text: "Mira does."},
@@ -168,7 +169,7 @@ func corpus(n int) []string {
 
 func BenchmarkFind(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
-		m := memory.New(nil)
+		m := notebook.New(nil)
 		texts := corpus(n)
 		for i, text := range texts {
 			if err := m.Write(b.Context(), fmt.Sprintf("memory://agent/%d", i), text, memory.Origin{}); err != nil {
@@ -188,7 +189,7 @@ func BenchmarkFind(b *testing.B) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	m := memory.New(&memory.Options{MaxNotes: 1 << 30})
+	m := notebook.New(&notebook.Options{MaxNotes: 1 << 30})
 	texts := corpus(1_000)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

@@ -125,10 +125,8 @@ func install(t *testing.T) *installation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range script.Files {
-		if err := os.WriteFile(filepath.Join(i.dir, strings.TrimPrefix(f.Name, "work/")), f.Data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := script.WriteFiles(i.dir); err != nil {
+		t.Fatal(err)
 	}
 	m, err := scripted.New(script, &scripted.Options{Log: i})
 	if err != nil {

@@ -29,20 +29,17 @@ import (
 	"strings"
 )
 
-// Role says who speaks in a [Message].
-type Role string
-
-// The roles.
+// The roles of a [Message].
 const (
-	System    Role = "system"
-	User      Role = "user"
-	Assistant Role = "assistant"
-	Tool      Role = "tool"
+	System    = "system"
+	User      = "user"
+	Assistant = "assistant"
+	Tool      = "tool"
 )
 
 // Message is one entry of the transcript that a model is shown.
 type Message struct {
-	Role Role   `json:"role"`
+	Role string `json:"role"`
 	Text string `json:"text,omitempty"`
 	// Calls are the tool calls of an assistant message.
 	Calls []ToolCall `json:"calls,omitempty"`
@@ -111,19 +108,16 @@ const (
 	TryHeader  = "Rath-Try"
 )
 
-// Finish says why a completion ended.
-type Finish string
-
-// The finish reasons. A client maps every provider's own words to these; a
+// Why a completion ended. A client maps every provider's own words to these; a
 // word that it does not know becomes stop.
 const (
-	FinishStop   Finish = "stop"
-	FinishLength Finish = "length"
+	FinishStop   = "stop"
+	FinishLength = "length"
 	// FinishTools holds if and only if the response has calls and was
 	// neither cut at the length limit nor filtered.
-	FinishTools Finish = "tool_calls"
+	FinishTools = "tool_calls"
 	// FinishFilter also stands for a refusal, whose words are the text.
-	FinishFilter Finish = "content_filter"
+	FinishFilter = "content_filter"
 )
 
 // Response is a finished completion. All its text is valid UTF-8.
@@ -131,7 +125,7 @@ type Response struct {
 	Text      string     `json:"text,omitempty"`
 	Reasoning string     `json:"reasoning,omitempty"`
 	Calls     []ToolCall `json:"calls,omitempty"`
-	Finish    Finish     `json:"finish"`
+	Finish    string     `json:"finish"`
 	Usage     Usage      `json:"usage"`
 	// Model is the model that answered, in the server's words.
 	Model string `json:"model,omitempty"`
@@ -145,24 +139,16 @@ func (r *Response) Message() Message {
 	return Message{Role: Assistant, Text: r.Text, Calls: r.Calls, Opaque: r.Opaque}
 }
 
-// Delta is a piece of a completion on its way. Deltas are provisional: if
-// Complete fails, what they said never happened. Joined in order they are the
-// response's text, reasoning and calls.
+// Delta is a piece of a completion on its way. Deltas are provisional: if Complete
+// fails, what they said never happened. Joined in order they are the response's text,
+// reasoning and calls.
 type Delta struct {
-	Text      string     `json:"text,omitempty"`
-	Reasoning string     `json:"reasoning,omitempty"`
-	Call      *CallDelta `json:"call,omitempty"`
-}
-
-// CallDelta is a piece of a tool call. ID and Name come once, Args is to be
-// appended to what came before under the same Index.
-type CallDelta struct {
-	// Index tells the calls of one completion apart. It is not the call's
-	// place in [Response.Calls].
-	Index int    `json:"index"`
-	ID    string `json:"id,omitempty"`
-	Name  string `json:"name,omitempty"`
-	Args  string `json:"args,omitempty"`
+	Text      string `json:"text,omitempty"`
+	Reasoning string `json:"reasoning,omitempty"`
+	// Call is a piece of the tool call Index: its ID and Name come once, its Args are
+	// appended to those before. Index is not the call's place in [Response.Calls].
+	Call  *ToolCall `json:"call,omitempty"`
+	Index int       `json:"index,omitempty"`
 }
 
 // Client completes requests. Its method may be called concurrently.
@@ -198,21 +184,13 @@ type Models interface {
 	Client(ctx context.Context, p Provider) (Client, error)
 }
 
-// Limiter leases the right to make calls against a shared rate limit. Its
-// method may be called concurrently.
-type Limiter interface {
-	// Acquire waits until the limit of key has room for one call of about
-	// tokens tokens, or until ctx ends. The caller calls settle exactly once,
-	// when the call ended, with the tokens that it used.
-	Acquire(ctx context.Context, key string, tokens int) (settle func(used int), err error)
-}
+// ByKind returns the Models that sends a provider to the entry of its Kind. The
+// entry "" serves providers without a kind. The map must not change afterwards.
+func ByKind(kinds map[string]Models) Models { return byKind(kinds) }
 
-// ByKind is the Models that sends a provider to the entry of its Kind. The
-// entry "" serves providers without a kind. It must not change while in use.
-type ByKind map[string]Models
+type byKind map[string]Models
 
-// Client implements [Models].
-func (b ByKind) Client(ctx context.Context, p Provider) (Client, error) {
+func (b byKind) Client(ctx context.Context, p Provider) (Client, error) {
 	m, ok := b[p.Kind]
 	if !ok {
 		kinds := slices.DeleteFunc(slices.Sorted(maps.Keys(b)), func(k string) bool { return k == "" })
@@ -221,5 +199,3 @@ func (b ByKind) Client(ctx context.Context, p Provider) (Client, error) {
 	}
 	return m.Client(ctx, p)
 }
-
-var _ Models = ByKind(nil)

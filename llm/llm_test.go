@@ -242,7 +242,7 @@ func (f fixed) Complete(context.Context, *llm.Request, func(llm.Delta)) (*llm.Re
 }
 
 func ExampleByKind() {
-	models := llm.ByKind{"": fixed("default"), "local": fixed("local")}
+	models := llm.ByKind(map[string]llm.Models{"": fixed("default"), "local": fixed("local")})
 	for _, kind := range []string{"", "local", "cloud"} {
 		client, err := models.Client(context.Background(), llm.Provider{Kind: kind})
 		if err != nil {

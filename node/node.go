@@ -56,7 +56,7 @@ type Options struct {
 	// Name is the node's stable name, such as its pod's; "" is its incarnation.
 	Name string
 	// Pool is the set of workflows that this node belongs to: the nodes of one
-	// pool offer the same ones. "" is natsbus.DefaultPool, or RouterPool for a
+	// pool offer the same ones. "" is dispatch.DefaultPool, or RouterPool for a
 	// router.
 	Pool string
 	// Routing says who runs the workflows "auto" and "fanout".

@@ -12,6 +12,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 )
@@ -103,7 +104,7 @@ type Sandbox interface {
 	//
 	// An error means that the sandbox could not do its part: ErrClosed; ErrLost,
 	// after which the outcome is unknown; a Cmd that makes no sense (no Argv, NUL
-	// in a string, a Dir that is ErrPath); or an error of Stdin or Spill, beside
+	// in a string, a Dir that is ErrPath); or an error of Stdin or Offload, beside
 	// which the Exit is filled.
 	//
 	// The caller owns the Exit. Exec does not keep c, but a Read of Stdin that is
@@ -148,33 +149,30 @@ type Cmd struct {
 	Stdin   io.Reader         // nil: empty; a Read under way when the command ends is not waited for
 	Timeout time.Duration     // zero: DefaultTimeout
 	Output  int               // bytes kept of each of stdout and stderr; zero: DefaultOutput
-	Spill   io.Writer         // gets stdout and stderr whole, as they come, up to MaxSpill; may be nil
+	Offload io.Writer         // gets stdout and stderr whole, as they come, up to MaxOffload; may be nil
 }
 
 // Limits of one command.
 const (
 	DefaultTimeout = 2 * time.Minute
 	DefaultOutput  = 64 << 10 // half from the head, half from the tail
-	MaxSpill       = 16 << 20
+	MaxOffload     = 16 << 20
 )
 
-// End says how a command ended. The list is closed.
-type End string
-
-// The ends of a command.
+// How a command ended. The list is closed.
 const (
-	Exited    End = "exited"      // by itself; Exit.Code holds the code
-	Signaled  End = "signaled"    // by a signal; Exit.Code is 128 plus its number
-	Deadline  End = "deadline"    // killed at its timeout
-	Cancelled End = "cancelled"   // killed because ctx ended
-	OutOfMem  End = "oom"         // killed by a memory limit
-	Refused   End = "not_started" // the program could not be started; Stderr says why
+	Exited    = "exited"      // by itself; Exit.Code holds the code
+	Signaled  = "signaled"    // by a signal; Exit.Code is 128 plus its number
+	Deadline  = "deadline"    // killed at its timeout
+	Cancelled = "cancelled"   // killed because ctx ended
+	OutOfMem  = "oom"         // killed by a memory limit
+	Refused   = "not_started" // the program could not be started; Stderr says why
 )
 
 // Exit is how a command ended and what it wrote.
 type Exit struct {
 	Code    int
-	Ended   End
+	Ended   string
 	Stdout  Output
 	Stderr  Output
 	Elapsed time.Duration
@@ -184,6 +182,19 @@ type Exit struct {
 type Output struct {
 	Head, Tail []byte
 	Total      int64 // bytes written by the command, also those not kept
+}
+
+// Dropped returns how many bytes between head and tail were not kept.
+func (o Output) Dropped() int64 { return o.Total - int64(len(o.Head)) - int64(len(o.Tail)) }
+
+// Bytes returns the output as one piece: all of it if nothing was dropped,
+// else the head, a line that says how much is missing, and the tail.
+func (o Output) Bytes() []byte {
+	data := append([]byte(nil), o.Head...)
+	if n := o.Dropped(); n > 0 {
+		data = fmt.Appendf(data, "\n[... %d bytes dropped ...]\n", n)
+	}
+	return append(data, o.Tail...)
 }
 
 // Entry describes a file or directory.

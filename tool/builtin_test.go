@@ -89,7 +89,7 @@ func exited(code int, stdout, stderr string) sandbox.Exit {
 
 func TestCommandBodies(t *testing.T) {
 	t.Parallel()
-	ended := func(end sandbox.End, code int) sandbox.Exit {
+	ended := func(end string, code int) sandbox.Exit {
 		e := exited(code, "part", "")
 		e.Ended = end
 		return e
@@ -238,7 +238,7 @@ func TestCommandArgv(t *testing.T) {
 	var got []ran
 	for _, c := range f.cmds {
 		got = append(got, ran{c.Argv, c.Dir, c.Timeout})
-		if c.ID != "c1" || c.Output != MaxOutput || c.Spill != nil {
+		if c.ID != "c1" || c.Output != MaxOutput || c.Offload != nil {
 			t.Errorf("command %+v", c)
 		}
 	}
@@ -265,9 +265,9 @@ func TestCommandOutput(t *testing.T) {
 	}
 	whole := strings.Repeat("é深", 200_000) // over what is held in memory
 	f := &fake{exec: func(_ context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
-		if c.Spill != nil {
+		if c.Offload != nil {
 			for part := range strings.SplitAfterSeq(whole, "深") {
-				if _, err := c.Spill.Write([]byte(part)); err != nil {
+				if _, err := c.Offload.Write([]byte(part)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -314,7 +314,7 @@ func TestCommandOutput(t *testing.T) {
 
 func TestSpillBound(t *testing.T) {
 	t.Parallel()
-	var s spill
+	var s offload
 	defer func() {
 		if err := s.close(); err != nil {
 			t.Error(err)
@@ -327,8 +327,8 @@ func TestSpillBound(t *testing.T) {
 		}
 	}
 	ref, ok := s.keep(t.Context(), new(blobs))
-	if !ok || ref.Size != sandbox.MaxSpill {
-		t.Errorf("kept %d bytes (%t), want %d", ref.Size, ok, sandbox.MaxSpill)
+	if !ok || ref.Size != sandbox.MaxOffload {
+		t.Errorf("kept %d bytes (%t), want %d", ref.Size, ok, sandbox.MaxOffload)
 	}
 }
 

@@ -100,10 +100,10 @@ type executed struct {
 
 func execute(ctx context.Context, c Call, sb sandbox.Sandbox, cmd sandbox.Cmd) (_ *executed, err error) {
 	cmd.ID, cmd.Output = c.ID, MaxOutput
-	var whole *spill
+	var whole *offload
 	if c.Blobs != nil {
-		whole = new(spill)
-		cmd.Spill = whole
+		whole = new(offload)
+		cmd.Offload = whole
 		defer func() { err = errors.Join(err, whole.close()) }()
 	}
 	exit, err := sb.Exec(ctx, cmd)

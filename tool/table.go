@@ -163,7 +163,7 @@ func (b Bound) Call(ctx context.Context, c Call) Outcome {
 func run(ctx context.Context, t Tool, c Call) (body json.RawMessage, isError bool, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: string(debug.Stack())}
+			err = &panicError{Value: v, Stack: string(debug.Stack())}
 		}
 	}()
 	if err := ctx.Err(); err != nil {

@@ -135,7 +135,7 @@ func TestArguments(t *testing.T) {
 			}
 			var f struct {
 				OK      *bool
-				Kind    Kind `json:"error_kind"`
+				Kind    string `json:"error_kind"`
 				Message string
 				Detail  string
 			}
@@ -257,7 +257,7 @@ func TestBodies(t *testing.T) {
 		if tt.is != nil && !errors.Is(out.Err, tt.is) {
 			t.Errorf("%s: the runtime gets %v, want %v", tt.name, out.Err, tt.is)
 		}
-		if p, ok := errors.AsType[*PanicError](out.Err); ok && !strings.Contains(p.Stack, "table_test.go") {
+		if p, ok := errors.AsType[*panicError](out.Err); ok && !strings.Contains(p.Stack, "table_test.go") {
 			t.Errorf("%s: the stack does not reach the panic:\n%s", tt.name, p.Stack)
 		}
 	}

@@ -144,7 +144,7 @@ func bytesPerTurn(b *testing.B, n int) float64 {
 }
 
 // BenchmarkIdle is the heap that one value of a session takes beside its
-// chunks: a fork of a long session that nobody works on.
+// chunks: a fork of an idle long session.
 func BenchmarkIdle(b *testing.B) {
 	k := session.Key{Tenant: "t", ID: "parent"}
 	s := session.Open(k, k.ID)

@@ -42,7 +42,7 @@ func newBench(t *testing.T) *bench {
 	values := journal.NewValues(&b.log)
 	b.rt = &engine.Runtime{
 		Store: journal.NewStore(&b.log, &journal.StoreOptions{Values: values}), Values: values,
-		Models: llm.ByKind{demo.Kind: model},
+		Models: llm.ByKind(map[string]llm.Models{demo.Kind: model}),
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return b.notes, nil },
 		Workspaces: engine.Workspaces{
 			Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess,

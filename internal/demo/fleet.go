@@ -22,7 +22,7 @@ import (
 const FleetName = "demo-fleet"
 
 // Coders are the branches of the workflow: each mends the repository in its own
-// way, on whatever node takes it.
+// way, on any node that takes it.
 var Coders = []string{"careful", "hasty", "radical"}
 
 // FleetRegistration offers the workflow of `rath demo --nodes`: one researcher,

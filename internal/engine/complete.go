@@ -37,7 +37,7 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 		return nil, digest, err
 	}
 	defer func() { m.free() }()
-	client, settle, err := m.client()
+	client, err := st.ex.rt.client(st.ctx, m.req.Provider)
 	if err != nil {
 		return nil, digest, err
 	}
@@ -48,7 +48,6 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 		defer st.ex.interruptible(st.messagesTo, cancel)()
 	}
 	resp, err := m.ask(client)
-	settle(int(m.spent))
 	return resp, digest, err
 }
 
@@ -67,20 +66,6 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	m.st.bookKilled(m.reserve)
 	m.free, err = ex.reserve(m.reserve)
 	return digest, err
-}
-
-// client resolves the provider and waits for its rate limit. The caller tells
-// settle what the call used.
-func (m *completion) client() (client llm.Client, settle func(used int), err error) {
-	ex, p := m.st.ex, &m.req.Provider
-	if client, err = ex.rt.client(m.st.ctx, *p); err != nil {
-		return nil, nil, err
-	}
-	settle = func(int) {}
-	if ex.rt.Limiter != nil {
-		settle, err = ex.rt.Limiter.Acquire(m.st.ctx, p.BaseURL+"/"+p.Model, int(m.reserve))
-	}
-	return client, settle, err
 }
 
 // ask sends the request, again if its answer breaks off.

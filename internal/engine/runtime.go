@@ -26,8 +26,6 @@ type Runtime struct {
 	Values *journal.Values
 	// Models answers model calls; nil fails them.
 	Models llm.Models
-	// Limiter, if set, is asked before each model call.
-	Limiter llm.Limiter
 	// Memory opens the memory of a name that agents use; nil fails.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
 	// Blobs keeps large outputs and workspaces; nil keeps them in memory.

@@ -290,7 +290,7 @@ func TestProcess(t *testing.T) {
 }
 
 // TestFullDisk: a server with a full disk of its own does not take messages,
-// and does with space again. Nobody outside of the fleet sees the disk.
+// and does with space again. No process outside of the fleet sees the disk.
 func TestFullDisk(t *testing.T) {
 	f := start(t, fleet.Options{Disks: []fleet.Disk{{Size: 64 << 20}}}, 0)
 	p := f.Servers()[0]

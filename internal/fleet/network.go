@@ -34,8 +34,8 @@ type host struct {
 	dev string
 }
 
-// nowhere is the hardware address of no host: what is sent there is lost, and
-// nobody is told.
+// nowhere is the hardware address of no host: what is sent there is lost
+// without an error.
 const nowhere = "02:00:00:00:00:fe"
 
 func newNetwork(t *thread) (_ *network, err error) {

@@ -9,7 +9,7 @@ import (
 
 // rights returns what the users of a fleet's servers may do. Nodes set up the
 // streams, and may remove nothing but what they may in production too, see
-// permission.GrantOf: the streams in memory, which they make anew when the servers
+// permission.GrantOf: the streams in memory, which they make again when the servers
 // lost them. The operator may do everything.
 func rights(r permission.Role, at permission.Place) *permission.Grant {
 	switch r {

@@ -83,7 +83,7 @@ func (t *thread) do(ns *os.File, f func() error) error {
 }
 
 // namespace makes a network namespace that lives as long as the file, or
-// somebody in it.
+// a thread in it.
 func (t *thread) namespace() (ns *os.File, err error) {
 	err = t.do(nil, func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

@@ -245,7 +245,7 @@ func (g *generator) hear(ctx context.Context, w *api.Watch, id run.ID) (r *messa
 	return nil, claimedAt(live), nil
 }
 
-// ask reads the stored result; nil if there is none, or nobody to ask: it is
+// ask reads the stored result; nil if there is none, or no node to ask: it is
 // asked for again.
 func (g *generator) ask(ctx context.Context, id run.ID) *messages.Result {
 	ctx, cancel := context.WithTimeout(ctx, askAgain)

@@ -80,7 +80,7 @@ func TestRun(t *testing.T) {
 	if r.Submitted != 30 || r.Succeeded != 30 || r.Failed+r.Busy+r.Unfinished != 0 || heard != 30 {
 		t.Errorf("got %+v, and heard of %d ends, want 30 runs that succeeded", r, heard)
 	}
-	// Whoever asked has an answer a moment before the model counts it.
+	// The caller has an answer a moment before the model counts it.
 	for end := time.Now().Add(10 * time.Second); m.Answered() != 30 || m.Busy() != 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the model answered %d calls and is at %d, want 30 and 0", m.Answered(), m.Busy())
@@ -203,7 +203,7 @@ func TestRate(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	c, _, _ := start(t, 0)
-	r, err := Run(t.Context(), c, &Options{Tasks: 3, Workflow: "nobody"})
+	r, err := Run(t.Context(), c, &Options{Tasks: 3, Workflow: "missing"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ var kept = permission.Grant{Role: permission.RoleNode, Deny: []permission.Permis
 func (o *Options) accessConfig() (string, error) {
 	passwords := map[permission.Role]string{
 		permission.RoleNode: o.NodePassword, permission.RoleOperator: o.OperatorPassword, permission.RoleTool: o.ToolPassword,
-		// Nobody logs in as the default user by name.
+		// No client logs in as the default user by name.
 		permission.RoleClient: newPassword(),
 	}
 	names := map[permission.Role]string{

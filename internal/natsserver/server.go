@@ -132,7 +132,7 @@ type Server struct {
 // returns when clients can connect. Its errors: ErrNoStoreDir,
 // ErrStoreReadOnly, ErrStoreFull and *InUseError (which is ErrStoreInUse)
 // about the directory, ErrPortInUse about the port. Nothing is left behind
-// when it fails. Whoever started a server shuts it down.
+// when it fails. The caller that started a server shuts it down.
 func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
 	var o Options
 	if opts != nil {

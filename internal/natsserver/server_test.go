@@ -249,7 +249,7 @@ func TestToolAccess(t *testing.T) {
 
 	const subject = "rath.tool.default.weather"
 	if _, err := node.Request(subject, nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
-		t.Errorf("a call that nobody takes: %v", err)
+		t.Errorf("a call without a responder: %v", err)
 	}
 	sub, err := program.QueueSubscribe(subject, "rath.tool", func(m *nats.Msg) { _ = m.Respond([]byte("sunny")) })
 	if err != nil {

@@ -74,7 +74,7 @@ const firstPort, ports = 20000, 10000
 // given are the ports that this process was given: each is given once.
 var given sync.Map
 
-// FreePort is a TCP port of this machine that nobody listens on. No outgoing
+// FreePort is a TCP port of this machine that no process listens on. No outgoing
 // connection gets it either, so that it is still free when a server listens
 // there, and when one does so again after it was stopped.
 func FreePort(tb testing.TB) int {
@@ -87,7 +87,7 @@ func FreePort(tb testing.TB) int {
 		}
 		var l net.Listener
 		if l, err = new(net.ListenConfig).Listen(tb.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
-			continue // somebody else has it
+			continue // another test has it
 		}
 		if err = l.Close(); err == nil {
 			return port
@@ -170,7 +170,7 @@ func (c *Cluster) Leader(tb testing.TB, stream string) int {
 		}
 		select {
 		case <-ctx.Done():
-			tb.Fatalf("nobody leads stream %s", stream)
+			tb.Fatalf("stream %s has no leader", stream)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -1,3 +1,5 @@
+// Package notebook keeps notes in memory and finds them by their words: what
+// memory/local builds on, and the memory of runs without a node.
 package notebook
 
 import (

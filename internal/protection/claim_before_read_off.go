@@ -2,5 +2,5 @@
 
 package protection
 
-// ClaimBeforeRead: a worker claims a log before it reads its journal, so that nobody adds to it afterwards.
+// ClaimBeforeRead: a worker claims a log before it reads its journal, so that no other worker adds to it afterwards.
 const ClaimBeforeRead = false

@@ -192,7 +192,7 @@ func ended(t *testing.T, attempt uint64) journal.Batch {
 	return journal.Batch{Session: home, Run: "r1", Attempt: attempt, Path: "end", Events: []session.Event{e}}
 }
 
-// mustFence fails unless an error says that somebody else goes on; without the
+// mustFence fails unless an error says that another process goes on; without the
 // protection there may be none.
 func mustFence(t *testing.T, what string, err error) {
 	t.Helper()

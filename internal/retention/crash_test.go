@@ -18,7 +18,7 @@ import (
 
 var errCrash = errors.New("crash")
 
-// TestCrashes ends a prune after each of its steps. Whatever came before, each
+// TestCrashes ends a prune after each of its steps. After each, every
 // session can be read from its log or from an archive that verifies; the next
 // prune does the rest, and what it archived comes back.
 func TestCrashes(t *testing.T) {
@@ -56,7 +56,7 @@ func TestCrashes(t *testing.T) {
 				w.nothingLost()
 				w.audited()
 
-				// Somebody else goes on, with another idea of what is old.
+				// Another process goes on, with another idea of what is old.
 				later := w.options()
 				later.Keep = func(session.Tenant) (time.Duration, bool) { return time.Hour, true }
 				out := w.prune(later)
@@ -175,8 +175,8 @@ func TestPartOfAnArchiveIsMissed(t *testing.T) {
 	})
 }
 
-// TestRaces: whoever uses a tree while it is being archived keeps it, at
-// whatever moment.
+// TestRaces: a caller that uses a tree while it is being archived keeps it, at
+// any moment.
 func TestRaces(t *testing.T) {
 	for _, tc := range []struct {
 		name, at string
@@ -338,7 +338,7 @@ func TestNotAnArchive(t *testing.T) {
 }
 
 // TestPartsOfOthers prunes beside files that prunes left which were killed: those
-// that are old go, whatever they were for, and nothing else does.
+// that are old go, no matter what they were for, and nothing else does.
 func TestPartsOfOthers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.done("agent", messages.Task{ID: "r1"})

@@ -14,8 +14,8 @@ import (
 )
 
 // TestCutOffWhileItWaits ends a prune behind its fences. That they stand is told
-// in its report and to whoever uses a session, who is not sent to a file that
-// nobody has written; a tenant that keeps everything has its sessions back.
+// in its report and to the caller that uses a session, which is not sent to a file that
+// was never written; a tenant that keeps everything has its sessions back.
 func TestCutOffWhileItWaits(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		root := w.done("tree", messages.Task{ID: "r1"})

@@ -41,7 +41,7 @@ func TestDirectoryIsTriedFirst(t *testing.T) {
 
 // TestDiskFull has no room for the archive of one tree of two. That one goes on
 // and the other one is archived; with room the next prune does the rest, because
-// nobody used it meanwhile.
+// it was not used meanwhile.
 func TestDiskFull(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		root := w.done("tree", messages.Task{ID: "r1"})

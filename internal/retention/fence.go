@@ -59,7 +59,7 @@ func (p *pruning) fence(ctx context.Context, t *archive.Tree, file string) (reas
 }
 
 // direct appends to logs beside the nodes that hold them: the compare-and-set
-// decides. It folds each session anew, so that nothing is remembered.
+// decides. It folds each session again, so that nothing is remembered.
 func direct(c *api.Conn) journal.Store {
 	return journal.NewStore(c.Log(), &journal.StoreOptions{Incarnation: "operator"})
 }

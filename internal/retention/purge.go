@@ -65,7 +65,7 @@ func (p *pruning) finish(ctx context.Context, out *Outcome, t *archive.Tree) err
 	fenced, purged := marks(t)
 	reason := t.Busy
 	if reason == "" && fenced+purged < len(t.Sessions) {
-		reason = "somebody used it meanwhile"
+		reason = "it was used meanwhile"
 	}
 	if purged > 0 && reason != "" {
 		out.State, out.Reason = Failed, reason

@@ -1,4 +1,4 @@
-// Package retention archives trees of sessions that nobody uses any more, purges
+// Package retention archives trees of sessions that are not used any more, purges
 // them, and brings them back.
 //
 //	outcomes, err := retention.Prune(ctx, conn, &retention.Options{
@@ -11,9 +11,9 @@
 // directory alone:
 //
 //  1. Each of its sessions gets a commit with session.archived. The log's
-//     compare-and-set decides whether somebody else wrote meanwhile, and after
+//     compare-and-set decides whether another process wrote meanwhile, and after
 //     it no run, message or step is taken: it is the fence.
-//  2. Whoever read the tree before may still fork it: that is waited for, and
+//  2. A process that read the tree before may still fork it: that is waited for, and
 //     the logs are read again. A tree that grew is let go with session.restored,
 //     and so is one whose archive cannot be written.
 //  3. The archive is written, synced, renamed, read back and verified.
@@ -71,7 +71,7 @@ type Options struct {
 	// DryRun only tells what would be done.
 	DryRun bool
 	// Grace is how long a fence stands before its tree is purged; negative is
-	// none, for a store that nobody else has open. Zero means DefaultGrace.
+	// none, for a store that no other process has open. Zero means DefaultGrace.
 	Grace time.Duration
 	// By is who prunes, for the logs; "" is "operator".
 	By string
@@ -298,7 +298,7 @@ func (p *pruning) keep(ctx context.Context, t *archive.Tree) (string, error) {
 	return "", nil
 }
 
-// usedSince reports whether somebody used a tree after its first fence.
+// usedSince reports whether a tree was used after its first fence.
 func usedSince(t *archive.Tree) bool {
 	return slices.ContainsFunc(t.Sessions, func(s archive.TreeSession) bool {
 		return s.Archived != nil && t.Last.After(s.Archived.Time)

@@ -73,7 +73,7 @@ func TestPruneAndRestore(t *testing.T) {
 		if _, err := w.texts(young); err != nil {
 			t.Errorf("the young one: %v", err)
 		}
-		// One message is left of each, and nobody begins it again.
+		// One message is left of each, and no process begins it again.
 		for _, s := range out[0].Sessions {
 			at, err := w.conn.Log().Append(t.Context(), session.Position{}, session.Commit{
 				Key: key(s.ID), Root: s.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})},

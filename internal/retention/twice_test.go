@@ -43,7 +43,7 @@ func TestPruneWithinAnother(t *testing.T) {
 }
 
 // TestPrunesAtOnce has two prunes of the same tree at work at the same time, of
-// one that nobody has touched and of one whose fences another prune left.
+// one that no prune has touched and of one whose fences another prune left.
 func TestPrunesAtOnce(t *testing.T) {
 	for name, change := range others {
 		for _, left := range []string{"", "fence 0", "fence 2", "archive", "purge 2"} {

@@ -342,7 +342,7 @@ func states(out []Outcome) (lines []string) {
 
 func key(id session.ID) session.Key { return session.Key{Tenant: session.DefaultTenant, ID: id} }
 
-// texts reads a session anew, not from a node's memory.
+// texts reads a session again, not from a node's memory.
 func (w *world) texts(id session.ID) (string, error) {
 	s, err := journal.NewValues(w.conn.Log()).At(w.t.Context(), session.Ref{Key: key(id)})
 	if err != nil {

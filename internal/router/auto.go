@@ -157,7 +157,7 @@ func (a *auto) Forward(ctx context.Context, s session.Session) (session.Session,
 			return s, err
 		}
 		chosen, ok := w.(flow.Remote)
-		if !ok { // flow.EmptyWorkflow: the work is done, or nobody can do it
+		if !ok { // flow.EmptyWorkflow: the work is done, or no workflow can do it
 			return s, failed(Auto, last.name, last.err)
 		}
 		last.name = chosen.Workflow

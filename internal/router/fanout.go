@@ -258,7 +258,7 @@ func (w *fanOut) Forward(ctx context.Context, s session.Session) (session.Sessio
 	return flow.Merge(ctx, j, w.policy(j))
 }
 
-// missing returns the workflows of branches that nobody offers: a branch of
+// missing returns the workflows of branches that no node offers: a branch of
 // one would wait for ever.
 func (w *fanOut) missing(ctx context.Context) ([]string, error) {
 	var names []string

@@ -4,9 +4,9 @@
 // they come to.
 //
 // Both are ordinary workflows. What they choose runs by name, as a branch, on
-// whatever node offers it; what they decided is in their journals, so a router
+// any node that offers it; what they decided is in their journals, so a router
 // that dies goes on elsewhere without asking a model again. They hold nothing
-// while branches run, and know nothing of workflows that nobody asks for:
+// while branches run, and know nothing of workflows that no task asks for:
 // what is on offer is read from the registry when a choice is due.
 package router
 
@@ -66,9 +66,9 @@ func checkPrompt(workflow, field, text string) error {
 	return nil
 }
 
-// notOffered is the error of workflows that nobody offers.
+// notOffered is the error of workflows that no node offers.
 func notOffered(workflow string, names []string) error {
-	return fmt.Errorf("%s: nobody offers the workflow %s; `rath nodes show NODE` tells what a node offers; start one that has it: %w",
+	return fmt.Errorf("%s: no node offers the workflow %s; `rath nodes show NODE` tells what a node offers; start one that has it: %w",
 		workflow, strings.Join(names, ", "), session.ErrNotFound)
 }
 

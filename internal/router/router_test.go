@@ -221,8 +221,8 @@ func TestAutoSurvivesCrashes(t *testing.T) {
 	}, session.New(session.UserText("write a note")), "testdata/auto.txtar", &flowtest.Options{Workflows: r})
 }
 
-// TestAutoKeepsItsCandidates has another list on offer each time somebody
-// looks. Forward runs anew after each branch, and must see what it saw before:
+// TestAutoKeepsItsCandidates has another list on offer at each
+// look. Forward runs again after each branch, and must see what it saw before:
 // another list would not match the journal.
 func TestAutoKeepsItsCandidates(t *testing.T) {
 	r, offers := fleet(t)
@@ -315,7 +315,7 @@ func TestFanOutWithoutEnough(t *testing.T) {
 		`{"prompt":"go","branches":[{"name":"a","workflow":"broken"},{"name":"b","workflow":"broken"}]}`:                                       "0 of 2 branches succeeded, 1 are needed: a has failed: it is broken",
 		`{"prompt":"go","branches":[{"name":"a","workflow":"broken"},{"name":"b","workflow":"write"}],"join":{"quorum":2}}`:                    "1 of 2 branches succeeded, 2 are needed: a has failed",
 		`{"prompt":"go","branches":[{"name":"a","workflow":"broken"},{"name":"b","workflow":"write"}],"merge":"pick","pick":"a"}`:              "a",
-		`{"prompt":"go","branches":[{"name":"a","workflow":"nowhere"},{"name":"b","workflow":"elsewhere"},{"name":"c","workflow":"nowhere"}]}`: "nobody offers the workflow nowhere, elsewhere",
+		`{"prompt":"go","branches":[{"name":"a","workflow":"nowhere"},{"name":"b","workflow":"elsewhere"},{"name":"c","workflow":"nowhere"}]}`: "no node offers the workflow nowhere, elsewhere",
 	} {
 		_, err := play(t, r, "testdata/fanout.txtar", FanOut, input)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -365,7 +365,7 @@ func TestBadInput(t *testing.T) {
 	}
 	for input, want := range map[string]string{
 		``:                                       "field prompt: it is missing, and the session is empty",
-		`{"prompt":"x","workflows":["nowhere"]}`: "nobody offers the workflow nowhere",
+		`{"prompt":"x","workflows":["nowhere"]}`: "no node offers the workflow nowhere",
 		`{"prompt":"x","workflows":["needy"]}`:   "needy needs an input of its own",
 		`{"prompt":"x","exclude":["write","review","needy","broken"]}`: "no workflow is on offer that can go on with a session",
 	} {

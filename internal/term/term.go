@@ -1,4 +1,4 @@
-// Package term writes for people: it knows whether somebody looks, how wide
+// Package term writes for people: it knows whether the output is a terminal, how wide
 // their window is and whether they want colours, and it keeps texts from
 // elsewhere from steering the terminal.
 //
@@ -77,7 +77,7 @@ func New(out io.Writer, o *Options) *Writer {
 	return w
 }
 
-// Terminal reports whether somebody looks at a screen that can be redrawn.
+// Terminal reports whether the output is a screen that can be redrawn.
 func (w *Writer) Terminal() bool { return w.terminal }
 
 // Width is how many columns there are, at least 40.
@@ -103,7 +103,7 @@ func (w *Writer) Printf(format string, args ...any) { fmt.Fprintf(w, format, arg
 func (w *Writer) Println(args ...any) { fmt.Fprintln(w, args...) }
 
 // Note shows one line below everything else, in place of the former note, and
-// removes it for "". It does nothing where nobody looks.
+// removes it for "". It does nothing without a terminal.
 func (w *Writer) Note(text string) {
 	if !w.terminal {
 		return
@@ -118,8 +118,8 @@ func (w *Writer) Note(text string) {
 	w.show()
 }
 
-// Clear empties the screen, for a list that is drawn anew. It does nothing
-// where nobody looks.
+// Clear empties the screen, for a list that is drawn again. It does nothing
+// without a terminal.
 func (w *Writer) Clear() {
 	if !w.terminal {
 		return
@@ -184,7 +184,7 @@ func (w *Writer) Paint(st Style, s string) string {
 func (w *Writer) Dim(s string) string { return w.Paint(Faint, s) }
 
 // Rows writes a table: columns as wide as their widest cell, two spaces between
-// them, the last column cut at the window's width where somebody looks. Empty
+// them, the last column cut at the window's width on a terminal. Empty
 // headers, and those that the options leave out, are not written. A row of one cell is a line about the row above it, and
 // widens no column.
 func (w *Writer) Rows(headers []string, rows [][]string) {

@@ -118,7 +118,7 @@ func TestColourOnlyWhereItIsWanted(t *testing.T) {
 	}
 }
 
-func TestPlainWhenNobodyLooks(t *testing.T) {
+func TestPlainWithoutTerminal(t *testing.T) {
 	var b strings.Builder
 	w := term.New(&b, &term.Options{Env: env("COLUMNS", "100")})
 	w.Note("working")

@@ -103,7 +103,7 @@ type assembler struct {
 	published            bool // the sink was called
 	refused              bool
 	finished             bool // a finish reason was seen
-	finish               llm.Finish
+	finish               string
 	usage                llm.Usage
 	model                string
 
@@ -226,7 +226,7 @@ func (a *assembler) call(c *call, pos, n int) error {
 		}
 	}
 	s := a.slots[i]
-	d := llm.CallDelta{Index: i}
+	var d llm.ToolCall
 	if s.id == "" && c.ID != "" {
 		s.id = llm.Clip(string(c.ID), llm.MaxNameLen)
 		d.ID = s.id
@@ -248,7 +248,7 @@ func (a *assembler) call(c *call, pos, n int) error {
 	}
 	a.begun = true
 	if d.ID != "" || d.Name != "" || d.Args != "" {
-		a.emit(llm.Delta{Call: &d})
+		a.emit(llm.Delta{Call: &d, Index: i})
 	}
 	return nil
 }
@@ -317,7 +317,7 @@ func (a *assembler) response() *llm.Response {
 	for i, s := range a.slots {
 		if t := s.join.flush(); t != "" {
 			s.args.WriteString(t)
-			a.emit(llm.Delta{Call: &llm.CallDelta{Index: i, Args: t}})
+			a.emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: i})
 		}
 	}
 	r := &llm.Response{Text: a.text.String(), Reasoning: a.reasoning.String(), Finish: a.finish, Usage: a.usage, Model: a.model}

@@ -77,7 +77,7 @@ func drip(s string) []string { return strings.Split(s, "") }
 type outcome struct {
 	text, reasoning string
 	calls           []llm.ToolCall
-	finish          llm.Finish
+	finish          string
 	usage           llm.Usage
 	code            llm.Code
 	says            string // what the error's text contains
@@ -234,7 +234,7 @@ func TestAnswers(t *testing.T) {
 				text.WriteString(d.Text)
 				reasoning.WriteString(d.Reasoning)
 				if d.Call != nil {
-					args[d.Call.Index] += d.Call.Args
+					args[d.Index] += d.Call.Args
 				}
 				if !utf8.ValidString(d.Text + d.Reasoning) {
 					t.Errorf("a delta is not UTF-8: %+v", d)

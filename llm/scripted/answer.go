@@ -116,14 +116,14 @@ func pieces(r *llm.Response) []llm.Delta {
 		}
 	}
 	for i, c := range r.Calls {
-		ds = append(ds, llm.Delta{Call: &llm.CallDelta{Index: i, ID: c.ID, Name: c.Name}})
+		ds = append(ds, llm.Delta{Call: &llm.ToolCall{ID: c.ID, Name: c.Name}, Index: i})
 		half := len(c.Args) / 2
 		for half > 0 && !utf8.RuneStart(c.Args[half]) {
 			half--
 		}
 		for _, args := range []string{c.Args[:half], c.Args[half:]} {
 			if args != "" {
-				ds = append(ds, llm.Delta{Call: &llm.CallDelta{Index: i, Args: args}})
+				ds = append(ds, llm.Delta{Call: &llm.ToolCall{Args: args}, Index: i})
 			}
 		}
 	}

@@ -42,7 +42,7 @@ func talk(lines ...string) *llm.Request {
 		case "tool":
 			r.Messages = append(r.Messages, llm.Message{Role: llm.Tool, CallID: "id-" + name, Text: text})
 		default:
-			r.Messages = append(r.Messages, llm.Message{Role: llm.Role(role), Text: text})
+			r.Messages = append(r.Messages, llm.Message{Role: role, Text: text})
 		}
 	}
 	return r
@@ -115,12 +115,12 @@ func TestConversation(t *testing.T) {
 		joined.Text += d.Text
 		joined.Reasoning += d.Reasoning
 		if c := d.Call; c != nil {
-			if calls[c.Index] == nil {
-				calls[c.Index] = &llm.ToolCall{}
+			if calls[d.Index] == nil {
+				calls[d.Index] = &llm.ToolCall{}
 			}
-			calls[c.Index].ID += c.ID
-			calls[c.Index].Name += c.Name
-			calls[c.Index].Args += c.Args
+			calls[d.Index].ID += c.ID
+			calls[d.Index].Name += c.Name
+			calls[d.Index].Args += c.Args
 		}
 	})
 	if err != nil {

@@ -136,7 +136,7 @@ func (r *rule) set(key, value string) (k kind, err error) {
 		c, err = parseCall(value, key == "raw-call")
 		p.Calls = append(p.Calls, c)
 	case "finish":
-		p.Finish = llm.Finish(value)
+		p.Finish = value
 		return isManner, nil
 	case "usage":
 		return isManner, parseUsage(value, &p.Usage)

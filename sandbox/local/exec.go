@@ -99,7 +99,7 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		}
 	}
 	ioErr := s.finish()
-	exit := sandbox.Exit{Elapsed: elapsed, Stdout: s.out.Output(), Stderr: s.err.Output()}
+	exit := sandbox.Exit{Elapsed: elapsed, Stdout: s.out.output(), Stderr: s.err.output()}
 	if ended == "" {
 		b.lost.Store(true)
 		return exit, fmt.Errorf("local: exec %q: %w: processes are left that could not be killed", c.Argv[0], sandbox.ErrLost)
@@ -112,7 +112,7 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	exit.Code = r.Code
 	if r.Note != "" {
 		fmt.Fprintf(s.err, "[%s]\n", r.Note)
-		exit.Stderr = s.err.Output()
+		exit.Stderr = s.err.output()
 	}
 	switch {
 	case r.Refused != "":
@@ -135,10 +135,10 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 
 // await waits for the command and stops it when it has to, and says why it
 // did. When it returns, the tree is gone or stopGrace is over.
-func (b *box) await(ctx context.Context, p process, timeout time.Duration) sandbox.End {
+func (b *box) await(ctx context.Context, p process, timeout time.Duration) string {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	var why sandbox.End
+	var why string
 	select {
 	case <-p.done():
 		return sandbox.Exited
@@ -188,8 +188,8 @@ type streams struct {
 	childIn, childOut, childErr *os.File
 	in, outR, errR              *os.File
 	stdin                       io.Reader
-	out, err                    *sandbox.Capture
-	spill                       *spill
+	out, err                    *capture
+	offload                     *offload
 
 	readers sync.WaitGroup
 	mu      sync.Mutex // guards inErr
@@ -197,7 +197,7 @@ type streams struct {
 }
 
 func openStreams(c sandbox.Cmd) (_ *streams, err error) {
-	s := &streams{stdin: c.Stdin, out: sandbox.NewCapture(c.Output), err: sandbox.NewCapture(c.Output), spill: &spill{w: c.Spill}}
+	s := &streams{stdin: c.Stdin, out: newCapture(c.Output), err: newCapture(c.Output), offload: &offload{w: c.Offload}}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -232,12 +232,12 @@ func (s *streams) pump() {
 	for _, f := range []*os.File{s.childIn, s.childOut, s.childErr} {
 		f.Close()
 	}
-	read := func(r *os.File, c *sandbox.Capture) {
+	read := func(r *os.File, c *capture) {
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := r.Read(buf)
 			c.Write(buf[:n]) // never fails
-			s.spill.write(buf[:n])
+			s.offload.write(buf[:n])
 			if err != nil {
 				return // the end, or the deadline that finish set
 			}
@@ -276,25 +276,25 @@ func (s *streams) finish() error {
 	if s.inErr != nil {
 		errs = append(errs, fmt.Errorf("read standard input: %w", s.inErr))
 	}
-	if s.spill.err != nil {
-		errs = append(errs, fmt.Errorf("spill output: %w", s.spill.err))
+	if s.offload.err != nil {
+		errs = append(errs, fmt.Errorf("offload output: %w", s.offload.err))
 	}
 	return errors.Join(errs...)
 }
 
-// spill passes both streams to one writer, up to sandbox.MaxSpill bytes. A
+// offload passes both streams to one writer, up to sandbox.MaxOffload bytes. A
 // writer that failed gets no more; the command never notices.
-type spill struct {
+type offload struct {
 	mu  sync.Mutex
 	w   io.Writer
 	n   int
 	err error
 }
 
-func (s *spill) write(p []byte) {
+func (s *offload) write(p []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p = p[:min(len(p), sandbox.MaxSpill-s.n)]
+	p = p[:min(len(p), sandbox.MaxOffload-s.n)]
 	if s.w == nil || s.err != nil || len(p) == 0 {
 		return
 	}

@@ -97,9 +97,9 @@ func testFailingStreams(t *testing.T, s *suite) {
 		t.Errorf("failing standard input: %v", err)
 	}
 	b.want(e, sandbox.Exited, 0, "start\nend\n")
-	e, err = b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"echo", "end"}, Spill: failingWriter{broken}, Timeout: patience})
+	e, err = b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"echo", "end"}, Offload: failingWriter{broken}, Timeout: patience})
 	if !errors.Is(err, broken) {
-		t.Errorf("failing spill: %v", err)
+		t.Errorf("failing offload: %v", err)
 	}
 	b.want(e, sandbox.Exited, 0, "end\n")
 }
@@ -156,7 +156,7 @@ func testBinaryOutput(t *testing.T, s *suite) {
 	}
 }
 
-// lockedBuffer is a Spill for the test; the backend writes to it from where
+// lockedBuffer is a Offload for the test; the backend writes to it from where
 // it likes.
 type lockedBuffer struct {
 	mu sync.Mutex
@@ -171,10 +171,10 @@ func (l *lockedBuffer) Write(p []byte) (int, error) {
 
 func testFlood(t *testing.T, s *suite) {
 	b := s.open(t)
-	const total, kept = sandbox.MaxSpill + 3<<20, 1000
-	spill := new(lockedBuffer)
+	const total, kept = sandbox.MaxOffload + 3<<20, 1000
+	offload := new(lockedBuffer)
 	script := fmt.Sprintf("printf start; head -c %d /dev/zero; printf end; printf 'error' >&2", total-8)
-	e := b.exec(sandbox.Cmd{Argv: []string{"sh", "-c", script}, Output: kept, Spill: spill})
+	e := b.exec(sandbox.Cmd{Argv: []string{"sh", "-c", script}, Output: kept, Offload: offload})
 	out := e.Stdout
 	if e.Ended != sandbox.Exited || out.Total != total || len(out.Head) != kept/2 || len(out.Tail) != kept/2 || out.Dropped() != total-kept {
 		t.Errorf("ended %q, total %d, head %d, tail %d", e.Ended, out.Total, len(out.Head), len(out.Tail))
@@ -182,19 +182,19 @@ func testFlood(t *testing.T, s *suite) {
 	if !bytes.HasPrefix(out.Head, []byte("start\x00")) || !bytes.HasSuffix(out.Tail, []byte("\x00end")) {
 		t.Errorf("head %.20q, tail %.20q", out.Head, out.Tail)
 	}
-	if n := spill.Len(); n != sandbox.MaxSpill {
-		t.Errorf("spilled %d bytes, want %d", n, sandbox.MaxSpill)
+	if n := offload.Len(); n != sandbox.MaxOffload {
+		t.Errorf("offloaded %d bytes, want %d", n, sandbox.MaxOffload)
 	}
 	// Below the cap nothing is lost, and the order within a stream is kept.
-	spill = new(lockedBuffer)
-	e = b.exec(sandbox.Cmd{Argv: []string{"sh", "-c", "i=0; while [ $i -lt 300 ]; do echo line $i; echo oops >&2; i=$((i+1)); done"}, Output: 64, Spill: spill})
+	offload = new(lockedBuffer)
+	e = b.exec(sandbox.Cmd{Argv: []string{"sh", "-c", "i=0; while [ $i -lt 300 ]; do echo line $i; echo oops >&2; i=$((i+1)); done"}, Output: 64, Offload: offload})
 	var want []string
 	for i := range 300 {
 		want = append(want, fmt.Sprintf("line %d", i))
 	}
-	got := slices.DeleteFunc(lines(spill.Bytes()), func(s string) bool { return s == "oops" })
+	got := slices.DeleteFunc(lines(offload.Bytes()), func(s string) bool { return s == "oops" })
 	if !slices.Equal(got, want) {
-		t.Errorf("spilled %d lines, not the 300 written", len(got))
+		t.Errorf("offloaded %d lines, not the 300 written", len(got))
 	}
 	if !strings.HasPrefix(string(e.Stdout.Head), "line 0\nline 1\n") || !strings.HasSuffix(string(e.Stdout.Tail), "line 298\nline 299\n") {
 		t.Errorf("head %q, tail %q", e.Stdout.Head, e.Stdout.Tail)

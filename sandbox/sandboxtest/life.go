@@ -43,7 +43,7 @@ func testCloseRunning(t *testing.T, s *suite) {
 	wg.Go(func() {
 		_, err := b.Exec(t.Context(), sandbox.Cmd{
 			Argv: []string{"sh", "-c", beat + " & while [ ! -s beat ]; do sleep 0.01; done; echo began; sleep 100"}, Timeout: 10 * patience,
-			Spill: callback(func() { once.Do(func() { close(running) }) }),
+			Offload: callback(func() { once.Do(func() { close(running) }) }),
 		})
 		if !errors.Is(err, sandbox.ErrClosed) {
 			t.Errorf("the running command ended with %v", err)

@@ -14,7 +14,7 @@ const short = 150 * time.Millisecond
 
 // ends runs a command that would go on for minutes and checks that it is cut
 // off long before.
-func (b *box) ends(ctx context.Context, c sandbox.Cmd, end sandbox.End) sandbox.Exit {
+func (b *box) ends(ctx context.Context, c sandbox.Cmd, end string) sandbox.Exit {
 	b.t.Helper()
 	began := time.Now()
 	e, err := b.Exec(ctx, c)
@@ -54,7 +54,7 @@ func testCancel(t *testing.T, s *suite) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	// The command itself says when to cancel.
-	e := b.ends(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", "echo began; sleep 100"}, Timeout: 10 * patience, Spill: callback(cancel)}, sandbox.Cancelled)
+	e := b.ends(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", "echo began; sleep 100"}, Timeout: 10 * patience, Offload: callback(cancel)}, sandbox.Cancelled)
 	if string(e.Stdout.Bytes()) != "began\n" {
 		t.Error(describe(e))
 	}
@@ -126,6 +126,6 @@ func testDetachedDeadline(t *testing.T, s *suite) {
 	// nothing, so the command says when it does.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	b.ends(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", detach + "echo lives; sleep 100"}, Timeout: 10 * patience, Spill: callback(cancel)}, sandbox.Cancelled)
+	b.ends(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", detach + "echo lives; sleep 100"}, Timeout: 10 * patience, Offload: callback(cancel)}, sandbox.Cancelled)
 	b.quiet("beat")
 }

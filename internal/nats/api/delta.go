@@ -41,7 +41,7 @@ func (d *Deltas) Publish(p engine.Delta) {
 		Text: p.Text, Reasoning: p.Reasoning,
 	}
 	if p.Call != nil {
-		out.Call = &messages.CallDelta{Index: p.Call.Index, ID: p.Call.ID, Name: p.Call.Name, Args: p.Call.Args}
+		out.Call = &messages.CallDelta{Index: p.Index, ID: p.Call.ID, Name: p.Call.Name, Args: p.Call.Args}
 	}
 	out.N = d.count(deltaKey{p.Session, p.Run, p.Path, p.Attempt})
 	data, err := messages.Encode(out)

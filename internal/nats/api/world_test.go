@@ -80,7 +80,7 @@ func startNode(t testing.TB, srv *natsserver.Server, incarnation string) *node {
 // spec says how a node differs from the usual one.
 type spec struct {
 	slots int    // zero is 64
-	pool  string // empty is natsbus.DefaultPool
+	pool  string // empty is dispatch.DefaultPool
 	// more are workflows beside the usual ones, only those instead of them.
 	more, only []flow.Registration
 	members    *members // nil: it asks who lives

@@ -12,14 +12,14 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// spillMemory is how much of an output is held in memory before it goes to a
+// offloadMemory is how much of an output is held in memory before it goes to a
 // temporary file.
-const spillMemory = 256 << 10
+const offloadMemory = 256 << 10
 
-// spill keeps an output whole in case it has to be cut. It never fails the
+// offload keeps an output whole in case it has to be cut. It never fails the
 // command that writes: what it cannot keep makes it worthless, no more. It is
 // safe for concurrent use.
-type spill struct {
+type offload struct {
 	mu   sync.Mutex
 	mem  bytes.Buffer
 	file *os.File
@@ -28,18 +28,18 @@ type spill struct {
 }
 
 // Write implements io.Writer; it takes everything and returns no error.
-func (s *spill) Write(p []byte) (int, error) {
+func (s *offload) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(p)
-	if left := sandbox.MaxSpill - s.size; int64(len(p)) > left {
+	if left := sandbox.MaxOffload - s.size; int64(len(p)) > left {
 		p = p[:max(left, 0)]
 	}
 	if s.lost || len(p) == 0 {
 		return n, nil
 	}
 	s.size += int64(len(p))
-	if s.file == nil && s.mem.Len()+len(p) <= spillMemory {
+	if s.file == nil && s.mem.Len()+len(p) <= offloadMemory {
 		s.mem.Write(p)
 		return n, nil
 	}
@@ -47,7 +47,7 @@ func (s *spill) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (s *spill) write(p []byte) (err error) {
+func (s *offload) write(p []byte) (err error) {
 	if s.file == nil {
 		if s.file, err = os.CreateTemp("", "rath-output-*"); err != nil {
 			return err
@@ -61,7 +61,7 @@ func (s *spill) write(p []byte) (err error) {
 }
 
 // keep stores what was written, as far as it could be kept.
-func (s *spill) keep(ctx context.Context, blobs blob.Store) (blob.Ref, bool) {
+func (s *offload) keep(ctx context.Context, blobs blob.Store) (blob.Ref, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lost {
@@ -79,7 +79,7 @@ func (s *spill) keep(ctx context.Context, blobs blob.Store) (blob.Ref, bool) {
 }
 
 // close removes the temporary file.
-func (s *spill) close() error {
+func (s *offload) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file == nil {

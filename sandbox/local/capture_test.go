@@ -1,12 +1,9 @@
-package sandbox_test
+package local
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/rathcluster/rath/sandbox"
 )
 
 // TestCapture compares with keeping everything and cutting it afterwards.
@@ -14,7 +11,7 @@ func TestCapture(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		limit := 1 + r.IntN(20)
-		c := sandbox.NewCapture(limit)
+		c := newCapture(limit)
 		var all []byte
 		for range r.IntN(8) {
 			p := make([]byte, r.IntN(25))
@@ -26,7 +23,7 @@ func TestCapture(t *testing.T) {
 				t.Fatalf("Write = %d, %v", n, err)
 			}
 		}
-		out := c.Output()
+		out := c.output()
 		if out.Total != int64(len(all)) {
 			t.Fatalf("total %d of %d", out.Total, len(all))
 		}
@@ -40,17 +37,4 @@ func TestCapture(t *testing.T) {
 			t.Fatalf("limit %d: head %v, tail %v of %v", limit, out.Head, out.Tail, all)
 		}
 	}
-}
-
-// What is too long keeps its beginning and its end.
-func ExampleCapture() {
-	c := sandbox.NewCapture(16)
-	fmt.Fprint(c, "compiling 1 of 1000, compiling 2 of 1000, failed")
-	out := c.Output()
-	fmt.Printf("%s\n%d\n", out.Bytes(), out.Dropped())
-	// Output:
-	// compilin
-	// [... 32 bytes dropped ...]
-	// , failed
-	// 32
 }

@@ -220,14 +220,14 @@ type audit struct {
 	anyResult bool
 	// Results are kept for so long as the operator says: only those of runs that
 	// ended from this time on, Unix milliseconds, are missed.
-	resultsFrom int64
-	refused     map[key]bool // runs of which a dead letter says that they were not taken
-	untaken     map[key]untaken
-	pending     map[key]bool // runs that are still in TASKS
-	aliases     map[key]alias
-	hasStream   map[string]bool
-	secrets     [][]byte
-	graves      map[string]bool // archives that hold what is purged
+	resultsFrom    int64
+	refused        map[key]bool // runs of which a dead letter says that they were not taken
+	untaken        map[key]untaken
+	pending        map[key]bool // runs that are still in TASKS
+	aliases        map[key]alias
+	hasStream      map[string]bool
+	secrets        [][]byte
+	purgedArchives map[string]bool // archives that hold what is purged
 }
 
 // key names a session or a run within its tenant.
@@ -304,7 +304,7 @@ func (a *audit) message(m Message) error {
 	case streamAlias:
 		a.alias(m)
 	default:
-		a.spoken(m, "", 0)
+		a.scan(m, "", 0)
 	}
 	return nil
 }
@@ -349,7 +349,7 @@ func (a *audit) finish() {
 			a.report.Missing = append(a.report.Missing, stream)
 		}
 	}
-	a.dig()
+	a.findPurged()
 	a.finishLinks()
 	a.finishRuns()
 	a.finishBranches()

@@ -60,7 +60,7 @@ func (f *folding) fanOut(e *event, d fanoutData) {
 	g.opened[d.Path] = len(d.Branches)
 	f.a.check(BranchResults, r.home, f.says(d.Run, "run.fanout in the home of the run", "it elsewhere"))
 	f.a.link(claimOf{from: f.l, seq: f.c.seq, link: d.Base, what: "what the branches start from"})
-	f.escrow(&d, g)
+	f.reserve(&d, g)
 	h := f.holds(&d, r)
 	for i, b := range d.Branches {
 		k := key{f.l.tenant, b.Session}
@@ -112,7 +112,7 @@ type disposal struct {
 func (a *audit) finishDisposals() {
 	first := map[key]disposal{}
 	for _, d := range a.disposals {
-		if a.torn(d.log) {
+		if a.incomplete(d.log) {
 			continue
 		}
 		b, ok := a.fanouts[d.branch]
@@ -131,7 +131,7 @@ func (a *audit) finishDisposals() {
 		}
 	}
 	for k, b := range a.fanouts {
-		if a.torn(b.log) {
+		if a.incomplete(b.log) {
 			continue
 		}
 		d, ok := first[k]
@@ -169,7 +169,7 @@ func (f *folding) reported(d *receivedData) {
 }
 
 // gathered takes what the step that takes in the outcomes says. An outcome
-// without a link is of a branch that was given up, whatever it came to.
+// without a link is of a branch that was given up.
 func (f *folding) gathered(d *doneData) {
 	var outcomes []struct {
 		Code    string `json:"code"`
@@ -214,12 +214,12 @@ func (a *audit) finishFanOuts() {
 	a.finishSpreads()
 	for k, b := range a.fanouts {
 		g := a.runs[k]
-		if g != nil && g.home != nil && !a.torn(g.home) {
+		if g != nil && g.home != nil && !a.incomplete(g.home) {
 			a.finishBranch(k, b, g)
 		}
 	}
 	for k, g := range a.runs {
-		if g.branch != nil && a.fanouts[k] == nil && !a.o.Open && !a.torn(g.home) {
+		if g.branch != nil && a.fanouts[k] == nil && !a.o.Open && !a.incomplete(g.home) {
 			a.check(BranchResults, false, func() Violation {
 				return g.home.says(1, g.id, "a run.fanout that opened the branch", "none")
 			})
@@ -229,7 +229,7 @@ func (a *audit) finishFanOuts() {
 
 func (a *audit) finishTold(t *toldBranch) {
 	g := a.runs[t.branch]
-	if a.torn(t.log) || a.o.Open && (g == nil || g.end == nil) {
+	if a.incomplete(t.log) || a.o.Open && (g == nil || g.end == nil) {
 		return
 	}
 	name := t.what + " of branch " + t.branch.id

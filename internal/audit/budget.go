@@ -37,7 +37,7 @@ func (g *runState) spend(d *doneData, home bool) {
 
 // rebudgeted gives a run another budget.
 func (f *folding) rebudgeted(_ *event, d rebudgetedData) {
-	f.hear(d.ID, d.Run)
+	f.signal(d.ID, d.Run)
 	f.a.witness.decided(f.l, "run "+d.Run, "rebudget", d.By, d.Reason)
 	r, g := f.here(d.Run)
 	if !f.lives(d.Run, r, runRebudgeted) {
@@ -65,8 +65,8 @@ func fanoutOf(path string) string {
 	return path
 }
 
-// escrow checks that a fan-out gives away no more than is left.
-func (f *folding) escrow(d *fanoutData, g *runState) {
+// reserve checks that a fan-out gives away no more than is left.
+func (f *folding) reserve(d *fanoutData, g *runState) {
 	n := int64(len(d.Branches))
 	acc := &g.account
 	for _, dim := range []struct {
@@ -143,7 +143,7 @@ type treeUse struct {
 }
 
 // finishTrees checks that runs and their branches together stay within the
-// budgets, whatever the runs were told: by one call each they may exceed.
+// budgets by their own logs: by one call each they may exceed.
 func (a *audit) finishTrees() {
 	below := map[*runState][]*runState{}
 	for k, b := range a.fanouts {

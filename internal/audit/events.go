@@ -2,8 +2,8 @@ package audit
 
 import "encoding/json"
 
-// The kinds of events that the auditor folds. All others are held against
-// their schema only.
+// The kinds of events that the auditor folds, see eventKinds. All others are held
+// against their schema only.
 const (
 	sessionOpened   = "session.opened"
 	sessionChunk    = "session.chunk"
@@ -115,7 +115,6 @@ type closedData struct {
 }
 
 type writerData struct {
-	Durability  string `json:"durability"`
 	Edition     uint64 `json:"edition"`
 	Epoch       uint64 `json:"epoch"`
 	Incarnation string `json:"incarnation"`
@@ -153,8 +152,8 @@ type branchData struct {
 	Within    []string   `json:"within"`
 }
 
-// parent is who is told of the branch's end: its last ancestor, at the step that
-// gathers.
+// parent is the run that learns of the branch's end: its last ancestor, at the step
+// that gathers.
 func (b *branchData) parent() (p parentData, ok bool) {
 	fanout, _, ok := cutLast(b.Path, ".")
 	if !ok || len(b.Ancestors) == 0 {
@@ -271,8 +270,6 @@ type disposedData struct {
 type archivedData struct {
 	File string `json:"file"`
 }
-
-type restoredData struct{}
 
 type quarantinedData struct {
 	ID       string `json:"id"`

@@ -33,73 +33,62 @@ func (f *folding) event(e *event) {
 	if f.l.fence != "" && e.kind != writerOpened && e.kind != sessionRestored && ownNamespace(e.kind) {
 		f.a.check(Archives, false, f.says("", "nothing but session.restored after session.archived", e.kind))
 	}
-	switch e.kind {
-	case writerOpened:
-		take(f, e, f.writer)
-	case sessionOpened:
-		take(f, e, f.opened)
-	case sessionChunk:
-		f.rows = append(f.rows, e.batch)
-		take(f, e, f.chunk)
-	case sessionPlaced:
-		take(f, e, f.placed)
-	case sessionJoined:
-		take(f, e, f.joined)
-	case sessionRejected:
-		take(f, e, f.rejected)
-	case sessionClosed:
-		take(f, e, f.closed)
-	case sessionArchived:
-		take(f, e, f.archived)
-	case sessionRestored:
-		take(f, e, f.restored)
-	case runSubmitted:
-		take(f, e, f.submitted)
-	case runClaimed:
-		take(f, e, f.claimed)
-	case runReleased:
-		take(f, e, f.released)
-	case runReview:
-		take(f, e, f.review)
-	case runResolved:
-		take(f, e, f.resolved)
-	case runCancel:
-		take(f, e, f.cancel)
-	case runWarning:
-		take(f, e, f.warned)
-	case runWaiting:
-		take(f, e, f.waits)
-	case runReceived:
-		take(f, e, f.received)
-	case runFanOut:
-		take(f, e, f.fanOut)
-	case runSpread:
-		take(f, e, f.spread)
-	case runWarmed:
-		take(f, e, f.warmed)
-	case runDisposed:
-		take(f, e, f.disposed)
-	case runEnded:
-		take(f, e, f.ended)
-	case runQuarantined:
-		take(f, e, f.quarantined)
-	case runRebudgeted:
-		take(f, e, f.rebudgeted)
-	case stepIntent:
-		take(f, e, f.intent)
-	case stepDone:
-		take(f, e, f.done)
-	case stepLate:
-		take(f, e, f.late)
+	if n := f.a.lineage.kinds[e.kind]; n > 0 {
+		eventKinds[n-1].fold(f, e)
 	}
 }
 
-// take decodes the data of an event and folds them.
-func take[T any](f *folding, e *event, fold func(*event, T)) {
-	v, ok := read[T](e.data)
-	f.a.check(Format, ok, f.says("", e.kind+" with data that decode", clip(e.data, 60)))
-	if ok {
-		fold(e, v)
+// eventKind says how events of a kind are folded, and which records are of them. The
+// records of content events, of rejections and of fan-outs are owed unless that of a
+// step in the same batch covers them; all others are owed, but for kinds that have none.
+type eventKind struct {
+	event   string
+	fold    func(*folding, *event)
+	records []string
+}
+
+var eventKinds = []eventKind{
+	{writerOpened, take((*folding).writer), nil},
+	{sessionOpened, take((*folding).opened), []string{"opened", "forked", "detached", "concatenated", "imported"}},
+	{sessionChunk, take((*folding).chunk), []string{"chunk"}},
+	{sessionPlaced, take((*folding).placed), []string{"placed"}},
+	{sessionJoined, take((*folding).joined), []string{"adopted", "merged"}},
+	{sessionRejected, take((*folding).rejected), []string{"rejected"}},
+	{sessionClosed, take((*folding).closed), []string{"closed"}},
+	{sessionArchived, take((*folding).archived), []string{"archived"}},
+	{sessionRestored, (*folding).restored, []string{"restored"}},
+	{runSubmitted, take((*folding).submitted), []string{"submitted", "queued"}},
+	{runClaimed, take((*folding).claimed), []string{"claimed"}},
+	{runReleased, take((*folding).released), []string{"released"}},
+	{runReview, take((*folding).review), []string{"review"}},
+	{runResolved, take((*folding).resolved), []string{"resolved"}},
+	{runCancel, take((*folding).cancel), []string{"cancel"}},
+	{runWarning, take((*folding).warned), []string{"warning"}},
+	{runWaiting, take((*folding).waits), []string{"waiting"}},
+	{runReceived, take((*folding).received), []string{"answered", "message", "due", "reported"}},
+	{runFanOut, take((*folding).fanOut), []string{"fanned_out"}},
+	{runSpread, take((*folding).spread), []string{"spread"}},
+	{runWarmed, take((*folding).warmed), nil},
+	{runDisposed, take((*folding).disposed), []string{"disposed"}},
+	{runEnded, take((*folding).ended), []string{"ended", "released"}}, // the latter outside of its home
+	{runQuarantined, take((*folding).quarantined), []string{"quarantined", "readmitted"}},
+	{runRebudgeted, take((*folding).rebudgeted), []string{"rebudgeted"}},
+	{stepIntent, take((*folding).intent), []string{"intent"}},
+	{stepLate, take((*folding).late), []string{"late"}},
+	{stepDone, take((*folding).done), []string{
+		"model", "tool", "did", "branched", "merged", "adopted", "rejected", "recalled", "remembered", "placed", "compressed",
+		"selected", "fanned_out", "gathered", "awaited",
+	}},
+}
+
+// take decodes the data of events and folds them.
+func take[T any](fold func(*folding, *event, T)) func(*folding, *event) {
+	return func(f *folding, e *event) {
+		v, ok := read[T](e.data)
+		f.a.check(Format, ok, f.says("", e.kind+" with data that decode", clip(e.data, 60)))
+		if ok {
+			fold(f, e, v)
+		}
 	}
 }
 
@@ -181,6 +170,7 @@ func (f *folding) moved(p placement) {
 }
 
 func (f *folding) chunk(e *event, d chunkData) {
+	f.rows = append(f.rows, e.batch)
 	f.grow(e)
 	f.moved(d.Placement)
 }

@@ -29,49 +29,9 @@ const (
 	codeSeen = 0x80
 )
 
-// recordKinds says which records tell of an event. Those of content events, of
-// rejections and of fan-outs are owed unless a step of the same batch tells
-// of them; everything else is owed, but for what tells nobody anything.
-var recordKinds = []struct {
-	event   string
-	records []string
-}{
-	{writerOpened, nil},
-	{sessionOpened, []string{"opened", "forked", "detached", "concatenated", "imported"}},
-	{sessionChunk, []string{"chunk"}},
-	{sessionPlaced, []string{"placed"}},
-	{sessionJoined, []string{"adopted", "merged"}},
-	{sessionRejected, []string{"rejected"}},
-	{sessionClosed, []string{"closed"}},
-	{sessionArchived, []string{"archived"}},
-	{sessionRestored, []string{"restored"}},
-	{runSubmitted, []string{"submitted", "queued"}},
-	{runClaimed, []string{"claimed"}},
-	{runReleased, []string{"released"}},
-	{runReview, []string{"review"}},
-	{runResolved, []string{"resolved"}},
-	{runCancel, []string{"cancel"}},
-	{runWarning, []string{"warning"}},
-	{runWaiting, []string{"waiting"}},
-	{runReceived, []string{"answered", "message", "due", "reported"}},
-	{runFanOut, []string{"fanned_out"}},
-	{runSpread, []string{"spread"}},
-	{runWarmed, nil},
-	{runDisposed, []string{"disposed"}},
-	{runEnded, []string{"ended", "released"}}, // the latter outside of its home,
-	{runQuarantined, []string{"quarantined", "readmitted"}},
-	{runRebudgeted, []string{"rebudgeted"}},
-	{stepIntent, []string{"intent"}},
-	{stepLate, []string{"late"}},
-	{stepDone, []string{
-		"model", "tool", "did", "branched", "merged", "adopted", "rejected", "recalled", "remembered", "placed", "compressed",
-		"selected", "fanned_out", "gathered", "awaited",
-	}},
-}
-
 func (s *lineageState) init() {
 	s.kinds, s.last = map[string]byte{}, map[string]recordPoint{}
-	for i, k := range recordKinds {
+	for i, k := range eventKinds {
 		s.kinds[k.event] = byte(i + 1) //nolint:gosec // a short table
 	}
 }
@@ -81,14 +41,14 @@ func (s *lineageState) note(l *log, c *commit) {
 	for i := range c.events {
 		e := &c.events[i]
 		code := s.kinds[e.kind]
-		if code != 0 && e.kind != writerOpened && e.kind != runWarmed && !taken(c, e) && !idle(e) {
+		if code != 0 && eventKinds[code-1].records != nil && !taken(c, e) && !idle(e) {
 			code |= codeOwed
 		}
 		l.codes = append(l.codes, code)
 	}
 }
 
-// taken reports whether a step may tell of an event.
+// taken reports whether the record of a step may cover an event.
 func taken(c *commit, e *event) bool {
 	if !content(e.kind) && e.kind != sessionRejected && e.kind != runFanOut {
 		return false
@@ -96,7 +56,7 @@ func taken(c *commit, e *event) bool {
 	return e.batch != "" && slices.ContainsFunc(c.events, func(o event) bool { return o.kind == stepDone && o.batch == e.batch })
 }
 
-// idle reports whether an event is the id of a message that its chunk tells.
+// idle reports whether an event is the id of a message whose chunk has the record.
 func idle(e *event) bool {
 	if e.kind != runReceived {
 		return false
@@ -191,7 +151,7 @@ func (a *audit) records(m Message) {
 	a.counts[Lineage].Checked++
 	text := string(m.Data)
 	if !canonical(text) {
-		a.spoken(m, "", 0)
+		a.scan(m, "", 0)
 		wrong(nil, "records in canonical form", clip(text, 60))
 		return
 	}
@@ -201,7 +161,7 @@ func (a *audit) records(m Message) {
 		form, name = a.schemas.record, "record.v1"
 	}
 	if problem := form.check(text); problem != "" {
-		a.spoken(m, "", 0)
+		a.scan(m, "", 0)
 		wrong(nil, "records as in "+name, problem)
 		return
 	}
@@ -212,7 +172,7 @@ func (a *audit) records(m Message) {
 	if !a.wanted(in.Tenant) {
 		return
 	}
-	a.spoken(m, in.Session, in.Commit)
+	a.scan(m, in.Session, in.Commit)
 	if want := in.subject(); m.Subject != want && (in.Kind == "" || m.Subject != "rath.lineage."+in.Tenant+"."+in.Root+"."+in.Kind+"."+in.Session) {
 		wrong(&in.recordData, "subject "+want, m.Subject)
 	}
@@ -227,7 +187,7 @@ func (a *audit) records(m Message) {
 // record holds a record against its commit.
 func (a *audit) record(r recordData, wrong func(*recordData, string, string)) {
 	l := a.logs[key{r.Tenant, r.Session}]
-	if l != nil && l.grave != nil && l.grave.tells(l, &r) {
+	if l != nil && l.tombstone != nil && l.tombstone.covers(l, &r) {
 		return
 	}
 	if l == nil || l.seq < r.Commit {
@@ -272,7 +232,7 @@ func (s *lineageState) place(a *audit, l *log, r *recordData, codes []byte, wron
 	}
 	s.last[l.stream] = recordPoint{r.Seq, r.K}
 	if n := codes[r.K] & codeKind; n > 0 {
-		kind := recordKinds[n-1]
+		kind := eventKinds[n-1]
 		if !slices.Contains(kind.records, r.Kind) {
 			wrong(r, "a record of "+kind.event, "kind "+r.Kind)
 		}
@@ -362,7 +322,7 @@ func (a *audit) finishLineage() {
 					continue
 				}
 				a.check(Lineage, code&codeSeen != 0, func() Violation {
-					return l.says(uint64(i)+1, "", fmt.Sprintf("a record of event %d, %s", k, recordKinds[code&codeKind-1].event), "none in LINEAGE")
+					return l.says(uint64(i)+1, "", fmt.Sprintf("a record of event %d, %s", k, eventKinds[code&codeKind-1].event), "none in LINEAGE")
 				})
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// claimOf is a reference to a commit of another log, with who makes it.
+// claimOf is a reference to a commit of another log, and where it stands.
 //
 // A hash in a reference is of bytes that were there before the reference was
 // written, and the commit that holds the reference has a hash of its own. So a
@@ -20,7 +20,7 @@ type claimOf struct {
 	root string // that the other log must have; empty for any
 }
 
-// promise is who said first that a session will come to be.
+// promise is the step that first announced a session.
 type promise struct{ run, path string }
 
 // link checks a reference, now or when its commit comes.
@@ -93,7 +93,7 @@ func (a *audit) finishLinks() {
 	for k, waiting := range a.links {
 		l := a.logs[k]
 		for _, c := range waiting {
-			if a.buried(l, c) || a.torn(c.from) {
+			if a.purgedLink(l, c) || a.incomplete(c.from) {
 				continue
 			}
 			if a.o.Open && c.link.Seq > 0 {
@@ -117,7 +117,7 @@ func (a *audit) finishLinks() {
 // finishOpening checks that a step of another log said that it makes the
 // session, before the session was made.
 func (a *audit) finishOpening(k key, l *log) {
-	if l.opened.Step == "" || l.branch != "" || a.torn(l) {
+	if l.opened.Step == "" || l.branch != "" || a.incomplete(l) {
 		return
 	}
 	p, ok := a.promised[k]
@@ -133,10 +133,10 @@ func (a *audit) finishOpening(k key, l *log) {
 	})
 }
 
-// finishClosing checks that who closed a session recorded it, for the session
+// finishClosing checks that the session which closed another one recorded it, for that
 // or for one that came of it.
 func (a *audit) finishClosing(l *log) {
-	if l.closed == nil || l.closed.By.Session == "" || a.torn(l) {
+	if l.closed == nil || l.closed.By.Session == "" || a.incomplete(l) {
 		return
 	}
 	ok := slices.ContainsFunc(a.disposed[key{l.tenant, l.closed.By.Session}], func(k key) bool { return a.cameOf(k, l.key) })
@@ -178,7 +178,7 @@ func (a *audit) finishBranches() {
 	}
 	for _, l := range a.logs {
 		branch := l.branch != "" || l.opened.Step != "" && (l.opened.Kind == "fork" || l.opened.Kind == "implicit")
-		if !branch || a.torn(l) || busy[key{l.tenant, l.root}] || strings.Contains(l.opened.Kind, "detach") {
+		if !branch || a.incomplete(l) || busy[key{l.tenant, l.root}] || strings.Contains(l.opened.Kind, "detach") {
 			continue
 		}
 		a.check(Graph, l.closed != nil, func() Violation {

@@ -28,10 +28,10 @@ type log struct {
 	closed      *closedData
 	branch      string // the run of which the session is a branch of a fan-out
 	active      string // the run that holds the session
-	apart       bool   // quarantined
-	heard       []signalMark
-	fence       string // the archive that nothing follows; "" if the session is not archived
-	grave       *grave // the tombstone that the log begins with
+	quarantined bool
+	signals     []signalMark
+	fence       string     // the archive that nothing follows; "" if the session is not archived
+	tombstone   *tombstone // the tombstone that the log begins with
 	runs        map[string]*logRun
 	marks       []commitMark // of the commits from 1 on
 	epochs      []epochMark  // where another one begins, oldest first
@@ -122,7 +122,7 @@ func (a *audit) commit(m Message) {
 	}
 	k, ok := keyOf(m.Stream, m.Subject)
 	if !ok {
-		a.spoken(m, "", 0)
+		a.scan(m, "", 0)
 		a.violate(Chain, Violation{Stream: m.Stream, Seq: m.Seq, Expected: "a subject rath.ev.<generation>.<partition>.<tenant>.<session> of this stream", Found: m.Subject})
 		return
 	}
@@ -145,11 +145,11 @@ func (a *audit) commit(m Message) {
 		}
 		return
 	}
-	a.spoken(m, l.id, c.seq)
+	a.scan(m, l.id, c.seq)
 	a.logs[k] = l
 	sum := sha256.Sum256(m.Data)
 	hash := hex.EncodeToString(sum[:])
-	if l.seq == 0 && l.grave == nil && c.seq > 1 && c.tenant == l.tenant && c.session == l.id && c.events[len(c.events)-1].kind == sessionArchived {
+	if l.seq == 0 && l.tombstone == nil && c.seq > 1 && c.tenant == l.tenant && c.session == l.id && c.events[len(c.events)-1].kind == sessionArchived {
 		a.tombstone(l, m, &c, hash)
 		return
 	}
@@ -161,7 +161,7 @@ func (a *audit) commit(m Message) {
 	l.seq, l.hash = c.seq, hash
 	a.report.Commits++
 	a.fold(l, m, &c, blobs)
-	a.resurrected(l, m, &c)
+	a.broughtBack(l, m, &c)
 	l.marks[len(l.marks)-1].version = uint32(l.version) //nolint:gosec // likewise
 	a.settleLinks(l)
 }
@@ -185,7 +185,7 @@ func (a *audit) place(l *log, m Message) {
 // as one lost its writer a commit.
 func (a *audit) foreign(l *log, m Message) {
 	a.report.Foreign++
-	a.spoken(m, l.id, 0)
+	a.scan(m, l.id, 0)
 	a.check(Chain, !looksLikeCommit(m.Data), func() Violation {
 		v := l.says(0, "", "a commit in canonical form, or something that is plainly none", "bytes that were meant as a commit and that every reader skips")
 		v.Stream, v.Seq, v.Commit = m.Stream, m.Seq, l.seq+1
@@ -213,7 +213,7 @@ func (a *audit) guarded(l *log, m Message, c *commit, before uint64) {
 }
 
 // successor checks that a commit is the log's next one. Readers skip one that
-// is not, and so does the auditor: but somebody was told that it is stored.
+// is not, and so does the auditor: but its writer had the acknowledgement.
 func (a *audit) successor(l *log, m Message, c *commit, hash string) bool {
 	wrong := func(invariant, expected, found string) bool {
 		a.violate(invariant, Violation{
@@ -358,7 +358,7 @@ func (a *audit) blob(m Message) {
 	a.check(Blobs, got == digest, func() Violation {
 		return Violation{Stream: m.Stream, Seq: m.Seq, Expected: "bytes with the digest " + digest, Found: got}
 	})
-	a.spoken(m, "", 0)
+	a.scan(m, "", 0)
 	if got == digest {
 		a.blobs[digest] = string(m.Data)
 	}

@@ -68,7 +68,7 @@ func (a *audit) result(m Message) {
 	if len(parts) != 5 || !a.wanted(parts[2]) {
 		return
 	}
-	a.spoken(m, "", 0)
+	a.scan(m, "", 0)
 	k := key{parts[2], parts[3]}
 	wrong := func(expected, found string) func() Violation {
 		return func() Violation {
@@ -94,7 +94,7 @@ func (a *audit) result(m Message) {
 	g := a.runs[k]
 	if g == nil || g.home == nil {
 		if r.Chain != nil {
-			if l := a.logs[key{k.tenant, r.Chain.Session}]; l != nil && l.purged() && r.Chain.Seq <= l.grave.seq {
+			if l := a.logs[key{k.tenant, r.Chain.Session}]; l != nil && l.purged() && r.Chain.Seq <= l.tombstone.seq {
 				return // its run is archived
 			}
 		}
@@ -150,7 +150,7 @@ func (a *audit) deadLetter(m Message) {
 	if len(parts) < 4 || !a.wanted(parts[2]) {
 		return
 	}
-	a.spoken(m, "", 0)
+	a.scan(m, "", 0)
 	if len(parts) == 5 {
 		return // what became of a refused task
 	}
@@ -168,7 +168,7 @@ func (a *audit) task(m Message) {
 	if len(parts) != 4 || !a.wanted(parts[2]) {
 		return
 	}
-	a.spoken(m, "", 0)
+	a.scan(m, "", 0)
 	var d struct {
 		ID string `json:"id"`
 	}
@@ -184,7 +184,7 @@ func (a *audit) alias(m Message) {
 	if !ok || len(parts) != 3 || !a.wanted(parts[0]) || len(m.Data) == 0 {
 		return
 	}
-	a.spoken(m, "", 0)
+	a.scan(m, "", 0)
 	text, ok := compact(m.Data)
 	problem := "no JSON"
 	if ok {
@@ -236,15 +236,15 @@ func (a *audit) finishResults() {
 	}
 }
 
-// finishAliases looks for the runs that aliases promise: who makes an alias gives
-// the task to a log, or says there that it was refused, before the task leaves
-// its queue.
+// finishAliases looks for the runs that aliases promise: the node that makes an alias
+// gives the task to a log, or records there that it was refused, before the task
+// leaves its queue.
 func (a *audit) finishAliases() {
 	if a.o.Open || !a.hasStream[streamTasks] {
 		return
 	}
 	for k, v := range a.aliases {
-		if v.Session == "" || a.gone(k) {
+		if v.Session == "" || a.purgedRun(k) {
 			continue
 		}
 		g := a.runs[k]
@@ -256,8 +256,8 @@ func (a *audit) finishAliases() {
 	}
 }
 
-// spoken looks for secrets in a message.
-func (a *audit) spoken(m Message, session string, commit uint64) {
+// scan looks for secrets in a message.
+func (a *audit) scan(m Message, session string, commit uint64) {
 	for i, secret := range a.secrets {
 		found := bytes.Contains(m.Data, secret)
 		for name, values := range m.Header {

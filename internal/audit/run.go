@@ -153,7 +153,7 @@ func (f *folding) claimed(_ *event, d claimedData) {
 		f.a.check(Waits, r.state != "waiting", f.says(d.Run, "run.received with a wake before a waiting run is claimed", "a claim while it waits"))
 		f.a.check(Waits, r.state != "needs_review", f.says(d.Run, "run.resolved before a run in review is claimed", "a claim"))
 		f.a.check(OneEnd, !r.cancelled, f.says(d.Run, "run.ended after run.cancel_requested", "a claim"))
-		f.a.check(Waits, !f.l.apart, f.says(d.Run, "the quarantine of the session to be lifted first", "a claim"))
+		f.a.check(Waits, !f.l.quarantined, f.says(d.Run, "the quarantine of the session to be lifted first", "a claim"))
 		g.attempt = max(g.attempt, d.Attempt)
 	} else {
 		f.a.check(OneEnd, !r.home, f.says(d.Run, "one home of the run", "a claim that names "+d.Home.Session))
@@ -202,7 +202,7 @@ func (f *folding) review(e *event, d reviewData) {
 }
 
 func (f *folding) resolved(_ *event, d resolvedData) {
-	f.hear(d.ID, d.Run)
+	f.signal(d.ID, d.Run)
 	r, g := f.here(d.Run)
 	if !f.lives(d.Run, r, runResolved) {
 		return
@@ -227,7 +227,7 @@ func (f *folding) resolved(_ *event, d resolvedData) {
 }
 
 func (f *folding) cancel(_ *event, d cancelData) {
-	f.hear(d.ID, d.Run)
+	f.signal(d.ID, d.Run)
 	r, g := f.here(d.Run)
 	if f.lives(d.Run, r, runCancel) {
 		r.cancelled, g.cancelled = true, true
@@ -240,9 +240,9 @@ func (f *folding) warned(_ *event, d cancelData) {
 }
 
 func (f *folding) quarantined(_ *event, d quarantinedData) {
-	f.hear(d.ID, "")
-	f.a.check(Waits, f.l.apart == d.Released, f.says("", "a quarantine that was set, or lifted, once", "it again"))
-	f.l.apart = !d.Released
+	f.signal(d.ID, "")
+	f.a.check(Waits, f.l.quarantined == d.Released, f.says("", "a quarantine that was set, or lifted, once", "it again"))
+	f.l.quarantined = !d.Released
 	verb := "quarantine"
 	if d.Released {
 		verb = "release"
@@ -311,7 +311,7 @@ func (f *folding) endedHome(e *event, d *endedData, g *runState) {
 // finishRuns makes the checks of runs that need all logs.
 func (a *audit) finishRuns() {
 	for _, g := range a.runs {
-		if g.childSeen != nil && !a.torn(g.childSeen) {
+		if g.childSeen != nil && !a.incomplete(g.childSeen) {
 			known := g.home != nil && g.home.id == g.child && g.attempt >= g.children
 			if !a.o.Open || g.home != nil && g.home.id != g.child {
 				a.check(OneEnd, known, func() Violation {

@@ -5,10 +5,10 @@ import (
 	"strconv"
 )
 
-// grave is a tombstone: the commit that archives a session, as the first one on
+// tombstone is the commit that archived a session, as the first one on
 // its subject. The commits before it are purged, and may be brought back behind
 // it (FORMAT.md, commits).
-type grave struct {
+type tombstone struct {
 	seq   uint64
 	token uint64
 	hash  string
@@ -16,14 +16,14 @@ type grave struct {
 }
 
 // purged reports whether the commits of a log are not all there.
-func (l *log) purged() bool { return l.grave != nil && l.seq < l.grave.seq }
+func (l *log) purged() bool { return l.tombstone != nil && l.seq < l.tombstone.seq }
 
 // tombstone takes a tombstone. Nothing is known of the commits before it, so
 // that it is held against its schema and nothing else.
 func (a *audit) tombstone(l *log, m Message, c *commit, hash string) {
 	a.report.Commits++
-	g := &grave{seq: c.seq, token: m.Seq, hash: hash}
-	l.grave, l.root = g, c.root
+	g := &tombstone{seq: c.seq, token: m.Seq, hash: hash}
+	l.tombstone, l.root = g, c.root
 	says := func(expected, found string) func() Violation {
 		return func() Violation {
 			v := l.says(c.seq, "", expected, found)
@@ -62,21 +62,21 @@ const (
 	headerFresh    = "Rath-Fresh"
 )
 
-// resurrected checks a commit of a log that begins with a tombstone.
-func (a *audit) resurrected(l *log, m Message, c *commit) {
+// broughtBack checks a commit of a log that begins with a tombstone.
+func (a *audit) broughtBack(l *log, m Message, c *commit) {
 	h := m.Header[headerRestored]
-	if l.grave == nil || c.seq > l.grave.seq {
+	if l.tombstone == nil || c.seq > l.tombstone.seq {
 		a.check(Archives, len(h) == 0, func() Violation {
 			return l.says(c.seq, "", "no header "+headerRestored+" on a commit that was not brought back", fmt.Sprint(h))
 		})
 		return
 	}
-	a.check(Archives, len(h) == 1 && h[0] == strconv.FormatUint(l.grave.seq, 10), func() Violation {
-		return l.says(c.seq, "", fmt.Sprintf("header %s %d on a commit that was brought back", headerRestored, l.grave.seq), fmt.Sprint(h))
+	a.check(Archives, len(h) == 1 && h[0] == strconv.FormatUint(l.tombstone.seq, 10), func() Violation {
+		return l.says(c.seq, "", fmt.Sprintf("header %s %d on a commit that was brought back", headerRestored, l.tombstone.seq), fmt.Sprint(h))
 	})
-	if c.seq == l.grave.seq {
-		a.check(Archives, l.hash == l.grave.hash, func() Violation {
-			return l.says(c.seq, "", fmt.Sprintf("the commit of the tombstone, %.8s", l.grave.hash), fmt.Sprintf("%.8s", l.hash))
+	if c.seq == l.tombstone.seq {
+		a.check(Archives, l.hash == l.tombstone.hash, func() Violation {
+			return l.says(c.seq, "", fmt.Sprintf("the commit of the tombstone, %.8s", l.tombstone.hash), fmt.Sprintf("%.8s", l.hash))
 		})
 	}
 	if len(m.Header[headerFresh]) == 0 {
@@ -87,8 +87,8 @@ func (a *audit) resurrected(l *log, m Message, c *commit) {
 	}
 }
 
-// tells reports whether a record is of a commit that is purged, or was.
-func (g *grave) tells(l *log, r *recordData) bool {
+// covers reports whether a record is of a commit that is purged, or was.
+func (g *tombstone) covers(l *log, r *recordData) bool {
 	return r.Commit <= g.seq && r.Seq <= g.token && r.Root == l.root && (r.Commit != g.seq || r.Hash == g.hash)
 }
 
@@ -101,28 +101,30 @@ func (f *folding) archived(_ *event, d archivedData) {
 	f.l.fence = d.File
 }
 
-func (f *folding) restored(_ *event, _ restoredData) {
+func (f *folding) restored(*event) {
 	f.a.check(Archives, f.l.fence != "", f.says("", "session.archived before session.restored", "none"))
 	f.l.fence = ""
 }
 
-// torn reports whether a log is archived and some of those that are in the same
+// incomplete reports whether a log is archived and some of those that are in the same
 // archive are purged: what it owes them is not to be found any more.
-func (a *audit) torn(l *log) bool { return l.purged() || l.fence != "" && a.graves[l.fence] }
+func (a *audit) incomplete(l *log) bool {
+	return l.purged() || l.fence != "" && a.purgedArchives[l.fence]
+}
 
-// dig finds which archives hold what is purged.
-func (a *audit) dig() {
-	a.graves = map[string]bool{}
+// findPurged finds which archives hold what is purged.
+func (a *audit) findPurged() {
+	a.purgedArchives = map[string]bool{}
 	for _, l := range a.logs {
 		if l.purged() {
-			a.graves[l.grave.file] = true
+			a.purgedArchives[l.tombstone.file] = true
 		}
 	}
 }
 
-// gone reports whether a run was, or may have been, in a log that is purged:
+// purgedRun reports whether a run was, or may have been, in a log that is purged:
 // its own, or the one that its alias names.
-func (a *audit) gone(run key) bool {
+func (a *audit) purgedRun(run key) bool {
 	home := key{run.tenant, a.aliases[run].Session}
 	if g := a.runs[run]; g != nil && g.home != nil {
 		home = g.home.key
@@ -135,13 +137,13 @@ func (a *audit) gone(run key) bool {
 	return false
 }
 
-// buried checks a reference to a log of which some commits are purged; ok is
+// purgedLink checks a reference to a log of which some commits are purged; ok is
 // false for another log.
-func (a *audit) buried(l *log, c claimOf) (ok bool) {
-	if l == nil || !l.purged() || c.link.Seq > l.grave.seq {
+func (a *audit) purgedLink(l *log, c claimOf) (ok bool) {
+	if l == nil || !l.purged() || c.link.Seq > l.tombstone.seq {
 		return false
 	}
-	a.check(Archives, a.torn(c.from), func() Violation {
+	a.check(Archives, a.incomplete(c.from), func() Violation {
 		return c.from.says(c.seq, "", fmt.Sprintf("commit %d of %s, %s", c.link.Seq, l.id, c.what), "it is purged, and this session is not archived")
 	})
 	return true

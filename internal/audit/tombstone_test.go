@@ -61,8 +61,8 @@ func again(w *world, id string, gone []audit.Message, n int, fresh bool) {
 // tree is what the run of forks wrote.
 var tree = []string{"s1", "s2", "s3"}
 
-// buried is a system whose first tree is archived and purged.
-func buried(t *testing.T) (w *world, gone map[string][]audit.Message) {
+// purgedWorld is a system whose first tree is archived and purged.
+func purgedWorld(t *testing.T) (w *world, gone map[string][]audit.Message) {
 	w = story(newWorld(t, nil))
 	archive(w, "a.json", tree...)
 	gone = map[string][]audit.Message{}
@@ -80,7 +80,7 @@ func TestArchives(t *testing.T) {
 			archive(w, "a.json", tree...)
 			return w
 		},
-		"purged": func(t *testing.T) *world { w, _ := buried(t); return w },
+		"purged": func(t *testing.T) *world { w, _ := purgedWorld(t); return w },
 		"purged in part": func(t *testing.T) *world {
 			w := story(newWorld(t, nil))
 			archive(w, "a.json", tree...)
@@ -88,7 +88,7 @@ func TestArchives(t *testing.T) {
 			return w
 		},
 		"brought back": func(t *testing.T) *world {
-			w, gone := buried(t)
+			w, gone := purgedWorld(t)
 			for _, id := range tree {
 				again(w, id, gone[id], len(gone[id])+1, false)
 				l := w.logs[id]
@@ -100,7 +100,7 @@ func TestArchives(t *testing.T) {
 			return w
 		},
 		"being brought back": func(t *testing.T) *world {
-			w, gone := buried(t)
+			w, gone := purgedWorld(t)
 			again(w, "s1", gone["s1"], 3, false)
 			return w
 		},
@@ -132,11 +132,11 @@ func TestArchivedWitnesses(t *testing.T) {
 			o.Tools, o.Models, o.Clients = lines(seenTools...), lines(seenModels...), lines(told...)
 		}
 	}
-	w, _ := buried(t)
+	w, _ := purgedWorld(t)
 	if r := w.audited(witnesses(told...)); !r.OK() {
 		t.Errorf("violations:\n%s", violations(r))
 	}
-	w, _ = buried(t)
+	w, _ = purgedWorld(t)
 	r := w.audited(witnesses(`{"op":"commit","tenant":"acme","session":"s1","seq":99}`, `{"op":"submit","tenant":"acme","run":"r99"}`))
 	if len(r.Violations) != 2 {
 		t.Errorf("want a commit and a run that no archive holds, found:\n%s", violations(r))
@@ -177,7 +177,7 @@ func TestBrokenArchives(t *testing.T) {
 			return w
 		}},
 		{"a tombstone that was never stored behind anything", audit.OneWriter, "of a message that is purged", func(t *testing.T) *world {
-			w, _ := buried(t)
+			w, _ := purgedWorld(t)
 			first(w, "s1").Header = map[string][]string{"Nats-Expected-Last-Subject-Sequence": {"0"}}
 			return w
 		}},
@@ -190,7 +190,7 @@ func TestBrokenArchives(t *testing.T) {
 			return w
 		}},
 		{"a run behind a tombstone", audit.Chain, "begins with commit 1", func(t *testing.T) *world {
-			w, _ := buried(t)
+			w, _ := purgedWorld(t)
 			l := w.logs["s1"]
 			l.commit(l.open("n1"), l.submit("late", ""), l.claim("late", "s1", "n1"))
 			return w
@@ -209,13 +209,13 @@ func TestBrokenArchives(t *testing.T) {
 			return w
 		}},
 		{"other commits are brought back", audit.Chain, "want prev", func(t *testing.T) *world {
-			w, gone := buried(t)
+			w, gone := purgedWorld(t)
 			gone["s1"][1].Data = []byte(strings.Replace(string(gone["s1"][1].Data), "I pay", "You pay", 1))
 			again(w, "s1", gone["s1"], len(gone["s1"])+1, false)
 			return w
 		}},
 		{"another session is brought back under its tombstone", audit.Archives, "the commit of the tombstone", func(t *testing.T) *world {
-			w, gone := buried(t)
+			w, gone := purgedWorld(t)
 			// A log of as many commits that was never archived so.
 			tomb := first(w, "s2")
 			data := strings.Replace(string(tomb.Data), `"by":"ana"`, `"by":"eve"`, 1)
@@ -224,7 +224,7 @@ func TestBrokenArchives(t *testing.T) {
 			return w
 		}},
 		{"copies that do not say so", audit.Archives, "header Rath-Restored", func(t *testing.T) *world {
-			w, gone := buried(t)
+			w, gone := purgedWorld(t)
 			again(w, "s1", gone["s1"], len(gone["s1"])+1, false)
 			for i := range w.events {
 				w.events[i].Header = maps.Clone(w.events[i].Header)
@@ -244,7 +244,7 @@ func TestBrokenArchives(t *testing.T) {
 			return w
 		}},
 		{"a record of another history", audit.Lineage, "no such commit", func(t *testing.T) *world {
-			w, _ := buried(t)
+			w, _ := purgedWorld(t)
 			change(w, "LINEAGE", 3, func(_ *audit.Message, o object) { o["commit"] = 700 })
 			return w
 		}},

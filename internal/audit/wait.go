@@ -26,7 +26,7 @@ func (f *folding) waits(e *event, d waitingData) {
 
 func (f *folding) received(e *event, d receivedData) {
 	if d.Kind != "branch" {
-		f.hear(d.ID, d.Run)
+		f.signal(d.ID, d.Run)
 	}
 	if d.Run == "" {
 		f.idle(&d)
@@ -64,20 +64,20 @@ func (f *folding) received(e *event, d receivedData) {
 	f.woken(r, &d)
 }
 
-// maxHeard is how many ids of signals a log keeps, the newest.
-const maxHeard = 128
+// maxLogSignals is how many ids of signals a log keeps, the newest.
+const maxLogSignals = 128
 
 // signalMark is a signal that was taken; run is empty for one about the session.
 type signalMark struct{ id, run string }
 
-// hear checks that a signal was not taken before.
-func (f *folding) hear(id, run string) {
+// signal checks that a signal was not taken before.
+func (f *folding) signal(id, run string) {
 	if id == "" {
 		return
 	}
-	twice := slices.ContainsFunc(f.l.heard, func(m signalMark) bool { return m.id == id && (run == "" || m.run == run) })
+	twice := slices.ContainsFunc(f.l.signals, func(m signalMark) bool { return m.id == id && (run == "" || m.run == run) })
 	f.a.check(Waits, !twice, f.says(run, "signal "+id+" taken once", "it again"))
-	f.l.heard = append(f.l.heard[max(len(f.l.heard)+1-maxHeard, 0):], signalMark{id, run})
+	f.l.signals = append(f.l.signals[max(len(f.l.signals)+1-maxLogSignals, 0):], signalMark{id, run})
 }
 
 // idle takes a message to a session that no run holds.

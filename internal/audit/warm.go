@@ -83,7 +83,7 @@ func (f *folding) warmed(e *event, d warmedData) {
 }
 
 // finishSpreads checks that branches which wait began because of what the
-// first one's logs say, and that nobody says so but the first one.
+// first one's logs say, and that no other branch says so.
 func (a *audit) finishSpreads() {
 	for _, t := range a.warm {
 		b := a.fanouts[t.run.key]

@@ -212,7 +212,7 @@ func (w *witnesses) received(l *log, _ *event, d *receivedData) {
 	}
 }
 
-// decided notes what somebody decided about a run or a session.
+// decided notes a decision about a run or a session.
 func (w *witnesses) decided(l *log, target, verb, by, reason string) {
 	if len(w.told) > 0 {
 		w.heard[heard(l.tenant, target, verb, by, reason)]++
@@ -231,10 +231,10 @@ func (a *audit) finishWitnesses() {
 	}
 	gone := map[string]bool{} // witnesses of calls know no tenants
 	for k := range a.aliases {
-		gone[k.id] = gone[k.id] || a.gone(k)
+		gone[k.id] = gone[k.id] || a.purgedRun(k)
 	}
 	for k := range a.logs { // branches have no alias
-		gone[k.id] = gone[k.id] || a.gone(k)
+		gone[k.id] = gone[k.id] || a.purgedRun(k)
 	}
 	for name, c := range a.witness.calls {
 		if !gone[c.run] {
@@ -322,7 +322,7 @@ func (a *audit) finishTelling(t *Told) {
 		return
 	}
 	k := key{t.Tenant, t.Run}
-	if a.gone(k) {
+	if a.purgedRun(k) {
 		return // the run is archived, and its log purged
 	}
 	g := a.runs[k]
@@ -364,7 +364,7 @@ func (a *audit) finishTelling(t *Told) {
 
 func (a *audit) heldCommit(t *Told, says func(string, string) func() Violation) {
 	l := a.logs[key{t.Tenant, t.Session}]
-	if l != nil && l.purged() && t.Seq <= l.grave.seq {
+	if l != nil && l.purged() && t.Seq <= l.tombstone.seq {
 		return // its archive holds the commit
 	}
 	var m *commitMark

@@ -1,5 +1,5 @@
 // Package view turns what was recorded into text: the timeline of a run, the answers
-// of why and impact, who made the lines of a file, transcripts, and the tables of
+// of why and impact, the origin of the lines of a file, transcripts, and the tables of
 // runs and nodes. Its functions take data and a [term.Writer], or return lines and
 // values for JSON; they read no flags and reach no server, so that a command line
 // and an HTTP handler show the same.

@@ -12,16 +12,16 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Timeline turns the lineage records of one tree, as they arrive, into lines: one
-// per turn of an agent or a tool. What a record rests on is
-// told first: records of different sessions may overtake each other on their
-// way. It is not safe for concurrent use.
+// Timeline turns the lineage records of one tree, as they arrive, into lines: one per
+// turn of an agent or a tool. Records of different sessions may overtake each other on
+// their way; a record waits for those that it refers to. A Timeline is not safe for
+// concurrent use.
 type Timeline struct {
-	tell    func(Line) // gets each line once it is final
+	emit    func(Line) // gets each line once it is final
 	Details Details    // adds what records do not carry; may be nil
-	// Users tells also what users said.
+	// Users adds what users said.
 	Users bool
-	// All tells every branch; without it, of a large fan-out, some.
+	// All shows every branch; without it, of a large fan-out, some.
 	All bool
 	// Labels name the sessions; those of before are counted already.
 	Labels *lineage.Labels
@@ -29,12 +29,12 @@ type Timeline struct {
 	threads map[session.ID]*thread
 	asked   map[stepKey]string // the agent of a model step
 	moved   map[session.ID]bool
-	woken   map[run.ID]bool     // by what has come, so that going on is no news
-	folded  map[session.ID]bool // of which is told only what goes wrong or asks
-	empty   bool                // a search that found nothing was told
+	woken   map[run.ID]bool     // by what has come, so that the next claim is no news
+	folded  map[session.ID]bool // of which only what goes wrong or asks has a line
+	empty   bool                // a search that found nothing had a line
 	held    []lineage.Record
 	turn    *turn
-	at      session.ID // whose line was told last
+	at      session.ID // of the last line
 }
 
 type stepKey struct {
@@ -42,8 +42,8 @@ type stepKey struct {
 	path run.Path
 }
 
-// Of a fan-out with more than foldFrom branches foldTo are told, as in the tree
-// of "graph".
+// Of a fan-out with more than foldFrom branches foldTo are shown, as in the tree of
+// "graph".
 const (
 	foldFrom = 10
 	foldTo   = 6
@@ -53,7 +53,7 @@ const (
 type thread struct {
 	label   string
 	depth   int
-	commit  uint64 // the last one that was told
+	commit  uint64 // the last one
 	before  session.Version
 	version session.Version // after the last record
 	known   bool            // whether version is
@@ -61,9 +61,9 @@ type thread struct {
 	speaker string          // the last agent
 }
 
-// NewTimeline returns a Timeline that passes each line to tell once it is final.
-func NewTimeline(tell func(Line)) *Timeline {
-	return &Timeline{tell: tell, Labels: &lineage.Labels{}, threads: map[session.ID]*thread{}, asked: map[stepKey]string{}, moved: map[session.ID]bool{}, woken: map[run.ID]bool{}, folded: map[session.ID]bool{}}
+// NewTimeline returns a Timeline that passes each line to emit once it is final.
+func NewTimeline(emit func(Line)) *Timeline {
+	return &Timeline{emit: emit, Labels: &lineage.Labels{}, threads: map[session.ID]*thread{}, asked: map[stepKey]string{}, moved: map[session.ID]bool{}, woken: map[run.ID]bool{}, folded: map[session.ID]bool{}}
 }
 
 // Add takes the next record. Records of one session come in order.
@@ -74,7 +74,7 @@ func (t *Timeline) Add(ctx context.Context, r lineage.Record) {
 	}
 }
 
-// step tells the first held record that is ready.
+// step takes the first held record that is ready.
 func (t *Timeline) step(ctx context.Context) bool {
 	waits := map[session.ID]bool{}
 	for i := range t.held {
@@ -90,7 +90,7 @@ func (t *Timeline) step(ctx context.Context) bool {
 	return false
 }
 
-// ready reports whether all was told that a record refers to.
+// ready reports whether all that a record refers to has come.
 func (t *Timeline) ready(r *lineage.Record) bool {
 	refs := r.Parents
 	if r.Kind == lineage.Rejected {
@@ -107,7 +107,7 @@ func (t *Timeline) ready(r *lineage.Record) bool {
 	return true
 }
 
-// Release tells everything that is held: what it waits for does not come.
+// Release takes everything that is held: what it waits for does not come.
 func (t *Timeline) Release(ctx context.Context) {
 	for len(t.held) > 0 {
 		r := t.held[0]
@@ -118,14 +118,13 @@ func (t *Timeline) Release(ctx context.Context) {
 	}
 }
 
-// Finish tells what is left.
+// Finish writes what is left.
 func (t *Timeline) Finish(ctx context.Context) {
 	t.Release(ctx)
 	t.close()
 }
 
-// advance keeps the count of versions, which records tell relative to their
-// commit.
+// advance counts versions, which records give relative to their commit.
 func (th *thread) advance(r *lineage.Record) {
 	if r.Commit != th.commit {
 		th.before, th.commit = th.version, r.Commit
@@ -151,7 +150,7 @@ func (t *Timeline) record(ctx context.Context, r *lineage.Record) {
 	case lineage.Recalled:
 		text := r.Action()
 		if strings.Contains(text, " 0 ") {
-			if t.empty { // that there is nothing is worth telling once
+			if t.empty { // one line about it is enough
 				text = ""
 			}
 			t.empty = true
@@ -188,7 +187,7 @@ func (t *Timeline) record(ctx context.Context, r *lineage.Record) {
 	case lineage.Remembered, lineage.Compressed, lineage.Selected, lineage.Gathered, lineage.Awaited, lineage.Resolved, lineage.Late:
 		t.alone(r, th, "")
 	case lineage.Did:
-		// What a call or a join does on its way is told with it.
+		// What a call or a join does on its way is in its line.
 		if r.Failed() || r.Name != "call" && !strings.HasSuffix(string(r.Step), ".commit") {
 			t.alone(r, th, "")
 		}
@@ -220,7 +219,7 @@ func (t *Timeline) record(ctx context.Context, r *lineage.Record) {
 	}
 }
 
-// fold leaves branches of a large fan-out untold, and says so.
+// fold leaves out branches of a large fan-out, and says so.
 func (t *Timeline) fold(r *lineage.Record, th *thread) {
 	if t.All || len(r.Branches) <= foldFrom || t.folded[r.Session] {
 		return

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,18 +13,30 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-type toldRecord struct{ lineage.Record }
+// tree is a list of records of a tree below s1, one to a commit.
+type tree []lineage.Record
 
-func (t toldRecord) of() session.ID { return t.Session }
+func (t *tree) add(id session.ID, r lineage.Record) {
+	r.Session, r.Root, r.Tenant, r.Commit = id, "s1", "default", 1
+	for _, before := range *t {
+		if before.Session == id {
+			r.Commit++
+		}
+	}
+	*t = append(*t, r)
+}
+
+// of returns the records of one session.
+func (t tree) of(id session.ID) tree {
+	return slices.DeleteFunc(slices.Clone(t), func(r lineage.Record) bool { return r.Session != id })
+}
 
 // demoRecords are those of a trunk and one rejected branch.
-func demoRecords() []toldRecord {
-	var all []toldRecord
-	commits := map[session.ID]uint64{}
+func demoRecords() tree {
+	var all tree
 	add := func(id session.ID, r lineage.Record) {
-		commits[id]++
-		r.Session, r.Root, r.Tenant, r.Run, r.Commit = id, "s1", "default", "r1", commits[id]
-		all = append(all, toldRecord{r})
+		r.Run = "r1"
+		all.add(id, r)
 	}
 	add("s1", lineage.Record{Kind: lineage.Opened})
 	add("s1", lineage.Record{Kind: lineage.Model, Agent: "planner", Step: "1", Rows: 1, Summary: `planner says "two steps"`})
@@ -38,13 +51,13 @@ func demoRecords() []toldRecord {
 	return all
 }
 
-func tellAll(t *testing.T, records []toldRecord) []string {
+func tellAll(t *testing.T, records tree) []string {
 	t.Helper()
 	var lines []string
 	w := term.New(new(strings.Builder), nil)
 	tell := NewTimeline(func(l Line) { lines = append(lines, LineText(w, l)) })
 	for _, r := range records {
-		tell.Add(t.Context(), r.Record)
+		tell.Add(t.Context(), r)
 	}
 	tell.Finish(t.Context())
 	return lines
@@ -82,13 +95,8 @@ func TestTimelineOfHostileText(t *testing.T) {
 // TestTimelineOfManyBranches tells branches that work at once, whose lines take
 // turns, and a run that goes on when what it waited for has come.
 func TestTimelineOfManyBranches(t *testing.T) {
-	var all []toldRecord
-	commits := map[session.ID]uint64{}
-	add := func(id session.ID, r lineage.Record) {
-		commits[id]++
-		r.Session, r.Root, r.Tenant, r.Commit = id, "s1", "default", commits[id]
-		all = append(all, toldRecord{r})
-	}
+	var all tree
+	add := all.add
 	add("s1", lineage.Record{Kind: lineage.Opened, Run: "r1"})
 	add("s1", lineage.Record{Kind: lineage.FannedOut, Run: "r1", Step: "1", Summary: "fans out into 3 branches: a, b, c"})
 	for _, id := range []session.ID{"s2", "s3", "s4"} {
@@ -138,13 +146,8 @@ s1    workflow    3 of 3 branches joined
 // TestTimelineFoldsBranches tells a few branches of a large fan-out, and of the others
 // what goes wrong.
 func TestTimelineFoldsBranches(t *testing.T) {
-	var all []toldRecord
-	commits := map[session.ID]uint64{}
-	add := func(id session.ID, r lineage.Record) {
-		commits[id]++
-		r.Session, r.Root, r.Tenant, r.Commit = id, "s1", "default", commits[id]
-		all = append(all, toldRecord{r})
-	}
+	var all tree
+	add := all.add
 	var branches []lineage.Ref
 	for i := range 12 {
 		branches = append(branches, lineage.Ref{Session: session.ID(fmt.Sprint("s", i+2))})
@@ -187,7 +190,7 @@ s3  1 coder       REJECTED`
 // runOf is the number of the run that works on a session.
 func runOf(id session.ID) run.ID { return run.ID(strings.TrimPrefix(string(id), "s")) }
 
-// TestStoryLineKeepsWordsApart: the tenth session at its tenth version is no
+// TestLineKeepsWordsApart: the tenth session at its tenth version is no
 // number of four digits.
 func TestLineKeepsWordsApart(t *testing.T) {
 	w := term.New(io.Discard, nil)
@@ -205,7 +208,7 @@ func TestLineKeepsWordsApart(t *testing.T) {
 }
 
 // TestTimelineHoldsBack tells records in an order in which they rest on each
-// other, whatever order they arrive in.
+// other, in any order of arrival.
 func TestTimelineHoldsBack(t *testing.T) {
 	records := demoRecords()
 	want := tellAll(t, records)
@@ -213,18 +216,8 @@ func TestTimelineHoldsBack(t *testing.T) {
 		t.Fatal("no lines")
 	}
 	// The stream of s2 overtakes that of s1 as a whole.
-	late := append(append(records[:0:0], only(records, "s2")...), only(records, "s1")...)
-	got := tellAll(t, late)
+	got := tellAll(t, slices.Concat(records.of("s2"), records.of("s1")))
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("out of order:\n%s\nin order:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-}
-
-func only[T interface{ of() session.ID }](all []T, id session.ID) (out []T) {
-	for _, r := range all {
-		if r.of() == id {
-			out = append(out, r)
-		}
-	}
-	return out
 }

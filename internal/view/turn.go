@@ -54,8 +54,8 @@ func (t *Timeline) model(r *lineage.Record, th *thread) {
 	default:
 		t.act(r, th, r.Actor(), "", "")
 		t.turn.said = strings.TrimPrefix(r.Action(), "says ")
-		// The answer of one who did nothing else may be a verdict: it is told
-		// with what comes of it.
+		// The answer of an agent that did nothing else may be a verdict: its line
+		// waits for what comes of it.
 		if th.depth == 0 || len(t.turn.acts) > 0 {
 			t.close()
 		}
@@ -114,14 +114,14 @@ func (t *Timeline) chunk(r *lineage.Record, th *thread) {
 			t.turn.version = th.version
 		}
 	case r.Role == string(session.User) && (t.Users || r.Run == ""):
-		if t.turn == nil || t.turn.actor != "" { // a recall belongs to who speaks next
+		if t.turn == nil || t.turn.actor != "" { // a recall belongs to the agent that speaks next
 			t.close()
 		}
 		t.say(Line{Depth: th.depth, Session: r.Session, Version: th.version, Actor: r.Actor(), Text: r.Action()})
 	}
 }
 
-// alone tells a record on a line of its own.
+// alone writes a record on a line of its own.
 func (t *Timeline) alone(r *lineage.Record, th *thread, style term.Style) {
 	t.close()
 	if style == "" && r.Failed() {
@@ -130,7 +130,7 @@ func (t *Timeline) alone(r *lineage.Record, th *thread, style term.Style) {
 	t.say(Line{Depth: th.depth, Session: r.Session, Version: th.version, Actor: r.Actor(), Text: r.Action(), style: style})
 }
 
-// joined tells what became of several branches at once.
+// joined writes what became of several branches at once.
 func (t *Timeline) joined(r *lineage.Record, th *thread, word string, from []lineage.Ref) {
 	labels := make([]string, len(from))
 	for i, p := range from {
@@ -140,8 +140,7 @@ func (t *Timeline) joined(r *lineage.Record, th *thread, word string, from []lin
 	t.say(Line{Depth: th.depth, Session: r.Session, Version: th.version, Actor: "workflow", Text: word + " " + strings.Join(labels, ", "), style: term.Green})
 }
 
-// verdict tells what became of a branch, in place of the answer that decided
-// it.
+// verdict writes what became of a branch, in place of the answer that decided it.
 func (t *Timeline) verdict(id session.ID, text string, style term.Style) {
 	th := t.threads[id]
 	if th == nil || t.folded[id] {
@@ -154,7 +153,7 @@ func (t *Timeline) verdict(id session.ID, text string, style term.Style) {
 	t.say(Line{Depth: th.depth, Session: id, Version: th.version, Actor: th.speaker, Text: text, style: style})
 }
 
-// close tells the turn that is open.
+// close writes the turn that is open.
 func (t *Timeline) close() {
 	u := t.turn
 	if t.turn = nil; u == nil {
@@ -169,7 +168,7 @@ func (t *Timeline) close() {
 		text = u.said
 	}
 	if text == "" {
-		return // it asked for tools that are not told of yet
+		return // it asked for tools whose records have not come
 	}
 	l := Line{
 		Depth: t.threads[u.session].depth, Session: u.session, Version: u.version, Actor: cmp.Or(u.actor, "memory"), Text: text,
@@ -189,5 +188,5 @@ func (t *Timeline) say(l Line) {
 		l.Label = t.threads[l.Session].label
 	}
 	t.at = l.Session
-	t.tell(l)
+	t.emit(l)
 }

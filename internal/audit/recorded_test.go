@@ -35,7 +35,7 @@ type mortal struct {
 	session.Log
 	mu      sync.Mutex
 	at, n   int
-	stored  bool // the fatal append is stored, and nobody is told
+	stored  bool // the fatal append is stored without an acknowledgement
 	dead    bool
 	deathly context.CancelCauseFunc
 }

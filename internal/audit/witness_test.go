@@ -49,7 +49,7 @@ func TestWitnesses(t *testing.T) {
 	if r := witnessed(t, seenTools[:2], nil, nil, happened); !r.OK() {
 		t.Errorf("a resolved call:\n%s", violations(r))
 	}
-	// Somebody sets the session of a run apart, lets it go on, and gives it more.
+	// A person quarantines the session of a run, releases it, and gives it more.
 	decided := both(with("t1", 20, "run.quarantined", "", object{"by": "eve", "reason": "odd"}),
 		with("t1", 20, "run.quarantined", "", object{"by": "eve", "reason": "fine", "released": true}))
 	told := append(slices.Clone(seenClients), `{"op":"control","tenant":"acme","run":"q1","verb":"quarantine","by":"eve","text":"odd"}`,

@@ -82,7 +82,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestFacts checks what is told of a run that is played now.
+// TestFacts checks the facts of a run that is played now.
 func TestFacts(t *testing.T) {
 	_, e := played(t)
 	f, err := dossier.Read(e)
@@ -124,7 +124,7 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// TestHostileText checks that nothing which somebody said leaves its place.
+// TestHostileText checks that no text of the run leaves its place.
 func TestHostileText(t *testing.T) {
 	docs := render(t, sample(t))
 	page := string(docs[dossier.FormHTML])

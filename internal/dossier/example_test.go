@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// A run becomes one file. Whoever gets it checks it without a server; one
+// A run becomes one file. Its reader checks it without a server; one
 // changed character is found.
 func Example() {
 	ctx := context.Background()
@@ -46,7 +46,7 @@ func Example() {
 		return
 	}
 
-	last, err := log.Last(ctx, key) // what somebody noted when the run ended
+	last, err := log.Last(ctx, key) // as noted when the run ended
 	if err != nil {
 		fmt.Println(err)
 		return

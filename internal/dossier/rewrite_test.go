@@ -47,7 +47,7 @@ func hashes(e *dossier.Evidence) [][]session.Hash {
 }
 
 // TestRewritten shows the limit of what hashes prove: a document that was
-// written anew as a whole verifies, and only the head from elsewhere tells.
+// rewritten as a whole verifies, and only the head from elsewhere shows it.
 func TestRewritten(t *testing.T) {
 	e := sample(t)
 	head := session.HashOf([]byte(e.Logs[0].Commits[len(e.Logs[0].Commits)-1]))

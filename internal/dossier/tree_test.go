@@ -38,28 +38,26 @@ func archivedTree(t *testing.T) (log session.Log, store blob.Store, ids []sessio
 		t.Fatal(err)
 	}
 	log = offload.New(&session.MemoryLog{}, func(session.Tenant) blob.Store { return store }, nil)
-	// It returns where the commits end before the one that archives.
-	put := func(id session.ID, commits ...session.Event) (last session.Position) {
-		var at session.Position
-		for i, e := range append(commits, session.ArchivedEvent(session.Archival{File: "tree.json"})) {
-			at, err = log.Append(ctx, at, session.Commit{
-				Key: session.Key{Tenant: "acme", ID: id}, Root: "s1", Seq: uint64(i + 1), Epoch: 1, Prev: at.Hash, Events: []session.Event{e},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if i == len(commits)-1 {
-				last = at
-			}
-		}
-		ids = append(ids, id)
-		return last
-	}
-	last := put("s1", session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}), session.PlacedEvent(session.Placement{Backend: "local", Head: head}),
+	l := putArchived(t, log, "s1", session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}), session.PlacedEvent(session.Placement{Backend: "local", Head: head}),
 		session.ChunkEvent(session.UserText(strings.Repeat("long ", 10<<10))))
-	l := session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s1"}, Version: 2}, Seq: last.Seq, Hash: last.Hash, Token: last.Token}
-	put("s2", session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}}))
-	return log, store, ids
+	l.Version = 2
+	putArchived(t, log, "s2", session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}}))
+	return log, store, []session.ID{"s1", "s2"}
+}
+
+// putArchived writes a log of one event to a commit and archives the session. It
+// returns the last commit before the one that archives.
+func putArchived(t *testing.T, log session.Log, id session.ID, events ...session.Event) (last session.Link) {
+	t.Helper()
+	var at session.Position
+	for i, e := range append(events, session.ArchivedEvent(session.Archival{File: "tree.json"})) {
+		last = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: id}}, Seq: at.Seq, Hash: at.Hash, Token: at.Token}
+		var err error
+		if at, err = log.Append(t.Context(), at, session.Commit{Key: last.Key, Root: "s1", Seq: uint64(i + 1), Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return last
 }
 
 // TestTree writes an archive, reads it back, and finds what was changed in it.
@@ -123,27 +121,14 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestTreeReferences: whatever a log says of another one in the archive is held
-// against that, not only what its rows come from.
+// TestTreeReferences: each reference to another log of the archive is held against that
+// log, not only those that rows come from.
 func TestTreeReferences(t *testing.T) {
 	log := &session.MemoryLog{}
-	put := func(id session.ID, events ...session.Event) session.Link {
-		var at session.Position
-		var err error
-		for i, e := range append(events, session.ArchivedEvent(session.Archival{File: "tree.json"})) {
-			at, err = log.Append(t.Context(), at, session.Commit{
-				Key: session.Key{Tenant: "acme", ID: id}, Root: "s1", Seq: uint64(i + 1), Epoch: 1, Prev: at.Hash, Events: []session.Event{e},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		return session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: id}}, Seq: at.Seq, Hash: at.Hash, Token: at.Token}
-	}
 	leaf := session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
-	good := put("s1", leaf)
+	good := putArchived(t, log, "s1", leaf)
 	other, later := good, good
-	other.Hash, later.Seq = session.HashOf([]byte("x")), good.Seq+1
+	other.Hash, later.Seq = session.HashOf([]byte("x")), good.Seq+2
 	for i, c := range []struct {
 		link session.Link
 		kind Kind
@@ -159,7 +144,7 @@ func TestTreeReferences(t *testing.T) {
 				t.Fatal(err)
 			}
 			id := session.ID(fmt.Sprint("s2-", i, strings.ReplaceAll(name, ".", "-")))
-			put(id, leaf, e)
+			putArchived(t, log, id, leaf, e)
 			_, err = CollectTree(t.Context(), log, nil, session.Key{Tenant: "acme", ID: "s1"}, []session.ID{"s1", id}, nil)
 			if f, ok := errors.AsType[*Failure](err); ok != (c.kind != "") || ok && f.Kind != c.kind || !ok && err != nil {
 				t.Errorf("%s, link %d: %v, want %q", name, i, err, c.kind)

@@ -75,8 +75,8 @@ func TestFlippedBytes(t *testing.T) {
 	}
 }
 
-// TestTampering changes evidence the way somebody would who computes all
-// hashes of the document itself anew.
+// TestTampering changes evidence as a forger does who computes all hashes of the
+// document again.
 func TestTampering(t *testing.T) {
 	e := sample(t)
 	branch := e.Logs[1].Session
@@ -161,7 +161,7 @@ func replace(s []string, i int, old, new string) {
 	s[i] = changed
 }
 
-// forge writes a commit anew with other events, right after the one before it.
+// forge writes a commit again with other events, right after the one before it.
 func forge(t *testing.T, e *dossier.Evidence, log, i int) {
 	t.Helper()
 	c, err := session.Decode([]byte(e.Logs[log].Commits[i]))

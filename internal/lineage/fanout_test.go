@@ -195,16 +195,14 @@ func TestFanOut(t *testing.T) {
 	if r, err = g.Run("acme", "run-9"); err != nil || r.State != run.Succeeded || r.Wake != 2 || len(r.Waits) != 0 || !r.Due.IsZero() {
 		t.Errorf("ended run %+v (%v)", r, err)
 	}
-	tree, err := g.Tree(w.home, nil)
-	w.must(err)
+	tree := w.tree(nil)
 	golden(t, "branches.tree.txt", []byte(tree))
 	for l := range strings.SplitSeq(tree, "\n") {
 		if len([]rune(l)) > 80 {
 			t.Errorf("%d columns: %s", len([]rune(l)), l)
 		}
 	}
-	p, err := g.Picture(w.home, nil)
-	w.must(err)
+	p := w.picture(nil)
 	golden(t, "branches.mmd", []byte(p.Mermaid()))
 }
 
@@ -233,9 +231,7 @@ func TestManyBranches(t *testing.T) {
 	w.deliver()
 	w.reclaim()
 	w.commit(w.home, session.Session{}, "1", w.event(journal.KindBranchOutcomes, journal.BranchOutcomes{Branches: ends, Run: w.run}))
-	g := w.graph()
-	tree, err := g.Tree(w.home, nil)
-	w.must(err)
+	tree := w.tree(nil)
 	for _, want := range []string{"(b20)", "(b33)", "(b0)", "  ... 34 sessions more from here: 34 merged\n"} {
 		if !strings.Contains(tree, want) {
 			t.Errorf("%q is not in\n%s", want, tree)
@@ -244,12 +240,12 @@ func TestManyBranches(t *testing.T) {
 	if n := strings.Count(tree, "fork of"); n != 6 {
 		t.Errorf("%d branches are shown", n)
 	}
-	if tree, err = g.Tree(w.home, &lineage.TreeOptions{Expand: true}); err != nil || strings.Count(tree, "fork of") != 40 || strings.Contains(tree, "more") {
-		t.Errorf("expanded (%v):\n%s", err, tree)
+	if tree = w.tree(&lineage.TreeOptions{Expand: true}); strings.Count(tree, "fork of") != 40 || strings.Contains(tree, "more") {
+		t.Errorf("expanded:\n%s", tree)
 	}
 }
 
-// TestFanOutOfAnEndedRun: branches that nobody disposed of end with the run.
+// TestFanOutOfAnEndedRun: branches that were not disposed of end with the run.
 func TestFanOutOfAnEndedRun(t *testing.T) {
 	w := newWorld(t)
 	s := w.start("s1", "r1", session.UserText("go"))

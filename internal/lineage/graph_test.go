@@ -262,8 +262,7 @@ func TestRunStates(t *testing.T) {
 	if got := w.graph().Runs("acme", run.Running, run.Queued); len(got) != 0 {
 		t.Errorf("open runs: %v", got)
 	}
-	tree, err := w.graph().Tree(w.home, nil)
-	w.must(err)
+	tree := w.tree(nil)
 	for _, want := range []string{"run         parks: shutdown", "resumes, attempt 2", "needs review: cut off", `ann         decides: fail "not worth it"`, "failed: not worth it"} {
 		if !strings.Contains(tree, want) {
 			t.Errorf("the tree does not tell %q:\n%s", want, tree)

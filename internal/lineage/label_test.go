@@ -9,9 +9,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestLabelsAreThoseOfTheRecordsAsTheyCome: the graph and who reads the records
-// as they come count the same sessions alike, in the order of a fan-out whoever
-// begins first, and a tree that leaves some out names the others as before.
+// TestLabelsAreThoseOfTheRecordsAsTheyCome: the graph and a reader of the records as they
+// come count the same sessions alike, in the order of a fan-out and not of its first
+// steps, and a tree that leaves some out names the others as before.
 func TestLabelsAreThoseOfTheRecordsAsTheyCome(t *testing.T) {
 	id := func(n int) session.ID { return session.ID(fmt.Sprintf("%08x%012d-1-%d", n+1, 0, n)) }
 	var all []lineage.Record

@@ -19,18 +19,11 @@ import (
 
 func TestPicturesOfDemo(t *testing.T) {
 	w := playDemo(t)
-	g := w.graph()
-	tree, err := g.Tree(w.home, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := w.tree(nil)
 	golden(t, "demo.tree.txt", []byte(tree))
-	p, err := g.Picture(w.home, &lineage.PictureOptions{Title: "run-7f3a: slug drops the last word", Link: func(id session.ID, from, to session.Version) string {
+	p := w.picture(&lineage.PictureOptions{Title: "run-7f3a: slug drops the last word", Link: func(id session.ID, from, to session.Version) string {
 		return "#" + string(id[:8])
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	golden(t, "demo.svg", []byte(p.SVG()))
 	golden(t, "demo.mmd", []byte(p.Mermaid()))
 	raw, err := p.JSON()
@@ -98,22 +91,12 @@ func playFanOut(t *testing.T) *world {
 
 func TestPicturesOfFanOut(t *testing.T) {
 	w := playFanOut(t)
-	g := w.graph()
-	tree, err := g.Tree(w.home, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := w.tree(nil)
 	golden(t, "fanout.tree.txt", []byte(tree))
-	p, err := g.Picture(w.home, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := w.picture(nil)
 	golden(t, "fanout.svg", []byte(p.SVG()))
 	golden(t, "fanout.mmd", []byte(p.Mermaid()))
-	all, err := g.Tree(w.home, &lineage.TreeOptions{All: true, Width: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := w.tree(&lineage.TreeOptions{All: true, Width: 100})
 	golden(t, "fanout.all.txt", []byte(all))
 	for _, text := range []string{tree, all} {
 		for l := range strings.Lines(text) {
@@ -124,16 +107,12 @@ func TestPicturesOfFanOut(t *testing.T) {
 	}
 }
 
-// TestNodesDoNotOverlap reads the cards' places out of the SVG.
 // TestTreeOfLongID: an id that is longer than the line does not take all of it.
 func TestTreeOfLongID(t *testing.T) {
 	w := newWorld(t)
 	s := w.start(session.ID(strings.Repeat("release_notes_", 4)), "run-9", session.UserText("write the release notes"))
 	w.end(w.model(s, "0", "editor", "done"), run.Succeeded, "")
-	tree, err := w.graph().Tree(w.home, &lineage.TreeOptions{Width: 40})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := w.tree(&lineage.TreeOptions{Width: 40})
 	if !strings.Contains(tree, "release_notes_") || !strings.Contains(tree, "editor") {
 		t.Errorf("the tree tells neither the session nor its story:\n%s", tree)
 	}
@@ -144,15 +123,13 @@ func TestTreeOfLongID(t *testing.T) {
 	}
 }
 
+// TestNodesDoNotOverlap reads the places of the cards from the SVG.
 func TestNodesDoNotOverlap(t *testing.T) {
 	type rect struct{ x, y, w, h float64 }
 	card := regexp.MustCompile(`class="card" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"`)
 	box := regexp.MustCompile(`viewBox="0 0 ([\d.]+) ([\d.]+)"`)
 	check := func(name string, w *world) {
-		p, err := w.graph().Picture(w.home, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := w.picture(nil)
 		svg := p.SVG()
 		wellFormed(t, svg)
 		num := func(s string) float64 {
@@ -199,23 +176,19 @@ func TestHostileTextStaysText(t *testing.T) {
 	w.reject(s, b, "3", evil)
 	w.end(s, run.Failed, evil)
 	g := w.graph()
-	// Records of somebody else's making are no more trusted.
+	// Records that another program made are no more trusted.
 	for _, r := range w.records() {
 		r.Summary, r.Reason, r.Name, r.Agent, r.Tool, r.State, r.Via = evil, evil, evil, evil, evil, evil, evil
 		r.Commit += 100
 		g.Add(r)
 	}
 	p, err := g.Picture(w.home, &lineage.PictureOptions{Title: evil, Link: func(session.ID, session.Version, session.Version) string { return `#"><script>` }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.must(err)
 	svg := p.SVG()
 	wellFormed(t, svg)
 	mermaid := p.Mermaid()
 	tree, err := g.Tree(w.home, &lineage.TreeOptions{All: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.must(err)
 	for name, text := range map[string]string{"svg": svg, "mermaid": mermaid, "tree": tree} {
 		if name != "tree" && (strings.Contains(text, "<script") || strings.Contains(text, "<a href=javascript")) {
 			t.Errorf("%s carries markup:\n%s", name, text)
@@ -234,10 +207,7 @@ func TestHostileTextStaysText(t *testing.T) {
 func TestPictureIsAcyclicAndBounded(t *testing.T) {
 	for seed := range uint64(20) {
 		w, _ := playRandom(t, 50+seed)
-		p, err := w.graph().Picture(w.home, &lineage.PictureOptions{MaxSessions: 5, Lines: 3})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := w.picture(&lineage.PictureOptions{MaxSessions: 5, Lines: 3})
 		order := map[string]int{}
 		next, waits := map[string][]string{}, map[string]int{}
 		for _, e := range p.Edges {

@@ -234,8 +234,8 @@ func TestSelectorFieldsAreDocumented(t *testing.T) {
 	}
 }
 
-// FuzzParseSelector: whatever is read is written so that it is read as the
-// same, and chooses the same.
+// FuzzParseSelector: a selector that is read is written so that it reads as the same one
+// and chooses the same.
 func FuzzParseSelector(f *testing.F) {
 	for _, text := range []string{
 		"tool=shell and status=failed and under=S1 and not agent=x", "a=b", `name="a ""b"" c" or tool in (x,'y z')`, "not not (older=2h)",

@@ -228,6 +228,21 @@ func (w *world) graph() *lineage.Graph {
 	return g
 }
 
+// tree is the timeline of the home's tree.
+func (w *world) tree(o *lineage.TreeOptions) string {
+	w.t.Helper()
+	text, err := w.graph().Tree(w.home, o)
+	w.must(err)
+	return text
+}
+
+func (w *world) picture(o *lineage.PictureOptions) *lineage.Picture {
+	w.t.Helper()
+	p, err := w.graph().Picture(w.home, o)
+	w.must(err)
+	return p
+}
+
 // branches are the sessions that were opened from the home, in the order of time.
 func (w *world) branches() []lineage.Session {
 	w.t.Helper()

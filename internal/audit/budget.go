@@ -120,18 +120,15 @@ func (a *audit) finishBudget(g *runState) {
 			return g.home.says(g.end.commit, g.id, fmt.Sprintf("at least the %d steps that its branches told", g.told), fmt.Sprintf("%d", g.end.steps))
 		})
 	}
-	if l := g.most.Tokens; l > 0 {
-		spent := g.spent.tokens()
-		a.check(Budgets, spent-g.largest.Input < l || spent == 0, func() Violation {
-			return g.home.says(0, g.id, fmt.Sprintf("at most one call beyond %d tokens", l), fmt.Sprintf("%d, of which one call took at most %d", spent, g.largest.Input))
-		})
+	within := func(unit string, limit, spent, largest int64) {
+		if limit > 0 {
+			a.check(Budgets, spent-largest < limit || spent == 0, func() Violation {
+				return g.home.says(0, g.id, fmt.Sprintf("at most one call beyond %d %s", limit, unit), fmt.Sprintf("%d, of which one call took at most %d", spent, largest))
+			})
+		}
 	}
-	if l := g.most.MicroUSD; l > 0 {
-		spent := g.spent.MicroUSD
-		a.check(Budgets, spent-g.largest.MicroUSD < l || spent == 0, func() Violation {
-			return g.home.says(0, g.id, fmt.Sprintf("at most one call beyond %d micro-USD", l), fmt.Sprintf("%d, of which one call took at most %d", spent, g.largest.MicroUSD))
-		})
-	}
+	within("tokens", g.most.Tokens, g.spent.tokens(), g.largest.Input)
+	within("micro-USD", g.most.MicroUSD, g.spent.MicroUSD, g.largest.MicroUSD)
 }
 
 // treeUse is what a run and all branches below it used, by their own logs.

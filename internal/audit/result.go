@@ -54,6 +54,18 @@ func compact(data []byte) (string, bool) {
 	return strings.TrimSuffix(b.String(), "\n"), true
 }
 
+// decoded reads JSON that is as a schema says, or says what is wrong with it.
+func decoded[T any](s *schema, data []byte) (v T, problem string) {
+	text, ok := compact(data)
+	if !ok {
+		return v, "no JSON"
+	}
+	if problem = s.check(text); problem == "" && json.Unmarshal(data, &v) != nil {
+		problem = "it does not decode"
+	}
+	return v, problem
+}
+
 // resultSkew is how much later than its result a run may have ended, by clocks
 // that differ.
 const resultSkew = time.Minute
@@ -75,15 +87,7 @@ func (a *audit) result(m Message) {
 			return Violation{Tenant: k.tenant, Run: k.id, Stream: m.Stream, Seq: m.Seq, Expected: expected, Found: found}
 		}
 	}
-	text, ok := compact(m.Data)
-	problem := "no JSON"
-	if ok {
-		problem = a.schemas.result.check(text)
-	}
-	var r resultData
-	if problem == "" && json.Unmarshal(m.Data, &r) != nil {
-		problem = "it does not decode"
-	}
+	r, problem := decoded[resultData](a.schemas.result, m.Data)
 	a.check(Results, problem == "", wrong("a result as in result.v1", problem))
 	if problem != "" {
 		return
@@ -185,15 +189,7 @@ func (a *audit) alias(m Message) {
 		return
 	}
 	a.scan(m, "", 0)
-	text, ok := compact(m.Data)
-	problem := "no JSON"
-	if ok {
-		problem = a.schemas.alias.check(text)
-	}
-	var v alias
-	if problem == "" && json.Unmarshal(m.Data, &v) != nil {
-		problem = "it does not decode"
-	}
+	v, problem := decoded[alias](a.schemas.alias, m.Data)
 	a.check(Aliases, problem == "", func() Violation {
 		return Violation{Tenant: parts[0], Stream: m.Stream, Seq: m.Seq, Expected: "an entry as in alias.v1", Found: problem}
 	})
@@ -247,13 +243,18 @@ func (a *audit) finishAliases() {
 		if v.Session == "" || a.purgedRun(k) {
 			continue
 		}
-		g := a.runs[k]
-		_, untaken := a.untaken[k]
-		ok := g != nil && g.home != nil || untaken || a.refused[k] || a.pending[k] || v.Refused != "" || len(v.Cancelled) > 0
-		a.check(Aliases, ok, func() Violation {
+		a.check(Aliases, a.accounted(k), func() Violation {
 			return Violation{Tenant: k.tenant, Session: v.Session, Run: k.id, Expected: "run " + k.id + ", of which there is an alias", Found: "it in no log, queue or refusal"}
 		})
 	}
+}
+
+// accounted reports whether an accepted run is in a log, in the queue, or refused or
+// cancelled before a log took it.
+func (a *audit) accounted(k key) bool {
+	g := a.runs[k]
+	_, untaken := a.untaken[k]
+	return g != nil && g.home != nil || untaken || a.refused[k] || a.pending[k] || a.aliases[k].Refused != "" || len(a.aliases[k].Cancelled) > 0
 }
 
 // scan looks for secrets in a message.

@@ -236,14 +236,11 @@ func (a *audit) finishWitnesses() {
 	for k := range a.logs { // branches have no alias
 		gone[k.id] = gone[k.id] || a.purgedRun(k)
 	}
-	for name, c := range a.witness.calls {
-		if !gone[c.run] {
-			a.finishCall(name, c, attempts[c.run], false)
-		}
-	}
-	for name, c := range a.witness.requests {
-		if !gone[c.run] {
-			a.finishCall(name, c, attempts[c.run], true)
+	for model, calls := range map[bool]map[string]*called{false: a.witness.calls, true: a.witness.requests} {
+		for name, c := range calls {
+			if !gone[c.run] {
+				a.finishCall(name, c, attempts[c.run], model)
+			}
 		}
 	}
 	for i := range a.witness.told {
@@ -338,9 +335,7 @@ func (a *audit) finishTelling(t *Told) {
 	held := g != nil && g.home != nil
 	switch t.Op {
 	case "submit":
-		_, untaken := a.untaken[k]
-		ok := held || untaken || a.refused[k] || a.pending[k] || a.aliases[k].Refused != "" || len(a.aliases[k].Cancelled) > 0
-		a.check(Acknowledged, ok, says("run "+t.Run+", of which the submit was acknowledged", "it in no log, queue or refusal"))
+		a.check(Acknowledged, a.accounted(k), says("run "+t.Run+", of which the submit was acknowledged", "it in no log, queue or refusal"))
 		if !a.o.Open && held {
 			a.check(OneEnd, g.end != nil, says("one end of run "+t.Run+", which was accepted", "none"))
 		}

@@ -23,8 +23,7 @@ type blamed struct {
 	removed map[int][]int // steps that removed a line of base
 	steps   []int         // that touched the path
 	last    []int         // the last of them
-	entry   manifest.Entry
-	why     string // no lines can be shown
+	why     string        // no lines can be shown
 }
 
 type origin struct {
@@ -32,8 +31,8 @@ type origin struct {
 	steps []int
 }
 
-func (b *blame) begin(c manifest.Change) error {
-	f := &blamed{removed: map[int][]int{}, entry: c.Before}
+func (b *blame) begin(c workspace.Change) error {
+	f := &blamed{removed: map[int][]int{}}
 	var err error
 	if f.base, f.why, err = b.t.text(c.Before); err != nil {
 		return err
@@ -78,7 +77,7 @@ func (b *blame) step(f *blamed, next manifest.Entry, steps []int) error {
 			f.steps = append(f.steps, s)
 		}
 	}
-	f.last, f.entry = steps, next
+	f.last = steps
 	now, why, err := b.t.text(next)
 	if err != nil {
 		return err

@@ -45,7 +45,6 @@ type Facts struct {
 	Omitted []string
 
 	Picture *lineage.Picture
-	Tree    string // the timeline of all sessions as text
 }
 
 // Numbers are the five that sum a run up.

@@ -67,9 +67,6 @@ func (a *archive) picture(f *Facts) (map[session.ID]string, error) {
 		for _, n := range p.Nodes {
 			names[n.Session] = n.Label
 		}
-		if f.Tree, err = g.Tree(root, nil); err != nil {
-			f.Tree = ""
-		}
 	}
 	used := map[string]bool{}
 	for _, n := range names {

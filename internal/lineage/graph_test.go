@@ -101,7 +101,7 @@ func (w *world) answers(g *lineage.Graph) string {
 			fmt.Fprintln(&b, m, err)
 		}
 	}
-	fmt.Fprintf(&b, "%+v\n", g.Runs("acme"))
+	fmt.Fprintf(&b, "%+v\n", g.Select("acme", nil, w.now))
 	tree, err := g.Tree(w.home, nil)
 	fmt.Fprintln(&b, tree, err)
 	p, err := g.Picture(w.home, nil)
@@ -235,8 +235,8 @@ func TestRunStates(t *testing.T) {
 	if r := state(run.Queued); r.Quarantine != "odd" {
 		t.Errorf("quarantine %q", r.Quarantine)
 	}
-	if s, err := w.graph().Session(w.home); err != nil || s.Quarantine != "odd" || len(selected(t, w.graph(), w.now, "quarantined=yes")) != 1 {
-		t.Errorf("session %+v, %v", s, err)
+	if got := selected(t, w.graph(), w.now, "quarantined=yes"); len(got) != 1 {
+		t.Errorf("quarantined runs: %v", got)
 	}
 	w.must(w.store.Apply(context.Background(), journal.Signal{To: w.home, Quarantine: &journal.Quarantined{By: "ana", Reason: "it was not", Released: true}}))
 	if r := state(run.Queued); r.Quarantine != "" {
@@ -259,7 +259,7 @@ func TestRunStates(t *testing.T) {
 	if r.Reason != "not worth it" || r.Ended.IsZero() {
 		t.Errorf("end says %+v", r)
 	}
-	if got := w.graph().Runs("acme", run.Running, run.Queued); len(got) != 0 {
+	if got := selected(t, w.graph(), w.now, "state in (running, queued)"); len(got) != 0 {
 		t.Errorf("open runs: %v", got)
 	}
 	tree := w.tree(nil)

@@ -70,31 +70,6 @@ func (g *Graph) Choose(t session.Tenant, id run.ID, s *Selector, now time.Time) 
 	return r, s.chooses(&subject{g: g, key: k, run: &r, now: now, trees: map[session.ID]map[session.Key]bool{}}), nil
 }
 
-// Runs returns the runs of a tenant, the newest first. With states it returns
-// only those that are in one of them.
-func (g *Graph) Runs(t session.Tenant, states ...run.State) []Run {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.runsOf(t, func(_ runKey, r *Run) bool { return len(states) == 0 || slices.Contains(states, r.State) })
-}
-
-// runsOf returns the runs of a tenant that are wanted, the newest first.
-func (g *Graph) runsOf(t session.Tenant, wanted func(runKey, *Run) bool) []Run {
-	var out []Run
-	for k := range g.runs {
-		if k.tenant != t {
-			continue
-		}
-		if r, ok := g.run(k); ok && wanted(k, &r) {
-			out = append(out, r)
-		}
-	}
-	slices.SortFunc(out, func(a, b Run) int {
-		return cmp.Or(b.Submitted.Compare(a.Submitted), cmp.Compare(b.ID, a.ID))
-	})
-	return out
-}
-
 // run folds the records of a run. Like the log's own fold it follows the home
 // session alone for the state; the others add steps and usage.
 func (g *Graph) run(k runKey) (Run, bool) {

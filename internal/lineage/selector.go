@@ -1,6 +1,7 @@
 package lineage
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -167,9 +168,19 @@ func (g *Graph) Select(t session.Tenant, s *Selector, now time.Time) []Run {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	trees := map[session.ID]map[session.Key]bool{}
-	return g.runsOf(t, func(k runKey, r *Run) bool {
-		return s.chooses(&subject{g: g, key: k, run: r, now: now, trees: trees})
+	var out []Run
+	for k := range g.runs {
+		if k.tenant != t {
+			continue
+		}
+		if r, ok := g.run(k); ok && s.chooses(&subject{g: g, key: k, run: &r, now: now, trees: trees}) {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b Run) int {
+		return cmp.Or(b.Submitted.Compare(a.Submitted), cmp.Compare(b.ID, a.ID))
 	})
+	return out
 }
 
 func (s *Selector) chooses(r *subject) bool { return s == nil || s.root.holds(r) }

@@ -28,7 +28,6 @@ type Session struct {
 	Disposition string
 	Reason      string        // of the disposition
 	By          session.ID    // the session that decided
-	Quarantine  string        // why it is quarantined, "" if it is not
 	Usage       session.Usage // of its own steps, without those of its parents
 	Opened      time.Time
 	Last        time.Time
@@ -47,7 +46,7 @@ func (g *Graph) Session(k session.Key) (Session, error) {
 }
 
 func (g *Graph) info(t *history) Session {
-	s := Session{Key: t.key, Root: t.root, Version: t.version(), Opened: t.records[0].When(), Disposition: Open, Quarantine: t.quarantine}
+	s := Session{Key: t.key, Root: t.root, Version: t.version(), Opened: t.records[0].When(), Disposition: Open}
 	if t.opening != nil {
 		s.Via, s.Name, s.Parents = t.opening.Via, t.opening.Name, slices.Clone(t.opening.Parents)
 	}

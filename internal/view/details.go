@@ -14,22 +14,15 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Details finds what lineage records do not carry; "" for what it does not find.
-type Details interface {
-	// Changed says how files differ: "edits slug.sh" and "+1 -1".
-	Changed(ctx context.Context, t session.Tenant, before, after string) (text, right string)
-	// Printed says how a command ended: its last line and exit code.
-	Printed(ctx context.Context, at session.Ref, step run.Path) string
-}
-
-// StoredDetails reads the sessions and files of a store. It leaves out what it does
-// not find: a timeline does not depend on it.
-type StoredDetails struct {
+// Details reads from a store what lineage records do not carry; "" for what it does not
+// find, because a timeline does not depend on it.
+type Details struct {
 	Values *journal.Values
 	Blobs  func(session.Tenant) blob.Store
 }
 
-func (l StoredDetails) Changed(ctx context.Context, t session.Tenant, before, after string) (text, right string) {
+// changed says how files differ: "edits slug.sh" and "+1 -1".
+func (l *Details) changed(ctx context.Context, t session.Tenant, before, after string) (text, right string) {
 	a, errA := blob.ParseDigest(before)
 	z, errZ := blob.ParseDigest(after)
 	if errA != nil || errZ != nil {
@@ -85,7 +78,8 @@ func summary(patch []manifest.FileDiff) (text, right string) {
 	return strings.Join(parts, ", "), fmt.Sprintf("+%d -%d", added, removed)
 }
 
-func (l StoredDetails) Printed(ctx context.Context, at session.Ref, step run.Path) string {
+// printed says how a command ended: its last line and exit code.
+func (l *Details) printed(ctx context.Context, at session.Ref, step run.Path) string {
 	s, err := l.Values.At(ctx, at)
 	if err != nil {
 		return ""

@@ -18,7 +18,7 @@ import (
 // concurrent use.
 type Timeline struct {
 	emit    func(Line) // gets each line once it is final
-	Details Details    // adds what records do not carry; may be nil
+	Details *Details   // adds what records do not carry; may be nil
 	// Users adds what users said.
 	Users bool
 	// All shows every branch; without it, of a large fan-out, some.

@@ -76,12 +76,12 @@ func (t *Timeline) tool(ctx context.Context, r *lineage.Record, th *thread) {
 	}
 	if t.Details != nil && !r.Failed() {
 		if r.HeadFrom != "" && r.Head != "" && r.HeadFrom != r.Head && !called {
-			if what, lines := t.Details.Changed(ctx, r.Tenant, r.HeadFrom, r.Head); what != "" {
+			if what, lines := t.Details.changed(ctx, r.Tenant, r.HeadFrom, r.Head); what != "" {
 				text, right = what, lines
 			}
 		}
 		if called {
-			if right = t.Details.Printed(ctx, session.Ref{Key: r.Key(), Version: th.version}, r.Step); right != "" {
+			if right = t.Details.printed(ctx, session.Ref{Key: r.Key(), Version: th.version}, r.Step); right != "" {
 				text = cutExit(text)
 			}
 		}

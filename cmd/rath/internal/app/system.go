@@ -139,11 +139,11 @@ func (s *System) Direct(what string) error {
 }
 
 // Details returns what adds details to timelines; nil for a server.
-func (s *System) Details() view.Details {
+func (s *System) Details() *view.Details {
 	if s.Log == nil {
 		return nil
 	}
-	return view.StoredDetails{Values: s.Values, Blobs: s.Blobs}
+	return &view.Details{Values: s.Values, Blobs: s.Blobs}
 }
 
 // At reads a session at a version, zero for the newest.

@@ -326,8 +326,8 @@ func ownNamespace(kind string) bool {
 	return slices.Contains([]string{"session", "run", "step", "writer"}, ns)
 }
 
-// tenants looks at each reference in the structure of the events, whatever its
-// field: inside of texts quotes are escaped, so the pattern is only found there.
+// tenants looks at each reference in the structure of the events, in any field:
+// inside of texts quotes are escaped, so the pattern is only found there.
 func (a *audit) tenants(l *log, m Message, c *commit) {
 	const field = `"tenant":"`
 	for i := range c.events {

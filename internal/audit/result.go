@@ -116,7 +116,7 @@ func (a *audit) result(m Message) {
 }
 
 // untaken is the result of a run that no log holds: its task was refused, or
-// somebody cancelled it before.
+// cancelled before.
 type untaken struct {
 	state string
 	chain bool

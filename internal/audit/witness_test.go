@@ -114,8 +114,8 @@ func TestWitnessInput(t *testing.T) {
 	}
 }
 
-// TestUntaken: tasks that no log holds, because they were refused or somebody
-// cancelled them before.
+// TestUntaken: tasks that no log holds, because they were refused or
+// cancelled before.
 func TestUntaken(t *testing.T) {
 	w := story(newWorld(t, nil))
 	w.other("RESULT", "rath.run.acme.x1.result", object{"code": "malformed", "ended_ms": 1, "run": "x1", "schema": 1, "state": "failed"})

@@ -13,8 +13,8 @@ import (
 )
 
 // rehash brings all hashes in evidence up to date after commits were changed,
-// in the chains and in the references between them: what somebody does who
-// rewrites everything. known are the hashes that the texts still name.
+// in the chains and in the references between them, as a forger does who rewrites
+// everything. known are the hashes that the texts still name.
 func rehash(e *dossier.Evidence, known [][]session.Hash) {
 	for changed := true; changed; {
 		changed = false
@@ -68,7 +68,7 @@ func TestRewritten(t *testing.T) {
 var field = regexp.MustCompile(`"[a-z_]+":("(?:[^"\\]|\\.)*"|[0-9]+)`)
 
 // FuzzRewritten changes a field of a commit and all hashes after it, so that
-// the folds and the rendering meet everything that somebody could write. They
+// the folds and the rendering meet everything that a forger could write. They
 // never panic, and what they render verifies.
 func FuzzRewritten(f *testing.F) {
 	e := sample(f)

@@ -31,7 +31,7 @@ type origin struct {
 	steps []int
 }
 
-func (b *blame) begin(c workspace.Change) error {
+func (b *blame) begin(c manifest.Change) error {
 	f := &blamed{removed: map[int][]int{}}
 	var err error
 	if f.base, f.why, err = b.t.text(c.Before); err != nil {

@@ -141,7 +141,7 @@ func TestWorkGoesToTheHolder(t *testing.T) {
 }
 
 // TestStaleOffers: an offer that was made before the session's run began does
-// not disturb it, whoever gets the offer.
+// not disturb it, at any node that gets the offer.
 func TestStaleOffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w, c := &faults{}, holding("step1"), &cluster{}
@@ -248,7 +248,7 @@ func TestSilentHolderLosesTheSession(t *testing.T) {
 				}
 				attempts := uint64(2)
 				if how == "without gossip" {
-					attempts = 1 // nobody took anything from it
+					attempts = 1 // it keeps what it has
 				}
 				if got := r.Attempt; got != attempts {
 					t.Errorf("%d attempts, want %d", got, attempts)
@@ -272,7 +272,7 @@ func TestHolderDiesWhileAsked(t *testing.T) {
 				c.change(func() { c.frozen["a"] = true })
 				go func() {
 					time.Sleep(500 * time.Millisecond)
-					c.change(func() {}) // somebody else came
+					c.change(func() {}) // another node came
 					time.Sleep(500 * time.Millisecond)
 					c.change(func() { c.gone[map[bool]string{true: "c", false: "a"}[how == "other dies"]] = true })
 					if how == "wakes up" {
@@ -291,7 +291,7 @@ func TestHolderDiesWhileAsked(t *testing.T) {
 				time.Sleep(time.Minute)
 				attempts := uint64(2)
 				if how == "wakes up" {
-					attempts = 1 // its answer was heard
+					attempts = 1 // its answer came in time
 				}
 				if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != attempts {
 					t.Errorf("the run is %q at attempt %d, want %d", r.State, r.Attempt, attempts)

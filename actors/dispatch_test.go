@@ -64,7 +64,7 @@ func TestDispatched(t *testing.T) {
 		select {
 		case <-sys.Freed():
 		default:
-			t.Error("that slots are free is not told")
+			t.Error("free slots are not reported")
 		}
 		if a, err := sys.Dispatched(t.Context(), r1); err != nil || a != actors.Committed || sys.Free() != 2 {
 			t.Errorf("a run that has ended: %q, %v, %d slots are free", a, err, sys.Free())

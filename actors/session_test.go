@@ -148,7 +148,7 @@ func TestUnavailableLogEndsTheActivation(t *testing.T) {
 		s := start(t, log, actors.Options{}).Store()
 		k := key("s1")
 		g := claim(t, s, task("r1", k))
-		// The commit is stored, but nobody is told.
+		// The commit is stored, but its answer is lost.
 		log.set(func() {
 			log.after = func(n int, _ session.Commit) error {
 				if n == 2 {

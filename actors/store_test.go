@@ -104,7 +104,7 @@ func TestWaitingRequestsShareACommit(t *testing.T) {
 }
 
 // A claim that shares its commit with content must be answered with values
-// that anybody finds in the log.
+// that the log holds.
 func TestValuesOfASharedCommitResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{}
@@ -189,7 +189,7 @@ func TestZombieIsRefused(t *testing.T) {
 	})
 }
 
-// Whoever was told that another writer took the session asks an activation that
+// A caller that learns that another writer took the session asks an activation that
 // knows of it, however soon the next request follows: the one that ended takes
 // none any more.
 func TestNextRequestAfterConflict(t *testing.T) {

@@ -321,7 +321,7 @@ func TestPark(t *testing.T) {
 }
 
 // The log goes away under a run, for moments or for hours; when it is back, the
-// run goes on here. Nobody else would take it up, because this node lives.
+// run goes on here. No other node would take it up, because this one lives.
 func TestRunIsTakenUpAgain(t *testing.T) {
 	for _, away := range []time.Duration{2 * time.Second, 3 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

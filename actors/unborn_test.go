@@ -85,7 +85,7 @@ func branches(t testing.TB, log session.Log, n int) []journal.Task {
 }
 
 // TestBranchIsNotLookedFor: a branch begins and ends without a question to its
-// log, which nobody has written to.
+// log, which has no commits.
 func TestBranchIsNotLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w, c := &watched{faults: &faults{}}, holding("step0"), &cluster{}
@@ -96,7 +96,7 @@ func TestBranchIsNotLookedFor(t *testing.T) {
 				t.Fatalf("%s: %q, %v", b.ID, got, err)
 			}
 		}
-		synctest.Wait() // who watches a run for a cancel begins before its first step ends
+		synctest.Wait() // the watch for a cancel begins before the first step of a run ends
 		close(w.hold["step0"])
 		synctest.Wait()
 		for _, b := range all {

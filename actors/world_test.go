@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// faults is a log in memory that can be told to misbehave.
+// faults is a log in memory that can be made to misbehave.
 type faults struct {
 	session.MemoryLog
 

@@ -110,7 +110,7 @@ func (f *fleet) upTo(n int) []*member {
 	return out
 }
 
-// crash kills a node: it does nothing any more and nobody is told.
+// crash kills a node: it does nothing any more and announces nothing.
 func (f *fleet) crash(m *member) {
 	f.net.crash(m.addr)
 	delete(f.nodes, m.cfg.Incarnation)
@@ -283,7 +283,7 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// A partition longer than the time in which the dead are still told heals by
+// A partition longer than the time in which gossip still goes to the dead heals by
 // joining again, and the same incarnations live again.
 func TestPartitionHeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestPartitionHeals(t *testing.T) {
 	})
 }
 
-// A node that is cut off from all others is not the one to say who is dead.
+// A node that is cut off from all others does not know which nodes are dead.
 func TestCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -322,7 +322,7 @@ func TestCutOff(t *testing.T) {
 			}
 		}
 		if nodes[1].Alive("node-0-a") || nodes[1].Alive("stranger") {
-			t.Error("the majority does not know who is dead")
+			t.Error("the majority does not know which nodes are dead")
 		}
 		if nodes[1].Err() != nil || nodes[0].Err() == nil {
 			t.Errorf("errors: cut off %v, others %v", nodes[0].Err(), nodes[1].Err())
@@ -355,7 +355,7 @@ func TestLastOneKnows(t *testing.T) {
 	})
 }
 
-// Until a node has met others it knows nobody's death.
+// Until a node has met others it knows of no death.
 func TestKnowsNothingAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -68,7 +68,7 @@ func (n *network) partition(addrs ...string) {
 
 func (n *network) heal() { n.set(func() { n.cut = nil }) }
 
-// way says how something sent now fares. to is nil if nobody is there.
+// way says how something sent now fares. to is nil if no node is there.
 func (n *network) way(from *port, addr string) (to *port, cut, lost bool, delay time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,7 +144,7 @@ func (p *port) Shutdown() error {
 	return nil
 }
 
-// conn is a pipe that knows who is at its other end.
+// conn is a pipe that knows which node is at its other end.
 type conn struct {
 	net.Conn
 	remote netip.AddrPort

@@ -87,7 +87,7 @@ var tunings = map[string]func(*memberlist.Config){
 	},
 }
 
-// watch tells who comes and goes until ctx ends.
+// watch reports which nodes come and go until ctx ends.
 func watch(ctx context.Context, m *Members, tell func(line string)) {
 	seen := map[string]bool{}
 	for {
@@ -119,10 +119,10 @@ type processes struct {
 	tune string
 	seed *Members
 
-	mu     sync.Mutex
-	told   chan struct{} // closed and replaced at each event
-	events []event
-	nodes  map[string]*exec.Cmd
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced at each event
+	events  []event
+	nodes   map[string]*exec.Cmd
 }
 
 // event is what one node saw of another.
@@ -132,7 +132,7 @@ type event struct {
 }
 
 func startProcesses(tb testing.TB, tune string, names ...string) *processes {
-	p := &processes{tb: tb, tune: tune, told: make(chan struct{}), nodes: map[string]*exec.Cmd{}}
+	p := &processes{tb: tb, tune: tune, changed: make(chan struct{}), nodes: map[string]*exec.Cmd{}}
 	p.seed = open(tb, processConfig("seed", tune))
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
@@ -190,8 +190,8 @@ func (p *processes) tell(by, line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.events = append(p.events, e)
-	close(p.told)
-	p.told = make(chan struct{})
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
 // signal kills, stops or continues a node; a killed one is waited for.
@@ -219,7 +219,7 @@ func (p *processes) all(within time.Duration, what, whom string, after time.Time
 	end := time.After(within)
 	for {
 		p.mu.Lock()
-		told := p.told
+		changed := p.changed
 		last, missing := time.Duration(0), slices.Clone(by)
 		for _, e := range p.events {
 			if e.what == what && e.whom == whom && !e.at.Before(after) && slices.Contains(missing, e.by) {
@@ -233,7 +233,7 @@ func (p *processes) all(within time.Duration, what, whom string, after time.Time
 			return last
 		}
 		select {
-		case <-told:
+		case <-changed:
 		case <-end:
 			p.tb.Fatalf("%v: %s %s not seen by %v:\n%v", within, what, whom, missing, events)
 		}

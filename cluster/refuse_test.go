@@ -43,10 +43,10 @@ func TestRefused(t *testing.T) {
 					t.Errorf("it logged:\n%s", mine)
 				}
 				if !f.logs.has(tc.logged...) {
-					t.Errorf("nobody logged %q:\n%s", tc.logged, f.logs)
+					t.Errorf("no node logged %q:\n%s", tc.logged, f.logs)
 				}
 				if strings.Contains(err.Error()+mine.String()+f.logs.String(), "another key 0123") {
-					t.Error("a key is told")
+					t.Error("a key is shown")
 				}
 				time.Sleep(time.Minute)
 				f.see(0, nodes, nodes)
@@ -55,8 +55,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A node that is first is not refused by anybody; when the others come, both
-// sides tell, and nobody takes the other in.
+// A node that is first is not refused; when the others come, both sides log it, and
+// neither takes the other in.
 func TestRefusedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -51,7 +51,7 @@ func TestSockets(t *testing.T) {
 			// The other one may find out later than this one.
 			for end := time.Now().Add(10 * time.Second); !logs.has("WARN", what, "from=127.0.0.1:"); time.Sleep(5 * time.Millisecond) {
 				if time.Now().After(end) {
-					t.Errorf("nobody logged %q:\n%s", what, logs)
+					t.Errorf("no node logged %q:\n%s", what, logs)
 					break
 				}
 			}

@@ -227,8 +227,8 @@ func TestReleasedIsCharged(t *testing.T) {
 	})
 }
 
-// TestKilledIsCharged: nobody knows what a call used that ended with its
-// process, so each attempt that may have made it counts with all that it may
+// TestKilledIsCharged: what a call used that ended with its process is unknown, so
+// each attempt that may have made it counts with all that it may
 // have used: once, also for the attempts that follow.
 func TestKilledIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestKilledIsCharged(t *testing.T) {
 }
 
 // TestLateAnswerIsCharged: an answer that comes when the run was cancelled is
-// taken by nobody, and has used what its server says.
+// not taken, and has used what its server says.
 func TestLateAnswerIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world

@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestEndsWhereItWaits: a run that ends while it waits, because somebody cancels
-// it or its deadline passes, is not waited for any more.
+// TestEndsWhereItWaits: a run that ends while it waits, because it is cancelled
+// or its deadline passes, is not waited for any more.
 func TestEndsWhereItWaits(t *testing.T) {
 	asks := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Approve(ctx, "go on?", nil)

@@ -16,11 +16,10 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestEditedCallIsTold: the model is told that a person changed the arguments of a
-// call, wherever it sees the result of it, and in the same words: by the run, after a
-// crash, on a fork, by a compressor and by a later run. Of other calls it
-// is told as before.
-func TestEditedCallIsTold(t *testing.T) {
+// TestEditedCallIsShown: wherever a model gets the result of a call whose arguments a
+// person changed, it gets the change with it, in the same words: by the run, after a
+// crash, on a fork, by a compressor and by a later run. Other calls stay as they are.
+func TestEditedCallIsShown(t *testing.T) {
 	type in struct {
 		N int `json:"n"`
 	}
@@ -93,7 +92,7 @@ func TestEditedCallIsTold(t *testing.T) {
 			rows = append(rows, c)
 		}
 	}
-	told := []string{"1", line + `{"n":20}` + "\n20", "3", "4", line + `{"n":"five"}` + "\n" + rows[4].Text()}
+	shown := []string{"1", line + `{"n":20}` + "\n20", "3", "4", line + `{"n":"five"}` + "\n" + rows[4].Text()}
 	if rows[1].Text() != "20" || !rows[4].Failed() || rows[1].CallCount() != 0 {
 		t.Errorf("the rows say %q, %q", rows[1].Text(), rows[4].Text())
 	}
@@ -104,8 +103,8 @@ func TestEditedCallIsTold(t *testing.T) {
 				got = append(got, m.Text)
 			}
 		}
-		if !slices.Equal(got, told) {
-			t.Errorf("request %d says %q, want %q", i, got, told)
+		if !slices.Equal(got, shown) {
+			t.Errorf("request %d says %q, want %q", i, got, shown)
 		}
 	}
 }
@@ -120,7 +119,7 @@ func TestToolText(t *testing.T) {
 		{"two\nlines", "A person changed the arguments of this call to \"two\\nlines\"\n" + `{"ok":true}`},
 	} {
 		if got := engine.ToolText(row.WithArgs(tt.args)); got != tt.want {
-			t.Errorf("%q is told as %q", tt.args, got)
+			t.Errorf("%q is shown as %q", tt.args, got)
 		}
 	}
 	line, rest, _ := strings.Cut(engine.ToolText(row.WithArgs(long)), "\n")

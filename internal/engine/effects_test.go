@@ -37,7 +37,7 @@ func (w *world) kinds(t *testing.T) string {
 }
 
 // TestCutOffThenOtherCode: the call that was cut off is not the one that the
-// code asks for now, so nobody may resolve the wrong one.
+// code asks for now, so the wrong one cannot be resolved.
 func TestCutOffThenOtherCode(t *testing.T) {
 	var w world
 	inside := make(chan struct{})
@@ -129,7 +129,7 @@ func TestLastWord(t *testing.T) {
 	}
 }
 
-// TestOutcomeIsAlwaysRecorded: whatever a function ends with, its record comes
+// TestOutcomeIsAlwaysRecorded: with any end of a function, its record comes
 // before the workflow sees it.
 func TestOutcomeIsAlwaysRecorded(t *testing.T) {
 	for name, fn := range map[string]func(context.Context) (any, error){
@@ -152,7 +152,7 @@ func TestOutcomeIsAlwaysRecorded(t *testing.T) {
 	}
 }
 
-// TestCancelOfUnknownEffect: a run that is cancelled while nobody knows whether
+// TestCancelOfUnknownEffect: a run that is cancelled while it is unknown whether
 // a call took effect ends by saying so.
 func TestCancelOfUnknownEffect(t *testing.T) {
 	var w world
@@ -200,7 +200,7 @@ func TestWorkspaceNotStored(t *testing.T) {
 }
 
 // TestWorkspaceTooLarge: a manifest that says of one file that it is there many
-// times, as anybody can write who can have bytes stored, fills no disk.
+// times, as any client that may store bytes can write it, fills no disk.
 func TestWorkspaceTooLarge(t *testing.T) {
 	for name, limits := range map[string]workspace.Limits{"more than 9 bytes": {Bytes: 9}, "more than 1 files": {Files: 1}} {
 		var w world

@@ -30,6 +30,9 @@ func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 	ex.mu.Lock()
 	missed := ex.pos.unreached(ex.levels.outer)
 	ex.mu.Unlock()
+	if missed != nil && err != nil {
+		missed = fmt.Errorf("%w: %v", missed, err)
+	}
 	if missed != nil {
 		return ex.halt(ctx, missed)
 	}

@@ -31,7 +31,7 @@ func (l *deafLog) Append(ctx context.Context, at session.Position, c session.Com
 
 // TestCancelledBeforeItsBranchIsClosed: a run decides how a branch ends in one log
 // and closes it in another. If its node dies in between, and the run ends before
-// anybody goes on with it, the branch ends all the same.
+// another node goes on with it, the branch ends all the same.
 func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 	for name, end := range map[string]flow.Func{
 		"rejected": func(ctx context.Context, s session.Session) (session.Session, error) {

@@ -16,8 +16,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestDefaultExpiry: what only somebody outside can end stands for as long as a
-// review unless the author says otherwise; a timer has its own time.
+// TestDefaultExpiry: a wait that only an event from outside can end stands for as long
+// as a review unless the author says otherwise; a timer has its own time.
 func TestDefaultExpiry(t *testing.T) {
 	pay := tool.Func("pay", "Pays.", func(context.Context, struct{}) (int, error) { return 1, nil }, nil)
 	agent := &flow.Agent{Name: "a", Tools: []tool.Tool{pay}, Approve: func(tool.Spec, json.RawMessage) bool { return true }}

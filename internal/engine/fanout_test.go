@@ -217,7 +217,7 @@ func TestApproveAndSleep(t *testing.T) {
 				return s, err
 			}
 			if !errors.Is(err, run.ErrExpired) {
-				t.Errorf("nobody answered: %+v, %v", a, err)
+				t.Errorf("without an answer: %+v, %v", a, err)
 			}
 			return s.With(session.UserText("went on")), nil
 		})
@@ -305,15 +305,15 @@ func TestFanOutWide(t *testing.T) {
 	})
 }
 
-// TestFanOutOverOwnLog: a program that keeps its own log tells the runtime of
-// commits, and is told if it forgot to.
+// TestFanOutOverOwnLog: a program that keeps its own log passes its commits to the
+// runtime, and gets an error if it does not.
 func TestFanOutOverOwnLog(t *testing.T) {
-	for _, told := range []bool{true, false} {
+	for _, passed := range []bool{true, false} {
 		log := &session.MemoryLog{}
 		values := journal.NewValues(log)
 		rt := &engine.Runtime{Values: values}
 		o := &journal.StoreOptions{Values: values}
-		if told {
+		if passed {
 			o.OnCommit = rt.Committed
 		}
 		rt.Store = journal.NewStore(log, o)
@@ -325,10 +325,10 @@ func TestFanOutOverOwnLog(t *testing.T) {
 			return flow.Merge(ctx, j, flow.SinceAncestor())
 		}), session.New(session.UserText("go")))
 		switch {
-		case told && (err != nil || s.Len() != 2):
+		case passed && (err != nil || s.Len() != 2):
 			t.Errorf("%d chunks: %v", s.Len(), err)
-		case !told && (err == nil || !strings.Contains(err.Error(), "OnCommit")):
-			t.Errorf("a run that nobody goes on with ended with %v", err)
+		case !passed && (err == nil || !strings.Contains(err.Error(), "OnCommit")):
+			t.Errorf("a run that cannot go on ended with %v", err)
 		}
 	}
 }

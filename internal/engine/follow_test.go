@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// losing is a store that loses who follows a session: the first time at once,
+// losing is a store that loses the follower of a session: the first time at once,
 // the second time after one commit. One at a time may follow.
 type losing struct {
 	journal.Store
@@ -60,9 +60,9 @@ func TestFollowAgain(t *testing.T) {
 			}, nil)
 			return s, err
 		})
-		told := make(chan struct{})
+		followed := make(chan struct{})
 		go func() {
-			defer close(told)
+			defer close(followed)
 			time.Sleep(time.Minute)
 			if err := talk(t, rt, journal.SignalReceived{Kind: journal.Message, Text: "go on"}); err != nil {
 				t.Error(err)
@@ -77,7 +77,7 @@ func TestFollowAgain(t *testing.T) {
 		if took := time.Since(before); state != run.Cancelled || took != 2*time.Minute {
 			t.Errorf("%s after %s: %v; want a cancel after 2m", state, took, err)
 		}
-		<-told
+		<-followed
 		if n := len(store.from); n != 3 || store.from[0] != store.from[1] || store.from[2] <= store.from[1] {
 			t.Errorf("it followed from %v, want once more from the same place, and then from where it was", slices.Clone(store.from))
 		}

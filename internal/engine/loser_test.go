@@ -153,7 +153,7 @@ func TestLoserOutlivesRun(t *testing.T) {
 	}
 }
 
-// TestLoserHoldsItsPart: what a branch may still use nobody else may.
+// TestLoserHoldsItsPart: what a branch may still use is free for no other.
 func TestLoserHoldsItsPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world

@@ -88,7 +88,7 @@ func TestMessageWhileRunning(t *testing.T) {
 			if !slices.Equal(asked, []string{"one", "two"}) {
 				t.Errorf("the model was asked %q", asked)
 			}
-			// Two requests are never the same one to who counts them.
+			// No two requests have the same key.
 			if len(steps) != 2 {
 				t.Errorf("interrupt %v: the requests were for the steps %v", interrupt, steps)
 			}
@@ -97,7 +97,7 @@ func TestMessageWhileRunning(t *testing.T) {
 }
 
 // TestMessageReplayed: what the user said is at the same place on every
-// execution, although nobody says it again.
+// execution, although it does not come again.
 func TestMessageReplayed(t *testing.T) {
 	var w world
 	var asked []string
@@ -298,7 +298,7 @@ func TestMessageBehindCall(t *testing.T) {
 	}
 }
 
-// TestMessageLeft: a message that nobody took is a chunk in the end.
+// TestMessageLeft: a message that no step took is a chunk in the end.
 func TestMessageLeft(t *testing.T) {
 	var w world
 	rt := w.runtime(nil)

@@ -21,7 +21,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestQuarantine: the step under way ends, none follows, nobody claims the run
+// TestQuarantine: the step under way ends, none follows, no node claims the run
 // before it is released; then it goes on.
 func TestQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestRecallOfQuarantined(t *testing.T) {
 	}
 }
 
-// TestRecallOfUnknown: notes from a session that nobody can read are not
+// TestRecallOfUnknown: notes from a session that cannot be read are not
 // recalled; what no run wrote is, and so is what an archived session left.
 func TestRecallOfUnknown(t *testing.T) {
 	m := newRecaller(t)

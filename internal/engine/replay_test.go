@@ -144,11 +144,11 @@ func TestReplay(t *testing.T) {
 		t.Errorf("the replays wrote to the log: %v, %v", after.At, err)
 	}
 	if _, err := engine.Replay(t.Context(), rt, offer(""), k, "two"); !errors.Is(err, run.ErrUnknownRun) {
-		t.Errorf("a run that nobody knows: %v", err)
+		t.Errorf("a run that no log holds: %v", err)
 	}
 }
 
-// TestReplayWaiting replays a run that waits for a person, and after he said no.
+// TestReplayWaiting replays a run that waits for a person, and after the person rejected.
 func TestReplayWaiting(t *testing.T) {
 	log := &session.MemoryLog{}
 	values := journal.NewValues(log)

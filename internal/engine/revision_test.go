@@ -126,3 +126,35 @@ func TestFormerSummary(t *testing.T) {
 		t.Errorf("the replay of the code of now says %+v, %v", r, err)
 	}
 }
+
+// TestWorkflowThatFailsBeforeItsSteps: a later execution that ends before it comes to
+// the recorded steps, because its workflow cannot be made or fails at once, waits for a
+// person, who reads why.
+func TestWorkflowThatFailsBeforeItsSteps(t *testing.T) {
+	for name, g := range map[string]flow.Registration{
+		"made": {NewFor: func(flow.Settings) (flow.Workflow, error) { return nil, errors.New("no such directory") }},
+		"fails": {New: func() flow.Workflow {
+			return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
+				return s, errors.New("no such directory")
+			})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w world
+			cut, cancel := context.WithCancelCause(t.Context())
+			forward(t, cut, start(t, w.runtime(nil), func(ctx context.Context, s session.Session) (session.Session, error) {
+				if _, err := flow.Do(ctx, "notes", func(context.Context) (int, error) { return 1, nil }, nil); err != nil {
+					return s, err
+				}
+				cancel(run.ErrShutdown)
+				_, err := flow.Do(ctx, "publish", func(context.Context) (int, error) { return 1, nil }, nil)
+				return s, err
+			}), run.Queued)
+			g.Name, g.Revision = "w", "1"
+			ex := must(w.runtime(nil).Begin(t.Context(), g, journal.Task{ID: "r", Workflow: "w", Session: home, Resume: true}))
+			if err := forward(t, t.Context(), ex, run.NeedsReview); !errors.Is(err, run.ErrMismatch) || !strings.Contains(err.Error(), "no such directory") {
+				t.Errorf("the review says %v", err)
+			}
+		})
+	}
+}

@@ -180,22 +180,22 @@ func TestWarmFirstNeedsReview(t *testing.T) {
 		_, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: stuck}, {Name: "b", Workflow: say("b")}}, &flow.FanOutOptions{WarmFirst: true})
 		return s, err
 	}), session.New(session.UserText("go")))
-	if !errors.Is(err, run.ErrReview) { // in one process nobody decides
+	if !errors.Is(err, run.ErrReview) { // in one process no person decides
 		t.Fatal(err)
 	}
-	told := 0
+	releases := 0
 	for _, k := range log.Keys() {
 		for e, err := range log.Read(t.Context(), k, session.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			if ev := e.Commit.Events; ev[len(ev)-1].Kind == journal.KindReview && ev[0].Kind == journal.KindCacheWarmed {
-				told++
+				releases++
 			}
 		}
 	}
-	if told != 1 {
-		t.Errorf("%d commits let the others begin with the review", told)
+	if releases != 1 {
+		t.Errorf("%d commits let the others begin with the review", releases)
 	}
 }
 
@@ -255,7 +255,7 @@ func TestWarmFirstDecided(t *testing.T) {
 			t.Errorf("the model was asked %q: %v", notes, kinds)
 		}
 		if !strings.Contains(strings.Join(kinds, " "), journal.KindBranchOutcomes) {
-			t.Errorf("nobody disposed of the others: %v", kinds)
+			t.Errorf("the others were not disposed of: %v", kinds)
 		}
 	})
 }

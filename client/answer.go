@@ -14,8 +14,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Question is something that a run waits for and that only somebody outside
-// can give: an approval or a response.
+// Question is an approval or a response that a run waits for.
 type Question struct {
 	Run       run.ID       `json:"run"`
 	Workflow  string       `json:"workflow,omitempty"`
@@ -24,7 +23,7 @@ type Question struct {
 	Kind      string       `json:"kind"` // run.WaitApproval or run.WaitResponse
 	Name      string       `json:"name,omitempty"`
 	Title     string       `json:"title,omitempty"`
-	Expires   int64        `json:"expires_ms,omitempty"`   // Unix milliseconds; zero, in logs of former releases, is never
+	Expires   int64        `json:"expires_ms,omitempty"`   // Unix milliseconds; zero, in logs of earlier releases, is never
 	Submitted int64        `json:"submitted_ms,omitempty"` // when the run was
 	BranchOf  run.ID       `json:"branch_of,omitempty"`    // the run that opened this one as a branch
 	wait      lineage.Wait // as lineage tells it
@@ -100,41 +99,27 @@ func (c *Client) Asked(ctx context.Context, q Question) (session.ToolCall, error
 	return session.ToolCall{}, fmt.Errorf("question %s of run %s: its call is not among the last %d rows: %w", q.Step, q.Run, askedFrom, session.ErrNotFound)
 }
 
-// Decision is what somebody says to a question of a run.
-type Decision struct {
-	// Step is the path of the question; "" is the only one that the run asks.
-	Step run.Path
-	// By says who decides. It is recorded as said, and proves nothing.
-	By string
-	// Reason is why; a rejection needs one.
-	Reason string
-	// Value is JSON: the answer to Respond, or what an approval changes, such as
-	// the arguments of a tool call.
-	Value json.RawMessage
-	// ID makes sending the decision again harmless; "" draws one, which covers
-	// what the client itself sends again to another node.
-	ID string
-}
-
-// Approve says yes to a question, and with Value what is to be changed. It
-// returns once that is recorded; the run then goes on. run.ErrState means that
-// the question is not open: it was decided, has expired, or was never asked.
-func (c *Client) Approve(ctx context.Context, id run.ID, d Decision) error {
+// Approve says yes to the question at d.Step; without a step the run has to ask
+// exactly one. d.Value, as JSON, changes what was asked for, such as the
+// arguments of a tool call. Approve returns once the answer is recorded; the run
+// then goes on. run.ErrState means that the question is not open: it was decided,
+// has expired, or was never asked.
+func (c *Client) Approve(ctx context.Context, id run.ID, d messages.Control) error {
 	return c.decide(ctx, id, messages.VerbApprove, d)
 }
 
-// Reject says no to a question, with a reason that the agent and the evidence
+// Reject says no to a question, for d.Reason, which the agent and the evidence
 // get. Otherwise it is like Approve.
-func (c *Client) Reject(ctx context.Context, id run.ID, d Decision) error {
+func (c *Client) Reject(ctx context.Context, id run.ID, d messages.Control) error {
 	return c.decide(ctx, id, messages.VerbReject, d)
 }
 
-// Respond answers a question with a value. Otherwise it is like Approve.
-func (c *Client) Respond(ctx context.Context, id run.ID, d Decision) error {
+// Respond answers a question with d.Value. Otherwise it is like Approve.
+func (c *Client) Respond(ctx context.Context, id run.ID, d messages.Control) error {
 	return c.decide(ctx, id, messages.VerbRespond, d)
 }
 
-func (c *Client) decide(ctx context.Context, id run.ID, verb string, d Decision) error {
+func (c *Client) decide(ctx context.Context, id run.ID, verb string, d messages.Control) error {
 	if d.Step == "" {
 		q, err := c.question(ctx, id, verb)
 		if err != nil {
@@ -145,7 +130,7 @@ func (c *Client) decide(ctx context.Context, id run.ID, verb string, d Decision)
 	if len(d.Value) > 0 && !json.Valid(d.Value) {
 		return fmt.Errorf("%s run %s: the value is not JSON: %w; a text is written with quotes", verb, id, run.ErrMalformed)
 	}
-	return c.control(ctx, id, verb, messages.Control{Step: d.Step, By: d.By, Reason: d.Reason, Value: d.Value, ID: d.ID})
+	return c.control(ctx, id, verb, d)
 }
 
 // question finds the one question that a verb can answer.
@@ -187,35 +172,21 @@ func list(qs []Question) string {
 	return strings.Join(all, "; ")
 }
 
-// Message is what a user says to a run or a session.
-type Message struct {
-	Text string
-	By   string
-	// ID makes sending the message again harmless, like that of a Decision.
-	ID string
-	// Interrupt cuts off the model call that is under way, so that it is made
-	// again with the message.
-	Interrupt bool
+// Message gives m.Text to an open run: its next model call gets it, or the step
+// that waits for a message. m.Interrupt cuts off the model call under way, which
+// is then made again with the message. It returns once the message is recorded.
+func (c *Client) Message(ctx context.Context, id run.ID, m messages.Control) error {
+	return c.control(ctx, id, messages.VerbMessage, m)
 }
 
-func (m Message) control() messages.Control {
-	return messages.Control{Text: m.Text, By: m.By, ID: m.ID, Interrupt: m.Interrupt}
-}
-
-// Message says something to an open run: its next model call hears it, or the
-// step that listens for it. It returns once the message is recorded.
-func (c *Client) Message(ctx context.Context, id run.ID, m Message) error {
-	return c.control(ctx, id, messages.VerbMessage, m.control())
-}
-
-// MessageSession says something to a session, by id or name: to the run that
-// holds it or, if there is none, as the session's next user chunk.
-func (c *Client) MessageSession(ctx context.Context, name string, m Message) error {
+// MessageSession gives m.Text to a session, by id or name: to the run that holds
+// it or, if there is none, as the session's next user chunk.
+func (c *Client) MessageSession(ctx context.Context, name string, m messages.Control) error {
 	if err := session.ValidID("session", name); err != nil {
 		return err
 	}
 	// The subject of a session is that of a run with "session" before the id.
-	if _, err := c.conn.Control(ctx, c.tenant, run.ID("session."+name), messages.VerbMessage, m.control()); err != nil {
+	if _, err := c.conn.Control(ctx, c.tenant, run.ID("session."+name), messages.VerbMessage, m); err != nil {
 		return fmt.Errorf("message to session %s: %w", name, err)
 	}
 	return nil

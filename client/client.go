@@ -77,7 +77,7 @@ type Client struct {
 	own    bool // conn is closed with the client
 
 	mu        sync.Mutex
-	submitted map[run.ID]struct{} // by this client: not unknown, if not known yet
+	submitted map[run.ID]struct{} // by this client: nodes may not know them yet
 }
 
 // Dial connects to the NATS servers under one or more URLs, separated by
@@ -117,7 +117,7 @@ func New(conn *api.Conn, t session.Tenant) (*Client, error) {
 	return &Client{conn: conn, tenant: t, submitted: map[run.ID]struct{}{}}, nil
 }
 
-// Tenant is whom the client acts for.
+// Tenant is the tenant that the client acts for.
 func (c *Client) Tenant() session.Tenant { return c.tenant }
 
 // Connected reports whether there is a connection to NATS at this moment. One
@@ -140,9 +140,9 @@ const maxSubmitted = 10_000
 
 // Submit submits a task for a workflow and returns the run's id, which is
 // drawn if the task has none, once the task is stored. Submitting the same
-// task under the same id again is harmless. That a workflow is unknown, a
-// session busy or the id used for another task is told by the run's events,
-// and by its result, except for a reused id: see Do.
+// task under the same id again is harmless. The run's events and its result say
+// that a workflow is unknown or a session busy. A reused id is only in the events:
+// see Do.
 func (c *Client) Submit(ctx context.Context, workflow string, t messages.Task) (run.ID, error) {
 	if t.ID == "" {
 		t.ID = NewID()
@@ -178,19 +178,19 @@ func (c *Client) mine(id run.ID) bool {
 }
 
 // Cancel asks a run to stop and returns once that is recorded; the run ends
-// soon after. A run whose task no node has taken yet is cancelled too. reason is
-// kept as evidence, like by, who asks. run.ErrState means that it has ended,
-// run.ErrUnknownRun that no task of this id was stored: then nothing is recorded,
-// and a task that comes later runs.
+// soon after. A run whose task no node has taken yet is cancelled too. reason and
+// by, the name of the caller, are kept as evidence. run.ErrState means that the run
+// has ended, run.ErrUnknownRun that no task of this id was stored: then nothing is
+// recorded, and a task that comes later runs.
 func (c *Client) Cancel(ctx context.Context, id run.ID, by, reason string) error {
 	return c.control(ctx, id, messages.VerbCancel, messages.Control{By: by, Reason: reason, Submitted: true})
 }
 
-// Resolve decides about a run that needs review: decision is run.Happened (a
-// value may be the call's result, as JSON), run.Again or run.Fail, and the
-// reason is kept as evidence. It returns once the decision is recorded.
-func (c *Client) Resolve(ctx context.Context, id run.ID, b messages.Control) error {
-	return c.control(ctx, id, messages.VerbResolve, b)
+// Resolve decides about a run that needs review. d.Decision is run.Happened, with
+// the result of the call in d.Value as JSON, run.Again, run.Pin or run.Fail;
+// d.Reason is kept as evidence. It returns once the decision is recorded.
+func (c *Client) Resolve(ctx context.Context, id run.ID, d messages.Control) error {
+	return c.control(ctx, id, messages.VerbResolve, d)
 }
 
 func (c *Client) control(ctx context.Context, id run.ID, verb string, b messages.Control) error {

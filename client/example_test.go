@@ -281,7 +281,7 @@ func ExampleClient_Approve() {
 		}
 	}
 	fmt.Println(asked[0].Run, asked[0].Kind, asked[0].Title)
-	if err := c.Approve(ctx, id, client.Decision{By: "ann", Reason: "read them"}); err != nil {
+	if err := c.Approve(ctx, id, messages.Control{By: "ann", Reason: "read them"}); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -292,7 +292,7 @@ func ExampleClient_Approve() {
 	}
 	fmt.Println(result.State)
 	// It cannot be decided twice.
-	err = c.Reject(ctx, id, client.Decision{Step: asked[0].Step, Reason: "too late"})
+	err = c.Reject(ctx, id, messages.Control{Step: asked[0].Step, Reason: "too late"})
 	fmt.Println(errors.Is(err, run.ErrState))
 	// Output:
 	// notes approval Publish the notes?

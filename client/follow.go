@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// lookEvery is how often a follower that hears nothing asks for the
+	// lookEvery is how often a follower that receives nothing asks for the
 	// result: what is published live may be lost.
 	lookEvery = 5 * time.Second
 	// lookAgain is the pause after a question that could not be answered.
 	lookAgain = 500 * time.Millisecond
-	// lastWords is how long a follower of events waits for that of the end after
-	// the result, which takes another way.
+	// lastWords is how long a follower of events waits, after the result, for the
+	// event of the end, which takes another way.
 	lastWords = 250 * time.Millisecond
 )
 
-// Update is one thing that a follower of a run hears. One field is set.
+// Update is one message about a run. One field is set.
 type Update struct {
 	Delta  *messages.Delta  // provisional
 	Event  *messages.Event  // committed
@@ -37,8 +37,8 @@ type Follower struct {
 	c    *Client
 	id   run.ID
 	w    *api.Watch
-	only bool // it hears results, and nothing else
-	born bool // it submitted the task itself: an older result may be another task's
+	only bool // only results are subscribed to
+	own  bool // it submitted the task itself: an older result may be another task's
 }
 
 // Follow watches a run, which need not be submitted yet. Close the Follower,
@@ -61,15 +61,15 @@ func (c *Client) follow(ctx context.Context, id run.ID, on string) (*Follower, e
 // Close ends the watching.
 func (f *Follower) Close() { f.w.Close() }
 
-// All yields what is heard of the run, ends with its result, and closes the
+// All yields the updates of the run, ends with its result, and closes the
 // Follower. Deltas and events may be lost with the connection, the result is
 // not; Tail reads the events that were lost. An error ends the sequence:
-// ctx's, run.ErrUnknownRun for a run that nobody knows and this client did
-// not submit, run.ErrKeyReused for a task whose id names another one.
+// ctx's, run.ErrUnknownRun for an unknown run that this client did not submit,
+// run.ErrKeyReused for a task whose id names another one.
 func (f *Follower) All(ctx context.Context) iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		defer f.Close()
-		if !f.born {
+		if !f.own {
 			if r, err := f.c.stored(ctx, f.id); r != nil || err != nil {
 				yield(Update{Result: r}, err)
 				return
@@ -92,10 +92,10 @@ func (f *Follower) All(ctx context.Context) iter.Seq2[Update, error] {
 	}
 }
 
-// next waits for something to tell, and asks for the result after a while, or
-// when something may have been lost. Result is returned apart.
-func (f *Follower) next(ctx context.Context, patience time.Duration) (u Update, r *messages.Result, err error) {
-	waiting, cancel := context.WithTimeout(ctx, patience)
+// next waits for an update. It asks for the result after the timeout, or when
+// messages may have been lost. The result is returned apart.
+func (f *Follower) next(ctx context.Context, timeout time.Duration) (u Update, r *messages.Result, err error) {
+	waiting, cancel := context.WithTimeout(ctx, timeout)
 	live, err := f.w.Next(waiting)
 	cancel()
 	switch {
@@ -112,8 +112,8 @@ func (f *Follower) next(ctx context.Context, patience time.Duration) (u Update, 
 	return u, nil, err
 }
 
-// read decodes a message. One that does not decode is skipped: it is from a
-// later release, or somebody else's.
+// read decodes a message. One that does not decode is skipped: a later release or
+// another program sent it.
 func (f *Follower) read(live api.Live) (Update, error) {
 	_, _, on, _ := messages.ParseRunSubject(live.Subject)
 	switch on {
@@ -161,8 +161,8 @@ func (f *Follower) finish(ctx context.Context, r *messages.Result, yield func(Up
 	yield(Update{Result: r}, nil)
 }
 
-// stored asks for the result: nil if there is none yet. It asks again when
-// nobody answers, because the run goes on without this client.
+// stored asks for the result: nil if there is none yet. It asks again when no node
+// answers, because the run goes on without this client.
 func (c *Client) stored(ctx context.Context, id run.ID) (*messages.Result, error) {
 	for {
 		r, err := c.Result(ctx, id)
@@ -219,8 +219,8 @@ func (f *Follower) wait(ctx context.Context, each func(Update)) (messages.Result
 }
 
 // Start submits a task and watches its run from before it is submitted, so
-// that nothing of it is missed and All tells of a reused id. Close the
-// Follower, or read All to the end.
+// that nothing of it is missed and All yields run.ErrKeyReused for a reused id.
+// Close the Follower, or read All to the end.
 func (c *Client) Start(ctx context.Context, workflow string, t messages.Task) (*Follower, error) {
 	if t.ID == "" {
 		t.ID = NewID()
@@ -229,7 +229,7 @@ func (c *Client) Start(ctx context.Context, workflow string, t messages.Task) (*
 	if err != nil {
 		return nil, err
 	}
-	f.born = true
+	f.own = true
 	if _, err := c.Submit(ctx, workflow, t); err != nil {
 		f.Close()
 		return nil, err
@@ -237,8 +237,8 @@ func (c *Client) Start(ctx context.Context, workflow string, t messages.Task) (*
 	return f, nil
 }
 
-// Do submits a task and waits for its end. each, if not nil, is told what
-// happens meanwhile, in the caller's goroutine. run.ErrKeyReused means that
+// Do submits a task and waits for its end. It calls each, if not nil, with every
+// update before the result, in the caller's goroutine. run.ErrKeyReused means that
 // the id names another task.
 func (c *Client) Do(ctx context.Context, workflow string, t messages.Task, each func(Update)) (messages.Result, error) {
 	f, err := c.Start(ctx, workflow, t)

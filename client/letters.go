@@ -8,8 +8,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// DeadLetters returns the tasks that were refused and that nobody has dealt
-// with, oldest first: all of them, or at most limit.
+// DeadLetters returns the tasks that were refused and neither retried nor dropped,
+// oldest first: at most limit of them, 0 for all.
 func (c *Client) DeadLetters(ctx context.Context, limit int) ([]messages.StoredLetter, error) {
 	var all []messages.StoredLetter
 	for after := uint64(0); ; {

@@ -7,15 +7,15 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// Quarantine sets the session of a run apart: the step under way ends, and no
-// further one begins there, nobody merges the session or recalls what it wrote,
-// until [Client.Release]. The run may have ended. reason is kept as evidence,
-// like by, who asks. run.ErrState says that the session is set apart already.
+// Quarantine puts the session of a run into quarantine: the step under way ends,
+// no further one begins there, and no other session merges or recalls it, until
+// [Client.Release]. The run may have ended. reason and by, the name of the caller,
+// are kept as evidence. run.ErrState says that it is in quarantine already.
 func (c *Client) Quarantine(ctx context.Context, id run.ID, by, reason string) error {
 	return c.control(ctx, id, messages.VerbQuarantine, messages.Control{By: by, Reason: reason})
 }
 
-// Release lets a session that was set apart go on.
+// Release ends the quarantine of a session.
 func (c *Client) Release(ctx context.Context, id run.ID, by, reason string) error {
 	return c.control(ctx, id, messages.VerbRelease, messages.Control{By: by, Reason: reason})
 }

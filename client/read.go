@@ -57,7 +57,8 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 	}
 }
 
-// Waiting returns how many tasks no node has taken yet: they are no runs. Nodes of former releases say 0.
+// Waiting returns how many tasks no node has taken yet: they are no runs. Nodes of
+// earlier releases say 0.
 func (c *Client) Waiting(ctx context.Context) (uint64, error) {
 	page, err := query[messages.Runs](ctx, c, messages.QueryRuns, messages.Query{Limit: 1})
 	if err != nil {
@@ -67,14 +68,14 @@ func (c *Client) Waiting(ctx context.Context) (uint64, error) {
 }
 
 // Run returns what is known of a run, messages.Last for the one that was
-// submitted last. It is run.ErrUnknownRun for one that nobody knows.
+// submitted last. It is run.ErrUnknownRun for an unknown id.
 func (c *Client) Run(ctx context.Context, id run.ID) (messages.RunInfo, error) {
 	return query[messages.RunInfo](ctx, c, messages.QueryRun, messages.Query{Run: id})
 }
 
 // TaskWaits reports whether a task of this id waits to be taken by a node:
-// run.ErrBusy while too many wait to look through them. Nodes of former releases say
-// no.
+// run.ErrBusy while too many wait to look through them. Nodes of earlier releases
+// say no.
 func (c *Client) TaskWaits(ctx context.Context, id run.ID) (bool, error) {
 	r, err := query[messages.RunInfo](ctx, c, messages.QueryRun, messages.Query{Run: id, All: true})
 	if errors.Is(err, run.ErrUnknownRun) {

@@ -25,8 +25,8 @@ const (
 // lineage stream on (zero for the beginning), what is there and then what
 // comes. Each record comes once and in order, also over the loss of the
 // connection and the restart of nodes: what is published live only says that
-// there is something to read. Whoever remembers the At of the last record goes
-// on after it later.
+// there is something to read. A caller that keeps the At of the last record can
+// continue after it later.
 //
 // The sequence ends with ctx, whose error it yields, or with an error that
 // asking again would not change.

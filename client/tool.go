@@ -17,15 +17,14 @@ type ToolOptions struct {
 	Timeout time.Duration
 }
 
-// toolLast is how long calls under way go on when a tool is served no more.
+// toolLast bounds the calls under way when ServeTool ends.
 const toolLast = 10 * time.Second
 
 // ServeTool puts a tool of this program on offer to the agents of the tenant,
 // and answers their calls until ctx ends: then it takes no more, lets those
 // under way go on for a moment and returns. Closing the client ends it as well,
 // with ErrUnreachable. Several programs may serve one tool; each call goes to one
-// of them. The tool stays announced when nobody serves
-// it; see WithdrawTool.
+// of them. The tool stays announced when no program serves it; see WithdrawTool.
 //
 //	err := c.ServeTool(ctx, tool.Func("weather", "Current weather of a city.", weather,
 //		&tool.FuncOptions{Effect: tool.ReadOnly}), nil)
@@ -57,7 +56,7 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, o *ToolOptions) err
 	}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	// It answers before anybody can know of it.
+	// It answers before the registry names it.
 	s, err := c.conn.ServeTool(working, c.tenant, spec.Name, func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
@@ -81,8 +80,8 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, o *ToolOptions) err
 	return errors.Join(err, s.Stop())
 }
 
-// Tools returns the tools that programs have announced, sorted by name. Whether
-// somebody answers their calls is seen when they are called.
+// Tools returns the tools that programs have announced, sorted by name. The
+// programs may have ended: only a call shows that.
 func (c *Client) Tools(ctx context.Context) ([]messages.Tool, error) {
 	data, err := c.conn.Query(ctx, c.tenant, messages.QueryTools, messages.Query{})
 	if err != nil {

@@ -55,7 +55,7 @@ func benchWaiting(b *testing.B, t *table) {
 		before := o.count("run.ended")
 		began := time.Now()
 		committed = together(n, atOnce, func(i int) {
-			a.check(a.client.Approve(b.Context(), open[i].Run, client.Decision{Step: open[i].Step, By: "bench"}))
+			a.check(a.client.Approve(b.Context(), open[i].Run, messages.Control{Step: open[i].Step, By: "bench"}))
 		})
 		a.until("all runs go on and end", 2*time.Minute, func() bool { return o.count("run.ended") >= before+n })
 		return committed, time.Since(began)

@@ -32,29 +32,30 @@ const (
 // Control is the body of a control request. All fields are optional but those
 // that the verb needs: cancel none, resolve the decision and the reason.
 type Control struct {
+	// Reason is kept as evidence.
 	Reason string `json:"reason,omitempty"`
-	// By says who asks. It is recorded as said: whoever may publish the
-	// request may write what he likes here.
+	// By names the author of the request. It is recorded as sent and proves nothing.
 	By string `json:"by,omitempty"`
 	// Decision of resolve: run.Happened, run.Again, run.Pin or run.Fail.
 	Decision string `json:"decision,omitempty"`
-	// Value is the result of a call that happened, as JSON.
+	// Value is JSON: the result of a call that happened, the answer of respond, or
+	// what approve changes, such as the arguments of a tool call.
 	Value json.RawMessage `json:"value,omitempty"`
 	// Step is the path of the question that approve, reject and respond answer.
+	// Package client fills it in for a run that asks one question.
 	Step run.Path `json:"step,omitempty"`
-	// Text is what message says.
+	// Text is the text of message.
 	Text string `json:"text,omitempty"`
-	// ID makes sending the request again harmless, whatever the verb.
+	// ID makes sending the request again harmless, with every verb.
 	ID string `json:"id,omitempty"`
 	// Interrupt cuts off the model call that is under way, so that it is made
 	// again with the message.
 	Interrupt bool `json:"interrupt,omitempty"`
 	// Budget is what rebudget gives the run in place of what it had.
 	Budget *Budget `json:"budget,omitempty"`
-	// Submitted restricts cancel to what somebody submitted: an id that no log
-	// holds and no waiting task has is run.ErrUnknownRun. Without it the run is
-	// cancelled that may be submitted under the id later: the request may have
-	// overtaken the task.
+	// Submitted restricts cancel to submitted tasks: an id that no log holds and no
+	// waiting task has is run.ErrUnknownRun. Without it a task that comes under the id
+	// later is cancelled too: the request may have overtaken it.
 	Submitted bool `json:"submitted,omitempty"`
 }
 
@@ -121,7 +122,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (journal.Signa
 		return s, nil
 	case VerbApprove, VerbReject, VerbRespond:
 		if c.Step == "" {
-			return bad("step", "it is missing", "send the path of the question, as run.waiting and `rath approvals ls` tell it")
+			return bad("step", "it is missing", "send the path of the question, as run.waiting and `rath approvals ls` show it")
 		}
 		if verb == VerbReject && strings.TrimSpace(c.Reason) == "" {
 			return bad("reason", "it is missing", "say why; the agent and the evidence get it")
@@ -177,8 +178,8 @@ type Answer struct {
 	*Error
 }
 
-// AnswerOf returns the answer that an outcome deserves. A signal that changes
-// nothing any more is an error, wrong_state, that says how the run stands.
+// AnswerOf returns the answer to a request that ended with err. A signal that
+// changes nothing any more has the code wrong_state and the state of the run.
 func AnswerOf(err error) Answer { return Answer{Done: err == nil, Error: ErrorOf(err)} }
 
 // DecodeAnswer reads an answer.

@@ -73,15 +73,14 @@ func DecodeDeadLetter(data []byte) (DeadLetter, error) {
 const (
 	LetterRetried = "retried" // its task was submitted again
 	LetterDropped = "dropped"
-	// LetterRetrying is none yet: somebody has begun to submit the task again. The
-	// letter is listed until that is done, and cannot be dropped any more.
+	// LetterRetrying is no end yet: the task is being submitted again. The letter is
+	// listed until that is done, and cannot be dropped any more.
 	LetterRetrying = "retrying"
 )
 
-// LetterEnd says that somebody has dealt with a dead letter, which is listed no
-// more. It lies in the same stream, and is stored only if no other one does, but
-// for LetterRetried after LetterRetrying; the letter is kept as long as the stream
-// has room.
+// LetterEnd says that a dead letter was retried or dropped, and takes it off the
+// list. It lies in the same stream, at most one for a letter, but for LetterRetried
+// after LetterRetrying; the letter is kept as long as the stream has room.
 type LetterEnd struct {
 	Schema int    `json:"schema"`
 	At     uint64 `json:"at"`  // sequence of the letter

@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestErrorsNameFieldAndRemedy pins what people read who sent a wrong task.
+// TestErrorsNameFieldAndRemedy pins the error texts of wrong tasks.
 func TestErrorsNameFieldAndRemedy(t *testing.T) {
 	tests := map[string]string{
 		``:                  "task: the body is empty: send a JSON object",

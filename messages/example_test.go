@@ -44,7 +44,7 @@ func ExampleControl_Signal() {
 	// ann decides again <nil>
 }
 
-// The schemas are compiled in, for those who validate elsewhere.
+// The schemas are compiled in, for programs that validate elsewhere.
 func ExampleSchemaOf() {
 	text, err := messages.SchemaOf("task.v1")
 	fmt.Println(len(text) > 0, err)
@@ -61,7 +61,7 @@ func ExampleDecodeAlias() {
 	// default.run.run-1 is in session s1 <nil>
 }
 
-// Who subscribes to lineage knows from the subject what a record is about.
+// The subject of a lineage record says what it is about.
 func ExampleParseTailSubject() {
 	fmt.Println("listen on", messages.TailSubject("default", "", lineage.Ended, ""))
 	k, root, kind, ok := messages.ParseTailSubject("rath.tail.default.s1.ended.s2")

@@ -6,9 +6,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Delta is a piece of model output on its way. It is provisional: if the call
-// fails, what it said never happened; the call's event says what did. N counts
-// the deltas of a call from one, so that a reader sees whether it lost some.
+// Delta is a piece of model output under way. It is provisional: the deltas of a
+// call that fails are void; the call's event has what counts. N counts the deltas
+// of a call from one, so that a reader sees whether it lost some.
 type Delta struct {
 	Run     run.ID     `json:"run"`
 	Session session.ID `json:"session"`
@@ -48,14 +48,13 @@ func DecodeDelta(data []byte) (Delta, error) { return read[Delta]("delta", data)
 const KindRefused lineage.Kind = "refused"
 
 // KindHeld is the kind of an event about a task that is accepted but waits for a
-// bound, which its code and reason name. It is told now and then while the task
-// waits, and is no lineage record either.
+// bound, which its code and reason name. It is published from time to time while
+// the task waits, and is no lineage record either.
 const KindHeld lineage.Kind = "held"
 
-// Event is something that was committed for a run: a lineage record. A task
-// that was refused or waits, which commits nothing, is told as one of KindRefused
-// or KindHeld with
-// code and reason.
+// Event is something that was committed for a run: a lineage record. A task that
+// was refused or waits, which commits nothing, has one of KindRefused or KindHeld
+// with code and reason.
 type Event = lineage.Record
 
 // Refused returns the event about a task that was not taken.

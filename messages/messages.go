@@ -1,7 +1,7 @@
 // Package messages is the wire: the subjects that Rath and its clients talk
 // on, and the JSON that travels there.
 //
-// Anybody with a NATS client can use it. A task is a request on
+// Any NATS client can use it. A task is a request on
 // rath.task.<tenant>.<workflow> with a body like
 //
 //	{"id":"run-1","input":"why is the build red?"}

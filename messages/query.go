@@ -42,7 +42,7 @@ type Query struct {
 	After uint64 `json:"after,omitempty"`
 	// Format of graph: "text", "mermaid" or "svg" adds the picture.
 	Format string `json:"format,omitempty"`
-	// All asks of graph for every record, not the story alone, and of run also for a
+	// All asks of graph for every record, not the main ones alone, and of run also for a
 	// task that waits to be taken: it is queued and has no session. It is busy while
 	// too many wait to look through them.
 	All bool `json:"all,omitempty"`
@@ -110,8 +110,8 @@ func (q *Query) check() error {
 // Last stands for the run that was submitted last.
 const Last = "@last"
 
-// RunInfo is what is known of a run. Times are Unix milliseconds, zero for
-// what has not happened.
+// RunInfo is a run as lineage has it. Times are Unix milliseconds, zero for what
+// has not happened.
 type RunInfo struct {
 	Run      run.ID     `json:"run"`
 	State    run.State  `json:"state"`
@@ -129,7 +129,7 @@ type RunInfo struct {
 	Branch    string         `json:"branch,omitempty"`
 	BranchOf  *lineage.Place `json:"branch_of,omitempty"`
 	Cancelled bool           `json:"cancelled,omitempty"`
-	// Quarantine says why its session is set apart, "" if it is not.
+	// Quarantine is the reason of the quarantine of its session, "" without one.
 	Quarantine string        `json:"quarantine,omitempty"`
 	Code       run.Code      `json:"code,omitempty"`
 	Reason     string        `json:"reason,omitempty"`
@@ -139,8 +139,8 @@ type RunInfo struct {
 	Sessions   []session.ID  `json:"sessions,omitempty"`
 	Usage      session.Usage `json:"usage,omitzero"`
 	Warnings   []string      `json:"warnings,omitempty"`
-	// Waits is what has not come yet, while it waits; Due when the clock decides
-	// it, a review expires or a queued run may start.
+	// Waits is what the run waits for; Due when that times out, a review expires or
+	// a queued run may start.
 	Waits     []lineage.Wait `json:"waits,omitempty"`
 	Due       int64          `json:"due_ms,omitempty"`
 	Submitted int64          `json:"submitted_ms,omitempty"`
@@ -162,8 +162,8 @@ type Review struct {
 
 // Runs is a page of runs, the newest first. Next is the After of the next
 // page, zero at the end: a page may have few runs, or none, and not be the last one.
-// Waiting is how many tasks of the tenant no node has taken
-// yet, which makes them no runs; the first page tells it.
+// Waiting, on the first page, is how many tasks of the tenant no node has taken yet:
+// they are no runs.
 type Runs struct {
 	Runs    []RunInfo `json:"runs"`
 	Next    uint64    `json:"next,omitempty"`
@@ -242,18 +242,18 @@ type Graph struct {
 }
 
 // Lineage is a page of records. It ends with a message of the stream LINEAGE, and has
-// all records of one also with a smaller limit. Next is the After of the next page; Last is the newest sequence of the
-// stream, so that a reader who has come to it is up to date.
+// all records of a message also with a smaller limit. Next is the After of the next
+// page; Last is the newest sequence of the stream: a reader at it is up to date.
 type Lineage struct {
 	Records []LineageRecord `json:"records"`
 	Next    uint64          `json:"next"`
 	Last    uint64          `json:"last"`
 }
 
-// LineageRecord is a record. At is the sequence in the stream LINEAGE, which has a
-// message for each commit, after which a reader of the record goes on and misses
-// nothing: that of the message for the last record of it, and of the one before for
-// the others.
+// LineageRecord is a record. At is the sequence in the stream LINEAGE from which a
+// reader of the record continues without missing any: that of its message for the
+// last record of the message, that of the message before for the others. The stream
+// has one message for each commit.
 type LineageRecord struct {
 	At     uint64         `json:"at"`
 	Record lineage.Record `json:"record"`
@@ -274,7 +274,7 @@ type Workflows struct {
 	Workflows []Workflow `json:"workflows"`
 }
 
-// Node is a node that lives, or died so short ago that its entry is still there.
+// Node is a node that lives, or died so recently that its entry is still there.
 type Node struct {
 	Incarnation string   `json:"incarnation"`
 	Name        string   `json:"name"`
@@ -292,10 +292,10 @@ type Node struct {
 	Draining   bool   `json:"draining,omitempty"`
 	// Gossip is where the other nodes reach its gossip, "" of one that has none.
 	Gossip string `json:"gossip,omitempty"`
-	// Dead says of one with gossip that the node which answers takes it for dead.
+	// Dead says of a node with gossip that the node which answers takes it for dead.
 	// Silent is how many milliseconds ago it was heard of, in steps of ten seconds,
 	// once that is longer than a node is silent: it has died, is frozen or cut off.
-	// Both are told in answers, not in its entry.
+	// Both are in answers only, not in its entry.
 	Dead   bool  `json:"dead,omitempty"`
 	Silent int64 `json:"silent_ms,omitempty"`
 	// Offers are the workflows of this node, as "name@revision".
@@ -324,7 +324,7 @@ type StreamFill struct {
 	MaxBytes uint64 `json:"max_bytes"`
 	// Room is RoomAll, RoomOpen, RoomEnds or RoomNone.
 	Room string `json:"room"`
-	// Reason says why nothing is stored, where not only room is missing.
+	// Reason says why nothing is stored, unless only room is missing.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -333,7 +333,7 @@ type Nodes struct {
 	Nodes []Node `json:"nodes"`
 }
 
-// RunInfoOf returns what lineage tells of a run.
+// RunInfoOf returns a run of lineage as it travels.
 func RunInfoOf(r lineage.Run) RunInfo {
 	out := RunInfo{
 		Run: r.ID, State: r.State, Workflow: r.Workflow, Revision: r.Revision, Session: r.Home.ID, Root: r.Root, Attempt: r.Attempt, Node: r.Node,
@@ -355,7 +355,7 @@ func RunInfoOf(r lineage.Run) RunInfo {
 	return out
 }
 
-// BranchOf returns what lineage tells of a session.
+// BranchOf returns a session of lineage as it travels.
 func BranchOf(s lineage.Session) Branch {
 	return Branch{
 		Session: s.Key.ID, Version: s.Version, Root: s.Root, Via: s.Via, Name: s.Name, Parents: s.Parents, Head: s.Head,

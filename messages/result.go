@@ -12,8 +12,7 @@ import (
 // Schema is the schema number of the stored messages that this release writes.
 const Schema = 1
 
-// Result says how a run ended. One is stored per run; who comes late asks
-// QueryResult.
+// Result says how a run ended. One is stored per run; QueryResult returns it.
 type Result struct {
 	Schema   int       `json:"schema"`
 	Run      run.ID    `json:"run"`
@@ -32,7 +31,7 @@ type Result struct {
 	Usage   session.Usage `json:"usage,omitzero"`
 	// Lost is the part of Usage that is estimated: of model calls that were cut
 	// off, of which no server says what they used, and of branches that had not
-	// told.
+	// reported.
 	Lost session.Usage `json:"lost,omitzero"`
 	// Workspace is the head of the files that the session ended with.
 	Workspace string `json:"workspace,omitempty"`

@@ -189,7 +189,7 @@ func TailSubject(t session.Tenant, root session.ID, kind lineage.Kind, id sessio
 	return lineage.TailPrefix + strings.Join(p[:], ".")
 }
 
-// ParseTailSubject reads the subject that a lineage record is told on.
+// ParseTailSubject reads the subject that a lineage record is published on.
 func ParseTailSubject(subject string) (k session.Key, root session.ID, kind lineage.Kind, ok bool) {
 	p := tokens(subject, lineage.TailPrefix, 4)
 	if p == nil || lineage.Kind(p[2]).Doc() == "" {

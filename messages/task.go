@@ -20,8 +20,8 @@ type Task struct {
 	// per tenant. The same body again changes nothing, another one under the
 	// same id is refused as key_reused.
 	ID run.ID `json:"id"`
-	// Session is the one to work on: an id or the name that somebody gave it.
-	// Empty asks for a new one.
+	// Session is the one to work on: an id or a name that a task gave to one. Empty
+	// asks for a new one.
 	Session string `json:"session,omitempty"`
 	// Input is any JSON value; what it means is the workflow's.
 	Input json.RawMessage `json:"input,omitempty"`
@@ -145,9 +145,9 @@ func parseFork(t session.Tenant, text string) (session.Ref, error) {
 	return r, err
 }
 
-// Run returns the task as package run knows it. Its session id, and that of
-// ForkOf, are still what the sender wrote: whoever takes the task in resolves
-// names and, where there is none, mints an id.
+// Run returns the task as the journal has it. Its session id, and that of ForkOf,
+// are still what the sender wrote: the node that takes the task in resolves names
+// and, where there is none, generates an id.
 func (t *Task) Run(tenant session.Tenant, workflow string) (journal.Task, error) {
 	if err := t.check(); err != nil {
 		return journal.Task{}, err

@@ -33,8 +33,8 @@ const (
 
 // ToolCall is a request on a ToolSubject.
 type ToolCall struct {
-	// ID is the same on every attempt: whoever answers a call that he has done
-	// before gives the answer from then.
+	// ID is the same on every attempt: a program that has done the call before
+	// answers as it did then.
 	ID      string `json:"id"`
 	Attempt uint64 `json:"attempt"` // 1 for the first
 	// Args is a JSON object that matches the announced schema.
@@ -45,7 +45,7 @@ type ToolCall struct {
 type ToolAnswer struct {
 	// Body is any JSON; the model reads it. An absent one is null.
 	Body json.RawMessage `json:"body,omitempty"`
-	// IsError says that Body tells of a failure.
+	// IsError says that Body describes a failure.
 	IsError bool `json:"is_error,omitempty"`
 }
 

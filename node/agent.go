@@ -27,8 +27,8 @@ type AgentInput struct {
 	// Approve names the tools whose calls a person has to approve; "*" is all.
 	Approve []string `json:"approve,omitempty"`
 	// ApproveTimeoutMS is how many milliseconds a person has to approve a call;
-	// without it journal.DefaultExpiry. A call that nobody approved in time does not
-	// run, and the model is told.
+	// without it journal.DefaultExpiry. A call that is not approved in time does not
+	// run, and the model gets that as its result.
 	ApproveTimeoutMS int64 `json:"approve_timeout_ms,omitempty"`
 }
 

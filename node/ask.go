@@ -15,13 +15,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Drained is closed when somebody asked this node to drain: `rath nodes drain`.
-// The program should then close the node, which gives its runs to others. With
-// Options.Idle who asks is refused, because there is nothing to give.
+// Drained is closed when an operator asked this node to drain: `rath nodes drain`.
+// The program should then close the node, which gives its runs to others. A node
+// with Options.Idle refuses, because there is nothing to give.
 func (n *Instance) Drained() <-chan struct{} { return n.drained }
 
 // serveNode answers what is asked of this incarnation itself, also while it
-// drains: who waits for its end asks until nobody answers.
+// drains: a client that waits for its end asks until it gets no answer.
 func (n *Instance) serveNode(ctx context.Context) error {
 	drain, err := n.conn.ServeNode(ctx, n.incarnation, messages.NodeDrain, func(context.Context, []byte) (any, error) {
 		if n.o.Idle {
@@ -38,22 +38,37 @@ func (n *Instance) serveNode(ctx context.Context) error {
 	}
 	n.own.add(drain)
 	replay, err := n.conn.ServeNode(ctx, n.incarnation, messages.NodeReplay, func(ctx context.Context, body []byte) (any, error) {
-		r, err := messages.DecodeNodeRun(body)
+		home, id, err := readReplay(body)
 		if err != nil {
 			return nil, err
 		}
-		home := session.Key{Tenant: r.Tenant, ID: r.Session}
-		g, err := n.workflowOf(ctx, home, r.Run)
+		g, err := n.workflowOf(ctx, home, id)
 		if err != nil {
 			return nil, err
 		}
-		return n.rehearse(ctx, g, home, r.Run)
+		return n.rehearse(ctx, g, home, id)
 	})
 	if err != nil {
 		return err
 	}
 	n.own.add(replay)
 	return nil
+}
+
+// askedReplay is the body of the verb messages.NodeReplay.
+type askedReplay struct {
+	Tenant  session.Tenant `json:"tenant"`
+	Session session.ID     `json:"session"` // the run's home
+	Run     run.ID         `json:"run"`
+}
+
+func readReplay(body []byte) (home session.Key, id run.ID, err error) {
+	var r askedReplay
+	if err := json.Unmarshal(body, &r); err != nil {
+		return home, "", fmt.Errorf("run to replay: %w: %w", run.ErrMalformed, err)
+	}
+	home = session.Key{Tenant: r.Tenant, ID: r.Session}
+	return home, r.Run, errors.Join(home.Valid(), session.ValidID("run", string(r.Run)))
 }
 
 // workflowOf returns the registration of a run's workflow, or an error that
@@ -87,7 +102,7 @@ func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (mes
 	}
 	for _, other := range nodes {
 		var out messages.Replay
-		data, err := n.conn.AskNode(ctx, other, messages.NodeReplay, messages.NodeRun{Tenant: home.Tenant, Session: home.ID, Run: id})
+		data, err := n.conn.AskNode(ctx, other, messages.NodeReplay, askedReplay{Tenant: home.Tenant, Session: home.ID, Run: id})
 		if errors.Is(err, conn.ErrNoAnswer) {
 			continue // it has gone meanwhile
 		}

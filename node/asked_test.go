@@ -79,7 +79,7 @@ func TestAsked(t *testing.T) {
 	if call, err := c.Asked(ctx, first); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("the workflow's question is about %+v, %v", call, err)
 	}
-	if err := c.Approve(ctx, "one", client.Decision{Step: first.Step}); err != nil {
+	if err := c.Approve(ctx, "one", messages.Control{Step: first.Step}); err != nil {
 		t.Fatal(err)
 	}
 	for i, q := range open(2) {
@@ -87,7 +87,7 @@ func TestAsked(t *testing.T) {
 		if call, err := c.Asked(ctx, q); err != nil || call.Name != "send" || call.Args != want {
 			t.Errorf("question %s is about %+v, %v; want send %s", q.Step, call, err, want)
 		}
-		if err := c.Approve(ctx, "one", client.Decision{Step: q.Step}); err != nil {
+		if err := c.Approve(ctx, "one", messages.Control{Step: q.Step}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -68,8 +68,8 @@ func removeIfOurs(name string) error {
 }
 
 // ReadAttachment returns what the node left that runs over a store directory. It
-// fails with client.ErrUnreachable when none did. One that died may have left it,
-// so who connects finds out.
+// fails with client.ErrUnreachable when none did. A node that died may have left
+// one: connecting shows that.
 func ReadAttachment(store string) (Attachment, error) {
 	var a Attachment
 	name := attachFile(store)

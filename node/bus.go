@@ -21,7 +21,7 @@ func (n *Instance) serve(ctx context.Context) error {
 	if err := n.retry(ctx, n.offer); err != nil {
 		return err
 	}
-	n.front, n.own = newDesk(services), newDesk(services)
+	n.front, n.own = newServiceGroup(services), newServiceGroup(services)
 	deliver, err := n.conn.ServeDeliver(n.own.ctx, n.incarnation, n.delivered)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (n *Instance) offered() []messages.Workflow {
 	return all
 }
 
-// about says how the node is.
+// about describes the node to clients.
 func (n *Instance) about() messages.Node {
 	a := messages.Node{
 		Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), PID: os.Getpid(), Started: n.started.UnixMilli(),

@@ -11,23 +11,12 @@ import (
 	"github.com/rathcluster/rath/internal/release"
 )
 
-// Protocol is what nodes of this release say to each other, OldestProtocol what
+// protocol is what nodes of this release say to each other, oldestProtocol what
 // they understand; see cluster.Config.
 const (
-	Protocol       = 1 + release.Ahead
-	OldestProtocol = 1
+	protocol       = 1 + release.Ahead
+	oldestProtocol = 1
 )
-
-// Gossip makes a node a member of a fleet: the nodes tell each other which of
-// them live, so that the runs of one that dies go on elsewhere within seconds.
-// Without it that takes until somebody asks the dead node in vain. The fields
-// are those of cluster.Config.
-type Gossip struct {
-	Bind, Advertise string
-	Join            []string
-	Key             cluster.Key
-	Label           string
-}
 
 // join makes the node a member, if it is to be one. Gossip begins before the
 // node takes anything.
@@ -39,7 +28,7 @@ func (n *Instance) join(ctx context.Context) error {
 	var err error
 	n.members, err = cluster.Start(ctx, cluster.Config{
 		Name: n.o.Name, Incarnation: n.incarnation, Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Key: g.Key, Label: g.Label,
-		Protocol: Protocol, OldestProtocol: OldestProtocol, About: n.member, Logger: n.log,
+		Protocol: protocol, OldestProtocol: oldestProtocol, About: n.member, Logger: n.log,
 	})
 	if err != nil {
 		return fmt.Errorf("node: gossip: %w", err)
@@ -97,7 +86,7 @@ func (n *Instance) changes(ctx context.Context) <-chan struct{} {
 			case <-ctx.Done():
 				return
 			}
-			changed = n.members.Changed() // before anybody looks
+			changed = n.members.Changed() // before the receiver looks
 			select {
 			case out <- struct{}{}:
 			default:
@@ -113,14 +102,14 @@ func (n *Instance) relay(ctx context.Context) *dispatch.RelayOptions {
 }
 
 // gossipFrom reads the settings of gossip: bind is empty for none.
-func gossipFrom(bind, advertise, join, keyFile, label string) (*Gossip, error) {
+func gossipFrom(bind, advertise, join, keyFile, label string) (*cluster.Config, error) {
 	if bind == "" {
 		if join != "" || keyFile != "" {
 			return nil, fmt.Errorf("node: gossip needs an address to listen on: set -gossip (RATH_GOSSIP), such as 0.0.0.0:%d", cluster.DefaultPort)
 		}
 		return nil, nil
 	}
-	g := &Gossip{Bind: bind, Advertise: advertise, Label: label}
+	g := &cluster.Config{Bind: bind, Advertise: advertise, Label: label}
 	for host := range strings.SplitSeq(join, ",") {
 		if host = strings.TrimSpace(host); host != "" {
 			g.Join = append(g.Join, host)

@@ -36,15 +36,15 @@ const (
 	draining phase = "draining" // takes no work any more
 )
 
-// Health is the answer of an endpoint.
-type Health struct {
+// healthAnswer is the answer of an endpoint.
+type healthAnswer struct {
 	// OK is the answer, as the status code says it too: 200 or 503.
 	OK bool `json:"ok"`
 	// Phase is starting, serving or draining.
 	Phase string `json:"phase"`
 	// Reason says why the answer is no.
 	Reason string `json:"reason,omitempty"`
-	// Incarnation and Version say who answers.
+	// Incarnation and Version name the node that answers.
 	Incarnation string `json:"incarnation"`
 	Version     string `json:"version"`
 }
@@ -52,8 +52,8 @@ type Health struct {
 // health answers over HTTP how a node is:
 //
 //	/livez    the process can do its work. It asks nothing outside of the
-//	          process, so that servers that are away never make anybody restart
-//	          a fleet; it fails when the actors are stuck, which a restart cures.
+//	          process, so that absent servers never make an orchestrator restart a
+//	          fleet; it fails when the actors are stuck, which a restart cures.
 //	/readyz   the node takes work now: it is connected, the streams are there
 //	          and their leader answers, and the node is not about to stop.
 //	/waiting  which runs wait for a slot of each pool, for autoscalers.
@@ -90,7 +90,7 @@ func startHealth(ctx context.Context, incarnation string, log *slog.Logger, addr
 	}}
 	if err := h.listen(ctx, addresses); err != nil {
 		for _, l := range h.listeners {
-			_ = l.Close() // nobody has connected yet
+			_ = l.Close() // it has no connection yet
 		}
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (h *health) waits(reason string) {
 	h.reason = reason
 }
 
-// serves says that the node has started, and whom to ask from now on.
+// serves notes that the node has started, and what answers from now on.
 func (h *health) serves(actors, bus func(ctx context.Context) error, waiting func(ctx context.Context) ([]dispatch.PoolWaiting, error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,7 +224,7 @@ func (h *health) write(w http.ResponseWriter, at phase, reason string) {
 	if reason != "" {
 		code = http.StatusServiceUnavailable
 	}
-	reply(w, code, Health{OK: reason == "", Phase: string(at), Reason: reason, Incarnation: h.incarnation, Version: Version()})
+	reply(w, code, healthAnswer{OK: reason == "", Phase: string(at), Reason: reason, Incarnation: h.incarnation, Version: Version()})
 }
 
 const (
@@ -274,7 +274,7 @@ func (n *Instance) retry(ctx context.Context, step func(context.Context) error) 
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return fmt.Errorf("node: told to stop while it waited for servers: %w: %w", ctx.Err(), err)
+			return fmt.Errorf("node: stopped while it waited for servers: %w: %w", ctx.Err(), err)
 		}
 	}
 }

@@ -29,7 +29,7 @@ import (
 const soon = 30 * time.Second
 
 // get asks an endpoint.
-func get(t *testing.T, url string) (int, Health) {
+func get(t *testing.T, url string) (int, healthAnswer) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -40,7 +40,7 @@ func get(t *testing.T, url string) (int, Health) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var h Health
+	var h healthAnswer
 	if err := json.NewDecoder(resp.Body).Decode(&h); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func get(t *testing.T, url string) (int, Health) {
 
 // until asks /readyz until it answers as wanted; meanwhile /livez must say that
 // all is well.
-func until(t *testing.T, base string, code int, p phase, reason string) Health {
+func until(t *testing.T, base string, code int, p phase, reason string) healthAnswer {
 	t.Helper()
 	for end := time.Now().Add(soon); ; time.Sleep(20 * time.Millisecond) {
 		if code, h := get(t, base+"/livez"); code != http.StatusOK {

@@ -57,8 +57,8 @@ type Instance struct {
 	isolation   sandbox.Isolation // what its sandboxes offer, "" if it opens none
 	wired       atomic.Bool       // system and isolation are set: gossip begins before
 
-	front      *desk                   // what any node answers: others do while this one drains
-	own        *desk                   // what only this one can answer: it ends with it
+	front      *serviceGroup           // what any node answers: others do while this one drains
+	own        *serviceGroup           // what only this one can answer: it ends with it
 	stopIntake context.CancelFunc      // ends what brings in tasks
 	stop       context.CancelCauseFunc // ends all other services
 	work       sync.WaitGroup
@@ -329,7 +329,7 @@ func (n *Instance) offersIsolation(ctx context.Context, w engine.Workspaces) (be
 		c, err := w.Backends[name].Probe(ctx)
 		switch {
 		case err != nil:
-			n.log.Warn("what a sandbox enforces here is not known, so none is told of", "backend", name, "error", err)
+			n.log.Warn("what a sandbox enforces here is not known, so none is offered", "backend", name, "error", err)
 		case c.Isolation == sandbox.IsolationProcess && w.MinIsolation != sandbox.IsolationProcess: // it is refused
 		case best == "" || best == sandbox.IsolationProcess || c.Isolation != sandbox.IsolationProcess && c.Isolation != sandbox.IsolationKernel:
 			best = c.Isolation
@@ -386,8 +386,8 @@ func (n *Instance) Failed() <-chan error { return n.failed }
 // the last commits.
 const relayLast = 5 * time.Second
 
-// stuckLast bounds each of these, and the drain, while nothing can be stored: what
-// could end then cannot be told.
+// stuckLast bounds each of these, and the drain, while nothing can be stored: no
+// end could be recorded.
 const stuckLast = 400 * time.Millisecond
 
 // lasts is how long Close waits for something that takes at most a limit.
@@ -398,8 +398,8 @@ func (n *Instance) lasts(limit time.Duration) time.Duration {
 	return limit
 }
 
-// leaveLast bounds how long Close waits until the others know that the node
-// leaves.
+// leaveLast bounds how long Close waits until the other members know that the
+// node leaves.
 const leaveLast = 2 * time.Second
 
 // restLast bounds how long Close waits for the services to end.
@@ -419,7 +419,7 @@ func (n *Instance) rest() error {
 	case <-done:
 		return nil
 	case <-limit.C:
-		return fmt.Errorf("node: not all services ended within %v of being told to; what they held goes on elsewhere, or at the next start", restLast)
+		return fmt.Errorf("node: not all services ended within %v of being stopped; what they held goes on elsewhere, or at the next start", restLast)
 	}
 }
 
@@ -444,7 +444,7 @@ func (n *Instance) close() error {
 	n.draining.Store(true)
 	if n.members != nil {
 		if err := n.members.Update(); err != nil {
-			n.log.Warn("the others do not know yet that this node drains", "error", err)
+			n.log.Warn("the other nodes do not know yet that this node drains", "error", err)
 		}
 	}
 	if n.stopIntake != nil {

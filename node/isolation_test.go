@@ -76,7 +76,7 @@ func TestIsolationIsTold(t *testing.T) {
 	want := string(here.Isolation)
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	n := member(t, srv, Options{
-		Name: "a", Unsafe: true, Gossip: &Gossip{Bind: "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)), Key: cluster.NewKey()},
+		Name: "a", Unsafe: true, Gossip: &cluster.Config{Bind: "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)), Key: cluster.NewKey()},
 	})
 	c, err := n.Client()
 	if err != nil {

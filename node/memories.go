@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// maxMemories is how many memories stay open that nobody uses. Tasks name theirs
-// as they like, and an open one costs two files and its notes in memory.
+// maxMemories is how many unused memories stay open. Tasks choose names freely, and
+// an open memory costs two files and its notes in memory.
 const maxMemories = 64
 
 // memories opens the memories below a directory when they are used, and keeps
@@ -51,7 +51,7 @@ func (m *memories) get(_ context.Context, t session.Tenant, name string) (memory
 }
 
 // acquire opens the memory at a path, if it is not open, and keeps it so until
-// release. Who needs another one does not wait while a large one is read.
+// release. A user of another memory does not wait while a large one is read.
 func (m *memories) acquire(path string) (*openMemory, error) {
 	o, first, err := m.enter(path)
 	if err != nil {
@@ -68,12 +68,12 @@ func (m *memories) acquire(path string) (*openMemory, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.open[path] == o {
-		delete(m.open, path) // who comes later tries again
+		delete(m.open, path) // the next user tries again
 	}
 	return nil, o.err
 }
 
-// enter counts a user of the memory at a path; first says that he is to open it.
+// enter counts a user of the memory at a path; first says that it has to open it.
 func (m *memories) enter(path string) (o *openMemory, first bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,7 +126,7 @@ func (m *memories) release(o *openMemory, err error) {
 	}
 }
 
-// shut closes a memory that nobody uses. m.mu is held.
+// shut closes an unused memory. m.mu is held.
 func (m *memories) shut(path string, o *openMemory) {
 	delete(m.open, path)
 	if err := o.store.Close(); err != nil {

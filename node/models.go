@@ -9,11 +9,8 @@ import (
 	"github.com/rathcluster/rath/llm/scripted"
 )
 
-// KindOpenAI and KindEcho are the provider kinds that every node has.
-const (
-	KindOpenAI = "openai"
-	KindEcho   = "echo"
-)
+// KindOpenAI is the provider kind of the OpenAI protocol.
+const KindOpenAI = "openai"
 
 // DefaultModels returns the models of a node without settings of its own: the
 // OpenAI protocol when the environment names a key or a server, else the model
@@ -29,7 +26,7 @@ func DefaultModels(env func(string) string, model string) (llm.Models, error) {
 		return nil, err
 	}
 	real := openai.New(&openai.Options{Env: env, DefaultModel: model})
-	kinds := map[string]llm.Models{KindOpenAI: real, KindEcho: echo, demo.Kind: shown, "": echo}
+	kinds := llm.ByKind{KindOpenAI: real, "echo": echo, demo.Kind: shown, "": echo}
 	if strings.TrimSpace(env(openai.EnvKey)) != "" || strings.TrimSpace(env(openai.EnvBase)) != "" || model != "" {
 		kinds[""] = real
 	}

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -59,10 +60,14 @@ type Options struct {
 	// pool offer the same ones. "" is dispatch.DefaultPool, or RouterPool for a
 	// router.
 	Pool string
-	// Routing says who runs the workflows "auto" and "fanout".
+	// Routing says which nodes run the workflows "auto" and "fanout".
 	Routing Routing
-	// Gossip makes the node a member of a fleet; nil is a node by itself.
-	Gossip *Gossip
+	// Gossip makes the node a member of a fleet: the nodes tell each other which of
+	// them live, so that the runs of one that dies go on elsewhere within seconds;
+	// otherwise that takes until a relay asks the dead node in vain. Its fields Bind,
+	// Advertise, Join, Key and Label are used; the node sets the others. nil is a node
+	// by itself.
+	Gossip *cluster.Config
 
 	// Store is the directory of this node: the embedded server's files,
 	// memories, sandboxes; "" is DefaultStore.
@@ -99,8 +104,8 @@ type Options struct {
 	// as a model call; 0 is 20 s. Its runs go on elsewhere, or at the next start.
 	Drain time.Duration
 	// Health is the address of the HTTP endpoints /livez, /readyz and /waiting,
-	// which tells autoscalers what waits (see [Waiting]); without a host it is this
-	// machine only, "" is none. A node that waits for its servers is alive and not
+	// which tells autoscalers what waits; without a host it is this machine only, ""
+	// is none. A node that waits for its servers is alive and not
 	// ready.
 	Health string
 	// HTTP is a second address, written like Health, that answers the same

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// question is asked by one goroutine at a time, however many want to know: an
-// answer that never comes costs one goroutine and not one for each who asks.
-// It is safe for concurrent use.
+// question is asked by one goroutine at a time, for all callers: an answer that
+// never comes costs one goroutine and not one for each caller. It is safe for
+// concurrent use.
 type question struct {
 	ask   func(ctx context.Context) error
 	limit time.Duration // for an answer
@@ -29,7 +29,7 @@ type answer struct {
 	ended time.Time
 }
 
-// errSilent is returned when nobody has answered yet.
+// errSilent says that there is no answer yet.
 var errSilent = errors.New("node: no answer")
 
 // put returns the answer, or errSilent when there is none within the limit. A

@@ -41,7 +41,7 @@ func TestNegativeOptions(t *testing.T) {
 	}
 }
 
-// TestServeToolEndsWithItsClient: who closes a client waits for nobody who serves
+// TestServeToolEndsWithItsClient: closing a client does not wait for what serves
 // a tool on it for ever.
 func TestServeToolEndsWithItsClient(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// RouterPool is the pool of routers that are told no other.
+// RouterPool is the pool of routers without one of their own.
 const RouterPool = streams.RouterPool
 
 // Routing says what a node has to do with the workflows "auto" and "fanout",
@@ -74,9 +74,9 @@ func (n *Instance) onOffer(ctx context.Context, named ...string) ([]messages.Wor
 }
 
 // offer puts the node's workflows into the registry, and takes off its pool
-// what the node leaves to routers. A node that finds its pool without any other
-// says what the pool is: what it does not have goes, since "auto" would choose
-// it in vain. With others there, one of them may have it still, or already.
+// what the node leaves to routers. The only node of a pool also takes off what it
+// does not have itself, since "auto" would choose it in vain. With other nodes in the
+// pool, one of them may still have it, or have it already.
 func (n *Instance) offer(ctx context.Context) error {
 	var gone []string
 	if n.o.Routing == RouteElsewhere {

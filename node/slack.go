@@ -38,7 +38,7 @@ type slack struct {
 	worth       bool   // it was busy before it rested
 }
 
-// due is told at each look how many bytes were ever allocated.
+// due reports whether to give memory back; allocated are the bytes ever allocated.
 func (s *slack) due(allocated uint64) bool {
 	if allocated-s.seen > slackQuiet {
 		s.quiet = 0

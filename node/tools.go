@@ -15,8 +15,8 @@ import (
 )
 
 // announced returns tools of other processes by their names, for the run that
-// ctx belongs to. What they say about themselves is recorded when the run
-// starts, and stays so whatever is announced later.
+// ctx belongs to. Their descriptions are recorded when the run starts, and stay
+// so when they are announced again.
 func (n *Instance) announced(ctx context.Context, names []string) ([]tool.Tool, error) {
 	info, ok := flow.RunInfo(ctx)
 	if !ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Waiting is how many runs wait for a slot of a pool.
-type Waiting struct {
+// poolWaiting is how many runs wait for a slot of a pool.
+type poolWaiting struct {
 	Pool string `json:"pool"`
 	// Runs is the sum of the classes.
 	Runs        int `json:"runs"`
@@ -24,7 +24,7 @@ type Waiting struct {
 // the relays, so that no number of them loads the servers.
 type waitingRuns struct {
 	question
-	last atomic.Pointer[[]Waiting]
+	last atomic.Pointer[[]poolWaiting]
 }
 
 // askWith has the question answered by ask, which is bounded in time by itself.
@@ -35,10 +35,10 @@ func (q *waitingRuns) askWith(ask func(ctx context.Context) ([]dispatch.PoolWait
 		if err != nil {
 			return err
 		}
-		var pools []Waiting // in the order of their names, as all is
+		var pools []poolWaiting // in the order of their names, as all is
 		for _, w := range all {
 			if len(pools) == 0 || pools[len(pools)-1].Pool != w.Pool {
-				pools = append(pools, Waiting{Pool: w.Pool})
+				pools = append(pools, poolWaiting{Pool: w.Pool})
 			}
 			p := &pools[len(pools)-1]
 			p.Runs += w.Runs
@@ -53,9 +53,9 @@ func (q *waitingRuns) askWith(ask func(ctx context.Context) ([]dispatch.PoolWait
 	}
 }
 
-// waiting answers GET /waiting: {"pools": […]}, or with ?pool=NAME a [Waiting], of
-// which everything is zero where nothing waits. Without an answer of the relays it
-// is 503 with a [Health] that says why.
+// waiting answers GET /waiting: {"pools": […]}, or with ?pool=NAME the object of
+// that pool, in which everything is zero where nothing waits. Without an answer of
+// the relays it is 503 with a healthAnswer that says why.
 func (h *health) waiting(w http.ResponseWriter, r *http.Request) {
 	pool := r.URL.Query().Get("pool")
 	if pool != "" {
@@ -77,11 +77,11 @@ func (h *health) waiting(w http.ResponseWriter, r *http.Request) {
 	all := *h.runs.last.Load()
 	if pool == "" {
 		reply(w, http.StatusOK, struct {
-			Pools []Waiting `json:"pools"`
-		}{append([]Waiting{}, all...)})
+			Pools []poolWaiting `json:"pools"`
+		}{append([]poolWaiting{}, all...)})
 		return
 	}
-	one := Waiting{Pool: pool}
+	one := poolWaiting{Pool: pool}
 	for _, p := range all {
 		if p.Pool == pool {
 			one = p
@@ -90,7 +90,7 @@ func (h *health) waiting(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, one)
 }
 
-// reply writes JSON. What cannot be written has no client who reads it.
+// reply writes JSON. A failed write has no client left to read it.
 func reply(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -91,7 +90,7 @@ func TestControlAgain(t *testing.T) {
 		say := func(what string) {
 			t.Helper()
 			began := time.Now()
-			quick(what, c.MessageSession(t.Context(), "chat", client.Message{Text: what, By: "ann"}), began)
+			quick(what, c.MessageSession(t.Context(), "chat", messages.Control{Text: what, By: "ann"}), began)
 		}
 		chunks := func(want ...string) {
 			t.Helper()

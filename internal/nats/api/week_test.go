@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -100,7 +99,7 @@ func week(t *testing.T, after string) {
 	n = startNodeWith(t, srv, "after", &spec{only: []flow.Registration{release(after, &notes, &published)}})
 	c, _ = visitor(t, srv)
 	waiting()
-	if err := c.Approve(t.Context(), "r1", client.Decision{Step: "1", By: "ana"}); err != nil {
+	if err := c.Approve(t.Context(), "r1", messages.Control{Step: "1", By: "ana"}); err != nil {
 		t.Fatal(err)
 	}
 	if after == "other" {

@@ -34,7 +34,7 @@ func Host(ctx context.Context, a *app.App, port int) (*app.System, Config, error
 	base.Key = key.Text()
 	s, err := a.Host(ctx, &node.Options{
 		Name: "server", Idle: true, Port: port, MonitorPort: monitor,
-		Gossip: &node.Gossip{Bind: gossip, Key: key, Label: fleetLabel},
+		Gossip: &cluster.Config{Bind: gossip, Key: key, Label: fleetLabel},
 	})
 	return s, base, err
 }

@@ -96,7 +96,7 @@ func runMember(ctx context.Context, a *app.App) error {
 	o := &node.Options{
 		Name: c.Name, NATS: c.NATS, User: c.User, Password: c.Password, Monitor: c.Monitor, Level: c.Level, Store: c.Store, Disk: c.Disk, Slots: c.Slots,
 		Model: c.Model, Unsafe: c.Unsafe, Env: a.Getenv, Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
-		Gossip: &node.Gossip{Bind: c.Bind, Join: c.Join, Key: key, Label: fleetLabel},
+		Gossip: &cluster.Config{Bind: c.Bind, Join: c.Join, Key: key, Label: fleetLabel},
 	}
 	if c.Demo != "" {
 		o.Workflows = append(o.Workflows, demo.FleetRegistration(c.Demo))

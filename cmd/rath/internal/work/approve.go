@@ -15,12 +15,13 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/selection"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
 
 // Approve is the command "approve".
 func Approve(a *app.App) *cobra.Command {
-	var d client.Decision
+	var d messages.Control
 	var edit string
 	cmd := &cobra.Command{
 		Use:   "approve RUN [STEP]",
@@ -43,7 +44,7 @@ changes what was asked for, such as the arguments of a tool call.`,
 
 // Reject is the command "reject".
 func Reject(a *app.App) *cobra.Command {
-	var d client.Decision
+	var d messages.Control
 	cmd := &cobra.Command{
 		Use:   "reject RUN [STEP] --reason TEXT",
 		Short: "Say no to what a run asks",
@@ -65,7 +66,7 @@ whose tool call it is gets it as the call's result.`,
 
 // Respond is the command "respond".
 func Respond(a *app.App) *cobra.Command {
-	var d client.Decision
+	var d messages.Control
 	cmd := &cobra.Command{
 		Use:   "respond RUN [STEP] JSON",
 		Short: "Answer what a run asks with a value",
@@ -88,7 +89,7 @@ The step may be left out when the run asks one question.`,
 	return cmd
 }
 
-func decisionFlags(a *app.App, cmd *cobra.Command, d *client.Decision) {
+func decisionFlags(a *app.App, cmd *cobra.Command, d *messages.Control) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&d.Reason, "reason", "", "why, kept as evidence")
@@ -96,8 +97,8 @@ func decisionFlags(a *app.App, cmd *cobra.Command, d *client.Decision) {
 }
 
 // decide sends a decision about a question. value is JSON, "" for none.
-func decide(a *app.App, cmd *cobra.Command, args []string, d client.Decision, value, flag string,
-	send func(*client.Client, context.Context, run.ID, client.Decision) error, done string,
+func decide(a *app.App, cmd *cobra.Command, args []string, d messages.Control, value, flag string,
+	send func(*client.Client, context.Context, run.ID, messages.Control) error, done string,
 ) error {
 	if value != "" {
 		if !json.Valid([]byte(value)) {

@@ -6,16 +6,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/cmd/rath/internal/selection"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
 )
 
 // Message is the command "message".
 func Message(a *app.App) *cobra.Command {
-	var m client.Message
+	var m messages.Control
 	cmd := &cobra.Command{
 		Use:   "message RUN|SESSION TEXT",
 		Short: "Say something to a run or a session",
@@ -46,7 +46,7 @@ message becomes the session's next user chunk.`,
 	return cmd
 }
 
-func sendMessage(ctx context.Context, a *app.App, s *app.System, name string, m client.Message) error {
+func sendMessage(ctx context.Context, a *app.App, s *app.System, name string, m messages.Control) error {
 	n, err := reference.Resolve(ctx, s, name)
 	if err != nil {
 		return err

@@ -9,29 +9,30 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
-// answerLast bounds how long a desk that closes goes on answering what was asked
-// before. Then who asked is refused: most of it another node can answer.
+// answerLast bounds how long a service group that closes goes on answering what was
+// asked before. The rest is refused: another node can answer most of it.
 const answerLast = 2 * time.Second
 
-// desk is where requests are answered. Those that were taken are answered although
-// the services of the node end: close stops the desk's and waits.
-type desk struct {
-	ctx      context.Context // of its services
+// serviceGroup is a set of services that close together. Requests that they have
+// taken are answered although the services of the node end: close stops those of the
+// group and waits.
+type serviceGroup struct {
+	ctx      context.Context // of the services
 	refuse   context.CancelFunc
 	services []*conn.Service
 }
 
-func newDesk(ctx context.Context) *desk {
-	d := &desk{}
+func newServiceGroup(ctx context.Context) *serviceGroup {
+	d := &serviceGroup{}
 	d.ctx, d.refuse = context.WithCancel(context.WithoutCancel(ctx))
 	return d
 }
 
-func (d *desk) add(s *conn.Service) { d.services = append(d.services, s) }
+func (d *serviceGroup) add(s *conn.Service) { d.services = append(d.services, s) }
 
 // close takes no more requests and returns when those that were taken are answered
-// or refused. A nil desk has none.
-func (d *desk) close() error {
+// or refused. A nil group has none.
+func (d *serviceGroup) close() error {
 	if d == nil {
 		return nil
 	}

@@ -94,10 +94,10 @@ func TestBadTasks(t *testing.T) {
 		if state != "failed" || c.code != "" && code != c.code || !strings.Contains(text, c.said) {
 			t.Errorf("%s: %s %s %s; want failed, %s, and %q", c.name, state, code, text, c.code, c.said)
 		}
-		d.rath("show", c.id) // whatever it says, it must end
+		d.rath("show", c.id) // with any answer, it must end
 	}
 
-	// Without an id nobody can be told: the letter alone is kept.
+	// Without an id there is no run to publish on: the letter alone is kept.
 	request(t, nc, "rath.task.default.agent", `{"id":"w7", "input"`)
 	letters++
 
@@ -230,7 +230,7 @@ func TestReusedKey(t *testing.T) {
 	d.rath("run", "-m", "one", "--id", "k").want(t, 0, "echo: one")
 }
 
-// TestStoreInUse: a second process does not get the store, and says who has it.
+// TestStoreInUse: a second process does not get the store, and names the process that has it.
 func TestStoreInUse(t *testing.T) {
 	d := newDesk(t)
 	node, url := d.dev()

@@ -46,8 +46,7 @@ func rathDir(t *testing.T) string {
 	return built.dir
 }
 
-// desk is where somebody without keys and settings types commands: an empty
-// directory, with rath in the path.
+// desk is an empty directory with rath in the path and no keys and settings.
 type desk struct {
 	t   *testing.T
 	bin string // directory of the binary

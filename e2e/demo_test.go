@@ -53,8 +53,7 @@ func proof(t *testing.T, out string) (name, head string) {
 	return m[1], m[2]
 }
 
-// TestDemo does what somebody does who sees Rath for the first time: the demo
-// in an empty directory, each of its hints typed as printed, the crash, the
+// TestDemo does what a newcomer does: the demo in an empty directory, each of its hints typed as printed, the crash, the
 // start after it, and the demo once more.
 func TestDemo(t *testing.T) {
 	d := newDesk(t)
@@ -159,7 +158,7 @@ func TestVerify(t *testing.T) {
 	d.file("rendered.html", string(flipped))
 	d.rath("verify", "rendered.html").want(t, 1)
 
-	// The end is cut off and the rest written anew: only the head tells.
+	// The end is cut off and the rest written again: only the head shows it.
 	d.rath("export", "@last", "--dossier", "html", "--out", "whole.html").want(t, 0)
 	report := d.rath("verify", "whole.html", "-o", "json")
 	report.want(t, 0)

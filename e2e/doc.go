@@ -29,20 +29,20 @@
 // their own, shared ones and earlier versions; messages to runs and to sessions,
 // interrupts, cancels, quarantine and release, new budgets, approvals, changes,
 // rejections and responses, the same task again and another one under its id.
-// Whatever was acknowledged is looked for afterwards: in the sessions, the logs,
+// Everything that was acknowledged is looked for afterwards: in the sessions, the logs,
 // the witnesses of the tools or among the dead letters. A seed of three minutes
 // fails if one of them did not happen.
 //
 // TestRollingRestart and TestRollingUpgrade take no refusal from the fleet but
-// what follows from what the client himself had been told: the run had ended, the
-// question was decided. While he knows no more than that the task was submitted he
-// asks again until it has begun. They print how many requests of each kind were
+// what follows from answers that the client has got: the run had ended, the
+// question was decided. While it knows no more than that the task was submitted it
+// asks again until the run has begun. They print how many requests of each kind were
 // done, asked again and refused, and why.
 //
 // One of the faults moves nodes and routers to the next release, or back, and
 // TestRollingUpgrade does nothing else: internal/release says what that release
 // is. With -off a protection of internal/protection is left out, and the seed
-// fails if nobody notices:
+// fails if no check notices:
 //
 //	go test -tags=e2e -count=1 -v -run '^TestNemesis$' ./e2e -off append_cas -seeds 1 -length 60s
 //

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// question is a request of a client, and what he knows about its answer.
+// question is a request of a client, and what the client knows about its answer.
 type question struct {
 	kind string
 	run  string // that it is about, "" for none
@@ -42,10 +42,10 @@ const (
 )
 
 // ask asks, and judges the answer by what the client knows. A patient client
-// asks again while all that he knows is that the task was submitted.
+// asks again while it only knows that the task was submitted.
 func (l *clients) ask(ctx context.Context, q question) error {
 	if l.patient {
-		ctx = context.WithoutCancel(ctx) // whatever is asked is answered
+		ctx = context.WithoutCancel(ctx) // every request is answered
 	}
 	for end := time.Now().Add(untilBegun); ; {
 		l.mu.Lock()
@@ -77,8 +77,8 @@ func (l *clients) ask(ctx context.Context, q question) error {
 	}
 }
 
-// right says why a client takes a refusal, "" if he does not: the request had to
-// be done. Where faults are at work he knows too little, and takes each that says
+// right says why a client takes a refusal, "" if it does not: the request had to
+// be done. Where faults are at work it knows too little, and takes each that says
 // that it cannot be done any more, or not yet.
 func (l *clients) right(ctx context.Context, q question, known bool, answered time.Time, err error) string {
 	if !l.patient {
@@ -193,7 +193,7 @@ func (l *clients) begins(run string) {
 }
 
 // unused returns why a session with a name may be unknown: when this was called
-// nobody was known to have worked on it.
+// no run was known to have worked on it.
 func (l *clients) unused(name string) func() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,8 +203,8 @@ func (l *clients) unused(name string) func() string {
 	return func() string { return "nobody had worked there" }
 }
 
-// unheard waits until the ends of all runs were heard by who had subscribed to
-// their events, and returns the runs of which they were not.
+// unheard waits until the ends of all runs had come over the subscriptions to
+// their events, and returns the runs of which they had not.
 func (l *clients) unheard(ctx context.Context) (ids []string) {
 	for end := time.Now().Add(untilTold); ; {
 		l.mu.Lock()

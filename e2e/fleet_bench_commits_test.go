@@ -129,7 +129,7 @@ func middle(rounds []round, figure func(round) float64) float64 {
 	return each(rounds, figure)[len(rounds)/2]
 }
 
-// pair are the two that write, in turns, who goes first alternating: the log as
+// pair are the two that write, in turns, each first in every other round: the log as
 // nodes have it, and a bare program that publishes with the NATS client's
 // JetStream. Both have a connection with a node's rights to the same server. They
 // write to the same streams, as many logs to each, under subjects of the same form

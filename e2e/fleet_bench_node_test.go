@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	_ "net/http/pprof" // for whoever wants to see where the time goes
+	_ "net/http/pprof" // for profiles of the nodes
 	"os"
 	"runtime"
 	"strconv"

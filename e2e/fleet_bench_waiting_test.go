@@ -43,7 +43,7 @@ func benchWaiting(b *testing.B, t *table) {
 		})
 		a.until(fmt.Sprint(n, " runs wait"), 2*time.Minute, func() bool { return o.count("run.waiting") >= before+n })
 	}
-	// say answers n questions, as somebody does who has read the list.
+	// say answers n questions, as a person with the list does.
 	say := func(n int) (committed, resumed time.Duration) {
 		var open []client.Question
 		a.until("the questions are on the list", time.Minute, func() bool {

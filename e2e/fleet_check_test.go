@@ -104,7 +104,7 @@ func (w *world) outcome(t *task) string {
 	return ""
 }
 
-// heeded checks that a call which a person decided about was made as he said.
+// heeded checks that a call which a person decided about was made as decided.
 // It is called with the lock of the load held.
 func (w *world) heeded(t *task, s sighting) {
 	if s.Tool != "sound" || !strings.HasPrefix(t.Prompt, "gate") {
@@ -144,11 +144,11 @@ func (w *world) stored(ctx context.Context) {
 	defer w.load.mu.Unlock()
 	for _, id := range w.load.order {
 		t := w.load.tasks[id]
-		patience := time.Duration(0)
+		timeout := time.Duration(0)
 		if t.Result != "" {
-			patience = storing // who listens hears a result before it is stored
+			timeout = storing // subscribers get a result before it is stored
 		}
-		m, err := last(ctx, s, "rath.run.default."+id+".result", patience)
+		m, err := last(ctx, s, "rath.run.default."+id+".result", timeout)
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound) && t.Result == "" && !t.Acked:
 		case err != nil:
@@ -223,7 +223,7 @@ func (w *world) transcripts(ctx context.Context) {
 	}
 	for _, one := range words {
 		if !made[one.name] && !one.acked {
-			continue // no task has worked there, so there is nobody to talk to
+			continue // no task has worked there, so there is no session
 		}
 		n := count(rows(one.name), one.text)
 		if n > 1 || n == 0 && one.acked {
@@ -247,7 +247,7 @@ func (w *world) transcript(t *task, read func(id string) []row) {
 	w.t.Helper()
 	rows := read(t.outcome.Session)
 	if t.Deed == deedHint || t.Deed == deedCutIn {
-		// When it was heard is nobody's choice; that it was, once, is.
+		// When it comes is open; that it comes once is not.
 		if n := count(rows, hintFor(t.ID)); n > 1 || n == 0 && t.done {
 			w.fail("the message to run %s, which %s (acknowledged: %v), is in its session %d times", t.ID, t.outcome.State, t.done, n)
 		}
@@ -330,7 +330,7 @@ func (w *world) answered(t *task, step string, rows []row) {
 }
 
 // letters checks that each body that came under the id of another task was
-// refused, and that somebody can see it.
+// refused, and that clients can see it.
 func (w *world) letters(ctx context.Context) {
 	w.t.Helper()
 	refused := map[string]bool{}
@@ -369,7 +369,7 @@ func (w *world) letters(ctx context.Context) {
 	}
 }
 
-// missing lists what clients can ask for and nobody has asked for and got yet.
+// missing lists the requests of which none has succeeded yet.
 func (w *world) missing() (all []string) {
 	w.load.mu.Lock()
 	defer w.load.mu.Unlock()

@@ -25,8 +25,8 @@ import (
 // TestDeposedLeader cuts the NATS server that leads the stream of a session off
 // from the others, and reads the session there while the others elect a leader and
 // store a commit. Until it knows of that the server takes itself for the leader:
-// whoever asks there gets no answer after a while, but never one that is older
-// than what others were told.
+// a read there gets no answer after a while, but never one that is older than an
+// answer that another client has.
 func TestDeposedLeader(t *testing.T) {
 	w := newWorld(t, drawSeed(), shape{servers: 3})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -186,7 +186,7 @@ func (r *reader) read(ctx context.Context) (version int) {
 	return s.Version
 }
 
-// told notes a version that somebody was told of.
+// told notes a version that a client has got.
 func (r *reader) told(id session.ID, version int) {
 	at := time.Since(r.began)
 	r.heads = append(r.heads, head{Session: string(id), Start: at, End: at, Version: version})

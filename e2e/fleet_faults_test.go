@@ -70,7 +70,7 @@ func (n *nemesis) killLeader(ctx context.Context, random *rand.Rand) error {
 	return n.kill(ctx, between(random, 0, 5*time.Second), victim)
 }
 
-// leader is the server that leads a stream, nil if nobody says.
+// leader is the server that leads a stream, nil if no server says.
 func (n *nemesis) leader(ctx context.Context, stream string) *fleet.Process {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -253,7 +253,7 @@ func (n *nemesis) rollServers(ctx context.Context, _ *rand.Rand) error {
 			return err
 		}
 		ready, cancel := context.WithTimeout(ctx, 20*time.Second)
-		_ = n.w.f.ServersUp(ready) // whatever it says, the next one goes
+		_ = n.w.f.ServersUp(ready) // with an error too: the next one goes
 		cancel()
 	}
 	return nil
@@ -298,8 +298,8 @@ func (n *nemesis) sicken(ctx context.Context, random *rand.Rand) error {
 
 // stallRuns stops the goroutines of the runs of a node that come to the end of a
 // call, past every timeout, while the node and the actors of their sessions live
-// on: whatever is decided about those runs in the meantime, they do not know it
-// when they go on.
+// on: those runs do not know what is decided about them in the meantime when they
+// go on.
 func (n *nemesis) stallRuns(ctx context.Context, random *rand.Rand) error {
 	name := n.w.path("stalls", one(random, n.w.f.Nodes()).Name)
 	if err := os.WriteFile(name, nil, 0o600); err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // headModel is the newest version of a session as its readers see it: a
-// register that others move forward at times that nobody sees. A read takes
+// register that others move forward at unknown times. A read takes
 // effect at one moment between question and answer, so none may answer with
 // less than one that had been answered before it was asked.
 var headModel = porcupine.Model{

@@ -51,8 +51,8 @@ func TestFleetKill(t *testing.T) {
 }
 
 // TestRollingRestart restarts every node and router in the orderly way, twice,
-// under load: whatever clients ask in the meantime is done at the first try, if
-// it can be done, and who waits for results and events gets them without asking.
+// under load: every request in the meantime is done at the first try, if it can be
+// done, and subscribers get results and events without asking.
 func TestRollingRestart(t *testing.T) {
 	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 3, routers: 2, slots: 8})
 	w.orderly(func(ctx context.Context, n *nemesis) error {
@@ -96,8 +96,8 @@ func TestRollingUpgrade(t *testing.T) {
 const orderlyMost = 4 * time.Minute
 
 // orderly lets the load run, for a minute at least, while something is done that
-// nobody must notice: every request is done, unless the client himself knows why
-// it cannot be, and results and events are waited for.
+// clients must not notice: every request is done, unless the client knows why it
+// cannot be, and results and events are waited for.
 func (w *world) orderly(do func(ctx context.Context, n *nemesis) error) {
 	w.t.Helper()
 	n := newNemesis(w)

@@ -18,8 +18,8 @@ import (
 	"github.com/rathcluster/rath/internal/fleet"
 )
 
-// clients submit tasks and ask questions as users of a fleet do, whatever
-// becomes of the answers, and write down what they were told.
+// clients submit tasks and ask questions as users of a fleet do, with
+// and without an answer, and write down the answers.
 type clients struct {
 	nc      *nats.Conn
 	began   time.Time

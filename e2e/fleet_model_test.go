@@ -39,8 +39,8 @@ type sickness struct {
 	bad   func(m *modelHost, w http.ResponseWriter, r *http.Request)
 }
 
-// newModelHost serves a script at an address of the fleet's network, to who
-// brings the key.
+// newModelHost serves a script at an address of the fleet's network, for
+// requests with the key.
 func newModelHost(ip, key, script, witness string, delay time.Duration) (*modelHost, error) {
 	data, err := os.ReadFile(script)
 	if err != nil {

@@ -58,7 +58,7 @@ type sighting struct {
 func witnessing(name string, effect tool.Effect) tool.Tool {
 	return tool.Func(name, "Writes a line outside of the workspace.", func(ctx context.Context, in struct {
 		MS   int  `json:"ms,omitempty"`   // how long it takes
-		Deaf bool `json:"deaf,omitempty"` // it takes that long whatever happens
+		Deaf bool `json:"deaf,omitempty"` // it takes that long even if it is cancelled
 		Loud int  `json:"loud,omitempty"` // only noted
 	},
 	) (string, error) {
@@ -92,7 +92,7 @@ func witnessing(name string, effect tool.Effect) tool.Tool {
 	}, &tool.FuncOptions{Effect: effect})
 }
 
-// stall stops the goroutine of a run, whatever happens to the run, while the
+// stall stops the goroutine of a run, even if the run is cancelled, while the
 // nemesis wants that: the node, and the actor of the session, live on.
 func stall() {
 	dir := os.Getenv(envStall)

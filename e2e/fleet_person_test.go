@@ -30,8 +30,8 @@ type runInfo struct {
 	} `json:"review"`
 }
 
-// decide resolves the runs that wait for a person, as one who looks at the
-// witness: what was seen has happened.
+// decide resolves the runs that wait for a person, by the witness: what it
+// has seen has happened.
 func (l *clients) decide(ctx context.Context) {
 	data, err := l.query(ctx, "runs", map[string]any{"states": []string{"needs_review"}, "limit": 1000})
 	var all struct {
@@ -58,7 +58,7 @@ func (l *clients) decide(ctx context.Context) {
 	}
 }
 
-// resolve decides about a run. The query may not show yet that somebody has.
+// resolve decides about a run. The query may not show yet that it is decided.
 func (l *clients) resolve(ctx context.Context, r runInfo, body map[string]any) {
 	call := ""
 	if r.Review != nil {
@@ -161,7 +161,7 @@ func (l *clients) finish(ctx context.Context) error {
 			l.mu.Lock()
 			t := l.tasks[id]
 			l.mu.Unlock()
-			if t.Deed == deedApart && !l.patient { // the one who released it may have lost his way, or been too early
+			if t.Deed == deedApart && !l.patient { // its release may have got lost, or come too early
 				l.lift(ctx, t, "everything was looked at")
 			}
 		}

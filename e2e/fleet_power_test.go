@@ -31,7 +31,7 @@ type committers struct {
 func commitTo(ctx context.Context, w *world, level streams.Level) (*committers, error) {
 	c, err := w.connect(ctx, w.f.URLs(0), level)
 	if err == nil {
-		// The servers are up, but who leads them may not have heard of all of them.
+		// The servers are up, but their leader may not have heard from all of them.
 		for until := time.Now().Add(time.Minute); ; sleep(ctx, 200*time.Millisecond) {
 			if err = c.Provision(ctx); !streams.WillPass(err) || time.Now().After(until) {
 				break
@@ -73,7 +73,7 @@ func (m *committers) run(ctx context.Context, sessions int) {
 				}
 				next, err := m.c.Log().Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
 				if err != nil {
-					if ctx.Err() == nil { // what was acknowledged is gone, or nobody answered for too long
+					if ctx.Err() == nil { // what was acknowledged is gone, or no answer came for too long
 						m.mu.Lock()
 						m.halted = append(m.halted, err)
 						m.mu.Unlock()

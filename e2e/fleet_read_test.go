@@ -41,7 +41,7 @@ func (l *clients) look(ctx context.Context) {
 		err = json.Unmarshal(data, &s)
 	}
 	if err != nil && strings.Contains(err.Error(), `"code":"not_found"`) && strings.HasPrefix(id, "shared") {
-		return // nobody has worked on it yet
+		return // no run has worked on it yet
 	}
 	if err != nil {
 		if ctx.Err() == nil {

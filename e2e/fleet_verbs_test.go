@@ -58,7 +58,7 @@ func (l *clients) did(what string) {
 // do sends a verb to a run. moot says why it may be refused though the run is
 // open, nil if it may not.
 func (l *clients) do(ctx context.Context, t *task, verb string, body map[string]any, moot func() string) error {
-	// A session can be set apart whatever became of the run.
+	// A session can be put into quarantine at any state of the run.
 	ends := verb != "quarantine" && verb != "release"
 	return l.ask(ctx, question{kind: verb, run: t.ID, ends: ends, moot: moot, send: func(ctx context.Context) error {
 		start := time.Now()
@@ -103,8 +103,8 @@ func (l *clients) apart(ctx context.Context, t *task) {
 	l.release(ctx, t)
 }
 
-// release lets a session go on, whether the one who asked for the quarantine
-// learned that it was set apart or not; what cannot be done now is done when
+// release ends the quarantine of a session, whether its request was acknowledged
+// or not; what cannot be done now is done when
 // everything is healed.
 func (l *clients) release(ctx context.Context, t *task) {
 	for l.lift(ctx, t, "it was looked at") != nil && ctx.Err() == nil {
@@ -142,7 +142,7 @@ func (l *clients) info(ctx context.Context, id string) (r runInfo, err error) {
 	return r, err
 }
 
-// query asks about what there is, which needs nobody to have begun.
+// query asks about what there is, which needs no run that has begun.
 func (l *clients) query(ctx context.Context, name string, body map[string]any) (data []byte, err error) {
 	err = l.ask(ctx, question{kind: "query", send: func(ctx context.Context) (err error) {
 		data, err = l.request(ctx, "rath.query.default."+name, body)
@@ -182,7 +182,7 @@ func (l *clients) rebudget(ctx context.Context, t *task) {
 			l.mu.Unlock()
 			return
 		}
-		// Under faults nobody else asks again.
+		// Under faults no other client asks again.
 		early := code(err) == "unknown_run" || strings.Contains(err.Error(), "waits to be taken")
 		if l.patient || proper(err) && !early {
 			return
@@ -245,7 +245,7 @@ func (l *clients) after(ctx context.Context, t *task) {
 // held.
 func (l *clients) known(id string) bool { return l.tasks[id] != nil && l.tasks[id].Workflow != "" }
 
-// word is what was said to a session, whatever it was doing.
+// word is a message to a session, sent at any state of it.
 type word struct {
 	name, text string
 	acked      bool

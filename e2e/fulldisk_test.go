@@ -118,8 +118,8 @@ call: list_workspace_files {}
 said
 `
 
-// TestFullDisk fills the disk under a node at work, faster than it can look. Who
-// submits is told so soon, what is stored can be read, doctor, terminal and health
+// TestFullDisk fills the disk under a node at work, faster than it can look. A
+// submitting command says so soon, what is stored can be read, doctor, terminal and health
 // say it; with room again everything goes on without a hand, and nothing that was
 // acknowledged is lost.
 func TestFullDisk(t *testing.T) {

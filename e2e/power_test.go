@@ -168,7 +168,7 @@ func (d *disk) again() {
 		}
 		time.Sleep(20 * time.Millisecond) // the killed process is still letting go of its files
 	}
-	// Who has mounts of his own, as a fleet does that started meanwhile, keeps the
+	// A process with mounts of its own, as a fleet that started meanwhile, keeps the
 	// file system without power, and its image would be mounted as that one again.
 	left := d.image
 	d.image += "+"

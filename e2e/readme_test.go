@@ -3,11 +3,8 @@
 package e2e
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -70,20 +67,8 @@ func need(t *testing.T, program, debianPackage string) {
 	}
 }
 
-// buildRath returns the binary of cmd/rath.
-func buildRath(t *testing.T) string {
-	t.Helper()
-	return filepath.Join(rathDir(t), "rath")
-}
-
-// cleanEnv is an environment without keys and settings.
-func cleanEnv(t *testing.T, more ...string) []string {
-	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, more...)
-}
-
-// startDev runs `rath dev` in a new directory, which it returns, until the test
-// ends.
-func startDev(t *testing.T, bin string, args ...string) (dir string) {
+// startDev runs `rath dev` on a new desk until the test ends.
+func startDev(t *testing.T, args ...string) *desk {
 	t.Helper()
 	l, err := net.Listen("tcp", readmeAddress)
 	if err != nil {
@@ -92,37 +77,19 @@ func startDev(t *testing.T, bin string, args ...string) (dir string) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(bin, append([]string{"dev"}, args...)...)
-	cmd.Dir = t.TempDir()
-	cmd.Env = cleanEnv(t)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	// A node that hangs is killed, which also ends the reading below.
-	killer := time.AfterFunc(programTimeout, func() { _ = cmd.Process.Kill() })
+	d := newDesk(t)
+	node := d.start(append([]string{"dev"}, args...)...)
 	t.Cleanup(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		if err := node.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Error(err)
 		}
-		if _, err := io.Copy(io.Discard, stdout); err != nil {
-			t.Error(err)
-		}
-		err := cmd.Wait()
-		if !killer.Stop() {
-			t.Errorf("rath dev had to be killed: %v\n%s", err, stderr.String())
-		}
+		node.wait()
 	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil || !strings.Contains(line, "nats://"+readmeAddress) {
-		t.Fatalf("rath dev says %q, %v; want the address %s\n%s", line, err, readmeAddress, stderr.String())
-	}
-	return cmd.Dir
+	node.until("address", func() bool {
+		line, _, whole := strings.Cut(node.stdout.String(), "\n")
+		return whole && strings.Contains(line, "nats://"+readmeAddress)
+	})
+	return d
 }
 
 // jsPages are the documents with a JavaScript program each.
@@ -154,26 +121,18 @@ func installJS(t *testing.T, files ...string) (dir string) {
 	return dir
 }
 
-// program runs a program to its end and returns what it printed.
-func program(t *testing.T, dir string, env []string, name string, args ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Env = dir, env
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, stderr.String())
-	}
-	return string(out)
+// program runs a program to its end and returns what it printed; it must succeed.
+func (d *desk) program(name string, args ...string) string {
+	d.t.Helper()
+	o := d.begin(exec.Command(name, args...)).wait()
+	o.want(d.t, 0)
+	return o.stdout
 }
 
 func TestREADMEJavaScript(t *testing.T) {
-	dir := installJS(t, "hello.mjs")
-	startDev(t, buildRath(t))
-	out := program(t, dir, cleanEnv(t), "node", "hello.mjs")
+	d := startDev(t)
+	d.dir = installJS(t, "hello.mjs")
+	out := d.program("node", "hello.mjs")
 	streamed, result, _ := strings.Cut(out, "\n")
 	if streamed != "echo: Hello!" {
 		t.Errorf("it streamed %q", streamed)
@@ -188,12 +147,12 @@ func TestREADMEJavaScript(t *testing.T) {
 // TestREADMECancel stops the README's program in the middle of an answer that
 // takes twenty seconds, with the program of docs/clients.md.
 func TestREADMECancel(t *testing.T) {
-	dir := installJS(t, "hello.mjs", "cancel.mjs")
 	script, err := filepath.Abs(filepath.Join("testdata", "readme_slow.txtar"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	startDev(t, buildRath(t), "--script", script)
+	d := startDev(t, "--script", script)
+	d.dir = installJS(t, "hello.mjs", "cancel.mjs")
 
 	nc, err := nats.Connect(readmeAddress)
 	if err != nil {
@@ -208,48 +167,25 @@ func TestREADMECancel(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
-	defer cancel()
-	hello := exec.CommandContext(ctx, "node", "hello.mjs")
-	hello.Dir, hello.Env = dir, cleanEnv(t)
-	var stderr bytes.Buffer
-	hello.Stderr = &stderr
-	stdout, err := hello.StdoutPipe()
+	hello := d.begin(exec.Command("node", "hello.mjs"))
+	m, err := deltas.NextMsg(programTimeout)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := hello.Start(); err != nil {
-		t.Fatal(err)
-	}
-	m, err := deltas.NextMsgWithContext(ctx)
-	if err != nil {
-		t.Fatalf("no delta: %v\n%s", err, stderr.String())
+		t.Fatalf("no delta: %v\n%s", err, hello.stderr.String())
 	}
 	id := strings.Split(m.Subject, ".")[3]
 
 	// The program has printed the first word before the answer is there.
-	first := make([]byte, len("word000"))
-	if _, err := io.ReadFull(stdout, first); err != nil || string(first) != "word000" {
-		t.Errorf("the program printed %q, %v; want the first word\n%s", first, err, stderr.String())
-	}
-	if out := program(t, dir, cleanEnv(t), "node", "cancel.mjs", id, "changed my mind"); !strings.Contains(out, "done: true") {
+	hello.until("first word", func() bool { return strings.HasPrefix(hello.stdout.String(), "word000") })
+	if out := d.program("node", "cancel.mjs", id, "changed my mind"); !strings.Contains(out, "done: true") {
 		t.Errorf("the answer to the cancel is %s", out)
 	}
-	rest, err := io.ReadAll(stdout)
-	if err := errors.Join(err, hello.Wait()); err != nil {
-		t.Fatalf("hello.mjs: %v\n%s", err, stderr.String())
-	}
-	for _, want := range []string{"state: 'cancelled'", "code: 'cancelled'", "changed my mind"} {
-		if !strings.Contains(string(rest), want) {
-			t.Errorf("the result has no %s:\n%s", want, rest)
-		}
-	}
-	if strings.Contains(string(rest), "word199") {
+	o := hello.wait()
+	o.want(t, 0, "state: 'cancelled'", "code: 'cancelled'", "changed my mind")
+	if strings.Contains(o.stdout, "word199") {
 		t.Error("the answer was streamed to its end")
 	}
 	// What was cancelled stays so.
-	out := program(t, dir, cleanEnv(t), "node", "cancel.mjs", id, "again")
-	if !strings.Contains(out, "wrong_state") {
+	if out := d.program("node", "cancel.mjs", id, "again"); !strings.Contains(out, "wrong_state") {
 		t.Errorf("a second cancel is answered with %s", out)
 	}
 }
@@ -258,18 +194,15 @@ func TestREADMECancel(t *testing.T) {
 // nats-py, which comes from a registry that is not there everywhere.
 func TestClientsPython(t *testing.T) {
 	need(t, "python3", "python3")
-	dir := t.TempDir()
+	d := startDev(t)
 	module, err := os.ReadFile(filepath.Join("testdata", "readme_nats.py"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"nats.py": string(module), "hello.py": firstBlock(t, clientsPage, "python")} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		d.file(name, text)
 	}
-	startDev(t, buildRath(t))
-	out := program(t, dir, cleanEnv(t), "python3", "hello.py")
+	out := d.program("python3", "hello.py")
 	streamed, result, _ := strings.Cut(out, "\n")
 	if streamed != "echo: Hello!" {
 		t.Errorf("it streamed %q", streamed)
@@ -302,13 +235,11 @@ func TestREADMELines(t *testing.T) {
 // TestREADMEDemo compares the demo with what the README shows, but for ids,
 // times and numbers.
 func TestREADMEDemo(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), buildRath(t), "demo")
-	cmd.Dir, cmd.Env = t.TempDir(), cleanEnv(t)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("rath demo: %v\n%s", err, out)
-	}
-	if diff := cmp.Diff(strings.Split(plain(firstBlock(t, readmePage, "text")), "\n"), strings.Split(plain(string(out)), "\n")); diff != "" {
+	d := newDesk(t)
+	d.env[0] = "PATH=" + os.Getenv("PATH") // without rath in it, the hints take a line each
+	demo := d.begin(exec.Command(filepath.Join(d.bin, "rath"), "demo")).wait()
+	demo.want(t, 0)
+	if diff := cmp.Diff(strings.Split(plain(firstBlock(t, readmePage, "text")), "\n"), strings.Split(plain(demo.stdout), "\n")); diff != "" {
 		t.Errorf("the demo is not what README.md shows (-README +demo):\n%s", diff)
 	}
 }

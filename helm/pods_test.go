@@ -98,7 +98,7 @@ func TestProbes(t *testing.T) {
 }
 
 // TestGrace holds that no pod is killed while it still has time by its own
-// account, whatever the drain.
+// account, with any drain.
 func TestGrace(t *testing.T) {
 	tests := []struct{ nodeDrain, routerDrain, preStop, margin, node, router int }{
 		{20, 20, 5, 30, 50, 55},

@@ -65,7 +65,7 @@ func TestProvision(t *testing.T) {
 	if secrets["NATS_USER"] != "rath-operator/user" || secrets["NATS_PASSWORD"] != "rath-operator/password" {
 		t.Errorf("logs in with %v, %q", secrets, c.Args)
 	}
-	// Nobody has to log in where nobody can.
+	// Without authentication there are no credentials.
 	open := with(t, minimal(t), "provision", values{"enabled": true, "auth": values{"kind": "none"}})
 	if c := one[*batchv1.Job](t, render(t, open)).Spec.Template.Spec.Containers[0]; len(c.VolumeMounts) != 1 || len(c.Env) != 1 {
 		t.Errorf("without credentials: %+v", c)

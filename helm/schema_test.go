@@ -243,7 +243,7 @@ func sample(path string, p property, old any) any {
 }
 
 // TestEachValueDoesSomething changes each value that the schema knows and
-// expects another output: what nobody reads is not offered.
+// expects another output: a value without effect is not offered.
 func TestEachValueDoesSomething(t *testing.T) {
 	render := func(v values) string {
 		out, err := files(t, v)

@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestAsked: who is asked for an approval is told the call that it is about, also
+// TestAsked: the question of an approval leads to the call that it is about, also
 // on a fork, behind more rows than one answer holds, and beside calls that need no
 // approval. A question of the workflow itself is about no call.
 func TestAsked(t *testing.T) {

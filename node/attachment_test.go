@@ -11,7 +11,7 @@ import (
 )
 
 // TestReadAttachmentOfNone reads what was left where no node can be reached:
-// whoever reads it is to make the store his own, or to say why that fails.
+// the reader then opens the store itself, or says why that fails.
 func TestReadAttachmentOfNone(t *testing.T) {
 	for name, text := range map[string]string{"no node": "", "half written": `{"url":`, "one that does not listen": `{"pid":1}`} {
 		store := t.TempDir()

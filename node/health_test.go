@@ -303,7 +303,7 @@ func TestHealthOfStuckActors(t *testing.T) {
 		h := &health{incarnation: "n1", phase: serving}
 		h.actors = func(context.Context) error {
 			asked.Add(1)
-			<-free // whatever the context says
+			<-free // even if the context ends
 			return nil
 		}
 		h.alive = question{limit: answerFor, ask: func(ctx context.Context) error { return h.known(&h.actors)(ctx) }}

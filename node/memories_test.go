@@ -24,8 +24,8 @@ func testMemories(t *testing.T) *memories {
 	return m
 }
 
-// TestMemoriesAreClosed: tasks name memories as they like, and those that nobody
-// uses any more do not stay open. What was written is there when it is needed.
+// TestMemoriesAreClosed: tasks name memories freely, and unused ones do not
+// stay open. What was written is there when it is needed.
 func TestMemoriesAreClosed(t *testing.T) {
 	m := testMemories(t)
 	const uri = "memory://user/memories/notes/0000000000000001"
@@ -68,7 +68,7 @@ func TestMemoryStore(t *testing.T) {
 
 // TestMemoryBesideOneThatOpens: while a large memory is read for one task, others
 // use theirs. Two that want the same one share the reading, and its failure ends
-// nothing for who comes later.
+// nothing for later users.
 func TestMemoryBesideOneThatOpens(t *testing.T) {
 	m := testMemories(t)
 	begun, read := make(chan string, 8), make(chan error)

@@ -302,7 +302,7 @@ func TestPoolForgets(t *testing.T) {
 	}
 }
 
-// TestManyWorkflowsOnOffer holds that a workflow on offer that nobody asks for
+// TestManyWorkflowsOnOffer holds that a workflow on offer that no task names
 // is an entry in the registry and nothing else, and that a choice among many
 // stays small.
 func TestManyWorkflowsOnOffer(t *testing.T) {

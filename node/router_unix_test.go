@@ -47,7 +47,7 @@ func TestRouterKilled(t *testing.T) {
 				case <-free:
 				case <-r.Context().Done():
 				}
-				return // nobody waits for the answer
+				return // the caller has gone
 			}
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))

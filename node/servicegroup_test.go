@@ -15,7 +15,7 @@ import (
 )
 
 // TestCloseWithQuery: a query that takes long, such as one that has a workflow's
-// code run again, does not keep a node from ending. Who asked is told.
+// code run again, does not keep a node from ending. It is answered with an error.
 func TestCloseWithQuery(t *testing.T) {
 	t.Parallel()
 	var again atomic.Bool

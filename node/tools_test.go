@@ -147,7 +147,7 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Errorf("the program ended with %v", err)
 	}
-	// Nobody answers any more: the model is told, the run goes on.
+	// No program answers any more: the model gets an error, the run goes on.
 	r = ask("weather", "weather")
 	if got := toolTexts(t, mine, r.Session); r.State != run.Succeeded || len(got) != 1 || !strings.Contains(got[0], "tool_unavailable") {
 		t.Errorf("nobody answers: %+v %q", r, got)

@@ -24,7 +24,7 @@ func rath(t *testing.T, args ...string) (code int, stdout, stderr string) {
 }
 
 // TestAudit audits what the demo leaves behind, its dump, and a dump that
-// somebody has changed.
+// was changed.
 func TestAudit(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if code, _, errs := rath(t, "audit"); code != app.ExitNotFound || !strings.Contains(errs, "--server") {

@@ -101,7 +101,7 @@ func TestDevFleet(t *testing.T) {
 	waitFor(t, func() bool { return strings.Contains(rath("ps --state succeeded"), "one-r1") })
 	rath("show one-r1", "once is enough")
 
-	// A session that nobody works on hears a message at once.
+	// A session without an open run takes a message at once.
 	rath("submit agent --session talk -m hello --wait -q", "done")
 	rath(`message talk "and thanks"`, "told session")
 	rath("show talk", "and thanks")
@@ -232,8 +232,8 @@ func TestDevFleetKilled(t *testing.T) {
 	})
 }
 
-// hasEnded reports whether a process has ended that is no child of this one: perhaps
-// nobody has asked how.
+// hasEnded reports whether a process has ended that is no child of this one: it may
+// still be a zombie.
 func hasEnded(pid int) bool {
 	if err := syscall.Kill(pid, 0); err != nil {
 		return true

@@ -17,8 +17,8 @@ import (
 )
 
 // TestFollowTellsOfPeople follows a run on a node whose branch asks a person, and
-// then stops for one: who follows is told how the run goes on, once, also one who
-// comes later, and follows to the end.
+// then stops for one: a follower prints how the run goes on, once, also one that
+// starts later, and follows to the end.
 func TestFollowTellsOfPeople(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -76,7 +76,7 @@ func TestFollowTellsOfPeople(t *testing.T) {
 }
 
 // TestFollowTellsOfLostServer follows at a node that is killed and started again:
-// who follows is told both, and goes on.
+// the follower prints both, and goes on.
 func TestFollowTellsOfLostServer(t *testing.T) {
 	dir := t.TempDir()
 	dev, url := startDev(t, dir)
@@ -113,7 +113,7 @@ func TestFollowTellsOfLostServer(t *testing.T) {
 }
 
 // TestFollowEndsWithItsNode follows at a node that is stopped, and that starts
-// again at another address: who follows is told that it was stopped, and where
+// again at another address: the follower prints that it was stopped, and where
 // the node is now. With the store to itself, nothing can come that would be worth
 // waiting for.
 func TestFollowEndsWithItsNode(t *testing.T) {

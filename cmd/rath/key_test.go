@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 )
 
-// TestKeyForPrograms: a key is a line for a file, and JSON for who asks for it.
+// TestKeyForPrograms: a key is a line for a file, and JSON with -o json.
 func TestKeyForPrograms(t *testing.T) {
 	code, line, errs := rath(t, "key")
 	if code != app.ExitOK || len(strings.TrimSpace(line)) != 44 || errs != "" {

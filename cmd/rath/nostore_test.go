@@ -10,8 +10,8 @@ import (
 )
 
 // TestNoStore gives every command that asks something of a store a directory
-// that has none. It says so and makes none, also where somebody made the
-// directory itself, or named one of his own.
+// that has none. It says so and makes none, also where the directory exists
+// already, or another one was named.
 func TestNoStore(t *testing.T) {
 	asks := []string{
 		"approvals ls", "approve r", "audit", "bench", "cancel r", "cancel --where state=failed", "diff a b", "dlq drop 1 --reason x",

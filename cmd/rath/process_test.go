@@ -84,8 +84,8 @@ func TestInterruptParks(t *testing.T) {
 	}
 }
 
-// TestDevDrains: the node of "rath dev" ends when it is asked to, and whoever
-// waits for that is told when its store is free.
+// TestDevDrains: the node of "rath dev" ends when it is asked to, and a command
+// that waits for it returns when its store is free.
 func TestDevDrains(t *testing.T) {
 	dir := t.TempDir()
 	dev, _ := startDev(t, dir)

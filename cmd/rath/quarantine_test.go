@@ -8,9 +8,9 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 )
 
-// TestSetApart sets a session apart on a node that works: what is submitted to
-// it waits, and runs once it is released, while somebody watches.
-func TestSetApart(t *testing.T) {
+// TestQuarantine puts a session into quarantine on a node that works: what is
+// submitted to it waits, and runs once it is released, while a follower watches.
+func TestQuarantine(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Log("a process cannot be interrupted from outside here")
 		return

@@ -15,8 +15,8 @@ import (
 )
 
 // TestRunWaitsForRoom runs and submits while the streams of events are nearly
-// full: who waits is told once that the task does, and what to do, the node is
-// shown so, and with room again the runs end.
+// full: a command that waits prints once that the task does, and what to do, the
+// list of nodes shows it, and with room again the runs end.
 func TestRunWaitsForRoom(t *testing.T) {
 	dir := t.TempDir()
 	dev, js := startOperated(t, dir)

@@ -21,8 +21,8 @@ func TestInputIsText(t *testing.T) {
 	}
 }
 
-// TestImportFindsArchive brings a session back by the very command that whoever
-// reads it is told.
+// TestImportFindsArchive brings a session back by the very command that its
+// error names.
 func TestImportFindsArchive(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -248,7 +248,7 @@ var changing = []struct {
 	{regexp.MustCompile(`"(ended_ms|elapsed_ms|submitted_ms|started_ms|time|time_ms)": ?\d+`), `"$1":0`},
 }
 
-// whose matches the names of nodes that took work; who takes what differs.
+// whose matches the names of nodes that took work, which differ from run to run.
 var whose = regexp.MustCompile(`(?m)(  on node |^kill -9     node )([a-z])\b`)
 
 // letters names the nodes that took work p, q and r, in the order in which they

@@ -31,7 +31,7 @@ func (s *shop) tools() []tool.Tool {
 		tool.Func("price", "Tells the price of an article.", s.price, &tool.FuncOptions{Effect: tool.ReadOnly}),
 		// An order may be sent again under its key. Without this line it would
 		// be tool.NonIdempotent: cut off in the middle, it would wait for a
-		// person who knows whether it happened.
+		// person to say whether it happened.
 		tool.Func("order", "Orders an article.", s.order, &tool.FuncOptions{Effect: tool.Idempotent}),
 	}
 }

@@ -56,7 +56,7 @@ func NoSubcommand(cmd *cobra.Command, args []string) error {
 	return WithCode(ExitUsage, errors.New(msg))
 }
 
-// NoArguments is for commands that are told everything by flags.
+// NoArguments is for commands that take flags only.
 func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return Usage(cmd, fmt.Errorf("%s takes no arguments, got %q", cmd.Name(), args[0]))
@@ -65,29 +65,15 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 }
 
 // Exactly wants n arguments and says which.
-func Exactly(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return Usage(cmd, fmt.Errorf("%s takes %s, got %s", cmd.Name(), what, view.Counted(int64(len(args)), "argument")))
-		}
-		return nil
-	}
-}
+func Exactly(n int, what string) cobra.PositionalArgs { return Between(n, n, what) }
 
 // AtMost allows up to n arguments.
-func AtMost(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > n {
-			return Usage(cmd, fmt.Errorf("%s takes %s at most, got %s", cmd.Name(), what, view.Counted(int64(len(args)), "argument")))
-		}
-		return nil
-	}
-}
+func AtMost(n int, what string) cobra.PositionalArgs { return Between(0, n, what+" at most") }
 
-// OneOrTwo wants one argument or two and says which.
-func OneOrTwo(what string) cobra.PositionalArgs {
+// Between wants from least to most arguments and says which.
+func Between(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < 1 || len(args) > 2 {
+		if len(args) < least || len(args) > most {
 			return Usage(cmd, fmt.Errorf("%s takes %s, got %s", cmd.Name(), what, view.Counted(int64(len(args)), "argument")))
 		}
 		return nil

@@ -18,27 +18,18 @@ import (
 
 // dial connects to a server as a client.
 func (a *App) dial(ctx context.Context) (*System, error) {
-	c := &a.Config
-	o := &client.Options{Tenant: a.Tenant(), Name: "rath", CredsFile: c.Creds.Value, Logger: a.Logger()}
-	url := c.Server.Value
-	if url == "" {
-		name := cmp.Or(c.Context.Value, a.selectedContext())
-		nc, err := a.readContext(name)
-		if err != nil {
-			return nil, err
-		}
-		url = nc.URL
-		o.User, o.Password, o.NKeyFile, o.RootCAs, o.Inbox = nc.User, nc.Password, nc.NKey, nc.CA, nc.Inbox
-		o.CredsFile = cmp.Or(o.CredsFile, nc.Creds)
-	}
-	if o.CredsFile == "" && o.NKeyFile == "" && o.User == "" {
-		o.User, o.Password = a.Getenv("NATS_USER"), a.Getenv("NATS_PASSWORD")
-	}
-	cl, err := client.Dial(ctx, url, o)
+	c, err := a.login()
 	if err != nil {
 		return nil, err
 	}
-	s := &System{Client: cl, Where: url, close: cl.Close}
+	cl, err := client.Dial(ctx, c.URL, &client.Options{
+		Tenant: a.Tenant(), Name: "rath", User: c.User, Password: c.Password, CredsFile: c.Creds, NKeyFile: c.NKey, RootCAs: c.CA, Inbox: c.Inbox,
+		Logger: a.Logger(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &System{Client: cl, Where: c.URL, close: cl.Close}
 	a.reportConnection(s, func(told bool) {
 		if !told {
 			a.Remark("the connection to %s is lost and is being made again", s.Where)

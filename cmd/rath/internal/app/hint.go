@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Hint returns a command as the person who started this one can type it.
+// Hint returns a command with the flags that reach the same system as this one.
 func (a *App) Hint(args ...string) string {
 	words := append([]string{a.Invocation()}, args...)
 	for _, g := range []struct{ flag, value string }{

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -22,6 +23,23 @@ type natsContext struct {
 	Cert     string `json:"cert"`
 	Key      string `json:"key"`
 	Inbox    string `json:"inbox_prefix"`
+}
+
+// login is how the configuration reaches a server: by its address or by a context,
+// with the credentials of flags before those of the context and the environment.
+func (a *App) login() (natsContext, error) {
+	c := natsContext{URL: a.Config.Server.Value}
+	if c.URL == "" {
+		var err error
+		if c, err = a.readContext(cmp.Or(a.Config.Context.Value, a.selectedContext())); err != nil {
+			return c, err
+		}
+	}
+	c.Creds = cmp.Or(a.Config.Creds.Value, c.Creds)
+	if c.Creds == "" && c.NKey == "" && c.User == "" {
+		c.User, c.Password = a.Getenv("NATS_USER"), a.Getenv("NATS_PASSWORD")
+	}
+	return c, nil
 }
 
 // natsDir is where the nats command line keeps its contexts; "" if there is no

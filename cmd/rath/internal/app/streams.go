@@ -119,18 +119,8 @@ func connected(ctx context.Context, o *streams.Options) (*Streams, error) {
 
 // Login fills in the server and the credentials that the configuration names.
 func (a *App) Login(o *streams.Options) error {
-	c := &a.Config
-	o.CredsFile, o.URL = c.Creds.Value, c.Server.Value
-	if o.URL == "" {
-		nc, err := a.readContext(cmp.Or(c.Context.Value, a.selectedContext()))
-		if err != nil {
-			return err
-		}
-		o.URL, o.User, o.Password, o.NKeyFile, o.RootCAs = nc.URL, nc.User, nc.Password, nc.NKey, nc.CA
-		o.CredsFile, o.Inbox = cmp.Or(o.CredsFile, nc.Creds), cmp.Or(nc.Inbox, o.Inbox)
-	}
-	if o.CredsFile == "" && o.NKeyFile == "" && o.User == "" {
-		o.User, o.Password = a.Getenv("NATS_USER"), a.Getenv("NATS_PASSWORD")
-	}
-	return nil
+	c, err := a.login()
+	o.URL, o.User, o.Password, o.CredsFile, o.NKeyFile, o.RootCAs = c.URL, c.User, c.Password, c.Creds, c.NKey, c.CA
+	o.Inbox = cmp.Or(c.Inbox, o.Inbox)
+	return err
 }

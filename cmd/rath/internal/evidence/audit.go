@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"iter"
@@ -57,12 +56,7 @@ fields that this one does not know: audit with that one.`,
 		Example: `  rath audit
   rath audit --server nats://nats:4222 --creds operator.creds --dump all.jsonl
   rath audit all.jsonl --tools tools.jsonl --secret keys.txt -o json`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return app.Usage(cmd, fmt.Errorf("want at most one dump, got %d", len(args)))
-			}
-			return nil
-		},
+		Args: app.AtMost(1, "one dump"),
 		RunE: func(cmd *cobra.Command, args []string) error { return auditStreams(cmd.Context(), a, args, &f) },
 	}
 	cmd.Flags().StringVar(&f.dump, "dump", "", "file to write what was read to")

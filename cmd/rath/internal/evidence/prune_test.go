@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestPruneFitsTheScreen: who looks at the trees sees each line whole in 80
+// TestPruneFitsTheScreen: a terminal shows each line whole in 80
 // columns; a program gets the whole ids and the files in the table.
 func TestPruneFitsTheScreen(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)

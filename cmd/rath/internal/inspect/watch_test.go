@@ -11,7 +11,7 @@ import (
 )
 
 // TestWatchedLines shows what a list of runs that is watched prints where
-// nobody can redraw it: a line for each run that is new or has changed.
+// it cannot be redrawn: a line for each run that is new or has changed.
 func TestWatchedLines(t *testing.T) {
 	var out bytes.Buffer
 	a := app.New("rath", nil, &out, &out, func(string) string { return "" })

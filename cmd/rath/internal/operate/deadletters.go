@@ -158,7 +158,7 @@ func takesLetter(ctx context.Context, s *app.System, at uint64) error {
 	l, err := s.DeadLetter(ctx, at)
 	_, workflow, ok := messages.ParseTaskSubject(l.Subject)
 	if err != nil || !ok {
-		return nil // who retries it is told
+		return nil // the retry itself fails, with the reason
 	}
 	if err := s.Offered(ctx, workflow); app.CodeOf(err) == app.ExitNotFound {
 		return app.Fail(app.ExitNotFound, "dead letter %d is left as it is: %w", at, err)

@@ -161,8 +161,8 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 	return d.footer(ctx, s, id, seen.Result)
 }
 
-// unhurried is how many times slower than a fast model the demo's is where
-// somebody watches: the story then takes about ten seconds.
+// unhurried is how many times slower than a fast model the demo's is on a
+// terminal: it then takes about ten seconds.
 const unhurried = 2
 
 // node says what the node of the demo is made of.

@@ -14,7 +14,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/cmd/rath/internal/selection"
 	"github.com/rathcluster/rath/internal/term"
-	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -32,7 +31,7 @@ changes what was asked for, such as the arguments of a tool call.`,
 		Example: `  rath approve @last
   rath approve 7f3a 2.0 --reason "seen with Ann"
   rath approve 7f3a --edit '{"to":"staging"}'`,
-		Args: app.OneOrTwo("a run and the step of its question"),
+		Args: app.Between(1, 2, "a run and the step of its question"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return decide(a, cmd, args, d, edit, "--edit", (*client.Client).Approve, "approved")
 		},
@@ -52,7 +51,7 @@ func Reject(a *app.App) *cobra.Command {
 whose tool call it is gets it as the call's result.`,
 		Example: `  rath reject @last --reason "wrong branch"
   rath reject 7f3a 2.0 --reason "not on a Friday" --by ann`,
-		Args: app.OneOrTwo("a run and the step of its question"),
+		Args: app.Between(1, 2, "a run and the step of its question"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if d.Reason == "" {
 				return app.Usage(cmd, errors.New("--reason is needed: the agent and the evidence get it"))
@@ -74,12 +73,7 @@ func Respond(a *app.App) *cobra.Command {
 The step may be left out when the run asks one question.`,
 		Example: `  rath respond @last '"blue"'
   rath respond 7f3a 3 '{"amount":12}'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 || len(args) > 3 {
-				return app.Usage(cmd, fmt.Errorf("respond takes a run, the step of its question if it asks several, and a value; got %s", view.Counted(int64(len(args)), "argument")))
-			}
-			return nil
-		},
+		Args: app.Between(2, 3, "a run, the step of its question if it asks several, and a value"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			value := args[len(args)-1]
 			return decide(a, cmd, args[:len(args)-1], d, value, "the value", (*client.Client).Respond, "answered")

@@ -11,7 +11,6 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
-	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 )
@@ -27,12 +26,7 @@ related. It is a task of the workflow "merge". Where no node runs, this command
 is one while it lasts: what waits in the store goes on meanwhile.`,
 		Example: `  rath merge 7f3a 91bc
   rath merge 7f3a:4 @last`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return app.Usage(cmd, fmt.Errorf("merge takes two sessions, got %s", view.Counted(int64(len(args)), "argument")))
-			}
-			return nil
-		},
+		Args: app.Exactly(2, "two sessions"),
 		RunE: func(cmd *cobra.Command, args []string) error { return merge(cmd.Context(), a, args) },
 	}
 	return cmd

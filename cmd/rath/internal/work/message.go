@@ -2,14 +2,12 @@ package work
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/cmd/rath/internal/selection"
-	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -26,12 +24,7 @@ message becomes the session's next user chunk.`,
 		Example: `  rath message @last "and mind the tests"
   rath message 7f3a "stop, look at the issue first" --interrupt
   rath message greetings "good morning"`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return app.Usage(cmd, fmt.Errorf("message takes a run or a session, and a text in quotes; got %s", view.Counted(int64(len(args)), "argument")))
-			}
-			return nil
-		},
+		Args: app.Exactly(2, "a run or a session, and a text in quotes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m.Text = args[1]
 			ctx := cmd.Context()

@@ -135,8 +135,8 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 	return nil
 }
 
-// foresee tells what a node would only tell those who listen: that it refuses the
-// task. Credentials that may submit need not be able to ask, so only answers count.
+// foresee returns the error of a task that a node would refuse: without it only
+// subscribers of the run's events would know. Credentials that may submit need not be able to ask, so only answers count.
 func foresee(ctx context.Context, a *app.App, s *app.System, workflow string, id run.ID, named bool) error {
 	ctx, cancel := context.WithTimeout(ctx, app.AskTimeout)
 	defer cancel()

@@ -26,7 +26,7 @@ func DefaultModels(env func(string) string, model string) (llm.Models, error) {
 		return nil, err
 	}
 	real := openai.New(&openai.Options{Env: env, DefaultModel: model})
-	kinds := llm.ByKind{KindOpenAI: real, "echo": echo, demo.Kind: shown, "": echo}
+	kinds := map[string]llm.Models{KindOpenAI: real, "echo": echo, demo.Kind: shown, "": echo}
 	if strings.TrimSpace(env(openai.EnvKey)) != "" || strings.TrimSpace(env(openai.EnvBase)) != "" || model != "" {
 		kinds[""] = real
 	}

@@ -129,7 +129,7 @@ func (h *theatre) act() {
 			return err
 		})
 	case 4, 5, 6, 7, 8:
-		events := []session.Event{event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepModel, Name: "m", Path: run.Path(fmt.Sprint(h.n)), Run: id, Row: true})}
+		events := []session.Event{event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepModel, Name: "m", Path: run.Path(fmt.Sprint(h.n)), Run: id, Row: true, Inbox: uint64(h.n % 5)})}
 		for range h.r.IntN(30) {
 			events = append(events, h.chunk())
 		}

@@ -19,7 +19,7 @@
 // FORMAT.md beside this file documents everything, with the commits in the
 // event streams, for readers without our code; the schema folder holds JSON
 // Schemas, see [Schemas]. Nothing in here connects to anything: package
-// natsbus does.
+// internal/nats does.
 package messages
 
 import (

@@ -178,7 +178,7 @@ func (n *Instance) connect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// A small disk holds small streams; natsbus says so if it is too small.
+		// A small disk holds small streams; package streams says so if it is too small.
 		o.StoreBytes = max(streams.MinStoreBytes, min(streams.DefaultStoreBytes, n.server.MaxStore()))
 		o.Alone, o.NewPartitions = true, streams.EmbeddedPartitions
 		o.Dialer = func() (net.Conn, error) { return n.server.Dial() }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/internal/openrath"
+	"github.com/rathcluster/rath/session"
 )
 
 func golden(t testing.TB) string {

@@ -29,7 +29,7 @@
 // is, and who lets a tree go begins where a purge begins, so that one of the two
 // finds that the other was there.
 //
-// The package holds policy and order. What is stored is up to natsbus, how the
+// The package holds policy and order. What is stored is up to internal/nats, how the
 // file looks to dossier.
 package retention
 
@@ -121,7 +121,7 @@ type Outcome struct {
 // go on. An error is what ended all: the directory cannot be written, the store
 // does not answer, ctx has ended; the outcomes up to there are returned too. The
 // connection has to store, and needs the rights of an operator unless
-// Options.DryRun is set: natsbus.ErrDenied.
+// Options.DryRun is set: conn.ErrDenied.
 func Prune(ctx context.Context, c *api.Conn, opts *Options) ([]Outcome, error) {
 	o := *opts
 	o.Grace, o.By, o.Limit = cmp.Or(o.Grace, DefaultGrace), cmp.Or(o.By, "operator"), cmp.Or(o.Limit, dossier.DefaultTree)

@@ -52,7 +52,7 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 		return c.controlDead(ctx, tenant, id, verb, body)
 	}
 	if verb == messages.VerbRerun {
-		if body.ID == "" { // whoever asks without one asks for another run each time
+		if body.ID == "" { // a request without one asks for another run each time
 			body.ID = rand.Text()
 		}
 		var again run.ID
@@ -97,7 +97,7 @@ func unborn(s journal.Signal, err error) bool {
 // notBegun asks again for what a run has to have begun for, if it has an entry
 // among the aliases: the node that was given its task may have brought it to its
 // log since the first try. Else it tells a run whose task waits, or was refused or
-// cancelled, from one that nobody submitted.
+// cancelled, from one that was not submitted.
 func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s journal.Signal, unknown error, apply func(ctx context.Context, s journal.Signal) error) error {
 	have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(tenant, s.Run))
 	if err == nil && revision == 0 {
@@ -141,7 +141,7 @@ func (c *Conn) ofBegun(ctx context.Context, tenant session.Tenant, id run.ID, do
 }
 
 // cancelEarly cancels a run that no log holds. The note that it leaves is read by
-// whoever takes the task in, before and after he does. It is left for a task that
+// the intake, before and after it takes the task. It is left for a task that
 // waits, and unless only submitted ones are meant also for one that may come: the
 // publisher picks the id, and his cancel may overtake his task. Which of the two it
 // is for is looked up only if that decides anything. For a branch none is left.
@@ -158,7 +158,7 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal
 		if err == nil && revision == 0 && submitted {
 			var waits bool
 			if waits, err = c.taskWaits(ctx, tenant, s.Run); err == nil && !waits {
-				// Whoever has taken it since then has made the entry before.
+				// An intake that has taken it since then has made the entry before.
 				have, revision, err = eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, subject)
 				if err == nil && revision == 0 {
 					return "", fmt.Errorf("run %s: %w: no log holds it, and no task of this id waits", s.Run, run.ErrUnknownRun)
@@ -184,7 +184,7 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal
 				continue
 			}
 		}
-		// Whoever left the note may have got no further.
+		// The process that left the note may have got no further.
 		if have.Session == "" {
 			return told, c.PutCancelled(ctx, tenant, s.Run)
 		}
@@ -198,7 +198,7 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal
 }
 
 // branchID is what the ids of branches look like, which session.IDGenerator.Child
-// derives. Their tasks come from the log of the run that opened them, and whoever
+// derives. Their tasks come from the log of the run that opened them, and the node that
 // takes one looks for no note.
 var branchID = regexp.MustCompile(`^[0-9a-f]{20}-[0-9a-z]+-[0-9a-z]+$`)
 

@@ -18,7 +18,7 @@ import (
 )
 
 // The letters of a tenant and their ends lie in one stream that forgets its
-// oldest messages. Nodes delete nothing there: a letter that somebody has
+// oldest messages. Nodes delete nothing there: a letter that an operator has
 // dealt with has an end, and is listed no more.
 
 // DeadLetters returns a page of a tenant's dead letters: those after a

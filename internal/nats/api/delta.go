@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Deltas publishes the pieces of model output to whoever watches their run,
-// and keeps none: what nobody listens to is gone. It is safe for concurrent
+// Deltas publishes the pieces of model output to the clients that watch their run,
+// and keeps none: without a listener a piece is gone. It is safe for concurrent
 // use.
 type Deltas struct {
 	c  *Conn

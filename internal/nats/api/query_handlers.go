@@ -344,7 +344,7 @@ type Queries struct {
 	// Replay runs the code of a run against its journal; nil replays nothing.
 	Replay func(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error)
 	// Alive says which incarnations live, as actors.Options.Alive does; nil knows of
-	// nobody's death.
+	// no death.
 	Alive func(incarnation string) bool
 	// Version of the program, as service discovery shows it: "1.2.3".
 	Version string

@@ -122,7 +122,7 @@ func elsewhere(ctx context.Context, put func(ctx context.Context) error) error {
 	}
 	again := put(asking)
 	if errors.Is(again, conn.ErrNoAnswer) || again != nil && asking.Err() != nil && ctx.Err() == nil {
-		return err // nobody else says anything
+		return err // no other answer comes
 	}
 	return again
 }
@@ -207,7 +207,7 @@ func (w *Watch) Next(ctx context.Context) (Live, error) {
 	case ctx.Err() != nil:
 		return Live{}, ctx.Err()
 	case w.link.Err() != nil && !w.c.NC.IsClosed():
-		// The subscription is restored with the connection: whoever asks after
+		// The subscription is restored with the connection: a client that asks after
 		// that, successfully, has missed nothing in between.
 		w.link = w.c.Linked()
 		return Live{Gap: true}, nil

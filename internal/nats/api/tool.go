@@ -19,8 +19,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// A tool of another process is an entry in the registry and somebody who
-// answers requests on its subject. The entry stays when nobody answers: its
+// A tool of another process is an entry in the registry and a process that
+// answers requests on its subject. The entry stays when no process answers: its
 // calls fail then, and the model is told.
 
 const (
@@ -187,11 +187,11 @@ func (r *remoteTool) Spec() tool.Spec {
 	return tool.Spec{Name: r.v.Name, Description: r.v.Description, Schema: r.v.Input, Effect: e}
 }
 
-// toolAbsence is how long a call waits for somebody who answers: one process
+// toolAbsence is how long a call waits for a process that answers: one process
 // may be about to take the place of another.
 const toolAbsence = 5 * time.Second
 
-// Call implements tool.Tool. A request that nobody took, or that could not be sent,
+// Call implements tool.Tool. A request that no process took, or that could not be sent,
 // is made again for a moment. One that may have been taken is not: whether it was done is not known,
 // so the attempt ends, and what may be done about it, such as calling again
 // under the same id, the next one records.

@@ -177,7 +177,7 @@ func (f *forest) fold(e session.Entry, copied bool) {
 			s.copied, fence = copied, true
 		case session.KindRestored:
 			s.Archived = nil
-			fence = fence || !s.copied && s.grave == 0 // nobody used it
+			fence = fence || !s.copied && s.grave == 0 // it was not used
 		case session.KindClosed:
 			s.closed = true
 		}
@@ -248,7 +248,7 @@ func (f *forest) top(k session.Key) session.Key {
 
 // together ties sessions that were archived to one file. A tombstone says nothing
 // of what its session was made of, and who takes the rest of a tree that is purged
-// in part for all of it would write the file anew, without what is purged.
+// in part for all of it would write the file again, without what is purged.
 func (f *forest) together() {
 	type file struct {
 		tenant session.Tenant
@@ -335,7 +335,7 @@ func (t *Tree) mixed() {
 }
 
 // LineageOf reports up to which sequence the lineage of a session's event
-// stream is published. What is purged before that tells nobody of itself.
+// stream is published. What is purged before that leaves no record of itself.
 func (c *Archive) LineageOf(ctx context.Context, id session.ID) (uint64, error) {
 	g, p, ok := id.Locate()
 	if !ok {

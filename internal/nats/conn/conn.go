@@ -128,7 +128,7 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 		nats.MaxPingsOutstanding(pings),
 		nats.FlusherTimeout(writeFor),
 		// What cannot be sent now is the caller's to retry: a buffer would
-		// send it at a time that nobody expects.
+		// send it at an unexpected time.
 		nats.ReconnectBufSize(-1),
 		nats.ClosedHandler(func(*nats.Conn) {
 			c.link.Load().cut()
@@ -147,7 +147,7 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			if e := violated(err); e != nil {
 				if c.refusals.refuse(e, o.inbox()) {
-					return // whoever asked is told
+					return // the asking side is answered
 				}
 			}
 			subject := ""

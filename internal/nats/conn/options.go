@@ -46,7 +46,7 @@ type Options struct {
 	// URL of scheme tls, the connection is encrypted.
 	RootCAs string
 	// Inbox is the subject prefix of answers; empty means "_INBOX". A node
-	// uses NodeInbox, so that nobody else reads what it is told.
+	// uses NodeInbox, so that no other connection reads its answers.
 	Inbox string
 	// ConnectTimeout and DrainTimeout are bounded waits; zero means
 	// DefaultConnectTimeout and DefaultDrainTimeout.

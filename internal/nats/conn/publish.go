@@ -88,7 +88,7 @@ func (c *Conn) Publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 		return 0, &jetstream.APIError{Code: e.Code, ErrorCode: jetstream.ErrorCode(e.ErrCode), Description: e.Description}
 	}
 	if ack.Duplicate || ack.Seq == 0 {
-		// Nothing here sends message ids, so somebody else's message is meant.
+		// Nothing here sends message ids, so the message of another connection is meant.
 		return 0, ErrExpectation
 	}
 	return ack.Seq, nil
@@ -130,7 +130,7 @@ func (c *Conn) PutAfter(ctx context.Context, stream, subject string, last uint64
 
 // storedAs reads the sequence of a message that was stored from the form in which
 // servers say so, {"stream":"S","seq":7}, without the time that decoding takes. It
-// is 0 for whatever else an answer says or how it is written.
+// is 0 for any other answer.
 func storedAs(ack []byte) uint64 {
 	rest, first := bytes.CutPrefix(ack, []byte(`{"stream":"`))
 	stream, rest, second := bytes.Cut(rest, []byte(`","seq":`))

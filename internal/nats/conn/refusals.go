@@ -92,7 +92,7 @@ func (r *refusals) cut() {
 	}
 }
 
-// forget is for a new connection: what it may do is seen anew.
+// forget is for a new connection: its rights are learned again.
 func (r *refusals) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

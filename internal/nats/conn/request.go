@@ -27,7 +27,7 @@ func (c *Conn) Request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	return reply, c.refusals.leave(a, err)
 }
 
-// ErrNoAnswer is returned for a request that nobody takes: no node runs that
+// ErrNoAnswer is returned for a request without a receiver: no node runs that
 // answers it.
 var ErrNoAnswer = errors.New("conn: nobody answers")
 

@@ -51,7 +51,7 @@ func (c *Conn) NewService(ctx context.Context) *Service {
 }
 
 // Stop takes no more requests, and returns when those that were taken are
-// answered: whoever ends the context that the service was begun with has them
+// answered: the caller that ends the context that the service was begun with has them
 // refused. The error says if some heed no context and are left behind. It may be
 // called more than once.
 func (s *Service) Stop() error {
@@ -125,7 +125,7 @@ func (c *Conn) Serve(ctx context.Context, subject, queue string, handle func(ctx
 	}
 	take := func(m *nats.Msg) {
 		if m.Reply == "" {
-			return // nobody waits: a publish by mistake
+			return // no caller waits: a publish by mistake
 		}
 		s.Go(func(ctx context.Context) { respond(m, handle(ctx, m)) }, func(err error) { respond(m, messages.AnswerOf(err)) })
 	}

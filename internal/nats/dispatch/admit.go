@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// admit says whether a new run of a session may begin.
+// Admit says whether a new run of a session may begin.
 func (c *Dispatch) Admit(ctx context.Context, k session.Key) error {
 	stream, _, err := c.Place(k)
 	if err != nil {
@@ -46,7 +46,7 @@ func (i *intake) admitAgain(ctx context.Context, t journal.Task) error {
 	case errors.Is(err, session.ErrNotFound):
 		return refused
 	case errors.Is(err, session.ErrArchived):
-		return nil // which is told by whoever takes it
+		return nil // which is told by the node that takes it
 	}
 	return err
 }

@@ -28,8 +28,8 @@ const (
 const pingTimeout = time.Second
 
 // Deliver hands work to the incarnation that holds a session and returns its
-// answer, or the error that it answered. It fails when nobody answers before
-// ctx ends, at once if nobody listens there.
+// answer, or the error that it answered. It fails when no node answers before
+// ctx ends, at once if no node listens there.
 func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Work) (Answer, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return "", err

@@ -224,7 +224,7 @@ func (r *relayMembership) keep(ctx context.Context, work *sync.WaitGroup) error 
 	}
 }
 
-// alone reports whether certainly nobody else relays.
+// alone reports whether certainly no other process relays.
 func (r *relayMembership) alone(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookAround)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 )
 
 // refused puts away a task that was refused before, and is offered again, if
-// whoever refused it got no further than to note it: the result comes last.
+// the intake that refused it got no further than to note it: the result comes last.
 func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) error {
 	told, err := i.c.Told(ctx, l.tenant, l.id)
 	if told || err != nil {
@@ -46,7 +46,7 @@ func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journ
 	return err
 }
 
-// refuse puts a task away that nobody will ever run.
+// refuse puts a task away that no node will ever run.
 func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error {
 	if l.id != "" && l.tenant != "" && !errors.Is(cause, run.ErrKeyReused) {
 		subject := eventlog.RunAliasSubject(l.tenant, l.id)
@@ -159,7 +159,7 @@ func (i *intake) bury(ctx context.Context, l *incomingTask, cause error, now tim
 	return nil
 }
 
-// putCancelled stores and tells how a run ended that was cancelled before a log
+// PutCancelled stores and tells how a run ended that was cancelled before a log
 // held it. Who takes the cancel does that, and who takes the task; a client may
 // hear both, so they say the same to the byte: what the note says.
 func (c *Dispatch) PutCancelled(ctx context.Context, tenant session.Tenant, id run.ID) error {

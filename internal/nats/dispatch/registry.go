@@ -18,8 +18,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Register puts workflows on offer for a pool: whoever asks for workflows sees
-// them, whatever node of the pool is up. It replaces what the pool offered
+// Register puts workflows on offer for a pool: a client that asks for workflows sees
+// them while any node of the pool is up. It replaces what the pool offered
 // under the same names, and changes nothing that says the same already.
 func (c *Dispatch) Register(ctx context.Context, pool string, workflows []messages.Workflow) error {
 	if err := validPool(pool); err != nil {
@@ -58,11 +58,11 @@ func (c *Dispatch) Withdraw(ctx context.Context, pool string, workflows ...strin
 	return nil
 }
 
-// unregister deletes an entry of the registry, if there is one.
+// Unregister deletes an entry of the registry, if there is one.
 func (c *Dispatch) Unregister(ctx context.Context, key string) error { return c.Enter(ctx, key, nil) }
 
-// enter stores an entry of the registry, or deletes it without data, unless that
-// is how it stands. What somebody else stores meanwhile is newer: a try after one
+// Enter stores an entry of the registry, or deletes it without data, unless that
+// is how it stands. What another process stores meanwhile is newer: a try after one
 // whose acknowledgement was lost, or of a node that stood still, does not undo it.
 // But an entry that goes away as another one comes is replaced.
 func (c *Dispatch) Enter(ctx context.Context, key string, data []byte) error {
@@ -202,7 +202,7 @@ func offerOf(all []messages.Workflow, workflow, revision string) *messages.Workf
 	return &all[i]
 }
 
-// pool says who gets the runs of a workflow. A revision that nobody offers goes
+// pool says who gets the runs of a workflow. A revision that no node offers goes
 // to those who offer another one: a run may go on under new code.
 func (g *catalog) pool(ctx context.Context, workflow, revision string) (pool, class string) {
 	w, all, err := g.find(ctx, workflow, revision)

@@ -34,7 +34,7 @@ func (r *Relay) Wait() error {
 // connection's generation, together with all other processes that do: each event
 // stream is relayed by one of them at a time. Who leaves gives up his part at once;
 // the part of one that crashes is taken over within some three seconds, and one
-// that was frozen finds out before it goes on. Whoever starts it waits for its end
+// that was frozen finds out before it goes on. The caller that starts it waits for its end
 // before he closes the connection.
 //
 // From its start on, who asks for what was committed (ServeQueries, Relayed) waits
@@ -50,8 +50,8 @@ func (r *Relay) Wait() error {
 // stream, and tells them to who watches their run. Where relays overlap some
 // records are repeated, which readers recognise: see Ordered.
 //
-// Both go on after a restart where they were. Whoever relays the first partition
-// also makes the streams in memory anew that no server serves any more.
+// Both go on after a restart where they were. The relay of the first partition
+// also recreates the streams in memory that no server serves any more.
 func (c *Dispatch) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
 	members := c.newRelayMembership(o)
 	r := &Relay{ended: make(chan struct{})}

@@ -35,7 +35,7 @@ type Intake struct {
 	Signal func(ctx context.Context, s journal.Signal) error
 }
 
-// CodeUnknownWorkflow is the code of a task whose workflow nobody offers.
+// CodeUnknownWorkflow is the code of a task whose workflow no node offers.
 const CodeUnknownWorkflow run.Code = "unknown_workflow"
 
 // tasksAtOnce bounds the tasks that a node takes in at the same time. They need no
@@ -144,7 +144,7 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	return i.place(ctx, l, t, in.Session, accept)
 }
 
-// idOf reads the run's id of a task, also of one that is too large to be taken.
+// IdOf reads the run's id of a task, also of one that is too large to be taken.
 func IdOf(body []byte) run.ID {
 	var only struct {
 		ID run.ID `json:"id"`
@@ -211,7 +211,7 @@ func (i *intake) wait(ctx context.Context, t journal.Task) error {
 	return errNoCredit
 }
 
-// unknownWorkflow is the error of a task whose workflow nobody offers.
+// unknownWorkflow is the error of a task whose workflow no node offers.
 type unknownWorkflow struct {
 	name   string
 	offers []string
@@ -306,7 +306,7 @@ func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name
 	return have, fresh, err
 }
 
-// tellAgain publishes the result of a run that has ended to whoever submitted
+// tellAgain publishes the result of a run that has ended to the client that submitted
 // it again. The stream holds it already, and refuses it.
 func (i *intake) tellAgain(ctx context.Context, t journal.Task) {
 	subject := messages.RunSubject(t.Session.Tenant, t.ID, messages.OnResult)

@@ -21,15 +21,15 @@ import (
 
 // Aliases are what the bucket ALIAS maps: a run's id, or the name that a user
 // gave a session, to the session whose log it is about. Who is first creates
-// an alias, and nobody changes it after that, but to note that a run was
+// an alias, and it does not change after that, but to note that a run was
 // cancelled before a log knew it, or that its task was refused.
 
-// runAlias is the entry of a run.
+// RunAlias is the entry of a run.
 type RunAlias struct {
 	Session session.ID `json:"session,omitempty"` // home
 	// Digest is of the task as it was submitted.
 	Digest string `json:"digest,omitempty"`
-	// Cancelled is set when somebody cancelled the run before a log held it.
+	// Cancelled is set when the run was cancelled before a log held it.
 	Cancelled *journal.CancelRequested `json:"cancelled,omitempty"`
 	// Refused is the code of a task that was not taken.
 	Refused run.Code `json:"refused,omitempty"`
@@ -48,7 +48,7 @@ func sessionAliasSubject(t session.Tenant, name string) string {
 	return streams.KeySubject(streams.BucketAlias, messages.SessionAliasKey(t, name))
 }
 
-// readAlias reads an entry from the leader; revision is zero if there is none.
+// ReadAlias reads an entry from the leader; revision is zero if there is none.
 func ReadAlias[T any](ctx context.Context, c *Logs, subject string) (v T, revision uint64, err error) {
 	m, err := c.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
 	if errors.Is(err, conn.ErrNoMessage) {
@@ -63,7 +63,7 @@ func ReadAlias[T any](ctx context.Context, c *Logs, subject string) (v T, revisi
 	return v, m.Seq, nil
 }
 
-// createAlias stores an entry unless there is one, and returns the one that is there
+// CreateAlias stores an entry unless there is one, and returns the one that is there
 // then; fresh only if there was none before.
 func CreateAlias[T any](ctx context.Context, c *Logs, subject string, v T) (have T, revision uint64, fresh bool, err error) {
 	data, err := json.Marshal(v)
@@ -73,7 +73,7 @@ func CreateAlias[T any](ctx context.Context, c *Logs, subject string, v T) (have
 	return aliasAfter[T](ctx, c, subject, 0, data)
 }
 
-// putAlias stores an entry over the one of a revision, zero for none. It is stored also
+// PutAlias stores an entry over the one of a revision, zero for none. It is stored also
 // if an earlier attempt of the caller did that.
 func PutAlias[T any](ctx context.Context, c *Logs, subject string, last uint64, v T) (have T, revision uint64, stored bool, err error) {
 	data, err := json.Marshal(v)
@@ -109,7 +109,7 @@ func (c *Logs) HomeOf(t session.Tenant, id run.ID) session.ID {
 	return c.Minter().Child(t, string(id), "home")
 }
 
-// resolveSession returns the id of the session that a name stands for: an id
+// ResolveSession returns the id of the session that a name stands for: an id
 // is its own name. With create a name that is new gets a session; otherwise
 // it is session.ErrNotFound.
 func (c *Logs) ResolveSession(ctx context.Context, t session.Tenant, name string, create bool) (session.ID, error) {
@@ -168,8 +168,8 @@ func (c *Logs) located(ctx context.Context, id session.ID) (bool, error) {
 	})
 }
 
-// runSession returns the home session of a run. A branch's run has the id of
-// its session. It is run.ErrUnknownRun if nobody submitted the run.
+// RunSession returns the home session of a run. A branch's run has the id of
+// its session. It is run.ErrUnknownRun if the run was not submitted.
 func (c *Logs) RunSession(ctx context.Context, t session.Tenant, id run.ID) (session.Key, error) {
 	a, revision, err := ReadAlias[RunAlias](ctx, c, RunAliasSubject(t, id))
 	if err != nil {
@@ -186,7 +186,7 @@ func (c *Logs) RunSession(ctx context.Context, t session.Tenant, id run.ID) (ses
 	return session.Key{}, fmt.Errorf("run %s: %w", id, run.ErrUnknownRun)
 }
 
-// digestOf tells two submissions under one id apart.
+// DigestOf tells two submissions under one id apart.
 func DigestOf(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:16])

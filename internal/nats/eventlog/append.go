@@ -93,14 +93,14 @@ func (w *write) run(ctx context.Context) (uint64, error) {
 
 // settle goes on after a failed attempt, with the same bytes, until it is
 // known what became of them. Once they may have arrived it does not end with
-// ctx: nobody else could tell.
+// ctx: no other source could tell.
 func (w *write) settle(ctx, patient context.Context, err error) (uint64, error) {
 	expect := w.at.Token
 	maybe := false // an attempt may have been stored
 	for wait := conn.NewBackoff(); ; {
 		switch {
 		case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrNoResponders):
-			// Not sent, or nobody there to store it: later.
+			// Not sent, or no server there to store it: later.
 		case !maybe && errors.Is(err, nats.ErrMaxPayload):
 			return 0, fmt.Errorf("%w: %w", session.ErrTooLarge, err)
 		case !maybe && (errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, conn.ErrFull)):

@@ -36,7 +36,7 @@ const (
 	maxBlobChunks = 16 << 10
 	// blobWindow is how many parts of one blob are under way at once.
 	blobWindow = 4
-	// blobFresh is the age at which storing a blob again renews it. Whoever
+	// blobFresh is the age at which storing a blob again renews it. The process that
 	// removes blobs that nothing refers to takes only much older ones, and so
 	// never one that is about to be referred to.
 	blobFresh = 24 * time.Hour
@@ -157,7 +157,7 @@ func (b *blobs) putParts(ctx context.Context, first []byte, r io.Reader) (blob.R
 }
 
 // putMessage stores one message under a digest unless it is there. Doing that
-// twice is harmless, so whatever is not clear is tried again.
+// twice is harmless, so an unclear outcome is tried again.
 func (b *blobs) putMessage(ctx context.Context, d blob.Digest, header nats.Header, data []byte) error {
 	subject := b.subject(d)
 	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)

@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// chain tells the commits of an event stream from foreign bytes, the same ones
+// Chain tells the commits of an event stream from foreign bytes, the same ones
 // that every reader of a log skips. It reads the stream in order and remembers
 // where the logs in it stand; what it forgot or never knew it looks up. It is
 // not safe for concurrent use.
@@ -21,7 +21,7 @@ type Chain struct {
 	stream string
 	prefix string // of the partition's subjects
 
-	// copies says which commits of logs that were brought back are returned;
+	// Copies says which commits of logs that were brought back are returned;
 	// the others are skipped.
 	Copies Copies
 
@@ -29,16 +29,16 @@ type Chain struct {
 	// old one, whose positions move to the young one when they are used.
 	young, old map[string]session.Position
 
-	// rest fires when nothing was read for chainRest: then forget.
+	// Rest fires when nothing was read for chainRest: then forget.
 	Rest *time.Timer
 }
 
-// copies are commits that were stored again when an archived session was
+// Copies are commits that were stored again when an archived session was
 // brought back.
 type Copies uint8
 
 const (
-	NoCopies    Copies = iota // somebody has taken them already
+	NoCopies    Copies = iota // another reader has taken them already
 	FreshCopies               // those of logs that had never been in this store
 	AllCopies
 )
@@ -57,7 +57,7 @@ const chainSize = 4 << 10
 // long as sessions stay in memory that are not used.
 const chainRest = time.Minute
 
-// refused marks a log that holds a commit of a later release: nobody can say
+// refused marks a log that holds a commit of a later release: this one cannot say
 // what follows it.
 var refused = session.Position{Seq: 1<<64 - 1}
 
@@ -70,13 +70,13 @@ func NewChain(c *Logs, generation, partition uint32) *Chain {
 	}
 }
 
-// forget forgets where logs stand, and what this process has decoded last.
+// Forget forgets where logs stand, and what this process has decoded last.
 func (h *Chain) Forget() {
 	h.young, h.old = map[string]session.Position{}, nil
 	h.l.c.recent.forget()
 }
 
-// next returns a message as a commit; ok is false for one that readers of the
+// Next returns a message as a commit; ok is false for one that readers of the
 // log skip. The data of spilled events is not loaded. An error is one of
 // reading the stream, but for session.ErrTooOld, which is returned once per
 // log.
@@ -119,7 +119,7 @@ func (h *Chain) Next(ctx context.Context, m conn.Message) (e session.Entry, ok b
 	return e, true, nil
 }
 
-// patientlyNext is next with patience.
+// PatientlyNext is next with patience.
 func (h *Chain) PatientlyNext(ctx context.Context, m conn.Message) (e session.Entry, ok bool, err error) {
 	e, err = conn.Retry(ctx, func(ctx context.Context) (session.Entry, error) {
 		e, ok, err = h.Next(ctx, m)
@@ -128,14 +128,14 @@ func (h *Chain) PatientlyNext(ctx context.Context, m conn.Message) (e session.En
 	return e, ok, err
 }
 
-// fill loads the data of a commit's spilled events, patiently.
+// Fill loads the data of a commit's spilled events, patiently.
 func (h *Chain) Fill(ctx context.Context, e *session.Entry) error {
 	_, err := conn.Retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.c.Fill(ctx, &e.Commit) })
 	return err
 }
 
-// fillThere is fill for a relay, which goes on without data that is gone and says
-// so. While nobody knows whether it is gone, fillThere fails.
+// FillThere is fill for a relay, which goes on without data that is gone and says
+// so. While it is unknown whether it is gone, fillThere fails.
 func (h *Chain) FillThere(ctx context.Context, e *session.Entry) error {
 	err := h.Fill(ctx, e)
 	switch {
@@ -216,7 +216,7 @@ func (h *Chain) keep(subject string, at session.Position) {
 	h.young[subject] = at
 }
 
-// key reads the session from a subject of the partition.
+// Key reads the session from a subject of the partition.
 func (h *Chain) Key(subject string) (session.Key, bool) {
 	rest, ok := strings.CutPrefix(subject, h.prefix)
 	if !ok {

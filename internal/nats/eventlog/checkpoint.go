@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
-// A checkpoint says how far somebody has read a stream and what he has
+// A checkpoint says how far a reader has read a stream and what it has
 // gathered, so that the next one need not read all of it again. It lies in
 // the stream SNAP and is a cache like a snapshot: its reader believes only
 // what agrees with the stream that it is about.
@@ -25,7 +25,7 @@ import (
 // up to there are one message, and a consumer that keeps its own position
 // would have to sync it.
 
-// maxCheckpoint is the most bytes of a checkpoint; a larger one is not saved,
+// MaxCheckpoint is the most bytes of a checkpoint; a larger one is not saved,
 // and the one before it stays.
 const MaxCheckpoint = 900 << 10
 
@@ -54,12 +54,12 @@ func unzip(data []byte) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, maxUnzipped))
 }
 
-// checkpointSubject has more tokens after its prefix than that of a snapshot.
+// CheckpointSubject has more tokens after its prefix than that of a snapshot.
 func CheckpointSubject(name string, generation, partition uint32) string {
 	return fmt.Sprintf("%s_.%s.%d.%d", streams.PrefixSnap, name, generation, partition)
 }
 
-// pack compresses what is large, unpack undoes it.
+// Pack compresses what is large, unpack undoes it.
 func Pack(data []byte) ([]byte, error) {
 	if len(data) <= zipCheckpoint {
 		return data, nil
@@ -74,7 +74,7 @@ func Unpack(data []byte) ([]byte, error) {
 	return unzip(data)
 }
 
-// loadCheckpoint reads the newest checkpoint into v, and returns the sequence of
+// LoadCheckpoint reads the newest checkpoint into v, and returns the sequence of
 // its message, zero if there is none. One that cannot be read leaves v as it is.
 func (c *Logs) LoadCheckpoint(ctx context.Context, subject string, v any) (revision uint64, err error) {
 	m, err := c.LeaderLast(ctx, streams.StreamSnap, subject)
@@ -90,7 +90,7 @@ func (c *Logs) LoadCheckpoint(ctx context.Context, subject string, v any) (revis
 	return m.Seq, nil
 }
 
-// saveCheckpoint stores a checkpoint. Losing one is harmless, so it is tried
+// SaveCheckpoint stores a checkpoint. Losing one is harmless, so it is tried
 // once.
 func (c *Logs) SaveCheckpoint(ctx context.Context, subject string, v any) error {
 	data, err := json.Marshal(v)
@@ -115,11 +115,11 @@ const (
 	// checkpointBusy is how often one is saved while changes do not end: what
 	// a crash makes its successor read again.
 	checkpointBusy = 5 * time.Second
-	// checkpointLast bounds the last one, at the end.
+	// CheckpointLast bounds the last one, at the end.
 	CheckpointLast = 2 * time.Second
 )
 
-// pacer says when to save a checkpoint: a while after the last change, and now
+// Pacer says when to save a checkpoint: a while after the last change, and now
 // and then while there are more. Nothing runs while nothing changes.
 type Pacer struct {
 	Timer *time.Timer
@@ -132,7 +132,7 @@ func NewPacer() *Pacer {
 	return p
 }
 
-// changed notes a change.
+// Changed notes a change.
 func (p *Pacer) Changed() {
 	now := time.Now()
 	if p.since.IsZero() {
@@ -141,7 +141,7 @@ func (p *Pacer) Changed() {
 	p.Timer.Reset(min(checkpointIdle, max(p.since.Add(checkpointBusy).Sub(now), 0)))
 }
 
-// dirty reports whether there are changes since saved.
+// Dirty reports whether there are changes since saved.
 func (p *Pacer) Dirty() bool { return !p.since.IsZero() }
 
 func (p *Pacer) Saved() { p.since = time.Time{} }

@@ -116,7 +116,7 @@ func (c *Logs) missingEvents(ctx context.Context, events []string) ([]string, er
 	return missing, nil
 }
 
-// dumpStream yields a stream's messages up to its present end.
+// DumpStream yields a stream's messages up to its present end.
 func (c *Logs) DumpStream(ctx context.Context, stream string, events bool, fn func(Stored) error) error {
 	s, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.StreamInfo(ctx, stream) })
 	if err != nil {

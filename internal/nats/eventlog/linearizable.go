@@ -29,7 +29,7 @@ import (
 // one with a majority. Each of them answers it every second.
 const heardWithin = 3 * time.Second
 
-// linearizableLast returns the newest version of a session: no older than any that was told
+// LinearizableLast returns the newest version of a session: no older than any that was told
 // or read anywhere before newest was called.
 func (c *Logs) LinearizableLast(ctx context.Context, values *journal.Values, k session.Key) (session.Session, error) {
 	held, err := c.held(ctx, k)
@@ -132,7 +132,7 @@ func (k *foreignCounts) of(subject string, first uint64) skip {
 	return skip{first: first, token: first - 1} // a replica may have what was purged
 }
 
-// keep remembers what was counted, unless somebody counted further.
+// keep remembers what was counted, unless another reader counted further.
 func (k *foreignCounts) keep(subject string, s skip) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -132,7 +132,7 @@ func (l *eventLog) first(ctx context.Context, stream, subject string, seq uint64
 	return m.Seq == seq, err
 }
 
-// entryOf reads a message as the successor of a position.
+// EntryOf reads a message as the successor of a position.
 func EntryOf(k session.Key, after session.Position, m conn.Message) (session.Entry, error) {
 	c, hash, err := session.Successor(k, after, m.Data)
 	if err != nil {
@@ -220,7 +220,7 @@ func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m c
 	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(prev.Data)}, nil
 }
 
-// fill reads the data that a commit keeps in blobs, for those who read event
+// Fill reads the data that a commit keeps in blobs, for those who read event
 // streams and not a session's log.
 func (l *Logs) Fill(ctx context.Context, c *session.Commit) error {
 	return offload.Fill(ctx, c, l.Blobs)

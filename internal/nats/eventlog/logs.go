@@ -12,7 +12,7 @@ type Logs struct {
 	// recent are the commits that this process has decoded.
 	recent  *recent
 	foreign foreignCounts
-	// place is EventSubject, but for tests whose ids are not minted.
+	// Place is EventSubject, but for tests whose ids are not minted.
 	Place func(session.Key) (stream, subject string, err error)
 }
 

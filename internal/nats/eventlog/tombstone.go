@@ -19,10 +19,10 @@ import (
 // from the first to a copy of the tombstone itself, each with a header that says
 // how many there are. Until all are there the log is archived for every reader.
 
-// headerRestored is the number of commits that a log brought back has.
+// HeaderRestored is the number of commits that a log brought back has.
 const HeaderRestored = "Rath-Restored"
 
-// headerFresh marks what was brought back to where it had never been: nobody
+// HeaderFresh marks what was brought back to where it had never been: no reader
 // published its lineage here.
 const HeaderFresh = "Rath-Fresh"
 
@@ -39,7 +39,7 @@ func (t tombstone) at(m conn.Message) session.Position {
 	return session.Position{Seq: t.Seq, Token: m.Seq, Hash: t.Hash}
 }
 
-// tombstoneOf reads a message as the commit that archives a session, which may
+// TombstoneOf reads a message as the commit that archives a session, which may
 // be all that is left of its log.
 func TombstoneOf(k session.Key, m conn.Message) (t tombstone, ok bool) {
 	if !bytes.Contains(m.Data, []byte(session.KindArchived)) {
@@ -53,7 +53,7 @@ func TombstoneOf(k session.Key, m conn.Message) (t tombstone, ok bool) {
 	return tombstone{c, c.Seq, session.HashOf(m.Data), why}, ok
 }
 
-// restoredOf returns how many commits are being brought back, zero for a
+// RestoredOf returns how many commits are being brought back, zero for a
 // message that is no part of that.
 func RestoredOf(m conn.Message) uint64 {
 	n, err := strconv.ParseUint(m.Header.Get(HeaderRestored), 10, 64)

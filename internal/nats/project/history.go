@@ -44,7 +44,7 @@ const (
 	lastAmong = 32
 )
 
-// caughtUp waits, with relays in this process or in others, until the lineage of all
+// CaughtUp waits, with relays in this process or in others, until the lineage of all
 // that was committed is published.
 func (c *Projections) CaughtUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, historyWait)
@@ -52,7 +52,7 @@ func (c *Projections) CaughtUp(ctx context.Context) error {
 	return c.WaitCaughtUp(ctx)
 }
 
-// history returns what is to be known now, once LINEAGE has caught up with the logs.
+// History returns what is to be known now, once LINEAGE has caught up with the logs.
 func (c *Projections) History(ctx context.Context, t session.Tenant) (*history, error) {
 	if err := c.CaughtUp(ctx); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (c *Projections) History(ctx context.Context, t session.Tenant) (*history, 
 	return &history{c, t, max(info.State.FirstSeq, 1), info.State.LastSeq}, nil
 }
 
-// tree reads the tree of sessions of a root and, because a run may go on in a session
+// Tree reads the tree of sessions of a root and, because a run may go on in a session
 // of another root, those that it refers to.
 func (h *history) Tree(ctx context.Context, root session.ID) (*lineage.Graph, error) {
 	g := lineage.NewGraph()
@@ -133,7 +133,7 @@ func (h *history) records(ctx context.Context, root session.ID, from, to uint64)
 	}
 }
 
-// rootOf returns the root of the tree that a session is in, which each of its
+// RootOf returns the root of the tree that a session is in, which each of its
 // commits says; session.ErrNotFound if it has none.
 func (c *Projections) RootOf(ctx context.Context, k session.Key) (session.ID, error) {
 	stream, subject, err := c.Place(k)
@@ -188,7 +188,7 @@ type stretch struct {
 	records  []recordAt
 }
 
-// roots returns the roots of the tenant's trees that were opened before a sequence,
+// Roots returns the roots of the tenant's trees that were opened before a sequence,
 // zero for all, the newest first, and the sequence to go on before; zero at the end.
 func (h *history) Roots(ctx context.Context, before uint64, limit int) (roots []session.ID, next uint64, err error) {
 	read := 0

@@ -13,10 +13,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// lineageRelay publishes the lineage records of one event stream: into the
+// LineageRelay publishes the lineage records of one event stream: into the
 // stream LINEAGE, one message per commit and one at a time, and then to
-// whoever watches the run. Where to go on after a restart is what LINEAGE
-// itself holds, so that whatever it lost is published again and nothing twice.
+// the clients that watch the run. Where to go on after a restart is what LINEAGE
+// itself holds, so that what it lost is published again and nothing twice.
 type LineageRelay struct {
 	C                     *Projections
 	Generation, Partition uint32
@@ -43,7 +43,7 @@ func (p *LineageRelay) subject() string {
 	return eventlog.CheckpointSubject("lineage", p.Generation, p.Partition)
 }
 
-// run publishes until ctx ends.
+// Run publishes until ctx ends.
 func (p *LineageRelay) Run(ctx context.Context) error {
 	p.pace = eventlog.NewPacer()
 	defer p.pace.Stop()
@@ -150,7 +150,7 @@ func (p *LineageRelay) derive(ctx context.Context, h *eventlog.Chain, m conn.Mes
 	return records, nil
 }
 
-// cursor finds the last record of the partition in LINEAGE; zero if there is
+// Cursor finds the last record of the partition in LINEAGE; zero if there is
 // none.
 func (p *LineageRelay) Cursor(ctx context.Context) (lineagePoint, error) {
 	var from lineagePoint

@@ -6,7 +6,7 @@ import "github.com/rathcluster/rath/internal/nats/eventlog"
 // is safe for concurrent use.
 type Projections struct {
 	*eventlog.Logs
-	// watermarks is how far the relays of this process are.
+	// Watermarks is how far the relays of this process are.
 	Watermarks *watermarks
 }
 

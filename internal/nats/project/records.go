@@ -155,7 +155,7 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		}
 		last := some[len(some)-1].last()
 		// Who stops waits for the answer: the next relay begins after what is
-		// stored, and tells nobody of it.
+		// stored, and announces nothing.
 		at, err := p.send(context.WithoutCancel(ctx), some)
 		if err == nil {
 			return lineagePoint{At: at, Seq: last.Seq, K: last.K}, nil
@@ -208,6 +208,6 @@ func (p *LineageRelay) send(ctx context.Context, some []encoded) (uint64, error)
 	return 0, nil
 }
 
-// errLeaseExpired is returned by a pump that finds itself without the right to go
+// ErrLeaseExpired is returned by a pump that finds itself without the right to go
 // on, a moment before it is told to end.
 var ErrLeaseExpired = errors.New("project: the relay's lease of the partition has expired")

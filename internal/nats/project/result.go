@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// putResult stores the result of a run unless it has one, until ctx ends. look
+// PutResult stores the result of a run unless it has one, until ctx ends. look
 // asks first whether it is there: storing it would tell its subscribers again.
 func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
 	data, err := r.Encode()
@@ -44,7 +44,7 @@ func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r message
 	}
 }
 
-// told reports whether a run has its stored result.
+// Told reports whether a run has its stored result.
 func (c *Projections) Told(ctx context.Context, t session.Tenant, id run.ID) (bool, error) {
 	_, err := c.Last(ctx, streams.StreamResult, messages.RunSubject(t, id, messages.OnResult))
 	if errors.Is(err, conn.ErrNoMessage) {
@@ -55,7 +55,7 @@ func (c *Projections) Told(ctx context.Context, t session.Tenant, id run.ID) (bo
 
 // Result returns the stored result of a run, or what its log says: the stored
 // one follows the log. It is run.ErrState, and says how the run stands, while
-// the run has not ended, and run.ErrUnknownRun for one that nobody submitted.
+// the run has not ended, and run.ErrUnknownRun for one that was not submitted.
 func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (messages.Result, error) {
 	m, err := c.Last(ctx, streams.StreamResult, messages.RunSubject(t, id, messages.OnResult))
 	switch {

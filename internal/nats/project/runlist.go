@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// choice says which runs a list is of.
+// Choice says which runs a list is of.
 type Choice struct {
 	Where    *lineage.Selector // nil chooses all
 	States   []run.State       // empty is all
@@ -27,7 +27,7 @@ func (o *Choice) takes(r *lineage.Run) bool {
 	return (o.Workflow == "" || r.Workflow == o.Workflow) && (len(o.States) == 0 || slices.Contains(o.States, r.State))
 }
 
-// listed is a run of a list, with its place there and the graph that tells of it.
+// Listed is a run of a list, with its place there and the graph that tells of it.
 type Listed struct {
 	lineage.Run
 	At    uint64
@@ -61,7 +61,7 @@ type submission struct {
 // treesKept bounds the trees that are kept while a page is read.
 const treesKept = 64
 
-// runs returns a page of the runs that were submitted before a sequence of LINEAGE,
+// Runs returns a page of the runs that were submitted before a sequence of LINEAGE,
 // zero for all, and the sequence to go on before; zero at the end. A page may have
 // few rows or none and not be the last one: it ends when enough was read.
 func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) (rows []Listed, next uint64, err error) {
@@ -189,7 +189,7 @@ func (h *history) quarantined(ctx context.Context) (map[session.ID]bool, error) 
 	return apart, nil
 }
 
-// below returns the runs of the tree that a session is in, as far as they are chosen.
+// Below returns the runs of the tree that a session is in, as far as they are chosen.
 func (h *history) Below(ctx context.Context, id session.ID, o Choice) ([]Listed, error) {
 	root, err := h.c.RootOf(ctx, session.Key{Tenant: h.tenant, ID: id})
 	if errors.Is(err, session.ErrNotFound) {
@@ -211,7 +211,7 @@ func (h *history) Below(ctx context.Context, id session.ID, o Choice) ([]Listed,
 	return rows, nil
 }
 
-// infoOf adds to what the graph tells of a run what a person has to decide.
+// InfoOf adds to what the graph tells of a run what a person has to decide.
 func InfoOf(g *lineage.Graph, r lineage.Run) messages.RunInfo {
 	out := messages.RunInfoOf(r)
 	if r.State != run.NeedsReview {
@@ -225,7 +225,7 @@ func InfoOf(g *lineage.Graph, r lineage.Run) messages.RunInfo {
 	return out
 }
 
-// lastRun returns the run that was submitted last, which no branch of a fan-out was.
+// LastRun returns the run that was submitted last, which no branch of a fan-out was.
 func (h *history) LastRun(ctx context.Context) (messages.RunInfo, error) {
 	for before := uint64(0); ; {
 		rows, next, err := h.Runs(ctx, before, lastAmong, Choice{Now: time.Now()})

@@ -77,7 +77,7 @@ func (c *Projections) Tail(ctx context.Context, t session.Tenant, root session.I
 	}
 }
 
-// lineageRecords returns the records of a message of LINEAGE, each with the sequence
+// LineageRecords returns the records of a message of LINEAGE, each with the sequence
 // that a reader who has it goes on after.
 func LineageRecords(m conn.Message) ([]messages.LineageRecord, error) {
 	records, err := lineage.DecodeStored(m.Data)
@@ -92,7 +92,7 @@ func LineageRecords(m conn.Message) ([]messages.LineageRecord, error) {
 	return out, nil
 }
 
-// lineageFilter is the subject of the records of a tree; of all for "".
+// LineageFilter is the subject of the records of a tree; of all for "".
 func LineageFilter(t session.Tenant, root session.ID) string {
 	filter := streams.PrefixLineage + string(t) + "."
 	if root == "" {

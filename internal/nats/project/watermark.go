@@ -28,7 +28,7 @@ func newWatermarks() *watermarks {
 	return &watermarks{at: map[string]uint64{}, changed: make(chan struct{})}
 }
 
-// expect says that a relay begins. Waiters wait until known is called,
+// Expect says that a relay begins. Waiters wait until known is called,
 // once or more often: then it is known which streams it relays.
 func (r *watermarks) Expect() (known func()) {
 	r.mu.Lock()
@@ -48,7 +48,7 @@ func (r *watermarks) change() {
 	r.changed = make(chan struct{})
 }
 
-// pass reports that the lineage of a stream is published up to a sequence.
+// Pass reports that the lineage of a stream is published up to a sequence.
 func (r *watermarks) Pass(stream string, seq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +56,7 @@ func (r *watermarks) Pass(stream string, seq uint64) {
 	r.change()
 }
 
-// end reports that the relay of a stream has ended.
+// End reports that the relay of a stream has ended.
 func (r *watermarks) End(stream string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +64,7 @@ func (r *watermarks) End(stream string) {
 	r.change()
 }
 
-// here reports whether a relay of the stream runs in this process, and how far it is.
+// Here reports whether a relay of the stream runs in this process, and how far it is.
 func (r *watermarks) Here(stream string) (at uint64, here bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +100,7 @@ func relayedSubject(stream string) string { return "rath.node.relayed." + stream
 const relayedFor = time.Second
 
 // serveWatermark answers other processes while a relay of the stream runs here.
-// Whoever is not answered asks the next relay.
+// A process without an answer asks the next relay.
 func (c *Projections) serveWatermark(ctx context.Context, stream string) (*conn.Service, error) {
 	s := c.NewService(ctx)
 	s.Limit = relayedFor
@@ -125,7 +125,7 @@ func (c *Projections) serveWatermark(ctx context.Context, stream string) (*conn.
 }
 
 // WaitCaughtUp waits until the lineage of everything that was committed when it was
-// called is published, by this process or by those that relay. What nobody
+// called is published, by this process or by those that relay. What no process
 // relays at the moment it does not wait for, nor what cannot be stored: then readers
 // are answered with what there is.
 func (c *Projections) WaitCaughtUp(ctx context.Context) error {

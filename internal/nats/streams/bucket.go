@@ -7,10 +7,10 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
-// keySubject is where an entry of a bucket lies.
+// KeySubject is where an entry of a bucket lies.
 func KeySubject(bucket, key string) string { return "$KV." + bucket + "." + key }
 
-// values yields the entries of a bucket under a key filter, as any replica has them:
+// Values yields the entries of a bucket under a key filter, as any replica has them:
 // one that lags does not have the newest.
 func (c *Streams) Values(ctx context.Context, bucket, filter string) iter.Seq2[conn.Message, error] {
 	return func(yield func(conn.Message, error) bool) {

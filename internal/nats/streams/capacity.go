@@ -93,10 +93,10 @@ func remedyOf(stream string) string {
 	return Remedy
 }
 
-// remedy is what an operator does about an event stream that is full.
+// Remedy is what an operator does about an event stream that is full.
 const Remedy = "archive finished sessions with rath prune, or give the stream a larger MaxBytes with rath provision"
 
-// streamUsage is how full one stream is: as it was last asked, and with what was
+// StreamUsage is how full one stream is: as it was last asked, and with what was
 // appended to it over this connection since then, if it is one of events.
 type StreamUsage struct {
 	Bytes, since, Max atomic.Int64
@@ -150,7 +150,7 @@ func (r *capacity) of(stream string) *StreamUsage {
 	return r.Streams[stream]
 }
 
-// fill says how full a stream is, nothing for one that is not watched.
+// Fill says how full a stream is, nothing for one that is not watched.
 func (r *capacity) Fill(stream string) Fill {
 	if g := r.of(stream); g != nil {
 		return g.fill()
@@ -158,7 +158,7 @@ func (r *capacity) Fill(stream string) Fill {
 	return Fill{}
 }
 
-// mayRefuse reports whether new runs may not begin for want of room.
+// MayRefuse reports whether new runs may not begin for want of room.
 func (r *capacity) MayRefuse() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -170,7 +170,7 @@ func (r *capacity) MayRefuse() bool {
 	return false
 }
 
-// appended notes what was stored in a stream.
+// Appended notes what was stored in a stream.
 func (r *capacity) Appended(stream string, bytes int) {
 	g := r.of(stream)
 	if g == nil {
@@ -183,7 +183,7 @@ func (r *capacity) Appended(stream string, bytes int) {
 	}
 }
 
-// soon has the streams looked at without delay.
+// Soon has the streams looked at without delay.
 func (r *capacity) Soon() {
 	select {
 	case r.look <- struct{}{}:

@@ -43,7 +43,7 @@ type Change struct {
 
 	want, have *jetstream.StreamConfig // of a stream or bucket
 	queue      PullQueue
-	lost       bool // it is there, but served by nobody
+	lost       bool // it is there, but no server serves it
 	denied     *conn.PermissionError
 }
 

@@ -49,7 +49,7 @@ func (d Disk) String() string {
 
 const RemedyDisk = "free some space there"
 
-// diskRoom returns how the disk is, and what it takes.
+// DiskRoom returns how the disk is, and what it takes.
 func (c *Streams) DiskRoom() (Disk, Room) {
 	if c.O.Disk == nil {
 		return Disk{}, RoomAll

@@ -125,7 +125,7 @@ func (c *Streams) Durable(ctx context.Context) error {
 	return nil
 }
 
-// readyToStore is Durable for a writer: while the servers cannot be asked,
+// ReadyToStore is Durable for a writer: while the servers cannot be asked,
 // which is usual for a moment after one of them has failed, it asks again, as
 // long as an append would.
 func (c *Streams) ReadyToStore(ctx context.Context) error {

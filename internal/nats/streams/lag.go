@@ -47,7 +47,7 @@ func (c *Streams) Lag(ctx context.Context) ([]Lag, error) {
 	return out, nil
 }
 
-// subjects returns how many messages a stream holds under each subject that
+// Subjects returns how many messages a stream holds under each subject that
 // matches a filter.
 func (c *Streams) Subjects(ctx context.Context, stream, filter string) (map[string]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)

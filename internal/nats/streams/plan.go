@@ -58,7 +58,7 @@ type Provisioning struct {
 // RouterPool is the pool of routers that are told no other.
 const RouterPool = "router"
 
-// NewReplicas is what a new installation gets if nobody says otherwise.
+// NewReplicas is what a new installation gets without a setting.
 const NewReplicas = 3
 
 // provisionFor bounds one request that makes or changes something: servers
@@ -129,7 +129,7 @@ func (c *Streams) follows(ctx context.Context, o *Options, first *jetstream.Stre
 	return nil
 }
 
-// partitionsOf reads the number of partitions of the generation of an event
+// PartitionsOf reads the number of partitions of the generation of an event
 // stream; 0 if it was made by a build that did not note it.
 func PartitionsOf(first *jetstream.StreamConfig) (uint32, error) {
 	text := first.Metadata[metaPartitions]
@@ -219,7 +219,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// lookStream returns how a stream is, nil if it is not there. One that nobody
+// LookStream returns how a stream is, nil if it is not there. One that no server
 // leads is an error.
 func (c *Streams) LookStream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	s, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamInfo+name, askStream, func(ctx context.Context) (jetstream.Stream, error) {
@@ -289,7 +289,7 @@ func (e *RefusedError) Error() string {
 // Is reports whether target is ErrRefused.
 func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
-// eventStreams returns the names of all event streams, oldest generation first.
+// EventStreams returns the names of all event streams, oldest generation first.
 func (c *Streams) EventStreams(ctx context.Context) ([]string, error) {
 	type place struct{ generation, partition uint64 }
 	found := map[string]place{}

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// ackWait is how long a node that takes a message may be silent about it
+	// AckWait is how long a node that takes a message may be silent about it
 	// before another one gets it. While a node is at it, it says so.
 	AckWait = 3 * time.Second
-	// holdMost bounds how long a node handles a message, which is longer than any
+	// HoldMost bounds how long a node handles a message, which is longer than any
 	// single wait for a log or for another node takes. What it began goes on
 	// where it has to; the message comes again, here or elsewhere.
 	HoldMost = time.Minute
-	// waitMost is the longest for which a message is given back.
+	// WaitMost is the longest for which a message is given back.
 	WaitMost = 30 * time.Second
 )
 
-// pullQueue is a durable consumer that nodes share: what is pending there is work
+// PullQueue is a durable consumer that nodes share: what is pending there is work
 // for one of them.
 type PullQueue struct {
 	Stream, Durable, filter string
@@ -77,7 +77,7 @@ func (q PullQueue) differences(have *jetstream.ConsumerConfig) []Difference {
 	return out
 }
 
-// lookQueue returns the consumer, nil if it is not there.
+// LookQueue returns the consumer, nil if it is not there.
 func (c *Streams) LookQueue(ctx context.Context, q PullQueue) (jetstream.Consumer, error) {
 	consumer, err := conn.Call(ctx, c.Conn, conn.APIConsumerInfo+q.Stream+"."+q.Durable, func(ctx context.Context) (jetstream.Consumer, error) {
 		return c.JS.Consumer(ctx, q.Stream, q.Durable)
@@ -95,7 +95,7 @@ func (c *Streams) putQueue(ctx context.Context, q PullQueue) (jetstream.Consumer
 	})
 }
 
-// openQueue returns the consumer to take messages from. A missing one is created
+// OpenQueue returns the consumer to take messages from. A missing one is created
 // if the credentials allow it, and one that no server serves is created again. A
 // caller that opens it repeatedly keeps the election.
 func (c *Streams) OpenQueue(ctx context.Context, e *Lookup, q PullQueue) (jetstream.Consumer, error) {

@@ -19,11 +19,11 @@ import (
 // that its stream holds, and the streams in memory, whose content relays and nodes
 // publish again. A message that comes twice is harmless.
 
-// electionMost is how long a stream takes at most to elect a leader once its
+// ElectionMost is how long a stream takes at most to elect a leader once its
 // servers can. When they could not, all streams do so at about the same time.
 const ElectionMost = 10 * time.Second
 
-// lookup is an election, and whether what is looked for is lost. It is not safe for
+// Lookup is an election, and whether what is looked for is lost. It is not safe for
 // concurrent use.
 type Lookup struct {
 	conn.Election
@@ -163,10 +163,10 @@ func (c *Streams) makeStream(ctx context.Context, want jetstream.StreamConfig) e
 // replaceable reports whether a stream may be created again when it is lost.
 func replaceable(want *jetstream.StreamConfig) bool { return want.Storage == jetstream.MemoryStorage }
 
-// reconcileEvery is how often the streams in memory are looked after.
+// ReconcileEvery is how often the streams in memory are looked after.
 const ReconcileEvery = 10 * time.Second
 
-// reconcileStreams looks after the streams in memory until ctx ends, after each by itself.
+// ReconcileStreams looks after the streams in memory until ctx ends, after each by itself.
 func (c *Streams) ReconcileStreams(ctx context.Context) error {
 	var each []func(context.Context) error
 	for _, want := range layout(&c.O) {
@@ -225,7 +225,7 @@ const (
 	staleEvery = 15 * time.Second
 )
 
-// reconcileTasks looks after the queue of tasks until ctx ends. A consumer may lose
+// ReconcileTasks looks after the queue of tasks until ctx ends. A consumer may lose
 // count of its stream, or be led by no server any more. Its position says nothing
 // that the stream and the logs do not say, so it is made again whenever a task is
 // older than it should be, and so is the consumer: each task then comes once more,

@@ -20,12 +20,12 @@ type Streams struct {
 	*conn.Conn
 	O    Options
 	gate gate
-	// capacity is how full the event streams are, see WatchRoom.
+	// Capacity is how full the event streams are, see WatchRoom.
 	Capacity     *capacity
 	tenantUsages tenantUsages
 }
 
-// openStore connects and verifies as Connect says.
+// OpenStore connects and verifies as Connect says.
 func OpenStore(ctx context.Context, opts *Options) (*Streams, error) {
 	var o Options
 	if opts != nil {

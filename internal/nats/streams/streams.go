@@ -48,13 +48,13 @@ const (
 const (
 	// NodeTTL is how long a node's entry outlives its last renewal.
 	NodeTTL = 30 * time.Second
-	// maxQueued bounds the tasks that wait on one subject, which is one
+	// MaxQueued bounds the tasks that wait on one subject, which is one
 	// workflow of one tenant: more are answered as busy. It is what nodes may
 	// have to look through for the tasks of other tenants.
 	MaxQueued = 1000
-	// minQueued is how many may wait there whatever the store's size.
+	// MinQueued is how many may wait there for a store of any size.
 	MinQueued = 64
-	// fullWorkflows is for how many workflows of one tenant the stream of tasks
+	// FullWorkflows is for how many workflows of one tenant the stream of tasks
 	// has room besides that of others, each with as many tasks waiting as may
 	// and these as large as they may be. A server bounds subjects and whole
 	// streams, and nothing in between: with more such workflows a tenant could
@@ -71,7 +71,7 @@ func EventStream(generation, partition uint32) string {
 }
 
 // metaPartitions is where an event stream keeps the number of partitions of its
-// generation, so that nobody has to be told, or can be told wrongly.
+// generation, so that no process has to be told, or can be told wrongly.
 const metaPartitions = "rath-partitions"
 
 // kind is what a stream is for; it decides how it stores.
@@ -166,7 +166,7 @@ func layout(o *Options) []jetstream.StreamConfig {
 	return out
 }
 
-// queuedWithin returns how many tasks may wait on one subject of a stream of so
+// QueuedWithin returns how many tasks may wait on one subject of a stream of so
 // many bytes.
 func QueuedWithin(bytes int64) int64 {
 	return min(max(bytes/((FullWorkflows+1)*messages.MaxTask), MinQueued), MaxQueued)

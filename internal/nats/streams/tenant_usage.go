@@ -116,11 +116,11 @@ func (c *Streams) countCommits(ctx context.Context, stream, subject string) (uin
 	return more + 1, nil
 }
 
-// errNoRoom is returned for a task that no log holds while a stream that it needs
+// ErrNoRoom is returned for a task that no log holds while a stream that it needs
 // takes no new runs.
 var ErrNoRoom = errors.New("no new runs begin")
 
-// admit says whether a new run of a tenant may begin in an event stream: its error is
+// Admit says whether a new run of a tenant may begin in an event stream: its error is
 // run.ErrBusy and errNoRoom if the stream takes none, or none of this tenant, or
 // another stream that every run needs is nearly full.
 func (c *Streams) Admit(ctx context.Context, stream string, tenant session.Tenant) error {

@@ -301,7 +301,7 @@ func TestHolderDiesWhileAsked(t *testing.T) {
 	}
 }
 
-// Whatever nodes do to one session at once, over a log that fails in all its
+// All that nodes do to one session at once, over a log that fails in all its
 // ways, each task ends in one state and each step is recorded once.
 func TestNodesRaceForASession(t *testing.T) {
 	for seed := range uint64(6) {

@@ -96,7 +96,7 @@ func TestWaitingRequestsShareACommit(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		// The claim, whoever came first, and the rest in batches of 40.
+		// The claim, the first caller, and the rest in batches of 40.
 		if n := len(kinds(t, log, k)); n < 4 || n > 6 {
 			t.Errorf("100 concurrent steps made %d commits", n)
 		}

@@ -10,14 +10,14 @@ import (
 
 // IsControl errors say that this execution of a run must stop; they are never
 // recorded as a step's outcome. A workflow returns them as it returns any
-// error, and whatever else it returns then is ignored.
+// error, and its other results are ignored then.
 var (
 	// ErrSuperseded means that a newer attempt owns the run.
 	ErrSuperseded = errors.New("run: a newer attempt owns this run")
 	// ErrSuspended means that the run waits and holds nothing; it resumes by
 	// itself.
 	ErrSuspended = errors.New("run: suspended; it resumes by itself")
-	// ErrCancelled means that somebody cancelled the run.
+	// ErrCancelled means that the run was cancelled.
 	ErrCancelled = errors.New("run: cancelled")
 	// ErrReview means that the run cannot go on before a person decides.
 	ErrReview = errors.New("run: needs review")
@@ -51,13 +51,13 @@ var (
 	ErrTooDeep = errors.New("run: too many fan-outs within each other")
 	// ErrDeadline is the outcome of a run that ended at its deadline.
 	ErrDeadline = errors.New("run: deadline exceeded")
-	// ErrExpired is the outcome of a question that nobody answered in time.
+	// ErrExpired is the outcome of a question without an answer in time.
 	ErrExpired = errors.New("run: nobody answered in time")
 	// ErrPoison ends a run that was claimed too often without progress.
 	ErrPoison = errors.New("run: claimed too often without a new step")
 )
 
-// ErrQuarantined is returned for what a quarantine forbids: nobody claims a
+// ErrQuarantined is returned for what a quarantine forbids: no node claims a
 // run on the session, merges it or recalls what it said, until it is released.
 var ErrQuarantined = errors.New("run: the session is quarantined")
 

@@ -109,7 +109,7 @@ func best(_ context.Context, j *flow.Joined) (int, []string, error) {
 	return taken, reasons, nil
 }
 
-// FleetResult is the head of the files that the workflow comes to, whatever
+// FleetResult is the head of the files that the workflow comes to, with any
 // happens on its way: the repository with the careful coder's patch.
 func FleetResult(ctx context.Context) (_ blob.Digest, err error) {
 	model, err := Model(0)

@@ -114,7 +114,7 @@ func (l *slowLog) Append(ctx context.Context, at session.Position, c session.Com
 }
 
 // TestBranchOfAnEndedRun: a node stands still before it makes a branch, and the
-// run ends meanwhile. Whoever ended it found no branch; the node closes it.
+// run ends meanwhile. The commit that ended it found no branch; the node closes it.
 func TestBranchOfAnEndedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world

@@ -53,7 +53,7 @@ func TestFanOutRefuses(t *testing.T) {
 	}
 }
 
-// TestOtherTenant: nothing of another tenant is read, joined or forked, whatever
+// TestOtherTenant: nothing of another tenant is read, joined or forked, by any
 // a workflow or a task names.
 func TestOtherTenant(t *testing.T) {
 	var w world

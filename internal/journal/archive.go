@@ -11,7 +11,7 @@ import (
 )
 
 // archive decides about the fence of an archive: the commit that holds it
-// shows that nothing is open in the session and that nobody wrote meanwhile,
+// shows that nothing is open in the session and that it did not change meanwhile,
 // and nothing but restore stages anything after it.
 func (w *StateMachine) archive(a session.Archival, now time.Time) error {
 	if w.at.Seq == 0 {

@@ -22,7 +22,7 @@ func (w *StateMachine) Commit(b Batch, now time.Time) (Ack, error) {
 	if s := r.steps[b.Path]; s != nil && has(b.Events, KindStepCompleted) && (s.Attempt == b.Attempt || b.Attempt >= r.Attempt) {
 		return Ack{Session: s.Session, Recorded: s, At: w.at, Time: s.Time, State: r.State}, nil
 	}
-	// A run that was given back belongs to nobody until it is claimed again.
+	// A run that was given back has no holder until it is claimed again.
 	stale := r.Attempt != b.Attempt || r.Epoch != w.Epoch() || r.State.Terminal() || r.State == run.Queued
 	if stale && (protection.AttemptFence || r.State.Terminal()) {
 		return Ack{}, w.late(r, b, now)

@@ -230,7 +230,7 @@ func (w *StateMachine) close(d BranchOutcome, now time.Time) error {
 	r := w.state.runs[w.state.branch]
 	switch {
 	case w.at.Seq == 0:
-		return nil // whoever takes the branch's task finds out that it is too late
+		return nil // the node that takes the branch's task finds out that it is too late
 	case r == nil:
 		return fmt.Errorf("journal: session %s is no branch of a fan-out: %w", w.key, run.ErrState)
 	case w.value.Closing().State != "" || r.Cancel != nil && r.Cancel.Close != "" && !r.State.Terminal():

@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestBudget: whatever is reserved, settled, lost and split, a budget is
+// TestBudget: however much is reserved, settled, lost and split, a budget is
 // exceeded by at most the one call that was in flight per branch.
 func TestBudget(t *testing.T) {
 	for seed := range uint64(300) {

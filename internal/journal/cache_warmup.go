@@ -27,7 +27,7 @@ func (v CacheWarmed) signal(t session.Tenant) *Signal {
 
 // releaseBranches returns the event that lets the other branches of the held fan-out
 // begin, if v is what they wait for: the first branch has its first answer,
-// waits for something itself, or has ended. There is none once the join is decided: nobody needs them then.
+// waits for something itself, or has ended. There is none once the join is decided: they are of no use then.
 func (r *Record) releaseBranches(v SignalReceived) []session.Event {
 	if r.warming == nil || r.State != run.Waiting || v.Path != GatherPath(r.warming.Path) {
 		return nil

@@ -51,7 +51,7 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 			Reason: fmt.Sprintf("claimed %d times without a new step", r.Claims),
 		}
 		events := []session.Event{event(KindReview, v)}
-		if b := r.Task.Branch; b != nil && b.WarmsCache { // whoever waits for it need not wait for a person
+		if b := r.Task.Branch; b != nil && b.WarmsCache { // the branches behind it need not wait for a person
 			events = append(events, event(KindCacheWarmed, CacheWarmed{Parent: *b.Parent(), Run: r.ID}))
 		}
 		if err := w.stage(now, events...); err != nil {
@@ -72,7 +72,7 @@ func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 	if w.state.branch != "" { // its end seals it
 		return nil, fmt.Errorf("journal: session %s is a branch of a fan-out, for one run: %w; fork it to go on", w.key, session.ErrClosed)
 	}
-	if c.Task.ForkOf != nil && len(events) == 0 { // whoever looked before the claim found it free
+	if c.Task.ForkOf != nil && len(events) == 0 { // a look before the claim found it free
 		return nil, fmt.Errorf("journal: task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", c.Run, run.ErrMalformed, w.key)
 	}
 	sub := Submitted{Behind: w.state.Active, Digest: c.Task.Digest(), Task: c.Task.wire()}
@@ -102,7 +102,7 @@ func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 		return nil, err
 	}
 	if c.Enqueue || c.Task.NotBefore.After(now) || w.state.quarantine != nil {
-		return w.grant(w.state.Run(c.Run), run.Queued), nil // whoever sweeps the log offers it
+		return w.grant(w.state.Run(c.Run), run.Queued), nil // the relay offers it
 	}
 	return w.claim(c.Run, *c.Task, c, 1, now)
 }

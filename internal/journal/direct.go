@@ -86,7 +86,7 @@ func (d *directStore) with(ctx context.Context, k session.Key, decide func(w *St
 	defer cancel()
 	at, err = d.log.Append(bounded, h.w.At(), c)
 	if err != nil {
-		h.w = nil // whatever it staged is not there; the next request folds anew
+		h.w = nil // what it staged is not there; the next request folds again
 		return at, false, fmt.Errorf("journal: commit to %s: %w", k, err)
 	}
 	h.w.Committed(at)

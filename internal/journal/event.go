@@ -45,7 +45,7 @@ const KindWriter = "writer.opened"
 const Schema = 1
 
 // Edition counts the releases that added optional fields to the data of events.
-// Whoever adds one after a release counts it up, so that an auditor of a former
+// A change that adds one after a release counts it up, so that an auditor of a former
 // release can tell fields that it does not know from mistakes. It says nothing
 // about meanings: another one is another schema number.
 const Edition = 0 + release.Ahead

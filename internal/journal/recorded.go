@@ -15,7 +15,7 @@ const maxFolds = 64
 // fold is what Recorded keeps of a log: the branches of a fan-out all ask
 // about the run that opened them, at nearly the same time.
 type fold struct {
-	turn  chan struct{} // holds a token while somebody reads
+	turn  chan struct{} // holds a token while a caller reads
 	began uint64        // tick at which the last read began
 	w     *StateMachine // the log as of that read, nil if it failed
 	runs  map[run.ID]*ClaimResult

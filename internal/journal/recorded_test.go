@@ -40,7 +40,7 @@ func (l *slowLog) Read(ctx context.Context, k session.Key, after session.Positio
 }
 
 // TestRecorded: many who ask at once share reads, what was read is not read
-// again, and nobody is told less than the log held when he asked.
+// again, and no reader gets less than the log held at its question.
 func TestRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &slowLog{}

@@ -96,7 +96,7 @@ func (w *watcher) event(c session.Commit, e session.Event) {
 	}
 }
 
-// TestStates: whatever is asked for in whatever order, runs move through their
+// TestStates: for all requests in any order, runs move through their
 // states as they may, and a session is held by one run at a time.
 func TestStates(t *testing.T) {
 	moves := map[string]int{}

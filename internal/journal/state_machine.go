@@ -300,7 +300,7 @@ func (w *StateMachine) promote(e Ended, now time.Time) session.Event {
 	return event(KindEnded, e)
 }
 
-// unknownEffects names the calls that were announced and of which nobody knows
+// unknownEffects names the calls that were announced and of which it is unknown
 // whether they took effect, so that no run ends as if there were none.
 func (r *Record) unknownEffects() string {
 	paths := slices.SortedFunc(maps.Keys(r.intents), run.ComparePaths)

@@ -22,7 +22,7 @@ type Claim struct {
 	Task    *Task
 	Enqueue bool
 	// Cancel, with Enqueue, was asked before the home log knew the run: one that is
-	// recorded with it has ended, and is offered to nobody.
+	// recorded with it has ended, and is not offered.
 	Cancel *CancelRequested
 	// Seen, if set, is what a relay knew of the run when it dispatched it.
 	Seen *Seen

@@ -22,7 +22,7 @@ type Wait struct {
 	Branches []session.ID `json:"branches,omitempty"` // of a fan-out
 	Detail   string       `json:"detail,omitempty"`
 	// Due, in Unix milliseconds, is when a timer decides it. The writer gives one
-	// to what only somebody outside can end, see DefaultExpiry.
+	// to what only a person or a program outside can end, see DefaultExpiry.
 	Due  int64  `json:"due,omitempty"`
 	Kind string `json:"kind"`
 	Name string `json:"name,omitempty"` // of the tool or the step
@@ -87,13 +87,13 @@ const (
 	MaxMessage = 64 << 10
 )
 
-// DefaultExpiry is how long a run waits for somebody outside if the author said
+// DefaultExpiry is how long a run waits for an answer from outside if the author said
 // nothing else: with a review, a question or a wait for words. The end is
 // written into the commit that begins to wait, so that it stays what it was when
 // a release changes this; a wait in an older log may have none, and stands.
 const DefaultExpiry = 14 * 24 * time.Hour
 
-// outside reports whether only somebody outside can end a wait, who may never
+// outside reports whether only an answer from outside can end a wait, which may never
 // do it. Timers have their time, and branches end by themselves.
 func (w Wait) outside() bool {
 	return w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage
@@ -256,7 +256,7 @@ func (w *StateMachine) place(r *Record, v SignalReceived) SignalReceived {
 	if v.Kind == Message {
 		v.Path = r.listens()
 	}
-	// What append may write behind the inbox nobody else sees.
+	// What append may write behind the inbox no other reader sees.
 	if r.State == run.Waiting && r.Suspended.came(append(r.inbox, v)) {
 		v.Wake, v.Workflow, v.Revision = r.wake+1, r.Task.Workflow, r.Task.Revision
 	}
@@ -318,8 +318,8 @@ func (w *StateMachine) message(v SignalReceived, now time.Time) error {
 	return w.stage(now, event(KindSignalReceived, SignalReceived{By: v.By, ID: v.ID, Kind: Message}), chunk)
 }
 
-// tick fires what is due: questions nobody answered, reviews nobody resolved,
-// and the deadlines of runs that nobody executes.
+// tick fires what is due: questions without an answer, reviews without a resolution,
+// and the deadlines of runs that no node executes.
 func (w *StateMachine) tick(now time.Time) error {
 	fired := false
 	for _, r := range w.state.open() {

@@ -50,7 +50,7 @@ func TestFormerWait(t *testing.T) {
 	}
 }
 
-// TestWokenOnce: whatever wakes a run, its commit either offers it or claims it,
+// TestWokenOnce: of each kind of wakeup the commit either offers it or claims it,
 // never both, and wakes count by one.
 func TestWokenOnce(t *testing.T) {
 	offered, claimed := 0, 0

@@ -21,7 +21,7 @@ import (
 )
 
 // mute takes its part of the control requests as a node does that freezes
-// between the commit and the answer: what is asked happens, nobody is told.
+// between the commit and the answer: what is asked happens, the client gets no answer.
 // Sent again, they are answered.
 func mute(t *testing.T, n *node) (muted *atomic.Int32) {
 	t.Helper()

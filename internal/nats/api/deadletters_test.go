@@ -28,7 +28,7 @@ func refusedLetter(t *testing.T, c *Conn) string {
 	return strconv.FormatUint(all[0].At, 10)
 }
 
-// listedLetters are those that nobody has dealt with.
+// listedLetters are those without an end.
 func listedLetters(t *testing.T, c *Conn) []messages.StoredLetter {
 	t.Helper()
 	page, err := answerer{c: c}.letters(t.Context(), session.DefaultTenant, messages.Query{})
@@ -39,7 +39,7 @@ func listedLetters(t *testing.T, c *Conn) []messages.StoredLetter {
 }
 
 // TestLetterEndsOnce has two deal with one letter at the same time: the node of the
-// first stands still when it has seen that nobody has, and is about to say that he
+// first stands still when it has seen that no operator has, and is about to say that it
 // does. He is told what the other one did, and the task is submitted once, or not at
 // all where that was to drop it.
 func TestLetterEndsOnce(t *testing.T) {
@@ -86,7 +86,7 @@ func TestLetterHalfRetried(t *testing.T) {
 		ending, end := context.WithCancel(t.Context())
 		hook, fired := natstest.Once("PUB rath.task.", func(b []byte) bool {
 			end()
-			return natstest.Replace("PUB rath.task.", "PUB rath.tusk.")(b) // nobody listens there
+			return natstest.Replace("PUB rath.task.", "PUB rath.tusk.")(b) // without a listener
 		})
 		w.Set(nil, hook)
 		if id, err := c.controlDead(ending, session.DefaultTenant, at, messages.VerbLetterRetry, messages.Control{}); err == nil || !fired() {

@@ -127,7 +127,7 @@ func TestTrafficOfABranch(t *testing.T) {
 	}
 }
 
-// TestResultBeforeClosings: whoever waits for a run is not kept waiting by the
+// TestResultBeforeClosings: a client that waits for a run is not kept waiting by the
 // closing of its branches, of which there are more than go on at once.
 func TestResultBeforeClosings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

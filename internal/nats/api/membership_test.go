@@ -95,7 +95,7 @@ func within(t *testing.T, limit time.Duration, what string, ok func() bool) time
 	}
 }
 
-// spread reports whether each partition is relayed once, and nobody relays more
+// spread reports whether each partition is relayed once, and no process relays more
 // than most.
 func spread(most int, relays ...*relayer) func() bool {
 	return func() bool {

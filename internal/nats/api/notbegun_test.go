@@ -20,7 +20,7 @@ import (
 // TestControlNotBegun asks for something that needs a run in a log. A task may
 // be taken between the look into the log and the look for a task that waits:
 // then the run is found. Of one that will never begin it is told why, and only an
-// id that nobody used is unknown.
+// id without a use is unknown.
 func TestControlNotBegun(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		for id, a := range map[run.ID]eventlog.RunAlias{
@@ -104,7 +104,7 @@ func TestControlOfATaskOnItsWay(t *testing.T) {
 	})
 }
 
-// TestCancelMeanwhile cancels a run whose task is on its way to a log. Whoever
+// TestCancelMeanwhile cancels a run whose task is on its way to a log. The process that
 // brings it there reads the note and ends the run, perhaps before the cancel is
 // tried there again: it was done, whether it came with an id or not.
 func TestCancelMeanwhile(t *testing.T) {
@@ -148,7 +148,7 @@ func TestCancelMeanwhile(t *testing.T) {
 }
 
 // TestCancelUnbornBranch cancels a branch that has not begun, as one would a task
-// that may come. Whoever takes the branch looks for no note: none is left, and nobody
+// that may come. The node that takes the branch looks for no note: none is left, and no caller
 // is told that it was cancelled.
 func TestCancelUnbornBranch(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {

@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestNewerEntryStays writes to the registry while somebody else does: what was
+// TestNewerEntryStays writes to the registry while another process does: what was
 // stored later, and answered, is not undone by a try of who was overtaken. Either
 // the server's acknowledgement is lost, or the writer stands still before it sends.
 func TestNewerEntryStays(t *testing.T) {

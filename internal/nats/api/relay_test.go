@@ -186,7 +186,7 @@ func TestForkOverTaken(t *testing.T) {
 	})
 }
 
-// TestCancelUnknown cancels, if it was submitted, an id that nobody submitted
+// TestCancelUnknown cancels, if it was submitted, an id that was not submitted
 // while tasks of others wait: that is answered, and leaves nothing behind, so
 // that the id can be used. All but a cancel has to wait until a run has begun, and
 // says so.
@@ -361,7 +361,7 @@ func TestForeignBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// A session's name that nobody minted, and one of another partition.
+		// A session's name that no generator made, and one of another partition.
 		for _, s := range []string{"rath.ev.1.0.default.x", "rath.ev.1.0.default.a.b", "rath.ev.1.0.default.s-1-1"} {
 			if _, err := js.Publish(t.Context(), s, []byte("junk")); err != nil {
 				t.Fatal(err)

@@ -46,7 +46,7 @@ func TestServeOverLostConnection(t *testing.T) {
 }
 
 // TestServiceThatIsNot begins a service that fails to begin, and ends one while the
-// connection is lost: whoever serves the same afterwards gets all requests.
+// connection is lost: the next process that serves the same gets all requests.
 func TestServiceThatIsNot(t *testing.T) {
 	const tenant = session.DefaultTenant
 	serve := func(ctx context.Context, c *Conn, answer string) (*conn.Service, error) {
@@ -79,7 +79,7 @@ func TestServiceThatIsNot(t *testing.T) {
 			}
 			w.Set(natstest.Drop, natstest.Drop)
 			for c.Connected() {
-				_ = c.NC.Publish("x", nil) // whatever is sent cuts the connection
+				_ = c.NC.Publish("x", nil) // each message cuts the connection
 				time.Sleep(time.Millisecond)
 			}
 			if err := s.Stop(); err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // TestSpilledMeanwhile relays a commit that submits a run and whose data lies in a
-// blob, while nobody answers for blobs: until the relay ends and another one goes
+// blob, while no server answers for blobs: until the relay ends and another one goes
 // on, or for longer than anybody waits. The run is offered, and told, once they
 // can be read.
 func TestSpilledMeanwhile(t *testing.T) {
@@ -48,7 +48,7 @@ func TestSpilledMeanwhile(t *testing.T) {
 							return true
 						}
 						asked.Add(1)
-						copy(b[i:], "GEX") // nobody listens there
+						copy(b[i:], "GEX") // without a listener
 					}
 				})
 				k := session.Key{Tenant: session.DefaultTenant, ID: other.HomeOf(session.DefaultTenant, "r1")}

@@ -231,7 +231,7 @@ func TestStoryOfRefusedTasks(t *testing.T) {
 		if letters := n.letters(t); len(letters) != len(tests) {
 			t.Errorf("%d dead letters, want %d: %v", len(letters), len(tests), letters)
 		}
-		// A task without a readable id is kept, and nobody can be told.
+		// A task without a readable id is kept, and has no one to report to.
 		submit(t, nc, "agent", "not JSON")
 		time.Sleep(time.Second)
 		letters := n.letters(t)
@@ -305,7 +305,7 @@ func TestStoryOfACancel(t *testing.T) {
 		if a := ask(t, nc, "rath.ctl.default.r1.cancel", ``); a["done"] != false || a["code"] != "wrong_state" {
 			t.Errorf("a second cancel: %v", a)
 		}
-		// Nobody has submitted this one yet: it is cancelled when it comes, unless
+		// This one was not submitted yet: it is cancelled when it comes, unless
 		// only submitted ones are meant.
 		if a := ask(t, nc, "rath.ctl.default.r2.cancel", `{"reason":"mistyped","submitted":true}`); a["done"] != false || a["code"] != "unknown_run" {
 			t.Errorf("answer %v", a)

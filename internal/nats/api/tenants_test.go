@@ -244,7 +244,7 @@ func TestPools(t *testing.T) {
 		gpu := &spec{slots: 1, pool: "gpu", only: []flow.Registration{busy("", note("interactive")), busy("batch", note("batch"))}}
 		a, g := startNode(t, srv, "node-a"), startNodeWith(t, srv, "node-g", gpu)
 		// Who takes over a part of the relay may offer again what was offered just
-		// before, which nobody would take away here.
+		// before, which would stay here.
 		time.Sleep(3 * time.Second)
 		submit(t, nc, "busy", `{"id":"r1"}`)
 		submit(t, nc, "agent", `{"id":"r2","input":"x"}`)
@@ -332,7 +332,7 @@ func TestDeadLetters(t *testing.T) {
 		if r := resultOf(t, nc, "r1"); r["state"] != "succeeded" {
 			t.Fatal(r)
 		}
-		submit(t, nc, "nap", `{"id":"n1","input":"1ms"}`)         // nobody offers it yet
+		submit(t, nc, "nap", `{"id":"n1","input":"1ms"}`)         // no node offers it yet
 		submit(t, nc, "agent", `{"id":"r1","input":"another"}`)   // an id that is taken
 		submit(t, nc, "agent", `{"id":"m1","inptu":"a mistake"}`) // refused for ever
 		time.Sleep(time.Second)
@@ -387,7 +387,7 @@ func TestDeadLetters(t *testing.T) {
 		if again, err := c.RetryDeadLetter(t.Context(), tenant, at["r1"], "ann"); err != nil || again != id {
 			t.Errorf("retried twice: %s, %v", again, err)
 		}
-		// Now somebody offers the other one.
+		// Now a node offers the other one.
 		m := startNodeWith(t, n.srv, "node-2", &spec{only: []flow.Registration{nap}, pool: "sleepers"})
 		if id, err = c.RetryDeadLetter(t.Context(), tenant, at["n1"], "ann"); err != nil {
 			t.Fatal(err)
@@ -404,7 +404,7 @@ func TestDeadLetters(t *testing.T) {
 // nothing is submitted.
 func TestDroppedLetter(t *testing.T) {
 	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
-		submit(t, nc, "nap", `{"id":"n1","input":"1ms"}`) // nobody offers it
+		submit(t, nc, "nap", `{"id":"n1","input":"1ms"}`) // no node offers it
 		time.Sleep(time.Second)
 		c, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.srv.Dial}, Client: true})
 		if err != nil {

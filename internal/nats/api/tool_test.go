@@ -18,8 +18,8 @@ import (
 )
 
 // TestToolCutOff loses the connection of the caller of a tool once the program
-// that has it was asked. Whatever its effect, the call is not made again within
-// the attempt: nobody would know that it was made twice.
+// that has it was asked. With any effect, the call is not made again within
+// the attempt: it would be unknown that it was made twice.
 func TestToolCutOff(t *testing.T) {
 	for _, effect := range []tool.Effect{tool.NonIdempotent, tool.Idempotent, tool.ReadOnly} {
 		t.Run(effect.String(), func(t *testing.T) {
@@ -56,9 +56,9 @@ func TestToolCutOff(t *testing.T) {
 	}
 }
 
-// TestToolOfNobody calls a tool that nobody answers and whose calls may take less
-// than the time for which somebody is waited for. No program has taken the call, so
-// nobody is told that it may have done its work.
+// TestToolOfNobody calls a tool that no process answers and whose calls may take less
+// than the time for which an answering process is waited for. No program has taken the call, so
+// no answer says that it may have done its work.
 func TestToolOfNobody(t *testing.T) {
 	for _, timeout := range []time.Duration{300 * time.Millisecond, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestToolOfNobody(t *testing.T) {
 }
 
 // TestToolBeforeReconnect calls a tool while the connection is being restored. The
-// call was not sent, so it is made once that is done, whatever its effect.
+// call was not sent, so it is made once that is done, with any effect.
 func TestToolBeforeReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
@@ -92,7 +92,7 @@ func TestToolBeforeReconnect(t *testing.T) {
 		}
 		w.Set(natstest.Drop, natstest.Drop)
 		for caller.Connected() {
-			_ = caller.NC.Publish("x", nil) // whatever is sent cuts the connection
+			_ = caller.NC.Publish("x", nil) // each message cuts the connection
 			time.Sleep(time.Millisecond)
 		}
 		time.AfterFunc(2*time.Second, func() { w.Set(nil, nil) })

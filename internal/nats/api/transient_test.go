@@ -16,7 +16,7 @@ import (
 )
 
 // TestWillPass makes the errors that a starting node meets and tells those that
-// pass by themselves from those that somebody has to do something about.
+// pass by themselves from those that an operator has to mend.
 func TestWillPass(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Lazy: true})
 	plain, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true})

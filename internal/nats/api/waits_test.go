@@ -76,7 +76,7 @@ func TestDueTimes(t *testing.T) {
 		ended("tired", 30*time.Second, "timed_out")
 
 		first.kill()
-		time.Sleep(time.Until(start.Add(90 * time.Second))) // nobody is there
+		time.Sleep(time.Until(start.Add(90 * time.Second))) // no node is there
 		began := time.Since(start)
 		second := startNodeWith(t, srv, "node-2", sp)
 		ended("away", began, "succeeded")

@@ -141,7 +141,7 @@ func full(t *testing.T, js jetstream.JetStream, name string) {
 }
 
 // TestRelayGivesUp ends a relay before it has begun, in a process that is asked for
-// what was committed: nobody waits for relays that never come.
+// what was committed: no caller waits for relays that never come.
 func TestRelayGivesUp(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")

@@ -116,7 +116,7 @@ func week(t *testing.T, after string) {
 		if err := c.Resolve(t.Context(), "r1", messages.Control{Decision: run.Pin, Reason: "finish it as it began"}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute) // nobody here may go on with it
+		time.Sleep(time.Minute) // no node here may go on with it
 		if r, err := c.Run(t.Context(), "r1"); err != nil || r.State != run.Queued {
 			t.Errorf("pinned, the run is %s: %v", r.State, err)
 		}

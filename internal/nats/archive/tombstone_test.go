@@ -139,7 +139,7 @@ func TestTombstone(t *testing.T) {
 }
 
 // TestPurgedWhileItIsRead: of a log that is purged between two pages of a reading
-// nobody takes the first page for the whole, nor what he knew of it before.
+// no reader takes the first page for the whole, nor what it knew of it before.
 func TestPurgedWhileItIsRead(t *testing.T) {
 	besideOperator(t, func(t *testing.T, c, op *Conn) {
 		ctx := t.Context()
@@ -280,7 +280,7 @@ func TestPurgeOfWhatGoesOn(t *testing.T) {
 	})
 }
 
-// TestRestoreIsCutOff brings a log back in part. Nobody takes the part for the
+// TestRestoreIsCutOff brings a log back in part. No reader takes the part for the
 // whole, and a further Restore does the rest.
 func TestRestoreIsCutOff(t *testing.T) {
 	for _, fresh := range []bool{false, true} {

@@ -163,7 +163,7 @@ func TestRefusedMeanwhile(t *testing.T) {
 }
 
 // TestArchivedComesOnce delivers a task again whose run ended, and whose session is
-// purged, while nobody offers its workflow any more. It neither comes for ever nor
+// purged, while no node offers its workflow any more. It neither comes for ever nor
 // is it refused.
 func TestArchivedComesOnce(t *testing.T) {
 	besideOperator(t, func(t *testing.T, c, op *Conn) {
@@ -211,7 +211,7 @@ func TestRefusalGoesOn(t *testing.T) {
 					w.Set(nil, func(b []byte) bool {
 						if bytes.Contains(b, []byte("PUB rath.run.")) {
 							for i := bytes.Index(b, []byte(".result ")); i > 0; i = -1 {
-								copy(b[i:], ".resulx ") // nobody listens there
+								copy(b[i:], ".resulx ") // without a listener
 							}
 						}
 						return true

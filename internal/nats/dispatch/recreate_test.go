@@ -62,7 +62,7 @@ func TestStartWithLostStream(t *testing.T) {
 }
 
 // TestStartWithLostAndFound starts a node that finds a stream or a consumer lost,
-// and goes on to look for others. Meanwhile another node makes it anew: it is not
+// and goes on to look for others. Meanwhile another node recreates it: it is not
 // removed again.
 func TestStartWithLostAndFound(t *testing.T) {
 	for lost, after := range map[string]string{"STREAM.INFO.KV_NODE": "CONSUMER.INFO." + streams.StreamTasks} {
@@ -97,7 +97,7 @@ func TestStartWithLostAndFound(t *testing.T) {
 	}
 }
 
-// TestOpenLostQueue opens the consumer of a work queue that nobody serves again
+// TestOpenLostQueue opens the consumer of a work queue that no server serves, again
 // and again, while its stream has no leader for longer than one search goes on.
 func TestOpenLostQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -135,12 +135,12 @@ func TestOpenLostQueue(t *testing.T) {
 	})
 }
 
-// leaderless is what a cluster says of a stream that it knows and nobody leads.
+// leaderless is what a cluster says of a stream that it knows and no server leads.
 func leaderless(stream string) string {
 	return `{"type":"io.nats.jetstream.v1.stream_info_response","config":{"name":"` + stream + `"},"cluster":{"name":"c"}}`
 }
 
-// TestTendThroughOutage looks after a stream in memory that nobody leads, while
+// TestTendThroughOutage looks after a stream in memory without a leader, while
 // the truth has no leader for a while. The stream is created again once patience is
 // over and the truth is led for as long as an election takes, and not if its own
 // election is the later one.

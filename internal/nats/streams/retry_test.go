@@ -32,7 +32,7 @@ func TestStartWhileLeadersAreElected(t *testing.T) {
 		answer  string // to what is asked during the election
 		only    string // of which subjects
 		forever bool
-		alone   bool // nobody has JetStream
+		alone   bool // no server has JetStream
 		want    error
 		within  time.Duration
 	}{

@@ -143,7 +143,7 @@ func TestMismatch(t *testing.T) {
 			if diff := differences(&altered, &after.Config); len(diff) > 0 {
 				t.Errorf("Provision altered the stream: %v", diff)
 			}
-			// Not every change can be taken back, so the next one starts anew.
+			// Not every change can be taken back, so the next one starts from the beginning.
 			recreate(t, c, stream)
 		})
 	}

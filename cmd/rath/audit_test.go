@@ -78,7 +78,7 @@ func TestAudit(t *testing.T) {
 		{[]string{"all.jsonl", "--tools", "nowhere"}, app.ExitNotFound, "nowhere"},
 		{[]string{write("junk", "hello\n")}, app.ExitUsage, "no dump"},
 		{[]string{filepath.Join("no", "where")}, app.ExitNotFound, "no"},
-		{[]string{"a", "b"}, app.ExitUsage, "at most one dump"},
+		{[]string{"a", "b"}, app.ExitUsage, "one dump at most"},
 		{[]string{"all.jsonl", "--dump", filepath.Join(".", "all.jsonl")}, app.ExitUsage, "name another file"},
 		{[]string{"all.jsonl"}, app.ExitOK, "every promise was kept"}, // it is still there
 	} {

@@ -75,7 +75,7 @@ func TestDumpIsAudited(t *testing.T) {
 		resultOf(t, nc, "big")
 		resultOf(t, nc, "waits")
 		time.Sleep(time.Second) // the last records are stored
-		r, err := audit.Run(t.Context(), n.dump(t), &audit.Options{Schemas: os.DirFS("../messages/schema")})
+		r, err := audit.Run(t.Context(), n.dump(t), &audit.Options{Schemas: os.DirFS("../../../messages/schema")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestDumpWithoutOldResults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := audit.Run(t.Context(), n.dump(t), &audit.Options{Schemas: os.DirFS("../messages/schema")})
+		r, err := audit.Run(t.Context(), n.dump(t), &audit.Options{Schemas: os.DirFS("../../../messages/schema")})
 		if err != nil {
 			t.Fatal(err)
 		}

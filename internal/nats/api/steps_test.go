@@ -113,26 +113,5 @@ func shortly(t *testing.T) context.Context {
 	return ctx
 }
 
-// planned plans and applies.
-func planned(t *testing.T, c *Conn, p *streams.Provisioning) *streams.Plan {
-	t.Helper()
-	plan, err := c.Plan(t.Context(), p)
-	if err == nil {
-		err = c.Apply(t.Context(), plan)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plan
-}
-
-func actions(p *streams.Plan) map[streams.Action][]string {
-	all := map[streams.Action][]string{}
-	for _, ch := range p.Changes {
-		all[ch.Action] = append(all[ch.Action], ch.Name)
-	}
-	return all
-}
-
 // TakeAll is takeAll for tests outside of the package.
 func (c *Conn) TakeAll(t testing.TB) (taken func() int) { return takeAll(c, t) }

@@ -496,7 +496,7 @@ func (d *desk) at(other *desk) *desk {
 // and left alone; the others come in.
 func TestBadImport(t *testing.T) {
 	d := newDesk(t)
-	data, err := os.ReadFile(filepath.Join("..", "session", "openrath", "testdata", "v1.2.jsonl"))
+	data, err := os.ReadFile(filepath.Join("..", "internal", "openrath", "testdata", "v1.2.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}

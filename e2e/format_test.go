@@ -31,11 +31,11 @@ func TestFORMATTool(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := startDev(t, "--script", script)
-	dev := d.dir
-	d.dir = installJS(t)
-	d.file("tool.mjs", blockOf(t, "FORMAT.md", string(text), "js", 0))
-	tool := d.begin(exec.Command("node", "tool.mjs"))
-	d.dir = dev
+	program := filepath.Join(installJS(t), "tool.mjs")
+	if err := os.WriteFile(program, []byte(blockOf(t, "FORMAT.md", string(text), "js", 0)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tool := d.begin(exec.Command("node", program))
 
 	nc, err := nats.Connect(readmeAddress)
 	if err != nil {

@@ -53,3 +53,30 @@ func ReadAll(tb testing.TB, l session.Log, k session.Key, after session.Position
 	}
 	return out
 }
+
+// Archive appends a log of five commits, of which the last one archives the session, and
+// returns them with the end of the log.
+func Archive(tb testing.TB, l session.Log, k session.Key) (raws []string, at session.Position) {
+	tb.Helper()
+	ctx := tb.Context()
+	for seq := uint64(1); seq <= 5; seq++ {
+		e := session.ChunkEvent(session.UserText(fmt.Sprint("words ", seq)))
+		switch seq {
+		case 1:
+			e = session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
+		case 5:
+			e = session.ArchivedEvent(session.Archival{File: "old.json"})
+		}
+		var err error
+		if at, err = l.Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: seq, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for e, err := range l.Read(ctx, k, session.Position{}) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		raws = append(raws, e.Raw)
+	}
+	return raws, at
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
@@ -42,7 +43,7 @@ func TestAppendSurvives(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+			layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 				l := c.Log()
 				k := sessiontest.Key("s")
 				at := sessiontest.Grow(t, l, k, session.Position{}, 1)
@@ -92,7 +93,7 @@ func stored64(t *testing.T, c *Conn, k session.Key) uint64 {
 // TestAppendLostAckToOther loses the acknowledgement of a commit that another
 // writer then extends: it is stored, and the writer learns that.
 func TestAppendLostAckToOther(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		ctx := t.Context()
 		l := c.Log()
 		k := sessiontest.Key("s")
@@ -136,10 +137,10 @@ func TestAppendThroughOutage(t *testing.T) {
 				srv := natstest.Start(t, opts)
 				var now atomic.Pointer[natsserver.Server]
 				now.Store(srv)
-				o := nodeOptions(srv)
+				o := streamstest.NodeOptions(srv)
 				o.Dialer = func() (netConn, error) { return now.Load().Dial() }
-				o.Probe = func(ctx context.Context) ([]streams.SyncState, error) { return probe(now.Load())(ctx) }
-				c := dial(t, o)
+				o.Probe = func(ctx context.Context) ([]streams.SyncState, error) { return streamstest.Probe(now.Load())(ctx) }
+				c := layer.Dial(t, o)
 				if err := c.Provision(ctx); err != nil {
 					t.Fatal(err)
 				}
@@ -181,7 +182,7 @@ func TestAppendThroughOutage(t *testing.T) {
 // TestAppendContext ends the context before and while the outcome is open.
 func TestAppendContext(t *testing.T) {
 	t.Run("before", func(t *testing.T) {
-		c := open(t)
+		c := layer.Open(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		k := sessiontest.Key("s")
@@ -193,7 +194,7 @@ func TestAppendContext(t *testing.T) {
 		}
 	})
 	t.Run("ack lost", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 			hook, _ := natstest.Once(`{"stream":"EV_1`, natstest.Drop)
 			w.Set(hook, nil)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
@@ -35,11 +36,11 @@ func BenchmarkAppend(b *testing.B) {
 func benchAppend(b *testing.B, lazy bool, size int) {
 	ctx := b.Context()
 	srv := natstest.Start(b, &natsserver.Options{Lazy: lazy})
-	o := nodeOptions(srv)
+	o := streamstest.NodeOptions(srv)
 	if lazy {
 		o.Level = streams.Lazy
 	}
-	c := dial(b, o)
+	c := layer.Dial(b, o)
 	if err := c.Provision(ctx); err != nil {
 		b.Fatal(err)
 	}
@@ -110,9 +111,9 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 func BenchmarkActivate(b *testing.B) {
 	ctx := b.Context()
 	srv := natstest.Start(b, &natsserver.Options{Lazy: true})
-	o := nodeOptions(srv)
+	o := streamstest.NodeOptions(srv)
 	o.Level = streams.Lazy
-	c := dial(b, o)
+	c := layer.Dial(b, o)
 	if err := c.Provision(ctx); err != nil {
 		b.Fatal(err)
 	}

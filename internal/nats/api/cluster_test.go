@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/messages"
@@ -41,7 +42,7 @@ func clusterOptions(c *natstest.Cluster, first int) *streams.Options {
 func TestClusterWriters(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
-	c := dial(t, clusterOptions(cluster, 0))
+	c := layer.Dial(t, clusterOptions(cluster, 0))
 	if err := c.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestClusterWriters(t *testing.T) {
 	)
 	for w := range writers {
 		keys[w] = sessiontest.Key(fmt.Sprintf("writer%d", w))
-		cw := dial(t, clusterOptions(cluster, w%3))
+		cw := layer.Dial(t, clusterOptions(cluster, w%3))
 		wg.Go(func() {
 			at, err := write1(ctx, cw.Log(), keys[w], stop, func(d time.Duration) {
 				appends.Add(1)
@@ -147,11 +148,11 @@ func write1(ctx context.Context, l session.Log, k session.Key, stop <-chan struc
 func TestClusterBlobs(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
-	c := dial(t, clusterOptions(cluster, 0))
+	c := layer.Dial(t, clusterOptions(cluster, 0))
 	if err := c.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
-	readers := []*Conn{c, dial(t, clusterOptions(cluster, 1)), dial(t, clusterOptions(cluster, 2))}
+	readers := []*Conn{c, layer.Dial(t, clusterOptions(cluster, 1)), layer.Dial(t, clusterOptions(cluster, 2))}
 	for i := range 200 {
 		data := bytes.Repeat(fmt.Appendf(nil, "%d ", i), 1+i*i)
 		ref, err := c.Blobs("default").Put(ctx, bytes.NewReader(data))
@@ -174,7 +175,7 @@ func TestClusterBlobs(t *testing.T) {
 func TestClusterMessageIDs(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
-	c := dial(t, clusterOptions(cluster, 0))
+	c := layer.Dial(t, clusterOptions(cluster, 0))
 	if err := c.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestClusterMessageIDs(t *testing.T) {
 func TestClusterPlan(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
-	c := dial(t, &streams.Options{Options: conn.Options{URL: cluster.URLs(0)}, Client: true})
+	c := layer.Dial(t, &streams.Options{Options: conn.Options{URL: cluster.URLs(0)}, Client: true})
 	p := planned(t, c, &streams.Provisioning{Partitions: 2})
 	if p.Replicas != streams.NewReplicas || len(actions(p)[streams.Create]) != len(p.Changes) {
 		t.Errorf("a new installation: %+v", p)
@@ -211,7 +212,7 @@ func TestClusterPlan(t *testing.T) {
 	}
 	o := clusterOptions(cluster, 1)
 	o.Partitions = 0
-	node := dial(t, o)
+	node := layer.Dial(t, o)
 	if err := node.Verify(ctx); err != nil || node.Partitions() != 2 {
 		t.Errorf("a node finds %d partitions and %v", node.Partitions(), err)
 	}
@@ -229,7 +230,7 @@ func TestClusterPlan(t *testing.T) {
 		t.Errorf("fewer replicas with consent: %+v", p)
 	}
 	o.Replicas = 1
-	if err := dial(t, o).Verify(ctx); err != nil {
+	if err := layer.Dial(t, o).Verify(ctx); err != nil {
 		t.Errorf("a node of one replica: %v", err)
 	}
 }
@@ -239,14 +240,14 @@ func TestClusterPlan(t *testing.T) {
 func TestClusterLineage(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
-	c := dial(t, clusterOptions(cluster, 0))
+	c := layer.Dial(t, clusterOptions(cluster, 0))
 	if err := c.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
 	const records = 2000
 	var wg sync.WaitGroup
 	for i := range 3 {
-		reader := answerer{c: dial(t, clusterOptions(cluster, i))}
+		reader := answerer{c: layer.Dial(t, clusterOptions(cluster, i))}
 		wg.Go(func() {
 			var q messages.Query
 			for read := 0; read < records; {
@@ -269,7 +270,7 @@ func TestClusterLineage(t *testing.T) {
 			}
 		})
 	}
-	putLineage(t, c, c.HomeOf(session.DefaultTenant, "r1"), 1, records)
+	streamstest.PutLineage(t, c.JS, c.HomeOf(session.DefaultTenant, "r1"), 1, records)
 	wg.Wait()
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -54,9 +55,9 @@ func TestLetterEndsOnce(t *testing.T) {
 		"a retry after a retry": {messages.VerbLetterRetry, messages.VerbLetterRetry, false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+			layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 				at := refusedLetter(t, c)
-				other := dial(t, &c.O)
+				other := layer.Dial(t, &c.O)
 				var early, late string
 				var earlyErr error
 				hook, fired := natstest.Once(`"end":"`, func([]byte) bool {
@@ -69,7 +70,7 @@ func TestLetterEndsOnce(t *testing.T) {
 				if !fired() || earlyErr != nil || errors.Is(err, run.ErrState) != tc.refused || err == nil && early != late {
 					t.Errorf("stood still: %v; the first is told %q, %v, and the second %q, %v", fired(), early, earlyErr, late, err)
 				}
-				if _, tasks := lettersAndTasks(t, c); tasks != tc.tasks || len(listedLetters(t, c)) != 0 {
+				if _, tasks := streamstest.LettersAndTasks(t, c); tasks != tc.tasks || len(listedLetters(t, c)) != 0 {
 					t.Errorf("%d tasks, letters %+v", tasks, listedLetters(t, c))
 				}
 			})
@@ -81,7 +82,7 @@ func TestLetterEndsOnce(t *testing.T) {
 // has not submitted the task. The letter stays on the list, it cannot be dropped,
 // and who retries it again gets the same run.
 func TestLetterHalfRetried(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		at := refusedLetter(t, c)
 		ending, end := context.WithCancel(t.Context())
 		hook, fired := natstest.Once("PUB rath.task.", func(b []byte) bool {
@@ -92,7 +93,7 @@ func TestLetterHalfRetried(t *testing.T) {
 		if id, err := c.controlDead(ending, session.DefaultTenant, at, messages.VerbLetterRetry, messages.Control{}); err == nil || !fired() {
 			t.Fatalf("run %s, about to be submitted: %v", id, fired())
 		}
-		if _, tasks := lettersAndTasks(t, c); tasks != 0 || len(listedLetters(t, c)) != 1 {
+		if _, tasks := streamstest.LettersAndTasks(t, c); tasks != 0 || len(listedLetters(t, c)) != 1 {
 			t.Errorf("%d tasks, letters %+v", tasks, listedLetters(t, c))
 		}
 		if _, err := c.controlDead(t.Context(), session.DefaultTenant, at, messages.VerbLetterDrop, messages.Control{}); !errors.Is(err, run.ErrState) {
@@ -100,7 +101,7 @@ func TestLetterHalfRetried(t *testing.T) {
 		}
 		for range 2 {
 			id, err := c.controlDead(t.Context(), session.DefaultTenant, at, messages.VerbLetterRetry, messages.Control{})
-			if _, tasks := lettersAndTasks(t, c); err != nil || id != "r1-r"+at || tasks != 1 || len(listedLetters(t, c)) != 0 {
+			if _, tasks := streamstest.LettersAndTasks(t, c); err != nil || id != "r1-r"+at || tasks != 1 || len(listedLetters(t, c)) != 0 {
 				t.Errorf("run %s, %v; %d tasks, letters %+v", id, err, tasks, listedLetters(t, c))
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
@@ -77,7 +78,7 @@ func TestLevels(t *testing.T) {
 func TestRealServer(t *testing.T) {
 	for _, lazy := range []bool{false, true} {
 		srv := natstest.Start(t, &natsserver.Options{Lazy: lazy})
-		c, err := Connect(t.Context(), nodeOptions(srv))
+		c, err := Connect(t.Context(), streamstest.NodeOptions(srv))
 		if err == nil {
 			err = c.Close()
 		}
@@ -130,7 +131,7 @@ func TestMonitorProbe(t *testing.T) {
 // TestProbeFailsForAMoment writes right after a reconnect, while the servers
 // cannot be asked yet: the writer waits instead of failing.
 func TestProbeFailsForAMoment(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		l := c.Log()
 		k := sessiontest.Key("s")
 		at := sessiontest.Grow(t, l, k, session.Position{}, 1)

@@ -20,7 +20,7 @@ import (
 func TestFollowUnheard(t *testing.T) {
 	for name, deaf := range map[string]time.Duration{"at once": 0, "soon": 30 * time.Millisecond, "late": 400 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+			layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 				const messages = 3 * conn.FollowAhead
 				for range messages {
 					if _, err := c.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {

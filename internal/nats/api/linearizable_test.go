@@ -17,7 +17,7 @@ import (
 // TestReadBehind reads a session through a server that lacks the last commits: the
 // question is put again.
 func TestReadBehind(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
 		sessiontest.Grow(t, c.Log(), k, session.Position{}, 4)
 		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
@@ -48,7 +48,7 @@ func TestReadBehind(t *testing.T) {
 
 // TestReadBesideForeign: messages that are no commits are no commits that are missed.
 func TestReadBesideForeign(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
 		_, subject, err := eventlog.EventSubject(k)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/offload"
@@ -22,7 +23,7 @@ import (
 )
 
 func TestLogReadsWhatWasAppended(t *testing.T) {
-	c := open(t)
+	c := layer.Open(t)
 	l := c.Log()
 	a, b := sessiontest.Key("a"), sessiontest.Key("b")
 	sessiontest.Grow(t, l, b, session.Position{}, 2)
@@ -68,9 +69,9 @@ func TestLogReadsWhatWasAppended(t *testing.T) {
 // TestLogPages reads more than one page, from the start and from within.
 func TestLogPages(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Lazy: true})
-	o := nodeOptions(srv)
+	o := streamstest.NodeOptions(srv)
 	o.Level = streams.Lazy
-	c := dial(t, o)
+	c := layer.Dial(t, o)
 	if err := c.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestLogPages(t *testing.T) {
 }
 
 func TestAppendConflict(t *testing.T) {
-	c := open(t)
+	c := layer.Open(t)
 	l := c.Log()
 	k := sessiontest.Key("s")
 	first := sessiontest.Grow(t, l, k, session.Position{}, 1)
@@ -125,7 +126,7 @@ func TestAppendConflict(t *testing.T) {
 }
 
 func TestAppendRefuses(t *testing.T) {
-	c := open(t)
+	c := layer.Open(t)
 	l := c.Log()
 	k := sessiontest.Key("s")
 	at := sessiontest.Grow(t, l, k, session.Position{}, 1)
@@ -164,7 +165,7 @@ func TestAppendRefuses(t *testing.T) {
 // subject. Every reader skips them and a writer goes on after them.
 func TestForeignMessages(t *testing.T) {
 	ctx := t.Context()
-	c := open(t)
+	c := layer.Open(t)
 	l := c.Log()
 	k := sessiontest.Key("s")
 	_, subject, err := eventlog.EventSubject(k)
@@ -237,7 +238,7 @@ func partition(k session.Key) uint32 {
 // TestLaterFormat stops at a commit of a later release instead of skipping it.
 func TestLaterFormat(t *testing.T) {
 	ctx := t.Context()
-	c := open(t)
+	c := layer.Open(t)
 	l := c.Log()
 	k := sessiontest.Key("s")
 	_, subject, err := eventlog.EventSubject(k)
@@ -267,9 +268,9 @@ func TestLaterFormat(t *testing.T) {
 // is extended once.
 func TestRacingWriters(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Lazy: true})
-	o := nodeOptions(srv)
+	o := streamstest.NodeOptions(srv)
 	o.Level = streams.Lazy
-	if err := dial(t, o).Provision(t.Context()); err != nil {
+	if err := layer.Dial(t, o).Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	const writers, each = 4, 50
@@ -280,7 +281,7 @@ func TestRacingWriters(t *testing.T) {
 		errs [writers]error
 	)
 	for w := range writers {
-		c := dial(t, o)
+		c := layer.Dial(t, o)
 		wg.Go(func() {
 			l := c.Log()
 			for i := range each {
@@ -311,7 +312,7 @@ func TestRacingWriters(t *testing.T) {
 	for _, n := range won {
 		total += n
 	}
-	c := dial(t, o)
+	c := layer.Dial(t, o)
 	if n := len(sessiontest.ReadAll(t, c.Log(), k, session.Position{})); n != total || total == 0 {
 		t.Errorf("%d commits in the log, %d appends succeeded", n, total)
 	}
@@ -323,7 +324,7 @@ func TestRacingWriters(t *testing.T) {
 // TestLargeData keeps large data out of the commit, and gives it back.
 func TestLargeData(t *testing.T) {
 	ctx := t.Context()
-	c := open(t)
+	c := layer.Open(t)
 	l := c.Log()
 	k := sessiontest.Key("s")
 	text := func(n int) session.Event {
@@ -386,7 +387,7 @@ func (s suiteLog) Foul(ctx context.Context, k session.Key, raw []byte) error {
 
 func TestLogSuite(t *testing.T) {
 	sessiontest.TestLog(t, func(t *testing.T) session.Log {
-		c := open(t)
+		c := layer.Open(t)
 		c.Place = func(k session.Key) (stream, subject string, err error) {
 			// The suite's ids are not minted.
 			return streams.EventStream(1, 0), streams.PrefixEvent + "1.0." + string(k.Tenant) + "." + string(k.ID), k.Valid()

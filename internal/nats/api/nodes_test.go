@@ -16,7 +16,7 @@ import (
 // more. Those with gossip are dead as soon as it says so, all are silent when a
 // renewal is missing, and after half a minute they are gone.
 func TestNodesThatDied(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		for _, n := range []messages.Node{
 			{Incarnation: "n1", Name: "gossips", Gossip: "10.0.0.1:7946", Silent: 5, Dead: true}, // nothing that an entry could say
 			{Incarnation: "n2", Name: "lives", Gossip: "10.0.0.2:7946"},

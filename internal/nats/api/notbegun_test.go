@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -22,7 +23,7 @@ import (
 // then the run is found. Of one that will never begin it is told why, and only an
 // id without a use is unknown.
 func TestControlNotBegun(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		for id, a := range map[run.ID]eventlog.RunAlias{
 			"taken":     {Digest: "d", Session: c.HomeOf("default", "taken")},
 			"apart":     {Digest: "d", Session: c.HomeOf("default", "apart")},
@@ -71,7 +72,7 @@ func TestControlNotBegun(t *testing.T) {
 // TestControlOfATaskOnItsWay asks for something that needs a run in a log, while a node
 // that was given its task has not come to make its entry: the id is not unknown.
 func TestControlOfATaskOnItsWay(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
 		})
@@ -108,7 +109,7 @@ func TestControlOfATaskOnItsWay(t *testing.T) {
 // brings it there reads the note and ends the run, perhaps before the cancel is
 // tried there again: it was done, whether it came with an id or not.
 func TestCancelMeanwhile(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		ids := map[run.ID]string{"r1": "", "r2": "its own"}
 		tries := map[run.ID]int{}
 		s, err := c.ServeControl(t.Context(), func(ctx context.Context, s journal.Signal) error {
@@ -151,7 +152,7 @@ func TestCancelMeanwhile(t *testing.T) {
 // that may come. The node that takes the branch looks for no note: none is left, and no caller
 // is told that it was cancelled.
 func TestCancelUnbornBranch(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
 		})
@@ -171,7 +172,7 @@ func TestCancelUnbornBranch(t *testing.T) {
 		if _, revision, err := eventlog.ReadAlias[eventlog.RunAlias](t.Context(), c.Logs, eventlog.RunAliasSubject("default", branch)); err != nil || revision != 0 {
 			t.Errorf("a note was left: revision %d, %v", revision, err)
 		}
-		if state := toldOf(t, c, "default", branch); state != "" {
+		if state := streamstest.ResultOf(t, c, "default", branch); state != "" {
 			t.Errorf("its result says %q", state)
 		}
 		if err := s.Stop(); err != nil {
@@ -184,7 +185,7 @@ func TestCancelUnbornBranch(t *testing.T) {
 // the answer is busy, soon also where a server is slow. Whether one of the id is
 // among them decides nothing unless only submitted ones are meant.
 func TestCancelAmongMany(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		const waiting = 150
 		for i := range waiting {
 			if _, err := c.NC.Request(messages.TaskSubject("default", "agent"), fmt.Appendf(nil, `{"id":"r%d","input":"x"}`, i), time.Minute); err != nil {

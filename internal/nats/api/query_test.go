@@ -20,7 +20,7 @@ import (
 // TestQueryOfANodeThatEnds ends a node while it looks for an answer: who asked is
 // told to ask again, and not of a context of the node that was cancelled.
 func TestQueryOfANodeThatEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", "r1"), eventlog.RunAlias{Digest: "d", Session: c.HomeOf("default", "r1")}); err != nil {
 			t.Fatal(err)
 		}

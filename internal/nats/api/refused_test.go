@@ -20,7 +20,7 @@ import (
 // it is gone, as when a session that was archived is brought back. The run does
 // not begin.
 func TestRefusedForGood(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		taken := 0
 		in := dispatch.Intake{
 			Offers: func(string) (string, bool) { return "1", true },
@@ -31,7 +31,7 @@ func TestRefusedForGood(t *testing.T) {
 				return nil
 			},
 		}
-		takeAll(c, t)
+		takeAll(t, c)
 		synctest.Wait()
 		stop := natstest.Background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
 		for range 2 {

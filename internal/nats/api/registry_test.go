@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -58,8 +59,8 @@ func TestNewerEntryStays(t *testing.T) {
 		for _, lost := range []bool{true, false} {
 			t.Run(tt.name+map[bool]string{true: ", lost", false: ", late"}[lost], func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
-					newer := dial(t, o)
+					o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+					newer := layer.Dial(t, o)
 					if err := newer.Provision(t.Context()); err != nil {
 						t.Fatal(err)
 					}
@@ -68,7 +69,7 @@ func TestNewerEntryStays(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					mine := dialThrough(t, w, o)
+					mine := layer.DialThrough(t, w, o)
 					meanwhile := func([]byte) bool {
 						if err := tt.then(t.Context(), newer); err != nil {
 							t.Error(err)
@@ -120,8 +121,8 @@ func TestNewerEntryStays(t *testing.T) {
 // takes the place of another one is there in the end.
 func TestAnnouncedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
-		old := dial(t, o)
+		o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+		old := layer.Dial(t, o)
 		if err := old.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +130,7 @@ func TestAnnouncedAgain(t *testing.T) {
 		if err := old.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
 			t.Fatal(err)
 		}
-		next := dialThrough(t, w, o)
+		next := layer.DialThrough(t, w, o)
 		hook, fired := natstest.Once("PUB $KV.REGISTRY.", func([]byte) bool {
 			if err := old.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolWithdraw, nil); err != nil {
 				t.Error(err)
@@ -151,7 +152,7 @@ func TestAnnouncedAgain(t *testing.T) {
 // TestLaggingReplica asks for what is on offer while the replica that answers does not
 // know it yet, or says what it was before. What is named is as it was stored last.
 func TestLaggingReplica(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		data := json.RawMessage(`{"name":"weather","description":"Better weather."}`)
 		if err := c.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
 			t.Fatal(err)

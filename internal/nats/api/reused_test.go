@@ -40,7 +40,7 @@ func TestReusedIdIsTold(t *testing.T) {
 	} {
 		for _, swapped := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, swapped=%v", name, swapped), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+				layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 					bodies := tc.bodies
 					if bodies[0] == "" {
 						bodies = [2]string{`{"id":"r1","input":"one"}`, `{"id":"r1","input":"two"}`}
@@ -48,7 +48,7 @@ func TestReusedIdIsTold(t *testing.T) {
 					if swapped {
 						bodies[0], bodies[1] = bodies[1], bodies[0]
 					}
-					sender := dial(t, &c.O) // through the wire too: it breaks by what only the node writes
+					sender := layer.Dial(t, &c.O) // through the wire too: it breaks by what only the node writes
 					heard := make(chan *nats.Msg, 100)
 					if _, err := sender.NC.ChanSubscribe(subject, heard); err != nil {
 						t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -19,9 +20,9 @@ import (
 // another tenant are taken, also the largest.
 func TestGreedyTenantLeavesRoom(t *testing.T) {
 	ctx := t.Context()
-	o := nodeOptions(natstest.Start(t, nil))
+	o := streamstest.NodeOptions(natstest.Start(t, nil))
 	o.StoreBytes = 640 << 20
-	c := dial(t, o)
+	c := layer.Dial(t, o)
 	if err := c.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}

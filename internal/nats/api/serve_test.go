@@ -16,6 +16,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -25,7 +26,7 @@ import (
 // TestServeOverLostConnection loses the connection while a service begins, before
 // the server said that its subscription is in effect.
 func TestServeOverLostConnection(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		hook, fired := natstest.Once("PING\r\n", natstest.Drop)
 		w.Set(nil, hook)
 		s, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil })
@@ -89,8 +90,8 @@ func TestServiceThatIsNot(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
-				c, caller := dialThrough(t, w, o), dial(t, o)
+				o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+				c, caller := layer.DialThrough(t, w, o), layer.Dial(t, o)
 				tt.begin(t, c, w)
 				w.Set(nil, nil)
 				time.Sleep(time.Minute)
@@ -124,7 +125,7 @@ func TestServiceEnds(t *testing.T) {
 		after time.Duration
 	}{{"refused", true, 2 * time.Second}, {"left behind", false, 7 * time.Second}} {
 		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+			layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 				ctx, refuse := context.WithCancel(t.Context())
 				taken, release := make(chan struct{}), make(chan struct{})
 				s, err := c.ServeNode(ctx, "n1", "wait", func(ctx context.Context, _ []byte) (any, error) {
@@ -165,7 +166,7 @@ func TestServiceEnds(t *testing.T) {
 // TestServicePanics: a request whose handling panics is refused, and the next one
 // answered.
 func TestServicePanics(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		s, err := c.ServeNode(t.Context(), "n1", "do", func(_ context.Context, body []byte) (any, error) {
 			var what struct{ Fail bool }
 			if err := json.Unmarshal(body, &what); err != nil || what.Fail {
@@ -224,7 +225,7 @@ func TestStoppingNode(t *testing.T) {
 				}
 			}
 			t.Run(fmt.Sprintf("%s, others %v", name, others), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+				layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 					// One subscription stands for both nodes: its handler is called for
 					// one request after the other.
 					var asked atomic.Int64

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
@@ -28,16 +29,16 @@ func TestSpilledMeanwhile(t *testing.T) {
 	}{"the relay ends": {5 * time.Second, true}, "for long": {3 * conn.RetryBudget, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
-				other := dial(t, o)
+				o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+				other := layer.Dial(t, o)
 				if err := other.Provision(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				relay := func() (stop func()) {
-					c := dialThrough(t, w, o)
+					c := layer.DialThrough(t, w, o)
 					return natstest.Background(t, func(ctx context.Context) error { return c.StartRelay(ctx, nil).Wait() })
 				}
-				dispatched := takeAll(other, t)
+				dispatched := takeAll(t, other)
 				stop := relay()
 				time.Sleep(3 * time.Second)
 				var asked atomic.Int32

@@ -7,14 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
-	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/session"
 )
 
 // pullWhile takes tasks for a while, and returns how often one was
@@ -29,8 +26,8 @@ func pullWhile(t *testing.T, c *Conn, d time.Duration, in dispatch.Intake) (take
 		}
 		return accept(ctx, task)
 	}
-	lendAll(c, t)
-	takeAll(c, t)
+	streamstest.Lend(t, c.NC)
+	takeAll(t, c)
 	synctest.Wait()
 	if in.Offers == nil {
 		in.Offers = func(string) (string, bool) { return "1", true }
@@ -42,38 +39,9 @@ func pullWhile(t *testing.T, c *Conn, d time.Duration, in dispatch.Intake) (take
 	return taken
 }
 
-// lettersAndTasks counts what lies in DLQ, and waiting in TASKS.
-func lettersAndTasks(t *testing.T, c *Conn) (letters, tasks uint64) {
-	t.Helper()
-	for stream, n := range map[string]*uint64{streams.StreamDLQ: &letters, streams.StreamTasks: &tasks} {
-		have, err := c.Subjects(t.Context(), stream, ">")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, k := range have {
-			*n += k
-		}
-	}
-	return letters, tasks
-}
-
-// toldOf is how a run ended, "" while it has no result.
-func toldOf(t *testing.T, c *Conn, tenant session.Tenant, id run.ID) run.State {
-	t.Helper()
-	m, err := c.Last(t.Context(), streams.StreamResult, messages.RunSubject(tenant, id, messages.OnResult))
-	if err != nil {
-		return ""
-	}
-	r, err := messages.DecodeResult(m.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.State
-}
-
 // takeAll is a node that takes every run that is dispatched, and executes none. It
 // returns how many runs that were.
-func takeAll(c *Conn, t testing.TB) (taken func() int) {
+func takeAll(t testing.TB, c *Conn) (taken func() int) {
 	t.Helper()
 	var mu sync.Mutex
 	runs := map[run.ID]int{}
@@ -96,16 +64,6 @@ func takeAll(c *Conn, t testing.TB) (taken func() int) {
 	}
 }
 
-// lendAll answers questions for credit as a relay does of whose runs none wait.
-func lendAll(c *Conn, t testing.TB) {
-	t.Helper()
-	sub, err := c.NC.Subscribe(messages.NodePrefix+"credit.>", func(m *nats.Msg) { _ = m.Respond([]byte(`{"n":16}`)) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = sub.Unsubscribe() })
-}
-
 // shortly is for a request that the server refuses by not answering it.
 func shortly(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -114,4 +72,4 @@ func shortly(t *testing.T) context.Context {
 }
 
 // TakeAll is takeAll for tests outside of the package.
-func (c *Conn) TakeAll(t testing.TB) (taken func() int) { return takeAll(c, t) }
+func (c *Conn) TakeAll(t testing.TB) (taken func() int) { return takeAll(t, c) }

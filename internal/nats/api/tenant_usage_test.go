@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
@@ -14,7 +15,7 @@ import (
 // TestHolding has two tenants write to one stream, one of them few large commits
 // at its beginning and the other many small ones.
 func TestHolding(t *testing.T) {
-	c := dial(t, nodeOptions(natstest.Start(t, nil)))
+	c := layer.Dial(t, streamstest.NodeOptions(natstest.Start(t, nil)))
 	if err := c.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -32,9 +33,9 @@ func TestHolding(t *testing.T) {
 			if in != stream {
 				continue
 			}
-			before := streamBytes(c, t, stream)
+			before := streamBytes(t, c, stream)
 			sessiontest.Append(t, c.Log(), session.Position{}, sessiontest.Commit(k, session.Position{}, strings.Repeat("x", size)))
-			bytes += streamBytes(c, t, stream) - before
+			bytes += streamBytes(t, c, stream) - before
 			sessions++
 		}
 		return bytes
@@ -57,7 +58,7 @@ func TestHolding(t *testing.T) {
 	near("larg", 0) // whose name another's begins with
 }
 
-func streamBytes(c *Conn, t *testing.T, stream string) uint64 {
+func streamBytes(t *testing.T, c *Conn, stream string) uint64 {
 	t.Helper()
 	s, err := c.JS.Stream(t.Context(), stream)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -24,8 +25,8 @@ func TestToolCutOff(t *testing.T) {
 	for _, effect := range []tool.Effect{tool.NonIdempotent, tool.Idempotent, tool.ReadOnly} {
 		t.Run(effect.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
-				program, caller := dial(t, o), dialThrough(t, w, o)
+				o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+				program, caller := layer.Dial(t, o), layer.DialThrough(t, w, o)
 				var calls atomic.Int64
 				s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, messages.ToolCall) messages.ToolAnswer {
 					calls.Add(1)
@@ -62,7 +63,7 @@ func TestToolCutOff(t *testing.T) {
 func TestToolOfNobody(t *testing.T) {
 	for _, timeout := range []time.Duration{300 * time.Millisecond, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			c := dial(t, nodeOptions(natstest.Start(t, nil)))
+			c := layer.Dial(t, streamstest.NodeOptions(natstest.Start(t, nil)))
 			began := time.Now()
 			_, err := c.ToolOf(session.DefaultTenant, messages.Tool{Name: "count", TimeoutMS: timeout.Milliseconds()}).
 				Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
@@ -81,8 +82,8 @@ func TestToolOfNobody(t *testing.T) {
 // call was not sent, so it is made once that is done, with any effect.
 func TestToolBeforeReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
-		program, caller := dial(t, o), dialThrough(t, w, o)
+		o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+		program, caller := layer.Dial(t, o), layer.DialThrough(t, w, o)
 		var calls atomic.Int64
 		s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, messages.ToolCall) messages.ToolAnswer {
 			return messages.ToolAnswer{Body: json.RawMessage(strconv.FormatInt(calls.Add(1), 10))}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 )
@@ -33,7 +34,7 @@ func TestWillPass(t *testing.T) {
 	}
 	user, password := srv.Node()
 	node := func(change func(*streams.Options)) streams.Options {
-		o := streams.Options{Options: conn.Options{URL: srv.URL(), User: user, Password: password, Inbox: conn.NodeInbox}, Probe: probe(srv)}
+		o := streams.Options{Options: conn.Options{URL: srv.URL(), User: user, Password: password, Inbox: conn.NodeInbox}, Probe: streamstest.Probe(srv)}
 		change(&o)
 		return o
 	}
@@ -79,7 +80,7 @@ func TestWillPass(t *testing.T) {
 // with them, and without a server.
 func TestAnswering(t *testing.T) {
 	srv := natstest.Start(t, nil)
-	c := dial(t, nodeOptions(srv))
+	c := layer.Dial(t, streamstest.NodeOptions(srv))
 	ask := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()

@@ -6,52 +6,23 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
 
-// operator connects with all rights.
-func operator(tb testing.TB, srv *natsserver.Server) *Conn {
-	tb.Helper()
-	o := nodeOptions(srv)
-	o.User, o.Password = srv.Operator()
-	return dial(tb, o)
-}
-
 // buried makes a session of five commits, of which the last one archives it,
 // and purges it. It returns the commits and the tombstone's position.
-func buried(t *testing.T, c, op *Conn) (k session.Key, raws []string, at session.Position) {
+func buried(t *testing.T, c, op *Archive) (k session.Key, raws []string, at session.Position) {
 	t.Helper()
 	ctx := t.Context()
 	k = session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
-	l := c.Log()
-	for seq := uint64(1); seq <= 5; seq++ {
-		e := session.ChunkEvent(session.UserText(fmt.Sprint("words ", seq)))
-		switch seq {
-		case 1:
-			e = session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
-		case 5:
-			e = session.ArchivedEvent(session.Archival{File: "old.json"})
-		}
-		var err error
-		if at, err = l.Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: seq, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for e, err := range l.Read(ctx, k, session.Position{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		raws = append(raws, e.Raw)
-	}
+	raws, at = sessiontest.Archive(t, c.Log(), k)
 	if err := c.Purge(ctx, k, at); !errors.Is(err, conn.ErrDenied) {
 		t.Fatalf("the node purged: %v", err)
 	}
@@ -64,19 +35,8 @@ func buried(t *testing.T, c, op *Conn) (k session.Key, raws []string, at session
 	return k, raws, at
 }
 
-func besideOperator(t *testing.T, f func(t *testing.T, c, op *Conn)) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		c := dial(t, nodeOptions(srv))
-		if err := c.Provision(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		f(t, c, operator(t, srv))
-	})
-}
-
 // readable returns how many commits a log has, and the error that it ends with.
-func readable(ctx context.Context, c *Conn, k session.Key, after session.Position) (n int, err error) {
+func readable(ctx context.Context, c *Archive, k session.Key, after session.Position) (n int, err error) {
 	for _, err := range c.Log().Read(ctx, k, after) {
 		if err != nil {
 			return n, err
@@ -89,7 +49,7 @@ func readable(ctx context.Context, c *Conn, k session.Key, after session.Positio
 // TestTombstone: of a purged log one message is left, which every reader and
 // every writer understands.
 func TestTombstone(t *testing.T) {
-	besideOperator(t, func(t *testing.T, c, op *Conn) {
+	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		k, raws, at := buried(t, c, op)
 		if n, err := readable(ctx, c, k, session.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
@@ -141,7 +101,7 @@ func TestTombstone(t *testing.T) {
 // TestPurgedWhileItIsRead: of a log that is purged between two pages of a reading
 // no reader takes the first page for the whole, nor what it knew of it before.
 func TestPurgedWhileItIsRead(t *testing.T) {
-	besideOperator(t, func(t *testing.T, c, op *Conn) {
+	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		const commits = conn.PageMessages + 10
 		k := session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
@@ -186,7 +146,7 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 // TestAppendedBehindATombstone: who lets a session go on that is purged at the same
 // time finds that it was too late, as everybody does.
 func TestAppendedBehindATombstone(t *testing.T) {
-	besideOperator(t, func(t *testing.T, c, op *Conn) {
+	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		k, raws, at := buried(t, c, op)
 		late := session.Commit{
@@ -222,7 +182,7 @@ func TestAppendedBehindATombstone(t *testing.T) {
 
 // TestForeignTombstone: bytes that look like a tombstone bury nothing behind a log.
 func TestForeignTombstone(t *testing.T) {
-	besideOperator(t, func(t *testing.T, c, op *Conn) {
+	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		k := session.Key{Tenant: "acme", ID: c.Minter().ID("live")}
 		open := session.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
@@ -253,7 +213,7 @@ func TestForeignTombstone(t *testing.T) {
 
 // TestPurgeOfWhatGoesOn: a fence that was lifted lets nothing be purged.
 func TestPurgeOfWhatGoesOn(t *testing.T) {
-	besideOperator(t, func(t *testing.T, c, op *Conn) {
+	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		k := session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
 		var at, fence session.Position
@@ -286,7 +246,7 @@ func TestRestoreIsCutOff(t *testing.T) {
 	for _, fresh := range []bool{false, true} {
 		for n := range 6 {
 			t.Run(fmt.Sprintf("%d-%v", n, fresh), func(t *testing.T) {
-				besideOperator(t, func(t *testing.T, c, op *Conn) {
+				layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 					ctx := t.Context()
 					k, raws, at := buried(t, c, op)
 					if fresh { // as in a store that never had it
@@ -350,7 +310,7 @@ func TestRestoreIsCutOff(t *testing.T) {
 
 // TestRestoreRefuses brings back what is not of the log that is there.
 func TestRestoreRefuses(t *testing.T) {
-	besideOperator(t, func(t *testing.T, c, op *Conn) {
+	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		k, raws, _ := buried(t, c, op)
 		for name, bad := range map[string][]string{
@@ -394,7 +354,7 @@ func TestRestoreRefuses(t *testing.T) {
 // TestChainOverTombstones reads a stream as a relay does that begins at each of
 // its messages.
 func TestChainOverTombstones(t *testing.T) {
-	besideOperator(t, func(t *testing.T, c, op *Conn) {
+	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		k, raws, _ := buried(t, c, op)
 		if _, err := c.Restore(ctx, k, raws); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/messages"
@@ -22,7 +23,7 @@ import (
 func TestForkMadeMeanwhile(t *testing.T) {
 	for by, want := range map[run.ID]run.State{"r1": "", "r2": run.Failed} {
 		t.Run("by "+string(by), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+			layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
 				tenant := session.Tenant("default")
 				parent := session.Key{Tenant: tenant, ID: c.HomeOf(tenant, "r0")}
 				home := session.Key{Tenant: tenant, ID: c.HomeOf(tenant, "r1")}
@@ -37,7 +38,7 @@ func TestForkMadeMeanwhile(t *testing.T) {
 				if accepted := want == ""; accepted != (taken == 1) {
 					t.Errorf("it was given to a log %d times", taken)
 				}
-				if state := toldOf(t, c, tenant, "r1"); state != want {
+				if state := streamstest.ResultOf(t, c, tenant, "r1"); state != want {
 					t.Errorf("its result says %q, want %q", state, want)
 				}
 			})
@@ -55,7 +56,7 @@ func TestLateMeanwhile(t *testing.T) {
 		want  run.State
 	}{"begun": {true, ""}, "chosen": {false, run.Failed}} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+			layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 				tenant := session.Tenant("default")
 				full := &streams.StreamUsage{Needed: true}
 				full.Bytes.Store(87)
@@ -63,7 +64,7 @@ func TestLateMeanwhile(t *testing.T) {
 				c.Capacity.Streams[streams.StreamBlob] = full
 				body := fmt.Appendf(nil, `{"id":"r1","input":"hi","deadline":%q}`, time.Now().UTC().Format(time.RFC3339))
 
-				other := dial(t, &c.O)
+				other := layer.Dial(t, &c.O)
 				a := aliasOf(t, c, tenant, body)
 				hook, fired := natstest.Once(`"refused"`, func([]byte) bool {
 					w.Set(nil, nil)
@@ -83,7 +84,7 @@ func TestLateMeanwhile(t *testing.T) {
 				if !fired() || taken != 0 {
 					t.Errorf("it was about to be refused: %v, and given to a log %d times", fired(), taken)
 				}
-				if state := toldOf(t, c, tenant, "r1"); state != tc.want {
+				if state := streamstest.ResultOf(t, c, tenant, "r1"); state != tc.want {
 					t.Errorf("its result says %q, want %q", state, tc.want)
 				}
 			})
@@ -101,18 +102,4 @@ func submitTo(t *testing.T, l session.Log, home session.Key, id run.ID) {
 	first := sessiontest.Commit(home, session.Position{}, "hi")
 	first.Events = append(first.Events, submitted)
 	sessiontest.Append(t, l, session.Position{}, first)
-}
-
-// toldOf is how a run ended, "" while it has no result.
-func toldOf(t *testing.T, c *Conn, tenant session.Tenant, id run.ID) run.State {
-	t.Helper()
-	m, err := c.Last(t.Context(), streams.StreamResult, messages.RunSubject(tenant, id, messages.OnResult))
-	if err != nil {
-		return ""
-	}
-	r, err := messages.DecodeResult(m.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.State
 }

@@ -10,8 +10,9 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
-	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -19,7 +20,7 @@ import (
 
 // pullWhile takes tasks for a while, and returns how often one was
 // given to a log.
-func pullWhile(t *testing.T, c *Conn, d time.Duration, in Intake) (taken int) {
+func pullWhile(t *testing.T, c *Dispatch, d time.Duration, in Intake) (taken int) {
 	t.Helper()
 	accept := in.Accept
 	in.Accept = func(ctx context.Context, task journal.Task) error {
@@ -29,8 +30,8 @@ func pullWhile(t *testing.T, c *Conn, d time.Duration, in Intake) (taken int) {
 		}
 		return accept(ctx, task)
 	}
-	lendAll(c, t)
-	takeAll(c, t)
+	streamstest.Lend(t, c.NC)
+	takeAll(t, c)
 	synctest.Wait()
 	if in.Offers == nil {
 		in.Offers = func(string) (string, bool) { return "1", true }
@@ -43,7 +44,7 @@ func pullWhile(t *testing.T, c *Conn, d time.Duration, in Intake) (taken int) {
 }
 
 // aliasOf is the entry of a task that a session was chosen for.
-func aliasOf(t *testing.T, c *Conn, tenant session.Tenant, body []byte) eventlog.RunAlias {
+func aliasOf(t *testing.T, c *Dispatch, tenant session.Tenant, body []byte) eventlog.RunAlias {
 	t.Helper()
 	in, err := messages.DecodeTask(body)
 	if err != nil {
@@ -56,21 +57,6 @@ func aliasOf(t *testing.T, c *Conn, tenant session.Tenant, body []byte) eventlog
 	return eventlog.RunAlias{Digest: eventlog.DigestOf(task.Digest(), in.Session), Session: c.HomeOf(tenant, in.ID)}
 }
 
-// lettersAndTasks counts what lies in DLQ, and waiting in TASKS.
-func lettersAndTasks(t *testing.T, c *Conn) (letters, tasks uint64) {
-	t.Helper()
-	for stream, n := range map[string]*uint64{streams.StreamDLQ: &letters, streams.StreamTasks: &tasks} {
-		have, err := c.Subjects(t.Context(), stream, ">")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, k := range have {
-			*n += k
-		}
-	}
-	return letters, tasks
-}
-
 // TestHeldIsNotRefused delivers a task that a log holds, and that is refused where
 // it is delivered: because of what became of the run, as when it is pinned to
 // another revision, or because the node stood still since it found a reason. Its
@@ -78,7 +64,7 @@ func lettersAndTasks(t *testing.T, c *Conn) (letters, tasks uint64) {
 func TestHeldIsNotRefused(t *testing.T) {
 	body := []byte(`{"id":"r1","input":"hi","fork_of":"talk:1"}`)
 	tenant := session.DefaultTenant
-	begin := func(t *testing.T, c *Conn) {
+	begin := func(t *testing.T, c *Dispatch) {
 		t.Helper()
 		a := aliasOf(t, c, tenant, body)
 		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
@@ -86,20 +72,20 @@ func TestHeldIsNotRefused(t *testing.T) {
 		}
 		submitTo(t, c.Log(), session.Key{Tenant: tenant, ID: a.Session}, "r1")
 	}
-	name := func(t *testing.T, c *Conn) {
+	name := func(t *testing.T, c *Dispatch) {
 		t.Helper()
 		if _, err := c.ResolveSession(t.Context(), tenant, "talk", true); err != nil {
 			t.Error(err)
 		}
 	}
-	for how, play := range map[string]func(t *testing.T, c *Conn, w *natstest.Wire) Intake{
-		"pinned": func(t *testing.T, c *Conn, _ *natstest.Wire) Intake {
+	for how, play := range map[string]func(t *testing.T, c *Dispatch, w *natstest.Wire) Intake{
+		"pinned": func(t *testing.T, c *Dispatch, _ *natstest.Wire) Intake {
 			name(t, c)
 			begin(t, c)
 			return Intake{Accept: func(context.Context, journal.Task) error { return fmt.Errorf("pinned: %w", run.ErrNotSupported) }}
 		},
-		"found no session to fork": func(t *testing.T, c *Conn, w *natstest.Wire) Intake {
-			other := dial(t, &c.O)
+		"found no session to fork": func(t *testing.T, c *Dispatch, w *natstest.Wire) Intake {
+			other := layer.Dial(t, &c.O)
 			hook, fired := natstest.Once(`"refused"`, func([]byte) bool {
 				w.Set(nil, nil)
 				name(t, other)
@@ -116,14 +102,14 @@ func TestHeldIsNotRefused(t *testing.T) {
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+			layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 				in := play(t, c, w)
 				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
 					t.Fatal(err)
 				}
 				pullWhile(t, c, time.Minute, in)
-				letters, tasks := lettersAndTasks(t, c)
-				if state := toldOf(t, c, tenant, "r1"); state != "" || letters != 0 || tasks != 0 {
+				letters, tasks := streamstest.LettersAndTasks(t, c)
+				if state := streamstest.ResultOf(t, c, tenant, "r1"); state != "" || letters != 0 || tasks != 0 {
 					t.Errorf("its result says %q, %d dead letters, %d tasks wait", state, letters, tasks)
 				}
 			})
@@ -134,7 +120,7 @@ func TestHeldIsNotRefused(t *testing.T) {
 // TestRefusedMeanwhile gets a task into its log so late, as after the node stood still,
 // that another delivery has given it up: the run does not go on.
 func TestRefusedMeanwhile(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
 		tenant, body := session.DefaultTenant, []byte(`{"id":"r1","input":"hi"}`)
 		subject := eventlog.RunAliasSubject(tenant, "r1")
 		var signals []journal.Signal
@@ -166,8 +152,12 @@ func TestRefusedMeanwhile(t *testing.T) {
 // purged, while no node offers its workflow any more. It neither comes for ever nor
 // is it refused.
 func TestArchivedComesOnce(t *testing.T) {
-	besideOperator(t, func(t *testing.T, c, op *Conn) {
-		k, _, _ := buried(t, c, op)
+	layer.BesideOperator(t, func(t *testing.T, c, op *Dispatch) {
+		k := session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
+		_, at := sessiontest.Archive(t, c.Log(), k)
+		if err := op.Purge(t.Context(), k, at); err != nil {
+			t.Fatal(err)
+		}
 		tenant, body := k.Tenant, []byte(`{"id":"r1","input":"hi"}`)
 		a := aliasOf(t, c, tenant, body)
 		a.Session = k.ID
@@ -183,8 +173,8 @@ func TestArchivedComesOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		pullWhile(t, c, 3*time.Minute, Intake{Offers: func(string) (string, bool) { return "", false }})
-		letters, tasks := lettersAndTasks(t, c)
-		if state := toldOf(t, c, tenant, "r1"); state != run.Succeeded || letters != 0 || tasks != 0 {
+		letters, tasks := streamstest.LettersAndTasks(t, c)
+		if state := streamstest.ResultOf(t, c, tenant, "r1"); state != run.Succeeded || letters != 0 || tasks != 0 {
 			t.Errorf("its result says %q, %d dead letters, %d tasks wait", state, letters, tasks)
 		}
 	})
@@ -196,7 +186,7 @@ func TestArchivedComesOnce(t *testing.T) {
 func TestRefusalGoesOn(t *testing.T) {
 	for name, away := range map[string]time.Duration{"at once": 0, "later": 3 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+			layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 				tenant := session.DefaultTenant
 				body := []byte(`{"id":"r1","input":"hi"}`)
 				a := aliasOf(t, c, tenant, body)
@@ -219,8 +209,8 @@ func TestRefusalGoesOn(t *testing.T) {
 					time.AfterFunc(away, func() { w.Set(nil, nil) })
 				}
 				taken := pullWhile(t, c, away+time.Minute, Intake{})
-				letters, tasks := lettersAndTasks(t, c)
-				if state := toldOf(t, c, tenant, "r1"); taken != 0 || state != run.Failed || letters != 1 || tasks != 0 {
+				letters, tasks := streamstest.LettersAndTasks(t, c)
+				if state := streamstest.ResultOf(t, c, tenant, "r1"); taken != 0 || state != run.Failed || letters != 1 || tasks != 0 {
 					t.Errorf("given to a log %d times, its result says %q, %d dead letters, %d tasks wait", taken, state, letters, tasks)
 				}
 			})
@@ -231,7 +221,7 @@ func TestRefusalGoesOn(t *testing.T) {
 // TestLaggingRegistry submits a task of a workflow that another pool has put on offer,
 // while the replica that is asked does not know that yet. It is not refused.
 func TestLaggingRegistry(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 		if err := c.Register(t.Context(), "gpu", []messages.Workflow{{Name: "w", Revision: "1"}}); err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +235,7 @@ func TestLaggingRegistry(t *testing.T) {
 			Offers:  func(string) (string, bool) { return "", false },
 			Enqueue: func(context.Context, journal.Task, *journal.CancelRequested) error { queued++; return nil },
 		})
-		letters, tasks := lettersAndTasks(t, c)
+		letters, tasks := streamstest.LettersAndTasks(t, c)
 		if !fired() || queued != 1 || letters != 0 || tasks != 0 {
 			t.Errorf("replicas were asked: %v, given to a log %d times, %d dead letters, %d tasks wait", fired(), queued, letters, tasks)
 		}

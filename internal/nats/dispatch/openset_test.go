@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -21,11 +22,11 @@ import (
 
 // onePartition returns a connection to a server that does not sync, with one
 // event stream.
-func onePartition(tb testing.TB) *Conn {
+func onePartition(tb testing.TB) *Dispatch {
 	tb.Helper()
-	o := nodeOptions(natstest.Start(tb, &natsserver.Options{Lazy: true}))
+	o := streamstest.NodeOptions(natstest.Start(tb, &natsserver.Options{Lazy: true}))
 	o.Level, o.Partitions = streams.Lazy, 1
-	c := dial(tb, o)
+	c := layer.Dial(tb, o)
 	if err := c.Provision(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func onePartition(tb testing.TB) *Conn {
 }
 
 // openWaiting appends so many sessions with a run each that waits for two weeks.
-func openWaiting(tb testing.TB, c *Conn, name string, n int) []session.Key {
+func openWaiting(tb testing.TB, c *Dispatch, name string, n int) []session.Key {
 	tb.Helper()
 	keys := make([]session.Key, n)
 	var next atomic.Int64
@@ -57,7 +58,7 @@ func openWaiting(tb testing.TB, c *Conn, name string, n int) []session.Key {
 }
 
 // openRun appends the first commit of a session: a run is submitted.
-func openRun(tb testing.TB, c *Conn, k session.Key, id run.ID, more ...session.Event) {
+func openRun(tb testing.TB, c *Dispatch, k session.Key, id run.ID, more ...session.Event) {
 	tb.Helper()
 	events := append([]session.Event{
 		event(tb, journal.KindWriter, journal.WriterOpened{Epoch: 1, Incarnation: "gone"}),
@@ -84,7 +85,7 @@ func event(tb testing.TB, kind string, payload any) session.Event {
 
 // newDispatcher returns one of the first partition, all of whose workflows belong
 // to the default pool.
-func newDispatcher(c *Conn) *dispatcher {
+func newDispatcher(c *Dispatch) *dispatcher {
 	o := &RelayOptions{Incarnation: "relay", Pool: func(context.Context, string, string) (pool, class string) {
 		return DefaultPool, messages.ClassInteractive
 	}}
@@ -92,7 +93,7 @@ func newDispatcher(c *Conn) *dispatcher {
 }
 
 // dispatchFor has a dispatcher run for a while.
-func dispatchFor(t *testing.T, c *Conn, d time.Duration) {
+func dispatchFor(t *testing.T, c *Dispatch, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 func TestHandlingEnds(t *testing.T) {
 	for name, heeds := range map[string]bool{"heeds its context": true, "heeds nothing": false} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+			layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
 				task := journal.Task{ID: "r1", Workflow: "w", Session: sessiontest.Key("s1"), Resume: true}
 				if err := publishRun(t.Context(), c, task); err != nil {
 					t.Fatal(err)

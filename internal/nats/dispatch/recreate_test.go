@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 )
@@ -23,8 +24,8 @@ func TestStartWithLostStream(t *testing.T) {
 		t.Run(stream, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
-				d := natstest.StartDeputy(t, operator(t, srv).NC)
-				first := dial(t, nodeOptions(srv))
+				d := natstest.StartDeputy(t, layer.Operator(t, srv).NC)
+				first := layer.Dial(t, streamstest.NodeOptions(srv))
 				if err := first.Provision(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -38,10 +39,10 @@ func TestStartWithLostStream(t *testing.T) {
 					}
 					return leaderless(stream), !removed.Load() && strings.HasSuffix(subject, "STREAM.INFO."+stream)
 				})
-				o := nodeOptions(srv)
+				o := streamstest.NodeOptions(srv)
 				o.Dialer, o.User, o.Password, o.Partitions = d.InProcessConn, "", "", 0
 				began := time.Now()
-				c, err := connect(t.Context(), o)
+				c, err := layer(t.Context(), o)
 				if err == nil {
 					defer c.Close()
 					err = c.Provision(t.Context())
@@ -69,8 +70,8 @@ func TestStartWithLostAndFound(t *testing.T) {
 		t.Run(lost, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
-				d := natstest.StartDeputy(t, operator(t, srv).NC)
-				if err := dial(t, nodeOptions(srv)).Provision(t.Context()); err != nil {
+				d := natstest.StartDeputy(t, layer.Operator(t, srv).NC)
+				if err := layer.Dial(t, streamstest.NodeOptions(srv)).Provision(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				var found atomic.Bool
@@ -84,9 +85,9 @@ func TestStartWithLostAndFound(t *testing.T) {
 					}
 					return "", !found.Load() && strings.HasSuffix(subject, lost)
 				})
-				o := nodeOptions(srv)
+				o := streamstest.NodeOptions(srv)
 				o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
-				if err := dial(t, o).Provision(t.Context()); err != nil {
+				if err := layer.Dial(t, o).Provision(t.Context()); err != nil {
 					t.Error(err)
 				}
 				if took := time.Since(began); took < conn.RetryBudget {
@@ -102,13 +103,13 @@ func TestStartWithLostAndFound(t *testing.T) {
 func TestOpenLostQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
-		d := natstest.StartDeputy(t, operator(t, srv).NC)
-		if err := dial(t, nodeOptions(srv)).Provision(t.Context()); err != nil {
+		d := natstest.StartDeputy(t, layer.Operator(t, srv).NC)
+		if err := layer.Dial(t, streamstest.NodeOptions(srv)).Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		o := nodeOptions(srv)
+		o := streamstest.NodeOptions(srv)
 		o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
-		c, queue := dial(t, o), streams.TasksQueue()
+		c, queue := layer.Dial(t, o), streams.TasksQueue()
 		const back = 2*conn.RetryBudget + 10*time.Second
 		began := time.Now()
 		var removed atomic.Int64
@@ -163,13 +164,13 @@ func TestTendThroughOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
-				d := natstest.StartDeputy(t, operator(t, srv).NC)
-				if err := dial(t, nodeOptions(srv)).Provision(t.Context()); err != nil {
+				d := natstest.StartDeputy(t, layer.Operator(t, srv).NC)
+				if err := layer.Dial(t, streamstest.NodeOptions(srv)).Provision(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				o := nodeOptions(srv)
+				o := streamstest.NodeOptions(srv)
 				o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
-				c := dial(t, o)
+				c := layer.Dial(t, o)
 				truth, stream := streams.EventStream(c.Generation(), 0), "KV_"+streams.BucketNode
 				began := time.Now()
 				var removed atomic.Int64
@@ -216,11 +217,11 @@ func TestTendOneServer(t *testing.T) {
 		var now atomic.Pointer[natsserver.Server]
 		now.Store(srv)
 		w, asked := &natstest.Wire{}, atomic.Int64{}
-		o := nodeOptions(srv)
+		o := streamstest.NodeOptions(srv)
 		o.Dialer = func() (netConn, error) { return now.Load().Dial() }
 		o.Probe = nil
 		o.Level = streams.Lazy
-		c := dialThrough(t, w, o)
+		c := layer.DialThrough(t, w, o)
 		if err := c.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}

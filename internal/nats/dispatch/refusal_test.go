@@ -6,6 +6,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -20,7 +21,7 @@ func TestOneLetter(t *testing.T) {
 	for name, body := range map[string]string{"unknown workflow": ok, "id of another task": `{"id":"r1","input":"other"}`, "no JSON": "hello"} {
 		for fault, mark := range map[string]string{"lost ack": "PUB $JS.ACK." + streams.StreamTasks, "stands still before the note": `"refused":"`, "stands still before the letter": "PUB rath.dlq."} {
 			t.Run(name+", "+fault, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+				layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 					if body != ok {
 						a := aliasOf(t, c, session.DefaultTenant, []byte(ok))
 						if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
@@ -34,7 +35,7 @@ func TestOneLetter(t *testing.T) {
 						hook, fired := natstest.Once(mark, natstest.Replace("PUB $JS.ACK.", "PUB $JS.ICK."))
 						w.Set(nil, hook)
 						pullWhile(t, c, time.Minute, nobody)
-						if letters, tasks := lettersAndTasks(t, c); !fired() || letters != 1 || tasks != 0 {
+						if letters, tasks := streamstest.LettersAndTasks(t, c); !fired() || letters != 1 || tasks != 0 {
 							t.Errorf("an acknowledgement was lost: %v; %d letters, %d tasks wait", fired(), letters, tasks)
 						}
 						return
@@ -48,7 +49,7 @@ func TestOneLetter(t *testing.T) {
 						t.Fatal(err)
 					}
 					m := <-batch.Messages()
-					other := dial(t, &c.O)
+					other := layer.Dial(t, &c.O)
 					second := disposition(nakDelayed)
 					hook, fired := natstest.Once(mark, func([]byte) bool {
 						w.Set(nil, nil)
@@ -58,7 +59,7 @@ func TestOneLetter(t *testing.T) {
 					w.Set(nil, hook)
 					first := (&intake{c: c, Intake: nobody, offers: c.newCatalog()}).handle(t.Context(), m)
 					noted := body != "hello" || mark != `"refused":"` // one without an id is not
-					if letters, _ := lettersAndTasks(t, c); first != ack || fired() != noted || noted && second != ack || letters != 1 {
+					if letters, _ := streamstest.LettersAndTasks(t, c); first != ack || fired() != noted || noted && second != ack || letters != 1 {
 						t.Errorf("stood still: %v; it was refused: %v and %v; %d letters", fired(), first == ack, second == ack, letters)
 					}
 				})

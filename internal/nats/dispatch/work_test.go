@@ -16,7 +16,7 @@ import (
 )
 
 // publishRun puts a run into the queue of tasks, for pullRuns.
-func publishRun(ctx context.Context, c *Conn, t journal.Task) error {
+func publishRun(ctx context.Context, c *Dispatch, t journal.Task) error {
 	body := messages.WorkOf(journal.Work{Task: &t})
 	data, err := body.Encode()
 	if err == nil {
@@ -26,7 +26,7 @@ func publishRun(ctx context.Context, c *Conn, t journal.Task) error {
 }
 
 // pullRuns takes what publishRun published, so many at once, until ctx ends.
-func pullRuns(ctx context.Context, c *Conn, most int, accept func(ctx context.Context, t journal.Task) error) error {
+func pullRuns(ctx context.Context, c *Dispatch, most int, accept func(ctx context.Context, t journal.Task) error) error {
 	p := &puller{c: c, PullQueue: streams.TasksQueue(), most: most, handle: func(ctx context.Context, m jsMsg) disposition {
 		w, err := messages.DecodeWork(m.Data())
 		if err == nil {
@@ -45,7 +45,7 @@ func pullRuns(ctx context.Context, c *Conn, most int, accept func(ctx context.Co
 
 // takeAll is a node that takes every run that is dispatched, and executes none. It
 // returns how many runs that were.
-func takeAll(c *Conn, t testing.TB) (taken func() int) {
+func takeAll(t testing.TB, c *Dispatch) (taken func() int) {
 	t.Helper()
 	var mu sync.Mutex
 	runs := map[run.ID]int{}
@@ -66,14 +66,4 @@ func takeAll(c *Conn, t testing.TB) (taken func() int) {
 		defer mu.Unlock()
 		return len(runs)
 	}
-}
-
-// lendAll answers questions for credit as a relay does of whose runs none wait.
-func lendAll(c *Conn, t testing.TB) {
-	t.Helper()
-	sub, err := c.NC.Subscribe(messages.NodePrefix+"credit.>", func(m *nats.Msg) { _ = m.Respond([]byte(`{"n":16}`)) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = sub.Unsubscribe() })
 }

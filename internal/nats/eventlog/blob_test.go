@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/blob/blobtest"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/session"
@@ -25,7 +26,7 @@ import (
 // damageable lets the suite write wrong bytes under a digest.
 type damageable struct {
 	blob.Store
-	c *Conn
+	c *Logs
 	t session.Tenant
 }
 
@@ -35,7 +36,7 @@ func (d damageable) Corrupt(digest blob.Digest, data []byte) error {
 }
 
 func TestBlobStore(t *testing.T) {
-	c := open(t)
+	c := layer.Open(t)
 	n := 0
 	blobtest.TestStore(t, func() blob.Store {
 		n++
@@ -46,7 +47,7 @@ func TestBlobStore(t *testing.T) {
 
 func TestBlobTenants(t *testing.T) {
 	ctx := t.Context()
-	c := open(t)
+	c := layer.Open(t)
 	ref, err := c.Blobs("one").Put(ctx, bytes.NewReader([]byte("secret")))
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +68,7 @@ func TestBlobTenants(t *testing.T) {
 // TestBlobSizes stores blobs around the size of one message.
 func TestBlobSizes(t *testing.T) {
 	ctx := t.Context()
-	c := open(t)
+	c := layer.Open(t)
 	s := c.Blobs("default")
 	for _, size := range []int{0, 1, blobChunk - 1, blobChunk, blobChunk + 1, 2 * blobChunk, 7*blobChunk + 3} {
 		data := make([]byte, size)
@@ -91,9 +92,9 @@ func TestBlobSizes(t *testing.T) {
 func TestBlobDamagedPart(t *testing.T) {
 	ctx := t.Context()
 	srv := natstest.Start(t, nil)
-	o := nodeOptions(srv)
+	o := streamstest.NodeOptions(srv)
 	o.User, o.Password = srv.Operator()
-	c := dial(t, o)
+	c := layer.Dial(t, o)
 	if err := c.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestBlobDamagedPart(t *testing.T) {
 func TestBlobRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		c := open(t)
+		c := layer.Open(t)
 		s := c.Blobs("default")
 		put := func() uint64 {
 			t.Helper()
@@ -174,11 +175,11 @@ func TestBlobRenewal(t *testing.T) {
 func BenchmarkBlob(b *testing.B) {
 	for _, lazy := range []bool{false, true} {
 		srv := natstest.Start(b, &natsserver.Options{Lazy: lazy})
-		o := nodeOptions(srv)
+		o := streamstest.NodeOptions(srv)
 		if lazy {
 			o.Level = streams.Lazy
 		}
-		c := dial(b, o)
+		c := layer.Dial(b, o)
 		if err := c.Provision(b.Context()); err != nil {
 			b.Fatal(err)
 		}

@@ -17,10 +17,10 @@ import (
 // TestSkippedOnce counts the messages of a session that are no commits: of those that
 // it has read it remembers how many they are, until they are purged.
 func TestSkippedOnce(t *testing.T) {
-	besideOperator(t, func(t *testing.T, node, op *Conn) {
+	layer.BesideOperator(t, func(t *testing.T, node, op *Logs) {
 		w, o := &natstest.Wire{}, node.O
 		o.Dialer = w.Through(o.Dialer)
-		c := dial(t, &o)
+		c := layer.Dial(t, &o)
 		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
 		stream, subject, err := EventSubject(k)
 		if err != nil {

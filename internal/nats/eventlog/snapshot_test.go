@@ -11,7 +11,7 @@ import (
 
 func TestSnapshots(t *testing.T) {
 	ctx := t.Context()
-	c := open(t)
+	c := layer.Open(t)
 	l := c.Log()
 	s, ok := l.(session.Snapshotter)
 	if !ok {
@@ -54,7 +54,7 @@ func TestSnapshots(t *testing.T) {
 // is as good as none, and is replaced.
 func TestNotASnapshot(t *testing.T) {
 	ctx := t.Context()
-	c := open(t)
+	c := layer.Open(t)
 	s := c.Log().(session.Snapshotter)
 	k := sessiontest.Key("s")
 	if _, err := c.JS.Publish(ctx, SnapSubject(k), []byte("no position")); err != nil {
@@ -74,7 +74,7 @@ func TestNotASnapshot(t *testing.T) {
 
 func TestPages(t *testing.T) {
 	ctx := t.Context()
-	s := open(t).Log().(session.Snapshotter)
+	s := layer.Open(t).Log().(session.Snapshotter)
 	digest := strings.Repeat("ab", 32)
 	if _, err := s.LoadPage(ctx, "one", digest); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("absent: %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -22,7 +23,7 @@ import (
 // commits: it tells who watches the tree and the run of both its records before it
 // ends, because the next relay begins after what is stored.
 func TestRelayStopsAfterTelling(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
 		heard := make(chan *nats.Msg, 10)
 		if _, err := c.NC.ChanSubscribe(messages.RunSubject("default", "r1", messages.OnEvent), heard); err != nil {
 			t.Fatal(err)
@@ -69,17 +70,17 @@ func TestRelayBeginsWhereLineageEnds(t *testing.T) {
 	const all, held = 12, 5
 	for _, checkpoint := range []bool{true, false} {
 		t.Run(fmt.Sprint("checkpoint=", checkpoint), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+			layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
 				id := c.HomeOf(session.DefaultTenant, "r1")
 				g, partition, _ := id.Locate()
-				putLineage(t, c, id, 1, all)
+				streamstest.PutLineage(t, c.JS, id, 1, all)
 				p := &LineageRelay{C: c, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition)}
 				if checkpoint {
 					if err := c.SaveCheckpoint(t.Context(), p.subject(), lineagePoint{At: held - 1, Seq: held - 1}); err != nil {
 						t.Fatal(err)
 					}
 				}
-				w.Set(nil, behind(streams.StreamLineage, held))
+				w.Set(nil, streamstest.Behind(streams.StreamLineage, held))
 				at, err := p.Cursor(t.Context())
 				w.Set(nil, nil)
 				if want := (lineagePoint{At: all, Seq: all}); err != nil || at != want {

@@ -11,77 +11,15 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 )
 
+// layer connects in the tests.
+var layer = streamstest.Layer[*Conn](Connect)
+
 func TestMain(m *testing.M) { natstest.Main(m) }
-
-// probe asks an embedded server.
-func probe(srv *natsserver.Server) streams.Probe {
-	return func(context.Context) ([]streams.SyncState, error) {
-		always, interval, err := srv.Sync()
-		return []streams.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
-	}
-}
-
-// nodeOptions are those of a node beside the server.
-func nodeOptions(srv *natsserver.Server) *streams.Options {
-	user, password := srv.Node()
-	return &streams.Options{
-		Options: conn.Options{Dialer: srv.Dial, Name: "test", User: user, Password: password, Inbox: conn.NodeInbox},
-		Probe:   probe(srv), Partitions: 2,
-	}
-}
-
-// dial connects and closes the connection when the test ends.
-func dial(tb testing.TB, o *streams.Options) *Conn {
-	tb.Helper()
-	c, err := Connect(tb.Context(), o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return c
-}
-
-// dialThrough connects through the wire, which passes everything on again when the
-// test ends and closes the connection.
-func dialThrough(tb testing.TB, w *natstest.Wire, o *streams.Options) *Conn {
-	tb.Helper()
-	wired := *o
-	wired.Dialer = w.Through(o.Dialer)
-	c := dial(tb, &wired)
-	tb.Cleanup(func() { w.Set(nil, nil) })
-	return c
-}
-
-// inBubble runs a test in virtual time, with a node's connection that the
-// wire can disturb.
-func inBubble(t *testing.T, test func(t *testing.T, c *Conn, w *natstest.Wire)) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &natstest.Wire{}
-		c := dialThrough(t, w, nodeOptions(natstest.Start(t, nil)))
-		if err := c.Provision(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		test(t, c, w)
-	})
-}
-
-// open starts a server and returns a node's connection to its streams.
-func open(tb testing.TB) *Conn {
-	tb.Helper()
-	c := dial(tb, nodeOptions(natstest.Start(tb, nil)))
-	if err := c.Provision(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
-	return c
-}
 
 func TestConnectErrors(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
@@ -148,7 +86,7 @@ func TestConnectEndedContext(t *testing.T) {
 
 func TestClientDoesNotStore(t *testing.T) {
 	srv := natstest.Start(t, nil)
-	c := dial(t, &streams.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true})
+	c := layer.Dial(t, &streams.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true})
 	if err := c.Provision(t.Context()); !errors.Is(err, streams.ErrClientOnly) {
 		t.Errorf("Provision: %v", err)
 	}
@@ -162,7 +100,7 @@ func TestClientDoesNotStore(t *testing.T) {
 func TestCloseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
-		o := nodeOptions(srv)
+		o := streamstest.NodeOptions(srv)
 		o.DrainTimeout = 3 * time.Second
 		c, err := Connect(t.Context(), o)
 		if err != nil {
@@ -201,8 +139,8 @@ func TestCloseIsBounded(t *testing.T) {
 func TestCloseDelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
-		asker := dial(t, nodeOptions(srv))
-		c, err := Connect(t.Context(), nodeOptions(srv))
+		asker := layer.Dial(t, streamstest.NodeOptions(srv))
+		c, err := Connect(t.Context(), streamstest.NodeOptions(srv))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +182,7 @@ func TestReconnect(t *testing.T) {
 		srv := natstest.Start(t, opts)
 		var now atomic.Pointer[natsserver.Server]
 		now.Store(srv)
-		o := nodeOptions(srv)
+		o := streamstest.NodeOptions(srv)
 		o.Dialer = func() (netConn, error) { return now.Load().Dial() }
 		probes := 0
 		lazy := false
@@ -252,7 +190,7 @@ func TestReconnect(t *testing.T) {
 			probes++
 			return []streams.SyncState{{Server: "s", Always: !lazy, Interval: time.Minute}}, nil
 		}
-		c := dial(t, o)
+		c := layer.Dial(t, o)
 		if err := c.Provision(ctx); err != nil {
 			t.Fatal(err)
 		}

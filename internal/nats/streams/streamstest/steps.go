@@ -1,0 +1,104 @@
+package streamstest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Reader reads what streams hold, as connections of all layers do.
+type Reader interface {
+	Subjects(ctx context.Context, stream, filter string) (map[string]uint64, error)
+	Last(ctx context.Context, stream, subject string) (conn.Message, error)
+}
+
+// LettersAndTasks counts what lies in DLQ, and waiting in TASKS.
+func LettersAndTasks(t *testing.T, c Reader) (letters, tasks uint64) {
+	t.Helper()
+	for stream, n := range map[string]*uint64{streams.StreamDLQ: &letters, streams.StreamTasks: &tasks} {
+		have, err := c.Subjects(t.Context(), stream, ">")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range have {
+			*n += k
+		}
+	}
+	return letters, tasks
+}
+
+// ResultOf is how a run ended, "" while it has no result.
+func ResultOf(t *testing.T, c Reader, tenant session.Tenant, id run.ID) run.State {
+	t.Helper()
+	m, err := c.Last(t.Context(), streams.StreamResult, messages.RunSubject(tenant, id, messages.OnResult))
+	if err != nil {
+		return ""
+	}
+	r, err := messages.DecodeResult(m.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.State
+}
+
+// Lend answers questions for credit as a relay does of whose runs none wait.
+func Lend(t testing.TB, nc *nats.Conn) {
+	t.Helper()
+	sub, err := nc.Subscribe(messages.NodePrefix+"credit.>", func(m *nats.Msg) { _ = m.Respond([]byte(`{"n":16}`)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sub.Unsubscribe() })
+}
+
+// PutLineage stores one record of a session for each commit from one to another.
+func PutLineage(t *testing.T, js jetstream.JetStream, id session.ID, first, last uint64) {
+	t.Helper()
+	_, partition, _ := id.Locate()
+	for n := first; n <= last; n++ {
+		r := lineage.Record{
+			Schema: lineage.Schema, Kind: lineage.Chunk, Tenant: session.DefaultTenant, Session: id, Root: id,
+			Partition: partition, Seq: n, Commit: n,
+		}
+		if n == first {
+			r.Kind = lineage.Opened
+		}
+		records := []lineage.Record{r}
+		data, err := lineage.EncodeStored(records)
+		if err == nil {
+			_, err = js.Publish(t.Context(), lineage.StoredSubject(records), data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Behind makes all direct reads of a stream reach a replica that holds its first n
+// messages only.
+func Behind(stream string, n int) func(b []byte) bool {
+	return func(b []byte) bool {
+		const mark, batch = `"next_by_subj":"rath.`, `"batch":512`
+		if !bytes.Contains(b, []byte("DIRECT.GET."+stream)) || !bytes.Contains(b, []byte(mark)) {
+			return true
+		}
+		var from uint64
+		_, _ = fmt.Sscanf(string(b[bytes.Index(b, []byte(`{"seq":`)):]), `{"seq":%d`, &from)
+		if from > uint64(n) {
+			return natstest.Replace(mark, `"next_by_subj":"none.`)(b)
+		}
+		return natstest.Replace(batch, fmt.Sprintf(`"batch":%d`, uint64(n)+1-from))(b)
+	}
+}

@@ -46,5 +46,7 @@ func TestFORMATTool(t *testing.T) {
 		m, err := nc.Request("rath.query.default.tools", []byte("{}"), time.Second)
 		return err == nil && bytes.Contains(m.Data, []byte(`"weather"`))
 	})
-	d.rath(append(strings.Fields(command[1]), command[2])...).want(t, 0, "The sky over Rome is clear.")
+	o := d.rath(append(strings.Fields(command[1]), command[2])...)
+	o.stderr = "" // the answer is printed
+	o.want(t, 0, "The sky over Rome is clear.")
 }

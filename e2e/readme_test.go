@@ -23,7 +23,7 @@ import (
 // where NATS clients look without an address.
 const readmeAddress = "127.0.0.1:4222"
 
-// programTimeout bounds each program of these tests.
+// programTimeout bounds the installation of a client and the wait for its first piece.
 const programTimeout = 2 * time.Minute
 
 // The documents whose programs are run here.
@@ -180,6 +180,7 @@ func TestREADMECancel(t *testing.T) {
 		t.Errorf("the answer to the cancel is %s", out)
 	}
 	o := hello.wait()
+	o.stderr = "" // the program prints them
 	o.want(t, 0, "state: 'cancelled'", "code: 'cancelled'", "changed my mind")
 	if strings.Contains(o.stdout, "word199") {
 		t.Error("the answer was streamed to its end")

@@ -29,17 +29,20 @@ import (
 	"strings"
 )
 
-// The roles of a [Message].
+// Role says who speaks a [Message].
+type Role string
+
+// The roles.
 const (
-	System    = "system"
-	User      = "user"
-	Assistant = "assistant"
-	Tool      = "tool"
+	System    Role = "system"
+	User      Role = "user"
+	Assistant Role = "assistant"
+	Tool      Role = "tool"
 )
 
 // Message is one entry of the transcript that a model is shown.
 type Message struct {
-	Role string `json:"role"`
+	Role Role   `json:"role"`
 	Text string `json:"text,omitempty"`
 	// Calls are the tool calls of an assistant message.
 	Calls []ToolCall `json:"calls,omitempty"`
@@ -108,16 +111,19 @@ const (
 	TryHeader  = "Rath-Try"
 )
 
-// Why a completion ended. A client maps every provider's own words to these; a
+// Finish says why a completion ended. A client maps every provider's own words to these; a
 // word that it does not know becomes stop.
+type Finish string
+
+// The ends of a completion.
 const (
-	FinishStop   = "stop"
-	FinishLength = "length"
+	FinishStop   Finish = "stop"
+	FinishLength Finish = "length"
 	// FinishTools holds if and only if the response has calls and was
 	// neither cut at the length limit nor filtered.
-	FinishTools = "tool_calls"
+	FinishTools Finish = "tool_calls"
 	// FinishFilter also stands for a refusal, whose words are the text.
-	FinishFilter = "content_filter"
+	FinishFilter Finish = "content_filter"
 )
 
 // Response is a finished completion. All its text is valid UTF-8.
@@ -125,7 +131,7 @@ type Response struct {
 	Text      string     `json:"text,omitempty"`
 	Reasoning string     `json:"reasoning,omitempty"`
 	Calls     []ToolCall `json:"calls,omitempty"`
-	Finish    string     `json:"finish"`
+	Finish    Finish     `json:"finish"`
 	Usage     Usage      `json:"usage"`
 	// Model is the model that answered, in the server's words.
 	Model string `json:"model,omitempty"`

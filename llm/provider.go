@@ -152,7 +152,7 @@ func (r *Request) Validate() error {
 				return invalid("request: message %d is a tool result without a call id", i)
 			}
 		default:
-			return invalid("request: message %d has role %q", i, Clip(m.Role, 40))
+			return invalid("request: message %d has role %q", i, Clip(string(m.Role), 40))
 		}
 		if len(m.Calls) > 0 && m.Role != Assistant {
 			return invalid("request: message %d has role %s and tool calls", i, m.Role)

@@ -10,7 +10,7 @@ import (
 // packages matches the names of packages that our errors begin with, where one
 // wraps another; after llm comes the code. Words that people say after a colon are
 // not among them.
-var packages = regexp.MustCompile(`(^|: )(?:blob|conn|dossier|flow|journal|lineage|llm(?:: [a-z_]+)?|api|archive|dispatch|eventlog|project|streams|natsserver|node|openrath|run|session|workspace): `)
+var packages = regexp.MustCompile(`(^|: )(?:blob|dossier|flow|journal|lineage|llm(?:: [a-z_]+)?|nats/[a-z]+|natsserver|node|openrath|run|session|workspace): `)
 
 // Text returns what err says to people: without the names of packages, and
 // without the sentinels that only repeat what the text before them explains.

@@ -32,7 +32,7 @@ func TestText(t *testing.T) {
 		{errors.New("run q1 failed: llm: no_key: no key for m; set one"), "run q1 failed: no key for m; set one", run.CodeError},
 		{errors.New("natsserver: port in use: 4222; choose another"), "port in use: 4222; choose another", run.CodeError},
 		{errors.New("node: no node runs here"), "no node runs here", run.CodeError},
-		{errors.New("conn: no NATS server reachable: x"), "no NATS server reachable: x", run.CodeError},
+		{errors.New("nats/conn: no NATS server reachable: x"), "no NATS server reachable: x", run.CodeError},
 		{errors.New(`--older-than: lineage: "foo" is no age`), `--older-than: "foo" is no age`, run.CodeError},
 		{errors.New("fix: the run: it fails"), "fix: the run: it fails", run.CodeError},
 		{context.DeadlineExceeded, "context deadline exceeded", run.CodeTimeout},

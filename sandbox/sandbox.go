@@ -159,20 +159,23 @@ const (
 	MaxOffload     = 16 << 20
 )
 
-// How a command ended. The list is closed.
+// End says how a command ended. The list is closed.
+type End string
+
+// The ends of a command.
 const (
-	Exited    = "exited"      // by itself; Exit.Code holds the code
-	Signaled  = "signaled"    // by a signal; Exit.Code is 128 plus its number
-	Deadline  = "deadline"    // killed at its timeout
-	Cancelled = "cancelled"   // killed because ctx ended
-	OutOfMem  = "oom"         // killed by a memory limit
-	Refused   = "not_started" // the program could not be started; Stderr says why
+	Exited    End = "exited"      // by itself; Exit.Code holds the code
+	Signaled  End = "signaled"    // by a signal; Exit.Code is 128 plus its number
+	Deadline  End = "deadline"    // killed at its timeout
+	Cancelled End = "cancelled"   // killed because ctx ended
+	OutOfMem  End = "oom"         // killed by a memory limit
+	Refused   End = "not_started" // the program could not be started; Stderr says why
 )
 
 // Exit is how a command ended and what it wrote.
 type Exit struct {
 	Code    int
-	Ended   string
+	Ended   End
 	Stdout  Output
 	Stderr  Output
 	Elapsed time.Duration

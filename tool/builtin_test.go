@@ -89,7 +89,7 @@ func exited(code int, stdout, stderr string) sandbox.Exit {
 
 func TestCommandBodies(t *testing.T) {
 	t.Parallel()
-	ended := func(end string, code int) sandbox.Exit {
+	ended := func(end sandbox.End, code int) sandbox.Exit {
 		e := exited(code, "part", "")
 		e.Ended = end
 		return e

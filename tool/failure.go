@@ -8,25 +8,28 @@ import (
 	"strings"
 )
 
-// The kinds of failure: what went wrong, for models and for programs that read
+// Kind says what went wrong, for models and for programs that read
 // transcripts. The list only grows.
+type Kind string
+
+// The kinds of failure.
 const (
-	InvalidArguments   = "invalid_tool_arguments"   // no JSON object, or not what the schema asks for
-	UnknownTool        = "unknown_tool"             // the agent has no such tool
-	Exception          = "tool_execution_exception" // the tool returned an error or panicked
-	Cancelled          = "cancelled"                // the run ended meanwhile
-	Timeout            = "timeout"                  // a deadline inside the tool passed
-	FileNotFound       = "file_not_found"           // no such name in the workspace
-	PathRefused        = "path_refused"             // the name leaves the workspace or is no file or directory
-	TooLarge           = "too_large"                // more than the tool takes or gives
-	Unsupported        = "unsupported_tool"         // not available in this sandbox
-	OSError            = "os_error"                 // the operating system refused
-	SandboxMissing     = "sandbox_missing"          // the session has no sandbox
-	SandboxUnavailable = "sandbox_unavailable"      // it has one that cannot be opened
-	SandboxClosed      = "sandbox_closed"           // it was closed
-	SandboxLost        = "sandbox_lost"             // it died; what the call did is unknown
-	Rejected           = "rejected"                 // a person did not approve the call
-	Unavailable        = "tool_unavailable"         // the process that has the tool does not answer
+	InvalidArguments   Kind = "invalid_tool_arguments"   // no JSON object, or not what the schema asks for
+	UnknownTool        Kind = "unknown_tool"             // the agent has no such tool
+	Exception          Kind = "tool_execution_exception" // the tool returned an error or panicked
+	Cancelled          Kind = "cancelled"                // the run ended meanwhile
+	Timeout            Kind = "timeout"                  // a deadline inside the tool passed
+	FileNotFound       Kind = "file_not_found"           // no such name in the workspace
+	PathRefused        Kind = "path_refused"             // the name leaves the workspace or is no file or directory
+	TooLarge           Kind = "too_large"                // more than the tool takes or gives
+	Unsupported        Kind = "unsupported_tool"         // not available in this sandbox
+	OSError            Kind = "os_error"                 // the operating system refused
+	SandboxMissing     Kind = "sandbox_missing"          // the session has no sandbox
+	SandboxUnavailable Kind = "sandbox_unavailable"      // it has one that cannot be opened
+	SandboxClosed      Kind = "sandbox_closed"           // it was closed
+	SandboxLost        Kind = "sandbox_lost"             // it died; what the call did is unknown
+	Rejected           Kind = "rejected"                 // a person did not approve the call
+	Unavailable        Kind = "tool_unavailable"         // the process that has the tool does not answer
 )
 
 // The longest texts, in bytes, that a failure's body holds.
@@ -42,14 +45,14 @@ const (
 //
 // without detail when there is none.
 type Failure struct {
-	Kind    string
+	Kind    Kind
 	Message string // what happened, and what to do instead
 	Detail  string // the name or text it happened with
 	Err     error  // the cause, for the runtime alone
 }
 
 // Error returns the kind and the message.
-func (f *Failure) Error() string { return "tool: " + f.Kind + ": " + f.Message }
+func (f *Failure) Error() string { return "tool: " + string(f.Kind) + ": " + f.Message }
 
 // Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Err }
@@ -58,7 +61,7 @@ func (f *Failure) Unwrap() error { return f.Err }
 func (f *Failure) MarshalJSON() ([]byte, error) {
 	return canonical(struct {
 		OK      bool   `json:"ok"`
-		Kind    string `json:"error_kind"`
+		Kind    Kind   `json:"error_kind"`
 		Message string `json:"message"`
 		Detail  string `json:"detail,omitempty"`
 	}{false, f.Kind, clip(f.Message, maxMessage), clip(f.Detail, maxDetail)})
@@ -112,7 +115,7 @@ type Outcome struct {
 	// Body is canonical JSON: compact, valid UTF-8, at most MaxBody bytes.
 	Body    json.RawMessage
 	IsError bool
-	Kind    string // of a Failure; "" otherwise
+	Kind    Kind // of a Failure; "" otherwise
 	// Err is the error behind the body, nil for a result. It is for the
 	// runtime: one that ends the run instead of the call (because ctx ended,
 	// or a step inside the tool was suspended) must not be recorded.

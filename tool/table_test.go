@@ -135,7 +135,7 @@ func TestArguments(t *testing.T) {
 			}
 			var f struct {
 				OK      *bool
-				Kind    string `json:"error_kind"`
+				Kind    Kind `json:"error_kind"`
 				Message string
 				Detail  string
 			}

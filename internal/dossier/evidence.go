@@ -222,7 +222,7 @@ func (d *decoder) head() error {
 		Root session.ID `json:"tree"`
 	}
 	if !ok || json.Unmarshal([]byte(line+"}"), &head) != nil {
-		return d.bad("its first line is another one")
+		return d.bad("it is no %s: its first line is another one", d.what)
 	}
 	if head.Format != Format {
 		return &Failure{Kind: Release, Line: d.line, Detail: fmt.Sprintf("%s of format %d, this release reads %d: use the release that wrote it", d.what, head.Format, Format)}

@@ -142,7 +142,7 @@ func (st *step) recordedTurn() (*turn, error) {
 		return t, err
 	}
 	chunk, _ := t.s.At(t.s.Len() - 1)
-	t.resp = &llm.Response{Text: chunk.Text(), Calls: callsOf(chunk), Finish: st.record.Value}
+	t.resp = &llm.Response{Text: chunk.Text(), Calls: callsOf(chunk), Finish: llm.Finish(st.record.Value)}
 	return t, nil
 }
 
@@ -175,7 +175,7 @@ func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk,
 	}
 	chunk := session.AssistantText(resp.Text, calls...).WithOpaque(resp.Opaque).Of(st.ex.origin(a.Name, t.path, st.s.Placement(), resp.Usage))
 	ack, err := st.commit(journal.StepCompleted{
-		Inbox: upTo, Row: true, Prompt: prompt, Model: resp.Model, Value: resp.Finish, Summary: excerpt.Clip(excerpt.FirstLine(resp.Text), 100),
+		Inbox: upTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: excerpt.Clip(excerpt.FirstLine(resp.Text), 100),
 	}, append(content, session.ChunkEvent(chunk))...)
 	if err != nil {
 		return t, err

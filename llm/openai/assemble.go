@@ -103,7 +103,7 @@ type assembler struct {
 	published            bool // the sink was called
 	refused              bool
 	finished             bool // a finish reason was seen
-	finish               string
+	finish               llm.Finish
 	usage                llm.Usage
 	model                string
 

@@ -119,7 +119,7 @@ func encode(r *llm.Request, e endpoint) ([]byte, error) {
 }
 
 func encodeMessage(m *llm.Message, host string) wireMessage {
-	w := wireMessage{Role: m.Role, Content: m.Text}
+	w := wireMessage{Role: string(m.Role), Content: m.Text}
 	switch {
 	case m.Role == llm.Tool:
 		w.ToolCallID = m.CallID

@@ -77,7 +77,7 @@ func drip(s string) []string { return strings.Split(s, "") }
 type outcome struct {
 	text, reasoning string
 	calls           []llm.ToolCall
-	finish          string
+	finish          llm.Finish
 	usage           llm.Usage
 	code            llm.Code
 	says            string // what the error's text contains

@@ -68,7 +68,7 @@ func (r *rule) format(b *strings.Builder) {
 	for _, c := range p.Calls {
 		b.WriteString(formatCall(c))
 	}
-	line("finish", p.Finish)
+	line("finish", string(p.Finish))
 	if p.Usage != (llm.Usage{}) {
 		b.WriteString("usage:")
 		for _, f := range usageFields(&p.Usage) {

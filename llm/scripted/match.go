@@ -117,7 +117,7 @@ rules:
 func (s *Script) noRule(v *view, misses []string) *llm.Error {
 	role := "none"
 	if n := len(v.r.Messages); n > 0 {
-		role = v.r.Messages[n-1].Role
+		role = string(v.r.Messages[n-1].Role)
 	}
 	if len(misses) > 6 {
 		misses = append(misses[:5:5], fmt.Sprintf("and %d more", len(misses)-5))

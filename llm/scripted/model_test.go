@@ -42,7 +42,7 @@ func talk(lines ...string) *llm.Request {
 		case "tool":
 			r.Messages = append(r.Messages, llm.Message{Role: llm.Tool, CallID: "id-" + name, Text: text})
 		default:
-			r.Messages = append(r.Messages, llm.Message{Role: role, Text: text})
+			r.Messages = append(r.Messages, llm.Message{Role: llm.Role(role), Text: text})
 		}
 	}
 	return r

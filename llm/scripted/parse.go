@@ -136,7 +136,7 @@ func (r *rule) set(key, value string) (k kind, err error) {
 		c, err = parseCall(value, key == "raw-call")
 		p.Calls = append(p.Calls, c)
 	case "finish":
-		p.Finish = value
+		p.Finish = llm.Finish(value)
 		return isManner, nil
 	case "usage":
 		return isManner, parseUsage(value, &p.Usage)

@@ -147,7 +147,7 @@ type reply struct {
 	// Calls without an ID get one derived from the request.
 	Calls []llm.ToolCall
 	// Finish is "" for tool_calls if there are calls and stop otherwise.
-	Finish string
+	Finish llm.Finish
 	// Usage is estimated from the bytes if it is zero.
 	Usage llm.Usage
 	// Delay is the time to the first byte, Gap the time between pieces.

@@ -40,7 +40,7 @@ type chatMessage struct {
 func (c *chatRequest) request() (*llm.Request, error) {
 	r := &llm.Request{Provider: llm.Provider{Model: c.Model}}
 	for i, m := range c.Messages {
-		out := llm.Message{Role: m.Role, Name: m.Name, CallID: m.ToolCallID}
+		out := llm.Message{Role: llm.Role(m.Role), Name: m.Name, CallID: m.ToolCallID}
 		switch m.Role {
 		case "developer":
 			out.Role = llm.System
@@ -100,7 +100,7 @@ type chatChoice struct {
 	Index        int         `json:"index"`
 	Message      *chatSpoken `json:"message,omitempty"`
 	Delta        *chatSpoken `json:"delta,omitempty"`
-	FinishReason *string     `json:"finish_reason"`
+	FinishReason *llm.Finish `json:"finish_reason"`
 }
 
 type chatSpoken struct {

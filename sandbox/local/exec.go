@@ -135,10 +135,10 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 
 // await waits for the command and stops it when it has to, and says why it
 // did. When it returns, the tree is gone or stopGrace is over.
-func (b *box) await(ctx context.Context, p process, timeout time.Duration) string {
+func (b *box) await(ctx context.Context, p process, timeout time.Duration) sandbox.End {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	var why string
+	var why sandbox.End
 	select {
 	case <-p.done():
 		return sandbox.Exited

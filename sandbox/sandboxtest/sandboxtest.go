@@ -168,7 +168,7 @@ func (b *box) sh(script string) sandbox.Exit {
 }
 
 // want checks how a command ended and what it wrote to standard output.
-func (b *box) want(e sandbox.Exit, end string, code int, stdout string) {
+func (b *box) want(e sandbox.Exit, end sandbox.End, code int, stdout string) {
 	b.t.Helper()
 	if e.Ended != end || e.Code != code || string(e.Stdout.Bytes()) != stdout {
 		b.t.Errorf("command: %s\nwant ended %q, code %d, stdout %q", describe(e), end, code, stdout)

@@ -14,7 +14,7 @@ const short = 150 * time.Millisecond
 
 // ends runs a command that would go on for minutes and checks that it is cut
 // off long before.
-func (b *box) ends(ctx context.Context, c sandbox.Cmd, end string) sandbox.Exit {
+func (b *box) ends(ctx context.Context, c sandbox.Cmd, end sandbox.End) sandbox.Exit {
 	b.t.Helper()
 	began := time.Now()
 	e, err := b.Exec(ctx, c)

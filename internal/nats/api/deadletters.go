@@ -85,7 +85,7 @@ func (c *Conn) WatchDeadLetters(ctx context.Context, fn func(t session.Tenant, w
 		err = sub.SetPendingLimits(lettersAhead, -1)
 	}
 	if err != nil {
-		return fmt.Errorf("api: watch %s>: %w", streams.PrefixDLQ, err)
+		return fmt.Errorf("nats/api: watch %s>: %w", streams.PrefixDLQ, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
 	for last := ""; ; {
@@ -96,7 +96,7 @@ func (c *Conn) WatchDeadLetters(ctx context.Context, fn func(t session.Tenant, w
 		case errors.Is(err, nats.ErrSlowConsumer):
 			continue
 		case err != nil:
-			return fmt.Errorf("api: watch %s>: %w", streams.PrefixDLQ, err)
+			return fmt.Errorf("nats/api: watch %s>: %w", streams.PrefixDLQ, err)
 		}
 		t, workflow, ok := messages.ParseDeadLetterSubject(m.Subject)
 		if !ok || m.Subject == last {
@@ -205,7 +205,7 @@ func (c *Conn) endLetter(ctx context.Context, subject string, last uint64, end m
 		now, err = messages.DecodeLetterEnd(m.Data)
 	}
 	if err != nil {
-		return end, 0, fmt.Errorf("api: store %s: %w", subject, err)
+		return end, 0, fmt.Errorf("nats/api: store %s: %w", subject, err)
 	}
 	return now, m.Seq, nil
 }

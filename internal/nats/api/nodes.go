@@ -80,7 +80,7 @@ func (c *Conn) Nodes(ctx context.Context) ([]messages.Node, error) {
 	own, now := c.renewed.Load(), time.Now()
 	for m, err := range c.Values(ctx, streams.BucketNode, ">") {
 		if err != nil {
-			return nil, fmt.Errorf("api: nodes: %w", err)
+			return nil, fmt.Errorf("nats/api: nodes: %w", err)
 		}
 		var n messages.Node
 		if json.Unmarshal(m.Data, &n) != nil {

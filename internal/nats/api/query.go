@@ -49,7 +49,7 @@ func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*conn.Service, err
 		if svc != nil {
 			_ = svc.Stop()
 		}
-		return nil, fmt.Errorf("api: serve queries: %w", err)
+		return nil, fmt.Errorf("nats/api: serve queries: %w", err)
 	}
 	s.Close = func() error { return errors.Join(svc.Stop(), c.Handled()) }
 	return s, nil

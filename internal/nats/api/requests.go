@@ -75,21 +75,21 @@ func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, bo
 	}
 	var ack conn.PubAck
 	if err := json.Unmarshal(data, &ack); err != nil {
-		return fmt.Errorf("api: submit: acknowledgement: %w", err)
+		return fmt.Errorf("nats/api: submit: acknowledgement: %w", err)
 	}
 	switch {
 	case ack.Error == nil && ack.Stream == streams.StreamTasks:
 		return nil
 	case ack.Error == nil:
-		return fmt.Errorf("api: submit: the answer is from %q, not from the stream of tasks", ack.Stream)
+		return fmt.Errorf("nats/api: submit: the answer is from %q, not from the stream of tasks", ack.Stream)
 	case ack.Error.ErrCode == conn.CodeStoreFailed, ack.Error.ErrCode == conn.CodeTooManyPending:
 		return fmt.Errorf("%w: %s; try again later: %w", run.ErrBusy, ack.Error.Description, conn.ErrFull)
 	case ack.Error.ErrCode == conn.CodeNoResources:
 		return conn.ErrDiskFull
 	case ack.Error.ErrCode == conn.CodeTooLarge:
-		return fmt.Errorf("api: submit: %d bytes, at most %d are taken: %w; put what is large into a workspace", len(body), messages.MaxTask, session.ErrTooLarge)
+		return fmt.Errorf("nats/api: submit: %d bytes, at most %d are taken: %w; put what is large into a workspace", len(body), messages.MaxTask, session.ErrTooLarge)
 	}
-	return fmt.Errorf("api: submit: the server answers %s (%d)", ack.Error.Description, ack.Error.ErrCode)
+	return fmt.Errorf("nats/api: submit: the server answers %s (%d)", ack.Error.Description, ack.Error.ErrCode)
 }
 
 // Query asks and returns the body of the answer, or the error that it is. More
@@ -181,11 +181,11 @@ func (c *Conn) Watch(ctx context.Context, subject string) (*Watch, error) {
 	w := &Watch{c: c, link: c.Linked()}
 	var err error
 	if w.sub, err = c.NC.SubscribeSync(subject); err != nil {
-		return nil, fmt.Errorf("api: watch %s: %w", subject, err)
+		return nil, fmt.Errorf("nats/api: watch %s: %w", subject, err)
 	}
 	if err := c.InEffect(ctx, subject); errors.Is(err, conn.ErrDenied) {
 		w.Close()
-		return nil, fmt.Errorf("api: watch: %w", err)
+		return nil, fmt.Errorf("nats/api: watch: %w", err)
 	} else if err != nil {
 		w.Close()
 		return nil, fmt.Errorf("%w: watch %s: %s: %w", conn.ErrUnreachable, subject, c.Servers(), err)
@@ -212,7 +212,7 @@ func (w *Watch) Next(ctx context.Context) (Live, error) {
 		w.link = w.c.Linked()
 		return Live{Gap: true}, nil
 	}
-	return Live{}, fmt.Errorf("api: watch %s: %w", w.sub.Subject, err)
+	return Live{}, fmt.Errorf("nats/api: watch %s: %w", w.sub.Subject, err)
 }
 
 // Close ends the subscription.

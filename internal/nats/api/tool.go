@@ -37,7 +37,7 @@ func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]
 	var all []messages.Tool
 	for m, err := range c.Values(ctx, streams.BucketRegistry, messages.ToolKey(t, "*")) {
 		if err != nil {
-			return nil, fmt.Errorf("api: tools of %s: %w", t, err)
+			return nil, fmt.Errorf("nats/api: tools of %s: %w", t, err)
 		}
 		if v, err := messages.DecodeTool(m.Data); err == nil {
 			all = append(all, v)
@@ -50,7 +50,7 @@ func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]
 		all = slices.DeleteFunc(all, func(v messages.Tool) bool { return v.Name == name })
 		m, err := c.LeaderLast(ctx, "KV_"+streams.BucketRegistry, streams.KeySubject(streams.BucketRegistry, messages.ToolKey(t, name)))
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
-			return nil, fmt.Errorf("api: tool %s: %w", name, err)
+			return nil, fmt.Errorf("nats/api: tool %s: %w", name, err)
 		}
 		if v, decodeErr := messages.DecodeTool(m.Data); err == nil && decodeErr == nil && m.Header.Get("KV-Operation") == "" {
 			all = append(all, v)
@@ -101,7 +101,7 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 		return err
 	}
 	if err := c.Enter(ctx, messages.ToolKey(t, name), entry); err != nil {
-		return fmt.Errorf("api: announce tool %s: %w", name, err)
+		return fmt.Errorf("nats/api: announce tool %s: %w", name, err)
 	}
 	return nil
 }

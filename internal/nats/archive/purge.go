@@ -41,21 +41,21 @@ func (c *Archive) Purge(ctx context.Context, k session.Key, at session.Position)
 	}
 	m, err := c.LeaderAt(ctx, stream, at.Token)
 	if err != nil {
-		return fmt.Errorf("archive: purge %s: %w", k, err)
+		return fmt.Errorf("nats/archive: purge %s: %w", k, err)
 	}
 	if t, ok := eventlog.TombstoneOf(k, m); !ok || m.Subject != subject || t.Seq != at.Seq || t.Hash != at.Hash {
-		return fmt.Errorf("archive: purge %s: message %d of %s is not its commit %d that archives it: %w", k, at.Token, stream, at.Seq, session.ErrForeign)
+		return fmt.Errorf("nats/archive: purge %s: message %d of %s is not its commit %d that archives it: %w", k, at.Token, stream, at.Seq, session.ErrForeign)
 	}
 	if err := c.Archived(ctx, k); err == nil {
-		return fmt.Errorf("archive: purge %s: it goes on since its commit %d: %w", k, at.Seq, session.ErrForeign)
+		return fmt.Errorf("nats/archive: purge %s: it goes on since its commit %d: %w", k, at.Seq, session.ErrForeign)
 	} else if !errors.Is(err, session.ErrArchived) {
-		return fmt.Errorf("archive: purge %s: %w", k, err)
+		return fmt.Errorf("nats/archive: purge %s: %w", k, err)
 	}
 	if err := c.purge(ctx, stream, purgeRequest{Filter: subject, Seq: at.Token}); err != nil {
-		return fmt.Errorf("archive: purge %s: %w", k, err)
+		return fmt.Errorf("nats/archive: purge %s: %w", k, err)
 	}
 	if err := c.purge(ctx, streams.StreamSnap, purgeRequest{Filter: eventlog.SnapSubject(k)}); err != nil {
-		return fmt.Errorf("archive: purge the snapshot of %s: %w", k, err)
+		return fmt.Errorf("nats/archive: purge the snapshot of %s: %w", k, err)
 	}
 	return nil
 }
@@ -70,19 +70,19 @@ func (c *Archive) purge(ctx context.Context, stream string, r purgeRequest) erro
 		m, err := c.Request(ctx, &nats.Msg{Subject: apiPurge + stream, Data: body})
 		if err != nil {
 			if errors.Is(err, conn.ErrDenied) {
-				return struct{}{}, fmt.Errorf("archive: purge stream %s, which takes the credentials of an operator: %w", stream, err)
+				return struct{}{}, fmt.Errorf("nats/archive: purge stream %s, which takes the credentials of an operator: %w", stream, err)
 			}
-			return struct{}{}, fmt.Errorf("archive: purge stream %s: %w", stream, err)
+			return struct{}{}, fmt.Errorf("nats/archive: purge stream %s: %w", stream, err)
 		}
 		var reply struct {
 			Error   *jetstream.APIError `json:"error"`
 			Success bool                `json:"success"`
 		}
 		if err := json.Unmarshal(m.Data, &reply); err != nil {
-			return struct{}{}, fmt.Errorf("archive: purge stream %s: answer: %w", stream, err)
+			return struct{}{}, fmt.Errorf("nats/archive: purge stream %s: answer: %w", stream, err)
 		}
 		if reply.Error != nil {
-			return struct{}{}, fmt.Errorf("archive: purge stream %s: %w", stream, reply.Error)
+			return struct{}{}, fmt.Errorf("nats/archive: purge stream %s: %w", stream, reply.Error)
 		}
 		return struct{}{}, nil
 	})

@@ -35,19 +35,19 @@ func (c *Archive) Restore(ctx context.Context, k session.Key, raws []string) (re
 	for _, raw := range raws {
 		commit, hash, err := session.Successor(k, at, []byte(raw))
 		if err != nil {
-			return false, fmt.Errorf("archive: restore %s: %w", k, err)
+			return false, fmt.Errorf("nats/archive: restore %s: %w", k, err)
 		}
 		at = session.Position{Seq: commit.Seq, Hash: hash}
 	}
 	r.end = at
 	if _, ok := eventlog.TombstoneOf(k, conn.Message{Data: []byte(raws[len(raws)-1])}); !ok {
-		return false, fmt.Errorf("archive: restore %s: its last commit does not archive it: %w", k, session.ErrForeign)
+		return false, fmt.Errorf("nats/archive: restore %s: its last commit does not archive it: %w", k, session.ErrForeign)
 	}
 	if err := c.ReadyToStore(ctx); err != nil {
 		return false, err
 	}
 	if restored, err = r.run(ctx); err != nil {
-		return restored, fmt.Errorf("archive: restore %s: %w", k, err)
+		return restored, fmt.Errorf("nats/archive: restore %s: %w", k, err)
 	}
 	return restored, nil
 }

@@ -64,7 +64,7 @@ func (c *Archive) Trees(ctx context.Context, t session.Tenant) ([]Tree, error) {
 	for _, stream := range streams {
 		var g, p uint32
 		if _, err := fmt.Sscanf(stream, "EV_%d_%d", &g, &p); err != nil {
-			return nil, fmt.Errorf("archive: event stream %s: %w", stream, err)
+			return nil, fmt.Errorf("nats/archive: event stream %s: %w", stream, err)
 		}
 		h := eventlog.NewChain(c.Logs, g, p)
 		h.Copies = eventlog.AllCopies
@@ -339,7 +339,7 @@ func (t *Tree) mixed() {
 func (c *Archive) LineageOf(ctx context.Context, id session.ID) (uint64, error) {
 	g, p, ok := id.Locate()
 	if !ok {
-		return 0, fmt.Errorf("archive: session id %q names no event stream: it was not minted", id)
+		return 0, fmt.Errorf("nats/archive: session id %q names no event stream: it was not minted", id)
 	}
 	relay := project.LineageRelay{C: c.Projections, Generation: g, Partition: p, Stream: streams.EventStream(g, p)}
 	at, err := relay.Cursor(ctx)

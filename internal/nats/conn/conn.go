@@ -27,10 +27,10 @@ const (
 
 var (
 	// ErrUnreachable is returned by Connect when no server answers.
-	ErrUnreachable = errors.New("conn: no NATS server reachable")
+	ErrUnreachable = errors.New("nats/conn: no NATS server reachable")
 	// ErrDenied is returned by Connect when the servers refuse the credentials,
 	// and by what needs a permission that these lack (a *PermissionError).
-	ErrDenied = errors.New("conn: NATS refused the credentials")
+	ErrDenied = errors.New("nats/conn: NATS refused the credentials")
 )
 
 // Conn is a connection. It reconnects by itself for as long as it is open. It
@@ -82,7 +82,7 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("conn: connect: %w", err)
+		return nil, fmt.Errorf("nats/conn: connect: %w", err)
 	}
 	c := &Conn{Logger: o.Logger, o: o, closed: make(chan struct{})}
 	c.relink()
@@ -178,7 +178,7 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 	case o.NKeyFile != "":
 		key, err := nats.NkeyOptionFromSeed(o.NKeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("conn: read the nkey seed in %s: %w", o.NKeyFile, err)
+			return nil, fmt.Errorf("nats/conn: read the nkey seed in %s: %w", o.NKeyFile, err)
 		}
 		opts = append(opts, key)
 	case o.Login != nil:
@@ -223,7 +223,7 @@ func (c *Conn) Close() error {
 		return nil
 	case <-timer.C:
 		c.NC.Close()
-		return fmt.Errorf("conn: not drained after %v; what was not sent is lost", c.o.DrainTimeout)
+		return fmt.Errorf("nats/conn: not drained after %v; what was not sent is lost", c.o.DrainTimeout)
 	}
 }
 

@@ -43,7 +43,7 @@ func (c *Conn) Require(ctx context.Context, role permission.Role, place permissi
 		return m, err
 	})
 	if err != nil {
-		return fmt.Errorf("conn: ask what these credentials may do: %w", err)
+		return fmt.Errorf("nats/conn: ask what these credentials may do: %w", err)
 	}
 	if m == nil {
 		c.Logger.Warn("the NATS servers do not say what these credentials may do; what is missing shows later")
@@ -51,7 +51,7 @@ func (c *Conn) Require(ctx context.Context, role permission.Role, place permissi
 	}
 	var info userInfo
 	if err := json.Unmarshal(m.Data, &info); err != nil {
-		return fmt.Errorf("conn: ask what these credentials may do: answer: %w", err)
+		return fmt.Errorf("nats/conn: ask what these credentials may do: answer: %w", err)
 	}
 	p := info.Data.Permissions
 	if p == nil {

@@ -9,14 +9,14 @@ import (
 )
 
 // ErrCut is returned for a request whose connection was lost on the way.
-var ErrCut = errors.New("conn: connection lost")
+var ErrCut = errors.New("nats/conn: connection lost")
 
 var (
 	// ErrStaleLeader is returned for the answer of a leader that has not heard from a
 	// majority for too long.
-	ErrStaleLeader = errors.New("conn: the stream's leader does not hear from a majority of its servers")
+	ErrStaleLeader = errors.New("nats/conn: the stream's leader does not hear from a majority of its servers")
 	// ErrBehind is returned for what was read of a log and misses its end.
-	ErrBehind = errors.New("conn: the server that was asked does not have the end of the log")
+	ErrBehind = errors.New("nats/conn: the server that was asked does not have the end of the log")
 )
 
 // IsTransient reports whether an error is one of a connection or a leader that is
@@ -41,7 +41,7 @@ const (
 
 // ErrLeaderless is returned for a stream that none of its servers leads: what
 // the cluster knows of it can be asked all the same.
-var ErrLeaderless = errors.New("conn: the stream has no leader")
+var ErrLeaderless = errors.New("nats/conn: the stream has no leader")
 
 // IsLeaderless reports whether an error is one of servers that choose a leader: some
 // say so, others say nothing. No server listens where JetStream is off.

@@ -53,11 +53,11 @@ const (
 )
 
 // errGap is returned when messages were lost on the way to the follower.
-var errGap = errors.New("conn: messages were lost on the way")
+var errGap = errors.New("nats/conn: messages were lost on the way")
 
 // followOnce follows with one consumer and returns the sequence to go on from.
 func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint64, out chan<- Message) (uint64, error) {
-	failed := func(err error) (uint64, error) { return from, fmt.Errorf("conn: follow stream %s: %w", stream, err) }
+	failed := func(err error) (uint64, error) { return from, fmt.Errorf("nats/conn: follow stream %s: %w", stream, err) }
 	// The consumer lives in the memory of one server and acknowledges nothing:
 	// the follower knows where it is, and makes a new one when this is lost.
 	consumer, err := Call(ctx, c, APIConsumerCreate+stream, func(ctx context.Context) (jetstream.Consumer, error) {
@@ -137,7 +137,7 @@ func (c *Conn) LastSequence(ctx context.Context, stream string) (uint64, error) 
 	return Retry(ctx, func(ctx context.Context) (uint64, error) {
 		info, err := c.StreamInfo(ctx, stream)
 		if err != nil {
-			return 0, fmt.Errorf("conn: look at stream %s: %w", stream, StreamError(err))
+			return 0, fmt.Errorf("nats/conn: look at stream %s: %w", stream, StreamError(err))
 		}
 		return info.State.LastSeq, nil
 	})

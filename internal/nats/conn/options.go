@@ -80,7 +80,7 @@ func (o *Options) validate() error {
 			}
 			if err != nil {
 				// The cause of url.Parse quotes its input, which may hold a password.
-				return errors.New("conn: a server address is not a URL; write nats://host:4222")
+				return errors.New("nats/conn: a server address is not a URL; write nats://host:4222")
 			}
 		}
 	}

@@ -26,10 +26,10 @@ const (
 var (
 	// ErrFull is returned when a stream has reached its limit, or its disk is full:
 	// nothing is stored until an operator archives, raises the limit or makes room.
-	ErrFull = errors.New("conn: stream is full")
+	ErrFull = errors.New("nats/conn: stream is full")
 	// ErrExpectation is returned when the subject's last sequence is, or for
 	// replicated streams may be, another one than expected.
-	ErrExpectation = errors.New("conn: not the expected last sequence")
+	ErrExpectation = errors.New("nats/conn: not the expected last sequence")
 )
 
 // ErrDiskFull is what a server says that keeps the reserve of its disk.
@@ -72,7 +72,7 @@ func (c *Conn) Publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	}
 	var ack PubAck
 	if err := json.Unmarshal(reply.Data, &ack); err != nil {
-		return 0, fmt.Errorf("conn: publish to %s: acknowledgement: %w", m.Subject, err)
+		return 0, fmt.Errorf("nats/conn: publish to %s: acknowledgement: %w", m.Subject, err)
 	}
 	if e := ack.Error; e != nil {
 		switch e.ErrCode {

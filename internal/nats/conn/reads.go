@@ -50,7 +50,7 @@ const (
 
 // ErrNoMessage is returned when a stream holds no such message, or does not
 // exist.
-var ErrNoMessage = errors.New("conn: no message")
+var ErrNoMessage = errors.New("nats/conn: no message")
 
 // GetRequest says which messages are asked for.
 type GetRequest struct {
@@ -113,30 +113,30 @@ func (c *Conn) LeaderGet(ctx context.Context, stream string, req GetRequest) (Me
 	} // a stream may take no direct reads
 	m, err := c.Request(ctx, &nats.Msg{Subject: apiMsgGet + stream, Data: body})
 	if err != nil {
-		return Message{}, fmt.Errorf("conn: read stream %s: %w", stream, err)
+		return Message{}, fmt.Errorf("nats/conn: read stream %s: %w", stream, err)
 	}
 	var reply getReply
 	if err := json.Unmarshal(m.Data, &reply); err != nil {
-		return Message{}, fmt.Errorf("conn: read stream %s: answer: %w", stream, err)
+		return Message{}, fmt.Errorf("nats/conn: read stream %s: answer: %w", stream, err)
 	}
 	switch {
 	case reply.Error != nil && (reply.Error.ErrCode == codeNoMessage || reply.Error.ErrCode == CodeStreamNotFound):
 		return Message{}, ErrNoMessage
 	case reply.Error != nil:
-		return Message{}, fmt.Errorf("conn: read stream %s: %w", stream, &jetstream.APIError{
+		return Message{}, fmt.Errorf("nats/conn: read stream %s: %w", stream, &jetstream.APIError{
 			Code: reply.Error.Code, ErrorCode: jetstream.ErrorCode(reply.Error.ErrCode), Description: reply.Error.Description,
 		})
 	case reply.Message == nil:
-		return Message{}, fmt.Errorf("conn: read stream %s: the answer holds no message", stream)
+		return Message{}, fmt.Errorf("nats/conn: read stream %s: the answer holds no message", stream)
 	}
 	out := Message{Subject: reply.Message.Subject, Seq: reply.Message.Seq, Time: reply.Message.Time, Data: reply.Message.Data}
 	if reply.Message.Header != "" {
 		raw, err := base64.StdEncoding.DecodeString(reply.Message.Header)
 		if err != nil {
-			return Message{}, fmt.Errorf("conn: read stream %s: headers: %w", stream, err)
+			return Message{}, fmt.Errorf("nats/conn: read stream %s: headers: %w", stream, err)
 		}
 		if out.Header, err = nats.DecodeHeadersMsg(raw); err != nil {
-			return Message{}, fmt.Errorf("conn: read stream %s: headers: %w", stream, err)
+			return Message{}, fmt.Errorf("nats/conn: read stream %s: headers: %w", stream, err)
 		}
 	}
 	return out, nil
@@ -196,7 +196,7 @@ func (c *Conn) At(ctx context.Context, stream string, seq uint64) (Message, erro
 func (c *Conn) DirectOne(ctx context.Context, stream, subject string, body []byte) (Message, error) {
 	m, err := c.Request(ctx, &nats.Msg{Subject: subject, Data: body})
 	if err != nil {
-		return Message{}, fmt.Errorf("conn: read stream %s: %w", stream, err)
+		return Message{}, fmt.Errorf("nats/conn: read stream %s: %w", stream, err)
 	}
 	if status := m.Header.Get(headerStatus); status != "" {
 		return Message{}, statusError(stream, status, m)
@@ -256,7 +256,7 @@ func (c *Conn) UpTo(ctx context.Context, stream, filter string, after, end uint6
 // DirectBatch does that with a request of at most PageMessages.
 func (c *Conn) DirectBatch(ctx context.Context, stream string, req GetRequest) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
-		fail := func(err error) { yield(Message{}, fmt.Errorf("conn: read stream %s: %w", stream, err)) }
+		fail := func(err error) { yield(Message{}, fmt.Errorf("nats/conn: read stream %s: %w", stream, err)) }
 		body, err := json.Marshal(req)
 		if err != nil {
 			fail(err)
@@ -323,19 +323,19 @@ func statusError(stream, status string, m *nats.Msg) error {
 	case "404":
 		return ErrNoMessage
 	case "503":
-		return fmt.Errorf("conn: read stream %s: %w", stream, nats.ErrNoResponders)
+		return fmt.Errorf("nats/conn: read stream %s: %w", stream, nats.ErrNoResponders)
 	}
-	return fmt.Errorf("conn: read stream %s: status %s %s", stream, status, m.Header.Get("Description"))
+	return fmt.Errorf("nats/conn: read stream %s: status %s %s", stream, status, m.Header.Get("Description"))
 }
 
 func directStored(stream string, m *nats.Msg) (Message, error) {
 	seq, err := strconv.ParseUint(m.Header.Get(headerSequence), 10, 64)
 	if err != nil {
-		return Message{}, fmt.Errorf("conn: read stream %s: sequence of an answer: %w", stream, err)
+		return Message{}, fmt.Errorf("nats/conn: read stream %s: sequence of an answer: %w", stream, err)
 	}
 	at, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerTime))
 	if err != nil {
-		return Message{}, fmt.Errorf("conn: read stream %s: time of an answer: %w", stream, err)
+		return Message{}, fmt.Errorf("nats/conn: read stream %s: time of an answer: %w", stream, err)
 	}
 	return Message{Subject: m.Header.Get(headerSubject), Seq: seq, Time: at, Header: m.Header, Data: m.Data}, nil
 }

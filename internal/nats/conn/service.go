@@ -83,7 +83,7 @@ func (s *Service) answered() error {
 	case <-done:
 		return nil
 	case <-left.C:
-		return fmt.Errorf("conn: end a service: %d requests are being answered %v after they had to end: their code does not heed its context", len(s.busy), leftAfter)
+		return fmt.Errorf("nats/conn: end a service: %d requests are being answered %v after they had to end: their code does not heed its context", len(s.busy), leftAfter)
 	}
 }
 
@@ -102,7 +102,7 @@ func (s *Service) Go(handle func(ctx context.Context), refuse func(error)) {
 		defer func() {
 			if v := recover(); v != nil {
 				s.log.Error("answering a request panicked", "panic", v, "stack", string(debug.Stack()))
-				refuse(fmt.Errorf("conn: answering the request panicked: %v; the node's log has the stack", v))
+				refuse(fmt.Errorf("nats/conn: answering the request panicked: %v; the node's log has the stack", v))
 			}
 		}()
 		ctx, cancel := context.WithTimeout(s.ctx, s.Limit)
@@ -149,7 +149,7 @@ func (s *Service) Begun(ctx context.Context, c *Conn, subject string, sub *nats.
 	}
 	if err != nil {
 		s.Cancel()
-		return nil, fmt.Errorf("conn: answer %s: %w", subject, err)
+		return nil, fmt.Errorf("nats/conn: answer %s: %w", subject, err)
 	}
 	s.Close = func() error { return c.drainSubscription(sub) }
 	return s, nil
@@ -182,11 +182,11 @@ func (c *Conn) Handled() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.o.DrainTimeout)
 	defer cancel()
 	if err := c.Flush(ctx); err != nil {
-		return fmt.Errorf("conn: end a service: %w", err)
+		return fmt.Errorf("nats/conn: end a service: %w", err)
 	}
 	done := make(chan struct{})
 	if err := c.NC.Barrier(func() { close(done) }); err != nil {
-		return fmt.Errorf("conn: end a service: %w", err)
+		return fmt.Errorf("nats/conn: end a service: %w", err)
 	}
 	t := time.NewTimer(c.o.DrainTimeout)
 	defer t.Stop()
@@ -194,7 +194,7 @@ func (c *Conn) Handled() error {
 	case <-done:
 		return nil
 	case <-t.C:
-		return fmt.Errorf("conn: end a service: requests are not taken after %v", c.o.DrainTimeout)
+		return fmt.Errorf("nats/conn: end a service: requests are not taken after %v", c.o.DrainTimeout)
 	}
 }
 
@@ -207,7 +207,7 @@ func (c *Conn) drainSubscription(sub *nats.Subscription) error {
 	closed := make(chan struct{})
 	sub.SetClosedHandler(func(string) { close(closed) })
 	if err := sub.Drain(); err != nil {
-		return fmt.Errorf("conn: drain %s: %w", sub.Subject, err)
+		return fmt.Errorf("nats/conn: drain %s: %w", sub.Subject, err)
 	}
 	t := time.NewTimer(c.o.DrainTimeout)
 	defer t.Stop()
@@ -215,7 +215,7 @@ func (c *Conn) drainSubscription(sub *nats.Subscription) error {
 	case <-closed:
 		return nil
 	case <-t.C:
-		return fmt.Errorf("conn: drain %s: not done after %v", sub.Subject, c.o.DrainTimeout)
+		return fmt.Errorf("nats/conn: drain %s: not done after %v", sub.Subject, c.o.DrainTimeout)
 	}
 }
 

@@ -41,11 +41,11 @@ func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Wo
 	}
 	reply, err := c.Await(ctx, messages.DeliverSubject(incarnation), data)
 	if err != nil {
-		return "", fmt.Errorf("dispatch: deliver to %s: %w", incarnation, err)
+		return "", fmt.Errorf("nats/dispatch: deliver to %s: %w", incarnation, err)
 	}
 	a, err := messages.DecodeAnswer(reply.Data)
 	if err != nil {
-		return "", fmt.Errorf("dispatch: deliver to %s: %w", incarnation, err)
+		return "", fmt.Errorf("nats/dispatch: deliver to %s: %w", incarnation, err)
 	}
 	return Answer(a.Note), a.Err()
 }

@@ -398,7 +398,7 @@ func (d *dispatcher) listen() (stop func(), err error) {
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("dispatch: hear nodes: %w", err)
+		return nil, fmt.Errorf("nats/dispatch: hear nodes: %w", err)
 	}
 	grants, err := d.c.NC.Subscribe(grantSubject(d.generation, d.partition), func(m *nats.Msg) {
 		var g wireGrant
@@ -408,7 +408,7 @@ func (d *dispatcher) listen() (stop func(), err error) {
 	})
 	if err != nil {
 		_ = slots.Unsubscribe()
-		return nil, fmt.Errorf("dispatch: hear nodes: %w", err)
+		return nil, fmt.Errorf("nats/dispatch: hear nodes: %w", err)
 	}
 	return func() { // fails only when the connection has ended
 		_, _ = slots.Unsubscribe(), grants.Unsubscribe()

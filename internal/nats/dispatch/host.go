@@ -136,13 +136,13 @@ func (c *Dispatch) ServeRuns(ctx context.Context, h *Host) error {
 	defer func() { _ = service.Stop() }() // a relay that is not answered dispatches elsewhere
 	demands, err := c.NC.Subscribe(messages.NodeSubject(h.Incarnation, verbDemand), g.hear)
 	if err != nil {
-		return fmt.Errorf("dispatch: hear demands: %w", err)
+		return fmt.Errorf("nats/dispatch: hear demands: %w", err)
 	}
 	defer func() { _ = demands.Unsubscribe() }() // fails only when the connection has ended
 	hello := make(chan struct{}, 1)
 	hellos, err := c.NC.Subscribe(subjectHello, func(*nats.Msg) { notify(hello) })
 	if err != nil {
-		return fmt.Errorf("dispatch: hear relays: %w", err)
+		return fmt.Errorf("nats/dispatch: hear relays: %w", err)
 	}
 	defer func() { _ = hellos.Unsubscribe() }()
 	c.host.Store(g)
@@ -439,11 +439,11 @@ func (c *Dispatch) sendDispatch(ctx context.Context, incarnation string, d dispa
 	}
 	reply, err := c.Await(ctx, messages.NodeSubject(incarnation, verbDispatch), data)
 	if err != nil {
-		return "", -1, fmt.Errorf("dispatch: dispatch to %s: %w", incarnation, err)
+		return "", -1, fmt.Errorf("nats/dispatch: dispatch to %s: %w", incarnation, err)
 	}
 	var out wireDispatched
 	if err := json.Unmarshal(reply.Data, &out); err != nil {
-		return "", -1, fmt.Errorf("dispatch: dispatch to %s: %w", incarnation, err)
+		return "", -1, fmt.Errorf("nats/dispatch: dispatch to %s: %w", incarnation, err)
 	}
 	return Answer(out.Note), out.Free, out.Err()
 }

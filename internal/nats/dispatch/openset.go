@@ -52,7 +52,7 @@ type openPage struct {
 const openSetFormat = schedule.Format + release.Ahead
 
 // errRootTaken is returned by a relay that finds the root of another one.
-var errRootTaken = errors.New("dispatch: another relay has saved the open set of this partition")
+var errRootTaken = errors.New("nats/dispatch: another relay has saved the open set of this partition")
 
 func (d *dispatcher) rootSubject() string {
 	return eventlog.CheckpointSubject("openset", d.generation, d.partition)
@@ -85,7 +85,7 @@ func (d *dispatcher) load(ctx context.Context) error {
 	case errors.Is(err, conn.ErrNoMessage):
 		return nil
 	case err != nil:
-		return fmt.Errorf("dispatch: open set of %s: %w", d.stream, err)
+		return fmt.Errorf("nats/dispatch: open set of %s: %w", d.stream, err)
 	case session.HashOf(m.Data) != root.Hash:
 		return nil
 	}
@@ -134,7 +134,7 @@ func (d *dispatcher) loadPages(ctx context.Context, named []openPage) ([][]byte,
 			d.c.Logger.Warn("a page of the stored open set is missing; the event stream is read from its beginning", "stream", d.stream, "page", i)
 			return nil, nil
 		case err != nil:
-			return nil, fmt.Errorf("dispatch: open set of %s: page %d: %w", d.stream, i, err)
+			return nil, fmt.Errorf("nats/dispatch: open set of %s: page %d: %w", d.stream, i, err)
 		}
 	}
 	return pages, nil
@@ -226,7 +226,7 @@ func (d *dispatcher) store(ctx context.Context, last uint64, root *openSetRoot, 
 		body, err = eventlog.Pack(body)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("dispatch: save open set: %w", err)
+		return 0, fmt.Errorf("nats/dispatch: save open set: %w", err)
 	}
 	revision, err = d.c.PublishExpecting(ctx, d.rootSubject(), last, nil, body)
 	if !errors.Is(err, conn.ErrExpectation) {
@@ -254,7 +254,7 @@ func (c *Dispatch) storePage(ctx context.Context, subject string, data []byte) e
 		_, err = c.Publish(ctx, &nats.Msg{Subject: subject, Data: body})
 	}
 	if err != nil {
-		return fmt.Errorf("dispatch: save %s: %w", subject, err)
+		return fmt.Errorf("nats/dispatch: save %s: %w", subject, err)
 	}
 	return nil
 }

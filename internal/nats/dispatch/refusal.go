@@ -122,7 +122,7 @@ func (i *intake) held(ctx context.Context, l *incomingTask, home session.ID) (bo
 	}
 	meta, err := l.msg.Metadata()
 	if err == nil && time.Since(meta.Timestamp) < placing {
-		err = fmt.Errorf("dispatch: task %s: session %s was chosen for it, whose log does not hold it yet", l.id, home)
+		err = fmt.Errorf("nats/dispatch: task %s: session %s was chosen for it, whose log does not hold it yet", l.id, home)
 	}
 	return false, err
 }
@@ -146,7 +146,7 @@ func (i *intake) has(ctx context.Context, l *incomingTask, home session.ID) (boo
 func (i *intake) bury(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
 	meta, err := l.msg.Metadata()
 	if err != nil {
-		return fmt.Errorf("dispatch: store dead letter: %w", err)
+		return fmt.Errorf("nats/dispatch: store dead letter: %w", err)
 	}
 	data, err := messages.Encode(messages.NewDeadLetter(l.msg.Subject(), l.id, l.msg.Data(), cause, now))
 	if err != nil {
@@ -154,7 +154,7 @@ func (i *intake) bury(ctx context.Context, l *incomingTask, cause error, now tim
 	}
 	subject := messages.DeadLetterSubject(l.tenant, l.workflow, meta.Sequence.Stream, meta.Timestamp)
 	if _, _, err := i.c.PutAfter(ctx, streams.StreamDLQ, subject, 0, data); err != nil {
-		return fmt.Errorf("dispatch: store dead letter: %w", err)
+		return fmt.Errorf("nats/dispatch: store dead letter: %w", err)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (c *Dispatch) PutCancelled(ctx context.Context, tenant session.Tenant, id r
 		err = conn.ErrNoMessage
 	}
 	if err != nil {
-		return fmt.Errorf("dispatch: read %s: %w", subject, err)
+		return fmt.Errorf("nats/dispatch: read %s: %w", subject, err)
 	}
 	reason := note.Cancelled.Reason
 	if reason == "" {

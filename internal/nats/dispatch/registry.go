@@ -32,10 +32,10 @@ func (c *Dispatch) Register(ctx context.Context, pool string, workflows []messag
 		}
 		data, err := messages.Encode(w)
 		if err != nil {
-			return fmt.Errorf("dispatch: register workflow %s: %w", w.Name, err)
+			return fmt.Errorf("nats/dispatch: register workflow %s: %w", w.Name, err)
 		}
 		if err := c.Enter(ctx, messages.WorkflowKey(pool, w.Name), data); err != nil {
-			return fmt.Errorf("dispatch: register workflow %s: %w", w.Name, err)
+			return fmt.Errorf("nats/dispatch: register workflow %s: %w", w.Name, err)
 		}
 	}
 	return nil
@@ -52,7 +52,7 @@ func (c *Dispatch) Withdraw(ctx context.Context, pool string, workflows ...strin
 			return err
 		}
 		if err := c.Unregister(ctx, messages.WorkflowKey(pool, name)); err != nil {
-			return fmt.Errorf("dispatch: withdraw workflow %s: %w", name, err)
+			return fmt.Errorf("nats/dispatch: withdraw workflow %s: %w", name, err)
 		}
 	}
 	return nil
@@ -116,7 +116,7 @@ func (c *Dispatch) Workflows(ctx context.Context, named ...string) ([]messages.W
 	var out []messages.Workflow
 	for m, err := range c.Values(ctx, streams.BucketRegistry, "workflow.>") {
 		if err != nil {
-			return nil, fmt.Errorf("dispatch: workflows on offer: %w", err)
+			return nil, fmt.Errorf("nats/dispatch: workflows on offer: %w", err)
 		}
 		var w messages.Workflow
 		if json.Unmarshal(m.Data, &w) == nil && session.ValidID("workflow", w.Name) == nil {
@@ -149,7 +149,7 @@ func (c *Dispatch) offering(ctx context.Context, workflow string) ([]messages.Wo
 			return out, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("dispatch: workflow %s: %w", workflow, err)
+			return nil, fmt.Errorf("nats/dispatch: workflow %s: %w", workflow, err)
 		}
 		var w messages.Workflow
 		if m.Header.Get("KV-Operation") == "" && json.Unmarshal(m.Data, &w) == nil {

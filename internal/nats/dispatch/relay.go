@@ -58,7 +58,7 @@ func (c *Dispatch) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
 	go func() {
 		defer close(r.ended)
 		if err := members.run(ctx); err != nil {
-			r.err = fmt.Errorf("dispatch: relay: %w", err)
+			r.err = fmt.Errorf("nats/dispatch: relay: %w", err)
 		}
 	}()
 	return r

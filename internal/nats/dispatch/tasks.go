@@ -106,8 +106,8 @@ func (i *intake) handle(ctx context.Context, m jsMsg) disposition {
 // errNoCredit is returned for a task of which enough of its kind wait in logs, and
 // errCreditSoon if some of them begin.
 var (
-	errNoCredit   = errors.New("dispatch: enough runs of this tenant and workflow wait")
-	errCreditSoon = errors.New("dispatch: enough runs of this tenant and workflow wait, and some begin")
+	errNoCredit   = errors.New("nats/dispatch: enough runs of this tenant and workflow wait")
+	errCreditSoon = errors.New("nats/dispatch: enough runs of this tenant and workflow wait, and some begin")
 )
 
 // take gets a task into a log.

@@ -49,7 +49,7 @@ func (c *Dispatch) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 	inbox := c.NC.NewRespInbox()
 	sub, err := c.NC.SubscribeSync(inbox)
 	if err != nil {
-		return nil, fmt.Errorf("dispatch: waiting runs: %w", err)
+		return nil, fmt.Errorf("nats/dispatch: waiting runs: %w", err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
 	sum := map[PoolWaiting]int{}
@@ -57,13 +57,13 @@ func (c *Dispatch) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 	for len(seen) < int(c.Partitions()) {
 		// A relay that takes a partition over does not hear what was asked before.
 		if err := c.NC.PublishRequest(subjectWaiting, inbox, nil); err != nil {
-			return nil, fmt.Errorf("dispatch: waiting runs: %w", err)
+			return nil, fmt.Errorf("nats/dispatch: waiting runs: %w", err)
 		}
 		again, cancel := context.WithTimeout(ctx, waitingAgain)
 		err := c.gatherWaiting(again, sub, seen, sum)
 		cancel()
 		if err != nil && ctx.Err() != nil {
-			return nil, fmt.Errorf("dispatch: waiting runs: %d of %d partitions answered: %w", len(seen), c.Partitions(), err)
+			return nil, fmt.Errorf("nats/dispatch: waiting runs: %d of %d partitions answered: %w", len(seen), c.Partitions(), err)
 		}
 	}
 	out := make([]PoolWaiting, 0, len(sum))
@@ -148,7 +148,7 @@ func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 	}), answer(subjectWaiting, func([]byte) any { return d.waiting() }))
 	if err != nil {
 		stop()
-		return nil, fmt.Errorf("dispatch: answer for a partition: %w", err)
+		return nil, fmt.Errorf("nats/dispatch: answer for a partition: %w", err)
 	}
 	return stop, nil
 }

@@ -58,7 +58,7 @@ func ReadAlias[T any](ctx context.Context, c *Logs, subject string) (v T, revisi
 		err = json.Unmarshal(m.Data, &v)
 	}
 	if err != nil {
-		return v, 0, fmt.Errorf("eventlog: read %s: %w", subject, err)
+		return v, 0, fmt.Errorf("nats/eventlog: read %s: %w", subject, err)
 	}
 	return v, m.Seq, nil
 }
@@ -68,7 +68,7 @@ func ReadAlias[T any](ctx context.Context, c *Logs, subject string) (v T, revisi
 func CreateAlias[T any](ctx context.Context, c *Logs, subject string, v T) (have T, revision uint64, fresh bool, err error) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return v, 0, false, fmt.Errorf("eventlog: create %s: %w", subject, err)
+		return v, 0, false, fmt.Errorf("nats/eventlog: create %s: %w", subject, err)
 	}
 	return aliasAfter[T](ctx, c, subject, 0, data)
 }
@@ -78,7 +78,7 @@ func CreateAlias[T any](ctx context.Context, c *Logs, subject string, v T) (have
 func PutAlias[T any](ctx context.Context, c *Logs, subject string, last uint64, v T) (have T, revision uint64, stored bool, err error) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return v, 0, false, fmt.Errorf("eventlog: create %s: %w", subject, err)
+		return v, 0, false, fmt.Errorf("nats/eventlog: create %s: %w", subject, err)
 	}
 	if have, revision, _, err = aliasAfter[T](ctx, c, subject, last, data); err != nil {
 		return v, 0, false, err
@@ -93,7 +93,7 @@ func aliasAfter[T any](ctx context.Context, c *Logs, subject string, last uint64
 		err = json.Unmarshal(m.Data, &have)
 	}
 	if err != nil {
-		return have, 0, false, fmt.Errorf("eventlog: create %s: %w", subject, err)
+		return have, 0, false, fmt.Errorf("nats/eventlog: create %s: %w", subject, err)
 	}
 	return have, m.Seq, mine, nil
 }

@@ -40,7 +40,7 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Co
 		if errors.Is(err, conn.ErrFull) {
 			l.c.Capacity.Soon()
 		}
-		return session.Position{}, fmt.Errorf("eventlog: append %d to %s: %w", c.Seq, c.Key, err)
+		return session.Position{}, fmt.Errorf("nats/eventlog: append %d to %s: %w", c.Seq, c.Key, err)
 	}
 	l.c.Capacity.Appended(stream, len(subject)+len(raw))
 	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(raw)}, nil
@@ -50,9 +50,9 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Co
 func encode(at session.Position, c session.Commit) ([]byte, error) {
 	switch {
 	case c.Seq != at.Seq+1 || c.Prev != at.Hash:
-		return nil, fmt.Errorf("eventlog: append %d to %s after %d: the commit does not say the same: %w", c.Seq, c.Key, at.Seq, session.ErrForeign)
+		return nil, fmt.Errorf("nats/eventlog: append %d to %s after %d: the commit does not say the same: %w", c.Seq, c.Key, at.Seq, session.ErrForeign)
 	case len(c.Events) == 0:
-		return nil, fmt.Errorf("eventlog: append %d to %s: no events: %w", c.Seq, c.Key, session.ErrForeign)
+		return nil, fmt.Errorf("nats/eventlog: append %d to %s: no events: %w", c.Seq, c.Key, session.ErrForeign)
 	}
 	return session.Encode(c)
 }

@@ -46,7 +46,7 @@ const (
 )
 
 // ErrBlobTooLarge is returned by Put for more than 4 GiB.
-var ErrBlobTooLarge = errors.New("eventlog: blob larger than 4 GiB")
+var ErrBlobTooLarge = errors.New("nats/eventlog: blob larger than 4 GiB")
 
 // Blobs returns the blobs of a tenant. What Put has stored is as durable as
 // the level of the connection says.
@@ -71,14 +71,14 @@ func (b *blobs) check(ctx context.Context) error {
 // Put implements blob.Store.
 func (b *blobs) Put(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	if err := b.check(ctx); err != nil {
-		return blob.Ref{}, fmt.Errorf("eventlog: put blob: %w", err)
+		return blob.Ref{}, fmt.Errorf("nats/eventlog: put blob: %w", err)
 	}
 	if err := b.c.ReadyToStore(ctx); err != nil {
 		return blob.Ref{}, err
 	}
 	ref, err := b.put(ctx, r)
 	if err != nil {
-		return blob.Ref{}, fmt.Errorf("eventlog: put blob: %w", err)
+		return blob.Ref{}, fmt.Errorf("nats/eventlog: put blob: %w", err)
 	}
 	// A reconnect in between may have led to a server that stores otherwise.
 	return ref, b.c.ReadyToStore(ctx)
@@ -197,18 +197,18 @@ func (b *blobs) publish(ctx context.Context, subject string, last uint64, header
 // Get implements blob.Store.
 func (b *blobs) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error) {
 	if err := b.check(ctx); err != nil {
-		return nil, fmt.Errorf("eventlog: get blob: %w", err)
+		return nil, fmt.Errorf("nats/eventlog: get blob: %w", err)
 	}
 	m, err := b.c.Last(ctx, streams.StreamBlob, b.subject(d))
 	switch {
 	case errors.Is(err, conn.ErrNoMessage):
-		return nil, fmt.Errorf("eventlog: get blob: %w: %s", blob.ErrNotFound, d)
+		return nil, fmt.Errorf("nats/eventlog: get blob: %w: %s", blob.ErrNotFound, d)
 	case err != nil:
-		return nil, fmt.Errorf("eventlog: get blob %s: %w", d.Short(), err)
+		return nil, fmt.Errorf("nats/eventlog: get blob %s: %w", d.Short(), err)
 	case m.Header.Get(headerBlob) != blobList:
 		return blob.Verify(io.NopCloser(bytes.NewReader(m.Data)), d), nil
 	case len(m.Data)%len(d) != 0 || len(m.Data) > maxBlobChunks*len(d):
-		return nil, fmt.Errorf("eventlog: get blob %s: %w: list of %d bytes", d.Short(), blob.ErrCorrupt, len(m.Data))
+		return nil, fmt.Errorf("nats/eventlog: get blob %s: %w: list of %d bytes", d.Short(), blob.ErrCorrupt, len(m.Data))
 	}
 	parts := make([]blob.Digest, len(m.Data)/len(d))
 	for i := range parts {
@@ -285,11 +285,11 @@ func (b *blobs) part(ctx context.Context, d blob.Digest) ([]byte, error) {
 	m, err := b.c.Last(ctx, streams.StreamBlob, b.subject(d))
 	switch {
 	case errors.Is(err, conn.ErrNoMessage):
-		return nil, fmt.Errorf("eventlog: get blob: %w: part %s is missing", blob.ErrCorrupt, d.Short())
+		return nil, fmt.Errorf("nats/eventlog: get blob: %w: part %s is missing", blob.ErrCorrupt, d.Short())
 	case err != nil:
-		return nil, fmt.Errorf("eventlog: get blob: part %s: %w", d.Short(), err)
+		return nil, fmt.Errorf("nats/eventlog: get blob: part %s: %w", d.Short(), err)
 	case blob.Sum(m.Data) != d:
-		return nil, fmt.Errorf("eventlog: get blob: %w: part %s", blob.ErrCorrupt, d.Short())
+		return nil, fmt.Errorf("nats/eventlog: get blob: %w: part %s", blob.ErrCorrupt, d.Short())
 	}
 	return m.Data, nil
 }

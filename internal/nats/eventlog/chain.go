@@ -105,12 +105,12 @@ func (h *Chain) Next(ctx context.Context, m conn.Message) (e session.Entry, ok b
 	switch {
 	case errors.Is(err, session.ErrTooOld):
 		h.keep(m.Subject, refused)
-		return e, false, fmt.Errorf("eventlog: %s of stream %s: %w", k, h.stream, err)
+		return e, false, fmt.Errorf("nats/eventlog: %s of stream %s: %w", k, h.stream, err)
 	case errors.Is(err, session.ErrForeign):
 		h.keep(m.Subject, at)
 		return e, false, nil
 	case err != nil:
-		return e, false, fmt.Errorf("eventlog: %s of stream %s: %w", k, h.stream, err)
+		return e, false, fmt.Errorf("nats/eventlog: %s of stream %s: %w", k, h.stream, err)
 	}
 	h.keep(m.Subject, e.At)
 	if h.Copies == AllCopies && e.At.Seq > at.Seq+1 {

@@ -82,7 +82,7 @@ func (c *Logs) LoadCheckpoint(ctx context.Context, subject string, v any) (revis
 	case errors.Is(err, conn.ErrNoMessage):
 		return 0, nil
 	case err != nil:
-		return 0, fmt.Errorf("eventlog: load checkpoint %s: %w", subject, err)
+		return 0, fmt.Errorf("nats/eventlog: load checkpoint %s: %w", subject, err)
 	}
 	if data, err := Unpack(m.Data); err == nil {
 		_ = json.Unmarshal(data, v)
@@ -104,7 +104,7 @@ func (c *Logs) SaveCheckpoint(ctx context.Context, subject string, v any) error 
 		_, err = c.Publish(ctx, &nats.Msg{Subject: subject, Data: data})
 	}
 	if err != nil {
-		return fmt.Errorf("eventlog: save checkpoint %s: %w", subject, err)
+		return fmt.Errorf("nats/eventlog: save checkpoint %s: %w", subject, err)
 	}
 	return nil
 }

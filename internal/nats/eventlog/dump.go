@@ -85,7 +85,7 @@ type MissingError struct {
 
 // Error names the streams.
 func (e *MissingError) Error() string {
-	return "eventlog: streams that are not there: " + strings.Join(e.Streams, ", ")
+	return "nats/eventlog: streams that are not there: " + strings.Join(e.Streams, ", ")
 }
 
 // missingEvents returns the event streams that lack in generations of which others
@@ -101,7 +101,7 @@ func (c *Logs) missingEvents(ctx context.Context, events []string) ([]string, er
 		done[generation] = true
 		s, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.StreamInfo(ctx, name) })
 		if err != nil {
-			return nil, fmt.Errorf("eventlog: dump stream %s: %w", name, conn.StreamError(err))
+			return nil, fmt.Errorf("nats/eventlog: dump stream %s: %w", name, conn.StreamError(err))
 		}
 		n, err := streams.PartitionsOf(&s.Config)
 		if err != nil {
@@ -120,7 +120,7 @@ func (c *Logs) missingEvents(ctx context.Context, events []string) ([]string, er
 func (c *Logs) DumpStream(ctx context.Context, stream string, events bool, fn func(Stored) error) error {
 	s, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.StreamInfo(ctx, stream) })
 	if err != nil {
-		return fmt.Errorf("eventlog: dump stream %s: %w", stream, conn.StreamError(err))
+		return fmt.Errorf("nats/eventlog: dump stream %s: %w", stream, conn.StreamError(err))
 	}
 	state := s.State
 	if s.Config.Retention == jetstream.WorkQueuePolicy {
@@ -153,7 +153,7 @@ func (c *Logs) DumpStream(ctx context.Context, stream string, events bool, fn fu
 					return err
 				}
 				if time.Since(heard) > dumpQuiet {
-					return fmt.Errorf("eventlog: dump stream %s: no message for %v after %d, and the leader has more of them", stream, dumpQuiet, next-1)
+					return fmt.Errorf("nats/eventlog: dump stream %s: no message for %v after %d, and the leader has more of them", stream, dumpQuiet, next-1)
 				}
 				check.Reset(conn.HistoryCheck)
 			case <-ctx.Done():

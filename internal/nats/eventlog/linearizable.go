@@ -69,14 +69,14 @@ func (c *Logs) skipped(ctx context.Context, k session.Key, most uint64) (n uint6
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("eventlog: read %s: %w", k, err)
+		return 0, fmt.Errorf("nats/eventlog: read %s: %w", k, err)
 	}
 	first, err := c.LeaderNext(ctx, stream, subject, 1)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("eventlog: read %s: %w", k, err)
+		return 0, fmt.Errorf("nats/eventlog: read %s: %w", k, err)
 	}
 	l, s := &eventLog{c}, c.foreign.of(subject, first.Seq)
 	defer func() { c.foreign.keep(subject, s) }()
@@ -85,14 +85,14 @@ func (c *Logs) skipped(ctx context.Context, k session.Key, most uint64) (n uint6
 	}
 	for m, err := range l.c.Messages(ctx, stream, subject, s.token, last) {
 		if err != nil {
-			return 0, fmt.Errorf("eventlog: read %s: %w", k, err)
+			return 0, fmt.Errorf("nats/eventlog: read %s: %w", k, err)
 		}
 		e, err := EntryOf(k, s.at, m)
 		switch {
 		case err == nil:
 			s.at = e.At
 		case !errors.Is(err, session.ErrForeign):
-			return 0, fmt.Errorf("eventlog: read %s: %w", k, err)
+			return 0, fmt.Errorf("nats/eventlog: read %s: %w", k, err)
 		default:
 			s.n++
 		}
@@ -160,7 +160,7 @@ func (c *Logs) held(ctx context.Context, k session.Key) (uint64, error) {
 	return conn.Retry(ctx, func(ctx context.Context) (uint64, error) {
 		m, err := c.Request(ctx, &nats.Msg{Subject: conn.APIStreamInfo + stream, Data: body})
 		if err != nil {
-			return 0, fmt.Errorf("eventlog: look at stream %s: %w", stream, err)
+			return 0, fmt.Errorf("nats/eventlog: look at stream %s: %w", stream, err)
 		}
 		var info struct {
 			Error  *jetstream.APIError `json:"error"`
@@ -173,13 +173,13 @@ func (c *Logs) held(ctx context.Context, k session.Key) (uint64, error) {
 			Cluster *jetstream.ClusterInfo `json:"cluster"`
 		}
 		if err := json.Unmarshal(m.Data, &info); err != nil {
-			return 0, fmt.Errorf("eventlog: look at stream %s: answer: %w", stream, err)
+			return 0, fmt.Errorf("nats/eventlog: look at stream %s: answer: %w", stream, err)
 		}
 		switch {
 		case info.Error != nil && info.Error.ErrorCode == conn.CodeStreamNotFound:
 			return 0, nil
 		case info.Error != nil:
-			return 0, fmt.Errorf("eventlog: look at stream %s: %w", stream, info.Error)
+			return 0, fmt.Errorf("nats/eventlog: look at stream %s: %w", stream, info.Error)
 		case info.Config.Replicas > 1 && !leads(info.Cluster, info.Config.Replicas):
 			return 0, fmt.Errorf("%w: %s", conn.ErrStaleLeader, stream)
 		}

@@ -35,7 +35,7 @@ func EventSubject(k session.Key) (stream, subject string, err error) {
 	}
 	g, p, ok := k.ID.Locate()
 	if !ok {
-		return "", "", fmt.Errorf("eventlog: session id %q names no event stream: it was not minted", k.ID)
+		return "", "", fmt.Errorf("nats/eventlog: session id %q names no event stream: it was not minted", k.ID)
 	}
 	var b strings.Builder
 	b.Grow(len(streams.PrefixEvent) + 24 + len(k.Tenant) + len(k.ID))
@@ -76,7 +76,7 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 			return
 		}
 		if err != nil {
-			yield(session.Entry{}, fmt.Errorf("eventlog: read %s: %w", k, err))
+			yield(session.Entry{}, fmt.Errorf("nats/eventlog: read %s: %w", k, err))
 			return
 		}
 		at := after
@@ -101,7 +101,7 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 					continue
 				}
 			}
-			yield(session.Entry{}, fmt.Errorf("eventlog: read %s: %w", k, err))
+			yield(session.Entry{}, fmt.Errorf("nats/eventlog: read %s: %w", k, err))
 			return
 		}
 		purged := grave.Seq > at.Seq
@@ -109,7 +109,7 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 			// Before any other message that looks like a tombstone there is the log,
 			// of which it is no part.
 			if purged, err = l.first(ctx, stream, subject, buried); err != nil {
-				yield(session.Entry{}, fmt.Errorf("eventlog: read %s: %w", k, err))
+				yield(session.Entry{}, fmt.Errorf("nats/eventlog: read %s: %w", k, err))
 				return
 			}
 		}
@@ -151,10 +151,10 @@ func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, erro
 	}
 	last, err := l.c.LeaderLast(ctx, stream, subject)
 	if errors.Is(err, conn.ErrNoMessage) {
-		return session.Entry{}, fmt.Errorf("eventlog: %s: %w", k, session.ErrNotFound)
+		return session.Entry{}, fmt.Errorf("nats/eventlog: %s: %w", k, session.ErrNotFound)
 	}
 	if err != nil {
-		return session.Entry{}, fmt.Errorf("eventlog: last commit of %s: %w", k, err)
+		return session.Entry{}, fmt.Errorf("nats/eventlog: last commit of %s: %w", k, err)
 	}
 	before, err := l.before(ctx, k, stream, last)
 	if RestoredOf(last) > 0 {
@@ -174,7 +174,7 @@ func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, erro
 		}
 	}
 	if !errors.Is(err, session.ErrForeign) {
-		return session.Entry{}, fmt.Errorf("eventlog: last commit of %s: %w", k, err)
+		return session.Entry{}, fmt.Errorf("nats/eventlog: last commit of %s: %w", k, err)
 	}
 	var end session.Entry
 	for e, err := range l.Read(ctx, k, session.Position{}) {
@@ -184,7 +184,7 @@ func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, erro
 		end = e
 	}
 	if end.At.Seq == 0 {
-		return session.Entry{}, fmt.Errorf("eventlog: %s: %w", k, session.ErrNotFound)
+		return session.Entry{}, fmt.Errorf("nats/eventlog: %s: %w", k, session.ErrNotFound)
 	}
 	return end, nil
 }

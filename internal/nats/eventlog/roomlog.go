@@ -21,7 +21,7 @@ type roomLog struct {
 // Append implements session.Log.
 func (l *roomLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
 	if d, room := l.c.DiskRoom(); room == streams.RoomNone || room == streams.RoomEnds && !journal.IsTerminalOnly(c.Events) {
-		return session.Position{}, fmt.Errorf("eventlog: append %d to %s: %w: the disk of the store has %s; %s", c.Seq, c.Key, conn.ErrFull, d, streams.RemedyDisk)
+		return session.Position{}, fmt.Errorf("nats/eventlog: append %d to %s: %w: the disk of the store has %s; %s", c.Seq, c.Key, conn.ErrFull, d, streams.RemedyDisk)
 	}
 	if l.c.Capacity.Scarce.Load() {
 		stream, _, err := l.c.Place(c.Key)
@@ -29,7 +29,7 @@ func (l *roomLog) Append(ctx context.Context, at session.Position, c session.Com
 			return session.Position{}, err
 		}
 		if f := l.c.Capacity.Fill(stream); f.Room() == streams.RoomEnds && !journal.IsTerminalOnly(c.Events) {
-			return session.Position{}, fmt.Errorf("eventlog: append %d to %s: %w: stream %s holds %s, and the rest is kept for what ends runs; %s",
+			return session.Position{}, fmt.Errorf("nats/eventlog: append %d to %s: %w: stream %s holds %s, and the rest is kept for what ends runs; %s",
 				c.Seq, c.Key, conn.ErrFull, stream, f, streams.Remedy)
 		}
 	}

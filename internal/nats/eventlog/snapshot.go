@@ -53,14 +53,14 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position,
 		return err
 	}
 	if len(state) > maxSnapshot {
-		return fmt.Errorf("eventlog: snapshot of %s has %d bytes, at most %d are kept: %w", k, len(state), maxSnapshot, session.ErrTooLarge)
+		return fmt.Errorf("nats/eventlog: snapshot of %s has %d bytes, at most %d are kept: %w", k, len(state), maxSnapshot, session.ErrTooLarge)
 	}
 	subject := SnapSubject(k)
 	look := l.c.Last
 	for range saveAttempts {
 		have, err := look(ctx, streams.StreamSnap, subject)
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
-			return fmt.Errorf("eventlog: save snapshot of %s: %w", k, err)
+			return fmt.Errorf("nats/eventlog: save snapshot of %s: %w", k, err)
 		}
 		if err == nil {
 			if old, err := positionOf(have.Header); err == nil && old.Seq >= at.Seq {
@@ -76,11 +76,11 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position,
 			return nil
 		}
 		if !errors.Is(err, conn.ErrExpectation) {
-			return fmt.Errorf("eventlog: save snapshot of %s: %w", k, err)
+			return fmt.Errorf("nats/eventlog: save snapshot of %s: %w", k, err)
 		}
 		look = l.c.LeaderLast // a replica that lags said something outdated
 	}
-	return fmt.Errorf("eventlog: save snapshot of %s: %w", k, session.ErrConflict)
+	return fmt.Errorf("nats/eventlog: save snapshot of %s: %w", k, session.ErrConflict)
 }
 
 func positionOf(h nats.Header) (session.Position, error) {
@@ -115,7 +115,7 @@ func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, [
 		err = session.ErrNotFound
 	}
 	if err != nil {
-		return session.Position{}, nil, fmt.Errorf("eventlog: load snapshot of %s: %w", k, err)
+		return session.Position{}, nil, fmt.Errorf("nats/eventlog: load snapshot of %s: %w", k, err)
 	}
 	return at, m.Data, nil
 }
@@ -127,11 +127,11 @@ func (l *eventLog) SavePage(ctx context.Context, t session.Tenant, digest string
 		return err
 	}
 	if len(page) > maxSnapshot {
-		return fmt.Errorf("eventlog: page of %d bytes, at most %d are kept: %w", len(page), maxSnapshot, session.ErrTooLarge)
+		return fmt.Errorf("nats/eventlog: page of %d bytes, at most %d are kept: %w", len(page), maxSnapshot, session.ErrTooLarge)
 	}
 	_, err = l.c.PublishExpecting(ctx, subject, 0, nil, page)
 	if err != nil && !errors.Is(err, conn.ErrExpectation) { // that: it is there
-		return fmt.Errorf("eventlog: save page %s: %w", digest, err)
+		return fmt.Errorf("nats/eventlog: save page %s: %w", digest, err)
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (l *eventLog) LoadPage(ctx context.Context, t session.Tenant, digest string
 		err = session.ErrNotFound
 	}
 	if err != nil {
-		return nil, fmt.Errorf("eventlog: load page %s: %w", digest, err)
+		return nil, fmt.Errorf("nats/eventlog: load page %s: %w", digest, err)
 	}
 	return m.Data, nil
 }

@@ -61,7 +61,7 @@ func (c *Projections) History(ctx context.Context, t session.Tenant) (*history, 
 		return c.StreamInfo(ctx, streams.StreamLineage)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
+		return nil, fmt.Errorf("nats/project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
 	}
 	return &history{c, t, max(info.State.FirstSeq, 1), info.State.LastSeq}, nil
 }
@@ -116,7 +116,7 @@ func (h *history) records(ctx context.Context, root session.ID, from, to uint64)
 	return func(yield func(recordAt, error) bool) {
 		for m, err := range h.c.UpTo(ctx, streams.StreamLineage, LineageFilter(h.tenant, root), max(from, h.first)-1, to) {
 			if err != nil {
-				yield(recordAt{}, fmt.Errorf("project: read lineage: %w", err))
+				yield(recordAt{}, fmt.Errorf("nats/project: read lineage: %w", err))
 				return
 			}
 			records, err := lineage.DecodeStored(m.Data)
@@ -146,7 +146,7 @@ func (c *Projections) RootOf(ctx context.Context, k session.Key) (session.ID, er
 			return "", fmt.Errorf("session %s: %w", k.ID, session.ErrNotFound)
 		}
 		if err != nil {
-			return "", fmt.Errorf("project: root of session %s: %w", k.ID, err)
+			return "", fmt.Errorf("nats/project: root of session %s: %w", k.ID, err)
 		}
 		if commit, err := session.Decode(m.Data); err == nil && commit.Key == k {
 			return commit.Root, nil

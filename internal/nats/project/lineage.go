@@ -160,7 +160,7 @@ func (p *LineageRelay) Cursor(ctx context.Context) (lineagePoint, error) {
 	if from.At > 0 {
 		m, err := p.C.LeaderGet(ctx, streams.StreamLineage, conn.GetRequest{Seq: from.At})
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
-			return from, fmt.Errorf("project: lineage of %s: %w", p.Stream, err)
+			return from, fmt.Errorf("nats/project: lineage of %s: %w", p.Stream, err)
 		}
 		if have, mine := p.point(m); err == nil && mine && have == from {
 			return p.forward(ctx, from)
@@ -219,7 +219,7 @@ func (p *LineageRelay) backward(ctx context.Context) (lineagePoint, error) {
 func (p *LineageRelay) lastOf(ctx context.Context, after, end uint64) (found lineagePoint, err error) {
 	for m, err := range p.C.UpTo(ctx, streams.StreamLineage, streams.PrefixLineage+">", after, end) {
 		if err != nil {
-			return found, fmt.Errorf("project: lineage of %s: %w", p.Stream, err)
+			return found, fmt.Errorf("nats/project: lineage of %s: %w", p.Stream, err)
 		}
 		if have, mine := p.point(m); mine {
 			found = have

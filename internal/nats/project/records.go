@@ -35,7 +35,7 @@ func (p *LineageRelay) batches(ctx context.Context) (bool, error) {
 	return conn.Retry(ctx, func(ctx context.Context) (bool, error) {
 		info, err := p.C.StreamInfo(ctx, streams.StreamLineage)
 		if err != nil {
-			return false, fmt.Errorf("project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
+			return false, fmt.Errorf("nats/project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
 		}
 		return info.Config.AllowAtomicPublish, nil
 	})
@@ -210,4 +210,4 @@ func (p *LineageRelay) send(ctx context.Context, some []encoded) (uint64, error)
 
 // ErrLeaseExpired is returned by a pump that finds itself without the right to go
 // on, a moment before it is told to end.
-var ErrLeaseExpired = errors.New("project: the relay's lease of the partition has expired")
+var ErrLeaseExpired = errors.New("nats/project: the relay's lease of the partition has expired")

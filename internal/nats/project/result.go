@@ -38,7 +38,7 @@ func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r message
 			return err
 		}
 		if wait.Sleep(ctx) != nil {
-			return fmt.Errorf("project: store result of run %s: %w", r.Run, err)
+			return fmt.Errorf("nats/project: store result of run %s: %w", r.Run, err)
 		}
 		err = nil
 	}
@@ -62,7 +62,7 @@ func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (
 	case err == nil:
 		return messages.DecodeResult(m.Data)
 	case !errors.Is(err, conn.ErrNoMessage):
-		return messages.Result{}, fmt.Errorf("project: result of run %s: %w", id, err)
+		return messages.Result{}, fmt.Errorf("nats/project: result of run %s: %w", id, err)
 	}
 	home, err := c.RunSession(ctx, t, id)
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (
 			}
 		}
 		if err := runs.Fold(home, facts); err != nil {
-			return messages.Result{}, fmt.Errorf("project: read the log of run %s: %w", id, err)
+			return messages.Result{}, fmt.Errorf("nats/project: read the log of run %s: %w", id, err)
 		}
 	}
 	state := run.Queued

@@ -86,7 +86,7 @@ func (r *watermarks) wait(ctx context.Context, stream string, seq uint64) (here 
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return true, fmt.Errorf("project: lineage of %s is at %d of %d; ask again later: %w", stream, at, seq, ctx.Err())
+			return true, fmt.Errorf("nats/project: lineage of %s is at %d of %d; ask again later: %w", stream, at, seq, ctx.Err())
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (c *Projections) serveWatermark(ctx context.Context, stream string) (*conn.
 		}, func(error) {}) // who is not answered asks another one
 	})
 	if err != nil {
-		return nil, fmt.Errorf("project: answer %s: %w", relayedSubject(stream), err)
+		return nil, fmt.Errorf("nats/project: answer %s: %w", relayedSubject(stream), err)
 	}
 	s.Close = func() error { // at once: the next relay waits
 		defer s.Cancel() // what was asked for does not come here any more
@@ -158,7 +158,7 @@ func (c *Projections) relayedOf(ctx context.Context, stream string) error {
 		case errors.Is(err, nats.ErrNoResponders), err == nil && string(m.Data) == "true":
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("project: lineage of %s is not at %d yet; ask again later: %w", stream, end, ctx.Err())
+			return fmt.Errorf("nats/project: lineage of %s is not at %d yet; ask again later: %w", stream, end, ctx.Err())
 		}
 		if wait.Sleep(ctx) != nil {
 			return nil

@@ -51,7 +51,7 @@ type Change struct {
 // set, is given each stream.
 func (c *Streams) changes(ctx context.Context, o *Options, e *Lookup, more func(*Change, jetstream.StreamState)) ([]Change, error) {
 	if o.StoreBytes < MinStoreBytes {
-		return nil, fmt.Errorf("streams: %d bytes for all streams: at least %d are needed", o.StoreBytes, MinStoreBytes)
+		return nil, fmt.Errorf("nats/streams: %d bytes for all streams: at least %d are needed", o.StoreBytes, MinStoreBytes)
 	}
 	var all []Change
 	there := map[string]bool{}
@@ -78,7 +78,7 @@ func (c *Streams) changes(ctx context.Context, o *Options, e *Lookup, more func(
 		if there[q.Stream] {
 			consumer, lost, err := c.findQueue(ctx, e, q)
 			if err != nil && !lost {
-				return nil, fmt.Errorf("streams: consumer %s of stream %s: %w", q.Durable, q.Stream, err)
+				return nil, fmt.Errorf("nats/streams: consumer %s of stream %s: %w", q.Durable, q.Stream, err)
 			}
 			if ch.lost = lost; consumer != nil {
 				ch.Action, ch.Differences = Keep, q.differences(&consumer.CachedInfo().Config)

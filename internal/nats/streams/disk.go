@@ -109,7 +109,7 @@ func (c *Streams) Stores(ctx context.Context) error {
 		return nil
 	}
 	if _, err := c.Publish(ctx, &nats.Msg{Subject: subjectProbe}); err != nil {
-		return fmt.Errorf("streams: nothing can be stored: %w", err)
+		return fmt.Errorf("nats/streams: nothing can be stored: %w", err)
 	}
 	c.Capacity.probed.Store(new(time.Now()))
 	return nil

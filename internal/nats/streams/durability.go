@@ -35,12 +35,12 @@ func ParseLevel(s string) (Level, error) {
 	case Fsync, Replicated, Lazy:
 		return l, nil
 	}
-	return "", fmt.Errorf("streams: durability level %q: want %s, %s or %s", s, Fsync, Replicated, Lazy)
+	return "", fmt.Errorf("nats/streams: durability level %q: want %s, %s or %s", s, Fsync, Replicated, Lazy)
 }
 
 // ErrDurability is returned when the servers store less safely than the level
 // demands, or when that cannot be verified. It is an *DurabilityError.
-var ErrDurability = errors.New("streams: durability level not met")
+var ErrDurability = errors.New("nats/streams: durability level not met")
 
 // DurabilityError says why a level is refused. errors.Is(err, ErrDurability)
 // holds.
@@ -222,15 +222,15 @@ func MonitorProbe(addresses ...string) Probe {
 func readVarz(ctx context.Context, client *http.Client, address string) (SyncState, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return SyncState{}, fmt.Errorf("streams: monitoring address: %w", err)
+		return SyncState{}, fmt.Errorf("nats/streams: monitoring address: %w", err)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return SyncState{}, fmt.Errorf("streams: read monitoring: %w", err)
+		return SyncState{}, fmt.Errorf("nats/streams: read monitoring: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return SyncState{}, fmt.Errorf("streams: read monitoring: %s answers %s", address, resp.Status)
+		return SyncState{}, fmt.Errorf("nats/streams: read monitoring: %s answers %s", address, resp.Status)
 	}
 	var v struct {
 		Name      string `json:"server_name"`
@@ -242,10 +242,10 @@ func readVarz(ctx context.Context, client *http.Client, address string) (SyncSta
 		} `json:"jetstream"`
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxVarz)).Decode(&v); err != nil {
-		return SyncState{}, fmt.Errorf("streams: read monitoring: %s: %w", address, err)
+		return SyncState{}, fmt.Errorf("nats/streams: read monitoring: %s: %w", address, err)
 	}
 	if v.JetStream.Config == nil {
-		return SyncState{}, fmt.Errorf("streams: read monitoring: %s runs without JetStream", address)
+		return SyncState{}, fmt.Errorf("nats/streams: read monitoring: %s runs without JetStream", address)
 	}
 	return SyncState{v.Name, v.JetStream.Config.SyncAlways, v.JetStream.Config.SyncInterval}, nil
 }

@@ -32,7 +32,7 @@ func (c *Streams) former(ctx context.Context) (*Change, error) {
 		return nil, nil // the next plan finds it
 	}
 	if err != nil {
-		return nil, fmt.Errorf("streams: stream %s: %w", streamFormer, err)
+		return nil, fmt.Errorf("nats/streams: stream %s: %w", streamFormer, err)
 	}
 	foreign := func(subject string) bool { return !strings.HasPrefix(subject, prefixFormer) }
 	if info == nil || len(info.Config.Subjects) == 0 || slices.ContainsFunc(info.Config.Subjects, foreign) {
@@ -64,7 +64,7 @@ func (c *Streams) takenFrom(ctx context.Context, stream string) (bool, error) {
 		return struct{}{}, list.Err()
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return false, fmt.Errorf("streams: consumers of stream %s: %w", stream, err)
+		return false, fmt.Errorf("nats/streams: consumers of stream %s: %w", stream, err)
 	}
 	return used, nil
 }
@@ -88,7 +88,7 @@ func (c *Streams) removeFormer(ctx context.Context) error {
 func (c *Streams) endRepublish(ctx context.Context) error {
 	info, err := c.LookStream(ctx, StreamLineage)
 	if err != nil {
-		return fmt.Errorf("streams: stream %s: %w", StreamLineage, err)
+		return fmt.Errorf("nats/streams: stream %s: %w", StreamLineage, err)
 	}
 	if info == nil || info.Config.RePublish == nil || info.Config.RePublish.Destination != prefixTail+">" {
 		return nil

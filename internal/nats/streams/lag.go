@@ -41,7 +41,7 @@ func (c *Streams) Lag(ctx context.Context) ([]Lag, error) {
 			continue // nothing was ever asked for
 		}
 		if err != nil {
-			return nil, fmt.Errorf("streams: lag of stream %s: %w; it takes the credentials of an operator", name, err)
+			return nil, fmt.Errorf("nats/streams: lag of stream %s: %w; it takes the credentials of an operator", name, err)
 		}
 	}
 	return out, nil
@@ -54,14 +54,14 @@ func (c *Streams) Subjects(ctx context.Context, stream, filter string) (map[stri
 	defer cancel()
 	s, err := c.JS.Stream(ctx, stream)
 	if err != nil {
-		return nil, fmt.Errorf("streams: look at stream %s: %w", stream, conn.StreamError(err))
+		return nil, fmt.Errorf("nats/streams: look at stream %s: %w", stream, conn.StreamError(err))
 	}
 	if s.CachedInfo().State.Msgs == 0 {
 		return map[string]uint64{}, nil
 	}
 	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
-		return nil, fmt.Errorf("streams: look at stream %s: %w", stream, err)
+		return nil, fmt.Errorf("nats/streams: look at stream %s: %w", stream, err)
 	}
 	if info.State.Subjects == nil {
 		return map[string]uint64{}, nil

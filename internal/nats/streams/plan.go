@@ -119,7 +119,7 @@ func (c *Streams) follows(ctx context.Context, o *Options, first *jetstream.Stre
 		return err
 	}
 	if o.Partitions != 0 && o.Partitions != have {
-		return fmt.Errorf("streams: generation %d has %d partitions, not %d: %w: the ids of sessions name their partition, so that their number "+
+		return fmt.Errorf("nats/streams: generation %d has %d partitions, not %d: %w: the ids of sessions name their partition, so that their number "+
 			"is fixed for a generation; ask for %d", o.Generation, have, o.Partitions, ErrRefused, have)
 	}
 	o.Partitions = have
@@ -138,7 +138,7 @@ func PartitionsOf(first *jetstream.StreamConfig) (uint32, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || n == 0 || n > MaxPartitions {
-		return 0, fmt.Errorf("streams: stream %s: metadata %s is %q, want a number from 1 to %d", first.Name, metaPartitions, text, MaxPartitions)
+		return 0, fmt.Errorf("nats/streams: stream %s: metadata %s is %q, want a number from 1 to %d", first.Name, metaPartitions, text, MaxPartitions)
 	}
 	return uint32(n), nil
 }
@@ -275,7 +275,7 @@ type RefusedError struct{ Plan *Plan }
 
 // Error has a line for each difference that is refused.
 func (e *RefusedError) Error() string {
-	lines := []string{"streams: nothing was changed: " + ErrRefused.Error()}
+	lines := []string{"nats/streams: nothing was changed: " + ErrRefused.Error()}
 	for _, ch := range e.Plan.Changes {
 		for _, d := range ch.Differences {
 			if d.Refused != "" {
@@ -306,10 +306,10 @@ func (c *Streams) EventStreams(ctx context.Context) ([]string, error) {
 		return struct{}{}, names.Err()
 	})
 	if err != nil {
-		return nil, fmt.Errorf("streams: list the event streams: %w; reading them needs the rights of an operator", err)
+		return nil, fmt.Errorf("nats/streams: list the event streams: %w; reading them needs the rights of an operator", err)
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("streams: %s has no event streams: %w", c.Servers(), session.ErrNotFound)
+		return nil, fmt.Errorf("nats/streams: %s has no event streams: %w", c.Servers(), session.ErrNotFound)
 	}
 	list := make([]string, 0, len(found))
 	for name := range found {

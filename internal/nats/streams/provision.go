@@ -26,7 +26,7 @@ type MismatchError struct{ Mismatches []Mismatch }
 // Error has one line per mismatch.
 func (e *MismatchError) Error() string {
 	lines := make([]string, 0, 1+len(e.Mismatches))
-	lines = append(lines, "streams: streams are not set up as this release needs them")
+	lines = append(lines, "nats/streams: streams are not set up as this release needs them")
 	for _, m := range e.Mismatches {
 		lines = append(lines, fmt.Sprintf("stream %s: %s is %s, want %s; %s", m.Stream, m.Field, m.Got, m.Want, m.Remedy))
 	}
@@ -159,7 +159,7 @@ func (o *Options) provisionError(want jetstream.StreamConfig, err error) error {
 	remedy := ""
 	switch conn.APICode(err) {
 	case codeInsufficient, codeMemoryExceeded, codeStorageExceeded:
-		return fmt.Errorf("streams: no space for stream %s: %w; it asks for %s of the %s that all streams share: "+
+		return fmt.Errorf("nats/streams: no space for stream %s: %w; it asks for %s of the %s that all streams share: "+
 			"free some space, raise the servers' limit or use another disk: %w", want.Name, err, bytesText(want.MaxBytes), bytesText(o.StoreBytes), conn.ErrFull)
 	case codeNoPeers, codeReplicasSingle:
 		remedy = fmt.Sprintf("; %d replicas need as many servers in one cluster", want.Replicas)
@@ -171,5 +171,5 @@ func (o *Options) provisionError(want jetstream.StreamConfig, err error) error {
 			remedy = "; the servers did not answer: check that JetStream is on and that these credentials may use its API"
 		}
 	}
-	return fmt.Errorf("streams: stream %s: %w%s", want.Name, err, remedy)
+	return fmt.Errorf("nats/streams: stream %s: %w%s", want.Name, err, remedy)
 }

@@ -210,7 +210,7 @@ func (c *Streams) ensureStream(ctx context.Context, e *Lookup, want jetstream.St
 	case lost:
 		return c.recreateStream(ctx, want)
 	case err != nil:
-		return fmt.Errorf("streams: stream %s: %w", want.Name, err)
+		return fmt.Errorf("nats/streams: stream %s: %w", want.Name, err)
 	case info == nil:
 		return c.makeStream(ctx, want)
 	}

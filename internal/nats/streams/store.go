@@ -12,7 +12,7 @@ import (
 
 // ErrClientOnly is returned for what a connection with Options.Client
 // cannot do.
-var ErrClientOnly = errors.New("streams: this connection does not store; connect without Options.Client")
+var ErrClientOnly = errors.New("nats/streams: this connection does not store; connect without Options.Client")
 
 // Streams is the streams, at one durability, over one connection. It is safe for
 // concurrent use.

@@ -66,7 +66,7 @@ func (c *Streams) tenantUsage(ctx context.Context, stream string, t session.Tena
 func (c *Streams) SampleUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
 	info, err := c.StreamInfo(ctx, stream)
 	if err != nil {
-		return TenantUsage{}, fmt.Errorf("streams: look at stream %s: %w", stream, conn.StreamError(err))
+		return TenantUsage{}, fmt.Errorf("nats/streams: look at stream %s: %w", stream, conn.StreamError(err))
 	}
 	state := info.State
 	subject := strings.TrimSuffix(info.Config.Subjects[0], ">") + string(t) + ".>"
@@ -111,7 +111,7 @@ func (c *Streams) countCommits(ctx context.Context, stream, subject string) (uin
 	}
 	more, err := strconv.ParseUint(m.Header.Get(conn.HeaderPending), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("streams: read stream %s: how many messages follow: %w", stream, err)
+		return 0, fmt.Errorf("nats/streams: read stream %s: how many messages follow: %w", stream, err)
 	}
 	return more + 1, nil
 }

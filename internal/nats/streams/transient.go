@@ -43,7 +43,7 @@ func (c *Streams) Answering(ctx context.Context) error {
 		return err
 	}
 	if _, err := c.StreamInfo(ctx, StreamTasks); err != nil {
-		return fmt.Errorf("streams: stream %s of %s: %w", StreamTasks, c.Servers(), conn.StreamError(err))
+		return fmt.Errorf("nats/streams: stream %s of %s: %w", StreamTasks, c.Servers(), conn.StreamError(err))
 	}
 	return c.Stores(ctx)
 }

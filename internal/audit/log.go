@@ -154,6 +154,10 @@ func (a *audit) commit(m Message) {
 		return
 	}
 	a.guarded(l, m, &c, before)
+	if l.late(&c, hash) {
+		a.report.Foreign++
+		return
+	}
 	if !a.successor(l, m, &c, hash) {
 		return
 	}

@@ -13,6 +13,7 @@ type tombstone struct {
 	token uint64
 	hash  string
 	file  string
+	late  string // hash of the commit that lets the session go on and came too late
 }
 
 // purged reports whether the commits of a log are not all there.
@@ -57,6 +58,18 @@ func (a *audit) tombstone(l *log, m Message, c *commit, hash string) {
 	a.tenants(l, m, c)
 }
 
+// late reports whether a commit lets a session go on whose log was purged in the
+// same moment. It stands behind the tombstone, and every reader of the log skips
+// it. A relay that read the log before the purge may have published its lineage.
+func (l *log) late(c *commit, hash string) bool {
+	late := l.seq == 0 && l.tombstone != nil && c.seq == l.tombstone.seq+1 && c.prev == l.tombstone.hash &&
+		len(c.events) == 2 && c.events[0].kind == writerOpened && c.events[1].kind == sessionRestored
+	if late {
+		l.tombstone.late = hash
+	}
+	return late
+}
+
 const (
 	headerRestored = "Rath-Restored"
 	headerFresh    = "Rath-Fresh"
@@ -87,9 +100,11 @@ func (a *audit) broughtBack(l *log, m Message, c *commit) {
 	}
 }
 
-// covers reports whether a record is of a commit that is purged, or was.
+// covers reports whether a record is of a commit that is purged, or was, or of the
+// one that came too late.
 func (g *tombstone) covers(l *log, r *recordData) bool {
-	return r.Commit <= g.seq && r.Seq <= g.token && r.Root == l.root && (r.Commit != g.seq || r.Hash == g.hash)
+	return r.Commit == g.seq+1 && r.Hash == g.late ||
+		r.Commit <= g.seq && r.Seq <= g.token && r.Root == l.root && (r.Commit != g.seq || r.Hash == g.hash)
 }
 
 func (f *folding) archived(_ *event, d archivedData) {

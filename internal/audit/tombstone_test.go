@@ -104,6 +104,12 @@ func TestArchives(t *testing.T) {
 			again(w, "s1", gone["s1"], 3, false)
 			return w
 		},
+		"let go again too late": func(t *testing.T) *world {
+			w, _ := purgedWorld(t)
+			l := w.logs["s1"]
+			l.commit(l.open("operator"), l.ev("session.restored", `{"reason":"used"}`))
+			return w
+		},
 		"let go again": func(t *testing.T) *world {
 			w := story(newWorld(t, nil))
 			archive(w, "a.json", tree...)

@@ -1,6 +1,7 @@
 package retention
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -138,4 +140,40 @@ func (w *world) whole(root session.ID) []byte {
 	}
 	w.t.Fatalf("there is no file %s, which the tombstones name", tree.Sessions[0].Archived.File)
 	return nil
+}
+
+// purgedFirst is a log that a prune purges when another one has read it and lets
+// it go on.
+type purgedFirst struct {
+	session.Log
+	purge func()
+}
+
+func (l purgedFirst) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+	l.purge()
+	return l.Log.Append(ctx, at, c)
+}
+
+// TestLiftedTooLate has a prune let a session go on in the moment in which another
+// one purges it. The session stays archived, and comes back as a whole.
+func TestLiftedTooLate(t *testing.T) {
+	twice(t, func(w *world, prune func(*Options)) {
+		w.cutOff("archive")
+		trees, err := w.op.Trees(w.t.Context(), "")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		last := trees[0].Sessions[len(trees[0].Sessions)-1]
+		log := purgedFirst{w.op.Log(), func() {
+			if err := w.op.Purge(w.t.Context(), key(last.ID), last.At); err != nil {
+				w.t.Error(err)
+			}
+		}}
+		store := journal.NewStore(log, &journal.StoreOptions{Incarnation: "operator"})
+		if err := store.Apply(w.t.Context(), journal.Signal{To: key(last.ID), Restore: &session.Restoration{By: "ana", Reason: "kept"}}); err != nil {
+			w.t.Fatal(err)
+		}
+		w.audited()
+		prune(w.options())
+	})
 }

@@ -57,7 +57,9 @@ var errGap = errors.New("nats/conn: messages were lost on the way")
 
 // followOnce follows with one consumer and returns the sequence to go on from.
 func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint64, out chan<- Message) (uint64, error) {
-	failed := func(err error) (uint64, error) { return from, fmt.Errorf("nats/conn: follow stream %s: %w", stream, err) }
+	failed := func(err error) (uint64, error) {
+		return from, fmt.Errorf("nats/conn: follow stream %s: %w", stream, err)
+	}
 	// The consumer lives in the memory of one server and acknowledges nothing:
 	// the follower knows where it is, and makes a new one when this is lost.
 	consumer, err := Call(ctx, c, APIConsumerCreate+stream, func(ctx context.Context) (jetstream.Consumer, error) {

@@ -83,7 +83,13 @@ func (h *Chain) Forget() {
 func (h *Chain) Next(ctx context.Context, m conn.Message) (e session.Entry, ok bool, err error) {
 	h.Rest.Reset(chainRest)
 	k, ok := h.Key(m.Subject)
-	if !ok || !h.Copies.takes(m) {
+	if !ok {
+		return e, false, nil
+	}
+	if !h.Copies.takes(m) {
+		// What was read behind the tombstone is no part of the log that follows.
+		delete(h.young, m.Subject)
+		delete(h.old, m.Subject)
 		return e, false, nil
 	}
 	if h.Copies == FreshCopies && RestoredOf(m) > 0 && m.Header.Get(conn.HeaderExpectLast) == "0" {

@@ -26,11 +26,14 @@ package flowtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
@@ -56,6 +59,13 @@ type Options struct {
 	// Resolve decides what becomes of a call that must not happen twice and
 	// was cut off: run.Happened or run.Again. Empty fails the test.
 	Resolve string
+	// Answer serves what the workflow waits for from outside. It returns a
+	// flow.Approval for an approval, a string for a message, and anything that JSON can
+	// hold for a response. With run.ErrExpired the question stays open until its time
+	// is up; any other error fails the test, and so does nil: the question is served
+	// by no answer. It is called once for each question that a process finds open, for
+	// one at a time, and must answer a question the same after a crash.
+	Answer func(Question) (any, error)
 	// Task is what the run was asked for besides its session.
 	Task journal.Task
 	// Workflows are what remote branches name; nil has none.
@@ -81,6 +91,8 @@ type bench struct {
 	script *scripted.Script
 	dir    string // the workspace's files, "" for none
 	s      session.Session
+
+	answering sync.Mutex // held while o.Answer is called
 }
 
 func newBench(t testing.TB, s session.Session, file string, o *Options) *bench {
@@ -115,11 +127,15 @@ type world struct {
 	log     *session.MemoryLog
 	blobs   blob.Store
 	memory  memory.Store
+	clock   *engine.Clock
 	witness bytes.Buffer
 }
 
+// start is the time at which every world begins.
+var start = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
+
 func (b *bench) world() *world {
-	w := &world{log: &session.MemoryLog{}, blobs: blob.NewMemory()}
+	w := &world{log: &session.MemoryLog{}, blobs: blob.NewMemory(), clock: engine.NewClock(start)}
 	if b.o.Memory != nil {
 		w.memory = b.o.Memory()
 	} else {
@@ -137,15 +153,15 @@ type process struct {
 
 func (b *bench) process(w *world, log session.Log, incarnation string) *process {
 	b.t.Helper()
-	model, err := scripted.New(b.script, &scripted.Options{Log: &w.witness})
+	model, err := scripted.New(b.script, &scripted.Options{Log: &w.witness, Now: w.clock.Now})
 	if err != nil {
 		b.t.Fatalf("flowtest: %v", err)
 	}
 	values := journal.NewValues(log)
 	driver := &engine.Driver{Workflows: b.o.Workflows}
 	rt := &engine.Runtime{
-		Store:  journal.NewStore(log, &journal.StoreOptions{Incarnation: incarnation, Values: values, OnCommit: driver.Committed}),
-		Values: values, Models: model, Node: "test",
+		Store:  journal.NewStore(log, &journal.StoreOptions{Incarnation: incarnation, Values: values, Now: w.clock.Now, OnCommit: driver.Committed}),
+		Values: values, Models: model, Clock: w.clock, Node: "test",
 		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.memory, nil },
 		Workspaces: engine.Workspaces{
@@ -169,7 +185,7 @@ func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume b
 	t.Resume = resume
 	// The given session becomes the first step's input: the workflow starts
 	// by taking over its pending edits.
-	start := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+	begin := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		return w.Forward(ctx, s.Edited(slices.Collect(b.s.Pending())...))
 	})
 	var history []session.Entry
@@ -181,7 +197,14 @@ func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume b
 			history = append(history, e)
 		}
 	}
-	return p.driver.Run(ctx, p.rt, flow.Registration{Name: "test", Revision: "1", New: func() flow.Workflow { return start }}, t, history...)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	p.rt.OnWait = (&answers{b, p, stop}).serve
+	ex, state, err := p.driver.Run(ctx, p.rt, flow.Registration{Name: "test", Revision: "1", New: func() flow.Workflow { return begin }}, t, history...)
+	if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) {
+		err = why // a question that no answer serves
+	}
+	return ex, state, err
 }
 
 // Run runs w on s in memory against a scripted model and returns the resulting

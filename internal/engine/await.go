@@ -154,7 +154,7 @@ func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.D
 		return inbox, nil
 	}
 	if timeout > 0 {
-		due := time.Now().Add(timeout).UnixMilli()
+		due := ex.rt.Clock.Now().Add(timeout).UnixMilli()
 		for i := range ws {
 			ws[i].Due = due
 		}

@@ -97,13 +97,13 @@ func decode(r journal.StepCompleted, out any) error {
 // Now is flow.Now.
 func (p *place) Now() time.Time {
 	if p.in != nil {
-		return time.Now()
+		return p.in.ex.rt.Clock.Now()
 	}
 	ex := p.sc.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if ex.pos.within != nil {
-		return time.Now()
+		return ex.rt.Clock.Now()
 	}
 	return ex.pos.last
 }

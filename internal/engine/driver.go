@@ -111,14 +111,37 @@ func (t *tree) run(ctx context.Context, history []session.Entry) (ex *Execution,
 			return ex, state, errNoCommits
 		}
 		t.tickAtDeadline(ex.granted.Record)
-		select {
-		case <-t.wake:
-		case <-t.broken:
-			return ex, state, t.waitIdle(nil)
-		case <-ctx.Done():
-			return ex, state, ctx.Err()
+		if err := t.await(ctx); err != nil {
+			return ex, state, err
 		}
 		t.task.Resume = true
+	}
+}
+
+// await returns nil once the main run may go on.
+func (t *tree) await(ctx context.Context) error {
+	for {
+		still := t.standsStill()
+		select {
+		case <-t.wake:
+			return nil
+		case <-t.broken:
+			return t.waitIdle(nil)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-still:
+		}
+		// The work that ended last may have woken the run, or failed.
+		select {
+		case <-t.wake:
+			return nil
+		case <-t.broken:
+			return t.waitIdle(nil)
+		default:
+		}
+		if err := t.passTime(); err != nil {
+			return err
+		}
 	}
 }
 

@@ -122,12 +122,12 @@ const finishTimeout = 40 * time.Second
 // ErrDeadline, and when the run is cancelled, with ErrCancelled.
 func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if end := ex.granted.Record.Deadline(); !end.IsZero() && !time.Now().Before(end) {
+	if end := ex.granted.Record.Deadline(); !end.IsZero() && !ex.rt.Clock.Now().Before(end) {
 		cancel(run.ErrDeadline) // before the workflow is called
 	}
 	ex.mu.Lock()
 	ex.life.expire = func() { cancel(run.ErrDeadline) }
-	ex.life.setDeadline(ex.granted.Record.Deadline())
+	ex.life.setDeadline(ex.rt.Clock, ex.granted.Record.Deadline())
 	ex.mu.Unlock()
 	var wg sync.WaitGroup
 	if at, ok := ex.granted.Session.Link(); ok {
@@ -139,8 +139,8 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	return ctx, func() {
 		cancel(nil)
 		wg.Wait()
-		if ex.life.clock != nil {
-			ex.life.clock.Stop()
+		if ex.life.alarm != nil {
+			ex.life.alarm.Stop()
 		}
 	}
 }

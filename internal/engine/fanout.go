@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/rathcluster/rath/internal/excerpt"
 
@@ -103,7 +102,7 @@ func (f *fan) open(st *step, o flow.FanOutOptions) error {
 	budget.Time = 0
 	end := ex.task.Deadline
 	if o.Timeout > 0 {
-		if d := time.Now().Add(o.Timeout); end.IsZero() || d.Before(end) {
+		if d := ex.rt.Clock.Now().Add(o.Timeout); end.IsZero() || d.Before(end) {
 			end = d
 		}
 	}

@@ -67,7 +67,7 @@ func (ex *Execution) receiveEvent(e session.Event) error {
 		if v, err := journal.Decode[journal.Rebudgeted](e); err == nil && v.Run == ex.id {
 			ex.mu.Lock()
 			ex.account.Limit, ex.granted.Record.Task.Budget = v.Budget, v.Budget
-			ex.life.setDeadline(ex.granted.Record.Deadline())
+			ex.life.setDeadline(ex.rt.Clock, ex.granted.Record.Deadline())
 			ex.mu.Unlock()
 		}
 	case journal.KindCancel:

@@ -16,16 +16,16 @@ type lifetime struct {
 	poison error           // why no step may begin any more
 	parked bool            // no step may begin that is not recorded
 	expire func()          // ends ctx at the run's deadline
-	clock  *time.Timer     // for it; nil if there is none
+	alarm  *time.Timer     // for it; nil if there is none
 }
 
-// setDeadline sets the clock to the run's deadline.
-func (l *lifetime) setDeadline(deadline time.Time) {
-	if l.clock != nil {
-		l.clock.Stop()
+// setDeadline sets the alarm to the run's deadline.
+func (l *lifetime) setDeadline(c *Clock, deadline time.Time) {
+	if l.alarm != nil {
+		l.alarm.Stop()
 	}
 	if !deadline.IsZero() {
-		l.clock = time.AfterFunc(time.Until(deadline), l.expire)
+		l.alarm = c.at(deadline, l.expire)
 	}
 }
 

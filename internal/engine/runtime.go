@@ -35,6 +35,8 @@ type Runtime struct {
 	Workspaces Workspaces
 	// Mint places the sessions that runs make.
 	Mint session.IDGenerator
+	// Clock is the time of the runs, and has to be that of Store; nil is the machine's.
+	Clock *Clock
 	// Node is recorded as the place of work.
 	Node string
 	// Model is taken where neither agent nor task names one.
@@ -91,7 +93,7 @@ func (rt *Runtime) init() {
 			if rt.Values == nil {
 				rt.Values = journal.NewValues(rt.mem)
 			}
-			rt.Store = journal.NewStore(rt.mem, &journal.StoreOptions{Values: rt.Values, OnCommit: rt.driver.Committed})
+			rt.Store = journal.NewStore(rt.mem, &journal.StoreOptions{Values: rt.Values, Now: rt.Clock.Now, OnCommit: rt.driver.Committed})
 		}
 		if rt.Blobs == nil {
 			mem := map[session.Tenant]blob.Store{}

@@ -218,7 +218,7 @@ func (st *step) resolution() (journal.Resolved, bool) {
 // intend records that a call which must not happen twice is about to start.
 func (st *step) intend(call string) error {
 	for {
-		expires := time.Now().Add(journal.IntentLife)
+		expires := st.ex.rt.Clock.Now().Add(journal.IntentLife)
 		e, err := journal.NewEvent(journal.KindStepStarted, journal.StepStarted{
 			Attempt: st.ex.attempt, Call: call, Expires: expires.UnixMilli(), Input: st.asked.Input,
 			Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
@@ -235,7 +235,7 @@ func (st *step) intend(call string) error {
 		if stop != nil {
 			return stop
 		}
-		if !protection.IntentExpiry || time.Now().Before(expires) {
+		if !protection.IntentExpiry || st.ex.rt.Clock.Now().Before(expires) {
 			return nil
 		}
 		// The commit took longer than the intent lives, so nothing may start

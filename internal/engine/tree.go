@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +40,7 @@ type tree struct {
 	idle      chan struct{}   // closed when there is none any more; made by waitIdle
 	runs      map[run.ID]bool // of the tree
 	timers    map[*time.Timer]struct{}
+	alarms    []alarm // in place of timers, where the runtime has a clock that stands
 	over      bool
 	failed    error
 	broken    chan struct{} // closed with failed
@@ -127,10 +129,7 @@ func (t *tree) waitIdle(err error) error {
 			t.mu.Unlock()
 			return err
 		}
-		if t.idle == nil {
-			t.idle = make(chan struct{})
-		}
-		idle := t.idle
+		idle := t.untilIdle()
 		t.mu.Unlock()
 		select {
 		case <-idle:
@@ -167,6 +166,10 @@ func (t *tree) tickAt(due int64, k session.Key) {
 	if t.over {
 		return
 	}
+	if t.rt.Clock != nil {
+		t.alarms = append(t.alarms, alarm{time.UnixMilli(due), k})
+		return
+	}
 	var timer *time.Timer
 	timer = time.AfterFunc(time.Until(time.UnixMilli(due)), func() {
 		t.mu.Lock()
@@ -179,6 +182,68 @@ func (t *tree) tickAt(due int64, k session.Key) {
 	}
 	t.timers[timer] = struct{}{}
 }
+
+// alarm is a time at which something is due in a session.
+type alarm struct {
+	at  time.Time
+	key session.Key
+}
+
+// standsStill returns a channel that is closed once nothing of the tree is at work; nil
+// where time goes by itself.
+func (t *tree) standsStill() <-chan struct{} {
+	if t.rt.Clock == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.untilIdle()
+}
+
+// untilIdle returns a channel that is closed when no work is under way. t.mu is held.
+func (t *tree) untilIdle() <-chan struct{} {
+	if t.idle == nil {
+		t.idle = make(chan struct{})
+		if t.busy == 0 {
+			idle := t.idle
+			t.idle = nil
+			close(idle)
+			return idle
+		}
+	}
+	return t.idle
+}
+
+// passTime moves the clock on to the next time that something is due, and has it looked
+// at. It fails if nothing ever is.
+func (t *tree) passTime() error {
+	t.mu.Lock()
+	if len(t.alarms) == 0 {
+		t.mu.Unlock()
+		return errStuck
+	}
+	next := slices.MinFunc(t.alarms, func(a, b alarm) int { return a.at.Compare(b.at) })
+	t.rt.Clock.goTo(next.at)
+	now := t.rt.Clock.Now()
+	var due []session.Key
+	t.alarms = slices.DeleteFunc(t.alarms, func(a alarm) bool {
+		if a.at.After(now) {
+			return false
+		}
+		if !slices.Contains(due, a.key) {
+			due = append(due, a.key)
+		}
+		return true
+	})
+	t.mu.Unlock()
+	for _, k := range due {
+		t.do(journal.Work{Signal: &journal.Signal{To: k, Tick: true}})
+	}
+	return nil
+}
+
+// errStuck is returned instead of waiting for what can never come.
+var errStuck = errors.New("flow: the run waits, nothing of it is at work, and nothing is due at any time")
 
 // announceWait calls Runtime.OnWait.
 func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {

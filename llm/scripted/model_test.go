@@ -337,6 +337,31 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// TestRecordKeepsTimes: how often a rule answers is what its author wrote, also when
+// an answer to the same place is recorded after it.
+func TestRecordKeepsTimes(t *testing.T) {
+	s, err := Parse("own", []byte("-- own --\nturn: 1\nlast: tea\ntimes: 3\n\ngreen\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Record("recorded", talk("user: tea"), &llm.Response{Text: "black"})
+	m, err := New(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for range 5 {
+		resp, err := m.Complete(t.Context(), talk("user: tea"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, resp.Text)
+	}
+	if diff := cmp.Diff([]string{"green", "green", "green", "black", "black"}, texts); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func BenchmarkComplete(b *testing.B) {
 	m := newModel(b, "-- a --\n\nHello there, how are you today?\n", nil)
 	r := talk("system: x", "user: hello")

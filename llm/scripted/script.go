@@ -195,8 +195,8 @@ func Echo() *Script {
 
 // Record adds a rule that gives the same answer to the same place of the same
 // conversation: it asks for the turn, the start of the system text and the start of the
-// last message. Of rules that ask for the same, each but the last answers once. A rule
-// of that name that is there already stays.
+// last message. Of rules that ask for the same, each but the last answers as often as
+// its times says, once without it. A rule of that name that is there already stays.
 func (s *Script) Record(name string, r *llm.Request, resp *llm.Response) {
 	if slices.ContainsFunc(s.rules, func(r rule) bool { return r.Name == name }) {
 		return
@@ -217,8 +217,8 @@ func (s *Script) Record(name string, r *llm.Request, resp *llm.Response) {
 		}
 	}
 	for i := range s.rules {
-		if slices.Equal(s.rules[i].When, added.When) {
-			s.rules[i].Times = 1
+		if r := &s.rules[i]; r.Times == 0 && slices.Equal(r.When, added.When) {
+			r.Times = 1
 		}
 	}
 	s.rules = append(s.rules, added)
@@ -233,10 +233,16 @@ func (s *Script) Slow(times int) {
 }
 
 // WriteFiles writes the script's files below dir, under their names without "work/".
-// It reports whether there are any.
+// It reports whether there are any. If a name leads out of dir, it writes none.
 func (s *Script) WriteFiles(dir string) (some bool, err error) {
+	local := func(f file) string { return filepath.FromSlash(strings.TrimPrefix(f.Name, filePrefix)) }
 	for _, f := range s.files {
-		name := filepath.Join(dir, filepath.FromSlash(strings.TrimPrefix(f.Name, filePrefix)))
+		if !filepath.IsLocal(local(f)) {
+			return true, fmt.Errorf("script %s: file %s lies outside of the workspace: name it %sPATH without ..", s.Name, f.Name, filePrefix)
+		}
+	}
+	for _, f := range s.files {
+		name := filepath.Join(dir, local(f))
 		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, f.Data, 0o644)); err != nil {
 			return true, fmt.Errorf("script %s: %w", s.Name, err)
 		}

@@ -3,6 +3,7 @@ package scripted
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -206,4 +207,22 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%s\n%q", diff, out)
 		}
 	})
+}
+
+// TestWriteFilesOutside: a script writes below the directory that it is given, and
+// nowhere else.
+func TestWriteFilesOutside(t *testing.T) {
+	for _, name := range []string{"work/../outside", "work/a/../../outside", "work//outside", "work/"} {
+		s, err := Parse("files", []byte("-- a --\n\nx\n\n-- "+name+" --\nx\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parent := t.TempDir()
+		if _, err := s.WriteFiles(filepath.Join(parent, "files")); err == nil || !strings.Contains(err.Error(), "file "+name) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if there, err := os.ReadDir(parent); err != nil || len(there) > 0 {
+			t.Errorf("%s: wrote %v, %v", name, there, err)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,19 +93,42 @@ func DecodeControl(data []byte) (Control, error) {
 	return c, nil
 }
 
+// foreign returns a field that is set and that other verbs than this one take, "" if
+// there is none.
+func (c *Control) foreign(verb string) (field string, verbs []string) {
+	for _, f := range []struct {
+		field string
+		set   bool
+		verbs []string
+	}{
+		{"decision", c.Decision != "", []string{VerbResolve}},
+		{"value", c.Value != nil, []string{VerbApprove, VerbRespond, VerbResolve}},
+		{"step", c.Step != "", []string{VerbApprove, VerbReject, VerbRespond}},
+		{"text", c.Text != "", []string{VerbMessage, VerbSessionMessage}},
+		{"interrupt", c.Interrupt, []string{VerbMessage, VerbSessionMessage}},
+		{"budget", c.Budget != nil, []string{VerbRebudget}},
+		{"submitted", c.Submitted, []string{VerbCancel}},
+	} {
+		if f.set && !slices.Contains(f.verbs, verb) {
+			return f.field, f.verbs
+		}
+	}
+	return "", nil
+}
+
 // Signal returns what a control request asks of a run whose home is a session.
 // run.ErrMalformed marks a verb that there is not, or a body without what it
-// needs.
+// needs or with what another verb takes.
 func (c Control) Signal(home session.Key, id run.ID, verb string) (journal.Signal, error) {
 	s := journal.Signal{To: home, Run: id}
 	bad := func(field, problem, remedy string) (journal.Signal, error) {
 		return journal.Signal{}, &FieldError{Message: verb, Field: field, Problem: problem, Remedy: remedy}
 	}
+	if field, verbs := c.foreign(verb); field != "" {
+		return bad(field, "it is no part of this request", "leave it out, or send it to the verb "+strings.Join(verbs, ", "))
+	}
 	switch verb {
 	case VerbCancel:
-		if c.Decision != "" || c.Value != nil {
-			return bad("decision", "a cancel decides nothing", "send it to the verb "+VerbResolve)
-		}
 		s.Cancel = &journal.CancelRequested{By: c.By, ID: c.ID, Reason: c.Reason, Run: id}
 		return s, nil
 	case VerbResolve:
@@ -129,9 +153,6 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (journal.Signa
 		}
 		if verb == VerbRespond && c.Value == nil {
 			return bad("value", "it is missing", "send the answer as JSON")
-		}
-		if verb == VerbReject && c.Value != nil {
-			return bad("value", "a rejection changes nothing", "leave it out, or approve with the changed arguments")
 		}
 		s.Received = &journal.SignalReceived{By: c.By, ID: c.ID, Kind: verb, Path: c.Step, Reason: c.Reason, Run: id, Value: string(c.Value)}
 		return s, nil

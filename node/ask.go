@@ -62,10 +62,18 @@ type askedReplay struct {
 	Run     run.ID         `json:"run"`
 }
 
+// maxReplayQuery bounds askedReplay, in bytes: three ids and their names.
+const maxReplayQuery = 4 << 10
+
+// readReplay reads the body of the verb messages.NodeReplay and checks its ids. It is
+// session.ErrTooLarge or run.ErrMalformed.
 func readReplay(body []byte) (home session.Key, id run.ID, err error) {
+	if len(body) > maxReplayQuery {
+		return home, "", fmt.Errorf("node: the name of a run to replay has %d bytes, at most %d are read: %w", len(body), maxReplayQuery, session.ErrTooLarge)
+	}
 	var r askedReplay
 	if err := json.Unmarshal(body, &r); err != nil {
-		return home, "", fmt.Errorf("run to replay: %w: %w", run.ErrMalformed, err)
+		return home, "", fmt.Errorf("node: read which run to replay: %w: %w", run.ErrMalformed, err)
 	}
 	home = session.Key{Tenant: r.Tenant, ID: r.Session}
 	return home, r.Run, errors.Join(home.Valid(), session.ValidID("run", string(r.Run)))

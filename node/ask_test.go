@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -176,5 +177,23 @@ func TestMergeInput(t *testing.T) {
 	}
 	if err := (MergeInput{Sessions: []string{"a:1", "b"}}).Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestReadReplay: what names a run to replay is bounded and has valid ids.
+func TestReadReplay(t *testing.T) {
+	home, id, err := readReplay([]byte(`{"tenant": "acme", "session": "s", "run": "r", "later": true}`))
+	if err != nil || home != (session.Key{Tenant: "acme", ID: "s"}) || id != "r" {
+		t.Errorf("%v %v, %v", home, id, err)
+	}
+	for body, want := range map[string]string{
+		`{"tenant": "acme", "session": "s", "run": "r", "later": "` + strings.Repeat("x", maxReplayQuery) + `"}`: session.ErrTooLarge.Error(),
+		`{"tenant": "acme", "session": "s", "run": 1}`:                                                           run.ErrMalformed.Error(),
+		`{"tenant": "acme", "session": "s"}`:                                                                     "empty run id",
+		`{"tenant": "acme", "session": "a.b", "run": "r"}`:                                                       `session id "a.b"`,
+	} {
+		if _, _, err := readReplay([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: %v, want %s", body, err, want)
+		}
 	}
 }

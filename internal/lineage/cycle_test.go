@@ -20,6 +20,18 @@ func TestConflictsAreDecidedAlike(t *testing.T) {
 	if x.Records(k)[0].Summary != y.Records(k)[0].Summary {
 		t.Error("the order decides which record wins")
 	}
+
+	// The same fact from another place of the stream: the first place counts.
+	a.Partition, a.Seq = 1, 12
+	again := a
+	again.Seq = 7
+	for _, g := range []*lineage.Graph{lineage.NewGraph(), lineage.NewGraph()} {
+		g.Add(a, again)
+		a, again = again, a
+		if rs := g.Records(k); len(rs) != 1 || rs[0].Seq != 7 {
+			t.Errorf("kept of records at 12 and at 7: %+v", rs)
+		}
+	}
 }
 
 func rec(id string, commit uint64, kind lineage.Kind, parents ...lineage.Ref) lineage.Record {

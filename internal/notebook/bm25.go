@@ -2,7 +2,6 @@ package notebook
 
 import (
 	"math"
-	"strings"
 )
 
 // The parameters of BM25, those of OpenRath.
@@ -55,13 +54,4 @@ func saturate(tf, length, total, n int) float64 {
 	f := float64(tf)
 	norm := k1 * (float64(1-b) + float64(b*float64(length)*float64(n)/float64(total)))
 	return f * (k1 + 1) / (f + float64(norm))
-}
-
-// ASCIIWords are the runs of ASCII letters and digits in lower case: OpenRath's
-// terms. Stores use a better analysis (see Store.Find); this one is for
-// comparing with it.
-func ASCIIWords(text string) []string {
-	return strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < '0' || r > '9')
-	})
 }

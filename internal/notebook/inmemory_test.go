@@ -91,9 +91,6 @@ func TestURIs(t *testing.T) {
 	if _, err := notebook.NoteURI("project", "c", "k"); !errors.Is(err, memory.ErrInvalidURI) {
 		t.Errorf("unknown scope: error %v, want ErrInvalidURI", err)
 	}
-	if r := notebook.ResourceURI("text"); r != notebook.ResourceURI("text") || r == notebook.ResourceURI("text ") {
-		t.Errorf("resources are named %s and %s", r, notebook.ResourceURI("text "))
-	}
 	if u, err := notebook.ParseURI("viking://user/a/b"); err != nil || u.String() != "memory://user/a/b" || u.Scope != notebook.User {
 		t.Errorf("legacy name parses as %+v, %v", u, err)
 	}

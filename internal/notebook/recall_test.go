@@ -36,7 +36,7 @@ func TestRecall(t *testing.T) {
 				t.Fatal(err)
 			}
 			names = append(names, name)
-			docs = append(docs, ASCIIWords(text))
+			docs = append(docs, asciiWords(text))
 		}
 	}
 
@@ -68,7 +68,7 @@ func TestRecall(t *testing.T) {
 		}
 		count(&ours, rank)
 
-		scores := BM25(ASCIIWords(q.text), docs)
+		scores := BM25(asciiWords(q.text), docs)
 		own := scores[slices.Index(names, q.answer)]
 		rank = 0
 		for _, s := range scores {

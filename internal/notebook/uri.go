@@ -126,12 +126,6 @@ func NoteURI(scope Scope, category, key string) (string, error) {
 	return u.String(), nil
 }
 
-// ResourceURI names a document after its content: the same text has the same
-// name.
-func ResourceURI(text string) string {
-	return URI{Resources, hash16(text)}.String()
-}
-
 // hash16 is 64 bits of SHA-256: a store of a million notes meets an accidental
 // collision with probability below one in ten million.
 func hash16(s string) string {

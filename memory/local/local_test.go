@@ -461,12 +461,12 @@ func BenchmarkOpen(b *testing.B) {
 			s := open(b, dir, nil)
 			rng := rand.New(rand.NewPCG(7, 7))
 			zipf := rand.NewZipf(rng, 1.1, 4, 20_000)
-			for range n {
+			for i := range n {
 				var text strings.Builder
 				for range 60 {
 					fmt.Fprintf(&text, "word%x ", zipf.Uint64())
 				}
-				note := notebook.Note{URI: notebook.ResourceURI(text.String()), Text: text.String()}
+				note := notebook.Note{URI: fmt.Sprintf("memory://resources/%d", i), Text: text.String()}
 				f, err := frame(notebook.Change{Puts: []notebook.Note{note}})
 				if err != nil {
 					b.Fatal(err)

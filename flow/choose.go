@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/excerpt"
-
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )

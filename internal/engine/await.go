@@ -9,9 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rathcluster/rath/internal/excerpt"
-
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/excerpt"
-
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/internal/excerpt"
-
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

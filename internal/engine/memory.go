@@ -10,11 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/excerpt"
-	"github.com/rathcluster/rath/internal/notebook"
-
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

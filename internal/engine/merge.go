@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/excerpt"
-
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

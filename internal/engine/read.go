@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/internal/excerpt"
-
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

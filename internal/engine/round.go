@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/internal/excerpt"
-
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"

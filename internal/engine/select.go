@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/excerpt"
-
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/excerpt"
-
 	"github.com/rathcluster/rath/tool"
 )
 

@@ -11,9 +11,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/rathcluster/rath/internal/excerpt"
-
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )

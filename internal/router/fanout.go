@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/internal/excerpt"
-
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"

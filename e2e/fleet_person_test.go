@@ -17,7 +17,7 @@ import (
 type runInfo struct {
 	Run   string `json:"run"`
 	State string `json:"state"`
-	// Quarantine says why the session is set apart.
+	// Quarantine says why the session is quarantined.
 	Quarantine string `json:"quarantine"`
 	Waits      []struct {
 		Kind string `json:"kind"`

@@ -30,7 +30,7 @@ type task struct {
 	// done is set when the deed was acknowledged, inTime if that was before the
 	// run could begin.
 	done, inTime bool
-	apart        bool                // its session was set apart, and not released
+	apart        bool                // its session was quarantined, and not released
 	answers      map[string][]answer // to the questions of the run, by step
 	reused       bool                // another body under the same id was acknowledged
 }

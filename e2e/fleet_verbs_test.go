@@ -90,7 +90,7 @@ func (l *clients) hint(ctx context.Context, t *task) {
 
 func hintFor(id string) string { return "hint for " + id }
 
-// apart sets the session of a run apart, and lets it go on after a while.
+// apart quarantines the session of a run, and lets it go on after a while.
 func (l *clients) apart(ctx context.Context, t *task) {
 	sleep(ctx, l.upTo(300*time.Millisecond))
 	if l.do(ctx, t, "quarantine", map[string]any{"reason": "it looks odd"}, nil) == nil {
@@ -123,7 +123,7 @@ func (l *clients) lift(ctx context.Context, t *task, reason string) error {
 		if t.apart {
 			return ""
 		}
-		return "it was not set apart"
+		return "it was not quarantined"
 	})
 	if err == nil {
 		l.mu.Lock()
@@ -151,7 +151,7 @@ func (l *clients) query(ctx context.Context, name string, body map[string]any) (
 	return data, err
 }
 
-// shows waits until everybody can see that the session of a run is set apart, or
+// shows waits until everybody can see that the session of a run is quarantined, or
 // is not any more.
 func (l *clients) shows(ctx context.Context, t *task, apart bool) {
 	if !l.patient {
@@ -165,7 +165,7 @@ func (l *clients) shows(ctx context.Context, t *task, apart bool) {
 			return
 		}
 		if ctx.Err() != nil {
-			l.wrong("run %s was set apart, or released, and nobody sees it after %v: %+v, %v", t.ID, untilTold, r, err)
+			l.wrong("run %s was quarantined, or released, and nobody sees it after %v: %+v, %v", t.ID, untilTold, r, err)
 			return
 		}
 		sleep(ctx, 50*time.Millisecond)

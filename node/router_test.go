@@ -254,7 +254,7 @@ func TestOneNodeRoutes(t *testing.T) {
 	}
 	r, err = c.Do(ctx, "fanout", messages.Task{Input: json.RawMessage(`{"branches":[{"name":"a","workflow":"nowhere"}]}`)}, nil)
 	if err != nil || r.State != run.Failed || r.Code != run.CodeNotFound {
-		t.Errorf("a workflow that nobody offers: %+v, %v", r, err)
+		t.Errorf("a workflow that no node offers: %+v, %v", r, err)
 	}
 }
 

@@ -72,7 +72,7 @@ func TestHelpTexts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := b.String(), strings.ReplaceAll(string(want), "\r\n", "\n"); got != want {
-		t.Errorf("the help differs (go test ./cmd/rath -update writes it anew):\n%s", firstDifference(got, want))
+		t.Errorf("the help differs (go test ./cmd/rath -update rewrites it):\n%s", firstDifference(got, want))
 	}
 }
 

@@ -93,7 +93,7 @@ func TestProvision(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := story.String(); got != string(want) {
-		t.Errorf("%s differs (go test ./cmd/rath -update writes it anew):\n%s", name, firstDifference(got, string(want)))
+		t.Errorf("%s differs (go test ./cmd/rath -update rewrites it):\n%s", name, firstDifference(got, string(want)))
 	}
 
 	text, code := operator("-o", "json", "-q")

@@ -27,14 +27,14 @@ func TestQuarantine(t *testing.T) {
 
 	rath("run -m one --session chat --id first -q", "echo: one")
 	waitFor(t, func() bool { return strings.Contains(watch.said(), "first") })
-	rath("quarantine first --reason odd --by ana", "run first is set apart")
+	rath("quarantine first --reason odd --by ana", "run first is quarantined")
 	rath("submit agent -m two --session chat --id second -q", "second")
 	held := func() bool {
 		return strings.Contains(command(t, "rath ps --where 'quarantined=yes and state=queued' --no-headers -q", dir), "second")
 	}
 	waitFor(t, held)
-	rath("ps --where run=second -q --no-headers", "set apart: odd")
-	waitFor(t, func() bool { return strings.Contains(watch.said(), "set apart: odd") })
+	rath("ps --where run=second -q --no-headers", "quarantined: odd")
+	waitFor(t, func() bool { return strings.Contains(watch.said(), "quarantined: odd") })
 	rath("release --where quarantined=yes --reason fine", "is released")
 	waitFor(t, func() bool {
 		return strings.Contains(command(t, "rath ps --where 'run=second and state=succeeded' --no-headers -q", dir), "second")
@@ -44,7 +44,7 @@ func TestQuarantine(t *testing.T) {
 		return strings.Contains(command(t, "rath ps --where 'run=second-r1 and state=succeeded' --no-headers -q", dir), "second-r1")
 	})
 	rath("show second-r1", "echo: two")
-	rath("graph first", "ana         sets the session apart: odd")
+	rath("graph first", "ana         quarantines the session: odd")
 
 	waitFor(t, func() bool { return strings.Contains(watch.said(), "second-r1") })
 	if code := watch.interrupt(); code != app.ExitInterrupted {

@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
-var update = flag.Bool("update", false, "write the transcripts of testdata anew")
+var update = flag.Bool("update", false, "rewrite the transcripts of testdata")
 
 func TestMain(m *testing.M) {
 	local.Reexec()
@@ -76,7 +76,7 @@ func TestTranscripts(t *testing.T) {
 				return
 			}
 			if want := string(ar.Comment); got != want {
-				t.Errorf("%s differs (go test ./cmd/rath -update writes it anew):\n%s", name, firstDifference(got, want))
+				t.Errorf("%s differs (go test ./cmd/rath -update rewrites it):\n%s", name, firstDifference(got, want))
 			}
 		})
 	}

@@ -265,7 +265,7 @@ func TestViolations(t *testing.T) {
 			"attempt": 3, "code": "poison", "expires": int64(9_795_165_200_000), "reason": "x", "run": "q1",
 		})},
 		{"claimed in quarantine", audit.Waits, "the quarantine of the session", with("t1", 18, "run.quarantined", "", object{"reason": "odd"})},
-		{"set apart twice", audit.Waits, "set, or lifted, once", both(with("t1", 20, "run.quarantined", "", object{"reason": "odd"}), with("t1", 20, "run.quarantined", "", object{"reason": "odd"}))},
+		{"quarantined twice", audit.Waits, "set, or lifted, once", both(with("t1", 20, "run.quarantined", "", object{"reason": "odd"}), with("t1", 20, "run.quarantined", "", object{"reason": "odd"}))},
 		// Graph.
 		{"a parent that is not there", audit.Graph, "no such session", relink("s2", 1, "session.opened", "session", "s99")},
 		{"a commit that is not there", audit.Graph, "commit 70 of s1", relink("s2", 1, "session.opened", "seq", 70)},

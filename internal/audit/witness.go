@@ -388,7 +388,7 @@ func (a *audit) heldControl(t *Told, g *runState, says func(string, string) func
 		case t.Run == "":
 			target = "session " + t.Session
 		case (t.Verb == "quarantine" || t.Verb == "release") && g != nil && g.home != nil:
-			target = "session " + g.home.id // what is set apart is the session
+			target = "session " + g.home.id // what is quarantined is the session
 		}
 		ok = a.witness.heard[heard(t.Tenant, target, t.Verb, t.By, t.Text)] > 0
 		if t.Run == "" && t.Verb == "message" {

@@ -156,7 +156,7 @@ func (t *timeline) event(e journal.Fact) {
 	case journal.BranchOutcomes:
 		t.disposed(p)
 	case journal.Quarantined:
-		text, what := "sets the session apart: ", "quarantined"
+		text, what := "quarantines the session: ", "quarantined"
 		if p.Released {
 			text, what = "lets the session go on: ", "readmitted"
 		}

@@ -67,7 +67,7 @@ func TestQuarantine(t *testing.T) {
 }
 
 // TestQuarantineInLastStep: a run whose last step is under way when its session
-// is set apart ends, also if its end has branches to adopt and to close.
+// is quarantined ends, also if its end has branches to adopt and to close.
 func TestQuarantineInLastStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -98,7 +98,7 @@ func TestQuarantineInLastStep(t *testing.T) {
 	})
 }
 
-// TestMergeOfQuarantined: a branch that was set apart goes into nothing.
+// TestMergeOfQuarantined: a branch that was quarantined goes into nothing.
 func TestMergeOfQuarantined(t *testing.T) {
 	rt := &engine.Runtime{}
 	w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -117,7 +117,7 @@ func TestMergeOfQuarantined(t *testing.T) {
 	}
 }
 
-// TestConcatenateOfQuarantined: a session that was set apart goes into no other
+// TestConcatenateOfQuarantined: a session that was quarantined goes into no other
 // one, also if they are not related, until it is released.
 func TestConcatenateOfQuarantined(t *testing.T) {
 	var w world
@@ -158,7 +158,7 @@ func TestConcatenateOfQuarantined(t *testing.T) {
 }
 
 // TestRecallOfQuarantined: nothing that a session wrote to a memory is recalled
-// while it is set apart, and it is said. What others wrote is found in its place.
+// while it is quarantined, and it is said. What others wrote is found in its place.
 func TestRecallOfQuarantined(t *testing.T) {
 	for name, write := range map[string]func(context.Context, session.Session) error{
 		"archive": func(ctx context.Context, s session.Session) error {

@@ -27,7 +27,7 @@ const (
 	KindCacheWarmed      = "run.warmed"   // the branch that the others wait for has its first answer
 	KindBranchOutcomes   = "run.disposed" // how such branches ended for it
 
-	KindQuarantined = "run.quarantined" // the session was set apart, or released
+	KindQuarantined = "run.quarantined" // the session was quarantined, or released
 	KindRebudgeted  = "run.rebudgeted"  // a run has another budget now
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Quarantined records that a session was set apart, or with Released that it
+// Quarantined records that a session was quarantined, or with Released that it
 // is not any more. The step under way ends and is recorded; none follows.
 type Quarantined struct {
 	By       string `json:"by,omitempty"`
@@ -28,10 +28,10 @@ type Rebudgeted struct {
 	Run    run.ID     `json:"run"`
 }
 
-// Quarantine returns why the session is set apart, nil if it is not.
+// Quarantine returns why the session is quarantined, nil if it is not.
 func (b *RunState) Quarantine() *Quarantined { return b.quarantine }
 
-// quarantine decides about setting the session apart or releasing it.
+// quarantine decides about quarantining the session or releasing it.
 func (w *StateMachine) quarantine(q Quarantined, now time.Time) error {
 	switch set := w.state.quarantine != nil; {
 	case w.at.Seq == 0:

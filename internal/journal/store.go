@@ -83,7 +83,7 @@ type Signal struct {
 	Resolve  *Resolved
 	Received *SignalReceived // an answer, a message, the end of a branch
 	Close    *BranchOutcome  // how the session, a branch, ended for its parent
-	// Quarantine sets the session apart, or releases it; Run is not looked at.
+	// Quarantine quarantines the session, or releases it; Run is not looked at.
 	Quarantine *Quarantined
 	Rebudget   *Rebudgeted
 	// Archive fences the session, Restore lifts the fence; Run is not looked at.

@@ -234,7 +234,7 @@ func (r *Record) received(v journal.SignalReceived) {
 
 func (r *Record) quarantined(v journal.Quarantined) {
 	r.Kind = Quarantined
-	verb := "sets the session apart"
+	verb := "quarantines the session"
 	if v.Released {
 		r.Kind, verb = Readmitted, "lets the session go on"
 	}

@@ -195,7 +195,7 @@ func TestDeriveSummaries(t *testing.T) {
 			"another revision", runEvent(t, journal.KindReleased, journal.Released{Run: "r1", Workflow: "fix", Revision: "v1", Step: "4", Reason: "x"}), lineage.Released,
 			`run parks for a node with revision "v1": step 4 is another one here`,
 		},
-		{"quarantined", runEvent(t, journal.KindQuarantined, journal.Quarantined{By: "ana", Reason: "leaks the key"}), lineage.Quarantined, "ana sets the session apart: leaks the key"},
+		{"quarantined", runEvent(t, journal.KindQuarantined, journal.Quarantined{By: "ana", Reason: "leaks the key"}), lineage.Quarantined, "ana quarantines the session: leaks the key"},
 		{"readmitted", runEvent(t, journal.KindQuarantined, journal.Quarantined{Released: true, Reason: "it was a fake"}), lineage.Readmitted, "somebody lets the session go on: it was a fake"},
 		{
 			"rebudgeted", runEvent(t, journal.KindRebudgeted, journal.Rebudgeted{By: "ana", Run: "r1", Budget: run.Budget{Tokens: 50_000, Steps: 20, Time: time.Hour}}), lineage.Rebudgeted,

@@ -104,8 +104,8 @@ var kinds = []struct {
 	{Reported, "a branch of a fan-out reported to its parent how it ended"},
 	{Disposed, "a run said how branches of its fan-out ended for it; they accept nothing after it"},
 	{Ended, "a run ended"},
-	{Quarantined, "a session was set apart: no step begins in it, no session merges it or recalls what it wrote"},
-	{Readmitted, "a session that was set apart goes on"},
+	{Quarantined, "a session was quarantined: no step begins in it, no session merges it or recalls what it wrote"},
+	{Readmitted, "a session that was quarantined goes on"},
 	{Rebudgeted, "a run may consume more, or less, than its task said"},
 }
 

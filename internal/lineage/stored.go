@@ -108,8 +108,8 @@ func DecodeStored(data []byte) ([]Record, error) {
 }
 
 // StoredSubject returns where records of one commit are stored. A server keeps each
-// subject of a stream in memory, so a tree has one for all its records. What sets a
-// session quarantine has its own: such sessions are looked for by it.
+// subject of a stream in memory, so a tree has one for all its records. What puts a
+// session into quarantine has its own: such sessions are looked for by it.
 func StoredSubject(records []Record) string {
 	for i := range records {
 		if r := &records[i]; r.Kind == Quarantined {

@@ -107,7 +107,7 @@ func RunIDs(runs []messages.RunInfo) []run.ID {
 func RunNote(r *messages.RunInfo, shortID func(run.ID) string) string {
 	switch {
 	case r.Quarantine != "":
-		return "set apart: " + r.Quarantine
+		return "quarantined: " + r.Quarantine
 	case r.Behind != "":
 		return "waits for " + shortID(r.Behind)
 	case r.Review != nil:

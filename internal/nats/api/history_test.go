@@ -81,7 +81,7 @@ func TestHistoryFollowsItsStream(t *testing.T) {
 }
 
 // past makes up the lineage of a tenant: sessions with one run or several after each
-// other, some set apart, some runs that go on for the whole time, some that have not
+// other, some quarantined, some runs that go on for the whole time, some that have not
 // ended.
 type past struct {
 	rnd     *rand.Rand

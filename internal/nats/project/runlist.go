@@ -45,7 +45,7 @@ type runList struct {
 	whole bool // all that is newer than the page is in graph
 	trees bool // the selector asks for whole trees
 	graph *lineage.Graph
-	apart map[session.ID]bool // sessions of which newer records may say that they are set apart
+	apart map[session.ID]bool // sessions of which newer records may say that they are quarantined
 	read  map[session.ID]*lineage.Graph
 	told  map[run.ID]bool
 	rows  []Listed
@@ -176,7 +176,7 @@ func (l *runList) treeOf(ctx context.Context, root session.ID) (*lineage.Graph, 
 	return g, nil
 }
 
-// quarantined returns the sessions that were set apart, now or once.
+// quarantined returns the sessions that were quarantined, now or once.
 func (h *history) quarantined(ctx context.Context) (map[session.ID]bool, error) {
 	all, err := h.c.Subjects(ctx, streams.StreamLineage, streams.PrefixLineage+string(h.tenant)+".*."+string(lineage.Quarantined)+".*")
 	if err != nil {

@@ -198,7 +198,7 @@ func stored(ctx context.Context, a *app.App, args []string) (messages iter.Seq2[
 	}, missing, conn.Close, nil
 }
 
-var errStopped = errors.New("nobody reads on")
+var errStopped = errors.New("nothing reads on")
 
 // dumping writes messages as they are read.
 func dumping(source iter.Seq2[audit.Message, error], to *audit.Writer) iter.Seq2[audit.Message, error] {

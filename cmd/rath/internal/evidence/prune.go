@@ -34,7 +34,7 @@ func Prune(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune --older-than AGE",
 		Short: "Archive old finished sessions into files, and purge them",
-		Long: `Archives each tree of sessions that has finished and that nobody used for a
+		Long: `Archives each tree of sessions that has finished and was not used for a
 while, one file for each, and purges it from the streams. A tree is a session
 with all its forks and branches, and the trees that these refer to. It is kept
 if anything in it is open: a run, a branch, a quarantine.
@@ -137,7 +137,7 @@ func prune(ctx context.Context, a *app.App, f *pruneFlags, o *retention.Options)
 	if s.Alone {
 		o.Grace = -1
 	} else if !o.DryRun {
-		a.Remark("what is due is purged after %s, in which nobody may have used it", retention.DefaultGrace)
+		a.Remark("what is due is purged after %s, in which it must not be used", retention.DefaultGrace)
 	}
 	o.Stated = []dossier.Fact{{Name: dossier.FactRelease, Value: node.Version()}}
 	out, pruneErr := retention.Prune(ctx, s.Conn, o)

@@ -33,7 +33,7 @@ func deadLettersLs(a *app.App) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List the tasks that were refused and that nobody has dealt with",
+		Short: "List the tasks that were refused and not dealt with yet",
 		Long: `Lists the dead letters, oldest first: tasks that were refused because they are
 malformed, their workflow is unknown, or their id was used for another one. The
 first column names a letter.`,
@@ -128,7 +128,7 @@ func deadLettersRetry(a *app.App) *cobra.Command {
 		Use:   "retry NUMBER",
 		Short: "Submit a refused task again, and print the id of its run",
 		Long: `Submits a refused task again and prints the id of its run: after its workflow is
-offered, for instance. While nobody offers it the letter is left as it is.
+offered, for instance. While no node offers it the letter is left as it is.
 A task that would be refused for the same reason again, because it is malformed,
 has to be submitted corrected.`,
 		Example: "  rath dlq retry 12",

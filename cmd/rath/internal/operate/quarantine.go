@@ -17,17 +17,17 @@ import (
 
 // Quarantine is the command "quarantine".
 func Quarantine(a *app.App) *cobra.Command {
-	cmd := quarantining(a, selection.Verb{Name: "quarantine", Past: "set apart"}, (*client.Client).Quarantine, func(r *messages.RunInfo) string {
+	cmd := quarantining(a, selection.Verb{Name: "quarantine", Past: "quarantined"}, (*client.Client).Quarantine, func(r *messages.RunInfo) string {
 		if r.Quarantine != "" {
-			return "is set apart already: " + r.Quarantine
+			return "is quarantined already: " + r.Quarantine
 		}
 		return ""
 	})
-	cmd.Use, cmd.Short = "quarantine [RUN] --reason TEXT", "Set the sessions of runs apart until they are released"
-	cmd.Long = `Sets the session of a run apart, or those of all runs that --where chooses: the
-step under way ends and is recorded, and none follows; nobody merges the session
-or recalls what it wrote. A run that is open waits. "release" ends it. Runs that
-have ended can be set apart too; branches are sessions of their own: choose them
+	cmd.Use, cmd.Short = "quarantine [RUN] --reason TEXT", "Quarantine the sessions of runs until they are released"
+	cmd.Long = `Quarantines the session of a run, or those of all runs that --where chooses: the
+step under way ends and is recorded, and none follows; no session merges it or
+recalls what it wrote. A run that is open waits. "release" ends it. Runs that
+have ended can be quarantined too; branches are sessions of their own: choose them
 with under.`
 	cmd.Example = `  rath quarantine 7f3a --reason "it read the production key"
   rath quarantine --where 'under=7f3a' --reason "bad input" --dry-run`
@@ -38,13 +38,13 @@ with under.`
 func Release(a *app.App) *cobra.Command {
 	cmd := quarantining(a, selection.Verb{Name: "release", Past: "released"}, (*client.Client).Release, func(r *messages.RunInfo) string {
 		if r.Quarantine == "" {
-			return "is not set apart"
+			return "is not quarantined"
 		}
 		return ""
 	})
-	cmd.Use, cmd.Short = "release [RUN] --reason TEXT", "Let sessions that were set apart go on"
-	cmd.Long = `Lets the session of a run that was set apart by "quarantine" go on, or those of
-all runs that --where chooses. Runs that wait there are offered to nodes again.`
+	cmd.Use, cmd.Short = "release [RUN] --reason TEXT", "Release the sessions of runs from quarantine"
+	cmd.Long = `Releases the session of a run from quarantine, or those of all runs that --where
+chooses. Runs that wait there are offered to nodes again.`
 	cmd.Example = `  rath release 7f3a --reason "the key was a fake"
   rath release --where 'quarantined=yes' --reason "checked"`
 	return cmd

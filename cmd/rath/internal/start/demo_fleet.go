@@ -150,7 +150,7 @@ func (d *fleetDemo) timeline(ctx context.Context, s *app.System, root string) er
 		d.Out.Println(text)
 	}
 	if d.victim == nil {
-		d.Out.Println("nobody was killed: the branch was too quick")
+		d.Out.Println("no node was killed: the branch was too quick")
 	}
 	if err := d.compare(ctx, s, seen.Result); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (d *fleetDemo) compare(ctx context.Context, s *app.System, r *messages.Resu
 	if v.Placement.Head != want {
 		return app.Fail(app.ExitFailed, "demo: the files are %s, without a kill they are %s", v.Placement.Head.Short(), want.Short())
 	}
-	d.say("files", "", "%s, to the byte what they are when nobody is killed", want.String()[:12])
+	d.say("files", "", "%s, to the byte what they are when no node is killed", want.String()[:12])
 	return nil
 }
 

@@ -34,7 +34,7 @@ func Approvals(a *app.App) *cobra.Command {
 and "reject" decide about an approval, "respond" answers a response. A waiting
 run holds nothing but its session: it may wait for weeks. LEFT is how long a
 question stands: 14 days, unless the workflow or the task says otherwise. Then
-the run goes on without an answer: a call that nobody approved does not run.
+the run goes on without an answer: a call that was not approved does not run.
 The call that an approval is about stands below it; what looks like a credential
 is masked there, and not with -o json, nor in "show RUN --full".`,
 		Example: `  rath approvals ls

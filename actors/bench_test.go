@@ -14,7 +14,7 @@ import (
 )
 
 // BenchmarkStep is one durable step through a session actor, over a log in
-// memory, with journal.Direct as what is not to be exceeded by much.
+// memory, with journal.NewStore as what is not to be exceeded by much.
 func BenchmarkStep(b *testing.B) {
 	b.Run("direct", func(b *testing.B) { benchSteps(b, journal.NewStore(&session.MemoryLog{}, nil), 1) })
 	b.Run("actor", func(b *testing.B) { benchSteps(b, quietSystem(b).Store(), 1) })

@@ -67,8 +67,8 @@ type Options struct {
 	// Deliver hands work to the incarnation that holds a session; nil on a
 	// single node. It returns an error when that one does not answer.
 	Deliver func(ctx context.Context, incarnation string, w journal.Work) (Answer, error)
-	// Silence is how long an incarnation may take to answer before the session
-	// is activated here; 0 is DefaultSilence.
+	// AnswerTimeout is how long an incarnation may take to answer before the session
+	// is activated here; 0 is DefaultAnswerTimeout.
 	AnswerTimeout time.Duration
 
 	// SnapshotEvery is after how many commits a session that stays in memory is

@@ -169,9 +169,9 @@ func (w *workflowActor) ended(m *forwarded) {
 
 const (
 	// The pauses between the times that a run is offered to this System again
-	// grow from takeUpPause to takeUpMost.
+	// grow from reclaimPause to reclaimMost.
 	reclaimPause = 250 * time.Millisecond
-	takeUpMost   = 10 * time.Second
+	reclaimMost  = 10 * time.Second
 )
 
 // reclaim offers a run to this System that it has claimed, or may have, until a log
@@ -180,7 +180,7 @@ const (
 // away or full, or another node that offers the run's revision, may last for hours.
 func (s *System) reclaim(t journal.Task) {
 	t.Resume, t.Seen = true, nil // the log has moved on since a relay saw the run
-	for pause := reclaimPause; s.executions.reclaim(keyOf(t)); pause = min(2*pause, takeUpMost) {
+	for pause := reclaimPause; s.executions.reclaim(keyOf(t)); pause = min(2*pause, reclaimMost) {
 		select {
 		case <-time.After(pause):
 		case <-s.drain.begun:

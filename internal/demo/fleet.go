@@ -109,8 +109,8 @@ func best(_ context.Context, j *flow.Joined) (int, []string, error) {
 	return taken, reasons, nil
 }
 
-// FleetResult is the head of the files that the workflow comes to, with any
-// happens on its way: the repository with the careful coder's patch.
+// FleetResult is the head of the files that the workflow comes to, however often a
+// node dies on its way: the repository with the careful coder's patch.
 func FleetResult(ctx context.Context) (_ blob.Digest, err error) {
 	model, err := Model(0)
 	if err != nil {
@@ -119,6 +119,9 @@ func FleetResult(ctx context.Context) (_ blob.Digest, err error) {
 	careful, err := model.Complete(ctx, &llm.Request{Messages: []llm.Message{{Role: llm.System, Text: "You are the careful coder"}}}, nil)
 	if err != nil {
 		return blob.Digest{}, err
+	}
+	if len(careful.Calls) == 0 {
+		return blob.Digest{}, fmt.Errorf("demo: the careful coder answers %q and changes nothing", careful.Text)
 	}
 	dir, err := os.MkdirTemp("", "rath-demo-")
 	if err != nil {

@@ -24,8 +24,7 @@ type completion struct {
 	size    int   // of the request as JSON, in bytes
 	reserve int64 // tokens
 	free    func()
-	spent   int64 // tokens, by answers that were cut off
-	came    int   // bytes of the answer under way
+	came    int // bytes of the answer under way
 }
 
 // complete makes the model call and returns the answer with the digest of the
@@ -77,7 +76,6 @@ func (m *completion) ask(client llm.Client) (*llm.Response, error) {
 		m.came, m.req.StepKey = 0, m.st.key()
 		resp, err := client.Complete(m.ctx, m.req, m.sink)
 		if err == nil {
-			m.spent += resp.Usage.Total()
 			return resp, nil
 		}
 		if err = m.failed(try, err); err != nil {
@@ -118,9 +116,7 @@ func (m *completion) again(failed *llm.Error) error {
 
 // book charges the run with a request that failed after some bytes of its answer.
 func (m *completion) book(err error, came int) {
-	cut := cutOff(m.ctx, err, m.size, came)
-	m.st.book(cut)
-	m.spent += cut.Tokens()
+	m.st.book(cutOff(m.ctx, err, m.size, came))
 }
 
 func (m *completion) reserveAgain() (err error) {

@@ -11,7 +11,7 @@
 //	state, err := ex.Forward(ctx)
 //
 // Recorded steps return what they returned before. The first step that is not
-// recorded is executed, and its outcome is committed through the [run.Store]
+// recorded is executed, and its outcome is committed through the [journal.Store]
 // before Forward sees it. A wait unwinds the execution with run.ErrSuspended; its
 // end makes the run runnable again, and another execution comes to it by replay.
 //

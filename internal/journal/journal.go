@@ -79,8 +79,8 @@ func (j *Journal) Merge(o *Journal) {
 	maps.Copy(j.resolved, o.resolved)
 }
 
-// Around adds what a run around this one recorded, but for how that one ends: its
-// paths say that of any run.
+// MergeEnclosing adds what a run around this one recorded, but for how that one ends:
+// its paths say that of any run.
 func (j *Journal) MergeEnclosing(o *Journal) {
 	steps := maps.Clone(o.steps)
 	maps.DeleteFunc(steps, func(p run.Path, _ *Step) bool { return p.Ends() })

@@ -32,7 +32,7 @@ type Options struct {
 
 // ErrBlob is returned when the data of an event is missing from the blob store
 // or is damaged there. It also wraps the store's error.
-var ErrBlob = errors.New("session: event data cannot be read from the blob store")
+var ErrBlob = errors.New("offload: event data cannot be read from the blob store")
 
 // New returns a log that keeps large event data in a blob store: each event
 // over one bound, and the largest events until the commit is under another.
@@ -119,11 +119,11 @@ func (l *log) Append(ctx context.Context, at session.Position, c session.Commit)
 // move puts an event's data into the blob store and checks that it is there.
 func (l *log) move(ctx context.Context, k session.Key, e *session.Event) error {
 	if s, err := session.Marshal(json.RawMessage(e.Data)); err != nil || s != e.Data {
-		return fmt.Errorf("session: event %s of %s: its data is not canonical JSON: encode it with Marshal", e.Kind, k)
+		return fmt.Errorf("offload: event %s of %s: its data is not canonical JSON: encode it with Marshal", e.Kind, k)
 	}
 	store := l.blobs(k.Tenant)
 	if store == nil {
-		return fmt.Errorf("session: event %s of %s has %d bytes and tenant %s has no blob store: %w", e.Kind, k, len(e.Data), k.Tenant, session.ErrTooLarge)
+		return fmt.Errorf("offload: event %s of %s has %d bytes and tenant %s has no blob store: %w", e.Kind, k, len(e.Data), k.Tenant, session.ErrTooLarge)
 	}
 	want := blob.Ref{Digest: blob.Sum([]byte(e.Data)), Size: int64(len(e.Data))}
 	ref, err := store.Put(ctx, bytes.NewReader([]byte(e.Data)))
@@ -134,7 +134,7 @@ func (l *log) move(ctx context.Context, k session.Key, e *session.Event) error {
 		_, err = fetch(ctx, store, want)
 	}
 	if err != nil {
-		return fmt.Errorf("session: store %d bytes of event %s of %s: %w", len(e.Data), e.Kind, k, err)
+		return fmt.Errorf("offload: store %d bytes of event %s of %s: %w", len(e.Data), e.Kind, k, err)
 	}
 	e.Data, e.Blob = "", want
 	return nil

@@ -156,8 +156,7 @@ func testBinaryOutput(t *testing.T, s *suite) {
 	}
 }
 
-// lockedBuffer is a Offload for the test; the backend writes to it from where
-// it likes.
+// lockedBuffer is where the backend streams output while the test reads it.
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer

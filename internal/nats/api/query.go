@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// ServiceName is what service discovery shows of the queries.
-	ServiceName = "rath"
+	// serviceName is what service discovery shows of the queries.
+	serviceName = "rath"
 )
 
 // ServeQueries answers the queries of all tenants, each by one of the nodes.
@@ -31,7 +31,7 @@ func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*conn.Service, err
 		version = "0.0.0"
 	}
 	svc, err := micro.AddService(c.NC, micro.Config{
-		Name: ServiceName, Version: version, QueueGroup: queueGroup,
+		Name: serviceName, Version: version, QueueGroup: queueGroup,
 		Description: "reads runs, sessions and lineage",
 	})
 	if err == nil {

@@ -259,7 +259,7 @@ func concernsRuns(c session.Commit) bool {
 	return false
 }
 
-// fill loads spilled data of run events, see fillThere; other events are not looked
+// fill loads spilled data of run events, see Chain.FillThere; other events are not looked
 // at.
 func (d *dispatcher) fill(ctx context.Context, h *eventlog.Chain, e *session.Entry) error {
 	spilled := false

@@ -71,7 +71,7 @@ type relayMembership struct {
 const (
 	heartbeatEvery = 500 * time.Millisecond
 	// leaseDuration is how long a process may go on after the last sign of itself;
-	// beatTTL is when the others take over. The difference is for clocks that
+	// heartbeatTTL is when the others take over. The difference is for clocks that
 	// run at different speeds, and for what is being sent.
 	leaseDuration = 1500 * time.Millisecond
 	heartbeatTTL  = 2500 * time.Millisecond

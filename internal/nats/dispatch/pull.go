@@ -21,7 +21,7 @@ const (
 	maxPull = 64
 	// pullFor is how long a request for messages waits for them. What the
 	// server sends to a node that froze while it waited comes again only after
-	// ackWait: this bounds for how long after it froze it gets any. A request
+	// streams.AckWait: this bounds for how long after it froze it gets any. A request
 	// that was lost, as while servers elect, is noticed by its end.
 	pullFor = time.Second
 	// fullWait is how often a full node looks for a free slot.
@@ -31,7 +31,7 @@ const (
 	retryFirst = 100 * time.Millisecond
 	retryMost  = 5 * time.Second
 	// waitFirst is the first delay of a message whose kind has more than enough
-	// waiting in logs, and of which none begins. waitMost is the longest.
+	// waiting in logs, and of which none begins. streams.WaitMost is the longest.
 	waitFirst = time.Second
 )
 
@@ -110,7 +110,7 @@ func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) 
 	}
 	for m := range batch.Messages() {
 		if ctx.Err() != nil {
-			_ = m.Nak() // else it comes again after ackWait
+			_ = m.Nak() // else it comes again after streams.AckWait
 			continue
 		}
 		p.start(ctx, m)

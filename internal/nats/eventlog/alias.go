@@ -40,6 +40,7 @@ type sessionAlias struct {
 	Session session.ID `json:"session"`
 }
 
+// RunAliasSubject is where the alias of a run is kept.
 func RunAliasSubject(t session.Tenant, id run.ID) string {
 	return streams.KeySubject(streams.BucketAlias, messages.RunAliasKey(t, id))
 }

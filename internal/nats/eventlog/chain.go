@@ -61,6 +61,8 @@ const chainRest = time.Minute
 // what follows it.
 var refused = session.Position{Seq: 1<<64 - 1}
 
+// NewChain returns the chain of a partition, which knows where no log stands. Its Rest
+// is running; the caller stops it.
 func NewChain(c *Logs, generation, partition uint32) *Chain {
 	return &Chain{
 		l: &eventLog{c}, stream: streams.EventStream(generation, partition),
@@ -125,7 +127,7 @@ func (h *Chain) Next(ctx context.Context, m conn.Message) (e session.Entry, ok b
 	return e, true, nil
 }
 
-// PatientlyNext is next with patience.
+// PatientlyNext is Next, retried within the budget of conn.Retry.
 func (h *Chain) PatientlyNext(ctx context.Context, m conn.Message) (e session.Entry, ok bool, err error) {
 	e, err = conn.Retry(ctx, func(ctx context.Context) (session.Entry, error) {
 		e, ok, err = h.Next(ctx, m)
@@ -134,14 +136,15 @@ func (h *Chain) PatientlyNext(ctx context.Context, m conn.Message) (e session.En
 	return e, ok, err
 }
 
-// Fill loads the data of a commit's spilled events, patiently.
+// Fill loads the data of a commit's events that lies in blobs, retried within the
+// budget of conn.Retry.
 func (h *Chain) Fill(ctx context.Context, e *session.Entry) error {
 	_, err := conn.Retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.c.Fill(ctx, &e.Commit) })
 	return err
 }
 
-// FillThere is fill for a relay, which goes on without data that is gone and says
-// so. While it is unknown whether it is gone, fillThere fails.
+// FillThere is Fill for a relay, which goes on without data that is gone and says
+// so. While it is unknown whether it is gone, FillThere fails.
 func (h *Chain) FillThere(ctx context.Context, e *session.Entry) error {
 	err := h.Fill(ctx, e)
 	switch {

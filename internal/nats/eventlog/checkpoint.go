@@ -59,7 +59,7 @@ func CheckpointSubject(name string, generation, partition uint32) string {
 	return fmt.Sprintf("%s_.%s.%d.%d", streams.PrefixSnap, name, generation, partition)
 }
 
-// Pack compresses what is large, unpack undoes it.
+// Pack compresses what is large.
 func Pack(data []byte) ([]byte, error) {
 	if len(data) <= zipCheckpoint {
 		return data, nil
@@ -67,6 +67,7 @@ func Pack(data []byte) ([]byte, error) {
 	return zip(data)
 }
 
+// Unpack returns what Pack was given, at most maxUnzipped bytes of it.
 func Unpack(data []byte) ([]byte, error) {
 	if !bytes.HasPrefix(data, gzipMagic) {
 		return data, nil
@@ -126,6 +127,7 @@ type Pacer struct {
 	since time.Time // of the first change that is not saved
 }
 
+// NewPacer returns a pacer whose Timer is not running.
 func NewPacer() *Pacer {
 	p := &Pacer{Timer: time.NewTimer(time.Hour)}
 	p.Timer.Stop()
@@ -141,9 +143,11 @@ func (p *Pacer) Changed() {
 	p.Timer.Reset(min(checkpointIdle, max(p.since.Add(checkpointBusy).Sub(now), 0)))
 }
 
-// Dirty reports whether there are changes since saved.
+// Dirty reports whether there are changes since Saved.
 func (p *Pacer) Dirty() bool { return !p.since.IsZero() }
 
+// Saved notes that all changes are saved.
 func (p *Pacer) Saved() { p.since = time.Time{} }
 
+// Stop ends the pacer: its Timer fires no more.
 func (p *Pacer) Stop() { p.Timer.Stop() }

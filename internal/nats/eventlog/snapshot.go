@@ -32,6 +32,7 @@ var (
 	_ session.Snapshotter = (*eventLog)(nil)
 )
 
+// SnapSubject is where the newest snapshot of a session is kept.
 func SnapSubject(k session.Key) string {
 	return streams.PrefixSnap + string(k.Tenant) + "." + string(k.ID)
 }

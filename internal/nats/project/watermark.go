@@ -77,9 +77,9 @@ func (r *watermarks) Here(stream string) (at uint64, here bool) {
 func (r *watermarks) wait(ctx context.Context, stream string, seq uint64) (here bool, err error) {
 	for {
 		r.mu.Lock()
-		at, here := r.at[stream]
 		changed, coming := r.changed, r.coming
 		r.mu.Unlock()
+		at, here := r.Here(stream) // after changed, which is closed by what comes later
 		if !here && coming == 0 || here && at >= seq {
 			return here, nil
 		}

@@ -9,16 +9,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// owed are the follow-ups of one commit that nothing has settled. Only its
-// sequence and their places are stored: what they are is derived from the
-// commit.
+// followUps are those of one commit that nothing has settled. Only its sequence and
+// their places are stored: what they are is derived from the commit.
 type followUps struct {
 	Token uint64 `json:"token"`
 	Open  []int  `json:"open"` // places, see derive
 
 	session *openSession
 	items   []*followUp // nil until the commit was read
-	loading bool
 	again   *alarm
 	tries   backoff
 }
@@ -83,7 +81,7 @@ func (o *followUps) settle(f *followUp) {
 	o.Open = slices.DeleteFunc(o.Open, func(i int) bool { return i == f.place })
 }
 
-// unowe takes a commit off a session.
+// settled takes a commit off its session: nothing follows from it any more.
 func (s *openSession) settled(d *followUps) {
 	s.FollowUps = slices.DeleteFunc(s.FollowUps, func(x *followUps) bool { return x == d })
 }

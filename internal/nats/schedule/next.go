@@ -24,7 +24,6 @@ func (s *Scheduler) Next(now time.Time) []Action {
 		}
 	}
 	for d, ok := s.loads.next(); ok; d, ok = s.loads.next() {
-		d.loading = true
 		s.loads.busy++
 		s.ask(d, Action{Kind: Load, Token: d.Token})
 	}
@@ -133,7 +132,6 @@ func (s *Scheduler) carriedOut(now time.Time, f *followUp, o Outcome) {
 
 // loaded derives the follow-ups of a commit that a former relay left.
 func (s *Scheduler) loaded(now time.Time, d *followUps, o Outcome) {
-	d.loading = false
 	if s.sessions[d.session.key()] != d.session {
 		return
 	}

@@ -37,7 +37,7 @@ type Scheduler struct {
 	idle    bool
 	last    uint64 // id of an action
 	flights map[uint64]*flight
-	asked   map[uint64]any // *followUp, *owed, *holder, *group
+	asked   map[uint64]any // *followUp, *followUps, *holder, *group
 	out     []Action
 	urgent  lane[*followUp]
 	later   lane[*followUp]
@@ -123,12 +123,12 @@ func (s *Scheduler) Begin(now time.Time) {
 	s.recheck(now)
 	for _, o := range s.sessions {
 		s.refresh(now, o)
-		for _, owed := range o.FollowUps {
-			if owed.items == nil {
-				s.loads.waiting = append(s.loads.waiting, owed)
+		for _, d := range o.FollowUps {
+			if d.items == nil {
+				s.loads.waiting = append(s.loads.waiting, d)
 				continue
 			}
-			for _, f := range owed.items {
+			for _, f := range d.items {
 				s.start(f)
 			}
 		}

@@ -21,7 +21,7 @@ type openSession struct {
 	Runs   []*openRun `json:"runs,omitempty"`   // in the order of their submission
 	// Quarantined is set while nothing of the session executes.
 	Quarantined bool `json:"quarantined,omitempty"`
-	// Owed are the commits with follow-ups that nothing has settled.
+	// FollowUps are of the commits of which not all is settled.
 	FollowUps []*followUps `json:"owed,omitempty"`
 
 	ready   *item  // the dispatch of the run that is to go on, nil if none is

@@ -22,7 +22,7 @@ const (
 	RoomAll Room = iota
 	// RoomOpen takes what open runs append; no new run begins.
 	RoomOpen
-	// RoomEnds takes only what run.IsTerminalOnly reports: runs end, are cancelled and
+	// RoomEnds takes only what journal.IsTerminalOnly reports: runs end, are cancelled and
 	// answered, and none of them makes a step.
 	RoomEnds
 	// RoomNone takes nothing: the disk is full.
@@ -195,7 +195,7 @@ func (r *capacity) Soon() {
 // the others that every run needs, until ctx ends. From then on this connection's
 // log and intake keep room for what must not fail: at 85 % of a stream's MaxBytes
 // PullTasks begins no new run there, and at 95 % of an event stream's the log
-// refuses what run.IsTerminalOnly does not report, as ErrFull and without asking the
+// refuses what journal.IsTerminalOnly does not report, as ErrFull and without asking the
 // servers. Without it everything is tried until JetStream refuses it. The reserve on
 // the disk, see Disk, is kept in the same way, by every connection that sees the disk.
 func (c *Streams) WatchRoom(ctx context.Context) error {

@@ -47,6 +47,7 @@ func (d Disk) String() string {
 	return text
 }
 
+// RemedyDisk is what an operator does about a full disk, for the end of an error.
 const RemedyDisk = "free some space there"
 
 // DiskRoom returns how the disk is, and what it takes.
@@ -58,7 +59,7 @@ func (c *Streams) DiskRoom() (Disk, Room) {
 	return d, d.Room()
 }
 
-// admitsDisk is admit for the disk of the streams.
+// admitsDisk is Admit for the disk of the streams.
 func (c *Streams) admitsDisk() error {
 	if d, room := c.DiskRoom(); room != RoomAll {
 		return fmt.Errorf("%w: %w: the disk of the store has %s; try again later, or %s", run.ErrBusy, ErrNoRoom, d, RemedyDisk)

@@ -33,6 +33,7 @@ type PullQueue struct {
 // pending there no log holds yet.
 const TasksConsumer = "tasks"
 
+// TasksQueue is the queue of the tasks that no log holds yet.
 func TasksQueue() PullQueue {
 	return PullQueue{Stream: StreamTasks, Durable: TasksConsumer, filter: PrefixTask + ">"}
 }

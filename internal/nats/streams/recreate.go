@@ -94,7 +94,7 @@ func (c *Streams) led(ctx context.Context, stream string) bool {
 	return err == nil && info != nil
 }
 
-// findStream is lookStream with conn.RetryElection, and says whether a stream that may be
+// findStream is LookStream with conn.RetryElection, and says whether a stream that may be
 // created again is lost though one of the truth is not.
 func (c *Streams) findStream(ctx context.Context, e *Lookup, want jetstream.StreamConfig) (info *jetstream.StreamInfo, lost bool, err error) {
 	witness := ""
@@ -104,7 +104,7 @@ func (c *Streams) findStream(ctx context.Context, e *Lookup, want jetstream.Stre
 	return search(ctx, c, e, "stream "+want.Name, witness, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.LookStream(ctx, want.Name) })
 }
 
-// findQueue is lookQueue with conn.RetryElection, and says whether the consumer is lost
+// findQueue is LookQueue with conn.RetryElection, and says whether the consumer is lost
 // though its stream is not.
 func (c *Streams) findQueue(ctx context.Context, e *Lookup, q PullQueue) (consumer jetstream.Consumer, lost bool, err error) {
 	return search(ctx, c, e, "consumer "+q.Durable, q.Stream, func(ctx context.Context) (jetstream.Consumer, error) { return c.LookQueue(ctx, q) })

@@ -121,7 +121,7 @@ func (c *Streams) countCommits(ctx context.Context, stream, subject string) (uin
 var ErrNoRoom = errors.New("no new runs begin")
 
 // Admit says whether a new run of a tenant may begin in an event stream: its error is
-// run.ErrBusy and errNoRoom if the stream takes none, or none of this tenant, or
+// run.ErrBusy and ErrNoRoom if the stream takes none, or none of this tenant, or
 // another stream that every run needs is nearly full.
 func (c *Streams) Admit(ctx context.Context, stream string, tenant session.Tenant) error {
 	if err := c.admitsDisk(); err != nil {

@@ -26,6 +26,7 @@ type executions struct {
 // slot is the place of one execution.
 type slot struct {
 	key     runKey
+	ex      execution
 	release func() // gives its slot back
 }
 
@@ -70,10 +71,10 @@ func (x *executions) leave(k runKey) {
 	x.signal()
 }
 
-func (x *executions) start(k runKey, release func()) *slot {
+func (x *executions) start(k runKey, ex execution, release func()) *slot {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := &slot{key: k, release: release}
+	s := &slot{key: k, ex: ex, release: release}
 	x.running[k] = s
 	return s
 }

@@ -117,6 +117,7 @@ type execution interface {
 	State() run.State
 	Forward(ctx context.Context) (run.State, error)
 	Park()
+	Live() engine.Live
 }
 
 type runtimeExecutor struct {
@@ -146,6 +147,18 @@ func (s *System) Free() int { return cap(s.executions.slots) - len(s.executions.
 // Freed yields after slots were given back since it was last received from. It
 // is for one receiver.
 func (s *System) Freed() <-chan struct{} { return s.executions.freed }
+
+// Live returns what the execution of a run here is at. It is not ok if the run does
+// not execute here.
+func (s *System) Live(t session.Tenant, id run.ID) (l engine.Live, ok bool) {
+	s.executions.mu.Lock()
+	one := s.executions.running[runKey{t, id}]
+	s.executions.mu.Unlock()
+	if one == nil {
+		return l, false
+	}
+	return one.ex.Live(), true
+}
 
 // Running returns how many runs execute here.
 func (s *System) Running() int {

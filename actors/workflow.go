@@ -100,7 +100,7 @@ func (s *System) claimed(ctx context.Context, t journal.Task) (execution, error)
 // brings what tracing put into it.
 func (s *System) execute(ctx context.Context, ex execution, t journal.Task, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &workflowActor{sys: s, task: t, ex: ex, slot: s.executions.start(keyOf(t), release), ctx: ctx, cancel: cancel}
+	w := &workflowActor{sys: s, task: t, ex: ex, slot: s.executions.start(keyOf(t), ex, release), ctx: ctx, cancel: cancel}
 	s.protoactor.Root.Send(s.top, &launch{w})
 }
 

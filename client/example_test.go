@@ -93,7 +93,7 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 	}
 	sys := actors.New(&actors.Options{
 		Log: conn.Log(), Spills: true, Values: values, Incarnation: "example", Workflows: offered,
-		Runtime: &engine.Runtime{Values: values, Models: model, Mint: conn.Minter(), OnDelta: conn.Deltas().Publish},
+		Runtime: &engine.Runtime{Values: values, Models: model, Mint: conn.Minter(), OnDelta: conn.PublishDelta},
 	})
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	control, err := conn.ServeControl(serving, sys.Signal)

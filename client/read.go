@@ -84,6 +84,14 @@ func (c *Client) TaskWaits(ctx context.Context, id run.ID) (bool, error) {
 	return err == nil && r.State == run.Queued && r.Session == "", err
 }
 
+// Live returns how a run stands at this moment: what the node that executes it is at, or
+// where it waits and for what. It asks that node and the relay of the run, and reads no
+// log; the answer comes within seconds, also if the node has died. It is
+// run.ErrUnknownRun for an unknown id.
+func (c *Client) Live(ctx context.Context, id run.ID) (messages.Live, error) {
+	return query[messages.Live](ctx, c, messages.QueryLive, messages.Query{Run: id})
+}
+
 // Result returns how a run ended; run.ErrState says that it has not, and how
 // it stands.
 func (c *Client) Result(ctx context.Context, id run.ID) (messages.Result, error) {

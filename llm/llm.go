@@ -27,6 +27,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Role says who speaks a [Message].
@@ -102,6 +103,10 @@ type Request struct {
 	// what became of the try before, which the server may charge although
 	// nothing came of it. An error ends the call; Complete returns it.
 	Again func(failed *Error) error `json:"-"`
+	// Waits, if it is not nil, is told what a client waits for and until when at the
+	// most, from the goroutine of Complete: with nil for the first piece of the
+	// answer to a request that is sent now, else for the pause after a try that failed.
+	Waits func(failed *Error, until time.Time) `json:"-"`
 }
 
 // The HTTP headers that say which step a request belongs to, and which try

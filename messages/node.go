@@ -4,6 +4,7 @@ package messages
 const (
 	NodeDrain  = "drain"  // take no more work, give runs back, and end
 	NodeReplay = "replay" // [Replay] of a run whose workflow the node offers
+	NodeLive   = "live"   // what the execution of a run is at, see [Live]
 )
 
 // NodeSubject is where an incarnation takes a verb of its own.

@@ -22,11 +22,12 @@ const (
 	QueryReplay    = "replay"    // [Replay] of a run
 	QueryLetters   = "dlq"       // [DeadLetters], a page
 	QueryTools     = "tools"     // [Tools] of other processes
+	QueryLive      = "live"      // [Live], how a run stands at this moment
 )
 
 // Query is the body of a query. Each verb reads the fields that it knows.
 type Query struct {
-	Run run.ID `json:"run,omitempty"` // run, result, replay
+	Run run.ID `json:"run,omitempty"` // run, result, replay, live
 	// Session is an id or a name, with ":version" for an older version
 	// (session), or the root of a tree (graph, lineage); "" is every tree.
 	Session string      `json:"session,omitempty"`

@@ -141,7 +141,7 @@ func full() map[string]any {
 			Usage: usage, Lost: usage, Workspace: digest, Chain: &messages.Chain{Hash: digest, Seq: 9, Session: "s1"}, EndedMS: 1,
 		},
 		"delta.v1": messages.Delta{
-			Run: "r1", Session: "s1", Step: "1", Attempt: 1, N: 1, Agent: "a", Text: "t", Reasoning: "r", Call: &messages.CallDelta{Index: 0, ID: "i", Name: "n", Args: "{"},
+			Run: "r1", Session: "s1", Step: "1", Attempt: 1, Try: 2, N: 1, Void: true, Agent: "a", Text: "t", Reasoning: "r", Call: &messages.CallDelta{Index: 0, ID: "i", Name: "n", Args: "{"},
 		},
 		"record.v1":    event,
 		"event.v1":     event,
@@ -159,6 +159,14 @@ func full() map[string]any {
 			Run: "r1", Branch: "a", BranchOf: "r0", Workflow: "fix", Session: "s1", State: run.Failed, Code: "2", Revisions: []string{"1"}, Differs: "why",
 			Steps: []messages.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},
 		}}},
+		"live.v1": messages.Live{
+			Run: "r1", State: run.Running, Session: "s1", Node: "n", Attempt: 1, At: 9, More: 1, Since: 8, Silent: true, Behind: "r0", Untaken: true, Unbegun: 2, Due: 7,
+			Steps: []messages.LiveStep{{
+				Step: "1", Kind: journal.StepModel, Name: "a", Did: "x", Model: "m", Doing: "asks", Began: 1, At: 2, Until: 3, Try: 2, Error: "e", Text: "t", Bytes: 1, Tokens: 1, Calls: []string{"grep"},
+			}},
+			Queue: &messages.LiveQueue{Pool: "default", Class: messages.ClassBatch, Ahead: 1, Waiting: 2, Nodes: 3, Free: 0, Sent: "n", Again: 4},
+			Waits: event.Waits, Review: info.Review, Quarantine: "why",
+		},
 		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
 		"alias.v1":       messages.Alias{Session: "s1", Digest: "d", Cancelled: &journal.CancelRequested{By: "b", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},

@@ -52,6 +52,11 @@ func (n *Instance) serveNode(ctx context.Context) error {
 		return err
 	}
 	n.own.add(replay)
+	live, err := n.conn.ServeLive(ctx, n.incarnation, n.system.Live)
+	if err != nil {
+		return err
+	}
+	n.own.add(live)
 	return nil
 }
 

@@ -279,7 +279,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.runtime = &engine.Runtime{
 		Values: n.values, Models: n.o.Models, Memory: n.memories.get, Blobs: n.Blobs, Workspaces: places,
 		Mint: session.IDGenerator{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
-		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.Deltas().Publish, OnWarning: n.o.OnWarning, Offered: n.offeredBy,
+		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.PublishDelta, OnWarning: n.o.OnWarning, Offered: n.offeredBy,
 	}
 	n.system = actors.New(&actors.Options{
 		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.Level, Logger: n.log,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/llm"
@@ -24,7 +25,8 @@ type completion struct {
 	size    int   // of the request as JSON, in bytes
 	reserve int64 // tokens
 	free    func()
-	came    int // bytes of the answer under way
+	came    int    // bytes of the answer under way
+	pieces  uint64 // of the answer under way that OnDelta got
 }
 
 // complete makes the model call and returns the answer with the digest of the
@@ -53,7 +55,7 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 // prepare renders the request and reserves what it may use.
 func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	ex := m.st.ex
-	m.req = &llm.Request{Provider: *m.c.provider, Tools: m.c.tools, Again: m.again}
+	m.req = &llm.Request{Provider: *m.c.provider, Tools: m.c.tools, Again: m.again, Waits: m.waits}
 	p := &m.req.Provider
 	p.Model = cmp.Or(p.Model, ex.settings().Model, ex.rt.Model)
 	msgs, digest, size, err := m.c.shown.render(m.c, s, p)
@@ -73,7 +75,8 @@ func (m *completion) ask(client llm.Client) (*llm.Response, error) {
 		if m.ctx.Err() != nil { // nothing was sent
 			return nil, context.Cause(m.ctx)
 		}
-		m.came, m.req.StepKey = 0, m.st.key()
+		m.req.StepKey = m.st.key()
+		m.begin()
 		resp, err := client.Complete(m.ctx, m.req, m.sink)
 		if err == nil {
 			return resp, nil
@@ -82,6 +85,23 @@ func (m *completion) ask(client llm.Client) (*llm.Response, error) {
 			return nil, err
 		}
 	}
+}
+
+// begin notes that the request is sent, by the engine or by the client itself.
+func (m *completion) begin() {
+	m.st.tries++
+	m.came, m.pieces = 0, 0
+	m.st.flight.asks(m.req.Provider.Model, m.st.tries)
+}
+
+// waits takes what the client says that it waits for.
+func (m *completion) waits(failed *llm.Error, until time.Time) {
+	if failed == nil {
+		m.st.flight.does(Asks, until)
+		return
+	}
+	m.st.flight.failed(failed)
+	m.st.flight.does(Pauses, until)
 }
 
 // key names the next request of the step.
@@ -98,6 +118,8 @@ func (st *step) key() string {
 // failed books a request that failed, and returns nil if it is to be sent again.
 func (m *completion) failed(try int, err error) error {
 	m.book(err, m.came)
+	m.void()
+	m.st.flight.failed(err)
 	if cause := context.Cause(m.ctx); errors.Is(cause, errInterrupted) {
 		err = cause
 	}
@@ -111,6 +133,7 @@ func (m *completion) failed(try int, err error) error {
 // again books a try that the client makes by itself.
 func (m *completion) again(failed *llm.Error) error {
 	m.book(failed, 0)
+	m.begin()
 	return m.reserveAgain()
 }
 
@@ -127,12 +150,29 @@ func (m *completion) reserveAgain() (err error) {
 
 // sink counts a piece of the answer and passes it on.
 func (m *completion) sink(d llm.Delta) {
+	before, tool := m.came, ""
 	m.came += len(d.Text) + len(d.Reasoning)
 	if d.Call != nil {
+		tool = d.Call.Name
 		m.came += len(d.Call.Name) + len(d.Call.Args)
 	}
-	if ex, st := m.st.ex, m.st; ex.rt.OnDelta != nil {
-		ex.rt.OnDelta(Delta{Session: st.s.Key(), Run: ex.id, Path: st.asked.Path, Attempt: ex.attempt, Agent: m.c.agent, Delta: d})
+	m.st.flight.came(d.Text, tool, m.came-before)
+	m.publish(d, false)
+}
+
+// void says that the pieces of the answer under way are void, if there are any.
+func (m *completion) void() {
+	if m.pieces > 0 {
+		m.publish(llm.Delta{}, true)
+	}
+}
+
+func (m *completion) publish(d llm.Delta, void bool) {
+	ex, st := m.st.ex, m.st
+	if m.pieces++; ex.rt.OnDelta != nil {
+		ex.rt.OnDelta(Delta{
+			Session: st.s.Key(), Run: ex.id, Path: st.asked.Path, Attempt: ex.attempt, Try: st.tries, N: m.pieces, Void: void, Agent: m.c.agent, Delta: d,
+		})
 	}
 }
 

@@ -24,7 +24,7 @@
 // what follows from commits. A [Driver] does both in one process. [Replay] runs
 // code against a journal and executes nothing.
 //
-// Files, the lowest first: summary, clock, position, lifetime, inbox, level, held,
+// Files, the lowest first: summary, clock, live, position, lifetime, inbox, level, held,
 // account, call, transcript, runtime, execution, scope, step, lease, read, join, fork,
 // branch, do, await, follow, complete, message, memory, round, gate, turn, select,
 // fanout, gather, merge, ending, claim, tree, driver, replay.

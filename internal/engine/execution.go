@@ -35,6 +35,8 @@ type Execution struct {
 	inbox    inbox
 	levels   levels
 	leases   leases
+
+	flights flights // with a lock of its own
 }
 
 // State says how the run stands: Running when this execution was claimed, the
@@ -50,6 +52,13 @@ func (ex *Execution) Attempt() uint64 { return ex.attempt }
 // Result returns the session that the run ended with. It is there once Forward
 // has returned, and not to be asked for before.
 func (ex *Execution) Result() session.Session { return ex.result }
+
+// Live returns what the execution is at. It may be called at any time.
+func (ex *Execution) Live() Live {
+	l := Live{Attempt: ex.attempt}
+	l.Since, l.Steps = ex.flights.tell()
+	return l
+}
 
 // Park lets the steps that are under way end and be recorded, and releases the
 // run before the next one: it goes on elsewhere or at the next start. A run
@@ -75,6 +84,7 @@ func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
 		return ex.endUnneeded(ctx)
 	}
 	ex.life.ctx = ctx
+	ex.flights.idle(time.Now())
 	w, err := build(ex.reg, ex.settings())
 	if err == nil {
 		err = ex.forward(ctx, w)

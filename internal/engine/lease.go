@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
@@ -101,6 +102,9 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 		}
 		return st.record.Session, nil
 	}
+	st.began = time.Now()
+	st.fly(Opens, "")
+	defer st.flight.end()
 	err, ok := st.outcome(ex.firstHead(ctx, &p))
 	if !ok {
 		return s, err

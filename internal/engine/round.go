@@ -91,6 +91,10 @@ func (r *round) run() (session.Session, error) {
 	if err := r.approvals(); err != nil {
 		return r.s, r.ex.failed(err)
 	}
+	for _, c := range r.calls {
+		c.st.fly(Queues, cmp.Or(c.edited, c.Args))
+		defer c.st.flight.end()
+	}
 	for i := 0; i < len(r.calls); {
 		// Calls that change the workspace run alone; what stands between two
 		// of them runs at the same time, lane by lane.
@@ -209,6 +213,8 @@ func (r *round) do(c *toolCall) error {
 		return nil
 	}
 	c.st.began = time.Now()
+	c.st.flight.does(Works, time.Time{})
+	defer c.st.flight.end()
 	d := journal.StepCompleted{Call: r.callID(c), Effect: c.st.asked.Effect}
 	r.mu.Lock()
 	place := r.s.Placement()
@@ -276,6 +282,8 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 			if r.sandboxErr != nil {
 				return nil, r.sandboxErr
 			}
+			c.st.flight.does(Opens, time.Time{})
+			defer c.st.flight.does(Works, time.Time{})
 			return r.ex.leases.get(r.base.Key()).at(ctx, r.ex, r.base.Key(), place)
 		},
 	})

@@ -81,7 +81,13 @@ type Delta struct {
 	Run     run.ID
 	Path    run.Path
 	Attempt uint64
-	Agent   string
+	// Try counts the requests for the answer in the attempt, N the pieces of one
+	// try, both from one. Void says, in a piece of its own, that the try broke off:
+	// what its pieces said never happened.
+	Try   int
+	N     uint64
+	Void  bool
+	Agent string
 	llm.Delta
 }
 

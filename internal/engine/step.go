@@ -29,9 +29,11 @@ type step struct {
 	decision      journal.Decision
 	record        *journal.Step
 	began         time.Time
+	flight        *flight       // what is told of it; nil while it does nothing
 	takesMessages bool          // it is a call that takes messages
 	messagesTo    uint64        // up to which place in the inbox it knows of them
 	requests      int           // how often a model was asked in this attempt
+	tries         int           // the same with the client's own retries
 	lost          session.Usage // what those are taken to have used that were cut off
 }
 
@@ -77,7 +79,17 @@ func (p *place) begin(ctx context.Context, kind, name string, s session.Session,
 		return nil, st.fail(err)
 	}
 	st.ctx = st.context(ctx)
+	st.fly(Works, "")
 	return st, nil
+}
+
+// fly has the step told as one under way, unless it is recorded already. args are a
+// tool's.
+func (st *step) fly(d Doing, args string) {
+	if st.decision == journal.Replay || st.ex.pos.recorder != nil {
+		return
+	}
+	st.flight = st.ex.flights.begin(InFlight{Path: st.asked.Path, Kind: st.asked.Kind, Name: st.asked.Name, Doing: d, Began: st.began}, args)
 }
 
 // context returns what the step's own work gets of ctx.
@@ -137,7 +149,10 @@ func (e *reviewError) Error() string { return e.Reason }
 func (e *reviewError) Unwrap() error { return run.ErrReview }
 
 // end closes the step.
-func (st *step) end() { st.sc.release() }
+func (st *step) end() {
+	st.flight.end()
+	st.sc.release()
+}
 
 // fail turns the end of a step's own work into what its caller returns: a
 // control error poisons the run, anything else is given back unrecorded.
@@ -169,6 +184,7 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 		d.Effect = st.asked.Effect
 	}
 	d.Lost = st.lost
+	st.flight.does(Records, time.Time{})
 	if d.Elapsed == 0 && !st.began.IsZero() {
 		d.Elapsed = time.Since(st.began).Milliseconds()
 	}

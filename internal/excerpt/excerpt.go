@@ -15,6 +15,14 @@ func Clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "")
 }
 
+// End returns at most the last n bytes of s, cut between characters.
+func End(s string, n int) string {
+	if len(s) <= n {
+		return strings.ToValidUTF8(s, "")
+	}
+	return strings.ToValidUTF8(s[len(s)-n:], "")
+}
+
 // FirstLine returns the first line of s that is not blank.
 func FirstLine(s string) string {
 	for line := range strings.Lines(s) {

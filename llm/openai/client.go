@@ -53,6 +53,9 @@ func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Del
 	defer cancel()
 	for try := 1; ; try++ {
 		x := &exchange{e: e, body: body, step: r.StepKey, try: try, maxFrame: c.o.MaxFrame, maxResponse: c.o.MaxResponse}
+		if r.Waits != nil {
+			r.Waits(nil, time.Now().Add(c.o.FirstToken))
+		}
 		resp, published, err := c.attempt(ctx, x, sink)
 		if err == nil {
 			return resp, nil
@@ -76,6 +79,9 @@ func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Del
 		}
 		if end, ok := ctx.Deadline(); ok && time.Until(end) <= pause {
 			return nil, tried(failed, try)
+		}
+		if r.Waits != nil {
+			r.Waits(failed, time.Now().Add(pause))
 		}
 		if err := sleep(ctx, pause); err != nil {
 			return nil, x.explain(ctx, err)

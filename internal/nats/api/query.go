@@ -73,6 +73,7 @@ func (a answerer) verbs() []verb {
 		{messages.QueryLetters, a.letters},
 		{messages.QueryTools, a.tools},
 		{messages.QueryReplay, a.replay},
+		{messages.QueryLive, a.live},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/project"
@@ -343,6 +344,10 @@ type Queries struct {
 	Values *journal.Values
 	// Replay runs the code of a run against its journal; nil replays nothing.
 	Replay func(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error)
+	// Live tells what the execution of a run is at, if it is one of Incarnation, this
+	// process; nil is a process that executes nothing.
+	Live        func(session.Tenant, run.ID) (engine.Live, bool)
+	Incarnation string
 	// Alive says which incarnations live, as actors.Options.Alive does; nil knows of
 	// no death.
 	Alive func(incarnation string) bool

@@ -134,9 +134,8 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	if err != nil {
 		t.Fatal(err)
 	}
-	deltas := own.Deltas()
 	rt := &engine.Runtime{
-		Values: values, Models: model, Mint: own.Minter(), Node: "node", OnDelta: deltas.Publish,
+		Values: values, Models: model, Mint: own.Minter(), Node: "node", OnDelta: own.PublishDelta,
 		Blobs: func(t session.Tenant) blob.Store { return own.Blobs(t) },
 	}
 	registry := &flow.Registry{}
@@ -217,12 +216,13 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	}
 	keep(own.ServeDeliver(ctx, sys.Incarnation(), delivered))
 	keep(own.ServeControl(ctx, sys.Signal))
+	keep(own.ServeLive(ctx, sys.Incarnation(), sys.Live))
 	signal := sys.Signal
 	if sp.signal != nil {
 		signal = sp.signal(signal)
 	}
 	relay := own.StartRelay(ctx, &dispatch.RelayOptions{Incarnation: sys.Incarnation(), Known: m.known(), Changed: m.news(), Signal: signal})
-	keep(own.ServeQueries(ctx, &api.Queries{Values: values, Version: "1.0.0"}))
+	keep(own.ServeQueries(ctx, &api.Queries{Values: values, Version: "1.0.0", Live: sys.Live, Incarnation: sys.Incarnation()}))
 	var offers []messages.Workflow
 	for _, g := range registry.All() {
 		offers = append(offers, messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Class: g.Class})

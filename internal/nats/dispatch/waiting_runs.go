@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -145,7 +146,14 @@ func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 			return creditAnswer{}
 		}
 		return d.lend(time.Now(), c)
-	}), answer(subjectWaiting, func([]byte) any { return d.waiting() }))
+	}), answer(subjectWaiting, func([]byte) any { return d.waiting() }),
+		answer(standingSubject(d.generation, d.partition), func(data []byte) any {
+			var q standingOf
+			if json.Unmarshal(data, &q) != nil {
+				return schedule.Standing{}
+			}
+			return d.s.Standing(time.Now(), session.Key{Tenant: q.Tenant, ID: q.Session}, q.Run)
+		}))
 	if err != nil {
 		stop()
 		return nil, fmt.Errorf("nats/dispatch: answer for a partition: %w", err)

@@ -150,3 +150,28 @@ func (q *queue) heads(yield func(t session.Tenant, derived bool) bool) {
 		}
 	}
 }
+
+// ahead returns how many items are taken before one, if none comes: those before it in
+// its tenant's line, and of each other tenant one for each turn until then.
+func (q *queue) ahead(it *item) int {
+	own := q.lines[it.task.Session.Tenant]
+	n := 0
+	for _, items := range []*list.List{own.derived, own.fresh} {
+		for e := items.Front(); e != nil && e != it.place; e = e.Next() {
+			n++
+		}
+		if it.derived {
+			break
+		}
+	}
+	sum, turns := n, n+1 // of those whose turn comes before the tenant's
+	for e := q.turns.Front(); e != nil; e = e.Next() {
+		l := e.Value.(*line)
+		if l == own {
+			turns--
+			continue
+		}
+		sum += min(l.derived.Len()+l.fresh.Len(), turns)
+	}
+	return sum
+}

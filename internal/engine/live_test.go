@@ -1,0 +1,139 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// halting is a model that is refused once, with the pause of a client, writes slowly,
+// and then calls a tool.
+type halting struct{}
+
+func (halting) Client(context.Context, llm.Provider) (llm.Client, error) { return halting{}, nil }
+
+func (halting) Complete(_ context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
+	if r.Messages[len(r.Messages)-1].Role == llm.Tool {
+		return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
+	}
+	r.Waits(nil, time.Now().Add(time.Minute))
+	time.Sleep(10 * time.Second)
+	failed := &llm.Error{Code: llm.CodeRateLimited, Message: "slow down"}
+	r.Waits(failed, time.Now().Add(20*time.Second))
+	time.Sleep(20 * time.Second)
+	if err := r.Again(failed); err != nil {
+		return nil, err
+	}
+	for range 10 {
+		time.Sleep(time.Second)
+		sink(llm.Delta{Text: strings.Repeat("x", 400) + ". "})
+	}
+	sink(llm.Delta{Call: &llm.ToolCall{ID: "c", Name: "sleep", Args: "{}"}})
+	time.Sleep(time.Second)
+	return &llm.Response{Calls: []llm.ToolCall{{ID: "c", Name: "sleep", Args: "{}"}}, Finish: llm.FinishTools}, nil
+}
+
+// TestLive samples what an execution is at, second by second.
+func TestLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		rt := w.runtime(halting{})
+		sleep := tool.Func("sleep", "Sleeps.", func(ctx context.Context, _ struct{}) (string, error) {
+			time.Sleep(time.Minute)
+			return "slept", nil
+		}, &tool.FuncOptions{Effect: tool.ReadOnly})
+		agent := &flow.Agent{Name: "coder", Tools: []tool.Tool{sleep}, Provider: llm.Provider{Model: "m1"}}
+		ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+			time.Sleep(5 * time.Second)
+			return agent.Forward(ctx, s.With(session.UserText("go")))
+		})
+		began := time.Now()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+				t.Errorf("state %s: %v", state, err)
+			}
+		}()
+		at := func(when time.Time) string { return fmt.Sprint(when.Sub(began).Round(time.Second)) }
+		look := func(after time.Duration) string {
+			time.Sleep(time.Until(began.Add(after)))
+			synctest.Wait()
+			l := ex.Live()
+			text := fmt.Sprintf("%v: since %s", after, at(l.Since))
+			for _, s := range l.Steps {
+				text += fmt.Sprintf(" [%s %s %s %s %s, since %s, at %s", s.Path, s.Kind, s.Name, s.Model, s.Doing, at(s.Began), at(s.At))
+				if !s.Until.IsZero() {
+					text += ", until " + at(s.Until)
+				}
+				text += fmt.Sprintf(", try %d %q, %d of %d bytes, %d tokens, calls %v]", s.Try, s.Error, len(s.Text), s.Bytes, s.Tokens, s.Calls)
+				if len(s.Text) > engine.LiveText {
+					t.Errorf("%d bytes of text", len(s.Text))
+				}
+			}
+			return text
+		}
+		var got []string
+		for _, s := range []time.Duration{1, 6, 16, 38, 45, 46, 60, 120} {
+			got = append(got, look(s*time.Second))
+		}
+		<-done
+		want := []string{
+			`1s: since 0s`,
+			`6s: since 0s [0 model coder m1 asks, since 5s, at 5s, until 1m5s, try 1 "", 0 of 0 bytes, 0 tokens, calls []]`,
+			`16s: since 0s [0 model coder m1 pauses, since 5s, at 15s, until 35s, try 1 "llm: rate_limited: slow down", 0 of 0 bytes, 0 tokens, calls []]`,
+			`38s: since 0s [0 model coder m1 answers, since 5s, at 38s, try 2 "llm: rate_limited: slow down", 1206 of 1206 bytes, 302 tokens, calls []]`,
+			`45s: since 0s [0 model coder m1 answers, since 5s, at 45s, try 2 "llm: rate_limited: slow down", 2048 of 4027 bytes, 1007 tokens, calls [sleep]]`,
+			`46s: since 46s [0.0 tool sleep  works, since 46s, at 46s, try 0 "", 0 of 0 bytes, 0 tokens, calls []]`,
+			`1m0s: since 46s [0.0 tool sleep  works, since 46s, at 46s, try 0 "", 0 of 0 bytes, 0 tokens, calls []]`,
+			`2m0s: since 1m46s`,
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("what is told (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestDeltasOfTries joins the deltas of answers that break off twice, as a client does.
+func TestDeltasOfTries(t *testing.T) {
+	script := must(scripted.Parse("script", []byte("-- first --\ntimes: 2\nfault: truncate\n\nThe answer is forty-three, I am quite sure of it\n-- second --\n\nIt is seven.\n")))
+	var w world
+	rt := w.runtime(must(scripted.New(script, nil)))
+	var naive string
+	var tries, voids []int
+	var last engine.Delta
+	rt.OnDelta = func(d engine.Delta) {
+		naive += d.Text
+		if d.Try != last.Try && d.N != 1 || d.Try == last.Try && d.N != last.N+1 {
+			t.Errorf("delta %d of try %d after delta %d of try %d", d.N, d.Try, last.N, last.Try)
+		}
+		if last = d; d.Void {
+			voids = append(voids, d.Try)
+		} else if d.N == 1 {
+			tries = append(tries, d.Try)
+		}
+	}
+	ex := start(t, rt, agentOnce)
+	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	if !strings.Contains(naive, "forty") {
+		t.Fatalf("the answer did not break off: %q", naive)
+	}
+	if diff := cmp.Diff([][]int{{1, 2, 3}, {1, 2}}, [][]int{tries, voids}); diff != "" {
+		t.Errorf("tries, and those that broke off (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,180 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/schedule"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	// tellTimeout bounds how long the node that executes a run may take to tell what
+	// it is at. It answers from memory, at once if it is well.
+	tellTimeout = 2 * time.Second
+	// standAgain is when the relay is asked again about a run that is not where it said,
+	// and standTries how often: its commit may be on the way to the relay.
+	standAgain = 50 * time.Millisecond
+	standTries = 5
+)
+
+// askedLive is the body of the verb messages.NodeLive.
+type askedLive struct {
+	Tenant session.Tenant `json:"tenant"`
+	Run    run.ID         `json:"run"`
+}
+
+// toldLive is the answer to it. Here is whether the run executes at this node.
+type toldLive struct {
+	Here bool           `json:"here"`
+	Live *messages.Live `json:"live,omitempty"`
+}
+
+// ServeLive answers for this incarnation what the runs are at that it executes, which
+// tell says.
+func (c *Conn) ServeLive(ctx context.Context, incarnation string, tell func(session.Tenant, run.ID) (engine.Live, bool)) (*conn.Service, error) {
+	return c.ServeNode(ctx, incarnation, messages.NodeLive, func(_ context.Context, body []byte) (any, error) {
+		var q askedLive
+		if err := json.Unmarshal(body, &q); err != nil {
+			return nil, fmt.Errorf("run to tell of: %w: %w", run.ErrMalformed, err)
+		}
+		return here(tell(q.Tenant, q.Run)), nil
+	})
+}
+
+// here is what an execution is at, as it travels.
+func here(l engine.Live, ok bool) toldLive {
+	if !ok {
+		return toldLive{}
+	}
+	out := &messages.Live{Attempt: l.Attempt, Since: stamp(l.Since), More: max(len(l.Steps)-messages.MaxLiveSteps, 0)}
+	for _, s := range l.Steps[:min(len(l.Steps), messages.MaxLiveSteps)] {
+		out.Steps = append(out.Steps, messages.LiveStep{
+			Step: s.Path, Kind: s.Kind, Name: s.Name, Did: s.Did, Model: s.Model, Doing: string(s.Doing),
+			Began: stamp(s.Began), At: stamp(s.At), Until: stamp(s.Until),
+			Try: s.Try, Error: s.Error, Text: s.Text, Bytes: s.Bytes, Tokens: s.Tokens, Calls: s.Calls,
+		})
+	}
+	return toldLive{Here: true, Live: out}
+}
+
+// stamp is a time as it travels; the zero time is 0.
+func stamp(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// live tells how a run stands at this moment. The relay of its partition says where it
+// is, and the node that executes it what it is at. Each is waited for a bounded time.
+func (a answerer) live(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	if q.Run == "" || q.Run == messages.Last {
+		return nil, missing("run", "send the id of a run")
+	}
+	out := messages.Live{Run: q.Run, State: run.Queued}
+	home, err := a.c.RunSession(ctx, t, q.Run)
+	if errors.Is(err, run.ErrUnknownRun) {
+		return a.untakenLive(ctx, t, out, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out.Session = home.ID
+	for try := 1; ; try++ {
+		st, err := a.c.Standing(ctx, home, q.Run)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("run %s: %w: %w", q.Run, session.ErrUnavailable, err)
+		case st.State == "":
+			info, err := a.run(ctx, t, q)
+			if r, ok := info.(messages.RunInfo); err == nil && ok && r.State.Terminal() {
+				out.State, out.At, out.Attempt, out.Node = r.State, stamp(time.Now()), r.Attempt, r.Node
+				return out, nil
+			}
+			if try == standTries {
+				return a.untakenLive(ctx, t, out, err)
+			}
+		default:
+			done, err := a.stands(ctx, t, &out, st, try == standTries)
+			if done || err != nil {
+				out.At = stamp(time.Now())
+				return out, err
+			}
+		}
+		pause := time.NewTimer(standAgain)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// stands fills in how a run stands that is open. It is not done if the run is not at
+// the node that the relay named, unless that is the last word.
+func (a answerer) stands(ctx context.Context, t session.Tenant, out *messages.Live, st schedule.Standing, last bool) (done bool, err error) {
+	out.Silent = false
+	out.State, out.Attempt, out.Node, out.Behind, out.Due, out.Unbegun = st.State, st.Attempt, st.Holder, st.Behind, st.Due, st.Unbegun
+	if p := st.Queue; p != nil {
+		out.Queue = &messages.LiveQueue{
+			Pool: p.Pool, Class: messages.ClassInteractive, Ahead: p.Ahead, Waiting: p.Waiting, Nodes: p.Nodes, Free: p.Free, Sent: p.Sent, Again: p.Again,
+		}
+		if p.Batch {
+			out.Queue.Class = messages.ClassBatch
+		}
+	}
+	if st.State != run.Running || st.Quarantined { // of both the lineage has the words
+		info, err := a.run(ctx, t, messages.Query{Run: out.Run})
+		if r, ok := info.(messages.RunInfo); err == nil && ok {
+			out.Waits, out.Review, out.Quarantine = r.Waits, r.Review, r.Quarantine
+		}
+	}
+	if st.State != run.Running {
+		return true, nil
+	}
+	told, err := a.holder(ctx, t, out.Run, st.Holder)
+	switch {
+	case err != nil:
+		out.Silent = true
+		return st.Lost || last || !errors.Is(err, conn.ErrNoAnswer), nil // a node that has gone is missed by its relay soon
+	case !told.Here:
+		return last, nil
+	}
+	out.Attempt, out.Since, out.Steps, out.More = told.Live.Attempt, told.Live.Since, told.Live.Steps, told.Live.More
+	return true, nil
+}
+
+// holder asks the incarnation that executes a run.
+func (a answerer) holder(ctx context.Context, t session.Tenant, id run.ID, incarnation string) (told toldLive, err error) {
+	if incarnation == a.Incarnation && a.Live != nil {
+		return here(a.Live(t, id)), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+	defer cancel()
+	data, err := a.c.AskNode(ctx, incarnation, messages.NodeLive, askedLive{t, id})
+	if err == nil {
+		err = json.Unmarshal(data, &told)
+	}
+	return told, err
+}
+
+// untakenLive tells of a run that no log holds: its task may wait to be taken.
+func (a answerer) untakenLive(ctx context.Context, t session.Tenant, out messages.Live, unknown error) (any, error) {
+	info, err := a.run(ctx, t, messages.Query{Run: out.Run, All: true})
+	r, ok := info.(messages.RunInfo)
+	if err != nil || !ok {
+		return nil, errors.Join(err, unknown)
+	}
+	out.State, out.At, out.Attempt, out.Node = r.State, stamp(time.Now()), r.Attempt, r.Node
+	out.Untaken = r.State == run.Queued
+	return out, nil
+}

@@ -1,0 +1,118 @@
+package schedule
+
+import (
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Standing is how a run that has not ended stands at the relay of its partition. Times
+// are in Unix milliseconds; zero is never.
+type Standing struct {
+	State   run.State `json:"state,omitempty"` // "" if nothing of the run is open here
+	Attempt uint64    `json:"attempt,omitempty"`
+	// Holder is the incarnation that executes the run, and Lost is set if the relay
+	// takes it for dead.
+	Holder string `json:"holder,omitempty"`
+	Lost   bool   `json:"lost,omitempty"`
+	// Due is when the run may begin, a wait times out, a review expires or the run
+	// must have ended, whichever comes first.
+	Due int64 `json:"due,omitempty"`
+	// Behind is the run that holds the session.
+	Behind      run.ID `json:"behind,omitempty"`
+	Quarantined bool   `json:"quarantined,omitempty"`
+	// Unbegun is how many branches of the run wait for a slot.
+	Unbegun int         `json:"unbegun,omitempty"`
+	Queue   *QueuePlace `json:"queue,omitempty"` // of a run that is to be dispatched
+}
+
+// QueuePlace is where a run waits for a slot.
+type QueuePlace struct {
+	// Pool is "" while no pool is known that offers the workflow.
+	Pool  string `json:"pool,omitempty"`
+	Batch bool   `json:"batch,omitempty"`
+	// Ahead is how many runs of the partition get a slot before it, if none comes,
+	// and Waiting how many runs of the pool wait in the partition.
+	Ahead   int `json:"ahead"`
+	Waiting int `json:"waiting"`
+	// Nodes of the pool live, with Free slots, as far as the relay knows.
+	Nodes int `json:"nodes"`
+	Free  int `json:"free"`
+	// Sent is the incarnation that was sent the run and has not answered.
+	Sent string `json:"sent,omitempty"`
+	// Again is when the run is offered again, after a node failed to take it.
+	Again int64 `json:"again,omitempty"`
+}
+
+// Standing tells how a run stands.
+func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
+	o := s.sessions[k]
+	if o == nil {
+		return Standing{}
+	}
+	r := o.run(id)
+	if r == nil {
+		return Standing{}
+	}
+	st := Standing{State: r.State, Attempt: r.Attempt, Quarantined: o.Quarantined}
+	for at := range r.times {
+		if st.Due == 0 || at < st.Due {
+			st.Due = at
+		}
+	}
+	if r.State == run.Running {
+		st.Holder, st.Lost = r.Incarnation, !o.executes(r, s.lives)
+	}
+	switch it := o.ready; {
+	case it != nil && it.task.ID == id:
+		st.Queue = s.placeOf(now, it)
+	case r.State == run.Queued && o.Active != "" && o.Active != id:
+		st.Behind = o.Active
+	case r.State == run.Queued && it != nil:
+		st.Behind = it.task.ID
+	}
+	for _, d := range o.FollowUps {
+		for _, f := range d.items {
+			if f.begin != nil && !f.over && opener(f.begin.task) == id {
+				st.Unbegun++
+			}
+		}
+	}
+	return st
+}
+
+// placeOf returns where an item waits.
+func (s *Scheduler) placeOf(now time.Time, it *item) *QueuePlace {
+	p := &QueuePlace{}
+	if it.flight != nil {
+		p.Sent = it.flight.node.Incarnation
+	}
+	if it.rest != nil && it.rest.index != 0 {
+		p.Again = it.rest.at.UnixMilli()
+	}
+	if it.group == nil || !it.group.placed {
+		return p
+	}
+	p.Pool, p.Batch = it.group.pool, it.group.rank == batchRank
+	for _, n := range s.nodes {
+		if n.Pool == p.Pool && !n.Stopping && n.offers(it.group, now) {
+			p.Nodes++
+			p.Free += n.Free
+		}
+	}
+	for rank := range classes {
+		q := s.queues[queueKey{p.Pool, rank}]
+		if q == nil {
+			continue
+		}
+		p.Waiting += q.len
+		switch {
+		case q == it.queue:
+			p.Ahead += q.ahead(it)
+		case rank < it.group.rank:
+			p.Ahead += q.len
+		}
+	}
+	return p
+}

@@ -14,7 +14,8 @@ import (
 
 // AwaitOptions change what a step waits for; nil means the defaults.
 type AwaitOptions struct {
-	// Title and Detail tell people what is asked.
+	// Title and Detail tell people what is asked, such as a [Diff]. They are cut to 1 KiB
+	// and to 16 KiB.
 	Title, Detail string
 	// Timeout is after how long the step gives up with run.ErrExpired; zero is
 	// journal.DefaultExpiry. It is counted from the commit that asks.

@@ -53,6 +53,10 @@ type work interface {
 	// error. A former record is decoded into out, and fn is not called. After an
 	// error out holds nothing of use.
 	Do(ctx context.Context, name string, e tool.Effect, out any, fn func(context.Context) error) error
+	// Version returns which version of a change to the code holds for the run. It is
+	// recorded by the first call for the change; later ones make no step. Code that does
+	// not know the version fails with run.ErrMismatch.
+	Version(ctx context.Context, change string, oldest, newest int) (int, error)
 	// Await waits for an answer to w, whose Path and Due the step fills in, and
 	// decodes it into out, which may be nil. With a timeout above zero it is
 	// run.ErrExpired after that. Where the answer is not there it returns
@@ -75,6 +79,9 @@ type sessions interface {
 	Reject(ctx context.Context, branch session.Session, reason string) error
 	// Concatenate makes a session of the chunks of a and those of b.
 	Concatenate(ctx context.Context, a, b session.Session) (session.Session, error)
+	// Diff returns how the files of s differ from those that s came with, in at most
+	// journal.MaxDetail bytes.
+	Diff(ctx context.Context, s session.Session) (string, error)
 	// Read returns a session that the run does not hold, at the version of r; zero
 	// is the newest when the step is executed.
 	Read(ctx context.Context, r session.Ref) (session.Session, error)

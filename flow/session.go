@@ -71,6 +71,19 @@ func Concatenate(ctx context.Context, a, b session.Session) (session.Session, er
 	return e.Concatenate(ctx, a, b)
 }
 
+// Diff returns how the files of s differ from those that it came with, as a unified
+// diff: the session of the run from those that the run found, a branch or a fork from
+// those that it began with. It is a step. The text fits into the Detail of a question,
+// so that a person approves what is read; one that is longer than 16 KiB is cut, and
+// its last line tells how to see the whole. It is empty if nothing differs.
+func Diff(ctx context.Context, s session.Session) (string, error) {
+	e, err := engineOf(ctx)
+	if err != nil {
+		return "", err
+	}
+	return e.Diff(ctx, s)
+}
+
 // Read returns a session that the run does not hold, at a version; version zero
 // is the newest when the step is executed. It is a step: later executions get
 // the same value. The session stays as it is: what extends it makes a fork.

@@ -99,6 +99,31 @@ func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, er
 	return value, nil
 }
 
+// Version returns which version of a change to the workflow's code holds for this
+// run, so that runs that are open while the code changes go on with the code that they
+// began with:
+//
+//	if v, err := flow.Version(ctx, "review-twice", 0, 1); err != nil {
+//		return s, err
+//	} else if v >= 1 {
+//		s, err = w.review.Forward(ctx, s) // new
+//	}
+//
+// A run that comes to the first call for the change takes newest, and records it. A run
+// that was past that place before, because older code executed it, is of version 0 and
+// records nothing. That holds for the whole run and for the branches that it opens
+// afterwards: calls that follow make no step. Raise oldest once no open run is older.
+// If the run's version lies outside of oldest to newest, because the change was taken
+// back or dropped, the error wraps run.ErrMismatch and names both: the run goes to a
+// node with the recorded revision, or needs review.
+func Version(ctx context.Context, change string, oldest, newest int) (int, error) {
+	e, err := engineOf(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return e.Version(ctx, change, oldest, newest)
+}
+
 // Call runs a tool on a session without a model: one step, one tool_result
 // row. args is what the tool gets as JSON.
 func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (session.Session, tool.Result, error) {

@@ -152,6 +152,9 @@ func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.D
 	if !slices.ContainsFunc(ws, func(w journal.Wait) bool { return !w.Came(inbox) }) {
 		return inbox, nil
 	}
+	for i := range ws {
+		ws[i].Title, ws[i].Detail = excerpt.Clip(ws[i].Title, maxTitle), excerpt.Clip(ws[i].Detail, journal.MaxDetail)
+	}
 	if timeout > 0 {
 		due := ex.rt.Clock.Now().Add(timeout).UnixMilli()
 		for i := range ws {
@@ -172,6 +175,9 @@ func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.D
 	ex.receive(ack.Inbox...)
 	return ack.Inbox, nil
 }
+
+// maxTitle bounds the title of a question, as journal.MaxDetail bounds its detail.
+const maxTitle = 1 << 10
 
 // receive takes signals into the inbox of the execution.
 func (ex *Execution) receive(all ...journal.SignalReceived) {

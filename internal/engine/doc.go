@@ -26,6 +26,6 @@
 //
 // Files, the lowest first: summary, clock, live, position, lifetime, inbox, level, held,
 // account, call, transcript, runtime, execution, scope, step, lease, read, join, fork,
-// branch, do, await, follow, complete, message, memory, round, gate, turn, select,
+// branch, do, version, diff, await, follow, complete, message, memory, round, gate, turn, select,
 // fanout, gather, merge, ending, claim, tree, driver, replay.
 package engine

@@ -37,8 +37,32 @@ type lease struct {
 
 // leases are the leases of an execution, by session.
 type leases struct {
-	mu sync.Mutex
-	of map[session.Key]*lease
+	mu    sync.Mutex
+	of    map[session.Key]*lease
+	heads map[session.Key]blob.Digest // that sessions of the run were opened with
+	first blob.Digest                 // the one that came first
+}
+
+// opened notes the files that a session was opened with. The code opens sessions in the
+// same order on every execution.
+func (l *leases) opened(k session.Key, head blob.Digest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.heads == nil {
+		l.heads, l.first = map[session.Key]blob.Digest{}, head
+	}
+	l.heads[k] = head
+}
+
+// openedWith returns the files that a session was opened with, or those that the run
+// opened first.
+func (l *leases) openedWith(k session.Key) blob.Digest {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if head, ok := l.heads[k]; ok {
+		return head
+	}
+	return l.first
 }
 
 // get returns the lease of a session. Its directory need not be filled yet.
@@ -100,6 +124,7 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 		if err := st.recorded(); err != nil {
 			return s, err
 		}
+		ex.leases.opened(s.Key(), st.record.HeadAfter)
 		return st.record.Session, nil
 	}
 	st.began = time.Now()
@@ -116,6 +141,7 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 	if err != nil {
 		return s, err
 	}
+	ex.leases.opened(s.Key(), p.Head)
 	return ack.Session, nil
 }
 

@@ -37,8 +37,7 @@ func (p *place) hasNewMessages(s session.Session, c *call) bool {
 		return next.Kind == journal.StepModel && next.Name == c.agent && next.Input == inputDigest(s, []string{c.digest()})
 	}
 	// It may have waited there, and go on now.
-	past := ex.pos.journal.Began(at) || ex.inbox.cameFor(at)
-	if past || s.Key() != ex.home || ex.life.poison != nil {
+	if ex.past(at) || s.Key() != ex.home || ex.life.poison != nil {
 		return false
 	}
 	_, upTo := ex.inbox.messages()

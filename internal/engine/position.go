@@ -17,6 +17,7 @@ type position struct {
 	mismatch *journal.Step        // the recorded step that the code did not match; nil if there is none
 	newest   uint64               // the attempt of the newest recorded step
 	last     time.Time            // of the last recorded step
+	versions map[string]version   // by the changes to the code that it asked for
 	within   *journal.StepRequest // the step whose function is being called; nil between steps
 	recorder *recorder            // of a replay
 }

@@ -87,6 +87,9 @@ const (
 	MaxMessage = 64 << 10
 )
 
+// MaxDetail bounds the detail of a question, such as a diff that a person approves.
+const MaxDetail = 16 << 10
+
 // DefaultExpiry is how long a run waits for an answer from outside if the author said
 // nothing else: with a review, a question or a wait for words. The end is
 // written into the commit that begins to wait, so that it stays what it was when

@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// Diff is flow.Diff.
+func (p *place) Diff(ctx context.Context, s session.Session) (string, error) {
+	st, err := p.begin(ctx, journal.StepDo, "diff", session.Session{}, false, tool.ReadOnly.String(), s.Ref().String(), s.PendingDigest())
+	if err != nil {
+		return "", err
+	}
+	defer st.end()
+	text := ""
+	if st.decision == journal.Replay {
+		err := decode(st.record.StepCompleted, &text)
+		return text, err
+	}
+	from, err := st.ex.headBefore(st.ctx, st.asked.Path, s)
+	to := s.Placement().Head
+	if err == nil && !to.IsZero() {
+		text, err = diff(st.ctx, st.ex.blobs(), from, to)
+	}
+	err, ok := st.outcome(err)
+	if !ok {
+		return "", err
+	}
+	d := journal.StepCompleted{Summary: "compares the files with those that the session came with"}
+	if err != nil {
+		err = fmt.Errorf("flow: diff of %s: %w", s.Ref(), err)
+		d.Code, d.Error, d.Summary = run.CodeOf(err), excerpt.Clip(err.Error(), 4<<10), ""
+	} else if d.Value, err = session.Marshal(text); err != nil {
+		return "", err
+	}
+	if _, err := st.commit(d); err != nil {
+		return "", err
+	}
+	return text, d.Code.Err(d.Error)
+}
+
+// diff returns how two states of the files differ, cut at a line to journal.MaxDetail bytes
+// with what is left out named.
+func diff(ctx context.Context, b blob.Store, from, to blob.Digest) (string, error) {
+	patch, err := manifest.Patch(ctx, b, from, to)
+	if err != nil {
+		return "", err
+	}
+	var whole strings.Builder
+	if err := manifest.WriteUnified(&whole, patch); err != nil {
+		return "", err
+	}
+	text := whole.String()
+	if len(text) <= journal.MaxDetail {
+		return text, nil
+	}
+	first := "-"
+	if !from.IsZero() {
+		first = from.String()
+	}
+	rest := fmt.Sprintf("… %d bytes in all; the whole: rath diff %s %s\n", len(text), first, to)
+	head := excerpt.Clip(text, journal.MaxDetail-len(rest))
+	return head[:strings.LastIndexByte(head, '\n')+1] + rest, nil
+}
+
+// headBefore returns the files that a session came with: the home of a run as the run
+// found it, any other session as its first parent was. Where no tool had opened the
+// sandbox until then, they are those that it was opened with, or that the run opened
+// first.
+func (ex *Execution) headBefore(ctx context.Context, at run.Path, s session.Session) (blob.Digest, error) {
+	var came session.Session
+	owner := ex.levels.owner(at)
+	if s.Key() == owner.home {
+		came = owner.base
+		if owner.run == ex.id {
+			came = ex.granted.Base
+		}
+	} else {
+		for l := range s.Parents() {
+			var err error
+			if came, err = ex.rt.Values.Link(ctx, l); err != nil {
+				return blob.Digest{}, err
+			}
+			break
+		}
+	}
+	if head := came.Placement().Head; !head.IsZero() {
+		return head, nil
+	}
+	return ex.leases.openedWith(s.Key()), nil
+}

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// Version is flow.Version.
+func (p *place) Version(ctx context.Context, change string, oldest, newest int) (int, error) {
+	if change == "" || len(change) > maxChange || oldest < 0 || newest < oldest {
+		return 0, fmt.Errorf("flow: version of change %.100q from %d to %d: name the change in 1 to %d bytes, and give versions from 0 on, the oldest first", change, oldest, newest, maxChange)
+	}
+	if p.in != nil {
+		return 0, nested(journal.StepRequest{Kind: "version of change", Name: change}, p.in.asked)
+	}
+	ex := p.sc.ex
+	ex.mu.Lock()
+	v, known := ex.pos.versions[change]
+	ex.mu.Unlock()
+	if !known {
+		var err error
+		if v, err = p.decideVersion(ctx, change, newest); err != nil {
+			return 0, err
+		}
+		ex.mu.Lock()
+		if ex.pos.versions == nil {
+			ex.pos.versions = map[string]version{}
+		}
+		ex.pos.versions[change] = v
+		ex.mu.Unlock()
+	}
+	if v.number >= oldest && v.number <= newest {
+		return v.number, nil
+	}
+	ex.mu.Lock()
+	ex.pos.mismatch = v.seen
+	ex.mu.Unlock()
+	if v.number > newest {
+		return 0, ex.failed(fmt.Errorf("%w: run %s recorded version %d of change %q, and this code knows it up to version %d: the change was taken back. "+
+			"Offer code that knows version %d again, or end the run: rath resolve %s --fail", run.ErrMismatch, ex.id, v.number, change, newest, v.number, ex.id))
+	}
+	return 0, ex.failed(fmt.Errorf("%w: run %s is of version %d of change %q, and this code knows it from version %d on: it was dropped while the run was open. "+
+		"Offer code that knows version %d again, or end the run: rath resolve %s --fail", run.ErrMismatch, ex.id, v.number, change, oldest, v.number, ex.id))
+}
+
+// version is that of a change, and a recorded step of code that knows it; nil if there
+// is none.
+type version struct {
+	number int
+	seen   *journal.Step
+}
+
+// maxChange bounds the name of a change.
+const maxChange = 100
+
+// decideVersion returns the version of a change that holds for the run: what is
+// recorded; else 0 where the run came past this place before the code asked for the
+// change, which takes no step; else the newest, which it records.
+func (p *place) decideVersion(ctx context.Context, change string, newest int) (version, error) {
+	ex, at, name := p.sc.ex, p.sc.path(), "version of "+change
+	input := inputDigest(session.Session{}, []string{"version"})
+	ex.mu.Lock()
+	rec := ex.pos.journal.Step(at)
+	marked := rec != nil && rec.Kind == journal.StepDo && rec.Name == name && rec.Input == input
+	past := !marked && ex.past(at)
+	if all := ex.pos.journal.Recorded(); past && len(all) > 0 {
+		rec = all[len(all)-1]
+	}
+	ex.mu.Unlock()
+	if past {
+		return version{seen: rec}, nil
+	}
+	st, err := p.begin(ctx, journal.StepDo, name, session.Session{}, false, tool.ReadOnly.String(), "version")
+	if err != nil {
+		return version{}, err
+	}
+	defer st.end()
+	if st.decision == journal.Replay {
+		v := version{seen: st.record}
+		err := decode(st.record.StepCompleted, &v.number)
+		return v, err
+	}
+	value := strconv.Itoa(newest)
+	if _, err := st.commit(journal.StepCompleted{Value: value, Summary: "version " + value + " of " + change}); err != nil {
+		return version{}, err
+	}
+	return version{number: newest}, nil
+}
+
+// past reports whether the run was past a place before: it recorded something there,
+// waits there or waited there, or has come to its end. ex.mu is held.
+func (ex *Execution) past(at run.Path) bool {
+	r := ex.granted.Record
+	if ex.pos.journal.Began(at) || ex.pos.journal.Began("end") || ex.inbox.cameFor(at) || r.Ended != nil {
+		return true
+	}
+	if r.Suspended != nil { // as of the claim; a replay looks at runs that wait
+		for _, w := range r.Suspended.For {
+			if w.Path.Within(at) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -150,15 +150,16 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e journal.End
 	return ack.State, why
 }
 
-// checkResult fails unless what Forward returned can be the home session's next
-// version.
+// checkResult brings what Forward returned on top of what steps committed of it, and
+// fails unless it can be the home session's next version then.
 func (ex *Execution) checkResult() error {
-	s := ex.result
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	s := ex.sessions.rebase(ex.result) // a fork may have committed what is pending in it
+	ex.result = s
 	if s.Unborn() && s.Len() == 0 {
 		return errors.New("flow: the workflow returned an empty session: return the session it worked on")
 	}
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
 	h := ex.sessions.held[s.Key()]
 	switch {
 	case h == nil:

@@ -184,3 +184,22 @@ func TestLogAwayAtTheEnd(t *testing.T) {
 		t.Errorf("the session says %q", got)
 	}
 }
+
+// TestReturnsPendingThatWasForked: a workflow may return the value that it forked,
+// although the fork committed what was pending in it, and add to it.
+func TestReturnsPendingThatWasForked(t *testing.T) {
+	for _, more := range [][]session.Chunk{nil, {session.UserText("more")}} {
+		rt := &engine.Runtime{}
+		s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			s = s.With(session.UserText("pending"))
+			try, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			return s.With(more...), flow.Reject(ctx, try, "no good")
+		}), session.New(session.UserText("go")))
+		if err != nil || s.Len() != 2+len(more) {
+			t.Errorf("it ends with %d rows: %v", s.Len(), err)
+		}
+	}
+}

@@ -28,6 +28,7 @@ type Info struct {
 	Workflow  string
 	Attempt   uint64
 	Path      run.Path // of the next step; inside of a step, its own
+	Name      string   // of the agent, tool or function whose step is under way; "" between steps
 	Tenant    session.Tenant
 	Input     []byte
 	Model     string

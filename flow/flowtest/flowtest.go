@@ -66,6 +66,8 @@ type Options struct {
 	// by no answer. It is called once for each question that a process finds open, for
 	// one at a time, and must answer a question the same after a crash.
 	Answer func(Question) (any, error)
+	// Faults go wrong on the way. One that no call meets fails the test.
+	Faults []Fault
 	// Task is what the run was asked for besides its session.
 	Task journal.Task
 	// Workflows are what remote branches name; nil has none.
@@ -104,6 +106,9 @@ func newBench(t testing.TB, s session.Session, file string, o *Options) *bench {
 	if b.o.Sandbox == nil {
 		b.o.Sandbox = local.New(&local.Options{State: filepath.Join(t.TempDir(), "boxes")})
 	}
+	if err := valid(b.o.Faults); err != nil {
+		t.Fatalf("flowtest: %v", err)
+	}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatalf("flowtest: read script: %v", err)
@@ -128,6 +133,7 @@ type world struct {
 	blobs   blob.Store
 	memory  memory.Store
 	clock   *engine.Clock
+	faults  *faults
 	witness bytes.Buffer
 }
 
@@ -136,6 +142,7 @@ var start = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 func (b *bench) world() *world {
 	w := &world{log: &session.MemoryLog{}, blobs: blob.NewMemory(), clock: engine.NewClock(start)}
+	w.faults = &faults{all: b.o.Faults, calls: map[site][]run.Path{}, tries: map[site]int{}, hits: map[int]bool{}}
 	if b.o.Memory != nil {
 		w.memory = b.o.Memory()
 	} else {
@@ -161,11 +168,11 @@ func (b *bench) process(w *world, log session.Log, incarnation string) *process 
 	driver := &engine.Driver{Workflows: b.o.Workflows}
 	rt := &engine.Runtime{
 		Store:  journal.NewStore(log, &journal.StoreOptions{Incarnation: incarnation, Values: values, Now: w.clock.Now, OnCommit: driver.Committed}),
-		Values: values, Models: model, Clock: w.clock, Node: "test",
+		Values: values, Models: faultyModels{model, w.faults}, OnTool: w.faults.onTool, Clock: w.clock, Node: "test",
 		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.memory, nil },
 		Workspaces: engine.Workspaces{
-			Dir: b.t.TempDir(), Backends: map[string]sandbox.Backend{"local": b.o.Sandbox}, MinIsolation: sandbox.IsolationProcess,
+			Dir: b.t.TempDir(), Backends: map[string]sandbox.Backend{"local": faultyBackend{b.o.Sandbox, w.faults}}, MinIsolation: sandbox.IsolationProcess,
 		},
 	}
 	return &process{rt, driver, w.log}
@@ -221,10 +228,19 @@ func Run(t testing.TB, w flow.Workflow, s session.Session, script string, o *Opt
 	if err != nil {
 		t.Fatalf("flowtest: the run ended as %s: %v", state, err)
 	}
+	b.checkFaults(world)
 	for _, text := range warnings {
 		t.Errorf("flowtest: %s (did you shadow s?)", text)
 	}
 	return ex.Result()
+}
+
+// checkFaults fails the test for each fault that no call of an undisturbed run met.
+func (b *bench) checkFaults(w *world) {
+	b.t.Helper()
+	for _, f := range w.faults.missed() {
+		b.t.Errorf("flowtest: no call met the %v", f)
+	}
 }
 
 // CrashEverywhere stops the workflow at every commit in turn, once before the
@@ -242,6 +258,7 @@ func CrashEverywhere(t testing.TB, newWorkflow func() flow.Workflow, s session.S
 	if _, state, err := b.start(t.Context(), b.process(calm, counter, "one"), newWorkflow(), false); err != nil {
 		t.Fatalf("flowtest: the undisturbed run ended as %s: %v", state, err)
 	}
+	b.checkFaults(calm)
 	want := fingerprint(t, calm)
 	for n := 1; n <= counter.appends; n++ {
 		for _, when := range []moment{beforeStore, afterStore, afterReply} {

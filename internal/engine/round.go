@@ -276,6 +276,11 @@ func errText(err error) string {
 func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 	ctx, cancel := r.ex.callContext(c.st.context(r.ctx))
 	defer cancel(nil)
+	if on := r.ex.rt.OnTool; on != nil {
+		if err := on(ctx); err != nil {
+			return tool.ErrorOutcome(err)
+		}
+	}
 	return c.bound.Call(ctx, tool.Call{
 		ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(),
 		Sandbox: func(ctx context.Context) (sandbox.Sandbox, error) {

@@ -50,6 +50,9 @@ type Runtime struct {
 	// OnDelta, if set, gets the pieces of model output as they come. They are
 	// provisional. It is called from many goroutines and must not block.
 	OnDelta func(Delta)
+	// OnTool, if set, is asked before each call of a tool; an error takes the place of
+	// what the tool comes to. It is for tests.
+	OnTool func(ctx context.Context) error
 	// OnWait, if set, is called by Run when a run begins to wait, so that the program
 	// can answer with Signal. It is called in a goroutine of its own, which should end
 	// with ctx.

@@ -72,8 +72,9 @@ func (sc *scope) release() {
 func (p *place) Info() flow.Info {
 	var ex *Execution
 	var at run.Path
+	name := ""
 	if p.in != nil {
-		ex, at = p.in.ex, p.in.asked.Path
+		ex, at, name = p.in.ex, p.in.asked.Path, p.in.asked.Name
 	} else {
 		ex, at = p.sc.ex, p.sc.path()
 	}
@@ -81,7 +82,7 @@ func (p *place) Info() flow.Info {
 	defer ex.mu.Unlock()
 	owner, settings := ex.levels.owner(at), ex.settings()
 	return flow.Info{
-		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: at, Tenant: ex.home.Tenant,
+		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: at, Name: name, Tenant: ex.home.Tenant,
 		Input: settings.Input, Model: settings.Model, Tools: settings.Tools, Deadline: ex.task.Deadline, Replaying: ex.pos.journal.Has(at),
 	}
 }

@@ -240,6 +240,8 @@ var changing = []struct {
 	{regexp.MustCompile(runtime.GOOS + "/" + runtime.GOARCH), "OS/ARCH"},
 	{regexp.MustCompile(`go1\.\d+(\.\d+)?`), "GO"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dTCLOCK(\+00:00|Z)`), "TIME"},
+	// Where a run waits depends on how far its relay has come.
+	{regexp.MustCompile(`(?m)^(\S+ +queued .*  AGE  )(place \d|node \w+ was sent|no node |a node did).*$`), "${1}QUEUE"},
 	{regexp.MustCompile(`\b\d{8}T\d{6}Z\b`), "STAMP"}, // in the name of an archive
 	{regexp.MustCompile(`used \S+ ago`), "used AGE ago"},
 	{regexp.MustCompile(`[0-9,]+ bytes of commits`), "N bytes of commits"}, // they hold milliseconds

@@ -38,6 +38,7 @@ type Reason struct {
 	After    string          `json:"head_after,omitempty"`
 	Time     time.Time       `json:"time"`
 	Changes  []FileStep      `json:"changes,omitempty"` // of a file, the oldest first
+	Live     *messages.Live  `json:"live,omitempty"`    // of a run that has not ended
 }
 
 // FileStep is a step that changed a file.

@@ -39,9 +39,10 @@ func NodeOf(r *messages.RunInfo, names map[string]string) string {
 // noteColumns bounds the note of a run that stands in its row.
 const noteColumns = 60
 
-// RunTable writes runs; names are those of the nodes. With below, a note that the
-// window would cut off stands in a line of its own.
-func RunTable(w *term.Writer, runs []messages.RunInfo, names map[string]string, below bool) {
+// RunTable writes runs; names are those of the nodes, and live says how some of the
+// runs stand at this moment. With below, a note that the window would cut off stands
+// in a line of its own.
+func RunTable(w *term.Writer, runs []messages.RunInfo, names map[string]string, live map[run.ID]*messages.Live, below bool) {
 	now := time.Now()
 	shortID := ShortIDs(RunIDs(runs))
 	rows := make([][]string, len(runs))
@@ -52,7 +53,7 @@ func RunTable(w *term.Writer, runs []messages.RunInfo, names map[string]string, 
 			shortID(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), NodeOf(r, names), fmt.Sprint(r.Steps), lineage.Thousands(r.Usage.Tokens()),
 			Age(now, time.UnixMilli(r.Submitted)),
 		}
-		notes[i] = RunNote(r, shortID)
+		notes[i] = noteNow(r, live[r.Run], shortID)
 	}
 	width := math.MaxInt
 	if below {
@@ -101,6 +102,21 @@ func RunIDs(runs []messages.RunInfo) []run.ID {
 		}
 	}
 	return ids
+}
+
+// noteNow is what a run is at, else its note.
+func noteNow(r *messages.RunInfo, l *messages.Live, shortID func(run.ID) string) string {
+	if l == nil || r.Quarantine != "" || r.Behind != "" || r.Cancelled {
+		return RunNote(r, shortID)
+	}
+	text := LiveNote(l)
+	switch {
+	case text == "":
+		return RunNote(r, shortID)
+	case r.Branch != "":
+		return "branch " + r.Branch + ": " + text
+	}
+	return text
 }
 
 // RunNote says what is special about a run.

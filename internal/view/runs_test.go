@@ -41,7 +41,7 @@ func TestNodeOf(t *testing.T) {
 		runs = append(runs, r)
 	}
 	var out bytes.Buffer
-	RunTable(term.New(&out, nil), runs, names, false)
+	RunTable(term.New(&out, nil), runs, names, nil, false)
 	for l := range strings.Lines(out.String()) {
 		if head := term.Clip(l, 80); !strings.Contains(head, "AGE") && !strings.Contains(head, "  40h") {
 			t.Errorf("80 columns do not show the age:\n%s", head)

@@ -23,7 +23,7 @@ func Stopped(a *app.App, id run.ID, seen Outcome, o *NodeFlags) error {
 			Person(a, r)
 			continue
 		}
-		a.Err.Println("  " + answerWith(a, r.Run, r.Asks()))
+		a.Err.Println("  " + AnswerWith(a, r.Run, r.Asks()))
 	}
 	a.Err.Println("  " + ResumeWith(a, id, o))
 	if o == nil {
@@ -51,7 +51,7 @@ func Person(a *app.App, r lineage.Record) {
 	}
 	a.Err.Note("")
 	a.Err.Println(who + " waits for " + kind + what)
-	a.Err.Println("answer with\n  " + answerWith(a, r.Run, kind))
+	a.Err.Println("answer with\n  " + AnswerWith(a, r.Run, kind))
 }
 
 // review says what a person has to decide.
@@ -73,8 +73,8 @@ func Decisions(a *app.App, id run.ID, revision string) {
 	}
 }
 
-// answerWith is the command that answers what a run waits for.
-func answerWith(a *app.App, id run.ID, kind string) string {
+// AnswerWith is the command that answers what a run waits for from a person.
+func AnswerWith(a *app.App, id run.ID, kind string) string {
 	switch kind {
 	case run.WaitResponse:
 		return a.Hint("respond", string(id), "JSON")

@@ -110,7 +110,7 @@ func ps(ctx context.Context, a *app.App, s *app.System, o *client.RunsOptions) e
 		if err != nil {
 			return err
 		}
-		view.RunTable(a.Out, runs, names, a.Out.Terminal())
+		view.RunTable(a.Out, runs, names, liveNotes(ctx, s, runs), a.Out.Terminal())
 	}
 	if o.Where != "" && o.Where != "branch=no" || o.Workflow != "" || len(o.States) > 0 && !slices.Contains(o.States, run.Queued) {
 		return nil

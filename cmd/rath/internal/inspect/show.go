@@ -17,7 +17,8 @@ func Show(a *app.App) *cobra.Command {
 		Use:   "show NAME",
 		Short: "Show the transcript of a session, or of a run",
 		Long: `Shows what was said in a session: each row with the version it made, who said
-it, and the tools that were called. Long texts are cut; --full shows them whole.
+it, and the tools that were called, and of a run in flight what it is at. Long
+texts are cut; --full shows them whole.
 "help names" tells how to name a session, a version or a run.`,
 		Example: `  rath show @last
   rath show 7f3a:4 --full
@@ -58,5 +59,13 @@ func show(ctx context.Context, a *app.App, s *app.System, name string, full bool
 		view.RunLine(a.Out, n.Run)
 	}
 	view.WriteTranscript(a.Out, &v, full)
-	return nil
+	if n.Run == nil || n.Version != 0 {
+		return nil
+	}
+	live, err := liveOf(ctx, a, s, n.Run)
+	if err != nil || live == nil {
+		return err
+	}
+	a.Out.Println()
+	return tellLive(ctx, a, s, live)
 }

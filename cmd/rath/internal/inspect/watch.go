@@ -55,7 +55,11 @@ func watchRuns(ctx context.Context, a *app.App, s *app.System, o *client.RunsOpt
 			names, err = nodeNames(ctx, s)
 		}
 		if err == nil {
-			err = redraw(a, runs, names, shown)
+			var live map[run.ID]*messages.Live // of a list that is drawn
+			if a.Out.Terminal() && !a.AsJSON() {
+				live = liveNotes(ctx, s, runs)
+			}
+			err = redraw(a, runs, names, live, shown)
 		}
 		if err == nil {
 			err = a.Out.Err()
@@ -97,13 +101,13 @@ func rest(ctx context.Context, d time.Duration) error {
 }
 
 // redraw shows runs: all of them on a terminal, else those that are not as they
-// were shown. names are those of the nodes.
-func redraw(a *app.App, runs []messages.RunInfo, names map[string]string, shown map[run.ID]messages.RunInfo) error {
+// were shown. names are those of the nodes, and live says what the runs are at.
+func redraw(a *app.App, runs []messages.RunInfo, names map[string]string, live map[run.ID]*messages.Live, shown map[run.ID]messages.RunInfo) error {
 	if a.Out.Terminal() && !a.AsJSON() {
 		a.Out.Clear()
 		a.Out.Println(a.Out.Dim(view.Clock(time.Now()) + "  " + view.Counted(int64(len(runs)), "run")))
 		if len(runs) > 0 {
-			view.RunTable(a.Out, runs, names, false)
+			view.RunTable(a.Out, runs, names, live, false)
 		}
 		return nil
 	}

@@ -25,7 +25,7 @@ func TestWatchedLines(t *testing.T) {
 	draw := func(want ...string) {
 		t.Helper()
 		out.Reset()
-		if err := redraw(a, runs, names, shown); err != nil {
+		if err := redraw(a, runs, names, nil, shown); err != nil {
 			t.Fatal(err)
 		}
 		var got []string
@@ -47,7 +47,7 @@ func TestWatchedLines(t *testing.T) {
 	a.Config.Output.Value = "json"
 	runs[0].Steps = 3
 	out.Reset()
-	if err := redraw(a, runs, names, shown); err != nil || strings.Count(out.String(), "\n") != 1 || !strings.HasPrefix(out.String(), `{"run":"r2"`) {
+	if err := redraw(a, runs, names, nil, shown); err != nil || strings.Count(out.String(), "\n") != 1 || !strings.HasPrefix(out.String(), `{"run":"r2"`) {
 		t.Errorf("%v, %s", err, out.String())
 	}
 }

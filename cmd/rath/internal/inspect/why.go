@@ -3,13 +3,16 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -23,8 +26,14 @@ func Why(a *app.App) *cobra.Command {
 another step, a session, a run, a file or one line of it. Of what agents made it
 tells which agent, on which branch, with which tool call of which attempt of
 which run. The answer follows from the commits: the files before and after each
-step are part of them. "impact" asks the other way round.`,
-		Example: `  rath why @last:slug.sh:7     line 7 of slug.sh, as the last run left it
+step are part of them. "impact" asks the other way round.
+
+Of a run that has not ended it says first what the run is at, or waits for, and
+since when: the model or tool, the try and why the one before failed, the text
+so far; the place in the queue; the question and the command that answers it.
+That is asked of the node that executes the run, and recorded nowhere.`,
+		Example: `  rath why @last               why the last run is stuck, or where it comes from
+  rath why @last:slug.sh:7     line 7 of slug.sh, as the last run left it
   rath why slug.sh:7           the same
   rath why slug.sh             which steps changed the file
   rath why 7f3a:5              version 5 of a session
@@ -44,6 +53,9 @@ func why(ctx context.Context, a *app.App, s *app.System, text string) error {
 		return err
 	}
 	f, err := find(ctx, s, t, false)
+	if waits, ok := errors.AsType[reference.WaitingError](err); ok { // no log holds it
+		return whyUntaken(ctx, a, s, waits.Run)
+	}
 	if err != nil {
 		return err
 	}
@@ -65,17 +77,58 @@ func why(ctx context.Context, a *app.App, s *app.System, text string) error {
 	case t.version > 0:
 		return whyVersion(ctx, a, s, f, session.Ref{Key: key, Version: t.version})
 	case f.run != nil:
-		r, err := view.ReasonOfRun(f.graph, s.Tenant(), f.run.Run)
-		if err != nil {
-			return err
-		}
-		return tellReason(a, s, f.graph, r)
+		return whyRun(ctx, a, s, f)
 	}
 	r, err := view.ReasonOfSession(f.graph, key)
 	if err != nil {
 		return err
 	}
 	return tellReason(a, s, f.graph, r)
+}
+
+// whyRun answers for a run: what it is at or waits for, if it has not ended, and where
+// it comes from.
+func whyRun(ctx context.Context, a *app.App, s *app.System, f *found) error {
+	live, err := liveOf(ctx, a, s, f.run)
+	if err != nil {
+		return err
+	}
+	r, err := view.ReasonOfRun(f.graph, s.Tenant(), f.run.Run)
+	if err != nil {
+		return err
+	}
+	if live != nil {
+		if r.Live = live.Live; !a.AsJSON() {
+			header(a, live)
+			if err := tellLive(ctx, a, s, live); err != nil {
+				return err
+			}
+			a.Out.Println()
+		}
+	}
+	return tellReason(a, s, f.graph, r)
+}
+
+// header writes how a run stands, without what WriteLive says of it.
+func header(a *app.App, r *view.LiveRun) {
+	of := ""
+	if r.Info.Workflow != "" { // else no log holds it
+		of = " of " + r.Info.Workflow
+	}
+	a.Out.Printf("run      %s%s, %s\n", r.Info.Run, of, r.Live.State)
+}
+
+// whyUntaken answers for a run whose task waits to be taken.
+func whyUntaken(ctx context.Context, a *app.App, s *app.System, id run.ID) error {
+	live, err := liveOf(ctx, a, s, &messages.RunInfo{Run: id, State: run.Queued})
+	if err != nil || live == nil {
+		return err
+	}
+	if done, err := app.EmitOne(a, view.Reason{What: "run " + string(id), Run: id, Live: live.Live}); done {
+		return err
+	}
+	header(a, live)
+	return tellLive(ctx, a, s, live)
 }
 
 func whyVersion(ctx context.Context, a *app.App, s *app.System, f *found, r session.Ref) error {

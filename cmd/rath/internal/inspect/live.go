@@ -1,0 +1,114 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/follow"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+const (
+	// liveAtOnce bounds the runs that are asked about at the same time, and liveRows
+	// those of a list: it takes the notes of the others from what is recorded.
+	liveAtOnce = 8
+	liveRows   = 64
+	// liveWithin bounds the questions of a list, which is shown also without answers.
+	liveWithin = 2 * time.Second
+)
+
+// liveNotes asks how those of the runs stand that have not ended.
+func liveNotes(ctx context.Context, s *app.System, runs []messages.RunInfo) map[run.ID]*messages.Live {
+	ctx, cancel := context.WithTimeout(ctx, liveWithin)
+	defer cancel()
+	var open []run.ID
+	for i := range runs {
+		if st := runs[i].State; st == run.Running || st == run.Queued {
+			open = append(open, runs[i].Run)
+		}
+	}
+	open = open[:min(len(open), liveRows)]
+	var mu sync.Mutex
+	out := make(map[run.ID]*messages.Live, len(open))
+	room := make(chan struct{}, liveAtOnce)
+	var asking sync.WaitGroup
+	for _, id := range open {
+		room <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-room }()
+			if l, err := s.Live(ctx, id); err == nil {
+				mu.Lock()
+				out[id] = &l
+				mu.Unlock()
+			}
+		})
+	}
+	asking.Wait()
+	return out
+}
+
+// liveOf asks how a run stands at this moment. It is nil if the run has ended, or if
+// no node can say at the moment, which is remarked.
+func liveOf(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo) (*view.LiveRun, error) {
+	if r.State.Terminal() {
+		return nil, nil
+	}
+	l, err := s.Live(ctx, r.Run)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, err
+	case err != nil && (errors.Is(err, client.ErrNoAnswer) || app.CodeOf(err) == app.ExitUnavailable):
+		a.Remark("what run %s is at cannot be said at the moment: %v", r.Run, err)
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case l.State.Terminal():
+		return nil, nil
+	}
+	out := &view.LiveRun{Info: r, Live: &l}
+	if names, err := nodeNames(ctx, s); err == nil { // else its incarnation is shown
+		out.Node = names[l.Node]
+	}
+	return out, nil
+}
+
+// tellLive writes what a run is at, and its branches if it waits for them.
+func tellLive(ctx context.Context, a *app.App, s *app.System, r *view.LiveRun) error {
+	answer := ""
+	for _, w := range r.Live.Waits {
+		switch w.Kind {
+		case run.WaitApproval, run.WaitResponse, run.WaitMessage:
+			answer = follow.AnswerWith(a, r.Info.Run, w.Kind)
+		}
+	}
+	if r.Live.Review != nil {
+		answer = a.Hint("resolve", string(r.Info.Run), "--help")
+	}
+	view.WriteLive(a.Out, r, answer)
+	branches, err := openBranches(ctx, s, r)
+	if err != nil || len(branches) == 0 {
+		return err
+	}
+	a.Out.Println()
+	view.RunTable(a.Out, branches, nil, liveNotes(ctx, s, branches), a.Out.Terminal())
+	return nil
+}
+
+// openBranches returns the branches that a run waits for and that have begun.
+func openBranches(ctx context.Context, s *app.System, r *view.LiveRun) ([]messages.RunInfo, error) {
+	if r.Live.State != run.Waiting || !slices.ContainsFunc(r.Live.Waits, func(w lineage.Wait) bool { return w.Kind == run.WaitBranches }) {
+		return nil, nil
+	}
+	all, err := s.Runs(ctx, &client.RunsOptions{
+		States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}, Where: "under=" + string(r.Live.Session), Limit: liveRows,
+	})
+	return slices.DeleteFunc(all, func(b messages.RunInfo) bool { return b.BranchOf == nil || b.BranchOf.Run != r.Info.Run }), err
+}

@@ -28,6 +28,7 @@ const (
 	SandboxUnavailable Kind = "sandbox_unavailable"      // it has one that cannot be opened
 	SandboxClosed      Kind = "sandbox_closed"           // it was closed
 	SandboxLost        Kind = "sandbox_lost"             // it died; what the call did is unknown
+	FilesRefused       Kind = "files_refused"            // the call left what a workspace cannot keep; its changes are undone
 	Rejected           Kind = "rejected"                 // a person did not approve the call
 	Unavailable        Kind = "tool_unavailable"         // the process that has the tool does not answer
 )

@@ -18,28 +18,23 @@ import (
 	"github.com/rathcluster/rath/internal/manifest"
 )
 
-// Apply carries what changed from head from to head to into a directory that
-// was a copy of from and that the user owns: "--apply". Paths that did
-// not change between the heads are not looked at.
+// Apply carries the changes of the plan into a directory that was a copy of the plan's
+// first head and that the user owns: "--apply". Paths that did not change between the
+// heads, or that the plan withholds, are not looked at.
 //
-// A path that in dir is neither as it was in from nor as it is in to stops
-// all of it: the *ConflictError names every such path, and nothing was changed.
-// Applying twice is fine. New content is put beside its file first and then
-// renamed, so a reader sees old or new; if the system fails in between, some
-// paths are done and the error says where it stopped. A directory that should
-// go but holds other files stays.
-func Apply(ctx context.Context, b blob.Store, from, to blob.Digest, dir string) error {
-	changes, err := manifest.Diff(ctx, b, from, to)
-	if err != nil {
-		return err
-	}
+// A path that in dir is neither as it was nor as it is to be stops all of it: the
+// *ConflictError names every such path, and nothing was changed. Applying twice is fine.
+// New content is put beside its file first and then renamed, so a reader sees old or
+// new; if the system fails in between, some paths are done and the error says where it
+// stopped. A directory that should go but holds other files stays.
+func (p *Plan) Apply(ctx context.Context, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("workspace: apply: %w", err)
 	}
 	defer root.Close()
-	ap := apply{ctx: ctx, blobs: b, root: root}
-	if err := ap.check(changes); err != nil {
+	ap := apply{ctx: ctx, blobs: p.blobs, root: root}
+	if err := ap.check(p.changes); err != nil {
 		return err
 	}
 	err = ap.run()
@@ -85,19 +80,17 @@ func (ap *apply) check(changes []manifest.Change) error {
 		}
 	}
 	// A directory that becomes something else must be empty by then, and what
-	// comes needs a directory to be in.
+	// comes needs directories to be in: a link that the user put in the place of one
+	// leads elsewhere, maybe into what the plan withholds.
 	gone, made := make(map[string]bool), make(map[string]bool)
 	for _, c := range ap.todo {
 		gone[c.Path] = c.Kind != manifest.Added
 		made[c.Path] = c.After.Kind == manifest.Dir
 	}
 	for _, c := range ap.todo {
-		if dir := path.Dir(c.Path); c.After.Kind != "" && dir != "." && !made[dir] {
-			fi, err := ap.root.Lstat(filepath.FromSlash(dir))
-			if err != nil || !fi.IsDir() {
-				conflicts = append(conflicts, dir)
-				continue
-			}
+		if dir := ap.noDirectory(path.Dir(c.Path), made); dir != "" {
+			conflicts = append(conflicts, dir)
+			continue
 		}
 		if c.Before.Kind != manifest.Dir || c.Kind != manifest.Modified {
 			continue
@@ -117,6 +110,22 @@ func (ap *apply) check(changes []manifest.Change) error {
 		return &ConflictError{Paths: slices.Compact(conflicts)}
 	}
 	return nil
+}
+
+// noDirectory returns the first of a path and its parents that is no directory, nor
+// becomes one; "" if all are. made has the answers that are known, and gets more.
+func (ap *apply) noDirectory(dir string, made map[string]bool) string {
+	if dir == "." || made[dir] {
+		return ""
+	}
+	if up := ap.noDirectory(path.Dir(dir), made); up != "" {
+		return up
+	}
+	if fi, err := ap.root.Lstat(filepath.FromSlash(dir)); err != nil || !fi.IsDir() {
+		return dir
+	}
+	made[dir] = true
+	return ""
 }
 
 // look describes what is at a path as a tree would; absent is the zero Entry.

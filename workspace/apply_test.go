@@ -24,6 +24,16 @@ func change(t *testing.T, b blob.Store, files map[string]string, f func(dir stri
 	return from, snapshot(t, b, dir, from)
 }
 
+// apply carries a difference into a directory.
+func apply(t *testing.T, b blob.Store, from, to blob.Digest, dir string, o *workspace.PlanOptions) error {
+	t.Helper()
+	p, err := workspace.NewPlan(t.Context(), b, from, to, o)
+	if err != nil {
+		return err
+	}
+	return p.Apply(t.Context(), dir)
+}
+
 func remove(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	for _, n := range names {
@@ -44,7 +54,7 @@ func TestApplyKeepsWhatIsNotItsOwn(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "edit"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := workspace.Apply(t.Context(), b, from, to, dir); err != nil {
+	if err := apply(t, b, from, to, dir, nil); err != nil {
 		t.Fatal(err)
 	}
 	want := model{
@@ -85,7 +95,7 @@ func TestApplyConflicts(t *testing.T) {
 		dir := restore(t, b, from)
 		tt.owner(dir)
 		before := modelOf(t, dir)
-		err := workspace.Apply(t.Context(), b, from, to, dir)
+		err := apply(t, b, from, to, dir, nil)
 		conflict, ok := errors.AsType[*workspace.ConflictError](err)
 		if !ok {
 			t.Errorf("%s: %v", name, err)
@@ -110,7 +120,7 @@ func TestApplyIsDoneAlready(t *testing.T) {
 	dir := restore(t, b, from)
 	remove(t, dir, "b")
 	write(t, dir, map[string]string{"a": "new"})
-	if err := workspace.Apply(t.Context(), b, from, to, dir); err != nil {
+	if err := apply(t, b, from, to, dir, nil); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(model{"a": "file false new", "c": "file false 3"}, modelOf(t, dir)); diff != "" {
@@ -133,7 +143,7 @@ func TestApplyWithoutBlobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := modelOf(t, dir)
-	if err := workspace.Apply(t.Context(), b, from, to, dir); !errors.Is(err, blob.ErrNotFound) {
+	if err := apply(t, b, from, to, dir, nil); !errors.Is(err, blob.ErrNotFound) {
 		t.Errorf("Apply = %v", err)
 	}
 	if diff := cmp.Diff(before, modelOf(t, dir)); diff != "" {
@@ -155,7 +165,7 @@ func TestApplyStaysInside(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(dir, "d")); err != nil {
 		t.Fatal(err)
 	}
-	if err := workspace.Apply(t.Context(), b, from, to, dir); err == nil {
+	if err := apply(t, b, from, to, dir, nil); err == nil {
 		t.Error("applied through a link that leads out")
 	}
 	if diff := cmp.Diff(model{"f": "file false 1"}, modelOf(t, outside)); diff != "" {

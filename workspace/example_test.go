@@ -62,7 +62,7 @@ func Example() {
 
 // What an agent did to its copy is carried into the directory it came from,
 // unless the same files were changed there.
-func ExampleApply() {
+func ExamplePlan() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -87,7 +87,12 @@ func ExampleApply() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(workspace.Apply(ctx, store, heads[0], heads[1], dir))
+	p, err := workspace.NewPlan(ctx, store, heads[0], heads[1], nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(p.Paths, p.Apply(ctx, dir))
 	// Output:
-	// workspace: changed in the directory meanwhile: plan; put them back or move them away, then apply again
+	// [plan] workspace: changed in the directory meanwhile: plan; put them back or move them away, then apply again
 }

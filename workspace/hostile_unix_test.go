@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/workspace"
 )
@@ -29,13 +31,6 @@ func TestRefused(t *testing.T) {
 		"hard link out": {"d/x", workspace.HardLink, func(p string) error {
 			return os.Link(filepath.Join(outside, "canary"), p)
 		}},
-		"hard link inside": {"d/f", workspace.HardLink, func(p string) error { return os.Link(filepath.Join(filepath.Dir(p), "f"), p) }},
-		"absolute link":    {"d/x", workspace.LinkOut, func(p string) error { return os.Symlink(outside, p) }},
-		"link to the root": {"d/x", workspace.LinkOut, func(p string) error { return os.Symlink("/", p) }},
-		"link out":         {"d/x", workspace.LinkOut, func(p string) error { return os.Symlink("../../canary", p) }},
-		"link to proc":     {"d/x", workspace.LinkOut, func(p string) error { return os.Symlink("/proc/self/root", p) }},
-		"sly link":         {"d/x", workspace.LinkOut, func(p string) error { return os.Symlink("f/../../../x", p) }},
-		"dangling out":     {"d/x", workspace.LinkOut, func(p string) error { return os.Symlink("../../nothing", p) }},
 	} {
 		dir := t.TempDir()
 		write(t, dir, map[string]string{"a": "1", "d/f": "2", "z": "3"})
@@ -44,12 +39,58 @@ func TestRefused(t *testing.T) {
 		}
 		_, err := workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
 		refused, ok := errors.AsType[*workspace.RefusedError](err)
-		if ok && name == "hard link inside" && refused.Path == "d/x" {
-			tt.path = "d/x" // both names are wrong, and files are read side by side
-		}
 		if !ok || refused.Path != tt.path || refused.Reason != tt.reason || !strings.Contains(err.Error(), tt.path) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestHardLinks: each name of a file that a person chose is a file.
+func TestHardLinks(t *testing.T) {
+	b, dir := blob.NewMemory(), t.TempDir()
+	write(t, dir, map[string]string{"d/f": "1"})
+	if err := os.Link(filepath.Join(dir, "d", "f"), filepath.Join(dir, "d", "x")); err != nil {
+		t.Fatal(err)
+	}
+	in, err := workspace.Import(t.Context(), b, dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := model{"d": "dir", "d/f": "file false 1", "d/x": "file false 1"}
+	if diff := cmp.Diff(want, modelOf(t, restore(t, b, in.Head))); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestLinksOut keeps links as what they are, follows none, and restores them so.
+func TestLinksOut(t *testing.T) {
+	outside := t.TempDir()
+	write(t, outside, map[string]string{"canary": "secret"})
+	b, dir := blob.NewMemory(), t.TempDir()
+	write(t, dir, map[string]string{"d/f": "1"})
+	links := map[string]string{
+		"d/absolute": outside, "root": "/", "d/out": "../../canary", "proc": "/proc/self/root", "sly": "d/../../x", "dangling": "../../nothing", "loop": "loop", "a": "z", "z": "a",
+	}
+	want := model{"d": "dir", "d/f": "file false 1"}
+	for name, target := range links {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		want[name] = "link " + target
+	}
+	in, err := workspace.Import(t.Context(), b, dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if head := snapshot(t, b, dir, blob.Digest{}); head != in.Head {
+		t.Error("a snapshot and an import of the same files differ")
+	}
+	copied := restore(t, b, in.Head)
+	if diff := cmp.Diff(want, modelOf(t, copied)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(model{"canary": "file false secret"}, modelOf(t, outside)); diff != "" {
+		t.Errorf("changed outside:\n%s", diff)
 	}
 }
 

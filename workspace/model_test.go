@@ -182,7 +182,7 @@ func checkApply(t *testing.T, b blob.Store, from, to blob.Digest, want model) {
 	t.Helper()
 	dir := restore(t, b, from)
 	for range 2 {
-		if err := workspace.Apply(t.Context(), b, from, to, dir); err != nil {
+		if err := apply(t, b, from, to, dir, nil); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, modelOf(t, dir)); diff != "" {

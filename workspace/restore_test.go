@@ -124,12 +124,15 @@ func TestLinksStayInside(t *testing.T) {
 	}
 	accepted := 0
 	for _, target := range targets {
-		entries := []manifest.Entry{dirEntry("d"), dirEntry("d/s"), link("d/l", target), link("l", "d"), link("s", "d/s")}
-		tree, err := manifest.NewTree(entries)
-		if err != nil {
+		if !manifest.LinkStaysInside("d/l", target) {
 			continue
 		}
 		accepted++
+		entries := []manifest.Entry{dirEntry("d"), dirEntry("d/s"), link("d/l", target), link("l", "d"), link("s", "d/s")}
+		tree, err := manifest.NewTree(entries)
+		if err != nil {
+			t.Fatal(err)
+		}
 		b := blob.NewMemory()
 		head, err := tree.Store(t.Context(), b)
 		if err != nil {

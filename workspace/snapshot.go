@@ -27,6 +27,9 @@ const inMemory = 1 << 20
 // nothing. The blobs are stored before the head, so a head that was returned
 // can be restored.
 //
+// The rules by which files were left out when the directory came in go on from base: see
+// [Import] and [Plan].
+//
 // A path that a workspace cannot hold is a *RefusedError, too many or too
 // large files are a *LimitError. No program should write below dir meanwhile: a
 // file that grows is stored as it was at some moment, but two files need not
@@ -36,14 +39,14 @@ func Snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l
 	if err != nil {
 		return blob.Digest{}, err
 	}
-	t, err := scanDir(ctx, b, dir, old, l)
+	t, err := scanDir(ctx, b, dir, old, l, nil)
 	if err != nil {
 		return blob.Digest{}, err
 	}
 	if !base.IsZero() && len(manifest.Compare(old, t)) == 0 {
 		return base, nil
 	}
-	return t.Store(ctx, b)
+	return t.Excluding(old.Excluded()).Store(ctx, b)
 }
 
 // readers is how many files are read and stored at one time.
@@ -57,7 +60,8 @@ type scan struct {
 	limits  Limits
 	entries []manifest.Entry
 	files   []found
-	bytes   int64 // of the files as they were listed
+	bytes   int64   // of the files as they were listed
+	filter  *filter // what is left out; nil for nothing
 
 	mu     sync.Mutex
 	stored map[blob.Digest]bool // known to be in blobs; guarded by mu
@@ -70,13 +74,13 @@ type found struct {
 	info  fs.FileInfo
 }
 
-func scanDir(ctx context.Context, b blob.Store, dir string, old *manifest.Tree, l Limits) (*manifest.Tree, error) {
+func scanDir(ctx context.Context, b blob.Store, dir string, old *manifest.Tree, l Limits, f *filter) (*manifest.Tree, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("workspace: snapshot: %w", err)
 	}
 	defer root.Close()
-	s := &scan{ctx: ctx, root: root, blobs: b, limits: l.orDefault(), stored: make(map[blob.Digest]bool, old.Len())}
+	s := &scan{ctx: ctx, root: root, blobs: b, limits: l.orDefault(), filter: f, stored: make(map[blob.Digest]bool, old.Len())}
 	for e := range old.Entries() {
 		if e.Kind == manifest.File {
 			s.stored[e.Digest] = true
@@ -141,13 +145,15 @@ func (s *scan) dir(p string) error {
 	if err != nil {
 		return err
 	}
+	if s.filter != nil {
+		if err := s.filter.enter(s.root, p, names); err != nil {
+			return err
+		}
+	}
 	for _, name := range names {
 		child := path.Join(p, name)
 		if manifest.CheckPath(child) != nil {
 			return &RefusedError{Path: child, Reason: BadName}
-		}
-		if s.limits.Exclude != nil && s.limits.Exclude(child) {
-			continue
 		}
 		fi, err := s.root.Lstat(child)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -155,6 +161,9 @@ func (s *scan) dir(p string) error {
 		}
 		if err != nil {
 			return &RefusedError{Path: child, Reason: Unreadable, Err: err}
+		}
+		if s.filter != nil && s.filter.leavesOut(child, fi.IsDir()) {
+			continue
 		}
 		if err := s.add(child, fi); err != nil {
 			return err
@@ -196,8 +205,8 @@ func (s *scan) add(p string, fi fs.FileInfo) error {
 		if err != nil {
 			return &RefusedError{Path: p, Reason: Unreadable, Err: err}
 		}
-		if !manifest.LinkStaysInside(p, target) {
-			return &RefusedError{Path: p, Reason: LinkOut}
+		if manifest.CheckTarget(target) != nil {
+			return &RefusedError{Path: p, Reason: BadName}
 		}
 		s.entries = append(s.entries, manifest.Entry{Path: p, Kind: manifest.Symlink, Target: target})
 		return nil
@@ -220,6 +229,9 @@ func (s *scan) file(p string, listed fs.FileInfo) (blob.Ref, error) {
 		return blob.Ref{}, err
 	}
 	defer f.Close()
+	if err := s.severalNames(p, f, fi); err != nil {
+		return blob.Ref{}, err
+	}
 	if !os.SameFile(listed, fi) {
 		return blob.Ref{}, &RefusedError{Path: p, Reason: Unstable}
 	}
@@ -289,7 +301,23 @@ func hashFile(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	return blob.Ref{Digest: blob.Digest(h.Sum(nil)), Size: n}, err
 }
 
-// openRegular opens a regular file with one name. It never blocks, with any
+// severalNames refuses a file with a second name, which may lie outside: a command could
+// have linked what it may not read. Of a directory that a person chose each name is a file.
+func (s *scan) severalNames(p string, f *os.File, fi fs.FileInfo) error {
+	if s.filter != nil {
+		return nil
+	}
+	n, err := linkCount(f, fi)
+	if err != nil {
+		return &RefusedError{Path: p, Reason: Unreadable, Err: err}
+	}
+	if n > 1 {
+		return &RefusedError{Path: p, Reason: HardLink}
+	}
+	return nil
+}
+
+// openRegular opens a regular file. It never blocks, with any
 // kind of file at p, and what it returns was checked after it was opened.
 func openRegular(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
 	f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -306,13 +334,6 @@ func openRegular(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
 	}
 	if !fi.Mode().IsRegular() {
 		return refuse(SpecialFile, nil)
-	}
-	n, err := linkCount(f, fi)
-	if err != nil {
-		return refuse(Unreadable, err)
-	}
-	if n > 1 {
-		return refuse(HardLink, nil)
 	}
 	return f, fi, nil
 }

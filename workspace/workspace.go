@@ -7,15 +7,20 @@
 //	head, err := workspace.Snapshot(ctx, blobs, dir, base, workspace.Limits{})
 //	err = workspace.Restore(ctx, blobs, head, freshDir) // twice = a fork
 //	data, err := workspace.Read(ctx, blobs, head, "README.md")
-//	err = workspace.Apply(ctx, blobs, base, head, userDir)
 //
-// Snapshot stores what base does not hold yet; Restore fills a fresh directory; Apply
-// carries the difference of two heads into a directory that the user owns.
+// Snapshot stores what base does not hold yet; Restore fills a fresh directory. A
+// directory that a person owns comes in by [Import], which leaves out what its ignore
+// files say, and what changed goes back into it by a [Plan], which leaves out the same:
+//
+//	in, err := workspace.Import(ctx, blobs, userDir, nil)
+//	plan, err := workspace.NewPlan(ctx, blobs, in.Head, head, nil)
+//	err = plan.Apply(ctx, userDir)
 //
 // Kept are regular files with their executable bit, directories (also empty ones) and
-// symbolic links that stay inside. Owners, times, other permission bits and extended
-// attributes are not. Devices, sockets, FIFOs, hard links and links that lead out are
-// refused by name: restoring them would give away something outside of the tree.
+// symbolic links, as what they are: none is ever followed, so one that leads out gives
+// nothing away. Owners, times, other permission bits and extended attributes are not.
+// Devices, sockets and FIFOs are refused by name, and so are hard links, but for those of
+// a directory that a person chose, of which each name is a file.
 //
 // Directories are only touched through [os.Root], so a link that another process puts
 // in place meanwhile never leads a call outside. The package knows nothing of
@@ -42,9 +47,6 @@ const (
 type Limits struct {
 	Files int   // entries of every kind; zero: DefaultFiles
 	Bytes int64 // bytes of all files together; zero: DefaultBytes
-	// Exclude, if set, is asked about each path (slash separated, relative)
-	// and leaves out those for which it returns true, with all below them.
-	Exclude func(path string) bool
 }
 
 func (l Limits) orDefault() Limits {
@@ -61,8 +63,8 @@ func (l Limits) orDefault() Limits {
 var ErrNotEmpty = errors.New("workspace: directory is not empty")
 
 // Check returns a *LimitError if the files of a head are more, or larger, than the
-// limits allow; Exclude plays no role. A manifest may name one blob a thousand
-// times, so that one of another program can be larger than all that is stored.
+// limits allow. A manifest may name one blob a thousand times, so that one of another
+// program can be larger than all that is stored.
 func Check(ctx context.Context, b blob.Store, head blob.Digest, l Limits) error {
 	t, err := manifest.Load(ctx, b, head)
 	if err != nil {
@@ -86,7 +88,6 @@ func Check(ctx context.Context, b blob.Store, head blob.Digest, l Limits) error 
 const (
 	SpecialFile = "is a FIFO, socket or device"
 	HardLink    = "has a second name (hard link)"
-	LinkOut     = "is a symbolic link that leads out of the workspace"
 	BadName     = "has a name that is not valid UTF-8, is too long or cannot be used here"
 	Unreadable  = "cannot be read"
 	Unstable    = "changed while it was read"
@@ -120,7 +121,7 @@ type LimitError struct {
 
 // Error names the limit and the path.
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("workspace: more than %d %s at %q; remove what need not be kept or raise the limit", e.Limit, e.What, e.Path)
+	return fmt.Sprintf("workspace: more than %d %s at %q; remove what need not be kept, name it in .rathignore, or raise the limit", e.Limit, e.What, e.Path)
 }
 
 // ConflictError lists the paths that stop an Apply; nothing was changed.

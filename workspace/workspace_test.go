@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -85,34 +84,6 @@ func TestRoundTrip(t *testing.T) {
 	want := []string{"a", "a.b", "a.txt", "a/b", "sub", "sub/b.txt", "sub/empty", "void"}
 	if diff := cmp.Diff(want, paths); diff != "" {
 		t.Errorf("paths (-want +got):\n%s", diff)
-	}
-}
-
-func TestExclude(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"keep/a", "leave/b", "keep/leave"} {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b := blob.NewMemory()
-	head, err := workspace.Snapshot(t.Context(), b, dir, blob.Digest{}, workspace.Limits{Exclude: func(p string) bool { return p == "leave" }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tree, err := manifest.Load(t.Context(), b, head)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for e := range tree.Entries() {
-		got = append(got, e.Path)
-	}
-	if want := []string{"keep", "keep/a", "keep/leave"}; !slices.Equal(got, want) {
-		t.Errorf("kept %q, want %q", got, want)
 	}
 }
 

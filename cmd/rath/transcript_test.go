@@ -235,6 +235,7 @@ var changing = []struct {
 	{regexp.MustCompile(`goes on at node \w after [0-9.]+ m?s`), "goes on at node OTHER after TIME"},
 	{regexp.MustCompile(`(4 sessions  )\d+ commits`), "${1}N commits"},
 	{regexp.MustCompile(`process \d+`), "process PID"},
+	{regexp.MustCompile(`"elapsed_ms":\d+`), `"elapsed_ms":N`},
 	{regexp.MustCompile(`, landlock\+seccomp|, process(\s)`), ", ISOLATION$1"},
 	{regexp.MustCompile(`\((landlock\+seccomp|process)\)`), "(ISOLATION)"},
 	{regexp.MustCompile(runtime.GOOS + "/" + runtime.GOARCH), "OS/ARCH"},

@@ -51,12 +51,13 @@ var rules = map[string]rule{
 	"memory/local":         {ours: list("memory", "internal/notebook"), test: list("memory/memorytest")},
 	"memory/memorytest":    {ours: list("memory")},
 	"internal/excerpt":     {},
+	"internal/ignore":      {},
 	// Layer 1.
 	"run":                          {ours: list("session")},
 	"internal/journal":             {ours: list("run", "session", "blob", "internal/protection", "internal/release"), test: list("internal/journal/journaltest", "internal/sessiontest", "internal/transcript")},
 	"internal/journal/journaltest": {ours: list("internal/journal", "run", "session", "internal/transcript")},
-	"internal/manifest":            {ours: list("blob"), test: list("workspace")},
-	"workspace":                    {ours: list("blob", "internal/manifest")},
+	"internal/manifest":            {ours: list("blob", "internal/ignore"), test: list("workspace")},
+	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore")},
 	"tool":                         {ours: list("session", "sandbox", "blob"), others: list("github.com/google/jsonschema-go")},
 	"internal/lineage":             {ours: list("internal/journal", "session", "run", "sandbox", "blob")},
 	// Layer 2.

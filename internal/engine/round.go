@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
+	"github.com/rathcluster/rath/workspace"
 )
 
 // round runs the tool calls of the newest assistant chunk of s. Each outcome is
@@ -246,7 +248,7 @@ func (r *round) do(c *toolCall) error {
 		d.HeadBefore = place.Head
 		after, err := r.ex.leases.get(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex, place.Head)
 		if err != nil {
-			out = tool.ErrorOutcome(&tool.Failure{Kind: "sandbox_lost", Message: "the files could not be kept; they are back to what they were before this call: " + err.Error()})
+			out = tool.ErrorOutcome(filesFailure(err))
 			after = place.Head
 		}
 		head, d.HeadAfter = after, after
@@ -263,6 +265,27 @@ func (r *round) do(c *toolCall) error {
 		d.Summary = summary(c.Name, cmp.Or(c.edited, c.Args), out)
 	}
 	return r.commit(c, o, d)
+}
+
+// filesFailure tells the model why the files are back to what they were before a call,
+// and what to do otherwise.
+func filesFailure(err error) *tool.Failure {
+	const back = "; all files are back to what they were before this call"
+	refused, isRefused := errors.AsType[*workspace.RefusedError](err)
+	limit, isLimit := errors.AsType[*workspace.LimitError](err)
+	switch {
+	case isRefused:
+		return &tool.Failure{
+			Kind: tool.FilesRefused, Err: err, Detail: refused.Path,
+			Message: fmt.Sprintf("the call left %q, which %s and cannot be kept%s: do it again without that", refused.Path, refused.Reason, back),
+		}
+	case isLimit:
+		return &tool.Failure{
+			Kind: tool.FilesRefused, Err: err, Detail: limit.Path,
+			Message: fmt.Sprintf("the call left more than %d %s (at %q)%s: leave less", limit.Limit, limit.What, limit.Path, back),
+		}
+	}
+	return &tool.Failure{Kind: tool.SandboxLost, Err: err, Message: "the files could not be kept" + back + ": " + err.Error()}
 }
 
 func errText(err error) string {

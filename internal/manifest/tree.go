@@ -18,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/ignore"
 )
 
 // ErrMalformed is returned for a manifest that this package did not write.
@@ -40,7 +41,7 @@ type Entry struct {
 	Exec   bool        `json:"exec,omitempty"`   // files: may be run
 	Size   int64       `json:"size,omitempty"`   // files: bytes
 	Digest blob.Digest `json:"digest,omitzero"`  // files: the bytes
-	Target string      `json:"target,omitempty"` // links: as written, relative
+	Target string      `json:"target,omitempty"` // links: as written
 }
 
 // Bounds of a manifest that are part of the format.
@@ -48,17 +49,20 @@ const (
 	maxPath     = 4096     // bytes of one path or link target
 	maxName     = 255      // bytes of one component
 	maxManifest = 64 << 20 // bytes of an encoded manifest
-	format      = 1
+
+	formatPlain = 1 // links stay inside, and no rules
+	formatWhole = 2
 )
 
 // Tree is an immutable manifest. The zero Tree is an empty directory.
 type Tree struct {
 	entries []Entry // sorted by Path, checked by check
+	exclude *ignore.Rules
 }
 
 // NewTree returns the tree of the entries given in any order, or an error if
 // they are not the paths of one directory: each path once, every parent a
-// directory, links staying inside. It keeps no reference to the slice.
+// directory. It keeps no reference to the slice.
 func NewTree(entries []Entry) (*Tree, error) {
 	t := &Tree{entries: slices.Clone(entries)}
 	slices.SortFunc(t.entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
@@ -71,6 +75,19 @@ func NewTree(entries []Entry) (*Tree, error) {
 // Entries yields the entries sorted by path, so a directory comes before what
 // is in it.
 func (t *Tree) Entries() iter.Seq[Entry] { return slices.Values(t.entries) }
+
+// Excluded returns the rules by which files were left out when the directory came in,
+// nil if there were none. They belong to what became of it too: nothing that they leave
+// out goes back into the directory.
+func (t *Tree) Excluded() *ignore.Rules { return t.exclude }
+
+// Excluding returns the same tree with these rules, which the caller does not add to any more.
+func (t *Tree) Excluding(r *ignore.Rules) *Tree {
+	if r != nil && len(r.Lines()) == 0 {
+		r = nil
+	}
+	return &Tree{t.entries, r}
+}
 
 // Len returns the number of entries.
 func (t *Tree) Len() int { return len(t.entries) }
@@ -94,8 +111,20 @@ func (t *Tree) Lookup(path string) (Entry, bool) {
 }
 
 type manifest struct {
-	Format  int     `json:"format"`
-	Entries []Entry `json:"entries"`
+	Format  int      `json:"format"`
+	Exclude []string `json:"exclude,omitempty"`
+	Entries []Entry  `json:"entries"`
+}
+
+// format is the oldest one that can say what the tree holds, so that equal trees are
+// equal bytes with every release.
+func (t *Tree) format() int {
+	if t.exclude != nil || slices.ContainsFunc(t.entries, func(e Entry) bool {
+		return e.Kind == Symlink && !LinkStaysInside(e.Path, e.Target)
+	}) {
+		return formatWhole
+	}
+	return formatPlain
 }
 
 // Encode returns the canonical JSON of the tree; equal trees have equal bytes.
@@ -107,7 +136,11 @@ func (t *Tree) Encode() []byte {
 	if entries == nil {
 		entries = []Entry{}
 	}
-	if err := enc.Encode(manifest{format, entries}); err != nil {
+	m := manifest{Format: t.format(), Entries: entries}
+	if t.exclude != nil {
+		m.Exclude = t.exclude.Lines()
+	}
+	if err := enc.Encode(m); err != nil {
 		panic("workspace: a checked tree does not encode: " + err.Error())
 	}
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
@@ -122,10 +155,16 @@ func Decode(data []byte) (*Tree, error) {
 	if err := dec.Decode(&m); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	if m.Format != format {
-		return nil, fmt.Errorf("%w: format %d, this version reads %d", ErrMalformed, m.Format, format)
+	if m.Format != formatPlain && m.Format != formatWhole {
+		return nil, fmt.Errorf("%w: format %d, this version reads %d and %d", ErrMalformed, m.Format, formatPlain, formatWhole)
 	}
 	t := &Tree{entries: m.Entries}
+	if len(m.Exclude) > 0 {
+		var err error
+		if t.exclude, err = ignore.Parse(m.Exclude); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+		}
+	}
 	if err := t.check(); err != nil {
 		return nil, err
 	}
@@ -205,8 +244,8 @@ func (t *Tree) check() error {
 			if clear != (Entry{}) {
 				return bad(e, "not a link's fields")
 			}
-			if !LinkStaysInside(e.Path, e.Target) {
-				return bad(e, "is a symbolic link that leads out of the workspace")
+			if err := CheckTarget(e.Target); err != nil {
+				return bad(e, err.Error())
 			}
 		default:
 			return bad(e, "unknown kind")
@@ -248,13 +287,21 @@ func CheckPath(path string) error {
 	return nil
 }
 
+// CheckTarget says what is wrong with the target of a link. It may lead anywhere: a tree
+// keeps a link as what it is, and no reader of a tree follows one.
+func CheckTarget(target string) error {
+	if target == "" || len(target) > maxPath || !utf8.ValidString(target) || strings.IndexByte(target, 0) >= 0 {
+		return errors.New("not the target of a link: empty, too long, not UTF-8 or with NUL")
+	}
+	return nil
+}
+
 // LinkStaysInside reports whether a link at path with this target can only
 // lead to paths inside. Going up is allowed at the start of a target only:
 // there it walks real directories (the link's own parents), whereas a ".."
 // after a name could follow another link and come out somewhere else.
 func LinkStaysInside(path, target string) bool {
-	if target == "" || len(target) > maxPath || !utf8.ValidString(target) ||
-		strings.IndexByte(target, 0) >= 0 || strings.HasPrefix(target, "/") {
+	if target == "" || strings.HasPrefix(target, "/") {
 		return false
 	}
 	depth := strings.Count(path, "/") // directories above the link, below the root

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/ignore"
 	"github.com/rathcluster/rath/internal/manifest"
 )
 
@@ -52,11 +53,13 @@ func TestNewTree(t *testing.T) {
 		"negative size":        {[]manifest.Entry{{Path: "a", Kind: manifest.File, Size: -1, Digest: someDigest}}, false},
 		"directory with size":  {[]manifest.Entry{{Path: "a", Kind: manifest.Dir, Size: 1}}, false},
 		"link with digest":     {[]manifest.Entry{{Path: "a", Kind: manifest.Symlink, Target: "b", Digest: someDigest}}, false},
-		"link out":             {[]manifest.Entry{link("l", "..")}, false},
-		"link out from below":  {[]manifest.Entry{dirEntry("d"), link("d/l", "../../x")}, false},
-		"link to the root":     {[]manifest.Entry{link("l", "/etc")}, false},
-		"link up after a name": {[]manifest.Entry{dirEntry("d"), link("l", "d/../x")}, false},
+		"link out":             {[]manifest.Entry{link("l", "..")}, true},
+		"link out from below":  {[]manifest.Entry{dirEntry("d"), link("d/l", "../../x")}, true},
+		"link to the root":     {[]manifest.Entry{link("l", "/etc")}, true},
+		"link up after a name": {[]manifest.Entry{dirEntry("d"), link("l", "d/../x")}, true},
 		"empty link":           {[]manifest.Entry{link("l", "")}, false},
+		"link with NUL":        {[]manifest.Entry{link("l", "a\x00b")}, false},
+		"long link":            {[]manifest.Entry{link("l", strings.Repeat("n", 5000))}, false},
 	} {
 		tree, err := manifest.NewTree(tt.entries)
 		if (err == nil) != tt.ok || err != nil && !errors.Is(err, manifest.ErrMalformed) {
@@ -96,6 +99,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(tree.Encode())
 	f.Add([]byte(`{"format":1,"entries":[]}`))
+	f.Add([]byte(`{"format":2,"exclude":["*.log","!/sub/**/keep"],"entries":[{"path":"l","kind":"symlink","target":"/usr"}]}`))
 	f.Add([]byte(`{"format":1,"entries":[{"path":"../x","kind":"dir"}]}`))
 	f.Add([]byte(`{"format":1,"entries":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -115,4 +119,38 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestExcluded keeps the rules with the tree, and only then writes the later format.
+func TestExcluded(t *testing.T) {
+	tree, err := manifest.NewTree([]manifest.Entry{file("a")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := new(ignore.Rules)
+	if got := tree.Excluding(rules).Encode(); !bytes.HasPrefix(got, []byte(`{"format":1,"entries"`)) {
+		t.Errorf("without lines it is %s", got)
+	}
+	if err := rules.Add("sub", []byte("*.log\n!keep\n")); err != nil {
+		t.Fatal(err)
+	}
+	data := tree.Excluding(rules).Encode()
+	if !bytes.HasPrefix(data, []byte(`{"format":2,"exclude":["/sub/**/*.log","!/sub/**/keep"],"entries":[`)) {
+		t.Errorf("with lines it is %s", data)
+	}
+	again, err := manifest.Decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, out := again.Excluded().Excludes("sub/x/y.log", false); !out {
+		t.Error("the rules are lost")
+	}
+	for _, bad := range []string{
+		`{"format":1,"exclude":["x"],"entries":[]}`, `{"format":2,"entries":[]}`, `{"format":2,"exclude":[],"entries":[]}`, `{"format":2,"exclude":["# x"],"entries":[]}`,
+		`{"format":1,"entries":[{"path":"l","kind":"symlink","target":"/usr"}]}`, `{"format":3,"entries":[]}`,
+	} {
+		if _, err := manifest.Decode([]byte(bad)); !errors.Is(err, manifest.ErrMalformed) {
+			t.Errorf("%s is read: %v", bad, err)
+		}
+	}
 }

@@ -26,6 +26,7 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 	r := *seen.Result
 	var diff string
 	var to blob.Digest
+	var err error
 	if !from.IsZero() && r.Session != "" {
 		v, err := s.At(ctx, session.Ref{Key: session.Key{Tenant: s.Tenant(), ID: r.Session}, Version: r.Version})
 		if err != nil {
@@ -43,26 +44,35 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 			return err
 		}
 	}
-	applied := false
+	var plan *workspace.Plan
 	if o.apply && r.State == run.Succeeded && diff != "" {
-		if err := workspace.Apply(ctx, s.Blobs(s.Tenant()), from, to, o.dir); err != nil {
+		if plan, err = workspace.NewPlan(ctx, s.Blobs(s.Tenant()), from, to, &workspace.PlanOptions{Allow: o.allow}); err != nil {
 			return err
 		}
-		applied = true
+		if err := plan.Apply(ctx, o.dir); err != nil {
+			return err
+		}
 	}
-	done, err := app.EmitOne(a, struct {
+	out := struct {
 		messages.Result
-		Diff    string `json:"diff,omitempty"`
-		Applied bool   `json:"applied,omitempty"`
-	}{r, diff, applied})
+		Diff     string              `json:"diff,omitempty"`
+		Applied  bool                `json:"applied,omitempty"`
+		Withheld []workspace.LeftOut `json:"withheld,omitempty"`
+	}{Result: r, Diff: diff, Applied: plan != nil}
+	if plan != nil {
+		out.Withheld = plan.Withheld
+	}
+	done, err := app.EmitOne(a, out)
 	if !done {
 		writeAnswer(a, &r, diff)
 	}
 	switch {
 	case err != nil:
 		return err
-	case applied:
-		a.Remark("applied to %s", o.dir)
+	case plan != nil:
+		if err := applied(a, plan, o.dir); err != nil {
+			return err
+		}
 	case diff != "" && o.dir != "" && !o.apply:
 		a.Remark("nothing in %s was changed; --apply carries the diff there", o.dir)
 	}

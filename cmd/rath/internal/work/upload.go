@@ -3,14 +3,15 @@ package work
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -27,11 +28,44 @@ func upload(ctx context.Context, a *app.App, s *app.System, what, dir string) (b
 	case !fi.IsDir():
 		return blob.Digest{}, app.Fail(app.ExitUsage, "-C %s: not a directory", dir)
 	}
-	store, inside := relativeTo(dir, a.Config.Store.Value)
-	limits := workspace.Limits{Exclude: func(p string) bool {
-		return inside && p == store || path.Base(p) == ".git"
-	}}
-	return workspace.Snapshot(ctx, s.Blobs(s.Tenant()), dir, blob.Digest{}, limits)
+	var o workspace.ImportOptions
+	if store, inside := relativeTo(dir, a.Config.Store.Value); inside {
+		o.Exclude = []string{"/" + store + "/"}
+	}
+	in, err := workspace.Import(ctx, s.Blobs(s.Tenant()), dir, &o)
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	leftOut(a, dir, &in)
+	return in.Head, nil
+}
+
+// leftOut says what ignore files kept out of a copy. That git's own directory and the
+// store are no part of it is no news.
+func leftOut(a *app.App, dir string, in *workspace.Imported) {
+	var names []string
+	for _, l := range in.LeftOut {
+		if !l.Never {
+			names = append(names, l.Path)
+		}
+	}
+	if len(names) > 0 {
+		a.Remark("left out of the copy of %s, by ignore files: %s", dir, some(names, in.More))
+	}
+}
+
+// some lists the first of many names.
+func some(names []string, more int) string {
+	const shown = 5
+	if len(names) > shown {
+		more += len(names) - shown
+		names = names[:shown]
+	}
+	text := term.Line(strings.Join(names, ", "), 400)
+	if more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // relativeTo returns a path relative to a directory that it lies in, slash

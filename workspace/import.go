@@ -1,0 +1,221 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/ignore"
+	"github.com/rathcluster/rath/internal/manifest"
+)
+
+// The ignore files that Import reads, in the order in which they count: a line of
+// the later one decides.
+const (
+	GitIgnore  = ".gitignore"
+	RathIgnore = ".rathignore"
+)
+
+// maxIgnoreFile bounds the bytes of one of them.
+const maxIgnoreFile = 256 << 10
+
+// ImportOptions say how a directory comes in; nil means the defaults.
+type ImportOptions struct {
+	Limits Limits
+	// Exclude are more lines of patterns, as an ignore file at the top has them.
+	Exclude []string
+}
+
+// Imported is what became of a directory.
+type Imported struct {
+	Head blob.Digest
+	// LeftOut are the first MaxLeftOut paths that did not come in, in the order of the
+	// walk, a directory as one; More is how many there were besides.
+	LeftOut []LeftOut
+	More    int
+}
+
+// LeftOut is a path that did not come in, or that does not go out.
+type LeftOut struct {
+	Path string `json:"path"` // a directory that did not come in ends with a slash
+	Why  string `json:"why"`  // the line of an ignore file, or what the path is
+	// Refused, on the way out: the path is no leftover of the work such as a build, but
+	// one that could do harm. A Plan carries it if PlanOptions.Allow names it.
+	Refused bool `json:"refused,omitempty"`
+	// Never: it is git's own or a store of Rath, which no workspace exchanges.
+	Never bool `json:"never,omitempty"`
+}
+
+// MaxLeftOut bounds Imported.LeftOut.
+const MaxLeftOut = 1000
+
+// Import stores the files of a directory that a person owns, but for git's own
+// directory and the store of Rath at any depth, and what .gitignore and .rathignore say,
+// there, in the directories below, and in those above up to the top of the repository.
+// These rules are kept with the head and with every head that follows from it, so that
+// a Plan leaves out the same whatever became of the ignore files meanwhile.
+//
+// Errors are those of Snapshot; more lines of patterns than a head can keep are
+// an error too.
+func Import(ctx context.Context, b blob.Store, dir string, opts *ImportOptions) (Imported, error) {
+	var o ImportOptions
+	if opts != nil {
+		o = *opts
+	}
+	f := &filter{rules: new(ignore.Rules)}
+	if err := f.above(dir); err != nil {
+		return Imported{}, err
+	}
+	if err := f.rules.Add("", []byte(strings.Join(o.Exclude, "\n"))); err != nil {
+		return Imported{}, err
+	}
+	t, err := scanDir(ctx, b, dir, new(manifest.Tree), o.Limits, f)
+	if err != nil {
+		return Imported{}, err
+	}
+	head, err := t.Excluding(f.rules).Store(ctx, b)
+	return Imported{Head: head, LeftOut: f.out, More: f.more}, err
+}
+
+// filter is what an Import leaves out.
+type filter struct {
+	rules *ignore.Rules
+	out   []LeftOut
+	more  int
+}
+
+// above adds the rules of the directories above, up to the top of the repository. A
+// directory that lies in none has no rules above it.
+func (f *filter) above(dir string) error {
+	top, err := filepath.Abs(dir)
+	if err == nil {
+		top, err = filepath.EvalSymlinks(top)
+	}
+	if err != nil {
+		return fmt.Errorf("workspace: import: %w", err)
+	}
+	var parents []string // from the nearest up
+	for at := top; ; {
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+			break
+		}
+		up := filepath.Dir(at)
+		if up == at {
+			return nil
+		}
+		at = up
+		parents = append(parents, at)
+	}
+	for _, p := range slices.Backward(parents) {
+		root, err := os.OpenRoot(p)
+		if err != nil {
+			return fmt.Errorf("workspace: import: %w", err)
+		}
+		err = f.parent(root, p, top)
+		root.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parent adds the rules of one directory above the top.
+func (f *filter) parent(root *os.Root, dir, top string) error {
+	down, err := filepath.Rel(dir, top)
+	if err != nil {
+		return fmt.Errorf("workspace: import: %w", err)
+	}
+	for _, name := range []string{GitIgnore, RathIgnore} {
+		data, err := readIgnoreFile(root, name)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(data)) {
+			line, ok := ignore.Outside(filepath.ToSlash(down), strings.TrimSuffix(line, "\n"))
+			if !ok {
+				continue
+			}
+			if err := f.rules.Add("", []byte(line)); err != nil {
+				return fmt.Errorf("workspace: %s: %w", filepath.Join(dir, name), err)
+			}
+		}
+	}
+	return nil
+}
+
+// enter adds the rules of a directory before its names are looked at.
+func (f *filter) enter(root *os.Root, dir string, names []string) error {
+	for _, name := range []string{GitIgnore, RathIgnore} {
+		if _, ok := slices.BinarySearch(names, name); !ok {
+			continue
+		}
+		p := path.Join(dir, name)
+		data, err := readIgnoreFile(root, p)
+		if err != nil {
+			return err
+		}
+		below := dir
+		if dir == "." {
+			below = ""
+		}
+		if err := f.rules.Add(below, data); err != nil {
+			return fmt.Errorf("workspace: %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// readIgnoreFile reads a regular file; like git it takes a link for none.
+func readIgnoreFile(root *os.Root, p string) ([]byte, error) {
+	fi, err := root.Lstat(filepath.FromSlash(p))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !fi.Mode().IsRegular() {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &RefusedError{Path: p, Reason: Unreadable, Err: err}
+	}
+	f, err := root.OpenFile(filepath.FromSlash(p), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, &RefusedError{Path: p, Reason: Unreadable, Err: err}
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxIgnoreFile+1))
+	if err != nil {
+		return nil, &RefusedError{Path: p, Reason: Unreadable, Err: err}
+	}
+	if len(data) > maxIgnoreFile {
+		return nil, fmt.Errorf("workspace: %s has more than %d bytes of patterns", p, maxIgnoreFile)
+	}
+	return data, nil
+}
+
+// leavesOut reports whether a path stays outside, and notes it.
+func (f *filter) leavesOut(p string, dir bool) bool {
+	why := never(path.Base(p))
+	own := why != ""
+	if !own {
+		var out bool
+		if why, out = f.rules.Match(p, dir); !out {
+			return false
+		}
+	}
+	if len(f.out) >= MaxLeftOut {
+		f.more++
+		return true
+	}
+	if dir {
+		p += "/"
+	}
+	f.out = append(f.out, LeftOut{Path: p, Why: why, Never: own})
+	return true
+}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/inprocess"
-	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -86,12 +86,7 @@ func ExampleFork() {
 // run waited for a value from outside.
 func ExampleDo() {
 	r := new(inprocess.Runner)
-	r.OnWait = func(ctx context.Context, k session.Key, w journal.RunWaiting) {
-		answer := journal.SignalReceived{Kind: journal.Respond, Path: w.For[0].Path, By: "ana", Value: `7`}
-		if err := r.Signal(ctx, journal.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
-			fmt.Println(err)
-		}
-	}
+	r.Answer = func(context.Context, run.Question) (any, error) { return 7, nil }
 	forward, charged := 0, 0
 	work := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		forward++
@@ -229,13 +224,9 @@ func ExampleSelector() {
 // from the same process; with nodes it comes by `rath approve`.
 func ExampleApprove() {
 	r := new(inprocess.Runner)
-	r.OnWait = func(ctx context.Context, k session.Key, w journal.RunWaiting) {
-		question := w.For[0]
-		fmt.Println("asked:", question.Title)
-		answer := journal.SignalReceived{Kind: journal.Approve, Path: question.Path, By: "ana"}
-		if err := r.Signal(ctx, journal.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
-			fmt.Println(err)
-		}
+	r.Answer = func(_ context.Context, q run.Question) (any, error) {
+		fmt.Println("asked:", q.Title)
+		return flow.Approval{Approved: true, By: "ana"}, nil
 	}
 	work := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		a, err := flow.Approve(ctx, "Publish?", &flow.AwaitOptions{Timeout: 7 * 24 * time.Hour})

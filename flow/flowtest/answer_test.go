@@ -120,7 +120,7 @@ func clerk(ctx context.Context, s session.Session) (session.Session, error) {
 }
 
 // answerClerk answers what clerk asks.
-func answerClerk(q flowtest.Question) (any, error) {
+func answerClerk(q run.Question) (any, error) {
 	switch q.Name {
 	case "deploy":
 		return flow.Approval{By: "ann", Reason: "not on a Friday"}, nil
@@ -157,11 +157,11 @@ func TestAnswerCrashEverywhere(t *testing.T) {
 // TestWrongAnswer: an answer that does not fit its question fails the test, and so
 // does an error.
 func TestWrongAnswer(t *testing.T) {
-	for want, answer := range map[string]func(flowtest.Question) (any, error){
-		"the answer to an approval is a flow.Approval, not a bool": func(flowtest.Question) (any, error) { return true, nil },
-		"what is that":        func(flowtest.Question) (any, error) { return nil, errors.New("what is that") },
-		"no answer serves it": func(flowtest.Question) (any, error) { return nil, nil },
-		"nothing that JSON can": func(q flowtest.Question) (any, error) {
+	for want, answer := range map[string]func(run.Question) (any, error){
+		"the answer to an approval is a flow.Approval, not a bool": func(run.Question) (any, error) { return true, nil },
+		"what is that":        func(run.Question) (any, error) { return nil, errors.New("what is that") },
+		"no answer serves it": func(run.Question) (any, error) { return nil, nil },
+		"nothing that JSON can": func(q run.Question) (any, error) {
 			if q.Kind == run.WaitResponse {
 				return func() {}, nil
 			}

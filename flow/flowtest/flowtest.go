@@ -31,7 +31,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -65,7 +64,7 @@ type Options struct {
 	// is up; any other error fails the test, and so does nil: the question is served
 	// by no answer. It is called once for each question that a process finds open, for
 	// one at a time, and must answer a question the same after a crash.
-	Answer func(Question) (any, error)
+	Answer func(run.Question) (any, error)
 	// Faults go wrong on the way. One that no call meets fails the test.
 	Faults []Fault
 	// Task is what the run was asked for besides its session.
@@ -93,8 +92,6 @@ type bench struct {
 	script *scripted.Script
 	dir    string // the workspace's files, "" for none
 	s      session.Session
-
-	answering sync.Mutex // held while o.Answer is called
 }
 
 func newBench(t testing.TB, s session.Session, file string, o *Options) *bench {
@@ -168,7 +165,7 @@ func (b *bench) process(w *world, log session.Log, incarnation string) *process 
 	driver := &engine.Driver{Workflows: b.o.Workflows}
 	rt := &engine.Runtime{
 		Store:  journal.NewStore(log, &journal.StoreOptions{Incarnation: incarnation, Values: values, Now: w.clock.Now, OnCommit: driver.Committed}),
-		Values: values, Models: faultyModels{model, w.faults}, OnTool: w.faults.onTool, Clock: w.clock, Node: "test",
+		Values: values, Models: faultyModels{model, w.faults}, OnTool: w.faults.onTool, Clock: w.clock, Answer: b.answer, Node: "test",
 		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.memory, nil },
 		Workspaces: engine.Workspaces{
@@ -176,6 +173,23 @@ func (b *bench) process(w *world, log session.Log, incarnation string) *process 
 		},
 	}
 	return &process{rt, driver, w.log}
+}
+
+// answer answers what a run waits for.
+func (b *bench) answer(_ context.Context, q run.Question) (v any, err error) {
+	if b.o.Answer != nil {
+		v, err = b.o.Answer(q)
+	}
+	switch a, ok := v.(flow.Approval); {
+	case errors.Is(err, run.ErrExpired):
+		return nil, nil // the clock goes on to the end of the wait
+	case err == nil && v == nil:
+		return nil, errors.New("no answer serves it: set Options.Answer, or have it return a value for this question")
+	case ok && a.By == "":
+		a.By = "test"
+		return a, err
+	}
+	return v, err
 }
 
 // task is the run under test. The session's first chunks are its input.
@@ -204,14 +218,7 @@ func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume b
 			history = append(history, e)
 		}
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	p.rt.OnWait = (&answers{b, p, stop}).serve
-	ex, state, err := p.driver.Run(ctx, p.rt, flow.Registration{Name: "test", Revision: "1", New: func() flow.Workflow { return begin }}, t, history...)
-	if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) {
-		err = why // a question that no answer serves
-	}
-	return ex, state, err
+	return p.driver.Run(ctx, p.rt, flow.Registration{Name: "test", Revision: "1", New: func() flow.Workflow { return begin }}, t, history...)
 }
 
 // Run runs w on s in memory against a scripted model and returns the resulting

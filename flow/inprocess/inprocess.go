@@ -48,10 +48,12 @@ type Runner struct {
 	// Unsafe also accepts sandboxes that the kernel does not confine.
 	Unsafe bool
 
-	// OnWait, if set, is called when a run begins to wait, so that the program can
-	// answer with Signal. It is called in a goroutine of its own, which should end
-	// with ctx.
-	OnWait func(ctx context.Context, k session.Key, w journal.RunWaiting)
+	// Answer, if set, is asked for what a run waits for from outside. It returns a
+	// flow.Approval for an approval, a string for a message, and anything that JSON can
+	// hold for a response; nil leaves the question open, for Signal or until its time is
+	// up, and an error ends Run, while the run waits on. It is called in a goroutine of its
+	// own, which should end with ctx, for one question of a run at a time.
+	Answer func(ctx context.Context, q run.Question) (any, error)
 	// OnWarning, if set, gets what the author of a workflow should know, such as an
 	// implicit fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)
@@ -63,7 +65,7 @@ type Runner struct {
 func (r *Runner) runtime() *engine.Runtime {
 	r.once.Do(func() {
 		rt := &engine.Runtime{
-			Models: r.Models, Model: r.Model, Memory: r.Memory, Workflows: r.Workflows, OnWait: r.OnWait, OnWarning: r.OnWarning,
+			Models: r.Models, Model: r.Model, Memory: r.Memory, Workflows: r.Workflows, Answer: r.Answer, OnWarning: r.OnWarning,
 			Workspaces: engine.Workspaces{Dir: r.Dir, Backends: r.Sandboxes},
 		}
 		if rt.Memory == nil {

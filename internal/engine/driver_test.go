@@ -24,11 +24,9 @@ func TestEndsWhereItWaits(t *testing.T) {
 	t.Run("cancel", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rt := &engine.Runtime{}
-			rt.OnWait = func(ctx context.Context, k session.Key, w journal.RunWaiting) {
+			rt.Answer = func(ctx context.Context, q run.Question) (any, error) {
 				time.Sleep(time.Minute)
-				if err := rt.Signal(ctx, journal.Signal{To: k, Run: w.Run, Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
-					t.Error(err)
-				}
+				return nil, rt.Signal(ctx, journal.Signal{To: q.Session, Run: q.Run, Cancel: &journal.CancelRequested{Reason: "enough"}})
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()

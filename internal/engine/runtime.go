@@ -53,10 +53,13 @@ type Runtime struct {
 	// OnTool, if set, is asked before each call of a tool; an error takes the place of
 	// what the tool comes to. It is for tests.
 	OnTool func(ctx context.Context) error
-	// OnWait, if set, is called by Run when a run begins to wait, so that the program
-	// can answer with Signal. It is called in a goroutine of its own, which should end
-	// with ctx.
-	OnWait func(ctx context.Context, k session.Key, w journal.RunWaiting)
+	// Answer, if set, is asked by Run and by a Driver for what a run waits for from
+	// outside. It returns a flow.Approval for an approval, a string for a message, and
+	// anything that JSON can hold for a response; nil leaves the question open, for
+	// Signal or until its time is up, and an error ends Run, while the run waits on. It
+	// is called once for each question that a process finds open, one question at a time
+	// and in a goroutine of its own, which should end with ctx.
+	Answer func(ctx context.Context, q run.Question) (any, error)
 	// OnWarning, if set, gets what the author of a workflow should know, such
 	// as an implicit fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)

@@ -34,6 +34,8 @@ type tree struct {
 	ctx     context.Context
 	wake    chan struct{} // the main run may go on, or has ended
 
+	answering sync.Mutex // held while Runtime.Answer is asked
+
 	mu        sync.Mutex
 	sawCommit bool            // of a commit
 	busy      int             // pieces of work under way
@@ -245,12 +247,12 @@ func (t *tree) passTime() error {
 // errStuck is returned instead of waiting for what can never come.
 var errStuck = errors.New("flow: the run waits, nothing of it is at work, and nothing is due at any time")
 
-// announceWait calls Runtime.OnWait.
+// announceWait has Runtime.Answer asked.
 func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.rt.OnWait != nil && !t.over {
-		t.begin(func() { t.rt.OnWait(t.ctx, k, s) })
+	if t.rt.Answer != nil && !t.over {
+		t.begin(func() { t.answerWaits(k, s) })
 	}
 }
 

@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// answerWaits asks Runtime.Answer what a run of the tree waits for from outside. A
+// commit of a former process may tell of a question that is decided.
+func (t *tree) answerWaits(k session.Key, v journal.RunWaiting) {
+	for _, w := range v.For {
+		switch w.Kind {
+		case run.WaitApproval, run.WaitResponse, run.WaitMessage:
+		default:
+			continue // the clock, or the branches, end it
+		}
+		q := run.Question{Session: k, Run: v.Run, Step: w.Path, Kind: w.Kind, Name: w.Name, Title: w.Title, Detail: w.Detail}
+		if err := t.answer(k, q); err != nil && t.ctx.Err() == nil {
+			t.fail(fmt.Errorf("flow: %v: %w", q, err))
+			return
+		}
+	}
+}
+
+// answer asks for the answer to one question, and brings it to the run.
+func (t *tree) answer(k session.Key, q run.Question) error {
+	t.answering.Lock()
+	defer t.answering.Unlock()
+	g, err := t.rt.Values.Recorded(t.ctx, k, q.Run)
+	if err != nil {
+		return err
+	}
+	if r := g.Record; r.State != run.Waiting || !slices.ContainsFunc(r.Suspended.For, func(w journal.Wait) bool {
+		return w.Path == q.Step && !w.Came(r.Inbox())
+	}) {
+		return nil
+	}
+	v, err := t.rt.Answer(t.ctx, q)
+	if err != nil || v == nil {
+		return err
+	}
+	s, err := received(q.Kind, v)
+	if err != nil {
+		return err
+	}
+	s.Path, s.ID = q.Step, "answer-"+string(q.Step)
+	err = t.rt.Store.Apply(t.ctx, journal.Signal{To: k, Run: q.Run, Received: s})
+	if errors.Is(err, run.ErrState) {
+		return nil // it was decided meanwhile
+	}
+	return err
+}
+
+// received is an answer to a question of a kind as the run receives it.
+func received(kind string, v any) (*journal.SignalReceived, error) {
+	switch kind {
+	case run.WaitApproval:
+		a, ok := v.(flow.Approval)
+		if !ok {
+			return nil, fmt.Errorf("the answer to an approval is a flow.Approval, not a %T", v)
+		}
+		s := &journal.SignalReceived{Kind: journal.Refuse, By: a.By, Reason: a.Reason, Value: string(a.Value)}
+		if a.Approved {
+			s.Kind = journal.Approve
+		}
+		return s, nil
+	case run.WaitMessage:
+		text, ok := v.(string)
+		if !ok {
+			return nil, fmt.Errorf("the answer to a message is a string, not a %T", v)
+		}
+		return &journal.SignalReceived{Kind: journal.Message, Text: text}, nil
+	}
+	value, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("the answer is nothing that JSON can hold: %w", err)
+	}
+	return &journal.SignalReceived{Kind: journal.Respond, Value: string(value)}, nil
+}

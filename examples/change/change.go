@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// Change changes files and commits what a person approved. Researchers look at the
+// task at the same time, a judge picks the finding to go by, and a coder works until
+// the patch is approved.
+type Change struct {
+	Research    []*flow.Agent
+	Judge, Code *flow.Agent
+	// Commit stores a patch under an id. The same id again changes nothing.
+	Commit func(ctx context.Context, id, patch string) error
+}
+
+// Forward implements flow.Workflow.
+func (w *Change) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+	var branches []flow.Branch
+	for _, r := range w.Research {
+		branches = append(branches, flow.Branch{Name: r.Name, Workflow: r})
+	}
+	j, err := flow.FanOut(ctx, s, branches, nil)
+	if err != nil {
+		return s, err
+	}
+	if s, err = flow.Merge(ctx, j, flow.PickBest(flow.AgentJudge(w.Judge))); err != nil {
+		return s, err
+	}
+	for range 3 {
+		if s, err = w.Code.Forward(ctx, s); err != nil {
+			return s, err
+		}
+		patch, err := flow.Diff(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		a, err := flow.Approve(ctx, "commit", &flow.AwaitOptions{Title: "Commit this patch?", Detail: patch})
+		if err != nil {
+			return s, err
+		}
+		if a.Approved {
+			return w.commit(ctx, s, patch)
+		}
+		s = s.With(session.UserText("Not approved: " + a.Reason))
+	}
+	return s, errors.New("change: no patch was approved")
+}
+
+// commit stores the patch. A crash in the middle of it does no harm: the id is the
+// same when the run goes on.
+func (w *Change) commit(ctx context.Context, s session.Session, patch string) (session.Session, error) {
+	id := flow.NewID(ctx)
+	_, err := flow.Do(ctx, "commit", func(ctx context.Context) (string, error) {
+		return id, w.Commit(ctx, id, patch)
+	}, &flow.DoOptions{Effect: tool.Idempotent})
+	return s, err
+}
+
+// newChange returns the workflow with its agents.
+func newChange(commit func(ctx context.Context, id, patch string) error) *Change {
+	write, _ := tool.ByName("write_workspace_file")
+	return &Change{
+		Research: []*flow.Agent{
+			{Name: "users", Prompt: "You are the researcher of users. Say what people expect."},
+			{Name: "usage", Prompt: "You are the researcher of usage. Say what others do."},
+		},
+		Judge:  &flow.Agent{Name: "judge", Prompt: "You are the judge."},
+		Code:   &flow.Agent{Name: "coder", Prompt: "You are the coder. Change the files, and say what you did.", Tools: []tool.Tool{write}},
+		Commit: commit,
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+func TestMain(m *testing.M) { flowtest.Main(m) }
+
+// reviewer approves a patch that names the world.
+func reviewer(q run.Question) (any, error) {
+	if q.Name != "commit" {
+		return nil, nil // no answer serves it: the test fails
+	}
+	return flow.Approval{Approved: strings.Contains(q.Detail, "+Hello, world!"), Reason: "Name the world."}, nil
+}
+
+// TestSurvivesCrashes stops the whole task at every commit, of the branches too. The
+// patch is committed under one id, wherever it crashed.
+func TestSurvivesCrashes(t *testing.T) {
+	var mu sync.Mutex
+	commits := map[string]bool{}
+	flowtest.CrashEverywhere(t, func() flow.Workflow {
+		return newChange(func(_ context.Context, id, patch string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			commits[id+"\n"+patch] = true
+			return nil
+		})
+	}, session.New(session.UserText(request)), "model.txtar", &flowtest.Options{Answer: reviewer})
+	if len(commits) != 1 {
+		t.Errorf("%d different commits: %v", len(commits), commits)
+	}
+}
+
+// TestFaults: streams that break off are asked for again, wherever it crashes besides.
+func TestFaults(t *testing.T) {
+	flowtest.CrashEverywhere(t, func() flow.Workflow {
+		return newChange(func(context.Context, string, string) error { return nil })
+	}, session.New(session.UserText(request)), "model.txtar", &flowtest.Options{Answer: reviewer, Faults: []flowtest.Fault{
+		{Kind: flowtest.ModelBreaksOff, Name: "coder", Call: 1, Tries: 2},
+		{Kind: flowtest.ModelBreaksOff, Name: "judge", Tries: 1},
+	}})
+}
+
+func TestStory(t *testing.T) {
+	var out bytes.Buffer
+	if err := change(t.Context(), strings.NewReader("Name the world.\ny\n"), &out, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	question := `Commit this patch?
+diff --git a/greeting.txt b/greeting.txt
+--- a/greeting.txt
++++ b/greeting.txt
+@@ -1 +1 @@
+-Hello.
++%s
+
+yes (y), or what to do instead: 
+`
+	want := fmt.Sprintf(question, "Hello!") + fmt.Sprintf(question, "Hello, world!") + "1 patch committed: The greeting is changed.\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("the story (-want +got):\n%s", diff)
+	}
+	if err := change(t.Context(), strings.NewReader(""), &out, t.TempDir()); err == nil || !strings.Contains(err.Error(), "ended before an answer") {
+		t.Errorf("without an answer: %v", err)
+	}
+}

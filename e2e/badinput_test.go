@@ -446,7 +446,8 @@ func modelFault(t *testing.T, script string) string {
 // the run fails with the reason, and the same session goes on with a good one.
 func TestBadModels(t *testing.T) {
 	d := newDesk(t)
-	// Without a model of its own, a node without a key repeats what it is told.
+	// Without a key no answer is made up: echo answers where it is named.
+	newDesk(t, "OPENAI_API_KEY=").at(d).rath("run", "-m", "hi").want(t, 1, "no_key", "OPENAI_API_KEY", "OPENAI_BASE_URL", "--model echo")
 	d.rath("run", "-m", "hi").want(t, 0, "echo: hi")
 	d.rath("demo", "--live").want(t, 1, "no_key", "OPENAI_API_KEY", "OPENAI_BASE_URL")
 

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/node"
 )
 
 // cliPatience bounds each command of these tests.
@@ -59,6 +61,9 @@ func newDesk(t *testing.T, env ...string) *desk {
 	bin := rathDir(t)
 	d := &desk{t: t, bin: bin, dir: t.TempDir()}
 	d.env = append([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, env...)
+	if !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "OPENAI_") }) {
+		d.env = append(d.env, "RATH_MODEL="+node.EchoModel)
+	}
 	return d
 }
 

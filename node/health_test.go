@@ -141,7 +141,8 @@ func TestHealthOverNATSAway(t *testing.T) {
 	}
 	address := "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t))
 	s := begin(t, &Options{
-		NATS: "nats://127.0.0.1:" + strconv.Itoa(port), User: "node", Password: "secret", Level: "lazy",
+		Model: EchoModel,
+		NATS:  "nats://127.0.0.1:" + strconv.Itoa(port), User: "node", Password: "secret", Level: "lazy",
 		Store: t.TempDir(), Health: address, Drain: time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	listens(t, address)
@@ -227,7 +228,8 @@ func TestHealthOverSilence(t *testing.T) {
 		}
 	})
 	s := begin(t, &Options{
-		NATS: "nats://" + l.Addr().String(), User: "node", Password: "secret", Level: "lazy",
+		Model: EchoModel,
+		NATS:  "nats://" + l.Addr().String(), User: "node", Password: "secret", Level: "lazy",
 		Store: t.TempDir(), Health: "0", Drain: time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	echoed(t, s.started(t))

@@ -1,6 +1,9 @@
 package node
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"strings"
 
 	"github.com/rathcluster/rath/internal/demo"
@@ -12,10 +15,15 @@ import (
 // KindOpenAI is the provider kind of the OpenAI protocol.
 const KindOpenAI = "openai"
 
+// EchoModel is the name of the model that repeats what the user said. It is for
+// trying things out without a key, and answers only where it is named.
+const EchoModel = "echo"
+
 // DefaultModels returns the models of a node without settings of its own: the
-// OpenAI protocol when the environment names a key or a server, else the model
-// that repeats what the user said; and the script of the demo. env looks up an
+// OpenAI protocol with the key or the server that the environment names, the
+// EchoModel for what names it, and the script of the demo. env looks up an
 // environment variable; model is the default model, "" for the environment's.
+// Without a key, a server and a name every call fails with llm.CodeNoKey.
 func DefaultModels(env func(string) string, model string) (llm.Models, error) {
 	echo, err := scripted.New(nil, nil)
 	if err != nil {
@@ -26,9 +34,27 @@ func DefaultModels(env func(string) string, model string) (llm.Models, error) {
 		return nil, err
 	}
 	real := openai.New(&openai.Options{Env: env, DefaultModel: model})
-	kinds := map[string]llm.Models{KindOpenAI: real, "echo": echo, demo.Kind: shown, "": echo}
-	if strings.TrimSpace(env(openai.EnvKey)) != "" || strings.TrimSpace(env(openai.EnvBase)) != "" || model != "" {
-		kinds[""] = real
+	return llm.ByKind(map[string]llm.Models{
+		KindOpenAI: real, EchoModel: echo, demo.Kind: shown,
+		"": unnamedKind{real: real, echo: echo, model: cmp.Or(model, strings.TrimSpace(env(openai.EnvModel)))},
+	}), nil
+}
+
+// unnamedKind serves the tasks that name a model and no kind of provider.
+type unnamedKind struct {
+	real, echo llm.Models
+	model      string // the default
+}
+
+func (u unnamedKind) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
+	if cmp.Or(p.Model, u.model) == EchoModel {
+		return u.echo.Client(ctx, p)
 	}
-	return llm.ByKind(kinds), nil
+	c, err := u.real.Client(ctx, p)
+	if e, ok := errors.AsType[*llm.Error](err); ok && e.Code == llm.CodeNoKey && p.KeyRef == "" {
+		with := *e
+		with.Message += "; or try without one: the model " + EchoModel + " repeats what it is told (--model " + EchoModel + ")"
+		return nil, &with
+	}
+	return c, err
 }

@@ -15,11 +15,14 @@ import (
 	"github.com/rathcluster/rath/internal/term"
 )
 
+// echoes is the environment of command lines whose model repeats what it is told.
+var echoes = map[string]string{"RATH_MODEL": "echo"}
+
 // rath runs a command line in the present directory.
 func rath(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = execute(append([]string{"rath"}, args...), strings.NewReader(""), &out, &errs, func(string) string { return "" })
+	code = execute(append([]string{"rath"}, args...), strings.NewReader(""), &out, &errs, func(name string) string { return echoes[name] })
 	return code, out.String(), errs.String()
 }
 

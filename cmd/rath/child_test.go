@@ -59,7 +59,7 @@ func startCommand(t *testing.T, dir string, args ...string) *child {
 
 // ownEnv is the environment of a child: without keys and settings.
 func ownEnv(dir string) []string {
-	return append(os.Environ(), asCommand+"=1", "HOME="+dir, "XDG_CONFIG_HOME=", "NATS_URL=", "NATS_CONTEXT=", "OPENAI_API_KEY=", "OPENAI_BASE_URL=")
+	return append(os.Environ(), asCommand+"=1", "HOME="+dir, "XDG_CONFIG_HOME=", "NATS_URL=", "NATS_CONTEXT=", "OPENAI_API_KEY=", "OPENAI_BASE_URL=", "RATH_MODEL=echo")
 }
 
 // said is what it has printed so far.

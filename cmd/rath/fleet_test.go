@@ -124,7 +124,7 @@ func TestDevFleet(t *testing.T) {
 	rath("dlq drop "+number, "[exit 4]")
 	rath("submit nosuch -m x --id lost2", "unknown workflow", "[exit 3]")
 	rath("dlq ls", "no dead letters")
-	rath("submit agent -m another --id one", "is there already", "dlq ls")
+	rath("submit agent -m another --id one", "this id was used for another task", "[exit 4]")
 
 	// The process of the server has no work to give away.
 	if got := rath("nodes drain server", "relays only", "[exit 4]"); !regexp.MustCompile(`these can be drained: a, b, c\b`).MatchString(got) {

@@ -26,7 +26,7 @@ func TestInputIsText(t *testing.T) {
 func TestImportFindsArchive(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	command(t, "rath run -m hello --session notes -q", dir)
+	command(t, "RATH_MODEL=echo rath run -m hello --session notes -q", dir)
 	command(t, "rath prune --older-than 0", dir)
 	names, err := filepath.Glob(filepath.Join(".rath", "archives", "*.json"))
 	if err != nil || len(names) != 1 {

@@ -2,12 +2,13 @@
 //
 //	go run ./examples/hello
 //
-// Without a key the model repeats what it is told. With OPENAI_API_KEY and
-// OPENAI_DEFAULT_MODEL, or OPENAI_BASE_URL for a server of your own, the same
-// program asks that one.
+// Without OPENAI_DEFAULT_MODEL it asks the model echo, which repeats what it is
+// told. With it and OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own,
+// the same program asks that one.
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -21,7 +22,7 @@ import (
 )
 
 func main() {
-	models, err := node.DefaultModels(os.Getenv, "")
+	models, err := node.DefaultModels(os.Getenv, cmp.Or(os.Getenv("OPENAI_DEFAULT_MODEL"), node.EchoModel))
 	if err == nil {
 		err = hello(context.Background(), os.Stdout, models)
 	}

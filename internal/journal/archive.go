@@ -37,13 +37,15 @@ func (w *StateMachine) restore(r session.Restoration, now time.Time) error {
 }
 
 // Archived returns a *session.ArchivedError if a session is archived: its
-// log's end is asked, because a value that is remembered does not know.
+// log's end is asked, because a value that is remembered does not know. What is
+// remembered of a purged session is dropped.
 func (v *Values) Archived(ctx context.Context, k session.Key) error {
 	last, err := v.log.Last(ctx, k)
 	if errors.Is(err, session.ErrNotFound) {
 		return nil
 	}
 	if a, ok := errors.AsType[*session.ArchivedError](err); ok {
+		v.drop(k)
 		return a
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -124,6 +125,22 @@ func (v *Values) Forget() {
 	v.known, v.last, v.order = map[valueKey]session.Session{}, map[session.Ref]session.Hash{}, nil
 	v.pages, v.pageOrder = map[pageName]*session.Page{}, nil
 	v.folds, v.foldOrder = map[session.Key]*fold{}, nil
+}
+
+// drop lets go of the values of one session.
+func (v *Values) drop(k session.Key) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.order = slices.DeleteFunc(v.order, func(m valueKey) bool {
+		if m.ref.Key != k {
+			return false
+		}
+		delete(v.known, m)
+		delete(v.last, m.ref)
+		return true
+	})
+	delete(v.folds, k)
+	v.foldOrder = slices.DeleteFunc(v.foldOrder, func(f session.Key) bool { return f == k })
 }
 
 // Keep remembers a committed value, which saves folding it.

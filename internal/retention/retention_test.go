@@ -50,6 +50,11 @@ func TestPruneAndRestore(t *testing.T) {
 			t.Errorf("after the dry run: %q, %v", now, err)
 		}
 
+		// A client has read it at a version, which a node keeps.
+		at := string(root) + ":1"
+		if _, err := w.client.Session(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
 		out := w.prune(w.options())
 		if got, want := states(out), []string{"archived 3", "kept 1 used 0s ago, kept for 2m"}; !slices.Equal(got, want) {
 			t.Fatalf("prune: %q, want %q", got, want)
@@ -69,6 +74,9 @@ func TestPruneAndRestore(t *testing.T) {
 			if !ok || !strings.HasSuffix(out[0].File, a.File) || !strings.Contains(err.Error(), "rath import "+a.File) {
 				t.Errorf("session %s: %v", s.ID, err)
 			}
+		}
+		if s, err := w.client.Session(t.Context(), at); !errors.Is(err, session.ErrArchived) {
+			t.Errorf("a client reads %d purged rows: %v", s.Total, err)
 		}
 		if _, err := w.texts(young); err != nil {
 			t.Errorf("the young one: %v", err)

@@ -182,6 +182,10 @@ func (a answerer) session(ctx context.Context, t session.Tenant, q messages.Quer
 	if ref.Version == 0 {
 		s, err = a.c.LinearizableLast(ctx, a.Values, ref.Key)
 	} else {
+		// A value that is kept does not know that its log was purged.
+		if gone, ok := errors.AsType[*session.ArchivedError](a.Values.Archived(ctx, ref.Key)); ok && !gone.Fenced {
+			return nil, gone
+		}
 		s, err = a.Values.At(ctx, ref)
 	}
 	if err != nil {

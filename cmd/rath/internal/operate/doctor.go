@@ -171,8 +171,11 @@ func checkModel(ctx context.Context, a *app.App, ask bool) finding {
 	key, base := a.Getenv(openai.EnvKey) != "", a.Getenv(openai.EnvBase)
 	switch {
 	case !key && base == "" && a.Config.Model.Value == "":
-		f.Found = "echo: it repeats what it is told"
-		f.Remedy = "set OPENAI_API_KEY, or OPENAI_BASE_URL and OPENAI_DEFAULT_MODEL for a server of your own"
+		f.Found = "none: agents fail, workflows without a model and the demo work"
+		f.Remedy = "set OPENAI_API_KEY, or OPENAI_BASE_URL and OPENAI_DEFAULT_MODEL for a server of your own; --model " + node.EchoModel + " repeats what it is told"
+		return f
+	case a.Config.Model.Value == node.EchoModel:
+		f.Found = node.EchoModel + ": it repeats what it is told"
 		return f
 	case base != "":
 		f.Found = llm.Redact(base)

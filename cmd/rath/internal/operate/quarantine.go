@@ -27,8 +27,8 @@ func Quarantine(a *app.App) *cobra.Command {
 	cmd.Long = `Quarantines the session of a run, or those of all runs that --where chooses: the
 step under way ends and is recorded, and none follows; no session merges it or
 recalls what it wrote. A run that is open waits. "release" ends it. Runs that
-have ended can be quarantined too; branches are sessions of their own: choose them
-with under.`
+have ended can be quarantined too; branches are sessions of their own: choose
+them with under.`
 	cmd.Example = `  rath quarantine 7f3a --reason "it read the production key"
   rath quarantine --where 'under=7f3a' --reason "bad input" --dry-run`
 	return cmd

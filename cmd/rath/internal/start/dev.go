@@ -30,7 +30,7 @@ until it is interrupted, or drained as node "dev". Programs in any language
 submit tasks there and need no credentials; other rath commands of this
 directory find it by themselves.
 
-Without a key of a model it repeats what it is told; --script answers from a
+--model echo repeats what it is told, without a key; --script answers from a
 file. Runs that are under way when it stops go on at the next start.
 
 With --nodes it is a fleet: this process keeps the NATS server, and the nodes

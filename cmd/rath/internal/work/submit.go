@@ -117,12 +117,18 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 	if o.wait {
 		return submitAndWait(ctx, a, s, workflow, t)
 	}
+	there := false
 	if !own {
-		if err := foresee(ctx, a, s, workflow, t.ID, o.named); err != nil {
+		if there, err = foresee(ctx, s, workflow, t.ID, o.named); err != nil {
 			return err
 		}
 	}
-	if _, err := s.Submit(ctx, workflow, t); err != nil {
+	if there {
+		err = again(ctx, a, s, workflow, t)
+	} else {
+		_, err = s.Submit(ctx, workflow, t)
+	}
+	if err != nil {
 		return err
 	}
 	if done, err := app.EmitOne(a, app.Submitted{Run: t.ID}); done {
@@ -136,20 +142,42 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 }
 
 // foresee returns the error of a task that a node would refuse: without it only
-// subscribers of the run's events would know. Credentials that may submit need not be able to ask, so only answers count.
-func foresee(ctx context.Context, a *app.App, s *app.System, workflow string, id run.ID, named bool) error {
+// subscribers of the run's events would know. It reports whether a run with the
+// named id is there. Credentials that may submit need not be able to ask, so only
+// answers count.
+func foresee(ctx context.Context, s *app.System, workflow string, id run.ID, named bool) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, app.AskTimeout)
 	defer cancel()
 	if err := s.Offered(ctx, workflow); app.CodeOf(err) == app.ExitNotFound {
-		return err
+		return false, err
 	}
 	if !named {
-		return nil
+		return false, nil
 	}
-	if r, err := s.Run(ctx, id); err == nil && r.Workflow != "" {
-		a.Remark("run %s is there already: the same task changes nothing, another one is refused, see %q", id, a.Hint("dlq", "ls"))
+	r, err := s.Run(ctx, id)
+	return err == nil && r.Workflow != "", nil
+}
+
+// refusedFor is how long a task whose id was used is followed: a node refuses it as
+// soon as it takes it, and says nothing of one that is the same.
+const refusedFor = 2 * time.Second
+
+// again submits a task whose run is there. The same task changes nothing, another
+// one is run.ErrKeyReused.
+func again(ctx context.Context, a *app.App, s *app.System, workflow string, t messages.Task) error {
+	follower, err := s.Start(ctx, workflow, t)
+	if err != nil {
+		return err
 	}
-	return nil
+	waiting, cancel := context.WithTimeout(ctx, refusedFor)
+	defer cancel()
+	for _, err := range follower.All(waiting) {
+		if errors.Is(err, run.ErrKeyReused) {
+			return err
+		}
+	}
+	a.Remark("run %s is there already, the same task changes nothing; a task that is refused later is in %q", t.ID, a.Hint("dlq", "ls"))
+	return ctx.Err()
 }
 
 // submitAndWait stores a task and prints how its run ends.

@@ -21,7 +21,7 @@ type CacheWarmed struct {
 func (v CacheWarmed) signal(t session.Tenant) *Signal {
 	return &Signal{
 		To: session.Key{Tenant: t, ID: v.Parent.Session}, Run: v.Parent.Run,
-		Received: &SignalReceived{Kind: CacheWarm, Path: v.Parent.Path, Run: v.Parent.Run},
+		Received: &SignalReceived{Kind: cacheWarm, Path: v.Parent.Path, Run: v.Parent.Run},
 	}
 }
 

@@ -45,7 +45,7 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 		return w.grant(r, run.Failed), nil
 	case w.state.Active != "" && w.state.Active != c.Run, r.Task.NotBefore.After(now), w.state.quarantine != nil:
 		return w.grant(r, run.Queued), nil
-	case r.Claims >= MaxClaims:
+	case r.Claims >= maxClaims:
 		v := Review{
 			Attempt: r.Attempt, Code: run.CodePoison, Expires: now.Add(DefaultExpiry).UnixMilli(), Run: r.ID,
 			Reason: fmt.Sprintf("claimed %d times without a new step", r.Claims),
@@ -79,7 +79,7 @@ func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 	if next := w.next("", now); sub.Behind == "" && next != nil {
 		sub.Behind = next.Run
 	}
-	if len(w.state.Queue) >= MaxQueue {
+	if len(w.state.Queue) >= maxQueue {
 		return nil, fmt.Errorf("%w: %d runs wait for session %s; retry when some have ended", run.ErrBusy, len(w.state.Queue), w.key)
 	}
 	events = append(events, event(KindSubmitted, sub))

@@ -238,7 +238,7 @@ func (h *theatre) outside(w *StateMachine, id run.ID) {
 			return
 		}
 		if h.r.IntN(4) == 0 {
-			signal(Signal{Run: id, Received: &SignalReceived{Kind: CacheWarm, Path: asked}})
+			signal(Signal{Run: id, Received: &SignalReceived{Kind: cacheWarm, Path: asked}})
 		}
 		child, _ := pick(h.r, r.branches)
 		end := BranchEnd{Link: session.Link{Ref: session.Ref{Key: session.Key{Tenant: "t", ID: child}}, Seq: 3}, State: []run.State{run.Succeeded, run.Failed}[h.r.IntN(2)]}

@@ -38,7 +38,7 @@ type Record struct {
 	warming   *FanOut      // of which only the first branch has begun
 	inbox     []SignalReceived
 	inboxed   uint64   // how much was ever received
-	delivered []string // the ids of what was received, the newest MaxInbox
+	delivered []string // the ids of what was received, the newest maxInbox
 	wake      uint64   // how often it was woken
 	pinned    string   // the only revision that may go on with it
 	late      int

@@ -6,9 +6,9 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// MaxSignals is how many ids of signals are kept for each session, the newest: a
+// maxSignals is how many ids of signals are kept for each session, the newest: a
 // signal that comes again later than that many others is a new one.
-const MaxSignals = 128
+const maxSignals = 128
 
 // deliveredSignal is the id of a signal that was taken, and the run that its fact is
 // about; "" is for the session.
@@ -22,7 +22,7 @@ func (b *RunState) deliver(id string, about run.ID) {
 	if id == "" {
 		return
 	}
-	b.delivered = append(b.delivered[max(len(b.delivered)+1-MaxSignals, 0):], deliveredSignal{id, about})
+	b.delivered = append(b.delivered[max(len(b.delivered)+1-maxSignals, 0):], deliveredSignal{id, about})
 }
 
 // wasDelivered reports whether a signal was taken before. What is sent to a session

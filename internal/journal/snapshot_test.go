@@ -442,7 +442,7 @@ func TestSnapshotOfManyRuns(t *testing.T) {
 func TestSnapshotOfLongState(t *testing.T) {
 	h := newTheatre(t, 1)
 	k := h.keys[0]
-	for i := range MaxQueue {
+	for i := range maxQueue {
 		id := run.ID(fmt.Sprint("run", i))
 		task := &Task{ID: id, Workflow: "w", Session: k}
 		for n := range 300 {

@@ -14,11 +14,11 @@ import (
 
 // Bounds of one session.
 const (
-	// MaxQueue is how many runs may wait for one session.
-	MaxQueue = 64
-	// MaxClaims is how often a run may be claimed without recording a new step
+	// maxQueue is how many runs may wait for one session.
+	maxQueue = 64
+	// maxClaims is how often a run may be claimed without recording a new step
 	// before it needs review.
-	MaxClaims = 5
+	maxClaims = 5
 )
 
 // StateMachine is the pure half of a session's single writer. It folds the commits

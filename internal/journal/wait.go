@@ -40,9 +40,9 @@ const (
 	Message = "message"
 	Timer   = "timer"
 	Report  = "branch" // a branch ended
-	// CacheWarm comes from the first branch of a warm-first fan-out, once it has its
+	// cacheWarm comes from the first branch of a warm-first fan-out, once it has its
 	// first answer of a model. It never lies in an inbox.
-	CacheWarm = "warm"
+	cacheWarm = "warm"
 )
 
 // SignalReceived records what reached a run from outside. It lies in the run's inbox
@@ -52,7 +52,7 @@ type SignalReceived struct {
 	Branch *BranchEnd `json:"branch,omitempty"`
 	By     string     `json:"by,omitempty"`
 	// ID makes the signal that brought it idempotent, as long as the session
-	// keeps it, see MaxSignals; "" is for those that can be taken twice.
+	// keeps it, see maxSignals; "" is for those that can be taken twice.
 	ID        string   `json:"id,omitempty"`
 	Interrupt bool     `json:"interrupt,omitempty"` // a message that cuts off the model call under way
 	Kind      string   `json:"kind"`
@@ -83,8 +83,8 @@ type BranchEnd struct {
 // Answers and the reports of branches always get in: the run waits for them,
 // and its questions and branches bound them.
 const (
-	MaxInbox   = 1024
-	MaxMessage = 64 << 10
+	maxInbox   = 1024
+	maxMessage = 64 << 10
 )
 
 // MaxDetail bounds the detail of a question, such as a diff that a person approves.
@@ -168,7 +168,7 @@ func (r *Record) received(v SignalReceived) {
 	}
 	r.inbox = append(r.inbox, v)
 	if v.ID != "" {
-		r.delivered = append(r.delivered[max(len(r.delivered)+1-MaxInbox, 0):], v.ID)
+		r.delivered = append(r.delivered[max(len(r.delivered)+1-maxInbox, 0):], v.ID)
 	}
 	if v.Wake > r.wake && r.State == run.Waiting {
 		r.State, r.Suspended, r.wake = run.Queued, nil, v.Wake
@@ -203,10 +203,10 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 		return fmt.Errorf("journal: %s is told in the log of %s, not of %s: %w", r.ID, r.Home, w.key, run.ErrState)
 	case v.ID != "" && slices.Contains(r.delivered, v.ID):
 		return nil // it came before
-	case v.Kind == Message && len(r.inbox) >= MaxInbox:
+	case v.Kind == Message && len(r.inbox) >= maxInbox:
 		return fmt.Errorf("%w: run %s has %d messages that no step has taken", run.ErrBusy, r.ID, len(r.inbox))
-	case len(v.Text)+len(v.Value)+len(v.Reason) > MaxMessage:
-		return fmt.Errorf("journal: a message to %s has more than %d bytes: %w", r.ID, MaxMessage, session.ErrTooLarge)
+	case len(v.Text)+len(v.Value)+len(v.Reason) > maxMessage:
+		return fmt.Errorf("journal: a message to %s has more than %d bytes: %w", r.ID, maxMessage, session.ErrTooLarge)
 	}
 	switch v.Kind {
 	case Approve, Refuse, Respond:
@@ -227,7 +227,7 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 		}
 		v = w.place(r, v)
 		return w.stage(now, append([]session.Event{event(KindSignalReceived, v)}, r.releaseBranches(v)...)...)
-	case CacheWarm:
+	case cacheWarm:
 		if events := r.releaseBranches(v); len(events) > 0 {
 			return w.stage(now, events...)
 		}

@@ -20,46 +20,6 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-func TestFillRoom(t *testing.T) {
-	for _, tc := range []struct {
-		fill streams.Fill
-		want streams.Room
-	}{
-		{streams.Fill{}, streams.RoomAll},
-		{streams.Fill{Bytes: 1 << 40}, streams.RoomAll}, // no limit
-		{streams.Fill{Bytes: 1 << 40, Max: -1}, streams.RoomAll},
-		{streams.Fill{Bytes: 849, Max: 1000}, streams.RoomAll},
-		{streams.Fill{Bytes: 850, Max: 1000}, streams.RoomOpen},
-		{streams.Fill{Bytes: 949, Max: 1000}, streams.RoomOpen},
-		{streams.Fill{Bytes: 950, Max: 1000}, streams.RoomEnds},
-		{streams.Fill{Bytes: 5000, Max: 1000}, streams.RoomEnds}, // the limit was lowered
-		{streams.Fill{Bytes: 1 << 62, Max: 1 << 62}, streams.RoomEnds},
-		{streams.Fill{Bytes: 1, Max: 1}, streams.RoomEnds},
-	} {
-		if got := tc.fill.Room(); got != tc.want {
-			t.Errorf("%d of %d: %s, want %s", tc.fill.Bytes, tc.fill.Max, got, tc.want)
-		}
-	}
-}
-
-func TestFillRefuses(t *testing.T) {
-	for name, tc := range map[string]struct {
-		bytes uint64
-		held  streams.TenantUsage
-		want  bool
-	}{
-		"the stream has room":        {699, streams.TenantUsage{Bytes: 690}, false},
-		"more than half":             {700, streams.TenantUsage{Bytes: 351}, true},
-		"half":                       {700, streams.TenantUsage{Bytes: 350}, false},
-		"nobody else is there":       {800, streams.TenantUsage{Bytes: 800, Alone: true}, false},
-		"a tenant that holds little": {849, streams.TenantUsage{Bytes: 1}, false},
-	} {
-		if got := (streams.Fill{Bytes: tc.bytes, Max: 1000}).Refuses(tc.held); got != tc.want {
-			t.Errorf("%s: %v, want %v", name, got, tc.want)
-		}
-	}
-}
-
 // steps is a workflow of steps, each of which may be made twice and waits for a
 // gate. It says when it waits at one.
 func steps(gates []chan struct{}, at func(step int)) flow.Registration {

@@ -197,44 +197,6 @@ func TestClusterMessageIDs(t *testing.T) {
 	}
 }
 
-// TestClusterPlan provisions three servers and lowers the number of replicas;
-// nodes find everything.
-func TestClusterPlan(t *testing.T) {
-	ctx := t.Context()
-	cluster := natstest.StartCluster(t, 3)
-	c := layer.Dial(t, &streams.Options{Options: conn.Options{URL: cluster.URLs(0)}, Client: true})
-	p := planned(t, c, &streams.Provisioning{Partitions: 2})
-	if p.Replicas != streams.NewReplicas || len(actions(p)[streams.Create]) != len(p.Changes) {
-		t.Errorf("a new installation: %+v", p)
-	}
-	if p := planned(t, c, nil); len(p.Pending()) != 0 || p.Replicas != 3 {
-		t.Errorf("a second time: %+v", p.Pending())
-	}
-	o := clusterOptions(cluster, 1)
-	o.Partitions = 0
-	node := layer.Dial(t, o)
-	if err := node.Verify(ctx); err != nil || node.Partitions() != 2 {
-		t.Errorf("a node finds %d partitions and %v", node.Partitions(), err)
-	}
-	less, err := c.Plan(ctx, &streams.Provisioning{Replicas: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Apply(ctx, less); !errors.Is(err, streams.ErrRefused) {
-		t.Errorf("fewer replicas without consent: %v", err)
-	}
-	if err := node.Verify(ctx); err != nil {
-		t.Errorf("what was refused changed something: %v", err)
-	}
-	if p := planned(t, c, &streams.Provisioning{Replicas: 1, FewerReplicas: true}); p.Replicas != 1 {
-		t.Errorf("fewer replicas with consent: %+v", p)
-	}
-	o.Replicas = 1
-	if err := layer.Dial(t, o).Verify(ctx); err != nil {
-		t.Errorf("a node of one replica: %v", err)
-	}
-}
-
 // TestClusterLineage reads lineage, as a tail does, while records are stored: replicas
 // that do not have them yet leave none out.
 func TestClusterLineage(t *testing.T) {
@@ -272,25 +234,4 @@ func TestClusterLineage(t *testing.T) {
 	}
 	streamstest.PutLineage(t, c.JS, c.HomeOf(session.DefaultTenant, "r1"), 1, records)
 	wg.Wait()
-}
-
-// planned plans and applies.
-func planned(t *testing.T, c *Conn, p *streams.Provisioning) *streams.Plan {
-	t.Helper()
-	plan, err := c.Plan(t.Context(), p)
-	if err == nil {
-		err = c.Apply(t.Context(), plan)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plan
-}
-
-func actions(p *streams.Plan) map[streams.Action][]string {
-	all := map[streams.Action][]string{}
-	for _, ch := range p.Changes {
-		all[ch.Action] = append(all[ch.Action], ch.Name)
-	}
-	return all
 }

@@ -20,24 +20,6 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-func TestDiskRoom(t *testing.T) {
-	for _, tc := range []struct {
-		disk streams.Disk
-		want streams.Room
-	}{
-		{streams.Disk{}, streams.RoomAll}, // not looked at yet
-		{streams.Disk{Free: 200, Kept: 100}, streams.RoomAll},
-		{streams.Disk{Free: 199, Kept: 100}, streams.RoomOpen},
-		{streams.Disk{Free: 99, Kept: 100}, streams.RoomEnds},
-		{streams.Disk{Free: 49, Kept: 100}, streams.RoomNone},
-		{streams.Disk{Free: 1 << 40, Kept: 100, Failed: "input/output error"}, streams.RoomNone},
-	} {
-		if got := tc.disk.Room(); got != tc.want {
-			t.Errorf("%+v: %s, want %s", tc.disk, got, tc.want)
-		}
-	}
-}
-
 // TestDiskFillsUp takes the room on the disk of the store away while runs are at
 // work: first no run begins, then none makes a step, then nothing is stored and all
 // who store are told so at once. With room again everything goes on by itself.

@@ -310,7 +310,7 @@ func (s *Scheduler) Node(now time.Time, st NodeState) {
 	if st.Free > 0 {
 		n.busy = false
 	}
-	s.alarms.set(n.gone, now.Add(NodeTTL))
+	s.alarms.set(n.gone, now.Add(nodeTTL))
 }
 
 // lose forgets a node. What it did not answer goes to others.
@@ -379,7 +379,7 @@ func (s *Scheduler) demand(now time.Time, n *node) *Demand {
 			n.tenants[h] = true
 		}
 	}
-	n.demanded, n.demandDue = len(d.Heads) > 0, now.Add(DemandEvery)
+	n.demanded, n.demandDue = len(d.Heads) > 0, now.Add(demandEvery)
 	return d
 }
 

@@ -24,13 +24,13 @@ type Head struct {
 
 // Times of what is said again and again.
 const (
-	// NodeEvery is how often a node says how it stands, NodeTTL for how long it
+	// NodeEvery is how often a node says how it stands, nodeTTL for how long it
 	// is believed.
 	NodeEvery = 5 * time.Second
-	NodeTTL   = 16 * time.Second
-	// DemandEvery is how often a relay says what waits for a node's slots, DemandTTL
+	nodeTTL   = 16 * time.Second
+	// demandEvery is how often a relay says what waits for a node's slots, DemandTTL
 	// for how long it is believed.
-	DemandEvery = time.Second
+	demandEvery = time.Second
 	DemandTTL   = 3 * time.Second
 )
 

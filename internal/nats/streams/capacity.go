@@ -65,10 +65,10 @@ func (f Fill) over(percent uint64) bool {
 	return f.Max > 0 && f.Bytes >= uint64(f.Max)/100*percent+uint64(f.Max)%100*percent/100
 }
 
-// Refuses reports whether a new run of a tenant may not begin because others
+// refuses reports whether a new run of a tenant may not begin because others
 // come first: he holds more than half of what is stored, others hold something
 // too, and the stream begins to be full.
-func (f Fill) Refuses(h TenantUsage) bool {
+func (f Fill) refuses(h TenantUsage) bool {
 	return f.over(sharesFrom) && !h.Alone && h.Bytes > f.Bytes/2
 }
 

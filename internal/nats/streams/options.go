@@ -69,8 +69,8 @@ func (o *Options) validate() error {
 	if o.Replicas < 0 || o.Replicas > 5 || o.Replicas%2 == 0 {
 		return fmt.Errorf("nats/streams: %d replicas: want 1, 3 or 5", o.Replicas)
 	}
-	if o.Partitions > MaxPartitions {
-		return fmt.Errorf("nats/streams: %d partitions: at most %d are allowed", o.Partitions, MaxPartitions)
+	if o.Partitions > maxPartitions {
+		return fmt.Errorf("nats/streams: %d partitions: at most %d are allowed", o.Partitions, maxPartitions)
 	}
 	_, err := ParseLevel(string(o.Level))
 	return err

@@ -58,8 +58,8 @@ type Provisioning struct {
 // RouterPool is the pool of routers that are told no other.
 const RouterPool = "router"
 
-// NewReplicas is what a new installation gets without a setting.
-const NewReplicas = 3
+// newReplicas is what a new installation gets without a setting.
+const newReplicas = 3
 
 // provisionFor bounds one request that makes or changes something: servers
 // choose a leader for it.
@@ -85,7 +85,7 @@ func (c *Streams) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 		}
 	}
 	if o.Replicas == 0 {
-		o.Replicas = NewReplicas
+		o.Replicas = newReplicas
 	}
 	if o.Partitions == 0 {
 		o.Partitions = DefaultPartitions
@@ -137,8 +137,8 @@ func PartitionsOf(first *jetstream.StreamConfig) (uint32, error) {
 		return 0, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil || n == 0 || n > MaxPartitions {
-		return 0, fmt.Errorf("nats/streams: stream %s: metadata %s is %q, want a number from 1 to %d", first.Name, metaPartitions, text, MaxPartitions)
+	if err != nil || n == 0 || n > maxPartitions {
+		return 0, fmt.Errorf("nats/streams: stream %s: metadata %s is %q, want a number from 1 to %d", first.Name, metaPartitions, text, maxPartitions)
 	}
 	return uint32(n), nil
 }

@@ -226,7 +226,7 @@ func TestPlanOfFormerBuild(t *testing.T) {
 		t.Error(err)
 	}
 	p = planned(t, c, &Provisioning{StoreBytes: DefaultStoreBytes})
-	if info, err := c.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 4 || info.Config.MaxBytes < (FullWorkflows+1)*info.Config.MaxMsgsPerSubject*messages.MaxTask {
+	if info, err := c.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 4 || info.Config.MaxBytes < (fullWorkflows+1)*info.Config.MaxMsgsPerSubject*messages.MaxTask {
 		t.Errorf("the stream of tasks has %+v after %v, %v", info, actions(p), err)
 	}
 	if err := former.Provision(ctx); err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// MaxPartitions bounds the event streams of a generation.
-	MaxPartitions = 64
+	// maxPartitions bounds the event streams of a generation.
+	maxPartitions = 64
 	// DefaultStoreBytes is what the streams share when nothing else is said.
 	DefaultStoreBytes = 8 << 30
 	// MinStoreBytes is the least that Provision shares out: below it a stream
@@ -48,18 +48,18 @@ const (
 const (
 	// NodeTTL is how long a node's entry outlives its last renewal.
 	NodeTTL = 30 * time.Second
-	// MaxQueued bounds the tasks that wait on one subject, which is one
+	// maxQueued bounds the tasks that wait on one subject, which is one
 	// workflow of one tenant: more are answered as busy. It is what nodes may
 	// have to look through for the tasks of other tenants.
-	MaxQueued = 1000
-	// MinQueued is how many may wait there for a store of any size.
-	MinQueued = 64
-	// FullWorkflows is for how many workflows of one tenant the stream of tasks
+	maxQueued = 1000
+	// minQueued is how many may wait there for a store of any size.
+	minQueued = 64
+	// fullWorkflows is for how many workflows of one tenant the stream of tasks
 	// has room besides that of others, each with as many tasks waiting as may
 	// and these as large as they may be. A server bounds subjects and whole
 	// streams, and nothing in between: with more such workflows a tenant could
 	// fill the stream.
-	FullWorkflows = 2
+	fullWorkflows = 2
 	// minDuplicates is the shortest window that the server takes: nothing here
 	// relies on its duplicate detection, and each id in it costs memory.
 	minDuplicates = 100 * time.Millisecond
@@ -128,7 +128,7 @@ func layout(o *Options) []jetstream.StreamConfig {
 		Description:          "submitted tasks that no log holds yet",
 		Subjects:             []string{PrefixTask + ">"},
 		Retention:            jetstream.WorkQueuePolicy,
-		MaxMsgsPerSubject:    QueuedWithin(o.StoreBytes / 1000 * tasks),
+		MaxMsgsPerSubject:    queuedWithin(o.StoreBytes / 1000 * tasks),
 		MaxMsgSize:           messages.MaxTask,
 		Discard:              jetstream.DiscardNew,
 		DiscardNewPerSubject: true,
@@ -166,10 +166,10 @@ func layout(o *Options) []jetstream.StreamConfig {
 	return out
 }
 
-// QueuedWithin returns how many tasks may wait on one subject of a stream of so
+// queuedWithin returns how many tasks may wait on one subject of a stream of so
 // many bytes.
-func QueuedWithin(bytes int64) int64 {
-	return min(max(bytes/((FullWorkflows+1)*messages.MaxTask), MinQueued), MaxQueued)
+func queuedWithin(bytes int64) int64 {
+	return min(max(bytes/((fullWorkflows+1)*messages.MaxTask), minQueued), maxQueued)
 }
 
 // bucket is a stream in the shape that key-value clients expect.

@@ -137,7 +137,7 @@ func (c *Streams) Admit(ctx context.Context, stream string, tenant session.Tenan
 		return nil
 	}
 	h, err := c.tenantUsage(ctx, stream, tenant)
-	if err == nil && f.Refuses(h) {
+	if err == nil && f.refuses(h) {
 		err = fmt.Errorf("%w: %w: stream %s holds %s, more than half of it of tenant %s; try again later, or %s",
 			run.ErrBusy, ErrNoRoom, stream, f, tenant, Remedy)
 	}

@@ -1,7 +1,7 @@
 // Package client is how programs talk to Rath: they submit tasks, watch runs,
 // read sessions and lineage, and decide about runs.
 //
-//	c, err := client.Dial(ctx, "nats://localhost:4222", nil)
+//	c, err := client.Connect(ctx, "nats://localhost:4222", nil)
 //	if err != nil {
 //		return err
 //	}
@@ -23,9 +23,9 @@ package client
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 
@@ -59,12 +59,18 @@ type Options struct {
 	// User and Password, or CredsFile (a JWT and its seed), or NKeyFile (a
 	// seed) log in; none of them is a client without credentials.
 	User, Password, CredsFile, NKeyFile string
+	// Login is asked for the user and the password at each connect, where a server may
+	// have others when it is back; nil means User and Password.
+	Login func() (user, password string)
 	// RootCAs is a PEM file of certificate authorities; with it, or with a URL
 	// of scheme tls, the connection is encrypted.
 	RootCAs string
 	// Inbox is the subject prefix of answers, for credentials that allow only
 	// one of their own; empty means "_INBOX".
 	Inbox string
+	// Dialer makes each connection, such as to a server in this process; nil dials the
+	// server that Connect is given, which is not used otherwise.
+	Dialer func() (net.Conn, error)
 	// Logger receives what happens to the connection in the background; nil
 	// discards it.
 	Logger *slog.Logger
@@ -74,16 +80,16 @@ type Options struct {
 type Client struct {
 	conn   *api.Conn
 	tenant session.Tenant
-	own    bool // conn is closed with the client
 
 	mu        sync.Mutex
 	submitted map[run.ID]struct{} // by this client: nodes may not know them yet
 }
 
-// Dial connects to the NATS servers under one or more URLs, separated by
+// Connect connects to the NATS servers under one or more URLs, separated by
 // commas; "" is the one on this machine. ErrUnreachable and ErrDenied say what
-// to do. The connection is restored by itself until Close.
-func Dial(ctx context.Context, url string, opts *Options) (*Client, error) {
+// to do. ctx bounds the first connect; the connection is restored by itself until
+// Close.
+func Connect(ctx context.Context, server string, opts *Options) (*Client, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -91,30 +97,20 @@ func Dial(ctx context.Context, url string, opts *Options) (*Client, error) {
 	if o.Name == "" {
 		o.Name = "rath client"
 	}
-	conn, err := api.Connect(ctx, &streams.Options{
-		Options: conn.Options{URL: url, Name: o.Name, User: o.User, Password: o.Password, CredsFile: o.CredsFile, NKeyFile: o.NKeyFile, RootCAs: o.RootCAs, Inbox: o.Inbox, Logger: o.Logger}, Client: true,
-	})
+	if o.Tenant == "" {
+		o.Tenant = session.DefaultTenant
+	}
+	if err := session.ValidID("tenant", string(o.Tenant)); err != nil {
+		return nil, err
+	}
+	conn, err := api.Connect(ctx, &streams.Options{Client: true, Options: conn.Options{
+		URL: server, Dialer: o.Dialer, Name: o.Name, User: o.User, Password: o.Password, Login: o.Login,
+		CredsFile: o.CredsFile, NKeyFile: o.NKeyFile, RootCAs: o.RootCAs, Inbox: o.Inbox, Logger: o.Logger,
+	}})
 	if err != nil {
 		return nil, err
 	}
-	c, err := New(conn, o.Tenant)
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	c.own = true
-	return c, nil
-}
-
-// New returns a client on a connection that there is already, such as a
-// node's own; Close leaves it open. An empty tenant is session.DefaultTenant.
-func New(conn *api.Conn, t session.Tenant) (*Client, error) {
-	if t == "" {
-		t = session.DefaultTenant
-	}
-	if err := session.ValidID("tenant", string(t)); err != nil {
-		return nil, err
-	}
-	return &Client{conn: conn, tenant: t, submitted: map[run.ID]struct{}{}}, nil
+	return &Client{conn: conn, tenant: o.Tenant, submitted: map[run.ID]struct{}{}}, nil
 }
 
 // Tenant is the tenant that the client acts for.
@@ -124,13 +120,8 @@ func (c *Client) Tenant() session.Tenant { return c.tenant }
 // that was lost is made again by itself, until Close.
 func (c *Client) Connected() bool { return c.conn.Connected() }
 
-// Close ends the connection that Dial made.
-func (c *Client) Close() error {
-	if !c.own {
-		return nil
-	}
-	return c.conn.Close()
-}
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
 
 // NewID draws the id of a run.
 func NewID() run.ID { return run.ID(strings.ToLower(rand.Text()[:20])) }

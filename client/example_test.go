@@ -6,20 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 
-	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/nats/api"
-	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/nats/dispatch"
-	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -47,88 +39,26 @@ func publish(ctx context.Context, s session.Session) (session.Session, error) {
 	return s.With(session.UserText("published, says " + a.By)), nil
 }
 
-// startNode runs a NATS server and a node for the examples, and returns the
+// startNode runs a node with a server of its own for the examples, and returns the
 // server's address.
-func startNode(ctx context.Context) (url string, stop func(), err error) {
+func startNode(ctx context.Context) (server string, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "rath-example-")
 	if err != nil {
 		return "", nil, err
 	}
-	srv, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: dir, Port: -1, MaxStore: 16 << 30})
+	model, err := scripted.New(scripted.Echo(), nil)
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	user, password := srv.Node()
-	conn, err := api.Connect(ctx, &streams.Options{
-		Options: conn.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox},
-		Probe: func(context.Context) ([]streams.SyncState, error) {
-			always, interval, err := srv.Sync()
-			return []streams.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
-		},
-	})
-	if err == nil {
-		err = conn.Provision(ctx)
-	}
+	n, err := node.Start(ctx, &node.Options{Store: dir, Port: -1, Models: model, Workflows: []flow.Registration{
+		{Name: "answer", Revision: "1", NewFor: answer},
+		{Name: "publish", Revision: "1", New: func() flow.Workflow { return flow.Func(publish) }},
+	}})
 	if err != nil {
-		return "", nil, errors.Join(err, srv.Shutdown(ctx), os.RemoveAll(dir))
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	model, err := scripted.New(scripted.Echo(), nil)
-	if err != nil {
-		return "", nil, err
-	}
-	values := journal.NewValues(conn.Log())
-	offered := &flow.Registry{}
-	if err := offered.Register(flow.Registration{Name: "agent", Revision: "1", NewFor: answer}); err != nil {
-		return "", nil, err
-	}
-	if err := offered.Register(flow.Registration{Name: "publish", Revision: "1", New: func() flow.Workflow { return flow.Func(publish) }}); err != nil {
-		return "", nil, err
-	}
-	var all []messages.Workflow
-	for _, g := range offered.All() {
-		all = append(all, messages.Workflow{Name: g.Name, Revision: g.Revision})
-	}
-	if err := conn.Register(ctx, dispatch.DefaultPool, all); err != nil {
-		return "", nil, err
-	}
-	sys := actors.New(&actors.Options{
-		Log: conn.Log(), Spills: true, Values: values, Incarnation: "example", Workflows: offered,
-		Runtime: &engine.Runtime{Values: values, Models: model, Mint: conn.Minter(), OnDelta: conn.PublishDelta},
-	})
-	serving, end := context.WithCancel(context.WithoutCancel(ctx))
-	control, err := conn.ServeControl(serving, sys.Signal)
-	if err != nil {
-		end()
-		return "", nil, err
-	}
-	relay := conn.StartRelay(serving, &dispatch.RelayOptions{Incarnation: "example", Signal: sys.Signal}) // before questions are answered
-	queries, err := conn.ServeQueries(serving, &api.Queries{Values: values})
-	if err != nil {
-		end()
-		return "", nil, err
-	}
-	var work sync.WaitGroup
-	work.Go(func() {
-		_ = conn.PullTasks(serving, &dispatch.Intake{
-			Signal: sys.Signal, Enqueue: sys.Enqueue,
-			Offers: func(name string) (string, bool) { g, ok := offered.Lookup(name); return g.Revision, ok },
-			Accept: func(ctx context.Context, t journal.Task) error { _, err := sys.Accept(ctx, t); return err },
-		})
-	})
-	work.Go(func() {
-		_ = conn.ServeRuns(serving, &dispatch.Host{
-			Incarnation: "example", Pool: dispatch.DefaultPool, Free: sys.Free, Freed: sys.Freed(),
-			Take: func(ctx context.Context, t journal.Task) (dispatch.Answer, error) {
-				a, err := sys.Dispatched(ctx, t)
-				return dispatch.Answer(a), err
-			},
-		})
-	})
-	return srv.URL(), func() {
-		end()
-		work.Wait()
-		err := errors.Join(relay.Wait(), sys.Drain(ctx), control.Stop(), queries.Stop(), conn.Close(), srv.Shutdown(ctx), os.RemoveAll(dir))
-		if err != nil {
+	return n.URL(), func() {
+		if err := errors.Join(n.Close(), os.RemoveAll(dir)); err != nil {
 			fmt.Println(err)
 		}
 	}, nil
@@ -137,20 +67,20 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 // Submit a task and wait for its result; read the session that it made.
 func Example() {
 	ctx := context.Background()
-	url, stop, err := startNode(ctx)
+	server, stop, err := startNode(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer stop()
 
-	c, err := client.Dial(ctx, url, nil)
+	c, err := client.Connect(ctx, server, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer c.Close()
-	id, err := c.Submit(ctx, "agent", messages.Task{Session: "talk", Input: json.RawMessage(`"Is anybody there?"`)})
+	id, err := c.Submit(ctx, "answer", messages.Task{Session: "talk", Input: json.RawMessage(`"Is anybody there?"`)})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -179,14 +109,14 @@ func Example() {
 // come, and what was committed.
 func ExampleClient_Do() {
 	ctx := context.Background()
-	url, stop, err := startNode(ctx)
+	server, stop, err := startNode(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer stop()
 
-	c, err := client.Dial(ctx, url, nil)
+	c, err := client.Connect(ctx, server, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -194,7 +124,7 @@ func ExampleClient_Do() {
 	defer c.Close()
 	text := ""
 	task := messages.Task{ID: "greeting", Input: json.RawMessage(`"Hello."`)}
-	result, err := c.Do(ctx, "agent", task, func(u client.Update) {
+	result, err := c.Do(ctx, "answer", task, func(u client.Update) {
 		if u.Delta != nil {
 			text += u.Delta.Text
 		}
@@ -206,7 +136,7 @@ func ExampleClient_Do() {
 	fmt.Println(text == result.Output, result.Output)
 	// The same id for something else is refused.
 	task.Input = json.RawMessage(`"Goodbye."`)
-	_, err = c.Do(ctx, "agent", task, nil)
+	_, err = c.Do(ctx, "answer", task, nil)
 	fmt.Println(errors.Is(err, run.ErrKeyReused))
 	// Output:
 	// true echo: Hello.
@@ -216,20 +146,20 @@ func ExampleClient_Do() {
 // Tail yields lineage from the beginning, or from where a reader stopped.
 func ExampleClient_Tail() {
 	ctx := context.Background()
-	url, stop, err := startNode(ctx)
+	server, stop, err := startNode(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer stop()
 
-	c, err := client.Dial(ctx, url, nil)
+	c, err := client.Connect(ctx, server, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer c.Close()
-	if _, err := c.Submit(ctx, "agent", messages.Task{ID: "hello", Input: json.RawMessage(`"Hello."`)}); err != nil {
+	if _, err := c.Submit(ctx, "answer", messages.Task{ID: "hello", Input: json.RawMessage(`"Hello."`)}); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -245,7 +175,7 @@ func ExampleClient_Tail() {
 	}
 	// Output:
 	// session opens
-	// run hello of agent submitted
+	// run hello of answer submitted
 	// run starts
 	// user asks "Hello."
 	// answerer says "echo: Hello."
@@ -255,14 +185,14 @@ func ExampleClient_Tail() {
 // A run that waits for a person holds nothing. Approvals lists what is asked.
 func ExampleClient_Approve() {
 	ctx := context.Background()
-	url, stop, err := startNode(ctx)
+	server, stop, err := startNode(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer stop()
 
-	c, err := client.Dial(ctx, url, nil)
+	c, err := client.Connect(ctx, server, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -67,8 +67,9 @@ func newArena(b *testing.B, servers, nodes, slots int, latency time.Duration) *a
 	a.conn, err = api.Connect(ctx, &streams.Options{Options: conn.Options{URL: a.f.URLs(0), Name: "bench"}, Client: true})
 	a.must(err)
 	b.Cleanup(func() { a.check(a.conn.Close()) })
-	a.client, err = client.New(a.conn, "")
+	a.client, err = client.Connect(ctx, a.f.URLs(0), nil)
 	a.must(err)
+	b.Cleanup(func() { a.check(a.client.Close()) })
 	a.operator, a.js = operatorOf(b, a.f)
 	return a
 }

@@ -111,7 +111,7 @@ func stall() {
 func fleetTool() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	c, err := client.Dial(ctx, os.Getenv("NATS_URL"), &client.Options{User: os.Getenv("NATS_USER"), Password: os.Getenv("NATS_PASSWORD")})
+	c, err := client.Connect(ctx, os.Getenv("NATS_URL"), &client.Options{User: os.Getenv("NATS_USER"), Password: os.Getenv("NATS_PASSWORD")})
 	if err != nil {
 		return err
 	}

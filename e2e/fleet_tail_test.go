@@ -31,7 +31,7 @@ type tailer struct {
 
 // followLineage begins to follow; close ends it.
 func followLineage(ctx context.Context, url string) (*tailer, error) {
-	c, err := client.Dial(ctx, url, &client.Options{Name: "tail"})
+	c, err := client.Connect(ctx, url, &client.Options{Name: "tail"})
 	if err != nil {
 		return nil, err
 	}

@@ -130,7 +130,7 @@ type submitted struct {
 
 // submit sends tasks until the node is gone, from outside of its process.
 func (s *submitted) submit(ctx context.Context, t *testing.T, url string, play int) {
-	c, err := client.Dial(ctx, url, nil)
+	c, err := client.Connect(ctx, url, nil)
 	if err != nil {
 		t.Error(err)
 		return
@@ -205,7 +205,7 @@ func (p *poweredNode) lost(commits []acked, tasks []run.ID) (lostCommits, lostTa
 	}()
 	ctx, cancel := context.WithTimeout(p.t.Context(), 3*time.Minute)
 	defer cancel()
-	c, err := client.Dial(ctx, url, nil)
+	c, err := client.Connect(ctx, url, nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}

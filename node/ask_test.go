@@ -53,10 +53,11 @@ func TestAskOtherNodes(t *testing.T) {
 		return n
 	}
 	n := other(counts("add"))
-	c, err := host.Client()
+	c, err := host.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	about := listed(t, c, n) // before it has work: an entry is renewed now and then
 	r, err := c.Do(t.Context(), "counts", messages.Task{ID: "one", Session: "talk"}, nil)
 	if err != nil || r.State != run.Succeeded {

@@ -49,10 +49,11 @@ func TestAsked(t *testing.T) {
 		})
 	}}
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: scriptOf(t, "asked.txtar", nil), Workflows: []flow.Registration{mails}}).started(t)
-	c, err := n.Client()
+	c, err := n.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
 	if _, err := c.Submit(ctx, "mails", messages.Task{ID: "one"}); err != nil {

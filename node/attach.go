@@ -12,12 +12,20 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Client returns a client of the tenant "default" in this process. It works
-// until Close.
-func (n *Instance) Client() (*client.Client, error) { return n.ClientOf(session.DefaultTenant) }
+// Client connects a client of the tenant "default", see ClientOf.
+func (n *Instance) Client(ctx context.Context) (*client.Client, error) {
+	return n.ClientOf(ctx, session.DefaultTenant)
+}
 
-// ClientOf returns a client of a tenant in this process. It works until Close.
-func (n *Instance) ClientOf(t session.Tenant) (*client.Client, error) { return client.New(n.conn, t) }
+// ClientOf connects a client of a tenant to the servers of this node, with its
+// rights. The caller closes it, before this node if its server is in this process.
+func (n *Instance) ClientOf(ctx context.Context, t session.Tenant) (*client.Client, error) {
+	o := &n.link
+	return client.Connect(ctx, o.URL, &client.Options{
+		Tenant: t, Name: o.Name + " client", User: o.User, Password: o.Password, Login: o.Login, CredsFile: o.CredsFile,
+		RootCAs: o.RootCAs, Inbox: o.Inbox, Dialer: o.Dialer, Logger: n.log,
+	})
+}
 
 // Attach connects, with all rights, to the node that runs over
 // Options.Store: to read its logs and blobs, and to ask it. The Instance that
@@ -43,9 +51,8 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 		return user, password
 	}
 	// The node verified the server's durability; this process only reads.
-	n.conn, err = api.Connect(ctx, &streams.Options{
-		Options: conn.Options{URL: a.URL, Login: login, Name: "rath " + n.incarnation, Inbox: conn.NodeInbox, Logger: n.log}, Level: streams.Lazy, Disk: n.disk,
-	})
+	n.link = conn.Options{URL: a.URL, Login: login, Name: "rath " + n.incarnation, Inbox: conn.NodeInbox, Logger: n.log}
+	n.conn, err = api.Connect(ctx, &streams.Options{Options: n.link, Level: streams.Lazy, Disk: n.disk})
 	if err != nil {
 		return nil, err
 	}

@@ -212,10 +212,11 @@ func TestChartScaling(t *testing.T) {
 			time.Sleep(answerFresh)
 		}
 	}
-	c, err := n.ClientOf(session.DefaultTenant)
+	c, err := n.ClientOf(t.Context(), session.DefaultTenant)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	submit := func(count int, id string) {
 		t.Helper()
 		for i := range count {

@@ -18,10 +18,11 @@ func TestDurabilityInRecords(t *testing.T) {
 	for _, tt := range []struct{ level, want string }{{"lazy", "lazy"}, {"", ""}} {
 		t.Run("level="+tt.level, func(t *testing.T) {
 			n := begin(t, &Options{Store: t.TempDir(), Level: tt.level, Models: newWitnessed(t, "auto.txtar"), Workflows: writers()}).started(t)
-			c, err := n.Client()
+			c, err := n.Client(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer c.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 			defer cancel()
 			r, err := c.Do(ctx, "auto", messages.Task{Input: []byte(autoInput)}, nil)

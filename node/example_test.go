@@ -41,7 +41,7 @@ func ExampleStart() {
 	}
 	defer n.Close()
 
-	c, err := client.Dial(ctx, n.URL(), nil)
+	c, err := client.Connect(ctx, n.URL(), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -114,10 +114,11 @@ func echoed(t *testing.T, n *Instance) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	c, err := n.ClientOf(session.DefaultTenant)
+	c, err := n.ClientOf(t.Context(), session.DefaultTenant)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	r, err := c.Do(ctx, "agent", messages.Task{Input: json.RawMessage(`"hello"`)}, nil)
 	if err != nil || r.State != "succeeded" {
 		t.Fatalf("a task: %+v, %v", r, err)
@@ -278,10 +279,11 @@ func TestHealthWhileDraining(t *testing.T) {
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Health: "0", Models: model, Drain: 2 * soon}).started(t)
 	base := n.HealthURL()
 	until(t, base, http.StatusOK, serving, "")
-	c, err := n.ClientOf(session.DefaultTenant)
+	c, err := n.ClientOf(t.Context(), session.DefaultTenant)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	if _, err := c.Submit(t.Context(), "agent", messages.Task{Input: json.RawMessage(`"hello"`)}); err != nil {
 		t.Fatal(err)
 	}

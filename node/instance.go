@@ -43,6 +43,7 @@ type Instance struct {
 	incarnation string
 	started     time.Time
 	server      *natsserver.Server // nil with external servers
+	link        conn.Options       // how conn reaches the servers
 	conn        *api.Conn
 	events      session.Log
 	values      *journal.Values
@@ -188,6 +189,7 @@ func (n *Instance) connect(ctx context.Context) error {
 			return []streams.SyncState{{Server: n.server.Name(), Always: always, Interval: interval}}, err
 		}
 	}
+	n.link = o.Options
 	if n.conn, err = api.Connect(ctx, o); err != nil {
 		return err
 	}
@@ -343,9 +345,6 @@ func (n *Instance) Log() session.Log { return n.events }
 
 // Blobs returns a tenant's blobs.
 func (n *Instance) Blobs(t session.Tenant) blob.Store { return n.conn.Blobs(t) }
-
-// Values reads sessions at any version.
-func (n *Instance) Values() *journal.Values { return n.values }
 
 // Level is the durability that this node promises.
 func (n *Instance) Level() string { return n.o.Level }

@@ -78,10 +78,11 @@ func TestIsolationIsTold(t *testing.T) {
 	n := member(t, srv, Options{
 		Name: "a", Unsafe: true, Gossip: &cluster.Config{Bind: "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)), Key: cluster.NewKey()},
 	})
-	c, err := n.Client()
+	c, err := n.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	if about := listed(t, c, n); about.Isolation != want {
 		t.Errorf("its entry says %q, want %q", about.Isolation, want)
 	}

@@ -28,7 +28,6 @@ import (
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -83,6 +82,21 @@ func operator(t *testing.T, srv *natsserver.Server) *api.Conn {
 	return connection(t, &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox}, Client: true})
 }
 
+// clientWith connects a client with such rights.
+func clientWith(t *testing.T, o *client.Options) *client.Client {
+	t.Helper()
+	c, err := client.Connect(t.Context(), "", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
 func connection(t *testing.T, o *streams.Options) *api.Conn {
 	t.Helper()
 	c, err := api.Connect(t.Context(), o)
@@ -135,7 +149,7 @@ func TestExactPermissions(t *testing.T) {
 	member(t, srv, Options{Routing: RouteOnly, Models: model})
 	member(t, srv, Options{Routing: RouteElsewhere, Models: model})
 
-	c, err := client.Dial(ctx, srv.URL(), nil)
+	c, err := client.Connect(ctx, srv.URL(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,10 +179,7 @@ func TestExactPermissions(t *testing.T) {
 	}
 
 	user, password := srv.Tool()
-	p, err := client.New(connection(t, &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Client: true}), session.DefaultTenant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := clientWith(t, &client.Options{Dialer: srv.Dial, User: user, Password: password})
 	serving, stop := context.WithCancel(ctx)
 	served := make(chan error, 1)
 	type where struct {
@@ -206,11 +217,9 @@ func TestExactPermissions(t *testing.T) {
 	if plan, err = op.Plan(ctx, &streams.Provisioning{}); err != nil || len(plan.Pending()) != 0 {
 		t.Errorf("provisioned, and there is still %+v to do, %v", plan.Pending(), err)
 	}
-	oc, err := client.New(op, session.DefaultTenant)
-	if err == nil {
-		err = oc.DrainNode(ctx, worker.Incarnation())
-	}
-	if err != nil {
+	user, password = srv.Operator()
+	oc := clientWith(t, &client.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox})
+	if err := oc.DrainNode(ctx, worker.Incarnation()); err != nil {
 		t.Errorf("drain: %v", err)
 	}
 	if all := refused.lines(); all != "" {
@@ -305,40 +314,44 @@ func leftOver(t *testing.T, srv *natsserver.Server) {
 // TestMissingPermissionOfPrograms takes away each permission of a client, a
 // program with tools and an operator: what needs it fails, and says which it is.
 func TestMissingPermissionOfPrograms(t *testing.T) {
-	type use func(ctx context.Context, c *client.Client) error
-	submit := func(ctx context.Context, c *client.Client) error {
+	type allowed struct {
+		*client.Client
+		conn *api.Conn // with the same rights
+	}
+	type use func(ctx context.Context, c allowed) error
+	submit := func(ctx context.Context, c allowed) error {
 		_, err := c.Submit(ctx, "agent", messages.Task{ID: "r"})
 		return err
 	}
-	follow := func(ctx context.Context, c *client.Client) error {
+	follow := func(ctx context.Context, c allowed) error {
 		f, err := c.Follow(ctx, "r")
 		if err == nil {
 			f.Close()
 		}
 		return err
 	}
-	tail := func(ctx context.Context, c *client.Client) error {
+	tail := func(ctx context.Context, c allowed) error {
 		for _, err := range c.Tail(ctx, "", 0) {
 			return err
 		}
 		return nil
 	}
-	ask := func(ctx context.Context, c *client.Client) error {
+	ask := func(ctx context.Context, c allowed) error {
 		_, err := c.Runs(ctx, nil)
 		return err
 	}
-	cancelRun := func(ctx context.Context, c *client.Client) error { return c.Cancel(ctx, "r", "", "") }
-	serve := func(ctx context.Context, c *client.Client) error {
+	cancelRun := func(ctx context.Context, c allowed) error { return c.Cancel(ctx, "r", "", "") }
+	serve := func(ctx context.Context, c allowed) error {
 		return c.ServeTool(ctx, tool.Func("t", "A tool.", func(context.Context, struct{}) (string, error) { return "", nil }, nil), nil)
 	}
-	plan := func(ctx context.Context, c *client.Client) error {
-		p, err := c.Conn().Plan(ctx, &streams.Provisioning{Replicas: 1})
+	plan := func(ctx context.Context, c allowed) error {
+		p, err := c.conn.Plan(ctx, &streams.Provisioning{Replicas: 1})
 		if err == nil {
-			err = c.Conn().Apply(ctx, p)
+			err = c.conn.Apply(ctx, p)
 		}
 		return err
 	}
-	again := func(ctx context.Context, c *client.Client) error { return errors.Join(plan(ctx, c), plan(ctx, c)) }
+	again := func(ctx context.Context, c allowed) error { return errors.Join(plan(ctx, c), plan(ctx, c)) }
 	uses := map[permission.Role]map[string]use{
 		permission.RoleClient: {
 			"rath.task.default.*": submit, "rath.ctl.default.>": cancelRun, "rath.query.default.>": ask,
@@ -352,13 +365,13 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 		},
 		permission.RoleOperator: {
 			"$JS.API.STREAM.CREATE.*": plan, "$JS.API.CONSUMER.CREATE.>": plan, "$JS.API.STREAM.INFO.*": plan,
-			"$JS.API.STREAM.NAMES": func(ctx context.Context, c *client.Client) error {
-				return c.Conn().Dump(ctx, func(eventlog.Stored) error { return nil })
+			"$JS.API.STREAM.NAMES": func(ctx context.Context, c allowed) error {
+				return c.conn.Dump(ctx, func(eventlog.Stored) error { return nil })
 			},
 			"$JS.API.CONSUMER.INFO.*.*": again, "_RATH.>": plan,
 			"$JS.API.STREAM.DELETE.WORK": plan, "$JS.API.CONSUMER.LIST.*": plan,
 			"rath.task.>": submit, "rath.ctl.>": cancelRun, "rath.query.>": ask, "rath.run.>": follow, "rath.tail.>": tail,
-			"rath.node.>": func(ctx context.Context, c *client.Client) error { return c.DrainNode(ctx, "n1") },
+			"rath.node.>": func(ctx context.Context, c allowed) error { return c.DrainNode(ctx, "n1") },
 		},
 	}
 	for role, all := range uses {
@@ -383,13 +396,10 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 						leftOver(t, srv)
 					}
 				}
-				c, err := client.New(connection(t, o), session.DefaultTenant)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := allowed{clientWith(t, &client.Options{Dialer: o.Dialer, User: o.User, Password: o.Password, Inbox: o.Inbox}), connection(t, o)}
 				ctx, cancel := context.WithTimeout(t.Context(), soon)
 				defer cancel()
-				err = use(ctx, c)
+				err := use(ctx, c)
 				if p.Repair {
 					if errors.Is(err, conn.ErrDenied) || !strings.Contains(err.Error(), "EV_1_0: stream is missing") {
 						t.Errorf("it says %v", err)

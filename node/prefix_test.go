@@ -96,10 +96,11 @@ func TestPrefixAcrossNodes(t *testing.T) {
 			first = n
 		}
 	}
-	c, err := first.Client()
+	c, err := first.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
 	if r, err := c.Do(ctx, "parts", messages.Task{}, nil); err != nil || r.State != run.Succeeded {

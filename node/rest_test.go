@@ -55,14 +55,15 @@ func TestServeToolEndsWithItsClient(t *testing.T) {
 		}
 	}()
 	user, password := n.server.Tool()
-	c, err := client.Dial(t.Context(), n.URL(), &client.Options{User: user, Password: password})
+	c, err := client.Connect(t.Context(), n.URL(), &client.Options{User: user, Password: password})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine, err := n.Client()
+	mine, err := n.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer mine.Close()
 	served := make(chan error, 1)
 	go func() {
 		served <- c.ServeTool(t.Context(), tool.Func("weather", "Weather.", func(context.Context, struct{}) (string, error) {

@@ -151,10 +151,11 @@ func TestRouters(t *testing.T) {
 		member(t, srv, Options{Routing: RouteOnly, Models: model}).Incarnation(),
 		member(t, srv, Options{Routing: RouteOnly, Models: model}).Incarnation(),
 	}
-	c, err := worker.Client()
+	c, err := worker.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	on, err := c.Workflows(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -229,10 +230,11 @@ func TestRouters(t *testing.T) {
 func TestOneNodeRoutes(t *testing.T) {
 	model := newWitnessed(t, "auto.txtar")
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: model, Workflows: writers()}).started(t)
-	c, err := n.Client()
+	c, err := n.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
 	r, err := c.Do(ctx, "auto", messages.Task{Input: json.RawMessage(autoInput)}, nil)
@@ -310,10 +312,11 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: model, Workflows: writers()}).started(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*soon)
 	defer cancel()
-	c, err := n.Client()
+	c, err := n.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	nc, done := nodeConnection(t, n.server)
 	defer done()
 	consumers := func() int {

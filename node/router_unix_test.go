@@ -98,10 +98,11 @@ func TestRouterKilled(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
-	c, err := worker.Client()
+	c, err := worker.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	for offered := false; !offered; time.Sleep(10 * time.Millisecond) {
 		on, err := c.Workflows(ctx)
 		if err != nil {

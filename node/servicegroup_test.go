@@ -35,10 +35,11 @@ func TestCloseWithQuery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := n.Client()
+	c, err := n.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	r, err := c.Do(t.Context(), "slow", messages.Task{ID: "one"}, nil)
 	if err != nil || r.State != run.Succeeded {
 		t.Fatalf("%+v, %v", r, err)

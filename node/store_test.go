@@ -31,7 +31,7 @@ func TestStoreOfFormerRelease(t *testing.T) {
 	model := &held{call: make(chan struct{}), answer: make(chan struct{})}
 	o := Options{Store: store, Level: "lazy", Models: model, Drain: 50 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	of := func(n *Instance) *client.Client {
-		c, err := n.ClientOf(session.DefaultTenant)
+		c, err := n.ClientOf(t.Context(), session.DefaultTenant)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,9 @@ func TestStoreOfFormerRelease(t *testing.T) {
 	}
 	n := begin(t, &o).started(t)
 	home := n.HomeOf(session.DefaultTenant, "r1")
-	if _, err := of(n).Submit(t.Context(), "agent", messages.Task{ID: "r1", Input: json.RawMessage(`"hello"`)}); err != nil {
+	c := of(n)
+	defer c.Close()
+	if _, err := c.Submit(t.Context(), "agent", messages.Task{ID: "r1", Input: json.RawMessage(`"hello"`)}); err != nil {
 		t.Fatal(err)
 	}
 	<-model.call
@@ -103,7 +105,9 @@ func TestStoreOfFormerRelease(t *testing.T) {
 
 	close(model.answer)
 	n = begin(t, &o).started(t)
-	if r, err := of(n).Wait(ctx, "r1"); err != nil || r.State != run.Succeeded {
+	again := of(n)
+	defer again.Close()
+	if r, err := again.Wait(ctx, "r1"); err != nil || r.State != run.Succeeded {
 		t.Errorf("the open run: %+v, %v", r, err)
 	}
 	echoed(t, n)

@@ -56,10 +56,15 @@ func toolProgram(t *testing.T, n *Instance) (*client.Client, *api.Conn) {
 			t.Error(err)
 		}
 	})
-	c, err := client.New(conn, session.DefaultTenant)
+	c, err := client.Connect(t.Context(), "", &client.Options{Dialer: n.server.Dial, User: user, Password: password})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return c, conn
 }
 
@@ -83,10 +88,11 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 	n := begin(t, &Options{
 		Store: t.TempDir(), Level: "lazy", Models: scriptOf(t, "tools.txtar", nil), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}).started(t)
-	mine, err := n.Client()
+	mine, err := n.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer mine.Close()
 	program, conn := toolProgram(t, n)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()

@@ -36,13 +36,15 @@ func TestWaiting(t *testing.T) {
 		}
 	}()
 	of := func(tenant session.Tenant) *client.Client {
-		c, err := host.ClientOf(tenant)
+		c, err := host.ClientOf(t.Context(), tenant)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
 	c, acme := of(session.DefaultTenant), of("acme")
+	defer c.Close()
+	defer acme.Close()
 	wait := func(c *client.Client, want uint64) {
 		t.Helper()
 		if n, err := c.Waiting(t.Context()); err != nil || n != want {

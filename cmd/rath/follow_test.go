@@ -27,10 +27,11 @@ func TestFollowTellsOfPeople(t *testing.T) {
 	node.offer(t, dir, "1")
 	branch := func(state run.State) string {
 		t.Helper()
-		c, err := node.node.Client()
+		c, err := node.node.Client(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer c.Close()
 		var all []messages.RunInfo
 		waitFor(t, func() bool {
 			all, err = c.Runs(t.Context(), &client.RunsOptions{States: []run.State{state}, Where: "branch=yes"})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -86,10 +87,11 @@ func (o *offering) offer(t *testing.T, dir, revision string) {
 // await waits until a run of the node has a state.
 func (o *offering) await(t *testing.T, id run.ID, want run.State) {
 	t.Helper()
-	c, err := o.node.Client()
+	c, err := o.node.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
 	var last messages.RunInfo
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -105,7 +107,7 @@ func (o *offering) await(t *testing.T, id run.ID, want run.State) {
 // the node ends.
 func (o *offering) serve(t *testing.T, name string) {
 	t.Helper()
-	c, err := o.node.Client()
+	c, err := o.node.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +122,7 @@ func (o *offering) serve(t *testing.T, name string) {
 	go func() { served <- c.ServeTool(ctx, weather, &client.ToolOptions{Timeout: 90 * time.Second}) }()
 	o.ends = append(o.ends, func() {
 		cancel()
-		if err := <-served; err != nil {
+		if err := errors.Join(<-served, c.Close()); err != nil {
 			t.Error(err)
 		}
 	})

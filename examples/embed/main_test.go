@@ -49,7 +49,7 @@ func TestTask(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	c, err := client.Dial(ctx, n.URL(), nil)
+	c, err := client.Connect(ctx, n.URL(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,6 +23,10 @@ var update = flag.Bool("update", false, "write the exported API as it is now int
 // mostTypes bounds the exported types of all packages that other modules may
 // import. Lower it when types go; a new type takes the place of another one.
 const mostTypes = 199
+
+// namesInternal are the packages whose exported declarations name types of internal
+// packages: what they say of journals and lineage is for nodes. No other may.
+var namesInternal = []string{"actors", "flow/flowtest", "flow/inprocess", "messages"}
 
 // TestExportedAPI compares what each package that other modules may import
 // exports, on Linux, with testdata/api, so that a review sees each change of it.
@@ -35,8 +40,11 @@ func TestExportedAPI(t *testing.T) {
 		if p.Name == "" || p.Name == "main" || slices.Contains([]string{"internal", "cmd", "e2e", "examples", "helm"}, first) {
 			continue
 		}
-		decls, n := exported(t, filepath.Join(root, filepath.FromSlash(path)))
+		decls, n, hidden := exported(t, filepath.Join(root, filepath.FromSlash(path)))
 		types += n
+		if len(hidden) > 0 && !slices.Contains(namesInternal, path) {
+			t.Errorf("package %s exports what no other module can name: %s", path, strings.Join(hidden, ", "))
+		}
 		name := filepath.Join(dir, strings.ReplaceAll(path, "/", ".")+".txt")
 		written[name] = true
 		if *update {
@@ -72,8 +80,9 @@ func TestExportedAPI(t *testing.T) {
 }
 
 // exported returns the exported declarations of a package as Linux builds it,
-// sorted, without comments and bodies, and the number of types among them.
-func exported(t *testing.T, dir string) (decls string, types int) {
+// sorted, without comments and bodies, the number of types among them, and what they
+// name of internal packages.
+func exported(t *testing.T, dir string) (decls string, types int, hidden []string) {
 	t.Helper()
 	system := build.Default
 	system.GOOS, system.GOARCH, system.CgoEnabled = "linux", "amd64", false
@@ -96,6 +105,25 @@ func exported(t *testing.T, dir string) (decls string, types int) {
 			t.Fatal(err)
 		}
 		ast.FileExports(file)
+		internal := map[string]bool{}
+		for _, i := range file.Imports {
+			path, _ := strconv.Unquote(i.Path.Value)
+			name := path[strings.LastIndexByte(path, '/')+1:]
+			if i.Name != nil {
+				name = i.Name.Name
+			}
+			internal[name] = strings.HasPrefix(path, module+"/internal/")
+		}
+		look := func(node ast.Node) {
+			ast.Inspect(node, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectorExpr); ok {
+					if x, ok := s.X.(*ast.Ident); ok && internal[x.Name] {
+						hidden = append(hidden, x.Name+"."+s.Sel.Name)
+					}
+				}
+				return true
+			})
+		}
 		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
@@ -103,6 +131,7 @@ func exported(t *testing.T, dir string) (decls string, types int) {
 					continue
 				}
 				d.Body = nil
+				look(d.Type)
 				add(d)
 			case *ast.GenDecl:
 				for _, s := range d.Specs {
@@ -111,7 +140,11 @@ func exported(t *testing.T, dir string) (decls string, types int) {
 						continue
 					case *ast.TypeSpec:
 						types++
+						look(s.Type)
 					case *ast.ValueSpec:
+						if s.Type != nil {
+							look(s.Type)
+						}
 						if d.Tok == token.VAR {
 							s.Values = nil // what a variable begins with is no promise
 						}
@@ -122,7 +155,8 @@ func exported(t *testing.T, dir string) (decls string, types int) {
 		}
 	}
 	slices.Sort(all)
-	return strings.Join(all, ""), types
+	slices.Sort(hidden)
+	return strings.Join(all, ""), types, slices.Compact(hidden)
 }
 
 // receiver is the name of the type that a method belongs to.

@@ -131,19 +131,21 @@ func TestRun(t *testing.T) {
 // node.
 func TestLag(t *testing.T) {
 	c, _, n := start(t, 300*time.Millisecond)
-	own, err := n.ClientOf("")
+	m := n.Member()
+	own, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{URL: m.NATS, User: m.User, Password: m.Password, Inbox: conn.NodeInbox}, Level: streams.Lazy})
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer own.Close()
 	lag := func(ctx context.Context) (int64, error) {
-		all, err := own.Conn().Lag(ctx)
+		all, err := own.Lag(ctx)
 		var names []string
 		sum := int64(0)
 		for _, l := range all {
 			names = append(names, l.Stream+"/"+l.Consumer)
 			sum += l.Pending + l.Unacked
 		}
-		waiting, waitingErr := own.Conn().Waiting(ctx)
+		waiting, waitingErr := own.Waiting(ctx)
 		if err = errors.Join(err, waitingErr); err != nil {
 			return 0, err
 		}
@@ -157,7 +159,7 @@ func TestLag(t *testing.T) {
 	}
 	// The node makes its consumers after it is up.
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		all, err := own.Conn().Lag(t.Context())
+		all, err := own.Lag(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

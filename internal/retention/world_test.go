@@ -47,7 +47,6 @@ type world struct {
 	srv      *natsserver.Server
 	conn     *api.Conn // of the node
 	op       *api.Conn // of the operator
-	guest    *api.Conn // of the client
 	client   *client.Client
 	values   *journal.Values
 	sys      *actors.System
@@ -100,10 +99,7 @@ func newWorld(t testing.TB) *world {
 	w.conn = connect(t, srv, user, password)
 	var err error
 	// A client without credentials.
-	if w.guest, err = api.Connect(ctx, &streams.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true}); err != nil {
-		t.Fatal(err)
-	}
-	if w.client, err = client.New(w.guest, session.DefaultTenant); err != nil {
+	if w.client, err = client.Connect(ctx, "", &client.Options{Dialer: srv.Dial}); err != nil {
 		t.Fatal(err)
 	}
 	w.start("node-1")
@@ -210,7 +206,7 @@ func (w *world) stop() {
 func (w *world) close() {
 	w.t.Helper()
 	w.stop()
-	if err := errors.Join(w.guest.Close(), w.op.Close(), w.conn.Close()); err != nil {
+	if err := errors.Join(w.client.Close(), w.op.Close(), w.conn.Close()); err != nil {
 		w.t.Error(err)
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -27,23 +27,29 @@ import (
 
 // The tests of package client are here, beside the node that they need.
 
-// visitor is a client without credentials, in the bubble.
-func visitor(t *testing.T, srv *natsserver.Server) (*client.Client, *api.Conn) {
+// visitor is a client without credentials, in the bubble. cut breaks its connection,
+// which is restored by itself.
+func visitor(t *testing.T, srv *natsserver.Server) (c *client.Client, cut func() error) {
+	return visitorOf(t, srv, "")
+}
+
+func visitorOf(t *testing.T, srv *natsserver.Server, tenant session.Tenant) (c *client.Client, cut func() error) {
 	t.Helper()
-	conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, Name: "visitor"}, Client: true})
+	var link atomic.Pointer[net.Conn]
+	c, err := client.Connect(t.Context(), "", &client.Options{Tenant: tenant, Name: "visitor", Dialer: func() (net.Conn, error) {
+		to, err := srv.Dial()
+		link.Store(&to)
+		return to, err
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := conn.Close(); err != nil {
+		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	c, err := client.New(conn, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c, conn
+	return c, func() error { return (*link.Load()).Close() }
 }
 
 func text(s string) json.RawMessage {
@@ -113,7 +119,7 @@ func TestClientErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		n := startNode(t, srv, "node-1")
-		c, raw := visitor(t, srv)
+		c, _ := visitor(t, srv)
 		ctx := t.Context()
 		if r, err := c.Do(ctx, "agent", messages.Task{ID: "r1", Input: text("one")}, nil); err != nil || r.Err() != nil {
 			t.Fatal(r, err)
@@ -131,10 +137,7 @@ func TestClientErrors(t *testing.T) {
 		_, noSession := c.Session(ctx, "nobody")
 		_, noVersion := c.Session(ctx, string(sessionOf(t, c, "r1"))+":77")
 		_, nobody := c.Wait(ctx, "nobody")
-		other, err := client.New(raw, "acme")
-		if err != nil {
-			t.Fatal(err)
-		}
+		other, _ := visitorOf(t, srv, "acme")
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		_, foreign := other.Runs(short, nil)
 		cancel()
@@ -175,7 +178,7 @@ func sessionOf(t *testing.T, c *client.Client, id run.ID) session.ID {
 
 func TestDialUnreachable(t *testing.T) {
 	addr := fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(t))
-	_, err := client.Dial(t.Context(), "nats://"+addr, nil)
+	_, err := client.Connect(t.Context(), "nats://"+addr, nil)
 	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "start a server") {
 		t.Errorf("got %v", err)
 	}
@@ -187,7 +190,7 @@ func TestClientWaitsForANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		startNode(t, srv, "node-0").stop() // the streams are there now
-		c, conn := visitor(t, srv)
+		c, cut := visitor(t, srv)
 		ctx := t.Context()
 		ids := []run.ID{"r1", "r2"}
 		for _, id := range ids {
@@ -208,7 +211,7 @@ func TestClientWaitsForANode(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		n := startNode(t, srv, "node-1")
 		time.Sleep(time.Second)
-		if err := conn.Cut(); err != nil {
+		if err := cut(); err != nil {
 			t.Fatal(err)
 		}
 		n.kill()
@@ -229,7 +232,7 @@ func TestClientWaitsForANode(t *testing.T) {
 func TestClientTail(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
-		c, conn := visitor(t, srv)
+		c, cut := visitor(t, srv)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var order []uint64
@@ -250,7 +253,7 @@ func TestClientTail(t *testing.T) {
 			time.Sleep(2 * time.Millisecond)
 			switch i {
 			case 1, 4:
-				if err := conn.Cut(); err != nil {
+				if err := cut(); err != nil {
 					t.Fatal(err)
 				}
 			case 2:

@@ -13,7 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -73,7 +75,16 @@ func TestControlAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		n := startNodeWith(t, srv, "node-1", &spec{slots: 1, more: []flow.Registration{question}})
-		c, conn := visitor(t, srv)
+		c, _ := visitor(t, srv)
+		raw, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, Name: "visitor"}, Client: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := raw.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 		muted := mute(t, n)
 		quick := func(what string, err error, began time.Time) {
 			t.Helper()
@@ -84,7 +95,7 @@ func TestControlAgain(t *testing.T) {
 		control := func(id run.ID, verb string, b messages.Control) {
 			t.Helper()
 			began := time.Now()
-			_, err := conn.Control(t.Context(), session.DefaultTenant, id, verb, b)
+			_, err := raw.Control(t.Context(), session.DefaultTenant, id, verb, b)
 			quick(verb+" "+string(id), err, began)
 		}
 		say := func(what string) {

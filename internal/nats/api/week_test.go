@@ -62,7 +62,7 @@ func week(t *testing.T, after string) {
 	srv := natstest.Start(t, opts)
 	var notes, published atomic.Int32
 	n := startNodeWith(t, srv, "before", &spec{only: []flow.Registration{release("1", &notes, &published)}})
-	c, conn := visitor(t, srv)
+	c, _ := visitor(t, srv)
 	if _, err := c.Submit(t.Context(), "release", messages.Task{ID: "r1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func week(t *testing.T, after string) {
 		t.Errorf("%d runs execute while it waits", got)
 	}
 	n.stop()
-	if err := conn.Close(); err != nil {
+	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := srv.Shutdown(t.Context()); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -22,7 +23,7 @@ func (a *App) dial(ctx context.Context) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl, err := client.Dial(ctx, c.URL, &client.Options{
+	cl, err := client.Connect(ctx, c.URL, &client.Options{
 		Tenant: a.Tenant(), Name: "rath", User: c.User, Password: c.Password, CredsFile: c.Creds, NKeyFile: c.NKey, RootCAs: c.CA, Inbox: c.Inbox,
 		Logger: a.Logger(),
 	})
@@ -44,7 +45,7 @@ func (a *App) attach(ctx context.Context, store string) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := a.system(n, "the node over "+store)
+	s, err := a.system(ctx, n, "the node over "+store)
 	if err != nil {
 		return nil, err
 	}
@@ -135,16 +136,17 @@ func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.system(n, "store "+o.Store)
+	return a.system(ctx, n, "store "+o.Store)
 }
 
-func (a *App) system(n *node.Instance, where string) (*System, error) {
-	c, err := n.ClientOf(a.Tenant())
+func (a *App) system(ctx context.Context, n *node.Instance, where string) (*System, error) {
+	c, err := n.ClientOf(ctx, a.Tenant())
 	if err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
+	end := func() error { return errors.Join(c.Close(), n.Close()) }
 	mint := func(name string) session.ID { return n.HomeOf(a.Tenant(), run.ID(name)) }
 	return &System{
-		Client: c, Mint: mint, Log: n.Log(), Values: n.Values(), Blobs: n.Blobs, Stores: n.Stores, Level: n.Level(), Instance: n, Where: where, close: n.Close,
+		Client: c, Mint: mint, Log: n.Log(), Values: journal.NewValues(n.Log()), Blobs: n.Blobs, Stores: n.Stores, Level: n.Level(), Instance: n, Where: where, close: end,
 	}, nil
 }

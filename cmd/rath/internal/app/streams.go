@@ -18,7 +18,8 @@ import (
 type Rights uint8
 
 const (
-	ToRead  Rights = iota // what is stored
+	ToAsk   Rights = iota // what nodes answer, with a client's credentials
+	ToRead                // what is stored
 	ToStore               // commits and blobs, as a node does
 	ToPurge               // and to purge, as the operator does
 )
@@ -54,6 +55,9 @@ func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Str
 	}
 	o := &streams.Options{Options: conn.Options{Name: "rath", Inbox: conn.NodeInbox, Logger: a.Logger()}, Client: r == ToRead, Level: level}
 	if a.Ambient() {
+		if r == ToAsk {
+			o.Client, o.Inbox = true, "" // that of clients
+		}
 		if err := a.Login(o); err != nil {
 			return nil, err
 		}

@@ -190,13 +190,18 @@ func measured(ctx context.Context, s *app.System, o *load.Options) error {
 }
 
 // measure puts the load on a system and tells what became of it.
-func measure(ctx context.Context, a *app.App, s *app.System, o *benchOptions) error {
+func measure(ctx context.Context, a *app.App, s *app.System, o *benchOptions) (err error) {
 	if err := s.Offered(ctx, o.load.Workflow); err != nil {
 		return err
 	}
+	c, err := a.OpenStreams(ctx, app.ToAsk, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
 	o.load.Processes = append(o.load.Processes, load.Self("this process"))
 	o.load.Lag = func(ctx context.Context) (int64, error) {
-		all, err := s.Conn().Lag(ctx)
+		all, err := c.Lag(ctx)
 		n := int64(0)
 		for _, l := range all {
 			n += l.Pending + l.Unacked
@@ -204,13 +209,13 @@ func measure(ctx context.Context, a *app.App, s *app.System, o *benchOptions) er
 		if err != nil {
 			return n, err
 		}
-		waiting, err := s.Conn().Waiting(ctx)
+		waiting, err := c.Waiting(ctx)
 		for _, w := range waiting {
 			n += int64(w.Runs)
 		}
 		return n, err
 	}
-	r, err := load.Run(ctx, s.Conn(), &o.load)
+	r, err := load.Run(ctx, c.Conn, &o.load)
 	if err != nil {
 		return err
 	}

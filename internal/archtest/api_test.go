@@ -42,8 +42,11 @@ func TestExportedAPI(t *testing.T) {
 		}
 		decls, n, hidden := exported(t, filepath.Join(root, filepath.FromSlash(path)))
 		types += n
-		if len(hidden) > 0 && !slices.Contains(namesInternal, path) {
+		switch listed := slices.Contains(namesInternal, path); {
+		case len(hidden) > 0 && !listed:
 			t.Errorf("package %s exports what no other module can name: %s", path, strings.Join(hidden, ", "))
+		case len(hidden) == 0 && listed:
+			t.Errorf("package %s names no internal type: take it off namesInternal", path)
 		}
 		name := filepath.Join(dir, strings.ReplaceAll(path, "/", ".")+".txt")
 		written[name] = true

@@ -414,10 +414,10 @@ func (p pkg) references(t *testing.T, order []string) (up, all int) {
 	return up, all
 }
 
-// exports finds the compiled packages that a package is made of.
-func exports(t *testing.T, path string) importer.Lookup {
+// exports finds the compiled packages that packages are made of.
+func exports(t *testing.T, paths ...string) importer.Lookup {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", path)
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, paths...)...)
 	cmd.Dir = filepath.Join("..", "..")
 	out, err := cmd.Output()
 	if err != nil {

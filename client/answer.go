@@ -99,6 +99,16 @@ func (c *Client) Asked(ctx context.Context, q Question) (session.ToolCall, error
 	return session.ToolCall{}, fmt.Errorf("question %s of run %s: its call is not among the last %d rows: %w", q.Step, q.Run, askedFrom, session.ErrNotFound)
 }
 
+// Detail returns what a question that a workflow asks says besides its title, such as a
+// diff that is to be approved; "" is nothing. q is one that Approvals returned.
+func (c *Client) Detail(ctx context.Context, q Question) (string, error) {
+	r, err := c.Run(ctx, q.Run)
+	if err != nil {
+		return "", fmt.Errorf("question %s of run %s: %w", q.Step, q.Run, err)
+	}
+	return r.Details[q.Step], nil
+}
+
 // Approve says yes to the question at d.Step; without a step the run has to ask
 // exactly one. d.Value, as JSON, changes what was asked for, such as the
 // arguments of a tool call. Approve returns once the answer is recorded; the run

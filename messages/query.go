@@ -142,11 +142,14 @@ type RunInfo struct {
 	Warnings   []string      `json:"warnings,omitempty"`
 	// Waits is what the run waits for; Due when that times out, a review expires or
 	// a queued run may start.
-	Waits     []lineage.Wait `json:"waits,omitempty"`
-	Due       int64          `json:"due_ms,omitempty"`
-	Submitted int64          `json:"submitted_ms,omitempty"`
-	Started   int64          `json:"started_ms,omitempty"`
-	Ended     int64          `json:"ended_ms,omitempty"`
+	Waits []lineage.Wait `json:"waits,omitempty"`
+	// Details say more of the questions among Waits, such as a diff that is to be
+	// approved, by their steps. QueryRun alone tells them.
+	Details   map[run.Path]string `json:"details,omitempty"`
+	Due       int64               `json:"due_ms,omitempty"`
+	Submitted int64               `json:"submitted_ms,omitempty"`
+	Started   int64               `json:"started_ms,omitempty"`
+	Ended     int64               `json:"ended_ms,omitempty"`
 }
 
 // Review is what a person has to decide about.

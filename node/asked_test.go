@@ -18,8 +18,9 @@ import (
 
 // TestAsked: the question of an approval leads to the call that it is about, also
 // on a fork, behind more rows than one answer holds, and beside calls that need no
-// approval. A question of the workflow itself is about no call.
+// approval. A question of the workflow itself is about no call, and says what it is about.
 func TestAsked(t *testing.T) {
+	const patch = "--- a/one\n+++ b/one\n-two\n+2\n"
 	type mail struct {
 		To   string `json:"to"`
 		Text string `json:"text"`
@@ -32,7 +33,7 @@ func TestAsked(t *testing.T) {
 	}
 	mails := flow.Registration{Name: "mails", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			if a, err := flow.Approve(ctx, "May I?", nil); err != nil || !a.Approved {
+			if a, err := flow.Approve(ctx, "May I?", &flow.AwaitOptions{Detail: patch}); err != nil || !a.Approved {
 				return s, err
 			}
 			for i := range 300 {
@@ -79,6 +80,9 @@ func TestAsked(t *testing.T) {
 	first := open(1)[0]
 	if call, err := c.Asked(ctx, first); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("the workflow's question is about %+v, %v", call, err)
+	}
+	if text, err := c.Detail(ctx, first); err != nil || text != patch {
+		t.Errorf("the workflow's question says %q, %v; want %q", text, err, patch)
 	}
 	if err := c.Approve(ctx, "one", messages.Control{Step: first.Step}); err != nil {
 		t.Fatal(err)

@@ -129,7 +129,7 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q messages.Query) (
 				return nil, err
 			}
 			if r, err := g.Run(t, q.Run); err == nil {
-				return project.InfoOf(g, r), nil
+				return a.withDetails(ctx, home, project.InfoOf(g, r))
 			}
 		}
 	}
@@ -154,6 +154,32 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q messages.Query) (
 		return messages.RunInfo{Run: q.Run, State: run.Queued, Session: home.ID}, err
 	}
 	return nil, err
+}
+
+// withDetails adds what the log says of the questions of a run that waits: lineage has
+// their titles alone.
+func (a answerer) withDetails(ctx context.Context, home session.Key, info messages.RunInfo) (messages.RunInfo, error) {
+	if !slices.ContainsFunc(info.Waits, func(w lineage.Wait) bool {
+		return w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage
+	}) {
+		return info, nil
+	}
+	g, err := a.Values.Recorded(ctx, home, info.Run)
+	if err != nil {
+		return info, err
+	}
+	if s := g.Record.Suspended; s != nil {
+		for _, w := range s.For {
+			if w.Detail == "" {
+				continue
+			}
+			if info.Details == nil {
+				info.Details = map[run.Path]string{}
+			}
+			info.Details[w.Path] = w.Detail
+		}
+	}
+	return info, nil
 }
 
 func (a answerer) result(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,8 +37,9 @@ and "reject" decide about an approval, "respond" answers a response. A waiting
 run holds nothing but its session: it may wait for weeks. LEFT is how long a
 question stands: 14 days, unless the workflow or the task says otherwise. Then
 the run goes on without an answer: a call that was not approved does not run.
-The call that an approval is about stands below it; what looks like a credential
-is masked there, and not with -o json, nor in "show RUN --full".`,
+What it is about stands below it: the call, or what the workflow shows, such as a
+diff. What looks like a credential is masked there, and not with -o json, nor in
+"show RUN --full".`,
 		Example: `  rath approvals ls
   rath approvals ls -o jsonl
   rath approve 7f3a
@@ -57,8 +60,26 @@ const maxAsked = 4 << 10
 // asked is a question with the call that it is about.
 type asked struct {
 	client.Question
-	Call  *session.ToolCall `json:"call,omitempty"`
-	Error string            `json:"error,omitempty"` // why the call cannot be told
+	Call   *session.ToolCall `json:"call,omitempty"`
+	Detail string            `json:"detail,omitempty"` // of a question that a workflow asks
+	Error  string            `json:"error,omitempty"`  // why the call cannot be told
+}
+
+// maxDetail bounds the lines of a detail that are shown.
+const maxDetail = 200
+
+// detail is what a question says besides its title, line by line.
+func detail(text string) (rows [][]string) {
+	n := 0
+	for line := range strings.Lines(text) {
+		if n++; n <= maxDetail {
+			rows = append(rows, []string{"  > " + term.Clip(term.Clean(strings.ReplaceAll(strings.TrimRight(lineage.Mask(line), "\r\n"), "\t", "    ")), maxAsked)})
+		}
+	}
+	if n > maxDetail {
+		rows = append(rows, []string{fmt.Sprintf("  > … %d more lines: -o json", n-maxDetail)})
+	}
+	return rows
 }
 
 func approvals(ctx context.Context, a *app.App, s *app.System) error {
@@ -76,6 +97,10 @@ func approvals(ctx context.Context, a *app.App, s *app.System) error {
 			return err
 		case !errors.Is(err, session.ErrNotFound):
 			qs[i].Error = messages.Text(err)
+		default:
+			if qs[i].Detail, err = s.Detail(ctx, q); err != nil {
+				qs[i].Error = messages.Text(err)
+			}
 		}
 	}
 	if done, err := app.Emit(a, qs); done {
@@ -94,10 +119,11 @@ func approvals(ctx context.Context, a *app.App, s *app.System) error {
 		})
 		switch {
 		case q.Error != "":
-			rows = append(rows, []string{"  > " + term.Line("its call cannot be told: "+q.Error, maxAsked)})
+			rows = append(rows, []string{"  > " + term.Line("what it is about cannot be told: "+q.Error, maxAsked)})
 		case q.Call != nil:
 			rows = append(rows, []string{"  > " + term.Line(q.Call.Name+" "+lineage.Mask(q.Call.Args), maxAsked)})
 		}
+		rows = append(rows, detail(q.Detail)...)
 	}
 	a.Out.Rows([]string{"RUN", "STEP", "KIND", "WORKFLOW", "AGE", "LEFT", "QUESTION"}, rows)
 	return nil

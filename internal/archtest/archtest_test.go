@@ -324,7 +324,7 @@ func TestDependencies(t *testing.T) {
 }
 
 // ordered are the packages whose documentation states the order of their files.
-var ordered = list("actors", "flow", "internal/audit", "internal/dossier", "internal/engine", "internal/lineage", "internal/nats/...", "internal/view")
+var ordered = list("actors", "flow", "internal/audit", "internal/dossier", "internal/engine", "internal/journal", "internal/lineage", "internal/nats/...", "internal/view", "session")
 
 // order returns the files that the documentation of a package names, the lowest
 // first; nil if it names none.

@@ -36,14 +36,15 @@ func (p pick) Decide(_ context.Context, j *Joined) (Verdict, error) {
 	return Verdict{Take: []int{i}, Adopt: true}, nil
 }
 
-// Judge chooses the best of the outcomes that succeeded: it returns the index
-// in j.Outcomes and, by outcome, its reasons.
-type Judge func(ctx context.Context, j *Joined) (best int, reasons []string, err error)
+// PickBest takes what a judge chooses: the best of the outcomes that succeeded, as the
+// index in j.Outcomes, and the reasons by outcome.
+func PickBest(judge func(ctx context.Context, j *Joined) (best int, reasons []string, err error)) Policy {
+	return pickBest{judge}
+}
 
-// PickBest takes what a judge chooses.
-func PickBest(judge Judge) Policy { return pickBest{judge} }
-
-type pickBest struct{ judge Judge }
+type pickBest struct {
+	judge func(context.Context, *Joined) (int, []string, error)
+}
 
 func (p pickBest) Decide(ctx context.Context, j *Joined) (Verdict, error) {
 	all := j.Succeeded()
@@ -63,7 +64,7 @@ func (p pickBest) Decide(ctx context.Context, j *Joined) (Verdict, error) {
 // AgentJudge lets an agent choose. It is asked on a fork of the base, so that
 // its deliberation does not become part of the session; the first integer of
 // its answer names the outcome, the rest is the reason.
-func AgentJudge(a *Agent) Judge {
+func AgentJudge(a *Agent) func(context.Context, *Joined) (best int, reasons []string, err error) {
 	return func(ctx context.Context, j *Joined) (int, []string, error) {
 		s, err := Fork(ctx, j.Base)
 		if err != nil {

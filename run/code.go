@@ -136,14 +136,14 @@ var codes = []struct {
 	{CodeTimeout, context.DeadlineExceeded},
 }
 
-// Coded is implemented by errors that bring a code of their own, such as those
-// of a model; the code survives the journal.
-type Coded interface {
+// coded is implemented by errors that bring a code of their own.
+type coded interface {
 	error
 	ErrorCode() string
 }
 
-// CodeOf returns the code that err travels under; "" for nil.
+// CodeOf returns the code that err travels under; "" for nil. An error with a method
+// ErrorCode() string, such as one of a model, brings its own, which survives the journal.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -153,7 +153,7 @@ func CodeOf(err error) Code {
 			return c.code
 		}
 	}
-	if c, ok := errors.AsType[Coded](err); ok {
+	if c, ok := errors.AsType[coded](err); ok {
 		return Code(c.ErrorCode())
 	}
 	return CodeError
@@ -170,7 +170,7 @@ type Error struct {
 // Error returns the text of the original error.
 func (e *Error) Error() string { return e.Text }
 
-// ErrorCode implements Coded.
+// ErrorCode returns the code, see [CodeOf].
 func (e *Error) ErrorCode() string { return string(e.Code) }
 
 // Is reports whether target is the sentinel of e's code, or an Error with the
@@ -181,7 +181,7 @@ func (e *Error) Is(target error) bool {
 			return c.err == target
 		}
 	}
-	c, ok := target.(Coded)
+	c, ok := target.(coded)
 	return ok && c.ErrorCode() == string(e.Code)
 }
 

@@ -225,7 +225,7 @@ func (e *unknownWorkflow) Error() string {
 	return fmt.Sprintf("unknown workflow %q; %s", e.name, have)
 }
 
-// ErrorCode implements run.Coded.
+// ErrorCode returns the code, see run.CodeOf.
 func (e *unknownWorkflow) ErrorCode() string { return string(CodeUnknownWorkflow) }
 
 // place finds the session of a task, notes the run's id, and has it accepted.

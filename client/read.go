@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -46,7 +47,7 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 		if opts.Limit > 0 {
 			q.Limit = min(opts.Limit-len(out), 1000)
 		}
-		page, err := query[messages.Runs](ctx, c, messages.QueryRuns, q)
+		page, err := query[wire.Runs](ctx, c, messages.QueryRuns, q)
 		if err != nil {
 			return out, fmt.Errorf("list runs: %w", err)
 		}
@@ -60,7 +61,7 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 // Waiting returns how many tasks no node has taken yet: they are no runs. Nodes of
 // earlier releases say 0.
 func (c *Client) Waiting(ctx context.Context) (uint64, error) {
-	page, err := query[messages.Runs](ctx, c, messages.QueryRuns, messages.Query{Limit: 1})
+	page, err := query[wire.Runs](ctx, c, messages.QueryRuns, messages.Query{Limit: 1})
 	if err != nil {
 		return 0, fmt.Errorf("count the tasks that wait: %w", err)
 	}
@@ -169,13 +170,13 @@ func (c *Client) Roots(ctx context.Context, limit int) ([]session.ID, error) {
 
 // Workflows returns what is on offer, sorted by name.
 func (c *Client) Workflows(ctx context.Context) ([]messages.Workflow, error) {
-	ws, err := query[messages.Workflows](ctx, c, messages.QueryWorkflows, messages.Query{})
+	ws, err := query[wire.Workflows](ctx, c, messages.QueryWorkflows, messages.Query{})
 	return ws.Workflows, err
 }
 
 // Nodes returns the nodes that live, sorted by name, and for half a minute those
 // that died: see messages.Node.Dead and Silent.
 func (c *Client) Nodes(ctx context.Context) ([]messages.Node, error) {
-	ns, err := query[messages.Nodes](ctx, c, messages.QueryNodes, messages.Query{})
+	ns, err := query[wire.Nodes](ctx, c, messages.QueryNodes, messages.Query{})
 	return ns.Nodes, err
 }

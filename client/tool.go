@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/tool"
 )
@@ -87,7 +88,7 @@ func (c *Client) Tools(ctx context.Context) ([]messages.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := messages.DecodeTools(data)
+	all, err := messages.Decode[wire.Tools]("tools", data)
 	return all.Tools, err
 }
 

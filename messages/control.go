@@ -205,7 +205,7 @@ func AnswerOf(err error) Answer { return Answer{Done: err == nil, Error: ErrorOf
 
 // DecodeAnswer reads an answer.
 func DecodeAnswer(data []byte) (Answer, error) {
-	a, err := read[Answer]("answer", data)
+	a, err := Decode[Answer]("answer", data)
 	if err == nil && !a.Done && a.Err() == nil && a.Note == "" {
 		err = &FieldError{Message: "answer", Problem: "neither done nor an error"}
 	}

@@ -59,9 +59,9 @@ func (l *DeadLetter) Payload() []byte {
 
 // DecodeDeadLetter reads a letter.
 func DecodeDeadLetter(data []byte) (DeadLetter, error) {
-	l, err := read[DeadLetter]("dead letter", data)
+	l, err := Decode[DeadLetter]("dead letter", data)
 	if err == nil {
-		err = checkSchema("dead letter", l.Schema)
+		err = CheckSchema("dead letter", l.Schema)
 	}
 	if err != nil {
 		return DeadLetter{}, err
@@ -78,48 +78,11 @@ const (
 	LetterRetrying = "retrying"
 )
 
-// LetterEnd says that a dead letter was retried or dropped, and takes it off the
-// list. It lies in the same stream, at most one for a letter, but for LetterRetried
-// after LetterRetrying; the letter is kept as long as the stream has room.
-type LetterEnd struct {
-	Schema int    `json:"schema"`
-	At     uint64 `json:"at"`  // sequence of the letter
-	End    string `json:"end"` // LetterRetrying, LetterRetried or LetterDropped
-	By     string `json:"by,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	Run    run.ID `json:"run,omitempty"` // that a retry submitted
-	TimeMS int64  `json:"time_ms"`
-}
-
-// DecodeLetterEnd reads the end of a letter.
-func DecodeLetterEnd(data []byte) (LetterEnd, error) {
-	e, err := read[LetterEnd]("end of a dead letter", data)
-	if err == nil {
-		err = checkSchema("end of a dead letter", e.Schema)
-	}
-	if err != nil {
-		return LetterEnd{}, err
-	}
-	return e, nil
-}
-
-// DeadLetters is a page of a tenant's dead letters, oldest first. Next is the
-// After of the next page, zero on the last one.
-type DeadLetters struct {
-	Letters []StoredLetter `json:"letters"`
-	Next    uint64         `json:"next,omitempty"`
-}
-
 // StoredLetter is a dead letter with its sequence in the stream DLQ, which
 // names it.
 type StoredLetter struct {
 	At     uint64     `json:"at"`
 	Letter DeadLetter `json:"letter"`
-}
-
-// DecodeDeadLetters reads the answer of the query QueryLetters.
-func DecodeDeadLetters(data []byte) (DeadLetters, error) {
-	return read[DeadLetters]("dead letters", data)
 }
 
 // The verbs of dead letters, as subjects end with and as ParseControlSubject

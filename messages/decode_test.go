@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -76,12 +77,12 @@ func TestTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.Session.ID = "home-1-0"
-	w := messages.WorkOf(journal.Work{Task: &in})
+	w := wire.WorkOf(journal.Work{Task: &in})
 	data, err := w.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := messages.DecodeWork(data)
+	back, err := wire.DecodeWork(data)
 	if err != nil || back.Task.Digest() != in.Digest() {
 		t.Errorf("work of %d bytes: %v", len(data), err)
 	}

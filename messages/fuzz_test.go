@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -78,7 +79,7 @@ func FuzzDecoders(f *testing.F) {
 		}
 		_, _ = messages.DecodeQuery(data)
 		_, _ = messages.DecodeTool(data)
-		_, _ = messages.DecodeWork(data)
+		_, _ = wire.DecodeWork(data)
 		_, _ = messages.DecodeAnswer(data)
 		if r, err := messages.DecodeResult(data); err == nil {
 			_ = r.Err()

@@ -50,7 +50,7 @@ func (d Delta) MarshalJSON() ([]byte, error) {
 }
 
 // DecodeDelta reads a delta.
-func DecodeDelta(data []byte) (Delta, error) { return read[Delta]("delta", data) }
+func DecodeDelta(data []byte) (Delta, error) { return Decode[Delta]("delta", data) }
 
 // KindRefused is the kind of an event about a task that was not taken. It is
 // no lineage record: nothing was committed.
@@ -90,7 +90,7 @@ func untaken(kind lineage.Kind, t session.Tenant, id run.ID, workflow, what stri
 }
 
 // DecodeEvent reads an event. Fields of later releases are skipped.
-func DecodeEvent(data []byte) (Event, error) { return read[Event]("event", data) }
+func DecodeEvent(data []byte) (Event, error) { return Decode[Event]("event", data) }
 
 // Draft joins the deltas of a step to what the model has written so far in the newest
 // try, and drops what a try wrote that broke off. The zero Draft is empty. It is not

@@ -152,9 +152,9 @@ func strict(v any) bool {
 	return false
 }
 
-// read decodes a message that this module wrote. Fields of later releases are
-// skipped.
-func read[T any](what string, data []byte) (T, error) {
+// Decode reads a message that this module wrote, of at most MaxReply bytes. Fields of
+// later releases are skipped. what names the message in an error.
+func Decode[T any](what string, data []byte) (T, error) {
 	var v T
 	if err := checkSize(what, data, MaxReply); err != nil {
 		return v, err

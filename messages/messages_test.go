@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -53,11 +54,11 @@ func TestWorkKeepsDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	task.Session.ID = "home-1-0"
-	data, err := json.Marshal(messages.WorkOf(journal.Work{Task: &task}))
+	data, err := json.Marshal(wire.WorkOf(journal.Work{Task: &task}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := messages.DecodeWork(data)
+	back, err := wire.DecodeWork(data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestLaterReleases(t *testing.T) {
 		"cancel":  {Signal: &journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{By: "b", Reason: "r", Run: "r1"}}},
 		"dispose": {Signal: &journal.Signal{To: k, Run: "r1", Close: &journal.BranchOutcome{Session: "s1", State: session.ClosedCancelled}}},
 	} {
-		got, err := messages.DecodeWork([]byte(later(messages.WorkOf(want))))
+		got, err := wire.DecodeWork([]byte(later(wire.WorkOf(want))))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -105,7 +106,7 @@ func TestLaterReleases(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	_, err := messages.DecodeWork([]byte(`{"tenant":"acme","session":"s1","run":"r1","applaud":{"loud":true}}`))
+	_, err := wire.DecodeWork([]byte(`{"tenant":"acme","session":"s1","run":"r1","applaud":{"loud":true}}`))
 	if !errors.Is(err, run.ErrNotSupported) {
 		t.Errorf("a signal of a later release: %v, want not_supported", err)
 	}

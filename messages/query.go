@@ -164,16 +164,6 @@ type Review struct {
 	Revision string `json:"revision,omitempty"`
 }
 
-// Runs is a page of runs, the newest first. Next is the After of the next
-// page, zero at the end: a page may have few runs, or none, and not be the last one.
-// Waiting, on the first page, is how many tasks of the tenant no node has taken yet:
-// they are no runs.
-type Runs struct {
-	Runs    []RunInfo `json:"runs"`
-	Next    uint64    `json:"next,omitempty"`
-	Waiting uint64    `json:"waiting,omitempty"`
-}
-
 // Chunk is one row of a session.
 type Chunk struct {
 	Index     int                `json:"index"`
@@ -273,11 +263,6 @@ type Workflow struct {
 	Input       json.RawMessage `json:"input,omitempty"` // JSON Schema
 }
 
-// Workflows is what is on offer, sorted by name.
-type Workflows struct {
-	Workflows []Workflow `json:"workflows"`
-}
-
 // Node is a node that lives, or died so recently that its entry is still there.
 type Node struct {
 	Incarnation string   `json:"incarnation"`
@@ -330,11 +315,6 @@ type StreamFill struct {
 	Room string `json:"room"`
 	// Reason says why nothing is stored, unless only room is missing.
 	Reason string `json:"reason,omitempty"`
-}
-
-// Nodes are the nodes that live, sorted by name.
-type Nodes struct {
-	Nodes []Node `json:"nodes"`
 }
 
 // RunInfoOf returns a run of lineage as it travels.

@@ -78,7 +78,7 @@ func ToolKey(t session.Tenant, name string) string { return "tool." + string(t) 
 
 // DecodeAlias reads an entry of the bucket ALIAS.
 func DecodeAlias(data []byte) (Alias, error) {
-	a, err := read[Alias]("alias", data)
+	a, err := Decode[Alias]("alias", data)
 	if err == nil && a.Session != "" && session.ValidID("session", string(a.Session)) != nil {
 		err = &FieldError{Message: "alias", Field: "session", Problem: Text(session.ValidID("session", string(a.Session)))}
 	}

@@ -109,9 +109,9 @@ func (r *Result) Encode() ([]byte, error) { return Encode(r) }
 // DecodeResult reads a result. Fields of later releases are skipped, a later
 // schema is session.ErrTooOld.
 func DecodeResult(data []byte) (Result, error) {
-	r, err := read[Result]("result", data)
+	r, err := Decode[Result]("result", data)
 	if err == nil {
-		err = checkSchema("result", r.Schema)
+		err = CheckSchema("result", r.Schema)
 	}
 	if err == nil && !r.State.Terminal() {
 		err = &FieldError{Message: "result", Field: "state", Problem: fmt.Sprintf("%q is not the end of a run", r.State)}
@@ -122,7 +122,8 @@ func DecodeResult(data []byte) (Result, error) {
 	return r, nil
 }
 
-func checkSchema(what string, n int) error {
+// CheckSchema refuses a message of a later schema as session.ErrTooOld.
+func CheckSchema(what string, n int) error {
 	if n < 1 || n > Schema {
 		return fmt.Errorf("messages: %s has schema %d, this release reads 1 to %d: %w", what, n, Schema, session.ErrTooOld)
 	}

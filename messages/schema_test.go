@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -146,15 +147,15 @@ func full() map[string]any {
 		"record.v1":    event,
 		"event.v1":     event,
 		"query.v1":     messages.Query{Run: "r1", Session: "s1:4", States: []run.State{run.Running}, Workflow: "fix", Where: "tool=grep", Limit: 5, After: 9, Format: "svg", All: true},
-		"runs.v1":      messages.Runs{Runs: []messages.RunInfo{info}, Next: 3, Waiting: 2},
+		"runs.v1":      wire.Runs{Runs: []messages.RunInfo{info}, Next: 3, Waiting: 2},
 		"run.v1":       info,
 		"session.v1":   messages.Session{Session: "s1", Version: 4, Root: "s1", Opened: "fork", Name: "n", Parents: []lineage.Ref{ref}, Closed: "rejected", Reason: "why", Placement: place, Usage: usage, Total: 9, Chunks: []messages.Chunk{chunk}, Next: 4},
 		"graph.v1":     messages.Graph{Root: "s1", Roots: []session.ID{"s1"}, Tree: []messages.Branch{branch}, Picture: "x", Next: 1},
 		"lineage.v1":   messages.Lineage{Records: []messages.LineageRecord{{At: 1, Record: event}}, Next: 2, Last: 3},
 		"workflow.v1":  workflow,
-		"workflows.v1": messages.Workflows{Workflows: []messages.Workflow{workflow}},
+		"workflows.v1": wire.Workflows{Workflows: []messages.Workflow{workflow}},
 		"node.v1":      node,
-		"nodes.v1":     messages.Nodes{Nodes: []messages.Node{node}},
+		"nodes.v1":     wire.Nodes{Nodes: []messages.Node{node}},
 		"replay.v1": messages.Replay{Matches: true, Node: "n", Truncated: true, Runs: []messages.ReplayedRun{{
 			Run: "r1", Branch: "a", BranchOf: "r0", Workflow: "fix", Session: "s1", State: run.Failed, Code: "2", Revisions: []string{"1"}, Differs: "why",
 			Steps: []messages.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},
@@ -170,16 +171,16 @@ func full() map[string]any {
 		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
 		"alias.v1":       messages.Alias{Session: "s1", Digest: "d", Cancelled: &journal.CancelRequested{By: "b", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
-		"tools.v1":       messages.Tools{Tools: []messages.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
+		"tools.v1":       wire.Tools{Tools: []messages.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
 		"tool-call.v1":   messages.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},
 		"tool-answer.v1": messages.ToolAnswer{Body: json.RawMessage(`[1.5]`), IsError: true},
-		"dead-letters.v1": messages.DeadLetters{
+		"dead-letters.v1": wire.DeadLetters{
 			Letters: []messages.StoredLetter{{At: 1, Letter: messages.DeadLetter{
 				Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1,
 			}}}, Next: 1,
 		},
-		"letter-end.v1": messages.LetterEnd{Schema: 1, At: 1, End: messages.LetterRetried, By: "b", Reason: "r", Run: "r1-r1", TimeMS: 1},
-		"work.v1": messages.Work{
+		"letter-end.v1": wire.LetterEnd{Schema: 1, At: 1, End: messages.LetterRetried, By: "b", Reason: "r", Run: "r1-r1", TimeMS: 1},
+		"work.v1": wire.Work{
 			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &journal.CancelRequested{By: "b", Close: "cancelled", Reason: "r", Run: "r1"},
 			Received: fullReceived(), Close: &journal.BranchOutcome{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
 			Quarantine: &journal.Quarantined{By: "b", ID: "i", Next: &journal.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},

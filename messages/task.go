@@ -193,8 +193,17 @@ func moment(t time.Time) time.Time {
 // TaskOf returns the body of a submission of a task. A session that the task
 // names by its id stays named.
 func TaskOf(t journal.Task) Task {
-	out := *taskOf(t)
-	out.Input = t.Input
+	out := Task{
+		Input: t.Input, ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, Deadline: t.Deadline, NotBefore: t.NotBefore,
+		Revision: t.Revision,
+		Budget:   Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, TimeMS: t.Budget.Time.Milliseconds(), Tokens: t.Budget.Tokens},
+	}
+	if !t.Workspace.IsZero() {
+		out.Workspace = t.Workspace.String()
+	}
+	if t.ForkOf != nil {
+		out.ForkOf = t.ForkOf.String()
+	}
 	return out
 }
 

@@ -49,11 +49,6 @@ type ToolAnswer struct {
 	IsError bool `json:"is_error,omitempty"`
 }
 
-// Tools are what processes announced, sorted by name.
-type Tools struct {
-	Tools []Tool `json:"tools"`
-}
-
 // ToolControlSubject is where a tool is announced and withdrawn.
 func ToolControlSubject(t session.Tenant, name, verb string) string {
 	return ControlPrefix + string(t) + ".tool." + name + "." + verb
@@ -82,11 +77,8 @@ func (t *Tool) Check(name string) error {
 	return nil
 }
 
-// DecodeTools reads the answer to the query QueryTools.
-func DecodeTools(data []byte) (Tools, error) { return read[Tools]("tools", data) }
-
 // DecodeToolCall reads a call.
-func DecodeToolCall(data []byte) (ToolCall, error) { return read[ToolCall]("tool call", data) }
+func DecodeToolCall(data []byte) (ToolCall, error) { return Decode[ToolCall]("tool call", data) }
 
 // DecodeToolAnswer reads an answer, as strictly as everything that other
 // programs send.

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -73,7 +74,7 @@ func TestStoreOfFormerRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	offer, err := json.Marshal(messages.Work{Tenant: session.DefaultTenant, Session: home, Run: "r1", Workflow: "agent"})
+	offer, err := json.Marshal(wire.Work{Tenant: session.DefaultTenant, Session: home, Run: "r1", Workflow: "agent"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -23,12 +24,12 @@ import (
 
 // DeadLetters returns a page of a tenant's dead letters: those after a
 // sequence, oldest first, at most limit; zero is as many as a page holds.
-func (c *Conn) DeadLetters(ctx context.Context, t session.Tenant, after uint64, limit int) (messages.DeadLetters, error) {
+func (c *Conn) DeadLetters(ctx context.Context, t session.Tenant, after uint64, limit int) (wire.DeadLetters, error) {
 	data, err := c.Query(ctx, t, messages.QueryLetters, messages.Query{After: after, Limit: limit})
 	if err != nil {
-		return messages.DeadLetters{}, err
+		return wire.DeadLetters{}, err
 	}
-	return messages.DecodeDeadLetters(data)
+	return messages.Decode[wire.DeadLetters]("dead letters", data)
 }
 
 // DeadLetter returns one of a tenant's dead letters by its sequence, or
@@ -119,7 +120,7 @@ func (a answerer) letters(ctx context.Context, t session.Tenant, q messages.Quer
 	if err != nil {
 		return nil, err
 	}
-	out := messages.DeadLetters{Letters: []messages.StoredLetter{}}
+	out := wire.DeadLetters{Letters: []messages.StoredLetter{}}
 	room := pageRoom
 	for m, err := range a.c.UpTo(ctx, streams.StreamDLQ, streams.PrefixDLQ+string(t)+".>", q.After, end) {
 		if err != nil {
@@ -147,7 +148,7 @@ func (c *Conn) endedLetters(ctx context.Context, t session.Tenant, at uint64) (m
 		if err != nil {
 			return nil, err
 		}
-		if e, err := messages.DecodeLetterEnd(m.Data); err == nil && e.End != messages.LetterRetrying {
+		if e, err := wire.DecodeLetterEnd(m.Data); err == nil && e.End != messages.LetterRetrying {
 			ended[e.At] = true
 		}
 	}
@@ -169,7 +170,7 @@ func (c *Conn) controlDead(ctx context.Context, t session.Tenant, id, verb strin
 		return "", err
 	}
 	subject := messages.LetterEndSubject(t, workflow, at)
-	end := messages.LetterEnd{Schema: messages.Schema, At: at, By: body.By, Reason: body.Reason, TimeMS: time.Now().UnixMilli()}
+	end := wire.LetterEnd{Schema: messages.Schema, At: at, By: body.By, Reason: body.Reason, TimeMS: time.Now().UnixMilli()}
 	switch verb {
 	case messages.VerbLetterRetry:
 		end.End = messages.LetterRetrying
@@ -186,7 +187,7 @@ func (c *Conn) controlDead(ctx context.Context, t session.Tenant, id, verb strin
 	return "", fmt.Errorf("dead letter %d: verb %q: %w: %s or %s", at, verb, run.ErrMalformed, messages.VerbRetry, messages.VerbDrop)
 }
 
-func endedBefore(e messages.LetterEnd) error {
+func endedBefore(e wire.LetterEnd) error {
 	if e.End == messages.LetterRetrying {
 		return fmt.Errorf("dead letter %d: %w: somebody has begun to retry it, and its task may be submitted; retry it as well, which submits it once, and cancel run %s", e.At, run.ErrState, e.Run)
 	}
@@ -195,14 +196,14 @@ func endedBefore(e messages.LetterEnd) error {
 
 // endLetter stores the end of a letter after the one of a revision, zero for none,
 // and returns the one that is there then.
-func (c *Conn) endLetter(ctx context.Context, subject string, last uint64, end messages.LetterEnd) (now messages.LetterEnd, revision uint64, err error) {
+func (c *Conn) endLetter(ctx context.Context, subject string, last uint64, end wire.LetterEnd) (now wire.LetterEnd, revision uint64, err error) {
 	data, err := messages.Encode(end)
 	if err != nil {
 		return end, 0, err
 	}
 	m, _, err := c.PutAfter(ctx, streams.StreamDLQ, subject, last, data)
 	if err == nil {
-		now, err = messages.DecodeLetterEnd(m.Data)
+		now, err = wire.DecodeLetterEnd(m.Data)
 	}
 	if err != nil {
 		return end, 0, fmt.Errorf("nats/api: store %s: %w", subject, err)
@@ -212,7 +213,7 @@ func (c *Conn) endLetter(ctx context.Context, subject string, last uint64, end m
 
 // retry submits a letter's task again. Who does that says so first: of a letter that
 // was dropped nothing runs, and all who retry it submit one run.
-func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject string, m conn.Message, begun messages.LetterEnd) (run.ID, error) {
+func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject string, m conn.Message, begun wire.LetterEnd) (run.ID, error) {
 	l, err := messages.DecodeDeadLetter(m.Data)
 	if err != nil {
 		return "", err
@@ -221,7 +222,7 @@ func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject st
 	revision := have.Seq
 	switch {
 	case err == nil:
-		begun, err = messages.DecodeLetterEnd(have.Data)
+		begun, err = wire.DecodeLetterEnd(have.Data)
 	case errors.Is(err, conn.ErrNoMessage):
 		if begun.Run, err = c.retryID(ctx, t, m.Seq, &l); err != nil {
 			return "", err

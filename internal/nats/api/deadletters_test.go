@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -36,7 +37,7 @@ func listedLetters(t *testing.T, c *Conn) []messages.StoredLetter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return page.(messages.DeadLetters).Letters
+	return page.(wire.DeadLetters).Letters
 }
 
 // TestLetterEndsOnce has two deal with one letter at the same time: the node of the

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -46,7 +47,7 @@ func TestNodesThatDied(t *testing.T) {
 			t.Helper()
 			time.Sleep(d - time.Since(began))
 			data, err := c.Query(t.Context(), "default", messages.QueryNodes, messages.Query{})
-			var all messages.Nodes
+			var all wire.Nodes
 			if err == nil {
 				err = json.Unmarshal(data, &all)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -42,7 +43,7 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q messages.Query) 
 			return nil, fmt.Errorf("%w: %w", run.ErrMalformed, err) // it was read before
 		}
 	}
-	out := messages.Runs{Runs: []messages.RunInfo{}}
+	out := wire.Runs{Runs: []messages.RunInfo{}}
 	if q.After == 0 {
 		if out.Waiting, err = a.c.untaken(ctx, t); err != nil {
 			return nil, err
@@ -355,7 +356,7 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q messages.Quer
 
 func (a answerer) workflows(ctx context.Context, _ session.Tenant, _ messages.Query) (any, error) {
 	ws, err := a.c.Workflows(ctx)
-	return messages.Workflows{Workflows: slices.Clip(append([]messages.Workflow{}, ws...))}, err
+	return wire.Workflows{Workflows: slices.Clip(append([]messages.Workflow{}, ws...))}, err
 }
 
 func (a answerer) nodes(ctx context.Context, _ session.Tenant, _ messages.Query) (any, error) {
@@ -365,7 +366,7 @@ func (a answerer) nodes(ctx context.Context, _ session.Tenant, _ messages.Query)
 			ns[i].Dead = ns[i].Gossip != "" && !a.Alive(ns[i].Incarnation)
 		}
 	}
-	return messages.Nodes{Nodes: append([]messages.Node{}, ns...)}, err
+	return wire.Nodes{Nodes: append([]messages.Node{}, ns...)}, err
 }
 
 // Queries answer what a tenant asks about its runs and sessions.

@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -342,7 +343,7 @@ func TestDeadLetters(t *testing.T) {
 		}
 		defer c.Close()
 		tenant := session.DefaultTenant
-		page := func(after uint64, limit int) messages.DeadLetters {
+		page := func(after uint64, limit int) wire.DeadLetters {
 			t.Helper()
 			p, err := c.DeadLetters(t.Context(), tenant, after, limit)
 			if err != nil {

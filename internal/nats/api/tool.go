@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -63,7 +64,7 @@ func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]
 // tools answers a query for the tools of a tenant.
 func (a answerer) tools(ctx context.Context, t session.Tenant, _ messages.Query) (any, error) {
 	all, err := a.c.Tools(ctx, t)
-	return messages.Tools{Tools: append([]messages.Tool{}, all...)}, err
+	return wire.Tools{Tools: append([]messages.Tool{}, all...)}, err
 }
 
 // controlTool announces a tool or takes it away.

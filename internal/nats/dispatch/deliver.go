@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -34,7 +35,7 @@ func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Wo
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return "", err
 	}
-	body := messages.WorkOf(w)
+	body := wire.WorkOf(w)
 	data, err := body.Encode()
 	if err != nil {
 		return "", err
@@ -72,7 +73,7 @@ func (c *Dispatch) ServeDeliver(ctx context.Context, incarnation string, handle 
 		if len(m.Data) == 0 {
 			return messages.Answer{Done: true} // a ping
 		}
-		w, err := messages.DecodeWork(m.Data)
+		w, err := wire.DecodeWork(m.Data)
 		if err != nil {
 			return messages.AnswerOf(err)
 		}

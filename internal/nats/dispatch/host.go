@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/schedule"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -55,7 +56,7 @@ type dispatched struct {
 
 // wireDispatch is that as it travels.
 type wireDispatch struct {
-	Work       *messages.Work   `json:"work,omitempty"`
+	Work       *wire.Work       `json:"work,omitempty"`
 	Generation uint32           `json:"generation"`
 	Partition  uint32           `json:"partition"`
 	Grant      uint64           `json:"grant,omitempty"`
@@ -432,7 +433,7 @@ func (c *Dispatch) dispatch(ctx context.Context, incarnation string, d dispatche
 }
 
 func (c *Dispatch) sendDispatch(ctx context.Context, incarnation string, d dispatched) (a Answer, free int, err error) {
-	w := messages.WorkOf(d.work)
+	w := wire.WorkOf(d.work)
 	data, err := json.Marshal(wireDispatch{Work: &w, Generation: d.generation, Partition: d.partition, Grant: d.grant, Demand: d.demand})
 	if err != nil {
 		return "", -1, err

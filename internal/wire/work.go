@@ -1,10 +1,11 @@
-package messages
+package wire
 
 import (
 	"encoding/json"
 	"fmt"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -28,8 +29,8 @@ type Work struct {
 	Late       *journal.StepCompleted `json:"late,omitempty"`
 	// Task is set for a task that no log holds yet. Its input is apart, as
 	// text: the task's digest covers every byte of it.
-	Task  *Task  `json:"task,omitempty"`
-	Input string `json:"input,omitempty"`
+	Task  *messages.Task `json:"task,omitempty"`
+	Input string         `json:"input,omitempty"`
 	// Branch is set for the task of a fan-out's branch.
 	Branch *journal.Branch `json:"branch,omitempty"`
 	// Seen is what a relay knew of the run that it dispatches.
@@ -51,35 +52,22 @@ func WorkOf(w journal.Work) Work {
 	t := w.Task
 	out := Work{Tenant: t.Session.Tenant, Session: t.Session.ID, Run: t.ID, Workflow: t.Workflow, Revision: t.Revision, Seen: t.Seen}
 	if !t.Resume {
-		out.Task, out.Input, out.Branch = taskOf(*t), string(t.Input), t.Branch
-	}
-	return out
-}
-
-func taskOf(t journal.Task) *Task {
-	out := &Task{
-		ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, Deadline: t.Deadline, NotBefore: t.NotBefore,
-		Revision: t.Revision,
-		Budget:   Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, TimeMS: t.Budget.Time.Milliseconds(), Tokens: t.Budget.Tokens},
-	}
-	if !t.Workspace.IsZero() {
-		out.Workspace = t.Workspace.String()
-	}
-	if t.ForkOf != nil {
-		out.ForkOf = t.ForkOf.String()
+		task := messages.TaskOf(*t)
+		task.Input = nil // it travels as text
+		out.Task, out.Input, out.Branch = &task, string(t.Input), t.Branch
 	}
 	return out
 }
 
 // Encode returns the JSON that DecodeWork reads.
-func (w *Work) Encode() ([]byte, error) { return Encode(w) }
+func (w *Work) Encode() ([]byte, error) { return messages.Encode(w) }
 
 // DecodeWork reads work and checks its ids. Work is larger than the task in
 // it, whose input is text within text. Nodes of several releases send each other
 // work while a fleet is upgraded, so fields of later ones are skipped; a signal
 // that this release does not know is run.ErrNotSupported: another node knows it.
 func DecodeWork(data []byte) (journal.Work, error) {
-	w, err := read[Work]("work", data)
+	w, err := messages.Decode[Work]("work", data)
 	if err != nil {
 		return journal.Work{}, err
 	}

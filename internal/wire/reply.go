@@ -1,0 +1,35 @@
+package wire
+
+import "github.com/rathcluster/rath/messages"
+
+// Runs is a page of runs, the newest first. Next is the After of the next
+// page, zero at the end: a page may have few runs, or none, and not be the last one.
+// Waiting, on the first page, is how many tasks of the tenant no node has taken yet:
+// they are no runs.
+type Runs struct {
+	Runs    []messages.RunInfo `json:"runs"`
+	Next    uint64             `json:"next,omitempty"`
+	Waiting uint64             `json:"waiting,omitempty"`
+}
+
+// Workflows is what is on offer, sorted by name.
+type Workflows struct {
+	Workflows []messages.Workflow `json:"workflows"`
+}
+
+// Nodes are the nodes that live, sorted by name.
+type Nodes struct {
+	Nodes []messages.Node `json:"nodes"`
+}
+
+// Tools are what processes announced, sorted by name.
+type Tools struct {
+	Tools []messages.Tool `json:"tools"`
+}
+
+// DeadLetters is a page of a tenant's dead letters, oldest first. Next is the
+// After of the next page, zero on the last one.
+type DeadLetters struct {
+	Letters []messages.StoredLetter `json:"letters"`
+	Next    uint64                  `json:"next,omitempty"`
+}

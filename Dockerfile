@@ -17,6 +17,7 @@ ENV CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH GOTOOLCHAIN=local
 RUN go build -trimpath -buildvcs=false -o /root.fs/usr/local/bin/ \
 	-ldflags "-s -w -buildid= -X github.com/rathcluster/rath/node.version=${VERSION}" \
 	./cmd/node ./cmd/router ./cmd/rath
+RUN .ci/licences /root.fs/usr/share/licenses/rath
 # What a file system needs besides: authorities for TLS, a user for programs
 # that ask for their name, a place for what passes and one for the store.
 RUN mkdir -p -m 755 /root.fs/etc/ssl/certs /root.fs/var/lib/rath && mkdir -m 1777 /root.fs/tmp \

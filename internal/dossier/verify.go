@@ -70,13 +70,21 @@ func (e *Evidence) report(form string) *Report {
 }
 
 // String writes the report in a few lines.
-func (r *Report) String() string {
+func (r *Report) String() string { return r.Text(true) }
+
+// Text is the report for people. Beside the reports of other documents, when it does
+// not stand alone, it leaves out what it means that no last commit was compared.
+func (r *Report) Text(alone bool) string {
 	var b strings.Builder
 	what := fmt.Sprintf("run %s of %s", r.Run, r.Home)
 	if r.Form == FormTree {
 		what = fmt.Sprintf("archive of tree %s of %s", r.Home.ID, r.Home.Tenant)
 	}
-	fmt.Fprintf(&b, "verified: %s\n%s, %s, %s\n", what, counted(len(r.Sessions), "session"), counted(r.Commits, "commit"), counted(r.Blobs, "blob"))
+	word := "verified"
+	if r.Anchored == 0 {
+		word = "consistent, not anchored" // a forger who rewrites everything gets as far
+	}
+	fmt.Fprintf(&b, "%s: %s\n%s, %s, %s\n", word, what, counted(len(r.Sessions), "session"), counted(r.Commits, "commit"), counted(r.Blobs, "blob"))
 	if r.Form != FormTree {
 		fmt.Fprintf(&b, "%s\n", r.Verdict)
 	}
@@ -90,7 +98,7 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, "%s of workspaces were no longer stored when it was written\n", counted(r.Left, "file"))
 	}
 	switch {
-	case r.Anchored > 0:
+	case r.Anchored > 0 || !alone:
 	case r.Form == FormTree:
 		b.WriteString("no last commit was compared with a hash from elsewhere (--head), such as that of\na tombstone: all of it could be written anew\n")
 	default:

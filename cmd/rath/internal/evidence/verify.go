@@ -22,6 +22,7 @@ const maxDossier = dossier.MaxTreeFile
 // Verify is the command "verify".
 func Verify(a *app.App) *cobra.Command {
 	var head string
+	var require bool
 	cmd := &cobra.Command{
 		Use:   "verify FILE|DIR...",
 		Short: "Check a dossier or an archive without a server",
@@ -30,9 +31,10 @@ of a dossier, renders it again and compares it byte for byte; or of an archive
 that "prune" wrote, and of all archives in a directory. It needs no server and
 no store.
 
-A document that was cut at its end, or written anew as a whole, holds together
+A document that was cut at its end, or rewritten as a whole, holds together
 too: --head compares the last commit of the home session, of an archive that of
-its root, with a hash that you know from elsewhere, and closes that.
+its root, with a hash that you know from elsewhere, and closes that. Without it
+the document is called consistent, not anchored, and --require-anchor fails.
 
 What the commits tell, nothing in the document may state otherwise. What they do
 not tell, such as the release that wrote it, is listed as stated, not verified.
@@ -61,9 +63,9 @@ Of several files all are checked; -o json then writes a list.`,
 				names = append(names, archives...)
 			}
 			if many {
-				return verifyAll(a, names)
+				return verifyAll(a, names, require)
 			}
-			v, err := verify(a, names[0], head)
+			v, err := verify(a, names[0], head, require)
 			if err != nil {
 				return err
 			}
@@ -75,6 +77,7 @@ Of several files all are checked; -o json then writes a list.`,
 		},
 	}
 	cmd.Flags().StringVar(&head, "head", "", "hash that the home session's last commit must have")
+	cmd.Flags().BoolVar(&require, "require-anchor", false, "fail if no last commit was compared with a hash from elsewhere")
 	return cmd
 }
 
@@ -93,11 +96,11 @@ func verified(a *app.App, text string) {
 
 // verifyAll checks several files, to the last one, and tells once of all of them
 // what a report tells of one.
-func verifyAll(a *app.App, names []string) error {
+func verifyAll(a *app.App, names []string, require bool) error {
 	var views []any
 	bad, code, loose, archives := 0, 0, 0, false
 	for _, name := range names {
-		v, err := verify(a, name, "")
+		v, err := verify(a, name, "", require)
 		if err != nil {
 			a.Err.Println(a.Err.Paint(term.Red, "rath:") + " " + term.Clean(messages.Text(err)))
 			if bad++; code != app.ExitFailed { // that something does not hold weighs most
@@ -130,8 +133,11 @@ func verifyAll(a *app.App, names []string) error {
 }
 
 // verify checks a file; the error names it.
-func verify(a *app.App, name, head string) (checked, error) {
+func verify(a *app.App, name, head string, require bool) (checked, error) {
 	v, err := check(a, name, head)
+	if err == nil && require && !v.anchored {
+		err = app.Fail(app.ExitFailed, "consistent, not anchored: no last commit was compared with a hash from elsewhere; give --head, from a result of the run or from its tombstone")
+	}
 	if err != nil && name != "-" && !strings.Contains(err.Error(), name) {
 		err = fmt.Errorf("%s: %w", name, err)
 	}
@@ -174,7 +180,7 @@ func check(a *app.App, name, head string) (checked, error) {
 		// Stated is what the document says and nothing in it proves.
 		Stated []dossier.Fact `json:"stated,omitempty"`
 	}{true, report.Form, string(report.Run), string(report.Home.Tenant), string(report.Home.ID), string(report.State), report.Verdict, report.Commits, report.Blobs, report.Anchored > 0, report.Sessions, report.Stated}
-	return checked{view: view, anchored: report.Anchored > 0, text: textOf(report)}, nil
+	return checked{view: view, anchored: report.Anchored > 0, text: report.Text}, nil
 }
 
 // archivesIn lists the archives in a directory; a file is one name.
@@ -206,17 +212,5 @@ func verifyTree(doc []byte, o *dossier.VerifyOptions) (checked, error) {
 		Sessions []dossier.Chain `json:"sessions"`
 		Stated   []dossier.Fact  `json:"stated,omitempty"`
 	}{true, dossier.FormTree, r.Home.Tenant, r.Home.ID, r.Commits, r.Blobs, r.Left, r.Anchored, r.Sessions, r.Stated}
-	return checked{view: view, anchored: r.Anchored > 0, archive: true, text: textOf(r)}, nil
-}
-
-// textOf is the text of a report; beside others it leaves out that no last commit was
-// compared.
-func textOf(r *dossier.Report) func(alone bool) string {
-	return func(alone bool) string {
-		told := *r
-		if !alone {
-			told.Anchored = max(told.Anchored, 1)
-		}
-		return told.String()
-	}
+	return checked{view: view, anchored: r.Anchored > 0, archive: true, text: r.Text}, nil
 }

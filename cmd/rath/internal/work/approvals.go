@@ -37,9 +37,9 @@ and "reject" decide about an approval, "respond" answers a response. A waiting
 run holds nothing but its session: it may wait for weeks. LEFT is how long a
 question stands: 14 days, unless the workflow or the task says otherwise. Then
 the run goes on without an answer: a call that was not approved does not run.
-What it is about stands below it: the call, or what the workflow shows, such as a
-diff. What looks like a credential is masked there, and not with -o json, nor in
-"show RUN --full".`,
+What it is about stands below it: the call, or what the workflow shows, such as
+a diff. What looks like a credential is masked there, and not with -o json, nor
+in "show RUN --full".`,
 		Example: `  rath approvals ls
   rath approvals ls -o jsonl
   rath approve 7f3a

@@ -238,7 +238,7 @@ func (s *Script) WriteFiles(dir string) (some bool, err error) {
 	local := func(f file) string { return filepath.FromSlash(strings.TrimPrefix(f.Name, filePrefix)) }
 	for _, f := range s.files {
 		if !filepath.IsLocal(local(f)) {
-			return true, fmt.Errorf("script %s: file %s lies outside of the workspace: name it %sPATH without ..", s.Name, f.Name, filePrefix)
+			return true, fmt.Errorf("script %s: file %s lies outside of the workspace: name it %sPATH, below it", s.Name, f.Name, filePrefix)
 		}
 	}
 	for _, f := range s.files {

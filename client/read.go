@@ -58,14 +58,14 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 	}
 }
 
-// Waiting returns how many tasks no node has taken yet: they are no runs. Nodes of
-// earlier releases say 0.
-func (c *Client) Waiting(ctx context.Context) (uint64, error) {
+// Tasks returns how many tasks were submitted whose ids are kept, and how many of them
+// no node has taken yet: those are no runs. Nodes of earlier releases say 0.
+func (c *Client) Tasks(ctx context.Context) (submitted, waiting uint64, err error) {
 	page, err := query[wire.Runs](ctx, c, messages.QueryRuns, messages.Query{Limit: 1})
 	if err != nil {
-		return 0, fmt.Errorf("count the tasks that wait: %w", err)
+		return 0, 0, fmt.Errorf("count the tasks: %w", err)
 	}
-	return page.Waiting, nil
+	return page.Submitted, page.Waiting, nil
 }
 
 // Run returns what is known of a run, messages.Last for the one that was
@@ -103,7 +103,12 @@ func (c *Client) Result(ctx context.Context, id run.ID) (messages.Result, error)
 // ":version" for an older version. It is session.ErrNotFound if there is no
 // such session or version.
 func (c *Client) Session(ctx context.Context, ref string) (messages.Session, error) {
-	q := messages.Query{Session: ref}
+	return c.SessionAfter(ctx, ref, 0)
+}
+
+// SessionAfter is Session without the chunks before an index.
+func (c *Client) SessionAfter(ctx context.Context, ref string, index uint64) (messages.Session, error) {
+	q := messages.Query{Session: ref, After: index}
 	var out messages.Session
 	for first := true; ; first = false {
 		page, err := query[messages.Session](ctx, c, messages.QuerySession, q)

@@ -147,7 +147,7 @@ func full() map[string]any {
 		"record.v1":    event,
 		"event.v1":     event,
 		"query.v1":     messages.Query{Run: "r1", Session: "s1:4", States: []run.State{run.Running}, Workflow: "fix", Where: "tool=grep", Limit: 5, After: 9, Format: "svg", All: true},
-		"runs.v1":      wire.Runs{Runs: []messages.RunInfo{info}, Next: 3, Waiting: 2},
+		"runs.v1":      wire.Runs{Runs: []messages.RunInfo{info}, Next: 3, Waiting: 2, Submitted: 9},
 		"run.v1":       info,
 		"session.v1":   messages.Session{Session: "s1", Version: 4, Root: "s1", Opened: "fork", Name: "n", Parents: []lineage.Ref{ref}, Closed: "rejected", Reason: "why", Placement: place, Usage: usage, Total: 9, Chunks: []messages.Chunk{chunk}, Next: 4},
 		"graph.v1":     messages.Graph{Root: "s1", Roots: []session.ID{"s1"}, Tree: []messages.Branch{branch}, Picture: "x", Next: 1},

@@ -102,8 +102,9 @@ func (w *Writer) Printf(format string, args ...any) { fmt.Fprintf(w, format, arg
 // Println writes its arguments as one line.
 func (w *Writer) Println(args ...any) { fmt.Fprintln(w, args...) }
 
-// Note shows one line below everything else, in place of the former note, and
-// removes it for "". It does nothing without a terminal.
+// Note shows some lines below everything else, in place of the former note, and
+// removes it for "". Lines that are too wide are cut. It does nothing without a
+// terminal.
 func (w *Writer) Note(text string) {
 	if !w.terminal {
 		return
@@ -146,14 +147,18 @@ func (w *Writer) keep(err error) {
 
 func (w *Writer) hide() {
 	if w.note != "" {
-		_, err := io.WriteString(w.out, "\r\x1b[K")
+		_, err := io.WriteString(w.out, "\r\x1b[K"+strings.Repeat("\x1b[1A\x1b[K", strings.Count(w.note, "\n")))
 		w.keep(err)
 	}
 }
 
 func (w *Writer) show() {
 	if w.note != "" {
-		_, err := io.WriteString(w.out, w.Dim(Clip(w.note, w.width-1)))
+		lines := strings.Split(w.note, "\n")
+		for i, l := range lines {
+			lines[i] = w.Dim(Clip(l, w.width-1))
+		}
+		_, err := io.WriteString(w.out, strings.Join(lines, "\n"))
 		w.keep(err)
 	}
 }

@@ -33,6 +33,11 @@ func WriteTranscript(w *term.Writer, v *messages.Session, full bool) {
 		}
 		w.Println()
 	}
+	WriteRows(w, v, full)
+}
+
+// WriteRows writes the rows of a session alone.
+func WriteRows(w *term.Writer, v *messages.Session, full bool) {
 	for i := range v.Chunks {
 		row(w, &v.Chunks[i], v.Session, full)
 	}

@@ -70,7 +70,7 @@ func (c *Streams) SampleUsage(ctx context.Context, stream string, t session.Tena
 	}
 	state := info.State
 	subject := strings.TrimSuffix(info.Config.Subjects[0], ">") + string(t) + ".>"
-	count, err := c.countCommits(ctx, stream, subject)
+	count, err := c.Count(ctx, stream, subject)
 	if err != nil || count == 0 {
 		return TenantUsage{}, err
 	}
@@ -95,9 +95,9 @@ func (c *Streams) SampleUsage(ctx context.Context, stream string, t session.Tena
 	return h, nil
 }
 
-// countCommits counts the messages of a stream under a subject with wildcards:
-// a read in bulk says with each message how many follow.
-func (c *Streams) countCommits(ctx context.Context, stream, subject string) (uint64, error) {
+// Count counts the messages of a stream under a subject with wildcards, as any
+// replica has them: a read in bulk says with each message how many follow.
+func (c *Streams) Count(ctx context.Context, stream, subject string) (uint64, error) {
 	body, err := json.Marshal(conn.GetRequest{Seq: 1, NextBySubject: subject, Batch: 1})
 	if err != nil {
 		return 0, err

@@ -20,6 +20,7 @@ import (
 type Handlers struct {
 	Record func(lineage.Record)  // of the run's tree, in the order of the stream
 	Delta  func(messages.Delta)  // provisional pieces of model output
+	Live   func(*messages.Live)  // what the run is at, asked while nothing comes
 	Idle   func(d time.Duration) // nothing came for so long
 	// Person is told once of each run of the tree that waits for a person, and
 	// goes on waiting: the record is of kind Waiting or Review.
@@ -53,6 +54,9 @@ const (
 	askedAfter = time.Second
 	// askedAgain is when it asks again after a question without an answer.
 	askedAgain = 5 * time.Second
+	// liveAfter is how long nothing must have come before a watcher asks what the run
+	// is at, and how long it waits before it asks again.
+	liveAfter = time.Second
 )
 
 // Watch follows a run until it ended or a person has to decide. root is the
@@ -95,8 +99,30 @@ func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after
 	var patience <-chan time.Time
 	standing := make(chan []lineage.Record, 1)
 	look := time.After(askedAfter)
+	live := make(chan *messages.Live, 1)
+	ask := time.After(liveAfter)
 	for {
 		select {
+		case <-ask:
+			if w.Live == nil {
+				break
+			}
+			if time.Since(o.last) < liveAfter {
+				ask = time.After(liveAfter)
+				break
+			}
+			group.Go(func() {
+				l, err := s.Live(ctx, id)
+				if err != nil {
+					live <- nil // asked again
+					return
+				}
+				live <- &l
+			})
+		case l := <-live:
+			if ask = time.After(liveAfter); l != nil && o.out.Result == nil {
+				w.Live(l)
+			}
 		case r := <-h.records:
 			o.record(r)
 		case r := <-h.held:

@@ -3,9 +3,10 @@ package follow
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
@@ -13,49 +14,90 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// Timeline returns handlers that write the timeline of a run, with a note of what its
-// model is writing.
-func Timeline(ctx context.Context, a *app.App, t *view.Timeline, note func(string)) Handlers {
-	var step run.Path
-	var text string
-	return Handlers{
-		Record: func(r lineage.Record) {
-			t.Add(ctx, r)
-			if r.Kind == lineage.Model && r.Step == step || r.Kind == lineage.Ended {
-				text = ""
-				note("")
-			}
-		},
-		Delta: func(d messages.Delta) {
-			if d.Step != step {
-				step, text = d.Step, ""
-			}
-			text += d.Reasoning + d.Text
-			if d.Call != nil {
-				text += d.Call.Name + d.Call.Args
-			}
-			text = text[max(len(text)-liveText, 0):]
-			who := term.Line(cmp.Or(d.Agent, "the model"), 24)
-			room := max(a.Err.Width()-term.Width(who)-10, 10)
-			note("    " + who + "  " + endOf(term.Line(text, liveText), room))
-		},
-		Idle: func(d time.Duration) {
-			if d > 5*idleEvery {
-				t.Release(ctx)
-			}
-		},
+// Timeline returns handlers that write the timeline of a run. On a terminal they show
+// below it what its model is writing, and while nothing comes what it is at.
+func Timeline(ctx context.Context, w *term.Writer, t *view.Timeline) Handlers {
+	h := Writing(w)
+	record := h.Record
+	h.Record = func(r lineage.Record) {
+		t.Add(ctx, r)
+		record(r)
 	}
-}
-
-// liveText is how many bytes of what a model is writing are kept to be shown.
-const liveText = 400
-
-// endOf returns the end of a text that takes at most width columns.
-func endOf(s string, width int) string {
-	for i := range s {
-		if term.Width(s[i:]) <= width {
-			return s[i:]
+	h.Idle = func(d time.Duration) {
+		if d > 5*idleEvery {
+			t.Release(ctx)
 		}
 	}
-	return ""
+	return h
+}
+
+// Writing returns handlers that show on a terminal, below everything else, what the
+// model of a run is writing, and while nothing comes what the run is at. What a try
+// wrote that broke off is taken away again; without a terminal nothing is shown.
+func Writing(w *term.Writer) Handlers {
+	var step run.Path
+	var draft messages.Draft
+	h := Handlers{
+		Record: func(r lineage.Record) {
+			if r.Kind == lineage.Model && r.Step == step || r.Kind == lineage.Ended {
+				step, draft = "", messages.Draft{}
+			}
+			w.Note("")
+		},
+	}
+	if !w.Terminal() {
+		return h
+	}
+	h.Delta = func(d messages.Delta) {
+		if d.Step != step {
+			step, draft = d.Step, messages.Draft{}
+		}
+		draft.Add(d)
+		w.Note(draftText(&draft, cmp.Or(d.Agent, "the model"), w.Width()))
+	}
+	h.Live = func(l *messages.Live) {
+		lines := []string{}
+		if text := view.LiveNote(l); text != "" {
+			lines = append(lines, "    "+text)
+		}
+		for i := range l.Steps {
+			if s := &l.Steps[i]; s.Error != "" {
+				lines = append(lines, "    "+term.Line(s.Error, w.Width()-6))
+			}
+		}
+		if len(lines) > noteLines {
+			lines = lines[:noteLines]
+		}
+		w.Note(strings.Join(lines, "\n"))
+	}
+	return h
+}
+
+// noteLines bounds the lines of what a model is writing, and noteText the bytes that
+// they are taken from.
+const (
+	noteLines = 6
+	noteText  = 2 << 10
+)
+
+// draftText is the end of what a model has written so far: its words, else what it
+// thinks aloud, and the calls of tools.
+func draftText(d *messages.Draft, who string, width int) string {
+	head := "    " + term.Line(who, 24)
+	if d.Try > 1 {
+		head += fmt.Sprintf(", try %d", d.Try)
+	}
+	text := cmp.Or(d.Text, d.Reasoning)
+	text = strings.ToValidUTF8(text[max(len(text)-noteText, 0):], "")
+	lines := term.Wrap(strings.TrimSpace(term.Clean(text)), max(width-6, 20))
+	if strings.TrimSpace(text) == "" {
+		lines = nil
+	}
+	for _, c := range d.Calls {
+		lines = append(lines, term.Line("> "+c.Name+" "+c.Args, width-6))
+	}
+	if len(lines) > noteLines {
+		lines = lines[len(lines)-noteLines:]
+	}
+	return strings.Join(append([]string{head}, lines...), "\n      ")
 }

@@ -112,14 +112,19 @@ func ps(ctx context.Context, a *app.App, s *app.System, o *client.RunsOptions) e
 		}
 		view.RunTable(a.Out, runs, names, liveNotes(ctx, s, runs), a.Out.Terminal())
 	}
-	if o.Where != "" && o.Where != "branch=no" || o.Workflow != "" || len(o.States) > 0 && !slices.Contains(o.States, run.Queued) {
-		return nil
-	}
-	switch n, err := s.Waiting(ctx); {
-	case err != nil:
+	submitted, waiting, err := s.Tasks(ctx)
+	if err != nil {
 		return err
-	case n > 0:
-		a.Remark("%s", reference.WaitingTasks(n))
+	}
+	narrow := o.Where != "" && o.Where != "branch=no" || o.Workflow != ""
+	switch cut := o.Limit > 0 && len(runs) == o.Limit; {
+	case cut && (narrow || len(o.States) > 0):
+		a.Remark("the newest %s of those; there may be more: --limit 0 lists all", view.Counted(int64(len(runs)), "run"))
+	case cut && submitted > uint64(len(runs)):
+		a.Remark("%d of %s that were submitted; --limit 0 lists all", len(runs), view.Counted(int64(submitted), "run"))
+	}
+	if waiting > 0 && !narrow && (len(o.States) == 0 || slices.Contains(o.States, run.Queued)) {
+		a.Remark("%s", reference.WaitingTasks(waiting))
 	}
 	return nil
 }

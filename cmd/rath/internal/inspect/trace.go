@@ -73,7 +73,7 @@ func trace(ctx context.Context, a *app.App, s *app.System, name string, live boo
 	if err != nil {
 		return err
 	}
-	w := follow.Timeline(ctx, a, t, a.Out.Note)
+	w := follow.Timeline(ctx, a.Out, t)
 	w.Person = func(r lineage.Record) { follow.Person(a, r) }
 	seen, err := follow.Watch(ctx, s, r.Run, cmp.Or(r.Root, r.Session), 0, w)
 	t.Finish(ctx)

@@ -104,7 +104,7 @@ func byBeginning(ctx context.Context, s *app.System, prefix string) (Reference, 
 			return ofRun(&r), nil // its task was taken in between
 		}
 		also := ""
-		if n, err := s.Waiting(ctx); err == nil && n > 0 {
+		if _, n, err := s.Tasks(ctx); err == nil && n > 0 {
 			also = "; " + WaitingTasks(n)
 		}
 		return Reference{}, app.Fail(app.ExitNotFound, "no run or session of tenant %s begins with %q; \"ps\" lists the runs%s", s.Tenant(), prefix, also)

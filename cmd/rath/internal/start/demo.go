@@ -221,7 +221,7 @@ func (d *demonstration) submit(ctx context.Context, s *app.System, dir string) (
 func (d *demonstration) timeline(ctx context.Context, s *app.System, id run.ID, root session.ID, after uint64) (follow.Outcome, error) {
 	t := view.NewTimeline(func(l view.Line) { d.Out.Println(view.LineText(d.Out, l)) })
 	t.Details = s.Details()
-	w := follow.Timeline(ctx, d.App, t, d.Out.Note)
+	w := follow.Timeline(ctx, d.Out, t)
 	record := w.Record
 	w.Record = func(r lineage.Record) {
 		if r.Kind == lineage.Chunk && r.Role == string(session.User) {

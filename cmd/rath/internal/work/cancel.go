@@ -59,7 +59,7 @@ func cancelTask(ctx context.Context, a *app.App, s *app.System, o *selection.Sel
 	}
 	row := selection.Outcome{Run: run.ID(id), State: run.Queued, Action: v.Name}
 	if _, waits := errors.AsType[reference.WaitingError](unknown); !waits {
-		if n, err := s.Waiting(ctx); err != nil || n == 0 {
+		if _, n, err := s.Tasks(ctx); err != nil || n == 0 {
 			return errors.Join(unknown, err)
 		}
 		row.Note = "if a task of this id waits"

@@ -171,7 +171,7 @@ func handlers(ctx context.Context, a *app.App, s *app.System, about string) foll
 		t.Labels = reference.Labels(look, s, about)
 		cancel()
 	}
-	w := follow.Timeline(ctx, a, t, a.Err.Note)
+	w := follow.Timeline(ctx, a.Err, t)
 	record := w.Record
 	w.Record = func(r lineage.Record) {
 		record(r)

@@ -30,6 +30,12 @@ type child struct {
 // startCommand starts the command in a directory. The end of the test ends it.
 func startCommand(t *testing.T, dir string, args ...string) *child {
 	t.Helper()
+	return startCommandIn(t, dir, nil, args...)
+}
+
+// startCommandIn is startCommand with more of an environment.
+func startCommandIn(t *testing.T, dir string, env []string, args ...string) *child {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +47,7 @@ func startCommand(t *testing.T, dir string, args ...string) *child {
 	}
 	defer out.Close()
 	c.Dir, c.Stdout, c.Stderr = dir, out, out
-	c.Env = ownEnv(dir)
+	c.Env = append(ownEnv(dir), env...)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}

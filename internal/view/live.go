@@ -68,7 +68,7 @@ func WriteLive(w *term.Writer, r *LiveRun, answer string) {
 		field("until", "%s, in %s at the latest", Moment(time.UnixMilli(l.Due)), Left(now, l.Due))
 	}
 	if answer != "" {
-		field("answer", "%s", answer)
+		w.Println(w.Dim(term.Pad("answer", 9)) + answer) // in one line, to be copied
 	}
 }
 

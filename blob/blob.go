@@ -103,3 +103,13 @@ type Store interface {
 	// end first.
 	Get(ctx context.Context, d Digest) (io.ReadCloser, error)
 }
+
+// Prober is the optional second ability of a [Store] that lies far away: a caller that has
+// many blobs asks which of them it has to put. It may be called at the same time as the
+// store's methods.
+type Prober interface {
+	// Missing returns those of the digests whose blobs have to be put, in their order.
+	// The others are stored, and stay so at least as long as blobs that Put has just
+	// stored. It does not keep the slice.
+	Missing(ctx context.Context, all []Digest) ([]Digest, error)
+}

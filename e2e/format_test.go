@@ -50,3 +50,39 @@ func TestFORMATTool(t *testing.T) {
 	o.stderr = "" // the answer is printed
 	o.want(t, 0, "The sky over Rome is clear.")
 }
+
+// TestFORMATFiles runs the program in JavaScript that uploads a folder, runs an agent on
+// it, and prints what it changed.
+func TestFORMATFiles(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "messages", "FORMAT.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := filepath.Abs(filepath.Join("testdata", "format_files.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := startDev(t, "--script", script)
+	install, dir := installJS(t), t.TempDir()
+	program := filepath.Join(install, "files.mjs")
+	if err := os.WriteFile(program, []byte(blockOf(t, "FORMAT.md", string(text), "js", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]string{"a.txt": "one\ntwo\n", "sub/big": strings.Repeat("0123456789abcdef", 50_000), ".git/config": "[core]", "empty": ""} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), "node", program, readmeAddress, dir, "edit it").CombinedOutput()
+	if err != nil || string(out) != "--- a.txt\n-two\n+three\n" {
+		t.Errorf("node files.mjs: %v\n%s", err, out)
+	}
+	o := d.rath("diff", "-", "@last")
+	o.want(t, 0, "three")
+	if bytes.Contains([]byte(o.stdout), []byte("[core]")) {
+		t.Error(".git was uploaded")
+	}
+}

@@ -28,6 +28,9 @@ const (
 	// VerbRerun submits the run's task again; the note of the answer is the new
 	// run's id.
 	VerbRerun = "rerun"
+	// VerbBlobPut stores a message of the tenant's blobs; the subject has its digest,
+	// and the body is a [Blob].
+	VerbBlobPut = "blob.put"
 )
 
 // Control is the body of a control request. All fields are optional but those

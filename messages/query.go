@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -23,6 +24,9 @@ const (
 	QueryLetters   = "dlq"       // [DeadLetters], a page
 	QueryTools     = "tools"     // [Tools] of other processes
 	QueryLive      = "live"      // [Live], how a run stands at this moment
+	QueryBlob      = "blob"      // [Blob], a message of the tenant's blobs
+	QueryMissing   = "missing"   // [Missing], which of some blobs are not stored
+	QueryCommits   = "commits"   // [Commits], a page of a session's log
 )
 
 // Query is the body of a query. Each verb reads the fields that it knows.
@@ -36,6 +40,10 @@ type Query struct {
 	Workflow string `json:"workflow,omitempty"`
 	// Where keeps the runs that a selector chooses, see lineage.ParseSelector.
 	Where string `json:"where,omitempty"`
+	// Digests of blobs: one of blob, at most MaxDigests of missing.
+	Digests []blob.Digest `json:"digests,omitempty"`
+	// At is where a page of commits begins: the Next of the page before.
+	At *CommitPosition `json:"at,omitempty"`
 	// Limit bounds the rows of a page; zero is the server's own limit.
 	Limit int `json:"limit,omitempty"`
 	// After is where the page begins: the Next of the page before, zero for the first.
@@ -83,6 +91,17 @@ func (q *Query) check() error {
 	}
 	if q.Limit < 0 || q.Limit > MaxLimit {
 		return bad("limit", fmt.Sprintf("%d is not of 0 to %d", q.Limit, MaxLimit), "leave it out and read page by page")
+	}
+	if len(q.Digests) > MaxDigests {
+		return bad("digests", fmt.Sprintf("there are %d", len(q.Digests)), fmt.Sprintf("ask for %d at a time", MaxDigests))
+	}
+	for i, d := range q.Digests {
+		if d.IsZero() {
+			return bad(fmt.Sprintf("digests[%d]", i), "it is empty", "send 64 lower-case hexadecimal digits")
+		}
+	}
+	if _, err := q.At.Position(); err != nil {
+		return bad("at", Text(err), "send the next of the page before as it came")
 	}
 	for i, s := range q.States {
 		switch s {

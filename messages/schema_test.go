@@ -160,6 +160,9 @@ func full() map[string]any {
 			Run: "r1", Branch: "a", BranchOf: "r0", Workflow: "fix", Session: "s1", State: run.Failed, Code: "2", Revisions: []string{"1"}, Differs: "why",
 			Steps: []messages.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},
 		}}},
+		"blob.v1":    messages.Blob{Data: []byte("x"), List: true},
+		"missing.v1": messages.Missing{Missing: []blob.Digest{blob.Sum([]byte("x"))}},
+		"commits.v1": messages.Commits{Commits: []messages.StoredCommit{{Token: 1, Commit: "{}"}}, Next: messages.PositionOf(session.Position{Seq: 1, Token: 2})},
 		"live.v1": messages.Live{
 			Run: "r1", State: run.Running, Session: "s1", Node: "n", Attempt: 1, At: 9, More: 1, Since: 8, Silent: true, Behind: "r0", Untaken: true, Unbegun: 2, Due: 7,
 			Steps: []messages.LiveStep{{

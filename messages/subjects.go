@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -63,10 +64,16 @@ func LetterSubject(t session.Tenant, at uint64, verb string) string {
 	return ControlPrefix + string(t) + ".dlq." + strconv.FormatUint(at, 10) + "." + verb
 }
 
+// BlobSubject is where a blob of a tenant is stored.
+func BlobSubject(t session.Tenant, d blob.Digest) string {
+	return ControlPrefix + string(t) + ".blob." + d.String() + ".put"
+}
+
 // ParseControlSubject reads tenant, run and verb. The verb of a session's own
 // subject is "session.message", and id is then the session's; those of a dead
 // letter are "dlq.retry" and "dlq.drop", and id is its sequence; those of a tool
-// are "tool.announce" and "tool.withdraw", and id is its name.
+// are "tool.announce" and "tool.withdraw", and id is its name; that of a blob is
+// "blob.put", and id is its digest.
 func ParseControlSubject(subject string) (t session.Tenant, id, verb string, ok bool) {
 	rest, ok := strings.CutPrefix(subject, ControlPrefix)
 	if !ok {
@@ -76,7 +83,7 @@ func ParseControlSubject(subject string) (t session.Tenant, id, verb string, ok 
 	switch {
 	case len(p) == 3:
 		id, verb = p[1], p[2]
-	case len(p) == 4 && (p[1] == "session" || p[1] == "dlq" || p[1] == "tool"):
+	case len(p) == 4 && (p[1] == "session" || p[1] == "dlq" || p[1] == "tool" || p[1] == "blob"):
 		id, verb = p[2], p[1]+"."+p[3]
 	default:
 		return "", "", "", false

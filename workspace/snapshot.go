@@ -96,20 +96,49 @@ func scanDir(ctx context.Context, b blob.Store, dir string, old *manifest.Tree, 
 	return manifest.NewTree(s.entries)
 }
 
-// storeFiles stores the files a few at a time; an error stops all. Of several
-// the one of the first file is returned, so that it is the same each time.
+// storeFiles stores the files. Of a store that lies far away it is asked first which
+// ones are missing there.
 func (s *scan) storeFiles() error {
-	ctx, cancel := context.WithCancelCause(s.ctx)
+	far, ok := s.blobs.(blob.Prober)
+	if !ok {
+		return s.each(s.files, s.file)
+	}
+	if err := s.each(s.files, s.hash); err != nil {
+		return err
+	}
+	var asked []blob.Digest
+	for _, f := range s.files {
+		if d := s.entries[f.index].Digest; !s.stored[d] {
+			s.stored[d] = true
+			asked = append(asked, d)
+		}
+	}
+	missing, err := far.Missing(s.ctx, asked)
+	if err != nil {
+		return fmt.Errorf("workspace: ask which files are stored: %w", err)
+	}
+	for _, d := range missing {
+		delete(s.stored, d)
+	}
+	return s.each(slices.DeleteFunc(s.files, func(f found) bool { return s.stored[s.entries[f.index].Digest] }), s.file)
+}
+
+// each calls do for the files a few at a time and keeps what it returns; an error stops
+// all. Of several the one of the first file is returned, so that it is the same each time.
+func (s *scan) each(files []found, do func(p string, listed fs.FileInfo) (blob.Ref, error)) error {
+	outer := s.ctx
+	ctx, cancel := context.WithCancelCause(outer)
+	defer func() { s.ctx = outer }()
 	defer cancel(nil)
 	s.ctx = ctx
 	work := make(chan found)
 	var wg sync.WaitGroup
 	first, firstErr := len(s.entries), error(nil)
-	for range min(readers, len(s.files)) {
+	for range min(readers, len(files)) {
 		wg.Go(func() {
 			for f := range work {
 				e := &s.entries[f.index]
-				ref, err := s.file(e.Path, f.info)
+				ref, err := do(e.Path, f.info)
 				if err != nil {
 					s.mu.Lock()
 					if f.index < first {
@@ -122,7 +151,7 @@ func (s *scan) storeFiles() error {
 			}
 		})
 	}
-	for _, f := range s.files {
+	for _, f := range files {
 		if ctx.Err() != nil {
 			break
 		}
@@ -220,6 +249,32 @@ func (s *scan) add(p string, fi fs.FileInfo) error {
 	default:
 		return &RefusedError{Path: p, Reason: SpecialFile}
 	}
+}
+
+// hash reads one regular file, and says how its bytes are named.
+func (s *scan) hash(p string, listed fs.FileInfo) (blob.Ref, error) {
+	f, fi, err := openRegular(s.root, p)
+	if err != nil {
+		return blob.Ref{}, err
+	}
+	defer f.Close()
+	if err := s.severalNames(p, f, fi); err != nil {
+		return blob.Ref{}, err
+	}
+	if !os.SameFile(listed, fi) {
+		return blob.Ref{}, &RefusedError{Path: p, Reason: Unstable}
+	}
+	s.mu.Lock()
+	most := listed.Size() + s.spare
+	s.mu.Unlock()
+	ref, err := hashFile(s.ctx, io.LimitReader(f, most+1))
+	if err != nil {
+		return blob.Ref{}, readError(s.ctx, p, err)
+	}
+	if ref.Size > most {
+		return blob.Ref{}, &LimitError{Path: p, What: "bytes", Limit: s.limits.Bytes}
+	}
+	return ref, nil
 }
 
 // file stores one regular file unless its bytes are stored already.

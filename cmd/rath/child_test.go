@@ -100,10 +100,10 @@ func waitFor(t *testing.T, ok func() bool) {
 
 // startDev starts a node in a directory, where the test goes on, and returns
 // the address of its server.
-func startDev(t *testing.T, dir string) (dev *child, url string) {
+func startDev(t *testing.T, dir string, more ...string) (dev *child, url string) {
 	t.Helper()
 	port := natstest.FreePort(t)
-	dev = startCommand(t, dir, "dev", "--port", strconv.Itoa(port))
+	dev = startCommand(t, dir, append([]string{"dev", "--port", strconv.Itoa(port)}, more...)...)
 	waitFor(t, func() bool {
 		_, err := node.ReadAttachment(filepath.Join(dir, ".rath"))
 		return err == nil

@@ -125,8 +125,6 @@ func TestDev(t *testing.T) {
 		{"NATS_CONTEXT=here rath run -m five -q", "echo: five\n", 0},
 		{"rath --context here show @last", "echo: five", 0},
 		{"rath diff - @last", "never sent to a sandbox", 3},
-		{"rath --server " + url + " diff - @last", "gives to nodes only", 2},
-		{"rath --server " + url + " run -C . -m x", "gives to nodes only", 2},
 		{"rath demo", "in use", 4},
 		{"rath run --unsafe -m x", "has its own", 2},
 		{"rath submit nosuch -m x --wait -q", "unknown workflow", 3},

@@ -44,6 +44,9 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 	if strings.HasPrefix(verb, "tool.") {
 		return "", c.controlTool(ctx, tenant, id, verb, m.Data)
 	}
+	if strings.HasPrefix(verb, "blob.") {
+		return "", c.controlBlob(ctx, tenant, id, verb, m.Data)
+	}
 	body, err := messages.DecodeControl(m.Data)
 	if err != nil {
 		return "", err

@@ -74,6 +74,9 @@ func (a answerer) verbs() []verb {
 		{messages.QueryTools, a.tools},
 		{messages.QueryReplay, a.replay},
 		{messages.QueryLive, a.live},
+		{messages.QueryBlob, a.blob},
+		{messages.QueryMissing, a.missing},
+		{messages.QueryCommits, a.commits},
 	}
 }
 

@@ -31,7 +31,7 @@ type damageable struct {
 }
 
 func (d damageable) Corrupt(digest blob.Digest, data []byte) error {
-	_, err := d.c.JS.Publish(context.Background(), (&blobs{d.c, d.t}).subject(digest), data)
+	_, err := d.c.JS.Publish(context.Background(), (&blobMessages{d.c, d.t}).subject(digest), data)
 	return err
 }
 
@@ -70,7 +70,7 @@ func TestBlobSizes(t *testing.T) {
 	ctx := t.Context()
 	c := layer.Open(t)
 	s := c.Blobs("default")
-	for _, size := range []int{0, 1, blobChunk - 1, blobChunk, blobChunk + 1, 2 * blobChunk, 7*blobChunk + 3} {
+	for _, size := range []int{0, 1, BlobPart - 1, BlobPart, BlobPart + 1, 2 * BlobPart, 7*BlobPart + 3} {
 		data := make([]byte, size)
 		rand.Read(data)
 		ref, err := s.Put(ctx, bytes.NewReader(data))
@@ -99,13 +99,13 @@ func TestBlobDamagedPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := c.Blobs("default")
-	data := make([]byte, 3*blobChunk)
+	data := make([]byte, 3*BlobPart)
 	rand.Read(data)
 	ref, err := s.Put(ctx, bytes.NewReader(data))
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := blob.Sum(data[blobChunk : 2*blobChunk])
+	part := blob.Sum(data[BlobPart : 2*BlobPart])
 	read := func() error {
 		r, err := s.Get(ctx, ref.Digest)
 		if err != nil {
@@ -115,7 +115,7 @@ func TestBlobDamagedPart(t *testing.T) {
 		_, err = io.Copy(io.Discard, r)
 		return err
 	}
-	if _, err := c.JS.Publish(ctx, (&blobs{c, "default"}).subject(part), []byte("wrong")); err != nil {
+	if _, err := c.JS.Publish(ctx, (&blobMessages{c, "default"}).subject(part), []byte("wrong")); err != nil {
 		t.Fatal(err)
 	}
 	if err := read(); !errors.Is(err, blob.ErrCorrupt) {
@@ -125,7 +125,7 @@ func TestBlobDamagedPart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Purge(ctx, jetstream.WithPurgeSubject((&blobs{c, "default"}).subject(part))); err != nil {
+	if err := stream.Purge(ctx, jetstream.WithPurgeSubject((&blobMessages{c, "default"}).subject(part))); err != nil {
 		t.Fatal(err)
 	}
 	if err := read(); !errors.Is(err, blob.ErrCorrupt) {
@@ -153,7 +153,7 @@ func TestBlobRenewal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := c.LeaderLast(ctx, streams.StreamBlob, (&blobs{c, "default"}).subject(ref.Digest))
+			m, err := c.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(ref.Digest))
 			if err != nil {
 				t.Fatal(err)
 			}

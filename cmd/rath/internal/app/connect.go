@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/journal"
@@ -30,7 +31,11 @@ func (a *App) dial(ctx context.Context) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &System{Client: cl, Where: c.URL, close: cl.Close}
+	log := cl.Log()
+	s := &System{
+		Client: cl, Remote: true, Log: log, Values: journal.NewValues(log), Where: c.URL, close: cl.Close,
+		Blobs: func(session.Tenant) blob.Store { return cl.Blobs() },
+	}
 	a.reportConnection(s, func(told bool) {
 		if !told {
 			a.Remark("the connection to %s is lost and is being made again", s.Where)

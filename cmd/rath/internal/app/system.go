@@ -22,8 +22,9 @@ import (
 // runs in this directory, or the store itself.
 type System struct {
 	*client.Client
-	// Log, Values and Blobs are nil for a server: a client reads what nodes
-	// answer, and nothing else.
+	// Remote is a server: Log, Values and Blobs are what its nodes answer a client, and
+	// nothing is appended.
+	Remote   bool
 	Log      session.Log
 	Values   *journal.Values
 	Blobs    func(session.Tenant) blob.Store
@@ -129,20 +130,16 @@ func (a *App) With(ctx context.Context, fn func(*System) error) (err error) {
 // Own reports whether the node runs in this process.
 func (s *System) Own() bool { return s.Instance != nil }
 
-// Direct explains what a command lacks that needs the log or the blobs.
+// Direct explains what a command lacks that writes to the log itself.
 func (s *System) Direct(what string) error {
-	if s.Log != nil {
+	if !s.Remote {
 		return nil
 	}
-	return Fail(ExitUsage, "%s reads the log and the files of sessions, which %s gives to nodes only: "+
-		"run it where the store or its node is, or with --store", what, s.Where)
+	return Fail(ExitUsage, "%s writes to the log itself, which %s lets nodes do only: run it where the store or its node is, with --store", what, s.Where)
 }
 
-// Details returns what adds details to timelines; nil for a server.
+// Details returns what adds details to timelines.
 func (s *System) Details() *view.Details {
-	if s.Log == nil {
-		return nil
-	}
 	return &view.Details{Values: s.Values, Blobs: s.Blobs}
 }
 

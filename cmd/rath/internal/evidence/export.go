@@ -52,9 +52,6 @@ answer the same words at the same place answer in turns.`,
 			}
 			ctx := cmd.Context()
 			return a.With(ctx, func(s *app.System) error {
-				if err := s.Direct("export"); err != nil {
-					return err
-				}
 				data, err := exported(ctx, a, s, args[0], form, script)
 				if err != nil {
 					return err
@@ -126,9 +123,6 @@ func render(e *dossier.Evidence, form string) ([]byte, error) {
 // WriteDossier writes the evidence of a run into a file whose name says the
 // form.
 func WriteDossier(ctx context.Context, a *app.App, s *app.System, id run.ID, name string) error {
-	if err := s.Direct("--out-dossier"); err != nil {
-		return err
-	}
 	form, err := FormOf(name)
 	if err != nil {
 		return err

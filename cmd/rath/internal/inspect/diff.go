@@ -30,9 +30,6 @@ a workspace (64 hexadecimal digits); "-" is no files.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return a.With(ctx, func(s *app.System) error {
-				if err := s.Direct("diff"); err != nil {
-					return err
-				}
 				from, err := headOf(ctx, s, args[0])
 				if err != nil {
 					return err

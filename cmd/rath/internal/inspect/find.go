@@ -118,9 +118,6 @@ func otherwise(ctx context.Context, s *app.System, t target, all bool) (*found, 
 // lastFile looks for a file as the last run left it; nil if there is no run, or
 // no such file to look for.
 func lastFile(ctx context.Context, s *app.System, t target, all bool) (*found, error) {
-	if s.Log == nil {
-		return nil, nil
-	}
 	t.name = messages.Last
 	f, err := find(ctx, s, t, all)
 	if err == nil {

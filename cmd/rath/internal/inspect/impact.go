@@ -66,10 +66,8 @@ func impact(ctx context.Context, a *app.App, s *app.System, text string, all boo
 		return err
 	}
 	out := view.ImpactOf(i)
-	if s.Log != nil {
-		if err := out.NameFiles(ctx, s.Blobs(s.Tenant()), i.Files); err != nil {
-			return err
-		}
+	if err := out.NameFiles(ctx, s.Blobs(s.Tenant()), i.Files); err != nil {
+		return err
 	}
 	if done, err := app.EmitOne(a, out); done {
 		return err

@@ -150,9 +150,6 @@ func whyStep(ctx context.Context, a *app.App, s *app.System, f *found, id run.ID
 
 // whyFile answers for a file, or a line of it.
 func whyFile(ctx context.Context, a *app.App, s *app.System, f *found) error {
-	if err := s.Direct("why FILE"); err != nil {
-		return err
-	}
 	changes, err := f.graph.Heads(f.Ref(s.Tenant()).Key, f.Reference.Version)
 	if err != nil {
 		return err

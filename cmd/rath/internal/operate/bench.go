@@ -175,7 +175,7 @@ func benchFleet(ctx context.Context, a *app.App, o *benchOptions) (err error) {
 // measured adds the processes of the nodes to those that are measured, if they
 // are of this machine: the server of a directory is reached from nowhere else.
 func measured(ctx context.Context, s *app.System, o *load.Options) error {
-	if s.Log == nil {
+	if s.Remote {
 		return nil
 	}
 	all, err := s.Nodes(ctx)

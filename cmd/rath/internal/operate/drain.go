@@ -119,7 +119,7 @@ func drainEnded(ctx context.Context, s *app.System, incarnation string) (bool, e
 	case errors.Is(err, client.ErrUnreachable):
 		return true, nil
 	case errors.Is(err, client.ErrNoAnswer): // it was the last one; a server that it keeps ends after it
-		return s.Log == nil, nil
+		return s.Remote, nil
 	case err != nil:
 		return false, err
 	}

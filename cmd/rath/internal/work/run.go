@@ -130,7 +130,7 @@ func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (e
 	}
 	var from blob.Digest
 	if o.dir != "" {
-		if from, err = upload(ctx, a, s, "run -C", o.dir); err != nil {
+		if from, err = upload(ctx, a, s, o.dir); err != nil {
 			return err
 		}
 		t.Workspace = from.String()

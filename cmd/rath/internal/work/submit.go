@@ -108,7 +108,7 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 		return err
 	}
 	if o.dir != "" {
-		head, err := upload(ctx, a, s, "submit -C", o.dir)
+		head, err := upload(ctx, a, s, o.dir)
 		if err != nil {
 			return err
 		}

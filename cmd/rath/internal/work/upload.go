@@ -15,11 +15,8 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// upload stores a copy of a directory, for the command what, and returns its head.
-func upload(ctx context.Context, a *app.App, s *app.System, what, dir string) (blob.Digest, error) {
-	if err := s.Direct(what); err != nil {
-		return blob.Digest{}, err
-	}
+// upload stores a copy of a directory and returns its head.
+func upload(ctx context.Context, a *app.App, s *app.System, dir string) (blob.Digest, error) {
 	switch fi, err := os.Stat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
 		return blob.Digest{}, app.Fail(app.ExitNotFound, "-C %s: there is no such directory", dir)

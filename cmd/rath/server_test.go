@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestFilesOverServer hands a directory over with a client's credentials alone, and has
+// the diff, the proof and the answer of who wrote a line back, as at the store.
+func TestFilesOverServer(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Log("a process cannot be interrupted from outside here")
+		return
+	}
+	node, dir := t.TempDir(), t.TempDir()
+	script := "Edits.\n\n-- edit --\noffers: write_workspace_file\nnot result: write_workspace_file\n" +
+		"call: write_workspace_file {\"path\":\"a.txt\",\"content\":\"two\\n\"}\n" +
+		"call: write_workspace_file {\"path\":\".git/hooks/post-commit\",\"content\":\"#!/bin/sh\\n\"}\n\n-- done --\n\ndone\n"
+	big := make([]byte, 700<<10) // three parts
+	_, _ = rand.Read(big)
+	for name, data := range map[string][]byte{
+		filepath.Join(node, "edit.txtar"): []byte(script), filepath.Join(dir, "work", "a.txt"): []byte("one\n"), filepath.Join(dir, "work", "big"): big,
+		filepath.Join(dir, "work", ".gitignore"): []byte("*.log\n"), filepath.Join(dir, "work", "x.log"): []byte("stays"), filepath.Join(dir, "work", ".git", "config"): []byte("[core]\n"),
+	} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dev, url := startDev(t, node, "--script", filepath.Join(node, "edit.txtar"))
+	t.Chdir(dir)
+	for _, c := range []struct{ line, want string }{
+		{"run -C work -m edit --apply --id one --out-dossier run.html", "[exit 6]"},
+		{"diff - one", "+two"},
+		{"why one:a.txt:1", "write_workspace_file"},
+		{"show one", "HEAD in local"},
+		{"export one --dossier json --out run.json", ""},
+		{"export one", "record_type"},
+		{"export one --script", "write_workspace_file"},
+		{"submit agent -C work -m edit --id two --wait", "done"},
+	} {
+		got := command(t, "rath --server "+url+" "+c.line, dir)
+		if !strings.Contains(got, c.want) || c.want != "[exit 6]" && strings.Contains(got, "[exit") {
+			t.Errorf("$ %s\n%s\nwant %q", c.line, got, c.want)
+		}
+	}
+	for name, want := range map[string]string{"a.txt": "two\n", "big": string(big), ".git/config": "[core]\n"} {
+		if got, err := os.ReadFile(filepath.Join(dir, "work", filepath.FromSlash(name))); err != nil || string(got) != want {
+			t.Errorf("%s holds %d bytes, %v", name, len(got), err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "work", ".git", "hooks")); err == nil {
+		t.Error("a hook came out")
+	}
+	for _, name := range []string{"run.json", "run.html"} {
+		if got := command(t, "rath verify "+name, dir); strings.Contains(got, "[exit") {
+			t.Errorf("verify %s: %s", name, got)
+		}
+	}
+	// The store's own dossier is the same to the byte.
+	t.Chdir(node)
+	want := command(t, "rath export one --dossier json", node)
+	t.Chdir(dir)
+	got, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	if err != nil || !bytes.Contains(got, []byte(`"commits"`)) {
+		t.Errorf("the dossier: %.200s, %v", got, err)
+	}
+	if n := strings.Count(want, "\n"); n != bytes.Count(got, []byte("\n")) {
+		t.Errorf("the dossier of the store has %d lines, that of the client %d", n, bytes.Count(got, []byte("\n")))
+	}
+	if got := command(t, "rath --server "+url+" --tenant other diff - one", dir); !strings.Contains(got, "[exit 7]") {
+		t.Errorf("as another tenant: %s", got)
+	}
+	dev.interrupt()
+}

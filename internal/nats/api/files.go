@@ -1,0 +1,235 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/offload"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Files and logs go over requests, so that a program with the credentials of a client has
+// what those have that read the streams. The subject says the tenant, and a digest opens
+// nothing: the blobs of each tenant are its own.
+
+// controlBlob stores a message of a tenant's blobs.
+func (c *Conn) controlBlob(ctx context.Context, t session.Tenant, id, verb string, body []byte) error {
+	if verb != messages.VerbBlobPut {
+		return fmt.Errorf("verb %q: %w: blobs take %s", verb, run.ErrMalformed, messages.VerbBlobPut)
+	}
+	d, err := blob.ParseDigest(id)
+	if err != nil || d.IsZero() || d.String() != id {
+		return fmt.Errorf("blob %q: %w: name it by 64 lower-case hexadecimal digits", id, run.ErrMalformed)
+	}
+	m, err := messages.DecodeBlob(body)
+	if err != nil {
+		return err
+	}
+	err = c.StoreBlobMessage(ctx, t, d, m.List, m.Data)
+	if errors.Is(err, eventlog.ErrBlobMessage) {
+		err = fmt.Errorf("%w: %w", run.ErrMalformed, err)
+	}
+	return err
+}
+
+func (a answerer) blob(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	if len(q.Digests) != 1 {
+		return nil, missing("digests", "send the digest of one blob")
+	}
+	data, list, err := a.c.LoadBlobMessage(ctx, t, q.Digests[0])
+	if errors.Is(err, blob.ErrNotFound) {
+		err = fmt.Errorf("%w: %w", session.ErrNotFound, err)
+	}
+	return messages.Blob{Data: data, List: list}, err
+}
+
+func (a answerer) missing(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	ds, err := a.c.MissingBlobs(ctx, t, q.Digests)
+	return messages.Missing{Missing: ds}, err
+}
+
+func (a answerer) commits(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	if q.Session == "" {
+		return nil, missing("session", "send the id of a session")
+	}
+	ref, err := session.ParseRef(t, q.Session)
+	if err != nil {
+		return nil, err
+	}
+	if ref.ID, err = a.c.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
+		return nil, err
+	}
+	at, err := q.At.Position()
+	if err != nil {
+		return nil, err
+	}
+	out := messages.Commits{Commits: []messages.StoredCommit{}}
+	room := pageRoom
+	for e, err := range a.c.StoredLog().Read(ctx, ref.Key, at) {
+		if err != nil {
+			return nil, err
+		}
+		// In JSON each quote of a commit takes two bytes.
+		if room -= 2*len(e.Raw) + commitRoom; len(out.Commits) > 0 && (room < 0 || len(out.Commits) >= limitOf(q)) {
+			out.Next = messages.PositionOf(at)
+			break
+		}
+		out.Commits = append(out.Commits, messages.StoredCommit{Token: e.At.Token, Commit: e.Raw})
+		at = e.At
+	}
+	return out, nil
+}
+
+// commitRoom is about what a commit takes in an answer beside its bytes.
+const commitRoom = 64
+
+// RemoteBlobs returns the blobs of a tenant as a client stores and reads them. Beside
+// the errors of blob.Store, Put returns run.ErrBusy while the tenant may store nothing.
+func (c *Conn) RemoteBlobs(t session.Tenant) blob.Store {
+	m := &remoteBlobs{c, t}
+	return &remoteStore{eventlog.NewBlobs(m), m}
+}
+
+// remoteStore is also a blob.Prober.
+type remoteStore struct {
+	blob.Store
+	m *remoteBlobs
+}
+
+// Missing implements blob.Prober.
+func (s *remoteStore) Missing(ctx context.Context, all []blob.Digest) ([]blob.Digest, error) {
+	return s.m.missing(ctx, all)
+}
+
+// remoteBlobs are the messages of a tenant's blobs, by requests.
+type remoteBlobs struct {
+	c *Conn
+	t session.Tenant
+}
+
+// Load implements eventlog.BlobMessages.
+func (r *remoteBlobs) Load(ctx context.Context, d blob.Digest) (data []byte, list bool, err error) {
+	var m messages.Blob
+	err = ask(ctx, r.c, r.t, messages.QueryBlob, messages.Query{Digests: []blob.Digest{d}}, &m)
+	if errors.Is(err, session.ErrNotFound) {
+		err = fmt.Errorf("%w: %s", blob.ErrNotFound, d)
+	}
+	return m.Data, m.List, err
+}
+
+// Store implements eventlog.BlobMessages. The nodes answer a few hundred requests at once
+// and refuse others, which are sent again.
+func (r *remoteBlobs) Store(ctx context.Context, d blob.Digest, list bool, data []byte) error {
+	body, err := messages.Encode(messages.Blob{Data: data, List: list})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
+	defer cancel()
+	for wait := conn.NewBackoff(); ; {
+		_, err := answered(ctx, func(ctx context.Context) ([]byte, error) {
+			return r.c.question(ctx, messages.BlobSubject(r.t, d), body, controlElse)
+		})
+		if !errors.Is(err, run.ErrBusy) {
+			return err
+		}
+		if waitErr := wait.Sleep(ctx); waitErr != nil {
+			return err
+		}
+	}
+}
+
+func (r *remoteBlobs) missing(ctx context.Context, all []blob.Digest) ([]blob.Digest, error) {
+	var out []blob.Digest
+	for len(all) > 0 {
+		n := min(len(all), messages.MaxDigests)
+		var m messages.Missing
+		if err := ask(ctx, r.c, r.t, messages.QueryMissing, messages.Query{Digests: all[:n]}, &m); err != nil {
+			return nil, err
+		}
+		out, all = append(out, m.Missing...), all[n:]
+	}
+	return out, nil
+}
+
+// ask puts a query and decodes its answer.
+func ask(ctx context.Context, c *Conn, t session.Tenant, verb string, q messages.Query, into any) error {
+	data, err := c.Query(ctx, t, verb, q)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("answer to %s: %w", verb, err)
+	}
+	return nil
+}
+
+// RemoteLog returns the logs of sessions as a client reads them: Append is
+// run.ErrNotSupported.
+func (c *Conn) RemoteLog() session.Log {
+	return offload.New(&remoteLog{c}, c.RemoteBlobs, nil)
+}
+
+type remoteLog struct{ c *Conn }
+
+// Append implements session.Log.
+func (r *remoteLog) Append(context.Context, session.Position, session.Commit) (session.Position, error) {
+	return session.Position{}, fmt.Errorf("append to a log as a client: %w: submit a task, or use a store", run.ErrNotSupported)
+}
+
+// Read implements session.Log. It checks the chain itself.
+func (r *remoteLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	return func(yield func(session.Entry, error) bool) {
+		for {
+			q := messages.Query{Session: string(k.ID)}
+			if after != (session.Position{}) {
+				q.At = messages.PositionOf(after)
+			}
+			var page messages.Commits
+			err := ask(ctx, r.c, k.Tenant, messages.QueryCommits, q, &page)
+			if errors.Is(err, session.ErrNotFound) {
+				return // it has no commits
+			}
+			if err != nil {
+				yield(session.Entry{}, fmt.Errorf("read session %s: %w", k, err))
+				return
+			}
+			for _, s := range page.Commits {
+				c, hash, err := session.Successor(k, after, []byte(s.Commit))
+				if err != nil {
+					yield(session.Entry{}, fmt.Errorf("read session %s: the answer does not follow commit %d: %w", k, after.Seq, err))
+					return
+				}
+				after = session.Position{Seq: c.Seq, Token: s.Token, Hash: hash}
+				if !yield(session.Entry{Commit: c, At: after, Raw: s.Commit}, nil) {
+					return
+				}
+			}
+			if page.Next == nil || len(page.Commits) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// Last implements session.Log.
+func (r *remoteLog) Last(ctx context.Context, k session.Key) (last session.Entry, err error) {
+	for e, err := range r.Read(ctx, k, session.Position{}) {
+		if err != nil {
+			return session.Entry{}, err
+		}
+		last = e
+	}
+	if last.At.Seq == 0 {
+		return last, fmt.Errorf("session %s: %w", k, session.ErrNotFound)
+	}
+	return last, nil
+}

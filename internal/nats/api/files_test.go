@@ -1,0 +1,173 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// served answers what clients ask, over one connection that asks as well.
+func served(t *testing.T, test func(t *testing.T, c *Conn)) {
+	t.Helper()
+	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+		queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		control, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, c)
+		if err := errors.Join(queries.Stop(), control.Stop()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRemoteBlobs puts and gets blobs by requests, those of several parts too, and what
+// the streams hold is the same as if a node had stored them.
+func TestRemoteBlobs(t *testing.T) {
+	served(t, func(t *testing.T, c *Conn) {
+		far, near := c.RemoteBlobs("acme"), c.Blobs("acme")
+		for _, size := range []int{0, 1, messages.MaxBlobPart - 1, messages.MaxBlobPart, messages.MaxBlobPart + 1, 3*messages.MaxBlobPart + 7} {
+			data := bytes.Repeat([]byte("x"), size)
+			ref, err := far.Put(t.Context(), bytes.NewReader(data))
+			if err != nil || ref.Digest != blob.Sum(data) || ref.Size != int64(size) {
+				t.Fatalf("put %d bytes: %+v, %v", size, ref, err)
+			}
+			for name, store := range map[string]blob.Store{"far": far, "near": near} {
+				if got, err := read(t.Context(), store, ref.Digest); err != nil || !bytes.Equal(got, data) {
+					t.Errorf("%s: %d bytes of %d, %v", name, len(got), size, err)
+				}
+			}
+			if missing, err := far.(blob.Prober).Missing(t.Context(), []blob.Digest{ref.Digest, blob.Sum([]byte("absent"))}); err != nil || len(missing) != 1 || missing[0] != blob.Sum([]byte("absent")) {
+				t.Errorf("missing: %v, %v", missing, err)
+			}
+		}
+	})
+}
+
+// TestBlobsOfOthers: a digest opens nothing of another tenant.
+func TestBlobsOfOthers(t *testing.T) {
+	served(t, func(t *testing.T, c *Conn) {
+		ref, err := c.RemoteBlobs("acme").Put(t.Context(), strings.NewReader("secret"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		others := c.RemoteBlobs("other")
+		if data, err := read(t.Context(), others, ref.Digest); !errors.Is(err, blob.ErrNotFound) {
+			t.Errorf("another tenant reads %q, %v", data, err)
+		}
+		if missing, err := others.(blob.Prober).Missing(t.Context(), []blob.Digest{ref.Digest}); err != nil || len(missing) != 1 {
+			t.Errorf("another tenant is told what is there: %v, %v", missing, err)
+		}
+		list, err := json.Marshal(messages.Blob{Data: append(ref.Digest[:], ref.Digest[:]...), List: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := put(c, "other", blob.Sum([]byte("secretsecret")).String(), list); !errors.Is(err, run.ErrMalformed) {
+			t.Errorf("a list of another tenant's parts: %v", err)
+		}
+	})
+}
+
+// TestBadBlobs refuses what is not the blob that it is said to be.
+func TestBadBlobs(t *testing.T) {
+	served(t, func(t *testing.T, c *Conn) {
+		part, err := c.Blobs("acme").Put(t.Context(), strings.NewReader("part"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := func(data []byte, list bool) []byte {
+			b, err := json.Marshal(messages.Blob{Data: data, List: list})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		absent := blob.Sum([]byte("absent"))
+		long := bytes.Repeat([]byte("y"), messages.MaxBlobPart+1)
+		for name, tt := range map[string]struct {
+			digest string
+			body   []byte
+		}{
+			"other bytes":           {blob.Sum([]byte("a")).String(), body([]byte("b"), false)},
+			"too long":              {blob.Sum(long).String(), body(long, false)},
+			"no digest":             {"abc", body([]byte("a"), false)},
+			"capital letters":       {strings.ToUpper(blob.Sum([]byte("a")).String()), body([]byte("a"), false)},
+			"no JSON":               {blob.Sum([]byte("a")).String(), []byte("a")},
+			"unknown field":         {blob.Sum([]byte("a")).String(), []byte(`{"data":"YQ==","tenant":"other"}`)},
+			"a list of other parts": {blob.Sum([]byte("partpart!")).String(), body(append(part.Digest[:], part.Digest[:]...), true)},
+			"a part is missing":     {blob.Sum([]byte("partabsent")).String(), body(append(part.Digest[:], absent[:]...), true)},
+			"a list of one":         {part.Digest.String(), body(part.Digest[:], true)},
+			"half a digest":         {blob.Sum([]byte("partpart")).String(), body(append(part.Digest[:], part.Digest[:16]...), true)},
+		} {
+			if err := put(c, "acme", tt.digest, tt.body); !errors.Is(err, run.ErrMalformed) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if d, err := blob.ParseDigest(tt.digest); err == nil && d != part.Digest {
+				if _, err := read(t.Context(), c.Blobs("acme"), d); !errors.Is(err, blob.ErrNotFound) {
+					t.Errorf("%s: something is stored: %v", name, err)
+				}
+			}
+		}
+	})
+}
+
+// TestUploadWithoutRoom: a tenant that holds most of a store that begins to be full puts
+// nothing more, while others do.
+func TestUploadWithoutRoom(t *testing.T) {
+	served(t, func(t *testing.T, c *Conn) {
+		for _, tenant := range []session.Tenant{"acme", "acme", "acme", "other"} {
+			if _, err := c.Blobs(tenant).Put(t.Context(), bytes.NewReader(random(64<<10))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fill := &streams.StreamUsage{Needed: true}
+		fill.Bytes.Store(256 << 10)
+		fill.Max.Store(320 << 10)
+		c.Capacity.Streams[streams.StreamBlob] = fill
+		if _, err := c.RemoteBlobs("acme").Put(t.Context(), strings.NewReader("more")); !errors.Is(err, run.ErrBusy) {
+			t.Errorf("the tenant that has most: %v", err)
+		}
+		if _, err := c.RemoteBlobs("other").Put(t.Context(), strings.NewReader("more")); err != nil {
+			t.Errorf("another one: %v", err)
+		}
+	})
+}
+
+func put(c *Conn, t session.Tenant, digest string, body []byte) error {
+	_, err := answered(context.Background(), func(ctx context.Context) ([]byte, error) {
+		return c.question(ctx, messages.ControlPrefix+string(t)+".blob."+digest+".put", body, controlElse)
+	})
+	return err
+}
+
+func read(ctx context.Context, b blob.Store, d blob.Digest) ([]byte, error) {
+	rc, err := b.Get(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(rc)
+	return data, errors.Join(err, rc.Close())
+}
+
+func random(n int) []byte {
+	data := make([]byte, n)
+	_, _ = rand.Read(data) // never fails
+	return data
+}

@@ -1,0 +1,72 @@
+package messages
+
+import (
+	"fmt"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/session"
+)
+
+// Blob is a message of a tenant's blobs, see FORMAT.md: the answer of blob, and the body
+// of blob.put.
+type Blob struct {
+	// Data is the bytes, in JSON as base64. Of a List it is the digests of the parts, 32
+	// bytes each.
+	Data []byte `json:"data"`
+	List bool   `json:"list,omitempty"`
+}
+
+// MaxBlobPart is the most bytes of Data in a Blob that is put.
+const MaxBlobPart = 256 << 10
+
+// DecodeBlob reads the body of blob.put.
+func DecodeBlob(data []byte) (Blob, error) {
+	var b Blob
+	err := decode("blob", data, &b)
+	return b, err
+}
+
+// Missing are those of the blobs that were asked for that are not stored.
+type Missing struct {
+	Missing []blob.Digest `json:"missing"`
+}
+
+// MaxDigests is how many digests a query takes.
+const MaxDigests = 1000
+
+// Commits is a page of a session's log, as it is stored. Next is the At of the next page,
+// absent at the end.
+type Commits struct {
+	Commits []StoredCommit  `json:"commits"`
+	Next    *CommitPosition `json:"next,omitempty"`
+}
+
+// StoredCommit is a commit as a log holds it: its hash is that of the bytes of Commit.
+type StoredCommit struct {
+	Token  uint64 `json:"token"`
+	Commit string `json:"commit"`
+}
+
+// CommitPosition is where a reader of a log has come to.
+type CommitPosition struct {
+	Seq   uint64 `json:"seq"`
+	Token uint64 `json:"token"`
+	Hash  string `json:"hash"`
+}
+
+// PositionOf returns a position as it travels.
+func PositionOf(p session.Position) *CommitPosition {
+	return &CommitPosition{Seq: p.Seq, Token: p.Token, Hash: p.Hash.String()}
+}
+
+// Position reads it.
+func (p *CommitPosition) Position() (session.Position, error) {
+	if p == nil {
+		return session.Position{}, nil
+	}
+	hash, err := blob.ParseDigest(p.Hash)
+	if err != nil {
+		return session.Position{}, fmt.Errorf("position: %w", err)
+	}
+	return session.Position{Seq: p.Seq, Token: p.Token, Hash: session.Hash(hash)}, nil
+}

@@ -87,6 +87,10 @@ type Options struct {
 	// DefaultBatchBytes and DefaultBatchMax.
 	BatchBytes int
 	BatchMax   int
+	// OnAppend, if set, gets each commit that was appended or refused, with how long
+	// the log took and its error. It is called from many goroutines, must not block, and
+	// does not change the commit.
+	OnAppend func(c session.Commit, took time.Duration, err error)
 	// AppendTimeout bounds one operation on the log; 0 is
 	// DefaultAppendTimeout.
 	AppendTimeout time.Duration

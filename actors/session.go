@@ -292,7 +292,11 @@ func (a *sessionActor) append(commit session.Commit) {
 		o.commit = commit
 		ctx, cancel := context.WithTimeout(context.Background(), a.sys.o.AppendTimeout)
 		defer cancel()
+		began := time.Now()
 		o.at, o.err = a.sys.o.Log.Append(ctx, at, commit)
+		if a.sys.o.OnAppend != nil {
+			a.sys.o.OnAppend(commit, time.Since(began), o.err)
+		}
 	})
 }
 

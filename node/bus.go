@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/metrics"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/messages"
@@ -131,6 +132,14 @@ func (n *Instance) about() messages.Node {
 		a.Slots, a.Free = n.o.Slots, n.system.Free()
 	}
 	return a
+}
+
+// standing is how the node stands at a scrape. It asks no server.
+func (n *Instance) standing() metrics.State {
+	return metrics.State{
+		Connected: n.conn.Connected(), Pool: n.o.Pool, Slots: n.o.Slots, Free: n.system.Free(),
+		Partitions: n.conn.Relaying(), Fills: n.conn.Fills(), DeadLetters: n.conn.DeadLettered(),
+	}
 }
 
 // revisions are the workflows of this node with their revisions.

@@ -57,6 +57,8 @@ type healthAnswer struct {
 //	/readyz   the node takes work now: it is connected, the streams are there
 //	          and their leader answers, and the node is not about to stop.
 //	/waiting  which runs wait for a slot of each pool, for autoscalers.
+//	/metrics  what Prometheus reads, see docs/metrics.md. It asks nothing outside of
+//	          the process either.
 //
 // They answer while the node starts and until it has ended.
 type health struct {
@@ -77,7 +79,7 @@ type health struct {
 
 // startHealth serves the endpoints at each address that is not empty, see
 // Options.Health.
-func startHealth(ctx context.Context, incarnation string, log *slog.Logger, addresses ...string) (*health, error) {
+func startHealth(ctx context.Context, incarnation string, metrics http.Handler, log *slog.Logger, addresses ...string) (*health, error) {
 	h := &health{incarnation: incarnation, phase: starting, reason: "the node begins to start"}
 	h.alive = question{limit: answerFor, ask: func(ctx context.Context) error {
 		if ask := h.known(&h.actors); ask != nil {
@@ -98,6 +100,7 @@ func startHealth(ctx context.Context, incarnation string, log *slog.Logger, addr
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)
 	mux.HandleFunc("GET /waiting", h.waiting)
+	mux.Handle("GET /metrics", metrics)
 	h.server = &http.Server{
 		Handler: mux, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ReadTimeout: 5 * time.Second, WriteTimeout: 2 * answerFor, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10,

@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/metrics"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
@@ -49,6 +50,7 @@ type Instance struct {
 	values      *journal.Values
 	memories    *memories
 	health      *health // nil without Options.Health
+	metrics     *metrics.Metrics
 	registry    *flow.Registry
 	runtime     *engine.Runtime
 	system      *actors.System
@@ -74,7 +76,7 @@ type Instance struct {
 // once it answers questions. It waits for external servers that are not there yet.
 // ctx bounds the start only.
 func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
-	n := &Instance{started: time.Now(), failed: make(chan error, 1), drained: make(chan struct{})}
+	n := &Instance{started: time.Now(), metrics: metrics.New(Version()), failed: make(chan error, 1), drained: make(chan struct{})}
 	if opts != nil {
 		n.o = *opts
 	}
@@ -89,7 +91,7 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 		}
 	}()
 	if n.o.Health != "" || n.o.HTTP != "" {
-		if n.health, err = startHealth(ctx, n.incarnation, n.log, n.o.Health, n.o.HTTP); err != nil {
+		if n.health, err = startHealth(ctx, n.incarnation, n.metrics.Handler(), n.log, n.o.Health, n.o.HTTP); err != nil {
 			return nil, err
 		}
 	}
@@ -105,6 +107,7 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 	if err := n.serve(ctx); err != nil {
 		return nil, err
 	}
+	n.metrics.Observe(n.standing)
 	if n.health != nil {
 		n.health.serves(n.system.Answering, n.conn.Answering, n.conn.Waiting)
 	}
@@ -281,10 +284,10 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.runtime = &engine.Runtime{
 		Values: n.values, Models: n.o.Models, Memory: n.memories.get, Blobs: n.Blobs, Workspaces: places,
 		Mint: session.IDGenerator{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
-		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.PublishDelta, OnWarning: n.o.OnWarning, Offered: n.offeredBy,
+		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.PublishDelta, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offeredBy,
 	}
 	n.system = actors.New(&actors.Options{
-		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.Level, Logger: n.log,
+		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.Level, Logger: n.log, OnAppend: n.metrics.Appended,
 		Runtime: n.runtime, Workflows: n.registry, Slots: n.o.Slots, Drain: n.o.Drain,
 		Alive: n.alive(), Changed: n.changed(), Deliver: func(ctx context.Context, incarnation string, w journal.Work) (actors.Answer, error) {
 			a, err := n.conn.Deliver(ctx, incarnation, w)

@@ -72,14 +72,14 @@ func options(args []string, env func(string) string, stderr io.Writer, r Routing
 	flags.IntVar(&o.Replicas, "replicas", 1, "`number` of replicas on external servers")
 	flags.IntVar(&o.Port, "port", 4222, "`port` on 127.0.0.1 of the node's own NATS server; 0 is none")
 	flags.IntVar(&o.Slots, "slots", 0, "`runs` that execute at once (64)")
-	flags.StringVar(&o.Health, "health", env("RATH_HEALTH"), "`address` of /livez, /readyz and /waiting; a port alone is this machine only (RATH_HEALTH)")
+	flags.StringVar(&o.Health, "health", env("RATH_HEALTH"), "`address` of /livez, /readyz, /waiting and /metrics; a port alone is this machine only (RATH_HEALTH)")
 	flags.DurationVar(&o.Drain, "drain", actors.DefaultDrain, "how `long` steps under way may take when the node stops")
 	flags.StringVar(&o.Model, "model", "", "default `model`")
 	flags.BoolVar(&o.Unsafe, "unsafe", false, "let models run commands where nothing confines them")
 	flags.StringVar(&o.Name, "name", env("RATH_NAME"), "stable `name` of the node, such as its pod's (RATH_NAME)")
 	flags.StringVar(&o.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
 	if o.Routing == RouteOnly {
-		flags.StringVar(&o.HTTP, "http", env("RATH_HTTP"), "second `address` of /livez, /readyz and /waiting, for a service; a port alone is this machine only (RATH_HTTP)")
+		flags.StringVar(&o.HTTP, "http", env("RATH_HTTP"), "second `address` of the same endpoints, for a service; a port alone is this machine only (RATH_HTTP)")
 	} else {
 		flags.BoolFunc("routers", "routers run beside this node: leave the workflows auto and fanout to them (RATH_ROUTERS=true)", func(s string) error {
 			return o.Routing.set(s)

@@ -103,8 +103,8 @@ type Options struct {
 	// Drain bounds how long a stopping node waits for the steps under way, such
 	// as a model call; 0 is 20 s. Its runs go on elsewhere, or at the next start.
 	Drain time.Duration
-	// Health is the address of the HTTP endpoints /livez, /readyz and /waiting,
-	// which tells autoscalers what waits; without a host it is this machine only, ""
+	// Health is the address of the HTTP endpoints /livez, /readyz, /waiting, which
+	// tells autoscalers what waits, and /metrics, which Prometheus reads; without a host it is this machine only, ""
 	// is none. A node that waits for its servers is alive and not
 	// ready.
 	Health string

@@ -79,6 +79,7 @@ func (m *completion) ask(client llm.Client) (*llm.Response, error) {
 		m.begin()
 		resp, err := client.Complete(m.ctx, m.req, m.sink)
 		if err == nil {
+			m.ended("")
 			return resp, nil
 		}
 		if err = m.failed(try, err); err != nil {
@@ -123,6 +124,9 @@ func (m *completion) failed(try int, err error) error {
 	if cause := context.Cause(m.ctx); errors.Is(cause, errInterrupted) {
 		err = cause
 	}
+	if code := llm.CodeOf(err); code != "" {
+		m.ended(code)
+	}
 	broken := errors.Is(err, llm.CodeTruncated) || errors.Is(err, llm.CodeIdleTimeout) || errors.Is(err, llm.CodeMalformed)
 	if try >= maxTries || !broken || m.ctx.Err() != nil {
 		return err
@@ -130,9 +134,17 @@ func (m *completion) failed(try int, err error) error {
 	return m.reserveAgain()
 }
 
+// ended reports how a request ended, with "" for an answer.
+func (m *completion) ended(code llm.Code) {
+	if rt := m.st.ex.rt; rt.OnRequest != nil {
+		rt.OnRequest(code)
+	}
+}
+
 // again books a try that the client makes by itself.
 func (m *completion) again(failed *llm.Error) error {
 	m.book(failed, 0)
+	m.ended(failed.Code)
 	m.begin()
 	return m.reserveAgain()
 }

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/rathcluster/rath/internal/nats/archive"
@@ -12,7 +13,14 @@ type Dispatch struct {
 	*archive.Archive
 	// host takes what is dispatched to this process; nil while it takes nothing.
 	host atomic.Pointer[gateway]
+	// buried counts the dead letters that this process stored.
+	buried atomic.Uint64
+
+	relaysMu sync.Mutex
+	relays   map[uint32]*dispatcher // of the partitions that this process relays
 }
 
 // NewDispatch returns the dispatch of runs whose logs are in a.
-func NewDispatch(a *archive.Archive) *Dispatch { return &Dispatch{Archive: a} }
+func NewDispatch(a *archive.Archive) *Dispatch {
+	return &Dispatch{Archive: a, relays: map[uint32]*dispatcher{}}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -54,6 +55,7 @@ type dispatcher struct {
 	call chan func() // what others ask of the pump
 	lent lent
 	work sync.WaitGroup
+	told atomic.Pointer[PartitionState] // the last answer to Relaying
 }
 
 type outcome struct {

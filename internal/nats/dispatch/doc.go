@@ -6,5 +6,5 @@
 // is decided by the log's compare-and-set.
 //
 // Files, the lowest first: dispatch, registry, relay_options, membership, deliver, host,
-// dispatcher, relay, openset, pull, credit, tasks, refusal, admit, standing, waiting_runs.
+// dispatcher, relaying, relay, openset, pull, credit, tasks, refusal, admit, standing, waiting_runs.
 package dispatch

@@ -153,8 +153,12 @@ func (i *intake) bury(ctx context.Context, l *incomingTask, cause error, now tim
 		return err
 	}
 	subject := messages.DeadLetterSubject(l.tenant, l.workflow, meta.Sequence.Stream, meta.Timestamp)
-	if _, _, err := i.c.PutAfter(ctx, streams.StreamDLQ, subject, 0, data); err != nil {
+	_, mine, err := i.c.PutAfter(ctx, streams.StreamDLQ, subject, 0, data)
+	if err != nil {
 		return fmt.Errorf("nats/dispatch: store dead letter: %w", err)
+	}
+	if mine {
+		i.c.buried.Add(1)
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func (c *Dispatch) gatherWaiting(ctx context.Context, sub *nats.Subscription, se
 // serve answers questions for credit and for what waits, until it is stopped. What
 // was asked by then and has no answer gets an empty one: the next relay is asked.
 func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
-	d.call, d.lent = make(chan func()), lent{}
+	d.lent = lent{}
 	ctx, cancel := context.WithCancel(ctx)
 	service := d.c.NewService(ctx)
 	var subs []*nats.Subscription

@@ -9,8 +9,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// enqueue has an item dispatched. One that comes back goes first.
-func (s *Scheduler) enqueue(it *item, back bool) {
+// enqueue has an item dispatched. One that comes back goes first, and has waited
+// since it came first.
+func (s *Scheduler) enqueue(now time.Time, it *item, back bool) {
+	if !back || it.since.IsZero() {
+		it.since = now
+	}
 	if it.group == nil {
 		k := groupKey{it.task.Workflow, it.task.Revision}
 		g := s.groups[k]
@@ -75,7 +79,7 @@ func (s *Scheduler) placed(now time.Time, g *group, o Outcome) {
 		return
 	}
 	moved := slices.SortedFunc(maps.Keys(g.items), func(a, b *item) int {
-		return cmp.Compare(a.task.Session.ID, b.task.Session.ID)
+		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.task.Session.ID, b.task.Session.ID))
 	})
 	for _, it := range moved {
 		if it.queue != nil {
@@ -112,9 +116,9 @@ func (s *Scheduler) drop(it *item) {
 // pause has an item dispatched again after a while.
 func (s *Scheduler) pause(now time.Time, it *item, first, most time.Duration) {
 	if it.rest == nil {
-		it.rest = &alarm{fire: func(time.Time) {
+		it.rest = &alarm{fire: func(now time.Time) {
 			it.not = nil
-			s.enqueue(it, false)
+			s.enqueue(now, it, false)
 		}}
 	}
 	s.alarms.set(it.rest, now.Add(it.tries.next(first, most)))
@@ -283,7 +287,7 @@ func (s *Scheduler) answered(now time.Time, f *flight, o Outcome) {
 	case o.Result == Failed:
 		s.pause(now, it, restFirst, restMost)
 	default:
-		s.enqueue(it, true)
+		s.enqueue(now, it, true)
 	}
 }
 
@@ -324,7 +328,7 @@ func (s *Scheduler) lose(now time.Time, n *node) {
 		if it := f.item; it != nil {
 			s.alarms.stop(&f.late)
 			f.item, it.flight = nil, nil
-			s.enqueue(it, true)
+			s.enqueue(now, it, true)
 		}
 	}
 }

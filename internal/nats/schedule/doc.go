@@ -36,5 +36,5 @@
 // with commits, answers, deaths and demands.
 //
 // Files, the lowest first: alarm, session, runs, queue, followup, node, action,
-// scheduler, dispatch, page, next, standing.
+// scheduler, dispatch, page, next, standing, backlog.
 package schedule

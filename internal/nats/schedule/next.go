@@ -41,11 +41,11 @@ func (s *Scheduler) ask(v any, a Action) {
 }
 
 // start has a follow-up carried out.
-func (s *Scheduler) start(f *followUp) {
+func (s *Scheduler) start(now time.Time, f *followUp) {
 	switch {
 	case f.over || f.busy:
 	case f.begin != nil && !f.before:
-		s.enqueue(f.begin, false)
+		s.enqueue(now, f.begin, false)
 	default:
 		l := s.lane(f)
 		l.waiting = append(l.waiting, f)
@@ -112,7 +112,7 @@ func (s *Scheduler) carriedOut(now time.Time, f *followUp, o Outcome) {
 	case f.over:
 	case f.begin != nil && o.Result == Settled && !o.Found:
 		f.before = false
-		s.start(f)
+		s.start(now, f)
 	case o.Result == Settled:
 		home := f.of.session
 		s.settle(f)
@@ -120,7 +120,7 @@ func (s *Scheduler) carriedOut(now time.Time, f *followUp, o Outcome) {
 	default:
 		f.before = true // what failed may have been done all the same
 		if f.again == nil {
-			f.again = &alarm{fire: func(time.Time) { s.start(f) }}
+			f.again = &alarm{fire: func(now time.Time) { s.start(now, f) }}
 		}
 		most := signalMost
 		if f.result != nil || f.begin != nil {
@@ -165,7 +165,7 @@ func (s *Scheduler) loaded(now time.Time, d *followUps, o Outcome) {
 		d.session.settled(d)
 	}
 	for _, f := range d.items {
-		s.start(f)
+		s.start(now, f)
 	}
 	s.pages.changed(d.session)
 	s.refresh(now, d.session)

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"container/list"
+	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
@@ -18,8 +19,9 @@ const (
 type item struct {
 	task    journal.Task
 	group   *group
-	derived bool   // follows from a run that has begun: goes before what has not
-	prefer  string // the incarnation where the run was, "" for none
+	derived bool      // follows from a run that has begun: goes before what has not
+	prefer  string    // the incarnation where the run was, "" for none
+	since   time.Time // when it began to wait
 
 	session *openSession // whose run it is; nil for the beginning of a branch
 	branch  *followUp    // nil for a run of this partition
@@ -174,4 +176,12 @@ func (q *queue) ahead(it *item) int {
 		sum += min(l.derived.Len()+l.fresh.Len(), turns)
 	}
 	return sum
+}
+
+// front is the first item of a line, nil for an empty one.
+func front(items *list.List) *item {
+	if e := items.Front(); e != nil {
+		return e.Value.(*item)
+	}
+	return nil
 }

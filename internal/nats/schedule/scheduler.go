@@ -30,8 +30,9 @@ type Scheduler struct {
 	nodes    map[string]*node
 	holders  map[string]*holder
 	fresh    map[freshKey]*freshRuns
-	sweep    alarm // for the next recheck
-	reminder alarm // of nodes that can be asked, or are told, again
+	states   map[run.State]int // of the open runs
+	sweep    alarm             // for the next recheck
+	reminder alarm             // of nodes that can be asked, or are told, again
 
 	// idle is set while commits are history: nothing is sent.
 	idle    bool
@@ -102,7 +103,7 @@ func (l *lane[T]) next() (v T, ok bool) {
 func New(o *Options) *Scheduler {
 	s := &Scheduler{
 		o: *o, sessions: map[session.Key]*openSession{}, groups: map[groupKey]*group{}, queues: map[queueKey]*queue{},
-		fresh: map[freshKey]*freshRuns{}, nodes: map[string]*node{}, holders: map[string]*holder{}, flights: map[uint64]*flight{}, asked: map[uint64]any{}, idle: true,
+		fresh: map[freshKey]*freshRuns{}, states: map[run.State]int{}, nodes: map[string]*node{}, holders: map[string]*holder{}, flights: map[uint64]*flight{}, asked: map[uint64]any{}, idle: true,
 	}
 	s.pages.make(minPages)
 	s.urgent.most, s.later.most, s.results.most, s.looks.most, s.loads.most = signalsAtOnce, laterAtOnce, resultsAtOnce, looksAtOnce, looksAtOnce
@@ -129,7 +130,7 @@ func (s *Scheduler) Begin(now time.Time) {
 				continue
 			}
 			for _, f := range d.items {
-				s.start(f)
+				s.start(now, f)
 			}
 		}
 	}
@@ -143,6 +144,7 @@ func (s *Scheduler) Fold(now time.Time, e session.Entry) error {
 	facts := journal.Facts(e.Commit)
 	items, err := derive(e, facts)
 	before := freshOf(o)
+	s.tally(o, -1)
 	for i := range facts {
 		if o == nil && opens(&facts[i]) {
 			o = s.open(e, facts)
@@ -158,8 +160,9 @@ func (s *Scheduler) Fold(now time.Time, e session.Entry) error {
 		if o == nil {
 			o = s.open(e, facts)
 		}
-		s.owe(o, e.At.Token, items)
+		s.owe(now, o, e.At.Token, items)
 	}
+	s.tally(o, 1)
 	if o != nil {
 		s.pages.changed(o)
 		s.count(now, o.Tenant, before, freshOf(o))
@@ -208,6 +211,16 @@ func (s *Scheduler) count(now time.Time, t session.Tenant, before, after []strin
 	}
 }
 
+// tally follows how many runs are open in each state.
+func (s *Scheduler) tally(o *openSession, n int) {
+	if o == nil {
+		return
+	}
+	for _, r := range o.Runs {
+		s.states[r.State] += n
+	}
+}
+
 // Fresh returns how many runs of a tenant and workflow no node has begun, and when
 // one of them was last begun.
 func (s *Scheduler) Fresh(t session.Tenant, workflow string) (n int, moved time.Time) {
@@ -240,7 +253,7 @@ func writerOf(facts []journal.Fact) string {
 }
 
 // owe notes the follow-ups of a commit, once.
-func (s *Scheduler) owe(o *openSession, token uint64, items []*followUp) {
+func (s *Scheduler) owe(now time.Time, o *openSession, token uint64, items []*followUp) {
 	if slices.ContainsFunc(o.FollowUps, func(d *followUps) bool { return d.Token == token }) {
 		return
 	}
@@ -255,7 +268,7 @@ func (s *Scheduler) owe(o *openSession, token uint64, items []*followUp) {
 	o.FollowUps = append(o.FollowUps, d)
 	if !s.idle {
 		for _, f := range items {
-			s.start(f)
+			s.start(now, f)
 		}
 	}
 }
@@ -319,7 +332,7 @@ func (s *Scheduler) refresh(now time.Time, o *openSession) {
 			},
 			derived: r.Attempt > 0, prefer: o.Writer, session: o,
 		}
-		s.enqueue(o.ready, false)
+		s.enqueue(now, o.ready, false)
 	}
 }
 

@@ -265,6 +265,18 @@ func (c *Streams) lookAtRooms(ctx context.Context) {
 	c.Capacity.Scarce.Store(scarce)
 }
 
+// Fills returns how full the watched streams are, by their names, as they were last
+// looked at. It asks no server.
+func (c *Streams) Fills() map[string]Fill {
+	c.Capacity.mu.RLock()
+	defer c.Capacity.mu.RUnlock()
+	fills := make(map[string]Fill, len(c.Capacity.Streams))
+	for name, g := range c.Capacity.Streams {
+		fills[name] = g.fill()
+	}
+	return fills
+}
+
 // Full returns the watched streams that do not take everything, and first the disk of
 // the store if that does not.
 func (c *Streams) Full() []messages.StreamFill {

@@ -1,0 +1,144 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+)
+
+// Kind is what a series is to Prometheus.
+type Kind string
+
+// The kinds.
+const (
+	Counter   Kind = "counter"
+	Gauge     Kind = "gauge"
+	Histogram Kind = "histogram"
+)
+
+// Desc describes a series.
+type Desc struct {
+	Name   string
+	Kind   Kind
+	Labels []string
+	Help   string
+}
+
+// The names of the series.
+const (
+	buildInfo       = "rath_build_info"
+	natsConnected   = "rath_nats_connected"
+	slots           = "rath_slots"
+	slotsFree       = "rath_slots_free"
+	runsOpen        = "rath_runs_open"
+	runsWaiting     = "rath_runs_waiting"
+	oldestWaiting   = "rath_runs_waiting_oldest_seconds"
+	runsEnded       = "rath_runs_ended_total"
+	steps           = "rath_steps_total"
+	modelRequests   = "rath_model_requests_total"
+	modelTokens     = "rath_model_tokens_total"
+	modelCost       = "rath_model_cost_usd_total"
+	commitSeconds   = "rath_commit_duration_seconds"
+	commitFailures  = "rath_commit_failures_total"
+	lineageLag      = "rath_lineage_lag_messages"
+	relayPartitions = "rath_relay_partitions"
+	streamBytes     = "rath_stream_bytes"
+	streamFill      = "rath_stream_fill_ratio"
+	deadLetters     = "rath_dead_letters_total"
+)
+
+// Series are all the series, in the order of docs/metrics.md.
+func Series() []Desc {
+	return []Desc{
+		{buildInfo, Gauge, []string{"version"}, "Always 1, with the release of the program."},
+		{natsConnected, Gauge, nil, "1 while a NATS server is connected, else 0."},
+		{slots, Gauge, []string{"pool"}, "Runs that this node executes at once at the most."},
+		{slotsFree, Gauge, []string{"pool"}, "Slots of this node that are free."},
+		{runsOpen, Gauge, []string{"state"}, "Runs that have not ended, in the partitions that this process relays."},
+		{runsWaiting, Gauge, []string{"pool", "class"}, "Runs that wait for a slot of a pool, in the partitions that this process relays."},
+		{oldestWaiting, Gauge, []string{"pool"}, "How long the run that waits longest for a slot of the pool has waited, in the partitions that this process relays."},
+		{runsEnded, Counter, []string{"state"}, "Runs and branches that ended here."},
+		{steps, Counter, []string{"kind", "outcome"}, "Steps that were recorded here."},
+		{modelRequests, Counter, []string{"code"}, "Requests to models, with retries, by how they ended."},
+		{modelTokens, Counter, []string{"kind"}, "Tokens of model calls, as the servers report them."},
+		{modelCost, Counter, nil, "What model calls cost, where the price is known."},
+		{commitSeconds, Histogram, nil, "How long the log took to make a commit durable."},
+		{commitFailures, Counter, []string{"reason"}, "Commits that were refused, or of which it is not known whether they were stored."},
+		{lineageLag, Gauge, nil, "Messages of the event streams without lineage, in the partitions that this process relays."},
+		{relayPartitions, Gauge, nil, "Partitions that this process relays."},
+		{streamBytes, Gauge, []string{"stream"}, "Bytes that a stream holds."},
+		{streamFill, Gauge, []string{"stream"}, "Part of its limit that a stream holds."},
+		{deadLetters, Counter, nil, "Tasks that this process stored as dead letters."},
+	}
+}
+
+// The values of labels. All of them are there from the start, so that a rate is known
+// of each.
+var (
+	openStates  = []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}
+	endedStates = []run.State{run.Succeeded, run.Failed, run.Cancelled, run.TimedOut}
+	stepKinds   = []string{kindModel, kindTool, kindOther}
+	outcomes    = []string{outcomeOK, outcomeFailed}
+	tokenKinds  = []string{"input", "output", "cache_read", "cache_write"}
+	reasons     = []string{reasonConflict, reasonTooLarge, reasonFull, reasonUnavailable}
+)
+
+const (
+	kindModel, kindTool, kindOther = "model", "tool", "other"
+	outcomeOK, outcomeFailed       = "ok", "failed"
+
+	reasonConflict    = "conflict"
+	reasonTooLarge    = "too_large"
+	reasonFull        = "full"
+	reasonUnavailable = "unavailable"
+
+	codeOK, codeOther = "ok", "other"
+)
+
+// modelCodes are the codes of requests.
+func modelCodes() []string {
+	codes := []string{codeOK}
+	for _, c := range llm.Codes() {
+		codes = append(codes, string(c))
+	}
+	return append(codes, codeOther)
+}
+
+// modelCode is the value for a code, one of modelCodes.
+func modelCode(c llm.Code) string {
+	switch {
+	case c == "":
+		return codeOK
+	case slices.Contains(llm.Codes(), c):
+		return string(c)
+	}
+	return codeOther
+}
+
+// The pools that are none. No pool can have such a name.
+const (
+	// noPool is of runs whose workflow no node offers, otherPool of all pools
+	// beyond poolsMost.
+	noPool, otherPool = "(none)", "(other)"
+	poolsMost         = 64
+)
+
+// pools bounds the values of the label pool, for as long as the process runs.
+type pools struct{ seen []string }
+
+// label is the value for a pool.
+func (p *pools) label(name string) string {
+	switch {
+	case name == "":
+		name = noPool
+	case slices.Contains(p.seen, name):
+		return name
+	case len(p.seen) >= poolsMost:
+		name = otherPool
+	}
+	if !slices.Contains(p.seen, name) {
+		p.seen = append(p.seen, name)
+	}
+	return name
+}

@@ -50,11 +50,11 @@ func TestControlNotBegun(t *testing.T) {
 		for id, want := range map[run.ID]run.Code{
 			"taken": "", "apart": "", "refused": run.CodeState, "cancelled": run.CodeState, "nobody": run.CodeUnknownRun,
 		} {
-			verb := messages.VerbMessage
+			verb, body := messages.VerbMessage, `{"text":"hello"}`
 			if id == "apart" {
-				verb = messages.VerbQuarantine
+				verb, body = messages.VerbQuarantine, `{"reason":"odd"}`
 			}
-			m, err := c.NC.Request(messages.ControlSubject("default", id, verb), []byte(`{"text":"hello","reason":"odd"}`), time.Minute)
+			m, err := c.NC.Request(messages.ControlSubject("default", id, verb), []byte(body), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -65,7 +65,11 @@ var allowed = []schema.GroupVersionKind{
 	policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
 	networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"),
 	kedaVersion.WithKind("ScaledObject"),
+	monitoringVersion.WithKind("PodMonitor"),
+	monitoringVersion.WithKind("PrometheusRule"),
 }
+
+var monitoringVersion = schema.GroupVersion{Group: "monitoring.coreos.com", Version: "v1"}
 
 var kedaVersion = schema.GroupVersion{Group: "keda.sh", Version: "v1alpha1"}
 
@@ -75,6 +79,8 @@ var strict = func() runtime.Decoder {
 		utilruntime.Must(add(s))
 	}
 	s.AddKnownTypeWithName(kedaVersion.WithKind("ScaledObject"), &ScaledObject{})
+	s.AddKnownTypeWithName(monitoringVersion.WithKind("PodMonitor"), &PodMonitor{})
+	s.AddKnownTypeWithName(monitoringVersion.WithKind("PrometheusRule"), &PrometheusRule{})
 	return json.NewSerializerWithOptions(json.DefaultMetaFactory, s, s, json.SerializerOptions{Yaml: true, Strict: true})
 }()
 

@@ -73,18 +73,19 @@ func TestLive(t *testing.T) {
 			time.Sleep(time.Until(began.Add(after)))
 			synctest.Wait()
 			l := ex.Live()
-			text := fmt.Sprintf("%v: since %s", after, at(l.Since))
+			var text strings.Builder
+			fmt.Fprintf(&text, "%v: since %s", after, at(l.Since))
 			for _, s := range l.Steps {
-				text += fmt.Sprintf(" [%s %s %s %s %s, since %s, at %s", s.Path, s.Kind, s.Name, s.Model, s.Doing, at(s.Began), at(s.At))
+				fmt.Fprintf(&text, " [%s %s %s %s %s, since %s, at %s", s.Path, s.Kind, s.Name, s.Model, s.Doing, at(s.Began), at(s.At))
 				if !s.Until.IsZero() {
-					text += ", until " + at(s.Until)
+					text.WriteString(", until " + at(s.Until))
 				}
-				text += fmt.Sprintf(", try %d %q, %d of %d bytes, %d tokens, calls %v]", s.Try, s.Error, len(s.Text), s.Bytes, s.Tokens, s.Calls)
+				fmt.Fprintf(&text, ", try %d %q, %d of %d bytes, %d tokens, calls %v]", s.Try, s.Error, len(s.Text), s.Bytes, s.Tokens, s.Calls)
 				if len(s.Text) > engine.LiveText {
 					t.Errorf("%d bytes of text", len(s.Text))
 				}
 			}
-			return text
+			return text.String()
 		}
 		var got []string
 		for _, s := range []time.Duration{1, 6, 16, 38, 45, 46, 60, 120} {

@@ -62,7 +62,7 @@ const MaxLeftOut = 1000
 // directory and the store of Rath at any depth, and what .gitignore and .rathignore say,
 // there, in the directories below, and in those above up to the top of the repository.
 // These rules are kept with the head and with every head that follows from it, so that
-// a Plan leaves out the same whatever became of the ignore files meanwhile.
+// a Plan leaves out the same, also when the ignore files have changed since.
 //
 // Errors are those of Snapshot; more lines of patterns than a head can keep are
 // an error too.

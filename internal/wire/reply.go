@@ -6,7 +6,7 @@ import "github.com/rathcluster/rath/messages"
 // page, zero at the end: a page may have few runs, or none, and not be the last one.
 // Waiting, on the first page, is how many tasks of the tenant no node has taken yet:
 // they are no runs. Submitted, there, is how many were submitted whose ids are kept,
-// whatever the page was asked to choose: branches of fan-outs are not among them.
+// independent of what the page was asked to choose: branches of fan-outs are not among them.
 type Runs struct {
 	Runs    []messages.RunInfo `json:"runs"`
 	Next    uint64             `json:"next,omitempty"`

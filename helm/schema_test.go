@@ -191,19 +191,20 @@ func TestTemplatesRefuse(t *testing.T) {
 // samples are values for properties of which the schema alone does not say what
 // another valid one is.
 var samples = map[string]any{
-	"image.digest":             "sha256:" + strings.Repeat("a", 64),
-	"image.pullSecrets":        []any{values{"name": "other"}},
-	"nats.url":                 "nats://other:4444",
-	"nats.monitoring":          []any{"http://other:8333"},
-	"node.image.digest":        "sha256:" + strings.Repeat("b", 64),
-	"router.image.digest":      "sha256:" + strings.Repeat("c", 64),
-	"node.store.size":          "77Gi",
-	"provision.storeBytes":     "77Gi",
-	"provision.keepResults":    "77h",
-	"provision.placement.tags": []any{"other"},
-	"networkPolicy.routerFrom": []any{values{"podSelector": values{}}},
-	"networkPolicy.scalerFrom": []any{values{"podSelector": values{}}},
-	"networkPolicy.egress":     []any{values{"ports": []any{values{"port": 9999}}}},
+	"image.digest":              "sha256:" + strings.Repeat("a", 64),
+	"image.pullSecrets":         []any{values{"name": "other"}},
+	"nats.url":                  "nats://other:4444",
+	"nats.monitoring":           []any{"http://other:8333"},
+	"node.image.digest":         "sha256:" + strings.Repeat("b", 64),
+	"router.image.digest":       "sha256:" + strings.Repeat("c", 64),
+	"node.store.size":           "77Gi",
+	"provision.storeBytes":      "77Gi",
+	"provision.keepResults":     "77h",
+	"provision.placement.tags":  []any{"other"},
+	"networkPolicy.routerFrom":  []any{values{"podSelector": values{}}},
+	"networkPolicy.scalerFrom":  []any{values{"podSelector": values{}}},
+	"networkPolicy.metricsFrom": []any{values{"podSelector": values{}}},
+	"networkPolicy.egress":      []any{values{"ports": []any{values{"port": 9999}}}},
 }
 
 // sample is another valid value than the one that is set.
@@ -226,7 +227,7 @@ func sample(path string, p property, old any) any {
 		return values{"limits": values{"memory": "3Gi"}}
 	case "affinity":
 		return values{"podAntiAffinity": values{}}
-	case "nodeSelector", "annotations", "podAnnotations", "podLabels":
+	case "nodeSelector", "annotations", "labels", "podAnnotations", "podLabels":
 		return values{"example.com/other": "x"}
 	}
 	for _, e := range p.Enum {
@@ -266,6 +267,8 @@ func TestEachValueDoesSomething(t *testing.T) {
 		"image.tag":                  {"image.digest": ""},
 		"nameOverride":               {"fullnameOverride": ""},
 		"serviceAccount.name":        {"serviceAccount.create": false},
+		"metrics.labels":             {"metrics.podMonitor": true},
+		"networkPolicy.metricsFrom":  {"metrics.podMonitor": true},
 	}
 	base := cases(t)["full"]
 	base = with(t, base, "security", values{"runAsUser": 1, "runAsGroup": 1, "fsGroup": 1})

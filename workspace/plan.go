@@ -19,8 +19,8 @@ import (
 type Plan struct {
 	// Paths are those that are carried over, sorted.
 	Paths []string
-	// Withheld are those that are not, sorted; a directory only if nothing in it is. What PlanOptions.Only leaves aside is
-	// not among them.
+	// Withheld are those that are not, sorted; a directory only if nothing in it is.
+	// What PlanOptions.Only leaves aside is not among them.
 	Withheld []LeftOut
 
 	blobs   blob.Store

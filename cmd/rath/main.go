@@ -70,7 +70,7 @@ store itself.`,
 		{"start", "Start", []*cobra.Command{start.Demo(a), work.Run(a), start.Dev(a), start.Init(a)}},
 		{"work", "Work", []*cobra.Command{
 			work.Submit(a), work.Cancel(a), work.Rerun(a), work.Resume(a), work.Resolve(a), work.Fork(a),
-			work.Approvals(a), work.Approve(a), work.Reject(a), work.Respond(a), work.Message(a), work.Rewind(a), work.Merge(a),
+			work.Approvals(a), work.Approve(a), work.Reject(a), work.Respond(a), work.Message(a), work.Rewind(a), work.Merge(a), work.Apply(a),
 		}},
 		{"look", "Look", []*cobra.Command{
 			inspect.Ps(a), inspect.Show(a), inspect.Tail(a), inspect.Trace(a), inspect.Why(a), inspect.Impact(a), inspect.Graph(a), inspect.Diff(a),

@@ -24,7 +24,7 @@ func TestFilesOverServer(t *testing.T) {
 	big := make([]byte, 700<<10) // three parts
 	_, _ = rand.Read(big)
 	for name, data := range map[string][]byte{
-		filepath.Join(node, "edit.txtar"): []byte(script), filepath.Join(dir, "work", "a.txt"): []byte("one\n"), filepath.Join(dir, "work", "big"): big,
+		filepath.Join(node, "edit.txtar"): []byte(script), filepath.Join(dir, "work", "a.txt"): []byte("one\n"), filepath.Join(dir, "later", "a.txt"): []byte("one\n"), filepath.Join(dir, "work", "big"): big,
 		filepath.Join(dir, "work", ".gitignore"): []byte("*.log\n"), filepath.Join(dir, "work", "x.log"): []byte("stays"), filepath.Join(dir, "work", ".git", "config"): []byte("[core]\n"),
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -45,6 +45,8 @@ func TestFilesOverServer(t *testing.T) {
 		{"export one", "record_type"},
 		{"export one --script", "write_workspace_file"},
 		{"submit agent -C work -m edit --id two --wait", "done"},
+		{"submit agent -C later -m edit --id three --wait", "done"},
+		{"apply three -C later --only a.txt", "a.txt"},
 	} {
 		got := command(t, "rath --server "+url+" "+c.line, dir)
 		if !strings.Contains(got, c.want) || c.want != "[exit 6]" && strings.Contains(got, "[exit") {
@@ -66,14 +68,17 @@ func TestFilesOverServer(t *testing.T) {
 	}
 	// The store's own dossier is the same to the byte.
 	t.Chdir(node)
-	want := command(t, "rath export one --dossier json", node)
+	command(t, "rath export one --dossier json --out store.json", node)
 	t.Chdir(dir)
-	got, err := os.ReadFile(filepath.Join(dir, "run.json"))
-	if err != nil || !bytes.Contains(got, []byte(`"commits"`)) {
-		t.Errorf("the dossier: %.200s, %v", got, err)
+	want, err := os.ReadFile(filepath.Join(node, "store.json"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if n := strings.Count(want, "\n"); n != bytes.Count(got, []byte("\n")) {
-		t.Errorf("the dossier of the store has %d lines, that of the client %d", n, bytes.Count(got, []byte("\n")))
+	if got, err := os.ReadFile(filepath.Join(dir, "run.json")); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the dossier of the store has %d bytes, that of the client %d, %v", len(want), len(got), err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "later", "a.txt")); err != nil || string(got) != "two\n" {
+		t.Errorf("applied later: %q, %v", got, err)
 	}
 	if got := command(t, "rath --server "+url+" --tenant other diff - one", dir); !strings.Contains(got, "[exit 7]") {
 		t.Errorf("as another tenant: %s", got)

@@ -14,7 +14,6 @@ import (
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -27,13 +26,9 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 	var diff string
 	var to blob.Digest
 	var err error
-	if !from.IsZero() && r.Session != "" {
-		v, err := s.At(ctx, session.Ref{Key: session.Key{Tenant: s.Tenant(), ID: r.Session}, Version: r.Version})
-		if err != nil {
+	if !from.IsZero() {
+		if to, err = filesAfter(ctx, s, &r, from); err != nil {
 			return err
-		}
-		if to = v.Placement().Head; to.IsZero() {
-			to = from // no tool has opened the sandbox
 		}
 		if diff, err = inspect.Unified(ctx, s.Blobs(s.Tenant()), from, to); err != nil {
 			return err
@@ -58,7 +53,7 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 		Diff     string              `json:"diff,omitempty"`
 		Applied  bool                `json:"applied,omitempty"`
 		Withheld []workspace.LeftOut `json:"withheld,omitempty"`
-	}{Result: r, Diff: diff, Applied: plan != nil}
+	}{Result: r, Diff: diff, Applied: plan != nil && len(plan.Paths) > 0}
 	if plan != nil {
 		out.Withheld = plan.Withheld
 	}
@@ -74,7 +69,7 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 			return err
 		}
 	case diff != "" && o.dir != "" && !o.apply:
-		a.Remark("nothing in %s was changed; --apply carries the diff there", o.dir)
+		a.Remark("nothing in %s was changed; carry the diff there with %q", o.dir, a.Hint("apply", string(id), "-C", o.dir))
 	}
 	if e := r.Err(); e != nil {
 		code := app.StateCode(r.State)

@@ -1,0 +1,109 @@
+package work
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// applyOptions say what "apply" carries, and where to.
+type applyOptions struct {
+	dir         string
+	only, allow []string
+}
+
+// Apply is the command "apply".
+func Apply(a *app.App) *cobra.Command {
+	var o applyOptions
+	cmd := &cobra.Command{
+		Use:   "apply RUN",
+		Short: "Carry what a run changed back into a directory",
+		Long: `Carries the difference between the files that a run was given with -C and those
+that it left into a directory, after a look at "diff". A path of the directory
+that is neither as it was nor as it is to be stops all of it: nothing is
+changed, and the message names the paths. What is carried already is left alone.
+What would not have come in does not go out. Hooks, CI and the configuration of
+editors, shells and agents are carried if --allow names them.`,
+		Example: `  rath apply @last
+  rath apply 7f3a -C ~/project --only src
+  rath apply 7f3a --allow .github/workflows/test.yml`,
+		Args: app.Exactly(1, "one run"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.With(cmd.Context(), func(s *app.System) error { return applyRun(cmd.Context(), a, s, args[0], &o) })
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&o.dir, "chdir", "C", ".", "directory to change")
+	fs.StringArrayVar(&o.only, "only", nil, "carry this path and what is below it; can be given again")
+	fs.StringArrayVar(&o.allow, "allow", nil, "carry this protected path; can be given again")
+	return cmd
+}
+
+// applyRun carries what a run that has ended left.
+func applyRun(ctx context.Context, a *app.App, s *app.System, name string, o *applyOptions) error {
+	r, err := reference.Run(ctx, s, name)
+	if err != nil {
+		return err
+	}
+	if !r.State.Terminal() {
+		return app.Fail(app.ExitConflict, "run %s is %s: what it changes can be carried when it has ended", r.Run, r.State)
+	}
+	from, err := filesOf(ctx, s, &r)
+	if err != nil {
+		return err
+	}
+	if from.IsZero() {
+		return app.Fail(app.ExitNotFound, "run %s was given no files, so that there is nothing to compare with: begin one with -C DIR", r.Run)
+	}
+	result, err := s.Result(ctx, r.Run)
+	if err != nil {
+		return err
+	}
+	to, err := filesAfter(ctx, s, &result, from)
+	if err != nil {
+		return err
+	}
+	plan, err := workspace.NewPlan(ctx, s.Blobs(s.Tenant()), from, to, &workspace.PlanOptions{Only: o.only, Allow: o.allow})
+	if err != nil {
+		return err
+	}
+	if err := plan.Apply(ctx, o.dir); err != nil {
+		return err
+	}
+	if done, err := app.EmitOne(a, struct {
+		Run      run.ID              `json:"run"`
+		Applied  []string            `json:"applied"`
+		Withheld []workspace.LeftOut `json:"withheld,omitempty"`
+	}{r.Run, append([]string{}, plan.Paths...), plan.Withheld}); err != nil {
+		return err
+	} else if !done {
+		for _, p := range plan.Paths {
+			a.Out.Println(p)
+		}
+	}
+	return applied(a, plan, o.dir)
+}
+
+// filesAfter returns the files that a run which has ended left; those that it was given
+// if no tool has opened its sandbox.
+func filesAfter(ctx context.Context, s *app.System, r *messages.Result, from blob.Digest) (blob.Digest, error) {
+	if r.Session == "" {
+		return from, nil
+	}
+	v, err := s.At(ctx, session.Ref{Key: session.Key{Tenant: s.Tenant(), ID: r.Session}, Version: r.Version})
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	if to := v.Placement().Head; !to.IsZero() {
+		return to, nil
+	}
+	return from, nil
+}

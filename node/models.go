@@ -47,7 +47,7 @@ type unnamedKind struct {
 }
 
 func (u unnamedKind) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
-	if cmp.Or(p.Model, u.model) == EchoModel {
+	if cmp.Or(p.Model, u.model) == EchoModel && p.BaseURL == "" { // a server may have a model of that name
 		return u.echo.Client(ctx, p)
 	}
 	c, err := u.real.Client(ctx, p)

@@ -129,7 +129,7 @@ func doingText(s *messages.LiveStep, now time.Time) string {
 func restsOn(r *LiveRun, now time.Time) (out []string) {
 	l := r.Live
 	if l.Quarantine != "" {
-		out = append(out, "set apart: "+l.Quarantine)
+		out = append(out, "quarantined: "+l.Quarantine)
 	}
 	switch {
 	case l.Silent:

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -172,7 +173,7 @@ func (a answerer) untakenLive(ctx context.Context, t session.Tenant, out message
 	info, err := a.run(ctx, t, messages.Query{Run: out.Run, All: true})
 	r, ok := info.(messages.RunInfo)
 	if err != nil || !ok {
-		return nil, errors.Join(err, unknown)
+		return nil, cmp.Or(err, unknown)
 	}
 	out.State, out.At, out.Attempt, out.Node = r.State, stamp(time.Now()), r.Attempt, r.Node
 	out.Untaken = r.State == run.Queued

@@ -231,7 +231,7 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 		case over && absent:
 			return tool.Result{}, &tool.Failure{
 				Kind: tool.Unavailable, Detail: r.v.Name, Err: err,
-				Message: fmt.Sprintf("nobody answers the tool %s: the program that announced it does not run; do without it", r.v.Name),
+				Message: fmt.Sprintf("no program answers the tool %s: the one that announced it does not run; do without it", r.v.Name),
 			}
 		case over:
 			return tool.Result{}, r.away(err)

@@ -68,7 +68,7 @@ func TestToolOfNobody(t *testing.T) {
 			_, err := c.ToolOf(session.DefaultTenant, messages.Tool{Name: "count", TimeoutMS: timeout.Milliseconds()}).
 				Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 			f, ok := errors.AsType[*tool.Failure](err)
-			if !ok || f.Kind != tool.Unavailable || !strings.Contains(f.Message, "nobody answers the tool count") {
+			if !ok || f.Kind != tool.Unavailable || !strings.Contains(f.Message, "no program answers the tool count") {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}
 			if took := time.Since(began); took > min(timeout, toolAbsence)+time.Second {

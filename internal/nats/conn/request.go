@@ -29,7 +29,7 @@ func (c *Conn) Request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 
 // ErrNoAnswer is returned for a request without a receiver: no node runs that
 // answers it.
-var ErrNoAnswer = errors.New("nats/conn: nobody answers")
+var ErrNoAnswer = errors.New("nats/conn: no answer")
 
 // Await sends a request and waits for its answer for as long as ctx says. It is ErrCut
 // when the connection is lost: the answer does not come any more.

@@ -13,8 +13,8 @@ type Dispatch struct {
 	*archive.Archive
 	// host takes what is dispatched to this process; nil while it takes nothing.
 	host atomic.Pointer[gateway]
-	// buried counts the dead letters that this process stored.
-	buried atomic.Uint64
+	// deadLetters counts the dead letters that this process stored.
+	deadLetters atomic.Uint64
 
 	relaysMu sync.Mutex
 	relays   map[uint32]*dispatcher // of the partitions that this process relays

@@ -158,7 +158,7 @@ func (i *intake) bury(ctx context.Context, l *incomingTask, cause error, now tim
 		return fmt.Errorf("nats/dispatch: store dead letter: %w", err)
 	}
 	if mine {
-		i.c.buried.Add(1)
+		i.c.deadLetters.Add(1)
 	}
 	return nil
 }

@@ -87,4 +87,4 @@ func (d *dispatcher) state() *PartitionState {
 }
 
 // DeadLettered returns how many tasks this process has stored as dead letters.
-func (c *Dispatch) DeadLettered() uint64 { return c.buried.Load() }
+func (c *Dispatch) DeadLettered() uint64 { return c.deadLetters.Load() }

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -23,14 +24,14 @@ import (
 // get. Measured side by side (BenchmarkBlob), 4 KiB, one replica that syncs:
 // put 0.48 ms against 0.87 ms, get 0.04 ms against 0.50 ms.
 //
-// A blob over BlobPart bytes is a message with the digests of its parts, which
+// A blob over blobPart bytes is a message with the digests of its parts, which
 // are blobs themselves. So a reader of any length is stored in little memory,
 // and files that share parts share them in the store.
 
 const (
-	// BlobPart is the most bytes of one message, far below the 1 MiB that
+	// blobPart is the most bytes of one message, far below the 1 MiB that
 	// servers take by default.
-	BlobPart = 256 << 10
+	blobPart = messages.MaxBlobPart
 	// maxBlobChunks bounds a blob to 4 GiB; its list has 512 KiB then.
 	maxBlobChunks = 16 << 10
 	// blobWindow is how many parts of one blob are under way at once.
@@ -69,8 +70,8 @@ func (c *Logs) StoreBlobMessage(ctx context.Context, t session.Tenant, d blob.Di
 		return err
 	}
 	switch {
-	case len(data) > BlobPart || list && len(data) <= len(d):
-		return fmt.Errorf("nats/eventlog: store blob %s: %w: %d bytes; send parts of at most %d bytes, and then their digests as a list", d.Short(), ErrBlobMessage, len(data), BlobPart)
+	case !list && len(data) > blobPart || list && len(data) <= len(d):
+		return fmt.Errorf("nats/eventlog: store blob %s: %w: %d bytes; send parts of at most %d bytes, and then their digests as a list", d.Short(), ErrBlobMessage, len(data), blobPart)
 	case !list && blob.Sum(data) != d:
 		return fmt.Errorf("nats/eventlog: store blob %s: %w: the bytes are those of %s", d.Short(), ErrBlobMessage, blob.Sum(data).Short())
 	case list:

@@ -70,7 +70,7 @@ func TestBlobSizes(t *testing.T) {
 	ctx := t.Context()
 	c := layer.Open(t)
 	s := c.Blobs("default")
-	for _, size := range []int{0, 1, BlobPart - 1, BlobPart, BlobPart + 1, 2 * BlobPart, 7*BlobPart + 3} {
+	for _, size := range []int{0, 1, blobPart - 1, blobPart, blobPart + 1, 2 * blobPart, 7*blobPart + 3} {
 		data := make([]byte, size)
 		rand.Read(data)
 		ref, err := s.Put(ctx, bytes.NewReader(data))
@@ -99,13 +99,13 @@ func TestBlobDamagedPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := c.Blobs("default")
-	data := make([]byte, 3*BlobPart)
+	data := make([]byte, 3*blobPart)
 	rand.Read(data)
 	ref, err := s.Put(ctx, bytes.NewReader(data))
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := blob.Sum(data[BlobPart : 2*BlobPart])
+	part := blob.Sum(data[blobPart : 2*blobPart])
 	read := func() error {
 		r, err := s.Get(ctx, ref.Digest)
 		if err != nil {

@@ -45,11 +45,11 @@ func (b *blobs) put(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return blob.Ref{}, err
 	}
-	first, err := io.ReadAll(io.LimitReader(r, BlobPart))
+	first, err := io.ReadAll(io.LimitReader(r, blobPart))
 	if err != nil {
 		return blob.Ref{}, err
 	}
-	if len(first) < BlobPart {
+	if len(first) < blobPart {
 		d := blob.Sum(first)
 		return blob.Ref{Digest: d, Size: int64(len(first))}, b.m.Store(ctx, d, false, first)
 	}
@@ -89,10 +89,10 @@ func (b *blobs) putParts(ctx context.Context, first []byte, r io.Reader) (blob.R
 					cancel(err)
 				}
 			})
-			if last = len(part) < BlobPart; last {
+			if last = len(part) < blobPart; last {
 				break
 			}
-			next := make([]byte, BlobPart)
+			next := make([]byte, blobPart)
 			n, err := io.ReadFull(r, next)
 			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				return err

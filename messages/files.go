@@ -16,8 +16,13 @@ type Blob struct {
 	List bool   `json:"list,omitempty"`
 }
 
-// MaxBlobPart is the most bytes of Data in a Blob that is put.
-const MaxBlobPart = 256 << 10
+const (
+	// MaxBlobPart is the most bytes of Data in a Blob that is put.
+	MaxBlobPart = 256 << 10
+	// MaxBlob is the most bytes of a blob that is put in parts: as many as the files of
+	// a workspace may have together. A node reads all of them to check a list.
+	MaxBlob = 256 << 20
+)
 
 // DecodeBlob reads the body of blob.put.
 func DecodeBlob(data []byte) (Blob, error) {

@@ -114,6 +114,7 @@ func TestBadBlobs(t *testing.T) {
 			"a list of other parts": {blob.Sum([]byte("partpart!")).String(), body(append(part.Digest[:], part.Digest[:]...), true)},
 			"a part is missing":     {blob.Sum([]byte("partabsent")).String(), body(append(part.Digest[:], absent[:]...), true)},
 			"a list of one":         {part.Digest.String(), body(part.Digest[:], true)},
+			"too many parts":        {blob.Sum(bytes.Repeat([]byte("part"), 1025)).String(), body(bytes.Repeat(part.Digest[:], 1025), true)},
 			"half a digest":         {blob.Sum([]byte("partpart")).String(), body(append(part.Digest[:], part.Digest[:16]...), true)},
 		} {
 			if err := put(c, "acme", tt.digest, tt.body); !errors.Is(err, run.ErrMalformed) {

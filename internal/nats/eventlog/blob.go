@@ -70,8 +70,10 @@ func (c *Logs) StoreBlobMessage(ctx context.Context, t session.Tenant, d blob.Di
 		return err
 	}
 	switch {
-	case !list && len(data) > blobPart || list && len(data) <= len(d):
+	case len(data) > blobPart || list && len(data) <= len(d):
 		return fmt.Errorf("nats/eventlog: store blob %s: %w: %d bytes; send parts of at most %d bytes, and then their digests as a list", d.Short(), ErrBlobMessage, len(data), blobPart)
+	case list && len(data) > messages.MaxBlob/blobPart*len(d):
+		return fmt.Errorf("nats/eventlog: store blob %s: %w: a list of %d parts; at most %d bytes are taken in parts", d.Short(), ErrBlobMessage, len(data)/len(d), messages.MaxBlob)
 	case !list && blob.Sum(data) != d:
 		return fmt.Errorf("nats/eventlog: store blob %s: %w: the bytes are those of %s", d.Short(), ErrBlobMessage, blob.Sum(data).Short())
 	case list:

@@ -61,7 +61,7 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 // Tasks returns how many tasks were submitted whose ids are kept, and how many of them
 // no node has taken yet: those are no runs. Nodes of earlier releases say 0.
 func (c *Client) Tasks(ctx context.Context) (submitted, waiting uint64, err error) {
-	page, err := query[wire.Runs](ctx, c, messages.QueryRuns, messages.Query{Limit: 1})
+	page, err := query[wire.Runs](ctx, c, messages.QueryRuns, messages.Query{Limit: 1, All: true})
 	if err != nil {
 		return 0, 0, fmt.Errorf("count the tasks: %w", err)
 	}

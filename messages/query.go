@@ -53,7 +53,8 @@ type Query struct {
 	Format string `json:"format,omitempty"`
 	// All asks of graph for every record, not the main ones alone, and of run also for a
 	// task that waits to be taken: it is queued and has no session. It is busy while
-	// too many wait to look through them.
+	// too many wait to look through them. Of runs it asks how many tasks were submitted,
+	// which takes a time that grows with them.
 	All bool `json:"all,omitempty"`
 }
 

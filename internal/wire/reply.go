@@ -5,8 +5,8 @@ import "github.com/rathcluster/rath/messages"
 // Runs is a page of runs, the newest first. Next is the After of the next
 // page, zero at the end: a page may have few runs, or none, and not be the last one.
 // Waiting, on the first page, is how many tasks of the tenant no node has taken yet:
-// they are no runs. Submitted, there, is how many were submitted whose ids are kept,
-// independent of what the page was asked to choose: branches of fan-outs are not among them.
+// they are no runs. Submitted, where Query.All asks for it, is how many were submitted
+// whose ids are kept, whichever the page chooses: branches of fan-outs are not among them.
 type Runs struct {
 	Runs    []messages.RunInfo `json:"runs"`
 	Next    uint64             `json:"next,omitempty"`

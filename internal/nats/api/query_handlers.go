@@ -48,6 +48,8 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q messages.Query) 
 		if out.Waiting, err = a.c.untaken(ctx, t); err != nil {
 			return nil, err
 		}
+	}
+	if q.All {
 		ids := streams.KeySubject(streams.BucketAlias, messages.RunAliasKey(t, "*"))
 		if out.Submitted, err = a.c.Count(ctx, "KV_"+streams.BucketAlias, ids); err != nil {
 			return nil, err

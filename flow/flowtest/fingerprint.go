@@ -105,7 +105,7 @@ func steps(t testing.TB, w *world, k session.Key) []string {
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}
-				lines = append(lines, fmt.Sprintf("  run %s %s code %q output %q\n", d.Run, d.State, d.Code, elapsed.ReplaceAllString(d.Output, "")))
+				lines = append(lines, fmt.Sprintf("  run %s %s code %q output %q leaves %v\n", d.Run, d.State, d.Code, elapsed.ReplaceAllString(d.Output, ""), d.Branches))
 			case session.KindRejected:
 				d, err := session.DecodeRejection(ev)
 				if err != nil {

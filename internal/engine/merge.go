@@ -86,7 +86,14 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 	ex := st.ex
 	if st.decision == journal.Replay {
 		j.markDisposed()
-		return st.record.Session, st.recorded()
+		if err := st.recorded(); err != nil || st.log == ex.home || ex.pos.recorder != nil || !j.openIn(ex.granted.Record) {
+			return st.record.Session, err
+		}
+		_, disposed, err := j.disposals(ex.id, v)
+		if err == nil {
+			err = st.tellHome(disposed)
+		}
+		return st.record.Session, err
 	}
 	for _, f := range j.of {
 		if f.disposed && f.link.Seq != 0 {
@@ -128,12 +135,26 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 	}
 	j.markDisposed()
 	if st.log != ex.home {
-		// The home log decides which branches are still open.
-		if _, err := ex.commit(ctx, ex.home, session.Session{}, "", nil, disposed); err != nil {
+		if err := st.tellHome(disposed); err != nil {
 			return j.Base, err
 		}
 	}
 	return ack.Session, nil
+}
+
+// tellHome commits how branches ended, which the step recorded in the log of another
+// session, to the home log too: that decides which branches the end of the run closes.
+// After a crash between the two the replayed step tells it.
+func (st *step) tellHome(disposed session.Event) error {
+	_, err := st.ex.commit(st.ctx, st.ex.home, session.Session{}, "", nil, disposed)
+	return err
+}
+
+// openIn reports whether the record of the run counts one of the branches as open.
+func (j joined) openIn(r *journal.Record) bool {
+	return slices.ContainsFunc(r.OpenBranches(), func(id session.ID) bool {
+		return slices.ContainsFunc(j.Outcomes, func(o flow.Outcome) bool { return j.of[o.Name].key.ID == id })
+	})
 }
 
 func (j joined) names(at []int) string {

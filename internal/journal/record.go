@@ -84,6 +84,10 @@ func (r *Record) made() (all []session.ID) {
 	return all
 }
 
+// OpenBranches returns the sessions of the run's fan-outs of which its home log does
+// not say yet how they ended for it.
+func (r *Record) OpenBranches() []session.ID { return r.branches }
+
 // CutOff is how many claims since the last new step found an attempt at work:
 // each may have ended a call of a model of which nothing is known. Steps in the
 // logs of other sessions are not seen here.

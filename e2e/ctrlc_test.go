@@ -61,7 +61,7 @@ func TestInterrupt(t *testing.T) {
 		t.Fatalf("the last line is no command: %v", parked)
 	}
 	// It waits in the store, and is not called running.
-	d.rath("ps", "-o", "jsonl").want(t, 0, `"queued"`)
+	d.rath("ps", "--format", "jsonl").want(t, 0, `"queued"`)
 
 	resumed := d.typed(line)
 	resumed.want(t, 0, "All is listed.")
@@ -70,7 +70,7 @@ func TestInterrupt(t *testing.T) {
 	}
 	// The first answer was recorded while the run was parked, and is not asked
 	// for again.
-	d.rath("ps", "-o", "jsonl").want(t, 0, `"succeeded"`)
+	d.rath("ps", "--format", "jsonl").want(t, 0, `"succeeded"`)
 	if o := d.rath("show", "@last"); strings.Count(o.stdout, "All is listed.") != 1 || !strings.Contains(o.stdout, "notes.txt") {
 		t.Errorf("the session is not that of an undisturbed run: %v", o)
 	}
@@ -114,7 +114,7 @@ func TestInterruptLastCall(t *testing.T) {
 	default:
 		t.Errorf("want exit 0 or 130: %v", o)
 	}
-	d.rath("ps", "-o", "jsonl").want(t, 0, `"succeeded"`)
+	d.rath("ps", "--format", "jsonl").want(t, 0, `"succeeded"`)
 }
 
 // TestTerminated is what a service manager does: SIGTERM parks as well.

@@ -74,7 +74,7 @@ func TestDemo(t *testing.T) {
 	}
 
 	d.typed(hint(t, first.stdout, "rath why ")).want(t, 0, "slug.sh", "coder")
-	d.typed(hint(t, first.stdout, "rath graph ")).want(t, 0, "fork of s1", "REJECTED", "ADOPTED")
+	d.typed(hint(t, first.stdout, "rath show ")).want(t, 0, "fork of s1", "REJECTED", "ADOPTED")
 
 	// The second demo succeeds at once, because of the note.
 	second := d.rath("demo")
@@ -100,7 +100,7 @@ func TestDemo(t *testing.T) {
 	d.rath("demo", "--fresh").want(t, 0, "recalls 0 notes", "REJECTED", "ADOPTED into s1")
 
 	// Nothing of all that is left open.
-	if ps := d.rath("ps", "-o", "jsonl"); ps.code != 0 || strings.Count(ps.stdout, `"succeeded"`) != 4 || strings.Count(ps.stdout, "\n") != 4 {
+	if ps := d.rath("ps", "--format", "jsonl"); ps.code != 0 || strings.Count(ps.stdout, `"succeeded"`) != 4 || strings.Count(ps.stdout, "\n") != 4 {
 		t.Errorf("want four runs that succeeded: %v", ps)
 	}
 }
@@ -160,7 +160,7 @@ func TestVerify(t *testing.T) {
 
 	// The end is cut off and the rest written again: only the head shows it.
 	d.rath("export", "@last", "--dossier", "html", "--out", "whole.html").want(t, 0)
-	report := d.rath("verify", "whole.html", "-o", "json")
+	report := d.rath("verify", "whole.html", "--format", "json")
 	report.want(t, 0)
 	head := regexp.MustCompile(short + `[0-9a-f]{58}`).FindString(report.stdout)
 	if head == "" {

@@ -104,7 +104,7 @@ func TestInit(t *testing.T) {
 	}
 
 	// The command line finds the node in its directory.
-	(&desk{t: t, bin: d.bin, dir: dir, env: d.env}).rath("graph", "@last").want(t, 0, "The moon pulls the sea twice a day.", "ADOPTED")
+	(&desk{t: t, bin: d.bin, dir: dir, env: d.env}).rath("show", "@last", "--tree").want(t, 0, "The moon pulls the sea twice a day.", "ADOPTED")
 
 	node.signal(syscall.SIGTERM)
 	if o := node.wait(); o.code != 0 {

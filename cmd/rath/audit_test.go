@@ -53,7 +53,7 @@ func TestAudit(t *testing.T) {
 	}
 
 	spoil(t, "all.jsonl", "spoilt.jsonl", "run.ended", `"state":"succeeded"`, `"state":"cancelled"`)
-	code, out, _ = rath(t, "audit", "spoilt.jsonl", "-o", "json")
+	code, out, _ = rath(t, "audit", "spoilt.jsonl", "--format", "json")
 	var report audit.Report
 	if err := json.Unmarshal([]byte(out), &report); err != nil || code != app.ExitFailed || report.OK() {
 		t.Errorf("exit %d, error %v\n%s", code, err, out)
@@ -155,7 +155,7 @@ func TestAuditOfSomeStreams(t *testing.T) {
 	if code != app.ExitPartial || !strings.Contains(out, "missing, so not checked: "+strings.Join(missing, ", ")+"\n") || !strings.Contains(out, "as far as one can tell") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
-	for _, args := range [][]string{{"audit", "--open", "-o", "json"}, {"audit", "--open", "-o", "json", "some.jsonl"}} {
+	for _, args := range [][]string{{"audit", "--open", "--format", "json"}, {"audit", "--open", "--format", "json", "some.jsonl"}} {
 		code, out, errs = rath(t, args...)
 		var report audit.Report
 		if err := json.Unmarshal([]byte(out), &report); err != nil {

@@ -36,7 +36,7 @@ func TestBench(t *testing.T) {
 		} `json:"cpu"`
 	}
 	var out, errs bytes.Buffer
-	args := strings.Fields("rath bench --nodes 2 --tasks 6 --in-flight 3 --fanout 2 --model-latency 40ms --level lazy -q -o json")
+	args := strings.Fields("rath bench --nodes 2 --tasks 6 --in-flight 3 --fanout 2 --model-latency 40ms --level lazy -q --format json")
 	if code := execute(args, strings.NewReader(""), &out, &errs, func(string) string { return "" }); code != 0 || errs.Len() > 0 {
 		t.Fatalf("exit %d, %s", code, errs.String())
 	}

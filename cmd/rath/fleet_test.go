@@ -93,7 +93,7 @@ func TestDevFleet(t *testing.T) {
 	rath("approve one", "has ended (succeeded)", "[exit 4]")
 
 	// Once more, as a run of its own.
-	if id := strings.TrimSpace(rath("rerun one -q -o jsonl")); !strings.Contains(id, "one-r1") {
+	if id := strings.TrimSpace(rath("rerun one -q --format jsonl")); !strings.Contains(id, "one-r1") {
 		t.Errorf("rerun says %q", id)
 	}
 	waitFor(t, func() bool { return strings.Contains(rath("approvals ls"), "one-r1") })
@@ -111,7 +111,7 @@ func TestDevFleet(t *testing.T) {
 	var letters []messages.StoredLetter
 	waitFor(t, func() bool {
 		letters = nil
-		err := json.Unmarshal([]byte(rath("dlq ls -o json -q")), &letters)
+		err := json.Unmarshal([]byte(rath("dlq ls --format json -q")), &letters)
 		return err == nil && len(letters) == 1
 	})
 	number := strconv.FormatUint(letters[0].At, 10)

@@ -127,7 +127,7 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 	dev := startCommand(t, dir, "dev", "--port", strconv.Itoa(natstest.FreePort(t)), "--script", "slow.txtar")
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
 	command(t, `rath submit agent -m '{"prompt":"first","approve":["*"]}' --tools list_workspace_files --id one`, dir)
-	followers := map[string]*child{"tail -f --after ": startCommand(t, dir, "tail", "-f"), "trace -f one": startCommand(t, dir, "trace", "-f", "one")}
+	followers := map[string]*child{"tail -f --after ": startCommand(t, dir, "tail", "-f"), "show one --steps -f": startCommand(t, dir, "show", "one", "--steps", "-f")}
 	for _, f := range followers {
 		waitFor(t, func() bool { return strings.Contains(f.said(), "waits for approval") })
 	}
@@ -157,8 +157,8 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 	}
 	_ = dev.Wait() // it was killed
 	for args, want := range map[string]string{
-		"rath tail -f one":  "no node runs here, so nothing more comes: start \"",
-		"rath trace -f one": "run one has not ended, and no node runs here: nothing more comes until \"",
+		"rath tail -f one":         "no node runs here, so nothing more comes: start \"",
+		"rath show one --steps -f": "run one has not ended, and no node runs here: nothing more comes until \"",
 	} {
 		if got := command(t, args, dir); !strings.Contains(got, want) || !strings.Contains(got, "[exit 5]") {
 			t.Errorf("%s says\n%s\nwant %q and exit 5", args, got, want)

@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 )
 
-// TestKeyForPrograms: a key is a line for a file, and JSON with -o json.
+// TestKeyForPrograms: a key is a line for a file, and JSON with --format json.
 func TestKeyForPrograms(t *testing.T) {
 	code, line, errs := rath(t, "key")
 	if code != app.ExitOK || len(strings.TrimSpace(line)) != 44 || errs != "" {
@@ -16,7 +16,7 @@ func TestKeyForPrograms(t *testing.T) {
 	}
 	for _, form := range []string{"json", "jsonl"} {
 		var v struct{ Key string }
-		code, out, _ := rath(t, "key", "-o", form)
+		code, out, _ := rath(t, "key", "--format", form)
 		if err := json.Unmarshal([]byte(out), &v); err != nil || code != app.ExitOK || len(v.Key) != 44 {
 			t.Errorf("-o %s: exit %d, %v: %q", form, code, err, out)
 		}

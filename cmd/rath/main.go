@@ -73,7 +73,7 @@ store itself.`,
 			work.Approvals(a), work.Approve(a), work.Reject(a), work.Respond(a), work.Message(a), work.Rewind(a), work.Merge(a), work.Apply(a),
 		}},
 		{"look", "Look", []*cobra.Command{
-			inspect.Ps(a), inspect.Show(a), inspect.Tail(a), inspect.Trace(a), inspect.Why(a), inspect.Impact(a), inspect.Graph(a), inspect.Diff(a),
+			inspect.Ps(a), inspect.Show(a), inspect.Tail(a), inspect.Why(a), inspect.Impact(a), inspect.Diff(a),
 		}},
 		{"fleet", "Fleet", []*cobra.Command{
 			operate.Nodes(a), operate.Tools(a), operate.DeadLetters(a), operate.Quarantine(a), operate.Release(a), operate.Rebudget(a),

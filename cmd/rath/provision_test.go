@@ -96,7 +96,7 @@ func TestProvision(t *testing.T) {
 		t.Errorf("%s differs (go test ./cmd/rath -update rewrites it):\n%s", name, firstDifference(got, string(want)))
 	}
 
-	text, code := operator("-o", "json", "-q")
+	text, code := operator("--format", "json", "-q")
 	var plan streams.Plan
 	if err := json.Unmarshal([]byte(text), &plan); err != nil || code != app.ExitOK || plan.Partitions != 2 || len(plan.Changes) != 12 || !plan.Changes[0].Done {
 		t.Errorf("exit %d, %v: %s", code, err, text)

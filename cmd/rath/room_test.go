@@ -53,7 +53,7 @@ func TestRunWaitsForRoom(t *testing.T) {
 	}
 	var shown messages.Node
 	waitFor(t, func() bool {
-		line, _, _ := strings.Cut(command(t, "rath nodes ls -o jsonl", dir), "\n")
+		line, _, _ := strings.Cut(command(t, "rath nodes ls --format jsonl", dir), "\n")
 		return json.Unmarshal([]byte(line), &shown) == nil && len(shown.Full) == streams.EmbeddedPartitions
 	})
 	if text := command(t, "rath nodes show "+shown.Name, dir); !strings.Contains(text, "EV_1_0") || !strings.Contains(text, "takes no new runs") {

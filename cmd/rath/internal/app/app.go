@@ -41,7 +41,7 @@ type flags struct {
 	context string
 	creds   string
 	tenant  string
-	output  string
+	format  string
 	color   string
 	level   string
 	quiet   bool
@@ -116,7 +116,7 @@ func (a *App) Globals(f *pflag.FlagSet) {
 	f.StringVar(&a.flags.context, "context", "", "context of the nats command line to connect with")
 	f.StringVar(&a.flags.creds, "creds", "", "file with NATS credentials")
 	f.StringVar(&a.flags.tenant, "tenant", "", "tenant (default default)")
-	f.StringVarP(&a.flags.output, "output", "o", "", "how to write: table, json or jsonl (default table)")
+	f.StringVar(&a.flags.format, "format", "", "how to write: text, json or jsonl (default text)")
 	f.StringVar(&a.flags.color, "color", "", "auto, always or never (default auto)")
 	f.StringVar(&a.flags.level, "level", "", "durability of the store: fsync or lazy (default fsync)")
 	f.StringVar(&a.flags.config, "config", "", "configuration file")
@@ -129,6 +129,9 @@ func (a *App) Globals(f *pflag.FlagSet) {
 func (a *App) Prepare(cmd *cobra.Command) error {
 	var err error
 	if a.Config, err = a.settings(); err != nil {
+		return err
+	}
+	if err := a.checkFormat(cmd); err != nil {
 		return err
 	}
 	color := a.Config.Color.Value

@@ -18,8 +18,16 @@ func Usage(cmd *cobra.Command, err error) error {
 	return WithCode(ExitUsage, fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help"))
 }
 
+// moved says what the words of former releases are called now.
+var moved = map[string]string{
+	"trace": "show RUN --steps", "graph": "show NAME --tree",
+}
+
 // FlagError says what value a flag wants, without the words of package strconv.
 func FlagError(err error) error {
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && (e.GetSpecifiedName() == "o" || e.GetSpecifiedName() == "output") {
+		return fmt.Errorf("%w; a format is asked for with --format json or jsonl", err)
+	}
 	e, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
 		return err
@@ -48,7 +56,9 @@ func NoSubcommand(cmd *cobra.Command, args []string) error {
 		lists = "rath help"
 	}
 	msg := fmt.Sprintf("unknown command %q", args[0])
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	if now := moved[args[0]]; now != "" && !cmd.HasParent() {
+		msg += fmt.Sprintf("; type %q instead", "rath "+now)
+	} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		msg += "; did you mean " + strings.Join(near, " or ") + "?"
 	} else {
 		msg += fmt.Sprintf("; %q lists them", lists)

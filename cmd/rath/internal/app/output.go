@@ -2,20 +2,53 @@ package app
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/run"
 )
 
+const (
+	formatText  = "text"
+	formatJSON  = "json"
+	formatLines = "jsonl"
+)
+
+// formatsKey is the annotation of a command that writes further formats.
+const formatsKey = "formats"
+
+// WithFormats lets a command write further formats than text, json and jsonl.
+func WithFormats(cmd *cobra.Command, formats ...string) {
+	cmd.Annotations = map[string]string{formatsKey: strings.Join(formats, " ")}
+}
+
+// checkFormat refuses a format that the command does not write.
+func (a *App) checkFormat(cmd *cobra.Command) error {
+	formats := append([]string{formatText, formatJSON, formatLines}, strings.Fields(cmd.Annotations[formatsKey])...)
+	f := a.Config.Format
+	if slices.Contains(formats, f.Value) {
+		return nil
+	}
+	err := fmt.Errorf("%s %w", f.Origin, OneOf(formats...)(f.Value))
+	if f.Given() {
+		return Usage(cmd, err)
+	}
+	return WithCode(ExitUsage, err)
+}
+
 // Emit writes rows as JSON when that is asked for: one array, or with jsonl one
 // line each. It reports whether it did.
 func Emit[T any](a *App, rows []T) (bool, error) {
-	switch a.Config.Output.Value {
-	case "json":
+	switch a.Config.Format.Value {
+	case formatJSON:
 		if rows == nil {
 			rows = []T{}
 		}
 		return true, a.WriteJSON(rows)
-	case "jsonl":
+	case formatLines:
 		for _, r := range rows {
 			if err := a.WriteLine(r); err != nil {
 				return true, err
@@ -28,10 +61,10 @@ func Emit[T any](a *App, rows []T) (bool, error) {
 
 // EmitOne is Emit for one value.
 func EmitOne(a *App, v any) (bool, error) {
-	switch a.Config.Output.Value {
-	case "json":
+	switch a.Config.Format.Value {
+	case formatJSON:
 		return true, a.WriteJSON(v)
-	case "jsonl":
+	case formatLines:
 		return true, a.WriteLine(v)
 	}
 	return false, nil
@@ -53,7 +86,9 @@ func (a *App) WriteLine(v any) error {
 }
 
 // AsJSON reports whether standard output is for programs.
-func (a *App) AsJSON() bool { return a.Config.Output.Value != "table" }
+func (a *App) AsJSON() bool {
+	return a.Config.Format.Value == formatJSON || a.Config.Format.Value == formatLines
+}
 
 // Submitted is what commands print that submit a task.
 type Submitted struct {

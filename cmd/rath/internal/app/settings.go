@@ -33,7 +33,7 @@ type Settings struct {
 	Level   Setting
 	Slots   Setting
 	Unsafe  Setting
-	Output  Setting
+	Format  Setting
 	Color   Setting
 
 	File string // that was read, "" for none
@@ -60,7 +60,7 @@ var Options = []Option{
 	{"level", []string{"RATH_LEVEL"}, "level", string(streams.Fsync), "fsync or lazy", checkLevel, func(s *Settings) *Setting { return &s.Level }},
 	{"slots", []string{"RATH_SLOTS"}, "", "64", "runs at one time", checkSlots, func(s *Settings) *Setting { return &s.Slots }},
 	{"unsafe", []string{"RATH_UNSAFE"}, "", "false", "accept sandboxes that only separate processes", checkBool, func(s *Settings) *Setting { return &s.Unsafe }},
-	{"output", []string{"RATH_OUTPUT"}, "output", "table", "table, json or jsonl", OneOf("table", "json", "jsonl"), func(s *Settings) *Setting { return &s.Output }},
+	{"format", []string{"RATH_FORMAT"}, "format", formatText, "text, json or jsonl", nil, func(s *Settings) *Setting { return &s.Format }},
 	{"color", []string{"RATH_COLOR"}, "color", "auto", "auto, always or never", OneOf("auto", "always", "never"), func(s *Settings) *Setting { return &s.Color }},
 }
 

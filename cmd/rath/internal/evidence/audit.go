@@ -55,7 +55,7 @@ can tell: streams are missing, which are named, or a later release of rath wrote
 fields that this one does not know: audit with that one.`,
 		Example: `  rath audit
   rath audit --server nats://nats:4222 --creds operator.creds --dump all.jsonl
-  rath audit all.jsonl --tools tools.jsonl --secret keys.txt -o json`,
+  rath audit all.jsonl --tools tools.jsonl --secret keys.txt --format json`,
 		Args: app.AtMost(1, "one dump"),
 		RunE: func(cmd *cobra.Command, args []string) error { return auditStreams(cmd.Context(), a, args, &f) },
 	}

@@ -47,7 +47,7 @@ could not be read.`,
 		Example: `  rath import .rath/archives/default-7f3a-1-0-20260701T020000Z.json
   rath import ~/.openrath/sessions
   rath import session.jsonl
-  rath import sessions/ -o jsonl`,
+  rath import sessions/ --format jsonl`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return app.Usage(cmd, errors.New("name files or directories"))

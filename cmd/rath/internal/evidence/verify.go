@@ -40,7 +40,7 @@ What the commits tell, nothing in the document may state otherwise. What they do
 not tell, such as the release that wrote it, is listed as stated, not verified.
 
 Exit code 1 if something does not hold: the message names the first bad commit.
-Of several files all are checked; -o json then writes a list.`,
+Of several files all are checked; --format json then writes a list.`,
 		Example: `  rath verify .rath/dossiers/run-7f3a.html
   rath verify run.json --head 5be1c0d2...
   rath verify .rath/archives

@@ -25,7 +25,7 @@ this is what may have been touched. "why" asks the other way round.`,
 		Example: `  rath impact 7f3a:5       version 5 of a session
   rath impact 7f3a#3       row 3 of a session, counted from 0
   rath impact @last/2.0    a tool call of the last run
-  rath impact 7f3a:5 -o json | jq .files`,
+  rath impact 7f3a:5 --format json | jq .files`,
 		Args: app.Exactly(1, "one thing"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.With(cmd.Context(), func(s *app.System) error { return impact(cmd.Context(), a, s, args[0], all) })

@@ -35,7 +35,7 @@ them.`,
   rath ps --state running,needs_review
   rath ps --where 'tool=run_shell_command and state=failed and not older=1d'
   rath ps --where under=@last --watch
-  rath ps --workflow review --limit 100 -o jsonl`,
+  rath ps --workflow review --limit 100 --format jsonl`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -17,27 +18,84 @@ import (
 
 // Show is the command "show".
 func Show(a *app.App) *cobra.Command {
-	var full, goOn bool
+	var full, goOn, steps, tree bool
+	var o lineage.TreeOptions
 	cmd := &cobra.Command{
-		Use:   "show NAME",
-		Short: "Show the transcript of a session, or of a run",
+		Use:   "show [NAME]",
+		Short: "Show a run or session: transcript, steps, or tree of sessions",
 		Long: `Shows what was said in a session: each row with the version it made, who said
 it, and the tools that were called, and of a run in flight what it is at. Long
 texts are cut; --full shows them whole. With --follow it goes on until the run
 ends: on a terminal with what the model is writing, elsewhere with whole rows.
-"help names" tells how to name a session, a version or a run.`,
+"help names" tells how to name a session, a version or a run; without a name it
+is the last run.
+
+--steps tells instead what the sessions of the tree did: one line per turn of an
+agent, with its tool calls folded into it, branches below the session they were
+forked from, and what became of them. Of many branches of one fan-out it tells a
+few, and of the others what goes wrong or asks; with --format json or jsonl it
+tells all, one object per line.
+
+--tree draws where the sessions come from: forks, joins, what was rejected and
+why. Nothing is drawn by hand: the picture follows from the commits. Of many
+branches of one fan-out a tree shows a few; --expand shows all.`,
 		Example: `  rath show @last
   rath show @last --follow     and what comes, until the run ends
   rath show 7f3a:4 --full
-  rath show 7f3a -o jsonl | jq .text`,
-		Args: app.Exactly(1, "one session or run"),
+  rath show 7f3a --format jsonl | jq .text
+  rath show 7f3a --steps -f
+  rath show @last --tree --expand
+  rath show @last --tree --format svg > run.svg`,
+		Args: app.AtMost(1, "one session or run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.With(cmd.Context(), func(s *app.System) error { return show(cmd.Context(), a, s, args[0], full, goOn) })
+			name := messages.Last
+			if len(args) > 0 {
+				name = args[0]
+			}
+			if err := checkView(a, cmd, steps, tree); err != nil {
+				return app.Usage(cmd, err)
+			}
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error {
+				switch {
+				case steps:
+					return showSteps(ctx, a, s, name, goOn)
+				case tree:
+					return showTree(ctx, a, s, name, &o)
+				}
+				return show(ctx, a, s, name, full, goOn)
+			})
 		},
 	}
-	cmd.Flags().BoolVar(&full, "full", false, "whole texts")
-	cmd.Flags().BoolVarP(&goOn, "follow", "f", false, "go on until the run ends")
+	app.WithFormats(cmd, "mermaid", "svg")
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&full, "full", false, "whole texts")
+	fs.BoolVarP(&goOn, "follow", "f", false, "go on until the run ends")
+	fs.BoolVar(&steps, "steps", false, "what the sessions of the tree did, turn by turn")
+	fs.BoolVar(&tree, "tree", false, "where the sessions come from; --format mermaid and svg as well")
+	fs.BoolVar(&o.All, "all", false, "of a tree: every record, not the story alone")
+	fs.BoolVar(&o.Expand, "expand", false, "of a tree: every branch of large fan-outs")
 	return cmd
+}
+
+// checkView refuses flags that do not go with what is shown.
+func checkView(a *app.App, cmd *cobra.Command, steps, tree bool) error {
+	set := cmd.Flags().Changed
+	format := a.Config.Format.Value
+	switch {
+	case steps && tree:
+		return errors.New("give --steps or --tree, not both")
+	case !tree && (format == "mermaid" || format == "svg"):
+		return fmt.Errorf("--format %s draws a tree: add --tree", format)
+	case !tree && (set("all") || set("expand")):
+		return errors.New("--all and --expand belong to --tree")
+	case tree && set("follow"):
+		return errors.New("--follow goes with a transcript or --steps, not with --tree")
+	case (steps || tree) && set("full"):
+		return errors.New("--full belongs to a transcript, not to --steps or --tree")
+	}
+	return nil
 }
 
 func show(ctx context.Context, a *app.App, s *app.System, name string, full, goOn bool) error {
@@ -59,7 +117,7 @@ func show(ctx context.Context, a *app.App, s *app.System, name string, full, goO
 	if err != nil {
 		return err
 	}
-	switch a.Config.Output.Value {
+	switch a.Config.Format.Value {
 	case "json":
 		return a.WriteJSON(v)
 	case "jsonl":

@@ -31,11 +31,11 @@ record, each with the sequence in the stream of lineage after which to go on. A
 tail that was cut off goes on with --after and the last one that it printed: no
 record is missed, and only those of one commit may come again. While it runs
 none comes twice, also over the loss of a connection and the restart of nodes.
-With -o json it writes one object per line, as with jsonl: its field "at" is the
-sequence, its field "record" what was recorded.`,
+With --format json it writes one object per line, as with jsonl: its field "at"
+is the sequence, its field "record" what was recorded.`,
 		Example: `  rath tail                      everything, from the beginning
   rath tail -f @last
-  rath tail --after 1204 -o jsonl
+  rath tail --after 1204 --format jsonl
   rath tail -f --kind adopted,rejected`,
 		Args: app.AtMost(1, "one session or run"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -15,7 +15,7 @@ import (
 func TestWatchedLines(t *testing.T) {
 	var out bytes.Buffer
 	a := app.New("rath", nil, &out, &out, func(string) string { return "" })
-	a.Config.Output.Value = "table"
+	a.Config.Format.Value = "text"
 	runs := []messages.RunInfo{
 		{Run: "r2", State: run.Running, Workflow: "fix", Session: "s2", Node: "n1"},
 		{Run: "r1", State: run.Succeeded, Workflow: "fix", Session: "s1", Node: "n2"},
@@ -44,7 +44,7 @@ func TestWatchedLines(t *testing.T) {
 	draw()
 	runs[0].State, runs[0].Reason = run.Failed, "no luck"
 	draw("r2 failed fix s2 a no luck")
-	a.Config.Output.Value = "json"
+	a.Config.Format.Value = "json"
 	runs[0].Steps = 3
 	out.Reset()
 	if err := redraw(a, runs, names, nil, shown); err != nil || strings.Count(out.String(), "\n") != 1 || !strings.HasPrefix(out.String(), `{"run":"r2"`) {

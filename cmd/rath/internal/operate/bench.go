@@ -51,7 +51,7 @@ The runs stay in the store of the cluster like any others. An interrupt ends the
 load and prints what there is.`,
 		Example: `  rath bench --nodes 3 --tasks 500 --in-flight 64 --model-latency 50ms
   rath bench --nodes 3 --tasks 5 --in-flight 1 --fanout 64
-  rath bench --server nats://nats:4222 --rate 20 --tasks 1200 -o json`,
+  rath bench --server nats://nats:4222 --rate 20 --tasks 1200 --format json`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkBench(a, &o); err != nil {

@@ -25,7 +25,7 @@ Keys of models are never settings: they are environment variables, such as
 OPENAI_API_KEY, which OpenAI-compatible servers without a key do not need.`,
 		Example: `  rath config                  every setting and its origin
   rath config init             write a file with the defaults as comments
-  rath config -o json`,
+  rath config --format json`,
 		Args: app.NoSubcommand,
 		RunE: func(*cobra.Command, []string) error { return showConfig(a) },
 	}

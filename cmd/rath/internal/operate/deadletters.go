@@ -92,7 +92,7 @@ func deadLettersShow(a *app.App) *cobra.Command {
 		Use:     "show NUMBER",
 		Short:   "Show a refused task: why, and what was sent",
 		Long:    "Shows a refused task: why it was refused, and below an empty line what was sent.",
-		Example: "  rath dlq show 12\n  rath dlq show 12 -o json | jq -r .text",
+		Example: "  rath dlq show 12\n  rath dlq show 12 --format json | jq -r .text",
 		Args:    app.Exactly(1, "one number"),
 		RunE: aboutLetter(a, func(ctx context.Context, s *app.System, at uint64) error {
 			l, err := s.DeadLetter(ctx, at)

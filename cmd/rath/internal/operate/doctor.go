@@ -33,7 +33,7 @@ which nodes and workflows answer, and with --model whether the model does.
 Exit code 6 if something does not work.`,
 		Example: `  rath doctor
   rath doctor --model
-  rath doctor -o json`,
+  rath doctor --format json`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return doctor(cmd.Context(), a, model) },
 	}

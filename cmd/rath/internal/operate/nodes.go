@@ -39,7 +39,7 @@ FREE is how many new runs a node could begin now, of how many it takes at once.
 It keeps an eighth of its slots for runs that have begun already, such as
 branches and runs that it takes over; these slots are not counted. A node that
 only relays, such as the server of "dev --nodes", takes no runs.`,
-		Example: "  rath nodes ls\n  rath nodes ls -o jsonl | jq -r .name",
+		Example: "  rath nodes ls\n  rath nodes ls --format jsonl | jq -r .name",
 		Args:    app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()

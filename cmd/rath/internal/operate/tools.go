@@ -39,7 +39,7 @@ and what models are told of the tool. A task names those that its agent may use:
 
 A tool stays announced when its program ends; its calls fail then. "tools
 withdraw" takes it away.`,
-		Example: "  rath tools ls\n  rath tools ls -o jsonl | jq .input",
+		Example: "  rath tools ls\n  rath tools ls --format jsonl | jq .input",
 		Args:    app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()

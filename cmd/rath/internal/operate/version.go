@@ -18,7 +18,7 @@ func Version(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Show the release and the formats it reads and writes",
-		Example: "  rath version\n  rath version -o json",
+		Example: "  rath version\n  rath version --format json",
 		Args:    app.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			v := struct {

@@ -150,7 +150,7 @@ func (d *demonstration) next(f *dossier.Facts) {
 	if at := firstAdded(f); at != "" {
 		hints = append(hints, d.Hint("why", "@last:"+at))
 	}
-	hints = append(hints, d.Hint("graph", "@last"))
+	hints = append(hints, d.Hint("show", "@last", "--tree"))
 	if !d.o.crash {
 		hints = append(hints, d.Hint("demo", "--crash"))
 	}

@@ -38,10 +38,10 @@ run holds nothing but its session: it may wait for weeks. LEFT is how long a
 question stands: 14 days, unless the workflow or the task says otherwise. Then
 the run goes on without an answer: a call that was not approved does not run.
 What it is about stands below it: the call, or what the workflow shows, such as
-a diff. What looks like a credential is masked there, and not with -o json, nor
-in "show RUN --full".`,
+a diff. What looks like a credential is masked there, and not with --format
+json, nor in "show RUN --full".`,
 		Example: `  rath approvals ls
-  rath approvals ls -o jsonl
+  rath approvals ls --format jsonl
   rath approve 7f3a
   rath reject 7f3a 2.0 --reason "not on a Friday"`,
 		Args: app.NoArguments,
@@ -77,7 +77,7 @@ func detail(text string) (rows [][]string) {
 		}
 	}
 	if n > maxDetail {
-		rows = append(rows, []string{fmt.Sprintf("  > … %d more lines: -o json", n-maxDetail)})
+		rows = append(rows, []string{fmt.Sprintf("  > … %d more lines: --format json", n-maxDetail)})
 	}
 	return rows
 }

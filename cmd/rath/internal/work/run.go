@@ -49,7 +49,7 @@ session, and merges what they come to. --branch names one, with the workflow
   rath run -C . -m "make the tests pass" --apply
   echo "sum this up" | rath run -f -
   rath run --script model.txtar -m "hello"      no model, no key
-  rath run review -m '{"topic":"tides"}' -o json
+  rath run review -m '{"topic":"tides"}' --format json
   rath run fanout -m "a slogan" --branch 'try*3' --quorum 2 --merge best
   rath run fanout --branch 'bugs: look for bugs' --branch style=review`,
 		Args: app.AtMost(1, "one workflow"),
@@ -202,7 +202,7 @@ func parked(a *app.App, s *app.System, id run.ID, o *follow.NodeFlags) error {
 	if own {
 		a.Err.Println("parked; resume it with\n  " + follow.ResumeWith(a, id, o))
 	} else {
-		a.Err.Println("the run goes on; follow it with\n  " + a.Hint("trace", "-f", string(id)))
+		a.Err.Println("the run goes on; follow it with\n  " + a.Hint("show", string(id), "--steps", "-f"))
 	}
 	return app.Silent(app.ExitInterrupted)
 }

@@ -188,7 +188,7 @@ func submitAndWait(ctx context.Context, a *app.App, s *app.System, workflow stri
 	}
 	seen, err := follow.Await(ctx, s, follower, t.ID, func(r lineage.Record) { follow.Person(a, r) }, func(r lineage.Record) { held(a, r) })
 	if errors.Is(err, app.ErrInterrupted) {
-		a.Err.Println("the run goes on; follow it with\n  " + a.Hint("trace", "-f", string(t.ID)))
+		a.Err.Println("the run goes on; follow it with\n  " + a.Hint("show", string(t.ID), "--steps", "-f"))
 		return app.Silent(app.ExitInterrupted)
 	}
 	if err != nil {

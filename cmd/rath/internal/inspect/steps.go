@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/spf13/cobra"
-
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
@@ -17,34 +15,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Trace is the command "trace".
-func Trace(a *app.App) *cobra.Command {
-	var live bool
-	cmd := &cobra.Command{
-		Use:   "trace [NAME]",
-		Short: "Tell the story of a run, and with -f what happens next",
-		Long: `Tells what the sessions of a run's tree did: one line per turn of an agent, with
-its tool calls folded into it, branches below the session they were forked from,
-and what became of them. With -f it goes on until the run ends. Of many branches
-of one fan-out it tells a few, and of the others what goes wrong or asks; with
--o json or jsonl it tells all, one object per line.`,
-		Example: `  rath trace
-  rath trace -f @last
-  rath trace 7f3a -o jsonl`,
-		Args: app.AtMost(1, "one run or session"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name := messages.Last
-			if len(args) > 0 {
-				name = args[0]
-			}
-			return a.With(cmd.Context(), func(s *app.System) error { return trace(cmd.Context(), a, s, name, live) })
-		},
-	}
-	cmd.Flags().BoolVarP(&live, "follow", "f", false, "go on until the run ends")
-	return cmd
-}
-
-func trace(ctx context.Context, a *app.App, s *app.System, name string, live bool) error {
+// showSteps tells what the sessions of the tree of a run or session did: one line per
+// turn of an agent. live goes on until the run ends.
+func showSteps(ctx context.Context, a *app.App, s *app.System, name string, live bool) error {
 	t := view.NewTimeline(func(l view.Line) {
 		if a.AsJSON() {
 			_ = a.WriteLine(l) // the writer keeps its error

@@ -34,7 +34,8 @@ func counts(step string) flow.Registration {
 // TestAskOtherNodes: a node that offers nothing has a run replayed by one that
 // offers its workflow, reruns it and drains that node.
 func TestAskOtherNodes(t *testing.T) {
-	host, err := Start(t.Context(), &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Idle: true, Name: "host"})
+	store := t.TempDir()
+	host, err := Start(t.Context(), &Options{Store: store, Level: "lazy", Port: -1, Idle: true, Name: "host", Gossip: DevGossip()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,9 +45,7 @@ func TestAskOtherNodes(t *testing.T) {
 		}
 	}()
 	other := func(g flow.Registration) *Instance {
-		o := host.Member()
-		o.Store, o.Name, o.Workflows = t.TempDir(), "other", []flow.Registration{g}
-		n, err := Start(t.Context(), o)
+		n, err := Start(t.Context(), &Options{Dev: store, Store: t.TempDir(), Name: "other", Pool: "default", Workflows: []flow.Registration{g}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/journal"
@@ -59,22 +58,4 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 	n.events = n.conn.Log()
 	n.values = journal.NewValues(n.events)
 	return n, nil
-}
-
-// Member returns the Options with which another process of this machine
-// becomes a node on the server of this one, which has to listen: the address,
-// how to log in, and how to verify that every write is synced. They hold a
-// password, so they do not belong into arguments or files.
-func (n *Instance) Member() *Options {
-	o := &Options{NATS: n.URL(), Level: n.o.Level}
-	if n.server != nil {
-		o.User, o.Password = n.server.Node()
-	}
-	if n.server != nil {
-		o.Disk = n.server.StoreDir()
-	}
-	if n.o.MonitorPort != 0 {
-		o.Monitor = []string{fmt.Sprintf("http://127.0.0.1:%d", n.o.MonitorPort)}
-	}
-	return o
 }

@@ -28,6 +28,10 @@ type Attachment struct {
 	// OperatorUser and OperatorPassword may delete and purge.
 	OperatorUser     string `json:"operator_user"`
 	OperatorPassword string `json:"operator_password"`
+	// Gossip is where other nodes of this machine join, with GossipKey: see
+	// Options.Dev. "" takes none.
+	Gossip    string `json:"gossip,omitempty"`
+	GossipKey string `json:"gossip_key,omitempty"`
 }
 
 func attachFile(store string) string { return filepath.Join(store, "node.json") }
@@ -41,10 +45,14 @@ func (n *Instance) announce() error {
 	user, password := n.server.Node()
 	toolUser, toolPassword := n.server.Tool()
 	operatorUser, operatorPassword := n.server.Operator()
-	data, err := json.Marshal(Attachment{
+	a := Attachment{
 		PID: os.Getpid(), URL: n.server.URL(), User: user, Password: password, Level: n.o.Level,
 		ToolUser: toolUser, ToolPassword: toolPassword, OperatorUser: operatorUser, OperatorPassword: operatorPassword,
-	})
+	}
+	if n.members != nil && n.o.Gossip.Label == devLabel {
+		a.Gossip, a.GossipKey = n.members.Addr(), n.o.Gossip.Key.Text()
+	}
+	data, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}

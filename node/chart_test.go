@@ -91,7 +91,7 @@ func charted(t *testing.T, m manifest) *Options {
 		args = append(args, a)
 	}
 	var said bytes.Buffer
-	o, err := options(args, func(string) string { return "" }, &said, role)
+	o, err := options(args, func(string) string { return "" }, &said, &Options{Routing: role})
 	if err != nil {
 		t.Fatalf("%q: %v\n%s", args, err, said.Bytes())
 	}

@@ -45,6 +45,7 @@ type Instance struct {
 	started     time.Time
 	server      *natsserver.Server // nil with external servers
 	link        conn.Options       // how conn reaches the servers
+	dev         *Attachment        // that the node joined with; nil without Options.Dev
 	conn        *api.Conn
 	events      session.Log
 	values      *journal.Values
@@ -80,15 +81,26 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 	if opts != nil {
 		n.o = *opts
 	}
+	if n.o.Dev != "" {
+		if err := n.joinDev(); err != nil {
+			return nil, errors.Join(err, n.Close())
+		}
+	}
 	n.defaults()
 	if n.o.Slots < 0 || n.o.Drain < 0 {
 		return nil, fmt.Errorf("node: %d slots and %v to drain: neither may be negative; leave them out for %d and %v",
 			n.o.Slots, n.o.Drain, actors.DefaultSlots, actors.DefaultDrain)
 	}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, n.Close())
+		if err == nil {
+			return
 		}
+		select {
+		case cause := <-n.failed:
+			err = errors.Join(cause, err)
+		default:
+		}
+		err = errors.Join(err, n.Close())
 	}()
 	if n.o.Health != "" || n.o.HTTP != "" {
 		if n.health, err = startHealth(ctx, n.incarnation, n.metrics.Handler(), n.log, n.o.Health, n.o.HTTP); err != nil {
@@ -168,6 +180,9 @@ func (n *Instance) connect(ctx context.Context) error {
 	if len(n.o.Monitor) > 0 {
 		o.Probe = streams.MonitorProbe(n.o.Monitor...)
 	}
+	if n.dev != nil {
+		o.Login, o.Probe = n.devLogin, n.devProbe
+	}
 	if n.o.Disk != "" || n.o.NATS == "" {
 		o.Disk = n.disk
 	}
@@ -176,7 +191,7 @@ func (n *Instance) connect(ctx context.Context) error {
 			return fmt.Errorf("node: store directory %s: %w; name another one with --store", n.o.Store, err)
 		}
 		n.server, err = natsserver.Start(ctx, &natsserver.Options{
-			StoreDir: storeDir(n.o.Store), Port: n.o.Port, MonitorPort: n.o.MonitorPort, Lazy: level == streams.Lazy,
+			StoreDir: storeDir(n.o.Store), Port: n.o.Port, Lazy: level == streams.Lazy,
 			Space: natsserver.DiskSpace, Logger: n.log,
 		})
 		if err != nil {
@@ -309,8 +324,10 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return engine.Workspaces{}, fmt.Errorf("node: store directory: %w; name another one with -store", err)
 	}
-	if n.release, err = natsserver.Hold(dir); err != nil {
-		return engine.Workspaces{}, fmt.Errorf("node: %w", err)
+	if n.release == nil {
+		if n.release, err = natsserver.Hold(dir); err != nil {
+			return engine.Workspaces{}, fmt.Errorf("node: %w", err)
+		}
 	}
 	boxes, work := filepath.Join(dir, "boxes"), filepath.Join(dir, "work")
 	if _, err := local.Reap(ctx, boxes, nil); err != nil {

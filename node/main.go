@@ -11,10 +11,12 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
@@ -38,18 +40,32 @@ func Run(ctx context.Context, opts *Options) error {
 // signal exits at once.
 func Main(rs ...flow.Registration) {
 	local.Reexec()
-	os.Exit(runMain(os.Args[1:], os.Getenv, os.Stderr, RouteHere, rs))
+	os.Exit(Execute(os.Args[1:], &Options{Workflows: rs}))
 }
 
 // RouterMain is the main function of a router, with the flags of a node.
 func RouterMain() {
 	local.Reexec()
-	os.Exit(runMain(os.Args[1:], os.Getenv, os.Stderr, RouteOnly, nil))
+	os.Exit(Execute(os.Args[1:], &Options{Routing: RouteOnly}))
 }
 
-// options reads the flags and the environment of a node.
-func options(args []string, env func(string) string, stderr io.Writer, r Routing) (*Options, error) {
-	o := &Options{Env: env, Password: env("NATS_PASSWORD"), Routing: r}
+// Execute is Main or RouterMain for a program with more to it: args are what follows
+// its name, and opts say what flags and the environment do not (Routing, Workflows,
+// Tools, Models, Sandboxes, OnWarning); nil is nothing. It returns the exit code.
+// The program has called local.Reexec before.
+func Execute(args []string, opts *Options) int {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	return runMain(args, os.Getenv, os.Stdin, os.Stdout, os.Stderr, &o)
+}
+
+// options adds the flags and the environment of a node to its options.
+func options(args []string, env func(string) string, stderr io.Writer, base *Options) (*Options, error) {
+	copied, r := *base, base.Routing
+	o := &copied
+	o.Env, o.Password = env, env("NATS_PASSWORD")
 	if r != RouteOnly {
 		if err := o.Routing.set(or(env("RATH_ROUTERS"), "false")); err != nil {
 			complain(stderr, r, fmt.Errorf("RATH_ROUTERS: %w", err))
@@ -63,6 +79,7 @@ func options(args []string, env func(string) string, stderr io.Writer, r Routing
 		flags.PrintDefaults()
 		fmt.Fprint(stderr, memoryUsage)
 	}
+	flags.StringVar(&o.Dev, "dev", env("RATH_DEV"), "join the \"rath dev\" that runs over this store `directory`, such as .rath (RATH_DEV)")
 	flags.StringVar(&o.NATS, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts one of its own (NATS_URL)")
 	flags.StringVar(&o.CredsFile, "creds", env("NATS_CREDS"), "NATS credentials `file` (NATS_CREDS)")
 	flags.StringVar(&o.RootCAs, "ca", env("NATS_CA"), "PEM `file` of the authorities that NATS servers' certificates are checked against (NATS_CA)")
@@ -102,6 +119,9 @@ func options(args []string, env func(string) string, stderr io.Writer, r Routing
 		complain(stderr, r, err)
 		return nil, err
 	}
+	if o.Dev != "" {
+		return o, o.devOnly(flags, stderr)
+	}
 	var err error
 	if o.Gossip, err = gossipFrom(*bind, *advertise, *join, *keyFile, *label); err != nil {
 		complain(stderr, r, err)
@@ -123,46 +143,138 @@ func complain(stderr io.Writer, r Routing, err error) {
 	fmt.Fprintf(stderr, "%s: %s\n", program(r), strings.TrimPrefix(err.Error(), "node: "))
 }
 
-func runMain(args []string, env func(string) string, stderr io.Writer, r Routing, rs []flow.Registration) int {
-	o, err := options(args, env, stderr, r)
+// devOnly has a node that joins `rath dev` take from there what flags say of servers,
+// and its own directory from -store only: RATH_STORE is that of `rath dev`.
+func (o *Options) devOnly(flags *flag.FlagSet, stderr io.Writer) error {
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for _, name := range []string{"nats", "creds", "ca", "user", "level", "replicas", "monitor", "port", "gossip", "advertise", "join", "gossip-key-file", "label"} {
+		if given[name] {
+			err := fmt.Errorf("node: -dev says what -%s would say: leave out one of them", name)
+			complain(stderr, o.Routing, err)
+			return err
+		}
+	}
+	if !given["store"] {
+		o.Store = ""
+	}
+	return nil
+}
+
+// runMain runs a node until it is told to stop, again and again while the `rath dev`
+// that it joined is started again.
+func runMain(args []string, env func(string) string, stdin io.Reader, stdout, stderr io.Writer, base *Options) int {
+	o, err := options(args, env, stderr, base)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
 		return 2
 	}
-	o.Workflows = rs
 	o.Logger = slog.New(slog.NewJSONHandler(stderr, nil))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	p := &process{o: o, stderr: stderr}
+	if env(supervise.Env) == "true" {
+		signal.Ignore(os.Interrupt) // a terminal sends it to all; the process that started this one decides
+		signals = signals[1:]
+		p.stdout = stdout
+		p.ended, p.orphaned = supervise.Ended(stdin)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second signal ends the process
 	TuneMemory(env)
-	n, err := Start(ctx, o)
-	if err != nil && ctx.Err() != nil {
-		return 0 // told to stop before it had begun
+	for {
+		code, again := p.run(ctx)
+		if !again {
+			return code
+		}
+		o.Logger.Info(`"rath dev" was started again: the node joins it again`, "dev", o.Dev)
 	}
-	if err != nil {
-		complain(stderr, r, err)
-		return 5
+}
+
+// process is a node that is a process.
+type process struct {
+	o      *Options
+	stderr io.Writer
+	// Of one that another process started, see package supervise.
+	stdout   io.Writer
+	ended    <-chan struct{}
+	orphaned *bool
+}
+
+// run runs the node once; again is whether it is to begin once more.
+func (p *process) run(ctx context.Context) (code int, again bool) {
+	o := p.o
+	starting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if p.ended != nil {
+		go func() { // ends with starting
+			select {
+			case <-p.ended:
+				cancel()
+			case <-starting.Done():
+			}
+		}()
+	}
+	n, err := Start(starting, o)
+	switch {
+	case err != nil && starting.Err() != nil:
+		return 0, false // told to stop before it had begun
+	case errors.Is(err, errDevAgain):
+		return 0, true
+	case err != nil:
+		if p.stdout != nil {
+			supervise.Say(p.stdout, supervise.Up{Error: strings.TrimPrefix(err.Error(), "node: ")})
+		}
+		complain(p.stderr, o.Routing, err)
+		return 5, false
 	}
 	if off := protection.Off(); len(off) > 0 {
 		o.Logger.Error("this program is for tests only: it leaves out protections and will lose or repeat work", "off", off)
 	}
 	servers := n.URL()
-	if o.NATS != "" {
+	if n.o.NATS != "" {
 		servers = n.conn.Servers() // the address may hold a password
 	}
-	o.Logger.Info("node is up", "incarnation", n.Incarnation(), "nats", servers, "store", o.Store, "level", n.Level())
+	o.Logger.Info("node is up", "incarnation", n.Incarnation(), "nats", servers, "store", n.o.Store, "level", n.Level())
+	if p.stdout != nil {
+		supervise.Say(p.stdout, supervise.Up{Incarnation: n.Incarnation()})
+	}
 	select {
 	case <-ctx.Done():
+	case <-p.ended:
 	case <-n.Drained():
 	case err = <-n.Failed():
 	}
-	if err = errors.Join(err, n.Close()); err != nil {
-		o.Logger.Error("node ended", "error", err.Error())
-		return 1
+	again = errors.Is(err, errDevAgain)
+	if ended := p.close(n); ended != nil || err != nil && !again {
+		o.Logger.Error("node ended", "error", errors.Join(err, ended).Error())
+		return 1, again
 	}
-	return 0
+	return 0, again
+}
+
+// close ends the node. Once the process that started it has ended without a word, and
+// its server with it, what the node holds cannot be given back: it is taken up when
+// there is a server again, as after a crash.
+func (p *process) close(n *Instance) error {
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close() }() // or ends with the process
+	var late <-chan time.Time
+	for ended := p.ended; ; {
+		select {
+		case err := <-closed:
+			return err
+		case <-ended:
+			ended = nil
+			if *p.orphaned {
+				late = time.After(supervise.OrphanStop)
+			}
+		case <-late:
+			return fmt.Errorf("node: the process that started it was killed: %w", context.DeadlineExceeded)
+		}
+	}
 }
 
 func or(s, otherwise string) string {

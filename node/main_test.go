@@ -19,9 +19,9 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(asNode) {
 	case "":
 	case "router":
-		os.Exit(runMain(os.Args[1:], os.Getenv, os.Stderr, RouteOnly, nil))
+		os.Exit(Execute(os.Args[1:], &Options{Routing: RouteOnly}))
 	default:
-		os.Exit(runMain(os.Args[1:], os.Getenv, os.Stderr, RouteHere, nil))
+		os.Exit(Execute(os.Args[1:], nil))
 	}
 	natstest.Main(m)
 }
@@ -47,7 +47,7 @@ func TestMainComplains(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			var said bytes.Buffer
-			code := runMain(tc.args, func(name string) string { return tc.env[name] }, &said, tc.routing, nil)
+			code := runMain(tc.args, func(name string) string { return tc.env[name] }, nil, nil, &said, &Options{Routing: tc.routing})
 			if code != tc.code || !strings.HasPrefix(said.String(), tc.begins) {
 				t.Errorf("it ends with %d and says %q, want %d and %q", code, said.String(), tc.code, tc.begins)
 			}

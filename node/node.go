@@ -32,6 +32,12 @@ const DefaultStore = ".rath"
 // Options say what a node works with. The zero Options are a node of its own
 // over DefaultStore.
 type Options struct {
+	// Dev is the directory of the store of a running `rath dev` of this user and
+	// machine, which the node joins: its address, how to log in there, the durability,
+	// the disk and gossip are taken from there, and the fields for them are not used.
+	// Without Store the node keeps its own files below Dev. Without Pool, a program with
+	// workflows of its own is a pool of its program's name and offers these alone.
+	Dev string
 	// NATS names external servers; "" starts one in this process. Start waits for
 	// external servers that cannot be reached yet until its context ends: a node may
 	// start before they do.
@@ -75,10 +81,6 @@ type Options struct {
 	// Port makes the embedded server listen on 127.0.0.1; 0 listens on no
 	// socket, -1 picks a free port.
 	Port int
-	// MonitorPort is where the embedded server answers monitoring requests on
-	// 127.0.0.1, with which other nodes verify that it syncs every write; 0 is
-	// none.
-	MonitorPort int
 
 	// Idle keeps the node from taking tasks: it only answers questions and
 	// control requests about what the store holds.

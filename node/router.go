@@ -53,6 +53,9 @@ func (r *Routing) set(text string) error {
 // routed returns what the node offers: the built-in workflows, those of its
 // author, and the two that route.
 func (n *Instance) routed(builtin []flow.Registration) []flow.Registration {
+	if n.addsOnly() {
+		return n.o.Workflows
+	}
 	routing := router.Registrations(n.onOffer)
 	switch n.o.Routing {
 	case RouteOnly:

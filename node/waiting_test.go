@@ -26,7 +26,8 @@ import (
 
 // TestWaiting counts the tasks of a tenant that no node has taken.
 func TestWaiting(t *testing.T) {
-	host, err := Start(t.Context(), &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Idle: true, Name: "host"})
+	store := t.TempDir()
+	host, err := Start(t.Context(), &Options{Store: store, Level: "lazy", Port: -1, Idle: true, Name: "host", Gossip: DevGossip()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,9 +65,7 @@ func TestWaiting(t *testing.T) {
 	wait(c, 2)
 	wait(acme, 1)
 
-	o := host.Member()
-	o.Store, o.Name, o.Workflows = t.TempDir(), "other", []flow.Registration{counts("add")}
-	n, err := Start(t.Context(), o)
+	n, err := Start(t.Context(), &Options{Dev: store, Store: t.TempDir(), Name: "other", Pool: "default", Workflows: []flow.Registration{counts("add")}})
 	if err != nil {
 		t.Fatal(err)
 	}

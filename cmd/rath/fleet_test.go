@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -41,7 +41,7 @@ func TestDevFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev := startCommand(t, dir, "dev", "--nodes", "3", "--restart", "--unsafe", "--script", "m.txtar", "--port", strconv.Itoa(port))
+	dev := startCommand(t, dir, "dev", "--nodes", "3", "--unsafe", "--script", "m.txtar", "--port", strconv.Itoa(port))
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
 	nodes := devNode.FindAllStringSubmatch(dev.said(), -1)
 	if len(nodes) != 3 {
@@ -222,8 +222,8 @@ func TestDevFleetKilled(t *testing.T) {
 	}
 	took := time.Since(killed)
 	t.Logf("the nodes ended after %v", took)
-	if took > 4*fleet.OrphanStop {
-		t.Errorf("the nodes ended after %v, want about %v", took, fleet.OrphanStop)
+	if took > 4*supervise.OrphanStop {
+		t.Errorf("the nodes ended after %v, want about %v", took, supervise.OrphanStop)
 	}
 	waitFor(t, func() bool {
 		was := size()

@@ -67,7 +67,7 @@ store itself.`,
 		id, title string
 		cmds      []*cobra.Command
 	}{
-		{"start", "Start", []*cobra.Command{start.Demo(a), work.Run(a), start.Dev(a), start.Init(a)}},
+		{"start", "Start", []*cobra.Command{start.Demo(a), work.Run(a), start.Dev(a), start.Models(a), start.Init(a)}},
 		{"work", "Work", []*cobra.Command{
 			work.Submit(a), work.Cancel(a), work.Rerun(a), work.Resume(a), work.Resolve(a), work.Fork(a),
 			work.Approvals(a), work.Approve(a), work.Reject(a), work.Respond(a), work.Message(a), work.Rewind(a), work.Merge(a), work.Apply(a),
@@ -76,7 +76,7 @@ store itself.`,
 			inspect.Ps(a), inspect.Show(a), inspect.Tail(a), inspect.Why(a), inspect.Impact(a), inspect.Diff(a),
 		}},
 		{"fleet", "Fleet", []*cobra.Command{
-			operate.Nodes(a), operate.Tools(a), operate.DeadLetters(a), operate.Quarantine(a), operate.Release(a), operate.Rebudget(a),
+			operate.Nodes(a), operate.Node(a), operate.Router(a), operate.Tools(a), operate.DeadLetters(a), operate.Quarantine(a), operate.Release(a), operate.Rebudget(a),
 			evidence.Prune(a), operate.Key(a), operate.Provision(a), operate.Bench(a),
 		}},
 		{"files", "Evidence and files", []*cobra.Command{evidence.Export(a), evidence.Verify(a), inspect.Replay(a), evidence.Audit(a), evidence.Import(a)}},

@@ -21,7 +21,7 @@ func TestNoStore(t *testing.T) {
 		"tail", "tools ls", "tools withdraw x", "trace r", "why r",
 	}
 	makes := []string{ // one, or ask no store
-		"completion", "config", "config init", "demo", "dev", "doctor", "import", "init", "key", "member", "provision", "run", "submit", "verify", "version",
+		"completion", "config", "config init", "demo", "dev", "doctor", "import", "init", "key", "member", "models serve", "node", "provision", "router", "run", "submit", "verify", "version",
 	}
 	known := map[string]bool{}
 	for _, line := range append(asks, makes...) {

@@ -20,6 +20,9 @@ var update = flag.Bool("update", false, "rewrite the transcripts of testdata")
 
 func TestMain(m *testing.M) {
 	local.Reexec()
+	if name := os.Getenv(asProgram); name != "" {
+		program(name)
+	}
 	if os.Getenv(asCommand) != "" {
 		main()
 	}

@@ -134,7 +134,7 @@ var rules = map[string]rule{
 	"internal/...":        {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
 	"internal/metrics":    {ours: anything, others: list("github.com/prometheus/client_golang")},
 	"internal/bench":      {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go"), test: list("github.com/nats-io/nats-server/v2")},
-	"cmd/...":             {ours: anything, others: list("github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "golang.org/x/sys", "gopkg.in/yaml.v3"), test: list("golang.org/x/tools", "github.com/nats-io/nats.go")},
+	"cmd/...":             {ours: anything, others: list("github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "golang.org/x/sys", "gopkg.in/yaml.v3"), test: list("golang.org/x/tools", "github.com/nats-io/nats.go", "github.com/sashabaranov/go-openai")},
 	"examples/...":        {ours: anything},
 	"e2e":                 {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go", "github.com/anishathalye/porcupine")},
 	"e2e/...":             {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go")},

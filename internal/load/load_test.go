@@ -25,9 +25,10 @@ func TestMain(m *testing.M) {
 }
 
 // start starts a node whose model takes a while, and connects as a client.
-func start(t *testing.T, latency time.Duration) (*api.Conn, *Model, *node.Instance) {
+func start(t *testing.T, latency time.Duration) (c *api.Conn, m *Model, store string) {
 	t.Helper()
-	m, err := ServeModel("127.0.0.1:0", nil, latency)
+	var err error
+	m, err = ServeModel("127.0.0.1:0", nil, latency)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,8 +37,9 @@ func start(t *testing.T, latency time.Duration) (*api.Conn, *Model, *node.Instan
 			t.Error(err)
 		}
 	})
+	store = t.TempDir()
 	n, err := node.Start(t.Context(), &node.Options{
-		Store: t.TempDir(), Port: -1, Slots: 8, Level: string(streams.Lazy), Env: func(key string) string {
+		Store: store, Port: -1, Slots: 8, Level: string(streams.Lazy), Env: func(key string) string {
 			if key == "OPENAI_BASE_URL" {
 				return m.URL
 			}
@@ -52,7 +54,7 @@ func start(t *testing.T, latency time.Duration) (*api.Conn, *Model, *node.Instan
 			t.Error(err)
 		}
 	})
-	c, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{URL: n.URL(), Name: "load"}, Client: true})
+	c, err = api.Connect(t.Context(), &streams.Options{Options: conn.Options{URL: n.URL(), Name: "load"}, Client: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +63,7 @@ func start(t *testing.T, latency time.Duration) (*api.Conn, *Model, *node.Instan
 			t.Error(err)
 		}
 	})
-	return c, m, n
+	return c, m, store
 }
 
 func TestRun(t *testing.T) {
@@ -130,9 +132,12 @@ func TestRun(t *testing.T) {
 // TestLag reads how far the work queues are behind, which takes the rights of a
 // node.
 func TestLag(t *testing.T) {
-	c, _, n := start(t, 300*time.Millisecond)
-	m := n.Member()
-	own, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{URL: m.NATS, User: m.User, Password: m.Password, Inbox: conn.NodeInbox}, Level: streams.Lazy})
+	c, _, store := start(t, 300*time.Millisecond)
+	m, err := node.ReadAttachment(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{URL: m.URL, User: m.User, Password: m.Password, Inbox: conn.NodeInbox}, Level: streams.Lazy})
 	if err != nil {
 		t.Fatal(err)
 	}

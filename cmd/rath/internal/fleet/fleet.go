@@ -2,143 +2,88 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/supervise"
 )
 
 // Fleet are the nodes of one machine that this process started.
 type Fleet struct {
-	exe   string
-	mu    sync.Mutex
-	nodes []*Member
-	// Died gets each node whose process ended.
-	Died chan *Member
+	config Config
+	exe    string
+	store  string // of the server that they join
+	mu     sync.Mutex
+	nodes  []*Member
 }
 
-// Member is a node of a fleet, as the process that started it sees it.
-type Member struct {
-	Name        string
-	Incarnation string
-	PID         int
-	Log         string // file
-	Config      Config
-
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	done  chan struct{} // closed when the process has ended
-	Err   error         // how; to be read after done
-}
-
-// MemberStart bounds how long a node takes to be up.
-const MemberStart = time.Minute
-
-// Start starts nodes on the server of a node in this process.
-func Start(ctx context.Context, a *app.App, s *app.System, names []string, base Config) (f *Fleet, err error) {
-	f = &Fleet{Died: make(chan *Member, 4*len(names))}
-	if f.exe, err = os.Executable(); err != nil {
-		return nil, fmt.Errorf("find this program, to start it again: %w", err)
+// Start starts nodes on the server of a node in this process, which Host opened.
+func Start(ctx context.Context, a *app.App, names []string, c Config) (f *Fleet, err error) {
+	f = &Fleet{config: c, exe: c.Program}
+	if f.exe == "" {
+		if f.exe, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("find this program, to start it again: %w", err)
+		}
+	}
+	if f.store, err = filepath.Abs(a.Config.Store.Value); err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Stop())
 		}
 	}()
-	o := s.Instance.Member()
-	base.NATS, base.User, base.Password, base.Monitor, base.Level = o.NATS, o.User, o.Password, o.Monitor, o.Level
-	store, err := filepath.Abs(a.Config.Store.Value)
-	if err == nil {
-		base.Disk, err = filepath.Abs(o.Disk)
-	}
-	if err != nil {
-		return nil, err
-	}
 	errs := make([]error, len(names))
 	var wg sync.WaitGroup
-	ports, err := freePorts(len(names))
-	if err != nil {
-		return nil, err
-	}
 	for i, name := range names {
-		c := base
-		c.Name, c.Store, c.Bind = name, filepath.Join(store, "nodes", name), loopback(ports[i])
-		wg.Go(func() { errs[i] = f.Start(ctx, c) })
+		wg.Go(func() { errs[i] = f.first(ctx, a, name) })
 	}
 	wg.Wait()
 	return f, errors.Join(errs...)
 }
 
-// Start starts one node and returns when it is up.
-func (f *Fleet) Start(ctx context.Context, c Config) error {
-	if err := os.MkdirAll(c.Store, 0o700); err != nil {
-		return fmt.Errorf("node %s: %w", c.Name, err)
+// first starts one node, several times if that is a program that fails.
+func (f *Fleet) first(ctx context.Context, a *app.App, name string) error {
+	for tries, rest := 1, restFirst; ; tries, rest = tries+1, 2*rest {
+		err := f.start(ctx, name)
+		switch {
+		case err == nil, f.config.Program == "", ctx.Err() != nil:
+			return err
+		case tries == Tries:
+			if m := f.newest(name); m != nil && m.ended() {
+				return m.given()
+			}
+			return err
+		case tries == 1:
+			a.Err.Println(err)
+		}
+		pause := time.NewTimer(rest)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		}
 	}
-	m := &Member{Name: c.Name, Config: c, Log: filepath.Join(c.Store, "log"), done: make(chan struct{})}
-	log, err := os.OpenFile(m.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
+// start starts one node and returns when it is up.
+func (f *Fleet) start(ctx context.Context, name string) error {
+	m, err := f.begin(name)
 	if err != nil {
-		return fmt.Errorf("node %s: %w", c.Name, err)
+		return fmt.Errorf("node %s: %w", name, err)
 	}
-	defer log.Close()
-	m.cmd = exec.Command(f.exe, "member")
-	m.cmd.Stderr = log
-	if m.stdin, err = m.cmd.StdinPipe(); err != nil {
-		return fmt.Errorf("node %s: %w", c.Name, err)
-	}
-	out, err := m.cmd.StdoutPipe()
-	if err != nil {
-		return fmt.Errorf("node %s: %w", c.Name, err)
-	}
-	if err := m.cmd.Start(); err != nil {
-		return fmt.Errorf("node %s: %w", c.Name, err)
-	}
-	m.PID = m.cmd.Process.Pid
 	f.mu.Lock()
 	f.nodes = append(f.nodes, m)
 	f.mu.Unlock()
-	said := make(chan memberUp, 1)
-	go func() { // ends with the process, and closes done
-		var up memberUp
-		if err := json.NewDecoder(out).Decode(&up); err != nil {
-			up.Error = "it said nothing"
-		}
-		said <- up
-		_, _ = io.Copy(io.Discard, out)
-		m.Err = m.cmd.Wait()
-		close(m.done)
-		select {
-		case f.Died <- m:
-		default: // the fleet has stopped
-		}
-	}()
-	err = json.NewEncoder(m.stdin).Encode(c)
-	if err != nil {
-		return fmt.Errorf("node %s: %w", c.Name, err)
-	}
-	limit := time.NewTimer(MemberStart)
-	defer limit.Stop()
-	select {
-	case up := <-said:
-		if up.Error != "" {
-			return fmt.Errorf("node %s did not start: %s; its log is %s", c.Name, up.Error, m.Log)
-		}
-		m.Incarnation = up.Incarnation
-		return nil
-	case <-limit.C:
-		return fmt.Errorf("node %s is not up after %s: %w; its log is %s", c.Name, MemberStart, context.DeadlineExceeded, m.Log)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return m.wait(ctx)
 }
 
 // Living returns the nodes whose processes have not ended, by name.
@@ -147,14 +92,24 @@ func (f *Fleet) Living() []*Member {
 	defer f.mu.Unlock()
 	var all []*Member
 	for _, m := range f.nodes {
-		select {
-		case <-m.done:
-		default:
+		if !m.ended() {
 			all = append(all, m)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *Member) int { return strings.Compare(a.Name, b.Name) })
 	return all
+}
+
+// newest is the last start of a node.
+func (f *Fleet) newest(name string) *Member {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range slices.Backward(f.nodes) {
+		if m.Name == name {
+			return m
+		}
+	}
+	return nil
 }
 
 // Of returns the node of an incarnation, nil for another one.
@@ -186,8 +141,7 @@ func (f *Fleet) Stop() error {
 	var errs []error
 	living := f.Living()
 	for _, m := range living {
-		_, _ = io.WriteString(m.stdin, memberDrain+"\n") // it may have ended meanwhile
-		_ = m.stdin.Close()
+		supervise.Drain(m.stdin)
 	}
 	limit := time.NewTimer(memberStop)
 	defer limit.Stop()
@@ -202,16 +156,81 @@ func (f *Fleet) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Ended says how a node's process ended.
-func (m *Member) Ended() string {
-	if m.Err == nil {
-		return "drained"
+const (
+	// Tries is how often a node is started that ends before it was up for steady.
+	Tries  = 5
+	steady = 10 * time.Second
+	// restFirst and restMost bound the time before a node is started again.
+	restFirst = 250 * time.Millisecond
+	restMost  = 15 * time.Second
+)
+
+// ErrNoneLeft is returned when all nodes of a fleet have drained.
+var ErrNoneLeft = errors.New("no node is left; the runs go on at the next start")
+
+// Keep starts another node in the place of each one that dies, until ctx ends. died
+// and replaced tell of that, from several goroutines. It returns an error when a node
+// does not stay up, and ErrNoneLeft when all nodes were asked to drain and have ended.
+func (f *Fleet) Keep(ctx context.Context, died, replaced func(*Member)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	for _, m := range f.Living() {
+		group.Go(func() {
+			if err := f.keep(ctx, m.Name, died, replaced); err != nil {
+				cancel(err)
+			}
+		})
 	}
-	if e, ok := errors.AsType[*exec.ExitError](m.Err); ok {
-		if s, ok := e.Sys().(syscall.WaitStatus); ok && s.Signaled() {
-			return "died: " + s.Signal().String()
+	group.Wait()
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	return ErrNoneLeft
+}
+
+// keep is Keep for one node; it returns nil when that has drained, or ctx ends.
+func (f *Fleet) keep(ctx context.Context, name string, died, replaced func(*Member)) error {
+	tries, rest := 1, restFirst
+	for {
+		m := f.newest(name)
+		select {
+		case <-m.done:
+		case <-ctx.Done():
+			return nil
 		}
-		return "died: " + e.Error()
+		if m.Err == nil {
+			died(m)
+			return nil
+		}
+		switch {
+		case time.Since(m.up) >= steady && m.Incarnation != "":
+			tries, rest = 1, restFirst
+		case m.Incarnation == "" || !m.signaled():
+			tries++
+		}
+		died(m)
+		if tries > Tries {
+			return m.given()
+		}
+		pause := time.NewTimer(rest)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil
+		}
+		rest = min(2*rest, restMost)
+		err := f.start(ctx, name)
+		switch now := f.newest(name); {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			replaced(now)
+		case now == m: // its process was not started
+			return err
+		case !now.ended(): // it hangs
+			return errors.Join(err, f.Kill(now))
+		}
 	}
-	return "died: " + m.Err.Error()
 }

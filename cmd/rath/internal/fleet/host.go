@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 
-	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/node"
 )
@@ -20,21 +19,8 @@ func Names(n int) []string {
 	return names
 }
 
-// Host opens the store in this process as the server of a fleet, which
-// takes no work itself.
-func Host(ctx context.Context, a *app.App, port int) (*app.System, Config, error) {
-	var base Config
-	ports, err := freePorts(2)
-	if err != nil {
-		return nil, base, err
-	}
-	monitor, gossip := ports[0], loopback(ports[1])
-	base.Join = []string{gossip}
-	key := cluster.NewKey()
-	base.Key = key.Text()
-	s, err := a.Host(ctx, &node.Options{
-		Name: "server", Idle: true, Port: port, MonitorPort: monitor,
-		Gossip: &cluster.Config{Bind: gossip, Key: key, Label: fleetLabel},
-	})
-	return s, base, err
+// Host opens the store in this process as the server of a fleet, which takes no work
+// itself.
+func Host(ctx context.Context, a *app.App, port int) (*app.System, error) {
+	return a.Host(ctx, &node.Options{Name: "server", Idle: true, Port: port, Gossip: node.DevGossip()})
 }

@@ -149,18 +149,18 @@ func benchFleet(ctx context.Context, a *app.App, o *benchOptions) (err error) {
 	a.Config.Store.Value = store
 	opening, cancel := context.WithTimeout(ctx, app.OpenTimeout)
 	defer cancel()
-	s, base, err := fleet.Host(opening, a, -1)
+	s, err := fleet.Host(opening, a, -1)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	base := fleet.Config{Script: filepath.Join(store, "model.txtar")}
 	base.Slots, _ = strconv.Atoi(a.Config.Slots.Value) // checked when it was read
-	base.Script = filepath.Join(store, "model.txtar")
 	script := fmt.Sprintf("-- all --\ndelay: %s\necho: true\ntext: \"echo: \"\n", o.latency)
 	if err := os.WriteFile(base.Script, []byte(script), 0o600); err != nil {
 		return err
 	}
-	f, err := fleet.Start(opening, a, s, fleet.Names(o.nodes), base)
+	f, err := fleet.Start(opening, a, fleet.Names(o.nodes), base)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func (d *demonstration) showFleet(ctx context.Context, count int) (err error) {
 	d.box = local.New(&local.Options{State: boxes})
 	opening, cancel := context.WithTimeout(ctx, app.OpenTimeout)
 	defer cancel()
-	s, base, err := fleet.Host(opening, d.App, -1)
+	s, err := fleet.Host(opening, d.App, -1)
 	if err != nil {
 		return err
 	}
@@ -81,11 +81,11 @@ func (d *demonstration) showFleet(ctx context.Context, count int) (err error) {
 	}
 	// One slot per node, so that the branches spread; what the script runs is
 	// known, so it may run where nothing confines it.
-	base.Slots, base.Unsafe, base.Demo, base.Pace = 1, true, root, 1
+	c := fleet.Config{Slots: 1, Unsafe: true, Demo: root, Pace: 1}
 	if d.Out.Terminal() {
-		base.Pace = unhurried
+		c.Pace = unhurried
 	}
-	f, err := fleet.Start(opening, d.App, s, fleet.Names(count), base)
+	f, err := fleet.Start(opening, d.App, fleet.Names(count), c)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,14 +15,14 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/node"
 )
 
 // Dev is the command "dev".
 func Dev(a *app.App) *cobra.Command {
 	var port, nodes int
-	var model, script string
-	var unsafe, restart bool
+	var c fleet.Config
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a node with a NATS server of its own over this directory",
@@ -34,11 +35,15 @@ directory find it by themselves.
 file. Runs that are under way when it stops go on at the next start.
 
 With --nodes it is a fleet: this process keeps the NATS server, and the nodes
-are processes of their own, with a key that they share. Kill one: its runs go on
-at the others. --restart starts another one in its place.`,
+are processes of their own. --node makes them processes of your program, which
+calls node.Main. Kill one: its runs go on at the others, and another one takes
+its place. A program that does not stay up ends the fleet with what it said.
+
+Any other program of node.Main joins with the line that is printed at "join".`,
 		Example: `  rath dev
   rath dev --port 4333 --script model.txtar
   rath dev --nodes 3
+  rath dev --nodes 3 --node ./triage
   rath submit agent -m "say hello" --wait      in another terminal`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,18 +53,18 @@ at the others. --restart starts another one in its place.`,
 			if port < 1 || port > 65535 {
 				return app.Usage(cmd, fmt.Errorf("--port %d: want a number from 1 to 65535", port))
 			}
-			if nodes < 0 || nodes > fleet.MaxNodes {
+			if c.Program != "" && !cmd.Flags().Changed("nodes") {
+				nodes = 1
+			}
+			if nodes < 0 || nodes > fleet.MaxNodes || nodes == 0 && cmd.Flags().Changed("nodes") {
 				return app.Usage(cmd, fmt.Errorf("--nodes %d: want a number from 1 to %d", nodes, fleet.MaxNodes))
 			}
-			if restart && nodes == 0 {
-				return app.Usage(cmd, fmt.Errorf("--restart needs --nodes"))
-			}
 			if nodes > 0 {
-				return devFleet(cmd.Context(), a, port, fleet.Names(nodes), restart, fleet.Config{Model: model, Script: script, Unsafe: unsafe})
+				return devFleet(cmd.Context(), a, port, fleet.Names(nodes), c)
 			}
-			o := &node.Options{Name: "dev", Port: port, Model: model, Unsafe: unsafe}
+			o := &node.Options{Name: "dev", Port: port, Model: c.Model, Unsafe: c.Unsafe, Gossip: node.DevGossip()}
 			var err error
-			if o.Models, err = a.ScriptModels(script); err != nil {
+			if o.Models, err = a.ScriptModels(c.Script); err != nil {
 				return err
 			}
 			return dev(cmd.Context(), a, o)
@@ -68,12 +73,23 @@ at the others. --restart starts another one in its place.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.IntVar(&port, "port", 4222, "port of the NATS server")
-	fs.StringVar(&model, "model", "", "default model")
-	fs.StringVar(&script, "script", "", "answer model calls from this txtar file")
+	fs.StringVar(&c.Model, "model", "", "default model")
+	fs.StringVar(&c.Script, "script", "", "answer model calls from this txtar file")
 	fs.IntVar(&nodes, "nodes", 0, "start so many nodes as processes of their own")
-	fs.BoolVar(&restart, "restart", false, "start another node in the place of one that died")
-	fs.BoolVar(&unsafe, "unsafe", false, "let models run commands where nothing confines them")
+	fs.StringVar(&c.Program, "node", "", "run this program as the nodes (1 unless --nodes says more)")
+	fs.BoolVar(&c.Unsafe, "unsafe", false, "let models run commands where nothing confines them")
 	return cmd
+}
+
+// opened tells how to reach what dev runs.
+func opened(a *app.App) error {
+	store, err := filepath.Abs(a.Config.Store.Value)
+	if err != nil {
+		return err
+	}
+	a.Out.Printf("try         %s\n", a.Hint("submit", "agent", "-m", "hello", "--wait"))
+	a.Out.Printf("join        ./PROGRAM -dev %s\n", app.ShellWord(store))
+	return nil
 }
 
 func dev(ctx context.Context, a *app.App, o *node.Options) error {
@@ -87,7 +103,9 @@ func dev(ctx context.Context, a *app.App, o *node.Options) error {
 		names = append(names, w.Name)
 	}
 	a.Out.Printf("workflows   %s\n", strings.Join(names, ", "))
-	a.Out.Printf("try         %s\n", a.Hint("submit", "agent", "-m", "hello", "--wait"))
+	if err := opened(a); err != nil {
+		return errors.Join(err, s.Close())
+	}
 	quiet := notices(ctx, a, s.Instance)
 	select {
 	case <-ctx.Done():
@@ -101,25 +119,24 @@ func dev(ctx context.Context, a *app.App, o *node.Options) error {
 }
 
 // devFleet runs a fleet until it is interrupted.
-func devFleet(ctx context.Context, a *app.App, port int, names []string, restart bool, o fleet.Config) (err error) {
+func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet.Config) (err error) {
+	if c.Program == "" || c.Script == "" { // else the script is served as the default model
+		c.Model = cmp.Or(c.Model, a.Config.Model.Value)
+	}
+	c.Slots, _ = strconv.Atoi(a.Config.Slots.Value) // checked when it was read
+	models, err := prepare(a, &c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, models.close()) }()
 	opening, cancel := context.WithTimeout(ctx, app.OpenTimeout)
 	defer cancel()
-	s, base, err := fleet.Host(opening, a, port)
+	s, err := fleet.Host(opening, a, port)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	base.Model, base.Script, base.Unsafe = cmp.Or(o.Model, a.Config.Model.Value), o.Script, o.Unsafe
-	base.Slots, _ = strconv.Atoi(a.Config.Slots.Value) // checked when it was read
-	if base.Script != "" {
-		if base.Script, err = filepath.Abs(base.Script); err != nil {
-			return err
-		}
-		if _, err := a.ScriptModels(base.Script); err != nil { // once here, with a message of its own
-			return err
-		}
-	}
-	f, err := fleet.Start(opening, a, s, names, base)
+	f, err := fleet.Start(opening, a, names, c)
 	if err != nil {
 		return err
 	}
@@ -128,37 +145,78 @@ func devFleet(ctx context.Context, a *app.App, port int, names []string, restart
 	for _, m := range f.Living() {
 		a.Out.Printf("node %s      pid %-8d %s   log %s\n", m.Name, m.PID, m.Incarnation, relative(a, m.Log))
 	}
-	a.Out.Printf("try         %s\n", a.Hint("submit", "agent", "-m", "hello", "--wait"))
+	if err := opened(a); err != nil {
+		return err
+	}
 	a.Out.Printf("            %s\n", a.Hint("nodes", "ls"))
 	defer notices(ctx, a, s.Instance)()
-	for {
+	keeping, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() { // ends with keeping
 		select {
-		case <-ctx.Done():
-			a.Err.Println("draining the nodes; what is under way goes on at the next start")
-			return nil
 		case err := <-s.Instance.Failed():
-			return err
-		case m := <-f.Died:
-			a.Err.Println(fmt.Sprintf("node %s      pid %d %s", m.Name, m.PID, m.Ended()))
-			if restart && m.Err != nil {
-				starting, cancel := context.WithTimeout(ctx, fleet.MemberStart)
-				err := f.Start(starting, m.Config)
-				cancel()
-				if err != nil {
-					a.Err.Println(err)
-					continue
-				}
-				living := f.Living()
-				for _, n := range living {
-					if n.Name == m.Name {
-						a.Err.Println(fmt.Sprintf("node %s      pid %d %s takes its place", n.Name, n.PID, n.Incarnation))
-					}
-				}
-			} else if len(f.Living()) == 0 {
-				return app.Fail(app.ExitUnavailable, "no node is left; the runs go on at the next start")
-			}
+			stop(err)
+		case <-keeping.Done():
+		}
+	}()
+	err = f.Keep(keeping, func(m *fleet.Member) { died(a, m) }, func(m *fleet.Member) {
+		a.Err.Println(fmt.Sprintf("node %s      pid %d %s takes its place", m.Name, m.PID, m.Incarnation))
+	})
+	switch {
+	case ctx.Err() != nil:
+		a.Err.Println("draining the nodes; what is under way goes on at the next start")
+		return nil
+	case errors.Is(err, fleet.ErrNoneLeft):
+		return app.WithCode(app.ExitUnavailable, err)
+	}
+	return err
+}
+
+// died tells how a node ended, and what it said last.
+func died(a *app.App, m *fleet.Member) {
+	text := fmt.Sprintf("node %s      pid %d %s", m.Name, m.PID, m.Ended())
+	if m.Err != nil {
+		for _, line := range m.Lines() {
+			text += "\n            " + term.Line(line, 68)
 		}
 	}
+	a.Err.Println(text)
+}
+
+// prepare checks what the nodes are started with. A program of its own asks for its
+// model over HTTP, so that its script is served to it.
+func prepare(a *app.App, c *fleet.Config) (*modelServer, error) {
+	var err error
+	if c.Script != "" {
+		if c.Script, err = filepath.Abs(c.Script); err != nil {
+			return nil, err
+		}
+		if _, err := a.ScriptModels(c.Script); err != nil { // once here, with a message of its own
+			return nil, err
+		}
+	}
+	if c.Program == "" {
+		return nil, nil
+	}
+	if at, err := os.Stat(c.Program); err == nil && at.IsDir() {
+		return nil, app.Fail(app.ExitUsage, "dev: --node %s is a directory: name a program, such as one that \"go build -o triage ./triage\" makes", c.Program)
+	}
+	path, err := exec.LookPath(c.Program)
+	if err == nil {
+		c.Program, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return nil, app.Fail(app.ExitNotFound, "dev: --node: %w; build the program first, and name it with its path", err)
+	}
+	if c.Script == "" {
+		return nil, nil
+	}
+	s, err := serveModel(c.Script, "127.0.0.1:0", nil)
+	if err != nil {
+		return nil, err
+	}
+	c.Env = append(c.Env, s.env()...)
+	return s, nil
 }
 
 // relative returns a path as it is shorter to read.

@@ -1,0 +1,197 @@
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rathcluster/rath/internal/supervise"
+)
+
+// Member is a node of a fleet, as the process that started it sees it.
+type Member struct {
+	Name        string
+	Incarnation string // "" until it is up
+	PID         int
+	Log         string // file
+
+	from  int64 // where the log of this start begins
+	up    time.Time
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	said  chan supervise.Up
+	done  chan struct{} // closed when the process has ended
+	Err   error         // how; to be read after done
+}
+
+// memberStart bounds how long a node takes to be up.
+const memberStart = time.Minute
+
+// begin starts the process of a node.
+func (f *Fleet) begin(name string) (*Member, error) {
+	store := filepath.Join(f.store, "nodes", name)
+	if err := os.MkdirAll(store, 0o700); err != nil {
+		return nil, err
+	}
+	m := &Member{Name: name, Log: filepath.Join(store, "log"), said: make(chan supervise.Up, 1), done: make(chan struct{})}
+	log, err := os.OpenFile(m.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if at, err := log.Stat(); err == nil {
+		m.from = at.Size()
+	}
+	m.cmd = exec.Command(f.exe, f.config.args(f.store, name, store)...)
+	m.cmd.Env, m.cmd.Stderr = f.config.env(), log
+	out, err := m.cmd.StdoutPipe()
+	if err == nil {
+		m.stdin, err = m.cmd.StdinPipe()
+	}
+	if err == nil {
+		err = m.cmd.Start()
+	}
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	m.PID = m.cmd.Process.Pid
+	go m.follow(out, log)
+	return m, nil
+}
+
+// follow reads what the node says, and ends with its process. What the program itself
+// prints goes to the log.
+func (m *Member) follow(out io.Reader, log *os.File) {
+	defer close(m.done)
+	defer log.Close()
+	r := bufio.NewReaderSize(out, 64<<10)
+	for told := false; ; {
+		line, err := r.ReadSlice('\n')
+		up, ok := supervise.Line(line)
+		switch {
+		case ok && !told:
+			told = true
+			m.said <- up
+		case len(line) > 0:
+			_, _ = log.Write(line)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			break
+		}
+	}
+	m.Err = m.cmd.Wait()
+}
+
+// wait returns when the node is up.
+func (m *Member) wait(ctx context.Context) error {
+	limit := time.NewTimer(memberStart)
+	defer limit.Stop()
+	var up supervise.Up
+	select {
+	case up = <-m.said:
+	case <-m.done:
+		select {
+		case up = <-m.said:
+		default:
+			return fmt.Errorf("node %s did not start: %s", m.Name, m.last())
+		}
+	case <-limit.C:
+		return fmt.Errorf("node %s is not up after %s: %w; a node program calls node.Main; its log is %s", m.Name, memberStart, context.DeadlineExceeded, m.Log)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if up.Error != "" {
+		<-m.done
+		return fmt.Errorf("node %s did not start: %s; its log is %s", m.Name, up.Error, m.Log)
+	}
+	m.Incarnation, m.up = up.Incarnation, time.Now()
+	return nil
+}
+
+func (m *Member) ended() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// signaled reports whether a signal ended the process, such as kill -9.
+func (m *Member) signaled() bool {
+	e, ok := errors.AsType[*exec.ExitError](m.Err)
+	if !ok {
+		return false
+	}
+	s, ok := e.Sys().(syscall.WaitStatus)
+	return ok && s.Signaled()
+}
+
+// Ended says how a node's process ended.
+func (m *Member) Ended() string {
+	if m.Err == nil {
+		return "drained"
+	}
+	if e, ok := errors.AsType[*exec.ExitError](m.Err); ok {
+		if s, ok := e.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+			return "died: " + s.Signal().String()
+		}
+	}
+	return "died: " + m.Err.Error()
+}
+
+// last says how the process ended, with what it wrote last.
+func (m *Member) last() string {
+	text := strings.TrimPrefix(m.Ended(), "died: ")
+	if text == "drained" {
+		text = "the program ended by itself; a node program calls node.Main"
+	}
+	if lines := m.Lines(); len(lines) > 0 {
+		text += ": " + strings.Join(lines, "\n  ")
+	}
+	return text + "\n  its log is " + m.Log
+}
+
+const (
+	// lastBytes is how much of a log is looked at, lastLines how many lines are told.
+	lastBytes = 16 << 10
+	lastLines = 5
+)
+
+// Lines are the last lines that the node wrote: from where a program of Go panicked,
+// else the very last.
+func (m *Member) Lines() []string {
+	log, err := os.Open(m.Log)
+	if err != nil {
+		return nil
+	}
+	defer log.Close()
+	if end, err := log.Seek(0, io.SeekEnd); err == nil {
+		_, _ = log.Seek(max(m.from, end-lastBytes), io.SeekStart)
+	}
+	data, _ := io.ReadAll(io.LimitReader(log, lastBytes))
+	var lines []string
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	for i, line := range lines {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return lines[i:min(i+lastLines, len(lines))]
+		}
+	}
+	return lines[max(0, len(lines)-lastLines):]
+}
+
+// given is the error of a fleet whose node does not stay up.
+func (m *Member) given() error {
+	return fmt.Errorf("node %s did not stay up in %d tries: %s; mend what its log %s says, and start this again", m.Name, Tries, m.Ended(), m.Log)
+}

@@ -1,0 +1,52 @@
+package operate
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/node"
+)
+
+// Node is the command "node".
+func Node(*app.App) *cobra.Command {
+	return program(&cobra.Command{
+		Use:   "node [-nats URL] [-dev DIR] [-store DIR] [flags of a node]",
+		Short: "Run a node: on NATS servers, or with a server of its own",
+		Long: `Runs a node with the built-in workflows: a daemon that takes tasks from NATS
+servers (-nats), joins a "rath dev" of this machine (-dev), or starts a server
+of its own over a directory. It logs to standard error, drains at SIGTERM, and
+exits at once at the second.
+
+"rath node -help" lists its flags and their environment variables; --store,
+--server and the other flags of rath are not among them. A program with
+workflows of your own is a node too: it calls node.Main, and has the same flags.`,
+		Example: `  rath node -nats nats://n1:4222,nats://n2:4222 -replicas 3 -monitor http://n1:8222
+  rath node -dev .rath                 one node more for a "rath dev"`,
+	}, &node.Options{})
+}
+
+// Router is the command "router".
+func Router(*app.App) *cobra.Command {
+	return program(&cobra.Command{
+		Use:   "router [-nats URL] [-dev DIR] [-store DIR] [flags of a router]",
+		Short: "Run a router: it runs the workflows auto and fanout",
+		Long: `Runs a router: it runs the workflow "auto", which chooses among the workflows on
+offer, and "fanout", which runs several side by side, and offers nothing else.
+Nodes beside routers leave both to them with -routers.
+
+"rath router -help" lists its flags and their environment variables.`,
+		Example: "  rath router -nats nats://n1:4222 -store .rath-router -gossip 0.0.0.0:7947",
+	}, &node.Options{Routing: node.RouteOnly})
+}
+
+// program runs a node with the flags that programs of node.Main have.
+func program(cmd *cobra.Command, o *node.Options) *cobra.Command {
+	cmd.DisableFlagParsing, cmd.DisableFlagsInUseLine = true, true
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
+			return cmd.Help()
+		}
+		return app.Silent(node.Execute(args, o))
+	}
+	return cmd
+}

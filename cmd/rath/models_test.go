@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/sashabaranov/go-openai"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+)
+
+const servedScript = `
+-- call --
+not result: lookup
+call: lookup {"word":"tide"}
+usage: input=12 output=3
+
+-- answer --
+usage: input=20 output=5
+
+The tide turns.
+`
+
+// TestModelsServe asks a served script as programs with an ordinary client of OpenAI's
+// protocol do: for a tool call, for the answer to its result, in one piece and as a
+// stream.
+func TestModelsServe(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Log("a process cannot be interrupted from outside here")
+		return
+	}
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.WriteFile("m.txtar", []byte(servedScript), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	served := startCommand(t, dir, "models", "serve", "--script", "m.txtar", "--listen", "127.0.0.1:0", "--log", "calls.jsonl")
+	address := regexp.MustCompile(`OPENAI_BASE_URL=(\S+) OPENAI_API_KEY=(\S+) OPENAI_DEFAULT_MODEL=(\S+)`)
+	waitFor(t, func() bool { return address.MatchString(served.said()) })
+	found := address.FindStringSubmatch(served.said())
+	if !strings.HasPrefix(found[1], "http://127.0.0.1:") {
+		t.Errorf("it listens on %s", found[1])
+	}
+	config := openai.DefaultConfig(found[2])
+	config.BaseURL = found[1]
+	c := openai.NewClientWithConfig(config)
+	models, err := c.ListModels(t.Context())
+	if err != nil || len(models.Models) != 1 || models.Models[0].ID != found[3] {
+		t.Fatalf("models: %+v, %v", models, err)
+	}
+	r := openai.ChatCompletionRequest{
+		Model:    found[3],
+		Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "when does the tide turn?"}},
+		Tools: []openai.Tool{{Type: "function", Function: &openai.FunctionDefinition{
+			Name: "lookup", Parameters: map[string]any{"type": "object"},
+		}}},
+	}
+	first, err := c.CreateChatCompletion(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := first.Choices[0].Message
+	if len(said.ToolCalls) != 1 || said.ToolCalls[0].Function.Name != "lookup" || said.ToolCalls[0].Function.Arguments != `{"word":"tide"}` ||
+		first.Choices[0].FinishReason != "tool_calls" || first.Usage.PromptTokens != 12 || first.Usage.CompletionTokens != 3 {
+		t.Fatalf("%+v", first)
+	}
+	r.Messages = append(r.Messages, said, openai.ChatCompletionMessage{Role: "tool", ToolCallID: said.ToolCalls[0].ID, Content: "twice a day"})
+	second, err := c.CreateChatCompletion(t.Context(), r)
+	if err != nil || second.Choices[0].Message.Content != "The tide turns." || second.Usage.TotalTokens != 25 {
+		t.Fatalf("%+v, %v", second, err)
+	}
+	r.StreamOptions = &openai.StreamOptions{IncludeUsage: true}
+	stream, err := c.CreateChatCompletionStream(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	var text strings.Builder
+	pieces, tokens := 0, 0
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range part.Choices {
+			text.WriteString(x.Delta.Content)
+			pieces++
+		}
+		if part.Usage != nil {
+			tokens = part.Usage.TotalTokens
+		}
+	}
+	if text.String() != "The tide turns." || pieces < 3 || tokens != 25 {
+		t.Errorf("%q in %d pieces, %d tokens", text.String(), pieces, tokens)
+	}
+	if code := served.interrupt(); code != app.ExitOK {
+		t.Errorf("exit %d", code)
+	}
+	if log, err := os.ReadFile("calls.jsonl"); err != nil || strings.Count(string(log), "\n") != 3 {
+		t.Errorf("the log has\n%s%v", log, err)
+	}
+}

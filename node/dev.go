@@ -1,0 +1,135 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+)
+
+// devLabel keeps the nodes of `rath dev` apart from other fleets.
+const devLabel = "rath-dev"
+
+// errDevAgain ends a node whose `rath dev` was started again: gossip has another key
+// then.
+var errDevAgain = errors.New(`node: "rath dev" was started again`)
+
+// DevGossip makes a node with a server of its own one that others can join with
+// Options.Dev: it listens for them on this machine, and its attachment has the key.
+func DevGossip() *cluster.Config {
+	return &cluster.Config{Bind: loopback, Key: cluster.NewKey(), Label: devLabel}
+}
+
+const loopback = "127.0.0.1:0"
+
+// joinDev takes from the attachment of `rath dev` how to be a node there. The user
+// that may read that file may do so: it drew the passwords and the key, and its level
+// is what it has verified of its own server.
+func (n *Instance) joinDev() error {
+	dir, err := filepath.Abs(n.o.Dev)
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	n.o.Dev = dir
+	a, err := ReadAttachment(dir)
+	if err != nil {
+		return fmt.Errorf("%w; start `rath dev` there, or name the directory of its store", err)
+	}
+	key, err := cluster.ParseKey(a.GossipKey)
+	if err != nil || a.Gossip == "" {
+		return fmt.Errorf("node: what runs over %s takes no other nodes; start `rath dev` there", dir)
+	}
+	n.o.NATS, n.o.Level, n.o.Disk, n.o.Monitor, n.o.CredsFile, n.o.RootCAs = a.URL, a.Level, storeDir(dir), nil, "", ""
+	n.o.Gossip = &cluster.Config{Bind: loopback, Join: []string{a.Gossip}, Key: key, Label: devLabel}
+	n.dev = &a
+	program := programName(os.Args[0])
+	if n.o.Pool == "" && n.o.Routing != RouteOnly && len(n.o.Workflows) > 0 {
+		n.o.Pool = program
+	}
+	if n.o.Store != "" {
+		return nil
+	}
+	return n.holdDev(dir, cmp.Or(n.o.Name, program))
+}
+
+// holdDev takes a directory below that of `rath dev` for this node, and its name.
+func (n *Instance) holdDev(dir, name string) error {
+	for i := 1; ; i++ {
+		own := name
+		if i > 1 {
+			own = fmt.Sprintf("%s-%d", name, i)
+		}
+		place := filepath.Join(dir, "nodes", own)
+		if err := os.MkdirAll(place, 0o700); err != nil {
+			return fmt.Errorf("node: store directory: %w", err)
+		}
+		release, err := natsserver.Hold(place)
+		if errors.Is(err, natsserver.ErrStoreInUse) && i < maxDevNodes {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("node: %w", err)
+		}
+		n.release, n.o.Store, n.o.Name = release, place, cmp.Or(n.o.Name, own)
+		return nil
+	}
+}
+
+// maxDevNodes bounds how many nodes of one program join the same `rath dev` by
+// themselves.
+const maxDevNodes = 64
+
+// devLogin logs in at each connect, where `rath dev` may have been started again: it
+// draws other passwords then, and another key for gossip.
+func (n *Instance) devLogin() (user, password string) {
+	now, err := ReadAttachment(n.o.Dev)
+	if err != nil {
+		return n.dev.User, n.dev.Password
+	}
+	if now.GossipKey != n.dev.GossipKey {
+		select {
+		case n.failed <- errDevAgain:
+		default:
+		}
+	}
+	return now.User, now.Password
+}
+
+// devProbe says how `rath dev` stores: what it verified and wrote next to the
+// password that its server accepted.
+func (n *Instance) devProbe(context.Context) ([]streams.SyncState, error) {
+	a, err := ReadAttachment(n.o.Dev)
+	if err != nil {
+		return nil, err
+	}
+	return []streams.SyncState{{Server: "rath dev over " + n.o.Dev, Always: a.Level == string(streams.Fsync)}}, nil
+}
+
+// addsOnly reports whether the node offers its author's workflows alone, because the
+// nodes of `rath dev` offer the built-in ones.
+func (n *Instance) addsOnly() bool {
+	return n.o.Dev != "" && n.o.Pool != dispatch.DefaultPool && n.o.Routing != RouteOnly && len(n.o.Workflows) > 0
+}
+
+// programName is the name of a program as names of nodes and pools may be.
+func programName(path string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_':
+			return r
+		}
+		return '-'
+	}, strings.TrimSuffix(filepath.Base(path), ".exe"))
+	if name = strings.Trim(name[:min(len(name), 40)], "-_"); name == "" {
+		return "node"
+	}
+	return name
+}

@@ -46,6 +46,6 @@
 // of the run's sessions.
 //
 // Files, the lowest first: text, lines, failure, evidence, facts, archive, plan, check,
-// order, words, steps, files, blame, branch, fold, collect, html, markdown, verify,
-// tree.
+// order, words, steps, files, blame, branch, blocks, fold, outline, embed, collect, html,
+// markdown, verify, tree.
 package dossier

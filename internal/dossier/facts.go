@@ -27,6 +27,12 @@ type Facts struct {
 	Numbers Numbers
 
 	Submitted, Started, Ended time.Time
+	// Took is the time from the first commit of the run to its end, or to the last
+	// commit that there is; Waited the part of it in which it waited.
+	Took, Waited time.Duration
+	Spent        []lineage.Spent
+	// Blocks are the steps, folded.
+	Blocks []Block
 
 	Sessions   []Session
 	Branches   []Branch // of fan-outs, in the order in which they were opened
@@ -47,13 +53,14 @@ type Facts struct {
 	Picture *lineage.Picture
 }
 
-// Numbers are the five that sum a run up.
+// Numbers sum a run up.
 type Numbers struct {
 	Sessions   int64 // that the run wrote to
 	Commits    int64 // that concern it
 	ModelCalls int64 // recorded
 	ToolCalls  int64 // recorded
 	Tokens     int64 // input and output of the recorded model calls
+	MicroUSD   int64 // what the models' servers asked for them; 0 where they state no price
 }
 
 // Session is one session of the evidence.

@@ -3,6 +3,7 @@ package dossier
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -20,7 +21,9 @@ type Changes struct {
 	Before blob.Digest
 	After  blob.Digest
 	Files  []FileChange
-	More   int    // files that are not listed
+	More   int // files that are not listed
+	Add    int // lines of the files that are listed
+	Remove int
 	Note   string // why nothing can be shown
 }
 
@@ -169,7 +172,7 @@ func (t *timeline) changes() error {
 		ch.Note = "The files cannot be compared: " + cmp.Or(why, whyAfter) + "."
 		return nil
 	}
-	net := manifest.Compare(before, after)
+	net := withFiles(manifest.Compare(before, after))
 	if len(net) > maxFiles {
 		ch.More = len(net) - maxFiles
 		net = net[:maxFiles]
@@ -185,9 +188,24 @@ func (t *timeline) changes() error {
 	}
 	room := maxHunkLines
 	for _, c := range net {
-		ch.Files = append(ch.Files, b.files[c.Path].change(c, &room))
+		file := b.files[c.Path].change(c, &room)
+		ch.Add, ch.Remove = ch.Add+file.Add, ch.Remove+file.Remove
+		ch.Files = append(ch.Files, file)
 	}
 	return nil
+}
+
+// withFiles leaves out directories that came or went with a file in them.
+func withFiles(all []manifest.Change) []manifest.Change {
+	parents := map[string]bool{}
+	for _, c := range all {
+		for p := path.Dir(c.Path); p != "." && !parents[p]; p = path.Dir(p) {
+			parents[p] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(c manifest.Change) bool {
+		return parents[c.Path] && (c.Kind == manifest.Added && c.After.Kind == manifest.Dir || c.Kind == manifest.Removed && c.Before.Kind == manifest.Dir)
+	})
 }
 
 // tree reads the manifest of a head; nil, and why, if it is not there.

@@ -18,10 +18,11 @@ import (
 // shows.
 func (a *archive) facts() (*Facts, error) {
 	f := &Facts{Run: a.run, Tenant: a.home.Tenant, Home: a.home.ID}
-	names, err := a.picture(f)
+	g, names, err := a.picture(f)
 	if err != nil {
 		return nil, err
 	}
+	f.Spent, f.Waited = g.SpentOn(a.home.Tenant, a.run), g.WaitedFor(a.home.Tenant, a.run)
 	t := a.timeline(f, names)
 	t.sessions()
 	t.branches()
@@ -32,20 +33,22 @@ func (a *archive) facts() (*Facts, error) {
 	if err := t.changes(); err != nil {
 		return nil, err
 	}
+	f.Took = f.took()
 	f.Verdict = t.verdict()
+	f.Blocks = f.fold()
 	t.environment()
 	t.omitted()
 	return f, nil
 }
 
 // picture draws the tree and gives every session its name.
-func (a *archive) picture(f *Facts) (map[session.ID]string, error) {
+func (a *archive) picture(f *Facts) (*lineage.Graph, map[session.ID]string, error) {
 	g := lineage.NewGraph()
 	for _, c := range a.logs {
 		for _, e := range c.entries {
 			records, err := lineage.Derive(e)
 			if err != nil {
-				return nil, fail(Inconsistent, c.key.ID, e.Commit.Seq, "%v", err)
+				return nil, nil, fail(Inconsistent, c.key.ID, e.Commit.Seq, "%v", err)
 			}
 			g.Add(records...)
 		}
@@ -59,7 +62,7 @@ func (a *archive) picture(f *Facts) (map[session.ID]string, error) {
 	for i, c := range a.logs {
 		number[c.key.ID] = i + 1
 	}
-	o := &lineage.PictureOptions{Lines: 5, Link: func(id session.ID, _, _ session.Version) string {
+	o := &lineage.PictureOptions{Lines: 5, MaxSessions: 24, Fold: 6, Link: func(id session.ID, _, _ session.Version) string {
 		return fmt.Sprintf("#session-%d", number[id])
 	}}
 	if p, err := g.Picture(root, o); err == nil {
@@ -82,7 +85,7 @@ func (a *archive) picture(f *Facts) (map[session.ID]string, error) {
 		}
 		names[c.key.ID], used[n] = n, true
 	}
-	return names, nil
+	return g, names, nil
 }
 
 func (t *timeline) sessions() {

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"html/template"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,23 +25,27 @@ var pageText string
 //go:embed style.css
 var styleText string
 
-// page renders the HTML form; text is the encoded evidence.
-func page(e *Evidence, f *Facts, text []byte) ([]byte, error) {
+// page renders the HTML form; text is the encoded evidence, packed if it is compressed.
+func page(e *Evidence, f *Facts, text []byte, packed bool) ([]byte, error) {
 	svg := ""
-	if f.Picture != nil {
-		svg = f.Picture.SVG()
+	var outline []Limb
+	if f.Picture != nil && len(f.Picture.Nodes) > 1 {
+		outline = limbs(f.Picture)
+		if s := f.Picture.SVG(); fits(s) {
+			svg = s
+		}
 	}
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"step": func(n int) *Step { return f.step(n) }, "short": shortDigest, "when": when, "clock": clock, "took": took,
 		"count": lineage.Thousands, "counted": counted, "mark": mark, "word": word, "classOf": classOf, "limits": func() []string { return append(slices.Clone(limits), f.Omitted...) },
-		"spent": spent, "opClass": opClass, "attempts": attempts,
+		"spent": spent, "opClass": opClass, "attempts": attempts, "lasted": lasted, "cost": cost, "answered": answered, "alike": alike, "changed": changed, "by": by,
 	}).Parse(pageText)
 	if err != nil {
 		return nil, fmt.Errorf("dossier: page template: %w", err)
 	}
 	var b bytes.Buffer
 	err = t.Execute(&b, map[string]any{
-		"F": f, "Style": template.CSS(styleText), "SVG": template.HTML(svg), "Tall": tall(svg),
+		"F": f, "Style": template.CSS(styleText), "SVG": template.HTML(svg), "Limbs": outline,
 		"Policy":  "default-src 'none'; style-src " + styleHashes(styleText, svg) + "; base-uri 'none'; form-action 'none'",
 		"Command": "rath verify --head " + f.Sessions[0].Last.String() + " FILE",
 	})
@@ -50,18 +55,34 @@ func page(e *Evidence, f *Facts, text []byte) ([]byte, error) {
 	// What a text still hides is made visible here, character by character, so that no
 	// markup gets lost.
 	out := []byte(visible(b.String()))
-	out = append(out, htmlBegin...)
+	begin := htmlBegin
+	if packed {
+		begin = htmlPacked
+	}
+	out = append(out, begin...)
 	out = append(out, text...)
 	return append(out, htmlEnd+"\n</body>\n</html>\n"...), nil
 }
 
-// tall reports whether a picture is too high to be shrunk onto the first
-// screen: it scrolls instead.
-func tall(svg string) bool {
-	_, rest, _ := strings.Cut(svg, ` height="`)
-	number, _, _ := strings.Cut(rest, `"`)
-	h, err := strconv.ParseFloat(number, 64)
-	return err == nil && h > 640
+// The largest picture that is drawn, in pixels: shrunk to a page of 1,280 it can be
+// read. A larger one is a list.
+const (
+	mostWidth  = 1900
+	mostHeight = 1000
+)
+
+// fits reports whether a picture can be read on one screen.
+func fits(svg string) bool {
+	size := func(name string) float64 {
+		_, rest, _ := strings.Cut(svg, " "+name+`="`)
+		number, _, _ := strings.Cut(rest, `"`)
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return math.Inf(1)
+		}
+		return n
+	}
+	return size("width") <= mostWidth && size("height") <= mostHeight
 }
 
 // styleHashes allows the page's own style sheets and no others.
@@ -153,6 +174,85 @@ func opClass(op string) string {
 		return "del"
 	}
 	return ""
+}
+
+// lasted writes a duration for people.
+func lasted(d time.Duration) string { return took(d.Milliseconds()) }
+
+// cost writes millionths of a dollar: two digits after the first that counts, at least
+// cents.
+func cost(micro int64) string {
+	if micro == 0 {
+		return "–"
+	}
+	text := strings.TrimRight(fmt.Sprintf("%06d", micro%1_000_000), "0")
+	if micro >= 1_000_000 {
+		text = fmt.Sprintf("%06d", micro%1_000_000)[:2]
+	}
+	return lineage.Thousands(micro/1_000_000) + "." + text + strings.Repeat("0", max(2-len(text), 0))
+}
+
+// answered are the decisions that people made, not what was asked of them.
+func answered(all []Decision) []Decision {
+	return slices.DeleteFunc(slices.Clone(all), func(d Decision) bool { return strings.HasPrefix(d.What, "asked") })
+}
+
+// unlike is what branches have in common that ended in the same way.
+type unlike struct {
+	State, Reason string
+	Step          int
+	Of            []Rejection
+}
+
+// alike groups the branches that were not taken by their state, reason and step.
+func alike(all []Rejection) []unlike {
+	var out []unlike
+	for _, r := range all {
+		n := slices.IndexFunc(out, func(u unlike) bool { return u.State == r.State && u.Reason == r.Reason && u.Step == r.Step })
+		if n < 0 {
+			n = len(out)
+			out = append(out, unlike{State: r.State, Reason: r.Reason, Step: r.Step})
+		}
+		out[n].Of = append(out[n].Of, r)
+	}
+	return out
+}
+
+// shownFile is a file of the changes; Open is not folded.
+type shownFile struct {
+	FileChange
+	Open bool
+}
+
+// openLines is how many changed lines are not folded.
+const openLines = 60
+
+// changed folds the files after the first ones.
+func changed(all []FileChange) []shownFile {
+	var out []shownFile
+	lines := 0
+	for _, f := range all {
+		own := 0
+		for _, h := range f.Hunks {
+			own += len(h.Lines)
+		}
+		lines += own
+		out = append(out, shownFile{f, lines <= openLines || len(out) == 0 && own <= 4*openLines})
+	}
+	return out
+}
+
+// maker lists steps, and how many it leaves out.
+type maker struct {
+	Steps []int
+	More  int
+}
+
+// by returns the last steps of a list: what they left is what is shown.
+func by(steps []int) maker {
+	const shown = 2
+	n := max(len(steps)-shown, 0)
+	return maker{steps[n:], n}
 }
 
 // attempts lists those at a step, unless the first one was recorded and no other

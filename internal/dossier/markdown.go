@@ -8,15 +8,20 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 )
 
-// markdown renders the Markdown form; text is the encoded evidence.
-func markdown(_ *Evidence, f *Facts, text []byte) ([]byte, error) {
+// markdown renders the Markdown form; text is the encoded evidence, packed if it is
+// compressed.
+func markdown(_ *Evidence, f *Facts, text []byte, packed bool) ([]byte, error) {
 	m := marker{f: f}
 	m.first()
 	m.branches()
 	m.timeline()
 	m.rest()
 	// As in the page: what is still hidden is made visible.
-	out := visible(m.b.String()) + "\n" + markBegin + string(text) + markEnd + "\n"
+	begin := markBegin
+	if packed {
+		begin = markPacked
+	}
+	out := visible(m.b.String()) + "\n" + begin + string(text) + markEnd + "\n"
 	return []byte(out), nil
 }
 
@@ -93,22 +98,18 @@ func (m *marker) first() {
 		m.put("Answered: %s\n\n", code(clip(f.Answer.Shown, 300)))
 	}
 	n := f.Numbers
-	m.put("| sessions | commits | model calls | tool calls | tokens |\n|---:|---:|---:|---:|---:|\n| %s | %s | %s | %s | %s |\n\n",
-		lineage.Thousands(n.Sessions), lineage.Thousands(n.Commits), lineage.Thousands(n.ModelCalls), lineage.Thousands(n.ToolCalls), lineage.Thousands(n.Tokens))
-	if f.Picture != nil {
-		m.block("mermaid", f.Picture.Mermaid())
-		m.put("\n")
+	if c := f.Changes; len(c.Files) > 0 {
+		m.put("Changed: %s, +%d −%d\n\n", counted(len(c.Files)+c.More, "file"), c.Add, c.Remove)
+	} else {
+		m.put("Changed: nothing. %s\n\n", c.Note)
 	}
-	m.put("## Rejected because\n\n")
-	for _, r := range f.Rejections {
-		m.put("- %s %s **%s**, %s: %s\n", code(r.Label), mark(r.State), code(r.State), m.link(r.Step), cmp.Or(code(r.Reason), "no reason is recorded"))
+	for _, d := range answered(f.Decisions) {
+		m.put("Decided: %s: %s, %s\n\n", cmp.Or(code(d.By), "no name"), code(d.What), m.link(d.Step))
 	}
-	if len(f.Rejections) == 0 {
-		m.put("No branch was rejected.\n")
-	}
-	m.put("\n## Adopted changes\n\n")
-	if f.Changes.Note != "" {
-		m.put("%s\n\n", code(f.Changes.Note))
+	m.put("| took | USD | tokens | model calls | tool calls | sessions |\n|---:|---:|---:|---:|---:|---:|\n| %s | %s | %s | %s | %s | %s |\n\n",
+		lasted(f.Took), cost(n.MicroUSD), lineage.Thousands(n.Tokens), lineage.Thousands(n.ModelCalls), lineage.Thousands(n.ToolCalls), lineage.Thousands(n.Sessions))
+	if len(f.Changes.Files) > 0 {
+		m.put("## Adopted changes\n\n")
 	}
 	for _, file := range f.Changes.Files {
 		m.file(file)
@@ -116,6 +117,38 @@ func (m *marker) first() {
 	if f.Changes.More > 0 {
 		m.put("%s changed.\n\n", counted(f.Changes.More, "more file"))
 	}
+	if len(f.Rejections) > 0 {
+		m.put("## Not taken\n\n")
+	}
+	for _, u := range alike(f.Rejections) {
+		var labels []string
+		for _, r := range u.Of {
+			labels = append(labels, r.Label)
+		}
+		m.put("- %s %s **%s**, %s: %s\n", code(strings.Join(labels, ", ")), mark(u.State), code(u.State), cmp.Or(m.link(u.Step), "no step"), cmp.Or(code(u.Reason), "no reason is recorded"))
+	}
+	if f.Picture != nil && len(f.Picture.Nodes) > 1 {
+		m.put("\n## Sessions and branches\n\n")
+		m.block("mermaid", f.Picture.Mermaid())
+		m.put("\n")
+	}
+	m.spent()
+}
+
+// spent says where the time, the tokens and the money went.
+func (m *marker) spent() {
+	if len(m.f.Spent) == 0 {
+		return
+	}
+	m.put("## Where the time, the tokens and the money went\n\n| agent | model or tool | calls | failed | time | tokens in | tokens out | USD |\n|---|---|---:|---:|---:|---:|---:|---:|\n")
+	for _, s := range m.f.Spent {
+		m.put("| %s | %s | %s | %s | %s | %s | %s | %s |\n", cmp.Or(cell(s.Agent), "workflow"), cmp.Or(cell(s.Tool), cell(s.Model), "no answer"), lineage.Thousands(s.Calls),
+			lineage.Thousands(s.Failed), lasted(s.Elapsed), lineage.Thousands(s.Usage.Input), lineage.Thousands(s.Usage.Output), cost(s.Usage.MicroUSD))
+	}
+	if m.f.Waited > 0 {
+		m.put("| run | waited for people, timers and branches | | | %s | | | |\n", lasted(m.f.Waited))
+	}
+	m.put("\n")
 }
 
 func (m *marker) file(file FileChange) {
@@ -127,14 +160,18 @@ func (m *marker) file(file FileChange) {
 		m.put("By %s\n\n", m.links(file.Steps))
 	}
 	for _, h := range file.Hunks {
-		by := "no step of this run made it"
+		made := "no step of this run made it"
 		if len(h.Steps) > 0 {
-			by = "by " + m.links(h.Steps)
+			last := by(h.Steps)
+			made = "by " + m.links(last.Steps)
+			if last.More > 0 {
+				made += " and " + counted(last.More, "more step")
+			}
 			if s := m.f.step(h.Steps[0]); s != nil && len(h.Steps) == 1 {
-				by += " " + code(s.Actor+" "+s.Text)
+				made += " " + code(s.Actor+" "+s.Text)
 			}
 		}
-		m.put("%s %s\n\n", code(h.Header), by)
+		m.put("%s %s\n\n", code(h.Header), made)
 		var b strings.Builder
 		for _, l := range h.Lines {
 			b.WriteString(l.Op + l.Text + "\n")
@@ -227,17 +264,22 @@ func (m *marker) timeline() {
 
 func (m *marker) rest() {
 	f := m.f
-	m.put("## Approvals and decisions\n\n")
-	for _, d := range f.Decisions {
-		m.put("- %s %s, by %s: %s\n", m.link(d.Step), code(d.What), cmp.Or(code(d.By), "somebody not named"), cmp.Or(code(d.Reason), "no reason is recorded"))
+	if len(f.Decisions)+len(f.Warnings) > 0 {
+		m.put("## Approvals and decisions\n\n")
 	}
-	if len(f.Decisions) == 0 {
-		m.put("Nobody was asked, and nobody decided anything from outside.\n")
+	for _, d := range f.Decisions {
+		by := ""
+		if d.By != "" {
+			by = ", by " + code(d.By)
+		}
+		m.put("- %s %s%s: %s\n", m.link(d.Step), code(d.What), by, cmp.Or(code(d.Reason), "no reason is recorded"))
 	}
 	for _, w := range f.Warnings {
 		m.put("\n! Warning: %s\n", code(w.Shown))
 	}
-	m.put("\n## Memory read and written\n\n")
+	if len(f.Memory) > 0 {
+		m.put("\n## Memory read and written\n\n")
+	}
 	for _, u := range f.Memory {
 		verb := "read from"
 		if u.Write {
@@ -257,17 +299,11 @@ func (m *marker) rest() {
 			m.put("  - withheld: %s\n", code(l))
 		}
 	}
-	if len(f.Memory) == 0 {
-		m.put("No memory was used.\n")
-	}
-	m.put("\n## Prompts\n\n")
 	if len(f.Prompts) > 0 {
-		m.put("| SHA-256 of the rendered request | answered by | steps |\n|---|---|---|\n")
-	} else {
-		m.put("No model was asked.\n")
+		m.put("\n## Prompts\n\n| SHA-256 of the rendered request | answered by | steps |\n|---|---|---|\n")
 	}
 	for _, p := range f.Prompts {
-		m.put("| `%s` | %s | %s |\n", p.Digest, cmp.Or(cell(p.Model), "nobody"), m.links(p.Steps))
+		m.put("| `%s` | %s | %s |\n", p.Digest, cmp.Or(cell(p.Model), "no model"), m.links(p.Steps))
 	}
 	m.put("\n## Sessions and their hash chains\n\n| session | id | came from | ended | commits | head of the chain |\n|---|---|---|---|---:|---|\n")
 	for _, s := range f.Sessions {

@@ -341,6 +341,7 @@ func (t *timeline) done(e journal.Fact, p journal.StepCompleted) {
 	}
 	if p.Kind != journal.StepGather { // the sum over the branches' own steps
 		t.f.Numbers.Tokens += p.Usage.Tokens()
+		t.f.Numbers.MicroUSD += p.Usage.MicroUSD
 	}
 	switch p.Kind {
 	case journal.StepModel, journal.StepSelection, journal.StepCompress:

@@ -137,15 +137,16 @@ func leftOut(left map[blob.Digest]string) (out []Fact) {
 // the rendering that does not follow from the commits.
 //
 // It never writes, and reads nothing but its arguments. Its time and memory
-// are a small multiple of the document's size.
+// are a small multiple of the size of the document's evidence, of which it reads at most
+// 512 MiB where that is compressed.
 func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
-	form, text, err := extract(doc)
+	form, text, packed, err := extract(doc)
 	if err != nil {
 		return nil, err
 	}
 	e, err := Decode(text)
 	if err != nil {
-		if f, ok := errors.AsType[*Failure](err); ok && f.Line > 0 {
+		if f, ok := errors.AsType[*Failure](err); ok && f.Line > 0 && packed == nil {
 			f.Line += bytes.Count(doc[:bytes.LastIndex(doc, text)], []byte("\n"))
 		}
 		return nil, err
@@ -171,7 +172,7 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 		return nil, &Failure{Kind: Release, Detail: fmt.Sprintf("the document has layout %d, this release renders %d, so it cannot compare the rendering; "+
 			"verify it with the release that wrote it, or its evidence alone", e.Layout, Layout)}
 	}
-	again, err := render(form, e, f)
+	again, err := render(form, e, f, packed)
 	if err != nil {
 		return nil, err
 	}
@@ -232,45 +233,65 @@ func excerpt(s, other string) string {
 
 // Markers of the evidence in a document. Nothing between them holds < or >.
 const (
-	htmlBegin = `<script type="application/json" id="evidence">` + "\n"
-	htmlEnd   = `</script>`
-	markBegin = "<!-- rath evidence\n"
-	markEnd   = "-->"
+	htmlBegin  = `<script type="application/json" id="evidence">` + "\n"
+	htmlPacked = `<script type="application/gzip" id="evidence">` + "\n" // in base64
+	htmlEnd    = `</script>`
+	markBegin  = "<!-- rath evidence\n"
+	markPacked = "<!-- rath evidence, gzip in base64\n"
+	markEnd    = "-->"
 )
 
-// extract finds the evidence in a document.
-func extract(doc []byte) (form string, text []byte, err error) {
-	begin, end := "", ""
+// extract finds the evidence in a document; packed is its compressed form, nil if it
+// has none.
+func extract(doc []byte) (form string, text, packed []byte, err error) {
+	begin, small, end := "", "", ""
 	switch {
 	case bytes.HasPrefix(doc, []byte(`{"format":`)):
-		return FormJSON, doc, nil
+		return FormJSON, doc, nil, nil
 	case bytes.HasPrefix(doc, []byte("<!DOCTYPE html>")):
-		form, begin, end = FormHTML, htmlBegin, htmlEnd
+		form, begin, small, end = FormHTML, htmlBegin, htmlPacked, htmlEnd
 	default:
-		form, begin, end = FormMarkdown, markBegin, markEnd
+		form, begin, small, end = FormMarkdown, markBegin, markPacked, markEnd
 	}
 	// It comes last: a text of the run may quote another dossier.
-	at := bytes.LastIndex(doc, []byte(begin))
+	at, of := bytes.LastIndex(doc, []byte(begin)), begin
+	if p := bytes.LastIndex(doc, []byte(small)); p > at {
+		at, of = p, small
+	}
 	if at < 0 {
-		return "", nil, &Failure{Kind: Malformed, Detail: "no evidence in the document: want a dossier as HTML, Markdown or JSON"}
+		return "", nil, nil, &Failure{Kind: Malformed, Detail: "no evidence in the document: want a dossier as HTML, Markdown or JSON"}
 	}
-	text, _, ok := bytes.Cut(doc[at+len(begin):], []byte(end))
+	text, _, ok := bytes.Cut(doc[at+len(of):], []byte(end))
 	if !ok {
-		return "", nil, &Failure{Kind: Malformed, Detail: "the evidence in the document has no end"}
+		return "", nil, nil, &Failure{Kind: Malformed, Detail: "the evidence in the document has no end"}
 	}
-	return form, text, nil
+	if of == small {
+		packed = text
+		text, err = unpack(packed)
+	}
+	return form, text, packed, err
 }
 
-// render makes a document of evidence and its facts.
-func render(form string, e *Evidence, f *Facts) ([]byte, error) {
+// render makes a document of evidence and its facts. packed is the compressed form that
+// a document has of the evidence; nil compresses it where it is large.
+func render(form string, e *Evidence, f *Facts, packed []byte) ([]byte, error) {
 	text, err := e.Encode()
 	if err != nil {
 		return nil, err
 	}
-	if form == FormHTML {
-		return page(e, f, text)
+	small := len(text) > plainText
+	if small {
+		if packed == nil {
+			if packed, err = pack(text); err != nil {
+				return nil, fmt.Errorf("dossier: compress evidence: %w", err)
+			}
+		}
+		text = packed
 	}
-	return markdown(e, f, text)
+	if form == FormHTML {
+		return page(e, f, text, small)
+	}
+	return markdown(e, f, text, small)
 }
 
 // HTML renders evidence as one page that loads nothing and runs nothing. It is
@@ -289,5 +310,5 @@ func document(form string, e *Evidence) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return render(form, e, f)
+	return render(form, e, f, nil)
 }

@@ -245,7 +245,7 @@ func TestRenderedFacts(t *testing.T) {
 	e := sample(t)
 	docs := render(t, e)
 	for _, tt := range []struct{ form, name, old, new string }{
-		{dossier.FormHTML, "a number", "<dd>32</dd>", "<dd>34</dd>"},
+		{dossier.FormHTML, "a number", "<dd>3,570</dd>", "<dd>3,571</dd>"},
 		{dossier.FormHTML, "the verdict", "1 branch rejected.</h1>", "0 branches rejected.</h1>"},
 		{dossier.FormHTML, "the state", `<span class="badge">✓ succeeded`, `<span class="badge">✓ Succeeded`},
 		{dossier.FormHTML, "a line of the diff", "- Empty titles give", "- Empty titles gave"},
@@ -253,12 +253,12 @@ func TestRenderedFacts(t *testing.T) {
 		{dossier.FormHTML, "a word in the picture", ">ADOPTED<", ">REJECTED<"},
 		{dossier.FormHTML, "a reason", "<p>breaks empty input", "<p>breaks no input"},
 		{dossier.FormHTML, "an effect", `<li class="chip">non_idempotent</li>`, `<li class="chip">read_only</li>`},
-		{dossier.FormHTML, "who decided", "<td>ana</td>", "<td>bob</td>"},
+		{dossier.FormHTML, "who decided", "by\">ana</td>", "by\">bob</td>"},
 		{dossier.FormHTML, "something hidden by style", "</style>", "#rejected{display:none}</style>"},
 		{dossier.FormHTML, "a script", "</main>", "<script>alert(1)</script></main>"},
 		{dossier.FormHTML, "something behind the end", "</html>\n", "</html>\n "},
 		{dossier.FormHTML, "a second body of evidence", "</body>", "<p>more</p></body>"},
-		{dossier.FormMarkdown, "a number", "| 32 |", "| 34 |"},
+		{dossier.FormMarkdown, "a number", "| 3,570 |", "| 3,571 |"},
 		{dossier.FormMarkdown, "the verdict", "1 branch rejected.`", "0 branches rejected.`"},
 		{dossier.FormMarkdown, "a line of the diff", "+- Empty titles give", "+- Empty titles gave"},
 		{dossier.FormMarkdown, "the step of a hunk", "by [step 17](#t17)", "by [step 9](#t9)"},

@@ -26,6 +26,6 @@
 // on the logs. It reads no clock and starts no goroutine.
 //
 // Files, the lowest first: text, kind, record, stored, derive, derive_run,
-// derive_step, graph, session, runs, heads, maker, impact, kin, selector, selector_parse,
+// derive_step, graph, session, runs, heads, maker, spent, impact, kin, selector, selector_parse,
 // label, timeline, layout, picture, tree, mermaid, svg.
 package lineage

@@ -17,6 +17,9 @@ type PictureOptions struct {
 	// MaxSessions bounds the picture; 0 means 60. What does not fit is counted
 	// in Omitted.
 	MaxSessions int
+	// Fold is how many sessions are drawn where more than ten were opened from one;
+	// 0 draws all. The others are counted in Omitted.
+	Fold int
 	// Link, if set, returns where a node leads, "" for nowhere.
 	Link func(id session.ID, from, to session.Version) string
 }
@@ -73,7 +76,11 @@ func (g *Graph) Picture(root session.Key, o *PictureOptions) (*Picture, error) {
 	opt.Lines, opt.MaxSessions = cmp.Or(opt.Lines, 7), cmp.Or(opt.MaxSessions, 60)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	timelines, left, err := g.timelines(root, false, opt.MaxSessions, 0)
+	all, err := g.rows(root, 0)
+	if err != nil {
+		return nil, err
+	}
+	timelines, _, err := g.timelines(root, false, opt.MaxSessions, opt.Fold)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +88,7 @@ func (g *Graph) Picture(root session.Key, o *PictureOptions) (*Picture, error) {
 	for i, c := range timelines {
 		d.index[c.info.Key.ID] = i
 	}
-	p := &Picture{Title: line(opt.Title, 200), Omitted: left}
+	p := &Picture{Title: line(opt.Title, 200), Omitted: len(all) - len(timelines)}
 	for i := range timelines {
 		d.stretches[i] = d.cut(i)
 	}

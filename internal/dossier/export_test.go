@@ -1,0 +1,4 @@
+package dossier
+
+// Fold folds the steps of facts.
+func Fold(f *Facts) []Block { return f.fold() }

@@ -1,0 +1,127 @@
+package lineage
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Spent is what the calls of one agent to one model, or to one tool, took together.
+// Calls of branches overlap, so that the sum of Elapsed may exceed the run's time.
+type Spent struct {
+	Agent   string        `json:"agent,omitempty"` // "" is the workflow
+	Model   string        `json:"model,omitempty"` // "" of tool calls, and where no answer came
+	Tool    string        `json:"tool,omitempty"`  // "" of model calls
+	Calls   int64         `json:"calls"`
+	Failed  int64         `json:"failed,omitempty"`
+	Elapsed time.Duration `json:"elapsed_ns"`
+	Usage   session.Usage `json:"usage"`
+}
+
+// SpentOn returns what the calls of a run and of its branches took: by agent in the
+// order of their first calls, and of each agent the models before the tools.
+func (g *Graph) SpentOn(t session.Tenant, id run.ID) []Spent {
+	var out []Spent
+	type key struct{ agent, model, tool string }
+	index := map[key]int{}
+	rank := map[string]int{}
+	asked := map[stepID]string{}
+	for _, r := range g.StepsOf(t, id) {
+		var k key
+		switch {
+		case r.Kind == Tool:
+			k = key{agent: cmp.Or(r.Agent, asked[stepID{r.Run, parentStep(r.Step)}]), tool: r.Tool}
+		case r.Kind == Model, r.Kind == Selected, r.Kind == Compressed:
+			k = key{agent: r.Agent, model: r.Model}
+			asked[stepID{r.Run, r.Step}] = r.Agent
+		default:
+			continue
+		}
+		n, ok := index[k]
+		if !ok {
+			n = len(out)
+			index[k] = n
+			out = append(out, Spent{Agent: k.agent, Model: k.model, Tool: k.tool})
+			if _, ok := rank[k.agent]; !ok {
+				rank[k.agent] = len(rank)
+			}
+		}
+		s := &out[n]
+		s.Calls, s.Elapsed, s.Usage = s.Calls+1, s.Elapsed+time.Duration(r.Elapsed)*time.Millisecond, s.Usage.Add(r.Usage)
+		if r.Failed() {
+			s.Failed++
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Spent) int {
+		return cmp.Or(cmp.Compare(rank[a.Agent], rank[b.Agent]), cmp.Compare(min(len(a.Tool), 1), min(len(b.Tool), 1)), cmp.Compare(b.Elapsed, a.Elapsed))
+	})
+	return out
+}
+
+// StepsOf returns the records of the steps of a run and of its branches, in the order
+// of time.
+func (g *Graph) StepsOf(t session.Tenant, id run.ID) []Record {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []Record
+	for _, id := range g.withBranches(t, id) {
+		for key := range g.runs[runKey{t, id}] {
+			h := g.sessions[key]
+			for i, r := range h.of(id) {
+				if r.Step != "" && stepDone(r.Kind) && !opens(r.Kind) {
+					out = append(out, *h.record(i))
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, byTime)
+	return out
+}
+
+// withBranches returns a run and the runs of its branches and of theirs. A branch is a
+// run of its own, with the id of its session.
+func (g *Graph) withBranches(t session.Tenant, id run.ID) []run.ID {
+	out := []run.ID{id}
+	seen := map[run.ID]bool{id: true}
+	for i := 0; i < len(out); i++ {
+		for key := range g.runs[runKey{t, out[i]}] {
+			for _, r := range g.sessions[key].of(out[i]) {
+				if r.Kind != FannedOut {
+					continue
+				}
+				for _, b := range r.Branches {
+					if id := run.ID(b.Session); !seen[id] {
+						seen[id] = true
+						out = append(out, id)
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// WaitedFor returns how long a run waited for people, timers and branches, up to the
+// last record of its home.
+func (g *Graph) WaitedFor(t session.Tenant, id run.ID) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k := runKey{t, id}
+	h := g.sessions[g.home(k)]
+	if h == nil {
+		return 0
+	}
+	var sum, since int64
+	for _, r := range h.of(id) {
+		switch {
+		case r.Kind == Waiting && since == 0:
+			since = r.Time
+		case since > 0 && (r.Kind == Claimed || r.Kind == Ended):
+			sum, since = sum+r.Time-since, 0
+		}
+	}
+	return time.Duration(sum) * time.Millisecond
+}

@@ -5,7 +5,7 @@
 // second: which incarnations live, their pools, free slots, isolation, and
 // whether they are draining. That makes recovery fast (the runs of a dead node
 // are offered again at once), takeover polite (a node that holds a session and lives
-// is asked first), and it is what `rath nodes` and a drain look at.
+// is asked first), and it is what `rath cluster nodes` and a drain look at.
 //
 //	m, err := cluster.Start(ctx, cluster.Config{
 //		Name:        "rath-node-0",           // the pod: the same after a restart

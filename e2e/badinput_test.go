@@ -393,7 +393,7 @@ func TestNATSNotReachable(t *testing.T) {
 		{"ps"},
 		{"submit", "agent", "-m", "x"},
 		{"run", "-m", "x"},
-		{"tail", "@last"},
+		{"cluster", "tail", "@last"},
 	} {
 		d.rath(append(args, "--server", url)...).want(t, 5, url, "start a server there or name another one")
 	}
@@ -511,7 +511,7 @@ func TestBadImport(t *testing.T) {
 	d.file("sessions/good.jsonl", good)
 	d.file("sessions/newer.jsonl", strings.ReplaceAll(newer, "5f6c1c52", "6f6c1c52"))
 	d.file("sessions/corrupt.jsonl", strings.ReplaceAll(corrupt, "5f6c1c52", "7f6c1c52"))
-	o := d.rath("import", "sessions")
+	o := d.rath("cluster", "import", "sessions")
 	o.want(t, 6, "newer.jsonl", "corrupt.jsonl", "2 of 3 files could not be taken over")
 	for _, line := range []string{"newer.jsonl:1: ", "corrupt.jsonl:2: "} {
 		if !strings.Contains(o.stderr, line) {
@@ -522,5 +522,5 @@ func TestBadImport(t *testing.T) {
 		t.Errorf("the damaged file was changed: %v", err)
 	}
 	// Again it changes nothing.
-	d.rath("import", "sessions/good.jsonl").want(t, 0, "was there already")
+	d.rath("cluster", "import", "sessions/good.jsonl").want(t, 0, "was there already")
 }

@@ -47,6 +47,6 @@
 //	go test -tags=e2e -count=1 -v -run '^TestNemesis$' ./e2e -off append_cas -seeds 1 -length 60s
 //
 // In the kept directory, history.jsonl is what the clients did and were told,
-// with the faults between, dump.jsonl the streams as `rath audit` reads them,
+// with the faults between, dump.jsonl the streams as `rath cluster audit` reads them,
 // and each process has its log.
 package e2e

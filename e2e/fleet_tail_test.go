@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// tailer follows the lineage of the tenant, as "rath tail -f" does, through all that
+// tailer follows the lineage of the tenant, as "rath cluster tail -f" does, through all that
 // happens to the fleet.
 type tailer struct {
 	stop context.CancelFunc

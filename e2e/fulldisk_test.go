@@ -164,7 +164,7 @@ func fullDisk(t *testing.T, after time.Duration) {
 	rath("show", "before").want(t, 0, "said")
 	rath("ps", "--limit", "0").want(t, 0, "before")
 	rath("doctor").want(t, 6, "writes", "the disk of the store", "free some space")
-	dev.until("node that tells of its disk", func() bool { return strings.Contains(rath("nodes", "show", "dev").stdout, "takes nothing") })
+	dev.until("node that tells of its disk", func() bool { return strings.Contains(rath("cluster", "nodes", "show", "dev").stdout, "takes nothing") })
 	dev.until("line on the terminal", func() bool {
 		for line := range strings.Lines(dev.stderr.String()) {
 			if strings.HasPrefix(line, "store       disk: ") && strings.Contains(line, "takes nothing") {

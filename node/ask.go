@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Drained is closed when an operator asked this node to drain: `rath nodes drain`.
+// Drained is closed when an operator asked this node to drain: `rath cluster nodes drain`.
 // The program should then close the node, which gives its runs to others. A node
 // with Options.Idle refuses, because there is nothing to give.
 func (n *Instance) Drained() <-chan struct{} { return n.drained }

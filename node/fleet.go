@@ -116,7 +116,7 @@ func gossipFrom(bind, advertise, join, keyFile, label string) (*cluster.Config, 
 		}
 	}
 	if keyFile == "" {
-		return nil, fmt.Errorf("node: gossip needs a key that all nodes share: write one with `rath key` into a file and name it with -gossip-key-file (RATH_GOSSIP_KEY_FILE)")
+		return nil, fmt.Errorf("node: gossip needs a key that all nodes share: write one with `rath cluster key` into a file and name it with -gossip-key-file (RATH_GOSSIP_KEY_FILE)")
 	}
 	text, err := os.ReadFile(keyFile)
 	if err != nil {

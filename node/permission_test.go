@@ -277,7 +277,7 @@ func TestNotProvisioned(t *testing.T) {
 			}
 		}
 	}
-	says(start("review"), "stream EV_1_0: stream is missing", "stream KV_ALIAS", "these credentials may not make it", "as operator run: rath provision --replicas 1")
+	says(start("review"), "stream EV_1_0: stream is missing", "stream KV_ALIAS", "these credentials may not make it", "as operator run: rath cluster provision --replicas 1")
 	op := operator(t, srv)
 	plan, err := op.Plan(t.Context(), &streams.Provisioning{Replicas: 1})
 	if err == nil {

@@ -50,14 +50,14 @@ type ArchivedError struct {
 func (e *ArchivedError) Error() string {
 	if e.Partial {
 		return fmt.Sprintf("session %s is being brought back from its archive, and not all of it is there yet; "+
-			"wait for \"rath import\" to end, or run it again", e.Key.ID)
+			"wait for \"rath cluster import\" to end, or run it again", e.Key.ID)
 	}
 	if e.Fenced {
 		return fmt.Sprintf("session %s is being archived since %s, and takes nothing until that has ended; if it was cut off, "+
-			"finish it with \"rath prune --older-than AGE\", or let the session go on with \"rath prune --older-than AGE --keep %s=forever\"",
+			"finish it with \"rath cluster prune --older-than AGE\", or let the session go on with \"rath cluster prune --older-than AGE --keep %s=forever\"",
 			e.Key.ID, e.Time.UTC().Format(time.RFC3339), e.Key.Tenant)
 	}
-	return fmt.Sprintf("session %s was archived at %s; bring it back with: rath import %s",
+	return fmt.Sprintf("session %s was archived at %s; bring it back with: rath cluster import %s",
 		e.Key.ID, e.Time.UTC().Format(time.RFC3339), e.File)
 }
 

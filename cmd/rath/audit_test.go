@@ -30,13 +30,13 @@ func rath(t *testing.T, args ...string) (code int, stdout, stderr string) {
 // was changed.
 func TestAudit(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if code, _, errs := rath(t, "audit"); code != app.ExitNotFound || !strings.Contains(errs, "--server") {
+	if code, _, errs := rath(t, "cluster", "audit"); code != app.ExitNotFound || !strings.Contains(errs, "--server") {
 		t.Errorf("without a store: exit %d, %s", code, errs)
 	}
 	if code, _, errs := rath(t, "demo", "--quiet"); code != 0 {
 		t.Fatalf("demo: exit %d: %s", code, errs)
 	}
-	code, out, errs := rath(t, "audit", "--dump", "all.jsonl")
+	code, out, errs := rath(t, "cluster", "audit", "--dump", "all.jsonl")
 	if code != 0 || !strings.Contains(out, "every promise was kept") || errs != "" {
 		t.Fatalf("exit %d\n%s%s", code, out, errs)
 	}
@@ -48,17 +48,17 @@ func TestAudit(t *testing.T) {
 	if info, err := os.Stat("all.jsonl"); err != nil || info.Mode().Perm()&0o077 != 0 {
 		t.Errorf("the dump is readable by others: %v %v", info.Mode(), err)
 	}
-	if code, again, _ := rath(t, "audit", "all.jsonl"); code != 0 || again != out {
+	if code, again, _ := rath(t, "cluster", "audit", "all.jsonl"); code != 0 || again != out {
 		t.Errorf("the dump: exit %d\n%s", code, again)
 	}
 
 	spoil(t, "all.jsonl", "spoilt.jsonl", "run.ended", `"state":"succeeded"`, `"state":"cancelled"`)
-	code, out, _ = rath(t, "audit", "spoilt.jsonl", "--format", "json")
+	code, out, _ = rath(t, "cluster", "audit", "spoilt.jsonl", "--format", "json")
 	var report audit.Report
 	if err := json.Unmarshal([]byte(out), &report); err != nil || code != app.ExitFailed || report.OK() {
 		t.Errorf("exit %d, error %v\n%s", code, err, out)
 	}
-	code, out, errs = rath(t, "audit", "spoilt.jsonl")
+	code, out, errs = rath(t, "cluster", "audit", "spoilt.jsonl")
 	if code != app.ExitFailed || !strings.Contains(out, "results: ") || !strings.Contains(out, "BROKEN") || !strings.Contains(errs, "each result agrees") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
@@ -85,7 +85,7 @@ func TestAudit(t *testing.T) {
 		{[]string{"all.jsonl", "--dump", filepath.Join(".", "all.jsonl")}, app.ExitUsage, "name another file"},
 		{[]string{"all.jsonl"}, app.ExitOK, "every promise was kept"}, // it is still there
 	} {
-		code, out, errs := rath(t, append([]string{"audit"}, c.args...)...)
+		code, out, errs := rath(t, append([]string{"cluster", "audit"}, c.args...)...)
 		if code != c.code || !strings.Contains(out+errs, c.want) {
 			t.Errorf("%v: exit %d, want %d and %q\n%s%s", c.args, code, c.code, c.want, out, errs)
 		}
@@ -151,18 +151,18 @@ func TestAuditOfSomeStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	code, out, errs := rath(t, "audit", "--open", "--dump", "some.jsonl")
+	code, out, errs := rath(t, "cluster", "audit", "--open", "--dump", "some.jsonl")
 	if code != app.ExitPartial || !strings.Contains(out, "missing, so not checked: "+strings.Join(missing, ", ")+"\n") || !strings.Contains(out, "as far as one can tell") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
-	for _, args := range [][]string{{"audit", "--open", "--format", "json"}, {"audit", "--open", "--format", "json", "some.jsonl"}} {
+	for _, args := range [][]string{{"cluster", "audit", "--open", "--format", "json"}, {"cluster", "audit", "--open", "--format", "json", "some.jsonl"}} {
 		code, out, errs = rath(t, args...)
 		var report audit.Report
 		if err := json.Unmarshal([]byte(out), &report); err != nil {
 			t.Fatalf("%v: %v\n%s%s", args, err, out, errs)
 		}
 		want := missing
-		if len(args) > 4 { // a dump tells of no event stream that is not in it
+		if len(args) > 5 { // a dump tells of no event stream that is not in it
 			want = missing[1:]
 		}
 		if code != app.ExitPartial || !report.OK() || !slices.Equal(report.Missing, want) {

@@ -36,7 +36,7 @@ func TestBench(t *testing.T) {
 		} `json:"cpu"`
 	}
 	var out, errs bytes.Buffer
-	args := strings.Fields("rath bench --nodes 2 --tasks 6 --in-flight 3 --fanout 2 --model-latency 40ms --level lazy -q --format json")
+	args := strings.Fields("rath cluster bench --nodes 2 --tasks 6 --in-flight 3 --fanout 2 --model-latency 40ms --level lazy -q --format json")
 	if code := execute(args, strings.NewReader(""), &out, &errs, func(string) string { return "" }); code != 0 || errs.Len() > 0 {
 		t.Fatalf("exit %d, %s", code, errs.String())
 	}
@@ -72,11 +72,11 @@ func TestBench(t *testing.T) {
 		"--input {":            "want JSON",
 		"--pid x=y":            "want PID or NAME=PID",
 	} {
-		if got := command(t, "rath bench "+line, dir); !strings.Contains(got, want) || !strings.Contains(got, "[exit 2]") {
-			t.Errorf("$ rath bench %s\n%swant %q and exit code 2", line, got, want)
+		if got := command(t, "rath cluster bench "+line, dir); !strings.Contains(got, want) || !strings.Contains(got, "[exit 2]") {
+			t.Errorf("$ rath cluster bench %s\n%swant %q and exit code 2", line, got, want)
 		}
 	}
-	if got := command(t, "rath bench --nodes 1 --workflow nobody", dir); !strings.Contains(got, `unknown workflow "nobody"`) {
+	if got := command(t, "rath cluster bench --nodes 1 --workflow nobody", dir); !strings.Contains(got, `unknown workflow "nobody"`) {
 		t.Errorf("an unknown workflow: %s", got)
 	}
 }

@@ -61,7 +61,7 @@ func TestDevFleet(t *testing.T) {
 	// A run waits for a person while the node that ran it is killed.
 	rath(`submit agent --id one --tools run_shell_command -m '{"prompt":"write it","approve":["*"]}'`, "one")
 	waitFor(t, func() bool { return strings.Contains(rath("approvals ls"), "0.0.approval") })
-	rath("nodes ls", " serving     64/64 ", " relay only  - ", "server ")
+	rath("cluster nodes ls", " serving     64/64 ", " relay only  - ", "server ")
 	pid, err := strconv.Atoi(nodes[0][2])
 	if err != nil {
 		t.Fatal(err)
@@ -69,31 +69,31 @@ func TestDevFleet(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for killed := time.Now(); !regexp.MustCompile(`a +NODE +default +dead +- `).MatchString(rath("nodes ls")); time.Sleep(50 * time.Millisecond) {
+	for killed := time.Now(); !regexp.MustCompile(`a +NODE +default +dead +- `).MatchString(rath("cluster nodes ls")); time.Sleep(50 * time.Millisecond) {
 		if time.Since(killed) > 8*time.Second { // far less than its entry lives
-			t.Fatalf("it is still listed as\n%s", rath("nodes ls"))
+			t.Fatalf("it is still listed as\n%s", rath("cluster nodes ls"))
 		}
 	}
 	// Each node answers by what gossip has told it, and all of them know it a moment later.
 	heard := 0
 	waitFor(t, func() bool {
-		if heard++; !strings.Contains(rath("nodes show "+nodes[0][3]), "state        dead") {
+		if heard++; !strings.Contains(rath("cluster nodes show "+nodes[0][3]), "state        dead") {
 			heard = 0
 		}
 		return heard == 5
 	})
-	rath("nodes show "+nodes[0][3], "state        dead", "slots        none")
-	rath("nodes drain "+nodes[0][3], "node a is dead", "[exit 4]")
+	rath("cluster nodes show "+nodes[0][3], "state        dead", "slots        none")
+	rath("cluster nodes drain "+nodes[0][3], "node a is dead", "[exit 4]")
 	waitFor(t, func() bool {
 		return strings.Contains(dev.said(), "died: killed") && strings.Contains(dev.said(), "takes its place")
 	})
 	rath("approve one --by ann", "goes on")
 	waitFor(t, func() bool { return strings.Contains(rath("ps"), "succeeded") })
-	rath("replay one --verify", "matches: ")
+	rath("session replay one --verify", "matches: ")
 	rath("approve one", "has ended (succeeded)", "[exit 4]")
 
 	// Once more, as a run of its own.
-	if id := strings.TrimSpace(rath("rerun one -q --format jsonl")); !strings.Contains(id, "one-r1") {
+	if id := strings.TrimSpace(rath("session rerun one -q --format jsonl")); !strings.Contains(id, "one-r1") {
 		t.Errorf("rerun says %q", id)
 	}
 	waitFor(t, func() bool { return strings.Contains(rath("approvals ls"), "one-r1") })
@@ -103,7 +103,7 @@ func TestDevFleet(t *testing.T) {
 
 	// A session without an open run takes a message at once.
 	rath("submit agent --session talk -m hello --wait -q", "done")
-	rath(`message talk "and thanks"`, "told session")
+	rath(`session message talk "and thanks"`, "told session")
 	rath("show talk", "and thanks")
 
 	// A refused task.
@@ -111,38 +111,38 @@ func TestDevFleet(t *testing.T) {
 	var letters []messages.StoredLetter
 	waitFor(t, func() bool {
 		letters = nil
-		err := json.Unmarshal([]byte(rath("dlq ls --format json -q")), &letters)
+		err := json.Unmarshal([]byte(rath("cluster dlq ls --format json -q")), &letters)
 		return err == nil && len(letters) == 1
 	})
 	number := strconv.FormatUint(letters[0].At, 10)
-	rath("dlq ls", "unknown_workflow", "lost")
-	rath("dlq show "+number, "rath.task.default.nosuch", `"input":"x"`)
-	rath("dlq retry "+number, "dead letter "+number+" is left as it is", `unknown workflow "nosuch"`, "offers agent", "[exit 3]")
-	rath("dlq ls", "lost")
-	rath("dlq drop "+number+` --reason "a slip"`, "dropped")
-	rath("dlq ls", "no dead letters")
-	rath("dlq drop "+number, "[exit 4]")
+	rath("cluster dlq ls", "unknown_workflow", "lost")
+	rath("cluster dlq show "+number, "rath.task.default.nosuch", `"input":"x"`)
+	rath("cluster dlq retry "+number, "dead letter "+number+" is left as it is", `unknown workflow "nosuch"`, "offers agent", "[exit 3]")
+	rath("cluster dlq ls", "lost")
+	rath("cluster dlq drop "+number+` --reason "a slip"`, "dropped")
+	rath("cluster dlq ls", "no dead letters")
+	rath("cluster dlq drop "+number, "[exit 4]")
 	rath("submit nosuch -m x --id lost2", "unknown workflow", "[exit 3]")
-	rath("dlq ls", "no dead letters")
+	rath("cluster dlq ls", "no dead letters")
 	rath("submit agent -m another --id one", "this id was used for another task", "[exit 4]")
 
 	// The process of the server has no work to give away.
-	if got := rath("nodes drain server", "relays only", "[exit 4]"); !regexp.MustCompile(`these can be drained: a, b, c\b`).MatchString(got) {
+	if got := rath("cluster nodes drain server", "relays only", "[exit 4]"); !regexp.MustCompile(`these can be drained: a, b, c\b`).MatchString(got) {
 		t.Errorf("it does not say whom to drain:\n%s", got)
 	}
 
 	// The processor time of all its processes is measured.
-	rath("bench --tasks 3 --in-flight 1", "node a ", "node b ", "node c ", "node server ", "this process ", "3 succeeded")
+	rath("cluster bench --tasks 3 --in-flight 1", "node a ", "node b ", "node c ", "node server ", "this process ", "3 succeeded")
 
 	// A node drains because it is asked to. Its entry may have been renewed while it
 	// was at work.
 	waitFor(t, func() bool {
-		return strings.Contains(rath("nodes show b"), "64 of 64 are free")
+		return strings.Contains(rath("cluster nodes show b"), "64 of 64 are free")
 	})
-	rath("nodes show b", "agent", "serving", "up since", "sandboxes    "+string(here.Isolation))
-	rath("nodes drain b --wait", "has ended")
+	rath("cluster nodes show b", "agent", "serving", "up since", "sandboxes    "+string(here.Isolation))
+	rath("cluster nodes drain b --wait", "has ended")
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "drained") })
-	rath("nodes show b", "not found", "[exit 3]")
+	rath("cluster nodes show b", "not found", "[exit 3]")
 	rath("submit agent -m more --wait -q", "done")
 
 	if code := dev.interrupt(); code != app.ExitOK {

@@ -82,7 +82,7 @@ func TestFollowTellsOfLostServer(t *testing.T) {
 	dir := t.TempDir()
 	dev, url := startDev(t, dir)
 	command(t, "rath submit agent -m first --wait", dir)
-	here, remote := startCommand(t, dir, "tail", "-f"), startCommand(t, dir, "tail", "-f", "--server", url)
+	here, remote := startCommand(t, dir, "cluster", "tail", "-f"), startCommand(t, dir, "cluster", "tail", "-f", "--server", url)
 	both := func(text string) {
 		t.Helper()
 		for _, c := range []*child{here, remote} {
@@ -127,7 +127,7 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 	dev := startCommand(t, dir, "dev", "--port", strconv.Itoa(natstest.FreePort(t)), "--script", "slow.txtar")
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
 	command(t, `rath submit agent -m '{"prompt":"first","approve":["*"]}' --tools list_workspace_files --id one`, dir)
-	followers := map[string]*child{"tail -f --after ": startCommand(t, dir, "tail", "-f"), "show one --steps -f": startCommand(t, dir, "show", "one", "--steps", "-f")}
+	followers := map[string]*child{"tail -f --after ": startCommand(t, dir, "cluster", "tail", "-f"), "show one --steps -f": startCommand(t, dir, "show", "one", "--steps", "-f")}
 	for _, f := range followers {
 		waitFor(t, func() bool { return strings.Contains(f.said(), "waits for approval") })
 	}
@@ -151,13 +151,13 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 
 	// It is killed in the middle of a call.
 	command(t, "rath approve one --by ann", dir)
-	waitFor(t, func() bool { return strings.Contains(command(t, "rath tail one --kind tool", dir), "list") })
+	waitFor(t, func() bool { return strings.Contains(command(t, "rath cluster tail one --kind tool", dir), "list") })
 	if err := dev.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = dev.Wait() // it was killed
 	for args, want := range map[string]string{
-		"rath tail -f one":         "no node runs here, so nothing more comes: start \"",
+		"rath cluster tail -f one": "no node runs here, so nothing more comes: start \"",
 		"rath show one --steps -f": "run one has not ended, and no node runs here: nothing more comes until \"",
 	} {
 		if got := command(t, args, dir); !strings.Contains(got, want) || !strings.Contains(got, "[exit 5]") {

@@ -30,7 +30,7 @@ func TestImportOfWhatWentOn(t *testing.T) {
 	}
 	take := func() (got evidence.Imported) {
 		t.Helper()
-		_, out, errs := rath(t, "import", "s.jsonl", "--format", "jsonl")
+		_, out, errs := rath(t, "cluster", "import", "s.jsonl", "--format", "jsonl")
 		if err := json.Unmarshal([]byte(out), &got); err != nil {
 			t.Fatalf("%v: %s%s", err, out, errs)
 		}
@@ -108,7 +108,7 @@ func TestImportOfManyRows(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	code, out, errs := rath(t, "import", "s.jsonl", "--format", "jsonl")
+	code, out, errs := rath(t, "cluster", "import", "s.jsonl", "--format", "jsonl")
 	runtime.ReadMemStats(&after)
 	var got evidence.Imported
 	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || got.Rows != rows || got.Error != "" {

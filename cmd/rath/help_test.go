@@ -53,6 +53,26 @@ func TestEveryCommandHelps(t *testing.T) {
 	}
 }
 
+// TestFirstLevel counts the words of the first level: each stands in a group, and
+// there is room for those that are to come.
+func TestFirstLevel(t *testing.T) {
+	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })
+	const most = 26
+	var words []string
+	for _, c := range root(a).Commands() {
+		if !c.IsAvailableCommand() || c.Name() == "help" {
+			continue
+		}
+		words = append(words, c.Name())
+		if c.GroupID == "" {
+			t.Errorf("%s stands in no group of the help", c.Name())
+		}
+	}
+	if len(words) > most {
+		t.Errorf("%d words at the first level, want at most %d: %s", len(words), most, strings.Join(words, " "))
+	}
+}
+
 // TestHelpTexts compares the help of every command with testdata/help.txt.
 func TestHelpTexts(t *testing.T) {
 	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })
@@ -81,7 +101,7 @@ func TestHelpTexts(t *testing.T) {
 // our words.
 func TestArgumentsAreUsage(t *testing.T) {
 	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })
-	unbounded := []string{"rath import", "rath verify"}
+	unbounded := []string{"rath cluster import", "rath verify", "rath member", "rath node", "rath router"}
 	for _, c := range commands(root(a)) {
 		if !c.Runnable() {
 			continue

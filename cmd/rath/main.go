@@ -69,18 +69,19 @@ store itself.`,
 	}{
 		{"start", "Start", []*cobra.Command{start.Demo(a), work.Run(a), start.Dev(a), start.Models(a), start.Init(a)}},
 		{"work", "Work", []*cobra.Command{
-			work.Submit(a), work.Cancel(a), work.Rerun(a), work.Resume(a), work.Resolve(a), work.Fork(a),
-			work.Approvals(a), work.Approve(a), work.Reject(a), work.Respond(a), work.Message(a), work.Rewind(a), work.Merge(a), work.Apply(a),
+			work.Submit(a), work.Cancel(a), work.Resume(a), work.Resolve(a), work.Approvals(a), work.Approve(a), work.Reject(a), work.Respond(a), work.Apply(a),
+			noun("session", "Branch, join, rewind, rerun and tell sessions", `  rath session fork 7f3a --at 4
+  rath session message @last "and mind the tests"`,
+				work.Fork(a), work.Merge(a), work.Rewind(a), work.Rerun(a), work.Message(a), inspect.Replay(a)),
 		}},
-		{"look", "Look", []*cobra.Command{
-			inspect.Ps(a), inspect.Show(a), inspect.Tail(a), inspect.Why(a), inspect.Impact(a), inspect.Diff(a),
-		}},
-		{"fleet", "Fleet", []*cobra.Command{
-			operate.Nodes(a), operate.Node(a), operate.Router(a), operate.Tools(a), operate.DeadLetters(a), operate.Quarantine(a), operate.Release(a), operate.Rebudget(a),
-			evidence.Prune(a), operate.Key(a), operate.Provision(a), operate.Bench(a),
-		}},
-		{"files", "Evidence and files", []*cobra.Command{evidence.Export(a), evidence.Verify(a), inspect.Replay(a), evidence.Audit(a), evidence.Import(a)}},
-		{"own", "This installation", []*cobra.Command{operate.Doctor(a), operate.Config(a), operate.Version(a), operate.Completion(a)}},
+		{"look", "Look", []*cobra.Command{inspect.Ps(a), inspect.Show(a), inspect.Why(a), inspect.Diff(a)}},
+		{"evidence", "Evidence", []*cobra.Command{evidence.Export(a), evidence.Verify(a)}},
+		{"fleet", "Fleet", []*cobra.Command{noun("cluster", "Set up, look at and keep a fleet and what it stores", `  rath cluster nodes ls
+  rath cluster tail -f`,
+			operate.Provision(a), operate.Key(a), operate.Nodes(a), operate.Tools(a), operate.DeadLetters(a), inspect.Tail(a),
+			operate.Quarantine(a), operate.Release(a), operate.Rebudget(a),
+			evidence.Prune(a), evidence.Import(a), evidence.Audit(a), operate.Bench(a)), operate.Node(a), operate.Router(a)}},
+		{"own", "This installation", []*cobra.Command{operate.Doctor(a), operate.Version(a)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, c := range g.cmds {
@@ -93,4 +94,15 @@ store itself.`,
 	root.SetHelpCommand(helpCommand())
 	root.SetHelpCommandGroupID("own")
 	return root
+}
+
+// noun is a command that only gathers those about one thing.
+func noun(name, short, example string, cmds ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: name, Short: short, Example: example,
+		Args: app.NoSubcommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(cmds...)
+	return cmd
 }

@@ -14,21 +14,22 @@ import (
 // already, or another one was named.
 func TestNoStore(t *testing.T) {
 	asks := []string{
-		"approvals ls", "approve r", "audit", "bench", "cancel r", "cancel --where state=failed", "diff a b", "dlq drop 1 --reason x",
-		"dlq ls", "dlq retry 1", "dlq show 1", "export r", "fork r", "graph r", "impact r", "merge a b", "message r hi", "nodes drain b", "nodes ls",
-		"nodes show b", "prune --older-than 1d --dry-run", "ps", "quarantine r --reason x", "rebudget r --unlimited", "reject r --reason x",
-		"release r --reason x", "replay r", "rerun r", "resolve r --fail --reason x", "respond r 1", "resume", "rewind r:1", "show r",
-		"tail", "tools ls", "tools withdraw x", "trace r", "why r",
+		"approvals ls", "approve r", "cancel r", "cancel --where state=failed", "cluster audit", "cluster bench", "cluster dlq drop 1 --reason x",
+		"cluster dlq ls", "cluster dlq retry 1", "cluster dlq show 1", "cluster nodes drain b", "cluster nodes ls", "cluster nodes show b",
+		"cluster prune --older-than 1d --dry-run", "cluster quarantine r --reason x", "cluster rebudget r --unlimited", "cluster release r --reason x",
+		"cluster tail", "cluster tools ls", "cluster tools withdraw x", "diff a b", "export r", "ps", "reject r --reason x",
+		"resolve r --fail --reason x", "respond r 1", "resume", "session fork r", "session merge a b", "session message r hi", "session replay r",
+		"session rerun r", "session rewind r:1", "show r", "show r --steps", "show r --tree", "apply r", "why r", "why --impact r",
 	}
 	makes := []string{ // one, or ask no store
-		"completion", "config", "config init", "demo", "dev", "doctor", "import", "init", "key", "member", "models serve", "node", "provision", "router", "run", "submit", "verify", "version",
+		"cluster import", "cluster key", "cluster provision", "demo", "dev", "doctor", "doctor completion", "doctor config", "doctor config init",
+		"init", "member", "models serve", "node", "router", "run", "submit", "verify", "version",
 	}
 	known := map[string]bool{}
 	for _, line := range append(asks, makes...) {
 		words := strings.Fields(line)
-		known[words[0]] = true
-		if len(words) > 1 {
-			known[words[0]+" "+words[1]] = true
+		for n := range min(len(words), 3) {
+			known[strings.Join(words[:n+1], " ")] = true
 		}
 	}
 	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })

@@ -89,8 +89,8 @@ func TestInterruptParks(t *testing.T) {
 func TestDevDrains(t *testing.T) {
 	dir := t.TempDir()
 	dev, _ := startDev(t, dir)
-	waitFor(t, func() bool { return strings.Contains(command(t, "rath nodes ls", dir), "dev ") })
-	if got := command(t, "rath nodes drain dev --wait", dir); got != "> node dev drains\n> node dev has ended\n" {
+	waitFor(t, func() bool { return strings.Contains(command(t, "rath cluster nodes ls", dir), "dev ") })
+	if got := command(t, "rath cluster nodes drain dev --wait", dir); got != "> node dev drains\n> node dev has ended\n" {
 		t.Fatalf("drain --wait:\n%s", got)
 	}
 	if err := dev.Wait(); err != nil || !strings.Contains(dev.said(), "asked to drain") {
@@ -129,7 +129,7 @@ func TestDev(t *testing.T) {
 		{"rath run --unsafe -m x", "has its own", 2},
 		{"rath submit nosuch -m x --wait -q", "unknown workflow", 3},
 		{"rath --server " + url + " doctor", "workflows", 0},
-		{"rath fork @last", "", 0},
+		{"rath session fork @last", "", 0},
 	} {
 		got := command(t, c.line, dir)
 		_, exit, _ := strings.Cut(got, "[exit ")

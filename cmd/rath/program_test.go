@@ -141,7 +141,7 @@ func TestDevNode(t *testing.T) {
 	}
 
 	other := join(t, dev, dir, "other")
-	waitFor(t, func() bool { return strings.Contains(command(t, "rath nodes ls", dir), joined) })
+	waitFor(t, func() bool { return strings.Contains(command(t, "rath cluster nodes ls", dir), joined) })
 	if got := command(t, "rath submit other --model echo -m three --wait -q", dir); got != "echo: three\n" {
 		t.Errorf("the program that joined says %q", got)
 	}
@@ -196,7 +196,7 @@ func TestDevJoined(t *testing.T) {
 	triage := join(t, dev, dir, "triage")
 	ask := func(text string) {
 		t.Helper()
-		waitFor(t, func() bool { return strings.Contains(command(t, "rath nodes ls", dir), joined) })
+		waitFor(t, func() bool { return strings.Contains(command(t, "rath cluster nodes ls", dir), joined) })
 		if got := command(t, "rath submit triage --model echo -m "+text+" --wait -q", dir); got != "echo: "+text+"\n" {
 			t.Errorf("it says %q", got)
 		}

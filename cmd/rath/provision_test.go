@@ -52,7 +52,7 @@ func TestProvision(t *testing.T) {
 	home := t.TempDir()
 	run := func(user, password string, args ...string) (string, int) {
 		var out, errs bytes.Buffer
-		args = append([]string{"rath", "provision", "--server", srv.URL()}, args...)
+		args = append([]string{"rath", "cluster", "provision", "--server", srv.URL()}, args...)
 		code := execute(args, strings.NewReader(""), &out, &errs, func(name string) string {
 			return map[string]string{"HOME": home, "NATS_USER": user, "NATS_PASSWORD": password}[name]
 		})
@@ -80,7 +80,7 @@ func TestProvision(t *testing.T) {
 		if code != step.code {
 			t.Errorf("%s: exit %d, want %d", step.args, code, step.code)
 		}
-		story.WriteString("$ rath provision " + step.args + "\n" + text + "\n")
+		story.WriteString("$ rath cluster provision " + step.args + "\n" + text + "\n")
 	}
 	const name = "testdata/provision.txt"
 	if *update {
@@ -110,7 +110,7 @@ func TestProvisionWaits(t *testing.T) {
 	address := "nats://127.0.0.1:" + strconv.Itoa(port)
 	run := func(wait string) (string, int) {
 		var out, errs bytes.Buffer
-		code := execute([]string{"rath", "provision", "--server", address, "--replicas", "1", "--wait", wait}, strings.NewReader(""), &out, &errs, func(string) string { return "" })
+		code := execute([]string{"rath", "cluster", "provision", "--server", address, "--replicas", "1", "--wait", wait}, strings.NewReader(""), &out, &errs, func(string) string { return "" })
 		return out.String() + errs.String(), code
 	}
 	if text, code := run("0s"); code != app.ExitUnavailable {

@@ -27,7 +27,7 @@ func TestQuarantine(t *testing.T) {
 
 	rath("run -m one --session chat --id first -q", "echo: one")
 	waitFor(t, func() bool { return strings.Contains(watch.said(), "first") })
-	rath("quarantine first --reason odd --by ana", "run first is quarantined")
+	rath("cluster quarantine first --reason odd --by ana", "run first is quarantined")
 	rath("submit agent -m two --session chat --id second -q", "second")
 	held := func() bool {
 		return strings.Contains(command(t, "rath ps --where 'quarantined=yes and state=queued' --no-headers -q", dir), "second")
@@ -35,16 +35,16 @@ func TestQuarantine(t *testing.T) {
 	waitFor(t, held)
 	rath("ps --where run=second -q --no-headers", "quarantined: odd")
 	waitFor(t, func() bool { return strings.Contains(watch.said(), "quarantined: odd") })
-	rath("release --where quarantined=yes --reason fine", "is released")
+	rath("cluster release --where quarantined=yes --reason fine", "is released")
 	waitFor(t, func() bool {
 		return strings.Contains(command(t, "rath ps --where 'run=second and state=succeeded' --no-headers -q", dir), "second")
 	})
-	rath("rerun second", "runs again as second-r1")
+	rath("session rerun second", "runs again as second-r1")
 	waitFor(t, func() bool {
 		return strings.Contains(command(t, "rath ps --where 'run=second-r1 and state=succeeded' --no-headers -q", dir), "second-r1")
 	})
 	rath("show second-r1", "echo: two")
-	rath("graph first", "ana         quarantines the session: odd")
+	rath("show first --tree", "ana         quarantines the session: odd")
 
 	waitFor(t, func() bool { return strings.Contains(watch.said(), "second-r1") })
 	if code := watch.interrupt(); code != app.ExitInterrupted {

@@ -77,16 +77,16 @@ func TestREADMEFleet(t *testing.T) {
 
 	// What a line shows. What only looks is typed until it does: a person is
 	// slower than a test.
-	looks := []string{"rath approvals ls", "rath show", "rath replay"}
+	looks := []string{"rath approvals ls", "rath show", "rath session replay"}
 	shows := map[string]string{
-		"rath submit":       "one\n",
-		"rath approvals ls": "write_workspace_file",
-		"rath approve":      "run one goes on",
-		"rath show":         "hello.txt is written",
-		"rath run fanout":   "echo: louder",
-		"kill -9":           "",
-		"rath nodes drain":  "node b drains",
-		"rath replay":       "matches: 5 of 5 steps",
+		"rath submit":              "one\n",
+		"rath approvals ls":        "write_workspace_file",
+		"rath approve":             "run one goes on",
+		"rath show":                "hello.txt is written",
+		"rath run fanout":          "echo: louder",
+		"kill -9":                  "",
+		"rath cluster nodes drain": "node b drains",
+		"rath session replay":      "matches: 5 of 5 steps",
 	}
 	for _, line := range lines[1:] {
 		line = strings.ReplaceAll(line, "PID", nodes[0][2])

@@ -53,16 +53,16 @@ func TestRunWaitsForRoom(t *testing.T) {
 	}
 	var shown messages.Node
 	waitFor(t, func() bool {
-		line, _, _ := strings.Cut(command(t, "rath nodes ls --format jsonl", dir), "\n")
+		line, _, _ := strings.Cut(command(t, "rath cluster nodes ls --format jsonl", dir), "\n")
 		return json.Unmarshal([]byte(line), &shown) == nil && len(shown.Full) == streams.EmbeddedPartitions
 	})
-	if text := command(t, "rath nodes show "+shown.Name, dir); !strings.Contains(text, "EV_1_0") || !strings.Contains(text, "takes no new runs") {
+	if text := command(t, "rath cluster nodes show "+shown.Name, dir); !strings.Contains(text, "EV_1_0") || !strings.Contains(text, "takes no new runs") {
 		t.Errorf("the node is shown as %s", text)
 	}
 	waiting := []*child{startCommand(t, dir, "run", "agent", "-m", "second"), startCommand(t, dir, "submit", "agent", "-m", "third", "--wait")}
 	for _, w := range waiting {
 		waitFor(t, func() bool {
-			return strings.Contains(w.said(), "accepted and waits") && strings.Contains(w.said(), "rath prune")
+			return strings.Contains(w.said(), "accepted and waits") && strings.Contains(w.said(), "rath cluster prune")
 		})
 	}
 	for name, limit := range limits {

@@ -27,15 +27,15 @@ func TestImportFindsArchive(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	command(t, "RATH_MODEL=echo rath run -m hello --session notes -q", dir)
-	command(t, "rath prune --older-than 0", dir)
+	command(t, "rath cluster prune --older-than 0", dir)
 	names, err := filepath.Glob(filepath.Join(".rath", "archives", "*.json"))
 	if err != nil || len(names) != 1 {
 		t.Fatalf("archives %q, %v", names, err)
 	}
-	if got := command(t, "rath show notes", dir); !strings.Contains(got, "bring it back with: rath import") {
+	if got := command(t, "rath show notes", dir); !strings.Contains(got, "bring it back with: rath cluster import") {
 		t.Errorf("a session that was archived says %q", got)
 	}
-	if got := command(t, "rath import "+filepath.Base(names[0]), dir); strings.Contains(got, "[exit") {
+	if got := command(t, "rath cluster import "+filepath.Base(names[0]), dir); strings.Contains(got, "[exit") {
 		t.Errorf("import says %q", got)
 	}
 	if got := command(t, "rath show notes", dir); !strings.Contains(got, "echo: hello") {

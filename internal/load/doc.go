@@ -1,6 +1,6 @@
 // Package load puts bounded load on a cluster and measures what becomes of it:
 // throughput, latencies, how many tasks wait, the processors' time of each
-// process, refusals. `rath bench` and the benchmarks of fleets in package e2e
+// process, refusals. `rath cluster bench` and the benchmarks of fleets in package e2e
 // are written on it.
 //
 //	r, err := load.Run(ctx, conn, &load.Options{Workflow: "agent", Tasks: 1000, InFlight: 64})

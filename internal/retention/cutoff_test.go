@@ -36,7 +36,7 @@ func TestCutOffWhileItWaits(t *testing.T) {
 		w.begin("agent", messages.Task{ID: "r3", ForkOf: string(root)})
 		for _, id := range []run.ID{"r2", "r3"} {
 			r := w.result(id)
-			if r.Code != run.CodeArchived || !strings.Contains(r.Error, "rath prune") || !strings.Contains(r.Error, "--keep default=forever") || strings.Contains(r.Error, "import") {
+			if r.Code != run.CodeArchived || !strings.Contains(r.Error, "rath cluster prune") || !strings.Contains(r.Error, "--keep default=forever") || strings.Contains(r.Error, "import") {
 				t.Errorf("%s is told %q", id, r.Error)
 			}
 		}

@@ -71,7 +71,7 @@ func TestPruneAndRestore(t *testing.T) {
 		for _, s := range out[0].Sessions {
 			_, err := w.texts(s.ID)
 			a, ok := errors.AsType[*session.ArchivedError](err)
-			if !ok || !strings.HasSuffix(out[0].File, a.File) || !strings.Contains(err.Error(), "rath import "+a.File) {
+			if !ok || !strings.HasSuffix(out[0].File, a.File) || !strings.Contains(err.Error(), "rath cluster import "+a.File) {
 				t.Errorf("session %s: %v", s.ID, err)
 			}
 		}
@@ -96,7 +96,7 @@ func TestPruneAndRestore(t *testing.T) {
 		w.begin("agent", messages.Task{ID: "r4", ForkOf: string(root)})
 		w.begin("agent", messages.Task{ID: "r5", ForkOf: string(root) + ":2"})
 		for _, id := range []run.ID{"r3", "r4", "r5"} {
-			if r := w.result(id); r.State != run.Failed || r.Code != run.CodeArchived || !strings.Contains(r.Error, "rath import") {
+			if r := w.result(id); r.State != run.Failed || r.Code != run.CodeArchived || !strings.Contains(r.Error, "rath cluster import") {
 				t.Errorf("%s: %+v", id, r)
 			}
 		}
@@ -150,7 +150,7 @@ func TestOfWhatIsArchived(t *testing.T) {
 				w.begin(workflow, messages.Task{ID: "after", Input: fmt.Appendf(nil, `{"session":%q}`, old)})
 				close(w.hold)
 				for _, id := range []run.ID{"before", "after"} {
-					if r := w.result(id); r.State != run.Failed || r.Code != run.CodeArchived || !strings.Contains(r.Error, "rath import") {
+					if r := w.result(id); r.State != run.Failed || r.Code != run.CodeArchived || !strings.Contains(r.Error, "rath cluster import") {
 						t.Errorf("%s: %+v", id, r)
 					}
 				}

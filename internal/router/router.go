@@ -68,7 +68,7 @@ func checkPrompt(workflow, field, text string) error {
 
 // notOffered is the error of workflows that no node offers.
 func notOffered(workflow string, names []string) error {
-	return fmt.Errorf("%s: no node offers the workflow %s; `rath nodes show NODE` tells what a node offers; start one that has it: %w",
+	return fmt.Errorf("%s: no node offers the workflow %s; `rath cluster nodes show NODE` tells what a node offers; start one that has it: %w",
 		workflow, strings.Join(names, ", "), session.ErrNotFound)
 }
 

@@ -67,9 +67,9 @@ func CapacityText(f messages.StreamFill) string {
 		}
 		return text
 	}
-	with := "rath prune"
+	with := "rath cluster prune"
 	if !strings.HasPrefix(f.Stream, "EV_") { // no archive makes room there
-		with = "rath provision"
+		with = "rath cluster provision"
 	}
 	return fmt.Sprintf("%d %% full: %s; make room with %q", 100*f.Bytes/max(f.MaxBytes, 1), takes, with)
 }

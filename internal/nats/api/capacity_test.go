@@ -195,7 +195,7 @@ func TestStreamsFillUp(t *testing.T) {
 		if waits := n.pending(t); waits != 1 {
 			t.Errorf("%d tasks wait, want one", waits)
 		}
-		if r := resultOf(t, nc, "late"); r["state"] != "failed" || r["code"] != "deadline_exceeded" || !strings.Contains(fmt.Sprint(r["error"]), "rath prune") {
+		if r := resultOf(t, nc, "late"); r["state"] != "failed" || r["code"] != "deadline_exceeded" || !strings.Contains(fmt.Sprint(r["error"]), "rath cluster prune") {
 			t.Errorf("the task whose deadline passed: %v", r)
 		}
 		if m, err := told.NextMsg(time.Second); err != nil {

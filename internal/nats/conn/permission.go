@@ -38,14 +38,14 @@ func (e *PermissionError) Error() string {
 		if p.Subject != e.Subject {
 			text += " (" + p.Subject + ")"
 		}
-		return text + ": give it to this user; `rath provision --print-permissions` lists what each role needs"
+		return text + ": give it to this user; `rath cluster provision --print-permissions` lists what each role needs"
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v: these credentials%s lack permissions that the role %s needs", ErrDenied, e.who(), e.Role)
 	for _, p := range e.Missing {
 		fmt.Fprintf(&b, "\n\t%s: %s", p, p.Why)
 	}
-	fmt.Fprintf(&b, "\n\tgive them to the user; `rath provision --print-permissions --role %s` prints all of them", e.Role)
+	fmt.Fprintf(&b, "\n\tgive them to the user; `rath cluster provision --print-permissions --role %s` prints all of them", e.Role)
 	return b.String()
 }
 

@@ -88,7 +88,7 @@ func (c *Conn) StreamInfo(ctx context.Context, name string) (*jetstream.StreamIn
 // StreamError says what to do about a missing stream.
 func StreamError(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("%w: run Provision first (rath provision)", err)
+		return fmt.Errorf("%w: run Provision first (rath cluster provision)", err)
 	}
 	return err
 }

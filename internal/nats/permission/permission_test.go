@@ -213,7 +213,7 @@ func ExampleAccounts() {
 func TestFormatPermissions(t *testing.T) {
 	_, text, _ := strings.Cut(messages.Format(), "\n### Permissions\n")
 	text, _, _ = strings.Cut(text, "\n## ")
-	known := map[string]bool{permission.ResponsesFor: true, "allow_responses": true, "rath provision\n--print-permissions": true}
+	known := map[string]bool{permission.ResponsesFor: true, "allow_responses": true, "rath cluster provision\n--print-permissions": true}
 	for _, r := range permission.Roles() {
 		g := permission.GrantOf(r, permission.Place{Tenant: "<tenant>", Partitions: 1})
 		for _, p := range append(g.Allow, g.Deny...) {

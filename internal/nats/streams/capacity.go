@@ -88,13 +88,13 @@ var needed = []string{StreamBlob, "KV_" + BucketAlias, StreamResult}
 // remedyOf is what an operator does about a stream that is full.
 func remedyOf(stream string) string {
 	if slices.Contains(needed, stream) {
-		return "give the stream a larger MaxBytes with rath provision"
+		return "give the stream a larger MaxBytes with rath cluster provision"
 	}
 	return Remedy
 }
 
 // Remedy is what an operator does about an event stream that is full.
-const Remedy = "archive finished sessions with rath prune, or give the stream a larger MaxBytes with rath provision"
+const Remedy = "archive finished sessions with rath cluster prune, or give the stream a larger MaxBytes with rath cluster provision"
 
 // StreamUsage is how full one stream is: as it was last asked, and with what was
 // appended to it over this connection since then, if it is one of events.

@@ -143,7 +143,7 @@ func (o *Options) mismatches(all []Change) []Mismatch {
 // provision is what an operator does so that nodes with these options find
 // everything.
 func (o *Options) provision() string {
-	return fmt.Sprintf("as operator run: rath provision --replicas %d", o.Replicas)
+	return fmt.Sprintf("as operator run: rath cluster provision --replicas %d", o.Replicas)
 }
 
 // The codes of the server that mean that a stream asks for more than is left.

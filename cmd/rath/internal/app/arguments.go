@@ -20,7 +20,12 @@ func Usage(cmd *cobra.Command, err error) error {
 
 // moved says what the words of former releases are called now.
 var moved = map[string]string{
-	"trace": "show RUN --steps", "graph": "show NAME --tree",
+	"trace": "show RUN --steps", "graph": "show NAME --tree", "impact": "why --impact WHAT",
+	"fork": "session fork", "merge": "session merge", "rewind": "session rewind", "rerun": "session rerun", "message": "session message",
+	"replay": "session replay", "provision": "cluster provision", "key": "cluster key", "nodes": "cluster nodes", "tools": "cluster tools",
+	"dlq": "cluster dlq", "tail": "cluster tail", "quarantine": "cluster quarantine", "release": "cluster release", "rebudget": "cluster rebudget",
+	"prune": "cluster prune", "import": "cluster import", "audit": "cluster audit", "bench": "cluster bench",
+	"config": "doctor config", "completion": "doctor completion",
 }
 
 // FlagError says what value a flag wants, without the words of package strconv.

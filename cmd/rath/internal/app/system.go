@@ -35,6 +35,7 @@ type System struct {
 	Moved    <-chan string                // gets the address of an attached node that has started at another one
 	Mint     func(name string) session.ID // the id of a session of this name
 	Where    string                       // "store .rath", "nats://host:4222"
+	Hint     func(args ...string) string  // App.Hint
 	close    func() error
 	ended    bool
 }

@@ -53,9 +53,9 @@ Exit code 1 if a promise was broken: each line names it, with the session, the
 commit, what had to be there and what is. Exit code 6 if none was, as far as one
 can tell: streams are missing, which are named, or a later release of rath wrote
 fields that this one does not know: audit with that one.`,
-		Example: `  rath audit
-  rath audit --server nats://nats:4222 --creds operator.creds --dump all.jsonl
-  rath audit all.jsonl --tools tools.jsonl --secret keys.txt --format json`,
+		Example: `  rath cluster audit
+  rath cluster audit --server nats://nats:4222 --creds op.creds --dump all.jsonl
+  rath cluster audit all.jsonl --tools tools.jsonl --secret keys.txt`,
 		Args: app.AtMost(1, "one dump"),
 		RunE: func(cmd *cobra.Command, args []string) error { return auditStreams(cmd.Context(), a, args, &f) },
 	}

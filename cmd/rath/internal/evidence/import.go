@@ -27,9 +27,9 @@ func Import(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE|DIR...",
 		Short: "Bring archived sessions back, or take over those of OpenRath",
-		Long: `Brings back what "prune" archived, takes over session files of OpenRath (JSON
-lines), or all of a directory, and prints what came in. Importing a file again
-changes nothing.
+		Long: `Brings back what "cluster prune" archived, takes over session files of OpenRath
+(JSON lines), or all of a directory, and prints what came in. Importing a file
+again changes nothing.
 
 The sessions of an archive come back under their own ids and go on as if they
 had never been away. Where they were purged the archive has to end with the very
@@ -37,17 +37,17 @@ commits that stayed there; it can be brought into another store too, but for the
 names that were given to sessions. A name without a directory may be that of an
 archive in the store, as sessions that are archived tell it.
 
-A file of OpenRath becomes a new session that "show", "run --session" and "fork"
-continue from. Files that were cut off in a crash come in as far as they go;
-records and kinds that are not known are kept.
+A file of OpenRath becomes a new session that "show", "run --session" and
+"session fork" continue from. Files that were cut off in a crash come in as far
+as they go; records and kinds that are not known are kept.
 
 Archives can be brought to a server with the credentials of a node, and the
 addresses of --monitor to store there at level fsync. Exit code 6 if some files
 could not be read.`,
-		Example: `  rath import .rath/archives/default-7f3a-1-0-20260701T020000Z.json
-  rath import ~/.openrath/sessions
-  rath import session.jsonl
-  rath import sessions/ --format jsonl`,
+		Example: `  rath cluster import .rath/archives/default-7f3a-1-0-20260701T020000Z.json
+  rath cluster import ~/.openrath/sessions
+  rath cluster import session.jsonl
+  rath cluster import sessions/ --format jsonl`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return app.Usage(cmd, errors.New("name files or directories"))
@@ -189,7 +189,7 @@ func importSessions(ctx context.Context, a *app.App, names []string) (rows []Imp
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.Direct("import"); err != nil {
+	if err := s.Direct("cluster import"); err != nil {
 		return nil, err
 	}
 	for _, name := range names {

@@ -40,12 +40,12 @@ with all its forks and branches, and the trees that these refer to. It is kept
 if anything in it is open: a run, a branch, a quarantine.
 
 A file holds everything: all commits, the blobs and the workspaces that they
-name. "verify" checks it offline, "import" brings its sessions back. It is
-written, synced and read back before anything is purged. Whether the directory
-can be written is tried first; a tree whose file cannot be written goes on, and
-the other ones are archived. A prune that was cut off leaves trees fenced: they
-take nothing until the next one finishes them, with the same directory, or lets
-them go on, with --keep TENANT=forever.
+name. "verify" checks it offline, "cluster import" brings its sessions back. It
+is written, synced and read back before anything is purged. Whether the
+directory can be written is tried first; a tree whose file cannot be written
+goes on, and the other ones are archived. A prune that was cut off leaves trees
+fenced: they take nothing until the next one finishes them, with the same
+directory, or lets them go on, with --keep TENANT=forever.
 
 Of a purged session the last commit stays, whose hash stands for all of them:
 the session cannot begin again, and whoever wants it is told which file to
@@ -57,9 +57,9 @@ an age of its own, or "forever". Without --tenant all tenants are pruned.
 It takes the operator's credentials on a server (nodes may not purge), and the
 addresses of --monitor, as a node does, to store there at level fsync. Over a
 store it takes none.`,
-		Example: `  rath prune --older-than 30d --dry-run
-  rath prune --older-than 30d --keep acme=365d --keep legal=forever
-  rath prune --older-than 30d --creds operator.creds --monitor http://nats:8222`,
+		Example: `  rath cluster prune --older-than 30d --dry-run
+  rath cluster prune --older-than 30d --keep acme=365d --keep legal=forever
+  rath cluster prune --older-than 30d --creds op.creds --monitor http://n:8222`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := retentionOptions(a, &f)

@@ -28,8 +28,8 @@ func Verify(a *app.App) *cobra.Command {
 		Short: "Check a dossier or an archive without a server",
 		Long: `Recomputes every hash chain, every reference between sessions and every digest
 of a dossier, renders it again and compares it byte for byte; or of an archive
-that "prune" wrote, and of all archives in a directory. It needs no server and
-no store.
+that "cluster prune" wrote, and of all archives in a directory. It needs no
+server and no store.
 
 A document that was cut at its end, or rewritten as a whole, holds together
 too: --head compares the last commit of the home session, of an archive that of

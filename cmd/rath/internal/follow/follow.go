@@ -163,7 +163,7 @@ func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after
 		case err := <-failed:
 			return o.out, err
 		case to := <-s.Moved:
-			return o.out, s.Elsewhere(to, "trace -f "+string(id))
+			return o.out, s.Elsewhere(to, s.Hint("show", string(id), "--steps", "-f"))
 		case <-ctx.Done():
 			err := context.Cause(ctx)
 			if errors.Is(err, context.Canceled) {

@@ -79,7 +79,7 @@ func AnswerWith(a *app.App, id run.ID, kind string) string {
 	case run.WaitResponse:
 		return a.Hint("respond", string(id), "JSON")
 	case run.WaitMessage:
-		return a.Hint("message", string(id), "TEXT")
+		return a.Hint("session", "message", string(id), "TEXT")
 	}
 	return a.Hint("approve", string(id))
 }

@@ -43,7 +43,7 @@ const asBegun = "the --script and --unsafe that it began with"
 func GoesOn(a *app.App, s *app.System, done string, r *messages.RunInfo) {
 	switch {
 	case r.Quarantine != "":
-		a.Remark("%s; run %s stays quarantined (%s) until %q", done, r.Run, term.Line(r.Quarantine, 200), a.Hint("release", string(r.Run), "--reason", "TEXT"))
+		a.Remark("%s; run %s stays quarantined (%s) until %q", done, r.Run, term.Line(r.Quarantine, 200), a.Hint("cluster", "release", string(r.Run), "--reason", "TEXT"))
 	case s.Own():
 		a.Remark("%s; no node runs here: go on with %q, and %s", done, ResumeWith(a, r.Run, nil), asBegun)
 	default:

@@ -26,11 +26,11 @@ func Ps(a *app.App) *cobra.Command {
 		Use:   "ps",
 		Short: "List runs, the newest first",
 		Long: `Lists runs. NODE is the node that a run is on or ended on, "-" while it is on
-none; "nodes ls" tells of it. --where chooses some runs by what they did and how
-they stand, see "help where". With --watch it goes on: on a terminal the list is
-drawn anew when something changes; otherwise each run that is new or has changed
-is a line. Branches of fan-outs are runs too: --branches, or any --where, lists
-them.`,
+none; "cluster nodes ls" tells of it. --where chooses some runs by what they did
+and how they stand, see "help where". With --watch it goes on: on a terminal the
+list is drawn again when something changes; otherwise each run that is new or
+has changed is a line. Branches of fan-outs are runs too: --branches, or any
+--where, lists them.`,
 		Example: `  rath ps
   rath ps --state running,needs_review
   rath ps --where 'tool=run_shell_command and state=failed and not older=1d'

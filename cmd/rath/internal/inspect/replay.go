@@ -29,8 +29,8 @@ run that waits or runs the record is compared as far as it goes.
   !  the code asks for something else there
   +  the code asks for a step that is not recorded
   -  recorded, and the code does not come to it`,
-		Example: `  rath replay @last
-  rath replay 7f3a --verify       before new code goes to open runs`,
+		Example: `  rath session replay @last
+  rath session replay 7f3a --verify       before new code goes to open runs`,
 		Args: app.Exactly(1, "one run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

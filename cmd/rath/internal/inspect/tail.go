@@ -33,10 +33,10 @@ record is missed, and only those of one commit may come again. While it runs
 none comes twice, also over the loss of a connection and the restart of nodes.
 With --format json it writes one object per line, as with jsonl: its field "at"
 is the sequence, its field "record" what was recorded.`,
-		Example: `  rath tail                      everything, from the beginning
-  rath tail -f @last
-  rath tail --after 1204 --format jsonl
-  rath tail -f --kind adopted,rejected`,
+		Example: `  rath cluster tail                      everything, from the beginning
+  rath cluster tail -f @last
+  rath cluster tail --after 1204 --format jsonl
+  rath cluster tail -f --kind adopted,rejected`,
 		Args: app.AtMost(1, "one session or run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, k := range kinds {
@@ -84,7 +84,7 @@ func tail(ctx context.Context, a *app.App, s *app.System, name string, after uin
 		return recorded(ctx, s, root, after, put)
 	}
 	again := func() string {
-		words := []string{"tail", "-f", name, "--after", strconv.FormatUint(after, 10)}
+		words := []string{"cluster", "tail", "-f", name, "--after", strconv.FormatUint(after, 10)}
 		return a.Hint(slices.DeleteFunc(words, func(w string) bool { return w == "" })...)
 	}
 	if s.Alone { // while this holds the store, no other process can write into it

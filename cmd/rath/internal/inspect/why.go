@@ -19,14 +19,21 @@ import (
 
 // Why is the command "why".
 func Why(a *app.App) *cobra.Command {
-	return &cobra.Command{
+	var after, all bool
+	cmd := &cobra.Command{
 		Use:   "why WHAT",
 		Short: "Say what produced a version, a step, a session, a run or a line",
 		Long: `Says what produced something: a row or version of a session, a tool call or
 another step, a session, a run, a file or one line of it. Of what agents made it
 tells which agent, on which branch, with which tool call of which attempt of
 which run. The answer follows from the commits: the files before and after each
-step are part of them. "impact" asks the other way round.
+step are part of them.
+
+--impact asks the other way round: what came after it and could see it. That is
+the later steps of its session, the forks, copies and merges that include it,
+the runs on those, the files that they changed, the notes that they wrote, and
+later searches of the same memories elsewhere. A merge may leave out rows of a
+branch and a summary what it sums up: this is what may have been touched.
 
 Of a run that has not ended it says first what the run is at, or waits for, and
 since when: the model or tool, the try and why the one before failed, the text
@@ -39,12 +46,26 @@ That is asked of the node that executes the run, and recorded nowhere.`,
   rath why 7f3a:5              version 5 of a session
   rath why 7f3a#3              row 3 of a session, counted from 0
   rath why 7f3a/2.0            a step of a run, or a tool call by its id
-  rath why 7f3a                where a run, or a session, comes from`,
+  rath why 7f3a                where a run, or a session, comes from
+  rath why --impact @last/2.0  what a tool call of the last run touched`,
 		Args: app.Exactly(1, "one thing"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.With(cmd.Context(), func(s *app.System) error { return why(cmd.Context(), a, s, args[0]) })
+			if all && !after {
+				return app.Usage(cmd, errors.New("--all belongs to --impact"))
+			}
+			return a.With(cmd.Context(), func(s *app.System) error {
+				if after {
+					return impact(cmd.Context(), a, s, args[0], all)
+				}
+				return why(cmd.Context(), a, s, args[0])
+			})
 		},
 	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&after, "impact", false, "what it touched afterwards, not what made it")
+	fs.BoolVar(&all, "all", false, "of --impact: all of each list, not only the first rows")
+	return cmd
 }
 
 func why(ctx context.Context, a *app.App, s *app.System, text string) error {

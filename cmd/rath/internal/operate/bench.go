@@ -49,9 +49,9 @@ Latencies are from the submission: to its acknowledgement (submit), until a node
 has begun the run, by the clock of that node (claim), and to the result (end).
 The runs stay in the store of the cluster like any others. An interrupt ends the
 load and prints what there is.`,
-		Example: `  rath bench --nodes 3 --tasks 500 --in-flight 64 --model-latency 50ms
-  rath bench --nodes 3 --tasks 5 --in-flight 1 --fanout 64
-  rath bench --server nats://nats:4222 --rate 20 --tasks 1200 --format json`,
+		Example: `  rath cluster bench --nodes 3 --tasks 500 --in-flight 64 --model-latency 50ms
+  rath cluster bench --nodes 3 --tasks 5 --in-flight 1 --fanout 64
+  rath cluster bench --server nats://nats:4222 --rate 20 --tasks 1200`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkBench(a, &o); err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/rathcluster/rath/internal/view"
 )
 
-// Completion is the command "completion".
-func Completion(a *app.App) *cobra.Command {
+// completion is the command "doctor completion".
+func completion(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:       "completion SHELL",
 		Short:     "Write a completion script: bash, zsh, fish or powershell",
 		Long:      "Writes a script that completes commands and flags in a shell.",
-		Example:   "  rath completion bash > ~/.local/share/bash-completion/completions/rath\n  rath completion zsh > \"${fpath[1]}/_rath\"\n  rath completion fish > ~/.config/fish/completions/rath.fish",
+		Example:   "  rath doctor completion bash > ~/.local/share/bash-completion/completions/rath\n  rath doctor completion zsh > \"${fpath[1]}/_rath\"\n  rath doctor completion fish > ~/.config/fish/completions/rath.fish",
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := app.Exactly(1, "a shell")(cmd, args); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Config is the command "config".
-func Config(a *app.App) *cobra.Command {
+// showConfiguration is the command "doctor config".
+func showConfiguration(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show or write the configuration",
@@ -23,16 +23,16 @@ environment, the environment over the file, the file over the defaults.
 
 Keys of models are never settings: they are environment variables, such as
 OPENAI_API_KEY, which OpenAI-compatible servers without a key do not need.`,
-		Example: `  rath config                  every setting and its origin
-  rath config init             write a file with the defaults as comments
-  rath config --format json`,
+		Example: `  rath doctor config                  every setting and its origin
+  rath doctor config init             write a file with the defaults as comments
+  rath doctor config --format json`,
 		Args: app.NoSubcommand,
 		RunE: func(*cobra.Command, []string) error { return showConfig(a) },
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:     "init [FILE]",
 		Short:   "Write a configuration file with every setting as a comment",
-		Example: `  rath config init`,
+		Example: `  rath doctor config init`,
 		Args:    app.AtMost(1, "one file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			name := a.ConfigFile()
@@ -68,7 +68,7 @@ func showConfig(a *app.App) error {
 
 func writeConfig(a *app.App, name string) error {
 	if name == "" {
-		return app.Fail(app.ExitUsage, "config init: there is no home directory; name a file")
+		return app.Fail(app.ExitUsage, "doctor config init: there is no home directory; name a file")
 	}
 	var b strings.Builder
 	b.WriteString("# Settings of rath. Flags and environment variables win over this file.\n")
@@ -76,18 +76,18 @@ func writeConfig(a *app.App, name string) error {
 		fmt.Fprintf(&b, "\n# %s (%s)\n#%s: %s\n", o.Doc, strings.Join(o.Env, ", "), o.Key, o.Default)
 	}
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return fmt.Errorf("config init: %w", err)
+		return fmt.Errorf("doctor config init: %w", err)
 	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
-		return fmt.Errorf("config init: %w; remove it first or name another file", err)
+		return fmt.Errorf("doctor config init: %w; remove it first or name another file", err)
 	}
 	if _, err = f.WriteString(b.String()); err != nil {
 		_ = f.Close()
-		return fmt.Errorf("config init: %w", err)
+		return fmt.Errorf("doctor config init: %w", err)
 	}
 	if err := f.Close(); err != nil {
-		return fmt.Errorf("config init: %w", err)
+		return fmt.Errorf("doctor config init: %w", err)
 	}
 	a.Out.Println(name)
 	return nil

@@ -21,7 +21,7 @@ func DeadLetters(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "dlq",
 		Short:   "List, show, retry or drop tasks that were refused",
-		Example: "  rath dlq ls\n  rath dlq retry 12",
+		Example: "  rath cluster dlq ls\n  rath cluster dlq retry 12",
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -37,7 +37,7 @@ func deadLettersLs(a *app.App) *cobra.Command {
 		Long: `Lists the dead letters, oldest first: tasks that were refused because they are
 malformed, their workflow is unknown, or their id was used for another one. The
 first column names a letter.`,
-		Example: "  rath dlq ls\n  rath dlq show 12",
+		Example: "  rath cluster dlq ls\n  rath cluster dlq show 12",
 		Args:    app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {
@@ -80,7 +80,7 @@ func aboutLetter(a *app.App, do func(ctx context.Context, s *app.System, at uint
 	return func(cmd *cobra.Command, args []string) error {
 		at, err := strconv.ParseUint(args[0], 10, 63)
 		if err != nil || at == 0 {
-			return app.Usage(cmd, fmt.Errorf("%q: want the number of a dead letter, as \"dlq ls\" lists them", args[0]))
+			return app.Usage(cmd, fmt.Errorf("%q: want the number of a dead letter, as \"cluster dlq ls\" lists them", args[0]))
 		}
 		ctx := cmd.Context()
 		return a.With(ctx, func(s *app.System) error { return do(ctx, s, at) })
@@ -92,7 +92,7 @@ func deadLettersShow(a *app.App) *cobra.Command {
 		Use:     "show NUMBER",
 		Short:   "Show a refused task: why, and what was sent",
 		Long:    "Shows a refused task: why it was refused, and below an empty line what was sent.",
-		Example: "  rath dlq show 12\n  rath dlq show 12 --format json | jq -r .text",
+		Example: "  rath cluster dlq show 12\n  rath cluster dlq show 12 --format json | jq -r .text",
 		Args:    app.Exactly(1, "one number"),
 		RunE: aboutLetter(a, func(ctx context.Context, s *app.System, at uint64) error {
 			l, err := s.DeadLetter(ctx, at)
@@ -131,7 +131,7 @@ func deadLettersRetry(a *app.App) *cobra.Command {
 offered, for instance. While no node offers it the letter is left as it is.
 A task that would be refused for the same reason again, because it is malformed,
 has to be submitted corrected.`,
-		Example: "  rath dlq retry 12",
+		Example: "  rath cluster dlq retry 12",
 		Args:    app.Exactly(1, "one number"),
 		RunE: aboutLetter(a, func(ctx context.Context, s *app.System, at uint64) error {
 			if err := takesLetter(ctx, s, at); err != nil {
@@ -172,7 +172,7 @@ func deadLettersDrop(a *app.App) *cobra.Command {
 		Use:     "drop NUMBER",
 		Short:   "Take a refused task off the list",
 		Long:    "Takes a refused task off the list. The letter itself is kept as evidence, with\nwho dropped it and why.",
-		Example: `  rath dlq drop 12 --reason "sent by mistake"`,
+		Example: `  rath cluster dlq drop 12 --reason "sent by mistake"`,
 		Args:    app.Exactly(1, "one number"),
 		RunE: aboutLetter(a, func(ctx context.Context, s *app.System, at uint64) error {
 			if err := s.DropDeadLetter(ctx, at, a.Getenv("USER"), reason); err != nil {

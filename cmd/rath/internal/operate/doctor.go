@@ -30,14 +30,18 @@ func Doctor(a *app.App) *cobra.Command {
 strongly commands are confined here, whether the store opens and how it writes,
 which nodes and workflows answer, and with --model whether the model does.
 
+"doctor config" shows every setting and where it comes from, "doctor completion"
+writes what a shell needs to complete commands.
+
 Exit code 6 if something does not work.`,
 		Example: `  rath doctor
   rath doctor --model
   rath doctor --format json`,
-		Args: app.NoArguments,
+		Args: app.NoSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return doctor(cmd.Context(), a, model) },
 	}
 	cmd.Flags().BoolVar(&model, "model", false, "also ask the model for one word")
+	cmd.AddCommand(showConfiguration(a), completion(a))
 	return cmd
 }
 

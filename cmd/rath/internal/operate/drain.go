@@ -29,7 +29,7 @@ func nodesDrain(a *app.App) *cobra.Command {
 runs to others and to end, as at SIGTERM. Nothing is lost: the runs go on
 elsewhere at their next step. It takes the rights of a node: run it where the
 store is, or with the credentials of one.`,
-		Example: "  rath nodes drain rath-2 --wait\n  rath nodes drain n3XK2 --creds node.creds",
+		Example: "  rath cluster nodes drain rath-2 --wait\n  rath cluster nodes drain n3XK2 --creds node.creds",
 		Args:    app.Exactly(1, "one node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

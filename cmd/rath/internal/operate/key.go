@@ -14,7 +14,7 @@ func Key(a *app.App) *cobra.Command {
 		Short: "Print a new key for the gossip of a fleet",
 		Long: `Prints a new random key. The nodes of a fleet share one: it keeps others out and
 encrypts what the nodes tell each other.`,
-		Example: "  rath key > gossip.key && chmod 600 gossip.key",
+		Example: "  rath cluster key > gossip.key && chmod 600 gossip.key",
 		Args:    app.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			key := cluster.NewKey().Text()

@@ -20,7 +20,7 @@ exits at once at the second.
 "rath node -help" lists its flags and their environment variables; --store,
 --server and the other flags of rath are not among them. A program with
 workflows of your own is a node too: it calls node.Main, and has the same flags.`,
-		Example: `  rath node -nats nats://n1:4222,nats://n2:4222 -replicas 3 -monitor http://n1:8222
+		Example: `  rath node -nats nats://n1:4222 -replicas 3 -monitor http://n1:8222
   rath node -dev .rath                 one node more for a "rath dev"`,
 	}, &node.Options{})
 }

@@ -18,7 +18,7 @@ func Nodes(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "nodes",
 		Short:   "List nodes, look at one, or drain it",
-		Example: "  rath nodes ls\n  rath nodes drain rath-2 --wait",
+		Example: "  rath cluster nodes ls\n  rath cluster nodes drain rath-2 --wait",
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -39,7 +39,7 @@ FREE is how many new runs a node could begin now, of how many it takes at once.
 It keeps an eighth of its slots for runs that have begun already, such as
 branches and runs that it takes over; these slots are not counted. A node that
 only relays, such as the server of "dev --nodes", takes no runs.`,
-		Example: "  rath nodes ls\n  rath nodes ls --format jsonl | jq -r .name",
+		Example: "  rath cluster nodes ls\n  rath cluster nodes ls --format jsonl | jq -r .name",
 		Args:    app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -74,7 +74,7 @@ func nodesShow(a *app.App) *cobra.Command {
 		Use:     "show NODE",
 		Short:   "Show a node and what it offers",
 		Long:    "Shows a node, by its name or the beginning of its incarnation, and the workflows\nof its pools.",
-		Example: "  rath nodes show rath-0",
+		Example: "  rath cluster nodes show rath-0",
 		Args:    app.Exactly(1, "one node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

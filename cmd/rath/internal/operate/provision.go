@@ -60,10 +60,10 @@ partitions, and 8 GiB for all streams together.
 may do, no more and no less. A node checks that when it starts.
 
 Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
-		Example: `  rath provision --server nats://nats:4222 --creds operator.creds --dry-run
-  rath provision --server nats://nats:4222 --creds operator.creds --replicas 3
-  rath provision --print-permissions --role node
-  rath provision --print-permissions --as nats > accounts.conf`,
+		Example: `  rath cluster provision --server nats://nats:4222 --creds op.creds --dry-run
+  rath cluster provision --server nats://nats:4222 --creds op.creds --replicas 3
+  rath cluster provision --print-permissions --role node
+  rath cluster provision --print-permissions --as nats > accounts.conf`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.permissions {
@@ -111,7 +111,7 @@ func provision(ctx context.Context, a *app.App, f *provisionFlags) error {
 		return app.Fail(app.ExitUsage, "provision sets up NATS servers: name them with --server, NATS_URL or --context; "+
 			"the store of a directory is set up by its node")
 	}
-	o := &streams.Options{Options: conn.Options{Name: "rath provision", Inbox: conn.NodeInbox, Logger: a.Logger()}, Client: true}
+	o := &streams.Options{Options: conn.Options{Name: "rath cluster provision", Inbox: conn.NodeInbox, Logger: a.Logger()}, Client: true}
 	if err := a.Login(o); err != nil {
 		return err
 	}

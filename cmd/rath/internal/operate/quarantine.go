@@ -26,11 +26,11 @@ func Quarantine(a *app.App) *cobra.Command {
 	cmd.Use, cmd.Short = "quarantine [RUN] --reason TEXT", "Quarantine the sessions of runs until they are released"
 	cmd.Long = `Quarantines the session of a run, or those of all runs that --where chooses: the
 step under way ends and is recorded, and none follows; no session merges it or
-recalls what it wrote. A run that is open waits. "release" ends it. Runs that
-have ended can be quarantined too; branches are sessions of their own: choose
-them with under.`
-	cmd.Example = `  rath quarantine 7f3a --reason "it read the production key"
-  rath quarantine --where 'under=7f3a' --reason "bad input" --dry-run`
+recalls what it wrote. A run that is open waits. "cluster release" ends it. Runs
+that have ended can be quarantined too; branches are sessions of their own:
+choose them with under.`
+	cmd.Example = `  rath cluster quarantine 7f3a --reason "it read the production key"
+  rath cluster quarantine --where 'under=7f3a' --reason "bad input" --dry-run`
 	return cmd
 }
 
@@ -45,8 +45,8 @@ func Release(a *app.App) *cobra.Command {
 	cmd.Use, cmd.Short = "release [RUN] --reason TEXT", "Release the sessions of runs from quarantine"
 	cmd.Long = `Releases the session of a run from quarantine, or those of all runs that --where
 chooses. Runs that wait there are offered to nodes again.`
-	cmd.Example = `  rath release 7f3a --reason "the key was a fake"
-  rath release --where 'quarantined=yes' --reason "checked"`
+	cmd.Example = `  rath cluster release 7f3a --reason "the key was a fake"
+  rath cluster release --where 'quarantined=yes' --reason "checked"`
 	return cmd
 }
 

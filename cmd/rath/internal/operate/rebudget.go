@@ -28,8 +28,8 @@ that --where chooses. The budget counts in all, from the run's beginning; a
 limit that is not named is lifted. A run that has used more ends with its next
 step. Its time is also that of its branches; of the rest they keep what they
 were given.`,
-		Example: `  rath rebudget 7f3a --budget-tokens 200000
-  rath rebudget --where 'state=running and name=slow' --budget-steps 40`,
+		Example: `  rath cluster rebudget 7f3a --budget-tokens 200000
+  rath cluster rebudget --where 'state=running and name=slow' --budget-steps 40`,
 		Args: o.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b.TimeMS = limit.Milliseconds()

@@ -20,7 +20,7 @@ func Tools(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "tools",
 		Short:   "List the tools that programs have announced, or withdraw one",
-		Example: "  rath tools ls\n  rath tools withdraw weather",
+		Example: "  rath cluster tools ls\n  rath cluster tools withdraw weather",
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -39,7 +39,7 @@ and what models are told of the tool. A task names those that its agent may use:
 
 A tool stays announced when its program ends; its calls fail then. "tools
 withdraw" takes it away.`,
-		Example: "  rath tools ls\n  rath tools ls --format jsonl | jq .input",
+		Example: "  rath cluster tools ls\n  rath cluster tools ls --format jsonl | jq .input",
 		Args:    app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -89,7 +89,7 @@ func toolsWithdraw(a *app.App) *cobra.Command {
 		Long: `Takes away a tool that a program announced: runs that begin after it cannot name
 it. Runs that have begun with it go on calling it. A program that serves it
 announces it again at its next start.`,
-		Example: "  rath tools withdraw weather\n  rath tools withdraw weather --creds weather.creds",
+		Example: "  rath cluster tools withdraw weather\n  rath cluster tools withdraw weather --creds weather.creds",
 		Args:    app.Exactly(1, "one tool"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

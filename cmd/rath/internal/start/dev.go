@@ -148,7 +148,7 @@ func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet
 	if err := opened(a); err != nil {
 		return err
 	}
-	a.Out.Printf("            %s\n", a.Hint("nodes", "ls"))
+	a.Out.Printf("            %s\n", a.Hint("cluster", "nodes", "ls"))
 	defer notices(ctx, a, s.Instance)()
 	keeping, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -47,7 +47,7 @@ What the script says depends on what a request holds:
 "go doc github.com/rathcluster/rath/llm/scripted" explains the format. No key is
 asked for, so it listens on this machine only unless --listen says otherwise.`,
 		Example: `  rath models serve --script model.txtar
-  rath models serve --script model.txtar --listen 127.0.0.1:8000 --log calls.jsonl`,
+  rath models serve --script m.txtar --listen 127.0.0.1:8000 --log calls.jsonl`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if script == "" {

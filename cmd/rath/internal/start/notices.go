@@ -63,7 +63,7 @@ func notices(ctx context.Context, a *app.App, n *node.Instance) (end func()) {
 				if time.Since(began) >= refusedIn {
 					if more > 0 {
 						last = ""
-						a.Err.Println(fmt.Sprintf("refused     %s more; see %q", view.Counted(int64(more), "task"), a.Hint("dlq", "ls")))
+						a.Err.Println(fmt.Sprintf("refused     %s more; see %q", view.Counted(int64(more), "task"), a.Hint("cluster", "dlq", "ls")))
 					}
 					told, more, began = 0, 0, time.Now()
 				}

@@ -27,9 +27,9 @@ and prints its id. It is a task of the workflow "fork", which does nothing, with
 fork_of: the new session is recorded like everything else. Continue it with
 "run --session ID". Where no node runs, this command is one while it lasts: what
 waits in the store goes on meanwhile.`,
-		Example: `  rath fork @last
-  rath fork 7f3a --at 4
-  rath run --session "$(rath fork 7f3a:4)" -m "try the other way"`,
+		Example: `  rath session fork @last
+  rath session fork 7f3a --at 4
+  rath run --session "$(rath session fork 7f3a:4)" -m "try the other way"`,
 		Args: app.Exactly(1, "one session or run"),
 		RunE: func(cmd *cobra.Command, args []string) error { return fork(cmd.Context(), a, args[0], at) },
 	}

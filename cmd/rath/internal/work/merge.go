@@ -24,8 +24,8 @@ func Merge(a *app.App) *cobra.Command {
 files of the first, and prints its id. Both stay as they are, and need not be
 related. It is a task of the workflow "merge". Where no node runs, this command
 is one while it lasts: what waits in the store goes on meanwhile.`,
-		Example: `  rath merge 7f3a 91bc
-  rath merge 7f3a:4 @last`,
+		Example: `  rath session merge 7f3a 91bc
+  rath session merge 7f3a:4 @last`,
 		Args: app.Exactly(2, "two sessions"),
 		RunE: func(cmd *cobra.Command, args []string) error { return merge(cmd.Context(), a, args) },
 	}

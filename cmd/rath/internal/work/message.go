@@ -21,9 +21,9 @@ func Message(a *app.App) *cobra.Command {
 call, or at the step that listens; --interrupt cuts off the model call that is
 under way, which is then made again with the message. Without an open run the
 message becomes the session's next user chunk.`,
-		Example: `  rath message @last "and mind the tests"
-  rath message 7f3a "stop, look at the issue first" --interrupt
-  rath message greetings "good morning"`,
+		Example: `  rath session message @last "and mind the tests"
+  rath session message 7f3a "stop, look at the issue first" --interrupt
+  rath session message greetings "good morning"`,
 		Args: app.Exactly(2, "a run or a session, and a text in quotes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m.Text = args[1]

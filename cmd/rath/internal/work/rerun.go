@@ -22,8 +22,8 @@ run of its own, RUN-r1, RUN-r2 and so on, on a fork of the session as it was
 when the run began. The former run and what it made stay as they are. A run may
 have ended in any way or go on; a branch is run again with the run that opened
 it.`,
-		Example: `  rath rerun @last
-  rath rerun --where 'state=failed and code=rate_limit and not older=1d'`,
+		Example: `  rath session rerun @last
+  rath session rerun --where 'state=failed and code=rate_limit and not older=1d'`,
 		Args: o.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

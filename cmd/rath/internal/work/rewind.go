@@ -30,8 +30,8 @@ stays as it is, as evidence.
 A session that an open run works on is refused: cancel the run first. Where no
 node runs, this command is one while it lasts: what waits in the store goes on
 meanwhile.`,
-		Example: `  rath rewind 7f3a:4
-  rath rewind @last:4 --workflow agent -m "try the other way"`,
+		Example: `  rath session rewind 7f3a:4
+  rath session rewind @last:4 --workflow agent -m "try the other way"`,
 		Args: app.Exactly(1, "one session with a version, such as 7f3a:4"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if workflow == "" && (f.message != "" || f.file != "" || f.model != "" || len(f.tools) > 0) {

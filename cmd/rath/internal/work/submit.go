@@ -176,7 +176,7 @@ func again(ctx context.Context, a *app.App, s *app.System, workflow string, t me
 			return err
 		}
 	}
-	a.Remark("run %s is there already, the same task changes nothing; a task that is refused later is in %q", t.ID, a.Hint("dlq", "ls"))
+	a.Remark("run %s is there already, the same task changes nothing; a task that is refused later is in %q", t.ID, a.Hint("cluster", "dlq", "ls"))
 	return ctx.Err()
 }
 

@@ -74,7 +74,7 @@ store itself.`,
   rath session message @last "and mind the tests"`,
 				work.Fork(a), work.Merge(a), work.Rewind(a), work.Rerun(a), work.Message(a), inspect.Replay(a)),
 		}},
-		{"look", "Look", []*cobra.Command{inspect.Ps(a), inspect.Show(a), inspect.Why(a), inspect.Diff(a)}},
+		{"look", "Look", []*cobra.Command{inspect.Ps(a), inspect.Top(a), inspect.Show(a), inspect.Why(a), inspect.Diff(a)}},
 		{"evidence", "Evidence", []*cobra.Command{evidence.Export(a), evidence.Verify(a)}},
 		{"fleet", "Fleet", []*cobra.Command{noun("cluster", "Set up, look at and keep a fleet and what it stores", `  rath cluster nodes ls
   rath cluster tail -f`,

@@ -19,7 +19,7 @@ func TestNoStore(t *testing.T) {
 		"cluster prune --older-than 1d --dry-run", "cluster quarantine r --reason x", "cluster rebudget r --unlimited", "cluster release r --reason x",
 		"cluster tail", "cluster tools ls", "cluster tools withdraw x", "diff a b", "export r", "ps", "reject r --reason x",
 		"resolve r --fail --reason x", "respond r 1", "resume", "session fork r", "session merge a b", "session message r hi", "session replay r",
-		"session rerun r", "session rewind r:1", "show r", "show r --steps", "show r --tree", "apply r", "why r", "why --impact r",
+		"session rerun r", "session rewind r:1", "show r", "show r --steps", "show r --tree", "top", "apply r", "why r", "why --impact r",
 	}
 	makes := []string{ // one, or ask no store
 		"cluster import", "cluster key", "cluster provision", "demo", "dev", "doctor", "doctor completion", "doctor config", "doctor config init",

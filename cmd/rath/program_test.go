@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
@@ -138,6 +139,13 @@ func TestDevNode(t *testing.T) {
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "takes its place") })
 	if said := dev.said(); !strings.Contains(said, "node a      pid "+nodes[0][2]+" died: killed\n            a program may print\n") {
 		t.Errorf("it does not say how the node died, and what it said last:\n%s", said)
+	}
+
+	// A client without credentials sees the fleet.
+	var page view.Top
+	if got := command(t, "rath top --format json --server nats://127.0.0.1:"+port, dir); json.Unmarshal([]byte(got), &page) != nil ||
+		len(page.Pools) != 1 || page.Pools[0].Nodes != 2 || page.Pools[0].Slots != 128 || len(page.Nodes) < 3 || page.OverMS <= 0 {
+		t.Errorf("top says %s", got)
 	}
 
 	other := join(t, dev, dir, "other")

@@ -6,5 +6,5 @@
 //
 // Files, the lowest first: text, shortid, files, blame, details, line, timeline, turn,
 // transcript, impact, impact_text, reason, reason_text, replay, records, nodes, live, runs,
-// diff.
+// diff, top.
 package view

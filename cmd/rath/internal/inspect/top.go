@@ -1,0 +1,176 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/follow"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+const (
+	// topEvery is the time between two readings.
+	topEvery = time.Second
+	// topRuns bounds the open runs that are looked at, topPages what is read of the
+	// lineage in one time.
+	topRuns  = 1000
+	topPages = 64
+)
+
+// Top is the command "top".
+func Top(a *app.App) *cobra.Command {
+	var once bool
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show how the fleet stands: pools, rates, nodes, stuck runs",
+		Long: `Shows pools with their free slots, what waits for them and for how long, the
+rates of runs, steps, tokens and errors, the nodes, streams without room, and
+runs that are stuck, in the words of "rath why RUN". On a terminal it goes on
+until it is interrupted; in a pipe, with --once or another format than text it
+is one page. Rates are those between two readings, a second apart.
+
+Runs, tasks and rates are those of the tenant; pools and nodes are the fleet's.`,
+		Example: `  rath top
+  rath top --once
+  rath top --server nats://n1:4222 --tenant acme --format json`,
+		Args: app.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if every < 100*time.Millisecond {
+				return app.Usage(cmd, fmt.Errorf("--every %s: want 100ms or more", every))
+			}
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error {
+				return top(ctx, a, s, every, !once && a.Out.Terminal() && !a.AsJSON())
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&once, "once", false, "print one page")
+	cmd.Flags().DurationVar(&every, "every", topEvery, "time between two readings")
+	return cmd
+}
+
+func top(ctx context.Context, a *app.App, s *app.System, every time.Duration, live bool) error {
+	at, err := follow.Newest(ctx, s)
+	if err != nil {
+		return err
+	}
+	var screen *term.Screen
+	if live {
+		screen = a.Out.Screen()
+		defer screen.Close()
+	}
+	for began := time.Now(); ; {
+		if err := rest(ctx, every); err != nil {
+			return interrupted(ctx, err)
+		}
+		var t view.Top
+		if at, t, err = readTop(ctx, s, at, began); err != nil {
+			return interrupted(ctx, err)
+		}
+		began = time.UnixMilli(t.At)
+		if screen == nil {
+			if done, err := app.EmitOne(a, t); done {
+				return err
+			}
+			view.WriteTop(a.Out, &t)
+			return nil
+		}
+		if err := screen.Draw(func(w *term.Writer) { view.WriteTop(w, &t) }); err != nil {
+			return err
+		}
+	}
+}
+
+// interrupted is the error of a command that goes on until it is interrupted.
+func interrupted(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), app.ErrInterrupted) {
+		return app.Silent(app.ExitInterrupted)
+	}
+	return err
+}
+
+// readTop reads what happened after a sequence of the lineage, since a time, and how
+// all stands now.
+func readTop(ctx context.Context, s *app.System, after uint64, began time.Time) (next uint64, t view.Top, err error) {
+	var c view.Counts
+	for range topPages {
+		page, err := s.Lineage(ctx, "", after, 0)
+		if err != nil {
+			return after, t, err
+		}
+		for i := range page.Records {
+			c.Add(&page.Records[i].Record)
+		}
+		after = page.Next
+		if page.Next >= page.Last {
+			break
+		}
+	}
+	now := time.Now()
+	t = view.Top{At: now.UnixMilli(), OverMS: now.Sub(began).Milliseconds(), Tenant: string(s.Tenant()), Rates: c.Per(now.Sub(began)), Runs: map[run.State]int{}}
+	open, err := s.Runs(ctx, &client.RunsOptions{States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}, Limit: topRuns})
+	if err != nil {
+		return after, t, err
+	}
+	t.More = len(open) == topRuns
+	for i := range open {
+		t.Runs[open[i].State]++
+	}
+	if _, t.Untaken, err = s.Tasks(ctx); err != nil {
+		return after, t, err
+	}
+	if t.Nodes, err = s.Nodes(ctx); err != nil {
+		return after, t, err
+	}
+	workflows, err := s.Workflows(ctx)
+	if err != nil {
+		return after, t, err
+	}
+	t.Pools = view.PoolsOf(t.Nodes, workflows, open, now)
+	t.Streams, t.Stuck = fullOf(t.Nodes), stuckOf(ctx, s, open)
+	return after, t, nil
+}
+
+// fullOf are the streams that do not take everything, as any node knows.
+func fullOf(nodes []messages.Node) []messages.StreamFill {
+	out := []messages.StreamFill{}
+	for _, n := range nodes {
+		for _, f := range n.Full {
+			if !slices.ContainsFunc(out, func(o messages.StreamFill) bool { return o.Stream == f.Stream }) {
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+// stuckOf are the open runs that do not go on, the oldest first: their nodes are asked
+// about the oldest of those that should.
+func stuckOf(ctx context.Context, s *app.System, open []messages.RunInfo) []view.TopStuck {
+	open = slices.Clone(open)
+	slices.Reverse(open)
+	notes := liveNotes(ctx, s, open)
+	out := []view.TopStuck{}
+	for i := range open {
+		r := &open[i]
+		live := notes[r.Run]
+		if live == nil {
+			live = &messages.Live{Run: r.Run, State: r.State, At: time.Now().UnixMilli(), Review: r.Review, Quarantine: r.Quarantine}
+		}
+		if why := view.Stuck(live); why != "" {
+			out = append(out, view.TopStuck{Run: r.Run, State: r.State, Workflow: r.Workflow, Why: why, Since: r.Submitted})
+		}
+	}
+	return out
+}

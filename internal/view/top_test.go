@@ -1,0 +1,80 @@
+package view
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestStuckSaysWhatWhySays: why a run is stuck stands in the page in the words of why,
+// and what goes on, or waits for a person, is not stuck.
+func TestStuckSaysWhatWhySays(t *testing.T) {
+	now := time.UnixMilli(1_000_000)
+	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
+	asks := func(d time.Duration, try int) []messages.LiveStep {
+		return []messages.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: try, Doing: "asks", Began: ago(d), At: ago(d)}}
+	}
+	for name, c := range map[string]struct {
+		live  messages.Live
+		stuck bool
+	}{
+		"a model that hangs":        {messages.Live{State: run.Running, Steps: asks(2*time.Minute, 1)}, true},
+		"a model that was asked":    {messages.Live{State: run.Running, Steps: asks(time.Second, 1)}, false},
+		"a model that failed once":  {messages.Live{State: run.Running, Steps: asks(time.Second, 2)}, true},
+		"a node that is silent":     {messages.Live{State: run.Running, Silent: true}, true},
+		"no node offers it":         {messages.Live{State: run.Queued, Queue: &messages.LiveQueue{}}, true},
+		"a full pool":               {messages.Live{State: run.Queued, Queue: &messages.LiveQueue{Pool: "default", Nodes: 2, Class: "interactive"}}, false},
+		"a decision":                {messages.Live{State: run.NeedsReview, Review: &messages.Review{Reason: "it was cut off"}}, true},
+		"a person":                  {messages.Live{State: run.Waiting, Waits: []lineage.Wait{{Kind: run.WaitApproval}}}, false},
+		"quarantine":                {messages.Live{State: run.Queued, Quarantine: "it is odd"}, true},
+		"a workflow's own code":     {messages.Live{State: run.Running, Since: ago(time.Minute)}, true},
+		"a run that has just begun": {messages.Live{State: run.Running, Since: ago(time.Second)}, false},
+	} {
+		c.live.At = now.UnixMilli()
+		why := Stuck(&c.live)
+		if (why != "") != c.stuck {
+			t.Errorf("%s: %q", name, why)
+		}
+		var b bytes.Buffer
+		WriteLive(term.New(&b, &term.Options{Env: func(key string) string { return map[string]string{"COLUMNS": "500"}[key] }}), &LiveRun{Live: &c.live}, "")
+		for part := range strings.SplitSeq(why, ": ") {
+			if !strings.Contains(b.String(), part) {
+				t.Errorf("%s: why says\n%snot %q", name, b.String(), part)
+			}
+		}
+	}
+}
+
+// TestRatesAndPools: rates are what was counted between two readings, and what waits
+// counts for the pool that offers its workflow.
+func TestRatesAndPools(t *testing.T) {
+	var c Counts
+	for _, r := range []lineage.Record{
+		{Kind: lineage.Model, Usage: session.Usage{Input: 30, Output: 10}},
+		{Kind: lineage.Tool, Failure: true}, {Kind: lineage.Chunk}, {Kind: lineage.Ended, State: "succeeded"}, {Kind: lineage.Ended, State: "failed"},
+	} {
+		c.Add(&r)
+	}
+	if got, want := c.Per(2*time.Second), (Rates{Runs: 1, Steps: 1, Tokens: 20, Errors: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	now := time.UnixMilli(100_000)
+	pools := PoolsOf(
+		[]messages.Node{{Pools: []string{"a"}, Slots: 4, Free: 1}, {Pools: []string{"a"}, Slots: 4, Dead: true}, {}},
+		[]messages.Workflow{{Name: "x", Pool: "a"}, {Name: "y", Pool: "b"}},
+		[]messages.RunInfo{
+			{State: run.Queued, Workflow: "x", Submitted: 99_000}, {State: run.Queued, Workflow: "x", Submitted: 95_000},
+			{State: run.Queued, Workflow: "y", Submitted: 90_000}, {State: run.Running, Workflow: "x"}, {State: run.Queued, Workflow: "x", Behind: "other"},
+		}, now)
+	want := []TopPool{{Pool: "a", Nodes: 1, Slots: 4, Free: 1, Queued: 2, OldestMS: 5000}, {Pool: "b", Queued: 1, OldestMS: 10000}}
+	if len(pools) != 2 || pools[0] != want[0] || pools[1] != want[1] {
+		t.Errorf("%+v, want %+v", pools, want)
+	}
+}

@@ -50,9 +50,6 @@ func TestServer(t *testing.T) {
 	for name, v := range cases(t) {
 		t.Run(name, func(t *testing.T) {
 			v := with(t, v, "autoscaling.enabled", false)
-			if name == "minimal" {
-				v = with(t, v, "gossip.secret", "") // a secret of the chart's
-			}
 			all := render(t, v)
 			for _, o := range all {
 				apply(t, client, o)

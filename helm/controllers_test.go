@@ -54,7 +54,7 @@ func TestControllers(t *testing.T) {
 		}
 	}
 
-	install(with(t, minimal(t), "gossip.secret", ""))
+	install(minimal(t))
 	want := []string{"prod-rath-node-0", "prod-rath-node-1", "prod-rath-node-2"}
 	f.until(t, "three nodes and two routers", func(pods []corev1.Pod) bool {
 		return slices.Equal(names(pods, "node"), want) && len(names(pods, "router")) == 2
@@ -87,7 +87,7 @@ func TestControllers(t *testing.T) {
 	f.readiness(t, true, "node", "router")
 
 	// More nodes, and another drain for all of them: one after the other.
-	v := with(t, with(t, minimal(t), "gossip.secret", ""), "node.replicas", 4)
+	v := with(t, minimal(t), "node.replicas", 4)
 	install(v)
 	want = append(want, "prod-rath-node-3")
 	f.until(t, "four nodes", func(pods []corev1.Pod) bool { return slices.Equal(names(pods, "node"), want) })

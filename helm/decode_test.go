@@ -126,7 +126,7 @@ func one[T runtime.Object](t testing.TB, all []object) T {
 // workload is what makes pods, or is one.
 type workload struct {
 	name     string
-	role     string // node, router, or empty for a test or a job
+	role     string // node, router, or empty for a test, a job or a toolbox
 	replicas *int32
 	selector *metav1.LabelSelector // nil for a pod
 	meta     metav1.ObjectMeta
@@ -139,7 +139,11 @@ func workloads(all []object) []workload {
 		out = append(out, workload{s.Name, "node", s.Spec.Replicas, s.Spec.Selector, s.Spec.Template.ObjectMeta, s.Spec.Template.Spec})
 	}
 	for _, d := range of[*appsv1.Deployment](all) {
-		out = append(out, workload{d.Name, "router", d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.ObjectMeta, d.Spec.Template.Spec})
+		role := "router"
+		if strings.HasSuffix(d.Name, "-toolbox") {
+			role = ""
+		}
+		out = append(out, workload{d.Name, role, d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.ObjectMeta, d.Spec.Template.Spec})
 	}
 	for _, j := range of[*batchv1.Job](all) {
 		out = append(out, workload{j.Name, "", nil, nil, j.Spec.Template.ObjectMeta, j.Spec.Template.Spec})

@@ -90,6 +90,10 @@ func TestProbes(t *testing.T) {
 					t.Errorf("%s: %s probe gives up after %d s", w.name, name, p.probe.TimeoutSeconds)
 				}
 			}
+			// A fresh pod, which is not ready at the first question, loses no more.
+			if c.ReadinessProbe.PeriodSeconds > 2 {
+				t.Errorf("%s: readiness is asked every %d s", w.name, c.ReadinessProbe.PeriodSeconds)
+			}
 			if patience := c.LivenessProbe.PeriodSeconds * c.LivenessProbe.FailureThreshold; patience < 60 {
 				t.Errorf("%s: it is restarted after %d s", w.name, patience)
 			}
@@ -101,7 +105,7 @@ func TestProbes(t *testing.T) {
 // account, with any drain.
 func TestGrace(t *testing.T) {
 	tests := []struct{ nodeDrain, routerDrain, preStop, margin, node, router int }{
-		{20, 20, 5, 30, 50, 55},
+		{120, 120, 5, 30, 150, 155},
 		{1, 1, 0, 20, 21, 21},
 		{300, 45, 15, 60, 360, 120},
 		{86400, 600, 300, 600, 87000, 1500},

@@ -66,8 +66,8 @@ func TestProvision(t *testing.T) {
 		t.Errorf("logs in with %v, %q", secrets, c.Args)
 	}
 	// Without authentication there are no credentials.
-	open := with(t, minimal(t), "provision", values{"enabled": true, "auth": values{"kind": "none"}})
-	if c := one[*batchv1.Job](t, render(t, open)).Spec.Template.Spec.Containers[0]; len(c.VolumeMounts) != 1 || len(c.Env) != 1 {
+	open := with(t, with(t, minimal(t), "provision.enabled", true), "operator.auth.kind", "none")
+	if c := one[*batchv1.Job](t, render(t, open)).Spec.Template.Spec.Containers[0]; len(c.VolumeMounts) != 1 || len(c.Env) != 2 {
 		t.Errorf("without credentials: %+v", c)
 	}
 }

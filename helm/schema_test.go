@@ -132,16 +132,22 @@ func TestSchemaRefuses(t *testing.T) {
 		{"nats.url", "nats://user:password@nats:4222", []string{"/nats/url"}},
 		{"nats.url", "http://nats:8222", []string{"/nats/url"}},
 		{"nats.url", "nats://a nats://b", []string{"/nats/url"}},
-		{"nats.monitoring", []string{}, []string{"/nats/monitoring"}},
 		{"nats.monitoring", []string{"nats:8222"}, []string{"/nats/monitoring/0"}},
 		{"nats.replicas", 2, []string{"/nats/replicas"}},
 		{"nats.durability", "strong", []string{"/nats/durability", "fsync"}},
 		{"nats", values{"url": "nats://a", "durability": "replicated", "replicas": 1}, []string{"/nats/replicas"}},
-		{"nats.auth.kind", "creds", []string{"/nats/auth/secret"}},
+		{"nats.auth.secret", "", []string{"/nats/auth/secret"}},
 		{"nats.auth", values{"kind": "user", "secret": ""}, []string{"/nats/auth/secret"}},
 		{"nats.auth.kind", "token", []string{"/nats/auth/kind"}},
-		{"provision.enabled", true, []string{"/provision/auth/secret"}},
-		{"provision.auth.kind", "token", []string{"/provision/auth/kind"}},
+		{"provision.enabled", true, []string{"/operator/auth/secret"}},
+		{"toolbox.enabled", true, []string{"/operator/auth/secret"}},
+		{"pools", []any{values{"slots": 3}}, []string{"/pools/0", "name"}},
+		{"pools", []any{values{"name": "a", "slot": 3}}, []string{"/pools/0", "slot"}},
+		{"pools", []any{values{"name": "a", "drainSeconds": 0}}, []string{"drainSeconds"}},
+		{"pools", []any{values{"name": "A"}}, []string{"/pools/0/name"}},
+		{"gossip.secret", "", []string{"/gossip/secret"}},
+		{"gossip.fleet", "a.b", []string{"/gossip/fleet"}},
+		{"operator.auth.kind", "token", []string{"/operator/auth/kind"}},
 		{"provision.storeBytes", "40GB", []string{"/provision/storeBytes"}},
 		{"provision.keepResults", "30d", []string{"/provision/keepResults"}},
 		{"provision.partitions", 65, []string{"/provision/partitions"}},
@@ -179,8 +185,15 @@ func TestTemplatesRefuse(t *testing.T) {
 		v    values
 		want string
 	}{
-		"no servers":        {values{}, "nats.url is required"},
-		"min more than max": {with(t, cases(t)["full"], "autoscaling.maxReplicas", 2), "autoscaling.minReplicas 3"},
+		"no servers":           {values{}, "nats.url is required"},
+		"min more than max":    {with(t, cases(t)["full"], "autoscaling.maxReplicas", 2), "autoscaling.minReplicas 3"},
+		"no credentials":       {with(t, minimal(t), "nats.auth.kind", "none"), "nats.auth.kind is none"},
+		"no TLS":               {with(t, minimal(t), "nats.url", "tls://a:4222,nats://b:4222"), "without TLS"},
+		"two of three servers": {with(t, minimal(t), "nats.monitoring", []string{"http://a:8222", "http://b:8222"}), "names 2 servers, and each stream has 3 replicas"},
+		"the store evicts":     {with(t, minimal(t), "node.store.size", "50Gi"), "pool default: the pod would be evicted"},
+		"a pool twice":         {with(t, minimal(t), "pools", []any{values{"name": "default"}}), "pool default is there twice"},
+		"a long pool":          {with(t, minimal(t), "pools", []any{values{"name": strings.Repeat("a", 40)}}), "more than 52 characters"},
+		"min of a pool":        {with(t, cases(t)["full"], "pools", []any{values{"name": "b", "autoscaling": values{"maxReplicas": 1}}}), "pool b: autoscaling.minReplicas 3"},
 	} {
 		if _, err := files(t, tc.v); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
@@ -193,11 +206,17 @@ func TestTemplatesRefuse(t *testing.T) {
 var samples = map[string]any{
 	"image.digest":              "sha256:" + strings.Repeat("a", 64),
 	"image.pullSecrets":         []any{values{"name": "other"}},
-	"nats.url":                  "nats://other:4444",
-	"nats.monitoring":           []any{"http://other:8333"},
+	"nats.url":                  "tls://other:4444",
+	"nats.monitoring":           []any{"http://a:8333", "http://b:8333", "http://c:8333"},
+	"toolbox.image.digest":      "sha256:" + strings.Repeat("d", 64),
+	"pools":                     []any{values{"name": "other"}},
+	"node.tmpSize":              "2Gi",
+	"router.tmpSize":            "2Gi",
+	"networkPolicy.dnsTo":       []any{values{"podSelector": values{}}},
+	"networkPolicy.natsTo":      []any{values{"podSelector": values{}}},
 	"node.image.digest":         "sha256:" + strings.Repeat("b", 64),
 	"router.image.digest":       "sha256:" + strings.Repeat("c", 64),
-	"node.store.size":           "77Gi",
+	"node.store.size":           "1Gi",
 	"provision.storeBytes":      "77Gi",
 	"provision.keepResults":     "77h",
 	"provision.placement.tags":  []any{"other"},
@@ -227,7 +246,13 @@ func sample(path string, p property, old any) any {
 		return values{"limits": values{"memory": "3Gi"}}
 	case "affinity":
 		return values{"podAntiAffinity": values{}}
-	case "nodeSelector", "annotations", "labels", "podAnnotations", "podLabels":
+	case "volumes":
+		return []any{values{"name": "other", "emptyDir": values{}}}
+	case "volumeMounts":
+		return []any{values{"name": "other", "mountPath": "/other"}}
+	case "initContainers", "sidecars":
+		return []any{values{"name": "other", "image": "other"}}
+	case "nodeSelector", "annotations", "labels", "podAnnotations", "podLabels", "commonLabels", "commonAnnotations":
 		return values{"example.com/other": "x"}
 	}
 	for _, e := range p.Enum {
@@ -259,16 +284,18 @@ func TestEachValueDoesSomething(t *testing.T) {
 	}
 	// Values whose effect needs another one.
 	needs := map[string]values{
-		"nats.auth.userKey":          {"nats.auth.kind": "user"},
-		"nats.auth.passwordKey":      {"nats.auth.kind": "user"},
-		"provision.auth.userKey":     {"provision.auth.kind": "user"},
-		"provision.auth.passwordKey": {"provision.auth.kind": "user"},
-		"node.replicas":              {"autoscaling.enabled": false},
-		"image.tag":                  {"image.digest": ""},
-		"nameOverride":               {"fullnameOverride": ""},
-		"serviceAccount.name":        {"serviceAccount.create": false},
-		"metrics.labels":             {"metrics.podMonitor": true},
-		"networkPolicy.metricsFrom":  {"metrics.podMonitor": true},
+		"nats.auth.kind":            {"nats.insecure": true},
+		"nats.auth.userKey":         {"nats.auth.kind": "user"},
+		"nats.auth.passwordKey":     {"nats.auth.kind": "user"},
+		"operator.auth.userKey":     {"operator.auth.kind": "user"},
+		"operator.auth.passwordKey": {"operator.auth.kind": "user"},
+		"node.replicas":             {"autoscaling.enabled": false},
+		"image.tag":                 {"image.digest": ""},
+		"image.flavor":              {"image.digest": ""},
+		"nameOverride":              {"fullnameOverride": ""},
+		"serviceAccount.name":       {"serviceAccount.create": false},
+		"metrics.labels":            {"metrics.podMonitor": true},
+		"networkPolicy.metricsFrom": {"metrics.podMonitor": true},
 	}
 	base := cases(t)["full"]
 	base = with(t, base, "security", values{"runAsUser": 1, "runAsGroup": 1, "fsGroup": 1})

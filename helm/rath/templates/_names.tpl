@@ -6,7 +6,12 @@ name is a node's name, which holds no dots and at most 64 characters. */}}
 {{- if not $full -}}
 {{- $full = ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
 {{- end -}}
-{{- $full | replace "." "-" | trunc 38 | trimSuffix "-" -}}
+{{- $full = $full | replace "." "-" -}}
+{{- /* What is too long is cut, and told apart by what it was. */ -}}
+{{- if gt (len $full) 38 -}}
+{{- $full = printf "%s-%s" ($full | trunc 29 | trimSuffix "-") ($full | sha256sum | trunc 8) -}}
+{{- end -}}
+{{- $full | trimSuffix "-" -}}
 {{- end -}}
 
 {{/* What selects the pods of a release: never a version, selectors are for ever. */}}
@@ -23,6 +28,25 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
+{{/* The metadata of an object: dict "root" $ "suffix" "-node", and if it has them
+"component", "labels" and "annotations". */}}
+{{- define "rath.meta" -}}
+name: {{ include "rath.fullname" .root }}{{ .suffix }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "rath.labels" .root | nindent 2 }}
+  {{- with get . "component" }}
+  app.kubernetes.io/component: {{ . }}
+  {{- end }}
+  {{- with merge dict (default dict (get . "labels")) .root.Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge dict (default dict (get . "annotations")) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- define "rath.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "rath.fullname" .) .Values.serviceAccount.name -}}
@@ -32,15 +56,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 
 {{/* The image of a role, whose own settings come before the common ones:
-dict "root" $ "image" .Values.node.image */}}
+dict "root" $ "image" .Values.node.image "flavor" "tools" */}}
 {{- define "rath.image" -}}
 {{- $common := .root.Values.image -}}
 {{- $repository := default $common.repository .image.repository -}}
 {{- $tag := .image.tag -}}
 {{- $digest := .image.digest -}}
 {{- if not (or .image.repository $tag $digest) -}}
-{{- $tag = $common.tag -}}
-{{- $digest = $common.digest -}}
+{{- $tag = default .root.Chart.AppVersion $common.tag -}}
+{{- if eq .flavor $common.flavor -}}{{- $digest = $common.digest -}}{{- end -}}
+{{- with .flavor -}}{{- $tag = printf "%s-%s" $tag . -}}{{- end -}}
 {{- end -}}
 {{- if $digest -}}
 {{- printf "%s@%s" $repository $digest -}}
@@ -49,11 +74,33 @@ dict "root" $ "image" .Values.node.image */}}
 {{- end -}}
 {{- end -}}
 
-{{- define "rath.gossipSecret" -}}
-{{- default (printf "%s-gossip" (include "rath.fullname" .)) .Values.gossip.secret -}}
+{{/* The fleet of this release: releases of one fleet find each other. */}}
+{{- define "rath.fleet" -}}
+{{- default (include "rath.fullname" .) .Values.gossip.fleet -}}
 {{- end -}}
 
-{{/* The label of this fleet: nodes with another one are refused. */}}
-{{- define "rath.gossipLabel" -}}
-{{- default (printf "%s/%s" .Release.Namespace (include "rath.fullname" .)) .Values.gossip.label -}}
+{{- define "rath.memberSelector" -}}
+rath/fleet: {{ include "rath.fleet" . }}
+rath/member: "true"
+{{- end -}}
+
+{{/* The StatefulSets of nodes, as JSON: that of node, and one for each of pools, in
+which what a pool says takes the place of what node says. */}}
+{{- define "rath.pools" -}}
+{{- $all := list (dict "suffix" "-node" "component" "node" "values" .Values.node "scale" .Values.autoscaling) -}}
+{{- range $pool := .Values.pools -}}
+{{- $values := deepCopy $.Values.node -}}
+{{- $scale := deepCopy $.Values.autoscaling -}}
+{{- range $key, $value := omit $pool "name" "autoscaling" -}}
+{{- if has $key (list "image" "store") -}}
+{{- range $k, $v := $value -}}{{- $_ := set (get $values $key) $k $v -}}{{- end -}}
+{{- else -}}
+{{- $_ := set $values $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- range $k, $v := default dict (get $pool "autoscaling") -}}{{- $_ := set $scale $k $v -}}{{- end -}}
+{{- $_ := set $values "pool" $pool.name -}}
+{{- $all = append $all (dict "suffix" (printf "-node-%s" $pool.name) "component" (printf "node-%s" $pool.name) "values" $values "scale" $scale) -}}
+{{- end -}}
+{{- toJson $all -}}
 {{- end -}}

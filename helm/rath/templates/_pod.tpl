@@ -10,17 +10,14 @@ long as the drain says; the margin is for what comes after them. */}}
 kernel kills; the rest is for commands of sandboxes, which count too. Empty when
 the limit is not a whole number of Mi or Gi. */}}
 {{- define "rath.memoryLimit" -}}
-{{- $limit := dig "limits" "memory" "" (default dict .values.resources) | toString -}}
-{{- if regexMatch "^[0-9]+(Mi|Gi)$" $limit -}}
-{{- $n := regexFind "^[0-9]+" $limit | int64 -}}
-{{- if hasSuffix "Gi" $limit -}}{{- $n = mul $n 1024 -}}{{- end -}}
-{{- div (mul $n 3) 4 -}}MiB
+{{- with include "rath.mebibytes" (dig "limits" "memory" "" (default dict .values.resources)) -}}
+{{- div (mul (int64 .) 3) 4 -}}MiB
 {{- end -}}
 {{- end -}}
 
 {{- define "rath.args" -}}
 {{- $v := .root.Values -}}
-- -nats={{ required "nats.url is required: the address of the NATS servers, such as nats://nats.nats:4222" $v.nats.url }}
+- -nats={{ required "nats.url is required: the address of the NATS servers, such as tls://nats.nats:4222" $v.nats.url }}
 {{- if eq $v.nats.auth.kind "creds" }}
 - -creds=/etc/rath/nats/{{ $v.nats.auth.credsKey }}
 {{- end }}
@@ -47,7 +44,7 @@ the limit is not a whole number of Mi or Gi. */}}
 - -gossip=$(POD_IP)
 - -join={{ include "rath.fullname" .root }}-gossip.{{ .root.Release.Namespace }}.svc
 - -gossip-key-file=/etc/rath/gossip/{{ $v.gossip.secretKey }}
-- -label={{ include "rath.gossipLabel" .root }}
+- -label={{ .root.Release.Namespace }}/{{ include "rath.fleet" .root }}
 {{- if eq .role "router" }}
 - -http=0.0.0.0:8080
 {{- else if $v.router.enabled }}
@@ -71,9 +68,7 @@ the limit is not a whole number of Mi or Gi. */}}
 - name: GOMEMLIMIT
   value: {{ . }}
 {{- end }}
-{{- with include "rath.natsUser" (dict "auth" .root.Values.nats.auth) }}
-{{ . | trim }}
-{{- end }}
+{{ include "rath.clientEnv" (dict "root" .root "auth" .root.Values.nats.auth) }}
 {{- with .values.env }}
 {{ toYaml . }}
 {{- end }}
@@ -149,6 +144,134 @@ dict "auth" .Values.nats.auth "ca" .Values.nats.ca */}}
 {{- end }}
 {{- end -}}
 
+{{/* What the command line needs in a pod to find the fleet:
+dict "root" $ "auth" .Values.nats.auth */}}
+{{- define "rath.clientEnv" -}}
+- name: RATH_SERVER
+  value: {{ required "nats.url is required: the address of the NATS servers, such as tls://nats.nats:4222" .root.Values.nats.url | quote }}
+# The directory of a store that is not there: the server is asked.
+- name: RATH_STORE
+  value: /tmp/none
+{{- if eq .auth.kind "creds" }}
+- name: RATH_CREDS
+  value: /etc/rath/nats/{{ .auth.credsKey }}
+{{- end }}
+{{- with include "rath.natsUser" . }}
+{{ . | trim }}
+{{- end }}
+{{- end -}}
+
+{{/* Where a program in Go finds the authority of the servers, besides the usual
+ones: for pods that talk to nothing else. */}}
+{{- define "rath.authorities" -}}
+{{- if .Values.nats.ca.secret }}
+- name: SSL_CERT_DIR
+  value: /etc/ssl/certs:/etc/rath/ca
+{{- end }}
+{{- end -}}
+
+{{/* The secrets that pods read, so that a changed one restarts them; empty where
+there is no cluster to ask: dict "root" $ "names" (list …) */}}
+{{- define "rath.secretsSum" -}}
+{{- $found := list -}}
+{{- range compact .names -}}
+{{- with lookup "v1" "Secret" $.root.Release.Namespace . -}}
+{{- $found = append $found (toJson .data) -}}
+{{- end -}}
+{{- end -}}
+{{- with $found -}}{{- join "\n" . | sha256sum -}}{{- end -}}
+{{- end -}}
+
+{{/* Where a pod runs: the values of a role. */}}
+{{- define "rath.placement" -}}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The metadata of such a pod: dict "root" $ "component" "toolbox" */}}
+{{- define "rath.operatorMeta" -}}
+labels:
+  {{- include "rath.selector" .root | nindent 2 }}
+  app.kubernetes.io/part-of: rath
+  app.kubernetes.io/component: {{ .component }}
+  {{- with merge dict .root.Values.operator.podLabels .root.Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge dict .root.Values.operator.podAnnotations .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The pod of an operator, who runs the command line: dict "root" $ "component"
+"toolbox" "auth" .Values.operator.auth "image" … "command" (list …), and if it has
+them "args" and "account". */}}
+{{- define "rath.operatorPod" -}}
+{{- with get . "account" }}
+serviceAccountName: {{ . }}
+{{- end }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  {{- include "rath.podSecurity" .root | nindent 2 }}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with include "rath.placement" .root.Values.operator | trim }}
+{{ . }}
+{{- end }}
+containers:
+  - name: {{ .component }}
+    image: {{ .image }}
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    command:
+      {{- toYaml .command | nindent 6 }}
+    {{- with get . "args" }}
+    args:
+      {{- . | trim | nindent 6 }}
+    {{- end }}
+    # What it said last is the reason that Kubernetes shows.
+    terminationMessagePolicy: FallbackToLogsOnError
+    env:
+      {{- include "rath.clientEnv" . | nindent 6 }}
+      {{- with include "rath.authorities" .root | trim }}
+      {{- . | nindent 6 }}
+      {{- end }}
+    {{- with .root.Values.operator.resources }}
+    resources:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    securityContext:
+      {{- include "rath.containerSecurity" .root | nindent 6 }}
+    volumeMounts:
+      - name: tmp
+        mountPath: /tmp
+      {{- with include "rath.natsMounts" (dict "auth" .auth "ca" .root.Values.nats.ca) }}
+      {{- . | trim | nindent 6 }}
+      {{- end }}
+volumes:
+  - name: tmp
+    emptyDir:
+      sizeLimit: 64Mi
+  {{- with include "rath.natsVolumes" (dict "auth" .auth "ca" .root.Values.nats.ca) }}
+  {{- . | trim | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
 {{- define "rath.pod" -}}
 metadata:
   # Without the chart's version, so that a chart that changes nothing about the
@@ -157,14 +280,17 @@ metadata:
     {{- include "rath.selector" .root | nindent 4 }}
     app.kubernetes.io/part-of: rath
     app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-    app.kubernetes.io/component: {{ .role }}
-    rath/member: "true"
-    {{- with .values.podLabels }}
+    app.kubernetes.io/component: {{ .component }}
+    {{- include "rath.memberSelector" .root | nindent 4 }}
+    {{- with merge dict .values.podLabels .root.Values.commonLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
     kubectl.kubernetes.io/default-container: {{ .role }}
-    {{- with .values.podAnnotations }}
+    {{- with include "rath.secretsSum" (dict "root" .root "names" (list .root.Values.nats.auth.secret .root.Values.nats.ca.secret .root.Values.gossip.secret)) }}
+    checksum/secrets: {{ . }}
+    {{- end }}
+    {{- with merge dict .values.podAnnotations .root.Values.commonAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
@@ -180,24 +306,12 @@ spec:
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with .values.priorityClassName }}
-  priorityClassName: {{ . }}
-  {{- end }}
-  {{- with .values.nodeSelector }}
-  nodeSelector:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with .values.tolerations }}
-  tolerations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with .values.affinity }}
-  affinity:
-    {{- toYaml . | nindent 4 }}
+  {{- with include "rath.placement" .values | trim }}
+  {{- . | nindent 2 }}
   {{- end }}
   topologySpreadConstraints:
     {{- $root := .root }}
-    {{- $role := .role }}
+    {{- $component := .component }}
     {{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
     - topologyKey: {{ . }}
       maxSkew: 1
@@ -205,11 +319,15 @@ spec:
       labelSelector:
         matchLabels:
           {{- include "rath.selector" $root | nindent 10 }}
-          app.kubernetes.io/component: {{ $role }}
+          app.kubernetes.io/component: {{ $component }}
     {{- end }}
+  {{- with .values.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   containers:
     - name: {{ .role }}
-      image: {{ include "rath.image" (dict "root" .root "image" .values.image) }}
+      image: {{ include "rath.image" (dict "root" .root "image" .values.image "flavor" .root.Values.image.flavor) }}
       imagePullPolicy: {{ .root.Values.image.pullPolicy }}
       command:
         {{- toYaml .values.command | nindent 8 }}
@@ -253,9 +371,9 @@ spec:
         httpGet:
           path: /readyz
           port: health
-        periodSeconds: 5
+        periodSeconds: 2
         timeoutSeconds: 5
-        failureThreshold: 2
+        failureThreshold: 5
       {{- with get .values "preStopSeconds" }}
       # Requests find another pod before this one stops to take them.
       lifecycle:
@@ -280,9 +398,16 @@ spec:
         {{- with include "rath.natsMounts" (dict "auth" .root.Values.nats.auth "ca" .root.Values.nats.ca) }}
         {{- . | trim | nindent 8 }}
         {{- end }}
+        {{- with .values.volumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    {{- with .values.sidecars }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   volumes:
     - name: tmp
-      emptyDir: {}
+      emptyDir:
+        sizeLimit: {{ .values.tmpSize }}
     {{- if not (dig "store" "persistent" false .values) }}
     - name: store
       emptyDir:
@@ -290,9 +415,12 @@ spec:
     {{- end }}
     - name: gossip
       secret:
-        secretName: {{ include "rath.gossipSecret" .root }}
+        secretName: {{ .root.Values.gossip.secret }}
         defaultMode: 0440
     {{- with include "rath.natsVolumes" (dict "auth" .root.Values.nats.auth "ca" .root.Values.nats.ca) }}
     {{- . | trim | nindent 4 }}
+    {{- end }}
+    {{- with .values.volumes }}
+    {{- toYaml . | nindent 4 }}
     {{- end }}
 {{- end -}}

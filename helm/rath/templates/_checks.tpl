@@ -1,0 +1,47 @@
+{{/* What no schema can say of values. */}}
+
+{{/* A size in Mi or Gi, in Mi; empty for other ones. */}}
+{{- define "rath.mebibytes" -}}
+{{- if regexMatch "^[0-9]+(Mi|Gi)$" (toString .) -}}
+{{- $n := regexFind "^[0-9]+" (toString .) | int64 -}}
+{{- if hasSuffix "Gi" (toString .) -}}{{- $n = mul $n 1024 -}}{{- end -}}
+{{- $n -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "rath.checks" -}}
+{{- $nats := .Values.nats -}}
+{{- if not $nats.insecure -}}
+{{- if eq $nats.auth.kind "none" -}}
+{{- fail "nats.auth.kind is none: everything that reaches the NATS servers could do what a node can. Name a secret in nats.auth, or agree with nats.insecure: true" -}}
+{{- end -}}
+{{- if contains "nats://" $nats.url -}}
+{{- fail (printf "nats.url %s is without TLS: credentials and runs could be read on the way. Use tls://, or agree with nats.insecure: true" $nats.url) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $nats.url (eq $nats.durability "fsync") (lt (len $nats.monitoring) (int $nats.replicas)) -}}
+{{- fail (printf "nats.monitoring names %d servers, and each stream has %d replicas: name the monitoring address of every server, since durability fsync is verified at each, or ask for less with nats.durability" (len $nats.monitoring) (int $nats.replicas)) -}}
+{{- end -}}
+{{- $pools := dict -}}
+{{- range include "rath.pools" . | fromJsonArray -}}
+{{- if hasKey $pools .values.pool -}}
+{{- fail (printf "pool %s is there twice, in node.pool and pools: each has a name of its own" .values.pool) -}}
+{{- end -}}
+{{- $_ := set $pools .values.pool true -}}
+{{- $name := printf "%s%s" (include "rath.fullname" $) .suffix -}}
+{{- if gt (len $name) 52 -}}
+{{- fail (printf "pool %s: the name of its StatefulSet, %s, has more than 52 characters: shorten it, or set fullnameOverride" .values.pool $name) -}}
+{{- end -}}
+{{- if and $.Values.autoscaling.enabled (gt (int .scale.minReplicas) (int .scale.maxReplicas)) -}}
+{{- fail (printf "pool %s: autoscaling.minReplicas %d is more than autoscaling.maxReplicas %d" .values.pool (int .scale.minReplicas) (int .scale.maxReplicas)) -}}
+{{- end -}}
+{{- $limit := include "rath.mebibytes" (dig "limits" "ephemeral-storage" "" (default dict .values.resources)) -}}
+{{- $store := ternary "0Mi" .values.store.size .values.store.persistent | include "rath.mebibytes" -}}
+{{- $tmp := include "rath.mebibytes" .values.tmpSize -}}
+{{- if and $limit $store $tmp -}}
+{{- if lt (int64 $limit) (add (int64 $store) (int64 $tmp)) -}}
+{{- fail (printf "pool %s: the pod would be evicted: limits.ephemeral-storage is less than store.size and tmpSize together" .values.pool) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

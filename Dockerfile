@@ -1,11 +1,15 @@
-# The image of Rath: node, router and the command line, static, on nothing.
+# The image of Rath: node, router and the command line, static, on nothing; and with
+# --target tools beside a shell, git and Python, for agents that run commands and for
+# an operator's toolbox.
 #
 #   docker build --build-arg VERSION=v0.3.0 -t rath:v0.3.0 .
+#   docker build --build-arg VERSION=v0.3.0 --target tools -t rath:v0.3.0-tools .
 #
 # The same sources, VERSION and Go release give the same files, byte by byte.
 # Nodes with workflows of your own are programs of your own: build them like
 # these ones, see helm/README.md.
 ARG GO=1.26
+ARG TOOLS=debian:stable-slim
 
 FROM --platform=$BUILDPLATFORM golang:${GO} AS build
 WORKDIR /src
@@ -26,6 +30,27 @@ RUN mkdir -p -m 755 /root.fs/etc/ssl/certs /root.fs/var/lib/rath && mkdir -m 177
 	&& echo 'rath:x:65532:' >/root.fs/etc/group \
 	&& find /root.fs -exec touch -h -d @0 {} +
 
+FROM ${TOOLS} AS tools
+ARG VERSION=devel
+LABEL org.opencontainers.image.title="Rath with tools" \
+	org.opencontainers.image.description="Fleets of LLM agents: node, router and command line, with a shell, git and Python" \
+	org.opencontainers.image.source="https://github.com/rathcluster/rath" \
+	org.opencontainers.image.licenses="Apache-2.0" \
+	org.opencontainers.image.version="${VERSION}"
+# A base that has them is taken as it is.
+RUN { command -v bash && command -v git && command -v python3; } >/dev/null \
+	|| { apt-get update && apt-get install -y --no-install-recommends bash git python3 && rm -rf /var/lib/apt/lists/*; }
+# Directories that it has, /bin and /lib among them, stay as they are.
+COPY --from=build /root.fs/usr/local/bin/ /usr/local/bin/
+COPY --from=build /root.fs/usr/share/licenses/rath /usr/share/licenses/rath
+COPY --from=build /root.fs/etc/ /etc/
+COPY --from=build --chown=65532:65532 /root.fs/var/lib/rath /var/lib/rath
+ENV HOME=/var/lib/rath RATH_STORE=/var/lib/rath/store
+WORKDIR /var/lib/rath
+USER 65532:65532
+CMD ["node"]
+
+# The last one is what is built without a target.
 FROM scratch
 ARG VERSION=devel
 LABEL org.opencontainers.image.title="Rath" \

@@ -122,8 +122,21 @@ func gossipFrom(bind, advertise, join, keyFile, label string) (*cluster.Config, 
 	if err != nil {
 		return nil, fmt.Errorf("node: gossip key: %w", err)
 	}
-	if g.Key, err = cluster.ParseKey(strings.TrimSpace(string(text))); err != nil {
+	// The first key is sent with; the others are older or newer ones, while nodes have
+	// not all read the same file.
+	lines := strings.Fields(string(text))
+	if len(lines) == 0 {
+		lines = []string{""}
+	}
+	if g.Key, err = cluster.ParseKey(lines[0]); err != nil {
 		return nil, fmt.Errorf("node: gossip key in %s: %w", keyFile, err)
+	}
+	for i, line := range lines[1:] {
+		k, err := cluster.ParseKey(line)
+		if err != nil {
+			return nil, fmt.Errorf("node: gossip key %d in %s: %w", i+2, keyFile, err)
+		}
+		g.AcceptKeys = append(g.AcceptKeys, k)
 	}
 	return g, nil
 }

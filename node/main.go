@@ -105,7 +105,7 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 	bind := flags.String("gossip", env("RATH_GOSSIP"), "`address` to listen on for the other nodes of a fleet, UDP and TCP (RATH_GOSSIP)")
 	advertise := flags.String("advertise", env("RATH_ADVERTISE"), "`address` at which they reach this one (RATH_ADVERTISE)")
 	join := flags.String("join", env("RATH_JOIN"), "`addresses` of other nodes, or a name that has them, with commas between (RATH_JOIN)")
-	keyFile := flags.String("gossip-key-file", env("RATH_GOSSIP_KEY_FILE"), "`file` with the key that the nodes share (RATH_GOSSIP_KEY_FILE)")
+	keyFile := flags.String("gossip-key-file", env("RATH_GOSSIP_KEY_FILE"), "`file` with the key that the nodes share; more lines are keys that are accepted beside it (RATH_GOSSIP_KEY_FILE)")
 	label := flags.String("label", env("RATH_GOSSIP_LABEL"), "`name` of the fleet; others are refused (RATH_GOSSIP_LABEL)")
 	flags.Func("monitor", "monitoring `address` of an external server, to verify level fsync; repeat it", func(s string) error {
 		o.Monitor = append(o.Monitor, s)

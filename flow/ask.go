@@ -79,7 +79,7 @@ type Approval struct {
 }
 
 // Approve asks a person the question of that name and waits for the decision as
-// [Await] does. The answer comes by `rath approve` and `rath reject`, or on rath.ctl.
+// [Await] does. The answer comes by `rath answer`, or on rath.ctl.
 func Approve(ctx context.Context, name string, o *AwaitOptions) (Approval, error) {
 	if o == nil {
 		o = &AwaitOptions{}

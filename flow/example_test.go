@@ -221,7 +221,7 @@ func ExampleSelector() {
 }
 
 // A run that asks a person holds nothing while it waits. Here the answer comes
-// from the same process; with nodes it comes by `rath approve`.
+// from the same process; with nodes it comes by `rath answer`.
 func ExampleApprove() {
 	r := new(inprocess.Runner)
 	r.Answer = func(_ context.Context, q run.Question) (any, error) {

@@ -149,7 +149,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (journal.Signa
 		return s, nil
 	case VerbApprove, VerbReject, VerbRespond:
 		if c.Step == "" {
-			return bad("step", "it is missing", "send the path of the question, as run.waiting and `rath approvals ls` show it")
+			return bad("step", "it is missing", "send the path of the question, as run.waiting and `rath answer` show it")
 		}
 		if verb == VerbReject && strings.TrimSpace(c.Reason) == "" {
 			return bad("reason", "it is missing", "say why; the agent and the evidence get it")

@@ -60,7 +60,7 @@ func TestDevFleet(t *testing.T) {
 
 	// A run waits for a person while the node that ran it is killed.
 	rath(`submit agent --id one --tools run_shell_command -m '{"prompt":"write it","approve":["*"]}'`, "one")
-	waitFor(t, func() bool { return strings.Contains(rath("approvals ls"), "0.0.approval") })
+	waitFor(t, func() bool { return strings.Contains(rath("answer"), "0.0.approval") })
 	rath("cluster nodes ls", " serving     64/64 ", " relay only  - ", "server ")
 	pid, err := strconv.Atoi(nodes[0][2])
 	if err != nil {
@@ -87,17 +87,17 @@ func TestDevFleet(t *testing.T) {
 	waitFor(t, func() bool {
 		return strings.Contains(dev.said(), "died: killed") && strings.Contains(dev.said(), "takes its place")
 	})
-	rath("approve one --by ann", "goes on")
+	rath("answer one yes --by ann", "goes on")
 	waitFor(t, func() bool { return strings.Contains(rath("ps"), "succeeded") })
 	rath("session replay one --verify", "matches: ")
-	rath("approve one", "has ended (succeeded)", "[exit 4]")
+	rath("answer one yes", "has ended (succeeded)", "[exit 4]")
 
 	// Once more, as a run of its own.
 	if id := strings.TrimSpace(rath("session rerun one -q --format jsonl")); !strings.Contains(id, "one-r1") {
 		t.Errorf("rerun says %q", id)
 	}
-	waitFor(t, func() bool { return strings.Contains(rath("approvals ls"), "one-r1") })
-	rath(`reject one-r1 --reason "once is enough" --by ann`, "goes on")
+	waitFor(t, func() bool { return strings.Contains(rath("answer"), "one-r1") })
+	rath(`answer one-r1 no --reason "once is enough" --by ann`, "goes on")
 	waitFor(t, func() bool { return strings.Contains(rath("ps --state succeeded"), "one-r1") })
 	rath("show one-r1", "once is enough")
 

@@ -43,14 +43,14 @@ func TestFollowTellsOfPeople(t *testing.T) {
 	id := branch(run.Waiting)
 	late := startCommand(t, dir, "run", "releases", "--id", "one", "-q")
 	for _, follower := range []*child{early, late} {
-		waitFor(t, func() bool { return strings.Contains(follower.said(), " approve "+id) })
+		waitFor(t, func() bool { return strings.Contains(follower.said(), " answer "+id+" yes") })
 	}
-	command(t, "rath approve "+id+" --by ann", dir)
+	command(t, "rath answer "+id+" yes --by ann", dir)
 	for _, follower := range []*child{early, late} {
 		if err := follower.Wait(); err != nil {
 			t.Error(err)
 		}
-		if n := strings.Count(follower.said(), "approve "+id); n != 1 {
+		if n := strings.Count(follower.said(), "answer "+id+" yes"); n != 1 {
 			t.Errorf("the question was told %d times", n)
 		}
 	}
@@ -62,11 +62,11 @@ func TestFollowTellsOfPeople(t *testing.T) {
 	command(t, "rath submit releases --id two", dir)
 	id = branch(run.Waiting)
 	node.offer(t, dir, "2")
-	command(t, "rath approve "+id+" --by ann", dir)
+	command(t, "rath answer "+id+" yes --by ann", dir)
 	node.await(t, run.ID(id), run.NeedsReview)
 	follower := startCommand(t, dir, "run", "releases", "--id", "two")
-	waitFor(t, func() bool { return strings.Contains(follower.said(), " resolve "+id+" --fail") })
-	command(t, "rath resolve "+id+" --fail --reason 'it is another release'", dir)
+	waitFor(t, func() bool { return strings.Contains(follower.said(), " answer "+id+" fail") })
+	command(t, "rath answer "+id+" fail --reason 'it is another release'", dir)
 	_ = follower.Wait() // the exit code tells
 	if code := follower.ProcessState.ExitCode(); code != app.ExitFailed {
 		t.Errorf("exit code %d", code)
@@ -150,7 +150,7 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
 
 	// It is killed in the middle of a call.
-	command(t, "rath approve one --by ann", dir)
+	command(t, "rath answer one yes --by ann", dir)
 	waitFor(t, func() bool { return strings.Contains(command(t, "rath cluster tail one --kind tool", dir), "list") })
 	if err := dev.Process.Kill(); err != nil {
 		t.Fatal(err)

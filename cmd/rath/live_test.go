@@ -119,7 +119,7 @@ now      it runs
 		"asks": `run      asks of agent, waiting
 waits    for approval: run run_shell_command? (until MOMENT), at
          step 0.0.approval
-answer   rath approve asks
+answer   rath answer asks yes
 `,
 		"q4": `run      q4 of agent, queued
 waits    for a slot of pool default (interactive): place 2 of 2; all slots of
@@ -137,7 +137,7 @@ waits    for a slot of pool default (interactive): place 2 of 2; all slots of
 			})
 			got = strings.ReplaceAll(got, host, "HOST")
 			if where == "over the server" { // hints name the server there
-				got = regexp.MustCompile(`approve asks --store \S+ --server \S+`).ReplaceAllString(got, "approve asks")
+				got = regexp.MustCompile(`answer asks yes --store \S+ --server \S+`).ReplaceAllString(got, "answer asks yes")
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("why %s %s (-want +got):\n%s", id, where, diff)

@@ -69,7 +69,7 @@ store itself.`,
 	}{
 		{"start", "Start", []*cobra.Command{start.Demo(a), work.Run(a), start.Dev(a), start.Models(a), start.Init(a)}},
 		{"work", "Work", []*cobra.Command{
-			work.Submit(a), work.Cancel(a), work.Resume(a), work.Resolve(a), work.Approvals(a), work.Approve(a), work.Reject(a), work.Respond(a), work.Apply(a),
+			work.Submit(a), work.Answer(a), work.Cancel(a), work.Resume(a), work.Apply(a),
 			noun("session", "Branch, join, rewind, rerun and tell sessions", `  rath session fork 7f3a --at 4
   rath session message @last "and mind the tests"`,
 				work.Fork(a), work.Merge(a), work.Rewind(a), work.Rerun(a), work.Message(a), inspect.Replay(a)),

@@ -14,11 +14,10 @@ import (
 // already, or another one was named.
 func TestNoStore(t *testing.T) {
 	asks := []string{
-		"approvals ls", "approve r", "cancel r", "cancel --where state=failed", "cluster audit", "cluster bench", "cluster dlq drop 1 --reason x",
+		"answer", "answer r yes", "answer --where state=waiting yes", "cancel r", "cancel --where state=failed", "cluster audit", "cluster bench", "cluster dlq drop 1 --reason x",
 		"cluster dlq ls", "cluster dlq retry 1", "cluster dlq show 1", "cluster nodes drain b", "cluster nodes ls", "cluster nodes show b",
 		"cluster prune --older-than 1d --dry-run", "cluster quarantine r --reason x", "cluster rebudget r --unlimited", "cluster release r --reason x",
-		"cluster tail", "cluster tools ls", "cluster tools withdraw x", "diff a b", "export r", "ps", "reject r --reason x",
-		"resolve r --fail --reason x", "respond r 1", "resume", "session fork r", "session merge a b", "session message r hi", "session replay r",
+		"cluster tail", "cluster tools ls", "cluster tools withdraw x", "diff a b", "export r", "ps", "resume", "session fork r", "session merge a b", "session message r hi", "session replay r",
 		"session rerun r", "session rewind r:1", "show r", "show r --steps", "show r --tree", "top", "apply r", "why r", "why --impact r",
 	}
 	makes := []string{ // one, or ask no store

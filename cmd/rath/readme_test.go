@@ -77,11 +77,11 @@ func TestREADMEFleet(t *testing.T) {
 
 	// What a line shows. What only looks is typed until it does: a person is
 	// slower than a test.
-	looks := []string{"rath approvals ls", "rath show", "rath session replay"}
+	looks := []string{"rath answer  ", "rath show", "rath session replay"}
 	shows := map[string]string{
 		"rath submit":              "one\n",
-		"rath approvals ls":        "write_workspace_file",
-		"rath approve":             "run one goes on",
+		"rath answer  ":            "write_workspace_file",
+		"rath answer one":          "run one goes on",
 		"rath show":                "hello.txt is written",
 		"rath run fanout":          "echo: louder",
 		"kill -9":                  "",

@@ -28,7 +28,7 @@ func (c client) Complete(ctx context.Context, r *llm.Request, _ func(llm.Delta))
 
 func (c client) Client(context.Context, llm.Provider) (llm.Client, error) { return c, nil }
 
-// talk sends a fact to the home run as `rath session message` and `rath approve` do.
+// talk sends a fact to the home run as `rath session message` and `rath answer` do.
 func talk(t *testing.T, rt *engine.Runtime, v journal.SignalReceived) error {
 	t.Helper()
 	return rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Received: &v})

@@ -43,10 +43,10 @@ func (p *place) Version(ctx context.Context, change string, oldest, newest int) 
 	ex.mu.Unlock()
 	if v.number > newest {
 		return 0, ex.failed(fmt.Errorf("%w: run %s recorded version %d of change %q, and this code knows it up to version %d: the change was taken back. "+
-			"Offer code that knows version %d again, or end the run: rath resolve %s --fail", run.ErrMismatch, ex.id, v.number, change, newest, v.number, ex.id))
+			"Offer code that knows version %d again, or end the run: rath answer %s fail --reason TEXT", run.ErrMismatch, ex.id, v.number, change, newest, v.number, ex.id))
 	}
 	return 0, ex.failed(fmt.Errorf("%w: run %s is of version %d of change %q, and this code knows it from version %d on: it was dropped while the run was open. "+
-		"Offer code that knows version %d again, or end the run: rath resolve %s --fail", run.ErrMismatch, ex.id, v.number, change, oldest, v.number, ex.id))
+		"Offer code that knows version %d again, or end the run: rath answer %s fail --reason TEXT", run.ErrMismatch, ex.id, v.number, change, oldest, v.number, ex.id))
 }
 
 // version is that of a change, and a recorded step of code that knows it; nil if there

@@ -25,7 +25,8 @@ var moved = map[string]string{
 	"replay": "session replay", "provision": "cluster provision", "key": "cluster key", "nodes": "cluster nodes", "tools": "cluster tools",
 	"dlq": "cluster dlq", "tail": "cluster tail", "quarantine": "cluster quarantine", "release": "cluster release", "rebudget": "cluster rebudget",
 	"prune": "cluster prune", "import": "cluster import", "audit": "cluster audit", "bench": "cluster bench",
-	"config": "doctor config", "completion": "doctor completion",
+	"approvals": "answer", "approve": "answer RUN yes", "reject": "answer RUN no --reason TEXT", "respond": "answer RUN VALUE",
+	"resolve": "answer RUN happened|again|pin|fail --reason TEXT", "config": "doctor config", "completion": "doctor completion",
 }
 
 // FlagError says what value a flag wants, without the words of package strconv.

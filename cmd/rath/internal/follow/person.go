@@ -63,13 +63,13 @@ func review(a *app.App, id run.ID, r *lineage.Record) {
 // Decisions says how to decide about a run that stopped: at a call, or, with the
 // revision that it was recorded under, because the code is another one.
 func Decisions(a *app.App, id run.ID, revision string) {
-	flags := []string{"--happened", "--again", "--fail"}
+	words := []string{run.Happened, run.Again, run.Fail}
 	if revision != "" {
-		flags[0] = "--pin"
+		words[0] = run.Pin
 	}
 	a.Err.Println("a person has to decide:")
-	for _, d := range flags {
-		a.Err.Println("  " + a.Hint("resolve", string(id), d, "--reason", "TEXT"))
+	for _, d := range words {
+		a.Err.Println("  " + a.Hint("answer", string(id), d, "--reason", "TEXT"))
 	}
 }
 
@@ -77,9 +77,9 @@ func Decisions(a *app.App, id run.ID, revision string) {
 func AnswerWith(a *app.App, id run.ID, kind string) string {
 	switch kind {
 	case run.WaitResponse:
-		return a.Hint("respond", string(id), "JSON")
+		return a.Hint("answer", string(id), "VALUE")
 	case run.WaitMessage:
-		return a.Hint("session", "message", string(id), "TEXT")
+		return a.Hint("answer", string(id), "TEXT")
 	}
-	return a.Hint("approve", string(id))
+	return a.Hint("answer", string(id), "yes")
 }

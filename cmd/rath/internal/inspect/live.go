@@ -90,7 +90,7 @@ func tellLive(ctx context.Context, a *app.App, s *app.System, r *view.LiveRun) e
 		}
 	}
 	if r.Live.Review != nil {
-		answer = a.Hint("resolve", string(r.Info.Run), "--help")
+		answer = a.Hint("answer", "--help")
 	}
 	view.WriteLive(a.Out, r, answer)
 	branches, err := openBranches(ctx, s, r)

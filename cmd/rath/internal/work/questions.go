@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
@@ -19,39 +19,6 @@ import (
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
-
-// Approvals is the command "approvals".
-func Approvals(a *app.App) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "approvals",
-		Short:   "List what runs wait for that a person has to say",
-		Example: "  rath approvals ls",
-		Args:    app.NoSubcommand,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(&cobra.Command{
-		Use:   "ls",
-		Short: "List the open questions of all runs",
-		Long: `Lists the open questions of all runs, those of the oldest run first. "approve"
-and "reject" decide about an approval, "respond" answers a response. A waiting
-run holds nothing but its session: it may wait for weeks. LEFT is how long a
-question stands: 14 days, unless the workflow or the task says otherwise. Then
-the run goes on without an answer: a call that was not approved does not run.
-What it is about stands below it: the call, or what the workflow shows, such as
-a diff. What looks like a credential is masked there, and not with --format
-json, nor in "show RUN --full".`,
-		Example: `  rath approvals ls
-  rath approvals ls --format jsonl
-  rath approve 7f3a
-  rath reject 7f3a 2.0 --reason "not on a Friday"`,
-		Args: app.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			return a.With(ctx, func(s *app.System) error { return approvals(ctx, a, s) })
-		},
-	})
-	return cmd
-}
 
 // maxAsked bounds the arguments of a call that are shown where there is no
 // window, in columns.
@@ -82,10 +49,21 @@ func detail(text string) (rows [][]string) {
 	return rows
 }
 
-func approvals(ctx context.Context, a *app.App, s *app.System) error {
+// questions lists what runs ask, all or that of one name.
+func questions(ctx context.Context, a *app.App, s *app.System, name string) error {
 	open, err := s.Approvals(ctx)
 	if err != nil {
 		return err
+	}
+	if name != "" {
+		r, err := reference.Run(ctx, s, name)
+		if err != nil {
+			return err
+		}
+		open = slices.DeleteFunc(open, func(q client.Question) bool { return q.Run != r.Run })
+		if len(open) == 0 {
+			return app.Fail(app.ExitConflict, "run %s asks nothing: it is %s", r.Run, r.State)
+		}
 	}
 	qs := make([]asked, len(open))
 	for i, q := range open {

@@ -277,8 +277,18 @@ func steady(s, dir string) string {
 	for _, c := range changing {
 		s = c.re.ReplaceAllString(s, c.word)
 	}
-	return s
+	return timed.ReplaceAllStringFunc(s, func(line string) string {
+		return strings.TrimRight(blanks.ReplaceAllString(took.ReplaceAllString(line, ""), "  "), " ")
+	})
 }
+
+// The rows of tables of steps and of what was spent have times, on which the widths of
+// their columns depend.
+var (
+	timed  = regexp.MustCompile(`(?m)^(#  +SESSION|\d+  +s\d+  |AGENT  +MODEL OR TOOL|(agent|workflow)  +\S+  +\d+  |took ).*$`)
+	took   = regexp.MustCompile(`\b(\d+(\.\d+)? m?s|\d+m\d+s)\b`)
+	blanks = regexp.MustCompile(` {2,}`)
+)
 
 func firstDifference(got, want string) string {
 	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")

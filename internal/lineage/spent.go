@@ -3,6 +3,7 @@ package lineage
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/run"
@@ -28,15 +29,13 @@ func (g *Graph) SpentOn(t session.Tenant, id run.ID) []Spent {
 	type key struct{ agent, model, tool string }
 	index := map[key]int{}
 	rank := map[string]int{}
-	asked := map[stepID]string{}
 	for _, r := range g.StepsOf(t, id) {
 		var k key
-		switch {
-		case r.Kind == Tool:
-			k = key{agent: cmp.Or(r.Agent, asked[stepID{r.Run, parentStep(r.Step)}]), tool: r.Tool}
-		case r.Kind == Model, r.Kind == Selected, r.Kind == Compressed:
+		switch r.Kind {
+		case Tool:
+			k = key{agent: r.Agent, tool: r.Tool}
+		case Model, Selected, Compressed:
 			k = key{agent: r.Agent, model: r.Model}
-			asked[stepID{r.Run, r.Step}] = r.Agent
 		default:
 			continue
 		}
@@ -62,7 +61,7 @@ func (g *Graph) SpentOn(t session.Tenant, id run.ID) []Spent {
 }
 
 // StepsOf returns the records of the steps of a run and of its branches, in the order
-// of time.
+// of time, those of tools with the agents that called them.
 func (g *Graph) StepsOf(t session.Tenant, id run.ID) []Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,6 +77,19 @@ func (g *Graph) StepsOf(t session.Tenant, id run.ID) []Record {
 		}
 	}
 	slices.SortFunc(out, byTime)
+	asked := map[stepID]string{}
+	for i := range out {
+		r := &out[i]
+		if r.Kind == Model {
+			asked[stepID{r.Run, r.Step}] = r.Agent
+		}
+		if r.Kind == Tool && r.Agent == "" {
+			actor := r.Actor()
+			if r.Agent = asked[stepID{r.Run, parentStep(r.Step)}]; r.Agent != "" {
+				r.Summary = strings.TrimPrefix(r.Summary, actor+" ")
+			}
+		}
+	}
 	return out
 }
 

@@ -4,7 +4,7 @@
 // values for JSON; they read no flags and reach no server, so that a command line
 // and an HTTP handler show the same.
 //
-// Files, the lowest first: text, shortid, files, blame, details, line, timeline, turn,
+// Files, the lowest first: text, shortid, files, blame, details, line, timeline, turn, steps,
 // transcript, impact, impact_text, reason, reason_text, replay, records, nodes, live, runs,
 // diff, top.
 package view

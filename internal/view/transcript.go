@@ -33,8 +33,24 @@ func WriteTranscript(w *term.Writer, v *messages.Session, full bool) {
 		}
 		w.Println()
 	}
-	WriteRows(w, v, full)
+	if full || len(v.Chunks) <= mostRows {
+		WriteRows(w, v, full)
+		return
+	}
+	first, last := *v, *v
+	first.Chunks, last.Chunks = v.Chunks[:firstRows], v.Chunks[len(v.Chunks)-lastRows:]
+	WriteRows(w, &first, full)
+	w.Println()
+	w.Println(w.Dim("... " + Counted(int64(len(v.Chunks)-firstRows-lastRows), "more row") + "; --full shows all, --steps 1.. lists the steps"))
+	WriteRows(w, &last, full)
 }
+
+// Of a transcript with more than mostRows rows the first and the last ones are shown.
+const (
+	mostRows  = 40
+	firstRows = 3
+	lastRows  = 17
+)
 
 // WriteRows writes the rows of a session alone.
 func WriteRows(w *term.Writer, v *messages.Session, full bool) {

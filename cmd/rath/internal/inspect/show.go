@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +20,9 @@ import (
 
 // Show is the command "show".
 func Show(a *app.App) *cobra.Command {
-	var full, goOn, steps, tree bool
+	var full, goOn, tree, spent, parted bool
+	var steps string
+	var q view.StepQuery
 	var o lineage.TreeOptions
 	cmd := &cobra.Command{
 		Use:   "show [NAME]",
@@ -36,6 +40,12 @@ forked from, and what became of them. Of many branches of one fan-out it tells a
 few, and of the others what goes wrong or asks; with --format json or jsonl it
 tells all, one object per line.
 
+--steps with a range of numbers, --last, --agent, --tool or --errors lists single
+steps of a run and of its branches instead, with the time and the tokens of each.
+--spent tells where the time, the tokens and the money of a run went, by agent,
+model and tool. A transcript of many rows shows the first and the last ones;
+--full shows all.
+
 --tree draws where the sessions come from: forks, joins, what was rejected and
 why. Nothing is drawn by hand: the picture follows from the commits. Of many
 branches of one fan-out a tree shows a few; --expand shows all.`,
@@ -44,21 +54,53 @@ branches of one fan-out a tree shows a few; --expand shows all.`,
   rath show 7f3a:4 --full
   rath show 7f3a --format jsonl | jq .text
   rath show 7f3a --steps -f
+  rath show @last --steps 20..40
+  rath show @last --last 10 --agent coder
+  rath show @last --errors
+  rath show @last --spent
   rath show @last --tree --expand
   rath show @last --tree --format svg > run.svg`,
-		Args: app.AtMost(1, "one session or run"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if n := len(args) - 1; steps == turns && n >= 0 && (n == 1 || strings.Contains(args[n], "..")) {
+				steps, args = args[n], args[:n]
+				parted = true
+			}
+			return app.AtMost(1, "one session or run")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if parted { // "--steps 20..40" has the range among the arguments
+				args = args[:len(args)-1]
+			}
 			name := messages.Last
 			if len(args) > 0 {
 				name = args[0]
 			}
-			if err := checkView(a, cmd, steps, tree); err != nil {
+			if steps != "" && steps != turns {
+				if err := q.ParseRange(steps); err != nil {
+					return app.Usage(cmd, err)
+				}
+			}
+			if q.Last < 0 {
+				return app.Usage(cmd, fmt.Errorf("--last %d: want how many steps at the end", q.Last))
+			}
+			list := steps != "" && steps != turns || q != view.StepQuery{}
+			if list && steps == "" {
+				steps = turns
+			}
+			if err := checkList(list, goOn, spent, steps != "" || tree || full); err != nil {
+				return app.Usage(cmd, err)
+			}
+			if err := checkView(a, cmd, steps != "", tree); err != nil {
 				return app.Usage(cmd, err)
 			}
 			ctx := cmd.Context()
 			return a.With(ctx, func(s *app.System) error {
 				switch {
-				case steps:
+				case spent:
+					return showSpent(ctx, a, s, name)
+				case list:
+					return listSteps(ctx, a, s, name, &q)
+				case steps != "":
 					return showSteps(ctx, a, s, name, goOn)
 				case tree:
 					return showTree(ctx, a, s, name, &o)
@@ -72,11 +114,31 @@ branches of one fan-out a tree shows a few; --expand shows all.`,
 	fs.SortFlags = false
 	fs.BoolVar(&full, "full", false, "whole texts")
 	fs.BoolVarP(&goOn, "follow", "f", false, "go on until the run ends")
-	fs.BoolVar(&steps, "steps", false, "what the sessions of the tree did, turn by turn")
+	fs.StringVar(&steps, "steps", "", "what the sessions of the tree did, turn by turn; or single steps, such as 20..40")
+	fs.Lookup("steps").NoOptDefVal = turns
+	fs.IntVar(&q.Last, "last", 0, "so many steps at the end")
+	fs.StringVar(&q.Agent, "agent", "", "steps of this agent")
+	fs.StringVar(&q.Tool, "tool", "", "steps that call this tool")
+	fs.BoolVar(&q.Errors, "errors", false, "steps that failed")
+	fs.BoolVar(&spent, "spent", false, "where the time, the tokens and the money went")
 	fs.BoolVar(&tree, "tree", false, "where the sessions come from; --format mermaid and svg as well")
 	fs.BoolVar(&o.All, "all", false, "of a tree: every record, not the story alone")
 	fs.BoolVar(&o.Expand, "expand", false, "of a tree: every branch of large fan-outs")
 	return cmd
+}
+
+// turns is what --steps without a range tells.
+const turns = "turns"
+
+// checkList refuses flags that do not go with a list of steps or with a sum.
+func checkList(list, goOn, spent, other bool) error {
+	switch {
+	case spent && (list || goOn || other):
+		return errors.New("--spent stands alone")
+	case list && goOn:
+		return errors.New("--follow tells turns as they come: leave out the range, --last, --agent, --tool and --errors")
+	}
+	return nil
 }
 
 // checkView refuses flags that do not go with what is shown.
@@ -128,6 +190,12 @@ func show(ctx context.Context, a *app.App, s *app.System, name string, full, goO
 		view.RunLine(a.Out, n.Run)
 	}
 	view.WriteTranscript(a.Out, &v, full)
+	if n.Run != nil && (n.Run.Steps > spentFrom || n.Run.Usage.Calls > spentFrom) && !strings.Contains(name, ":") {
+		a.Out.Println()
+		if err := showSpent(ctx, a, s, name); err != nil {
+			return err
+		}
+	}
 	if n.Run == nil || n.Version != 0 {
 		return nil
 	}
@@ -137,6 +205,67 @@ func show(ctx context.Context, a *app.App, s *app.System, name string, full, goO
 	}
 	a.Out.Println()
 	return tellLive(ctx, a, s, live)
+}
+
+// spentFrom is how many steps and model calls a run may have without a table of what
+// they took.
+const spentFrom = 12
+
+// showSpent tells where the time, the tokens and the money of a run went.
+func showSpent(ctx context.Context, a *app.App, s *app.System, name string) error {
+	r, err := reference.Run(ctx, s, name)
+	if err != nil {
+		return err
+	}
+	if r.Session == "" { // ended before a log held it
+		return writeSpending(a, &view.Spending{Run: r.Run})
+	}
+	g, _, err := reference.Graph(ctx, s, r.Session)
+	if err != nil {
+		return err
+	}
+	sum, err := view.SpendingOf(g, s.Tenant(), r.Run, time.Now())
+	if err != nil {
+		return err
+	}
+	return writeSpending(a, &sum)
+}
+
+func writeSpending(a *app.App, sum *view.Spending) error {
+	if done, err := app.EmitOne(a, sum); done {
+		return err
+	}
+	view.WriteSpending(a.Out, sum)
+	return nil
+}
+
+// listSteps lists single steps of a run and of its branches.
+func listSteps(ctx context.Context, a *app.App, s *app.System, name string, q *view.StepQuery) error {
+	r, err := reference.Run(ctx, s, name)
+	if err != nil {
+		return err
+	}
+	var all []lineage.Record
+	labels := &lineage.Labels{}
+	if r.Session != "" {
+		g, root, err := reference.Graph(ctx, s, r.Session)
+		if err != nil {
+			return err
+		}
+		all = g.StepsOf(s.Tenant(), r.Run)
+		if labels, err = g.Labels(root); err != nil {
+			return err
+		}
+	}
+	steps := q.Choose(all)
+	if done, err := app.Emit(a, steps); done {
+		return err
+	}
+	if len(steps) > 0 {
+		view.WriteSteps(a.Out, steps, labels.Of)
+	}
+	a.Remark("%d of %s   run %s", len(steps), view.Counted(int64(len(all)), "step"), r.Run)
+	return nil
 }
 
 // showOn shows the session of a run, and each row that is added to it until the run

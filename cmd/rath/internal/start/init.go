@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"text/template"
@@ -47,7 +48,8 @@ func Init(a *app.App) *cobra.Command {
 		Short: "Write a new module: a workflow, its test, a node, a Dockerfile",
 		Long: `Writes a module of your own into the new directory NAME: a workflow with two
 agents and a tool, its tests with a scripted model, the main of a node that
-offers it, a Dockerfile and a README.`,
+offers it, a Dockerfile and a README. A rath that was built from a checkout
+makes the module use that checkout.`,
 		Example: `  rath init review
   rath init review --module example.com/me/review
   rath init review --replace ../rath     against a checkout of rath`,
@@ -75,6 +77,17 @@ func newModule(a *app.App, dir, module, replace string) error {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return app.Fail(app.ExitConflict, "init: %s holds files already; name a new directory", dir)
 	}
+	if replace == "" && node.Version() == "devel" {
+		replace = checkout() // this rath was built there
+	}
+	var from string
+	if replace != "" {
+		abs, err := filepath.Abs(replace)
+		if err != nil {
+			return fmt.Errorf("init: %w", err)
+		}
+		from = filepath.ToSlash(abs)
+	}
 	gomod, gosum, err := moduleFiles(module, replace)
 	if err != nil {
 		return err
@@ -83,7 +96,7 @@ func newModule(a *app.App, dir, module, replace string) error {
 	if len(gosum) > 0 {
 		files["go.sum"] = gosum
 	}
-	about := struct{ Name, Module, Workflow string }{name, module, name}
+	about := struct{ Name, Module, Workflow, Checkout string }{name, module, name, from}
 	for _, p := range places {
 		text, err := templates.ReadFile(path.Join("template", p.template))
 		if err != nil {
@@ -116,6 +129,20 @@ func newModule(a *app.App, dir, module, replace string) error {
 	a.Remark("      go test ./...")
 	a.Remark("      go run .")
 	return nil
+}
+
+// checkout is the directory of the source that this program was built from, "" if that
+// is not there.
+func checkout() string {
+	_, file, _, ok := runtime.Caller(0)
+	dir := filepath.Dir(file)
+	for range 4 { // cmd/rath/internal/start
+		dir = filepath.Dir(dir)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); !ok || err != nil || !bytes.HasPrefix(text, []byte("module "+ownModule+"\n")) {
+		return ""
+	}
+	return dir
 }
 
 // moduleFiles returns go.mod and go.sum. With a checkout both list what its

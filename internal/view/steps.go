@@ -92,7 +92,7 @@ func (q *StepQuery) Choose(all []lineage.Record) []Step {
 
 // WriteSteps writes steps in a table of the window's width, or of 100 columns elsewhere.
 func WriteSteps(w *term.Writer, steps []Step, name func(session.ID) string) {
-	headers := []string{"#", "SESSION", "STEP", "BY", "TOOK", "TOKENS", ""}
+	headers := []string{"N", "SESSION", "STEP", "BY", "TOOK", "TOKENS", ""}
 	rows := make([][]string, len(steps))
 	wide := make([]int, len(headers)-1)
 	for i := range steps {

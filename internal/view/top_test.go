@@ -58,7 +58,10 @@ func TestRatesAndPools(t *testing.T) {
 	var c Counts
 	for _, r := range []lineage.Record{
 		{Kind: lineage.Model, Usage: session.Usage{Input: 30, Output: 10}},
-		{Kind: lineage.Tool, Failure: true}, {Kind: lineage.Chunk}, {Kind: lineage.Ended, State: "succeeded"}, {Kind: lineage.Ended, State: "failed"},
+		{Kind: lineage.Tool, Failure: true},
+		{Kind: lineage.Chunk},
+		{Kind: lineage.Ended, State: "succeeded"},
+		{Kind: lineage.Ended, State: "failed"},
 	} {
 		c.Add(&r)
 	}
@@ -70,8 +73,11 @@ func TestRatesAndPools(t *testing.T) {
 		[]messages.Node{{Pools: []string{"a"}, Slots: 4, Free: 1}, {Pools: []string{"a"}, Slots: 4, Dead: true}, {}},
 		[]messages.Workflow{{Name: "x", Pool: "a"}, {Name: "y", Pool: "b"}},
 		[]messages.RunInfo{
-			{State: run.Queued, Workflow: "x", Submitted: 99_000}, {State: run.Queued, Workflow: "x", Submitted: 95_000},
-			{State: run.Queued, Workflow: "y", Submitted: 90_000}, {State: run.Running, Workflow: "x"}, {State: run.Queued, Workflow: "x", Behind: "other"},
+			{State: run.Queued, Workflow: "x", Submitted: 99_000},
+			{State: run.Queued, Workflow: "x", Submitted: 95_000},
+			{State: run.Queued, Workflow: "y", Submitted: 90_000},
+			{State: run.Running, Workflow: "x"},
+			{State: run.Queued, Workflow: "x", Behind: "other"},
 		}, now)
 	want := []TopPool{{Pool: "a", Nodes: 1, Slots: 4, Free: 1, Queued: 2, OldestMS: 5000}, {Pool: "b", Queued: 1, OldestMS: 10000}}
 	if len(pools) != 2 || pools[0] != want[0] || pools[1] != want[1] {

@@ -23,30 +23,28 @@ func Rewind(a *app.App) *cobra.Command {
 		Use:   "rewind SESSION:VERSION",
 		Short: "Go back to an earlier version of a session, and go on from there",
 		Long: `Makes a new session that starts as another one was at an earlier version, with
-its files, and prints its id. With --workflow it goes on there: a task of the
-workflow runs on the new session, and is followed. What came after that version
-stays as it is, as evidence.
+its files, and prints its id. With an input or --workflow it goes on there: a
+task runs on the new session, and is followed. Of a run the workflow is known.
+What came after that version stays as it is, as evidence.
 
 A session that an open run works on is refused: cancel the run first. Where no
 node runs, this command is one while it lasts: what waits in the store goes on
 meanwhile.`,
 		Example: `  rath session rewind 7f3a:4
-  rath session rewind @last:4 --workflow agent -m "try the other way"`,
+  rath session rewind @last:4 -m "try the other way"`,
 		Args: app.Exactly(1, "one session with a version, such as 7f3a:4"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if workflow == "" && (f.message != "" || f.file != "" || f.model != "" || len(f.tools) > 0) {
-				return app.Usage(cmd, errors.New("a task needs --workflow"))
-			}
 			t, err := task(a, cmd, &f)
 			if err != nil {
 				return err
 			}
-			return rewind(cmd.Context(), a, args[0], workflow, t)
+			goOn := workflow != "" || f.message != "" || f.file != "" || f.model != "" || len(f.tools) > 0
+			return rewind(cmd.Context(), a, args[0], workflow, goOn, t)
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&workflow, "workflow", "", "run a task of this workflow on the new session")
+	fs.StringVar(&workflow, "workflow", "", "run a task of this workflow (default that of the run)")
 	fs.StringVarP(&f.message, "message", "m", "", "its input: JSON, or text")
 	fs.StringVarP(&f.file, "file", "f", "", "read the input from a file; - is standard input")
 	fs.StringVar(&f.model, "model", "", "model to use")
@@ -55,7 +53,9 @@ meanwhile.`,
 	return cmd
 }
 
-func rewind(ctx context.Context, a *app.App, name, workflow string, t messages.Task) (err error) {
+// rewind goes back, and with goOn on from there: with a task of the workflow, "" for
+// that of the run that was named.
+func rewind(ctx context.Context, a *app.App, name, workflow string, goOn bool, t messages.Task) (err error) {
 	if !strings.Contains(name, ":") {
 		return app.Fail(app.ExitUsage, "rewind %s: to which version? name it as %s:3", name, name)
 	}
@@ -72,15 +72,19 @@ func rewind(ctx context.Context, a *app.App, name, workflow string, t messages.T
 	if err != nil {
 		return err
 	}
-	branch := workflow == ""
-	if branch {
+	switch {
+	case !goOn:
 		workflow = node.WorkflowFork
+	case workflow == "" && n.Run == nil:
+		return app.Fail(app.ExitUsage, "rewind %s: name the workflow that goes on with --workflow: %s is a session, not a run", name, n.Session)
+	case workflow == "":
+		workflow = n.Run.Workflow
 	}
 	id, err := s.Rewind(ctx, n.String(), workflow, t)
 	if err != nil {
 		return err
 	}
-	if branch {
+	if !goOn {
 		r, err := s.Wait(ctx, id)
 		if err == nil {
 			err = r.Err()

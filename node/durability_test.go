@@ -2,11 +2,14 @@ package node
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -62,5 +65,19 @@ func durabilityOf(t *testing.T, n *Instance, c *client.Client, id session.ID, wa
 	}
 	if opened != 1 || claims == 0 {
 		t.Errorf("%d epochs and %d claims in the first commit, want one epoch and a claim", opened, claims)
+	}
+}
+
+// TestFewerMonitorsThanReplicas: that one of three servers syncs every write says
+// nothing of the others, so that a node which may ask only that one does not start.
+func TestFewerMonitorsThanReplicas(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	_, err := Start(ctx, &Options{
+		NATS: "nats://127.0.0.1:1", Store: t.TempDir(), Level: "fsync", Replicas: 3,
+		Monitor: []string{"http://127.0.0.1:1"}, Models: newWitnessed(t, "auto.txtar"), Workflows: writers(),
+	})
+	if !errors.Is(err, streams.ErrDurability) || !strings.Contains(err.Error(), "each stream is on 3") {
+		t.Errorf("it starts, or says %v", err)
 	}
 }

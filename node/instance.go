@@ -177,6 +177,13 @@ func (n *Instance) connect(ctx context.Context) error {
 		},
 		Level: level, Replicas: n.o.Replicas,
 	}
+	if n.o.NATS != "" && level == streams.Fsync && len(n.o.Monitor) > 0 && len(n.o.Monitor) < n.o.Replicas {
+		return &streams.DurabilityError{
+			Level:  level,
+			Reason: fmt.Sprintf("%d of the servers are named to be asked whether they sync every write, and each stream is on %d", len(n.o.Monitor), n.o.Replicas),
+			Remedy: "name the monitoring address of every server (-monitor), or accept less by naming level replicated",
+		}
+	}
 	if len(n.o.Monitor) > 0 {
 		o.Probe = streams.MonitorProbe(n.o.Monitor...)
 	}

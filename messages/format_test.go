@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -204,5 +205,19 @@ func TestFormatEscapes(t *testing.T) {
 	}
 	if !slices.Contains(messages.Schemas(), "commit.v1") {
 		t.Error("no schema of the commit")
+	}
+}
+
+// TestFormatStatement: the example of a statement is what a result says.
+func TestFormatStatement(t *testing.T) {
+	r := messages.Result{
+		Run: "r7", State: run.Succeeded, Session: "r7", Version: 9, Output: "hello", EndedMS: 1795541400123,
+		Chain: &messages.Chain{Session: "r7", Seq: 12, Hash: "5be1c0d2a7f3a1b09c8e4d2f6a5b3c1d0e9f8a7b6c5d4e3f2a1b0c9d8e7f6a5b"},
+	}
+	if want := "```text\n" + r.Say("default") + "```\n"; !strings.Contains(messages.Format(), want) {
+		t.Errorf("FORMAT.md does not show this statement:\n%s", want)
+	}
+	if refused := (messages.Result{Run: "r7", State: run.Failed}); refused.Say("default") != "" {
+		t.Errorf("a refused task says %q, and no commit tells of it", refused.Say("default"))
 	}
 }

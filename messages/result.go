@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"time"
 
@@ -39,6 +40,11 @@ type Result struct {
 	// before it in the log of the home session.
 	Chain   *Chain `json:"chain,omitempty"`
 	EndedMS int64  `json:"ended_ms"`
+	// Statement is what Say says of the result, and Signature the signature of a node
+	// over it, as ssh-keygen -Y sign writes it; both are empty of a result that no
+	// node signed.
+	Statement string `json:"statement,omitempty"`
+	Signature string `json:"signature,omitempty"`
 }
 
 // Chain names a commit of a session's log.
@@ -101,6 +107,21 @@ func (r *Result) Err() error {
 		text += ": " + r.Error
 	}
 	return code.Err(text)
+}
+
+// Say returns the statement about the result that is signed: lines of a name, a space
+// and a value, each with its line feed, which any language makes of the result's JSON
+// and the tenant. It is "" of a task that was refused, of which no log tells.
+func (r *Result) Say(t session.Tenant) string {
+	if r.Chain == nil {
+		return ""
+	}
+	workspace := r.Workspace
+	if workspace == "" {
+		workspace = "-"
+	}
+	return fmt.Sprintf("rath run 1\ntenant %s\nrun %s\nstate %s\nsession %s\nversion %d\nhome %s\ncommit %d\nchain %s\nworkspace %s\noutput %x\nended_ms %d\n",
+		t, r.Run, r.State, r.Session, r.Version, r.Chain.Session, r.Chain.Seq, r.Chain.Hash, workspace, sha256.Sum256([]byte(r.Output)), r.EndedMS)
 }
 
 // Encode returns the JSON of the result.

@@ -140,6 +140,7 @@ func full() map[string]any {
 		"result.v1": messages.Result{
 			Schema: 1, Run: "r1", State: run.Succeeded, Workflow: "fix", Session: "s1", Version: 9, Output: "done", Code: "error", Error: "x", Attempt: 1,
 			Usage: usage, Lost: usage, Workspace: digest, Chain: &messages.Chain{Hash: digest, Seq: 9, Session: "s1"}, EndedMS: 1,
+			Statement: "rath run 1\n", Signature: "-----BEGIN SSH SIGNATURE-----\n",
 		},
 		"delta.v1": messages.Delta{
 			Run: "r1", Session: "s1", Step: "1", Attempt: 1, Try: 2, N: 1, Void: true, Agent: "a", Text: "t", Reasoning: "r", Call: &messages.CallDelta{Index: 0, ID: "i", Name: "n", Args: "{"},

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/signature"
 )
 
 // devLabel keeps the nodes of `rath dev` apart from other fleets.
@@ -49,6 +50,7 @@ func (n *Instance) joinDev() error {
 	}
 	n.o.NATS, n.o.Level, n.o.Disk, n.o.Monitor, n.o.CredsFile, n.o.RootCAs = a.URL, a.Level, storeDir(dir), nil, "", ""
 	n.o.Gossip = &cluster.Config{Bind: loopback, Join: []string{a.Gossip}, Key: key, Label: devLabel}
+	n.o.SigningKey = cmp.Or(n.o.SigningKey, filepath.Join(dir, signature.StoreFile))
 	n.dev = &a
 	program := programName(os.Args[0])
 	if n.o.Pool == "" && n.o.Routing != RouteOnly && len(n.o.Workflows) > 0 {

@@ -29,6 +29,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/signature"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -184,6 +185,13 @@ func (n *Instance) connect(ctx context.Context) error {
 			Remedy: "name the monitoring address of every server (-monitor), or accept less by naming level replicated",
 		}
 	}
+	if n.o.SigningKey != "" {
+		key, err := signature.Load(n.o.SigningKey)
+		if err != nil {
+			return fmt.Errorf("node: key to sign with: %w", err)
+		}
+		o.Sign = key.Sign
+	}
 	if len(n.o.Monitor) > 0 {
 		o.Probe = streams.MonitorProbe(n.o.Monitor...)
 	}
@@ -203,6 +211,13 @@ func (n *Instance) connect(ctx context.Context) error {
 		})
 		if err != nil {
 			return err
+		}
+		if o.Sign == nil { // the server keeps others out of the directory
+			key, err := signature.Open(filepath.Join(n.o.Store, signature.StoreFile))
+			if err != nil {
+				return fmt.Errorf("node: key to sign with: %w", err)
+			}
+			o.Sign = key.Sign
 		}
 		// A small disk holds small streams; package streams says so if it is too small.
 		o.StoreBytes = max(streams.MinStoreBytes, min(streams.DefaultStoreBytes, n.server.MaxStore()))

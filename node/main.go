@@ -85,6 +85,7 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 	flags.StringVar(&o.RootCAs, "ca", env("NATS_CA"), "PEM `file` of the authorities that NATS servers' certificates are checked against (NATS_CA)")
 	flags.StringVar(&o.User, "user", env("NATS_USER"), "NATS `user` (NATS_USER; the password is NATS_PASSWORD)")
 	flags.StringVar(&o.Store, "store", or(env("RATH_STORE"), DefaultStore), "`directory` of this node (RATH_STORE)")
+	flags.StringVar(&o.SigningKey, "signing-key", env("RATH_SIGNING_KEY"), "private key `file`, as of ssh-keygen, to sign results of ended runs with; a node with a server of its own makes one in its store (RATH_SIGNING_KEY)")
 	flags.StringVar(&o.Level, "level", or(env("RATH_LEVEL"), "fsync"), "durability: fsync, replicated or lazy (RATH_LEVEL)")
 	flags.IntVar(&o.Replicas, "replicas", 1, "`number` of replicas on external servers")
 	flags.IntVar(&o.Port, "port", 4222, "`port` on 127.0.0.1 of the node's own NATS server; 0 is none")

@@ -60,6 +60,12 @@ type Options struct {
 	// Replicas of each stream on external servers; 0 is 1.
 	Replicas int
 
+	// SigningKey is the file of the private key with which this node signs the results
+	// of ended runs, in a form that ssh-keygen writes. "" is signature.StoreFile in the
+	// store of a node with a server of its own, made at the first start, that of the
+	// `rath dev` that it joins, and with other external servers no signature.
+	SigningKey string
+
 	// Name is the node's stable name, such as its pod's; "" is its incarnation.
 	Name string
 	// Pool is the set of workflows that this node belongs to: the nodes of one

@@ -66,6 +66,22 @@ func TestFilesOverServer(t *testing.T) {
 			t.Errorf("verify %s: %s", name, got)
 		}
 	}
+	// It is signed, which a client sees with the list of signers that it has of the
+	// operator, of any run.
+	signers := filepath.Join(dir, "signers")
+	t.Chdir(node)
+	command(t, "rath verify --print-signers > "+signers, node)
+	t.Chdir(dir)
+	for _, c := range []struct{ line, want string }{
+		{"verify run.html --signers signers --require-anchor", "by rath, SHA256:KEY"},
+		{"--server " + url + " verify two --signers signers", "verified"},
+		{"--server " + url + " verify nope --signers signers", "[exit 3]"},
+		{"--server " + url + " verify --print-signers", "[exit 2]"},
+	} {
+		if got := command(t, "rath "+c.line, dir); !strings.Contains(got, c.want) {
+			t.Errorf("$ rath %s\n%s\nwant %q", c.line, got, c.want)
+		}
+	}
 	// The store's own dossier is the same to the byte.
 	t.Chdir(node)
 	command(t, "rath export one --dossier json --out store.json", node)

@@ -212,6 +212,10 @@ var changing = []struct {
 }{
 	{regexp.MustCompile(`run-[a-z2-7]{8}\.html`), "run-RUN.html"}, // before short ids: it may look like one
 	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "UUID"},
+	{regexp.MustCompile(`SHA256:[0-9A-Za-z+/]{43}`), "SHA256:KEY"},
+	{regexp.MustCompile(`verify-time=\d{14}Z`), "verify-time=STAMP"},
+	{regexp.MustCompile(`"ended":"[-0-9T:.]+Z"`), `"ended":"MOMENT"`},
+	{regexp.MustCompile(`ssh-ed25519 [0-9A-Za-z+/=]{68}`), "ssh-ed25519 PUBLIC"},
 	{regexp.MustCompile(`\b[0-9a-f]{20}-\d+-\d+\b`), "SESSION"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "HASH64"},
 	{regexp.MustCompile(`\b[0-9a-f]{16}\b`), "HASH16"},

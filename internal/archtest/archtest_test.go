@@ -72,7 +72,7 @@ var rules = map[string]rule{
 	},
 	"flow/flowtest":            {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp")},
 	"flow/inprocess":           {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "flow", "internal/engine"), test: list("llm/scripted")},
-	"internal/dossier":         {ours: list("internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage"), test: list("internal/notebook", "internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
+	"internal/dossier":         {ours: list("internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage", "messages", "internal/signature"), test: list("internal/notebook", "internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
 	"messages":                 {ours: list("internal/journal", "session", "run", "internal/lineage", "blob", "internal/release"), test: list("flow", "internal/wire", "github.com/google/jsonschema-go")},
 	"cluster":                  {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
 	"internal/nats/schedule":   {ours: list("internal/journal", "session", "run", "messages"), test: list("internal/transcript")},
@@ -129,6 +129,7 @@ var rules = map[string]rule{
 	"internal/transcript": {},
 	"internal/archtest":   {},
 	"internal/router":     {ours: list("internal/notebook", "internal/excerpt", "internal/journal", "flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "internal/engine", "llm/scripted")},
+	"internal/signature":  {others: list("github.com/hiddeco/sshsig", "golang.org/x/crypto")},
 	"internal/term":       {others: list("golang.org/x/term")},
 	"internal/view":       {ours: list("internal/journal", "blob", "session", "run", "messages", "sandbox", "internal/manifest", "internal/lineage", "internal/term")},
 	"internal/...":        {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
@@ -326,7 +327,7 @@ func TestDependencies(t *testing.T) {
 }
 
 // ordered are the packages whose documentation states the order of their files.
-var ordered = list("actors", "flow", "internal/audit", "internal/dossier", "internal/engine", "internal/journal", "internal/lineage", "internal/nats/...", "internal/view", "session")
+var ordered = list("actors", "flow", "internal/audit", "internal/dossier", "internal/engine", "internal/journal", "internal/lineage", "internal/nats/...", "internal/signature", "internal/view", "session")
 
 // order returns the files that the documentation of a package names, the lowest
 // first; nil if it names none.

@@ -24,6 +24,8 @@ type archive struct {
 	byID map[session.ID]*chain
 	// shelf returns a content that the rendering shows, or why it is not there.
 	shelf func(blob.Digest) (data []byte, why string, err error)
+	// marks are the signatures, checked.
+	marks []Signed
 }
 
 // chain is one session's log.

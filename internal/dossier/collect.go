@@ -29,6 +29,9 @@ type CollectOptions struct {
 	// commits do not say: release, model provider. No credential may be among
 	// it, and nothing that the commits deny.
 	Stated []Fact
+	// Signatures returns what is signed of a run that has ended, which a result holds;
+	// nil is nothing. It is asked once of a dossier, and once of each run of a tree.
+	Signatures func(context.Context, run.ID) ([]Signature, error)
 	// Blobs is how many bytes of workspace manifests, files and notes are taken along
 	// at most; 0 is DefaultBlobs, and DefaultTree of a tree. Of what does not fit a
 	// dossier has the digests.
@@ -63,6 +66,12 @@ func Collect(ctx context.Context, log session.Log, blobs blob.Store, home sessio
 	if err := a.check(); err != nil {
 		return nil, err
 	}
+	if err := e.sign(ctx, a, c.o.Signatures); err != nil {
+		return nil, err
+	}
+	if a.marks, err = a.signed(e.Signatures); err != nil {
+		return nil, err
+	}
 	// What the rendering asks for is what is taken along.
 	a.shelf = func(d blob.Digest) ([]byte, string, error) {
 		if data, ok := e.Blobs[d]; ok {
@@ -90,6 +99,21 @@ func Collect(ctx context.Context, log session.Log, blobs blob.Store, home sessio
 		return nil, err
 	}
 	return e, nil
+}
+
+// sign takes along what is signed of the runs that ended.
+func (e *Evidence) sign(ctx context.Context, a *archive, of func(context.Context, run.ID) ([]Signature, error)) error {
+	if of == nil {
+		return nil
+	}
+	for _, r := range a.results() {
+		signatures, err := of(ctx, r.Run)
+		if err != nil {
+			return fmt.Errorf("dossier: signature of run %s: %w", r.Run, err)
+		}
+		e.Signatures = append(e.Signatures, signatures...)
+	}
+	return nil
 }
 
 type collector struct {

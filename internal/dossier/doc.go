@@ -24,10 +24,11 @@
 //
 // # What it does not prove
 //
-//   - A forger who can rewrite all of it can write another run that is consistent
-//     in itself: no signature is involved. [VerifyOptions.Head], a hash that
-//     came another way, closes that for the home session, whose last commit
-//     vouches for all of its own and for what each of them refers to.
+//   - A forger who can rewrite all of it, and leaves signatures out, can write another
+//     run that is consistent in itself. [VerifyOptions.Trust], whose signatures count,
+//     closes that for the commits that the end of the run vouches for: all before it
+//     in the home session, and what each of them refers to. [VerifyOptions.Head], a
+//     hash that came another way, does the same up to the last commit.
 //   - Commits at the end may be missing. Of the home session only Head finds
 //     that, because nothing in the document refers to its last commits. Of a
 //     branch it is found as far as its parent refers to the branch's commits,
@@ -42,10 +43,10 @@
 //     an answer, or a clock was right, no hash can show.
 //
 // The package reads logs and blobs, and it renders and checks. It does not
-// sign, upload, redact or decide who may read: a dossier holds the whole text
+// upload, redact or decide who may read: a dossier holds the whole text
 // of the run's sessions.
 //
 // Files, the lowest first: text, lines, failure, evidence, facts, archive, plan, check,
-// order, words, steps, files, blame, branch, blocks, fold, outline, embed, collect, html,
-// markdown, verify, tree.
+// signatures, order, words, steps, files, blame, branch, blocks, fold, outline, embed, collect,
+// html, markdown, verify, tree.
 package dossier

@@ -42,6 +42,9 @@ type Evidence struct {
 	// commits say the same thing, as they do of the durability, they have to
 	// agree with it; nothing proves the rest.
 	Stated []Fact
+	// Signatures are over what the commits say of the end of the run; of an archived
+	// tree, of each run in it.
+	Signatures []Signature
 	// Layout is the version of the rendering that the evidence was made for;
 	// zero is this release's.
 	Layout int
@@ -83,6 +86,8 @@ type wireHead struct {
 	Tenant session.Tenant `json:"tenant"`
 	Home   session.ID     `json:"home"`
 	Stated []Fact         `json:"stated"`
+
+	Signatures []Signature `json:"signatures,omitempty"`
 }
 
 type wireTree struct {
@@ -90,6 +95,8 @@ type wireTree struct {
 	Root   session.ID     `json:"tree"`
 	Tenant session.Tenant `json:"tenant"`
 	Stated []Fact         `json:"stated"`
+
+	Signatures []Signature `json:"signatures,omitempty"`
 }
 
 type wireCommit struct {
@@ -111,9 +118,9 @@ type wireLeft struct {
 // Encode returns the evidence as JSON. Equal evidence has equal bytes.
 func (e *Evidence) Encode() ([]byte, error) {
 	stated := append([]Fact{}, e.Stated...)
-	var head any = wireHead{Format, cmp.Or(e.Layout, Layout), e.Run, e.Home.Tenant, e.Home.ID, stated}
+	var head any = wireHead{Format, cmp.Or(e.Layout, Layout), e.Run, e.Home.Tenant, e.Home.ID, stated, e.Signatures}
 	if e.Run == "" {
-		head = wireTree{Format, e.Home.ID, e.Home.Tenant, stated}
+		head = wireTree{Format, e.Home.ID, e.Home.Tenant, stated, e.Signatures}
 	}
 	w := writer{}
 	w.text(strings.TrimSuffix(w.json(head), "}") + ",\n" + textLogs + "\n")
@@ -229,6 +236,7 @@ func (d *decoder) head() error {
 	}
 	e, tree := d.e, d.what == FormTree
 	e.Run, e.Home, e.Stated, e.Layout = head.Run, session.Key{Tenant: head.Tenant, ID: head.Home}, head.Stated, head.Layout
+	e.Signatures = head.Signatures
 	if tree {
 		e.Run, e.Home.ID = "", head.Root
 	}

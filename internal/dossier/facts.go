@@ -47,6 +47,9 @@ type Facts struct {
 	Environment []Fact
 	// Stated is what the exporter says and no commit confirms.
 	Stated []Fact
+	// Signed are the signatures over what the commits say of the run's end. Whose
+	// keys count, the facts do not say.
+	Signed []Signed
 	// Omitted names, in words, what a reader could look for and not find.
 	Omitted []string
 
@@ -182,11 +185,26 @@ type Decision struct {
 // Read folds evidence into facts. It checks everything that [Verify] checks of
 // the commits and fails with a [*Failure].
 func Read(e *Evidence) (*Facts, error) {
+	_, f, err := e.read()
+	return f, err
+}
+
+// read is Read; it returns the decoded commits too.
+func (e *Evidence) read() (*archive, *Facts, error) {
 	a, err := e.open()
 	if err != nil {
+		return nil, nil, err
+	}
+	f, err := e.facts(a)
+	return a, f, err
+}
+
+func (e *Evidence) facts(a *archive) (*Facts, error) {
+	var err error
+	if err := a.check(); err != nil {
 		return nil, err
 	}
-	if err := a.check(); err != nil {
+	if a.marks, err = a.signed(e.Signatures); err != nil {
 		return nil, err
 	}
 	shown := map[blob.Digest]bool{}

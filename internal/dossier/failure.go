@@ -38,6 +38,10 @@ const (
 	// Rendered: the document says something that does not follow from its
 	// commits.
 	Rendered Kind = "rendered"
+	// Forged: a signature is damaged, or over something else than the commits say.
+	Forged Kind = "signature"
+	// Unsigned: no signature counts, by the list of signers that was given.
+	Unsigned Kind = "not signed"
 )
 
 // Failure is the first thing that is wrong with a document.

@@ -17,7 +17,7 @@ import (
 // facts folds the whole archive. It asks the shelf for every content that it
 // shows.
 func (a *archive) facts() (*Facts, error) {
-	f := &Facts{Run: a.run, Tenant: a.home.Tenant, Home: a.home.ID}
+	f := &Facts{Run: a.run, Tenant: a.home.Tenant, Home: a.home.ID, Signed: a.marks}
 	g, names, err := a.picture(f)
 	if err != nil {
 		return nil, err

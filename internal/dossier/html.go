@@ -37,7 +37,7 @@ func page(e *Evidence, f *Facts, text []byte, packed bool) ([]byte, error) {
 	}
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"step": func(n int) *Step { return f.step(n) }, "short": shortDigest, "when": when, "clock": clock, "took": took,
-		"count": lineage.Thousands, "counted": counted, "mark": mark, "word": word, "classOf": classOf, "limits": func() []string { return append(slices.Clone(limits), f.Omitted...) },
+		"count": lineage.Thousands, "counted": counted, "mark": mark, "word": word, "classOf": classOf, "limits": func(f *Facts) []string { return append(slices.Clone(f.limits()), f.Omitted...) },
 		"spent": spent, "opClass": opClass, "attempts": attempts, "lasted": lasted, "cost": cost, "answered": answered, "alike": alike, "changed": changed, "by": by,
 	}).Parse(pageText)
 	if err != nil {
@@ -47,6 +47,7 @@ func page(e *Evidence, f *Facts, text []byte, packed bool) ([]byte, error) {
 	err = t.Execute(&b, map[string]any{
 		"F": f, "Style": template.CSS(styleText), "SVG": template.HTML(svg), "Limbs": outline,
 		"Policy":  "default-src 'none'; style-src " + styleHashes(styleText, svg) + "; base-uri 'none'; form-action 'none'",
+		"Signers": signersCommand,
 		"Command": "rath verify --head " + f.Sessions[0].Last.String() + " FILE",
 	})
 	if err != nil {
@@ -268,7 +269,21 @@ func attempts(s *Step) string {
 	return strings.Join(out, ", ")
 }
 
-// limits says what no dossier shows.
+// signersCommand checks whose signatures a document has.
+const signersCommand = "rath verify --signers FILE_OF_SIGNERS FILE"
+
+// limits says what the dossier does not show.
+func (f *Facts) limits() []string {
+	if len(f.Signed) == 0 {
+		return limits
+	}
+	return append([]string{
+		"A signature says that the holder of its key vouches for the run. Whether the key counts, and still counts, only a list of signers from elsewhere can say.",
+		"Commits after the signed one, and those that no signed commit refers to, are not signed. rath verify counts them.",
+	}, limits[2:]...)
+}
+
+// limits says what no dossier shows; the first two are of one that is not signed.
 var limits = []string{
 	"Nothing is signed. Who can rewrite all of this file can write another run that is consistent in itself. Comparing the head of the home session with one that came another way (rath verify --head) excludes that.",
 	"Commits could be missing at the end of the log. The same comparison excludes that too.",

@@ -322,11 +322,19 @@ func (m *marker) rest() {
 		m.put("Nothing: neither release nor model provider.\n")
 	}
 	m.put("\n## What this does not show\n\n")
-	for _, l := range limits {
+	for _, l := range f.limits() {
 		m.put("- %s\n", l)
 	}
 	for _, l := range f.Omitted {
 		m.put("- %s\n", code(l))
+	}
+	if len(f.Signed) > 0 {
+		m.put("\n## Signatures\n\nEach is over the hash of the commit that ended the run, which stands for all commits before it in the home session and for each commit that these refer to. " +
+			"Whose keys count, this text cannot say: your own list of signers does.\n\n| key | signed commit | its hash |\n|---|---|---|\n")
+		for _, s := range f.Signed {
+			m.put("| `%s` | %d of %s | `%s` |\n", s.Key, s.Commit, cell(string(s.Session)), s.Head)
+		}
+		m.put("\n    %s\n", signersCommand)
 	}
 	m.put("\n## How to check this file\n\nThe stored bytes of every commit are inside it, in a comment at its end, so no server is needed. "+
 		"This recomputes all hash chains, references and digests, renders the file again and compares it byte for byte. "+

@@ -43,34 +43,38 @@ func VerifyTree(doc []byte, o *VerifyOptions) (*Evidence, *Report, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := t.checkTree(); err != nil {
+	a, err := t.checkTree()
+	if err != nil {
 		return nil, nil, err
 	}
 	r := t.report(FormTree)
+	if r.Signed, err = a.signed(t.Signatures); err != nil {
+		return nil, nil, err
+	}
 	r.Left, r.Stated = len(t.Left), append(slices.Clone(t.Stated), leftOut(t.Left)...)
-	return t, r, r.anchor(t, o)
+	return t, r, r.anchor(a, t, o)
 }
 
 // checkTree verifies the chains, their ends and the references between them.
-func (e *Evidence) checkTree() error {
+func (e *Evidence) checkTree() (*archive, error) {
 	a, err := e.open()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, c := range a.logs {
 		if _, ok := session.Tombstone(c.entries[c.last()-1].Commit); !ok {
-			return fail(Cut, c.key.ID, c.last()+1, "the log ends before the commit that archives it")
+			return nil, fail(Cut, c.key.ID, c.last()+1, "the log ends before the commit that archives it")
 		}
 	}
 	for _, c := range a.logs {
 		if _, err := a.stateOf(c, c.last()); err != nil {
-			return err
+			return nil, err
 		}
 		if err := a.references(c); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return a, nil
 }
 
 // references checks the hashes that a log names of others in the archive.
@@ -130,7 +134,14 @@ func CollectTree(ctx context.Context, log session.Log, blobs blob.Store, root se
 	if err := e.shelve(c, named); err != nil {
 		return nil, err
 	}
-	return e, e.checkTree()
+	a, err := e.checkTree()
+	if err == nil {
+		err = e.sign(ctx, a, c.o.Signatures)
+	}
+	if err == nil {
+		_, err = a.signed(e.Signatures)
+	}
+	return e, err
 }
 
 // hex64 finds what may be a digest, also inside of JSON that is text.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/signature"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -28,6 +29,9 @@ type VerifyOptions struct {
 	Head session.Hash
 	// Heads are the hashes of the last commits of any of the sessions.
 	Heads map[session.ID]session.Hash
+	// Trust says whose signatures count: each run of the document that has ended must
+	// have one. With nil a signature has to hold, and may be of any key.
+	Trust *signature.Trust
 }
 
 // Report says what was verified.
@@ -41,10 +45,12 @@ type Report struct {
 	Commits  int
 	Blobs    int
 	Left     int // contents that were no longer stored when an archive was written
-	// Anchored is how many last commits were compared with a hash from elsewhere: of
-	// the sessions of an archive, and of a dossier that of the home session. Without
-	// any a document that was cut, or rewritten as a whole, verifies too.
+	// Anchored is how many last commits were compared with a hash from elsewhere, or
+	// with a signature that counts: of the sessions of an archive, and of a dossier
+	// that of the home session. Without any a document that was cut, or rewritten as a
+	// whole, verifies too.
 	Anchored int
+	Signed   []Signed
 	// Stated is what the document says and nothing in it proves, in its words: what
 	// the exporter states and no commit confirms, why contents were left out, and of
 	// evidence alone the layout. The author of the document may have written anything
@@ -56,14 +62,15 @@ type Report struct {
 type Chain struct {
 	Session session.ID   `json:"session"`
 	Commits int          `json:"commits"`
-	Head    session.Hash `json:"head"` // of the last commit
+	Head    session.Hash `json:"head"`             // of the last commit
+	Signed  int          `json:"signed,omitempty"` // commits that a signature stands for
 }
 
 // report counts what evidence holds.
 func (e *Evidence) report(form string) *Report {
 	r := &Report{Form: form, Run: e.Run, Home: e.Home, Blobs: len(e.Blobs)}
 	for _, l := range e.Logs {
-		c := Chain{l.Session, len(l.Commits), session.HashOf([]byte(l.Commits[len(l.Commits)-1]))}
+		c := Chain{l.Session, len(l.Commits), session.HashOf([]byte(l.Commits[len(l.Commits)-1])), 0}
 		r.Sessions, r.Commits = append(r.Sessions, c), r.Commits+c.Commits
 	}
 	return r
@@ -104,6 +111,7 @@ func (r *Report) Text(alone bool) string {
 	default:
 		b.WriteString("the last commit was not compared with a hash from elsewhere (--head): commits\nat the end could be missing, or all of it could be written anew\n")
 	}
+	b.WriteString(r.signedLines())
 	b.WriteString(statedLines(r.Stated))
 	return b.String()
 }
@@ -151,17 +159,17 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 		}
 		return nil, err
 	}
-	f, err := Read(e)
+	a, f, err := e.read()
 	if err != nil {
 		return nil, err
 	}
 	r := e.report(form)
-	r.State, r.Verdict = f.State, f.Verdict
+	r.State, r.Verdict, r.Signed = f.State, f.Verdict, a.marks
 	if r.Stated, err = f.unconfirmed(e.Stated); err != nil {
 		return nil, err
 	}
 	r.Stated = append(r.Stated, leftOut(e.Left)...)
-	if err := r.anchor(e, o); err != nil {
+	if err := r.anchor(a, e, o); err != nil {
 		return nil, err
 	}
 	if form == FormJSON {
@@ -182,10 +190,20 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 	return r, nil
 }
 
-// anchor compares heads with those that the verifier knows.
-func (r *Report) anchor(e *Evidence, o *VerifyOptions) error {
+// anchor compares signatures and heads with those that the verifier knows.
+func (r *Report) anchor(a *archive, e *Evidence, o *VerifyOptions) error {
 	if o == nil {
-		return nil
+		o = &VerifyOptions{}
+	}
+	if err := r.trust(a, o.Trust); err != nil {
+		return err
+	}
+	r.cover(a)
+	signed := map[session.ID]bool{}
+	for _, s := range r.Signed {
+		if s.Signer != "" {
+			signed[s.Session] = true
+		}
 	}
 	known := map[session.ID]session.Hash{}
 	maps.Copy(known, o.Heads)
@@ -195,6 +213,9 @@ func (r *Report) anchor(e *Evidence, o *VerifyOptions) error {
 	for i, c := range r.Sessions {
 		h, ok := known[c.Session]
 		if !ok {
+			if signed[c.Session] {
+				r.Anchored++
+			}
 			continue
 		}
 		delete(known, c.Session)

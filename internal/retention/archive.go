@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/nats/archive"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -36,6 +37,13 @@ func (p *pruning) archive(ctx context.Context, t *archive.Tree, name string) (in
 	}
 	tree, err := dossier.CollectTree(ctx, p.c.Log(), p.c.Blobs(t.Tenant), session.Key{Tenant: t.Tenant, ID: t.Root}, ids, &dossier.CollectOptions{
 		Stated: p.o.Stated, Commits: p.o.Limit, Blobs: p.o.Limit,
+		Signatures: func(ctx context.Context, id run.ID) ([]dossier.Signature, error) {
+			r, _, err := p.c.Stored(ctx, t.Tenant, id)
+			if err != nil || r.Signature == "" {
+				return nil, err
+			}
+			return []dossier.Signature{{Statement: r.Statement, Signature: r.Signature}}, nil
+		},
 	})
 	if err != nil {
 		return 0, err

@@ -82,6 +82,12 @@ func runs(ctx context.Context, c *api.Conn, t *dossier.Evidence, k session.Key, 
 		}
 		e := session.Entry{Commit: commit, At: session.Position{Seq: commit.Seq, Hash: session.HashOf([]byte(raw))}}
 		for _, r := range messages.Results(e, facts) {
+			for _, s := range t.Signatures {
+				if s.Statement == r.Say(k.Tenant) {
+					r.Statement, r.Signature = s.Statement, s.Signature
+					break
+				}
+			}
 			ends[r.Run] = &r
 		}
 	}

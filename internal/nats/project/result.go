@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
@@ -14,8 +15,17 @@ import (
 )
 
 // PutResult stores the result of a run unless it has one, until ctx ends. look
-// asks first whether it is there: storing it would tell its subscribers again.
+// asks first whether it is there: storing it would tell its subscribers again. A result
+// that has no signature is signed if this connection signs: none is stored unsigned
+// that should have one, and a crash before leaves it to the next relay.
 func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
+	if statement := r.Say(t); c.O.Sign != nil && statement != "" && r.Signature == "" {
+		signature, err := c.O.Sign(statement)
+		if err != nil {
+			return fmt.Errorf("nats/project: sign result of run %s: %w", r.Run, err)
+		}
+		r.Statement, r.Signature = statement, signature
+	}
 	data, err := r.Encode()
 	if err != nil {
 		return err
@@ -46,23 +56,51 @@ func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r message
 
 // Told reports whether a run has its stored result.
 func (c *Projections) Told(ctx context.Context, t session.Tenant, id run.ID) (bool, error) {
-	_, err := c.Last(ctx, streams.StreamResult, messages.RunSubject(t, id, messages.OnResult))
-	if errors.Is(err, conn.ErrNoMessage) {
-		return false, nil
+	_, there, err := c.Stored(ctx, t, id)
+	return there, err
+}
+
+// Stored returns the stored result of a run, if it has one.
+func (c *Projections) Stored(ctx context.Context, t session.Tenant, id run.ID) (r messages.Result, there bool, err error) {
+	m, err := c.Last(ctx, streams.StreamResult, messages.RunSubject(t, id, messages.OnResult))
+	switch {
+	case errors.Is(err, conn.ErrNoMessage):
+		return r, false, nil
+	case err == nil:
+		r, err = messages.DecodeResult(m.Data)
 	}
-	return err == nil, err
+	if err != nil {
+		return r, false, fmt.Errorf("nats/project: result of run %s: %w", id, err)
+	}
+	return r, true, nil
+}
+
+// signing is how long a result that is read from the log waits for the stored one.
+const signing = 5 * time.Second
+
+// settled returns the stored result in place of one that was read from the log, if this
+// process signs and the run has just ended: the relay is about to store it with its
+// signature.
+func (c *Projections) settled(ctx context.Context, t session.Tenant, r messages.Result) (messages.Result, error) {
+	if c.O.Sign == nil || time.Since(time.UnixMilli(r.EndedMS)) > 2*signing {
+		return r, nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, signing)
+	defer cancel()
+	for wait := conn.NewBackoff(); wait.Sleep(waiting) == nil; {
+		if stored, there, err := c.Stored(waiting, t, r.Run); there && err == nil {
+			return stored, nil
+		}
+	}
+	return r, ctx.Err()
 }
 
 // Result returns the stored result of a run, or what its log says: the stored
 // one follows the log. It is run.ErrState, and says how the run stands, while
 // the run has not ended, and run.ErrUnknownRun for one that was not submitted.
 func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (messages.Result, error) {
-	m, err := c.Last(ctx, streams.StreamResult, messages.RunSubject(t, id, messages.OnResult))
-	switch {
-	case err == nil:
-		return messages.DecodeResult(m.Data)
-	case !errors.Is(err, conn.ErrNoMessage):
-		return messages.Result{}, fmt.Errorf("nats/project: result of run %s: %w", id, err)
+	if r, there, err := c.Stored(ctx, t, id); there || err != nil {
+		return r, err
 	}
 	home, err := c.RunSession(ctx, t, id)
 	if err != nil {
@@ -76,7 +114,7 @@ func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (
 		facts := journal.Facts(e.Commit)
 		for _, r := range messages.Results(e, facts) {
 			if r.Run == id {
-				return r, nil
+				return c.settled(ctx, t, r)
 			}
 		}
 		if err := runs.Fold(home, facts); err != nil {

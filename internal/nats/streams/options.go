@@ -48,6 +48,9 @@ type Options struct {
 	// KeepResults is for how long Provision has stored results kept; zero is as
 	// long as there is room. Later they are read from the logs.
 	KeepResults time.Duration
+	// Sign signs the statement about each result that is stored over this connection;
+	// nil stores them without a signature. It may be called at the same time.
+	Sign func(statement string) (signature string, err error)
 }
 
 func (o *Options) setDefaults() {

@@ -3,6 +3,7 @@ package evidence
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/openrath"
+	"github.com/rathcluster/rath/internal/signature"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -22,7 +24,7 @@ import (
 
 // Export is the command "export".
 func Export(a *app.App) *cobra.Command {
-	var form, out string
+	var form, out, key string
 	var script bool
 	cmd := &cobra.Command{
 		Use:   "export NAME",
@@ -34,10 +36,14 @@ func Export(a *app.App) *cobra.Command {
                            "run --script" answers from
   neither                  a session as OpenRath's JSONL
 
+A dossier carries the signature of the node that stored the run's result, if it
+has a key; --sign adds that of your own one. "verify --signers" checks both.
+
 A script knows each answer by its place in the conversation and by what was
 said last. Prompts of agents are not part of a session, so two agents that
 answer the same words at the same place answer in turns.`,
 		Example: `  rath export @last --dossier html --out run.html
+  rath export @last --dossier json --sign ~/.ssh/evidence --out run.json
   rath export @last --script --out testdata/model.txtar
   rath export 7f3a > session.jsonl`,
 		Args: app.Exactly(1, "one session or run"),
@@ -50,9 +56,20 @@ answer the same words at the same place answer in turns.`,
 					return app.Usage(cmd, fmt.Errorf("--dossier %w", err))
 				}
 			}
+			if key != "" && form == "" {
+				return app.Usage(cmd, errors.New("--sign signs the evidence of a run: it needs --dossier"))
+			}
+			var sign func(string) (string, error)
+			if key != "" {
+				k, err := signature.Load(key)
+				if err != nil {
+					return err
+				}
+				sign = k.Sign
+			}
 			ctx := cmd.Context()
 			return a.With(ctx, func(s *app.System) error {
-				data, err := exported(ctx, a, s, args[0], form, script)
+				data, err := exported(ctx, a, s, args[0], form, script, sign)
 				if err != nil {
 					return err
 				}
@@ -68,11 +85,12 @@ answer the same words at the same place answer in turns.`,
 	fs.SortFlags = false
 	fs.StringVar(&form, "dossier", "", "html, md or json")
 	fs.BoolVar(&script, "script", false, "the model's answers as a script")
+	fs.StringVar(&key, "sign", "", "private key `file` to sign the evidence with, as of ssh-keygen")
 	fs.StringVar(&out, "out", "", "write to this file")
 	return cmd
 }
 
-func exported(ctx context.Context, a *app.App, s *app.System, name, form string, script bool) ([]byte, error) {
+func exported(ctx context.Context, a *app.App, s *app.System, name, form string, script bool, sign func(string) (string, error)) ([]byte, error) {
 	switch {
 	case form != "":
 		r, err := reference.Run(ctx, s, name)
@@ -80,6 +98,9 @@ func exported(ctx context.Context, a *app.App, s *app.System, name, form string,
 			return nil, err
 		}
 		e, err := Collect(ctx, a, s, &r)
+		if err == nil && sign != nil {
+			err = e.Sign(sign)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -107,6 +128,13 @@ func Collect(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo
 	home := session.Key{Tenant: s.Tenant(), ID: r.Session}
 	return dossier.Collect(ctx, s.Log, s.Blobs(s.Tenant()), home, r.Run, &dossier.CollectOptions{
 		Stated: []dossier.Fact{{Name: dossier.FactRelease, Value: node.Version()}},
+		Signatures: func(ctx context.Context, id run.ID) ([]dossier.Signature, error) {
+			res, err := s.Result(ctx, id)
+			if err != nil || res.Signature == "" {
+				return nil, err
+			}
+			return []dossier.Signature{{Statement: res.Statement, Signature: res.Signature}}, nil
+		},
 	})
 }
 

@@ -1,6 +1,8 @@
 package evidence
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/signature"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
@@ -21,20 +24,24 @@ const maxDossier = dossier.MaxTreeFile
 
 // Verify is the command "verify".
 func Verify(a *app.App) *cobra.Command {
-	var head string
-	var require bool
+	var f verifyFlags
 	cmd := &cobra.Command{
-		Use:   "verify FILE|DIR...",
-		Short: "Check a dossier or an archive without a server",
+		Use:   "verify FILE|DIR|RUN...",
+		Short: "Check a dossier or an archive without a server, or a run",
 		Long: `Recomputes every hash chain, every reference between sessions and every digest
 of a dossier, renders it again and compares it byte for byte; or of an archive
-that "cluster prune" wrote, and of all archives in a directory. It needs no
-server and no store.
+that "cluster prune" wrote, and of all archives in a directory. A file needs no
+server and no store; of a run that is named the evidence is collected first.
 
 A document that was cut at its end, or rewritten as a whole, holds together
-too: --head compares the last commit of the home session, of an archive that of
-its root, with a hash that you know from elsewhere, and closes that. Without it
-the document is called consistent, not anchored, and --require-anchor fails.
+too. --signers closes that: each run that has ended must be signed by a key of
+this file, which has the form of ssh-keygen's allowed_signers, and by none of
+--revoked, which are public keys or a list of ssh-keygen -k. The time that
+counts for a key is the end of the run. Nodes sign; --print-signers prints the
+line of the one on this store, and --extract writes what ssh-keygen -Y verify
+takes. --head compares the last commit of the home session, of an archive that
+of its root, with a hash that you know from elsewhere. Without either the
+document is called consistent, not anchored, and --require-anchor fails.
 
 What the commits tell, nothing in the document may state otherwise. What they do
 not tell, such as the release that wrote it, is listed as stated, not verified.
@@ -43,15 +50,31 @@ Exit code 1 if something does not hold: the message names the first bad commit.
 Of several files all are checked; --format json then writes a list.`,
 		Example: `  rath verify .rath/dossiers/run-7f3a.html
   rath verify run.json --head 5be1c0d2...
+  rath verify --print-signers > signers
+  rath verify run.html --signers signers
   rath verify .rath/archives
   rath verify - < run.md`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 || len(args) > 1 && head != "" {
+			switch {
+			case f.print && len(args) > 0:
+				return app.Usage(cmd, errors.New("verify --print-signers takes no file"))
+			case f.print:
+			case len(args) == 0 || len(args) > 1 && f.head != "":
 				return app.Usage(cmd, fmt.Errorf("verify takes files, or one file with --head, got %d", len(args)))
+			case f.revoked != "" && f.signers == "":
+				return app.Usage(cmd, errors.New("verify --revoked needs --signers"))
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.print {
+				return printSigners(a)
+			}
+			trust, err := trusted(a, f.signers, f.revoked)
+			if err != nil {
+				return err
+			}
+			v := verifier{cmd.Context(), a, f, trust}
 			var names []string
 			many := len(args) > 1
 			for _, name := range args {
@@ -63,22 +86,42 @@ Of several files all are checked; --format json then writes a list.`,
 				names = append(names, archives...)
 			}
 			if many {
-				return verifyAll(a, names, require)
+				return v.all(names)
 			}
-			v, err := verify(a, names[0], head, require)
+			one, err := v.verify(names[0])
 			if err != nil {
 				return err
 			}
-			if done, err := app.EmitOne(a, v.view); done {
+			if done, err := app.EmitOne(a, one.view); done {
 				return err
 			}
-			verified(a, v.text(true))
+			verified(a, one.text(true))
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&head, "head", "", "hash that the home session's last commit must have")
-	cmd.Flags().BoolVar(&require, "require-anchor", false, "fail if no last commit was compared with a hash from elsewhere")
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.signers, "signers", "", "file of the keys whose signatures count, as allowed_signers of ssh-keygen")
+	fs.StringVar(&f.revoked, "revoked", "", "file of keys that do not count any more, as for ssh-keygen -r")
+	fs.StringVar(&f.head, "head", "", "hash that the home session's last commit must have")
+	fs.BoolVar(&f.require, "require-anchor", false, "fail if neither signature nor last commit was compared with what you know")
+	fs.StringVar(&f.extract, "extract", "", "write what is signed, and the signatures, into this directory")
+	fs.BoolVar(&f.print, "print-signers", false, "print the key of this store for --signers")
 	return cmd
+}
+
+// verifyFlags are those of verify.
+type verifyFlags struct {
+	signers, revoked, head, extract string
+	require, print                  bool
+}
+
+// verifier checks documents.
+type verifier struct {
+	ctx   context.Context //nolint:containedctx // of the one command
+	a     *app.App
+	f     verifyFlags
+	trust *signature.Trust // nil without a list of signers
 }
 
 // checked is a document that holds.
@@ -94,13 +137,14 @@ func verified(a *app.App, text string) {
 	a.Out.Println(a.Out.Paint(term.Green, strings.TrimSpace(term.Clean(text))))
 }
 
-// verifyAll checks several files, to the last one, and tells once of all of them
+// all checks several files, to the last one, and tells once of all of them
 // what a report tells of one.
-func verifyAll(a *app.App, names []string, require bool) error {
+func (v verifier) all(names []string) error {
+	a := v.a
 	var views []any
 	bad, code, loose, archives := 0, 0, 0, false
 	for _, name := range names {
-		v, err := verify(a, name, "", require)
+		one, err := v.verify(name)
 		if err != nil {
 			a.Err.Println(a.Err.Paint(term.Red, "rath:") + " " + term.Clean(messages.Text(err)))
 			if bad++; code != app.ExitFailed { // that something does not hold weighs most
@@ -108,12 +152,12 @@ func verifyAll(a *app.App, names []string, require bool) error {
 			}
 			continue
 		}
-		views = append(views, v.view)
+		views = append(views, one.view)
 		if !a.AsJSON() {
-			verified(a, v.text(false))
+			verified(a, one.text(false))
 		}
-		if !v.anchored {
-			loose, archives = loose+1, archives || v.archive
+		if !one.anchored {
+			loose, archives = loose+1, archives || one.archive
 		}
 	}
 	if _, err := app.Emit(a, views); err != nil {
@@ -124,7 +168,7 @@ func verifyAll(a *app.App, names []string, require bool) error {
 		if archives {
 			example = ", such as that of a tombstone"
 		}
-		a.Remark("of %s no last commit was compared with a hash from elsewhere\n(--head, with one file)%s: all of it could be written anew", view.Counted(int64(loose), "file"), example)
+		a.Remark("of %s neither a signature (--signers) nor the last commit was compared\nwith what you know (--head, with one file)%s: all of it could be written anew", view.Counted(int64(loose), "file"), example)
 	}
 	if bad > 0 {
 		return app.Fail(code, "%d of %s did not verify", bad, view.Counted(int64(len(names)), "file"))
@@ -133,24 +177,24 @@ func verifyAll(a *app.App, names []string, require bool) error {
 }
 
 // verify checks a file; the error names it.
-func verify(a *app.App, name, head string, require bool) (checked, error) {
-	v, err := check(a, name, head)
-	if err == nil && require && !v.anchored {
-		err = app.Fail(app.ExitFailed, "consistent, not anchored: no last commit was compared with a hash from elsewhere; give --head, from a result of the run or from its tombstone")
+func (v verifier) verify(name string) (checked, error) {
+	one, err := v.check(name)
+	if err == nil && v.f.require && !one.anchored {
+		err = app.Fail(app.ExitFailed, "consistent, not anchored: no signature and no last commit was compared with what you know; give --signers, or --head from a result of the run or from its tombstone")
 	}
 	if err != nil && name != "-" && !strings.Contains(err.Error(), name) {
 		err = fmt.Errorf("%s: %w", name, err)
 	}
-	return v, err
+	return one, err
 }
 
-func check(a *app.App, name, head string) (checked, error) {
-	doc, err := a.ReadInput(name, maxDossier)
+func (v verifier) check(name string) (checked, error) {
+	doc, err := v.read(name)
 	if err != nil {
 		return checked{}, err
 	}
-	o := &dossier.VerifyOptions{}
-	if head != "" {
+	o := &dossier.VerifyOptions{Trust: v.trust}
+	if head := v.f.head; head != "" {
 		if err := o.Head.UnmarshalText([]byte(strings.ToLower(head))); err != nil {
 			return checked{}, app.Fail(app.ExitUsage, "verify: --head: want the 64 hexadecimal digits of a commit's hash: %w", err)
 		}
@@ -159,27 +203,31 @@ func check(a *app.App, name, head string) (checked, error) {
 		}
 	}
 	if dossier.IsTree(doc) {
-		return verifyTree(doc, o)
+		return v.tree(doc, o)
 	}
 	report, err := dossier.Verify(doc, o)
 	if err != nil {
 		return checked{}, err
 	}
+	if err := v.extract(doc, report.Signed); err != nil {
+		return checked{}, err
+	}
 	view := struct {
-		OK       bool            `json:"ok"`
-		Form     string          `json:"form"`
-		Run      string          `json:"run"`
-		Tenant   string          `json:"tenant"`
-		Home     string          `json:"home"`
-		State    string          `json:"state"`
-		Verdict  string          `json:"verdict"`
-		Commits  int             `json:"commits"`
-		Blobs    int             `json:"blobs"`
-		Anchored bool            `json:"anchored"`
-		Sessions []dossier.Chain `json:"sessions"`
+		OK       bool             `json:"ok"`
+		Form     string           `json:"form"`
+		Run      string           `json:"run"`
+		Tenant   string           `json:"tenant"`
+		Home     string           `json:"home"`
+		State    string           `json:"state"`
+		Verdict  string           `json:"verdict"`
+		Commits  int              `json:"commits"`
+		Blobs    int              `json:"blobs"`
+		Anchored bool             `json:"anchored"`
+		Sessions []dossier.Chain  `json:"sessions"`
+		Signed   []dossier.Signed `json:"signed"`
 		// Stated is what the document says and nothing in it proves.
 		Stated []dossier.Fact `json:"stated,omitempty"`
-	}{true, report.Form, string(report.Run), string(report.Home.Tenant), string(report.Home.ID), string(report.State), report.Verdict, report.Commits, report.Blobs, report.Anchored > 0, report.Sessions, report.Stated}
+	}{true, report.Form, string(report.Run), string(report.Home.Tenant), string(report.Home.ID), string(report.State), report.Verdict, report.Commits, report.Blobs, report.Anchored > 0, report.Sessions, append([]dossier.Signed{}, report.Signed...), report.Stated}
 	return checked{view: view, anchored: report.Anchored > 0, text: report.Text}, nil
 }
 
@@ -195,22 +243,26 @@ func archivesIn(name string) ([]string, error) {
 	return archives, err
 }
 
-func verifyTree(doc []byte, o *dossier.VerifyOptions) (checked, error) {
+func (v verifier) tree(doc []byte, o *dossier.VerifyOptions) (checked, error) {
 	_, r, err := dossier.VerifyTree(doc, o)
 	if err != nil {
 		return checked{}, err
 	}
+	if err := v.extract(doc, r.Signed); err != nil {
+		return checked{}, err
+	}
 	view := struct {
-		OK       bool            `json:"ok"`
-		Form     string          `json:"form"`
-		Tenant   session.Tenant  `json:"tenant"`
-		Root     session.ID      `json:"root"`
-		Commits  int             `json:"commits"`
-		Blobs    int             `json:"blobs"`
-		Left     int             `json:"left"`
-		Anchored int             `json:"anchored"`
-		Sessions []dossier.Chain `json:"sessions"`
-		Stated   []dossier.Fact  `json:"stated,omitempty"`
-	}{true, dossier.FormTree, r.Home.Tenant, r.Home.ID, r.Commits, r.Blobs, r.Left, r.Anchored, r.Sessions, r.Stated}
+		OK       bool             `json:"ok"`
+		Form     string           `json:"form"`
+		Tenant   session.Tenant   `json:"tenant"`
+		Root     session.ID       `json:"root"`
+		Commits  int              `json:"commits"`
+		Blobs    int              `json:"blobs"`
+		Left     int              `json:"left"`
+		Anchored int              `json:"anchored"`
+		Sessions []dossier.Chain  `json:"sessions"`
+		Signed   []dossier.Signed `json:"signed"`
+		Stated   []dossier.Fact   `json:"stated,omitempty"`
+	}{true, dossier.FormTree, r.Home.Tenant, r.Home.ID, r.Commits, r.Blobs, r.Left, r.Anchored, r.Sessions, append([]dossier.Signed{}, r.Signed...), r.Stated}
 	return checked{view: view, anchored: r.Anchored > 0, archive: true, text: r.Text}, nil
 }

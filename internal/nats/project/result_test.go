@@ -1,0 +1,59 @@
+package project
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// TestResultIsSigned: a process with a key stores no result without its signature, so
+// that one that ends between the end of a run and its signature leaves the result to
+// the next one. What was signed stays as it was.
+func TestResultIsSigned(t *testing.T) {
+	layer.InBubble(t, func(t *testing.T, c *Projections, _ *natstest.Wire) {
+		r := messages.Result{
+			Schema: messages.Schema, Run: "r1", State: run.Succeeded, Session: "r1", Version: 3, Output: "done", EndedMS: time.Now().UnixMilli(),
+			Chain: &messages.Chain{Hash: "5be1", Seq: 4, Session: "r1"},
+		}
+		broken := errors.New("the key is away")
+		c.O.Sign = func(string) (string, error) { return "", broken }
+		if err := c.PutResult(t.Context(), "default", r, false); !errors.Is(err, broken) {
+			t.Fatalf("error %v, want that of the key", err)
+		}
+		if _, there, err := c.Stored(t.Context(), "default", "r1"); there || err != nil {
+			t.Fatalf("a result is stored without its signature (%v)", err)
+		}
+		for _, key := range []string{"one", "two"} { // the second one finds the result there
+			c.O.Sign = func(statement string) (string, error) { return key + " signed " + statement, nil }
+			if err := c.PutResult(t.Context(), "default", r, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, there, err := c.Stored(t.Context(), "default", "r1")
+		if err != nil || !there || got.Statement != r.Say("default") || got.Signature != "one signed "+got.Statement {
+			t.Errorf("stored is %+v (%v)", got, err)
+		}
+
+		// What an archive brings back keeps its signature.
+		r.Run, r.Statement, r.Signature = "r2", "said", "signed before"
+		if err := c.PutResult(t.Context(), "default", r, true); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := c.Stored(t.Context(), "default", "r2"); err != nil || got.Signature != "signed before" {
+			t.Errorf("stored is %+v (%v)", got, err)
+		}
+
+		// No log tells of a refused task.
+		refused := messages.RefusedResult("r3", "fix", messages.Error{Code: run.CodeError, Text: "no"}, time.Now())
+		if err := c.PutResult(t.Context(), "default", refused, true); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := c.Stored(t.Context(), "default", "r3"); err != nil || got.Signature != "" {
+			t.Errorf("stored is %+v (%v)", got, err)
+		}
+	})
+}

@@ -40,8 +40,9 @@ forked from, and what became of them. Of many branches of one fan-out it tells a
 few, and of the others what goes wrong or asks; with --format json or jsonl it
 tells all, one object per line.
 
---steps with a range of numbers, --last, --agent, --tool or --errors lists single
-steps of a run and of its branches instead, with the time and the tokens of each.
+--steps with a range of numbers, --last, --agent, --tool or --errors lists
+single steps of a run and of its branches instead, with the time and the tokens
+of each.
 --spent tells where the time, the tokens and the money of a run went, by agent,
 model and tool. A transcript of many rows shows the first and the last ones;
 --full shows all.

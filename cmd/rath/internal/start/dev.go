@@ -174,13 +174,14 @@ func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet
 
 // died tells how a node ended, and what it said last.
 func died(a *app.App, m *fleet.Member) {
-	text := fmt.Sprintf("node %s      pid %d %s", m.Name, m.PID, m.Ended())
+	var text strings.Builder
+	fmt.Fprintf(&text, "node %s      pid %d %s", m.Name, m.PID, m.Ended())
 	if m.Err != nil {
 		for _, line := range m.Lines() {
-			text += "\n            " + term.Line(line, 68)
+			text.WriteString("\n            " + term.Line(line, 68))
 		}
 	}
-	a.Err.Println(text)
+	a.Err.Println(text.String())
 }
 
 // prepare checks what the nodes are started with. A program of its own asks for its

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -195,12 +196,7 @@ func (w *answer) give(ctx context.Context, s *app.System, r *messages.RunInfo, k
 }
 
 func isReview(text string) bool {
-	for _, word := range reviews {
-		if word == text {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(reviews, text)
 }
 
 // review decides about a run that needs review.

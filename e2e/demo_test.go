@@ -181,6 +181,10 @@ func TestVerify(t *testing.T) {
 			l.Commits = l.Commits[:len(l.Commits)-1]
 		}
 	}
+	if _, err := dossier.HTML(e); err == nil {
+		t.Error("a document is made whose signature is over more than it has")
+	}
+	e.Signatures = nil
 	cut, err := dossier.HTML(e)
 	if err != nil {
 		t.Fatal(err)

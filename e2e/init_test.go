@@ -139,7 +139,6 @@ func TestInitTidy(t *testing.T) {
 func TestInitRefuses(t *testing.T) {
 	d := newDesk(t)
 	d.rath("init", "mine", "--replace", "..").want(t, 3, "no go.mod", "--replace")
-	d.rath("init", "mine").want(t, 2, "--replace DIR")
 	if err := os.Mkdir(filepath.Join(d.dir, "mine"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestOperationsMachines(t *testing.T) {
 		program, _, _ := strings.Cut(line, " ")
 		typed[program] = true
 		switch {
-		case strings.HasPrefix(line, "bin/rath cluster key"):
+		case strings.HasPrefix(line, "bin/rath cluster key"), program == "ssh-keygen":
 			sh(dir, line)
 		case program == "bin/node":
 			for _, same := range []string{"bin/node", "bin/router"} { // "takes the same flags"

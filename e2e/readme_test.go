@@ -247,7 +247,7 @@ func TestREADMEDemo(t *testing.T) {
 
 var (
 	changing  = regexp.MustCompile(`run-[a-z0-9]+|\b[0-9a-f]{6}\b|[0-9][0-9,.]*( ms| s\b)?`)
-	howCalled = regexp.MustCompile(`(?m)^(next)?\s+\S.*? (why|graph|demo) `)
+	howCalled = regexp.MustCompile(`(?m)^(next)?\s+\S.*? (why|show|demo) `)
 	blanks    = regexp.MustCompile(`[ \t]+`)
 )
 

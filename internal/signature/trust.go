@@ -56,7 +56,7 @@ func ParseTrust(signers, revokedKeys []byte) (*Trust, error) {
 		return nil, fmt.Errorf("signature: signers: %w", err)
 	}
 	if len(t.signers) == 0 {
-		return nil, errors.New("signature: signers: the list names no key; want lines such as: NAME namespaces=\"rath\" ssh-ed25519 AAAA...")
+		return nil, errors.New("signature: signers: the list names no key; want lines such as: NAME namespaces=\"rath\" ssh-ed25519 KEY")
 	}
 	t.revoked, err = parseRevoked(revokedKeys)
 	return t, err

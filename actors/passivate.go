@@ -17,7 +17,8 @@ const (
 
 // idleFor is how long a session stays that has nothing to do.
 func (s *System) idleFor() time.Duration {
-	if s.Active() > IdleMost {
+	// An activation that is about to start may not be counted itself yet.
+	if s.Active() >= IdleMost {
 		return min(s.o.Passivate, crowded)
 	}
 	return s.o.Passivate

@@ -173,7 +173,7 @@ func (r *Report) trust(a *archive, t *signature.Trust) error {
 }
 
 // cover counts, for each session, the commits that a signature stands for: those of
-// the home session up to the signed one, and whatever one of them refers to.
+// the home session up to the signed one, and of each session that one of them refers to.
 func (r *Report) cover(a *archive) {
 	covered := map[session.ID]uint64{}
 	var visit func(id session.ID, upTo uint64)

@@ -107,9 +107,9 @@ func (r *Report) Text(alone bool) string {
 	switch {
 	case r.Anchored > 0 || !alone:
 	case r.Form == FormTree:
-		b.WriteString("no last commit was compared with a hash from elsewhere (--head), such as that of\na tombstone: all of it could be written anew\n")
+		b.WriteString("no last commit was compared with a hash from elsewhere (--head), such as that of\na tombstone: all of it could be rewritten\n")
 	default:
-		b.WriteString("the last commit was not compared with a hash from elsewhere (--head): commits\nat the end could be missing, or all of it could be written anew\n")
+		b.WriteString("the last commit was not compared with a hash from elsewhere (--head): commits\nat the end could be missing, or all of it could be rewritten\n")
 	}
 	b.WriteString(r.signedLines())
 	b.WriteString(statedLines(r.Stated))
@@ -228,7 +228,7 @@ func (r *Report) anchor(a *archive, e *Evidence, o *VerifyOptions) error {
 					return fail(Foreign, c.Session, uint64(n+2), "it follows the commit that the head %s names: the document is newer than that head", h)
 				}
 			}
-			return fail(Cut, c.Session, uint64(c.Commits)+1, "the document's log ends with commit %d, %s, which is not the head %s: commits are missing at the end, or all of them were written anew",
+			return fail(Cut, c.Session, uint64(c.Commits)+1, "the document's log ends with commit %d, %s, which is not the head %s: commits are missing at the end, or all of them were rewritten",
 				c.Commits, c.Head, h)
 		}
 		if r.Form == FormTree || c.Session == r.Home.ID {

@@ -348,7 +348,7 @@ func (w *StateMachine) tickRun(r *Record, now time.Time) (fired bool, err error)
 	case over && r.State == run.Running && r.Epoch == w.Epoch():
 		return false, nil // the execution that is at work here ends it
 	case over && r.State == run.Running:
-		why := fmt.Sprintf("nobody executed the run at its deadline: who held its attempt %d is gone, and no node took it up again; look whether one offers workflow %q", r.Attempt, r.Task.Workflow)
+		why := fmt.Sprintf("no node executed the run at its deadline: the one that held its attempt %d is gone, and none took it up again; look whether one offers workflow %q", r.Attempt, r.Task.Workflow)
 		return true, w.end(r, run.TimedOut, run.CodeDeadline, why, now)
 	case over:
 		return true, w.end(r, run.TimedOut, run.CodeDeadline, "the run was "+string(r.State)+" at its deadline", now)

@@ -56,7 +56,7 @@ func ReasonOfRun(g *lineage.Graph, t session.Tenant, id run.ID) (Reason, error) 
 	if err != nil {
 		return Reason{}, err
 	}
-	out := Reason{What: "run " + string(r.ID), Run: r.ID, Workflow: r.Workflow, Session: r.Home.ID, Time: r.Submitted, Did: "was submitted as a task", Actor: "whoever sent the task"}
+	out := Reason{What: "run " + string(r.ID), Run: r.ID, Workflow: r.Workflow, Session: r.Home.ID, Time: r.Submitted, Did: "was submitted as a task", Actor: "the client that sent the task"}
 	for _, rec := range g.Records(r.Home) {
 		if rec.Run == r.ID && (rec.Kind == lineage.Submitted || rec.Kind == lineage.Queued) {
 			out.Did, out.Version, out.Commit, out.Hash = rec.Summary, rec.Version, rec.Commit, rec.Hash
@@ -84,7 +84,7 @@ func ReasonOfSession(g *lineage.Graph, k session.Key) (Reason, error) {
 		r.Attempt, r.Agent = m.Attempt, m.Agent
 	}
 	if o.Kind == lineage.Imported {
-		r.Actor = "whoever imported it"
+		r.Actor = "the command that imported it"
 	}
 	return r, nil
 }
@@ -124,7 +124,7 @@ func (r *Reason) ChangedBy(g *lineage.Graph, t session.Tenant, c *lineage.Record
 	r.record(c)
 	if c.Kind == lineage.Placed || c.HeadFrom == "" {
 		r.Did, r.Agent, r.Tool = "was there when the session got its files", "", ""
-		r.Actor = "whoever made the directory that was copied"
+		r.Actor = "the directory that was copied"
 	} else if c.Version > 0 {
 		// The step that changed the files knows less than the row that it made.
 		if m, err := g.Why(session.Key{Tenant: t, ID: c.Session}, c.Version); err == nil && m.Step == c.Step {

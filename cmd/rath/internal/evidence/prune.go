@@ -48,8 +48,8 @@ fenced: they take nothing until the next one finishes them, with the same
 directory, or lets them go on, with --keep TENANT=forever.
 
 Of a purged session the last commit stays, whose hash stands for all of them:
-the session cannot begin again, and whoever wants it is told which file to
-import. Aliases, lineage, results and blobs stay too.
+the session cannot begin again, and a command that asks for it names the file
+to import. Aliases, lineage, results and blobs stay too.
 
 Age is counted from a tree's last commit: 90s, 36h, 30d. --keep gives a tenant
 an age of its own, or "forever". Without --tenant all tenants are pruned.

@@ -168,7 +168,7 @@ func (v verifier) all(names []string) error {
 		if archives {
 			example = ", such as that of a tombstone"
 		}
-		a.Remark("of %s neither a signature (--signers) nor the last commit was compared\nwith what you know (--head, with one file)%s: all of it could be written anew", view.Counted(int64(loose), "file"), example)
+		a.Remark("of %s neither a signature (--signers) nor the last commit was compared\nwith what you know (--head, with one file)%s: all of it could be rewritten", view.Counted(int64(loose), "file"), example)
 	}
 	if bad > 0 {
 		return app.Fail(code, "%d of %s did not verify", bad, view.Counted(int64(len(names)), "file"))

@@ -49,9 +49,9 @@ func Demo(a *app.App) *cobra.Command {
 a reason, the session forks from before it with its files, the lesson is kept,
 the second patch passes, and a proof is written that anybody can verify offline.
 
-The model is a script, whatever keys the environment holds; --live uses a real
-one. Run it twice: the second time the first patch passes, because the note of
-the first run is in its prompt; --fresh forgets the note. With --crash the
+The model is a script, also where the environment holds a key; --live uses a
+real one. Run it twice: the second time the first patch passes, because the note
+of the first run is in its prompt; --fresh forgets the note. With --crash the
 process kills itself inside a tool call, and the next start resumes.
 
 With --nodes the patch is written in three ways at once, on nodes that are

@@ -69,7 +69,7 @@ asked for, so it listens on this machine only unless --listen says otherwise.`,
 			a.Out.Printf("rath models  %s   script %s\n", s.url, script)
 			a.Out.Printf("use          export %s\n", strings.Join(s.env(), " "))
 			if host, _, _ := net.SplitHostPort(listen); net.ParseIP(host) == nil || !net.ParseIP(host).IsLoopback() {
-				a.Remark("it asks for no key: whoever reaches %s can use it", s.url)
+				a.Remark("it asks for no key: each program that reaches %s can use it", s.url)
 			}
 			select {
 			case <-cmd.Context().Done():

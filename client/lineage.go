@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -13,6 +14,7 @@ import (
 // where the following one begins; it has come to Last when all was read. Tail
 // goes on with what comes.
 func (c *Client) Lineage(ctx context.Context, name string, after uint64, limit int) (messages.Lineage, error) {
+	limit = cmp.Or(limit, messages.MaxLimit) // a page without a number has few records
 	p, err := query[messages.Lineage](ctx, c, messages.QueryLineage, messages.Query{Session: name, After: after, Limit: limit})
 	if err != nil {
 		return p, fmt.Errorf("lineage: %w", err)

@@ -108,7 +108,7 @@ func (c *Client) Session(ctx context.Context, ref string) (messages.Session, err
 
 // SessionAfter is Session without the chunks before an index.
 func (c *Client) SessionAfter(ctx context.Context, ref string, index uint64) (messages.Session, error) {
-	q := messages.Query{Session: ref, After: index}
+	q := messages.Query{Session: ref, After: index, Limit: messages.MaxLimit}
 	var out messages.Session
 	for first := true; ; first = false {
 		page, err := query[messages.Session](ctx, c, messages.QuerySession, q)
@@ -135,7 +135,7 @@ func (c *Client) Graph(ctx context.Context, name, format string) (messages.Graph
 	if name == "" {
 		return messages.Graph{}, fmt.Errorf("graph: %w: name a session, or list the trees with Roots", run.ErrMalformed)
 	}
-	q := messages.Query{Session: name, Format: format}
+	q := messages.Query{Session: name, Format: format, Limit: messages.MaxLimit}
 	var out messages.Graph
 	for first := true; ; first = false {
 		page, err := query[messages.Graph](ctx, c, messages.QueryGraph, q)

@@ -87,12 +87,19 @@ type Error struct {
 	Text string   `json:"error"`
 }
 
+const (
+	// maxErrorText is how many bytes of a text travel, and maxErrorReply more than a
+	// reply that is an error has: JSON writes at most six bytes for one.
+	maxErrorText  = 4 << 10
+	maxErrorReply = 8 * maxErrorText
+)
+
 // ErrorOf returns err as it travels; nil for nil.
 func ErrorOf(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Code: run.CodeOf(err), Text: cleanText(Text(err), 4<<10)}
+	return &Error{Code: run.CodeOf(err), Text: cleanText(Text(err), maxErrorText)}
 }
 
 // Err returns the error that e carries, nil for none; errors.Is finds the
@@ -107,6 +114,9 @@ func (e *Error) Err() error {
 // ReplyError returns the error that a reply to a query is, nil if it is none:
 // the result of a run that failed has an error as well, and a state.
 func ReplyError(data []byte) error {
+	if len(data) > maxErrorReply {
+		return nil
+	}
 	var e struct {
 		Error
 		State run.State `json:"state"`

@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -16,20 +18,23 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// What show may take of a run of 1,000 steps, at a node that runs.
+// What commands may take of a run of 1,000 steps, at a node that runs, and what one
+// may take that needs nothing.
 const (
-	shownSteps  = 1000
-	shownWithin = 200 * time.Millisecond
+	longSteps      = 1000
+	shownWithin    = 200 * time.Millisecond
+	exportedWithin = time.Second
+	startsWithin   = 50 * time.Millisecond
 )
 
-// BenchmarkShow fails if a form of show takes longer than its limit.
-func BenchmarkShow(b *testing.B) {
+// longRun returns the address of a node with the run "long", until the benchmark ends.
+func longRun(b *testing.B) (server string) {
 	dir := b.TempDir()
 	b.Chdir(dir)
 	n, err := node.Start(b.Context(), &node.Options{Store: dir, Port: -1, Level: "lazy", Workflows: []flow.Registration{{
 		Name: "long", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-				for i := range shownSteps {
+				for i := range longSteps {
 					if _, err := flow.Do(ctx, "part", func(context.Context) (int, error) { return i, nil }, nil); err != nil {
 						return s, err
 					}
@@ -42,7 +47,7 @@ func BenchmarkShow(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer n.Close()
+	b.Cleanup(func() { n.Close() })
 	c, err := client.Connect(b.Context(), n.URL(), nil)
 	if err != nil {
 		b.Fatal(err)
@@ -51,18 +56,58 @@ func BenchmarkShow(b *testing.B) {
 	if r, err := c.Do(b.Context(), "long", messages.Task{ID: "long"}, nil); err != nil || r.Err() != nil {
 		b.Fatal(err, r.Err())
 	}
+	return n.URL()
+}
+
+// within measures a command line and fails if it takes longer on average.
+func within(b *testing.B, limit time.Duration, line string) {
+	b.Helper()
+	for b.Loop() {
+		var out, errs bytes.Buffer
+		if code := execute(strings.Fields(line), strings.NewReader(""), &out, &errs, func(string) string { return "" }); code != 0 {
+			b.Fatalf("exit %d: %s", code, errs.String())
+		}
+	}
+	if own := b.Elapsed() / time.Duration(b.N); own > limit {
+		b.Errorf("%s takes %s, want at most %s", line, own, limit)
+	}
+}
+
+// BenchmarkShow fails if a form of show takes longer than its limit.
+func BenchmarkShow(b *testing.B) {
+	server := longRun(b)
 	for _, form := range []string{"", " --steps", " --steps 400..440", " --last 10", " --spent", " --tree"} {
 		b.Run(cmp.Or(strings.TrimSpace(form), "transcript"), func(b *testing.B) {
-			for b.Loop() {
-				var out, errs bytes.Buffer
-				args := strings.Fields("rath show long --server " + n.URL() + form)
-				if code := execute(args, strings.NewReader(""), &out, &errs, func(string) string { return "" }); code != 0 {
-					b.Fatalf("exit %d: %s", code, errs.String())
-				}
-			}
-			if own := b.Elapsed() / time.Duration(b.N); own > shownWithin {
-				b.Errorf("%s of a run of %d steps, want at most %s", own, shownSteps, shownWithin)
-			}
+			within(b, shownWithin, "rath show long --server "+server+form)
 		})
+	}
+}
+
+// BenchmarkExport fails if a form of export takes longer than its limit.
+func BenchmarkExport(b *testing.B) {
+	server := longRun(b)
+	for _, form := range []string{"", " --dossier html", " --dossier md", " --dossier json"} {
+		b.Run(cmp.Or(strings.TrimSpace(form), "session"), func(b *testing.B) {
+			within(b, exportedWithin, "rath export long --server "+server+form)
+		})
+	}
+}
+
+// BenchmarkVersion fails if a process of the command takes longer than its limit until
+// it has written what needs nothing else.
+func BenchmarkVersion(b *testing.B) {
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		cmd := exec.CommandContext(b.Context(), self, "version")
+		cmd.Env = append(os.Environ(), asCommand+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+	}
+	if own := b.Elapsed() / time.Duration(b.N); own > startsWithin {
+		b.Errorf("version takes %s, want at most %s", own, startsWithin)
 	}
 }

@@ -189,7 +189,7 @@ func (r *remoteLog) Append(context.Context, session.Position, session.Commit) (s
 func (r *remoteLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
 	return func(yield func(session.Entry, error) bool) {
 		for {
-			q := messages.Query{Session: string(k.ID)}
+			q := messages.Query{Session: string(k.ID), Limit: messages.MaxLimit}
 			if after != (session.Position{}) {
 				q.At = messages.PositionOf(after)
 			}

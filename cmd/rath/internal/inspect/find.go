@@ -140,7 +140,7 @@ func graphOf(ctx context.Context, s *app.System, id session.ID, all bool) (*line
 		return g, err
 	}
 	g := lineage.NewGraph()
-	err := recorded(ctx, s, "", 0, func(r *messages.LineageRecord) error {
+	err := reference.Recorded(ctx, s, "", 0, func(r *messages.LineageRecord) error {
 		g.Add(r.Record)
 		return nil
 	})

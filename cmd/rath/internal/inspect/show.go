@@ -98,7 +98,11 @@ branches of one fan-out a tree shows a few; --expand shows all.`,
 			return a.With(ctx, func(s *app.System) error {
 				switch {
 				case spent:
-					return showSpent(ctx, a, s, name)
+					r, err := reference.Run(ctx, s, name)
+					if err != nil {
+						return err
+					}
+					return showSpent(ctx, a, s, &r)
 				case list:
 					return listSteps(ctx, a, s, name, &q)
 				case steps != "":
@@ -193,7 +197,7 @@ func show(ctx context.Context, a *app.App, s *app.System, name string, full, goO
 	view.WriteTranscript(a.Out, &v, full)
 	if n.Run != nil && (n.Run.Steps > spentFrom || n.Run.Usage.Calls > spentFrom) && !strings.Contains(name, ":") {
 		a.Out.Println()
-		if err := showSpent(ctx, a, s, name); err != nil {
+		if err := showSpent(ctx, a, s, n.Run); err != nil {
 			return err
 		}
 	}
@@ -213,11 +217,7 @@ func show(ctx context.Context, a *app.App, s *app.System, name string, full, goO
 const spentFrom = 12
 
 // showSpent tells where the time, the tokens and the money of a run went.
-func showSpent(ctx context.Context, a *app.App, s *app.System, name string) error {
-	r, err := reference.Run(ctx, s, name)
-	if err != nil {
-		return err
-	}
+func showSpent(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo) error {
 	if r.Session == "" { // ended before a log held it
 		return writeSpending(a, &view.Spending{Run: r.Run})
 	}

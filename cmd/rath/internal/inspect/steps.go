@@ -30,18 +30,14 @@ func showSteps(ctx context.Context, a *app.App, s *app.System, name string, live
 	if err != nil {
 		return err
 	}
-	t.Labels = reference.Labels(ctx, s, string(n.Session))
 	if !live {
-		err := recorded(ctx, s, n.Session, 0, func(r *messages.LineageRecord) error {
-			t.Add(ctx, r.Record)
-			return nil
-		})
-		t.Finish(ctx)
+		err := tellRecorded(ctx, s, n.Session, t)
 		if err == nil && n.Run != nil {
 			standing(a, n.Run)
 		}
 		return err
 	}
+	t.Labels = reference.Labels(ctx, s, string(n.Session))
 	r, err := reference.Run(ctx, s, name)
 	if err != nil {
 		return err
@@ -60,6 +56,31 @@ func showSteps(ctx context.Context, a *app.App, s *app.System, name string, live
 		return follow.Stopped(a, r.Run, seen, nil)
 	}
 	return outcome(a, r.Run, seen.Result)
+}
+
+// tellRecorded tells what is recorded of the tree that a session is part of. The
+// sessions are named as pictures of the whole tree do, so that it is read first.
+func tellRecorded(ctx context.Context, s *app.System, id session.ID, t *view.Timeline) error {
+	g := lineage.NewGraph()
+	var all []lineage.Record
+	err := reference.Recorded(ctx, s, id, 0, func(r *messages.LineageRecord) error {
+		g.Add(r.Record)
+		all = append(all, r.Record)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(all) > 0 {
+		if t.Labels, err = g.Labels(session.Key{Tenant: s.Tenant(), ID: all[0].Root}); err != nil {
+			return err
+		}
+	}
+	for i := range all {
+		t.Add(ctx, all[i])
+	}
+	t.Finish(ctx)
+	return nil
 }
 
 // outcome turns the result of a run into the exit code of a command that

@@ -81,14 +81,14 @@ func tail(ctx context.Context, a *app.App, s *app.System, name string, after uin
 		return record(a, r)
 	}
 	if !live {
-		return recorded(ctx, s, root, after, put)
+		return reference.Recorded(ctx, s, root, after, put)
 	}
 	again := func() string {
 		words := []string{"cluster", "tail", "-f", name, "--after", strconv.FormatUint(after, 10)}
 		return a.Hint(slices.DeleteFunc(words, func(w string) bool { return w == "" })...)
 	}
 	if s.Alone { // while this holds the store, no other process can write into it
-		err := recorded(ctx, s, root, after, func(r *messages.LineageRecord) error {
+		err := reference.Recorded(ctx, s, root, after, func(r *messages.LineageRecord) error {
 			after = r.At
 			return put(r)
 		})
@@ -134,25 +134,6 @@ func tail(ctx context.Context, a *app.App, s *app.System, name string, after uin
 type movedTo string
 
 func (m movedTo) Error() string { return "the node is at " + string(m) }
-
-// recorded reads the lineage of a tree, or of all for "", as far as it goes.
-func recorded(ctx context.Context, s *app.System, root session.ID, after uint64, each func(*messages.LineageRecord) error) error {
-	for {
-		page, err := s.Lineage(ctx, string(root), after, 0)
-		if err != nil {
-			return err
-		}
-		for i := range page.Records {
-			if err := each(&page.Records[i]); err != nil {
-				return err
-			}
-		}
-		if page.Next <= after || page.Next >= page.Last {
-			return nil
-		}
-		after = page.Next
-	}
-}
 
 // record prints one record.
 func record(a *app.App, r *messages.LineageRecord) error {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -22,22 +23,37 @@ func Labels(ctx context.Context, s *app.System, name string) *lineage.Labels {
 // Graph reads the lineage of the tree that a session is part of.
 func Graph(ctx context.Context, s *app.System, id session.ID) (*lineage.Graph, session.Key, error) {
 	g := lineage.NewGraph()
-	var root session.ID
-	for after := uint64(0); ; {
+	root := session.Key{Tenant: s.Tenant()}
+	err := Recorded(ctx, s, id, 0, func(r *messages.LineageRecord) error {
+		g.Add(r.Record)
+		root.ID = r.Record.Root
+		return nil
+	})
+	if err == nil && root.ID == "" {
+		err = app.Fail(app.ExitNotFound, "session %s has no lineage yet", id)
+	}
+	if err != nil {
+		return nil, session.Key{}, err
+	}
+	return g, root, nil
+}
+
+// Recorded reads the lineage of the tree that a session is part of, or of all for "",
+// after a sequence and as far as it goes.
+func Recorded(ctx context.Context, s *app.System, id session.ID, after uint64, each func(*messages.LineageRecord) error) error {
+	for {
 		page, err := s.Lineage(ctx, string(id), after, 0)
 		if err != nil {
-			return nil, session.Key{}, err
+			return err
 		}
 		for i := range page.Records {
-			g.Add(page.Records[i].Record)
-			root = page.Records[i].Record.Root
+			if err := each(&page.Records[i]); err != nil {
+				return err
+			}
 		}
-		if after = page.Next; after >= page.Last || after == 0 {
-			break
+		if page.Next <= after || page.Next >= page.Last {
+			return nil
 		}
+		after = page.Next
 	}
-	if root == "" {
-		return nil, session.Key{}, app.Fail(app.ExitNotFound, "session %s has no lineage yet", id)
-	}
-	return g, session.Key{Tenant: s.Tenant(), ID: root}, nil
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -400,9 +399,7 @@ func TestNATSNotReachable(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(d.dir, ".rath")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a store was made: %v", err)
 	}
-	nodeBinary := filepath.Join(t.TempDir(), "node")
-	command(t, ".", os.Environ(), "go", "build", "-o", nodeBinary, "../cmd/node")
-	j := d.begin(exec.Command(nodeBinary, "-nats", url))
+	j := d.start("node", "-nats", url)
 	j.until("reason to wait", func() bool { return strings.Contains(j.stderr.String(), "waiting for the NATS servers") })
 	j.signal(syscall.SIGTERM)
 	j.wait().want(t, 0, url)
@@ -425,14 +422,12 @@ func TestBelowDurability(t *testing.T) {
 		}
 	})
 	d := newDesk(t, "NATS_PASSWORD=node-password")
-	nodeBinary := filepath.Join(t.TempDir(), "node")
-	command(t, ".", os.Environ(), "go", "build", "-o", nodeBinary, "../cmd/node")
-	o := d.typed(nodeBinary + " -nats " + srv.URL() + " -user node")
+	o := d.rath("node", "-nats", srv.URL(), "-user", "node")
 	o.want(t, 5, "durability level", "fsync")
 	if !strings.Contains(o.stderr, "-level") && !strings.Contains(o.stderr, "sync") {
 		t.Errorf("no remedy: %v", o)
 	}
-	o = d.typed(nodeBinary + " -nats " + srv.URL() + " -user node -level replicated")
+	o = d.rath("node", "-nats", srv.URL(), "-user", "node", "-level", "replicated")
 	o.want(t, 5, "durability level", "replicated")
 }
 

@@ -42,23 +42,24 @@ func TestOperationsMachines(t *testing.T) {
 	sh("..", strings.Replace(lines[0], "bin/", filepath.Join(dir, "bin")+"/", 1))
 	typed := map[string]bool{}
 	for _, line := range lines[1:] {
-		program, _, _ := strings.Cut(line, " ")
-		typed[program] = true
+		program, rest, _ := strings.Cut(line, " ")
+		command, _, _ := strings.Cut(rest, " ")
+		typed[program], typed[program+" "+command] = true, true
 		switch {
 		case strings.HasPrefix(line, "bin/rath cluster key"), program == "ssh-keygen":
 			sh(dir, line)
-		case program == "bin/node":
-			for _, same := range []string{"bin/node", "bin/router"} { // "takes the same flags"
-				said := sh(dir, strings.Replace(line, "bin/node", same, 1)+" -help")
-				if !strings.Contains(said, "Usage of "+filepath.Base(same)) {
-					t.Errorf("%s -help says %q", same, said)
+		case command == "node":
+			for _, same := range []string{"node", "router"} { // "takes the same flags"
+				said := sh(dir, strings.Replace(line, "bin/rath node", "bin/rath "+same, 1)+" -help")
+				if !strings.Contains(said, "Usage of "+same) {
+					t.Errorf("rath %s -help says %q", same, said)
 				}
 			}
 		default:
 			sh(dir, line+" --help")
 		}
 	}
-	if !typed["bin/node"] || !typed["bin/rath"] {
+	if !typed["bin/rath node"] || !typed["bin/rath cluster"] {
 		t.Errorf("the section types %v", typed)
 	}
 	key, err := os.ReadFile(filepath.Join(dir, "gossip.key"))

@@ -1,4 +1,4 @@
-// Package node is an embeddable Rath node: what cmd/node and cmd/rath run,
+// Package node is an embeddable Rath node: what `rath node` runs,
 // with your workflows in it.
 //
 //	func main() {

@@ -118,6 +118,9 @@ func TestDevNode(t *testing.T) {
 	if len(nodes) != 2 {
 		t.Fatalf("%d nodes", len(nodes))
 	}
+	if said := dev.said(); !strings.Contains(said, "submit triage -m hello --wait\n") || !strings.Contains(said, "workflows   agent, ") {
+		t.Errorf("it does not name the program's workflow:\n%s", said)
+	}
 	if got := command(t, "rath submit triage -m one --wait -q", dir); got != "from the script: one\n" {
 		t.Errorf("the program's workflow says %q", got)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/node"
 )
@@ -81,13 +83,22 @@ Any other program of node.Main joins with the line that is printed at "join".`,
 	return cmd
 }
 
-// opened tells how to reach what dev runs.
-func opened(a *app.App) error {
+// opened tells how to reach what dev runs: which workflows are on offer, and how to
+// start one, of a program of its own if there is one.
+func opened(a *app.App, s *app.System, offered []string) error {
 	store, err := filepath.Abs(a.Config.Store.Value)
 	if err != nil {
 		return err
 	}
-	a.Out.Printf("try         %s\n", a.Hint("submit", "agent", "-m", "hello", "--wait"))
+	try := "agent"
+	for _, name := range offered {
+		if !slices.ContainsFunc(s.Instance.Workflows(), func(r flow.Registration) bool { return r.Name == name }) {
+			try = name
+			break
+		}
+	}
+	a.Out.Printf("workflows   %s\n", strings.Join(offered, ", "))
+	a.Out.Printf("try         %s\n", a.Hint("submit", try, "-m", "hello", "--wait"))
 	a.Out.Printf("join        ./PROGRAM -dev %s\n", app.ShellWord(store))
 	return nil
 }
@@ -102,8 +113,7 @@ func dev(ctx context.Context, a *app.App, o *node.Options) error {
 	for _, w := range s.Instance.Workflows() {
 		names = append(names, w.Name)
 	}
-	a.Out.Printf("workflows   %s\n", strings.Join(names, ", "))
-	if err := opened(a); err != nil {
+	if err := opened(a, s, names); err != nil {
 		return errors.Join(err, s.Close())
 	}
 	quiet := notices(ctx, a, s.Instance)
@@ -145,7 +155,17 @@ func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet
 	for _, m := range f.Living() {
 		a.Out.Printf("node %s      pid %-8d %s   log %s\n", m.Name, m.PID, m.Incarnation, relative(a, m.Log))
 	}
-	if err := opened(a); err != nil {
+	all, err := s.Workflows(ctx)
+	if err != nil {
+		return err
+	}
+	var offered []string
+	for _, w := range all {
+		if !slices.Contains(offered, w.Name) {
+			offered = append(offered, w.Name)
+		}
+	}
+	if err := opened(a, s, offered); err != nil {
 		return err
 	}
 	a.Out.Printf("            %s\n", a.Hint("cluster", "nodes", "ls"))

@@ -190,6 +190,8 @@ func TestTemplatesRefuse(t *testing.T) {
 		"no credentials":       {with(t, minimal(t), "nats.auth.kind", "none"), "nats.auth.kind is none"},
 		"no TLS":               {with(t, minimal(t), "nats.url", "tls://a:4222,nats://b:4222"), "without TLS"},
 		"two of three servers": {with(t, minimal(t), "nats.monitoring", []string{"http://a:8222", "http://b:8222"}), "names 2 servers, and each stream has 3 replicas"},
+		"one server thrice":    {with(t, minimal(t), "nats.monitoring", []string{"http://a:8222", "http://a:8222/"}), "names 1 servers, and each stream has 3 replicas"},
+		"no fsync, one server": {with(t, with(t, minimal(t), "nats.durability", "replicated"), "nats.monitoring", []string{"http://a:8222"}), "names 1 servers"},
 		"the store evicts":     {with(t, minimal(t), "node.store.size", "50Gi"), "pool default: the pod would be evicted"},
 		"a pool twice":         {with(t, minimal(t), "pools", []any{values{"name": "default"}}), "pool default is there twice"},
 		"a long pool":          {with(t, minimal(t), "pools", []any{values{"name": strings.Repeat("a", 40)}}), "more than 52 characters"},

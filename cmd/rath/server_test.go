@@ -101,3 +101,12 @@ func TestFilesOverServer(t *testing.T) {
 	}
 	dev.interrupt()
 }
+
+// TestAuthorities holds that the servers' authority can be named as for nodes.
+func TestAuthorities(t *testing.T) {
+	dir := t.TempDir()
+	got := command(t, "NATS_CA=authorities.pem rath --server tls://127.0.0.1:1 ps", dir)
+	if !strings.Contains(got, "authorities.pem") || strings.HasSuffix(got, "[exit 0]\n") {
+		t.Errorf("authorities that are not there: %s", got)
+	}
+}

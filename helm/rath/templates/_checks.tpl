@@ -19,8 +19,11 @@
 {{- fail (printf "nats.url %s is without TLS: credentials and runs could be read on the way. Use tls://, or agree with nats.insecure: true" $nats.url) -}}
 {{- end -}}
 {{- end -}}
-{{- if and $nats.url (eq $nats.durability "fsync") (lt (len $nats.monitoring) (int $nats.replicas)) -}}
-{{- fail (printf "nats.monitoring names %d servers, and each stream has %d replicas: name the monitoring address of every server, since durability fsync is verified at each, or ask for less with nats.durability" (len $nats.monitoring) (int $nats.replicas)) -}}
+{{- $servers := list -}}
+{{- range $nats.monitoring -}}{{- $servers = append $servers (trimSuffix "/" .) -}}{{- end -}}
+{{- $servers = uniq $servers -}}
+{{- if and $nats.url (or (eq $nats.durability "fsync") $servers) (lt (len $servers) (int $nats.replicas)) -}}
+{{- fail (printf "nats.monitoring names %d servers, and each stream has %d replicas, each on a server of its own: name the monitoring address of every server, or set nats.replicas to what there are" (len $servers) (int $nats.replicas)) -}}
 {{- end -}}
 {{- $pools := dict -}}
 {{- range include "rath.pools" . | fromJsonArray -}}

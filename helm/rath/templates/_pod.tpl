@@ -21,8 +21,8 @@ the limit is not a whole number of Mi or Gi. */}}
 {{- if eq $v.nats.auth.kind "creds" }}
 - -creds=/etc/rath/nats/{{ $v.nats.auth.credsKey }}
 {{- end }}
-{{- if $v.nats.ca.secret }}
-- -ca=/etc/rath/ca/{{ $v.nats.ca.key }}
+{{- if $v.signing.secret }}
+- -signing-key=/etc/rath/signing/{{ $v.signing.key }}
 {{- end }}
 - -level={{ $v.nats.durability }}
 - -replicas={{ int $v.nats.replicas }}
@@ -156,17 +156,14 @@ dict "root" $ "auth" .Values.nats.auth */}}
 - name: RATH_CREDS
   value: /etc/rath/nats/{{ .auth.credsKey }}
 {{- end }}
+{{- with .root.Values.nats.ca }}
+{{- if .secret }}
+- name: NATS_CA
+  value: /etc/rath/ca/{{ .key }}
+{{- end }}
+{{- end }}
 {{- with include "rath.natsUser" . }}
 {{ . | trim }}
-{{- end }}
-{{- end -}}
-
-{{/* Where a program in Go finds the authority of the servers, besides the usual
-ones: for pods that talk to nothing else. */}}
-{{- define "rath.authorities" -}}
-{{- if .Values.nats.ca.secret }}
-- name: SSL_CERT_DIR
-  value: /etc/ssl/certs:/etc/rath/ca
 {{- end }}
 {{- end -}}
 
@@ -248,9 +245,6 @@ containers:
     terminationMessagePolicy: FallbackToLogsOnError
     env:
       {{- include "rath.clientEnv" . | nindent 6 }}
-      {{- with include "rath.authorities" .root | trim }}
-      {{- . | nindent 6 }}
-      {{- end }}
     {{- with .root.Values.operator.resources }}
     resources:
       {{- toYaml . | nindent 6 }}
@@ -287,7 +281,7 @@ metadata:
     {{- end }}
   annotations:
     kubectl.kubernetes.io/default-container: {{ .role }}
-    {{- with include "rath.secretsSum" (dict "root" .root "names" (list .root.Values.nats.auth.secret .root.Values.nats.ca.secret .root.Values.gossip.secret)) }}
+    {{- with include "rath.secretsSum" (dict "root" .root "names" (list .root.Values.nats.auth.secret .root.Values.nats.ca.secret .root.Values.gossip.secret .root.Values.signing.secret)) }}
     checksum/secrets: {{ . }}
     {{- end }}
     {{- with merge dict .values.podAnnotations .root.Values.commonAnnotations }}
@@ -395,6 +389,11 @@ spec:
         - name: gossip
           mountPath: /etc/rath/gossip
           readOnly: true
+        {{- if .root.Values.signing.secret }}
+        - name: signing
+          mountPath: /etc/rath/signing
+          readOnly: true
+        {{- end }}
         {{- with include "rath.natsMounts" (dict "auth" .root.Values.nats.auth "ca" .root.Values.nats.ca) }}
         {{- . | trim | nindent 8 }}
         {{- end }}
@@ -417,6 +416,12 @@ spec:
       secret:
         secretName: {{ .root.Values.gossip.secret }}
         defaultMode: 0440
+    {{- if .root.Values.signing.secret }}
+    - name: signing
+      secret:
+        secretName: {{ .root.Values.signing.secret }}
+        defaultMode: 0440
+    {{- end }}
     {{- with include "rath.natsVolumes" (dict "auth" .root.Values.nats.auth "ca" .root.Values.nats.ca) }}
     {{- . | trim | nindent 4 }}
     {{- end }}

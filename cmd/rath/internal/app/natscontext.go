@@ -35,7 +35,7 @@ func (a *App) login() (natsContext, error) {
 			return c, err
 		}
 	}
-	c.Creds = cmp.Or(a.Config.Creds.Value, c.Creds)
+	c.Creds, c.CA = cmp.Or(a.Config.Creds.Value, c.Creds), cmp.Or(c.CA, a.Getenv("NATS_CA"))
 	if c.Creds == "" && c.NKey == "" && c.User == "" {
 		c.User, c.Password = a.Getenv("NATS_USER"), a.Getenv("NATS_PASSWORD")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -13,6 +14,7 @@ import (
 // task at the same time, a judge picks the finding to go by, and a coder works until
 // the patch is approved.
 type Change struct {
+	Request     string // what the user asks for
 	Research    []*flow.Agent
 	Judge, Code *flow.Agent
 	// Commit stores a patch under an id. The same id again changes nothing.
@@ -21,6 +23,7 @@ type Change struct {
 
 // Forward implements flow.Workflow.
 func (w *Change) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+	s = s.With(session.UserText(w.Request))
 	var branches []flow.Branch
 	for _, r := range w.Research {
 		branches = append(branches, flow.Branch{Name: r.Name, Workflow: r})
@@ -62,16 +65,20 @@ func (w *Change) commit(ctx context.Context, s session.Session, patch string) (s
 	return s, err
 }
 
-// newChange returns the workflow with its agents.
-func newChange(commit func(ctx context.Context, id, patch string) error) *Change {
+// newChange returns the workflow of a request, with its agents on one provider.
+func newChange(request string, p llm.Provider, commit func(ctx context.Context, id, patch string) error) *Change {
 	write, _ := tool.ByName("write_workspace_file")
 	return &Change{
+		Request: request,
 		Research: []*flow.Agent{
-			{Name: "users", Prompt: "You are the researcher of users. Say what people expect."},
-			{Name: "usage", Prompt: "You are the researcher of usage. Say what others do."},
+			{Name: "users", Provider: p, Prompt: "You are the researcher of users. Say what people expect."},
+			{Name: "usage", Provider: p, Prompt: "You are the researcher of usage. Say what others do."},
 		},
-		Judge:  &flow.Agent{Name: "judge", Prompt: "You are the judge."},
-		Code:   &flow.Agent{Name: "coder", Prompt: "You are the coder. Change the files, and say what you did.", Tools: []tool.Tool{write}},
+		Judge: &flow.Agent{Name: "judge", Provider: p, Prompt: "You are the judge."},
+		Code: &flow.Agent{
+			Name: "coder", Provider: p, Tools: []tool.Tool{write},
+			Prompt: "You are the coder. Change the files, and say what you did.",
+		},
 		Commit: commit,
 	}
 }

@@ -7,12 +7,20 @@
 // It asks on the terminal: "y" approves, anything else is the reason for which the
 // coder tries again. The model is a script, so that it runs without a key and always
 // tells the same story.
+//
+// With arguments it is a node that offers the workflow "change", whose patches are
+// committed to the directory in CHANGE_COMMITS:
+//
+//	go build -o change ./examples/change
+//	CHANGE_COMMITS=/tmp rath dev --nodes 3 --node ./change --script examples/change/model.txtar
+//	rath submit change -C DIRECTORY -m "Make greeting.txt friendlier."
 package main
 
 import (
 	"bufio"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +30,9 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/inprocess"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -37,6 +47,9 @@ const request = "Make greeting.txt friendlier."
 
 func main() {
 	local.Reexec() // first of all: sandboxes start this program again
+	if len(os.Args) > 1 {
+		node.Main(registration())
+	}
 	dir, err := os.MkdirTemp("", "change-")
 	if err == nil {
 		err = errors.Join(change(context.Background(), os.Stdin, os.Stdout, dir), os.RemoveAll(dir))
@@ -44,6 +57,32 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "change:", err)
 		os.Exit(1)
+	}
+}
+
+// registration offers the workflow to tasks, whose input is what is asked for.
+func registration() flow.Registration {
+	return flow.Registration{
+		Name: "change", Revision: "1", Description: "Changes files, and commits what a person approved.",
+		NewFor: func(s flow.Settings) (flow.Workflow, error) {
+			var request string
+			if err := json.Unmarshal(s.Input, &request); err != nil || request == "" {
+				return nil, errors.New("change: the input is no text that says what to change")
+			}
+			dir := os.Getenv("CHANGE_COMMITS")
+			if dir == "" {
+				return nil, errors.New("change: set CHANGE_COMMITS to the directory that patches are committed to")
+			}
+			return newChange(request, llm.Provider{Model: s.Model}, commitTo(dir)), nil
+		},
+	}
+}
+
+// commitTo stores a patch in a file named by its id, so that a second time changes
+// nothing.
+func commitTo(dir string) func(ctx context.Context, id, patch string) error {
+	return func(_ context.Context, id, patch string) error {
+		return os.WriteFile(filepath.Join(dir, id+".patch"), []byte(patch), 0o600)
 	}
 }
 
@@ -70,10 +109,7 @@ func change(ctx context.Context, in io.Reader, out io.Writer, dir string) error 
 		Unsafe: true,
 		Answer: func(_ context.Context, q run.Question) (any, error) { return ask(q, lines, out) },
 	}
-	commit := func(_ context.Context, id, patch string) error {
-		return os.WriteFile(filepath.Join(dir, id+".patch"), []byte(patch), 0o600)
-	}
-	s, err := r.Run(ctx, newChange(commit), session.New(session.UserText(request)).To("local", files))
+	s, err := r.Run(ctx, newChange(request, llm.Provider{}, commitTo(dir)), session.New().To("local", files))
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -32,13 +33,13 @@ func TestSurvivesCrashes(t *testing.T) {
 	var mu sync.Mutex
 	commits := map[string]bool{}
 	flowtest.CrashEverywhere(t, func() flow.Workflow {
-		return newChange(func(_ context.Context, id, patch string) error {
+		return newChange(request, llm.Provider{}, func(_ context.Context, id, patch string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			commits[id+"\n"+patch] = true
 			return nil
 		})
-	}, session.New(session.UserText(request)), "model.txtar", &flowtest.Options{Answer: reviewer})
+	}, session.New(), "model.txtar", &flowtest.Options{Answer: reviewer})
 	if len(commits) != 1 {
 		t.Errorf("%d different commits: %v", len(commits), commits)
 	}
@@ -47,11 +48,25 @@ func TestSurvivesCrashes(t *testing.T) {
 // TestFaults: streams that break off are asked for again, wherever it crashes besides.
 func TestFaults(t *testing.T) {
 	flowtest.CrashEverywhere(t, func() flow.Workflow {
-		return newChange(func(context.Context, string, string) error { return nil })
-	}, session.New(session.UserText(request)), "model.txtar", &flowtest.Options{Answer: reviewer, Faults: []flowtest.Fault{
+		return newChange(request, llm.Provider{}, func(context.Context, string, string) error { return nil })
+	}, session.New(), "model.txtar", &flowtest.Options{Answer: reviewer, Faults: []flowtest.Fault{
 		{Kind: flowtest.ModelBreaksOff, Name: "coder", Call: 1, Tries: 2},
 		{Kind: flowtest.ModelBreaksOff, Name: "judge", Tries: 1},
 	}})
+}
+
+// TestInput: a node that lacks something says so before a run begins.
+func TestInput(t *testing.T) {
+	_, err := registration().NewFor(flow.Settings{Input: []byte(`"friendlier"`)})
+	if err == nil || !strings.Contains(err.Error(), "CHANGE_COMMITS") {
+		t.Errorf("without a directory: %v", err)
+	}
+	t.Setenv("CHANGE_COMMITS", t.TempDir())
+	for input, ok := range map[string]bool{`"friendlier"`: true, `""`: false, `{}`: false} {
+		if _, err := registration().NewFor(flow.Settings{Input: []byte(input)}); (err == nil) != ok {
+			t.Errorf("input %s: %v", input, err)
+		}
+	}
 }
 
 func TestStory(t *testing.T) {

@@ -155,7 +155,7 @@ func TestChartScaling(t *testing.T) {
 	if len(triggers) != 1 {
 		t.Fatalf("the chart has the triggers %v", triggers)
 	}
-	o.NATS, o.CredsFile, o.RootCAs, o.Monitor = srv.URL(), "", "", nil
+	o.NATS, o.CredsFile, o.SigningKey, o.Monitor = srv.URL(), "", "", nil
 	o.User, o.Password = srv.Node()
 	o.Level, o.Replicas, o.Health, o.Gossip, o.Drain = "lazy", 1, "127.0.0.1:0", nil, time.Second
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))

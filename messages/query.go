@@ -27,6 +27,7 @@ const (
 	QueryBlob      = "blob"      // [Blob], a message of the tenant's blobs
 	QueryMissing   = "missing"   // [Missing], which of some blobs are not stored
 	QueryCommits   = "commits"   // [Commits], a page of a session's log
+	QueryTasks     = "tasks"     // what is known of tasks by their ids
 )
 
 // Query is the body of a query. Each verb reads the fields that it knows.
@@ -42,6 +43,8 @@ type Query struct {
 	Where string `json:"where,omitempty"`
 	// Digests of blobs: one of blob, at most MaxDigests of missing.
 	Digests []blob.Digest `json:"digests,omitempty"`
+	// Tasks are ids of runs, at most MaxTasks.
+	Tasks []run.ID `json:"tasks,omitempty"`
 	// At is where a page of commits begins: the Next of the page before.
 	At *CommitPosition `json:"at,omitempty"`
 	// Limit bounds the rows of a page; zero is the server's own limit.
@@ -96,6 +99,14 @@ func (q *Query) check() error {
 	if len(q.Digests) > MaxDigests {
 		return bad("digests", fmt.Sprintf("there are %d", len(q.Digests)), fmt.Sprintf("ask for %d at a time", MaxDigests))
 	}
+	if len(q.Tasks) > MaxTasks {
+		return bad("tasks", fmt.Sprintf("there are %d", len(q.Tasks)), fmt.Sprintf("ask for %d at a time", MaxTasks))
+	}
+	for i, id := range q.Tasks {
+		if err := session.ValidID("run", string(id)); err != nil {
+			return bad(fmt.Sprintf("tasks[%d]", i), Text(err), "send ids of runs")
+		}
+	}
 	for i, d := range q.Digests {
 		if d.IsZero() {
 			return bad(fmt.Sprintf("digests[%d]", i), "it is empty", "send 64 lower-case hexadecimal digits")
@@ -130,6 +141,9 @@ func (q *Query) check() error {
 
 // Last stands for the run that was submitted last.
 const Last = "@last"
+
+// MaxTasks is how many tasks a query takes.
+const MaxTasks = 1000
 
 // RunInfo is a run as lineage has it. Times are Unix milliseconds, zero for what
 // has not happened.

@@ -162,6 +162,7 @@ func full() map[string]any {
 			Steps: []messages.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},
 		}}},
 		"blob.v1":    messages.Blob{Data: []byte("x"), List: true},
+		"tasks.v1":   wire.Tasks{Tasks: []wire.KnownTask{{Run: "r1", Digest: "d", Refused: "deadline"}}},
 		"missing.v1": messages.Missing{Missing: []blob.Digest{blob.Sum([]byte("x"))}},
 		"commits.v1": messages.Commits{Commits: []messages.StoredCommit{{Token: 1, Commit: "{}"}}, Next: messages.PositionOf(session.Position{Seq: 1, Token: 2})},
 		"live.v1": messages.Live{

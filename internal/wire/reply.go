@@ -1,6 +1,9 @@
 package wire
 
-import "github.com/rathcluster/rath/messages"
+import (
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
 
 // Runs is a page of runs, the newest first. Next is the After of the next
 // page, zero at the end: a page may have few runs, or none, and not be the last one.
@@ -35,4 +38,19 @@ type Tools struct {
 type DeadLetters struct {
 	Letters []messages.StoredLetter `json:"letters"`
 	Next    uint64                  `json:"next,omitempty"`
+}
+
+// Tasks are those of the tasks that were asked for which are known.
+type Tasks struct {
+	Tasks []KnownTask `json:"tasks"`
+}
+
+// KnownTask is a task that was submitted before.
+type KnownTask struct {
+	Run run.ID `json:"run"`
+	// Digest is that of its body, its subject and its tenant, the same for the same
+	// task. It is "" if none was submitted under the id, which is taken all the same.
+	Digest string `json:"digest,omitempty"`
+	// Refused is the code of a task that was refused.
+	Refused run.Code `json:"refused,omitempty"`
 }

@@ -77,6 +77,7 @@ func (a answerer) verbs() []verb {
 		{messages.QueryBlob, a.blob},
 		{messages.QueryMissing, a.missing},
 		{messages.QueryCommits, a.commits},
+		{messages.QueryTasks, a.tasks},
 	}
 }
 

@@ -136,7 +136,9 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	if err != nil {
 		return err
 	}
-	l.digest = eventlog.DigestOf(t.Digest(), in.Session)
+	if l.digest, err = eventlog.TaskDigest(tenant, workflow, &in); err != nil {
+		return err
+	}
 	accept, err := i.who(ctx, t)
 	if err != nil {
 		return err

@@ -8,13 +8,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
-	"github.com/rathcluster/rath/run"
 )
 
 // Submit is the command "submit".
@@ -23,7 +23,7 @@ func Submit(a *app.App) *cobra.Command {
 	var fan fanOutFlags
 	var wait bool
 	var deadline time.Duration
-	var workspace, dir string
+	var workspace, dir, tasks string
 	cmd := &cobra.Command{
 		Use:   "submit WORKFLOW",
 		Short: "Submit a task and print the id of its run",
@@ -33,6 +33,13 @@ task waits in the store until "rath dev", "rath run" or "rath resume" starts
 one there.
 
 Submitting the same task under the same --id again is harmless: it is one run.
+Another task under that id is a conflict.
+
+--tasks submits many: each line is a task as it travels, such as
+  {"id":"monday","input":"tides"}
+without an id one is drawn. The ids are printed in the order of the lines; lines
+that are wrong are named and left out. Giving the same file again submits what
+is not there yet, if the lines have ids.
 
 With --wait the exit code is the outcome. A run that stops for a person
 (needs_review) ends the command with 7; one that asks something is waited for,
@@ -40,10 +47,17 @@ and the command that answers is printed once.`,
 		Example: `  rath submit agent -m "say hello"
   rath submit agent -C . -m "fix the tests"
   rath submit review -m tides --id monday --wait
+  rath submit review --tasks tasks.jsonl
   rath submit agent -m "and now in French" --session greetings
   rath submit fanout -m "a slogan" --branch 'try*3' --merge best --wait`,
 		Args: app.Exactly(1, "the name of a workflow"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if tasks != "" {
+				if err := ownFlags(cmd); err != nil {
+					return app.Usage(cmd, err)
+				}
+				return submitMany(cmd.Context(), a, args[0], tasks)
+			}
 			t, err := task(a, cmd, &f)
 			if err != nil {
 				return err
@@ -68,6 +82,7 @@ and the command that answers is printed once.`,
 	fan.add(cmd)
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end and print the result")
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time out after this long, such as 10m")
+	cmd.Flags().StringVar(&tasks, "tasks", "", "submit the tasks of this `file`, one per line as JSON; - is standard input")
 	cmd.Flags().StringVarP(&dir, "chdir", "C", "", "start with a copy of this directory")
 	cmd.Flags().StringVar(&workspace, "workspace", "", "head of the files to start with, 64 hexadecimal digits")
 	return cmd
@@ -117,14 +132,12 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 	if o.wait {
 		return submitAndWait(ctx, a, s, workflow, t)
 	}
-	there := false
-	if !own {
-		if there, err = foresee(ctx, s, workflow, t.ID, o.named); err != nil {
-			return err
-		}
+	there, err := foresee(ctx, s, workflow, t, o.named)
+	if err != nil {
+		return err
 	}
 	if there {
-		err = again(ctx, a, s, workflow, t)
+		a.Remark("run %s is there already: the same task changes nothing", t.ID)
 	} else {
 		_, err = s.Submit(ctx, workflow, t)
 	}
@@ -142,42 +155,26 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 }
 
 // foresee returns the error of a task that a node would refuse: without it only
-// subscribers of the run's events would know. It reports whether a run with the
-// named id is there. Credentials that may submit need not be able to ask, so only
-// answers count.
-func foresee(ctx context.Context, s *app.System, workflow string, id run.ID, named bool) (there bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, app.AskTimeout)
+// subscribers of the run's events would know. It reports whether the same task was
+// submitted under the named id. Credentials that may submit need not be able to ask, so
+// only answers count.
+func foresee(ctx context.Context, s *app.System, workflow string, t messages.Task, named bool) (there bool, err error) {
+	asking, cancel := context.WithTimeout(ctx, app.AskTimeout)
 	defer cancel()
-	if err := s.Offered(ctx, workflow); app.CodeOf(err) == app.ExitNotFound {
+	if err := s.Offered(asking, workflow); app.CodeOf(err) == app.ExitNotFound {
 		return false, err
 	}
 	if !named {
 		return false, nil
 	}
-	r, err := s.Run(ctx, id)
-	return err == nil && r.Workflow != "", nil
-}
-
-// refusedFor is how long a task whose id was used is followed: a node refuses it as
-// soon as it takes it, and says nothing of one that is the same.
-const refusedFor = 2 * time.Second
-
-// again submits a task whose run is there. The same task changes nothing, another
-// one is run.ErrKeyReused.
-func again(ctx context.Context, a *app.App, s *app.System, workflow string, t messages.Task) error {
-	follower, err := s.Start(ctx, workflow, t)
-	if err != nil {
-		return err
+	known, err := s.Known(asking, workflow, []messages.Task{t})
+	switch {
+	case err != nil:
+		return false, ctx.Err()
+	case errors.Is(known[0], client.ErrSameTask):
+		return true, nil
 	}
-	waiting, cancel := context.WithTimeout(ctx, refusedFor)
-	defer cancel()
-	for _, err := range follower.All(waiting) {
-		if errors.Is(err, run.ErrKeyReused) {
-			return err
-		}
-	}
-	a.Remark("run %s is there already, the same task changes nothing; a task that is refused later is in %q", t.ID, a.Hint("cluster", "dlq", "ls"))
-	return ctx.Err()
+	return false, known[0]
 }
 
 // submitAndWait stores a task and prints how its run ends.

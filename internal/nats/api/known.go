@@ -1,0 +1,139 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	// knownLooks is how many ids are looked up at once, and untakenMost how many tasks
+	// that no node has taken are read for one answer.
+	knownLooks  = 32
+	untakenMost = 1000
+)
+
+// Known says what is known of tasks before they are submitted, in their order: nil of one
+// whose id is free, ErrSameTask of one that was submitted, run.ErrKeyReused if another
+// body was, and the reason of one that was refused.
+func (c *Conn) Known(ctx context.Context, t session.Tenant, workflow string, tasks []messages.Task) ([]error, error) {
+	out := make([]error, len(tasks))
+	for from := 0; from < len(tasks); from += messages.MaxTasks {
+		some := tasks[from:min(from+messages.MaxTasks, len(tasks))]
+		var q messages.Query
+		for i := range some {
+			q.Tasks = append(q.Tasks, some[i].ID)
+		}
+		var known wire.Tasks
+		if err := ask(ctx, c, t, messages.QueryTasks, q, &known); err != nil {
+			return nil, err
+		}
+		by := make(map[run.ID]*wire.KnownTask, len(known.Tasks))
+		for i := range known.Tasks {
+			by[known.Tasks[i].Run] = &known.Tasks[i]
+		}
+		for i := range some {
+			if k := by[some[i].ID]; k != nil {
+				out[from+i] = knownAs(t, workflow, &some[i], k)
+			}
+		}
+	}
+	return out, nil
+}
+
+// ErrSameTask is what Known says of a task that was submitted.
+var ErrSameTask = errors.New("nats/api: the same task was submitted")
+
+func knownAs(t session.Tenant, workflow string, task *messages.Task, k *wire.KnownTask) error {
+	digest, err := eventlog.TaskDigest(t, workflow, task)
+	switch {
+	case err != nil:
+		return err
+	case k.Digest != digest:
+		return fmt.Errorf("task %s: %w; choose another id, or send the same body", task.ID, run.ErrKeyReused)
+	case k.Refused != "":
+		return k.Refused.Err(fmt.Sprintf("task %s was refused before (%s); submit it under another id", task.ID, k.Refused))
+	}
+	return ErrSameTask
+}
+
+// tasks answers from the entries of ids and, for those that have none, from the tasks
+// that no node has taken.
+func (a answerer) tasks(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	found := make([]*wire.KnownTask, len(q.Tasks))
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	work := make(chan int)
+	var looking sync.WaitGroup
+	for range min(knownLooks, len(q.Tasks)) {
+		looking.Go(func() {
+			for i := range work {
+				have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, a.c.Logs, eventlog.RunAliasSubject(t, q.Tasks[i]))
+				if err != nil {
+					cancel(err)
+				} else if revision != 0 {
+					found[i] = &wire.KnownTask{Run: q.Tasks[i], Digest: have.Digest, Refused: have.Refused}
+				}
+			}
+		})
+	}
+	for i := range q.Tasks {
+		work <- i
+	}
+	close(work)
+	looking.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	missing := map[run.ID]int{}
+	for i, k := range found {
+		if k == nil {
+			missing[q.Tasks[i]] = i
+		}
+	}
+	if err := a.amongUntaken(ctx, t, missing, found); err != nil {
+		return nil, err
+	}
+	out := wire.Tasks{Tasks: []wire.KnownTask{}}
+	for _, k := range found {
+		if k != nil {
+			out.Tasks = append(out.Tasks, *k)
+		}
+	}
+	return out, nil
+}
+
+// amongUntaken looks for ids among the tasks that wait to be taken; the first one of an
+// id counts. The stream of tasks takes no direct reads.
+func (a answerer) amongUntaken(ctx context.Context, t session.Tenant, missing map[run.ID]int, found []*wire.KnownTask) error {
+	for from, read := uint64(1), 0; len(missing) > 0 && read < untakenMost; read++ {
+		m, err := a.c.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(t)+".>", from)
+		if errors.Is(err, conn.ErrNoMessage) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		from = m.Seq + 1
+		task, err := messages.DecodeTask(m.Data)
+		i, ok := missing[task.ID]
+		_, workflow, parsed := messages.ParseTaskSubject(m.Subject)
+		if err != nil || !ok || !parsed {
+			continue
+		}
+		delete(missing, task.ID)
+		if digest, err := eventlog.TaskDigest(t, workflow, &task); err == nil {
+			found[i] = &wire.KnownTask{Run: task.ID, Digest: digest}
+		}
+	}
+	return nil
+}

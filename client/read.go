@@ -185,3 +185,11 @@ func (c *Client) Nodes(ctx context.Context) ([]messages.Node, error) {
 	ns, err := query[wire.Nodes](ctx, c, messages.QueryNodes, messages.Query{})
 	return ns.Nodes, err
 }
+
+// Streams returns how full the streams are that every run needs, sorted by name, as the
+// node knows that answers; and first, as messages.FullDisk, the disk of the store if
+// that is nearly full.
+func (c *Client) Streams(ctx context.Context) ([]messages.StreamFill, error) {
+	ns, err := query[wire.Nodes](ctx, c, messages.QueryNodes, messages.Query{})
+	return ns.Streams, err
+}

@@ -156,7 +156,7 @@ func full() map[string]any {
 		"workflow.v1":  workflow,
 		"workflows.v1": wire.Workflows{Workflows: []messages.Workflow{workflow}},
 		"node.v1":      node,
-		"nodes.v1":     wire.Nodes{Nodes: []messages.Node{node}},
+		"nodes.v1":     wire.Nodes{Nodes: []messages.Node{node}, Streams: node.Full},
 		"replay.v1": messages.Replay{Matches: true, Node: "n", Truncated: true, Runs: []messages.ReplayedRun{{
 			Run: "r1", Branch: "a", BranchOf: "r0", Workflow: "fix", Session: "s1", State: run.Failed, Code: "2", Revisions: []string{"1"}, Differs: "why",
 			Steps: []messages.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},

@@ -251,6 +251,7 @@ var changing = []struct {
 	// Where a run waits depends on how far its relay has come.
 	{regexp.MustCompile(`(?m)^(\S+ +queued .*  AGE  )(place \d|node \w+ was sent|no node |a node did).*$`), "${1}QUEUE"},
 	{regexp.MustCompile(`\b\d{8}T\d{6}Z\b`), "STAMP"}, // in the name of an archive
+	{regexp.MustCompile(`the fullest is \S+, \d+ %`), "the fullest is STREAM, N %"},
 	{regexp.MustCompile(`used \S+ ago`), "used AGE ago"},
 	{regexp.MustCompile(`(?m)^((?:default|host) .* )\d+/64\b`), "${1}N/64"}, // an entry is renewed while a run is at work
 	{regexp.MustCompile(`[0-9,]+ bytes of commits`), "N bytes of commits"},  // they hold milliseconds

@@ -25,7 +25,7 @@ type Top struct {
 	Untaken uint64                `json:"untaken"`
 	Pools   []TopPool             `json:"pools"`
 	Nodes   []messages.Node       `json:"nodes"`
-	Streams []messages.StreamFill `json:"streams"` // that do not take everything
+	Streams []messages.StreamFill `json:"streams"` // that every run needs
 	Stuck   []TopStuck            `json:"stuck"`
 }
 
@@ -177,11 +177,8 @@ func WriteTop(w *term.Writer, t *Top) {
 	}
 	line("runs", fmt.Sprintf("%d running, %d queued, %d waiting, %d in review%s; %s untaken",
 		t.Runs[run.Running], t.Runs[run.Queued], t.Runs[run.Waiting], t.Runs[run.NeedsReview], more, Counted(int64(t.Untaken), "task")))
-	if len(t.Streams) == 0 {
-		line("streams", "all have room")
-	}
-	for _, f := range t.Streams {
-		line("streams", f.Stream+": "+CapacityText(f))
+	for _, text := range roomText(t.Streams) {
+		line("streams", text)
 	}
 	var rows [][]string
 	for _, p := range t.Pools {
@@ -224,4 +221,27 @@ func rate(x float64) string {
 		return fmt.Sprintf("%.1f", x)
 	}
 	return lineage.Thousands(int64(x + 0.5))
+}
+
+// roomText says which streams do not take everything or, where all do, which is the
+// fullest.
+func roomText(streams []messages.StreamFill) []string {
+	var out []string
+	var most messages.StreamFill
+	for _, f := range streams {
+		if f.Room != messages.RoomAll {
+			out = append(out, f.Stream+": "+CapacityText(f))
+		}
+		if most.Stream == "" || percent(f) > percent(most) {
+			most = f
+		}
+	}
+	if len(out) == 0 && most.Stream != "" {
+		out = []string{fmt.Sprintf("all have room; the fullest is %s, %.0f %% full", most.Stream, percent(most))}
+	}
+	return out
+}
+
+func percent(f messages.StreamFill) float64 {
+	return 100 * float64(f.Bytes) / float64(max(f.MaxBytes, 1))
 }

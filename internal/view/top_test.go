@@ -84,3 +84,19 @@ func TestRatesAndPools(t *testing.T) {
 		t.Errorf("%+v, want %+v", pools, want)
 	}
 }
+
+// TestRoom: the fullest stream stands for all while all have room.
+func TestRoom(t *testing.T) {
+	half := messages.StreamFill{Stream: "EV_1_0", Bytes: 1 << 60, MaxBytes: 1 << 61, Room: messages.RoomAll}
+	some := messages.StreamFill{Stream: "EV_1_1", Bytes: 1, MaxBytes: 10, Room: messages.RoomAll}
+	full := messages.StreamFill{Stream: "RESULT", Bytes: 9, MaxBytes: 10, Room: messages.RoomOpen}
+	for want, streams := range map[string][]messages.StreamFill{
+		"": nil,
+		"all have room; the fullest is EV_1_0, 50 % full":                               {some, half},
+		`RESULT: 90 % full: takes no new runs; make room with "rath cluster provision"`: {some, full, half},
+	} {
+		if got := strings.Join(roomText(streams), "\n"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -26,6 +26,9 @@ type Workflows struct {
 // Nodes are the nodes that live, sorted by name.
 type Nodes struct {
 	Nodes []messages.Node `json:"nodes"`
+	// Streams are those that the node which answers watches. Nodes of earlier releases
+	// tell none.
+	Streams []messages.StreamFill `json:"streams,omitempty"`
 }
 
 // Tools are what processes announced, sorted by name.

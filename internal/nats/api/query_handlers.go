@@ -372,7 +372,7 @@ func (a answerer) nodes(ctx context.Context, _ session.Tenant, _ messages.Query)
 			ns[i].Dead = ns[i].Gossip != "" && !a.Alive(ns[i].Incarnation)
 		}
 	}
-	return wire.Nodes{Nodes: append([]messages.Node{}, ns...)}, err
+	return wire.Nodes{Nodes: append([]messages.Node{}, ns...), Streams: a.c.Room()}, err
 }
 
 // Queries answer what a tenant asks about its runs and sessions.

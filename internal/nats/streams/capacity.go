@@ -280,6 +280,12 @@ func (c *Streams) Fills() map[string]Fill {
 // Full returns the watched streams that do not take everything, and first the disk of
 // the store if that does not.
 func (c *Streams) Full() []messages.StreamFill {
+	return slices.DeleteFunc(c.Room(), func(f messages.StreamFill) bool { return f.Room == RoomAll.String() })
+}
+
+// Room returns how full the watched streams are, and first the disk of the store if that
+// does not take everything.
+func (c *Streams) Room() []messages.StreamFill {
 	c.Capacity.mu.RLock()
 	defer c.Capacity.mu.RUnlock()
 	var out []messages.StreamFill
@@ -287,10 +293,9 @@ func (c *Streams) Full() []messages.StreamFill {
 		out = append(out, d.fillOfDisk())
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Capacity.Streams)) {
-		if g := c.Capacity.Streams[name]; g.room() != RoomAll {
-			f := g.fill()
-			out = append(out, messages.StreamFill{Stream: name, Bytes: f.Bytes, MaxBytes: uint64(f.Max), Room: g.room().String()})
-		}
+		g := c.Capacity.Streams[name]
+		f := g.fill()
+		out = append(out, messages.StreamFill{Stream: name, Bytes: f.Bytes, MaxBytes: uint64(f.Max), Room: g.room().String()})
 	}
 	return out
 }

@@ -138,21 +138,11 @@ func readTop(ctx context.Context, s *app.System, after uint64, began time.Time) 
 		return after, t, err
 	}
 	t.Pools = view.PoolsOf(t.Nodes, workflows, open, now)
-	t.Streams, t.Stuck = fullOf(t.Nodes), stuckOf(ctx, s, open)
-	return after, t, nil
-}
-
-// fullOf are the streams that do not take everything, as any node knows.
-func fullOf(nodes []messages.Node) []messages.StreamFill {
-	out := []messages.StreamFill{}
-	for _, n := range nodes {
-		for _, f := range n.Full {
-			if !slices.ContainsFunc(out, func(o messages.StreamFill) bool { return o.Stream == f.Stream }) {
-				out = append(out, f)
-			}
-		}
+	if t.Streams, err = s.Streams(ctx); err != nil {
+		return after, t, err
 	}
-	return out
+	t.Stuck = stuckOf(ctx, s, open)
+	return after, t, nil
 }
 
 // stuckOf are the open runs that do not go on, the oldest first: their nodes are asked

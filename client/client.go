@@ -62,6 +62,10 @@ type Options struct {
 	// Login is asked for the user and the password at each connect, where a server may
 	// have others when it is back; nil means User and Password.
 	Login func() (user, password string)
+	// As is the user that requests are made as, for credentials that may name any, such
+	// as those of a gateway which has checked who asks; empty means their own user, or
+	// "anonymous" without credentials. The server refuses a user that they may not name.
+	As string
 	// RootCAs is a PEM file of certificate authorities; with it, or with a URL
 	// of scheme tls, the connection is encrypted.
 	RootCAs string
@@ -105,7 +109,7 @@ func Connect(ctx context.Context, server string, opts *Options) (*Client, error)
 	}
 	conn, err := api.Connect(ctx, &streams.Options{Client: true, Options: conn.Options{
 		URL: server, Dialer: o.Dialer, Name: o.Name, User: o.User, Password: o.Password, Login: o.Login,
-		CredsFile: o.CredsFile, NKeyFile: o.NKeyFile, RootCAs: o.RootCAs, Inbox: o.Inbox, Logger: o.Logger,
+		CredsFile: o.CredsFile, NKeyFile: o.NKeyFile, As: o.As, RootCAs: o.RootCAs, Inbox: o.Inbox, Logger: o.Logger,
 	}})
 	if err != nil {
 		return nil, err
@@ -169,8 +173,8 @@ func (c *Client) mine(id run.ID) bool {
 }
 
 // Cancel asks a run to stop and returns once that is recorded; the run ends
-// soon after. A run whose task no node has taken yet is cancelled too. reason and
-// by, the name of the caller, are kept as evidence. run.ErrState means that the run
+// soon after. A run whose task no node has taken yet is cancelled too. reason is kept as
+// evidence and so is by, who the caller says to be, beside the user of the connection. run.ErrState means that the run
 // has ended, run.ErrUnknownRun that no task of this id was stored: then nothing is
 // recorded, and a task that comes later runs.
 func (c *Client) Cancel(ctx context.Context, id run.ID, by, reason string) error {

@@ -219,7 +219,7 @@ func (l *clients) after(ctx context.Context, t *task) {
 			Note string `json:"note"`
 		}
 		err := l.ask(ctx, question{kind: "rerun", run: t.ID, send: func(ctx context.Context) error {
-			data, err := l.request(ctx, "rath.ctl.default."+t.ID+".rerun", map[string]any{})
+			data, err := l.request(ctx, "rath.ctl.default.anonymous."+t.ID+".rerun", map[string]any{})
 			if err == nil {
 				err = json.Unmarshal(data, &told)
 			}
@@ -260,7 +260,7 @@ func (l *clients) talk(ctx context.Context) {
 	l.mu.Unlock()
 	start := time.Now()
 	err := l.ask(ctx, question{kind: "session message", moot: l.unused(w.name), send: func(ctx context.Context) error {
-		_, err := l.request(ctx, "rath.ctl.default.session."+w.name+".message", map[string]any{"by": "load", "id": fmt.Sprint("w", start.UnixNano()), "text": w.text})
+		_, err := l.request(ctx, "rath.ctl.default.anonymous.session."+w.name+".message", map[string]any{"by": "load", "id": fmt.Sprint("w", start.UnixNano()), "text": w.text})
 		return err
 	}})
 	l.mu.Lock()
@@ -275,7 +275,7 @@ func (l *clients) talk(ctx context.Context) {
 func (l *clients) control(ctx context.Context, id, verb string, body map[string]any) error {
 	body = maps.Clone(body)
 	body["by"] = "load"
-	_, err := l.request(ctx, "rath.ctl.default."+id+"."+verb, body)
+	_, err := l.request(ctx, "rath.ctl.default.anonymous."+id+"."+verb, body)
 	if err == nil {
 		text, ok := body["reason"].(string)
 		if !ok {

@@ -444,7 +444,7 @@ func TestKillInsideEffect(t *testing.T) {
 		t.Fatalf("the run is %+v", r)
 	}
 	nc := p.connect(t)
-	answer := request(t, nc, "rath.ctl.default.pay.resolve", `{"decision":"happened","reason":"the bank shows it","by":"test"}`)
+	answer := request(t, nc, "rath.ctl.default.anonymous.pay.resolve", `{"decision":"happened","reason":"the bank shows it","by":"test"}`)
 	nc.Close()
 	if !strings.Contains(answer, `"done":true`) {
 		t.Fatalf("resolve: %s", answer)

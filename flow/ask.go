@@ -23,7 +23,7 @@ type AwaitOptions struct {
 }
 
 // Await waits until a response to this step brings a value: `rath
-// respond`, client.Respond, or a request on rath.ctl.<tenant>.<run>.respond
+// respond`, client.Respond, or a request on rath.ctl.<tenant>.<user>.<run>.respond
 // that names the step's path. T must survive JSON.
 //
 // A waiting run holds nothing but its session: no goroutine, no slot, no
@@ -72,8 +72,9 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // Approval is a person's decision.
 type Approval struct {
 	Approved bool   `json:"approved"`
-	By       string `json:"by,omitempty"` // as the request says: it is not verified
+	By       string `json:"by,omitempty"` // the NATS user, whose credentials the server checked
 	Reason   string `json:"reason,omitempty"`
+	Says     string `json:"says,omitempty"` // who the request claims to be from: nothing proves it
 	// Value is what the person changed, as JSON; nil if nothing.
 	Value json.RawMessage `json:"value,omitempty"`
 }

@@ -38,7 +38,8 @@ const (
 type Control struct {
 	// Reason is kept as evidence.
 	Reason string `json:"reason,omitempty"`
-	// By names the author of the request. It is recorded as sent and proves nothing.
+	// By is who the author says to be. It is recorded as said, beside the user that
+	// the subject proves.
 	By string `json:"by,omitempty"`
 	// Decision of resolve: run.Happened, run.Again, run.Pin or run.Fail.
 	Decision string `json:"decision,omitempty"`
@@ -119,10 +120,10 @@ func (c *Control) foreign(verb string) (field string, verbs []string) {
 	return "", nil
 }
 
-// Signal returns what a control request asks of a run whose home is a session.
+// Signal returns what a control request of a user asks of a run whose home is a session.
 // run.ErrMalformed marks a verb that there is not, or a body without what it
 // needs or with what another verb takes.
-func (c Control) Signal(home session.Key, id run.ID, verb string) (journal.Signal, error) {
+func (c Control) Signal(home session.Key, user string, id run.ID, verb string) (journal.Signal, error) {
 	s := journal.Signal{To: home, Run: id}
 	bad := func(field, problem, remedy string) (journal.Signal, error) {
 		return journal.Signal{}, &FieldError{Message: verb, Field: field, Problem: problem, Remedy: remedy}
@@ -132,7 +133,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (journal.Signa
 	}
 	switch verb {
 	case VerbCancel:
-		s.Cancel = &journal.CancelRequested{By: c.By, ID: c.ID, Reason: c.Reason, Run: id}
+		s.Cancel = &journal.CancelRequested{By: user, Says: c.By, ID: c.ID, Reason: c.Reason, Run: id}
 		return s, nil
 	case VerbResolve:
 		if c.Decision != run.Happened && c.Decision != run.Again && c.Decision != run.Fail && c.Decision != run.Pin {
@@ -145,7 +146,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (journal.Signa
 		if c.Value != nil && c.Decision != run.Happened {
 			return bad("value", "only a call that happened has a result", "leave it out, or decide "+run.Happened)
 		}
-		s.Resolve = &journal.Resolved{By: c.By, Decision: c.Decision, ID: c.ID, Reason: c.Reason, Run: id, Value: string(c.Value)}
+		s.Resolve = &journal.Resolved{By: user, Says: c.By, Decision: c.Decision, ID: c.ID, Reason: c.Reason, Run: id, Value: string(c.Value)}
 		return s, nil
 	case VerbApprove, VerbReject, VerbRespond:
 		if c.Step == "" {
@@ -157,13 +158,13 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (journal.Signa
 		if verb == VerbRespond && c.Value == nil {
 			return bad("value", "it is missing", "send the answer as JSON")
 		}
-		s.Received = &journal.SignalReceived{By: c.By, ID: c.ID, Kind: verb, Path: c.Step, Reason: c.Reason, Run: id, Value: string(c.Value)}
+		s.Received = &journal.SignalReceived{By: user, Says: c.By, ID: c.ID, Kind: verb, Path: c.Step, Reason: c.Reason, Run: id, Value: string(c.Value)}
 		return s, nil
 	case VerbQuarantine, VerbRelease:
 		if strings.TrimSpace(c.Reason) == "" {
 			return bad("reason", "it is missing", "say why; it is kept as evidence")
 		}
-		s.Quarantine = &journal.Quarantined{By: c.By, ID: c.ID, Reason: c.Reason, Released: verb == VerbRelease}
+		s.Quarantine = &journal.Quarantined{By: user, Says: c.By, ID: c.ID, Reason: c.Reason, Released: verb == VerbRelease}
 		return s, nil
 	case VerbRebudget:
 		if c.Budget == nil {
@@ -173,7 +174,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (journal.Signa
 			return journal.Signal{}, err
 		}
 		b := c.Budget
-		s.Rebudget = &journal.Rebudgeted{By: c.By, ID: c.ID, Reason: c.Reason, Run: id, Budget: run.Budget{
+		s.Rebudget = &journal.Rebudgeted{By: user, Says: c.By, ID: c.ID, Reason: c.Reason, Run: id, Budget: run.Budget{
 			MicroUSD: b.MicroUSD, Steps: b.Steps, Time: time.Duration(b.TimeMS) * time.Millisecond, Tokens: b.Tokens,
 		}}
 		return s, nil
@@ -181,7 +182,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (journal.Signa
 		if strings.TrimSpace(c.Text) == "" {
 			return bad("text", "it is empty", "send what the user says")
 		}
-		s.Received = &journal.SignalReceived{By: c.By, ID: c.ID, Interrupt: c.Interrupt, Kind: journal.Message, Run: id, Text: strings.ToValidUTF8(c.Text, "\uFFFD")}
+		s.Received = &journal.SignalReceived{By: user, Says: c.By, ID: c.ID, Interrupt: c.Interrupt, Kind: journal.Message, Run: id, Text: strings.ToValidUTF8(c.Text, "\uFFFD")}
 		if verb == VerbSessionMessage { // the id is a session's
 			s.To.ID, s.Run, s.Received.Run = session.ID(id), "", ""
 		}

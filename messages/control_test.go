@@ -12,7 +12,7 @@ import (
 
 // TestUnknownVerb is told of every verb that FORMAT.md has.
 func TestUnknownVerb(t *testing.T) {
-	_, err := messages.Control{}.Signal(session.Key{Tenant: "acme", ID: "s1"}, run.ID("r1"), "fly")
+	_, err := messages.Control{}.Signal(session.Key{Tenant: "acme", ID: "s1"}, "ana", run.ID("r1"), "fly")
 	if err == nil {
 		t.Fatal("there is a verb fly")
 	}

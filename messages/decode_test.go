@@ -130,27 +130,27 @@ func TestControlSignals(t *testing.T) {
 		err        error
 		names      string
 	}{
-		{verb: "cancel", want: journal.Signal{Cancel: &journal.CancelRequested{Run: "r1"}}},
-		{verb: "cancel", body: `{"reason":"too dear","by":"ann"}`, want: journal.Signal{Cancel: &journal.CancelRequested{Run: "r1", By: "ann", Reason: "too dear"}}},
+		{verb: "cancel", want: journal.Signal{Cancel: &journal.CancelRequested{By: "ana", Run: "r1"}}},
+		{verb: "cancel", body: `{"reason":"too dear","by":"ann"}`, want: journal.Signal{Cancel: &journal.CancelRequested{By: "ana", Run: "r1", Says: "ann", Reason: "too dear"}}},
 		{verb: "cancel", body: `{"decision":"fail"}`, err: run.ErrMalformed, names: "verb resolve"},
-		{verb: "resolve", body: `{"decision":"happened","reason":"seen","value":{"n":1}}`, want: journal.Signal{Resolve: &journal.Resolved{Run: "r1", Decision: "happened", Reason: "seen", Value: `{"n":1}`}}},
+		{verb: "resolve", body: `{"decision":"happened","reason":"seen","value":{"n":1}}`, want: journal.Signal{Resolve: &journal.Resolved{By: "ana", Run: "r1", Decision: "happened", Reason: "seen", Value: `{"n":1}`}}},
 		{verb: "resolve", body: `{"decision":"maybe","reason":"x"}`, err: run.ErrMalformed, names: `"again"`},
 		{verb: "resolve", body: `{"decision":"again"}`, err: run.ErrMalformed, names: "field reason"},
 		{verb: "resolve", body: `{"decision":"again","reason":"x","value":1}`, err: run.ErrMalformed, names: "field value"},
 		{verb: "resolve", err: run.ErrMalformed, names: "field decision"},
-		{verb: "approve", body: `{"step":"3","by":"ann"}`, want: journal.Signal{Received: &journal.SignalReceived{By: "ann", Kind: journal.Approve, Path: "3", Run: "r1"}}},
+		{verb: "approve", body: `{"step":"3","by":"ann"}`, want: journal.Signal{Received: &journal.SignalReceived{By: "ana", Says: "ann", Kind: journal.Approve, Path: "3", Run: "r1"}}},
 		{verb: "approve", err: run.ErrMalformed, names: "field step"},
 		{verb: "reject", body: `{"step":"3"}`, err: run.ErrMalformed, names: "field reason"},
 		{verb: "reject", body: `{"step":"3","reason":"no","value":1}`, err: run.ErrMalformed, names: "field value"},
 		{verb: "respond", body: `{"step":"3"}`, err: run.ErrMalformed, names: "field value"},
-		{verb: "respond", body: `{"step":"3","value":{"n":1}}`, want: journal.Signal{Received: &journal.SignalReceived{Kind: journal.Respond, Path: "3", Run: "r1", Value: `{"n":1}`}}},
+		{verb: "respond", body: `{"step":"3","value":{"n":1}}`, want: journal.Signal{Received: &journal.SignalReceived{By: "ana", Kind: journal.Respond, Path: "3", Run: "r1", Value: `{"n":1}`}}},
 		{verb: "approve", body: `{"step":"3","text":"yes"}`, err: run.ErrMalformed, names: "field text"},
 		{verb: "reject", body: `{"step":"3","reason":"no","decision":"fail"}`, err: run.ErrMalformed, names: "field decision"},
 		{verb: "respond", body: `{"step":"3","value":1,"interrupt":true}`, err: run.ErrMalformed, names: "field interrupt"},
 		{verb: "respond", body: `{"step":"3","value":1,"budget":{"steps":1}}`, err: run.ErrMalformed, names: "verb rebudget"},
 		{verb: "message", body: `{"text":"hello","submitted":true}`, err: run.ErrMalformed, names: "field submitted"},
 		{verb: "rebudget", body: `{"step":"3","budget":{"steps":1}}`, err: run.ErrMalformed, names: "verb approve, reject, respond"},
-		{verb: "message", body: `{"text":"hello","interrupt":true}`, want: journal.Signal{Received: &journal.SignalReceived{Interrupt: true, Kind: journal.Message, Run: "r1", Text: "hello"}}},
+		{verb: "message", body: `{"text":"hello","interrupt":true}`, want: journal.Signal{Received: &journal.SignalReceived{By: "ana", Interrupt: true, Kind: journal.Message, Run: "r1", Text: "hello"}}},
 		{verb: messages.VerbSessionMessage, err: run.ErrMalformed, names: "field text"},
 		{verb: "explode", err: run.ErrMalformed, names: "cancel, resolve"},
 	}
@@ -159,7 +159,7 @@ func TestControlSignals(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s %s: %v", tt.verb, tt.body, err)
 		}
-		got, err := c.Signal(home, "r1", tt.verb)
+		got, err := c.Signal(home, "ana", "r1", tt.verb)
 		if tt.err != nil {
 			if !errors.Is(err, tt.err) || !strings.Contains(err.Error(), tt.names) || !messages.Refusal(err) {
 				t.Errorf("%s %s: %v, want %v naming %s", tt.verb, tt.body, err, tt.err, tt.names)
@@ -311,16 +311,16 @@ func TestDeltaIsMarked(t *testing.T) {
 
 func TestMoreSubjects(t *testing.T) {
 	tests := map[string]string{
-		messages.RunSubject("acme", "r1", messages.OnResult):                  "rath.run.acme.r1.result",
-		messages.ControlSubject("acme", "r1", messages.VerbCancel):            "rath.ctl.acme.r1.cancel",
-		messages.SessionMessageSubject(session.Key{Tenant: "acme", ID: "s1"}): "rath.ctl.acme.session.s1.message",
-		messages.QuerySubject("acme", messages.QueryRuns):                     "rath.query.acme.runs",
-		messages.ToolSubject("acme", "deploy"):                                "rath.tool.acme.deploy",
-		messages.DeadLetterSubject("acme", "fix", 7, time.Unix(1, 5)):         "rath.dlq.acme.fix.task.7-1000000005",
-		messages.DeadLetterSubject("a.b", "", 7, time.Unix(1, 5)):             "rath.dlq._._.task.7-1000000005",
-		messages.LetterEndSubject("acme", "fix", 12):                          "rath.dlq.acme.fix.12",
-		messages.TailSubject("acme", "", lineage.Merged, ""):                  "rath.tail.acme.*.merged.*",
-		messages.DeliverSubject("node-a-1"):                                   "rath.node.node-a-1.deliver",
+		messages.RunSubject("acme", "r1", messages.OnResult):                                                                               "rath.run.acme.r1.result",
+		messages.ControlSubject("acme", "ana", "r1", messages.VerbCancel):                                                                  "rath.ctl.acme.ana.r1.cancel",
+		messages.SessionMessageSubject(session.Key{Tenant: "acme", ID: "s1"}, "ana"):                                                       "rath.ctl.acme.ana.session.s1.message",
+		messages.QuerySubject("acme", messages.QueryRuns):                                                                                  "rath.query.acme.runs",
+		messages.ToolSubject("acme", "deploy"):                                                                                             "rath.tool.acme.deploy",
+		messages.DeadLetterSubject("acme", "fix", 7, time.Unix(1, 5)):                                                                      "rath.dlq.acme.fix.task.7-1000000005",
+		messages.DeadLetterSubject("a.b", "", 7, time.Unix(1, 5)):                                                                          "rath.dlq._._.task.7-1000000005",
+		messages.LetterEndSubject("acme", "fix", 12):                                                                                       "rath.dlq.acme.fix.12",
+		messages.TailSubject("acme", "", lineage.Merged, ""):                                                                               "rath.tail.acme.*.merged.*",
+		messages.DeliverSubject("node-a-1"):                                                                                                "rath.node.node-a-1.deliver",
 		messages.RunAliasKey("acme", "r1") + " " + messages.RerunAliasKey("acme", "r1-r1") + " " + messages.SessionAliasKey("acme", "fix"): "acme.run.r1 acme.rerun.r1-r1 acme.session.fix",
 		messages.WorkflowKey("default", "fix") + " " + messages.ToolKey("acme", "deploy"):                                                  "workflow.default.fix tool.acme.deploy",
 	}

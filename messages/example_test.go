@@ -38,10 +38,10 @@ func ExampleControl_Signal() {
 		fmt.Println(err)
 		return
 	}
-	s, err := c.Signal(session.Key{Tenant: "default", ID: "s1"}, "run-1", messages.VerbResolve)
-	fmt.Println(s.Resolve.By, "decides", s.Resolve.Decision, err)
+	s, err := c.Signal(session.Key{Tenant: "default", ID: "s1"}, "ana", "run-1", messages.VerbResolve)
+	fmt.Println(s.Resolve.By, "says to be", s.Resolve.Says, "and decides", s.Resolve.Decision, err)
 	// Output:
-	// ann decides again <nil>
+	// ana says to be ann and decides again <nil>
 }
 
 // The schemas are compiled in, for programs that validate elsewhere.

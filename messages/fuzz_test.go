@@ -74,7 +74,7 @@ func FuzzDecoders(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		if c, err := messages.DecodeControl(data); err == nil {
 			for _, verb := range []string{"cancel", "resolve", "approve", "x"} {
-				_, _ = c.Signal(session.Key{Tenant: "acme", ID: "s1"}, "r1", verb)
+				_, _ = c.Signal(session.Key{Tenant: "acme", ID: "s1"}, "ana", "r1", verb)
 			}
 		}
 		_, _ = messages.DecodeQuery(data)
@@ -93,7 +93,7 @@ func FuzzDecoders(f *testing.F) {
 		_ = messages.ReplyError(data)
 		s := string(data)
 		_, _, _ = messages.ParseTaskSubject(s)
-		_, _, _, _ = messages.ParseControlSubject(s)
+		_, _ = messages.ParseControlSubject(s)
 		_, _, _, _ = messages.ParseTailSubject(s)
 	})
 }

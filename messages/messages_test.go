@@ -136,11 +136,23 @@ func TestSubjects(t *testing.T) {
 			t.Errorf("%s was read", bad)
 		}
 	}
-	if s, id, verb, ok := messages.ParseControlSubject("rath.ctl.acme.session.s1.message"); !ok || s != "acme" || id != "s1" || verb != messages.VerbSessionMessage {
-		t.Error(s, id, verb, ok)
+	for subject, want := range map[string]messages.Controlled{
+		"rath.ctl.acme.ana.r1.cancel":          {Tenant: "acme", User: "ana", ID: "r1", Verb: messages.VerbCancel},
+		"rath.ctl.acme.ana.session.s1.message": {Tenant: "acme", User: "ana", ID: "s1", Verb: messages.VerbSessionMessage},
+		"rath.ctl.acme.ana.session.message":    {Tenant: "acme", User: "ana", ID: "session", Verb: messages.VerbMessage},
+		"rath.ctl.acme.tool.dlq.7.drop":        {Tenant: "acme", User: "tool", ID: "7", Verb: messages.VerbLetterDrop},
+	} {
+		if got, ok := messages.ParseControlSubject(subject); !ok || got != want {
+			t.Errorf("%s: %+v, %t", subject, got, ok)
+		}
 	}
-	if _, _, _, ok := messages.ParseControlSubject("rath.ctl.acme.r1.cancel.now"); ok {
-		t.Error("a subject with too many tokens was read")
+	for _, bad := range []string{
+		"rath.ctl.acme.ana.r1.cancel.now", "rath.ctl.acme.a@b.r1.cancel", "rath.ctl.acme..r1.cancel", "rath.ctl.acme.*.r1.cancel",
+		"rath.ctl.acme.r1.cancel", "rath.ctl.acme.session.s1.message", // of former releases
+	} {
+		if c, ok := messages.ParseControlSubject(bad); ok {
+			t.Errorf("%s was read: %+v", bad, c)
+		}
 	}
 }
 

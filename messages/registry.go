@@ -54,6 +54,8 @@ type Alias struct {
 	Digest string `json:"digest,omitempty"`
 	// Cancelled is set when the run was cancelled before a log held it.
 	Cancelled *journal.CancelRequested `json:"cancelled,omitempty"`
+	// Schema is that of Cancelled as an event; absent means 1.
+	Schema int `json:"schema,omitempty"`
 	// Refused is the code of a task that was not taken.
 	Refused run.Code `json:"refused,omitempty"`
 	// Request is, in the entry of a rerun's id, of the request that has it.

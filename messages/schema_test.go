@@ -63,7 +63,7 @@ func fullRecord() lineage.Record {
 	return lineage.Record{
 		Agent: "coder", Attempt: 1, BranchOf: &lineage.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Branches: []lineage.Ref{ref}, Due: 1,
 		Ends:  []journal.BranchOutcome{{Reason: "why", Session: "s2", State: "cancelled"}},
-		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?"}}, Wake: 1, By: "s1", Call: "c1", Calls: 1, Candidates: []string{"write"}, Code: run.CodeError, Commit: 3, Durability: "lazy", Effect: "sandboxed",
+		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?"}}, Wake: 1, By: "s1", Says: "ann", Call: "c1", Calls: 1, Candidates: []string{"write"}, Code: run.CodeError, Commit: 3, Durability: "lazy", Effect: "sandboxed",
 		Elapsed: 12, Epoch: 1, Failure: true, Hash: digest, Head: digest, HeadFrom: digest, Home: "s1", K: 1, Kind: lineage.Tool, Model: "m", Name: "n", Node: "node-a",
 		Parents: []lineage.Ref{ref}, Partition: 1, Policy: "adopt", Reason: "why", Result: &ref, Revision: "r1", Role: "tool_result", Root: "s1", Rows: 1,
 		Run: "r1", Schema: 1, Seq: 9, Session: "s1", Source: "fix.go:1", State: "running", Step: "1.0", Summary: "coder edits slug.sh", Tenant: "acme",
@@ -88,7 +88,7 @@ func fullBranch() *journal.Branch {
 
 func fullReceived() *journal.SignalReceived {
 	return &journal.SignalReceived{
-		Branch: &journal.BranchEnd{Code: "error", Error: "x", Link: linked, State: run.Failed, Steps: 3, Usage: usage}, By: "ana", ID: "i", Interrupt: true, Kind: journal.Report, N: 1,
+		Branch: &journal.BranchEnd{Code: "error", Error: "x", Link: linked, State: run.Failed, Steps: 3, Usage: usage}, By: "ana", Says: "ann", ID: "i", Interrupt: true, Kind: journal.Report, N: 1,
 		Path: "2.gather", Reason: "r", Revision: "r1", Run: "r1", Text: "t", Value: "1", Wake: 1, Workflow: "fix",
 	}
 }
@@ -174,7 +174,7 @@ func full() map[string]any {
 			Waits: event.Waits, Review: info.Review, Quarantine: "why",
 		},
 		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
-		"alias.v1":       messages.Alias{Session: "s1", Digest: "d", Cancelled: &journal.CancelRequested{By: "b", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
+		"alias.v1":       messages.Alias{Session: "s1", Digest: "d", Schema: 2, Cancelled: &journal.CancelRequested{By: "b", Says: "c", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
 		"tools.v1":       wire.Tools{Tools: []messages.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
 		"tool-call.v1":   messages.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},
@@ -184,14 +184,14 @@ func full() map[string]any {
 				Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1,
 			}}}, Next: 1,
 		},
-		"letter-end.v1": wire.LetterEnd{Schema: 1, At: 1, End: messages.LetterRetried, By: "b", Reason: "r", Run: "r1-r1", TimeMS: 1},
+		"letter-end.v1": wire.LetterEnd{Schema: 1, At: 1, End: messages.LetterRetried, By: "b", Says: "c", Reason: "r", Run: "r1-r1", TimeMS: 1},
 		"work.v1": wire.Work{
-			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &journal.CancelRequested{By: "b", Close: "cancelled", Reason: "r", Run: "r1"},
+			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &journal.CancelRequested{By: "b", Says: "c", Close: "cancelled", Reason: "r", Run: "r1"},
 			Received: fullReceived(), Close: &journal.BranchOutcome{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
-			Quarantine: &journal.Quarantined{By: "b", ID: "i", Next: &journal.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},
-			Rebudget:   &journal.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Reason: "r", Run: "r1"}, Late: new(fullDone(journal.StepTool)),
+			Quarantine: &journal.Quarantined{By: "b", Says: "c", ID: "i", Next: &journal.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},
+			Rebudget:   &journal.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Says: "c", Reason: "r", Run: "r1"}, Late: new(fullDone(journal.StepTool)),
 			Branch:  fullBranch(),
-			Resolve: &journal.Resolved{By: "b", Decision: run.Again, Path: "1", Reason: "r", Revision: "r1", Run: "r1", Value: "1", Workflow: "fix"}, Task: &inner, Input: "{}",
+			Resolve: &journal.Resolved{By: "b", Says: "c", Decision: run.Again, Path: "1", Reason: "r", Revision: "r1", Run: "r1", Value: "1", Workflow: "fix"}, Task: &inner, Input: "{}",
 		},
 	}
 }
@@ -420,8 +420,8 @@ func TestCommitSchema(t *testing.T) {
 		{journal.KindClaimed, journal.Claimed{Attempt: 1, Epoch: 1, Home: key, Incarnation: "n", Revision: "r", Run: "r1", Workflow: "w"}},
 		{journal.KindReleased, journal.Released{Attempt: 1, Lost: usage, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},
 		{journal.KindReview, journal.Review{Attempt: 1, Call: "c", Code: "needs_review", Expires: 1, Name: "n", Path: "1", Reason: "r", Revision: "v1", Run: "r1"}},
-		{journal.KindResolved, journal.Resolved{By: "b", Decision: run.Happened, ID: "i", Path: "1", Reason: "r", Revision: "r", Run: "r1", Value: "1", Workflow: "w"}},
-		{journal.KindCancel, journal.CancelRequested{By: "b", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1"}},
+		{journal.KindResolved, journal.Resolved{By: "b", Says: "c", Decision: run.Happened, ID: "i", Path: "1", Reason: "r", Revision: "r", Run: "r1", Value: "1", Workflow: "w"}},
+		{journal.KindCancel, journal.CancelRequested{By: "b", Says: "c", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1"}},
 		{journal.KindWarning, journal.Warning{Run: "r1", Text: "t"}},
 		{journal.KindEnded, journal.Ended{
 			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Lost: usage, Next: offer, Output: "o",
@@ -431,7 +431,7 @@ func TestCommitSchema(t *testing.T) {
 			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Title: "t",
 		}}, Run: "r1"}},
 		{journal.KindSignalReceived, *fullReceived()},
-		{journal.KindSignalReceived, journal.SignalReceived{By: "b", ID: "i", Kind: journal.Message}},
+		{journal.KindSignalReceived, journal.SignalReceived{By: "b", Says: "c", ID: "i", Kind: journal.Message}},
 		{journal.KindFanOut, fanOut},
 		{journal.KindBranchesReleased, fanOut},
 		{journal.KindCacheWarmed, journal.CacheWarmed{Parent: journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Run: "r1"}},
@@ -440,8 +440,8 @@ func TestCommitSchema(t *testing.T) {
 		{journal.KindStepCompleted, done},
 		{journal.KindLate, done},
 		{journal.KindStepCompleted, fullDone(journal.StepGather)},
-		{journal.KindQuarantined, journal.Quarantined{By: "b", Next: offer, Reason: "r", Released: true}},
-		{journal.KindRebudgeted, journal.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", ID: "i", Reason: "r", Run: "r1"}},
+		{journal.KindQuarantined, journal.Quarantined{By: "b", Says: "c", Next: offer, Reason: "r", Released: true}},
+		{journal.KindRebudgeted, journal.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Says: "c", ID: "i", Reason: "r", Run: "r1"}},
 	}
 	events := []session.Event{
 		session.OpenedEvent(session.Opening{Kind: session.OpenFork, Name: "n", Parents: []session.Link{link}, Run: "r1", Step: "1"}),

@@ -1,6 +1,8 @@
 package messages
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,49 +56,83 @@ func RunSubject(t session.Tenant, id run.ID, on string) string {
 	return RunPrefix + string(t) + "." + string(id) + "." + on
 }
 
-// ControlSubject is where a run takes a verb.
-func ControlSubject(t session.Tenant, id run.ID, verb string) string {
-	return ControlPrefix + string(t) + "." + string(id) + "." + verb
+// Users that Rath itself names.
+const (
+	// UserAnonymous is a client without credentials.
+	UserAnonymous = "anonymous"
+	// UserOperator is who works on the store itself. No user of a tenant has its name.
+	UserOperator = "operator"
+)
+
+// ValidUser refuses a name that NATS users who control runs cannot have: it is one
+// token of their subjects.
+func ValidUser(name string) error {
+	if err := session.ValidID("user", name); err != nil {
+		return err
+	}
+	if name == "session" { // former releases had rath.ctl.<tenant>.session.<session>.message
+		return fmt.Errorf("user %q: %w: in subjects that stands for a session; take another name", name, run.ErrMalformed)
+	}
+	return nil
+}
+
+// things are what takes verbs beside runs.
+var things = []string{"session", "dlq", "tool", "blob"}
+
+// ControlSubject is where a run takes a verb from a user.
+func ControlSubject(t session.Tenant, user string, id run.ID, verb string) string {
+	return ControlPrefix + string(t) + "." + user + "." + string(id) + "." + verb
 }
 
 // LetterSubject is where a dead letter takes a verb: VerbRetry or VerbDrop.
-func LetterSubject(t session.Tenant, at uint64, verb string) string {
-	return ControlPrefix + string(t) + ".dlq." + strconv.FormatUint(at, 10) + "." + verb
+func LetterSubject(t session.Tenant, user string, at uint64, verb string) string {
+	return ControlPrefix + string(t) + "." + user + ".dlq." + strconv.FormatUint(at, 10) + "." + verb
 }
 
 // BlobSubject is where a blob of a tenant is stored.
-func BlobSubject(t session.Tenant, d blob.Digest) string {
-	return ControlPrefix + string(t) + ".blob." + d.String() + ".put"
+func BlobSubject(t session.Tenant, user string, d blob.Digest) string {
+	return ControlPrefix + string(t) + "." + user + ".blob." + d.String() + ".put"
 }
 
-// ParseControlSubject reads tenant, run and verb. The verb of a session's own
-// subject is "session.message", and id is then the session's; those of a dead
-// letter are "dlq.retry" and "dlq.drop", and id is its sequence; those of a tool
-// are "tool.announce" and "tool.withdraw", and id is its name; that of a blob is
-// "blob.put", and id is its digest.
-func ParseControlSubject(subject string) (t session.Tenant, id, verb string, ok bool) {
+// Controlled is what the subject of a control request says.
+type Controlled struct {
+	Tenant session.Tenant
+	// User is whose credentials the server checked: its permissions let no other
+	// one publish there.
+	User string
+	// ID is a run's, and Verb what it takes. The verb of a session's own subject is
+	// "session.message", and ID is then the session's; those of a dead letter are
+	// "dlq.retry" and "dlq.drop", and ID is its sequence; those of a tool are
+	// "tool.announce" and "tool.withdraw", and ID is its name; that of a blob is
+	// "blob.put", and ID is its digest.
+	ID, Verb string
+}
+
+// ParseControlSubject reads the subject of a control request.
+func ParseControlSubject(subject string) (c Controlled, ok bool) {
 	rest, ok := strings.CutPrefix(subject, ControlPrefix)
 	if !ok {
-		return "", "", "", false
+		return Controlled{}, false
 	}
 	p := strings.Split(rest, ".")
 	switch {
-	case len(p) == 3:
-		id, verb = p[1], p[2]
-	case len(p) == 4 && (p[1] == "session" || p[1] == "dlq" || p[1] == "tool" || p[1] == "blob"):
-		id, verb = p[2], p[1]+"."+p[3]
+	case len(p) == 4:
+		c.ID, c.Verb = p[2], p[3]
+	case len(p) == 5 && slices.Contains(things, p[2]):
+		c.ID, c.Verb = p[3], p[2]+"."+p[4]
 	default:
-		return "", "", "", false
+		return Controlled{}, false
 	}
-	if session.ValidID("tenant", p[0]) != nil || session.ValidID("run", id) != nil {
-		return "", "", "", false
+	if session.ValidID("tenant", p[0]) != nil || ValidUser(p[1]) != nil || session.ValidID("run", c.ID) != nil {
+		return Controlled{}, false
 	}
-	return session.Tenant(p[0]), id, verb, true
+	c.Tenant, c.User = session.Tenant(p[0]), p[1]
+	return c, true
 }
 
 // SessionMessageSubject is where a session takes a message.
-func SessionMessageSubject(k session.Key) string {
-	return ControlPrefix + string(k.Tenant) + ".session." + string(k.ID) + ".message"
+func SessionMessageSubject(k session.Key, user string) string {
+	return ControlPrefix + string(k.Tenant) + "." + user + ".session." + string(k.ID) + ".message"
 }
 
 // ParseRunSubject reads tenant, run and what is published.

@@ -50,8 +50,8 @@ type ToolAnswer struct {
 }
 
 // ToolControlSubject is where a tool is announced and withdrawn.
-func ToolControlSubject(t session.Tenant, name, verb string) string {
-	return ControlPrefix + string(t) + ".tool." + name + "." + verb
+func ToolControlSubject(t session.Tenant, user, name, verb string) string {
+	return ControlPrefix + string(t) + "." + user + ".tool." + name + "." + verb
 }
 
 // Check says what is wrong with a tool that is announced under a name. What

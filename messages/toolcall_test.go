@@ -43,10 +43,10 @@ func TestDecodeToolAnswer(t *testing.T) {
 }
 
 func TestParseToolSubject(t *testing.T) {
-	subject := messages.ToolControlSubject("acme", "weather", messages.VerbAnnounce)
-	tenant, name, verb, ok := messages.ParseControlSubject(subject)
-	if !ok || subject != "rath.ctl.acme.tool.weather.announce" || tenant != "acme" || name != "weather" || verb != messages.VerbToolAnnounce {
-		t.Errorf("%s is %s %s %s %t", subject, tenant, name, verb, ok)
+	subject := messages.ToolControlSubject("acme", "ana", "weather", messages.VerbAnnounce)
+	c, ok := messages.ParseControlSubject(subject)
+	if want := (messages.Controlled{Tenant: "acme", User: "ana", ID: "weather", Verb: messages.VerbToolAnnounce}); !ok || subject != "rath.ctl.acme.ana.tool.weather.announce" || c != want {
+		t.Errorf("%s is %+v %t", subject, c, ok)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -17,11 +18,11 @@ func (n *Instance) Client(ctx context.Context) (*client.Client, error) {
 }
 
 // ClientOf connects a client of a tenant to the servers of this node, with its
-// rights. The caller closes it, before this node if its server is in this process.
+// rights, as the operator. The caller closes it, before this node if its server is in this process.
 func (n *Instance) ClientOf(ctx context.Context, t session.Tenant) (*client.Client, error) {
 	o := &n.link
 	return client.Connect(ctx, o.URL, &client.Options{
-		Tenant: t, Name: o.Name + " client", User: o.User, Password: o.Password, Login: o.Login, CredsFile: o.CredsFile,
+		Tenant: t, Name: o.Name + " client", User: o.User, Password: o.Password, Login: o.Login, CredsFile: o.CredsFile, As: messages.UserOperator,
 		RootCAs: o.RootCAs, Inbox: o.Inbox, Dialer: o.Dialer, Logger: n.log,
 	})
 }

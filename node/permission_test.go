@@ -354,14 +354,14 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 	again := func(ctx context.Context, c allowed) error { return errors.Join(plan(ctx, c), plan(ctx, c)) }
 	uses := map[permission.Role]map[string]use{
 		permission.RoleClient: {
-			"rath.task.default.*": submit, "rath.ctl.default.>": cancelRun, "rath.query.default.>": ask,
-			"rath.run.default.>": follow, "rath.tail.default.>": tail, "_INBOX.>": ask,
+			"rath.task.default.*": submit, "rath.ctl.default.anonymous.>": cancelRun, "rath.query.default.>": ask,
+			"rath.run.default.>": follow, "rath.tail.default.>": tail, "_INBOX.>": ask, permission.SubjectUserInfo: cancelRun,
 		},
 		permission.RoleTool: {
-			"rath.task.default.*": submit, "rath.ctl.default.>": cancelRun, "rath.query.default.>": ask,
-			"rath.run.default.>": follow, "rath.tail.default.>": tail, "_INBOX.>": ask,
-			"rath.ctl.default.tool.>": nil, // part of rath.ctl.default.>, which the server denies to clients only
-			"rath.tool.default.*":     serve,
+			"rath.task.default.*": submit, "rath.ctl.default.tool.>": cancelRun, "rath.query.default.>": ask,
+			"rath.run.default.>": follow, "rath.tail.default.>": tail, "_INBOX.>": ask, permission.SubjectUserInfo: cancelRun,
+			"rath.ctl.default.tool.tool.>": nil, // part of rath.ctl.default.tool.>, which the server denies to clients only
+			"rath.tool.default.*":          serve,
 		},
 		permission.RoleOperator: {
 			"$JS.API.STREAM.CREATE.*": plan, "$JS.API.CONSUMER.CREATE.>": plan, "$JS.API.STREAM.INFO.*": plan,
@@ -370,15 +370,18 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 			},
 			"$JS.API.CONSUMER.INFO.*.*": again, "_RATH.>": plan,
 			"$JS.API.STREAM.DELETE.WORK": plan, "$JS.API.CONSUMER.LIST.*": plan,
-			"rath.task.>": submit, "rath.ctl.>": cancelRun, "rath.query.>": ask, "rath.run.>": follow, "rath.tail.>": tail,
+			"rath.task.>": submit, "rath.ctl.*.operator.>": cancelRun, "rath.query.>": ask, "rath.run.>": follow, "rath.tail.>": tail,
 			"rath.node.>": func(ctx context.Context, c allowed) error { return c.DrainNode(ctx, "n1") },
 		},
 	}
+	users := map[permission.Role]string{
+		permission.RoleClient: messages.UserAnonymous, permission.RoleTool: "tool", permission.RoleOperator: messages.UserOperator,
+	}
 	for role, all := range uses {
-		for _, p := range permission.GrantOf(role, permission.Place{}).Allow {
+		for _, p := range permission.GrantOf(role, permission.Place{User: users[role]}).Allow {
 			use := all[p.Subject]
 			if use == nil {
-				if role != permission.RoleOperator && p.Subject != "rath.ctl.default.tool.>" {
+				if role != permission.RoleOperator && p.Subject != "rath.ctl.default.tool.tool.>" {
 					t.Errorf("%s: nothing tries %s", role, p)
 				}
 				continue

@@ -44,7 +44,7 @@ func TestQuarantine(t *testing.T) {
 		return strings.Contains(command(t, "rath ps --where 'run=second-r1 and state=succeeded' --no-headers -q", dir), "second-r1")
 	})
 	rath("show second-r1", "echo: two")
-	rath("show first --tree", "ana         quarantines the session: odd")
+	rath("show first --tree", "operator    (says to be ana) quarantines the session: odd")
 
 	waitFor(t, func() bool { return strings.Contains(watch.said(), "second-r1") })
 	if code := watch.interrupt(); code != app.ExitInterrupted {

@@ -224,6 +224,7 @@ type receivedData struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason"`
 	Run    string `json:"run"`
+	Says   string `json:"says"`
 	Text   string `json:"text"`
 	Value  string `json:"value"`
 	Wake   uint64 `json:"wake"`
@@ -276,6 +277,7 @@ type quarantinedData struct {
 	By       string `json:"by"`
 	Reason   string `json:"reason"`
 	Released bool   `json:"released"`
+	Says     string `json:"says"`
 }
 
 type rebudgetedData struct {
@@ -284,6 +286,7 @@ type rebudgetedData struct {
 	By     string `json:"by"`
 	Reason string `json:"reason"`
 	Run    string `json:"run"`
+	Says   string `json:"says"`
 }
 
 type endedData struct {
@@ -330,6 +333,14 @@ type doneData struct {
 	Steps      int64  `json:"steps"`
 	Usage      usage  `json:"usage"`
 	Value      string `json:"value"`
+}
+
+// claimed is who the author of a request said to be: by under schema 1, and says.
+func (e *event) claimed(by, says string) string {
+	if e.schema == 1 {
+		return by
+	}
+	return says
 }
 
 // read decodes the data of an event, which were held against the schema.

@@ -174,7 +174,7 @@ func (t *timeline) received(e journal.Fact, p journal.SignalReceived) {
 		if p.Reason != "" {
 			text += " " + quote(p.Reason, 120)
 		}
-		s = t.line(e, "answer", cmp.Or(p.By, "somebody"), text)
+		s = t.line(e, "answer", cmp.Or(journal.Named(p.By, p.Says), "somebody"), text)
 		s.Body = textOf(p.Value)
 		decide(s, past)
 	case journal.Message:
@@ -182,7 +182,7 @@ func (t *timeline) received(e journal.Fact, p journal.SignalReceived) {
 		if p.Interrupt {
 			text = "interrupts: " + quote(p.Text, 120)
 		}
-		s = t.line(e, "message", cmp.Or(p.By, "user"), text)
+		s = t.line(e, "message", cmp.Or(journal.Named(p.By, p.Says), "user"), text)
 		s.Body = textOf(p.Text)
 	case journal.Timer:
 		s = t.line(e, "timer", "clock", "the time of step "+string(p.Path)+" has come")
@@ -200,7 +200,7 @@ func (t *timeline) received(e journal.Fact, p journal.SignalReceived) {
 		s = t.line(e, "branch", "branch", name+" "+strings.ReplaceAll(string(p.Branch.State), "_", " "))
 		s.Code, s.Error = p.Branch.Code, textOf(p.Branch.Error)
 	default:
-		s = t.line(e, p.Kind, cmp.Or(p.By, "somebody"), "sends "+p.Kind)
+		s = t.line(e, p.Kind, cmp.Or(journal.Named(p.By, p.Says), "somebody"), "sends "+p.Kind)
 	}
 	s.Path = p.Path
 }

@@ -132,12 +132,12 @@ func (t *timeline) event(e journal.Fact) {
 		s.Code = p.Code
 		t.decision(e, s, "asked for review")
 	case journal.Resolved:
-		s := t.line(e, "resolved", cmp.Or(p.By, "somebody"), fmt.Sprintf("decides %q about step %s: %s", p.Decision, p.Path, p.Reason))
+		s := t.line(e, "resolved", cmp.Or(journal.Named(p.By, p.Says), "somebody"), fmt.Sprintf("decides %q about step %s: %s", p.Decision, p.Path, p.Reason))
 		s.Body = textOf(p.Value)
 		t.decision(e, s, "decided: "+one(p.Decision, 40))
 	case journal.CancelRequested:
-		s := t.line(e, "cancel", cmp.Or(p.By, "somebody"), "asks the run to stop: "+p.Reason)
-		if !t.a.runs[run.ID(p.By)] { // else it is the run around a branch, which decides by itself
+		s := t.line(e, "cancel", cmp.Or(journal.Named(p.By, p.Says), "somebody"), "asks the run to stop: "+p.Reason)
+		if !t.a.runs[run.ID(cmp.Or(p.By, p.Says))] { // else it is the run around a branch, which decides by itself
 			t.decision(e, s, "asked to stop")
 		}
 	case journal.Warning:
@@ -160,10 +160,10 @@ func (t *timeline) event(e journal.Fact) {
 		if p.Released {
 			text, what = "lets the session go on: ", "readmitted"
 		}
-		s := t.line(e, what, cmp.Or(p.By, "somebody"), text+p.Reason)
+		s := t.line(e, what, cmp.Or(journal.Named(p.By, p.Says), "somebody"), text+p.Reason)
 		t.decision(e, s, what+" session "+t.name(t.at.c.key.ID))
 	case journal.Rebudgeted:
-		s := t.line(e, "rebudgeted", cmp.Or(p.By, "somebody"), "sets the budget: "+budgetText(p.Budget))
+		s := t.line(e, "rebudgeted", cmp.Or(journal.Named(p.By, p.Says), "somebody"), "sets the budget: "+budgetText(p.Budget))
 		t.decision(e, s, "budget set: "+budgetText(p.Budget))
 	case journal.StepStarted:
 		t.intent(e, p)
@@ -176,7 +176,7 @@ func (t *timeline) event(e journal.Fact) {
 
 // decision lists what was decided from outside, or asked for.
 func (t *timeline) decision(e journal.Fact, s *Step, what string) {
-	t.f.Decisions = append(t.f.Decisions, Decision{s.N, what, one(e.By, 60), one(e.Reason, 400)})
+	t.f.Decisions = append(t.f.Decisions, Decision{s.N, what, one(journal.Named(e.By, e.Says), 100), one(e.Reason, 400)})
 }
 
 // decides reports whether the log of the commit decides about a run: whether it is the

@@ -66,7 +66,7 @@ func received(kind string, v any) (*journal.SignalReceived, error) {
 		if !ok {
 			return nil, fmt.Errorf("the answer to an approval is a flow.Approval, not a %T", v)
 		}
-		s := &journal.SignalReceived{Kind: journal.Refuse, By: a.By, Reason: a.Reason, Value: string(a.Value)}
+		s := &journal.SignalReceived{Kind: journal.Refuse, By: a.By, Says: a.Says, Reason: a.Reason, Value: string(a.Value)}
 		if a.Approved {
 			s.Kind = journal.Approve
 		}

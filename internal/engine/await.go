@@ -107,7 +107,7 @@ func answer(w journal.Wait, inbox []journal.SignalReceived) (journal.StepComplet
 		case journal.Respond:
 			return journal.StepCompleted{Value: v.Value, Summary: "answered" + by(v)}, nil
 		case journal.Approve, journal.Refuse:
-			a := flow.Approval{Approved: v.Kind == journal.Approve, By: v.By, Reason: v.Reason}
+			a := flow.Approval{Approved: v.Kind == journal.Approve, By: v.By, Reason: v.Reason, Says: v.Says}
 			decision := "rejected"
 			if a.Approved {
 				decision = "approved"
@@ -127,8 +127,8 @@ func answer(w journal.Wait, inbox []journal.SignalReceived) (journal.StepComplet
 
 func by(v journal.SignalReceived) string {
 	text := ""
-	if v.By != "" {
-		text = " by " + v.By
+	if who := journal.Named(v.By, v.Says); who != "" {
+		text = " by " + who
 	}
 	if v.Kind == journal.Approve && v.Value != "" {
 		text += ", edited"

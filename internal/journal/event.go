@@ -41,8 +41,42 @@ const (
 // KindWriter opens the first commit of a writer's incarnation.
 const KindWriter = "writer.opened"
 
-// Schema is the schema number that this release writes.
+// Schema is the schema number that this release writes, but for the kinds that
+// schemas names.
 const Schema = 1
+
+// UserSchema is the schema number of the events that name a user.
+const UserSchema = 2
+
+// schemas are the numbers of kinds whose data have changed their meaning. Under 1 the
+// field by of these was what the author of a request said, see Named.
+var schemas = map[string]int{
+	KindCancel: UserSchema, KindResolved: UserSchema, KindSignalReceived: UserSchema, KindQuarantined: UserSchema, KindRebudgeted: UserSchema,
+}
+
+func schemaOf(kind string) int { return max(schemas[kind], Schema) }
+
+// claim is implemented by the data of those kinds: By was said and not proved.
+type claim interface{ claim() }
+
+func (v *CancelRequested) claim() { v.By, v.Says = "", v.By }
+func (v *Resolved) claim()        { v.By, v.Says = "", v.By }
+func (v *SignalReceived) claim()  { v.By, v.Says = "", v.By }
+func (v *Quarantined) claim()     { v.By, v.Says = "", v.By }
+func (v *Rebudgeted) claim()      { v.By, v.Says = "", v.By }
+
+// Named says who asked for something: by is the user whose credentials the server
+// checked or, of a branch, the run around it, and says who the request claims to be
+// from. It is "" if neither is known.
+func Named(by, says string) string {
+	switch {
+	case says == "" || says == by:
+		return by
+	case by == "":
+		return "somebody (says to be " + says + ")"
+	}
+	return by + " (says to be " + says + ")"
+}
 
 // Edition counts the releases that added optional fields to the data of events.
 // A change that adds one after a release counts it up, so that an auditor of a former
@@ -118,24 +152,26 @@ type Review struct {
 
 // Resolved records a person's decision on a review.
 type Resolved struct {
-	By       string   `json:"by,omitempty"`
+	By       string   `json:"by,omitempty"` // see Named
 	Decision string   `json:"decision"`
 	ID       string   `json:"id,omitempty"` // of the signal that brought it, see Received
 	Path     run.Path `json:"path,omitempty"`
 	Reason   string   `json:"reason"`
 	Revision string   `json:"revision,omitempty"`
 	Run      run.ID   `json:"run"`
+	Says     string   `json:"says,omitempty"`
 	Value    string   `json:"value,omitempty"`
 	Workflow string   `json:"workflow,omitempty"`
 }
 
 // CancelRequested records that a run shall stop.
 type CancelRequested struct {
-	By     string `json:"by,omitempty"`
+	By     string `json:"by,omitempty"`    // see Named
 	Close  string `json:"close,omitempty"` // how the session of a branch is closed with its end
 	ID     string `json:"id,omitempty"`    // of the signal that brought it, see Received
 	Reason string `json:"reason"`
 	Run    run.ID `json:"run"`
+	Says   string `json:"says,omitempty"`
 }
 
 // Warning tells the author of a workflow something about a run.
@@ -254,17 +290,20 @@ func NewEvent(kind string, payload any) (session.Event, error) {
 	if err != nil {
 		return session.Event{}, fmt.Errorf("journal: %s: %w", kind, err)
 	}
-	return session.Event{Kind: kind, Schema: Schema, Data: data}, nil
+	return session.Event{Kind: kind, Schema: schemaOf(kind), Data: data}, nil
 }
 
 // Decode decodes an event's data as T.
 func Decode[T any](e session.Event) (T, error) {
 	var v T
-	if e.Schema < 1 || e.Schema > Schema {
-		return v, fmt.Errorf("journal: %s has schema %d, this release reads up to %d: %w", e.Kind, e.Schema, Schema, session.ErrTooOld)
+	if newest := schemaOf(e.Kind); e.Schema < 1 || e.Schema > newest {
+		return v, fmt.Errorf("journal: %s has schema %d, this release reads up to %d: %w", e.Kind, e.Schema, newest, session.ErrTooOld)
 	}
 	if err := session.Unmarshal(e.Data, &v); err != nil {
 		return v, fmt.Errorf("journal: %s: %w", e.Kind, err)
+	}
+	if c, ok := any(&v).(claim); ok && e.Schema < schemaOf(e.Kind) {
+		c.claim()
 	}
 	return v, nil
 }

@@ -26,7 +26,8 @@ type Fact struct {
 	State    run.State // how the run stands after the event
 	Workflow string
 	Revision string
-	By       string // the person or the run that decided
+	By       string // the user or the run that decided
+	Says     string // who the request of a user claims to be from, see Named
 	Reason   string // of a decision or an end; of an outcome that is an error, its text
 	Code     run.Code
 	Usage    session.Usage
@@ -151,15 +152,15 @@ func (f *Fact) name() {
 		f.Run, f.Attempt, f.Step, f.State = v.Run, v.Attempt, v.Path, run.NeedsReview
 		f.Revision, f.Reason, f.Code = v.Revision, v.Reason, v.Code
 	case Resolved: // a run that a person gives up ends by an event of its own
-		f.Run, f.Step, f.State, f.Workflow, f.Revision, f.By, f.Reason = v.Run, v.Path, run.Queued, v.Workflow, v.Revision, v.By, v.Reason
+		f.Run, f.Step, f.State, f.Workflow, f.Revision, f.By, f.Says, f.Reason = v.Run, v.Path, run.Queued, v.Workflow, v.Revision, v.By, v.Says, v.Reason
 	case CancelRequested:
-		f.Run, f.By, f.Reason = v.Run, v.By, v.Reason
+		f.Run, f.By, f.Says, f.Reason = v.Run, v.By, v.Says, v.Reason
 	case Warning:
 		f.Run, f.Reason = v.Run, v.Text
 	case RunWaiting:
 		f.Run, f.Attempt, f.State = v.Run, v.Attempt, run.Waiting
 	case SignalReceived:
-		f.Run, f.Step, f.Workflow, f.Revision, f.By, f.Reason = v.Run, v.Path, v.Workflow, v.Revision, v.By, v.Reason
+		f.Run, f.Step, f.Workflow, f.Revision, f.By, f.Says, f.Reason = v.Run, v.Path, v.Workflow, v.Revision, v.By, v.Says, v.Reason
 		if v.Wake > 0 {
 			f.State = run.Queued
 		}
@@ -172,9 +173,9 @@ func (f *Fact) name() {
 	case BranchOutcomes:
 		f.Run = v.Run
 	case Quarantined:
-		f.By, f.Reason = v.By, v.Reason
+		f.By, f.Says, f.Reason = v.By, v.Says, v.Reason
 	case Rebudgeted:
-		f.Run, f.By, f.Reason = v.Run, v.By, v.Reason
+		f.Run, f.By, f.Says, f.Reason = v.Run, v.By, v.Says, v.Reason
 	case Ended:
 		f.Run, f.Attempt, f.Workflow, f.Reason = v.Run, v.Attempt, v.Workflow, v.Error
 		if v.Workflow != "" { // else a session that is not the run's home is let go

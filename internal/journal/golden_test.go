@@ -103,7 +103,7 @@ func play(t *testing.T) *theatre {
 		return err
 	})
 	commit(home, "r1", "", nil, event(KindReview, Review{Attempt: 2, Call: "r1/4", Code: run.CodeReview, Name: "send", Path: "4", Reason: "cut off", Run: "r1"}))
-	signal(Signal{To: home, Run: "r1", Resolve: &Resolved{By: "ops", Decision: run.Again, Reason: "not sent"}})
+	signal(Signal{To: home, Run: "r1", Resolve: &Resolved{By: "ops", Says: "ann", Decision: run.Again, Reason: "not sent"}})
 	claim(home, Claim{Home: home, Run: "r1"})
 	commit(home, "r1", "4", nil, intent(3))
 	commit(home, "r1", "4", nil, event(KindStepCompleted, StepCompleted{Attempt: 3, Code: run.CodeTimeout, Effect: "non_idempotent", Error: "timed out", Input: "i", Kind: StepTool, Name: "send", Path: "4", Run: "r1"}))
@@ -112,7 +112,7 @@ func play(t *testing.T) *theatre {
 	claim(home, Claim{Home: home, Run: "r2"})
 	commit(home, "r2", "0", nil, event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepDo, Name: "n", Path: "0", Run: "r2", Value: "1"}))
 	commit(home, "r2", "", nil, event(KindReleased, Released{Attempt: 1, Reason: "shutdown", Revision: "7", Run: "r2", Workflow: "w"}))
-	signal(Signal{To: home, Run: "r3", Cancel: &CancelRequested{By: "ops", Reason: "not needed"}})
+	signal(Signal{To: home, Run: "r3", Cancel: &CancelRequested{By: "ops", Says: "ann", Reason: "not needed"}})
 	claim(home, Claim{Home: home, Run: "r2"})
 	commit(home, "r2", "1", nil, event(KindStepStarted, StepStarted{Attempt: 2, Call: "r2/1", Expires: 1, Input: "i", Name: "send", Path: "1", Run: "r2"}))
 
@@ -144,10 +144,10 @@ func play(t *testing.T) *theatre {
 	commit(whole, "r4", "", nil, event(KindRunWaiting, RunWaiting{Attempt: 2, For: []Wait{question}, Run: "r4"}))
 	signal(Signal{To: whole, Received: &SignalReceived{By: "ana", ID: "m1", Interrupt: true, Kind: Message, Text: "be quick"}})
 	signal(Signal{To: whole, Run: "r4", Received: &SignalReceived{By: "ana", Kind: Approve, Path: "1", Reason: "fine", Value: `{"to":"all"}`}})
-	signal(Signal{To: whole, Quarantine: &Quarantined{By: "ops", Reason: "odd"}})
-	signal(Signal{To: whole, Quarantine: &Quarantined{By: "ops", Reason: "looked at", Released: true}})
+	signal(Signal{To: whole, Quarantine: &Quarantined{By: "ops", Says: "ann", Reason: "odd"}})
+	signal(Signal{To: whole, Quarantine: &Quarantined{By: "ops", Says: "ann", Reason: "looked at", Released: true}})
 	claim(whole, Claim{Home: whole, Run: "r4"})
-	signal(Signal{To: whole, Run: "r4", Rebudget: &Rebudgeted{Budget: run.Budget{Tokens: 9000}, By: "ops", Reason: "it needs more"}})
+	signal(Signal{To: whole, Run: "r4", Rebudget: &Rebudgeted{Budget: run.Budget{Tokens: 9000}, By: "ops", Says: "ann", Reason: "it needs more"}})
 	commit(whole, "r4", "", nil, event(KindReview, Review{Attempt: 3, Code: run.CodeMismatch, Path: "1", Reason: "other code", Revision: "7", Run: "r4"}))
 	signal(Signal{To: whole, Run: "r4", Resolve: &Resolved{Decision: run.Pin, Reason: "as it began"}})
 	claim(whole, Claim{Home: whole, Run: "r4", Revision: "7"})
@@ -167,7 +167,7 @@ func play(t *testing.T) *theatre {
 	return h
 }
 
-// TestGolden: the bytes that schema 1 stores of runs, what they fold to, and
+// TestGolden: the bytes that this release stores of runs, what they fold to, and
 // the snapshots of this fold version stay the same for ever.
 func TestGolden(t *testing.T) {
 	h := play(t)
@@ -192,9 +192,9 @@ func TestGolden(t *testing.T) {
 			t.Errorf("the history has no %s", kind)
 		}
 	}
-	file := golden(t, "schema1.commits.jsonl", stored.Bytes())
+	file := golden(t, "schema2.commits.jsonl", stored.Bytes())
 	home := h.keys[0]
-	log, old := h.reads(t, file, "schema1.projection.json")
+	log, old := h.reads(t, file, "schema2.projection.json")
 
 	// A snapshot that this fold version wrote once is still the same state.
 	s, err := old.Snapshot()
@@ -212,10 +212,11 @@ func TestGolden(t *testing.T) {
 	h.same(old, again, "the old snapshot")
 }
 
-// TestGoldenFormer: what was stored before fields were added to schema 1, and
+// TestGoldenFormer: what was stored before fields were added to schema 1, before it was
+// proved who decides (former3), and
 // before waits for people got an expiry, is read as it was.
 func TestGoldenFormer(t *testing.T) {
-	for _, former := range []string{"former1", "former2"} {
+	for _, former := range []string{"former1", "former2", "former3"} {
 		file, err := os.ReadFile(filepath.Join("testdata", "golden", former+".commits.jsonl"))
 		if err != nil {
 			t.Fatal(err)

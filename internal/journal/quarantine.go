@@ -12,20 +12,22 @@ import (
 // Quarantined records that a session was quarantined, or with Released that it
 // is not any more. The step under way ends and is recorded; none follows.
 type Quarantined struct {
-	By       string `json:"by,omitempty"`
+	By       string `json:"by,omitempty"`   // see Named
 	ID       string `json:"id,omitempty"`   // of the signal that brought it, see Received
 	Next     *Offer `json:"next,omitempty"` // the run that goes on, with Released
 	Reason   string `json:"reason"`
 	Released bool   `json:"released,omitempty"`
+	Says     string `json:"says,omitempty"`
 }
 
 // Rebudgeted records that a run may consume more, or less, than its task said.
 type Rebudgeted struct {
 	Budget run.Budget `json:"budget"`
-	By     string     `json:"by,omitempty"`
+	By     string     `json:"by,omitempty"` // see Named
 	ID     string     `json:"id,omitempty"` // of the signal that brought it, see Received
 	Reason string     `json:"reason,omitempty"`
 	Run    run.ID     `json:"run"`
+	Says   string     `json:"says,omitempty"`
 }
 
 // Quarantine returns why the session is quarantined, nil if it is not.

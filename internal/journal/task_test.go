@@ -128,7 +128,7 @@ func ev(t *testing.T, kind string, payload any) session.Event {
 // commit is in the transcripts.
 func TestFollowupsRefuse(t *testing.T) {
 	for _, kind := range []string{journal.KindSubmitted, journal.KindClaimed, journal.KindReleased, journal.KindResolved, journal.KindEnded} {
-		for _, bad := range []session.Event{{Kind: kind, Schema: 1, Data: "[]"}, {Kind: kind, Schema: 2, Data: "{}"}} {
+		for _, bad := range []session.Event{{Kind: kind, Schema: 1, Data: "[]"}, {Kind: kind, Schema: 3, Data: "{}"}} {
 			c := session.Commit{Key: home, Events: []session.Event{bad}}
 			if w, err := journal.Followups(session.Entry{Commit: c}, journal.Facts(c)); err == nil {
 				t.Errorf("%s %s of schema %d: %v", kind, bad.Data, bad.Schema, w)

@@ -50,7 +50,7 @@ const (
 // that no run held: what it says is the chunk after it.
 type SignalReceived struct {
 	Branch *BranchEnd `json:"branch,omitempty"`
-	By     string     `json:"by,omitempty"`
+	By     string     `json:"by,omitempty"` // see Named
 	// ID makes the signal that brought it idempotent, as long as the session
 	// keeps it, see maxSignals; "" is for those that can be taken twice.
 	ID        string   `json:"id,omitempty"`
@@ -61,6 +61,7 @@ type SignalReceived struct {
 	Reason    string   `json:"reason,omitempty"`
 	Revision  string   `json:"revision,omitempty"`
 	Run       run.ID   `json:"run"`
+	Says      string   `json:"says,omitempty"`
 	Text      string   `json:"text,omitempty"`  // of a message
 	Value     string   `json:"value,omitempty"` // JSON
 	// Wake is set when nothing is left to wait for: the run goes on, and this
@@ -318,7 +319,7 @@ func (w *StateMachine) message(v SignalReceived, now time.Time) error {
 	if v.ID == "" {
 		return w.stage(now, chunk)
 	}
-	return w.stage(now, event(KindSignalReceived, SignalReceived{By: v.By, ID: v.ID, Kind: Message}), chunk)
+	return w.stage(now, event(KindSignalReceived, SignalReceived{By: v.By, ID: v.ID, Kind: Message, Says: v.Says}), chunk)
 }
 
 // tick fires what is due: questions without an answer, reviews without a resolution,

@@ -112,7 +112,7 @@ func (d *deriver) record(i int) (Record, error) {
 		K: i, Epoch: c.Epoch, Durability: d.durability, Rows: d.rows[i], Time: max(f.Time.UnixMilli(), 0),
 
 		Run: f.Run, Step: f.Step, Attempt: f.Attempt, State: string(f.State), Workflow: f.Workflow, Revision: f.Revision,
-		By: excerpt(f.By, 64), Reason: f.Reason, Code: f.Code, Usage: f.Usage,
+		By: excerpt(f.By, 64), Says: excerpt(f.Says, 64), Reason: f.Reason, Code: f.Code, Usage: f.Usage,
 	}
 	if f.Err != nil {
 		return r, f.Err

@@ -27,7 +27,7 @@ func (r *Record) ofRun(what any) {
 		r.Summary = "run needs review: " + excerpt(v.Reason, 80)
 	case journal.Resolved:
 		r.Kind, r.Name = Resolved, excerpt(v.Decision, 20)
-		r.Summary = r.Actor() + " decides: " + r.Name
+		r.Summary = cmp.Or(r.who(), "run") + " decides: " + r.Name
 		if v.Reason != "" {
 			r.Summary += " " + quote(v.Reason, 60)
 		}
@@ -192,7 +192,7 @@ func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-0
 
 func (r *Record) received(v journal.SignalReceived) {
 	r.Wake, r.Name = v.Wake, excerpt(v.Kind, 20)
-	by := cmp.Or(r.By, "somebody")
+	by := cmp.Or(r.who(), "somebody")
 	switch v.Kind {
 	case journal.Approve, journal.Refuse, journal.Respond:
 		verb := map[string]string{journal.Approve: "approved", journal.Refuse: "rejected", journal.Respond: "answered"}[v.Kind]
@@ -211,8 +211,9 @@ func (r *Record) received(v journal.SignalReceived) {
 		if v.Interrupt {
 			verb = " interrupts: "
 		}
-		r.Kind, r.By = Message, cmp.Or(r.By, string(session.User))
-		r.Summary = r.By + verb + quote(v.Text, MaxSummary-len(r.By)-len(verb))
+		r.Kind = Message
+		author := clip(cmp.Or(r.who(), string(session.User)), MaxSummary/2)
+		r.Summary = author + verb + quote(v.Text, MaxSummary-len(author)-len(verb))
 	case journal.Timer:
 		r.Kind, r.Summary = Due, "the time of step "+string(v.Path)+" has come"
 	case journal.Report:
@@ -238,7 +239,7 @@ func (r *Record) quarantined(v journal.Quarantined) {
 	if v.Released {
 		r.Kind, verb = Readmitted, "lets the session go on"
 	}
-	r.Summary = cmp.Or(r.By, "somebody") + " " + verb
+	r.Summary = cmp.Or(r.who(), "somebody") + " " + verb
 	if v.Reason != "" {
 		r.Summary += ": " + excerpt(v.Reason, 70)
 	}
@@ -262,7 +263,7 @@ func (r *Record) rebudgeted(v journal.Rebudgeted) {
 	if v.Budget.Time > 0 {
 		parts = append(parts, v.Budget.Time.String())
 	}
-	r.Summary = cmp.Or(r.By, "somebody") + " sets the budget: " + cmp.Or(strings.Join(parts, ", "), "no limit")
+	r.Summary = cmp.Or(r.who(), "somebody") + " sets the budget: " + cmp.Or(strings.Join(parts, ", "), "no limit")
 	if v.Reason != "" {
 		r.Summary += " " + quote(v.Reason, 40)
 	}

@@ -1,6 +1,7 @@
 package lineage
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,8 +13,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Schema is the schema number of the records that this release writes.
-const Schema = 1
+// Schema is the schema number of the records that this release writes. Under 1 By
+// was what the author of a request said.
+const Schema = 2
 
 // Limits of a record's texts, in characters.
 const (
@@ -82,7 +84,7 @@ type Record struct {
 	// Branches are the sessions that a branched, fanned_out, gathered, reported
 	// or rejected record names.
 	Branches []Ref  `json:"branches,omitempty"`
-	By       string `json:"by,omitempty"`    // the session, run or person that decided
+	By       string `json:"by,omitempty"`    // the session, the run or the user that decided, see journal.Named
 	Call     string `json:"call,omitempty"`  // id of the tool call
 	Calls    int    `json:"calls,omitempty"` // tool calls that the model asked for
 	// Candidates are what a selection chose from, at most MaxCandidates; the
@@ -129,6 +131,7 @@ type Record struct {
 	// the version is that of the commit before plus Rows.
 	Rows    int            `json:"rows,omitempty"`
 	Run     run.ID         `json:"run,omitempty"`
+	Says    string         `json:"says,omitempty"` // who the request of a user claims to be from
 	Schema  int            `json:"schema"`
 	Seq     uint64         `json:"seq,omitempty"`
 	Session session.ID     `json:"session"`
@@ -208,7 +211,22 @@ func Decode(data []byte) (Record, error) {
 	if err := r.valid(); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
+	r.reread()
 	return r, nil
+}
+
+// who is who asked for what the record says.
+func (r *Record) who() string { return journal.Named(r.By, r.Says) }
+
+// reread gives what a record of a former schema says its place in this one.
+func (r *Record) reread() {
+	switch r.Kind {
+	case Message, Answered, Cancel, Resolved, Quarantined, Readmitted, Rebudgeted:
+		if r.Schema < 2 {
+			r.By, r.Says = "", r.By
+		}
+	}
+	r.Schema = Schema
 }
 
 func (r *Record) valid() error {
@@ -285,7 +303,7 @@ func (r *Record) Actor() string {
 	case Submitted, Queued, Claimed, Released, Review, Cancel, Warning, Waiting, Answered, Due, Reported, Ended:
 		return "run"
 	case Message:
-		return r.By
+		return cmp.Or(r.By, string(session.User))
 	case Resolved, Quarantined, Readmitted, Rebudgeted:
 		if r.By != "" {
 			return r.By

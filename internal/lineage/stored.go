@@ -103,6 +103,7 @@ func DecodeStored(data []byte) ([]Record, error) {
 		if err := r.valid(); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 		}
+		r.reread()
 	}
 	return m.Records, nil
 }

@@ -6,14 +6,15 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
 const (
 	nodeUser     = "node"
-	operatorUser = "operator"
+	operatorUser = messages.UserOperator
 	toolUser     = "tool"
-	clientUser   = "default" // what clients without credentials are
+	clientUser   = messages.UserAnonymous // what clients without credentials are
 )
 
 func newPassword() string { return rand.Text() }
@@ -29,25 +30,27 @@ var kept = permission.Grant{Role: permission.RoleNode, Deny: []permission.Permis
 // accessConfig is the part of the server's configuration that says who may do
 // what, see permission.Accounts.
 func (o *Options) accessConfig() (string, error) {
-	passwords := map[permission.Role]string{
-		permission.RoleNode: o.NodePassword, permission.RoleOperator: o.OperatorPassword, permission.RoleTool: o.ToolPassword,
-		// No client logs in as the default user by name.
-		permission.RoleClient: newPassword(),
+	t := session.DefaultTenant
+	a := permission.Accounts{
+		Tenants: []session.Tenant{t},
+		Users: append([]permission.User{
+			{Role: permission.RoleNode, Name: nodeUser, Secret: o.NodePassword},
+			{Role: permission.RoleOperator, Name: operatorUser, Secret: o.OperatorPassword},
+			// No client logs in as the anonymous user by name.
+			{Role: permission.RoleClient, Tenant: t, Name: clientUser, Secret: newPassword()},
+			{Role: permission.RoleTool, Tenant: t, Name: toolUser, Secret: o.ToolPassword},
+		}, o.Users...),
+		Grant: o.Grant, Anonymous: clientUser,
 	}
-	names := map[permission.Role]string{
-		permission.RoleNode: nodeUser, permission.RoleOperator: operatorUser, permission.RoleTool: toolUser, permission.RoleClient: clientUser,
-	}
-	for _, p := range passwords {
-		if strings.ContainsAny(p, "\"\\\n") {
+	for i := range a.Users {
+		u := &a.Users[i]
+		if strings.ContainsAny(u.Secret, "\"\\\n") {
 			return "", fmt.Errorf("natsserver: a password may not contain quotes, backslashes or line ends")
 		}
-	}
-	a := permission.Accounts{
-		Tenants: []session.Tenant{session.DefaultTenant},
-		Login: func(r permission.Role, _ session.Tenant) string {
-			return fmt.Sprintf("user: %s, password: \"%s\"", names[r], passwords[r])
-		},
-		Grant: o.Grant, Anonymous: clientUser,
+		if err := messages.ValidUser(u.Name); err != nil {
+			return "", fmt.Errorf("natsserver: %w", err)
+		}
+		u.Secret = `password: "` + u.Secret + `"`
 	}
 	if a.Grant == nil {
 		a.Grant = ownGrant

@@ -71,6 +71,8 @@ type Options struct {
 	// in as user "node", "operator" or "tool". Empty means a generated one that
 	// lives in memory only, see Node, Operator and Tool.
 	NodePassword, OperatorPassword, ToolPassword string
+	// Users are further users, each with a password as its secret.
+	Users []permission.User
 	// Grant returns what a role may do, nil for everything. Without it clients
 	// and tools have what permission.GrantOf lists, the node may do everything but
 	// delete and purge, and the operator everything.

@@ -182,7 +182,7 @@ func TestClientAccess(t *testing.T) {
 	client, refused := connect(t, srv, "", "")
 
 	t.Run("request", func(t *testing.T) {
-		for _, subject := range []string{"rath.task.default.w", "rath.ctl.default.r1.cancel", "rath.query.default.result"} {
+		for _, subject := range []string{"rath.task.default.w", "rath.ctl.default.anonymous.r1.cancel", "rath.query.default.result"} {
 			if _, err := client.Request(subject, nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
 				t.Errorf("%s without a responder: %v", subject, err)
 			}
@@ -220,7 +220,7 @@ func TestClientAccess(t *testing.T) {
 	})
 	t.Run("nothing else", func(t *testing.T) {
 		for _, subject := range []string{
-			"rath.task.other.w", "rath.ctl.other.r1.cancel", "rath.query.other.result", "rath.ev.1.0.default.s",
+			"rath.task.other.w", "rath.ctl.other.anonymous.r1.cancel", "rath.query.other.result", "rath.ev.1.0.default.s",
 			"rath.work.p.x", "rath.node.n.deliver", "$JS.API.INFO", "$SYS.REQ.SERVER.PING", "$KV.ALIAS.x", "rath.run.default.r1.result",
 		} {
 			if err := client.Publish(subject, nil); err != nil {
@@ -270,7 +270,7 @@ func TestToolAccess(t *testing.T) {
 	if _, err := node.Request(subject, nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("a call after the program has left: %v", err)
 	}
-	const announce = "rath.ctl.default.tool.weather.announce"
+	const announce = "rath.ctl.default.tool.tool.weather.announce"
 	if _, err := node.Subscribe("rath.ctl.>", func(m *nats.Msg) { _ = m.Respond([]byte("ok")) }); err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestAnswerStaysWithAsker(t *testing.T) {
 		t.Fatal(err)
 	}
 	client, _ := connect(t, srv, "", "")
-	for _, subject := range []string{"rath.task.default.w", "rath.ctl.default.r.cancel"} {
+	for _, subject := range []string{"rath.task.default.w", "rath.ctl.default.anonymous.r.cancel"} {
 		if err := client.PublishRequest(subject, "rath.ev.1.0.default.s", []byte("{}")); err != nil {
 			t.Fatal(err)
 		}

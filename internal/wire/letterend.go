@@ -10,19 +10,24 @@ import (
 // messages.LetterRetried after LetterRetrying; the letter is kept as long as the stream has room.
 type LetterEnd struct {
 	Schema int    `json:"schema"`
-	At     uint64 `json:"at"`  // sequence of the letter
-	End    string `json:"end"` // messages.LetterRetrying, LetterRetried or LetterDropped
-	By     string `json:"by,omitempty"`
+	At     uint64 `json:"at"`           // sequence of the letter
+	End    string `json:"end"`          // messages.LetterRetrying, LetterRetried or LetterDropped
+	By     string `json:"by,omitempty"` // the user, see journal.Named
 	Reason string `json:"reason,omitempty"`
 	Run    run.ID `json:"run,omitempty"` // that a retry submitted
+	Says   string `json:"says,omitempty"`
 	TimeMS int64  `json:"time_ms"`
 }
+
+// LetterEndSchema is its schema number. Under 1 By was what the author said.
+const LetterEndSchema = 2
 
 // DecodeLetterEnd reads the end of a letter.
 func DecodeLetterEnd(data []byte) (LetterEnd, error) {
 	e, err := messages.Decode[LetterEnd]("end of a dead letter", data)
-	if err == nil {
+	if err == nil && e.Schema != LetterEndSchema {
 		err = messages.CheckSchema("end of a dead letter", e.Schema)
+		e.Schema, e.By, e.Says = LetterEndSchema, "", e.By
 	}
 	if err != nil {
 		return LetterEnd{}, err

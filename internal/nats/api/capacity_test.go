@@ -139,7 +139,7 @@ func TestNeededStreamsFillUp(t *testing.T) {
 				if have := f.commits(); have != had {
 					t.Errorf("%d commits came", have-had)
 				}
-				if a := ask(t, nc, "rath.ctl.default.fill1.rerun", `{}`); a["code"] != string(run.CodeBusy) || !strings.Contains(fmt.Sprint(a["error"]), name+" holds 8") {
+				if a := ask(t, nc, "rath.ctl.default.anonymous.fill1.rerun", `{}`); a["code"] != string(run.CodeBusy) || !strings.Contains(fmt.Sprint(a["error"]), name+" holds 8") {
 					t.Errorf("who asks to run something again is told %v", a)
 				}
 				nodes, err := n.conn.Nodes(t.Context())
@@ -226,7 +226,7 @@ func TestStreamsFillUp(t *testing.T) {
 				t.Errorf("at 96 %% run %s is %v", id, s)
 			}
 		}
-		if a := ask(t, nc, "rath.ctl.default.stopped.cancel", `{"id":"c1","reason":"enough"}`); a["error"] != nil {
+		if a := ask(t, nc, "rath.ctl.default.anonymous.stopped.cancel", `{"id":"c1","reason":"enough"}`); a["error"] != nil {
 			t.Errorf("a cancel at 96 %% is answered with %v", a)
 		}
 		if r := resultOf(t, nc, "stopped"); r["state"] != "cancelled" {

@@ -37,10 +37,11 @@ func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context,
 }
 
 func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.Context, s journal.Signal) error) (note string, err error) {
-	tenant, id, verb, ok := messages.ParseControlSubject(m.Subject)
+	of, ok := messages.ParseControlSubject(m.Subject)
 	if !ok {
-		return "", fmt.Errorf("subject %q: %w: request rath.ctl.<tenant>.<run>.<verb>", m.Subject, run.ErrMalformed)
+		return "", fmt.Errorf("subject %q: %w: request rath.ctl.<tenant>.<user>.<run>.<verb>, with the NATS user of the connection, or %s without one; clients of former releases left it out", m.Subject, run.ErrMalformed, messages.UserAnonymous)
 	}
+	tenant, id, verb := of.Tenant, of.ID, of.Verb
 	if strings.HasPrefix(verb, "tool.") {
 		return "", c.controlTool(ctx, tenant, id, verb, m.Data)
 	}
@@ -52,7 +53,7 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 		return "", err
 	}
 	if strings.HasPrefix(verb, "dlq.") {
-		return c.controlDead(ctx, tenant, id, verb, body)
+		return c.controlDead(ctx, of, body)
 	}
 	if verb == messages.VerbRerun {
 		if body.ID == "" { // a request without one asks for another run each time
@@ -66,7 +67,7 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 		return string(again), err
 	}
 	// The verb and its body are checked before the run is looked for.
-	s, err := body.Signal(session.Key{Tenant: tenant}, run.ID(id), verb)
+	s, err := body.Signal(session.Key{Tenant: tenant}, of.User, run.ID(id), verb)
 	if err != nil {
 		return "", err
 	}
@@ -178,7 +179,7 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal
 		case have.Refused != "":
 			return "", fmt.Errorf("run %s: %w: its task was refused", s.Run, run.ErrState)
 		case have.Cancelled == nil:
-			have.Cancelled = s.Cancel
+			have.Cancel(s.Cancel)
 			_, _, stored, err := eventlog.PutAlias(ctx, c.Logs, subject, revision, have)
 			if err != nil {
 				return "", err

@@ -69,8 +69,12 @@ func (c *Conn) controlLetter(ctx context.Context, t session.Tenant, at uint64, v
 	if err != nil {
 		return "", err
 	}
+	user, err := c.User(ctx, t)
+	if err != nil {
+		return "", err
+	}
 	return answered(ctx, func(ctx context.Context) ([]byte, error) {
-		return c.Ask(ctx, messages.LetterSubject(t, at, verb), body)
+		return c.Ask(ctx, messages.LetterSubject(t, user, at, verb), body)
 	})
 }
 
@@ -156,7 +160,8 @@ func (c *Conn) endedLetters(ctx context.Context, t session.Tenant, at uint64) (m
 }
 
 // controlDead deals with a dead letter; the note of a retry is the run.
-func (c *Conn) controlDead(ctx context.Context, t session.Tenant, id, verb string, body messages.Control) (note string, err error) {
+func (c *Conn) controlDead(ctx context.Context, of messages.Controlled, body messages.Control) (note string, err error) {
+	t, id, verb := of.Tenant, of.ID, of.Verb
 	at, err := strconv.ParseUint(id, 10, 64)
 	if err != nil || at == 0 {
 		return "", fmt.Errorf("dead letter %q: %w: name it by its sequence", id, run.ErrMalformed)
@@ -170,7 +175,7 @@ func (c *Conn) controlDead(ctx context.Context, t session.Tenant, id, verb strin
 		return "", err
 	}
 	subject := messages.LetterEndSubject(t, workflow, at)
-	end := wire.LetterEnd{Schema: messages.Schema, At: at, By: body.By, Reason: body.Reason, TimeMS: time.Now().UnixMilli()}
+	end := wire.LetterEnd{Schema: wire.LetterEndSchema, At: at, By: of.User, Says: body.By, Reason: body.Reason, TimeMS: time.Now().UnixMilli()}
 	switch verb {
 	case messages.VerbLetterRetry:
 		end.End = messages.LetterRetrying

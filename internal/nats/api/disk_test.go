@@ -95,7 +95,7 @@ func TestDiskFillsUp(t *testing.T) {
 		if have := f.commits(); have != had {
 			t.Errorf("below the reserve %d commits came", have-had)
 		}
-		if a := ask(t, nc, "rath.ctl.default.stopped.cancel", `{"id":"c1","reason":"enough"}`); a["error"] != nil {
+		if a := ask(t, nc, "rath.ctl.default.anonymous.stopped.cancel", `{"id":"c1","reason":"enough"}`); a["error"] != nil {
 			t.Errorf("a cancel is answered with %v", a)
 		}
 		if r := resultOf(t, nc, "stopped"); r["state"] != "cancelled" {
@@ -116,7 +116,7 @@ func TestDiskFillsUp(t *testing.T) {
 		}
 		had = f.commits()
 		close(n.hold)
-		if a := ask(t, nc, "rath.ctl.default.ends.message", `{"id":"m1","text":"x"}`); a["error"] == nil {
+		if a := ask(t, nc, "rath.ctl.default.anonymous.ends.message", `{"id":"m1","text":"x"}`); a["error"] == nil {
 			t.Errorf("a message is answered with %v", a)
 		}
 		if have := f.commits(); have != had {

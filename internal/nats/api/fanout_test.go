@@ -268,7 +268,7 @@ func TestBranchesHaveTheTimeOfTheirRun(t *testing.T) {
 		submit(t, nc, "deep", `{"id":"less","budget":{"time_ms":60000}}`)
 		time.Sleep(10 * time.Second)
 		for id, ms := range map[string]int{"more": 60_000, "less": 20_000} {
-			if a := ask(t, nc, "rath.ctl.default."+id+".rebudget", fmt.Sprintf(`{"budget":{"time_ms":%d}}`, ms)); a["done"] != true {
+			if a := ask(t, nc, "rath.ctl.default.anonymous."+id+".rebudget", fmt.Sprintf(`{"budget":{"time_ms":%d}}`, ms)); a["done"] != true {
 				t.Fatal(a)
 			}
 		}

@@ -132,11 +132,15 @@ func (r *remoteBlobs) Store(ctx context.Context, d blob.Digest, list bool, data 
 	if err != nil {
 		return err
 	}
+	user, err := r.c.User(ctx, r.t)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
 	defer cancel()
 	for wait := conn.NewBackoff(); ; {
 		_, err := answered(ctx, func(ctx context.Context) ([]byte, error) {
-			return r.c.question(ctx, messages.BlobSubject(r.t, d), body, controlElse)
+			return r.c.question(ctx, messages.BlobSubject(r.t, user, d), body, controlElse)
 		})
 		if !errors.Is(err, run.ErrBusy) {
 			return err

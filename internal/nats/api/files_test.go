@@ -153,7 +153,7 @@ func TestUploadWithoutRoom(t *testing.T) {
 
 func put(c *Conn, t session.Tenant, digest string, body []byte) error {
 	_, err := answered(context.Background(), func(ctx context.Context) ([]byte, error) {
-		return c.question(ctx, messages.ControlPrefix+string(t)+".blob."+digest+".put", body, controlElse)
+		return c.question(ctx, messages.ControlPrefix+string(t)+".anonymous.blob."+digest+".put", body, controlElse)
 	})
 	return err
 }

@@ -87,7 +87,7 @@ func TestLettersFromReplicaBehind(t *testing.T) {
 			}
 		}
 		list("after the refusal", 1)
-		if _, err := c.controlDead(t.Context(), session.DefaultTenant, at, messages.VerbLetterDrop, messages.Control{By: "ana"}); err != nil {
+		if _, err := c.controlDead(t.Context(), ofLetter(at, messages.VerbLetterDrop), messages.Control{By: "ana"}); err != nil {
 			t.Fatal(err)
 		}
 		list("after it was dropped", 0)

@@ -79,7 +79,7 @@ func TestFullEventStreams(t *testing.T) {
 		limit(func(have uint64) int64 { return max(int64(have), 1) })
 		submit(t, nc, "agent", `{"id":"new","input":"x"}`)
 		close(n.hold)
-		refused := ask(t, nc, "rath.ctl.default.open.rebudget", `{"id":"c1","budget":{"tokens":9}}`)
+		refused := ask(t, nc, "rath.ctl.default.anonymous.open.rebudget", `{"id":"c1","budget":{"tokens":9}}`)
 		if text := fmt.Sprint(refused["error"]); refused["code"] != "unavailable" || !strings.Contains(text, "archive old data or raise the limit") {
 			t.Errorf("what cannot be stored is answered with %v", refused)
 		}

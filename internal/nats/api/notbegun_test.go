@@ -54,7 +54,7 @@ func TestControlNotBegun(t *testing.T) {
 			if id == "apart" {
 				verb, body = messages.VerbQuarantine, `{"reason":"odd"}`
 			}
-			m, err := c.NC.Request(messages.ControlSubject("default", id, verb), []byte(body), time.Minute)
+			m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, id, verb), []byte(body), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func TestControlOfATaskOnItsWay(t *testing.T) {
 			t.Fatalf("%v, %v", m, err)
 		}
 		for id, want := range map[run.ID]run.Code{"given": run.CodeState, "nobody": run.CodeUnknownRun} {
-			m, err := c.NC.Request(messages.ControlSubject("default", id, messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
+			m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, id, messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +134,7 @@ func TestCancelMeanwhile(t *testing.T) {
 			if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", r), eventlog.RunAlias{Digest: "d", Session: c.HomeOf("default", r)}); err != nil {
 				t.Fatal(err)
 			}
-			m, err := c.NC.Request(messages.ControlSubject("default", r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
+			m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +161,7 @@ func TestCancelUnbornBranch(t *testing.T) {
 		}
 		branch := run.ID(c.Minter().Child("default", "r1", "0.left"))
 		for _, body := range []string{`{}`, `{"submitted":true}`} {
-			m, err := c.NC.Request(messages.ControlSubject("default", branch, messages.VerbCancel), []byte(body), time.Minute)
+			m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, branch, messages.VerbCancel), []byte(body), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +215,7 @@ func TestCancelAmongMany(t *testing.T) {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			m, err := c.NC.Request(messages.ControlSubject("default", k.run, messages.VerbCancel), body, time.Minute)
+			m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, k.run, messages.VerbCancel), body, time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -77,7 +77,7 @@ func TestCancelledEarly(t *testing.T) {
 			return out
 		}
 		submit(t, nc, "hold", `{"id":"r1"}`)
-		if a := ask(t, nc, "rath.ctl.default.r1.cancel", `{"by":"ann","reason":"not needed"}`); a["done"] != true {
+		if a := ask(t, nc, "rath.ctl.default.anonymous.r1.cancel", `{"by":"ann","reason":"not needed"}`); a["done"] != true {
 			t.Errorf("answer %v", a)
 		}
 		first := told()
@@ -137,7 +137,7 @@ func TestCancelledNeverBegins(t *testing.T) {
 		}})
 		submit(t, nc, "agent", `{"id":"r1","input":"hello"}`)
 		time.Sleep(20 * time.Second) // both have had it
-		if r := ask(t, nc, "rath.ctl.default.r1.cancel", `{"reason":"not needed"}`); r["done"] != true {
+		if r := ask(t, nc, "rath.ctl.default.anonymous.r1.cancel", `{"reason":"not needed"}`); r["done"] != true {
 			t.Fatalf("answer %v", r)
 		}
 		close(cancelled)
@@ -203,16 +203,16 @@ func TestCancelUnknown(t *testing.T) {
 		}
 		before := len(n.stored(t, "KV_"+streams.BucketAlias))
 		for _, id := range []string{"wait", "nobody"} {
-			if a := ask(t, nc, "rath.ctl.default."+id+".cancel", `{"reason":"mistyped","submitted":true}`); a["code"] != string(run.CodeUnknownRun) {
+			if a := ask(t, nc, "rath.ctl.default.anonymous."+id+".cancel", `{"reason":"mistyped","submitted":true}`); a["code"] != string(run.CodeUnknownRun) {
 				t.Errorf("cancel %s: %v", id, a)
 			}
-			if a := ask(t, nc, "rath.ctl.default."+id+".message", `{"text":"hello"}`); a["code"] != string(run.CodeUnknownRun) {
+			if a := ask(t, nc, "rath.ctl.default.anonymous."+id+".message", `{"text":"hello"}`); a["code"] != string(run.CodeUnknownRun) {
 				t.Errorf("message to %s: %v", id, a)
 			}
 		}
 		for subject, body := range map[string]string{
-			"rath.ctl.default.%s.message": `{"text":"hello"}`, "rath.ctl.default.%s.resolve": `{"decision":"again","reason":"seen"}`, "rath.ctl.default.%s.approve": `{"step":"0"}`,
-			"rath.ctl.default.%s.quarantine": `{"reason":"odd"}`, "rath.ctl.default.%s.rerun": `{}`, "rath.query.default.replay": `{"run":"%s"}`,
+			"rath.ctl.default.anonymous.%s.message": `{"text":"hello"}`, "rath.ctl.default.anonymous.%s.resolve": `{"decision":"again","reason":"seen"}`, "rath.ctl.default.anonymous.%s.approve": `{"step":"0"}`,
+			"rath.ctl.default.anonymous.%s.quarantine": `{"reason":"odd"}`, "rath.ctl.default.anonymous.%s.rerun": `{}`, "rath.query.default.replay": `{"run":"%s"}`,
 		} {
 			for id, want := range map[string]run.Code{"wait4": run.CodeState, "nobody": run.CodeUnknownRun} {
 				at, says := strings.Replace(subject, "%s", id, 1), strings.Replace(body, "%s", id, 1)
@@ -230,7 +230,7 @@ func TestCancelUnknown(t *testing.T) {
 				t.Errorf("how %s stands: %v", id, a)
 			}
 		}
-		if a := ask(t, nc, "rath.ctl.default.wait4.cancel", `{"submitted":true}`); a["done"] != true {
+		if a := ask(t, nc, "rath.ctl.default.anonymous.wait4.cancel", `{"submitted":true}`); a["done"] != true {
 			t.Errorf("cancel the last one that waits: %v", a)
 		}
 		if after := len(n.stored(t, "KV_"+streams.BucketAlias)); after != before+1 {

@@ -139,8 +139,12 @@ func (c *Conn) Control(ctx context.Context, t session.Tenant, id run.ID, verb st
 	if err != nil {
 		return "", err
 	}
+	user, err := c.User(ctx, t)
+	if err != nil {
+		return "", err
+	}
 	return answered(ctx, func(ctx context.Context) ([]byte, error) {
-		return c.question(ctx, messages.ControlSubject(t, id, verb), body, controlElse)
+		return c.question(ctx, messages.ControlSubject(t, user, id, verb), body, controlElse)
 	})
 }
 

@@ -33,7 +33,7 @@ func TestServeOverLostConnection(t *testing.T) {
 		if err != nil || !fired() {
 			t.Fatalf("the connection was lost: %v; %v", fired(), err)
 		}
-		m, err := c.NC.Request(messages.ControlSubject("default", "r1", messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
+		m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, "r1", messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,9 +212,9 @@ func TestStoppingNode(t *testing.T) {
 		answer  func(error) any // nil: as a query's
 	}{
 		"query":   {messages.QuerySubject("default", messages.QueryRuns), query, nil},
-		"control": {messages.ControlSubject("default", "r", messages.VerbCancel), cancel, answer},
-		"tool":    {messages.ToolControlSubject("default", "t", messages.VerbWithdraw), withdraw, answer},
-		"letter":  {messages.LetterSubject("default", 7, messages.VerbDrop), dropLetter, answer},
+		"control": {messages.ControlSubject("default", "node", "r", messages.VerbCancel), cancel, answer},
+		"tool":    {messages.ToolControlSubject("default", "node", "t", messages.VerbWithdraw), withdraw, answer},
+		"letter":  {messages.LetterSubject("default", "node", 7, messages.VerbDrop), dropLetter, answer},
 	} {
 		for _, others := range []bool{true, false} {
 			reply := func(c *Conn, m *nats.Msg, err error) {

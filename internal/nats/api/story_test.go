@@ -296,21 +296,21 @@ func TestStoryOfACancel(t *testing.T) {
 		for e := (object{}); e["kind"] != "claimed"; {
 			e = next(t, h.events, "claim")
 		}
-		if a := ask(t, nc, "rath.ctl.default.r1.cancel", `{"reason":"enough"}`); a["done"] != true {
+		if a := ask(t, nc, "rath.ctl.default.anonymous.r1.cancel", `{"reason":"enough"}`); a["done"] != true {
 			t.Errorf("answer %v", a)
 		}
 		if r := next(t, h.results, "result"); r["state"] != "cancelled" || r["error"] != "enough" {
 			t.Errorf("result %v", r)
 		}
-		if a := ask(t, nc, "rath.ctl.default.r1.cancel", ``); a["done"] != false || a["code"] != "wrong_state" {
+		if a := ask(t, nc, "rath.ctl.default.anonymous.r1.cancel", ``); a["done"] != false || a["code"] != "wrong_state" {
 			t.Errorf("a second cancel: %v", a)
 		}
 		// This one was not submitted yet: it is cancelled when it comes, unless
 		// only submitted ones are meant.
-		if a := ask(t, nc, "rath.ctl.default.r2.cancel", `{"reason":"mistyped","submitted":true}`); a["done"] != false || a["code"] != "unknown_run" {
+		if a := ask(t, nc, "rath.ctl.default.anonymous.r2.cancel", `{"reason":"mistyped","submitted":true}`); a["done"] != false || a["code"] != "unknown_run" {
 			t.Errorf("answer %v", a)
 		}
-		if a := ask(t, nc, "rath.ctl.default.r2.cancel", `{"reason":"too early"}`); a["done"] != true || !strings.HasPrefix(a["note"].(string), "no task of this id was taken yet") {
+		if a := ask(t, nc, "rath.ctl.default.anonymous.r2.cancel", `{"reason":"too early"}`); a["done"] != true || !strings.HasPrefix(a["note"].(string), "no task of this id was taken yet") {
 			t.Errorf("answer %v", a)
 		}
 		submit(t, nc, "agent", `{"id":"r2","input":"x"}`)
@@ -322,11 +322,11 @@ func TestStoryOfACancel(t *testing.T) {
 			t.Errorf("dead letters %v", letters)
 		}
 		for subject, code := range map[string]string{
-			"rath.ctl.default.r1.approve":         "malformed",
-			"rath.ctl.default.r1.dance":           "malformed",
-			"rath.ctl.default.r1.cancel.now":      "malformed",
-			"rath.ctl.default.nobody.resolve":     "unknown_run",
-			"rath.ctl.default.session.s1.message": "malformed",
+			"rath.ctl.default.anonymous.r1.approve":         "malformed",
+			"rath.ctl.default.anonymous.r1.dance":           "malformed",
+			"rath.ctl.default.anonymous.r1.cancel.now":      "malformed",
+			"rath.ctl.default.anonymous.nobody.resolve":     "unknown_run",
+			"rath.ctl.default.anonymous.session.s1.message": "malformed",
 		} {
 			if a := ask(t, nc, subject, `{"decision":"again","reason":"I looked"}`); a["code"] != code {
 				t.Errorf("%s: %v, want %s", subject, a, code)
@@ -397,7 +397,7 @@ func TestStoryOfACancelInTheQueue(t *testing.T) {
 		if left := n.pending(t); left != 2 {
 			t.Errorf("%d tasks wait, want 2", left)
 		}
-		if a := ask(t, nc, "rath.ctl.default.r2.cancel", `{"reason":"changed my mind"}`); a["done"] != true || a["note"] == nil {
+		if a := ask(t, nc, "rath.ctl.default.anonymous.r2.cancel", `{"reason":"changed my mind"}`); a["done"] != true || a["note"] == nil {
 			t.Errorf("answer %v", a)
 		}
 		if r := next(t, h.results, "result"); r["state"] != "cancelled" || r["error"] != "changed my mind" {

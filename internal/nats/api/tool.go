@@ -114,16 +114,21 @@ func (c *Conn) AnnounceTool(ctx context.Context, t session.Tenant, v messages.To
 	if err != nil {
 		return err
 	}
-	return c.askDone(ctx, messages.ToolControlSubject(t, v.Name, messages.VerbAnnounce), body)
+	return c.controlledTool(ctx, t, v.Name, messages.VerbAnnounce, body)
 }
 
 // WithdrawTool takes a tool away; one that is not there is no error.
 func (c *Conn) WithdrawTool(ctx context.Context, t session.Tenant, name string) error {
-	return c.askDone(ctx, messages.ToolControlSubject(t, name, messages.VerbWithdraw), nil)
+	return c.controlledTool(ctx, t, name, messages.VerbWithdraw, nil)
 }
 
-func (c *Conn) askDone(ctx context.Context, subject string, body []byte) error {
-	_, err := answered(ctx, func(ctx context.Context) ([]byte, error) { return c.Ask(ctx, subject, body) })
+func (c *Conn) controlledTool(ctx context.Context, t session.Tenant, name, verb string, body []byte) error {
+	user, err := c.User(ctx, t)
+	if err != nil {
+		return err
+	}
+	subject := messages.ToolControlSubject(t, user, name, verb)
+	_, err = answered(ctx, func(ctx context.Context) ([]byte, error) { return c.Ask(ctx, subject, body) })
 	return err
 }
 

@@ -137,7 +137,7 @@ func week(t *testing.T, after string) {
 	if after == "other" {
 		revision = "1"
 	}
-	if got, want := s.Chunks[len(s.Chunks)-1].Text, "the notes by revision "+revision+", approved by ana"; got != want {
+	if got, want := s.Chunks[len(s.Chunks)-1].Text, "the notes by revision "+revision+", approved by anonymous"; got != want {
 		t.Errorf("the session says %q, want %q", got, want)
 	}
 	if notes.Load() != 1 || published.Load() != 1 {

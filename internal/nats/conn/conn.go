@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -58,6 +59,10 @@ type Conn struct {
 type link struct {
 	ctx context.Context
 	cut context.CancelFunc
+
+	mu   sync.Mutex
+	told bool      // the server was asked for info
+	info *userInfo // what it knows of the credentials
 }
 
 // relink ends what waits for an answer on the link before: it will not come.

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
 )
 
 // userInfo is the answer of a server to SubjectUserInfo.
@@ -32,9 +35,15 @@ type userInfo struct {
 	} `json:"data"`
 }
 
-// Require returns a *PermissionError if these credentials lack what a role
-// needs for the event streams of a place. It asks the server once.
-func (c *Conn) Require(ctx context.Context, role permission.Role, place permission.Place) error {
+// info asks the server what it knows of these credentials, once for a connection; nil
+// if it does not say.
+func (c *Conn) info(ctx context.Context) (*userInfo, error) {
+	l := c.link.Load()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.told {
+		return l.info, nil
+	}
 	m, err := Retry(ctx, func(ctx context.Context) (*nats.Msg, error) {
 		m, err := c.Request(ctx, &nats.Msg{Subject: permission.SubjectUserInfo})
 		if errors.Is(err, nats.ErrNoResponders) {
@@ -43,15 +52,58 @@ func (c *Conn) Require(ctx context.Context, role permission.Role, place permissi
 		return m, err
 	})
 	if err != nil {
-		return fmt.Errorf("nats/conn: ask what these credentials may do: %w", err)
+		return nil, fmt.Errorf("nats/conn: ask what these credentials may do: %w", err)
 	}
-	if m == nil {
+	if m != nil {
+		l.info = &userInfo{}
+		if err := json.Unmarshal(m.Data, l.info); err != nil {
+			return nil, fmt.Errorf("nats/conn: ask what these credentials may do: answer: %w", err)
+		}
+	}
+	l.told = true
+	return l.info, nil
+}
+
+// User is the user that control requests for a tenant name: Options.As, or the one
+// that the permissions of these credentials allow or, where they allow any, that the
+// server knows them by.
+func (c *Conn) User(ctx context.Context, t session.Tenant) (string, error) {
+	if c.o.As != "" {
+		return c.o.As, messages.ValidUser(c.o.As)
+	}
+	info, err := c.info(ctx)
+	if err != nil {
+		return "", err
+	}
+	name := c.o.User
+	if info != nil {
+		name = info.Data.User
+		if p := info.Data.Permissions; p != nil {
+			allowed := permission.UsersOf(p.Publish.Allow, t)
+			if len(allowed) > 0 && !slices.Contains(allowed, name) {
+				name = allowed[0]
+			}
+		}
+	}
+	if name == "" {
+		return messages.UserAnonymous, nil
+	}
+	if err := messages.ValidUser(name); err != nil {
+		return "", fmt.Errorf("nats/conn: the NATS user %q cannot control runs: %w; its name is a token of the subjects that it publishes: rename it, or allow it a name with publish to %s%s.<name>.>", name, err, messages.ControlPrefix, t)
+	}
+	return name, nil
+}
+
+// Require returns a *PermissionError if these credentials lack what a role
+// needs for the event streams of a place. It asks the server once.
+func (c *Conn) Require(ctx context.Context, role permission.Role, place permission.Place) error {
+	info, err := c.info(ctx)
+	if err != nil {
+		return err
+	}
+	if info == nil {
 		c.Logger.Warn("the NATS servers do not say what these credentials may do; what is missing shows later")
 		return nil
-	}
-	var info userInfo
-	if err := json.Unmarshal(m.Data, &info); err != nil {
-		return fmt.Errorf("nats/conn: ask what these credentials may do: answer: %w", err)
 	}
 	p := info.Data.Permissions
 	if p == nil {

@@ -42,6 +42,9 @@ type Options struct {
 	// Login is asked for the user and the password at each connect, where a
 	// server may have others when it is back; nil means User and Password.
 	Login func() (user, password string)
+	// As is the user that control requests name, for credentials that may name any;
+	// empty means the one that they are of, see Conn.User.
+	As string
 	// RootCAs is a PEM file of certificate authorities; with it, or with a
 	// URL of scheme tls, the connection is encrypted.
 	RootCAs string

@@ -31,8 +31,28 @@ type RunAlias struct {
 	Digest string `json:"digest,omitempty"`
 	// Cancelled is set when the run was cancelled before a log held it.
 	Cancelled *journal.CancelRequested `json:"cancelled,omitempty"`
+	// Schema is that of Cancelled, as of an event; 0 means 1.
+	Schema int `json:"schema,omitempty"`
 	// Refused is the code of a task that was not taken.
 	Refused run.Code `json:"refused,omitempty"`
+}
+
+// Cancel notes that the run was cancelled.
+func (a *RunAlias) Cancel(v *journal.CancelRequested) {
+	a.Cancelled, a.Schema = v, journal.UserSchema
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *RunAlias) UnmarshalJSON(data []byte) error {
+	type plain RunAlias
+	if err := json.Unmarshal(data, (*plain)(a)); err != nil {
+		return err
+	}
+	if a.Cancelled != nil && a.Schema < journal.UserSchema {
+		a.Cancelled.By, a.Cancelled.Says = "", a.Cancelled.By
+		a.Schema = journal.UserSchema
+	}
+	return nil
 }
 
 // sessionAlias is the entry of a session's name.

@@ -24,14 +24,24 @@ type Accounts struct {
 	Tenants []session.Tenant
 	// Place says which event streams there are; its tenant is not used.
 	Place Place
-	// Login returns how a user logs in, as the configuration has it, such as
-	// `user: node, password: "…"`; the tenant is empty for nodes and operators.
-	Login func(r Role, t session.Tenant) string
+	// Users of all accounts.
+	Users []User
 	// Grant returns what a role may do; nil is GrantOf. A nil *Grant is
 	// everything.
 	Grant func(r Role, at Place) *Grant
-	// Anonymous is the user of clients without credentials; "" refuses them.
+	// Anonymous is the name of the user of clients without credentials; "" refuses them.
 	Anonymous string
+}
+
+// User is who logs in.
+type User struct {
+	Role Role
+	// Tenant is empty for nodes and operators.
+	Tenant session.Tenant
+	// Name is unique, and of the users who control runs one token of subjects.
+	Name string
+	// Secret is how it logs in, as the configuration has it, such as `password: "…"`.
+	Secret string
 }
 
 // AccountOf is the name of the account of a tenant's clients.
@@ -45,9 +55,7 @@ func (a *Accounts) Config() string {
 	var b strings.Builder
 	b.WriteString("accounts {\n")
 	fmt.Fprintf(&b, "  %s {\n    jetstream: enabled\n    users: [\n", AccountMain)
-	for _, r := range []Role{RoleNode, RoleOperator} {
-		a.user(&b, r, a.Place, "")
-	}
+	a.users(&b, "")
 	b.WriteString("    ]\n    exports: [\n")
 	for _, t := range a.Tenants {
 		for _, s := range served(t) {
@@ -63,12 +71,8 @@ func (a *Accounts) Config() string {
 	}
 	b.WriteString("    ]\n  }\n")
 	for _, t := range a.Tenants {
-		at := a.Place
-		at.Tenant = t
 		fmt.Fprintf(&b, "  %s {\n    users: [\n", AccountOf(t))
-		for _, r := range []Role{RoleClient, RoleTool} {
-			a.user(&b, r, at, t)
-		}
+		a.users(&b, t)
 		fmt.Fprintf(&b, "    ]\n    exports: [\n      {service: %s}\n    ]\n    imports: [\n", quoted(messages.ToolPrefix+string(t)+".*"))
 		for _, s := range served(t) {
 			fmt.Fprintf(&b, "      {service: {account: %s, subject: %s}}\n", AccountMain, quoted(s.subject))
@@ -106,17 +110,25 @@ func published(t session.Tenant) []string {
 	return []string{messages.RunPrefix + string(t) + ".>", "rath.tail." + string(t) + ".>"}
 }
 
-func (a *Accounts) user(b *strings.Builder, r Role, at Place, t session.Tenant) {
+// users writes those of an account.
+func (a *Accounts) users(b *strings.Builder, t session.Tenant) {
 	grant := a.Grant
 	if grant == nil {
 		grant = func(r Role, at Place) *Grant { return new(GrantOf(r, at)) }
 	}
-	g := grant(r, at)
-	if g == nil {
-		fmt.Fprintf(b, "      {%s}\n", a.Login(r, t))
-		return
+	for _, u := range a.Users {
+		if u.Tenant != t {
+			continue
+		}
+		at := a.Place
+		at.Tenant, at.User = t, u.Name
+		g := grant(u.Role, at)
+		if g == nil {
+			fmt.Fprintf(b, "      {user: %s, %s}\n", u.Name, u.Secret)
+			continue
+		}
+		fmt.Fprintf(b, "      {user: %s, %s, permissions: {\n%s      }}\n", u.Name, u.Secret, g.config("        "))
 	}
-	fmt.Fprintf(b, "      {%s, permissions: {\n%s      }}\n", a.Login(r, t), g.config("        "))
 }
 
 // config writes the permissions of a user.

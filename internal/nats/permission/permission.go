@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -55,6 +56,28 @@ func (r Role) Doc() string {
 	return ""
 }
 
+// OfTenant reports whether users of a role belong to one tenant.
+func (r Role) OfTenant() bool { return r == RoleClient || r == RoleTool }
+
+// UserOf is the name of a role's user where none is given: of a tenant's with its name.
+func UserOf(r Role, t session.Tenant) string {
+	if r.OfTenant() {
+		return string(r) + "-" + string(t)
+	}
+	return string(r)
+}
+
+// CheckUser refuses a name that a user of a role cannot have.
+func CheckUser(r Role, name string) error {
+	if err := messages.ValidUser(name); err != nil {
+		return err
+	}
+	if r.OfTenant() && name == messages.UserOperator {
+		return fmt.Errorf("user %q: %w: it stands for who works on the store; give a user of a tenant another name", name, run.ErrMalformed)
+	}
+	return nil
+}
+
 // What a permission is about.
 const (
 	OpPublish   = "publish"
@@ -88,15 +111,17 @@ type Permission struct {
 func (p Permission) String() string { return p.Op + " to " + p.Subject }
 
 // Place is what the subjects of a role depend on. Its zero value is tenant
-// "default" and the first generation with no event streams.
+// "default", the user that UserOf names and the first generation with no event streams.
 type Place struct {
 	Tenant                 session.Tenant
+	User                   string // a token of the subjects that it controls runs on
 	Generation, Partitions uint32
 }
 
 // Grant is exactly what a user of a role needs.
 type Grant struct {
 	Role  Role         `json:"role"`
+	User  string       `json:"user"`
 	Allow []Permission `json:"allow"`
 	// Deny is taken away from what Allow matches.
 	Deny []Permission `json:"deny,omitempty"`
@@ -116,17 +141,20 @@ func GrantOf(r Role, at Place) Grant {
 	if at.Generation == 0 {
 		at.Generation = 1
 	}
-	g := Grant{Role: r}
+	if at.User == "" {
+		at.User = UserOf(r, at.Tenant)
+	}
+	g := Grant{Role: r, User: at.User}
 	switch r {
 	case RoleNode, RoleRouter:
 		g.Allow = nodeNeeds(at)
 	case RoleClient:
-		g.Allow, g.Deny = clientNeeds(at.Tenant), []Permission{toolControl(at.Tenant)}
+		g.Allow, g.Deny = clientNeeds(at), []Permission{toolControl(at)}
 	case RoleTool:
-		g.Allow = append(clientNeeds(at.Tenant), toolControl(at.Tenant), subscribe(messages.ToolPrefix+string(at.Tenant)+".*", "calls of its tools"))
+		g.Allow = append(clientNeeds(at), toolControl(at), subscribe(messages.ToolPrefix+string(at.Tenant)+".*", "calls of its tools"))
 		g.Responses = true
 	case RoleOperator:
-		g.Allow = operatorNeeds()
+		g.Allow = operatorNeeds(at.User)
 	}
 	return g
 }
@@ -143,19 +171,35 @@ func subscribe(subject, why string) Permission {
 	return Permission{Op: OpSubscribe, Subject: subject, Why: why}
 }
 
-func toolControl(t session.Tenant) Permission {
-	return publish(messages.ControlPrefix+string(t)+".tool.>", "announcing tools")
+func toolControl(at Place) Permission {
+	return publish(messages.ControlPrefix+string(at.Tenant)+"."+at.User+".tool.>", "announcing tools")
 }
 
-func clientNeeds(t session.Tenant) []Permission {
+func clientNeeds(at Place) []Permission {
+	t := at.Tenant
 	return []Permission{
 		publish(messages.TaskPrefix+string(t)+".*", "tasks"),
-		publish(messages.ControlPrefix+string(t)+".>", "cancels, approvals, messages"),
+		publish(messages.ControlPrefix+string(t)+"."+at.User+".>", "cancels, approvals, messages"),
 		publish(messages.QueryPrefix+string(t)+".>", "questions"),
 		subscribe(messages.RunPrefix+string(t)+".>", "deltas, events and results of its runs"),
 		subscribe("rath.tail."+string(t)+".>", "lineage as it happens"),
 		subscribe(InboxClient+".>", "answers"),
+		publish(SubjectUserInfo, "asking for the name that control requests take"),
 	}
+}
+
+// UsersOf are the users that permissions to publish allow control requests of a tenant
+// to name.
+func UsersOf(publish []string, t session.Tenant) []string {
+	var users []string
+	for _, subject := range publish {
+		rest, ok := strings.CutPrefix(subject, messages.ControlPrefix)
+		p := strings.Split(rest, ".")
+		if ok && len(p) > 2 && (p[0] == string(t) || p[0] == "*") && p[1] != "*" && !slices.Contains(users, p[1]) {
+			users = append(users, p[1])
+		}
+	}
+	return users
 }
 
 // nodeNeeds has no permission to respond: the server notes the reply subject of
@@ -208,7 +252,7 @@ func nodeNeeds(at Place) []Permission {
 	)
 }
 
-func operatorNeeds() []Permission {
+func operatorNeeds(user string) []Permission {
 	return []Permission{
 		publish("$JS.API.STREAM.CREATE.*", "provisioning"),
 		publish("$JS.API.STREAM.UPDATE.*", "provisioning"),
@@ -228,7 +272,7 @@ func operatorNeeds() []Permission {
 		publish(SubjectUserInfo, "asking what these credentials may do"),
 		publish("rath.ev.>", "retention: archiving sessions in their logs"),
 		publish(messages.TaskPrefix+">", "tasks of any tenant"),
-		publish(messages.ControlPrefix+">", "cancels, approvals, messages"),
+		publish(messages.ControlPrefix+"*."+user+".>", "cancels, approvals, messages"),
 		publish(messages.QueryPrefix+">", "questions"),
 		publish(messages.NodePrefix+">", "draining nodes"),
 		subscribe(messages.RunPrefix+">", "deltas, events and results"),
@@ -241,11 +285,19 @@ func operatorNeeds() []Permission {
 // Needed returns the permission that a refused subject falls under, of any role;
 // it is the subject itself if none names it.
 func Needed(op, subject string) Permission {
-	at := Place{Tenant: "*", Partitions: 0}
-	if p := strings.Split(subject, "."); len(p) > 2 && p[0] == "rath" && session.ValidID("tenant", p[2]) == nil {
+	at := Place{Tenant: "*", User: "*", Partitions: 0}
+	p := strings.Split(subject, ".")
+	if len(p) > 2 && p[0] == "rath" && session.ValidID("tenant", p[2]) == nil {
 		at.Tenant = session.Tenant(p[2])
 	}
-	for _, r := range []Role{RoleClient, RoleTool, RoleNode, RoleOperator} {
+	if len(p) > 3 && strings.HasPrefix(subject, messages.ControlPrefix) && messages.ValidUser(p[3]) == nil {
+		at.User = p[3]
+	}
+	roles := []Role{RoleClient, RoleTool, RoleNode, RoleOperator}
+	if at.User == messages.UserOperator {
+		roles = []Role{RoleOperator}
+	}
+	for _, r := range roles {
 		var best Permission
 		for _, p := range GrantOf(r, at).Allow {
 			if p.Op == op && Covers(p.Subject, subject) && len(p.Subject) > len(best.Subject) {

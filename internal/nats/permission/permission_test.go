@@ -88,7 +88,7 @@ func TestMissing(t *testing.T) {
 func TestNeeded(t *testing.T) {
 	for _, tc := range []struct{ op, subject, want string }{
 		{permission.OpPublish, "rath.task.acme.review", "rath.task.acme.*"},
-		{permission.OpPublish, "rath.ctl.acme.tool.x.announce", "rath.ctl.acme.>"},
+		{permission.OpPublish, "rath.ctl.acme.ana.tool.x.announce", "rath.ctl.acme.ana.>"},
 		{permission.OpSubscribe, "rath.tool.acme.x", "rath.tool.acme.*"},
 		{permission.OpPublish, "$JS.API.STREAM.INFO.TASKS", "$JS.API.STREAM.INFO.*"},
 		{permission.OpPublish, "$JS.API.STREAM.CREATE.TASKS", "$JS.API.STREAM.CREATE.*"},
@@ -126,8 +126,11 @@ func TestGrants(t *testing.T) {
 					}
 				}
 			case permission.RoleClient, permission.RoleTool:
-				if !strings.Contains(p.Subject, ".acme.") && p.Subject != "_INBOX.>" {
+				if !strings.Contains(p.Subject, ".acme.") && p.Subject != "_INBOX.>" && p.Subject != permission.SubjectUserInfo {
 					t.Errorf("%s: %s is not of its tenant", r, p)
+				}
+				if strings.HasPrefix(p.Subject, messages.ControlPrefix) && !strings.HasPrefix(p.Subject, "rath.ctl.acme."+g.User+".") {
+					t.Errorf("%s: %s is not of its user", r, p)
 				}
 			}
 		}
@@ -140,8 +143,11 @@ func TestGrants(t *testing.T) {
 func ExampleAccounts() {
 	a := permission.Accounts{
 		Tenants: []session.Tenant{"acme"},
-		Login: func(r permission.Role, t session.Tenant) string {
-			return "user: " + strings.TrimSuffix(string(r)+"-"+string(t), "-")
+		Users: []permission.User{
+			{Role: permission.RoleNode, Name: "node", Secret: "password: secret"},
+			{Role: permission.RoleOperator, Name: "operator", Secret: "password: secret"},
+			{Role: permission.RoleClient, Tenant: "acme", Name: "client-acme", Secret: "password: secret"},
+			{Role: permission.RoleTool, Tenant: "acme", Name: "tool-acme", Secret: "password: secret"},
 		},
 		Grant: func(r permission.Role, at permission.Place) *permission.Grant {
 			if r != permission.RoleClient {
@@ -157,8 +163,8 @@ func ExampleAccounts() {
 	//   RATH {
 	//     jetstream: enabled
 	//     users: [
-	//       {user: node}
-	//       {user: operator}
+	//       {user: node, password: secret}
+	//       {user: operator, password: secret}
 	//     ]
 	//     exports: [
 	//       {service: "rath.task.acme.*"}
@@ -173,15 +179,16 @@ func ExampleAccounts() {
 	//   }
 	//   CLIENTS_acme {
 	//     users: [
-	//       {user: client-acme, permissions: {
+	//       {user: client-acme, password: secret, permissions: {
 	//         publish: {
 	//           allow: [
 	//             "rath.task.acme.*"
-	//             "rath.ctl.acme.>"
+	//             "rath.ctl.acme.client-acme.>"
 	//             "rath.query.acme.>"
+	//             "$SYS.REQ.USER.INFO"
 	//           ]
 	//           deny: [
-	//             "rath.ctl.acme.tool.>"
+	//             "rath.ctl.acme.client-acme.tool.>"
 	//           ]
 	//         }
 	//         subscribe: {
@@ -192,7 +199,7 @@ func ExampleAccounts() {
 	//           ]
 	//         }
 	//       }}
-	//       {user: tool-acme}
+	//       {user: tool-acme, password: secret}
 	//     ]
 	//     exports: [
 	//       {service: "rath.tool.acme.*"}
@@ -215,7 +222,7 @@ func TestFormatPermissions(t *testing.T) {
 	text, _, _ = strings.Cut(text, "\n## ")
 	known := map[string]bool{permission.ResponsesFor: true, "allow_responses": true, "rath cluster provision\n--print-permissions": true}
 	for _, r := range permission.Roles() {
-		g := permission.GrantOf(r, permission.Place{Tenant: "<tenant>", Partitions: 1})
+		g := permission.GrantOf(r, permission.Place{Tenant: "<tenant>", User: "<user>", Partitions: 1})
 		for _, p := range append(g.Allow, g.Deny...) {
 			name := strings.NewReplacer("rath.ev.1.", "rath.ev.<generation>.", "EV_1_0", "EV_<generation>_<partition>").Replace(p.Subject)
 			known[name] = true

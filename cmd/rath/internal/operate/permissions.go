@@ -2,7 +2,6 @@ package operate
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
@@ -24,6 +23,10 @@ func printPermissions(a *app.App, f *provisionFlags) error {
 	at := permission.Place{Tenant: a.Tenant(), Generation: streams.DefaultGeneration, Partitions: cmp.Or(f.partitions, streams.DefaultPartitions)}
 	var grants []permission.Grant
 	for _, r := range roles {
+		at.User = cmp.Or(f.user, permission.UserOf(r, at.Tenant))
+		if err := permission.CheckUser(r, at.User); err != nil {
+			return app.Fail(app.ExitUsage, "%w; name the role's user with --user", err)
+		}
 		grants = append(grants, permission.GrantOf(r, at))
 	}
 	switch f.as {
@@ -73,16 +76,17 @@ func permissionTable(a *app.App, grants []permission.Grant) {
 // natsAccounts is the configuration of accounts; the operator that
 // installs it sets the passwords.
 func natsAccounts(at permission.Place) string {
-	acc := permission.Accounts{
-		Tenants: []session.Tenant{at.Tenant}, Place: at,
-		Login: func(r permission.Role, t session.Tenant) string {
-			name := string(r)
-			if t != "" {
-				name += "-" + string(t)
-			}
-			variable := strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_PASSWORD"
-			return fmt.Sprintf("user: %s, password: $%s", name, variable)
-		},
+	acc := permission.Accounts{Tenants: []session.Tenant{at.Tenant}, Place: at}
+	for _, r := range permission.Roles() {
+		if r == permission.RoleRouter {
+			continue // it logs in as a node
+		}
+		u := permission.User{Role: r, Name: permission.UserOf(r, at.Tenant)}
+		if r.OfTenant() {
+			u.Tenant = at.Tenant
+		}
+		u.Secret = "password: $" + strings.ToUpper(strings.ReplaceAll(u.Name, "-", "_")) + "_PASSWORD"
+		acc.Users = append(acc.Users, u)
 	}
 	return "// Include this in the configuration of each NATS server. Passwords come from its\n" +
 		"// environment; hashes of `nats server passwd` do as well. Routers log in as nodes.\n" + acc.Config()
@@ -90,11 +94,11 @@ func natsAccounts(at permission.Place) string {
 
 // nscUser is the command that makes the user of a role where accounts are JWTs.
 func nscUser(g *permission.Grant, t session.Tenant) string {
-	account, name := permission.AccountMain, string(g.Role)
-	if g.Role == permission.RoleClient || g.Role == permission.RoleTool {
-		account, name = permission.AccountOf(t), name+"-"+string(t)
+	account := permission.AccountMain
+	if g.Role.OfTenant() {
+		account = permission.AccountOf(t)
 	}
-	words := []string{"nsc add user --account " + account + " --name " + name}
+	words := []string{"nsc add user --account " + account + " --name " + g.User}
 	add := func(flag, op string, all []permission.Permission) {
 		for _, p := range all {
 			if p.Op == op {

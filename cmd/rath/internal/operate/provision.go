@@ -34,7 +34,7 @@ type provisionFlags struct {
 	dryRun        bool
 
 	permissions bool
-	role        string
+	role, user  string
 	as          string
 }
 
@@ -66,10 +66,13 @@ Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
   rath cluster provision --print-permissions --as nats > accounts.conf`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.user != "" && f.role == "" {
+				return app.Usage(cmd, errors.New("--user goes with --role"))
+			}
 			if f.permissions {
 				return printPermissions(a, &f)
 			}
-			for _, only := range []string{"role", "as"} {
+			for _, only := range []string{"role", "user", "as"} {
 				if cmd.Flags().Changed(only) {
 					return app.Usage(cmd, fmt.Errorf("--%s goes with --print-permissions", only))
 				}
@@ -90,6 +93,7 @@ Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
 	s.StringSliceVar(&f.monitor, "monitor", nil, "monitoring address of a server, to verify fsync; repeat it")
 	s.DurationVar(&f.wait, "wait", 0, "how long to wait for servers that do not answer yet")
 	s.BoolVar(&f.permissions, "print-permissions", false, "print what the NATS user of each role may do")
+	s.StringVar(&f.user, "user", "", "with --role: its user, which its subjects name (default the role and the tenant)")
 	s.StringVar(&f.role, "role", "", "only this role: node, router, client, tool, operator")
 	s.StringVar(&f.as, "as", "table", "table, nats (a server's configuration) or nsc (commands)")
 	return cmd

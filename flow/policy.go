@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -75,7 +76,7 @@ func AgentJudge(a *Agent) func(context.Context, *Joined) (best int, reasons []st
 			return 0, nil, rejectUndecided(ctx, err, s)
 		}
 		answer := out.Text()
-		if err := Reject(ctx, out, "it only judged"); err != nil {
+		if err := Reject(ctx, out, journal.OnlyJudged); err != nil {
 			return 0, nil, err
 		}
 		reasons := make([]string, len(j.Outcomes))
@@ -123,7 +124,7 @@ func (p summarise) Decide(ctx context.Context, j *Joined) (Verdict, error) {
 		text = c.Text()
 	}
 	for _, made := range []session.Session{short, s} {
-		if err := Reject(ctx, made, "it only summarised"); err != nil {
+		if err := Reject(ctx, made, journal.OnlySummarised); err != nil {
 			return Verdict{}, err
 		}
 	}

@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -54,7 +55,7 @@ func rejectUndecided(ctx context.Context, why error, s session.Session) error {
 	if run.IsControl(why) {
 		return why // no step follows
 	}
-	if err := Reject(ctx, s, "nothing was decided on it"); err != nil {
+	if err := Reject(ctx, s, journal.NotDecided); err != nil {
 		return err
 	}
 	return why

@@ -137,7 +137,7 @@ func (t *timeline) rejections() {
 		}
 		c := t.a.byID[s.Session]
 		for _, e := range c.facts[s.Commit-1] {
-			if r, ok := e.What.(session.Rejection); ok && t.a.runs[e.Recorder()] && strings.HasSuffix(e.Batch, "/"+string(s.Path)) {
+			if r, ok := e.What.(session.Rejection); ok && !journal.Scratch(r.State, r.Reason) && t.a.runs[e.Recorder()] && strings.HasSuffix(e.Batch, "/"+string(s.Path)) {
 				t.f.Rejections = append(t.f.Rejections, Rejection{r.Branch.ID, t.name(r.Branch.ID), t.number(r.Branch.ID), one(r.State, 20), one(r.Reason, 400), s.N})
 			}
 		}

@@ -16,7 +16,7 @@
 // of every [Store], too.
 //
 // Files, the lowest first: task, event, snapshot_this, record, store, state_machine,
-// terminal_only, wait, quarantine, branch, reservation, cache_warmup, fact, values,
+// terminal_only, wait, quarantine, branch, scratch, reservation, cache_warmup, fact, values,
 // run_state, journal, signals_taken, paged, claim, replay, archive, account, batch,
 // snapshot, recorded, direct, outbox.
 package journal

@@ -130,8 +130,8 @@ func (d *deriver) record(i int) (Record, error) {
 	case session.Rejection:
 		r.rejected(v)
 	case session.Closing:
-		r.Kind, r.State, r.By = Closed, v.State, string(v.By.ID)
-		r.Summary = disposition(v.State, "", v.Reason)
+		r.Kind, r.State, r.By = Closed, endOf(v.State, v.Reason), string(v.By.ID)
+		r.Summary = disposition(r.State, "", v.Reason)
 	case session.Archival:
 		r.Kind, r.Name = Archived, excerpt(v.File, MaxSummary)
 		r.Summary = "session archived as " + v.File
@@ -247,9 +247,17 @@ func joins(kind Kind, parents []Ref, name func(session.ID) string) string {
 }
 
 func (r *Record) rejected(v session.Rejection) {
-	r.Kind, r.State, r.Reason = Rejected, v.State, v.Reason
+	r.Kind, r.State, r.Reason = Rejected, endOf(v.State, v.Reason), v.Reason
 	r.Branches = []Ref{refOf(v.Branch)}
-	r.Summary = disposition(v.State, Short(v.Branch.ID), v.Reason)
+	r.Summary = disposition(r.State, Short(v.Branch.ID), v.Reason)
+}
+
+// endOf is how a branch ended, as people are told.
+func endOf(state, reason string) string {
+	if journal.Scratch(state, reason) {
+		return ScratchEnd
+	}
+	return state
 }
 
 // disposition says how a branch ended: `REJECTED s2 "too slow"`.

@@ -93,9 +93,13 @@ func (r *Record) claimed(v journal.Claimed) {
 	if v.Home.ID != r.Session {
 		r.Home = v.Home.ID
 	}
-	r.Summary = "run starts"
-	if v.Attempt > 1 {
-		r.Summary = fmt.Sprintf("run resumes, attempt %d", v.Attempt)
+	switch {
+	case r.Home != "":
+		r.Summary = "run works on this session"
+	case v.Attempt > 1: // after a wait or after a break, which the record alone does not say
+		r.Summary = fmt.Sprintf("run goes on, attempt %d", v.Attempt)
+	default:
+		r.Summary = "run starts"
 	}
 }
 

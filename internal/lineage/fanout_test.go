@@ -258,3 +258,33 @@ func TestFanOutOfAnEndedRun(t *testing.T) {
 		t.Errorf("branches %+v", b)
 	}
 }
+
+// TestLateBranch holds that a branch whose run succeeded is not told as cancelled: the
+// join was decided without it.
+func TestLateBranch(t *testing.T) {
+	w := playBranches(t)
+	records := w.records()
+	var late session.Key
+	for _, b := range w.branches() {
+		if b.Name == "formal" {
+			late = b.Key
+		}
+	}
+	for i := range records {
+		if r := &records[i]; r.Kind == lineage.Ended && r.Key() == late {
+			r.State = string(run.Succeeded)
+		}
+	}
+	g := lineage.NewGraph()
+	g.Add(records...)
+	s, err := g.Session(late)
+	w.must(err)
+	if s.Disposition != lineage.LateEnd || s.Reason != "2 of 3 were enough" {
+		t.Errorf("a branch that was late is %s %q", s.Disposition, s.Reason)
+	}
+	tree, err := g.Tree(w.home, nil)
+	w.must(err)
+	if !strings.Contains(tree, `LATE        "2 of 3 were enough"`) {
+		t.Errorf("the tree does not say so:\n%s", tree)
+	}
+}

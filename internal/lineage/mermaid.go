@@ -95,6 +95,8 @@ func dispositionClass(d string) string {
 	switch d {
 	case "adopted", "merged", "rejected", "cancelled", "failed":
 		return d
+	case ScratchEnd, LateEnd:
+		return "cancelled"
 	}
 	return "open"
 }

@@ -15,6 +15,14 @@ import (
 // package session: adopted, merged, rejected, cancelled, failed.
 const Open = "open"
 
+// ScratchEnd is the disposition of a branch that was made to be read, such as that of a
+// judge, and LateEnd that of one whose run succeeded when the join had been decided
+// without it.
+const (
+	ScratchEnd = "scratch"
+	LateEnd    = "late"
+)
+
 // Session is what the graph holds of one session.
 type Session struct {
 	Key         session.Key
@@ -122,7 +130,11 @@ func (g *Graph) decision(t *history) *decision {
 	switch {
 	case named != nil:
 		e := named.ends(t.key.ID)
-		return &decision{e.State, e.Reason, named.Session}
+		state := e.State
+		if state == session.ClosedCancelled && slices.ContainsFunc(t.records, func(r *Record) bool { return r.Kind == Ended && r.State == string(run.Succeeded) }) {
+			state = LateEnd
+		}
+		return &decision{state, e.Reason, named.Session}
 	case found != nil:
 		state := found.State
 		switch found.Kind {

@@ -192,7 +192,10 @@ func (n *Node) more(b *strings.Builder, x, y float64) float64 {
 
 // summary describes a node to readers who cannot see it.
 func (n *Node) summary() string {
-	s := n.Label + " " + n.span() + ", " + line(n.Disposition, 20)
+	s := n.Label + " " + n.span()
+	if n.Disposition != Open { // nothing is open about the session of a run that has ended
+		s += ", " + line(n.Disposition, 20)
+	}
 	if n.Title != "" {
 		s += ", " + n.Title
 	}

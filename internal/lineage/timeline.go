@@ -2,6 +2,7 @@ package lineage
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -107,8 +108,12 @@ func (g *Graph) timelines(root session.Key, all bool, limit, fold int) ([]timeli
 				}
 			}
 			c.commits, c.version = append(c.commits, r.Commit), append(c.version, t.versions[n])
-			if shown.worth(r) || all {
-				c.lines = append(c.lines, lineOf(r, t.versions[n], name))
+			if worth := shown.worth(r); worth || all {
+				l := lineOf(r, t.versions[n], name)
+				if worth && r.Kind == Claimed {
+					l.Text = Resumes(r)
+				}
+				c.lines = append(c.lines, l)
 			}
 		}
 	}
@@ -171,6 +176,10 @@ func (t coverage) worth(r *Record) bool {
 	return false
 }
 
+// Resumes says of a claim that nothing woke the run before it: its execution had ended
+// by itself, or with its node.
+func Resumes(r *Record) string { return fmt.Sprintf("resumes, attempt %d", r.Attempt) }
+
 // flushes reports whether the record is of a step that only records edits that were
 // pending when another step began.
 func (r *Record) flushes() bool {
@@ -209,7 +218,11 @@ func lineOf(r *Record, v session.Version, name func(session.ID) string) Line {
 			l.Text += " " + quote(r.Reason, 80)
 		}
 	case Disposed:
-		l.Text = dispositions(r.news(), name)
+		ends := r.news()
+		if len(ends) == 0 { // it has a line among all records only
+			ends = r.Ends
+		}
+		l.Text = dispositions(ends, name)
 	case Reported:
 		if len(r.Ends) > 0 {
 			e := r.Ends[0]

@@ -179,7 +179,11 @@ func (t *Timeline) record(ctx context.Context, r *lineage.Record) {
 			if r.Reason != "" {
 				text += ` "` + term.Line(r.Reason, 60) + `"`
 			}
-			t.verdict(b.Session, text, term.Red)
+			style := term.Red
+			if r.State == lineage.ScratchEnd {
+				style = term.Faint
+			}
+			t.verdict(b.Session, text, style)
 		}
 	case lineage.FannedOut:
 		t.alone(r, th, "")
@@ -203,7 +207,9 @@ func (t *Timeline) record(ctx context.Context, r *lineage.Record) {
 		}
 	case lineage.Claimed:
 		if r.Home == "" && r.Attempt > 1 && !t.woken[r.Run] {
-			t.alone(r, th, term.Yellow)
+			again := *r
+			again.Summary = "run " + lineage.Resumes(r)
+			t.alone(&again, th, term.Yellow)
 		}
 		t.woken[r.Run] = t.woken[r.Run] && r.Home != ""
 	case lineage.Released:

@@ -13,23 +13,38 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/session"
 )
 
 // Diff is the command "diff".
 func Diff(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use:   "diff A B",
-		Short: "Compare the files of two sessions, versions or heads",
-		Long: `Prints how the files of B differ from those of A, as a unified diff that git
-apply and patch read. Each is a session, a version of one, a run, or the head of
-a workspace (64 hexadecimal digits); "-" is no files.`,
-		Example: `  rath diff 7f3a:4 7f3a
+		Use:   "diff RUN | A B",
+		Short: "Show what a run changed, or compare the files of two sessions",
+		Long: `Prints a unified diff that git apply and patch read: what a run has changed in
+the files that it began with or, of two names, how the files of B differ from
+those of A. Each is a session, a version of one, a run, or the head of a
+workspace (64 hexadecimal digits); "-" is no files.`,
+		Example: `  rath diff @last                 what the last run changed
+  rath diff 7f3a:4 7f3a
   rath diff 7f3a:4 @last > change.patch
   rath diff - @last               everything that is there`,
-		Args: app.Exactly(2, "two sessions"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return app.Exactly(2, "one run, or two sessions")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return a.With(ctx, func(s *app.System) error {
+				if len(args) == 1 {
+					from, to, err := headsOf(ctx, s, args[0])
+					if err != nil {
+						return err
+					}
+					return diff(ctx, a, s, from, to)
+				}
 				from, err := headOf(ctx, s, args[0])
 				if err != nil {
 					return err
@@ -58,6 +73,25 @@ func diff(ctx context.Context, a *app.App, s *app.System, from, to blob.Digest) 
 	}
 	view.WriteDiff(a.Out, text)
 	return nil
+}
+
+// headsOf returns the files that a run began with, and those that it left so far.
+func headsOf(ctx context.Context, s *app.System, name string) (from, to blob.Digest, err error) {
+	r, err := reference.Run(ctx, s, name)
+	if err != nil {
+		return from, to, err
+	}
+	if to, err = headOf(ctx, s, string(r.Run)); err != nil {
+		return from, to, err
+	}
+	recorded, err := s.Values.Recording(ctx, session.Key{Tenant: s.Tenant(), ID: r.Session}, r.Run)
+	if err != nil {
+		return from, to, err
+	}
+	if from = recorded.Task.Workspace; from.IsZero() {
+		from = recorded.Base.Placement().Head
+	}
+	return from, to, nil
 }
 
 // headOf returns the files of what a name stands for.

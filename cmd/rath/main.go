@@ -91,6 +91,7 @@ store itself.`,
 	}
 	root.AddCommand(fleet.Command(a))
 	root.AddCommand(topics()...)
+	complete(a, root)
 	root.SetHelpCommand(helpCommand())
 	root.SetHelpCommandGroupID("own")
 	return root

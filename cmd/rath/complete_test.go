@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+)
+
+// completions returns what a shell is offered after a line, without what each is.
+func completions(t testing.TB, line string) (words []string) {
+	t.Helper()
+	args := append([]string{"rath", "__completeNoDesc"}, strings.Split(line, " ")...)
+	var out, errs bytes.Buffer
+	if code := execute(args, strings.NewReader(""), &out, &errs, func(string) string { return "" }); code != 0 {
+		t.Fatalf("%s: exit %d: %s", line, code, errs.String())
+	}
+	for w := range strings.Lines(out.String()) {
+		if w = strings.TrimSpace(w); !strings.HasPrefix(w, ":") {
+			words = append(words, w)
+		}
+	}
+	return words
+}
+
+// TestComplete completes ids, workflows, states and kinds: over a server, with the node
+// of the store, and nothing where there is none.
+func TestComplete(t *testing.T) {
+	store := t.TempDir()
+	t.Chdir(store)
+	dev, url := startDev(t, store)
+	if got := command(t, "rath submit agent -m hello --id tides --session shore --wait", store); strings.Contains(got, "[exit") {
+		t.Fatal(got)
+	}
+	for _, at := range []string{"", "--server " + url + " "} {
+		for line, want := range map[string]string{
+			"show ": "@last tides shore-", "show ti": "tides", "cancel ": "@last tides", "answer tides ": "", "diff tides ": "@last tides shore-",
+			"ps --state failed,wai": "failed,waiting", "submit fan": "fanout", "run ag": "agent", "ps --state wai": "waiting", "ps --workflow de": "demo demo-fleet", "cluster tail --kind hal": "",
+			"cluster tail --kind cla": "claimed", "submit agent --session sho": "shore-", "export --format ": "text json jsonl",
+			"cluster nodes show ": "dev",
+		} {
+			var short []string
+			for _, w := range completions(t, at+line) {
+				if i := strings.Index(w, "shore-"); i == 0 {
+					w = "shore-"
+				}
+				short = append(short, w)
+			}
+			if got := strings.Join(short, " "); got != want {
+				t.Errorf("%q: %q, want %q", at+line, got, want)
+			}
+		}
+	}
+	dev.interrupt()
+	t.Chdir(t.TempDir())
+	if got := completions(t, "show "); len(got) > 0 {
+		t.Errorf("without a store: %q", got)
+	}
+	began := time.Now()
+	if got := completions(t, "--server nats://127.0.0.1:9 show "); len(got) > 0 || time.Since(began) > 2*completeWithin {
+		t.Errorf("without a server: %q after %s", got, time.Since(began))
+	}
+}
+
+// TestCompletedCommands holds that there is each command whose arguments are completed.
+func TestCompletedCommands(t *testing.T) {
+	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })
+	var paths []string
+	for _, c := range commands(root(a)) {
+		paths = append(paths, strings.TrimPrefix(c.CommandPath(), "rath "))
+	}
+	for name := range completed {
+		if !slices.Contains(paths, name) {
+			t.Errorf("there is no command %q", name)
+		}
+	}
+}

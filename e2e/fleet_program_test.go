@@ -16,25 +16,37 @@ import (
 	"testing/fstest"
 )
 
-// programs are builds of this test program, as nodes and routers, with other
-// tags; each is built once. TestMain removes them.
+// programs are other builds of this test program, as nodes and routers; each is built
+// once. TestMain removes them.
 var programs struct {
 	mu  sync.Mutex
 	dir string
-	all map[string]string // by tag
+	all map[string]string // by name
 }
 
 // nextVersion is what a node of the next release calls itself.
 const nextVersion = "v9.9.0"
 
-// programWith returns the file of a build with one tag more: "next" is the release
-// after this one, see package internal/release, "off_<name>" leaves out a
-// protection, see internal/protection.
-func programWith(t *testing.T, tag string) string {
+// module is the path of the module, in which the linker sets variables.
+const module = "github.com/rathcluster/rath/"
+
+// nextProgram returns the file of a build as the release after this one, see package
+// internal/release.
+func nextProgram(t *testing.T) string {
+	return program(t, "next", "-tags=e2e,next", "-ldflags=-X "+module+"node.version="+nextVersion)
+}
+
+// programWithout returns the file of a build without a protection, see
+// internal/protection.
+func programWithout(t *testing.T, protection string) string {
+	return program(t, protection, "-tags=e2e", "-ldflags=-X "+module+"internal/protection.without="+protection)
+}
+
+func program(t *testing.T, name string, flags ...string) string {
 	t.Helper()
 	programs.mu.Lock()
 	defer programs.mu.Unlock()
-	if file := programs.all[tag]; file != "" {
+	if file := programs.all[name]; file != "" {
 		return file
 	}
 	if programs.dir == "" {
@@ -44,15 +56,12 @@ func programWith(t *testing.T, tag string) string {
 		}
 		programs.all = map[string]string{}
 	}
-	file := filepath.Join(programs.dir, tag)
-	args := []string{"test", "-c", "-vet=off", "-tags=e2e," + tag, "-o", file}
-	if tag == "next" {
-		args = append(args, "-ldflags=-X github.com/rathcluster/rath/node.version="+nextVersion)
-	}
+	file := filepath.Join(programs.dir, name)
+	args := append([]string{"test", "-c", "-vet=off", "-o", file}, flags...)
 	if out, err := exec.CommandContext(t.Context(), "go", append(args, ".")...).CombinedOutput(); err != nil {
 		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-	programs.all[tag] = file
+	programs.all[name] = file
 	return file
 }
 

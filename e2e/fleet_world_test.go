@@ -99,7 +99,7 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 		w.fatal(err)
 	}
 	if s.off != "" {
-		self = programWith(t, "off_"+s.off)
+		self = programWithout(t, s.off)
 	}
 	node := fleet.Program{Path: self, Env: []string{
 		childEnv + "=fleet-node", openai.EnvKey + "=" + w.model.key, "OPENAI_BASE_URL=" + w.model.url, envWitness + "=" + w.path("witness.jsonl"), envModel + "=" + w.model.url, envFiles + "=" + w.path("files"),

@@ -1,6 +1,0 @@
-//go:build !off_openset_tail
-
-package protection
-
-// OpenSetTail: a relay that takes a partition reads what came after its open set was stored.
-const OpenSetTail = true

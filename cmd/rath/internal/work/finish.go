@@ -40,7 +40,15 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 		}
 	}
 	var plan *workspace.Plan
-	if o.apply && r.State == run.Succeeded && diff != "" {
+	told, apply := false, o.apply && r.State == run.Succeeded && diff != ""
+	if apply && !o.yes && !a.AsJSON() && a.Interactive() {
+		told = true
+		writeAnswer(a, &r, diff)
+		if apply, err = a.Confirm(ctx, "apply this to "+o.dir+"?"); err != nil {
+			return err
+		}
+	}
+	if apply {
 		if plan, err = workspace.NewPlan(ctx, s.Blobs(s.Tenant()), from, to, &workspace.PlanOptions{Allow: o.allow}); err != nil {
 			return err
 		}
@@ -58,7 +66,7 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 		out.Withheld = plan.Withheld
 	}
 	done, err := app.EmitOne(a, out)
-	if !done {
+	if !done && !told {
 		writeAnswer(a, &r, diff)
 	}
 	switch {
@@ -68,7 +76,7 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 		if err := applied(a, plan, o.dir); err != nil {
 			return err
 		}
-	case diff != "" && o.dir != "" && !o.apply:
+	case diff != "" && o.dir != "" && (!o.apply || told):
 		a.Remark("nothing in %s was changed; carry the diff there with %q", o.dir, a.Hint("apply", string(id), "-C", o.dir))
 	}
 	if e := r.Err(); e != nil {

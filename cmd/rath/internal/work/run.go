@@ -37,10 +37,11 @@ answers is printed once.
 
 With -C the session works on a copy of a directory, without .git, the store and
 what .gitignore and .rathignore leave out; the diff is printed at the end, and
---apply carries it back. What would not have come in does not go out. Hooks, CI
-and the configuration of editors, shells and agents are carried if --allow names
-them. Ctrl-C parks the run and prints the command that resumes it; a second one
-exits at once.
+--apply carries it back: on a terminal once you have seen the diff and said yes,
+elsewhere and with --yes at once. What would not have come in does not go out.
+Hooks, CI and the configuration of editors, shells and agents are carried if
+--allow names them. Ctrl-C parks the run and prints the command that resumes it;
+a second one exits at once.
 
 The workflow "fanout" runs workflows side by side, each on a branch of the
 session, and merges what they come to. --branch names one, with the workflow
@@ -68,8 +69,8 @@ session, and merges what they come to. --branch names one, with the workflow
 			if o.apply && o.dir == "" {
 				return app.Usage(cmd, errors.New("--apply needs -C DIR"))
 			}
-			if len(o.allow) > 0 && !o.apply {
-				return app.Usage(cmd, errors.New("--allow needs --apply"))
+			if (len(o.allow) > 0 || o.yes) && !o.apply {
+				return app.Usage(cmd, errors.New("--allow and --yes need --apply"))
 			}
 			if o.workflow == "agent" && len(t.Input) == 0 {
 				return app.Usage(cmd, errors.New("say what to do with -m TEXT, or with -f FILE"))
@@ -87,6 +88,7 @@ session, and merges what they come to. --branch names one, with the workflow
 	fs := cmd.Flags()
 	fs.StringVarP(&o.dir, "chdir", "C", "", "work on a copy of this directory")
 	fs.BoolVar(&o.apply, "apply", false, "carry what the run changed back into the directory of -C")
+	fs.BoolVar(&o.yes, "yes", false, "let --apply ask nothing")
 	fs.StringArrayVar(&o.allow, "allow", nil, "let --apply write this protected path; can be given again")
 	o.NodeFlags.Add(fs)
 	fs.StringVar(&o.dossier, "out-dossier", "", "write the evidence of the run to a file: .html, .md or .json")
@@ -98,6 +100,7 @@ type runOptions struct {
 	branches []string // workflows that it would run as well
 	dir      string
 	apply    bool
+	yes      bool     // without a question
 	allow    []string // protected paths that apply may write
 	dossier  string
 	follow.NodeFlags

@@ -16,8 +16,8 @@
 //	// connect with srv.Dial, user and password
 //
 // Four kinds of clients exist, unless [Options.Open] lets everybody do everything: a
-// client without credentials belongs to tenant "default" and may submit, ask and
-// watch there; a program with tools may announce and serve them there besides; the
+// client without credentials is the user "anonymous" of tenant "default" and may submit,
+// approve, operate, ask and watch there; a program with tools may announce and serve them there besides; the
 // node may do everything but delete and purge; the operator may do everything. With
 // [Options.Grant] each has exactly what that says.
 //

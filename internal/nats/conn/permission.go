@@ -22,6 +22,8 @@ type Permission = permission.Permission
 type PermissionError struct {
 	// Role is what they were checked for; "" for what a server refused.
 	Role permission.Role
+	// Roles have what a server refused.
+	Roles []permission.Role
 	// Missing is what they lack.
 	Missing []Permission
 	// Subject is what a server refused, with a single Missing.
@@ -38,7 +40,15 @@ func (e *PermissionError) Error() string {
 		if p.Subject != e.Subject {
 			text += " (" + p.Subject + ")"
 		}
-		return text + ": give it to this user; `rath cluster provision --print-permissions` lists what each role needs"
+		if len(e.Roles) == 0 {
+			return text + ": give it to this user; `rath cluster provision --print-permissions` lists what each role needs"
+		}
+		names := make([]string, len(e.Roles))
+		for i, r := range e.Roles {
+			names[i] = string(r)
+		}
+		return fmt.Sprintf("%s: that takes the role %s: use credentials of one, or give this user what `rath cluster provision --print-permissions --role %s` lists",
+			text, strings.Join(names, " or "), names[0])
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v: these credentials%s lack permissions that the role %s needs", ErrDenied, e.who(), e.Role)
@@ -76,5 +86,6 @@ func violated(err error) *PermissionError {
 	if strings.EqualFold(m[1], "subscription") {
 		op = permission.OpSubscribe
 	}
-	return &PermissionError{Subject: m[2], Missing: []Permission{permission.Needed(op, m[2])}}
+	p, roles := permission.Needed(op, m[2])
+	return &PermissionError{Subject: m[2], Missing: []Permission{p}, Roles: roles}
 }

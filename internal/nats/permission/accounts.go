@@ -124,10 +124,10 @@ func (a *Accounts) users(b *strings.Builder, t session.Tenant) {
 		at.Tenant, at.User = t, u.Name
 		g := grant(u.Role, at)
 		if g == nil {
-			fmt.Fprintf(b, "      {user: %s, %s}\n", u.Name, u.Secret)
+			fmt.Fprintf(b, "      {user: %s, %s}\n", quoted(u.Name), u.Secret)
 			continue
 		}
-		fmt.Fprintf(b, "      {user: %s, %s, permissions: {\n%s      }}\n", u.Name, u.Secret, g.config("        "))
+		fmt.Fprintf(b, "      {user: %s, %s, permissions: {\n%s      }}\n", quoted(u.Name), u.Secret, g.config("        "))
 	}
 }
 

@@ -2,6 +2,6 @@
 // the configuration that operators are given, the check at a node's start and the
 // tests are all made from it.
 //
-// Files, the lowest first: permission (roles and what each needs), accounts (the
-// configuration of a server).
+// Files, the lowest first: role (the roles, and which verb of control is whose),
+// permission (what each role needs), accounts (the configuration of a server).
 package permission

@@ -6,77 +6,8 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
-
-// Role is what a NATS user is for.
-type Role string
-
-// The roles.
-const (
-	// RoleNode runs workflows.
-	RoleNode Role = "node"
-	// RoleRouter chooses and waits for others; it is a node of another pool and
-	// needs the same.
-	RoleRouter Role = "router"
-	// RoleClient is a program of a tenant that submits, asks and watches.
-	RoleClient Role = "client"
-	// RoleTool is a client that also has tools.
-	RoleTool Role = "tool"
-	// RoleOperator provisions, audits, prunes and drains.
-	RoleOperator Role = "operator"
-)
-
-// Roles returns all roles.
-func Roles() []Role { return []Role{RoleNode, RoleRouter, RoleClient, RoleTool, RoleOperator} }
-
-// ParseRole reads a role's name.
-func ParseRole(s string) (Role, error) {
-	if r := Role(s); slices.Contains(Roles(), r) {
-		return r, nil
-	}
-	return "", fmt.Errorf("role %q: want node, router, client, tool or operator", s)
-}
-
-// Doc says in a few words what a role is for.
-func (r Role) Doc() string {
-	switch r {
-	case RoleNode:
-		return "runs workflows"
-	case RoleRouter:
-		return "runs the workflows auto and fanout; the same as a node"
-	case RoleClient:
-		return "submits tasks of one tenant, asks and watches"
-	case RoleTool:
-		return "a client that also answers calls of its tools"
-	case RoleOperator:
-		return "provisions, audits, prunes, drains"
-	}
-	return ""
-}
-
-// OfTenant reports whether users of a role belong to one tenant.
-func (r Role) OfTenant() bool { return r == RoleClient || r == RoleTool }
-
-// UserOf is the name of a role's user where none is given: of a tenant's with its name.
-func UserOf(r Role, t session.Tenant) string {
-	if r.OfTenant() {
-		return string(r) + "-" + string(t)
-	}
-	return string(r)
-}
-
-// CheckUser refuses a name that a user of a role cannot have.
-func CheckUser(r Role, name string) error {
-	if err := messages.ValidUser(name); err != nil {
-		return err
-	}
-	if r.OfTenant() && name == messages.UserOperator {
-		return fmt.Errorf("user %q: %w: it stands for who works on the store; give a user of a tenant another name", name, run.ErrMalformed)
-	}
-	return nil
-}
 
 // What a permission is about.
 const (
@@ -148,13 +79,14 @@ func GrantOf(r Role, at Place) Grant {
 	switch r {
 	case RoleNode, RoleRouter:
 		g.Allow = nodeNeeds(at)
-	case RoleClient:
-		g.Allow, g.Deny = clientNeeds(at), []Permission{toolControl(at)}
-	case RoleTool:
-		g.Allow = append(clientNeeds(at), toolControl(at), subscribe(messages.ToolPrefix+string(at.Tenant)+".*", "calls of its tools"))
-		g.Responses = true
 	case RoleOperator:
 		g.Allow = operatorNeeds(at.User)
+	default:
+		g.Allow = tenantNeeds(r, at)
+	}
+	if r == RoleTool {
+		g.Allow = append(g.Allow, subscribe(messages.ToolPrefix+string(at.Tenant)+".*", "calls of its tools"))
+		g.Responses = true
 	}
 	return g
 }
@@ -171,21 +103,26 @@ func subscribe(subject, why string) Permission {
 	return Permission{Op: OpSubscribe, Subject: subject, Why: why}
 }
 
-func toolControl(at Place) Permission {
-	return publish(messages.ControlPrefix+string(at.Tenant)+"."+at.User+".tool.>", "announcing tools")
-}
-
-func clientNeeds(at Place) []Permission {
-	t := at.Tenant
-	return []Permission{
-		publish(messages.TaskPrefix+string(t)+".*", "tasks"),
-		publish(messages.ControlPrefix+string(t)+"."+at.User+".>", "cancels, approvals, messages"),
-		publish(messages.QueryPrefix+string(t)+".>", "questions"),
-		subscribe(messages.RunPrefix+string(t)+".>", "deltas, events and results of its runs"),
-		subscribe("rath.tail."+string(t)+".>", "lineage as it happens"),
-		subscribe(InboxClient+".>", "answers"),
-		publish(SubjectUserInfo, "asking for the name that control requests take"),
+// tenantNeeds is what a role of a tenant needs: all may read, and control what the verbs
+// of the role say.
+func tenantNeeds(r Role, at Place) []Permission {
+	t := string(at.Tenant)
+	var all []Permission
+	if r != RoleObserve && r != RoleApprove && r != RoleOperate {
+		all = append(all, publish(messages.TaskPrefix+t+".*", "tasks"))
 	}
+	for _, v := range verbs {
+		if v.For(r) {
+			all = append(all, publish(v.Subject(at.Tenant, at.User), v.Why))
+		}
+	}
+	return append(all,
+		publish(messages.QueryPrefix+t+".>", "questions"),
+		publish(SubjectUserInfo, "asking for the name that control requests take"),
+		subscribe(messages.RunPrefix+t+".>", "deltas, events and results of its runs"),
+		subscribe("rath.tail."+t+".>", "lineage as it happens"),
+		subscribe(InboxClient+".>", "answers"),
+	)
 }
 
 // UsersOf are the users that permissions to publish allow control requests of a tenant
@@ -282,9 +219,9 @@ func operatorNeeds(user string) []Permission {
 	}
 }
 
-// Needed returns the permission that a refused subject falls under, of any role;
-// it is the subject itself if none names it.
-func Needed(op, subject string) Permission {
+// Needed returns the permission that a refused subject falls under, and the roles that
+// have it; it is the subject itself, of no role, if none names it.
+func Needed(op, subject string) (Permission, []Role) {
 	at := Place{Tenant: "*", User: "*", Partitions: 0}
 	p := strings.Split(subject, ".")
 	if len(p) > 2 && p[0] == "rath" && session.ValidID("tenant", p[2]) == nil {
@@ -293,22 +230,29 @@ func Needed(op, subject string) Permission {
 	if len(p) > 3 && strings.HasPrefix(subject, messages.ControlPrefix) && messages.ValidUser(p[3]) == nil {
 		at.User = p[3]
 	}
-	roles := []Role{RoleClient, RoleTool, RoleNode, RoleOperator}
+	// Those that may least come first.
+	order := [][]Role{{RoleObserve}, {RoleSubmit, RoleApprove, RoleOperate}, {RoleTool}, {RoleNode}, {RoleOperator}}
 	if at.User == messages.UserOperator {
-		roles = []Role{RoleOperator}
+		order = order[len(order)-1:]
 	}
-	for _, r := range roles {
+	for _, alike := range order {
 		var best Permission
-		for _, p := range GrantOf(r, at).Allow {
-			if p.Op == op && Covers(p.Subject, subject) && len(p.Subject) > len(best.Subject) {
-				best = p
+		var of []Role
+		for _, r := range alike {
+			for _, p := range GrantOf(r, at).Allow {
+				if p.Op != op || !Covers(p.Subject, subject) || len(p.Subject) < len(best.Subject) {
+					continue
+				}
+				if best = p; !slices.Contains(of, r) {
+					of = append(of, r)
+				}
 			}
 		}
-		if best.Subject != "" {
-			return best
+		if of != nil {
+			return best, of
 		}
 	}
-	return Permission{Op: op, Subject: subject}
+	return Permission{Op: op, Subject: subject}, nil
 }
 
 // Covers reports whether everything that a subject matches, which may have

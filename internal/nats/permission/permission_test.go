@@ -88,14 +88,16 @@ func TestMissing(t *testing.T) {
 func TestNeeded(t *testing.T) {
 	for _, tc := range []struct{ op, subject, want string }{
 		{permission.OpPublish, "rath.task.acme.review", "rath.task.acme.*"},
-		{permission.OpPublish, "rath.ctl.acme.ana.tool.x.announce", "rath.ctl.acme.ana.>"},
+		{permission.OpPublish, "rath.ctl.acme.ana.tool.x.announce", "rath.ctl.acme.ana.tool.*.announce"},
+		{permission.OpPublish, "rath.ctl.acme.ana.r1.approve", "rath.ctl.acme.ana.*.approve"},
+		{permission.OpPublish, "rath.ctl.acme.operator.r1.approve", "rath.ctl.*.operator.>"},
 		{permission.OpSubscribe, "rath.tool.acme.x", "rath.tool.acme.*"},
 		{permission.OpPublish, "$JS.API.STREAM.INFO.TASKS", "$JS.API.STREAM.INFO.*"},
 		{permission.OpPublish, "$JS.API.STREAM.CREATE.TASKS", "$JS.API.STREAM.CREATE.*"},
 		{permission.OpSubscribe, "_INBOX.x.y", "_INBOX.>"},
 		{permission.OpPublish, "elsewhere", "elsewhere"},
 	} {
-		if got := permission.Needed(tc.op, tc.subject); got.Subject != tc.want || got.Op != tc.op {
+		if got, _ := permission.Needed(tc.op, tc.subject); got.Subject != tc.want || got.Op != tc.op {
 			t.Errorf("%s to %s needs %+v, want %s", tc.op, tc.subject, got, tc.want)
 		}
 	}
@@ -125,7 +127,10 @@ func TestGrants(t *testing.T) {
 						t.Errorf("%s: %s covers %s", r, p, remove)
 					}
 				}
-			case permission.RoleClient, permission.RoleTool:
+			default:
+				if !r.OfTenant() {
+					continue
+				}
 				if !strings.Contains(p.Subject, ".acme.") && p.Subject != "_INBOX.>" && p.Subject != permission.SubjectUserInfo {
 					t.Errorf("%s: %s is not of its tenant", r, p)
 				}
@@ -146,11 +151,11 @@ func ExampleAccounts() {
 		Users: []permission.User{
 			{Role: permission.RoleNode, Name: "node", Secret: "password: secret"},
 			{Role: permission.RoleOperator, Name: "operator", Secret: "password: secret"},
-			{Role: permission.RoleClient, Tenant: "acme", Name: "client-acme", Secret: "password: secret"},
+			{Role: permission.RoleSubmit, Tenant: "acme", Name: "ana", Secret: "password: secret"},
 			{Role: permission.RoleTool, Tenant: "acme", Name: "tool-acme", Secret: "password: secret"},
 		},
 		Grant: func(r permission.Role, at permission.Place) *permission.Grant {
-			if r != permission.RoleClient {
+			if r != permission.RoleSubmit {
 				return nil
 			}
 			g := permission.GrantOf(r, at)
@@ -163,8 +168,8 @@ func ExampleAccounts() {
 	//   RATH {
 	//     jetstream: enabled
 	//     users: [
-	//       {user: node, password: secret}
-	//       {user: operator, password: secret}
+	//       {user: "node", password: secret}
+	//       {user: "operator", password: secret}
 	//     ]
 	//     exports: [
 	//       {service: "rath.task.acme.*"}
@@ -179,16 +184,17 @@ func ExampleAccounts() {
 	//   }
 	//   CLIENTS_acme {
 	//     users: [
-	//       {user: client-acme, password: secret, permissions: {
+	//       {user: "ana", password: secret, permissions: {
 	//         publish: {
 	//           allow: [
 	//             "rath.task.acme.*"
-	//             "rath.ctl.acme.client-acme.>"
+	//             "rath.ctl.acme.ana.*.cancel"
+	//             "rath.ctl.acme.ana.*.message"
+	//             "rath.ctl.acme.ana.session.*.message"
+	//             "rath.ctl.acme.ana.*.rerun"
+	//             "rath.ctl.acme.ana.blob.*.put"
 	//             "rath.query.acme.>"
 	//             "$SYS.REQ.USER.INFO"
-	//           ]
-	//           deny: [
-	//             "rath.ctl.acme.client-acme.tool.>"
 	//           ]
 	//         }
 	//         subscribe: {
@@ -199,7 +205,7 @@ func ExampleAccounts() {
 	//           ]
 	//         }
 	//       }}
-	//       {user: tool-acme, password: secret}
+	//       {user: "tool-acme", password: secret}
 	//     ]
 	//     exports: [
 	//       {service: "rath.tool.acme.*"}
@@ -220,7 +226,7 @@ func ExampleAccounts() {
 func TestFormatPermissions(t *testing.T) {
 	_, text, _ := strings.Cut(messages.Format(), "\n### Permissions\n")
 	text, _, _ = strings.Cut(text, "\n## ")
-	known := map[string]bool{permission.ResponsesFor: true, "allow_responses": true, "rath cluster provision\n--print-permissions": true}
+	known := map[string]bool{permission.ResponsesFor: true, "anonymous": true, "allow_responses": true, "rath cluster provision\n--print-permissions": true}
 	for _, r := range permission.Roles() {
 		g := permission.GrantOf(r, permission.Place{Tenant: "<tenant>", User: "<user>", Partitions: 1})
 		for _, p := range append(g.Allow, g.Deny...) {
@@ -230,6 +236,27 @@ func TestFormatPermissions(t *testing.T) {
 				t.Errorf("FORMAT.md does not name %s, which a %s needs", name, r)
 			}
 		}
+	}
+	var table strings.Builder
+	table.WriteString("| publishes | submit | approve | operate |\n|---|---|---|---|\n")
+	row := func(subject string, may func(permission.Role) bool) {
+		table.WriteString("| `" + subject + "` |")
+		for _, r := range []permission.Role{permission.RoleSubmit, permission.RoleApprove, permission.RoleOperate} {
+			if may(r) {
+				table.WriteString(" yes")
+			}
+			table.WriteString(" |")
+		}
+		table.WriteString("\n")
+	}
+	row("rath.task.<tenant>.*", func(r permission.Role) bool { return r == permission.RoleSubmit })
+	for _, v := range permission.Verbs() {
+		if v.Roles != nil {
+			row(v.Subject("<tenant>", "<user>"), v.For)
+		}
+	}
+	if !strings.Contains(text, "\n"+table.String()+"\n") {
+		t.Errorf("FORMAT.md has another table than\n%s", table.String())
 	}
 	for _, m := range regexp.MustCompile("(?s)`([^`]*)`").FindAllStringSubmatch(text, -1) {
 		if !known[m[1]] {

@@ -2,6 +2,8 @@ package operate
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
@@ -12,22 +14,15 @@ import (
 
 // printPermissions prints what the user of each role may do.
 func printPermissions(a *app.App, f *provisionFlags) error {
-	roles := permission.Roles()
-	if f.role != "" {
-		r, err := permission.ParseRole(f.role)
-		if err != nil {
-			return app.Fail(app.ExitUsage, "--role: %w", err)
-		}
-		roles = []permission.Role{r}
+	users, err := usersOf(a, f)
+	if err != nil {
+		return err
 	}
 	at := permission.Place{Tenant: a.Tenant(), Generation: streams.DefaultGeneration, Partitions: cmp.Or(f.partitions, streams.DefaultPartitions)}
 	var grants []permission.Grant
-	for _, r := range roles {
-		at.User = cmp.Or(f.user, permission.UserOf(r, at.Tenant))
-		if err := permission.CheckUser(r, at.User); err != nil {
-			return app.Fail(app.ExitUsage, "%w; name the role's user with --user", err)
-		}
-		grants = append(grants, permission.GrantOf(r, at))
+	for _, u := range users {
+		at.User = u.Name
+		grants = append(grants, permission.GrantOf(u.Role, at))
 	}
 	switch f.as {
 	case "table":
@@ -37,19 +32,72 @@ func printPermissions(a *app.App, f *provisionFlags) error {
 		permissionTable(a, grants)
 	case "nats":
 		if f.role != "" {
-			return app.Fail(app.ExitUsage, "--as nats writes all accounts with their users: leave --role out")
+			return app.Fail(app.ExitUsage, "--as nats writes all accounts with their users: leave --role out, and name users as in --user ana=submit")
 		}
-		a.Out.Println(strings.TrimRight(natsAccounts(at), "\n"))
+		a.Out.Println(strings.TrimRight(natsAccounts(at, users), "\n"))
 	case "nsc":
 		for _, g := range grants {
-			if g.Role != permission.RoleRouter || f.role != "" { // else it is the node's user
-				a.Out.Println(nscUser(&g, at.Tenant))
-			}
+			a.Out.Println(nscUser(&g, at.Tenant))
 		}
 	default:
 		return app.Fail(app.ExitUsage, "--as %q: want table, nats or nsc", f.as)
 	}
 	return nil
+}
+
+// usersOf are the users that the flags ask for: of --role one, else those of the
+// installation and of the tenant those of --user, or one client and one program with tools.
+func usersOf(a *app.App, f *provisionFlags) ([]permission.User, error) {
+	var all []permission.User
+	add := func(role, name string) error {
+		r, err := permission.ParseRole(role)
+		if err != nil {
+			return app.Fail(app.ExitUsage, "%w", err)
+		}
+		u := permission.User{Role: r, Name: cmp.Or(name, permission.UserOf(r, a.Tenant()))}
+		if err := permission.CheckUser(r, u.Name); err != nil {
+			if name == "" {
+				err = fmt.Errorf("%w; name the user with --user", err)
+			}
+			return app.WithCode(app.ExitUsage, err)
+		}
+		if slices.ContainsFunc(all, func(o permission.User) bool { return o.Name == u.Name }) {
+			return app.Fail(app.ExitUsage, "two users are named %q", u.Name)
+		}
+		if r.OfTenant() {
+			u.Tenant = a.Tenant()
+		}
+		all = append(all, u)
+		return nil
+	}
+	if f.role != "" {
+		if len(f.users) > 1 {
+			return nil, app.Fail(app.ExitUsage, "--role goes with one --user")
+		}
+		return all, add(f.role, strings.Join(f.users, ""))
+	}
+	want := permission.Roles()
+	if f.as != "table" { // routers log in as nodes, and who needs less than a client has a name
+		want = []permission.Role{permission.RoleNode, permission.RoleOperator, permission.RoleClient, permission.RoleTool}
+	}
+	if len(f.users) > 0 {
+		want = []permission.Role{permission.RoleNode, permission.RoleOperator}
+	}
+	for _, r := range want {
+		if err := add(string(r), ""); err != nil {
+			return nil, err
+		}
+	}
+	for _, u := range f.users {
+		name, role, ok := strings.Cut(u, "=")
+		if !ok {
+			return nil, app.Fail(app.ExitUsage, "--user %s: want NAME=ROLE, such as ana=submit, or the role in --role", u)
+		}
+		if err := add(role, name); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 func permissionTable(a *app.App, grants []permission.Grant) {
@@ -75,18 +123,11 @@ func permissionTable(a *app.App, grants []permission.Grant) {
 
 // natsAccounts is the configuration of accounts; the operator that
 // installs it sets the passwords.
-func natsAccounts(at permission.Place) string {
-	acc := permission.Accounts{Tenants: []session.Tenant{at.Tenant}, Place: at}
-	for _, r := range permission.Roles() {
-		if r == permission.RoleRouter {
-			continue // it logs in as a node
-		}
-		u := permission.User{Role: r, Name: permission.UserOf(r, at.Tenant)}
-		if r.OfTenant() {
-			u.Tenant = at.Tenant
-		}
+func natsAccounts(at permission.Place, users []permission.User) string {
+	acc := permission.Accounts{Tenants: []session.Tenant{at.Tenant}, Place: at, Users: users}
+	for i := range acc.Users {
+		u := &acc.Users[i]
 		u.Secret = "password: $" + strings.ToUpper(strings.ReplaceAll(u.Name, "-", "_")) + "_PASSWORD"
-		acc.Users = append(acc.Users, u)
 	}
 	return "// Include this in the configuration of each NATS server. Passwords come from its\n" +
 		"// environment; hashes of `nats server passwd` do as well. Routers log in as nodes.\n" + acc.Config()

@@ -34,7 +34,8 @@ type provisionFlags struct {
 	dryRun        bool
 
 	permissions bool
-	role, user  string
+	role        string
+	users       []string
 	as          string
 }
 
@@ -62,13 +63,11 @@ may do, no more and no less. A node checks that when it starts.
 Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
 		Example: `  rath cluster provision --server nats://nats:4222 --creds op.creds --dry-run
   rath cluster provision --server nats://nats:4222 --creds op.creds --replicas 3
-  rath cluster provision --print-permissions --role node
-  rath cluster provision --print-permissions --as nats > accounts.conf`,
+  rath cluster provision --print-permissions --role submit --user ana
+  rath cluster provision --print-permissions --as nats --user ana=submit \
+    --user bob=approve --user eve=operate > accounts.conf`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.user != "" && f.role == "" {
-				return app.Usage(cmd, errors.New("--user goes with --role"))
-			}
 			if f.permissions {
 				return printPermissions(a, &f)
 			}
@@ -93,8 +92,8 @@ Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
 	s.StringSliceVar(&f.monitor, "monitor", nil, "monitoring address of a server, to verify fsync; repeat it")
 	s.DurationVar(&f.wait, "wait", 0, "how long to wait for servers that do not answer yet")
 	s.BoolVar(&f.permissions, "print-permissions", false, "print what the NATS user of each role may do")
-	s.StringVar(&f.user, "user", "", "with --role: its user, which its subjects name (default the role and the tenant)")
-	s.StringVar(&f.role, "role", "", "only this role: node, router, client, tool, operator")
+	s.StringVar(&f.role, "role", "", "only this role, such as node, submit or approve")
+	s.StringSliceVar(&f.users, "user", nil, "its user; without --role users of the tenant, such as ana=submit; repeat it")
 	s.StringVar(&f.as, "as", "table", "table, nats (a server's configuration) or nsc (commands)")
 	return cmd
 }

@@ -11,8 +11,13 @@ import (
 // TestPermissionConfig has a server read what --as nats prints.
 func TestPermissionConfig(t *testing.T) {
 	at := permission.Place{Tenant: "acme", Generation: 1, Partitions: 4}
-	text := natsAccounts(at)
-	for _, user := range []string{"NODE", "OPERATOR", "CLIENT_ACME", "TOOL_ACME"} {
+	text := natsAccounts(at, []permission.User{
+		{Role: permission.RoleNode, Name: "node"},
+		{Role: permission.RoleOperator, Name: "operator"},
+		{Role: permission.RoleSubmit, Tenant: "acme", Name: "ana"},
+		{Role: permission.RoleTool, Tenant: "acme", Name: "tool-acme"},
+	})
+	for _, user := range []string{"NODE", "OPERATOR", "ANA", "TOOL_ACME"} {
 		t.Setenv(user+"_PASSWORD", "secret"+user)
 		if !strings.Contains(text, "$"+user+"_PASSWORD") {
 			t.Errorf("nobody logs in as %s", user)

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 )
 
@@ -99,6 +100,7 @@ func opened(a *app.App, s *app.System, offered []string) error {
 	}
 	a.Out.Printf("workflows   %s\n", strings.Join(offered, ", "))
 	a.Out.Printf("try         %s\n", a.Hint("submit", try, "-m", "hello", "--wait"))
+	a.Out.Printf("clients     without credentials are %q: they submit, approve, operate\n", messages.UserAnonymous)
 	a.Out.Printf("join        ./PROGRAM -dev %s\n", app.ShellWord(store))
 	return nil
 }

@@ -1,0 +1,161 @@
+package permission
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Role is what a NATS user is for.
+type Role string
+
+// The roles.
+const (
+	// RoleNode runs workflows.
+	RoleNode Role = "node"
+	// RoleRouter chooses and waits for others; it is a node of another pool and
+	// needs the same.
+	RoleRouter Role = "router"
+	// RoleObserve reads what there is of a tenant, as all of its users may.
+	RoleObserve Role = "observe"
+	// RoleSubmit gives a tenant's runs their tasks and talks to them.
+	RoleSubmit Role = "submit"
+	// RoleApprove answers what runs ask.
+	RoleApprove Role = "approve"
+	// RoleOperate decides about runs that stand or go wrong.
+	RoleOperate Role = "operate"
+	// RoleClient is all of these.
+	RoleClient Role = "client"
+	// RoleTool is a client that also has tools.
+	RoleTool Role = "tool"
+	// RoleOperator provisions, audits, prunes and drains.
+	RoleOperator Role = "operator"
+)
+
+// roles in the order in which people read them, each with what it is for.
+var roles = []struct {
+	role Role
+	doc  string
+}{
+	{RoleNode, "runs workflows"},
+	{RoleRouter, "runs the workflows auto and fanout; the same as a node"},
+	{RoleObserve, "reads and watches the runs of one tenant"},
+	{RoleSubmit, "submits tasks, talks to runs, cancels them; reads"},
+	{RoleApprove, "approves, rejects and answers what runs ask; reads"},
+	{RoleOperate, "resolves, cancels, quarantines, sets budgets; reads"},
+	{RoleClient, "submit, approve and operate in one"},
+	{RoleTool, "a client that also answers calls of its tools"},
+	{RoleOperator, "provisions, audits, prunes, drains"},
+}
+
+// Roles returns all roles.
+func Roles() []Role {
+	all := make([]Role, len(roles))
+	for i := range roles {
+		all[i] = roles[i].role
+	}
+	return all
+}
+
+// ParseRole reads a role's name.
+func ParseRole(s string) (Role, error) {
+	if r := Role(s); r.Doc() != "" {
+		return r, nil
+	}
+	return "", fmt.Errorf("role %q: want one of %s", s, RoleNames())
+}
+
+// RoleNames lists the names of all roles.
+func RoleNames() string {
+	var names []string
+	for _, r := range Roles() {
+		names = append(names, string(r))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Doc says in a few words what a role is for.
+func (r Role) Doc() string {
+	for _, known := range roles {
+		if known.role == r {
+			return known.doc
+		}
+	}
+	return ""
+}
+
+// OfTenant reports whether users of a role belong to one tenant.
+func (r Role) OfTenant() bool { return r != RoleNode && r != RoleRouter && r != RoleOperator }
+
+// UserOf is the name of a role's user where none is given: of a tenant's with its name.
+func UserOf(r Role, t session.Tenant) string {
+	if r.OfTenant() {
+		return string(r) + "-" + string(t)
+	}
+	return string(r)
+}
+
+// CheckUser refuses a name that a user of a role cannot have.
+func CheckUser(r Role, name string) error {
+	if err := messages.ValidUser(name); err != nil {
+		return err
+	}
+	if r.OfTenant() && name == messages.UserOperator {
+		return fmt.Errorf("user %q: %w: it stands for who works on the store; give a user of a tenant another name", name, run.ErrMalformed)
+	}
+	return nil
+}
+
+// Verb is a verb of control, as messages.ParseControlSubject returns it.
+type Verb struct {
+	Name  string
+	Roles []Role // that may use it, beside RoleClient and RoleTool
+	Why   string
+}
+
+// verbs says who of a tenant may use which verb.
+var verbs = []Verb{
+	{messages.VerbCancel, []Role{RoleSubmit, RoleOperate}, "stopping runs"},
+	{messages.VerbMessage, []Role{RoleSubmit}, "talking to runs"},
+	{messages.VerbSessionMessage, []Role{RoleSubmit}, "talking to sessions"},
+	{messages.VerbRerun, []Role{RoleSubmit}, "submitting a run's task again"},
+	{messages.VerbBlobPut, []Role{RoleSubmit}, "files of tasks"},
+	{messages.VerbApprove, []Role{RoleApprove}, "approving what runs ask"},
+	{messages.VerbReject, []Role{RoleApprove}, "rejecting what runs ask"},
+	{messages.VerbRespond, []Role{RoleApprove}, "answering what runs ask"},
+	{messages.VerbResolve, []Role{RoleOperate}, "deciding about calls that were cut off"},
+	{messages.VerbQuarantine, []Role{RoleOperate}, "quarantine of sessions"},
+	{messages.VerbRelease, []Role{RoleOperate}, "ending a quarantine"},
+	{messages.VerbRebudget, []Role{RoleOperate}, "budgets of runs"},
+	{messages.VerbLetterRetry, []Role{RoleOperate}, "submitting refused tasks again"},
+	{messages.VerbLetterDrop, []Role{RoleOperate}, "dropping refused tasks"},
+	{messages.VerbToolAnnounce, nil, "announcing tools"},
+	{messages.VerbToolWithdraw, nil, "withdrawing tools"},
+}
+
+// Verbs returns all verbs of control.
+func Verbs() []Verb { return slices.Clone(verbs) }
+
+// For reports whether a role of a tenant may use the verb.
+func (v *Verb) For(r Role) bool {
+	switch r {
+	case RoleTool:
+		return true
+	case RoleClient:
+		return v.Roles != nil
+	}
+	return slices.Contains(v.Roles, r)
+}
+
+// Subject is what a user publishes to use the verb, on anything that takes it.
+func (v *Verb) Subject(t session.Tenant, user string) string {
+	on, verb, thing := strings.Cut(v.Name, ".")
+	if !thing {
+		return messages.ControlPrefix + string(t) + "." + user + ".*." + v.Name
+	}
+	return messages.ControlPrefix + string(t) + "." + user + "." + on + ".*." + verb
+}

@@ -1,0 +1,173 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// login is a user with what a server says to it.
+type login struct {
+	nc      *nats.Conn
+	inbox   *nats.Subscription
+	refused chan error
+}
+
+func logIn(t *testing.T, srv *natsserver.Server, user, password string) *login {
+	t.Helper()
+	l := &login{refused: make(chan error, 8)}
+	var err error
+	l.nc, err = nats.Connect(srv.URL(), nats.UserInfo(user, password), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		l.refused <- err
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.nc.Close)
+	if l.inbox, err = l.nc.SubscribeSync(nats.NewInbox()); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// asks reports whether a request is answered, rather than refused by the server.
+func (l *login) asks(t *testing.T, subject string) bool {
+	t.Helper()
+	if err := l.nc.PublishRequest(subject, l.inbox.Subject, []byte(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := l.inbox.NextMsgWithContext(ctx)
+		answered <- err
+	}()
+	select {
+	case err := <-l.refused:
+		if cancel(); !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) {
+			t.Errorf("%s: %v", subject, err)
+		}
+		<-answered
+		return false
+	case err := <-answered:
+		if err != nil {
+			t.Errorf("%s is neither answered nor refused: %v", subject, err)
+		}
+		return true
+	}
+}
+
+// section is a part of FORMAT.md.
+func section(name string) string {
+	_, text, _ := strings.Cut(messages.Format(), "\n"+name+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	return text
+}
+
+// TestRoles has a user of each role use every verb of control and every query, and
+// submit: the server lets through what the table of the verbs says, and nothing else.
+func TestRoles(t *testing.T) {
+	const tenant = session.DefaultTenant
+	var users []permission.User
+	for _, r := range permission.Roles() {
+		if r.OfTenant() {
+			users = append(users, permission.User{Role: r, Tenant: tenant, Name: "one-of-" + string(r), Secret: "secret"})
+		}
+	}
+	srv := natstest.Start(t, &natsserver.Options{Port: -1, Users: users})
+	member(t, srv, Options{Models: scriptOf(t, "tools.txtar", nil)})
+
+	var queries []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\|").FindAllStringSubmatch(section("## Queries"), -1) {
+		queries = append(queries, m[1])
+	}
+	if len(queries) < 16 || !slices.Contains(queries, messages.QueryCommits) {
+		t.Fatalf("FORMAT.md has the queries %v", queries)
+	}
+	known := map[string]bool{}
+	for _, v := range permission.Verbs() {
+		known[v.Name] = true
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\|").FindAllStringSubmatch(section("## Control"), -1) {
+		if !known[m[1]] {
+			t.Errorf("no role is said to have the verb %s", m[1])
+		}
+	}
+	tried := 0
+	for _, u := range users {
+		l := logIn(t, srv, u.Name, u.Secret)
+		for _, query := range queries {
+			if tried++; !l.asks(t, messages.QuerySubject(tenant, query)) {
+				t.Errorf("%s may not ask %s", u.Role, query)
+			}
+		}
+		for _, v := range permission.Verbs() {
+			may := v.For(u.Role)
+			if tried++; l.asks(t, strings.ReplaceAll(v.Subject(tenant, u.Name), "*", "1")) != may {
+				t.Errorf("%s uses %s: want %t", u.Role, v.Name, may)
+			}
+			if tried++; l.asks(t, strings.ReplaceAll(v.Subject(tenant, "another"), "*", "1")) {
+				t.Errorf("%s uses %s in the name of another", u.Role, v.Name)
+			}
+		}
+		may := u.Role == permission.RoleSubmit || u.Role == permission.RoleClient || u.Role == permission.RoleTool
+		if tried++; l.asks(t, messages.TaskSubject(tenant, "agent")) != may {
+			t.Errorf("%s submits: want %t", u.Role, may)
+		}
+		for _, subject := range []string{"rath.run.default.>", "rath.tail.default.>"} {
+			if _, err := l.nc.SubscribeSync(subject); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !l.asks(t, messages.QuerySubject(tenant, messages.QueryNodes)) { // after what the server says of the two
+			t.Errorf("%s may not watch", u.Role)
+		}
+	}
+	t.Logf("%d requests of %d roles", tried, len(users))
+}
+
+// TestRoleNeeded has the command that a role may not use say which one may.
+func TestRoleNeeded(t *testing.T) {
+	var users []permission.User
+	for _, r := range []permission.Role{permission.RoleObserve, permission.RoleSubmit, permission.RoleApprove} {
+		users = append(users, permission.User{Role: r, Tenant: session.DefaultTenant, Name: string(r), Secret: "secret"})
+	}
+	srv := natstest.Start(t, &natsserver.Options{Port: -1, Users: users})
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	as := func(r permission.Role) *client.Client {
+		return clientWith(t, &client.Options{Dialer: srv.Dial, User: string(r), Password: "secret"})
+	}
+	for _, tc := range []struct {
+		what, role string
+		err        error
+	}{
+		{"a submitter approves", "approve", as(permission.RoleSubmit).Approve(ctx, "r1", messages.Control{Step: "1"})},
+		{"an observer cancels", "submit or operate", as(permission.RoleObserve).Cancel(ctx, "r1", "", "")},
+		{"an approver gives a budget", "operate", as(permission.RoleApprove).Rebudget(ctx, "r1", messages.Budget{}, "", "")},
+		{"an approver submits", "submit", submitted(ctx, as(permission.RoleApprove))},
+		{"a submitter takes a tool away", "tool", as(permission.RoleSubmit).WithdrawTool(ctx, "weather")},
+	} {
+		if !errors.Is(tc.err, client.ErrDenied) || !strings.Contains(tc.err.Error(), ": that takes the role "+tc.role+":") {
+			t.Errorf("%s: %v", tc.what, tc.err)
+		}
+	}
+}
+
+func submitted(ctx context.Context, c *client.Client) error {
+	_, err := c.Submit(ctx, "agent", messages.Task{ID: "r1"})
+	return err
+}

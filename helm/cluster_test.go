@@ -29,7 +29,7 @@ import (
 // no machine is needed, since nothing has to run. Without KEDA the server knows no
 // ScaledObject, so that autoscaling is off.
 //
-//	KUBECONFIG=… go test -tags cluster -run TestServer .
+//	.ci/cluster -run TestServer
 func TestServer(t *testing.T) {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
@@ -119,7 +119,7 @@ func restrict(t *testing.T, client kubernetes.Interface) {
 
 // resources are the kinds' names in addresses.
 var resources = map[string]struct{ client, path string }{
-	"StatefulSet": {"apps", "statefulsets"}, "Deployment": {"apps", "deployments"}, "Service": {"core", "services"},
+	"StatefulSet": {"apps", "statefulsets"}, "Deployment": {"apps", "deployments"}, "Job": {"batch", "jobs"}, "Service": {"core", "services"},
 	"ServiceAccount": {"core", "serviceaccounts"}, "Secret": {"core", "secrets"}, "Pod": {"core", "pods"},
 	"PodDisruptionBudget": {"policy", "poddisruptionbudgets"}, "NetworkPolicy": {"networking", "networkpolicies"},
 }
@@ -133,7 +133,7 @@ func apply(t *testing.T, client kubernetes.Interface, o object) {
 	}
 	rests := map[string]rest.Interface{
 		"apps": client.AppsV1().RESTClient(), "core": client.CoreV1().RESTClient(),
-		"policy": client.PolicyV1().RESTClient(), "networking": client.NetworkingV1().RESTClient(),
+		"batch": client.BatchV1().RESTClient(), "policy": client.PolicyV1().RESTClient(), "networking": client.NetworkingV1().RESTClient(),
 	}
 	body, err := yaml.YAMLToJSON([]byte(o.yaml))
 	if err != nil {

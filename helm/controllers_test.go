@@ -28,7 +28,7 @@ const patience = 2 * time.Minute
 // the cluster must have none, only an API server and controllers; with machines
 // it fails at once.
 //
-//	KUBECONFIG=… go test -tags cluster -run TestControllers .
+//	.ci/cluster -run TestControllers
 func TestControllers(t *testing.T) {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {

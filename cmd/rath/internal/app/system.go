@@ -81,7 +81,7 @@ func (a *App) StoreThere() error {
 	store := a.Config.Store.Value
 	if _, err := os.Stat(logDir(store)); errors.Is(err, fs.ErrNotExist) {
 		return Fail(ExitNotFound, "there is no store at %s: start with %q or %q, or name another place with --store or --server",
-			store, a.Invocation()+" demo", a.Invocation()+" run")
+			store, a.Hint("demo"), a.Hint("run"))
 	}
 	return nil
 }

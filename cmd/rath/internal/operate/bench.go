@@ -62,7 +62,7 @@ load and prints what there is.`,
 			}
 			return a.With(cmd.Context(), func(s *app.System) error {
 				if s.Own() {
-					return app.Fail(app.ExitUnavailable, "no node runs over %s that could take the tasks: start %q, or use --nodes", a.Config.Store.Value, a.Invocation()+" dev")
+					return app.Fail(app.ExitUnavailable, "no node runs over %s that could take the tasks: start %q, or use --nodes", a.Config.Store.Value, a.Hint("dev"))
 				}
 				if err := measured(cmd.Context(), s, &o.load); err != nil {
 					return err

@@ -55,7 +55,7 @@ only relays, such as the server of "dev --nodes", takes no runs.`,
 					return err
 				}
 				if len(all) == 0 {
-					a.Remark("no node runs over %s: start one with %q", a.Config.Store.Value, a.Invocation()+" dev")
+					a.Remark("no node runs over %s: start one with %q", a.Config.Store.Value, a.Hint("dev"))
 					return nil
 				}
 				rows := make([][]string, len(all))
@@ -128,5 +128,5 @@ func nodesShow(a *app.App) *cobra.Command {
 // noNode is the error of a command that needs a node and had to open the store
 // itself.
 func noNode(a *app.App, code int) error {
-	return app.Fail(code, "no node runs over %s: this command opened the store itself; start one with %q", a.Config.Store.Value, a.Invocation()+" dev")
+	return app.Fail(code, "no node runs over %s: this command opened the store itself; start one with %q", a.Config.Store.Value, a.Hint("dev"))
 }

@@ -28,7 +28,7 @@ func find(ctx context.Context, s *app.System, name string) (Reference, error) {
 	case !errors.Is(err, run.ErrUnknownRun) && !errors.Is(err, session.ErrNotFound):
 		return Reference{}, err
 	case name == messages.Last:
-		return Reference{}, app.Fail(app.ExitNotFound, "there is no run yet in tenant %s, so %s is nothing: start one with \"run\" or \"submit\"", s.Tenant(), name)
+		return Reference{}, app.Fail(app.ExitNotFound, "there is no run yet in tenant %s, so %s is nothing: start one with %q or %q", s.Tenant(), name, s.Hint("run"), s.Hint("submit", "agent"))
 	}
 	return byBeginning(ctx, s, name)
 }
@@ -90,7 +90,7 @@ func byBeginning(ctx context.Context, s *app.System, prefix string) (Reference, 
 	case err != nil:
 		return Reference{}, err
 	case waits:
-		return Reference{}, app.Fail(app.ExitConflict, "%w", WaitingError{run.ID(prefix)})
+		return Reference{}, app.Fail(app.ExitConflict, "%w", WaitingError{run.ID(prefix), s.Hint("cancel", prefix)})
 	}
 	switch len(hits) {
 	case 1:
@@ -107,16 +107,19 @@ func byBeginning(ctx context.Context, s *app.System, prefix string) (Reference, 
 		if _, n, err := s.Tasks(ctx); err == nil && n > 0 {
 			also = "; " + WaitingTasks(n)
 		}
-		return Reference{}, app.Fail(app.ExitNotFound, "no run or session of tenant %s begins with %q; \"ps\" lists the runs%s", s.Tenant(), prefix, also)
+		return Reference{}, app.Fail(app.ExitNotFound, "no run or session of tenant %s begins with %q; %q lists the runs%s", s.Tenant(), prefix, s.Hint("ps"), also)
 	}
 	return Reference{}, ambiguous(prefix, hits)
 }
 
 // WaitingError is the error of a name that is a task which no node has taken yet.
-type WaitingError struct{ Run run.ID }
+type WaitingError struct {
+	Run    run.ID
+	Cancel string // the command that ends it
+}
 
 func (w WaitingError) Error() string {
-	return fmt.Sprintf("run %s has not begun: its task waits to be taken by a node; \"cancel %s\" ends it, all else goes once it has begun", w.Run, w.Run)
+	return fmt.Sprintf("run %s has not begun: its task waits to be taken by a node; %q ends it, all else goes once it has begun", w.Run, w.Cancel)
 }
 
 // begun returns the sessions whose ids were minted of this name and no longer

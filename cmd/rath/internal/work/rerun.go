@@ -44,7 +44,7 @@ it.`,
 					},
 				})
 				if err == nil && last != "" && s.Own() {
-					a.Remark("no node runs here: it waits for %q or %q", a.Invocation()+" dev", a.Hint("resume", string(last)))
+					a.Remark("no node runs here: it waits for %q or %q", a.Hint("dev"), a.Hint("resume", string(last)))
 				}
 				return err
 			})

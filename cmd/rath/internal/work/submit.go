@@ -106,7 +106,7 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 	own := s.Own()
 	if o.wait && own {
 		return app.Fail(app.ExitUsage, "submit --wait: no node runs over %s that could take the task; start %q, or use %q",
-			a.Config.Store.Value, a.Invocation()+" dev", a.Invocation()+" run")
+			a.Config.Store.Value, a.Hint("dev"), a.Hint("run"))
 	}
 	if own {
 		if err := s.Offered(ctx, workflow); err != nil {
@@ -149,7 +149,7 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 	}
 	a.Out.Println(t.ID)
 	if own {
-		a.Remark("no node runs here: the task waits for %q or %q", a.Invocation()+" dev", a.Hint("resume", string(t.ID)))
+		a.Remark("no node runs here: the task waits for %q or %q", a.Hint("dev"), a.Hint("resume", string(t.ID)))
 	}
 	return nil
 }

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+)
+
+// hint finds the commands that a text tells people to type: in quotes, or on lines of
+// their own.
+var hint = regexp.MustCompile(`"(rath [^"]+)"|(?m:^>?\s{2,}(rath .*))$`)
+
+// hintsOf returns the commands of a text.
+func hintsOf(text string) (lines []string) {
+	for _, m := range hint.FindAllStringSubmatch(text, -1) {
+		line := strings.TrimSpace(m[1] + m[2])
+		for word, value := range map[string]string{"TEXT": "x", "VALUE": "1", "RUN": "r", "NAME": "n"} {
+			line = regexp.MustCompile(`\b`+word+`\b`).ReplaceAllString(line, value)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// TestHintsParse reads each command that the transcripts were told to type as the command
+// line does, up to where it would run.
+func TestHintsParse(t *testing.T) {
+	names, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range hintsOf(string(data)) {
+			if seen[line] {
+				continue
+			}
+			seen[line] = true
+			if err := parses(split(line)[1:]); err != nil {
+				t.Errorf("%s tells to type %q: %v", filepath.Base(name), line, err)
+			}
+		}
+	}
+	if len(seen) < 30 {
+		t.Errorf("only %d commands are told: are they found?", len(seen))
+	}
+}
+
+// parses reports what is wrong with a command line, short of running it.
+func parses(args []string) error {
+	a := app.New("rath", strings.NewReader(""), io.Discard, io.Discard, func(string) string { return "" })
+	r := root(a)
+	r.InitDefaultHelpCmd()
+	c, rest, err := r.Find(args)
+	if err != nil {
+		return err
+	}
+	if err := c.ParseFlags(rest); errors.Is(err, pflag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if len(c.Flags().Args()) == 0 {
+		return nil // the rest is left to the reader
+	}
+	return c.ValidateArgs(c.Flags().Args())
+}
+
+// TestHintsRun runs the commands that others tell to type, at a store and over --server:
+// they are found, reach the same system, and do something.
+func TestHintsRun(t *testing.T) {
+	dir := t.TempDir()
+	script := "Edits.\n\n-- edit --\noffers: write_workspace_file\nnot result: write_workspace_file\n" +
+		"call: write_workspace_file {\"path\":\"a.txt\",\"content\":\"two\\n\"}\n\n-- done --\n\ndone\n"
+	for name, text := range map[string]string{"edit.txtar": script, "work/a.txt": "one\n"} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dev, url := startDev(t, dir, "--script", filepath.Join(dir, "edit.txtar"))
+	elsewhere := t.TempDir()
+	for _, at := range []struct{ name, dir, flag string }{{"at the store", dir, ""}, {"over a server", elsewhere, " --server " + url}} {
+		t.Run(at.name, func(t *testing.T) {
+			t.Chdir(at.dir)
+			work := filepath.Join(dir, "work")
+			id := "one"
+			if at.flag != "" {
+				id = "two"
+			}
+			told := 0
+			for _, line := range []string{
+				"rath run -C " + work + " -m edit --id " + id,
+				"rath show nosuch", "rath why nosuch", "rath answer " + id, "rath cluster dlq ls",
+				"rath submit agent --id " + id + " -m other", "rath submit nosuch -m x", "rath ps --where under=nosuch",
+			} {
+				said := command(t, line+at.flag, at.dir)
+				t.Logf("$ %s\n%s", line+at.flag, said)
+				for _, next := range hintsOf(said) {
+					told++
+					next = strings.ReplaceAll(next, "DIR", at.dir) // as transcripts have it
+					if at.flag != "" && !strings.Contains(next, "--server "+url) && !strings.HasSuffix(next, "--help") {
+						t.Errorf("%s tells to type %q, which does not reach the server", line, next)
+					}
+					if got := command(t, next, at.dir); strings.Contains(got, "[exit 2]") || strings.Contains(got, "[exit 5]") {
+						t.Errorf("%s tells to type %q, which says\n%s", line, next, got)
+					}
+				}
+			}
+			if told < 3 {
+				t.Errorf("only %d commands are told", told)
+			}
+			if data, err := os.ReadFile(filepath.Join(work, "a.txt")); err != nil || string(data) != "two\n" {
+				t.Errorf("the command that carries the diff was not told: %q, %v", data, err)
+			}
+			if err := os.WriteFile(filepath.Join(work, "a.txt"), []byte("one\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	dev.interrupt()
+}

@@ -48,12 +48,13 @@ func newSite(t *testing.T, script string) *site {
 	t.Helper()
 	need(t, "ssh-keygen", "openssh-client")
 	operator := newDesk(t)
-	s := &site{t: t, dir: operator.dir, passwords: map[string]string{"node": "n-secret", "operator": "o-secret", "client-" + siteTenant: "c-secret"}}
+	s := &site{t: t, dir: operator.dir, passwords: map[string]string{}}
 	for program, of := range map[string]string{"nats-server": "github.com/nats-io/nats-server/v2", "change": "../examples/change"} {
 		command(t, ".", os.Environ(), "go", "build", "-o", filepath.Join(s.dir, program), of)
 	}
 
-	accounts := operator.rath("cluster", "provision", "--print-permissions", "--as", "nats", "--tenant", siteTenant)
+	accounts := operator.rath("cluster", "provision", "--print-permissions", "--as", "nats", "--tenant", siteTenant,
+		"--user", "ana=submit", "--user", "bob=approve", "--user", "eve=observe")
 	accounts.want(t, 0)
 	operator.file("accounts.conf", accounts.stdout)
 	port, monitor, model := freePort(t), freePort(t), freePort(t)
@@ -65,9 +66,7 @@ include accounts.conf
 	s.server = fmt.Sprintf("127.0.0.1:%d", port)
 	for _, variable := range regexp.MustCompile(`\$([A-Z_]+_PASSWORD)`).FindAllStringSubmatch(accounts.stdout, -1) {
 		user := strings.ToLower(strings.ReplaceAll(strings.TrimSuffix(variable[1], "_PASSWORD"), "_", "-"))
-		if s.passwords[user] == "" {
-			s.passwords[user] = user + "-secret"
-		}
+		s.passwords[user] = user + "-secret"
 		operator.env = append(operator.env, variable[1]+"="+s.passwords[user])
 	}
 	server := operator.begin(exec.Command(filepath.Join(s.dir, "nats-server"), "-c", "server.conf"))
@@ -154,44 +153,45 @@ const (
 	secondPatch  = "-Hello.\n+Hello, world!\n"
 )
 
-// TestClientOfFleet: people who have the login of a client of a fleet, and no store,
-// hand over a repository, watch the run, see the diff in the question, turn it down,
-// approve the next one while the node that held the run is killed, apply it, and check
-// the evidence with rath and with ssh-keygen.
+// TestClientOfFleet: people who have a login of a fleet with one role each, and no store,
+// do the whole way of a change. Ana hands over a repository and watches; Bob sees the diff
+// in the question, turns it down, and approves the next one while the node that held the
+// run is killed; Ana applies it, and checks the evidence with rath and with ssh-keygen.
 func TestClientOfFleet(t *testing.T) {
 	script, err := filepath.Abs(changeScript)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := newSite(t, script)
-	d := s.client("client-" + siteTenant)
-	repo := d.repository()
+	ana, bob, eve := s.client("ana"), s.client("bob"), s.client("eve")
+	repo := ana.repository()
 	say := func(o outcome) outcome {
 		t.Logf("$ %s\n%s%s[exit %d]", o.command, o.stdout, o.stderr, o.code)
 		return o
 	}
 
 	// Hand it over, and watch.
-	say(d.rath("submit", "change", "-C", repo, "--id", "one", "-m", "Make greeting.txt friendlier.")).want(t, 0, "one")
-	watch := d.start("show", "one", "--follow")
+	say(ana.rath("submit", "change", "-C", repo, "--id", "one", "-m", "Make greeting.txt friendlier.")).want(t, 0, "one")
+	watch := ana.start("show", "one", "--follow")
 	watch.until("question", func() bool { return strings.Contains(watch.stderr.String(), "Commit this patch?") })
 	if said := watch.stdout.String(); !strings.Contains(said, "write_workspace_file") || !strings.Contains(said, "The greeting is changed.") {
 		t.Errorf("it does not show the work:\n%s", said)
 	}
-	say(d.rath("why", "one")).want(t, 0, "approval: Commit this patch?", "rath answer one yes")
+	say(eve.rath("why", "one")).want(t, 0, "approval: Commit this patch?", "rath answer one yes")
 
-	// The question has the diff. The first patch is turned down.
-	asked := d.rath("answer")
-	say(asked).want(t, 0, "Commit this patch?", "+Hello!")
-	say(d.rath("answer", "one", "no", "--reason", "Name the world.")).want(t, 0)
+	// The question has the diff. Only Bob may answer it, and turns the first patch down.
+	say(bob.rath("answer")).want(t, 0, "Commit this patch?", "+Hello!")
+	say(ana.rath("answer", "one", "yes")).want(t, 7, "approve")
+	say(eve.rath("submit", "change", "-m", "Something else.")).want(t, 7, "submit")
+	say(bob.rath("answer", "one", "no", "--reason", "Name the world.")).want(t, 0)
 	watch.until("second question", func() bool { return strings.Count(watch.stderr.String(), "Commit this patch?") > 1 })
-	say(d.rath("answer")).want(t, 0, "+Hello, world!")
+	say(bob.rath("answer")).want(t, 0, "+Hello, world!")
 
 	// The node that holds the run dies; the approval is for the others.
 	var shown struct {
 		Node string `json:"node"`
 	}
-	if err := json.Unmarshal([]byte(d.rath("ps", "--where", "run=one", "--format", "jsonl").stdout), &shown); err != nil || shown.Node == "" {
+	if err := json.Unmarshal([]byte(ana.rath("ps", "--where", "run=one", "--format", "jsonl").stdout), &shown); err != nil || shown.Node == "" {
 		t.Fatalf("ps says on %q: %v", shown.Node, err)
 	}
 	killed := 0
@@ -204,32 +204,42 @@ func TestClientOfFleet(t *testing.T) {
 	if killed != 1 {
 		t.Fatalf("%d nodes are %s", killed, shown.Node)
 	}
-	say(d.rath("answer", "one", "yes")).want(t, 0, "approved")
-	watched := watch.wait()
-	say(watched).want(t, 0, "succeeded")
+	say(bob.rath("answer", "one", "yes", "--by", "The Chief Executive")).want(t, 0, "approved")
+	say(watch.wait()).want(t, 0, "succeeded")
 	if got := s.committed(); len(got) != 1 || !strings.HasSuffix(got[0], secondPatch) {
 		t.Errorf("committed: %q", got)
 	}
 
 	// Out again: the diff, the files, and who wrote which line.
-	say(d.rath("apply", "one", "-C", repo)).want(t, 0, "greeting.txt")
+	say(ana.rath("diff", "one")).want(t, 0, "+Hello, world!")
+	say(ana.rath("apply", "one", "-C", repo)).want(t, 0, "greeting.txt")
 	if text, err := os.ReadFile(filepath.Join(repo, "greeting.txt")); err != nil || string(text) != "Hello, world!\n" {
 		t.Errorf("applied: %q, %v", text, err)
 	}
-	say(d.rath("why", "one:greeting.txt:1")).want(t, 0, "made by  coder with write_workspace_file", "step 9.0")
+	say(ana.rath("why", "one:greeting.txt:1")).want(t, 0, "made by  coder with write_workspace_file", "step 9.0")
 
-	// The evidence, against the key of the nodes.
-	say(d.rath("export", "one", "--dossier", "html", "--out", "one.html")).want(t, 0)
-	verified := d.rath("verify", "one.html", "--signers", s.signers, "--require-anchor", "--extract", "signed")
+	// The evidence, against the key of the nodes. Who answered is who logged in.
+	say(ana.rath("export", "one", "--dossier", "html", "--out", "one.html")).want(t, 0)
+	verified := ana.rath("verify", "one.html", "--signers", s.signers, "--require-anchor", "--extract", "signed")
 	say(verified).want(t, 0, "verified: run one")
 	verify := regexp.MustCompile(`(?m)^\s*(ssh-keygen -Y verify .*)$`).FindStringSubmatch(verified.stderr)
 	if verify == nil {
 		t.Fatal("verify does not print how ssh-keygen checks the same")
 	}
-	say(d.typed(verify[1])).want(t, 0, `Good "rath" signature for rath`)
+	say(ana.typed(verify[1])).want(t, 0, `Good "rath" signature for rath`)
+	ana.rath("export", "one", "--dossier", "md", "--out", "one.md").want(t, 0)
+	text, err := os.ReadFile(filepath.Join(ana.dir, "one.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := regexp.MustCompile(`(?m)^.*Chief Executive.*$`).FindString(string(text))
+	t.Log(answered)
+	if !strings.Contains(answered, "bob (says to be The Chief Executive)") {
+		t.Errorf("the dossier does not keep what was proved and what was claimed apart: %q", answered)
+	}
 
 	// Another tenant's runs are not for this client.
-	say(d.rath("ps", "--tenant", "globex")).want(t, 7, "no permission to publish to rath.query.globex.runs")
+	say(ana.rath("ps", "--tenant", "globex")).want(t, 7, "no permission to publish to rath.query.globex.runs")
 }
 
 // TestClientOfFleetJavaScript: the same with a client in JavaScript, testdata/client.mjs,
@@ -240,7 +250,8 @@ func TestClientOfFleetJavaScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(t, script)
-	d := s.client("client-" + siteTenant)
+	d := s.client("ana")
+	d.env = append(d.env, "ANA="+s.passwords["ana"], "BOB="+s.passwords["bob"])
 	repo := d.repository()
 	program, err := os.ReadFile(filepath.Join("testdata", "client.mjs"))
 	if err != nil {
@@ -248,7 +259,7 @@ func TestClientOfFleetJavaScript(t *testing.T) {
 	}
 	d.dir = installJS(t)
 	d.file("client.mjs", string(program))
-	o := d.begin(exec.Command("node", "client.mjs", s.server, "client-"+siteTenant, s.passwords["client-"+siteTenant], siteTenant, repo, s.signers)).wait()
+	o := d.begin(exec.Command("node", "client.mjs", s.server, siteTenant, repo, s.signers)).wait()
 	t.Log(o)
 	o.want(t, 0,
 		"coder: The greeting is changed.", // as it came

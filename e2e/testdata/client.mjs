@@ -3,26 +3,29 @@
 // approves the next, writes the changed files back, checks the chain and the signature
 // of the log, and says which call wrote a line.
 //
-//   node client.mjs ADDRESS USER PASSWORD TENANT DIRECTORY SIGNERS
+//   node client.mjs ADDRESS TENANT DIRECTORY SIGNERS
+//
+// Ana may submit and Bob approve; their passwords are in ANA and BOB.
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { lstatSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { connect } from "nats";
 
-const [servers, user, pass, tenant, dir, signers] = process.argv.slice(2), id = "js";
-const nc = await connect({ servers, user, pass });
+const [servers, tenant, dir, signers] = process.argv.slice(2), id = "js";
+const ana = { user: "ana", nc: await connect({ servers, user: "ana", pass: process.env.ANA }) };
+const bob = { user: "bob", nc: await connect({ servers, user: "bob", pass: process.env.BOB }) };
 const sum = (data) => createHash("sha256").update(data).digest("hex");
-const ask = async (subject, body) => {
+const ask = async (subject, body, { nc } = ana) => {
   const answer = (await nc.request("rath." + subject, JSON.stringify(body), { timeout: 30_000 })).json();
   if (answer.error && !answer.state) throw new Error(subject + ": " + JSON.stringify(answer));
   return answer;
 };
 const query = (verb, body = {}) => ask(`query.${tenant}.${verb}`, body);
-const control = (rest, body) => ask(`ctl.${tenant}.${rest}`, body);
+const control = (who, rest, body) => ask(`ctl.${tenant}.${who.user}.${rest}`, body, who);
 
 // Files: blobs by their digests, and a manifest that names them.
 const put = async (data) => {
-  await control(`blob.${sum(data)}.put`, { data: data.toString("base64") });
+  await control(ana, `blob.${sum(data)}.put`, { data: data.toString("base64") });
   return sum(data);
 };
 const get = async (digest) => Buffer.from((await query("blob", { digests: [digest] })).data, "base64");
@@ -50,11 +53,11 @@ const answer = async () => {
     if (wait.kind !== "approval") continue;
     const patch = run.details[wait.step];
     console.log(`${wait.title}\n${patch}`);
-    if (patch.includes("+Hello, world!")) await control(`${id}.approve`, { step: wait.step, id: "yes" + wait.step });
-    else await control(`${id}.reject`, { step: wait.step, reason: "Name the world.", id: "no" + wait.step });
+    if (patch.includes("+Hello, world!")) await control(bob, `${id}.approve`, { step: wait.step, id: "yes" + wait.step });
+    else await control(bob, `${id}.reject`, { step: wait.step, reason: "Name the world.", id: "no" + wait.step });
   }
 };
-const events = nc.subscribe(`rath.run.${tenant}.${id}.*`);
+const events = ana.nc.subscribe(`rath.run.${tenant}.${id}.*`);
 await ask(`task.${tenant}.change`, { id, input: "Make greeting.txt friendlier.", workspace });
 let result;
 const said = new Map(); // what came of a step so far
@@ -113,4 +116,4 @@ for (const r of records) {
   if (r.head_before && (await first(r.head_after)) === "Hello, world!" && (await first(r.head_before)) !== "Hello, world!") wrote = r;
 }
 console.log(`greeting.txt:1 is of ${wrote.agent}, ${wrote.tool} at step ${wrote.step} of run ${wrote.run}`);
-await nc.drain();
+await Promise.all([ana.nc.drain(), bob.nc.drain()]);

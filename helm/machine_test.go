@@ -186,7 +186,7 @@ func (m *machine) start(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	replace := strings.NewReplacer(append(places, services...)...)
-	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir, "TMPDIR=" + filepath.Join(p.dir, "tmp")}
+	env := []string{"KUBERNETES_SERVICE_HOST=127.0.0.1", "PATH=" + os.Getenv("PATH"), "HOME=" + p.dir, "TMPDIR=" + filepath.Join(p.dir, "tmp")}
 	var vars []string
 	for _, e := range c.Env {
 		value := replace.Replace(e.Value)

@@ -2,8 +2,10 @@ package conn
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"sync"
@@ -208,6 +210,12 @@ func (o *Options) connectError(err error) error {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
 		return fmt.Errorf("%w: %s: %w; check the user and its credentials", ErrDenied, o.where(), err)
+	}
+	if file, ok := errors.AsType[*fs.PathError](err); ok { // no server was asked
+		return fmt.Errorf("nats/conn: credentials or authorities for %s: %w; name a file that this user can read", o.where(), file)
+	}
+	if unknown, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return fmt.Errorf("%w: %s: %w; name the PEM file of its authority with NATS_CA", ErrUnreachable, o.where(), unknown)
 	}
 	return fmt.Errorf("%w: %s: %w; start a server there or name another one", ErrUnreachable, o.where(), err)
 }

@@ -79,8 +79,17 @@ func TestRootCAs(t *testing.T) {
 			t.Errorf("%s: connected", name)
 			err = c.Close()
 		}
-		if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "x509") {
+		if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "x509") || !strings.Contains(err.Error(), "NATS_CA") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// What cannot be read is no server that is away: waiting brings no file.
+	for _, o := range []*Options{{RootCAs: "/none/ca.pem"}, {RootCAs: ca, CredsFile: "/none/nats.creds"}} {
+		o.URL = address
+		if c, err := Connect(t.Context(), o); err == nil {
+			t.Error("connected", c.Close())
+		} else if errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "/none/") {
+			t.Errorf("a file that is not there: %v", err)
 		}
 	}
 }

@@ -28,7 +28,8 @@ func Doctor(a *app.App) *cobra.Command {
 		Short: "Check this installation: sandbox, store, nodes, model",
 		Long: `Tries what runs depend on and says what to do about what does not work: how
 strongly commands are confined here, whether the store opens and how it writes,
-which nodes and workflows answer, and with --model whether the model does.
+which nodes and workflows answer, and with --model whether the model does. In a
+pod of Kubernetes it also looks at the memory and the directories of the pod.
 
 "doctor config" shows every setting and where it comes from, "doctor completion"
 writes what a shell needs to complete commands.
@@ -58,6 +59,9 @@ func doctor(ctx context.Context, a *app.App, model bool) error {
 		{Check: "rath", OK: true, Found: node.Version() + ", " + runtime.Version() + ", " + runtime.GOOS + "/" + runtime.GOARCH},
 		checkConfig(a),
 		checkSandbox(ctx),
+	}
+	if a.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+		all = append(all, checkPod("/"))
 	}
 	all = append(all, checkSystem(ctx, a)...)
 	all = append(all, checkModel(ctx, a, model))
@@ -120,7 +124,7 @@ func checkSystem(ctx context.Context, a *app.App) []finding {
 		if !a.Ambient() && a.StoreThere() != nil {
 			return []finding{{Check: "store", OK: true, Found: "none at " + a.Config.Store.Value + " yet", Remedy: "\"demo\" or \"run\" makes one"}}
 		}
-		where.Found, where.Remedy = term.Line(messages.Text(err), 300), "see \"help exit-codes\"; --server, --context and --store choose another system"
+		where.Found, where.Remedy = term.Line(messages.Text(err), 300), systemRemedy(a)
 		return []finding{where}
 	}
 	where.OK, where.Found = true, s.Where
@@ -155,6 +159,15 @@ func checkSystem(ctx context.Context, a *app.App) []finding {
 		out = append(out, finding{Check: "close", Found: term.Line(messages.Text(err), 300)})
 	}
 	return out
+}
+
+// systemRemedy says what to look at where the system cannot be asked.
+func systemRemedy(a *app.App) string {
+	if a.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		return "see \"help exit-codes\"; --server, --context and --store choose another system"
+	}
+	return "in the chart: nats.url is the address, nats.auth and operator.auth name the secrets of the credentials, " +
+		"nats.ca that of the authority, and networkPolicy.natsTo has to let this pod through"
 }
 
 // storesFor bounds how long the check waits for a write.

@@ -165,3 +165,37 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 		}
 	}
 }
+
+// TestFollowSteps follows the steps of a run that waits: the chosen ones that are there,
+// and those that come, each once and with its number.
+func TestFollowSteps(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	var node offering
+	defer node.offer(t, dir, "nothing")
+	node.offer(t, dir, "1")
+	command(t, "rath submit release --id one", dir)
+	node.await(t, "one", run.Waiting)
+	all := startCommand(t, dir, "show", "one", "--last", "1", "-f", "-q")
+	failed := startCommand(t, dir, "show", "one", "--errors", "-f", "-q", "--format", "jsonl")
+	waitFor(t, func() bool { return strings.Contains(all.said(), "did notes") })
+	command(t, "rath answer one yes --by ann", dir)
+	for _, follower := range []*child{all, failed} {
+		if err := follower.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	n := 0
+	for line := range strings.Lines(all.said()) {
+		n++
+		if number, _, _ := strings.Cut(strings.TrimSpace(line), " "); number != strconv.Itoa(n) {
+			t.Errorf("line %d has the number %s", n, number)
+		}
+	}
+	if want := strings.Count(command(t, "rath show one --steps 1.. -q --no-headers", dir), "\n"); n != want || n < 2 {
+		t.Errorf("%d steps were followed, the run has %d", n, want)
+	}
+	if said := failed.said(); said != "" {
+		t.Errorf("no step failed, and these were told: %s", said)
+	}
+}

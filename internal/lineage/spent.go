@@ -70,27 +70,63 @@ func (g *Graph) StepsOf(t session.Tenant, id run.ID) []Record {
 		for key := range g.runs[runKey{t, id}] {
 			h := g.sessions[key]
 			for i, r := range h.of(id) {
-				if r.Step != "" && stepDone(r.Kind) && !opens(r.Kind) {
+				if r.does() {
 					out = append(out, *h.record(i))
 				}
 			}
 		}
 	}
 	slices.SortFunc(out, byTime)
-	asked := map[stepID]string{}
+	asked := callers{}
 	for i := range out {
-		r := &out[i]
-		if r.Kind == Model {
-			asked[stepID{r.Run, r.Step}] = r.Agent
-		}
-		if r.Kind == Tool && r.Agent == "" {
-			actor := r.Actor()
-			if r.Agent = asked[stepID{r.Run, parentStep(r.Step)}]; r.Agent != "" {
-				r.Summary = strings.TrimPrefix(r.Summary, actor+" ")
-			}
-		}
+		asked.name(&out[i])
 	}
 	return out
+}
+
+// does reports whether a record is what a step did.
+func (r *Record) does() bool { return r.Step != "" && stepDone(r.Kind) && !opens(r.Kind) }
+
+// callers are the agents of steps that asked a model.
+type callers map[stepID]string
+
+// name gives a tool call its agent. The records come in their order.
+func (c callers) name(r *Record) {
+	if r.Kind == Model {
+		c[stepID{r.Run, r.Step}] = r.Agent
+	}
+	if r.Kind == Tool && r.Agent == "" {
+		actor := r.Actor()
+		if r.Agent = c[stepID{r.Run, parentStep(r.Step)}]; r.Agent != "" {
+			r.Summary = strings.TrimPrefix(r.Summary, actor+" ")
+		}
+	}
+}
+
+// StepFeed finds the steps of a run and of its branches among records as they come.
+type StepFeed struct {
+	runs  map[run.ID]bool
+	asked callers
+}
+
+// NewStepFeed returns a feed of a run.
+func NewStepFeed(id run.ID) *StepFeed {
+	return &StepFeed{runs: map[run.ID]bool{id: true}, asked: callers{}}
+}
+
+// Add takes the next record of the tree and returns it as [Graph.StepsOf] does, if it is
+// what a step of the run did.
+func (f *StepFeed) Add(r Record) (Record, bool) {
+	if !f.runs[r.Run] {
+		return r, false
+	}
+	if r.Kind == FannedOut {
+		for _, b := range r.Branches {
+			f.runs[run.ID(b.Session)] = true
+		}
+	}
+	f.asked.name(&r)
+	return r, r.does()
 }
 
 // withBranches returns a run and the runs of its branches and of theirs. A branch is a

@@ -68,26 +68,46 @@ type Step struct {
 func (q *StepQuery) Choose(all []lineage.Record) []Step {
 	out := []Step{}
 	for i := range all {
-		r := &all[i]
-		n := i + 1
-		if n < q.From || q.To > 0 && n > q.To || q.Agent != "" && r.Agent != q.Agent || q.Tool != "" && r.Tool != q.Tool || q.Errors && !r.Failed() {
-			continue
+		if s, ok := q.Takes(i+1, &all[i]); ok {
+			out = append(out, s)
 		}
-		s := Step{
-			N: n, Session: r.Session, Run: r.Run, Step: r.Step, Kind: r.Kind, Agent: r.Agent, Model: r.Model, Tool: r.Tool, Did: r.Action(),
-			Failed: r.Failed(), Code: r.Code, Elapsed: r.Elapsed, Time: r.When(),
-		}
-		switch r.Kind {
-		case lineage.Gathered, lineage.Adopted, lineage.Merged: // the sum of what branches used
-		default:
-			s.Usage = r.Usage
-		}
-		out = append(out, s)
 	}
 	if q.Last > 0 && len(out) > q.Last {
 		out = out[len(out)-q.Last:]
 	}
 	return out
+}
+
+// Takes returns the step of a number, and whether the query chooses it, wherever it
+// stands among the last ones.
+func (q *StepQuery) Takes(n int, r *lineage.Record) (Step, bool) {
+	if n < q.From || q.To > 0 && n > q.To || q.Agent != "" && r.Agent != q.Agent || q.Tool != "" && r.Tool != q.Tool || q.Errors && !r.Failed() {
+		return Step{}, false
+	}
+	s := Step{
+		N: n, Session: r.Session, Run: r.Run, Step: r.Step, Kind: r.Kind, Agent: r.Agent, Model: r.Model, Tool: r.Tool, Did: r.Action(),
+		Failed: r.Failed(), Code: r.Code, Elapsed: r.Elapsed, Time: r.When(),
+	}
+	switch r.Kind {
+	case lineage.Gathered, lineage.Adopted, lineage.Merged: // the sum of what branches used
+	default:
+		s.Usage = r.Usage
+	}
+	return s, true
+}
+
+// StepLine is a step on a line of its own, for lists that grow.
+func StepLine(w *term.Writer, s *Step, name func(session.ID) string) string {
+	took := ""
+	if s.Elapsed > 0 {
+		took = Took(time.Duration(s.Elapsed) * time.Millisecond)
+	}
+	head := fmt.Sprintf("%4d  %-8s  %-8s  %-12s  %6s  ", s.N, term.Line(name(s.Session), 8), term.Line(string(s.Step), 8), term.Line(cmp.Or(s.Agent, "workflow"), 12), took)
+	text := term.Line(s.Did, max(min(w.Width(), 100)-term.Width(head), 20))
+	if s.Failed {
+		text = w.Paint(term.Red, text)
+	}
+	return head + text
 }
 
 // WriteSteps writes steps in a table of the window's width, or of 100 columns elsewhere.

@@ -42,7 +42,7 @@ tells all, one object per line.
 
 --steps with a range of numbers, --last, --agent, --tool or --errors lists
 single steps of a run and of its branches instead, with the time and the tokens
-of each.
+of each; with --follow it goes on with those that are chosen as they end.
 --spent tells where the time, the tokens and the money of a run went, by agent,
 model and tool. A transcript of many rows shows the first and the last ones;
 --full shows all.
@@ -58,6 +58,7 @@ branches of one fan-out a tree shows a few; --expand shows all.`,
   rath show @last --steps 20..40
   rath show @last --last 10 --agent coder
   rath show @last --errors
+  rath show @last --last 5 --tool run_shell_command -f
   rath show @last --spent
   rath show @last --tree --expand
   rath show @last --tree --format svg > run.svg`,
@@ -103,6 +104,8 @@ branches of one fan-out a tree shows a few; --expand shows all.`,
 						return err
 					}
 					return showSpent(ctx, a, s, &r)
+				case list && goOn:
+					return followSteps(ctx, a, s, name, &q)
 				case list:
 					return listSteps(ctx, a, s, name, &q)
 				case steps != "":
@@ -140,8 +143,6 @@ func checkList(list, goOn, spent, other bool) error {
 	switch {
 	case spent && (list || goOn || other):
 		return errors.New("--spent stands alone")
-	case list && goOn:
-		return errors.New("--follow tells turns as they come: leave out the range, --last, --agent, --tool and --errors")
 	}
 	return nil
 }

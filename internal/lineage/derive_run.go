@@ -33,6 +33,9 @@ func (r *Record) ofRun(what any) {
 		}
 	case journal.CancelRequested:
 		r.Kind, r.Summary = Cancel, "run is asked to stop"
+		if who := r.who(); who != "" && v.ID != "" { // else by the run around a branch
+			r.Summary += " by " + who
+		}
 		if v.Reason != "" {
 			r.Summary += ": " + quote(v.Reason, 60)
 		}

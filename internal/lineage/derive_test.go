@@ -211,6 +211,8 @@ func TestDeriveSummaries(t *testing.T) {
 		{"review", runEvent(t, journal.KindReview, journal.Review{Run: "r1", Reason: "deploy was cut off", Code: run.CodeReview}), lineage.Review, "run needs review: deploy was cut off"},
 		{"resolved", runEvent(t, journal.KindResolved, journal.Resolved{Run: "r1", By: "ann", Decision: run.Again, Reason: "not in the target"}), lineage.Resolved, `ann decides: again "not in the target"`},
 		{"cancel", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", Reason: "too dear"}), lineage.Cancel, `run is asked to stop: "too dear"`},
+		{"cancel by a user", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", By: "ana", Says: "ann", ID: "c1", Reason: "too dear"}), lineage.Cancel, `run is asked to stop by ana (says to be ann): "too dear"`},
+		{"cancel by a run", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", By: "r0", Reason: "too slow"}), lineage.Cancel, `run is asked to stop: "too slow"`},
 		{"warning", runEvent(t, journal.KindWarning, journal.Warning{Run: "r1", Text: "did you shadow s?"}), lineage.Warning, "run warns: did you shadow s?"},
 		{"ended", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Succeeded, Workflow: "fix", Usage: session.Usage{Calls: 6, Input: 4000, Output: 120}}), lineage.Ended, "run succeeded, 6 model calls, 4,120 tokens"},
 		{"ended elsewhere", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Cancelled}), lineage.Released, "run lets the session go: cancelled"},

@@ -71,6 +71,9 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 	if err != nil {
 		return "", err
 	}
+	if s.Cancel != nil && s.Cancel.ID == "" { // else no log could tell it from another one
+		s.Cancel.ID = rand.Text()
+	}
 	if s.Run == "" {
 		// The session may be named by its alias.
 		if s.To.ID, err = c.ResolveSession(ctx, tenant, string(s.To.ID), false); err != nil {
@@ -152,11 +155,6 @@ func (c *Conn) ofBegun(ctx context.Context, tenant session.Tenant, id run.ID, do
 func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal.Signal, submitted bool, apply func(ctx context.Context, s journal.Signal) error) (string, error) {
 	subject := eventlog.RunAliasSubject(tenant, s.Run)
 	submitted = submitted || branchID.MatchString(string(s.Run))
-	if s.Cancel.ID == "" { // else the log could not tell it from another one, and refuse it
-		cancel := *s.Cancel
-		cancel.ID = rand.Text()
-		s.Cancel = &cancel
-	}
 	for {
 		have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, subject)
 		if err == nil && revision == 0 && submitted {

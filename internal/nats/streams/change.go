@@ -38,6 +38,8 @@ type Change struct {
 	// About says in a few words what it is like, once everything is done.
 	About       string       `json:"about"`
 	Differences []Difference `json:"differences,omitempty"`
+	// Away is how many of its replicas no server keeps that the others reach.
+	Away int `json:"away,omitempty"`
 	// Done: the servers hold what was asked for.
 	Done bool `json:"done"`
 
@@ -66,6 +68,7 @@ func (c *Streams) changes(ctx context.Context, o *Options, e *Lookup, more func(
 		if info != nil {
 			there[want.Name], state = true, info.State
 			ch.found(&info.Config)
+			ch.Away = away(info)
 		}
 		if more != nil {
 			more(&ch, state)
@@ -111,6 +114,20 @@ func (ch *Change) merged() jetstream.StreamConfig {
 		}
 	}
 	return cfg
+}
+
+// away compares the replicas that a stream is to have with the servers that keep one.
+func away(info *jetstream.StreamInfo) int {
+	if info.Cluster == nil {
+		return 0
+	}
+	there := 1 // the leader, which says this
+	for _, peer := range info.Cluster.Replicas {
+		if !peer.Offline {
+			there++
+		}
+	}
+	return max(0, info.Config.Replicas-there)
 }
 
 func counted(n int, noun string) string {

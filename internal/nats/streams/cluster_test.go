@@ -5,7 +5,9 @@ package streams
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -49,4 +51,41 @@ func TestClusterPlan(t *testing.T) {
 	if err := dial(t, o).Verify(ctx); err != nil {
 		t.Errorf("a node of one replica: %v", err)
 	}
+}
+
+// TestClusterAway stops one of three servers: the plan says that each stream has fewer
+// replicas than were asked for, until the server is back.
+func TestClusterAway(t *testing.T) {
+	cluster := natstest.StartCluster(t, 3)
+	c := dial(t, &Options{Options: conn.Options{URL: cluster.URLs(0)}, Client: true})
+	for _, ch := range planned(t, c, &Provisioning{Partitions: 1}).Changes {
+		if ch.Away != 0 {
+			t.Errorf("%s is new and lacks %d replicas", ch.Name, ch.Away)
+		}
+	}
+	// Servers notice each other's absence by themselves, in ten seconds or so.
+	until := func(want int) {
+		t.Helper()
+		var have []int
+		for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+			p, err := c.Plan(t.Context(), nil)
+			if err != nil {
+				continue // a stream has no leader for a moment
+			}
+			have = nil
+			for _, ch := range p.Changes {
+				if ch.Kind != KindConsumer {
+					have = append(have, ch.Away)
+				}
+			}
+			if !slices.ContainsFunc(have, func(n int) bool { return n != want }) {
+				return
+			}
+		}
+		t.Fatalf("replicas that are away: %v, want %d of each stream", have, want)
+	}
+	cluster.Stop(2)
+	until(1)
+	cluster.Start(t, 2)
+	until(0)
 }

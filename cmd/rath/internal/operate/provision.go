@@ -181,7 +181,11 @@ func tellPlan(a *app.App, p *streams.Plan, dry bool) error {
 	}
 	var rows [][]string
 	count := map[string]int64{}
+	away := int64(0)
 	for _, ch := range p.Changes {
+		if ch.Away > 0 {
+			away++
+		}
 		word := string(ch.Action)
 		if ch.Done && !dry {
 			word = doneWords[ch.Action]
@@ -200,6 +204,9 @@ func tellPlan(a *app.App, p *streams.Plan, dry bool) error {
 		}
 	}
 	a.Remark("generation %d with %s and %s: %s", p.Generation, view.Counted(int64(p.Partitions), "partition"), view.Counted(int64(p.Replicas), "replica"), strings.Join(words, ", "))
+	if away > 0 {
+		a.Remark("of %s fewer replicas are there than the %d asked for: a server is away; \"nats stream report\" names it", view.Counted(away, "stream"), p.Replicas)
+	}
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package operate
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
@@ -43,7 +45,7 @@ Nodes beside routers leave both to them with -routers.
 func program(cmd *cobra.Command, o *node.Options) *cobra.Command {
 	cmd.DisableFlagParsing, cmd.DisableFlagsInUseLine = true, true
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
+		if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
 			return cmd.Help()
 		}
 		return app.Silent(node.Execute(args, o))

@@ -190,6 +190,16 @@ func TestErrorsTravel(t *testing.T) {
 			t.Errorf("%v became the reply %s", err, reply)
 		}
 	}
+	archived := &session.ArchivedError{Key: session.Key{Tenant: "acme", ID: "s1"}, File: "acme-s1.json", Time: time.UnixMilli(1795165200010), Fenced: true}
+	reply, err := messages.Encode(messages.ErrorOf(fmt.Errorf("read: %w", archived)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := messages.ReplyError(reply)
+	if a, ok := errors.AsType[*session.ArchivedError](got); !ok || a.Key.ID != "s1" || a.File != archived.File || !a.Time.Equal(archived.Time) || !a.Fenced || a.Partial ||
+		!errors.Is(got, session.ErrArchived) || run.CodeOf(got) != run.CodeOf(archived) {
+		t.Errorf("%s became %#v", reply, got)
+	}
 	if a := messages.AnswerOf(nil); !a.Done || a.Err() != nil {
 		t.Errorf("no error became %+v", a)
 	}

@@ -25,8 +25,10 @@ package messages
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/internal/release"
@@ -80,12 +82,30 @@ func (e *FieldError) Unwrap() error {
 }
 
 // Error is an error on the wire: a code that programs branch on, from the
-// append-only list of package run, and a text for people. A reply that is an
-// error has just these two fields.
+// append-only list of package run, and a text for people.
 type Error struct {
 	Code run.Code `json:"code"`
 	Text string   `json:"error"`
+	// Archived is set where a session is archived: Err is a [session.ArchivedError] then.
+	Archived *archived `json:"archived,omitempty"`
 }
+
+// archived is a session.ArchivedError as it travels; its tenant is the one that asks.
+type archived struct {
+	Session session.ID `json:"session"`
+	File    string     `json:"file,omitempty"`
+	Time    int64      `json:"time_ms,omitempty"`
+	Partial bool       `json:"partial,omitempty"`
+	Fenced  bool       `json:"fenced,omitempty"`
+}
+
+// archivedError is an error with a code that says what is archived.
+type archivedError struct {
+	error
+	of *session.ArchivedError
+}
+
+func (e *archivedError) Unwrap() []error { return []error{e.error, e.of} }
 
 const (
 	// maxErrorText is how many bytes of a text travel, and maxErrorReply more than a
@@ -99,7 +119,14 @@ func ErrorOf(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Code: run.CodeOf(err), Text: cleanText(Text(err), maxErrorText)}
+	e := &Error{Code: run.CodeOf(err), Text: cleanText(Text(err), maxErrorText)}
+	if gone, ok := errors.AsType[*session.ArchivedError](err); ok {
+		e.Archived = &archived{gone.Key.ID, cleanText(gone.File, maxErrorText), gone.Time.UnixMilli(), gone.Partial, gone.Fenced}
+		if gone.Time.IsZero() {
+			e.Archived.Time = 0
+		}
+	}
+	return e
 }
 
 // Err returns the error that e carries, nil for none; errors.Is finds the
@@ -108,7 +135,15 @@ func (e *Error) Err() error {
 	if e == nil || e.Code == "" {
 		return nil
 	}
-	return e.Code.Err(e.Text)
+	err := e.Code.Err(e.Text)
+	if a := e.Archived; a != nil {
+		of := &session.ArchivedError{Key: session.Key{ID: a.Session}, File: a.File, Partial: a.Partial, Fenced: a.Fenced}
+		if a.Time != 0 {
+			of.Time = time.UnixMilli(a.Time)
+		}
+		return &archivedError{err, of}
+	}
+	return err
 }
 
 // ReplyError returns the error that a reply to a query is, nil if it is none:

@@ -15,18 +15,25 @@ import (
 
 // Impact is the answer of impact.
 type Impact struct {
-	What     string            `json:"what"`
-	Session  session.ID        `json:"session"`
-	Version  session.Version   `json:"version"`
-	Commit   uint64            `json:"commit"`
-	Run      run.ID            `json:"run,omitempty"`
-	Step     run.Path          `json:"step,omitempty"`
+	What    string          `json:"what"`
+	Session session.ID      `json:"session"`
+	Version session.Version `json:"version"`
+	Commit  uint64          `json:"commit"`
+	Run     run.ID          `json:"run,omitempty"`
+	Step    run.Path        `json:"step,omitempty"`
+	// Changed are the files that the step changed, or a call of it, Uses the later calls that used
+	// them, and Commands those that ran a program beside them, which may have read them.
+	Changed  []ImpactFile      `json:"changed,omitempty"`
+	Uses     []ImpactUse       `json:"uses,omitempty"`
+	Commands []ImpactStep      `json:"commands,omitempty"`
 	Sessions []lineage.Reach   `json:"sessions"`
 	Runs     []lineage.Touched `json:"runs"`
 	Steps    []ImpactStep      `json:"steps"`
 	Files    []ImpactFile      `json:"files"`
 	Written  []ImpactStep      `json:"written"`
 	Recalls  []ImpactStep      `json:"recalls"`
+
+	changes []FileChange // of all steps, once NameFiles has read them
 }
 
 type ImpactStep struct {
@@ -82,19 +89,33 @@ func (o *Impact) NameFiles(ctx context.Context, blobs blob.Store, changes []line
 	if err != nil {
 		return err
 	}
-	o.Files = []ImpactFile{}
-	for _, c := range all {
-		n := slices.IndexFunc(o.Files, func(f ImpactFile) bool { return f.Path == c.Path })
-		if n < 0 {
-			n = len(o.Files)
-			o.Files = append(o.Files, ImpactFile{Path: c.Path})
+	o.changes = all
+	o.Files = filesOf(all, func(*FileChange) bool { return true })
+	if o.Step != "" {
+		o.Changed = filesOf(all, func(c *FileChange) bool { return c.By.Run == o.Run && c.By.Step.Within(o.Step) })
+	}
+	return nil
+}
+
+// filesOf sums up some changes by file.
+func filesOf(all []FileChange, of func(c *FileChange) bool) []ImpactFile {
+	out := []ImpactFile{}
+	for i := range all {
+		c := &all[i]
+		if !of(c) {
+			continue
 		}
-		f := &o.Files[n]
+		n := slices.IndexFunc(out, func(f ImpactFile) bool { return f.Path == c.Path })
+		if n < 0 {
+			n = len(out)
+			out = append(out, ImpactFile{Path: c.Path})
+		}
+		f := &out[n]
 		f.Added, f.Removed = f.Added+c.Added, f.Removed+c.Removed
 		if !slices.Contains(f.Steps, c.By.Step) {
 			f.Steps = append(f.Steps, c.By.Step)
 		}
 	}
-	slices.SortFunc(o.Files, func(a, b ImpactFile) int { return strings.Compare(a.Path, b.Path) })
-	return nil
+	slices.SortFunc(out, func(a, b ImpactFile) int { return strings.Compare(a.Path, b.Path) })
+	return out
 }

@@ -24,6 +24,9 @@ func WriteImpact(w *term.Writer, text string, o *Impact, all bool) {
 	w.Println("  " + term.Line(o.What, w.Width()-2))
 	w.Println(w.Dim("  " + at))
 	w.Println()
+	if len(o.Changed) > 0 {
+		writeUses(w, o, all)
+	}
 	w.Printf("may have touched %s of %s in %s, %s and %s\n", Counted(int64(len(o.Steps)), "step"), Counted(int64(len(o.Runs)), "run"),
 		Counted(int64(len(o.Sessions)), "session"), Counted(int64(len(o.Files)), "file"), Counted(int64(len(o.Written)), "note"))
 	rows := make([][]string, 0, len(o.Sessions))
@@ -48,7 +51,11 @@ func WriteImpact(w *term.Writer, text string, o *Impact, all bool) {
 	}
 	impactTable(w, "run", all, "RUN", []string{"STATE", "WORKFLOW", "FROM", "STEPS"}, rows)
 	rows = rows[:0]
+	whole := all || len(o.Changed) == 0
 	for _, f := range o.Files {
+		if !whole {
+			break // what is said above is what counts
+		}
 		name := f.Path
 		if name == "" {
 			name = fmt.Sprintf("%.12s -> %.12s", f.Before, f.After)
@@ -66,9 +73,38 @@ func WriteImpact(w *term.Writer, text string, o *Impact, all bool) {
 	impactTable(w, "note", all, "MEMORY", []string{"STEP", ""}, rows)
 	rows = rows[:0]
 	for _, s := range o.Steps {
+		if !whole {
+			break
+		}
 		rows = append(rows, []string{lineage.Short(s.Session), fmt.Sprint(s.Version), string(s.Step), term.Line(s.Did, max(w.Width()-28, 30))})
 	}
 	impactTable(w, "step", all, "SESSION", []string{"VERSION", "STEP", ""}, rows)
+}
+
+// writeUses writes which files the step changed, and which later calls used them.
+func writeUses(w *term.Writer, o *Impact, all bool) {
+	for _, f := range o.Changed[:min(len(o.Changed), impactRows)] {
+		w.Printf("changed  %s +%d -%d\n", term.Line(f.Path, 60), f.Added, f.Removed)
+	}
+	if more := len(o.Changed) - impactRows; more > 0 {
+		w.Printf("changed  %s\n", Counted(int64(more), "more file"))
+	}
+	if len(o.Uses) == 0 {
+		w.Println("no later call is known to have used " + map[bool]string{true: "it", false: "them"}[len(o.Changed) == 1])
+	}
+	rows := make([][]string, 0, len(o.Uses))
+	for i := range o.Uses {
+		u := &o.Uses[i]
+		rows = append(rows, []string{u.How, term.Line(u.Path, 30), string(u.Step), term.Line(u.Did, max(w.Width()-40, 30))})
+	}
+	impactTable(w, "use", all, "USE", []string{"FILE", "STEP", ""}, rows)
+	rows = rows[:0]
+	for i := range o.Commands {
+		c := &o.Commands[i]
+		rows = append(rows, []string{string(c.Step), term.Line(c.Did, max(w.Width()-20, 30))})
+	}
+	impactTable(w, "command", all, "MAY HAVE READ", []string{""}, rows)
+	w.Println()
 }
 
 // impactTable writes a table after an empty line, or nothing; without all its

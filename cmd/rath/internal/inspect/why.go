@@ -29,11 +29,14 @@ tells which agent, on which branch, with which tool call of which attempt of
 which run. The answer follows from the commits: the files before and after each
 step are part of them.
 
---impact asks the other way round: what came after it and could see it. That is
-the later steps of its session, the forks, copies and merges that include it,
-the runs on those, the files that they changed, the notes that they wrote, and
-later searches of the same memories elsewhere. A merge may leave out rows of a
-branch and a summary what it sums up: this is what may have been touched.
+--impact asks the other way round. Of a call that changed files it tells which
+later calls used those: changed them again, read them, or named them in a
+command, which may have read more than it names. Then it tells what came after
+it and could see it: the later steps of its session, the forks, copies and
+merges that include it, the runs on those, the files that they changed, the
+notes that they wrote, and later searches of the same memories elsewhere. A
+merge may leave out rows of a branch and a summary what it sums up: this is what
+may have been touched.
 
 Of a run that has not ended it says first what the run is at, or waits for, and
 since when: the model or tool, the try and why the one before failed, the text

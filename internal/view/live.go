@@ -21,9 +21,9 @@ type LiveRun struct {
 // liveLines is how many lines of the text are shown that a model is writing.
 const liveLines = 6
 
-// WriteLive writes what a run is at, or what it waits for, and until when. answer is the
-// command that answers what it asks, "" if it asks nothing.
-func WriteLive(w *term.Writer, r *LiveRun, answer string) {
+// WriteLive writes what a run is at, or what it waits for, and until when. answers are the
+// commands of which one answers what it asks, if it asks something.
+func WriteLive(w *term.Writer, r *LiveRun, answers ...string) {
 	l := r.Live
 	now := time.UnixMilli(l.At)
 	field := func(name, format string, args ...any) {
@@ -67,8 +67,8 @@ func WriteLive(w *term.Writer, r *LiveRun, answer string) {
 	if l.Due > 0 && len(l.Waits) == 0 {
 		field("until", "%s, in %s at the latest", Moment(time.UnixMilli(l.Due)), Left(now, l.Due))
 	}
-	if answer != "" {
-		w.Println(w.Dim(term.Pad("answer", 9)) + answer) // in one line, to be copied
+	for i, answer := range answers {
+		w.Println(w.Dim(term.Pad([]string{"answer", "or"}[min(i, 1)], 9)) + answer) // in one line, to be copied
 	}
 }
 

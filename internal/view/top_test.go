@@ -43,7 +43,7 @@ func TestStuckSaysWhatWhySays(t *testing.T) {
 			t.Errorf("%s: %q", name, why)
 		}
 		var b bytes.Buffer
-		WriteLive(term.New(&b, &term.Options{Env: func(key string) string { return map[string]string{"COLUMNS": "500"}[key] }}), &LiveRun{Live: &c.live}, "")
+		WriteLive(term.New(&b, &term.Options{Env: func(key string) string { return map[string]string{"COLUMNS": "500"}[key] }}), &LiveRun{Live: &c.live})
 		for part := range strings.SplitSeq(why, ": ") {
 			if !strings.Contains(b.String(), part) {
 				t.Errorf("%s: why says\n%snot %q", name, b.String(), part)

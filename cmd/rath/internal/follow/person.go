@@ -60,17 +60,26 @@ func review(a *app.App, id run.ID, r *lineage.Record) {
 	Decisions(a, id, r.Revision)
 }
 
-// Decisions says how to decide about a run that stopped: at a call, or, with the
-// revision that it was recorded under, because the code is another one.
+// Decisions says how to decide about a run that stopped, see DecideWith.
 func Decisions(a *app.App, id run.ID, revision string) {
+	a.Err.Println("a person has to decide:")
+	for _, command := range DecideWith(a, id, revision) {
+		a.Err.Println("  " + command)
+	}
+}
+
+// DecideWith are the commands that decide about a run that stopped: at a call, or, with
+// the revision that it was recorded under, because the code is another one.
+func DecideWith(a *app.App, id run.ID, revision string) []string {
+	var commands []string
 	words := []string{run.Happened, run.Again, run.Fail}
 	if revision != "" {
 		words[0] = run.Pin
 	}
-	a.Err.Println("a person has to decide:")
-	for _, d := range words {
-		a.Err.Println("  " + a.Hint("answer", string(id), d, "--reason", "TEXT"))
+	for _, word := range words {
+		commands = append(commands, a.Hint("answer", string(id), word, "--reason", "TEXT"))
 	}
+	return commands
 }
 
 // AnswerWith is the command that answers what a run waits for from a person.

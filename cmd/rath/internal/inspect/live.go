@@ -82,17 +82,17 @@ func liveOf(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo)
 
 // tellLive writes what a run is at, and its branches if it waits for them.
 func tellLive(ctx context.Context, a *app.App, s *app.System, r *view.LiveRun) error {
-	answer := ""
+	var answers []string
 	for _, w := range r.Live.Waits {
 		switch w.Kind {
 		case run.WaitApproval, run.WaitResponse, run.WaitMessage:
-			answer = follow.AnswerWith(a, r.Info.Run, w.Kind)
+			answers = []string{follow.AnswerWith(a, r.Info.Run, w.Kind)}
 		}
 	}
 	if r.Live.Review != nil {
-		answer = a.Hint("answer", "--help")
+		answers = follow.DecideWith(a, r.Info.Run, r.Live.Review.Revision)
 	}
-	view.WriteLive(a.Out, r, answer)
+	view.WriteLive(a.Out, r, answers...)
 	branches, err := openBranches(ctx, s, r)
 	if err != nil || len(branches) == 0 {
 		return err

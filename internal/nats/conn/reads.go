@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"time"
 
@@ -54,11 +55,12 @@ var ErrNoMessage = errors.New("nats/conn: no message")
 
 // GetRequest says which messages are asked for.
 type GetRequest struct {
-	Seq           uint64 `json:"seq,omitempty"`
-	LastBySubject string `json:"last_by_subj,omitempty"`
-	NextBySubject string `json:"next_by_subj,omitempty"`
-	Batch         int    `json:"batch,omitempty"`
-	MaxBytes      int    `json:"max_bytes,omitempty"`
+	Seq            uint64   `json:"seq,omitempty"`
+	LastBySubject  string   `json:"last_by_subj,omitempty"`
+	LastBySubjects []string `json:"multi_last,omitempty"` // PageMessages at most
+	NextBySubject  string   `json:"next_by_subj,omitempty"`
+	Batch          int      `json:"batch,omitempty"`
+	MaxBytes       int      `json:"max_bytes,omitempty"`
 }
 
 type getReply struct {
@@ -202,6 +204,37 @@ func (c *Conn) DirectOne(ctx context.Context, stream, subject string, body []byt
 		return Message{}, statusError(stream, status, m)
 	}
 	return directStored(stream, m)
+}
+
+// Lasts returns the last messages of subjects, PageMessages at most, from any replica,
+// patiently, by their subjects; those that this replica does not have are left out. Like
+// Last it is for subjects whose message does not change.
+func (c *Conn) Lasts(ctx context.Context, stream string, subjects []string) (map[string]Message, error) {
+	found := make(map[string]Message, len(subjects))
+	for left := subjects; len(left) > 0; {
+		req := GetRequest{LastBySubjects: left, MaxBytes: PageBytes}
+		page, err := Retry(ctx, func(ctx context.Context) ([]Message, error) {
+			var page []Message
+			for m, err := range c.DirectBatch(ctx, stream, req) {
+				if err != nil {
+					return nil, err
+				}
+				page = append(page, m)
+			}
+			return page, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(page) == 0 {
+			break
+		}
+		for _, m := range page { // a page may end before all that there are
+			found[m.Subject] = m
+		}
+		left = slices.DeleteFunc(slices.Clone(left), func(s string) bool { _, ok := found[s]; return ok })
+	}
+	return found, nil
 }
 
 // DirectPage yields up to a page of a subject's messages with a sequence of at

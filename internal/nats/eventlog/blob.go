@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -104,68 +105,81 @@ func (c *Logs) LoadBlobMessage(ctx context.Context, t session.Tenant, d blob.Dig
 }
 
 // MissingBlobs returns which of these blobs a tenant has to store before a commit may name
-// them, in their order. What is there is renewed if it is old.
+// them, in their order. What is there is renewed if it is old. One that was stored a
+// moment ago may be named, which is harmless.
 func (c *Logs) MissingBlobs(ctx context.Context, t session.Tenant, all []blob.Digest) ([]blob.Digest, error) {
+	if err := session.ValidID("tenant", string(t)); err != nil {
+		return nil, err
+	}
 	b := &blobMessages{c, t}
+	missing := []blob.Digest{}
+	for page := range slices.Chunk(all, conn.PageMessages) {
+		subjects := make([]string, len(page))
+		for i, d := range page {
+			subjects[i] = b.subject(d)
+		}
+		found, err := c.Lasts(ctx, streams.StreamBlob, subjects)
+		if err != nil {
+			return nil, err
+		}
+		old := map[blob.Digest]conn.Message{}
+		for i, d := range page {
+			if m, ok := found[subjects[i]]; !ok {
+				missing = append(missing, d)
+			} else if time.Since(m.Time) >= blobFresh {
+				old[d] = m
+			}
+		}
+		if err := b.renew(ctx, old); err != nil {
+			return nil, err
+		}
+	}
+	return missing, nil
+}
+
+// renew stores some messages again.
+func (b *blobMessages) renew(ctx context.Context, old map[blob.Digest]conn.Message) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	missing := make([]bool, len(all))
-	work := make(chan int)
-	var wg sync.WaitGroup
-	for range min(blobLooks, len(all)) {
-		wg.Go(func() {
-			for i := range work {
-				data, list, age, err := b.look(ctx, all[i])
-				if err == nil && age >= blobFresh {
-					err = b.Store(ctx, all[i], list, data)
-				}
-				if missing[i] = errors.Is(err, blob.ErrNotFound); err != nil && !missing[i] {
+	work := make(chan blob.Digest)
+	var stores sync.WaitGroup
+	for range min(blobStores, len(old)) {
+		stores.Go(func() {
+			for d := range work {
+				m := old[d]
+				if err := b.Store(ctx, d, m.Header.Get(headerBlob) == blobList, m.Data); err != nil {
 					cancel(err)
 				}
 			}
 		})
 	}
-	for i := range all {
-		if ctx.Err() != nil {
-			break
-		}
-		work <- i
+	for d := range old {
+		work <- d
 	}
 	close(work)
-	wg.Wait()
-	out := []blob.Digest{}
-	for i, d := range all {
-		if missing[i] {
-			out = append(out, d)
-		}
-	}
-	return out, context.Cause(ctx)
+	stores.Wait()
+	return context.Cause(ctx)
 }
 
-// blobLooks is how many blobs are looked for at once.
-const blobLooks = 16
+// blobStores is how many blobs are renewed at once.
+const blobStores = 16
 
 // Load implements BlobMessages.
 func (b *blobMessages) Load(ctx context.Context, d blob.Digest) (data []byte, list bool, err error) {
-	data, list, _, err = b.look(ctx, d)
-	return data, list, err
-}
-
-func (b *blobMessages) look(ctx context.Context, d blob.Digest) (data []byte, list bool, age time.Duration, err error) {
 	if err := session.ValidID("tenant", string(b.tenant)); err != nil {
-		return nil, false, 0, err
+		return nil, false, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, false, 0, err
+		return nil, false, err
 	}
 	m, err := b.c.Last(ctx, streams.StreamBlob, b.subject(d))
 	if errors.Is(err, conn.ErrNoMessage) {
-		return nil, false, 0, fmt.Errorf("%w: %s", blob.ErrNotFound, d)
+		return nil, false, fmt.Errorf("%w: %s", blob.ErrNotFound, d)
 	}
 	if err != nil {
-		return nil, false, 0, err
+		return nil, false, err
 	}
-	return m.Data, m.Header.Get(headerBlob) == blobList, time.Since(m.Time), nil
+	return m.Data, m.Header.Get(headerBlob) == blobList, nil
 }
 
 // Store implements BlobMessages.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/blob/blobtest"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -166,6 +168,70 @@ func TestBlobRenewal(t *testing.T) {
 		time.Sleep(blobFresh + time.Minute)
 		if later := put(); later == first {
 			t.Error("not renewed after more than a day")
+		}
+	})
+}
+
+// TestMissingBlobs asks for more blobs than a page of reads holds, in bytes and in number:
+// the absent ones are told in their order, and after more than a day what is there is
+// renewed, lists of parts as such.
+func TestMissingBlobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		c := layer.Open(t)
+		s := c.Blobs("default")
+		var all, absent []blob.Digest
+		put := func(data []byte) {
+			t.Helper()
+			ref, err := s.Put(ctx, bytes.NewReader(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, ref.Digest)
+		}
+		for i := range 18 {
+			put(bytes.Repeat([]byte{byte(i)}, blobPart-i))
+		}
+		long := bytes.Repeat([]byte("long"), blobPart)
+		put(long)
+		for i := range conn.PageMessages {
+			d := blob.Sum([]byte(fmt.Sprint("absent ", i)))
+			all, absent = append(all, d), append(absent, d)
+		}
+		put([]byte("the last one"))
+		last := func() (seqs []uint64) {
+			for _, d := range []blob.Digest{all[0], all[18], all[len(all)-1]} {
+				m, err := c.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
+				if err != nil {
+					t.Fatal(err)
+				}
+				seqs = append(seqs, m.Seq)
+			}
+			return seqs
+		}
+		first := last()
+		for _, wait := range []time.Duration{0, blobFresh + time.Minute} {
+			time.Sleep(wait)
+			missing, err := c.MissingBlobs(ctx, "default", all)
+			if err != nil || !slices.Equal(missing, absent) {
+				t.Fatalf("%d are missing, want %d; error %v", len(missing), len(absent), err)
+			}
+			for i, seq := range last() {
+				if renewed := seq != first[i]; renewed != (wait > 0) {
+					t.Errorf("after %v: blob %d was renewed: %t", wait, i, renewed)
+				}
+			}
+		}
+		r, err := s.Get(ctx, all[18])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		if data, err := io.ReadAll(r); err != nil || !bytes.Equal(data, long) {
+			t.Errorf("the blob in parts is another one after it was renewed: %v", err)
+		}
+		if missing, err := c.MissingBlobs(ctx, "globex", all); err != nil || len(missing) != len(all) {
+			t.Errorf("another tenant lacks %d of %d: %v", len(missing), len(all), err)
 		}
 	})
 }

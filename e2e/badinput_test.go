@@ -114,8 +114,7 @@ func TestBadTasks(t *testing.T) {
 	if text := request(t, nc, "rath.query.default.result", `{"run":"good"}`); !strings.Contains(text, "echo: first") {
 		t.Errorf("the result of the first task is now %s", text)
 	}
-	d.rath("submit", "agent", "-m", "third", "--id", "good")
-	letters++
+	d.rath("submit", "agent", "-m", "third", "--id", "good").want(t, 4, "used for another task") // it is not sent
 
 	// What is over NATS's own limit is refused where it is sent.
 	if _, err := nc.Request("rath.task.default.agent", make([]byte, 9<<20), time.Second); !errors.Is(err, nats.ErrMaxPayload) {

@@ -195,7 +195,7 @@ func TestMissingBlobs(t *testing.T) {
 		long := bytes.Repeat([]byte("long"), blobPart)
 		put(long)
 		for i := range conn.PageMessages {
-			d := blob.Sum([]byte(fmt.Sprint("absent ", i)))
+			d := blob.Sum(fmt.Append(nil, "absent ", i))
 			all, absent = append(all, d), append(absent, d)
 		}
 		put([]byte("the last one"))

@@ -13,7 +13,7 @@ import (
 func (c *Client) DeadLetters(ctx context.Context, limit int) ([]messages.StoredLetter, error) {
 	var all []messages.StoredLetter
 	for after := uint64(0); ; {
-		page, err := c.conn.DeadLetters(ctx, c.tenant, after, 0)
+		page, err := c.conn.DeadLetters(ctx, c.tenant, after, min(max(limit-len(all), 0), messages.MaxLimit))
 		if err != nil {
 			return all, fmt.Errorf("dead letters: %w", err)
 		}

@@ -5,7 +5,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/natstest"
 )
 
 // site is what the operator of a fleet has set up on this machine as the documents
@@ -32,17 +33,6 @@ type site struct {
 // siteTenant is the tenant of the site's clients.
 const siteTenant = "acme"
 
-// freePort returns a port of this machine that nothing listens on.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // newSite sets up a fleet whose model answers from a script.
 func newSite(t *testing.T, script string) *site {
 	t.Helper()
@@ -57,7 +47,7 @@ func newSite(t *testing.T, script string) *site {
 		"--user", "ana=submit", "--user", "bob=approve", "--user", "eve=observe")
 	accounts.want(t, 0)
 	operator.file("accounts.conf", accounts.stdout)
-	port, monitor, model := freePort(t), freePort(t), freePort(t)
+	port, monitor, model := natstest.FreePort(t), natstest.FreePort(t), natstest.FreePort(t)
 	operator.file("server.conf", fmt.Sprintf(`listen: 127.0.0.1:%d
 http: 127.0.0.1:%d
 jetstream { store_dir: %q, sync_interval: always, max_file_store: 20GB }
@@ -88,7 +78,7 @@ include accounts.conf
 	}
 	var peers []string
 	for i := range 3 {
-		gossip := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+		gossip := fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(t))
 		name := string(rune('a' + i))
 		node := newDesk(t, "CHANGE_COMMITS="+s.commits, "OPENAI_API_KEY=none", fmt.Sprintf("OPENAI_BASE_URL=http://127.0.0.1:%d/v1", model),
 			"NATS_PASSWORD="+s.passwords["node"])

@@ -320,22 +320,22 @@ func TestDeltaIsMarked(t *testing.T) {
 }
 
 func TestMoreSubjects(t *testing.T) {
-	tests := map[string]string{
-		messages.RunSubject("acme", "r1", messages.OnResult):                                                                               "rath.run.acme.r1.result",
-		messages.ControlSubject("acme", "ana", "r1", messages.VerbCancel):                                                                  "rath.ctl.acme.ana.r1.cancel",
-		messages.SessionMessageSubject(session.Key{Tenant: "acme", ID: "s1"}, "ana"):                                                       "rath.ctl.acme.ana.session.s1.message",
-		messages.QuerySubject("acme", messages.QueryRuns):                                                                                  "rath.query.acme.runs",
-		messages.ToolSubject("acme", "deploy"):                                                                                             "rath.tool.acme.deploy",
-		messages.DeadLetterSubject("acme", "fix", 7, time.Unix(1, 5)):                                                                      "rath.dlq.acme.fix.task.7-1000000005",
-		messages.DeadLetterSubject("a.b", "", 7, time.Unix(1, 5)):                                                                          "rath.dlq._._.task.7-1000000005",
-		messages.LetterEndSubject("acme", "fix", 12):                                                                                       "rath.dlq.acme.fix.12",
-		messages.TailSubject("acme", "", lineage.Merged, ""):                                                                               "rath.tail.acme.*.merged.*",
-		messages.DeliverSubject("node-a-1"):                                                                                                "rath.node.node-a-1.deliver",
-		messages.RunAliasKey("acme", "r1") + " " + messages.RerunAliasKey("acme", "r1-r1") + " " + messages.SessionAliasKey("acme", "fix"): "acme.run.r1 acme.rerun.r1-r1 acme.session.fix",
-		messages.WorkflowKey("default", "fix") + " " + messages.ToolKey("acme", "deploy"):                                                  "workflow.default.fix tool.acme.deploy",
+	tests := [][2]string{
+		{messages.RunSubject("acme", "r1", messages.OnResult), "rath.run.acme.r1.result"},
+		{messages.ControlSubject("acme", "ana", "r1", messages.VerbCancel), "rath.ctl.acme.ana.r1.cancel"},
+		{messages.SessionMessageSubject(session.Key{Tenant: "acme", ID: "s1"}, "ana"), "rath.ctl.acme.ana.session.s1.message"},
+		{messages.QuerySubject("acme", messages.QueryRuns), "rath.query.acme.runs"},
+		{messages.ToolSubject("acme", "deploy"), "rath.tool.acme.deploy"},
+		{messages.DeadLetterSubject("acme", "fix", 7, time.Unix(1, 5)), "rath.dlq.acme.fix.task.7-1000000005"},
+		{messages.DeadLetterSubject("a.b", "", 7, time.Unix(1, 5)), "rath.dlq._._.task.7-1000000005"},
+		{messages.LetterEndSubject("acme", "fix", 12), "rath.dlq.acme.fix.12"},
+		{messages.TailSubject("acme", "", lineage.Merged, ""), "rath.tail.acme.*.merged.*"},
+		{messages.DeliverSubject("node-a-1"), "rath.node.node-a-1.deliver"},
+		{messages.RunAliasKey("acme", "r1") + " " + messages.RerunAliasKey("acme", "r1-r1") + " " + messages.SessionAliasKey("acme", "fix"), "acme.run.r1 acme.rerun.r1-r1 acme.session.fix"},
+		{messages.WorkflowKey("default", "fix") + " " + messages.ToolKey("acme", "deploy"), "workflow.default.fix tool.acme.deploy"},
 	}
-	for got, want := range tests {
-		if got != want {
+	for _, c := range tests {
+		if got, want := c[0], c[1]; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}

@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"errors"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
@@ -78,14 +77,5 @@ func followSteps(ctx context.Context, a *app.App, s *app.System, name string, q 
 	}
 	w.Person = func(rec lineage.Record) { follow.Person(a, rec) }
 	out, err := follow.Watch(ctx, s, r.Run, cmp.Or(r.Root, r.Session), after, w)
-	a.Out.Note("")
-	switch {
-	case errors.Is(err, app.ErrInterrupted):
-		return app.Silent(app.ExitInterrupted)
-	case err != nil:
-		return err
-	case out.Result == nil:
-		return follow.Stopped(a, r.Run, out, nil)
-	}
-	return outcome(a, r.Run, out.Result)
+	return ending(a, r.Run, out, err)
 }

@@ -132,21 +132,12 @@ func ps(ctx context.Context, a *app.App, s *app.System, o *client.RunsOptions) e
 	return nil
 }
 
-// refusedMost bounds the refused tasks that are counted for a remark.
-const refusedMost = 1000
-
-// remarkRefused says that tasks were refused: they are no runs. Credentials that list
-// runs need not be able to ask.
+// remarkRefused says that tasks were refused: they are no runs. One of them is read.
+// Credentials that list runs need not be able to ask.
 func remarkRefused(ctx context.Context, a *app.App, s *app.System) {
-	refused, err := s.DeadLetters(ctx, refusedMost)
-	if err != nil || len(refused) == 0 {
-		return
+	if refused, err := s.DeadLetters(ctx, 1); err == nil && len(refused) > 0 {
+		a.Remark("tasks were refused, and no runs came of them: %q tells why", a.Hint("cluster", "dlq", "ls"))
 	}
-	were := "were"
-	if len(refused) == 1 {
-		were = "was"
-	}
-	a.Remark("%s %s refused, and no run came of it: %q tells why", view.Counted(int64(len(refused)), "task"), were, a.Hint("cluster", "dlq", "ls"))
 }
 
 // nodeNames returns the names of the nodes that live, by incarnation.

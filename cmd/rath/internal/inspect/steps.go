@@ -46,6 +46,11 @@ func showSteps(ctx context.Context, a *app.App, s *app.System, name string, live
 	w.Person = func(r lineage.Record) { follow.Person(a, r) }
 	seen, err := follow.Watch(ctx, s, r.Run, cmp.Or(r.Root, r.Session), 0, w)
 	t.Finish(ctx)
+	return ending(a, r.Run, seen, err)
+}
+
+// ending tells how a run stands that was followed, and returns the command's error.
+func ending(a *app.App, id run.ID, seen follow.Outcome, err error) error {
 	a.Out.Note("")
 	switch {
 	case errors.Is(err, app.ErrInterrupted):
@@ -53,9 +58,9 @@ func showSteps(ctx context.Context, a *app.App, s *app.System, name string, live
 	case err != nil:
 		return err
 	case seen.Result == nil:
-		return follow.Stopped(a, r.Run, seen, nil)
+		return follow.Stopped(a, id, seen, nil)
 	}
-	return outcome(a, r.Run, seen.Result)
+	return outcome(a, id, seen.Result)
 }
 
 // tellRecorded tells what is recorded of the tree that a session is part of. The

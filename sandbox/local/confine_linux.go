@@ -10,9 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// minABI is the first Landlock ABI that also guards truncation.
-const minABI = 3
-
 // The rights of Landlock, by the ABI that brought them.
 const (
 	readRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
@@ -24,7 +21,7 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_REFER
 	deviceRights = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK // never granted
 
-	abi3Rights = readRights | writeRights | deviceRights
+	allRights = readRights | writeRights | deviceRights
 )
 
 // systemPaths may be read and executed by every command: programs, libraries
@@ -66,9 +63,6 @@ func confine(j job) (listener int, err error) {
 	if err != nil {
 		return -1, fmt.Errorf("landlock: %w", err)
 	}
-	if abi < minABI {
-		return -1, fmt.Errorf("landlock: ABI %d, %d is needed", abi, minABI)
-	}
 	if err := dropCapabilities(); err != nil {
 		return -1, fmt.Errorf("drop capabilities: %w", err)
 	}
@@ -105,14 +99,20 @@ func dropCapabilities() error {
 
 // restrictFiles puts the calling thread into a Landlock domain.
 func restrictFiles(j job, abi int) error {
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: abi3Rights}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: allRights}
+	if abi < abiRefer {
+		attr.Handled_access_fs &^= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if abi < abiTruncate {
+		attr.Handled_access_fs &^= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
 	if abi >= 4 {
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 	}
 	if abi >= 5 {
 		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	}
-	if abi >= 6 {
+	if abi >= abiScope {
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	}
 	if abi >= 9 {

@@ -1,6 +1,6 @@
 // Package local runs commands as confined child processes of this machine.
 //
-// On Linux with Landlock (ABI 3 or later) and seccomp a command sees the
+// On Linux with Landlock (5.13 or later) and seccomp a command sees the
 // system's programs and libraries read-only, writes only below its workspace
 // and a temporary directory of its own, reaches no network and no process
 // outside its sandbox, and inherits neither environment nor open files. That

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -24,6 +25,16 @@ import (
 // killing of trees exact: until the supervisor has taken a call, a signal with
 // a handler ends it with EINTR, and shells do not expect that of fork.
 
+// Kernels with an early Landlock leave more to the supervisor: what their Landlock does
+// not guard, or always refuses.
+
+// The ABIs of Landlock that took over what is handed to the supervisor before.
+const (
+	abiRefer    = 2 // renames from one directory to another
+	abiTruncate = 3
+	abiScope    = 6 // signals
+)
+
 // notifyOp is what a call does, however it names the file.
 type notifyOp int
 
@@ -31,35 +42,57 @@ const (
 	opMode notifyOp = iota
 	opOwner
 	opTimes
+	opTruncate
+	opRename
+	opSignal
+	opThread // a signal, too
 )
 
 // handled says how to read the arguments of one call: the index of each, or
 // -1 if the call has none.
 type handled struct {
-	op                     notifyOp
-	dirfd, path, val, val2 int // val: mode, uid or times; val2: gid
-	flags                  int
-	noFollow               bool
+	nr            uint32
+	op            notifyOp
+	before        int // the ABI of Landlock that makes it unnecessary; 0 for none
+	dirfd, path   int
+	dirfd2, path2 int // of a rename
+	val, val2     int // val: mode, uid, times, length, process or thread; val2: gid, signal
+	flags         int
+	noFollow      bool
 }
 
-// notified are the calls the supervisor makes for the command on every
-// processor; archNotified are those that only some have.
-var notified = map[uint32]handled{
-	unix.SYS_FCHMOD:    {op: opMode, dirfd: 0, path: -1, val: 1, val2: -1, flags: -1},
-	unix.SYS_FCHMODAT:  {op: opMode, dirfd: 0, path: 1, val: 2, val2: -1, flags: -1},
-	unix.SYS_FCHMODAT2: {op: opMode, dirfd: 0, path: 1, val: 2, val2: -1, flags: 3},
-	unix.SYS_FCHOWN:    {op: opOwner, dirfd: 0, path: -1, val: 1, val2: 2, flags: -1},
-	unix.SYS_FCHOWNAT:  {op: opOwner, dirfd: 0, path: 1, val: 2, val2: 3, flags: 4},
-	unix.SYS_UTIMENSAT: {op: opTimes, dirfd: 0, path: 1, val: 2, val2: -1, flags: 3},
+// calls are those that the supervisor makes for the command on every processor;
+// archHandled are those that only some have.
+var calls = []handled{
+	{nr: unix.SYS_FCHMOD, op: opMode, dirfd: 0, path: -1, val: 1, val2: -1, flags: -1},
+	{nr: unix.SYS_FCHMODAT, op: opMode, dirfd: 0, path: 1, val: 2, val2: -1, flags: -1},
+	{nr: unix.SYS_FCHMODAT2, op: opMode, dirfd: 0, path: 1, val: 2, val2: -1, flags: 3},
+	{nr: unix.SYS_FCHOWN, op: opOwner, dirfd: 0, path: -1, val: 1, val2: 2, flags: -1},
+	{nr: unix.SYS_FCHOWNAT, op: opOwner, dirfd: 0, path: 1, val: 2, val2: 3, flags: 4},
+	{nr: unix.SYS_UTIMENSAT, op: opTimes, dirfd: 0, path: 1, val: 2, val2: -1, flags: 3},
+	{nr: unix.SYS_TRUNCATE, op: opTruncate, before: abiTruncate, dirfd: -1, path: 0, val: 1, val2: -1, flags: -1},
+	{nr: unix.SYS_RENAMEAT, op: opRename, before: abiRefer, dirfd: 0, path: 1, dirfd2: 2, path2: 3, flags: -1},
+	{nr: unix.SYS_RENAMEAT2, op: opRename, before: abiRefer, dirfd: 0, path: 1, dirfd2: 2, path2: 3, flags: 4},
+	{nr: unix.SYS_KILL, op: opSignal, before: abiScope, val: 0, val2: 1},
+	{nr: unix.SYS_RT_SIGQUEUEINFO, op: opSignal, before: abiScope, val: 0, val2: 1},
+	{nr: unix.SYS_TKILL, op: opThread, before: abiScope, val: 0, val2: 1},
+	{nr: unix.SYS_TGKILL, op: opSignal, before: abiScope, val: 0, val2: 2},
+	{nr: unix.SYS_RT_TGSIGQUEUEINFO, op: opSignal, before: abiScope, val: 0, val2: 2},
 }
 
-func lookNotified(nr uint32) (handled, bool) {
-	if h, ok := notified[nr]; ok {
-		return h, true
+// handledCalls are the calls that the supervisor makes on a kernel with this ABI.
+func handledCalls(abi int) map[uint32]handled {
+	all := make(map[uint32]handled)
+	for _, h := range slices.Concat(calls, archHandled) {
+		if h.before == 0 || abi < h.before {
+			all[h.nr] = h
+		}
 	}
-	h, ok := archNotified[nr]
-	return h, ok
+	return all
 }
+
+// everyHandled has the calls of all kernels.
+var everyHandled = handledCalls(0)
 
 // notification is struct seccomp_notif.
 type notification struct {
@@ -104,7 +137,10 @@ func serve(listener int, inside []string) {
 			return
 		}
 		a := answer{id: n.id}
-		if err := change(listener, &n, inside); err != nil {
+		switch err := change(listener, &n, inside); {
+		case err == errOwn:
+			a.flags = unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
+		case err != nil:
 			a.errno = -int32(unix.EPERM)
 			if e, ok := errors.AsType[unix.Errno](err); ok {
 				a.errno = -int32(e)
@@ -117,11 +153,19 @@ func serve(listener int, inside []string) {
 
 // change makes the change that a command asks for, if the file is inside.
 func change(listener int, n *notification, inside []string) error {
-	h, ok := lookNotified(uint32(n.nr))
+	h, ok := everyHandled[uint32(n.nr)]
 	if !ok {
 		return unix.ENOSYS
 	}
 	c := caller{n: n, listener: listener}
+	switch h.op {
+	case opSignal:
+		return c.signal(int(int32(n.args[h.val])), unix.Signal(n.args[h.val2]))
+	case opThread:
+		return c.signalThread(int(int32(n.args[h.val])), unix.Signal(n.args[h.val2]))
+	case opRename:
+		return c.rename(h, inside)
+	}
 	fd, err := c.open(h)
 	if err != nil {
 		return err
@@ -151,6 +195,8 @@ func change(listener int, n *notification, inside []string) error {
 			return nil
 		}
 		return unix.EPERM
+	case opTruncate:
+		return unix.Truncate(self, int64(n.args[h.val]))
 	case opTimes:
 		times, err := c.times(n.args[h.val])
 		if err != nil {
@@ -257,31 +303,16 @@ func (c caller) times(at uint64) (*[2]unix.Timespec, error) {
 // open finds the file the caller means, as a handle that can only be looked
 // at; it stays the same file when the path changes.
 func (c caller) open(h handled) (int, error) {
-	const look = unix.O_PATH | unix.O_CLOEXEC
 	dir := unix.AT_FDCWD
 	if h.dirfd >= 0 {
 		dir = int(int32(c.n.args[h.dirfd]))
-	}
-	own := func(fd int) (int, error) {
-		if fd == unix.AT_FDCWD {
-			return unix.Open(fmt.Sprintf("/proc/%d/cwd", c.n.pid), look, 0)
-		}
-		return unix.Open(fmt.Sprintf("/proc/%d/fd/%d", c.n.pid, fd), look, 0)
-	}
-	checked := func(fd int, err error) (int, error) {
-		if err == nil {
-			if err = c.valid(); err != nil {
-				unix.Close(fd)
-			}
-		}
-		return fd, err
 	}
 	var flags uint64
 	if h.flags >= 0 {
 		flags = c.n.args[h.flags]
 	}
 	if h.path < 0 || h.op == opTimes && c.n.args[h.path] == 0 {
-		return checked(own(dir))
+		return c.own(dir)
 	}
 	name, err := c.text(c.n.args[h.path])
 	if err != nil {
@@ -291,10 +322,15 @@ func (c caller) open(h handled) (int, error) {
 		if flags&unix.AT_EMPTY_PATH == 0 {
 			return -1, unix.ENOENT
 		}
-		return checked(own(dir))
+		return c.own(dir)
 	}
-	mode := look
-	if h.noFollow || flags&unix.AT_SYMLINK_NOFOLLOW != 0 {
+	return c.look(dir, name, h.noFollow || flags&unix.AT_SYMLINK_NOFOLLOW != 0)
+}
+
+// look opens what a name means to the caller, below one of its directories.
+func (c caller) look(dir int, name string, noFollow bool) (int, error) {
+	mode := unix.O_PATH | unix.O_CLOEXEC
+	if noFollow {
 		mode |= unix.O_NOFOLLOW
 	}
 	// Names that mean the caller itself mean the supervisor here.
@@ -307,12 +343,72 @@ func (c caller) open(h handled) (int, error) {
 		}
 	}
 	if strings.HasPrefix(name, "/") {
-		return checked(unix.Open(name, mode, 0))
+		return c.checked(unix.Open(name, mode, 0))
 	}
-	base, err := checked(own(dir))
+	base, err := c.own(dir)
 	if err != nil {
 		return -1, err
 	}
 	defer unix.Close(base)
 	return unix.Openat(base, name, mode, 0)
+}
+
+// own opens one of the caller's open files, or its directory.
+func (c caller) own(fd int) (int, error) {
+	name := fmt.Sprintf("/proc/%d/fd/%d", c.n.pid, fd)
+	if fd == unix.AT_FDCWD {
+		name = fmt.Sprintf("/proc/%d/cwd", c.n.pid)
+	}
+	return c.checked(unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0))
+}
+
+// checked gives back what was opened by the caller's number if it was the caller's.
+func (c caller) checked(fd int, err error) (int, error) {
+	if err == nil {
+		if err = c.valid(); err != nil {
+			unix.Close(fd)
+		}
+	}
+	return fd, err
+}
+
+// rename moves a file from one directory to another, if both are inside.
+func (c caller) rename(h handled, inside []string) error {
+	var parents [2]int
+	var names [2]string
+	for i, a := range [][2]int{{h.dirfd, h.path}, {h.dirfd2, h.path2}} {
+		dir := unix.AT_FDCWD
+		if a[0] >= 0 {
+			dir = int(int32(c.n.args[a[0]]))
+		}
+		name, err := c.text(c.n.args[a[1]])
+		if err != nil {
+			return err
+		}
+		// What follows the last name, slashes, says that it is a directory.
+		above := strings.TrimRight(name, "/")
+		at := strings.LastIndexByte(above, '/') + 1
+		if names[i] = name[at:]; above == "" || above[at:] == "." || above[at:] == ".." {
+			return unix.EBUSY
+		}
+		if above = name[:at]; above == "" {
+			above = "."
+		}
+		if parents[i], err = c.look(dir, above, false); err != nil {
+			return err
+		}
+		defer unix.Close(parents[i])
+		real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", parents[i]))
+		if err != nil {
+			return err
+		}
+		if !within(real, inside) {
+			return unix.EXDEV // as Landlock says
+		}
+	}
+	var flags uint
+	if h.flags >= 0 {
+		flags = uint(c.n.args[h.flags])
+	}
+	return unix.Renameat2(parents[0], names[0], parents[1], names[1], flags)
 }

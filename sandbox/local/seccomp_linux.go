@@ -49,7 +49,11 @@ var denied = []uint32{
 	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
 	unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_VHANGUP, unix.SYS_LOOKUP_DCOOKIE,
 	// System V and POSIX queues are shared with all processes of the same user
-	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MQ_OPEN,
+	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL,
+	unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL,
+	unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK, unix.SYS_MQ_TIMEDSEND, unix.SYS_MQ_TIMEDRECEIVE, unix.SYS_MQ_NOTIFY, unix.SYS_MQ_GETSETATTR,
+	// watching files needs no right on them
+	unix.SYS_INOTIFY_INIT1, unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_INOTIFY_RM_WATCH,
 }
 
 // selfOnly are calls whose argument of this index is a process, zero being
@@ -118,8 +122,11 @@ func (p *program) on(nr uint32, body program) {
 	*p = append(*p, body...)
 }
 
-// fsSetXattr is FS_IOC_FSSETXATTR.
-const fsSetXattr = 0x401c5820
+const (
+	fsSetXattr = 0x401c5820 // FS_IOC_FSSETXATTR
+	fioSetOwn  = 0x8901     // FIOSETOWN
+	siocSetOwn = 0x8902     // SIOCSPGRP
+)
 
 func arg(i int) uint32 { return offArgs + 8*uint32(i) }
 
@@ -149,11 +156,9 @@ func filter(abi int) program {
 		p.skipUnless(unix.BPF_JEQ, nr, 1)
 		p.ret(retErrno(unix.ENOSYS))
 	}
-	for _, list := range []map[uint32]handled{notified, archNotified} {
-		for _, nr := range slices.Sorted(maps.Keys(list)) {
-			p.skipUnless(unix.BPF_JEQ, nr, 1)
-			p.ret(unix.SECCOMP_RET_USER_NOTIF)
-		}
+	for _, nr := range slices.Sorted(maps.Keys(handledCalls(abi))) {
+		p.skipUnless(unix.BPF_JEQ, nr, 1)
+		p.ret(unix.SECCOMP_RET_USER_NOTIF)
 	}
 
 	var clone program
@@ -209,20 +214,43 @@ func filter(abi int) program {
 		p.on(s.nr, self)
 	}
 
-	// Typing into a terminal that the host may have left open, and changing
-	// the flags of files, which Landlock does not guard.
+	// Typing into a terminal that the host may have left open, changing the flags of
+	// files, which Landlock does not guard, and signals to the owner of a file.
 	var ioctl program
 	ioctl.load(arg(1))
-	for _, request := range []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.FS_IOC_SETFLAGS & math.MaxUint32, fsSetXattr} {
+	for _, request := range []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.FS_IOC_SETFLAGS & math.MaxUint32, fsSetXattr, fioSetOwn, siocSetOwn} {
 		ioctl.skipUnless(unix.BPF_JEQ, request, 1)
 		ioctl.ret(retErrno(unix.EPERM))
 	}
 	ioctl.ret(retAllow)
 	p.on(unix.SYS_IOCTL, ioctl)
 
+	// Signals that the kernel sends for a file: to an owner, or when a directory changes.
+	var fcntl program
+	fcntl.load(arg(1))
+	commands := []uint32{unix.F_NOTIFY}
+	if abi < abiScope {
+		commands = append(commands, unix.F_SETOWN, unix.F_SETOWN_EX)
+	}
+	for _, c := range commands {
+		fcntl.skipUnless(unix.BPF_JEQ, c, 1)
+		fcntl.ret(retErrno(unix.EPERM))
+	}
+	fcntl.ret(retAllow)
+	p.on(unix.SYS_FCNTL, fcntl)
+
 	for _, c := range creating {
 		var open program
 		if c.flags >= 0 {
+			if abi < abiTruncate {
+				// Opening shortens a file also where it is not opened to be written.
+				for _, mode := range []uint32{unix.O_RDONLY, unix.O_ACCMODE} {
+					open.load(arg(c.flags))
+					open = append(open, unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: unix.O_TRUNC | unix.O_ACCMODE})
+					open.skipUnless(unix.BPF_JEQ, unix.O_TRUNC|mode, 1)
+					open.ret(retErrno(unix.EPERM))
+				}
+			}
 			open.load(arg(c.flags))
 			open.skipIf(unix.BPF_JSET, unix.O_CREAT|unix.O_TMPFILE&^unix.O_DIRECTORY, 1)
 			open.ret(retAllow)
@@ -243,33 +271,13 @@ func filter(abi int) program {
 		p.on(c.nr, node)
 	}
 
-	if abi < 6 {
-		p = append(p, signalRules()...)
+	if abi < abiScope {
+		for _, nr := range []uint32{unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PIDFD_OPEN} {
+			p.skipUnless(unix.BPF_JEQ, nr, 1)
+			p.ret(retErrno(unix.EPERM))
+		}
 	}
 	p.ret(retAllow)
-	return p
-}
-
-// signalRules stand in for Landlock's signal scope on older kernels: the
-// supervisor, the host and the pid -1 cannot be signalled.
-func signalRules() program {
-	var p program
-	sup, host := uint32(unix.Getpid()), uint32(unix.Getppid())
-	protected := []uint32{math.MaxUint32, sup, -sup, host, -host}
-	for _, nr := range []uint32{unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO} {
-		var body program
-		body.load(arg(0))
-		for _, pid := range protected {
-			body.skipUnless(unix.BPF_JEQ, pid, 1)
-			body.ret(retErrno(unix.EPERM))
-		}
-		body.ret(retAllow)
-		p.on(nr, body)
-	}
-	for _, nr := range []uint32{unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PIDFD_OPEN} {
-		p.skipUnless(unix.BPF_JEQ, nr, 1)
-		p.ret(retErrno(unix.EPERM))
-	}
 	return p
 }
 
@@ -280,8 +288,14 @@ func restrictCalls(abi int) (listener int, err error) {
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	// Once a call is being answered only death interrupts it, or a program
 	// with busy timers would start it over and over.
-	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+	set := func(flags uintptr) (fd uintptr, errno unix.Errno) {
+		fd, _, errno = unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags|unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&prog)))
+		return fd, errno
+	}
+	fd, errno := set(unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
+	if errno == unix.EINVAL { // before Linux 5.19
+		fd, errno = set(0)
+	}
 	if errno != 0 {
 		return -1, errno
 	}

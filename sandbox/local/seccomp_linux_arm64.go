@@ -7,8 +7,8 @@ const auditArch = unix.AUDIT_ARCH_AARCH64
 // archDenied are the denied calls that only this processor has.
 var archDenied []uint32
 
-// archNotified are the calls for the supervisor that only this processor has.
-var archNotified map[uint32]handled
+// archHandled: all calls for the supervisor are those of every processor.
+var archHandled []handled
 
 // creating are the calls that make a file, with the index of their flags and
 // of the new file's mode.

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -90,7 +91,7 @@ func testOutside(t *testing.T, s *suite) {
 	env := map[string]string{"OUTSIDE": outside, "HOST_PID": strconv.Itoa(os.Getpid())}
 	b.denied(env,
 		"read", "read through a link", "read through a directory link", "read through /proc/self/root",
-		"read through the host's root", "list", "write", "append", "truncate", "truncate by path",
+		"read through the host's root", "list", "write", "append", "truncate", "truncate by path", "truncate for reading", "truncate for nothing",
 		"create", "create through a link", "mkdir", "symlink", "remove", "rename out", "rename in",
 		"link in", "link out", "link inside", "read /etc/shadow", "list /root", "list /home", "list /", "list /tmp", "open /dev/mem", "device node",
 		"read host environment", "read host command line", "read supervisor memory")
@@ -194,7 +195,9 @@ func testCalls(t *testing.T, s *suite) {
 		"mount", "umount", "unshare", "setns", "clone a user namespace", "clone3", "chroot", "pivot_root", "fsopen", "open_tree",
 		"bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "keyctl", "add_key", "request_key",
 		"kexec_load", "init_module", "finit_module", "delete_module", "reboot", "swapon", "settimeofday", "clock_settime", "sethostname",
-		"open_by_handle_at", "process_vm_writev", "kcmp", "pidfd_getfd", "shmget", "msgget", "semget", "mq_open", "x32")
+		"open_by_handle_at", "process_vm_writev", "kcmp", "pidfd_getfd", "x32",
+		"shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl",
+		"mq_open", "mq_unlink", "mq_send", "mq_receive", "mq_notify", "inotify_init", "inotify_add_watch", "directory notification")
 }
 
 func testOpenFiles(t *testing.T, s *suite) {
@@ -212,11 +215,45 @@ func testOpenFiles(t *testing.T, s *suite) {
 	}
 }
 
+// testSibling has a command try to stop that of another sandbox of the same user.
+func testSibling(t *testing.T, s *suite) {
+	other := s.open(t)
+	ended := make(chan sandbox.Exit, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() {
+		// The error comes with an Exit that is not the one wanted.
+		e, _ := other.Exec(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", "echo $$ > pid.new; mv pid.new pid; exec sleep 1000"}})
+		ended <- e
+	}()
+	var pid string
+	for pid == "" {
+		data, err := os.ReadFile(filepath.Join(other.dir, "pid"))
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		pid = strings.TrimSpace(string(data))
+	}
+	b := s.open(t)
+	b.installProbe()
+	env := map[string]string{"HOST_PID": pid}
+	b.denied(env, "signal the process", "signal the process group", "signal the thread", "signal any thread", "queue a signal", "queue a signal of a thread")
+	b.probe(env, "signal by the owner of a pipe") // that no signal comes of it is what counts
+	select {
+	case e := <-ended:
+		t.Fatal("the other sandbox's command ended:", describe(e))
+	default:
+	}
+	stop()
+	if e := <-ended; e.Ended != sandbox.Cancelled {
+		t.Error("the other sandbox's command:", describe(e))
+	}
+}
+
 // testMustWork keeps confinement from growing into uselessness.
 func testMustWork(t *testing.T, s *suite) {
 	b := s.open(t)
 	b.installProbe()
-	for name, result := range b.probe(nil, "threads", "children", "pair", "memory file", "rename inside", "own limits") {
+	for name, result := range b.probe(nil, "threads", "children", "pair", "memory file", "rename inside", "truncate inside", "signals inside", "own limits") {
 		if result != "succeeded" {
 			t.Errorf("%s: %s", name, result)
 		}

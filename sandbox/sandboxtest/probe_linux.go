@@ -6,11 +6,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -61,6 +63,13 @@ func call(nr uintptr, args ...uintptr) func() error {
 
 const bad = ^uintptr(0) // as a descriptor -1, as a pointer a fault
 
+// What asks System V objects of others how they are.
+const (
+	shmStat = 13
+	semStat = 18
+	msgStat = 11
+)
+
 func openWrite(name string, flags int) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|flags, 0o644)
 	if err == nil {
@@ -101,31 +110,35 @@ var attempts = map[string]func() error{
 	"append":                        func() error { return openWrite(outside("canary"), os.O_APPEND) },
 	"truncate":                      func() error { return openWrite(outside("canary"), os.O_TRUNC) },
 	"truncate by path":              func() error { return os.Truncate(outside("canary"), 0) },
-	"create":                        func() error { return openWrite(outside("new"), os.O_CREATE) },
-	"create through a link":         func() error { return openWrite("dir-out/new", os.O_CREATE) },
-	"mkdir":                         func() error { return os.Mkdir(outside("new"), 0o755) },
-	"symlink":                       func() error { return os.Symlink("x", outside("new")) },
-	"remove":                        func() error { return os.Remove(outside("canary")) },
-	"rename out":                    func() error { return os.Rename("mine", outside("new")) },
-	"rename in":                     func() error { return os.Rename(outside("canary"), "stolen") },
-	"link in":                       func() error { return os.Link(outside("canary"), "stolen") },
-	"link out":                      func() error { return os.Link("mine", outside("new")) },
-	"link inside":                   func() error { return os.Link("mine", "second-name") },
-	"read /etc/shadow":              func() error { return second(os.ReadFile("/etc/shadow")) },
-	"list /root":                    func() error { return second(os.ReadDir("/root")) },
-	"list /home":                    func() error { return second(os.ReadDir("/home")) },
-	"list /":                        func() error { return second(os.ReadDir("/")) },
-	"list /tmp":                     func() error { return second(os.ReadDir("/tmp")) },
-	"open /dev/mem":                 func() error { return second(os.ReadDir("/dev")) },
-	"device node":                   func() error { return unix.Mknod("device", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))) },
-	"read host environment":         func() error { return second(os.ReadFile(fmt.Sprintf("/proc/%d/environ", hostPID()))) },
-	"read host command line":        func() error { return second(os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", hostPID()))) },
-	"read supervisor memory":        func() error { return second(os.Open(fmt.Sprintf("/proc/%d/mem", os.Getppid()))) },
-	"chmod":                         func() error { return os.Chmod(outside("canary"), 0o777) },
-	"chmod through a link":          func() error { return os.Chmod("link-out", 0o777) },
-	"chmod the directory":           func() error { return os.Chmod("dir-out", 0o777) },
-	"chmod by handle":               chmodByHandle,
-	"chmod through /proc/self/fd":   chmodThroughProc,
+	"truncate for reading": func() error {
+		return closing(unix.Open(outside("canary"), unix.O_RDONLY|unix.O_TRUNC|unix.O_CLOEXEC, 0))
+	},
+	"truncate for nothing":        func() error { return closing(unix.Open(outside("canary"), 3|unix.O_TRUNC|unix.O_CLOEXEC, 0)) },
+	"create":                      func() error { return openWrite(outside("new"), os.O_CREATE) },
+	"create through a link":       func() error { return openWrite("dir-out/new", os.O_CREATE) },
+	"mkdir":                       func() error { return os.Mkdir(outside("new"), 0o755) },
+	"symlink":                     func() error { return os.Symlink("x", outside("new")) },
+	"remove":                      func() error { return os.Remove(outside("canary")) },
+	"rename out":                  func() error { return os.Rename("mine", outside("new")) },
+	"rename in":                   func() error { return os.Rename(outside("canary"), "stolen") },
+	"link in":                     func() error { return os.Link(outside("canary"), "stolen") },
+	"link out":                    func() error { return os.Link("mine", outside("new")) },
+	"link inside":                 func() error { return os.Link("mine", "second-name") },
+	"read /etc/shadow":            func() error { return second(os.ReadFile("/etc/shadow")) },
+	"list /root":                  func() error { return second(os.ReadDir("/root")) },
+	"list /home":                  func() error { return second(os.ReadDir("/home")) },
+	"list /":                      func() error { return second(os.ReadDir("/")) },
+	"list /tmp":                   func() error { return second(os.ReadDir("/tmp")) },
+	"open /dev/mem":               func() error { return second(os.ReadDir("/dev")) },
+	"device node":                 func() error { return unix.Mknod("device", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))) },
+	"read host environment":       func() error { return second(os.ReadFile(fmt.Sprintf("/proc/%d/environ", hostPID()))) },
+	"read host command line":      func() error { return second(os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", hostPID()))) },
+	"read supervisor memory":      func() error { return second(os.Open(fmt.Sprintf("/proc/%d/mem", os.Getppid()))) },
+	"chmod":                       func() error { return os.Chmod(outside("canary"), 0o777) },
+	"chmod through a link":        func() error { return os.Chmod("link-out", 0o777) },
+	"chmod the directory":         func() error { return os.Chmod("dir-out", 0o777) },
+	"chmod by handle":             chmodByHandle,
+	"chmod through /proc/self/fd": chmodThroughProc,
 	"chmod a system file by descriptor": func() error {
 		f, err := os.Open("/usr")
 		if err != nil {
@@ -161,8 +174,17 @@ var attempts = map[string]func() error{
 	"alg":                socket(unix.AF_ALG, unix.SOCK_SEQPACKET, 0),
 	"raw":                socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP),
 
-	"signal the host":       func() error { return unix.Kill(hostPID(), 0) },
-	"signal the supervisor": func() error { return unix.Kill(os.Getppid(), 0) },
+	"signal the host":          func() error { return unix.Kill(hostPID(), 0) },
+	"signal the supervisor":    func() error { return unix.Kill(os.Getppid(), 0) },
+	"signal the process":       func() error { return unix.Kill(hostPID(), unix.SIGKILL) },
+	"signal the process group": func() error { return unix.Kill(-hostPID(), unix.SIGKILL) },
+	"signal the thread":        func() error { return unix.Tgkill(hostPID(), hostPID(), unix.SIGKILL) },
+	"signal any thread":        func() error { return call(unix.SYS_TKILL, uintptr(hostPID()), uintptr(unix.SIGKILL))() },
+	"queue a signal":           func() error { return queueSignal(unix.SYS_RT_SIGQUEUEINFO, uintptr(hostPID()), uintptr(unix.SIGKILL)) },
+	"queue a signal of a thread": func() error {
+		return queueSignal(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(hostPID()), uintptr(hostPID()), uintptr(unix.SIGKILL))
+	},
+	"signal by the owner of a pipe": signalByOwner,
 	"signal by pidfd": func() error {
 		fd, err := unix.PidfdOpen(os.Getppid(), 0)
 		if err != nil {
@@ -222,14 +244,31 @@ var attempts = map[string]func() error{
 	"msgget":                 call(unix.SYS_MSGGET, 0, 0),
 	"semget":                 call(unix.SYS_SEMGET, 0, 1, 0),
 	"mq_open":                call(unix.SYS_MQ_OPEN, bad, 0, 0, 0),
+	"mq_unlink":              call(unix.SYS_MQ_UNLINK, bad),
+	"mq_send":                call(unix.SYS_MQ_TIMEDSEND, bad, bad, 0, 0, 0),
+	"mq_receive":             call(unix.SYS_MQ_TIMEDRECEIVE, bad, bad, 0, 0, 0),
+	"mq_notify":              call(unix.SYS_MQ_NOTIFY, bad, 0),
+	"shmat":                  call(unix.SYS_SHMAT, bad, 0, 0),
+	"shmctl":                 call(unix.SYS_SHMCTL, 0, shmStat, bad),
+	"semop":                  call(unix.SYS_SEMOP, 0, bad, 1),
+	"semtimedop":             call(unix.SYS_SEMTIMEDOP, 0, bad, 1, 0),
+	"semctl":                 call(unix.SYS_SEMCTL, 0, 0, semStat, bad),
+	"msgsnd":                 call(unix.SYS_MSGSND, 0, bad, 0, 0),
+	"msgrcv":                 call(unix.SYS_MSGRCV, 0, bad, 0, 0, 0),
+	"msgctl":                 call(unix.SYS_MSGCTL, 0, msgStat, bad),
+	"inotify_init":           func() error { return closing(unix.InotifyInit1(unix.IN_CLOEXEC)) },
+	"inotify_add_watch":      call(unix.SYS_INOTIFY_ADD_WATCH, bad, bad, unix.IN_CREATE),
+	"directory notification": directoryNotification,
 	"x32":                    x32,
 
-	"open files":    openFiles,
-	"threads":       threads,
-	"children":      func() error { return exec.Command("sh", "-c", "true | true").Run() },
-	"pair":          func() error { return second(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)) },
-	"memory file":   func() error { return closing(unix.MemfdCreate("x", unix.MFD_CLOEXEC)) },
-	"rename inside": renameInside,
+	"open files":      openFiles,
+	"threads":         threads,
+	"children":        func() error { return exec.Command("sh", "-c", "true | true").Run() },
+	"pair":            func() error { return second(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)) },
+	"memory file":     func() error { return closing(unix.MemfdCreate("x", unix.MFD_CLOEXEC)) },
+	"rename inside":   renameInside,
+	"truncate inside": truncateInside,
+	"signals inside":  signalsInside,
 	"own limits": func() error {
 		var have unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
@@ -361,4 +400,97 @@ func renameInside() error {
 		return err
 	}
 	return os.Rename("ren/b", filepath.Join(os.Getenv("TMPDIR"), "moved"))
+}
+
+// queueSignal sends a signal with what the caller says of it.
+func queueSignal(nr uintptr, args ...uintptr) error {
+	info := struct {
+		signo, errno, code int32
+		rest               [29]int32
+	}{signo: int32(unix.SIGKILL), code: -1} // SI_QUEUE
+	return call(nr, append(args, uintptr(unsafe.Pointer(&info)))...)()
+}
+
+// directoryNotification asks for signals when a directory outside changes.
+func directoryNotification() error {
+	fd, err := unix.Open("/usr", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("cannot even open it: %s", err)
+	}
+	defer unix.Close(fd)
+	return second(unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, 0x4 /* DN_CREATE */))
+}
+
+// signalByOwner has the kernel send a signal for a pipe, of which another process is the
+// owner. That the owner can be set harms nobody if no signal comes of it, which is for
+// the caller to see.
+func signalByOwner() error {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return fmt.Errorf("make a pipe: %s", err)
+	}
+	defer unix.Close(p[0])
+	defer unix.Close(p[1])
+	for _, c := range [][2]int{{unix.F_SETOWN, hostPID()}, {unix.F_SETSIG, int(unix.SIGKILL)}, {unix.F_SETFL, unix.O_ASYNC}} {
+		if _, err := unix.FcntlInt(uintptr(p[0]), c[0], c[1]); err != nil {
+			return err
+		}
+	}
+	return second(unix.Write(p[1], []byte("x")))
+}
+
+// signalsInside sends what may be sent, in each way.
+func signalsInside() error {
+	got := make(chan os.Signal, 8)
+	signal.Notify(got, unix.SIGUSR1)
+	defer signal.Stop(got)
+	pid, usr1 := os.Getpid(), unix.SIGUSR1
+	for name, send := range map[string]func() error{
+		"kill":   func() error { return unix.Kill(pid, usr1) },
+		"tgkill": func() error { return unix.Tgkill(pid, pid, usr1) },
+		"tkill":  call(unix.SYS_TKILL, uintptr(pid), uintptr(usr1)),
+	} {
+		if err := send(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		<-got
+	}
+	for name, kill := range map[string]func(pid int) error{
+		"kill":   func(pid int) error { return unix.Kill(pid, unix.SIGKILL) },
+		"group":  func(pid int) error { return unix.Kill(-pid, unix.SIGKILL) },
+		"tgkill": func(pid int) error { return unix.Tgkill(pid, pid, unix.SIGKILL) },
+	} {
+		c := exec.Command("sleep", "60")
+		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := c.Start(); err != nil {
+			return err
+		}
+		if err := kill(c.Process.Pid); err != nil {
+			return fmt.Errorf("%s of a child: %w", name, err)
+		}
+		if err := c.Wait(); c.ProcessState.Success() {
+			return fmt.Errorf("%s of a child: %w", name, err)
+		}
+		if err := unix.Kill(c.Process.Pid, 0); err != unix.ESRCH {
+			return fmt.Errorf("signal a process that is gone: %w", err)
+		}
+	}
+	return nil
+}
+
+// truncateInside shortens what the command owns.
+func truncateInside() error {
+	if err := os.WriteFile("long", []byte("long"), 0o644); err != nil {
+		return err
+	}
+	if err := os.Truncate("long", 2); err != nil {
+		return err
+	}
+	if fi, err := os.Stat("long"); err != nil || fi.Size() != 2 {
+		return fmt.Errorf("2 bytes are wanted, %d left: %w", fi.Size(), err)
+	}
+	if err := os.Truncate(".", 0); err == nil {
+		return errors.New("a directory was shortened")
+	}
+	return openWrite("long", os.O_TRUNC)
 }

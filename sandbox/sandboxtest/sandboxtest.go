@@ -91,6 +91,7 @@ var checks = []check{
 	{"kernel/metadata outside", kernel, testMetadata},
 	{"kernel/network", kernel, testNetwork},
 	{"kernel/processes outside", kernel, testProcesses},
+	{"kernel/processes of another sandbox", kernel, testSibling},
 	{"kernel/calls", kernel, testCalls},
 	{"kernel/open files", kernel, testOpenFiles},
 	{"kernel/what must work", kernel, testMustWork},

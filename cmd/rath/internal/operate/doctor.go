@@ -111,7 +111,7 @@ func checkSandbox(ctx context.Context) finding {
 	}
 	f.OK, f.Found = true, fmt.Sprintf("%s (%s)", c.Isolation, c.Detail)
 	if c.Isolation == sandbox.IsolationProcess {
-		f.Remedy = "nothing confines commands here: what a model chooses runs only with --unsafe. Linux with Landlock (5.19 or later) confines them"
+		f.Remedy = "nothing confines commands here: what a model chooses runs only with --unsafe. Linux with Landlock (5.13 or later) confines them"
 	}
 	return f
 }

@@ -1,0 +1,76 @@
+package local
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
+)
+
+// TestConformanceABI runs the suite as on kernels with an earlier Landlock: 1 is Linux
+// 5.13, 2 is 5.19, 3 is 6.2, 5 is 6.10, 6 is 6.12.
+func TestConformanceABI(t *testing.T) {
+	have, err := landlockABI(0)
+	if err != nil {
+		t.Fatalf("this kernel has no Landlock: %v", err)
+	}
+	for _, abi := range []int{1, 2, 3, 5, 6} {
+		if abi > have {
+			continue
+		}
+		t.Run(fmt.Sprint(abi), func(t *testing.T) {
+			sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend {
+				b := New(&Options{State: t.TempDir(), abi: abi})
+				if c, err := b.Probe(t.Context()); err != nil || c.Isolation != sandbox.IsolationKernel {
+					t.Fatalf("the probe found %+v, %v", c, err)
+				}
+				return b
+			})
+		})
+	}
+}
+
+// TestReadOnlyIsNotTruncated opens a file that may be read, in ways that would shorten it.
+func TestReadOnlyIsNotTruncated(t *testing.T) {
+	have, err := landlockABI(0)
+	if err != nil {
+		t.Fatalf("this kernel has no Landlock: %v", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for abi := 1; abi <= have; abi++ {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "canary")
+		if err := os.WriteFile(file, []byte("long"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(&Options{State: t.TempDir(), abi: abi, ReadOnly: []string{dir, self}}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, attempt := range []string{"truncate for reading", "truncate for nothing", "truncate", "truncate by path"} {
+			// The test binary is the probe if its name says so.
+			if err := os.Symlink(self, filepath.Join(dir, "sandboxtest-probe")); err != nil && !os.IsExist(err) {
+				t.Fatal(err)
+			}
+			e, err := s.Exec(t.Context(), sandbox.Cmd{
+				Argv: []string{filepath.Join(dir, "sandboxtest-probe"), attempt}, Env: map[string]string{"OUTSIDE": dir},
+			})
+			if out := string(e.Stdout.Bytes()); err != nil || !strings.Contains(out, "not permitted") && !strings.Contains(out, "permission denied") {
+				t.Errorf("ABI %d: %s %s, %v", abi, out, e.Stderr.Bytes(), err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if data, err := os.ReadFile(file); err != nil || string(data) != "long" {
+			t.Errorf("ABI %d: the file holds %q, %v", abi, data, err)
+		}
+	}
+}

@@ -27,7 +27,7 @@ func (c inCluster) GetClientFor(apiVersion, kind string) (dynamic.NamespaceableR
 // nodesBeside renders the nodes where something is there already.
 func nodesBeside(t *testing.T, v values, there ...runtime.Object) *appsv1.StatefulSet {
 	t.Helper()
-	c := load(t)
+	c := load(t, chartDir)
 	in, err := toRender(t, c, v)
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 const tableBegins = "by go test -update. -->\n"
 
-// TestReadme holds that the table of values is the schema's.
+// TestReadme holds that the tables of values are those of the schemas.
 func TestReadme(t *testing.T) {
 	data, err := os.ReadFile("README.md")
 	if err != nil {
@@ -23,9 +23,18 @@ func TestReadme(t *testing.T) {
 		t.Fatal("README.md has no place for the table of values")
 	}
 	var b strings.Builder
-	b.WriteString(text + tableBegins + "\n| value | default | |\n|---|---|---|\n")
-	set := defaults(t)
-	all := leaves(readSchema(t), "", map[string]property{})
+	b.WriteString(text + tableBegins)
+	valuesTable(t, &b, chartDir)
+	b.WriteString("\n### Of helm/accounts\n")
+	valuesTable(t, &b, accountsDir)
+	compare(t, "README.md", b.String())
+}
+
+func valuesTable(t *testing.T, b *strings.Builder, dir string) {
+	t.Helper()
+	b.WriteString("\n| value | default | |\n|---|---|---|\n")
+	set := defaults(t, dir)
+	all := leaves(readSchema(t, dir), "", map[string]property{})
 	delete(all, "global")
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		v, _ := at(set, path)
@@ -41,7 +50,6 @@ func TestReadme(t *testing.T) {
 			}
 			description += " One of: " + strings.Join(words, ", ") + "."
 		}
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", path, def, strings.ReplaceAll(description, "|", "\\|"))
+		fmt.Fprintf(b, "| `%s` | `%s` | %s |\n", path, def, strings.ReplaceAll(description, "|", "\\|"))
 	}
-	compare(t, "README.md", b.String())
 }

@@ -26,10 +26,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata and the table of README.md")
+var update = flag.Bool("update", false, "rewrite testdata and the tables of README.md")
 
 const (
 	chartDir    = "rath"
+	accountsDir = "accounts"
 	releaseName = "prod"
 	namespace   = "agents"
 )
@@ -46,9 +47,9 @@ type object struct {
 	it   runtime.Object
 }
 
-func load(t testing.TB) *chart.Chart {
+func load(t testing.TB, dir string) *chart.Chart {
 	t.Helper()
-	c, err := loader.LoadDir(chartDir)
+	c, err := loader.LoadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,11 +82,17 @@ func parse(t testing.TB, data []byte) values {
 	return v
 }
 
-// files renders the chart: template files by name, and those that came out empty
-// left out.
+// files renders the chart of the fleet.
 func files(t testing.TB, v values) (map[string]string, error) {
 	t.Helper()
-	c := load(t)
+	return filesOf(t, chartDir, v)
+}
+
+// filesOf renders a chart: template files by name, and those that came out empty
+// left out.
+func filesOf(t testing.TB, dir string, v values) (map[string]string, error) {
+	t.Helper()
+	c := load(t, dir)
 	in, err := toRender(t, c, v)
 	if err != nil {
 		return nil, err
@@ -100,10 +107,15 @@ func files(t testing.TB, v values) (map[string]string, error) {
 	return out, nil
 }
 
-// render renders the chart and decodes all objects.
+// render renders the chart of the fleet and decodes all objects.
 func render(t testing.TB, v values) []object {
 	t.Helper()
-	out, err := files(t, v)
+	return renderOf(t, chartDir, v)
+}
+
+func renderOf(t testing.TB, dir string, v values) []object {
+	t.Helper()
+	out, err := filesOf(t, dir, v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,9 +145,14 @@ func render(t testing.TB, v values) []object {
 // cases are the values of rath/ci by name.
 func cases(t testing.TB) map[string]values {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(chartDir, "ci", "*-values.yaml"))
+	return casesOf(t, chartDir)
+}
+
+func casesOf(t testing.TB, dir string) map[string]values {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "ci", "*-values.yaml"))
 	if err != nil || len(names) == 0 {
-		t.Fatalf("no values in rath/ci: %v", err)
+		t.Fatalf("no values in %s/ci: %v", dir, err)
 	}
 	all := map[string]values{}
 	for _, name := range names {

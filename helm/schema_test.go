@@ -22,9 +22,9 @@ type property struct {
 	Enum                 []any               `json:"enum"`
 }
 
-func readSchema(t testing.TB) property {
+func readSchema(t testing.TB, dir string) property {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
+	data, err := os.ReadFile(filepath.Join(dir, "values.schema.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,9 +48,9 @@ func leaves(p property, at string, out map[string]property) map[string]property 
 	return out
 }
 
-func defaults(t testing.TB) values {
+func defaults(t testing.TB, dir string) values {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
+	data, err := os.ReadFile(filepath.Join(dir, "values.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,12 +90,14 @@ func TestSchemaIsClosed(t *testing.T) {
 			walk(strings.TrimPrefix(path+"."+name, "."), sub)
 		}
 	}
-	schema := readSchema(t)
-	walk("", schema)
-	set := defaults(t)
-	for path := range leaves(schema, "", map[string]property{}) {
-		if _, ok := at(set, path); !ok && path != "global" {
-			t.Errorf("%s is not in values.yaml", path)
+	for _, dir := range []string{chartDir, accountsDir} {
+		schema := readSchema(t, dir)
+		walk("", schema)
+		set := defaults(t, dir)
+		for path := range leaves(schema, "", map[string]property{}) {
+			if _, ok := at(set, path); !ok && path != "global" {
+				t.Errorf("%s is not in values.yaml of %s", path, dir)
+			}
 		}
 	}
 }
@@ -161,7 +163,7 @@ func TestSchemaRefuses(t *testing.T) {
 		{"networkPolicy.enabled", "yes", []string{"/networkPolicy/enabled", "boolean"}},
 		{"fullnameOverride", "Fleet", []string{"/fullnameOverride"}},
 	}
-	c := load(t)
+	c := load(t, chartDir)
 	if _, err := toRender(t, c, minimal(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +303,7 @@ func TestEachValueDoesSomething(t *testing.T) {
 	}
 	base := cases(t)["full"]
 	base = with(t, base, "security", values{"runAsUser": 1, "runAsGroup": 1, "fsGroup": 1})
-	schema := readSchema(t)
+	schema := readSchema(t, chartDir)
 	all := leaves(schema, "", map[string]property{})
 	if len(all) < 80 {
 		t.Fatalf("only %d values: the schema is not read whole", len(all))
@@ -316,7 +318,7 @@ func TestEachValueDoesSomething(t *testing.T) {
 		}
 		old, ok := at(v, path)
 		if !ok {
-			old, _ = at(defaults(t), path)
+			old, _ = at(defaults(t, chartDir), path)
 		}
 		to := sample(path, p, old)
 		if reflect.DeepEqual(old, to) {

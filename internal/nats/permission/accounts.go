@@ -40,8 +40,17 @@ type User struct {
 	Tenant session.Tenant
 	// Name is unique, and of the users who control runs one token of subjects.
 	Name string
-	// Secret is how it logs in, as the configuration has it, such as `password: "…"`.
+	// Secret is how it logs in, as the configuration has it, such as `password: "…"`; with
+	// `nkey: U…` the server knows the user by its key, and the name is in permissions alone.
 	Secret string
+}
+
+// login is what the configuration says of who logs in.
+func (u *User) login() string {
+	if strings.HasPrefix(u.Secret, "nkey:") {
+		return u.Secret
+	}
+	return "user: " + quoted(u.Name) + ", " + u.Secret
 }
 
 // AccountOf is the name of the account of a tenant's clients.
@@ -124,10 +133,10 @@ func (a *Accounts) users(b *strings.Builder, t session.Tenant) {
 		at.Tenant, at.User = t, u.Name
 		g := grant(u.Role, at)
 		if g == nil {
-			fmt.Fprintf(b, "      {user: %s, %s}\n", quoted(u.Name), u.Secret)
+			fmt.Fprintf(b, "      {%s}\n", u.login())
 			continue
 		}
-		fmt.Fprintf(b, "      {user: %s, %s, permissions: {\n%s      }}\n", quoted(u.Name), u.Secret, g.config("        "))
+		fmt.Fprintf(b, "      {%s, permissions: {\n%s      }}\n", u.login(), g.config("        "))
 	}
 }
 

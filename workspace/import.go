@@ -15,7 +15,6 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/ignore"
-	"github.com/rathcluster/rath/internal/manifest"
 )
 
 // The ignore files that Import reads, in the order in which they count: a line of
@@ -33,6 +32,14 @@ type ImportOptions struct {
 	Limits Limits
 	// Exclude are more lines of patterns, as an ignore file at the top has them.
 	Exclude []string
+	// Cache is a folder of this user, which is made if it is absent, for what is known of
+	// the files of a directory: one that nothing has touched since the last Import is not
+	// read again. What cannot be kept there is read. "" for none.
+	Cache string
+	// Store names the store of the blobs to the cache, such as the address of a server
+	// and a tenant: a store that still has the head of the last Import, and a sample of
+	// its files, is not asked for the others.
+	Store string
 }
 
 // Imported is what became of a directory.
@@ -78,11 +85,17 @@ func Import(ctx context.Context, b blob.Store, dir string, opts *ImportOptions) 
 	if err := f.rules.Add("", []byte(strings.Join(o.Exclude, "\n"))); err != nil {
 		return Imported{}, err
 	}
-	t, err := scanDir(ctx, b, dir, new(manifest.Tree), o.Limits, f)
+	x := loadIndex(o.Cache, dir)
+	s := &scan{ctx: ctx, blobs: b, limits: o.Limits, filter: f, index: x, store: blob.Sum([]byte(o.Store))}
+	t, err := s.walk(dir)
 	if err != nil {
 		return Imported{}, err
 	}
 	head, err := t.Excluding(f.rules).Store(ctx, b)
+	if err == nil {
+		x.keep(s.store, head, s.asked)
+		_ = x.save() // the next Import reads all
+	}
 	return Imported{Head: head, LeftOut: f.out, More: f.more}, err
 }
 

@@ -26,10 +26,10 @@ const fetchers = 8
 // in ".partial" may stay); one that was there and empty may be left half full
 // by a crash.
 func Restore(ctx context.Context, b blob.Store, head blob.Digest, dir string) error {
-	t, err := manifest.Load(ctx, b, head)
-	if err != nil {
-		return err
-	}
+	return (*index)(nil).restore(ctx, b, head, dir)
+}
+
+func restoreTree(ctx context.Context, b blob.Store, t *manifest.Tree, dir string) error {
 	dir = filepath.Clean(dir)
 	names, err := os.ReadDir(dir)
 	switch {

@@ -11,8 +11,10 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/manifest"
@@ -35,18 +37,20 @@ const inMemory = 1 << 20
 // file that grows is stored as it was at some moment, but two files need not
 // be of the same moment.
 func Snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l Limits) (blob.Digest, error) {
-	old, err := manifest.Load(ctx, b, base)
-	if err != nil {
-		return blob.Digest{}, err
+	return (*index)(nil).snapshot(ctx, b, dir, base, l)
+}
+
+// Checkout restores a head as [Restore] does, and returns a [Snapshot] of the directory that
+// reads only the files that were touched since: one call of it at a time. No program that
+// is not trusted may run while it is called.
+func Checkout(ctx context.Context, b blob.Store, head blob.Digest, dir string) (func(ctx context.Context, base blob.Digest, l Limits) (blob.Digest, error), error) {
+	x := new(index)
+	if err := x.restore(ctx, b, head, dir); err != nil {
+		return nil, err
 	}
-	t, err := scanDir(ctx, b, dir, old, l, nil)
-	if err != nil {
-		return blob.Digest{}, err
-	}
-	if !base.IsZero() && len(manifest.Compare(old, t)) == 0 {
-		return base, nil
-	}
-	return t.Excluding(old.Excluded()).Store(ctx, b)
+	return func(ctx context.Context, base blob.Digest, l Limits) (blob.Digest, error) {
+		return x.snapshot(ctx, b, dir, base, l)
+	}, nil
 }
 
 // readers is how many files are read and stored at one time.
@@ -58,10 +62,14 @@ type scan struct {
 	root    *os.Root
 	blobs   blob.Store
 	limits  Limits
+	began   time.Time
 	entries []manifest.Entry
 	files   []found
-	bytes   int64   // of the files as they were listed
-	filter  *filter // what is left out; nil for nothing
+	bytes   int64       // of the files as they were listed
+	filter  *filter     // what is left out; nil for nothing
+	index   *index      // may be nil
+	store   blob.Digest // names the store in the index
+	asked   bool        // the store was asked for all files, or given them
 
 	mu     sync.Mutex
 	stored map[blob.Digest]bool // known to be in blobs; guarded by mu
@@ -72,21 +80,30 @@ type scan struct {
 type found struct {
 	index int // in entries
 	info  fs.FileInfo
+	known bool // the index has its digest
 }
 
-func scanDir(ctx context.Context, b blob.Store, dir string, old *manifest.Tree, l Limits, f *filter) (*manifest.Tree, error) {
+// walk lists a directory and stores its files.
+func (s *scan) walk(dir string) (*manifest.Tree, error) {
+	t, err := s.list(dir)
+	if err == nil {
+		s.index.update(s)
+	}
+	return t, err
+}
+
+// list lists a directory and, if there is a store, stores its files.
+func (s *scan) list(dir string) (*manifest.Tree, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("workspace: snapshot: %w", err)
 	}
 	defer root.Close()
-	s := &scan{ctx: ctx, root: root, blobs: b, limits: l.orDefault(), filter: f, stored: make(map[blob.Digest]bool, old.Len())}
-	for e := range old.Entries() {
-		if e.Kind == manifest.File {
-			s.stored[e.Digest] = true
-		}
+	s.root, s.limits, s.began = root, s.limits.orDefault(), time.Now()
+	if s.stored == nil {
+		s.stored = map[blob.Digest]bool{}
 	}
-	if err := s.dir("."); err != nil {
+	if err := s.dir(place{root, ""}, "."); err != nil || s.blobs == nil {
 		return nil, err
 	}
 	s.spare = s.limits.Bytes - s.bytes
@@ -99,11 +116,23 @@ func scanDir(ctx context.Context, b blob.Store, dir string, old *manifest.Tree, 
 // storeFiles stores the files. Of a store that lies far away it is asked first which
 // ones are missing there.
 func (s *scan) storeFiles() error {
+	for i := range s.files {
+		f := &s.files[i]
+		e := &s.entries[f.index]
+		if e.Digest, f.known = s.index.known(e.Path, f.info); f.known {
+			e.Size = f.info.Size()
+		}
+	}
+	presumed, err := s.index.presume(s)
+	if err != nil {
+		return fmt.Errorf("workspace: ask which files are stored: %w", err)
+	}
+	s.asked = !presumed
 	far, ok := s.blobs.(blob.Prober)
 	if !ok {
-		return s.each(s.files, s.file)
+		return s.each(s.unless(func(f found) bool { return f.known && s.stored[s.entries[f.index].Digest] }), s.file)
 	}
-	if err := s.each(s.files, s.hash); err != nil {
+	if err := s.each(s.unless(func(f found) bool { return f.known }), s.hash); err != nil {
 		return err
 	}
 	var asked []blob.Digest
@@ -120,7 +149,12 @@ func (s *scan) storeFiles() error {
 	for _, d := range missing {
 		delete(s.stored, d)
 	}
-	return s.each(slices.DeleteFunc(s.files, func(f found) bool { return s.stored[s.entries[f.index].Digest] }), s.file)
+	return s.each(s.unless(func(f found) bool { return s.stored[s.entries[f.index].Digest] }), s.file)
+}
+
+// unless returns the files but those of which done is true.
+func (s *scan) unless(done func(found) bool) []found {
+	return slices.DeleteFunc(slices.Clone(s.files), done)
 }
 
 // each calls do for the files a few at a time and keeps what it returns; an error stops
@@ -165,12 +199,23 @@ func (s *scan) each(files []found, do func(p string, listed fs.FileInfo) (blob.R
 	return context.Cause(ctx)
 }
 
-// dir adds what is in the directory at p; "." is the root.
-func (s *scan) dir(p string) error {
+// place is a directory as it is reached: by its own handle, or by a path from another's.
+type place struct {
+	root *os.Root
+	path string
+}
+
+// maxHandles is how deep directories have handles of their own while they are walked.
+const maxHandles = 32
+
+func (l place) lstat(name string) (fs.FileInfo, error) { return l.root.Lstat(path.Join(l.path, name)) }
+
+// dir adds what is in the directory at p, "." is the root.
+func (s *scan) dir(at place, p string) error {
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
-	names, err := s.names(p)
+	names, err := s.names(at, p)
 	if err != nil {
 		return err
 	}
@@ -184,7 +229,7 @@ func (s *scan) dir(p string) error {
 		if manifest.CheckPath(child) != nil {
 			return &RefusedError{Path: child, Reason: BadName}
 		}
-		fi, err := s.root.Lstat(child)
+		fi, err := at.lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed since it was listed
 		}
@@ -194,7 +239,7 @@ func (s *scan) dir(p string) error {
 		if s.filter != nil && s.filter.leavesOut(child, fi.IsDir()) {
 			continue
 		}
-		if err := s.add(child, fi); err != nil {
+		if err := s.add(at, name, child, fi); err != nil {
 			return err
 		}
 	}
@@ -203,8 +248,8 @@ func (s *scan) dir(p string) error {
 
 // names lists a directory. It reads no further than the limit of entries
 // allows, so a directory of a million files costs no more than the limit.
-func (s *scan) names(p string) ([]string, error) {
-	f, err := s.root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+func (s *scan) names(at place, p string) ([]string, error) {
+	f, err := at.root.OpenFile(path.Join(at.path, "."), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, &RefusedError{Path: p, Reason: Unreadable, Err: err}
 	}
@@ -221,16 +266,25 @@ func (s *scan) names(p string) ([]string, error) {
 	return names, nil
 }
 
-func (s *scan) add(p string, fi fs.FileInfo) error {
+// add adds what at has under a name.
+func (s *scan) add(at place, name, p string, fi fs.FileInfo) error {
 	if len(s.entries) >= s.limits.Files {
 		return &LimitError{Path: p, What: "files", Limit: int64(s.limits.Files)}
 	}
 	switch fi.Mode().Type() {
 	case fs.ModeDir:
 		s.entries = append(s.entries, manifest.Entry{Path: p, Kind: manifest.Dir})
-		return s.dir(p)
+		if strings.Count(p, "/") >= maxHandles {
+			return s.dir(place{s.root, p}, p)
+		}
+		below, err := at.root.OpenRoot(path.Join(at.path, name))
+		if err != nil {
+			return &RefusedError{Path: p, Reason: Unreadable, Err: err}
+		}
+		defer below.Close()
+		return s.dir(place{below, ""}, p)
 	case fs.ModeSymlink:
-		target, err := s.root.Readlink(p)
+		target, err := at.root.Readlink(path.Join(at.path, name))
 		if err != nil {
 			return &RefusedError{Path: p, Reason: Unreadable, Err: err}
 		}
@@ -243,7 +297,7 @@ func (s *scan) add(p string, fi fs.FileInfo) error {
 		if s.bytes += fi.Size(); s.bytes > s.limits.Bytes {
 			return &LimitError{Path: p, What: "bytes", Limit: s.limits.Bytes}
 		}
-		s.files = append(s.files, found{len(s.entries), fi})
+		s.files = append(s.files, found{index: len(s.entries), info: fi})
 		s.entries = append(s.entries, manifest.Entry{Path: p, Kind: manifest.File, Exec: fi.Mode()&0o100 != 0})
 		return nil
 	default:

@@ -56,7 +56,7 @@ func BenchmarkUpload(b *testing.B) {
 	objects := objectStore(b)
 	random := rand.NewChaCha8([32]byte{1})
 	for b.Loop() {
-		dir, files := b.TempDir(), make([][]byte, uploadFiles)
+		dir, cache, files := b.TempDir(), b.TempDir(), make([][]byte, uploadFiles)
 		write := func(i int) {
 			files[i] = make([]byte, uploadFile)
 			_, _ = random.Read(files[i]) // it never fails
@@ -69,7 +69,8 @@ func BenchmarkUpload(b *testing.B) {
 		}
 		upload := func() time.Duration {
 			began := time.Now()
-			if _, err := workspace.Import(b.Context(), c.Blobs(), dir, nil); err != nil {
+			o := workspace.ImportOptions{Cache: cache, Store: at.URL}
+			if _, err := workspace.Import(b.Context(), c.Blobs(), dir, &o); err != nil {
 				b.Fatal(err)
 			}
 			return time.Since(began)

@@ -33,6 +33,9 @@ type lease struct {
 	box  sandbox.Sandbox
 	head blob.Digest
 	n    int
+	// take reads what was touched in dir, and all of it where a process of a call could
+	// outlast the call: what such a process has mapped it can change without a trace.
+	take func(ctx context.Context, base blob.Digest, l workspace.Limits) (blob.Digest, error)
 }
 
 // leases are the leases of an execution, by session.
@@ -198,7 +201,7 @@ func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return nil, fmt.Errorf("flow: workspace of %s: %w", k, err)
 	}
-	if err := workspace.Restore(ctx, ex.blobs(), p.Head, l.dir); err != nil {
+	if l.take, err = workspace.Checkout(ctx, ex.blobs(), p.Head, l.dir); err != nil {
 		return nil, fmt.Errorf("flow: restore workspace %s of %s: %w", p.Head.Short(), k, err)
 	}
 	box, err := b.Open(ctx, sandbox.Spec{
@@ -206,6 +209,11 @@ func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), os.RemoveAll(l.dir))
+	}
+	if dir := l.dir; !box.Info().WholeTree {
+		l.take = func(ctx context.Context, base blob.Digest, lim workspace.Limits) (blob.Digest, error) {
+			return workspace.Snapshot(ctx, ex.blobs(), dir, base, lim)
+		}
 	}
 	l.box, l.head = box, p.Head
 	return box, nil
@@ -246,7 +254,7 @@ func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest)
 	if l.box == nil || l.head != before {
 		return before, nil
 	}
-	head, err := workspace.Snapshot(ctx, ex.blobs(), l.dir, l.head, ex.rt.Workspaces.Limits)
+	head, err := l.take(ctx, l.head, ex.rt.Workspaces.Limits)
 	if err != nil {
 		return l.head, errors.Join(fmt.Errorf("flow: snapshot: %w", err), l.close())
 	}
@@ -264,6 +272,6 @@ func (l *lease) close() error {
 		// The session's folder goes with its last directory.
 		_ = os.Remove(filepath.Dir(l.dir))
 	}
-	l.box = nil
+	l.box, l.take = nil, nil
 	return err
 }

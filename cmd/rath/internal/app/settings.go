@@ -143,13 +143,23 @@ func (a *App) settings() (Settings, error) {
 // userConfig is a name below where programs keep the configuration of this
 // user; "" if there is no place for that.
 func (a *App) userConfig(names ...string) string {
-	dir := a.Getenv("XDG_CONFIG_HOME")
+	return a.userFile("XDG_CONFIG_HOME", ".config", names...)
+}
+
+// Cache is a name below where programs keep what they can make again for this user; ""
+// if there is no place for that.
+func (a *App) Cache(names ...string) string {
+	return a.userFile("XDG_CACHE_HOME", ".cache", names...)
+}
+
+func (a *App) userFile(variable, below string, names ...string) string {
+	dir := a.Getenv(variable)
 	if dir == "" {
 		home := a.Getenv("HOME")
 		if home == "" {
 			return ""
 		}
-		dir = filepath.Join(home, ".config")
+		dir = filepath.Join(home, below)
 	}
 	return filepath.Join(dir, filepath.Join(names...))
 }

@@ -25,16 +25,33 @@ func upload(ctx context.Context, a *app.App, s *app.System, dir string) (blob.Di
 	case !fi.IsDir():
 		return blob.Digest{}, app.Fail(app.ExitUsage, "-C %s: not a directory", dir)
 	}
-	var o workspace.ImportOptions
-	if store, inside := relativeTo(dir, a.Config.Store.Value); inside {
-		o.Exclude = []string{"/" + store + "/"}
-	}
+	o := importOptions(a, s, dir)
 	in, err := workspace.Import(ctx, s.Blobs(s.Tenant()), dir, &o)
 	if err != nil {
 		return blob.Digest{}, err
 	}
 	leftOut(a, dir, &in)
 	return in.Head, nil
+}
+
+// importOptions leave out what is Rath's own below a directory, and name where it
+// is kept what its files were at the upload before.
+func importOptions(a *app.App, s *app.System, dir string) workspace.ImportOptions {
+	var o workspace.ImportOptions
+	own := []string{a.Config.Store.Value}
+	where := s.Where
+	if store, err := filepath.Abs(a.Config.Store.Value); err == nil && !s.Remote {
+		where = store
+	}
+	if folder := a.Cache("rath", "index"); folder != "" {
+		o.Cache, o.Store, own = folder, where+" "+string(s.Tenant()), append(own, folder)
+	}
+	for _, name := range own {
+		if p, inside := relativeTo(dir, name); inside {
+			o.Exclude = append(o.Exclude, "/"+p+"/")
+		}
+	}
+	return o
 }
 
 // leftOut says what ignore files kept out of a copy. That git's own directory and the

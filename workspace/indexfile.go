@@ -1,0 +1,226 @@
+package workspace
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+const (
+	// indexFormat is how a file of an index begins; another format begins otherwise.
+	indexFormat = "rath index 1\n"
+	// maxIndexFile bounds the bytes of one.
+	maxIndexFile = 16 << 20
+	// maxIndexFiles is how many a folder keeps, those that were written last.
+	maxIndexFiles = 64
+	// minIndexed is less than a file takes in it.
+	minIndexed = 38
+)
+
+// loadIndex returns the index of a directory that save wrote to a folder, which need not
+// exist. A file that is damaged, of another directory or user, or of a release with
+// another format is taken for none: the index is empty then, and all is read. Without a
+// folder there is no index.
+func loadIndex(folder, dir string) *index {
+	if folder == "" {
+		return nil
+	}
+	abs, err := filepath.Abs(dir)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return nil // Import tells what is wrong with the directory
+	}
+	x := &index{name: filepath.Join(folder, blob.Sum([]byte(abs)).String()), dir: abs}
+	if data, ok := readIndexFile(x.name); ok {
+		x.decode(data)
+	}
+	return x
+}
+
+// readIndexFile reads a regular file of this user.
+func readIndexFile(name string) ([]byte, bool) {
+	fi, err := os.Lstat(name)
+	if err != nil || !fi.Mode().IsRegular() || !ownedByUser(fi) || fi.Size() > maxIndexFile {
+		return nil, false
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxIndexFile+1))
+	return data, err == nil && len(data) <= maxIndexFile
+}
+
+// save writes the index to the folder that it was loaded from, in one piece, readable by
+// this user alone, if it knows more than it did. Of the indexes there it keeps a bounded
+// number. An index that would be too large is removed.
+func (x *index) save() error {
+	if x == nil || x.name == "" || !x.dirty {
+		return nil
+	}
+	folder := filepath.Dir(x.name)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("workspace: index: %w", err)
+	}
+	data := x.encode()
+	if len(data) > maxIndexFile {
+		if err := os.Remove(x.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("workspace: index: %w", err)
+		}
+		return nil
+	}
+	f, err := os.CreateTemp(folder, "new-*") // of mode 0600
+	if err != nil {
+		return fmt.Errorf("workspace: index: %w", err)
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), x.name)
+	}
+	if err != nil {
+		return fmt.Errorf("workspace: index: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	x.dirty = false
+	return prune(folder)
+}
+
+// prune removes the oldest files of a folder of indexes.
+func prune(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) <= maxIndexFiles {
+		return err
+	}
+	var files []fs.FileInfo
+	for _, e := range entries {
+		if fi, err := e.Info(); err == nil && fi.Mode().IsRegular() {
+			files = append(files, fi)
+		}
+	}
+	slices.SortFunc(files, func(a, z fs.FileInfo) int { return z.ModTime().Compare(a.ModTime()) })
+	for _, fi := range files[min(maxIndexFiles, len(files)):] {
+		// Another process may have removed it.
+		if err := os.Remove(filepath.Join(folder, fi.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// encode writes the index: the format, the directory, the number of the walk, the stores,
+// the files, and the digest of all that. Numbers are varints, texts have their length
+// before them.
+func (x *index) encode() []byte {
+	b := make([]byte, 0, 128*len(x.files)+512)
+	b = append(b, indexFormat...)
+	b = appendText(b, x.dir)
+	b = binary.AppendUvarint(b, x.at)
+	b = binary.AppendUvarint(b, uint64(len(x.stores)))
+	for _, name := range slices.SortedFunc(maps.Keys(x.stores), compareDigests) {
+		k := x.stores[name]
+		b = append(append(b, name[:]...), k.head[:]...)
+		b = binary.AppendUvarint(b, k.at)
+		b = binary.AppendVarint(b, k.asked.UnixNano())
+	}
+	b = binary.AppendUvarint(b, uint64(len(x.files)))
+	for _, p := range slices.Sorted(maps.Keys(x.files)) {
+		e := x.files[p]
+		b = appendText(b, p)
+		b = binary.AppendVarint(b, e.size)
+		b = binary.AppendVarint(b, e.mtime)
+		b = binary.AppendVarint(b, e.ctime)
+		b = binary.AppendUvarint(b, e.inode)
+		b = binary.AppendUvarint(b, uint64(e.mode))
+		b = binary.AppendUvarint(b, e.since)
+		b = append(b, e.digest[:]...)
+	}
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...)
+}
+
+func compareDigests(a, z blob.Digest) int { return bytes.Compare(a[:], z[:]) }
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// decode reads what encode writes for the same directory, or leaves the index empty.
+func (x *index) decode(data []byte) {
+	body, whole := bytes.CutPrefix(data, []byte(indexFormat))
+	n := len(data) - sha256.Size
+	if !whole || n < len(indexFormat) {
+		return
+	}
+	if sum := sha256.Sum256(data[:n]); !bytes.Equal(sum[:], data[n:]) {
+		return
+	}
+	r := &indexReader{rest: body[:len(body)-sha256.Size]}
+	if r.text() != x.dir {
+		return
+	}
+	at, stores := r.uvarint(), map[blob.Digest]kept{}
+	for range min(r.uvarint(), maxKept) {
+		name := r.digest()
+		stores[name] = kept{head: r.digest(), at: r.uvarint(), asked: time.Unix(0, r.varint())}
+	}
+	count := r.uvarint()
+	files := make(map[string]indexed, min(count, uint64(len(r.rest)/minIndexed)))
+	for i := uint64(0); i < count && !r.bad; i++ {
+		p := r.text()
+		st := stamp{size: r.varint(), mtime: r.varint(), ctime: r.varint(), inode: r.uvarint(), mode: uint32(r.uvarint())}
+		since := r.uvarint()
+		files[p] = indexed{stamp: st, since: since, digest: r.digest()}
+	}
+	if !r.bad && len(r.rest) == 0 {
+		x.at, x.stores, x.files = at, stores, files
+	}
+}
+
+// indexReader reads one value after the other; after the first that is not there it is
+// bad, and all are zero.
+type indexReader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *indexReader) take(n uint64) []byte {
+	if r.bad = r.bad || n > uint64(len(r.rest)); r.bad {
+		return nil
+	}
+	out := r.rest[:n]
+	r.rest = r.rest[n:]
+	return out
+}
+
+func (r *indexReader) text() string { return string(r.take(r.uvarint())) }
+
+func (r *indexReader) digest() (d blob.Digest) {
+	copy(d[:], r.take(uint64(len(d))))
+	return d
+}
+
+func (r *indexReader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.rest)
+	r.take(uint64(cmp.Or(max(n, 0), len(r.rest)+1)))
+	return v
+}
+
+func (r *indexReader) varint() int64 {
+	v, n := binary.Varint(r.rest)
+	r.take(uint64(cmp.Or(max(n, 0), len(r.rest)+1)))
+	return v
+}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"regexp"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -25,11 +27,11 @@ type login struct {
 	refused chan error
 }
 
-func logIn(t *testing.T, srv *natsserver.Server, user, password string) *login {
+func logIn(t *testing.T, url string, with nats.Option) *login {
 	t.Helper()
 	l := &login{refused: make(chan error, 8)}
 	var err error
-	l.nc, err = nats.Connect(srv.URL(), nats.UserInfo(user, password), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	l.nc, err = nats.Connect(url, with, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		l.refused <- err
 	}))
 	if err != nil {
@@ -77,19 +79,76 @@ func section(name string) string {
 	return text
 }
 
+// site is a server with a node, and what its users log in with.
+type site struct {
+	url    string
+	option func(t *testing.T, user string) nats.Option
+	client func(user string) client.Options
+}
+
+// sites start a server with users of the default tenant, for each way to log in: the
+// configuration of passwords, that of keys, and JWTs, which are made by the commands that
+// are printed for nsc.
+var sites = map[string]func(t *testing.T, users []permission.User) site{
+	"password": func(t *testing.T, users []permission.User) site {
+		users = slices.Clone(users)
+		for i := range users {
+			users[i].Secret = "secret-of-" + users[i].Name
+		}
+		srv := natstest.Start(t, &natsserver.Options{Port: -1, Users: users})
+		member(t, srv, Options{Models: scriptOf(t, "tools.txtar", nil), Workflows: []flow.Registration{asks()}})
+		return site{
+			srv.URL(), func(_ *testing.T, user string) nats.Option { return nats.UserInfo(user, "secret-of-"+user) },
+			func(user string) client.Options { return client.Options{User: user, Password: "secret-of-" + user} },
+		}
+	},
+	"nkey": func(t *testing.T, users []permission.User) site {
+		seeds := map[string]string{}
+		a := permission.Accounts{Tenants: []session.Tenant{session.DefaultTenant}, Place: permission.Place{Partitions: 1}, Users: []permission.User{
+			{Role: permission.RoleNode, Name: "node", Secret: "password: secret"}, {Role: permission.RoleOperator, Name: "operator", Secret: "password: secret"},
+		}}
+		for _, u := range users {
+			public, seed := natstest.NewKey(t)
+			seeds[u.Name], u.Secret = seed, "nkey: "+public
+			a.Users = append(a.Users, u)
+		}
+		srv := natstest.StartConfigured(t, a.Config())
+		atServer(t, srv.URL(), &Options{User: "operator", Password: "secret"}, &Options{User: "node", Password: "secret"}, 1)
+		return site{srv.URL(), func(t *testing.T, user string) nats.Option {
+			t.Helper()
+			o, err := nats.NkeyOptionFromSeed(seeds[user])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return o
+		}, func(user string) client.Options { return client.Options{NKeyFile: seeds[user]} }}
+	},
+	"JWT": func(t *testing.T, users []permission.User) site {
+		nsc := natstest.NewNSC(t)
+		a := permission.Accounts{Tenants: []session.Tenant{session.DefaultTenant}, Place: permission.Place{Partitions: 1}, Users: append([]permission.User{
+			{Role: permission.RoleNode, Name: "node"}, {Role: permission.RoleOperator, Name: "operator"},
+		}, users...)}
+		nsc.Run(a.Commands())
+		srv := natstest.StartConfigured(t, nsc.Config())
+		atServer(t, srv.URL(), &Options{CredsFile: nsc.Creds("operator")}, &Options{CredsFile: nsc.Creds("node")}, 1)
+		return site{
+			srv.URL(), func(_ *testing.T, user string) nats.Option { return nats.UserCredentials(nsc.Creds(user)) },
+			func(user string) client.Options { return client.Options{CredsFile: nsc.Creds(user)} },
+		}
+	},
+}
+
 // TestRoles has a user of each role use every verb of control and every query, and
-// submit: the server lets through what the table of the verbs says, and nothing else.
+// submit, with each way to log in: the server lets through what the table of the verbs
+// says, and nothing else.
 func TestRoles(t *testing.T) {
 	const tenant = session.DefaultTenant
 	var users []permission.User
 	for _, r := range permission.Roles() {
 		if r.OfTenant() {
-			users = append(users, permission.User{Role: r, Tenant: tenant, Name: "one-of-" + string(r), Secret: "secret"})
+			users = append(users, permission.User{Role: r, Tenant: tenant, Name: "one-of-" + string(r)})
 		}
 	}
-	srv := natstest.Start(t, &natsserver.Options{Port: -1, Users: users})
-	member(t, srv, Options{Models: scriptOf(t, "tools.txtar", nil)})
-
 	var queries []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\|").FindAllStringSubmatch(section("## Queries"), -1) {
 		queries = append(queries, m[1])
@@ -106,37 +165,88 @@ func TestRoles(t *testing.T) {
 			t.Errorf("no role is said to have the verb %s", m[1])
 		}
 	}
-	tried := 0
-	for _, u := range users {
-		l := logIn(t, srv, u.Name, u.Secret)
-		for _, query := range queries {
-			if tried++; !l.asks(t, messages.QuerySubject(tenant, query)) {
-				t.Errorf("%s may not ask %s", u.Role, query)
+	for way, start := range sites {
+		t.Run(way, func(t *testing.T) {
+			s, tried := start(t, users), 0
+			for _, u := range users {
+				l := logIn(t, s.url, s.option(t, u.Name))
+				for _, query := range queries {
+					if tried++; !l.asks(t, messages.QuerySubject(tenant, query)) {
+						t.Errorf("%s may not ask %s", u.Role, query)
+					}
+				}
+				for _, v := range permission.Verbs() {
+					may := v.For(u.Role)
+					if tried++; l.asks(t, strings.ReplaceAll(v.Subject(tenant, u.Name), "*", "1")) != may {
+						t.Errorf("%s uses %s: want %t", u.Role, v.Name, may)
+					}
+					if tried++; l.asks(t, strings.ReplaceAll(v.Subject(tenant, "another"), "*", "1")) {
+						t.Errorf("%s uses %s in the name of another", u.Role, v.Name)
+					}
+				}
+				may := u.Role == permission.RoleSubmit || u.Role == permission.RoleClient || u.Role == permission.RoleTool
+				if tried++; l.asks(t, messages.TaskSubject(tenant, "agent")) != may {
+					t.Errorf("%s submits: want %t", u.Role, may)
+				}
+				for _, subject := range []string{"rath.run.default.>", "rath.tail.default.>"} {
+					if _, err := l.nc.SubscribeSync(subject); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !l.asks(t, messages.QuerySubject(tenant, messages.QueryNodes)) { // after what the server says of the two
+					t.Errorf("%s may not watch", u.Role)
+				}
 			}
-		}
-		for _, v := range permission.Verbs() {
-			may := v.For(u.Role)
-			if tried++; l.asks(t, strings.ReplaceAll(v.Subject(tenant, u.Name), "*", "1")) != may {
-				t.Errorf("%s uses %s: want %t", u.Role, v.Name, may)
+			t.Logf("%d requests of %d roles", tried, len(users))
+		})
+	}
+}
+
+// TestUserOfEachLogin has a run approved by a user who claims to be another, with each way
+// to log in: what is recorded is the user that the server checked.
+func TestUserOfEachLogin(t *testing.T) {
+	for way, start := range sites {
+		t.Run(way, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+			defer cancel()
+			s := start(t, []permission.User{
+				{Role: permission.RoleSubmit, Tenant: session.DefaultTenant, Name: "ana"},
+				{Role: permission.RoleApprove, Tenant: session.DefaultTenant, Name: "bob"},
+			})
+			as := func(user, name string) *client.Client {
+				o := s.client(user)
+				o.As = name
+				c, err := client.Connect(ctx, s.url, &o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if err := c.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				return c
 			}
-			if tried++; l.asks(t, strings.ReplaceAll(v.Subject(tenant, "another"), "*", "1")) {
-				t.Errorf("%s uses %s in the name of another", u.Role, v.Name)
-			}
-		}
-		may := u.Role == permission.RoleSubmit || u.Role == permission.RoleClient || u.Role == permission.RoleTool
-		if tried++; l.asks(t, messages.TaskSubject(tenant, "agent")) != may {
-			t.Errorf("%s submits: want %t", u.Role, may)
-		}
-		for _, subject := range []string{"rath.run.default.>", "rath.tail.default.>"} {
-			if _, err := l.nc.SubscribeSync(subject); err != nil {
+			ana, bob := as("ana", ""), as("bob", "")
+			if _, err := ana.Submit(ctx, "ask", messages.Task{ID: "one", Input: json.RawMessage(`"x"`)}); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if !l.asks(t, messages.QuerySubject(tenant, messages.QueryNodes)) { // after what the server says of the two
-			t.Errorf("%s may not watch", u.Role)
-		}
+			if err := waiting(ctx, ana, "one"); err != nil {
+				t.Fatal(err)
+			}
+			for who, c := range map[string]*client.Client{"ana": ana, "ana as bob": as("ana", "bob")} {
+				if err := c.Approve(ctx, "one", messages.Control{By: "bob"}); !errors.Is(err, client.ErrDenied) {
+					t.Errorf("%s approves: %v", who, err)
+				}
+			}
+			if err := bob.Approve(ctx, "one", messages.Control{By: "chief-executive"}); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := ana.Wait(ctx, "one"); err != nil || r.Output != "bob says to be chief-executive" {
+				t.Errorf("the workflow is told %q, %v", r.Output, err)
+			}
+		})
 	}
-	t.Logf("%d requests of %d roles", tried, len(users))
 }
 
 // TestRoleNeeded has the command that a role may not use say which one may.

@@ -3,5 +3,6 @@
 // node's start and the tests are all made from it.
 //
 // Files, the lowest first: role (the roles, and which verb of control is whose),
-// permission (what each role needs), accounts (the configuration of a server).
+// permission (what each role needs), accounts (the configuration of a server), nsc (the
+// same as commands of nsc).
 package permission

@@ -36,8 +36,14 @@ func printPermissions(a *app.App, f *provisionFlags) error {
 		}
 		a.Out.Println(strings.TrimRight(natsAccounts(at, users), "\n"))
 	case "nsc":
-		for _, g := range grants {
-			a.Out.Println(nscUser(&g, at.Tenant))
+		if f.role != "" {
+			a.Out.Println(grants[0].Command(at.Tenant))
+			break
+		}
+		acc := permission.Accounts{Tenants: []session.Tenant{at.Tenant}, Place: at, Users: users}
+		a.Remark("for a further tenant leave out the first two lines, and the users that are there")
+		for _, command := range acc.Commands() {
+			a.Out.Println(command)
 		}
 	default:
 		return app.Fail(app.ExitUsage, "--as %q: want table, nats or nsc", f.as)
@@ -130,28 +136,6 @@ func natsAccounts(at permission.Place, users []permission.User) string {
 		u.Secret = "password: $" + strings.ToUpper(strings.ReplaceAll(u.Name, "-", "_")) + "_PASSWORD"
 	}
 	return "// Include this in the configuration of each NATS server. Passwords come from its\n" +
-		"// environment; hashes of `nats server passwd` do as well. Routers log in as nodes.\n" + acc.Config()
-}
-
-// nscUser is the command that makes the user of a role where accounts are JWTs.
-func nscUser(g *permission.Grant, t session.Tenant) string {
-	account := permission.AccountMain
-	if g.Role.OfTenant() {
-		account = permission.AccountOf(t)
-	}
-	words := []string{"nsc add user --account " + account + " --name " + g.User}
-	add := func(flag, op string, all []permission.Permission) {
-		for _, p := range all {
-			if p.Op == op {
-				words = append(words, "--"+flag+" '"+p.Subject+"'")
-			}
-		}
-	}
-	add("allow-pub", permission.OpPublish, g.Allow)
-	add("deny-pub", permission.OpPublish, g.Deny)
-	add("allow-sub", permission.OpSubscribe, g.Allow)
-	if g.Responses {
-		words = append(words, "--allow-pub-response=1 --response-ttl "+permission.ResponsesFor)
-	}
-	return strings.Join(words, " \\\n  ")
+		"// environment; hashes of `nats server passwd` do as well, and in place of user and\n" +
+		"// password `nkey: U…`, a public key. Routers log in as nodes.\n" + acc.Config()
 }

@@ -48,7 +48,7 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 	case r.Claims >= maxClaims:
 		v := Review{
 			Attempt: r.Attempt, Code: run.CodePoison, Expires: now.Add(DefaultExpiry).UnixMilli(), Run: r.ID,
-			Reason: fmt.Sprintf("claimed %d times without a new step", r.Claims),
+			Reason: w.poison(r),
 		}
 		events := []session.Event{event(KindReview, v)}
 		if b := r.Task.Branch; b != nil && b.WarmsCache { // the branches behind it need not wait for a person
@@ -60,6 +60,14 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 		return w.grant(r, run.NeedsReview), nil
 	}
 	return w.claim(r.ID, r.Task, c, r.Attempt+1, now)
+}
+
+// poison says why a run is not claimed again.
+func (w *StateMachine) poison(r *Record) string {
+	if asksForTools(w.value) {
+		return "claimed too often without a new step: its node ended each time during the calls of tools"
+	}
+	return fmt.Sprintf("claimed %d times without a new step", r.Claims)
 }
 
 // submit records a task that the log does not know, and claims it at once

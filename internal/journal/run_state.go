@@ -200,6 +200,9 @@ func (b *RunState) claimed(k session.Key, c Claimed, now time.Time, s session.Se
 	}
 	if r.State == run.Running && c.Home == k && c.Attempt > r.Attempt {
 		r.cut++
+		if asksForTools(s) { // which can take a node down: fewer nodes shall try
+			r.Claims++
+		}
 	}
 	r.Home, r.State, r.Attempt, r.Epoch, r.Review, r.Suspended = c.Home, run.Running, c.Attempt, c.Epoch, nil, nil
 	r.Claims++
@@ -212,6 +215,22 @@ func (b *RunState) claimed(k session.Key, c Claimed, now time.Time, s session.Se
 		b.Queue = slices.DeleteFunc(b.Queue, func(id run.ID) bool { return id == c.Run })
 	}
 	return made
+}
+
+// asksForTools reports whether a session ends with calls of which one has no result.
+func asksForTools(s session.Session) bool {
+	results := 0
+	for i := s.Len() - 1; i >= 0; i-- {
+		switch c, _ := s.At(i); c.Kind() {
+		case session.ToolResult:
+			results++
+		case session.Assistant:
+			return c.CallCount() > results
+		default:
+			return false
+		}
+	}
+	return false
 }
 
 // touch says that the record of a run which may have ended changes.

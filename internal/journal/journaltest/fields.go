@@ -53,7 +53,13 @@ func (s *stage) event(b journal.Batch, kind string, fields []string) session.Eve
 	case "user":
 		return session.ChunkEvent(session.UserText(fields[0]))
 	case "assistant":
-		return session.ChunkEvent(session.AssistantText(fields[0]))
+		var calls []session.ToolCall // of the tools that are named
+		for _, name := range fields[1:] {
+			calls = append(calls, session.ToolCall{ID: name, Name: name, Args: "{}"})
+		}
+		return session.ChunkEvent(session.AssistantText(fields[0], calls...))
+	case "result":
+		return session.ChunkEvent(session.Result(fields[0], fields[0], "{}", false))
 	case "raw":
 		schema, err := strconv.Atoi(fields[1])
 		if err != nil {

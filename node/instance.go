@@ -355,7 +355,7 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 	if _, err := local.Reap(ctx, boxes, nil); err != nil {
 		n.log.Warn("sandboxes of a former process are not all gone", "error", err)
 	}
-	if err := os.RemoveAll(work); err != nil {
+	if err := sandbox.RemoveTree(work); err != nil {
 		n.log.Warn("workspaces of a former process are not all gone", "error", err)
 	}
 	w := engine.Workspaces{Dir: work, Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: boxes})}}

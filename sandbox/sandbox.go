@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -49,8 +50,52 @@ const (
 type Limits struct {
 	CPU    float64 // cores
 	Memory int64   // bytes
-	Disk   int64   // bytes
+	Disk   int64   // bytes of the workspace and the temporary files together
 	PIDs   int     // processes and threads at one time
+}
+
+// The names of limits in [Capabilities].
+const (
+	LimitCPU    = "CPU"
+	LimitMemory = "Memory"
+	LimitDisk   = "Disk"
+	LimitPIDs   = "PIDs"
+)
+
+// Asked names the limits that are set.
+func (l Limits) Asked() []string {
+	var names []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{LimitCPU, l.CPU != 0}, {LimitMemory, l.Memory != 0}, {LimitDisk, l.Disk != 0}, {LimitPIDs, l.PIDs != 0}} {
+		if f.set {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// Enforced returns those of the limits that are enforced.
+func (c Capabilities) Enforced(l Limits) Limits {
+	for _, name := range c.Unenforced(l) {
+		switch name {
+		case LimitCPU:
+			l.CPU = 0
+		case LimitMemory:
+			l.Memory = 0
+		case LimitDisk:
+			l.Disk = 0
+		case LimitPIDs:
+			l.PIDs = 0
+		}
+	}
+	return l
+}
+
+// Unenforced returns the names of the limits that are set and not enforced.
+func (c Capabilities) Unenforced(l Limits) []string {
+	return slices.DeleteFunc(l.Asked(), func(name string) bool { return slices.Contains(c.Limits, name) })
 }
 
 // Spec says what to open.
@@ -168,7 +213,8 @@ const (
 	Signaled  End = "signaled"    // by a signal; Exit.Code is 128 plus its number
 	Deadline  End = "deadline"    // killed at its timeout
 	Cancelled End = "cancelled"   // killed because ctx ended
-	OutOfMem  End = "oom"         // killed by a memory limit
+	OutOfMem  End = "oom"         // killed by the limit of memory
+	DiskFull  End = "disk_full"   // killed by the limit of disk
 	Refused   End = "not_started" // the program could not be started; Stderr says why
 )
 

@@ -127,6 +127,10 @@ func TestCommandBodies(t *testing.T) {
 			`{"exit_code":137,"stdout":"part","stderr":"","elapsed_ms":12,"out_of_memory":true}`,
 		},
 		{
+			"full disk", RunShellCommand, `{"cmd":"x"}`, ended(sandbox.DiskFull, 0), nil,
+			`{"exit_code":137,"stdout":"part","stderr":"","elapsed_ms":12,"disk_full":true}`,
+		},
+		{
 			"signal", RunShellCommand, `{"cmd":"x"}`, ended(sandbox.Signaled, 139), nil,
 			`{"exit_code":139,"stdout":"part","stderr":"","elapsed_ms":12}`,
 		},

@@ -35,6 +35,7 @@ type shellBody struct {
 	ElapsedMS int64   `json:"elapsed_ms"`
 	TimedOut  bool    `json:"timed_out,omitempty"`
 	OutOfMem  bool    `json:"out_of_memory,omitempty"`
+	DiskFull  bool    `json:"disk_full,omitempty"` // it wrote more than the sandbox may hold
 	Truncated *cutOut `json:"truncated,omitempty"`
 }
 
@@ -130,6 +131,11 @@ func execute(ctx context.Context, c Call, sb sandbox.Sandbox, cmd sandbox.Cmd) (
 		if out.ExitCode == 0 {
 			out.ExitCode = 124 // as timeout(1) has it: a killed command did not succeed
 		}
+	case sandbox.DiskFull:
+		out.DiskFull = true
+		if out.ExitCode == 0 {
+			out.ExitCode = 137
+		}
 	case sandbox.OutOfMem:
 		out.OutOfMem = true
 		if out.ExitCode == 0 {
@@ -191,6 +197,7 @@ type codeBody struct {
 	Error     *string `json:"error"`
 	TimedOut  bool    `json:"timed_out,omitempty"`
 	OutOfMem  bool    `json:"out_of_memory,omitempty"`
+	DiskFull  bool    `json:"disk_full,omitempty"` // it wrote more than the sandbox may hold
 	Truncated *cutOut `json:"truncated,omitempty"`
 }
 
@@ -238,7 +245,7 @@ func code(ctx context.Context, c Call, sb sandbox.Sandbox, in codeArgs) (any, er
 		if out.refused {
 			continue
 		}
-		body := codeBody{Stdout: out.Stdout, Stderr: out.Stderr, TimedOut: out.TimedOut, OutOfMem: out.OutOfMem, Truncated: out.Truncated}
+		body := codeBody{Stdout: out.Stdout, Stderr: out.Stderr, TimedOut: out.TimedOut, OutOfMem: out.OutOfMem, DiskFull: out.DiskFull, Truncated: out.Truncated}
 		if out.ExitCode != 0 {
 			body.Error = new(problem(out))
 		}
@@ -258,6 +265,8 @@ func problem(out *executed) string {
 		return "timed out and was killed"
 	case out.OutOfMem:
 		return "ran out of memory and was killed"
+	case out.DiskFull:
+		return "wrote more than the sandbox may hold and was killed"
 	case strings.TrimSpace(out.Stderr) != "":
 		return strings.TrimSpace(out.Stderr)
 	}

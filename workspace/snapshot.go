@@ -32,6 +32,9 @@ const inMemory = 1 << 20
 // The rules by which files were left out when the directory came in go on from base: see
 // [Import] and [Plan].
 //
+// Files and directories that their owner may not read are made readable: what commands
+// left may be so.
+//
 // A path that a workspace cannot hold is a *RefusedError, too many or too
 // large files are a *LimitError. No program should write below dir meanwhile: a
 // file that grows is stored as it was at some moment, but two files need not
@@ -94,6 +97,11 @@ func (s *scan) walk(dir string) (*manifest.Tree, error) {
 
 // list lists a directory and, if there is a store, stores its files.
 func (s *scan) list(dir string) (*manifest.Tree, error) {
+	if fi, err := os.Lstat(dir); err == nil && fi.IsDir() {
+		if err := s.openUp(fi, func(m fs.FileMode) error { return os.Chmod(dir, m) }); err != nil {
+			return nil, fmt.Errorf("workspace: snapshot: %w", err)
+		}
+	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("workspace: snapshot: %w", err)
@@ -273,6 +281,9 @@ func (s *scan) add(at place, name, p string, fi fs.FileInfo) error {
 	}
 	switch fi.Mode().Type() {
 	case fs.ModeDir:
+		if err := s.openUp(fi, func(m fs.FileMode) error { return at.root.Chmod(path.Join(at.path, name), m) }); err != nil {
+			return &RefusedError{Path: p, Reason: Unreadable, Err: err}
+		}
 		s.entries = append(s.entries, manifest.Entry{Path: p, Kind: manifest.Dir})
 		if strings.Count(p, "/") >= maxHandles {
 			return s.dir(place{s.root, p}, p)
@@ -294,6 +305,9 @@ func (s *scan) add(at place, name, p string, fi fs.FileInfo) error {
 		s.entries = append(s.entries, manifest.Entry{Path: p, Kind: manifest.Symlink, Target: target})
 		return nil
 	case 0:
+		if err := s.openUp(fi, func(m fs.FileMode) error { return at.root.Chmod(path.Join(at.path, name), m) }); err != nil {
+			return &RefusedError{Path: p, Reason: Unreadable, Err: err}
+		}
 		if s.bytes += fi.Size(); s.bytes > s.limits.Bytes {
 			return &LimitError{Path: p, What: "bytes", Limit: s.limits.Bytes}
 		}
@@ -303,6 +317,19 @@ func (s *scan) add(at place, name, p string, fi fs.FileInfo) error {
 	default:
 		return &RefusedError{Path: p, Reason: SpecialFile}
 	}
+}
+
+// openUp makes what a command closed readable: a workspace keeps no such permission. What
+// a person closed stays so.
+func (s *scan) openUp(fi fs.FileInfo, chmod func(fs.FileMode) error) error {
+	need := fs.FileMode(0o400)
+	if fi.IsDir() {
+		need = 0o500
+	}
+	if s.filter != nil || fi.Mode()&need == need {
+		return nil
+	}
+	return chmod(fi.Mode().Perm() | need)
 }
 
 // hash reads one regular file, and says how its bytes are named.

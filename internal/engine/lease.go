@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -178,6 +179,10 @@ func (ex *Execution) firstHead(ctx context.Context, p *session.Placement) error 
 
 func (ex *Execution) blobs() blob.Store { return ex.rt.Blobs(ex.home.Tenant) }
 
+// scratch is how many times the bytes of the largest workspace a sandbox may take, where
+// its backend can tell: what a command writes for a moment is more than what it leaves.
+const scratch = 4
+
 // at returns the session's sandbox with its files at p.Head.
 func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.Placement) (sandbox.Sandbox, error) {
 	l.mu.Lock()
@@ -188,6 +193,10 @@ func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.
 	b, err := ex.backend(p)
 	if err != nil {
 		return nil, err
+	}
+	can, err := b.Probe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("flow: probe sandbox %s: %w", p.Backend, err)
 	}
 	if err := l.close(); err != nil {
 		return nil, err
@@ -206,9 +215,10 @@ func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.
 	}
 	box, err := b.Open(ctx, sandbox.Spec{
 		Dir: l.dir, Epoch: ex.granted.Epoch, Owner: k.String(), MinIsolation: ex.rt.Workspaces.MinIsolation,
+		Limits: can.Enforced(sandbox.Limits{Disk: scratch * cmp.Or(ex.rt.Workspaces.Limits.Bytes, workspace.DefaultBytes)}),
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), os.RemoveAll(l.dir))
+		return nil, errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), sandbox.RemoveTree(l.dir))
 	}
 	if dir := l.dir; !box.Info().WholeTree {
 		l.take = func(ctx context.Context, base blob.Digest, lim workspace.Limits) (blob.Digest, error) {
@@ -237,7 +247,7 @@ func removeOlder(dir string, epoch uint64, opened int) error {
 		if n, err := strconv.ParseUint(old, 10, 64); err == nil && n > epoch {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+		if err := sandbox.RemoveTree(filepath.Join(dir, e.Name())); err != nil {
 			return fmt.Errorf("flow: clean up %s: %w", dir, err)
 		}
 	}
@@ -267,7 +277,7 @@ func (l *lease) close() error {
 	if l.box == nil {
 		return nil
 	}
-	err := errors.Join(l.box.Close(), os.RemoveAll(l.dir))
+	err := errors.Join(l.box.Close(), sandbox.RemoveTree(l.dir))
 	if err == nil {
 		// The session's folder goes with its last directory.
 		_ = os.Remove(filepath.Dir(l.dir))

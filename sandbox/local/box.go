@@ -16,6 +16,7 @@ import (
 type box struct {
 	o    Options
 	info sandbox.Capabilities
+	most sandbox.Limits
 	dir  string // absolute, no links
 	own  string // this sandbox's folder below Options.State
 	tmp  string // TMPDIR of its commands
@@ -30,6 +31,7 @@ type box struct {
 	temps  map[string]bool // files that a Create has not finished
 	calls  sync.WaitGroup
 	lost   atomic.Bool // a call ended with ErrLost
+	full   atomic.Bool // the last command was killed at the limit of disk
 	once   sync.Once
 	err    error // of Close
 }
@@ -48,7 +50,7 @@ func openBox(ctx context.Context, o Options, info sandbox.Capabilities, s sandbo
 	if err != nil {
 		return nil, fmt.Errorf("local: open %q: %w; make the directory first", s.Dir, err)
 	}
-	b := &box{o: o, info: info, dir: dir, root: root, temps: make(map[string]bool)}
+	b := &box{o: o, info: info, most: s.Limits, dir: dir, root: root, temps: make(map[string]bool)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.release())
@@ -77,7 +79,7 @@ func (b *box) release() error {
 		defer cancel()
 		err := killLost(ctx, b)
 		if err == nil {
-			err = removeAll(b.own)
+			err = sandbox.RemoveTree(b.own)
 		}
 		errs = append(errs, err)
 	}

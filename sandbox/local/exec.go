@@ -40,6 +40,7 @@ type result struct {
 	Stopped bool   `json:"stopped,omitempty"` // stop came before it ended by itself
 	Refused string `json:"refused,omitempty"` // why it could not be started
 	Failed  string `json:"failed,omitempty"`  // why the supervisor failed
+	Full    bool   `json:"full,omitempty"`    // it was killed at the limit of disk
 	Note    string `json:"note,omitempty"`    // for people, about how it ended
 }
 
@@ -109,6 +110,7 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		b.lost.Store(true)
 		return exit, fmt.Errorf("local: exec %q: %w: %w", c.Argv[0], sandbox.ErrLost, err)
 	}
+	b.full.Store(r.Full)
 	exit.Code = r.Code
 	if r.Note != "" {
 		fmt.Fprintf(s.err, "[%s]\n", r.Note)
@@ -122,6 +124,8 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		return exit, sandbox.ErrClosed
 	case r.Stopped:
 		exit.Ended = ended
+	case r.Full:
+		exit.Ended = sandbox.DiskFull
 	case r.Signal != 0:
 		exit.Ended = sandbox.Signaled
 	default:

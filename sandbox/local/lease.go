@@ -127,7 +127,7 @@ func Reap(ctx context.Context, state string, stale func(Lease) bool) ([]Lease, e
 			err = killLeft(ctx, own)
 		}
 		if err == nil {
-			err = removeAll(own)
+			err = sandbox.RemoveTree(own)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("local: reap %s: %w", own, err))
@@ -165,41 +165,6 @@ func (l Lease) Alive() bool {
 	}
 	started, ok := startTime(l.PID)
 	return ok && started == l.Started
-}
-
-// removeAll removes a tree of which a command may have taken away the
-// permissions that removing needs.
-func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil || !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	openUp(root, ".")
-	return os.RemoveAll(dir)
-}
-
-// openUp makes directories writable, from the top down. What cannot be
-// changed shows when it cannot be removed.
-func openUp(root *os.Root, p string) {
-	if root.Chmod(p, 0o700) != nil {
-		return
-	}
-	f, err := root.Open(p)
-	if err != nil {
-		return
-	}
-	names, _ := f.ReadDir(-1)
-	f.Close()
-	for _, n := range names {
-		if n.IsDir() {
-			openUp(root, filepath.Join(p, n.Name()))
-		}
-	}
 }
 
 // readRuns reads the list of supervisors: pid to start time.

@@ -22,9 +22,10 @@
 //
 // and a test binary does the same at the top of TestMain.
 //
-// Memory, CPU, disk and process counts are not limited here, so a Spec that asks
-// for a limit is refused. As a safety net, no limit, a command that has grown
-// past [MaxTasks] processes and threads is killed.
+// On Linux the processes and threads of a command, and the disk that the sandbox takes,
+// are counted from time to time, and a command is killed when they are more than its
+// limit: for a moment it can have more. Without a limit [MaxTasks] is one. Memory and
+// CPU are not limited here, so a Spec that asks for it is refused.
 package local
 
 import (
@@ -68,8 +69,7 @@ type Options struct {
 	// know what they run.
 	Isolation sandbox.Isolation
 
-	abi   int // tests: pretend that the kernel has no later Landlock ABI
-	tasks int // tests: instead of MaxTasks
+	abi int // tests: pretend that the kernel has no later Landlock ABI
 }
 
 // Backend is the sandbox.Backend of this machine.
@@ -137,6 +137,7 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail, WholeTree: wholeTree}
 		}
 	}
+	c.Limits = enforced
 	b.probed = &c
 	return c, nil
 }
@@ -154,7 +155,7 @@ func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, er
 	if m := s.MinIsolation; m != "" && m != sandbox.IsolationProcess && m != sandbox.IsolationKernel {
 		return nil, fmt.Errorf("local: %w: unknown isolation %q", sandbox.ErrUnsupported, m)
 	}
-	if names := asked(s.Limits); len(names) > 0 {
+	if names := info.Unenforced(s.Limits); len(names) > 0 {
 		return nil, fmt.Errorf("local: %w: the limits %s; leave them out or use a backend with containers",
 			sandbox.ErrUnsupported, strings.Join(names, ", "))
 	}
@@ -166,18 +167,4 @@ func orKernel(i sandbox.Isolation) sandbox.Isolation {
 		return sandbox.IsolationKernel
 	}
 	return i
-}
-
-// asked names the limits that are set; none is enforced here.
-func asked(l sandbox.Limits) []string {
-	var names []string
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{{"CPU", l.CPU != 0}, {"Memory", l.Memory != 0}, {"Disk", l.Disk != 0}, {"PIDs", l.PIDs != 0}} {
-		if f.set {
-			names = append(names, f.name)
-		}
-	}
-	return names
 }

@@ -277,7 +277,7 @@ func TestSupervisorKilled(t *testing.T) {
 
 // TestTooManyProcesses lowers the net so that a few processes touch it.
 func TestTooManyProcesses(t *testing.T) {
-	s, err := New(&Options{State: t.TempDir(), tasks: 30}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
+	s, err := New(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: sandbox.Limits{PIDs: 30}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,9 @@ import (
 // wholeTree: the supervisor is the reaper of everything its command starts.
 const wholeTree = true
 
+// enforced are the limits that hold here.
+var enforced = []string{sandbox.LimitDisk, sandbox.LimitPIDs}
+
 // baseEnv is what every command finds in its environment.
 func baseEnv(b *box) map[string]string {
 	env := map[string]string{"PATH": b.o.Path, "HOME": b.dir, "LANG": "C.UTF-8", "TMPDIR": b.tmp}
@@ -52,7 +55,7 @@ func (b *box) start(c command) (process, error) {
 	}
 	defer dir.Close()
 	j := job{
-		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly, Tasks: cmp.Or(b.o.tasks, MaxTasks),
+		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly, Tasks: cmp.Or(b.most.PIDs, MaxTasks), Disk: b.most.Disk, Room: b.full.Load(),
 		Confine: b.info.Isolation == sandbox.IsolationKernel,
 	}
 	s, err := launch(j, b.own, []*os.File{c.stdin, c.stdout, c.stderr}, []*os.File{dir, c.cwd, b.runs})
@@ -83,9 +86,9 @@ func launch(j job, own string, std, more []*os.File) (*supervisor, error) {
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", // also when the file was replaced since
 		Args: []string{supervisorName},
-		// No variable of the host, and a collector that never runs: a
-		// supervisor lives shortly and holds little.
-		Env:        []string{"GOGC=off", "GOTRACEBACK=single"},
+		// No variable of the host, and a collector that runs for a long command at
+		// most: a supervisor holds little.
+		Env:        []string{"GOGC=off", "GOMEMLIMIT=24MiB", "GOTRACEBACK=single"},
 		ExtraFiles: append([]*os.File{controlR, statusW}, more...),
 		// Its own session: no terminal, and not in the host's process group.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},

@@ -11,6 +11,9 @@ import (
 	"sync"
 )
 
+// enforced: no limit holds here.
+var enforced []string
+
 // supervise has nothing to do where commands are started directly.
 func supervise() {}
 

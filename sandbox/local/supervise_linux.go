@@ -38,7 +38,9 @@ type job struct {
 	ABI      int      `json:"abi,omitempty"`   // no later Landlock ABI than this
 	ReadOnly []string `json:"read_only,omitempty"`
 	Tmp      string   `json:"tmp"`
-	Tasks    int      `json:"tasks"` // more are taken for a fork bomb
+	Tasks    int      `json:"tasks"`          // more are taken for a fork bomb
+	Disk     int64    `json:"disk,omitempty"` // bytes that its directories may hold
+	Room     bool     `json:"room,omitempty"` // they hold more, and the command may remove some
 }
 
 // Limits of a command that every kernel enforces.
@@ -78,7 +80,8 @@ func superviseJob() (r result) {
 		return probe(j)
 	}
 	// Reap takes the folder away from a holder that has been superseded.
-	if _, err := os.Stat(j.Tmp); err != nil {
+	tmp, err := unix.Open(j.Tmp, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
 		return fail("the sandbox was taken away", err)
 	}
 	if err := recordRun(os.Getpid()); err != nil {
@@ -118,7 +121,13 @@ func superviseJob() (r result) {
 		unix.Kill(pid, unix.SIGKILL)
 		return fail("detach standard files", err)
 	}
-	return tend(pid, control, j.Tasks)
+	// These end with the process, which has nothing else to do.
+	bomb, disk := make(chan string, 1), make(chan string, 1)
+	go watch(bomb, j.Tasks)
+	if j.Disk > 0 {
+		go watchDisk(disk, j.Disk, j.Room, workspaceFD, tmp)
+	}
+	return tend(pid, control, bomb, disk)
 }
 
 // recordRun notes a process in the sandbox's folder, for Reap. One that has

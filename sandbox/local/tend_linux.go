@@ -37,12 +37,11 @@ type tree struct {
 	killed  map[int]bool // children that were killed and not yet reaped; guarded by mu
 }
 
-// tend waits for the command, for the end of the control pipe or for a fork
-// bomb, whichever comes first, and then kills what is left.
-func tend(pid int, control io.Reader, most int) result {
+// tend waits for the command, for the end of the control pipe, or for what a watch has
+// to say, whichever comes first, and then kills what is left.
+func tend(pid int, control io.Reader, bomb, disk <-chan string) result {
 	t := &tree{pid: pid, ended: make(chan result, 1), gone: make(chan struct{}), killed: make(map[int]bool)}
 	stop := make(chan struct{})
-	bomb := make(chan string, 1)
 	// These end with the process, which has nothing else to do.
 	go t.wait()
 	go func() {
@@ -50,13 +49,14 @@ func tend(pid int, control io.Reader, most int) result {
 		_, _ = io.Copy(io.Discard, control)
 		close(stop)
 	}()
-	go watch(bomb, most)
 
 	var r result
-	note, asked := "", false
+	note, asked, full := "", false, false
 	select {
 	case r = <-t.ended:
 	case note = <-bomb:
+	case note = <-disk:
+		full = true
 	case <-stop:
 		asked = true
 	}
@@ -70,7 +70,7 @@ func tend(pid int, control io.Reader, most int) result {
 	case r = <-t.ended:
 	default: // it had ended before
 	}
-	r.Note = note
+	r.Note, r.Full = note, full
 	return r
 }
 

@@ -24,6 +24,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,11 @@ type check struct {
 	name  string
 	needs func(sandbox.Capabilities) bool
 	run   func(*testing.T, *suite)
+}
+
+// limits are backends that enforce a limit.
+func limits(name string) func(sandbox.Capabilities) bool {
+	return func(c sandbox.Capabilities) bool { return slices.Contains(c.Limits, name) }
 }
 
 // The promises a check can need.
@@ -85,6 +91,8 @@ var checks = []check{
 	{"close/running command", always, testCloseRunning},
 	{"close/unfinished file", always, testCloseUnfinished},
 	{"spec/unenforced limits", always, testLimits},
+	{"limits/disk", limits(sandbox.LimitDisk), testDisk},
+	{"limits/processes", limits(sandbox.LimitPIDs), testPIDs},
 	{"spec/weak isolation", weak, testWeak},
 	{"spec/missing directory", always, testNoDirectory},
 	{"kernel/files outside", kernel, testOutside},

@@ -1,0 +1,106 @@
+//go:build unix
+
+package sandbox_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// TestMain is also a process of a user without rights, see TestRemoveTree: to root no
+// directory is closed.
+func TestMain(m *testing.M) {
+	if os.Getenv("MAKE_DEEP") != "" {
+		for range 3000 {
+			if err := errors.Join(os.Mkdir("d", 0o755), syscall.Chdir("d")); err != nil {
+				println(err.Error())
+				os.Exit(1)
+			}
+		}
+		os.Exit(0)
+	}
+	if dir := os.Getenv("REMOVE_TREE"); dir != "" {
+		if err := sandbox.RemoveTree(dir); err != nil {
+			println(err.Error())
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestRemoveTree(t *testing.T) {
+	for name, script := range map[string]string{
+		"nothing":                  "rmdir ../dir",
+		"empty":                    "",
+		"closed directories":       "mkdir -p a/b/c && touch a/b/c/f && chmod 0 a/b/c && chmod 555 a/b && chmod 0 a && chmod 0 .",
+		"read-only":                "mkdir d && touch d/f && chmod 444 d/f && chmod 555 d .",
+		"names like those it uses": "mkdir -p .moved-0/.moved-1/.moved-0 .moved-1/x && touch .moved-2 && chmod 555 .moved-0 .moved-1",
+		"links":                    "mkdir d && ln -s / d/root && ln -s .. d/up && ln -s $KEEP d/keep && ln -s $KEEP keep && chmod 555 d",
+		"special files":            "mkfifo p && chmod 0 p",
+		"many files":               "mkdir d && cd d && seq 1 5000 | xargs touch && chmod 555 .",
+		"many directories":         "seq 1 1000 | sed 's,$,/d,' | xargs mkdir -p",
+		"deep":                     "exec ../self", // no shell comes that far
+	} {
+		t.Run(name, func(t *testing.T) {
+			outer, err := os.MkdirTemp("", "tree") // t.TempDir could not remove what is left
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(outer)
+			dir, keep := filepath.Join(outer, "dir"), filepath.Join(outer, "keep")
+			for _, d := range []string{dir, keep} {
+				if err := os.Mkdir(d, 0o777); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(keep, "f"), nil, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			attr := &syscall.SysProcAttr{}
+			if os.Getuid() == 0 {
+				attr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+				for _, d := range []string{outer, dir, keep} {
+					if err := os.Chown(d, 65534, 65534); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			as := func(dir string, env []string, argv ...string) {
+				t.Helper()
+				c := exec.Command(argv[0], argv[1:]...)
+				c.Dir, c.SysProcAttr, c.Env = dir, attr, append(os.Environ(), env...)
+				if out, err := c.CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+			}
+			self := filepath.Join(outer, "self") // where the user may read it
+			exe, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := os.ReadFile(exe)
+			if err == nil {
+				err = os.WriteFile(self, data, 0o755)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			as(dir, []string{"KEEP=" + keep, "MAKE_DEEP=1"}, "sh", "-c", script)
+			as(outer, []string{"REMOVE_TREE=" + dir}, "sh", "-c", "ulimit -n 64 && exec ./self")
+			if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the directory is still there: %v", err)
+			}
+			if _, err := os.Lstat(filepath.Join(keep, "f")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -229,7 +229,7 @@ func TestClientOfFleet(t *testing.T) {
 	}
 
 	// Another tenant's runs are not for this client.
-	say(ana.rath("ps", "--tenant", "globex")).want(t, 7, "no permission to publish to rath.query.globex.runs")
+	say(ana.rath("ps", "--tenant", "globex")).want(t, 7, "no permission to publish to rath.query.globex.runs", "these credentials belong to tenant acme: act for it (--tenant acme)")
 }
 
 // TestClientOfFleetJavaScript: the same with a client in JavaScript, testdata/client.mjs,

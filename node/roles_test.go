@@ -277,6 +277,32 @@ func TestRoleNeeded(t *testing.T) {
 	}
 }
 
+// TestTenantNeeded has what is of another tenant refused for that reason, not for a role.
+func TestTenantNeeded(t *testing.T) {
+	users := []permission.User{{Role: permission.RoleClient, Tenant: session.DefaultTenant, Name: "ana", Secret: "secret"}}
+	srv := natstest.Start(t, &natsserver.Options{Port: -1, Users: users})
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	c := clientWith(t, &client.Options{Dialer: srv.Dial, User: "ana", Password: "secret", Tenant: "globex"})
+	_, runs := c.Runs(ctx, nil)
+	var tail error
+	for _, err := range c.Tail(ctx, "s1", 0) {
+		tail = err
+		break
+	}
+	for what, err := range map[string]error{
+		"runs": runs, "a task": submitted(ctx, c), "a cancel": c.Cancel(ctx, "r1", "", ""), "the lineage": tail,
+	} {
+		if !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), ": these credentials belong to tenant default: act for it (--tenant default), or use credentials of tenant globex") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	op, password := srv.Operator()
+	if _, err := clientWith(t, &client.Options{Dialer: srv.Dial, User: op, Password: password, Tenant: "globex"}).Runs(ctx, nil); errors.Is(err, client.ErrDenied) {
+		t.Errorf("an operator, who is of no tenant: %v", err)
+	}
+}
+
 func submitted(ctx context.Context, c *client.Client) error {
 	_, err := c.Submit(ctx, "agent", messages.Task{ID: "r1"})
 	return err

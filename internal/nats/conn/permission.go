@@ -1,14 +1,17 @@
 package conn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/session"
 )
 
 // A server tells a client that it lacks a permission, but not which of its
@@ -30,6 +33,8 @@ type PermissionError struct {
 	Subject string
 	// User and Account are theirs, if the server told.
 	User, Account string
+	// Tenants are theirs where Subject is of another one.
+	Tenants []session.Tenant
 }
 
 // Error names each permission and what to do.
@@ -39,6 +44,9 @@ func (e *PermissionError) Error() string {
 		text := fmt.Sprintf("%v: no permission to %s to %s", ErrDenied, p.Op, e.Subject)
 		if p.Subject != e.Subject {
 			text += " (" + p.Subject + ")"
+		}
+		if of := permission.TenantsOf([]string{e.Subject}); len(e.Tenants) > 0 && len(of) > 0 {
+			return fmt.Sprintf("%s: these credentials belong to tenant %[3]s: act for it (--tenant %[3]s), or use credentials of tenant %[2]s", text, of[0], e.Tenants[0])
 		}
 		if len(e.Roles) == 0 {
 			return text + ": give it to this user; `rath cluster provision --print-permissions` lists what each role needs"
@@ -68,6 +76,32 @@ func (e *PermissionError) who() string {
 
 // Is reports whether target is ErrDenied.
 func (e *PermissionError) Is(target error) bool { return target == ErrDenied }
+
+// causeOf says more of a refusal: whether the subject is of another tenant than these
+// credentials are, for which the server is asked once.
+func (c *Conn) causeOf(ctx context.Context, err error) error {
+	e, ok := errors.AsType[*PermissionError](err)
+	if !ok || e.Subject == "" {
+		return err
+	}
+	of := permission.TenantsOf([]string{e.Subject})
+	if len(of) == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	info, asked := c.info(ctx)
+	if asked != nil || info == nil || info.Data.Permissions == nil {
+		return err // it is refused for a reason that the server does not say
+	}
+	own := permission.TenantsOf(info.Data.Permissions.Publish.Allow)
+	if len(own) == 0 || slices.Contains(own, of[0]) {
+		return err
+	}
+	known := *e
+	known.Tenants = own
+	return &known
+}
 
 // violation reads what a server refuses.
 var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription)(?: with reply of| to) "([^"]+)"`)

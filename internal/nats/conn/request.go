@@ -24,7 +24,7 @@ func (c *Conn) Request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	defer cancel()
 	a := c.refusals.enterLinked(m.Subject, cancel)
 	reply, err := c.NC.RequestMsgWithContext(attempt, m)
-	return reply, c.refusals.leave(a, err)
+	return reply, c.causeOf(ctx, c.refusals.leave(a, err))
 }
 
 // ErrNoAnswer is returned for a request without a receiver: no node runs that
@@ -54,7 +54,7 @@ func (c *Conn) Ask(ctx context.Context, subject string, data []byte) ([]byte, er
 	defer context.AfterFunc(c.link.Load().ctx, func() { cut(ErrCut) })()
 	a := c.refusals.enter(subject, func() { cut(ErrDenied) })
 	m, err := c.NC.RequestWithContext(asking, subject, data)
-	err = c.refusals.leave(a, err)
+	err = c.causeOf(ctx, c.refusals.leave(a, err))
 	switch {
 	case err == nil:
 		return m.Data, nil
@@ -94,9 +94,9 @@ func Call[T any](ctx context.Context, c *Conn, subject string, call func(context
 }
 
 func CallWithin[T any](ctx context.Context, c *Conn, subject string, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	calling, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	a := c.refusals.enter(subject, cancel)
-	v, err := call(ctx)
-	return v, c.refusals.leave(a, err)
+	v, err := call(calling)
+	return v, c.causeOf(ctx, c.refusals.leave(a, err))
 }

@@ -228,7 +228,7 @@ func (c *Conn) InEffect(ctx context.Context, subject string) error {
 	// What the server refuses it says before it answers the flush.
 	e := violated(c.NC.LastError())
 	if e != nil && e.Missing[0].Op == permission.OpSubscribe && e.Subject == subject {
-		return e
+		return c.causeOf(ctx, e)
 	}
 	return nil
 }

@@ -125,6 +125,25 @@ func tenantNeeds(r Role, at Place) []Permission {
 	)
 }
 
+// TenantsOf are the tenants whose subjects these match by name: none for a user of all
+// tenants, and for one of none.
+func TenantsOf(subjects []string) []session.Tenant {
+	var tenants []session.Tenant
+	for _, subject := range subjects {
+		p := strings.Split(subject, ".")
+		if len(p) < 3 || p[0] != "rath" || !slices.Contains(ofTenants, p[0]+"."+p[1]+".") || session.ValidID("tenant", p[2]) != nil {
+			continue
+		}
+		if t := session.Tenant(p[2]); !slices.Contains(tenants, t) {
+			tenants = append(tenants, t)
+		}
+	}
+	return tenants
+}
+
+// ofTenants begin the subjects whose next token is a tenant.
+var ofTenants = []string{messages.TaskPrefix, messages.ControlPrefix, messages.QueryPrefix, messages.RunPrefix, messages.ToolPrefix, "rath.tail."}
+
 // UsersOf are the users that permissions to publish allow control requests of a tenant
 // to name.
 func UsersOf(publish []string, t session.Tenant) []string {

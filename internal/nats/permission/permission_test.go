@@ -3,6 +3,7 @@ package permission_test
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -219,6 +220,28 @@ func ExampleAccounts() {
 	//     ]
 	//   }
 	// }
+}
+
+// TestCommands holds that accounts that nsc makes exchange what those of a configuration do.
+func TestCommands(t *testing.T) {
+	a := permission.Accounts{Tenants: []session.Tenant{"acme", "globex"}}
+	exchanged := regexp.MustCompile(`(?m)^ +\{(service|stream): (?:\{account: (\w+), subject: )?"([^"]+)"(, response_type: stream)?`)
+	var want []string
+	for _, m := range exchanged.FindAllStringSubmatch(a.Config(), -1) {
+		want = append(want, fmt.Sprint(m[2] != "", m[1] == "service", m[3], m[4] != ""))
+	}
+	command := regexp.MustCompile(`(?s)^nsc add (export|import) .*?(--service )?--(?:remote-)?subject '([^']+)'( --response-type Stream)?$`)
+	var got []string
+	for _, c := range a.Commands() {
+		if m := command.FindStringSubmatch(c); m != nil {
+			got = append(got, fmt.Sprint(m[1] == "import", m[2] != "", m[3], m[4] != ""))
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if len(want) != 4*6 || !slices.Equal(got, want) {
+		t.Errorf("nsc is told %q\nthe configuration has %q", got, want)
+	}
 }
 
 // TestFormatPermissions holds that FORMAT.md names each permission of each role,

@@ -253,7 +253,7 @@ func TestRenderedFacts(t *testing.T) {
 		{dossier.FormHTML, "a word in the picture", ">ADOPTED<", ">REJECTED<"},
 		{dossier.FormHTML, "a reason", "<p>breaks empty input", "<p>breaks no input"},
 		{dossier.FormHTML, "an effect", `<li class="chip">non_idempotent</li>`, `<li class="chip">read_only</li>`},
-		{dossier.FormHTML, "who decided", "by\">somebody (says to be ana)</td>", "by\">bob</td>"},
+		{dossier.FormHTML, "who decided", "by\">an unproved sender (says to be ana)</td>", "by\">bob</td>"},
 		{dossier.FormHTML, "something hidden by style", "</style>", "#rejected{display:none}</style>"},
 		{dossier.FormHTML, "a script", "</main>", "<script>alert(1)</script></main>"},
 		{dossier.FormHTML, "something behind the end", "</html>\n", "</html>\n "},
@@ -263,7 +263,7 @@ func TestRenderedFacts(t *testing.T) {
 		{dossier.FormMarkdown, "a line of the diff", "+- Empty titles give", "+- Empty titles gave"},
 		{dossier.FormMarkdown, "the step of a hunk", "by [step 17](#t17)", "by [step 9](#t9)"},
 		{dossier.FormMarkdown, "a reason", "breaks empty input", "breaks no input"},
-		{dossier.FormMarkdown, "who decided", "by `somebody (says to be ana)`", "by `bob`"},
+		{dossier.FormMarkdown, "who decided", "by `an unproved sender (says to be ana)`", "by `bob`"},
 		{dossier.FormMarkdown, "a line at the end", "-->\n", "-->\nAnd all is well.\n"},
 	} {
 		t.Run(tt.form+" "+tt.name, func(t *testing.T) {
@@ -337,7 +337,7 @@ func TestOtherReleases(t *testing.T) {
 	later = append([]byte(nil), later...)
 	for name, doc := range map[string][]byte{
 		"format": later,
-		"layout": bytes.Replace(docs[dossier.FormHTML], []byte(`"layout":2`), []byte(`"layout":9`), 1),
+		"layout": bytes.Replace(docs[dossier.FormHTML], []byte(`"layout":3`), []byte(`"layout":9`), 1),
 	} {
 		_, err := dossier.Verify(doc, nil)
 		if f := failure(t, err); f.Kind != dossier.Release {

@@ -73,7 +73,7 @@ func Named(by, says string) string {
 	case says == "" || says == by:
 		return by
 	case by == "":
-		return "somebody (says to be " + says + ")"
+		return "an unproved sender (says to be " + says + ")"
 	}
 	return by + " (says to be " + says + ")"
 }

@@ -33,7 +33,7 @@ func TestNamed(t *testing.T) {
 		{"ana", "", "ana"},
 		{"ana", "ana", "ana"},
 		{"ana", "chief-executive", "ana (says to be chief-executive)"},
-		{"", "chief-executive", "somebody (says to be chief-executive)"},
+		{"", "chief-executive", "an unproved sender (says to be chief-executive)"},
 	} {
 		if got := Named(tc.by, tc.says); got != tc.want {
 			t.Errorf("by %q, says %q: %q, want %q", tc.by, tc.says, got, tc.want)

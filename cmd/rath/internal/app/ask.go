@@ -19,16 +19,24 @@ func (a *App) Interactive() bool {
 // input.
 func (a *App) Confirm(ctx context.Context, question string) (bool, error) {
 	a.Err.Printf("%s [y/N] ", question)
+	in, release, ends := Until(ctx, a.In)
+	defer release()
 	answer := make(chan string, 1)
-	go func() { // it waits for a line that may never come: the process ends then
-		line, _ := bufio.NewReader(a.In).ReadString('\n')
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n')
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {
 	case line := <-answer:
+		if ctx.Err() != nil {
+			break
+		}
 		return line == "y" || line == "yes", nil
 	case <-ctx.Done():
-		a.Err.Println()
-		return false, context.Cause(ctx)
+		if ends { // else it waits for a line that may never come: the process ends then
+			<-answer
+		}
 	}
+	a.Err.Println()
+	return false, context.Cause(ctx)
 }

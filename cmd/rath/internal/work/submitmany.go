@@ -110,12 +110,19 @@ func submitMany(ctx context.Context, a *app.App, workflow, file string) (err err
 // submit reads lines and submits as many at once as have come.
 func (f *taskFile) submit(ctx context.Context, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // a reader that waits for input is left behind: the process ends
+	in, release, ends := app.Until(ctx, in)
 	lines := make(chan submitted, submitBatch)
 	failed := make(chan error, 1)
-	go func() {
+	var reading sync.WaitGroup
+	reading.Go(func() {
 		defer close(lines)
 		failed <- readLines(ctx, in, lines)
+	})
+	defer func() {
+		if cancel(); ends { // else one that waits for input is left behind: the process ends
+			reading.Wait()
+		}
+		release()
 	}()
 	for {
 		var batch []*submitted
@@ -164,7 +171,9 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- submitted) error 
 			return ctx.Err()
 		}
 	}
-	if err := scan.Err(); errors.Is(err, bufio.ErrTooLong) {
+	if err := scan.Err(); ctx.Err() != nil {
+		return ctx.Err()
+	} else if errors.Is(err, bufio.ErrTooLong) {
 		return app.Fail(app.ExitUsage, "line %d is longer than the %d bytes of a task, and nothing after it was read; put what is large into a workspace", n+1, messages.MaxTask)
 	} else if err != nil {
 		return fmt.Errorf("line %d: %w", n+1, err)

@@ -1,0 +1,34 @@
+//go:build linux
+
+package work
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestSilentInput: `submit --tasks -` that is interrupted while nothing comes ends, and so
+// does what reads its input.
+func TestSilentInput(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- (&taskFile{}).submit(ctx, r) }()
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ends with %v", err)
+	}
+	stacks := make([]byte, 1<<20)
+	if text := string(stacks[:runtime.Stack(stacks, true)]); strings.Contains(text, "work.readLines") {
+		t.Errorf("a reader is left behind:\n%s", text)
+	}
+}

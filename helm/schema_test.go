@@ -220,6 +220,7 @@ var samples = map[string]any{
 	"networkPolicy.natsTo":      []any{values{"podSelector": values{}}},
 	"node.image.digest":         "sha256:" + strings.Repeat("b", 64),
 	"router.image.digest":       "sha256:" + strings.Repeat("c", 64),
+	"node.sandboxLimits":        "disk=3g",
 	"node.store.size":           "1Gi",
 	"provision.storeBytes":      "77Gi",
 	"provision.keepResults":     "77h",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,32 @@ func TestOffersIsolation(t *testing.T) {
 				t.Errorf("it offers %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestSandboxLimits: a node that cannot enforce a limit does not start, and says which.
+func TestSandboxLimits(t *testing.T) {
+	_, err := Start(t.Context(), &Options{
+		Store: t.TempDir(), SandboxLimits: sandbox.Limits{Disk: 1 << 30, PIDs: 100},
+		Sandboxes: map[string]sandbox.Backend{"weak": level(sandbox.IsolationKernel)},
+	})
+	if !errors.Is(err, sandbox.ErrUnsupported) || !strings.Contains(err.Error(), "the sandbox weak cannot limit Disk, PIDs here; leave it out") {
+		t.Errorf("a node with limits that do not hold: %v", err)
+	}
+	var said strings.Builder
+	for _, limits := range []string{"memory=1", "swap=1g"} {
+		if _, err := options([]string{"-sandbox-limits", limits}, func(string) string { return "" }, &said, &Options{}); err == nil {
+			t.Errorf("the limits %q are taken", limits)
+		}
+	}
+	o, err := options(nil, func(name string) string {
+		if name == "RATH_SANDBOX_LIMITS" {
+			return "memory=64m"
+		}
+		return ""
+	}, &said, &Options{})
+	if err != nil || o.SandboxLimits.Memory != 64<<20 {
+		t.Errorf("limits from the environment: %+v, %v", o, err)
 	}
 }
 

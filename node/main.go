@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/internal/supervise"
+	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
@@ -94,6 +95,7 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 	flags.DurationVar(&o.Drain, "drain", actors.DefaultDrain, "how `long` steps under way may take when the node stops")
 	flags.StringVar(&o.Model, "model", "", "default `model`")
 	flags.BoolVar(&o.Unsafe, "unsafe", false, "let models run commands where nothing confines them")
+	limits := flags.String("sandbox-limits", env("RATH_SANDBOX_LIMITS"), "what each sandbox may `use`, such as memory=512m,cpus=1.5,disk=2g,pids=200 (RATH_SANDBOX_LIMITS)")
 	flags.StringVar(&o.Name, "name", env("RATH_NAME"), "stable `name` of the node, such as its pod's (RATH_NAME)")
 	flags.StringVar(&o.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
 	if o.Routing == RouteOnly {
@@ -120,10 +122,14 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 		complain(stderr, r, err)
 		return nil, err
 	}
+	var err error
+	if o.SandboxLimits, err = sandbox.ParseLimits(*limits); err != nil {
+		complain(stderr, r, err)
+		return nil, err
+	}
 	if o.Dev != "" {
 		return o, o.devOnly(flags, stderr)
 	}
-	var err error
 	if o.Gossip, err = gossipFrom(*bind, *advertise, *join, *keyFile, *label); err != nil {
 		complain(stderr, r, err)
 	}

@@ -106,6 +106,10 @@ type Options struct {
 	// Unsafe accepts sandboxes that only separate processes, for commands that
 	// a model chooses.
 	Unsafe bool
+	// SandboxLimits bound what each sandbox may use. A node whose backends cannot
+	// enforce one of them does not start. Without a limit of disk, where that can be
+	// enforced, it is four times the bytes of the largest workspace.
+	SandboxLimits sandbox.Limits
 	// Sandboxes are backends besides "local".
 	Sandboxes map[string]sandbox.Backend
 	// Drain bounds how long a stopping node waits for the steps under way, such

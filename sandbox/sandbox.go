@@ -27,6 +27,8 @@ var (
 	// ErrPath is returned for a name that leaves the sandbox, or that is not
 	// a regular file or directory where one is needed.
 	ErrPath = errors.New("sandbox: path refused")
+	// ErrTooMany is returned for a directory that has more entries than are listed.
+	ErrTooMany = errors.New("sandbox: too many entries")
 	// ErrLost is returned when the sandbox itself died; the outcome of the
 	// call is unknown.
 	ErrLost = errors.New("sandbox: lost")
@@ -43,59 +45,21 @@ const (
 	// IsolationKernel confines files, system calls and the network of an
 	// ordinary process (Landlock and seccomp).
 	IsolationKernel Isolation = "landlock+seccomp"
+	// IsolationContainer has namespaces of its own: no process, user or file of the
+	// host is in sight.
+	IsolationContainer Isolation = "container"
+	// IsolationGVisor has a kernel of its own in user space.
+	IsolationGVisor Isolation = "gvisor"
+	// IsolationVM has a kernel of its own on a virtual machine.
+	IsolationVM Isolation = "vm"
 )
 
-// Limits are what a sandbox may use. Zero means the backend's default, which
-// need not be enforced; any other value is enforced or refused.
-type Limits struct {
-	CPU    float64 // cores
-	Memory int64   // bytes
-	Disk   int64   // bytes of the workspace and the temporary files together
-	PIDs   int     // processes and threads at one time
-}
+var isolations = []Isolation{IsolationProcess, IsolationKernel, IsolationContainer, IsolationGVisor, IsolationVM}
 
-// The names of limits in [Capabilities].
-const (
-	LimitCPU    = "CPU"
-	LimitMemory = "Memory"
-	LimitDisk   = "Disk"
-	LimitPIDs   = "PIDs"
-)
-
-// Asked names the limits that are set.
-func (l Limits) Asked() []string {
-	var names []string
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{{LimitCPU, l.CPU != 0}, {LimitMemory, l.Memory != 0}, {LimitDisk, l.Disk != 0}, {LimitPIDs, l.PIDs != 0}} {
-		if f.set {
-			names = append(names, f.name)
-		}
-	}
-	return names
-}
-
-// Enforced returns those of the limits that are enforced.
-func (c Capabilities) Enforced(l Limits) Limits {
-	for _, name := range c.Unenforced(l) {
-		switch name {
-		case LimitCPU:
-			l.CPU = 0
-		case LimitMemory:
-			l.Memory = 0
-		case LimitDisk:
-			l.Disk = 0
-		case LimitPIDs:
-			l.PIDs = 0
-		}
-	}
-	return l
-}
-
-// Unenforced returns the names of the limits that are set and not enforced.
-func (c Capabilities) Unenforced(l Limits) []string {
-	return slices.DeleteFunc(l.Asked(), func(name string) bool { return slices.Contains(c.Limits, name) })
+// AtLeast reports whether a level is as strong as another one or stronger. A level that
+// is not listed here is weaker than each that is, and no level is as strong as it.
+func (i Isolation) AtLeast(o Isolation) bool {
+	return slices.Contains(isolations, o) && slices.Index(isolations, i) >= slices.Index(isolations, o)
 }
 
 // Spec says what to open.
@@ -178,12 +142,16 @@ type Files interface {
 	// (ErrPath). The caller closes the writer: if Close returns nil, the new
 	// content is there as a whole; until then, and after an error, the old one is.
 	Create(ctx context.Context, name string) (io.WriteCloser, error)
-	// List returns the entries of a directory sorted by name.
+	// List returns the entries of a directory sorted by name. One of more than
+	// MaxList entries is ErrTooMany: it is not read to its end.
 	List(ctx context.Context, name string) ([]Entry, error)
 	// Stat describes one name without following a final link. "" and "." are
 	// the sandbox's directory itself.
 	Stat(ctx context.Context, name string) (Entry, error)
 }
+
+// MaxList is how many entries a directory may have to be listed.
+const MaxList = 20_000
 
 // Cmd is one command.
 type Cmd struct {

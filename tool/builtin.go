@@ -91,6 +91,8 @@ func pathFailure(name string, err error) error {
 	case errors.Is(err, sandbox.ErrPath):
 		f.Kind = PathRefused
 		f.Message = fmt.Sprintf("%q is refused: want the name of a regular file or directory, relative to the workspace and inside it", name)
+	case errors.Is(err, sandbox.ErrTooMany):
+		f.Kind, f.Message = TooLarge, fmt.Sprintf("%q has more than %d entries: list a part of them with %s", name, sandbox.MaxList, RunShellCommand)
 	case errors.Is(err, fs.ErrNotExist):
 		f.Kind, f.Message = FileNotFound, fmt.Sprintf("there is no %q in the workspace", name)
 	default:

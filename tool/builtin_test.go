@@ -372,6 +372,7 @@ func TestFileBodies(t *testing.T) {
 		{ListWorkspaceFiles, `{"path":"dir"}`, `{"entries":[{"name":"b","path":"dir/b","is_dir":false},{"name":"c","path":"dir/c","is_dir":true}]}`},
 		{ListWorkspaceFiles, `{"path":"missing"}`, notFound("missing")},
 		{ListWorkspaceFiles, `{"path":".."}`, refused("..")},
+		{ListWorkspaceFiles, `{"path":"crowd"}`, `{"ok":false,"error_kind":"too_large","message":"\"crowd\" has more than 20000 entries: list a part of them with run_shell_command","detail":"crowd"}`},
 		{WorkspacePathExists, `{"path":"a.txt"}`, `{"ok":true}`},
 		{WorkspacePathExists, `{"path":"missing"}`, `{"ok":false}`},
 		{WorkspacePathExists, `{"path":"locked"}`, `{"ok":false}`},

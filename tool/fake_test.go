@@ -18,7 +18,7 @@ import (
 // fake is a sandbox whose files are a map and whose commands are a function.
 type fake struct {
 	mu    sync.Mutex
-	files map[string]string // "pipe" and "locked" are special
+	files map[string]string // "pipe", "locked" and "crowd" are special
 	exec  func(context.Context, sandbox.Cmd) (sandbox.Exit, error)
 	cmds  []sandbox.Cmd
 }
@@ -41,6 +41,8 @@ func (f *fake) check(op, name string) error {
 	switch _, ok := f.files[name]; {
 	case path.IsAbs(name) || strings.HasPrefix(path.Clean(name), "..") || name == "pipe":
 		err = fmt.Errorf("%w: /srv/host/%s", sandbox.ErrPath, name)
+	case name == "crowd":
+		return fmt.Errorf("%w: in /srv/host", sandbox.ErrTooMany)
 	case name == "locked":
 		err = fs.ErrPermission
 	case op != "create" && !ok && !f.isDir(name):

@@ -88,7 +88,7 @@ func (e *Effect) UnmarshalText(text []byte) error {
 // Sandboxed tool is NonIdempotent where commands reach a network or are not
 // confined, because putting the workspace back then does not undo them.
 func (e Effect) In(c sandbox.Capabilities) Effect {
-	if e == Sandboxed && (c.Network || c.Isolation == sandbox.IsolationProcess || c.Isolation == "") {
+	if e == Sandboxed && (c.Network || !c.Isolation.AtLeast(sandbox.IsolationKernel)) {
 		return NonIdempotent
 	}
 	return e

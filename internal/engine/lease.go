@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,10 +178,6 @@ func (ex *Execution) firstHead(ctx context.Context, p *session.Placement) error 
 
 func (ex *Execution) blobs() blob.Store { return ex.rt.Blobs(ex.home.Tenant) }
 
-// scratch is how many times the bytes of the largest workspace a sandbox may take, where
-// its backend can tell: what a command writes for a moment is more than what it leaves.
-const scratch = 4
-
 // at returns the session's sandbox with its files at p.Head.
 func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.Placement) (sandbox.Sandbox, error) {
 	l.mu.Lock()
@@ -215,7 +210,7 @@ func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.
 	}
 	box, err := b.Open(ctx, sandbox.Spec{
 		Dir: l.dir, Epoch: ex.granted.Epoch, Owner: k.String(), MinIsolation: ex.rt.Workspaces.MinIsolation,
-		Limits: can.Enforced(sandbox.Limits{Disk: scratch * cmp.Or(ex.rt.Workspaces.Limits.Bytes, workspace.DefaultBytes)}),
+		Limits: ex.rt.Workspaces.limits(can),
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), sandbox.RemoveTree(l.dir))

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
@@ -83,6 +85,22 @@ type Workspaces struct {
 	Limits workspace.Limits
 	// MinIsolation is the weakest isolation accepted; "" is the kernel's.
 	MinIsolation sandbox.Isolation
+	// Sandbox bounds what each sandbox may use. Without a limit of disk it is scratch
+	// workspaces, where the backend can enforce one.
+	Sandbox sandbox.Limits
+}
+
+// scratch is how many times the bytes of the largest workspace a sandbox may take: what
+// commands write for a moment is more than what they leave.
+const scratch = 4
+
+// limits are those of a sandbox of a backend that can do this.
+func (w *Workspaces) limits(can sandbox.Capabilities) sandbox.Limits {
+	l := w.Sandbox
+	if l.Disk == 0 && slices.Contains(can.Limits, sandbox.LimitDisk) {
+		l.Disk = scratch * cmp.Or(w.Limits.Bytes, workspace.DefaultBytes)
+	}
+	return l
 }
 
 // Delta is a piece of model output on its way.

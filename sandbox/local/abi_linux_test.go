@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
-// TestConformanceABI runs the suite as on kernels with an earlier Landlock: 1 is Linux
+// TestConformanceABI runs what the kernel has a part in as on kernels with an earlier Landlock: 1 is Linux
 // 5.13, 2 is 5.19, 3 is 6.2, 5 is 6.10, 6 is 6.12.
 func TestConformanceABI(t *testing.T) {
 	have, err := landlockABI(0)
@@ -23,7 +23,7 @@ func TestConformanceABI(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprint(abi), func(t *testing.T) {
-			sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend {
+			sandboxtest.TestKernel(t, func(t *testing.T) sandbox.Backend {
 				b := New(&Options{State: t.TempDir(), abi: abi})
 				if c, err := b.Probe(t.Context()); err != nil || c.Isolation != sandbox.IsolationKernel {
 					t.Fatalf("the probe found %+v, %v", c, err)

@@ -14,14 +14,15 @@ import (
 
 // box is one open sandbox.
 type box struct {
-	o    Options
-	info sandbox.Capabilities
-	most sandbox.Limits
-	dir  string // absolute, no links
-	own  string // this sandbox's folder below Options.State
-	tmp  string // TMPDIR of its commands
-	root *os.Root
-	runs *os.File // one line per supervisor, see lease.go
+	o      Options
+	info   sandbox.Capabilities
+	most   sandbox.Limits
+	groups *groups
+	dir    string // absolute, no links
+	own    string // this sandbox's folder below Options.State
+	tmp    string // TMPDIR of its commands
+	root   *os.Root
+	runs   *os.File // one line per supervisor, see lease.go
 
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
@@ -38,7 +39,7 @@ type box struct {
 
 var _ sandbox.Sandbox = (*box)(nil)
 
-func openBox(ctx context.Context, o Options, info sandbox.Capabilities, s sandbox.Spec) (_ *box, err error) {
+func openBox(ctx context.Context, o Options, hs []hierarchy, info sandbox.Capabilities, s sandbox.Spec) (_ *box, err error) {
 	dir, err := filepath.Abs(s.Dir)
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
@@ -62,6 +63,9 @@ func openBox(ctx context.Context, o Options, info sandbox.Capabilities, s sandbo
 	if err := b.record(s); err != nil {
 		return nil, fmt.Errorf("local: open %q: %w", s.Dir, err)
 	}
+	if b.groups, err = openGroups(b.own, hs, s.Limits); err != nil {
+		return nil, fmt.Errorf("local: open %q: limit the commands: %w", s.Dir, err)
+	}
 	b.closing, b.close = context.WithCancel(context.Background())
 	return b, nil
 }
@@ -78,6 +82,9 @@ func (b *box) release() error {
 		ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
 		defer cancel()
 		err := killLost(ctx, b)
+		if err == nil && b.groups != nil {
+			err = b.groups.close(ctx)
+		}
 		if err == nil {
 			err = sandbox.RemoveTree(b.own)
 		}

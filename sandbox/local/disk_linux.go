@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// maxDepth is how many directories may lie in one another. A tree that is deeper is
-	// taken for one that nobody wants to walk.
-	maxDepth = 512
+	// maxDepth is how many directories may lie in one another. Each takes two files of
+	// the supervisor, which may open startFiles.
+	maxDepth = 400
 	// diskShare is how much longer the watch of the disk rests than it looks.
 	diskShare = 25
 	minRest   = 100 * time.Millisecond
@@ -35,11 +35,7 @@ func watchDisk(over chan<- string, limit int64, makesRoom bool, dirs ...int) {
 		began := time.Now()
 		var all int64
 		for _, dir := range dirs {
-			fd, err := openClosed(dir)
-			if err != nil {
-				continue
-			}
-			n, tooDeep := diskUse(fd, most-all, maxDepth)
+			n, tooDeep := diskUse(dir, most-all, maxDepth)
 			if all += n; all > most {
 				over <- fmt.Sprintf("killed: the files of the sandbox take more than its limit of %d bytes of disk", limit)
 				return
@@ -56,9 +52,14 @@ func watchDisk(over chan<- string, limit int64, makesRoom bool, dirs ...int) {
 	}
 }
 
-// diskUse adds up what lies below an open directory, which it closes, until it is more
+// diskUse adds up what lies below a directory, of which it has a handle, until it is more
 // than most. What is gone meanwhile does not count.
-func diskUse(fd int, most int64, depth int) (sum int64, tooDeep bool) {
+func diskUse(dir int, most int64, depth int) (sum int64, tooDeep bool) {
+	fd, closeAgain, err := openClosed(dir)
+	if err != nil {
+		return 0, false
+	}
+	defer closeAgain()
 	f := os.NewFile(uintptr(fd), "")
 	defer f.Close()
 	for {
@@ -81,12 +82,8 @@ func diskUse(fd int, most int64, depth int) (sum int64, tooDeep bool) {
 			if err != nil {
 				continue
 			}
-			list, err := openClosed(child)
-			unix.Close(child) // one file for each level has to do
-			if err != nil {
-				continue
-			}
-			n, deep := diskUse(list, most-sum, depth-1)
+			n, deep := diskUse(child, most-sum, depth-1)
+			unix.Close(child)
 			if sum += n; deep || sum > most {
 				return sum, deep
 			}
@@ -97,27 +94,30 @@ func diskUse(fd int, most int64, depth int) (sum int64, tooDeep bool) {
 	}
 }
 
-// openClosed opens a directory to be listed. One that the command has closed is opened
-// up for a moment: what lies in it can grow all the same.
-func openClosed(dir int) (int, error) {
+// openClosed opens a directory to be listed. One that the command has closed is open until
+// closeAgain: what lies in it can grow all the same.
+func openClosed(dir int) (fd int, closeAgain func(), err error) {
 	const list = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
-	fd, err := unix.Openat(dir, ".", list, 0)
-	if err != unix.EACCES {
-		return fd, err
-	}
 	var st unix.Stat_t
 	if err := unix.Fstat(dir, &st); err != nil {
-		return -1, err
+		return -1, nil, err
 	}
+	closeAgain = func() {}
 	self := fmt.Sprintf("/proc/self/fd/%d", dir)
-	if err := unix.Chmod(self, 0o700); err != nil {
-		return -1, err
+	if st.Mode&0o500 != 0o500 {
+		if err := unix.Chmod(self, 0o700); err != nil {
+			return -1, nil, err
+		}
+		closeAgain = func() { // only if it is as it was left
+			var now unix.Stat_t
+			if unix.Fstat(dir, &now) == nil && now.Mode&0o7777 == 0o700 {
+				_ = unix.Chmod(self, st.Mode&0o1777)
+			}
+		}
 	}
-	fd, err = unix.Open(self, list, 0)
-	// Only if it is as it was left.
-	var now unix.Stat_t
-	if unix.Fstat(dir, &now) == nil && now.Mode&0o7777 == 0o700 {
-		_ = unix.Chmod(self, st.Mode&0o1777)
+	fd, err = unix.Openat(dir, ".", list, 0)
+	if err != nil {
+		closeAgain()
 	}
-	return fd, err
+	return fd, closeAgain, err
 }

@@ -76,7 +76,7 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		return sandbox.Exit{}, fmt.Errorf("local: exec %q: %w", c.Argv[0], err)
 	}
 	defer s.close()
-	began := time.Now()
+	began, killed := time.Now(), b.groups.killed()
 	p, err := b.start(command{argv: c.Argv, env: env, cwd: cwd, stdin: s.childIn, stdout: s.childOut, stderr: s.childErr})
 	if err != nil {
 		return sandbox.Exit{}, fmt.Errorf("local: exec %q: %w", c.Argv[0], err)
@@ -126,6 +126,8 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		exit.Ended = ended
 	case r.Full:
 		exit.Ended = sandbox.DiskFull
+	case r.Code != 0 && b.groups.killed() > killed:
+		exit.Ended = sandbox.OutOfMem
 	case r.Signal != 0:
 		exit.Ended = sandbox.Signaled
 	default:

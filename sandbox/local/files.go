@@ -279,9 +279,12 @@ func (f files) List(ctx context.Context, name string) ([]sandbox.Entry, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	list, err := dir.ReadDir(-1)
-	if err != nil {
+	list, err := dir.ReadDir(sandbox.MaxList + 1)
+	if err != nil && err != io.EOF {
 		return nil, pathError(name, err)
+	}
+	if len(list) > sandbox.MaxList {
+		return nil, fmt.Errorf("local: %q: %w: more than %d; list a part of them with a command", name, sandbox.ErrTooMany, sandbox.MaxList)
 	}
 	entries := make([]sandbox.Entry, 0, len(list))
 	for _, d := range list {

@@ -127,6 +127,12 @@ func Reap(ctx context.Context, state string, stale func(Lease) bool) ([]Lease, e
 			err = killLeft(ctx, own)
 		}
 		if err == nil {
+			var g *groups
+			if g, err = leftGroups(own); err == nil {
+				err = g.close(ctx)
+			}
+		}
+		if err == nil {
 			err = sandbox.RemoveTree(own)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

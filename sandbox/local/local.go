@@ -25,7 +25,8 @@
 // On Linux the processes and threads of a command, and the disk that the sandbox takes,
 // are counted from time to time, and a command is killed when they are more than its
 // limit: for a moment it can have more. Without a limit [MaxTasks] is one. Memory and
-// CPU are not limited here, so a Spec that asks for it is refused.
+// processors are limited by control groups of either version, where this process may make
+// some, and else a Spec that asks for it is refused.
 package local
 
 import (
@@ -78,6 +79,8 @@ type Backend struct {
 
 	mu     sync.Mutex
 	probed *sandbox.Capabilities
+
+	hierarchies []hierarchy // set with probed
 }
 
 var _ sandbox.Backend = (*Backend)(nil)
@@ -137,7 +140,8 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail, WholeTree: wholeTree}
 		}
 	}
-	c.Limits = enforced
+	b.hierarchies = hierarchies()
+	c.Limits = enforced(b.hierarchies)
 	b.probed = &c
 	return c, nil
 }
@@ -148,18 +152,15 @@ func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, er
 	if err != nil {
 		return nil, err
 	}
-	if info.Isolation == sandbox.IsolationProcess && s.MinIsolation != sandbox.IsolationProcess {
+	if !info.Isolation.AtLeast(orKernel(s.MinIsolation)) {
 		return nil, fmt.Errorf("local: %w: isolation %q is asked for and this host offers %q (%s); run the commands elsewhere or accept the weaker level explicitly",
 			sandbox.ErrUnsupported, orKernel(s.MinIsolation), info.Isolation, info.Detail)
 	}
-	if m := s.MinIsolation; m != "" && m != sandbox.IsolationProcess && m != sandbox.IsolationKernel {
-		return nil, fmt.Errorf("local: %w: unknown isolation %q", sandbox.ErrUnsupported, m)
-	}
 	if names := info.Unenforced(s.Limits); len(names) > 0 {
-		return nil, fmt.Errorf("local: %w: the limits %s; leave them out or use a backend with containers",
+		return nil, fmt.Errorf("local: %w: the limits %s; leave them out, give this process control groups of its own, or use a backend with containers",
 			sandbox.ErrUnsupported, strings.Join(names, ", "))
 	}
-	return openBox(ctx, b.o, info, s)
+	return openBox(ctx, b.o, b.hierarchies, info, s)
 }
 
 func orKernel(i sandbox.Isolation) sandbox.Isolation {

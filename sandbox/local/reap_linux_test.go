@@ -27,9 +27,13 @@ func RunHost() {
 		return
 	}
 	b := New(&Options{State: filepath.Join(dir, "state"), Isolation: sandbox.Isolation(os.Getenv(hostEnv + "_LEVEL"))})
-	s, err := b.Open(context.Background(), sandbox.Spec{
+	spec := sandbox.Spec{
 		Dir: filepath.Join(dir, "work"), MinIsolation: sandbox.IsolationProcess, Owner: "session-1", Epoch: 7,
-	})
+	}
+	if len(hierarchies()) > 0 { // so that Reap finds groups
+		spec.Limits = sandbox.Limits{PIDs: 100}
+	}
+	s, err := b.Open(context.Background(), spec)
 	if err == nil {
 		_, err = s.Exec(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", detached + " touch ready; sleep 100"}})
 	}
@@ -56,6 +60,9 @@ func startHost(t *testing.T, level sandbox.Isolation) (dir string, host *exec.Cm
 	t.Cleanup(func() {
 		host.Process.Kill()
 		host.Wait()
+		if _, err := Reap(context.Background(), filepath.Join(dir, "state"), nil); err != nil {
+			t.Error(err)
+		}
 	})
 	until(t, "the command runs", func() bool {
 		_, err := os.Stat(filepath.Join(dir, "work", "ready"))
@@ -282,6 +289,11 @@ func TestTooManyProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	g := s.(*box).groups
+	if err := g.close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.(*box).groups = &groups{} // as where none can be made
 	e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "i=0; while [ $i -lt 80 ]; do sleep 100 & i=$((i+1)); done; wait"}, Timeout: time.Minute})
 	if err != nil || e.Ended != sandbox.Signaled || !strings.Contains(string(e.Stderr.Bytes()), "more than 30 processes") {
 		t.Errorf("%v, ended %q, %s", err, e.Ended, e.Stderr.Bytes())

@@ -22,9 +22,6 @@ import (
 // wholeTree: the supervisor is the reaper of everything its command starts.
 const wholeTree = true
 
-// enforced are the limits that hold here.
-var enforced = []string{sandbox.LimitDisk, sandbox.LimitPIDs}
-
 // baseEnv is what every command finds in its environment.
 func baseEnv(b *box) map[string]string {
 	env := map[string]string{"PATH": b.o.Path, "HOME": b.dir, "LANG": "C.UTF-8", "TMPDIR": b.tmp}
@@ -58,16 +55,16 @@ func (b *box) start(c command) (process, error) {
 		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly, Tasks: cmp.Or(b.most.PIDs, MaxTasks), Disk: b.most.Disk, Room: b.full.Load(),
 		Confine: b.info.Isolation == sandbox.IsolationKernel,
 	}
-	s, err := launch(j, b.own, []*os.File{c.stdin, c.stdout, c.stderr}, []*os.File{dir, c.cwd, b.runs})
+	s, err := launch(j, b.own, b.groups, []*os.File{c.stdin, c.stdout, c.stderr}, []*os.File{dir, c.cwd, b.runs})
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// launch starts a supervisor for a job of the sandbox with the folder own;
+// launch starts a supervisor for a job of the sandbox with the folder own, in its groups;
 // more are its files from workspaceFD on.
-func launch(j job, own string, std, more []*os.File) (*supervisor, error) {
+func launch(j job, own string, g *groups, std, more []*os.File) (*supervisor, error) {
 	data, err := json.Marshal(j)
 	if err != nil {
 		return nil, err
@@ -102,9 +99,20 @@ func launch(j job, own string, std, more []*os.File) (*supervisor, error) {
 		statusR.Close()
 		return nil, fmt.Errorf("start supervisor: %w", err)
 	}
+	if err := g.enter(cmd.Process.Pid); err != nil { // it waits for its job
+		controlW.Close()
+		statusR.Close()
+		return nil, fmt.Errorf("limit the command: %w", errors.Join(err, cmd.Process.Kill(), reap(cmd)))
+	}
 	s := &supervisor{cmd: cmd, control: controlW, own: own, gone: make(chan struct{})}
 	go s.watch(data, statusR)
 	return s, nil
+}
+
+// reap waits for a supervisor that was killed before it had a job.
+func reap(cmd *exec.Cmd) error {
+	_, err := cmd.Process.Wait()
+	return err
 }
 
 // watch hands over the job, waits for the supervisor to end and reads what it
@@ -164,7 +172,7 @@ func tryConfinement(ctx context.Context, o Options) (detail, why string, err err
 		return "", "", err
 	}
 	defer ws.Close()
-	s, err := launch(job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, "", nil, []*os.File{ws})
+	s, err := launch(job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, "", nil, nil, []*os.File{ws})
 	if err != nil {
 		return "", "", err
 	}

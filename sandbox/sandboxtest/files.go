@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -124,6 +125,20 @@ func calls(t *testing.T, b *box, name string) map[string]error {
 	_, errs["List"] = b.Files().List(t.Context(), name)
 	_, errs["Stat"] = b.Files().Stat(t.Context(), name)
 	return errs
+}
+
+// testLongList lists as many files as are listed, and one more.
+func testLongList(t *testing.T, s *suite) {
+	b := s.open(t)
+	b.host("d/0", "")
+	b.want(b.sh(fmt.Sprintf("cd d && seq 1 %d | xargs touch", sandbox.MaxList-1)), sandbox.Exited, 0, "")
+	if list, err := b.Files().List(t.Context(), "d"); err != nil || len(list) != sandbox.MaxList {
+		t.Errorf("%d entries, %v", len(list), err)
+	}
+	b.host("d/one more", "")
+	if _, err := b.Files().List(t.Context(), "d"); !errors.Is(err, sandbox.ErrTooMany) {
+		t.Errorf("one entry more than is listed: %v", err)
+	}
 }
 
 func testMissing(t *testing.T, s *suite) {

@@ -38,3 +38,29 @@ func testPIDs(t *testing.T, s *suite) {
 	}
 	b.want(b.sh("echo again"), sandbox.Exited, 0, "again\n")
 }
+
+// testMemory has a command take more memory than it may.
+func testMemory(t *testing.T, s *suite) {
+	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{Memory: 96 << 20}})
+	b.installProbe()
+	for name, argv := range map[string][]string{
+		"itself":  {"./" + probeName, "take memory"},
+		"a child": {"sh", "-c", "./" + probeName + " 'take memory'; exit 7"},
+	} {
+		if e := b.exec(sandbox.Cmd{Argv: argv}); e.Ended != sandbox.OutOfMem {
+			t.Errorf("%s: %s", name, describe(e))
+		}
+		b.want(b.sh("echo again"), sandbox.Exited, 0, "again\n")
+	}
+	// A sandbox beside it has its own.
+	b.want(s.open(t).sh("echo beside"), sandbox.Exited, 0, "beside\n")
+}
+
+// testCPU has a command use all processors for a second, of which it may have a part.
+func testCPU(t *testing.T, s *suite) {
+	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{CPU: 0.3}})
+	b.installProbe()
+	if got := b.probe(nil, "use processors")["use processors"]; got != "succeeded" {
+		t.Error(got)
+	}
+}

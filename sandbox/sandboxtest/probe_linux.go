@@ -269,6 +269,8 @@ var attempts = map[string]func() error{
 	"rename inside":   renameInside,
 	"truncate inside": truncateInside,
 	"signals inside":  signalsInside,
+	"take memory":     takeMemory,
+	"use processors":  useProcessors,
 	"own limits": func() error {
 		var have unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
@@ -493,4 +495,35 @@ func truncateInside() error {
 		return errors.New("a directory was shortened")
 	}
 	return openWrite("long", os.O_TRUNC)
+}
+
+// takeMemory takes 512 MiB and keeps them.
+func takeMemory() error {
+	data := make([]byte, 512<<20)
+	for i := 0; i < len(data); i += 4096 {
+		data[i] = byte(i)
+	}
+	runtime.KeepAlive(data)
+	return errors.New("there was no limit")
+}
+
+// useProcessors turns two threads for a second and fails if they had half a processor.
+func useProcessors() error {
+	end := time.Now().Add(time.Second)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+			}
+		})
+	}
+	wg.Wait()
+	var used unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
+		return err
+	}
+	if took := time.Duration(used.Utime.Nano() + used.Stime.Nano()); took > 500*time.Millisecond {
+		return fmt.Errorf("used %v in a second", took)
+	}
+	return nil
 }

@@ -54,7 +54,7 @@ func limits(name string) func(sandbox.Capabilities) bool {
 var (
 	always    = func(sandbox.Capabilities) bool { return true }
 	wholeTree = func(c sandbox.Capabilities) bool { return c.WholeTree }
-	kernel    = func(c sandbox.Capabilities) bool { return c.Isolation == sandbox.IsolationKernel }
+	kernel    = func(c sandbox.Capabilities) bool { return c.Isolation.AtLeast(sandbox.IsolationKernel) }
 	weak      = func(c sandbox.Capabilities) bool { return c.Isolation == sandbox.IsolationProcess }
 )
 
@@ -82,6 +82,7 @@ var checks = []check{
 	{"files/seen by commands", always, testFilesAndExec},
 	{"files/replaced whole", always, testReplace},
 	{"files/list", always, testList},
+	{"files/long list", always, testLongList},
 	{"files/missing", always, testMissing},
 	{"files/escapes", always, testEscapes},
 	{"files/special files", always, testSpecialFiles},
@@ -92,6 +93,8 @@ var checks = []check{
 	{"close/unfinished file", always, testCloseUnfinished},
 	{"spec/unenforced limits", always, testLimits},
 	{"limits/disk", limits(sandbox.LimitDisk), testDisk},
+	{"limits/memory", limits(sandbox.LimitMemory), testMemory},
+	{"limits/processors", limits(sandbox.LimitCPU), testCPU},
 	{"limits/processes", limits(sandbox.LimitPIDs), testPIDs},
 	{"spec/weak isolation", weak, testWeak},
 	{"spec/missing directory", always, testNoDirectory},
@@ -108,6 +111,15 @@ var checks = []check{
 // TestBackend runs the checks that the backend's Capabilities promise.
 // newBackend is called once.
 func TestBackend(t *testing.T, newBackend func(t *testing.T) sandbox.Backend) {
+	test(t, newBackend, "")
+}
+
+// TestKernel runs those of the checks that look at what the kernel holds back.
+func TestKernel(t *testing.T, newBackend func(t *testing.T) sandbox.Backend) {
+	test(t, newBackend, "kernel/")
+}
+
+func test(t *testing.T, newBackend func(t *testing.T) sandbox.Backend, prefix string) {
 	b := newBackend(t)
 	caps, err := b.Probe(t.Context())
 	if err != nil {
@@ -118,7 +130,7 @@ func TestBackend(t *testing.T, newBackend func(t *testing.T) sandbox.Backend) {
 	}
 	s := &suite{backend: b, caps: caps}
 	for _, c := range checks {
-		if c.needs(caps) {
+		if strings.HasPrefix(c.name, prefix) && c.needs(caps) {
 			t.Run(c.name, func(t *testing.T) { c.run(t, s) })
 		}
 	}

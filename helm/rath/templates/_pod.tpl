@@ -39,6 +39,9 @@ the limit is not a whole number of Mi or Gi. */}}
 {{- if get .values "unsafe" }}
 - -unsafe
 {{- end }}
+{{- with get .values "sandboxLimits" }}
+- -sandbox-limits={{ . }}
+{{- end }}
 - -pool={{ .values.pool }}
 - -name=$(POD_NAME)
 - -gossip=$(POD_IP)

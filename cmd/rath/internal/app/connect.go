@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -127,7 +128,8 @@ func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
 	c := &a.Config
 	o.Store, o.Level, o.Logger, o.Env = c.Store.Value, c.Level.Value, a.Logger(), a.Getenv
 	o.Model = cmp.Or(o.Model, c.Model.Value)
-	o.Slots, _ = strconv.Atoi(c.Slots.Value) // checked when it was read
+	o.Slots, _ = strconv.Atoi(c.Slots.Value)                 // checked when it was read
+	o.SandboxLimits, _ = sandbox.ParseLimits(c.Limits.Value) // checked, too
 	if unsafe, _ := strconv.ParseBool(c.Unsafe.Value); unsafe {
 		o.Unsafe = true
 	}

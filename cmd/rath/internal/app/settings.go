@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -33,6 +34,7 @@ type Settings struct {
 	Level   Setting
 	Slots   Setting
 	Unsafe  Setting
+	Limits  Setting
 	Format  Setting
 	Color   Setting
 
@@ -60,6 +62,7 @@ var Options = []Option{
 	{"level", []string{"RATH_LEVEL"}, "level", string(streams.Fsync), "fsync or lazy", checkLevel, func(s *Settings) *Setting { return &s.Level }},
 	{"slots", []string{"RATH_SLOTS"}, "", "64", "runs at one time", checkSlots, func(s *Settings) *Setting { return &s.Slots }},
 	{"unsafe", []string{"RATH_UNSAFE"}, "", "false", "accept sandboxes that only separate processes", checkBool, func(s *Settings) *Setting { return &s.Unsafe }},
+	{"sandbox_limits", []string{"RATH_SANDBOX_LIMITS"}, "", "", "what a sandbox may use, as memory=1g,pids=200", checkLimits, func(s *Settings) *Setting { return &s.Limits }},
 	{"format", []string{"RATH_FORMAT"}, "format", formatText, "text, json or jsonl", nil, func(s *Settings) *Setting { return &s.Format }},
 	{"color", []string{"RATH_COLOR"}, "color", "auto", "auto, always or never", OneOf("auto", "always", "never"), func(s *Settings) *Setting { return &s.Color }},
 }
@@ -78,6 +81,11 @@ func checkTenant(v string) error { return session.ValidID("tenant", v) }
 
 func checkLevel(v string) error {
 	_, err := streams.ParseLevel(v)
+	return err
+}
+
+func checkLimits(v string) error {
+	_, err := sandbox.ParseLimits(v)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,8 +59,8 @@ func doctor(ctx context.Context, a *app.App, model bool) error {
 	all := []finding{
 		{Check: "rath", OK: true, Found: node.Version() + ", " + runtime.Version() + ", " + runtime.GOOS + "/" + runtime.GOARCH},
 		checkConfig(a),
-		checkSandbox(ctx),
 	}
+	all = append(all, checkSandbox(ctx)...)
 	if a.Getenv("KUBERNETES_SERVICE_HOST") != "" {
 		all = append(all, checkPod("/"))
 	}
@@ -102,18 +103,22 @@ func checkConfig(a *app.App) finding {
 	return finding{Check: "config", OK: true, Found: a.Config.File}
 }
 
-func checkSandbox(ctx context.Context) finding {
+func checkSandbox(ctx context.Context) []finding {
 	f := finding{Check: "sandbox"}
 	c, err := local.New(nil).Probe(ctx)
 	if err != nil {
 		f.Found, f.Remedy = messages.Text(err), "commands of agents cannot run here"
-		return f
+		return []finding{f}
 	}
 	f.OK, f.Found = true, fmt.Sprintf("%s (%s)", c.Isolation, c.Detail)
 	if c.Isolation == sandbox.IsolationProcess {
 		f.Remedy = "nothing confines commands here: what a model chooses runs only with --unsafe. Linux with Landlock (5.13 or later) confines them"
 	}
-	return f
+	limits := finding{Check: "limits", OK: true, Found: "of sandboxes: " + strings.Join(c.Limits, ", ")}
+	if len(c.Limits) == 0 {
+		limits.Found = "of sandboxes: none"
+	}
+	return []finding{f, limits}
 }
 
 // checkSystem opens what other commands would open.

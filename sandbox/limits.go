@@ -1,0 +1,113 @@
+package sandbox
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Limits are what a sandbox may use. Zero means the backend's default, which
+// need not be enforced; any other value is enforced or refused.
+type Limits struct {
+	CPU    float64 // cores
+	Memory int64   // bytes
+	Disk   int64   // bytes of the workspace and the temporary files together
+	PIDs   int     // processes and threads at one time
+}
+
+// The names of limits in [Capabilities].
+const (
+	LimitCPU    = "CPU"
+	LimitMemory = "Memory"
+	LimitDisk   = "Disk"
+	LimitPIDs   = "PIDs"
+)
+
+// The least that a command can work with.
+const (
+	minCPU    = 0.01
+	minMemory = 16 << 20 // with what supervises it
+	minDisk   = 1 << 20
+	minPIDs   = 4
+)
+
+// ParseLimits reads limits as people write them: "memory=512m,cpus=1.5,disk=2g,pids=200",
+// each at most once and in any order. Sizes are bytes, or have one of k, m, g, which are
+// powers of 1024. An empty text is no limits.
+func ParseLimits(text string) (Limits, error) {
+	var l Limits
+	bad := func(field, want string) (Limits, error) {
+		return Limits{}, fmt.Errorf("limit %q: want %s; write limits as memory=512m,cpus=1.5,disk=2g,pids=200", field, want)
+	}
+	if strings.TrimSpace(text) == "" {
+		return l, nil
+	}
+	for field := range strings.SplitSeq(text, ",") {
+		field = strings.TrimSpace(field)
+		name, value, _ := strings.Cut(field, "=")
+		switch name {
+		case "memory":
+			n, ok := size(value)
+			if l.Memory != 0 || !ok || n < minMemory {
+				return bad(field, "one size of at least 16m")
+			}
+			l.Memory = n
+		case "disk":
+			n, ok := size(value)
+			if l.Disk != 0 || !ok || n < minDisk {
+				return bad(field, "one size of at least 1m")
+			}
+			l.Disk = n
+		case "cpus":
+			n, err := strconv.ParseFloat(value, 64)
+			if l.CPU != 0 || err != nil || !(n >= minCPU && n <= 1024) {
+				return bad(field, "one number from 0.01 to 1024")
+			}
+			l.CPU = n
+		case "pids":
+			n, err := strconv.Atoi(value)
+			if l.PIDs != 0 || err != nil || n < minPIDs || n > 1<<22 {
+				return bad(field, "one number from 4 to 4194304")
+			}
+			l.PIDs = n
+		default:
+			return bad(field, "memory, cpus, disk or pids")
+		}
+	}
+	return l, nil
+}
+
+// size reads a number of bytes.
+func size(s string) (int64, bool) {
+	shift := 0
+	if i := strings.IndexAny(s, "kmgKMG"); i >= 0 && i == len(s)-1 {
+		shift = 10 * (1 + strings.Index("kmg", strings.ToLower(s[i:])))
+		s = s[:i]
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64>>shift {
+		return 0, false
+	}
+	return n << shift, true
+}
+
+// Asked names the limits that are set.
+func (l Limits) Asked() []string {
+	var names []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{LimitCPU, l.CPU != 0}, {LimitMemory, l.Memory != 0}, {LimitDisk, l.Disk != 0}, {LimitPIDs, l.PIDs != 0}} {
+		if f.set {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// Unenforced returns the names of the limits that are set and not enforced.
+func (c Capabilities) Unenforced(l Limits) []string {
+	return slices.DeleteFunc(l.Asked(), func(name string) bool { return slices.Contains(c.Limits, name) })
+}

@@ -1,0 +1,73 @@
+package local
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// existing are those of the groups that are there.
+func existing(g *groups) (there []string) {
+	for _, dir := range g.dirs {
+		if _, err := os.Stat(dir); err == nil {
+			there = append(there, dir)
+		}
+	}
+	return there
+}
+
+// TestGroups looks for the control groups of a sandbox while it is open, after it was
+// closed, and after Reap for one whose host was killed. Where this process may make none
+// there is nothing to find.
+func TestGroups(t *testing.T) {
+	want := 0
+	for _, h := range hierarchies() {
+		t.Logf("%s does %v", h.dir, h.does)
+		want++
+	}
+	b := New(&Options{State: t.TempDir()})
+	caps, err := b.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := sandbox.Limits{PIDs: 100}
+	if all := (sandbox.Limits{Memory: 64 << 20, CPU: 1, PIDs: 100}); len(caps.Unenforced(all)) == 0 {
+		limits = all
+	}
+	s, err := b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := s.(*box).groups
+	if e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", detached + "echo done"}}); err != nil || e.Ended != sandbox.Exited {
+		t.Error(e, err)
+	}
+	if got := existing(g); len(got) != want {
+		t.Errorf("the open sandbox has the groups %v", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := existing(g); len(got) > 0 {
+		t.Errorf("the closed sandbox left %v", got)
+	}
+
+	dir, host := startHost(t, "")
+	state := filepath.Join(dir, "state")
+	left, err := leftGroups(onlyFolder(t, state))
+	if err != nil || len(existing(left)) == 0 && want > 0 {
+		t.Errorf("the host's sandbox has the groups %v, %v", left.dirs, err)
+	}
+	if err := host.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = host.Wait() // killed
+	if leases, err := Reap(t.Context(), state, nil); err != nil || len(leases) != 1 {
+		t.Errorf("%d leases were reaped, %v", len(leases), err)
+	}
+	if got := existing(left); len(got) > 0 {
+		t.Errorf("Reap left %v", got)
+	}
+}

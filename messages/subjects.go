@@ -21,6 +21,8 @@ const (
 	QueryPrefix      = "rath.query."
 	NodePrefix       = "rath.node."
 	ToolPrefix       = "rath.tool."
+	StorePrefix      = "rath.store."
+	HostPrefix       = "rath.host."
 	DeadLetterPrefix = "rath.dlq."
 )
 
@@ -169,11 +171,24 @@ func QuerySubject(t session.Tenant, verb string) string {
 
 // DeliverSubject is where an incarnation takes work for sessions that it
 // holds.
-func DeliverSubject(incarnation string) string { return NodePrefix + incarnation + ".deliver" }
+func DeliverSubject(incarnation string) string { return NodeSubject(incarnation, "deliver") }
 
 // ParseQuerySubject reads tenant and verb.
 func ParseQuerySubject(subject string) (t session.Tenant, verb string, ok bool) {
 	p := tokens(subject, QueryPrefix, 2)
+	if p == nil {
+		return "", "", false
+	}
+	return session.Tenant(p[0]), p[1], true
+}
+
+// StoreSubject is where a node that is bound to a tenant asks for what it stores and
+// reads.
+func StoreSubject(t session.Tenant, verb string) string { return StorePrefix + string(t) + "." + verb }
+
+// ParseStoreSubject reads tenant and verb.
+func ParseStoreSubject(subject string) (t session.Tenant, verb string, ok bool) {
+	p := tokens(subject, StorePrefix, 2)
 	if p == nil {
 		return "", "", false
 	}

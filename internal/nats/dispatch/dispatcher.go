@@ -119,7 +119,7 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 	known := func() {
 		history, calls = false, d.call
 		d.s.Begin(time.Now())
-		d.c.rollCall()
+		d.work.Go(func() { d.c.rollCall(ctx) })
 	}
 	if d.at.Token >= end {
 		known()
@@ -331,7 +331,7 @@ func (d *dispatcher) act(ctx context.Context, a schedule.Action) schedule.Outcom
 	case schedule.Ping:
 		return schedule.Outcome{Result: schedule.Settled, Found: d.c.Ping(ctx, a.Node)}
 	case schedule.Place:
-		pool, class := d.o.Pool(ctx, a.Workflow, a.Revision)
+		pool, class := d.o.Pool(ctx, a.Tenant, a.Workflow, a.Revision)
 		return schedule.Outcome{Result: schedule.Settled, Pool: pool, Batch: class == messages.ClassBatch}
 	}
 	return schedule.Outcome{}

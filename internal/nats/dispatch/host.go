@@ -21,6 +21,7 @@ import (
 
 // Host is a node that executes what relays dispatch to it.
 type Host struct {
+	// Incarnation says whether the node is bound to a tenant, see messages.BoundTo.
 	Incarnation string
 	Pool        string
 	// Free returns how many slots are free, Freed yields after some were given
@@ -141,7 +142,7 @@ func (c *Dispatch) ServeRuns(ctx context.Context, h *Host) error {
 	}
 	defer func() { _ = demands.Unsubscribe() }() // fails only when the connection has ended
 	hello := make(chan struct{}, 1)
-	hellos, err := c.NC.Subscribe(subjectHello, func(*nats.Msg) { notify(hello) })
+	hellos, err := c.NC.Subscribe(helloSubject(h.Incarnation), func(*nats.Msg) { notify(hello) })
 	if err != nil {
 		return fmt.Errorf("nats/dispatch: hear relays: %w", err)
 	}
@@ -191,7 +192,9 @@ func (g *gateway) state() schedule.NodeState {
 	return schedule.NodeState{Incarnation: g.h.Incarnation, Pool: g.h.Pool, Free: g.free(), Stopping: g.stopping}
 }
 
-func (g *gateway) announce() { g.c.tell(subjectSlots, g.state()) }
+func (g *gateway) announce() {
+	g.c.tellStanding(nodeStanding{wireGrant: wireGrant{NodeState: g.state()}})
+}
 
 // free returns how many slots are free and kept for no relay. The lock is held.
 func (g *gateway) free() int {
@@ -341,9 +344,9 @@ func (g *gateway) grant(now time.Time) time.Duration {
 		if until.Before(next) {
 			next = until
 		}
-		g.c.tell(grantSubject(k.generation, k.partition), wireGrant{
+		g.c.tellStanding(nodeStanding{Generation: k.generation, Partition: k.partition, wireGrant: wireGrant{
 			NodeState: schedule.NodeState{Incarnation: g.h.Incarnation, Pool: g.h.Pool, Free: g.free()}, Grant: g.turn, Head: head,
-		})
+		}})
 	}
 	return max(time.Until(next), 0)
 }
@@ -391,9 +394,13 @@ func (c *Dispatch) tell(subject string, v any) {
 }
 
 // rollCall asks all nodes how they stand.
-func (c *Dispatch) rollCall() {
-	if err := c.NC.Publish(subjectHello, nil); err != nil {
-		c.Logger.Debug("nodes were not asked how they stand", "err", err)
+func (c *Dispatch) rollCall(ctx context.Context) {
+	err := c.NC.Publish(subjectHello, nil)
+	if err == nil {
+		err = c.callBound(ctx)
+	}
+	if err != nil {
+		c.Logger.Debug("not all nodes were asked how they stand", "err", err)
 	}
 }
 

@@ -86,7 +86,7 @@ func event(tb testing.TB, kind string, payload any) session.Event {
 // newDispatcher returns one of the first partition, all of whose workflows belong
 // to the default pool.
 func newDispatcher(c *Dispatch) *dispatcher {
-	o := &RelayOptions{Incarnation: "relay", Pool: func(context.Context, string, string) (pool, class string) {
+	o := &RelayOptions{Incarnation: "relay", Pool: func(context.Context, session.Tenant, string, string) (pool, class string) {
 		return DefaultPool, messages.ClassInteractive
 	}}
 	return &dispatcher{c: c, o: o.complete(c), generation: c.Generation(), stream: streams.EventStream(c.Generation(), 0), call: make(chan func())}

@@ -124,7 +124,7 @@ func (c *Dispatch) Workflows(ctx context.Context, named ...string) ([]messages.W
 		}
 	}
 	for _, name := range named {
-		if offerOf(out, name, "") != nil || session.ValidID("workflow", name) != nil {
+		if slices.ContainsFunc(out, func(w messages.Workflow) bool { return w.Name == name }) || session.ValidID("workflow", name) != nil {
 			continue
 		}
 		now, err := c.offering(ctx, name)
@@ -175,39 +175,59 @@ const catalogFresh = 5 * time.Second
 
 func (c *Dispatch) newCatalog() *catalog { return &catalog{c: c} }
 
-// find returns who offers a workflow: in a revision, if one is given. all are
-// the workflows on offer.
-func (g *catalog) find(ctx context.Context, workflow, revision string) (found *messages.Workflow, all []messages.Workflow, err error) {
+// find returns who offers a tenant a workflow: in a revision, if one is given. all are
+// the workflows that are on offer to the tenant.
+func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision string) (found *messages.Workflow, all []messages.Workflow, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if time.Since(g.read) < catalogFresh {
-		if w := offerOf(g.all, workflow, revision); w != nil {
-			return w, g.all, nil
+		if w := OfferOf(g.all, t, workflow, revision); w != nil {
+			return w, OfferedTo(g.all, t), nil
 		}
 	}
 	if all, err = g.c.Workflows(ctx); err != nil {
 		return nil, nil, err
 	}
 	g.all, g.read = all, time.Now()
-	return offerOf(all, workflow, revision), all, nil
+	return OfferOf(all, t, workflow, revision), OfferedTo(all, t), nil
 }
 
-func offerOf(all []messages.Workflow, workflow, revision string) *messages.Workflow {
-	i := slices.IndexFunc(all, func(w messages.Workflow) bool {
-		return w.Name == workflow && (revision == "" || w.Revision == revision)
-	})
-	if i < 0 {
-		return nil
+// OfferOf returns who gets the runs of a tenant: its own nodes, if they offer the
+// workflow.
+func OfferOf(all []messages.Workflow, t session.Tenant, workflow, revision string) (found *messages.Workflow) {
+	for i := range all {
+		w := &all[i]
+		if w.Name != workflow || revision != "" && w.Revision != revision {
+			continue
+		}
+		switch of, bound := messages.PoolOf(w.Pool); {
+		case bound && of == t:
+			return w
+		case !bound && found == nil:
+			found = w
+		}
 	}
-	return &all[i]
+	return found
+}
+
+// OfferedTo returns those of the workflows that are on offer to a tenant: of nodes for all
+// tenants, and of its own.
+func OfferedTo(all []messages.Workflow, t session.Tenant) []messages.Workflow {
+	out := make([]messages.Workflow, 0, len(all))
+	for _, w := range all {
+		if of, bound := messages.PoolOf(w.Pool); !bound || of == t {
+			out = append(out, w)
+		}
+	}
+	return out
 }
 
 // pool says who gets the runs of a workflow. A revision that no node offers goes
 // to those who offer another one: a run may go on under new code.
-func (g *catalog) pool(ctx context.Context, workflow, revision string) (pool, class string) {
-	w, all, err := g.find(ctx, workflow, revision)
+func (g *catalog) pool(ctx context.Context, t session.Tenant, workflow, revision string) (pool, class string) {
+	w, all, err := g.find(ctx, t, workflow, revision)
 	if w == nil && err == nil {
-		w = offerOf(all, workflow, "")
+		w = OfferOf(all, t, workflow, "")
 	}
 	if w == nil {
 		return DefaultPool, messages.ClassInteractive

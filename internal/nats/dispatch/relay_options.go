@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/session"
 )
 
 // RelayOptions say what a relay works with; nil means the defaults.
@@ -17,9 +18,9 @@ type RelayOptions struct {
 	// Changed tells that what Known says may have changed: runs that a dead
 	// node held are then dispatched at once.
 	Changed <-chan struct{}
-	// Pool says which pool offers a workflow in a revision ("" for any), and
+	// Pool says which pool offers a tenant a workflow in a revision ("" for any), and
 	// in which class; nil reads the registry.
-	Pool func(ctx context.Context, workflow, revision string) (pool, class string)
+	Pool func(ctx context.Context, t session.Tenant, workflow, revision string) (pool, class string)
 	// Signal applies a signal to its session, wherever that is held, and returns
 	// once that is durable. It may be given a signal twice. Nil applies none.
 	Signal func(ctx context.Context, s journal.Signal) error

@@ -165,12 +165,12 @@ func (i *intake) who(ctx context.Context, t journal.Task) (accept func(context.C
 	if ok && (t.Revision == "" || t.Revision == revision) {
 		return i.begin, nil
 	}
-	found, all, err := i.offers.find(ctx, t.Workflow, t.Revision)
+	found, all, err := i.offers.find(ctx, t.Session.Tenant, t.Workflow, t.Revision)
 	if found == nil && err == nil {
 		// What replicas say may lag behind, and they are not asked again.
 		var now []messages.Workflow
 		now, err = i.c.offering(ctx, t.Workflow)
-		found = offerOf(now, t.Workflow, t.Revision)
+		found = OfferOf(now, t.Session.Tenant, t.Workflow, t.Revision)
 	}
 	switch {
 	case err != nil:

@@ -18,7 +18,7 @@ const (
 	Look                 // does the log of Session exist: Outcome.Found, or Failed
 	Load                 // read the commit at Token: Outcome.Entry, or Failed
 	Ping                 // does Node live: Outcome.Found
-	Place                // which pool offers Workflow in Revision: Outcome.Pool and Batch, or Failed
+	Place                // which pool offers Tenant the Workflow in Revision: Outcome.Pool and Batch, or Failed
 )
 
 // Action is something that the driver carries out. It does so beside others and

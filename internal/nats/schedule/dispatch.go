@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -16,10 +17,10 @@ func (s *Scheduler) enqueue(now time.Time, it *item, back bool) {
 		it.since = now
 	}
 	if it.group == nil {
-		k := groupKey{it.task.Workflow, it.task.Revision}
+		k := groupKey{it.tenant(), it.task.Workflow, it.task.Revision}
 		g := s.groups[k]
 		if g == nil {
-			g = &group{workflow: k.workflow, revision: k.revision, items: map[*item]struct{}{}}
+			g = &group{groupKey: k, items: map[*item]struct{}{}}
 			g.again = &alarm{fire: func(time.Time) { s.placeAgain(k, g) }}
 			s.groups[k] = g
 		}
@@ -48,7 +49,7 @@ func (s *Scheduler) queue(g *group) *queue {
 func (s *Scheduler) place(g *group) {
 	if !g.asked && g.again.index == 0 {
 		g.asked = true
-		s.ask(g, Action{Kind: Place, Workflow: g.workflow, Revision: g.revision})
+		s.ask(g, Action{Kind: Place, Tenant: g.tenant, Workflow: g.workflow, Revision: g.revision})
 	}
 }
 
@@ -107,7 +108,7 @@ func (s *Scheduler) drop(it *item) {
 	s.alarms.stop(it.rest)
 	if it.group != nil {
 		if delete(it.group.items, it); len(it.group.items) == 0 && it.group.again.index == 0 && !it.group.asked {
-			delete(s.groups, groupKey{it.group.workflow, it.group.revision})
+			delete(s.groups, it.group.groupKey)
 		}
 		it.group = nil
 	}
@@ -162,7 +163,7 @@ func (s *Scheduler) anyMay(now time.Time, pool string) bool {
 // the most free slots.
 func (s *Scheduler) choose(now time.Time, pool string, it *item) *node {
 	able := func(n *node) bool {
-		return n != nil && n.Pool == pool && n.may(now) && !it.not[n.Incarnation] && n.offers(it.group, now)
+		return n != nil && n.Pool == pool && n.may(now) && n.takes(it, now)
 	}
 	if n := s.nodes[it.prefer]; able(n) {
 		return n
@@ -221,7 +222,7 @@ func (s *Scheduler) overdue(now time.Time, f *flight) {
 // of its pool offers its workflow.
 func (s *Scheduler) unoffered(now time.Time, g *group) {
 	for _, n := range s.nodes {
-		if n.Pool == g.pool && n.offers(g, now) {
+		if n.Pool == g.pool && n.serves(g.tenant) && n.offers(g, now) {
 			return
 		}
 	}
@@ -301,7 +302,8 @@ func (s *Scheduler) Node(now time.Time, st NodeState) {
 		return
 	}
 	if n == nil {
-		n = &node{out: map[*flight]struct{}{}, not: map[*group]time.Time{}}
+		bound, _ := messages.BoundTo(st.Incarnation)
+		n = &node{tenant: bound, out: map[*flight]struct{}{}, not: map[*group]time.Time{}}
 		n.gone = &alarm{fire: func(now time.Time) { s.lose(now, n) }}
 		s.nodes[st.Incarnation] = n
 		for _, g := range s.groups {
@@ -347,7 +349,7 @@ func (s *Scheduler) Grant(now time.Time, st NodeState, grant uint64, head Head) 
 	if head.Batch {
 		rank = batchRank
 	}
-	may := func(it *item) bool { return !it.not[n.Incarnation] && n.offers(it.group, now) }
+	may := func(it *item) bool { return n.takes(it, now) }
 	for _, want := range []struct {
 		rank   int
 		tenant session.Tenant
@@ -377,6 +379,9 @@ func (s *Scheduler) demand(now time.Time, n *node) *Demand {
 		for t, derived := range q.heads {
 			if len(d.Heads) == maxHeads {
 				break
+			}
+			if !n.serves(t) {
+				continue
 			}
 			h := Head{Tenant: t, Batch: rank == batchRank, Derived: derived}
 			d.Heads = append(d.Heads, h)
@@ -415,6 +420,9 @@ func (s *Scheduler) news(now time.Time, n *node) bool {
 		}
 		seen := 0
 		for t, derived := range q.heads {
+			if !n.serves(t) {
+				continue
+			}
 			if seen++; seen > maxHeads {
 				break
 			}

@@ -47,6 +47,7 @@ const (
 // node is what a relay knows of a node.
 type node struct {
 	NodeState
+	tenant session.Tenant // whose runs alone it gets; "" for all
 	gone   *alarm
 	busy   bool // it said so, and knows the demand
 	silent time.Time
@@ -64,6 +65,9 @@ func (n *node) may(now time.Time) bool {
 	return !n.busy && !n.Stopping && !now.Before(n.silent) && (n.Free > len(n.out) || len(n.out) == 0)
 }
 
+// serves reports whether a node is for the runs of a tenant.
+func (n *node) serves(t session.Tenant) bool { return n.tenant == "" || n.tenant == t }
+
 // offers reports whether a node may be asked for a group.
 func (n *node) offers(g *group, now time.Time) bool {
 	until, ok := n.not[g]
@@ -72,6 +76,11 @@ func (n *node) offers(g *group, now time.Time) bool {
 		ok = false
 	}
 	return !ok
+}
+
+// takes reports whether a node may be sent an item.
+func (n *node) takes(it *item, now time.Time) bool {
+	return n.serves(it.tenant()) && !it.not[n.Incarnation] && n.offers(it.group, now)
 }
 
 // Demand is what waits at a relay for the slots of a node. It replaces the one

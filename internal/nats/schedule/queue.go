@@ -34,10 +34,12 @@ type item struct {
 	not    map[string]bool
 }
 
-// group is what offers and places have in common: runs of a workflow that need
-// a revision, "" for any.
+func (it *item) tenant() session.Tenant { return it.task.Session.Tenant }
+
+// group is what offers and places have in common: a tenant's runs of a workflow that
+// need a revision, "" for any.
 type group struct {
-	workflow, revision string
+	groupKey
 
 	placed bool // whether pool and rank are known, and a node may offer it
 	pool   string
@@ -68,7 +70,7 @@ func newQueue() *queue { return &queue{turns: list.New(), lines: map[session.Ten
 // add puts an item at the end of its tenant's line; first puts it at the
 // beginning, for one that was taken and comes back.
 func (q *queue) add(it *item, first bool) {
-	t := it.task.Session.Tenant
+	t := it.tenant()
 	l := q.lines[t]
 	if l == nil {
 		l = &line{tenant: t, derived: list.New(), fresh: list.New()}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/schedule"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -100,7 +101,20 @@ func (w *world) submit(id run.ID, tenant session.Tenant, workflow string) {
 
 func (w *world) start(pool string, slots int) *modelNode {
 	w.next++
-	n := &modelNode{name: fmt.Sprintf("n%d", w.next), pool: pool, slots: slots, busy: map[run.ID]uint64{}, kept: map[uint64]bool{}, alive: true}
+	return w.join(&modelNode{name: fmt.Sprintf("n%d", w.next), pool: pool, slots: slots, busy: map[run.ID]uint64{}, kept: map[uint64]bool{}, alive: true})
+}
+
+// bind starts a node that is bound to a tenant.
+func (w *world) bind(t session.Tenant, pool string, slots int) *modelNode {
+	w.next++
+	name, err := messages.BoundIncarnation(t, fmt.Sprintf("%012d", w.next))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.join(&modelNode{name: name, pool: pool, slots: slots, busy: map[run.ID]uint64{}, kept: map[uint64]bool{}, alive: true})
+}
+
+func (w *world) join(n *modelNode) *modelNode {
 	w.nodes[n.name] = n
 	w.announce(n)
 	return n
@@ -128,6 +142,9 @@ func (w *world) die(n *modelNode) {
 func (w *world) take(n *modelNode, t *journal.Task, grant uint64) schedule.Outcome {
 	r := w.runs[t.ID]
 	delete(n.kept, grant)
+	if t, bound := messages.BoundTo(n.name); bound && t != r.key.Tenant {
+		w.t.Errorf("run %s of %s was dispatched to %s", r.key.ID, r.key.Tenant, n.name)
+	}
 	switch {
 	case !n.alive:
 		return schedule.Outcome{Result: schedule.Gone, Free: -1}
@@ -200,6 +217,12 @@ func (w *world) carryOut(a schedule.Action) {
 			answer(w.take(n, a.Work.Task, a.Grant))
 		}
 	case schedule.Announce:
+		t, bound := messages.BoundTo(a.Node)
+		for _, h := range a.Demand.Heads {
+			if bound && h.Tenant != t {
+				w.t.Errorf("%s heard that runs of %s wait", a.Node, h.Tenant)
+			}
+		}
 		if n := w.nodes[a.Node]; !w.wrong(5) {
 			n.demand = len(a.Demand.Heads) > 0
 			delete(n.kept, a.Grant)
@@ -303,7 +326,8 @@ func (w *world) step() {
 
 // TestQuick has nodes come and die, answers and dispatches get lost, and the
 // relay start again from what it has stored: every run ends, none is executed by
-// two living nodes, each has its result, and nothing stays open.
+// two living nodes or sent to a node that is bound to another tenant, each has its
+// result, and nothing stays open.
 func TestQuick(t *testing.T) {
 	for seed := range uint64(60) {
 		w := &world{
@@ -319,12 +343,14 @@ func TestQuick(t *testing.T) {
 		const runs = 120
 		began := w.now
 		for i := 0; i < runs; {
-			switch w.random.IntN(14) {
+			switch w.random.IntN(15) {
 			case 0:
 				w.start([]string{"a", "b"}[w.random.IntN(2)], 1+w.random.IntN(4))
 			case 1:
 				names := slices.Sorted(maps.Keys(w.nodes))
 				w.die(w.nodes[names[w.random.IntN(len(names))]])
+			case 14:
+				w.bind(session.Tenant(fmt.Sprintf("t%d", w.random.IntN(3))), []string{"a", "b"}[w.random.IntN(2)], 1+w.random.IntN(4))
 			case 2:
 				w.save()
 			case 3:

@@ -58,7 +58,10 @@ type freshRuns struct {
 	moved time.Time // when one of them was last begun
 }
 
-type groupKey struct{ workflow, revision string }
+type groupKey struct {
+	tenant             session.Tenant
+	workflow, revision string
+}
 
 type queueKey struct {
 	pool string

@@ -96,7 +96,7 @@ func (s *Scheduler) placeOf(now time.Time, it *item) *QueuePlace {
 	}
 	p.Pool, p.Batch = it.group.pool, it.group.rank == batchRank
 	for _, n := range s.nodes {
-		if n.Pool == p.Pool && !n.Stopping && n.offers(it.group, now) {
+		if n.Pool == p.Pool && !n.Stopping && n.serves(it.tenant()) && n.offers(it.group, now) {
 			p.Nodes++
 			p.Free += n.Free
 		}

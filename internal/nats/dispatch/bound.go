@@ -1,0 +1,93 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// VerbStanding is the verb of messages.StoreSubject by which a node that is bound to a
+// tenant says how it stands. Nothing answers.
+const VerbStanding = "standing"
+
+// nodeStanding is how a node stands, for all relays, or with a Grant that it keeps a slot for
+// the relay of a partition. It travels so from a node that is bound to a tenant to one for
+// all tenants, which passes it on.
+type nodeStanding struct {
+	wireGrant
+	Generation uint32 `json:"generation,omitempty"`
+	Partition  uint32 `json:"partition,omitempty"`
+}
+
+// tellStanding tells the relays how a node stands.
+func (c *Dispatch) tellStanding(s nodeStanding) {
+	switch t, bound := messages.BoundTo(s.Incarnation); {
+	case bound:
+		c.tell(messages.StoreSubject(t, VerbStanding), s)
+	case s.Grant != 0:
+		c.tell(grantSubject(s.Generation, s.Partition), s.wireGrant)
+	default:
+		c.tell(subjectSlots, s.NodeState)
+	}
+}
+
+// helloSubject is where a node is asked how it stands: one that is bound to a tenant hears
+// only what is sent to it.
+func helloSubject(incarnation string) string {
+	if _, bound := messages.BoundTo(incarnation); bound {
+		return messages.NodeSubject(incarnation, "hello")
+	}
+	return subjectHello
+}
+
+// callBound asks the nodes that are bound to tenants how they stand.
+func (c *Dispatch) callBound(ctx context.Context) error {
+	for m, err := range c.Values(ctx, streams.BucketNode, ">") {
+		if err != nil {
+			return err
+		}
+		var n messages.Node
+		if json.Unmarshal(m.Data, &n) != nil {
+			continue
+		}
+		if _, bound := messages.BoundTo(n.Incarnation); bound {
+			if err := c.NC.Publish(helloSubject(n.Incarnation), nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// PassStanding tells the relays how a node stands that is bound to a tenant, as it said.
+// A name that is not of this tenant's is session.ErrTenant.
+func (c *Dispatch) PassStanding(t session.Tenant, said []byte) error {
+	var s nodeStanding
+	if err := json.Unmarshal(said, &s); err != nil {
+		return fmt.Errorf("how a node stands: %w: %w", run.ErrMalformed, err)
+	}
+	if of, bound := messages.BoundTo(s.Incarnation); !bound || of != t {
+		return fmt.Errorf("node %q does not belong to tenant %s: %w", s.Incarnation, t, session.ErrTenant)
+	}
+	if err := validPool(s.Pool); err != nil {
+		return fmt.Errorf("%w: %w", run.ErrMalformed, err)
+	}
+	if s.Free < 0 || s.Free > maxFree {
+		return fmt.Errorf("%d free slots: %w: want 0 to %d", s.Free, run.ErrMalformed, maxFree)
+	}
+	if s.Grant == 0 {
+		c.tell(subjectSlots, s.NodeState)
+		return nil
+	}
+	s.Head.Tenant = t
+	c.tell(grantSubject(s.Generation, s.Partition), s.wireGrant)
+	return nil
+}
+
+// maxFree bounds the free slots that a bound node may say it has.
+const maxFree = 1 << 16

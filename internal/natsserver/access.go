@@ -3,6 +3,7 @@ package natsserver
 import (
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rathcluster/rath/internal/nats/permission"
@@ -44,6 +45,9 @@ func (o *Options) accessConfig() (string, error) {
 	}
 	for i := range a.Users {
 		u := &a.Users[i]
+		if u.Tenant != "" && !slices.Contains(a.Tenants, u.Tenant) {
+			a.Tenants = append(a.Tenants, u.Tenant)
+		}
 		if strings.ContainsAny(u.Secret, "\"\\\n") {
 			return "", fmt.Errorf("natsserver: a password may not contain quotes, backslashes or line ends")
 		}

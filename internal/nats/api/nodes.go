@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -38,37 +39,48 @@ func (c *Conn) Announce(ctx context.Context, incarnation string, about func() me
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return err
 	}
+	return announcing(ctx, c.Logger, func(ctx context.Context) error {
+		n := about()
+		n.Incarnation = incarnation
+		seq, err := c.putNode(ctx, n)
+		if err == nil {
+			c.renewed.Store(&renewal{incarnation, seq, time.Now()})
+		}
+		return err
+	}, func(ctx context.Context) error { return c.removeNode(ctx, incarnation) })
+}
+
+// announcing renews an entry until ctx ends, and removes it then.
+func announcing(ctx context.Context, log *slog.Logger, renew, remove func(context.Context) error) error {
 	t := time.NewTicker(announceEvery)
 	defer t.Stop()
 	for {
-		n := about()
-		n.Incarnation = incarnation
-		if err := c.putNode(ctx, n); err != nil && ctx.Err() == nil {
-			c.Logger.Warn("the node's entry was not renewed", "err", err)
+		if err := renew(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("the node's entry was not renewed", "err", err)
 		}
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), conn.RequestTimeout)
 			defer cancel()
-			m := &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Header: nats.Header{"KV-Operation": {"DEL"}}}
-			if _, err := c.Publish(last, m); err != nil {
-				c.Logger.Info("the node's entry will expire by itself", "err", err)
+			if err := remove(last); err != nil {
+				log.Info("the node's entry will expire by itself", "err", err)
 			}
 			return nil
 		}
 	}
 }
 
-func (c *Conn) putNode(ctx context.Context, n messages.Node) error {
+func (c *Conn) putNode(ctx context.Context, n messages.Node) (seq uint64, err error) {
 	data, err := messages.Encode(n)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	seq, err := c.Publish(ctx, &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, n.Incarnation), Data: data})
-	if err == nil {
-		c.renewed.Store(&renewal{n.Incarnation, seq, time.Now()})
-	}
+	return c.Publish(ctx, &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, n.Incarnation), Data: data})
+}
+
+func (c *Conn) removeNode(ctx context.Context, incarnation string) error {
+	_, err := c.Publish(ctx, &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Header: nats.Header{"KV-Operation": {"DEL"}}})
 	return err
 }
 

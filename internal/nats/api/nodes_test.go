@@ -23,7 +23,7 @@ func TestNodesThatDied(t *testing.T) {
 			{Incarnation: "n2", Name: "lives", Gossip: "10.0.0.2:7946"},
 			{Incarnation: "n3", Name: "plain"},
 		} {
-			if err := c.putNode(t.Context(), n); err != nil {
+			if _, err := c.putNode(t.Context(), n); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
@@ -360,13 +361,18 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q messages.Quer
 	return out, nil
 }
 
-func (a answerer) workflows(ctx context.Context, _ session.Tenant, _ messages.Query) (any, error) {
+func (a answerer) workflows(ctx context.Context, t session.Tenant, _ messages.Query) (any, error) {
 	ws, err := a.c.Workflows(ctx)
-	return wire.Workflows{Workflows: slices.Clip(append([]messages.Workflow{}, ws...))}, err
+	return wire.Workflows{Workflows: dispatch.OfferedTo(ws, t)}, err
 }
 
-func (a answerer) nodes(ctx context.Context, _ session.Tenant, _ messages.Query) (any, error) {
+// nodes are those that the tenant may see: of the nodes of tenants its own.
+func (a answerer) nodes(ctx context.Context, t session.Tenant, _ messages.Query) (any, error) {
 	ns, err := a.c.Nodes(ctx)
+	ns = slices.DeleteFunc(ns, func(n messages.Node) bool {
+		of, bound := messages.BoundTo(n.Incarnation)
+		return bound && of != t
+	})
 	if a.Alive != nil {
 		for i := range ns { // gossip knows nothing of those that have none
 			ns[i].Dead = ns[i].Gossip != "" && !a.Alive(ns[i].Incarnation)

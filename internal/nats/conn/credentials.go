@@ -94,6 +94,16 @@ func (c *Conn) User(ctx context.Context, t session.Tenant) (string, error) {
 	return name, nil
 }
 
+// Bound returns the tenant that these credentials bind a node to; "" if they are not of
+// such a node.
+func (c *Conn) Bound(ctx context.Context) (session.Tenant, error) {
+	info, err := c.info(ctx)
+	if err != nil || info == nil || info.Data.Permissions == nil {
+		return "", err
+	}
+	return permission.HostOf(info.Data.Permissions.Publish.Allow), nil
+}
+
 // Require returns a *PermissionError if these credentials lack what a role
 // needs for the event streams of a place. It asks the server once.
 func (c *Conn) Require(ctx context.Context, role permission.Role, place permission.Place) error {

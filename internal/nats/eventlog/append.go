@@ -30,7 +30,7 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Co
 	if err := l.c.ReadyToStore(ctx); err != nil {
 		return session.Position{}, err
 	}
-	raw, err := encode(at, c)
+	raw, err := Successor(at, c)
 	if err != nil {
 		return session.Position{}, err
 	}
@@ -46,8 +46,8 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Co
 	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(raw)}, nil
 }
 
-// encode returns the bytes to store, which are those of a valid successor.
-func encode(at session.Position, c session.Commit) ([]byte, error) {
+// Successor returns the bytes to store, which are those of a valid successor.
+func Successor(at session.Position, c session.Commit) ([]byte, error) {
 	switch {
 	case c.Seq != at.Seq+1 || c.Prev != at.Hash:
 		return nil, fmt.Errorf("nats/eventlog: append %d to %s after %d: the commit does not say the same: %w", c.Seq, c.Key, at.Seq, session.ErrForeign)

@@ -24,8 +24,12 @@ func (c *Logs) Log() session.Log {
 	return &roomLog{Log: offload.New(l, c.Blobs, nil), Snapshotter: l, c: c}
 }
 
-// StoredLog is Log without what large data is in blobs: commits as they are stored.
-func (c *Logs) StoredLog() session.Log { return &eventLog{c} }
+// StoredLog is Log without what large data is in blobs: commits as they are stored. It
+// is a session.Snapshotter, too.
+func (c *Logs) StoredLog() session.Log {
+	l := &eventLog{c}
+	return &roomLog{Log: l, Snapshotter: l, c: c}
+}
 
 // eventLog is the session.Log of one connection, without offloading.
 type eventLog struct{ c *Logs }

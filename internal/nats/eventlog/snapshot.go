@@ -64,15 +64,11 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position,
 			return fmt.Errorf("nats/eventlog: save snapshot of %s: %w", k, err)
 		}
 		if err == nil {
-			if old, err := positionOf(have.Header); err == nil && old.Seq >= at.Seq {
+			if old, err := PositionOf(have.Header); err == nil && old.Seq >= at.Seq {
 				return nil
 			}
 		}
-		_, err = l.c.PublishExpecting(ctx, subject, have.Seq, nats.Header{
-			headerSeq:   {strconv.FormatUint(at.Seq, 10)},
-			headerToken: {strconv.FormatUint(at.Token, 10)},
-			headerHash:  {at.Hash.String()},
-		}, state)
+		_, err = l.c.PublishExpecting(ctx, subject, have.Seq, HeaderOf(at), state)
 		if err == nil {
 			return nil
 		}
@@ -84,7 +80,17 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position,
 	return fmt.Errorf("nats/eventlog: save snapshot of %s: %w", k, session.ErrConflict)
 }
 
-func positionOf(h nats.Header) (session.Position, error) {
+// HeaderOf is a position as headers of a message.
+func HeaderOf(at session.Position) nats.Header {
+	return nats.Header{
+		headerSeq:   {strconv.FormatUint(at.Seq, 10)},
+		headerToken: {strconv.FormatUint(at.Token, 10)},
+		headerHash:  {at.Hash.String()},
+	}
+}
+
+// PositionOf reads what HeaderOf wrote.
+func PositionOf(h nats.Header) (session.Position, error) {
 	var at session.Position
 	var err, err2 error
 	at.Seq, err = strconv.ParseUint(h.Get(headerSeq), 10, 64)
@@ -108,7 +114,7 @@ func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, [
 	})
 	var at session.Position
 	if err == nil {
-		if at, err = positionOf(m.Header); err != nil {
+		if at, err = PositionOf(m.Header); err != nil {
 			err = conn.ErrNoMessage // not a snapshot
 		}
 	}

@@ -18,7 +18,9 @@ import (
 //
 // A tool is a client that may also announce tools and answer their calls: a
 // service in the other direction, exported by the clients' account. Without a
-// permission of its own any client could take the place of any tool.
+// permission of its own any client could take the place of any tool. A node that is
+// bound to the tenant is in that account too, for the same reason as clients are: it
+// takes what relays send to it as a tool takes calls.
 type Accounts struct {
 	// Tenants each get an account of clients.
 	Tenants []session.Tenant
@@ -76,13 +78,19 @@ func (a *Accounts) Config() string {
 	}
 	b.WriteString("    ]\n    imports: [\n")
 	for _, t := range a.Tenants {
-		fmt.Fprintf(&b, "      {service: {account: %s, subject: %s}}\n", AccountOf(t), quoted(messages.ToolPrefix+string(t)+".*"))
+		for _, s := range answered(t) {
+			fmt.Fprintf(&b, "      {service: {account: %s, subject: %s}}\n", AccountOf(t), quoted(s))
+		}
 	}
 	b.WriteString("    ]\n  }\n")
 	for _, t := range a.Tenants {
 		fmt.Fprintf(&b, "  %s {\n    users: [\n", AccountOf(t))
 		a.users(&b, t)
-		fmt.Fprintf(&b, "    ]\n    exports: [\n      {service: %s}\n    ]\n    imports: [\n", quoted(messages.ToolPrefix+string(t)+".*"))
+		b.WriteString("    ]\n    exports: [\n")
+		for _, s := range answered(t) {
+			fmt.Fprintf(&b, "      {service: %s}\n", quoted(s))
+		}
+		b.WriteString("    ]\n    imports: [\n")
 		for _, s := range served(t) {
 			fmt.Fprintf(&b, "      {service: {account: %s, subject: %s}}\n", AccountMain, quoted(s.subject))
 		}
@@ -112,7 +120,18 @@ func (s service) response() string {
 }
 
 func served(t session.Tenant) []service {
-	return []service{{messages.TaskPrefix + string(t) + ".*", false}, {messages.ControlPrefix + string(t) + ".>", false}, {messages.QueryPrefix + string(t) + ".>", true}}
+	return []service{
+		{messages.TaskPrefix + string(t) + ".*", false},
+		{messages.ControlPrefix + string(t) + ".>", false},
+		{messages.QueryPrefix + string(t) + ".>", true},
+		{messages.StorePrefix + string(t) + ".*", false},
+	}
+}
+
+// answered is what the account of a tenant's clients does for that of the streams: its
+// tools, and the nodes that are bound to the tenant.
+func answered(t session.Tenant) []string {
+	return []string{messages.ToolPrefix + string(t) + ".*", messages.HostPrefix + string(t) + ".*.*"}
 }
 
 func published(t session.Tenant) []string {

@@ -3,7 +3,6 @@ package permission
 import (
 	"strings"
 
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -18,7 +17,6 @@ func (a *Accounts) Commands() []string {
 	for _, t := range a.Tenants {
 		clients := AccountOf(t)
 		all = append(all, "nsc add account --name "+clients, key("CLIENTS", clients))
-		tools := "subject '" + messages.ToolPrefix + string(t) + ".*'"
 		for _, s := range served(t) {
 			export := "nsc add export --account " + AccountMain + " --service --subject '" + s.subject + "'"
 			if s.stream {
@@ -31,9 +29,11 @@ func (a *Accounts) Commands() []string {
 				"nsc add export --account "+AccountMain+" --subject '"+s+"'",
 				"nsc add import --account "+clients+" \\\n  --src-account $"+AccountMain+" --remote-subject '"+s+"'")
 		}
-		all = append(all,
-			"nsc add export --account "+clients+" --service --"+tools,
-			"nsc add import --account "+AccountMain+" \\\n  --src-account $CLIENTS --service --remote-"+tools)
+		for _, s := range answered(t) {
+			all = append(all,
+				"nsc add export --account "+clients+" --service --subject '"+s+"'",
+				"nsc add import --account "+AccountMain+" \\\n  --src-account $CLIENTS --service --remote-subject '"+s+"'")
+		}
 	}
 	for _, u := range a.Users {
 		at := a.Place

@@ -81,6 +81,8 @@ func GrantOf(r Role, at Place) Grant {
 		g.Allow = nodeNeeds(at)
 	case RoleOperator:
 		g.Allow = operatorNeeds(at.User)
+	case RoleHost:
+		g.Allow, g.Responses = hostNeeds(at), true
 	default:
 		g.Allow = tenantNeeds(r, at)
 	}
@@ -142,7 +144,37 @@ func TenantsOf(subjects []string) []session.Tenant {
 }
 
 // ofTenants begin the subjects whose next token is a tenant.
-var ofTenants = []string{messages.TaskPrefix, messages.ControlPrefix, messages.QueryPrefix, messages.RunPrefix, messages.ToolPrefix, "rath.tail."}
+var ofTenants = []string{messages.TaskPrefix, messages.ControlPrefix, messages.QueryPrefix, messages.RunPrefix, messages.ToolPrefix, messages.StorePrefix, "rath.tail."}
+
+// hostNeeds is what a node needs that is bound to a tenant. It has nothing of JetStream,
+// and each of its subjects names the tenant.
+func hostNeeds(at Place) []Permission {
+	t := string(at.Tenant)
+	put := Verb{Name: messages.VerbBlobPut}
+	return []Permission{
+		publish(messages.StorePrefix+t+".*", "what it stores and reads"),
+		publish(messages.QueryPrefix+t+".>", "commits and blobs of its tenant, and what is on offer"),
+		publish(put.Subject(at.Tenant, at.User), "blobs of its tenant"),
+		publish(messages.RunPrefix+t+".*."+messages.OnDelta, "deltas of its runs"),
+		publish(messages.ToolPrefix+t+".*", "calls of tools of other programs"),
+		publish(SubjectUserInfo, "asking at the start what these credentials may do"),
+		subscribe(messages.HostPrefix+t+".>", "runs that relays send to it, and what is asked of it"),
+		subscribe(InboxNode+".>", "answers"),
+	}
+}
+
+// HostOf returns the tenant that permissions to publish bind a node to; "" for those of
+// any other user.
+func HostOf(publish []string) session.Tenant {
+	for _, subject := range publish {
+		rest, ok := strings.CutPrefix(subject, messages.StorePrefix)
+		t, _, more := strings.Cut(rest, ".")
+		if ok && more && session.ValidID("tenant", t) == nil {
+			return session.Tenant(t)
+		}
+	}
+	return ""
+}
 
 // UsersOf are the users that permissions to publish allow control requests of a tenant
 // to name.
@@ -176,6 +208,7 @@ func nodeNeeds(at Place) []Permission {
 		publish(messages.RunPrefix+">", "deltas, events and results"),
 		publish(messages.DeadLetterPrefix+">", "tasks that were refused"),
 		publish(messages.NodePrefix+">", "what nodes send and ask each other"),
+		publish(messages.HostPrefix+">", "what bound nodes are sent"),
 		publish(messages.ToolPrefix+">", "calls of tools of other programs"),
 		publish("$KV."+messages.BucketNode+".>", "which nodes live"),
 		publish("$KV."+messages.BucketRegistry+".>", "workflows and tools on offer"),
@@ -203,6 +236,7 @@ func nodeNeeds(at Place) []Permission {
 		subscribe(messages.ControlPrefix+">", "cancels, approvals, messages"),
 		subscribe(messages.QueryPrefix+">", "questions"),
 		subscribe(messages.NodePrefix+">", "what nodes send and ask each other"),
+		subscribe(messages.StorePrefix+">", "what bound nodes ask"),
 		subscribe("$SRV.>", "being listed by `nats micro ls`"),
 		subscribe(InboxNode+".>", "answers"),
 	)
@@ -231,6 +265,7 @@ func operatorNeeds(user string) []Permission {
 		publish(messages.ControlPrefix+"*."+user+".>", "cancels, approvals, messages"),
 		publish(messages.QueryPrefix+">", "questions"),
 		publish(messages.NodePrefix+">", "draining nodes"),
+		publish(messages.HostPrefix+"*.*."+messages.NodeDrain, "draining bound nodes"),
 		subscribe(messages.RunPrefix+">", "deltas, events and results"),
 		subscribe("rath.tail.>", "lineage as it happens"),
 		subscribe(InboxClient+".>", "answers to what clients ask, too"),
@@ -250,7 +285,7 @@ func Needed(op, subject string) (Permission, []Role) {
 		at.User = p[3]
 	}
 	// Those that may least come first.
-	order := [][]Role{{RoleObserve}, {RoleSubmit, RoleApprove, RoleOperate}, {RoleTool}, {RoleNode}, {RoleOperator}}
+	order := [][]Role{{RoleObserve}, {RoleSubmit, RoleApprove, RoleOperate}, {RoleTool}, {RoleHost}, {RoleNode}, {RoleOperator}}
 	if at.User == messages.UserOperator {
 		order = order[len(order)-1:]
 	}

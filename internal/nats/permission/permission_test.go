@@ -73,7 +73,7 @@ func TestMissing(t *testing.T) {
 		"denied in part":   {with(func(h *permission.Held) { h.Subscribe.Deny = []string{"rath.ctl.acme.> rath"} }), "[subscribe to rath.ctl.>]"},
 		"subscribes a few": {with(func(h *permission.Held) { h.Subscribe.Allow = []string{"rath.>", "_RATH.>"} }), "[subscribe to $SRV.>]"},
 		"only in a queue": {with(func(h *permission.Held) {
-			h.Subscribe.Allow = []string{"rath.> rath", "rath.query.>", "rath.node.>", "$SRV.>", "_RATH.>"}
+			h.Subscribe.Allow = []string{"rath.> rath", "rath.query.>", "rath.node.>", "rath.store.>", "$SRV.>", "_RATH.>"}
 		}), "[subscribe to rath.ctl.>]"},
 		"other generation": {with(func(h *permission.Held) {
 			h.Publish.Allow = []string{"rath.ev.2.>", "rath.*.>", "$KV.>", "$JS.>", "$SYS.>", "_INBOX.>", "_RATH.>", "_R_.>"}
@@ -132,7 +132,7 @@ func TestGrants(t *testing.T) {
 				if !r.OfTenant() {
 					continue
 				}
-				if !strings.Contains(p.Subject, ".acme.") && p.Subject != "_INBOX.>" && p.Subject != permission.SubjectUserInfo {
+				if !strings.Contains(p.Subject, ".acme.") && p.Subject != "_INBOX.>" && p.Subject != "_RATH.>" && p.Subject != permission.SubjectUserInfo {
 					t.Errorf("%s: %s is not of its tenant", r, p)
 				}
 				if strings.HasPrefix(p.Subject, messages.ControlPrefix) && !strings.HasPrefix(p.Subject, "rath.ctl.acme."+g.User+".") {
@@ -176,11 +176,13 @@ func ExampleAccounts() {
 	//       {service: "rath.task.acme.*"}
 	//       {service: "rath.ctl.acme.>"}
 	//       {service: "rath.query.acme.>", response_type: stream}
+	//       {service: "rath.store.acme.*"}
 	//       {stream: "rath.run.acme.>"}
 	//       {stream: "rath.tail.acme.>"}
 	//     ]
 	//     imports: [
 	//       {service: {account: CLIENTS_acme, subject: "rath.tool.acme.*"}}
+	//       {service: {account: CLIENTS_acme, subject: "rath.host.acme.*.*"}}
 	//     ]
 	//   }
 	//   CLIENTS_acme {
@@ -210,11 +212,13 @@ func ExampleAccounts() {
 	//     ]
 	//     exports: [
 	//       {service: "rath.tool.acme.*"}
+	//       {service: "rath.host.acme.*.*"}
 	//     ]
 	//     imports: [
 	//       {service: {account: RATH, subject: "rath.task.acme.*"}}
 	//       {service: {account: RATH, subject: "rath.ctl.acme.>"}}
 	//       {service: {account: RATH, subject: "rath.query.acme.>"}}
+	//       {service: {account: RATH, subject: "rath.store.acme.*"}}
 	//       {stream: {account: RATH, subject: "rath.run.acme.>"}}
 	//       {stream: {account: RATH, subject: "rath.tail.acme.>"}}
 	//     ]
@@ -239,7 +243,7 @@ func TestCommands(t *testing.T) {
 	}
 	slices.Sort(want)
 	slices.Sort(got)
-	if len(want) != 4*6 || !slices.Equal(got, want) {
+	if len(want) != 4*8 || !slices.Equal(got, want) {
 		t.Errorf("nsc is told %q\nthe configuration has %q", got, want)
 	}
 }

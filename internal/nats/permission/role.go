@@ -20,6 +20,8 @@ const (
 	// RoleRouter chooses and waits for others; it is a node of another pool and
 	// needs the same.
 	RoleRouter Role = "router"
+	// RoleHost runs the workflows of one tenant, as a node that is bound to it.
+	RoleHost Role = "host"
 	// RoleObserve reads what there is of a tenant, as all of its users may.
 	RoleObserve Role = "observe"
 	// RoleSubmit gives a tenant's runs their tasks and talks to them.
@@ -43,6 +45,7 @@ var roles = []struct {
 }{
 	{RoleNode, "runs workflows"},
 	{RoleRouter, "runs the workflows auto and fanout; the same as a node"},
+	{RoleHost, "runs workflows of one tenant: a node that is bound to it"},
 	{RoleObserve, "reads and watches the runs of one tenant"},
 	{RoleSubmit, "submits tasks, talks to runs, cancels them; reads"},
 	{RoleApprove, "approves, rejects and answers what runs ask; reads"},

@@ -64,6 +64,7 @@ Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
 		Example: `  rath cluster provision --server nats://nats:4222 --creds op.creds --dry-run
   rath cluster provision --server nats://nats:4222 --creds op.creds --replicas 3
   rath cluster provision --print-permissions --role submit --user ana
+  rath cluster provision --print-permissions --role host --tenant acme
   rath cluster provision --print-permissions --as nats --user ana=submit \
     --user bob=approve --user eve=operate > accounts.conf`,
 		Args: app.NoArguments,

@@ -16,8 +16,9 @@ func TestPermissionConfig(t *testing.T) {
 		{Role: permission.RoleOperator, Name: "operator"},
 		{Role: permission.RoleSubmit, Tenant: "acme", Name: "ana"},
 		{Role: permission.RoleTool, Tenant: "acme", Name: "tool-acme"},
+		{Role: permission.RoleHost, Tenant: "acme", Name: "host-acme"},
 	})
-	for _, user := range []string{"NODE", "OPERATOR", "ANA", "TOOL_ACME"} {
+	for _, user := range []string{"NODE", "OPERATOR", "ANA", "TOOL_ACME", "HOST_ACME"} {
 		t.Setenv(user+"_PASSWORD", "secret"+user)
 		if !strings.Contains(text, "$"+user+"_PASSWORD") {
 			t.Errorf("nobody logs in as %s", user)

@@ -1,0 +1,347 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/offload"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// BoundTo returns the tenant that credentials bind a node to; "" if they are not of such
+// a node. It connects for that.
+func BoundTo(ctx context.Context, o *conn.Options) (session.Tenant, error) {
+	c, err := conn.Connect(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	t, err := c.Bound(ctx)
+	return t, errors.Join(err, c.Close())
+}
+
+// Bound is what a node has that is bound to a tenant, over requests to the nodes for all
+// tenants.
+type Bound struct {
+	c      *Conn
+	tenant session.Tenant
+	// Level is how safely those store that answer.
+	Level string
+}
+
+// Bind asks where the sessions of a tenant are. The connection is one with
+// Options.Client; from now on it knows the event streams.
+func (c *Conn) Bind(ctx context.Context, t session.Tenant) (*Bound, error) {
+	b := &Bound{c: c, tenant: t}
+	m, err := b.patiently(ctx, storeAbout, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("nats/api: a node of tenant %s asks nodes for all tenants: %w", t, err)
+	}
+	var about aboutStore
+	if err := json.Unmarshal(m.Data, &about); err != nil {
+		return nil, fmt.Errorf("nats/api: which event streams there are: %w", err)
+	}
+	if _, err := streams.ParseLevel(about.Level); err != nil || about.Generation == 0 || about.Partitions == 0 {
+		return nil, fmt.Errorf("nats/api: which event streams there are: the answer %q says it not: %w", m.Data, run.ErrMalformed)
+	}
+	c.O.Generation, c.O.Partitions, b.Level = about.Generation, about.Partitions, about.Level
+	return b, nil
+}
+
+// Tenant is whose node this is.
+func (b *Bound) Tenant() session.Tenant { return b.tenant }
+
+// ask sends one request.
+func (b *Bound) ask(ctx context.Context, verb string, header nats.Header, body []byte) (*nats.Msg, error) {
+	m, err := b.c.Request(ctx, &nats.Msg{Subject: messages.StoreSubject(b.tenant, verb), Header: header, Data: body})
+	if err != nil {
+		return nil, err
+	}
+	if m.Header.Get(micro.ErrorCodeHeader) != "" {
+		err = messages.ReplyError(m.Data)
+	}
+	return m, err
+}
+
+// passes reports whether an error of ask is one after which it is asked again.
+func passes(err error) bool {
+	return errors.Is(err, run.ErrBusy) || errors.Is(err, session.ErrUnavailable) || conn.IsTransient(err)
+}
+
+// patiently sends a request that may be answered twice, and again for as long as no
+// answer comes.
+func (b *Bound) patiently(ctx context.Context, verb string, header nats.Header, body []byte) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
+	defer cancel()
+	for wait := conn.NewBackoff(); ; {
+		m, err := b.ask(ctx, verb, header, body)
+		if err == nil || !passes(err) {
+			return m, err
+		}
+		if wait.Sleep(ctx) != nil {
+			return nil, fmt.Errorf("%w: no node for all tenants does it: %w", session.ErrUnavailable, err)
+		}
+	}
+}
+
+// Log returns the logs of the tenant's sessions, with their snapshots.
+func (b *Bound) Log() session.Log {
+	l := &boundLog{remoteLog{b.c}, b}
+	return &boundStore{offload.New(l, b.c.RemoteBlobs, nil), l}
+}
+
+// Blobs returns the blobs of a tenant; those of another one are refused.
+func (b *Bound) Blobs(t session.Tenant) blob.Store { return b.c.RemoteBlobs(t) }
+
+// boundStore is a log that keeps large data in blobs, with snapshots.
+type boundStore struct {
+	session.Log
+	session.Snapshotter
+}
+
+// boundLog is the log without that: it reads as clients do.
+type boundLog struct {
+	remoteLog
+	b *Bound
+}
+
+var (
+	_ session.Log         = (*boundLog)(nil)
+	_ session.Snapshotter = (*boundLog)(nil)
+)
+
+// of refuses a session of another tenant, which the server would refuse without a word.
+func (l *boundLog) of(t session.Tenant) error {
+	if t != l.b.tenant {
+		return fmt.Errorf("nats/api: session of tenant %s, on a node of tenant %s: %w", t, l.b.tenant, session.ErrTenant)
+	}
+	return nil
+}
+
+// Append implements session.Log. A request whose answer is lost is sent again with the
+// same bytes: the log that stores them says where they are, or that another writer has
+// been there. Once they may have arrived, no other answer ends that.
+func (l *boundLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+	if err := errors.Join(ctx.Err(), l.of(c.Key.Tenant)); err != nil {
+		return session.Position{}, err
+	}
+	raw, err := eventlog.Successor(at, c)
+	if err != nil {
+		return session.Position{}, err
+	}
+	token, err := l.append(ctx, at, raw)
+	if err != nil {
+		return session.Position{}, fmt.Errorf("nats/api: append %d to %s: %w", c.Seq, c.Key, err)
+	}
+	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(raw)}, nil
+}
+
+func (l *boundLog) append(ctx context.Context, at session.Position, raw []byte) (uint64, error) {
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), conn.RetryBudget)
+	defer cancel()
+	maybe := false // an attempt may have been stored
+	for wait := conn.NewBackoff(); ; {
+		m, err := l.b.ask(patient, storeAppend, eventlog.HeaderOf(at), raw)
+		switch {
+		case err == nil:
+			stored, err := eventlog.PositionOf(m.Header)
+			return stored.Token, err
+		case errors.Is(err, session.ErrConflict):
+			return 0, err
+		case errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, run.ErrBusy):
+			// Not sent, or not taken.
+		case passes(err):
+			maybe = true
+		case !maybe:
+			return 0, err
+		}
+		if !maybe && ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		if wait.Sleep(patient) != nil {
+			return 0, fmt.Errorf("%w: not settled after %v: %w", session.ErrUnavailable, conn.RetryBudget, err)
+		}
+	}
+}
+
+// Read implements session.Log.
+func (l *boundLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	if err := l.of(k.Tenant); err != nil {
+		return func(yield func(session.Entry, error) bool) { yield(session.Entry{}, err) }
+	}
+	return l.remoteLog.Read(ctx, k, after)
+}
+
+// sessionHeader is the header of a request that is about a session.
+func sessionHeader(k session.Key) nats.Header { return nats.Header{headerSession: {string(k.ID)}} }
+
+// Last implements session.Log.
+func (l *boundLog) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+	if err := errors.Join(k.Valid(), l.of(k.Tenant)); err != nil {
+		return session.Entry{}, err
+	}
+	m, err := l.b.patiently(ctx, storeLast, sessionHeader(k), nil)
+	if err != nil {
+		return session.Entry{}, fmt.Errorf("nats/api: last commit of %s: %w", k, err)
+	}
+	at, err := eventlog.PositionOf(m.Header)
+	if err != nil {
+		return session.Entry{}, fmt.Errorf("nats/api: last commit of %s: %w", k, err)
+	}
+	c, err := session.Decode(m.Data)
+	if err != nil || c.Key != k || c.Seq != at.Seq || session.HashOf(m.Data) != at.Hash {
+		return session.Entry{}, fmt.Errorf("nats/api: last commit of %s: the answer is another one: %w", k, errors.Join(session.ErrForeign, err))
+	}
+	return session.Entry{Commit: c, At: at, Raw: string(m.Data)}, nil
+}
+
+// Save implements session.Snapshotter.
+func (l *boundLog) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
+	if err := errors.Join(k.Valid(), l.of(k.Tenant)); err != nil {
+		return err
+	}
+	header := eventlog.HeaderOf(at)
+	header[headerSession] = []string{string(k.ID)}
+	return l.keep(ctx, storeSave, header, state)
+}
+
+// SavePage implements session.Snapshotter.
+func (l *boundLog) SavePage(ctx context.Context, t session.Tenant, digest string, page []byte) error {
+	if err := errors.Join(session.ValidID("page", digest), l.of(t)); err != nil {
+		return err
+	}
+	return l.keep(ctx, storeSavePage, nats.Header{headerPage: {digest}}, page)
+}
+
+func (l *boundLog) keep(ctx context.Context, verb string, header nats.Header, data []byte) error {
+	_, err := l.b.patiently(ctx, verb, header, data)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		err = fmt.Errorf("%w: %w", session.ErrTooLarge, err)
+	}
+	if err != nil {
+		return fmt.Errorf("nats/api: %s: %w", verb, err)
+	}
+	return nil
+}
+
+// Load implements session.Snapshotter.
+func (l *boundLog) Load(ctx context.Context, k session.Key) (at session.Position, state []byte, err error) {
+	if err := errors.Join(k.Valid(), l.of(k.Tenant)); err != nil {
+		return at, nil, err
+	}
+	m, err := l.b.patiently(ctx, storeLoad, sessionHeader(k), nil)
+	if err == nil {
+		at, err = eventlog.PositionOf(m.Header)
+	}
+	if err != nil {
+		return at, nil, fmt.Errorf("nats/api: load snapshot of %s: %w", k, err)
+	}
+	return at, m.Data, nil
+}
+
+// LoadPage implements session.Snapshotter.
+func (l *boundLog) LoadPage(ctx context.Context, t session.Tenant, digest string) ([]byte, error) {
+	if err := errors.Join(session.ValidID("page", digest), l.of(t)); err != nil {
+		return nil, err
+	}
+	m, err := l.b.patiently(ctx, storeLoadPage, nats.Header{headerPage: {digest}}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("nats/api: load page %s: %w", digest, err)
+	}
+	return m.Data, nil
+}
+
+// Deliver is Dispatch.Deliver by way of a node for all tenants.
+func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work) (dispatch.Answer, error) {
+	body, err := messages.Encode(delivery{incarnation, wire.WorkOf(w)})
+	if err != nil {
+		return "", err
+	}
+	m, err := b.c.Await(ctx, messages.StoreSubject(b.tenant, storeDeliver), body)
+	if err == nil && m.Header.Get(micro.ErrorCodeHeader) != "" {
+		err = messages.ReplyError(m.Data)
+	}
+	if err != nil {
+		return "", fmt.Errorf("nats/api: deliver to %s: %w", incarnation, err)
+	}
+	a, err := messages.DecodeAnswer(m.Data)
+	if err != nil {
+		return "", fmt.Errorf("nats/api: deliver to %s: %w", incarnation, err)
+	}
+	return dispatch.Answer(a.Note), a.Err()
+}
+
+// Announce is Conn.Announce by way of nodes for all tenants.
+func (b *Bound) Announce(ctx context.Context, incarnation string, about func() messages.Node) error {
+	return announcing(ctx, b.c.Logger, func(ctx context.Context) error {
+		n := about()
+		n.Incarnation = incarnation
+		body, err := messages.Encode(n)
+		if err == nil {
+			_, err = b.ask(ctx, storeAnnounce, nil, body)
+		}
+		return err
+	}, func(ctx context.Context) error {
+		_, err := b.ask(ctx, storeLeave, nil, []byte(incarnation))
+		return err
+	})
+}
+
+// Offer puts workflows on offer to the tenant, whose own nodes get their runs.
+func (b *Bound) Offer(ctx context.Context, all []messages.Workflow) error {
+	body, err := messages.Encode(offer{all})
+	if err == nil {
+		_, err = b.patiently(ctx, storeOffer, nil, body)
+	}
+	if err != nil {
+		return fmt.Errorf("nats/api: offer workflows to tenant %s: %w", b.tenant, err)
+	}
+	return nil
+}
+
+// Nodes returns the nodes that the tenant may see: its own, and those for all tenants.
+func (b *Bound) Nodes(ctx context.Context) ([]messages.Node, error) {
+	var all wire.Nodes
+	err := ask(ctx, b.c, b.tenant, messages.QueryNodes, messages.Query{}, &all)
+	return all.Nodes, err
+}
+
+// Workflows returns what is on offer to the tenant.
+func (b *Bound) Workflows(ctx context.Context, _ ...string) ([]messages.Workflow, error) {
+	var all wire.Workflows
+	err := ask(ctx, b.c, b.tenant, messages.QueryWorkflows, messages.Query{}, &all)
+	return all.Workflows, err
+}
+
+// Tools returns the tools that processes have announced to the tenant; t is no other one.
+func (b *Bound) Tools(ctx context.Context, t session.Tenant, _ ...string) ([]messages.Tool, error) {
+	var all wire.Tools
+	err := ask(ctx, b.c, t, messages.QueryTools, messages.Query{}, &all)
+	return all.Tools, err
+}
+
+// Answering returns nil if this node can take work at this moment: it is connected, and a
+// node for all tenants answers.
+func (b *Bound) Answering(ctx context.Context) error {
+	if !b.c.Connected() {
+		return fmt.Errorf("%w: %s: the connection is lost and is being made again", conn.ErrUnreachable, b.c.Servers())
+	}
+	if _, err := b.ask(ctx, storeAbout, nil, nil); err != nil {
+		return fmt.Errorf("nats/api: no node for all tenants answers one of tenant %s: %w; start one", b.tenant, err)
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// bindings are logs of bound nodes, one for each tenant, over one connection, for suites
+// that work with several tenants.
+type bindings struct {
+	t     *testing.T
+	asked *Conn // of the node that answers
+	asks  *Conn
+
+	mu   sync.Mutex
+	logs map[session.Tenant]session.Log
+}
+
+// serveStore answers all that bound nodes ask, and returns a connection that may ask it
+// for any tenant, through the wire.
+func serveStore(t *testing.T, c *Conn, srv *natsserver.Server, w *natstest.Wire) *Conn {
+	t.Helper()
+	store, err := c.ServeStore(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	control, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(store.Stop(), queries.Stop(), control.Stop()); err != nil {
+			t.Error(err)
+		}
+	})
+	user, password := srv.Operator()
+	o := &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox}, Client: true}
+	if w != nil {
+		return layer.DialThrough(t, w, o)
+	}
+	return layer.Dial(t, o)
+}
+
+func (b *bindings) of(t session.Tenant) session.Log {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.logs[t] == nil {
+		bound, err := b.asks.Bind(b.t.Context(), t)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.logs[t] = bound.Log()
+	}
+	return b.logs[t]
+}
+
+func (b *bindings) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+	// The suite's ids are not minted, so that queries take them for names.
+	if at.Seq == 0 && c.Key.Valid() == nil {
+		subject := streams.KeySubject(streams.BucketAlias, messages.SessionAliasKey(c.Key.Tenant, string(c.Key.ID)))
+		_, err := b.asked.PublishExpecting(context.WithoutCancel(ctx), subject, 0, nil, fmt.Appendf(nil, `{"session":%q}`, c.Key.ID))
+		if err != nil && !errors.Is(err, conn.ErrExpectation) {
+			return session.Position{}, err
+		}
+	}
+	return b.of(c.Key.Tenant).Append(ctx, at, c)
+}
+
+func (b *bindings) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	return b.of(k.Tenant).Read(ctx, k, after)
+}
+
+func (b *bindings) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+	return b.of(k.Tenant).Last(ctx, k)
+}
+
+func (b *bindings) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
+	return b.of(k.Tenant).(session.Snapshotter).Save(ctx, k, at, state)
+}
+
+func (b *bindings) Load(ctx context.Context, k session.Key) (session.Position, []byte, error) {
+	return b.of(k.Tenant).(session.Snapshotter).Load(ctx, k)
+}
+
+func (b *bindings) SavePage(ctx context.Context, t session.Tenant, digest string, page []byte) error {
+	return b.of(t).(session.Snapshotter).SavePage(ctx, t, digest, page)
+}
+
+func (b *bindings) LoadPage(ctx context.Context, t session.Tenant, digest string) ([]byte, error) {
+	return b.of(t).(session.Snapshotter).LoadPage(ctx, t, digest)
+}
+
+// Foul implements sessiontest.Fouler.
+func (b *bindings) Foul(ctx context.Context, k session.Key, raw []byte) error {
+	return suiteLog{c: b.asked}.Foul(ctx, k, raw)
+}
+
+// TestBoundLogSuite has the log of a node that is bound to a tenant keep what every log
+// promises.
+func TestBoundLogSuite(t *testing.T) {
+	sessiontest.TestLog(t, func(t *testing.T) session.Log {
+		srv := natstest.Start(t, &natsserver.Options{Lazy: true})
+		o := streamstest.NodeOptions(srv)
+		o.Level = streams.Lazy
+		c := layer.Dial(t, o)
+		if err := c.Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.Place = func(k session.Key) (stream, subject string, err error) {
+			return streams.EventStream(1, 0), streams.PrefixEvent + "1.0." + string(k.Tenant) + "." + string(k.ID), k.Valid()
+		}
+		return &bindings{t: t, asked: c, asks: serveStore(t, c, srv, nil), logs: map[session.Tenant]session.Log{}}
+	})
+}
+
+// TestBoundAppendSettles loses the answers of appends, and requests on their way: what is
+// appended is there once, and a writer that was overtaken meanwhile hears of it.
+func TestBoundAppendSettles(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Lazy: true})
+	o := streamstest.NodeOptions(srv)
+	o.Level = streams.Lazy
+	c := layer.Dial(t, o)
+	if err := c.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var w natstest.Wire
+	asks := serveStore(t, c, srv, &w)
+	b, err := asks.Bind(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := b.Log()
+	mint := session.IDGenerator{Generation: 1, Partitions: c.Partitions()}
+	k := session.Key{Tenant: "acme", ID: mint.ID("settles")}
+	first := sessiontest.Grow(t, l, k, session.Position{}, 1)
+
+	hook, lost := natstest.Once("Rath-Token", natstest.Drop)
+	w.Set(hook, nil)
+	second, err := l.Append(t.Context(), first, sessiontest.Commit(k, first, "the answer is lost"))
+	if err != nil || !lost() || second.Seq != 2 {
+		t.Fatalf("after a lost answer: %+v, %v, lost %v", second, err, lost())
+	}
+	hook, lost = natstest.Once("the request is lost", natstest.Drop)
+	w.Set(nil, hook)
+	third, err := l.Append(t.Context(), second, sessiontest.Commit(k, second, "the request is lost"))
+	if err != nil || !lost() || third.Seq != 3 {
+		t.Fatalf("after a lost request: %+v, %v, lost %v", third, err, lost())
+	}
+	// Another writer is first: the answer that says so is lost, and then a conflict.
+	var overtaken atomic.Bool
+	hook, lost = natstest.Once("overtaken", func(p []byte) bool {
+		overtaken.Store(true)
+		return false
+	})
+	w.Set(nil, hook)
+	sessiontest.Grow(t, c.Log(), k, third, 1)
+	if _, err := l.Append(t.Context(), third, sessiontest.Commit(k, third, "overtaken")); !errors.Is(err, session.ErrConflict) || !overtaken.Load() {
+		t.Errorf("behind another writer: %v, lost %v", err, lost())
+	}
+	w.Set(nil, nil)
+	var texts []string
+	for _, e := range sessiontest.ReadAll(t, c.Log(), k, session.Position{}) {
+		texts = append(texts, e.Commit.Events[0].Data)
+	}
+	if len(texts) != 4 || !strings.Contains(texts[1], "the answer is lost") || !strings.Contains(texts[2], "the request is lost") {
+		t.Errorf("%d commits: %q", len(texts), texts)
+	}
+	if at, err := l.Last(t.Context(), k); err != nil || at.At.Seq != 4 {
+		t.Errorf("last: %+v, %v", at.At, err)
+	}
+}

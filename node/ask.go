@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -109,7 +110,7 @@ func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (mes
 	if !errors.Is(err, run.ErrNotSupported) {
 		return messages.Replay{}, err
 	}
-	nodes, err := n.offering(ctx, g.Name)
+	nodes, err := n.offering(ctx, home.Tenant, g.Name)
 	if err != nil {
 		return messages.Replay{}, err
 	}
@@ -129,23 +130,23 @@ func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (mes
 	return messages.Replay{}, fmt.Errorf("no node that lives offers workflow %q, whose code is needed: %w; start one that does", g.Name, run.ErrNotSupported)
 }
 
-// offering returns the incarnations of the pool that offers a workflow.
-func (n *Instance) offering(ctx context.Context, workflow string) ([]string, error) {
-	ws, err := n.conn.Workflows(ctx)
+// offering returns the incarnations of the pool that offers a tenant a workflow.
+func (n *Instance) offering(ctx context.Context, t session.Tenant, workflow string) ([]string, error) {
+	ws, err := n.home.Workflows(ctx)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(ws, func(w messages.Workflow) bool { return w.Name == workflow })
-	if i < 0 {
+	w := dispatch.OfferOf(ws, t, workflow, "")
+	if w == nil {
 		return nil, nil
 	}
-	all, err := n.conn.Nodes(ctx)
+	all, err := n.home.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []string
 	for _, o := range all {
-		if o.Incarnation != n.incarnation && !o.Draining && slices.Contains(o.Pools, ws[i].Pool) {
+		if o.Incarnation != n.incarnation && !o.Draining && visible(o.Incarnation, t) && slices.Contains(o.Pools, w.Pool) {
 			out = append(out, o.Incarnation)
 		}
 	}

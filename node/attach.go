@@ -56,7 +56,8 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.events = n.conn.Log()
+	n.home = n.conn
+	n.events = n.home.Log()
 	n.values = journal.NewValues(n.events)
 	return n, nil
 }

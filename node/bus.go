@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
 )
 
 // serve starts the services of the node on its connection.
@@ -28,22 +29,14 @@ func (n *Instance) serve(ctx context.Context) error {
 		return err
 	}
 	n.own.add(deliver)
-	control, err := n.conn.ServeControl(n.front.ctx, n.system.Signal)
-	if err != nil {
-		return err
+	if n.bound == nil {
+		if err := n.serveAll(services); err != nil {
+			return err
+		}
 	}
-	n.front.add(control)
-	relay := n.conn.StartRelay(services, n.relay(services)) // before questions are answered
-	n.background(services, "relay", func(context.Context) error { return relay.Wait() })
-	queries, err := n.conn.ServeQueries(n.front.ctx, &api.Queries{Values: n.values, Replay: n.replay, Alive: n.alive(), Live: n.system.Live, Incarnation: n.incarnation})
-	if err != nil {
-		return err
-	}
-	n.front.add(queries)
 	if err := n.serveNode(n.own.ctx); err != nil {
 		return err
 	}
-	n.background(services, "room of streams", n.conn.WatchRoom)
 	if n.server != nil {
 		n.background(services, "slack", func(ctx context.Context) error { return giveBack(ctx, n.values.Forget) })
 		n.background(services, "the embedded server", func(ctx context.Context) error {
@@ -56,22 +49,56 @@ func (n *Instance) serve(ctx context.Context) error {
 		})
 	}
 	n.background(services, "node entry", func(ctx context.Context) error {
-		return n.conn.Announce(ctx, n.incarnation, n.about)
+		return n.home.Announce(ctx, n.incarnation, n.about)
 	})
 	if n.o.Idle {
 		return nil
 	}
 	var intake context.Context
 	intake, n.stopIntake = context.WithCancel(services)
-	n.background(intake, "tasks", func(ctx context.Context) error {
-		return n.conn.PullTasks(ctx, &dispatch.Intake{Offers: n.offers, Accept: n.accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal})
-	})
+	if n.bound == nil {
+		n.background(intake, "tasks", func(ctx context.Context) error {
+			return n.conn.PullTasks(ctx, &dispatch.Intake{Offers: n.offers, Accept: n.accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal})
+		})
+	}
 	n.background(intake, "runs", func(ctx context.Context) error {
 		return n.conn.ServeRuns(ctx, &dispatch.Host{
 			Incarnation: n.incarnation, Pool: n.o.Pool, Free: n.system.Free, Freed: n.system.Freed(), Take: n.dispatched,
 		})
 	})
 	return nil
+}
+
+// serveAll starts what only a node for all tenants does: it relays, and answers clients
+// and the nodes that are bound to tenants.
+func (n *Instance) serveAll(services context.Context) error {
+	control, err := n.conn.ServeControl(n.front.ctx, n.system.Signal)
+	if err != nil {
+		return err
+	}
+	n.front.add(control)
+	relay := n.conn.StartRelay(services, n.relay(services)) // before questions are answered
+	n.background(services, "relay", func(context.Context) error { return relay.Wait() })
+	queries, err := n.conn.ServeQueries(n.front.ctx, &api.Queries{Values: n.values, Replay: n.replay, Alive: n.alive(), Live: n.system.Live, Incarnation: n.incarnation})
+	if err != nil {
+		return err
+	}
+	n.front.add(queries)
+	store, err := n.conn.ServeStore(n.front.ctx)
+	if err != nil {
+		return err
+	}
+	n.front.add(store)
+	n.background(services, "room of streams", n.conn.WatchRoom)
+	return nil
+}
+
+// waits tells what waits for slots. A node that is bound to a tenant hears no relay.
+func (n *Instance) waits(ctx context.Context) ([]dispatch.PoolWaiting, error) {
+	if n.bound != nil {
+		return nil, nil
+	}
+	return n.conn.Waiting(ctx)
 }
 
 // background runs a service until the node closes. One that ends before is a
@@ -151,15 +178,20 @@ func (n *Instance) revisions() []string {
 	return all
 }
 
-// offeredBy reports whether a node that lives offers a workflow in a revision.
+// offeredBy reports whether a node that lives offers a workflow in a revision. What nodes
+// of a tenant offer is told to its own nodes alone.
 func (n *Instance) offeredBy(ctx context.Context, workflow, revision string) bool {
-	nodes, err := n.conn.Nodes(ctx)
+	var own session.Tenant
+	if n.bound != nil {
+		own = n.bound.Tenant()
+	}
+	nodes, err := n.home.Nodes(ctx)
 	if err != nil {
 		n.log.Warn("which revisions are offered is not known", "error", err)
 		return false
 	}
 	return slices.ContainsFunc(nodes, func(o messages.Node) bool {
-		return !o.Draining && slices.Contains(o.Offers, workflow+"@"+revision)
+		return !o.Draining && visible(o.Incarnation, own) && slices.Contains(o.Offers, workflow+"@"+revision)
 	})
 }
 

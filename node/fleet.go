@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/release"
+	"github.com/rathcluster/rath/messages"
 )
 
 // protocol is what nodes of this release say to each other, oldestProtocol what
@@ -48,12 +49,16 @@ func (n *Instance) member() cluster.Node {
 	return m
 }
 
-// alive says which incarnations live, nil without gossip.
+// alive says which incarnations live, nil without gossip. Gossip knows nothing of nodes
+// that are bound to a tenant: they are asked.
 func (n *Instance) alive() func(string) bool {
 	if n.members == nil {
 		return nil
 	}
-	return n.members.Alive
+	return func(incarnation string) bool {
+		_, bound := messages.BoundTo(incarnation)
+		return bound || n.members.Alive(incarnation)
+	}
 }
 
 // known says which incarnations live, and of which that is known; nil without
@@ -62,7 +67,12 @@ func (n *Instance) known() func(string) (alive, known bool) {
 	if n.members == nil {
 		return nil
 	}
-	return n.members.Known
+	return func(incarnation string) (alive, known bool) {
+		if _, bound := messages.BoundTo(incarnation); bound {
+			return false, false
+		}
+		return n.members.Known(incarnation)
+	}
 }
 
 // changed is closed at the next change of what alive says, nil without gossip.

@@ -167,6 +167,13 @@ func (h *health) serves(actors, bus func(ctx context.Context) error, waiting fun
 	h.phase, h.reason, h.actors, h.bus = serving, "", actors, bus
 }
 
+// named says that the node has another incarnation than it began with.
+func (h *health) named(incarnation string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.incarnation = incarnation
+}
+
 // drains says that the node is about to end.
 func (h *health) drains() {
 	h.mu.Lock()
@@ -227,7 +234,10 @@ func (h *health) write(w http.ResponseWriter, at phase, reason string) {
 	if reason != "" {
 		code = http.StatusServiceUnavailable
 	}
-	reply(w, code, healthAnswer{OK: reason == "", Phase: string(at), Reason: reason, Incarnation: h.incarnation, Version: Version()})
+	h.mu.Lock()
+	incarnation := h.incarnation
+	h.mu.Unlock()
+	reply(w, code, healthAnswer{OK: reason == "", Phase: string(at), Reason: reason, Incarnation: incarnation, Version: Version()})
 }
 
 const (

@@ -50,6 +50,9 @@ type Instance struct {
 	link        conn.Options       // how conn reaches the servers
 	dev         *Attachment        // that the node joined with; nil without Options.Dev
 	conn        *api.Conn
+	home        installation
+	bound       *api.Bound // what home is, of a node that is bound to a tenant
+	pool        string     // that the options name
 	events      session.Log
 	values      *journal.Values
 	memories    *memories
@@ -124,7 +127,7 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 	}
 	n.metrics.Observe(n.standing)
 	if n.health != nil {
-		n.health.serves(n.system.Answering, n.conn.Answering, n.conn.Waiting)
+		n.health.serves(n.system.Answering, n.home.Answering, n.waits)
 	}
 	return n, n.announce()
 }
@@ -152,7 +155,7 @@ func (n *Instance) defaults() {
 	if n.o.Name == "" {
 		n.o.Name = n.incarnation
 	}
-	if n.o.Pool == "" {
+	if n.pool = n.o.Pool; n.o.Pool == "" {
 		n.o.Pool = dispatch.DefaultPool
 		if n.o.Routing == RouteOnly {
 			n.o.Pool = RouterPool
@@ -232,9 +235,22 @@ func (n *Instance) connect(ctx context.Context) error {
 		}
 	}
 	n.link = o.Options
+	if n.server == nil && n.dev == nil {
+		t, err := api.BoundTo(ctx, &o.Options)
+		if err != nil {
+			return err
+		}
+		if t != "" {
+			return n.bind(ctx, t, o)
+		}
+	}
+	if of, bound := messages.PoolOf(n.o.Pool); bound {
+		return foreignPool(n.o.Pool, of)
+	}
 	if n.conn, err = api.Connect(ctx, o); err != nil {
 		return err
 	}
+	n.home = n.conn
 	if err := n.conn.Require(ctx, n.role(), permission.Place{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()}); err != nil {
 		return err
 	}
@@ -293,7 +309,7 @@ func (n *Instance) role() permission.Role {
 
 // wire builds what executes runs.
 func (n *Instance) wire(ctx context.Context) error {
-	n.events = n.conn.Log()
+	n.events = n.home.Log()
 	n.values = journal.NewValues(n.events)
 	n.memories = &memories{dir: filepath.Join(n.o.Store, "memory"), log: n.log}
 	if n.o.Models == nil {
@@ -329,7 +345,7 @@ func (n *Instance) wire(ctx context.Context) error {
 		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.Level, Logger: n.log, OnAppend: n.metrics.Appended,
 		Runtime: n.runtime, Workflows: n.registry, Slots: n.o.Slots, Drain: n.o.Drain,
 		Alive: n.alive(), Changed: n.changed(), Deliver: func(ctx context.Context, incarnation string, w journal.Work) (actors.Answer, error) {
-			a, err := n.conn.Deliver(ctx, incarnation, w)
+			a, err := n.home.Deliver(ctx, incarnation, w)
 			return actors.Answer(a), err
 		},
 	})
@@ -408,7 +424,7 @@ func (n *Instance) offersIsolation(ctx context.Context, w engine.Workspaces) (be
 func (n *Instance) Log() session.Log { return n.events }
 
 // Blobs returns a tenant's blobs.
-func (n *Instance) Blobs(t session.Tenant) blob.Store { return n.conn.Blobs(t) }
+func (n *Instance) Blobs(t session.Tenant) blob.Store { return n.home.Blobs(t) }
 
 // Level is the durability that this node promises.
 func (n *Instance) Level() string { return n.o.Level }
@@ -522,8 +538,10 @@ func (n *Instance) close() error {
 	if n.stop != nil {
 		// Watchers see how the last runs ended before the relay stops.
 		ctx, cancel := context.WithTimeout(context.Background(), n.lasts(relayLast))
-		if err := n.conn.WaitCaughtUp(ctx); err != nil {
-			n.log.Warn("the next start publishes the rest of the lineage", "error", err)
+		if n.bound == nil {
+			if err := n.conn.WaitCaughtUp(ctx); err != nil {
+				n.log.Warn("the next start publishes the rest of the lineage", "error", err)
+			}
 		}
 		cancel()
 		errs = append(errs, n.own.close())

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -20,6 +21,8 @@ func TestMain(m *testing.M) {
 	case "":
 	case "router":
 		os.Exit(Execute(os.Args[1:], &Options{Routing: RouteOnly}))
+	case "bound":
+		os.Exit(Execute(os.Args[1:], &Options{Workflows: []flow.Registration{interrupted()}}))
 	default:
 		os.Exit(Execute(os.Args[1:], nil))
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/router"
 	"github.com/rathcluster/rath/messages"
@@ -66,14 +67,18 @@ func (n *Instance) routed(builtin []flow.Registration) []flow.Registration {
 	return append(append(builtin, routing...), n.o.Workflows...)
 }
 
-// onOffer returns what all pools offer. A registry that cannot be read ends
+// onOffer returns what all pools offer the tenant of the run. A registry that cannot be read ends
 // this attempt of a run, and not the run.
 func (n *Instance) onOffer(ctx context.Context, named ...string) ([]messages.Workflow, error) {
-	all, err := n.conn.Workflows(ctx, named...)
+	var t session.Tenant
+	if info, ok := flow.RunInfo(ctx); ok {
+		t = info.Tenant
+	}
+	all, err := n.home.Workflows(ctx, named...)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, session.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 	}
-	return all, err
+	return dispatch.OfferedTo(all, t), err
 }
 
 // offer puts the node's workflows into the registry, and takes off its pool
@@ -81,6 +86,9 @@ func (n *Instance) onOffer(ctx context.Context, named ...string) ([]messages.Wor
 // does not have itself, since "auto" would choose it in vain. With other nodes in the
 // pool, one of them may still have it, or have it already.
 func (n *Instance) offer(ctx context.Context) error {
+	if n.bound != nil {
+		return n.offerBound(ctx)
+	}
 	var gone []string
 	if n.o.Routing == RouteElsewhere {
 		gone = []string{router.Auto, router.FanOut}

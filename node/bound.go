@@ -1,0 +1,98 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// installation is what a node works on: the streams or, of a node that is bound to a
+// tenant, what nodes for all tenants do for it.
+type installation interface {
+	Log() session.Log
+	Blobs(t session.Tenant) blob.Store
+	Nodes(ctx context.Context) ([]messages.Node, error)
+	Workflows(ctx context.Context, named ...string) ([]messages.Workflow, error)
+	Tools(ctx context.Context, t session.Tenant, named ...string) ([]messages.Tool, error)
+	Deliver(ctx context.Context, incarnation string, w journal.Work) (dispatch.Answer, error)
+	Announce(ctx context.Context, incarnation string, about func() messages.Node) error
+	Answering(ctx context.Context) error
+}
+
+var (
+	_ installation = (*api.Conn)(nil)
+	_ installation = (*api.Bound)(nil)
+)
+
+// bind connects with credentials that bind the node to a tenant.
+func (n *Instance) bind(ctx context.Context, t session.Tenant, o *streams.Options) error {
+	incarnation, err := messages.BoundIncarnation(t, rand.Text()[:12])
+	switch {
+	case err != nil:
+		return fmt.Errorf("node: %w", err)
+	case n.o.Gossip != nil:
+		return fmt.Errorf("node: these credentials bind the node to tenant %s, and a member of the gossip reaches all nodes: leave -gossip and its key out: %w", t, run.ErrNotSupported)
+	case n.o.Idle:
+		return fmt.Errorf("node: these credentials bind the node to tenant %s, so that it cannot answer for all: %w; an idle node needs the role %s", t, run.ErrNotSupported, permission.RoleNode)
+	}
+	if n.o.Name == n.incarnation {
+		n.o.Name = incarnation
+	}
+	n.incarnation = incarnation
+	if n.health != nil {
+		n.health.named(incarnation)
+	}
+	if n.pool == "" {
+		n.o.Pool = messages.BoundPool(t)
+	}
+	if of, bound := messages.PoolOf(n.o.Pool); bound && of != t {
+		return foreignPool(n.o.Pool, of)
+	}
+	o.Name, o.Client = "rath "+incarnation, true
+	if n.conn, err = api.Connect(ctx, o); err != nil {
+		return err
+	}
+	user, err := n.conn.User(ctx, t)
+	if err == nil {
+		err = n.conn.Require(ctx, permission.RoleHost, permission.Place{Tenant: t, User: user})
+	}
+	if err == nil {
+		n.bound, err = n.conn.Bind(ctx, t)
+	}
+	if err != nil {
+		return err
+	}
+	n.home, n.o.Level = n.bound, n.bound.Level
+	n.log.Info("these credentials bind the node to a tenant", "tenant", string(t), "pool", n.o.Pool)
+	return nil
+}
+
+// foreignPool refuses a pool that only nodes of a tenant may be of.
+func foreignPool(pool string, of session.Tenant) error {
+	return fmt.Errorf("node: pool %s is of the nodes that are bound to tenant %s: %w; name another one with -pool (RATH_POOL)", pool, of, run.ErrNotSupported)
+}
+
+// visible reports whether a node may be asked about a tenant's runs from here.
+func visible(incarnation string, t session.Tenant) bool {
+	of, bound := messages.BoundTo(incarnation)
+	return !bound || of == t
+}
+
+// offerBound puts the workflows of a bound node on offer. In a pool of nodes for all
+// tenants, those say what is on offer.
+func (n *Instance) offerBound(ctx context.Context) error {
+	if n.o.Pool != messages.BoundPool(n.bound.Tenant()) {
+		return nil
+	}
+	return n.bound.Offer(ctx, n.offered())
+}

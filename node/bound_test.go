@@ -1,0 +1,192 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// tenants is a server with two tenants, each with a client, and acme with the
+// credentials of nodes that are bound to it. All have exactly the permissions that are
+// listed for them.
+func tenants(t *testing.T) (srv *natsserver.Server, refused *refusedLog) {
+	t.Helper()
+	refused = &refusedLog{}
+	srv = natstest.Start(t, &natsserver.Options{
+		Port: -1, Grant: granted(nil), Logger: slog.New(slog.NewTextHandler(refused, nil)),
+		Users: []permission.User{
+			{Role: permission.RoleClient, Tenant: "acme", Name: "ann", Secret: "ann"},
+			{Role: permission.RoleHost, Tenant: "acme", Name: "host-acme", Secret: "host"},
+			{Role: permission.RoleClient, Tenant: "bolt", Name: "bob", Secret: "bob"},
+		},
+	})
+	op := operator(t, srv)
+	plan, err := op.Plan(t.Context(), &streams.Provisioning{Replicas: 1})
+	if err == nil {
+		err = op.Apply(t.Context(), plan)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return srv, refused
+}
+
+// boundMember starts a node that is bound to acme.
+func boundMember(t *testing.T, srv *natsserver.Server, o Options) *Instance {
+	t.Helper()
+	o.NATS, o.Store, o.User, o.Password = srv.URL(), t.TempDir(), "host-acme", "host"
+	o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return begin(t, &o).started(t)
+}
+
+// clientOf connects a client of a tenant.
+func clientOf(t *testing.T, srv *natsserver.Server, tenant session.Tenant, user string) *client.Client {
+	t.Helper()
+	return clientWith(t, &client.Options{Tenant: tenant, Dialer: srv.Dial, User: user, Password: user})
+}
+
+// named is a workflow that answers with a name and the input, from a fan-out of two, and
+// keeps a large value.
+func named(workflow, name string) flow.Registration {
+	return flow.Registration{Name: workflow, Description: "Says who runs it.", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			large, err := flow.Do(ctx, "large", func(context.Context) (string, error) { return strings.Repeat("x", 900<<10), nil }, &flow.DoOptions{Effect: tool.ReadOnly})
+			if err != nil {
+				return s, err
+			}
+			say := func(text string) flow.Workflow {
+				return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
+					return s.With(session.AssistantText(text)), nil
+				})
+			}
+			_, err = flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say(name)}, {Name: "b", Workflow: say("b")}}, nil)
+			if err != nil {
+				return s, err
+			}
+			if len(large) != 900<<10 {
+				return s, run.ErrMismatch
+			}
+			return s.With(session.AssistantText(name)), nil
+		})
+	}}
+}
+
+// heldBy names the environment variable of the file that keeps runs of interrupted waiting.
+const heldBy = "RATH_TEST_HELD_BY"
+
+// interrupted is a workflow that says which processes executed its first and its last step. It
+// waits between them while a file is there.
+func interrupted() flow.Registration {
+	pid := func(context.Context) (string, error) { return fmt.Sprint(os.Getpid()), nil }
+	o := &flow.DoOptions{Effect: tool.ReadOnly}
+	return flow.Registration{Name: "held", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			first, err := flow.Do(ctx, "first", pid, o)
+			if err != nil {
+				return s, err
+			}
+			last, err := flow.Do(ctx, "last", func(ctx context.Context) (string, error) {
+				for {
+					if _, err := os.Stat(os.Getenv(heldBy)); err != nil {
+						return pid(ctx)
+					}
+					select {
+					case <-time.After(10 * time.Millisecond):
+					case <-ctx.Done():
+						return "", ctx.Err()
+					}
+				}
+			}, o)
+			if err != nil {
+				return s, err
+			}
+			return s.With(session.AssistantText(first + " " + last)), nil
+		})
+	}}
+}
+
+// TestBoundNode has nodes for all tenants and one that is bound to acme: the runs of its
+// workflow go to it, of acme alone, and all that it does goes through the others with
+// exactly the permissions that are listed.
+func TestBoundNode(t *testing.T) {
+	srv, refused := tenants(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	member(t, srv, Options{Pool: "shared", Workflows: []flow.Registration{named("both", "shared")}})
+	member(t, srv, Options{Routing: RouteOnly})
+	host := boundMember(t, srv, Options{Name: "acme-1", Workflows: []flow.Registration{named("own", "acme-1"), named("both", "acme-1")}})
+	ann, bob := clientOf(t, srv, "acme", "ann"), clientOf(t, srv, "bolt", "bob")
+
+	if r, err := ann.Do(ctx, "own", messages.Task{ID: "one"}, nil); err != nil || r.State != run.Succeeded || r.Output != "acme-1" {
+		t.Errorf("acme's run: %+v, %v", r, err)
+	}
+	if info, err := ann.Run(ctx, "one"); err != nil || info.Node != host.Incarnation() {
+		t.Errorf("acme's run is of node %q, %v; want %s", info.Node, err, host.Incarnation())
+	}
+	if r, err := bob.Do(ctx, "own", messages.Task{ID: "one"}, nil); err != nil || r.Code != dispatch.CodeUnknownWorkflow {
+		t.Errorf("another tenant's run of its workflow: %+v, %v", r, err)
+	}
+	if r, err := bob.Do(ctx, "both", messages.Task{ID: "two"}, nil); err != nil || r.Output != "shared" {
+		t.Errorf("another tenant's run of a workflow that both offer: %+v, %v", r, err)
+	}
+	seen := func(c *client.Client) (names, workflows []string) {
+		ns, err := c.Nodes(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, n := range ns {
+			names = append(names, n.Name)
+		}
+		ws, err := c.Workflows(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, w := range ws {
+			workflows = append(workflows, w.Name)
+		}
+		return names, workflows
+	}
+	names, workflows := seen(ann)
+	if !slices.Contains(names, "acme-1") || !slices.Contains(workflows, "own") {
+		t.Errorf("acme sees the nodes %q and the workflows %q", names, workflows)
+	}
+	names, workflows = seen(bob)
+	if slices.Contains(names, "acme-1") || slices.Contains(workflows, "own") {
+		t.Errorf("bolt sees the nodes %q and the workflows %q", names, workflows)
+	}
+	if rep, err := ann.Replay(ctx, "one"); err != nil || !rep.Matches {
+		t.Errorf("replay: %+v, %v", rep, err)
+	}
+	if err := operatorDrains(t, srv, host.Incarnation()); err != nil {
+		t.Errorf("drain: %v", err)
+	}
+	select {
+	case <-host.Drained():
+	case <-ctx.Done():
+		t.Error("the node was not told to drain")
+	}
+	if all := refused.lines(); all != "" {
+		t.Errorf("the server refused\n%s", all)
+	}
+}
+
+func operatorDrains(t *testing.T, srv *natsserver.Server, incarnation string) error {
+	return operator(t, srv).Drain(t.Context(), incarnation)
+}

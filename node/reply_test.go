@@ -1,0 +1,83 @@
+package node
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestReplyIsNoRequest has a user who may submit name, as the subject of the answer to
+// each request that it may make, what it may not publish: the approval of another user. If
+// the server or a node published an answer there, it would be one in that user's name.
+func TestReplyIsNoRequest(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	user := func(r permission.Role, name string) permission.User {
+		return permission.User{Role: r, Tenant: session.DefaultTenant, Name: name, Secret: "secret"}
+	}
+	srv := natstest.Start(t, &natsserver.Options{Port: -1, Users: []permission.User{user(permission.RoleSubmit, "ana"), user(permission.RoleApprove, "bob")}})
+	member(t, srv, Options{Models: scriptOf(t, "tools.txtar", nil)})
+	operator, secret := srv.Node()
+	nodes, err := nats.Connect(srv.URL(), nats.UserInfo(operator, secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nodes.Close()
+	seen, err := nodes.SubscribeSync(messages.ControlPrefix + ">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nodes.Flush(); err != nil {
+		t.Fatal(err)
+	}
+
+	ana := logIn(t, srv.URL(), nats.UserInfo("ana", "secret"))
+	approval := messages.ControlSubject(session.DefaultTenant, "bob", "r1", messages.VerbApprove)
+	cancelling := messages.ControlSubject(session.DefaultTenant, "ana", "r1", messages.VerbCancel)
+	unheard := messages.QuerySubject(session.DefaultTenant, "unheard-of")
+	requests := []string{
+		messages.QuerySubject(session.DefaultTenant, messages.QueryRuns), messages.QuerySubject(session.DefaultTenant, messages.QueryBlob),
+		unheard, messages.TaskSubject(session.DefaultTenant, "agent"),
+		permission.SubjectUserInfo, cancelling,
+	}
+	for _, subject := range requests {
+		for _, h := range []nats.Header{nil, {"Nats-Expected-Stream": {"x"}}} {
+			if err := ana.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: approval, Header: h, Data: []byte("{}")}); err != nil {
+				t.Fatal(err)
+			}
+			// The same with an inbox of its own is answered after it, or about then.
+			if subject != cancelling && subject != unheard && !ana.asks(t, subject) {
+				t.Errorf("%s is refused", subject)
+			}
+		}
+	}
+	// What ana does last is seen after all that came of it.
+	last := messages.ControlSubject(session.DefaultTenant, "ana", "last", messages.VerbCancel)
+	if err := ana.nc.PublishRequest(last, ana.inbox.Subject, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	for cancels := 0; ; {
+		m, err := seen.NextMsgWithContext(ctx)
+		if err != nil {
+			t.Fatalf("after %d requests of its own: %v", cancels, err)
+		}
+		switch m.Subject {
+		case last:
+			if cancels == 0 {
+				t.Error("no request of its own was seen")
+			}
+			return
+		case cancelling:
+			cancels++
+		default:
+			t.Errorf("%s: %s", m.Subject, m.Data)
+		}
+	}
+}

@@ -213,6 +213,10 @@ func TestHostileBoundNode(t *testing.T) {
 	standing := func(incarnation string) []byte {
 		return encode(map[string]any{"incarnation": incarnation, "pool": "shared", "stopping": true})
 	}
+	many := make([]messages.Workflow, 129)
+	for i := range many {
+		many[i].Name = fmt.Sprint("w", i)
+	}
 	work := func(of session.Key, to string) []byte {
 		return encode(map[string]any{"incarnation": to, "work": map[string]any{
 			"tenant": of.Tenant, "session": of.ID, "run": "victim", "cancel": map[string]any{"by": "x", "id": "x"},
@@ -239,6 +243,9 @@ func TestHostileBoundNode(t *testing.T) {
 		"an entry with escapes":                         {"announce", nil, encode(messages.Node{Incarnation: "tenant_acme_AAAAAAAAAAAA", Name: "\x1b[2J"}), run.ErrMalformed},
 		"the end of the entry of a node":                {"leave", nil, []byte(shared.Incarnation()), session.ErrTenant},
 		"a page by a name that is none":                 {"loadpage", nats.Header{"Rath-Page": {">"}}, nil, nil},
+		"more workflows than a tenant may offer":        {"offer", nil, encode(map[string]any{"workflows": many}), run.ErrBusy},
+		"a workflow that is too large":                  {"offer", nil, encode(map[string]any{"workflows": []messages.Workflow{{Name: "x", Description: strings.Repeat("x", 64<<10)}}}), session.ErrTooLarge},
+		"an entry that is too large":                    {"announce", nil, encode(messages.Node{Incarnation: "tenant_acme_AAAAAAAAAAAA", Offers: []string{strings.Repeat("x", 64<<10)}}), session.ErrTooLarge},
 		"a verb that there is not":                      {"purge", nil, nil, run.ErrNotSupported},
 		"how a node for all tenants stands, as request": {"standing", nil, standing(shared.Incarnation()), run.ErrNotSupported},
 	} {

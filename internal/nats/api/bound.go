@@ -101,11 +101,41 @@ func (b *Bound) patiently(ctx context.Context, verb string, header nats.Header, 
 // Log returns the logs of the tenant's sessions, with their snapshots.
 func (b *Bound) Log() session.Log {
 	l := &boundLog{remoteLog{b.c}, b}
-	return &boundStore{offload.New(l, b.c.RemoteBlobs, nil), l}
+	return &boundStore{offload.New(l, b.Blobs, nil), l}
 }
 
 // Blobs returns the blobs of a tenant; those of another one are refused.
-func (b *Bound) Blobs(t session.Tenant) blob.Store { return b.c.RemoteBlobs(t) }
+func (b *Bound) Blobs(t session.Tenant) blob.Store {
+	return eventlog.NewBlobs(&boundBlobs{remoteBlobs{b.c, t}})
+}
+
+// boundBlobs are remoteBlobs whose absence ends an attempt, and not a run.
+type boundBlobs struct{ remoteBlobs }
+
+// Load implements eventlog.BlobMessages.
+func (b *boundBlobs) Load(ctx context.Context, d blob.Digest) (data []byte, list bool, err error) {
+	data, list, err = b.remoteBlobs.Load(ctx, d)
+	return data, list, unavailable(ctx, err)
+}
+
+// Store implements eventlog.BlobMessages.
+func (b *boundBlobs) Store(ctx context.Context, d blob.Digest, list bool, data []byte) error {
+	return unavailable(ctx, b.remoteBlobs.Store(ctx, d, list, data))
+}
+
+// unavailable marks an error that only says that no node for all tenants did what it was
+// asked, or that there is no room at the moment.
+func unavailable(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || errors.Is(err, session.ErrUnavailable) {
+		return err
+	}
+	for _, absent := range []error{conn.ErrNoAnswer, conn.ErrUnreachable, context.DeadlineExceeded, run.ErrBusy} {
+		if errors.Is(err, absent) {
+			return fmt.Errorf("%w: %w", session.ErrUnavailable, err)
+		}
+	}
+	return err
+}
 
 // boundStore is a log that keeps large data in blobs, with snapshots.
 type boundStore struct {
@@ -180,10 +210,17 @@ func (l *boundLog) append(ctx context.Context, at session.Position, raw []byte) 
 
 // Read implements session.Log.
 func (l *boundLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	if err := l.of(k.Tenant); err != nil {
-		return func(yield func(session.Entry, error) bool) { yield(session.Entry{}, err) }
+	return func(yield func(session.Entry, error) bool) {
+		if err := l.of(k.Tenant); err != nil {
+			yield(session.Entry{}, err)
+			return
+		}
+		for e, err := range l.remoteLog.Read(ctx, k, after) {
+			if !yield(e, unavailable(ctx, err)) {
+				return
+			}
+		}
 	}
-	return l.remoteLog.Read(ctx, k, after)
 }
 
 // sessionHeader is the header of a request that is about a session.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -188,4 +189,78 @@ func TestBoundAppendSettles(t *testing.T) {
 	if at, err := l.Last(t.Context(), k); err != nil || at.At.Seq != 4 {
 		t.Errorf("last: %+v, %v", at.At, err)
 	}
+}
+
+// TestBoundWithoutNodes has no node for all tenants left: what a bound node asks for is
+// unavailable, which ends an attempt and not its run, and comes with the next node.
+func TestBoundWithoutNodes(t *testing.T) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+		store, err := c.ServeStore(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := c.Bind(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		l, k := b.Log(), session.Key{Tenant: "acme", ID: c.Minter().ID("alone")}
+		first := sessiontest.Commit(k, session.Position{}, "first")
+		for name, do := range map[string]func() error{
+			"append": func() error {
+				_, err := l.Append(t.Context(), session.Position{}, first)
+				return err
+			},
+			"last": func() error {
+				_, err := l.Last(t.Context(), k)
+				return err
+			},
+			"read": func() (err error) {
+				for _, err = range l.Read(t.Context(), k, session.Position{}) {
+				}
+				return err
+			},
+			"put a blob": func() error {
+				_, err := b.Blobs("acme").Put(t.Context(), strings.NewReader("x"))
+				return err
+			},
+			"get a blob": func() error {
+				_, err := b.Blobs("acme").Get(t.Context(), blob.Sum([]byte("x")))
+				return err
+			},
+		} {
+			if err := do(); !errors.Is(err, session.ErrUnavailable) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for name, do := range map[string]func() error{
+			"append to another tenant": func() error {
+				_, err := l.Append(t.Context(), session.Position{}, sessiontest.Commit(session.Key{Tenant: "bolt", ID: k.ID}, session.Position{}, "x"))
+				return err
+			},
+			"read another tenant": func() (err error) {
+				for _, err = range l.Read(t.Context(), session.Key{Tenant: "bolt", ID: k.ID}, session.Position{}) {
+				}
+				return err
+			},
+		} {
+			if err := do(); !errors.Is(err, session.ErrTenant) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := b.Answering(t.Context()); err == nil {
+			t.Error("it can take work, it says")
+		}
+		if store, err = c.ServeStore(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if at, err := l.Append(t.Context(), session.Position{}, first); err != nil || at.Seq != 1 {
+			t.Errorf("once there is a node again: %+v, %v", at, err)
+		}
+		if err := store.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }

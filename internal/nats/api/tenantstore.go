@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -69,10 +70,12 @@ type offer struct {
 const (
 	// maxOffered is how many workflows a tenant's own nodes may offer, maxOffer the most
 	// bytes of one.
-	maxOffered = 256
-	maxOffer   = 64 << 10
-	// maxEntry is the most bytes of the entry of a bound node, maxName of a text in it.
-	maxEntry = 64 << 10
+	maxOffered = 128
+	maxOffer   = 32 << 10
+	// maxBound is how many bound nodes a tenant may have, maxEntry the most bytes of the
+	// entry of one, maxName of a text in it: all tenants share the bucket.
+	maxBound = 256
+	maxEntry = 16 << 10
 	maxName  = 256
 )
 
@@ -162,10 +165,14 @@ func (t *tenantStore) answer(ctx context.Context, m *nats.Msg) (*nats.Msg, error
 		return t.announce(ctx, of, m.Data)
 	case storeLeave:
 		incarnation, err := ownNode(of, string(m.Data))
-		if err != nil {
-			return nil, err
+		known := false
+		if err == nil {
+			known, err = t.entered(ctx, incarnation)
 		}
-		return &nats.Msg{}, t.c.removeNode(ctx, incarnation)
+		if err == nil && known {
+			err = t.c.removeNode(ctx, incarnation)
+		}
+		return &nats.Msg{}, err
 	case storeOffer:
 		return t.offer(ctx, of, m.Data)
 	}
@@ -285,8 +292,36 @@ func (t *tenantStore) announce(ctx context.Context, of session.Tenant, body []by
 		}
 	}
 	n.Gossip, n.Full, n.Dead, n.Silent = "", nil, false, 0
-	_, err := t.c.putNode(ctx, n)
+	known, err := t.entered(ctx, n.Incarnation)
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		all, err := t.c.Nodes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		own := 0
+		for _, o := range all {
+			if _, err := ownNode(of, o.Incarnation); err == nil {
+				own++
+			}
+		}
+		if own >= maxBound {
+			return nil, fmt.Errorf("node %s: %w: tenant %s has %d nodes, as many as it may", n.Incarnation, run.ErrBusy, of, own)
+		}
+	}
+	_, err = t.c.putNode(ctx, n)
 	return &nats.Msg{}, err
+}
+
+// entered reports whether a node has an entry.
+func (t *tenantStore) entered(ctx context.Context, incarnation string) (bool, error) {
+	m, err := t.c.Last(ctx, "KV_"+streams.BucketNode, streams.KeySubject(streams.BucketNode, incarnation))
+	if errors.Is(err, conn.ErrNoMessage) {
+		return false, nil
+	}
+	return err == nil && m.Header.Get("KV-Operation") == "", err
 }
 
 // offer puts workflows on offer to the tenant, and takes away what its nodes offered

@@ -1,6 +1,10 @@
 package client
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/session"
 )
@@ -11,6 +15,28 @@ import (
 // cut off goes on where it was. While the tenant may store nothing more Put is
 // run.ErrBusy.
 func (c *Client) Blobs() blob.Store { return c.conn.RemoteBlobs(c.tenant) }
+
+// Import has a node bring the sessions of a file into the tenant: those of an archive that
+// a prune has written under their own ids, or that of a session file of OpenRath. What is
+// there already stays as it is, so that an import which was cut off is sent again. It takes
+// the role operate, and at most 32 MiB; session.ErrTooLarge otherwise.
+//
+// What came in is decoded into a slice of structs, one for each session, with the fields of
+// "imported" in the schema imported.v1; nil leaves it out.
+func (c *Client) Import(ctx context.Context, file []byte, imported any) error {
+	rows, err := c.conn.Import(ctx, c.tenant, file)
+	if err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	if imported == nil {
+		return nil
+	}
+	data, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, imported)
+}
 
 // Log returns the logs of the sessions of the client's tenant, to read: a client appends
 // nothing. The commits are checked as they come.

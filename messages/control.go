@@ -31,6 +31,9 @@ const (
 	// VerbBlobPut stores a message of the tenant's blobs; the subject has its digest,
 	// and the body is a [Blob].
 	VerbBlobPut = "blob.put"
+	// VerbImport has a node take over a file that was put as a blob; the subject has its
+	// digest, and the body is empty.
+	VerbImport = "archive.import"
 )
 
 // Control is the body of a control request. All fields are optional but those

@@ -79,7 +79,7 @@ func ValidUser(name string) error {
 }
 
 // things are what takes verbs beside runs.
-var things = []string{"session", "dlq", "tool", "blob"}
+var things = []string{"session", "dlq", "tool", "blob", "archive"}
 
 // ControlSubject is where a run takes a verb from a user.
 func ControlSubject(t session.Tenant, user string, id run.ID, verb string) string {
@@ -94,6 +94,11 @@ func LetterSubject(t session.Tenant, user string, at uint64, verb string) string
 // BlobSubject is where a blob of a tenant is stored.
 func BlobSubject(t session.Tenant, user string, d blob.Digest) string {
 	return ControlPrefix + string(t) + "." + user + ".blob." + d.String() + ".put"
+}
+
+// ImportSubject is where a node is asked to take over a file that is stored as a blob.
+func ImportSubject(t session.Tenant, user string, d blob.Digest) string {
+	return ControlPrefix + string(t) + "." + user + ".archive." + d.String() + ".import"
 }
 
 // Controlled is what the subject of a control request says.

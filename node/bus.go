@@ -12,6 +12,8 @@ import (
 	"github.com/rathcluster/rath/internal/metrics"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/takeover"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -72,7 +74,7 @@ func (n *Instance) serve(ctx context.Context) error {
 // serveAll starts what only a node for all tenants does: it relays, and answers clients
 // and the nodes that are bound to tenants.
 func (n *Instance) serveAll(services context.Context) error {
-	control, err := n.conn.ServeControl(n.front.ctx, n.system.Signal)
+	control, err := n.conn.ServeControl(n.front.ctx, n.system.Signal, n.takeOver)
 	if err != nil {
 		return err
 	}
@@ -125,6 +127,11 @@ func (n *Instance) accept(ctx context.Context, t journal.Task) error {
 func (n *Instance) dispatched(ctx context.Context, t journal.Task) (dispatch.Answer, error) {
 	a, err := n.system.Dispatched(ctx, t)
 	return dispatch.Answer(a), err
+}
+
+// takeOver imports a file that a client has put.
+func (n *Instance) takeOver(ctx context.Context, t session.Tenant, user string, file []byte) ([]wire.Imported, error) {
+	return takeover.File(ctx, n.conn, t, user, file)
 }
 
 func (n *Instance) delivered(ctx context.Context, w journal.Work) (dispatch.Answer, error) {

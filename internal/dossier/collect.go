@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/run"
@@ -58,6 +60,7 @@ func Collect(ctx context.Context, log session.Log, blobs blob.Store, home sessio
 	e := &Evidence{Run: id, Home: home, Blobs: map[blob.Digest][]byte{}, Left: map[blob.Digest]string{}, Stated: c.o.Stated, Layout: Layout}
 	for _, p := range all {
 		e.take(p.c, p.upTo)
+		e.imported(p.c, p.upTo)
 	}
 	a, err := e.open()
 	if err != nil {
@@ -99,6 +102,20 @@ func Collect(ctx context.Context, log session.Log, blobs blob.Store, home sessio
 		return nil, err
 	}
 	return e, nil
+}
+
+// imported states by whom a log was brought into the store, of which the commits that
+// are taken along know nothing.
+func (e *Evidence) imported(c *chain, upTo uint64) {
+	for i := c.last(); i > upTo; i-- {
+		for _, f := range slices.Backward(c.facts[i-1]) {
+			if v, ok := f.What.(session.Restoration); ok {
+				e.Stated = append(slices.Clip(e.Stated), Fact{FactImported, fmt.Sprintf(
+					"session %s, by %s on %s: %s", c.key.ID, v.By, f.Time.UTC().Format(time.RFC3339), v.Reason)})
+				return
+			}
+		}
+	}
 }
 
 // sign takes along what is signed of the runs that ended.

@@ -67,6 +67,7 @@ const (
 	FactRelease  = "release"
 	FactProvider = "model provider"
 	FactExported = "exported"
+	FactImported = "imported" // by whom a log was brought into the exporter's store
 )
 
 // The evidence as JSON has one line per commit and per blob, so that damage is

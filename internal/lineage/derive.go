@@ -136,7 +136,7 @@ func (d *deriver) record(i int) (Record, error) {
 		r.Kind, r.Name = Archived, excerpt(v.File, MaxSummary)
 		r.Summary = "session archived as " + v.File
 	case session.Restoration:
-		r.Kind, r.Summary = Restored, "session goes on: "+v.Reason
+		r.Kind, r.Summary = Restored, fmt.Sprintf("session goes on, by %s: %s", excerpt(v.By, 64), v.Reason)
 	case journal.StepStarted:
 		r.Kind, r.Call, r.Tool = Intent, v.Call, excerpt(v.Name, 64)
 		r.Summary = r.Tool + " is about to start, once"

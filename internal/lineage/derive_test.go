@@ -128,7 +128,7 @@ func TestDeriveSummaries(t *testing.T) {
 		{"rejected", session.RejectedEvent(session.Rejection{Branch: link, Reason: "breaks empty input", State: session.ClosedRejected}), lineage.Rejected, `REJECTED s2 "breaks empty input"`},
 		{"closed", session.ClosedEvent(session.Closing{By: ref, Reason: "breaks \"empty\" input", State: session.ClosedRejected}), lineage.Closed, `REJECTED "breaks 'empty' input"`},
 		{"archived", session.ArchivedEvent(session.Archival{By: "ana", File: "default-s1.json"}), lineage.Archived, "session archived as default-s1.json"},
-		{"restored", session.RestoredEvent(session.Restoration{By: "ana", Reason: "needed"}), lineage.Restored, "session goes on: needed"},
+		{"restored", session.RestoredEvent(session.Restoration{By: "ana", Reason: "needed"}), lineage.Restored, "session goes on, by ana: needed"},
 
 		{"tool", done(journal.StepCompleted{Kind: journal.StepTool, Name: "edit_file", Summary: "edits slug.sh"}), lineage.Tool, "edit_file edits slug.sh"},
 		{"tool without summary", done(journal.StepCompleted{Kind: journal.StepTool, Name: "edit_file", HeadAfter: blob.Sum([]byte("y"))}), lineage.Tool, "edit_file changes files"},

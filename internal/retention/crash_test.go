@@ -71,7 +71,7 @@ func TestCrashes(t *testing.T) {
 				if len(w.archives()) != 1 {
 					t.Errorf("%d archives", len(w.archives()))
 				}
-				if _, _, err := Restore(t.Context(), w.conn, doc, "ana"); err != nil {
+				if _, err := bring(t.Context(), w.conn, doc, "ana"); err != nil {
 					t.Fatal(err)
 				}
 				if now, err := w.texts(root); err != nil || now != before {
@@ -273,7 +273,7 @@ func TestRestoreElsewhere(t *testing.T) {
 		doc := w.archives()[0]
 
 		other := newWorld(t)
-		if _, back, err := Restore(t.Context(), other.conn, doc, "ana"); err != nil || len(back) != 3 || back[0].There {
+		if back, err := bring(t.Context(), other.conn, doc, "ana"); err != nil || len(back) != 3 || back[0].There {
 			t.Fatalf("%+v, %v", back, err)
 		}
 		if now, err := other.texts(root); err != nil || now != before {
@@ -300,10 +300,10 @@ func TestRestoreElsewhere(t *testing.T) {
 			t.Fatalf("%q", got)
 		}
 		longer := other.archives()[0]
-		if _, _, err := Restore(t.Context(), w.conn, longer, "ana"); !errors.Is(err, session.ErrForeign) || !strings.Contains(err.Error(), "not of what was purged") {
+		if _, err := bring(t.Context(), w.conn, longer, "ana"); !errors.Is(err, session.ErrForeign) || !strings.Contains(err.Error(), "not of what was purged") {
 			t.Errorf("an archive of another history: %v", err)
 		}
-		if _, _, err := Restore(t.Context(), other.conn, doc, "ana"); !errors.Is(err, session.ErrForeign) {
+		if _, err := bring(t.Context(), other.conn, doc, "ana"); !errors.Is(err, session.ErrForeign) {
 			t.Errorf("an older archive over a newer tombstone: %v", err)
 		}
 		w.audited()
@@ -326,7 +326,7 @@ func TestNotAnArchive(t *testing.T) {
 			"no json":   "archive",
 			"empty":     "",
 		} {
-			_, back, err := Restore(t.Context(), w.conn, []byte(bad), "ana")
+			back, err := bring(t.Context(), w.conn, []byte(bad), "ana")
 			if _, ok := errors.AsType[*dossier.Failure](err); !ok || len(back) > 0 {
 				t.Errorf("%s: %+v, %v", name, back, err)
 			}

@@ -108,14 +108,14 @@ func TestPruneAndRestore(t *testing.T) {
 			t.Errorf("pruned again: %q", states(again))
 		}
 
-		_, back, err := Restore(t.Context(), w.conn, doc, "ana")
+		back, err := bring(t.Context(), w.conn, doc, "ana")
 		if err != nil || len(back) != 3 || back[0].There {
 			t.Fatalf("Restore: %+v, %v", back, err)
 		}
 		if now, err := w.texts(root); err != nil || now != before {
 			t.Errorf("brought back: %q, want %q: %v", now, before, err)
 		}
-		_, back, err = Restore(t.Context(), w.conn, doc, "ana")
+		back, err = bring(t.Context(), w.conn, doc, "ana")
 		if err != nil || len(back) != 3 || !back[0].There {
 			t.Errorf("Restore again: %+v, %v", back, err)
 		}

@@ -31,7 +31,7 @@ func TestCrashesBetweenRoots(t *testing.T) {
 					t.Errorf("%d archives", n)
 				}
 				for _, doc := range w.archives() {
-					if _, _, err := Restore(t.Context(), w.conn, doc, "ana"); err != nil {
+					if _, err := bring(t.Context(), w.conn, doc, "ana"); err != nil {
 						t.Fatal(err)
 					}
 				}

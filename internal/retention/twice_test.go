@@ -96,7 +96,7 @@ func twice(t *testing.T, do func(w *world, prune func(*Options))) {
 		if doc = w.whole(root); doc == nil {
 			t.Fatal("it is not archived")
 		}
-		if _, _, err := Restore(t.Context(), w.conn, doc, "ana"); err != nil {
+		if _, err := bring(t.Context(), w.conn, doc, "ana"); err != nil {
 			t.Fatal(err)
 		}
 		if now, err := w.texts(root); err != nil || now != before {

@@ -152,7 +152,7 @@ func (w *world) start(incarnation string) {
 	})
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	w.end = end
-	control, err := w.conn.ServeControl(serving, w.sys.Signal)
+	control, err := w.conn.ServeControl(serving, w.sys.Signal, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,4 +403,13 @@ func (w *world) fencedFor(root session.ID) string {
 	}
 	w.t.Fatalf("nothing of tree %s is fenced", root)
 	return ""
+}
+
+// bring verifies an archive and brings it back.
+func bring(ctx context.Context, c *api.Conn, doc []byte, by string) ([]Restored, error) {
+	t, err := Open(doc)
+	if err != nil {
+		return nil, err
+	}
+	return Restore(ctx, c, t, by)
 }

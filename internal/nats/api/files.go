@@ -25,9 +25,9 @@ func (c *Conn) controlBlob(ctx context.Context, t session.Tenant, id, verb strin
 	if verb != messages.VerbBlobPut {
 		return fmt.Errorf("verb %q: %w: blobs take %s", verb, run.ErrMalformed, messages.VerbBlobPut)
 	}
-	d, err := blob.ParseDigest(id)
-	if err != nil || d.IsZero() || d.String() != id {
-		return fmt.Errorf("blob %q: %w: name it by 64 lower-case hexadecimal digits", id, run.ErrMalformed)
+	d, err := digestOf(id)
+	if err != nil {
+		return err
 	}
 	m, err := messages.DecodeBlob(body)
 	if err != nil {
@@ -38,6 +38,15 @@ func (c *Conn) controlBlob(ctx context.Context, t session.Tenant, id, verb strin
 		err = fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
 	return err
+}
+
+// digestOf reads the name of a blob in a subject.
+func digestOf(id string) (blob.Digest, error) {
+	d, err := blob.ParseDigest(id)
+	if err != nil || d.IsZero() || d.String() != id {
+		return d, fmt.Errorf("blob %q: %w: name it by 64 lower-case hexadecimal digits", id, run.ErrMalformed)
+	}
+	return d, nil
 }
 
 func (a answerer) blob(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {

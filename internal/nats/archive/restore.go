@@ -17,39 +17,39 @@ import (
 )
 
 // Restore stores the commits of an archived session again: all of them, the
-// first one first, of which the last one archives it. It reports whether the
-// session was purged here, or never was here; one whose log has all of them is
-// left alone. Where a tombstone is left it has to be the last of the commits:
+// first one first, of which the last one archives it. It reports whether it stored
+// any; a log that has all of them is left alone; and whether the session never was
+// here before. Where a tombstone is left it has to be the last of the commits:
 // session.ErrForeign says that the archive is of another history.
 //
 // Until all commits are there every reader takes the session for archived, and
 // a further Restore goes on where this one was cut off. The session stays
 // archived afterwards, but can be read; journal.Signal.Restore lets it go on.
-func (c *Archive) Restore(ctx context.Context, k session.Key, raws []string) (restored bool, err error) {
+func (c *Archive) Restore(ctx context.Context, k session.Key, raws []string) (restored, fresh bool, err error) {
 	stream, subject, err := c.Place(k)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	r := restoring{c: c, key: k, stream: stream, subject: subject, raws: raws}
 	var at session.Position
 	for _, raw := range raws {
 		commit, hash, err := session.Successor(k, at, []byte(raw))
 		if err != nil {
-			return false, fmt.Errorf("nats/archive: restore %s: %w", k, err)
+			return false, false, fmt.Errorf("nats/archive: restore %s: %w", k, err)
 		}
 		at = session.Position{Seq: commit.Seq, Hash: hash}
 	}
 	r.end = at
 	if _, ok := eventlog.TombstoneOf(k, conn.Message{Data: []byte(raws[len(raws)-1])}); !ok {
-		return false, fmt.Errorf("nats/archive: restore %s: its last commit does not archive it: %w", k, session.ErrForeign)
+		return false, false, fmt.Errorf("nats/archive: restore %s: its last commit does not archive it: %w", k, session.ErrForeign)
 	}
 	if err := c.ReadyToStore(ctx); err != nil {
-		return false, err
+		return false, false, err
 	}
 	if restored, err = r.run(ctx); err != nil {
-		return restored, fmt.Errorf("nats/archive: restore %s: %w", k, err)
+		return restored, r.fresh, fmt.Errorf("nats/archive: restore %s: %w", k, err)
 	}
-	return restored, nil
+	return restored, r.fresh, nil
 }
 
 // restoring is one session on its way back.
@@ -163,7 +163,8 @@ func (r *restoring) look(ctx context.Context) error {
 
 // RestoreRun stores what is kept of a run beside its log, when that was brought
 // back, unless it is there: its alias, so that its id is not used again, and
-// with an end its result. The digest is of the task, as its run.submitted says.
+// with an end its result, signed as it was before or not at all. The digest is of the
+// task, as its run.submitted says.
 func (c *Archive) RestoreRun(ctx context.Context, k session.Key, id run.ID, digest string, end *messages.Result) error {
 	if session.ID(id) != k.ID { // a branch of a fan-out needs no alias
 		name := string(k.ID)
@@ -179,5 +180,5 @@ func (c *Archive) RestoreRun(ctx context.Context, k session.Key, id run.ID, dige
 	}
 	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
 	defer cancel()
-	return c.PutResult(ctx, k.Tenant, *end, true)
+	return c.KeepResult(ctx, k.Tenant, *end, true)
 }

@@ -89,8 +89,8 @@ func TestTombstone(t *testing.T) {
 		if _, err := c.Log().Append(ctx, session.Position{}, first); !errors.Is(err, session.ErrConflict) {
 			t.Errorf("begun again: %v", err)
 		}
-		if back, err := c.Restore(ctx, k, raws); err != nil || !back {
-			t.Fatalf("Restore: %v, %v", back, err)
+		if back, fresh, err := c.Restore(ctx, k, raws); err != nil || !back || fresh {
+			t.Fatalf("Restore: %v, %v, %v", back, fresh, err)
 		}
 		if n, err := readable(ctx, c, k, session.Position{}); n != 5 || err != nil {
 			t.Errorf("brought back: %d commits, %v", n, err)
@@ -164,8 +164,8 @@ func TestAppendedBehindATombstone(t *testing.T) {
 		if a, ok := errors.AsType[*session.ArchivedError](c.Archived(ctx, k)); !ok || a.Fenced {
 			t.Errorf("Archived: %+v", a)
 		}
-		if back, err := c.Restore(ctx, k, raws); err != nil || !back {
-			t.Fatalf("Restore: %v, %v", back, err)
+		if back, fresh, err := c.Restore(ctx, k, raws); err != nil || !back || fresh {
+			t.Fatalf("Restore: %v, %v, %v", back, fresh, err)
 		}
 		last, err := c.Log().Last(ctx, k)
 		if err != nil || last.At.Seq != at.Seq {
@@ -296,7 +296,7 @@ func TestRestoreIsCutOff(t *testing.T) {
 							t.Errorf("Read after commit 2: %v", err)
 						}
 					}
-					if back, err := c.Restore(ctx, k, raws); err != nil || back == whole {
+					if back, _, err := c.Restore(ctx, k, raws); err != nil || back == whole {
 						t.Errorf("Restore: %v, %v", back, err)
 					}
 					if got, err := readable(ctx, c, k, session.Position{}); got != 5 || err != nil {
@@ -318,7 +318,7 @@ func TestRestoreRefuses(t *testing.T) {
 			"a gap":  append(raws[:1:1], raws[2:]...),
 			"forged": append(raws[:4:4], strings.Replace(raws[4], "old.json", "new.json", 1)),
 		} {
-			if back, err := c.Restore(ctx, k, bad); !errors.Is(err, session.ErrForeign) || back {
+			if back, _, err := c.Restore(ctx, k, bad); !errors.Is(err, session.ErrForeign) || back {
 				t.Errorf("%s: %v, %v", name, back, err)
 			}
 		}
@@ -345,7 +345,7 @@ func TestRestoreRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := c.Restore(ctx, live, append(theirs, string(mark))); !errors.Is(err, session.ErrForeign) || back {
+		if back, _, err := c.Restore(ctx, live, append(theirs, string(mark))); !errors.Is(err, session.ErrForeign) || back {
 			t.Errorf("over a session that goes on: %v, %v", back, err)
 		}
 	})
@@ -357,7 +357,7 @@ func TestChainOverTombstones(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		k, raws, _ := buried(t, c, op)
-		if _, err := c.Restore(ctx, k, raws); err != nil {
+		if _, _, err := c.Restore(ctx, k, raws); err != nil {
 			t.Fatal(err)
 		}
 		last, err := c.Log().Last(ctx, k)

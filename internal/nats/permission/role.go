@@ -126,7 +126,7 @@ var verbs = []Verb{
 	{messages.VerbMessage, []Role{RoleSubmit}, "talking to runs"},
 	{messages.VerbSessionMessage, []Role{RoleSubmit}, "talking to sessions"},
 	{messages.VerbRerun, []Role{RoleSubmit}, "submitting a run's task again"},
-	{messages.VerbBlobPut, []Role{RoleSubmit}, "files of tasks"},
+	{messages.VerbBlobPut, []Role{RoleSubmit, RoleOperate}, "files of tasks, and what is imported"},
 	{messages.VerbApprove, []Role{RoleApprove}, "approving what runs ask"},
 	{messages.VerbReject, []Role{RoleApprove}, "rejecting what runs ask"},
 	{messages.VerbRespond, []Role{RoleApprove}, "answering what runs ask"},
@@ -136,6 +136,7 @@ var verbs = []Verb{
 	{messages.VerbRebudget, []Role{RoleOperate}, "budgets of runs"},
 	{messages.VerbLetterRetry, []Role{RoleOperate}, "submitting refused tasks again"},
 	{messages.VerbLetterDrop, []Role{RoleOperate}, "dropping refused tasks"},
+	{messages.VerbImport, []Role{RoleOperate}, "bringing archived sessions back"},
 	{messages.VerbToolAnnounce, nil, "announcing tools"},
 	{messages.VerbToolWithdraw, nil, "withdrawing tools"},
 }

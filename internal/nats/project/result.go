@@ -14,8 +14,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// PutResult stores the result of a run unless it has one, until ctx ends. look
-// asks first whether it is there: storing it would tell its subscribers again. A result
+// PutResult stores the result of a run that has ended here as KeepResult does. One
 // that has no signature is signed if this connection signs: none is stored unsigned
 // that should have one, and a crash before leaves it to the next relay.
 func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
@@ -26,6 +25,12 @@ func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r message
 		}
 		r.Statement, r.Signature = statement, signature
 	}
+	return c.KeepResult(ctx, t, r, look)
+}
+
+// KeepResult stores the result of a run as it is unless it has one, until ctx ends. look
+// asks first whether it is there: storing it would tell its subscribers again.
+func (c *Projections) KeepResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
 	data, err := r.Encode()
 	if err != nil {
 		return err

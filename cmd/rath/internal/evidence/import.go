@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +15,15 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/openrath"
+	"github.com/rathcluster/rath/internal/takeover"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -41,9 +47,10 @@ A file of OpenRath becomes a new session that "show", "run --session" and
 "session fork" continue from. Files that were cut off in a crash come in as far
 as they go; records and kinds that are not known are kept.
 
-Archives can be brought to a server with the credentials of a node, and the
-addresses of --monitor to store there at level fsync. Exit code 6 if some files
-could not be read.`,
+Over --server a node does it for a user with the role operate, with files of up
+to 32 MiB; the log of each session says who asked for it. With --monitor and the
+credentials of a node archives are stored from here, larger ones too, at level
+fsync. Exit code 6 if some files could not be taken over.`,
 		Example: `  rath cluster import .rath/archives/default-7f3a-1-0-20260701T020000Z.json
   rath cluster import ~/.openrath/sessions
   rath cluster import session.jsonl
@@ -108,16 +115,27 @@ func isArchive(name string) bool {
 	return dossier.IsTree(head[:n])
 }
 
-// Imported is what became of one file.
+// Imported is what became of one file, or of one session of an archive.
 type Imported struct {
-	File    string     `json:"file"`
-	Session session.ID `json:"session,omitempty"`
-	Rows    int        `json:"rows"`
-	Kind    string     `json:"kind,omitempty"`
-	Created string     `json:"created,omitempty"`
-	Closed  bool       `json:"closed"`
-	Note    string     `json:"note,omitempty"`
-	Error   string     `json:"error,omitempty"`
+	File string `json:"file"`
+	wire.Imported
+	Error string `json:"error,omitempty"`
+}
+
+// imported are the rows of a file.
+func imported(name, kind string, rows []wire.Imported, err error) (all []Imported) {
+	if err != nil {
+		v := Imported{File: name, Error: messages.Text(err)}
+		if len(rows) > 0 {
+			v.Imported = rows[0]
+		}
+		v.Kind = cmp.Or(v.Kind, kind)
+		return []Imported{v}
+	}
+	for _, r := range rows {
+		all = append(all, Imported{File: name, Imported: r})
+	}
+	return all
 }
 
 // archivesDir is where prune writes to in a store.
@@ -148,8 +166,10 @@ func importFiles(ctx context.Context, a *app.App, args, monitor []string) error 
 	if len(archives)+len(others) == 0 {
 		return app.Fail(app.ExitNotFound, "there are no session files in %s", strings.Join(args, ", "))
 	}
-	rows, err := importArchives(ctx, a, archives, monitor)
-	if err == nil {
+	var rows []Imported
+	if a.Ambient() && len(monitor) == 0 {
+		rows, err = sendFiles(ctx, a, archives, others)
+	} else if rows, err = importArchives(ctx, a, archives, monitor); err == nil {
 		var more []Imported
 		more, err = importSessions(ctx, a, others)
 		rows = append(rows, more...)
@@ -158,6 +178,31 @@ func importFiles(ctx context.Context, a *app.App, args, monitor []string) error 
 		return err
 	}
 	return importedRows(a, rows)
+}
+
+// sendFiles has a node of the server import the files, with the rights of a client.
+func sendFiles(ctx context.Context, a *app.App, archives, others []string) (rows []Imported, err error) {
+	s, err := a.Open(ctx, &node.Options{Idle: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	for i, name := range slices.Concat(archives, others) {
+		kind := ""
+		if i < len(archives) {
+			kind = dossier.FormTree
+		}
+		var came []wire.Imported
+		file, err := a.ReadInput(name, maxDossier)
+		if err == nil {
+			err = s.Import(ctx, file, &came)
+		}
+		if ctx.Err() != nil || errors.Is(err, conn.ErrDenied) {
+			return nil, err
+		}
+		rows = append(rows, imported(name, kind, came, err)...)
+	}
+	return rows, nil
 }
 
 // importArchives brings archives back.
@@ -171,13 +216,21 @@ func importArchives(ctx context.Context, a *app.App, names, monitor []string) (r
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	for _, name := range names {
-		rows = append(rows, restoreFile(ctx, a, s.Conn, name)...)
+		var came []wire.Imported
+		doc, err := a.ReadInput(name, maxDossier)
+		if err == nil {
+			came, err = takeover.Tree(ctx, s.Conn, doc, importer)
+		}
+		rows = append(rows, imported(name, dossier.FormTree, came, err)...)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 	}
 	return rows, nil
 }
+
+// importer is who imports at the store itself.
+const importer = "import"
 
 // importSessions takes over files of OpenRath.
 func importSessions(ctx context.Context, a *app.App, names []string) (rows []Imported, err error) {
@@ -189,11 +242,19 @@ func importSessions(ctx context.Context, a *app.App, names []string) (rows []Imp
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.Direct("cluster import"); err != nil {
+	if err := s.Direct("cluster import --monitor"); err != nil {
 		return nil, err
 	}
+	home := func(_ session.Tenant, id run.ID) session.ID { return s.Mint(string(id)) }
 	for _, name := range names {
-		rows = append(rows, importFile(ctx, s, name))
+		var came []wire.Imported
+		file, err := openrath.ReadFile(os.DirFS(filepath.Dir(name)), filepath.Base(name))
+		if err == nil {
+			var one wire.Imported
+			one, err = takeover.Session(ctx, s.Log, takeover.SessionOf(s.Tenant(), home, file), file, importer)
+			came = []wire.Imported{one}
+		}
+		rows = append(rows, imported(name, "", came, err)...)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

@@ -1,30 +1,29 @@
-package evidence
+package takeover
 
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/openrath"
 	"github.com/rathcluster/rath/internal/view"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-func importFile(ctx context.Context, s *app.System, name string) Imported {
-	out := Imported{File: name}
-	file, err := openrath.ReadFile(os.DirFS(filepath.Dir(name)), filepath.Base(name))
-	if err != nil {
-		out.Error = messages.Text(err)
-		return out
-	}
-	out.Rows, out.Kind, out.Created, out.Closed = len(file.Rows), file.Header.Kind, file.Header.CreatedAt, file.Closed()
+// SessionOf is the session that a file of OpenRath becomes: the same file makes the same
+// one. home is the session of a run of that id.
+func SessionOf(t session.Tenant, home func(session.Tenant, run.ID) session.ID, file *openrath.File) session.Key {
+	return session.Key{Tenant: t, ID: home(t, run.ID("openrath-"+file.Header.ID))}
+}
+
+// Session takes over a file of OpenRath. The writer of its commits names who asked for it.
+func Session(ctx context.Context, log session.Log, k session.Key, file *openrath.File, by string) (wire.Imported, error) {
+	out := wire.Imported{Rows: len(file.Rows), Kind: file.Header.Kind, Created: file.Header.CreatedAt, Closed: file.Closed()}
 	var notes []string
 	if file.Torn {
 		notes = append(notes, "its last line was cut off")
@@ -35,34 +34,31 @@ func importFile(ctx context.Context, s *app.System, name string) Imported {
 	if n := len(file.Other); n > 0 {
 		notes = append(notes, view.Counted(int64(n), "unknown record"))
 	}
-	id, fresh, err := record(ctx, s, file)
+	fresh, err := record(ctx, log, k, file, by)
 	if err != nil {
-		out.Error = messages.Text(err)
-		return out
+		return out, err
 	}
 	if !fresh {
 		notes = append(notes, "was there already")
 	}
-	out.Session, out.Note = id, strings.Join(notes, ", ")
-	return out
+	out.Session, out.Note = k.ID, strings.Join(notes, ", ")
+	return out, nil
 }
 
 // record writes a file as a new session, or the rest of it if some of its rows are
 // there: an import was cut off, or the session went on in OpenRath. fresh is false
 // if all of it is there.
-func record(ctx context.Context, s *app.System, file *openrath.File) (id session.ID, fresh bool, err error) {
-	// The same file makes the same session.
-	key := session.Key{Tenant: s.Tenant(), ID: s.Mint("openrath-" + file.Header.ID)}
+func record(ctx context.Context, log session.Log, key session.Key, file *openrath.File, by string) (fresh bool, err error) {
 	rows := slices.Collect(file.Session().Pending())
-	n, at, err := takenOver(ctx, s, key, rows)
+	n, at, err := takenOver(ctx, log, key, rows)
 	if err != nil {
-		return "", false, err
+		return false, err
 	}
 	events := rows[n:]
 	if at.Seq == 0 {
-		opened, err := journal.NewEvent(journal.KindWriter, journal.WriterOpened{Edition: journal.Edition, Epoch: importEpoch, Incarnation: "import"})
+		opened, err := journal.NewEvent(journal.KindWriter, journal.WriterOpened{Edition: journal.Edition, Epoch: importEpoch, Incarnation: by})
 		if err != nil {
-			return "", false, err
+			return false, err
 		}
 		events = append([]session.Event{opened, session.OpenedEvent(file.Opening())}, events...)
 	}
@@ -71,13 +67,13 @@ func record(ctx context.Context, s *app.System, file *openrath.File) (id session
 		events[i].Time = now
 	}
 	for batch := range session.Batches(events) {
-		at, err = s.Log.Append(ctx, at, session.Commit{Key: key, Root: key.ID, Seq: at.Seq + 1, Epoch: importEpoch, Prev: at.Hash, Events: batch})
+		at, err = log.Append(ctx, at, session.Commit{Key: key, Root: key.ID, Seq: at.Seq + 1, Epoch: importEpoch, Prev: at.Hash, Events: batch})
 		if err != nil {
-			return "", fresh, err
+			return fresh, err
 		}
 		fresh = true
 	}
-	return key.ID, fresh, nil
+	return fresh, nil
 }
 
 // importEpoch is that of all commits of an import. A node that uses the session has a higher
@@ -86,8 +82,8 @@ const importEpoch = 1
 
 // takenOver returns how many rows of a file its session has, and where its log ends.
 // It fails if the session has others, or went on here before all of them came in.
-func takenOver(ctx context.Context, s *app.System, k session.Key, rows []session.Event) (n int, at session.Position, err error) {
-	for e, err := range s.Log.Read(ctx, k, session.Position{}) {
+func takenOver(ctx context.Context, log session.Log, k session.Key, rows []session.Event) (n int, at session.Position, err error) {
+	for e, err := range log.Read(ctx, k, session.Position{}) {
 		if err != nil {
 			return 0, at, err
 		}

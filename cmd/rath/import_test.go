@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestImportOverServer brings an archive and a session of OpenRath to a server with a
+// client's rights, and prints what it prints at a store.
+func TestImportOverServer(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Log("a process cannot be interrupted from outside here")
+		return
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, store, server := t.TempDir(), t.TempDir(), t.TempDir()
+	t.Chdir(from)
+	for _, line := range []string{`run --model echo -m "hello" --id one --session notes`, "cluster prune --older-than 0s"} {
+		if got := command(t, "rath "+line, from); strings.Contains(got, "[exit") {
+			t.Fatalf("$ rath %s\n%s", line, got)
+		}
+	}
+	archives, err := filepath.Glob(filepath.Join(".rath", "archives", "*.json"))
+	if err != nil || len(archives) != 1 {
+		t.Fatalf("%v, %v", archives, err)
+	}
+	doc, err := os.ReadFile(archives[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]string{
+		"cut.json": string(doc[:len(doc)/2]), "altered.json": strings.Replace(string(doc), "hello", "hullo", 1), "none.json": "{}",
+	} {
+		if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	session, err := os.ReadFile(filepath.Join(here, "..", "..", "internal", "openrath", "testdata", "v1.2.jsonl"))
+	if err == nil {
+		err = os.WriteFile("session.jsonl", session, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev, url := startDev(t, server)
+	t.Chdir(from)
+	local := "rath --store " + filepath.Join(store, ".rath") + " "
+	command(t, local+"run --model echo -m x --id other", from) // makes the store
+	for _, c := range []struct{ line, want string }{
+		{"cluster import " + archives[0] + " session.jsonl", "archive"},
+		{"cluster import " + archives[0] + " session.jsonl --format jsonl", "was there already"},
+		{"show notes", "hello"},
+		{"cluster import cut.json altered.json", "[exit 6]"},
+		{"cluster import none.json", "[exit 6]"},
+		{"cluster import nosuch.json", "[exit 3]"},
+	} {
+		at, over := command(t, local+c.line, from), command(t, "rath --server "+url+" "+c.line, from)
+		if !strings.Contains(at, c.want) {
+			t.Errorf("$ rath %s\n%s\nwant %q", c.line, at, c.want)
+		}
+		// Of what is refused each says why in its own words.
+		if c.want != "[exit 6]" && at != over || !strings.Contains(over, c.want) {
+			t.Errorf("$ rath %s\nat the store\n%s\nover the server\n%s", c.line, at, over)
+		}
+	}
+	// Who brought it stands in the lineage and in the evidence.
+	for _, line := range []string{"cluster tail notes", "export one --dossier md"} {
+		got := command(t, "rath --server "+url+" "+line, from)
+		if !strings.Contains(got, "by anonymous") || !strings.Contains(got, "it was not here before") {
+			t.Errorf("$ rath %s does not say who brought the session:\n%s", line, got)
+		}
+	}
+	dev.interrupt()
+}

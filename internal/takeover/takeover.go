@@ -1,0 +1,107 @@
+// Package takeover brings sessions into a store that were kept in files: those of an
+// archive under their own ids, those of OpenRath as new ones.
+//
+// The command line does it over a store, and a node for a client that has put the file
+// as a blob, by the same code:
+//
+//	rows, err := takeover.File(ctx, conn, tenant, "ana", data)
+//
+// Who asked for it stands in the log of each session.
+package takeover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/openrath"
+	"github.com/rathcluster/rath/internal/retention"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// File takes over a file for a user of a tenant, as a node does that was asked to:
+// nothing of another tenant, and nothing while the streams take no new runs. Doing it
+// again goes on where it was cut off, and changes nothing once all is there.
+func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc []byte) ([]wire.Imported, error) {
+	if !dossier.IsTree(doc) {
+		file, err := openrath.Read(bytes.NewReader(doc), "the file")
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", run.ErrMalformed, err)
+		}
+		k := SessionOf(t, c.HomeOf, file)
+		if err := c.Admit(ctx, k); err != nil {
+			return nil, err
+		}
+		row, err := Session(ctx, c.Log(), k, file, user)
+		return []wire.Imported{row}, err
+	}
+	tree, err := retention.Open(doc)
+	if err == nil && tree.Home.Tenant != t {
+		err = fmt.Errorf("the archive is of tenant %s: %w; import it with a user of that tenant", tree.Home.Tenant, session.ErrTenant)
+	}
+	if err != nil {
+		return nil, refusal(err)
+	}
+	for _, l := range tree.Logs {
+		if err := c.Admit(ctx, session.Key{Tenant: t, ID: l.Session}); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := restore(ctx, c, tree, user)
+	return rows, refusal(err)
+}
+
+// refusal gives an error of an archive the code with which a client is told.
+func refusal(err error) error {
+	if _, bad := errors.AsType[*dossier.Failure](err); bad {
+		return fmt.Errorf("%w: %w", run.ErrMalformed, err)
+	}
+	if errors.Is(err, session.ErrForeign) {
+		return fmt.Errorf("%w: %w", run.ErrState, err)
+	}
+	return err
+}
+
+// Tree brings the sessions of an archive back, of whichever tenant they are.
+func Tree(ctx context.Context, c *api.Conn, doc []byte, by string) ([]wire.Imported, error) {
+	tree, err := retention.Open(doc)
+	if err != nil {
+		return nil, err
+	}
+	return restore(ctx, c, tree, by)
+}
+
+func restore(ctx context.Context, c *api.Conn, tree *dossier.Evidence, by string) ([]wire.Imported, error) {
+	back, err := retention.Restore(ctx, c, tree, by)
+	if err != nil {
+		return nil, err
+	}
+	var all []wire.Imported
+	for i, r := range back {
+		v := wire.Imported{Session: r.Session, Kind: dossier.FormTree}
+		for _, raw := range tree.Logs[i].Commits {
+			commit, err := session.Decode([]byte(raw))
+			if err != nil {
+				return nil, err
+			}
+			for _, ev := range commit.Events {
+				switch ev.Kind {
+				case session.KindChunk:
+					v.Rows++
+				case session.KindClosed:
+					v.Closed = true
+				}
+			}
+		}
+		if r.There {
+			v.Note = "was there already"
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}

@@ -1,0 +1,368 @@
+package takeover_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/retention"
+	"github.com/rathcluster/rath/internal/takeover"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// site is a node over a store, with a client that has no credentials.
+type site struct {
+	t      *testing.T
+	store  string
+	port   int
+	node   *node.Instance
+	client *client.Client
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t: t, store: t.TempDir(), port: l.Addr().(*net.TCPAddr).Port}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	if s.client, err = client.Connect(t.Context(), fmt.Sprintf("nats://127.0.0.1:%d", s.port), nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.client.Close(), s.node.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *site) start() {
+	s.t.Helper()
+	var err error
+	if s.node, err = node.Start(s.t.Context(), &node.Options{Store: s.store, Port: s.port, Model: "echo", Level: "fsync"}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// run runs the agent on a session.
+func (s *site) run(id run.ID, name string) session.ID {
+	s.t.Helper()
+	r, err := s.client.Do(s.t.Context(), "agent", messages.Task{ID: id, Input: []byte(`"hello"`), Session: name}, nil)
+	if err != nil || r.State != run.Succeeded {
+		s.t.Fatalf("run %s: %+v, %v", id, r, err)
+	}
+	return r.Session
+}
+
+// connect connects with the rights of the node, or of the operator.
+func (s *site) connect(operator bool) *api.Conn {
+	s.t.Helper()
+	a, err := node.ReadAttachment(s.store)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	o := conn.Options{URL: a.URL, User: a.User, Password: a.Password, Inbox: conn.NodeInbox}
+	if operator {
+		o.User, o.Password = a.OperatorUser, a.OperatorPassword
+	}
+	c, err := api.Connect(s.t.Context(), &streams.Options{Options: o, Level: streams.Lazy})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// prune archives and purges everything, and returns the archives.
+func (s *site) prune() (docs [][]byte) {
+	s.t.Helper()
+	c := s.connect(true)
+	defer c.Close()
+	dir := s.t.TempDir()
+	out, err := retention.Prune(s.t.Context(), c, &retention.Options{Keep: func(session.Tenant) (time.Duration, bool) { return 0, true }, Dir: dir, Grace: -1})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, o := range out {
+		if o.State != retention.Archived {
+			s.t.Fatalf("%+v", o)
+		}
+		doc, err := os.ReadFile(o.File)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		docs = append(docs, doc)
+	}
+	return docs
+}
+
+// imports has the node import a file for a client.
+func (s *site) imports(ctx context.Context, doc []byte) (rows []wire.Imported, err error) {
+	err = s.client.Import(ctx, doc, &rows)
+	return rows, err
+}
+
+// brought returns the restoration in the log of a session.
+func (s *site) brought(id session.ID) (all []session.Restoration) {
+	s.t.Helper()
+	for e, err := range s.client.Log().Read(s.t.Context(), session.Key{Tenant: session.DefaultTenant, ID: id}, session.Position{}) {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, ev := range e.Commit.Events {
+			if ev.Kind == session.KindRestored {
+				r, err := session.DecodeRestoration(ev)
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// TestImport brings an archive back with a client's rights: to where it was purged, and
+// to another store, again and again. The log says who asked for it.
+func TestImport(t *testing.T) {
+	here, other := newSite(t), newSite(t)
+	id := here.run("r1", "notes")
+	docs := here.prune()
+	if len(docs) != 1 {
+		t.Fatalf("%d archives", len(docs))
+	}
+	for _, tt := range []struct {
+		at     *site
+		reason string
+	}{{here, "brought back from its archive"}, {other, "brought from an archive; it was not here before"}} {
+		for i, note := range []string{"", "was there already"} {
+			rows, err := tt.at.imports(t.Context(), docs[0])
+			want := wire.Imported{Session: id, Rows: 2, Kind: dossier.FormTree, Note: note}
+			if err != nil || len(rows) != 1 || rows[0] != want {
+				t.Fatalf("import %d: %+v, %v", i, rows, err)
+			}
+		}
+		if got := tt.at.brought(id); len(got) != 1 || got[0] != (session.Restoration{By: messages.UserAnonymous, Reason: tt.reason}) {
+			t.Errorf("the log says %+v", got)
+		}
+		// It goes on, and its ids are taken.
+		tt.at.run("r2", "notes")
+		if r, err := tt.at.client.Run(t.Context(), "r1"); err != nil || r.State != run.Succeeded {
+			t.Errorf("its run: %+v, %v", r, err)
+		}
+	}
+	records, err := other.client.Lineage(t.Context(), string(id), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := false
+	for _, r := range records.Records {
+		if r.Record.Kind == "restored" {
+			seen = r.Record.By == messages.UserAnonymous && strings.Contains(r.Record.Summary, "not here before")
+		}
+	}
+	if !seen {
+		t.Errorf("lineage does not say who brought it: %+v", records)
+	}
+	// Both went on, and are other sessions now.
+	if _, err := other.imports(t.Context(), docs[0]); err != nil {
+		t.Errorf("once more, while it is used: %v", err)
+	}
+	longer := here.prune()[0]
+	if _, err := other.imports(t.Context(), longer); !errors.Is(err, run.ErrState) {
+		t.Errorf("other commits than those that are there: %v", err)
+	}
+}
+
+// TestBadArchives are refused, and nothing of them is there afterwards.
+func TestBadArchives(t *testing.T) {
+	here, other := newSite(t), newSite(t)
+	id := here.run("r1", "")
+	doc := here.prune()[0]
+	for name, tt := range map[string]struct {
+		doc  string
+		want error
+	}{
+		"truncated":         {string(doc[:len(doc)*2/3]), run.ErrMalformed},
+		"altered":           {strings.Replace(string(doc), "hello", "hullo", 1), run.ErrMalformed},
+		"of another tenant": {strings.ReplaceAll(string(doc), `"default"`, `"acme"`), run.ErrMalformed}, // its chain holds no more
+		"empty":             {"", run.ErrMalformed},
+		"of no kind":        {"archive", run.ErrMalformed},
+	} {
+		rows, err := other.imports(t.Context(), []byte(tt.doc))
+		if !errors.Is(err, tt.want) || len(rows) > 0 {
+			t.Errorf("%s: %+v, %v", name, rows, err)
+		}
+	}
+	// A whole archive, asked for by a user of another tenant.
+	c := other.connect(false)
+	if _, err := takeover.File(t.Context(), c, "acme", "ana", doc); !errors.Is(err, session.ErrTenant) {
+		t.Errorf("of another tenant: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := other.client.Session(t.Context(), string(id)); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("something came in: %v", err)
+	}
+}
+
+// TestUnsignedArchive: a store does not sign what was brought to it.
+func TestUnsignedArchive(t *testing.T) {
+	here, other := newSite(t), newSite(t)
+	here.run("r1", "")
+	tree, _, err := dossier.VerifyTree(here.prune()[0], nil)
+	if err != nil || len(tree.Signatures) != 1 {
+		t.Fatalf("%+v, %v", tree.Signatures, err)
+	}
+	tree.Signatures = nil
+	doc, err := tree.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.imports(t.Context(), doc); err != nil {
+		t.Fatal(err)
+	}
+	other.run("r2", "") // the relay has come past what was brought
+	if r, err := other.client.Result(t.Context(), "r1"); err != nil || r.State != run.Succeeded || r.Signature != "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := other.client.Result(t.Context(), "r2"); err != nil || r.Signature == "" {
+		t.Errorf("its own run is not signed: %v", err)
+	}
+}
+
+// TestArchiveWithOpenRun: a run that a forger left open does not go on where it is brought,
+// with an approval that nobody gave.
+func TestArchiveWithOpenRun(t *testing.T) {
+	here, other := newSite(t), newSite(t)
+	here.run("r1", "")
+	tree, _, err := dossier.VerifyTree(here.prune()[0], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var forged []string
+	prev := session.Position{}
+	for _, raw := range tree.Logs[0].Commits {
+		c, err := session.Decode([]byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Events = slices.DeleteFunc(c.Events, func(e session.Event) bool { return e.Kind == journal.KindEnded })
+		if len(c.Events) == 0 {
+			continue
+		}
+		c.Seq, c.Prev = prev.Seq+1, prev.Hash
+		data, err := session.Encode(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		forged, prev = append(forged, string(data)), session.Position{Seq: c.Seq, Hash: session.HashOf(data)}
+	}
+	if len(forged) == 0 || slices.Equal(forged, tree.Logs[0].Commits) {
+		t.Fatal("nothing is forged")
+	}
+	tree.Logs[0].Commits, tree.Signatures = forged, nil
+	doc, err := tree.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := dossier.VerifyTree(doc, nil); err != nil {
+		t.Fatalf("it does not hold together: %v", err)
+	}
+	if rows, err := other.imports(t.Context(), doc); !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), "has not ended") {
+		t.Errorf("%+v, %v", rows, err)
+	}
+	if _, err := other.client.Run(t.Context(), "r1"); !errors.Is(err, run.ErrUnknownRun) {
+		t.Errorf("the run is there: %v", err)
+	}
+}
+
+// TestNodeEndsMeanwhile: the client asks again when a node is back, which goes on where the
+// other one was cut off.
+func TestNodeEndsMeanwhile(t *testing.T) {
+	here, other := newSite(t), newSite(t)
+	var id session.ID
+	for i := range 60 {
+		id = here.run(run.ID(fmt.Sprint("r", i)), "notes")
+	}
+	doc := here.prune()[0]
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	type outcome struct {
+		rows []wire.Imported
+		err  error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		rows, err := other.imports(ctx, doc)
+		done <- outcome{rows, err}
+	}()
+	// Once it has begun: the session is there for readers as one that is being brought.
+	for begun := false; !begun; {
+		_, err := other.client.Session(ctx, string(id))
+		begun = err == nil || errors.Is(err, session.ErrArchived)
+		if ctx.Err() != nil {
+			t.Fatal("it does not begin")
+		}
+	}
+	if err := other.node.Close(); err != nil {
+		t.Fatal(err)
+	}
+	other.start()
+	got := <-done
+	for !other.client.Connected() && ctx.Err() == nil { // it may have been done before
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got.err != nil || len(got.rows) != 1 || got.rows[0].Rows != 120 {
+		t.Fatalf("%+v, %v", got.rows, got.err)
+	}
+	if got := other.brought(id); len(got) != 1 {
+		t.Errorf("the log says %+v", got)
+	}
+	other.run("again", "notes")
+}
+
+// TestOpenRath takes over a session file of OpenRath with a client's rights.
+func TestOpenRath(t *testing.T) {
+	s := newSite(t)
+	file, err := os.ReadFile(filepath.Join("..", "openrath", "testdata", "v1.2.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, note := range []string{"", "was there already"} {
+		rows, err := s.imports(t.Context(), file)
+		if err != nil || len(rows) != 1 || rows[0].Rows == 0 || !strings.Contains(rows[0].Note, note) {
+			t.Fatalf("import %d: %+v, %v", i, rows, err)
+		}
+		v, err := s.client.Session(t.Context(), string(rows[0].Session))
+		if err != nil || v.Opened != session.OpenImport || len(v.Chunks) != rows[0].Rows {
+			t.Errorf("%+v, %v", v, err)
+		}
+	}
+	if _, err := s.imports(t.Context(), bytes.TrimSpace([]byte("{}\n"))); !errors.Is(err, run.ErrMalformed) {
+		t.Errorf("a file of another kind: %v", err)
+	}
+}

@@ -255,14 +255,19 @@ func TestHostileBoundNode(t *testing.T) {
 		}
 	}
 
-	// Of what is not answered nothing is passed on.
+	// Of what is not answered nothing is passed on. Its own word is, and with the most
+	// slots of its pool it would be the first to get a run.
+	sent, err := i.nc.SubscribeSync("rath.host.acme.>")
+	if err != nil {
+		t.Fatal(err)
+	}
 	heard := operatorHears(t, srv, "rath.node.slots")
 	for _, incarnation := range []string{shared.Incarnation(), "tenant_bolt_AAAAAAAAAAAA", "tenant_acme_.", ""} {
 		if err := i.nc.Publish(messages.StoreSubject("acme", "standing"), standing(incarnation)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := i.nc.Publish(messages.StoreSubject("acme", "standing"), encode(map[string]any{"incarnation": "tenant_acme_AAAAAAAAAAAA", "pool": "shared", "free": 3})); err != nil {
+	if err := i.nc.Publish(messages.StoreSubject("acme", "standing"), encode(map[string]any{"incarnation": "tenant_acme_AAAAAAAAAAAA", "pool": "shared", "free": 60000})); err != nil {
 		t.Fatal(err)
 	}
 	for own := false; !own; {
@@ -286,6 +291,13 @@ func TestHostileBoundNode(t *testing.T) {
 	}
 	if r, err := bob.Do(ctx, "both", messages.Task{ID: "after"}, nil); err != nil || r.Output != "shared" {
 		t.Errorf("another tenant's run after that: %+v, %v", r, err)
+	}
+	for {
+		if m, err := sent.NextMsg(10 * time.Millisecond); err != nil {
+			break
+		} else if strings.Contains(string(m.Data), "bolt") || strings.Contains(string(m.Data), "after") {
+			t.Errorf("it was sent, on %s, %s", m.Subject, m.Data)
+		}
 	}
 	if r, err := bob.Result(ctx, "victim"); err != nil || r.State != victim.State || r.Output != victim.Output {
 		t.Errorf("the result of another tenant: %+v, %v", r, err)

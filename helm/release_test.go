@@ -53,6 +53,12 @@ router: {replicas: 1, drainSeconds: 5, preStopSeconds: 0}
 stopMarginSeconds: 20
 `
 
+// tenant is what tenants.yaml says of one.
+const tenant = `  - name: %s
+    users:
+      - {name: %s, role: submit, passwordKey: %s}
+`
+
 // TestRelease follows helm/README.md with Helm, rath, nats-server and the processes
 // of the pods, and holds what was typed and answered in testdata/release.txt.
 //
@@ -74,6 +80,12 @@ func TestRelease(t *testing.T) {
 	newMachine(t, client)
 	keda := newScaler(t, client)
 
+	r.say("Who may do what: tenant acme, and ana, who may submit. The servers include the config map.")
+	r.file("tenants.yaml", "tenants:\n"+fmt.Sprintf(tenant, "acme", "ana", "ANA_PASSWORD"))
+	r.types("cat tenants.yaml")
+	r.types("helm install rath-accounts accounts -f tenants.yaml --hide-notes")
+	r.serve()
+
 	r.say("Install: the streams first, then the fleet.")
 	r.secret("rath-gossip", "key", gossipKey(t))
 	r.types("helm install prod rath -f values.yaml --wait --timeout 3m --hide-notes")
@@ -81,8 +93,16 @@ func TestRelease(t *testing.T) {
 	r.types("helm test prod")
 	r.types("rath cluster nodes ls", columns)
 
-	r.say("A task from outside, with the credentials of a client of tenant acme.")
+	r.say("A task from outside, by ana.")
 	r.types("rath --tenant acme submit agent --model echo -m hello --id first --wait")
+
+	r.say("A second tenant, with max, while the fleet works: the servers start again, and the fleet is left alone.")
+	r.file("tenants.yaml", "tenants:\n"+fmt.Sprintf(tenant, "acme", "ana", "ANA_PASSWORD")+fmt.Sprintf(tenant, "globex", "max", "MAX_PASSWORD"))
+	r.types("cat tenants.yaml")
+	r.types("helm upgrade rath-accounts accounts -f tenants.yaml --hide-notes")
+	r.serve()
+	r.pods()
+	r.types("rath --tenant globex submit agent --model echo -m hi --id first --wait")
 
 	r.say("Upgrade: the nodes one by one.")
 	r.types("helm upgrade prod rath -f values.yaml --set node.replicas=3 --wait --timeout 3m --hide-notes")
@@ -148,24 +168,26 @@ type story struct {
 	dir    string
 	env    []string
 	nats   int
+	server *exec.Cmd
 	ca     []byte
 	key    string // of the gossip
 	tasks  int
 	b      strings.Builder
 }
 
-// newStory starts a NATS server as the README's first two steps do, and writes
-// values.yaml.
+// newStory writes values.yaml and the configuration of a NATS server, as the README does.
 func newStory(t *testing.T, client kubernetes.Interface, model string) *story {
 	t.Helper()
 	r := &story{t: t, client: client, dir: t.TempDir(), nats: freePort(t)}
 	monitor := freePort(t)
-	chart, err := filepath.Abs(chartDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(chart, filepath.Join(r.dir, "rath")); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{chartDir, accountsDir} {
+		chart, err := filepath.Abs(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(chart, filepath.Join(r.dir, dir)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r.env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir, "KUBECONFIG=" + os.Getenv("KUBECONFIG"), "HELM_NAMESPACE=" + namespace,
@@ -174,7 +196,6 @@ func newStory(t *testing.T, client kubernetes.Interface, model string) *story {
 	r.file("values.yaml", fmt.Sprintf(releaseValues, r.nats, monitor, model))
 	r.run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
 		"-subj", "/CN=nats", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "tls.key", "-out", "tls.crt")
-	r.file("accounts.conf", r.run("rath", "cluster", "provision", "--print-permissions", "--as", "nats", "--tenant", "acme"))
 	r.file("nats.conf", fmt.Sprintf(`
 listen: 127.0.0.1:%d
 http: 127.0.0.1:%d
@@ -182,33 +203,64 @@ tls {cert_file: tls.crt, key_file: tls.key}
 jetstream {store_dir: jetstream, sync_interval: always, max_file_store: 20GB}
 include accounts.conf
 `, r.nats, monitor))
-	cmd := exec.Command("nats-server", "-c", "nats.conf")
-	log, err := os.Create(filepath.Join(r.dir, "nats.log"))
+	ca, err := os.ReadFile(filepath.Join(r.dir, "tls.crt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Dir, cmd.Stdout, cmd.Stderr = r.dir, log, log
-	cmd.Env = append(slices.Clone(r.env), "NODE_PASSWORD=node-word", "OPERATOR_PASSWORD=operator-word", "CLIENT_ACME_PASSWORD=client-word", "TOOL_ACME_PASSWORD=tool-word")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()
-		if t.Failed() {
-			text, _ := os.ReadFile(log.Name())
-			t.Logf("nats-server: %s", text[max(0, len(text)-3000):])
-		}
-	})
-	r.ca, err = os.ReadFile(filepath.Join(r.dir, "tls.crt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.ca = ca
 	r.secret("nats-ca", "ca.crt", string(r.ca))
 	r.secret("rath-nats", "user", "node", "password", "node-word")
 	r.secret("rath-operator", "user", "operator", "password", "operator-word")
 	r.env = append(r.env, "NATS_USER=operator", "NATS_PASSWORD=operator-word")
 	return r
+}
+
+// passwords are those of the servers' users, as their environment has them.
+var passwords = []string{"NODE_PASSWORD=node-word", "OPERATOR_PASSWORD=operator-word", "ANA_PASSWORD=ana-word", "MAX_PASSWORD=max-word"}
+
+// serve starts the NATS server with the config map of its accounts, again if it runs.
+func (r *story) serve() {
+	r.t.Helper()
+	accounts, err := r.client.CoreV1().ConfigMaps(namespace).Get(r.t.Context(), "rath-accounts", metav1.GetOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.file("accounts.conf", accounts.Data["accounts.conf"])
+	log, err := os.OpenFile(filepath.Join(r.dir, "nats.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer log.Close()
+	if r.server == nil {
+		r.t.Cleanup(func() {
+			r.stop()
+			if r.t.Failed() {
+				text, _ := os.ReadFile(log.Name())
+				r.t.Logf("nats-server: %s", text[max(0, len(text)-3000):])
+			}
+		})
+	} else {
+		r.stop()
+	}
+	cmd := exec.Command("nats-server", "-c", "nats.conf")
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = r.dir, log, log, append(slices.Clone(r.env), passwords...)
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.server = cmd
+	r.until("the NATS server listens", func() (string, bool) {
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", r.nats))
+		if err == nil {
+			conn.Close()
+		}
+		return fmt.Sprint(err), err == nil
+	})
+}
+
+// stop ends the NATS server.
+func (r *story) stop() {
+	_ = r.server.Process.Kill() // it may have ended
+	_ = r.server.Wait()
 }
 
 func (r *story) say(text string) { r.b.WriteString("# " + text + "\n\n") }
@@ -219,8 +271,10 @@ func (r *story) types(line string, edit ...func(string) string) {
 	r.t.Log(line)
 	args := strings.Fields(line)
 	env := r.env
-	if strings.Contains(line, "--tenant acme") {
-		env = append(slices.Clone(env), "NATS_USER=client-acme", "NATS_PASSWORD=client-word")
+	for tenant, user := range map[string]string{"acme": "ana", "globex": "max"} {
+		if strings.Contains(line, "--tenant "+tenant) {
+			env = append(slices.Clone(env), "NATS_USER="+user, "NATS_PASSWORD="+user+"-word")
+		}
 	}
 	out := r.runWith(env, args)
 	for _, e := range edit {
@@ -371,7 +425,7 @@ func (r *story) submit(n int) {
 	roots.AppendCertsFromPEM(r.ca)
 	secure := tls.Client(conn, &tls.Config{ServerName: "127.0.0.1", RootCAs: roots})
 	var b strings.Builder
-	b.WriteString(`CONNECT {"user":"client-acme","pass":"client-word","verbose":false,"pedantic":false,"protocol":1,"headers":false,"lang":"test","version":"1"}` + "\r\n")
+	b.WriteString(`CONNECT {"user":"ana","pass":"ana-word","verbose":false,"pedantic":false,"protocol":1,"headers":false,"lang":"test","version":"1"}` + "\r\n")
 	for range n {
 		r.tasks++
 		task := fmt.Sprintf(`{"id":"waits-%d","input":"wait","model":"silent"}`, r.tasks)

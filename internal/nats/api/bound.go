@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -357,18 +358,48 @@ func (b *Bound) Nodes(ctx context.Context) ([]messages.Node, error) {
 	return all.Nodes, err
 }
 
-// Workflows returns what is on offer to the tenant.
-func (b *Bound) Workflows(ctx context.Context, _ ...string) ([]messages.Workflow, error) {
+// Workflows returns what is on offer to the tenant. For those that are named and not known
+// to the replica that answers, the registry's leader is asked.
+func (b *Bound) Workflows(ctx context.Context, names ...string) ([]messages.Workflow, error) {
 	var all wire.Workflows
-	err := ask(ctx, b.c, b.tenant, messages.QueryWorkflows, messages.Query{}, &all)
-	return all.Workflows, err
+	if err := ask(ctx, b.c, b.tenant, messages.QueryWorkflows, messages.Query{}, &all); err != nil {
+		return nil, err
+	}
+	for _, w := range all.Workflows {
+		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == w.Name })
+	}
+	more, err := b.named(ctx, named{Workflows: names})
+	return append(all.Workflows, more.Workflows...), err
 }
 
 // Tools returns the tools that processes have announced to the tenant; t is no other one.
-func (b *Bound) Tools(ctx context.Context, t session.Tenant, _ ...string) ([]messages.Tool, error) {
+// Of those that are named the registry's leader says what they are now.
+func (b *Bound) Tools(ctx context.Context, t session.Tenant, names ...string) ([]messages.Tool, error) {
 	var all wire.Tools
-	err := ask(ctx, b.c, t, messages.QueryTools, messages.Query{}, &all)
-	return all.Tools, err
+	if err := ask(ctx, b.c, t, messages.QueryTools, messages.Query{}, &all); err != nil {
+		return nil, err
+	}
+	now, err := b.named(ctx, named{Tools: names})
+	out := slices.DeleteFunc(all.Tools, func(v messages.Tool) bool { return slices.Contains(names, v.Name) })
+	return append(out, now.Tools...), err
+}
+
+func (b *Bound) named(ctx context.Context, n named) (out found, err error) {
+	if len(n.Tools)+len(n.Workflows) == 0 {
+		return out, nil
+	}
+	body, err := messages.Encode(n)
+	if err != nil {
+		return out, err
+	}
+	m, err := b.patiently(ctx, storeNamed, nil, body)
+	if err == nil {
+		err = json.Unmarshal(m.Data, &out)
+	}
+	if err != nil {
+		return out, fmt.Errorf("nats/api: look for names on offer: %w", err)
+	}
+	return out, nil
 }
 
 // Answering returns nil if this node can take work at this moment: it is connected, and a

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -91,5 +93,55 @@ func TestLettersFromReplicaBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 		list("after it was dropped", 0)
+	})
+}
+
+// TestNamedFromReplicaBehind has a bound node look for a tool and a workflow by their names
+// while the replica that answers has neither.
+func TestNamedFromReplicaBehind(t *testing.T) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		store, err := c.ServeStore(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := c.Bind(t.Context(), "acme")
+		if err == nil {
+			err = b.Offer(t.Context(), []messages.Workflow{{Name: "own"}})
+		}
+		if err == nil {
+			err = c.Enter(t.Context(), messages.ToolKey("acme", "send"), []byte(`{"name":"send"}`))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, behind := range []bool{false, true} {
+			if behind {
+				const bucket, empty = "$KV.REGISTRY.", "$KV.NOTTHERE."
+				w.Set(nil, func(b []byte) bool {
+					if bytes.Contains(b, []byte("DIRECT.GET.KV_REGISTRY")) {
+						for bytes.Contains(b, []byte(bucket)) {
+							natstest.Replace(bucket, empty)(b)
+						}
+					}
+					return true
+				})
+			}
+			ws, err := b.Workflows(t.Context(), "own", "none")
+			if err != nil || len(ws) != 1 || ws[0].Name != "own" {
+				t.Errorf("behind=%v: the workflows %+v, %v", behind, ws, err)
+			}
+			ts, err := b.Tools(t.Context(), "acme", "send", "none")
+			if err != nil || len(ts) != 1 || ts[0].Name != "send" {
+				t.Errorf("behind=%v: the tools %+v, %v", behind, ts, err)
+			}
+		}
+		w.Set(nil, nil)
+		if err := errors.Join(store.Stop(), queries.Stop()); err != nil {
+			t.Error(err)
+		}
 	})
 }

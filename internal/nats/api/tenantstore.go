@@ -41,6 +41,7 @@ const (
 	storeAnnounce = "announce" // the node's entry
 	storeLeave    = "leave"    // the end of it
 	storeOffer    = "offer"    // workflows for the tenant
+	storeNamed    = "named"    // workflows and tools by their names, as the leader of the registry has them
 )
 
 // Headers of requests.
@@ -60,6 +61,18 @@ type aboutStore struct {
 type delivery struct {
 	Incarnation string    `json:"incarnation"`
 	Work        wire.Work `json:"work"`
+}
+
+// named is the body of storeNamed, at most messages.MaxTasks names of each.
+type named struct {
+	Tools     []string `json:"tools,omitempty"`
+	Workflows []string `json:"workflows,omitempty"`
+}
+
+// found is the answer to storeNamed: those that there are.
+type found struct {
+	Tools     []messages.Tool     `json:"tools,omitempty"`
+	Workflows []messages.Workflow `json:"workflows,omitempty"`
 }
 
 // offer is the body of storeOffer.
@@ -175,6 +188,8 @@ func (t *tenantStore) answer(ctx context.Context, m *nats.Msg) (*nats.Msg, error
 		return &nats.Msg{}, err
 	case storeOffer:
 		return t.offer(ctx, of, m.Data)
+	case storeNamed:
+		return t.named(ctx, of, m.Data)
 	}
 	return nil, fmt.Errorf("verb %q: %w: nodes of this release do not know it", verb, run.ErrNotSupported)
 }
@@ -367,4 +382,29 @@ func (t *tenantStore) offer(ctx context.Context, of session.Tenant, body []byte)
 		return nil, fmt.Errorf("workflows of tenant %s: %w: its nodes may offer %d", of, run.ErrBusy, maxOffered)
 	}
 	return &nats.Msg{}, errors.Join(t.c.Withdraw(ctx, pool, gone...), t.c.Register(ctx, pool, o.Workflows))
+}
+
+// named looks for workflows and tools by their names.
+func (t *tenantStore) named(ctx context.Context, of session.Tenant, body []byte) (*nats.Msg, error) {
+	var n named
+	if err := json.Unmarshal(body, &n); err != nil {
+		return nil, fmt.Errorf("names: %w: %w", run.ErrMalformed, err)
+	}
+	if most := max(len(n.Tools), len(n.Workflows)); most > messages.MaxTasks {
+		return nil, fmt.Errorf("%d names, at most %d are looked for: %w", most, messages.MaxTasks, session.ErrTooLarge)
+	}
+	var out found
+	var err error
+	if len(n.Tools) > 0 {
+		out.Tools, err = t.c.Tools(ctx, of, n.Tools...)
+		out.Tools = slices.DeleteFunc(out.Tools, func(v messages.Tool) bool { return !slices.Contains(n.Tools, v.Name) })
+	}
+	if err == nil && len(n.Workflows) > 0 {
+		out.Workflows, err = t.c.Workflows(ctx, n.Workflows...)
+		out.Workflows = slices.DeleteFunc(dispatch.OfferedTo(out.Workflows, of), func(w messages.Workflow) bool { return !slices.Contains(n.Workflows, w.Name) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return encoded(out)
 }

@@ -108,6 +108,10 @@ func TestHintsRun(t *testing.T) {
 				"rath run -C " + work + " -m edit --id " + id,
 				"rath show nosuch", "rath why nosuch", "rath answer " + id, "rath cluster dlq ls",
 				"rath submit agent --id " + id + " -m other", "rath submit nosuch -m x", "rath ps --where under=nosuch",
+				"rath answer nosuch yes", "rath cancel nosuch", "rath resume nosuch", "rath apply nosuch -C " + work, "rath diff nosuch", "rath export nosuch", "rath verify nosuch",
+				"rath show nosuch --steps", "rath show nosuch --tree", "rath why nosuch:a.txt:1", "rath run -m x --fork-of nosuch",
+				"rath session fork nosuch", "rath session rewind nosuch:1", "rath session rerun nosuch", "rath session message nosuch x", "rath session replay nosuch", "rath session merge nosuch other",
+				"rath cluster tail nosuch", "rath cluster quarantine nosuch --reason x", "rath cluster release nosuch --reason x", "rath cluster rebudget nosuch --budget-tokens 1",
 			} {
 				said := command(t, line+at.flag, at.dir)
 				t.Logf("$ %s\n%s", line+at.flag, said)
@@ -122,7 +126,7 @@ func TestHintsRun(t *testing.T) {
 					}
 				}
 			}
-			if told < 3 {
+			if told < 24 {
 				t.Errorf("only %d commands are told", told)
 			}
 			if data, err := os.ReadFile(filepath.Join(work, "a.txt")); err != nil || string(data) != "two\n" {

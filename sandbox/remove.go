@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// RemoveTree removes a directory in which commands ran, whatever they left there:
+// RemoveTree removes a directory in which commands ran, with all that they left there:
 // directories that may not be read or written, and trees of any depth. It follows no
 // links. A directory that is not there is no error. No command may run there meanwhile;
 // in a directory that a command shares with the host, what it swaps in is at most

@@ -424,7 +424,7 @@ func directoryNotification() error {
 }
 
 // signalByOwner has the kernel send a signal for a pipe, of which another process is the
-// owner. That the owner can be set harms nobody if no signal comes of it, which is for
+// owner. That the owner can be set does no harm if no signal comes of it, which is for
 // the caller to see.
 func signalByOwner() error {
 	var p [2]int

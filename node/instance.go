@@ -21,7 +21,6 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/metrics"
@@ -325,12 +324,8 @@ func (n *Instance) wire(ctx context.Context) error {
 	}
 	n.isolation = n.offersIsolation(ctx, places)
 	n.registry = &flow.Registry{}
-	store, err := filepath.Abs(n.o.Store)
-	if err != nil {
-		return fmt.Errorf("node: store directory: %w", err)
-	}
 	for _, g := range n.routed([]flow.Registration{
-		agentRegistration(append(tool.Builtins(), n.o.Tools...), n.announced), demo.Registration(filepath.Join(store, "demo")), forkRegistration(), mergeRegistration(),
+		agentRegistration(append(tool.Builtins(), n.o.Tools...), n.announced), forkRegistration(), mergeRegistration(),
 	}) {
 		if err := n.registry.Register(g); err != nil {
 			return err

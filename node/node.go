@@ -91,7 +91,7 @@ type Options struct {
 	// Idle keeps the node from taking tasks: it only answers questions and
 	// control requests about what the store holds.
 	Idle bool
-	// Workflows are offered besides the built-in "agent", "demo", "fork" and "merge",
+	// Workflows are offered besides the built-in "agent", "fork" and "merge",
 	// and "auto" and "fanout" as Routing says.
 	Workflows []flow.Registration
 	// Tools may be named by tasks for the workflow "agent", besides the

@@ -137,7 +137,9 @@ func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Workflows = append(o.Workflows, demo.FleetRegistration(filepath.Join(store, "demo")))
+	// Of this store alone: another node does not have its directory.
+	dir := filepath.Join(store, "demo")
+	o.Workflows = append(o.Workflows, demo.Registration(dir), demo.FleetRegistration(dir))
 	node.TuneMemory(a.Getenv)
 	n, err := node.Start(ctx, o)
 	if err != nil {

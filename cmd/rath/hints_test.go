@@ -15,17 +15,19 @@ import (
 )
 
 // hint finds the commands that a text tells people to type: in quotes, or on lines of
-// their own.
-var hint = regexp.MustCompile(`"(rath [^"]+)"|(?m:^>?\s{2,}(rath .*))$`)
+// their own, behind a word or none. What stands behind a command is three blanks away.
+var hint = regexp.MustCompile(`"(rath [^"]+)"|(?m:^>?\w* {2,}(rath .*)$)`)
 
 // hintsOf returns the commands of a text.
 func hintsOf(text string) (lines []string) {
 	for _, m := range hint.FindAllStringSubmatch(text, -1) {
-		line := strings.TrimSpace(m[1] + m[2])
-		for word, value := range map[string]string{"TEXT": "x", "VALUE": "1", "RUN": "r", "NAME": "n"} {
-			line = regexp.MustCompile(`\b`+word+`\b`).ReplaceAllString(line, value)
+		for line := range strings.SplitSeq(m[1]+m[2], "  |  ") {
+			line, _, _ = strings.Cut(strings.TrimSpace(line), "   ")
+			for word, value := range map[string]string{"TEXT": "x", "VALUE": "1", "RUN": "r", "NAME": "n", "COMMAND": "ps"} {
+				line = regexp.MustCompile(`\b`+word+`\b`).ReplaceAllString(line, value)
+			}
+			lines = append(lines, line)
 		}
-		lines = append(lines, line)
 	}
 	return lines
 }
@@ -103,8 +105,13 @@ func TestHintsRun(t *testing.T) {
 			if at.flag != "" {
 				id = "two"
 			}
+			// A run that asks, too: the first answer counts, and the others say so.
+			asks := "asks-" + id
+			command(t, "rath submit agent --id "+asks+" -C "+work+` -m '{"prompt":"edit","approve":["write_workspace_file"]}'`+at.flag, at.dir)
+			waitFor(t, func() bool { return strings.Contains(command(t, "rath answer"+at.flag, at.dir), asks) })
 			told := 0
 			for _, line := range []string{
+				"rath ps", "rath show " + asks, "rath why " + asks, "rath answer", "rath answer " + asks,
 				"rath run -C " + work + " -m edit --id " + id,
 				"rath show nosuch", "rath why nosuch", "rath answer " + id, "rath cluster dlq ls",
 				"rath submit agent --id " + id + " -m other", "rath submit nosuch -m x", "rath ps --where under=nosuch",
@@ -126,7 +133,10 @@ func TestHintsRun(t *testing.T) {
 					}
 				}
 			}
-			if told < 24 {
+			if got := command(t, "rath show "+asks+" --steps"+at.flag, at.dir); !strings.Contains(got, "approved") {
+				t.Errorf("the command that answers was not told:\n%s", got)
+			}
+			if told < 26 {
 				t.Errorf("only %d commands are told", told)
 			}
 			if data, err := os.ReadFile(filepath.Join(work, "a.txt")); err != nil || string(data) != "two\n" {

@@ -158,19 +158,31 @@ const period = 100 * time.Millisecond
 // groups are the groups of one sandbox.
 type groups struct {
 	dirs   []string // one in each hierarchy
+	first  []string // those of version 1, which the thread enters that starts the command
+	net    bool     // no limit was asked for
 	memory string   // the file that counts what was killed for memory; "" without a limit
 }
 
-// openGroups makes the groups that some limits need. The list of them is in the folder
+// openGroups makes the groups that some limits need, and one that holds back fork bombs
+// in any case: a bomb is faster than a watch that shares the processors with it. Where
+// that one alone cannot be made the watch has to do. The list of them is in the folder
 // own before they are made, so that Reap finds them.
-func openGroups(own string, hs []hierarchy, l sandbox.Limits) (_ *groups, err error) {
-	g := &groups{}
+func openGroups(own string, hs []hierarchy, l sandbox.Limits) (g *groups, err error) {
+	g = &groups{net: len(l.Asked()) == 0}
+	if l.PIDs == 0 {
+		l.PIDs = MaxTasks
+	}
+	defer func() {
+		if err != nil && g.net {
+			g, err = &groups{}, nil
+		}
+	}()
 	values := map[string]string{}
 	if l.Memory > 0 {
 		values["memory"] = strconv.FormatInt(l.Memory, 10)
 	}
 	if l.PIDs > 0 {
-		values["pids"] = strconv.Itoa(l.PIDs + supervisorTasks)
+		values["pids"] = strconv.Itoa(l.PIDs)
 	}
 	quota := int64(l.CPU * float64(period.Microseconds()))
 	if l.CPU > 0 {
@@ -182,6 +194,9 @@ func openGroups(own string, hs []hierarchy, l sandbox.Limits) (_ *groups, err er
 		if slices.ContainsFunc(h.does, func(c string) bool { return values[c] != "" }) {
 			use = append(use, h)
 			g.dirs = append(g.dirs, filepath.Join(h.dir, name))
+			if !h.v2 {
+				g.first = append(g.first, filepath.Join(h.dir, name))
+			}
 		}
 	}
 	if len(use) == 0 {
@@ -205,6 +220,10 @@ func openGroups(own string, hs []hierarchy, l sandbox.Limits) (_ *groups, err er
 			switch {
 			case value == "":
 				continue
+			case c == "pids" && h.v2:
+				value = strconv.Itoa(l.PIDs + supervisorTasks)
+			case c == "pids":
+				value = strconv.Itoa(l.PIDs + 1) // the thread that starts the command
 			case c == "cpu" && h.v2:
 				value = fmt.Sprintf("%s %d", value, period.Microseconds())
 			case c == "cpu":
@@ -231,17 +250,85 @@ func openGroups(own string, hs []hierarchy, l sandbox.Limits) (_ *groups, err er
 	return g, nil
 }
 
-// enter puts a process into the groups, and what it will start.
+// enter puts a supervisor into the groups of version 2, and what it will start. Into
+// those of version 1 goes what it starts alone, see enterThread: what a bomb takes of
+// them is then not the supervisor's.
 func (g *groups) enter(pid int) error {
 	if g == nil {
 		return nil
 	}
 	for _, dir := range g.dirs {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+		if slices.Contains(g.first, dir) {
+			continue
+		}
+		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+		if err != nil && (!g.net || errors.Is(err, fs.ErrNotExist)) {
 			return err
 		}
 	}
 	return nil
+}
+
+// enterThread puts the calling thread into groups of version 1, and what it starts.
+func enterThread(dirs []string, net bool) error {
+	for _, dir := range dirs {
+		err := os.WriteFile(filepath.Join(dir, "tasks"), []byte("0"), 0)
+		if err != nil && (!net || errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
+	}
+	return nil
+}
+
+// kill kills all that is in the groups, faster than it can start more: where a group
+// bounds the number of tasks, none can be started meanwhile.
+func (g *groups) kill(ctx context.Context) error {
+	for _, dir := range g.dirs {
+		file := filepath.Join(dir, "pids.max")
+		limit, err := os.ReadFile(file)
+		if err != nil || os.WriteFile(file, []byte("0"), 0) != nil {
+			continue
+		}
+		// The sandbox may go on.
+		defer os.WriteFile(file, bytes.TrimSpace(limit), 0) //nolint:errcheck // it is gone
+	}
+	deadline := time.Now().Add(killPatience)
+	for _, dir := range g.dirs {
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) // version 2, since Linux 5.14
+		for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+			members, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			if err != nil || len(members) == 0 {
+				break
+			}
+			for line := range strings.Lines(string(members)) {
+				if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil {
+					killMember(pid, filepath.Base(dir))
+				}
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("what is in the control group %s does not die", dir)
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(wait):
+			}
+		}
+	}
+	return nil
+}
+
+// killMember kills a process that is in a group. The handle is taken first, so the
+// number cannot change hands in between.
+func killMember(pid int, group string) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return // gone
+	}
+	defer unix.Close(fd)
+	if data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err == nil && strings.Contains(string(data), "/"+group+"\n") {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
 }
 
 // killed returns how often something was killed for memory.

@@ -44,6 +44,16 @@ func TestGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := s.(*box).groups
+	plain, err := b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := existing(plain.(*box).groups); len(got) == 0 && want > 0 {
+		t.Error("nothing bounds the processes of a sandbox without limits")
+	}
+	if err := plain.Close(); err != nil {
+		t.Error(err)
+	}
 	if e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", detached + "echo done"}}); err != nil || e.Ended != sandbox.Exited {
 		t.Error(e, err)
 	}

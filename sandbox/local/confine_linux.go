@@ -31,7 +31,7 @@ var systemPaths = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/nix/store",
 	"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
 	"/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group",
-	"/etc/os-release", "/etc/mime.types", "/etc/terminfo", "/etc/magic", "/etc/services", "/etc/protocols",
+	"/etc/os-release", "/etc/debian_version", "/etc/lsb-release", "/etc/redhat-release", "/etc/alpine-release", "/etc/mime.types", "/etc/terminfo", "/etc/magic", "/etc/services", "/etc/protocols",
 	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/pki/tls/certs",
 	"/etc/fonts",
 	"/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/proc/version", "/proc/filesystems", "/proc/loadavg",

@@ -46,8 +46,9 @@ import (
 const DefaultPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 
 // MaxTasks is how many processes and threads a command may have before it is
-// taken for a fork bomb and killed. It is looked at from time to time, so a
-// bomb can be larger for a moment.
+// taken for a fork bomb and killed. Where control groups can be made no more can be
+// started. Elsewhere they are counted from time to time, so a bomb can be larger for a
+// while, and slow down the whole machine.
 const MaxTasks = 2048
 
 // ErrNoReexec is returned when the program never called Reexec.

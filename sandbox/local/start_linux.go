@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,6 +54,7 @@ func (b *box) start(c command) (process, error) {
 	defer dir.Close()
 	j := job{
 		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly, Tasks: cmp.Or(b.most.PIDs, MaxTasks), Disk: b.most.Disk, Room: b.full.Load(),
+		Groups: b.groups.first, Net: b.groups.net,
 		Confine: b.info.Isolation == sandbox.IsolationKernel,
 	}
 	s, err := launch(j, b.own, b.groups, []*os.File{c.stdin, c.stdout, c.stderr}, []*os.File{dir, c.cwd, b.runs})
@@ -102,6 +104,9 @@ func launch(j job, own string, g *groups, std, more []*os.File) (*supervisor, er
 	if err := g.enter(cmd.Process.Pid); err != nil { // it waits for its job
 		controlW.Close()
 		statusR.Close()
+		if errors.Is(err, fs.ErrNotExist) { // Reap takes the groups away from a holder that has been superseded
+			err = fmt.Errorf("%w: the sandbox was taken away: %w", sandbox.ErrLost, err)
+		}
 		return nil, fmt.Errorf("limit the command: %w", errors.Join(err, cmd.Process.Kill(), reap(cmd)))
 	}
 	s := &supervisor{cmd: cmd, control: controlW, own: own, gone: make(chan struct{})}

@@ -38,9 +38,11 @@ type job struct {
 	ABI      int      `json:"abi,omitempty"`   // no later Landlock ABI than this
 	ReadOnly []string `json:"read_only,omitempty"`
 	Tmp      string   `json:"tmp"`
-	Tasks    int      `json:"tasks"`          // more are taken for a fork bomb
-	Disk     int64    `json:"disk,omitempty"` // bytes that its directories may hold
-	Room     bool     `json:"room,omitempty"` // they hold more, and the command may remove some
+	Groups   []string `json:"groups,omitempty"` // of version 1, for the command
+	Net      bool     `json:"net,omitempty"`    // they are no limit that was asked for
+	Tasks    int      `json:"tasks"`            // more are taken for a fork bomb
+	Disk     int64    `json:"disk,omitempty"`   // bytes that its directories may hold
+	Room     bool     `json:"room,omitempty"`   // they hold more, and the command may remove some
 }
 
 // Limits of a command that every kernel enforces.
@@ -260,6 +262,10 @@ func spawn(program string, j job) (int, error) {
 		inside = append(inside, ws)
 	}
 	onOtherThread(func() {
+		if err := enterThread(j.Groups, j.Net); err != nil {
+			out <- started{0, fmt.Errorf("limit it: %w", err)}
+			return
+		}
 		if j.Confine {
 			listener, err := confine(j)
 			if err != nil {

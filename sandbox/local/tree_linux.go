@@ -167,6 +167,17 @@ func killLeft(ctx context.Context, own string) error {
 	if err != nil {
 		return err
 	}
+	// The supervisors first, so that none tells of a command that was killed here.
+	for pid, start := range supervisors {
+		killProc(proc{pid: pid, start: start})
+	}
+	g, err := leftGroups(own)
+	if err == nil {
+		err = g.kill(ctx)
+	}
+	if err != nil {
+		return err
+	}
 	mark := []byte("\x00TMPDIR=" + filepath.Join(own, tmpDir) + "\x00")
 	deadline := time.Now().Add(killPatience)
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {

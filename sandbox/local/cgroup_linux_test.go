@@ -1,10 +1,12 @@
 package local
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/sandbox"
 )
@@ -82,5 +84,31 @@ func TestGroups(t *testing.T) {
 	}
 	if got := existing(left); len(got) > 0 {
 		t.Errorf("Reap left %v", got)
+	}
+}
+
+// TestBomb has each process of a command start two more, where control groups hold them
+// back. It is killed, or ends where it cannot go on, and the next command works.
+func TestBomb(t *testing.T) {
+	held := slices.ContainsFunc(hierarchies(), func(h hierarchy) bool { return slices.Contains(h.does, "pids") })
+	if !held {
+		t.Log("no control groups can be made here: a bomb is counted by a watch, which takes its time")
+		return
+	}
+	for _, limits := range []sandbox.Limits{{}, {PIDs: 300}} {
+		s, err := New(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: limits})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "f() { f | f & }; f; sleep 1"}, Timeout: time.Minute})
+		if err != nil && !errors.Is(err, sandbox.ErrLost) || e.Elapsed > 30*time.Second {
+			t.Errorf("%+v: %v, ended %q after %v", limits, err, e.Ended, e.Elapsed)
+		}
+		if e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"echo", "next"}}); err != nil || string(e.Stdout.Bytes()) != "next\n" {
+			t.Errorf("%+v: after it: %v, ended %q: %s", limits, err, e.Ended, e.Stderr.Bytes())
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

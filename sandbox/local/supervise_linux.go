@@ -68,6 +68,9 @@ func supervise() {
 	syscall.Exit(0) // not os.Exit, which may run hooks of the host program
 }
 
+// oomScore is what the memory killer adds to how much a process has.
+const oomScore = "/proc/self/oom_score_adj"
+
 func superviseJob() (r result) {
 	fail := func(what string, err error) result { return result{Failed: fmt.Sprintf("%s: %v", what, err)} }
 	if err := closeOnExec(3); err != nil {
@@ -105,7 +108,13 @@ func superviseJob() (r result) {
 	if err != nil {
 		return result{Refused: err.Error()}
 	}
+	// Let the kernel's memory killer prefer the command, from its first moment, to its
+	// host and to this process. Best effort: it changes what dies first, not what a
+	// command may do.
+	own, _ := os.ReadFile(oomScore)
+	_ = os.WriteFile(oomScore, []byte("500"), 0)
 	pid, err := spawn(program, j)
+	_ = os.WriteFile(oomScore, own, 0)
 	if refused, ok := errors.AsType[*startError](err); ok {
 		return result{Refused: refused.Error()}
 	}
@@ -116,9 +125,6 @@ func superviseJob() (r result) {
 		unix.Kill(pid, unix.SIGKILL)
 		return fail("record the command", err)
 	}
-	// Let the kernel's memory killer prefer the command to its host. Best
-	// effort: it changes who dies first, not what a command may do.
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("500"), 0)
 	if err := detachStdio(); err != nil {
 		unix.Kill(pid, unix.SIGKILL)
 		return fail("detach standard files", err)

@@ -255,7 +255,7 @@ func TestUnsignedArchive(t *testing.T) {
 }
 
 // TestArchiveWithOpenRun: a run that a forger left open does not go on where it is brought,
-// with an approval that nobody gave.
+// with an approval that no person gave.
 func TestArchiveWithOpenRun(t *testing.T) {
 	here, other := newSite(t), newSite(t)
 	here.run("r1", "")

@@ -167,22 +167,27 @@ type groups struct {
 // in any case: a bomb is faster than a watch that shares the processors with it. Where
 // that one alone cannot be made the watch has to do. The list of them is in the folder
 // own before they are made, so that Reap finds them.
-func openGroups(own string, hs []hierarchy, l sandbox.Limits) (g *groups, err error) {
-	g = &groups{net: len(l.Asked()) == 0}
+func openGroups(own string, hs []hierarchy, l sandbox.Limits) (*groups, error) {
+	asked := len(l.Asked()) > 0
 	if l.PIDs == 0 {
 		l.PIDs = MaxTasks
 	}
-	defer func() {
-		if err != nil && g.net {
-			g, err = &groups{}, nil
-		}
-	}()
-	values := map[string]string{}
+	g, err := makeGroups(own, hs, l)
+	switch {
+	case err == nil:
+		g.net = !asked
+		return g, nil
+	case asked:
+		return nil, err
+	}
+	return &groups{}, nil
+}
+
+func makeGroups(own string, hs []hierarchy, l sandbox.Limits) (_ *groups, err error) {
+	g := &groups{}
+	values := map[string]string{"pids": strconv.Itoa(l.PIDs)}
 	if l.Memory > 0 {
 		values["memory"] = strconv.FormatInt(l.Memory, 10)
-	}
-	if l.PIDs > 0 {
-		values["pids"] = strconv.Itoa(l.PIDs)
 	}
 	quota := int64(l.CPU * float64(period.Microseconds()))
 	if l.CPU > 0 {

@@ -87,6 +87,18 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestGroupsCannotBeMade: limits that were asked for are refused then, and without any the
+// watch has to do.
+func TestGroupsCannotBeMade(t *testing.T) {
+	hs := []hierarchy{{dir: filepath.Join(t.TempDir(), "gone"), does: []string{"pids"}}}
+	if g, err := openGroups(t.TempDir(), hs, sandbox.Limits{}); err != nil || len(g.dirs) > 0 {
+		t.Errorf("without limits: %+v, %v", g, err)
+	}
+	if _, err := openGroups(t.TempDir(), hs, sandbox.Limits{PIDs: 10}); err == nil {
+		t.Error("a limit that cannot be enforced is taken")
+	}
+}
+
 // TestBomb has each process of a command start two more, where control groups hold them
 // back. It is killed, or ends where it cannot go on, and the next command works.
 func TestBomb(t *testing.T) {

@@ -137,7 +137,7 @@ func risk(protected guard, bare []string, c manifest.Change) string {
 func bareRepositories(t *manifest.Tree) []string {
 	parts := make(map[string]int)
 	for e := range t.Entries() {
-		switch fold(path.Base(e.Path)) {
+		switch manifest.Fold(path.Base(e.Path)) {
 		case "head":
 			parts[path.Dir(e.Path)] |= 1
 		case "objects":

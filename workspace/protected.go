@@ -2,9 +2,9 @@ package workspace
 
 import (
 	"strings"
-	"unicode"
 
 	"github.com/rathcluster/rath/internal/ignore"
+	"github.com/rathcluster/rath/internal/manifest"
 )
 
 // What a path is that never comes in, and so never goes out.
@@ -16,29 +16,13 @@ const (
 // never says what a name stands for that no workspace exchanges with the directory of a
 // person, "" for any other name.
 func never(name string) string {
-	switch fold(name) {
-	case ".git", "git~1": // the short name of .git on Windows
+	switch {
+	case manifest.IsGit(name):
 		return gitsOwn
-	case ".rath":
+	case manifest.Fold(name) == ".rath":
 		return rathStore
 	}
 	return ""
-}
-
-// fold writes a name in one way for all those that some file system takes for it: case,
-// what HFS+ ignores, and the dots and spaces at the end that Windows drops.
-func fold(name string) string {
-	name = strings.Map(func(r rune) rune {
-		switch {
-		case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
-			return -1
-		}
-		return unicode.ToLower(unicode.ToUpper(r))
-	}, name)
-	if short := strings.TrimRight(name, ". "); short != "" {
-		return short
-	}
-	return name
 }
 
 // Protected are the paths that programs outside of the sandbox run, or take for orders:
@@ -97,7 +81,7 @@ func newGuard() (guard, error) {
 func (g guard) what(p string) string {
 	names := strings.Split(p, "/")
 	for i, n := range names {
-		names[i] = fold(n)
+		names[i] = manifest.Fold(n)
 	}
 	p = strings.Join(names, "/")
 	for _, kind := range g {

@@ -1,0 +1,35 @@
+package manifest
+
+import (
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// Fold writes a name in one way for all those that some file system takes for it: case,
+// the ways to compose a letter, what HFS+ ignores, and the dots and spaces at the end that
+// Windows drops.
+func Fold(name string) string {
+	name = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
+			return -1
+		}
+		return unicode.ToLower(unicode.ToUpper(r))
+	}, norm.NFC.String(name))
+	name = norm.NFC.String(name)
+	if short := strings.TrimRight(name, ". "); short != "" {
+		return short
+	}
+	return name
+}
+
+// IsGit reports whether some file system takes a name for git's own directory.
+func IsGit(name string) bool {
+	switch Fold(name) {
+	case ".git", "git~1": // the second is its short name on Windows
+		return true
+	}
+	return false
+}

@@ -73,6 +73,9 @@ store itself.`,
 			noun("session", "Branch, join, rewind, rerun and tell sessions", `  rath session fork 7f3a --at 4
   rath session message @last "and mind the tests"`,
 				work.Fork(a), work.Merge(a), work.Rewind(a), work.Rerun(a), work.Message(a), inspect.Replay(a)),
+			noun("workspace", "List, read and merge the files of sessions", `  rath workspace ls @last
+  rath workspace merge 7f3a 91bc --on-conflict both`,
+				work.Workspaces(a)...),
 		}},
 		{"look", "Look", []*cobra.Command{inspect.Ps(a), inspect.Top(a), inspect.Show(a), inspect.Why(a), inspect.Diff(a)}},
 		{"evidence", "Evidence", []*cobra.Command{evidence.Export(a), evidence.Verify(a)}},

@@ -47,6 +47,9 @@ func TestFilesOverServer(t *testing.T) {
 		{"submit agent -C work -m edit --id two --wait", "done"},
 		{"submit agent -C later -m edit --id three --wait", "done"},
 		{"apply three -C later --only a.txt", "a.txt"},
+		{"workspace ls three", "100644  4      a.txt"},
+		{"workspace get three a.txt", "two"},
+		{"workspace merge two three --base - --on-conflict both", "HASH64"},
 	} {
 		got := command(t, "rath --server "+url+" "+c.line, dir)
 		if !strings.Contains(got, c.want) || c.want != "[exit 6]" && strings.Contains(got, "[exit") {

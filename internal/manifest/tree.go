@@ -2,7 +2,8 @@
 // heads differ.
 //
 // [Diff] compares paths, [Patch] compares files line by line, [WriteUnified] writes that
-// for git apply, [Merge] merges heads that were made of one. Package workspace makes heads of directories and directories of heads.
+// for git apply, [Merge] merges heads that were made of one. Package workspace makes heads
+// of directories and directories of heads.
 package manifest
 
 import (

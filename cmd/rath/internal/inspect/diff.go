@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"strings"
 
@@ -45,11 +44,11 @@ workspace (64 hexadecimal digits); "-" is no files.`,
 					}
 					return diff(ctx, a, s, from, to)
 				}
-				from, err := headOf(ctx, s, args[0])
+				from, err := reference.Head(ctx, s, args[0])
 				if err != nil {
 					return err
 				}
-				to, err := headOf(ctx, s, args[1])
+				to, err := reference.Head(ctx, s, args[1])
 				if err != nil {
 					return err
 				}
@@ -81,7 +80,7 @@ func headsOf(ctx context.Context, s *app.System, name string) (from, to blob.Dig
 	if err != nil {
 		return from, to, err
 	}
-	if to, err = headOf(ctx, s, string(r.Run)); err != nil {
+	if to, err = reference.Head(ctx, s, string(r.Run)); err != nil {
 		return from, to, err
 	}
 	recorded, err := s.Values.Recording(ctx, session.Key{Tenant: s.Tenant(), ID: r.Session}, r.Run)
@@ -92,29 +91,6 @@ func headsOf(ctx context.Context, s *app.System, name string) (from, to blob.Dig
 		from = recorded.Base.Placement().Head
 	}
 	return from, to, nil
-}
-
-// headOf returns the files of what a name stands for.
-func headOf(ctx context.Context, s *app.System, name string) (blob.Digest, error) {
-	if name == "-" {
-		return blob.Digest{}, nil
-	}
-	if _, err := hex.DecodeString(name); err == nil && len(name) == 64 {
-		return blob.ParseDigest(name)
-	}
-	n, err := reference.Resolve(ctx, s, name)
-	if err != nil {
-		return blob.Digest{}, err
-	}
-	v, err := s.At(ctx, n.Ref(s.Tenant()))
-	if err != nil {
-		return blob.Digest{}, err
-	}
-	head := v.Placement().Head
-	if head.IsZero() {
-		return head, app.Fail(app.ExitNotFound, "session %s has no files: it was never sent to a sandbox", n)
-	}
-	return head, nil
 }
 
 // Unified is how files differ between two heads, as a unified diff.

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
+	"github.com/rathcluster/rath/internal/directory"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -18,40 +18,29 @@ type box struct {
 	info   sandbox.Capabilities
 	most   sandbox.Limits
 	groups *groups
-	dir    string // absolute, no links
-	own    string // this sandbox's folder below Options.State
-	tmp    string // TMPDIR of its commands
-	root   *os.Root
+	files  *directory.Directory
+	dir    string   // its name: absolute, no links
+	own    string   // this sandbox's folder below Options.State
+	tmp    string   // TMPDIR of its commands
 	runs   *os.File // one line per supervisor, see lease.go
 
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
 
-	mu     sync.Mutex // guards closed and the Add of calls, and temps
-	closed bool
-	temps  map[string]bool // files that a Create has not finished
-	calls  sync.WaitGroup
-	lost   atomic.Bool // a call ended with ErrLost
-	full   atomic.Bool // the last command was killed at the limit of disk
-	once   sync.Once
-	err    error // of Close
+	lost atomic.Bool // a call ended with ErrLost
+	full atomic.Bool // the last command was killed at the limit of disk
+	once sync.Once
+	err  error // of Close
 }
 
 var _ sandbox.Sandbox = (*box)(nil)
 
 func openBox(ctx context.Context, o Options, hs []hierarchy, info sandbox.Capabilities, s sandbox.Spec) (_ *box, err error) {
-	dir, err := filepath.Abs(s.Dir)
-	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
-	}
+	files, err := directory.Open(s.Dir, nil)
 	if err != nil {
 		return nil, fmt.Errorf("local: open %q: %w", s.Dir, err)
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("local: open %q: %w; make the directory first", s.Dir, err)
-	}
-	b := &box{o: o, info: info, most: s.Limits, dir: dir, root: root, temps: make(map[string]bool)}
+	b := &box{o: o, info: info, most: s.Limits, files: files, dir: files.Name()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.release())
@@ -90,10 +79,7 @@ func (b *box) release() error {
 		}
 		errs = append(errs, err)
 	}
-	for name := range b.temps {
-		errs = append(errs, b.root.Remove(name))
-	}
-	errs = append(errs, b.root.Close())
+	errs = append(errs, b.files.Close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("local: close sandbox: %w", err)
 	}
@@ -108,31 +94,18 @@ func killLost(ctx context.Context, b *box) error {
 	return killLeft(ctx, b.own)
 }
 
-// enter counts a call that Close has to wait for.
-func (b *box) enter() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return sandbox.ErrClosed
-	}
-	b.calls.Add(1)
-	return nil
-}
-
 // Info implements sandbox.Sandbox.
 func (b *box) Info() sandbox.Capabilities { return b.info }
 
 // Files implements sandbox.Sandbox.
-func (b *box) Files() sandbox.Files { return files{b} }
+func (b *box) Files() sandbox.Files { return b.files }
 
 // Close implements sandbox.Sandbox. Calls that still run end with ErrClosed.
 func (b *box) Close() error {
 	b.once.Do(func() {
-		b.mu.Lock()
-		b.closed = true
-		b.mu.Unlock()
+		b.files.Shut()
 		b.close()
-		b.calls.Wait()
+		b.files.Wait()
 		b.err = b.release()
 	})
 	return b.err

@@ -54,10 +54,10 @@ type process interface {
 
 // Exec implements sandbox.Sandbox.
 func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
-	if err := b.enter(); err != nil {
+	if err := b.files.Enter(); err != nil {
 		return sandbox.Exit{}, err
 	}
-	defer b.calls.Done()
+	defer b.files.Leave()
 	env, err := b.environment(c)
 	if err != nil {
 		return sandbox.Exit{}, err
@@ -65,7 +65,7 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	if err := ctx.Err(); err != nil {
 		return sandbox.Exit{Code: 128 + int(syscall.SIGKILL), Ended: sandbox.Cancelled}, nil
 	}
-	cwd, err := openDir(b.root, c.Dir)
+	cwd, err := b.files.Sub(c.Dir)
 	if err != nil {
 		return sandbox.Exit{}, err
 	}

@@ -26,6 +26,17 @@ type Lease struct {
 	Boot    string    `json:"boot"`    // the boot both numbers belong to
 }
 
+// NewLease returns a lease of this process.
+func NewLease(dir, owner string, epoch uint64) (Lease, error) {
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	l := Lease{Dir: dir, Owner: owner, Epoch: epoch, Opened: time.Now().UTC(), PID: os.Getpid(), Boot: bootID()}
+	l.Started, _ = startTime(l.PID)
+	return l, err
+}
+
 // The files of a sandbox's folder below Options.State.
 const (
 	leaseFile = "lease.json"
@@ -50,11 +61,18 @@ func (b *box) record(s sandbox.Spec) error {
 	if err := os.Mkdir(b.tmp, 0o700); err != nil {
 		return err
 	}
+	if b.o.UID != 0 {
+		if err := errors.Join(os.Chmod(own, 0o711), os.Chown(b.tmp, b.o.UID, b.o.GID)); err != nil {
+			return err
+		}
+	}
 	if b.runs, err = os.OpenFile(filepath.Join(own, runsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err
 	}
-	l := Lease{Dir: b.dir, Owner: s.Owner, Epoch: s.Epoch, Opened: time.Now().UTC(), PID: os.Getpid(), Boot: bootID()}
-	l.Started, _ = startTime(l.PID)
+	l, err := NewLease(b.dir, s.Owner, s.Epoch)
+	if err != nil {
+		return err
+	}
 	data, err := json.Marshal(l)
 	if err != nil {
 		return err

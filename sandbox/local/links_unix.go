@@ -8,15 +8,6 @@ import (
 	"syscall"
 )
 
-// linkCount returns how many names an open file has.
-func linkCount(_ *os.File, fi fs.FileInfo) (uint64, error) {
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 1, nil
-	}
-	return uint64(st.Nlink), nil
-}
-
 // ownedByUs reports whether this user owns a file and no other user can write it.
 func ownedByUs(fi fs.FileInfo) bool {
 	st, ok := fi.Sys().(*syscall.Stat_t)

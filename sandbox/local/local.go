@@ -70,6 +70,10 @@ type Options struct {
 	// host allows; IsolationProcess switches confinement off, for people who
 	// know what they run.
 	Isolation sandbox.Isolation
+	// UID and GID are the user that commands run as, to whom the workspace belongs, in a
+	// container whose first process is root and alone there. 0 is this process's user.
+	// Linux only.
+	UID, GID int
 
 	abi int // tests: pretend that the kernel has no later Landlock ABI
 }

@@ -47,7 +47,7 @@ type supervisor struct {
 
 // start implements the platform's part of Exec.
 func (b *box) start(c command) (process, error) {
-	dir, err := b.root.Open(".")
+	dir, err := b.files.Sub("")
 	if err != nil {
 		return nil, err
 	}
@@ -57,16 +57,17 @@ func (b *box) start(c command) (process, error) {
 		Groups: b.groups.first, Net: b.groups.net,
 		Confine: b.info.Isolation == sandbox.IsolationKernel,
 	}
-	s, err := launch(j, b.own, b.groups, []*os.File{c.stdin, c.stdout, c.stderr}, []*os.File{dir, c.cwd, b.runs})
+	s, err := launch(j, b.o, b.own, b.groups, []*os.File{c.stdin, c.stdout, c.stderr}, []*os.File{dir, c.cwd, b.runs})
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// launch starts a supervisor for a job of the sandbox with the folder own, in its groups;
+// launch starts a supervisor for a job of the sandbox with the folder own, as the user of
+// its options, in its groups;
 // more are its files from workspaceFD on.
-func launch(j job, own string, g *groups, std, more []*os.File) (*supervisor, error) {
+func launch(j job, o Options, own string, g *groups, std, more []*os.File) (*supervisor, error) {
 	data, err := json.Marshal(j)
 	if err != nil {
 		return nil, err
@@ -91,6 +92,9 @@ func launch(j job, own string, g *groups, std, more []*os.File) (*supervisor, er
 		ExtraFiles: append([]*os.File{controlR, statusW}, more...),
 		// Its own session: no terminal, and not in the host's process group.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if o.UID != 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(o.UID), Gid: uint32(o.GID)}
 	}
 	// A nil *os.File in an interface is not nil.
 	if std != nil {
@@ -177,7 +181,7 @@ func tryConfinement(ctx context.Context, o Options) (detail, why string, err err
 		return "", "", err
 	}
 	defer ws.Close()
-	s, err := launch(job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, "", nil, nil, []*os.File{ws})
+	s, err := launch(job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, Options{}, "", nil, nil, []*os.File{ws})
 	if err != nil {
 		return "", "", err
 	}

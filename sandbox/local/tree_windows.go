@@ -102,14 +102,5 @@ func bootID() string { return "" }
 // killLeft has nothing to do: a job dies with the process that made it.
 func killLeft(ctx context.Context, _ string) error { return ctx.Err() }
 
-// linkCount returns how many names an open file has.
-func linkCount(f *os.File, _ fs.FileInfo) (uint64, error) {
-	var info syscall.ByHandleFileInformation
-	if err := syscall.GetFileInformationByHandle(syscall.Handle(f.Fd()), &info); err != nil {
-		return 0, err
-	}
-	return uint64(info.NumberOfLinks), nil
-}
-
 // ownedByUs is true: the temporary directory of Windows is the user's own.
 func ownedByUs(fs.FileInfo) bool { return true }

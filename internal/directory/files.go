@@ -1,4 +1,4 @@
-package local
+package directory
 
 import (
 	"cmp"
@@ -17,11 +17,6 @@ import (
 
 	"github.com/rathcluster/rath/sandbox"
 )
-
-// files is the confined view of a box's directory.
-type files struct{ b *box }
-
-var _ sandbox.Files = files{}
 
 // clean turns a name into a local path or refuses it.
 func clean(name string) (string, error) {
@@ -55,12 +50,12 @@ func pathError(name string, err error) error {
 		return nil
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("local: %w", err)
+		return fmt.Errorf("sandbox: %w", err)
 	}
 	if pe, ok := errors.AsType[*fs.PathError](err); ok && refusedByRoot(pe.Err) {
 		return fmt.Errorf("%w: %q: %w", sandbox.ErrPath, name, pe.Err)
 	}
-	return fmt.Errorf("local: %w", err)
+	return fmt.Errorf("sandbox: %w", err)
 }
 
 // refusedByRoot reports whether a system error means that the name itself is
@@ -76,13 +71,13 @@ func refusedByRoot(err error) bool {
 	return !errors.As(err, &errno)
 }
 
-// openDir opens a directory below the root.
-func openDir(root *os.Root, name string) (*os.File, error) {
+// Sub opens a directory below this one, or this one itself.
+func (d *Directory) Sub(name string) (*os.File, error) {
 	local, err := clean(name)
 	if err != nil {
 		return nil, err
 	}
-	f, err := root.OpenFile(local, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := d.root.OpenFile(local, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, pathError(name, err)
 	}
@@ -99,32 +94,32 @@ func openDir(root *os.Root, name string) (*os.File, error) {
 }
 
 // call is what every method does first.
-func (f files) call(ctx context.Context, name string) (string, error) {
-	if err := f.b.enter(); err != nil {
+func (d *Directory) call(ctx context.Context, name string) (string, error) {
+	if err := d.Enter(); err != nil {
 		return "", err
 	}
 	if err := ctx.Err(); err != nil {
-		f.b.calls.Done()
+		d.Leave()
 		return "", err
 	}
 	local, err := clean(name)
 	if err != nil {
-		f.b.calls.Done()
+		d.Leave()
 		return "", err
 	}
 	return local, nil
 }
 
 // Open implements sandbox.Files.
-func (f files) Open(ctx context.Context, name string) (io.ReadCloser, error) {
-	local, err := f.call(ctx, name)
+func (d *Directory) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	local, err := d.call(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	defer f.b.calls.Done()
+	defer d.Leave()
 	// Opening without blocking and looking afterwards leaves no moment in
 	// which a FIFO could be put under the name.
-	file, err := f.b.root.OpenFile(local, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := d.root.OpenFile(local, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, pathError(name, err)
 	}
@@ -174,38 +169,41 @@ func kind(m fs.FileMode) string {
 }
 
 // Create implements sandbox.Files.
-func (f files) Create(ctx context.Context, name string) (io.WriteCloser, error) {
-	local, err := f.call(ctx, name)
+func (d *Directory) Create(ctx context.Context, name string) (io.WriteCloser, error) {
+	local, err := d.call(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	defer f.b.calls.Done()
+	defer d.Leave()
 	if local == "." || strings.HasSuffix(name, "/") {
 		return nil, fmt.Errorf("%w: %q is a directory", sandbox.ErrPath, name)
 	}
 	dir := filepath.Dir(local)
-	if err := f.b.root.MkdirAll(dir, 0o755); errors.Is(err, fs.ErrExist) {
+	if err := d.makeParents(dir); errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("%w: %q is below something that is not a directory", sandbox.ErrPath, name)
 	} else if err != nil {
 		return nil, pathError(name, err)
 	}
-	if err := f.replaceable(name, local); err != nil {
+	if err := d.replaceable(name, local); err != nil {
 		return nil, err
 	}
 	tmp := filepath.Join(dir, ".rath-"+rand.Text()[:16])
-	file, err := f.b.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	file, err := d.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return nil, pathError(name, err)
 	}
-	f.b.mu.Lock()
-	f.b.temps[tmp] = true
-	f.b.mu.Unlock()
-	return &writer{f: f, file: file, name: name, tmp: tmp, local: local}, nil
+	if err := d.ownFile(file); err != nil {
+		return nil, errors.Join(pathError(name, err), file.Close(), d.root.Remove(tmp))
+	}
+	d.mu.Lock()
+	d.temps[tmp] = true
+	d.mu.Unlock()
+	return &writer{d: d, file: file, name: name, tmp: tmp, local: local}, nil
 }
 
 // replaceable refuses a name that holds something else than a file.
-func (f files) replaceable(name, local string) error {
-	fi, err := f.b.root.Lstat(local)
+func (d *Directory) replaceable(name, local string) error {
+	fi, err := d.root.Lstat(local)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -213,7 +211,7 @@ func (f files) replaceable(name, local string) error {
 		return pathError(name, err)
 	}
 	if fi.Mode()&fs.ModeSymlink != 0 {
-		target, err := f.b.root.Readlink(local)
+		target, err := d.root.Readlink(local)
 		if err != nil {
 			return pathError(name, err)
 		}
@@ -227,7 +225,7 @@ func (f files) replaceable(name, local string) error {
 
 // writer is a file that appears under its name when it is closed.
 type writer struct {
-	f                files
+	d                *Directory
 	file             *os.File
 	name, tmp, local string
 	failed           error // of a Write
@@ -249,32 +247,32 @@ func (w *writer) Close() error {
 	}
 	w.done = true
 	err := errors.Join(w.failed, w.file.Close())
-	if enter := w.f.b.enter(); enter != nil {
+	if enter := w.d.Enter(); enter != nil {
 		return errors.Join(enter, err) // the sandbox removed the file
 	}
-	defer w.f.b.calls.Done()
-	w.f.b.mu.Lock()
-	delete(w.f.b.temps, w.tmp)
-	w.f.b.mu.Unlock()
+	defer w.d.Leave()
+	w.d.mu.Lock()
+	delete(w.d.temps, w.tmp)
+	w.d.mu.Unlock()
 	if err == nil {
-		err = w.f.replaceable(w.name, w.local)
+		err = w.d.replaceable(w.name, w.local)
 	}
 	if err == nil {
-		err = pathError(w.name, w.f.b.root.Rename(w.tmp, w.local))
+		err = pathError(w.name, w.d.root.Rename(w.tmp, w.local))
 	}
 	if err != nil {
-		return errors.Join(err, w.f.b.root.Remove(w.tmp))
+		return errors.Join(err, w.d.root.Remove(w.tmp))
 	}
 	return nil
 }
 
 // List implements sandbox.Files.
-func (f files) List(ctx context.Context, name string) ([]sandbox.Entry, error) {
-	if _, err := f.call(ctx, name); err != nil {
+func (d *Directory) List(ctx context.Context, name string) ([]sandbox.Entry, error) {
+	if _, err := d.call(ctx, name); err != nil {
 		return nil, err
 	}
-	defer f.b.calls.Done()
-	dir, err := openDir(f.b.root, name)
+	defer d.Leave()
+	dir, err := d.Sub(name)
 	if err != nil {
 		return nil, err
 	}
@@ -284,31 +282,31 @@ func (f files) List(ctx context.Context, name string) ([]sandbox.Entry, error) {
 		return nil, pathError(name, err)
 	}
 	if len(list) > sandbox.MaxList {
-		return nil, fmt.Errorf("local: %q: %w: more than %d; list a part of them with a command", name, sandbox.ErrTooMany, sandbox.MaxList)
+		return nil, fmt.Errorf("sandbox: %q: %w: more than %d; list a part of them with a command", name, sandbox.ErrTooMany, sandbox.MaxList)
 	}
 	entries := make([]sandbox.Entry, 0, len(list))
-	for _, d := range list {
-		fi, err := d.Info()
+	for _, one := range list {
+		fi, err := one.Info()
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed since it was listed
 		}
 		if err != nil {
 			return nil, pathError(name, err)
 		}
-		entries = append(entries, entry(path.Join(name, d.Name()), fi))
+		entries = append(entries, entry(path.Join(name, one.Name()), fi))
 	}
 	slices.SortFunc(entries, func(a, b sandbox.Entry) int { return cmp.Compare(a.Name, b.Name) })
 	return entries, nil
 }
 
 // Stat implements sandbox.Files.
-func (f files) Stat(ctx context.Context, name string) (sandbox.Entry, error) {
-	local, err := f.call(ctx, name)
+func (d *Directory) Stat(ctx context.Context, name string) (sandbox.Entry, error) {
+	local, err := d.call(ctx, name)
 	if err != nil {
 		return sandbox.Entry{}, err
 	}
-	defer f.b.calls.Done()
-	fi, err := f.b.root.Lstat(local)
+	defer d.Leave()
+	fi, err := d.root.Lstat(local)
 	if err != nil {
 		return sandbox.Entry{}, pathError(name, err)
 	}

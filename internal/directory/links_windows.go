@@ -1,0 +1,16 @@
+package directory
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// linkCount returns how many names an open file has.
+func linkCount(f *os.File, _ fs.FileInfo) (uint64, error) {
+	var info syscall.ByHandleFileInformation
+	if err := syscall.GetFileInformationByHandle(syscall.Handle(f.Fd()), &info); err != nil {
+		return 0, err
+	}
+	return uint64(info.NumberOfLinks), nil
+}

@@ -44,7 +44,10 @@ var rules = map[string]rule{
 	"llm/openai":           {ours: list("llm"), others: list("github.com/sashabaranov/go-openai"), test: list("llm/scripted")},
 	"llm/scripted":         {ours: list("llm"), others: list("golang.org/x/tools"), test: list("llm/openai")},
 	"sandbox":              {},
-	"sandbox/local":        {ours: list("sandbox"), others: list("golang.org/x/sys"), test: list("sandbox/sandboxtest")},
+	"sandbox/local":        {ours: list("sandbox", "internal/directory"), others: list("golang.org/x/sys"), test: list("sandbox/sandboxtest")},
+	"internal/directory":   {ours: list("sandbox")},
+	"internal/execd":       {ours: list("sandbox", "sandbox/local"), others: list("golang.org/x/sys"), test: list("internal/directory", "sandbox/sandboxtest")},
+	"sandbox/docker":       {ours: list("sandbox", "sandbox/local", "internal/execd", "internal/directory"), others: list("github.com/docker/docker", "github.com/containerd/errdefs"), test: list("sandbox/sandboxtest")},
 	"sandbox/sandboxtest":  {ours: list("sandbox"), others: list("golang.org/x/sys")},
 	"memory":               {test: list("memory/local")},
 	"internal/notebook":    {ours: list("memory"), others: list("golang.org/x/text"), test: list("memory/memorytest")},
@@ -344,6 +347,30 @@ func (p pkg) order(t *testing.T) []string {
 
 // TestFileOrder: the documentation of each such package names its files, each once,
 // and at most a tenth of the references from file to file go up.
+// TestEngineClient: the client module of a container engine is in one file, so that
+// another one can take its place.
+func TestEngineClient(t *testing.T) {
+	const only = "engine.go"
+	files, err := filepath.Glob(filepath.Join("..", "..", "sandbox", "docker", "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, imp := range f.Imports {
+			path := strings.Trim(imp.Path.Value, `"`)
+			found = found || strings.HasPrefix(path, "github.com/docker/") || strings.HasPrefix(path, "github.com/containerd/")
+		}
+		if found != (filepath.Base(name) == only) {
+			t.Errorf("%s: the engine's client is imported: %t; it belongs in %s alone", name, found, only)
+		}
+	}
+}
+
 func TestFileOrder(t *testing.T) {
 	found := 0
 	for _, p := range packages(t, "") {

@@ -261,12 +261,18 @@ var attempts = map[string]func() error{
 	"directory notification": directoryNotification,
 	"x32":                    x32,
 
-	"open files":      openFiles,
-	"threads":         threads,
-	"children":        func() error { return exec.Command("sh", "-c", "true | true").Run() },
-	"pair":            func() error { return second(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)) },
-	"memory file":     func() error { return closing(unix.MemfdCreate("x", unix.MFD_CLOEXEC)) },
-	"rename inside":   renameInside,
+	"open files":    openFiles,
+	"threads":       threads,
+	"children":      func() error { return exec.Command("sh", "-c", "true | true").Run() },
+	"pair":          func() error { return second(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)) },
+	"memory file":   func() error { return closing(unix.MemfdCreate("x", unix.MFD_CLOEXEC)) },
+	"rename inside": renameInside,
+	"rename to the temporary files": func() error {
+		if err := os.Mkdir("away", 0o755); err != nil {
+			return err
+		}
+		return os.Rename("away", filepath.Join(os.Getenv("TMPDIR"), "moved"))
+	},
 	"truncate inside": truncateInside,
 	"signals inside":  signalsInside,
 	"take memory":     takeMemory,
@@ -398,10 +404,7 @@ func renameInside() error {
 	if err := os.WriteFile("ren/a/f", nil, 0o644); err != nil {
 		return err
 	}
-	if err := os.Rename("ren/a/f", "ren/b/f"); err != nil {
-		return err
-	}
-	return os.Rename("ren/b", filepath.Join(os.Getenv("TMPDIR"), "moved"))
+	return os.Rename("ren/a/f", "ren/b/f")
 }
 
 // queueSignal sends a signal with what the caller says of it.

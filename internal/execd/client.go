@@ -1,0 +1,205 @@
+package execd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// Client is the holder of a daemon. Its methods may be called concurrently.
+type Client struct {
+	socket string // a short name for it
+	dir    *os.File
+	hold   *stream
+	opened sync.Mutex
+
+	gone chan struct{} // closed when the daemon or the client has ended
+	once sync.Once
+	stop chan struct{}
+	done sync.WaitGroup
+}
+
+// stopGrace is how much longer than a command's timeout its result may take.
+const stopGrace = 30 * time.Second
+
+// Dial takes hold of the daemon whose socket is in a directory of this host. The socket
+// need not be there yet: until ctx ends it is looked for. The daemon ends with the
+// client's process, with Close, or when it hears nothing for the time of the lease.
+func Dial(ctx context.Context, dir string, lease time.Duration) (*Client, error) {
+	// The name of a socket must be short, and the directory's need not be.
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		dir: f, socket: fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), socket),
+		gone: make(chan struct{}), stop: make(chan struct{}),
+	}
+	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
+		if c.hold, err = c.dial(ctx); err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("the daemon does not answer: %w", context.Cause(ctx)), f.Close())
+		case <-time.After(wait):
+		}
+	}
+	if err := c.hold.sendValue(kindHold, hold{Version: version, Lease: lease}); err != nil {
+		return nil, errors.Join(err, c.hold.Close(), f.Close())
+	}
+	c.done.Go(func() { c.ping(lease / 3) })
+	return c, nil
+}
+
+func (c *Client) dial(ctx context.Context) (*stream, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", c.socket)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{Conn: conn}, nil
+}
+
+// ping tells the daemon that this process lives.
+func (c *Client) ping(every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.stop:
+			return
+		case <-tick.C:
+			if c.hold.send(kindPing, nil) != nil {
+				return
+			}
+		}
+	}
+}
+
+// Open makes the daemon ready for commands.
+func (c *Client) Open(ctx context.Context, o Opening) (sandbox.Capabilities, error) {
+	c.opened.Lock()
+	defer c.opened.Unlock()
+	if t, ok := ctx.Deadline(); ok {
+		_ = c.hold.SetReadDeadline(t)
+	}
+	var answer opened
+	err := c.hold.sendValue(kindOpen, o)
+	if err == nil {
+		err = c.hold.receiveValue(kindOpened, &answer)
+	}
+	if err != nil {
+		return answer.Capabilities, fmt.Errorf("open the sandbox in the daemon: %w", err)
+	}
+	if answer.Error != "" {
+		return answer.Capabilities, errors.New(answer.Error)
+	}
+	_ = c.hold.SetReadDeadline(time.Time{})
+	c.done.Go(func() {
+		defer close(c.gone)
+		_, _ = io.Copy(io.Discard, c.hold) // the daemon says nothing more until it ends
+	})
+	return answer.Capabilities, nil
+}
+
+// Gone is closed when an opened daemon has ended.
+func (c *Client) Gone() <-chan struct{} { return c.gone }
+
+// Close ends the daemon.
+func (c *Client) Close() error {
+	var err error
+	c.once.Do(func() {
+		close(c.stop)
+		err = errors.Join(c.hold.Close(), c.dir.Close())
+		c.done.Wait()
+	})
+	return err
+}
+
+// Exec does what sandbox.Sandbox says. It returns sandbox.ErrLost when the daemon ends
+// before it tells how the command ended.
+func (c *Client) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Exit, error) {
+	if ctx.Err() != nil {
+		return sandbox.Exit{Code: 128 + int(syscall.SIGKILL), Ended: sandbox.Cancelled}, nil
+	}
+	lost := func(err error) (sandbox.Exit, error) {
+		return sandbox.Exit{}, fmt.Errorf("%w: the daemon of the sandbox is gone: %w", sandbox.ErrLost, err)
+	}
+	s, err := c.dial(context.WithoutCancel(ctx))
+	if err != nil {
+		return lost(err)
+	}
+	defer s.Close()
+	r := request{
+		ID: cmd.ID, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Input: cmd.Stdin != nil,
+		Timeout: cmd.Timeout, Keep: cmd.Output, Offload: cmd.Offload != nil,
+	}
+	if err := s.sendValue(kindRun, r); err != nil {
+		return sandbox.Exit{}, fmt.Errorf("send the command: %w", err)
+	}
+	patience := cmd.Timeout
+	if patience <= 0 {
+		patience = sandbox.DefaultTimeout
+	}
+	_ = s.SetReadDeadline(time.Now().Add(patience + stopGrace))
+	defer context.AfterFunc(ctx, func() { _ = s.send(kindCancel, nil) })()
+
+	input, inErr := newCredit(), make(chan error, 1)
+	defer input.stop()
+	if cmd.Stdin != nil {
+		// Not waited for: a Read of the caller's reader may never return.
+		go pumpInput(s, cmd.Stdin, input, inErr)
+	}
+	var outErr error
+	for {
+		kind, payload, err := s.receive()
+		if err != nil {
+			return lost(err)
+		}
+		switch kind {
+		case kindTaken:
+			input.add(payload)
+		case kindOutput:
+			if outErr == nil {
+				_, outErr = cmd.Offload.Write(payload)
+			}
+		case kindResult:
+			var res result
+			if err := decode(payload, &res); err != nil {
+				return lost(err)
+			}
+			if err := res.err(); err != nil {
+				return res.Exit, err
+			}
+			return res.Exit, streamErrors(cmd.Argv[0], inErr, outErr)
+		default:
+			return lost(fmt.Errorf("it sent a message of kind %d", kind))
+		}
+	}
+}
+
+// streamErrors are those of the caller's reader and writer.
+func streamErrors(program string, in <-chan error, out error) error {
+	var errs []error
+	select {
+	case err := <-in:
+		errs = append(errs, fmt.Errorf("read standard input: %w", err))
+	default:
+	}
+	if out != nil {
+		errs = append(errs, fmt.Errorf("offload output: %w", out))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("exec %q: %w", program, err)
+	}
+	return nil
+}

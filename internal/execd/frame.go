@@ -1,0 +1,159 @@
+package execd
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// A connection carries frames: a kind, the length of what follows as four bytes, and
+// that. One connection holds the daemon; each command has one of its own.
+const (
+	kindHold    byte = iota + 1 // to the daemon, first: hold it from now on
+	kindPing                    // to the daemon: the holder lives
+	kindOpen                    // to the daemon: an Opening
+	kindOpened                  // to the holder: opened
+	kindRun                     // to the daemon, first: a request
+	kindInput                   // to the daemon: standard input, at most window bytes that are not taken
+	kindEnd                     // to the daemon: the end of standard input
+	kindCancel                  // to the daemon: stop the command
+	kindTaken                   // to the client: so many bytes of input were taken
+	kindOutput                  // to the client: output as it comes, of both streams
+	kindResult                  // to the client, last: a result
+	mostPayload = 4 << 20
+	window      = 128 << 10
+)
+
+// version is of the protocol. Both ends are the same program, unless it was replaced.
+const version = 1
+
+type (
+	// hold is the first word of a holder.
+	hold struct {
+		Version int
+		Lease   time.Duration
+	}
+	// opened answers an Opening.
+	opened struct {
+		Capabilities sandbox.Capabilities
+		Error        string
+	}
+	// request is a sandbox.Cmd.
+	request struct {
+		ID      string
+		Argv    []string
+		Env     map[string]string
+		Dir     string
+		Input   bool // standard input follows
+		Timeout time.Duration
+		Keep    int
+		Offload bool
+	}
+	// result is what Exec returned.
+	result struct {
+		Exit    sandbox.Exit
+		Error   string
+		Wrapped int // the index in wrapped, plus one
+	}
+)
+
+// wrapped are the errors of the vocabulary, which keep their identity on the way.
+var wrapped = []error{sandbox.ErrClosed, sandbox.ErrUnsupported, sandbox.ErrPath, sandbox.ErrLost, fs.ErrNotExist, fs.ErrPermission}
+
+func newResult(e sandbox.Exit, err error) result {
+	r := result{Exit: e}
+	if err == nil {
+		return r
+	}
+	r.Error = err.Error()
+	for i, w := range wrapped {
+		if errors.Is(err, w) {
+			r.Wrapped = i + 1
+			break
+		}
+	}
+	return r
+}
+
+// remoteError is an error of the daemon.
+type remoteError struct {
+	text string
+	is   error
+}
+
+func (e *remoteError) Error() string { return e.text }
+func (e *remoteError) Unwrap() error { return e.is }
+
+func (r result) err() error {
+	if r.Error == "" {
+		return nil
+	}
+	e := &remoteError{text: r.Error}
+	if r.Wrapped > 0 && r.Wrapped <= len(wrapped) {
+		e.is = wrapped[r.Wrapped-1]
+	}
+	return e
+}
+
+// stream is a connection that carries frames. One goroutine reads; any may send.
+type stream struct {
+	net.Conn
+	mu sync.Mutex // of sending
+}
+
+func (s *stream) send(kind byte, payload []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	head := binary.LittleEndian.AppendUint32([]byte{kind}, uint32(len(payload)))
+	buffers := net.Buffers{head, payload}
+	_, err := buffers.WriteTo(s.Conn)
+	return err
+}
+
+func (s *stream) sendValue(kind byte, v any) error {
+	var b bytes.Buffer
+	if err := gob.NewEncoder(&b).Encode(v); err != nil {
+		return err
+	}
+	if b.Len() > mostPayload {
+		return fmt.Errorf("%d bytes are more than a message holds, %d", b.Len(), mostPayload)
+	}
+	return s.send(kind, b.Bytes())
+}
+
+func (s *stream) receive() (kind byte, payload []byte, err error) {
+	var head [5]byte
+	if _, err := io.ReadFull(s.Conn, head[:]); err != nil {
+		return 0, nil, err
+	}
+	size := binary.LittleEndian.Uint32(head[1:])
+	if size > mostPayload {
+		return 0, nil, fmt.Errorf("a message of %d bytes is more than %d", size, mostPayload)
+	}
+	payload = make([]byte, size)
+	_, err = io.ReadFull(s.Conn, payload)
+	return head[0], payload, err
+}
+
+// receiveValue reads a frame that must be of a kind.
+func (s *stream) receiveValue(kind byte, v any) error {
+	got, payload, err := s.receive()
+	if err != nil {
+		return err
+	}
+	if got != kind {
+		return fmt.Errorf("a message of kind %d where %d is expected", got, kind)
+	}
+	return decode(payload, v)
+}
+
+func decode(payload []byte, v any) error { return gob.NewDecoder(bytes.NewReader(payload)).Decode(v) }

@@ -1,0 +1,135 @@
+package execd
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"sync"
+)
+
+// input is the standard input of a command on its way: what came over the connection and
+// the command has not read. The client sends no more than a window of it, so whoever
+// reads the connection never waits for the command.
+type input struct {
+	taken func(n int) error // told of bytes that the command read
+
+	mu    sync.Mutex
+	more  sync.Cond
+	data  []byte
+	ended error // what a reader gets after data
+}
+
+func newInput(taken func(int) error) *input {
+	in := &input{taken: taken}
+	in.more.L = &in.mu
+	return in
+}
+
+var errWindow = errors.New("more standard input than its window holds")
+
+func (in *input) add(p []byte) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if len(in.data)+len(p) > window {
+		return errWindow
+	}
+	in.data = append(in.data, p...)
+	in.more.Broadcast()
+	return nil
+}
+
+func (in *input) end(err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.ended == nil {
+		in.ended = err
+	}
+	in.more.Broadcast()
+}
+
+// Read implements io.Reader for the command.
+func (in *input) Read(p []byte) (int, error) {
+	in.mu.Lock()
+	for len(in.data) == 0 && in.ended == nil {
+		in.more.Wait()
+	}
+	if len(in.data) == 0 {
+		defer in.mu.Unlock()
+		return 0, in.ended
+	}
+	n := copy(p, in.data)
+	in.data = in.data[n:]
+	in.mu.Unlock()
+	// A client that is gone takes nothing back.
+	_ = in.taken(n)
+	return n, nil
+}
+
+// credit is how much input a client may send.
+type credit struct {
+	mu   sync.Mutex
+	more sync.Cond
+	n    int
+	over bool
+}
+
+func newCredit() *credit {
+	c := &credit{n: window}
+	c.more.L = &c.mu
+	return c
+}
+
+func (c *credit) add(payload []byte) {
+	if len(payload) != 4 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n += int(binary.LittleEndian.Uint32(payload))
+	c.more.Broadcast()
+}
+
+func (c *credit) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	c.more.Broadcast()
+}
+
+// take waits until something may be sent; 0 says that nothing is wanted any more.
+func (c *credit) take(most int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.n == 0 && !c.over {
+		c.more.Wait()
+	}
+	if c.over {
+		return 0
+	}
+	n := min(c.n, most)
+	c.n -= n
+	return n
+}
+
+// pumpInput sends what r has until its end, its error, or the command's end. An error is
+// told before the end is sent, after which the command may end.
+func pumpInput(s *stream, r io.Reader, c *credit, failed chan<- error) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		for p := buf[:n]; len(p) > 0; {
+			k := c.take(len(p))
+			if k == 0 || s.send(kindInput, p[:k]) != nil {
+				return // the command has ended, or its result says what happened
+			}
+			p = p[k:]
+		}
+		if err != nil {
+			if err != io.EOF {
+				failed <- err
+			}
+			_ = s.send(kindEnd, nil) // likewise
+			return
+		}
+	}
+}

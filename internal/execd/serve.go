@@ -1,0 +1,229 @@
+package execd
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+)
+
+// server is a daemon at work.
+type server struct {
+	socketDir, state, workspace string
+	readOnly                    []string
+	path                        string
+	env                         map[string]string // of the image
+	oomKills                    func() int        // how often the container's memory ran out
+
+	mu     sync.Mutex
+	held   bool
+	box    sandbox.Sandbox // nil until the holder opened it
+	uid    int
+	killed int // of oomKills that commands were told
+}
+
+// serve listens until the holder is gone. It returns why.
+func (d *server) serve(lease time.Duration) error {
+	name := filepath.Join(d.socketDir, socket)
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	// The directory keeps others out; the holder need not be this user.
+	if err := os.Chmod(name, 0o666); err != nil {
+		return err
+	}
+	over := make(chan error, 1)
+	end := func(err error) {
+		select {
+		case over <- err:
+		default:
+		}
+	}
+	unheld := time.AfterFunc(lease, func() { end(errors.New("held by no process")) })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				end(err)
+				return
+			}
+			go d.connection(&stream{Conn: conn}, unheld, end)
+		}
+	}()
+	err = <-over
+	// The end of the process is the end of the container, so nothing is waited for.
+	return err
+}
+
+// connection serves one connection: that of the holder, or a command's.
+func (d *server) connection(s *stream, unheld *time.Timer, end func(error)) {
+	defer s.Close()
+	if uid, ok := peerUser(s.Conn); ok && d.forbidden(uid) {
+		return
+	}
+	kind, payload, err := s.receive()
+	if err != nil {
+		return
+	}
+	switch kind {
+	case kindHold:
+		var h hold
+		if decode(payload, &h) != nil || h.Version != version || h.Lease <= 0 || !d.hold() {
+			return
+		}
+		unheld.Stop()
+		end(d.holder(s, h.Lease))
+	case kindRun:
+		var r request
+		if decode(payload, &r) == nil {
+			d.run(s, r)
+		}
+	}
+}
+
+// forbidden reports whether a peer is a command of this sandbox.
+func (d *server) forbidden(uid int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.uid != 0 && uid == d.uid
+}
+
+// hold makes the first one that asks the holder.
+func (d *server) hold() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first := !d.held
+	d.held = true
+	return first
+}
+
+// holder listens to the holder until it is gone, or silent for the lease.
+func (d *server) holder(s *stream, lease time.Duration) error {
+	for {
+		if err := s.SetReadDeadline(time.Now().Add(lease)); err != nil {
+			return err
+		}
+		kind, payload, err := s.receive()
+		if err != nil {
+			return fmt.Errorf("the holder: %w", err)
+		}
+		if kind != kindOpen {
+			continue
+		}
+		var o Opening
+		var answer opened
+		if err = decode(payload, &o); err == nil {
+			answer.Capabilities, err = d.open(o)
+		}
+		if err != nil {
+			answer.Error = err.Error()
+		}
+		if err := s.sendValue(kindOpened, answer); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *server) open(o Opening) (sandbox.Capabilities, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
+	defer cancel()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.box != nil {
+		return sandbox.Capabilities{}, errors.New("the sandbox is open")
+	}
+	b := local.New(&local.Options{State: d.state, ReadOnly: d.readOnly, Path: d.path, UID: o.UID, GID: o.GID})
+	box, err := b.Open(ctx, sandbox.Spec{
+		Dir: d.workspace, MinIsolation: sandbox.IsolationProcess,
+		Limits: sandbox.Limits{Disk: o.Limits.Disk, PIDs: o.Limits.PIDs},
+	})
+	if err != nil {
+		return sandbox.Capabilities{}, err
+	}
+	d.box, d.uid, d.killed = box, o.UID, d.oomKills()
+	return box.Info(), nil
+}
+
+// run runs one command and tells how it ended.
+func (d *server) run(s *stream, r request) {
+	d.mu.Lock()
+	box := d.box
+	d.mu.Unlock()
+	if box == nil {
+		_ = s.sendValue(kindResult, newResult(sandbox.Exit{}, errors.New("the sandbox is not open")))
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	cmd := sandbox.Cmd{ID: r.ID, Argv: r.Argv, Env: r.Env, Dir: r.Dir, Timeout: r.Timeout, Output: r.Keep}
+	if len(d.env) > 0 {
+		cmd.Env = make(map[string]string, len(d.env)+len(r.Env))
+		for _, vars := range []map[string]string{d.env, r.Env} {
+			maps.Copy(cmd.Env, vars)
+		}
+	}
+	in := newInput(func(n int) error {
+		return s.send(kindTaken, binary.LittleEndian.AppendUint32(nil, uint32(n)))
+	})
+	defer in.end(io.EOF)
+	if r.Input {
+		cmd.Stdin = in
+	}
+	if r.Offload {
+		cmd.Offload = outputs{s}
+	}
+	go func() {
+		defer cancel() // a client that is gone does not want its command
+		defer in.end(io.EOF)
+		for {
+			kind, payload, err := s.receive()
+			switch {
+			case err != nil, kind == kindCancel:
+				return
+			case kind == kindInput:
+				if in.add(payload) != nil {
+					return
+				}
+			case kind == kindEnd:
+				in.end(io.EOF)
+			}
+		}
+	}()
+	e, err := box.Exec(ctx, cmd)
+	if err == nil && e.Code != 0 && (e.Ended == sandbox.Exited || e.Ended == sandbox.Signaled) && d.outOfMemory() {
+		e.Ended = sandbox.OutOfMem
+	}
+	// A client that is gone needs no result.
+	_ = s.sendValue(kindResult, newResult(e, err))
+}
+
+// outOfMemory reports whether the memory ran out since it was asked before.
+func (d *server) outOfMemory() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := d.killed
+	d.killed = d.oomKills()
+	return d.killed > before
+}
+
+// outputs sends output as it comes.
+type outputs struct{ s *stream }
+
+func (o outputs) Write(p []byte) (int, error) {
+	if err := o.s.send(kindOutput, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

@@ -1,0 +1,232 @@
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+)
+
+// engine is what is asked of a container engine: the life of containers, and nothing of
+// what runs in them.
+type engine interface {
+	info(ctx context.Context) (about, error)
+	image(ctx context.Context, ref string) (id string, err error) // errNotFound
+	importImage(ctx context.Context, tar io.Reader, ref string) error
+	create(ctx context.Context, c containerSpec) (id string, err error)
+	start(ctx context.Context, id string) error
+	rename(ctx context.Context, id, name string) error
+	running(ctx context.Context, id string) (bool, error)
+	remove(ctx context.Context, id string) error
+	list(ctx context.Context, label string) ([]listed, error)
+	close() error
+}
+
+var errNotFound = errors.New("not found")
+
+type (
+	// about is what an engine says of itself.
+	about struct {
+		Version, OS, Arch, DefaultRuntime string
+		Runtimes                          []string
+		Memory, Swap, CPU, PIDs           bool // limits that it enforces
+		Remapped                          bool // its root is another user of the host
+	}
+	// containerSpec is a container without network, of the root user with a few
+	// capabilities, on a root file system that nobody writes to.
+	containerSpec struct {
+		Name, Image, Runtime string
+		Command, Env, Caps   []string
+		Labels               map[string]string
+		Binds                []bind
+		Tmpfs                map[string]string // target to options
+		Memory               int64             // bytes, without swap
+		CPU                  float64
+		PIDs                 int64
+	}
+	bind struct {
+		Source, Target string
+		ReadOnly       bool
+	}
+	listed struct {
+		ID, Name string
+		Labels   map[string]string
+		Created  time.Time
+	}
+)
+
+// The labels of containers.
+const (
+	labelLease  = "rath.sandbox.lease" // a local.Lease: which process opened it
+	labelSpace  = "rath.sandbox.pidns" // the namespace that the process's number belongs to
+	labelFolder = "rath.sandbox.folder"
+)
+
+// daemonCaps are what the exec daemon has. It makes the temporary directory of commands
+// and starts them under their own user, who has none.
+var daemonCaps = []string{"CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"}
+
+const (
+	// spareTasks are those of the daemon and of what supervises commands.
+	spareTasks = 512
+	// tmpSize bounds the temporary files of a sandbox without a limit of memory.
+	tmpSize = 512 << 20
+	// startPatience is how long an engine may take to make a container that answers.
+	startPatience = time.Minute
+	// removePatience is how long it may take to remove one.
+	removePatience = time.Minute
+)
+
+// instance is a container that runs, with its daemon.
+type instance struct {
+	id       string
+	folder   string // on the host: its lease and socket
+	uid, gid int    // of its commands
+	client   *execd.Client
+}
+
+// launch starts a container over a directory and takes hold of its daemon.
+func (b *Backend) launch(ctx context.Context, name, dir, image string, l sandbox.Limits, lease local.Lease) (_ *instance, err error) {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	c := &instance{uid: os.Geteuid(), gid: os.Getegid()}
+	if c.uid == 0 {
+		if c.uid, err = newUser(); err != nil {
+			return nil, err
+		}
+		c.gid = c.uid
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.discard(c))
+		}
+	}()
+	data, err := json.Marshal(lease)
+	if err != nil {
+		return nil, err
+	}
+	if c.folder, err = os.MkdirTemp(b.o.State, "box-"); err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(c.folder, "socket")
+	if err := errors.Join(os.WriteFile(filepath.Join(c.folder, leaseFile), data, 0o600), os.Mkdir(socket, 0o700)); err != nil {
+		return nil, err
+	}
+	spec := containerSpec{
+		Name: name, Image: image, Runtime: b.o.Runtime,
+		Command: []string{"/run/rath/" + execd.Name},
+		Env:     []string{"TMPDIR=" + execd.StateDir, "GOMEMLIMIT=32MiB"},
+		Caps:    daemonCaps,
+		Labels:  map[string]string{labelLease: string(data), labelSpace: pidSpace(), labelFolder: c.folder},
+		Binds: []bind{
+			{Source: dir, Target: execd.Workspace},
+			{Source: socket, Target: execd.SocketDir},
+			{Source: filepath.Join(b.o.State, execd.Name), Target: "/run/rath/" + execd.Name, ReadOnly: true},
+		},
+		Tmpfs:  map[string]string{execd.StateDir: "rw,exec,nosuid,nodev,mode=0711,size=" + strconv.FormatInt(tmpBytes(l), 10)},
+		Memory: l.Memory, CPU: l.CPU, PIDs: int64(spareTasks + local.MaxTasks),
+	}
+	if l.PIDs > 0 {
+		spec.PIDs = int64(spareTasks + l.PIDs)
+	}
+	if c.id, err = b.engine.create(ctx, spec); err != nil {
+		return nil, fmt.Errorf("create a container: %w", err)
+	}
+	if err := b.engine.start(ctx, c.id); err != nil {
+		return nil, fmt.Errorf("start a container: %w", err)
+	}
+	if c.client, err = b.dial(ctx, c.id, socket); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// dial takes hold of the daemon, and gives up when its container has ended.
+func (b *Backend) dial(ctx context.Context, id, socket string) (*execd.Client, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		for tick := time.Tick(500 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick:
+			}
+			if up, err := b.engine.running(ctx, id); err == nil && !up {
+				stop(errors.New("its container has ended"))
+				return
+			}
+		}
+	}()
+	return execd.Dial(ctx, socket, b.o.Lease)
+}
+
+// discard ends a container and removes what belongs to it, as far as it came.
+func (b *Backend) discard(c *instance) error {
+	var errs []error
+	if c.client != nil {
+		_ = c.client.Close() // that it is gone already is no error
+	}
+	if c.id != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), removePatience)
+		defer cancel()
+		if err := b.engine.remove(ctx, c.id); err != nil {
+			errs = append(errs, fmt.Errorf("remove the container: %w", err))
+		}
+	}
+	if c.folder != "" && len(errs) == 0 {
+		errs = append(errs, os.RemoveAll(c.folder))
+	}
+	return errors.Join(errs...)
+}
+
+// tmpBytes bounds the temporary files, which are in memory.
+func tmpBytes(l sandbox.Limits) int64 {
+	if l.Memory > 0 {
+		return l.Memory / 2
+	}
+	return tmpSize
+}
+
+// newUser picks a number that is no user of this host, and of no other sandbox but by a
+// rare chance.
+func newUser() (int, error) {
+	n, err := rand.Int(rand.Reader, big.NewInt(1<<24))
+	if err != nil {
+		return 0, err
+	}
+	return 1<<30 + int(n.Int64()), nil
+}
+
+// containerName tells whose container it is, and of which epoch.
+func containerName(owner string, epoch uint64) string {
+	tail := strings.ToLower(rand.Text()[:12])
+	if owner == "" {
+		return "rath-" + tail
+	}
+	sum := sha256.Sum256([]byte(owner))
+	return fmt.Sprintf("rath-%s-%d-%s", hex.EncodeToString(sum[:8]), epoch, tail)
+}
+
+// pidSpace names the namespace of process numbers of this process.
+func pidSpace() string {
+	name, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,277 @@
+// Package docker runs commands in containers of a Docker engine of this machine.
+//
+// Each sandbox is a container of its own: without network, on a read-only root file
+// system, with the workspace mounted at /workspace, its commands under a user of their own
+// without a capability. The engine only makes and removes it. Commands go through a
+// daemon in the container, which is this program itself, mounted there and started as
+// the first process; an image has to contain nothing for it. Within the container
+// commands are confined as by package local, where the kernel allows that.
+//
+// For that the program is linked statically (CGO_ENABLED=0), and calls [Reexec] first of
+// all, as it calls local.Reexec:
+//
+//	func main() {
+//		docker.Reexec()
+//		local.Reexec()
+//		...
+//	}
+//
+// The engine must see the files of this process under the same names, so a node that is
+// itself in a container cannot use the engine of its host.
+package docker
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+)
+
+// DefaultImage is the image of sandboxes that ask for no other.
+const DefaultImage = "rath-sandbox:latest"
+
+// ErrNoReexec is returned when the program never called Reexec.
+var ErrNoReexec = errors.New("docker: this program cannot be the daemon of a container: call docker.Reexec() first in main, and first in TestMain of tests")
+
+// Options set up a Backend. The zero value is useful.
+type Options struct {
+	// State is the directory for the backend's own files. It is made if it is missing,
+	// and must be on this machine. "" means rath-containers-<uid> in the system's
+	// temporary directory.
+	State string
+	// Host is the engine's address, such as unix:///var/run/docker.sock; "" is what
+	// DOCKER_HOST says, or that.
+	Host string
+	// Image is the image of a sandbox, by name or by digest; "" is DefaultImage. The
+	// engine must have it, or get it from ImageTar: nothing is pulled.
+	Image string
+	// ImageTar is a file with the files of Image, as docker import takes it, for an
+	// engine that does not have it.
+	ImageTar string
+	// Runtime is the engine's runtime for containers, such as runsc; "" is its default.
+	Runtime string
+	// Lease is how long a container lives without a word of this process; 0 is 30 s.
+	Lease time.Duration
+}
+
+// Backend is the sandbox.Backend of an engine.
+type Backend struct {
+	o Options
+
+	mu     sync.Mutex
+	engine engine
+	probed *sandbox.Capabilities
+}
+
+var _ sandbox.Backend = (*Backend)(nil)
+
+// Reexec turns this process into the daemon of a container if it was started as one, and
+// then never returns.
+func Reexec() { execd.Reexec(os.Args) }
+
+// New returns a backend; nil options mean the defaults. It touches nothing until it is
+// used.
+func New(o *Options) *Backend {
+	b := &Backend{}
+	if o != nil {
+		b.o = *o
+	}
+	if b.o.State == "" {
+		b.o.State = filepath.Join(os.TempDir(), fmt.Sprintf("rath-containers-%d", os.Getuid()))
+	}
+	if b.o.Image == "" {
+		b.o.Image = DefaultImage
+	}
+	if b.o.Lease <= 0 {
+		b.o.Lease = execd.DefaultLease
+	}
+	return b
+}
+
+// Name implements sandbox.Backend.
+func (b *Backend) Name() string { return "docker" }
+
+// Probe implements sandbox.Backend. The first call that succeeds opens a container over
+// an empty directory; later calls return what it found.
+func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.probed != nil {
+		return *b.probed, nil
+	}
+	c, err := b.probe(ctx)
+	if err != nil {
+		return sandbox.Capabilities{}, fmt.Errorf("docker: %w", err)
+	}
+	b.probed = &c
+	return c, nil
+}
+
+func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error) {
+	if err := b.ready(); err != nil {
+		return c, err
+	}
+	if b.engine == nil {
+		if b.engine, err = connect(b.o.Host); err != nil {
+			return c, fmt.Errorf("the engine's address: %w", err)
+		}
+	}
+	about, err := b.engine.info(ctx)
+	if err != nil {
+		return c, fmt.Errorf("ask the engine: %w; start it, or name its address (DOCKER_HOST)", err)
+	}
+	if about.OS != "linux" || about.Remapped {
+		return c, fmt.Errorf("%w: the engine runs %s containers, users remapped: %t; it must run Linux containers without user namespaces",
+			sandbox.ErrUnsupported, about.OS, about.Remapped)
+	}
+	if b.o.Runtime != "" && !slices.Contains(about.Runtimes, b.o.Runtime) {
+		return c, fmt.Errorf("%w: the engine has no runtime %q, it has %s", sandbox.ErrUnsupported, b.o.Runtime, strings.Join(about.Runtimes, ", "))
+	}
+	image, err := b.imageID(ctx, b.o.Image)
+	if err != nil {
+		return c, err
+	}
+	dir, err := os.MkdirTemp(b.o.State, "probe-")
+	if err != nil {
+		return c, err
+	}
+	defer os.Remove(dir)
+	l, err := local.NewLease(dir, "", 0)
+	if err != nil {
+		return c, err
+	}
+	one, err := b.launch(ctx, containerName("", 0), dir, image, sandbox.Limits{}, l)
+	if err != nil {
+		return c, err
+	}
+	inside, err := one.client.Open(ctx, execd.Opening{UID: one.uid, GID: one.gid})
+	if err := errors.Join(err, b.discard(one)); err != nil {
+		return c, err
+	}
+	c = sandbox.Capabilities{Isolation: sandbox.IsolationContainer, WholeTree: true}
+	kind := about.DefaultRuntime
+	if b.o.Runtime != "" {
+		kind = b.o.Runtime
+	}
+	if strings.Contains(kind, "runsc") {
+		c.Isolation = sandbox.IsolationGVisor
+	}
+	for limit, holds := range map[string]bool{
+		sandbox.LimitMemory: about.Memory, sandbox.LimitCPU: about.CPU, sandbox.LimitPIDs: about.PIDs,
+		sandbox.LimitDisk: slices.Contains(inside.Limits, sandbox.LimitDisk),
+	} {
+		if holds {
+			c.Limits = append(c.Limits, limit)
+		}
+	}
+	slices.Sort(c.Limits)
+	c.Detail = fmt.Sprintf("engine %s, %s, no network, %s", about.Version, kind, inside.Detail)
+	return c, nil
+}
+
+// ready puts this program where containers have it mounted from.
+func (b *Backend) ready() error {
+	if runtime.GOOS != "linux" {
+		return fmt.Errorf("%w: it needs Linux", sandbox.ErrUnsupported)
+	}
+	if !execd.Ready() {
+		return ErrNoReexec
+	}
+	dir, err := filepath.Abs(b.o.State)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		b.o.State, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("the directory of containers: %w", err)
+	}
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer self.Close()
+	program, err := elf.NewFile(self)
+	if err != nil {
+		return fmt.Errorf("read this program: %w", err)
+	}
+	if slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return fmt.Errorf("%w: this program needs libraries that an image may lack; build it with CGO_ENABLED=0", sandbox.ErrUnsupported)
+	}
+	// A copy, because what is mounted must stay what it is while containers run.
+	name := filepath.Join(b.o.State, execd.Name)
+	out, err := os.CreateTemp(b.o.State, execd.Name+".")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(out.Name())
+	_, err = io.Copy(out, io.NewSectionReader(self, 0, 1<<62))
+	if err := errors.Join(err, out.Chmod(0o755), out.Close()); err != nil {
+		return fmt.Errorf("copy this program: %w", err)
+	}
+	return os.Rename(out.Name(), name)
+}
+
+// imageID finds an image, which it imports if it may.
+func (b *Backend) imageID(ctx context.Context, ref string) (string, error) {
+	id, err := b.engine.image(ctx, ref)
+	if errors.Is(err, errNotFound) && b.o.ImageTar != "" && ref == b.o.Image {
+		f, err := os.Open(b.o.ImageTar)
+		if err != nil {
+			return "", fmt.Errorf("import the image %s: %w", ref, err)
+		}
+		defer f.Close()
+		if err := b.engine.importImage(ctx, f, ref); err != nil {
+			return "", fmt.Errorf("import the image %s of %s: %w", ref, b.o.ImageTar, err)
+		}
+		return b.engine.image(ctx, ref)
+	}
+	if errors.Is(err, errNotFound) {
+		return "", fmt.Errorf("%w: the engine has no image %s; pull, build or import it there", sandbox.ErrUnsupported, ref)
+	}
+	return id, err
+}
+
+// Open implements sandbox.Backend.
+func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+	info, err := b.Probe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	least := s.MinIsolation
+	if least == "" {
+		least = sandbox.IsolationKernel
+	}
+	if !info.Isolation.AtLeast(least) {
+		return nil, fmt.Errorf("docker: %w: isolation %q is asked for and this engine offers %q; name a runtime that isolates more",
+			sandbox.ErrUnsupported, least, info.Isolation)
+	}
+	if names := info.Unenforced(s.Limits); len(names) > 0 {
+		return nil, fmt.Errorf("docker: %w: the limits %s; leave them out, or have the engine's host enforce them",
+			sandbox.ErrUnsupported, strings.Join(names, ", "))
+	}
+	if fi, err := os.Stat(s.Dir); err != nil {
+		return nil, fmt.Errorf("docker: open: %w; make the directory first", err)
+	} else if !fi.IsDir() {
+		return nil, fmt.Errorf("docker: open %q: %w", s.Dir, &fs.PathError{Op: "open", Path: s.Dir, Err: errors.New("not a directory")})
+	}
+	sb, err := b.open(ctx, info, s)
+	if err != nil {
+		return nil, fmt.Errorf("docker: open %q: %w", s.Dir, err)
+	}
+	return sb, nil
+}

@@ -108,7 +108,8 @@ func installJS(t *testing.T, files ...string) (dir string) {
 	dir = t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "npm", append(strings.Fields(install[1]), "--no-audit", "--no-fund")...)
+	// The programs that read the files of a head also need what FORMAT.md names for it.
+	cmd := exec.CommandContext(ctx, "npm", append(strings.Fields(install[1]), "fzstd", "--no-audit", "--no-fund")...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("npm %s: %v\n%s", install[1], err, out)

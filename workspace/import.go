@@ -15,6 +15,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/ignore"
+	"github.com/rathcluster/rath/internal/manifest"
 )
 
 // The ignore files that Import reads, in the order in which they count: a line of
@@ -37,8 +38,7 @@ type ImportOptions struct {
 	// read again. What cannot be kept there is read. "" for none.
 	Cache string
 	// Store names the store of the blobs to the cache, such as the address of a server
-	// and a tenant: a store that still has the head of the last Import, and a sample of
-	// its files, is not asked for the others.
+	// and a tenant: what it still has of the last Import is not stored again.
 	Store string
 }
 
@@ -86,17 +86,33 @@ func Import(ctx context.Context, b blob.Store, dir string, opts *ImportOptions) 
 		return Imported{}, err
 	}
 	x := loadIndex(o.Cache, dir)
-	s := &scan{ctx: ctx, blobs: b, limits: o.Limits, filter: f, index: x, store: blob.Sum([]byte(o.Store))}
+	store := blob.Sum([]byte(o.Store))
+	head, old, lacks, err := x.last(ctx, b, store)
+	if err != nil {
+		return Imported{}, err
+	}
+	s := &scan{ctx: ctx, blobs: b, limits: o.Limits, filter: f, index: x, base: old, stored: old.Kept(lacks)}
 	t, err := s.walk(dir)
 	if err != nil {
 		return Imported{}, err
 	}
-	head, err := t.Excluding(f.rules).Store(ctx, b)
+	t = t.Excluding(f.rules)
+	if head.IsZero() || len(lacks) > 0 || !slices.Equal(lines(old), lines(t)) || len(manifest.Compare(old, t)) > 0 {
+		head, err = t.Lacking(lacks).Store(ctx, b)
+	}
 	if err == nil {
-		x.keep(s.store, head, s.asked)
+		x.keep(store, head)
 		_ = x.save() // the next Import reads all
 	}
 	return Imported{Head: head, LeftOut: f.out, More: f.more}, err
+}
+
+// lines returns the rules of a tree.
+func lines(t *manifest.Tree) []string {
+	if t.Excluded() == nil {
+		return nil
+	}
+	return t.Excluded().Lines()
 }
 
 // filter is what an Import leaves out.

@@ -3,8 +3,9 @@ package workspace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
-	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
@@ -27,7 +28,6 @@ import (
 // read.
 type index struct {
 	files  map[string]indexed // by path
-	at     uint64             // counts the walks
 	stores map[blob.Digest]kept
 	dirty  bool // since it was loaded
 
@@ -49,14 +49,12 @@ type stamp struct {
 type indexed struct {
 	stamp
 	digest blob.Digest
-	since  uint64 // the walk that found this digest at the path
 }
 
-// kept is what is known of a store: it was given all files as of one walk.
+// kept is what is known of a store: the head that it was given last, and when.
 type kept struct {
-	head  blob.Digest
-	at    uint64
-	asked time.Time // when it was last asked for all of them
+	head blob.Digest
+	at   time.Time
 }
 
 const (
@@ -65,12 +63,6 @@ const (
 	tick        = 50 * time.Millisecond
 	noFractions = 2 * time.Second
 
-	// keptFor is how long a store is presumed to hold what an Import has put there. What
-	// was put or asked for is not removed for much longer than that, referred to or not.
-	keptFor = 12 * time.Hour
-	// keptSample is how many of the presumed blobs are asked for nevertheless, so that
-	// most of a loss shows.
-	keptSample = 64
 	// maxKept bounds the stores of an index.
 	maxKept = 8
 )
@@ -103,14 +95,13 @@ func (x *index) update(s *scan) {
 	if x == nil {
 		return
 	}
-	x.at++
 	files := make(map[string]indexed, len(s.files))
 	for _, f := range s.files {
 		e := &s.entries[f.index]
 		if f.known {
 			files[e.Path] = x.files[e.Path]
 		} else if st, ok := stampOf(f.info); ok && st.size == e.Size && st.settled(s.began) {
-			files[e.Path] = indexed{stamp: st, digest: e.Digest, since: x.at}
+			files[e.Path] = indexed{stamp: st, digest: e.Digest}
 			x.dirty = true
 		}
 	}
@@ -130,12 +121,7 @@ func (x *index) snapshot(ctx context.Context, b blob.Store, dir string, base blo
 			return blob.Digest{}, err
 		}
 	}
-	s := &scan{ctx: ctx, blobs: b, limits: l, index: x, stored: make(map[blob.Digest]bool, old.Len())}
-	for e := range old.Entries() {
-		if e.Kind == manifest.File {
-			s.stored[e.Digest] = true
-		}
-	}
+	s := &scan{ctx: ctx, blobs: b, limits: l, index: x, base: old, stored: old.Kept(nil)}
 	t, err := s.walk(dir)
 	if err != nil {
 		return blob.Digest{}, err
@@ -144,8 +130,7 @@ func (x *index) snapshot(ctx context.Context, b blob.Store, dir string, base blo
 		x.remember(base, old)
 		return base, nil
 	}
-	t = t.Excluding(old.Excluded())
-	head, err := t.Store(ctx, b)
+	t, head, err := t.Excluding(old.Excluded()).Put(ctx, b)
 	if err == nil {
 		x.remember(head, t)
 	}
@@ -183,65 +168,48 @@ func (x *index) restore(ctx context.Context, b blob.Store, head blob.Digest, dir
 	return nil
 }
 
-// presume marks as stored what was put into the same store before, if the store still
-// has the head that was put last, and a sample of the rest. It reports whether it does.
-func (x *index) presume(s *scan) (bool, error) {
-	k, ok := x.keptBy(s.store)
-	if !ok {
-		return false, nil
+// last returns the tree that a store was given last, if it has it, and which of its
+// blobs the store lacks by now.
+func (x *index) last(ctx context.Context, b blob.Store, store blob.Digest) (head blob.Digest, t *manifest.Tree, lacks map[blob.Digest]bool, err error) {
+	none := func(err error) (blob.Digest, *manifest.Tree, map[blob.Digest]bool, error) {
+		return blob.Digest{}, &manifest.Tree{}, nil, err
 	}
-	var all []blob.Digest
-	for _, f := range s.files {
-		if p := s.entries[f.index].Path; f.known && x.files[p].since <= k.at {
-			all = append(all, s.entries[f.index].Digest)
-		}
+	if x == nil || x.stores[store].head.IsZero() {
+		return none(nil)
 	}
-	sample := []blob.Digest{k.head}
-	for _, i := range rand.Perm(len(all))[:min(len(all), keptSample)] {
-		sample = append(sample, all[i])
+	head = x.stores[store].head
+	t, err = manifest.Load(ctx, b, head)
+	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) || errors.Is(err, manifest.ErrMalformed) {
+		return none(nil) // all is stored again
 	}
-	lacks, err := lacking(s.ctx, s.blobs, sample)
-	if err != nil || lacks {
-		return false, err
+	if err != nil {
+		return none(err)
 	}
-	for _, d := range all {
-		s.stored[d] = true
+	lacks = map[blob.Digest]bool{}
+	missing, err := lacking(ctx, b, slices.Collect(t.Blobs()))
+	if err != nil {
+		return none(fmt.Errorf("workspace: ask which files are stored: %w", err))
 	}
-	return true, nil
+	for _, d := range missing {
+		lacks[d] = true
+	}
+	return head, t, lacks, nil
 }
 
-// keptBy returns what a store was given, unless that is long ago.
-func (x *index) keptBy(store blob.Digest) (kept, bool) {
-	if x == nil {
-		return kept{}, false
-	}
-	k, ok := x.stores[store]
-	age := time.Since(k.asked)
-	return k, ok && age >= 0 && age < keptFor
-}
-
-// keep notes that a store has all files as of the last walk. asked is whether it was asked
-// for all of them.
-func (x *index) keep(store, head blob.Digest, asked bool) {
+// keep notes that a store has all files of a head.
+func (x *index) keep(store, head blob.Digest) {
 	if x == nil {
 		return
 	}
-	k := x.stores[store]
-	if k.head != head || asked {
-		x.dirty = true
-	}
-	k.head, k.at = head, x.at
-	if asked {
-		k.asked = time.Now()
-	}
+	x.dirty = x.dirty || x.stores[store].head != head
 	if x.stores == nil {
 		x.stores = map[blob.Digest]kept{}
 	}
-	x.stores[store] = k
+	x.stores[store] = kept{head: head, at: time.Now()}
 	for len(x.stores) > maxKept {
 		oldest := store
 		for s, k := range x.stores {
-			if k.asked.Before(x.stores[oldest].asked) {
+			if k.at.Before(x.stores[oldest].at) {
 				oldest = s
 			}
 		}
@@ -249,23 +217,23 @@ func (x *index) keep(store, head blob.Digest, asked bool) {
 	}
 }
 
-// lacking reports whether a store lacks one of some blobs.
-func lacking(ctx context.Context, b blob.Store, ds []blob.Digest) (bool, error) {
+// lacking returns which of some blobs a store lacks.
+func lacking(ctx context.Context, b blob.Store, ds []blob.Digest) (missing []blob.Digest, err error) {
 	if far, ok := b.(blob.Prober); ok {
-		missing, err := far.Missing(ctx, ds)
-		return len(missing) > 0, err
+		return far.Missing(ctx, ds)
 	}
 	for _, d := range ds {
 		rc, err := b.Get(ctx, d)
 		if errors.Is(err, blob.ErrNotFound) {
-			return true, nil
+			missing = append(missing, d)
+			continue
 		}
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		if err := rc.Close(); err != nil {
-			return false, err
+			return nil, err
 		}
 	}
-	return false, nil
+	return missing, nil
 }

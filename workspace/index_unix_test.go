@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,9 +45,8 @@ func same(t *testing.T, x *workspace.Index, b blob.Store, dir string, base blob.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := snapshot(t, blob.NewMemory(), dir, blob.Digest{}); got != want {
-		t.Fatalf("with the index the head is %s, without %s", got.Short(), want.Short())
-	}
+	fresh := blob.NewMemory()
+	sameTree(t, "with the index", b, got, fresh, snapshot(t, fresh, dir, blob.Digest{}))
 	return got
 }
 
@@ -179,8 +179,9 @@ func TestIndexOfRacyFile(t *testing.T) {
 // was restored; a file with a second name is refused as ever.
 func TestIndexIsUsed(t *testing.T) {
 	b, dir, x := blob.NewMemory(), t.TempDir(), new(workspace.Index)
-	write(t, dir, map[string]string{"a": "1", "b": "2"})
-	head := settle(t, x, b, dir, 2)
+	large := strings.Repeat("2", 2<<20)
+	write(t, dir, map[string]string{"a": "1", "b": "2", "large": large})
+	head := settle(t, x, b, dir, 3)
 	x.Forge("a", blob.Sum([]byte("2")))
 	forged, err := x.Snapshot(t.Context(), b, dir, head, workspace.Limits{})
 	if err != nil {
@@ -197,7 +198,7 @@ func TestIndexIsUsed(t *testing.T) {
 	}
 
 	restored := filepath.Join(t.TempDir(), "restored")
-	if err := x.Restore(t.Context(), slow{b}, head, restored); err != nil {
+	if err := x.Restore(t.Context(), slow{b, blob.Sum([]byte(large))}, head, restored); err != nil {
 		t.Fatal(err)
 	}
 	if x.Known() == 0 {
@@ -207,11 +208,14 @@ func TestIndexIsUsed(t *testing.T) {
 	same(t, x, b, restored, head)
 }
 
-// slow hands over the second file, b, only after the clock of the file system has gone on.
-type slow struct{ blob.Store }
+// slow hands over one blob only after the clock of the file system has gone on.
+type slow struct {
+	blob.Store
+	blob blob.Digest
+}
 
 func (s slow) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error) {
-	if d == blob.Sum([]byte("2")) {
+	if d == s.blob {
 		time.Sleep(100 * time.Millisecond)
 	}
 	return s.Store.Get(ctx, d)
@@ -238,11 +242,9 @@ func TestIndexAgainstNaiveModel(t *testing.T) {
 			if diff := modelOf(t, restore(t, b, base)); len(diff) != len(modelOf(t, dir)) {
 				t.Fatalf("seed %d, step %d: %d paths restored", seed, step, len(diff))
 			}
-			if head := importWith(t, far, cache, dir); head != snapshot(t, blob.NewMemory(), dir, blob.Digest{}) {
-				t.Fatalf("seed %d, step %d: with the index the import is %s", seed, step, head.Short())
-			} else {
-				restore(t, far, head) // all of it is there
-			}
+			head, fresh := importWith(t, far, cache, dir), blob.NewMemory()
+			sameTree(t, fmt.Sprintf("seed %d, step %d, imported", seed, step), far, head, fresh, snapshot(t, fresh, dir, blob.Digest{}))
+			restore(t, far, head) // all of it is there
 		}
 	}
 }
@@ -299,6 +301,7 @@ func importWith(t *testing.T, b blob.Store, cache, dir string) blob.Digest {
 type asking struct {
 	blob.Store
 	asked int
+	lost  bool // it says that it lacks all
 }
 
 func (a *asking) Missing(ctx context.Context, all []blob.Digest) ([]blob.Digest, error) {
@@ -306,7 +309,7 @@ func (a *asking) Missing(ctx context.Context, all []blob.Digest) ([]blob.Digest,
 	var missing []blob.Digest
 	for _, d := range all {
 		rc, err := a.Get(ctx, d)
-		if err != nil {
+		if err != nil || a.lost {
 			missing = append(missing, d)
 			continue
 		}
@@ -315,37 +318,39 @@ func (a *asking) Missing(ctx context.Context, all []blob.Digest) ([]blob.Digest,
 	return missing, nil
 }
 
-// TestImportAsksForWhatChanged: of many files the store is asked for those that changed
-// and a sample, and for all once it lacks something.
+// TestImportAsksForWhatChanged: a store is asked for the blobs of the last head and for
+// new packs, and not for files; and gets what it lacks again.
 func TestImportAsksForWhatChanged(t *testing.T) {
-	const files, sample = 300, 64
-	first := blob.NewMemory()
+	const files = 300
+	first := &counting{Store: blob.NewMemory()}
 	far := &asking{Store: first}
 	dir, cache := t.TempDir(), t.TempDir()
 	for i := range files {
 		write(t, dir, map[string]string{fmt.Sprintf("%03d", i): fmt.Sprint(i)})
 	}
 	settle(t, new(workspace.Index), blob.NewMemory(), dir, files)
-	asks := func(want int, why string) blob.Digest {
+	asks := func(want int, puts int64, why string) blob.Digest {
 		t.Helper()
 		far.asked = 0
+		before := first.puts.Load()
 		head := importWith(t, far, cache, dir)
-		if far.asked != want {
-			t.Errorf("%s: asked for %d blobs, not %d", why, far.asked, want)
+		if got := first.puts.Load() - before; far.asked != want || got != puts {
+			t.Errorf("%s: asked for %d blobs and put %d, not %d and %d", why, far.asked, got, want, puts)
 		}
 		restore(t, far, head)
 		return head
 	}
-	asks(files, "the first import")
+	asks(1, 2, "the first import")
+	asks(2, 0, "nothing changed")
 	write(t, dir, map[string]string{"007": "bond"})
-	asks(1+sample+1, "one file changed")
+	asks(2+1, 2, "one file changed")
 	settle(t, new(workspace.Index), blob.NewMemory(), dir, files)
 	far.Store = blob.NewMemory()
-	asks(1+sample+files, "another store")
-	asks(1+sample, "nothing changed, but one file was not known")
-	write(t, dir, map[string]string{"008": "q"})
-	far.Store = first // it has the former head
-	asks(1+sample+1, "the first store again")
+	asks(1, 0, "another store")
+	far.Store = first // it has not the head that is known
+	asks(1, 2, "the first store again")
+	far.lost = true
+	asks(2+1, 2, "the packs are gone")
 }
 
 // TestIndexFile: what is damaged, foreign or newer is ignored.
@@ -370,7 +375,7 @@ func TestIndexFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spoiled := map[string][]byte{"empty": nil, "newer": reSum(bytes.Replace(data, []byte("index 1"), []byte("index 2"), 1))}
+	spoiled := map[string][]byte{"empty": nil, "newer": reSum(bytes.Replace(data, []byte("index 2"), []byte("index 3"), 1))}
 	for i := range data {
 		spoiled[fmt.Sprint("cut at ", i)] = data[:i]
 		flipped := bytes.Clone(data)
@@ -385,8 +390,9 @@ func TestIndexFile(t *testing.T) {
 			t.Errorf("%s: an index is read", name)
 		}
 	}
-	if head := importWith(t, b, cache, dir); head != snapshot(t, b, dir, blob.Digest{}) || known() != 2 {
-		t.Errorf("after damage: %s, %d files known", head.Short(), known())
+	sameTree(t, "after damage", b, importWith(t, b, cache, dir), b, snapshot(t, b, dir, blob.Digest{}))
+	if known() != 2 {
+		t.Errorf("after damage %d files are known", known())
 	}
 	if workspace.Decode(dir+"/other", data).Known() != 0 {
 		t.Error("the index of another directory is read")

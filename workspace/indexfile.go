@@ -20,13 +20,13 @@ import (
 
 const (
 	// indexFormat is how a file of an index begins; another format begins otherwise.
-	indexFormat = "rath index 1\n"
+	indexFormat = "rath index 2\n"
 	// maxIndexFile bounds the bytes of one.
-	maxIndexFile = 16 << 20
+	maxIndexFile = 64 << 20
 	// maxIndexFiles is how many a folder keeps, those that were written last.
 	maxIndexFiles = 64
 	// minIndexed is less than a file takes in it.
-	minIndexed = 38
+	minIndexed = 37
 )
 
 // loadIndex returns the index of a directory that save wrote to a folder, which need not
@@ -121,20 +121,17 @@ func prune(folder string) error {
 	return nil
 }
 
-// encode writes the index: the format, the directory, the number of the walk, the stores,
-// the files, and the digest of all that. Numbers are varints, texts have their length
+// encode writes the index: the format, the directory, the stores, the files, and the digest of all that. Numbers are varints, texts have their length
 // before them.
 func (x *index) encode() []byte {
 	b := make([]byte, 0, 128*len(x.files)+512)
 	b = append(b, indexFormat...)
 	b = appendText(b, x.dir)
-	b = binary.AppendUvarint(b, x.at)
 	b = binary.AppendUvarint(b, uint64(len(x.stores)))
 	for _, name := range slices.SortedFunc(maps.Keys(x.stores), compareDigests) {
 		k := x.stores[name]
 		b = append(append(b, name[:]...), k.head[:]...)
-		b = binary.AppendUvarint(b, k.at)
-		b = binary.AppendVarint(b, k.asked.UnixNano())
+		b = binary.AppendVarint(b, k.at.UnixNano())
 	}
 	b = binary.AppendUvarint(b, uint64(len(x.files)))
 	for _, p := range slices.Sorted(maps.Keys(x.files)) {
@@ -145,7 +142,6 @@ func (x *index) encode() []byte {
 		b = binary.AppendVarint(b, e.ctime)
 		b = binary.AppendUvarint(b, e.inode)
 		b = binary.AppendUvarint(b, uint64(e.mode))
-		b = binary.AppendUvarint(b, e.since)
 		b = append(b, e.digest[:]...)
 	}
 	sum := sha256.Sum256(b)
@@ -172,21 +168,20 @@ func (x *index) decode(data []byte) {
 	if r.text() != x.dir {
 		return
 	}
-	at, stores := r.uvarint(), map[blob.Digest]kept{}
+	stores := map[blob.Digest]kept{}
 	for range min(r.uvarint(), maxKept) {
 		name := r.digest()
-		stores[name] = kept{head: r.digest(), at: r.uvarint(), asked: time.Unix(0, r.varint())}
+		stores[name] = kept{head: r.digest(), at: time.Unix(0, r.varint())}
 	}
 	count := r.uvarint()
 	files := make(map[string]indexed, min(count, uint64(len(r.rest)/minIndexed)))
 	for i := uint64(0); i < count && !r.bad; i++ {
 		p := r.text()
 		st := stamp{size: r.varint(), mtime: r.varint(), ctime: r.varint(), inode: r.uvarint(), mode: uint32(r.uvarint())}
-		since := r.uvarint()
-		files[p] = indexed{stamp: st, since: since, digest: r.digest()}
+		files[p] = indexed{stamp: st, digest: r.digest()}
 	}
 	if !r.bad && len(r.rest) == 0 {
-		x.at, x.stores, x.files = at, stores, files
+		x.stores, x.files = stores, files
 	}
 }
 

@@ -62,7 +62,7 @@ func NewPlan(ctx context.Context, b blob.Store, from, to blob.Digest, opts *Plan
 		return nil, err
 	}
 	bare := bareRepositories(after)
-	p := &Plan{blobs: b}
+	p := &Plan{blobs: manifest.NewFiles(b, after)}
 	dirs := make(map[string]bool) // of what is withheld
 	met := make([]bool, len(o.Only))
 	for _, c := range manifest.Compare(before, after) {

@@ -96,7 +96,7 @@ func fill(ctx context.Context, b blob.Store, t *manifest.Tree, dir string) error
 			links = append(links, e)
 		}
 	}
-	if err := fillFiles(ctx, b, root, files); err != nil {
+	if err := fillFiles(ctx, manifest.NewFiles(b, t), root, files); err != nil {
 		return err
 	}
 	for _, e := range links {
@@ -175,7 +175,7 @@ func Open(ctx context.Context, b blob.Store, head blob.Digest, path string) (io.
 	if e.Kind != manifest.File {
 		return nil, fmt.Errorf("workspace: %q of %s is a %s, not a file", path, head.Short(), e.Kind)
 	}
-	return b.Get(ctx, e.Digest)
+	return manifest.NewFiles(b, t).Get(ctx, e.Digest)
 }
 
 // Read returns all bytes of one file of a head, like Open. It holds the whole

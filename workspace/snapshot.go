@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -20,8 +19,8 @@ import (
 	"github.com/rathcluster/rath/internal/manifest"
 )
 
-// inMemory is the size up to which a file is read once, into memory. A larger
-// one is read a second time if it has to be stored.
+// inMemory is the size up to which a file is read once, into memory, and stored in a pack
+// with others. A larger one is read a second time if it has to be stored.
 const inMemory = 1 << 20
 
 // Snapshot stores the files of dir and returns the head that names them. A
@@ -68,15 +67,15 @@ type scan struct {
 	began   time.Time
 	entries []manifest.Entry
 	files   []found
-	bytes   int64       // of the files as they were listed
-	filter  *filter     // what is left out; nil for nothing
-	index   *index      // may be nil
-	store   blob.Digest // names the store in the index
-	asked   bool        // the store was asked for all files, or given them
+	bytes   int64   // of the files as they were listed
+	filter  *filter // what is left out; nil for nothing
+	index   *index  // may be nil
+	base    *manifest.Tree
+	stored  map[blob.Digest]bool // of base's files, those that stay where they are
+	packs   []*manifest.Pack
 
-	mu     sync.Mutex
-	stored map[blob.Digest]bool // known to be in blobs; guarded by mu
-	spare  int64                // bytes that files may still grow by; guarded by mu
+	mu    sync.Mutex
+	spare int64 // bytes that files may still grow by; guarded by mu
 }
 
 // found is a regular file that the walk came by.
@@ -108,9 +107,6 @@ func (s *scan) list(dir string) (*manifest.Tree, error) {
 	}
 	defer root.Close()
 	s.root, s.limits, s.began = root, s.limits.orDefault(), time.Now()
-	if s.stored == nil {
-		s.stored = map[blob.Digest]bool{}
-	}
 	if err := s.dir(place{root, ""}, "."); err != nil || s.blobs == nil {
 		return nil, err
 	}
@@ -118,86 +114,82 @@ func (s *scan) list(dir string) (*manifest.Tree, error) {
 	if err := s.storeFiles(); err != nil {
 		return nil, err
 	}
-	return manifest.NewTree(s.entries)
+	t, err := manifest.NewTree(s.entries, s.base)
+	if err != nil {
+		return nil, err
+	}
+	return t.Packed(s.packs...), nil
 }
 
-// storeFiles stores the files. Of a store that lies far away it is asked first which
-// ones are missing there.
+// job is what one goroutine reads and stores: a large file, or small ones that come into a
+// pack together.
+type job struct {
+	files []found
+	pack  *manifest.Pack // nil for a large file
+}
+
+// storeFiles stores the files that are not stored, small ones in packs. Which files share
+// a pack follows from the walk alone, so that the same files make the same packs.
 func (s *scan) storeFiles() error {
+	var jobs []job
+	room, packing := int64(0), 0 // of the last pack, and its job
 	for i := range s.files {
 		f := &s.files[i]
 		e := &s.entries[f.index]
 		if e.Digest, f.known = s.index.known(e.Path, f.info); f.known {
 			e.Size = f.info.Size()
+			if s.stored[e.Digest] || e.Size == 0 {
+				continue
+			}
+		}
+		size := f.info.Size()
+		switch {
+		case size > inMemory:
+			jobs = append(jobs, job{files: []found{*f}})
+		case len(s.packs) == 0 || size > room:
+			s.packs, room, packing = append(s.packs, new(manifest.Pack)), manifest.PackSize, len(jobs)
+			jobs = append(jobs, job{pack: s.packs[len(s.packs)-1]})
+			fallthrough
+		default:
+			jobs[packing].files = append(jobs[packing].files, *f)
+			room -= size
 		}
 	}
-	presumed, err := s.index.presume(s)
-	if err != nil {
-		return fmt.Errorf("workspace: ask which files are stored: %w", err)
-	}
-	s.asked = !presumed
-	far, ok := s.blobs.(blob.Prober)
-	if !ok {
-		return s.each(s.unless(func(f found) bool { return f.known && s.stored[s.entries[f.index].Digest] }), s.file)
-	}
-	if err := s.each(s.unless(func(f found) bool { return f.known }), s.hash); err != nil {
-		return err
-	}
-	var asked []blob.Digest
-	for _, f := range s.files {
-		if d := s.entries[f.index].Digest; !s.stored[d] {
-			s.stored[d] = true
-			asked = append(asked, d)
-		}
-	}
-	missing, err := far.Missing(s.ctx, asked)
-	if err != nil {
-		return fmt.Errorf("workspace: ask which files are stored: %w", err)
-	}
-	for _, d := range missing {
-		delete(s.stored, d)
-	}
-	return s.each(s.unless(func(f found) bool { return s.stored[s.entries[f.index].Digest] }), s.file)
+	return s.each(jobs)
 }
 
-// unless returns the files but those of which done is true.
-func (s *scan) unless(done func(found) bool) []found {
-	return slices.DeleteFunc(slices.Clone(s.files), done)
-}
-
-// each calls do for the files a few at a time and keeps what it returns; an error stops
-// all. Of several the one of the first file is returned, so that it is the same each time.
-func (s *scan) each(files []found, do func(p string, listed fs.FileInfo) (blob.Ref, error)) error {
+// each does the jobs a few at a time; an error stops all. Of several the one of the first
+// file is returned, so that it is the same each time.
+func (s *scan) each(jobs []job) error {
 	outer := s.ctx
 	ctx, cancel := context.WithCancelCause(outer)
 	defer func() { s.ctx = outer }()
 	defer cancel(nil)
 	s.ctx = ctx
-	work := make(chan found)
+	work := make(chan job)
 	var wg sync.WaitGroup
 	first, firstErr := len(s.entries), error(nil)
-	for range min(readers, len(files)) {
+	for range min(readers, len(jobs)) {
 		wg.Go(func() {
-			for f := range work {
-				e := &s.entries[f.index]
-				ref, err := do(e.Path, f.info)
-				if err != nil {
-					s.mu.Lock()
-					if f.index < first {
-						first, firstErr = f.index, err
-					}
-					s.mu.Unlock()
-					cancel(err)
+			for j := range work {
+				at, err := s.do(j)
+				if err == nil {
+					continue
 				}
-				e.Size, e.Digest = ref.Size, ref.Digest
+				s.mu.Lock()
+				if at < first {
+					first, firstErr = at, err
+				}
+				s.mu.Unlock()
+				cancel(err)
 			}
 		})
 	}
-	for _, f := range files {
+	for _, j := range jobs {
 		if ctx.Err() != nil {
 			break
 		}
-		work <- f
+		work <- j
 	}
 	close(work)
 	wg.Wait()
@@ -205,6 +197,22 @@ func (s *scan) each(files []found, do func(p string, listed fs.FileInfo) (blob.R
 		return firstErr
 	}
 	return context.Cause(ctx)
+}
+
+// do does one job. With an error it returns the entry that it is about.
+func (s *scan) do(j job) (int, error) {
+	for _, f := range j.files {
+		e := &s.entries[f.index]
+		ref, err := s.file(e.Path, f.info, j.pack)
+		if err != nil {
+			return f.index, err
+		}
+		e.Size, e.Digest = ref.Size, ref.Digest
+	}
+	if j.pack == nil {
+		return 0, nil
+	}
+	return j.files[0].index, j.pack.Store(s.ctx, s.blobs)
 }
 
 // place is a directory as it is reached: by its own handle, or by a path from another's.
@@ -332,8 +340,9 @@ func (s *scan) openUp(fi fs.FileInfo, chmod func(fs.FileMode) error) error {
 	return chmod(fi.Mode().Perm() | need)
 }
 
-// hash reads one regular file, and says how its bytes are named.
-func (s *scan) hash(p string, listed fs.FileInfo) (blob.Ref, error) {
+// file stores one regular file unless its bytes are stored already: in the pack, or as a
+// blob of its own if it is large.
+func (s *scan) file(p string, listed fs.FileInfo, pack *manifest.Pack) (blob.Ref, error) {
 	f, fi, err := openRegular(s.root, p)
 	if err != nil {
 		return blob.Ref{}, err
@@ -348,74 +357,46 @@ func (s *scan) hash(p string, listed fs.FileInfo) (blob.Ref, error) {
 	s.mu.Lock()
 	most := listed.Size() + s.spare
 	s.mu.Unlock()
-	ref, err := hashFile(s.ctx, io.LimitReader(f, most+1))
-	if err != nil {
-		return blob.Ref{}, readError(s.ctx, p, err)
-	}
-	if ref.Size > most {
-		return blob.Ref{}, &LimitError{Path: p, What: "bytes", Limit: s.limits.Bytes}
-	}
-	return ref, nil
-}
-
-// file stores one regular file unless its bytes are stored already.
-func (s *scan) file(p string, listed fs.FileInfo) (blob.Ref, error) {
-	f, fi, err := openRegular(s.root, p)
-	if err != nil {
-		return blob.Ref{}, err
-	}
-	defer f.Close()
-	if err := s.severalNames(p, f, fi); err != nil {
-		return blob.Ref{}, err
-	}
-	if !os.SameFile(listed, fi) {
-		return blob.Ref{}, &RefusedError{Path: p, Reason: Unstable}
-	}
-	s.mu.Lock()
-	most := listed.Size() + s.spare
-	s.mu.Unlock()
-	var src io.ReadSeeker = f
-	if fi.Size() <= inMemory {
-		// A file that grew past the bound meanwhile is read like a large one.
+	if pack != nil {
+		// A file that grew past the bounds meanwhile is read like a large one.
 		data, err := io.ReadAll(io.LimitReader(f, inMemory+1))
 		if err != nil {
 			return blob.Ref{}, &RefusedError{Path: p, Reason: Unreadable, Err: err}
 		}
-		if len(data) <= inMemory {
-			src = bytes.NewReader(data)
-		} else if _, err := f.Seek(0, io.SeekStart); err != nil {
+		if len(data) <= inMemory && pack.Fits(len(data)) {
+			ref := blob.Ref{Digest: blob.Sum(data), Size: int64(len(data))}
+			if ref.Size > most || !s.grow(ref.Size-listed.Size()) {
+				return blob.Ref{}, &LimitError{Path: p, What: "bytes", Limit: s.limits.Bytes}
+			}
+			if !s.stored[ref.Digest] {
+				pack.Add(ref.Digest, data)
+			}
+			return ref, nil
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return blob.Ref{}, &RefusedError{Path: p, Reason: Unreadable, Err: err}
 		}
 	}
 
-	ref, err := hashFile(s.ctx, io.LimitReader(src, most+1))
+	ref, err := hashFile(s.ctx, io.LimitReader(f, most+1))
 	if err != nil {
 		return blob.Ref{}, readError(s.ctx, p, err)
 	}
 	if !s.grow(ref.Size - listed.Size()) {
 		return blob.Ref{}, &LimitError{Path: p, What: "bytes", Limit: s.limits.Bytes}
 	}
-	if s.isStored(ref.Digest) {
+	if s.stored[ref.Digest] {
 		return ref, nil
 	}
-	if _, err := src.Seek(0, io.SeekStart); err != nil {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return blob.Ref{}, &RefusedError{Path: p, Reason: Unreadable, Err: err}
 	}
 	// The file may have changed since it was hashed: the store's word counts.
-	ref, err = s.blobs.Put(s.ctx, io.LimitReader(src, ref.Size))
+	ref, err = s.blobs.Put(s.ctx, io.LimitReader(f, ref.Size))
 	if err != nil {
 		return blob.Ref{}, fmt.Errorf("workspace: store %q: %w", p, err)
 	}
-	s.mu.Lock()
-	s.stored[ref.Digest] = true
-	s.mu.Unlock()
 	return ref, nil
-}
-
-func (s *scan) isStored(d blob.Digest) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stored[d]
 }
 
 // grow takes what a file has grown by since it was listed out of what is to

@@ -9,6 +9,7 @@
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { lstatSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { decompress } from "fzstd";
 import { connect } from "nats";
 
 const [servers, tenant, dir, signers] = process.argv.slice(2), id = "js";
@@ -29,10 +30,24 @@ const put = async (data) => {
   return sum(data);
 };
 const get = async (digest) => Buffer.from((await query("blob", { digests: [digest] })).data, "base64");
-const tree = async (head) => new Map(JSON.parse(await get(head)).entries.map((e) => [e.path, e]));
+const tree = async (head, n = 0, up = "", files = new Map()) => {
+  const { entries, dirs, heads, packs } = JSON.parse(await get(head));
+  for (const e of entries ?? dirs[n]) {
+    const path = e.path ?? up + e.name;
+    files.set(path, { ...e, pack: packs?.[e.pack - 1] });
+    if (dirs && e.kind === "dir") await tree(e.head ? heads[e.head - 1] : head, e.dir, path + "/", files);
+  }
+  return files;
+};
+const read = async ({ size, digest, pack, at = 0, len }) => {
+  if (!size) return Buffer.alloc(0);
+  if (!pack) return get(digest);
+  const data = (await get(pack)).subarray(at, at + len);
+  return len === size ? data : Buffer.from(decompress(data));
+};
 const text = async (head, path) => {
   const entry = head && (await tree(head)).get(path);
-  return entry?.digest ? (await get(entry.digest)).toString() : "";
+  return entry?.digest ? (await read(entry)).toString() : "";
 };
 
 const files = new Map(), entries = readdirSync(dir, { recursive: true }).filter((p) => !p.endsWith(".log"))
@@ -77,7 +92,7 @@ console.log(result.state);
 const before = await tree(workspace), after = await tree(result.workspace);
 for (const [path, entry] of after) {
   if (entry.kind !== "file" || entry.digest === before.get(path)?.digest) continue;
-  writeFileSync(`${dir}/${path}`, await get(entry.digest));
+  writeFileSync(`${dir}/${path}`, await read(entry));
   console.log(`${path}: written`);
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
@@ -139,8 +140,12 @@ func TestFleet(t *testing.T) {
 	if text := ex.Result().Text(); !strings.HasPrefix(text, "ACCEPT") {
 		t.Errorf("it ends with %q", text)
 	}
-	if want, err := demo.FleetResult(t.Context()); err != nil || ex.Result().Placement().Head != want {
-		t.Errorf("the files are %s, want %s: %v", ex.Result().Placement().Head.Short(), want.Short(), err)
+	files, err := manifest.Load(t.Context(), rt.Blobs(k.Tenant), ex.Result().Placement().Head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := demo.FleetResult(t.Context()); err != nil || files.Digest() != want {
+		t.Errorf("the files are %s, want %s: %v", files.Digest().Short(), want.Short(), err)
 	}
 	ends := map[string]string{}
 	for _, key := range b.log.Keys() {

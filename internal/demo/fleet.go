@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -109,7 +110,7 @@ func best(_ context.Context, j *flow.Joined) (int, []string, error) {
 	return taken, reasons, nil
 }
 
-// FleetResult is the head of the files that the workflow comes to, however often a
+// FleetResult is the digest of the files that the workflow comes to, as of a tree, however often a
 // node dies on its way: the repository with the careful coder's patch.
 func FleetResult(ctx context.Context) (_ blob.Digest, err error) {
 	model, err := Model(0)
@@ -140,5 +141,14 @@ func FleetResult(ctx context.Context) (_ blob.Digest, err error) {
 			return blob.Digest{}, err
 		}
 	}
-	return workspace.Snapshot(ctx, blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
+	blobs := blob.NewMemory()
+	head, err := workspace.Snapshot(ctx, blobs, dir, blob.Digest{}, workspace.Limits{})
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	files, err := manifest.Load(ctx, blobs, head)
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	return files.Digest(), nil
 }

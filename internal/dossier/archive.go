@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -24,6 +25,9 @@ type archive struct {
 	byID map[session.ID]*chain
 	// shelf returns a content that the rendering shows, or why it is not there.
 	shelf func(blob.Digest) (data []byte, why string, err error)
+	// packed takes a tree of which the shelf is asked for files next; nil where files lie
+	// under their own digests.
+	packed func(*manifest.Tree)
 	// marks are the signatures, checked.
 	marks []Signed
 }

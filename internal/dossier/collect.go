@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -75,7 +76,12 @@ func Collect(ctx context.Context, log session.Log, blobs blob.Store, home sessio
 	if a.marks, err = a.signed(e.Signatures); err != nil {
 		return nil, err
 	}
-	// What the rendering asks for is what is taken along.
+	// What the rendering asks for is what is taken along: a file under the digest of its
+	// bytes, without the pack that it lies in.
+	if c.store != nil {
+		files := manifest.NewFiles(c.store)
+		c.store, a.packed = files, files.Add
+	}
 	a.shelf = func(d blob.Digest) ([]byte, string, error) {
 		if data, ok := e.Blobs[d]; ok {
 			return data, "", nil

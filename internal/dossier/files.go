@@ -2,6 +2,7 @@ package dossier
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -213,20 +214,33 @@ func (t *timeline) tree(head blob.Digest) (*manifest.Tree, string, error) {
 	if head.IsZero() {
 		return &manifest.Tree{}, "", nil
 	}
-	data, why, err := t.a.shelf(head)
-	if err != nil {
-		return nil, "", err
-	}
-	if why == "" {
-		tree, err := manifest.Decode(data)
-		if err != nil {
-			return nil, "", fail(Blob, "", 0, "blob %s is no manifest of files: %v", head, err)
+	tree, err := manifest.Read(head, func(d blob.Digest) ([]byte, error) {
+		data, why, err := t.a.shelf(d)
+		if err == nil && why != "" {
+			err = notThere(why)
+		}
+		return data, err
+	})
+	why, gone := errors.AsType[notThere](err)
+	switch {
+	case err == nil:
+		if t.a.packed != nil {
+			t.a.packed(tree)
 		}
 		return tree, "", nil
+	case errors.Is(err, manifest.ErrMalformed):
+		return nil, "", fail(Blob, "", 0, "blob %s is no manifest of files: %v", head, err)
+	case !gone:
+		return nil, "", err
 	}
-	t.left = append(t.left, fmt.Sprintf("the list of files at head %s: %s", head.Short(), why))
-	return nil, why, nil
+	t.left = append(t.left, fmt.Sprintf("the list of files at head %s: %s", head.Short(), string(why)))
+	return nil, string(why), nil
 }
+
+// notThere is why a blob was left out.
+type notThere string
+
+func (why notThere) Error() string { return string(why) }
 
 // text reads a file as lines; why says what stands against showing them.
 func (t *timeline) text(e manifest.Entry) (lines []string, why string, err error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -184,20 +185,28 @@ func (e *Evidence) shelve(c *collector, named []blob.Digest) error {
 		if why != "" || !bytes.HasPrefix(data, []byte(`{"format":`)) {
 			continue
 		}
-		files, err := manifest.Decode(data)
-		if err != nil {
-			continue // something else that looks like a manifest
-		}
-		for entry := range files.Entries() {
-			if entry.Kind != manifest.File {
-				continue
+		files, err := manifest.Read(d, func(d blob.Digest) ([]byte, error) {
+			data, why, err := fetch(d)
+			if err == nil && why != "" {
+				e.Left[d] = why
+				err = notThere(why)
 			}
-			_, why, err := fetch(entry.Digest)
+			return data, err
+		})
+		_, gone := errors.AsType[notThere](err)
+		if gone || errors.Is(err, manifest.ErrMalformed) {
+			continue // it is not whole, or something else that looks like a manifest
+		}
+		if err != nil {
+			return err
+		}
+		for d := range files.Blobs() {
+			_, why, err := fetch(d)
 			if err != nil {
 				return err
 			}
 			if why != "" {
-				e.Left[entry.Digest] = why
+				e.Left[d] = why
 			}
 		}
 	}

@@ -41,6 +41,7 @@ func Merge(ctx context.Context, b blob.Store, ours Side, sides []Side, decide fu
 	}
 	var conflicts []Conflict
 	var merged []mergedSide
+	files := NewFiles(b, t)
 	for _, s := range sides {
 		if s.Head == s.Base {
 			continue
@@ -53,14 +54,16 @@ func Merge(ctx context.Context, b blob.Store, ours Side, sides []Side, decide fu
 		if err != nil {
 			return nil, nil, err
 		}
-		m := &merger{ctx: ctx, blobs: b, ours: ours.Name, before: merged, theirs: s.Name, decide: decide}
+		files.Add(base)
+		files.Add(theirs)
+		m := &merger{ctx: ctx, blobs: files, ours: ours.Name, before: merged, theirs: s.Name, decide: decide}
 		m.oursChanged, m.theirsChanged = changedPaths(base, t), changedPaths(base, theirs)
 		root, err := m.dir("", nodes(base), nodes(t), nodes(theirs))
 		if err != nil {
 			return nil, nil, fmt.Errorf("workspace: merge %s: %w", s.Name, err)
 		}
 		rules := t.Excluded()
-		if t, err = NewTree(root.entries(nil)); err != nil {
+		if t, err = NewTree(root.entries(nil), t, theirs); err != nil {
 			return nil, nil, fmt.Errorf("workspace: merge %s: %w", s.Name, err)
 		}
 		t = t.Excluding(rules)

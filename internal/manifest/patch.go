@@ -48,10 +48,19 @@ type Line struct {
 // Patch returns how the files of head z differ from those of head a, sorted
 // by path. Directories that come or go are in it, without hunks.
 func Patch(ctx context.Context, b blob.Store, a, z blob.Digest) ([]FileDiff, error) {
-	changes, err := Diff(ctx, b, a, z)
+	if a == z {
+		return nil, nil
+	}
+	before, err := Load(ctx, b, a)
 	if err != nil {
 		return nil, err
 	}
+	after, err := Load(ctx, b, z)
+	if err != nil {
+		return nil, err
+	}
+	changes := Compare(before, after)
+	b = NewFiles(b, before, after)
 	diffs := make([]FileDiff, 0, len(changes))
 	for _, c := range changes {
 		d := FileDiff{Path: c.Path, Kind: c.Kind, Before: c.Before, After: c.After}

@@ -12,8 +12,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -51,26 +51,76 @@ const (
 	maxName     = 255      // bytes of one component
 	maxManifest = 64 << 20 // bytes of an encoded manifest
 
-	formatPlain = 1 // links stay inside, and no rules
-	formatWhole = 2
+	formatPlain = 1 // all paths in one list; links stay inside, and no rules
+	formatWhole = 2 // all paths in one list
+	formatDirs  = 3 // directory by directory
 )
 
 // Tree is an immutable manifest. The zero Tree is an empty directory.
 type Tree struct {
 	entries []Entry // sorted by Path, checked by check
 	exclude *ignore.Rules
+	places  map[blob.Digest]place    // of files, by the digest of their bytes
+	dirs    map[blob.Digest]dirPlace // of directories that are stored, by their key
+	heads   []blob.Digest            // the blobs that hold them, and the tree
 }
 
 // NewTree returns the tree of the entries given in any order, or an error if
 // they are not the paths of one directory: each path once, every parent a
 // directory. It keeps no reference to the slice.
-func NewTree(entries []Entry) (*Tree, error) {
+//
+// The bytes of a file lie where they lie in the first of the trees from that has a file
+// of this digest, and are a blob of their own if none has.
+func NewTree(entries []Entry, from ...*Tree) (*Tree, error) {
 	t := &Tree{entries: slices.Clone(entries)}
-	slices.SortFunc(t.entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
+	t.sort()
 	if err := t.check(); err != nil {
 		return nil, err
 	}
+	t.settle(from)
 	return t, nil
+}
+
+func (t *Tree) sort() {
+	slices.SortFunc(t.entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
+}
+
+// settle takes over where the trees from have files and directories.
+func (t *Tree) settle(from []*Tree) {
+	t.places, t.dirs = map[blob.Digest]place{}, map[blob.Digest]dirPlace{}
+	for d := range t.digests() {
+		for _, f := range from {
+			if p, ok := f.places[d]; ok {
+				t.places[d] = p
+				break
+			}
+		}
+	}
+	heads := map[blob.Digest]bool{}
+	for _, f := range from {
+		maps.Copy(t.dirs, f.dirs)
+		for _, d := range f.heads {
+			heads[d] = true
+		}
+	}
+	t.heads = slices.SortedFunc(maps.Keys(heads), compareDigests)
+}
+
+// Packed returns the same tree with the bytes of its files where these packs have them,
+// which are stored. Of several the first one counts.
+func (t *Tree) Packed(packs ...*Pack) *Tree {
+	out := *t
+	out.places = maps.Clone(t.places)
+	if out.places == nil {
+		out.places = map[blob.Digest]place{}
+	}
+	for _, p := range slices.Backward(packs) {
+		for d, at := range p.places {
+			at.pack = p.name
+			out.places[d] = at
+		}
+	}
+	return &out
 }
 
 // Entries yields the entries sorted by path, so a directory comes before what
@@ -87,7 +137,9 @@ func (t *Tree) Excluding(r *ignore.Rules) *Tree {
 	if r != nil && len(r.Lines()) == 0 {
 		r = nil
 	}
-	return &Tree{t.entries, r}
+	out := *t
+	out.exclude = r
+	return &out
 }
 
 // Len returns the number of entries.
@@ -111,6 +163,9 @@ func (t *Tree) Lookup(path string) (Entry, bool) {
 	return t.entries[i], true
 }
 
+// Digest is the same for equal trees, however they are stored. It names no blob.
+func (t *Tree) Digest() blob.Digest { return blob.Sum(t.Encode()) }
+
 type manifest struct {
 	Format  int      `json:"format"`
 	Exclude []string `json:"exclude,omitempty"`
@@ -128,7 +183,9 @@ func (t *Tree) format() int {
 	return formatPlain
 }
 
-// Encode returns the canonical JSON of the tree; equal trees have equal bytes.
+// Encode returns the canonical JSON of the tree as one list of paths, as format 1 or 2:
+// equal trees have equal bytes. Each file has to be a blob of its own. [Tree.Store] writes
+// format 3.
 func (t *Tree) Encode() []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -147,9 +204,9 @@ func (t *Tree) Encode() []byte {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
 
-// Decode reads what Encode writes and nothing else; the error wraps
+// decodeFlat reads what Encode writes and nothing else; the error wraps
 // ErrMalformed.
-func Decode(data []byte) (*Tree, error) {
+func decodeFlat(data []byte) (*Tree, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	var m manifest
@@ -157,7 +214,7 @@ func Decode(data []byte) (*Tree, error) {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if m.Format != formatPlain && m.Format != formatWhole {
-		return nil, fmt.Errorf("%w: format %d, this version reads %d and %d", ErrMalformed, m.Format, formatPlain, formatWhole)
+		return nil, fmt.Errorf("%w: format %d, this version reads %d to %d", ErrMalformed, m.Format, formatPlain, formatDirs)
 	}
 	t := &Tree{entries: m.Entries}
 	if len(m.Exclude) > 0 {
@@ -175,39 +232,16 @@ func Decode(data []byte) (*Tree, error) {
 	return t, nil
 }
 
-// Store puts the manifest and returns its head. The files must be stored
-// already.
+// Store is Put without the tree.
 func (t *Tree) Store(ctx context.Context, b blob.Store) (blob.Digest, error) {
-	data := t.Encode()
-	if len(data) > maxManifest {
-		return blob.Digest{}, fmt.Errorf("workspace: the manifest of %d entries has %d bytes, more than %d; keep fewer files", t.Len(), len(data), maxManifest)
-	}
-	ref, err := b.Put(ctx, bytes.NewReader(data))
-	if err != nil {
-		return blob.Digest{}, fmt.Errorf("workspace: store manifest: %w", err)
-	}
-	return ref.Digest, nil
+	_, head, err := t.Put(ctx, b)
+	return head, err
 }
 
 // Load returns the tree of a head. The zero head is the empty tree; an absent
 // one is blob.ErrNotFound.
 func Load(ctx context.Context, b blob.Store, head blob.Digest) (*Tree, error) {
-	if head.IsZero() {
-		return &Tree{}, nil
-	}
-	rc, err := b.Get(ctx, head)
-	if err != nil {
-		return nil, fmt.Errorf("workspace: load %s: %w", head.Short(), err)
-	}
-	defer rc.Close()
-	data, err := io.ReadAll(io.LimitReader(rc, maxManifest+1))
-	if err != nil {
-		return nil, fmt.Errorf("workspace: load %s: %w", head.Short(), err)
-	}
-	if len(data) > maxManifest {
-		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrMalformed, head.Short(), maxManifest)
-	}
-	t, err := Decode(data)
+	t, err := Read(head, func(d blob.Digest) ([]byte, error) { return readBlob(ctx, b, d, maxManifest) })
 	if err != nil {
 		return nil, fmt.Errorf("workspace: load %s: %w", head.Short(), err)
 	}

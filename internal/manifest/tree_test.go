@@ -26,6 +26,17 @@ func link(p, target string) manifest.Entry {
 	return manifest.Entry{Path: p, Kind: manifest.Symlink, Target: target}
 }
 
+// decode reads a head whose blob has these bytes, and no other.
+func decode(data []byte) (*manifest.Tree, error) {
+	head := blob.Sum(data)
+	return manifest.Read(head, func(d blob.Digest) ([]byte, error) {
+		if d == head {
+			return data, nil
+		}
+		return nil, blob.ErrNotFound
+	})
+}
+
 func TestNewTree(t *testing.T) {
 	for name, tt := range map[string]struct {
 		entries []manifest.Entry
@@ -68,7 +79,7 @@ func TestNewTree(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		again, err := manifest.Decode(tree.Encode())
+		again, err := decode(tree.Encode())
 		if err != nil || !slices.Equal(slices.Collect(again.Entries()), slices.Collect(tree.Entries())) {
 			t.Errorf("%s: does not survive encoding: %v", name, err)
 		}
@@ -102,15 +113,16 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"format":2,"exclude":["*.log","!/sub/**/keep"],"entries":[{"path":"l","kind":"symlink","target":"/usr"}]}`))
 	f.Add([]byte(`{"format":1,"entries":[{"path":"../x","kind":"dir"}]}`))
 	f.Add([]byte(`{"format":1,"entries":null}`))
+	f.Add([]byte(`{"format":3,"packs":["` + someDigest.String() + `"],"dirs":[[{"name":"a","kind":"file","size":1,"digest":"` + someDigest.String() + `","pack":1,"len":1},{"name":"d","kind":"dir","dir":1}],[]]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tree, err := manifest.Decode(data)
+		tree, err := decode(data)
 		if err != nil {
-			if !errors.Is(err, manifest.ErrMalformed) {
+			if !errors.Is(err, manifest.ErrMalformed) && !errors.Is(err, blob.ErrNotFound) {
 				t.Fatalf("the error is %v", err)
 			}
 			return
 		}
-		if !bytes.Equal(tree.Encode(), data) {
+		if !bytes.HasPrefix(data, []byte(`{"format":3,`)) && !bytes.Equal(tree.Encode(), data) {
 			t.Fatalf("%q is accepted and encodes as %q", data, tree.Encode())
 		}
 		for e := range tree.Entries() {
@@ -138,7 +150,7 @@ func TestExcluded(t *testing.T) {
 	if !bytes.HasPrefix(data, []byte(`{"format":2,"exclude":["/sub/**/*.log","!/sub/**/keep"],"entries":[`)) {
 		t.Errorf("with lines it is %s", data)
 	}
-	again, err := manifest.Decode(data)
+	again, err := decode(data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +161,7 @@ func TestExcluded(t *testing.T) {
 		`{"format":1,"exclude":["x"],"entries":[]}`, `{"format":2,"entries":[]}`, `{"format":2,"exclude":[],"entries":[]}`, `{"format":2,"exclude":["# x"],"entries":[]}`,
 		`{"format":1,"entries":[{"path":"l","kind":"symlink","target":"/usr"}]}`, `{"format":3,"entries":[]}`,
 	} {
-		if _, err := manifest.Decode([]byte(bad)); !errors.Is(err, manifest.ErrMalformed) {
+		if _, err := decode([]byte(bad)); !errors.Is(err, manifest.ErrMalformed) {
 			t.Errorf("%s is read: %v", bad, err)
 		}
 	}

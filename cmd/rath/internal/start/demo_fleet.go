@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
@@ -171,10 +172,14 @@ func (d *fleetDemo) compare(ctx context.Context, s *app.System, r *messages.Resu
 	if err != nil {
 		return err
 	}
-	if v.Placement.Head != want {
-		return app.Fail(app.ExitFailed, "demo: the files are %s, without a kill they are %s", v.Placement.Head.Short(), want.Short())
+	files, err := manifest.Load(ctx, s.Blobs(s.Tenant()), v.Placement.Head)
+	if err != nil {
+		return err
 	}
-	d.say("files", "", "%s, to the byte what they are when no node is killed", want.String()[:12])
+	if got := files.Digest(); got != want {
+		return app.Fail(app.ExitFailed, "demo: the files are %s, without a kill they are %s", got.Short(), want.Short())
+	}
+	d.say("files", "", "%s, to the byte what they are when no node is killed", v.Placement.Head.Short())
 	return nil
 }
 

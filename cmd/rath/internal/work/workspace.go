@@ -168,7 +168,7 @@ func getFile(ctx context.Context, a *app.App, s *app.System, name, p, out string
 	case e.Kind != manifest.File:
 		return app.Fail(app.ExitUsage, "%q of %s is a %s, not a file; %q lists what it has", p, name, e.Kind, a.Hint("workspace", "ls", name, p))
 	}
-	rc, err := s.Blobs(s.Tenant()).Get(ctx, e.Digest)
+	rc, err := manifest.NewFiles(s.Blobs(s.Tenant()), t).Get(ctx, e.Digest)
 	if err != nil {
 		return absent(err)
 	}

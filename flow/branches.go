@@ -95,5 +95,10 @@ func Merge(ctx context.Context, j *Joined, p Policy) (session.Session, error) {
 	if err != nil {
 		return j.Base, err
 	}
+	if v.Files != "" || v.FileJudge != nil {
+		if err := mergeFiles(ctx, e, j, v); err != nil {
+			return j.Base, err
+		}
+	}
 	return e.Merge(ctx, j, j.of, v)
 }

@@ -39,5 +39,5 @@
 // of the caller, and package flowtest in tests.
 //
 // Files, the lowest first: flow, registry, fanout, engine, step, ask, agent, notes,
-// session, choose, branches, policy.
+// session, choose, branches, policy, files.
 package flow

@@ -97,6 +97,11 @@ type branches interface {
 	// branch. j may hold another base, and the outcomes in another order, than
 	// FanOut returned. It fails with ErrNoOutcome when the verdict takes none.
 	Merge(ctx context.Context, j *Joined, of any, v Verdict) (session.Session, error)
+	// MergeFiles merges the files of what a verdict takes, for a Merge that follows.
+	// Where the verdict has a judge it returns the conflicts that are to be decided, as
+	// texts; it is then called again with the choices for them after those of the calls
+	// before, each one of the constants with a reason behind a space, or "" for none.
+	MergeFiles(ctx context.Context, j *Joined, of any, v Verdict, choices []string) (open []string, err error)
 }
 
 // models are steps that ask models.

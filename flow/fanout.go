@@ -114,7 +114,8 @@ type Policy interface {
 // Verdict is what a merge does.
 type Verdict struct {
 	// Take are the indexes of the outcomes whose chunks go into the base, in
-	// this order; all others are rejected. The files are those of the first.
+	// this order; all others are rejected. The files are those of the first, unless
+	// Files or FileJudge is set.
 	Take []int
 	// Adopt says that the one outcome in Take becomes the base's next version,
 	// as [Adopt] does.
@@ -124,6 +125,10 @@ type Verdict struct {
 	Text string
 	// Reasons say why, by outcome; they may be short of the outcomes.
 	Reasons []string
+	// Files and FileJudge merge the files of all outcomes in Take, as [WithFiles] does
+	// with onConflict and judge.
+	Files     string
+	FileJudge *Agent
 }
 
 // ErrNoOutcome is returned by a merge of a fan-out whose branches all failed.

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -19,6 +20,9 @@ import (
 type fanOutState struct {
 	path run.Path
 	of   map[string]*fanOutBranch // by the branches' names
+	// What MergeFiles came to, and the conflicts that it has asked about.
+	files filesMerged
+	asked []manifest.Conflict
 }
 
 // gather takes in how the branches ended, or waits for them.

@@ -78,6 +78,9 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 	for _, i := range v.Take {
 		args = append(args, j.Outcomes[i].Session.Ref().String())
 	}
+	if v.mergesFiles() && !j.files.Head.IsZero() {
+		args = append(args, j.files.Head.String())
+	}
 	st, err := p.begin(ctx, journal.StepJoin, v.policy(), j.Base, true, "", args...)
 	if err != nil {
 		return j.Base, err
@@ -111,6 +114,9 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 	join, err := session.JoinOf(st.s, v.policy(), reason, 0, taken...)
 	if err != nil {
 		return j.Base, st.fail(err)
+	}
+	if v.mergesFiles() {
+		join.Placement = j.files.placement(j.Base, taken)
 	}
 	var links []session.Link
 	for i := range join.Parents {

@@ -52,16 +52,16 @@ type Conflict struct {
 
 // String names the path, the sides and what became of it.
 func (c Conflict) String() string {
-	text := fmt.Sprintf("%s (%s, %s against %s)", c.Path, c.Kind, c.Theirs, c.Ours)
+	text := fmt.Sprintf("%s (%s): ", c.Path, c.Kind)
 	switch c.Choice {
-	case Undecided:
-		return text + " is open"
-	case KeepBoth:
-		text += ": both are kept"
 	case TakeOurs:
-		text += ": " + c.Ours
+		text += c.Ours + " over " + c.Theirs
 	case TakeTheirs:
-		text += ": " + c.Theirs
+		text += c.Theirs + " over " + c.Ours
+	case KeepBoth:
+		text += c.Ours + " and " + c.Theirs + " kept"
+	default:
+		return text + c.Theirs + " against " + c.Ours + " is open"
 	}
 	if c.By != "" {
 		text += ", by " + c.By

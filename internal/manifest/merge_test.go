@@ -411,7 +411,7 @@ func TestMergeFold(t *testing.T) {
 	if len(conflicts) != 1 {
 		t.Fatalf("%v", conflicts)
 	}
-	wantText := "a (text, b2 against b1): b2, by rule"
+	wantText := "a (text): b2 over b1, by rule"
 	if conflicts[0].String() != wantText {
 		t.Errorf("%s, want %s", conflicts[0], wantText)
 	}

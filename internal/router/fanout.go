@@ -36,7 +36,11 @@ type FanOutInput struct {
 	// Pick names the branch that MergePick takes; "" is the first that
 	// succeeded.
 	Pick string `json:"pick,omitzero"`
-	// Judge chooses for MergeBest, Summariser writes for MergeSummarise.
+	// Files merges the files of the branches that are taken and says what becomes of
+	// what they changed in ways that exclude each other: one of the constants below. ""
+	// takes those of the first branch alone.
+	Files string `json:"files,omitzero"`
+	// Judge chooses for MergeBest and FilesJudge, Summariser writes for MergeSummarise.
 	Judge      AskInput `json:"judge,omitzero"`
 	Summariser AskInput `json:"summariser,omitzero"`
 }
@@ -74,6 +78,16 @@ const (
 	MergeSummarise     = "summarise"      // a summary of what the branches came to
 )
 
+// What "fanout" makes of conflicts between files.
+const (
+	FilesOurs   = flow.TakeOurs   // the branch that was merged before
+	FilesTheirs = flow.TakeTheirs // the branch that comes later
+	FilesBoth   = flow.KeepBoth   // both, the later one as "path.<branch>"
+	FilesJudge  = "judge"         // what a judge chooses of these, for each
+)
+
+var onConflicts = []string{FilesOurs, FilesTheirs, FilesBoth, FilesJudge}
+
 var merges = []string{MergeSinceAncestor, MergePick, MergeBest, MergeSummarise}
 
 const fanOutSchema = `{"type":"object","additionalProperties":false,"required":["branches"],"properties":{` +
@@ -88,6 +102,7 @@ const fanOutSchema = `{"type":"object","additionalProperties":false,"required":[
 	`"timeout_ms":{"type":"integer","minimum":1,"description":"how long the branches have"},` +
 	`"warm_first":{"type":"boolean","description":"the others begin once the first branch has its first answer of a model, or has ended"},` +
 	`"merge":{"type":"string","enum":["since_ancestor","pick","best","summarise"]},` +
+	`"files":{"type":"string","enum":["ours","theirs","both","judge"],"description":"merge the files of the branches; what becomes of conflicts"},` +
 	`"pick":{"type":"string","description":"the branch to take; the first that succeeded without it"},` +
 	`"judge":{"$ref":"#/$defs/ask"},"summariser":{"$ref":"#/$defs/ask"}},` +
 	`"$defs":{"ask":{"type":"object","additionalProperties":false,"properties":{"prompt":{"type":"string"},"model":{"type":"string"}}}}}`
@@ -162,10 +177,17 @@ func (w *fanOut) prepare() error {
 		field  string
 		given  bool
 		policy string
-	}{{"pick", in.Pick != "", MergePick}, {"judge", in.Judge != AskInput{}, MergeBest}, {"summariser", in.Summariser != AskInput{}, MergeSummarise}} {
+	}{{"pick", in.Pick != "", MergePick}, {"judge", in.Judge != AskInput{} && in.Files != FilesJudge, MergeBest}, {"summariser", in.Summariser != AskInput{}, MergeSummarise}} {
 		if f.given && in.Merge != f.policy {
 			return bad(f.field, "the merge policy is "+in.Merge, fmt.Sprintf("leave it out, or set merge to %q", f.policy))
 		}
+	}
+	switch {
+	case in.Files == "":
+	case !slices.Contains(onConflicts, in.Files):
+		return bad("files", fmt.Sprintf("%q is no rule for conflicts", excerpt.Clip(in.Files, 40)), "choose one of "+strings.Join(onConflicts, ", "))
+	case in.Merge == MergePick || in.Merge == MergeBest:
+		return bad("files", "the merge policy is "+in.Merge+", which takes one branch with its files", "leave it out, or set merge to "+MergeSinceAncestor)
 	}
 	if in.Pick != "" && !slices.ContainsFunc(w.branches, func(b flow.Branch) bool { return b.Name == in.Pick }) {
 		return bad("pick", fmt.Sprintf("no branch is named %q", excerpt.Clip(in.Pick, 80)), "name one of the branches")
@@ -283,6 +305,16 @@ func (w *fanOut) policy(j *flow.Joined) flow.Policy {
 		}
 		return llm.Provider{Model: a.Model}
 	}
+	judge := &flow.Agent{Name: "judge", Prompt: w.in.Judge.Prompt, Provider: model(w.in.Judge)}
+	files := func(p flow.Policy) flow.Policy {
+		switch w.in.Files {
+		case "":
+			return p
+		case FilesJudge:
+			return flow.WithFiles(p, flow.KeepBoth, judge)
+		}
+		return flow.WithFiles(p, w.in.Files, nil)
+	}
 	switch w.in.Merge {
 	case MergePick:
 		i := -1
@@ -291,11 +323,11 @@ func (w *fanOut) policy(j *flow.Joined) flow.Policy {
 		}
 		return flow.Pick(i)
 	case MergeBest:
-		return flow.PickBest(flow.AgentJudge(&flow.Agent{Name: "judge", Prompt: w.in.Judge.Prompt, Provider: model(w.in.Judge)}))
+		return flow.PickBest(flow.AgentJudge(judge))
 	case MergeSummarise:
-		return flow.Summarise(&flow.Compressor{Name: "summariser", Prompt: w.in.Summariser.Prompt, Provider: model(w.in.Summariser)})
+		return files(flow.Summarise(&flow.Compressor{Name: "summariser", Prompt: w.in.Summariser.Prompt, Provider: model(w.in.Summariser)}))
 	}
-	return flow.SinceAncestor()
+	return files(flow.SinceAncestor())
 }
 
 // toldFailures is how many branches that failed an error names.

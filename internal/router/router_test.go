@@ -349,6 +349,8 @@ func TestBadInput(t *testing.T) {
 		{FanOut, `{"branches":[` + one + `],"merge":"vote"}`, `field merge: "vote" is no policy: choose one of since_ancestor, pick, best, summarise`},
 		{FanOut, `{"branches":[` + one + `],"merge":"pick","pick":"z"}`, `no branch is named "z"`},
 		{FanOut, `{"branches":[` + one + `],"pick":"a"}`, `leave it out, or set merge to "pick"`},
+		{FanOut, `{"branches":[` + one + `],"files":"mine"}`, `field files: "mine" is no rule for conflicts: choose one of ours, theirs, both, judge`},
+		{FanOut, `{"branches":[` + one + `],"merge":"best","files":"both"}`, `the merge policy is best, which takes one branch with its files`},
 		{FanOut, `{"branches":[` + one + `],"judge":{"prompt":"x"}}`, `leave it out, or set merge to "best"`},
 		{FanOut, `{"branches":[` + one + `],"timeout_ms":-1}`, "field timeout_ms"},
 		{Auto, `{"rounds":257}`, "field rounds: 257 is not from 1 to 256"},

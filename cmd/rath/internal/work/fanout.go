@@ -27,6 +27,7 @@ type fanOutFlags struct {
 	warm     bool
 	merge    string
 	pick     string
+	files    string
 }
 
 func (f *fanOutFlags) add(cmd *cobra.Command) {
@@ -38,10 +39,11 @@ func (f *fanOutFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.warm, "warm-first", false, "of fanout: the others begin once the first branch has its first answer of a model, so that they find the prompt in the provider's cache")
 	fs.StringVar(&f.merge, "merge", "", "of fanout: since_ancestor, pick, best or summarise (default since_ancestor)")
 	fs.StringVar(&f.pick, "pick", "", "of fanout: the branch that --merge pick takes (default the first success)")
+	fs.StringVar(&f.files, "files", "", "of fanout: merge the files of the branches; conflicts become ours, theirs, both, or what a judge chooses: judge (default the files of the first branch alone)")
 }
 
 // fanOutNames are the flags in the order of the help.
-var fanOutNames = []string{"branch", "join", "quorum", "branch-timeout", "warm-first", "merge", "pick"}
+var fanOutNames = []string{"branch", "join", "quorum", "branch-timeout", "warm-first", "merge", "pick", "files"}
 
 // input puts what the flags say into the input of a task, whose message is
 // then the prompt of the fan-out. It returns the workflows of the branches.
@@ -57,7 +59,7 @@ func (f *fanOutFlags) input(cmd *cobra.Command, workflow string, t *messages.Tas
 	case len(f.branches) == 0:
 		return nil, nil
 	}
-	in := router.FanOutInput{Merge: f.merge, Pick: f.pick, TimeoutMS: f.timeout.Milliseconds(), WarmFirst: f.warm}
+	in := router.FanOutInput{Merge: f.merge, Pick: f.pick, Files: f.files, TimeoutMS: f.timeout.Milliseconds(), WarmFirst: f.warm}
 	if len(t.Input) > 0 && json.Unmarshal(t.Input, &in.Prompt) != nil {
 		return nil, app.Usage(cmd, errors.New("with --branch the message is what the user says before the branches part, a text; leave --branch out to give the whole input as JSON"))
 	}

@@ -94,5 +94,6 @@ func (s *System) end() {
 	s.protoactor.Root.Send(s.top, &quit{})
 	<-s.stopped
 	s.work.end()
+	s.leases.Close()
 	s.protoactor.Shutdown()
 }

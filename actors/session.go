@@ -449,6 +449,9 @@ func (a *sessionActor) refuse(rest []*request, err error) {
 func (a *sessionActor) finish() {
 	a.phase = ended
 	a.w = nil
+	if a.sys.leases.Has(a.key) { // its epoch has ended
+		a.sys.work.run(func() { a.sys.leases.End(a.key) })
+	}
 	if a.timer != nil {
 		a.timer.Stop()
 	}

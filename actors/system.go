@@ -25,7 +25,8 @@ type System struct {
 	props      []actor.PropsOption
 	top        *actor.PID
 	executor   executor // executes runs; nil without a Runtime
-	snapshots  bool     // the log keeps them
+	leases     *engine.Leases
+	snapshots  bool // the log keeps them
 
 	held     held
 	feeds    feeds
@@ -63,6 +64,10 @@ func New(o *Options) *System {
 		if s.o.Runtime.Store == nil {
 			s.o.Runtime.Store = s.Store()
 		}
+		if s.o.Runtime.Leases == nil {
+			s.o.Runtime.Leases = &engine.Leases{}
+		}
+		s.leases = s.o.Runtime.Leases
 		if s.o.Runtime.Values == nil {
 			s.o.Runtime.Values = s.o.Values
 		}

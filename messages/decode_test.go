@@ -29,9 +29,9 @@ func TestErrorsNameFieldAndRemedy(t *testing.T) {
 		"{\"id\":\"\xff\"}": "task: not valid UTF-8: encode the text as UTF-8 before it is sent",
 		`{"input":1}`:       "task: field id: it is missing: choose one per task, of 1 to 64 of A-Z a-z 0-9 _ -; sending a task again under its id is harmless",
 		`{"id":"r1","modle":"x"}`: `task: field "modle": unknown: did you mean "model"? the known ones are budget, deadline, fork_of, id, input, model, not_before, ` +
-			`revision, session, tools, workspace`,
+			`revision, sandbox, session, tools, workspace`,
 		`{"id":"r1","Id":"r2"}`: `task: field "Id": unknown: did you mean "id"? the known ones are budget, deadline, fork_of, id, input, model, not_before, revision, ` +
-			`session, tools, workspace`,
+			`sandbox, session, tools, workspace`,
 		`{"id":"r1","workflow":"fix"}`:                       `task: field "workflow": unknown: leave it out: the subject says it, rath.task.<tenant>.<workflow>`,
 		`{"id":"r1","id":"r1"}`:                              "task: field id: it is there twice: send it once",
 		`{"id":"r1","budget":{"token":5}}`:                   `task: field budget."token": unknown: did you mean "tokens"? the known ones are micro_usd, steps, time_ms, tokens`,
@@ -40,6 +40,11 @@ func TestErrorsNameFieldAndRemedy(t *testing.T) {
 		`{"id":"r1","deadline":"tomorrow"}`:                  `task: field deadline: "tomorrow" is no time: write it as "2026-11-20T15:04:05Z"`,
 		`{"id":"r1","deadline":"9999-12-31T23:59:59-23:59"}`: `task: field deadline: the year 10000: write it as "2026-11-20T15:04:05Z"`,
 		`{"id":"r1","workspace":"./src"}`:                    `task: field workspace: "./src" is no head: upload the directory first and send its digest, 64 lower-case hexadecimal digits`,
+		`{"id":"r1","sandbox":{"limits":"memory=lots"}}`:     `task: field sandbox.limits: limit "memory=lots": want one size of at least 16m; write limits as memory=512m,cpus=1.5,disk=2g,pids=200: leave them out for those of the node`,
+		`{"id":"r1","sandbox":{"network":"github.com"}}`:     `task: field sandbox.network: network "github.com": write none, open, list:HOST,HOST or read_only:HOST,HOST: leave it out for none`,
+		`{"id":"r1","sandbox":{"network":"list:10.0.0.1"}}`:  `task: field sandbox.network: network: "10.0.0.1" is no name of a host; write github.com or *.golang.org, without a scheme, port and path: leave it out for none`,
+		`{"id":"r1","sandbox":{"backend":"a b"}}`:            `task: field sandbox.backend: sandbox id "a b": only A-Z a-z 0-9 _ - are allowed: name one that the nodes have, such as local or docker`,
+		`{"id":"r1","sandbox":{"image":"a b"}}`:              `task: field sandbox.image: "a b" is no name of an image: name one as the backend does, such as debian:12 or its digest`,
 		`{"id":"r1","fork_of":"s1:0"}`:                       `task: field fork_of: "s1:0" names no version of a session: write it as "session:version", or as "session" for its newest version`,
 		`{"id":"r1","tools":["a","b","a"]}`:                  `task: field tools[2]: "a" is there twice: name each once`,
 

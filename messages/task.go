@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -28,7 +29,10 @@ type Task struct {
 	Model string          `json:"model,omitempty"`
 	Tools []string        `json:"tools,omitempty"`
 	// Workspace is the head of the files to work on: 64 hexadecimal digits.
-	Workspace string    `json:"workspace,omitempty"`
+	Workspace string `json:"workspace,omitempty"`
+	// Sandbox says where the commands of the run are to run. What it leaves out stays as
+	// the session has it, or else as the node.
+	Sandbox   Sandbox   `json:"sandbox,omitzero"`
 	Budget    Budget    `json:"budget,omitzero"`
 	Deadline  time.Time `json:"deadline,omitzero"`   // RFC 3339
 	NotBefore time.Time `json:"not_before,omitzero"` // RFC 3339
@@ -36,6 +40,47 @@ type Task struct {
 	// new session starts as a branch of it.
 	ForkOf   string `json:"fork_of,omitempty"`
 	Revision string `json:"revision,omitempty"` // of the workflow; empty takes what is offered
+}
+
+// Sandbox is what a task asks of the sandbox of its session. A node that cannot hold
+// commands to it refuses the calls that need a sandbox.
+type Sandbox struct {
+	// Backend is the kind of sandbox that the node is to use, such as "local" or "docker".
+	Backend string `json:"backend,omitempty"`
+	// Image is what commands find around the workspace, as the backend names it.
+	Image string `json:"image,omitempty"`
+	// Limits bound the sandbox: "memory=512m,cpus=1.5,disk=2g,pids=200", each at most once.
+	Limits string `json:"limits,omitempty"`
+	// Network is what commands reach: "none", "open", the hosts of "list:github.com,*.golang.org",
+	// or those of "read_only:proxy.golang.org" by GET and HEAD alone.
+	Network string `json:"network,omitempty"`
+}
+
+// maxImage is the most bytes of an image's name.
+const maxImage = 512
+
+// place returns what is asked for in the one way of writing it.
+func (b Sandbox) place() (journal.Sandbox, error) {
+	bad := func(field, problem, remedy string) (journal.Sandbox, error) {
+		return journal.Sandbox{}, &FieldError{Message: "task", Field: "sandbox." + field, Problem: problem, Remedy: remedy}
+	}
+	if b.Backend != "" {
+		if err := session.ValidID("sandbox", b.Backend); err != nil {
+			return bad("backend", Text(err), "name one that the nodes have, such as local or docker")
+		}
+	}
+	if len(b.Image) > maxImage || strings.ContainsFunc(b.Image, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return bad("image", fmt.Sprintf("%q is no name of an image", cleanText(b.Image, 80)), "name one as the backend does, such as debian:12 or its digest")
+	}
+	limits, err := sandbox.ParseLimits(b.Limits)
+	if err != nil {
+		return bad("limits", Text(err), "leave them out for those of the node")
+	}
+	network, err := sandbox.ParseNetwork(b.Network)
+	if err != nil {
+		return bad("network", Text(err), "leave it out for none")
+	}
+	return journal.Sandbox{Backend: b.Backend, Image: b.Image, Limits: limits.String(), Network: string(network)}, nil
 }
 
 // Budget bounds what a run may consume; zero fields are unlimited.
@@ -107,6 +152,9 @@ func (t *Task) check() error {
 			return bad("workspace", fmt.Sprintf("%q is no head", cleanText(t.Workspace, 80)), "upload the directory first and send its digest, 64 lower-case hexadecimal digits")
 		}
 	}
+	if _, err := t.Sandbox.place(); err != nil {
+		return err
+	}
 	for _, b := range []struct {
 		name  string
 		value int64
@@ -165,6 +213,11 @@ func (t *Task) Run(tenant session.Tenant, workflow string) (journal.Task, error)
 			MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond,
 		},
 	}
+	place, err := t.Sandbox.place()
+	if err != nil {
+		return journal.Task{}, err
+	}
+	out.Sandbox = place
 	if t.Workspace != "" {
 		d, err := blob.ParseDigest(t.Workspace)
 		if err != nil {
@@ -195,8 +248,8 @@ func moment(t time.Time) time.Time {
 func TaskOf(t journal.Task) Task {
 	out := Task{
 		Input: t.Input, ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, Deadline: t.Deadline, NotBefore: t.NotBefore,
-		Revision: t.Revision,
-		Budget:   Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, TimeMS: t.Budget.Time.Milliseconds(), Tokens: t.Budget.Tokens},
+		Revision: t.Revision, Sandbox: Sandbox(t.Sandbox),
+		Budget: Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, TimeMS: t.Budget.Time.Milliseconds(), Tokens: t.Budget.Tokens},
 	}
 	if !t.Workspace.IsZero() {
 		out.Workspace = t.Workspace.String()

@@ -29,6 +29,10 @@ func (l level) Probe(context.Context) (sandbox.Capabilities, error) {
 	return sandbox.Capabilities{Isolation: sandbox.Isolation(l)}, nil
 }
 
+func (l level) Resolve(context.Context, sandbox.Spec) (sandbox.Info, error) {
+	return sandbox.Info{}, sandbox.ErrUnsupported
+}
+
 func (l level) Open(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
 	return nil, sandbox.ErrUnsupported
 }

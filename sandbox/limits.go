@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -110,4 +111,63 @@ func (l Limits) Asked() []string {
 // Unenforced returns the names of the limits that are set and not enforced.
 func (c Capabilities) Unenforced(l Limits) []string {
 	return slices.DeleteFunc(l.Asked(), func(name string) bool { return slices.Contains(c.Limits, name) })
+}
+
+// String returns what [ParseLimits] reads.
+func (l Limits) String() string {
+	var fields []string
+	if l.CPU != 0 {
+		fields = append(fields, "cpus="+strconv.FormatFloat(l.CPU, 'g', -1, 64))
+	}
+	for _, f := range []struct {
+		name string
+		n    int64
+	}{{"disk", l.Disk}, {"memory", l.Memory}, {"pids", int64(l.PIDs)}} {
+		if f.n == 0 {
+			continue
+		}
+		unit := ""
+		for _, u := range []string{"k", "m", "g"} {
+			if f.name == "pids" || f.n%1024 != 0 {
+				break
+			}
+			f.n, unit = f.n/1024, u
+		}
+		fields = append(fields, f.name+"="+strconv.FormatInt(f.n, 10)+unit)
+	}
+	return strings.Join(fields, ",")
+}
+
+// Within returns the limits of l, and for those that it does not name the limits of most.
+// It fails for a limit that is higher than that of most.
+func (l Limits) Within(most Limits) (Limits, error) {
+	over := func(name string) error {
+		return fmt.Errorf("limit %s of %q is more than the node allows (%s); ask for less", strings.ToLower(name), l, most)
+	}
+	switch {
+	case most.CPU != 0 && l.CPU > most.CPU:
+		return l, over("cpus")
+	case most.Memory != 0 && l.Memory > most.Memory:
+		return l, over(LimitMemory)
+	case most.Disk != 0 && l.Disk > most.Disk:
+		return l, over(LimitDisk)
+	case most.PIDs != 0 && l.PIDs > most.PIDs:
+		return l, over(LimitPIDs)
+	}
+	l.CPU, l.Memory = cmp.Or(l.CPU, most.CPU), cmp.Or(l.Memory, most.Memory)
+	l.Disk, l.PIDs = cmp.Or(l.Disk, most.Disk), cmp.Or(l.PIDs, most.PIDs)
+	return l, nil
+}
+
+// AtMost returns the limits of l, each no higher than that of most.
+func (l Limits) AtMost(most Limits) Limits {
+	return Limits{lower(l.CPU, most.CPU), lower(l.Memory, most.Memory), lower(l.Disk, most.Disk), lower(l.PIDs, most.PIDs)}
+}
+
+// lower returns the lower of two limits, of which zero is none.
+func lower[T int | int64 | float64](a, b T) T {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }

@@ -27,3 +27,34 @@ func TestParseLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitsText: limits write as they are read, and bounds of a node hold for them.
+func TestLimitsText(t *testing.T) {
+	for _, text := range []string{"", "cpus=1.5,disk=2g,memory=512m,pids=200", "memory=16777217", "disk=1025k", "pids=1024", "cpus=0.01"} {
+		l, err := sandbox.ParseLimits(text)
+		if err != nil || l.String() != text {
+			t.Errorf("%q writes as %q, %v", text, l, err)
+		}
+	}
+	node := sandbox.Limits{Memory: 1 << 30, CPU: 2}
+	for _, tt := range []struct {
+		asked, within, most string
+	}{
+		{"", "cpus=2,memory=1g", "cpus=2,memory=1g"},
+		{"memory=512m,disk=1g", "cpus=2,disk=1g,memory=512m", "cpus=2,disk=1g,memory=512m"},
+		{"memory=2g", "", "cpus=2,memory=1g"},
+		{"cpus=3", "", "cpus=2,memory=1g"},
+	} {
+		l, err := sandbox.ParseLimits(tt.asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.Within(node)
+		if (err == nil) != (tt.within != "") || err == nil && got.String() != tt.within {
+			t.Errorf("%q within %q is %q, %v", tt.asked, node, got, err)
+		}
+		if got := l.AtMost(node).String(); got != tt.most {
+			t.Errorf("%q at most %q is %q, want %q", tt.asked, node, got, tt.most)
+		}
+	}
+}

@@ -69,15 +69,29 @@ type Spec struct {
 	Owner        string    // the holder of the lease, recorded likewise
 	MinIsolation Isolation // refuse anything weaker; "" accepts IsolationKernel or better
 	Limits       Limits
+	// Image is what the commands find around the workspace, by the name or digest that
+	// the backend has for it; "" is the backend's default.
+	Image   string
+	Network Network // "" is the least that the backend can hold commands to
 }
 
 // Capabilities is what a backend can do on this host, found by trying.
 type Capabilities struct {
 	Isolation Isolation // the strongest level it offers
 	Detail    string    // e.g. "landlock abi 7, seccomp, no network"
-	Network   bool      // whether commands can reach a network
+	Networks  []string  // the kinds of Network that can be asked for; the first is the default
+	Images    bool      // whether an Image can be asked for
 	WholeTree bool      // whether processes that left their session are killed too
 	Limits    []string  // names of the Limits fields that are enforced
+}
+
+// Info is what holds for the commands of one sandbox.
+type Info struct {
+	Isolation Isolation
+	Network   Network // never ""
+	Limits    Limits  // those that were asked for
+	Image     string  // the digest of the image; "" if the commands see the system of the host
+	WholeTree bool    // as in Capabilities
 }
 
 // Backend opens sandboxes of one kind. Its methods may be called concurrently.
@@ -87,11 +101,16 @@ type Backend interface {
 	// Probe returns what this host allows, found by trying. It may run
 	// short-lived processes. Open enforces at most this.
 	Probe(ctx context.Context) (Capabilities, error)
+	// Resolve returns what would hold for a sandbox that Open opens with s, whose Dir
+	// need not exist. It refuses what Open refuses for reasons that last, and leaves
+	// nothing behind. An Image comes back as its digest, which Open takes as well, so
+	// that a name which is moved later changes nothing.
+	Resolve(ctx context.Context, s Spec) (Info, error)
 	// Open returns a sandbox over s.Dir, which must exist. The caller keeps the
 	// directory and its content; it removes neither before Close. The caller
 	// closes the sandbox; the end of ctx does not.
 	//
-	// The error wraps ErrUnsupported, and names the limit or level, if the
+	// The error wraps ErrUnsupported, and names the limit, network, image or level, if the
 	// backend cannot enforce what s asks for. A Backend never opens a weaker
 	// sandbox instead. After an error nothing is left on the host.
 	//
@@ -122,7 +141,7 @@ type Sandbox interface {
 	// Files returns the files below the sandbox's directory.
 	Files() Files
 	// Info returns what this sandbox enforces. It never changes.
-	Info() Capabilities
+	Info() Info
 	// Close kills the commands that still run, whose Exec returns ErrClosed, and
 	// waits for them. The directory stays. Closing again returns the same.
 	Close() error

@@ -29,12 +29,17 @@ type ToolCall struct {
 
 // Placement says where a session works: the sandbox backend it was sent to,
 // the lease's epoch and the head of its workspace. The zero Placement means
-// that the session was sent nowhere yet.
+// that the session was sent nowhere yet. While Isolation is "" no sandbox was
+// opened there, and Image, Limits and Network are what is asked for, "" being
+// the default of the node; then they are what holds.
 type Placement struct {
 	Backend   string      `json:"backend,omitempty"`
 	Epoch     uint64      `json:"epoch,omitempty"`
 	Head      blob.Digest `json:"head,omitzero"`
+	Image     string      `json:"image,omitempty"` // as asked for; then its digest
 	Isolation string      `json:"isolation,omitempty"`
+	Limits    string      `json:"limits,omitempty"`  // as sandbox.ParseLimits reads them
+	Network   string      `json:"network,omitempty"` // as sandbox.ParseNetwork reads it
 	Spec      string      `json:"spec,omitempty"`
 }
 

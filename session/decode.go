@@ -143,8 +143,14 @@ func (r *reader) placement(p *Placement) bool {
 			return ok
 		case "head":
 			return r.lit(`"`) && r.digest(p.Head[:]) && r.lit(`"`)
+		case "image":
+			return textTo(r, &p.Image)
 		case "isolation":
 			return textTo(r, &p.Isolation)
+		case "limits":
+			return textTo(r, &p.Limits)
+		case "network":
+			return textTo(r, &p.Network)
 		case "spec":
 			return textTo(r, &p.Spec)
 		}

@@ -179,8 +179,9 @@ func (p *packer) chunk(r *row) {
 		p.name(o.Placement.Backend)
 		p.uint(o.Placement.Epoch)
 		p.name(string(o.Placement.Head[:]))
-		p.name(o.Placement.Isolation)
-		p.name(o.Placement.Spec)
+		for _, s := range []string{o.Placement.Isolation, o.Placement.Spec, o.Placement.Image, o.Placement.Limits, o.Placement.Network} {
+			p.name(s)
+		}
 	}
 	if p.bool(o.Usage != Usage{}) {
 		u := &o.Usage
@@ -299,6 +300,7 @@ func (u *unpacker) chunk(r *row) {
 		o.Placement.Backend, o.Placement.Epoch = u.name(), u.uint()
 		copy(o.Placement.Head[:], u.name())
 		o.Placement.Isolation, o.Placement.Spec = u.name(), u.name()
+		o.Placement.Image, o.Placement.Limits, o.Placement.Network = u.name(), u.name(), u.name()
 	}
 	if u.bool() {
 		o.Usage = Usage{u.int(), u.int(), u.int(), u.int(), u.int(), u.int()}

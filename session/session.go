@@ -67,9 +67,24 @@ func (s Session) With(chunks ...Chunk) Session {
 
 // To returns s sent to a sandbox backend. Like a tensor's to, it says where
 // the following work happens; the sandbox is opened by the first tool that
-// needs it. spec is the backend's own: for "local" a directory to copy.
+// needs it. spec is a directory to copy; "" is none, and the session begins there
+// without files. [Session.Placed] moves a session with its files.
 func (s Session) To(backend, spec string) Session {
-	return s.Edited(PlacedEvent(Placement{Backend: clean(backend), Spec: clean(spec)}))
+	return s.Placed(Placement{Backend: backend, Spec: spec})
+}
+
+// Placed returns s sent to where p says, to a backend with the image, limits and
+// network that p asks for and the files of p.Head or of the directory p.Spec:
+//
+//	p := s.Placement() // keeps the files
+//	p.Backend, p.Image, p.Limits = "docker", "debian", "memory=512m,cpus=1"
+//	s = s.Placed(p)
+//
+// Isolation and Epoch are what the node finds when it opens the sandbox.
+func (s Session) Placed(p Placement) Session {
+	return s.Edited(PlacedEvent(Placement{
+		Backend: clean(p.Backend), Head: p.Head, Image: clean(p.Image), Limits: clean(p.Limits), Network: clean(p.Network), Spec: clean(p.Spec),
+	}))
 }
 
 // Ref names the newest committed version that s is made of. For an unborn

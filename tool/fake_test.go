@@ -25,7 +25,7 @@ type fake struct {
 
 func (f *fake) open(context.Context) (sandbox.Sandbox, error) { return f, nil }
 func (f *fake) Files() sandbox.Files                          { return f }
-func (f *fake) Info() sandbox.Capabilities                    { return sandbox.Capabilities{} }
+func (f *fake) Info() sandbox.Info                            { return sandbox.Info{} }
 func (f *fake) Close() error                                  { return nil }
 
 func (f *fake) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {

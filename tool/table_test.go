@@ -379,17 +379,22 @@ func TestEffect(t *testing.T) {
 	if err := zero.UnmarshalText([]byte("harmless")); err == nil {
 		t.Error("an unknown effect is read")
 	}
-	confined := sandbox.Capabilities{Isolation: sandbox.IsolationKernel}
-	networked := sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Network: true}
+	kernel := sandbox.IsolationKernel
+	confined := sandbox.Info{Isolation: kernel, Network: sandbox.NetworkNone}
+	networked := sandbox.Info{Isolation: kernel, Network: sandbox.NetworkOpen}
 	for _, tt := range []struct {
 		effect Effect
-		in     sandbox.Capabilities
+		in     sandbox.Info
 		want   Effect
 	}{
 		{Sandboxed, confined, Sandboxed},
 		{Sandboxed, networked, NonIdempotent},
-		{Sandboxed, sandbox.Capabilities{Isolation: sandbox.IsolationProcess}, NonIdempotent},
-		{Sandboxed, sandbox.Capabilities{}, NonIdempotent},
+		{Sandboxed, sandbox.Info{Isolation: kernel}, Sandboxed}, // of logs that say nothing of it
+		{Sandboxed, sandbox.Info{Isolation: kernel, Network: "read_only:example.org"}, Sandboxed},
+		{Sandboxed, sandbox.Info{Isolation: kernel, Network: "list:example.org"}, NonIdempotent},
+		{Sandboxed, sandbox.Info{Isolation: kernel, Network: "of a later release"}, NonIdempotent},
+		{Sandboxed, sandbox.Info{Isolation: sandbox.IsolationProcess}, NonIdempotent},
+		{Sandboxed, sandbox.Info{}, NonIdempotent},
 		{ReadOnly, networked, ReadOnly},
 		{Idempotent, networked, Idempotent},
 	} {

@@ -84,11 +84,11 @@ func (e *Effect) UnmarshalText(text []byte) error {
 	return fmt.Errorf("tool: unknown effect %q, want one of %q", text, effects)
 }
 
-// In returns the effect of a tool in a sandbox that can do what c says: a
-// Sandboxed tool is NonIdempotent where commands reach a network or are not
+// In returns the effect of a tool in a sandbox of which i holds: a Sandboxed tool
+// is NonIdempotent where commands can change something over a network or are not
 // confined, because putting the workspace back then does not undo them.
-func (e Effect) In(c sandbox.Capabilities) Effect {
-	if e == Sandboxed && (c.Network || !c.Isolation.AtLeast(sandbox.IsolationKernel)) {
+func (e Effect) In(i sandbox.Info) Effect {
+	if e == Sandboxed && (!i.Network.Repeatable() || !i.Isolation.AtLeast(sandbox.IsolationKernel)) {
 		return NonIdempotent
 	}
 	return e

@@ -57,7 +57,7 @@ func NewPlan(ctx context.Context, b blob.Store, from, to blob.Digest, opts *Plan
 	if err != nil {
 		return nil, err
 	}
-	protected, err := newGuard()
+	protected, err := theGuard()
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"strings"
+	"sync"
 
 	"github.com/rathcluster/rath/internal/ignore"
 	"github.com/rathcluster/rath/internal/manifest"
@@ -75,6 +76,19 @@ func newGuard() (guard, error) {
 		}{p.What, r})
 	}
 	return g, nil
+}
+
+// theGuard is made once: the patterns do not change.
+var theGuard = sync.OnceValues(newGuard)
+
+// ProtectedAs says what a path is that is Protected, such as "configuration of CI"; ""
+// for any other path.
+func ProtectedAs(path string) string {
+	g, err := theGuard()
+	if err != nil { // the patterns are those above
+		panic(err)
+	}
+	return g.what(path)
 }
 
 // what says what a protected path is; "" for any other path.

@@ -76,7 +76,7 @@ var rules = map[string]rule{
 	"flow/flowtest":            {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp")},
 	"flow/inprocess":           {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "flow", "internal/engine"), test: list("llm/scripted")},
 	"internal/dossier":         {ours: list("internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage", "messages", "internal/signature"), test: list("internal/notebook", "internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
-	"messages":                 {ours: list("internal/journal", "session", "run", "internal/lineage", "blob", "internal/release"), test: list("flow", "internal/wire", "github.com/google/jsonschema-go")},
+	"messages":                 {ours: list("internal/journal", "session", "run", "internal/lineage", "blob", "sandbox", "internal/release"), test: list("flow", "internal/wire", "github.com/google/jsonschema-go")},
 	"cluster":                  {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
 	"internal/nats/schedule":   {ours: list("internal/journal", "session", "run", "messages"), test: list("internal/transcript")},
 	"internal/nats/permission": {ours: list("session", "run", "messages")},

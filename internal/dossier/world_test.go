@@ -111,15 +111,17 @@ func (fakeBackend) Probe(context.Context) (sandbox.Capabilities, error) {
 	return sandbox.Capabilities{Isolation: sandbox.IsolationKernel}, nil
 }
 
+func (fakeBackend) Resolve(context.Context, sandbox.Spec) (sandbox.Info, error) {
+	return sandbox.Info{Isolation: sandbox.IsolationKernel, Network: sandbox.NetworkNone, WholeTree: true}, nil
+}
+
 func (fakeBackend) Open(_ context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
 	return &fakeBox{dir: s.Dir}, nil
 }
 
 type fakeBox struct{ dir string }
 
-func (b *fakeBox) Info() sandbox.Capabilities {
-	return sandbox.Capabilities{Isolation: sandbox.IsolationKernel}
-}
+func (b *fakeBox) Info() sandbox.Info   { return sandbox.Info{Isolation: sandbox.IsolationKernel} }
 func (b *fakeBox) Close() error         { return nil }
 func (b *fakeBox) Files() sandbox.Files { return b }
 

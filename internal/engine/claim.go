@@ -85,7 +85,9 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 		case err != nil: // it may be there
 			return c, fmt.Errorf("flow: look at workspace %s of task %s: %w", t.Workspace.Short(), t.ID, err)
 		}
-		c.Events = append(c.Events, session.PlacedEvent(session.Placement{Backend: "local", Head: t.Workspace, Spec: ""}))
+	}
+	if p := t.Place(session.Placement{}); p != (session.Placement{}) && !t.Resume {
+		c.Events = append(c.Events, session.PlacedEvent(p))
 	}
 	return c, nil
 }
@@ -119,7 +121,7 @@ func (rt *Runtime) begin(ctx context.Context, g flow.Registration, t journal.Tas
 	ex.charge(ex.pos.journal)
 	ex.levels.warming = ex.task.Branch != nil && ex.task.Branch.WarmsCache
 	if granted.State == run.Running {
-		ex.input = granted.Base
+		ex.input = placedAs(ex.task, granted.Base)
 		ex.sessions.hold(ex.home, &heldSession{}, granted.Base, granted.Session, false)
 		if ex.task.Branch != nil {
 			if err := ex.loadAncestors(ctx); err != nil {

@@ -113,7 +113,7 @@ func (ex *Execution) forward(ctx context.Context, w flow.Workflow) (err error) {
 
 // conclude records how the execution ended.
 func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error) {
-	defer ex.leases.close()
+	defer ex.endLeases()
 	// What is recorded now must be recorded although ctx may have ended.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
@@ -122,6 +122,19 @@ func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error)
 	ex.state = state
 	ex.mu.Unlock()
 	return state, err
+}
+
+// lease returns the lease of a session.
+func (ex *Execution) lease(k session.Key) *lease { return ex.leases.get(k, ex.rt.Leases) }
+
+// endLeases gives back the leases. That of the run's own session stays open for its next
+// run, if there can be one and the log holds how this one ended.
+func (ex *Execution) endLeases() {
+	home := ex.home
+	if s := ex.State(); s == run.Running || s.Terminal() && ex.task.Branch != nil {
+		home = session.Key{}
+	}
+	ex.leases.give(home, ex.rt.Leases)
 }
 
 // finishTimeout bounds the commits that end an execution.

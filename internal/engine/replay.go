@@ -152,7 +152,7 @@ func prepareReplay(ctx context.Context, rt *Runtime, g flow.Registration, h *jou
 		pos: position{journal: h.Journal, last: h.Started, recorder: t}, life: lifetime{parked: true},
 		levels: levels{all: []level{{run: h.Record.ID, home: h.Record.Home}}},
 	}
-	ex.input = h.Base
+	ex.input = placedAs(&h.Task, h.Base)
 	ex.sessions.hold(ex.home, &heldSession{}, h.Base, h.Session, false)
 	if ex.task.Branch == nil || ex.task.Branch.Remote {
 		return ex, nil
@@ -173,7 +173,7 @@ func (ex *Execution) loadEndedAncestors(ctx context.Context) error {
 		ex.sessions.hold(h.Record.Home, &heldSession{outer: true}, h.Base, h.Session, false)
 		ex.levels.all = append(ex.levels.all, level{run: a.Run, home: h.Record.Home, path: a.Path, base: h.Base})
 		if i == 0 {
-			ex.levels.root, ex.input, ex.pos.last = &h.Task, h.Base, h.Started
+			ex.levels.root, ex.input, ex.pos.last = &h.Task, placedAs(&h.Task, h.Base), h.Started
 		}
 	}
 	ex.levels.all = append(ex.levels.all, level{run: ex.id, home: ex.home, path: b.Path, base: ex.granted.Base})

@@ -137,7 +137,7 @@ func (r *round) replay() error {
 			c.bound = bound
 			effect = bound.Spec.Effect
 			if p := r.base.Placement(); p.Isolation != "" {
-				effect = effect.In(sandbox.Capabilities{Isolation: sandbox.Isolation(p.Isolation)})
+				effect = effect.In(sandbox.Info{Isolation: sandbox.Isolation(p.Isolation), Network: sandbox.Network(p.Network)})
 			}
 		}
 		c.st = &step{ex: r.ex, ctx: r.ctx, s: r.base, log: r.base.Key(), began: time.Now()}
@@ -246,7 +246,7 @@ func (r *round) do(c *toolCall) error {
 	var head blob.Digest
 	if c.mutates() {
 		d.HeadBefore = place.Head
-		after, err := r.ex.leases.get(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex, place.Head)
+		after, err := r.ex.lease(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex, place.Head)
 		if err != nil {
 			out = tool.ErrorOutcome(filesFailure(err))
 			after = place.Head
@@ -312,7 +312,7 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 			}
 			c.st.flight.does(Opens, time.Time{})
 			defer c.st.flight.does(Works, time.Time{})
-			return r.ex.leases.get(r.base.Key()).at(ctx, r.ex, r.base.Key(), place)
+			return r.ex.lease(r.base.Key()).at(ctx, r.ex, r.base.Key(), place, c.mutates())
 		},
 	})
 }

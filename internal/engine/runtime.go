@@ -35,6 +35,9 @@ type Runtime struct {
 	// Workspaces says where sandboxes get their directories; the zero value
 	// has no backends, so tools that need a sandbox fail.
 	Workspaces Workspaces
+	// Leases keep the sandboxes of sessions open between runs; nil ends them with each
+	// execution.
+	Leases *Leases
 	// Mint places the sessions that runs make.
 	Mint session.IDGenerator
 	// Clock is the time of the runs, and has to be that of Store; nil is the machine's.

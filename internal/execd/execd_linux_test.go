@@ -1,6 +1,7 @@
 package execd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,13 +37,21 @@ func (h host) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	return c, err
 }
 
-func (h host) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+func (h host) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
 	c, err := h.Probe(ctx)
+	if names := c.Unenforced(s.Limits); err == nil && (len(names) > 0 || !c.Isolation.AtLeast(s.MinIsolation)) {
+		err = fmt.Errorf("%w: %s", sandbox.ErrUnsupported, strings.Join(names, ", "))
+	}
+	if n := cmp.Or(s.Network, sandbox.NetworkNone); err == nil && (n != sandbox.NetworkNone || s.Image != "") {
+		err = fmt.Errorf("%w: image %q, network %q", sandbox.ErrUnsupported, s.Image, n)
+	}
+	return sandbox.Info{Isolation: c.Isolation, Network: sandbox.NetworkNone, Limits: s.Limits, WholeTree: true}, err
+}
+
+func (h host) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+	c, err := h.Resolve(ctx, s)
 	if err != nil {
 		return nil, err
-	}
-	if names := c.Unenforced(s.Limits); len(names) > 0 || !c.Isolation.AtLeast(s.MinIsolation) {
-		return nil, fmt.Errorf("%w: %s", sandbox.ErrUnsupported, strings.Join(names, ", "))
 	}
 	files, err := directory.Open(s.Dir, nil)
 	if err != nil {
@@ -84,14 +93,14 @@ func start(ctx context.Context, workspace string, l sandbox.Limits, lease time.D
 type hostBox struct {
 	*Client
 	files *directory.Directory
-	info  sandbox.Capabilities
+	info  sandbox.Info
 	ended chan error
 	once  sync.Once
 	err   error
 }
 
-func (b *hostBox) Files() sandbox.Files       { return b.files }
-func (b *hostBox) Info() sandbox.Capabilities { return b.info }
+func (b *hostBox) Files() sandbox.Files { return b.files }
+func (b *hostBox) Info() sandbox.Info   { return b.info }
 
 func (b *hostBox) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	if err := b.files.Enter(); err != nil {

@@ -145,6 +145,10 @@ func (d *server) open(o Opening) (sandbox.Capabilities, error) {
 		return sandbox.Capabilities{}, errors.New("the sandbox is open")
 	}
 	b := local.New(&local.Options{State: d.state, ReadOnly: d.readOnly, Path: d.path, UID: o.UID, GID: o.GID})
+	can, err := b.Probe(ctx)
+	if err != nil {
+		return can, err
+	}
 	box, err := b.Open(ctx, sandbox.Spec{
 		Dir: d.workspace, MinIsolation: sandbox.IsolationProcess,
 		Limits: sandbox.Limits{Disk: o.Limits.Disk, PIDs: o.Limits.PIDs},
@@ -153,7 +157,7 @@ func (d *server) open(o Opening) (sandbox.Capabilities, error) {
 		return sandbox.Capabilities{}, err
 	}
 	d.box, d.uid, d.killed = box, o.UID, d.oomKills()
-	return box.Info(), nil
+	return can, nil
 }
 
 // run runs one command and tells how it ended.

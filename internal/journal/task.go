@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -24,6 +25,8 @@ type Task struct {
 	Tools    []string
 	// Workspace is a head to start from.
 	Workspace blob.Digest
+	// Sandbox says where its commands are to run.
+	Sandbox   Sandbox `json:",omitzero"`
 	Budget    run.Budget
 	Deadline  time.Time
 	NotBefore time.Time
@@ -38,6 +41,40 @@ type Task struct {
 	// Seen, of an offer, is what a relay knew of the run: a claim that finds
 	// something else is refused. Nil claims any state.
 	Seen *Seen `json:",omitempty"`
+}
+
+// Sandbox is what a task asks of the sandbox of its session, in the words of
+// session.Placement. What is empty stays as it is: of a session that works somewhere, as
+// there; of any other, as the node has it.
+type Sandbox struct {
+	Backend string `json:"backend,omitempty"`
+	Image   string `json:"image,omitempty"`
+	Limits  string `json:"limits,omitempty"`
+	Network string `json:"network,omitempty"`
+}
+
+// DefaultBackend is where the files of a task are worked on that names no backend.
+const DefaultBackend = "local"
+
+// Place returns where the run of a task works whose session works at a place. It is that
+// place if the task asks for nothing else.
+func (t *Task) Place(at session.Placement) session.Placement {
+	p, ask := at, t.Sandbox
+	if t.Workspace.IsZero() && ask == (Sandbox{}) {
+		return at
+	}
+	if !t.Workspace.IsZero() {
+		p.Head, p.Spec = t.Workspace, ""
+	}
+	if ask.Backend != "" && ask.Backend != p.Backend { // what held there says nothing of here
+		p.Image, p.Limits, p.Network = "", "", ""
+	}
+	p.Backend = cmp.Or(ask.Backend, p.Backend, DefaultBackend)
+	p.Image, p.Limits, p.Network = cmp.Or(ask.Image, p.Image), cmp.Or(ask.Limits, p.Limits), cmp.Or(ask.Network, p.Network)
+	if p != at {
+		p.Epoch, p.Isolation = 0, ""
+	}
+	return p
 }
 
 // Seen is how a run stood when it was offered.
@@ -57,6 +94,7 @@ type wireTask struct {
 	NotBefore int64       `json:"not_before,omitempty"`
 	Revision  string      `json:"revision,omitempty"`
 	Run       run.ID      `json:"run"`
+	Sandbox   Sandbox     `json:"sandbox,omitzero"`
 	Tools     []string    `json:"tools,omitempty"`
 	Workflow  string      `json:"workflow"`
 	Workspace blob.Digest `json:"workspace,omitzero"`
@@ -85,6 +123,7 @@ func (t Task) wire() wireTask {
 	w := wireTask{
 		Branch: t.Branch, Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
 		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: t.Tools, Workflow: t.Workflow, Workspace: t.Workspace,
+		Sandbox: t.Sandbox,
 	}
 	if t.ForkOf != nil {
 		w.ForkOf = &wireRef{t.ForkOf.ID, t.ForkOf.Version}
@@ -95,7 +134,7 @@ func (t Task) wire() wireTask {
 func (w wireTask) task(k session.Key) Task {
 	t := Task{
 		ID: w.Run, Branch: w.Branch, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools,
-		Workspace: w.Workspace, Budget: w.Budget, Deadline: fromMillis(w.Deadline), NotBefore: fromMillis(w.NotBefore),
+		Workspace: w.Workspace, Sandbox: w.Sandbox, Budget: w.Budget, Deadline: fromMillis(w.Deadline), NotBefore: fromMillis(w.NotBefore),
 	}
 	if w.Input != "" {
 		t.Input = json.RawMessage(w.Input)

@@ -20,7 +20,7 @@ const leaseFile = "lease.json"
 type box struct {
 	b     *Backend
 	c     *instance
-	info  sandbox.Capabilities
+	info  sandbox.Info
 	files *directory.Directory
 
 	closing context.Context // ends when Close begins
@@ -31,16 +31,12 @@ type box struct {
 
 var _ sandbox.Sandbox = (*box)(nil)
 
-func (b *Backend) open(ctx context.Context, info sandbox.Capabilities, s sandbox.Spec) (_ *box, err error) {
-	image, err := b.imageID(ctx, b.o.Image)
-	if err != nil {
-		return nil, err
-	}
+func (b *Backend) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (_ *box, err error) {
 	lease, err := local.NewLease(s.Dir, s.Owner, s.Epoch)
 	if err != nil {
 		return nil, err
 	}
-	c, err := b.launch(ctx, containerName(s.Owner, s.Epoch), lease.Dir, image, s.Limits, lease)
+	c, err := b.launch(ctx, containerName(s.Owner, s.Epoch), lease.Dir, info.Image, s.Limits, lease)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +84,7 @@ func (x *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 func (x *box) Files() sandbox.Files { return x.files }
 
 // Info implements sandbox.Sandbox.
-func (x *box) Info() sandbox.Capabilities { return x.info }
+func (x *box) Info() sandbox.Info { return x.info }
 
 // Close implements sandbox.Sandbox.
 func (x *box) Close() error {

@@ -21,6 +21,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"debug/elf"
 	"errors"
@@ -161,7 +162,9 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 	if err := errors.Join(err, b.discard(one)); err != nil {
 		return c, err
 	}
-	c = sandbox.Capabilities{Isolation: sandbox.IsolationContainer, WholeTree: true}
+	c = sandbox.Capabilities{
+		Isolation: sandbox.IsolationContainer, Networks: []string{string(sandbox.NetworkNone)}, Images: true, WholeTree: true,
+	}
 	kind := about.DefaultRuntime
 	if b.o.Runtime != "" {
 		kind = b.o.Runtime
@@ -246,23 +249,36 @@ func (b *Backend) imageID(ctx context.Context, ref string) (string, error) {
 	return id, err
 }
 
+// Resolve implements sandbox.Backend.
+func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+	can, err := b.Probe(ctx)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	refuse := func(format string, args ...any) (sandbox.Info, error) {
+		return sandbox.Info{}, fmt.Errorf("docker: %w: "+format, append([]any{sandbox.ErrUnsupported}, args...)...)
+	}
+	if least := cmp.Or(s.MinIsolation, sandbox.IsolationKernel); !can.Isolation.AtLeast(least) {
+		return refuse("isolation %q is asked for and this engine offers %q; name a runtime that isolates more", least, can.Isolation)
+	}
+	if names := can.Unenforced(s.Limits); len(names) > 0 {
+		return refuse("the limits %s; leave them out, or have the engine's host enforce them", strings.Join(names, ", "))
+	}
+	if network := cmp.Or(s.Network, sandbox.NetworkNone); network != sandbox.NetworkNone {
+		return refuse("the network %q: containers reach none here; leave it out", network)
+	}
+	image, err := b.imageID(ctx, cmp.Or(s.Image, b.o.Image))
+	if err != nil {
+		return sandbox.Info{}, fmt.Errorf("docker: %w", err)
+	}
+	return sandbox.Info{Isolation: can.Isolation, Network: sandbox.NetworkNone, Limits: s.Limits, Image: image, WholeTree: can.WholeTree}, nil
+}
+
 // Open implements sandbox.Backend.
 func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
-	info, err := b.Probe(ctx)
+	info, err := b.Resolve(ctx, s)
 	if err != nil {
 		return nil, err
-	}
-	least := s.MinIsolation
-	if least == "" {
-		least = sandbox.IsolationKernel
-	}
-	if !info.Isolation.AtLeast(least) {
-		return nil, fmt.Errorf("docker: %w: isolation %q is asked for and this engine offers %q; name a runtime that isolates more",
-			sandbox.ErrUnsupported, least, info.Isolation)
-	}
-	if names := info.Unenforced(s.Limits); len(names) > 0 {
-		return nil, fmt.Errorf("docker: %w: the limits %s; leave them out, or have the engine's host enforce them",
-			sandbox.ErrUnsupported, strings.Join(names, ", "))
 	}
 	if fi, err := os.Stat(s.Dir); err != nil {
 		return nil, fmt.Errorf("docker: open: %w; make the directory first", err)

@@ -15,7 +15,7 @@ import (
 // box is one open sandbox.
 type box struct {
 	o      Options
-	info   sandbox.Capabilities
+	info   sandbox.Info
 	most   sandbox.Limits
 	groups *groups
 	files  *directory.Directory
@@ -35,7 +35,7 @@ type box struct {
 
 var _ sandbox.Sandbox = (*box)(nil)
 
-func openBox(ctx context.Context, o Options, hs []hierarchy, info sandbox.Capabilities, s sandbox.Spec) (_ *box, err error) {
+func openBox(ctx context.Context, o Options, hs []hierarchy, info sandbox.Info, s sandbox.Spec) (_ *box, err error) {
 	files, err := directory.Open(s.Dir, nil)
 	if err != nil {
 		return nil, fmt.Errorf("local: open %q: %w", s.Dir, err)
@@ -95,7 +95,7 @@ func killLost(ctx context.Context, b *box) error {
 }
 
 // Info implements sandbox.Sandbox.
-func (b *box) Info() sandbox.Capabilities { return b.info }
+func (b *box) Info() sandbox.Info { return b.info }
 
 // Files implements sandbox.Sandbox.
 func (b *box) Files() sandbox.Files { return b.files }

@@ -133,7 +133,7 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	if b.probed != nil {
 		return *b.probed, nil
 	}
-	c := sandbox.Capabilities{Isolation: sandbox.IsolationProcess, Detail: "process: asked for by options", Network: true, WholeTree: wholeTree}
+	c := sandbox.Capabilities{Isolation: sandbox.IsolationProcess, Detail: "process: asked for by options", Networks: []string{string(sandbox.NetworkOpen)}, WholeTree: wholeTree}
 	if b.o.Isolation != sandbox.IsolationProcess {
 		detail, why, err := tryConfinement(ctx, b.o)
 		switch {
@@ -142,7 +142,7 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 		case why != "":
 			c.Detail = "process: " + why
 		default:
-			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail, WholeTree: wholeTree}
+			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail, Networks: []string{string(sandbox.NetworkNone)}, WholeTree: wholeTree}
 		}
 	}
 	b.hierarchies = hierarchies()
@@ -151,19 +151,37 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	return c, nil
 }
 
+// Resolve implements sandbox.Backend.
+func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+	can, err := b.Probe(ctx)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	refuse := func(format string, args ...any) (sandbox.Info, error) {
+		return sandbox.Info{}, fmt.Errorf("local: %w: "+format, append([]any{sandbox.ErrUnsupported}, args...)...)
+	}
+	if !can.Isolation.AtLeast(orKernel(s.MinIsolation)) {
+		return refuse("isolation %q is asked for and this host offers %q (%s); run the commands elsewhere or accept the weaker level explicitly",
+			orKernel(s.MinIsolation), can.Isolation, can.Detail)
+	}
+	if names := can.Unenforced(s.Limits); len(names) > 0 {
+		return refuse("the limits %s; leave them out, give this process control groups of its own, or use a backend with containers", strings.Join(names, ", "))
+	}
+	if s.Image != "" {
+		return refuse("the image %q: commands see the programs of this host; leave the image out, or use a backend with containers", s.Image)
+	}
+	held := sandbox.Network(can.Networks[0])
+	if s.Network != "" && s.Network != held {
+		return refuse("the network %q: commands reach the network %q here; leave it out, or use a backend with containers", s.Network, held)
+	}
+	return sandbox.Info{Isolation: can.Isolation, Network: held, Limits: s.Limits, WholeTree: can.WholeTree}, nil
+}
+
 // Open implements sandbox.Backend.
 func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
-	info, err := b.Probe(ctx)
+	info, err := b.Resolve(ctx, s)
 	if err != nil {
 		return nil, err
-	}
-	if !info.Isolation.AtLeast(orKernel(s.MinIsolation)) {
-		return nil, fmt.Errorf("local: %w: isolation %q is asked for and this host offers %q (%s); run the commands elsewhere or accept the weaker level explicitly",
-			sandbox.ErrUnsupported, orKernel(s.MinIsolation), info.Isolation, info.Detail)
-	}
-	if names := info.Unenforced(s.Limits); len(names) > 0 {
-		return nil, fmt.Errorf("local: %w: the limits %s; leave them out, give this process control groups of its own, or use a backend with containers",
-			sandbox.ErrUnsupported, strings.Join(names, ", "))
 	}
 	return openBox(ctx, b.o, b.hierarchies, info, s)
 }

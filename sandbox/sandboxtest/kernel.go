@@ -146,7 +146,7 @@ func testMetadata(t *testing.T, s *suite) {
 }
 
 func testNetwork(t *testing.T, s *suite) {
-	if s.caps.Network {
+	if s.caps.Networks[0] != string(sandbox.NetworkNone) {
 		t.Fatal("a backend with kernel isolation says that commands have a network")
 	}
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")

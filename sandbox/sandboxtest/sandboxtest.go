@@ -91,6 +91,8 @@ var checks = []check{
 	{"close", always, testClose},
 	{"close/running command", always, testCloseRunning},
 	{"close/unfinished file", always, testCloseUnfinished},
+	{"spec/resolved", always, testResolve},
+	{"spec/not offered", always, testUnofferedSpec},
 	{"spec/unenforced limits", always, testLimits},
 	{"limits/disk", limits(sandbox.LimitDisk), testDisk},
 	{"limits/memory", limits(sandbox.LimitMemory), testMemory},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ import (
 func Run(a *app.App) *cobra.Command {
 	var f taskFlags
 	var fan fanOutFlags
+	var place placeFlags
 	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run [WORKFLOW]",
@@ -43,6 +45,9 @@ Hooks, CI and the configuration of editors, shells and agents are carried if
 --allow names them. Ctrl-C parks the run and prints the command that resumes it;
 a second one exits at once.
 
+Commands run in a sandbox of the node: --sandbox, --image and the limits ask for
+another one, and --allow for the hosts that they reach, which are none without.
+
 The workflow "fanout" runs workflows side by side, each on a branch of the
 session, and merges what they come to. --branch names one, with the workflow
 (default agent) and what it is to do; the message is said before they part.`,
@@ -50,6 +55,7 @@ session, and merges what they come to. --branch names one, with the workflow
   rath run -C . -m "make the tests pass" --apply
   echo "sum this up" | rath run -f -
   rath run --script model.txtar -m "hello"      no model, no key
+  rath run -C . -m "update the modules" --memory 512m --allow proxy.golang.org
   rath run review -m '{"topic":"tides"}' --format json
   rath run fanout -m "a slogan" --branch 'try*3' --quorum 2 --merge best
   rath run fanout --branch 'bugs: look for bugs' --branch style=review`,
@@ -69,8 +75,14 @@ session, and merges what they come to. --branch names one, with the workflow
 			if o.apply && o.dir == "" {
 				return app.Usage(cmd, errors.New("--apply needs -C DIR"))
 			}
-			if (len(o.allow) > 0 || o.yes) && !o.apply {
-				return app.Usage(cmd, errors.New("--allow and --yes need --apply"))
+			if t.Sandbox, o.allow, err = place.place(); err != nil {
+				return err
+			}
+			if len(o.allow) > 0 && !o.apply {
+				return app.Usage(cmd, fmt.Errorf("--allow %s is no name of a host, and a path needs --apply", o.allow[0]))
+			}
+			if o.yes && !o.apply {
+				return app.Usage(cmd, errors.New("--yes needs --apply"))
 			}
 			if o.workflow == "agent" && len(t.Input) == 0 {
 				return app.Usage(cmd, errors.New("say what to do with -m TEXT, or with -f FILE"))
@@ -89,7 +101,7 @@ session, and merges what they come to. --branch names one, with the workflow
 	fs.StringVarP(&o.dir, "chdir", "C", "", "work on a copy of this directory")
 	fs.BoolVar(&o.apply, "apply", false, "carry what the run changed back into the directory of -C")
 	fs.BoolVar(&o.yes, "yes", false, "let --apply ask nothing")
-	fs.StringArrayVar(&o.allow, "allow", nil, "let --apply write this protected path; can be given again")
+	place.add(fs, "let commands reach this host, or --apply write this protected path")
 	o.NodeFlags.Add(fs)
 	fs.StringVar(&o.dossier, "out-dossier", "", "write the evidence of the run to a file: .html, .md or .json")
 	return cmd

@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ import (
 func Submit(a *app.App) *cobra.Command {
 	var f taskFlags
 	var fan fanOutFlags
+	var place placeFlags
 	var wait bool
 	var deadline time.Duration
 	var workspace, dir, tasks string
@@ -66,6 +68,13 @@ and the command that answers is printed once.`,
 			if err != nil {
 				return err
 			}
+			var paths []string
+			if t.Sandbox, paths, err = place.place(); err != nil {
+				return err
+			}
+			if len(paths) > 0 {
+				return app.Usage(cmd, fmt.Errorf("--allow %s is no name of a host; paths are allowed to \"rath apply\"", paths[0]))
+			}
 			if t.Workspace = workspace; workspace != "" && dir != "" {
 				return app.Usage(cmd, errors.New("give the files with -C or with --workspace, not both"))
 			}
@@ -84,6 +93,7 @@ and the command that answers is printed once.`,
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time out after this long, such as 10m")
 	cmd.Flags().StringVar(&tasks, "tasks", "", "submit the tasks of this `file`, one per line as JSON; - is standard input")
 	cmd.Flags().StringVarP(&dir, "chdir", "C", "", "start with a copy of this directory")
+	place.add(cmd.Flags(), "let commands reach this host; can be given again")
 	cmd.Flags().StringVar(&workspace, "workspace", "", "head of the files to start with, 64 hexadecimal digits")
 	return cmd
 }

@@ -1,0 +1,80 @@
+package work
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// placeFlags say where the commands of a run are to run, and what is allowed.
+type placeFlags struct {
+	messages.Sandbox
+	memory, disk string
+	cpus         float64
+	pids         int
+	allow        []string // hosts and protected paths
+	readOnly     bool
+}
+
+func (f *placeFlags) add(fs *pflag.FlagSet, allows string) {
+	fs.StringVar(&f.Backend, "sandbox", "", "kind of sandbox for commands, such as local or docker")
+	fs.StringVar(&f.Image, "image", "", "image that commands find around the files")
+	fs.StringVar(&f.memory, "memory", "", "most memory of the sandbox, such as 512m or 2g")
+	fs.Float64Var(&f.cpus, "cpus", 0, "most processors of the sandbox, such as 1.5")
+	fs.StringVar(&f.disk, "disk", "", "most disk of the sandbox, such as 2g")
+	fs.IntVar(&f.pids, "pids", 0, "most processes and threads of the sandbox")
+	fs.StringArrayVar(&f.allow, "allow", nil, allows)
+	fs.BoolVar(&f.readOnly, "read-only", false, "let hosts of --allow be asked by GET and HEAD alone")
+}
+
+// place returns what is asked of the sandbox, and the paths among what is allowed.
+func (f *placeFlags) place() (b messages.Sandbox, paths []string, err error) {
+	b = f.Sandbox
+	var limits, hosts []string
+	for _, l := range []struct{ name, value string }{
+		{"memory", f.memory}, {"disk", f.disk}, {"cpus", number(f.cpus)}, {"pids", number(f.pids)},
+	} {
+		if l.value != "" {
+			limits = append(limits, l.name+"="+l.value)
+		}
+	}
+	b.Limits = strings.Join(limits, ",")
+	if _, err := sandbox.ParseLimits(b.Limits); err != nil {
+		return b, nil, app.Fail(app.ExitUsage, "%v", err)
+	}
+	for _, what := range f.allow {
+		if workspace.ProtectedAs(what) == "" {
+			if _, err := sandbox.ParseNetwork(sandbox.NetworkList + ":" + what); err == nil {
+				hosts = append(hosts, what)
+				continue
+			}
+		}
+		paths = append(paths, what)
+	}
+	if len(hosts) == 0 {
+		if f.readOnly {
+			return b, nil, app.Fail(app.ExitUsage, "--read-only is said of hosts: name one with --allow")
+		}
+		return b, paths, nil
+	}
+	kind := sandbox.NetworkList
+	if f.readOnly {
+		kind = sandbox.NetworkReadOnly
+	}
+	b.Network = kind + ":" + strings.Join(hosts, ",")
+	return b, paths, nil
+}
+
+// number writes a number that was given; zero was not.
+func number[T int | float64](n T) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}

@@ -1,0 +1,286 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// rooms is a backend whose sandboxes know one command, "note", which adds its argument
+// to the file log.
+type rooms struct {
+	mu    sync.Mutex
+	specs []sandbox.Spec // that were opened
+	open  int
+	loose bool // what a command starts may outlast it
+}
+
+func (r *rooms) Name() string { return "local" }
+
+func (r *rooms) Probe(context.Context) (sandbox.Capabilities, error) {
+	return sandbox.Capabilities{
+		Isolation: sandbox.IsolationKernel, Detail: "rooms", Networks: []string{"none", "open"}, Images: true, WholeTree: !r.loose,
+		Limits: []string{sandbox.LimitMemory},
+	}, nil
+}
+
+func (r *rooms) Resolve(_ context.Context, s sandbox.Spec) (sandbox.Info, error) {
+	i := sandbox.Info{Isolation: sandbox.IsolationKernel, Network: s.Network, Limits: s.Limits, WholeTree: !r.loose}
+	if i.Network == "" {
+		i.Network = sandbox.NetworkNone
+	}
+	if s.Image != "" {
+		i.Image = "sha256:" + strings.TrimPrefix(s.Image, "sha256:")
+	}
+	return i, nil
+}
+
+func (r *rooms) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+	i, err := r.Resolve(ctx, s)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.specs = append(r.specs, s)
+	r.open++
+	return &room{r: r, dir: s.Dir, info: i}, err
+}
+
+// opened returns how many sandboxes were opened, and how many are open.
+func (r *rooms) opened() (all, now int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.specs), r.open
+}
+
+type room struct {
+	sandbox.Sandbox
+	r    *rooms
+	dir  string
+	info sandbox.Info
+}
+
+func (r *room) Info() sandbox.Info { return r.info }
+
+func (r *room) Exec(_ context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
+	f, err := os.OpenFile(filepath.Join(r.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err == nil {
+		_, err = fmt.Fprintln(f, c.Argv[1])
+		err = errors.Join(err, f.Close())
+	}
+	return sandbox.Exit{Ended: sandbox.Exited}, err
+}
+
+func (r *room) Close() error {
+	r.r.mu.Lock()
+	defer r.r.mu.Unlock()
+	r.r.open--
+	return nil
+}
+
+// note is the tool that runs the command; fail is an error of the tool after it.
+func note(fail func() error) tool.Tool {
+	return tool.Func("note", "Notes a line.", func(ctx context.Context, in struct {
+		Line string `json:"line"`
+	},
+	) (string, error) {
+		c, _ := tool.Current(ctx)
+		box, err := c.Sandbox(ctx)
+		if err != nil {
+			return "", err
+		}
+		if _, err := box.Exec(ctx, sandbox.Cmd{Argv: []string{"note", in.Line}}); err != nil {
+			return "", err
+		}
+		return "noted", fail()
+	}, &tool.FuncOptions{Effect: tool.Sandboxed})
+}
+
+func fine() error { return nil }
+
+// noting begins a run that notes a line, by a task that asks for something.
+func noting(t *testing.T, rt *engine.Runtime, id run.ID, fail func() error, ask func(*journal.Task)) *engine.Execution {
+	t.Helper()
+	task := journal.Task{ID: id, Workflow: "w", Session: home}
+	if ask != nil {
+		ask(&task)
+	}
+	forward := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		if s.Placement().Backend == "" {
+			s = s.To("local", "")
+		}
+		s, r, err := flow.Call(ctx, s, note(fail), map[string]string{"line": string(id)})
+		if err == nil && r.IsError {
+			err = fmt.Errorf("%s", r.Body)
+		}
+		return s, err
+	})
+	return must(rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return forward }}, task))
+}
+
+// placedRuntime is a runtime of the world whose sandboxes are rooms.
+func (w *world) placedRuntime(t *testing.T, r *rooms, store blob.Store) *engine.Runtime {
+	rt := w.runtime(nil)
+	rt.Blobs = func(session.Tenant) blob.Store { return store }
+	rt.Leases = &engine.Leases{}
+	rt.Workspaces = engine.Workspaces{Dir: t.TempDir(), Backends: map[string]sandbox.Backend{"local": r}, Sandbox: sandbox.Limits{Memory: 1 << 30}}
+	return rt
+}
+
+// lines returns what the file log holds in a session's workspace.
+func lines(t *testing.T, store blob.Store, s session.Session) string {
+	t.Helper()
+	data, err := workspace.Read(t.Context(), store, s.Placement().Head, "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(strings.TrimSpace(string(data)), "\n", " ")
+}
+
+// TestNextRunFindsItsSandbox: the second run of a session works in the sandbox of the
+// first, unless the epoch ended or something else is asked for.
+func TestNextRunFindsItsSandbox(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		loose bool
+		fail  func() error                 // of the first run's tool
+		then  func(l *engine.Leases)       // between the runs
+		ask   func(task *journal.Task)     // of the second run
+		again bool                         // it opens another sandbox
+		where func(session.Placement) bool // the second run ends there
+	}{
+		{name: "the same"},
+		{name: "its epoch ended", then: func(l *engine.Leases) { l.End(home) }, again: true},
+		{name: "processes may be left", loose: true, again: true},
+		{name: "the call failed", fail: func() error { return errors.New("no") }},
+		{name: "the same limits again", ask: func(task *journal.Task) { task.Sandbox.Limits = "memory=1g" }},
+		{
+			name: "other limits", ask: func(task *journal.Task) { task.Sandbox.Limits = "memory=512m" }, again: true,
+			where: func(p session.Placement) bool { return p.Limits == "memory=512m" },
+		},
+		{
+			name: "an image", ask: func(task *journal.Task) { task.Sandbox.Image = "debian" }, again: true,
+			where: func(p session.Placement) bool { return p.Image == "sha256:debian" },
+		},
+		{
+			name: "a network", ask: func(task *journal.Task) { task.Sandbox.Network = "open" }, again: true,
+			where: func(p session.Placement) bool { return p.Network == "open" },
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var w world
+			r, store := &rooms{loose: tt.loose}, blob.NewMemory()
+			rt := w.placedRuntime(t, r, store)
+			first := noting(t, rt, "one", cmpOr(tt.fail, fine), nil)
+			state, err := first.Forward(t.Context())
+			if state != run.Succeeded && tt.fail == nil {
+				t.Fatalf("the first run %s: %v", state, err)
+			}
+			if tt.then != nil {
+				tt.then(rt.Leases)
+			}
+			second := noting(t, rt, "two", fine, tt.ask)
+			check(t, forward(t, t.Context(), second, run.Succeeded))
+			if got := lines(t, store, second.Result()); got != "one two" {
+				t.Errorf("the files say %q, want what both runs noted", got)
+			}
+			all, now := r.opened()
+			if want := 1; all != want && !tt.again || tt.again && all != 2 {
+				t.Errorf("%d sandboxes were opened, again: %t", all, tt.again)
+			}
+			p := second.Result().Placement()
+			if p.Isolation != string(sandbox.IsolationKernel) || p.Limits == "" || p.Network == "" || tt.where != nil && !tt.where(p) {
+				t.Errorf("the second run ends at %+v", p)
+			}
+			rt.Leases.Close()
+			if _, now = r.opened(); now != 0 {
+				t.Errorf("%d sandboxes are left open", now)
+			}
+			if left, err := filepath.Glob(filepath.Join(rt.Workspaces.Dir, "*", "*")); err != nil || len(left) > 0 {
+				t.Errorf("left in the directory of workspaces: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+func cmpOr(f, other func() error) func() error {
+	if f != nil {
+		return f
+	}
+	return other
+}
+
+// TestCutOffCallLeavesNoSandbox: the directory of a call that was cut off holds what no
+// head says, so the next execution begins with a fresh one.
+func TestCutOffCallLeavesNoSandbox(t *testing.T) {
+	var w world
+	r, store := &rooms{}, blob.NewMemory()
+	rt := w.placedRuntime(t, r, store)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	state, err := noting(t, rt, "one", func() error { cancel(run.ErrShutdown); return run.ErrShutdown }, nil).Forward(ctx)
+	if state != run.Queued {
+		t.Fatalf("the run %s: %v", state, err)
+	}
+	again := noting(t, rt, "one", fine, resume)
+	check(t, forward(t, t.Context(), again, run.Succeeded))
+	if got := lines(t, store, again.Result()); got != "one" {
+		t.Errorf("the files say %q, want the call once", got)
+	}
+	if all, _ := r.opened(); all != 2 {
+		t.Errorf("%d sandboxes were opened, want 2", all)
+	}
+}
+
+// TestLeasesAreBounded: of many sessions that rest only the newest keep their sandboxes.
+func TestLeasesAreBounded(t *testing.T) {
+	var w world
+	r, store := &rooms{}, blob.NewMemory()
+	rt := w.placedRuntime(t, r, store)
+	for i := range engine.MaxKept + 5 {
+		id := run.ID(fmt.Sprint("r", i))
+		check(t, forward(t, t.Context(), noting(t, rt, id, fine, func(task *journal.Task) { task.Session.ID = session.ID(id) }), run.Succeeded))
+	}
+	if all, now := r.opened(); now != engine.MaxKept || all != engine.MaxKept+5 {
+		t.Errorf("%d of %d sandboxes are open, want %d", now, all, engine.MaxKept)
+	}
+	for i := range engine.MaxKept + 5 {
+		if k := (session.Key{Tenant: home.Tenant, ID: session.ID(fmt.Sprint("r", i))}); rt.Leases.Has(k) != (i >= 5) {
+			t.Errorf("the lease of session %d is kept: %t", i, i < 5)
+		}
+	}
+}
+
+// TestTaskBringsFilesToSession: a task of a session that exists works on the files that
+// it brings, and asks of the sandbox what it says.
+func TestTaskBringsFilesToSession(t *testing.T) {
+	var w world
+	r, store := &rooms{}, blob.NewMemory()
+	rt := w.placedRuntime(t, r, store)
+	check(t, forward(t, t.Context(), noting(t, rt, "one", fine, nil), run.Succeeded))
+	dir := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(dir, "log"), []byte("brought\n"), 0o644))
+	head := must(workspace.Snapshot(t.Context(), store, dir, blob.Digest{}, workspace.Limits{}))
+	second := noting(t, rt, "two", fine, func(task *journal.Task) { task.Workspace = head })
+	check(t, forward(t, t.Context(), second, run.Succeeded))
+	if got := lines(t, store, second.Result()); got != "brought two" {
+		t.Errorf("the files say %q", got)
+	}
+	more := noting(t, rt, "three", fine, func(task *journal.Task) { task.Sandbox.Limits = "memory=2g" })
+	state, err := more.Forward(t.Context())
+	if state != run.Failed || !strings.Contains(err.Error(), "more than the node allows") {
+		t.Errorf("the run that asks for more than the node has %s: %v", state, err)
+	}
+}

@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// placedAs returns the session that a run of a task begins with: sent to where the task
+// asks for, with the files that it has or those that the task brings. It is a pending
+// edit, the same in each execution. A session that the task made is there already.
+func placedAs(t *journal.Task, base session.Session) session.Session {
+	p, was := t.Place(base.Placement()), base.Placement()
+	if p == was {
+		return base
+	}
+	return base.Placed(p)
+}
+
+// backend returns the sandbox backend that a session was sent to.
+func (ex *Execution) backend(p session.Placement) (sandbox.Backend, error) {
+	if p.Backend == "" {
+		return nil, flow.ErrNoSandbox
+	}
+	b, ok := ex.rt.Workspaces.Backends[p.Backend]
+	if !ok {
+		names := slices.Sorted(maps.Keys(ex.rt.Workspaces.Backends))
+		return nil, fmt.Errorf("flow: this node has no sandbox backend %q, it has: %s", p.Backend, strings.Join(names, ", "))
+	}
+	return b, nil
+}
+
+// placed makes sure that a session which was sent somewhere has a workspace:
+// the step takes the copy of the directory, if one was named, and commits the
+// first head.
+func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
+	p := s.Placement()
+	if p.Backend == "" || p.Isolation != "" {
+		return s, nil
+	}
+	st, err := ex.substep(ctx, s.Key(), s, journal.StepRequest{
+		Path: path.Child("open"), Kind: journal.StepOpen, Name: p.Backend, Input: inputDigest(s, []string{p.Spec}),
+	})
+	if err != nil {
+		return s, err
+	}
+	if st.decision == journal.Replay {
+		if err := st.recorded(); err != nil {
+			return s, err
+		}
+		ex.leases.opened(s.Key(), st.record.HeadAfter)
+		return st.record.Session, nil
+	}
+	st.began = time.Now()
+	st.fly(Opens, "")
+	defer st.flight.end()
+	err, ok := st.outcome(ex.firstHead(ctx, &p))
+	if !ok {
+		return s, err
+	}
+	if err != nil {
+		return s, st.recordFailure(err, journal.StepCompleted{Summary: "is refused a sandbox: " + excerpt.Clip(err.Error(), 160)})
+	}
+	ack, err := st.commit(journal.StepCompleted{HeadAfter: p.Head, Summary: "opens " + p.Backend + ", " + p.Isolation + opensWith(p)}, session.PlacedEvent(p))
+	if err != nil {
+		return s, err
+	}
+	ex.leases.opened(s.Key(), p.Head)
+	return ack.Session, nil
+}
+
+// firstHead fills in what will hold in the sandbox and the head of the directory that
+// the session was sent to.
+func (ex *Execution) firstHead(ctx context.Context, p *session.Placement) error {
+	b, err := ex.backend(*p)
+	if err != nil {
+		return err
+	}
+	if err := ex.terms(ctx, b, p); err != nil {
+		return err
+	}
+	if !p.Head.IsZero() {
+		return nil
+	}
+	dir := p.Spec
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "rath-empty-"); err != nil {
+			return fmt.Errorf("flow: make an empty workspace: %w", err)
+		}
+		defer os.Remove(dir)
+	}
+	if p.Head, err = workspace.Snapshot(ctx, ex.blobs(), dir, blob.Digest{}, ex.rt.Workspaces.Limits); err != nil {
+		return fmt.Errorf("flow: copy %s: %w", dir, err)
+	}
+	return nil
+}
+
+// terms fills in what holds in a sandbox of a session that was sent to a backend: what
+// was asked for, within what the node allows, and what the backend makes of it.
+func (ex *Execution) terms(ctx context.Context, b sandbox.Backend, p *session.Placement) error {
+	can, err := b.Probe(ctx)
+	if err != nil {
+		return fmt.Errorf("flow: probe sandbox %s: %w", p.Backend, err)
+	}
+	asked, err := sandbox.ParseLimits(p.Limits)
+	if err != nil {
+		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
+	}
+	limits, err := asked.Within(ex.rt.Workspaces.limits(can))
+	if err != nil {
+		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
+	}
+	network, err := sandbox.ParseNetwork(p.Network)
+	if err != nil {
+		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
+	}
+	held, err := b.Resolve(ctx, sandbox.Spec{
+		MinIsolation: ex.rt.Workspaces.MinIsolation, Limits: limits, Image: p.Image, Network: network,
+	})
+	if err != nil {
+		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
+	}
+	p.Epoch, p.Isolation, p.Image = ex.granted.Epoch, string(held.Isolation), held.Image
+	p.Limits, p.Network = held.Limits.String(), string(held.Network)
+	return nil
+}
+
+// spec is what to open for a session of which p holds. A sandbox that would hold less
+// is refused, because what a crash may do with the session's calls was decided by it.
+// Limits are not promises to the log: those of this node may be lower.
+func (ex *Execution) spec(ctx context.Context, b sandbox.Backend, p session.Placement) (sandbox.Spec, error) {
+	s := sandbox.Spec{Epoch: ex.granted.Epoch, MinIsolation: ex.rt.Workspaces.MinIsolation, Image: p.Image}
+	if held := sandbox.Isolation(p.Isolation); s.MinIsolation == "" || held.AtLeast(s.MinIsolation) {
+		s.MinIsolation = held
+	}
+	can, err := b.Probe(ctx)
+	if err != nil {
+		return s, fmt.Errorf("flow: probe sandbox %s: %w", p.Backend, err)
+	}
+	if s.Limits, err = sandbox.ParseLimits(p.Limits); err != nil {
+		return s, fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
+	}
+	s.Limits = s.Limits.AtMost(ex.rt.Workspaces.limits(can))
+	if s.Network, err = sandbox.ParseNetwork(p.Network); err != nil {
+		return s, fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
+	}
+	return s, nil
+}
+
+// opensWith says what else holds in a sandbox, for people.
+func opensWith(p session.Placement) string {
+	text := ""
+	if p.Image != "" {
+		text += ", image " + excerpt.Clip(p.Image, 24)
+	}
+	if p.Network != "" && p.Network != string(sandbox.NetworkNone) {
+		text += ", network " + excerpt.Clip(p.Network, 80)
+	}
+	return text
+}
+
+func (ex *Execution) blobs() blob.Store { return ex.rt.Blobs(ex.home.Tenant) }

@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -64,16 +65,22 @@ type Options struct {
 	ImageTar string
 	// Runtime is the engine's runtime for containers, such as runsc; "" is its default.
 	Runtime string
+	// Logger receives what Run removes; nil discards it.
+	Logger *slog.Logger
 	// Lease is how long a container lives without a word of this process; 0 is 30 s.
 	Lease time.Duration
 }
 
 // Backend is the sandbox.Backend of an engine.
 type Backend struct {
-	o Options
+	o   Options
+	log *slog.Logger
+
+	// reach makes the directory and the engine's client, which speaks to nothing yet.
+	reach  func() error
+	engine engine // once reach returned nil
 
 	mu     sync.Mutex
-	engine engine
 	probed *sandbox.Capabilities
 }
 
@@ -93,12 +100,27 @@ func New(o *Options) *Backend {
 	if b.o.State == "" {
 		b.o.State = filepath.Join(os.TempDir(), fmt.Sprintf("rath-containers-%d", os.Getuid()))
 	}
+	if b.log = b.o.Logger; b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
 	if b.o.Image == "" {
 		b.o.Image = DefaultImage
 	}
 	if b.o.Lease <= 0 {
 		b.o.Lease = execd.DefaultLease
 	}
+	b.reach = sync.OnceValue(func() (err error) {
+		if b.o.State, err = filepath.Abs(b.o.State); err == nil {
+			err = os.MkdirAll(b.o.State, 0o700)
+		}
+		if err != nil {
+			return fmt.Errorf("the directory of containers: %w", err)
+		}
+		if b.engine, err = connect(b.o.Host); err != nil {
+			return fmt.Errorf("the engine's address: %w", err)
+		}
+		return nil
+	})
 	return b
 }
 
@@ -122,13 +144,17 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 }
 
 func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error) {
-	if err := b.ready(); err != nil {
+	if runtime.GOOS != "linux" {
+		return c, fmt.Errorf("%w: it needs Linux", sandbox.ErrUnsupported)
+	}
+	if !execd.Ready() {
+		return c, ErrNoReexec
+	}
+	if err := b.reach(); err != nil {
 		return c, err
 	}
-	if b.engine == nil {
-		if b.engine, err = connect(b.o.Host); err != nil {
-			return c, fmt.Errorf("the engine's address: %w", err)
-		}
+	if err := b.install(); err != nil {
+		return c, err
 	}
 	about, err := b.engine.info(ctx)
 	if err != nil {
@@ -185,24 +211,8 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 	return c, nil
 }
 
-// ready puts this program where containers have it mounted from.
-func (b *Backend) ready() error {
-	if runtime.GOOS != "linux" {
-		return fmt.Errorf("%w: it needs Linux", sandbox.ErrUnsupported)
-	}
-	if !execd.Ready() {
-		return ErrNoReexec
-	}
-	dir, err := filepath.Abs(b.o.State)
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
-	}
-	if err == nil {
-		b.o.State, err = filepath.EvalSymlinks(dir)
-	}
-	if err != nil {
-		return fmt.Errorf("the directory of containers: %w", err)
-	}
+// install puts this program where containers have it mounted from.
+func (b *Backend) install() error {
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return err

@@ -1,0 +1,127 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/sandbox/local"
+)
+
+// sweepEvery is the time between two looks for containers that are left.
+const sweepEvery = 15 * time.Second
+
+// Run removes containers that are left, now and every 15 s, until ctx ends. A container
+// ends by itself when its holder does; what Run finds is one that was never started, or
+// whose session has a newer one.
+func (b *Backend) Run(ctx context.Context) error {
+	for tick := time.Tick(sweepEvery); ; {
+		if n, err := b.Sweep(ctx); err != nil && ctx.Err() == nil {
+			b.log.Warn("containers are left", "error", err)
+		} else if n > 0 {
+			b.log.Info("removed containers that were left", "containers", n)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick:
+		}
+	}
+}
+
+// Sweep removes the containers whose process is gone, and those whose owner has one of a
+// higher epoch, and returns how many. A container of a process in another namespace of
+// process numbers, which cannot be told to be gone, is left to end by itself.
+func (b *Backend) Sweep(ctx context.Context) (removed int, err error) {
+	if err := b.reach(); err != nil {
+		return 0, fmt.Errorf("docker: sweep: %w", err)
+	}
+	self, err := local.NewLease(b.o.State, "", 0)
+	if err != nil {
+		return 0, fmt.Errorf("docker: sweep: %w", err)
+	}
+	all, err := b.engine.list(ctx, labelLease)
+	if err != nil {
+		return 0, fmt.Errorf("docker: sweep: list containers: %w", err)
+	}
+	highest := make(map[string]uint64)
+	for _, c := range all {
+		if owner, epoch, ok := parseName(c.Name); ok {
+			highest[owner] = max(highest[owner], epoch)
+		}
+	}
+	var errs []error
+	kept := make(map[string]bool)
+	for _, c := range all {
+		owner, epoch, owned := parseName(c.Name)
+		if !gone(c, self) && (!owned || epoch == highest[owner]) {
+			kept[c.Labels[labelFolder]] = true
+			continue
+		}
+		if err := b.engine.remove(ctx, c.ID); err != nil {
+			errs = append(errs, fmt.Errorf("docker: sweep: remove %s: %w", c.Name, err))
+			kept[c.Labels[labelFolder]] = true
+			continue
+		}
+		removed++
+	}
+	return removed, errors.Join(append(errs, b.sweepFolders(kept))...)
+}
+
+// gone reports whether the process that opened a container is no more.
+func gone(c listed, self local.Lease) bool {
+	var l local.Lease
+	if json.Unmarshal([]byte(c.Labels[labelLease]), &l) != nil {
+		return false // not ours
+	}
+	return l.Boot != self.Boot || c.Labels[labelSpace] == pidSpace() && !l.Alive()
+}
+
+// young is the age below which a folder without a lease may still be in the making.
+const young = time.Minute
+
+// sweepFolders removes the folders of containers that are gone with their process.
+func (b *Backend) sweepFolders(kept map[string]bool) error {
+	folders, err := filepath.Glob(filepath.Join(b.o.State, "box-*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, folder := range folders {
+		if kept[folder] {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(folder, leaseFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			if fi, err := os.Lstat(folder); err != nil || time.Since(fi.ModTime()) < young {
+				continue
+			}
+		} else if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		var l local.Lease
+		if json.Unmarshal(data, &l) == nil && l.Alive() {
+			continue
+		}
+		errs = append(errs, os.RemoveAll(folder))
+	}
+	return errors.Join(errs...)
+}
+
+// parseName is the other way; ok is false for a container that has no owner yet.
+func parseName(name string) (owner string, epoch uint64, ok bool) {
+	f := strings.Split(name, "-")
+	if len(f) != 4 || f[0] != "rath" {
+		return "", 0, false
+	}
+	epoch, err := strconv.ParseUint(f[2], 10, 64)
+	return f[1], epoch, err == nil
+}

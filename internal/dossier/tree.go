@@ -182,7 +182,7 @@ func (e *Evidence) shelve(c *collector, named []blob.Digest) error {
 		if err != nil {
 			return err
 		}
-		if why != "" || !bytes.HasPrefix(data, []byte(`{"format":`)) {
+		if why != "" || !manifest.Looks(data) {
 			continue
 		}
 		files, err := manifest.Read(d, func(d blob.Digest) ([]byte, error) {

@@ -382,3 +382,38 @@ func number(known map[blob.Digest]int, list *[]blob.Digest, d blob.Digest) int {
 	}
 	return known[d]
 }
+
+// Looks reports whether a blob begins as that of a head does.
+func Looks(data []byte) bool { return bytes.HasPrefix(data, []byte(`{"format":`)) }
+
+// Refs returns what the blob of a head names: those of other heads, and blobs with the bytes
+// of files. Its error wraps ErrMalformed.
+func Refs(data []byte) (heads, files []blob.Digest, err error) {
+	if !bytes.HasPrefix(data, []byte(`{"format":3,`)) {
+		t, err := decodeFlat(data)
+		if err != nil {
+			return nil, nil, err
+		}
+		for d := range t.digests() {
+			files = append(files, d)
+		}
+		return nil, files, nil
+	}
+	h, err := (&reader{heads: map[blob.Digest]*wireHead{}}).decode(blob.Sum(data), data)
+	if err != nil {
+		return nil, nil, err
+	}
+	files = slices.Clone(h.Packs)
+	for _, dir := range h.Dirs {
+		for _, e := range dir {
+			switch {
+			case e == nil || e.Kind != File || e.Size == 0 || e.Pack != 0:
+			case e.Parts != nil:
+				files = append(files, e.Parts...)
+			default:
+				files = append(files, e.Digest)
+			}
+		}
+	}
+	return h.Heads, files, nil
+}

@@ -37,19 +37,31 @@ const (
 	maxBlobChunks = 16 << 10
 	// blobWindow is how many parts of one blob are under way at once.
 	blobWindow = 4
-	// blobFresh is the age at which storing a blob again renews it. The process that
-	// removes blobs that nothing refers to takes only much older ones, and so
-	// never one that is about to be referred to.
-	blobFresh = 24 * time.Hour
+	// BlobFresh is the age at which storing a blob again, or asking for it, renews it.
+	// Those that nothing names are removed only when they are much older, and so never
+	// when they are about to be named.
+	BlobFresh = 24 * time.Hour
 
-	headerBlob = "Rath-Blob"
-	blobList   = "list" // the body holds digests; no header: it holds the bytes
+	HeaderBlob = "Rath-Blob"
+	BlobList   = "list" // the body holds digests; no header: it holds the bytes
 )
 
 // Blobs returns the blobs of a tenant. What Put has stored is as durable as
 // the level of the connection says.
 func (c *Logs) Blobs(tenant session.Tenant) blob.Store {
-	return NewBlobs(&blobMessages{c, tenant})
+	return &blobStore{NewBlobs(&blobMessages{c, tenant}), c, tenant}
+}
+
+// blobStore is also a blob.Prober.
+type blobStore struct {
+	blob.Store
+	c      *Logs
+	tenant session.Tenant
+}
+
+// Missing implements blob.Prober.
+func (b *blobStore) Missing(ctx context.Context, all []blob.Digest) ([]blob.Digest, error) {
+	return b.c.MissingBlobs(ctx, b.tenant, all)
 }
 
 // blobMessages are those in the stream BLOB.
@@ -78,7 +90,7 @@ func (c *Logs) StoreBlobMessage(ctx context.Context, t session.Tenant, d blob.Di
 	case !list && blob.Sum(data) != d:
 		return fmt.Errorf("nats/eventlog: store blob %s: %w: the bytes are those of %s", d.Short(), ErrBlobMessage, blob.Sum(data).Short())
 	case list:
-		parts, err := partsOf(d, data)
+		parts, err := PartsOf(d, data)
 		if err != nil {
 			return fmt.Errorf("nats/eventlog: store blob %s: %w: %w", d.Short(), ErrBlobMessage, err)
 		}
@@ -113,6 +125,7 @@ func (c *Logs) MissingBlobs(ctx context.Context, t session.Tenant, all []blob.Di
 	}
 	b := &blobMessages{c, t}
 	missing := []blob.Digest{}
+	long := map[blob.Digest]conn.Message{} // old ones
 	for page := range slices.Chunk(all, conn.PageMessages) {
 		subjects := make([]string, len(page))
 		for i, d := range page {
@@ -126,7 +139,11 @@ func (c *Logs) MissingBlobs(ctx context.Context, t session.Tenant, all []blob.Di
 		for i, d := range page {
 			if m, ok := found[subjects[i]]; !ok {
 				missing = append(missing, d)
-			} else if time.Since(m.Time) >= blobFresh {
+			} else if time.Since(m.Time) < BlobFresh {
+				continue
+			} else if m.Header.Get(HeaderBlob) == BlobList {
+				long[d] = m
+			} else {
 				old[d] = m
 			}
 		}
@@ -134,7 +151,52 @@ func (c *Logs) MissingBlobs(ctx context.Context, t session.Tenant, all []blob.Di
 			return nil, err
 		}
 	}
+	if len(long) == 0 {
+		return missing, nil
+	}
+	lost, err := b.renewLong(ctx, long)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range missing {
+		lost[d] = true
+	}
+	missing = missing[:0]
+	for _, d := range all {
+		if lost[d] {
+			missing = append(missing, d)
+		}
+	}
 	return missing, nil
+}
+
+// renewLong renews long blobs, the parts before the list, as a sweep removes the list before
+// the parts. It returns those of which a part is missing.
+func (b *blobMessages) renewLong(ctx context.Context, long map[blob.Digest]conn.Message) (lost map[blob.Digest]bool, err error) {
+	lost, parts := map[blob.Digest]bool{}, map[blob.Digest][]blob.Digest{}
+	var all []blob.Digest
+	for d, m := range long {
+		if parts[d], err = PartsOf(d, m.Data); err != nil {
+			lost[d] = true // it is damaged
+		}
+		all = append(all, parts[d]...)
+	}
+	missing, err := b.c.MissingBlobs(ctx, b.tenant, all)
+	if err != nil {
+		return nil, err
+	}
+	gone := make(map[blob.Digest]bool, len(missing))
+	for _, d := range missing {
+		gone[d] = true
+	}
+	whole := maps.Clone(long)
+	for d, list := range parts {
+		if lost[d] || slices.ContainsFunc(list, func(d blob.Digest) bool { return gone[d] }) {
+			lost[d] = true
+			delete(whole, d)
+		}
+	}
+	return lost, b.renew(ctx, whole)
 }
 
 // renew stores some messages again.
@@ -147,7 +209,7 @@ func (b *blobMessages) renew(ctx context.Context, old map[blob.Digest]conn.Messa
 		stores.Go(func() {
 			for d := range work {
 				m := old[d]
-				if err := b.Store(ctx, d, m.Header.Get(headerBlob) == blobList, m.Data); err != nil {
+				if err := b.Store(ctx, d, m.Header.Get(HeaderBlob) == BlobList, m.Data); err != nil {
 					cancel(err)
 				}
 			}
@@ -179,7 +241,7 @@ func (b *blobMessages) Load(ctx context.Context, d blob.Digest) (data []byte, li
 	if err != nil {
 		return nil, false, err
 	}
-	return m.Data, m.Header.Get(headerBlob) == blobList, nil
+	return m.Data, m.Header.Get(HeaderBlob) == BlobList, nil
 }
 
 // Store implements BlobMessages.
@@ -192,7 +254,7 @@ func (b *blobMessages) Store(ctx context.Context, d blob.Digest, list bool, data
 	}
 	header := nats.Header{}
 	if list {
-		header[headerBlob] = []string{blobList}
+		header[HeaderBlob] = []string{BlobList}
 	}
 	if err := b.putMessage(ctx, d, header, data); err != nil {
 		return err
@@ -220,7 +282,7 @@ func (b *blobMessages) putMessage(ctx context.Context, d blob.Digest, header nat
 				last = 0
 			case lookErr != nil:
 				err = lookErr
-			case have.Header.Get(headerBlob) == header.Get(headerBlob) && bytes.Equal(have.Data, data) && time.Since(have.Time) < blobFresh:
+			case have.Header.Get(HeaderBlob) == header.Get(HeaderBlob) && bytes.Equal(have.Data, data) && time.Since(have.Time) < BlobFresh:
 				return nil
 			default: // old, or not what the digest says
 				last = have.Seq

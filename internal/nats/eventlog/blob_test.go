@@ -165,7 +165,7 @@ func TestBlobRenewal(t *testing.T) {
 		if again := put(); again != first {
 			t.Errorf("stored again at once: sequence %d, then %d", first, again)
 		}
-		time.Sleep(blobFresh + time.Minute)
+		time.Sleep(BlobFresh + time.Minute)
 		if later := put(); later == first {
 			t.Error("not renewed after more than a day")
 		}
@@ -174,7 +174,7 @@ func TestBlobRenewal(t *testing.T) {
 
 // TestMissingBlobs asks for more blobs than a page of reads holds, in bytes and in number:
 // the absent ones are told in their order, and after more than a day what is there is
-// renewed, lists of parts as such.
+// renewed, lists of parts as such and with their parts.
 func TestMissingBlobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -200,7 +200,7 @@ func TestMissingBlobs(t *testing.T) {
 		}
 		put([]byte("the last one"))
 		last := func() (seqs []uint64) {
-			for _, d := range []blob.Digest{all[0], all[18], all[len(all)-1]} {
+			for _, d := range []blob.Digest{all[0], all[18], all[len(all)-1], blob.Sum(long[:blobPart])} {
 				m, err := c.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
 				if err != nil {
 					t.Fatal(err)
@@ -210,7 +210,7 @@ func TestMissingBlobs(t *testing.T) {
 			return seqs
 		}
 		first := last()
-		for _, wait := range []time.Duration{0, blobFresh + time.Minute} {
+		for _, wait := range []time.Duration{0, BlobFresh + time.Minute} {
 			time.Sleep(wait)
 			missing, err := c.MissingBlobs(ctx, "default", all)
 			if err != nil || !slices.Equal(missing, absent) {

@@ -125,15 +125,15 @@ func (b *blobs) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error) {
 	if !list {
 		return blob.Verify(io.NopCloser(bytes.NewReader(data)), d), nil
 	}
-	parts, err := partsOf(d, data)
+	parts, err := PartsOf(d, data)
 	if err != nil {
 		return nil, fmt.Errorf("nats/eventlog: get blob %s: %w: %w", d.Short(), blob.ErrCorrupt, err)
 	}
 	return blob.Verify(newPartReader(ctx, b.m, parts), d), nil
 }
 
-// partsOf reads a list.
-func partsOf(d blob.Digest, list []byte) ([]blob.Digest, error) {
+// PartsOf reads a list.
+func PartsOf(d blob.Digest, list []byte) ([]blob.Digest, error) {
 	if len(list)%len(d) != 0 || len(list) > maxBlobChunks*len(d) {
 		return nil, fmt.Errorf("list of %d bytes", len(list))
 	}

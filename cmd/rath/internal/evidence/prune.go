@@ -25,6 +25,8 @@ type pruneFlags struct {
 	older, out string
 	keep       []string
 	dry        bool
+	blobs      bool
+	grace      string
 	monitor    []string
 }
 
@@ -32,8 +34,8 @@ type pruneFlags struct {
 func Prune(a *app.App) *cobra.Command {
 	var f pruneFlags
 	cmd := &cobra.Command{
-		Use:   "prune --older-than AGE",
-		Short: "Archive old finished sessions into files, and purge them",
+		Use:   "prune --older-than AGE | --blobs",
+		Short: "Archive old finished sessions and purge them, or remove blobs",
 		Long: `Archives each tree of sessions that has finished and was not used for a
 while, one file for each, and purges it from the streams. A tree is a session
 with all its forks and branches, and the trees that these refer to. It is kept
@@ -51,6 +53,12 @@ Of a purged session the last commit stays, whose hash stands for all of them:
 the session cannot begin again, and a command that asks for it names the file
 to import. Aliases, lineage, results and blobs stay too.
 
+--blobs removes the blobs that no log, waiting task, result or dead letter
+names, nor a blob that one of these names, such as the files of purged sessions.
+Nodes and clients may write meanwhile. A blob goes only when it was stored, or
+asked for by a writer, longer than a day and --grace ago. One that is named and
+lost is told.
+
 Age is counted from a tree's last commit: 90s, 36h, 30d. --keep gives a tenant
 an age of its own, or "forever". Without --tenant all tenants are pruned.
 
@@ -59,9 +67,17 @@ addresses of --monitor, as a node does, to store there at level fsync. Over a
 store it takes none.`,
 		Example: `  rath cluster prune --older-than 30d --dry-run
   rath cluster prune --older-than 30d --keep acme=365d --keep legal=forever
-  rath cluster prune --older-than 30d --creds op.creds --monitor http://n:8222`,
+  rath cluster prune --older-than 30d --creds op.creds --monitor http://n:8222
+  rath cluster prune --blobs --dry-run`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.blobs {
+				o, err := sweepOptions(a, &f)
+				if err != nil {
+					return app.Usage(cmd, err)
+				}
+				return sweep(cmd.Context(), a, &f, o)
+			}
 			o, err := retentionOptions(a, &f)
 			if err != nil {
 				return app.Usage(cmd, err)
@@ -74,7 +90,9 @@ store it takes none.`,
 	fs.StringVar(&f.older, "older-than", "", "age from which on a tree is archived: 36h, 30d")
 	fs.StringArrayVar(&f.keep, "keep", nil, "TENANT=AGE or TENANT=forever; can be given again")
 	fs.StringVar(&f.out, "out", "", "directory of the archives (default archives, in the store if there is one)")
-	fs.BoolVar(&f.dry, "dry-run", false, "only tell what would be archived, and what is kept, why")
+	fs.BoolVar(&f.dry, "dry-run", false, "only tell what would be archived, or removed, and what is kept")
+	fs.BoolVar(&f.blobs, "blobs", false, "remove the blobs that nothing names, and archive nothing")
+	fs.StringVar(&f.grace, "grace", "24h", "with --blobs: how long a writer has to name what it stored")
 	fs.StringArrayVar(&f.monitor, "monitor", nil, "monitoring address of a NATS server; can be given again")
 	return cmd
 }

@@ -1,0 +1,88 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/lineage"
+	natsarchive "github.com/rathcluster/rath/internal/nats/archive"
+	"github.com/rathcluster/rath/internal/view"
+)
+
+// leastGrace is the least time from when a blob is stored to when it is named that others
+// who write to the store have.
+const leastGrace = time.Hour
+
+// sweptBlobs is what became of the blobs.
+type sweptBlobs struct {
+	Stored       int           `json:"stored"`
+	StoredBytes  int64         `json:"stored_bytes"`
+	Named        int           `json:"named"`
+	Young        int           `json:"young"`
+	Removed      int           `json:"removed"`
+	RemovedBytes int64         `json:"removed_bytes"`
+	DryRun       bool          `json:"dry_run,omitempty"`
+	Missing      []blob.Digest `json:"missing"`
+}
+
+// sweepOptions reads how blobs are removed.
+func sweepOptions(a *app.App, f *pruneFlags) (*natsarchive.SweepOptions, error) {
+	if f.older != "" || f.out != "" || len(f.keep) > 0 {
+		return nil, errors.New("--blobs removes blobs and archives nothing: leave --older-than, --keep and --out to a prune before it")
+	}
+	grace, err := lineage.ParseAge(f.grace)
+	if err == nil && grace < leastGrace {
+		err = fmt.Errorf("%q is too short for others to name what they store: at least %s", f.grace, leastGrace)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--grace: %w", err)
+	}
+	o := &natsarchive.SweepOptions{Grace: grace, DryRun: f.dry}
+	if a.Config.Tenant.Given() {
+		o.Tenant = a.Tenant()
+	}
+	return o, nil
+}
+
+// sweep removes the blobs that nothing names.
+func sweep(ctx context.Context, a *app.App, f *pruneFlags, o *natsarchive.SweepOptions) (err error) {
+	r := app.ToPurge
+	if o.DryRun {
+		r = app.ToRead
+	}
+	s, err := a.OpenStreams(ctx, r, f.monitor)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	got, err := s.Conn.SweepBlobs(ctx, o)
+	if err != nil {
+		return err
+	}
+	v := sweptBlobs{
+		Stored: got.Stored, StoredBytes: got.StoredBytes, Named: got.Named, Young: got.Young, Removed: got.Removed, RemovedBytes: got.RemovedBytes,
+		DryRun: o.DryRun, Missing: append([]blob.Digest{}, got.Missing...),
+	}
+	if a.AsJSON() {
+		if err := a.WriteJSON(v); err != nil {
+			return err
+		}
+	} else {
+		unnamed, what := "REMOVED", "removed"
+		if o.DryRun {
+			unnamed, what = "UNNAMED", "would be removed:"
+		}
+		a.Out.Rows([]string{"BLOBS", "BYTES", "NAMED", "YOUNG", unnamed}, [][]string{{
+			lineage.Thousands(int64(v.Stored)), lineage.Thousands(v.StoredBytes), lineage.Thousands(int64(v.Named)), lineage.Thousands(int64(v.Young)), lineage.Thousands(int64(v.Removed)),
+		}})
+		a.Remark("%s %s, %s", what, view.Counted(int64(v.Removed), "blob"), view.Counted(v.RemovedBytes, "byte"))
+	}
+	if n := len(v.Missing); n > 0 {
+		return app.Fail(app.ExitPartial, "%s that a head or a log names cannot be read, such as %s: what needs them is lost unless an archive has it, see %q", view.Counted(int64(n), "blob"), v.Missing[0].Short(), a.Hint("cluster", "import", "--help"))
+	}
+	return nil
+}

@@ -56,6 +56,9 @@ func (n *Instance) serve(ctx context.Context) error {
 	if n.o.Idle {
 		return nil
 	}
+	if n.sweeper != nil {
+		n.background(services, "removal of containers", n.sweeper)
+	}
 	var intake context.Context
 	intake, n.stopIntake = context.WithCancel(services)
 	if n.bound == nil {

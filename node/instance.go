@@ -62,9 +62,10 @@ type Instance struct {
 	system      *actors.System
 	members     *cluster.Members // nil without gossip
 	draining    atomic.Bool
-	release     func() error      // gives the store directory up; nil if it was not taken
-	isolation   sandbox.Isolation // what its sandboxes offer, "" if it opens none
-	wired       atomic.Bool       // system and isolation are set: gossip begins before
+	release     func() error                // gives the store directory up; nil if it was not taken
+	sweeper     func(context.Context) error // removes containers that are left; nil without an engine
+	isolation   sandbox.Isolation           // what its sandboxes offer, "" if it opens none
+	wired       atomic.Bool                 // system and isolation are set: gossip begins before
 
 	front      *serviceGroup           // what any node answers: others do while this one drains
 	own        *serviceGroup           // what only this one can answer: it ends with it
@@ -372,6 +373,11 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 		n.log.Warn("workspaces of a former process are not all gone", "error", err)
 	}
 	w := engine.Workspaces{Dir: work, Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: boxes})}}
+	if n.o.SandboxImage != "" && !n.o.Idle {
+		if w.Backends["docker"], err = n.containers(ctx, dir); err != nil {
+			return engine.Workspaces{}, err
+		}
+	}
 	maps.Copy(w.Backends, n.o.Sandboxes)
 	if w.Sandbox = n.o.SandboxLimits; w.Sandbox != (sandbox.Limits{}) {
 		if err := enforceable(ctx, w); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/sandbox"
-	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/sandbox/docker"
 )
 
 // Run starts a node and drains it when ctx ends. It returns when everything
@@ -40,20 +40,21 @@ func Run(ctx context.Context, opts *Options) error {
 // the environment, runs until SIGINT or SIGTERM, drains and exits. A second
 // signal exits at once.
 func Main(rs ...flow.Registration) {
-	local.Reexec()
+	docker.Reexec()
 	os.Exit(Execute(os.Args[1:], &Options{Workflows: rs}))
 }
 
 // RouterMain is the main function of a router, with the flags of a node.
 func RouterMain() {
-	local.Reexec()
+	docker.Reexec()
 	os.Exit(Execute(os.Args[1:], &Options{Routing: RouteOnly}))
 }
 
 // Execute is Main or RouterMain for a program with more to it: args are what follows
 // its name, and opts say what flags and the environment do not (Routing, Workflows,
 // Tools, Models, Sandboxes, OnWarning); nil is nothing. It returns the exit code.
-// The program has called local.Reexec before.
+// The program has called docker.Reexec before, or local.Reexec, with which it offers no
+// containers.
 func Execute(args []string, opts *Options) int {
 	var o Options
 	if opts != nil {
@@ -96,6 +97,8 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 	flags.StringVar(&o.Model, "model", "", "default `model`")
 	flags.BoolVar(&o.Unsafe, "unsafe", false, "let models run commands where nothing confines them")
 	limits := flags.String("sandbox-limits", env("RATH_SANDBOX_LIMITS"), "what each sandbox may `use`, such as memory=512m,cpus=1.5,disk=2g,pids=200 (RATH_SANDBOX_LIMITS)")
+	flags.StringVar(&o.SandboxImage, "sandbox-image", env("RATH_SANDBOX_IMAGE"), "offer the sandbox \"docker\": containers of the engine of this machine, of this `image` (RATH_SANDBOX_IMAGE; DOCKER_HOST is the engine)")
+	flags.StringVar(&o.SandboxRuntime, "sandbox-runtime", env("RATH_SANDBOX_RUNTIME"), "`runtime` of the engine for them, such as runsc (RATH_SANDBOX_RUNTIME)")
 	flags.StringVar(&o.Name, "name", env("RATH_NAME"), "stable `name` of the node, such as its pod's (RATH_NAME)")
 	flags.StringVar(&o.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
 	if o.Routing == RouteOnly {

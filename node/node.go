@@ -110,7 +110,13 @@ type Options struct {
 	// enforce one of them does not start. Without a limit of disk, where that can be
 	// enforced, it is four times the bytes of the largest workspace.
 	SandboxLimits sandbox.Limits
-	// Sandboxes are backends besides "local".
+	// SandboxImage makes the node offer the backend "docker": containers of the Docker
+	// engine of this machine (DOCKER_HOST), of this image where a task names no other.
+	// The engine must have the image. "" offers none. The program is linked statically.
+	SandboxImage string
+	// SandboxRuntime is the engine's runtime for them, such as runsc; "" is its default.
+	SandboxRuntime string
+	// Sandboxes are backends besides "local" and "docker".
 	Sandboxes map[string]sandbox.Backend
 	// Drain bounds how long a stopping node waits for the steps under way, such
 	// as a model call; 0 is 20 s. Its runs go on elsewhere, or at the next start.

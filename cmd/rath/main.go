@@ -21,11 +21,11 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/operate"
 	"github.com/rathcluster/rath/cmd/rath/internal/start"
 	"github.com/rathcluster/rath/cmd/rath/internal/work"
-	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/sandbox/docker"
 )
 
 func main() {
-	local.Reexec() // before anything else: sandboxes start this binary again
+	docker.Reexec() // before anything else: sandboxes start this binary again
 	os.Exit(execute(os.Args, os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 }
 

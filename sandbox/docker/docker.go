@@ -8,11 +8,10 @@
 // commands are confined as by package local, where the kernel allows that.
 //
 // For that the program is linked statically (CGO_ENABLED=0), and calls [Reexec] first of
-// all, as it calls local.Reexec:
+// all, which does what local.Reexec does as well:
 //
 //	func main() {
 //		docker.Reexec()
-//		local.Reexec()
 //		...
 //	}
 //
@@ -87,7 +86,7 @@ type Backend struct {
 var _ sandbox.Backend = (*Backend)(nil)
 
 // Reexec turns this process into the daemon of a container if it was started as one, and
-// then never returns.
+// then never returns; else it does what local.Reexec does.
 func Reexec() { execd.Reexec(os.Args) }
 
 // New returns a backend; nil options mean the defaults. It touches nothing until it is
@@ -207,7 +206,7 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 		}
 	}
 	slices.Sort(c.Limits)
-	c.Detail = fmt.Sprintf("engine %s, %s, no network, %s", about.Version, kind, inside.Detail)
+	c.Detail = fmt.Sprintf("engine %s, %s, %s", about.Version, kind, inside.Detail)
 	return c, nil
 }
 

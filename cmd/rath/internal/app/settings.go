@@ -35,6 +35,8 @@ type Settings struct {
 	Slots   Setting
 	Unsafe  Setting
 	Limits  Setting
+	Image   Setting
+	Runtime Setting
 	Format  Setting
 	Color   Setting
 
@@ -63,6 +65,8 @@ var Options = []Option{
 	{"slots", []string{"RATH_SLOTS"}, "", "64", "runs at one time", checkSlots, func(s *Settings) *Setting { return &s.Slots }},
 	{"unsafe", []string{"RATH_UNSAFE"}, "", "false", "accept sandboxes that only separate processes", checkBool, func(s *Settings) *Setting { return &s.Unsafe }},
 	{"sandbox_limits", []string{"RATH_SANDBOX_LIMITS"}, "", "", "what a sandbox may use, as memory=1g,pids=200", checkLimits, func(s *Settings) *Setting { return &s.Limits }},
+	{"sandbox_image", []string{"RATH_SANDBOX_IMAGE"}, "", "", "image of the containers of sandbox docker", nil, func(s *Settings) *Setting { return &s.Image }},
+	{"sandbox_runtime", []string{"RATH_SANDBOX_RUNTIME"}, "", "", "the engine's runtime for them, as runsc", nil, func(s *Settings) *Setting { return &s.Runtime }},
 	{"format", []string{"RATH_FORMAT"}, "format", formatText, "text, json or jsonl", nil, func(s *Settings) *Setting { return &s.Format }},
 	{"color", []string{"RATH_COLOR"}, "color", "auto", "auto, always or never", OneOf("auto", "always", "never"), func(s *Settings) *Setting { return &s.Color }},
 }

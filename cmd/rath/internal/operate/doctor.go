@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/docker"
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
@@ -61,6 +63,7 @@ func doctor(ctx context.Context, a *app.App, model bool) error {
 		checkConfig(a),
 	}
 	all = append(all, checkSandbox(ctx)...)
+	all = append(all, checkContainers(ctx, a))
 	if a.Getenv("KUBERNETES_SERVICE_HOST") != "" {
 		all = append(all, checkPod("/"))
 	}
@@ -119,6 +122,29 @@ func checkSandbox(ctx context.Context) []finding {
 		limits.Found = "of sandboxes: none"
 	}
 	return []finding{f, limits}
+}
+
+// checkContainers tries the backend "docker", where an image is configured.
+func checkContainers(ctx context.Context, a *app.App) finding {
+	f := finding{Check: "docker"}
+	if a.Config.Image.Value == "" {
+		f.OK, f.Found = true, "not offered: sandbox_image names no image"
+		return f
+	}
+	dir, err := os.MkdirTemp("", "rath-doctor-")
+	if err != nil {
+		f.Found = messages.Text(err)
+		return f
+	}
+	defer os.RemoveAll(dir)
+	c, err := docker.New(&docker.Options{State: dir, Image: a.Config.Image.Value, Runtime: a.Config.Runtime.Value}).Probe(ctx)
+	if err != nil {
+		f.Found, f.Remedy = term.Line(messages.Text(err), 300), "nodes here do not start while sandbox_image names an image"
+		return f
+	}
+	f.OK, f.Found = true, fmt.Sprintf("%s, image %s", c.Isolation, term.Line(a.Config.Image.Value, 300))
+	f.Remedy = c.Detail + "; limits " + strings.Join(c.Limits, ", ")
+	return f
 }
 
 // checkSystem opens what other commands would open.

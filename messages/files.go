@@ -19,8 +19,8 @@ type Blob struct {
 const (
 	// MaxBlobPart is the most bytes of Data in a Blob that is put.
 	MaxBlobPart = 256 << 10
-	// MaxBlob is the most bytes of a blob that is put in parts: as many as the files of
-	// a workspace may have together. A node reads all of them to check a list.
+	// MaxBlob is the most bytes of a blob that is put in parts. Files of a workspace that
+	// are larger go as several. A node reads all of them to check a list.
 	MaxBlob = 256 << 20
 )
 

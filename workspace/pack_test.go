@@ -1,6 +1,7 @@
 package workspace_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -98,6 +99,84 @@ func TestUnchangedDirectoryIsNotWritten(t *testing.T) {
 	}
 	if head := text(t, b, snapshot(t, b, dir, first)); !strings.Contains(head, `{"name":"w","kind":"dir","dir":3,"head":1}`) {
 		t.Error(head)
+	}
+}
+
+// zeros are a file that takes no room and is larger than a part.
+func zeros(t *testing.T, p string, size int64) *os.File {
+	t.Helper()
+	f, err := os.Create(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// TestLargeFile: a file is stored in parts, of which one that changed is stored again, and
+// read and restored as a whole.
+func TestLargeFile(t *testing.T) {
+	b := &counting{Store: blob.NewMemory()}
+	far := &asking{Store: b}
+	dir := t.TempDir()
+	const size = 5*(16<<20) + 3
+	f := zeros(t, filepath.Join(dir, "large"), size)
+	first := snapshot(t, far, dir, blob.Digest{})
+	if got := b.puts.Load(); got != 5+1+1 {
+		t.Errorf("%d blobs for six parts and a head", got)
+	}
+	if _, err := f.WriteAt([]byte("changed"), 40<<20); err != nil {
+		t.Fatal(err)
+	}
+	before := b.puts.Load()
+	head := snapshot(t, far, dir, first)
+	if got := b.puts.Load() - before; got != 1+1 {
+		t.Errorf("%d blobs for one part and a head", got)
+	}
+	restored := restore(t, far, head)
+	want, err := os.ReadFile(filepath.Join(dir, "large"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(restored, "large"))
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes are restored, %v", len(got), err)
+	}
+	if again := snapshot(t, far, restored, head); again != head {
+		t.Errorf("unchanged it is %s", again.Short())
+	}
+}
+
+// TestDefaultLimits: what the limits allow is stored and read.
+func TestDefaultLimits(t *testing.T) {
+	if workspace.DefaultFiles != 200_000 || workspace.DefaultBytes != 2560<<20 {
+		t.Errorf("%d files and %d bytes", workspace.DefaultFiles, workspace.DefaultBytes)
+	}
+	b, digest := blob.NewMemory(), blob.Sum([]byte("x"))
+	entries := make([]manifest.Entry, 0, workspace.DefaultFiles)
+	for i := range workspace.DefaultFiles / 200 {
+		dir := fmt.Sprintf("a directory of %d/", i)
+		entries = append(entries, manifest.Entry{Path: strings.TrimSuffix(dir, "/"), Kind: manifest.Dir})
+		for j := range 199 {
+			entries = append(entries, manifest.Entry{Path: fmt.Sprint(dir, "a file with a name of a few words ", j), Kind: manifest.File, Size: 1 << 10, Digest: digest})
+		}
+	}
+	tree, err := manifest.NewTree(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, err := tree.Store(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := workspace.Check(t.Context(), b, head, workspace.Limits{}); err != nil {
+		t.Error(err)
+	}
+	if tree, err := manifest.Load(t.Context(), b, head); err != nil || tree.Len() != workspace.DefaultFiles {
+		t.Errorf("%d entries are read: %v", tree.Len(), err)
 	}
 }
 

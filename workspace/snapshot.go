@@ -23,6 +23,9 @@ import (
 // with others. A larger one is read a second time if it has to be stored.
 const inMemory = 1 << 20
 
+// partSize is the size of the parts in which a file is stored that is larger.
+const partSize = 16 << 20
+
 // Snapshot stores the files of dir and returns the head that names them. A
 // blob that base holds already is not stored again; the zero base holds
 // nothing. The blobs are stored before the head, so a head that was returned
@@ -75,7 +78,8 @@ type scan struct {
 	packs   []*manifest.Pack
 
 	mu    sync.Mutex
-	spare int64 // bytes that files may still grow by; guarded by mu
+	spare int64         // bytes that files may still grow by; guarded by mu
+	large manifest.Pack // notes the parts of large files; guarded by mu
 }
 
 // found is a regular file that the walk came by.
@@ -118,7 +122,7 @@ func (s *scan) list(dir string) (*manifest.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.Packed(s.packs...), nil
+	return t.Packed(append(s.packs, &s.large)...), nil
 }
 
 // job is what one goroutine reads and stores: a large file, or small ones that come into a
@@ -378,7 +382,13 @@ func (s *scan) file(p string, listed fs.FileInfo, pack *manifest.Pack) (blob.Ref
 		}
 	}
 
-	ref, err := hashFile(s.ctx, io.LimitReader(f, most+1))
+	var ref blob.Ref
+	var parts []blob.Digest
+	if fi.Size() > partSize {
+		ref, parts, err = hashParts(s.ctx, io.LimitReader(f, most+1))
+	} else {
+		ref, err = hashFile(s.ctx, io.LimitReader(f, most+1))
+	}
 	if err != nil {
 		return blob.Ref{}, readError(s.ctx, p, err)
 	}
@@ -387,6 +397,9 @@ func (s *scan) file(p string, listed fs.FileInfo, pack *manifest.Pack) (blob.Ref
 	}
 	if s.stored[ref.Digest] {
 		return ref, nil
+	}
+	if len(parts) > 1 {
+		return ref, s.putParts(p, f, ref, parts)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return blob.Ref{}, &RefusedError{Path: p, Reason: Unreadable, Err: err}
@@ -397,6 +410,56 @@ func (s *scan) file(p string, listed fs.FileInfo, pack *manifest.Pack) (blob.Ref
 		return blob.Ref{}, fmt.Errorf("workspace: store %q: %w", p, err)
 	}
 	return ref, nil
+}
+
+// putParts stores the parts of a large file that the store lacks.
+func (s *scan) putParts(p string, f *os.File, whole blob.Ref, parts []blob.Digest) error {
+	missing := parts
+	if far, ok := s.blobs.(blob.Prober); ok {
+		var err error
+		if missing, err = far.Missing(s.ctx, parts); err != nil {
+			return fmt.Errorf("workspace: ask which parts of %q are stored: %w", p, err)
+		}
+	}
+	for i, d := range parts {
+		if !slices.Contains(missing, d) {
+			continue
+		}
+		if _, err := f.Seek(int64(i)*partSize, io.SeekStart); err != nil {
+			return &RefusedError{Path: p, Reason: Unreadable, Err: err}
+		}
+		ref, err := s.blobs.Put(s.ctx, io.LimitReader(f, min(partSize, whole.Size-int64(i)*partSize)))
+		if err != nil {
+			return fmt.Errorf("workspace: store %q: %w", p, err)
+		}
+		if ref.Digest != d {
+			return &RefusedError{Path: p, Reason: Unstable}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.large.AddParts(whole.Digest, whole.Size, parts)
+	return nil
+}
+
+// hashParts reads a file to its end, and says how its bytes are named, and those of its
+// parts.
+func hashParts(ctx context.Context, r io.Reader) (whole blob.Ref, parts []blob.Digest, err error) {
+	all := sha256.New()
+	for {
+		part := sha256.New()
+		n, err := io.Copy(io.MultiWriter(all, part), &ctxReader{ctx, io.LimitReader(r, partSize)})
+		if err != nil {
+			return blob.Ref{}, nil, err
+		}
+		if n > 0 {
+			parts = append(parts, blob.Digest(part.Sum(nil)))
+		}
+		if whole.Size += n; n < partSize {
+			whole.Digest = blob.Digest(all.Sum(nil))
+			return whole, parts, nil
+		}
+	}
 }
 
 // grow takes what a file has grown by since it was listed out of what is to

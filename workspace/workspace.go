@@ -39,8 +39,8 @@ import (
 
 // Limits of a workspace unless the caller sets others.
 const (
-	DefaultFiles = 20_000    // entries: files, directories and links
-	DefaultBytes = 256 << 20 // bytes of all files together
+	DefaultFiles = 200_000    // entries: files, directories and links
+	DefaultBytes = 2560 << 20 // bytes of all files together
 )
 
 // Limits bound a workspace.

@@ -95,7 +95,7 @@ type Workspaces struct {
 
 // scratch is how many times the bytes of the largest workspace a sandbox may take: what
 // commands write for a moment is more than what they leave.
-const scratch = 4
+const scratch = 2
 
 // limits are those of a sandbox of a backend that can do this.
 func (w *Workspaces) limits(can sandbox.Capabilities) sandbox.Limits {

@@ -45,6 +45,15 @@ func (p *Pack) Add(d blob.Digest, data []byte) {
 	p.places[d] = place{at: int64(at), length: int64(len(p.data) - at), size: int64(len(data))}
 }
 
+// AddParts notes that the bytes of a file are these blobs, one after the other, which the
+// caller stores.
+func (p *Pack) AddParts(d blob.Digest, size int64, parts []blob.Digest) {
+	if p.places == nil {
+		p.places = map[blob.Digest]place{}
+	}
+	p.places[d] = place{size: size, parts: parts}
+}
+
 // minCompressed is the size of the files that are compressed: shorter ones win nothing.
 const minCompressed = 128
 

@@ -116,7 +116,9 @@ func (t *Tree) Packed(packs ...*Pack) *Tree {
 	}
 	for _, p := range slices.Backward(packs) {
 		for d, at := range p.places {
-			at.pack = p.name
+			if at.parts == nil {
+				at.pack = p.name
+			}
 			out.places[d] = at
 		}
 	}

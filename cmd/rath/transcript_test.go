@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -41,7 +43,7 @@ func TestMain(m *testing.M) {
 // "< FILE" and "> FILE" redirect, and "sub FILE OLD NEW" changes a file. "offer
 // REVISION" starts a node that offers the workflow release in place of the one
 // before, "await RUN STATE" waits for one of its runs, and "serve TOOL" is a
-// program with a tool.
+// program with a tool. "git" is git, as a user without configuration of her own has it.
 func TestTranscripts(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(names) == 0 {
@@ -122,6 +124,9 @@ func command(t *testing.T, line, dir string) string {
 		k, v, _ := strings.Cut(words[0], "=")
 		env[k], words = v, words[1:]
 	}
+	if words[0] == "git" {
+		return gitCommand(t, words[1:], dir)
+	}
 	if words[0] == "sub" {
 		data, err := os.ReadFile(words[1])
 		if err != nil {
@@ -174,6 +179,22 @@ func command(t *testing.T, line, dir string) string {
 		b.WriteString("[exit " + strconv.Itoa(code) + "]\n")
 	}
 	return b.String()
+}
+
+// gitCommand runs git and returns what it prints.
+func gitCommand(t *testing.T, args []string, dir string) string {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C",
+		"GIT_AUTHOR_NAME=ana", "GIT_AUTHOR_EMAIL=ana@localhost", "GIT_COMMITTER_NAME=ana", "GIT_COMMITTER_EMAIL=ana@localhost")
+	out, err := cmd.CombinedOutput()
+	text := steady(string(out), dir)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return text + "[exit " + strconv.Itoa(exit.ExitCode()) + "]\n"
+	} else if err != nil {
+		t.Fatalf("git %s: %v; install git", strings.Join(args, " "), err)
+	}
+	return text
 }
 
 // split cuts a command line into words; quotes group.

@@ -61,6 +61,7 @@ var rules = map[string]rule{
 	"internal/journal":             {ours: list("run", "session", "blob", "internal/protection", "internal/release"), test: list("internal/journal/journaltest", "internal/sessiontest", "internal/transcript")},
 	"internal/journal/journaltest": {ours: list("internal/journal", "run", "session", "internal/transcript")},
 	"internal/manifest":            {ours: list("blob", "internal/ignore"), others: list("golang.org/x/text", "github.com/klauspost/compress"), test: list("workspace")},
+	"internal/git":                 {ours: list("blob", "internal/manifest")},
 	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore")},
 	"tool":                         {ours: list("session", "sandbox", "blob"), others: list("github.com/google/jsonschema-go")},
 	"internal/lineage":             {ours: list("internal/journal", "session", "run", "sandbox", "blob")},

@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +19,7 @@ import (
 type applyOptions struct {
 	dir         string
 	only, allow []string
+	branch      bool
 }
 
 // Apply is the command "apply".
@@ -30,7 +32,9 @@ func Apply(a *app.App) *cobra.Command {
 that it left into a directory, after a look at "diff". A path of the directory
 that is neither as it was nor as it is to be stops all of it: nothing is
 changed, and the message names the paths. What is carried already is left alone.
-What would not have come in does not go out. Hooks, CI and the configuration of
+With --branch the files, the index and HEAD stay as they are: commits on what is
+checked out hold the changes, and the branch rath/RUN names the last one. What
+would not have come in does not go out. Hooks, CI and the configuration of
 editors, shells and agents are carried if --allow names them.`,
 		Example: `  rath apply @last
   rath apply 7f3a -C ~/project --only src
@@ -44,6 +48,7 @@ editors, shells and agents are carried if --allow names them.`,
 	fs.StringVarP(&o.dir, "chdir", "C", ".", "directory to change")
 	fs.StringArrayVar(&o.only, "only", nil, "carry this path and what is below it; can be given again")
 	fs.StringArrayVar(&o.allow, "allow", nil, "carry this protected path; can be given again")
+	fs.BoolVar(&o.branch, "branch", false, "leave it as commits on the branch rath/RUN of the git repository there")
 	return cmd
 }
 
@@ -71,25 +76,47 @@ func applyRun(ctx context.Context, a *app.App, s *app.System, name string, o *ap
 	if err != nil {
 		return err
 	}
-	plan, err := workspace.NewPlan(ctx, s.Blobs(s.Tenant()), from, to, &workspace.PlanOptions{Only: o.only, Allow: o.allow})
+	po := &workspace.PlanOptions{Only: o.only, Allow: o.allow}
+	plan, err := workspace.NewPlan(ctx, s.Blobs(s.Tenant()), from, to, po)
 	if err != nil {
 		return err
 	}
-	if err := plan.Apply(ctx, o.dir); err != nil {
+	where, commit := o.dir, ""
+	if o.branch {
+		where = "the branch " + branchName(&result) + " of " + o.dir
+		commit, err = leaveBranch(ctx, a, s, &result, from, to, o.dir, po)
+	} else {
+		err = plan.Apply(ctx, o.dir)
+	}
+	if err != nil {
 		return err
 	}
 	if done, err := app.EmitOne(a, struct {
 		Run      run.ID              `json:"run"`
 		Applied  []string            `json:"applied"`
 		Withheld []workspace.LeftOut `json:"withheld,omitempty"`
-	}{r.Run, append([]string{}, plan.Paths...), plan.Withheld}); err != nil {
+		Commit   string              `json:"commit,omitempty"` // of --branch
+	}{r.Run, append([]string{}, plan.Paths...), plan.Withheld, commit}); err != nil {
 		return err
 	} else if !done {
 		for _, p := range plan.Paths {
 			a.Out.Println(p)
 		}
 	}
-	return applied(a, plan, o.dir)
+	return applied(a, plan, where)
+}
+
+// leaveBranch leaves a run on a branch of the repository that a directory lies in.
+func leaveBranch(ctx context.Context, a *app.App, s *app.System, r *messages.Result, from, to blob.Digest, dir string, o *workspace.PlanOptions) (commit string, err error) {
+	b, err := openBranch(ctx, dir)
+	if err != nil {
+		return "", err
+	}
+	if b == nil {
+		return "", app.Fail(app.ExitUnavailable, "there is no git program to make a branch with; %q prints a patch", a.Hint("diff", string(r.Run)))
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	return b.leave(ctx, s, r, from, to, o)
 }
 
 // filesAfter returns the files that a run which has ended left; those that it was given

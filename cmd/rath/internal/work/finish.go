@@ -40,19 +40,34 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 		}
 	}
 	var plan *workspace.Plan
-	told, apply := false, o.apply && r.State == run.Succeeded && diff != ""
+	told, apply := false, o.apply != "" && r.State == run.Succeeded && diff != ""
 	if apply && !o.yes && !a.AsJSON() && a.Interactive() {
 		told = true
 		writeAnswer(a, &r, diff)
-		if apply, err = a.Confirm(ctx, "apply this to "+o.dir+"?"); err != nil {
+		where := o.dir
+		if o.apply == applyBranch {
+			where = "the branch " + branchName(&r) + " of " + o.dir
+		}
+		if apply, err = a.Confirm(ctx, "apply this to "+where+"?"); err != nil {
 			return err
 		}
 	}
+	where, commit := o.dir, ""
 	if apply {
-		if plan, err = workspace.NewPlan(ctx, s.Blobs(s.Tenant()), from, to, &workspace.PlanOptions{Allow: o.allow}); err != nil {
+		po := &workspace.PlanOptions{Allow: o.allow}
+		if plan, err = workspace.NewPlan(ctx, s.Blobs(s.Tenant()), from, to, po); err != nil {
 			return err
 		}
-		if err := plan.Apply(ctx, o.dir); err != nil {
+		switch {
+		case o.apply == applyFiles:
+			err = plan.Apply(ctx, o.dir)
+		case o.branch == nil:
+			err = writePatch(a, &r, diff)
+		default:
+			commit, err = o.branch.leave(ctx, s, &r, from, to, po)
+			where = "the branch " + branchName(&r) + " of " + o.dir
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -60,8 +75,9 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 		messages.Result
 		Diff     string              `json:"diff,omitempty"`
 		Applied  bool                `json:"applied,omitempty"`
+		Commit   string              `json:"commit,omitempty"` // of --apply=branch
 		Withheld []workspace.LeftOut `json:"withheld,omitempty"`
-	}{Result: r, Diff: diff, Applied: plan != nil && len(plan.Paths) > 0}
+	}{Result: r, Diff: diff, Applied: plan != nil && len(plan.Paths) > 0, Commit: commit}
 	if plan != nil {
 		out.Withheld = plan.Withheld
 	}
@@ -73,10 +89,13 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 	case err != nil:
 		return err
 	case plan != nil:
-		if err := applied(a, plan, o.dir); err != nil {
+		if o.apply == applyBranch && o.branch == nil {
+			break
+		}
+		if err := applied(a, plan, where); err != nil {
 			return err
 		}
-	case diff != "" && o.dir != "" && (!o.apply || told):
+	case diff != "" && o.dir != "" && (o.apply == "" || told):
 		a.Remark("nothing in %s was changed; carry the diff there with %q", o.dir, a.Hint("apply", string(id), "-C", o.dir))
 	}
 	if e := r.Err(); e != nil {

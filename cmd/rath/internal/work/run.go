@@ -40,7 +40,10 @@ answers is printed once.
 With -C the session works on a copy of a directory, without .git, the store and
 what .gitignore and .rathignore leave out; the diff is printed at the end, and
 --apply carries it back: on a terminal once you have seen the diff and said yes,
-elsewhere and with --yes at once. What would not have come in does not go out.
+elsewhere and with --yes at once. --apply=branch leaves it as commits on the
+branch rath/RUN of the git repository there instead, one for each branch of a
+fan-out, and touches neither files nor index nor HEAD. What would not have come
+in does not go out.
 Hooks, CI and the configuration of editors, shells and agents are carried if
 --allow names them. Ctrl-C parks the run and prints the command that resumes it;
 a second one exits at once.
@@ -53,6 +56,7 @@ session, and merges what they come to. --branch names one, with the workflow
 (default agent) and what it is to do; the message is said before they part.`,
 		Example: `  rath run -m "say hello"
   rath run -C . -m "make the tests pass" --apply
+  rath run -C . -m "make the tests pass" --apply=branch
   echo "sum this up" | rath run -f -
   rath run --script model.txtar -m "hello"      no model, no key
   rath run -C . -m "update the modules" --memory 512m --allow proxy.golang.org
@@ -72,16 +76,19 @@ session, and merges what they come to. --branch names one, with the workflow
 			if o.branches, err = fan.input(cmd, o.workflow, &t); err != nil {
 				return err
 			}
-			if o.apply && o.dir == "" {
+			switch {
+			case o.apply != "" && o.apply != applyFiles && o.apply != applyBranch:
+				return app.Usage(cmd, fmt.Errorf("--apply %q: want %s or %s", o.apply, applyFiles, applyBranch))
+			case o.apply != "" && o.dir == "":
 				return app.Usage(cmd, errors.New("--apply needs -C DIR"))
 			}
 			if t.Sandbox, o.allow, err = place.place(); err != nil {
 				return err
 			}
-			if len(o.allow) > 0 && !o.apply {
+			if len(o.allow) > 0 && o.apply == "" {
 				return app.Usage(cmd, fmt.Errorf("--allow %s is no name of a host, and a path needs --apply", o.allow[0]))
 			}
-			if o.yes && !o.apply {
+			if o.yes && o.apply == "" {
 				return app.Usage(cmd, errors.New("--yes needs --apply"))
 			}
 			if o.workflow == "agent" && len(t.Input) == 0 {
@@ -99,7 +106,8 @@ session, and merges what they come to. --branch names one, with the workflow
 	fan.add(cmd)
 	fs := cmd.Flags()
 	fs.StringVarP(&o.dir, "chdir", "C", "", "work on a copy of this directory")
-	fs.BoolVar(&o.apply, "apply", false, "carry what the run changed back into the directory of -C")
+	fs.StringVar(&o.apply, "apply", "", "carry what the run changed back into the directory of -C, or leave it on a branch there: files or branch")
+	fs.Lookup("apply").NoOptDefVal = applyFiles
 	fs.BoolVar(&o.yes, "yes", false, "let --apply ask nothing")
 	place.add(fs, "let commands reach this host, or --apply write this protected path")
 	o.NodeFlags.Add(fs)
@@ -107,14 +115,21 @@ session, and merges what they come to. --branch names one, with the workflow
 	return cmd
 }
 
+// Where --apply puts what a run changed.
+const (
+	applyFiles  = "files"
+	applyBranch = "branch"
+)
+
 type runOptions struct {
 	workflow string
 	branches []string // workflows that it would run as well
 	dir      string
-	apply    bool
+	apply    string   // applyFiles, applyBranch, or "" for neither
 	yes      bool     // without a question
 	allow    []string // protected paths that apply may write
 	dossier  string
+	branch   *asBranch // of applyBranch; nil without git
 	follow.NodeFlags
 }
 
@@ -144,6 +159,12 @@ func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (e
 		return err
 	}
 	var from blob.Digest
+	if o.apply == applyBranch {
+		if o.branch, err = openBranch(ctx, o.dir); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, o.branch.Close()) }()
+	}
 	if o.dir != "" {
 		if from, err = upload(ctx, a, s, o.dir); err != nil {
 			return err

@@ -1,0 +1,167 @@
+// Package git writes commits into a repository that it does not trust, by the plumbing of
+// the git program, and touches neither its working tree, its index nor its HEAD.
+//
+//	r, err := git.Open(ctx, dir)
+//	commit, err := r.Commit(ctx, tree, parents, message, when)
+//	err = r.Branch(ctx, "rath/7f3a", commit)
+//
+// Nothing that a repository configures is run: no hook, filter, fsmonitor, pager, signing
+// program or transport. Of the environment git gets the path of programs alone, and no
+// configuration of the user or the system.
+package git
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+var (
+	// ErrNoGit is returned where the git program is not installed.
+	ErrNoGit = errors.New("git: the git program is not installed, or not in PATH")
+	// ErrNoRepository is returned for a directory that lies in no repository, or in one
+	// that git refuses because it belongs to another user.
+	ErrNoRepository = errors.New("git: not in a repository of yours")
+	// ErrExists is returned for a branch that is there and names another commit.
+	ErrExists = errors.New("git: the branch is there already")
+)
+
+// Repository is one that a directory lies in. Its methods may be called one at a time.
+type Repository struct {
+	program string
+	dir     string // the repository's own directory
+	prefix  string // of the directory in it, "" or with a slash at the end
+	scratch string // an empty directory to run in
+	hashed  map[string]string
+}
+
+// Open finds the repository that a directory lies in. Close removes what it keeps outside.
+func Open(ctx context.Context, dir string) (*Repository, error) {
+	program, err := exec.LookPath("git")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoGit, err)
+	}
+	r := &Repository{program: program, hashed: map[string]string{}}
+	if r.scratch, err = os.MkdirTemp("", "rath-git-"); err != nil {
+		return nil, fmt.Errorf("git: %w", err)
+	}
+	// Without GIT_DIR git looks whose the repository is.
+	out, err := r.run(ctx, dir, nil, nil, "rev-parse", "--is-inside-git-dir", "--absolute-git-dir", "--show-prefix")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrNoRepository, dir, err), r.Close())
+	}
+	lines := strings.SplitN(out, "\n", 4)
+	if len(lines) < 3 || lines[0] != "false" || lines[2] != "" && !strings.HasSuffix(lines[2], "/") {
+		return nil, errors.Join(fmt.Errorf("%w: %s lies in git's own directory, or git cannot name it", ErrNoRepository, dir), r.Close())
+	}
+	r.dir, r.prefix = lines[1], lines[2]
+	return r, nil
+}
+
+// Close removes what it keeps outside of the repository.
+func (r *Repository) Close() error { return os.RemoveAll(r.scratch) }
+
+// Head returns the commit that is checked out; "" if there is none yet.
+func (r *Repository) Head(ctx context.Context) (string, error) {
+	out, err := r.git(ctx, nil, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", "HEAD^{commit}")
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {
+		return "", nil
+	}
+	return strings.TrimSpace(out), err
+}
+
+// Branch makes a branch of a commit. One that names it already is fine, one that names
+// another is ErrExists.
+func (r *Repository) Branch(ctx context.Context, name, commit string) error {
+	ref := "refs/heads/" + name
+	if head, err := r.git(ctx, nil, nil, "symbolic-ref", "--quiet", "HEAD"); err == nil && strings.TrimSpace(head) == ref {
+		return fmt.Errorf("%w: %s is checked out", ErrExists, name)
+	}
+	if _, err := r.git(ctx, nil, nil, "update-ref", "-m", "rath", "--no-deref", ref, commit, ""); err == nil {
+		return nil
+	} else if old, oldErr := r.git(ctx, nil, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref); oldErr == nil {
+		if strings.TrimSpace(old) == commit {
+			return nil
+		}
+		return fmt.Errorf("%w: %s", ErrExists, name)
+	} else {
+		return err
+	}
+}
+
+// safely are settings that a repository cannot change: nothing of its own is run, nothing
+// is fetched, and names that some file system takes for git's own are refused.
+var safely = []string{
+	"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.untrackedCache=false", "core.attributesFile=/dev/null",
+	"core.pager=cat", "core.sparseCheckout=false", "core.splitIndex=false", "index.sparse=false",
+	"core.protectHFS=true", "core.protectNTFS=true", "core.symlinks=true", "core.autocrlf=false", "core.eol=lf",
+	"commit.gpgSign=false", "protocol.allow=never", "gc.auto=0", "maintenance.auto=false", "core.logAllRefUpdates=false",
+}
+
+// environment is all that git gets of one.
+func (r *Repository) environment() []string {
+	env := []string{
+		"HOME=" + r.scratch, "XDG_CONFIG_HOME=" + r.scratch, "LC_ALL=C", "TZ=UTC",
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
+		"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_OPTIONAL_LOCKS=0",
+	}
+	for _, name := range []string{"PATH", "SystemRoot", "TMPDIR", "TEMP", "TMP"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// git runs a command on the repository, in the scratch directory, which stands for its
+// working tree.
+func (r *Repository) git(ctx context.Context, in io.Reader, env []string, args ...string) (string, error) {
+	return r.run(ctx, r.scratch, in, append([]string{"GIT_DIR=" + r.dir, "GIT_WORK_TREE=" + r.scratch}, env...), args...)
+}
+
+// maxOutput bounds what git may print, in bytes: the list of files of a repository.
+const maxOutput = 256 << 20
+
+func (r *Repository) run(ctx context.Context, dir string, in io.Reader, env []string, args ...string) (string, error) {
+	all := []string{"--no-pager", "--literal-pathspecs"}
+	for _, s := range safely {
+		all = append(all, "-c", s)
+	}
+	cmd := exec.CommandContext(ctx, r.program, append(all, args...)...)
+	cmd.Dir, cmd.Stdin, cmd.Env = dir, in, append(r.environment(), env...)
+	out, said := &bounded{left: maxOutput}, &bounded{left: 4 << 10, cut: true}
+	cmd.Stdout, cmd.Stderr = out, said
+	if err := cmd.Run(); err != nil {
+		text, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
+		if text == "" {
+			return out.String(), fmt.Errorf("git: %s: %w", args[0], err)
+		}
+		return out.String(), fmt.Errorf("git: %s: %s: %w", args[0], text, err)
+	}
+	return out.String(), nil
+}
+
+// bounded keeps the first bytes of an output; more are an error, or dropped.
+type bounded struct {
+	bytes.Buffer
+	left int
+	cut  bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n := len(p)
+	if n > b.left {
+		if !b.cut {
+			return 0, fmt.Errorf("git: more than %d bytes", maxOutput)
+		}
+		p = p[:b.left]
+	}
+	b.left -= len(p)
+	_, err := b.Buffer.Write(p)
+	return n, err
+}

@@ -30,6 +30,8 @@ type SweepOptions struct {
 	// DryRun only tells what would be removed.
 	DryRun bool
 
+	// fresh is eventlog.BlobFresh, but in tests.
+	fresh time.Duration
 	// after is called after each step; an error stops everything there, as a crash would.
 	after func(step string) error
 }
@@ -59,6 +61,9 @@ func (c *Archive) SweepBlobs(ctx context.Context, opts *SweepOptions) (*Sweep, e
 	o := *opts
 	if o.Grace == 0 {
 		o.Grace = DefaultBlobGrace
+	}
+	if o.fresh == 0 {
+		o.fresh = eventlog.BlobFresh
 	}
 	if o.after == nil {
 		o.after = func(string) error { return nil }
@@ -220,7 +225,7 @@ func (s *sweep) unreadable(k blobKey, err error) error {
 // unnamed returns the blobs that are removed: long ones, and those that are one message.
 // Whatever stays keeps its parts.
 func (s *sweep) unnamed() (long, short []blobKey) {
-	limit := time.Now().Add(-eventlog.BlobFresh - s.o.Grace)
+	limit := time.Now().Add(-s.o.fresh - s.o.Grace)
 	stays := func(k blobKey, b storedBlob) bool {
 		return s.named[k] || !b.time.Before(limit) || s.o.Tenant != "" && k.tenant != s.o.Tenant
 	}

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"os"
 	"testing"
 
 	"github.com/rathcluster/rath/internal/nats/eventlog"
@@ -15,4 +16,9 @@ var layer = streamstest.Over(func(s *streams.Streams) *Archive {
 	return NewArchive(project.NewProjections(eventlog.NewLogs(s)))
 })
 
-func TestMain(m *testing.M) { natstest.Main(m) }
+func TestMain(m *testing.M) {
+	if url := os.Getenv(sweeper); url != "" {
+		os.Exit(sweepUntilKilled(url))
+	}
+	natstest.Main(m)
+}

@@ -179,7 +179,7 @@ func (x *index) last(ctx context.Context, b blob.Store, store blob.Digest) (head
 	}
 	head = x.stores[store].head
 	t, err = manifest.Load(ctx, b, head)
-	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) || errors.Is(err, manifest.ErrMalformed) {
+	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) || errors.Is(err, manifest.ErrMalformed) || errors.Is(err, manifest.ErrNewer) {
 		return none(nil) // all is stored again
 	}
 	if err != nil {

@@ -61,7 +61,8 @@ type wireEntry struct {
 }
 
 // Read returns the tree of a head, of which get returns the blobs. The zero head is the
-// empty tree. The errors of get are returned as they are; others wrap ErrMalformed.
+// empty tree. The errors of get are returned as they are; others wrap ErrMalformed, or
+// ErrNewer.
 func Read(head blob.Digest, get func(blob.Digest) ([]byte, error)) (*Tree, error) {
 	if head.IsZero() {
 		return &Tree{}, nil
@@ -73,9 +74,13 @@ func Read(head blob.Digest, get func(blob.Digest) ([]byte, error)) (*Tree, error
 	var m struct {
 		Format int `json:"format"`
 	}
-	if err := json.Unmarshal(data, &m); err == nil && m.Format == formatDirs {
+	err = json.Unmarshal(data, &m)
+	if err == nil && m.Format == formatDirs {
 		r := &reader{get: get, heads: map[blob.Digest]*wireHead{}, t: &Tree{places: map[blob.Digest]place{}, dirs: map[blob.Digest]dirPlace{}}}
 		return r.read(head, data)
+	}
+	if err == nil && m.Format > formatDirs && Looks(data) {
+		return nil, fmt.Errorf("%w: format %d of %s", ErrNewer, m.Format, head.Short())
 	}
 	t, err := decodeFlat(data)
 	if err == nil {

@@ -101,6 +101,9 @@ func TestHeadRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	if _, err := decode([]byte(`{"format":4,"dirs":[]}`)); !errors.Is(err, manifest.ErrNewer) {
+		t.Errorf("a format of a later release: %v", err)
+	}
 	// Each directory is there twice in the one above: 2^40 files.
 	var bomb strings.Builder
 	bomb.WriteString(`{"format":3,"dirs":[`)

@@ -25,6 +25,10 @@ import (
 // ErrMalformed is returned for a manifest that this package did not write.
 var ErrMalformed = errors.New("workspace: malformed manifest")
 
+// ErrNewer is returned for a head of a format that a later release writes: it is there, and
+// another node can read it.
+var ErrNewer = errors.New("workspace: the head is of a later release, which this one does not read")
+
 // Kind is what an entry of a tree is.
 type Kind string
 

@@ -117,7 +117,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tree, err := decode(data)
 		if err != nil {
-			if !errors.Is(err, manifest.ErrMalformed) && !errors.Is(err, blob.ErrNotFound) {
+			if !errors.Is(err, manifest.ErrMalformed) && !errors.Is(err, manifest.ErrNewer) && !errors.Is(err, blob.ErrNotFound) {
 				t.Fatalf("the error is %v", err)
 			}
 			return

@@ -42,7 +42,8 @@ const linkOut = "a symbolic link that leads out of the directory"
 // objects and refs for a repository, whose configuration names programs to run.
 const bareRepository = "in what git takes for a repository"
 
-// NewPlan compares two heads. It reads their manifests and no files. A path of Only at
+// NewPlan compares two heads. It reads their manifests and no files. A repository that came
+// with the files, as a copy for their commands, stays behind without a word. A path of Only at
 // which nothing changed is an error that wraps fs.ErrNotExist.
 func NewPlan(ctx context.Context, b blob.Store, from, to blob.Digest, opts *PlanOptions) (*Plan, error) {
 	var o PlanOptions
@@ -66,7 +67,7 @@ func NewPlan(ctx context.Context, b blob.Store, from, to blob.Digest, opts *Plan
 	dirs := make(map[string]bool) // of what is withheld
 	met := make([]bool, len(o.Only))
 	for _, c := range manifest.Compare(before, after) {
-		if !chosen(o.Only, met, c) {
+		if before.CarriesGit() && manifest.InGit(c.Path) || !chosen(o.Only, met, c) {
 			continue
 		}
 		w := LeftOut{Path: c.Path}

@@ -36,6 +36,9 @@ func TestFilesOverServer(t *testing.T) {
 	}
 	dev, url := startDev(t, node, "--script", filepath.Join(node, "edit.txtar"))
 	t.Chdir(dir)
+	gitCommand(t, []string{"init", "-q", "later"}, dir)
+	gitCommand(t, []string{"-C", "later", "add", "a.txt"}, dir)
+	gitCommand(t, []string{"-C", "later", "commit", "-q", "-m", "first"}, dir)
 	for _, c := range []struct{ line, want string }{
 		{"run -C work -m edit --apply --id one --out-dossier run.html", "[exit 6]"},
 		{"diff - one", "+two"},
@@ -46,6 +49,9 @@ func TestFilesOverServer(t *testing.T) {
 		{"export one --script", "write_workspace_file"},
 		{"submit agent -C work -m edit --id two --wait", "done"},
 		{"submit agent -C later -m edit --id three --wait", "done"},
+		{"submit agent -C later --git -m edit --id four --wait", "done"},
+		{"workspace ls four .git", ".git/packed-refs"},
+		{"apply three -C later --only a.txt --branch", "a.txt"},
 		{"apply three -C later --only a.txt", "a.txt"},
 		{"workspace ls three", "100644  4      a.txt"},
 		{"workspace get three a.txt", "two"},
@@ -60,6 +66,9 @@ func TestFilesOverServer(t *testing.T) {
 		if got, err := os.ReadFile(filepath.Join(dir, "work", filepath.FromSlash(name))); err != nil || string(got) != want {
 			t.Errorf("%s holds %d bytes, %v", name, len(got), err)
 		}
+	}
+	if got := gitCommand(t, []string{"-C", "later", "show", "rath/three:a.txt"}, dir); got != "two\n" {
+		t.Errorf("the branch of run three says %q", got)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "work", ".git", "hooks")); err == nil {
 		t.Error("a hook came out")

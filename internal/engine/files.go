@@ -188,6 +188,9 @@ func (d *decider) choose(c manifest.Conflict) (manifest.Choice, string) {
 	if rule == flow.TakeInOrder {
 		rule = manifest.TakeOurs // they are merged in that order
 	}
+	if c.Kind == manifest.GitConflict { // the copy of each branch, which none can merge
+		return manifest.TakeOurs, "policy ours, as it is taken as a whole"
+	}
 	if !d.judge {
 		return rule, by
 	}

@@ -342,3 +342,54 @@ func TestOpen(t *testing.T) {
 		t.Errorf("without git: %v", err)
 	}
 }
+
+// TestHistory: what is made of a repository is one that git takes, with its last commits
+// and nothing else.
+func TestHistory(t *testing.T) {
+	for _, format := range []string{"sha1", "sha256"} {
+		t.Run(format, func(t *testing.T) {
+			dir := t.TempDir()
+			user(t, dir, "init", "-q", "-b", "feature/x", "--object-format="+format)
+			for _, text := range []string{"one", "two", "three"} {
+				put(t, dir, "sub/a.txt", text+"\n", 0o644)
+				user(t, dir, "add", ".")
+				user(t, dir, "commit", "-q", "-m", text)
+			}
+			user(t, dir, "branch", "other")
+			user(t, dir, "config", "core.fsmonitor", "/bin/false")
+			put(t, dir, ".git/hooks/post-commit", "#!/bin/sh\n", 0o755)
+			was := state(t, dir)
+			r := opened(t, dir)
+			head, err := r.Head(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.History(t.Context(), head, 2, 10); !errors.Is(err, git.ErrTooLarge) {
+				t.Errorf("a history of more than 10 bytes: %v", err)
+			}
+			own, err := r.History(t.Context(), head, 2, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if now := state(t, dir); now != was {
+				t.Errorf("the repository changed:\n%s\nwas\n%s", now, was)
+			}
+			put(t, own, "sub/a.txt", "three\n", 0o644)
+			for args, want := range map[string]string{
+				"log --format=%s": "three\ntwo", "status --short": "", "branch --list": "* feature/x", "fsck --strict": "", "show HEAD~1:sub/a.txt": "two",
+			} {
+				if got := user(t, own, strings.Fields(args)...); got != want {
+					t.Errorf("git %s prints %q, want %q", args, got, want)
+				}
+			}
+			if _, err := os.Lstat(filepath.Join(own, ".git", "hooks")); err == nil {
+				t.Error("hooks came along")
+			}
+			put(t, own, "sub/a.txt", "four\n", 0o644)
+			user(t, own, "commit", "-q", "-a", "-m", "four")
+			if got := user(t, own, "log", "--format=%s"); got != "four\nthree\ntwo" {
+				t.Errorf("after a commit the log is %q", got)
+			}
+		})
+	}
+}

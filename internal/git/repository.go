@@ -63,6 +63,9 @@ func Open(ctx context.Context, dir string) (*Repository, error) {
 	return r, nil
 }
 
+// Top reports whether the directory that it was opened by is the top of the working tree.
+func (r *Repository) Top() bool { return r.prefix == "" }
+
 // Close removes what it keeps outside of the repository.
 func (r *Repository) Close() error { return os.RemoveAll(r.scratch) }
 

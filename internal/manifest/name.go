@@ -33,3 +33,13 @@ func IsGit(name string) bool {
 	}
 	return false
 }
+
+// CarriesGit reports whether a tree has git's own directory at its top: it came with the
+// files, as a copy for their commands, and what becomes of it belongs to nothing outside.
+func (t *Tree) CarriesGit() bool {
+	e, ok := t.Lookup(".git")
+	return ok && e.Kind == Dir
+}
+
+// InGit reports whether a path is ".git", or lies in it.
+func InGit(path string) bool { return path == ".git" || strings.HasPrefix(path, ".git/") }

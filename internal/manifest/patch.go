@@ -46,7 +46,8 @@ type Line struct {
 }
 
 // Patch returns how the files of head z differ from those of head a, sorted
-// by path. Directories that come or go are in it, without hunks.
+// by path. Directories that come or go are in it, without hunks. What a repository that a
+// has became is none of the files, see CarriesGit.
 func Patch(ctx context.Context, b blob.Store, a, z blob.Digest) ([]FileDiff, error) {
 	if a == z {
 		return nil, nil
@@ -62,7 +63,11 @@ func Patch(ctx context.Context, b blob.Store, a, z blob.Digest) ([]FileDiff, err
 	changes := Compare(before, after)
 	b = NewFiles(b, before, after)
 	diffs := make([]FileDiff, 0, len(changes))
+	git := before.CarriesGit()
 	for _, c := range changes {
+		if git && InGit(c.Path) {
+			continue
+		}
 		d := FileDiff{Path: c.Path, Kind: c.Kind, Before: c.Before, After: c.After}
 		if c.Before.Digest != c.After.Digest || c.Before.Target != c.After.Target {
 			if err := d.compare(ctx, b); err != nil {

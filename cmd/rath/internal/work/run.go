@@ -81,6 +81,8 @@ session, and merges what they come to. --branch names one, with the workflow
 				return app.Usage(cmd, fmt.Errorf("--apply %q: want %s or %s", o.apply, applyFiles, applyBranch))
 			case o.apply != "" && o.dir == "":
 				return app.Usage(cmd, errors.New("--apply needs -C DIR"))
+			case o.git && o.dir == "":
+				return app.Usage(cmd, errors.New("--git needs -C DIR"))
 			}
 			if t.Sandbox, o.allow, err = place.place(); err != nil {
 				return err
@@ -106,6 +108,7 @@ session, and merges what they come to. --branch names one, with the workflow
 	fan.add(cmd)
 	fs := cmd.Flags()
 	fs.StringVarP(&o.dir, "chdir", "C", "", "work on a copy of this directory")
+	fs.BoolVar(&o.git, "git", false, gitUsage)
 	fs.StringVar(&o.apply, "apply", "", "carry what the run changed back into the directory of -C, or leave it on a branch there: files or branch")
 	fs.Lookup("apply").NoOptDefVal = applyFiles
 	fs.BoolVar(&o.yes, "yes", false, "let --apply ask nothing")
@@ -129,6 +132,7 @@ type runOptions struct {
 	yes      bool     // without a question
 	allow    []string // protected paths that apply may write
 	dossier  string
+	git      bool      // the files come with a repository
 	branch   *asBranch // of applyBranch; nil without git
 	follow.NodeFlags
 }
@@ -166,7 +170,7 @@ func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (e
 		defer func() { err = errors.Join(err, o.branch.Close()) }()
 	}
 	if o.dir != "" {
-		if from, err = upload(ctx, a, s, o.dir); err != nil {
+		if from, err = upload(ctx, a, s, o.dir, o.git); err != nil {
 			return err
 		}
 		t.Workspace = from.String()

@@ -23,7 +23,7 @@ func Submit(a *app.App) *cobra.Command {
 	var f taskFlags
 	var fan fanOutFlags
 	var place placeFlags
-	var wait bool
+	var wait, git bool
 	var deadline time.Duration
 	var workspace, dir, tasks string
 	cmd := &cobra.Command{
@@ -78,13 +78,16 @@ and the command that answers is printed once.`,
 			if t.Workspace = workspace; workspace != "" && dir != "" {
 				return app.Usage(cmd, errors.New("give the files with -C or with --workspace, not both"))
 			}
+			if git && dir == "" {
+				return app.Usage(cmd, errors.New("--git needs -C DIR"))
+			}
 			if cmd.Flags().Changed("deadline") && deadline <= 0 {
 				return app.Usage(cmd, errors.New("--deadline is a positive duration, such as 10m"))
 			}
 			if deadline > 0 {
 				t.Deadline = time.Now().Add(deadline)
 			}
-			return submit(cmd.Context(), a, args[0], t, submission{branches, dir, cmd.Flags().Changed("id"), wait})
+			return submit(cmd.Context(), a, args[0], t, submission{branches, dir, git, cmd.Flags().Changed("id"), wait})
 		},
 	}
 	f.add(cmd)
@@ -93,6 +96,7 @@ and the command that answers is printed once.`,
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time out after this long, such as 10m")
 	cmd.Flags().StringVar(&tasks, "tasks", "", "submit the tasks of this `file`, one per line as JSON; - is standard input")
 	cmd.Flags().StringVarP(&dir, "chdir", "C", "", "start with a copy of this directory")
+	cmd.Flags().BoolVar(&git, "git", false, gitUsage)
 	place.add(cmd.Flags(), "let commands reach this host; can be given again")
 	cmd.Flags().StringVar(&workspace, "workspace", "", "head of the files to start with, 64 hexadecimal digits")
 	return cmd
@@ -102,6 +106,7 @@ and the command that answers is printed once.`,
 type submission struct {
 	branches []string // workflows that the task would run as well
 	dir      string   // whose files it starts with, "" for none
+	git      bool     // with a repository
 	named    bool     // its id was given
 	wait     bool
 }
@@ -133,7 +138,7 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 		return err
 	}
 	if o.dir != "" {
-		head, err := upload(ctx, a, s, o.dir)
+		head, err := upload(ctx, a, s, o.dir, o.git)
 		if err != nil {
 			return err
 		}

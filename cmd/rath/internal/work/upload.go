@@ -7,16 +7,23 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/git"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/workspace"
 )
 
-// upload stores a copy of a directory and returns its head.
-func upload(ctx context.Context, a *app.App, s *app.System, dir string) (blob.Digest, error) {
+// gitUsage tells what --git does.
+const gitUsage = "give the copy of -C a git repository with the last commits of the one there; what commands do to it stays behind"
+
+// upload stores a copy of a directory and returns its head, with a git repository if that
+// is asked for.
+func upload(ctx context.Context, a *app.App, s *app.System, dir string, withGit bool) (blob.Digest, error) {
 	switch fi, err := os.Stat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
 		return blob.Digest{}, app.Fail(app.ExitNotFound, "-C %s: there is no such directory", dir)
@@ -31,7 +38,63 @@ func upload(ctx context.Context, a *app.App, s *app.System, dir string) (blob.Di
 		return blob.Digest{}, err
 	}
 	leftOut(a, dir, &in)
-	return in.Head, nil
+	if !withGit {
+		return in.Head, nil
+	}
+	return addHistory(ctx, s.Blobs(s.Tenant()), dir, in.Head)
+}
+
+// What --git takes of a repository.
+const (
+	historyCommits = 50
+	historyBytes   = 64 << 20
+)
+
+// addHistory adds a git repository to the files of a head.
+func addHistory(ctx context.Context, b blob.Store, dir string, head blob.Digest) (_ blob.Digest, err error) {
+	repo, err := git.Open(ctx, dir)
+	switch {
+	case errors.Is(err, git.ErrNoGit):
+		return head, app.Fail(app.ExitUnavailable, "--git needs the git program, which is not installed or not in PATH")
+	case errors.Is(err, git.ErrNoRepository):
+		return head, app.Fail(app.ExitConflict, "--git: %s lies in no git repository, or in that of another user", dir)
+	case err != nil:
+		return head, err
+	}
+	defer func() { err = errors.Join(err, repo.Close()) }()
+	commit, err := repo.Head(ctx)
+	switch {
+	case err != nil:
+		return head, err
+	case !repo.Top():
+		return head, app.Fail(app.ExitUsage, "--git: %s is not the top of its git repository: name that with -C", dir)
+	case commit == "":
+		return head, app.Fail(app.ExitConflict, "--git: the repository of %s has no commit yet", dir)
+	}
+	own, err := repo.History(ctx, commit, historyCommits, historyBytes)
+	if errors.Is(err, git.ErrTooLarge) {
+		return head, app.Fail(app.ExitConflict, "--git: the last %d commits of %s have more than %d MiB of objects: leave --git out", historyCommits, dir, historyBytes>>20)
+	}
+	if err != nil {
+		return head, err
+	}
+	added, err := workspace.Snapshot(ctx, b, own, blob.Digest{}, workspace.Limits{})
+	if err != nil {
+		return head, err
+	}
+	files, err := manifest.Load(ctx, b, head)
+	if err != nil {
+		return head, err
+	}
+	history, err := manifest.Load(ctx, b, added)
+	if err != nil {
+		return head, err
+	}
+	all, err := manifest.NewTree(slices.AppendSeq(slices.Collect(files.Entries()), history.Entries()), files, history)
+	if err != nil {
+		return head, err
+	}
+	return all.Excluding(files.Excluded()).Store(ctx, b)
 }
 
 // importOptions leave out what is Rath's own below a directory, and name where it

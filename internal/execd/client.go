@@ -139,11 +139,7 @@ func (c *Client) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Exit, error
 		return lost(err)
 	}
 	defer s.Close()
-	r := request{
-		ID: cmd.ID, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Input: cmd.Stdin != nil,
-		Timeout: cmd.Timeout, Keep: cmd.Output, Offload: cmd.Offload != nil,
-	}
-	if err := s.sendValue(kindRun, r); err != nil {
+	if err := s.sendValue(kindRun, newRequest(cmd)); err != nil {
 		return sandbox.Exit{}, fmt.Errorf("send the command: %w", err)
 	}
 	patience := cmd.Timeout

@@ -1,13 +1,13 @@
 package execd
 
 import (
-	"bytes"
 	"encoding/binary"
-	"encoding/gob"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -29,7 +29,7 @@ const (
 	kindTaken                   // to the client: so many bytes of input were taken
 	kindOutput                  // to the client: output as it comes, of both streams
 	kindResult                  // to the client, last: a result
-	mostPayload = 4 << 20
+	mostPayload = 16 << 20
 	window      = 128 << 10
 )
 
@@ -47,12 +47,12 @@ type (
 		Capabilities sandbox.Capabilities
 		Error        string
 	}
-	// request is a sandbox.Cmd.
+	// request is a sandbox.Cmd. Names and values are bytes, which need not be UTF-8.
 	request struct {
 		ID      string
-		Argv    []string
-		Env     map[string]string
-		Dir     string
+		Argv    [][]byte
+		Env     [][2][]byte
+		Dir     []byte
 		Input   bool // standard input follows
 		Timeout time.Duration
 		Keep    int
@@ -65,6 +65,33 @@ type (
 		Wrapped int // the index in wrapped, plus one
 	}
 )
+
+// newRequest is what goes over of a command.
+func newRequest(c sandbox.Cmd) request {
+	r := request{ID: c.ID, Dir: []byte(c.Dir), Input: c.Stdin != nil, Timeout: c.Timeout, Keep: c.Output, Offload: c.Offload != nil}
+	for _, a := range c.Argv {
+		r.Argv = append(r.Argv, []byte(a))
+	}
+	for k, v := range c.Env {
+		r.Env = append(r.Env, [2][]byte{[]byte(k), []byte(v)})
+	}
+	return r
+}
+
+// cmd is the command again, with the variables of an image below its own.
+func (r request) cmd(image map[string]string) sandbox.Cmd {
+	c := sandbox.Cmd{ID: r.ID, Dir: string(r.Dir), Timeout: r.Timeout, Output: r.Keep, Env: maps.Clone(image)}
+	for _, a := range r.Argv {
+		c.Argv = append(c.Argv, string(a))
+	}
+	for _, v := range r.Env {
+		if c.Env == nil {
+			c.Env = make(map[string]string)
+		}
+		c.Env[string(v[0])] = string(v[1])
+	}
+	return c
+}
 
 // wrapped are the errors of the vocabulary, which keep their identity on the way.
 var wrapped = []error{sandbox.ErrClosed, sandbox.ErrUnsupported, sandbox.ErrPath, sandbox.ErrLost, fs.ErrNotExist, fs.ErrPermission}
@@ -120,14 +147,14 @@ func (s *stream) send(kind byte, payload []byte) error {
 }
 
 func (s *stream) sendValue(kind byte, v any) error {
-	var b bytes.Buffer
-	if err := gob.NewEncoder(&b).Encode(v); err != nil {
+	data, err := json.Marshal(v)
+	if err != nil {
 		return err
 	}
-	if b.Len() > mostPayload {
-		return fmt.Errorf("%d bytes are more than a message holds, %d", b.Len(), mostPayload)
+	if len(data) > mostPayload {
+		return fmt.Errorf("%d bytes are more than a message holds, %d", len(data), mostPayload)
 	}
-	return s.send(kind, b.Bytes())
+	return s.send(kind, data)
 }
 
 func (s *stream) receive() (kind byte, payload []byte, err error) {
@@ -156,4 +183,4 @@ func (s *stream) receiveValue(kind byte, v any) error {
 	return decode(payload, v)
 }
 
-func decode(payload []byte, v any) error { return gob.NewDecoder(bytes.NewReader(payload)).Decode(v) }
+func decode(payload []byte, v any) error { return json.Unmarshal(payload, v) }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -171,13 +170,7 @@ func (d *server) run(s *stream, r request) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	cmd := sandbox.Cmd{ID: r.ID, Argv: r.Argv, Env: r.Env, Dir: r.Dir, Timeout: r.Timeout, Output: r.Keep}
-	if len(d.env) > 0 {
-		cmd.Env = make(map[string]string, len(d.env)+len(r.Env))
-		for _, vars := range []map[string]string{d.env, r.Env} {
-			maps.Copy(cmd.Env, vars)
-		}
-	}
+	cmd := r.cmd(d.env)
 	in := newInput(func(n int) error {
 		return s.send(kindTaken, binary.LittleEndian.AppendUint32(nil, uint32(n)))
 	})

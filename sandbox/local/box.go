@@ -23,6 +23,7 @@ type box struct {
 	own    string   // this sandbox's folder below Options.State
 	tmp    string   // TMPDIR of its commands
 	runs   *os.File // one line per supervisor, see lease.go
+	ready  standby
 
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
@@ -62,6 +63,7 @@ func openBox(ctx context.Context, o Options, hs []hierarchy, info sandbox.Info, 
 // release gives back what open took, as far as it came.
 func (b *box) release() error {
 	var errs []error
+	b.ready.close()
 	if b.runs != nil {
 		errs = append(errs, b.runs.Close())
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -58,7 +59,7 @@ func landlockABI(most int) (int, error) {
 // confine takes from the calling thread, and from what it starts, everything
 // a command must not have. It cannot be undone. The listener it returns gets
 // the calls that serve answers.
-func confine(j job) (listener int, err error) {
+func confine(j job, rules *ruleset) (listener int, err error) {
 	abi, err := landlockABI(j.ABI)
 	if err != nil {
 		return -1, fmt.Errorf("landlock: %w", err)
@@ -69,7 +70,7 @@ func confine(j job) (listener int, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return -1, fmt.Errorf("no_new_privs: %w", err)
 	}
-	if err := restrictFiles(j, abi); err != nil {
+	if err := restrictFiles(j, abi, rules); err != nil {
 		return -1, fmt.Errorf("landlock: %w", err)
 	}
 	if listener, err = restrictCalls(abi); err != nil {
@@ -97,8 +98,38 @@ func dropCapabilities() error {
 	return unix.Capset(&hdr, &none[0])
 }
 
+// ruleset is what a supervisor's commands may reach, made for the first of them. To make
+// it takes longer than to put a thread under it.
+type ruleset struct {
+	fd   int
+	made time.Time // zero: not yet
+}
+
+// rulesetAge is how long a ruleset is used: a file of the system that was replaced since
+// is another one to it.
+const rulesetAge = 10 * time.Second
+
 // restrictFiles puts the calling thread into a Landlock domain.
-func restrictFiles(j job, abi int) error {
+func restrictFiles(j job, abi int, rules *ruleset) error {
+	if !rules.made.IsZero() && time.Since(rules.made) > rulesetAge {
+		unix.Close(rules.fd)
+		rules.made = time.Time{}
+	}
+	if rules.made.IsZero() {
+		fd, err := makeRuleset(j, abi)
+		if err != nil {
+			return err
+		}
+		rules.fd, rules.made = fd, time.Now()
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules.fd), 0, 0); errno != 0 {
+		return fmt.Errorf("restrict: %w", errno)
+	}
+	return nil
+}
+
+// makeRuleset lists what a command may reach.
+func makeRuleset(j job, abi int) (ruleset int, err error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: allRights}
 	if abi < abiRefer {
 		attr.Handled_access_fs &^= unix.LANDLOCK_ACCESS_FS_REFER
@@ -123,10 +154,14 @@ func restrictFiles(j job, abi int) error {
 	}
 	r, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
-		return fmt.Errorf("create ruleset: %w", errno)
+		return -1, fmt.Errorf("create ruleset: %w", errno)
 	}
-	ruleset := int(r)
-	defer unix.Close(ruleset)
+	ruleset = int(r)
+	defer func() {
+		if err != nil {
+			unix.Close(ruleset)
+		}
+	}()
 
 	allow := func(fd int, rights uint64) error {
 		var st unix.Stat_t
@@ -156,10 +191,10 @@ func restrictFiles(j job, abi int) error {
 	}
 	all := attr.Handled_access_fs &^ uint64(deviceRights|unix.LANDLOCK_ACCESS_FS_IOCTL_DEV)
 	if err := allow(workspaceFD, all); err != nil {
-		return fmt.Errorf("allow the workspace: %w", err)
+		return -1, fmt.Errorf("allow the workspace: %w", err)
 	}
 	if err := allowPath(j.Tmp, all); err != nil {
-		return err
+		return -1, err
 	}
 	for _, list := range []struct {
 		paths  []string
@@ -173,14 +208,11 @@ func restrictFiles(j job, abi int) error {
 			// What a host does not have cannot be allowed and is not missed.
 			err := allowPath(p, list.rights)
 			if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ENOTDIR) {
-				return err
+				return -1, err
 			}
 		}
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, r, 0, 0); errno != 0 {
-		return fmt.Errorf("restrict: %w", errno)
-	}
-	return nil
+	return ruleset, nil
 }
 
 // probe confines a thread of this process and lets it try what a command must
@@ -192,7 +224,7 @@ func probe(j job) result {
 }
 
 func probeConfined(j job) string {
-	if _, err := confine(j); err != nil {
+	if _, err := confine(j, &ruleset{}); err != nil {
 		return err.Error()
 	}
 	if fd, err := unix.Open(j.Probe, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {

@@ -26,7 +26,7 @@ const (
 //
 // Where the command before was killed at the limit, the next one may make room: what its
 // first look finds is the limit then.
-func watchDisk(over chan<- string, limit int64, makesRoom bool, dirs ...int) {
+func watchDisk(over chan<- string, done <-chan struct{}, limit int64, makesRoom bool, dirs ...int) {
 	most := limit
 	if makesRoom {
 		most = math.MaxInt64
@@ -35,7 +35,7 @@ func watchDisk(over chan<- string, limit int64, makesRoom bool, dirs ...int) {
 		began := time.Now()
 		var all int64
 		for _, dir := range dirs {
-			n, tooDeep := diskUse(dir, most-all, maxDepth)
+			n, tooDeep := diskUse(dir, done, most-all, maxDepth)
 			if all += n; all > most {
 				over <- fmt.Sprintf("killed: the files of the sandbox take more than its limit of %d bytes of disk", limit)
 				return
@@ -48,13 +48,17 @@ func watchDisk(over chan<- string, limit int64, makesRoom bool, dirs ...int) {
 		if most == math.MaxInt64 {
 			most = max(limit, all)
 		}
-		time.Sleep(max(minRest, diskShare*time.Since(began)))
+		select {
+		case <-done:
+			return
+		case <-time.After(max(minRest, diskShare*time.Since(began))):
+		}
 	}
 }
 
 // diskUse adds up what lies below a directory, of which it has a handle, until it is more
-// than most. What is gone meanwhile does not count.
-func diskUse(dir int, most int64, depth int) (sum int64, tooDeep bool) {
+// than most, or done is closed. What is gone meanwhile does not count.
+func diskUse(dir int, done <-chan struct{}, most int64, depth int) (sum int64, tooDeep bool) {
 	fd, closeAgain, err := openClosed(dir)
 	if err != nil {
 		return 0, false
@@ -63,6 +67,11 @@ func diskUse(dir int, most int64, depth int) (sum int64, tooDeep bool) {
 	f := os.NewFile(uintptr(fd), "")
 	defer f.Close()
 	for {
+		select {
+		case <-done:
+			return sum, false
+		default:
+		}
 		names, err := f.Readdirnames(1024)
 		for _, name := range names {
 			var st unix.Stat_t
@@ -82,7 +91,7 @@ func diskUse(dir int, most int64, depth int) (sum int64, tooDeep bool) {
 			if err != nil {
 				continue
 			}
-			n, deep := diskUse(child, most-sum, depth-1)
+			n, deep := diskUse(child, done, most-sum, depth-1)
 			unix.Close(child)
 			if sum += n; deep || sum > most {
 				return sum, deep

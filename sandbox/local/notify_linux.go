@@ -118,6 +118,7 @@ const notifIDValid = 0x40082102
 
 // serve answers the calls of a command until none of its processes is left.
 func serve(listener int, inside []string) {
+	defer unix.Close(listener)
 	for {
 		// Receiving alone would not tell a caller that died meanwhile from a
 		// tree that is gone.

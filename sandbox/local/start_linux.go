@@ -1,21 +1,20 @@
 package local
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rathcluster/rath/sandbox"
 )
@@ -34,87 +33,154 @@ func baseEnv(b *box) map[string]string {
 	return env
 }
 
-// supervisor is a started supervisor, seen from the host.
+// supervisor is a started supervisor, seen from the host. It runs one command at a time,
+// and then waits for the next one of its sandbox.
 type supervisor struct {
 	cmd     *exec.Cmd
-	control *os.File // closing it means stop; the kernel does so if the host dies
-	once    sync.Once
-	own     string // the folder of the sandbox; "" for a probe
-	gone    chan struct{}
-	res     result
-	err     error
+	control *net.UnixConn // its end means stop; the kernel ends it if the host dies
+	own     string        // the folder of the sandbox; "" for a probe
+	rest    func(*supervisor) bool
+	dead    chan struct{} // closed when the process is gone
+
+	mu  sync.Mutex // guards what follows, and sending
+	n   int        // of runs
+	now *run       // nil at rest
+}
+
+// run is one command of a supervisor.
+type run struct {
+	s    *supervisor
+	n    int
+	gone chan struct{}
+	res  result
+	err  error
+}
+
+// standby are the supervisors of a sandbox that wait for a command. To start one takes
+// longer than most commands do.
+type standby struct {
+	mu     sync.Mutex
+	closed bool
+	list   []*supervisor
+}
+
+// mostStandby is how many wait at most: commands of a sandbox mostly run one by one.
+const mostStandby = 1
+
+// add keeps a supervisor that has nothing to do; false if there is no room for it.
+func (y *standby) add(s *supervisor) bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.closed || len(y.list) == mostStandby {
+		return false
+	}
+	y.list = append(y.list, s)
+	return true
+}
+
+// take returns one that lives, or nil.
+func (y *standby) take() *supervisor {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for len(y.list) > 0 {
+		s := y.list[len(y.list)-1]
+		y.list = y.list[:len(y.list)-1]
+		select {
+		case <-s.dead:
+		default:
+			return s
+		}
+	}
+	return nil
+}
+
+// close ends those that wait, and waits for them.
+func (y *standby) close() {
+	y.mu.Lock()
+	y.closed = true
+	list := y.list
+	y.list = nil
+	y.mu.Unlock()
+	for _, s := range list {
+		s.dismiss()
+	}
+	for _, s := range list {
+		<-s.dead
+	}
 }
 
 // start implements the platform's part of Exec.
 func (b *box) start(c command) (process, error) {
-	dir, err := b.files.Sub("")
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
 	j := job{
 		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly, Tasks: cmp.Or(b.most.PIDs, MaxTasks), Disk: b.most.Disk, Room: b.full.Load(),
 		Groups: b.groups.first, Net: b.groups.net,
 		Confine: b.info.Isolation == sandbox.IsolationKernel,
 	}
-	s, err := launch(j, b.o, b.own, b.groups, []*os.File{c.stdin, c.stdout, c.stderr}, []*os.File{dir, c.cwd, b.runs})
+	files := []*os.File{c.stdin, c.stdout, c.stderr, c.cwd}
+	if s := b.ready.take(); s != nil {
+		if r, err := s.begin(j, files); err == nil {
+			return r, nil
+		}
+		s.dismiss() // it has just died
+	}
+	dir, err := b.files.Sub("")
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	defer dir.Close()
+	s, err := launch(b.o, b.own, b.groups, []*os.File{dir, b.runs}, b.ready.add)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.begin(j, files)
+	if err != nil {
+		s.dismiss()
+		return nil, err
+	}
+	return r, nil
 }
 
-// launch starts a supervisor for a job of the sandbox with the folder own, as the user of
-// its options, in its groups;
-// more are its files from workspaceFD on.
-func launch(j job, o Options, own string, g *groups, std, more []*os.File) (*supervisor, error) {
-	data, err := json.Marshal(j)
+// launch starts a supervisor of the sandbox with the folder own, as the user of its
+// options, in its groups; more are its files from workspaceFD on. After each command
+// rest says whether it waits for another one.
+func launch(o Options, own string, g *groups, more []*os.File, rest func(*supervisor) bool) (*supervisor, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	controlR, controlW, err := os.Pipe()
+	theirs, ours := os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pair[1]), "control")
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	ours.Close()
 	if err != nil {
 		return nil, err
 	}
-	defer controlR.Close()
-	statusR, statusW, err := os.Pipe()
-	if err != nil {
-		controlW.Close()
-		return nil, err
-	}
-	defer statusW.Close()
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", // also when the file was replaced since
 		Args: []string{supervisorName},
 		// No variable of the host, and a collector that runs for a long command at
 		// most: a supervisor holds little.
 		Env:        []string{"GOGC=off", "GOMEMLIMIT=24MiB", "GOTRACEBACK=single"},
-		ExtraFiles: append([]*os.File{controlR, statusW}, more...),
+		ExtraFiles: append([]*os.File{theirs}, more...),
 		// Its own session: no terminal, and not in the host's process group.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if o.UID != 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(o.UID), Gid: uint32(o.GID)}
 	}
-	// A nil *os.File in an interface is not nil.
-	if std != nil {
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = std[0], std[1], std[2]
-	}
 	if err := cmd.Start(); err != nil {
-		controlW.Close()
-		statusR.Close()
+		conn.Close()
 		return nil, fmt.Errorf("start supervisor: %w", err)
 	}
 	if err := g.enter(cmd.Process.Pid); err != nil { // it waits for its job
-		controlW.Close()
-		statusR.Close()
+		conn.Close()
 		if errors.Is(err, fs.ErrNotExist) { // Reap takes the groups away from a holder that has been superseded
 			err = fmt.Errorf("%w: the sandbox was taken away: %w", sandbox.ErrLost, err)
 		}
 		return nil, fmt.Errorf("limit the command: %w", errors.Join(err, cmd.Process.Kill(), reap(cmd)))
 	}
-	s := &supervisor{cmd: cmd, control: controlW, own: own, gone: make(chan struct{})}
-	go s.watch(data, statusR)
+	s := &supervisor{cmd: cmd, control: conn.(*net.UnixConn), own: own, rest: rest, dead: make(chan struct{})}
+	go s.watch()
 	return s, nil
 }
 
@@ -124,37 +190,87 @@ func reap(cmd *exec.Cmd) error {
 	return err
 }
 
-// watch hands over the job, waits for the supervisor to end and reads what it
-// says. It ends when the supervisor does.
-func (s *supervisor) watch(data []byte, statusR *os.File) {
-	defer close(s.gone)
-	defer statusR.Close()
-	msg := append(binary.LittleEndian.AppendUint32(nil, uint32(len(data))), data...)
-	_, sendErr := s.control.Write(msg)
-	said, readErr := io.ReadAll(statusR)
-	waitErr := s.cmd.Wait()
-	s.stop()
-	if err := json.NewDecoder(bytes.NewReader(said)).Decode(&s.res); err != nil {
-		s.err = fmt.Errorf("the supervisor died: %w", errors.Join(sendErr, readErr, waitErr))
-	} else if s.res.Failed != "" {
-		s.err = fmt.Errorf("the supervisor could not do its part: %s", s.res.Failed)
+// begin hands over a job with its files.
+func (s *supervisor) begin(j job, files []*os.File) (*run, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n++
+	r := &run{s: s, n: s.n, gone: make(chan struct{})}
+	if err := give(s.control, order{N: r.n, Job: &j}, files); err != nil {
+		return nil, fmt.Errorf("hand over the command: %w", err)
 	}
-	if s.err != nil && s.own != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
-		defer cancel()
-		s.err = errors.Join(s.err, killLeft(ctx, s.own))
-	}
+	s.now = r
+	return r, nil
 }
 
-func (s *supervisor) stop() { s.once.Do(func() { s.control.Close() }) }
+// take returns the command under way.
+func (s *supervisor) take() *run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.now
+	s.now = nil
+	return r
+}
 
-// abandon kills the supervisor; watch then kills what it left, as far as it
-// can be killed.
-func (s *supervisor) abandon() { s.cmd.Process.Kill() }
+// watch hears what comes of each command until the supervisor ends.
+func (s *supervisor) watch() {
+	defer close(s.dead)
+	var failed string
+	var heard error
+	for {
+		res, err := hear(s.control)
+		if err != nil {
+			heard = err
+			break
+		}
+		if failed = res.Failed; failed != "" {
+			continue // it ends now
+		}
+		r := s.take()
+		if r == nil {
+			continue
+		}
+		r.res = res
+		if !s.rest(s) {
+			s.dismiss()
+		}
+		close(r.gone)
+	}
+	waited := s.cmd.Wait()
+	s.dismiss()
+	r := s.take()
+	if r == nil {
+		return
+	}
+	if failed != "" {
+		r.err = fmt.Errorf("the supervisor could not do its part: %s", failed)
+	} else {
+		r.err = fmt.Errorf("the supervisor died: %w", errors.Join(heard, waited))
+	}
+	if s.own != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
+		defer cancel()
+		r.err = errors.Join(r.err, killLeft(ctx, s.own))
+	}
+	close(r.gone)
+}
 
-func (s *supervisor) done() <-chan struct{} { return s.gone }
+// dismiss has a supervisor end. It stops what it runs.
+func (s *supervisor) dismiss() { s.control.Close() }
 
-func (s *supervisor) result() (result, error) { return s.res, s.err }
+// stop implements process. A supervisor that cannot be told is about to die.
+func (r *run) stop() {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	_ = give(r.s.control, order{N: r.n}, nil)
+}
+
+// abandon kills the supervisor; watch then kills what it left, as far as it can be killed.
+func (r *run) abandon() { r.s.cmd.Process.Kill() }
+
+func (r *run) done() <-chan struct{} { return r.gone }
+
+func (r *run) result() (result, error) { return r.res, r.err }
 
 // tryConfinement starts a supervisor that confines itself and tries to do
 // what a command must not. It returns a description of the confinement, or
@@ -181,26 +297,30 @@ func tryConfinement(ctx context.Context, o Options) (detail, why string, err err
 		return "", "", err
 	}
 	defer ws.Close()
-	s, err := launch(job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, Options{}, "", nil, nil, []*os.File{ws})
+	s, err := launch(Options{}, "", nil, []*os.File{ws}, func(*supervisor) bool { return false })
 	if err != nil {
 		return "", "", err
 	}
-	defer s.stop()
+	defer s.dismiss()
+	p, err := s.begin(job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, nil)
+	if err != nil {
+		return "", "", err
+	}
 	timer := time.NewTimer(stopGrace)
 	defer timer.Stop()
 	select {
-	case <-s.done():
+	case <-p.done():
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-timer.C:
 		err = errors.New("the supervisor does not answer; does main call local.Reexec() first?")
 	}
 	if err != nil {
-		s.abandon()
-		<-s.done()
+		p.abandon()
+		<-p.done()
 		return "", "", err
 	}
-	r, err := s.result()
+	r, err := p.result()
 	if err != nil {
 		return "", "", err
 	}

@@ -13,11 +13,15 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// No limit holds here, so there are no groups of processes that have one.
+// No limit holds here, so there are no groups of processes that have one, and nothing
+// waits for commands.
 type (
 	hierarchy struct{}
 	groups    struct{}
+	standby   struct{}
 )
+
+func (*standby) close() {}
 
 func hierarchies() []hierarchy { return nil }
 

@@ -1,17 +1,15 @@
 package local
 
 import (
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -20,12 +18,10 @@ import (
 // supervisorName is the argv[0] under which this binary is a supervisor.
 const supervisorName = "rath-sandbox-supervisor"
 
-// The files a supervisor is started with, besides the command's three.
+// The files a supervisor is started with, besides the three of its own.
 const (
-	controlFD   = 3 + iota // job, then nothing; its end means stop
-	statusFD               // result, written once
+	controlFD   = 3 + iota // see order; its end means stop
 	workspaceFD            // the workspace directory
-	cwdFD                  // where the command runs
 	runsFD                 // append-only list of supervisors
 )
 
@@ -51,36 +47,66 @@ const (
 	startFiles   = 1024
 )
 
-// supervise is the life of a supervisor; in other processes it returns.
+// supervise is the life of a supervisor; in other processes it returns. It runs one
+// command after the other, each with its tree, until its host is gone.
 func supervise() {
 	if len(os.Args) == 0 || os.Args[0] != supervisorName {
 		return
 	}
-	r := superviseJob()
-	data, err := json.Marshal(r)
-	if err == nil {
-		_, err = unix.Write(statusFD, data)
-	}
-	if err != nil {
-		// There is no channel to report it; the host sees a supervisor without a result.
-		syscall.Exit(1)
+	prepared := prepare()
+	jobs := make(chan *assignment, 1)
+	go assignments(jobs)
+	var d duty
+	for a := range jobs {
+		var r result
+		if prepared != nil {
+			r.Failed = prepared.Error()
+		} else {
+			r = d.perform(a)
+		}
+		for _, fd := range a.files { // that it did not get to
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+		}
+		// A host that cannot be told sees a supervisor without a result. One that failed
+		// may have left something and takes no other job.
+		if err := report(r); err != nil || r.Failed != "" {
+			syscall.Exit(1)
+		}
 	}
 	syscall.Exit(0) // not os.Exit, which may run hooks of the host program
+}
+
+// prepare is what a supervisor does once.
+func prepare() error {
+	if err := closeOnExec(3); err != nil {
+		return fmt.Errorf("close files: %w", err)
+	}
+	// What a command detaches becomes this process's child instead of init's.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become subreaper: %w", err)
+	}
+	if err := limitResources(); err != nil {
+		return fmt.Errorf("set resource limits: %w", err)
+	}
+	syscall.Umask(0o022)
+	return nil
 }
 
 // oomScore is what the memory killer adds to how much a process has.
 const oomScore = "/proc/self/oom_score_adj"
 
-func superviseJob() (r result) {
+// duty is what a supervisor keeps from one command to the next.
+type duty struct {
+	recorded bool // in the sandbox's folder
+	rules    ruleset
+}
+
+// perform runs the command of a job. Of its files, it closes those that it used.
+func (d *duty) perform(a *assignment) (r result) {
 	fail := func(what string, err error) result { return result{Failed: fmt.Sprintf("%s: %v", what, err)} }
-	if err := closeOnExec(3); err != nil {
-		return fail("close files", err)
-	}
-	control := os.NewFile(controlFD, "control")
-	j, err := readJob(control)
-	if err != nil {
-		return fail("read job", err)
-	}
+	j := a.job
 	if j.Probe != "" {
 		return probe(j)
 	}
@@ -89,20 +115,22 @@ func superviseJob() (r result) {
 	if err != nil {
 		return fail("the sandbox was taken away", err)
 	}
-	if err := recordRun(os.Getpid()); err != nil {
-		return fail("record the supervisor", err)
+	defer unix.Close(tmp)
+	if !d.recorded {
+		if err := recordRun(os.Getpid()); err != nil {
+			return fail("record the supervisor", err)
+		}
+		d.recorded = true
 	}
-	// What a command detaches becomes this process's child instead of init's.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fail("become subreaper", err)
+	if err := a.enter(); err != nil {
+		return fail("take the command's files", err)
 	}
-	if err := limitResources(); err != nil {
-		return fail("set resource limits", err)
-	}
-	if err := unix.Fchdir(cwdFD); err != nil {
-		return fail("enter the directory", err)
-	}
-	syscall.Umask(0o022)
+	// Its pipes end with the command.
+	defer func() {
+		if err := detachStdio(); err != nil {
+			r = fail("detach standard files", err)
+		}
+	}()
 
 	program, err := lookPath(j.Argv[0], j.Env)
 	if err != nil {
@@ -113,7 +141,7 @@ func superviseJob() (r result) {
 	// command may do.
 	own, _ := os.ReadFile(oomScore)
 	_ = os.WriteFile(oomScore, []byte("500"), 0)
-	pid, err := spawn(program, j)
+	pid, err := spawn(program, j, &d.rules)
 	_ = os.WriteFile(oomScore, own, 0)
 	if refused, ok := errors.AsType[*startError](err); ok {
 		return result{Refused: refused.Error()}
@@ -129,13 +157,36 @@ func superviseJob() (r result) {
 		unix.Kill(pid, unix.SIGKILL)
 		return fail("detach standard files", err)
 	}
-	// These end with the process, which has nothing else to do.
+	var watches sync.WaitGroup
+	done := make(chan struct{})
+	defer watches.Wait()
+	defer close(done)
 	bomb, disk := make(chan string, 1), make(chan string, 1)
-	go watch(bomb, j.Tasks)
+	watches.Go(func() { watch(bomb, done, j.Tasks) })
 	if j.Disk > 0 {
-		go watchDisk(disk, j.Disk, j.Room, workspaceFD, tmp)
+		watches.Go(func() { watchDisk(disk, done, j.Disk, j.Room, workspaceFD, tmp) })
 	}
-	return tend(pid, control, bomb, disk)
+	return tend(pid, a.stop, bomb, disk)
+}
+
+// enter makes the files of a job those of this process.
+func (a *assignment) enter() error {
+	if len(a.files) != 4 {
+		return fmt.Errorf("%d files came with the command", len(a.files))
+	}
+	if err := unix.Fchdir(a.files[3]); err != nil {
+		return fmt.Errorf("enter the directory: %w", err)
+	}
+	for fd, from := range a.files[:3] {
+		if err := unix.Dup3(from, fd, 0); err != nil {
+			return err
+		}
+	}
+	for i, fd := range a.files {
+		unix.Close(fd)
+		a.files[i] = -1
+	}
+	return nil
 }
 
 // recordRun notes a process in the sandbox's folder, for Reap. One that has
@@ -147,20 +198,6 @@ func recordRun(pid int) error {
 	}
 	_, err := unix.Write(runsFD, fmt.Appendf(nil, "%d %d\n", pid, started))
 	return err
-}
-
-// readJob reads a length and that many bytes of JSON.
-func readJob(r io.Reader) (job, error) {
-	var j job
-	var size uint32
-	if err := binary.Read(r, binary.LittleEndian, &size); err != nil {
-		return j, err
-	}
-	data := make([]byte, size)
-	if _, err := io.ReadFull(r, data); err != nil {
-		return j, err
-	}
-	return j, json.Unmarshal(data, &j)
 }
 
 func limitResources() error {
@@ -256,7 +293,7 @@ func lookPath(name string, env []string) (string, error) {
 // inherited by what the thread starts, so only the thread that starts the
 // command is confined: the supervisor stays outside, where the command cannot
 // signal or trace it.
-func spawn(program string, j job) (int, error) {
+func spawn(program string, j job, rules *ruleset) (int, error) {
 	type started struct {
 		pid int
 		err error
@@ -273,7 +310,7 @@ func spawn(program string, j job) (int, error) {
 			return
 		}
 		if j.Confine {
-			listener, err := confine(j)
+			listener, err := confine(j, rules)
 			if err != nil {
 				out <- started{0, err}
 				return

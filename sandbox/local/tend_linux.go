@@ -3,7 +3,6 @@ package local
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"sync"
@@ -37,18 +36,10 @@ type tree struct {
 	killed  map[int]bool // children that were killed and not yet reaped; guarded by mu
 }
 
-// tend waits for the command, for the end of the control pipe, or for what a watch has
-// to say, whichever comes first, and then kills what is left.
-func tend(pid int, control io.Reader, bomb, disk <-chan string) result {
+// tend waits for the command, for the word to stop, or for what a watch has to say, whichever comes first, and then kills what is left.
+func tend(pid int, stop <-chan struct{}, bomb, disk <-chan string) result {
 	t := &tree{pid: pid, ended: make(chan result, 1), gone: make(chan struct{}), killed: make(map[int]bool)}
-	stop := make(chan struct{})
-	// These end with the process, which has nothing else to do.
 	go t.wait()
-	go func() {
-		// Nothing more is ever sent; the host closes its end or dies.
-		_, _ = io.Copy(io.Discard, control)
-		close(stop)
-	}()
 
 	var r result
 	note, asked, full := "", false, false
@@ -66,6 +57,7 @@ func tend(pid int, control io.Reader, bomb, disk <-chan string) result {
 	if !t.kill() {
 		return result{Failed: "processes are left that could not be killed"}
 	}
+	<-t.gone // else it would wait for the next command's tree
 	select {
 	case r = <-t.ended:
 	default: // it had ended before
@@ -203,12 +195,17 @@ func children() []int {
 // watch says when the tree has more than most tasks. Counting them is
 // slow, so it counts only when the whole machine has that many more than at
 // the beginning, which is one short line to read.
-func watch(bomb chan<- string, most int) {
+func watch(bomb chan<- string, done <-chan struct{}, most int) {
 	began, ok := allTasks()
 	if !ok {
 		return
 	}
-	for range time.Tick(bombWatch) {
+	for tick := time.Tick(bombWatch); ; {
+		select {
+		case <-done:
+			return
+		case <-tick:
+		}
 		now, ok := allTasks()
 		if ok && now-began > most && tasks(os.Getpid()) > most {
 			bomb <- fmt.Sprintf("killed: more than %d processes and threads", most)

@@ -1,0 +1,53 @@
+package local
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// TestSupervisorAtRest: one supervisor runs the commands of a sandbox one after the
+// other, the death of one at rest is no command's, and none outlives the sandbox.
+func TestSupervisorAtRest(t *testing.T) {
+	s, err := New(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := s.(*box)
+	run := func() {
+		t.Helper()
+		e, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo out; cat; pwd >&2"}, Stdin: strings.NewReader("in"), Dir: ""})
+		if err != nil || string(e.Stdout.Bytes()) != "out\nin" || string(e.Stderr.Bytes()) != b.dir+"\n" {
+			t.Fatalf("%v, %+v", err, e)
+		}
+	}
+	for range 5 {
+		run()
+	}
+	runs, err := os.ReadFile(filepath.Join(b.own, runsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(runs), "\n"); n != 6 {
+		t.Errorf("five commands and their supervisor make %d processes", n)
+	}
+	first := b.ready.list[0]
+	if err := first.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-first.dead
+	run()
+	second := b.ready.list[0]
+	if second == first {
+		t.Error("the dead one waits for commands")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := startTime(second.cmd.Process.Pid); ok {
+		t.Error("a supervisor outlives its sandbox")
+	}
+}

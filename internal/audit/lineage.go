@@ -246,6 +246,18 @@ func (s *lineageState) place(a *audit, l *log, r *recordData, codes []byte, wron
 	}
 }
 
+// scratch are the reasons of forks that were made to be read, and never to be taken.
+var scratch = []string{"it only judged", "it only summarised", "nothing was decided on it"}
+
+// endOf is how a record tells the end of a branch: one that was only read is not told as
+// rejected.
+func endOf(state, reason string) string {
+	if state == "rejected" && slices.Contains(scratch, reason) {
+		return "scratch"
+	}
+	return state
+}
+
 // otherwise says what a record tells otherwise than the log, in what people find
 // sessions and runs by: the edges of the graph, whose run it is, and how runs and
 // branches ended.
@@ -261,8 +273,12 @@ func (a *audit) otherwise(l *log, event string, r *recordData) (expected, found 
 		}
 		return "", ""
 	case sessionClosed:
-		if l.closed != nil && r.State != l.closed.State {
-			return "state " + l.closed.State + " of session.closed", r.State
+		if l.closed == nil {
+			return "", ""
+		}
+		// Records of former releases say rejected.
+		if state := endOf(l.closed.State, l.closed.Reason); r.State != state && r.State != l.closed.State {
+			return "state " + state + " of session.closed", r.State
 		}
 		return "", ""
 	}

@@ -319,6 +319,9 @@ func tells(f fact) object {
 		}
 		return object{"parents": edges}
 	case "session.closed":
+		if f.data["reason"] == "it only judged" {
+			return object{"state": "scratch"}
+		}
 		return pick(f.data, "state")
 	case "run.submitted":
 		return pick(f.data["task"].(object), "run")

@@ -26,8 +26,28 @@ type BlamedLine struct {
 }
 
 // Blame returns the lines of a file as a chain of head changes, oldest first,
-// left it, each with the change that brought it.
-func Blame(ctx context.Context, blobs blob.Store, changes []lineage.Record, path string) ([]BlamedLine, error) {
+// left it, each with the change that brought it. A line that a merge of files took of a
+// branch is the branch's: heads returns the chain of a session that was merged.
+func Blame(ctx context.Context, blobs blob.Store, changes []lineage.Record, path string, heads func(lineage.Ref) ([]lineage.Record, error)) ([]BlamedLine, error) {
+	b := blamer{blobs, path, heads}
+	return b.blame(ctx, changes, 0)
+}
+
+// blamer follows the lines of one file.
+type blamer struct {
+	blobs blob.Store
+	path  string
+	heads func(lineage.Ref) ([]lineage.Record, error)
+}
+
+// Bounds of what is looked at for a line that a merge brought.
+const (
+	mergedParents = 64
+	mergedDepth   = 8
+)
+
+func (b *blamer) blame(ctx context.Context, changes []lineage.Record, depth int) ([]BlamedLine, error) {
+	blobs, path := b.blobs, b.path
 	var lines []BlamedLine
 	var at blob.Digest
 	for i := range changes {
@@ -54,6 +74,9 @@ func Blame(ctx context.Context, blobs blob.Store, changes []lineage.Record, path
 				lines = nil
 			default:
 				lines = patched(lines, d.Hunks, c)
+				if err := b.ofBranches(ctx, lines, c, depth); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
@@ -61,6 +84,43 @@ func Blame(ctx context.Context, blobs blob.Store, changes []lineage.Record, path
 		return lines, nil
 	}
 	return nil, noText(ctx, blobs, at, path)
+}
+
+// ofBranches gives lines that a merge brought to the changes that brought them to its
+// branches. One that no branch has, such as one that a conflict made, stays the merge's.
+func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, merge *lineage.Record, depth int) error {
+	if merge.Kind != lineage.Merged || depth >= mergedDepth || b.heads == nil {
+		return nil
+	}
+	for _, p := range merge.Parents[:min(len(merge.Parents), mergedParents)] {
+		changes, err := b.heads(p)
+		if err != nil {
+			continue // the graph does not hold the branch
+		}
+		branch, err := b.blame(ctx, changes, depth+1)
+		if err != nil {
+			continue // it has no such file
+		}
+		for _, e := range manifest.DiffLines(textsOf(branch), textsOf(lines)) {
+			if e.Op != ' ' {
+				continue
+			}
+			for i := range e.NewTo - e.NewFrom {
+				if l := &lines[e.NewFrom+i]; l.By == merge {
+					l.By = branch[e.OldFrom+i].By
+				}
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+func textsOf(lines []BlamedLine) []string {
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = l.Text
+	}
+	return out
 }
 
 // noText says why a file has no lines.

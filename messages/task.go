@@ -45,6 +45,10 @@ type Task struct {
 // Sandbox is what a task asks of the sandbox of its session. A node that cannot hold
 // commands to it refuses the calls that need a sandbox.
 type Sandbox struct {
+	// Allow are protected paths, such as ".github/workflows", that the calls of this run may
+	// change, and those below them: separated by commas, relative to the workspace. A change
+	// of any other one is undone when its call ends.
+	Allow string `json:"allow,omitempty"`
 	// Backend is the kind of sandbox that the node is to use, such as "local" or "docker".
 	Backend string `json:"backend,omitempty"`
 	// Image is what commands find around the workspace, as the backend names it.
@@ -80,7 +84,11 @@ func (b Sandbox) place() (journal.Sandbox, error) {
 	if err != nil {
 		return bad("network", Text(err), "leave it out for none")
 	}
-	return journal.Sandbox{Backend: b.Backend, Image: b.Image, Limits: limits.String(), Network: string(network)}, nil
+	allow, err := journal.ParsePaths(b.Allow)
+	if err != nil {
+		return bad("allow", Text(err), "name paths of the workspace, such as .github/workflows, separated by commas")
+	}
+	return journal.Sandbox{Allow: allow, Backend: b.Backend, Image: b.Image, Limits: limits.String(), Network: string(network)}, nil
 }
 
 // Budget bounds what a run may consume; zero fields are unlimited.

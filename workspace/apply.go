@@ -37,13 +37,7 @@ func (p *Plan) Apply(ctx context.Context, dir string) error {
 	if err := ap.check(p.changes); err != nil {
 		return err
 	}
-	err = ap.run()
-	for _, tmp := range ap.staged {
-		if rmErr := root.Remove(tmp); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
-			err = errors.Join(err, rmErr)
-		}
-	}
-	if err != nil {
+	if err := ap.run(); err != nil {
 		return fmt.Errorf("workspace: apply: %w", err)
 	}
 	return nil
@@ -176,10 +170,21 @@ func (ap *apply) names(p string) ([]string, error) {
 	return names, nil
 }
 
-// run makes the changes: new files are written first, beside their places,
+// run makes the changes, and leaves no file that was written on the way.
+func (ap *apply) run() error {
+	err := ap.carry()
+	for _, tmp := range ap.staged {
+		if rmErr := ap.root.Remove(tmp); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
+			err = errors.Join(err, rmErr)
+		}
+	}
+	return err
+}
+
+// carry makes the changes: new files are written first, beside their places,
 // as that is what may fail; then what goes is removed from the bottom up, and
 // what comes is put in place from the top down.
-func (ap *apply) run() error {
+func (ap *apply) carry() error {
 	place := make(map[string]string)
 	for _, c := range ap.todo {
 		if c.After.Kind != manifest.File {
@@ -252,8 +257,13 @@ func (ap *apply) stage(c manifest.Change) (tmp string, err error) {
 	return tmp, nil
 }
 
-// leaves reports whether a directory is removed or replaced by this run.
+// leaves reports whether a directory, or one above it, is removed or replaced by this run.
 func (ap *apply) leaves(dir string) bool {
-	i, ok := slices.BinarySearchFunc(ap.todo, dir, func(c manifest.Change, p string) int { return strings.Compare(c.Path, p) })
-	return ok && ap.todo[i].Before.Kind == manifest.Dir
+	for ; dir != "."; dir = path.Dir(dir) {
+		i, ok := slices.BinarySearchFunc(ap.todo, dir, func(c manifest.Change, p string) int { return strings.Compare(c.Path, p) })
+		if ok && ap.todo[i].Before.Kind != "" {
+			return true
+		}
+	}
+	return false
 }

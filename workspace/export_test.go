@@ -12,7 +12,7 @@ type Index = index
 
 // Snapshot, Restore, Import and Save are what Checkout and Import are made of.
 func (x *index) Snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l Limits) (blob.Digest, error) {
-	return x.snapshot(ctx, b, dir, base, l)
+	return x.snapshot(ctx, b, dir, base, l, nil)
 }
 
 func (x *index) Restore(ctx context.Context, b blob.Store, head blob.Digest, dir string) error {

@@ -110,8 +110,8 @@ func (x *index) update(s *scan) {
 }
 
 // snapshot is [Snapshot] of a directory that the index is of: files that it knows are not
-// read. A nil index knows none.
-func (x *index) snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l Limits) (blob.Digest, error) {
+// read. A nil index knows none. With u, what it undoes is put back first.
+func (x *index) snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l Limits, u *undo) (blob.Digest, error) {
 	var old *manifest.Tree
 	if x != nil && x.tree != nil && x.head == base {
 		old = x.tree
@@ -126,7 +126,11 @@ func (x *index) snapshot(ctx context.Context, b blob.Store, dir string, base blo
 	if err != nil {
 		return blob.Digest{}, err
 	}
-	if !base.IsZero() && len(manifest.Compare(old, t)) == 0 {
+	changes := manifest.Compare(old, t)
+	if t, changes, err = u.run(ctx, b, dir, old, t, changes); err != nil {
+		return blob.Digest{}, err
+	}
+	if !base.IsZero() && len(changes) == 0 {
 		x.remember(base, old)
 		return base, nil
 	}

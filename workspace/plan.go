@@ -58,10 +58,7 @@ func NewPlan(ctx context.Context, b blob.Store, from, to blob.Digest, opts *Plan
 	if err != nil {
 		return nil, err
 	}
-	protected, err := theGuard()
-	if err != nil {
-		return nil, err
-	}
+	protected := newFinder()
 	bare := bareRepositories(after)
 	p := &Plan{blobs: manifest.NewFiles(b, after)}
 	dirs := make(map[string]bool) // of what is withheld
@@ -79,7 +76,7 @@ func NewPlan(ctx context.Context, b blob.Store, from, to blob.Digest, opts *Plan
 				w.Why = line
 			}
 		}
-		if w.Why == "" && !under(o.Allow, c.Path) {
+		if w.Why == "" && !allowed(o.Allow, c) {
 			w.Why = risk(protected, bare, c)
 			w.Refused = w.Why != ""
 		}
@@ -122,16 +119,35 @@ func neverOf(p string) (why string, ok bool) {
 }
 
 // risk says why a change could do harm outside of the sandbox; "" if it could not.
-func risk(protected guard, bare []string, c manifest.Change) string {
-	switch {
-	case protected.what(c.Path) != "":
-		return protected.what(c.Path)
+func risk(protected finder, bare []string, c manifest.Change) string {
+	switch what := protected.of(c); {
+	case what != "":
+		return what
 	case c.After.Kind == manifest.Symlink && !manifest.LinkStaysInside(c.Path, c.After.Target):
 		return linkOut
 	case under(bare, c.Path):
 		return bareRepository
 	}
 	return ""
+}
+
+// of says what the path of a change is, as what it was and what it is.
+func (f finder) of(c manifest.Change) string {
+	if c.After.Kind == manifest.Symlink || c.Before.Kind == manifest.Symlink {
+		return f.whatLink(c.Path)
+	}
+	return f.what(c.Path)
+}
+
+// allowed reports whether a change is at a path of these, below one, or a directory on the
+// way to one.
+func allowed(names []string, c manifest.Change) bool {
+	if under(names, c.Path) {
+		return true
+	}
+	return c.Kind == manifest.Added && c.After.Kind == manifest.Dir && slices.ContainsFunc(names, func(n string) bool {
+		return strings.HasPrefix(path.Clean(n), c.Path+"/")
+	})
 }
 
 // bareRepositories returns the directories of a tree that git takes for repositories.

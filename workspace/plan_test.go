@@ -104,7 +104,7 @@ func TestAllowedByName(t *testing.T) {
 		want []string
 	}{
 		{workspace.PlanOptions{}, []string{".github", "a", "d", "d/b"}},
-		{workspace.PlanOptions{Allow: []string{".github/workflows/x.yml"}}, []string{".github", ".github/workflows/x.yml", "a", "d", "d/b"}},
+		{workspace.PlanOptions{Allow: []string{".github/workflows/x.yml"}}, []string{".github", ".github/workflows", ".github/workflows/x.yml", "a", "d", "d/b"}},
 		{workspace.PlanOptions{Allow: []string{".github/", "./.envrc", ".git"}}, []string{".envrc", ".github", ".github/workflows", ".github/workflows/x.yml", ".github/workflows/y.yml", "a", "d", "d/b"}},
 		{workspace.PlanOptions{Only: []string{"d/b"}}, []string{"d", "d/b"}},
 		{workspace.PlanOptions{Only: []string{"a", "d"}}, []string{"a", "d", "d/b"}},

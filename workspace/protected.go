@@ -1,6 +1,8 @@
 package workspace
 
 import (
+	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -12,6 +14,12 @@ import (
 const (
 	gitsOwn   = "git's own directory"
 	rathStore = "a store of Rath"
+)
+
+// gitHooks holds the programs that git runs; those that end with .sample it does not.
+const (
+	gitHooks = ".git/hooks"
+	gitHook  = "a git hook"
 )
 
 // never says what a name stands for that no workspace exchanges with the directory of a
@@ -26,9 +34,11 @@ func never(name string) string {
 	return ""
 }
 
-// Protected are the paths that programs outside of the sandbox run, or take for orders:
-// a Plan carries a change of one only if it is allowed by name. The patterns are those of
-// gitignore, at any depth, in lower case.
+// Protected are the paths that programs outside of the sandbox run, or take for orders: a
+// [Take] puts one back that a command changed, and a Plan carries a change of one only if it
+// is allowed by name. The patterns are those of gitignore, at any depth, in lower case.
+// Git's own directory, which no Plan carries, is not among them; of it a Take puts back the
+// hooks.
 var Protected = []struct {
 	What     string
 	Patterns []string
@@ -52,28 +62,30 @@ var Protected = []struct {
 }
 
 // guard finds the protected paths.
-type guard []struct {
-	what  string
-	rules *ignore.Rules
+type guard []protectedKind
+
+// protectedKind is a row of Protected: the patterns of one name, which the last name of a
+// path decides, and those of several.
+type protectedKind struct {
+	what        string
+	name, names *ignore.Rules
 }
 
 func newGuard() (guard, error) {
 	var g guard
 	for _, p := range Protected {
-		// A pattern of several names is of any depth too.
-		r := new(ignore.Rules)
+		k := protectedKind{p.What, new(ignore.Rules), new(ignore.Rules)}
 		for _, line := range p.Patterns {
+			rules := k.name
 			if strings.Contains(line, "/") {
-				line = "**/" + line
+				// A pattern of several names is of any depth too.
+				rules, line = k.names, "**/"+line
 			}
-			if err := r.Add("", []byte(line)); err != nil {
+			if err := rules.Add("", []byte(line)); err != nil {
 				return nil, err
 			}
 		}
-		g = append(g, struct {
-			what  string
-			rules *ignore.Rules
-		}{p.What, r})
+		g = append(g, k)
 	}
 	return g, nil
 }
@@ -83,24 +95,85 @@ var theGuard = sync.OnceValues(newGuard)
 
 // ProtectedAs says what a path is that is Protected, such as "configuration of CI"; ""
 // for any other path.
-func ProtectedAs(path string) string {
+func ProtectedAs(path string) string { return newFinder().what(path) }
+
+// finder asks the guard about many paths of one tree: what a directory is, it asks once.
+type finder struct {
+	guard guard
+	dirs  map[string]string
+}
+
+func newFinder() finder {
 	g, err := theGuard()
 	if err != nil { // the patterns are those above
 		panic(err)
 	}
-	return g.what(path)
+	return finder{g, map[string]string{".": ""}}
 }
 
-// what says what a protected path is; "" for any other path.
-func (g guard) what(p string) string {
+// what says what a path is that is protected, or lies below one that is; "" for any other
+// path.
+func (f finder) what(p string) string {
+	dir := path.Dir(p)
+	is, ok := f.dirs[dir]
+	if !ok {
+		is = f.what(dir)
+		f.dirs[dir] = is
+	}
+	if is != "" {
+		return is
+	}
+	return f.guard.own(p)
+}
+
+// own is what for a path whose parents are not protected.
+func (g guard) own(p string) string {
+	p = foldPath(p)
+	name := path.Base(p)
+	if dir := path.Dir(p); (dir == gitHooks || strings.HasSuffix(dir, "/"+gitHooks)) && path.Ext(name) != ".sample" {
+		return gitHook
+	}
+	for _, kind := range g {
+		if _, out := kind.name.Match(name, false); out {
+			return kind.what
+		}
+		if _, out := kind.names.Match(p, false); out {
+			return kind.what
+		}
+	}
+	return ""
+}
+
+// foldPath folds each name of a path.
+func foldPath(p string) string {
 	names := strings.Split(p, "/")
 	for i, n := range names {
 		names[i] = manifest.Fold(n)
 	}
-	p = strings.Join(names, "/")
-	for _, kind := range g {
-		if _, out := kind.rules.Excludes(p, false); out {
-			return kind.what
+	return strings.Join(names, "/")
+}
+
+// whatLink is what for a symbolic link: one in the place of a directory that protected
+// paths lie in, such as .github, gives them to another directory.
+func (f finder) whatLink(p string) string {
+	if is := f.what(p); is != "" {
+		return is
+	}
+	p = "/" + foldPath(p)
+	behind := func(pattern string) bool {
+		for dir := path.Dir(pattern); dir != "."; dir = path.Dir(dir) {
+			if strings.HasSuffix(p, "/"+dir) {
+				return true
+			}
+		}
+		return false
+	}
+	if behind(gitHooks + "/*") {
+		return gitHook
+	}
+	for _, kind := range Protected {
+		if slices.ContainsFunc(kind.Patterns, behind) {
+			return kind.What
 		}
 	}
 	return ""

@@ -42,20 +42,7 @@ const partSize = 16 << 20
 // file that grows is stored as it was at some moment, but two files need not
 // be of the same moment.
 func Snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l Limits) (blob.Digest, error) {
-	return (*index)(nil).snapshot(ctx, b, dir, base, l)
-}
-
-// Checkout restores a head as [Restore] does, and returns a [Snapshot] of the directory that
-// reads only the files that were touched since: one call of it at a time. No program that
-// is not trusted may run while it is called.
-func Checkout(ctx context.Context, b blob.Store, head blob.Digest, dir string) (func(ctx context.Context, base blob.Digest, l Limits) (blob.Digest, error), error) {
-	x := new(index)
-	if err := x.restore(ctx, b, head, dir); err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, base blob.Digest, l Limits) (blob.Digest, error) {
-		return x.snapshot(ctx, b, dir, base, l)
-	}, nil
+	return (*index)(nil).snapshot(ctx, b, dir, base, l, nil)
 }
 
 // readers is how many files are read and stored at one time.

@@ -110,6 +110,7 @@ func (f *fan) open(st *step, o flow.FanOutOptions) error {
 		f.terms.Deadline = end.UnixMilli()
 	}
 	out := journal.FanOut{
+		Allow:     ex.task.Sandbox.Allow,
 		Ancestors: ex.levels.ancestors(), Base: link, Budget: budget, Deadline: f.terms.Deadline, Path: f.path,
 		Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, WarmFirst: o.WarmFirst && len(f.bs) > 1, Workflow: ex.reg.Name,
 	}

@@ -34,7 +34,7 @@ type lease struct {
 	dirty bool
 	// take reads what was touched in dir, and all of it where a process of a call could
 	// outlast the call: what such a process has mapped it can change without a trace.
-	take func(ctx context.Context, base blob.Digest, l workspace.Limits) (blob.Digest, error)
+	take workspace.Take
 }
 
 // at returns the session's sandbox with its files at p.Head, for a call that changes
@@ -84,10 +84,8 @@ func (l *lease) open(ctx context.Context, ex *Execution, k session.Key, p, terms
 	if err != nil {
 		return errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), sandbox.RemoveTree(l.dir))
 	}
-	if dir := l.dir; !box.Info().WholeTree {
-		l.take = func(ctx context.Context, base blob.Digest, lim workspace.Limits) (blob.Digest, error) {
-			return workspace.Snapshot(ctx, ex.blobs(), dir, base, lim)
-		}
+	if !box.Info().WholeTree {
+		l.take = workspace.TakeAll(ex.blobs(), l.dir)
 	}
 	l.box, l.head, l.terms, l.dirty = box, p.Head, terms, false
 	return nil
@@ -119,21 +117,21 @@ func removeOlder(dir string, epoch uint64, opened int) error {
 }
 
 // snapshot takes the directory's new head after a call that may have changed
-// it, which began at a head. A call that never had the directory open at that
-// head changed nothing. If the snapshot fails the directory is given up, so
-// that the next call starts from the head before.
-func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest) (blob.Digest, error) {
+// it, which began at a head, and tells what it put back of it. A call that never had the
+// directory open at that head changed nothing. If the snapshot fails the directory is
+// given up, so that the next call starts from the head before.
+func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest) (blob.Digest, putBack, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.box == nil || l.head != before {
-		return before, nil
+		return before, nil, nil
 	}
-	head, err := l.take(ctx, l.head, ex.rt.Workspaces.Limits)
+	head, back, err := l.take(ctx, l.head, ex.rt.Workspaces.Limits, ex.task.Sandbox.Paths())
 	if err != nil {
-		return l.head, errors.Join(fmt.Errorf("flow: snapshot: %w", err), l.close())
+		return l.head, nil, errors.Join(fmt.Errorf("flow: snapshot: %w", err), l.close())
 	}
 	l.head, l.dirty = head, false
-	return head, nil
+	return head, back, nil
 }
 
 // close ends the sandbox and removes its directory. l.mu is held.

@@ -64,7 +64,8 @@ type outcome struct {
 	body   json.RawMessage
 	failed bool
 	head   blob.Digest // of the workspace; zero if the call cannot change it
-	nested error       // the tool tried to make a step: the workflow is wrong, not the model
+	back   putBack
+	nested error // the tool tried to make a step: the workflow is wrong, not the model
 }
 
 // round is one assistant chunk's calls on their way. mu guards what the calls
@@ -244,9 +245,12 @@ func (r *round) do(c *toolCall) error {
 		return err
 	}
 	var head blob.Digest
+	var back putBack
 	if c.mutates() {
 		d.HeadBefore = place.Head
-		after, err := r.ex.lease(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex, place.Head)
+		var after blob.Digest
+		var err error
+		after, back, err = r.ex.lease(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex, place.Head)
 		if err != nil {
 			out = tool.ErrorOutcome(filesFailure(err))
 			after = place.Head
@@ -254,7 +258,7 @@ func (r *round) do(c *toolCall) error {
 		head, d.HeadAfter = after, after
 	}
 	d.Failed = out.IsError
-	o := outcome{body: out.Body, failed: out.IsError, head: head}
+	o := outcome{body: back.told(out.Body), failed: out.IsError, head: head, back: back}
 	switch {
 	case errors.Is(out.Err, run.ErrNestedStep):
 		o.nested, d.Code, d.Error = out.Err, run.CodeNestedStep, excerpt.Clip(errText(out.Err), 1<<10)
@@ -348,6 +352,13 @@ func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error 
 			head = h
 		}
 		content = append(content, session.ChunkEvent(r.row(r.calls[n], head)))
+	}
+	if len(out.back) > 0 {
+		e, err := journal.NewEvent(journal.KindWarning, journal.Warning{Run: r.ex.id, Text: out.back.warning()})
+		if err != nil {
+			return err
+		}
+		content = append(content, e)
 	}
 	d.Row = n > r.rows && r.calls[r.rows] == c
 	if !d.Row {

@@ -44,7 +44,8 @@ type Ancestor struct {
 // FanOut records that a run opened branches. All that their tasks say is
 // derived from it.
 type FanOut struct {
-	Ancestors []Ancestor     `json:"ancestors"` // of the branches
+	Allow     string         `json:"allow,omitempty"` // of the tasks of the branches
+	Ancestors []Ancestor     `json:"ancestors"`       // of the branches
 	Base      session.Link   `json:"base"`
 	Branches  []FanOutBranch `json:"branches"`
 	Budget    run.Budget     `json:"budget,omitzero"` // of each branch
@@ -117,7 +118,7 @@ func (f FanOut) Tasks(t session.Tenant) []Task {
 	for i, b := range f.Branches {
 		task := Task{
 			ID: run.ID(b.Session), Workflow: f.Workflow, Revision: f.Revision, Session: session.Key{Tenant: t, ID: b.Session},
-			Budget: f.Budget, Deadline: fromMillis(f.Deadline),
+			Budget: f.Budget, Deadline: fromMillis(f.Deadline), Sandbox: Sandbox{Allow: f.Allow},
 			Branch: &Branch{
 				Ancestors: f.Ancestors, Base: f.Base, Name: b.Name, Path: f.Path.Child(b.Name), Remote: b.Workflow != "", Root: f.Root,
 				WarmsCache: f.WarmFirst && i == 0, Within: f.Within,

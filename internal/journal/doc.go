@@ -15,7 +15,7 @@
 // signal, a fan-out or a take-over makes, and what each is answered. They are the tests
 // of every [Store], too.
 //
-// Files, the lowest first: task, event, snapshot_this, record, store, state_machine,
+// Files, the lowest first: paths, task, event, snapshot_this, record, store, state_machine,
 // terminal_only, wait, quarantine, branch, scratch, reservation, cache_warmup, fact, values,
 // run_state, journal, signals_taken, paged, claim, replay, archive, account, batch,
 // snapshot, recorded, direct, outbox.

@@ -45,8 +45,9 @@ type Task struct {
 
 // Sandbox is what a task asks of the sandbox of its session, in the words of
 // session.Placement. What is empty stays as it is: of a session that works somewhere, as
-// there; of any other, as the node has it.
+// there; of any other, as the node has it. Allow holds for the run and its branches alone.
 type Sandbox struct {
+	Allow   string `json:"allow,omitempty"` // protected paths that calls may change, as ParsePaths reads them
 	Backend string `json:"backend,omitempty"`
 	Image   string `json:"image,omitempty"`
 	Limits  string `json:"limits,omitempty"`
@@ -60,6 +61,7 @@ const DefaultBackend = "local"
 // place if the task asks for nothing else.
 func (t *Task) Place(at session.Placement) session.Placement {
 	p, ask := at, t.Sandbox
+	ask.Allow = "" // says nothing of the place
 	if t.Workspace.IsZero() && ask == (Sandbox{}) {
 		return at
 	}

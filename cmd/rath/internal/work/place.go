@@ -33,7 +33,7 @@ func (f *placeFlags) add(fs *pflag.FlagSet, allows string) {
 	fs.BoolVar(&f.readOnly, "read-only", false, "let hosts of --allow be asked by GET and HEAD alone")
 }
 
-// place returns what is asked of the sandbox, and the paths among what is allowed.
+// place returns what is asked of the sandbox, and the protected paths that are allowed.
 func (f *placeFlags) place() (b messages.Sandbox, paths []string, err error) {
 	b = f.Sandbox
 	var limits, hosts []string
@@ -55,8 +55,9 @@ func (f *placeFlags) place() (b messages.Sandbox, paths []string, err error) {
 				continue
 			}
 		}
-		paths = append(paths, what)
+		paths = append(paths, strings.Split(what, ",")...)
 	}
+	b.Allow = strings.Join(paths, ",")
 	if len(hosts) == 0 {
 		if f.readOnly {
 			return b, nil, app.Fail(app.ExitUsage, "--read-only is said of hosts: name one with --allow")

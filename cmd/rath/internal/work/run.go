@@ -44,8 +44,9 @@ elsewhere and with --yes at once. --apply=branch leaves it as commits on the
 branch rath/RUN of the git repository there instead, one for each branch of a
 fan-out, and touches neither files nor index nor HEAD. What would not have come
 in does not go out.
-Hooks, CI and the configuration of editors, shells and agents are carried if
---allow names them. Ctrl-C parks the run and prints the command that resumes it;
+A change of hooks, CI and the configuration of editors, shells and agents is put
+back when the call ends, unless --allow names the path.
+Ctrl-C parks the run and prints the command that resumes it;
 a second one exits at once.
 
 Commands run in a sandbox of the node: --sandbox, --image and the limits ask for
@@ -87,9 +88,6 @@ session, and merges what they come to. --branch names one, with the workflow
 			if t.Sandbox, o.allow, err = place.place(); err != nil {
 				return err
 			}
-			if len(o.allow) > 0 && o.apply == "" {
-				return app.Usage(cmd, fmt.Errorf("--allow %s is no name of a host, and a path needs --apply", o.allow[0]))
-			}
 			if o.yes && o.apply == "" {
 				return app.Usage(cmd, errors.New("--yes needs --apply"))
 			}
@@ -112,7 +110,7 @@ session, and merges what they come to. --branch names one, with the workflow
 	fs.StringVar(&o.apply, "apply", "", "carry what the run changed back into the directory of -C, or leave it on a branch there: files or branch")
 	fs.Lookup("apply").NoOptDefVal = applyFiles
 	fs.BoolVar(&o.yes, "yes", false, "let --apply ask nothing")
-	place.add(fs, "let commands reach this host, or --apply write this protected path")
+	place.add(fs, "let commands reach this host, or change this protected path")
 	o.NodeFlags.Add(fs)
 	fs.StringVar(&o.dossier, "out-dossier", "", "write the evidence of the run to a file: .html, .md or .json")
 	return cmd

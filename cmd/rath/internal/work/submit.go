@@ -3,7 +3,6 @@ package work
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,12 +67,8 @@ and the command that answers is printed once.`,
 			if err != nil {
 				return err
 			}
-			var paths []string
-			if t.Sandbox, paths, err = place.place(); err != nil {
+			if t.Sandbox, _, err = place.place(); err != nil {
 				return err
-			}
-			if len(paths) > 0 {
-				return app.Usage(cmd, fmt.Errorf("--allow %s is no name of a host; paths are allowed to \"rath apply\"", paths[0]))
 			}
 			if t.Workspace = workspace; workspace != "" && dir != "" {
 				return app.Usage(cmd, errors.New("give the files with -C or with --workspace, not both"))
@@ -97,7 +92,7 @@ and the command that answers is printed once.`,
 	cmd.Flags().StringVar(&tasks, "tasks", "", "submit the tasks of this `file`, one per line as JSON; - is standard input")
 	cmd.Flags().StringVarP(&dir, "chdir", "C", "", "start with a copy of this directory")
 	cmd.Flags().BoolVar(&git, "git", false, gitUsage)
-	place.add(cmd.Flags(), "let commands reach this host; can be given again")
+	place.add(cmd.Flags(), "let commands reach this host, or change this protected path")
 	cmd.Flags().StringVar(&workspace, "workspace", "", "head of the files to start with, 64 hexadecimal digits")
 	return cmd
 }

@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// putBack are the protected paths that a call changed and that are as they were again.
+type putBack []workspace.LeftOut
+
+// maxTold is how many of them a model is told by name: a command that fetches a tree of
+// packages may bring hundreds.
+const maxTold = 5
+
+const putBackNote = "these paths are protected and this run does not allow them, so they are again what they were before the call; " +
+	"go on without them, or say that a person has to allow them by name"
+
+// told adds to the body of a call's result which paths were put back. A body that is no
+// object becomes one, with the result in it.
+func (b putBack) told(body json.RawMessage) json.RawMessage {
+	if len(b) == 0 {
+		return body
+	}
+	type one struct {
+		Is   string `json:"is"`
+		Path string `json:"path"`
+	}
+	var note struct {
+		More  int    `json:"more,omitempty"`
+		Note  string `json:"note"`
+		Paths []one  `json:"paths"`
+	}
+	for _, w := range b[:min(len(b), maxTold)] {
+		note.Paths = append(note.Paths, one{w.Why, excerpt.Clip(w.Path, 200)})
+	}
+	note.More, note.Note = len(b)-len(note.Paths), putBackNote
+	text, err := session.Marshal(note)
+	if err != nil { // it holds strings, which always encode
+		panic(err)
+	}
+	object, isObject := bytes.CutSuffix(body, []byte("}"))
+	switch {
+	case !isObject || body[0] != '{':
+		return fmt.Appendf(nil, `{"result":%s,"put_back":%s}`, body, text)
+	case len(object) == 1:
+		return fmt.Appendf(nil, `{"put_back":%s}`, text)
+	}
+	return fmt.Appendf(nil, `%s,"put_back":%s}`, object, text)
+}
+
+// warning says the same to people.
+func (b putBack) warning() string {
+	const shown = 2
+	var names []string
+	for _, w := range b[:min(len(b), shown)] {
+		names = append(names, excerpt.Clip(w.Path, 60))
+	}
+	text := strings.Join(names, ", ")
+	if more := len(b) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return "put back " + text + ": no --allow names it"
+}

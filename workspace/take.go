@@ -1,0 +1,167 @@
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
+)
+
+// Take is a [Snapshot] of a directory in which commands ran that are not trusted: what they
+// changed, added or removed at a path that is [Protected] is put back first to what it was
+// at base, in the directory as well. Paths that are allowed, and those below them, stay as
+// the commands left them.
+//
+// The paths that were put back come sorted, a directory only if nothing in it is named. If
+// they cannot be put back, that is an error, and the directory is of no more use.
+type Take func(ctx context.Context, base blob.Digest, l Limits, allow []string) (blob.Digest, []LeftOut, error)
+
+// Checkout restores a head as [Restore] does, and returns a Take of the directory that
+// reads only the files that were touched since: one call of it at a time. No program that
+// is not trusted may run while it is called.
+func Checkout(ctx context.Context, b blob.Store, head blob.Digest, dir string) (Take, error) {
+	x := new(index)
+	if err := x.restore(ctx, b, head, dir); err != nil {
+		return nil, err
+	}
+	return x.taking(b, dir), nil
+}
+
+// TakeAll returns a Take of a directory that reads all files each time, for one in which
+// programs may still run.
+func TakeAll(b blob.Store, dir string) Take { return (*index)(nil).taking(b, dir) }
+
+func (x *index) taking(b blob.Store, dir string) Take {
+	return func(ctx context.Context, base blob.Digest, l Limits, allow []string) (blob.Digest, []LeftOut, error) {
+		u := &undo{allow: allow}
+		head, err := x.snapshot(ctx, b, dir, base, l, u)
+		return head, u.back, err
+	}
+}
+
+// undo is what of a snapshot's changes is put back.
+type undo struct {
+	allow []string
+	back  []LeftOut
+}
+
+// run puts back in dir what of the changes from old to now is protected, and returns the
+// tree that the directory holds then, with its changes. A nil undo puts nothing back.
+func (u *undo) run(ctx context.Context, b blob.Store, dir string, old, now *manifest.Tree, changes []manifest.Change) (*manifest.Tree, []manifest.Change, error) {
+	if u == nil {
+		return now, changes, nil
+	}
+	entries := u.entries(now, changes)
+	if len(u.back) == 0 {
+		return now, changes, nil
+	}
+	want, err := manifest.NewTree(entries, now, old)
+	if err == nil {
+		err = putBack(ctx, manifest.NewFiles(b, want), dir, manifest.Compare(now, want))
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("workspace: put protected paths back: %w", err)
+	}
+	return want, manifest.Compare(old, want), nil
+}
+
+// entries returns what is there once the protected changes are undone, which it notes.
+func (u *undo) entries(now *manifest.Tree, changes []manifest.Change) []manifest.Entry {
+	protected := newFinder()
+	gone, dirs := make(map[string]bool), make(map[string]bool)
+	put := make(map[string]manifest.Entry)
+	for _, c := range changes {
+		what := protected.of(c)
+		if what == "" || allowed(u.allow, c) {
+			continue
+		}
+		u.back = append(u.back, LeftOut{Path: c.Path, Why: what, Refused: true})
+		gone[c.Path] = c.After.Kind != ""
+		dirs[c.Path] = c.After.Kind == manifest.Dir || c.After.Kind == "" && c.Before.Kind == manifest.Dir
+		if c.Before.Kind == "" {
+			continue
+		}
+		put[c.Path] = c.Before
+		// What the command put in the place of a directory above goes with it.
+		for up := path.Dir(c.Path); up != "."; up = path.Dir(up) {
+			if e, ok := now.Lookup(up); !ok || e.Kind != manifest.Dir {
+				put[up] = manifest.Entry{Path: up, Kind: manifest.Dir}
+			}
+		}
+	}
+	u.back = named(u.back, dirs)
+	var entries []manifest.Entry
+	for e := range now.Entries() {
+		if _, again := put[e.Path]; !again && !gone[e.Path] && !belowFile(put, e.Path) {
+			entries = append(entries, e)
+		}
+	}
+	for _, e := range put {
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+// belowFile reports whether a path lies below one that is put back and is no directory.
+func belowFile(put map[string]manifest.Entry, p string) bool {
+	for up := path.Dir(p); len(put) > 0 && up != "."; up = path.Dir(up) {
+		if e, ok := put[up]; ok && e.Kind != manifest.Dir {
+			return true
+		}
+	}
+	return false
+}
+
+// putBack makes changes in a directory that a command may have left in any state. What
+// comes belongs to the owner of the directory.
+func putBack(ctx context.Context, b blob.Store, dir string, changes []manifest.Change) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, c := range changes {
+		// In a directory that may not be written nothing is removed or made.
+		for _, name := range []string{path.Dir(c.Path), c.Path} {
+			fi, err := root.Lstat(filepath.FromSlash(name))
+			if err != nil || !fi.IsDir() || fi.Mode()&0o700 == 0o700 {
+				continue
+			}
+			if err := root.Chmod(filepath.FromSlash(name), fi.Mode().Perm()|0o700); err != nil {
+				return err
+			}
+		}
+	}
+	ap := apply{ctx: ctx, blobs: b, root: root, todo: changes}
+	if err := ap.run(); err != nil {
+		return err
+	}
+	owner, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		if c.After.Kind == "" {
+			continue
+		}
+		name := filepath.FromSlash(c.Path)
+		if c.After.Kind == manifest.File {
+			perm := fs.FileMode(0o644)
+			if c.After.Exec {
+				perm = 0o755
+			}
+			if err := root.Chmod(name, perm); err != nil {
+				return err
+			}
+		}
+		if err := giveTo(root, name, owner); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -110,3 +110,38 @@ func TestMergeFilesUnknownRule(t *testing.T) {
 		t.Errorf("%s does not say %s", said, want)
 	}
 }
+
+// TestMergeFilesManyConflicts: a judge is asked about 16 conflicts at a time, and what it
+// does not decide the rule does.
+func TestMergeFilesManyConflicts(t *testing.T) {
+	shell, _ := tool.ByName("run_shell_command")
+	branch := func(name string) flow.Branch {
+		return flow.Branch{Name: name, Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			s, _, err := flow.Call(ctx, s, shell, map[string]string{"cmd": "for i in $(seq 100 119); do echo " + name + "$i > n$i; done"})
+			return s, err
+		})}
+	}
+	s := flowtest.Run(t, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		j, err := flow.FanOut(ctx, s, []flow.Branch{branch("x"), branch("y")}, nil)
+		if err != nil {
+			return s, err
+		}
+		judge := &flow.Agent{Name: "judge", Prompt: "You decide the first."}
+		if s, err = flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.TakeOurs, judge)); err != nil {
+			return s, err
+		}
+		s, _, err = flow.Call(ctx, s, shell, map[string]string{"cmd": "grep -h y n*"})
+		return s, err
+	}), session.New(session.UserText("go")), "testdata/judge.txtar", nil)
+	var out struct{ Stdout string }
+	last := ""
+	for _, c := range s.Chunks() {
+		last = c.Text()
+	}
+	if err := json.Unmarshal([]byte(last), &out); err != nil {
+		t.Fatal(err)
+	}
+	if out.Stdout != "y100\ny116\n" {
+		t.Errorf("the judge decided %q", out.Stdout)
+	}
+}

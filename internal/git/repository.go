@@ -18,6 +18,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 )
 
@@ -76,6 +77,12 @@ func (r *Repository) Head(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	return strings.TrimSpace(out), err
+}
+
+// Ancestors returns a commit and those that it follows on, the newest first.
+func (r *Repository) Ancestors(ctx context.Context, commit string, most int) ([]string, error) {
+	out, err := r.git(ctx, nil, nil, "rev-list", "--first-parent", "--max-count="+strconv.Itoa(most), commit)
+	return strings.Fields(out), err
 }
 
 // Branch makes a branch of a commit. One that names it already is fine, one that names

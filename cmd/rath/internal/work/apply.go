@@ -116,6 +116,7 @@ func leaveBranch(ctx context.Context, a *app.App, s *app.System, r *messages.Res
 		return "", app.Fail(app.ExitUnavailable, "there is no git program to make a branch with; %q prints a patch", a.Hint("diff", string(r.Run)))
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
+	b.later = true
 	return b.leave(ctx, s, r, from, to, o)
 }
 

@@ -25,7 +25,10 @@ import (
 // directory lies in.
 type asBranch struct {
 	repo *git.Repository
-	base string // the commit that was checked out when the files came in; "" for none
+	// base is the commit that was checked out when the files came in, "" for none; or what
+	// is checked out now, if later is set.
+	base  string
+	later bool
 }
 
 // openBranch finds the repository before the run begins. Without git it returns nil, and a
@@ -138,6 +141,9 @@ func (c *commits) changes(ctx context.Context, head blob.Digest) ([]manifest.Cha
 	}), nil
 }
 
+// maxSince is how many commits may have followed since the files of a run came in.
+const maxSince = 100
+
 // found commits what the directory had at the paths that the run changed, as far as that
 // was not committed: the run's own commits then hold what the run changed and nothing else.
 func (c *commits) found(ctx context.Context, changes []manifest.Change) error {
@@ -150,6 +156,21 @@ func (c *commits) found(ctx context.Context, changes []manifest.Change) error {
 	open, err := c.repo.Differing(ctx, c.files, c.base, had)
 	if err != nil || len(open) == 0 {
 		return err
+	}
+	if c.later && c.base != "" {
+		// Commits may have followed since the files came in: the run's go beside them.
+		all, err := c.repo.Ancestors(ctx, c.base, maxSince)
+		if err != nil {
+			return err
+		}
+		for _, commit := range all {
+			if differs, err := c.repo.Differing(ctx, c.files, commit, had); err != nil {
+				return err
+			} else if len(differs) == 0 {
+				c.base = commit
+				return nil
+			}
+		}
 	}
 	tree, err := c.repo.Tree(ctx, c.files, c.base, open)
 	if err != nil {

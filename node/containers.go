@@ -13,7 +13,7 @@ import (
 // engine cannot be used does not start.
 func (n *Instance) containers(ctx context.Context, store string) (sandbox.Backend, error) {
 	b := docker.New(&docker.Options{
-		State: filepath.Join(store, "containers"), Image: n.o.SandboxImage, Runtime: n.o.SandboxRuntime, Logger: n.log,
+		State: filepath.Join(store, "containers"), Image: n.o.SandboxImage, Runtime: n.o.SandboxRuntime, Warm: n.o.SandboxWarm, Logger: n.log,
 	})
 	if _, err := b.Sweep(ctx); err != nil {
 		return nil, fmt.Errorf("node: sandboxes of image %s: %w", n.o.SandboxImage, err)

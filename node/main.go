@@ -99,6 +99,7 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 	limits := flags.String("sandbox-limits", env("RATH_SANDBOX_LIMITS"), "what each sandbox may `use`, such as memory=512m,cpus=1.5,disk=2g,pids=200 (RATH_SANDBOX_LIMITS)")
 	flags.StringVar(&o.SandboxImage, "sandbox-image", env("RATH_SANDBOX_IMAGE"), "offer the sandbox \"docker\": containers of the engine of this machine, of this `image` (RATH_SANDBOX_IMAGE; DOCKER_HOST is the engine)")
 	flags.StringVar(&o.SandboxRuntime, "sandbox-runtime", env("RATH_SANDBOX_RUNTIME"), "`runtime` of the engine for them, such as runsc (RATH_SANDBOX_RUNTIME)")
+	flags.IntVar(&o.SandboxWarm, "sandbox-warm", 1, "`containers` of each image and limits that wait for sandboxes")
 	flags.StringVar(&o.Name, "name", env("RATH_NAME"), "stable `name` of the node, such as its pod's (RATH_NAME)")
 	flags.StringVar(&o.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
 	if o.Routing == RouteOnly {

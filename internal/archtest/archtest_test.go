@@ -47,7 +47,7 @@ var rules = map[string]rule{
 	"sandbox/local":        {ours: list("sandbox", "internal/directory"), others: list("golang.org/x/sys"), test: list("sandbox/sandboxtest")},
 	"internal/directory":   {ours: list("sandbox")},
 	"internal/execd":       {ours: list("sandbox", "sandbox/local"), others: list("golang.org/x/sys"), test: list("internal/directory", "sandbox/sandboxtest")},
-	"sandbox/docker":       {ours: list("sandbox", "sandbox/local", "internal/execd", "internal/directory"), others: list("github.com/docker/docker", "github.com/containerd/errdefs"), test: list("sandbox/sandboxtest")},
+	"sandbox/docker":       {ours: list("sandbox", "sandbox/local", "internal/execd", "internal/directory"), others: list("github.com/docker/docker", "github.com/containerd/errdefs", "golang.org/x/sys"), test: list("sandbox/sandboxtest")},
 	"sandbox/sandboxtest":  {ours: list("sandbox"), others: list("golang.org/x/sys")},
 	"memory":               {test: list("memory/local")},
 	"internal/notebook":    {ours: list("memory"), others: list("golang.org/x/text"), test: list("memory/memorytest")},

@@ -1,6 +1,7 @@
 package execd
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -154,6 +155,11 @@ func (d *server) open(o Opening) (sandbox.Capabilities, error) {
 	})
 	if err != nil {
 		return sandbox.Capabilities{}, err
+	}
+	// A directory cannot be started, which shows that commands can be tried at all, and
+	// leaves what supervises them ready for the first.
+	if e, err := box.Exec(ctx, sandbox.Cmd{Argv: []string{d.workspace}}); err != nil || e.Ended != sandbox.Refused {
+		return can, errors.Join(fmt.Errorf("the daemon cannot start commands: %w", cmp.Or(err, fmt.Errorf("%s", e.Ended))), box.Close())
 	}
 	d.box, d.uid, d.killed = box, o.UID, d.oomKills()
 	return can, nil

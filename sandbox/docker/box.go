@@ -4,17 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 
 	"github.com/rathcluster/rath/internal/directory"
-	"github.com/rathcluster/rath/internal/execd"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
-// leaseFile is in the folder of each container.
-const leaseFile = "lease.json"
+// What is in the folder of each container.
+const (
+	leaseFile    = "lease.json"
+	socketDir    = "socket"
+	workspaceDir = "workspace" // of one that waits
+)
 
 // box is one open sandbox.
 type box struct {
@@ -36,29 +38,32 @@ func (b *Backend) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (
 	if err != nil {
 		return nil, err
 	}
-	c, err := b.launch(ctx, containerName(s.Owner, s.Epoch), lease.Dir, info.Image, s.Limits, lease)
-	if err != nil {
-		return nil, err
-	}
-	x := &box{b: b, c: c, info: info}
-	defer func() {
+	k := kind{image: info.Image, limits: s.Limits}
+	waits := b.pool.begin(k, b.o.Warm)
+	defer b.pool.end()
+	x := &box{b: b, info: info}
+	if waits != nil {
+		err := b.claim(ctx, waits, lease.Dir, s)
 		if err == nil {
-			return
+			x.c = waits
+			x.files, err = x.c.user.open(lease.Dir)
 		}
-		err = errors.Join(err, b.discard(c))
-		if x.files != nil {
-			err = errors.Join(err, x.files.Close())
+		if err != nil {
+			b.log.Warn("a container that waited cannot be used; another one is made", "error", errors.Join(err, b.discard(waits)))
+			x.c = nil
 		}
-	}()
-	var owner *directory.Owner
-	if c.uid != os.Geteuid() {
-		owner = &directory.Owner{UID: c.uid, GID: c.gid}
 	}
-	if x.files, err = directory.Open(lease.Dir, owner); err != nil {
-		return nil, err
-	}
-	if _, err := c.client.Open(ctx, execd.Opening{UID: c.uid, GID: c.gid, Limits: s.Limits}); err != nil {
-		return nil, err
+	if x.c == nil {
+		u, err := newUser()
+		if err != nil {
+			return nil, err
+		}
+		if x.files, err = u.open(lease.Dir); err != nil {
+			return nil, err
+		}
+		if x.c, err = b.launch(ctx, containerName(s.Owner, s.Epoch), lease.Dir, u, k, lease); err != nil {
+			return nil, errors.Join(err, x.files.Close())
+		}
 	}
 	x.closing, x.close = context.WithCancel(context.Background())
 	return x, nil

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/directory"
 	"github.com/rathcluster/rath/internal/execd"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -93,23 +94,19 @@ const (
 
 // instance is a container that runs, with its daemon.
 type instance struct {
-	id       string
-	folder   string // on the host: its lease and socket
-	uid, gid int    // of its commands
-	client   *execd.Client
+	user
+	id     string
+	folder string // on the host: its lease and socket
+	client *execd.Client
+	inside sandbox.Capabilities // what holds in the container besides
 }
 
-// launch starts a container over a directory and takes hold of its daemon.
-func (b *Backend) launch(ctx context.Context, name, dir, image string, l sandbox.Limits, lease local.Lease) (_ *instance, err error) {
+// launch starts a container over a directory, or over an empty one of its own, and takes
+// hold of its daemon.
+func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, lease local.Lease) (_ *instance, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	c := &instance{uid: os.Geteuid(), gid: os.Getegid()}
-	if c.uid == 0 {
-		if c.uid, err = newUser(); err != nil {
-			return nil, err
-		}
-		c.gid = c.uid
-	}
+	c := &instance{user: u}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.discard(c))
@@ -122,12 +119,18 @@ func (b *Backend) launch(ctx context.Context, name, dir, image string, l sandbox
 	if c.folder, err = os.MkdirTemp(b.o.State, "box-"); err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(c.folder, "socket")
+	socket := filepath.Join(c.folder, socketDir)
+	if dir == "" {
+		dir = filepath.Join(c.folder, workspaceDir)
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, u.uid, u.gid)); err != nil {
+			return nil, err
+		}
+	}
 	if err := errors.Join(os.WriteFile(filepath.Join(c.folder, leaseFile), data, 0o600), os.Mkdir(socket, 0o700)); err != nil {
 		return nil, err
 	}
 	spec := containerSpec{
-		Name: name, Image: image, Runtime: b.o.Runtime,
+		Name: name, Image: k.image, Runtime: b.o.Runtime,
 		Command: []string{"/run/rath/" + execd.Name},
 		Env:     []string{"TMPDIR=" + execd.StateDir, "GOMEMLIMIT=32MiB"},
 		Caps:    daemonCaps,
@@ -137,11 +140,11 @@ func (b *Backend) launch(ctx context.Context, name, dir, image string, l sandbox
 			{Source: socket, Target: execd.SocketDir},
 			{Source: filepath.Join(b.o.State, execd.Name), Target: "/run/rath/" + execd.Name, ReadOnly: true},
 		},
-		Tmpfs:  map[string]string{execd.StateDir: "rw,exec,nosuid,nodev,mode=0711,size=" + strconv.FormatInt(tmpBytes(l), 10)},
-		Memory: l.Memory, CPU: l.CPU, PIDs: int64(spareTasks + local.MaxTasks),
+		Tmpfs:  map[string]string{execd.StateDir: "rw,exec,nosuid,nodev,mode=0711,size=" + strconv.FormatInt(tmpBytes(k.limits), 10)},
+		Memory: k.limits.Memory, CPU: k.limits.CPU, PIDs: int64(spareTasks + local.MaxTasks),
 	}
-	if l.PIDs > 0 {
-		spec.PIDs = int64(spareTasks + l.PIDs)
+	if k.limits.PIDs > 0 {
+		spec.PIDs = int64(spareTasks + k.limits.PIDs)
 	}
 	if c.id, err = b.engine.create(ctx, spec); err != nil {
 		return nil, fmt.Errorf("create a container: %w", err)
@@ -150,6 +153,9 @@ func (b *Backend) launch(ctx context.Context, name, dir, image string, l sandbox
 		return nil, fmt.Errorf("start a container: %w", err)
 	}
 	if c.client, err = b.dial(ctx, c.id, socket); err != nil {
+		return nil, err
+	}
+	if c.inside, err = c.client.Open(ctx, execd.Opening{UID: c.uid, GID: c.gid, Limits: k.limits}); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -202,14 +208,29 @@ func tmpBytes(l sandbox.Limits) int64 {
 	return tmpSize
 }
 
+// user is whom the commands of a sandbox run as, and who owns its files.
+type user struct{ uid, gid int }
+
 // newUser picks a number that is no user of this host, and of no other sandbox but by a
-// rare chance.
-func newUser() (int, error) {
+// rare chance. A process that is not root can give its files to no other user.
+func newUser() (user, error) {
+	if os.Geteuid() != 0 {
+		return user{os.Geteuid(), os.Getegid()}, nil
+	}
 	n, err := rand.Int(rand.Reader, big.NewInt(1<<24))
 	if err != nil {
-		return 0, err
+		return user{}, err
 	}
-	return 1<<30 + int(n.Int64()), nil
+	uid := 1<<30 + int(n.Int64())
+	return user{uid, uid}, nil
+}
+
+// open opens the workspace of a sandbox of this user.
+func (u user) open(dir string) (*directory.Directory, error) {
+	if u.uid == os.Geteuid() {
+		return directory.Open(dir, nil)
+	}
+	return directory.Open(dir, &directory.Owner{UID: u.uid, GID: u.gid})
 }
 
 // containerName tells whose container it is, and of which epoch.

@@ -38,7 +38,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/execd"
 	"github.com/rathcluster/rath/sandbox"
-	"github.com/rathcluster/rath/sandbox/local"
 )
 
 // DefaultImage is the image of sandboxes that ask for no other.
@@ -64,6 +63,9 @@ type Options struct {
 	ImageTar string
 	// Runtime is the engine's runtime for containers, such as runsc; "" is its default.
 	Runtime string
+	// Warm is how many containers wait for sandboxes of each image and limits that were
+	// opened, while Run runs; 0 is none.
+	Warm int
 	// Logger receives what Run removes; nil discards it.
 	Logger *slog.Logger
 	// Lease is how long a container lives without a word of this process; 0 is 30 s.
@@ -79,6 +81,8 @@ type Backend struct {
 	reach  func() error
 	engine engine // once reach returned nil
 
+	pool pool
+
 	mu     sync.Mutex
 	probed *sandbox.Capabilities
 }
@@ -92,7 +96,7 @@ func Reexec() { execd.Reexec(os.Args) }
 // New returns a backend; nil options mean the defaults. It touches nothing until it is
 // used.
 func New(o *Options) *Backend {
-	b := &Backend{}
+	b := &Backend{pool: pool{want: make(chan struct{}, 1)}}
 	if o != nil {
 		b.o = *o
 	}
@@ -170,21 +174,12 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 	if err != nil {
 		return c, err
 	}
-	dir, err := os.MkdirTemp(b.o.State, "probe-")
+	one, err := b.prepare(ctx, kind{image: image})
 	if err != nil {
 		return c, err
 	}
-	defer os.Remove(dir)
-	l, err := local.NewLease(dir, "", 0)
-	if err != nil {
-		return c, err
-	}
-	one, err := b.launch(ctx, containerName("", 0), dir, image, sandbox.Limits{}, l)
-	if err != nil {
-		return c, err
-	}
-	inside, err := one.client.Open(ctx, execd.Opening{UID: one.uid, GID: one.gid})
-	if err := errors.Join(err, b.discard(one)); err != nil {
+	inside := one.inside
+	if err := b.discard(one); err != nil {
 		return c, err
 	}
 	c = sandbox.Capabilities{

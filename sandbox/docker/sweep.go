@@ -18,20 +18,38 @@ import (
 // sweepEvery is the time between two looks for containers that are left.
 const sweepEvery = 15 * time.Second
 
-// Run removes containers that are left, now and every 15 s, until ctx ends. A container
-// ends by itself when its holder does; what Run finds is one that was never started, or
-// whose session has a newer one.
+// Run removes containers that are left, now and every 15 s, and has containers wait for
+// sandboxes, as Options.Warm says, until ctx ends. A container ends by itself when its
+// holder does; what Run finds is one that was never started, or whose session has a newer
+// one. It is called once.
 func (b *Backend) Run(ctx context.Context) error {
-	for tick := time.Tick(sweepEvery); ; {
+	b.pool.mu.Lock()
+	b.pool.running = true
+	b.pool.mu.Unlock()
+	sweep := func() {
 		if n, err := b.Sweep(ctx); err != nil && ctx.Err() == nil {
 			b.log.Warn("containers are left", "error", err)
 		} else if n > 0 {
 			b.log.Info("removed containers that were left", "containers", n)
 		}
+		if err := b.giveUp(b.pool.expire(false)); err != nil {
+			b.log.Warn("containers that waited are left", "error", err)
+		}
+	}
+	sweep()
+	again := time.NewTimer(0)
+	for tick := time.Tick(sweepEvery); ; {
 		select {
 		case <-ctx.Done():
-			return nil
+			return b.giveUp(b.pool.expire(true))
 		case <-tick:
+			sweep()
+		case <-b.pool.want:
+			again.Reset(0)
+		case <-again.C:
+			if wait := b.refill(ctx); wait > 0 {
+				again.Reset(wait)
+			}
 		}
 	}
 }

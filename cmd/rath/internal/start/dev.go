@@ -65,7 +65,7 @@ Any other program of node.Main joins with the line that is printed at "join".`,
 			if nodes > 0 {
 				return devFleet(cmd.Context(), a, port, fleet.Names(nodes), c)
 			}
-			o := &node.Options{Name: "dev", Port: port, Model: c.Model, Unsafe: c.Unsafe, Gossip: node.DevGossip()}
+			o := &node.Options{Name: "dev", Port: port, SandboxWarm: 1, Model: c.Model, Unsafe: c.Unsafe, Gossip: node.DevGossip()}
 			var err error
 			if o.Models, err = a.ScriptModels(c.Script); err != nil {
 				return err

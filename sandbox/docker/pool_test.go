@@ -1,0 +1,114 @@
+//go:build engine
+
+package docker
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
+)
+
+// warm returns a backend with containers that wait.
+func warm(t *testing.T) *Backend {
+	t.Helper()
+	b := backend(t)
+	b.o.Warm = 1
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- b.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		left, err := b.engine.list(context.Background(), labelLease)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, c := range left {
+			if strings.HasPrefix(c.Labels[labelFolder], b.o.State) {
+				t.Errorf("%s is left", c.Name)
+			}
+		}
+	})
+	return b
+}
+
+// waits reports whether a container waits.
+func (b *Backend) waits() bool {
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	return slices.ContainsFunc(b.pool.kinds, func(w *waiting) bool { return len(w.list) > 0 })
+}
+
+// TestWarmConformance is the suite with containers that wait, as far as one is ready.
+func TestWarmConformance(t *testing.T) {
+	b := warm(t)
+	sandboxtest.TestBackend(t, func(*testing.T) sandbox.Backend { return b })
+}
+
+// TestWarm opens a sandbox in a container that waits: the workspace's files are there
+// under its name, and to open it and run a command takes a tenth of what it takes
+// otherwise, or less.
+func TestWarm(t *testing.T) {
+	b := warm(t)
+	fill := func() string {
+		dir := t.TempDir()
+		for _, name := range []string{"a", "d/b", "d/e/c", ".hidden"} {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	one := func() time.Duration {
+		dir := fill()
+		began := time.Now()
+		x := open(t, b, sandbox.Spec{Dir: dir, Owner: "session", Epoch: uint64(time.Now().UnixNano())})
+		e := sh(t, x, "cat a d/b d/e/c .hidden; echo made > made")
+		took := time.Since(began)
+		if got := string(e.Stdout.Bytes()); got != "ad/bd/e/c.hidden" {
+			t.Errorf("a command finds %q, %s", got, e.Stderr.Bytes())
+		}
+		if data, err := os.ReadFile(filepath.Join(dir, "made")); err != nil || string(data) != "made\n" {
+			t.Errorf("the host finds %q, %v", data, err)
+		}
+		return took
+	}
+	if _, err := b.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var cold, warm []time.Duration
+	const rounds = 7
+	for range rounds {
+		b.pool.mu.Lock()
+		kinds := b.pool.kinds
+		b.pool.kinds = nil
+		b.pool.mu.Unlock()
+		for _, w := range kinds {
+			if err := b.giveUp(w.list); err != nil {
+				t.Error(err)
+			}
+		}
+		cold = append(cold, one())
+		until(t, "a container waits", b.waits)
+		warm = append(warm, one())
+	}
+	slices.Sort(cold)
+	slices.Sort(warm)
+	ratio := float64(cold[rounds/2]) / float64(warm[rounds/2])
+	t.Logf("cold %v, warm %v: %.1f times", cold[rounds/2], warm[rounds/2], ratio)
+	if ratio < 10 {
+		t.Errorf("a container that waits saves %.1f times the time, less than 10", ratio)
+	}
+}

@@ -1,8 +1,9 @@
 // Package workspace turns a session's files into a content-addressed head, and back.
 //
-// A head is the digest of a manifest: the sorted paths of a directory, each with its
-// kind, its executable bit and the digest of its bytes. It names the whole state of
-// the files, so a head in a commit is all that has to be recorded to have them back.
+// A head is the digest of a manifest: the paths of a directory, each with its kind, its
+// executable bit and the digest of its bytes, and where these lie. It names the whole state
+// of the files, so a head in a commit is all that has to be recorded to have them back. Two
+// heads can be the same files.
 //
 //	head, err := workspace.Snapshot(ctx, blobs, dir, base, workspace.Limits{})
 //	err = workspace.Restore(ctx, blobs, head, freshDir) // twice = a fork

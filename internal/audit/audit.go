@@ -58,7 +58,7 @@ func Invariants() []Invariant {
 		{Budgets, "branches get no more than is left; one call at most exceeds"},
 		{Tenant, "no reference leaves its tenant"},
 		{Workspace, "a step finds the files that the one before it left"},
-		{Blobs, "data kept outside of commits are there and have their digest"},
+		{Blobs, "data and files kept outside of commits are there, by their digest"},
 		{Lineage, "each record agrees with its commit, and none is missing"},
 		{Results, "each result agrees with the commit that ended its run"},
 		{Aliases, "the alias of a run names its home, and the run is there"},
@@ -215,6 +215,7 @@ type audit struct {
 	newer     map[newerField]*Newer
 	repeated  []openQuestion
 	witness   witnesses
+	heads     headState
 	lineage   lineageState
 	resultsOf map[key]bool
 	anyResult bool
@@ -257,6 +258,7 @@ func newAudit(opts *Options) (*audit, error) {
 		return nil, err
 	}
 	a.lineage.init()
+	a.heads.init()
 	for _, s := range a.o.Secrets {
 		if s != "" {
 			a.secrets = append(a.secrets, []byte(s))
@@ -272,6 +274,11 @@ func (a *audit) message(m Message) error {
 		if m.Stream == streamResult && m.Seq > 0 && !a.anyResult {
 			a.resultsFrom = math.MaxInt64
 		}
+		a.heads.whole = a.heads.whole || m.Stream == streamBlob
+		return nil
+	}
+	if m.Stream == streamBlob && m.Seq > 0 {
+		a.storedBlob(m)
 		return nil
 	}
 	a.report.Messages++
@@ -356,6 +363,7 @@ func (a *audit) finish() {
 	a.finishLineage()
 	a.finishResults()
 	a.finishAliases()
+	a.finishHeads()
 	a.finishWitnesses()
 	a.report.Sessions = uint64(len(a.logs))
 	for _, r := range a.runs {

@@ -7,7 +7,9 @@
 // come first, each in the order of its sequence; LINEAGE, RESULT, DLQ, TASKS
 // and KV_ALIAS follow in any order and may be absent. A blob that holds the
 // data of an event comes as a message of stream BLOB before the commit that
-// names it, with all of its bytes as data. A message without a subject says
+// names it, with all of its bytes as data and no sequence. One with a sequence, after the
+// event streams, lists a blob that is stored, and has data only if it may be the head of a
+// session's files. A message without a subject says
 // that a stream was read, so that what is missing in it is missed; its sequence
 // is that of the last message that the stream ever had.
 //
@@ -29,6 +31,6 @@
 // A report is made by one goroutine; nothing here is safe for concurrent use.
 //
 // Files, the lowest first: canonical, commit, schema, dump, events, edition, audit, log,
-// links, fold, run, tombstone, wait, warm, budget, branch, step, lineage, result,
+// links, head, fold, run, tombstone, wait, warm, budget, branch, step, lineage, result,
 // witness.
 package audit

@@ -166,6 +166,7 @@ func (f *folding) grow(e *event) {
 func (f *folding) moved(p placement) {
 	if p.Backend != "" {
 		f.l.head, f.l.headKnown = p.Head, true
+		f.head(p.Head)
 	}
 }
 
@@ -178,6 +179,7 @@ func (f *folding) chunk(e *event, d chunkData) {
 func (f *folding) placed(e *event, d placement) {
 	f.grow(e)
 	f.l.head, f.l.headKnown = d.Head, true
+	f.head(d.Head)
 }
 
 func (f *folding) joined(e *event, d joinedData) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/blob"
@@ -39,7 +40,8 @@ var dumped = []string{streams.StreamLineage, streams.StreamResult, streams.Strea
 
 // Dump reads what an auditor looks at, as it is stored, in the order of each
 // stream's sequence: the event streams of all generations up to where they end
-// now, then lineage, results, refused and waiting tasks, and aliases. Before a
+// now, then lineage, results, refused and waiting tasks, aliases, and the names of the
+// blobs that are stored, with the bytes of those that look like heads of files. Before a
 // commit come the blobs that hold data of its events, each as one message of
 // stream BLOB with all of its bytes and no sequence. A message without a
 // subject says that a stream was read to its end; its sequence is that of the
@@ -72,10 +74,68 @@ func (c *Logs) Dump(ctx context.Context, fn func(Stored) error) error {
 			return err
 		}
 	}
+	if err := c.dumpStored(ctx, fn); errors.Is(err, jetstream.ErrStreamNotFound) {
+		missing = append(missing, streams.StreamBlob)
+	} else if err != nil {
+		return err
+	}
 	if len(missing) > 0 {
 		return &MissingError{missing}
 	}
 	return nil
+}
+
+// dumpStored yields each blob that is stored, without its bytes unless it looks like the head
+// of a session's files.
+func (c *Logs) dumpStored(ctx context.Context, fn func(Stored) error) error {
+	looks := func(data []byte) bool { return bytes.HasPrefix(data, []byte(`{"format":`)) }
+	return c.DumpStream(ctx, streams.StreamBlob, false, func(m Stored) error {
+		tenant, name, _ := strings.Cut(strings.TrimPrefix(m.Subject, streams.PrefixBlob), ".")
+		d, err := blob.ParseDigest(name)
+		if err != nil {
+			return fn(Stored{Stream: m.Stream, Seq: m.Seq, Subject: m.Subject, Time: m.Time}) // the end
+		}
+		out := Stored{Stream: m.Stream, Seq: m.Seq, Subject: m.Subject, Time: m.Time}
+		switch {
+		case nats.Header(m.Header).Get(HeaderBlob) != BlobList:
+			if looks(m.Data) {
+				out.Data = m.Data
+			}
+		case len(m.Data) >= len(d):
+			b := &blobMessages{c, session.Tenant(tenant)}
+			first, _, err := b.Load(ctx, blob.Digest(m.Data[:len(d)]))
+			if err != nil && !errors.Is(err, blob.ErrNotFound) {
+				return err
+			}
+			if !looks(first) {
+				break
+			}
+			whole, err := c.readBlob(ctx, session.Tenant(tenant), d)
+			if err != nil {
+				return err
+			}
+			out.Data = whole
+		}
+		return fn(out)
+	})
+}
+
+// readBlob returns the bytes of a blob, nil for one that is not there as a whole.
+func (c *Logs) readBlob(ctx context.Context, t session.Tenant, d blob.Digest) ([]byte, error) {
+	r, err := c.Blobs(t).Get(ctx, d)
+	if errors.Is(err, blob.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(r)
+	if err := errors.Join(err, r.Close()); errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	return data, nil
 }
 
 // MissingError says that Dump read all but streams that are not there.
@@ -216,18 +276,12 @@ func (c *Logs) dumpBlobs(ctx context.Context, m conn.Message, fn func(Stored) er
 		if e.Blob == nil {
 			continue
 		}
-		r, err := c.Blobs(commit.Tenant).Get(ctx, e.Blob.Digest)
-		if errors.Is(err, blob.ErrNotFound) {
-			continue
-		}
+		data, err := c.readBlob(ctx, commit.Tenant, e.Blob.Digest)
 		if err != nil {
 			return err
 		}
-		data, err := io.ReadAll(r)
-		if err := errors.Join(err, r.Close()); errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) {
+		if data == nil {
 			continue
-		} else if err != nil {
-			return err
 		}
 		if err := fn(Stored{Stream: streams.StreamBlob, Subject: streams.PrefixBlob + string(commit.Tenant) + "." + e.Blob.Digest.String(), Data: data}); err != nil {
 			return err

@@ -1,0 +1,119 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+)
+
+// headState is what is known of the heads of files and of the blobs that are stored.
+type headState struct {
+	named  map[key]headClaim // by tenant and digest: the first commit that names it
+	stored map[key]bool
+	needs  map[key][]string // of a stored head: the blobs that it names
+	whole  bool             // all that is stored was listed
+}
+
+// headClaim is a commit that names a head.
+type headClaim struct {
+	l   *log
+	seq uint64
+}
+
+func (h *headState) init() {
+	h.named, h.stored, h.needs = map[key]headClaim{}, map[key]bool{}, map[key][]string{}
+}
+
+// head notes that a commit names a head.
+func (f *folding) head(digest string) {
+	k := key{f.l.tenant, digest}
+	if _, known := f.a.heads.named[k]; digest != "" && !known {
+		f.a.heads.named[k] = headClaim{f.l, f.c.seq}
+	}
+}
+
+// storedBlob takes the listing of a blob: its name, and the bytes of one that may be a head.
+func (a *audit) storedBlob(m Message) {
+	parts := strings.Split(m.Subject, ".")
+	if len(parts) != 4 || !a.wanted(parts[2]) {
+		return
+	}
+	k := key{parts[2], parts[3]}
+	a.heads.stored[k] = true
+	if len(m.Data) == 0 {
+		return
+	}
+	sum := sha256.Sum256(m.Data)
+	got := hex.EncodeToString(sum[:])
+	a.check(Blobs, got == k.id, func() Violation {
+		return Violation{Tenant: k.tenant, Stream: m.Stream, Seq: m.Seq, Expected: "bytes with the digest " + k.id, Found: got}
+	})
+	if names, ok := namesOf(m.Data); ok {
+		a.heads.needs[k] = names
+	}
+}
+
+// namesOf returns the blobs that the blob of a head names.
+func namesOf(data []byte) (names []string, ok bool) {
+	type entry struct {
+		Kind   string   `json:"kind"`
+		Size   int64    `json:"size"`
+		Digest string   `json:"digest"`
+		Pack   int      `json:"pack"`
+		Parts  []string `json:"parts"`
+	}
+	var h struct {
+		Format  int       `json:"format"`
+		Heads   []string  `json:"heads"`
+		Packs   []string  `json:"packs"`
+		Dirs    [][]entry `json:"dirs"`
+		Entries []entry   `json:"entries"`
+	}
+	if json.Unmarshal(data, &h) != nil || h.Format < 1 || h.Format > 3 {
+		return nil, false
+	}
+	names = append(h.Heads, h.Packs...)
+	for _, dir := range append(h.Dirs, h.Entries) {
+		for _, e := range dir {
+			switch {
+			case e.Kind != "file" || e.Size == 0 || e.Pack != 0:
+			case len(e.Parts) > 0:
+				names = append(names, e.Parts...)
+			default:
+				names = append(names, e.Digest)
+			}
+		}
+	}
+	return names, true
+}
+
+// finishHeads misses the blobs that the heads of files need, if all that is stored was listed.
+func (a *audit) finishHeads() {
+	if !a.heads.whole {
+		return
+	}
+	for k, c := range a.heads.named {
+		lost := a.lost(k, map[string]bool{})
+		a.check(Blobs, lost == "", func() Violation {
+			return c.l.says(c.seq, "", "blob "+lost+", of the files at head "+k.id, "nothing")
+		})
+	}
+}
+
+// lost returns a blob that a head needs and that is not stored; "" if all are.
+func (a *audit) lost(k key, seen map[string]bool) string {
+	if seen[k.id] {
+		return ""
+	}
+	seen[k.id] = true
+	if !a.heads.stored[k] {
+		return k.id
+	}
+	for _, name := range a.heads.needs[k] {
+		if lost := a.lost(key{k.tenant, name}, seen); lost != "" {
+			return lost
+		}
+	}
+	return ""
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/git"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -185,12 +186,16 @@ func above(commits ...string) []string {
 	return slices.DeleteFunc(commits, func(c string) bool { return c == "" })
 }
 
+// maxLine is how wide a line of a message becomes.
+const maxLine = 1000
+
 // message is a subject, lines about it, and the trailers that lead back to the record.
 func (c *commits) message(subject, about, at string, trailers ...string) string {
 	var text strings.Builder
-	text.WriteString(subject + "\n\n")
+	// Names of files and branches are in both, and are not to make a trailer.
+	text.WriteString(term.Line(subject, maxLine) + "\n\n")
 	if about != "" {
-		text.WriteString(about + "\n\n")
+		text.WriteString(term.Line(about, maxLine) + "\n\n")
 	}
 	text.WriteString("Rath-Run: " + string(c.run.Run) + "\n")
 	if at != "" {

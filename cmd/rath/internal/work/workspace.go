@@ -173,20 +173,18 @@ func getFile(ctx context.Context, a *app.App, s *app.System, name, p, out string
 		return absent(err)
 	}
 	defer func() { err = errors.Join(err, rc.Close()) }()
-	from := io.LimitReader(rc, e.Size)
 	if out == "" {
 		if !a.Out.Terminal() {
-			_, err = io.Copy(a.Out, from)
-			return err
+			return copyFile(a.Out, rc, e)
 		}
-		data, err := io.ReadAll(io.LimitReader(from, maxShown+1))
-		if err != nil {
-			return err
-		}
-		if len(data) > maxShown {
+		if e.Size > maxShown {
 			return app.Fail(app.ExitUsage, "%q has %s bytes, too many for a terminal: write them to a file with --out FILE", p, lineage.Thousands(e.Size))
 		}
-		a.Out.Printf("%s", term.Clean(string(data)))
+		var data strings.Builder
+		if err := copyFile(&data, rc, e); err != nil {
+			return err
+		}
+		a.Out.Printf("%s", term.Clean(data.String()))
 		return nil
 	}
 	f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
@@ -196,10 +194,19 @@ func getFile(ctx context.Context, a *app.App, s *app.System, name, p, out string
 	if err != nil {
 		return err
 	}
-	if _, err = io.Copy(f, from); err != nil {
+	if err := copyFile(f, rc, e); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(out))
 	}
 	return f.Close()
+}
+
+// copyFile copies the bytes of a file to their end, where they are checked.
+func copyFile(to io.Writer, from io.Reader, e manifest.Entry) error {
+	n, err := io.Copy(to, io.LimitReader(from, e.Size+1))
+	if err == nil && n != e.Size {
+		err = fmt.Errorf("%w: %q has %d bytes, the manifest says %d", manifest.ErrMalformed, e.Path, n, e.Size)
+	}
+	return err
 }
 
 // maxShown is how many bytes of a file a terminal gets.

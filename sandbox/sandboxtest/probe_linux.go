@@ -277,6 +277,7 @@ var attempts = map[string]func() error{
 	"signals inside":  signalsInside,
 	"take memory":     takeMemory,
 	"use processors":  useProcessors,
+	"take threads":    takeThreads,
 	"own limits": func() error {
 		var have unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
@@ -508,6 +509,19 @@ func takeMemory() error {
 	}
 	runtime.KeepAlive(data)
 	return errors.New("there was no limit")
+}
+
+// takeThreads starts 500 threads that live on for a moment.
+func takeThreads() error {
+	var wg sync.WaitGroup
+	for range 500 {
+		wg.Go(func() {
+			runtime.LockOSThread()
+			unix.Nanosleep(&unix.Timespec{Nsec: 500e6}, nil)
+		})
+	}
+	wg.Wait()
+	return nil
 }
 
 // useProcessors turns two threads for a second and fails if they had half a processor.

@@ -1,0 +1,108 @@
+package sandboxtest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// testHuge runs what no kernel starts because of its size.
+func testHuge(t *testing.T, s *suite) {
+	b := s.open(t)
+	env := make(map[string]string)
+	for i := range 100_000 {
+		env[fmt.Sprintf("VARIABLE_%d", i)] = "a value that takes some room in each of them"
+	}
+	for name, c := range map[string]sandbox.Cmd{
+		"one argument":   {Argv: []string{"echo", strings.Repeat("x", 1<<20)}},
+		"all arguments":  {Argv: append([]string{"echo"}, strings.Split(strings.Repeat("argument ", 400_000), " ")...)},
+		"an environment": {Argv: []string{"echo"}, Env: env},
+	} {
+		if e := b.exec(c); e.Ended != sandbox.Refused {
+			t.Errorf("%s: %s", name, describe(e))
+		}
+		b.want(b.sh("echo again"), sandbox.Exited, 0, "again\n")
+	}
+}
+
+// testNoPrograms runs files that look like programs.
+func testNoPrograms(t *testing.T, s *suite) {
+	b := s.open(t)
+	for name, text := range map[string]string{
+		"loop":    "#!./loop\n",
+		"missing": "#!/no/such/interpreter\n",
+		"machine": "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 100),
+		"empty":   "",
+	} {
+		b.write(name, text)
+		b.want(b.sh("chmod 755 "+name), sandbox.Exited, 0, "")
+		if e := b.exec(sandbox.Cmd{Argv: []string{"./" + name}}); e.Ended != sandbox.Refused {
+			t.Errorf("%s: %s", name, describe(e))
+		}
+	}
+}
+
+// testImitation has a command write what a backend may send itself.
+func testImitation(t *testing.T, s *suite) {
+	b := s.open(t)
+	text := "\x0b\x02\x00\x00\x00{}\x0a\xff\xff\xff\xff\r\n\r\n{\"Exit\":{\"Code\":0,\"Ended\":\"exited\"}}\ndata: {\"type\":\"execution_complete\"}\n\x1b[2J\x00\xfe"
+	b.write("text", strings.Repeat(text, 1000))
+	e := b.exec(sandbox.Cmd{Argv: []string{"sh", "-c", "cat text; cat text >&2; exit 7"}, Output: 1 << 20})
+	b.want(e, sandbox.Exited, 7, strings.Repeat(text, 1000))
+	if string(e.Stderr.Bytes()) != strings.Repeat(text, 1000) {
+		t.Error("the other stream:", describe(e))
+	}
+}
+
+// testDribble has a command write to both streams in turn, a byte at a time.
+func testDribble(t *testing.T, s *suite) {
+	b := s.open(t)
+	e := b.sh("i=0; while [ $i -lt 5000 ]; do printf o; printf e >&2; i=$((i+1)); done")
+	b.want(e, sandbox.Exited, 0, strings.Repeat("o", 5000))
+	if string(e.Stderr.Bytes()) != strings.Repeat("e", 5000) {
+		t.Error("the other stream:", describe(e))
+	}
+}
+
+// testOwnDirectory has commands remove the directory that they run in, and try to remove
+// or replace the workspace itself.
+func testOwnDirectory(t *testing.T, s *suite) {
+	b := s.open(t)
+	b.want(b.sh("mkdir -p d/e"), sandbox.Exited, 0, "")
+	b.want(b.exec(sandbox.Cmd{Argv: []string{"sh", "-c", "rm -rf ../../d && echo removed"}, Dir: "d/e"}), sandbox.Exited, 0, "removed\n")
+	if e, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"pwd"}, Dir: "d/e"}); err == nil {
+		t.Error("a command ran in a directory that is gone:", describe(e))
+	}
+	// What comes of these differs; the sandbox is there afterwards.
+	b.sh(`cd / && rmdir "$HOME" 2>/dev/null; mv "$HOME" "$HOME.old" 2>/dev/null; ln -s /etc "$HOME/link"; rm -rf "$HOME" "$TMPDIR" 2>/dev/null`)
+	b.want(b.sh(`echo kept > file && cat file && echo tmp > "$TMPDIR/file" && cat "$TMPDIR/file"`), sandbox.Exited, 0, "kept\ntmp\n")
+	if got := b.read("file"); got != "kept\n" {
+		t.Errorf("the file holds %q", got)
+	}
+}
+
+// testThreads has a command start more threads than it may have tasks.
+func testThreads(t *testing.T, s *suite) {
+	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{PIDs: 40}})
+	b.installProbe()
+	e := b.exec(sandbox.Cmd{Argv: []string{"./" + probeName, "take threads"}})
+	if strings.Contains(string(e.Stdout.Bytes()), "succeeded") {
+		t.Error(describe(e))
+	}
+	b.want(b.sh("echo again"), sandbox.Exited, 0, "again\n")
+}
+
+// testMemoryFiles has a command put more into temporary files than it may have memory,
+// where they are in memory.
+func testMemoryFiles(t *testing.T, s *suite) {
+	if !s.caps.Isolation.AtLeast(sandbox.IsolationContainer) {
+		return // they are on a disk
+	}
+	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{Memory: 96 << 20}})
+	if e := b.sh(`head -c 300000000 /dev/zero > "$TMPDIR/big" || exit 9`); e.Ended == sandbox.Exited && e.Code == 0 {
+		t.Error("there was no limit:", describe(e))
+	}
+	b.want(b.sh(`rm "$TMPDIR/big"; echo again`), sandbox.Exited, 0, "again\n")
+}

@@ -18,7 +18,8 @@ func TestNoStore(t *testing.T) {
 		"cluster dlq ls", "cluster dlq retry 1", "cluster dlq show 1", "cluster nodes drain b", "cluster nodes ls", "cluster nodes show b",
 		"cluster prune --older-than 1d --dry-run", "cluster quarantine r --reason x", "cluster rebudget r --unlimited", "cluster release r --reason x",
 		"cluster tail", "cluster tools ls", "cluster tools withdraw x", "diff a b", "export r", "ps", "resume", "session fork r", "session merge a b", "session message r hi", "session replay r",
-		"session rerun r", "session rewind r:1", "show r", "show r --steps", "show r --tree", "top", "apply r", "why r", "why --impact r",
+		"session rerun r", "session rewind r:1", "show r", "show r --steps", "show r --tree", "top", "apply r", "why r", "why --impact r", "cluster prune --blobs",
+		"workspace get r f", "workspace ls r", "workspace merge a b",
 	}
 	makes := []string{ // one, or ask no store
 		"cluster import", "cluster key", "cluster provision", "demo", "dev", "doctor", "doctor completion", "doctor config", "doctor config init",

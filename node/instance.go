@@ -384,6 +384,10 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 			return engine.Workspaces{}, err
 		}
 	}
+	if w.Egress, err = n.egress(); err != nil {
+		return engine.Workspaces{}, err
+	}
+	w.Network = n.o.SandboxNetwork
 	if n.o.Unsafe {
 		w.MinIsolation = sandbox.IsolationProcess
 	}

@@ -16,10 +16,12 @@ package node
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/egress"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -119,6 +121,17 @@ type Options struct {
 	// SandboxWarm is how many containers wait for sandboxes of each image and limits that
 	// were opened; 0 is none. One that waits spares a session a tenth of a second and more.
 	SandboxWarm int
+	// SandboxNetwork is the most that a task can ask for of the network: "none",
+	// "open", or the hosts of "list:" and "read_only:"; "" is any list of hosts.
+	SandboxNetwork sandbox.Network
+	// SandboxSecrets are headers that the proxy of a sandbox puts into requests, one of
+	// each line: [TENANT@]HOST HEADER: VALUE, where ${NAME} in the value is the variable
+	// NAME of the environment. Commands never see them.
+	SandboxSecrets string
+	// SandboxPrivate are ranges of private addresses that the hosts of a list may be at,
+	// such as 10.1.0.0/16; without them hosts are on the Internet alone.
+	SandboxPrivate []netip.Prefix
+	world          egress.Options // of tests: where hosts are
 	// Sandboxes are backends besides "local" and "docker".
 	Sandboxes map[string]sandbox.Backend
 	// Drain bounds how long a stopping node waits for the steps under way, such

@@ -93,8 +93,46 @@ func (n Network) Hosts() []string {
 	return nil
 }
 
+// Listed reports whether the network is a list of hosts.
+func (n Network) Listed() bool { return strings.Contains(string(n), ":") }
+
 // Repeatable reports whether a call whose commands reached this network can be made again
 // without harm: it changed nothing outside.
 func (n Network) Repeatable() bool {
 	return n == "" || n == NetworkNone || n.Kind() == NetworkReadOnly
+}
+
+// Within returns why a network reaches more than most does. "" as most is any list of
+// hosts.
+func (n Network) Within(most Network) error {
+	over := func(what string) error {
+		return fmt.Errorf("network %q: the node allows %s; ask for less", n, what)
+	}
+	switch {
+	case n == "" || n == NetworkNone || n == most || most == NetworkOpen:
+		return nil
+	case most == "" && n.Listed():
+		return nil
+	case !n.Listed():
+		return over("a list of hosts")
+	case !most.Listed():
+		return over("none")
+	case most.Kind() == NetworkReadOnly && n.Kind() != NetworkReadOnly:
+		return over("read_only alone")
+	}
+	for _, h := range n.Hosts() {
+		if !most.Reaches(h) {
+			return over(fmt.Sprintf("%s, and %s is not among them", strings.Join(most.Hosts(), ", "), h))
+		}
+	}
+	return nil
+}
+
+// Reaches reports whether a host, or each of a pattern, is one of a list.
+func (n Network) Reaches(host string) bool {
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	return slices.ContainsFunc(n.Hosts(), func(h string) bool {
+		tail, pattern := strings.CutPrefix(h, "*")
+		return h == host || pattern && strings.HasSuffix(host, tail) && len(host) > len(tail)
+	})
 }

@@ -40,6 +40,36 @@ func TestParseNetwork(t *testing.T) {
 	}
 }
 
+// TestNetworkWithin: what a node allows bounds what is asked for.
+func TestNetworkWithin(t *testing.T) {
+	for _, tt := range []struct {
+		asked, most sandbox.Network
+		ok          bool
+	}{
+		{"", "none", true},
+		{"none", "list:a.org", true},
+		{"list:a.org", "", true},
+		{"open", "", false},
+		{"open", "open", true},
+		{"list:a.org", "none", false},
+		{"list:a.org", "list:a.org,b.org", true},
+		{"list:a.org,c.org", "list:a.org,b.org", false},
+		{"list:x.a.org", "list:*.a.org", true},
+		{"list:*.x.a.org", "list:*.a.org", true},
+		{"list:*.a.org", "list:*.a.org", true},
+		{"list:a.org", "list:*.a.org", false},
+		{"list:*.org", "list:*.a.org", false},
+		{"list:a.org", "read_only:a.org", false},
+		{"read_only:a.org", "read_only:a.org", true},
+		{"read_only:a.org", "list:a.org", true},
+		{"open", "list:a.org", false},
+	} {
+		if err := tt.asked.Within(tt.most); (err == nil) != tt.ok {
+			t.Errorf("%q within %q: %v", tt.asked, tt.most, err)
+		}
+	}
+}
+
 // TestNetworkKind: the word that backends name, the hosts, and what can be done again.
 func TestNetworkKind(t *testing.T) {
 	for n, want := range map[sandbox.Network]struct {

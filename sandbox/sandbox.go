@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"time"
 )
@@ -73,6 +74,12 @@ type Spec struct {
 	// the backend has for it; "" is the backend's default.
 	Image   string
 	Network Network // "" is the least that the backend can hold commands to
+	// Proxy serves a connection of a command, which has no other way out, where Network
+	// is a list of hosts. It does not wait for the connection's end. Commands find it by
+	// the usual variables, such as HTTPS_PROXY, and Authority, a certificate in PEM, is
+	// what they trust.
+	Proxy     func(net.Conn)
+	Authority []byte
 }
 
 // Capabilities is what a backend can do on this host, found by trying.

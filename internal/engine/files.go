@@ -94,16 +94,17 @@ func (st *step) mergeFiles(all *flow.Joined, in *fanOutState, v verdict, choices
 
 // summary names the conflicts and what decided them.
 func (m *filesMerged) summary(v verdict) string {
-	text := "merges files of " + count(len(v.Take), "branch")
+	var text strings.Builder
+	text.WriteString("merges files of " + count(len(v.Take), "branch"))
 	sep := ": "
 	for _, c := range m.Conflicts {
-		text += sep + c.String()
+		text.WriteString(sep + c.String())
 		sep = "; "
 	}
 	if len(m.Open) > 0 {
-		text += "; asks about " + count(len(m.Open), "conflict")
+		text.WriteString("; asks about " + count(len(m.Open), "conflict"))
 	}
-	return text
+	return text.String()
 }
 
 // filesOf merges the files of the outcomes that a verdict takes over what they were made

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/egress"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
@@ -32,6 +34,7 @@ type lease struct {
 	// dirty says that a call which may change files has the directory, and that no
 	// snapshot was taken since.
 	dirty bool
+	proxy *egress.Proxy // nil without a list of hosts
 	// take reads what was touched in dir, and all of it where a process of a call could
 	// outlast the call: what such a process has mapped it can change without a trace.
 	take workspace.Take
@@ -80,9 +83,15 @@ func (l *lease) open(ctx context.Context, ex *Execution, k session.Key, p, terms
 		return fmt.Errorf("flow: restore workspace %s of %s: %w", p.Head.Short(), k, err)
 	}
 	spec.Dir, spec.Owner = l.dir, k.String()
+	if spec.Network.Listed() {
+		if l.proxy, err = egress.New(&ex.rt.Workspaces.Egress, k.Tenant, spec.Network); err != nil {
+			return errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), sandbox.RemoveTree(l.dir))
+		}
+		spec.Proxy, spec.Authority = l.proxy.Serve, l.proxy.Authority()
+	}
 	box, err := b.Open(ctx, spec)
 	if err != nil {
-		return errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), sandbox.RemoveTree(l.dir))
+		return errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), l.closeProxy(), sandbox.RemoveTree(l.dir))
 	}
 	if !box.Info().WholeTree {
 		l.take = workspace.TakeAll(ex.blobs(), l.dir)
@@ -139,13 +148,33 @@ func (l *lease) close() error {
 	if l.box == nil {
 		return nil
 	}
-	err := errors.Join(l.box.Close(), sandbox.RemoveTree(l.dir))
+	err := errors.Join(l.box.Close(), l.closeProxy(), sandbox.RemoveTree(l.dir))
 	if err == nil {
 		// The session's folder goes with its last directory.
 		_ = os.Remove(filepath.Dir(l.dir))
 	}
 	l.box, l.take = nil, nil
 	return err
+}
+
+func (l *lease) closeProxy() error {
+	if l.proxy == nil {
+		return nil
+	}
+	err := l.proxy.Close()
+	l.proxy = nil
+	return err
+}
+
+// requests returns what the commands of the calls since the last look asked over the
+// network. Of calls at the same time the one that ends first tells of all.
+func (l *lease) requests() (list []journal.NetworkRequest, more int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.proxy == nil {
+		return nil, 0
+	}
+	return l.proxy.Take()
 }
 
 // end closes the lease from outside. What cannot be removed now is removed by the next

@@ -34,7 +34,7 @@ func (r *rooms) Name() string { return "local" }
 
 func (r *rooms) Probe(context.Context) (sandbox.Capabilities, error) {
 	return sandbox.Capabilities{
-		Isolation: sandbox.IsolationKernel, Detail: "rooms", Networks: []string{"none", "open"}, Images: true, WholeTree: !r.loose,
+		Isolation: sandbox.IsolationKernel, Detail: "rooms", Networks: []string{"none", "list"}, Images: true, WholeTree: !r.loose,
 		Limits: []string{sandbox.LimitMemory},
 	}, nil
 }
@@ -176,8 +176,8 @@ func TestNextRunFindsItsSandbox(t *testing.T) {
 			where: func(p session.Placement) bool { return p.Image == "sha256:debian" },
 		},
 		{
-			name: "a network", ask: func(task *journal.Task) { task.Sandbox.Network = "open" }, again: true,
-			where: func(p session.Placement) bool { return p.Network == "open" },
+			name: "a network", ask: func(task *journal.Task) { task.Sandbox.Network = "list:example.org" }, again: true,
+			where: func(p session.Placement) bool { return p.Network == "list:example.org" },
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestNextRunFindsItsSandbox(t *testing.T) {
 			if got := lines(t, store, second.Result()); got != "one two" {
 				t.Errorf("the files say %q, want what both runs noted", got)
 			}
-			all, now := r.opened()
+			all, _ := r.opened()
 			if want := 1; all != want && !tt.again || tt.again && all != 2 {
 				t.Errorf("%d sandboxes were opened, again: %t", all, tt.again)
 			}
@@ -206,7 +206,7 @@ func TestNextRunFindsItsSandbox(t *testing.T) {
 				t.Errorf("the second run ends at %+v", p)
 			}
 			rt.Leases.Close()
-			if _, now = r.opened(); now != 0 {
+			if _, now := r.opened(); now != 0 {
 				t.Errorf("%d sandboxes are left open", now)
 			}
 			if left, err := filepath.Glob(filepath.Join(rt.Workspaces.Dir, "*", "*")); err != nil || len(left) > 0 {

@@ -127,6 +127,9 @@ func (ex *Execution) terms(ctx context.Context, b sandbox.Backend, p *session.Pl
 	if err != nil {
 		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
 	}
+	if err := network.Within(ex.rt.Workspaces.Network); err != nil {
+		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
+	}
 	held, err := b.Resolve(ctx, sandbox.Spec{
 		MinIsolation: ex.rt.Workspaces.MinIsolation, Limits: limits, Image: p.Image, Network: network,
 	})

@@ -257,6 +257,9 @@ func (r *round) do(c *toolCall) error {
 		}
 		head, d.HeadAfter = after, after
 	}
+	if sandbox.Network(place.Network).Listed() {
+		d.Requests, d.Unlisted = r.ex.lease(r.base.Key()).requests()
+	}
 	d.Failed = out.IsError
 	o := outcome{body: back.told(out.Body), failed: out.IsError, head: head, back: back}
 	switch {
@@ -266,7 +269,7 @@ func (r *round) do(c *toolCall) error {
 		d.Code, d.Error = run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300)
 	}
 	if d.Summary == "" {
-		d.Summary = summary(c.Name, cmp.Or(c.edited, c.Args), out)
+		d.Summary = summary(c.Name, cmp.Or(c.edited, c.Args), out) + reached(d.Requests, d.Unlisted)
 	}
 	return r.commit(c, o, d)
 }

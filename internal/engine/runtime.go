@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/egress"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
@@ -91,6 +92,10 @@ type Workspaces struct {
 	// Sandbox bounds what each sandbox may use. Without a limit of disk it is scratch
 	// workspaces, where the backend can enforce one.
 	Sandbox sandbox.Limits
+	// Network is the most that a task can ask for; "" is any list of hosts. Egress is
+	// what the proxies of sandboxes with a list share.
+	Network sandbox.Network
+	Egress  egress.Options
 }
 
 // scratch is how many times the bytes of the largest workspace a sandbox may take: what

@@ -3,12 +3,57 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/tool"
 )
+
+// reached says in a few words which hosts a call's commands asked, and how often, for
+// people who follow a run.
+func reached(list []journal.NetworkRequest, more int) string {
+	if len(list) == 0 {
+		return ""
+	}
+	asked, refused := map[string]int{}, map[string]int{}
+	for _, r := range list {
+		if r.Refused != "" {
+			refused[r.Host]++
+		} else {
+			asked[r.Host]++
+		}
+	}
+	text := hosts(", asks ", asked) + hosts(", is refused ", refused)
+	if more > 0 {
+		text += fmt.Sprintf(", %d requests more", more)
+	}
+	return text
+}
+
+// hosts lists the first few of some hosts in order.
+func hosts(verb string, times map[string]int) string {
+	const few = 3
+	var names []string
+	for _, h := range slices.Sorted(maps.Keys(times)) {
+		if len(names) == few {
+			names = append(names, fmt.Sprintf("%d more", len(times)-few))
+			break
+		}
+		name := excerpt.Clip(h, 60)
+		if n := times[h]; n > 1 {
+			name += fmt.Sprintf(" (%d)", n)
+		}
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return verb + strings.Join(names, ", ")
+}
 
 func count(n int, noun string) string {
 	if n == 1 {

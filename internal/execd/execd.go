@@ -55,6 +55,10 @@ func Reexec(args []string) {
 type Opening struct {
 	UID, GID int            // of the commands, to whom the workspace belongs
 	Limits   sandbox.Limits // those that the daemon enforces: Disk and PIDs
+	// Network, a list of hosts, is reached through the proxy whose socket is beside the
+	// daemon's (see loopback.Listen), and Authority is what commands trust.
+	Network   sandbox.Network
+	Authority []byte
 }
 
 // imageEnv are the variables of a container's image that commands get. What tells of the

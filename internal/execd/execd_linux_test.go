@@ -33,7 +33,7 @@ func (host) Name() string { return "daemon" }
 
 func (h host) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	c, err := local.New(&local.Options{State: h.state}).Probe(ctx)
-	c.Limits = []string{sandbox.LimitDisk, sandbox.LimitPIDs}
+	c.Limits, c.Networks = []string{sandbox.LimitDisk, sandbox.LimitPIDs}, []string{string(sandbox.NetworkNone)}
 	return c, err
 }
 

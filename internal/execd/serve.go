@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/loopback"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -144,14 +145,19 @@ func (d *server) open(o Opening) (sandbox.Capabilities, error) {
 	if d.box != nil {
 		return sandbox.Capabilities{}, errors.New("the sandbox is open")
 	}
-	b := local.New(&local.Options{State: d.state, ReadOnly: d.readOnly, Path: d.path, UID: o.UID, GID: o.GID})
+	if o.Network.Listed() {
+		if err := loopback.Carry(d.socketDir); err != nil {
+			return sandbox.Capabilities{}, fmt.Errorf("the way to the proxy: %w", err)
+		}
+	}
+	b := local.New(&local.Options{State: d.state, ReadOnly: d.readOnly, Path: d.path, UID: o.UID, GID: o.GID, Loopback: o.Network.Listed()})
 	can, err := b.Probe(ctx)
 	if err != nil {
 		return can, err
 	}
 	box, err := b.Open(ctx, sandbox.Spec{
 		Dir: d.workspace, MinIsolation: sandbox.IsolationProcess,
-		Limits: sandbox.Limits{Disk: o.Limits.Disk, PIDs: o.Limits.PIDs},
+		Limits: sandbox.Limits{Disk: o.Limits.Disk, PIDs: o.Limits.PIDs}, Network: o.Network, Authority: o.Authority,
 	})
 	if err != nil {
 		return sandbox.Capabilities{}, err

@@ -262,21 +262,36 @@ type StepCompleted struct {
 	Links []session.Link `json:"links,omitempty"`
 	// Lost is the part of Usage that calls are taken to have used which were
 	// cut off before they ended: an estimate, because no server says it.
-	Lost     session.Usage `json:"lost,omitzero"`
-	Model    string        `json:"model,omitempty"`
-	Name     string        `json:"name"`
-	Path     run.Path      `json:"path"`
-	Prompt   blob.Digest   `json:"prompt,omitzero"` // of the rendered request
-	Revision string        `json:"revision,omitempty"`
+	Lost   session.Usage `json:"lost,omitzero"`
+	Model  string        `json:"model,omitempty"`
+	Name   string        `json:"name"`
+	Path   run.Path      `json:"path"`
+	Prompt blob.Digest   `json:"prompt,omitzero"` // of the rendered request
+	// Requests are those that commands made over the network of their sandbox.
+	Requests []NetworkRequest `json:"requests,omitempty"`
+	Revision string           `json:"revision,omitempty"`
 	// Row reports that the outcome is the chunk that the same batch adds, so
 	// that nothing is stored twice.
-	Row     bool          `json:"row,omitempty"`
-	Run     run.ID        `json:"run"`
-	Source  string        `json:"source,omitempty"` // file:line of an implicit fork
-	Steps   int64         `json:"steps,omitempty"`  // of the branches whose ends it takes in
-	Summary string        `json:"summary,omitempty"`
-	Usage   session.Usage `json:"usage,omitzero"`
-	Value   string        `json:"value,omitempty"` // JSON text
+	Row     bool   `json:"row,omitempty"`
+	Run     run.ID `json:"run"`
+	Source  string `json:"source,omitempty"` // file:line of an implicit fork
+	Steps   int64  `json:"steps,omitempty"`  // of the branches whose ends it takes in
+	Summary string `json:"summary,omitempty"`
+	// Unlisted counts the requests over the network that Requests leaves out.
+	Unlisted int           `json:"unlisted,omitempty"`
+	Usage    session.Usage `json:"usage,omitzero"`
+	Value    string        `json:"value,omitempty"` // JSON text
+}
+
+// NetworkRequest is what a command asked of a host.
+type NetworkRequest struct {
+	Host     string `json:"host"`
+	Method   string `json:"method"`
+	Path     string `json:"path,omitempty"`     // with its query, clipped
+	Received int64  `json:"received,omitempty"` // bytes of the answer's body
+	Refused  string `json:"refused,omitempty"`  // why the proxy did not carry it out
+	Sent     int64  `json:"sent,omitempty"`     // bytes of the request's body
+	Status   int    `json:"status,omitempty"`   // of the answer; zero if there was none
 }
 
 // Late records an outcome that arrived from a superseded attempt: evidence, and no

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 
 	"github.com/rathcluster/rath/internal/directory"
+	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/internal/loopback"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -27,6 +30,7 @@ type box struct {
 
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
+	proxy   *loopback.Socket // nil without a list of hosts
 	once    sync.Once
 	err     error // of Close
 }
@@ -39,7 +43,15 @@ func (b *Backend) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (
 		return nil, err
 	}
 	k := kind{image: info.Image, limits: s.Limits}
-	waits := b.pool.begin(k, b.o.Warm)
+	o := execd.Opening{}
+	warm := b.o.Warm
+	if s.Network.Listed() {
+		// Its daemon is told of the network when it is opened, before it waits.
+		if o.Network, o.Authority, warm = s.Network, s.Authority, 0; s.Proxy == nil {
+			return nil, errors.New("there is no proxy to bring the connections of commands to")
+		}
+	}
+	waits := b.pool.begin(k, warm)
 	defer b.pool.end()
 	x := &box{b: b, info: info}
 	if waits != nil {
@@ -61,8 +73,13 @@ func (b *Backend) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (
 		if x.files, err = u.open(lease.Dir); err != nil {
 			return nil, err
 		}
-		if x.c, err = b.launch(ctx, containerName(s.Owner, s.Epoch), lease.Dir, u, k, lease); err != nil {
+		if x.c, err = b.launch(ctx, containerName(s.Owner, s.Epoch), lease.Dir, u, k, lease, o); err != nil {
 			return nil, errors.Join(err, x.files.Close())
+		}
+	}
+	if s.Network.Listed() {
+		if x.proxy, err = loopback.Listen(filepath.Join(x.c.folder, socketDir), s.Proxy); err != nil {
+			return nil, errors.Join(err, b.discard(x.c), x.files.Close())
 		}
 	}
 	x.closing, x.close = context.WithCancel(context.Background())
@@ -96,7 +113,11 @@ func (x *box) Close() error {
 	x.once.Do(func() {
 		x.files.Shut()
 		x.close()
-		err := x.b.discard(x.c)
+		var err error
+		if x.proxy != nil {
+			err = x.proxy.Close()
+		}
+		err = errors.Join(err, x.b.discard(x.c))
 		x.files.Wait()
 		if err := errors.Join(err, x.files.Close()); err != nil {
 			x.err = fmt.Errorf("docker: close sandbox: %w", err)

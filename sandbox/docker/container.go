@@ -102,8 +102,8 @@ type instance struct {
 }
 
 // launch starts a container over a directory, or over an empty one of its own, and takes
-// hold of its daemon.
-func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, lease local.Lease) (_ *instance, err error) {
+// hold of its daemon. Of o it takes the network.
+func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, lease local.Lease, o execd.Opening) (_ *instance, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	c := &instance{user: u}
@@ -155,7 +155,8 @@ func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, 
 	if c.client, err = b.dial(ctx, c.id, socket); err != nil {
 		return nil, err
 	}
-	if c.inside, err = c.client.Open(ctx, execd.Opening{UID: c.uid, GID: c.gid, Limits: k.limits}); err != nil {
+	o.UID, o.GID, o.Limits = c.uid, c.gid, k.limits
+	if c.inside, err = c.client.Open(ctx, o); err != nil {
 		return nil, err
 	}
 	return c, nil

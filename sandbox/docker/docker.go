@@ -183,7 +183,7 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 		return c, err
 	}
 	c = sandbox.Capabilities{
-		Isolation: sandbox.IsolationContainer, Networks: []string{string(sandbox.NetworkNone)}, Images: true, WholeTree: true,
+		Isolation: sandbox.IsolationContainer, Networks: []string{string(sandbox.NetworkNone), sandbox.NetworkList, sandbox.NetworkReadOnly}, Images: true, WholeTree: true,
 	}
 	kind := about.DefaultRuntime
 	if b.o.Runtime != "" {
@@ -268,14 +268,15 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 	if names := can.Unenforced(s.Limits); len(names) > 0 {
 		return refuse("the limits %s; leave them out, or have the engine's host enforce them", strings.Join(names, ", "))
 	}
-	if network := cmp.Or(s.Network, sandbox.NetworkNone); network != sandbox.NetworkNone {
-		return refuse("the network %q: containers reach none here; leave it out", network)
+	network := cmp.Or(s.Network, sandbox.NetworkNone)
+	if !slices.Contains(can.Networks, network.Kind()) {
+		return refuse("the network %q: containers reach none, or the hosts of a list", network)
 	}
 	image, err := b.imageID(ctx, cmp.Or(s.Image, b.o.Image))
 	if err != nil {
 		return sandbox.Info{}, fmt.Errorf("docker: %w", err)
 	}
-	return sandbox.Info{Isolation: can.Isolation, Network: sandbox.NetworkNone, Limits: s.Limits, Image: image, WholeTree: can.WholeTree}, nil
+	return sandbox.Info{Isolation: can.Isolation, Network: network, Limits: s.Limits, Image: image, WholeTree: can.WholeTree}, nil
 }
 
 // Open implements sandbox.Backend.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/execd"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -172,7 +173,7 @@ func (b *Backend) prepare(ctx context.Context, k kind) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.launch(ctx, containerName("", 0), "", u, k, lease)
+	return b.launch(ctx, containerName("", 0), "", u, k, lease, execd.Opening{})
 }
 
 // giveUp ends containers that waited.

@@ -23,6 +23,7 @@ type box struct {
 	own    string   // this sandbox's folder below Options.State
 	tmp    string   // TMPDIR of its commands
 	runs   *os.File // one line per supervisor, see lease.go
+	proxy  *proxy   // nil without a list of hosts
 	ready  standby
 
 	closing context.Context // ends when Close begins
@@ -56,6 +57,11 @@ func openBox(ctx context.Context, o Options, hs []hierarchy, info sandbox.Info, 
 	if b.groups, err = openGroups(b.own, hs, s.Limits); err != nil {
 		return nil, fmt.Errorf("local: open %q: limit the commands: %w", s.Dir, err)
 	}
+	if s.Network.Listed() {
+		if b.proxy, err = openProxy(b.own, s, o.Loopback); err != nil {
+			return nil, fmt.Errorf("local: open %q: proxy: %w", s.Dir, err)
+		}
+	}
 	b.closing, b.close = context.WithCancel(context.Background())
 	return b, nil
 }
@@ -66,6 +72,9 @@ func (b *box) release() error {
 	b.ready.close()
 	if b.runs != nil {
 		errs = append(errs, b.runs.Close())
+	}
+	if b.proxy != nil {
+		errs = append(errs, b.proxy.close())
 	}
 	if b.own != "" {
 		// Normally nothing is left. If something cannot be killed, the record

@@ -73,7 +73,7 @@ func confine(j job, rules *ruleset) (listener int, err error) {
 	if err := restrictFiles(j, abi, rules); err != nil {
 		return -1, fmt.Errorf("landlock: %w", err)
 	}
-	if listener, err = restrictCalls(abi); err != nil {
+	if listener, err = restrictCalls(abi, j.Network); err != nil {
 		return -1, fmt.Errorf("seccomp: %w", err)
 	}
 	return listener, nil
@@ -137,7 +137,7 @@ func makeRuleset(j job, abi int) (ruleset int, err error) {
 	if abi < abiTruncate {
 		attr.Handled_access_fs &^= unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
-	if abi >= 4 {
+	if abi >= 4 && !j.Network {
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 	}
 	if abi >= 5 {
@@ -149,7 +149,7 @@ func makeRuleset(j job, abi int) (ruleset int, err error) {
 	if abi >= 9 {
 		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
 	}
-	if abi >= 10 {
+	if abi >= 10 && !j.Network {
 		attr.Handled_access_net |= unix.LANDLOCK_ACCESS_NET_BIND_UDP | unix.LANDLOCK_ACCESS_NET_CONNECT_SEND_UDP
 	}
 	r, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)

@@ -30,11 +30,13 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,6 +76,10 @@ type Options struct {
 	// container whose first process is root and alone there. 0 is this process's user.
 	// Linux only.
 	UID, GID int
+	// Loopback says that the network of this process reaches nothing but a proxy on its
+	// loopback (see package loopback), as in a container without a network, so that
+	// commands may use it where a list of hosts is asked for. Linux only.
+	Loopback bool
 
 	abi int // tests: pretend that the kernel has no later Landlock ABI
 }
@@ -143,7 +149,13 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 			c.Detail = "process: " + why
 		default:
 			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail, Networks: []string{string(sandbox.NetworkNone)}, WholeTree: wholeTree}
+			if !b.o.Loopback && tryLoopback(ctx) == nil {
+				c.Networks = append(c.Networks, sandbox.NetworkList, sandbox.NetworkReadOnly)
+			}
 		}
+	}
+	if b.o.Loopback {
+		c.Networks = []string{string(sandbox.NetworkNone), sandbox.NetworkList, sandbox.NetworkReadOnly}
 	}
 	b.hierarchies = hierarchies()
 	c.Limits = enforced(b.hierarchies)
@@ -170,11 +182,11 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 	if s.Image != "" {
 		return refuse("the image %q: commands see the programs of this host; leave the image out, or use a backend with containers", s.Image)
 	}
-	held := sandbox.Network(can.Networks[0])
-	if s.Network != "" && s.Network != held {
-		return refuse("the network %q: commands reach the network %q here; leave it out, or use a backend with containers", s.Network, held)
+	network := cmp.Or(s.Network, sandbox.Network(can.Networks[0]))
+	if !slices.Contains(can.Networks, network.Kind()) {
+		return refuse("the network %q: here it is one of %s; leave it out, or use a backend with containers", network, strings.Join(can.Networks, ", "))
 	}
-	return sandbox.Info{Isolation: can.Isolation, Network: held, Limits: s.Limits, WholeTree: can.WholeTree}, nil
+	return sandbox.Info{Isolation: can.Isolation, Network: network, Limits: s.Limits, WholeTree: can.WholeTree}, nil
 }
 
 // Open implements sandbox.Backend.

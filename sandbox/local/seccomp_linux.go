@@ -131,8 +131,9 @@ const (
 func arg(i int) uint32 { return offArgs + 8*uint32(i) }
 
 // filter is the program for a Landlock ABI. What Landlock guards in later
-// ABIs it guards here for earlier ones, by refusing more.
-func filter(abi int) program {
+// ABIs it guards here for earlier ones, by refusing more. With network the namespace
+// of the network is the limit, and commands may open the sockets of the Internet.
+func filter(abi int, network bool) program {
 	var p program
 	p.load(offArch)
 	p.skipIf(unix.BPF_JEQ, auditArch, 1)
@@ -168,12 +169,23 @@ func filter(abi int) program {
 	clone.ret(retAllow)
 	p.on(unix.SYS_CLONE, clone)
 
-	// No sockets at all, but for Unix ones where Landlock keeps them inside.
+	// No sockets at all, but for those of network, and Unix ones where Landlock keeps them inside.
 	var socket program
 	if abi >= 9 {
 		socket.load(arg(0))
 		socket.skipUnless(unix.BPF_JEQ, unix.AF_UNIX, 1)
 		socket.ret(retAllow)
+	}
+	if network {
+		for _, family := range []uint32{unix.AF_INET, unix.AF_INET6} {
+			socket.load(arg(0))
+			socket.skipUnless(unix.BPF_JEQ, family, 5)
+			socket.load(arg(1))
+			socket = append(socket, unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf})
+			socket.skipIf(unix.BPF_JEQ, unix.SOCK_STREAM, 1)
+			socket.skipUnless(unix.BPF_JEQ, unix.SOCK_DGRAM, 1)
+			socket.ret(retAllow)
+		}
 	}
 	socket.ret(retErrno(unix.EACCES))
 	p.on(unix.SYS_SOCKET, socket)
@@ -283,8 +295,8 @@ func filter(abi int) program {
 
 // restrictCalls puts the filter on the calling thread and returns the
 // listener for the calls that the supervisor makes itself.
-func restrictCalls(abi int) (listener int, err error) {
-	p := filter(abi)
+func restrictCalls(abi int, network bool) (listener int, err error) {
+	p := filter(abi, network)
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	// Once a call is being answered only death interrupts it, or a program
 	// with busy timers would start it over and over.

@@ -6,16 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rathcluster/rath/internal/loopback"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -29,6 +32,9 @@ func baseEnv(b *box) map[string]string {
 		// git gives up on a file of settings that it may not read; the
 		// system's may hold credentials.
 		env["GIT_CONFIG_NOSYSTEM"] = "1"
+	}
+	if b.proxy != nil {
+		maps.Copy(env, loopback.Environment(b.proxy.authority))
 	}
 	return env
 }
@@ -116,6 +122,10 @@ func (b *box) start(c command) (process, error) {
 		Groups: b.groups.first, Net: b.groups.net,
 		Confine: b.info.Isolation == sandbox.IsolationKernel,
 	}
+	if b.proxy != nil {
+		j.Network, j.Own = true, b.proxy.own
+		j.ReadOnly = append(slices.Clip(j.ReadOnly), b.proxy.authority)
+	}
 	files := []*os.File{c.stdin, c.stdout, c.stderr, c.cwd}
 	if s := b.ready.take(); s != nil {
 		if r, err := s.begin(j, files); err == nil {
@@ -128,7 +138,7 @@ func (b *box) start(c command) (process, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	s, err := launch(b.o, b.own, b.groups, []*os.File{dir, b.runs}, b.ready.add)
+	s, err := launch(b.o, j.Own != "", b.own, b.groups, []*os.File{dir, b.runs}, b.ready.add)
 	if err != nil {
 		return nil, err
 	}
@@ -141,9 +151,9 @@ func (b *box) start(c command) (process, error) {
 }
 
 // launch starts a supervisor of the sandbox with the folder own, as the user of its
-// options, in its groups; more are its files from workspaceFD on. After each command
-// rest says whether it waits for another one.
-func launch(o Options, own string, g *groups, more []*os.File, rest func(*supervisor) bool) (*supervisor, error) {
+// options, in its groups and, if network, in a network namespace of its own; more are its
+// files from workspaceFD on. After each command rest says whether it waits for another one.
+func launch(o Options, network bool, own string, g *groups, more []*os.File, rest func(*supervisor) bool) (*supervisor, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -164,6 +174,9 @@ func launch(o Options, own string, g *groups, more []*os.File, rest func(*superv
 		ExtraFiles: append([]*os.File{theirs}, more...),
 		// Its own session: no terminal, and not in the host's process group.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if network {
+		ownNetwork(cmd.SysProcAttr)
 	}
 	if o.UID != 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(o.UID), Gid: uint32(o.GID)}
@@ -272,6 +285,32 @@ func (r *run) done() <-chan struct{} { return r.gone }
 
 func (r *run) result() (result, error) { return r.res, r.err }
 
+// ownNetwork has a process start in a network namespace of its own, in which it may
+// switch on the loopback.
+func ownNetwork(a *syscall.SysProcAttr) {
+	a.Cloneflags = syscall.CLONE_NEWNET
+	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
+		a.Cloneflags |= syscall.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+		a.AmbientCaps = []uintptr{unix.CAP_NET_ADMIN}
+	}
+}
+
+// tryLoopback says why commands have no network of their own.
+func tryLoopback(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "rath-probe-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	r, err := ask(ctx, job{Probe: dir, Own: dir}, nil)
+	if err == nil && r.Refused != "" {
+		err = errors.New(r.Refused)
+	}
+	return err
+}
+
 // tryConfinement starts a supervisor that confines itself and tries to do
 // what a command must not. It returns a description of the confinement, or
 // why there is none.
@@ -297,14 +336,26 @@ func tryConfinement(ctx context.Context, o Options) (detail, why string, err err
 		return "", "", err
 	}
 	defer ws.Close()
-	s, err := launch(Options{}, "", nil, []*os.File{ws}, func(*supervisor) bool { return false })
+	r, err := ask(ctx, job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, []*os.File{ws})
 	if err != nil {
 		return "", "", err
 	}
-	defer s.dismiss()
-	p, err := s.begin(job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, nil)
+	if r.Refused != "" {
+		return "", r.Refused, nil
+	}
+	return fmt.Sprintf("landlock abi %d, seccomp, no network", abi), "", nil
+}
+
+// ask has a supervisor try something.
+func ask(ctx context.Context, j job, more []*os.File) (result, error) {
+	s, err := launch(Options{}, j.Own != "", "", nil, more, func(*supervisor) bool { return false })
 	if err != nil {
-		return "", "", err
+		return result{}, err
+	}
+	defer s.dismiss()
+	p, err := s.begin(j, nil)
+	if err != nil {
+		return result{}, err
 	}
 	timer := time.NewTimer(stopGrace)
 	defer timer.Stop()
@@ -318,14 +369,7 @@ func tryConfinement(ctx context.Context, o Options) (detail, why string, err err
 	if err != nil {
 		p.abandon()
 		<-p.done()
-		return "", "", err
+		return result{}, err
 	}
-	r, err := p.result()
-	if err != nil {
-		return "", "", err
-	}
-	if r.Refused != "" {
-		return "", r.Refused, nil
-	}
-	return fmt.Sprintf("landlock abi %d, seccomp, no network", abi), "", nil
+	return p.result()
 }

@@ -43,6 +43,9 @@ func tryConfinement(context.Context, Options) (detail, why string, err error) {
 	return "", "no Landlock on " + runtime.GOOS, nil
 }
 
+// tryLoopback says why commands have no network of their own.
+func tryLoopback(context.Context) error { return sandbox.ErrUnsupported }
+
 // child is a command that was started directly, with its tree.
 type child struct {
 	cmd  *exec.Cmd

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rathcluster/rath/internal/loopback"
 )
 
 // supervisorName is the argv[0] under which this binary is a supervisor.
@@ -34,11 +36,13 @@ type job struct {
 	ABI      int      `json:"abi,omitempty"`   // no later Landlock ABI than this
 	ReadOnly []string `json:"read_only,omitempty"`
 	Tmp      string   `json:"tmp"`
-	Groups   []string `json:"groups,omitempty"` // of version 1, for the command
-	Net      bool     `json:"net,omitempty"`    // they are no limit that was asked for
-	Tasks    int      `json:"tasks"`            // more are taken for a fork bomb
-	Disk     int64    `json:"disk,omitempty"`   // bytes that its directories may hold
-	Room     bool     `json:"room,omitempty"`   // they hold more, and the command may remove some
+	Groups   []string `json:"groups,omitempty"`  // of version 1, for the command
+	Net      bool     `json:"net,omitempty"`     // they are no limit that was asked for
+	Tasks    int      `json:"tasks"`             // more are taken for a fork bomb
+	Disk     int64    `json:"disk,omitempty"`    // bytes that its directories may hold
+	Network  bool     `json:"network,omitempty"` // the command may use the network of its namespace
+	Own      string   `json:"own,omitempty"`     // the folder of the proxy's socket: the namespace is this supervisor's own
+	Room     bool     `json:"room,omitempty"`    // they hold more, and the command may remove some
 }
 
 // Limits of a command that every kernel enforces.
@@ -100,6 +104,7 @@ const oomScore = "/proc/self/oom_score_adj"
 // duty is what a supervisor keeps from one command to the next.
 type duty struct {
 	recorded bool // in the sandbox's folder
+	forwards bool // what comes to its loopback
 	rules    ruleset
 }
 
@@ -107,6 +112,15 @@ type duty struct {
 func (d *duty) perform(a *assignment) (r result) {
 	fail := func(what string, err error) result { return result{Failed: fmt.Sprintf("%s: %v", what, err)} }
 	j := a.job
+	if j.Own != "" && !d.forwards {
+		if err := forward(j.Own); err != nil {
+			return fail("no network of its own", err)
+		}
+		d.forwards = true
+	}
+	if j.Probe != "" && j.Own != "" {
+		return result{}
+	}
 	if j.Probe != "" {
 		return probe(j)
 	}
@@ -187,6 +201,15 @@ func (a *assignment) enter() error {
 		a.files[i] = -1
 	}
 	return nil
+}
+
+// forward carries what comes to the loopback of this supervisor's own network namespace to
+// the socket of the proxy in a folder. It ends with the process.
+func forward(folder string) error {
+	if err := loopback.Up(); err != nil {
+		return err
+	}
+	return loopback.Carry(folder)
 }
 
 // recordRun notes a process in the sandbox's folder, for Reap. One that has

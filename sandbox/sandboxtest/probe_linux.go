@@ -3,7 +3,9 @@ package sandboxtest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -100,6 +102,26 @@ func at(fd int) uintptr { return uintptr(fd) }
 // attempts are what the probe can do. Those for what must work return why it
 // did not.
 var attempts = map[string]func() error{
+	"proxy": func() error {
+		r, err := http.Get(os.Getenv("URL"))
+		if err != nil {
+			return err
+		}
+		defer r.Body.Close()
+		if body, err := io.ReadAll(r.Body); string(body) != "through to "+os.Getenv("URL") {
+			return fmt.Errorf("it says %q, %v", body, err)
+		}
+		return nil
+	},
+	"connect to the Internet": func() error { return second(net.DialTimeout("tcp", "1.1.1.1:443", 5*time.Second)) },
+	"a server of one's own": func() error {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		return second(net.Dial("tcp", l.Addr().String()))
+	},
 	"read":                          func() error { return second(os.ReadFile(outside("canary"))) },
 	"read through a link":           func() error { return second(os.ReadFile("link-out")) },
 	"read through a directory link": func() error { return second(os.ReadFile("dir-out/canary")) },

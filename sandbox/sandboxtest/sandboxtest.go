@@ -110,6 +110,7 @@ var checks = []check{
 	{"kernel/files outside", kernel, testOutside},
 	{"kernel/metadata outside", kernel, testMetadata},
 	{"kernel/network", kernel, testNetwork},
+	{"kernel/network list", listed, testNetworkList},
 	{"kernel/processes outside", kernel, testProcesses},
 	{"kernel/processes of another sandbox", kernel, testSibling},
 	{"kernel/calls", kernel, testCalls},

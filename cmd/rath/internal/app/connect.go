@@ -130,6 +130,9 @@ func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
 	o.Model = cmp.Or(o.Model, c.Model.Value)
 	o.Slots, _ = strconv.Atoi(c.Slots.Value)                 // checked when it was read
 	o.SandboxLimits, _ = sandbox.ParseLimits(c.Limits.Value) // checked, too
+	o.SandboxNetwork, _ = sandbox.ParseNetwork(c.Network.Value)
+	o.SandboxPrivate, _ = node.ParsePrivate(c.Private.Value)
+	o.SandboxSecrets = c.Secrets.Value
 	o.SandboxImage, o.SandboxRuntime = c.Image.Value, c.Runtime.Value
 	if unsafe, _ := strconv.ParseBool(c.Unsafe.Value); unsafe {
 		o.Unsafe = true

@@ -36,6 +36,9 @@ type Settings struct {
 	Unsafe  Setting
 	Limits  Setting
 	Image   Setting
+	Network Setting
+	Secrets Setting
+	Private Setting
 	Runtime Setting
 	Format  Setting
 	Color   Setting
@@ -67,6 +70,9 @@ var Options = []Option{
 	{"sandbox_limits", []string{"RATH_SANDBOX_LIMITS"}, "", "", "what a sandbox may use, as memory=1g,pids=200", checkLimits, func(s *Settings) *Setting { return &s.Limits }},
 	{"sandbox_image", []string{"RATH_SANDBOX_IMAGE"}, "", "", "image of the containers of sandbox docker", nil, func(s *Settings) *Setting { return &s.Image }},
 	{"sandbox_runtime", []string{"RATH_SANDBOX_RUNTIME"}, "", "", "the engine's runtime for them, as runsc", nil, func(s *Settings) *Setting { return &s.Runtime }},
+	{"sandbox_network", []string{"RATH_SANDBOX_NETWORK"}, "", "", "most network for tasks; any list of hosts", checkNetwork, func(s *Settings) *Setting { return &s.Network }},
+	{"sandbox_secrets", []string{"RATH_SANDBOX_SECRETS"}, "", "", "lines of HOST HEADER: VALUE with ${NAME}", nil, func(s *Settings) *Setting { return &s.Secrets }},
+	{"sandbox_private", []string{"RATH_SANDBOX_PRIVATE"}, "", "", "private ranges for hosts, as 10.1.0.0/16", checkPrivate, func(s *Settings) *Setting { return &s.Private }},
 	{"format", []string{"RATH_FORMAT"}, "format", formatText, "text, json or jsonl", nil, func(s *Settings) *Setting { return &s.Format }},
 	{"color", []string{"RATH_COLOR"}, "color", "auto", "auto, always or never", OneOf("auto", "always", "never"), func(s *Settings) *Setting { return &s.Color }},
 }
@@ -90,6 +96,16 @@ func checkLevel(v string) error {
 
 func checkLimits(v string) error {
 	_, err := sandbox.ParseLimits(v)
+	return err
+}
+
+func checkNetwork(v string) error {
+	_, err := sandbox.ParseNetwork(v)
+	return err
+}
+
+func checkPrivate(v string) error {
+	_, err := node.ParsePrivate(v)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,7 +122,11 @@ func checkSandbox(ctx context.Context) []finding {
 	if len(c.Limits) == 0 {
 		limits.Found = "of sandboxes: none"
 	}
-	return []finding{f, limits}
+	network := finding{Check: "network", OK: true, Found: "of sandboxes: hosts that a task lists"}
+	if !slices.Contains(c.Networks, sandbox.NetworkList) {
+		network.Found = "of sandboxes: " + strings.Join(c.Networks, ", ") + "; for hosts that a task lists it takes network namespaces"
+	}
+	return []finding{f, limits, network}
 }
 
 // checkContainers tries the backend "docker", where an image is configured.

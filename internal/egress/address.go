@@ -1,0 +1,74 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+)
+
+// special are the ranges that are no public ones, besides those that netip knows:
+// those of the IANA registries of special-purpose addresses, and those in which an IPv4
+// address travels as an IPv6 one.
+var special = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"), // between carrier and customer; metadata of some clouds
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("192.0.2.0/24"),
+	netip.MustParsePrefix("192.88.99.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("198.51.100.0/24"),
+	netip.MustParsePrefix("203.0.113.0/24"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("64:ff9b::/96"),
+	netip.MustParsePrefix("64:ff9b:1::/48"),
+	netip.MustParsePrefix("100::/64"),
+	netip.MustParsePrefix("2001::/23"),
+	netip.MustParsePrefix("2001:db8::/32"),
+	netip.MustParsePrefix("2002::/16"),
+	netip.MustParsePrefix("3fff::/20"),
+	netip.MustParsePrefix("5f00::/16"),
+	netip.MustParsePrefix("fec0::/10"),
+}
+
+// refusedError says why something is not allowed.
+type refusedError struct{ text string }
+
+func (e *refusedError) Error() string { return e.text }
+
+// public reports whether an address is one of the Internet.
+func public(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	return a.IsGlobalUnicast() && !a.IsPrivate() && !slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// connect connects to a host whose every address may be reached. It dials an address that it
+// looked at, so a name that changes between the two changes nothing.
+func (o *Options) connect(ctx context.Context, network, hostPort string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := o.lookup(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("look up %s: %w", host, err)
+	}
+	for _, a := range addrs {
+		if !public(a) && !slices.ContainsFunc(o.Private, func(r netip.Prefix) bool { return r.Contains(a.Unmap()) }) {
+			return nil, &refusedError{fmt.Sprintf("%s is at %s, which is no address of the Internet", host, a)}
+		}
+	}
+	var last error
+	for _, a := range addrs {
+		c, err := o.dial(ctx, network, net.JoinHostPort(a.String(), port))
+		if err == nil {
+			return c, nil
+		}
+		last = err
+	}
+	if last == nil {
+		last = fmt.Errorf("%s has no address", host)
+	}
+	return nil, last
+}

@@ -1,0 +1,68 @@
+package egress
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"sync"
+	"time"
+)
+
+// authority is what the programs of one sandbox trust, and no other ones.
+type authority struct {
+	cert tls.Certificate
+	pem  []byte
+
+	mu    sync.Mutex
+	known map[string]*tls.Certificate // by host
+}
+
+// lifetime is far above that of a sandbox; clocks may differ by a day.
+const lifetime = 30 * 24 * time.Hour
+
+func newAuthority(now time.Time) (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	t := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Rath sandbox " + rand.Text()[:8]},
+		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(lifetime),
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return &authority{
+		cert: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf},
+		pem:  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), known: map[string]*tls.Certificate{},
+	}, nil
+}
+
+// Fetch implements goproxy.CertStorage: a certificate is made once for each host. The hosts
+// are those of a list, so there are not many.
+func (a *authority) Fetch(host string, sign func() (*tls.Certificate, error)) (*tls.Certificate, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := a.known[host]; c != nil {
+		return c, nil
+	}
+	c, err := sign()
+	if err == nil && len(a.known) < maxKnown {
+		a.known[host] = c
+	}
+	return c, err
+}
+
+// maxKnown bounds the certificates that are kept: a pattern stands for any number of hosts.
+const maxKnown = 1024

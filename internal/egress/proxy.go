@@ -1,0 +1,233 @@
+package egress
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/elazarl/goproxy"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	// answerTimeout is how long a server may take to begin an answer.
+	answerTimeout = 2 * time.Minute
+	// maxConnections bounds the connections of a sandbox at one time.
+	maxConnections = 256
+)
+
+// Proxy is the way out of one sandbox. Its methods may be called concurrently.
+type Proxy struct {
+	o         Options
+	tenant    session.Tenant
+	network   sandbox.Network
+	authority *authority
+	transport *http.Transport
+	server    *http.Server
+	conns     *connections
+	done      chan struct{} // closed when the server has ended
+	requests  requests
+}
+
+// New returns the proxy of a sandbox of a tenant's run, with a network that is a list.
+// The caller closes it.
+func New(o *Options, t session.Tenant, n sandbox.Network) (*Proxy, error) {
+	if len(n.Hosts()) == 0 {
+		return nil, fmt.Errorf("egress: the network %q lists no hosts", n)
+	}
+	p := &Proxy{o: *o, tenant: t, network: n, done: make(chan struct{})}
+	var err error
+	if p.authority, err = newAuthority(time.Now()); err != nil {
+		return nil, fmt.Errorf("egress: make an authority: %w", err)
+	}
+	p.transport = &http.Transport{
+		DialContext: p.o.connect, TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout: connectTimeout, ResponseHeaderTimeout: answerTimeout, ExpectContinueTimeout: time.Second,
+		IdleConnTimeout: 30 * time.Second, MaxIdleConnsPerHost: 8, DisableCompression: true, ForceAttemptHTTP2: true,
+	}
+	quiet := log.New(io.Discard, "", 0) // what went wrong is in the answer
+	g := goproxy.NewProxyHttpServer()
+	g.Logger, g.CertStore, g.KeepAcceptEncoding = quiet, p.authority, true
+	g.Tr, g.ConnectDial = p.transport, nil // neither knows of the proxies of this process's environment
+	g.NonproxyHandler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "rath: this is a proxy: set HTTP_PROXY and HTTPS_PROXY to its address", http.StatusBadRequest)
+	})
+	end := &goproxy.ConnectAction{Action: goproxy.ConnectMitm, TLSConfig: goproxy.TLSConfigFromCA(&p.authority.cert)}
+	g.OnRequest().HandleConnectFunc(func(target string, c *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
+		host, port, err := net.SplitHostPort(target)
+		if err == nil && port != "443" {
+			err = fmt.Errorf("port %s: tunnels lead to port 443 alone", port)
+		}
+		if err == nil {
+			err = p.allows(host)
+		}
+		if err != nil {
+			e, _ := p.requests.begin(target, http.MethodConnect, "")
+			c.Resp = p.refuse(c.Req, e, http.StatusForbidden, err)
+			return goproxy.RejectConnect, target
+		}
+		return end, target
+	})
+	g.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) { return r, p.answer(r) })
+	p.server = &http.Server{Handler: g, ErrorLog: quiet, ReadHeaderTimeout: answerTimeout, IdleTimeout: answerTimeout}
+	p.conns = &connections{accept: make(chan net.Conn), closed: make(chan struct{}), slots: make(chan struct{}, maxConnections)}
+	go func() {
+		defer close(p.done)
+		_ = p.server.Serve(p.conns) // it ends with Close
+	}()
+	return p, nil
+}
+
+// Authority returns the certificate, in PEM, that programs in the sandbox have to trust.
+func (p *Proxy) Authority() []byte { return p.authority.pem }
+
+// Serve takes a connection of a command. It does not wait for its end. A connection too
+// many is closed.
+func (p *Proxy) Serve(c net.Conn) {
+	select {
+	case p.conns.slots <- struct{}{}:
+	default:
+		c.Close()
+		return
+	}
+	counted := &connection{Conn: c, release: func() { <-p.conns.slots }}
+	select {
+	case p.conns.accept <- counted:
+	case <-p.conns.closed:
+		counted.Close()
+	}
+}
+
+// Take returns what was asked since the last Take, the first of it one by one, and how
+// many requests there were more.
+func (p *Proxy) Take() (list []journal.NetworkRequest, more int) { return p.requests.take() }
+
+// Close ends all connections.
+func (p *Proxy) Close() error {
+	err := p.server.Close()
+	p.conns.end()
+	p.transport.CloseIdleConnections()
+	<-p.done
+	return err
+}
+
+// allows returns why a host may not be reached.
+func (p *Proxy) allows(host string) error {
+	if p.network.Reaches(host) {
+		return nil
+	}
+	return &refusedError{fmt.Sprintf("%q is not among the hosts that this run may reach", host)}
+}
+
+// answer carries a request out.
+func (p *Proxy) answer(r *http.Request) *http.Response {
+	e, ok := p.requests.begin(r.URL.Host, r.Method, r.URL.RequestURI())
+	if !ok {
+		return p.refuse(r, e, http.StatusTooManyRequests, fmt.Errorf("a call makes at most %d requests", MaxRequests))
+	}
+	host := strings.TrimSuffix(strings.ToLower(r.URL.Hostname()), ".")
+	if err := p.allows(host); err != nil {
+		return p.refuse(r, e, http.StatusForbidden, err)
+	}
+	if err := p.carries(r); err != nil {
+		return p.refuse(r, e, http.StatusForbidden, err)
+	}
+	secrets := of(p.o.Secrets, p.tenant, host)
+	if len(secrets) > 0 && r.URL.Scheme != "https" {
+		return p.refuse(r, e, http.StatusForbidden, fmt.Errorf("a secret goes to %s, so it is reached by https alone", host))
+	}
+	out := r.Clone(r.Context())
+	// What the name stands for was looked at, so no other one is asked for.
+	out.RequestURI, out.Host, out.URL.Host = "", host, host
+	for _, h := range []string{"Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate", "Connection", "Keep-Alive", "Te", "Trailer", "Upgrade"} {
+		out.Header.Del(h)
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		out.Body = meter{r.Body, &e.sent}
+	}
+	var hidden []string
+	for _, s := range secrets {
+		out.Header.Set(s.Header, s.Value)
+		hidden = append(hidden, s.hidden...)
+	}
+	if len(hidden) > 0 {
+		out.Header.Set("Accept-Encoding", "identity") // so that they can be found in the answer
+	}
+	resp, err := p.transport.RoundTrip(out)
+	if refused, ok := errors.AsType[*refusedError](err); ok {
+		return p.refuse(r, e, http.StatusForbidden, refused)
+	}
+	if err != nil {
+		return p.refuse(r, e, http.StatusBadGateway, fmt.Errorf("%s cannot be reached: %s", host, hideIn(reason(err), hidden)))
+	}
+	p.requests.ends(e, resp.StatusCode, "")
+	resp.Body = meter{resp.Body, &e.received}
+	if len(hidden) > 0 {
+		p.conceal(resp, hidden)
+	}
+	return resp
+}
+
+// carries returns why a request does not go out as it is.
+func (p *Proxy) carries(r *http.Request) error {
+	switch {
+	case r.URL.Scheme != "http" && r.URL.Scheme != "https":
+		return &refusedError{fmt.Sprintf("%q is no scheme that is carried: http and https are", r.URL.Scheme)}
+	case r.URL.Port() != "" && r.URL.Port() != map[string]string{"http": "80", "https": "443"}[r.URL.Scheme]:
+		return &refusedError{fmt.Sprintf("port %s is not the one of %s", r.URL.Port(), r.URL.Scheme)}
+	case r.Header.Get("Upgrade") != "":
+		return &refusedError{"connections are not carried on in another protocol, such as WebSocket"}
+	case p.network.Kind() == sandbox.NetworkReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return &refusedError{fmt.Sprintf("%s: this run may read alone, by GET and HEAD", r.Method)}
+	case p.network.Kind() == sandbox.NetworkReadOnly && r.ContentLength != 0:
+		return &refusedError{"this run may read alone, and a request that reads has no body"}
+	}
+	return nil
+}
+
+// conceal masks secrets in an answer.
+func (p *Proxy) conceal(resp *http.Response, hidden []string) {
+	for name, values := range resp.Header {
+		for i, v := range values {
+			resp.Header[name][i] = hideIn(v, hidden)
+		}
+	}
+	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		// It was asked not to do this. Nothing can be found in it.
+		resp.Body.Close()
+		resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader("")), 0
+		resp.Header.Del("Content-Encoding")
+		resp.Header.Set("Content-Length", "0")
+		resp.StatusCode, resp.Status = http.StatusBadGateway, ""
+		return
+	}
+	resp.Body = newMask(resp.Body, hidden)
+}
+
+// refuse answers a request in the proxy's own words.
+func (p *Proxy) refuse(r *http.Request, e *entry, status int, why error) *http.Response {
+	p.requests.ends(e, status, why.Error())
+	text := "rath: " + why.Error() + "\n"
+	return &http.Response{
+		StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)),
+		Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "X-Rath-Refused": {http.StatusText(status)}},
+	}
+}
+
+// reason is an error without the URL in front of it.
+func reason(err error) string {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	return err.Error()
+}

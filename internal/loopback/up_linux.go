@@ -1,0 +1,40 @@
+package loopback
+
+import (
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// Up switches on the loopback of a network namespace in which nothing is on yet. It fails
+// in one that has any other interface, because commands would reach more there.
+func Up() error {
+	all, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("look at the network: %w", err)
+	}
+	for _, i := range all {
+		// Kernels put the ends of tunnels into each namespace; they are off and lead nowhere.
+		if i.Flags&net.FlagLoopback == 0 && i.Flags&net.FlagUp != 0 {
+			return fmt.Errorf("the network has the interface %s", i.Name)
+		}
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	r, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r); err != nil {
+		return fmt.Errorf("look at the loopback: %w", err)
+	}
+	r.SetUint16(r.Uint16() | unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r); err != nil {
+		return fmt.Errorf("switch on the loopback: %w", err)
+	}
+	return nil
+}

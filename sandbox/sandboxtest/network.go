@@ -1,0 +1,92 @@
+package sandboxtest
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+func listed(c sandbox.Capabilities) bool { return slices.Contains(c.Networks, sandbox.NetworkList) }
+
+// testNetworkList: commands find the proxy, and nothing else: not the loopback of the host,
+// not its sockets, and no other command.
+func testNetworkList(t *testing.T, s *suite) {
+	var served atomic.Int32
+	serve := func(c net.Conn) {
+		go func() {
+			defer c.Close()
+			r, err := http.ReadRequest(bufio.NewReader(c))
+			if err != nil {
+				return
+			}
+			served.Add(1)
+			body := "through to " + r.URL.String()
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
+		}()
+	}
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	dir, err := os.MkdirTemp("", "sock") // the name of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	unix, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close()
+
+	const network = "list:*.example.org,example.org"
+	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Network: network, Proxy: serve, Authority: []byte("an authority\n")})
+	if got := b.Info().Network; got != network {
+		t.Errorf("the sandbox says that its network is %q", got)
+	}
+	b.want(b.sh(`cat "$SSL_CERT_FILE"; rm -f "$SSL_CERT_FILE"; cat "$SSL_CERT_FILE"`), sandbox.Exited, 0, "an authority\nan authority\n")
+	b.installProbe()
+	env := map[string]string{
+		"TCP": tcp.Addr().String(), "UDP": udp.LocalAddr().String(), "UNIX": unix.Addr().String(), "ABSTRACT": "@rath-sandboxtest-none", "URL": "http://example.org/a",
+	}
+	for name, result := range b.probe(env, "tcp", "unix", "abstract unix", "netlink", "packet", "vsock", "alg", "raw", "connect to the Internet") {
+		if result == "succeeded" {
+			t.Errorf("%s: %s", name, result)
+		}
+	}
+	for name, result := range b.probe(env, "proxy", "udp", "a server of one's own") {
+		if result != "succeeded" && name != "udp" {
+			t.Errorf("%s: %s", name, result)
+		}
+	}
+	if served.Load() == 0 {
+		t.Error("the proxy got no connection")
+	}
+	if err := udp.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := udp.ReadFrom(make([]byte, 10)); err == nil {
+		t.Errorf("%d bytes came to the host's loopback by UDP", n)
+	}
+	// Another sandbox has another network.
+	other := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Network: network, Proxy: func(c net.Conn) { c.Close() }})
+	other.installProbe()
+	if got := other.probe(env, "proxy")["proxy"]; got == "succeeded" {
+		t.Error("the other sandbox came through the proxy of the first one")
+	}
+}

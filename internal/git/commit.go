@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -28,6 +29,9 @@ func (r *Repository) Tree(ctx context.Context, b blob.Store, commit string, chan
 		read = []string{"read-tree", commit}
 	}
 	if _, err := r.git(ctx, nil, env, read...); err != nil {
+		return "", err
+	}
+	if err := r.outsideModules(ctx, env, changes); err != nil {
 		return "", err
 	}
 	var after []manifest.Entry
@@ -56,6 +60,29 @@ func (r *Repository) Tree(ctx context.Context, b blob.Store, commit string, chan
 	}
 	out, err := r.git(ctx, nil, env, "write-tree")
 	return strings.TrimSpace(out), err
+}
+
+// outsideModules returns an error for a change in a submodule, whose files are commits of
+// another repository.
+func (r *Repository) outsideModules(ctx context.Context, env []string, changes []manifest.Change) error {
+	out, err := r.git(ctx, nil, env, "ls-files", "-z", "--cached", "--stage")
+	if err != nil {
+		return err
+	}
+	modules := map[string]bool{}
+	for line := range strings.SplitSeq(out, "\x00") {
+		if about, name, ok := strings.Cut(line, "\t"); ok && strings.HasPrefix(about, "160000 ") {
+			modules[name] = true
+		}
+	}
+	for _, c := range changes {
+		for p := r.prefix + c.Path; len(modules) > 0 && p != "." && p != "/"; p = path.Dir(p) {
+			if modules[p] {
+				return fmt.Errorf("git: %q lies in the submodule %s, which is a repository of its own: let a run work there with -C, or leave it out with --only", r.prefix+c.Path, p)
+			}
+		}
+	}
+	return nil
 }
 
 // holds returns an error if git left out a path: it warns of one that it refuses, and goes

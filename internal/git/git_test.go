@@ -232,6 +232,30 @@ func TestDiffering(t *testing.T) {
 	}
 }
 
+// TestSubmodule: files of a submodule are none of the repository's.
+func TestSubmodule(t *testing.T) {
+	dir := t.TempDir()
+	user(t, dir, "init", "-q")
+	put(t, dir, "a", "x", 0o644)
+	user(t, dir, "add", "a")
+	user(t, dir, "commit", "-q", "-m", "first")
+	user(t, dir, "update-index", "--add", "--cacheinfo", "160000,"+user(t, dir, "rev-parse", "HEAD")+",lib/mod")
+	user(t, dir, "commit", "-q", "-m", "a submodule")
+	b := blob.NewMemory()
+	r := opened(t, dir)
+	head, err := r.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"lib/mod/x", "lib/mod"} {
+		_, err := r.Tree(t.Context(), b, head, []manifest.Change{added(file(t, b, name, "x"))})
+		if err == nil || !strings.Contains(err.Error(), "submodule lib/mod") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	commit(t, r, b, head, added(file(t, b, "lib/other", "x")))
+}
+
 // TestHostile: a repository runs nothing, whatever it configures, and names that some file
 // system takes for git's own are refused.
 func TestHostile(t *testing.T) {

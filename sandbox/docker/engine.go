@@ -1,3 +1,5 @@
+//go:build !moby
+
 package docker
 
 import (

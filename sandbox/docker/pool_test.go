@@ -89,8 +89,7 @@ func TestWarm(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cold, warm []time.Duration
-	const rounds = 7
-	for range rounds {
+	for range 7 {
 		b.pool.mu.Lock()
 		kinds := b.pool.kinds
 		b.pool.kinds = nil
@@ -104,10 +103,10 @@ func TestWarm(t *testing.T) {
 		until(t, "a container waits", b.waits)
 		warm = append(warm, one())
 	}
-	slices.Sort(cold)
-	slices.Sort(warm)
-	ratio := float64(cold[rounds/2]) / float64(warm[rounds/2])
-	t.Logf("cold %v, warm %v: %.1f times", cold[rounds/2], warm[rounds/2], ratio)
+	// The least counts: what else the machine does only adds, and more to what is short.
+	least, most := slices.Min(warm), slices.Min(cold)
+	ratio := float64(most) / float64(least)
+	t.Logf("cold %v, warm %v: %.1f times", most, least, ratio)
 	if ratio < 10 {
 		t.Errorf("a container that waits saves %.1f times the time, less than 10", ratio)
 	}

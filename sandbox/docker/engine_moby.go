@@ -1,0 +1,166 @@
+//go:build moby
+
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+)
+
+// mobyEngine is an engine that the successor of Docker's client speaks to, with the build
+// tag moby. No other file imports it.
+type mobyEngine struct{ c *client.Client }
+
+var _ engine = mobyEngine{}
+
+// connect returns an engine at an address; "" is that of the environment of Docker's own
+// programs, or the socket of this machine. Nothing is sent yet.
+func connect(host string) (engine, error) {
+	opts := []client.Opt{client.FromEnv}
+	if host != "" {
+		opts = append(opts, client.WithHost(host))
+	}
+	c, err := client.New(opts...)
+	if err != nil {
+		return nil, err
+	}
+	return mobyEngine{c}, nil
+}
+
+func (e mobyEngine) info(ctx context.Context) (about, error) {
+	r, err := e.c.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return about{}, err
+	}
+	i := r.Info
+	a := about{
+		Version: i.ServerVersion, OS: i.OSType, Arch: i.Architecture, DefaultRuntime: i.DefaultRuntime,
+		Memory: i.MemoryLimit, Swap: i.SwapLimit, CPU: i.CPUCfsQuota, PIDs: i.PidsLimit,
+	}
+	for name := range i.Runtimes {
+		a.Runtimes = append(a.Runtimes, name)
+	}
+	for _, o := range i.SecurityOptions {
+		a.Remapped = a.Remapped || strings.Contains(o, "name=userns") || strings.Contains(o, "name=rootless")
+	}
+	return a, nil
+}
+
+func (e mobyEngine) image(ctx context.Context, ref string) (id string, err error) {
+	i, err := e.c.ImageInspect(ctx, ref)
+	if cerrdefs.IsNotFound(err) {
+		return "", errNotFound
+	}
+	return i.ID, err
+}
+
+func (e mobyEngine) importImage(ctx context.Context, tar io.Reader, ref string) error {
+	r, err := e.c.ImageImport(ctx, client.ImageImportSource{Source: tar, SourceName: "-"}, ref, client.ImageImportOptions{})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for d := json.NewDecoder(r); ; {
+		var line struct{ Error string }
+		if err := d.Decode(&line); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if line.Error != "" {
+			return errors.New(line.Error)
+		}
+	}
+}
+
+func (e mobyEngine) create(ctx context.Context, c containerSpec) (id string, err error) {
+	pids := c.PIDs
+	host := &container.HostConfig{
+		AutoRemove:     true,
+		NetworkMode:    "none",
+		IpcMode:        "none",
+		Runtime:        c.Runtime,
+		ReadonlyRootfs: true,
+		CapDrop:        []string{"ALL"},
+		CapAdd:         c.Caps,
+		SecurityOpt:    []string{"no-new-privileges"},
+		LogConfig:      container.LogConfig{Type: "none"},
+		Tmpfs:          c.Tmpfs,
+		Resources: container.Resources{
+			Memory: c.Memory, MemorySwap: c.Memory, NanoCPUs: int64(c.CPU * 1e9), PidsLimit: &pids,
+			Ulimits: []*container.Ulimit{{Name: "core", Soft: 0, Hard: 0}},
+		},
+	}
+	for _, b := range c.Binds {
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: b.Source, Target: b.Target, ReadOnly: b.ReadOnly})
+	}
+	r, err := e.c.ContainerCreate(ctx, client.ContainerCreateOptions{Name: c.Name, HostConfig: host, Config: &container.Config{
+		Image: c.Image, User: "0:0", Entrypoint: c.Command, Env: c.Env, Hostname: "sandbox",
+		NetworkDisabled: true, WorkingDir: "/", Labels: c.Labels, Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+	}})
+	return r.ID, err
+}
+
+func (e mobyEngine) start(ctx context.Context, id string) error {
+	_, err := e.c.ContainerStart(ctx, id, client.ContainerStartOptions{})
+	return err
+}
+
+// remove kills what runs in a container and removes it. One that is gone, or about to be
+// removed because all in it has ended, is no error.
+func (e mobyEngine) remove(ctx context.Context, id string) error {
+	_, err := e.c.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {
+		return nil
+	}
+	return err
+}
+
+func (e mobyEngine) rename(ctx context.Context, id, name string) error {
+	_, err := e.c.ContainerRename(ctx, id, client.ContainerRenameOptions{NewName: name})
+	return err
+}
+
+func (e mobyEngine) running(ctx context.Context, id string) (bool, error) {
+	r, err := e.c.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if cerrdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return r.Container.State != nil && r.Container.State.Running, nil
+}
+
+func (e mobyEngine) list(ctx context.Context, label string) ([]listed, error) {
+	all, err := e.c.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", label)})
+	if err != nil {
+		return nil, err
+	}
+	var out []listed
+	for _, c := range all.Items {
+		l := listed{ID: c.ID, Labels: c.Labels, Created: time.Unix(c.Created, 0)}
+		if len(c.Names) > 0 {
+			l.Name = strings.TrimPrefix(c.Names[0], "/")
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+func (e mobyEngine) close() error {
+	if err := e.c.Close(); err != nil {
+		return fmt.Errorf("close the connection to the engine: %w", err)
+	}
+	return nil
+}

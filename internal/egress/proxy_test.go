@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // proxy is a proxy in this world, and a client that has no other way out.
-func (w *world) proxy(t *testing.T, n sandbox.Network, secrets ...Secret) (*Proxy, *http.Client) {
+func (w *world) proxy(t testing.TB, n sandbox.Network, secrets ...Secret) (*Proxy, *http.Client) {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AddCert(w.secure.Certificate())

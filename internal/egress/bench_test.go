@@ -1,0 +1,66 @@
+package egress
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// proxyBar is how often the time of a request without the proxy one through it may take.
+const proxyBar = 2.0
+
+// BenchmarkProxy has one client fetch 64 KB over TLS again and again, directly and through
+// the proxy, which ends TLS and begins it anew. It fails where that takes more than its bar.
+func BenchmarkProxy(b *testing.B) {
+	body := bytes.Repeat([]byte("0123456789abcdef"), 1<<12)
+	w := &world{}
+	h := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = rw.Write(body)
+	})
+	w.plain, w.secure = httptest.NewServer(h), httptest.NewTLSServer(h)
+	defer w.plain.Close()
+	defer w.secure.Close()
+	p, through := w.proxy(b, "list:example.com")
+	roots := x509.NewCertPool()
+	roots.AddCert(w.secure.Certificate())
+	direct := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"},
+		Dial:            func(string, string) (net.Conn, error) { return net.Dial("tcp", w.secure.Listener.Addr().String()) },
+	}}
+	fetch := func(c *http.Client) time.Duration {
+		began := time.Now()
+		resp, err := c.Get("https://example.com/")
+		if err != nil {
+			b.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, resp.Body)
+		if err != nil || n != int64(len(body)) {
+			b.Fatalf("%d bytes came, %v", n, err)
+		}
+		resp.Body.Close()
+		return time.Since(began)
+	}
+	fetch(direct)
+	fetch(through)
+	var bare, proxied time.Duration
+	for b.Loop() {
+		bare += fetch(direct)
+		proxied += fetch(through)
+		p.Take()
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(bare.Microseconds())/1e3/float64(b.N), "ms/direct")
+	b.ReportMetric(float64(proxied.Microseconds())/1e3/float64(b.N), "ms/proxy")
+	part := float64(proxied) / float64(bare)
+	if b.ReportMetric(part, "x"); b.N > 20 && part > proxyBar {
+		b.Errorf("a request through the proxy takes %.2f times a direct one, the bar is %.1f", part, proxyBar)
+	}
+}

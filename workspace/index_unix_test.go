@@ -297,27 +297,6 @@ func importWith(t *testing.T, b blob.Store, cache, dir string) blob.Digest {
 	return in.Head
 }
 
-// asking counts which blobs a far store was asked for.
-type asking struct {
-	blob.Store
-	asked int
-	lost  bool // it says that it lacks all
-}
-
-func (a *asking) Missing(ctx context.Context, all []blob.Digest) ([]blob.Digest, error) {
-	a.asked += len(all)
-	var missing []blob.Digest
-	for _, d := range all {
-		rc, err := a.Get(ctx, d)
-		if err != nil || a.lost {
-			missing = append(missing, d)
-			continue
-		}
-		rc.Close()
-	}
-	return missing, nil
-}
-
 // TestImportAsksForWhatChanged: a store is asked for the blobs of the last head and for
 // new packs, and not for files; and gets what it lacks again.
 func TestImportAsksForWhatChanged(t *testing.T) {

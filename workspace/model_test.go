@@ -113,6 +113,27 @@ func (c *counting) Put(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	return c.Store.Put(ctx, r)
 }
 
+// asking counts which blobs a far store was asked for.
+type asking struct {
+	blob.Store
+	asked int
+	lost  bool // it says that it lacks all
+}
+
+func (a *asking) Missing(ctx context.Context, all []blob.Digest) ([]blob.Digest, error) {
+	a.asked += len(all)
+	var missing []blob.Digest
+	for _, d := range all {
+		rc, err := a.Get(ctx, d)
+		if err != nil || a.lost {
+			missing = append(missing, d)
+			continue
+		}
+		rc.Close()
+	}
+	return missing, nil
+}
+
 func TestAgainstNaiveModel(t *testing.T) {
 	for seed := range uint64(25) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -50,10 +50,11 @@ func (s *countingStore) Put(ctx context.Context, r io.Reader) (blob.Ref, error) 
 
 // BenchmarkSnapshot takes snapshots of 5,000 files of 10 KiB, half of them text, into a
 // store that syncs before it acknowledges, beside tar and zstd into a file that is synced;
-// and once more after ten of them changed.
+// and once more after ten of them changed. Both times are those at their best.
 func BenchmarkSnapshot(b *testing.B) {
 	logs := eventlogs.Open(b)
 	random := rand.New(rand.NewPCG(1, 2))
+	leastTar, leastTook := time.Hour, time.Hour
 	for b.Loop() {
 		dir := b.TempDir()
 		write := func(i int) {
@@ -93,17 +94,18 @@ func BenchmarkSnapshot(b *testing.B) {
 			write(i * snapshotFiles / snapshotChanged)
 		}
 		_, changed, _ := snapshot(head)
-		b.ReportMetric(took.Seconds()/tarred.Seconds(), "x-tar")
-		b.ReportMetric(snapshotBar, "x-tar-bar")
+		leastTar, leastTook = min(leastTar, tarred), min(leastTook, took)
 		b.ReportMetric(float64(changed)/float64(all), "x-new-bytes")
 		b.ReportMetric(snapshotNewBar, "x-new-bytes-bar")
 		b.Logf("tar, zstd and a sync %v, the first snapshot %v; %d bytes, then %d", tarred, took, all, changed)
-		if took.Seconds() > snapshotBar*tarred.Seconds() {
-			b.Errorf("the first snapshot takes %v, tar, zstd and a sync %v: bar %.1f times", took, tarred, snapshotBar)
-		}
 		if float64(changed) > snapshotNewBar*float64(all) {
 			b.Errorf("a snapshot after %d files changed stores %d bytes, the first %d: bar %.2f of it", snapshotChanged, changed, all, snapshotNewBar)
 		}
+	}
+	b.ReportMetric(leastTook.Seconds()/leastTar.Seconds(), "x-tar")
+	b.ReportMetric(snapshotBar, "x-tar-bar")
+	if leastTook.Seconds() > snapshotBar*leastTar.Seconds() {
+		b.Errorf("the first snapshot takes %v, tar, zstd and a sync %v: bar %.1f times", leastTook, leastTar, snapshotBar)
 	}
 }
 

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -33,7 +34,9 @@ func BenchmarkProxy(b *testing.B) {
 	roots.AddCert(w.secure.Certificate())
 	direct := &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"},
-		Dial:            func(string, string) (net.Conn, error) { return net.Dial("tcp", w.secure.Listener.Addr().String()) },
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return net.Dial("tcp", w.secure.Listener.Addr().String())
+		},
 	}}
 	fetch := func(c *http.Client) time.Duration {
 		began := time.Now()

@@ -146,7 +146,14 @@ func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, 
 	if k.limits.PIDs > 0 {
 		spec.PIDs = int64(spareTasks + k.limits.PIDs)
 	}
-	if c.id, err = b.engine.create(ctx, spec); err != nil {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	// An engine that is left while it makes a container makes it all the same, and its
+	// number would not be known.
+	making, made := context.WithTimeout(context.WithoutCancel(ctx), startPatience)
+	defer made()
+	if c.id, err = b.engine.create(making, spec); err != nil {
 		return nil, fmt.Errorf("create a container: %w", err)
 	}
 	if err := b.engine.start(ctx, c.id); err != nil {

@@ -269,6 +269,39 @@ func TestFrozenHolder(t *testing.T) {
 	}
 }
 
+// TestCancelledOpen ends the context of Open at each moment: nothing is left.
+func TestCancelledOpen(t *testing.T) {
+	b := backend(t)
+	if _, err := b.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for wait := time.Duration(0); wait < 60*time.Millisecond; wait += 3 * time.Millisecond {
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		sb, err := b.Open(ctx, sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationContainer})
+		cancel()
+		if err == nil {
+			err = sb.Close()
+		} else if errors.Is(err, context.DeadlineExceeded) {
+			err = nil
+		}
+		if err != nil {
+			t.Errorf("after %v: %v", wait, err)
+		}
+	}
+	list, err := b.engine.list(t.Context(), labelLease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list {
+		if strings.HasPrefix(c.Labels[labelFolder], b.o.State) {
+			t.Errorf("%s is left", c.Name)
+		}
+	}
+	if folders, err := filepath.Glob(filepath.Join(b.o.State, "box-*")); err != nil || len(folders) > 0 {
+		t.Errorf("folders are left: %v, %v", folders, err)
+	}
+}
+
 // TestSweep has a sweep find a container of a process that is gone, which was never
 // started, and one that a newer one of the same owner has taken the place of.
 func TestSweep(t *testing.T) {

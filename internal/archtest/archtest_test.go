@@ -49,6 +49,7 @@ var rules = map[string]rule{
 	"internal/directory":   {ours: list("sandbox")},
 	"internal/execd":       {ours: list("sandbox", "sandbox/local", "internal/loopback"), others: list("golang.org/x/sys"), test: list("internal/directory", "sandbox/sandboxtest")},
 	"sandbox/docker":       {ours: list("sandbox", "sandbox/local", "internal/execd", "internal/directory", "internal/loopback"), others: list("github.com/docker/docker", "github.com/moby/moby", "github.com/containerd/errdefs", "golang.org/x/sys"), test: list("sandbox/sandboxtest")},
+	"sandbox/scripted":     {ours: list("sandbox", "internal/directory"), others: list("golang.org/x/sys", "mvdan.cc/sh"), test: list("sandbox/sandboxtest")},
 	"sandbox/sandboxtest":  {ours: list("sandbox"), others: list("golang.org/x/sys")},
 	"memory":               {test: list("memory/local")},
 	"internal/notebook":    {ours: list("memory"), others: list("golang.org/x/text"), test: list("memory/memorytest")},
@@ -74,7 +75,7 @@ var rules = map[string]rule{
 	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), others: list("github.com/elazarl/goproxy")},
 	"internal/engine": {
 		ours: list("internal/egress", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/manifest", "workspace", "tool", "internal/protection"),
-		test: list("llm/scripted", "sandbox/local", "internal/sessiontest"),
+		test: list("llm/scripted", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
 	},
 	"flow/flowtest":            {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp")},
 	"flow/inprocess":           {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "flow", "internal/engine"), test: list("llm/scripted")},

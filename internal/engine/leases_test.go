@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
@@ -16,79 +15,33 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/scripted"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 	"github.com/rathcluster/rath/workspace"
 )
 
-// rooms is a backend whose sandboxes know one command, "note", which adds its argument
-// to the file log.
-type rooms struct {
-	mu    sync.Mutex
-	specs []sandbox.Spec // that were opened
-	open  int
-	loose bool // what a command starts may outlast it
-}
-
-func (r *rooms) Name() string { return "local" }
-
-func (r *rooms) Probe(context.Context) (sandbox.Capabilities, error) {
-	return sandbox.Capabilities{
-		Isolation: sandbox.IsolationKernel, Detail: "rooms", Networks: []string{"none", "list"}, Images: true, WholeTree: !r.loose,
-		Limits: []string{sandbox.LimitMemory},
-	}, nil
-}
-
-func (r *rooms) Resolve(_ context.Context, s sandbox.Spec) (sandbox.Info, error) {
-	i := sandbox.Info{Isolation: sandbox.IsolationKernel, Network: s.Network, Limits: s.Limits, WholeTree: !r.loose}
-	if i.Network == "" {
-		i.Network = sandbox.NetworkNone
-	}
-	if s.Image != "" {
-		i.Image = "sha256:" + strings.TrimPrefix(s.Image, "sha256:")
-	}
-	return i, nil
-}
-
-func (r *rooms) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
-	i, err := r.Resolve(ctx, s)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.specs = append(r.specs, s)
-	r.open++
-	return &room{r: r, dir: s.Dir, info: i}, err
-}
-
-// opened returns how many sandboxes were opened, and how many are open.
-func (r *rooms) opened() (all, now int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.specs), r.open
-}
-
-type room struct {
-	sandbox.Sandbox
-	r    *rooms
-	dir  string
-	info sandbox.Info
-}
-
-func (r *room) Info() sandbox.Info { return r.info }
-
-func (r *room) Exec(_ context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
-	f, err := os.OpenFile(filepath.Join(r.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err == nil {
-		_, err = fmt.Fprintln(f, c.Argv[1])
-		err = errors.Join(err, f.Close())
-	}
-	return sandbox.Exit{Ended: sandbox.Exited}, err
-}
-
-func (r *room) Close() error {
-	r.r.mu.Lock()
-	defer r.r.mu.Unlock()
-	r.r.open--
-	return nil
+// rooms are sandboxes that know the command "note", which adds its argument to the file
+// log. With loose, what a command starts may outlast it.
+func rooms(loose bool) *scripted.Backend {
+	return scripted.New(&scripted.Options{
+		Name: "local",
+		Claims: &sandbox.Capabilities{
+			Isolation: sandbox.IsolationKernel, Detail: "rooms", Networks: []string{"none", "list"}, Images: true, WholeTree: !loose,
+			Limits: []string{sandbox.LimitMemory},
+		},
+		Commands: map[string]scripted.Command{"note": func(_ context.Context, c *scripted.Call) int {
+			f, err := c.Open("log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+			if err == nil {
+				_, err = fmt.Fprintln(f, c.Args[1])
+				err = errors.Join(err, f.Close())
+			}
+			if err != nil {
+				return 1
+			}
+			return 0
+		}},
+	})
 }
 
 // note is the tool that runs the command; fail is an error of the tool after it.
@@ -132,7 +85,7 @@ func noting(t *testing.T, rt *engine.Runtime, id run.ID, fail func() error, ask 
 }
 
 // placedRuntime is a runtime of the world whose sandboxes are rooms.
-func (w *world) placedRuntime(t *testing.T, r *rooms, store blob.Store) *engine.Runtime {
+func (w *world) placedRuntime(t *testing.T, r *scripted.Backend, store blob.Store) *engine.Runtime {
 	rt := w.runtime(nil)
 	rt.Blobs = func(session.Tenant) blob.Store { return store }
 	rt.Leases = &engine.Leases{}
@@ -182,7 +135,7 @@ func TestNextRunFindsItsSandbox(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var w world
-			r, store := &rooms{loose: tt.loose}, blob.NewMemory()
+			r, store := rooms(tt.loose), blob.NewMemory()
 			rt := w.placedRuntime(t, r, store)
 			first := noting(t, rt, "one", cmpOr(tt.fail, fine), nil)
 			state, err := first.Forward(t.Context())
@@ -197,16 +150,15 @@ func TestNextRunFindsItsSandbox(t *testing.T) {
 			if got := lines(t, store, second.Result()); got != "one two" {
 				t.Errorf("the files say %q, want what both runs noted", got)
 			}
-			all, _ := r.opened()
-			if want := 1; all != want && !tt.again || tt.again && all != 2 {
-				t.Errorf("%d sandboxes were opened, again: %t", all, tt.again)
+			if all, _ := r.Opened(); len(all) != 1 && !tt.again || tt.again && len(all) != 2 {
+				t.Errorf("%d sandboxes were opened, again: %t", len(all), tt.again)
 			}
 			p := second.Result().Placement()
 			if p.Isolation != string(sandbox.IsolationKernel) || p.Limits == "" || p.Network == "" || tt.where != nil && !tt.where(p) {
 				t.Errorf("the second run ends at %+v", p)
 			}
 			rt.Leases.Close()
-			if _, now := r.opened(); now != 0 {
+			if _, now := r.Opened(); now != 0 {
 				t.Errorf("%d sandboxes are left open", now)
 			}
 			if left, err := filepath.Glob(filepath.Join(rt.Workspaces.Dir, "*", "*")); err != nil || len(left) > 0 {
@@ -227,7 +179,7 @@ func cmpOr(f, other func() error) func() error {
 // head says, so the next execution begins with a fresh one.
 func TestCutOffCallLeavesNoSandbox(t *testing.T) {
 	var w world
-	r, store := &rooms{}, blob.NewMemory()
+	r, store := rooms(false), blob.NewMemory()
 	rt := w.placedRuntime(t, r, store)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	state, err := noting(t, rt, "one", func() error { cancel(run.ErrShutdown); return run.ErrShutdown }, nil).Forward(ctx)
@@ -239,22 +191,22 @@ func TestCutOffCallLeavesNoSandbox(t *testing.T) {
 	if got := lines(t, store, again.Result()); got != "one" {
 		t.Errorf("the files say %q, want the call once", got)
 	}
-	if all, _ := r.opened(); all != 2 {
-		t.Errorf("%d sandboxes were opened, want 2", all)
+	if all, _ := r.Opened(); len(all) != 2 {
+		t.Errorf("%d sandboxes were opened, want 2", len(all))
 	}
 }
 
 // TestLeasesAreBounded: of many sessions that rest only the newest keep their sandboxes.
 func TestLeasesAreBounded(t *testing.T) {
 	var w world
-	r, store := &rooms{}, blob.NewMemory()
+	r, store := rooms(false), blob.NewMemory()
 	rt := w.placedRuntime(t, r, store)
 	for i := range engine.MaxKept + 5 {
 		id := run.ID(fmt.Sprint("r", i))
 		check(t, forward(t, t.Context(), noting(t, rt, id, fine, func(task *journal.Task) { task.Session.ID = session.ID(id) }), run.Succeeded))
 	}
-	if all, now := r.opened(); now != engine.MaxKept || all != engine.MaxKept+5 {
-		t.Errorf("%d of %d sandboxes are open, want %d", now, all, engine.MaxKept)
+	if all, now := r.Opened(); now != engine.MaxKept || len(all) != engine.MaxKept+5 {
+		t.Errorf("%d of %d sandboxes are open, want %d", now, len(all), engine.MaxKept)
 	}
 	for i := range engine.MaxKept + 5 {
 		if k := (session.Key{Tenant: home.Tenant, ID: session.ID(fmt.Sprint("r", i))}); rt.Leases.Has(k) != (i >= 5) {
@@ -267,7 +219,7 @@ func TestLeasesAreBounded(t *testing.T) {
 // it brings, and asks of the sandbox what it says.
 func TestTaskBringsFilesToSession(t *testing.T) {
 	var w world
-	r, store := &rooms{}, blob.NewMemory()
+	r, store := rooms(false), blob.NewMemory()
 	rt := w.placedRuntime(t, r, store)
 	check(t, forward(t, t.Context(), noting(t, rt, "one", fine, nil), run.Succeeded))
 	dir := t.TempDir()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 	"github.com/rathcluster/rath/workspace"
@@ -31,8 +31,7 @@ func writing(body any) tool.Tool {
 		box, err := c.Sandbox(ctx)
 		for _, p := range in.Paths {
 			if err == nil {
-				name := filepath.Join(box.(*room).dir, p)
-				err = errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(p), 0o644))
+				_, err = box.Exec(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", `mkdir -p "$1"; echo x > "$1/$2"`, "sh", filepath.Dir(p), filepath.Base(p)}})
 			}
 		}
 		return body, err
@@ -82,7 +81,7 @@ func TestProtectedPathsArePutBack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var w world
 			store := blob.NewMemory()
-			rt := w.placedRuntime(t, &rooms{}, store)
+			rt := w.placedRuntime(t, rooms(false), store)
 			var body json.RawMessage
 			code := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				s, r, err := flow.Call(ctx, s.To("local", ""), writing(tt.body), map[string][]string{"paths": tt.paths})

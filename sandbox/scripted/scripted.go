@@ -1,0 +1,207 @@
+// Package scripted is a sandbox without processes, for tests: commands are shell scripts
+// that this process interprets, over the directory of the sandbox, and Go functions.
+//
+//	b := scripted.New(&scripted.Options{Faults: []scripted.Fault{{Kind: scripted.LostAnswer, Call: 2}}})
+//
+// No program of the host ever runs. A command finds its workspace, a directory for
+// temporary files, a few devices, and the small programs of a POSIX system that [Programs]
+// names; nothing else of the host is there. As no process is made, none can be left.
+//
+// It holds back no more than that: a Go function of Options can do what this process can.
+// So the isolation is sandbox.IsolationProcess. Faults make calls go wrong at the same
+// place each time.
+package scripted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// Command is a program as a Go function. It returns the exit code, soon after ctx ends.
+type Command func(ctx context.Context, c *Call) int
+
+// Options set up a Backend. The zero value is useful.
+type Options struct {
+	// Name is the backend's; "" is "scripted".
+	Name string
+	// Commands are programs besides those that the package has, or in their place.
+	Commands map[string]Command
+	// Claims, if set, is what Probe says, though nothing enforces it: for tests of what
+	// depends on it.
+	Claims *sandbox.Capabilities
+	// Faults make calls go wrong.
+	Faults []Fault
+}
+
+// FaultKind says what goes wrong.
+type FaultKind string
+
+// The faults. Those of Open count the calls of Open, all others those of Exec.
+const (
+	// OpenRefused: Open returns sandbox.ErrUnsupported.
+	OpenRefused FaultKind = "open refused"
+	// OpenSlow: Open takes Fault.Delay.
+	OpenSlow FaultKind = "open slow"
+	// LostAnswer: the command does its work, and the caller gets sandbox.ErrLost.
+	LostAnswer FaultKind = "lost answer"
+	// Lost: the command ends after Fault.Delay, with sandbox.ErrLost, and so does each
+	// later call of this sandbox.
+	Lost FaultKind = "sandbox lost"
+	// DiskFull: the command is killed after Fault.Delay, as at a limit of disk.
+	DiskFull FaultKind = "disk full"
+	// OutOfMem: the command is killed after Fault.Delay, as at a limit of memory.
+	OutOfMem FaultKind = "out of memory"
+)
+
+// Fault makes calls go wrong.
+type Fault struct {
+	Kind FaultKind
+	// Call is which call, from one, of all sandboxes of the backend; 0 is each.
+	Call  int
+	Delay time.Duration
+}
+
+// Backend is the sandbox.Backend of this process.
+type Backend struct {
+	o Options
+
+	mu           sync.Mutex
+	specs        []sandbox.Spec // that were opened
+	open         int
+	opens, execs int // calls
+}
+
+var _ sandbox.Backend = (*Backend)(nil)
+
+// New returns a backend; nil options mean the defaults.
+func New(o *Options) *Backend {
+	b := &Backend{}
+	if o != nil {
+		b.o = *o
+	}
+	return b
+}
+
+// Name implements sandbox.Backend.
+func (b *Backend) Name() string {
+	if b.o.Name != "" {
+		return b.o.Name
+	}
+	return "scripted"
+}
+
+// Opened returns what was opened so far, and how many of these are open.
+func (b *Backend) Opened() (all []sandbox.Spec, open int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.specs), b.open
+}
+
+// Probe implements sandbox.Backend.
+func (b *Backend) Probe(context.Context) (sandbox.Capabilities, error) {
+	if b.o.Claims != nil {
+		return *b.o.Claims, nil
+	}
+	return sandbox.Capabilities{
+		Isolation: sandbox.IsolationProcess, Detail: "interpreted by this process",
+		Networks: []string{string(sandbox.NetworkNone)}, WholeTree: true,
+	}, nil
+}
+
+// Resolve implements sandbox.Backend.
+func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+	c, err := b.Probe(ctx)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	least := s.MinIsolation
+	if least == "" {
+		least = sandbox.IsolationKernel
+	}
+	refuse := func(format string, args ...any) (sandbox.Info, error) {
+		return sandbox.Info{}, fmt.Errorf("scripted: "+format+": %w", append(args, sandbox.ErrUnsupported)...)
+	}
+	if !c.Isolation.AtLeast(least) {
+		return refuse("isolation %s, and %s is asked for", c.Isolation, least)
+	}
+	if missing := c.Unenforced(s.Limits); len(missing) > 0 {
+		return refuse("limit %s", strings.Join(missing, ", "))
+	}
+	if s.Image != "" && !c.Images {
+		return refuse("image %s", s.Image)
+	}
+	i := sandbox.Info{Isolation: c.Isolation, Network: s.Network, Limits: s.Limits, WholeTree: c.WholeTree}
+	if i.Network == "" {
+		i.Network = sandbox.Network(c.Networks[0])
+	}
+	if !slices.Contains(c.Networks, i.Network.Kind()) {
+		return refuse("network %s", i.Network)
+	}
+	if s.Image != "" {
+		i.Image = "sha256:" + strings.TrimPrefix(s.Image, "sha256:")
+	}
+	return i, nil
+}
+
+// Open implements sandbox.Backend.
+func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+	info, err := b.Resolve(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	switch f := b.fault(&b.opens, OpenRefused, OpenSlow); f.Kind {
+	case OpenRefused:
+		return nil, fmt.Errorf("scripted: open: %w", sandbox.ErrUnsupported)
+	case OpenSlow:
+		if err := wait(ctx, f.Delay); err != nil {
+			return nil, err
+		}
+	}
+	x, err := openBox(b, s, info)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.specs = append(b.specs, s)
+	b.open++
+	return x, nil
+}
+
+// fault counts a call and returns the fault of these kinds that it meets; the zero Fault
+// is none.
+func (b *Backend) fault(calls *int, kinds ...FaultKind) Fault {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	*calls++
+	for _, f := range b.o.Faults {
+		if slices.Contains(kinds, f.Kind) && (f.Call == 0 || f.Call == *calls) {
+			return f
+		}
+	}
+	return Fault{}
+}
+
+// wait lets a time pass unless ctx ends.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// errLost is what a sandbox answers that was lost.
+var errLost = fmt.Errorf("scripted: %w", sandbox.ErrLost)
+
+var errEnded = errors.New("the command has ended")

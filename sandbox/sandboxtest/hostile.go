@@ -97,9 +97,6 @@ func testThreads(t *testing.T, s *suite) {
 // testMemoryFiles has a command put more into temporary files than it may have memory,
 // where they are in memory.
 func testMemoryFiles(t *testing.T, s *suite) {
-	if !s.caps.Isolation.AtLeast(sandbox.IsolationContainer) {
-		return // they are on a disk
-	}
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{Memory: 96 << 20}})
 	if e := b.sh(`head -c 300000000 /dev/zero > "$TMPDIR/big" || exit 9`); e.Ended == sandbox.Exited && e.Code == 0 {
 		t.Error("there was no limit:", describe(e))

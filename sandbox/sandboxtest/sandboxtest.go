@@ -55,7 +55,11 @@ var (
 	always    = func(sandbox.Capabilities) bool { return true }
 	wholeTree = func(c sandbox.Capabilities) bool { return c.WholeTree }
 	kernel    = func(c sandbox.Capabilities) bool { return c.Isolation.AtLeast(sandbox.IsolationKernel) }
-	weak      = func(c sandbox.Capabilities) bool { return c.Isolation == sandbox.IsolationProcess }
+	// Elsewhere temporary files are on a disk.
+	memoryFiles = func(c sandbox.Capabilities) bool {
+		return c.Isolation.AtLeast(sandbox.IsolationContainer) && slices.Contains(c.Limits, sandbox.LimitMemory)
+	}
+	weak = func(c sandbox.Capabilities) bool { return c.Isolation == sandbox.IsolationProcess }
 )
 
 var checks = []check{
@@ -104,7 +108,7 @@ var checks = []check{
 	{"limits/processors", limits(sandbox.LimitCPU), testCPU},
 	{"limits/processes", limits(sandbox.LimitPIDs), testPIDs},
 	{"limits/threads", limits(sandbox.LimitPIDs), testThreads},
-	{"limits/memory of files", limits(sandbox.LimitMemory), testMemoryFiles},
+	{"limits/memory of files", memoryFiles, testMemoryFiles},
 	{"spec/weak isolation", weak, testWeak},
 	{"spec/missing directory", always, testNoDirectory},
 	{"kernel/files outside", kernel, testOutside},

@@ -2,13 +2,19 @@ package node
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/sandbox/docker"
 	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // asNode makes this test binary a node, for tests that need a process, or a
@@ -16,6 +22,7 @@ import (
 const asNode = "RATH_TEST_AS_NODE"
 
 func TestMain(m *testing.M) {
+	docker.Reexec()
 	local.Reexec()
 	switch os.Getenv(asNode) {
 	case "":
@@ -23,10 +30,30 @@ func TestMain(m *testing.M) {
 		os.Exit(Execute(os.Args[1:], &Options{Routing: RouteOnly}))
 	case "bound":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: []flow.Registration{interrupted()}}))
+	case "commands":
+		os.Exit(Execute(os.Args[1:], &Options{Workflows: []flow.Registration{commands()}}))
 	default:
 		os.Exit(Execute(os.Args[1:], nil))
 	}
 	natstest.Main(m)
+}
+
+// commands is a workflow whose input is what a shell runs in the session's sandbox.
+func commands() flow.Registration {
+	return flow.Registration{Name: "commands", Revision: "1", Description: "Runs a command.", NewFor: func(o flow.Settings) (flow.Workflow, error) {
+		var cmd string
+		if err := json.Unmarshal(o.Input, &cmd); err != nil {
+			return nil, err
+		}
+		shell, _ := tool.ByName(tool.RunShellCommand)
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			s, r, err := flow.Call(ctx, s, shell, map[string]string{"cmd": cmd})
+			if err == nil && r.IsError {
+				err = fmt.Errorf("the command: %s", r.Body)
+			}
+			return s, err
+		}), nil
+	}}
 }
 
 // TestMainComplains holds that a program which ends at once says so under its

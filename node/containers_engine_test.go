@@ -1,0 +1,156 @@
+//go:build engine
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// containersLeft returns the containers of sandboxes that the engine has.
+func containersLeft(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command("docker", "ps", "-aq", "--filter", "label=rath.sandbox.lease").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(out))
+}
+
+// TestKilledDuringCommand kills the process of a node, with kill -9, while a command of a
+// run changes files in a container. The next node goes on from the files before the
+// command: its effect is there once. The container of the dead node goes, and in the end
+// all of them. The tests of this tag run under .ci/engine.
+func TestKilledDuringCommand(t *testing.T) {
+	tar := os.Getenv("RATH_SANDBOX_IMAGE_TAR")
+	if tar == "" {
+		t.Fatal("RATH_SANDBOX_IMAGE_TAR names no image: run the tests with .ci/engine")
+	}
+	const image = "rath-sandbox:node-test"
+	if out, err := exec.Command("docker", "import", tar, image).CombinedOutput(); err != nil {
+		t.Fatalf("import the image: %v: %s", err, out)
+	}
+	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	start := func() (store string, cmd *exec.Cmd) {
+		t.Helper()
+		store = t.TempDir()
+		user, password := srv.Node()
+		cmd = exec.Command(exe, "-nats", srv.URL(), "-user", user, "-level", "lazy", "-store", store, "-drain", "1s", "-health", "0",
+			"-sandbox-image", image, "-sandbox-warm", "0")
+		cmd.Env = append(os.Environ(), asNode+"=commands", "NATS_PASSWORD="+password)
+		log, err := cmd.StderrPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		up := make(chan string, 1)
+		go func() {
+			var said strings.Builder
+			told := false
+			for b := make([]byte, 4<<10); ; {
+				n, err := log.Read(b)
+				said.Write(b[:n])
+				if !told && (strings.Contains(said.String(), "node is up") || err != nil) {
+					told = true
+					up <- said.String()
+				}
+				if err != nil {
+					return
+				}
+			}
+		}()
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill() // if it lives
+			_ = cmd.Wait()
+		})
+		if said := <-up; !strings.Contains(said, "node is up") {
+			t.Fatalf("the node does not start:\n%s", said)
+		}
+		return store, cmd
+	}
+	store, first := start()
+	front := member(t, srv, Options{Routing: RouteOnly})
+	c, err := front.Client(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ask := messages.Task{
+		ID: "one", Input: []byte(`"echo once >> log; sleep 4; echo twice >> log"`), Sandbox: messages.Sandbox{Backend: "docker", Limits: "memory=64m"},
+	}
+	if _, err := c.Submit(ctx, "commands", ask); err != nil {
+		t.Fatal(err)
+	}
+	for { // until the command has written
+		logs, err := filepath.Glob(filepath.Join(store, "work", "*", "*", "*", "log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(logs) == 1 {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal("the command did not start")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	before := containersLeft(t)
+	if len(before) != 1 {
+		t.Fatalf("%d containers", len(before))
+	}
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, second := start()
+	r, err := c.Wait(ctx, "one")
+	if err != nil || r.State != run.Succeeded {
+		t.Fatalf("the run %s %s: %v", r.State, r.Error, err)
+	}
+	if r.Attempt < 2 {
+		t.Errorf("the run took %d attempts", r.Attempt)
+	}
+	s, err := c.Session(ctx, string(r.Session))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := workspace.Read(ctx, front.Blobs(session.DefaultTenant), s.Placement.Head, "log")
+	if err != nil || string(data) != "once\ntwice\n" {
+		t.Errorf("the files say %q, %v", data, err)
+	}
+	if p := s.Placement; p.Isolation != "container" || !strings.HasPrefix(p.Image, "sha256:") || p.Network != "none" || !strings.Contains(p.Limits, "memory=64m") {
+		t.Errorf("the session worked at %+v", p)
+	}
+	for began := time.Now(); strings.Contains(fmt.Sprint(containersLeft(t)), before[0]); time.Sleep(100 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("the container of the dead node is still there")
+		}
+	}
+	if err := second.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = second.Wait()
+	if left := containersLeft(t); len(left) > 0 {
+		t.Errorf("%d containers are left", len(left))
+	}
+}

@@ -94,12 +94,12 @@ func TestProtectedPathsArePutBack(t *testing.T) {
 			if !strings.HasPrefix(string(body), tt.want) || !json.Valid(body) || len(body) > 2<<10 {
 				t.Errorf("the model reads\n%s\nwant\n%s", body, tt.want)
 			}
-			said := ""
+			var said strings.Builder
 			for _, f := range facts[journal.Warning](t, &w, journal.KindWarning) {
-				said += f.Text
+				said.WriteString(f.Text)
 			}
-			if said != tt.says {
-				t.Errorf("the log warns %q, want %q", said, tt.says)
+			if said.String() != tt.says {
+				t.Errorf("the log warns %q, want %q", said.String(), tt.says)
 			}
 			head := ex.Result().Placement().Head
 			for _, p := range tt.paths {

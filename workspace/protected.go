@@ -108,7 +108,7 @@ func newFinder() finder {
 	if err != nil { // the patterns are those above
 		panic(err)
 	}
-	return finder{g, map[string]string{".": ""}}
+	return finder{g, map[string]string{".": "", "/": ""}}
 }
 
 // what says what a path is that is protected, or lies below one that is; "" for any other

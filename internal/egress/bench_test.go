@@ -18,7 +18,7 @@ import (
 const proxyBar = 2.0
 
 // BenchmarkProxy has one client fetch 64 KB over TLS again and again, directly and through
-// the proxy, which ends TLS and begins it anew. It fails where that takes more than its bar.
+// the proxy, which ends TLS and speaks it to the server again. It fails where that takes more than its bar.
 func BenchmarkProxy(b *testing.B) {
 	body := bytes.Repeat([]byte("0123456789abcdef"), 1<<12)
 	w := &world{}

@@ -18,7 +18,7 @@ type mask struct {
 
 func newMask(r io.ReadCloser, secrets []string) io.ReadCloser {
 	m := &mask{r: r}
-	for _, s := range secrets {
+	for _, s := range secrets { // the longest first
 		m.secrets = append(m.secrets, []byte(s))
 		m.longest = max(m.longest, len(s))
 	}
@@ -35,6 +35,9 @@ func (m *mask) Read(p []byte) (int, error) {
 			hide(m.buf, s)
 		}
 		if m.clear = len(m.buf) - m.longest + 1; m.err != nil {
+			for _, s := range m.secrets {
+				hideBeginning(m.buf, s)
+			}
 			m.clear = len(m.buf)
 		}
 		m.clear = max(m.clear, 0)
@@ -60,6 +63,22 @@ func hide(data, secret []byte) {
 			data[i+j] = '*'
 		}
 		data = data[i+len(secret):]
+	}
+}
+
+// leastBeginning is the fewest bytes of a secret that are hidden where data ends in the
+// middle of it.
+const leastBeginning = 4
+
+// hideBeginning replaces the beginning of a secret with which data ends.
+func hideBeginning(data, secret []byte) {
+	for n := min(len(secret)-1, len(data)); n >= leastBeginning; n-- {
+		if tail := data[len(data)-n:]; bytes.Equal(tail, secret[:n]) {
+			for i := range tail {
+				tail[i] = '*'
+			}
+			return
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -160,8 +160,18 @@ func (p *Proxy) answer(r *http.Request) *http.Response {
 		out.Header.Set(s.Header, s.Value)
 		hidden = append(hidden, s.hidden...)
 	}
+	slices.SortFunc(hidden, func(a, b string) int { return len(b) - len(a) }) // one may hold another
 	if len(hidden) > 0 {
-		out.Header.Set("Accept-Encoding", "identity") // so that they can be found in the answer
+		// So that they can be found in the answer, whole.
+		out.Header.Set("Accept-Encoding", "identity")
+		for _, h := range []string{"Range", "If-Range"} {
+			out.Header.Del(h)
+		}
+	}
+	if p.network.Kind() == sandbox.NetworkReadOnly {
+		for _, h := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
+			out.Header.Del(h)
+		}
 	}
 	resp, err := p.transport.RoundTrip(out)
 	if refused, ok := errors.AsType[*refusedError](err); ok {
@@ -173,7 +183,10 @@ func (p *Proxy) answer(r *http.Request) *http.Response {
 	p.requests.ends(e, resp.StatusCode, "")
 	resp.Body = meter{resp.Body, &e.received}
 	if len(hidden) > 0 {
-		p.conceal(resp, hidden)
+		// What comes after the body is put into the response that the transport made.
+		concealed := *resp
+		p.conceal(&concealed, hidden)
+		return &concealed
 	}
 	return resp
 }
@@ -198,10 +211,17 @@ func (p *Proxy) carries(r *http.Request) error {
 // conceal masks secrets in an answer.
 func (p *Proxy) conceal(resp *http.Response, hidden []string) {
 	for name, values := range resp.Header {
+		if lower := strings.ToLower(name); slices.ContainsFunc(hidden, func(s string) bool { return strings.Contains(lower, strings.ToLower(s)) }) {
+			delete(resp.Header, name)
+			continue
+		}
 		for i, v := range values {
 			resp.Header[name][i] = hideIn(v, hidden)
 		}
 	}
+	// The words after the status, and what follows the body, are left out.
+	resp.Status, resp.Trailer = "", nil
+	resp.Header.Del("Trailer")
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		// It was asked not to do this. Nothing can be found in it.
 		resp.Body.Close()
@@ -224,10 +244,13 @@ func (p *Proxy) refuse(r *http.Request, e *entry, status int, why error) *http.R
 	}
 }
 
-// reason is an error without the URL in front of it.
+// reason is an error without what it tells of the node: addresses and servers of names.
 func reason(err error) string {
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err
+	if d, ok := errors.AsType[*net.DNSError](err); ok {
+		return d.Err
+	}
+	if o, ok := errors.AsType[*net.OpError](err); ok {
+		err = o.Err
 	}
 	return err.Error()
 }

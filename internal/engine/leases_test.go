@@ -236,3 +236,21 @@ func TestTaskBringsFilesToSession(t *testing.T) {
 		t.Errorf("the run that asks for more than the node has %s: %v", state, err)
 	}
 }
+
+// TestAskThatCannotBeMet: a run whose task asks for a sandbox that the node does not have
+// fails, though a model could have been told and gone on without it.
+func TestAskThatCannotBeMet(t *testing.T) {
+	for _, ask := range []journal.Sandbox{{Backend: "docker"}, {Limits: "memory=2g"}, {Network: "open"}} {
+		var w world
+		rt := w.placedRuntime(t, rooms(false), blob.NewMemory())
+		forward := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			s, _, err := flow.Call(ctx, s, note(fine), map[string]string{"line": "x"})
+			return s, err
+		})
+		ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return forward }},
+			journal.Task{ID: "one", Workflow: "w", Session: home, Sandbox: ask}))
+		if state, err := ex.Forward(t.Context()); state != run.Failed || err == nil {
+			t.Errorf("a run that asks for %+v %s: %v", ask, state, err)
+		}
+	}
+}

@@ -19,6 +19,18 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
+// asksForSandbox reports whether the task of the run asks for a sandbox of its own. A run
+// that cannot have it fails, because what it would do instead was not asked for.
+func (ex *Execution) asksForSandbox() bool {
+	t := ex.task
+	if ex.levels.root != nil {
+		t = ex.levels.root
+	}
+	ask := t.Sandbox
+	ask.Allow = ""
+	return ask != (journal.Sandbox{})
+}
+
 // placedAs returns the session that a run of a task begins with: sent to where the task
 // asks for, with the files that it has or those that the task brings. It is a pending
 // edit, the same in each execution. A session that the task made is there already.
@@ -38,7 +50,11 @@ func (ex *Execution) backend(p session.Placement) (sandbox.Backend, error) {
 	b, ok := ex.rt.Workspaces.Backends[p.Backend]
 	if !ok {
 		names := slices.Sorted(maps.Keys(ex.rt.Workspaces.Backends))
-		return nil, fmt.Errorf("flow: this node has no sandbox backend %q, it has: %s", p.Backend, strings.Join(names, ", "))
+		remedy := ""
+		if p.Backend == "docker" {
+			remedy = "; it offers containers where RATH_SANDBOX_IMAGE names their image"
+		}
+		return nil, fmt.Errorf("flow: this node has no sandbox %q, it has %s%s", p.Backend, strings.Join(names, ", "), remedy)
 	}
 	return b, nil
 }
@@ -72,7 +88,7 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 		return s, err
 	}
 	if err != nil {
-		return s, st.recordFailure(err, journal.StepCompleted{Summary: "is refused a sandbox: " + excerpt.Clip(err.Error(), 160)})
+		return s, st.recordFailure(err, journal.StepCompleted{Summary: "is refused a sandbox: " + excerpt.Clip(strings.TrimPrefix(err.Error(), "flow: "), 160)})
 	}
 	ack, err := st.commit(journal.StepCompleted{HeadAfter: p.Head, Summary: "opens " + p.Backend + ", " + p.Isolation + opensWith(p)}, session.PlacedEvent(p))
 	if err != nil {

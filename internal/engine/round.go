@@ -32,7 +32,7 @@ func (a *agent) round(ctx context.Context, at run.Path, s session.Session, table
 	defer sc.ex.inside(&made)()
 	asked, _ := s.At(s.Len() - 1)
 	s, err = sc.ex.placed(ctx, at, s)
-	if err != nil && run.IsControl(err) {
+	if err != nil && (run.IsControl(err) || sc.ex.asksForSandbox()) {
 		return s, sc.ex.failed(err)
 	}
 	// Any other error of opening is what the tools that need the sandbox tell
@@ -414,7 +414,7 @@ func (p *place) Call(ctx context.Context, s session.Session, t tool.Tool, args s
 		return s, tool.Result{}, ex.failed(err)
 	}
 	own, err = ex.placed(ctx, path, own)
-	if err != nil && run.IsControl(err) {
+	if err != nil && (run.IsControl(err) || ex.asksForSandbox()) {
 		return s, tool.Result{}, ex.failed(err)
 	}
 	r := &round{ex: ex, ctx: ctx, at: path, table: table, base: own, s: own, sandboxErr: err}

@@ -256,7 +256,7 @@ func TestSubmodule(t *testing.T) {
 	commit(t, r, b, head, added(file(t, b, "lib/other", "x")))
 }
 
-// TestHostile: a repository runs nothing, whatever it configures, and names that some file
+// TestHostile: a repository runs nothing, with any configuration, and names that some file
 // system takes for git's own are refused.
 func TestHostile(t *testing.T) {
 	if runtime.GOOS == "windows" {

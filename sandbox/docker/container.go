@@ -48,7 +48,7 @@ type (
 		Remapped                          bool // its root is another user of the host
 	}
 	// containerSpec is a container without network, of the root user with a few
-	// capabilities, on a root file system that nobody writes to.
+	// capabilities, on a root file system that is not written.
 	containerSpec struct {
 		Name, Image, Runtime string
 		Command, Env, Caps   []string

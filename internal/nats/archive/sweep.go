@@ -92,7 +92,7 @@ type sweep struct {
 
 func (s *sweep) run(ctx context.Context) (*Sweep, error) {
 	var err error
-	// What is stored is listed first: whatever is stored later stays.
+	// What is stored is listed first: what is stored later stays.
 	if s.blobs, err = s.c.storedBlobs(ctx); err != nil {
 		return nil, err
 	}
@@ -223,7 +223,7 @@ func (s *sweep) unreadable(k blobKey, err error) error {
 }
 
 // unnamed returns the blobs that are removed: long ones, and those that are one message.
-// Whatever stays keeps its parts.
+// What stays keeps its parts.
 func (s *sweep) unnamed() (long, short []blobKey) {
 	limit := time.Now().Add(-s.o.fresh - s.o.Grace)
 	stays := func(k blobKey, b storedBlob) bool {

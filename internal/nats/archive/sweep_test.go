@@ -110,7 +110,7 @@ func swept(t *testing.T, op *Archive, o *SweepOptions) *Sweep {
 	return s
 }
 
-// TestSweepKeepsWhatIsNamed: whatever a log, a task, a result or a dead letter names stays,
+// TestSweepKeepsWhatIsNamed: all that a log, a task, a result or a dead letter names stays,
 // and all that this names; the rest goes once it is old.
 func TestSweepKeepsWhatIsNamed(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {

@@ -2,6 +2,7 @@ package work
 
 import (
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -48,14 +49,18 @@ func (f *placeFlags) place() (b messages.Sandbox, paths []string, err error) {
 	if _, err := sandbox.ParseLimits(b.Limits); err != nil {
 		return b, nil, app.Fail(app.ExitUsage, "%v", err)
 	}
-	for _, what := range f.allow {
-		if workspace.ProtectedAs(what) == "" {
-			if _, err := sandbox.ParseNetwork(sandbox.NetworkList + ":" + what); err == nil {
+	for _, list := range f.allow {
+		for what := range strings.SplitSeq(list, ",") {
+			switch {
+			case isPath(what):
+				paths = append(paths, what)
+			case isHost(what):
 				hosts = append(hosts, what)
-				continue
+			default:
+				return b, nil, app.Fail(app.ExitUsage,
+					"--allow %q is neither a host, as github.com or *.golang.org, without scheme, port and path, nor a path of the files, as .github/workflows", what)
 			}
 		}
-		paths = append(paths, strings.Split(what, ",")...)
 	}
 	b.Allow = strings.Join(paths, ",")
 	if len(hosts) == 0 {
@@ -70,6 +75,22 @@ func (f *placeFlags) place() (b messages.Sandbox, paths []string, err error) {
 	}
 	b.Network = kind + ":" + strings.Join(hosts, ",")
 	return b, paths, nil
+}
+
+// isPath reports whether a text names files: what is protected, what begins with a dot, and
+// what lies in a directory that is not written as a host.
+func isPath(text string) bool {
+	if !fs.ValidPath(text) || text == "." || strings.ContainsAny(text, ":*\\") {
+		return false
+	}
+	dir, _, below := strings.Cut(text, "/")
+	return workspace.ProtectedAs(text) != "" || strings.HasPrefix(text, ".") || below && !isHost(dir)
+}
+
+// isHost reports whether a text is a host, or a pattern of hosts, of a list.
+func isHost(text string) bool {
+	_, err := sandbox.ParseNetwork(sandbox.NetworkList + ":" + text)
+	return err == nil
 }
 
 // number writes a number that was given; zero was not.

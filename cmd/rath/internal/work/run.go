@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
 )
 
 // Run is the command "run".
@@ -90,6 +91,9 @@ session, and merges what they come to. --branch names one, with the workflow
 			}
 			if o.yes && o.apply == "" {
 				return app.Usage(cmd, errors.New("--yes needs --apply"))
+			}
+			if t.Sandbox.Network != "" {
+				a.Remark("commands reach %s, and nothing else", strings.Join(sandbox.Network(t.Sandbox.Network).Hosts(), ", "))
 			}
 			if o.workflow == "agent" && len(t.Input) == 0 {
 				return app.Usage(cmd, errors.New("say what to do with -m TEXT, or with -f FILE"))

@@ -8,8 +8,8 @@ import (
 )
 
 // input is the standard input of a command on its way: what came over the connection and
-// the command has not read. The client sends no more than a window of it, so the reader that
-// reads the connection never waits for the command.
+// the command has not read. The client sends no more than a window of it, so what reads the
+// connection never waits for the command.
 type input struct {
 	taken func(n int) error // told of bytes that the command read
 

@@ -78,7 +78,7 @@ func (r *Repository) outsideModules(ctx context.Context, env []string, changes [
 	for _, c := range changes {
 		for p := r.prefix + c.Path; len(modules) > 0 && p != "." && p != "/"; p = path.Dir(p) {
 			if modules[p] {
-				return fmt.Errorf("git: %q lies in the submodule %s, which is a repository of its own: let a run work there with -C, or leave it out with --only", r.prefix+c.Path, p)
+				return fmt.Errorf("%w: %q lies in the submodule %s, which is a repository of its own", ErrRefused, r.prefix+c.Path, p)
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func (r *Repository) holds(ctx context.Context, env []string, changes []manifest
 	}
 	for i, c := range changes {
 		if ids[i] != "" && !held[fmt.Sprintf("%s %s 0\t%s%s", mode(c.After), ids[i], r.prefix, c.Path)] {
-			return fmt.Errorf("git: git refuses the path %q: leave it out with --only, or rename it", r.prefix+c.Path)
+			return fmt.Errorf("%w: %q", ErrRefused, r.prefix+c.Path)
 		}
 	}
 	return nil

@@ -417,3 +417,130 @@ func TestHistory(t *testing.T) {
 		})
 	}
 }
+
+// TestWritable: a repository that leads what is written elsewhere is refused, and worktrees
+// and submodules are not.
+func TestWritable(t *testing.T) {
+	outside := t.TempDir()
+	made := func(t *testing.T) string {
+		dir := filepath.Join(t.TempDir(), "work")
+		put(t, dir, "sub/a", "x", 0o644)
+		user(t, dir, "init", "-q", "-b", "main")
+		user(t, dir, "add", ".")
+		user(t, dir, "commit", "-q", "-m", "first")
+		return dir
+	}
+	other := made(t)
+	link := func(t *testing.T, to, name string) {
+		t.Helper()
+		if err := errors.Join(os.RemoveAll(name), os.MkdirAll(filepath.Dir(name), 0o755), os.Symlink(to, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// moved puts what is at a path of git's directory outside, and a link in its place.
+	moved := func(name string) func(*testing.T, string) string {
+		return func(t *testing.T, dir string) string {
+			p, to := filepath.Join(dir, ".git", filepath.FromSlash(name)), filepath.Join(t.TempDir(), "moved")
+			if err := os.Rename(p, to); os.IsNotExist(err) {
+				to = outside
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			link(t, to, p)
+			return dir
+		}
+	}
+	bad := map[string]func(t *testing.T, dir string) string{
+		"HEAD": func(t *testing.T, dir string) string { // git takes no other link
+			link(t, "refs/heads/main", filepath.Join(dir, ".git", "HEAD"))
+			return dir
+		},
+		"a linked .git": func(t *testing.T, dir string) string {
+			link(t, filepath.Join(other, ".git"), filepath.Join(dir, ".git"))
+			return dir
+		},
+		"below a linked .git": func(t *testing.T, dir string) string {
+			link(t, filepath.Join(other, ".git"), filepath.Join(dir, ".git"))
+			return filepath.Join(dir, "sub")
+		},
+		"a .git file": func(t *testing.T, dir string) string {
+			if err := os.RemoveAll(filepath.Join(dir, ".git")); err != nil {
+				t.Fatal(err)
+			}
+			put(t, dir, ".git", "gitdir: "+filepath.Join(other, ".git")+"\n", 0o644)
+			return dir
+		},
+		"the .git file of another worktree": func(t *testing.T, dir string) string {
+			tree := filepath.Join(t.TempDir(), "tree")
+			user(t, other, "worktree", "add", "-q", "--detach", tree)
+			data, err := os.ReadFile(filepath.Join(tree, ".git"))
+			if err = errors.Join(err, os.RemoveAll(filepath.Join(dir, ".git"))); err != nil {
+				t.Fatal(err)
+			}
+			put(t, dir, ".git", string(data), 0o644)
+			return dir
+		},
+		"a common directory": func(t *testing.T, dir string) string {
+			put(t, dir, ".git/commondir", filepath.Join(other, ".git")+"\n", 0o644)
+			return dir
+		},
+		"a common directory of a worktree that names the file": func(t *testing.T, dir string) string {
+			own := filepath.Join(dir, "own", "worktrees", "x")
+			put(t, own, "HEAD", "ref: refs/heads/x\n", 0o644)
+			put(t, own, "commondir", filepath.Join(other, ".git")+"\n", 0o644)
+			put(t, own, "gitdir", filepath.Join(dir, ".git")+"\n", 0o644)
+			if err := os.RemoveAll(filepath.Join(dir, ".git")); err != nil {
+				t.Fatal(err)
+			}
+			put(t, dir, ".git", "gitdir: "+own+"\n", 0o644)
+			return dir
+		},
+		"a directory of objects": func(t *testing.T, dir string) string {
+			link(t, outside, filepath.Join(dir, ".git", "objects", "00"))
+			return dir
+		},
+		"the log of a branch": func(t *testing.T, dir string) string {
+			link(t, filepath.Join(outside, "x"), filepath.Join(dir, ".git", "logs", "refs", "heads", "rath", "x"))
+			return dir
+		},
+	}
+	for _, name := range []string{"refs", "refs/heads", "refs/heads/rath", "objects", "objects/pack", "logs", "logs/refs/heads/rath", "config", "index"} {
+		bad[name] = moved(name)
+	}
+	for name, of := range bad {
+		t.Run(name, func(t *testing.T) {
+			r := opened(t, of(t, made(t)))
+			if err := r.Writable(t.Context()); !errors.Is(err, git.ErrLeads) {
+				t.Errorf("it is taken: %v", err)
+			}
+		})
+	}
+	for name, of := range map[string]func(t *testing.T, dir string) (string, string){
+		"a directory":         func(_ *testing.T, dir string) (string, string) { return dir, "" },
+		"below it":            func(_ *testing.T, dir string) (string, string) { return filepath.Join(dir, "sub"), "" },
+		"a link to directory": func(t *testing.T, dir string) (string, string) { link(t, dir, dir+"2"); return dir + "2", "" },
+		"a worktree": func(t *testing.T, dir string) (string, string) {
+			user(t, dir, "worktree", "add", "-q", dir+"2")
+			return filepath.Join(dir+"2", "sub"), filepath.Join(dir, ".git")
+		},
+		"a submodule": func(t *testing.T, dir string) (string, string) {
+			user(t, dir, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", other, "mod")
+			return filepath.Join(dir, "mod"), filepath.Join(dir, ".git", "modules", "mod")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, want := of(t, made(t))
+			r := opened(t, dir)
+			if err := r.Writable(t.Context()); err != nil {
+				t.Error(err)
+			}
+			got, err := r.Elsewhere(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if real, err := filepath.EvalSymlinks(want); want != "" && (err != nil || real != got) || want == "" && got != "" {
+				t.Errorf("it lies in %q, want %q", got, want)
+			}
+		})
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -30,12 +31,15 @@ var (
 	ErrNoRepository = errors.New("git: not in a repository of yours")
 	// ErrExists is returned for a branch that is there and names another commit.
 	ErrExists = errors.New("git: the branch is there already")
+	// ErrRefused is returned for a path that no commit of the repository can hold.
+	ErrRefused = errors.New("git: git refuses a path")
 )
 
 // Repository is one that a directory lies in. Its methods may be called one at a time.
 type Repository struct {
 	program string
 	dir     string // the repository's own directory
+	from    string // the directory that it was opened by, without links
 	prefix  string // of the directory in it, "" or with a slash at the end
 	scratch string // an empty directory to run in
 	hashed  map[string]string
@@ -48,6 +52,12 @@ func Open(ctx context.Context, dir string) (*Repository, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoGit, err)
 	}
 	r := &Repository{program: program, hashed: map[string]string{}}
+	if r.from, err = filepath.Abs(dir); err == nil {
+		r.from, err = filepath.EvalSymlinks(r.from)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoRepository, err)
+	}
 	if r.scratch, err = os.MkdirTemp("", "rath-git-"); err != nil {
 		return nil, fmt.Errorf("git: %w", err)
 	}

@@ -83,8 +83,7 @@ func applyRun(ctx context.Context, a *app.App, s *app.System, name string, o *ap
 	}
 	where, commit := o.dir, ""
 	if o.branch {
-		where = "the branch " + branchName(&result) + " of " + o.dir
-		commit, err = leaveBranch(ctx, a, s, &result, from, to, o.dir, po)
+		where, commit, err = leaveBranch(ctx, a, s, &result, from, to, o.dir, po)
 	} else {
 		err = plan.Apply(ctx, o.dir)
 	}
@@ -107,17 +106,18 @@ func applyRun(ctx context.Context, a *app.App, s *app.System, name string, o *ap
 }
 
 // leaveBranch leaves a run on a branch of the repository that a directory lies in.
-func leaveBranch(ctx context.Context, a *app.App, s *app.System, r *messages.Result, from, to blob.Digest, dir string, o *workspace.PlanOptions) (commit string, err error) {
+func leaveBranch(ctx context.Context, a *app.App, s *app.System, r *messages.Result, from, to blob.Digest, dir string, o *workspace.PlanOptions) (where, commit string, err error) {
 	b, err := openBranch(ctx, dir)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if b == nil {
-		return "", app.Fail(app.ExitUnavailable, "there is no git program to make a branch with; %q prints a patch", a.Hint("diff", string(r.Run)))
+		return "", "", app.Fail(app.ExitUnavailable, "there is no git program to make a branch with; %q prints a patch", a.Hint("diff", string(r.Run)))
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	b.later = true
-	return b.leave(ctx, s, r, from, to, o)
+	commit, err = b.leave(ctx, s, r, from, to, o)
+	return b.where(ctx, r), commit, err
 }
 
 // filesAfter returns the files that a run which has ended left; those that it was given

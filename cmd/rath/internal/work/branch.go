@@ -30,6 +30,7 @@ type asBranch struct {
 	// is checked out now, if later is set.
 	base  string
 	later bool
+	dir   string // as it was named
 }
 
 // openBranch finds the repository before the run begins. Without git it returns nil, and a
@@ -44,11 +45,35 @@ func openBranch(ctx context.Context, dir string) (*asBranch, error) {
 	case err != nil:
 		return nil, err
 	}
-	b := &asBranch{repo: repo}
-	if b.base, err = repo.Head(ctx); err != nil {
+	b := &asBranch{repo: repo, dir: dir}
+	if err = b.writable(ctx); err == nil {
+		b.base, err = repo.Head(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, repo.Close())
 	}
 	return b, nil
+}
+
+// writable fails for a repository that leads what is written elsewhere.
+func (b *asBranch) writable(ctx context.Context) error {
+	err := b.repo.Writable(ctx)
+	if errors.Is(err, git.ErrLeads) {
+		return app.Fail(app.ExitConflict, "no branch is made in %s: %s; leave the branch out, then \"rath diff RUN > patch\" writes the changes", b.dir, cause(err))
+	}
+	return err
+}
+
+// cause is what an error of git says, without the name of the package.
+func cause(err error) string { return strings.TrimPrefix(err.Error(), "git: ") }
+
+// where says which branch of which repository a run is left on.
+func (b *asBranch) where(ctx context.Context, r *messages.Result) string {
+	where := "the branch " + branchName(r) + " of " + b.dir
+	if other, err := b.repo.Elsewhere(ctx); err == nil && other != "" {
+		where += ", in the repository " + other
+	}
+	return where
 }
 
 func (b *asBranch) Close() error {
@@ -81,6 +106,14 @@ func branchName(r *messages.Result) string { return "rath/" + string(r.Run) }
 // leave makes the commits of a run and the branch that names them; "" if nothing may go
 // out.
 func (b *asBranch) leave(ctx context.Context, s *app.System, r *messages.Result, from, to blob.Digest, o *workspace.PlanOptions) (commit string, err error) {
+	if err := b.writable(ctx); err != nil { // it may be another one since the run began
+		return "", err
+	}
+	defer func() {
+		if errors.Is(err, git.ErrRefused) {
+			err = app.Fail(app.ExitConflict, "no branch was made: %s; \"rath apply %s -C %s --branch --only PATH\" carries the paths that you name", cause(err), r.Run, app.ShellWord(b.dir))
+		}
+	}()
 	c := &commits{asBranch: b, s: s, run: r, blobs: s.Blobs(s.Tenant()), from: from, options: o, when: time.UnixMilli(r.EndedMS)}
 	if c.before, err = manifest.Load(ctx, c.blobs, from); err != nil {
 		return "", err

@@ -45,8 +45,8 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 		told = true
 		writeAnswer(a, &r, diff)
 		where := o.dir
-		if o.apply == applyBranch {
-			where = "the branch " + branchName(&r) + " of " + o.dir
+		if o.apply == applyBranch && o.branch != nil {
+			where = o.branch.where(ctx, &r)
 		}
 		if apply, err = a.Confirm(ctx, "apply this to "+where+"?"); err != nil {
 			return err
@@ -65,7 +65,7 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 			err = writePatch(a, &r, diff)
 		default:
 			commit, err = o.branch.leave(ctx, s, &r, from, to, po)
-			where = "the branch " + branchName(&r) + " of " + o.dir
+			where = o.branch.where(ctx, &r)
 		}
 		if err != nil {
 			return err

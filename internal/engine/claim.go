@@ -51,6 +51,7 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 	if !t.Resume {
 		c.Task = &t
 	}
+	var at session.Placement // of the session that the task makes
 	if t.ForkOf != nil {
 		base, err := rt.Values.At(ctx, *t.ForkOf)
 		if err != nil {
@@ -64,7 +65,7 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 			return c, fmt.Errorf("flow: fork of %s: %w", t.ForkOf, err)
 		}
 		c.Open = session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: string(t.ID)}
-		c.Root = base.Root()
+		c.Root, at = base.Root(), base.Placement()
 	}
 	if b := t.Branch; b != nil {
 		c.Open = session.Opening{
@@ -86,7 +87,7 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 			return c, fmt.Errorf("flow: look at workspace %s of task %s: %w", t.Workspace.Short(), t.ID, err)
 		}
 	}
-	if p := t.Place(session.Placement{}); p != (session.Placement{}) && !t.Resume {
+	if p := t.Place(at); p != at && !t.Resume {
 		c.Events = append(c.Events, session.PlacedEvent(p))
 	}
 	return c, nil

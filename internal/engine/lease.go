@@ -40,8 +40,8 @@ type lease struct {
 	take workspace.Take
 }
 
-// at returns the session's sandbox with its files at p.Head, for a call that changes
-// them if it mutates.
+// at returns the session's sandbox with its files at p.Head, for a call that may change
+// them if it mutates. Only after that of a sandboxed one a snapshot follows.
 func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.Placement, mutates bool) (sandbox.Sandbox, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

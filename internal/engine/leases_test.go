@@ -254,3 +254,24 @@ func TestAskThatCannotBeMet(t *testing.T) {
 		}
 	}
 }
+
+// TestForkKeepsItsFiles: a run on a fork that asks for other limits works on the files of
+// the session that it is a fork of.
+func TestForkKeepsItsFiles(t *testing.T) {
+	var w world
+	r, store := rooms(false), blob.NewMemory()
+	rt := w.placedRuntime(t, r, store)
+	first := noting(t, rt, "one", fine, nil)
+	check(t, forward(t, t.Context(), first, run.Succeeded))
+	from := first.Result().Ref()
+	fork := noting(t, rt, "two", fine, func(task *journal.Task) {
+		task.Session.ID, task.ForkOf, task.Sandbox.Limits = "fork", &from, "memory=512m"
+	})
+	check(t, forward(t, t.Context(), fork, run.Succeeded))
+	if got := lines(t, store, fork.Result()); got != "one two" {
+		t.Errorf("the files say %q, want those of the session and the fork's own", got)
+	}
+	if p := fork.Result().Placement(); p.Limits != "memory=512m" {
+		t.Errorf("the fork works at %+v", p)
+	}
+}

@@ -319,7 +319,7 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 			}
 			c.st.flight.does(Opens, time.Time{})
 			defer c.st.flight.does(Works, time.Time{})
-			return r.ex.lease(r.base.Key()).at(ctx, r.ex, r.base.Key(), place, c.mutates())
+			return r.ex.lease(r.base.Key()).at(ctx, r.ex, r.base.Key(), place, c.bound.Spec.Effect != tool.ReadOnly)
 		},
 	})
 }

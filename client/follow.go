@@ -64,8 +64,8 @@ func (f *Follower) Close() { f.w.Close() }
 // All yields the updates of the run, ends with its result, and closes the
 // Follower. Deltas and events may be lost with the connection, the result is
 // not; Tail reads the events that were lost. An error ends the sequence:
-// ctx's, run.ErrUnknownRun for an unknown run that this client did not submit,
-// run.ErrKeyReused for a task whose id names another one.
+// ctx's, run.ErrUnknownRun for a run of which no task is stored and that this client did not
+// submit, run.ErrKeyReused for a task whose id names another one.
 func (f *Follower) All(ctx context.Context) iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		defer f.Close()
@@ -164,8 +164,18 @@ func (f *Follower) finish(ctx context.Context, r *messages.Result, yield func(Up
 // stored asks for the result: nil if there is none yet. It asks again when no node
 // answers, because the run goes on without this client.
 func (c *Client) stored(ctx context.Context, id run.ID) (*messages.Result, error) {
-	for {
+	for again := false; ; {
 		r, err := c.Result(ctx, id)
+		if errors.Is(err, run.ErrUnknownRun) && !c.mine(id) {
+			// Its task may wait to be taken, or was taken since.
+			if waits, notKnown := c.TaskWaits(ctx, id); waits || notKnown != nil && passes(notKnown) {
+				return nil, nil
+			}
+			if !again {
+				again = true
+				continue
+			}
+		}
 		switch {
 		case err == nil:
 			return &r, nil

@@ -64,6 +64,25 @@ func TestWaiting(t *testing.T) {
 	}
 	wait(c, 2)
 	wait(acme, 1)
+	// A client that did not submit a task follows it while it waits, and no other run.
+	other := of(session.DefaultTenant)
+	defer other.Close()
+	if _, err := other.Wait(t.Context(), "none"); !errors.Is(err, run.ErrUnknownRun) {
+		t.Errorf("waiting for a run that there is not: %v", err)
+	}
+	follower, err := other.Follow(t.Context(), "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	followed := make(chan error, 1)
+	go func() {
+		for u, err := range follower.All(t.Context()) {
+			if err != nil || u.Result != nil {
+				followed <- err
+				return
+			}
+		}
+	}()
 
 	n, err := Start(t.Context(), &Options{Dev: store, Store: t.TempDir(), Name: "other", Pool: "default", Workflows: []flow.Registration{counts("add")}})
 	if err != nil {
@@ -81,6 +100,9 @@ func TestWaiting(t *testing.T) {
 	}
 	if r, err := acme.Wait(t.Context(), "theirs"); err != nil || r.State != run.Succeeded {
 		t.Errorf("%+v, %v", r, err)
+	}
+	if err := <-followed; err != nil {
+		t.Errorf("following a task that waited: %v", err)
 	}
 	wait(c, 0)
 	wait(acme, 0)

@@ -59,7 +59,7 @@ func openBranch(ctx context.Context, dir string) (*asBranch, error) {
 func (b *asBranch) writable(ctx context.Context) error {
 	err := b.repo.Writable(ctx)
 	if errors.Is(err, git.ErrLeads) {
-		return app.Fail(app.ExitConflict, "no branch is made in %s: %s; leave the branch out, then \"rath diff RUN > patch\" writes the changes", b.dir, cause(err))
+		return app.Fail(app.ExitConflict, "no branch is made in %s: %s; leave the branch out, and \"rath diff RUN\" prints the changes", b.dir, cause(err))
 	}
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -27,6 +28,25 @@ import (
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
 )
+
+// lines is a log that may be written while it is read: connections say that they are closed
+// after Close of the node.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
 
 // TestSecretStaysOutside: a command of a run uses a secret of the node against a host that
 // its task lists. The server gets the secret, and no file, environment, log, stream or
@@ -48,7 +68,7 @@ func TestSecretStaysOutside(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	var log bytes.Buffer
+	var log lines
 	store := t.TempDir()
 	n, err := Start(t.Context(), &Options{
 		Store: store, Level: "lazy", Port: -1, Models: scriptOf(t, "fetch.txtar", nil), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -25,7 +25,7 @@ call: run_shell_command {"cmd":"cat d/e/f && mkdir x && echo two > x/f && chmod 
 
 -- too much --
 round: 3
-call: run_shell_command {"cmd":"cat x/f && chmod 700 . x && mkdir y && head -c 300000000 /dev/zero > x/big && chmod 555 y x"}
+call: run_shell_command {"cmd":"cat x/f && chmod 700 . x && mkdir y && truncate -s 3000000000 x/big && chmod 555 y x"}
 
 -- go on --
 round: 4
@@ -66,7 +66,7 @@ func TestClosedDirectories(t *testing.T) {
 	as("run", "-C", "in", "--script", "closing.txtar", "-m", "close", "--id", "r").want(t, 0, "Done.")
 	show := as("show", "r", "--format", "jsonl")
 	show.want(t, 0)
-	for _, want := range []string{`one`, `two`, `more than 268435456 bytes`} {
+	for _, want := range []string{`one`, `two`, `more than 2684354560 bytes`} {
 		if !strings.Contains(show.stdout, want) {
 			t.Errorf("no %q in %v", want, show)
 		}

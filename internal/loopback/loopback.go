@@ -7,7 +7,6 @@ import (
 	"net"
 	"strconv"
 	"sync"
-	"time"
 )
 
 // Port is where commands find the proxy on 127.0.0.1. In their namespace nothing else
@@ -32,12 +31,8 @@ func Environment(authority string) map[string]string {
 	return env
 }
 
-const (
-	// most bounds the connections at one time.
-	most = 256
-	// redial is the pause after a connection could not be taken.
-	redial = 10 * time.Millisecond
-)
+// most bounds the connections at one time.
+const most = 256
 
 // Forward carries each connection of l to one that dial opens, until l is closed. It does
 // not wait for the connections that are left then.
@@ -45,10 +40,6 @@ func Forward(l net.Listener, dial func() (net.Conn, error)) {
 	slots := make(chan struct{}, most)
 	for {
 		c, err := l.Accept()
-		if ne, ok := err.(net.Error); ok && ne.Timeout() {
-			time.Sleep(redial)
-			continue
-		}
 		if err != nil {
 			return
 		}

@@ -2,11 +2,13 @@ package execd
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -16,15 +18,16 @@ import (
 
 // Client is the holder of a daemon. Its methods may be called concurrently.
 type Client struct {
-	socket string // a short name for it
-	dir    *os.File
-	hold   *stream
-	opened sync.Mutex
+	connect func(ctx context.Context) (net.Conn, error)
+	release func() error // of what connect needs
+	hold    *stream
+	opened  sync.Mutex
 
-	gone chan struct{} // closed when the daemon or the client has ended
-	once sync.Once
-	stop chan struct{}
-	done sync.WaitGroup
+	gone    chan struct{} // closed when the daemon or the client has ended
+	once    sync.Once
+	closing context.Context // ends when Close begins
+	stop    context.CancelFunc
+	done    sync.WaitGroup
 }
 
 // stopGrace is how much longer than a command's timeout its result may take.
@@ -39,30 +42,48 @@ func Dial(ctx context.Context, dir string, lease time.Duration) (*Client, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{
-		dir: f, socket: fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), socket),
-		gone: make(chan struct{}), stop: make(chan struct{}),
-	}
+	name := fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), socket)
+	return take(ctx, lease, f.Close, func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", name)
+	})
+}
+
+// DialTLS takes hold of the daemon of a pod, which knows the other end of the keys, at the
+// address of the pod, as Dial does. Connections are opened from here alone.
+func DialTLS(ctx context.Context, ip string, keys *Keys, lease time.Duration) (*Client, error) {
+	// A pod whose machine is gone answers nothing, not even that.
+	alive := net.KeepAliveConfig{Enable: true, Idle: lease / 3, Interval: lease / 9, Count: 3}
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: handshakePatience, KeepAliveConfig: alive}, Config: keys.holder}
+	return take(ctx, lease, func() error { return nil }, func(ctx context.Context) (net.Conn, error) {
+		return d.DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(Port)))
+	})
+}
+
+// take makes the first connection, for which it tries until ctx ends.
+func take(ctx context.Context, lease time.Duration, release func() error, connect func(context.Context) (net.Conn, error)) (*Client, error) {
+	c := &Client{connect: connect, release: release, gone: make(chan struct{})}
+	var err error
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		if c.hold, err = c.dial(ctx); err == nil {
 			break
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("the daemon does not answer: %w", context.Cause(ctx)), f.Close())
+			return nil, errors.Join(fmt.Errorf("the daemon does not answer: %w: %w", context.Cause(ctx), err), release())
 		case <-time.After(wait):
 		}
 	}
 	if err := c.hold.sendValue(kindHold, hold{Version: version, Lease: lease}); err != nil {
-		return nil, errors.Join(err, c.hold.Close(), f.Close())
+		return nil, errors.Join(err, c.hold.Close(), release())
 	}
+	c.closing, c.stop = context.WithCancel(context.Background())
 	c.done.Go(func() { c.ping(lease / 3) })
 	return c, nil
 }
 
 func (c *Client) dial(ctx context.Context) (*stream, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", c.socket)
+	conn, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +96,7 @@ func (c *Client) ping(every time.Duration) {
 	defer tick.Stop()
 	for {
 		select {
-		case <-c.stop:
+		case <-c.closing.Done():
 			return
 		case <-tick.C:
 			if c.hold.send(kindPing, nil) != nil {
@@ -118,8 +139,8 @@ func (c *Client) Gone() <-chan struct{} { return c.gone }
 func (c *Client) Close() error {
 	var err error
 	c.once.Do(func() {
-		close(c.stop)
-		err = errors.Join(c.hold.Close(), c.dir.Close())
+		c.stop()
+		err = errors.Join(c.hold.Close(), c.release())
 		c.done.Wait()
 	})
 	return err

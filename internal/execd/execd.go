@@ -1,17 +1,23 @@
 // Package execd runs the commands of a sandbox inside a container: this same binary,
-// mounted there and started as its first process, to which the node speaks over a
-// private Unix socket. An image has to contain nothing for it.
+// mounted or copied there and started as its first process. An image has to contain
+// nothing for it. The node speaks to it over a private Unix socket, or, in a pod of
+// another machine, over TLS to a port of the pod; see [Keys].
 //
 // The first process does nothing but wait for what has lost its parent. Its child serves
-// the socket, as root, and runs each command as package local does, under a user of its
-// own: a command can neither signal nor trace it, and cannot open the socket. When the
-// connection of the holder ends, or says nothing for the time of the lease, the daemon
-// ends, and with it the container and all that runs there.
+// the socket and runs each command as package local does. In a container it is root, and
+// commands have a user of their own: they can neither signal nor trace it, and cannot open
+// the socket. A pod has one user for both: there it is Landlock that keeps commands from
+// the daemon, and neither of its processes may be looked into by others of its user, but
+// for the daemon of a sandbox with a list of hosts, which the kernel would not let give
+// networks to commands. When the connection of the holder ends, or says nothing for the
+// time of the lease, the daemon ends, and with it the container and all that runs there.
 //
 // A holder that is gone cannot come back: a new one opens a new container.
 package execd
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -27,9 +33,21 @@ const (
 	SocketDir = "/run/rath/socket"    // where the node has it mounted from
 	StateDir  = "/run/rath/state"     // temporary: the tmpfs of commands
 	Workspace = "/workspace"
-	socket    = "s"
-	serveRole = "serve"
+	// InstallDir is where a pod has the binary from; see InstallCommand.
+	InstallDir = "/run/rath/program"
+	socket     = "s"
 )
+
+// What a process of this name is told to be.
+const (
+	serveRole    = "serve"
+	podRole      = "pod"
+	servePodRole = "serve-pod"
+	installRole  = "install"
+)
+
+// AddressVariable is the variable with the address that the daemon of a pod listens at.
+const AddressVariable = "RATH_SANDBOX_ADDRESS"
 
 // DefaultLease is how long a daemon lives without a word of its holder.
 const DefaultLease = 30 * time.Second
@@ -48,8 +66,23 @@ func Reexec(args []string) {
 	if len(args) > 0 && filepath.Base(args[0]) == Name {
 		main(args[1:])
 	}
+	if len(args) == 4 && args[1] == Name && args[2] == installRole {
+		if err := install(args[3]); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: copy this program: %v\n", Name, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	local.Reexec()
 }
+
+// InstallCommand has a program that calls Reexec copy itself to InstallDir.
+func InstallCommand(program string) []string {
+	return []string{program, Name, installRole, InstallDir}
+}
+
+// PodCommand is the daemon's from there, in a pod.
+func PodCommand() []string { return []string{InstallDir + "/" + Name, podRole} }
 
 // Opening says what the daemon opens for its holder.
 type Opening struct {
@@ -68,9 +101,9 @@ func imageEnv(environ []string) map[string]string {
 	for _, v := range environ {
 		k, value, ok := strings.Cut(v, "=")
 		switch k {
-		case "", "PATH", "HOME", "HOSTNAME", "TMPDIR", "PWD", "GOMEMLIMIT", "GOGC":
+		case "", "PATH", "HOME", "HOSTNAME", "TMPDIR", "PWD", "GOMEMLIMIT", "GOGC", AddressVariable, KeysVariable:
 		default:
-			if ok {
+			if ok && !strings.HasPrefix(k, "KUBERNETES_") {
 				env[k] = value
 			}
 		}

@@ -3,14 +3,18 @@ package execd
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,13 +31,19 @@ func TestMain(m *testing.M) {
 }
 
 // host opens sandboxes whose daemon is a goroutine of this process.
-type host struct{ state string }
+type host struct {
+	state string
+	pod   bool // over TLS, as in a pod
+}
 
 func (host) Name() string { return "daemon" }
 
 func (h host) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	c, err := local.New(&local.Options{State: h.state}).Probe(ctx)
-	c.Limits, c.Networks = []string{sandbox.LimitDisk, sandbox.LimitPIDs}, []string{string(sandbox.NetworkNone)}
+	c.Limits = []string{sandbox.LimitDisk, sandbox.LimitPIDs}
+	if !h.pod {
+		c.Networks = []string{string(sandbox.NetworkNone)}
+	}
 	return c, err
 }
 
@@ -42,10 +52,11 @@ func (h host) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error)
 	if names := c.Unenforced(s.Limits); err == nil && (len(names) > 0 || !c.Isolation.AtLeast(s.MinIsolation)) {
 		err = fmt.Errorf("%w: %s", sandbox.ErrUnsupported, strings.Join(names, ", "))
 	}
-	if n := cmp.Or(s.Network, sandbox.NetworkNone); err == nil && (n != sandbox.NetworkNone || s.Image != "") {
+	n := cmp.Or(s.Network, sandbox.NetworkNone)
+	if err == nil && (!slices.Contains(c.Networks, n.Kind()) || s.Image != "") {
 		err = fmt.Errorf("%w: image %q, network %q", sandbox.ErrUnsupported, s.Image, n)
 	}
-	return sandbox.Info{Isolation: c.Isolation, Network: sandbox.NetworkNone, Limits: s.Limits, WholeTree: true}, err
+	return sandbox.Info{Isolation: c.Isolation, Network: n, Limits: s.Limits, WholeTree: true}, err
 }
 
 func (h host) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
@@ -58,35 +69,94 @@ func (h host) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error)
 		return nil, err
 	}
 	b := &hostBox{files: files, info: c, ended: make(chan error, 1)}
-	if b.Client, err = start(ctx, files.Name(), s.Limits, time.Minute, b.ended); err != nil {
+	begin := start
+	if h.pod {
+		begin = startPod
+	}
+	if b.Client, err = begin(ctx, files.Name(), Opening{Limits: s.Limits, Network: s.Network, Authority: s.Authority}, b.ended); err != nil {
 		return nil, errors.Join(err, files.Close())
+	}
+	if s.Network.Listed() {
+		b.Carry(s.Proxy)
 	}
 	return b, nil
 }
 
+// lease is longer than any test takes.
+const lease = time.Minute
+
 // start serves a workspace and takes hold of it.
-func start(ctx context.Context, workspace string, l sandbox.Limits, lease time.Duration, ended chan<- error) (*Client, error) {
+func start(ctx context.Context, workspace string, o Opening, ended chan<- error) (*Client, error) {
 	dir, err := os.MkdirTemp("", "rath-daemon-")
 	if err != nil {
 		return nil, err
 	}
 	d := &server{socketDir: dir, state: filepath.Join(dir, "state"), workspace: workspace, oomKills: func() int { return 0 }}
-	go func() {
-		err := d.serve(lease)
-		if d.box != nil {
-			err = errors.Join(err, d.box.Close())
-		}
-		os.RemoveAll(dir)
-		ended <- err
-	}()
+	go d.live(dir, ended, func() error { return d.serve(lease) })
 	c, err := Dial(ctx, dir, lease)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.Open(ctx, Opening{Limits: l}); err != nil {
+	if _, err := c.Open(ctx, o); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
+}
+
+// pods gives each pod an address of its own.
+var pods atomic.Int32
+
+func podAddress() string {
+	n := pods.Add(1)
+	return fmt.Sprintf("127.3.%d.%d", n/250, n%250+1)
+}
+
+// startPod does the same as in a pod.
+func startPod(ctx context.Context, workspace string, o Opening, ended chan<- error) (*Client, error) {
+	keys, err := NewKeys()
+	if err != nil {
+		return nil, err
+	}
+	ip := podAddress()
+	if err := servePodAt(ip, workspace, keys, ended); err != nil {
+		return nil, err
+	}
+	c, err := DialTLS(ctx, ip, keys, lease)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Open(ctx, o); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// servePodAt serves a workspace at an address of the loopback.
+func servePodAt(ip, workspace string, keys *Keys, ended chan<- error) error {
+	dir, err := os.MkdirTemp("", "rath-daemon-")
+	if err != nil {
+		return err
+	}
+	config, err := daemonEnd(keys.Daemon)
+	if err != nil {
+		return err
+	}
+	l, err := tls.Listen("tcp", net.JoinHostPort(ip, strconv.Itoa(Port)), config)
+	if err != nil {
+		return err
+	}
+	d := &server{state: dir, workspace: workspace, oomKills: func() int { return 0 }, carriers: make(chan *stream, mostCarriers)}
+	go d.live(dir, ended, func() error { return d.accept(l, lease) })
+	return nil
+}
+
+// live is the life of a daemon that is a goroutine.
+func (d *server) live(dir string, ended chan<- error, serve func() error) {
+	err := serve()
+	if d.box != nil {
+		err = errors.Join(err, d.box.Close())
+	}
+	ended <- errors.Join(err, os.RemoveAll(dir))
 }
 
 // hostBox is what a backend makes of a Client.
@@ -126,12 +196,73 @@ func (b *hostBox) Close() error {
 }
 
 func TestConformance(t *testing.T) {
-	sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend { return host{t.TempDir()} })
+	sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend { return host{state: t.TempDir()} })
+}
+
+// TestPodKernel has what the kernel holds back tried over TLS, where commands may have a
+// list of hosts; sandbox/kubernetes runs the whole suite so.
+func TestPodKernel(t *testing.T) {
+	sandboxtest.TestKernel(t, func(t *testing.T) sandbox.Backend { return host{state: t.TempDir(), pod: true} })
+}
+
+// TestStrangers has peers without the keys of a daemon try to hold it, and a daemon with
+// other keys try to be held: neither comes to anything, and the holder still does.
+func TestStrangers(t *testing.T) {
+	keys, err := NewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, err := NewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ip, ended := podAddress(), make(chan error, 1)
+	if err := servePodAt(ip, t.TempDir(), keys, ended); err != nil {
+		t.Fatal(err)
+	}
+	// A peer that knows the daemon's certificate, and shows none or another one.
+	none, another := keys.holder.Clone(), keys.holder.Clone()
+	none.Certificates, another.Certificates = nil, others.holder.Certificates
+	for name, config := range map[string]*tls.Config{"no certificate": none, "another certificate": another} {
+		c, err := DialTLS(t.Context(), ip, &Keys{holder: config}, lease)
+		if err == nil { // the daemon refuses later than this end is content
+			_, err = c.Open(t.Context(), Opening{})
+			_ = c.hold.Close() // the daemon has closed it
+		}
+		if err == nil {
+			t.Errorf("%s: the daemon was opened", name)
+		}
+	}
+	// One that says nothing, or no TLS, is in no other one's way.
+	silent, err := net.Dial("tcp", net.JoinHostPort(ip, strconv.Itoa(Port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := DialTLS(ctx, ip, others, lease); err == nil {
+		t.Error("a daemon with other keys was held")
+	}
+	c, err := DialTLS(t.Context(), ip, keys, lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Open(t.Context(), Opening{}); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := c.Exec(t.Context(), sandbox.Cmd{Argv: []string{"echo", "held"}}); err != nil || string(e.Stdout.Bytes()) != "held\n" {
+		t.Error(e, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended
 }
 
 // BenchmarkExec compares a command through a daemon with one that this process starts.
 func BenchmarkExec(b *testing.B) {
-	c, err := start(b.Context(), b.TempDir(), sandbox.Limits{}, time.Minute, make(chan error, 1))
+	c, err := start(b.Context(), b.TempDir(), Opening{}, make(chan error, 1))
 	if err != nil {
 		b.Fatal(err)
 	}

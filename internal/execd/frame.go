@@ -29,12 +29,14 @@ const (
 	kindTaken                   // to the client: so many bytes of input were taken
 	kindOutput                  // to the client: output as it comes, of both streams
 	kindResult                  // to the client, last: a result
+	kindCarry                   // to the daemon, first: it may carry a connection of a command
+	kindCarried                 // to the holder: the bytes of one follow
 	mostPayload = 16 << 20
 	window      = 128 << 10
 )
 
 // version is of the protocol. Both ends are the same program, unless it was replaced.
-const version = 1
+const version = 2
 
 type (
 	// hold is the first word of a holder.

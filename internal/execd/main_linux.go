@@ -3,11 +3,15 @@ package execd
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -18,10 +22,15 @@ import (
 // main is the life of a daemon: of the container's first process, or of its child.
 func main(args []string) {
 	var err error
-	if len(args) > 0 && args[0] == serveRole {
+	switch role := append(args, "")[0]; role {
+	case serveRole:
 		err = serveContainer()
-	} else {
-		err = wait()
+	case podRole:
+		err = waitPod()
+	case servePodRole:
+		err = servePod(os.NewFile(3, "keys"))
+	default:
+		err = wait(serveRole)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, Name+":", err)
@@ -30,11 +39,14 @@ func main(args []string) {
 	syscall.Exit(0)
 }
 
-// wait starts the daemon and waits for it, and for all that lost its parent.
-func wait() error {
-	p, err := os.StartProcess("/proc/self/exe", []string{Name, serveRole}, &os.ProcAttr{
-		Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+// wait starts the daemon with more files and waits for it, and for all that lost its parent.
+func wait(role string, more ...*os.File) error {
+	p, err := os.StartProcess("/proc/self/exe", []string{Name, role}, &os.ProcAttr{
+		Env: os.Environ(), Files: append([]*os.File{os.Stdin, os.Stdout, os.Stderr}, more...),
 	})
+	for _, f := range more {
+		err = errors.Join(err, f.Close())
+	}
 	if err != nil {
 		return err
 	}
@@ -45,10 +57,27 @@ func wait() error {
 		case err == unix.EINTR:
 		case err != nil:
 			return err
+		case pid == p.Pid && ws.ExitStatus() != 0:
+			return errors.New("the daemon ended")
 		case pid == p.Pid:
 			return nil
 		}
 	}
+}
+
+// install puts this program into a directory, from which the daemon is started.
+func install(dir string) error {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer self.Close()
+	out, err := os.OpenFile(filepath.Join(dir, Name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o555)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, self)
+	return errors.Join(err, out.Close())
 }
 
 // serveContainer is the daemon.
@@ -62,6 +91,66 @@ func serveContainer() error {
 		env: imageEnv(os.Environ()), readOnly: imagePaths("/"), oomKills: oomKills,
 	}
 	return d.serve(DefaultLease)
+}
+
+// waitPod is the first process of a pod. Its environment has the keys, so that no other
+// process may look into it.
+func waitPod() error {
+	if err := dumpable(false); err != nil {
+		return err
+	}
+	keys := os.Getenv(KeysVariable)
+	if err := os.Unsetenv(KeysVariable); err != nil {
+		return err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.WriteString(w, keys) // a daemon without them says so
+		w.Close()
+	}()
+	return wait(servePodRole, r)
+}
+
+// servePod is the daemon of a pod, where all processes have one user.
+func servePod(keys *os.File) error {
+	if err := dumpable(false); err != nil {
+		return err
+	}
+	local.Reexec() // it starts this binary again
+	text, err := io.ReadAll(keys)
+	if err := errors.Join(err, keys.Close()); err != nil {
+		return err
+	}
+	config, err := daemonEnd(text)
+	if err != nil {
+		return err
+	}
+	// Volumes belong to another user, and what is below them to this one.
+	state := filepath.Join(StateDir, "own")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(os.Getenv(AddressVariable), strconv.Itoa(Port)))
+	if err != nil {
+		return err
+	}
+	d := &server{
+		state: state, workspace: Workspace, path: os.Getenv("PATH"), env: imageEnv(os.Environ()), readOnly: imagePaths("/"),
+		oomKills: oomKills, carriers: make(chan *stream, mostCarriers), dumpable: dumpable,
+	}
+	return d.accept(tls.NewListener(l, config), DefaultLease)
+}
+
+// dumpable says whether another process of this user may look into this one.
+func dumpable(may bool) error {
+	var v uintptr
+	if may {
+		v = 1
+	}
+	return unix.Prctl(unix.PR_SET_DUMPABLE, v, 0, 0, 0)
 }
 
 // imagePaths are what an image has besides what every command may read.

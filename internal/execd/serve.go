@@ -3,6 +3,7 @@ package execd
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type server struct {
 	path                        string
 	env                         map[string]string // of the image
 	oomKills                    func() int        // how often the container's memory ran out
+	carriers                    chan *stream      // in a pod: connections of the holder for those of commands
+	dumpable                    func(bool) error  // in a pod: whether this process may be looked into
 
 	mu     sync.Mutex
 	held   bool
@@ -40,11 +43,16 @@ func (d *server) serve(lease time.Duration) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close()
 	// The directory keeps others out; the holder need not be this user.
 	if err := os.Chmod(name, 0o666); err != nil {
-		return err
+		return errors.Join(err, l.Close())
 	}
+	return d.accept(l, lease)
+}
+
+// accept serves connections until the holder is gone, and closes the listener.
+func (d *server) accept(l net.Listener, lease time.Duration) error {
+	defer l.Close()
 	over := make(chan error, 1)
 	end := func(err error) {
 		select {
@@ -63,16 +71,27 @@ func (d *server) serve(lease time.Duration) error {
 			go d.connection(&stream{Conn: conn}, unheld, end)
 		}
 	}()
-	err = <-over
 	// The end of the process is the end of the container, so nothing is waited for.
-	return err
+	return <-over
 }
 
 // connection serves one connection: that of the holder, or a command's.
 func (d *server) connection(s *stream, unheld *time.Timer, end func(error)) {
-	defer s.Close()
+	kept := false
+	defer func() {
+		if !kept {
+			s.Close()
+		}
+	}()
 	if uid, ok := peerUser(s.Conn); ok && d.forbidden(uid) {
 		return
+	}
+	if c, ok := s.Conn.(*tls.Conn); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), handshakePatience)
+		defer cancel()
+		if c.HandshakeContext(ctx) != nil {
+			return
+		}
 	}
 	kind, payload, err := s.receive()
 	if err != nil {
@@ -90,6 +109,12 @@ func (d *server) connection(s *stream, unheld *time.Timer, end func(error)) {
 		var r request
 		if decode(payload, &r) == nil {
 			d.run(s, r)
+		}
+	case kindCarry:
+		select {
+		case d.carriers <- s: // never, but in a pod
+			kept = true
+		default:
 		}
 	}
 }
@@ -137,7 +162,7 @@ func (d *server) holder(s *stream, lease time.Duration) error {
 	}
 }
 
-func (d *server) open(o Opening) (sandbox.Capabilities, error) {
+func (d *server) open(o Opening) (can sandbox.Capabilities, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
 	defer cancel()
 	d.mu.Lock()
@@ -145,19 +170,31 @@ func (d *server) open(o Opening) (sandbox.Capabilities, error) {
 	if d.box != nil {
 		return sandbox.Capabilities{}, errors.New("the sandbox is open")
 	}
-	if o.Network.Listed() {
+	if d.dumpable != nil {
+		// The kernel lets no other process give a network of its own to the children of
+		// one that may not be looked into. No command runs yet; see the package.
+		if err := d.dumpable(true); err != nil {
+			return sandbox.Capabilities{}, err
+		}
+		if !o.Network.Listed() {
+			defer func() { err = errors.Join(err, d.dumpable(false)) }()
+		}
+	}
+	loop, proxy := false, d.carry
+	if o.Network.Listed() && d.carriers == nil {
+		loop, proxy = true, nil
 		if err := loopback.Carry(d.socketDir); err != nil {
 			return sandbox.Capabilities{}, fmt.Errorf("the way to the proxy: %w", err)
 		}
 	}
-	b := local.New(&local.Options{State: d.state, ReadOnly: d.readOnly, Path: d.path, UID: o.UID, GID: o.GID, Loopback: o.Network.Listed()})
-	can, err := b.Probe(ctx)
+	b := local.New(&local.Options{State: d.state, ReadOnly: d.readOnly, Path: d.path, UID: o.UID, GID: o.GID, Loopback: loop})
+	can, err = b.Probe(ctx)
 	if err != nil {
 		return can, err
 	}
 	box, err := b.Open(ctx, sandbox.Spec{
 		Dir: d.workspace, MinIsolation: sandbox.IsolationProcess,
-		Limits: sandbox.Limits{Disk: o.Limits.Disk, PIDs: o.Limits.PIDs}, Network: o.Network, Authority: o.Authority,
+		Limits: sandbox.Limits{Disk: o.Limits.Disk, PIDs: o.Limits.PIDs}, Network: o.Network, Proxy: proxy, Authority: o.Authority,
 	})
 	if err != nil {
 		return sandbox.Capabilities{}, err

@@ -57,13 +57,13 @@ func Forward(l net.Listener, dial func() (net.Conn, error)) {
 				return
 			}
 			defer to.Close()
-			join(c, to)
+			Join(c, to)
 		}()
 	}
 }
 
-// join copies both ways until both ends have said all, or one is gone.
-func join(a, b net.Conn) {
+// Join copies both ways until both ends have said all, or one is gone.
+func Join(a, b net.Conn) {
 	var wg sync.WaitGroup
 	half := func(to, from net.Conn) {
 		_, err := io.Copy(to, from)

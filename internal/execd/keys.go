@@ -1,0 +1,105 @@
+package execd
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// Port is where the daemon of a pod listens.
+const Port = 7391
+
+// KeysVariable is the variable by which the daemon of a pod gets its end of the keys.
+const KeysVariable = "RATH_SANDBOX_KEYS"
+
+// handshakePatience bounds what a peer takes to show whose it is.
+const handshakePatience = 10 * time.Second
+
+// Keys are those of one daemon and its holder. Each end has a key and the other end's
+// certificate and accepts no other; there is no authority, and no date, by which the
+// clocks of two machines would have to agree.
+type Keys struct {
+	holder *tls.Config
+	// Daemon is the daemon's end, which it gets by KeysVariable.
+	Daemon []byte
+}
+
+// NewKeys makes the keys of one daemon.
+func NewKeys() (*Keys, error) {
+	holder, _, err := newCertificate("holder")
+	if err != nil {
+		return nil, err
+	}
+	daemon, private, err := newCertificate("daemon")
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	for _, b := range []pem.Block{
+		{Type: "CERTIFICATE", Bytes: daemon.Certificate[0]}, {Type: "PRIVATE KEY", Bytes: private}, {Type: "CERTIFICATE", Bytes: holder.Certificate[0]},
+	} {
+		if err := pem.Encode(&text, &b); err != nil {
+			return nil, err
+		}
+	}
+	return &Keys{holder: end(holder, daemon.Certificate[0]), Daemon: text.Bytes()}, nil
+}
+
+func newCertificate(name string) (c tls.Certificate, private []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return c, nil, err
+	}
+	if private, err = x509.MarshalPKCS8PrivateKey(key); err != nil {
+		return c, nil, err
+	}
+	template := x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Unix(1<<33, 0)}
+	template.Subject.CommonName = "rath sandbox " + name
+	cert, err := x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key)
+	return tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: key}, private, err
+}
+
+// end is the configuration of either end: it shows its own certificate, and its peer must
+// have the key of the other one.
+func end(own tls.Certificate, other []byte) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own},
+		// Not a chain to an authority is checked, but that it is this very certificate.
+		ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if len(s.PeerCertificates) != 1 || !bytes.Equal(s.PeerCertificates[0].Raw, other) {
+				return errors.New("the peer has another certificate")
+			}
+			return nil
+		},
+		SessionTicketsDisabled: true,
+	}
+}
+
+// daemonEnd reads the daemon's end of keys.
+func daemonEnd(text []byte) (*tls.Config, error) {
+	var blocks []*pem.Block
+	for {
+		b, rest := pem.Decode(text)
+		if b == nil {
+			break
+		}
+		blocks, text = append(blocks, b), rest
+	}
+	if len(blocks) != 3 {
+		return nil, fmt.Errorf("the keys have %d parts, want 3", len(blocks))
+	}
+	key, err := x509.ParsePKCS8PrivateKey(blocks[1].Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("the keys: %w", err)
+	}
+	return end(tls.Certificate{Certificate: [][]byte{blocks[0].Bytes}, PrivateKey: key}, blocks[2].Bytes), nil
+}

@@ -28,7 +28,7 @@ func RemoveTree(dir string) error {
 	if err != nil {
 		return fmt.Errorf("sandbox: remove a tree: %w", err)
 	}
-	err = emptyTree(root)
+	err = EmptyTree(root)
 	if err := errors.Join(err, root.Close()); err != nil {
 		return fmt.Errorf("sandbox: remove a tree: %w", err)
 	}
@@ -38,8 +38,9 @@ func RemoveTree(dir string) error {
 	return nil
 }
 
-// emptyTree empties a directory.
-func emptyTree(root *os.Root) error {
+// EmptyTree removes what is in a directory, as RemoveTree does. The directory itself must be
+// readable and writable.
+func EmptyTree(root *os.Root) error {
 	moved := 0
 	// up gives a directory that lies at from a name at the top.
 	up := func(from string) error {

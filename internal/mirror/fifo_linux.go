@@ -1,0 +1,18 @@
+package mirror
+
+import (
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// makeFIFO makes a FIFO in a directory that is opened first, so that no link is followed.
+func makeFIFO(root *os.Root, name string) error {
+	dir, err := root.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return unix.Mkfifoat(int(dir.Fd()), filepath.Base(name), 0o644) //nolint:gosec // a descriptor
+}

@@ -1,0 +1,342 @@
+package mirror
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// transferPatience bounds one look with what it transfers.
+const transferPatience = 10 * time.Minute
+
+// Mirror keeps two trees the same. Its methods may be called concurrently.
+type Mirror struct {
+	here, there side
+	limits      Limits
+
+	mu     sync.Mutex
+	known  map[string]*known // by path: what both sides hold
+	broken error             // why nothing can be done any more
+}
+
+// known is what was under a path on both sides when it was looked at last.
+type known struct {
+	kind   Kind
+	exec   bool
+	target string
+	sum    [sha256.Size]byte
+	marks  [2]mark
+}
+
+// mark is the stamp of a file on one side.
+type mark struct {
+	stamp   string
+	settled bool
+}
+
+// side is a tree, with the index of its marks.
+type side struct {
+	Tree
+	n int
+}
+
+// New returns a mirror of two trees, of which there holds nothing yet. The caller closes
+// them.
+func New(here, there Tree, l Limits) *Mirror {
+	return &Mirror{here: side{here, 0}, there: side{there, 1}, limits: l.orDefault(), known: make(map[string]*known)}
+}
+
+// Exec runs a command there with the files of here, and brings its changes back. It
+// returns what run returned. If the tree is over the limits then, the command ended as
+// sandbox.DiskFull and its changes stay there, until a later command makes room. A mirror
+// that cannot go on is sandbox.ErrLost, from then on.
+//
+// Commands may run at the same time. The caller orders those that change files.
+func (m *Mirror) Exec(ctx context.Context, run func(context.Context) (sandbox.Exit, error)) (sandbox.Exit, error) {
+	if ctx.Err() == nil {
+		// What was begun is not left half done because the caller lost interest.
+		if err := m.bring(ctx, m.here, m.there); err != nil {
+			return sandbox.Exit{}, err
+		}
+	}
+	e, err := run(ctx)
+	if errors.Is(err, sandbox.ErrLost) || errors.Is(err, sandbox.ErrClosed) {
+		return e, err
+	}
+	bring := m.bring(ctx, m.there, m.here)
+	if full, ok := errors.AsType[*FullError](bring); ok {
+		note := "killed: " + full.Error() + "; remove what need not be kept\n"
+		if e.Code == 0 {
+			e.Code = 128 + 9
+		}
+		e.Ended, e.Stderr.Tail = sandbox.DiskFull, append(e.Stderr.Tail, note...)
+		e.Stderr.Total += int64(len(note))
+		return e, err
+	}
+	return e, errors.Join(err, bring)
+}
+
+// bring makes one side what the other one is.
+func (m *Mirror) bring(ctx context.Context, from, to side) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.broken != nil {
+		return m.broken
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transferPatience)
+	defer cancel()
+	d, err := m.look(ctx, from)
+	if err == nil {
+		err = m.transfer(ctx, from, to, d)
+	}
+	if _, full := errors.AsType[*FullError](err); err == nil || full {
+		return err
+	}
+	m.broken = fmt.Errorf("%w: the files of the sandbox and those of this host cannot be kept the same: %w", sandbox.ErrLost, err)
+	return m.broken
+}
+
+// difference is what has to change on the other side.
+type difference struct {
+	remove  []string
+	changed []Entry // sorted by path
+	bytes   int64   // of all files as they are listed
+}
+
+// look lists a side and compares it with what is known.
+func (m *Mirror) look(ctx context.Context, s side) (d difference, err error) {
+	var ask []string
+	for p, k := range m.known {
+		if k.kind == File && !k.marks[s.n].settled {
+			ask = append(ask, p)
+		}
+	}
+	list, err := s.List(ctx, ask)
+	if err == nil {
+		err = check(list, m.limits)
+	}
+	if err != nil {
+		return d, err
+	}
+	there := make(map[string]bool, len(list))
+	for _, e := range list {
+		there[e.Path] = true
+		d.bytes += e.Size
+		k := m.known[e.Path]
+		switch {
+		case k == nil:
+			d.changed = append(d.changed, e)
+		case k.kind != e.Kind:
+			d.remove, d.changed = append(d.remove, e.Path), append(d.changed, e)
+		case !k.same(e, s.n):
+			d.changed = append(d.changed, e)
+		}
+	}
+	for p := range m.known {
+		if !there[p] && (path.Dir(p) == "." || there[path.Dir(p)]) {
+			d.remove = append(d.remove, p)
+		}
+	}
+	slices.Sort(d.remove)
+	return d, nil
+}
+
+// same reports whether an entry of this kind is as it is known, and notes a file's stamp.
+func (k *known) same(e Entry, side int) bool {
+	if e.Kind != File {
+		return k.target == e.Target
+	}
+	now := mark{e.Stamp, e.Settled}
+	if k.exec != e.Exec {
+		return false
+	}
+	if was := k.marks[side]; was.settled && was.stamp == now.stamp {
+		return true
+	}
+	if e.Sum != k.sum {
+		return false
+	}
+	k.marks[side] = now
+	return true
+}
+
+// transfer makes the changes of a side in the other one.
+func (m *Mirror) transfer(ctx context.Context, from, to side, d difference) error {
+	if len(d.remove) == 0 && len(d.changed) == 0 {
+		return nil
+	}
+	f := &filter{todo: make(map[string]*passed), spare: m.limits.Bytes - d.bytes}
+	var names []string
+	for _, e := range d.changed {
+		if e.Kind == File {
+			f.todo[e.Path] = &passed{Entry: e}
+			names = append(names, e.Path)
+		} else {
+			f.plain = append(f.plain, e)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	fetched, fetch := io.Pipe()
+	sent, send := io.Pipe()
+	var wg sync.WaitGroup
+	var fetchErr, filterErr error
+	wg.Go(func() {
+		if len(names) > 0 {
+			fetchErr = from.Fetch(ctx, names, fetch)
+		}
+		fetch.CloseWithError(fetchErr)
+	})
+	wg.Go(func() {
+		filterErr = f.run(fetched, send, len(names) > 0)
+		fetched.CloseWithError(filterErr)
+		send.CloseWithError(filterErr)
+	})
+	wrote, sendErr := to.Send(ctx, d.remove, sent)
+	sent.CloseWithError(errors.Join(errors.New("the other side takes no more"), sendErr))
+	cancel()
+	wg.Wait()
+	// Each stops the others, and what it stops them with is in their errors.
+	if err := cmp.Or(filterErr, sendErr, fetchErr); err != nil {
+		return err
+	}
+	m.learn(d, f, from, to, wrote)
+	return nil
+}
+
+// learn notes what both sides hold now.
+func (m *Mirror) learn(d difference, f *filter, from, to side, wrote []Entry) {
+	for _, p := range d.remove {
+		delete(m.known, p)
+	}
+	if len(d.remove) > 0 { // with all that lies below
+		maps.DeleteFunc(m.known, func(p string, _ *known) bool { return m.gone(path.Dir(p)) })
+	}
+	for _, e := range f.plain {
+		m.known[e.Path] = &known{kind: e.Kind, target: e.Target}
+	}
+	for p, e := range f.todo {
+		if !e.done {
+			continue // it was gone when it was to be read
+		}
+		k := &known{kind: File, exec: e.exec, sum: e.sum}
+		k.marks[from.n] = mark{e.Stamp, e.Settled}
+		m.known[p] = k
+	}
+	for _, e := range wrote {
+		if p := f.todo[e.Path]; p != nil && p.done {
+			m.known[e.Path].marks[to.n] = mark{e.Stamp, e.Settled}
+		}
+	}
+}
+
+// gone reports whether a directory, or one above it, is not known any more.
+func (m *Mirror) gone(dir string) bool {
+	for ; dir != "."; dir = path.Dir(dir) {
+		if k := m.known[dir]; k == nil || k.kind != Dir {
+			return true
+		}
+	}
+	return false
+}
+
+// filter passes on what was listed: of a stream of files those that were asked for, once
+// each and no larger than the limits allow. Directories, links and special files come from
+// the listing, which was checked.
+type filter struct {
+	plain []Entry
+	todo  map[string]*passed
+	spare int64 // bytes that files may have grown by
+}
+
+// passed is a file on its way.
+type passed struct {
+	Entry
+	done bool
+	exec bool
+	sum  [sha256.Size]byte
+}
+
+func (f *filter) run(from io.Reader, to io.Writer, files bool) error {
+	w := newWriter(to)
+	for _, e := range f.plain {
+		w.entry(e)
+	}
+	for r := newReader(from); files; {
+		e, err := r.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		p := f.todo[e.Path]
+		if p == nil || p.done || e.Kind != File {
+			return fmt.Errorf("%w: %.100q comes and was not asked for", errStream, e.Path)
+		}
+		if err := f.file(p, e, r, w); err != nil {
+			return err
+		}
+	}
+	w.end(nil)
+	return w.flush()
+}
+
+func (f *filter) file(p *passed, e Entry, r *reader, w *writer) error {
+	w.file(Entry{Path: e.Path, Kind: File, Exec: e.Exec, Size: p.Size})
+	sum, left := sha256.New(), p.Size
+	take := func(n int64) error {
+		if left -= n; left < 0 {
+			f.spare, left = f.spare+left, 0
+		}
+		if f.spare < 0 {
+			return fmt.Errorf("%q grows beyond what the files of a sandbox may hold", e.Path)
+		}
+		return nil
+	}
+	err := r.content(
+		func(data []byte) error {
+			if err := take(int64(len(data))); err != nil {
+				return err
+			}
+			sum.Write(data)
+			w.chunk(data)
+			return nil
+		},
+		func(n int64) error {
+			if err := take(n); err != nil {
+				return err
+			}
+			w.hole(n)
+			return addZeros(sum, n)
+		},
+	)
+	if err != nil {
+		return err
+	}
+	w.close()
+	p.done, p.exec, p.sum = true, e.Exec, [sha256.Size]byte(sum.Sum(nil))
+	return nil
+}
+
+func addZeros(h hash.Hash, n int64) error {
+	for n > 0 {
+		k, err := h.Write(zeros[:min(n, chunk)])
+		if err != nil {
+			return err
+		}
+		n -= int64(k)
+	}
+	return nil
+}

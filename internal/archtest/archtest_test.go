@@ -48,7 +48,7 @@ var rules = map[string]rule{
 	"sandbox/local":        {ours: list("sandbox", "internal/directory", "internal/loopback"), others: list("golang.org/x/sys"), test: list("sandbox/sandboxtest")},
 	"internal/directory":   {ours: list("sandbox")},
 	"internal/mirror":      {ours: list("sandbox", "internal/directory"), others: list("golang.org/x/sys")},
-	"internal/execd":       {ours: list("sandbox", "sandbox/local", "internal/loopback"), others: list("golang.org/x/sys"), test: list("internal/directory", "sandbox/sandboxtest")},
+	"internal/execd":       {ours: list("sandbox", "sandbox/local", "internal/directory", "internal/loopback", "internal/mirror"), others: list("golang.org/x/sys"), test: list("sandbox/sandboxtest")},
 	"sandbox/docker":       {ours: list("sandbox", "sandbox/local", "internal/execd", "internal/directory", "internal/loopback"), others: list("github.com/docker/docker", "github.com/moby/moby", "github.com/containerd/errdefs", "golang.org/x/sys"), test: list("sandbox/sandboxtest")},
 	"sandbox/scripted":     {ours: list("sandbox", "internal/directory"), others: list("golang.org/x/sys", "mvdan.cc/sh"), test: list("sandbox/sandboxtest")},
 	"sandbox/sandboxtest":  {ours: list("sandbox"), others: list("golang.org/x/sys")},

@@ -85,9 +85,18 @@ func (h host) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error)
 // lease is longer than any test takes.
 const lease = time.Minute
 
+// stateDir makes a directory for a daemon, which commands of another user may pass.
+func stateDir() (string, error) {
+	dir, err := os.MkdirTemp("", "rath-daemon-")
+	if err != nil {
+		return "", err
+	}
+	return dir, errors.Join(os.Chmod(dir, 0o711), os.Mkdir(filepath.Join(dir, "state"), 0o711))
+}
+
 // start serves a workspace and takes hold of it.
 func start(ctx context.Context, workspace string, o Opening, ended chan<- error) (*Client, error) {
-	dir, err := os.MkdirTemp("", "rath-daemon-")
+	dir, err := stateDir()
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +142,7 @@ func startPod(ctx context.Context, workspace string, o Opening, ended chan<- err
 
 // servePodAt serves a workspace at an address of the loopback.
 func servePodAt(ip, workspace string, keys *Keys, ended chan<- error) error {
-	dir, err := os.MkdirTemp("", "rath-daemon-")
+	dir, err := stateDir()
 	if err != nil {
 		return err
 	}
@@ -145,7 +154,7 @@ func servePodAt(ip, workspace string, keys *Keys, ended chan<- error) error {
 	if err != nil {
 		return err
 	}
-	d := &server{state: dir, workspace: workspace, oomKills: func() int { return 0 }, carriers: make(chan *stream, mostCarriers)}
+	d := &server{state: filepath.Join(dir, "state"), workspace: workspace, oomKills: func() int { return 0 }, carriers: make(chan *stream, mostCarriers)}
 	go d.live(dir, ended, func() error { return d.accept(l, lease) })
 	return nil
 }

@@ -31,6 +31,7 @@ const (
 	kindResult                  // to the client, last: a result
 	kindCarry                   // to the daemon, first: it may carry a connection of a command
 	kindCarried                 // to the holder: the bytes of one follow
+	kindFiles                   // to the daemon, first: a request of package mirror follows
 	mostPayload = 16 << 20
 	window      = 128 << 10
 )

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/loopback"
+	"github.com/rathcluster/rath/internal/mirror"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -32,6 +33,7 @@ type server struct {
 	mu     sync.Mutex
 	held   bool
 	box    sandbox.Sandbox // nil until the holder opened it
+	files  *mirror.Host    // likewise
 	uid    int
 	killed int // of oomKills that commands were told
 }
@@ -116,6 +118,8 @@ func (d *server) connection(s *stream, unheld *time.Timer, end func(error)) {
 			kept = true
 		default:
 		}
+	case kindFiles:
+		d.serveFiles(s)
 	}
 }
 
@@ -203,6 +207,9 @@ func (d *server) open(o Opening) (can sandbox.Capabilities, err error) {
 	// leaves what supervises them ready for the first.
 	if e, err := box.Exec(ctx, sandbox.Cmd{Argv: []string{d.workspace}}); err != nil || e.Ended != sandbox.Refused {
 		return can, errors.Join(fmt.Errorf("the daemon cannot start commands: %w", cmp.Or(err, fmt.Errorf("%s", e.Ended))), box.Close())
+	}
+	if err := d.openFiles(o); err != nil {
+		return can, errors.Join(err, box.Close())
 	}
 	d.box, d.uid, d.killed = box, o.UID, d.oomKills()
 	return can, nil

@@ -118,6 +118,9 @@ func (c *Client) Open(ctx context.Context, o Opening) (sandbox.Capabilities, err
 	if err == nil {
 		err = c.hold.receiveValue(kindOpened, &answer)
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = context.DeadlineExceeded
+	}
 	if err != nil {
 		return answer.Capabilities, fmt.Errorf("open the sandbox in the daemon: %w", err)
 	}

@@ -1,0 +1,245 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// cluster is what is asked of the API server, in one namespace.
+type cluster struct {
+	namespace     string
+	pods, secrets dynamic.ResourceInterface
+}
+
+// namespaceFile has the namespace of the pod that this process runs in.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// requestPatience bounds one question to the API server.
+const requestPatience = 30 * time.Second
+
+// connect reads how to reach the API server.
+func connect(kubeconfig, namespace string) (*cluster, error) {
+	var config *rest.Config
+	var err error
+	if kubeconfig == "" {
+		if config, err = rest.InClusterConfig(); err != nil {
+			return nil, fmt.Errorf("the service account of this pod: %w; mount its token, or name a kubeconfig", err)
+		}
+		if namespace == "" {
+			text, err := os.ReadFile(namespaceFile)
+			if err != nil {
+				return nil, fmt.Errorf("%w; name a namespace", err)
+			}
+			namespace = strings.TrimSpace(string(text))
+		}
+	} else {
+		named := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, nil)
+		if config, err = named.ClientConfig(); err != nil {
+			return nil, fmt.Errorf("the kubeconfig %s: %w", kubeconfig, err)
+		}
+		if namespace == "" {
+			if namespace, _, err = named.Namespace(); err != nil {
+				return nil, fmt.Errorf("the kubeconfig %s: %w", kubeconfig, err)
+			}
+		}
+	}
+	// A sandbox is opened by some ten questions.
+	config.QPS, config.Burst, config.Timeout = 100, 200, requestPatience
+	config.WarningHandler = rest.NoWarnings{}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	of := func(resource string) dynamic.ResourceInterface {
+		return client.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace)
+	}
+	return &cluster{namespace: namespace, pods: of("pods"), secrets: of("secrets")}, nil
+}
+
+// object is what the API server takes.
+type object = map[string]any
+
+var errNotFound = errors.New("not found")
+
+// create makes an object.
+func create(ctx context.Context, in dynamic.ResourceInterface, o object) (seen, error) {
+	// The client wants numbers as they come from JSON.
+	data, err := json.Marshal(o)
+	if err != nil {
+		return seen{}, err
+	}
+	var u unstructured.Unstructured
+	if err := u.UnmarshalJSON(data); err != nil {
+		return seen{}, err
+	}
+	made, err := in.Create(ctx, &u, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	if err != nil {
+		return seen{}, err
+	}
+	return see(made)
+}
+
+// pod returns what is known of a pod; errNotFound.
+func (c *cluster) pod(ctx context.Context, name string) (seen, error) {
+	u, err := c.pods.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return seen{}, errNotFound
+	}
+	if err != nil {
+		return seen{}, err
+	}
+	return see(u)
+}
+
+// remove deletes a pod; one that is not there is no error.
+func (c *cluster) remove(ctx context.Context, name string) error {
+	err := c.pods.Delete(ctx, name, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// list returns the pods that labels select.
+func (c *cluster) list(ctx context.Context, selector string) ([]seen, error) {
+	all, err := c.pods.List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, err
+	}
+	var out []seen
+	for i := range all.Items {
+		p, err := see(&all.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// refused explains why the API server does not make a pod.
+func refused(err error) error {
+	switch text := err.Error(); {
+	case strings.Contains(text, "PodSecurity"):
+		return fmt.Errorf("%w; pods of sandboxes are as \"restricted\" as Pod Security knows: look at what the namespace adds", err)
+	case strings.Contains(text, "exceeded quota"), strings.Contains(text, "failed quota"):
+		return fmt.Errorf("%w; raise the quota of the namespace, or name limits that fit", err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w; the node's service account needs the role that the chart has for sandboxes", err)
+	}
+	return err
+}
+
+// seen is what the API server tells of a pod.
+type seen struct {
+	Metadata struct {
+		Name, UID         string
+		Labels            map[string]string
+		CreationTimestamp time.Time
+		DeletionTimestamp *time.Time
+	}
+	Status struct {
+		Phase, Reason, Message, PodIP string
+		Conditions                    []struct{ Type, Status, Reason, Message string }
+		InitContainerStatuses         []container
+		ContainerStatuses             []container
+	}
+}
+
+// container is the state of one.
+type container struct {
+	Name, Image, ImageID string
+	State                struct {
+		Waiting    *struct{ Reason, Message string }
+		Running    *struct{}
+		Terminated *struct {
+			ExitCode        int
+			Reason, Message string
+		}
+	}
+}
+
+func see(u *unstructured.Unstructured) (s seen, err error) {
+	data, err := u.MarshalJSON()
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(data, &s)
+}
+
+// ended reports whether a pod runs no more and will not.
+func (s seen) ended() bool {
+	return s.Metadata.DeletionTimestamp != nil || s.Status.Phase == "Succeeded" || s.Status.Phase == "Failed"
+}
+
+// running reports whether the container of commands runs.
+func (s seen) running() bool {
+	return !s.ended() && s.Status.PodIP != "" && len(s.Status.ContainerStatuses) == 1 && s.Status.ContainerStatuses[0].State.Running != nil
+}
+
+// hopeless are the reasons for which a container waits that do not pass by themselves,
+// and what to do.
+var hopeless = map[string]string{
+	"ImagePullBackOff":     "name an image that the cluster's machines can pull, or secrets to pull it with",
+	"ErrImageNeverPull":    "name an image that the cluster's machines have or can pull",
+	"InvalidImageName":     "name it as NAME@sha256:DIGEST",
+	"CreateContainerError": "look at the image and the runtime class",
+	"RunContainerError":    "look at the image and the runtime class",
+	"CrashLoopBackOff":     "look at the log of the container",
+}
+
+// trouble says why a pod does not run: final if it never will.
+func (s seen) trouble() (why string, final bool) {
+	for _, c := range append(s.Status.InitContainerStatuses, s.Status.ContainerStatuses...) {
+		switch {
+		case c.State.Waiting != nil:
+			w := c.State.Waiting
+			if remedy := hopeless[w.Reason]; remedy != "" {
+				return fmt.Sprintf("container %s with image %s: %s: %s; %s", c.Name, c.Image, w.Reason, w.Message, remedy), true
+			}
+			if w.Reason != "" && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
+				why = fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, w.Message)
+			}
+		case c.State.Terminated != nil:
+			e := c.State.Terminated
+			switch {
+			case e.Reason == "OOMKilled":
+				return fmt.Sprintf("container %s: its memory ran out (OOMKilled); raise the limit of memory", c.Name), true
+			case e.ExitCode != 0:
+				return fmt.Sprintf("container %s ended with code %d %s %s; its log says why", c.Name, e.ExitCode, e.Reason, e.Message), true
+			}
+		}
+	}
+	switch {
+	case s.Metadata.DeletionTimestamp != nil:
+		return "it is being deleted, by another process or by its machine", true
+	case s.Status.Reason == "Evicted":
+		return fmt.Sprintf("it was evicted: %s; give sandboxes limits of memory and disk that the machines have room for", s.Status.Message), true
+	case s.Status.Phase == "Failed":
+		return fmt.Sprintf("it failed: %s %s", s.Status.Reason, s.Status.Message), true
+	case s.Status.Phase == "Succeeded":
+		return "it has ended", true
+	}
+	for _, c := range s.Status.Conditions {
+		if c.Type == "PodScheduled" && c.Status == "False" {
+			return fmt.Sprintf("%s: %s; give the cluster room, or sandboxes smaller limits", c.Reason, c.Message), false
+		}
+	}
+	if why == "" {
+		why = "it is " + s.Status.Phase
+	}
+	return why, false
+}

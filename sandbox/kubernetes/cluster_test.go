@@ -1,0 +1,103 @@
+//go:build cluster
+
+package kubernetes
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
+)
+
+func TestMain(m *testing.M) {
+	beContainer()
+	Reexec()
+	sandboxtest.Probe()
+	if dir := os.Getenv(holderDir); dir != "" {
+		fmt.Fprintln(os.Stderr, hold(dir))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// testNamespace is made by the tests, and is as strict as Pod Security knows.
+const testNamespace = "sandboxes"
+
+// newClient speaks to the server that KUBECONFIG names.
+func newClient(t *testing.T) *dynamic.DynamicClient {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	if err != nil {
+		t.Fatalf("KUBECONFIG: %v; run .ci/cluster sandboxes", err)
+	}
+	config.QPS, config.Burst = 500, 500
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// makeNamespace makes a namespace, if it is not there, and waits for its service account.
+func makeNamespace(t *testing.T, client *dynamic.DynamicClient, name string) {
+	t.Helper()
+	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
+		"name": name, "labels": map[string]any{"pod-security.kubernetes.io/enforce": "restricted"},
+	}}}
+	spaces := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	if _, err := spaces.Create(t.Context(), ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	// Controllers make the account, in a moment.
+	accounts := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}).Namespace(name)
+	until(t, "the namespace has its service account", func() bool {
+		_, err := accounts.Get(t.Context(), "default", metav1.GetOptions{})
+		return err == nil
+	})
+}
+
+// newCluster makes the namespace of the tests, and a machine.
+func newCluster(t *testing.T) (*cluster, *kubelet) {
+	t.Helper()
+	makeNamespace(t, newClient(t), testNamespace)
+	in, err := connect(os.Getenv("KUBECONFIG"), testNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in, startKubelet(t, in)
+}
+
+func backend(t *testing.T, change func(*Options)) *Backend {
+	t.Helper()
+	o := Options{Kubeconfig: os.Getenv("KUBECONFIG"), Namespace: testNamespace, Image: testImage, NodeImage: nodeImage, Program: nodeProgram, Holder: "test", Start: 20 * time.Second}
+	if change != nil {
+		change(&o)
+	}
+	return New(o)
+}
+
+// until waits for something that comes.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !holds(); {
+		if time.Now().After(end) {
+			t.Fatalf("it does not come that %s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestConformance(t *testing.T) {
+	newCluster(t)
+	sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend { return backend(t, nil) })
+}

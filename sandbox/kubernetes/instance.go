@@ -1,0 +1,187 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/sandbox"
+)
+
+const (
+	// The time between two looks at a pod that starts.
+	firstLook = 20 * time.Millisecond
+	lastLook  = 500 * time.Millisecond
+	// removePatience is how long the API server may take to delete a pod.
+	removePatience = 30 * time.Second
+	// causePatience is how long is waited for what the cluster says of a pod that is gone.
+	causePatience = 3 * time.Second
+)
+
+// instance is a pod that runs, with its daemon.
+type instance struct {
+	in     *cluster
+	name   string
+	image  string // as its machine names it
+	client *execd.Client
+	inside sandbox.Capabilities // what holds in the pod besides
+}
+
+// launch starts a pod, takes hold of its daemon and opens that.
+func (b *Backend) launch(ctx context.Context, r request, o execd.Opening) (_ *instance, err error) {
+	in, err := b.reach()
+	if err != nil {
+		return nil, err
+	}
+	program := b.o.Program
+	if program == "" {
+		if program, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	keys, err := execd.NewKeys()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.o.Start)
+	defer cancel()
+	p := &instance{in: in, name: r.podName()}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("pod %s of namespace %s: %w", p.name, in.namespace, err), p.discard())
+		}
+	}()
+	// A server that is left while it makes a pod makes it all the same, and maybe after
+	// it was asked to delete it.
+	making, made := context.WithTimeout(context.WithoutCancel(ctx), requestPatience)
+	defer made()
+	pod, err := create(making, in.pods, b.pod(p.name, p.name, program, r))
+	if err != nil {
+		return nil, refused(err)
+	}
+	if _, err := create(making, in.secrets, secret(p.name, pod, keys.Daemon)); err != nil {
+		return nil, fmt.Errorf("its secret: %w", refused(err))
+	}
+	ip, err := p.await(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if p.client, err = p.dial(ctx, ip, keys, b.o.Lease); err != nil {
+		return nil, err
+	}
+	o.Limits = r.limits
+	if p.inside, err = p.client.Open(ctx, o); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// await waits until the pod runs, and returns its address.
+func (p *instance) await(ctx context.Context) (ip string, err error) {
+	why := "the API server says nothing of it"
+	for wait := firstLook; ; wait = min(wait*3/2, lastLook) {
+		s, err := p.in.pod(ctx, p.name)
+		switch {
+		case errors.Is(err, errNotFound):
+			return "", errors.New("it was deleted, by another process or by its machine")
+		case err != nil:
+			if ctx.Err() == nil {
+				why = err.Error() // a server may be away for a moment
+			}
+		case s.running():
+			p.image = s.Status.ContainerStatuses[0].ImageID
+			return s.Status.PodIP, nil
+		default:
+			var final bool
+			if why, final = s.trouble(); final {
+				return "", errors.New(why)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("it does not run in time: %s: %w", why, context.Cause(ctx))
+		case <-time.After(wait):
+		}
+	}
+}
+
+// dial takes hold of the daemon, and gives up when the pod has ended.
+func (p *instance) dial(ctx context.Context, ip string, keys *execd.Keys, lease time.Duration) (*execd.Client, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		for tick := time.Tick(lastLook); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick:
+			}
+			s, err := p.in.pod(ctx, p.name)
+			if errors.Is(err, errNotFound) {
+				stop(errors.New("it was deleted"))
+			} else if err == nil {
+				if why, final := s.trouble(); final {
+					stop(errors.New(why))
+				}
+			}
+		}
+	}()
+	return execd.DialTLS(ctx, ip, keys, lease)
+}
+
+// digest returns the name of the image by digest, as the pod's machine found it.
+func (p *instance) digest(asked string) (string, error) {
+	if byDigest.MatchString(asked) {
+		return asked, nil
+	}
+	_, id, _ := strings.Cut(p.image, "://") // some runtimes put their name before
+	if id == "" {
+		id = p.image
+	}
+	if !byDigest.MatchString(id) {
+		return "", fmt.Errorf("%w: the cluster does not say by which digest the image %s can be pulled (%q); name it by digest, as NAME@sha256:DIGEST", sandbox.ErrUnsupported, asked, p.image)
+	}
+	return id, nil
+}
+
+// cause returns what the cluster says of a pod whose daemon is gone; "" if it says nothing.
+func (p *instance) cause() string {
+	ctx, cancel := context.WithTimeout(context.Background(), causePatience)
+	defer cancel()
+	for {
+		s, err := p.in.pod(ctx, p.name)
+		if errors.Is(err, errNotFound) {
+			return "it was deleted"
+		}
+		if err == nil {
+			if why, final := s.trouble(); final {
+				return why
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ""
+		case <-time.After(firstLook * 5):
+		}
+	}
+}
+
+// discard ends a pod. Its secret goes with it.
+func (p *instance) discard() error {
+	if p.client != nil {
+		_ = p.client.Close() // that it is gone already is no error
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removePatience)
+	defer cancel()
+	if err := p.in.remove(ctx, p.name); err != nil {
+		return fmt.Errorf("delete the pod %s: %w", p.name, err)
+	}
+	return nil
+}

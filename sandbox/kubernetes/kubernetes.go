@@ -1,0 +1,220 @@
+// Package kubernetes runs commands in pods of a Kubernetes cluster.
+//
+// Each sandbox is a pod of its own, never used twice, in a namespace that may enforce Pod
+// Security "restricted": no root, no capability, no token, a root file system that is not
+// written, the workspace in an empty volume. Commands go through a daemon in the pod, to
+// which only this process's connections lead; nothing in the pod opens one. The daemon is
+// this program itself: an init container with the image of the node copies it into the
+// pod, so that the image of commands has to contain nothing for it. The program is linked
+// statically (CGO_ENABLED=0), and calls [Reexec] first of all:
+//
+//	func main() {
+//		kubernetes.Reexec()
+//		...
+//	}
+//
+// What holds in a pod: "restricted" leaves one user for the daemon and the commands, so
+// that it is Landlock and seccomp, as in package local, that keep commands from the daemon,
+// from its keys and from the pod's network. Where the kernel of pods has no Landlock, such
+// as gVisor's, Probe refuses. A list of hosts is offered where the kernel lets commands
+// have a network namespace of their own, which many runtimes' default seccomp profiles
+// do not.
+//
+// Keys are made for each pod, and reach the daemon by a secret that the pod owns and that
+// goes with it. Who may read secrets of the namespace could speak to the daemon.
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// ErrNoReexec is returned when the program never called Reexec.
+var ErrNoReexec = errors.New("kubernetes: this program cannot be the daemon of a pod: call kubernetes.Reexec() first in main, and first in TestMain of tests")
+
+// DefaultStart is how long a pod may take until its daemon answers.
+const DefaultStart = 2 * time.Minute
+
+// DefaultUser is the user of pods.
+const DefaultUser = 65532
+
+// Options set up a Backend. Image and NodeImage are needed.
+type Options struct {
+	// Kubeconfig is a file that says how to reach the API server; "" is the service
+	// account of the pod that this process runs in.
+	Kubeconfig string
+	// Namespace is where pods are made; "" is the one that Kubeconfig or the service
+	// account names.
+	Namespace string
+	// Image is the image of a sandbox, by digest or by a name, which stands for what the
+	// first pod finds it to be. Sandboxes name others by digest (NAME@sha256:DIGEST).
+	Image string
+	// NodeImage is an image that has this program at the path Program, which is what
+	// this process runs in; "" for Program is this process's own path.
+	NodeImage, Program string
+	// RuntimeClass is that of pods, such as kata; "" is the cluster's default.
+	RuntimeClass string
+	// PullSecrets are names of secrets with which images are pulled.
+	PullSecrets []string
+	// User is the number of the user of pods; 0 is DefaultUser.
+	User int64
+	// Holder is the name of this process in the labels of pods, such as that of its pod.
+	Holder string
+	// Start is how long a pod may take until its daemon answers; 0 is DefaultStart.
+	Start time.Duration
+	// Lease is how long a pod lives without a word of this process; 0 is 30 s.
+	Lease time.Duration
+	// Logger receives what Run removes; nil discards it.
+	Logger *slog.Logger
+}
+
+// Backend is the sandbox.Backend of a cluster.
+type Backend struct {
+	o   Options
+	log *slog.Logger
+	// reach reads the configuration; it speaks to nothing yet.
+	reach func() (*cluster, error)
+
+	mu     sync.Mutex
+	probed *sandbox.Capabilities
+	image  string // the digest that Options.Image stands for; set with probed
+}
+
+var _ sandbox.Backend = (*Backend)(nil)
+
+// Reexec turns this process into the daemon of a pod if it was started as one, and then
+// never returns; else it does what local.Reexec does.
+func Reexec() { execd.Reexec(os.Args) }
+
+// New returns a backend. It touches nothing until it is used.
+func New(o Options) *Backend {
+	b := &Backend{o: o, log: o.Logger}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	b.o.User = cmp.Or(o.User, DefaultUser)
+	b.o.Start = cmp.Or(o.Start, DefaultStart)
+	b.o.Lease = cmp.Or(o.Lease, execd.DefaultLease)
+	b.reach = sync.OnceValues(func() (*cluster, error) { return connect(o.Kubeconfig, o.Namespace) })
+	return b
+}
+
+// Name implements sandbox.Backend.
+func (b *Backend) Name() string { return "kubernetes" }
+
+// Probe implements sandbox.Backend. The first call that succeeds runs a pod over an empty
+// directory; later calls return what it found.
+func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.probed != nil {
+		return *b.probed, nil
+	}
+	c, image, err := b.probe(ctx)
+	if err != nil {
+		return sandbox.Capabilities{}, fmt.Errorf("kubernetes: %w", err)
+	}
+	b.probed, b.image = &c, image
+	return c, nil
+}
+
+func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, image string, err error) {
+	if runtime.GOOS != "linux" {
+		return c, "", fmt.Errorf("%w: it needs Linux, as pods run this program", sandbox.ErrUnsupported)
+	}
+	if !execd.Ready() {
+		return c, "", ErrNoReexec
+	}
+	if b.o.Image == "" || b.o.NodeImage == "" {
+		return c, "", errors.New("name the image of sandboxes and the image of the node")
+	}
+	one, err := b.launch(ctx, request{image: b.o.Image}, execd.Opening{})
+	if err != nil {
+		return c, "", err
+	}
+	inside := one.inside
+	if image, err = one.digest(b.o.Image); err != nil {
+		return c, "", errors.Join(err, one.discard())
+	}
+	if err := one.discard(); err != nil {
+		return c, "", err
+	}
+	if !inside.Isolation.AtLeast(sandbox.IsolationKernel) {
+		return c, "", fmt.Errorf("%w: commands could reach the daemon of their pod: %s; use machines or a runtime class whose kernel has Landlock (5.13 or later)", sandbox.ErrUnsupported, inside.Detail)
+	}
+	c = sandbox.Capabilities{
+		Isolation: sandbox.IsolationContainer, Networks: inside.Networks, Images: true, WholeTree: inside.WholeTree,
+		Limits: []string{sandbox.LimitCPU, sandbox.LimitMemory},
+	}
+	for _, limit := range []string{sandbox.LimitDisk, sandbox.LimitPIDs} {
+		if slices.Contains(inside.Limits, limit) {
+			c.Limits = append(c.Limits, limit)
+		}
+	}
+	slices.Sort(c.Limits)
+	c.Detail = fmt.Sprintf("pods of namespace %s, runtime class %s, %s", one.in.namespace, cmp.Or(b.o.RuntimeClass, "by default"), inside.Detail)
+	return c, image, nil
+}
+
+// byDigest are references that always stand for the same image.
+var byDigest = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
+
+// Resolve implements sandbox.Backend.
+func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+	can, err := b.Probe(ctx)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	refuse := func(format string, args ...any) (sandbox.Info, error) {
+		return sandbox.Info{}, fmt.Errorf("kubernetes: %w: "+format, append([]any{sandbox.ErrUnsupported}, args...)...)
+	}
+	if least := cmp.Or(s.MinIsolation, sandbox.IsolationKernel); !can.Isolation.AtLeast(least) {
+		return refuse("isolation %q is asked for and pods are %q", least, can.Isolation)
+	}
+	if names := can.Unenforced(s.Limits); len(names) > 0 {
+		return refuse("the limits %s; leave them out", strings.Join(names, ", "))
+	}
+	network := cmp.Or(s.Network, sandbox.NetworkNone)
+	if !slices.Contains(can.Networks, network.Kind()) {
+		return refuse("the network %q: the commands of these pods can have %s; a list of hosts needs a runtime that lets them make network namespaces", network, strings.Join(can.Networks, ", "))
+	}
+	image := b.image
+	if s.Image != "" && s.Image != b.o.Image {
+		if image = s.Image; !byDigest.MatchString(image) {
+			return refuse("the image %q can be moved; name it by digest, as NAME@sha256:DIGEST", image)
+		}
+	}
+	return sandbox.Info{Isolation: can.Isolation, Network: network, Limits: s.Limits, Image: image, WholeTree: can.WholeTree}, nil
+}
+
+// Open implements sandbox.Backend.
+func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+	info, err := b.Resolve(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if fi, err := os.Stat(s.Dir); err != nil {
+		return nil, fmt.Errorf("kubernetes: open: %w; make the directory first", err)
+	} else if !fi.IsDir() {
+		return nil, fmt.Errorf("kubernetes: open %q: %w", s.Dir, &fs.PathError{Op: "open", Path: s.Dir, Err: errors.New("not a directory")})
+	}
+	sb, err := b.open(ctx, info, s)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: open %q: %w", s.Dir, err)
+	}
+	return sb, nil
+}

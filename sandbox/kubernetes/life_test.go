@@ -1,0 +1,272 @@
+//go:build cluster
+
+package kubernetes
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+func open(t *testing.T, b *Backend, s sandbox.Spec) *box {
+	t.Helper()
+	if s.Dir == "" {
+		s.Dir = t.TempDir()
+	}
+	sb, err := b.Open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return sb.(*box)
+}
+
+func sh(t *testing.T, x *box, script string) sandbox.Exit {
+	t.Helper()
+	e, err := x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", script}, Timeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// names are those of the pods and secrets that are left.
+func names(t *testing.T, in *cluster) (all []string) {
+	t.Helper()
+	pods, err := in.list(t.Context(), labelName+"="+nameValue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods {
+		all = append(all, "pod "+p.Metadata.Name)
+	}
+	secrets, err := in.secrets.List(t.Context(), metav1.ListOptions{LabelSelector: labelName + "=" + nameValue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range secrets.Items {
+		all = append(all, "secret "+s.GetName())
+	}
+	return all
+}
+
+// holderDir has a process of the test hold a sandbox over a directory.
+const holderDir = "RATH_TEST_HOLDER"
+
+// hold opens a sandbox, says the name of its pod, and runs a command that does not end.
+func hold(dir string) error {
+	b := New(Options{Kubeconfig: os.Getenv("KUBECONFIG"), Namespace: testNamespace, Image: testDigest, NodeImage: nodeImage, Program: nodeProgram, Lease: time.Hour})
+	sb, err := b.Open(context.Background(), sandbox.Spec{Dir: dir, Owner: "session", Epoch: 1})
+	if err != nil {
+		return err
+	}
+	fmt.Println(sb.(*box).p.name)
+	_, err = sb.Exec(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", "setsid sleep 1000 & echo began; sleep 1000"}, Timeout: time.Hour, Offload: os.Stdout})
+	return err
+}
+
+// TestKilledHolder kills the process that holds a pod with -9 during a command: the pod
+// ends by itself with all its processes, and another process takes it and its secret away.
+func TestKilledHolder(t *testing.T) {
+	in, k := newCluster(t)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env, cmd.Stderr = append(os.Environ(), holderDir+"="+t.TempDir()), os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := bufio.NewScanner(out)
+	var lines []string
+	for len(lines) < 2 && said.Scan() {
+		lines = append(lines, said.Text())
+	}
+	began := time.Now()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	cmd.Wait() // it was killed
+	if len(lines) != 2 || lines[1] != "began" {
+		t.Fatalf("the holder said %q", lines)
+	}
+	p := k.named(lines[0])
+	select {
+	case <-p.over:
+		t.Logf("the pod ended %v after its holder", time.Since(began))
+	case <-time.After(20 * time.Second):
+		t.Fatal("the pod runs without its holder")
+	}
+	if left := processesOf(t, DefaultUser); len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
+	}
+	b := backend(t, nil)
+	until(t, "a sweep leaves nothing", func() bool {
+		if _, err := b.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return len(names(t, in)) == 0
+	})
+}
+
+// processesOf are the processes of a user.
+func processesOf(t *testing.T, uid int) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		text, err := os.ReadFile("/proc/" + e.Name() + "/status")
+		if err == nil && strings.Contains(string(text), fmt.Sprintf("\nUid:\t%d\t", uid)) && !strings.Contains(string(text), "\nState:\tZ") {
+			all = append(all, e.Name())
+		}
+	}
+	return all
+}
+
+// TestOwners: the pod of a lower epoch goes when one of a higher epoch of the same owner is
+// opened, and those of other owners stay; Sweep finds what is left otherwise.
+func TestOwners(t *testing.T) {
+	in, _ := newCluster(t)
+	b := backend(t, nil)
+	old := open(t, b, sandbox.Spec{Owner: "session", Epoch: 1})
+	other := open(t, b, sandbox.Spec{Owner: "another session", Epoch: 1})
+	young := open(t, b, sandbox.Spec{Owner: "session", Epoch: 2})
+	if _, err := old.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sleep", "10"}}); !errors.Is(err, sandbox.ErrLost) || !strings.Contains(err.Error(), old.p.name) || !strings.Contains(err.Error(), "deleted") {
+		t.Errorf("a command of the older epoch: %v", err)
+	}
+	sh(t, other, "true")
+	if e := sh(t, young, "echo goes on"); string(e.Stdout.Bytes()) != "goes on\n" {
+		t.Error(e)
+	}
+	until(t, "two pods are left", func() bool { return len(names(t, in)) == 4 })
+	// One that is opened late, although its session has a newer one, goes with a sweep.
+	late := open(t, b, sandbox.Spec{Owner: "session", Epoch: 1})
+	if n, err := b.Sweep(t.Context()); err != nil || n != 1 {
+		t.Errorf("a sweep removed %d pods, %v", n, err)
+	}
+	until(t, "the late one is gone", func() bool {
+		_, err := in.pod(t.Context(), late.p.name)
+		return errors.Is(err, errNotFound)
+	})
+	sh(t, young, "true")
+}
+
+// TestKeysStayHidden: no command finds the keys of its daemon, and the kernel would let
+// no other process of the same user look for them either.
+func TestKeysStayHidden(t *testing.T) {
+	_, k := newCluster(t)
+	x := open(t, backend(t, nil), sandbox.Spec{})
+	e := sh(t, x, "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; cat /proc/1/mem | head -c 1; ls -l /proc/1/fd; cat /run/rath/*; grep -r KEY /run 2>&1; exit 0")
+	if text := string(e.Stdout.Bytes()); strings.Contains(text, "PRIVATE") || strings.Contains(text, "RATH_SANDBOX") {
+		t.Errorf("a command finds %s", text)
+	}
+	pid := k.named(x.p.name).main.Process.Pid
+	fi, err := os.Stat(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uid := fi.Sys().(*syscall.Stat_t).Uid; uid != 0 {
+		t.Errorf("the environment of the first process belongs to user %d", uid)
+	}
+}
+
+// TestTroubles: what keeps a pod from running is an error that names the pod, the cause and
+// what to do, and nothing is left of it.
+func TestTroubles(t *testing.T) {
+	in, k := newCluster(t)
+	b := backend(t, func(o *Options) { o.Start = 2 * time.Second })
+	if _, err := b.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string, err error, words ...string) {
+		t.Helper()
+		for _, w := range append(words, "rath-sandbox-") {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v; want %q in it", what, err, w)
+			}
+		}
+	}
+	missing := strings.Replace(testDigest, "commands", "missing", 1)
+	_, err := b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), Image: missing})
+	refused("no such image", err, "ImagePullBackOff", missing, "name an image")
+
+	k.mu.Lock()
+	k.hold = true
+	k.mu.Unlock()
+	_, err = b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir()})
+	refused("no room", err, "Insufficient memory", "give the cluster room")
+	k.mu.Lock()
+	k.hold = false
+	k.mu.Unlock()
+
+	x := open(t, b, sandbox.Spec{})
+	p := k.named(x.p.name)
+	p.evict("The node was low on resource: memory.")
+	_, err = x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sleep", "10"}})
+	if refused("evicted", err, "evicted", "low on resource", "limits"); !errors.Is(err, sandbox.ErrLost) {
+		t.Error("it is not told as lost")
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+
+	// A context that ends at each moment leaves nothing.
+	for wait := time.Duration(0); wait < 300*time.Millisecond; wait += 30 * time.Millisecond {
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		sb, err := b.Open(ctx, sandbox.Spec{Dir: t.TempDir()})
+		cancel()
+		if err == nil {
+			err = sb.Close()
+		} else if errors.Is(err, context.DeadlineExceeded) {
+			err = nil
+		}
+		if err != nil {
+			t.Errorf("after %v: %v", wait, err)
+		}
+	}
+	until(t, "nothing is left", func() bool { return len(names(t, in)) == 0 })
+}
+
+// TestQuota: a namespace without room says so.
+func TestQuota(t *testing.T) {
+	const small = "small"
+	client := newClient(t)
+	quotas := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}).Namespace(small)
+	makeNamespace(t, client, small)
+	q := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": map[string]any{"name": "none"}, "spec": map[string]any{"hard": map[string]any{"pods": "0"}}}}
+	if _, err := quotas.Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the quota counts", func() bool {
+		u, err := quotas.Get(t.Context(), "none", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, ok, _ := unstructured.NestedString(u.Object, "status", "used", "pods")
+		return ok
+	})
+	_, err := backend(t, func(o *Options) { o.Namespace = small }).Probe(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "exceeded quota") || !strings.Contains(err.Error(), "raise the quota") {
+		t.Errorf("a pod beyond the quota: %v", err)
+	}
+}

@@ -1,0 +1,88 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// sweepEvery is the time between two looks for pods that are left.
+const sweepEvery = 15 * time.Second
+
+// Run removes pods that are left, now and every 15 s, until ctx ends. The daemon of a pod
+// ends by itself when its holder does; what Run finds is what that leaves, a pod that never
+// ran, or one whose session has a newer one, also of holders that are gone. It is called
+// once.
+func (b *Backend) Run(ctx context.Context) error {
+	for tick := time.Tick(sweepEvery); ; {
+		if n, err := b.Sweep(ctx); err != nil && ctx.Err() == nil {
+			b.log.Warn("pods of sandboxes are left", "error", err)
+		} else if n > 0 {
+			b.log.Info("removed pods of sandboxes that were left", "pods", n)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick:
+		}
+	}
+}
+
+// Sweep removes the pods of sandboxes in the namespace that have ended, those that do not
+// run although no holder waits for them any more, and those whose owner has one of a higher
+// epoch, and returns how many.
+func (b *Backend) Sweep(ctx context.Context) (removed int, err error) {
+	in, err := b.reach()
+	if err != nil {
+		return 0, fmt.Errorf("kubernetes: sweep: %w", err)
+	}
+	all, err := in.list(ctx, labelName+"="+nameValue)
+	if err != nil {
+		return 0, fmt.Errorf("kubernetes: sweep: list pods: %w", err)
+	}
+	highest := make(map[string]uint64)
+	for _, p := range all {
+		if owner, epoch, ok := p.lease(); ok && !p.ended() {
+			highest[owner] = max(highest[owner], epoch)
+		}
+	}
+	var errs []error
+	for _, p := range all {
+		owner, epoch, owned := p.lease()
+		// The clocks of machines need not agree.
+		forgotten := !p.running() && time.Since(p.Metadata.CreationTimestamp) > 2*b.o.Start+time.Minute
+		if p.Metadata.DeletionTimestamp != nil || !p.ended() && !forgotten && !(owned && epoch < highest[owner]) {
+			continue
+		}
+		if err := in.remove(ctx, p.Metadata.Name); err != nil {
+			errs = append(errs, fmt.Errorf("kubernetes: sweep: delete pod %s: %w", p.Metadata.Name, err))
+			continue
+		}
+		removed++
+	}
+	return removed, errors.Join(errs...)
+}
+
+// supersede deletes the pods of an owner that have a lower epoch.
+func (c *cluster) supersede(ctx context.Context, owner string, epoch uint64) error {
+	all, err := c.list(ctx, labelOwner+"="+owner)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range all {
+		if _, e, ok := p.lease(); ok && e < epoch && p.Metadata.DeletionTimestamp == nil {
+			errs = append(errs, c.remove(ctx, p.Metadata.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// lease is whose pod it is, and of which epoch.
+func (s seen) lease() (owner string, epoch uint64, ok bool) {
+	owner = s.Metadata.Labels[labelOwner]
+	epoch, err := strconv.ParseUint(s.Metadata.Labels[labelEpoch], 10, 64)
+	return owner, epoch, err == nil && owner != ""
+}

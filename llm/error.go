@@ -82,7 +82,9 @@ type Error struct {
 	Status int
 	// RetryAfter is how long the server asked to wait, or 0.
 	RetryAfter time.Duration
-	Message    string
+	// Final: the server said that another try is no use, although the code is worth one.
+	Final   bool
+	Message string
 }
 
 // Error returns the code and the message.
@@ -97,7 +99,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Code }
 
 // Retryable reports whether the same request may succeed later.
-func (e *Error) Retryable() bool { return e.Code.Retryable() }
+func (e *Error) Retryable() bool { return !e.Final && e.Code.Retryable() }
 
 // CodeOf returns the code of err, or "" if it is not a failure of a model
 // call (a context that ended, for example).
@@ -111,10 +113,15 @@ func CodeOf(err error) Code {
 
 // Retryable reports whether err is a failed model call that may succeed
 // later. It is false for nil and for a context that ended.
-func Retryable(err error) bool { return CodeOf(err).Retryable() }
+func Retryable(err error) bool {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Retryable()
+	}
+	return CodeOf(err).Retryable()
+}
 
 // Rebuild makes the error again that had the given code and text, where text
-// is what its Error method returned. Status and RetryAfter are not restored.
+// is what its Error method returned. The other fields are not restored.
 // An unknown code, as a newer release may have written, is kept.
 func Rebuild(code Code, text string) *Error {
 	m := strings.TrimPrefix(text, code.Error())

@@ -98,19 +98,16 @@ type Request struct {
 	// again. It travels as the header [StepHeader] and changes
 	// nothing about the answer.
 	StepKey string `json:"step_key,omitempty"`
-	// Again, if it is not nil, is asked by a client that sends the request once
-	// more by itself, right before, from the goroutine of Complete. failed is
-	// what became of the try before, which the server may charge although
-	// nothing came of it. An error ends the call; Complete returns it.
-	Again func(failed *Error) error `json:"-"`
-	// Waits, if it is not nil, is told what a client waits for and until when at the
-	// most, from the goroutine of Complete: with nil for the first piece of the
-	// answer to a request that is sent now, else for the pause after a try that failed.
-	Waits func(failed *Error, until time.Time) `json:"-"`
+	// Try counts the requests for one answer, from 1; 0 is 1. It travels as the header
+	// [TryHeader].
+	Try int `json:"try,omitempty"`
+	// Waits, if it is not nil, is told until when a client waits at the most for the
+	// first piece of the answer, from the goroutine of Complete.
+	Waits func(until time.Time) `json:"-"`
 }
 
-// The HTTP headers that say which step a request belongs to, and which try
-// of a client's own retries it is (from 2 on).
+// The HTTP headers that say which step a request belongs to, and which try of its
+// answer it is (from 2 on).
 const (
 	StepHeader = "Rath-Step"
 	TryHeader  = "Rath-Try"
@@ -164,7 +161,8 @@ type Delta struct {
 
 // Client completes requests. Its method may be called concurrently.
 type Client interface {
-	// Complete makes one model call and returns when it ended.
+	// Complete sends one request and returns when it ended. It never sends it again:
+	// the caller decides that, by Retryable, and is the only one who does.
 	//
 	// It returns a Response only if the provider proved that the completion is
 	// whole: a stream that merely stops is CodeTruncated. The caller owns the
@@ -174,13 +172,9 @@ type Client interface {
 	// sink gets the deltas in order, on the calling goroutine, and none after
 	// Complete returned; it may be nil. A slow sink slows the call down.
 	//
-	// A client may try again by itself, but only as long as sink got nothing,
-	// and it calls Request.Again right before. After a delta it fails with an
-	// error that says Retryable, and the caller decides.
-	//
-	// The error is an *Error; or the error of Again; or, if ctx ended, an error
-	// that wraps context.Cause(ctx). A client bounds the time that it waits for
-	// a server, so Complete returns without a deadline in ctx, too.
+	// The error is an *Error; or, if ctx ended, an error that wraps
+	// context.Cause(ctx). A client bounds the time that it waits for a server, so
+	// Complete returns without a deadline in ctx, too.
 	Complete(ctx context.Context, r *Request, sink func(Delta)) (*Response, error)
 }
 

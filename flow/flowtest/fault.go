@@ -26,7 +26,7 @@ const (
 	// ModelTimesOut: the call fails with llm.CodeTimeout.
 	ModelTimesOut FaultKind = "model times out"
 	// ModelBreaksOff: the answer begins, and then its stream ends, with llm.CodeTruncated.
-	// The runtime asks such a call again, at most twice.
+	// The runtime asks such a call again, at most three times.
 	ModelBreaksOff FaultKind = "model breaks off"
 	// ToolFails: the tool is not called, and returns Fault.Err.
 	ToolFails FaultKind = "tool fails"

@@ -77,7 +77,7 @@ var rules = map[string]rule{
 	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), others: list("github.com/elazarl/goproxy")},
 	"internal/engine": {
 		ours: list("internal/egress", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/manifest", "workspace", "tool", "internal/protection"),
-		test: list("llm/scripted", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
+		test: list("llm/scripted", "llm/openai", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
 	},
 	"flow/flowtest":            {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp")},
 	"flow/inprocess":           {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "flow", "internal/engine"), test: list("llm/scripted")},

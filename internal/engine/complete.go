@@ -12,10 +12,6 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// maxTries is how often a completion that broke off is asked for again within
-// one attempt.
-const maxTries = 3
-
 // completion is a model call under way.
 type completion struct {
 	c       *call
@@ -55,7 +51,7 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 // prepare renders the request and reserves what it may use.
 func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	ex := m.st.ex
-	m.req = &llm.Request{Provider: *m.c.provider, Tools: m.c.tools, Again: m.again, Waits: m.waits}
+	m.req = &llm.Request{Provider: *m.c.provider, Tools: m.c.tools, Waits: m.waits}
 	p := &m.req.Provider
 	p.Model = cmp.Or(p.Model, ex.settings().Model, ex.rt.Model)
 	msgs, digest, size, err := m.c.shown.render(m.c, s, p)
@@ -69,46 +65,38 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	return digest, err
 }
 
-// ask sends the request, again if its answer breaks off.
+// ask sends the request, and again as the policy of retries says.
 func (m *completion) ask(client llm.Client) (*llm.Response, error) {
+	began := time.Now()
 	for try := 1; ; try++ {
 		if m.ctx.Err() != nil { // nothing was sent
 			return nil, context.Cause(m.ctx)
 		}
-		m.req.StepKey = m.st.key()
 		m.begin()
 		resp, err := client.Complete(m.ctx, m.req, m.sink)
 		if err == nil {
 			m.ended("")
 			return resp, nil
 		}
-		if err = m.failed(try, err); err != nil {
+		if err = m.failed(retry{try, began}, err); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// begin notes that the request is sent, by the engine or by the client itself.
+// begin notes that the request is sent.
 func (m *completion) begin() {
-	m.st.tries++
+	m.st.requests++
+	m.req.Try, m.req.StepKey = m.st.requests, m.st.key()
 	m.came, m.pieces = 0, 0
-	m.st.flight.asks(m.req.Provider.Model, m.st.tries)
+	m.st.flight.asks(m.req.Provider.Model, m.st.requests)
 }
 
-// waits takes what the client says that it waits for.
-func (m *completion) waits(failed *llm.Error, until time.Time) {
-	if failed == nil {
-		m.st.flight.does(Asks, until)
-		return
-	}
-	m.st.flight.failed(failed)
-	m.st.flight.does(Pauses, until)
-}
+// waits takes until when the client waits for the first piece of the answer.
+func (m *completion) waits(until time.Time) { m.st.flight.does(Asks, until) }
 
-// key names the next request of the step.
+// key names the request of the step that is sent now.
 func (st *step) key() string {
-	// Also the one before a message that interrupted counts.
-	st.requests++
 	key := fmt.Sprintf("%s/%s/%d", st.ex.id, st.asked.Path, st.ex.attempt)
 	if st.requests > 1 {
 		key += fmt.Sprintf(".%d", st.requests)
@@ -116,9 +104,9 @@ func (st *step) key() string {
 	return key
 }
 
-// failed books a request that failed, and returns nil if it is to be sent again.
-func (m *completion) failed(try int, err error) error {
-	m.book(err, m.came)
+// failed books a request that failed, and returns nil once it is to be sent again.
+func (m *completion) failed(r retry, err error) error {
+	m.st.book(cutOff(m.ctx, err, m.size, m.came))
 	m.void()
 	m.st.flight.failed(err)
 	if cause := context.Cause(m.ctx); errors.Is(cause, errInterrupted) {
@@ -127,11 +115,31 @@ func (m *completion) failed(try int, err error) error {
 	if code := llm.CodeOf(err); code != "" {
 		m.ended(code)
 	}
-	broken := errors.Is(err, llm.CodeTruncated) || errors.Is(err, llm.CodeIdleTimeout) || errors.Is(err, llm.CodeMalformed)
-	if try >= maxTries || !broken || m.ctx.Err() != nil {
+	pause, ok := r.pause(m.ctx, err)
+	if !ok {
+		return r.last(err)
+	}
+	if err := m.reserveAgain(); err != nil {
 		return err
 	}
-	return m.reserveAgain()
+	return m.sleep(pause)
+}
+
+// sleep waits before the next try. The clock of a test stands while a step is at work,
+// and a pause is a part of the step.
+func (m *completion) sleep(pause time.Duration) error {
+	if m.st.ex.rt.Clock != nil {
+		return nil
+	}
+	m.st.flight.does(Pauses, time.Now().Add(pause))
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-m.ctx.Done():
+		return context.Cause(m.ctx)
+	}
 }
 
 // ended reports how a request ended, with "" for an answer.
@@ -139,19 +147,6 @@ func (m *completion) ended(code llm.Code) {
 	if rt := m.st.ex.rt; rt.OnRequest != nil {
 		rt.OnRequest(code)
 	}
-}
-
-// again books a try that the client makes by itself.
-func (m *completion) again(failed *llm.Error) error {
-	m.book(failed, 0)
-	m.ended(failed.Code)
-	m.begin()
-	return m.reserveAgain()
-}
-
-// book charges the run with a request that failed after some bytes of its answer.
-func (m *completion) book(err error, came int) {
-	m.st.book(cutOff(m.ctx, err, m.size, came))
 }
 
 func (m *completion) reserveAgain() (err error) {
@@ -183,7 +178,7 @@ func (m *completion) publish(d llm.Delta, void bool) {
 	ex, st := m.st.ex, m.st
 	if m.pieces++; ex.rt.OnDelta != nil {
 		ex.rt.OnDelta(Delta{
-			Session: st.s.Key(), Run: ex.id, Path: st.asked.Path, Attempt: ex.attempt, Try: st.tries, N: m.pieces, Void: void, Agent: m.c.agent, Delta: d,
+			Session: st.s.Key(), Run: ex.id, Path: st.asked.Path, Attempt: ex.attempt, Try: st.requests, N: m.pieces, Void: void, Agent: m.c.agent, Delta: d,
 		})
 	}
 }

@@ -19,23 +19,20 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// halting is a model that is refused once, with the pause of a client, writes slowly,
-// and then calls a tool.
-type halting struct{}
+// halting is a model that is refused once, with a pause that its server asks for, writes
+// slowly, and then calls a tool.
+type halting struct{ asked *int }
 
-func (halting) Client(context.Context, llm.Provider) (llm.Client, error) { return halting{}, nil }
+func (m halting) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
 
-func (halting) Complete(_ context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
+func (m halting) Complete(_ context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
 	if r.Messages[len(r.Messages)-1].Role == llm.Tool {
 		return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
 	}
-	r.Waits(nil, time.Now().Add(time.Minute))
-	time.Sleep(10 * time.Second)
-	failed := &llm.Error{Code: llm.CodeRateLimited, Message: "slow down"}
-	r.Waits(failed, time.Now().Add(20*time.Second))
-	time.Sleep(20 * time.Second)
-	if err := r.Again(failed); err != nil {
-		return nil, err
+	if *m.asked++; *m.asked == 1 {
+		r.Waits(time.Now().Add(time.Minute))
+		time.Sleep(10 * time.Second)
+		return nil, &llm.Error{Code: llm.CodeRateLimited, Message: "slow down", RetryAfter: 20 * time.Second}
 	}
 	for range 10 {
 		time.Sleep(time.Second)
@@ -50,7 +47,7 @@ func (halting) Complete(_ context.Context, r *llm.Request, sink func(llm.Delta))
 func TestLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
-		rt := w.runtime(halting{})
+		rt := w.runtime(halting{new(int)})
 		sleep := tool.Func("sleep", "Sleeps.", func(ctx context.Context, _ struct{}) (string, error) {
 			time.Sleep(time.Minute)
 			return "slept", nil

@@ -56,9 +56,9 @@ type Runtime struct {
 	// OnDelta, if set, gets the pieces of model output as they come. They are
 	// provisional. It is called from many goroutines and must not block.
 	OnDelta func(Delta)
-	// OnRequest, if set, gets how each request to a model ended, the client's own
-	// retries too: its code, "" for an answer. A request that the run itself cut off is
-	// not among them. It is called from many goroutines and must not block.
+	// OnRequest, if set, gets how each request to a model ended: its code, "" for an
+	// answer. A request that the run itself cut off is not among them. It is called
+	// from many goroutines and must not block.
 	OnRequest func(code llm.Code)
 	// OnTool, if set, is asked before each call of a tool; an error takes the place of
 	// what the tool comes to. It is for tests.

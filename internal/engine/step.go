@@ -32,8 +32,7 @@ type step struct {
 	flight        *flight       // what is told of it; nil while it does nothing
 	takesMessages bool          // it is a call that takes messages
 	messagesTo    uint64        // up to which place in the inbox it knows of them
-	requests      int           // how often a model was asked in this attempt
-	tries         int           // the same with the client's own retries
+	requests      int           // how often a model was asked in this attempt, also before a message that interrupted
 	lost          session.Usage // what those are taken to have used that were cut off
 }
 

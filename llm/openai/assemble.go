@@ -100,7 +100,6 @@ type assembler struct {
 	slots                []*slot
 	size                 int
 	begun                bool // a piece of the answer was seen
-	published            bool // the sink was called
 	refused              bool
 	finished             bool // a finish reason was seen
 	finish               llm.Finish
@@ -118,7 +117,6 @@ func (a *assembler) emit(d llm.Delta) {
 		a.size += len(d.Call.Args)
 	}
 	if a.sink != nil {
-		a.published = true
 		a.sink(d)
 	}
 }

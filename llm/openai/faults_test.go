@@ -212,7 +212,7 @@ func TestAnswers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			o := &openai.Options{
-				Attempts: 1, MaxFrame: 64 << 10, MaxResponse: 256 << 10, Tail: 50 * time.Millisecond,
+				MaxFrame: 64 << 10, MaxResponse: 256 << 10, Tail: 50 * time.Millisecond,
 				Key: func(ref string) (string, bool) { return canaryKey, ref == "MY_KEY" },
 			}
 			if strings.Contains(strings.Join(c.pieces, ""), "PAUSE") {

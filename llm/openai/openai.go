@@ -16,7 +16,7 @@
 //
 // Keys are looked up by name when a client is made and appear nowhere else:
 // not in provider data, not in errors. The package does not run tools, check
-// their arguments, or start a call over once a delta was delivered.
+// their arguments, or send a request again: its caller does.
 package openai
 
 import (
@@ -32,23 +32,15 @@ import (
 const (
 	// DefaultBaseURL is the server of a provider without a BaseURL.
 	DefaultBaseURL = "https://api.openai.com/v1"
-	// DefaultAttempts is how often one call is tried.
-	DefaultAttempts = 4
 	// DefaultFirstToken is generous because models that reason in silence
 	// are slow to begin.
 	DefaultFirstToken = 5 * time.Minute
 	// DefaultIdle is how long a stream may be silent once it has begun.
 	DefaultIdle = 2 * time.Minute
-	// DefaultTotal bounds a call with all its tries.
+	// DefaultTotal bounds a call.
 	DefaultTotal = 30 * time.Minute
 	// DefaultTail is how long a stream may stay open after its finish reason.
 	DefaultTail = 2 * time.Second
-	// DefaultBackoff is the first pause between tries; it doubles.
-	DefaultBackoff = 500 * time.Millisecond
-	// MaxBackoff is the longest pause that no server asked for.
-	MaxBackoff = 30 * time.Second
-	// DefaultMaxRetryAfter is the longest wish of a server that is honoured.
-	DefaultMaxRetryAfter = 60 * time.Second
 	// DefaultMaxFrame bounds one event of a stream in bytes.
 	DefaultMaxFrame = 8 << 20
 	// DefaultMaxResponse bounds a whole answer in bytes.
@@ -81,18 +73,10 @@ type Options struct {
 	// OPENAI_DEFAULT_MODEL.
 	DefaultModel string
 
-	// Attempts is how often a call is tried in all, as long as nothing was
-	// delivered; 1 is no retry.
-	Attempts int
-	// Backoff is the first pause between tries: it doubles up to MaxBackoff
-	// and a random part of up to Backoff is added. A server's Retry-After is
-	// used instead if it is at most MaxRetryAfter; beyond, the call fails at
-	// once with the wish in its error.
-	Backoff, MaxRetryAfter time.Duration
-	// FirstToken bounds one try up to the first piece of the answer (or the
+	// FirstToken bounds a call up to the first piece of the answer (or the
 	// whole answer, if the server does not stream), Idle the silence between
-	// two events after that, Total the call with all its tries. Comments that
-	// keep a connection alive count as silence.
+	// two events after that, Total the whole call. Comments that keep a
+	// connection alive count as silence.
 	FirstToken, Idle, Total time.Duration
 	// Tail is how long to wait for the usage after the finish reason.
 	Tail time.Duration
@@ -121,9 +105,6 @@ func New(o *Options) *Models {
 		m.o = *o
 	}
 	d := &m.o
-	orDefault(&d.Attempts, DefaultAttempts)
-	orDefault(&d.Backoff, DefaultBackoff)
-	orDefault(&d.MaxRetryAfter, DefaultMaxRetryAfter)
 	orDefault(&d.FirstToken, DefaultFirstToken)
 	orDefault(&d.Idle, DefaultIdle)
 	orDefault(&d.Total, DefaultTotal)

@@ -21,7 +21,7 @@ import (
 // maxErrorBody bounds how much of a failing answer is read.
 const maxErrorBody = 64 << 10
 
-// exchange is one try of a call. It travels in the context through go-openai
+// exchange is a request and its answer. It travels in the context through go-openai
 // to the doer, which has no other way to know whose request it sends.
 type exchange struct {
 	e           endpoint

@@ -17,10 +17,11 @@ type view struct {
 	turn, round, attempt, try int
 }
 
-func newView(r *llm.Request, try int) *view {
-	v := &view{r: r, turn: 1, round: 1, attempt: 1, try: max(try, 1)}
+func newView(r *llm.Request) *view {
+	v := &view{r: r, turn: 1, round: 1, attempt: 1, try: max(r.Try, 1)}
 	if i := strings.LastIndexByte(r.StepKey, '/'); i >= 0 {
-		if n, err := strconv.Atoi(r.StepKey[i+1:]); err == nil {
+		attempt, _, _ := strings.Cut(r.StepKey[i+1:], ".")
+		if n, err := strconv.Atoi(attempt); err == nil {
 			v.attempt = n
 		}
 	}

@@ -100,7 +100,7 @@ func (m *Model) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delt
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("scripted model: %w", err)
 	}
-	a, err := m.decide(newView(r, 1), Entry{Via: "process", Stream: sink != nil})
+	a, err := m.decide(newView(r), Entry{Via: "process", Stream: sink != nil})
 	if err != nil {
 		return nil, err
 	}

@@ -45,8 +45,9 @@
 //	offers: NAME     tool NAME is offered
 //	turn: N          it is the Nth answer in the transcript
 //	round: N         it is the Nth answer since the last user message
-//	attempt: N       the step key ends in /N (without one: N is 1)
-//	try: N           it is the Nth try of the client's own retries
+//	attempt: N       the step key ends in /N, or in /N. and which request of the
+//	                 attempt it is (without a key: N is 1)
+//	try: N           it is the Nth request for the answer
 //	times: N         the rule has answered less than N times in this process
 //
 // times is the only one that counts arrivals; it cannot be negated, and a
@@ -210,7 +211,7 @@ func (s *Script) Record(name string, r *llm.Request, resp *llm.Response) {
 			break
 		}
 	}
-	added.When = append(added.When, cond{Key: keyTurn, Value: strconv.Itoa(newView(r, 1).turn)})
+	added.When = append(added.When, cond{Key: keyTurn, Value: strconv.Itoa(newView(r).turn)})
 	if n := len(r.Messages); n > 0 {
 		if text := head(r.Messages[n-1].Text); text != "" {
 			added.When = append(added.When, cond{Key: keyLast, Value: text})

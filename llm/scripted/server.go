@@ -76,8 +76,8 @@ func (m *Model) serveChat(w http.ResponseWriter, hr *http.Request) {
 	if r.StepKey = hr.Header.Get(llm.StepHeader); len(r.StepKey) > llm.MaxNameLen {
 		r.StepKey = r.StepKey[:llm.MaxNameLen]
 	}
-	try, _ := strconv.Atoi(hr.Header.Get(llm.TryHeader)) // 0 is 1
-	a, err := m.decide(newView(r, try), Entry{Via: "http", Stream: chat.Stream})
+	r.Try, _ = strconv.Atoi(hr.Header.Get(llm.TryHeader)) // 0 is 1
+	a, err := m.decide(newView(r), Entry{Via: "http", Stream: chat.Stream})
 	if err != nil {
 		e, ok := errors.AsType[*llm.Error](err)
 		if !ok {

@@ -50,10 +50,10 @@ func (t Remote) call(ctx context.Context, op byte, names []string, more func(*wr
 	}()
 	r := newReader(s)
 	answered := answer(r)
-	closed := s.Close()
+	_ = s.Close() // it may be closed: the other side of a transfer ends its context
 	err = <-wrote
 	if answered == nil {
-		return closed
+		return nil
 	}
 	if errors.Is(answered, errStream) && err != nil {
 		return errors.Join(answered, err)

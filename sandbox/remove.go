@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"syscall"
 )
 
 // RemoveTree removes a directory in which commands ran, with all that they left there:
 // directories that may not be read or written, and trees of any depth. It follows no
-// links. A directory that is not there is no error. No command may run there meanwhile;
+// links, and into nothing that is mounted there: that is an error, after which what was not
+// removed yet stays. A directory that is not there is no error. No command may run there meanwhile;
 // in a directory that a command shares with the host, what it swaps in is at most
 // removed itself, never what a link points to.
 //
@@ -20,6 +22,8 @@ import (
 func RemoveTree(dir string) error {
 	if err := os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil // empty, a file or a link
+	} else if mounted(err) {
+		return fmt.Errorf("sandbox: remove a tree: %w; unmount it first", err)
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return fmt.Errorf("sandbox: remove a tree: %w", err)
@@ -60,6 +64,8 @@ func EmptyTree(root *os.Root) error {
 		for _, name := range names {
 			if err := root.Remove(name); err == nil || errors.Is(err, fs.ErrNotExist) {
 				continue
+			} else if mounted(err) {
+				return err
 			}
 			if err := root.Chmod(name, 0o700); err != nil {
 				return err
@@ -76,6 +82,8 @@ func EmptyTree(root *os.Root) error {
 					child := name + "/" + b
 					if err := root.Remove(child); err == nil || errors.Is(err, fs.ErrNotExist) {
 						continue
+					} else if mounted(err) {
+						return err
 					}
 					// A directory that holds something. To be moved it must be writable.
 					if err := root.Chmod(child, 0o700); err != nil {
@@ -92,6 +100,10 @@ func EmptyTree(root *os.Root) error {
 		}
 	}
 }
+
+// mounted reports whether a directory could not be removed because something is mounted
+// there: only then is it busy.
+func mounted(err error) bool { return errors.Is(err, syscall.EBUSY) }
 
 // list reads a part of a directory's names, so that one of a million needs no memory
 // for all.

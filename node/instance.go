@@ -365,18 +365,23 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 			return engine.Workspaces{}, fmt.Errorf("node: %w", err)
 		}
 	}
-	boxes, work := filepath.Join(dir, "boxes"), filepath.Join(dir, "work")
+	boxes, work, forks := filepath.Join(dir, "boxes"), filepath.Join(dir, "work"), filepath.Join(dir, "forks")
 	if _, err := local.Reap(ctx, boxes, nil); err != nil {
 		n.log.Warn("sandboxes of a former process are not all gone", "error", err)
 	}
-	if err := sandbox.RemoveTree(work); err != nil {
-		n.log.Warn("workspaces of a former process are not all gone", "error", err)
+	for _, d := range []string{work, forks} {
+		if err := errors.Join(engine.ClearForks(d), sandbox.RemoveTree(d)); err != nil {
+			n.log.Warn("workspaces of a former process are not all gone", "error", err)
+		}
 	}
 	w := engine.Workspaces{Dir: work, Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: boxes})}}
 	if n.o.SandboxImage != "" && !n.o.Idle {
 		if w.Backends["docker"], err = n.containers(ctx, dir); err != nil {
 			return engine.Workspaces{}, err
 		}
+	}
+	if w.Forks, err = engine.NewForks(forks); err != nil {
+		n.log.Info("each fork of a session copies its files", "because", err)
 	}
 	maps.Copy(w.Backends, n.o.Sandboxes)
 	if w.Sandbox = n.o.SandboxLimits; w.Sandbox != (sandbox.Limits{}) {

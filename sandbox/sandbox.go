@@ -89,6 +89,7 @@ type Capabilities struct {
 	Networks  []string  // the kinds of Network that can be asked for; the first is the default
 	Images    bool      // whether an Image can be asked for
 	WholeTree bool      // whether processes that left their session are killed too
+	Mounts    bool      // whether Spec.Dir may be mounted, in this process's namespace alone
 	Limits    []string  // names of the Limits fields that are enforced
 }
 

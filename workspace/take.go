@@ -32,6 +32,20 @@ func Checkout(ctx context.Context, b blob.Store, head blob.Digest, dir string) (
 	return x.taking(b, dir), nil
 }
 
+// CheckoutShared restores a head as [Restore] does, for directories that begin as dir is,
+// with the inodes and times of its files, and returns what makes a Take of each: they may
+// be used at the same time. Nothing may change dir.
+func CheckoutShared(ctx context.Context, b blob.Store, head blob.Digest, dir string) (func(fork string) Take, error) {
+	x := new(index)
+	if err := x.restore(ctx, b, head, dir); err != nil {
+		return nil, err
+	}
+	// An index never changes the files that it has: it gets others.
+	return func(fork string) Take {
+		return (&index{files: x.files, head: x.head, tree: x.tree}).taking(b, fork)
+	}, nil
+}
+
 // TakeAll returns a Take of a directory that reads all files each time, for one in which
 // programs may still run.
 func TakeAll(b blob.Store, dir string) Take { return (*index)(nil).taking(b, dir) }

@@ -38,6 +38,8 @@ type lease struct {
 	// take reads what was touched in dir, and all of it where a process of a call could
 	// outlast the call: what such a process has mapped it can change without a trace.
 	take workspace.Take
+	// remove removes dir, once the sandbox is closed.
+	remove func() error
 }
 
 // at returns the session's sandbox with its files at p.Head, for a call that may change
@@ -71,7 +73,7 @@ func (l *lease) open(ctx context.Context, ex *Execution, k session.Key, p, terms
 		return err
 	}
 	parent := filepath.Join(ex.rt.Workspaces.Dir, string(k.Tenant), string(k.ID))
-	if err := removeOlder(parent, ex.granted.Epoch, l.n); err != nil {
+	if err := removeOlder(parent, ex.granted.Epoch, l.n, ex.rt.Workspaces.Forks); err != nil {
 		return err
 	}
 	l.n++
@@ -79,19 +81,19 @@ func (l *lease) open(ctx context.Context, ex *Execution, k session.Key, p, terms
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return fmt.Errorf("flow: workspace of %s: %w", k, err)
 	}
-	if l.take, err = workspace.Checkout(ctx, ex.blobs(), p.Head, l.dir); err != nil {
+	if err := l.checkout(ctx, ex, b, k, p.Head); err != nil {
 		return fmt.Errorf("flow: restore workspace %s of %s: %w", p.Head.Short(), k, err)
 	}
 	spec.Dir, spec.Owner = l.dir, k.String()
 	if spec.Network.Listed() {
 		if l.proxy, err = egress.New(&ex.rt.Workspaces.Egress, k.Tenant, spec.Network); err != nil {
-			return errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), sandbox.RemoveTree(l.dir))
+			return errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), l.remove())
 		}
 		spec.Proxy, spec.Authority = l.proxy.Serve, l.proxy.Authority()
 	}
 	box, err := b.Open(ctx, spec)
 	if err != nil {
-		return errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), l.closeProxy(), sandbox.RemoveTree(l.dir))
+		return errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), l.closeProxy(), l.remove())
 	}
 	if !box.Info().WholeTree {
 		l.take = workspace.TakeAll(ex.blobs(), l.dir)
@@ -100,9 +102,28 @@ func (l *lease) open(ctx context.Context, ex *Execution, k session.Key, p, terms
 	return nil
 }
 
+// checkout fills the directory: that of a fork with what it changes of the checkout that it
+// shares, where the sandbox can have such a one. l.mu is held.
+func (l *lease) checkout(ctx context.Context, ex *Execution, b sandbox.Backend, k session.Key, head blob.Digest) (err error) {
+	if forks := ex.rt.Workspaces.Forks; forks != nil && ex.forked(k, head) {
+		can, err := b.Probe(ctx)
+		if err != nil {
+			return err
+		}
+		if can.Mounts {
+			l.take, l.remove, err = forks.open(ctx, ex.blobs(), sharedHead{k.Tenant, head}, l.dir)
+			return err
+		}
+	}
+	dir := l.dir
+	l.remove = func() error { return sandbox.RemoveTree(dir) }
+	l.take, err = workspace.Checkout(ctx, ex.blobs(), head, dir)
+	return err
+}
+
 // removeOlder removes what former leases of a session left below dir: those of
 // lower epochs when this epoch opens its first.
-func removeOlder(dir string, epoch uint64, opened int) error {
+func removeOlder(dir string, epoch uint64, opened int, forks *Forks) error {
 	if opened > 0 {
 		return nil
 	}
@@ -114,11 +135,12 @@ func removeOlder(dir string, epoch uint64, opened int) error {
 		return fmt.Errorf("flow: clean up %s: %w", dir, err)
 	}
 	for _, e := range entries {
-		old, _, _ := strings.Cut(e.Name(), "-")
-		if n, err := strconv.ParseUint(old, 10, 64); err == nil && n > epoch {
+		of, _, _ := strings.Cut(e.Name(), "-")
+		if n, err := strconv.ParseUint(of, 10, 64); err == nil && n > epoch {
 			continue
 		}
-		if err := sandbox.RemoveTree(filepath.Join(dir, e.Name())); err != nil {
+		old := filepath.Join(dir, e.Name())
+		if err := errors.Join(forks.unmount(old), sandbox.RemoveTree(old)); err != nil {
 			return fmt.Errorf("flow: clean up %s: %w", dir, err)
 		}
 	}
@@ -148,7 +170,7 @@ func (l *lease) close() error {
 	if l.box == nil {
 		return nil
 	}
-	err := errors.Join(l.box.Close(), l.closeProxy(), sandbox.RemoveTree(l.dir))
+	err := errors.Join(l.box.Close(), l.closeProxy(), l.remove())
 	if err == nil {
 		// The session's folder goes with its last directory.
 		_ = os.Remove(filepath.Dir(l.dir))

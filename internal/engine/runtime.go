@@ -85,6 +85,8 @@ type Workspaces struct {
 	Dir string
 	// Backends are the sandboxes that Session.To can name.
 	Backends map[string]sandbox.Backend
+	// Forks give forks of a session their directories; nil copies each.
+	Forks *Forks
 	// Limits bound each workspace; zero fields are the defaults.
 	Limits workspace.Limits
 	// MinIsolation is the weakest isolation accepted; "" is the kernel's.

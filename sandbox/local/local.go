@@ -139,7 +139,7 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	if b.probed != nil {
 		return *b.probed, nil
 	}
-	c := sandbox.Capabilities{Isolation: sandbox.IsolationProcess, Detail: "process: asked for by options", Networks: []string{string(sandbox.NetworkOpen)}, WholeTree: wholeTree}
+	c := sandbox.Capabilities{Isolation: sandbox.IsolationProcess, Detail: "process: asked for by options", Networks: []string{string(sandbox.NetworkOpen)}, WholeTree: wholeTree, Mounts: true}
 	if b.o.Isolation != sandbox.IsolationProcess {
 		detail, why, err := tryConfinement(ctx, b.o)
 		switch {
@@ -148,7 +148,7 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 		case why != "":
 			c.Detail = "process: " + why
 		default:
-			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail, Networks: []string{string(sandbox.NetworkNone)}, WholeTree: wholeTree}
+			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail, Networks: []string{string(sandbox.NetworkNone)}, WholeTree: wholeTree, Mounts: true}
 			if !b.o.Loopback && tryLoopback(ctx) == nil {
 				c.Networks = append(c.Networks, sandbox.NetworkList, sandbox.NetworkReadOnly)
 			}

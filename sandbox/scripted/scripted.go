@@ -111,7 +111,7 @@ func (b *Backend) Probe(context.Context) (sandbox.Capabilities, error) {
 	}
 	return sandbox.Capabilities{
 		Isolation: sandbox.IsolationProcess, Detail: "interpreted by this process",
-		Networks: []string{string(sandbox.NetworkNone)}, WholeTree: true,
+		Networks: []string{string(sandbox.NetworkNone)}, WholeTree: true, Mounts: true,
 	}, nil
 }
 

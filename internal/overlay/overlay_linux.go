@@ -1,0 +1,117 @@
+package overlay
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// options are those of each mount. Without redirect_dir a directory of lower cannot be
+// renamed; volatile says that nothing is synced, least of all when the mount ends. The
+// others have the values that a system may have changed: what relies on them is that a
+// file which nobody wrote is the one of lower, with its inode and times.
+const options = "redirect_dir=on,index=off,metacopy=off,nfs_export=off,volatile"
+
+// mount names the directories by their handles: a path may hold what divides options, and
+// be too long for them.
+func mount(lower, files, work, dir string) error {
+	data := options
+	for _, o := range []struct{ name, dir string }{{"lowerdir", lower}, {"upperdir", files}, {"workdir", work}} {
+		f, err := os.Open(o.dir)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		data += fmt.Sprintf(",%s=/proc/self/fd/%d", o.name, f.Fd())
+	}
+	if err := syscall.Mount("rath", dir, "overlay", syscall.MS_NODEV|syscall.MS_NOSUID, data); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	return nil
+}
+
+// unmount takes the mount out at once: that a process of a command is not quite gone is no
+// reason to wait.
+func unmount(dir string) error {
+	err := syscall.Unmount(dir, syscall.MNT_DETACH|umountNoFollow)
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+const umountNoFollow = 0x8
+
+func clearBelow(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	below, err := mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, m := range slices.Backward(below) { // what was mounted last goes first
+		if err := unmount(m); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", m, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// mountsBelow lists where something is mounted below a directory, in the order of mounting.
+func mountsBelow(dir string) ([]string, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var below []string
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 5 {
+			continue
+		}
+		if at := unescape(fields[4]); strings.HasPrefix(at, dir+"/") {
+			below = append(below, at)
+		}
+	}
+	return below, lines.Err()
+}
+
+// unescape reads a path as mountinfo has it: with spaces and the like as three octal digits.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+func sameInode(a, b os.FileInfo) bool {
+	x, ok := a.Sys().(*syscall.Stat_t)
+	y, also := b.Sys().(*syscall.Stat_t)
+	return ok && also && x.Ino == y.Ino
+}

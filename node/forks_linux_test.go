@@ -1,0 +1,48 @@
+package node
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/overlay"
+)
+
+// TestForksOfFormerProcess: a node unmounts and removes the directories that a process left
+// which was killed, before it makes its own.
+func TestForksOfFormerProcess(t *testing.T) {
+	store := t.TempDir()
+	work, forks := filepath.Join(store, "work", "t", "s", "1-1"), filepath.Join(store, "forks")
+	lower, changes := filepath.Join(forks, "1"), filepath.Join(forks, "2")
+	for _, d := range []string{work, lower, changes} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := overlay.Mount(lower, changes, work)
+	if errors.Is(err, overlay.ErrUnsupported) && os.Geteuid() != 0 {
+		t.Skip(err)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(work, "file"), nil, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := begin(t, &Options{Store: store, Level: "lazy", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}).started(t)
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil || strings.Contains(string(mounts), store) {
+		t.Errorf("what a former process mounted is mounted, %v", err)
+	}
+	for _, d := range []string{filepath.Join(store, "work"), lower, changes} {
+		if _, err := os.Stat(d); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is there, %v", d, err)
+		}
+	}
+	if n.runtime.Workspaces.Forks == nil {
+		t.Error("forks are copied")
+	}
+}

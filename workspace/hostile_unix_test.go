@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -39,6 +40,9 @@ func TestRefused(t *testing.T) {
 		}
 		_, err := workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
 		refused, ok := errors.AsType[*workspace.RefusedError](err)
+		if ok {
+			sandboxtest.End(t, "leave to a snapshot: "+name, "refused: "+refused.Reason)
+		}
 		if !ok || refused.Path != tt.path || refused.Reason != tt.reason || !strings.Contains(err.Error(), tt.path) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -91,7 +95,23 @@ func TestLinksOut(t *testing.T) {
 	}
 	if diff := cmp.Diff(model{"canary": "file false secret"}, modelOf(t, outside)); diff != "" {
 		t.Errorf("changed outside:\n%s", diff)
+	} else {
+		sandboxtest.End(t, "leave to a snapshot: links that lead outside, loops", "kept as links, none is followed")
 	}
+}
+
+// TestSparseFile leaves a file of 1 TiB that takes no room: a snapshot does not read it.
+func TestSparseFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"sparse": "x"})
+	if err := os.Truncate(filepath.Join(dir, "sparse"), 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	_, err := workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
+	if _, ok := errors.AsType[*workspace.LimitError](err); !ok {
+		t.Errorf("%v", err)
+	}
+	sandboxtest.End(t, "leave to a snapshot: a sparse file of 1 TiB", "refused before it is read: larger than a file may be")
 }
 
 func TestRefusedSocketAndName(t *testing.T) {
@@ -109,6 +129,8 @@ func TestRefusedSocketAndName(t *testing.T) {
 	_, err = workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
 	if refused, ok := errors.AsType[*workspace.RefusedError](err); !ok || refused.Reason != workspace.SpecialFile {
 		t.Errorf("a socket: %v", err)
+	} else {
+		sandboxtest.End(t, "leave to a snapshot: a socket", "refused: "+refused.Reason)
 	}
 	if runtime.GOOS == "darwin" {
 		return // its file systems refuse such names themselves
@@ -120,6 +142,8 @@ func TestRefusedSocketAndName(t *testing.T) {
 	_, err = workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
 	if refused, ok := errors.AsType[*workspace.RefusedError](err); !ok || refused.Reason != workspace.BadName {
 		t.Errorf("a name that is not UTF-8: %v", err)
+	} else {
+		sandboxtest.End(t, "leave to a snapshot: a name that is not UTF-8", "refused: "+refused.Reason)
 	}
 }
 
@@ -146,6 +170,8 @@ func TestDeepTree(t *testing.T) {
 	_, err = workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
 	if refused, ok := errors.AsType[*workspace.RefusedError](err); !ok || refused.Reason != workspace.BadName {
 		t.Errorf("%.200v", err)
+	} else {
+		sandboxtest.End(t, "leave to a snapshot: directories deeper than a path may be", "refused: "+refused.Reason)
 	}
 }
 
@@ -168,4 +194,5 @@ func TestModes(t *testing.T) {
 			t.Errorf("%s is restored as %v", name, m)
 		}
 	}
+	sandboxtest.End(t, "leave to a snapshot: set-user-ID bits", "left out")
 }

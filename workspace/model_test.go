@@ -17,6 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -297,6 +298,7 @@ func TestSnapshotWhileFileGrows(t *testing.T) {
 			t.Fatalf("the manifest says %d bytes, the blob has %d", e.Size, len(data))
 		}
 	}
+	sandboxtest.End(t, "write and shorten a file while a snapshot reads it", "each head is whole")
 	close(stop)
 	if err := <-stopped; err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -55,6 +56,8 @@ func TestNothingHarmfulGoesOut(t *testing.T) {
 	}
 	if want := []string{".github", ".gitignore", "main.go", "new", "new/file"}; !slices.Equal(p.Paths, want) {
 		t.Errorf("carried over: %q, want %q", p.Paths, want)
+	} else {
+		sandboxtest.End(t, "have --apply carry over hooks, CI, settings of agents and shells", "withheld")
 	}
 	why := make(map[string]string)
 	for _, w := range p.Withheld {
@@ -134,6 +137,8 @@ func TestApplyNotThroughLinks(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, modelOf(t, filepath.Join(dir, ".git"))); diff != "" {
 		t.Errorf("changed behind the link:\n%s", diff)
+	} else {
+		sandboxtest.End(t, "have --apply go through a link", "refused, nothing is changed")
 	}
 }
 

@@ -65,9 +65,9 @@ var rules = map[string]rule{
 	"run":                          {ours: list("session")},
 	"internal/journal":             {ours: list("run", "session", "blob", "internal/protection", "internal/release"), test: list("internal/journal/journaltest", "internal/sessiontest", "internal/transcript")},
 	"internal/journal/journaltest": {ours: list("internal/journal", "run", "session", "internal/transcript")},
-	"internal/manifest":            {ours: list("blob", "internal/ignore"), others: list("golang.org/x/text", "github.com/klauspost/compress"), test: list("workspace")},
-	"internal/git":                 {ours: list("blob", "internal/manifest")},
-	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore")},
+	"internal/manifest":            {ours: list("blob", "internal/ignore"), others: list("golang.org/x/text", "github.com/klauspost/compress"), test: list("workspace", "sandbox/sandboxtest")},
+	"internal/git":                 {ours: list("blob", "internal/manifest"), test: list("sandbox/sandboxtest")},
+	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore"), test: list("sandbox/sandboxtest")},
 	"tool":                         {ours: list("session", "sandbox", "blob"), others: list("github.com/google/jsonschema-go")},
 	"internal/lineage":             {ours: list("internal/journal", "session", "run", "sandbox", "blob")},
 	// Layer 2.
@@ -75,7 +75,7 @@ var rules = map[string]rule{
 		ours: list("internal/excerpt", "internal/journal", "session", "run", "llm", "memory", "tool"),
 		test: list("flow/inprocess", "llm/scripted"),
 	},
-	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), others: list("github.com/elazarl/goproxy")},
+	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), others: list("github.com/elazarl/goproxy"), test: list("sandbox/sandboxtest")},
 	"internal/engine": {
 		ours: list("internal/egress", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection"),
 		test: list("llm/scripted", "llm/openai", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),

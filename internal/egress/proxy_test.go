@@ -21,6 +21,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
 // world is a network of two servers on loopback that answer for all names.
@@ -28,6 +29,7 @@ type world struct {
 	plain, secure *httptest.Server
 	seen          atomic.Pointer[http.Request] // by the servers, the last one
 	addrs         map[string][]netip.Addr      // of names; others are at 127.0.0.1
+	lookup        func(string) []netip.Addr    // in place of addrs, if it is not nil
 	dialed        atomic.Pointer[string]
 }
 
@@ -85,6 +87,9 @@ func (w *world) proxy(t testing.TB, n sandbox.Network, secrets ...Secret) (*Prox
 	p, err := New(&Options{
 		Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Roots: roots, Secrets: secrets,
 		Lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
+			if w.lookup != nil {
+				return w.lookup(host), nil
+			}
 			if a, ok := w.addrs[host]; ok {
 				return a, nil
 			}
@@ -220,6 +225,10 @@ func TestList(t *testing.T) {
 				body = strings.NewReader(tt.body)
 			}
 			status, says, _ := get(t, c, tt.method, tt.to, body, tt.header...)
+			if tt.status == 403 || tt.status == 0 {
+				// In a tunnel it is the answer to CONNECT, which a client makes an error.
+				sandboxtest.End(t, "reach by the proxy: "+tt.name, map[int]string{403: "403", 0: "Forbidden"}[status])
+			}
 			if status != tt.status || !strings.Contains(says, tt.says) {
 				t.Errorf("answered %d %q, want %d %q", status, says, tt.status, tt.says)
 			}
@@ -233,6 +242,32 @@ func TestList(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRebinding: a name that leads to another address each time it is asked for is dialed at
+// the address that was checked.
+func TestRebinding(t *testing.T) {
+	w := newWorld(t)
+	var asked atomic.Int32
+	w.lookup = func(string) []netip.Addr {
+		return []netip.Addr{netip.MustParseAddr([]string{"127.0.0.1", "169.254.169.254"}[asked.Add(1)%2])}
+	}
+	_, c := w.proxy(t, "list:files.net")
+	for range 6 {
+		before := asked.Load()
+		w.dialed.Store(nil)
+		status, says, _ := get(t, c, "GET", "http://files.net/", nil, "Connection", "close")
+		if n := asked.Load() - before; n != 1 {
+			t.Errorf("the name was asked for %d times", n)
+		}
+		if to := w.dialed.Load(); to != nil && !strings.HasPrefix(*to, "127.0.0.1:") {
+			t.Errorf("%s was dialed", *to)
+		}
+		if private := asked.Load()%2 == 1; private != (status == 403) {
+			t.Errorf("answered %d %q", status, says)
+		}
+	}
+	sandboxtest.End(t, "reach by the proxy: a name whose address changes after the check", "the address that was checked is dialed")
 }
 
 // TestRequests: what is told of a request, and how many are told and made.
@@ -332,6 +367,7 @@ func TestHostileBytes(t *testing.T) {
 	if status, _, _ := get(t, c, "GET", "https://files.net/", nil); status != 200 {
 		t.Errorf("after that the proxy answers %d", status)
 	}
+	sandboxtest.End(t, "reach by the proxy: another host behind CONNECT, bytes that are no HTTP", "the connection ends, no other host is reached")
 }
 
 // FuzzMask: a secret never comes through, however the bytes are cut, and the rest does.

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/git"
 	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
 // user runs git as the owner of a repository does.
@@ -341,6 +342,7 @@ func TestHostile(t *testing.T) {
 			t.Errorf("%s is there: something of the repository or of the environment was run", name)
 		}
 	}
+	sandboxtest.End(t, "leave hooks, filters and settings that run programs to a commit", "none is run")
 	for _, name := range []string{".git/hooks/post-commit", ".GIT/config", "sub/.git", "git~1/config", ".g\u200cit/config", "a/../b", ".git /config", ".git::$INDEX_ALLOCATION/config"} {
 		if _, err := r.Tree(t.Context(), b, base, []manifest.Change{added(file(t, b, name, "x"))}); err == nil {
 			t.Errorf("the path %q was taken", name)
@@ -350,6 +352,7 @@ func TestHostile(t *testing.T) {
 	if _, err := r.Tree(t.Context(), b, base, []manifest.Change{added(link)}); err == nil {
 		t.Error("a link .gitmodules was taken")
 	}
+	sandboxtest.End(t, "name a file like .git, by any case or sign", "refused")
 }
 
 func TestOpen(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
 // TestHeadGolden pins the bytes of a head of format 3.
@@ -114,6 +115,7 @@ func TestHeadRefused(t *testing.T) {
 	if _, err := decode([]byte(bomb.String())); !errors.Is(err, manifest.ErrMalformed) {
 		t.Errorf("2^40 directories: %v", err)
 	}
+	sandboxtest.End(t, "forge a head: links as parents, places outside, 2^40 directories", "ErrMalformed")
 }
 
 // TestDamagedPack: a place that is not the file's, and bytes that unpack to more than the

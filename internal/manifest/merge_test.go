@@ -15,6 +15,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
 // files describes a tree: a path and "dir", "link TARGET", "run TEXT" or the text of a file.
@@ -385,6 +386,12 @@ func TestMergeConflicts(t *testing.T) {
 				if d := cmp.Diff(want, got); d != "" {
 					t.Errorf("%s: want, got:\n%s", choice, d)
 				}
+			}
+			switch c.kind {
+			case manifest.NameConflict:
+				sandboxtest.End(t, "merge names that some file systems take for one", string(c.kind)+" conflict")
+			case manifest.TypeConflict:
+				sandboxtest.End(t, "merge a directory that the other side made a link", string(c.kind)+" conflict")
 			}
 			// Open, ours is at the path as it was.
 			got, conflicts := merged(t, b, c.base, manifest.Undecided, c.ours, c.theirs)

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/ignore"
 	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
 var someDigest = blob.Sum([]byte("x"))
@@ -84,6 +85,7 @@ func TestNewTree(t *testing.T) {
 			t.Errorf("%s: does not survive encoding: %v", name, err)
 		}
 	}
+	sandboxtest.End(t, "forge an archive: names that lead out, twice, devices, sizes below 0", "ErrMalformed")
 }
 
 func TestLoad(t *testing.T) {

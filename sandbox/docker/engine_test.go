@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,6 +24,9 @@ import (
 
 // These tests need an engine (DOCKER_HOST) and the tar of an image (RATH_SANDBOX_IMAGE_TAR,
 // see .ci/engine, which starts the one and makes the other). Without them they fail.
+// The suite writes the backend's column of the table of hostile inputs with it.
+var _ = flag.Bool("update", false, "write testdata")
+
 func TestMain(m *testing.M) {
 	Reexec()
 	sandboxtest.Probe()

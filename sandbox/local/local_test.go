@@ -3,6 +3,7 @@
 package local_test
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -10,6 +11,9 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
+
+// The suite writes the backend's column of the table of hostile inputs with it.
+var _ = flag.Bool("update", false, "write testdata")
 
 func TestMain(m *testing.M) {
 	local.Reexec()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
 // hostEnv makes the test binary a host that opens a sandbox over the
@@ -142,6 +143,7 @@ func TestHostKilled(t *testing.T) {
 			host.Wait()
 			// No Reap runs: the supervisor notices by itself.
 			until(t, "the tree dies with its host", func() bool { return len(alive(t, own)) == 0 })
+			sandboxtest.End(t, "local: run on when the host is killed", "killed")
 		})
 	}
 }

@@ -33,12 +33,20 @@ func testExitCode(t *testing.T, s *suite) {
 	for _, code := range []int{0, 1, 42, 127, 137, 255} {
 		b.want(b.sh(fmt.Sprintf("exit %d", code)), sandbox.Exited, code, "")
 	}
+	s.end(t, "end with 255", how(b.sh("exit 255")))
 }
 
 func testSignal(t *testing.T, s *suite) {
 	b := s.open(t)
 	b.want(b.sh("kill -9 $$"), sandbox.Signaled, 137, "")
-	b.want(b.sh("echo before; kill -TERM $$"), sandbox.Signaled, 143, "before\n")
+	e := b.sh("echo before; kill -TERM $$")
+	b.want(e, sandbox.Signaled, 143, "before\n")
+	s.end(t, "end by a signal", how(e))
+	e = b.sh("kill -SEGV $$")
+	if list, err := b.Files().List(t.Context(), ""); err != nil || len(list) != 0 {
+		t.Errorf("a core dump is left: %v, %v", list, err)
+	}
+	s.end(t, "end with a core dump", how(e)+", no file is left")
 }
 
 func testNotStarted(t *testing.T, s *suite) {
@@ -47,6 +55,7 @@ func testNotStarted(t *testing.T, s *suite) {
 	b.host("dir/file", "")
 	for _, program := range []string{"no-such-program-anywhere", "./missing", "./data", "./dir", "/no/such/path"} {
 		e := b.exec(sandbox.Cmd{Argv: []string{program}})
+		s.end(t, "start what is missing or no program", how(e))
 		if e.Ended != sandbox.Refused || e.Code == 0 || !strings.Contains(string(e.Stderr.Bytes()), strings.TrimPrefix(program, "./")) {
 			t.Errorf("%s: %s", program, describe(e))
 		}
@@ -68,6 +77,7 @@ func testSenseless(t *testing.T, s *suite) {
 		}
 	}
 	b.want(b.sh("echo still works"), sandbox.Exited, 0, "still works\n")
+	s.end(t, "pass NUL in arguments or variables", "an error before it starts")
 }
 
 func testStdin(t *testing.T, s *suite) {
@@ -86,6 +96,9 @@ func testUnreadStdin(t *testing.T, s *suite) {
 	for _, in := range []io.Reader{strings.NewReader(strings.Repeat("x", 10<<20)), endless} {
 		e := b.exec(sandbox.Cmd{Argv: []string{"sh", "-c", "echo done"}, Stdin: in})
 		b.want(e, sandbox.Exited, 0, "done\n")
+		if in == endless {
+			s.end(t, "read nothing of an input without end", how(e))
+		}
 	}
 }
 
@@ -123,6 +136,7 @@ func testEnvironment(t *testing.T, s *suite) {
 	}
 	b.want(b.sh(`cd "$HOME" && pwd -P > home && cat home && cd / && cd "$TMPDIR" && echo x > probe && cat probe`), sandbox.Exited, 0, b.read("home")+"x\n")
 	b.want(b.exec(sandbox.Cmd{Argv: []string{"env"}, Env: map[string]string{"PATH": "/nowhere"}}), sandbox.Refused, 127, "")
+	s.end(t, "see variables of the host", "none is there")
 }
 
 func testDirectory(t *testing.T, s *suite) {
@@ -139,6 +153,7 @@ func testDirectory(t *testing.T, s *suite) {
 			t.Errorf("Dir %q: %v, %s", dir, err, describe(e))
 		}
 	}
+	s.end(t, "run in a directory outside", "ErrPath")
 	if _, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"pwd"}, Dir: "missing"}); err == nil {
 		t.Error("ran in a directory that is not there")
 	}
@@ -154,6 +169,7 @@ func testBinaryOutput(t *testing.T, s *suite) {
 	if !bytes.Equal(e.Stdout.Bytes(), data) || e.Stdout.Total != 4096 || e.Stdout.Dropped() != 0 {
 		t.Error(describe(e))
 	}
+	s.end(t, "write bytes that are no text", how(e)+", each byte is kept")
 }
 
 // lockedBuffer is where the backend streams output while the test reads it.
@@ -184,6 +200,7 @@ func testFlood(t *testing.T, s *suite) {
 	if n := offload.Len(); n != sandbox.MaxOffload {
 		t.Errorf("offloaded %d bytes, want %d", n, sandbox.MaxOffload)
 	}
+	s.end(t, "write without end, and without a newline", how(e)+", head and tail are kept")
 	// Below the cap nothing is lost, and the order within a stream is kept.
 	offload = new(lockedBuffer)
 	e = b.exec(sandbox.Cmd{Argv: []string{"sh", "-c", "i=0; while [ $i -lt 300 ]; do echo line $i; echo oops >&2; i=$((i+1)); done"}, Output: 64, Offload: offload})

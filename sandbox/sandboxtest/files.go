@@ -139,6 +139,8 @@ func testLongList(t *testing.T, s *suite) {
 	b.host("d/one more", "")
 	if _, err := b.Files().List(t.Context(), "d"); !errors.Is(err, sandbox.ErrTooMany) {
 		t.Errorf("one entry more than is listed: %v", err)
+	} else {
+		s.end(t, "fill a directory with more than is listed", "ErrTooMany")
 	}
 }
 
@@ -176,19 +178,27 @@ func testEscapes(t *testing.T, s *suite) {
 	b.link("loop-b", "loop-a")
 	b.link("loop-a", "loop-b")
 	base := filepath.Base(outside)
-	for _, name := range []string{
-		"..", "../" + base + "/canary", "../../etc/passwd", "sub/../../x", "sub/../..",
-		"/etc/passwd", file, "//etc/passwd", outside + "/canary",
-		"abs-dir/canary", "rel-dir/canary", "sub/rel-dir/canary", "chain-2/canary",
-		"parent/" + base, "parent/parent", "proc-root/etc/passwd",
-		"loop-a/x", "nul\x00byte", "sub/file/below", strings.Repeat("n", 300),
-		"abs-dir/new", "chain-2/new/deep",
+	for _, tt := range []struct {
+		input string
+		names []string
+	}{
+		{"have a name lead outside: relative, absolute", []string{
+			"..", "../" + base + "/canary", "../../etc/passwd", "sub/../../x", "sub/../..", "/etc/passwd", file, "//etc/passwd", outside + "/canary",
+		}},
+		{"have a link lead outside: absolute, relative, chains, loops", []string{
+			"abs-dir/canary", "rel-dir/canary", "sub/rel-dir/canary", "chain-2/canary", "parent/" + base, "parent/parent", "loop-a/x", "abs-dir/new", "chain-2/new/deep",
+		}},
+		{"have a link lead to /proc/self/root", []string{"proc-root/etc/passwd"}},
+		{"use names that are too long, hold NUL, go below a file", []string{"nul\x00byte", "sub/file/below", strings.Repeat("n", 300)}},
 	} {
-		for method, err := range calls(t, b, name) {
-			if !errors.Is(err, sandbox.ErrPath) {
-				t.Errorf("%s(%q) = %v, want ErrPath", method, name, err)
+		for _, name := range tt.names {
+			for method, err := range calls(t, b, name) {
+				if !errors.Is(err, sandbox.ErrPath) {
+					t.Errorf("%s(%q) = %v, want ErrPath", method, name, err)
+				}
 			}
 		}
+		s.end(t, tt.input, "ErrPath")
 	}
 	// The final link may be looked at, but is neither followed nor replaced.
 	for _, name := range []string{"abs-file", "abs-dir", "chain-2"} {
@@ -202,6 +212,7 @@ func testEscapes(t *testing.T, s *suite) {
 			}
 		}
 	}
+	s.end(t, "have a link stand for the file itself", "ErrPath")
 	unharmed(t, outside)
 	if b.read("sub/file") != "inside" || b.read("./sub//file") != "inside" || b.read("sub/../sub/file") != "inside" {
 		t.Error("a file inside is no longer reached")
@@ -222,6 +233,7 @@ func testSpecialFiles(t *testing.T, s *suite) {
 	if err := calls(t, b, "fifo")["List"]; !errors.Is(err, sandbox.ErrPath) {
 		t.Errorf("List of a FIFO: %v", err)
 	}
+	s.end(t, "put a FIFO or a directory in the place of a file", "ErrPath")
 }
 
 func testLinks(t *testing.T, s *suite) {
@@ -246,6 +258,7 @@ func testLinks(t *testing.T, s *suite) {
 	if _, err := os.Lstat(filepath.Join(b.dir, "nowhere")); err == nil {
 		t.Error("a file was made through a dangling link")
 	}
+	s.end(t, "put a dangling link in the place of a file", "ErrPath")
 	b.write("to-dir/new", "through a directory link inside")
 	if got := b.read("sub/new"); got != "through a directory link inside" {
 		t.Errorf("sub/new holds %q", got)
@@ -262,6 +275,7 @@ func testLinks(t *testing.T, s *suite) {
 	}
 	b.write("hard", "only this name is replaced")
 	unharmed(t, outside)
+	s.end(t, "put a second name of a file outside in its place", "ErrPath")
 }
 
 // testSwapRace exchanges a directory with a link that leads out while files
@@ -309,4 +323,5 @@ func testSwapRace(t *testing.T, s *suite) {
 		t.Error("the race was never won by the harmless side; the test shows nothing")
 	}
 	unharmed(t, outside)
+	s.end(t, "swap a directory for a link while files are read and written", "nothing outside is read or written")
 }

@@ -20,10 +20,12 @@ func testHuge(t *testing.T, s *suite) {
 		"all arguments":  {Argv: append([]string{"echo"}, strings.Split(strings.Repeat("argument ", 400_000), " ")...)},
 		"an environment": {Argv: []string{"echo"}, Env: env},
 	} {
-		if e := b.exec(c); e.Ended != sandbox.Refused {
+		e := b.exec(c)
+		if e.Ended != sandbox.Refused {
 			t.Errorf("%s: %s", name, describe(e))
 		}
 		b.want(b.sh("echo again"), sandbox.Exited, 0, "again\n")
+		s.end(t, "pass megabytes of arguments or variables", how(e))
 	}
 }
 
@@ -38,9 +40,11 @@ func testNoPrograms(t *testing.T, s *suite) {
 	} {
 		b.write(name, text)
 		b.want(b.sh("chmod 755 "+name), sandbox.Exited, 0, "")
-		if e := b.exec(sandbox.Cmd{Argv: []string{"./" + name}}); e.Ended != sandbox.Refused {
+		e := b.exec(sandbox.Cmd{Argv: []string{"./" + name}})
+		if e.Ended != sandbox.Refused {
 			t.Errorf("%s: %s", name, describe(e))
 		}
+		s.end(t, "start files that look like programs", how(e))
 	}
 }
 
@@ -54,6 +58,7 @@ func testImitation(t *testing.T, s *suite) {
 	if string(e.Stderr.Bytes()) != strings.Repeat(text, 1000) {
 		t.Error("the other stream:", describe(e))
 	}
+	s.end(t, "write what imitates our messages", how(e)+", each byte is kept")
 }
 
 // testDribble has a command write to both streams in turn, a byte at a time.
@@ -64,6 +69,7 @@ func testDribble(t *testing.T, s *suite) {
 	if string(e.Stderr.Bytes()) != strings.Repeat("e", 5000) {
 		t.Error("the other stream:", describe(e))
 	}
+	s.end(t, "write to both streams in turn, a byte at a time", how(e)+", each byte is kept")
 }
 
 // testOwnDirectory has commands remove the directory that they run in, and try to remove
@@ -80,6 +86,8 @@ func testOwnDirectory(t *testing.T, s *suite) {
 	b.want(b.sh(`echo kept > file && cat file && echo tmp > "$TMPDIR/file" && cat "$TMPDIR/file"`), sandbox.Exited, 0, "kept\ntmp\n")
 	if got := b.read("file"); got != "kept\n" {
 		t.Errorf("the file holds %q", got)
+	} else {
+		s.end(t, "remove its own directory, or put a link in its place", "the next command runs")
 	}
 }
 
@@ -91,6 +99,7 @@ func testThreads(t *testing.T, s *suite) {
 	if strings.Contains(string(e.Stdout.Bytes()), "succeeded") {
 		t.Error(describe(e))
 	}
+	s.end(t, "start threads without end", "held at the limit")
 	b.want(b.sh("echo again"), sandbox.Exited, 0, "again\n")
 }
 
@@ -98,8 +107,14 @@ func testThreads(t *testing.T, s *suite) {
 // where they are in memory.
 func testMemoryFiles(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{Memory: 96 << 20}})
-	if e := b.sh(`head -c 300000000 /dev/zero > "$TMPDIR/big" || exit 9`); e.Ended == sandbox.Exited && e.Code == 0 {
+	e := b.sh(`head -c 300000000 /dev/zero > "$TMPDIR/big" || exit 9`)
+	if e.Ended == sandbox.Exited && e.Code == 0 {
 		t.Error("there was no limit:", describe(e))
 	}
+	end := how(e)
+	if e.Ended == sandbox.Exited {
+		end = "no space is left"
+	}
+	s.end(t, "fill temporary files that are in memory", end)
 	b.want(b.sh(`rm "$TMPDIR/big"; echo again`), sandbox.Exited, 0, "again\n")
 }

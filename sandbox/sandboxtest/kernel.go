@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -29,11 +30,11 @@ func Probe() {
 		err := fmt.Errorf("the probe knows no %q", name)
 		if f, ok := attempts[name]; ok {
 			if err = f(); err == nil {
-				fmt.Printf("%s\tsucceeded\n", name)
+				fmt.Printf("%s\t\tsucceeded\n", name)
 				continue
 			}
 		}
-		fmt.Printf("%s\t%v\n", name, err)
+		fmt.Printf("%s\t%s\t%v\n", name, errnoName(err), err)
 	}
 	os.Exit(0)
 }
@@ -54,14 +55,18 @@ func (b *box) installProbe() {
 	b.want(b.sh("chmod 755 "+probeName), sandbox.Exited, 0, "")
 }
 
+// outcome is what came of an attempt: "succeeded" or an error, and the name of the system's
+// error if it was one.
+type outcome struct{ text, errno string }
+
 // probe makes the attempts in the sandbox and returns what came of each.
-func (b *box) probe(env map[string]string, names ...string) map[string]string {
+func (b *box) probe(env map[string]string, names ...string) map[string]outcome {
 	b.t.Helper()
 	e := b.exec(sandbox.Cmd{Argv: append([]string{"./" + probeName}, names...), Env: env})
-	got := make(map[string]string)
+	got := make(map[string]outcome)
 	for _, l := range lines(e.Stdout.Bytes()) {
-		if name, result, ok := strings.Cut(l, "\t"); ok {
-			got[name] = result
+		if f := strings.SplitN(l, "\t", 3); len(f) == 3 {
+			got[f[0]] = outcome{f[2], f[1]}
 		}
 	}
 	if e.Ended != sandbox.Exited || e.Code != 0 || len(got) != len(names) {
@@ -70,19 +75,46 @@ func (b *box) probe(env map[string]string, names ...string) map[string]string {
 	return got
 }
 
+// attack is a hostile input that is made of attempts, all of which have to fail.
+type attack struct {
+	input    string
+	attempts []string
+}
+
 // denied checks that every attempt failed, with an error of the system and
-// not of the probe. In a container, what is outside is not there at all.
-func (b *box) denied(env map[string]string, names ...string) {
+// not of the probe, and says what came of each input. In a container, what is outside is
+// not there at all.
+func (b *box) denied(env map[string]string, attacks ...attack) {
 	b.t.Helper()
-	allowed := []string{"permission denied", "operation not permitted", "not implemented", "not supported", "cross-device"}
+	allowed := []string{"permission denied", "operation not permitted", "not implemented", "not supported", "cross-device", "bad system call"}
 	if b.Info().Isolation.AtLeast(sandbox.IsolationContainer) {
 		allowed = append(allowed, "no such file or directory", "no such process")
 	}
-	for name, result := range b.probe(env, names...) {
-		if !slices.ContainsFunc(allowed, func(a string) bool { return strings.Contains(result, a) }) {
-			b.t.Errorf("%s: %s", name, result)
-		}
+	var names []string
+	for _, a := range attacks {
+		names = append(names, a.attempts...)
 	}
+	got := b.probe(env, names...)
+	for _, a := range attacks {
+		by := make(map[string]outcome)
+		for _, name := range a.attempts {
+			by[name] = got[name]
+			if !slices.ContainsFunc(allowed, func(a string) bool { return strings.Contains(got[name].text, a) }) {
+				b.t.Errorf("%s: %s", name, got[name].text)
+			}
+		}
+		b.s.end(b.t, a.input, refusals(by))
+	}
+}
+
+// refusals are the errors of attempts that all failed.
+func refusals(by map[string]outcome) string {
+	var all []string
+	for _, o := range by {
+		all = append(all, cmp.Or(o.errno, o.text))
+	}
+	slices.Sort(all)
+	return "refused: " + strings.Join(slices.Compact(all), ", ")
 }
 
 func testOutside(t *testing.T, s *suite) {
@@ -94,11 +126,16 @@ func testOutside(t *testing.T, s *suite) {
 	b.link(outside, "dir-out")
 	env := map[string]string{"OUTSIDE": outside, "HOST_PID": strconv.Itoa(os.Getpid())}
 	b.denied(env,
-		"read", "read through a link", "read through a directory link", "read through /proc/self/root",
-		"read through the host's root", "list", "write", "append", "truncate", "truncate by path", "truncate for reading", "truncate for nothing",
-		"create", "create through a link", "mkdir", "symlink", "remove", "rename out", "rename in",
-		"link in", "link out", "link inside", "read /etc/shadow", "list /root", "list /home", "list /", "list /tmp", "open /dev/mem", "device node",
-		"read host environment", "read host command line", "read supervisor memory")
+		attack{"read, list or write outside by name", []string{
+			"read", "list", "write", "append", "truncate", "truncate by path", "truncate for reading", "truncate for nothing",
+			"create", "mkdir", "symlink", "remove", "read /etc/shadow", "list /root", "list /home", "list /", "list /tmp",
+			"read host environment", "read host command line", "read supervisor memory",
+		}},
+		attack{"the same through links and /proc", []string{
+			"read through a link", "read through a directory link", "read through /proc/self/root", "read through the host's root", "create through a link",
+		}},
+		attack{"move or link files over the border", []string{"rename out", "rename in", "link in", "link out", "link inside"}},
+		attack{"make device nodes, open the memory", []string{"open /dev/mem", "device node"}})
 	unharmed(t, outside)
 	if b.read("mine") != "x" {
 		t.Error("the command's own file is gone")
@@ -122,8 +159,11 @@ func testMetadata(t *testing.T, s *suite) {
 	b.link(file, "link-out")
 	b.link(outside, "dir-out")
 	b.denied(map[string]string{"OUTSIDE": outside},
-		"chmod", "chmod through a link", "chmod by handle", "chmod through /proc/self/fd", "chmod the directory", "chmod a system file by descriptor",
-		"chown", "lchown", "chtimes", "chtimes through a link", "setxattr", "set-user-ID file", "chown inside to another user")
+		attack{"change modes, owners, times or attributes outside", []string{
+			"chmod", "chmod through a link", "chmod by handle", "chmod through /proc/self/fd", "chmod the directory", "chmod a system file by descriptor",
+			"chown", "lchown", "chtimes", "chtimes through a link", "setxattr",
+		}},
+		attack{"set user IDs, give files to another user", []string{"set-user-ID file", "chown inside to another user"}})
 	after, err := os.Lstat(file)
 	if err != nil {
 		t.Fatal(err)
@@ -133,8 +173,8 @@ func testMetadata(t *testing.T, s *suite) {
 	}
 	// Inside everything works, but for the bits that outlive the sandbox.
 	for name, result := range b.probe(nil, "metadata inside") {
-		if result != "succeeded" {
-			t.Errorf("%s: %s", name, result)
+		if result.text != "succeeded" {
+			t.Errorf("%s: %s", name, result.text)
 		}
 	}
 	b.want(b.sh("touch f && chmod 6751 f && chmod -R u+w . && touch -t 200102030405.06 f && mkdir -p d && chmod 700 d && cp -p f d/g && tar cf a.tar f d && mkdir x && tar xf a.tar -C x && ls -l f x/d/g | cut -c1-10"),
@@ -179,29 +219,64 @@ func testNetwork(t *testing.T, s *suite) {
 	b.installProbe()
 	b.denied(map[string]string{
 		"TCP": tcp.Addr().String(), "UDP": udp.LocalAddr().String(), "UNIX": unix.Addr().String(), "ABSTRACT": abstract.Addr().String(),
-	}, "tcp", "tcp listen", "udp", "unix", "abstract unix", "unix datagram pair", "netlink", "packet", "vsock", "alg", "raw")
+	}, attack{"reach addresses by TCP or UDP, IPv4 or IPv6", []string{"tcp", "tcp listen", "udp", "tcp of IPv6", "udp of IPv6"}},
+		attack{"ask a name server", []string{"ask a name server"}},
+		attack{"ask the metadata service of a cloud", []string{"connect to the metadata service"}},
+		attack{"reach sockets of the host, by name or abstract", []string{"unix", "abstract unix", "unix datagram pair"}},
+		attack{"open netlink, packet, raw, vsock or crypto sockets", []string{"netlink", "packet", "vsock", "alg", "raw"}})
 }
 
 func testProcesses(t *testing.T, s *suite) {
 	b := s.open(t)
 	b.installProbe()
 	b.denied(map[string]string{"HOST_PID": strconv.Itoa(os.Getpid())},
-		"signal the host", "signal the supervisor", "signal by pidfd", "ptrace the host", "read host memory", "limit the host", "renice the host", "renice the user", "bind the host to a processor")
+		attack{"signal or limit the host's processes", []string{
+			"signal the host", "signal the supervisor", "signal by pidfd", "limit the host", "renice the host", "renice the user", "bind the host to a processor",
+		}},
+		attack{"trace them or read their memory", []string{"ptrace the host", "read host memory"}},
+		attack{"write to the first process's memory, read its environment", []string{"write the first process's memory", "read the first process's environment"}})
 	b.want(b.sh("kill -9 $PPID; echo still supervised"), sandbox.Exited, 0, "still supervised\n")
 	// The only process that it may signal is itself.
-	b.want(b.sh("kill -9 -1; echo alone"), sandbox.Exited, 0, "alone\n")
+	e := b.sh("kill -9 -1; echo alone")
+	b.want(e, sandbox.Exited, 0, "alone\n")
+	s.end(t, "signal every process (kill -9 -1)", how(e)+", nothing else is hit")
 }
 
 func testCalls(t *testing.T, s *suite) {
 	b := s.open(t)
 	b.installProbe()
 	b.denied(nil,
-		"mount", "umount", "unshare", "setns", "clone a user namespace", "clone3", "chroot", "pivot_root", "fsopen", "open_tree",
-		"bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "keyctl", "add_key", "request_key",
-		"kexec_load", "init_module", "finit_module", "delete_module", "reboot", "swapon", "settimeofday", "clock_settime", "sethostname",
-		"open_by_handle_at", "process_vm_writev", "kcmp", "pidfd_getfd", "x32",
-		"shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl",
-		"mq_open", "mq_unlink", "mq_send", "mq_receive", "mq_notify", "inotify_init", "inotify_add_watch", "directory notification")
+		attack{"make namespaces, mounts, another root", []string{
+			"mount", "umount", "unshare", "setns", "clone a user namespace", "clone3", "chroot", "pivot_root", "fsopen", "open_tree", "open_by_handle_at",
+		}},
+		attack{"use bpf, perf, io_uring, userfaultfd, keys", []string{
+			"bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "keyctl", "add_key", "request_key", "process_vm_writev", "kcmp", "pidfd_getfd",
+		}},
+		attack{"load modules, set clocks, start the machine again", []string{
+			"kexec_load", "init_module", "finit_module", "delete_module", "reboot", "swapon", "settimeofday", "clock_settime", "sethostname",
+		}},
+		attack{"use System V and POSIX queues, watches of files", []string{
+			"shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl",
+			"mq_open", "mq_unlink", "mq_send", "mq_receive", "mq_notify", "inotify_init", "inotify_add_watch", "directory notification",
+		}},
+		attack{"make calls by other numbers (x32)", []string{"x32"}},
+		attack{"make calls by the 32-bit entry", []string{"32-bit entry"}})
+}
+
+// testAlarms has a command with a timer that fires all the time run into its deadline.
+func testAlarms(t *testing.T, s *suite) {
+	b := s.open(t)
+	b.installProbe()
+	e := b.ends(t.Context(), sandbox.Cmd{Argv: []string{"./" + probeName, "alarms"}, Timeout: 2 * short}, sandbox.Deadline)
+	s.end(t, "be hit by alarms without end", how(e))
+}
+
+// testDaemon has a command look for the socket of the daemon that runs it. What it would
+// say there does not matter if it cannot come to it; see also internal/execd.
+func testDaemon(t *testing.T, s *suite) {
+	b := s.open(t)
+	b.installProbe()
+	b.denied(nil, attack{"speak to the daemon of its sandbox", []string{"find the daemon's socket", "connect to the daemon", "make a socket beside it"}})
 }
 
 func testOpenFiles(t *testing.T, s *suite) {
@@ -212,10 +287,10 @@ func testOpenFiles(t *testing.T, s *suite) {
 	defer leak()
 	b := s.open(t)
 	b.installProbe()
-	for name, result := range b.probe(nil, "open files") {
-		if result != "succeeded" {
-			t.Errorf("%s: %s", name, result)
-		}
+	if result := b.probe(nil, "open files")["open files"]; result.text != "succeeded" {
+		t.Error(result.text)
+	} else {
+		s.end(t, "use files that the host left open", "none is open")
 	}
 }
 
@@ -245,7 +320,9 @@ func testSibling(t *testing.T, s *suite) {
 	b := s.open(t)
 	b.installProbe()
 	env := map[string]string{"HOST_PID": pid}
-	b.denied(env, "signal the process", "signal the process group", "signal the thread", "signal any thread", "queue a signal", "queue a signal of a thread")
+	b.denied(env, attack{"signal the processes of another sandbox", []string{
+		"signal the process", "signal the process group", "signal the thread", "signal any thread", "queue a signal", "queue a signal of a thread",
+	}})
 	b.probe(env, "signal by the owner of a pipe") // that no signal comes of it is what counts
 	select {
 	case e := <-ended:
@@ -267,8 +344,8 @@ func testMustWork(t *testing.T, s *suite) {
 		must = append(must, "rename to the temporary files")
 	}
 	for name, result := range b.probe(nil, must...) {
-		if result != "succeeded" {
-			t.Errorf("%s: %s", name, result)
+		if result.text != "succeeded" {
+			t.Errorf("%s: %s", name, result.text)
 		}
 	}
 	b.want(b.sh(`

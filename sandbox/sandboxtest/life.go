@@ -55,7 +55,7 @@ func testCloseRunning(t *testing.T, s *suite) {
 	}
 	wg.Wait()
 	again := s.openSpec(t, sandbox.Spec{Dir: b.dir})
-	again.quiet("beat")
+	s.end(t, "run on when the sandbox is closed", again.quiet("beat"))
 }
 
 func testCloseUnfinished(t *testing.T, s *suite) {

@@ -10,23 +10,26 @@ import (
 // testDisk has commands write more than they may, where a look must find it.
 func testDisk(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{Disk: 8 << 20}})
-	for name, script := range map[string]string{
-		"a large file":                  "head -c 64000000 /dev/zero > big",
-		"many files":                    "i=0; while [ $i -lt 3000 ]; do echo x > f$i; i=$((i+1)); done",
-		"temporary files":               `head -c 64000000 /dev/zero > "$TMPDIR/big"`,
-		"a directory that is closed":    "mkdir d; head -c 64000000 /dev/zero > d/f; chmod 0 d",
-		"below a directory that closed": "mkdir -p d/e; cd d/e; chmod 0 ..; head -c 64000000 /dev/zero > f",
-		"deep":                          "i=0; while [ $i -lt 1000 ]; do mkdir d && cd d || exit 1; i=$((i+1)); done",
+	for _, tt := range []struct{ input, script string }{
+		{"fill the disk by one file", "head -c 64000000 /dev/zero > big"},
+		{"fill it by many small files", "i=0; while [ $i -lt 3000 ]; do echo x > f$i; i=$((i+1)); done"},
+		{"fill it by temporary files", `head -c 64000000 /dev/zero > "$TMPDIR/big"`},
+		{"fill it, then close the directory", "mkdir d; head -c 64000000 /dev/zero > d/f; chmod 0 d"},
+		{"fill it in a closed directory", "mkdir -p d/e; cd d/e; chmod 0 ..; head -c 64000000 /dev/zero > f"},
+		{"fill it by directories, each in the one before", "i=0; while [ $i -lt 1000 ]; do mkdir d && cd d || exit 1; i=$((i+1)); done"},
 	} {
 		// The sleep is not waited for: the command is killed before.
-		e := b.sh("(" + script + "); sleep 1000")
+		e := b.sh("(" + tt.script + "); sleep 1000")
 		if e.Ended != sandbox.DiskFull || !strings.Contains(string(e.Stderr.Bytes()), "killed: ") {
-			t.Errorf("%s: %s", name, describe(e))
+			t.Errorf("%s: %s", tt.input, describe(e))
 		}
+		s.end(t, tt.input, how(e))
 		// The sandbox is there as before.
 		b.want(b.sh(`chmod 700 d; rm -rf * "$TMPDIR"/*; echo empty; ls`), sandbox.Exited, 0, "empty\n")
 	}
-	b.want(b.sh("dd if=/dev/zero of=sparse bs=1 count=1 seek=100000000 2>/dev/null; head -c 1000000 /dev/zero > f; sleep 0.3; echo fits"), sandbox.Exited, 0, "fits\n")
+	e := b.sh("dd if=/dev/zero of=sparse bs=1 count=1 seek=100000000 2>/dev/null; head -c 1000000 /dev/zero > f; sleep 0.3; echo fits")
+	b.want(e, sandbox.Exited, 0, "fits\n")
+	s.end(t, "make a sparse file of more than the limit", how(e)+": what it holds counts")
 }
 
 // testPIDs has a command start more than it may.
@@ -36,22 +39,50 @@ func testPIDs(t *testing.T, s *suite) {
 	if strings.Contains(string(e.Stdout.Bytes()), "all") || e.Ended == sandbox.Exited && e.Code == 0 {
 		t.Error(describe(e))
 	}
-	b.want(b.sh("echo again"), sandbox.Exited, 0, "again\n")
+	s.end(t, "start processes without end", "held at the limit")
+	again := b.sh("echo again")
+	b.want(again, sandbox.Exited, 0, "again\n")
+	s.end(t, "run the next command after those", how(again))
 }
 
 // testMemory has a command take more memory than it may.
 func testMemory(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{Memory: 96 << 20}})
 	b.installProbe()
-	for name, argv := range map[string][]string{
-		"itself":  {"./" + probeName, "take memory"},
-		"a child": {"sh", "-c", "./" + probeName + " 'take memory'; exit 7"},
+	for _, tt := range []struct {
+		input string
+		argv  []string
+	}{
+		{"allocate more than the limit of memory", []string{"./" + probeName, "take memory"}},
+		{"the same in a child", []string{"sh", "-c", "./" + probeName + " 'take memory'; exit 7"}},
+		{"fill a memory file (memfd)", []string{"./" + probeName, "take a memory file"}},
 	} {
-		if e := b.exec(sandbox.Cmd{Argv: argv}); e.Ended != sandbox.OutOfMem {
-			t.Errorf("%s: %s", name, describe(e))
+		e := b.exec(sandbox.Cmd{Argv: tt.argv})
+		if e.Ended != sandbox.OutOfMem {
+			t.Errorf("%s: %s", tt.input, describe(e))
 		}
-		b.want(b.sh("echo again"), sandbox.Exited, 0, "again\n")
+		s.end(t, tt.input, how(e))
 	}
+	again := b.sh("echo again")
+	b.want(again, sandbox.Exited, 0, "again\n")
+	s.end(t, "run the next command after that", how(again))
+	e := b.exec(sandbox.Cmd{Argv: []string{"./" + probeName, "take /dev/shm"}})
+	if e.Ended == sandbox.Exited {
+		_, out, _ := strings.Cut(string(e.Stdout.Bytes()), "\t")
+		errno, _, _ := strings.Cut(out, "\t")
+		if errno == "" {
+			t.Error("there was no limit for /dev/shm:", describe(e))
+		}
+		s.end(t, "fill /dev/shm", "refused: "+errno)
+	} else {
+		s.end(t, "fill /dev/shm", how(e))
+	}
+	// What the system keeps of a file it gives back.
+	large := b.probe(nil, "write a large file")["write a large file"]
+	if large.text != "succeeded" {
+		t.Error(large)
+	}
+	s.end(t, "write a file larger than the memory", large.text)
 	// A sandbox beside it has its own.
 	b.want(s.open(t).sh("echo beside"), sandbox.Exited, 0, "beside\n")
 }
@@ -60,7 +91,9 @@ func testMemory(t *testing.T, s *suite) {
 func testCPU(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{CPU: 0.3}})
 	b.installProbe()
-	if got := b.probe(nil, "use processors")["use processors"]; got != "succeeded" {
-		t.Error(got)
+	if got := b.probe(nil, "use processors")["use processors"]; got.text != "succeeded" {
+		t.Error(got.text)
+	} else {
+		s.end(t, "use both processors", "held at the limit")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-func listed(c sandbox.Capabilities) bool { return slices.Contains(c.Networks, sandbox.NetworkList) }
+var listed = promise{func(c sandbox.Capabilities) bool { return slices.Contains(c.Networks, sandbox.NetworkList) }, "no list of hosts"}
 
 // testNetworkList: commands find the proxy, and nothing else: not the loopback of the host,
 // not its sockets, and no other command.
@@ -64,14 +64,15 @@ func testNetworkList(t *testing.T, s *suite) {
 	env := map[string]string{
 		"TCP": tcp.Addr().String(), "UDP": udp.LocalAddr().String(), "UNIX": unix.Addr().String(), "ABSTRACT": "@rath-sandboxtest-none", "URL": "http://example.org/a",
 	}
-	for name, result := range b.probe(env, "tcp", "unix", "abstract unix", "netlink", "packet", "vsock", "alg", "raw", "connect to the Internet") {
-		if result == "succeeded" {
-			t.Errorf("%s: %s", name, result)
+	by := b.probe(env, "tcp", "unix", "abstract unix", "netlink", "packet", "vsock", "alg", "raw", "connect to the Internet")
+	for name, result := range by {
+		if result.text == "succeeded" {
+			t.Errorf("%s: %s", name, result.text)
 		}
 	}
 	for name, result := range b.probe(env, "proxy", "udp", "a server of one's own") {
-		if result != "succeeded" && name != "udp" {
-			t.Errorf("%s: %s", name, result)
+		if result.text != "succeeded" && name != "udp" {
+			t.Errorf("%s: %s", name, result.text)
 		}
 	}
 	if served.Load() == 0 {
@@ -83,10 +84,13 @@ func testNetworkList(t *testing.T, s *suite) {
 	if n, _, err := udp.ReadFrom(make([]byte, 10)); err == nil {
 		t.Errorf("%d bytes came to the host's loopback by UDP", n)
 	}
+	s.end(t, "pass by the proxy of a list of hosts", refusals(by))
 	// Another sandbox has another network.
 	other := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Network: network, Proxy: func(c net.Conn) { c.Close() }})
 	other.installProbe()
-	if got := other.probe(env, "proxy")["proxy"]; got == "succeeded" {
+	if got := other.probe(env, "proxy")["proxy"]; got.text == "succeeded" {
 		t.Error("the other sandbox came through the proxy of the first one")
+	} else {
+		s.end(t, "use the proxy of another sandbox", "its own answers")
 	}
 }

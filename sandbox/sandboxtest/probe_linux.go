@@ -30,6 +30,14 @@ func leakFile(name string) (func() error, error) {
 	return func() error { return unix.Close(fd) }, nil
 }
 
+// errnoName is the name of the system's error, "" if it is none.
+func errnoName(err error) string {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return unix.ErrnoName(errno)
+	}
+	return ""
+}
+
 func outside(name string) string { return filepath.Join(os.Getenv("OUTSIDE"), name) }
 
 func hostPID() int {
@@ -178,10 +186,21 @@ var attempts = map[string]func() error{
 	"chown inside to another user": chownInside,
 	"metadata inside":              metadataInside,
 
-	"tcp":           dial("tcp", "TCP"),
-	"udp":           dial("udp", "UDP"),
-	"unix":          dial("unix", "UNIX"),
-	"abstract unix": dial("unix", "ABSTRACT"),
+	"tcp":         dial("tcp", "TCP"),
+	"tcp of IPv6": func() error { return second(net.DialTimeout("tcp6", "[::1]:9", 5*time.Second)) },
+	"udp of IPv6": func() error { return second(net.Dial("udp6", "[::1]:9")) },
+	"ask a name server": func() error {
+		c, err := net.Dial("udp", "1.1.1.1:53")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return second(c.Write([]byte("\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x01\x00\x01")))
+	},
+	"connect to the metadata service": func() error { return second(net.DialTimeout("tcp", "169.254.169.254:80", 5*time.Second)) },
+	"udp":                             dial("udp", "UDP"),
+	"unix":                            dial("unix", "UNIX"),
+	"abstract unix":                   dial("unix", "ABSTRACT"),
 	"tcp listen": func() error {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err == nil {
@@ -230,6 +249,22 @@ var attempts = map[string]func() error{
 		}
 		return unix.SchedSetaffinity(hostPID(), &set)
 	},
+
+	"write the first process's memory":     func() error { return openWrite("/proc/1/mem", 0) },
+	"read the first process's environment": func() error { return second(os.ReadFile("/proc/1/environ")) },
+	"find the daemon's socket":             func() error { return second(os.ReadDir("/run/rath/socket")) },
+	"connect to the daemon":                func() error { return second(net.Dial("unix", "/run/rath/socket/s")) },
+	"make a socket beside it":              func() error { return second(net.Listen("unix", "/run/rath/socket/t")) },
+	"alarms":                               alarms,
+	"32-bit entry": func() error {
+		c := exec.Cmd{Path: "/proc/self/exe", Args: []string{probeName, "32-bit entry itself"}}
+		out, err := c.Output()
+		if err == nil && !strings.Contains(string(out), "succeeded") {
+			err = errors.New(strings.TrimSpace(string(out)))
+		}
+		return err
+	},
+	"32-bit entry itself": entry32,
 
 	"mount":                  call(unix.SYS_MOUNT, bad, bad, bad, 0, 0),
 	"umount":                 call(unix.SYS_UMOUNT2, bad, 0),
@@ -295,11 +330,14 @@ var attempts = map[string]func() error{
 		}
 		return os.Rename("away", filepath.Join(os.Getenv("TMPDIR"), "moved"))
 	},
-	"truncate inside": truncateInside,
-	"signals inside":  signalsInside,
-	"take memory":     takeMemory,
-	"use processors":  useProcessors,
-	"take threads":    takeThreads,
+	"truncate inside":    truncateInside,
+	"signals inside":     signalsInside,
+	"take memory":        takeMemory,
+	"take a memory file": takeMemoryFile,
+	"take /dev/shm":      func() error { return fill("/dev/shm/rath-sandboxtest", 512<<20) },
+	"write a large file": func() error { return fill("large", 192<<20) },
+	"use processors":     useProcessors,
+	"take threads":       takeThreads,
 	"own limits": func() error {
 		var have unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
@@ -523,52 +561,23 @@ func truncateInside() error {
 	return openWrite("long", os.O_TRUNC)
 }
 
-// takeMemory takes 512 MiB and keeps them.
-func takeMemory() error {
-	data := make([]byte, 512<<20)
-	for i := 0; i < len(data); i += 4096 {
-		data[i] = byte(i)
+// entry32 makes a call by the entry for 32-bit programs, where numbers mean others: 20 is
+// getpid. A filter that knows those of 64 bits alone would let it through.
+func entry32() error {
+	if runtime.GOARCH != "amd64" {
+		return unix.ENOSYS
 	}
-	runtime.KeepAlive(data)
-	return errors.New("there was no limit")
-}
-
-// takeThreads starts 500 threads that live on for a moment.
-func takeThreads() error {
-	var wg sync.WaitGroup
-	for range 500 {
-		wg.Go(func() {
-			runtime.LockOSThread()
-			unix.Nanosleep(&unix.Timespec{Nsec: 500e6}, nil)
-		})
+	// mov $20, eax; int 0x80; mov eax, result; ret
+	code, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return fmt.Errorf("map code: %s", err)
 	}
-	wg.Wait()
-	return nil
-}
-
-// useProcessors turns two threads for a second and fails if they had half a processor. What
-// the start of this program took, which a slow machine needs long for, does not count.
-func useProcessors() error {
-	used := func() time.Duration {
-		var u unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-			panic("getrusage: " + err.Error())
-		}
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
-	start, began := used(), time.Now()
-	end := began.Add(time.Second)
-	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() {
-			for time.Now().Before(end) {
-			}
-		})
-	}
-	wg.Wait()
-	took, passed := used()-start, time.Since(began)
-	if took > passed/2 {
-		return fmt.Errorf("used %v of the processors in %v, and %v to start", took, passed, start)
+	copy(code, "\xb8\x14\x00\x00\x00\xcd\x80\x89\x05\x13\x00\x00\x00\xc3")
+	entry := &code[0]
+	value := &entry
+	(*(*func())(unsafe.Pointer(&value)))()
+	if result := *(*int32)(unsafe.Pointer(&code[32])); result < 0 {
+		return syscall.Errno(-result)
 	}
 	return nil
 }

@@ -14,3 +14,5 @@ func leakFile(name string) (func() error, error) {
 	}
 	return f.Close, nil
 }
+
+func errnoName(error) string { return "" }

@@ -36,30 +36,45 @@ import (
 type suite struct {
 	backend sandbox.Backend
 	caps    sandbox.Capabilities
+
+	file  string          // the backend's column of the table; "" for none
+	check string          // the one that runs
+	due   map[string]bool // the inputs that it has not tried yet
 }
 
 // check is one property. needs says which backends promise it.
 type check struct {
 	name  string
-	needs func(sandbox.Capabilities) bool
+	needs promise
 	run   func(*testing.T, *suite)
 }
 
+// promise is what a backend offers, or lacks.
+type promise struct {
+	holds func(sandbox.Capabilities) bool
+	lacks string
+}
+
 // limits are backends that enforce a limit.
-func limits(name string) func(sandbox.Capabilities) bool {
-	return func(c sandbox.Capabilities) bool { return slices.Contains(c.Limits, name) }
+func limits(name string) promise {
+	return promise{func(c sandbox.Capabilities) bool { return slices.Contains(c.Limits, name) }, "no limit of " + name}
+}
+
+func level(least sandbox.Isolation) func(sandbox.Capabilities) bool {
+	return func(c sandbox.Capabilities) bool { return c.Isolation.AtLeast(least) }
 }
 
 // The promises a check can need.
 var (
-	always    = func(sandbox.Capabilities) bool { return true }
-	wholeTree = func(c sandbox.Capabilities) bool { return c.WholeTree }
-	kernel    = func(c sandbox.Capabilities) bool { return c.Isolation.AtLeast(sandbox.IsolationKernel) }
+	always    = promise{func(sandbox.Capabilities) bool { return true }, ""}
+	wholeTree = promise{func(c sandbox.Capabilities) bool { return c.WholeTree }, "processes may be left"}
+	kernel    = promise{level(sandbox.IsolationKernel), "commands are not confined"}
+	container = promise{level(sandbox.IsolationContainer), "no daemon"}
 	// Elsewhere temporary files are on a disk.
-	memoryFiles = func(c sandbox.Capabilities) bool {
+	memoryFiles = promise{func(c sandbox.Capabilities) bool {
 		return c.Isolation.AtLeast(sandbox.IsolationContainer) && slices.Contains(c.Limits, sandbox.LimitMemory)
-	}
-	weak = func(c sandbox.Capabilities) bool { return c.Isolation == sandbox.IsolationProcess }
+	}, "temporary files are on a disk"}
+	weak = promise{func(c sandbox.Capabilities) bool { return c.Isolation == sandbox.IsolationProcess }, "commands are confined"}
 )
 
 var checks = []check{
@@ -87,6 +102,7 @@ var checks = []check{
 	{"tree/background process", always, testBackground},
 	{"tree/detached process", wholeTree, testDetached},
 	{"tree/detached process at the deadline", wholeTree, testDetachedDeadline},
+	{"tree/relay of processes", wholeTree, testRelay},
 	{"files/round trip", always, testFiles},
 	{"files/seen by commands", always, testFilesAndExec},
 	{"files/replaced whole", always, testReplace},
@@ -118,6 +134,8 @@ var checks = []check{
 	{"kernel/processes outside", kernel, testProcesses},
 	{"kernel/processes of another sandbox", kernel, testSibling},
 	{"kernel/calls", kernel, testCalls},
+	{"kernel/alarms", kernel, testAlarms},
+	{"container/daemon", container, testDaemon},
 	{"kernel/open files", kernel, testOpenFiles},
 	{"kernel/what must work", kernel, testMustWork},
 }
@@ -143,9 +161,20 @@ func test(t *testing.T, newBackend func(t *testing.T) sandbox.Backend, prefix st
 		t.Errorf("the backend says too little of itself: %q, %+v", b.Name(), caps)
 	}
 	s := &suite{backend: b, caps: caps}
+	if prefix == "" {
+		s.file = tableFile(caps)
+	}
 	for _, c := range checks {
-		if strings.HasPrefix(c.name, prefix) && c.needs(caps) {
-			t.Run(c.name, func(t *testing.T) { c.run(t, s) })
+		switch {
+		case !strings.HasPrefix(c.name, prefix):
+		case !c.needs.holds(caps):
+			s.begin(t, c, c.needs.lacks)
+		default:
+			t.Run(c.name, func(t *testing.T) {
+				s.begin(t, c, "")
+				c.run(t, s)
+				s.finish(t)
+			})
 		}
 	}
 }
@@ -154,6 +183,7 @@ func test(t *testing.T, newBackend func(t *testing.T) sandbox.Backend, prefix st
 type box struct {
 	sandbox.Sandbox
 	t   *testing.T
+	s   *suite
 	dir string
 }
 
@@ -178,7 +208,7 @@ func (s *suite) openSpec(t *testing.T, spec sandbox.Spec) *box {
 	if got := sb.Info(); got.Isolation != s.caps.Isolation {
 		t.Errorf("Info says isolation %q, Probe said %q", got.Isolation, s.caps.Isolation)
 	}
-	return &box{Sandbox: sb, t: t, dir: spec.Dir}
+	return &box{Sandbox: sb, t: t, s: s, dir: spec.Dir}
 }
 
 // patience is far above what anything here takes; nothing waits for it to
@@ -208,6 +238,14 @@ func (b *box) want(e sandbox.Exit, end sandbox.End, code int, stdout string) {
 	if e.Ended != end || e.Code != code || string(e.Stdout.Bytes()) != stdout {
 		b.t.Errorf("command: %s\nwant ended %q, code %d, stdout %q", describe(e), end, code, stdout)
 	}
+}
+
+// how says how a command ended, in the words of the table.
+func how(e sandbox.Exit) string {
+	if e.Ended == sandbox.Exited || e.Ended == sandbox.Signaled {
+		return fmt.Sprintf("%s %d", e.Ended, e.Code)
+	}
+	return string(e.Ended)
 }
 
 func describe(e sandbox.Exit) string {

@@ -31,22 +31,28 @@ func testDeadline(t *testing.T, s *suite) {
 	const deadline = 2 * time.Second // in which each of them begins, on a slow machine too
 	b := s.open(t)
 	var wg sync.WaitGroup
-	for _, script := range []string{
-		"sleep 100",
-		"trap '' TERM INT HUP QUIT; while :; do sleep 100; done",
-		"kill -STOP $$; sleep 100",
-		"sleep 100 & sleep 100",
-		"while :; do :; done",
-	} {
+	inputs := []struct{ input, script string }{
+		{"sleep past the deadline", "sleep 100"},
+		{"ignore each signal that can be ignored", "trap '' TERM INT HUP QUIT; while :; do sleep 100; done"},
+		{"stop itself", "kill -STOP $$; sleep 100"},
+		{"sleep past the deadline in a child", "sleep 100 & sleep 100"},
+		{"turn without end", "while :; do :; done"},
+	}
+	ends := make([]string, len(inputs))
+	for i, tt := range inputs {
 		// At one time, as each of them takes its whole timeout.
 		wg.Go(func() {
-			e, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo began; " + script}, Timeout: deadline})
+			e, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo began; " + tt.script}, Timeout: deadline})
 			if err != nil || e.Ended != sandbox.Deadline || e.Code == 0 || e.Elapsed < deadline || e.Elapsed > patience || string(e.Stdout.Bytes()) != "began\n" {
-				t.Errorf("%s: %v, %s", script, err, describe(e))
+				t.Errorf("%s: %v, %s", tt.input, err, describe(e))
 			}
+			ends[i] = how(e)
 		})
 	}
 	wg.Wait()
+	for i, tt := range inputs {
+		s.end(t, tt.input, ends[i])
+	}
 }
 
 func testCancel(t *testing.T, s *suite) {
@@ -84,9 +90,9 @@ func testEndedContext(t *testing.T, s *suite) {
 	}
 }
 
-// quiet checks that nothing writes to a file any more. The sandbox's own
+// quiet checks that nothing writes to a file any more, and says so. The sandbox's own
 // sleep is the clock, as the host may be slow.
-func (b *box) quiet(name string) {
+func (b *box) quiet(name string) string {
 	b.t.Helper()
 	before := b.read(name)
 	if before == "" {
@@ -95,7 +101,9 @@ func (b *box) quiet(name string) {
 	b.sh("sleep 0.2")
 	if after := b.read(name); after != before {
 		b.t.Errorf("a process lives on: %s grew from %d to %d bytes", name, len(before), len(after))
+		return "lives on"
 	}
+	return "killed"
 }
 
 // beat is a shell loop that shows that it lives, in the file "beat".
@@ -106,7 +114,7 @@ func testBackground(t *testing.T, s *suite) {
 	b.want(b.sh("("+beat+") & while [ ! -s beat ]; do sleep 0.01; done; echo done"), sandbox.Exited, 0, "done\n")
 	b.quiet("beat")
 	b.want(b.sh("("+beat+") >/dev/null 2>&1 </dev/null & while [ ! -s beat ]; do sleep 0.01; done; kill -9 $$"), sandbox.Signaled, 137, "")
-	b.quiet("beat")
+	s.end(t, "leave a process in the background", b.quiet("beat")+" with the command")
 }
 
 // detach starts a process that left the session and whose parents are gone; it
@@ -117,7 +125,16 @@ func testDetached(t *testing.T, s *suite) {
 	b := s.open(t)
 	e := b.sh(detach + "echo done")
 	b.want(e, sandbox.Exited, 0, "done\n")
-	b.quiet("beat")
+	s.end(t, "leave the session by a double fork, outlive the command", b.quiet("beat")+" with the command")
+}
+
+// testRelay has a process start its successor in a session of its own and end, and so on,
+// faster than a walk of the processes finds them.
+func testRelay(t *testing.T, s *suite) {
+	b := s.open(t)
+	b.write("relay", "echo x >> beat\nsetsid sh relay &\n")
+	b.want(b.sh("sh relay; while [ $(wc -c < beat) -lt 20 ]; do :; done; echo done"), sandbox.Exited, 0, "done\n")
+	s.end(t, "hand on from process to process, each in a session of its own", b.quiet("beat")+" with the command")
 }
 
 func testDetachedDeadline(t *testing.T, s *suite) {
@@ -126,6 +143,6 @@ func testDetachedDeadline(t *testing.T, s *suite) {
 	// nothing, so the command says when it does.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	b.ends(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", detach + "echo lives; sleep 100"}, Timeout: 10 * patience, Offload: callback(cancel)}, sandbox.Cancelled)
-	b.quiet("beat")
+	e := b.ends(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", detach + "echo lives; sleep 100"}, Timeout: 10 * patience, Offload: callback(cancel)}, sandbox.Cancelled)
+	s.end(t, "the same, holding the output open", how(e)+", "+b.quiet("beat"))
 }

@@ -3,6 +3,7 @@ package scripted_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,9 @@ import (
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 	"github.com/rathcluster/rath/sandbox/scripted"
 )
+
+// The suite writes the backend's column of the table of hostile inputs with it.
+var _ = flag.Bool("update", false, "write testdata")
 
 func TestConformance(t *testing.T) {
 	sandboxtest.TestBackend(t, func(*testing.T) sandbox.Backend { return scripted.New(nil) })

@@ -134,6 +134,9 @@ type Sandbox interface {
 	// then kills every process that the command started. When Exec returns,
 	// none of them runs, as far as Capabilities.WholeTree promises.
 	//
+	// What the command changed is in the directory when Exec returns. A sandbox whose files
+	// lie elsewhere shows nothing of it before.
+	//
 	// Everything that the command does is an Exit with a nil error: any exit
 	// code, a signal, the timeout, a program that is missing or cannot be
 	// executed (Refused). The end of ctx is an Exit, too (Cancelled).

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -302,20 +303,18 @@ func testSibling(t *testing.T, s *suite) {
 		// as high as that of the command.
 		other.sh("i=0; while [ $i -lt 500 ]; do (:); i=$((i+1)); done")
 	}
-	ended := make(chan sandbox.Exit, 1)
+	ended, began := make(chan sandbox.Exit, 1), make(firstOutput, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	go func() {
 		// The error comes with an Exit that is not the one wanted.
-		e, _ := other.Exec(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", "echo $$ > pid.new; mv pid.new pid; exec sleep 1000"}})
+		e, _ := other.Exec(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", "echo $$; exec sleep 1000"}, Offload: began})
 		ended <- e
 	}()
 	var pid string
-	for pid == "" {
-		data, err := os.ReadFile(filepath.Join(other.dir, "pid"))
-		if err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
-		}
-		pid = strings.TrimSpace(string(data))
+	select {
+	case pid = <-began:
+	case e := <-ended:
+		t.Fatal("the other sandbox's command ended:", describe(e))
 	}
 	b := s.open(t)
 	b.installProbe()
@@ -333,6 +332,17 @@ func testSibling(t *testing.T, s *suite) {
 	if e := <-ended; e.Ended != sandbox.Cancelled {
 		t.Error("the other sandbox's command:", describe(e))
 	}
+}
+
+// firstOutput gets what a command writes first, without the white space around it.
+type firstOutput chan string
+
+func (f firstOutput) Write(p []byte) (int, error) {
+	select {
+	case f <- string(bytes.TrimSpace(p)):
+	default:
+	}
+	return len(p), nil
 }
 
 // testMustWork keeps confinement from growing into uselessness.

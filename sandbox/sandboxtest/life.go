@@ -54,8 +54,15 @@ func testCloseRunning(t *testing.T, s *suite) {
 		t.Errorf("Close: %v", err)
 	}
 	wg.Wait()
-	again := s.openSpec(t, sandbox.Spec{Dir: b.dir})
-	s.end(t, "run on when the sandbox is closed", again.quiet("beat"))
+	// What it wrote is there where the files are a directory of the host.
+	before, _ := os.ReadFile(filepath.Join(b.dir, "beat"))
+	s.openSpec(t, sandbox.Spec{Dir: b.dir}).sh("sleep 0.2")
+	end := "killed"
+	if after, _ := os.ReadFile(filepath.Join(b.dir, "beat")); len(after) != len(before) {
+		t.Errorf("a process lives on: beat grew from %d to %d bytes", len(before), len(after))
+		end = "lives on"
+	}
+	s.end(t, "run on when the sandbox is closed", end)
 }
 
 func testCloseUnfinished(t *testing.T, s *suite) {

@@ -51,7 +51,7 @@ var rules = map[string]rule{
 	"internal/mirror":      {ours: list("sandbox", "internal/directory"), others: list("golang.org/x/sys")},
 	"internal/execd":       {ours: list("sandbox", "sandbox/local", "internal/directory", "internal/loopback", "internal/mirror"), others: list("golang.org/x/sys"), test: list("sandbox/sandboxtest")},
 	"sandbox/docker":       {ours: list("sandbox", "sandbox/local", "internal/execd", "internal/directory", "internal/loopback"), others: list("github.com/docker/docker", "github.com/moby/moby", "github.com/containerd/errdefs", "golang.org/x/sys"), test: list("sandbox/sandboxtest")},
-	"sandbox/kubernetes":   {ours: list("sandbox", "internal/execd", "internal/directory"), others: list("k8s.io/client-go", "k8s.io/apimachinery"), test: list("sandbox/sandboxtest", "golang.org/x/sys")},
+	"sandbox/kubernetes":   {ours: list("sandbox", "internal/execd", "internal/directory", "internal/mirror"), others: list("k8s.io/client-go", "k8s.io/apimachinery"), test: list("sandbox/sandboxtest", "golang.org/x/sys")},
 	"sandbox/scripted":     {ours: list("sandbox", "internal/directory"), others: list("golang.org/x/sys", "mvdan.cc/sh"), test: list("sandbox/sandboxtest")},
 	"sandbox/sandboxtest":  {ours: list("sandbox"), others: list("golang.org/x/sys")},
 	"memory":               {test: list("memory/local")},

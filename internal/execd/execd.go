@@ -35,7 +35,11 @@ const (
 	Workspace = "/workspace"
 	// InstallDir is where a pod has the binary from; see InstallCommand.
 	InstallDir = "/run/rath/program"
-	socket     = "s"
+	// VolumeDir is where InstallCommand has the volume of the workspace, in which
+	// WorkspacePath is what a pod has at Workspace.
+	VolumeDir     = "/run/rath/volume"
+	WorkspacePath = "own"
+	socket        = "s"
 )
 
 // What a process of this name is told to be.
@@ -66,8 +70,8 @@ func Reexec(args []string) {
 	if len(args) > 0 && filepath.Base(args[0]) == Name {
 		main(args[1:])
 	}
-	if len(args) == 4 && args[1] == Name && args[2] == installRole {
-		if err := install(args[3]); err != nil {
+	if len(args) == 5 && args[1] == Name && args[2] == installRole {
+		if err := install(args[3], args[4]); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: copy this program: %v\n", Name, err)
 			os.Exit(1)
 		}
@@ -76,9 +80,10 @@ func Reexec(args []string) {
 	local.Reexec()
 }
 
-// InstallCommand has a program that calls Reexec copy itself to InstallDir.
+// InstallCommand has a program that calls Reexec copy itself to InstallDir, and prepare
+// VolumeDir.
 func InstallCommand(program string) []string {
-	return []string{program, Name, installRole, InstallDir}
+	return []string{program, Name, installRole, InstallDir, VolumeDir}
 }
 
 // PodCommand is the daemon's from there, in a pod.

@@ -65,8 +65,12 @@ func wait(role string, more ...*os.File) error {
 	}
 }
 
-// install puts this program into a directory, from which the daemon is started.
-func install(dir string) error {
+// install puts this program into a directory, from which the daemon is started, and makes
+// the workspace in its volume, so that it belongs to the user of the pod.
+func install(dir, volume string) error {
+	if err := os.Mkdir(filepath.Join(volume, WorkspacePath), 0o755); err != nil {
+		return err
+	}
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return err

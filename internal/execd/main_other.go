@@ -10,7 +10,7 @@ import (
 // main does nothing: containers are Linux.
 func main([]string) {}
 
-func install(string) error { return errors.ErrUnsupported }
+func install(string, string) error { return errors.ErrUnsupported }
 
 // peerUser is not known.
 func peerUser(net.Conn) (uid int, ok bool) { return 0, false }

@@ -23,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -63,8 +64,8 @@ type containerDef struct {
 		}
 	}
 	VolumeMounts []struct {
-		Name, MountPath string
-		ReadOnly        bool
+		Name, MountPath, SubPath string
+		ReadOnly                 bool
 	}
 	Resources struct{ Limits map[string]string }
 }
@@ -107,6 +108,12 @@ func startKubelet(t *testing.T, in *cluster) *kubelet {
 		t.Fatal(err)
 	}
 	k := &kubelet{t: t, in: in, dir: dir, pods: map[string]*machinePod{}, reported: map[string]string{}}
+	// The collector of pods takes those of a machine away that is not there.
+	nodes := newClient(t).Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
+	machine := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "machine"}}}
+	if _, err := nodes.Create(t.Context(), machine, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	k.done.Go(func() {
 		for ctx.Err() == nil {
@@ -395,7 +402,7 @@ func (p *machinePod) run(k *kubelet, c containerDef, log string, program bool) (
 		spec.Env = append(spec.Env, e.Name+"="+value)
 	}
 	for _, m := range c.VolumeMounts {
-		spec.Mounts = append(spec.Mounts, containerMount{filepath.Join(p.dir, "volumes", m.Name), m.MountPath, m.ReadOnly})
+		spec.Mounts = append(spec.Mounts, containerMount{filepath.Join(p.dir, "volumes", m.Name, m.SubPath), m.MountPath, m.ReadOnly})
 	}
 	cmd, err := spec.command()
 	if err != nil {

@@ -115,7 +115,7 @@ func (b *Backend) pod(name, secret, program string, r request) object {
 		},
 		"initContainers": []object{{
 			"name": "program", "image": b.o.NodeImage, "command": execd.InstallCommand(program), "securityContext": bare,
-			"volumeMounts": []object{mount("program", execd.InstallDir, false)},
+			"volumeMounts": []object{mount("program", execd.InstallDir, false), mount("workspace", execd.VolumeDir, false)},
 			"resources":    object{"requests": object{"cpu": "10m", "memory": strconv.Itoa(daemonMemory)}},
 		}},
 		"containers": []object{{
@@ -127,7 +127,8 @@ func (b *Backend) pod(name, secret, program string, r request) object {
 			},
 			"ports": []object{{"name": "daemon", "containerPort": execd.Port}},
 			"volumeMounts": []object{
-				mount("program", execd.InstallDir, true), mount("state", execd.StateDir, false), mount("workspace", execd.Workspace, false),
+				mount("program", execd.InstallDir, true), mount("state", execd.StateDir, false),
+				{"name": "workspace", "mountPath": execd.Workspace, "subPath": execd.WorkspacePath},
 			},
 			"resources": object{"requests": requests, "limits": most},
 		}},

@@ -178,11 +178,11 @@ func testMetadata(t *testing.T, s *suite) {
 			t.Errorf("%s: %s", name, result.text)
 		}
 	}
-	b.want(b.sh("touch f && chmod 6751 f && chmod -R u+w . && touch -t 200102030405.06 f && mkdir -p d && chmod 700 d && cp -p f d/g && tar cf a.tar f d && mkdir x && tar xf a.tar -C x && ls -l f x/d/g | cut -c1-10"),
-		sandbox.Exited, 0, "-rwxr-x--x\n-rwxr-x--x\n")
+	b.want(b.sh("touch f && chmod 6751 f && chmod -R u+w . && touch -t 200102030405.06 f && mkdir -p d && chmod 700 d && cp -p f d/g && tar cf a.tar f d && mkdir x && tar xf a.tar -C x && ls -l f x/d/g | cut -c1-10 && [ f -ot x ] && echo old"),
+		sandbox.Exited, 0, "-rwxr-x--x\n-rwxr-x--x\nold\n")
 	fi, err := os.Lstat(filepath.Join(b.dir, "f"))
-	if err != nil || fi.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 || fi.ModTime().Year() != 2001 {
-		t.Errorf("the file inside: %v %v, %v", fi.Mode(), fi.ModTime(), err)
+	if err != nil || fi.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+		t.Errorf("the file inside: %v, %v", fi.Mode(), err)
 	}
 }
 

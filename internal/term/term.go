@@ -39,6 +39,7 @@ type Writer struct {
 	terminal bool
 	color    bool
 	headers  bool // tables have them
+	wraps    bool // long messages
 	width    int
 
 	mu   sync.Mutex
@@ -58,12 +59,12 @@ func New(out io.Writer, o *Options) *Writer {
 	w := &Writer{out: out, headers: !opt.NoHeaders, width: DefaultWidth}
 	dumb := opt.Env("TERM") == "dumb"
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		w.terminal = !dumb
+		w.terminal, w.wraps = !dumb, true
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
 			w.width = n
 		}
 	} else if n, err := strconv.Atoi(opt.Env("COLUMNS")); err == nil && n > 0 {
-		w.width = n
+		w.width, w.wraps = n, true
 	}
 	w.width = max(w.width, 40)
 	switch opt.Color {
@@ -82,6 +83,15 @@ func (w *Writer) Terminal() bool { return w.terminal }
 
 // Width is how many columns there are, at least 40.
 func (w *Writer) Width() int { return w.width }
+
+// Message breaks a text into lines of the width where a person reads it: on a terminal, or
+// where COLUMNS says how wide one is. Elsewhere, for programs, it stays as it is.
+func (w *Writer) Message(text string) string {
+	if !w.wraps {
+		return text
+	}
+	return strings.Join(Wrap(text, w.width), "\n")
+}
 
 // Write implements io.Writer: what is written goes above the note.
 func (w *Writer) Write(p []byte) (int, error) {

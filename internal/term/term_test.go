@@ -2,6 +2,7 @@ package term_test
 
 import (
 	"errors"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -115,6 +116,18 @@ func TestColourOnlyWhereItIsWanted(t *testing.T) {
 		if got := w.Paint(term.Red, "x") != "x"; got != c.paint {
 			t.Errorf("%s: painted is %v, want %v", c.name, got, c.paint)
 		}
+	}
+}
+
+// TestMessage: a message is wrapped for people, and stays one line for programs.
+func TestMessage(t *testing.T) {
+	const long = "rath: the words of a message that is longer than the forty columns"
+	if got := term.New(io.Discard, nil).Message(long); got != long {
+		t.Errorf("for programs: %q", got)
+	}
+	got := term.New(io.Discard, &term.Options{Env: env("COLUMNS", "40")}).Message(long)
+	if want := "rath: the words of a message that is\nlonger than the forty columns"; got != want {
+		t.Errorf("for people: %q", got)
 	}
 }
 

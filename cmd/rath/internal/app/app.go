@@ -157,6 +157,6 @@ func (a *App) Quiet() bool { return a.flags.quiet }
 // Remark tells something that is no data.
 func (a *App) Remark(format string, args ...any) {
 	if !a.flags.quiet {
-		a.Err.Println(a.Err.Dim(fmt.Sprintf(format, args...)))
+		a.Err.Println(a.Err.Dim(a.Err.Message(fmt.Sprintf(format, args...))))
 	}
 }

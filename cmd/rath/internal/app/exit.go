@@ -89,7 +89,9 @@ func (a *App) report(ctx context.Context, err error) int {
 	}
 	if !errors.Is(err, errSaid) {
 		text := strings.TrimSpace(term.Clean(messages.Text(err)))
-		a.Err.Println(a.Err.Paint(term.Red, "rath:") + " " + text)
+		const name = "rath:"
+		text = strings.TrimPrefix(a.Err.Message(name+" "+text), name)
+		a.Err.Println(a.Err.Paint(term.Red, name) + text)
 	}
 	return code
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -39,6 +40,9 @@ func Continued(ctx context.Context, a *app.App, s *app.System, t messages.Task) 
 	}
 	var sessions []Reference // of which a run may be another hit
 	for _, h := range hits {
+		if h.Run != nil && (string(h.Run.Run) == name || len(name) >= shortID && strings.HasPrefix(string(h.Run.Run), name)) && string(h.Session) != name {
+			return "", isRun(name, h)
+		}
 		if h = (Reference{Session: h.Session}); strings.HasPrefix(string(h.Session), name) && !slices.Contains(sessions, h) {
 			sessions = append(sessions, h)
 		}
@@ -52,6 +56,18 @@ func Continued(ctx context.Context, a *app.App, s *app.System, t messages.Task) 
 		return string(sessions[0].Session), nil
 	}
 	return "", ambiguous(name, sessions)
+}
+
+// shortID is how much of a run's id tables show, at least.
+const shortID = 12
+
+// isRun refuses a run where a session is wanted: a new session of its name would have
+// nothing of what the run did.
+func isRun(name string, h Reference) error {
+	if h.Session == "" {
+		return app.Fail(app.ExitUsage, "--session: %s is a run that has no session; leave --session out", name)
+	}
+	return app.Fail(app.ExitUsage, "--session: %s is a run; go on with its session: --session %s", name, h.Session)
 }
 
 // Origin returns the session and version that a task is to begin as a branch of:

@@ -192,6 +192,12 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 	if strings.Contains(kind, "runsc") {
 		c.Isolation = sandbox.IsolationGVisor
 	}
+	if c.Isolation == sandbox.IsolationGVisor {
+		// There a limit of memory or tasks ends the whole sandbox, one of processors does not
+		// hold, and the daemon can make no control groups: see .ci/gvisor. None is offered.
+		c.Detail = fmt.Sprintf("engine %s, %s, no limits, %s", about.Version, kind, inside.Detail)
+		return c, nil
+	}
 	for limit, holds := range map[string]bool{
 		sandbox.LimitMemory: about.Memory, sandbox.LimitCPU: about.CPU, sandbox.LimitPIDs: about.PIDs,
 		sandbox.LimitDisk: slices.Contains(inside.Limits, sandbox.LimitDisk),

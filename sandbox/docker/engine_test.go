@@ -24,6 +24,7 @@ import (
 
 // These tests need an engine (DOCKER_HOST) and the tar of an image (RATH_SANDBOX_IMAGE_TAR,
 // see .ci/engine, which starts the one and makes the other). Without them they fail.
+// RATH_TEST_RUNTIME names another runtime of the engine, see .ci/gvisor.
 // The suite writes the backend's column of the table of hostile inputs with it.
 var _ = flag.Bool("update", false, "write testdata")
 
@@ -48,7 +49,7 @@ func backendAt(t testing.TB, state string, lease time.Duration) *Backend {
 	if tar == "" {
 		t.Fatal("RATH_SANDBOX_IMAGE_TAR names no image: run the tests with .ci/engine")
 	}
-	return New(&Options{State: state, Image: testImage, ImageTar: tar, Lease: lease})
+	return New(&Options{State: state, Image: testImage, ImageTar: tar, Lease: lease, Runtime: os.Getenv("RATH_TEST_RUNTIME")})
 }
 
 func TestConformance(t *testing.T) {

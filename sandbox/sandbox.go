@@ -212,7 +212,7 @@ const (
 	Deadline  End = "deadline"    // killed at its timeout
 	Cancelled End = "cancelled"   // killed because ctx ended
 	OutOfMem  End = "oom"         // killed by the limit of memory
-	DiskFull  End = "disk_full"   // killed by the limit of disk
+	DiskFull  End = "disk_full"   // killed by the limit of disk, or it ended above it
 	Refused   End = "not_started" // the program could not be started; Stderr says why
 )
 

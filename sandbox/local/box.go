@@ -29,8 +29,8 @@ type box struct {
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
 
-	lost atomic.Bool // a call ended with ErrLost
-	full atomic.Bool // the last command was killed at the limit of disk
+	lost atomic.Bool  // a call ended with ErrLost
+	held atomic.Int64 // what the last command left where that is more than the limit of disk
 	once sync.Once
 	err  error // of Close
 }

@@ -17,42 +17,73 @@ const (
 	// diskShare is how much longer the watch of the disk rests than it looks.
 	diskShare = 25
 	minRest   = 100 * time.Millisecond
+	// lastLook bounds the look after a command: its end waits for it.
+	lastLook = 2 * time.Second
 )
 
-// watchDisk says when the directories of a sandbox hold more than limit bytes. It looks
-// again after a time that grows with what a look takes, so that it costs at most a
-// twenty-fifth of a processor; what a command writes between two looks can be more than
-// the limit. Of files that are removed and held open it sees nothing.
-//
-// Where the command before was killed at the limit, the next one may make room: what its
-// first look finds is the limit then.
-func watchDisk(over chan<- string, done <-chan struct{}, limit int64, makesRoom bool, dirs ...int) {
-	most := limit
-	if makesRoom {
-		most = math.MaxInt64
+// disk is what the files of a sandbox may take, and what takes it.
+type disk struct {
+	limit int64
+	// held is what the commands before left where that is more than they may, so that
+	// commands can look at it and remove some: they may not add to it. Else it is 0.
+	held int64
+	dirs []int
+}
+
+// most is what the files may take while a command runs.
+func (d *disk) most() int64 { return max(d.limit, d.held) }
+
+// look adds up what the directories hold, until it is more than most, or done is closed.
+func (d *disk) look(done <-chan struct{}, most int64) (all int64, tooDeep bool) {
+	for _, dir := range d.dirs {
+		n, deep := diskUse(dir, done, most-all, maxDepth)
+		if all += n; all > most {
+			break
+		}
+		tooDeep = tooDeep || deep
 	}
+	return all, tooDeep
+}
+
+// says is what people read of a command that is over the limit.
+func (d *disk) says(all int64, tooDeep bool) string {
+	if all <= d.most() && tooDeep {
+		return fmt.Sprintf("more than %d directories in one another", maxDepth)
+	}
+	return fmt.Sprintf("the files of the sandbox take more than its limit of %d bytes of disk", d.limit)
+}
+
+// watch says when the directories hold more than they may. It looks again after a time that
+// grows with what a look takes, so that it costs at most a twenty-fifth of a processor; what
+// a command writes between two looks can be more than the limit, and the last look finds
+// it, see end. Of files that are removed and held open it sees nothing.
+func (d *disk) watch(over chan<- string, done <-chan struct{}) {
 	for {
 		began := time.Now()
-		var all int64
-		for _, dir := range dirs {
-			n, tooDeep := diskUse(dir, done, most-all, maxDepth)
-			if all += n; all > most {
-				over <- fmt.Sprintf("killed: the files of the sandbox take more than its limit of %d bytes of disk", limit)
-				return
-			}
-			if tooDeep && !makesRoom {
-				over <- fmt.Sprintf("killed: more than %d directories in one another", maxDepth)
-				return
-			}
-		}
-		if most == math.MaxInt64 {
-			most = max(limit, all)
+		if all, tooDeep := d.look(done, d.most()); all > d.most() || tooDeep && d.held == 0 {
+			over <- "killed: " + d.says(all, tooDeep)
+			return
 		}
 		select {
 		case <-done:
 			return
 		case <-time.After(max(minRest, diskShare*time.Since(began))):
 		}
+	}
+}
+
+// end looks once more after a command, and notes in its result what it finds.
+func (d *disk) end(r *result) {
+	done := make(chan struct{})
+	timer := time.AfterFunc(lastLook, func() { close(done) })
+	defer timer.Stop()
+	all, tooDeep := d.look(done, math.MaxInt64)
+	if all <= d.limit && !tooDeep {
+		return
+	}
+	r.Held = max(all, 1)
+	if !r.Full && (all > d.most() || tooDeep && d.held == 0) {
+		r.Full, r.Note = true, d.says(all, tooDeep)
 	}
 }
 

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,8 @@ type result struct {
 	Stopped bool   `json:"stopped,omitempty"` // stop came before it ended by itself
 	Refused string `json:"refused,omitempty"` // why it could not be started
 	Failed  string `json:"failed,omitempty"`  // why the supervisor failed
-	Full    bool   `json:"full,omitempty"`    // it was killed at the limit of disk
+	Full    bool   `json:"full,omitempty"`    // it was killed at the limit of disk, or left more
+	Held    int64  `json:"held,omitempty"`    // bytes of disk, where they are more than the limit
 	Note    string `json:"note,omitempty"`    // for people, about how it ended
 }
 
@@ -110,7 +112,9 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		b.lost.Store(true)
 		return exit, fmt.Errorf("local: exec %q: %w: %w", c.Argv[0], sandbox.ErrLost, err)
 	}
-	b.full.Store(r.Full)
+	if r.Refused == "" {
+		b.held.Store(r.Held)
+	}
 	exit.Code = r.Code
 	if r.Note != "" {
 		fmt.Fprintf(s.err, "[%s]\n", r.Note)
@@ -125,7 +129,7 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	case r.Stopped:
 		exit.Ended = ended
 	case r.Full:
-		exit.Ended = sandbox.DiskFull
+		exit.Ended, exit.Code = sandbox.DiskFull, cmp.Or(r.Code, 128+int(syscall.SIGKILL))
 	case r.Code != 0 && b.groups.killed() > killed:
 		exit.Ended = sandbox.OutOfMem
 	case r.Signal != 0:

@@ -42,7 +42,7 @@ type job struct {
 	Disk     int64    `json:"disk,omitempty"`    // bytes that its directories may hold
 	Network  bool     `json:"network,omitempty"` // the command may use the network of its namespace
 	Own      string   `json:"own,omitempty"`     // the folder of the proxy's socket: the namespace is this supervisor's own
-	Room     bool     `json:"room,omitempty"`    // they hold more, and the command may remove some
+	Held     int64    `json:"held,omitempty"`    // what they take where that is more
 }
 
 // Limits of a command that every kernel enforces.
@@ -173,14 +173,22 @@ func (d *duty) perform(a *assignment) (r result) {
 	}
 	var watches sync.WaitGroup
 	done := make(chan struct{})
-	defer watches.Wait()
-	defer close(done)
-	bomb, disk := make(chan string, 1), make(chan string, 1)
+	unwatch := sync.OnceFunc(func() {
+		close(done)
+		watches.Wait()
+	})
+	defer unwatch()
+	bomb, full := make(chan string, 1), make(chan string, 1)
 	watches.Go(func() { watch(bomb, done, j.Tasks) })
-	if j.Disk > 0 {
-		watches.Go(func() { watchDisk(disk, done, j.Disk, j.Room, workspaceFD, tmp) })
+	if j.Disk == 0 {
+		return tend(pid, a.stop, bomb, full)
 	}
-	return tend(pid, a.stop, bomb, disk)
+	held := &disk{limit: j.Disk, held: j.Held, dirs: []int{workspaceFD, tmp}}
+	watches.Go(func() { held.watch(full, done) })
+	r = tend(pid, a.stop, bomb, full)
+	unwatch() // two looks at once could need more files than this process may open
+	held.end(&r)
+	return r
 }
 
 // enter makes the files of a job those of this process.

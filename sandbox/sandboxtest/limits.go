@@ -24,9 +24,28 @@ func testDisk(t *testing.T, s *suite) {
 			t.Errorf("%s: %s", tt.input, describe(e))
 		}
 		s.end(t, tt.input, how(e))
+		// What holds too much can be looked at and made less, by as many commands as it takes.
+		for range 2 {
+			b.want(b.sh("echo $?"), sandbox.Exited, 0, "0\n")
+		}
 		// The sandbox is there as before.
 		b.want(b.sh(`chmod 700 d; rm -rf * "$TMPDIR"/*; echo empty; ls`), sandbox.Exited, 0, "empty\n")
 	}
+	// A command that may be quicker than the looks, and what follows it.
+	fill := func(name string) {
+		t.Helper()
+		e := b.sh("head -c 24000000 /dev/zero > " + name)
+		if e.Ended != sandbox.DiskFull || e.Code == 0 || !strings.Contains(string(e.Stderr.Bytes()), "limit") {
+			t.Errorf("a quick command: %s", describe(e))
+		}
+	}
+	fill("one")
+	fill("two")
+	b.want(b.sh("rm one; ls"), sandbox.Exited, 0, "two\n")
+	fill("one")
+	b.want(b.sh("rm one two; echo empty"), sandbox.Exited, 0, "empty\n")
+	fill("one")
+	b.want(b.sh("rm one"), sandbox.Exited, 0, "")
 	e := b.sh("dd if=/dev/zero of=sparse bs=1 count=1 seek=100000000 2>/dev/null; head -c 1000000 /dev/zero > f; sleep 0.3; echo fits")
 	b.want(e, sandbox.Exited, 0, "fits\n")
 	s.end(t, "make a sparse file of more than the limit", how(e)+": what it holds counts")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/manifest"
@@ -87,11 +88,12 @@ func (u *undo) run(ctx context.Context, b blob.Store, dir string, old, now *mani
 // entries returns what is there once the protected changes are undone, which it notes.
 func (u *undo) entries(now *manifest.Tree, changes []manifest.Change) []manifest.Entry {
 	protected := newFinder()
-	gone, dirs := make(map[string]bool), make(map[string]bool)
+	gone, dirs, made := make(map[string]bool), make(map[string]bool), make(map[string]bool)
 	put := make(map[string]manifest.Entry)
 	for _, c := range changes {
 		what := protected.of(c)
 		if what == "" || allowed(u.allow, c) {
+			made[c.Path] = c.Before.Kind == "" && c.After.Kind == manifest.Dir
 			continue
 		}
 		u.back = append(u.back, LeftOut{Path: c.Path, Why: what, Refused: true})
@@ -118,7 +120,24 @@ func (u *undo) entries(now *manifest.Tree, changes []manifest.Change) []manifest
 	for _, e := range put {
 		entries = append(entries, e)
 	}
-	return entries
+	return withoutEmptied(entries, made, u.back)
+}
+
+// withoutEmptied leaves out the directories that a command made, and that hold nothing once
+// some paths are gone.
+func withoutEmptied(entries []manifest.Entry, made map[string]bool, gone []LeftOut) []manifest.Entry {
+	names := make(map[string]int) // of each directory
+	for _, e := range entries {
+		names[path.Dir(e.Path)]++
+	}
+	emptied := make(map[string]bool)
+	for _, g := range gone {
+		for up := path.Dir(g.Path); made[up] && names[up] == 0 && !emptied[up]; up = path.Dir(up) {
+			emptied[up] = true
+			names[path.Dir(up)]--
+		}
+	}
+	return slices.DeleteFunc(entries, func(e manifest.Entry) bool { return emptied[e.Path] })
 }
 
 // belowFile reports whether a path lies below one that is put back and is no directory.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/overlay"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -59,6 +60,7 @@ func TestTakePutsBack(t *testing.T) {
 		back  []string
 		files []string // that are there afterwards; nil are those of before
 		newer []string // that are not as before
+		empty []string // directories
 	}{
 		{name: "nothing", do: func(*shell) {}},
 		{name: "another file", do: func(s *shell) { s.write("main.go", "new") }, newer: []string{"main.go"}},
@@ -78,8 +80,9 @@ func TestTakePutsBack(t *testing.T) {
 				s.write(".Vscode/tasks.json", "new")
 				s.write("x/.envrc", "new")
 				s.write("x/y", "new")
+				s.do(os.MkdirAll(s.at("c/d"), 0o755))
 			},
-			back: []string{".Vscode/tasks.json", "a/b/Agents.MD", "x/.envrc"}, files: with("x/y"), newer: []string{"x/y"},
+			back: []string{".Vscode/tasks.json", "a/b/Agents.MD", "x/.envrc"}, files: with("x/y"), newer: []string{"x/y"}, empty: []string{"c/d"},
 		},
 		{
 			name: "the directory above removed", do: func(s *shell) { s.remove(".github") },
@@ -162,7 +165,7 @@ func TestTakePutsBack(t *testing.T) {
 				s.remove(ci)
 				s.write(".vscode/a/b.json", "new")
 			},
-			files: append(without(ci), ".vscode/a/b.json"), newer: []string{".vscode/a/b.json"},
+			files: append(without(ci), ".vscode/a/b.json"), newer: []string{".vscode/a/b.json"}, empty: []string{".github/workflows"},
 		},
 		{
 			name: "a file that is allowed in a new directory", allow: []string{".vscode/a/b.json"}, do: func(s *shell) {
@@ -179,16 +182,23 @@ func TestTakePutsBack(t *testing.T) {
 			back: []string{"CLAUDE.md"},
 		},
 	} {
-		for _, whole := range []bool{false, true} {
-			t.Run(tt.name+map[bool]string{true: ", reading all"}[whole], func(t *testing.T) {
+		for _, way := range []string{"", ", reading all", ", of a shared checkout"} {
+			t.Run(tt.name+way, func(t *testing.T) {
 				b := blob.NewMemory()
 				from := &shell{dir: t.TempDir()}
 				start(from)
 				base := snapshot(t, b, from.dir, blob.Digest{})
 				s := &shell{dir: filepath.Join(t.TempDir(), "w")}
-				take, err := workspace.Checkout(t.Context(), b, base, s.dir)
-				if whole {
+				var take workspace.Take
+				var err error
+				switch way {
+				case "":
+					take, err = workspace.Checkout(t.Context(), b, base, s.dir)
+				case ", reading all":
+					err = workspace.Restore(t.Context(), b, base, s.dir)
 					take = workspace.TakeAll(b, s.dir)
+				default:
+					take = shared(t, b, base, s.dir)
 				}
 				tt.do(s)
 				if err := errors.Join(err, from.err, s.err); err != nil {
@@ -217,10 +227,35 @@ func TestTakePutsBack(t *testing.T) {
 				if again, left, err := take(t.Context(), head, workspace.Limits{}, tt.allow); again != head || len(left) > 0 || err != nil {
 					t.Errorf("a second snapshot is %s and puts back %v: %v", again.Short(), left, err)
 				}
-				checkFiles(t, s.dir, cmpOr(tt.files, kept), tt.newer)
+				checkFiles(t, s.dir, cmpOr(tt.files, kept), tt.newer, tt.empty)
 			})
 		}
 	}
+}
+
+// shared makes dir share a checkout of a head, or ends the test where nothing can be mounted.
+func shared(t *testing.T, b blob.Store, head blob.Digest, dir string) workspace.Take {
+	t.Helper()
+	lower, changes := filepath.Join(filepath.Dir(dir), "lower"), filepath.Join(filepath.Dir(dir), "changes")
+	take, err := workspace.CheckoutShared(t.Context(), b, head, lower)
+	if err == nil {
+		err = errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(changes, 0o700))
+	}
+	if err == nil {
+		err = overlay.Mount(lower, changes, dir)
+	}
+	if errors.Is(err, overlay.ErrUnsupported) && os.Geteuid() != 0 {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := overlay.Unmount(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return take(dir)
 }
 
 func cmpOr(a, b []string) []string {
@@ -230,14 +265,15 @@ func cmpOr(a, b []string) []string {
 	return b
 }
 
-// checkFiles compares the files of a directory: all say "old" but for the newer ones.
-func checkFiles(t *testing.T, dir string, want, newer []string) {
+// checkFiles compares the files of a directory: all say "old" but for the newer ones. Of the
+// directories some are empty.
+func checkFiles(t *testing.T, dir string, want, newer, empty []string) {
 	t.Helper()
 	want = slices.Clone(want)
 	slices.Sort(want)
 	var got []string
 	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
+		if err != nil {
 			return err
 		}
 		rel, err := filepath.Rel(dir, p)
@@ -245,6 +281,13 @@ func checkFiles(t *testing.T, dir string, want, newer []string) {
 			return err
 		}
 		rel = filepath.ToSlash(rel)
+		if e.IsDir() {
+			names, err := os.ReadDir(p)
+			if err == nil && (len(names) == 0) != slices.Contains(empty, rel) {
+				t.Errorf("%s holds %v", rel, names)
+			}
+			return err
+		}
 		got = append(got, rel)
 		data, err := os.ReadFile(p)
 		if old := string(data) == "old"; old == slices.Contains(newer, rel) {

@@ -67,7 +67,7 @@ var rules = map[string]rule{
 	"internal/journal/journaltest": {ours: list("internal/journal", "run", "session", "internal/transcript")},
 	"internal/manifest":            {ours: list("blob", "internal/ignore"), others: list("golang.org/x/text", "github.com/klauspost/compress"), test: list("workspace", "sandbox/sandboxtest")},
 	"internal/git":                 {ours: list("blob", "internal/manifest"), test: list("sandbox/sandboxtest")},
-	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore"), test: list("sandbox/sandboxtest")},
+	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore"), test: list("internal/overlay", "sandbox/sandboxtest")},
 	"tool":                         {ours: list("session", "sandbox", "blob"), others: list("github.com/google/jsonschema-go")},
 	"internal/lineage":             {ours: list("internal/journal", "session", "run", "sandbox", "blob")},
 	// Layer 2.

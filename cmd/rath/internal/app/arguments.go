@@ -34,6 +34,9 @@ func FlagError(err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && (e.GetSpecifiedName() == "o" || e.GetSpecifiedName() == "output") {
 		return fmt.Errorf("%w; a format is asked for with --format json or jsonl", err)
 	}
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedName() == "yes" {
+		return fmt.Errorf("%w; only run --apply asks before it goes on: leave it out", err)
+	}
 	e, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
 		return err

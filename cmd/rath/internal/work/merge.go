@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
@@ -39,6 +40,7 @@ func merge(ctx context.Context, a *app.App, names []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	var in node.MergeInput
+	var heads []blob.Digest
 	for _, name := range names {
 		n, err := reference.Resolve(ctx, s, name)
 		if err != nil {
@@ -48,6 +50,7 @@ func merge(ctx context.Context, a *app.App, names []string) (err error) {
 		if err != nil {
 			return err
 		}
+		heads = append(heads, v.Placement.Head)
 		in.Sessions = append(in.Sessions, fmt.Sprintf("%s:%d", v.Session, v.Version))
 	}
 	if err := in.Check(); err != nil {
@@ -68,5 +71,8 @@ func merge(ctx context.Context, a *app.App, names []string) (err error) {
 		return err
 	}
 	a.Out.Println(r.Session)
+	if heads[1] != heads[0] && !heads[1].IsZero() {
+		a.Remark("the files are those of %s; %q merges both", names[0], a.Hint("workspace", "merge", names[0], names[1]))
+	}
 	return nil
 }

@@ -279,6 +279,26 @@ func (o *mergeOptions) choice(c manifest.Conflict) (manifest.Choice, string) {
 	return manifest.Choice(o.policy), "--on-conflict"
 }
 
+// undecided refuses a decision about a path that is in no conflict.
+func (o *mergeOptions) undecided(conflicts []manifest.Conflict) error {
+	var paths []string
+	for _, c := range conflicts {
+		paths = append(paths, c.Path)
+	}
+	for _, d := range o.decide {
+		name := path.Clean(d[:strings.LastIndexByte(d, '=')])
+		if slices.Contains(paths, name) {
+			continue
+		}
+		if len(paths) == 0 {
+			return app.Fail(app.ExitUsage, "--decide %s: there is no conflict: leave it out", name)
+		}
+		slices.Sort(paths)
+		return app.Fail(app.ExitUsage, "--decide %s: it is in no conflict; those are of %s", name, term.Line(some(slices.Compact(paths), 0), 200))
+	}
+	return nil
+}
+
 func mergeFiles(ctx context.Context, a *app.App, s *app.System, names []string, o *mergeOptions) error {
 	ours, sides, err := sidesOf(ctx, s, names, o.base)
 	if err != nil {
@@ -288,6 +308,9 @@ func mergeFiles(ctx context.Context, a *app.App, s *app.System, names []string, 
 	t, conflicts, err := manifest.Merge(ctx, blobs, ours, sides, o.choice)
 	if err != nil {
 		return absent(err)
+	}
+	if err := o.undecided(conflicts); err != nil {
+		return err
 	}
 	open := 0
 	for _, c := range conflicts {

@@ -48,6 +48,10 @@ const (
 	podRole      = "pod"
 	servePodRole = "serve-pod"
 	installRole  = "install"
+
+	// upgradeRole is as podRole, of a daemon that is reached by WebSockets.
+	upgradeRole      = "upgrade"
+	serveUpgradeRole = "serve-upgrade"
 )
 
 // AddressVariable is the variable with the address that the daemon of a pod listens at.

@@ -3,19 +3,55 @@ package execd
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/coder/websocket"
+
 	"github.com/rathcluster/rath/internal/mirror"
 	"github.com/rathcluster/rath/sandbox"
 )
 
+// startUpgraded serves a workspace by WebSockets, as in a sandbox of a service.
+func startUpgraded(ctx context.Context, workspace string, o Opening, ended chan<- error) (*Client, error) {
+	keys, err := NewKeys()
+	if err != nil {
+		return nil, err
+	}
+	config, err := daemonEnd(keys.Daemon)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := stateDir()
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	d := &server{state: filepath.Join(dir, "state"), workspace: workspace, oomKills: func() int { return 0 }}
+	go d.live(dir, ended, func() error { return d.accept(listenUpgraded(l, config), lease) })
+	c, err := DialUpgraded(ctx, keys, lease, func(ctx context.Context) (*websocket.Conn, error) {
+		ws, _, err := websocket.Dial(ctx, "ws://"+l.Addr().String(), nil)
+		return ws, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Open(ctx, o); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
 // TestFiles has commands work on a workspace that is no directory of the client's, over
-// both ways to a daemon, as another user where this one may give files away.
+// each way to a daemon, as another user where this one may give files away.
 func TestFiles(t *testing.T) {
-	for name, begin := range map[string]func(context.Context, string, Opening, chan<- error) (*Client, error){"socket": start, "pod": startPod} {
+	for name, begin := range map[string]func(context.Context, string, Opening, chan<- error) (*Client, error){"socket": start, "pod": startPod, "service": startUpgraded} {
 		t.Run(name, func(t *testing.T) {
 			var o Opening
 			elsewhere := t.TempDir()

@@ -26,7 +26,11 @@ func main(args []string) {
 	case serveRole:
 		err = serveContainer()
 	case podRole:
-		err = waitPod()
+		err = waitPod(servePodRole)
+	case upgradeRole:
+		err = waitPod(serveUpgradeRole)
+	case serveUpgradeRole:
+		err = serveUpgraded(os.NewFile(3, "keys"))
 	case servePodRole:
 		err = servePod(os.NewFile(3, "keys"))
 	default:
@@ -99,7 +103,7 @@ func serveContainer() error {
 
 // waitPod is the first process of a pod. Its environment has the keys, so that no other
 // process may look into it.
-func waitPod() error {
+func waitPod(role string) error {
 	if err := dumpable(false); err != nil {
 		return err
 	}
@@ -115,7 +119,7 @@ func waitPod() error {
 		_, _ = io.WriteString(w, keys) // a daemon without them says so
 		w.Close()
 	}()
-	return wait(servePodRole, r)
+	return wait(role, r)
 }
 
 // servePod is the daemon of a pod, where all processes have one user.
@@ -124,11 +128,7 @@ func servePod(keys *os.File) error {
 		return err
 	}
 	local.Reexec() // it starts this binary again
-	text, err := io.ReadAll(keys)
-	if err := errors.Join(err, keys.Close()); err != nil {
-		return err
-	}
-	config, err := daemonEnd(text)
+	config, err := readKeys(keys)
 	if err != nil {
 		return err
 	}
@@ -146,6 +146,46 @@ func servePod(keys *os.File) error {
 		oomKills: oomKills, carriers: make(chan *stream, mostCarriers), dumpable: dumpable,
 	}
 	return d.accept(tls.NewListener(l, config), DefaultLease)
+}
+
+func readKeys(keys *os.File) (*tls.Config, error) {
+	text, err := io.ReadAll(keys)
+	if err := errors.Join(err, keys.Close()); err != nil {
+		return nil, err
+	}
+	return daemonEnd(text)
+}
+
+// serveUpgraded is the daemon in a sandbox of a service, where all processes of this
+// program have one user, too.
+func serveUpgraded(keys *os.File) error {
+	if err := dumpable(false); err != nil {
+		return err
+	}
+	local.Reexec() // it starts this binary again
+	config, err := readKeys(keys)
+	if err != nil {
+		return err
+	}
+	dir := os.Getenv(DirVariable)
+	if err := os.Unsetenv(DirVariable); err != nil {
+		return err
+	}
+	state, workspace := filepath.Join(dir, "state"), filepath.Join(dir, "workspace")
+	if err := errors.Join(os.Mkdir(state, 0o711), os.Mkdir(workspace, 0o700), os.Chmod(dir, 0o711)); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		return err
+	}
+	d := &server{
+		state: state, workspace: workspace, path: os.Getenv("PATH"),
+		env: imageEnv(os.Environ()), readOnly: imagePaths("/"), oomKills: oomKills,
+		carriers: make(chan *stream, mostCarriers), dumpable: dumpable,
+	}
+	fmt.Printf("%s%d\n", PortLine, l.Addr().(*net.TCPAddr).Port)
+	return d.accept(listenUpgraded(l, config), DefaultLease)
 }
 
 // dumpable says whether another process of this user may look into this one.

@@ -22,7 +22,6 @@ package docker
 import (
 	"cmp"
 	"context"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -213,18 +212,11 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 
 // install puts this program where containers have it mounted from.
 func (b *Backend) install() error {
-	self, err := os.Open("/proc/self/exe")
+	self, err := execd.Program()
 	if err != nil {
 		return err
 	}
 	defer self.Close()
-	program, err := elf.NewFile(self)
-	if err != nil {
-		return fmt.Errorf("read this program: %w", err)
-	}
-	if slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return fmt.Errorf("%w: this program needs libraries that an image may lack; build it with CGO_ENABLED=0", sandbox.ErrUnsupported)
-	}
 	// A copy, because what is mounted must stay what it is while containers run.
 	name := filepath.Join(b.o.State, execd.Name)
 	out, err := os.CreateTemp(b.o.State, execd.Name+".")

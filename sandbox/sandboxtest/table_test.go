@@ -22,7 +22,8 @@ driver that offers less on some host is held to what it offers. What a word mean
 ` + "`oom`, `disk_full`, `deadline`, `cancelled` and `not_started`" + ` are ends of a command
 (` + "`sandbox.End`" + `), as are ` + "`exited`" + ` and ` + "`signaled`" + ` with the code; ` + "`refused`" + ` comes with the system's
 error; ` + "`ErrPath`" + ` is the answer of the sandbox's files. *Not offered* is said by the driver
-before a sandbox is opened.
+before a sandbox is opened. The sandboxes of opensandbox are measured at a server that stands
+in for a real one and runs them as processes of this host: its column says what the daemon holds.
 
 This page is written by ` + "`go test ./sandbox/sandboxtest -update`" + `.
 

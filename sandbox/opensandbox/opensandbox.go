@@ -1,0 +1,238 @@
+// Package opensandbox runs commands in the sandboxes of an OpenSandbox server, which this
+// process reaches over HTTP alone: https://github.com/alibaba/OpenSandbox.
+//
+// It is written from the API's description (lifecycle and execd, of June 2026), and is
+// tested with a server that is made from it as well. It has not run against a real server.
+//
+// Each sandbox is one of the server. Of its API are used: create, look, list, renew, delete
+// and the address of a port; and of the daemon that the server puts into each sandbox,
+// upload and the start of one command. That command is this program itself, which is
+// uploaded and runs the commands as in package docker: an image has to contain nothing
+// for it but a shell. Connections to it are WebSockets through the server's proxies, and
+// inside them TLS with keys of their own, so that neither another holder of an address nor
+// a proxy on the way can speak to it. The commands of the server's own daemon are not the
+// way, because it spools all output to a file of the sandbox that it keeps, tells lines of
+// text instead of bytes, and takes no input.
+//
+// The files are no directory of this host; package mirror keeps them the same as one.
+//
+// What holds in a sandbox:
+//
+//   - Isolation is that of a container. The API does not tell of a stronger runtime.
+//   - Commands are confined within it as by package local, where the kernel there allows
+//     that; where it does not, Probe fails, because the network could not be closed.
+//   - The network is none, or the hosts of a list where the kernel there can give commands
+//     networks of their own: then they reach the proxy of this host, over the connection
+//     to the daemon. The server's networkPolicy is not used. It cannot tell what was asked,
+//     resolves names itself, so that it lets through what leads to private addresses, and
+//     would have to be given the secrets.
+//   - Disk and processes are limited by the daemon; memory and processors by the server,
+//     if Probe sees within a sandbox that its limits are there.
+//   - An image is named by its digest, because the server resolves no names.
+//
+// A sandbox ends when it is not renewed for the time of [Lifetime], and its daemon sooner.
+// One that is left by a session's older epoch is deleted when the session opens another.
+//
+// The program has to be linked statically (CGO_ENABLED=0), and to call [Reexec] first.
+package opensandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// Lifetime is how long a sandbox lives without being renewed.
+const Lifetime = 2 * time.Minute
+
+// DefaultDir is the directory in a sandbox that has all that this package puts there.
+const DefaultDir = "/tmp"
+
+// ErrNoReexec is returned when the program never called Reexec.
+var ErrNoReexec = errors.New("opensandbox: this program cannot be the daemon of a sandbox: call opensandbox.Reexec() first in main, and first in TestMain of tests")
+
+// Options set up a Backend. URL, KeyFile and Image are needed.
+type Options struct {
+	// URL is where the lifecycle API is, such as https://sandboxes.example.org/v1.
+	URL string
+	// KeyFile is a file with the API key. It is read at each request.
+	KeyFile string
+	// Image is the image of a sandbox that asks for no other, by digest:
+	// example.org/image@sha256:DIGEST.
+	Image string
+	// Proxied says that sandboxes are reached through the server alone.
+	Proxied bool
+	// Dir is where in a sandbox a new directory may be made; "" is DefaultDir.
+	Dir string
+	// Logger receives what cannot be cleaned up; nil discards it.
+	Logger *slog.Logger
+}
+
+// Backend is the sandbox.Backend of a server.
+type Backend struct {
+	o   Options
+	log *slog.Logger
+	api *api
+	bad error // of the options
+
+	// program opens what becomes the daemon.
+	program    func() (*os.File, error)
+	renewEvery time.Duration
+
+	mu     sync.Mutex
+	probed *sandbox.Capabilities
+}
+
+var _ sandbox.Backend = (*Backend)(nil)
+
+// Reexec turns this process into the daemon of a sandbox if it was started as one, and
+// then never returns; else it does what local.Reexec does.
+func Reexec() { execd.Reexec(os.Args) }
+
+// New returns a backend. It touches nothing until it is used.
+func New(o Options) *Backend {
+	b := &Backend{o: o, log: o.Logger, program: execd.Program, renewEvery: Lifetime / 3}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	b.o.Dir = cmp.Or(o.Dir, DefaultDir)
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		b.bad = fmt.Errorf("the URL %q of the server is no address of HTTP", o.URL)
+		return b
+	}
+	// Another server that is redirected to would get the key.
+	c := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	b.api = &api{http: c, base: u, keyFile: o.KeyFile}
+	return b
+}
+
+// Name implements sandbox.Backend.
+func (b *Backend) Name() string { return "opensandbox" }
+
+// Probe implements sandbox.Backend. The first call that succeeds opens a sandbox over an
+// empty directory; later calls return what it found.
+func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.probed != nil {
+		return *b.probed, nil
+	}
+	c, err := b.probe(ctx)
+	if err != nil {
+		return sandbox.Capabilities{}, fmt.Errorf("opensandbox: %w", err)
+	}
+	b.probed = &c
+	return c, nil
+}
+
+// probeLimits are asked for to see whether a server enforces them.
+var probeLimits = sandbox.Limits{CPU: 0.5, Memory: 256 << 20}
+
+func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error) {
+	if runtime.GOOS != "linux" {
+		return c, fmt.Errorf("%w: it needs Linux, as the daemon of a sandbox is this program", sandbox.ErrUnsupported)
+	}
+	if !execd.Ready() {
+		return c, ErrNoReexec
+	}
+	if b.bad != nil {
+		return c, b.bad
+	}
+	if err := checkImage(b.o.Image); err != nil {
+		return c, err
+	}
+	x, err := b.launch(ctx, request{image: b.o.Image, limits: probeLimits})
+	if err != nil {
+		return c, err
+	}
+	held, err := x.limits(ctx, probeLimits)
+	if err := errors.Join(err, x.discard()); err != nil {
+		return c, err
+	}
+	if !x.inside.Isolation.AtLeast(sandbox.IsolationKernel) {
+		return c, fmt.Errorf("%w: the kernel of its sandboxes confines no commands (%s), so that their network could not be closed", sandbox.ErrUnsupported, x.inside.Detail)
+	}
+	c = sandbox.Capabilities{Isolation: sandbox.IsolationContainer, Networks: x.inside.Networks, Images: true, WholeTree: x.inside.WholeTree}
+	c.Limits = held
+	for _, l := range []string{sandbox.LimitDisk, sandbox.LimitPIDs} {
+		if slices.Contains(x.inside.Limits, l) {
+			c.Limits = append(c.Limits, l)
+		}
+	}
+	slices.Sort(c.Limits)
+	c.Detail = fmt.Sprintf("server %s, %s", b.api.base.Host, x.inside.Detail)
+	return c, nil
+}
+
+var digest = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
+
+func checkImage(name string) error {
+	if !digest.MatchString(name) {
+		return fmt.Errorf("%w: the image %q; name it as example.org/image@sha256:DIGEST, because the server resolves no names", sandbox.ErrUnsupported, name)
+	}
+	return nil
+}
+
+// Resolve implements sandbox.Backend.
+func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+	can, err := b.Probe(ctx)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	refuse := func(format string, args ...any) (sandbox.Info, error) {
+		return sandbox.Info{}, fmt.Errorf("opensandbox: %w: "+format, append([]any{sandbox.ErrUnsupported}, args...)...)
+	}
+	if least := cmp.Or(s.MinIsolation, sandbox.IsolationKernel); !can.Isolation.AtLeast(least) {
+		return refuse("isolation %q is asked for and this server offers %q; ask for less", least, can.Isolation)
+	}
+	if names := can.Unenforced(s.Limits); len(names) > 0 {
+		return refuse("the limits %s; leave them out, or have the server enforce them", strings.Join(names, ", "))
+	}
+	network := cmp.Or(s.Network, sandbox.NetworkNone)
+	if !slices.Contains(can.Networks, network.Kind()) {
+		return refuse("the network %q; what its sandboxes can be held to is %s", network, strings.Join(can.Networks, ", "))
+	}
+	image := cmp.Or(s.Image, b.o.Image)
+	if err := checkImage(image); err != nil {
+		return sandbox.Info{}, fmt.Errorf("opensandbox: %w", err)
+	}
+	return sandbox.Info{Isolation: can.Isolation, Network: network, Limits: s.Limits, Image: image, WholeTree: can.WholeTree}, nil
+}
+
+// Open implements sandbox.Backend.
+func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+	info, err := b.Resolve(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if fi, err := os.Stat(s.Dir); err != nil {
+		return nil, fmt.Errorf("opensandbox: open: %w; make the directory first", err)
+	} else if !fi.IsDir() {
+		return nil, fmt.Errorf("opensandbox: open %q: %w", s.Dir, &fs.PathError{Op: "open", Path: s.Dir, Err: errors.New("not a directory")})
+	}
+	x, err := b.open(ctx, info, s)
+	if err != nil {
+		return nil, fmt.Errorf("opensandbox: open %q: %w", s.Dir, err)
+	}
+	return x, nil
+}
+
+// dir is where in a sandbox a lease has its files.
+func (b *Backend) dir(lease string) string { return path.Join(b.o.Dir, "rath-"+lease) }

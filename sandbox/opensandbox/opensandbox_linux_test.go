@@ -1,0 +1,24 @@
+package opensandbox
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/sandboxtest"
+)
+
+// The suite writes the backend's column of the table of hostile inputs with it.
+var _ = flag.Bool("update", false, "write testdata")
+
+func TestMain(m *testing.M) {
+	Reexec()
+	sandboxtest.Probe()
+	os.Exit(m.Run())
+}
+
+func TestConformance(t *testing.T) {
+	s := newServer(t)
+	sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend { return s.backend(t) })
+}

@@ -122,6 +122,7 @@ var resources = map[string]struct{ client, path string }{
 	"StatefulSet": {"apps", "statefulsets"}, "Deployment": {"apps", "deployments"}, "Job": {"batch", "jobs"}, "Service": {"core", "services"},
 	"ServiceAccount": {"core", "serviceaccounts"}, "Secret": {"core", "secrets"}, "Pod": {"core", "pods"},
 	"PodDisruptionBudget": {"policy", "poddisruptionbudgets"}, "NetworkPolicy": {"networking", "networkpolicies"},
+	"Role": {"rbac", "roles"}, "RoleBinding": {"rbac", "rolebindings"},
 }
 
 // apply is what Helm does with an object: a server-side apply.
@@ -134,6 +135,7 @@ func apply(t *testing.T, client kubernetes.Interface, o object) {
 	rests := map[string]rest.Interface{
 		"apps": client.AppsV1().RESTClient(), "core": client.CoreV1().RESTClient(),
 		"batch": client.BatchV1().RESTClient(), "policy": client.PolicyV1().RESTClient(), "networking": client.NetworkingV1().RESTClient(),
+		"rbac": client.RbacV1().RESTClient(),
 	}
 	body, err := yaml.YAMLToJSON([]byte(o.yaml))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -65,6 +66,8 @@ var allowed = []schema.GroupVersionKind{
 	corev1.SchemeGroupVersion.WithKind("Pod"),
 	policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
 	networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"),
+	rbacv1.SchemeGroupVersion.WithKind("Role"),
+	rbacv1.SchemeGroupVersion.WithKind("RoleBinding"),
 	kedaVersion.WithKind("ScaledObject"),
 	monitoringVersion.WithKind("PodMonitor"),
 	monitoringVersion.WithKind("PrometheusRule"),
@@ -76,7 +79,7 @@ var kedaVersion = schema.GroupVersion{Group: "keda.sh", Version: "v1alpha1"}
 
 var strict = func() runtime.Decoder {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, batchv1.AddToScheme, corev1.AddToScheme, policyv1.AddToScheme, networkingv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, batchv1.AddToScheme, corev1.AddToScheme, policyv1.AddToScheme, networkingv1.AddToScheme, rbacv1.AddToScheme} {
 		utilruntime.Must(add(s))
 	}
 	s.AddKnownTypeWithName(kedaVersion.WithKind("ScaledObject"), &ScaledObject{})

@@ -168,9 +168,16 @@ func TestSelectors(t *testing.T) {
 			}
 		}
 		for _, p := range of[*networkingv1.NetworkPolicy](all) {
-			if p.Labels["app.kubernetes.io/component"] == "router" {
+			switch p.Labels["app.kubernetes.io/component"] {
+			case "router":
 				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector), "router")
-			} else {
+			case "sandbox":
+				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector))
+				expect("nodes of "+p.Name, selectorOf(t, p.Spec.Ingress[0].From[0].PodSelector), roles(all)...)
+				if len(p.Spec.Egress) > 0 || len(p.Spec.PolicyTypes) != 2 {
+					t.Errorf("policy %s lets sandboxes out: %+v", p.Name, p.Spec)
+				}
+			default:
 				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector), others(all)...)
 				expect("gossip of "+p.Name, selectorOf(t, p.Spec.Ingress[0].From[0].PodSelector), roles(all)...)
 				expect("gossip of "+p.Name, selectorOf(t, p.Spec.Egress[0].To[0].PodSelector), roles(all)...)

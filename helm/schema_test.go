@@ -187,17 +187,19 @@ func TestTemplatesRefuse(t *testing.T) {
 		v    values
 		want string
 	}{
-		"no servers":           {values{}, "nats.url is required"},
-		"min more than max":    {with(t, cases(t)["full"], "autoscaling.maxReplicas", 2), "autoscaling.minReplicas 3"},
-		"no credentials":       {with(t, minimal(t), "nats.auth.kind", "none"), "nats.auth.kind is none"},
-		"no TLS":               {with(t, minimal(t), "nats.url", "tls://a:4222,nats://b:4222"), "without TLS"},
-		"two of three servers": {with(t, minimal(t), "nats.monitoring", []string{"http://a:8222", "http://b:8222"}), "names 2 servers, and each stream has 3 replicas"},
-		"one server thrice":    {with(t, minimal(t), "nats.monitoring", []string{"http://a:8222", "http://a:8222/"}), "names 1 servers, and each stream has 3 replicas"},
-		"no fsync, one server": {with(t, with(t, minimal(t), "nats.durability", "replicated"), "nats.monitoring", []string{"http://a:8222"}), "names 1 servers"},
-		"the store evicts":     {with(t, minimal(t), "node.store.size", "50Gi"), "pool default: the pod would be evicted"},
-		"a pool twice":         {with(t, minimal(t), "pools", []any{values{"name": "default"}}), "pool default is there twice"},
-		"a long pool":          {with(t, minimal(t), "pools", []any{values{"name": strings.Repeat("a", 40)}}), "more than 52 characters"},
-		"min of a pool":        {with(t, cases(t)["full"], "pools", []any{values{"name": "b", "autoscaling": values{"maxReplicas": 1}}}), "pool b: autoscaling.minReplicas 3"},
+		"no servers":            {values{}, "nats.url is required"},
+		"min more than max":     {with(t, cases(t)["full"], "autoscaling.maxReplicas", 2), "autoscaling.minReplicas 3"},
+		"no credentials":        {with(t, minimal(t), "nats.auth.kind", "none"), "nats.auth.kind is none"},
+		"no TLS":                {with(t, minimal(t), "nats.url", "tls://a:4222,nats://b:4222"), "without TLS"},
+		"two of three servers":  {with(t, minimal(t), "nats.monitoring", []string{"http://a:8222", "http://b:8222"}), "names 2 servers, and each stream has 3 replicas"},
+		"one server thrice":     {with(t, minimal(t), "nats.monitoring", []string{"http://a:8222", "http://a:8222/"}), "names 1 servers, and each stream has 3 replicas"},
+		"no fsync, one server":  {with(t, with(t, minimal(t), "nats.durability", "replicated"), "nats.monitoring", []string{"http://a:8222"}), "names 1 servers"},
+		"the store evicts":      {with(t, minimal(t), "node.store.size", "50Gi"), "pool default: the pod would be evicted"},
+		"a pool twice":          {with(t, minimal(t), "pools", []any{values{"name": "default"}}), "pool default is there twice"},
+		"a long pool":           {with(t, minimal(t), "pools", []any{values{"name": strings.Repeat("a", 40)}}), "more than 52 characters"},
+		"pods without an image": {with(t, minimal(t), "sandbox.backend", "kubernetes"), "sandbox.image is needed"},
+		"pods of anyone":        {with(t, cases(t)["full"], "serviceAccount.create", false), "every pod of the namespace"},
+		"min of a pool":         {with(t, cases(t)["full"], "pools", []any{values{"name": "b", "autoscaling": values{"maxReplicas": 1}}}), "pool b: autoscaling.minReplicas 3"},
 	} {
 		if _, err := files(t, tc.v); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
@@ -218,6 +220,9 @@ var samples = map[string]any{
 	"router.tmpSize":            "2Gi",
 	"networkPolicy.dnsTo":       []any{values{"podSelector": values{}}},
 	"networkPolicy.natsTo":      []any{values{"podSelector": values{}}},
+	"networkPolicy.apiServerTo": []any{values{"podSelector": values{}}},
+	"sandbox.private":           []any{"10.7.0.0/16"},
+	"sandbox.secrets":           []any{"other.example.com X-Key: ${OTHER}"},
 	"node.image.digest":         "sha256:" + strings.Repeat("b", 64),
 	"router.image.digest":       "sha256:" + strings.Repeat("c", 64),
 	"node.sandboxLimits":        "disk=3g",
@@ -298,7 +303,8 @@ func TestEachValueDoesSomething(t *testing.T) {
 		"image.tag":                 {"image.digest": ""},
 		"image.flavor":              {"image.digest": ""},
 		"nameOverride":              {"fullnameOverride": ""},
-		"serviceAccount.name":       {"serviceAccount.create": false},
+		"serviceAccount.name":       {"serviceAccount.create": false, "sandbox.backend": "local"},
+		"serviceAccount.create":     {"serviceAccount.name": "named"},
 		"metrics.labels":            {"metrics.podMonitor": true},
 		"networkPolicy.metricsFrom": {"metrics.podMonitor": true},
 	}

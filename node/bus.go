@@ -56,8 +56,8 @@ func (n *Instance) serve(ctx context.Context) error {
 	if n.o.Idle {
 		return nil
 	}
-	if n.sweeper != nil {
-		n.background(services, "removal of containers", n.sweeper)
+	for _, sweep := range n.sweepers {
+		n.background(services, "removal of containers", sweep)
 	}
 	var intake context.Context
 	intake, n.stopIntake = context.WithCancel(services)

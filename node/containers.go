@@ -21,6 +21,6 @@ func (n *Instance) containers(ctx context.Context, store string) (sandbox.Backen
 	if _, err := b.Probe(ctx); err != nil {
 		return nil, fmt.Errorf("node: sandboxes of image %s: %w", n.o.SandboxImage, err)
 	}
-	n.sweeper = b.Run
+	n.sweepers = append(n.sweepers, b.Run)
 	return b, nil
 }

@@ -62,10 +62,10 @@ type Instance struct {
 	system      *actors.System
 	members     *cluster.Members // nil without gossip
 	draining    atomic.Bool
-	release     func() error                // gives the store directory up; nil if it was not taken
-	sweeper     func(context.Context) error // removes containers that are left; nil without an engine
-	isolation   sandbox.Isolation           // what its sandboxes offer, "" if it opens none
-	wired       atomic.Bool                 // system and isolation are set: gossip begins before
+	release     func() error                  // gives the store directory up; nil if it was not taken
+	sweepers    []func(context.Context) error // remove containers and pods that are left
+	isolation   sandbox.Isolation             // what its sandboxes offer, "" if it opens none
+	wired       atomic.Bool                   // system and isolation are set: gossip begins before
 
 	front      *serviceGroup           // what any node answers: others do while this one drains
 	own        *serviceGroup           // what only this one can answer: it ends with it
@@ -382,6 +382,11 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 	}
 	if w.Forks, err = engine.NewForks(forks); err != nil {
 		n.log.Info("each fork of a session copies its files", "because", err)
+	}
+	if n.o.SandboxKubernetes.Image != "" && !n.o.Idle {
+		if w.Backends["kubernetes"], err = n.pods(ctx); err != nil {
+			return engine.Workspaces{}, err
+		}
 	}
 	maps.Copy(w.Backends, n.o.Sandboxes)
 	if w.Sandbox = n.o.SandboxLimits; w.Sandbox != (sandbox.Limits{}) {

@@ -25,6 +25,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/kubernetes"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -121,6 +122,9 @@ type Options struct {
 	// SandboxWarm is how many containers wait for sandboxes of each image and limits that
 	// were opened; 0 is none. One that waits spares a session a tenth of a second and more.
 	SandboxWarm int
+	// SandboxKubernetes makes the node offer the backend "kubernetes", if it names an
+	// image: pods of a cluster, by default of the one that the node runs in.
+	SandboxKubernetes kubernetes.Options
 	// SandboxNetwork is the most that a task can ask for of the network: "none",
 	// "open", or the hosts of "list:" and "read_only:"; "" is any list of hosts.
 	SandboxNetwork sandbox.Network
@@ -132,7 +136,7 @@ type Options struct {
 	// such as 10.1.0.0/16; without them hosts are on the Internet alone.
 	SandboxPrivate []netip.Prefix
 	world          egress.Options // of tests: where hosts are
-	// Sandboxes are backends besides "local" and "docker".
+	// Sandboxes are backends besides "local", "docker" and "kubernetes".
 	Sandboxes map[string]sandbox.Backend
 	// Drain bounds how long a stopping node waits for the steps under way, such
 	// as a model call; 0 is 20 s. Its runs go on elsewhere, or at the next start.

@@ -25,6 +25,14 @@
 {{- if and $nats.url (or (eq $nats.durability "fsync") $servers) (lt (len $servers) (int $nats.replicas)) -}}
 {{- fail (printf "nats.monitoring names %d servers, and each stream has %d replicas, each on a server of its own: name the monitoring address of every server, or set nats.replicas to what there are" (len $servers) (int $nats.replicas)) -}}
 {{- end -}}
+{{- if eq .Values.sandbox.backend "kubernetes" -}}
+{{- if not .Values.sandbox.image -}}
+{{- fail "sandbox.image is needed with sandbox.backend kubernetes: the image of the pods of sandboxes, such as debian@sha256:…" -}}
+{{- end -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
+{{- fail "sandbox.backend kubernetes: every pod of the namespace would get the rights of nodes. Set serviceAccount.create, or name an account in serviceAccount.name" -}}
+{{- end -}}
+{{- end -}}
 {{- $pools := dict -}}
 {{- range include "rath.pools" . | fromJsonArray -}}
 {{- if hasKey $pools .values.pool -}}

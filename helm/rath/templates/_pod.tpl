@@ -42,6 +42,24 @@ the limit is not a whole number of Mi or Gi. */}}
 {{- with get .values "sandboxLimits" }}
 - -sandbox-limits={{ . }}
 {{- end }}
+{{- if eq .role "node" }}
+{{- with $v.sandbox.network }}
+- -sandbox-network={{ . }}
+{{- end }}
+{{- with $v.sandbox.private }}
+- -sandbox-private={{ join "," . }}
+{{- end }}
+{{- if eq $v.sandbox.backend "kubernetes" }}
+- -sandbox-kubernetes-image={{ $v.sandbox.image }}
+- -sandbox-kubernetes-node-image={{ include "rath.image" (dict "root" .root "image" .values.image "flavor" $v.image.flavor) }}
+{{- with $v.sandbox.runtimeClass }}
+- -sandbox-kubernetes-runtime-class={{ . }}
+{{- end }}
+{{- with $v.image.pullSecrets }}
+- -sandbox-kubernetes-pull-secrets={{ range $i, $s := . }}{{ if $i }},{{ end }}{{ $s.name }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
 - -pool={{ .values.pool }}
 - -name=$(POD_NAME)
 - -gossip=$(POD_IP)
@@ -72,6 +90,12 @@ the limit is not a whole number of Mi or Gi. */}}
   value: {{ . }}
 {{- end }}
 {{ include "rath.clientEnv" (dict "root" .root "auth" .root.Values.nats.auth) }}
+{{- if eq .role "node" }}
+{{- with .root.Values.sandbox.secrets }}
+- name: RATH_SANDBOX_SECRETS
+  value: {{ join "\n" . | quote }}
+{{- end }}
+{{- end }}
 {{- with .values.env }}
 {{ toYaml . }}
 {{- end }}
@@ -292,7 +316,7 @@ metadata:
     {{- end }}
 spec:
   serviceAccountName: {{ include "rath.serviceAccount" .root }}
-  automountServiceAccountToken: false
+  automountServiceAccountToken: {{ and (eq .role "node") (eq .root.Values.sandbox.backend "kubernetes") }}
   enableServiceLinks: false
   # The first process of the pod reaps what commands in sandboxes leave behind.
   shareProcessNamespace: true

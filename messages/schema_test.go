@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -75,6 +76,10 @@ func fullTask() messages.Task {
 	return messages.Task{
 		ID: "run-1", Session: "s1", Input: json.RawMessage(`{"q":1.5}`), Model: "m", Tools: []string{"edit_file"}, Workspace: digest,
 		Budget: messages.Budget{MicroUSD: 1, Steps: 2, TimeMS: 3, Tokens: 4}, Deadline: moment.Add(time.Hour), NotBefore: moment, ForkOf: "s0:3", Revision: "r1",
+		Sandbox: messages.Sandbox{Allow: "CLAUDE.md", Backend: "local", Image: "i", Limits: "pids=9", Network: "none", Services: []sandbox.Service{
+			{Name: "web", Command: []string{"sh", "-c", "serve"}, Port: 8000, Timeout: 9 * time.Millisecond, Outside: true},
+			{Name: "db", Command: []string{"db"}, Ready: []string{"sh", "-c", "db ping"}},
+		}},
 	}
 }
 

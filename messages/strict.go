@@ -100,8 +100,7 @@ var (
 
 func decodeField(what, name string, value json.RawMessage, into reflect.Value) error {
 	t := into.Type()
-	custom := t == timeType || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) ||
-		reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ UnmarshalText([]byte) error }]())
+	custom := t == timeType || readsItself(t) || reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ UnmarshalText([]byte) error }]())
 	switch {
 	case t == rawType:
 		into.SetBytes(slices.Clone(value))
@@ -123,6 +122,11 @@ func decodeField(what, name string, value json.RawMessage, into reflect.Value) e
 	return nil
 }
 
+// readsItself reports whether a type has its own way to read JSON.
+func readsItself(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
+}
+
 // decodeList fills a list of structs and returns the first error.
 func decodeList(what, name string, value json.RawMessage, into reflect.Value) error {
 	var items []json.RawMessage
@@ -131,6 +135,12 @@ func decodeList(what, name string, value json.RawMessage, into reflect.Value) er
 	}
 	list := reflect.MakeSlice(into.Type(), len(items), len(items))
 	for i, item := range items {
+		if readsItself(list.Type().Elem()) {
+			if err := json.Unmarshal(item, list.Index(i).Addr().Interface()); err != nil {
+				return &FieldError{Message: what, Field: fmt.Sprintf("%s[%d]", name, i), Problem: problemOf(err), Remedy: "see the schema of the message"}
+			}
+			continue
+		}
 		if err := decodeStruct(what, fmt.Sprintf("%s[%d].", name, i), item, list.Index(i)); err != nil {
 			return err
 		}

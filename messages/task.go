@@ -58,6 +58,9 @@ type Sandbox struct {
 	// Network is what commands reach: "none", "open", the hosts of "list:github.com,*.golang.org",
 	// or those of "read_only:proxy.golang.org" by GET and HEAD alone.
 	Network string `json:"network,omitempty"`
+	// Services run beside the commands for as long as the sandbox is open. They take the
+	// place of those that the session has.
+	Services []sandbox.Service `json:"services,omitempty"`
 }
 
 // maxImage is the most bytes of an image's name.
@@ -88,7 +91,11 @@ func (b Sandbox) place() (journal.Sandbox, error) {
 	if err != nil {
 		return bad("allow", Text(err), "name paths of the workspace, such as .github/workflows, separated by commas")
 	}
-	return journal.Sandbox{Allow: allow, Backend: b.Backend, Image: b.Image, Limits: limits.String(), Network: string(network)}, nil
+	services, err := sandbox.ServicesText(b.Services)
+	if err != nil {
+		return bad("services", Text(err), "leave them out for those that the session has")
+	}
+	return journal.Sandbox{Services: services, Allow: allow, Backend: b.Backend, Image: b.Image, Limits: limits.String(), Network: string(network)}, nil
 }
 
 // Budget bounds what a run may consume; zero fields are unlimited.
@@ -256,7 +263,7 @@ func moment(t time.Time) time.Time {
 func TaskOf(t journal.Task) Task {
 	out := Task{
 		Input: t.Input, ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, Deadline: t.Deadline, NotBefore: t.NotBefore,
-		Revision: t.Revision, Sandbox: Sandbox(t.Sandbox),
+		Revision: t.Revision, Sandbox: sandboxOf(t.Sandbox),
 		Budget: Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, TimeMS: t.Budget.Time.Milliseconds(), Tokens: t.Budget.Tokens},
 	}
 	if !t.Workspace.IsZero() {
@@ -266,6 +273,11 @@ func TaskOf(t journal.Task) Task {
 		out.ForkOf = t.ForkOf.String()
 	}
 	return out
+}
+
+func sandboxOf(s journal.Sandbox) Sandbox {
+	services, _ := sandbox.ParseServices(s.Services) // what was checked when it came
+	return Sandbox{Allow: s.Allow, Backend: s.Backend, Image: s.Image, Limits: s.Limits, Network: s.Network, Services: services}
 }
 
 // Encode returns the body that DecodeTask reads; it fails with the error that

@@ -80,6 +80,9 @@ type Spec struct {
 	// what they trust.
 	Proxy     func(net.Conn)
 	Authority []byte
+	// Services says that commands are to reach one another: all commands of this sandbox
+	// have one loopback, which no other process has. Without it they need not.
+	Services bool
 }
 
 // Capabilities is what a backend can do on this host, found by trying.
@@ -91,6 +94,7 @@ type Capabilities struct {
 	WholeTree bool      // whether processes that left their session are killed too
 	Mounts    bool      // whether Spec.Dir may be mounted, in this process's namespace alone
 	Limits    []string  // names of the Limits fields that are enforced
+	Services  bool      // whether Services can be asked for
 }
 
 // Info is what holds for the commands of one sandbox.
@@ -100,6 +104,10 @@ type Info struct {
 	Limits    Limits  // those that were asked for
 	Image     string  // the digest of the image; "" if the commands see the system of the host
 	WholeTree bool    // as in Capabilities
+	Services  bool    // as in Spec
+	// Outside says that a service keeps state outside of the workspace. The caller, who
+	// knows the services, sets it.
+	Outside bool
 }
 
 // Backend opens sandboxes of one kind. Its methods may be called concurrently.
@@ -118,8 +126,8 @@ type Backend interface {
 	// directory and its content; it removes neither before Close. The caller
 	// closes the sandbox; the end of ctx does not.
 	//
-	// The error wraps ErrUnsupported, and names the limit, network, image or level, if the
-	// backend cannot enforce what s asks for. A Backend never opens a weaker
+	// The error wraps ErrUnsupported, and names the limit, network, image, services or level,
+	// if the backend cannot enforce what s asks for. A Backend never opens a weaker
 	// sandbox instead. After an error nothing is left on the host.
 	//
 	// A Backend lets several sandboxes be open over one directory. That only one
@@ -190,14 +198,19 @@ type Cmd struct {
 	Env     map[string]string // added to a clean environment
 	Dir     string            // relative to the workspace; "" is its root
 	Stdin   io.Reader         // nil: empty; a Read under way when the command ends is not waited for
-	Timeout time.Duration     // zero: DefaultTimeout
+	Timeout time.Duration     // zero: DefaultTimeout; NoTimeout: none
 	Output  int               // bytes kept of each of stdout and stderr; zero: DefaultOutput
-	Offload io.Writer         // gets stdout and stderr whole, as they come, up to MaxOffload; may be nil
+	Offload io.Writer         // gets stdout and stderr whole, as they come, up to MaxOffload, or without a timeout all; may be nil
+	// Port, unless zero, stands for a program that tries to connect to this port of the
+	// loopback, once, and exits with 0 or 1. Argv is what errors call it. It needs
+	// Spec.Services.
+	Port int
 }
 
 // Limits of one command.
 const (
 	DefaultTimeout = 2 * time.Minute
+	NoTimeout      = time.Duration(-1)
 	DefaultOutput  = 64 << 10 // half from the head, half from the tail
 	MaxOffload     = 16 << 20
 )

@@ -40,7 +40,9 @@ type Placement struct {
 	Isolation string      `json:"isolation,omitempty"`
 	Limits    string      `json:"limits,omitempty"`  // as sandbox.ParseLimits reads them
 	Network   string      `json:"network,omitempty"` // as sandbox.ParseNetwork reads it
-	Spec      string      `json:"spec,omitempty"`
+	// Services run beside the commands, as sandbox.ParseServices reads them; "" is none.
+	Services string `json:"services,omitempty"`
+	Spec     string `json:"spec,omitempty"`
 }
 
 // Usage is what model calls consumed. All counts are tokens but MicroUSD,

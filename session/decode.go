@@ -151,6 +151,8 @@ func (r *reader) placement(p *Placement) bool {
 			return textTo(r, &p.Limits)
 		case "network":
 			return textTo(r, &p.Network)
+		case "services":
+			return textTo(r, &p.Services)
 		case "spec":
 			return textTo(r, &p.Spec)
 		}

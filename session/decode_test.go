@@ -13,7 +13,7 @@ import (
 func fullChunk() Chunk {
 	return AssistantText("a \"b\"\n\u2028 \u00e9", ToolCall{Args: `{"x":"\\"}`, ID: "1", Name: "n"}, ToolCall{}).Of(Origin{
 		"agent", "workflow", "node", "run", "0.1", time.UnixMilli(5).UTC(),
-		Placement{"local", 1 << 63, blob.Digest{1}, "sha256:1", "process", "memory=1g", "list:example.org", "./x"},
+		Placement{"local", 1 << 63, blob.Digest{1}, "sha256:1", "process", "memory=1g", "list:example.org", "[1]", "./x"},
 		Usage{1, 2, 3, 4, 5, 6},
 	}).WithBody(blob.Ref{Digest: blob.Digest{2}, Size: 9}).WithOpaque("o")
 }

@@ -152,6 +152,13 @@ func (p *packer) bool(b bool) bool {
 	return b
 }
 
+// How much of a chunk's placement a page has.
+const (
+	noPlacement uint64 = iota
+	placement
+	placementServices
+)
+
 func (p *packer) chunk(r *row) {
 	p.name(string(r.kind))
 	p.str(r.text)
@@ -175,13 +182,25 @@ func (p *packer) chunk(r *row) {
 	}
 	p.str(o.Step)
 	p.int(o.Time.UnixMilli())
-	if p.bool(o.Placement != Placement{}) {
+	// What has no services is written as before there were any.
+	kind := noPlacement
+	if (o.Placement != Placement{}) {
+		kind = placement
+	}
+	if o.Placement.Services != "" {
+		kind = placementServices
+	}
+	p.uint(kind)
+	if kind != noPlacement {
 		p.name(o.Placement.Backend)
 		p.uint(o.Placement.Epoch)
 		p.name(string(o.Placement.Head[:]))
 		for _, s := range []string{o.Placement.Isolation, o.Placement.Spec, o.Placement.Image, o.Placement.Limits, o.Placement.Network} {
 			p.name(s)
 		}
+	}
+	if kind == placementServices {
+		p.name(o.Placement.Services)
 	}
 	if p.bool(o.Usage != Usage{}) {
 		u := &o.Usage
@@ -296,11 +315,18 @@ func (u *unpacker) chunk(r *row) {
 	o.Agent, o.Workflow, o.Node, o.Run = u.name(), u.name(), u.name(), u.name()
 	o.Step = u.str()
 	o.Time = time.UnixMilli(u.int()).UTC()
-	if u.bool() {
+	kind := u.uint()
+	if kind > placementServices {
+		u.fail()
+	}
+	if kind != noPlacement {
 		o.Placement.Backend, o.Placement.Epoch = u.name(), u.uint()
 		copy(o.Placement.Head[:], u.name())
 		o.Placement.Isolation, o.Placement.Spec = u.name(), u.name()
 		o.Placement.Image, o.Placement.Limits, o.Placement.Network = u.name(), u.name(), u.name()
+	}
+	if kind == placementServices {
+		o.Placement.Services = u.name()
 	}
 	if u.bool() {
 		o.Usage = Usage{u.int(), u.int(), u.int(), u.int(), u.int(), u.int()}

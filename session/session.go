@@ -73,8 +73,8 @@ func (s Session) To(backend, spec string) Session {
 	return s.Placed(Placement{Backend: backend, Spec: spec})
 }
 
-// Placed returns s sent to where p says, to a backend with the image, limits and
-// network that p asks for and the files of p.Head or of the directory p.Spec:
+// Placed returns s sent to where p says, to a backend with the image, limits,
+// network and services that p asks for and the files of p.Head or of the directory p.Spec:
 //
 //	p := s.Placement() // keeps the files
 //	p.Backend, p.Image, p.Limits = "docker", "debian", "memory=512m,cpus=1"
@@ -83,7 +83,7 @@ func (s Session) To(backend, spec string) Session {
 // Isolation and Epoch are what the node finds when it opens the sandbox.
 func (s Session) Placed(p Placement) Session {
 	return s.Edited(PlacedEvent(Placement{
-		Backend: clean(p.Backend), Head: p.Head, Image: clean(p.Image), Limits: clean(p.Limits), Network: clean(p.Network), Spec: clean(p.Spec),
+		Backend: clean(p.Backend), Head: p.Head, Image: clean(p.Image), Limits: clean(p.Limits), Network: clean(p.Network), Services: clean(p.Services), Spec: clean(p.Spec),
 	}))
 }
 

@@ -391,6 +391,9 @@ func TestEffect(t *testing.T) {
 		{Sandboxed, networked, NonIdempotent},
 		{Sandboxed, sandbox.Info{Isolation: kernel}, Sandboxed}, // of logs that say nothing of it
 		{Sandboxed, sandbox.Info{Isolation: kernel, Network: "read_only:example.org"}, Sandboxed},
+		{Sandboxed, sandbox.Info{Isolation: kernel, Services: true}, Sandboxed},
+		{Sandboxed, sandbox.Info{Isolation: kernel, Services: true, Outside: true}, NonIdempotent},
+		{ReadOnly, sandbox.Info{Isolation: kernel, Services: true, Outside: true}, ReadOnly},
 		{Sandboxed, sandbox.Info{Isolation: kernel, Network: "list:example.org"}, NonIdempotent},
 		{Sandboxed, sandbox.Info{Isolation: kernel, Network: "of a later release"}, NonIdempotent},
 		{Sandboxed, sandbox.Info{Isolation: sandbox.IsolationProcess}, NonIdempotent},

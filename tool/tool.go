@@ -85,10 +85,11 @@ func (e *Effect) UnmarshalText(text []byte) error {
 }
 
 // In returns the effect of a tool in a sandbox of which i holds: a Sandboxed tool
-// is NonIdempotent where commands can change something over a network or are not
-// confined, because putting the workspace back then does not undo them.
+// is NonIdempotent where commands can change something over a network, or in a service
+// that keeps it outside of the workspace, or are not confined, because putting the
+// workspace back then does not undo them.
 func (e Effect) In(i sandbox.Info) Effect {
-	if e == Sandboxed && (!i.Network.Repeatable() || !i.Isolation.AtLeast(sandbox.IsolationKernel)) {
+	if e == Sandboxed && (i.Outside || !i.Network.Repeatable() || !i.Isolation.AtLeast(sandbox.IsolationKernel)) {
 		return NonIdempotent
 	}
 	return e

@@ -46,7 +46,7 @@ var rules = map[string]rule{
 	"sandbox":              {},
 	"internal/overlay":     {},
 	"internal/loopback":    {others: list("golang.org/x/sys")},
-	"sandbox/local":        {ours: list("sandbox", "internal/directory", "internal/loopback"), others: list("golang.org/x/sys"), test: list("internal/overlay", "sandbox/sandboxtest")},
+	"sandbox/local":        {ours: list("sandbox", "internal/excerpt", "internal/directory", "internal/loopback"), others: list("golang.org/x/sys"), test: list("internal/overlay", "sandbox/sandboxtest")},
 	"internal/directory":   {ours: list("sandbox")},
 	"internal/mirror":      {ours: list("sandbox", "internal/directory"), others: list("golang.org/x/sys")},
 	"internal/execd":       {ours: list("sandbox", "sandbox/local", "internal/directory", "internal/loopback", "internal/mirror"), others: list("golang.org/x/sys", "github.com/coder/websocket"), test: list("sandbox/sandboxtest")},

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/egress"
@@ -35,8 +37,11 @@ type lease struct {
 	// snapshot was taken since.
 	dirty bool
 	proxy *egress.Proxy // nil without a list of hosts
+	// beside run for as long as box is open; nil are none.
+	beside *services
 	// take reads what was touched in dir, and all of it where a process of a call could
-	// outlast the call: what such a process has mapped it can change without a trace.
+	// outlast the call, as a service does: what such a process has mapped it can change
+	// without a trace.
 	take workspace.Take
 	// remove removes dir, once the sandbox is closed.
 	remove func() error
@@ -54,6 +59,9 @@ func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.
 			return nil, err
 		}
 	}
+	if err := l.beside.up(ctx); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
 	l.dirty = l.dirty || mutates
 	return l.box, nil
 }
@@ -68,6 +76,10 @@ func (l *lease) open(ctx context.Context, ex *Execution, k session.Key, p, terms
 	spec, err := ex.spec(ctx, b, p)
 	if err != nil {
 		return err
+	}
+	list, err := sandbox.ParseServices(p.Services)
+	if err != nil {
+		return fmt.Errorf("flow: sandbox of %s: %w", k, err)
 	}
 	if err := l.close(); err != nil {
 		return err
@@ -95,8 +107,11 @@ func (l *lease) open(ctx context.Context, ex *Execution, k session.Key, p, terms
 	if err != nil {
 		return errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), l.closeProxy(), l.remove())
 	}
-	if !box.Info().WholeTree {
+	if !box.Info().WholeTree || spec.Services {
 		l.take = workspace.TakeAll(ex.blobs(), l.dir)
+	}
+	if spec.Services {
+		l.beside = newServices(ctx, box, list)
 	}
 	l.box, l.head, l.terms, l.dirty = box, p.Head, terms, false
 	return nil
@@ -158,6 +173,10 @@ func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest)
 		return before, nil, nil
 	}
 	head, back, err := l.take(ctx, l.head, ex.rt.Workspaces.Limits, ex.task.Sandbox.Paths())
+	for try := 1; l.beside != nil && changed(err) && try < takeTries; try++ {
+		time.Sleep(takePause)
+		head, back, err = l.take(ctx, l.head, ex.rt.Workspaces.Limits, ex.task.Sandbox.Paths())
+	}
 	if err != nil {
 		return l.head, nil, errors.Join(fmt.Errorf("flow: snapshot: %w", err), l.close())
 	}
@@ -165,12 +184,28 @@ func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest)
 	return head, back, nil
 }
 
+// A service may replace a file while a snapshot reads it, which then is taken again.
+const (
+	takeTries = 10
+	takePause = 20 * time.Millisecond
+)
+
+// changed reports whether a snapshot failed because a file went while it was read.
+func changed(err error) bool {
+	refused, ok := errors.AsType[*workspace.RefusedError](err)
+	return ok && (refused.Reason == workspace.Unstable || errors.Is(refused.Err, fs.ErrNotExist))
+}
+
 // close ends the sandbox and removes its directory. l.mu is held.
 func (l *lease) close() error {
 	if l.box == nil {
 		return nil
 	}
-	err := errors.Join(l.box.Close(), l.closeProxy(), l.remove())
+	l.beside.end()
+	err := l.box.Close()
+	l.beside.wait()
+	l.beside = nil
+	err = errors.Join(err, l.closeProxy(), l.remove())
 	if err == nil {
 		// The session's folder goes with its last directory.
 		_ = os.Remove(filepath.Dir(l.dir))
@@ -197,6 +232,13 @@ func (l *lease) requests() (list []journal.NetworkRequest, more int) {
 		return nil, 0
 	}
 	return l.proxy.Take()
+}
+
+// serviceEnds returns the services that ended since the last look, as requests does.
+func (l *lease) serviceEnds() serviceEnds {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.beside.take()
 }
 
 // end closes the lease from outside. What cannot be removed now is removed by the next

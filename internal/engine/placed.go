@@ -146,14 +146,22 @@ func (ex *Execution) terms(ctx context.Context, b sandbox.Backend, p *session.Pl
 	if err := network.Within(ex.rt.Workspaces.Network); err != nil {
 		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
 	}
+	services, err := sandbox.ParseServices(p.Services)
+	if err != nil {
+		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
+	}
+	asks, err := sandbox.ServicesText(services)
+	if err != nil {
+		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
+	}
 	held, err := b.Resolve(ctx, sandbox.Spec{
-		MinIsolation: ex.rt.Workspaces.MinIsolation, Limits: limits, Image: p.Image, Network: network,
+		MinIsolation: ex.rt.Workspaces.MinIsolation, Limits: limits, Image: p.Image, Network: network, Services: len(services) > 0,
 	})
 	if err != nil {
 		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
 	}
 	p.Epoch, p.Isolation, p.Image = ex.granted.Epoch, string(held.Isolation), held.Image
-	p.Limits, p.Network = held.Limits.String(), string(held.Network)
+	p.Limits, p.Network, p.Services = held.Limits.String(), string(held.Network), asks
 	return nil
 }
 
@@ -161,7 +169,7 @@ func (ex *Execution) terms(ctx context.Context, b sandbox.Backend, p *session.Pl
 // is refused, because what a crash may do with the session's calls was decided by it.
 // Limits are not promises to the log: those of this node may be lower.
 func (ex *Execution) spec(ctx context.Context, b sandbox.Backend, p session.Placement) (sandbox.Spec, error) {
-	s := sandbox.Spec{Epoch: ex.granted.Epoch, MinIsolation: ex.rt.Workspaces.MinIsolation, Image: p.Image}
+	s := sandbox.Spec{Epoch: ex.granted.Epoch, MinIsolation: ex.rt.Workspaces.MinIsolation, Image: p.Image, Services: p.Services != ""}
 	if held := sandbox.Isolation(p.Isolation); s.MinIsolation == "" || held.AtLeast(s.MinIsolation) {
 		s.MinIsolation = held
 	}
@@ -187,6 +195,12 @@ func opensWith(p session.Placement) string {
 	}
 	if p.Network != "" && p.Network != string(sandbox.NetworkNone) {
 		text += ", network " + excerpt.Clip(p.Network, 80)
+	}
+	if list, err := sandbox.ParseServices(p.Services); err == nil && len(list) > 0 {
+		text += ", services"
+		for i, s := range list {
+			text += strings.Repeat(",", min(i, 1)) + " " + s.Name
+		}
 	}
 	return text
 }

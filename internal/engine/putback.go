@@ -21,8 +21,7 @@ const maxTold = 5
 const putBackNote = "these paths are protected and this run does not allow them, so they are again what they were before the call; " +
 	"go on without them, or say that a person has to allow them by name"
 
-// told adds to the body of a call's result which paths were put back. A body that is no
-// object becomes one, with the result in it.
+// told adds to the body of a call's result which paths were put back.
 func (b putBack) told(body json.RawMessage) json.RawMessage {
 	if len(b) == 0 {
 		return body
@@ -44,18 +43,27 @@ func (b putBack) told(body json.RawMessage) json.RawMessage {
 	if err != nil { // it holds strings, which always encode
 		panic(err)
 	}
+	return beside(body, "put_back", text)
+}
+
+// beside adds a field to the body of a call's result. A body that is no object becomes one,
+// with the result in it.
+func beside(body json.RawMessage, name, text string) json.RawMessage {
 	object, isObject := bytes.CutSuffix(body, []byte("}"))
 	switch {
 	case !isObject || body[0] != '{':
-		return fmt.Appendf(nil, `{"result":%s,"put_back":%s}`, body, text)
+		return fmt.Appendf(nil, `{"result":%s,"%s":%s}`, body, name, text)
 	case len(object) == 1:
-		return fmt.Appendf(nil, `{"put_back":%s}`, text)
+		return fmt.Appendf(nil, `{"%s":%s}`, name, text)
 	}
-	return fmt.Appendf(nil, `%s,"put_back":%s}`, object, text)
+	return fmt.Appendf(nil, `%s,"%s":%s}`, object, name, text)
 }
 
-// warning says the same to people.
+// warning says the same to people; "" is nothing.
 func (b putBack) warning() string {
+	if len(b) == 0 {
+		return ""
+	}
 	const shown = 2
 	var names []string
 	for _, w := range b[:min(len(b), shown)] {

@@ -65,6 +65,7 @@ type outcome struct {
 	failed bool
 	head   blob.Digest // of the workspace; zero if the call cannot change it
 	back   putBack
+	ends   serviceEnds
 	nested error // the tool tried to make a step: the workflow is wrong, not the model
 }
 
@@ -138,7 +139,7 @@ func (r *round) replay() error {
 			c.bound = bound
 			effect = bound.Spec.Effect
 			if p := r.base.Placement(); p.Isolation != "" {
-				effect = effect.In(sandbox.Info{Isolation: sandbox.Isolation(p.Isolation), Network: sandbox.Network(p.Network)})
+				effect = effect.In(sandbox.Info{Isolation: sandbox.Isolation(p.Isolation), Network: sandbox.Network(p.Network), Outside: outside(p.Services)})
 			}
 		}
 		c.st = &step{ex: r.ex, ctx: r.ctx, s: r.base, log: r.base.Key(), began: time.Now()}
@@ -261,7 +262,11 @@ func (r *round) do(c *toolCall) error {
 		d.Requests, d.Unlisted = r.ex.lease(r.base.Key()).requests()
 	}
 	d.Failed = out.IsError
-	o := outcome{body: back.told(out.Body), failed: out.IsError, head: head, back: back}
+	o := outcome{failed: out.IsError, head: head, back: back}
+	if place.Services != "" {
+		o.ends = r.ex.lease(r.base.Key()).serviceEnds()
+	}
+	o.body = o.ends.told(back.told(out.Body))
 	switch {
 	case errors.Is(out.Err, run.ErrNestedStep):
 		o.nested, d.Code, d.Error = out.Err, run.CodeNestedStep, excerpt.Clip(errText(out.Err), 1<<10)
@@ -356,8 +361,11 @@ func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error 
 		}
 		content = append(content, session.ChunkEvent(r.row(r.calls[n], head)))
 	}
-	if len(out.back) > 0 {
-		e, err := journal.NewEvent(journal.KindWarning, journal.Warning{Run: r.ex.id, Text: out.back.warning()})
+	for _, text := range []string{out.back.warning(), out.ends.warning()} {
+		if text == "" {
+			continue
+		}
+		e, err := journal.NewEvent(journal.KindWarning, journal.Warning{Run: r.ex.id, Text: text})
 		if err != nil {
 			return err
 		}

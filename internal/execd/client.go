@@ -1,6 +1,7 @@
 package execd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -166,11 +167,9 @@ func (c *Client) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Exit, error
 	if err := s.sendValue(kindRun, newRequest(cmd)); err != nil {
 		return sandbox.Exit{}, fmt.Errorf("send the command: %w", err)
 	}
-	patience := cmd.Timeout
-	if patience <= 0 {
-		patience = sandbox.DefaultTimeout
+	if cmd.Timeout >= 0 {
+		_ = s.SetReadDeadline(time.Now().Add(cmp.Or(cmd.Timeout, sandbox.DefaultTimeout) + stopGrace))
 	}
-	_ = s.SetReadDeadline(time.Now().Add(patience + stopGrace))
 	defer context.AfterFunc(ctx, func() { _ = s.send(kindCancel, nil) })()
 
 	input, inErr := newCredit(), make(chan error, 1)

@@ -101,6 +101,7 @@ type Opening struct {
 	// daemon's (see loopback.Listen), and Authority is what commands trust.
 	Network   sandbox.Network
 	Authority []byte
+	Services  bool // see sandbox.Spec
 }
 
 // imageEnv are the variables of a container's image that commands get. What tells of the

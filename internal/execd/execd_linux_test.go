@@ -44,6 +44,7 @@ func (h host) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	if !h.pod {
 		c.Networks = []string{string(sandbox.NetworkNone)}
 	}
+	c.Services = false // its network is that of this process
 	return c, err
 }
 
@@ -55,6 +56,9 @@ func (h host) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error)
 	n := cmp.Or(s.Network, sandbox.NetworkNone)
 	if err == nil && (!slices.Contains(c.Networks, n.Kind()) || s.Image != "") {
 		err = fmt.Errorf("%w: image %q, network %q", sandbox.ErrUnsupported, s.Image, n)
+	}
+	if err == nil && s.Services {
+		err = fmt.Errorf("%w: services", sandbox.ErrUnsupported)
 	}
 	return sandbox.Info{Isolation: c.Isolation, Network: n, Limits: s.Limits, WholeTree: true}, err
 }

@@ -60,6 +60,7 @@ type (
 		Timeout time.Duration
 		Keep    int
 		Offload bool
+		Port    int
 	}
 	// result is what Exec returned.
 	result struct {
@@ -71,7 +72,7 @@ type (
 
 // newRequest is what goes over of a command.
 func newRequest(c sandbox.Cmd) request {
-	r := request{ID: c.ID, Dir: []byte(c.Dir), Input: c.Stdin != nil, Timeout: c.Timeout, Keep: c.Output, Offload: c.Offload != nil}
+	r := request{ID: c.ID, Dir: []byte(c.Dir), Input: c.Stdin != nil, Timeout: c.Timeout, Keep: c.Output, Offload: c.Offload != nil, Port: c.Port}
 	for _, a := range c.Argv {
 		r.Argv = append(r.Argv, []byte(a))
 	}
@@ -83,7 +84,7 @@ func newRequest(c sandbox.Cmd) request {
 
 // cmd is the command again, with the variables of an image below its own.
 func (r request) cmd(image map[string]string) sandbox.Cmd {
-	c := sandbox.Cmd{ID: r.ID, Dir: string(r.Dir), Timeout: r.Timeout, Output: r.Keep, Env: maps.Clone(image)}
+	c := sandbox.Cmd{ID: r.ID, Dir: string(r.Dir), Timeout: r.Timeout, Output: r.Keep, Port: r.Port, Env: maps.Clone(image)}
 	for _, a := range r.Argv {
 		c.Argv = append(c.Argv, string(a))
 	}

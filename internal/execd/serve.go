@@ -191,6 +191,7 @@ func (d *server) open(o Opening) (can sandbox.Capabilities, err error) {
 			return sandbox.Capabilities{}, fmt.Errorf("the way to the proxy: %w", err)
 		}
 	}
+	loop = loop || o.Services && d.carriers == nil // in a pod commands have a network of their own
 	b := local.New(&local.Options{State: d.state, ReadOnly: d.readOnly, Path: d.path, UID: o.UID, GID: o.GID, Loopback: loop})
 	can, err = b.Probe(ctx)
 	if err != nil {
@@ -198,7 +199,7 @@ func (d *server) open(o Opening) (can sandbox.Capabilities, err error) {
 	}
 	box, err := b.Open(ctx, sandbox.Spec{
 		Dir: d.workspace, MinIsolation: sandbox.IsolationProcess,
-		Limits: sandbox.Limits{Disk: o.Limits.Disk, PIDs: o.Limits.PIDs}, Network: o.Network, Proxy: proxy, Authority: o.Authority,
+		Limits: sandbox.Limits{Disk: o.Limits.Disk, PIDs: o.Limits.PIDs}, Network: o.Network, Proxy: proxy, Authority: o.Authority, Services: o.Services,
 	})
 	if err != nil {
 		return sandbox.Capabilities{}, err

@@ -52,6 +52,8 @@ type Sandbox struct {
 	Image   string `json:"image,omitempty"`
 	Limits  string `json:"limits,omitempty"`
 	Network string `json:"network,omitempty"`
+	// Services are as sandbox.ParseServices reads them.
+	Services string `json:"services,omitempty"`
 }
 
 // DefaultBackend is where the files of a task are worked on that names no backend.
@@ -73,6 +75,7 @@ func (t *Task) Place(at session.Placement) session.Placement {
 	}
 	p.Backend = cmp.Or(ask.Backend, p.Backend, DefaultBackend)
 	p.Image, p.Limits, p.Network = cmp.Or(ask.Image, p.Image), cmp.Or(ask.Limits, p.Limits), cmp.Or(ask.Network, p.Network)
+	p.Services = cmp.Or(ask.Services, p.Services)
 	if p != at {
 		p.Epoch, p.Isolation = 0, ""
 	}

@@ -51,6 +51,9 @@ func (b *Backend) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (
 			return nil, errors.New("there is no proxy to bring the connections of commands to")
 		}
 	}
+	if s.Services {
+		o.Services, warm = true, 0
+	}
 	waits := b.pool.begin(k, warm)
 	defer b.pool.end()
 	x := &box{b: b, info: info}

@@ -182,7 +182,7 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 		return c, err
 	}
 	c = sandbox.Capabilities{
-		Isolation: sandbox.IsolationContainer, Networks: []string{string(sandbox.NetworkNone), sandbox.NetworkList, sandbox.NetworkReadOnly}, Images: true, WholeTree: true,
+		Isolation: sandbox.IsolationContainer, Networks: []string{string(sandbox.NetworkNone), sandbox.NetworkList, sandbox.NetworkReadOnly}, Images: true, WholeTree: true, Services: true,
 	}
 	kind := about.DefaultRuntime
 	if b.o.Runtime != "" {
@@ -274,7 +274,7 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 	if err != nil {
 		return sandbox.Info{}, fmt.Errorf("docker: %w", err)
 	}
-	return sandbox.Info{Isolation: can.Isolation, Network: network, Limits: s.Limits, Image: image, WholeTree: can.WholeTree}, nil
+	return sandbox.Info{Isolation: can.Isolation, Network: network, Limits: s.Limits, Image: image, WholeTree: can.WholeTree, Services: s.Services}, nil
 }
 
 // Open implements sandbox.Backend.

@@ -192,6 +192,9 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 	if !slices.Contains(can.Networks, network.Kind()) {
 		return refuse("the network %q: the commands of these pods can have %s; a list of hosts needs a runtime that lets them make network namespaces", network, strings.Join(can.Networks, ", "))
 	}
+	if s.Services {
+		return refuse("services: the files of a pod are brought back when its commands have ended, and a service does not end; leave them out, or use local or docker")
+	}
 	image := b.image
 	if s.Image != "" && s.Image != b.o.Image {
 		if image = s.Image; !byDigest.MatchString(image) {

@@ -24,7 +24,9 @@ type box struct {
 	tmp    string   // TMPDIR of its commands
 	runs   *os.File // one line per supervisor, see lease.go
 	proxy  *proxy   // nil without a list of hosts
-	ready  standby
+	// network is nil where commands have none, or that of this process.
+	network *namespace
+	ready   standby
 
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
@@ -62,6 +64,11 @@ func openBox(ctx context.Context, o Options, hs []hierarchy, info sandbox.Info, 
 			return nil, fmt.Errorf("local: open %q: proxy: %w", s.Dir, err)
 		}
 	}
+	if own := b.proxy.folder(); own != "" || s.Services && !o.Loopback {
+		if b.network, err = openNamespace(own); err != nil {
+			return nil, fmt.Errorf("local: open %q: %w", s.Dir, err)
+		}
+	}
 	b.closing, b.close = context.WithCancel(context.Background())
 	return b, nil
 }
@@ -70,6 +77,7 @@ func openBox(ctx context.Context, o Options, hs []hierarchy, info sandbox.Info, 
 func (b *box) release() error {
 	var errs []error
 	b.ready.close()
+	b.network.close()
 	if b.runs != nil {
 		errs = append(errs, b.runs.Close())
 	}

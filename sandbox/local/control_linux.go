@@ -21,8 +21,9 @@ import (
 
 // order is what a host says.
 type order struct {
-	N   int  `json:"n"`             // of the job
-	Job *job `json:"job,omitempty"` // nil: stop it
+	N    int  `json:"n"`              // of the job
+	Job  *job `json:"job,omitempty"`  // nil: stop it
+	Kill int  `json:"kill,omitempty"` // to a holder: this supervisor; else start one
 }
 
 // mostOrder bounds an order: arguments and environment are bounded by the kernel.

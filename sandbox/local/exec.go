@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -32,6 +34,7 @@ type command struct {
 	stdin  *os.File
 	stdout *os.File
 	stderr *os.File
+	port   int // see sandbox.Cmd
 }
 
 // result is what a platform knows about a command whose tree is gone.
@@ -60,6 +63,9 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		return sandbox.Exit{}, err
 	}
 	defer b.files.Leave()
+	if c.Port != 0 && !b.info.Services {
+		return sandbox.Exit{}, fmt.Errorf("local: exec: %w: a port of a sandbox that was opened without services", sandbox.ErrUnsupported)
+	}
 	env, err := b.environment(c)
 	if err != nil {
 		return sandbox.Exit{}, err
@@ -79,17 +85,13 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	}
 	defer s.close()
 	began, killed := time.Now(), b.groups.killed()
-	p, err := b.start(command{argv: c.Argv, env: env, cwd: cwd, stdin: s.childIn, stdout: s.childOut, stderr: s.childErr})
+	p, err := b.start(command{argv: c.Argv, env: env, cwd: cwd, stdin: s.childIn, stdout: s.childOut, stderr: s.childErr, port: c.Port})
 	if err != nil {
 		return sandbox.Exit{}, fmt.Errorf("local: exec %q: %w", c.Argv[0], err)
 	}
 	s.pump()
 
-	timeout := c.Timeout
-	if timeout <= 0 {
-		timeout = sandbox.DefaultTimeout
-	}
-	ended := b.await(ctx, p, timeout)
+	ended := b.await(ctx, p, c.Timeout)
 	elapsed := time.Since(began)
 	select {
 	case <-p.done():
@@ -102,7 +104,7 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		}
 	}
 	ioErr := s.finish()
-	exit := sandbox.Exit{Elapsed: elapsed, Stdout: s.out.output(), Stderr: s.err.output()}
+	exit := sandbox.Exit{Elapsed: elapsed, Stdout: kept(s.out), Stderr: kept(s.err)}
 	if ended == "" {
 		b.lost.Store(true)
 		return exit, fmt.Errorf("local: exec %q: %w: processes are left that could not be killed", c.Argv[0], sandbox.ErrLost)
@@ -118,7 +120,7 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	exit.Code = r.Code
 	if r.Note != "" {
 		fmt.Fprintf(s.err, "[%s]\n", r.Note)
-		exit.Stderr = s.err.output()
+		exit.Stderr = kept(s.err)
 	}
 	switch {
 	case r.Refused != "":
@@ -146,8 +148,11 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 // await waits for the command and stops it when it has to, and says why it
 // did. When it returns, the tree is gone or stopGrace is over.
 func (b *box) await(ctx context.Context, p process, timeout time.Duration) sandbox.End {
-	timer := time.NewTimer(timeout)
+	timer := time.NewTimer(cmp.Or(timeout, sandbox.DefaultTimeout))
 	defer timer.Stop()
+	if timeout < 0 {
+		timer.Stop()
+	}
 	var why sandbox.End
 	select {
 	case <-p.done():
@@ -198,7 +203,7 @@ type streams struct {
 	childIn, childOut, childErr *os.File
 	in, outR, errR              *os.File
 	stdin                       io.Reader
-	out, err                    *capture
+	out, err                    *excerpt.Capture
 	offload                     *offload
 
 	readers sync.WaitGroup
@@ -206,8 +211,24 @@ type streams struct {
 	inErr   error
 }
 
+// newCapture keeps as many bytes as a command asks for.
+func newCapture(limit int) *excerpt.Capture {
+	if limit <= 0 {
+		limit = sandbox.DefaultOutput
+	}
+	return excerpt.NewCapture(limit)
+}
+
+func kept(c *excerpt.Capture) (o sandbox.Output) {
+	o.Head, o.Tail, o.Total = c.Kept()
+	return o
+}
+
 func openStreams(c sandbox.Cmd) (_ *streams, err error) {
-	s := &streams{stdin: c.Stdin, out: newCapture(c.Output), err: newCapture(c.Output), offload: &offload{w: c.Offload}}
+	s := &streams{stdin: c.Stdin, out: newCapture(c.Output), err: newCapture(c.Output), offload: &offload{w: c.Offload, most: sandbox.MaxOffload}}
+	if c.Timeout < 0 {
+		s.offload.most = math.MaxInt
+	}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -242,7 +263,7 @@ func (s *streams) pump() {
 	for _, f := range []*os.File{s.childIn, s.childOut, s.childErr} {
 		f.Close()
 	}
-	read := func(r *os.File, c *capture) {
+	read := func(r *os.File, c *excerpt.Capture) {
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := r.Read(buf)
@@ -292,19 +313,20 @@ func (s *streams) finish() error {
 	return errors.Join(errs...)
 }
 
-// offload passes both streams to one writer, up to sandbox.MaxOffload bytes. A
+// offload passes both streams to one writer, up to most bytes. A
 // writer that failed gets no more; the command never notices.
 type offload struct {
-	mu  sync.Mutex
-	w   io.Writer
-	n   int
-	err error
+	mu   sync.Mutex
+	w    io.Writer
+	most int
+	n    int
+	err  error
 }
 
 func (s *offload) write(p []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p = p[:min(len(p), sandbox.MaxOffload-s.n)]
+	p = p[:min(len(p), s.most-s.n)]
 	if s.w == nil || s.err != nil || len(p) == 0 {
 		return
 	}

@@ -151,11 +151,13 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail, Networks: []string{string(sandbox.NetworkNone)}, WholeTree: wholeTree, Mounts: true}
 			if !b.o.Loopback && tryLoopback(ctx) == nil {
 				c.Networks = append(c.Networks, sandbox.NetworkList, sandbox.NetworkReadOnly)
+				c.Services = true
 			}
 		}
 	}
 	if b.o.Loopback {
 		c.Networks = []string{string(sandbox.NetworkNone), sandbox.NetworkList, sandbox.NetworkReadOnly}
+		c.Services = true
 	}
 	b.hierarchies = hierarchies()
 	c.Limits = enforced(b.hierarchies)
@@ -186,7 +188,10 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 	if !slices.Contains(can.Networks, network.Kind()) {
 		return refuse("the network %q: here it is one of %s; leave it out, or use a backend with containers", network, strings.Join(can.Networks, ", "))
 	}
-	return sandbox.Info{Isolation: can.Isolation, Network: network, Limits: s.Limits, WholeTree: can.WholeTree}, nil
+	if s.Services && !can.Services {
+		return refuse("services: commands have no network of their own here to reach them on (%s); leave them out, let this process make network namespaces, or use a backend with containers", can.Detail)
+	}
+	return sandbox.Info{Isolation: can.Isolation, Network: network, Limits: s.Limits, WholeTree: can.WholeTree, Services: s.Services}, nil
 }
 
 // Open implements sandbox.Backend.

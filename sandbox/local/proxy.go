@@ -31,6 +31,14 @@ func openProxy(folder string, s sandbox.Spec, isThere bool) (*proxy, error) {
 	return p, err
 }
 
+// folder is that of the socket; "" if there is none.
+func (p *proxy) folder() string {
+	if p == nil {
+		return ""
+	}
+	return p.own
+}
+
 func (p *proxy) close() error {
 	if p.socket == nil {
 		return nil

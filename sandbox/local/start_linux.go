@@ -42,7 +42,8 @@ func baseEnv(b *box) map[string]string {
 // supervisor is a started supervisor, seen from the host. It runs one command at a time,
 // and then waits for the next one of its sandbox.
 type supervisor struct {
-	cmd     *exec.Cmd
+	kill    func()        // the process, at once
+	wait    func() error  // for its end, where this process started it
 	control *net.UnixConn // its end means stop; the kernel ends it if the host dies
 	own     string        // the folder of the sandbox; "" for a probe
 	rest    func(*supervisor) bool
@@ -122,8 +123,8 @@ func (b *box) start(c command) (process, error) {
 		Groups: b.groups.first, Net: b.groups.net,
 		Confine: b.info.Isolation == sandbox.IsolationKernel,
 	}
+	j.Network, j.Port = b.proxy != nil || b.info.Services, c.port
 	if b.proxy != nil {
-		j.Network, j.Own = true, b.proxy.own
 		j.ReadOnly = append(slices.Clip(j.ReadOnly), b.proxy.authority)
 	}
 	files := []*os.File{c.stdin, c.stdout, c.stderr, c.cwd}
@@ -138,7 +139,7 @@ func (b *box) start(c command) (process, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	s, err := launch(b.o, j.Own != "", b.own, b.groups, []*os.File{dir, b.runs}, b.ready.add)
+	s, err := launch(b.o, b.network, b.own, b.groups, []*os.File{dir, b.runs}, b.ready.add)
 	if err != nil {
 		return nil, err
 	}
@@ -151,56 +152,79 @@ func (b *box) start(c command) (process, error) {
 }
 
 // launch starts a supervisor of the sandbox with the folder own, as the user of its
-// options, in its groups and, if network, in a network namespace of its own; more are its
-// files from workspaceFD on. After each command rest says whether it waits for another one.
-func launch(o Options, network bool, own string, g *groups, more []*os.File, rest func(*supervisor) bool) (*supervisor, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+// options, in its groups and, if there is one, in its network; more are its files from
+// workspaceFD on. After each command rest says whether it waits for another one.
+func launch(o Options, network *namespace, own string, g *groups, more []*os.File, rest func(*supervisor) bool) (*supervisor, error) {
+	theirs, ours, err := controlPair()
 	if err != nil {
 		return nil, err
 	}
-	theirs, ours := os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pair[1]), "control")
 	defer theirs.Close()
-	conn, err := net.FileConn(ours)
-	ours.Close()
+	s := &supervisor{control: ours, own: own, rest: rest, dead: make(chan struct{})}
+	pid, err := s.start(o, network, append([]*os.File{theirs}, more...))
 	if err != nil {
-		return nil, err
-	}
-	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", // also when the file was replaced since
-		Args: []string{supervisorName},
-		// No variable of the host, and a collector that runs for a long command at
-		// most: a supervisor holds little.
-		Env:        []string{"GOGC=off", "GOMEMLIMIT=24MiB", "GOTRACEBACK=single"},
-		ExtraFiles: append([]*os.File{theirs}, more...),
-		// Its own session: no terminal, and not in the host's process group.
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
-	}
-	if network {
-		ownNetwork(cmd.SysProcAttr)
-	}
-	if o.UID != 0 {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(o.UID), Gid: uint32(o.GID)}
-	}
-	if err := cmd.Start(); err != nil {
-		conn.Close()
+		ours.Close()
 		return nil, fmt.Errorf("start supervisor: %w", err)
 	}
-	if err := g.enter(cmd.Process.Pid); err != nil { // it waits for its job
-		conn.Close()
+	if err := g.enter(pid); err != nil { // it waits for its job
+		ours.Close()
 		if errors.Is(err, fs.ErrNotExist) { // Reap takes the groups away from a holder that has been superseded
 			err = fmt.Errorf("%w: the sandbox was taken away: %w", sandbox.ErrLost, err)
 		}
-		return nil, fmt.Errorf("limit the command: %w", errors.Join(err, cmd.Process.Kill(), reap(cmd)))
+		s.kill()
+		_ = s.wait() // says that it was killed
+		return nil, fmt.Errorf("limit the command: %w", err)
 	}
-	s := &supervisor{cmd: cmd, control: conn.(*net.UnixConn), own: own, rest: rest, dead: make(chan struct{})}
 	go s.watch()
 	return s, nil
 }
 
-// reap waits for a supervisor that was killed before it had a job.
-func reap(cmd *exec.Cmd) error {
-	_, err := cmd.Process.Wait()
-	return err
+// start starts the process of a supervisor.
+func (s *supervisor) start(o Options, network *namespace, files []*os.File) (pid int, err error) {
+	if network != nil {
+		pid, err = network.start(files)
+		s.kill, s.wait = func() { network.kill(pid) }, func() error { return nil }
+		return pid, err
+	}
+	cmd := reexec(nil, files)
+	if o.UID != 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(o.UID), Gid: uint32(o.GID)}
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	s.kill, s.wait = func() { _ = cmd.Process.Kill() }, cmd.Wait
+	return cmd.Process.Pid, nil
+}
+
+// controlPair is the two ends of a control: that of a process to start, and ours.
+func controlPair() (theirs *os.File, ours *net.UnixConn, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	theirs, end := os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pair[1]), "control")
+	conn, err := net.FileConn(end)
+	end.Close()
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return theirs, conn.(*net.UnixConn), nil
+}
+
+// reexec is this program as a supervisor, or as what args say.
+func reexec(args []string, files []*os.File) *exec.Cmd {
+	return &exec.Cmd{
+		Path: "/proc/self/exe", // also when the file was replaced since
+		Args: append([]string{supervisorName}, args...),
+		// No variable of the host, and a collector that runs for a long command at
+		// most: a supervisor holds little.
+		Env:        []string{"GOGC=off", "GOMEMLIMIT=24MiB", "GOTRACEBACK=single"},
+		ExtraFiles: files,
+		// Its own session: no terminal, and not in the host's process group.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
 }
 
 // begin hands over a job with its files.
@@ -249,7 +273,7 @@ func (s *supervisor) watch() {
 		}
 		close(r.gone)
 	}
-	waited := s.cmd.Wait()
+	waited := s.wait()
 	s.dismiss()
 	r := s.take()
 	if r == nil {
@@ -279,37 +303,11 @@ func (r *run) stop() {
 }
 
 // abandon kills the supervisor; watch then kills what it left, as far as it can be killed.
-func (r *run) abandon() { r.s.cmd.Process.Kill() }
+func (r *run) abandon() { r.s.kill() }
 
 func (r *run) done() <-chan struct{} { return r.gone }
 
 func (r *run) result() (result, error) { return r.res, r.err }
-
-// ownNetwork has a process start in a network namespace of its own, in which it may
-// switch on the loopback.
-func ownNetwork(a *syscall.SysProcAttr) {
-	a.Cloneflags = syscall.CLONE_NEWNET
-	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
-		a.Cloneflags |= syscall.CLONE_NEWUSER
-		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
-		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
-		a.AmbientCaps = []uintptr{unix.CAP_NET_ADMIN}
-	}
-}
-
-// tryLoopback says why commands have no network of their own.
-func tryLoopback(ctx context.Context) error {
-	dir, err := os.MkdirTemp("", "rath-probe-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	r, err := ask(ctx, job{Probe: dir, Own: dir}, nil)
-	if err == nil && r.Refused != "" {
-		err = errors.New(r.Refused)
-	}
-	return err
-}
 
 // tryConfinement starts a supervisor that confines itself and tries to do
 // what a command must not. It returns a description of the confinement, or
@@ -348,7 +346,7 @@ func tryConfinement(ctx context.Context, o Options) (detail, why string, err err
 
 // ask has a supervisor try something.
 func ask(ctx context.Context, j job, more []*os.File) (result, error) {
-	s, err := launch(Options{}, j.Own != "", "", nil, more, func(*supervisor) bool { return false })
+	s, err := launch(Options{}, nil, "", nil, more, func(*supervisor) bool { return false })
 	if err != nil {
 		return result{}, err
 	}

@@ -19,7 +19,12 @@ type (
 	hierarchy struct{}
 	groups    struct{}
 	standby   struct{}
+	namespace struct{}
 )
+
+func openNamespace(string) (*namespace, error) { return nil, sandbox.ErrUnsupported }
+
+func (*namespace) close() {}
 
 func (*standby) close() {}
 

@@ -13,8 +13,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rathcluster/rath/internal/loopback"
 )
 
 // supervisorName is the argv[0] under which this binary is a supervisor.
@@ -41,8 +39,8 @@ type job struct {
 	Tasks    int      `json:"tasks"`             // more are taken for a fork bomb
 	Disk     int64    `json:"disk,omitempty"`    // bytes that its directories may hold
 	Network  bool     `json:"network,omitempty"` // the command may use the network of its namespace
-	Own      string   `json:"own,omitempty"`     // the folder of the proxy's socket: the namespace is this supervisor's own
 	Held     int64    `json:"held,omitempty"`    // what they take where that is more
+	Port     int      `json:"port,omitempty"`    // to connect to, instead of running a command
 }
 
 // Limits of a command that every kernel enforces.
@@ -56,6 +54,9 @@ const (
 func supervise() {
 	if len(os.Args) == 0 || os.Args[0] != supervisorName {
 		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == holderRole {
+		hold(os.Args[2:])
 	}
 	prepared := prepare()
 	jobs := make(chan *assignment, 1)
@@ -104,7 +105,6 @@ const oomScore = "/proc/self/oom_score_adj"
 // duty is what a supervisor keeps from one command to the next.
 type duty struct {
 	recorded bool // in the sandbox's folder
-	forwards bool // what comes to its loopback
 	rules    ruleset
 }
 
@@ -112,17 +112,11 @@ type duty struct {
 func (d *duty) perform(a *assignment) (r result) {
 	fail := func(what string, err error) result { return result{Failed: fmt.Sprintf("%s: %v", what, err)} }
 	j := a.job
-	if j.Own != "" && !d.forwards {
-		if err := forward(j.Own); err != nil {
-			return fail("no network of its own", err)
-		}
-		d.forwards = true
-	}
-	if j.Probe != "" && j.Own != "" {
-		return result{}
-	}
 	if j.Probe != "" {
 		return probe(j)
+	}
+	if j.Port != 0 {
+		return connect(j.Port)
 	}
 	// Reap takes the folder away from a holder that has been superseded.
 	tmp, err := unix.Open(j.Tmp, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -209,15 +203,6 @@ func (a *assignment) enter() error {
 		a.files[i] = -1
 	}
 	return nil
-}
-
-// forward carries what comes to the loopback of this supervisor's own network namespace to
-// the socket of the proxy in a folder. It ends with the process.
-func forward(folder string) error {
-	if err := loopback.Up(); err != nil {
-		return err
-	}
-	return loopback.Carry(folder)
 }
 
 // recordRun notes a process in the sandbox's folder, for Reap. One that has

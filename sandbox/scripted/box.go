@@ -1,10 +1,12 @@
 package scripted
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -102,9 +104,9 @@ func (x *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	}
 	fault := x.b.fault(&x.b.execs, LostAnswer, Lost, DiskFull, OutOfMem)
 
-	timeout := c.Timeout
-	if timeout <= 0 {
-		timeout = sandbox.DefaultTimeout
+	timeout := cmp.Or(c.Timeout, sandbox.DefaultTimeout)
+	if timeout < 0 {
+		timeout = math.MaxInt64
 	}
 	began := time.Now()
 	inner, cancel := context.WithCancelCause(ctx)
@@ -156,6 +158,9 @@ var errFault = errors.New("fault")
 // sensible refuses what no system could start.
 func sensible(c sandbox.Cmd) error {
 	bad := func(why string) error { return fmt.Errorf("scripted: exec %q: %s", c.Argv, why) }
+	if c.Port != 0 {
+		return fmt.Errorf("scripted: %w: commands have no network with ports; let a command say what is ready", sandbox.ErrUnsupported)
+	}
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return bad("no program is named")
 	}
@@ -187,7 +192,11 @@ func (o *output) Write(b []byte) (int, error) {
 	}
 	n := len(b)
 	o.out.Total += int64(n)
-	if left := int64(sandbox.MaxOffload) - p.offloaded; p.cmd.Offload != nil && p.offloadErr == nil && left > 0 {
+	most := int64(sandbox.MaxOffload)
+	if p.cmd.Timeout < 0 {
+		most = math.MaxInt64
+	}
+	if left := most - p.offloaded; p.cmd.Offload != nil && p.offloadErr == nil && left > 0 {
 		k, err := p.cmd.Offload.Write(b[:min(int64(n), left)])
 		p.offloaded, p.offloadErr = p.offloaded+int64(k), err
 	}

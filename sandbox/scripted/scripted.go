@@ -137,7 +137,10 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 	if s.Image != "" && !c.Images {
 		return refuse("image %s", s.Image)
 	}
-	i := sandbox.Info{Isolation: c.Isolation, Network: s.Network, Limits: s.Limits, WholeTree: c.WholeTree}
+	if s.Services && !c.Services {
+		return refuse("services")
+	}
+	i := sandbox.Info{Isolation: c.Isolation, Network: s.Network, Limits: s.Limits, WholeTree: c.WholeTree, Services: s.Services}
 	if i.Network == "" {
 		i.Network = sandbox.Network(c.Networks[0])
 	}

@@ -122,9 +122,9 @@ func checkSandbox(ctx context.Context) []finding {
 	if len(c.Limits) == 0 {
 		limits.Found = "of sandboxes: none"
 	}
-	network := finding{Check: "network", OK: true, Found: "of sandboxes: hosts that a task lists"}
+	network := finding{Check: "network", OK: true, Found: "of sandboxes: hosts that a task lists, services"}
 	if !slices.Contains(c.Networks, sandbox.NetworkList) {
-		network.Found = "of sandboxes: " + strings.Join(c.Networks, ", ") + "; for hosts that a task lists it takes network namespaces"
+		network.Found = "of sandboxes: " + strings.Join(c.Networks, ", ") + "; for hosts that a task lists, and services, it takes network namespaces"
 	}
 	return []finding{f, limits, network}
 }

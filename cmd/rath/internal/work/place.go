@@ -1,8 +1,11 @@
 package work
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -21,6 +24,9 @@ type placeFlags struct {
 	pids         int
 	allow        []string // hosts and protected paths
 	readOnly     bool
+	services     []string // NAME=COMMAND
+	ready        []string // NAME=PORT or NAME=COMMAND
+	outside      []string // names
 }
 
 func (f *placeFlags) add(fs *pflag.FlagSet, allows string) {
@@ -32,6 +38,9 @@ func (f *placeFlags) add(fs *pflag.FlagSet, allows string) {
 	fs.IntVar(&f.pids, "pids", 0, "most processes and threads of the sandbox")
 	fs.StringArrayVar(&f.allow, "allow", nil, allows)
 	fs.BoolVar(&f.readOnly, "read-only", false, "let hosts of --allow be asked by GET and HEAD alone")
+	fs.StringArrayVar(&f.services, "service", nil, "run NAME=COMMAND beside the commands, on their loopback")
+	fs.StringArrayVar(&f.ready, "ready", nil, "NAME=PORT or NAME=COMMAND that shows that a service is ready")
+	fs.StringArrayVar(&f.outside, "outside", nil, "NAME of a service that keeps more than the files")
 }
 
 // place returns what is asked of the sandbox, and the protected paths that are allowed.
@@ -63,6 +72,9 @@ func (f *placeFlags) place() (b messages.Sandbox, paths []string, err error) {
 		}
 	}
 	b.Allow = strings.Join(paths, ",")
+	if b.Services, err = f.servicesAsked(); err != nil {
+		return b, nil, app.Fail(app.ExitUsage, "%v", err)
+	}
 	if len(hosts) == 0 {
 		if f.readOnly {
 			return b, nil, app.Fail(app.ExitUsage, "--read-only is said of hosts: name one with --allow")
@@ -76,6 +88,46 @@ func (f *placeFlags) place() (b messages.Sandbox, paths []string, err error) {
 	b.Network = kind + ":" + strings.Join(hosts, ",")
 	return b, paths, nil
 }
+
+// servicesAsked puts together what the flags say of services.
+func (f *placeFlags) servicesAsked() ([]sandbox.Service, error) {
+	var list []sandbox.Service
+	named := func(flag, name string) (*sandbox.Service, error) {
+		i := slices.IndexFunc(list, func(s sandbox.Service) bool { return s.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("--%s %q names no service: start one with --service %s=COMMAND", flag, name, cmp.Or(name, "NAME"))
+		}
+		return &list[i], nil
+	}
+	for _, text := range f.services {
+		name, line, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, fmt.Errorf("--service %q: write NAME=COMMAND, as web='python3 -m http.server 8000'", text)
+		}
+		list = append(list, sandbox.Service{Name: name, Command: shell(line)})
+	}
+	for _, text := range f.ready {
+		name, what, _ := strings.Cut(text, "=")
+		s, err := named("ready", name)
+		if err != nil {
+			return nil, err
+		}
+		if s.Port, err = strconv.Atoi(what); err != nil {
+			s.Ready = shell(what)
+		}
+	}
+	for _, name := range f.outside {
+		s, err := named("outside", name)
+		if err != nil {
+			return nil, err
+		}
+		s.Outside = true
+	}
+	_, err := sandbox.ServicesText(list)
+	return list, err
+}
+
+func shell(line string) []string { return []string{"sh", "-c", line} }
 
 // isPath reports whether a text names files: what is protected, what begins with a dot, and
 // what lies in a directory that is not written as a host.

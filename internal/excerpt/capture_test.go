@@ -1,4 +1,4 @@
-package local
+package excerpt
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ func TestCapture(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		limit := 1 + r.IntN(20)
-		c := newCapture(limit)
+		c := NewCapture(limit)
 		var all []byte
 		for range r.IntN(8) {
 			p := make([]byte, r.IntN(25))
@@ -23,18 +23,18 @@ func TestCapture(t *testing.T) {
 				t.Fatalf("Write = %d, %v", n, err)
 			}
 		}
-		out := c.output()
-		if out.Total != int64(len(all)) {
-			t.Fatalf("total %d of %d", out.Total, len(all))
+		head, tail, total := c.Kept()
+		if total != int64(len(all)) {
+			t.Fatalf("total %d of %d", total, len(all))
 		}
 		if len(all) <= limit {
-			if !bytes.Equal(out.Bytes(), all) || out.Dropped() != 0 {
-				t.Fatalf("limit %d: %v became %v", limit, all, out.Bytes())
+			if kept := append(head, tail...); !bytes.Equal(kept, all) {
+				t.Fatalf("limit %d: %v became %v", limit, all, kept)
 			}
 			continue
 		}
-		if !bytes.Equal(out.Head, all[:limit/2]) || !bytes.Equal(out.Tail, all[len(all)-(limit-limit/2):]) || out.Dropped() != int64(len(all)-limit) {
-			t.Fatalf("limit %d: head %v, tail %v of %v", limit, out.Head, out.Tail, all)
+		if !bytes.Equal(head, all[:limit/2]) || !bytes.Equal(tail, all[len(all)-(limit-limit/2):]) {
+			t.Fatalf("limit %d: head %v, tail %v of %v", limit, head, tail, all)
 		}
 	}
 }

@@ -44,50 +44,14 @@ func TestKilledDuringCommand(t *testing.T) {
 		t.Fatalf("import the image: %v: %s", err, out)
 	}
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	start := func() (store string, cmd *exec.Cmd) {
-		t.Helper()
 		store = t.TempDir()
 		user, password := srv.Node()
-		cmd = exec.Command(exe, "-nats", srv.URL(), "-user", user, "-level", "lazy", "-store", store, "-drain", "1s", "-health", "0",
-			"-sandbox-image", image, "-sandbox-warm", "0")
-		cmd.Env = append(os.Environ(), asNode+"=commands", "NATS_PASSWORD="+password)
-		log, err := cmd.StderrPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		up := make(chan string, 1)
-		go func() {
-			var said strings.Builder
-			told := false
-			for b := make([]byte, 4<<10); ; {
-				n, err := log.Read(b)
-				said.Write(b[:n])
-				if !told && (strings.Contains(said.String(), "node is up") || err != nil) {
-					told = true
-					up <- said.String()
-				}
-				if err != nil {
-					return
-				}
-			}
-		}()
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill() // if it lives
-			_ = cmd.Wait()
-		})
-		if said := <-up; !strings.Contains(said, "node is up") {
-			t.Fatalf("the node does not start:\n%s", said)
-		}
-		return store, cmd
+		return store, startCommands(t, []string{
+			"-nats", srv.URL(), "-user", user, "-level", "lazy", "-store", store, "-drain", "1s", "-health", "0", "-sandbox-image", image, "-sandbox-warm", "0",
+		}, password)
 	}
 	store, first := start()
 	front := member(t, srv, Options{Routing: RouteOnly})
@@ -153,4 +117,47 @@ func TestKilledDuringCommand(t *testing.T) {
 	if left := containersLeft(t); len(left) > 0 {
 		t.Errorf("%d containers are left", len(left))
 	}
+}
+
+// startCommands starts a node as a process of its own, with the workflow commands, and
+// returns when it is up.
+func startCommands(t *testing.T, flags []string, password string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, flags...)
+	cmd.Env = append(os.Environ(), asNode+"=commands", "NATS_PASSWORD="+password)
+	log, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := make(chan string, 1)
+	go func() {
+		var said strings.Builder
+		told := false
+		for b := make([]byte, 4<<10); ; {
+			n, err := log.Read(b)
+			said.Write(b[:n])
+			if !told && (strings.Contains(said.String(), "node is up") || err != nil) {
+				told = true
+				up <- said.String()
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // if it lives
+		_ = cmd.Wait()
+	})
+	if said := <-up; !strings.Contains(said, "node is up") {
+		t.Fatalf("the node does not start:\n%s", said)
+	}
+	return cmd
 }

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/sandbox"
@@ -44,12 +46,34 @@ const (
 	tmpDir    = "tmp"
 )
 
+// folderOf begins the name of a folder that a process makes, and says whose it is while it
+// has no lease yet.
+func folderOf(pid int) string {
+	started, _ := startTime(pid)
+	return fmt.Sprintf("box-%s-%s-", strconv.FormatInt(int64(pid), 36), strconv.FormatUint(started, 36))
+}
+
+// maker is the process that made a folder, as far as its name says so.
+func maker(own string) (l Lease, ok bool) {
+	f := strings.Split(filepath.Base(own), "-")
+	if len(f) != 4 {
+		return Lease{}, false
+	}
+	pid, err := strconv.ParseInt(f[1], 36, 32)
+	if err != nil {
+		return Lease{}, false
+	}
+	l = Lease{PID: int(pid), Boot: bootID()}
+	l.Started, err = strconv.ParseUint(f[2], 36, 64)
+	return l, err == nil
+}
+
 // record makes the sandbox's folder with its lease.
 func (b *box) record(s sandbox.Spec) error {
 	if err := checkState(b.o.State); err != nil {
 		return err
 	}
-	own, err := os.MkdirTemp(b.o.State, "box-")
+	own, err := os.MkdirTemp(b.o.State, folderOf(os.Getpid()))
 	if err != nil {
 		return err
 	}
@@ -101,7 +125,7 @@ func checkState(dir string) error {
 }
 
 // young is the age below which a folder without a lease may still be in the
-// making.
+// making, if its name does not say by whom.
 const young = time.Minute
 
 // Reap kills the processes and removes the records of sandboxes whose owner is
@@ -174,7 +198,8 @@ func readLease(own string) (l Lease, known bool, err error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return Lease{}, false, nil
 		}
-		return Lease{}, err == nil && time.Since(fi.ModTime()) > young, err
+		m, ok := maker(own)
+		return Lease{}, err == nil && (ok && !m.Alive() || time.Since(fi.ModTime()) > young), err
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &l)

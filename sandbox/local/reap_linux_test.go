@@ -203,6 +203,32 @@ func TestReap(t *testing.T) {
 }
 
 // TestReapLowerEpoch takes a sandbox away from a holder that still lives.
+// TestReapWithoutLease: the folder of a process that was killed before it wrote a lease goes
+// at once, and one that is in the making stays.
+func TestReapWithoutLease(t *testing.T) {
+	state := t.TempDir()
+	dead := exec.Command("sleep", "1000")
+	if err := dead.Start(); err != nil {
+		t.Fatal(err)
+	}
+	left, mine := filepath.Join(state, folderOf(dead.Process.Pid)+"1"), filepath.Join(state, folderOf(os.Getpid())+"1")
+	for _, dir := range []string{left, mine} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := dead.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = dead.Wait() // it was killed
+	if _, err := Reap(t.Context(), state, nil); err != nil {
+		t.Error(err)
+	}
+	if got := onlyFolder(t, state); got != mine {
+		t.Errorf("%s is left", got)
+	}
+}
+
 func TestReapLowerEpoch(t *testing.T) {
 	state := t.TempDir()
 	s, err := New(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Epoch: 3})

@@ -1,0 +1,283 @@
+//go:build engine
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// TestHundredRuns kills the process of a node at random moments, with kill -9, and starts it
+// again over the same store, until each of many runs has ended. Each run has a command that
+// writes files and leaves processes behind, in its session and in others, some of them with
+// a network of their own. What a command wrote is there once, whatever was cut off, and in
+// the end nothing is left of any sandbox: no process, namespace, mount, control group,
+// container, socket or directory.
+func TestHundredRuns(t *testing.T) {
+	for _, tt := range []struct {
+		backend     string
+		runs, kills int
+		wait        string // of a command, in seconds
+	}{
+		{"local", 100, 12, "0.1"},
+		{"docker", 12, 3, "0.2"},
+	} {
+		t.Run(tt.backend, func(t *testing.T) { killRuns(t, tt.backend, tt.runs, tt.kills, tt.wait) })
+	}
+}
+
+func killRuns(t *testing.T, backend string, runs, kills int, wait string) {
+	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	w := &watched{t: t, store: t.TempDir(), spaces: make(map[string]bool)}
+	flags := []string{"-nats", srv.URL(), "-level", "lazy", "-store", w.store, "-drain", "1s", "-health", "0"}
+	user, password := srv.Node()
+	flags = append(flags, "-user", user)
+	if backend == "docker" {
+		const image = "rath-sandbox:node-test"
+		if out, err := exec.Command("docker", "import", os.Getenv("RATH_SANDBOX_IMAGE_TAR"), image).CombinedOutput(); err != nil {
+			t.Fatalf("import the image: %v: %s; run the tests with .ci/engine", err, out)
+		}
+		flags = append(flags, "-sandbox-image", image, "-sandbox-warm", "0")
+	}
+	start := func() *exec.Cmd {
+		cmd := startCommands(t, flags, password)
+		w.nodes = append(w.nodes, cmd.Process.Pid)
+		return cmd
+	}
+	node := start() // before a task comes: what it offers has to be known
+	front := member(t, srv, Options{Routing: RouteOnly})
+	c, err := front.Client(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+
+	script := fmt.Sprintf(`"echo begin >> log; (while :; do echo x >> noise; sleep 0.05; done) & setsid sh -c 'setsid sleep 4711 & sleep 4712' & sleep %s; echo end >> log"`, wait)
+	var done, attempts, reviewed atomic.Int64
+	var waits sync.WaitGroup
+	for i := range runs {
+		id := run.ID(fmt.Sprintf("%s-%d", backend, i))
+		ask := messages.Task{ID: id, Input: []byte(script), Sandbox: messages.Sandbox{Backend: backend}}
+		if i%10 == 0 {
+			ask.Sandbox.Network = "list:example.org"
+		}
+		if _, err := c.Submit(ctx, "commands", ask); err != nil {
+			t.Fatal(err)
+		}
+		waits.Go(func() {
+			defer done.Add(1)
+			r, err := c.Wait(ctx, id)
+			if err != nil || r.State != run.Succeeded {
+				t.Errorf("the run %s %s %s: %v", id, r.State, r.Error, err)
+				return
+			}
+			attempts.Add(int64(r.Attempt))
+			s, err := c.Session(ctx, string(r.Session))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			data, err := workspace.Read(ctx, front.Blobs(session.DefaultTenant), s.Placement.Head, "log")
+			if err != nil || string(data) != "begin\nend\n" {
+				t.Errorf("the files of %s say %q, %v", id, data, err)
+			}
+		})
+	}
+	// A command that reaches a network may have done something there: where it was cut off,
+	// its run asks a person, who lets it be done again.
+	answering, stop := context.WithCancel(ctx)
+	var answers sync.WaitGroup
+	answers.Go(func() {
+		for answering.Err() == nil {
+			list, err := c.Runs(answering, nil)
+			for i := range list {
+				if err == nil && list[i].State == run.NeedsReview && c.Resolve(answering, list[i].Run, messages.Control{Decision: run.Again, By: "test", Reason: "it was killed"}) == nil {
+					reviewed.Add(1)
+				}
+			}
+			select {
+			case <-answering.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	})
+	killed := 0
+	for ; killed < kills; killed++ {
+		// So that a run is not killed each time it begins: after some have ended.
+		enough := min(done.Load()+1+rand.Int64N(int64(runs/kills)), int64(runs))
+		for done.Load() < enough && ctx.Err() == nil {
+			w.look()
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(time.Duration(rand.Int64N(int64(300 * time.Millisecond))))
+		w.look()
+		if err := node.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = node.Wait()
+		node = start()
+	}
+	waits.Wait()
+	stop()
+	answers.Wait()
+	w.look()
+	if err := node.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = node.Wait()
+	t.Logf("%d runs, %d kills, %d attempts, %d answered, %d namespaces seen", runs, killed, attempts.Load(), reviewed.Load(), len(w.spaces))
+	if attempts.Load() == int64(runs) {
+		t.Error("no kill hit a run")
+	}
+	w.gone()
+	if backend == "docker" {
+		if left := containersLeft(t); len(left) > 0 {
+			t.Errorf("%d containers are left", len(left))
+		}
+	}
+}
+
+// watched is what sandboxes below a store leave on the host.
+type watched struct {
+	t      *testing.T
+	store  string
+	nodes  []int
+	spaces map[string]bool // namespaces that processes of sandboxes were seen in, besides ours
+}
+
+// processes are those that work below the store: by directory, environment or arguments.
+func (w *watched) processes() map[string]string {
+	found := make(map[string]string)
+	names, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range names {
+		// One that ends meanwhile is gone.
+		cwd, _ := os.Readlink(p + "/cwd")
+		env, _ := os.ReadFile(p + "/environ")
+		line, _ := os.ReadFile(p + "/cmdline")
+		if text := cwd + "\x00" + string(env) + string(line); strings.Contains(text, w.store) || strings.Contains(text, "sleep\x00471") {
+			found[p] = strings.ReplaceAll(string(line), "\x00", " ")
+		}
+	}
+	return found
+}
+
+var kinds = []string{"net", "pid", "mnt", "user", "ipc", "uts"}
+
+// look notes the namespaces of what runs.
+func (w *watched) look() {
+	for p := range w.processes() {
+		for _, kind := range kinds {
+			own, err := os.Readlink("/proc/self/ns/" + kind)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if name, err := os.Readlink(p + "/ns/" + kind); err == nil && name != own {
+				w.spaces[name] = true
+			}
+		}
+	}
+}
+
+// left says what is there still.
+func (w *watched) left() (left []string) {
+	for p, line := range w.processes() {
+		left = append(left, "process "+p+" "+line)
+	}
+	names, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range names {
+		for _, kind := range kinds {
+			if name, err := os.Readlink(p + "/ns/" + kind); err == nil && w.spaces[name] {
+				left = append(left, "namespace "+name+" of "+p)
+			}
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		bound := strings.Contains(line, w.store)
+		for name := range w.spaces {
+			bound = bound || strings.Contains(line, name)
+		}
+		if bound {
+			left = append(left, "mount "+line)
+		}
+	}
+	sockets, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(sockets)) {
+		if strings.Contains(line, w.store) {
+			left = append(left, "socket "+line)
+		}
+	}
+	left = append(left, w.groups()...)
+	for _, pattern := range []string{"work/*/*/*", "forks/*", "boxes/*", "containers/box-*"} {
+		dirs, err := filepath.Glob(filepath.Join(w.store, pattern))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		left = append(left, dirs...)
+	}
+	return left
+}
+
+// gone waits until nothing is left, for as long as the kernel may take.
+func (w *watched) gone() {
+	w.t.Helper()
+	var left []string
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if left = w.left(); len(left) == 0 {
+			return
+		}
+	}
+	w.t.Errorf("%d things are left:\n%.3000s", len(left), strings.Join(left, "\n"))
+}
+
+// groups are the control groups that the nodes made for sandboxes, whose names have the
+// number of the process.
+func (w *watched) groups() (left []string) {
+	err := filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // it went meanwhile
+		}
+		for _, pid := range w.nodes {
+			if strings.HasPrefix(d.Name(), "rath-box-"+strconv.FormatInt(int64(pid), 36)+"-") {
+				left = append(left, "control group "+p)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return left
+}

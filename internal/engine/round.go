@@ -238,6 +238,9 @@ func (r *round) do(c *toolCall) error {
 		}
 		out = r.call(c, place)
 	}
+	if sandbox.Network(place.Network).Listed() {
+		d.Requests, d.Unlisted = r.ex.lease(r.base.Key()).requests()
+	}
 	if err, ok := c.st.outcome(out.Err); !ok {
 		if d.Effect == tool.NonIdempotent.String() {
 			d.Value, d.Failed, d.Code, d.Error = string(out.Body), true, run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300)
@@ -257,9 +260,6 @@ func (r *round) do(c *toolCall) error {
 			after = place.Head
 		}
 		head, d.HeadAfter = after, after
-	}
-	if sandbox.Network(place.Network).Listed() {
-		d.Requests, d.Unlisted = r.ex.lease(r.base.Key()).requests()
 	}
 	d.Failed = out.IsError
 	o := outcome{failed: out.IsError, head: head, back: back}

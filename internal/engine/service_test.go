@@ -280,3 +280,28 @@ func TestServicesRefused(t *testing.T) {
 		t.Errorf("services that the sandbox does not have: %v", err)
 	}
 }
+
+// TestServiceChangesFiles: a service that replaces and removes files all the time does not
+// make the calls beside it fail.
+func TestServiceChangesFiles(t *testing.T) {
+	var w world
+	d, store := newDaemons(true), blob.NewMemory()
+	rt := w.placedRuntime(t, d.Backend, store)
+	code := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		for range 20 {
+			var r tool.Result
+			var err error
+			if s, r, err = flow.Call(ctx, s, writing("done"), map[string][]string{"paths": {"f"}}); err != nil {
+				return s, err
+			} else if r.IsError {
+				return s, fmt.Errorf("%s", r.Body)
+			}
+		}
+		return s, nil
+	})
+	churn := `[{"name":"churn","command":"while :; do for n in a b c d; do echo $n > $n.new; mv $n.new $n; done; rm a b; done"}]`
+	task := journal.Task{ID: "one", Workflow: "w", Session: home, Sandbox: journal.Sandbox{Services: churn}}
+	ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return code }}, task))
+	check(t, forward(t, t.Context(), ex, run.Succeeded))
+	rt.Leases.Close()
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// webService answers each connection with a line, and says so in its log.
+const webService = `use IO::Socket::INET;
+my $l = IO::Socket::INET->new(LocalAddr => "127.0.0.1:8000", Listen => 5, ReuseAddr => 1) or die "cannot listen: $!\n";
+while (my $c = $l->accept) { print $c "hello from the service\n"; close $c }
+`
+
+const askService = `use IO::Socket::INET;
+my $c = IO::Socket::INET->new("127.0.0.1:8000") or die "cannot connect: $!\n";
+print <$c>;
+`
+
+// TestServiceAfterKill kills the process of a run within a call beside a service. The
+// service dies with it; the next process puts the files back, starts the service on them,
+// and makes the call again.
+func TestServiceAfterKill(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	const call = `perl ask.pl >> said && sleep 2`
+	for name, text := range map[string]string{
+		"work/web.pl": webService, "work/ask.pl": askService,
+		"m.txtar": "Asks the service.\n\n-- ask --\nnot result: run_shell_command\ncall: run_shell_command {\"cmd\":\"" + call + "\"}\n\n-- done --\n\ndone\n",
+	} {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark := filepath.Base(filepath.Dir(dir)) // of this test's own service
+	service := "web=echo up >> starts; exec perl web.pl " + mark
+	cmd := startCommand(t, dir, "run", "-C", "work", "--service", service, "--ready", "web=8000", "--script", "m.txtar", "-m", "ask it", "--id", "one")
+	waitFor(t, func() bool { return size(filepath.Join(dir, ".rath", "work"), "said") > 0 })
+	if len(running(t, mark)) == 0 {
+		t.Fatal("the service does not run beside the call")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	waitFor(t, func() bool { return len(running(t, mark)) == 0 })
+
+	if got := command(t, "rath resume one --script m.txtar", dir); strings.Contains(got, "[exit") {
+		t.Fatalf("the run does not go on:\n%s\nbefore:\n%s", got, cmd.said())
+	}
+	for name, want := range map[string]string{"starts": "up\n", "said": "hello from the service\n"} {
+		if got := command(t, "rath workspace get one "+name, dir); got != want {
+			t.Errorf("%s holds\n%s\nwant\n%s", name, got, want)
+		}
+	}
+	if left := running(t, mark); len(left) > 0 {
+		t.Errorf("after the run the service still runs: %v", left)
+	}
+}
+
+// size adds up the files of a name below a directory.
+func size(dir, name string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == name {
+			if info, err := d.Info(); err == nil {
+				n += info.Size()
+			}
+		}
+		return nil // what is gone meanwhile does not count
+	})
+	return n
+}
+
+// running returns the processes of a perl that has a word among its arguments.
+func running(t *testing.T, word string) []string {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, name := range lines {
+		data, err := os.ReadFile(name)
+		if err == nil && bytes.HasPrefix(data, []byte("perl\x00")) && bytes.Contains(data, []byte("\x00"+word+"\x00")) {
+			found = append(found, name)
+		}
+	}
+	return found
+}

@@ -152,6 +152,8 @@ func (s *submitted) submit(ctx context.Context, t *testing.T, url string, play i
 				s.mu.Lock()
 				s.ids = append(s.ids, id)
 				s.mu.Unlock()
+				// Each runs after the cut: a few at any moment are what a cut can lose.
+				sleep(ctx, 20*time.Millisecond)
 			}
 		})
 	}

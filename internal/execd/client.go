@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,6 +26,7 @@ type Client struct {
 	opened  sync.Mutex
 
 	gone    chan struct{} // closed when the daemon or the client has ended
+	waits   atomic.Bool   // a goroutine waits for that
 	once    sync.Once
 	closing context.Context // ends when Close begins
 	stop    context.CancelFunc
@@ -33,6 +35,9 @@ type Client struct {
 
 // stopGrace is how much longer than a command's timeout its result may take.
 const stopGrace = 30 * time.Second
+
+// endPatience is how long the daemon of a pod may take to end.
+const endPatience = 2 * time.Second
 
 // Dial takes hold of the daemon whose socket is in a directory of this host. The socket
 // need not be there yet: until ctx ends it is looked for. The daemon ends with the
@@ -129,6 +134,7 @@ func (c *Client) Open(ctx context.Context, o Opening) (sandbox.Capabilities, err
 		return answer.Capabilities, errors.New(answer.Error)
 	}
 	_ = c.hold.SetReadDeadline(time.Time{})
+	c.waits.Store(true)
 	c.done.Go(func() {
 		defer close(c.gone)
 		_, _ = io.Copy(io.Discard, c.hold) // the daemon says nothing more until it ends
@@ -139,11 +145,18 @@ func (c *Client) Open(ctx context.Context, o Opening) (sandbox.Capabilities, err
 // Gone is closed when an opened daemon has ended.
 func (c *Client) Gone() <-chan struct{} { return c.gone }
 
-// Close ends the daemon.
+// Close ends the daemon. It waits for that of a pod, whose processes end with it and which
+// no other one waits for.
 func (c *Client) Close() error {
 	var err error
 	c.once.Do(func() {
 		c.stop()
+		if conn, ok := c.hold.Conn.(*tls.Conn); ok && conn.CloseWrite() == nil && c.waits.Load() {
+			select {
+			case <-c.gone:
+			case <-time.After(endPatience):
+			}
+		}
 		err = errors.Join(c.hold.Close(), c.release())
 		c.done.Wait()
 	})

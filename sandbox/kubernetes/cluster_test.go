@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -18,6 +19,8 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
+
+var _ = flag.Bool("update", false, "write testdata")
 
 func TestMain(m *testing.M) {
 	beContainer()

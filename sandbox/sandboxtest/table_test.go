@@ -24,6 +24,8 @@ driver that offers less on some host is held to what it offers. What a word mean
 error; ` + "`ErrPath`" + ` is the answer of the sandbox's files. *Not offered* is said by the driver
 before a sandbox is opened. The sandboxes of opensandbox are measured at a server that stands
 in for a real one and runs them as processes of this host: its column says what the daemon holds.
+Those of kubernetes are pods of a real control plane, which the test's machine runs in
+namespaces, control groups and a root of their own, with the network of this host.
 
 This page is written by ` + "`go test ./sandbox/sandboxtest -update`" + `.
 

@@ -197,6 +197,41 @@ func TestForksOfFiles(t *testing.T) {
 	}
 }
 
+// TestForksWithoutMounts: where nothing more can be mounted each fork has a copy.
+func TestForksWithoutMounts(t *testing.T) {
+	eachWay(t, func(t *testing.T, dir string, forks *engine.Forks) {
+		if forks == nil {
+			return
+		}
+		lower, changes := filepath.Join(dir, "lower"), filepath.Join(dir, "changes")
+		if err := errors.Join(os.Mkdir(lower, 0o700), os.Mkdir(changes, 0o700), overlay.Mount(lower, changes, filepath.Join(dir, "forks"))); err != nil {
+			t.Fatal(err) // upon that no overlay can be mounted
+		}
+		rt := &engine.Runtime{
+			Workspaces: engine.Workspaces{Dir: filepath.Join(dir, "work"), Backends: map[string]sandbox.Backend{"local": forkable()}, Forks: forks},
+		}
+		most := 0
+		s := must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			s, err := runs(func() {}, "echo old > f").Forward(ctx, s.To("local", ""))
+			if err != nil {
+				return s, err
+			}
+			j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: runs(func() { most = mountsBelow(t, dir) }, "cat f; echo new > f")}}, nil)
+			if err != nil {
+				return s, err
+			}
+			return flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.TakeOurs, nil))
+		}), session.New(session.UserText("go"))))
+		data, err := workspace.Read(t.Context(), rt.Blobs(s.Key().Tenant), s.Placement().Head, "f")
+		if err != nil || string(data) != "new\n" || most != 1 {
+			t.Errorf("f is %q, %v, with %d mounts", data, err, most)
+		}
+		if left, err := os.ReadDir(filepath.Join(dir, "forks")); err != nil || len(left) != 0 {
+			t.Errorf("left is %v, %v", left, err)
+		}
+	})
+}
+
 // stubborn is a store that holds back its reads until it is let go, or the context ends.
 type stubborn struct {
 	blob.Store

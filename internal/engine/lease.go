@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/egress"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/overlay"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
@@ -127,7 +128,10 @@ func (l *lease) checkout(ctx context.Context, ex *Execution, b sandbox.Backend, 
 		}
 		if can.Mounts {
 			l.take, l.remove, err = forks.open(ctx, ex.blobs(), sharedHead{k.Tenant, head}, l.dir)
-			return err
+			if !errors.Is(err, overlay.ErrUnsupported) {
+				return err
+			}
+			// The system mounts no more than so many at one time.
 		}
 	}
 	dir := l.dir

@@ -51,7 +51,9 @@ func TestRequestsOfCutOffCall(t *testing.T) {
 			err = fmt.Errorf("%s", r.Body)
 		}
 		return s, err
-	}, func(task *journal.Task) { task.Sandbox = journal.Sandbox{Backend: "local", Network: "list:example.org"} })
+	}, func(task *journal.Task) {
+		task.Sandbox = journal.Sandbox{Backend: "local", Network: "list:example.org"}
+	})
 	forward(t, t.Context(), ex, run.Cancelled)
 	var told []journal.NetworkRequest
 	for _, d := range facts[journal.StepCompleted](t, &w, journal.KindStepCompleted) {

@@ -101,7 +101,7 @@ func fullReceived() *journal.SignalReceived {
 func fullDone(kind string) journal.StepCompleted {
 	return journal.StepCompleted{
 		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", Failed: true, HeadAfter: place.Head, HeadBefore: place.Head, Inbox: 1, Input: "i",
-		Kind: kind, Links: []session.Link{linked}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1",
+		Kind: kind, Links: []session.Link{linked}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1", Services: []journal.ServiceLog{{Log: "l", More: 1, Name: "web"}},
 		Lost: usage, Source: "f.go:1", Steps: 2, Summary: "s", Usage: usage, Value: "{}",
 	}
 }

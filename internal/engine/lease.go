@@ -245,6 +245,13 @@ func (l *lease) serviceEnds() serviceEnds {
 	return l.beside.take()
 }
 
+// serviceLogs returns what the services wrote since the last look, as requests does.
+func (l *lease) serviceLogs() []journal.ServiceLog {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.beside.logs()
+}
+
 // end closes the lease from outside. What cannot be removed now is removed by the next
 // epoch, or when the node starts.
 func (l *lease) end() {

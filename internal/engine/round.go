@@ -241,6 +241,9 @@ func (r *round) do(c *toolCall) error {
 	if sandbox.Network(place.Network).Listed() {
 		d.Requests, d.Unlisted = r.ex.lease(r.base.Key()).requests()
 	}
+	if place.Services != "" {
+		d.Services = r.ex.lease(r.base.Key()).serviceLogs()
+	}
 	if err, ok := c.st.outcome(out.Err); !ok {
 		if d.Effect == tool.NonIdempotent.String() {
 			d.Value, d.Failed, d.Code, d.Error = string(out.Body), true, run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300)
@@ -274,7 +277,7 @@ func (r *round) do(c *toolCall) error {
 		d.Code, d.Error = run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300)
 	}
 	if d.Summary == "" {
-		d.Summary = summary(c.Name, cmp.Or(c.edited, c.Args), out) + reached(d.Requests, d.Unlisted)
+		d.Summary = summary(c.Name, cmp.Or(c.edited, c.Args), out) + reached(d.Requests, d.Unlisted) + said(d.Services)
 	}
 	return r.commit(c, o, d)
 }

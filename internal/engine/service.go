@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -36,8 +37,9 @@ type service struct {
 	exit  sandbox.Exit    // valid then, and so is err
 	err   error
 
-	mu  sync.Mutex // guards log
+	mu  sync.Mutex // guards what follows
 	log *excerpt.Capture
+	new *excerpt.Capture // since a call last told of it; nil is nothing
 }
 
 // Pauses between two looks at whether a service is ready.
@@ -48,6 +50,10 @@ const (
 
 // maxLogTold is the most bytes of a service's log that a call or a failure tells.
 const maxLogTold = 2 << 10
+
+// maxLogRecorded is the most bytes of what it wrote beside a call that the call's record
+// has.
+const maxLogRecorded = 1 << 10
 
 func newServices(ctx context.Context, box sandbox.Sandbox, list []sandbox.Service) *services {
 	v := &services{box: box}
@@ -94,7 +100,35 @@ func (v *services) begin(want sandbox.Service) *service {
 func (s *service) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.new == nil {
+		s.new = excerpt.NewCapture(maxLogRecorded)
+	}
+	_, _ = s.new.Write(p) // neither fails
 	return s.log.Write(p)
+}
+
+// logs returns what they wrote since it was asked before.
+func (v *services) logs() (list []journal.ServiceLog) {
+	if v == nil {
+		return nil
+	}
+	for _, s := range v.list {
+		s.mu.Lock()
+		kept := s.new
+		s.new = nil
+		s.mu.Unlock()
+		if kept == nil {
+			continue
+		}
+		head, tail, total := kept.Kept()
+		o := journal.ServiceLog{Log: excerpt.End(string(append(head, tail...)), maxLogRecorded), Name: s.Name}
+		if int64(len(head)+len(tail)) < total {
+			o.Log = excerpt.End(string(tail), maxLogRecorded)
+			o.More = total - int64(len(tail))
+		}
+		list = append(list, o)
+	}
+	return list
 }
 
 // tail is the end of the log, for people and models.

@@ -130,6 +130,15 @@ func TestServiceRunsBesideCalls(t *testing.T) {
 	if got := lines(t, store, first.Result()); got != "up one" {
 		t.Errorf("the files say %q, want the service before the call", got)
 	}
+	var logs []string
+	for _, d := range facts[journal.StepCompleted](t, &w, journal.KindStepCompleted) {
+		for _, l := range d.Services {
+			logs = append(logs, l.Name+": "+l.Log+", "+d.Summary)
+		}
+	}
+	if len(logs) != 1 || !strings.HasPrefix(logs[0], "web: listens\n, ") || !strings.HasSuffix(logs[0], `, web says "listens"`) {
+		t.Errorf("the records of the calls tell of the service %q", logs)
+	}
 	if got := first.Result().Placement().Services; got != web {
 		t.Errorf("the session has the services %s", got)
 	}

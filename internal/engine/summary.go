@@ -34,6 +34,15 @@ func reached(list []journal.NetworkRequest, more int) string {
 	return text
 }
 
+// said says for people what services wrote last beside a call.
+func said(logs []journal.ServiceLog) (text string) {
+	for _, l := range logs {
+		lines := strings.Split(strings.TrimSpace(l.Log), "\n")
+		text += fmt.Sprintf(", %s says %q", l.Name, excerpt.Clip(lines[len(lines)-1], 60))
+	}
+	return text
+}
+
 // hosts lists the first few of some hosts in order.
 func hosts(verb string, times map[string]int) string {
 	const few = 3

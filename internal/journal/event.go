@@ -272,15 +272,24 @@ type StepCompleted struct {
 	Revision string           `json:"revision,omitempty"`
 	// Row reports that the outcome is the chunk that the same batch adds, so
 	// that nothing is stored twice.
-	Row     bool   `json:"row,omitempty"`
-	Run     run.ID `json:"run"`
-	Source  string `json:"source,omitempty"` // file:line of an implicit fork
-	Steps   int64  `json:"steps,omitempty"`  // of the branches whose ends it takes in
-	Summary string `json:"summary,omitempty"`
+	Row bool   `json:"row,omitempty"`
+	Run run.ID `json:"run"`
+	// Services is what services wrote beside a call, since the call before.
+	Services []ServiceLog `json:"services,omitempty"`
+	Source   string       `json:"source,omitempty"` // file:line of an implicit fork
+	Steps    int64        `json:"steps,omitempty"`  // of the branches whose ends it takes in
+	Summary  string       `json:"summary,omitempty"`
 	// Unlisted counts the requests over the network that Requests leaves out.
 	Unlisted int           `json:"unlisted,omitempty"`
 	Usage    session.Usage `json:"usage,omitzero"`
 	Value    string        `json:"value,omitempty"` // JSON text
+}
+
+// ServiceLog is the end of what a service wrote.
+type ServiceLog struct {
+	Log  string `json:"log"`
+	More int64  `json:"more,omitempty"` // bytes before it
+	Name string `json:"name"`
 }
 
 // NetworkRequest is what a command asked of a host.

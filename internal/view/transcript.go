@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -32,6 +33,13 @@ func WriteTranscript(w *term.Writer, v *messages.Session, full bool) {
 			w.Printf(" (%s)", v.Placement.Isolation)
 		}
 		w.Println()
+		if list, err := sandbox.ParseServices(v.Placement.Services); err == nil && len(list) > 0 {
+			w.Printf("services")
+			for _, s := range list {
+				w.Printf(" %s", s.Name)
+			}
+			w.Println()
+		}
 	}
 	if full || len(v.Chunks) <= mostRows {
 		WriteRows(w, v, full)

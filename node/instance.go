@@ -380,6 +380,11 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 			return engine.Workspaces{}, err
 		}
 	}
+	if n.o.OpenSandbox != nil && !n.o.Idle {
+		if w.Backends["opensandbox"], err = n.service(ctx); err != nil {
+			return engine.Workspaces{}, err
+		}
+	}
 	if w.Forks, err = engine.NewForks(forks); err != nil {
 		n.log.Info("each fork of a session copies its files", "because", err)
 	}

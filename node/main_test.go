@@ -72,6 +72,7 @@ func TestMainComplains(t *testing.T) {
 		{"argument of a node", RouteHere, []string{"now"}, nil, 2, `node: unexpected argument "now"`},
 		{"argument of a router", RouteOnly, []string{"now"}, nil, 2, `router: unexpected argument "now"`},
 		{"gossip of a router", RouteOnly, []string{"-join", "10.0.0.2"}, nil, 2, "router: gossip needs an address"},
+		{"sandboxes of no server", RouteHere, []string{"-port", "0", "-store", t.TempDir()}, map[string]string{"RATH_SANDBOX_OPENSANDBOX_URL": "sandboxes"}, 5, `node: sandboxes of the server sandboxes: opensandbox: the URL "sandboxes" of the server is no address`},
 		{"environment of a node", RouteHere, nil, map[string]string{"RATH_ROUTERS": "some"}, 2, `node: RATH_ROUTERS: "some" is neither`},
 	}
 	for _, tc := range tests {

@@ -26,6 +26,7 @@ import (
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/kubernetes"
+	"github.com/rathcluster/rath/sandbox/opensandbox"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -125,6 +126,9 @@ type Options struct {
 	// SandboxKubernetes makes the node offer the backend "kubernetes", if it names an
 	// image: pods of a cluster, by default of the one that the node runs in.
 	SandboxKubernetes kubernetes.Options
+	// OpenSandbox makes the node offer the backend "opensandbox": sandboxes of the server
+	// that it names. nil offers none. The program is linked statically.
+	OpenSandbox *opensandbox.Options
 	// SandboxNetwork is the most that a task can ask for of the network: "none",
 	// "open", or the hosts of "list:" and "read_only:"; "" is any list of hosts.
 	SandboxNetwork sandbox.Network
@@ -137,6 +141,7 @@ type Options struct {
 	SandboxPrivate []netip.Prefix
 	world          egress.Options // of tests: where hosts are
 	// Sandboxes are backends besides "local", "docker" and "kubernetes".
+	// Sandboxes are backends besides "local", "docker" and "opensandbox".
 	Sandboxes map[string]sandbox.Backend
 	// Drain bounds how long a stopping node waits for the steps under way, such
 	// as a model call; 0 is 20 s. Its runs go on elsewhere, or at the next start.

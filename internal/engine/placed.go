@@ -51,8 +51,11 @@ func (ex *Execution) backend(p session.Placement) (sandbox.Backend, error) {
 	if !ok {
 		names := slices.Sorted(maps.Keys(ex.rt.Workspaces.Backends))
 		remedy := ""
-		if p.Backend == "docker" {
+		switch p.Backend {
+		case "docker":
 			remedy = "; it offers containers where RATH_SANDBOX_IMAGE names their image"
+		case "opensandbox":
+			remedy = "; it offers sandboxes of a server where RATH_SANDBOX_OPENSANDBOX_URL names it"
 		}
 		return nil, fmt.Errorf("flow: this node has no sandbox %q, it has %s%s", p.Backend, strings.Join(names, ", "), remedy)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/opensandbox"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -134,6 +135,9 @@ func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
 	o.SandboxPrivate, _ = node.ParsePrivate(c.Private.Value)
 	o.SandboxSecrets = c.Secrets.Value
 	o.SandboxImage, o.SandboxRuntime = c.Image.Value, c.Runtime.Value
+	if c.ServiceURL.Value != "" {
+		o.OpenSandbox = &opensandbox.Options{URL: c.ServiceURL.Value, KeyFile: c.ServiceKey.Value, Image: c.ServiceImage.Value}
+	}
 	if unsafe, _ := strconv.ParseBool(c.Unsafe.Value); unsafe {
 		o.Unsafe = true
 	}

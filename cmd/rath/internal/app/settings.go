@@ -43,6 +43,8 @@ type Settings struct {
 	Format  Setting
 	Color   Setting
 
+	ServiceURL, ServiceKey, ServiceImage Setting // of an OpenSandbox server
+
 	File string // that was read, "" for none
 }
 
@@ -70,6 +72,9 @@ var Options = []Option{
 	{"sandbox_limits", []string{"RATH_SANDBOX_LIMITS"}, "", "", "what a sandbox may use, as memory=1g,pids=200", checkLimits, func(s *Settings) *Setting { return &s.Limits }},
 	{"sandbox_image", []string{"RATH_SANDBOX_IMAGE"}, "", "", "image of the containers of sandbox docker", nil, func(s *Settings) *Setting { return &s.Image }},
 	{"sandbox_runtime", []string{"RATH_SANDBOX_RUNTIME"}, "", "", "the engine's runtime for them, as runsc", nil, func(s *Settings) *Setting { return &s.Runtime }},
+	{"opensandbox_url", []string{"RATH_SANDBOX_OPENSANDBOX_URL"}, "", "", "server of sandbox opensandbox", nil, func(s *Settings) *Setting { return &s.ServiceURL }},
+	{"opensandbox_key", []string{"RATH_SANDBOX_OPENSANDBOX_KEY_FILE"}, "", "", "file with its API key", nil, func(s *Settings) *Setting { return &s.ServiceKey }},
+	{"opensandbox_image", []string{"RATH_SANDBOX_OPENSANDBOX_IMAGE"}, "", "", "image there, as NAME@sha256:DIGEST", nil, func(s *Settings) *Setting { return &s.ServiceImage }},
 	{"sandbox_network", []string{"RATH_SANDBOX_NETWORK"}, "", "", "most network for tasks; any list of hosts", checkNetwork, func(s *Settings) *Setting { return &s.Network }},
 	{"sandbox_secrets", []string{"RATH_SANDBOX_SECRETS"}, "", "", "lines of HOST HEADER: VALUE with ${NAME}", nil, func(s *Settings) *Setting { return &s.Secrets }},
 	{"sandbox_private", []string{"RATH_SANDBOX_PRIVATE"}, "", "", "private ranges for hosts, as 10.1.0.0/16", checkPrivate, func(s *Settings) *Setting { return &s.Private }},

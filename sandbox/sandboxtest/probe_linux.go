@@ -30,6 +30,12 @@ func leakFile(name string) (func() error, error) {
 	return func() error { return unix.Close(fd) }, nil
 }
 
+// inMemory reports whether the files of a directory are in memory.
+func inMemory(dir string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(dir, &fs) == nil && fs.Type == unix.TMPFS_MAGIC
+}
+
 // errnoName is the name of the system's error, "" if it is none.
 func errnoName(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {

@@ -15,4 +15,6 @@ func leakFile(name string) (func() error, error) {
 	return f.Close, nil
 }
 
+func inMemory(string) bool { return false }
+
 func errnoName(error) string { return "" }

@@ -21,16 +21,17 @@ const options = "redirect_dir=on,index=off,metacopy=off,nfs_export=off,volatile"
 // mount names the directories by their handles: a path may hold what divides options, and
 // be too long for them.
 func mount(lower, files, work, dir string) error {
-	data := options
+	var data strings.Builder
+	data.WriteString(options)
 	for _, o := range []struct{ name, dir string }{{"lowerdir", lower}, {"upperdir", files}, {"workdir", work}} {
 		f, err := os.Open(o.dir)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		data += fmt.Sprintf(",%s=/proc/self/fd/%d", o.name, f.Fd())
+		fmt.Fprintf(&data, ",%s=/proc/self/fd/%d", o.name, f.Fd())
 	}
-	if err := syscall.Mount("rath", dir, "overlay", syscall.MS_NODEV|syscall.MS_NOSUID, data); err != nil {
+	if err := syscall.Mount("rath", dir, "overlay", syscall.MS_NODEV|syscall.MS_NOSUID, data.String()); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
 	return nil

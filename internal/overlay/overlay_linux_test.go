@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/internal/overlay"
 )
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		println("mounted")
-		select {}
+		time.Sleep(time.Hour) // it is killed
 	}
 	os.Exit(m.Run())
 }

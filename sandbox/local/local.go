@@ -7,7 +7,8 @@
 // is [sandbox.IsolationKernel]; it needs no privileges, no namespaces, no
 // daemon. Elsewhere commands are ordinary child processes,
 // [sandbox.IsolationProcess], and Open refuses unless its caller asked for no
-// more than that.
+// more than that. A list of hosts, and services that commands reach, take a network
+// namespace of the sandbox, which a process of its own holds; without one they are refused.
 //
 // Each command is run by a supervisor: this same binary, started again under
 // another name. It confines the command, waits for it, and afterwards, or when

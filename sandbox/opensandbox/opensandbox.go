@@ -209,6 +209,9 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 	if !slices.Contains(can.Networks, network.Kind()) {
 		return refuse("the network %q; what its sandboxes can be held to is %s", network, strings.Join(can.Networks, ", "))
 	}
+	if s.Services {
+		return refuse("services: the files of its sandboxes are brought back when commands have ended, and a service does not end; leave them out, or use local or docker")
+	}
 	image := cmp.Or(s.Image, b.o.Image)
 	if err := checkImage(image); err != nil {
 		return sandbox.Info{}, fmt.Errorf("opensandbox: %w", err)

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rathcluster/rath/internal/overlay"
 	"github.com/rathcluster/rath/internal/supervise"
 )
 
@@ -87,6 +88,10 @@ func (m *Member) follow(out io.Reader, log *os.File) {
 		}
 	}
 	m.Err = m.cmd.Wait()
+	// One that was killed leaves its mounts, and need not be started again.
+	if err := overlay.Clear(filepath.Dir(m.Log)); err != nil {
+		fmt.Fprintln(log, err)
+	}
 }
 
 // wait returns when the node is up.

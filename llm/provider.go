@@ -48,6 +48,9 @@ type Provider struct {
 	// ReasoningEffort is the server's word, such as "low" or "high".
 	ReasoningEffort   string `json:"reasoning_effort,omitempty"`
 	ParallelToolCalls *bool  `json:"parallel_tool_calls,omitempty"`
+	// SystemRole is what the server calls the role of instructions: "developer", or ""
+	// for system.
+	SystemRole string `json:"system_role,omitempty"`
 	// ResponseFormat is the JSON of the protocol's response_format.
 	ResponseFormat json.RawMessage `json:"response_format,omitempty"`
 	// Extra is a JSON object whose members are put into the request's body
@@ -103,6 +106,9 @@ func (p Provider) Validate() error {
 	if p.MaxTokens < 0 {
 		return invalid("provider: max_tokens %d: want 0 or more", p.MaxTokens)
 	}
+	if p.SystemRole != "" && p.SystemRole != "developer" {
+		return invalid("provider: system_role %q: want developer, or leave it out", Clip(p.SystemRole, 40))
+	}
 	if len(p.Stop) > 16 || slices.Contains(p.Stop, "") {
 		return invalid("provider: stop: want at most 16 sequences, none empty")
 	}
@@ -130,7 +136,7 @@ func (p Provider) Equal(q Provider) bool {
 		same(p.Temperature, q.Temperature) && same(p.TopP, q.TopP) &&
 		same(p.FrequencyPenalty, q.FrequencyPenalty) && same(p.PresencePenalty, q.PresencePenalty) &&
 		same(p.Seed, q.Seed) && p.MaxTokens == q.MaxTokens && slices.Equal(p.Stop, q.Stop) &&
-		p.ReasoningEffort == q.ReasoningEffort && same(p.ParallelToolCalls, q.ParallelToolCalls) &&
+		p.ReasoningEffort == q.ReasoningEffort && p.SystemRole == q.SystemRole && same(p.ParallelToolCalls, q.ParallelToolCalls) &&
 		sameJSON(p.ResponseFormat, q.ResponseFormat) && sameJSON(p.Extra, q.Extra)
 }
 

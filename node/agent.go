@@ -32,6 +32,9 @@ type AgentInput struct {
 	ApproveTimeoutMS int64 `json:"approve_timeout_ms,omitempty"`
 }
 
+// agentWorkflow is the name of the built-in agent.
+const agentWorkflow = "agent"
+
 // maxApproveTimeout is a year, as for a budget of time.
 const maxApproveTimeout = 366 * 24 * time.Hour
 
@@ -44,7 +47,7 @@ const agentSchema = `{"oneOf":[{"type":"null"},{"type":"string"},{"type":"object
 // elsewhere finds those of other processes.
 func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error)) flow.Registration {
 	return flow.Registration{
-		Name: "agent", Revision: "1", Input: json.RawMessage(agentSchema),
+		Name: agentWorkflow, Revision: "1", Input: json.RawMessage(agentSchema),
 		Description: "One agent: prompt, model, tools, workspace and budget come from the task.",
 		NewFor: func(s flow.Settings) (flow.Workflow, error) {
 			in, err := readAgentInput(s.Input)

@@ -63,7 +63,7 @@ func (n *Instance) serve(ctx context.Context) error {
 	intake, n.stopIntake = context.WithCancel(services)
 	if n.bound == nil {
 		n.background(intake, "tasks", func(ctx context.Context) error {
-			return n.conn.PullTasks(ctx, &dispatch.Intake{Offers: n.offers, Accept: n.accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal})
+			return n.conn.PullTasks(ctx, &dispatch.Intake{Offers: n.offers, Accept: n.accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal, Check: n.check})
 		})
 	}
 	n.background(intake, "runs", func(ctx context.Context) error {

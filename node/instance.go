@@ -312,12 +312,9 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.events = n.home.Log()
 	n.values = journal.NewValues(n.events)
 	n.memories = &memories{dir: filepath.Join(n.o.Store, "memory"), log: n.log}
-	if n.o.Models == nil {
-		models, err := DefaultModels(n.o.Env, n.o.Model)
-		if err != nil {
-			return err
-		}
-		n.o.Models = models
+	choices, err := n.readModels()
+	if err != nil {
+		return err
 	}
 	places, err := n.workspaces(ctx)
 	if err != nil {
@@ -335,7 +332,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.runtime = &engine.Runtime{
 		Values: n.values, Models: n.o.Models, Memory: n.memories.get, Blobs: n.Blobs, Workspaces: places,
 		Mint: session.IDGenerator{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
-		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.PublishDelta, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offeredBy,
+		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.PublishDelta, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offeredBy, Choices: choices,
 	}
 	n.system = actors.New(&actors.Options{
 		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.Level, Logger: n.log, OnAppend: n.metrics.Appended,

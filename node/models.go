@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -25,6 +26,11 @@ const EchoModel = "echo"
 // environment variable; model is the default model, "" for the environment's.
 // Without a key, a server and a name every call fails with llm.CodeNoKey.
 func DefaultModels(env func(string) string, model string) (llm.Models, error) {
+	return modelsOf(env, model, nil)
+}
+
+// modelsOf returns the DefaultModels with the keys of a list.
+func modelsOf(env func(string) string, model string, list *models.List) (llm.Models, error) {
 	echo, err := scripted.New(nil, nil)
 	if err != nil {
 		return nil, err
@@ -33,7 +39,7 @@ func DefaultModels(env func(string) string, model string) (llm.Models, error) {
 	if err != nil {
 		return nil, err
 	}
-	real := openai.New(&openai.Options{Env: env, DefaultModel: model})
+	real := openai.New(&openai.Options{Env: env, DefaultModel: model, Key: func(ref string) (string, error) { return list.Key(env, ref) }})
 	return llm.ByKind(map[string]llm.Models{
 		KindOpenAI: real, EchoModel: echo, demo.Kind: shown,
 		"": unnamedKind{real: real, echo: echo, model: cmp.Or(model, strings.TrimSpace(env(openai.EnvModel)))},

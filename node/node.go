@@ -105,6 +105,11 @@ type Options struct {
 	Models llm.Models
 	// Model is the default model.
 	Model string
+	// ModelList is a file with the models that agents and tasks name: servers, keys by
+	// reference, prices, fallbacks; docs/models.md says how it is written. With a list a
+	// name that it does not have is an error. "" is none: names are those of the server
+	// that the environment names.
+	ModelList string
 	// Slots bounds the runs that execute at once; 0 is 64.
 	Slots int
 	// Unsafe accepts sandboxes that only separate processes, for commands that

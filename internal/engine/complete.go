@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -18,6 +20,8 @@ type completion struct {
 	st      *step
 	ctx     context.Context // of the requests
 	req     *llm.Request
+	choices []Choice
+	at      int   // the choice that is asked
 	size    int   // of the request as JSON, in bytes
 	reserve int64 // tokens
 	free    func()
@@ -34,17 +38,13 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 		return nil, digest, err
 	}
 	defer func() { m.free() }()
-	client, err := st.ex.rt.client(st.ctx, m.req.Provider)
-	if err != nil {
-		return nil, digest, err
-	}
 	var cancel context.CancelCauseFunc
 	m.ctx, cancel = st.ex.callContext(st.ctx)
 	defer cancel(nil)
 	if st.takesMessages { // else no step would take the message, however often the call is made
 		defer st.ex.interruptible(st.messagesTo, cancel)()
 	}
-	resp, err := m.ask(client)
+	resp, err := m.ask()
 	return resp, digest, err
 }
 
@@ -59,29 +59,83 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 		return digest, fmt.Errorf("flow: render prompt: %w", err)
 	}
 	m.req.Messages, m.size = msgs, size
-	m.reserve = cmp.Or(int64(p.MaxTokens), defaultReply) + llm.Estimate(size)
-	m.st.bookKilled(m.reserve)
+	if m.choices, err = ex.rt.choices(*p); err != nil {
+		return digest, err
+	}
+	if err := m.afford(); err != nil {
+		return digest, err
+	}
+	m.reserve = cmp.Or(int64(m.choices[0].Provider.MaxTokens), defaultReply) + llm.Estimate(size)
+	m.st.bookKilled(m.reserve, &m.choices[0])
 	m.free, err = ex.reserve(m.reserve)
 	return digest, err
 }
 
-// ask sends the request, and again as the policy of retries says.
-func (m *completion) ask(client llm.Client) (*llm.Response, error) {
-	began := time.Now()
-	for try := 1; ; try++ {
-		if m.ctx.Err() != nil { // nothing was sent
-			return nil, context.Cause(m.ctx)
-		}
-		m.begin()
-		resp, err := client.Complete(m.ctx, m.req, m.sink)
+// ask sends the request, again as the policy of retries says, and to the next choice
+// where the one before came to nothing.
+func (m *completion) ask() (*llm.Response, error) {
+	r := retry{began: time.Now()}
+	client, err := m.choose(0)
+	for {
 		if err == nil {
-			m.ended("")
-			return resp, nil
+			if m.ctx.Err() != nil { // nothing was sent
+				return nil, context.Cause(m.ctx)
+			}
+			r.try++
+			r.here++
+			m.begin()
+			var resp *llm.Response
+			resp, err = client.Complete(m.ctx, m.req, m.sink)
+			m.st.ex.rt.breakers.note(&m.choices[m.at].Provider, err)
+			if err == nil {
+				m.ended("")
+				m.st.cost = m.choices[m.at].bill(&resp.Usage)
+				return resp, nil
+			}
+			err = m.failed(err)
 		}
-		if err = m.failed(retry{try, began}, err); err != nil {
+		if m.at+1 < len(m.choices) && m.ctx.Err() == nil && r.moves(err) {
+			m.pass(err)
+			if err := m.reserveAgain(); err != nil {
+				return nil, err
+			}
+			r.here = 0
+			client, err = m.choose(m.at + 1)
+			continue
+		}
+		pause, ok := r.pause(m.ctx, err)
+		if !ok {
+			return nil, r.last(err)
+		}
+		if err = m.reserveAgain(); err == nil {
+			err = m.sleep(pause)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
+}
+
+// choose turns to the choice at i, or to a later one if its server is known to fail.
+func (m *completion) choose(i int) (llm.Client, error) {
+	for m.at = i; m.at+1 < len(m.choices); m.at++ {
+		if !m.st.ex.rt.breakers.open(&m.choices[m.at].Provider) {
+			break
+		}
+		m.pass(llm.CodeUnavailable)
+	}
+	c := &m.choices[m.at]
+	m.st.named = c.Name
+	m.req.Provider = c.Provider
+	if err := m.usable(c); err != nil {
+		return nil, err
+	}
+	return m.st.ex.rt.client(m.st.ctx, c.Provider)
+}
+
+// pass notes that the choice came to nothing.
+func (m *completion) pass(err error) {
+	m.st.passed = append(m.st.passed, journal.PassedModel{Code: run.Code(llm.CodeOf(err)), Name: m.choices[m.at].String()})
 }
 
 // begin notes that the request is sent.
@@ -104,9 +158,9 @@ func (st *step) key() string {
 	return key
 }
 
-// failed books a request that failed, and returns nil once it is to be sent again.
-func (m *completion) failed(r retry, err error) error {
-	m.st.book(cutOff(m.ctx, err, m.size, m.came))
+// failed books a request that failed, and returns why it did.
+func (m *completion) failed(err error) error {
+	m.st.book(m.choices[m.at].estimate(cutOff(m.ctx, err, m.size, m.came)))
 	m.void()
 	m.st.flight.failed(err)
 	if cause := context.Cause(m.ctx); errors.Is(cause, errInterrupted) {
@@ -115,14 +169,7 @@ func (m *completion) failed(r retry, err error) error {
 	if code := llm.CodeOf(err); code != "" {
 		m.ended(code)
 	}
-	pause, ok := r.pause(m.ctx, err)
-	if !ok {
-		return r.last(err)
-	}
-	if err := m.reserveAgain(); err != nil {
-		return err
-	}
-	return m.sleep(pause)
+	return err
 }
 
 // sleep waits before the next try. The clock of a test stands while a step is at work,
@@ -220,15 +267,15 @@ func (st *step) book(used session.Usage) {
 // killed in, with all that one of them may have used; only the first step that
 // is not recorded can be such a call. Where no limit is to be kept nothing is
 // made up.
-func (st *step) bookKilled(most int64) {
+func (st *step) bookKilled(most int64, c *Choice) {
 	ex := st.ex
 	ex.mu.Lock()
 	n := min(int64(ex.account.killed), int64(ex.attempt-max(ex.pos.newest, 1)))
 	ex.account.killed = 0
-	limited := ex.account.Limit.Tokens > 0
+	limited := ex.account.Limit.Tokens > 0 || ex.account.Limit.MicroUSD > 0 && c.Cost == priced
 	ex.mu.Unlock()
 	if n > 0 && limited {
-		st.book(session.Usage{Calls: n, Input: n * most})
+		st.book(c.estimate(session.Usage{Calls: n, Input: n * most}))
 	}
 }
 

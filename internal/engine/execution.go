@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -206,6 +207,7 @@ func (ex *Execution) replayed(s *journal.Step) {
 	if !ex.levels.outer(s.Path) {
 		ex.pos.newest = max(ex.pos.newest, s.Attempt)
 		ex.levels.warming = ex.levels.warming && !modelAnswered(s.StepCompleted)
+		ex.account.Unpriced = cmp.Or(ex.account.Unpriced, s.Unpriced())
 	}
 	ex.sessions.observe(s.Session)
 }
@@ -267,6 +269,7 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.account.recorded(d.Lost, used, err)
+	ex.account.Unpriced = cmp.Or(ex.account.Unpriced, d.Unpriced())
 	return ack, err
 }
 

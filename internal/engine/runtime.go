@@ -29,6 +29,9 @@ type Runtime struct {
 	Values *journal.Values
 	// Models answers model calls; nil fails them.
 	Models llm.Models
+	// Choices returns the models that a call for p may ask, the first one first and those
+	// that take its place after it; nil is p alone, of which nothing says what it costs.
+	Choices func(p llm.Provider) ([]Choice, error)
 	// Memory opens the memory of a name that agents use; nil fails.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
 	// Blobs keeps large outputs and workspaces; nil keeps them in memory.
@@ -77,6 +80,8 @@ type Runtime struct {
 	once   sync.Once
 	mem    *session.MemoryLog
 	driver Driver
+
+	breakers breakers
 }
 
 // Workspaces is where the directories of sandboxes are made.

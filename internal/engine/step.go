@@ -34,6 +34,10 @@ type step struct {
 	messagesTo    uint64        // up to which place in the inbox it knows of them
 	requests      int           // how often a model was asked in this attempt, also before a message that interrupted
 	lost          session.Usage // what those are taken to have used that were cut off
+	// Of a model's call, for its record.
+	cost   string
+	named  string
+	passed []journal.PassedModel
 }
 
 // substep opens a step that another one needs, or the end of the run.
@@ -182,7 +186,7 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 	if d.Effect == "" {
 		d.Effect = st.asked.Effect
 	}
-	d.Lost = st.lost
+	d.Lost, d.Cost, d.Named, d.Passed = st.lost, st.cost, st.named, st.passed
 	st.flight.does(Records, time.Time{})
 	if d.Elapsed == 0 && !st.began.IsZero() {
 		d.Elapsed = time.Since(st.began).Milliseconds()

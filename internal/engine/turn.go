@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 		if s = turn.s; err != nil {
 			return s, err
 		}
-		c.settle(turn.used)
+		c.settle(turn)
 		switch {
 		case len(turn.resp.Calls) > 0:
 			if s, err = a.round(ctx, turn.path, s, c.table); err != nil {
@@ -99,9 +100,10 @@ func (c *call) reserve() error {
 // settle takes a call out of the agent's own budget.
 //
 //go:noinline
-func (c *call) settle(used session.Usage) {
+func (c *call) settle(t *turn) {
 	if c.account != nil {
-		*c.account = c.account.Settle(0, 1, used)
+		*c.account = c.account.Settle(0, 1, t.used)
+		c.account.Unpriced = cmp.Or(c.account.Unpriced, t.unpriced)
 	}
 }
 
@@ -111,6 +113,8 @@ type turn struct {
 	resp *llm.Response
 	path run.Path // of the step
 	used session.Usage
+	// unpriced is the model, if nothing says what the call cost.
+	unpriced string
 }
 
 // ask makes one model call and adds its answer to s. The turn holds the session
@@ -136,7 +140,7 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *call) (*turn, err
 
 // recordedTurn is the turn that the journal holds.
 func (st *step) recordedTurn() (*turn, error) {
-	t := &turn{s: st.record.Session, path: st.asked.Path, used: st.record.Usage}
+	t := &turn{s: st.record.Session, path: st.asked.Path, used: st.record.Usage, unpriced: st.record.Unpriced()}
 	if err := rebuild(st.record); err != nil {
 		return t, err
 	}
@@ -173,13 +177,16 @@ func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk,
 		calls[i] = session.ToolCall{ID: call.ID, Name: call.Name, Args: call.Args}
 	}
 	chunk := session.AssistantText(resp.Text, calls...).WithOpaque(resp.Opaque).Of(st.ex.origin(a.Name, t.path, st.s.Placement(), resp.Usage))
-	ack, err := st.commit(journal.StepCompleted{
+	d := journal.StepCompleted{
 		Inbox: upTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: excerpt.Clip(excerpt.FirstLine(resp.Text), 100),
-	}, append(content, session.ChunkEvent(chunk))...)
+	}
+	ack, err := st.commit(d, append(content, session.ChunkEvent(chunk))...)
 	if err != nil {
 		return t, err
 	}
 	t.s, t.used = ack.Session, chunk.Origin().Usage.Add(st.lost)
+	d.Usage, d.Cost, d.Named = chunk.Origin().Usage, st.cost, st.named
+	t.unpriced = d.Unpriced()
 	chunk, _ = t.s.At(t.s.Len() - 1)
 	resp.Calls = callsOf(chunk)
 	return t, nil

@@ -15,6 +15,8 @@ type Account struct {
 	Steps    int64
 	Reserved int64      // tokens
 	Branches run.Budget // for branches that have not reported their usage
+	// Unpriced is a model of whose calls nothing says what they cost, "" if there is none.
+	Unpriced string
 	// Late and LateSteps are of branches, beside Spent and Steps; see Reservations.
 	Late      session.Usage
 	LateSteps int64
@@ -34,8 +36,17 @@ func (a Account) Reserve(tokens int64) (Account, error) {
 	if l := a.Limit.MicroUSD; l > 0 && used.MicroUSD+a.Branches.MicroUSD >= l {
 		return a, fmt.Errorf("%w: %d of %d micro-USD used%s; raise budget.micro_usd", run.ErrBudget, used.MicroUSD, l, unsettled(a.Branches.MicroUSD))
 	}
+	if l := a.Limit.MicroUSD; l > 0 && a.Unpriced != "" {
+		return a, fmt.Errorf("%w: %d micro-USD cannot be kept: nothing says what calls of model %s cost; give it prices in the node's list of models, or leave budget.micro_usd out and set budget.tokens", run.ErrBudget, l, a.Unpriced)
+	}
 	a.Reserved += tokens
 	return a, nil
+}
+
+// Check fails if nothing may begin.
+func (a Account) Check() error {
+	_, err := a.Reserve(0)
+	return err
 }
 
 // unsettled says what branches may still use.
@@ -57,7 +68,7 @@ func (a Account) Settle(reserved, steps int64, used session.Usage) Account {
 // ChargeCutOff books calls that were cut off, with what they are taken to have used. No
 // server says it: what came of the answer is known, the prompt can be counted,
 // and of a call whose process died all that was reserved counts. What they cost
-// in money stays unknown.
+// in money follows from the prices of the model, and is unknown without.
 func (a Account) ChargeCutOff(used session.Usage) Account {
 	a.Spent = a.Spent.Add(used)
 	return a

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
@@ -246,10 +247,13 @@ type StepCompleted struct {
 	Attempt uint64   `json:"attempt"`
 	Call    string   `json:"call,omitempty"`
 	Code    run.Code `json:"code,omitempty"`
-	Effect  string   `json:"effect,omitempty"`
-	Elapsed int64    `json:"elapsed,omitempty"` // milliseconds
-	Error   string   `json:"error,omitempty"`
-	Failed  bool     `json:"failed,omitempty"` // a tool's body reports a failure
+	// Cost is how the money in Usage is known, of a model's call: "priced" from the tokens
+	// and the node's list of models, "stated" by the server, or "free"; "" if it is not.
+	Cost    string `json:"cost,omitempty"`
+	Effect  string `json:"effect,omitempty"`
+	Elapsed int64  `json:"elapsed,omitempty"` // milliseconds
+	Error   string `json:"error,omitempty"`
+	Failed  bool   `json:"failed,omitempty"` // a tool's body reports a failure
 	// HeadBefore and HeadAfter are the workspace's around a call that may
 	// change it.
 	HeadAfter  blob.Digest `json:"head_after,omitzero"`
@@ -262,9 +266,13 @@ type StepCompleted struct {
 	Links []session.Link `json:"links,omitempty"`
 	// Lost is the part of Usage that calls are taken to have used which were
 	// cut off before they ended: an estimate, because no server says it.
-	Lost   session.Usage `json:"lost,omitzero"`
-	Model  string        `json:"model,omitempty"`
-	Name   string        `json:"name"`
+	Lost  session.Usage `json:"lost,omitzero"`
+	Model string        `json:"model,omitempty"`
+	Name  string        `json:"name"`
+	// Named is the model's name in the node's list, and Passed are the models before it
+	// in its chain that came to nothing.
+	Named  string        `json:"named,omitempty"`
+	Passed []PassedModel `json:"passed,omitempty"`
 	Path   run.Path      `json:"path"`
 	Prompt blob.Digest   `json:"prompt,omitzero"` // of the rendered request
 	// Requests are those that commands made over the network of their sandbox.
@@ -290,6 +298,21 @@ type ServiceLog struct {
 	Log  string `json:"log"`
 	More int64  `json:"more,omitempty"` // bytes before it
 	Name string `json:"name"`
+}
+
+// Unpriced returns the model of a call whose cost nothing says, "" without one.
+func (d *StepCompleted) Unpriced() string {
+	used := d.Usage.Sub(d.Lost)
+	if used.Calls == 0 || used.Tokens() == 0 || used.MicroUSD > 0 || d.Cost != "" || d.Kind == StepGather || d.Kind == StepJoin {
+		return ""
+	}
+	return cmp.Or(d.Named, d.Model, "without a name")
+}
+
+// PassedModel is a model that another one took the place of.
+type PassedModel struct {
+	Code run.Code `json:"code"` // why
+	Name string   `json:"name"` // in the node's list
 }
 
 // NetworkRequest is what a command asked of a host.

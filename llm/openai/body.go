@@ -87,7 +87,11 @@ func encode(r *llm.Request, e endpoint) ([]byte, error) {
 		w.PromptCacheKey = r.CacheKey
 	}
 	for i := range r.Messages {
-		w.Messages = append(w.Messages, encodeMessage(&r.Messages[i], e.host))
+		m := encodeMessage(&r.Messages[i], e.host)
+		if p.SystemRole != "" && r.Messages[i].Role == llm.System {
+			m.Role = p.SystemRole
+		}
+		w.Messages = append(w.Messages, m)
 	}
 	for _, t := range r.Tools {
 		schema := json.RawMessage(t.Schema)

@@ -347,7 +347,7 @@ func TestResolve(t *testing.T) {
 		{name: "base from the options", p: llm.Provider{Model: "m"}, env: "OPENAI_BASE_URL=http://127.0.0.1:1", o: openai.Options{BaseURL: local}},
 		{name: "the process's key is not for a provider's server", p: llm.Provider{Model: "m", BaseURL: local}, env: "OPENAI_API_KEY=k123456"},
 		{name: "unless it names it", p: llm.Provider{Model: "m", BaseURL: local, KeyRef: "OPENAI_API_KEY"}, env: "OPENAI_API_KEY=k123456", auth: "Bearer k123456"},
-		{name: "key from the configuration", p: llm.Provider{Model: "m", BaseURL: local, KeyRef: "team"}, env: "team=no", o: openai.Options{Key: func(ref string) (string, bool) { return " secret-of-" + ref, true }}, auth: "Bearer secret-of-team"},
+		{name: "key from the configuration", p: llm.Provider{Model: "m", BaseURL: local, KeyRef: "team"}, env: "team=no", o: openai.Options{Key: func(ref string) (string, error) { return " secret-of-" + ref, nil }}, auth: "Bearer secret-of-team"},
 		{name: "default model", p: llm.Provider{BaseURL: local}, env: "OPENAI_DEFAULT_MODEL=m"},
 		{name: "default model of the options", p: llm.Provider{BaseURL: local}, o: openai.Options{DefaultModel: "m"}, env: "OPENAI_DEFAULT_MODEL=other"},
 

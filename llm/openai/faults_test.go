@@ -213,7 +213,7 @@ func TestAnswers(t *testing.T) {
 			t.Parallel()
 			o := &openai.Options{
 				MaxFrame: 64 << 10, MaxResponse: 256 << 10, Tail: 50 * time.Millisecond,
-				Key: func(ref string) (string, bool) { return canaryKey, ref == "MY_KEY" },
+				Key: func(ref string) (string, error) { return map[string]string{"MY_KEY": canaryKey}[ref], nil },
 			}
 			if strings.Contains(strings.Join(c.pieces, ""), "PAUSE") {
 				o.FirstToken, o.Idle = time.Second, 200*time.Millisecond

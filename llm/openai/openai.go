@@ -63,9 +63,9 @@ type Options struct {
 	// Env looks up an environment variable, usually os.Getenv; nil is an
 	// empty environment. Values are trimmed, blank is unset.
 	Env func(name string) string
-	// Key looks up the key that a provider refers to, before Env; nil finds
-	// none.
-	Key func(ref string) (key string, ok bool)
+	// Key looks up the key that a provider refers to, before Env; "" is that it
+	// has none, and an error says why it should have. nil finds none.
+	Key func(ref string) (key string, err error)
 	// BaseURL is the server of providers that name none; "" is OPENAI_BASE_URL
 	// and then DefaultBaseURL.
 	BaseURL string

@@ -59,9 +59,11 @@ func (m *Models) resolve(p llm.Provider) (endpoint, error) {
 	case p.KeyRef != "":
 		e.keyName = p.KeyRef
 		if m.o.Key != nil {
-			if k, ok := m.o.Key(p.KeyRef); ok {
-				e.key = strings.TrimSpace(k)
+			k, err := m.o.Key(p.KeyRef)
+			if err != nil {
+				return e, &llm.Error{Code: llm.CodeNoKey, Message: err.Error()}
 			}
+			e.key = strings.TrimSpace(k)
 		}
 		if e.key == "" {
 			e.key = m.env(p.KeyRef)

@@ -17,7 +17,7 @@ import (
 )
 
 // Intake says what a node does with the tasks that it takes in. All fields are
-// required but Signal.
+// required but Signal and Check.
 type Intake struct {
 	// Offers returns the revision under which the node offers a workflow.
 	Offers func(workflow string) (revision string, ok bool)
@@ -33,6 +33,8 @@ type Intake struct {
 	// Signal applies a fact to a run. It is needed for a cancel that came
 	// while the task was on its way.
 	Signal func(ctx context.Context, s journal.Signal) error
+	// Check, if set, refuses tasks that this node would run and cannot keep to.
+	Check func(t journal.Task) error
 }
 
 // CodeUnknownWorkflow is the code of a task whose workflow no node offers.
@@ -138,6 +140,11 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	}
 	if l.digest, err = eventlog.TaskDigest(tenant, workflow, &in); err != nil {
 		return err
+	}
+	if i.Check != nil {
+		if err := i.Check(t); err != nil {
+			return err
+		}
 	}
 	accept, err := i.who(ctx, t)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/sandbox"
@@ -31,6 +32,7 @@ type Settings struct {
 	Creds   Setting
 	Tenant  Setting
 	Model   Setting
+	Models  Setting
 	Level   Setting
 	Slots   Setting
 	Unsafe  Setting
@@ -66,6 +68,7 @@ var Options = []Option{
 	{"creds", []string{"RATH_CREDS", "NATS_CREDS"}, "creds", "", "file with NATS credentials", nil, func(s *Settings) *Setting { return &s.Creds }},
 	{"tenant", []string{"RATH_TENANT"}, "tenant", string(session.DefaultTenant), "tenant", checkTenant, func(s *Settings) *Setting { return &s.Tenant }},
 	{"model", []string{"RATH_MODEL", "OPENAI_DEFAULT_MODEL"}, "", "", "default model", nil, func(s *Settings) *Setting { return &s.Model }},
+	{"models", []string{"RATH_MODELS"}, "", "", "file with the list of models", checkModels, func(s *Settings) *Setting { return &s.Models }},
 	{"level", []string{"RATH_LEVEL"}, "level", string(streams.Fsync), "fsync or lazy", checkLevel, func(s *Settings) *Setting { return &s.Level }},
 	{"slots", []string{"RATH_SLOTS"}, "", "64", "runs at one time", checkSlots, func(s *Settings) *Setting { return &s.Slots }},
 	{"unsafe", []string{"RATH_UNSAFE"}, "", "false", "accept sandboxes that only separate processes", checkBool, func(s *Settings) *Setting { return &s.Unsafe }},
@@ -90,6 +93,11 @@ func OneOf(words ...string) func(string) error {
 		}
 		return nil
 	}
+}
+
+func checkModels(v string) error {
+	_, err := models.Read(v)
+	return err
 }
 
 func checkTenant(v string) error { return session.ValidID("tenant", v) }

@@ -26,6 +26,11 @@ type Fleet struct {
 
 // Start starts nodes on the server of a node in this process, which Host opened.
 func Start(ctx context.Context, a *app.App, names []string, c Config) (f *Fleet, err error) {
+	if c.Models = a.Config.Models.Value; c.Models != "" {
+		if c.Models, err = filepath.Abs(c.Models); err != nil {
+			return nil, err
+		}
+	}
 	f = &Fleet{config: c, exe: c.Program}
 	if f.exe == "" {
 		if f.exe, err = os.Executable(); err != nil {

@@ -20,6 +20,7 @@ type Config struct {
 	// Env is added to the environment of the nodes.
 	Env    []string
 	Slots  int
+	Models string // the file of the list of models
 	Model  string
 	Unsafe bool
 	// Script is a file that answers model calls; Demo a directory over which the workflow
@@ -35,8 +36,12 @@ func (c *Config) args(dev, name, store string) []string {
 	if c.Program == "" {
 		args = append(args, "member", "--script", c.Script, "--demo", c.Demo, "--pace", strconv.Itoa(c.Pace), "--")
 	}
-	return append(args, "-dev", dev, "-name", name, "-pool", "default", "-store", store,
+	args = append(args, "-dev", dev, "-name", name, "-pool", "default", "-store", store,
 		"-slots", strconv.Itoa(c.Slots), "-model", c.Model, "-unsafe="+strconv.FormatBool(c.Unsafe))
+	if c.Models != "" {
+		args = append(args, "-models", c.Models)
+	}
+	return args
 }
 
 // env is the environment of a node: what belongs to one node alone, such as a port, is

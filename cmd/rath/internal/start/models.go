@@ -24,13 +24,13 @@ const modelsAt = "127.0.0.1:4280"
 func Models(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "models",
-		Short:   "Serve a model that answers from a script",
-		Long:    "Serves models of this machine to programs that speak OpenAI's protocol.",
-		Example: "  rath models serve --script model.txtar",
+		Short:   "List and test the models of the list, or serve a script as one",
+		Long:    "Shows and tests the list of models that \"models\" (RATH_MODELS) names, or serves\na model of this machine to programs that speak OpenAI's protocol.",
+		Example: "  rath models ls\n  rath models test fast\n  rath models serve --script model.txtar",
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(modelsServe(a))
+	cmd.AddCommand(modelsLs(a), modelsTest(a), modelsServe(a))
 	return cmd
 }
 

@@ -3,6 +3,7 @@ package work
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -26,6 +28,7 @@ type taskFlags struct {
 	tools   []string
 	tokens  int64
 	steps   int64
+	usd     string
 }
 
 func (f *taskFlags) add(cmd *cobra.Command) {
@@ -38,6 +41,7 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.model, "model", "", "model to use")
 	fs.StringSliceVar(&f.tools, "tools", nil, "tools that the agent may use, separated by commas")
 	fs.Int64Var(&f.tokens, "budget-tokens", 0, "stop the run when it has used so many tokens")
+	fs.StringVar(&f.usd, "budget-usd", "", "stop the run when its model calls have cost so many US dollars, such as 0.50")
 	fs.Int64Var(&f.steps, "budget-steps", 0, "stop the run after so many steps")
 	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
 }
@@ -55,6 +59,12 @@ func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 	}
 	if f.tokens < 0 || f.steps < 0 {
 		return t, app.Usage(cmd, errors.New("a budget is a positive number"))
+	}
+	if f.usd != "" {
+		var err error
+		if t.Budget.MicroUSD, err = models.MicroUSD(f.usd); err != nil || t.Budget.MicroUSD == 0 {
+			return t, app.Usage(cmd, fmt.Errorf("--budget-usd %s: want US dollars such as 0.50, to at most 6 places", f.usd))
+		}
 	}
 	text := f.message
 	switch {

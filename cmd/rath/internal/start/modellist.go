@@ -1,0 +1,270 @@
+package start
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/models"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/openai"
+	"github.com/rathcluster/rath/messages"
+)
+
+// modelRow is a model as programs read it.
+type modelRow struct {
+	Name      string   `json:"name"`
+	Default   bool     `json:"default,omitempty"`
+	URL       string   `json:"url,omitempty"`
+	ID        string   `json:"id"`
+	Key       string   `json:"key,omitempty"`     // the reference
+	NoKey     string   `json:"no_key,omitempty"`  // why it stands for none here
+	Context   int64    `json:"context,omitempty"` // tokens
+	Output    int64    `json:"output,omitempty"`
+	Can       []string `json:"can"`
+	Cost      string   `json:"cost,omitempty"`
+	Prices    *price   `json:"prices,omitempty"`
+	Fallbacks []string `json:"fallbacks,omitempty"`
+}
+
+// price is in micro-USD for a million tokens.
+type price struct {
+	Date        string `json:"date"`
+	Input       int64  `json:"input"`
+	CachedInput int64  `json:"cached_input"`
+	CacheWrite  int64  `json:"cache_write"`
+	Output      int64  `json:"output"`
+}
+
+func priceOf(p *models.Prices) *price {
+	if p == nil {
+		return nil
+	}
+	return &price{p.Date, p.Input, p.CachedInput, p.CacheWrite, p.Output}
+}
+
+// usd is an amount of micro-USD, without the zeros at its end.
+func usd(n int64) string {
+	text := fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}
+
+// listed returns the list that is configured.
+func listed(a *app.App) (*models.List, error) {
+	name := a.Config.Models.Value
+	if name == "" {
+		return nil, app.Fail(app.ExitUsage, "there is no list of models: name its file by RATH_MODELS, or as \"models\" in the configuration file; without one a model is that of OPENAI_BASE_URL")
+	}
+	return models.Read(name)
+}
+
+func modelsLs(a *app.App) *cobra.Command {
+	var public bool
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List the models that tasks and agents name",
+		Long: `Lists the models of the list: name, server, key (missing if it is not there),
+and the price of a million tokens in and out in US dollars. docs/models.md says
+how a list is written. --public lists published prices. They are to be checked.`,
+		Example: "  rath models ls\n  rath models ls --public\n  rath models ls --format jsonl | jq .prices",
+		Args:    app.NoArguments,
+		RunE: func(*cobra.Command, []string) error {
+			if public {
+				return publicPrices(a)
+			}
+			l, err := listed(a)
+			if err != nil {
+				return err
+			}
+			return listModels(a, l)
+		},
+	}
+	cmd.Flags().BoolVar(&public, "public", false, "list published prices")
+	return cmd
+}
+
+func listModels(a *app.App, l *models.List) error {
+	all := []modelRow{}
+	for _, m := range l.All() {
+		r := modelRow{m.Name, m.Name == l.Default, m.URL, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.Cost, priceOf(m.Prices), m.Fallbacks}
+		if _, err := l.Key(a.Getenv, m.Key); m.Key != "" && err != nil {
+			r.NoKey = err.Error()
+		}
+		all = append(all, r)
+	}
+	if done, err := app.Emit(a, all); done {
+		return err
+	}
+	rows := make([][]string, len(all))
+	for i, r := range all {
+		name, key, server := r.Name, "-", r.URL
+		if r.Default {
+			name += " *"
+		}
+		if _, rest, ok := strings.Cut(server, "://"); ok {
+			server, _, _ = strings.Cut(rest, "/")
+		}
+		switch {
+		case r.NoKey != "":
+			key = "missing"
+		case r.Key != "":
+			key = "there"
+		}
+		cost := []string{r.Cost, ""}
+		switch {
+		case r.Prices != nil:
+			cost = []string{usd(r.Prices.Input), usd(r.Prices.Output)}
+		case r.Cost == "":
+			cost[0] = "unknown"
+		}
+		rows[i] = []string{term.Line(name, 14), term.Line(server, 18), term.Line(r.ID, 16), key, cost[0], cost[1], term.Line(strings.Join(r.Fallbacks, ","), 12)}
+	}
+	a.Out.Rows([]string{"NAME", "SERVER", "MODEL", "KEY", "IN", "OUT", "FALLBACKS"}, rows)
+	for _, r := range all {
+		if r.NoKey != "" {
+			a.Remark("%s: %s", r.Name, r.NoKey)
+		}
+	}
+	return nil
+}
+
+func publicPrices(a *app.App) error {
+	all, err := models.PublicPrices()
+	if err != nil {
+		return err
+	}
+	type row struct {
+		ID string `json:"id"`
+		*price
+	}
+	list := make([]row, len(all))
+	rows := make([][]string, len(all))
+	for i, p := range all {
+		list[i] = row{p.ID, priceOf(&p.Prices)}
+		rows[i] = []string{p.ID, usd(p.Input), usd(p.CachedInput), usd(p.CacheWrite), usd(p.Output), p.Date}
+	}
+	if done, err := app.Emit(a, list); done {
+		return err
+	}
+	a.Out.Rows([]string{"MODEL", "IN", "CACHED", "WRITE", "OUT", "AS OF"}, rows)
+	a.Remark("US dollars for a million tokens, to be checked with the provider")
+	return nil
+}
+
+// testWithin bounds the question to one model.
+const testWithin = time.Minute
+
+func modelsTest(a *app.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "test [NAME...]",
+		Short: "Ask models of the list for a word",
+		Long: `Asks the named models of the list, or all, for a word, and says how long the
+answer took and what it cost. A model's fallbacks are not asked for it. It exits
+with 1 if one does not answer.`,
+		Example: "  rath models test\n  rath models test fast slow",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			l, err := listed(a)
+			if err != nil {
+				return err
+			}
+			all := l.All()
+			if len(names) > 0 {
+				all = all[:0]
+				for _, name := range names {
+					chain, err := l.Chain(name)
+					if err != nil {
+						return app.WithCode(app.ExitUsage, err)
+					}
+					all = append(all, chain[0])
+				}
+			}
+			return testModels(cmd.Context(), a, l, all)
+		},
+	}
+}
+
+// tested is what came of asking a model.
+type tested struct {
+	Name     string `json:"name"`
+	Model    string `json:"model,omitempty"` // that answered, in the server's words
+	Error    string `json:"error,omitempty"`
+	TookMS   int64  `json:"took_ms"`
+	MicroUSD int64  `json:"micro_usd"`
+	Cost     string `json:"cost,omitempty"`
+	took     time.Duration
+}
+
+func testModels(ctx context.Context, a *app.App, l *models.List, all []*models.Model) error {
+	client := openai.New(&openai.Options{Env: a.Getenv, Key: func(ref string) (string, error) { return l.Key(a.Getenv, ref) }})
+	defer client.Close()
+	results := make([]tested, len(all))
+	for i, m := range all {
+		results[i] = testModel(ctx, client, m)
+	}
+	failed := slices.ContainsFunc(results, func(r tested) bool { return r.Error != "" })
+	if done, err := app.Emit(a, results); done {
+		if err == nil && failed {
+			err = app.Silent(app.ExitFailed)
+		}
+		return err
+	}
+	for _, r := range results {
+		if r.Error != "" {
+			a.Out.Printf("%-14s %s\n", term.Line(r.Name, 14), r.Error)
+			continue
+		}
+		cost := "cost unknown"
+		switch r.Cost {
+		case models.Free:
+			cost = "free"
+		case models.Priced, models.Stated:
+			cost = usd(r.MicroUSD) + " USD, " + r.Cost
+		}
+		a.Out.Printf("%-14s %s answers in %s; %s\n", term.Line(r.Name, 14), term.Line(r.Model, 30), view.Took(r.took), cost)
+	}
+	if failed {
+		return app.Silent(app.ExitFailed)
+	}
+	return nil
+}
+
+func testModel(ctx context.Context, all llm.Models, m *models.Model) tested {
+	ctx, cancel := context.WithTimeout(ctx, testWithin)
+	defer cancel()
+	r := tested{Name: m.Name}
+	p := m.Provider(llm.Provider{MaxTokens: 16})
+	began := time.Now()
+	client, err := all.Client(ctx, p)
+	var resp *llm.Response
+	if err == nil {
+		resp, err = client.Complete(ctx, &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "Say ok."}}}, nil)
+	}
+	r.took = time.Since(began)
+	r.TookMS = r.took.Milliseconds()
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer within %v", testWithin)
+	}
+	if err != nil {
+		r.Error = term.Line(messages.Text(err), 400)
+		return r
+	}
+	r.Model, r.MicroUSD, r.Cost = resp.Model, resp.Usage.MicroUSD, m.Cost
+	switch {
+	case r.MicroUSD > 0:
+		r.Cost = models.Stated
+	case m.Prices != nil:
+		r.MicroUSD = m.Prices.Cost(resp.Usage)
+	case m.Cost == models.Stated:
+		r.Cost = "" // the server does not
+	}
+	return r
+}

@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// A breaker keeps calls that another model can answer from a server which fails.
+const (
+	// breakAfter failures in a row open it, for breakFor; then one call tries again.
+	breakAfter = 5
+	breakFor   = 30 * time.Second
+	// maxBreakers bounds the models that are failing at one time.
+	maxBreakers = 256
+)
+
+// breakers are those of the models that failed last, by server and model.
+type breakers struct {
+	mu  sync.Mutex
+	all map[[3]string]*breaker
+}
+
+type breaker struct {
+	failures int
+	until    time.Time // it is open
+}
+
+func breakerOf(p *llm.Provider) [3]string { return [3]string{p.Kind, p.BaseURL, p.Model} }
+
+// note takes in how a request ended.
+func (b *breakers) note(p *llm.Provider, err error) {
+	key := breakerOf(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		delete(b.all, key)
+		return
+	}
+	switch llm.CodeOf(err) {
+	case llm.CodeOverloaded, llm.CodeUnavailable, llm.CodeTimeout, llm.CodeIdleTimeout, llm.CodeTruncated, llm.CodeMalformed:
+	default: // the server works
+		return
+	}
+	one := b.all[key]
+	if one == nil {
+		if len(b.all) >= maxBreakers {
+			return
+		}
+		if b.all == nil {
+			b.all = map[[3]string]*breaker{}
+		}
+		one = &breaker{}
+		b.all[key] = one
+	}
+	if one.failures++; one.failures >= breakAfter {
+		one.until = time.Now().Add(breakFor)
+	}
+}
+
+// open reports whether a model is not to be asked now. When its time is up, the call
+// that asks may try, and those beside it may not.
+func (b *breakers) open(p *llm.Provider) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	one := b.all[breakerOf(p)]
+	if one == nil || one.failures < breakAfter {
+		return false
+	}
+	now := time.Now()
+	if now.Before(one.until) {
+		return true
+	}
+	one.until = now.Add(breakFor)
+	return false
+}

@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Choice is a model that a call may ask.
+type Choice struct {
+	Name     string // in the node's list; "" of one that is not there
+	Provider llm.Provider
+	// Cost is how it is known what calls cost, as in journal.StepCompleted; "" if it is
+	// not. Price, in micro-USD, is needed for "priced".
+	Cost  string
+	Price func(llm.Usage) int64
+	// Context is how many tokens a request may have; 0 is not known.
+	Context int64
+	NoTools bool // it cannot call tools
+}
+
+// How it is known what a call cost; see journal.StepCompleted.
+const (
+	priced = "priced"
+	stated = "stated"
+	free   = "free"
+)
+
+func (c *Choice) String() string {
+	if c.Name != "" {
+		return c.Name
+	}
+	return c.Provider.Model
+}
+
+// bill completes the usage of an answer, and returns how its cost is known.
+func (c *Choice) bill(u *llm.Usage) string {
+	switch {
+	case u.MicroUSD > 0:
+		return stated
+	case c.Cost == priced:
+		u.MicroUSD = c.Price(*u)
+		return priced
+	case c.Cost == free:
+		return free
+	}
+	return ""
+}
+
+// estimate puts a price to what a call is taken to have used.
+func (c *Choice) estimate(u session.Usage) session.Usage {
+	if c.Cost == priced {
+		u.MicroUSD = c.Price(llm.Usage{Input: u.Input, Output: u.Output})
+	}
+	return u
+}
+
+// choices returns the models that a call may ask, in their order.
+func (rt *Runtime) choices(p llm.Provider) ([]Choice, error) {
+	if rt.Choices == nil {
+		return []Choice{{Provider: p}}, nil
+	}
+	all, err := rt.Choices(p)
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// afford fails if a budget of money could not be kept with one of the models, because
+// nothing would say what a call costs. Without a list of models the first answer tells.
+func (m *completion) afford() error {
+	m.st.ex.mu.Lock()
+	limit := m.st.ex.account.Limit.MicroUSD
+	m.st.ex.mu.Unlock()
+	if own := m.c.account; own != nil {
+		limit = max(limit, own.Limit.MicroUSD)
+	}
+	if limit == 0 || m.st.ex.rt.Choices == nil {
+		return nil
+	}
+	for i := range m.choices {
+		if c := &m.choices[i]; c.Cost == "" {
+			return (journal.Account{Limit: run.Budget{MicroUSD: limit}, Unpriced: c.String()}).Check()
+		}
+	}
+	return nil
+}
+
+// usable returns why the choice cannot answer the request, nil if it can.
+func (m *completion) usable(c *Choice) error {
+	switch tokens := llm.Estimate(m.size); {
+	case c.NoTools && len(m.c.tools) > 0:
+		return &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s cannot call tools, and the agent has some; name another, or write \"can: [tools]\" into the node's list if it can", c)}
+	case c.Context > 0 && tokens/3*2 > c.Context: // by estimate, and surely
+		return &llm.Error{Code: llm.CodeContextLength, Message: fmt.Sprintf("model %s takes %d tokens, and the request has about %d", c, c.Context, tokens)}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package models
+
+import "slices"
+
+// Model is an entry of a list.
+type Model struct {
+	Name string
+	Line int // in the file
+	// Kind is the protocol, "openai"; URL the root of the server's API, "" for that of
+	// the environment.
+	Kind, URL string
+	// Key says where the key is: "env:NAME" or "file:PATH", "" for none.
+	Key string
+	ID  string // of the model, for its server
+	// Context is how many tokens a request and its answer may have, 0 if that is not
+	// said, and Output how many an answer.
+	Context, Output int64
+	// Can are what the model is able to do: tools, images, developer, which is that
+	// instructions come as that role.
+	Can []string
+	// Cost is how its calls are paid: Priced, Stated, Free, "" if the list does not say.
+	Cost   string
+	Prices *Prices
+	// Fallbacks are the names of the models that take its place, in their order.
+	Fallbacks []string
+}
+
+// What a model may be able to do.
+const (
+	CanTools     = "tools"
+	CanImages    = "images"
+	CanDeveloper = "developer"
+)
+
+var abilities = []string{CanTools, CanImages, CanDeveloper}
+
+// List are the models of a node. A nil List has none.
+type List struct {
+	File    string
+	Default string // the name that is taken where none is given
+	models  []*Model
+}
+
+// Lookup returns the model of a name; nil is none.
+func (l *List) Lookup(name string) *Model {
+	if l == nil {
+		return nil
+	}
+	if i := slices.IndexFunc(l.models, func(m *Model) bool { return m.Name == name }); i >= 0 {
+		return l.models[i]
+	}
+	return nil
+}
+
+// All returns the models in the order of the file.
+func (l *List) All() []*Model {
+	if l == nil {
+		return nil
+	}
+	return slices.Clone(l.models)
+}
+
+// names are those of the list.
+func (l *List) names() []string {
+	all := make([]string, len(l.models))
+	for i, m := range l.models {
+		all[i] = m.Name
+	}
+	return all
+}

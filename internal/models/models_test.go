@@ -1,0 +1,203 @@
+package models
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+const good = `default: fast
+models:
+  fast:
+    url: https://api.example.com/v1
+    key: env:EXAMPLE_KEY
+    id: example-mini
+    context: 400_000
+    output: 8000
+    can: [tools, images, developer]
+    prices: {date: 2026-11-01, input: 0.25, cached_input: 0.025, cache_write: 0.3125, output: 2}
+    fallbacks: [slow, own]
+  slow:
+    key: file:secrets/slow
+    prices: {date: 2026-11-01, input: 3, output: 15}
+  own: {url: "http://10.0.0.7:8000/v1", free: true, can: []}
+  router: {states_cost: true}
+  gpt-5.4-mini: {prices: public}
+`
+
+func TestParse(t *testing.T) {
+	l, err := Parse("dir/m.yaml", []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fast := l.Lookup("fast")
+	if l.Default != "fast" || len(l.All()) != 5 || fast.ID != "example-mini" || fast.Context != 400_000 || fast.Cost != Priced || fast.Line != 3 {
+		t.Errorf("%+v", fast)
+	}
+	if want := (Prices{"2026-11-01", 250_000, 25_000, 312_500, 2_000_000}); *fast.Prices != want {
+		t.Errorf("prices %+v, want %+v", *fast.Prices, want)
+	}
+	if p := l.Lookup("slow").Prices; p.CachedInput != 3_000_000 || p.CacheWrite != 3_000_000 {
+		t.Errorf("prices that are left out are those of the input: %+v", p)
+	}
+	if p := l.Lookup("gpt-5.4-mini").Prices; p == nil || p.Input != 750_000 || p.Date == "" {
+		t.Errorf("public prices: %+v", p)
+	}
+	if m := l.Lookup("router"); m.Cost != Stated || m.ID != "router" {
+		t.Errorf("%+v", m)
+	}
+	chain, err := l.Chain("")
+	if err != nil || len(chain) != 3 || chain[2].Name != "own" {
+		t.Errorf("%v, %v", chain, err)
+	}
+	if _, err := l.Chain("fsat"); !errors.Is(err, llm.CodeModelNotFound) || !strings.Contains(err.Error(), "fast, slow, own, router") {
+		t.Errorf("%v", err)
+	}
+	p := fast.Provider(llm.Provider{Model: "fast", Temperature: new(0.5)})
+	if p.Model != "example-mini" || p.KeyRef != "env:EXAMPLE_KEY" || p.SystemRole != "developer" || p.MaxTokens != 8000 || *p.Temperature != 0.5 || p.Validate() != nil {
+		t.Errorf("%+v, %v", p, p.Validate())
+	}
+}
+
+// TestParseRefuses: each mistake has the line and a remedy, and no key is repeated.
+func TestParseRefuses(t *testing.T) {
+	const head = "models:\n  a:\n    "
+	for text, want := range map[string]string{
+		"modles: {}": `m.yaml:1: the list: unknown field "modles"; the fields are default, models`,
+		"models: {}": "m.yaml:1: the list has no models",
+		"- a":        "m.yaml:1: the list: want lines of the form",
+		"models:\n  a: {free: true}\n  a: {free: true}":            `m.yaml:3: models: "a" is in line 2 already`,
+		"default: b\nmodels:\n  a: {free: true}":                   `default: there is no model "b"; name one of a`,
+		"models:\n  'a b': {free: true}":                           `m.yaml:2: models: name "a b"`,
+		head + "prize: 1":                                          `m.yaml:3: model a: unknown field "prize"; the fields are can, context`,
+		head + "key: sk-proj-abcdef0123456789":                     "m.yaml:3: model a: key holds no reference",
+		head + "key: env:sk-abcdef0123456789":                      "m.yaml:3: model a: key holds no reference",
+		head + "url: https://u:abcdef@h/v1":                        "m.yaml:3: model a: url of host h: remove user, query and fragment; a key goes into the file or variable that key names",
+		head + "url: h/v1":                                         "want a URL such as",
+		head + "kind: smoke":                                       `kind "smoke": want openai`,
+		head + "context: many":                                     `m.yaml:3: model a: context: "many": want a whole number`,
+		head + "context: 10\n    output: 10":                       "output 10 leaves nothing of context 10",
+		head + "can: [fly]":                                        `can: "fly": want of tools, images, developer`,
+		head + "can: tools":                                        "want a list",
+		head + "fallbacks: [b]":                                    `m.yaml:2: model a: fallbacks: there is no other model "b"`,
+		head + "fallbacks: [a]":                                    `there is no other model "a"`,
+		head + "free: yes please":                                  "want true or false",
+		head + "free: true\n    states_cost: true":                 "it says its cost in two ways",
+		head + "prices: {date: 2026-11-01, input: 1}":              "date, input and output are needed",
+		head + "prices: {input: 1, output: 1}":                     "date, input and output are needed",
+		head + "prices: {date: soon}":                              `date "soon": want a day`,
+		head + "prices: {date: 2026-11-01, input: -1}":             `input: "-1": want US dollars`,
+		head + "prices: {date: 2026-11-01, input: 1e3}":            `input: "1e3": want US dollars`,
+		head + "prices: {date: 2026-11-01, input: 1001}":           "more than 1000 US dollars",
+		head + "prices: {date: 2026-11-01, input: 0.0, output: 0}": `all are 0; write "free: true"`,
+		head + "prices: public":                                    `no public price of "a" is known (gpt-5.5,`,
+		"":                                                         "m.yaml: there is nothing in it",
+		"models: [":                                                "m.yaml: line 1",
+	} {
+		_, err := Parse("m.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "abcdef") {
+			t.Errorf("%q: %v; want %q", text, err, want)
+		}
+	}
+}
+
+func TestCost(t *testing.T) {
+	p := &Prices{"", 250_000, 25_000, 312_500, 2_000_000}
+	for _, c := range []struct {
+		u    llm.Usage
+		want int64
+	}{
+		{llm.Usage{}, 0},
+		{llm.Usage{Input: 1}, 1}, // a quarter of one, rounded up
+		{llm.Usage{Input: 1_000_000, Output: 1_000_000}, 2_250_000},
+		{llm.Usage{Input: 1_000_000, CacheRead: 800_000, CacheWrite: 100_000}, 25_000 + 20_000 + 31_250},
+		{llm.Usage{Input: 10, CacheRead: 20}, 1}, // of a server that counts what it read apart
+		{llm.Usage{Input: -5, Output: -7}, 0},
+		{llm.Usage{Input: math.MaxInt64, Output: math.MaxInt64}, math.MaxInt64},
+	} {
+		if got := p.Cost(c.u); got != c.want {
+			t.Errorf("%+v costs %d, want %d", c.u, got, c.want)
+		}
+	}
+}
+
+func TestMicroUSD(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "1": 1_000_000, "0.25": 250_000, "0.000001": 1, "12.5000000": 12_500_000, "1.": 1_000_000} {
+		if got, err := MicroUSD(text); got != want || err != nil {
+			t.Errorf("%q is %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", ".5", "-1", "1,5", "1e3", "0.0000001", "1.2.3", "9999999999", "NaN"} {
+		if got, err := MicroUSD(text); err == nil {
+			t.Errorf("%q is %d", text, got)
+		}
+	}
+}
+
+// TestKey: a key comes from where the list says, and from nowhere else.
+func TestKey(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "secrets"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"secrets/slow": "sk-of-slow\n", "other": "sk-of-another"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := Parse(filepath.Join(dir, "m.yaml"), []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := func(name string) string { return map[string]string{"EXAMPLE_KEY": " sk-of-fast ", "OTHER": "x"}[name] }
+	for ref, want := range map[string]string{
+		"env:EXAMPLE_KEY": "sk-of-fast", l.Lookup("slow").Key: "sk-of-slow",
+		"env:OTHER": "", "file:" + filepath.Join(dir, "other"): "", "OTHER": "",
+	} {
+		if got, err := l.Key(env, ref); got != want || err != nil {
+			t.Errorf("%s: %q, %v; want %q", ref, got, err, want)
+		}
+	}
+	if _, err := l.Key(func(string) string { return "" }, "env:EXAMPLE_KEY"); err == nil || !strings.Contains(err.Error(), "export EXAMPLE_KEY=") {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "secrets/slow"), []byte(" \n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Key(env, l.Lookup("slow").Key); err == nil || !strings.Contains(err.Error(), "is empty") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestPublicPrices(t *testing.T) {
+	all, err := PublicPrices()
+	if err != nil || len(all) < 5 {
+		t.Fatal(all, err)
+	}
+	for _, p := range all {
+		if p.Date == "" || p.Input == 0 || p.Output < p.Input || p.CachedInput > p.Input {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(good))
+	f.Add([]byte("models: {a: &x {free: true}, b: *x}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l, err := Parse("m.yaml", data)
+		if err != nil {
+			return
+		}
+		for _, m := range l.All() {
+			if _, err := l.Chain(m.Name); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

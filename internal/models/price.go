@@ -1,0 +1,61 @@
+package models
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"strings"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// How it is known what a call cost, as records of steps say it.
+const (
+	Priced = "priced" // computed from the tokens and the list
+	Stated = "stated" // by the server
+	Free   = "free"
+)
+
+// Prices are those of a model, in micro-USD for a million tokens.
+type Prices struct {
+	Date                                   string // on which they held
+	Input, CachedInput, CacheWrite, Output int64
+}
+
+// maxPrice is the highest price that is taken: a thousand dollars for a million tokens.
+const maxPrice = 1_000_000_000
+
+// Cost returns what a call costs in micro-USD, rounded up.
+func (p *Prices) Cost(u llm.Usage) int64 {
+	var hi, lo uint64
+	for _, part := range []struct{ tokens, price int64 }{
+		{u.Input - u.CacheRead - u.CacheWrite, p.Input}, {u.CacheRead, p.CachedInput}, {u.CacheWrite, p.CacheWrite}, {u.Output, p.Output},
+	} {
+		h, l := bits.Mul64(uint64(max(part.tokens, 0)), uint64(part.price))
+		var carry uint64
+		lo, carry = bits.Add64(lo, l, 0)
+		hi, _ = bits.Add64(hi, h, carry)
+	}
+	lo, carry := bits.Add64(lo, 999_999, 0)
+	if hi += carry; hi >= 1_000_000 {
+		return math.MaxInt64 // of a server that states absurd counts
+	}
+	cost, _ := bits.Div64(hi, lo, 1_000_000)
+	return int64(min(cost, math.MaxInt64))
+}
+
+// MicroUSD reads an amount of US dollars, such as 0.25, as micro-USD. It takes no
+// fraction of one.
+func MicroUSD(text string) (int64, error) {
+	whole, fraction, _ := strings.Cut(text, ".")
+	digits := func(s string) bool { return strings.Trim(s, "0123456789") == "" }
+	if whole == "" || !digits(whole) || !digits(fraction) || len(whole) > 9 || len(strings.TrimRight(fraction, "0")) > 6 {
+		return 0, fmt.Errorf("%q: want US dollars such as 0.25, to at most 6 places", llm.Clip(text, 40))
+	}
+	fraction = (fraction + "000000")[:6]
+	var n int64
+	for _, d := range whole + fraction {
+		n = n*10 + int64(d-'0')
+	}
+	return n, nil
+}

@@ -1,0 +1,87 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/models"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/messages"
+)
+
+// catalog is what a node knows of the models that it may ask.
+type catalog struct{ list *models.List }
+
+// readModels reads the node's list and makes its models. It returns what they stand for,
+// nil for a program's own models, of which nothing is known.
+func (n *Instance) readModels() (func(llm.Provider) ([]engine.Choice, error), error) {
+	var known catalog
+	var err error
+	if n.o.ModelList != "" {
+		if known.list, err = models.Read(n.o.ModelList); err != nil {
+			return nil, err
+		}
+	}
+	if n.o.Models != nil {
+		if known.list == nil {
+			return nil, nil
+		}
+		return known.choices, nil
+	}
+	n.o.Models, err = modelsOf(n.o.Env, n.o.Model, known.list)
+	return known.choices, err
+}
+
+// choices returns the models that stand for p, which names one of the list unless it
+// names a server or a kind of its own.
+func (c catalog) choices(p llm.Provider) ([]engine.Choice, error) {
+	own := engine.Choice{Provider: p}
+	switch {
+	case p.Kind == EchoModel, p.Kind == demo.Kind, p.Kind == "" && p.BaseURL == "" && p.Model == EchoModel && c.list.Lookup(EchoModel) == nil:
+		own.Cost = models.Free
+		return []engine.Choice{own}, nil
+	case p.Kind != "", p.BaseURL != "", c.list == nil:
+		return []engine.Choice{own}, nil
+	}
+	chain, err := c.list.Chain(p.Model)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]engine.Choice, len(chain))
+	for i, m := range chain {
+		all[i] = engine.Choice{Name: m.Name, Provider: m.Provider(p), Cost: m.Cost, Context: m.Context, NoTools: !slices.Contains(m.Can, models.CanTools)}
+		if m.Prices != nil {
+			all[i].Price = m.Prices.Cost
+		}
+	}
+	return all, nil
+}
+
+// check refuses a task of which this node knows that it cannot keep to what it says: a
+// model that is not in the list, or a budget of money where nothing says what calls cost.
+// An agent's own model is known when its run comes to it.
+func (n *Instance) check(t journal.Task) error {
+	if _, offered := n.registry.Lookup(t.Workflow); !offered || n.runtime.Choices == nil || t.Workflow != agentWorkflow && t.Model == "" {
+		return nil
+	}
+	bad := func(field, problem, remedy string) error {
+		return &messages.FieldError{Message: "task", Field: field, Problem: problem, Remedy: remedy}
+	}
+	all, err := n.runtime.Choices(llm.Provider{Model: cmp.Or(t.Model, n.o.Model)})
+	switch {
+	case err != nil && t.Model != "":
+		return bad("model", messages.Text(err), `"rath models ls" shows the list`)
+	case err != nil || t.Budget.MicroUSD == 0:
+		return nil // the run says what is wrong with the node's own default
+	}
+	for i := range all {
+		if all[i].Cost == "" {
+			return bad("budget.micro_usd", "nothing says what calls of model "+cmp.Or(all[i].String(), "(none)")+" cost, so the budget could not be kept",
+				"give the model prices, free or states_cost in the node's list of models (-models, RATH_MODELS), or set budget.tokens")
+		}
+	}
+	return nil
+}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/rathcluster/rath/internal/overlay"
 )
 
 const (
@@ -263,6 +265,9 @@ func (f *Fleet) Close() error {
 			if err := p.Kill(); err != nil && !errors.Is(err, ErrNotRunning) {
 				errs = append(errs, err)
 			}
+			// What a killed node has mounted would keep its directory. A store on a disk
+			// that is gone cannot be looked at.
+			_ = overlay.Clear(f.dir(p.Name, "store"))
 		}
 		if f.network != nil {
 			errs = append(errs, f.network.close())

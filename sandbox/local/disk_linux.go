@@ -18,7 +18,7 @@ const (
 	diskShare = 25
 	minRest   = 100 * time.Millisecond
 	// lastLook bounds the look after a command: its end waits for it.
-	lastLook = 2 * time.Second
+	lastLook = 10 * time.Second
 )
 
 // disk is what the files of a sandbox may take, and what takes it.

@@ -192,20 +192,20 @@ func (ex *Execution) spec(ctx context.Context, b sandbox.Backend, p session.Plac
 
 // opensWith says what else holds in a sandbox, for people.
 func opensWith(p session.Placement) string {
-	text := ""
+	var text strings.Builder
 	if p.Image != "" {
-		text += ", image " + excerpt.Clip(p.Image, 24)
+		text.WriteString(", image " + excerpt.Clip(p.Image, 24))
 	}
 	if p.Network != "" && p.Network != string(sandbox.NetworkNone) {
-		text += ", network " + excerpt.Clip(p.Network, 80)
+		text.WriteString(", network " + excerpt.Clip(p.Network, 80))
 	}
 	if list, err := sandbox.ParseServices(p.Services); err == nil && len(list) > 0 {
-		text += ", services"
+		text.WriteString(", services")
 		for i, s := range list {
-			text += strings.Repeat(",", min(i, 1)) + " " + s.Name
+			text.WriteString(strings.Repeat(",", min(i, 1)) + " " + s.Name)
 		}
 	}
-	return text
+	return text.String()
 }
 
 func (ex *Execution) blobs() blob.Store { return ex.rt.Blobs(ex.home.Tenant) }

@@ -4,6 +4,7 @@ package workspace_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 	"github.com/rathcluster/rath/workspace"
 )
@@ -112,6 +114,39 @@ func TestSparseFile(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	sandboxtest.End(t, "leave to a snapshot: a sparse file of 1 TiB", "refused before it is read: larger than a file may be")
+}
+
+// TestManyNames leaves few entries whose paths and targets are more than a manifest may hold:
+// a snapshot reads no further than that.
+func TestManyNames(t *testing.T) {
+	dir := t.TempDir()
+	deep, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer deep.Close()
+	below := strings.TrimSuffix(strings.Repeat(strings.Repeat("d", 255)+"/", 14), "/")
+	if err := deep.MkdirAll(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if deep, err = deep.OpenRoot(below); err != nil {
+		t.Fatal(err)
+	}
+	defer deep.Close()
+	target := strings.Repeat("t", 4095)
+	if runtime.GOOS == "darwin" {
+		target = target[:1023] // its most
+	}
+	for i := range manifest.MaxListing / (len(below) + len(target)) {
+		if err := deep.Symlink(target, fmt.Sprintf("l%05d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
+	limit, ok := errors.AsType[*workspace.LimitError](err)
+	if !ok || limit.What != "bytes of paths and link targets" || limit.Limit != manifest.MaxListing || strings.Contains(err.Error(), "raise") {
+		t.Errorf("%v", err)
+	}
 }
 
 func TestRefusedSocketAndName(t *testing.T) {

@@ -57,7 +57,8 @@ type scan struct {
 	began   time.Time
 	entries []manifest.Entry
 	files   []found
-	bytes   int64   // of the files as they were listed
+	bytes   int64 // of the files as they were listed
+	listing listing
 	filter  *filter // what is left out; nil for nothing
 	index   *index  // may be nil
 	base    *manifest.Tree
@@ -278,6 +279,9 @@ func (s *scan) add(at place, name, p string, fi fs.FileInfo) error {
 	if len(s.entries) >= s.limits.Files {
 		return &LimitError{Path: p, What: "files", Limit: int64(s.limits.Files)}
 	}
+	if err := s.listing.add(p, p); err != nil {
+		return err
+	}
 	switch fi.Mode().Type() {
 	case fs.ModeDir:
 		if err := s.openUp(fi, func(m fs.FileMode) error { return at.root.Chmod(path.Join(at.path, name), m) }); err != nil {
@@ -300,6 +304,9 @@ func (s *scan) add(at place, name, p string, fi fs.FileInfo) error {
 		}
 		if manifest.CheckTarget(target) != nil {
 			return &RefusedError{Path: p, Reason: BadName}
+		}
+		if err := s.listing.add(p, target); err != nil {
+			return err
 		}
 		s.entries = append(s.entries, manifest.Entry{Path: p, Kind: manifest.Symlink, Target: target})
 		return nil

@@ -29,6 +29,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,8 +64,19 @@ func (l Limits) orDefault() Limits {
 // ErrNotEmpty is returned by Restore for a directory that holds something.
 var ErrNotEmpty = errors.New("workspace: directory is not empty")
 
+// listing counts the bytes of the paths and link targets that are held of a workspace.
+type listing int
+
+// add counts the path p, or the target of the link there.
+func (l *listing) add(p, text string) error {
+	if *l += listing(len(text)); *l > manifest.MaxListing {
+		return &LimitError{Path: p, What: namesLimit, Limit: manifest.MaxListing}
+	}
+	return nil
+}
+
 // Check returns a *LimitError if the files of a head are more, or larger, than the
-// limits allow. A manifest may name one blob a thousand times, so that one of another
+// limits allow, or their names longer than any workspace may have. A manifest may name one blob a thousand times, so that one of another
 // program can be larger than all that is stored.
 func Check(ctx context.Context, b blob.Store, head blob.Digest, l Limits) error {
 	t, err := manifest.Load(ctx, b, head)
@@ -73,9 +85,13 @@ func Check(ctx context.Context, b blob.Store, head blob.Digest, l Limits) error 
 	}
 	l = l.orDefault()
 	left, n := l.Bytes, 0
+	var names listing
 	for e := range t.Entries() {
 		if n++; n > l.Files {
 			return &LimitError{Path: e.Path, What: "files", Limit: int64(l.Files)}
+		}
+		if err := cmp.Or(names.add(e.Path, e.Path), names.add(e.Path, e.Target)); err != nil {
+			return err
 		}
 		if e.Size > left {
 			return &LimitError{Path: e.Path, What: "bytes", Limit: l.Bytes}
@@ -113,16 +129,23 @@ func (e *RefusedError) Error() string {
 // Unwrap returns the system's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
+// namesLimit is the limit that cannot be raised: a manifest holds no more.
+const namesLimit = "bytes of paths and link targets"
+
 // LimitError says which limit a workspace is over.
 type LimitError struct {
 	Path  string // the path that was too much
-	What  string // "files" or "bytes"
+	What  string // "files", "bytes" or "bytes of paths and link targets"
 	Limit int64
 }
 
-// Error names the limit and the path.
+// Error names the limit, the path and the way out.
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("workspace: more than %d %s at %q; remove what need not be kept, name it in .rathignore, or raise the limit", e.Limit, e.What, e.Path)
+	wayOut := "remove what need not be kept, name it in .rathignore, or raise the limit"
+	if e.What == namesLimit {
+		wayOut = "remove what need not be kept, name it in .rathignore, or use shorter names"
+	}
+	return fmt.Sprintf("workspace: more than %d %s at %q; %s", e.Limit, e.What, e.Path, wayOut)
 }
 
 // ConflictError lists the paths that stop an Apply; nothing was changed.

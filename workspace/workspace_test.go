@@ -2,9 +2,11 @@ package workspace_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -99,12 +101,13 @@ func TestCheck(t *testing.T) {
 		limits     workspace.Limits
 		what, path string
 	}{
-		"empty":     {nil, workspace.Limits{}, "", ""},
-		"just fits": {[]manifest.Entry{dirEntry("a"), sized("a/b", 6), link("c", "a"), sized("d", 4)}, workspace.Limits{Files: 4, Bytes: 10}, "", ""},
-		"one file":  {[]manifest.Entry{dirEntry("a"), sized("a/b", 6), link("c", "a"), sized("d", 4)}, workspace.Limits{Files: 3, Bytes: 10}, "files", "d"},
-		"one byte":  {[]manifest.Entry{sized("a", 6), sized("d", 5)}, workspace.Limits{Files: 4, Bytes: 10}, "bytes", "d"},
-		"defaults":  {[]manifest.Entry{sized("a", workspace.DefaultBytes), sized("b", 1)}, workspace.Limits{}, "bytes", "b"},
-		"overflow":  {[]manifest.Entry{sized("a", 9), sized("b", math.MaxInt64), sized("c", math.MaxInt64)}, workspace.Limits{Bytes: 10}, "bytes", "b"},
+		"empty":      {nil, workspace.Limits{}, "", ""},
+		"just fits":  {[]manifest.Entry{dirEntry("a"), sized("a/b", 6), link("c", "a"), sized("d", 4)}, workspace.Limits{Files: 4, Bytes: 10}, "", ""},
+		"one file":   {[]manifest.Entry{dirEntry("a"), sized("a/b", 6), link("c", "a"), sized("d", 4)}, workspace.Limits{Files: 3, Bytes: 10}, "files", "d"},
+		"one byte":   {[]manifest.Entry{sized("a", 6), sized("d", 5)}, workspace.Limits{Files: 4, Bytes: 10}, "bytes", "d"},
+		"defaults":   {[]manifest.Entry{sized("a", workspace.DefaultBytes), sized("b", 1)}, workspace.Limits{}, "bytes", "b"},
+		"overflow":   {[]manifest.Entry{sized("a", 9), sized("b", math.MaxInt64), sized("c", math.MaxInt64)}, workspace.Limits{Bytes: 10}, "bytes", "b"},
+		"long paths": {longPaths(), workspace.Limits{}, "bytes of paths and link targets", ""},
 	} {
 		tree, err := manifest.NewTree(tt.entries)
 		if err != nil {
@@ -117,8 +120,23 @@ func TestCheck(t *testing.T) {
 		}
 		err = workspace.Check(t.Context(), b, head, tt.limits)
 		limit, ok := errors.AsType[*workspace.LimitError](err)
-		if tt.what == "" && err != nil || tt.what != "" && (!ok || limit.What != tt.what || limit.Path != tt.path) {
+		if tt.what == "" && err != nil || tt.what != "" && (!ok || limit.What != tt.what || tt.path != "" && limit.Path != tt.path) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// longPaths are few entries whose paths are more than a workspace may list.
+func longPaths() []manifest.Entry {
+	var list []manifest.Entry
+	dir := strings.Repeat("d", 255)
+	for range 14 {
+		list = append(list, dirEntry(dir))
+		dir += "/" + strings.Repeat("d", 255)
+	}
+	list = append(list, dirEntry(dir))
+	for i := range manifest.MaxListing / len(dir) {
+		list = append(list, dirEntry(fmt.Sprintf("%s/%d", dir, i)))
+	}
+	return list
 }

@@ -55,6 +55,9 @@ const (
 	maxName     = 255      // bytes of one component
 	maxManifest = 64 << 20 // bytes of an encoded manifest
 
+	// MaxListing bounds what is listed for a tree: bytes of all paths and link targets.
+	MaxListing = maxManifest
+
 	formatPlain = 1 // all paths in one list; links stay inside, and no rules
 	formatWhole = 2 // all paths in one list
 	formatDirs  = 3 // directory by directory

@@ -67,6 +67,7 @@ type walk struct {
 	began time.Time
 	sum   map[string]bool
 	list  []Entry
+	names listing
 }
 
 // List implements Tree.
@@ -129,6 +130,9 @@ func (w *walk) add(root *os.Root, at, p string) error {
 	if len(w.list) >= DefaultEntries {
 		return &FullError{fmt.Sprintf("more than %d files, directories and links", DefaultEntries)}
 	}
+	if err := w.names.add(p); err != nil {
+		return err
+	}
 	local := filepath.FromSlash(at)
 	fi, err := root.Lstat(local)
 	if gone(err) {
@@ -161,6 +165,9 @@ func (w *walk) add(root *os.Root, at, p string) error {
 				return nil
 			}
 			return fmt.Errorf("mirror: read the link %q: %w", p, err)
+		}
+		if err := w.names.add(e.Target); err != nil {
+			return err
 		}
 		e.Kind = Link
 	case 0:

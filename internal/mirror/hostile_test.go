@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -201,6 +204,52 @@ func TestModes(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(p.here, "fifo")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the FIFO stays: %v", err)
 	}
+}
+
+// TestManyNames: a tree of few entries whose paths and targets are more than a workspace may
+// have is over the limits, as it is listed and as it comes over a stream.
+func TestManyNames(t *testing.T) {
+	target := strings.Repeat("t", 4095)
+	if runtime.GOOS == "darwin" {
+		target = target[:1023] // its most
+	}
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	must(t, err)
+	defer root.Close()
+	below := strings.TrimSuffix(strings.Repeat(strings.Repeat("d", maxName)+"/", 14), "/")
+	must(t, root.MkdirAll(below, 0o755))
+	deep, err := root.OpenRoot(below)
+	must(t, err)
+	defer deep.Close()
+	var list []Entry
+	for i := range maxListing / (len(below) + len(target)) {
+		name := fmt.Sprintf("l%05d", i)
+		list = append(list, Entry{Path: path.Join(below, name), Kind: Link, Target: target})
+		must(t, deep.Symlink(target, name))
+	}
+	full := func(what string, err error) {
+		if full, ok := errors.AsType[*FullError](err); !ok || !strings.Contains(full.What, "bytes of paths and link targets") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	h, err := Open(dir, nil)
+	must(t, err)
+	defer h.Close()
+	_, err = h.List(t.Context(), nil)
+	full("a directory", err)
+	from, to := io.Pipe()
+	go func() {
+		w := newWriter(to)
+		for _, e := range list {
+			w.entry(e)
+		}
+		w.end(nil)
+		_ = to.CloseWithError(w.flush())
+	}()
+	_, err = newReader(from).entries(DefaultEntries)
+	full("a stream", err)
+	from.Close()
 }
 
 // FuzzStream: no stream makes a directory change anything outside, or a reader stop.

@@ -3,6 +3,7 @@ package mirror
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -243,8 +244,10 @@ func (r *reader) next() (e Entry, err error) {
 	return e, nil
 }
 
-// entries reads to the end of a stream. More than most are a *FullError.
+// entries reads to the end of a stream. More than most, or than a listing may have, are a
+// *FullError.
 func (r *reader) entries(most int) (list []Entry, err error) {
+	var names listing
 	for {
 		e, err := r.next()
 		if err == io.EOF {
@@ -255,6 +258,9 @@ func (r *reader) entries(most int) (list []Entry, err error) {
 		}
 		if len(list) == most {
 			return nil, &FullError{fmt.Sprintf("more than %d entries", most)}
+		}
+		if err := cmp.Or(names.add(e.Path), names.add(e.Target)); err != nil {
+			return nil, err
 		}
 		list = append(list, e)
 	}

@@ -61,6 +61,9 @@ const (
 	DefaultBytes   = 2560 << 20
 	maxPath        = 4096 // bytes
 	maxName        = 255
+
+	// maxListing bounds a listing: bytes of all paths and link targets together.
+	maxListing = 64 << 20
 )
 
 func (l Limits) orDefault() Limits {
@@ -77,6 +80,16 @@ func (l Limits) orDefault() Limits {
 type FullError struct{ What string }
 
 func (e *FullError) Error() string { return "the files of the sandbox are over a limit: " + e.What }
+
+// listing counts the bytes of the paths and link targets of a list.
+type listing int
+
+func (l *listing) add(text string) error {
+	if *l += listing(len(text)); *l > maxListing {
+		return &FullError{fmt.Sprintf("more than %d bytes of paths and link targets", maxListing)}
+	}
+	return nil
+}
 
 func tooLong() *FullError { return &FullError{fmt.Sprintf("a path of more than %d bytes", maxPath)} }
 

@@ -24,6 +24,8 @@ type order struct {
 	N    int  `json:"n"`              // of the job
 	Job  *job `json:"job,omitempty"`  // nil: stop it
 	Kill int  `json:"kill,omitempty"` // to a holder: this supervisor; else start one
+	UID  int  `json:"uid,omitempty"`  // of the one to start, see Options
+	GID  int  `json:"gid,omitempty"`
 }
 
 // mostOrder bounds an order: arguments and environment are bounded by the kernel.

@@ -71,12 +71,12 @@ func (n *namespace) answer() (result, error) {
 	return r, err
 }
 
-// start has the holder start a supervisor with files.
-func (n *namespace) start(files []*os.File) (pid int, err error) {
+// start has the holder start a supervisor with files, as the user of the options.
+func (n *namespace) start(o Options, files []*os.File) (pid int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var r result
-	if err = give(n.control, order{}, files); err == nil {
+	if err = give(n.control, order{UID: o.UID, GID: o.GID}, files); err == nil {
 		r, err = n.answer()
 	}
 	if err != nil {
@@ -129,7 +129,7 @@ func hold(args []string) {
 		for i, fd := range fds {
 			files[i] = os.NewFile(uintptr(fd), "")
 		}
-		cmd := reexec(nil, files)
+		cmd := reexecAs(o.UID, o.GID, files)
 		startErr := cmd.Start()
 		for _, f := range files {
 			f.Close()

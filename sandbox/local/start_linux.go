@@ -182,14 +182,11 @@ func launch(o Options, network *namespace, own string, g *groups, more []*os.Fil
 // start starts the process of a supervisor.
 func (s *supervisor) start(o Options, network *namespace, files []*os.File) (pid int, err error) {
 	if network != nil {
-		pid, err = network.start(files)
+		pid, err = network.start(o, files)
 		s.kill, s.wait = func() { network.kill(pid) }, func() error { return nil }
 		return pid, err
 	}
-	cmd := reexec(nil, files)
-	if o.UID != 0 {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(o.UID), Gid: uint32(o.GID)}
-	}
+	cmd := reexecAs(o.UID, o.GID, files)
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
@@ -225,6 +222,15 @@ func reexec(args []string, files []*os.File) *exec.Cmd {
 		// Its own session: no terminal, and not in the host's process group.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
+}
+
+// reexecAs is a supervisor that runs, with its commands, as a user; 0 is that of this process.
+func reexecAs(uid, gid int, files []*os.File) *exec.Cmd {
+	cmd := reexec(nil, files)
+	if uid != 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	}
+	return cmd
 }
 
 // begin hands over a job with its files.

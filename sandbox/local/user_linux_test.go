@@ -1,0 +1,57 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// TestUser: commands run as the user of the options, with any network, where this process
+// may give that to them; else as its own.
+func TestUser(t *testing.T) {
+	o := Options{State: filepath.Join(t.TempDir(), "state")}
+	if err := errors.Join(os.Mkdir(o.State, 0o711), os.Chmod(filepath.Dir(filepath.Dir(o.State)), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("%d %d\n", os.Geteuid(), os.Getegid())
+	if os.Geteuid() == 0 {
+		o.UID, o.GID = 12345, 54321
+		want = "12345 54321\n"
+	}
+	b := New(&o)
+	can, err := b.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs := map[string]sandbox.Spec{"no network": {}}
+	if can.Services {
+		specs["services"] = sandbox.Spec{Services: true}
+		specs["a list of hosts"] = sandbox.Spec{Network: "list:example.org", Proxy: func(c net.Conn) { c.Close() }, Authority: []byte("an authority\n")}
+	}
+	for name, spec := range specs {
+		t.Run(name, func(t *testing.T) {
+			spec.Dir, spec.MinIsolation = t.TempDir(), can.Isolation
+			if o.UID != 0 {
+				if err := errors.Join(os.Chmod(filepath.Dir(spec.Dir), 0o755), os.Chown(spec.Dir, o.UID, o.GID)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s, err := b.Open(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			for range 2 { // the second one has the supervisor of the first
+				e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", `echo "$(id -u) $(id -g)" && touch f "$TMPDIR/f"`}})
+				if err != nil || e.Code != 0 || string(e.Stdout.Head) != want {
+					t.Errorf("%v, code %d, %q, want %q; %s", err, e.Code, e.Stdout.Head, want, e.Stderr.Head)
+				}
+			}
+		})
+	}
+}

@@ -158,19 +158,22 @@ func resources(l sandbox.Limits) map[string]string {
 
 // awaitRunning waits until a sandbox runs. States that are not known are waited out.
 func (b *Backend) awaitRunning(ctx context.Context, r remote) error {
+	last := r.Status
 	err := poll(ctx, func() (bool, error) {
-		switch r.Status.State {
+		switch last.State {
 		case running:
 			return true, nil
 		case failed, stopping, terminated:
-			return false, errors.New(r.Status.Reason + " " + r.Status.Message)
+			return false, errors.New(last.Reason + " " + last.Message)
 		}
-		var err error
-		r, err = b.api.get(ctx, r.ID)
+		now, err := b.api.get(ctx, r.ID)
+		if err == nil {
+			last = now.Status
+		}
 		return false, err
 	})
 	if err != nil {
-		return fmt.Errorf("sandbox %s does not run, it is %q: %w", r.ID, r.Status.State, err)
+		return fmt.Errorf("sandbox %s does not run, it is %q: %w", r.ID, last.State, err)
 	}
 	return nil
 }

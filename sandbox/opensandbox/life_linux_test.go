@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -112,6 +113,35 @@ func TestErrors(t *testing.T) {
 	b.o.Image = "tools:latest"
 	if _, err := b.Probe(t.Context()); !errors.Is(err, sandbox.ErrUnsupported) {
 		t.Errorf("an image without a digest: %v", err)
+	}
+}
+
+// TestStartingLost: what is said of a sandbox that does not come to run names it and its last
+// state, and only the sandbox that was made is asked for, whatever id the answers have.
+func TestStartingLost(t *testing.T) {
+	s := newServer(t)
+	b := s.backend(t)
+	var looks atomic.Int64
+	s.faulty(func(w http.ResponseWriter, r *http.Request, _ func()) bool {
+		if r.Method != http.MethodGet || path.Dir(r.URL.Path) != "/v1/sandboxes" {
+			return false
+		}
+		if id := path.Base(r.URL.Path); id != "box-1" {
+			t.Errorf("%q is asked for", id)
+		}
+		if looks.Add(1) == 1 {
+			s.answer(w, http.StatusOK, remote{ID: "box-9", Status: status{State: "Scheduling"}})
+		} else {
+			s.refuse(w, http.StatusInternalServerError, "BROKEN", "no database")
+		}
+		return true
+	})
+	_, err := b.Probe(t.Context())
+	if err == nil || !strings.Contains(err.Error(), `sandbox box-1 does not run, it is "Scheduling": `) || !strings.Contains(err.Error(), "BROKEN, no database") {
+		t.Errorf("a sandbox that is not told of any more: %v", err)
+	}
+	if n := looks.Load(); n != 2 {
+		t.Errorf("%d looks", n)
 	}
 }
 

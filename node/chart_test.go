@@ -159,6 +159,7 @@ func TestChartScaling(t *testing.T) {
 	o.User, o.Password = srv.Node()
 	o.Level, o.Replicas, o.Health, o.Gossip, o.Drain = "lazy", 1, "127.0.0.1:0", nil, time.Second
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	o.SandboxKubernetes.Image = "" // there is no API server
 	hold := make(chan struct{})
 	o.Workflows = []flow.Registration{{Name: "holds", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

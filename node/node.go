@@ -145,8 +145,7 @@ type Options struct {
 	// such as 10.1.0.0/16; without them hosts are on the Internet alone.
 	SandboxPrivate []netip.Prefix
 	world          egress.Options // of tests: where hosts are
-	// Sandboxes are backends besides "local", "docker" and "kubernetes".
-	// Sandboxes are backends besides "local", "docker" and "opensandbox".
+	// Sandboxes are backends besides "local", "docker", "kubernetes" and "opensandbox".
 	Sandboxes map[string]sandbox.Backend
 	// Drain bounds how long a stopping node waits for the steps under way, such
 	// as a model call; 0 is 20 s. Its runs go on elsewhere, or at the next start.

@@ -155,8 +155,13 @@ func (s *Service) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("service %.40q: state %.40q: it is workspace or outside", w.Name, w.State)
 	}
 	var err error
-	if s.Command, err = readCommand(w.Command); err == nil && json.Unmarshal(w.Ready, &s.Port) != nil {
+	if s.Command, err = readCommand(w.Command); err != nil || len(w.Ready) == 0 {
+		return err
+	}
+	if json.Unmarshal(w.Ready, &s.Port) != nil {
 		s.Ready, err = readCommand(w.Ready)
+	} else if s.Port == 0 && string(w.Ready) != "null" {
+		return fmt.Errorf("service %.40q: ready: 0 is no port; it is one of 1 to 65535, or a command", w.Name)
 	}
 	return err
 }

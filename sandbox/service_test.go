@@ -46,6 +46,7 @@ func TestServicesRefused(t *testing.T) {
 		`[{"name":"a","command":"x\u0000"}]`:                            "no command",
 		`[{"name":"a","command":7}]`:                                    "a command is",
 		`[{"name":"a","command":"x","ready":70000}]`:                    "no port",
+		`[{"name":"a","command":"x","ready":0}]`:                        "no port",
 		`[{"name":"a","command":"x","ready":[]}]`:                       "no command",
 		`[{"name":"a","command":"x","timeout_ms":600001}]`:              "timeout_ms",
 		`[{"name":"a","command":"x","state":"memory"}]`:                 "workspace or outside",

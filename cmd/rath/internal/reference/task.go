@@ -40,7 +40,7 @@ func Continued(ctx context.Context, a *app.App, s *app.System, t messages.Task) 
 	}
 	var sessions []Reference // of which a run may be another hit
 	for _, h := range hits {
-		if h.Run != nil && (string(h.Run.Run) == name || len(name) >= shortID && strings.HasPrefix(string(h.Run.Run), name)) && string(h.Session) != name {
+		if h.Run != nil && (string(h.Run.Run) == name || beginsDrawn(name, string(h.Run.Run))) && string(h.Session) != name {
 			return "", isRun(name, h)
 		}
 		if h = (Reference{Session: h.Session}); strings.HasPrefix(string(h.Session), name) && !slices.Contains(sessions, h) {
@@ -60,6 +60,13 @@ func Continued(ctx context.Context, a *app.App, s *app.System, t messages.Task) 
 
 // shortID is how much of a run's id tables show, at least.
 const shortID = 12
+
+// beginsDrawn reports whether a name is a beginning, as tables show it, of a run's id that
+// was drawn. Of an id that a person gave, the name of a session can be a beginning, too.
+func beginsDrawn(name, id string) bool {
+	drawn := len(id) == 20 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") == ""
+	return drawn && len(name) >= shortID && strings.HasPrefix(id, name)
+}
 
 // isRun refuses a run where a session is wanted: a new session of its name would have
 // nothing of what the run did.

@@ -112,8 +112,11 @@ func (f *placeFlags) servicesAsked() ([]sandbox.Service, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s.Port, err = strconv.Atoi(what); err != nil {
+		switch s.Port, err = strconv.Atoi(what); {
+		case err != nil:
 			s.Ready = shell(what)
+		case s.Port == 0:
+			return nil, fmt.Errorf("--ready %q: 0 is no port; it is one of 1 to 65535, or a command", text)
 		}
 	}
 	for _, name := range f.outside {

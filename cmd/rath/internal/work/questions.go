@@ -85,8 +85,13 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 		return err
 	}
 	if len(qs) == 0 {
+		stopped, err := s.Runs(ctx, &client.RunsOptions{States: []run.State{run.NeedsReview}, Limit: 1})
+		if err == nil && len(stopped) > 0 {
+			a.Remark("no run of tenant %s asks anything; what needs review is told by rath ps --where state=needs_review", s.Tenant())
+			return nil
+		}
 		a.Remark("no run of tenant %s waits for a person", s.Tenant())
-		return nil
+		return err
 	}
 	now := time.Now()
 	shortID := view.ShortIDs(view.IDsOf(qs, func(r *asked) run.ID { return r.Run }))

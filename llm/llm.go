@@ -135,6 +135,9 @@ type Response struct {
 	Calls     []ToolCall `json:"calls,omitempty"`
 	Finish    Finish     `json:"finish"`
 	Usage     Usage      `json:"usage"`
+	// Uncounted reports that the server states no tokens, or a number that cannot be.
+	// Usage has none then.
+	Uncounted bool `json:"uncounted,omitempty"`
 	// Model is the model that answered, in the server's words.
 	Model string `json:"model,omitempty"`
 	// Opaque belongs into the [Message] that replays this response.

@@ -89,7 +89,7 @@ func (m *completion) ask() (*llm.Response, error) {
 			m.st.ex.rt.breakers.note(&m.choices[m.at].Provider, err)
 			if err == nil {
 				m.ended("")
-				m.st.cost = m.choices[m.at].bill(&resp.Usage)
+				m.charge(resp)
 				return resp, nil
 			}
 			err = m.failed(err)
@@ -170,6 +170,19 @@ func (m *completion) failed(err error) error {
 		m.ended(code)
 	}
 	return err
+}
+
+// charge puts a price to an answer. One whose server counts no tokens is booked as a call
+// that is cut off: it has used what can be counted here.
+func (m *completion) charge(resp *llm.Response) {
+	c := &m.choices[m.at]
+	if !resp.Uncounted {
+		m.st.cost = c.bill(&resp.Usage)
+		return
+	}
+	u := llm.Usage{Input: llm.Estimate(m.size), Output: llm.Estimate(m.came), MicroUSD: resp.Usage.MicroUSD}
+	m.st.cost, resp.Usage = c.bill(&u), llm.Usage{}
+	m.st.book(session.Usage{Calls: 1, Input: u.Input, Output: u.Output, MicroUSD: u.MicroUSD})
 }
 
 // sleep waits before the next try. The clock of a test stands while a step is at work,
@@ -255,7 +268,7 @@ func cutOff(ctx context.Context, err error, prompt, came int) session.Usage {
 	return session.Usage{Calls: 1, Input: llm.Estimate(prompt), Output: llm.Estimate(came)}
 }
 
-// book charges the run with a call of the step that was cut off.
+// book charges the run with a call of the step that was cut off, or not counted.
 func (st *step) book(used session.Usage) {
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()

@@ -163,6 +163,64 @@ func silentTriesEndWithTheBudget(t *testing.T) {
 	}
 }
 
+// TestUncountedAnswersEndWithTheBudget: an answer whose server counts no tokens has used
+// them by estimate, so that budgets end runs all the same; and it costs what the list
+// says of them, or what the server states.
+func TestUncountedAnswersEndWithTheBudget(t *testing.T) {
+	perToken := func(u llm.Usage) int64 { return u.Input + u.Output }
+	for name, tt := range map[string]struct {
+		budget  run.Budget
+		choices func(llm.Provider) ([]engine.Choice, error)
+		states  int64 // micro-USD
+		asked   int   // at most
+		cost    string
+		says    string
+	}{
+		"tokens":                       {budget: run.Budget{Tokens: 1500}, asked: 2, says: "of 1500 tokens used"},
+		"money by the list":            {budget: run.Budget{MicroUSD: 1500}, choices: offering(engine.Choice{Name: "m", Cost: "priced", Price: perToken}), asked: 2, cost: "priced", says: "of 1500 micro-USD used"},
+		"money that the server states": {budget: run.Budget{MicroUSD: 18}, states: 9, asked: 2, cost: "stated", says: "18 of 18"},
+		"money that nothing states":    {budget: run.Budget{MicroUSD: 1500}, asked: 1, says: "nothing says what calls of model m-2026 cost"},
+		"a promise that is not kept":   {budget: run.Budget{MicroUSD: 1500}, choices: offering(engine.Choice{Name: "m", Cost: "stated"}), asked: 1, says: "nothing says what calls of model m cost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w world
+			asked := 0
+			rt := w.runtime(uncounted(&asked, tt.states))
+			rt.Choices = tt.choices
+			state, err := start(t, rt, spend, func(task *journal.Task) { task.Budget = tt.budget }).Forward(t.Context())
+			if state != run.Failed || !errors.Is(err, run.ErrBudget) || !strings.Contains(err.Error(), tt.says) || asked != tt.asked {
+				t.Errorf("state %s after %d calls, want %d: %v; want %q", state, asked, tt.asked, err, tt.says)
+			}
+			e, step := ended(t, &w), facts[journal.StepCompleted](t, &w, journal.KindStepCompleted)[0]
+			wantLost(t, "the run", e.Usage, e.Lost, int64(asked), 0)
+			if step.Cost != tt.cost || (step.Usage.MicroUSD > 0) != (tt.cost != "") {
+				t.Errorf("the first call cost %d, and it is said to be %q; want %q", step.Usage.MicroUSD, step.Cost, tt.cost)
+			}
+		})
+	}
+}
+
+// uncounted is a spender whose answers have heardTokens, which its server does not count.
+func uncounted(asked *int, states int64) streamer {
+	return func(ctx context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
+		resp, err := spender(asked, states)(ctx, r)
+		for range heardTokens {
+			sink(llm.Delta{Reasoning: "word"})
+		}
+		resp.Usage, resp.Uncounted = llm.Usage{MicroUSD: states}, true
+		return resp, err
+	}
+}
+
+// streamer is a model that sends pieces.
+type streamer func(context.Context, *llm.Request, func(llm.Delta)) (*llm.Response, error)
+
+func (f streamer) Client(context.Context, llm.Provider) (llm.Client, error) { return f, nil }
+
+func (f streamer) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
+	return f(ctx, r, sink)
+}
+
 // cancelled cancels the run after a second.
 func cancelled(t *testing.T, rt *engine.Runtime) {
 	time.Sleep(time.Second)

@@ -185,7 +185,7 @@ func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk,
 		return t, err
 	}
 	t.s, t.used = ack.Session, chunk.Origin().Usage.Add(st.lost)
-	d.Usage, d.Cost, d.Named = chunk.Origin().Usage, st.cost, st.named
+	d.Usage, d.Cost, d.Named = t.used, st.cost, st.named
 	t.unpriced = d.Unpriced()
 	chunk, _ = t.s.At(t.s.Len() - 1)
 	resp.Calls = callsOf(chunk)

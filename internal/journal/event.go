@@ -265,7 +265,8 @@ type StepCompleted struct {
 	// Links are the sessions that a fork, a join or a rejection names.
 	Links []session.Link `json:"links,omitempty"`
 	// Lost is the part of Usage that calls are taken to have used which were
-	// cut off before they ended: an estimate, because no server says it.
+	// cut off before they ended, or whose server counts no tokens: an estimate,
+	// because no server says it.
 	Lost  session.Usage `json:"lost,omitzero"`
 	Model string        `json:"model,omitempty"`
 	Name  string        `json:"name"`
@@ -302,7 +303,10 @@ type ServiceLog struct {
 
 // Unpriced returns the model of a call whose cost nothing says, "" without one.
 func (d *StepCompleted) Unpriced() string {
-	used := d.Usage.Sub(d.Lost)
+	used := d.Usage
+	if d.Code != "" { // what was lost had no answer to say it
+		used = used.Sub(d.Lost)
+	}
 	if used.Calls == 0 || used.Tokens() == 0 || used.MicroUSD > 0 || d.Cost != "" || d.Kind == StepGather || d.Kind == StepJoin {
 		return ""
 	}

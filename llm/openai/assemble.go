@@ -52,27 +52,30 @@ type function struct {
 }
 
 type usage struct {
-	PromptTokens     count `json:"prompt_tokens"`
-	CompletionTokens count `json:"completion_tokens"`
-	InputTokens      count `json:"input_tokens"`
-	OutputTokens     count `json:"output_tokens"`
-	HitTokens        count `json:"prompt_cache_hit_tokens"`
+	PromptTokens     tokens `json:"prompt_tokens"`
+	CompletionTokens tokens `json:"completion_tokens"`
+	InputTokens      tokens `json:"input_tokens"`
+	OutputTokens     tokens `json:"output_tokens"`
+	HitTokens        tokens `json:"prompt_cache_hit_tokens"`
 	Details          *struct {
-		Cached  count `json:"cached_tokens"`
-		Written count `json:"cache_write_tokens"`
+		Cached  tokens `json:"cached_tokens"`
+		Written tokens `json:"cache_write_tokens"`
 	} `json:"prompt_tokens_details"`
 	Cost *float64 `json:"cost"` // US dollars
 }
 
+// counts returns what the server states. Without tokens in, or with a count that cannot
+// be, it counts none.
 func (u *usage) counts() llm.Usage {
-	c := llm.Usage{
-		Input:     max(int64(u.PromptTokens), int64(u.InputTokens), 0),
-		Output:    max(int64(u.CompletionTokens), int64(u.OutputTokens), 0),
-		CacheRead: max(int64(u.HitTokens), 0),
-	}
-	if d := u.Details; d != nil {
-		c.CacheRead = max(c.CacheRead, int64(d.Cached))
-		c.CacheWrite = max(int64(d.Written), 0)
+	var c llm.Usage
+	if in := max(u.PromptTokens, u.InputTokens); in > 0 && min(u.PromptTokens, u.InputTokens, u.CompletionTokens, u.OutputTokens) != absurd {
+		c.Input, c.Output = int64(in), int64(max(u.CompletionTokens, u.OutputTokens))
+		read, written := u.HitTokens, tokens(0)
+		if d := u.Details; d != nil {
+			read, written = max(read, d.Cached), d.Written
+		}
+		c.CacheRead = min(max(int64(read), 0), c.Input)
+		c.CacheWrite = min(max(int64(written), 0), c.Input-c.CacheRead)
 	}
 	if u.Cost != nil && *u.Cost > 0 && *u.Cost < 1e9 {
 		c.MicroUSD = int64(math.Round(*u.Cost * 1e6))
@@ -318,7 +321,7 @@ func (a *assembler) response() *llm.Response {
 			a.emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: i})
 		}
 	}
-	r := &llm.Response{Text: a.text.String(), Reasoning: a.reasoning.String(), Finish: a.finish, Usage: a.usage, Model: a.model}
+	r := &llm.Response{Text: a.text.String(), Reasoning: a.reasoning.String(), Finish: a.finish, Usage: a.usage, Uncounted: a.usage.Total() == 0, Model: a.model}
 	extras := map[string]json.RawMessage{}
 	ids := map[string]bool{}
 	for i, s := range a.ordered() {

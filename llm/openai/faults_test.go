@@ -117,7 +117,13 @@ func TestAnswers(t *testing.T) {
 		{"usage at the end", []string{sse, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":1},"cost":0.000123}}`, "[DONE]")}, outcome{text: "Hello", finish: "stop", usage: llm.Usage{Input: 9, Output: 2, CacheRead: 8, CacheWrite: 1, MicroUSD: 123}}},
 		{"DeepSeek counters, nulls", []string{sse, data(`{"choices":null,"usage":null}`, say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9.0,"completion_tokens":"2","prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":1}}`, "[DONE]")}, outcome{text: "Hello", finish: "stop", usage: llm.Usage{Input: 9, Output: 2, CacheRead: 8}}},
 		{"a price that is no number", []string{sse, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"cost":{"total_cost":0.005}}}`, `{"choices":[],"usage":"none"}`, "[DONE]")}, outcome{text: "Hello", finish: "stop", usage: llm.Usage{Input: 9, Output: 2}}},
-		{"counters beyond all sums", []string{sse, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9223372036854775807,"completion_tokens":2}}`, "[DONE]")}, outcome{text: "Hello", finish: "stop", usage: llm.Usage{Output: 2}}},
+		{"counters beyond all sums", []string{sse, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9223372036854775807,"completion_tokens":2}}`, "[DONE]")}, outcome{text: "Hello", finish: "stop"}},
+		{"counters that cannot be", []string{sse, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":1e30,"completion_tokens":-2,"cost":1e300}}`, "[DONE]")}, outcome{text: "Hello", finish: "stop"}},
+		{"a negative count beside one", []string{sse, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":-9223372036854775808}}`, "[DONE]")}, outcome{text: "Hello", finish: "stop"}},
+		{"counters without a number", []string{sse, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":"none","completion_tokens":{}}}`, "[DONE]")}, outcome{text: "Hello", finish: "stop"}},
+		{"a cost without tokens", []string{sse, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":0,"cost":0.000123}}`, "[DONE]")}, outcome{text: "Hello", finish: "stop", usage: llm.Usage{MicroUSD: 123}}},
+		{"a cost beyond all sums", []string{sse, data(say("Hello"), stop, `{"choices":[],"usage":{"cost":1e999,"prompt_tokens":9,"completion_tokens":2}}`, "[DONE]")}, outcome{text: "Hello", finish: "stop", usage: llm.Usage{Input: 9, Output: 2}}},
+		{"more from the cache than there is", []string{sse, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":1e11,"cache_write_tokens":5}}}`, "[DONE]")}, outcome{text: "Hello", finish: "stop", usage: llm.Usage{Input: 9, Output: 2, CacheRead: 9}}},
 		{"odd types", []string{sse, data(`{"id":7,"created":1.5,"model":null,"choices":[{"index":"0","delta":{"role":null,"content":"Hello","tool_calls":null},"finish_reason":"eos"}]}`)}, outcome{text: "Hello", finish: "stop"}},
 		{"other choices", []string{sse, data(`{"choices":[{"index":1,"delta":{"content":"no"},"finish_reason":"stop"}]}`, say("Hello"), stop)}, outcome{text: "Hello", finish: "stop"}},
 		{"JSON instead of a stream", []string{head(200, "application/json"), "{\n  \"model\": \"m1\",\n  \"choices\": [{\"message\": {\"content\": \"Hello <b>\", \"tool_calls\": [{\"id\": \"a\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}, \"finish_reason\": \"tool_calls\"}],\n \"usage\": {\"prompt_tokens\": 3}}\n"}, outcome{text: "Hello <b>", calls: call("a", "f", "{}"), finish: tools, usage: llm.Usage{Input: 3}}},
@@ -265,6 +271,9 @@ func TestAnswers(t *testing.T) {
 			got := outcome{text: resp.Text, reasoning: resp.Reasoning, calls: resp.Calls, finish: resp.Finish, usage: resp.Usage}
 			if diff := cmp.Diff(w, got, cmp.AllowUnexported(outcome{})); diff != "" {
 				t.Error(diff)
+			}
+			if resp.Uncounted != (resp.Usage.Total() == 0) {
+				t.Errorf("uncounted: %v, with %+v", resp.Uncounted, resp.Usage)
 			}
 			if resp.Model != "m1" {
 				t.Errorf("model %q", resp.Model)

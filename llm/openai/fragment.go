@@ -42,6 +42,26 @@ func (c *count) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// tokens is a count of tokens, and absurd where it is one that cannot be.
+type tokens int64
+
+const (
+	absurd tokens = -1
+	// maxTokens is beyond what any call has; its sums and prices do not overflow.
+	maxTokens = 1e12
+)
+
+// UnmarshalJSON never fails; null is 0.
+func (n *tokens) UnmarshalJSON(data []byte) error {
+	*n = absurd
+	if f, err := strconv.ParseFloat(strings.Trim(string(data), `"`), 64); err == nil && f >= 0 && f <= maxTokens {
+		*n = tokens(f)
+	} else if string(data) == "null" {
+		*n = 0
+	}
+	return nil
+}
+
 // joiner joins the fragments of a text. encoding/json decodes each fragment
 // for itself and so destroys a character that was split between two: as bytes
 // or as the halves of a surrogate pair. A joiner holds the half back until

@@ -164,13 +164,13 @@ const testWithin = time.Minute
 
 func modelsTest(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use:   "test [NAME...]",
+		Use:   "test [NAME]",
 		Short: "Ask models of the list for a word",
-		Long: `Asks the named models of the list, or all, for a word, and says how long the
+		Long: `Asks the named model of the list, or each, for a word, and says how long the
 answer took and what it cost. A model's fallbacks are not asked for it. It exits
 with 1 if one does not answer.`,
-		Example: "  rath models test\n  rath models test fast slow",
-		Args:    cobra.ArbitraryArgs,
+		Example: "  rath models test\n  rath models test fast",
+		Args:    app.AtMost(1, "one name"),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			l, err := listed(a)
 			if err != nil {
@@ -178,14 +178,11 @@ with 1 if one does not answer.`,
 			}
 			all := l.All()
 			if len(names) > 0 {
-				all = all[:0]
-				for _, name := range names {
-					chain, err := l.Chain(name)
-					if err != nil {
-						return app.WithCode(app.ExitUsage, err)
-					}
-					all = append(all, chain[0])
+				chain, err := l.Chain(names[0])
+				if err != nil {
+					return app.WithCode(app.ExitUsage, err)
 				}
+				all = chain[:1]
 			}
 			return testModels(cmd.Context(), a, l, all)
 		},
@@ -261,6 +258,8 @@ func testModel(ctx context.Context, all llm.Models, m *models.Model) tested {
 	switch {
 	case r.MicroUSD > 0:
 		r.Cost = models.Stated
+	case resp.Uncounted && m.Cost != models.Free:
+		r.Cost = "" // nothing says of how many tokens
 	case m.Prices != nil:
 		r.MicroUSD = m.Prices.Cost(resp.Usage)
 	case m.Cost == models.Stated:

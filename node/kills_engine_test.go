@@ -28,7 +28,7 @@ import (
 // TestHundredRuns kills the process of a node at random moments, with kill -9, and starts it
 // again over the same store, until each of many runs has ended. Each run has a command that
 // writes files and leaves processes behind, in its session and in others, some of them with
-// a network of their own. What a command wrote is there once, whatever was cut off, and in
+// a network of their own. What a command wrote is there once, although calls are cut off, and in
 // the end nothing is left of any sandbox: no process, namespace, mount, control group,
 // container, socket or directory.
 func TestHundredRuns(t *testing.T) {

@@ -20,7 +20,7 @@ func TestRemoveTreeWithMount(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := syscall.Mount(keep, place, "", syscall.MS_BIND, "")
-		if errors.Is(err, syscall.EPERM) {
+		if errors.Is(err, syscall.EPERM) && os.Geteuid() != 0 {
 			t.Skip("nothing can be mounted here")
 		}
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// The policy of retries. It holds for one step of one attempt, whatever the client, and
+// The policy of retries. It holds for one step of one attempt, for each kind of client, and
 // no client sends a request again by itself, so it bounds what a server gets.
 const (
 	// maxTries is how many requests one model gets for one answer.

@@ -15,7 +15,7 @@ import (
 // options are those of each mount. Without redirect_dir a directory of lower cannot be
 // renamed; volatile says that nothing is synced, least of all when the mount ends. The
 // others have the values that a system may have changed: what relies on them is that a
-// file which nobody wrote is the one of lower, with its inode and times.
+// file which no command wrote is the one of lower, with its inode and times.
 const options = "redirect_dir=on,index=off,metacopy=off,nfs_export=off,volatile"
 
 // mount names the directories by their handles: a path may hold what divides options, and

@@ -117,7 +117,7 @@ func TestErrors(t *testing.T) {
 }
 
 // TestStartingLost: what is said of a sandbox that does not come to run names it and its last
-// state, and only the sandbox that was made is asked for, whatever id the answers have.
+// state, and only the sandbox that was made is asked for, also where answers have another id.
 func TestStartingLost(t *testing.T) {
 	s := newServer(t)
 	b := s.backend(t)

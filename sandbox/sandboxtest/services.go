@@ -80,7 +80,7 @@ func testServices(t *testing.T, s *suite) {
 	}
 	b.installProbe()
 	if e := b.exec(connectCmd); e.Ended != sandbox.Exited || e.Code != 1 || len(e.Stderr.Bytes()) == 0 {
-		t.Errorf("a port that nobody serves: %s", describe(e))
+		t.Errorf("a port that no service has: %s", describe(e))
 	}
 	end, cancel := b.serve()
 	b.want(b.exec(connectCmd), sandbox.Exited, 0, "")

@@ -79,6 +79,11 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	}
 	defer cwd.Close()
 
+	// What the kernel would refuse is not handed over: to read megabytes of arguments
+	// takes a supervisor, which may hold little, longer than a command may take.
+	if err := fits(c.Argv, env); err != nil {
+		return notStarted(fmt.Sprintf("cannot start %q: %v", c.Argv[0], err)), nil
+	}
 	s, err := openStreams(c)
 	if err != nil {
 		return sandbox.Exit{}, fmt.Errorf("local: exec %q: %w", c.Argv[0], err)
@@ -93,21 +98,23 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 
 	ended := b.await(ctx, p, c.Timeout)
 	elapsed := time.Since(began)
+	var abandoned error
 	select {
 	case <-p.done():
 	default:
 		p.abandon()
-		ended = ""
+		abandoned = fmt.Errorf("its supervisor did not end it within %v and was killed", stopGrace)
 		select {
 		case <-p.done():
 		case <-time.After(stopGrace):
+			abandoned = errors.New("processes are left that could not be killed")
 		}
 	}
 	ioErr := s.finish()
 	exit := sandbox.Exit{Elapsed: elapsed, Stdout: kept(s.out), Stderr: kept(s.err)}
-	if ended == "" {
+	if abandoned != nil {
 		b.lost.Store(true)
-		return exit, fmt.Errorf("local: exec %q: %w: processes are left that could not be killed", c.Argv[0], sandbox.ErrLost)
+		return exit, fmt.Errorf("local: exec %q: %w: %w", c.Argv[0], sandbox.ErrLost, abandoned)
 	}
 	r, err := p.result()
 	if err != nil {
@@ -124,8 +131,9 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	}
 	switch {
 	case r.Refused != "":
-		exit.Ended, exit.Code = sandbox.Refused, 127
-		exit.Stderr = sandbox.Output{Head: []byte(r.Refused), Total: int64(len(r.Refused))}
+		refused := notStarted(r.Refused)
+		refused.Elapsed, refused.Stdout = exit.Elapsed, exit.Stdout
+		exit = refused
 	case r.Stopped && b.closing.Err() != nil:
 		return exit, sandbox.ErrClosed
 	case r.Stopped:
@@ -143,6 +151,11 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		return exit, fmt.Errorf("local: exec %q: %w", c.Argv[0], ioErr)
 	}
 	return exit, nil
+}
+
+// notStarted is how a command ended that could not be started.
+func notStarted(why string) sandbox.Exit {
+	return sandbox.Exit{Ended: sandbox.Refused, Code: 127, Stderr: sandbox.Output{Head: []byte(why), Total: int64(len(why))}}
 }
 
 // await waits for the command and stops it when it has to, and says why it

@@ -39,6 +39,27 @@ func baseEnv(b *box) map[string]string {
 	return env
 }
 
+// fits says whether the kernel starts a program with such arguments and variables: each
+// may take 32 pages, and all of them with their pointers a quarter of the stack, at least
+// 128 KiB and at most 6 MiB.
+func fits(argv, env []string) error {
+	var stack unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_STACK, &stack); err != nil {
+		return err
+	}
+	most, all, longest := max(min(6<<20, stack.Cur/4), 128<<10), uint64(0), 0
+	for _, list := range [][]string{argv, env} {
+		for _, s := range list {
+			all += uint64(len(s)) + 1 + 8
+			longest = max(longest, len(s)+1)
+		}
+	}
+	if all > most || longest > 32*os.Getpagesize() {
+		return unix.E2BIG
+	}
+	return nil
+}
+
 // supervisor is a started supervisor, seen from the host. It runs one command at a time,
 // and then waits for the next one of its sandbox.
 type supervisor struct {

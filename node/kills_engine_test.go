@@ -3,7 +3,9 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -25,6 +27,11 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
+var (
+	runsFlag  = flag.Int("runs", 0, "runs of each backend in TestHundredRuns, in place of its own number")
+	killsFlag = flag.Int("kills", 0, "kills of its nodes, in place of their number")
+)
+
 // TestHundredRuns kills the process of a node at random moments, with kill -9, and starts it
 // again over the same store, until each of many runs has ended. Each run has a command that
 // writes files and leaves processes behind, in its session and in others, some of them with
@@ -40,13 +47,15 @@ func TestHundredRuns(t *testing.T) {
 		{"local", 100, 12, "0.1"},
 		{"docker", 12, 3, "0.2"},
 	} {
-		t.Run(tt.backend, func(t *testing.T) { killRuns(t, tt.backend, tt.runs, tt.kills, tt.wait) })
+		t.Run(tt.backend, func(t *testing.T) {
+			killRuns(t, tt.backend, cmp.Or(*runsFlag, tt.runs), cmp.Or(*killsFlag, tt.kills), tt.wait)
+		})
 	}
 }
 
 func killRuns(t *testing.T, backend string, runs, kills int, wait string) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(runs)*6*time.Second)
 	defer cancel()
 	w := &watched{t: t, store: t.TempDir(), spaces: make(map[string]bool)}
 	flags := []string{"-nats", srv.URL(), "-level", "lazy", "-store", w.store, "-drain", "1s", "-health", "0"}
@@ -245,7 +254,10 @@ func (w *watched) left() (left []string) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		left = append(left, dirs...)
+		for _, dir := range dirs {
+			held, _ := filepath.Glob(filepath.Join(dir, "*"))
+			left = append(left, fmt.Sprint(dir, " with ", held))
+		}
 	}
 	return left
 }

@@ -16,7 +16,6 @@ import (
 
 // What is in the folder of each container.
 const (
-	leaseFile    = "lease.json"
 	socketDir    = "socket"
 	workspaceDir = "workspace" // of one that waits
 )

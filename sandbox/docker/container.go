@@ -96,7 +96,7 @@ const (
 type instance struct {
 	user
 	id     string
-	folder string // on the host: its lease and socket
+	folder string // on the host: its socket
 	client *execd.Client
 	inside sandbox.Capabilities // what holds in the container besides
 }
@@ -116,7 +116,7 @@ func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, 
 	if err != nil {
 		return nil, err
 	}
-	if c.folder, err = os.MkdirTemp(b.o.State, "box-"); err != nil {
+	if c.folder, err = os.MkdirTemp(b.o.State, local.FolderOf(os.Getpid())); err != nil {
 		return nil, err
 	}
 	socket := filepath.Join(c.folder, socketDir)
@@ -126,7 +126,7 @@ func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, 
 			return nil, err
 		}
 	}
-	if err := errors.Join(os.WriteFile(filepath.Join(c.folder, leaseFile), data, 0o600), os.Mkdir(socket, 0o700)); err != nil {
+	if err := os.Mkdir(socket, 0o700); err != nil {
 		return nil, err
 	}
 	spec := containerSpec{

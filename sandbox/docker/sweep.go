@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -102,9 +101,6 @@ func gone(c listed, self local.Lease) bool {
 	return l.Boot != self.Boot || c.Labels[labelSpace] == pidSpace() && !l.Alive()
 }
 
-// young is the age below which a folder without a lease may still be in the making.
-const young = time.Minute
-
 // sweepFolders removes the folders of containers that are gone with their process.
 func (b *Backend) sweepFolders(kept map[string]bool) error {
 	folders, err := filepath.Glob(filepath.Join(b.o.State, "box-*"))
@@ -116,17 +112,7 @@ func (b *Backend) sweepFolders(kept map[string]bool) error {
 		if kept[folder] {
 			continue
 		}
-		data, err := os.ReadFile(filepath.Join(folder, leaseFile))
-		if errors.Is(err, fs.ErrNotExist) {
-			if fi, err := os.Lstat(folder); err != nil || time.Since(fi.ModTime()) < young {
-				continue
-			}
-		} else if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		var l local.Lease
-		if json.Unmarshal(data, &l) == nil && l.Alive() {
+		if l, ok := local.Maker(folder); ok && l.Alive() {
 			continue
 		}
 		errs = append(errs, os.RemoveAll(folder))

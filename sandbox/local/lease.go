@@ -46,15 +46,15 @@ const (
 	tmpDir    = "tmp"
 )
 
-// folderOf begins the name of a folder that a process makes, and says whose it is while it
-// has no lease yet.
-func folderOf(pid int) string {
+// FolderOf begins the name of a folder that a process makes for a sandbox, so that it can be
+// told whose it is, see Maker.
+func FolderOf(pid int) string {
 	started, _ := startTime(pid)
 	return fmt.Sprintf("box-%s-%s-", strconv.FormatInt(int64(pid), 36), strconv.FormatUint(started, 36))
 }
 
-// maker is the process that made a folder, as far as its name says so.
-func maker(own string) (l Lease, ok bool) {
+// Maker is the process that made a folder, as far as its name says so.
+func Maker(own string) (l Lease, ok bool) {
 	f := strings.Split(filepath.Base(own), "-")
 	if len(f) != 4 {
 		return Lease{}, false
@@ -73,7 +73,7 @@ func (b *box) record(s sandbox.Spec) error {
 	if err := checkState(b.o.State); err != nil {
 		return err
 	}
-	own, err := os.MkdirTemp(b.o.State, folderOf(os.Getpid()))
+	own, err := os.MkdirTemp(b.o.State, FolderOf(os.Getpid()))
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func readLease(own string) (l Lease, known bool, err error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return Lease{}, false, nil
 		}
-		m, ok := maker(own)
+		m, ok := Maker(own)
 		return Lease{}, err == nil && (ok && !m.Alive() || time.Since(fi.ModTime()) > young), err
 	}
 	if err == nil {

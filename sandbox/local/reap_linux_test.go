@@ -202,7 +202,6 @@ func TestReap(t *testing.T) {
 	}
 }
 
-// TestReapLowerEpoch takes a sandbox away from a holder that still lives.
 // TestReapWithoutLease: the folder of a process that was killed before it wrote a lease goes
 // at once, and one that is in the making stays.
 func TestReapWithoutLease(t *testing.T) {
@@ -211,7 +210,7 @@ func TestReapWithoutLease(t *testing.T) {
 	if err := dead.Start(); err != nil {
 		t.Fatal(err)
 	}
-	left, mine := filepath.Join(state, folderOf(dead.Process.Pid)+"1"), filepath.Join(state, folderOf(os.Getpid())+"1")
+	left, mine := filepath.Join(state, FolderOf(dead.Process.Pid)+"1"), filepath.Join(state, FolderOf(os.Getpid())+"1")
 	for _, dir := range []string{left, mine} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -229,6 +228,7 @@ func TestReapWithoutLease(t *testing.T) {
 	}
 }
 
+// TestReapLowerEpoch takes a sandbox away from a holder that still lives.
 func TestReapLowerEpoch(t *testing.T) {
 	state := t.TempDir()
 	s, err := New(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Epoch: 3})

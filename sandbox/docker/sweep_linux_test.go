@@ -1,0 +1,41 @@
+package docker
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/rathcluster/rath/sandbox/local"
+)
+
+// TestSweepFolders: a folder goes with the process that made it, also when that was killed
+// before anything was in it; those of this process, and of containers that are left, stay.
+func TestSweepFolders(t *testing.T) {
+	state := t.TempDir()
+	dead := exec.Command("/proc/self/exe", "-test.run=^$")
+	if err := dead.Start(); err != nil {
+		t.Fatal(err)
+	}
+	folder := func(pid int, name string) string {
+		dir := filepath.Join(state, local.FolderOf(pid)+name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	left, held, mine := folder(dead.Process.Pid, "left"), folder(dead.Process.Pid, "held"), folder(os.Getpid(), "mine")
+	if err := dead.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = dead.Wait() // it was killed
+	b := New(&Options{State: state})
+	if err := b.sweepFolders(map[string]bool{held: true}); err != nil {
+		t.Error(err)
+	}
+	for dir, want := range map[string]bool{left: false, held: true, mine: true} {
+		if _, err := os.Stat(dir); (err == nil) != want {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}

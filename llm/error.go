@@ -83,7 +83,10 @@ type Error struct {
 	// RetryAfter is how long the server asked to wait, or 0.
 	RetryAfter time.Duration
 	// Final: the server said that another try is no use, although the code is worth one.
-	Final   bool
+	Final bool
+	// Used is what the server said, before the call failed, that it used. It is not kept
+	// in a journal.
+	Used    Usage
 	Message string
 }
 

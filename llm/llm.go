@@ -4,7 +4,7 @@
 // A [Provider] is pure data that names a model and its settings; it holds no
 // key, only the name of one, and no connection. [Models] turns it into a
 // [Client], whose one method completes one [Request]. The subpackages are the
-// ways to do that: openai speaks the OpenAI protocol to real servers, scripted
+// ways to do that: openai and anthropic speak the protocols of real servers, scripted
 // answers from a file.
 //
 //	client, err := models.Client(ctx, llm.Provider{Model: "gpt-5.5"})

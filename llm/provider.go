@@ -25,7 +25,7 @@ const (
 //
 //	llm.Provider{Model: "gpt-5.5", Temperature: new(0.0)}
 type Provider struct {
-	// Kind selects the protocol ("openai", "scripted", ...); "" is the
+	// Kind selects the protocol ("openai", "anthropic", "scripted", ...); "" is the
 	// process's default.
 	Kind string `json:"kind,omitempty"`
 	// Model is the model's name; "" is the process's default.
@@ -60,7 +60,7 @@ type Provider struct {
 
 // reserved are the members of a request that carry its meaning; Extra may not
 // touch them.
-var reserved = []string{"messages", "model", "n", "stream", "tools", "tool_choice"}
+var reserved = []string{"input", "messages", "model", "n", "stream", "system", "tools", "tool_choice"}
 
 // Validate checks what can be checked without asking the server. It returns
 // an *Error with CodeInvalidRequest that names the field.

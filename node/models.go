@@ -13,16 +13,19 @@ import (
 	"github.com/rathcluster/rath/llm/scripted"
 )
 
-// KindOpenAI is the provider kind of the OpenAI protocol.
-const KindOpenAI = "openai"
+// The provider kinds of protocols: OpenAI's chat completions and Anthropic's messages.
+const (
+	KindOpenAI    = models.KindOpenAI
+	KindAnthropic = models.KindAnthropic
+)
 
 // EchoModel is the name of the model that repeats what the user said. It is for
 // trying things out without a key, and answers only where it is named.
 const EchoModel = "echo"
 
 // DefaultModels returns the models of a node without settings of its own: the
-// OpenAI protocol with the key or the server that the environment names, the
-// EchoModel for what names it, and the script of the demo. env looks up an
+// OpenAI protocol, and others for what names their kind, with the key or the server
+// that the environment names, the EchoModel for what names it, and the script of the demo. env looks up an
 // environment variable; model is the default model, "" for the environment's.
 // Without a key, a server and a name every call fails with llm.CodeNoKey.
 func DefaultModels(env func(string) string, model string) (llm.Models, error) {
@@ -39,11 +42,10 @@ func modelsOf(env func(string) string, model string, list *models.List) (llm.Mod
 	if err != nil {
 		return nil, err
 	}
-	real := openai.New(&openai.Options{Env: env, DefaultModel: model, Key: func(ref string) (string, error) { return list.Key(env, ref) }})
-	return llm.ByKind(map[string]llm.Models{
-		KindOpenAI: real, EchoModel: echo, demo.Kind: shown,
-		"": unnamedKind{real: real, echo: echo, model: cmp.Or(model, strings.TrimSpace(env(openai.EnvModel)))},
-	}), nil
+	kinds := list.Clients(env, model)
+	kinds[EchoModel], kinds[demo.Kind] = echo, shown
+	kinds[""] = unnamedKind{real: kinds[KindOpenAI], echo: echo, model: cmp.Or(model, strings.TrimSpace(env(openai.EnvModel)))}
+	return llm.ByKind(kinds), nil
 }
 
 // unnamedKind serves the tasks that name a model and no kind of provider.

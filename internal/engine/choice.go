@@ -52,8 +52,8 @@ func (c *Choice) bill(u *llm.Usage) string {
 
 // estimate puts a price to what a call is taken to have used.
 func (c *Choice) estimate(u session.Usage) session.Usage {
-	if c.Cost == priced {
-		u.MicroUSD = c.Price(llm.Usage{Input: u.Input, Output: u.Output})
+	if c.Cost == priced && u.MicroUSD == 0 {
+		u.MicroUSD = c.Price(llm.Usage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite})
 	}
 	return u
 }

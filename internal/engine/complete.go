@@ -160,7 +160,7 @@ func (st *step) key() string {
 
 // failed books a request that failed, and returns why it did.
 func (m *completion) failed(err error) error {
-	m.st.book(m.choices[m.at].estimate(cutOff(m.ctx, err, m.size, m.came)))
+	m.st.book(m.choices[m.at].estimate(counted(err, cutOff(m.ctx, err, m.size, m.came))))
 	m.void()
 	m.st.flight.failed(err)
 	if cause := context.Cause(m.ctx); errors.Is(cause, errInterrupted) {
@@ -266,6 +266,19 @@ func cutOff(ctx context.Context, err error, prompt, came int) session.Usage {
 		return session.Usage{}
 	}
 	return session.Usage{Calls: 1, Input: llm.Estimate(prompt), Output: llm.Estimate(came)}
+}
+
+// counted returns what a failed call used, in the counts of its server where it stated
+// any before it failed.
+func counted(err error, taken session.Usage) session.Usage {
+	e, ok := errors.AsType[*llm.Error](err)
+	if !ok || e.Used.Total() == 0 {
+		return taken
+	}
+	u := e.Used
+	return session.Usage{
+		Calls: 1, Input: u.Input, Output: max(u.Output, taken.Output), CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, MicroUSD: u.MicroUSD,
+	}
 }
 
 // book charges the run with a call of the step that was cut off, or not counted.

@@ -146,6 +146,31 @@ func silentTriesAreCharged(t *testing.T) {
 	}
 }
 
+// counting is a model whose first answer breaks off after its server stated counts.
+type counting struct{ asked int }
+
+func (m *counting) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
+
+func (m *counting) Complete(context.Context, *llm.Request, func(llm.Delta)) (*llm.Response, error) {
+	if m.asked++; m.asked == 1 {
+		return nil, &llm.Error{Code: llm.CodeTruncated, Used: llm.Usage{Input: 900, Output: 3, CacheRead: 800, CacheWrite: 50}}
+	}
+	return &llm.Response{Text: "answer", Finish: llm.FinishStop, Usage: llm.Usage{Input: 10, Output: 5}}, nil
+}
+
+// TestStatedCountsAreCharged: what a server counted before its answer broke off is
+// charged as it counted, not by estimate.
+func TestStatedCountsAreCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		forward(t, t.Context(), start(t, w.runtime(&counting{}), agentOnce), run.Succeeded)
+		want := session.Usage{Calls: 1, Input: 900, Output: 3, CacheRead: 800, CacheWrite: 50}
+		if got := ended(t, &w).Lost; got != want {
+			t.Errorf("lost %+v, want %+v", got, want)
+		}
+	})
+}
+
 // TestSilentTriesEndWithTheBudget: what they may have used leaves no room for
 // another.
 func TestSilentTriesEndWithTheBudget(t *testing.T) { synctest.Test(t, silentTriesEndWithTheBudget) }

@@ -6,7 +6,7 @@ import "slices"
 type Model struct {
 	Name string
 	Line int // in the file
-	// Kind is the protocol, "openai"; URL the root of the server's API, "" for that of
+	// Kind is the protocol, one of the constants; URL the root of the server's API, "" for that of
 	// the environment.
 	Kind, URL string
 	// Key says where the key is: "env:NAME" or "file:PATH", "" for none.

@@ -154,7 +154,7 @@ func (p *parser) yes(n *yaml.Node, what string) bool {
 
 // model reads an entry.
 func (p *parser) model(key, n *yaml.Node) *Model {
-	m := &Model{Name: key.Value, Line: key.Line, Kind: "openai", Can: []string{CanTools}}
+	m := &Model{Name: key.Value, Line: key.Line, Kind: KindOpenAI, Can: []string{CanTools}}
 	if m.Name == "" || len(m.Name) > 64 || strings.Trim(m.Name, nameBytes) != "" {
 		p.fail(key.Line, "models: name %q: want 1 to 64 of letters, digits and - _ . : /", llm.Clip(m.Name, 80))
 	}
@@ -178,8 +178,8 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 	if m.ID == "" {
 		m.ID = m.Name
 	}
-	if m.Kind != "openai" {
-		p.fail(n.Line, "%s: kind %q: want openai, or leave it out", what, m.Kind)
+	if !slices.Contains(kinds, m.Kind) {
+		p.fail(n.Line, "%s: kind %q: want %s, or leave it out for %s", what, m.Kind, strings.Join(kinds, " or "), KindOpenAI)
 	}
 	for _, can := range m.Can {
 		if !slices.Contains(abilities, can) {

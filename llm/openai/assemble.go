@@ -3,19 +3,20 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/exchange"
 	"github.com/rathcluster/rath/llm"
 )
 
 // frame is an event of a stream or a whole answer, as tolerant as Go's types
 // allow: what may differ between servers is raw or a word.
 type frame struct {
-	Object  word            `json:"object"`
-	Model   word            `json:"model"`
+	Object  exchange.Word   `json:"object"`
+	Type    exchange.Word   `json:"type"`
+	Model   exchange.Word   `json:"model"`
 	Choices []choice        `json:"choices"`
 	Usage   json.RawMessage `json:"usage"`
 	Error   json.RawMessage `json:"error"`
@@ -23,10 +24,10 @@ type frame struct {
 }
 
 type choice struct {
-	Index        count   `json:"index"`
-	Delta        *spoken `json:"delta"`
-	Message      *spoken `json:"message"`
-	FinishReason word    `json:"finish_reason"`
+	Index        exchange.Count `json:"index"`
+	Delta        *spoken        `json:"delta"`
+	Message      *spoken        `json:"message"`
+	FinishReason exchange.Word  `json:"finish_reason"`
 }
 
 type spoken struct {
@@ -40,26 +41,26 @@ type spoken struct {
 }
 
 type call struct {
-	Index        *count          `json:"index"`
-	ID           word            `json:"id"`
+	Index        *exchange.Count `json:"index"`
+	ID           exchange.Word   `json:"id"`
 	Function     *function       `json:"function"`
 	ExtraContent json.RawMessage `json:"extra_content"`
 }
 
 type function struct {
-	Name      word            `json:"name"`
+	Name      exchange.Word   `json:"name"`
 	Arguments json.RawMessage `json:"arguments"`
 }
 
 type usage struct {
-	PromptTokens     tokens `json:"prompt_tokens"`
-	CompletionTokens tokens `json:"completion_tokens"`
-	InputTokens      tokens `json:"input_tokens"`
-	OutputTokens     tokens `json:"output_tokens"`
-	HitTokens        tokens `json:"prompt_cache_hit_tokens"`
+	PromptTokens     exchange.Tokens `json:"prompt_tokens"`
+	CompletionTokens exchange.Tokens `json:"completion_tokens"`
+	InputTokens      exchange.Tokens `json:"input_tokens"`
+	OutputTokens     exchange.Tokens `json:"output_tokens"`
+	HitTokens        exchange.Tokens `json:"prompt_cache_hit_tokens"`
 	Details          *struct {
-		Cached  tokens `json:"cached_tokens"`
-		Written tokens `json:"cache_write_tokens"`
+		Cached  exchange.Tokens `json:"cached_tokens"`
+		Written exchange.Tokens `json:"cache_write_tokens"`
 	} `json:"prompt_tokens_details"`
 	Cost *float64 `json:"cost"` // US dollars
 }
@@ -68,9 +69,9 @@ type usage struct {
 // be, it counts none.
 func (u *usage) counts() llm.Usage {
 	var c llm.Usage
-	if in := max(u.PromptTokens, u.InputTokens); in > 0 && min(u.PromptTokens, u.InputTokens, u.CompletionTokens, u.OutputTokens) != absurd {
+	if in := max(u.PromptTokens, u.InputTokens); in > 0 && min(u.PromptTokens, u.InputTokens, u.CompletionTokens, u.OutputTokens) != exchange.Absurd {
 		c.Input, c.Output = int64(in), int64(max(u.CompletionTokens, u.OutputTokens))
-		read, written := u.HitTokens, tokens(0)
+		read, written := u.HitTokens, exchange.Tokens(0)
 		if d := u.Details; d != nil {
 			read, written = max(read, d.Cached), d.Written
 		}
@@ -88,18 +89,17 @@ type slot struct {
 	wire     int64 // the server's index, -1 without one
 	id, name string
 	args     strings.Builder
-	join     joiner
+	join     exchange.Joiner
 	extra    json.RawMessage
 }
 
 // assembler puts a completion together and passes its pieces on.
 type assembler struct {
-	host string
+	e    *exchange.Endpoint
 	sink func(llm.Delta)
-	max  int // bytes of the answer
 
 	text, reasoning      strings.Builder
-	textJoin, reasonJoin joiner
+	textJoin, reasonJoin exchange.Joiner
 	slots                []*slot
 	size                 int
 	begun                bool // a piece of the answer was seen
@@ -108,9 +108,13 @@ type assembler struct {
 	finish               llm.Finish
 	usage                llm.Usage
 	model                string
+}
 
-	failure                func(raw []byte) *llm.Error // reads an error of the server
-	malformed, interrupted func(what string) *llm.Error
+var _ exchange.Decoder = (*assembler)(nil)
+
+// State implements [exchange.Decoder].
+func (a *assembler) State() exchange.State {
+	return exchange.State{Begun: a.begun, Whole: a.finished, Text: a.text.Len(), Used: a.usage}
 }
 
 func (a *assembler) emit(d llm.Delta) {
@@ -124,14 +128,14 @@ func (a *assembler) emit(d llm.Delta) {
 	}
 }
 
-// add takes one event.
-func (a *assembler) add(raw []byte) error {
+// Add takes one event.
+func (a *assembler) Add(raw []byte) error {
 	var f frame
 	if err := json.Unmarshal(raw, &f); err != nil {
-		return a.malformed("an event is not the JSON of a completion")
+		return a.e.Malformed("an event is not the JSON of a completion")
 	}
-	if isSet(f.Error) || f.Object == "error" || len(f.Choices) == 0 && isSet(f.Detail) {
-		return a.failure(raw)
+	if exchange.IsSet(f.Error) || f.Object == "error" || f.Type == "error" || len(f.Choices) == 0 && exchange.IsSet(f.Detail) {
+		return a.e.Failure(raw)
 	}
 	if f.Model != "" {
 		a.model = llm.Clip(string(f.Model), llm.MaxNameLen)
@@ -154,8 +158,8 @@ func (a *assembler) add(raw []byte) error {
 				return err
 			}
 		}
-		if a.size > a.max {
-			return a.malformed(fmt.Sprintf("the answer is larger than %d bytes", a.max))
+		if a.size > a.e.MaxResponse() {
+			return a.e.Malformed("the answer is larger than %d bytes", a.e.MaxResponse())
 		}
 		if err := a.end(string(c.FinishReason)); err != nil {
 			return err
@@ -167,26 +171,26 @@ func (a *assembler) add(raw []byte) error {
 func (a *assembler) speak(s *spoken) error {
 	// Some servers send the same thought under two names.
 	for _, raw := range []json.RawMessage{s.ReasoningContent, s.Reasoning, s.ReasoningDetails} {
-		if !isSet(raw) {
+		if !exchange.IsSet(raw) {
 			continue
 		}
-		a.think(a.reasonJoin.add(raw))
+		a.think(a.reasonJoin.Add(raw))
 		break
 	}
-	for _, raw := range contentParts(s.Content) {
-		if isSet(raw.Thinking) {
-			a.think(a.reasonJoin.add(raw.Thinking))
+	for _, raw := range exchange.ContentParts(s.Content) {
+		if exchange.IsSet(raw.Thinking) {
+			a.think(a.reasonJoin.Add(raw.Thinking))
 		} else {
-			a.say(a.textJoin.add(raw.Text))
+			a.say(a.textJoin.Add(raw.Text))
 		}
 	}
-	a.say(a.textJoin.add(s.Refusal))
-	if isSet(s.Refusal) && string(s.Refusal) != `""` {
+	a.say(a.textJoin.Add(s.Refusal))
+	if exchange.IsSet(s.Refusal) && string(s.Refusal) != `""` {
 		a.refused = true
 	}
 	calls := s.ToolCalls
-	if s.FunctionCall != nil && (s.FunctionCall.Name != "" || isSet(s.FunctionCall.Arguments)) {
-		calls = append(calls, call{Index: new(count), Function: s.FunctionCall})
+	if s.FunctionCall != nil && (s.FunctionCall.Name != "" || exchange.IsSet(s.FunctionCall.Arguments)) {
+		calls = append(calls, call{Index: new(exchange.Count), Function: s.FunctionCall})
 	}
 	for i := range calls {
 		if err := a.call(&calls[i], i, len(calls)); err != nil {
@@ -219,7 +223,7 @@ func (a *assembler) call(c *call, pos, n int) error {
 	i := a.slot(c, string(fn.Name), pos, n)
 	if i == len(a.slots) {
 		if i == MaxCalls {
-			return a.malformed(fmt.Sprintf("the answer has more than %d tool calls", MaxCalls))
+			return a.e.Malformed("the answer has more than %d tool calls", MaxCalls)
 		}
 		a.slots = append(a.slots, &slot{wire: -1})
 		if c.Index != nil {
@@ -238,12 +242,12 @@ func (a *assembler) call(c *call, pos, n int) error {
 		d.Name = name
 	}
 	if args := bytes.TrimSpace(fn.Arguments); len(args) > 0 && (args[0] == '{' || args[0] == '[') {
-		d.Args = s.join.flush() + llm.CleanText(string(args))
+		d.Args = s.join.Flush() + llm.CleanText(string(args))
 	} else {
-		d.Args = s.join.add(args)
+		d.Args = s.join.Add(args)
 	}
 	s.args.WriteString(d.Args)
-	if isSet(c.ExtraContent) {
+	if exchange.IsSet(c.ExtraContent) {
 		a.size += len(c.ExtraContent) - len(s.extra)
 		s.extra = bytes.Clone(c.ExtraContent)
 	}
@@ -303,7 +307,7 @@ func (a *assembler) end(reason string) error {
 	case "content_filter", "safety", "recitation", "refusal", "sensitive", "prohibited_content", "blocklist":
 		a.finish = llm.FinishFilter
 	case "error", "abort", "network_error", "insufficient_system_resource", "malformed_function_call":
-		return a.interrupted(fmt.Sprintf("the server broke off: %q", reason))
+		return a.e.BrokenOff(reason)
 	default:
 		a.finish = llm.FinishStop
 	}
@@ -311,31 +315,27 @@ func (a *assembler) end(reason string) error {
 	return nil
 }
 
-// response returns the finished completion. It flushes what was held back.
-func (a *assembler) response() *llm.Response {
-	a.think(a.reasonJoin.flush())
-	a.say(a.textJoin.flush())
+// Response returns the finished completion. It flushes what was held back.
+func (a *assembler) Response() *llm.Response {
+	a.think(a.reasonJoin.Flush())
+	a.say(a.textJoin.Flush())
 	for i, s := range a.slots {
-		if t := s.join.flush(); t != "" {
+		if t := s.join.Flush(); t != "" {
 			s.args.WriteString(t)
 			a.emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: i})
 		}
 	}
 	r := &llm.Response{Text: a.text.String(), Reasoning: a.reasoning.String(), Finish: a.finish, Usage: a.usage, Uncounted: a.usage.Total() == 0, Model: a.model}
 	extras := map[string]json.RawMessage{}
-	ids := map[string]bool{}
+	ids := exchange.IDs{}
 	for i, s := range a.ordered() {
-		id := s.id
-		for n := i; id == "" || ids[id]; n++ {
-			id = fmt.Sprintf("call_%d", n)
-		}
-		ids[id] = true
+		id := ids.Take(s.id, i)
 		r.Calls = append(r.Calls, llm.ToolCall{ID: id, Name: s.name, Args: s.args.String()})
 		if s.extra != nil {
 			extras[id] = s.extra
 		}
 	}
-	r.Opaque = sealOpaque(a.host, extras)
+	r.Opaque = sealOpaque(a.e.Host, extras)
 	switch {
 	case a.refused:
 		r.Finish = llm.FinishFilter
@@ -358,14 +358,4 @@ func (a *assembler) ordered() []*slot {
 	}
 	slices.SortStableFunc(slots, func(x, y *slot) int { return int(x.wire - y.wire) })
 	return slots
-}
-
-// isSet reports whether a member is there and says something.
-func isSet(raw json.RawMessage) bool {
-	switch string(bytes.TrimSpace(raw)) {
-	case "", "null", `""`, "[]", "{}":
-		return false
-	default:
-		return true
-	}
 }

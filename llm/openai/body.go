@@ -1,14 +1,13 @@
 package openai
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"strings"
 
 	api "github.com/sashabaranov/go-openai"
 
+	"github.com/rathcluster/rath/internal/exchange"
 	"github.com/rathcluster/rath/llm"
 )
 
@@ -45,20 +44,17 @@ type (
 	}
 )
 
-// emptySchema is sent for a tool without parameters.
-var emptySchema = json.RawMessage(`{"type":"object","properties":{}}`)
-
 // wireName is what the protocol accepts as the name of a speaker.
 var wireName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // encode writes the body of r for the server e. Equal requests give equal
 // bytes, and a longer transcript begins with the bytes of the shorter one:
 // that is what prompt caches live on.
-func encode(r *llm.Request, e endpoint) ([]byte, error) {
+func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 	p := r.Provider
 	w := wireRequest{
 		ChatCompletionRequest: api.ChatCompletionRequest{
-			Model:           e.model,
+			Model:           e.Model,
 			Stream:          true,
 			StreamOptions:   &api.StreamOptions{IncludeUsage: true},
 			Stop:            p.Stop,
@@ -77,29 +73,25 @@ func encode(r *llm.Request, e endpoint) ([]byte, error) {
 	}
 	// OpenAI refuses max_tokens for its reasoning models and knows the newer
 	// name for all of them; the others know the older name best.
-	if e.isOpenAI() {
+	if isOpenAI(e.Host) {
 		w.MaxCompletionTokens = p.MaxTokens
 	} else {
 		//lint:ignore SA1019 servers other than OpenAI know this name
 		w.MaxTokens = p.MaxTokens
 	}
-	if e.knowsCacheKey() {
+	if knowsCacheKey(e.Host) {
 		w.PromptCacheKey = r.CacheKey
 	}
 	for i := range r.Messages {
-		m := encodeMessage(&r.Messages[i], e.host)
+		m := encodeMessage(&r.Messages[i], e.Host)
 		if p.SystemRole != "" && r.Messages[i].Role == llm.System {
 			m.Role = p.SystemRole
 		}
 		w.Messages = append(w.Messages, m)
 	}
 	for _, t := range r.Tools {
-		schema := json.RawMessage(t.Schema)
-		if t.Schema == "" {
-			schema = emptySchema
-		}
 		w.Tools = append(w.Tools, api.Tool{Type: api.ToolTypeFunction, Function: &api.FunctionDefinition{
-			Name: t.Name, Description: t.Description, Parameters: schema,
+			Name: t.Name, Description: t.Description, Parameters: exchange.Schema(&t),
 		}})
 	}
 	switch r.ToolChoice {
@@ -112,14 +104,7 @@ func encode(r *llm.Request, e endpoint) ([]byte, error) {
 	default:
 		w.ToolChoice = api.ToolChoice{Type: api.ToolTypeFunction, Function: api.ToolFunction{Name: r.ToolChoice}}
 	}
-	body, err := marshal(w)
-	if err == nil && len(p.Extra) > 0 {
-		body, err = merge(body, p.Extra)
-	}
-	if err != nil {
-		return nil, &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("encode the request: %v", err)}
-	}
-	return body, nil
+	return exchange.Body(w, p.Extra)
 }
 
 func encodeMessage(m *llm.Message, host string) wireMessage {
@@ -144,42 +129,12 @@ func encodeMessage(m *llm.Message, host string) wireMessage {
 	return w
 }
 
-// merge puts the members of extra into the object body; null removes one.
-func merge(body []byte, extra json.RawMessage) ([]byte, error) {
-	var all, more map[string]json.RawMessage
-	if err := json.Unmarshal(body, &all); err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(extra, &more); err != nil {
-		return nil, fmt.Errorf("extra: %w", err)
-	}
-	for k, v := range more {
-		if string(v) == "null" {
-			delete(all, k)
-		} else {
-			all[k] = v
-		}
-	}
-	return marshal(all)
-}
-
-// marshal is json.Marshal without the escapes that are meant for web pages.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
-func (e endpoint) isOpenAI() bool { return e.host == "api.openai.com" }
+func isOpenAI(host string) bool { return host == "api.openai.com" }
 
 // knowsCacheKey tells where prompt_cache_key is known not to be an error.
-func (e endpoint) knowsCacheKey() bool {
+func knowsCacheKey(host string) bool {
 	for _, suffix := range []string{".openai.com", ".openai.azure.com", ".mistral.ai"} {
-		if strings.HasSuffix(e.host, suffix) {
+		if strings.HasSuffix(host, suffix) {
 			return true
 		}
 	}
@@ -201,7 +156,7 @@ func sealOpaque(host string, calls map[string]json.RawMessage) string {
 	}
 	var o opaque
 	o.OpenAI.Host, o.OpenAI.Calls = host, calls
-	data, err := marshal(o)
+	data, err := exchange.Marshal(o)
 	if err != nil {
 		return ""
 	}

@@ -5,8 +5,8 @@
 //	models := openai.New(&openai.Options{Env: os.Getenv})
 //	client, err := models.Client(ctx, llm.Provider{Model: "gpt-5.5"})
 //
-// Requests and the connection are those of the go-openai module; what servers
-// really send is read by this package, because a transcript that others build
+// Requests are made of the types of the go-openai module; what servers really
+// send is read here, because a transcript that others build
 // on must not contain half an answer. A completion counts only if the server
 // gave a finish reason. Streams that stall, break, turn into web pages, hide
 // errors or stop politely in the middle become errors of package llm, and so
@@ -21,10 +21,10 @@ package openai
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"time"
 
+	"github.com/rathcluster/rath/internal/exchange"
 	"github.com/rathcluster/rath/llm"
 )
 
@@ -34,19 +34,19 @@ const (
 	DefaultBaseURL = "https://api.openai.com/v1"
 	// DefaultFirstToken is generous because models that reason in silence
 	// are slow to begin.
-	DefaultFirstToken = 5 * time.Minute
+	DefaultFirstToken = exchange.DefaultFirstToken
 	// DefaultIdle is how long a stream may be silent once it has begun.
-	DefaultIdle = 2 * time.Minute
+	DefaultIdle = exchange.DefaultIdle
 	// DefaultTotal bounds a call.
-	DefaultTotal = 30 * time.Minute
+	DefaultTotal = exchange.DefaultTotal
 	// DefaultTail is how long a stream may stay open after its finish reason.
-	DefaultTail = 2 * time.Second
+	DefaultTail = exchange.DefaultTail
 	// DefaultMaxFrame bounds one event of a stream in bytes.
-	DefaultMaxFrame = 8 << 20
+	DefaultMaxFrame = exchange.DefaultMaxFrame
 	// DefaultMaxResponse bounds a whole answer in bytes.
-	DefaultMaxResponse = 32 << 20
+	DefaultMaxResponse = exchange.DefaultMaxResponse
 	// MaxCalls bounds the tool calls of one answer.
-	MaxCalls = 256
+	MaxCalls = exchange.MaxCalls
 )
 
 // The environment variables that are looked up through [Options.Env].
@@ -91,58 +91,23 @@ type Options struct {
 
 // Models resolves providers to clients of OpenAI-compatible servers. It is
 // safe for concurrent use.
-type Models struct {
-	o    Options
-	http *http.Client
-}
+type Models struct{ server *exchange.Server }
 
 var _ llm.Models = (*Models)(nil)
 
 // New returns a Models; nil options are the zero value.
 func New(o *Options) *Models {
-	m := &Models{}
-	if o != nil {
-		m.o = *o
+	if o == nil {
+		o = &Options{}
 	}
-	d := &m.o
-	orDefault(&d.FirstToken, DefaultFirstToken)
-	orDefault(&d.Idle, DefaultIdle)
-	orDefault(&d.Total, DefaultTotal)
-	orDefault(&d.Tail, DefaultTail)
-	orDefault(&d.MaxFrame, DefaultMaxFrame)
-	orDefault(&d.MaxResponse, DefaultMaxResponse)
-	if d.Transport == nil {
-		d.Transport = newTransport()
-	}
-	m.http = &http.Client{
-		Transport: d.Transport,
-		// A redirected POST would lose its body or send it elsewhere.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	return m
-}
-
-func orDefault[T int | time.Duration](v *T, d T) {
-	if *v <= 0 {
-		*v = d
-	}
-}
-
-// newTransport keeps as many connections as there are parallel calls: the
-// default of two per host opens a new one for about every other call.
-func newTransport() *http.Transport {
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ExpectContinueTimeout: time.Second,
-		MaxIdleConns:          1024,
-		MaxIdleConnsPerHost:   256,
-		IdleConnTimeout:       90 * time.Second,
-		ForceAttemptHTTP2:     true,
-		// Compressed streams come in lumps.
-		DisableCompression: true,
-	}
+	return &Models{exchange.NewServer(exchange.Options(*o), exchange.Protocol{
+		BaseURL: DefaultBaseURL, EnvKey: EnvKey, EnvBase: EnvBase, EnvModel: EnvModel,
+		Sign: func(h http.Header, key string) {
+			if key != "" {
+				h.Set("Authorization", "Bearer "+key)
+			}
+		},
+	})}
 }
 
 // Client resolves p. The key is p.KeyRef, looked up by Options.Key and then
@@ -153,21 +118,15 @@ func newTransport() *http.Transport {
 //
 // If no model is named anywhere the error lists what the server offers.
 func (m *Models) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	e, err := m.resolve(p)
+	e, err := m.server.Resolve(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	if e.model == "" {
-		return nil, m.noModel(ctx, e)
-	}
-	return newClient(m, e), nil
+	return &client{e}, nil
 }
 
 // Close closes idle connections. Clients stay usable.
 func (m *Models) Close() error {
-	m.http.CloseIdleConnections()
+	m.server.Close()
 	return nil
 }

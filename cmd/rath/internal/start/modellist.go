@@ -15,7 +15,6 @@ import (
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -23,6 +22,7 @@ import (
 type modelRow struct {
 	Name      string   `json:"name"`
 	Default   bool     `json:"default,omitempty"`
+	Kind      string   `json:"kind"`
 	URL       string   `json:"url,omitempty"`
 	ID        string   `json:"id"`
 	Key       string   `json:"key,omitempty"`     // the reference
@@ -94,7 +94,7 @@ how a list is written. --public lists published prices. They are to be checked.`
 func listModels(a *app.App, l *models.List) error {
 	all := []modelRow{}
 	for _, m := range l.All() {
-		r := modelRow{m.Name, m.Name == l.Default, m.URL, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.Cost, priceOf(m.Prices), m.Fallbacks}
+		r := modelRow{m.Name, m.Name == l.Default, m.Kind, m.URL, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.Cost, priceOf(m.Prices), m.Fallbacks}
 		if _, err := l.Key(a.Getenv, m.Key); m.Key != "" && err != nil {
 			r.NoKey = err.Error()
 		}
@@ -201,11 +201,10 @@ type tested struct {
 }
 
 func testModels(ctx context.Context, a *app.App, l *models.List, all []*models.Model) error {
-	client := openai.New(&openai.Options{Env: a.Getenv, Key: func(ref string) (string, error) { return l.Key(a.Getenv, ref) }})
-	defer client.Close()
+	clients := llm.ByKind(l.Clients(a.Getenv, ""))
 	results := make([]tested, len(all))
 	for i, m := range all {
-		results[i] = testModel(ctx, client, m)
+		results[i] = testModel(ctx, clients, m)
 	}
 	failed := slices.ContainsFunc(results, func(r tested) bool { return r.Error != "" })
 	if done, err := app.Emit(a, results); done {

@@ -1,4 +1,4 @@
-package openai
+package exchange
 
 import (
 	"bytes"
@@ -16,9 +16,9 @@ import (
 // maxMessage bounds how much of a server's own words an error repeats.
 const maxMessage = 300
 
-// fail makes an error about this endpoint.
-func (e endpoint) fail(code llm.Code, status int, format string, args ...any) *llm.Error {
-	return &llm.Error{Code: code, Status: status, Message: fmt.Sprintf("model %q at %s: ", e.model, e.host) + fmt.Sprintf(format, args...)}
+// Fail makes an error about this endpoint.
+func (e *Endpoint) Fail(code llm.Code, status int, format string, args ...any) *llm.Error {
+	return &llm.Error{Code: code, Status: status, Message: fmt.Sprintf("model %q at %s: ", e.Model, e.Host) + fmt.Sprintf(format, args...)}
 }
 
 // complaint is what a server says about a failure, from whichever place it
@@ -44,9 +44,9 @@ func complainWithin(raw []byte, depth int) (c complaint, ok bool) {
 		Detail  json.RawMessage `json:"detail"`
 		Message json.RawMessage `json:"message"`
 		Msg     json.RawMessage `json:"msg"`
-		Code    word            `json:"code"`
-		Type    word            `json:"type"`
-		Status  word            `json:"status"`
+		Code    Word            `json:"code"`
+		Type    Word            `json:"type"`
+		Status  Word            `json:"status"`
 	}
 	raw = bytes.TrimSpace(raw)
 	if len(raw) > 0 && raw[0] == '[' { // a list of one error
@@ -64,7 +64,7 @@ func complainWithin(raw []byte, depth int) (c complaint, ok bool) {
 		c.kind = string(o.Status)
 	}
 	for _, raw := range []json.RawMessage{o.Error, o.Message, o.Msg, o.Detail} {
-		if !isSet(raw) {
+		if !IsSet(raw) {
 			continue
 		}
 		if raw[0] != '"' {
@@ -76,8 +76,8 @@ func complainWithin(raw []byte, depth int) (c complaint, ok bool) {
 			}
 			continue
 		}
-		var j joiner
-		c.message = j.add(raw)
+		var j Joiner
+		c.message = j.Add(raw)
 		return c, true
 	}
 	return c, c.code != "" || c.kind != ""
@@ -89,11 +89,11 @@ var phrases = []struct {
 	code llm.Code
 	re   *regexp.Regexp
 }{
-	{llm.CodeContextLength, regexp.MustCompile(`context_length|context length|context window|context size|exceed_context|prompt is too long|too many (input )?tokens|maximum number of tokens`)},
-	{llm.CodeQuota, regexp.MustCompile(`insufficient_quota|insufficient balance|exceeded your current quota|billing|payment required|insufficient credits`)},
+	{llm.CodeContextLength, regexp.MustCompile(`context_length|context length|context window|context size|exceed_context|prompt is too long|exceed context limit|request_too_large|too many (input )?tokens|maximum number of tokens`)},
+	{llm.CodeQuota, regexp.MustCompile(`insufficient_quota|insufficient balance|exceeded your current quota|billing|payment required|insufficient credits|credit balance is too low`)},
 	{llm.CodeRefused, regexp.MustCompile(`content_filter|content_policy|content policy|content management policy|responsibleai|safety system`)},
-	{llm.CodeAuth, regexp.MustCompile(`invalid_api_key|incorrect api key|invalid api key|authentication_error|unauthorized|permission_denied`)},
-	{llm.CodeModelNotFound, regexp.MustCompile(`model_not_found|model\b.{0,100}(not found|does not exist|not exist|not available|unknown)|(unknown|no such|invalid) model`)},
+	{llm.CodeAuth, regexp.MustCompile(`invalid_api_key|incorrect api key|invalid api key|authentication_error|unauthorized|permission_denied|permission_error`)},
+	{llm.CodeModelNotFound, regexp.MustCompile(`model_not_found|not_found_error model:|model\b.{0,100}(not found|does not exist|not exist|not available|unknown)|(unknown|no such|invalid) model`)},
 	{llm.CodeRateLimited, regexp.MustCompile(`rate_limit|rate limit|too many requests|resource_exhausted`)},
 	{llm.CodeOverloaded, regexp.MustCompile(`overloaded|at capacity|no capacity|capacity exceeded|engine is busy`)},
 }
@@ -130,9 +130,12 @@ func (c complaint) class(status int) llm.Code {
 	}
 }
 
+// Failure is the error for a complaint in a stream.
+func (e *Endpoint) Failure(raw []byte) *llm.Error { return e.serverError(0, nil, raw) }
+
 // serverError is the error for a complaint in a stream, or for a whole answer
 // of a failing status.
-func (e endpoint) serverError(status int, h http.Header, body []byte) *llm.Error {
+func (e *Endpoint) serverError(status int, h http.Header, body []byte) *llm.Error {
 	c, ok := complain(body)
 	code := c.class(status)
 	said := c.message
@@ -148,12 +151,12 @@ func (e endpoint) serverError(status int, h http.Header, body []byte) *llm.Error
 	if status != 0 {
 		said = fmt.Sprintf("HTTP %d: %s", status, said)
 	}
-	err := e.fail(code, status, "%s%s", said, e.remedy(code, status))
+	err := e.Fail(code, status, "%s%s", said, e.remedy(code, status))
 	err.RetryAfter = retryAfter(h, time.Now())
 	return err
 }
 
-func (e endpoint) remedy(code llm.Code, status int) string {
+func (e *Endpoint) remedy(code llm.Code, status int) string {
 	switch {
 	case code == llm.CodeAuth && e.key == "":
 		return "; no key was sent: set the provider's key_ref to the name of an environment variable that holds one"

@@ -1,4 +1,4 @@
-package openai
+package exchange
 
 import (
 	"bufio"
@@ -21,15 +21,13 @@ import (
 // maxErrorBody bounds how much of a failing answer is read.
 const maxErrorBody = 64 << 10
 
-// exchange is a request and its answer. It travels in the context through go-openai
-// to the doer, which has no other way to know whose request it sends.
+// exchange is a request and its answer.
 type exchange struct {
-	e           endpoint
-	body        []byte
-	step        string
-	try         int
-	maxFrame    int
-	maxResponse int
+	e    *Endpoint
+	o    *Options
+	body []byte
+	step string
+	try  int
 	// noRetry: the server said that another try is no use.
 	noRetry bool
 	// rest is the connection's part of the answer; reading it to its end
@@ -41,49 +39,43 @@ type exchange struct {
 	answered bool
 }
 
-type exchangeKey struct{}
-
-// doer is go-openai's HTTP client: it sends our body instead of its own and
-// turns the response into a stream of plain data lines or an error.
-type doer struct{ http *http.Client }
-
-// Do implements go-openai's HTTPDoer.
-func (d doer) Do(req *http.Request) (*http.Response, error) {
-	x, ok := req.Context().Value(exchangeKey{}).(*exchange)
-	if !ok {
-		return nil, errors.New("openai: request without an exchange")
+// send sends the request and returns the events of its answer.
+func (x *exchange) send(ctx context.Context, path string) (*events, io.Closer, error) {
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteRequest: func(info httptrace.WroteRequestInfo) { x.sent.Store(info.Err == nil) },
+	})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.e.base+path, bytes.NewReader(x.body))
+	if err != nil {
+		return nil, nil, err
 	}
-	req.ContentLength = int64(len(x.body))
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.body)), nil }
-	req.Body, _ = req.GetBody()
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "text/event-stream")
 	req.Header.Set("User-Agent", "rath")
+	x.e.server.p.Sign(req.Header, x.e.key)
 	if x.step != "" {
 		req.Header.Set(llm.StepHeader, x.step)
 	}
 	if x.try > 1 {
 		req.Header.Set(llm.TryHeader, strconv.Itoa(x.try))
 	}
-	resp, err := d.http.Do(req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-		WroteRequest: func(info httptrace.WroteRequestInfo) { x.sent.Store(info.Err == nil) },
-	})))
+	resp, err := x.e.server.http.Do(req)
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err
 		}
-		return nil, err
+		return nil, nil, err
 	}
 	x.answered, x.rest = true, resp.Body
 	body, err := x.receive(resp)
 	if err != nil {
 		resp.Body.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	resp.Body = body
-	return resp, nil
+	return body, resp.Body, nil
 }
 
 // receive looks at an answer's head and first bytes.
-func (x *exchange) receive(resp *http.Response) (io.ReadCloser, error) {
+func (x *exchange) receive(resp *http.Response) (*events, error) {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return nil, x.refused(resp)
 	}
@@ -91,17 +83,17 @@ func (x *exchange) receive(resp *http.Response) (io.ReadCloser, error) {
 	r := bufio.NewReaderSize(resp.Body, 4<<10)
 	switch first, err := firstByte(r); {
 	case err == io.EOF:
-		return nil, x.e.fail(llm.CodeTruncated, resp.StatusCode, "the answer is empty")
+		return nil, x.e.Fail(llm.CodeTruncated, resp.StatusCode, "the answer is empty")
 	case err != nil:
 		return nil, err
 	case first == '<' || strings.Contains(kind, "html"):
 		head, _ := io.ReadAll(io.LimitReader(r, 4<<10))
-		return nil, x.e.fail(llm.CodeMalformed, resp.StatusCode, "the answer is %s; is the base URL %s behind a proxy or a login?",
+		return nil, x.e.Fail(llm.CodeMalformed, resp.StatusCode, "the answer is %s; is the base URL %s behind a proxy or a login?",
 			llm.Redact(describe(head, kind), x.e.key), x.e.base)
 	case first == '{' || first == '[':
 		return x.whole(resp, r)
 	default:
-		return newEvents(r, resp.Body, x.maxFrame), nil
+		return newEvents(r, x.o.MaxFrame), nil
 	}
 }
 
@@ -132,35 +124,31 @@ func (x *exchange) refused(resp *http.Response) error {
 		if u, err := resp.Location(); err == nil {
 			to = "to " + u.Scheme + "://" + u.Host
 		}
-		return x.e.fail(llm.CodeInvalidRequest, resp.StatusCode, "HTTP %d: the server redirects %s; set the base URL to the final address", resp.StatusCode, to)
+		return x.e.Fail(llm.CodeInvalidRequest, resp.StatusCode, "HTTP %d: the server redirects %s; set the base URL to the final address", resp.StatusCode, to)
 	}
 	return x.e.serverError(resp.StatusCode, resp.Header, body)
 }
 
 // whole turns an answer that is one JSON document into a stream of one event.
-func (x *exchange) whole(resp *http.Response, r io.Reader) (io.ReadCloser, error) {
-	body, err := io.ReadAll(io.LimitReader(r, int64(x.maxResponse)+1))
+func (x *exchange) whole(resp *http.Response, r io.Reader) (*events, error) {
+	body, err := io.ReadAll(io.LimitReader(r, int64(x.o.MaxResponse)+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(body) > x.maxResponse {
-		return nil, x.e.fail(llm.CodeMalformed, resp.StatusCode, "the answer is larger than %d bytes", x.maxResponse)
+	if len(body) > x.o.MaxResponse {
+		return nil, x.e.Fail(llm.CodeMalformed, resp.StatusCode, "the answer is larger than %d bytes", x.o.MaxResponse)
 	}
 	var doc bytes.Buffer
 	if err := json.Compact(&doc, body); err != nil {
 		if strings.Contains(err.Error(), "unexpected end") {
-			return nil, x.e.fail(llm.CodeTruncated, resp.StatusCode, "the answer stops after %d bytes", len(body))
+			return nil, x.e.Fail(llm.CodeTruncated, resp.StatusCode, "the answer stops after %d bytes", len(body))
 		}
-		return nil, x.e.fail(llm.CodeMalformed, resp.StatusCode, "the answer is not JSON")
+		return nil, x.e.Fail(llm.CodeMalformed, resp.StatusCode, "the answer is not JSON")
 	}
 	if doc.Bytes()[0] != '{' {
 		return nil, x.e.serverError(0, resp.Header, body)
 	}
-	event := io.MultiReader(strings.NewReader("data: { "), bytes.NewReader(doc.Bytes()[1:]), strings.NewReader("\ndata: [DONE]\n"))
-	return struct {
-		io.Reader
-		io.Closer
-	}{event, resp.Body}, nil // the space: see events.dispatch
+	return newEvents(io.MultiReader(strings.NewReader("data: "), &doc, strings.NewReader("\ndata: [DONE]\n")), x.o.MaxResponse+16), nil
 }
 
 // explain turns an error of the connection into one of package llm. ctx is
@@ -178,13 +166,13 @@ func (x *exchange) explain(ctx context.Context, err error) error {
 	said := llm.Clip(llm.Redact(llm.CleanText(err.Error()), x.e.key), maxMessage)
 	switch {
 	case errors.Is(err, errFrameSize):
-		return x.e.fail(llm.CodeMalformed, 0, "%s (limit %d bytes)", said, x.maxFrame)
+		return x.e.Fail(llm.CodeMalformed, 0, "%s (limit %d bytes)", said, x.o.MaxFrame)
 	case x.answered:
-		return x.e.fail(llm.CodeTruncated, 0, "the answer broke off: %s", said)
+		return x.e.Fail(llm.CodeTruncated, 0, "the answer broke off: %s", said)
 	case x.sent.Load() && timedOut(err): // the server may have worked on it
-		return x.e.fail(llm.CodeTimeout, 0, "the connection went silent before the answer: %s", said)
+		return x.e.Fail(llm.CodeTimeout, 0, "the connection went silent before the answer: %s", said)
 	default:
-		return x.e.fail(llm.CodeUnavailable, 0, "cannot reach %s: %s", x.e.base, said)
+		return x.e.Fail(llm.CodeUnavailable, 0, "cannot reach %s: %s", x.e.base, said)
 	}
 }
 

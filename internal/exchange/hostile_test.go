@@ -1,7 +1,6 @@
-package openai
+package exchange
 
 import (
-	"encoding/json"
 	"io"
 	"strings"
 	"testing"
@@ -19,7 +18,7 @@ func TestCostlyAnswers(t *testing.T) {
 		return []byte(strings.Repeat(open, n) + `"` + long + `"` + strings.Repeat(end, n))
 	}
 	read := func(t *testing.T, stream string) {
-		if _, err := io.Copy(io.Discard, newEvents(strings.NewReader(stream), io.NopCloser(nil), DefaultMaxFrame)); err != io.ErrUnexpectedEOF {
+		if _, err := read(strings.NewReader(stream), DefaultMaxFrame); err != io.ErrUnexpectedEOF {
 			t.Errorf("the stream ends with %v", err)
 		}
 	}
@@ -42,8 +41,8 @@ func TestCostlyAnswers(t *testing.T) {
 			}
 		},
 		"a text within texts": func(t *testing.T) {
-			var j joiner
-			if text := j.add(nested(4900, `[{"text":`, `}]`)); text != "" {
+			var j Joiner
+			if text := j.Add(nested(4900, `[{"text":`, `}]`)); text != "" {
 				t.Errorf("it says %.100q", text)
 			}
 		},
@@ -61,29 +60,5 @@ func TestCostlyAnswers(t *testing.T) {
 				t.Error("it takes too long")
 			}
 		})
-	}
-}
-
-// TestSizeOfExtras: what a server attaches to its tool calls counts as part of the
-// answer.
-func TestSizeOfExtras(t *testing.T) {
-	a := &assembler{max: 1 << 20, malformed: func(what string) *llm.Error { return llm.Rebuild(llm.CodeMalformed, what) }}
-	piece := func(i int) []byte {
-		data, err := json.Marshal(map[string]any{"choices": []any{map[string]any{"delta": map[string]any{"tool_calls": []any{map[string]any{
-			"index": i, "id": string(rune('a' + i)), "function": map[string]string{"name": "f"}, "extra_content": strings.Repeat("x", 400<<10),
-		}}}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
-	}
-	var err error
-	for i := range 5 {
-		if err = a.add(piece(i / 2)); err != nil { // the second piece takes the place of the first
-			break
-		}
-	}
-	if llm.CodeOf(err) != llm.CodeMalformed || len(a.slots) != 3 {
-		t.Errorf("%v at call %d", err, len(a.slots))
 	}
 }

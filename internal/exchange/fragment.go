@@ -1,4 +1,4 @@
-package openai
+package exchange
 
 import (
 	"bytes"
@@ -11,71 +11,71 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// word is a JSON string where servers also send numbers; everything else is "".
-type word string
+// Word is a JSON string where servers also send numbers; everything else is "".
+type Word string
 
 // UnmarshalJSON never fails.
-func (w *word) UnmarshalJSON(data []byte) error {
+func (w *Word) UnmarshalJSON(data []byte) error {
 	var s string
 	switch {
 	case len(data) > 1 && data[0] == '"' && bytes.IndexByte(data, '\\') < 0:
-		*w = word(llm.CleanText(string(data[1 : len(data)-1])))
+		*w = Word(llm.CleanText(string(data[1 : len(data)-1])))
 	case len(data) > 0 && data[0] == '"' && json.Unmarshal(data, &s) == nil:
-		*w = word(llm.CleanText(s))
+		*w = Word(llm.CleanText(s))
 	case len(data) > 0 && (data[0] == 'n' || data[0] == 't' || data[0] == 'f'), len(data) > 0 && (data[0] == '{' || data[0] == '['):
 		*w = ""
 	default:
-		*w = word(llm.CleanText(string(data)))
+		*w = Word(llm.CleanText(string(data)))
 	}
 	return nil
 }
 
-// count is a JSON integer where servers also send floats, strings or null.
-type count int64
+// Count is a JSON integer where servers also send floats, strings or null.
+type Count int64
 
 // UnmarshalJSON never fails; what is no number, or one whose sums could overflow, is 0.
-func (c *count) UnmarshalJSON(data []byte) error {
+func (c *Count) UnmarshalJSON(data []byte) error {
 	*c = 0
 	if f, err := strconv.ParseFloat(strings.Trim(string(data), `"`), 64); err == nil && f > -1e15 && f < 1e15 {
-		*c = count(f)
+		*c = Count(f)
 	}
 	return nil
 }
 
-// tokens is a count of tokens, and absurd where it is one that cannot be.
-type tokens int64
+// Tokens is a count of tokens, and Absurd where it is one that cannot be.
+type Tokens int64
 
 const (
-	absurd tokens = -1
+	Absurd Tokens = -1
 	// maxTokens is beyond what any call has; its sums and prices do not overflow.
 	maxTokens = 1e12
 )
 
 // UnmarshalJSON never fails; null is 0.
-func (n *tokens) UnmarshalJSON(data []byte) error {
-	*n = absurd
+func (n *Tokens) UnmarshalJSON(data []byte) error {
+	*n = Absurd
 	if f, err := strconv.ParseFloat(strings.Trim(string(data), `"`), 64); err == nil && f >= 0 && f <= maxTokens {
-		*n = tokens(f)
+		*n = Tokens(f)
 	} else if string(data) == "null" {
 		*n = 0
 	}
 	return nil
 }
 
-// joiner joins the fragments of a text. encoding/json decodes each fragment
+// Joiner joins the fragments of a text. encoding/json decodes each fragment
 // for itself and so destroys a character that was split between two: as bytes
-// or as the halves of a surrogate pair. A joiner holds the half back until
+// or as the halves of a surrogate pair. A Joiner holds the half back until
 // the rest comes.
-type joiner struct {
+type Joiner struct {
 	tail []byte // the beginning of a character, at most 3 bytes
 	high rune   // a high surrogate, or 0
 }
 
-// add returns the text that is whole after the fragment raw: a JSON string,
+// Add returns the text that is whole after the fragment raw: a JSON string,
 // or an array of parts with texts. Everything else says nothing.
-func (j *joiner) add(raw json.RawMessage) string { return j.within(raw, 0) }
+func (j *Joiner) Add(raw json.RawMessage) string { return j.within(raw, 0) }
 
-func (j *joiner) within(raw json.RawMessage, depth int) string {
+func (j *Joiner) within(raw json.RawMessage, depth int) string {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
 		return ""
@@ -88,7 +88,7 @@ func (j *joiner) within(raw json.RawMessage, depth int) string {
 			return ""
 		}
 		var b strings.Builder
-		for _, p := range contentParts(raw) {
+		for _, p := range ContentParts(raw) {
 			b.WriteString(j.within(p.Text, depth+1))
 			b.WriteString(j.within(p.Summary, depth+1))
 		}
@@ -98,38 +98,38 @@ func (j *joiner) within(raw json.RawMessage, depth int) string {
 	}
 }
 
-// part is an element of a text that comes as a list.
-type part struct {
+// Fragment is an element of a text that comes as a list.
+type Fragment struct {
 	Text     json.RawMessage `json:"text"`
 	Summary  json.RawMessage `json:"summary"`
 	Thinking json.RawMessage `json:"thinking"`
 }
 
-// contentParts returns a text as a list of parts, whichever it was.
-func contentParts(raw json.RawMessage) []part {
+// ContentParts returns a text as a list of parts, whichever it was.
+func ContentParts(raw json.RawMessage) []Fragment {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' {
-		return []part{{Text: raw}}
+		return []Fragment{{Text: raw}}
 	}
-	var parts []part
+	var parts []Fragment
 	if json.Unmarshal(raw, &parts) != nil {
 		return nil
 	}
 	return parts
 }
 
-// flush returns what was held back, now that nothing more comes.
-func (j *joiner) flush() string {
+// Flush returns what was held back, now that nothing more comes.
+func (j *Joiner) Flush() string {
 	s := llm.CleanText(string(j.tail))
 	if j.high != 0 {
 		s += "\uFFFD"
 	}
-	*j = joiner{}
+	*j = Joiner{}
 	return s
 }
 
 // unquote decodes a JSON string to bytes, which may begin and end inside a
 // character.
-func (j *joiner) unquote(raw []byte) []byte {
+func (j *Joiner) unquote(raw []byte) []byte {
 	s := bytes.TrimSuffix(raw[1:], []byte(`"`))
 	out := j.tail
 	j.tail = nil
@@ -172,7 +172,7 @@ func (j *joiner) unquote(raw []byte) []byte {
 }
 
 // lone gives up on a high surrogate that nothing followed.
-func (j *joiner) lone(out []byte) []byte {
+func (j *Joiner) lone(out []byte) []byte {
 	if j.high != 0 {
 		j.high = 0
 		out = append(out, "\uFFFD"...)
@@ -181,7 +181,7 @@ func (j *joiner) lone(out []byte) []byte {
 }
 
 // emit returns the whole characters of b and keeps the rest.
-func (j *joiner) emit(b []byte) string {
+func (j *Joiner) emit(b []byte) string {
 	if j.high == 0 {
 		for i := len(b) - 1; i >= 0 && i >= len(b)-3; i-- {
 			if utf8.RuneStart(b[i]) {
@@ -194,4 +194,14 @@ func (j *joiner) emit(b []byte) string {
 		}
 	}
 	return llm.CleanText(string(b))
+}
+
+// IsSet reports whether a member is there and says something.
+func IsSet(raw json.RawMessage) bool {
+	switch string(bytes.TrimSpace(raw)) {
+	case "", "null", `""`, "[]", "{}":
+		return false
+	default:
+		return true
+	}
 }

@@ -1,4 +1,4 @@
-package openai
+package exchange
 
 import (
 	"bufio"
@@ -13,19 +13,16 @@ var errFrameSize = errors.New("an event of the stream is too large")
 
 var done = []byte("[DONE]")
 
-// events normalises a stream of server-sent events to what go-openai's reader
-// expects: one "data: " line per event and nothing else. Comments, other
-// fields, byte order marks and all line ends are understood; several data
-// lines are joined; events without a blank line between them are told apart
-// by where their JSON ends; a last event without a line end counts if it is
-// whole.
+// events reads a stream of server-sent events as servers write them. Comments, other
+// fields, byte order marks and all line ends are understood; several data lines are
+// joined; events without a blank line between them are told apart by where their JSON
+// ends; a last event without a line end counts if it is whole.
 type events struct {
-	src io.Closer
 	r   *bufio.Reader
 	max int
 
-	out    []byte // what Read has yet to give, the rest of store
-	store  []byte
+	out    []byte // the events that are read and not yet given, each with a line end
+	store  []byte // whose end out is
 	line   []byte
 	data   []byte
 	event  string
@@ -39,26 +36,24 @@ type events struct {
 	err    error
 }
 
-func newEvents(src io.Reader, closer io.Closer, limit int) *events {
-	return &events{src: closer, r: bufio.NewReaderSize(src, 16<<10), max: limit}
+func newEvents(src io.Reader, limit int) *events {
+	return &events{r: bufio.NewReaderSize(src, 16<<10), max: limit}
 }
 
-// Close closes the source.
-func (s *events) Close() error { return s.src.Close() }
-
-// Read implements io.Reader.
-func (s *events) Read(p []byte) (int, error) {
+// Next returns the data of the next event, which has no line end. It is the caller's
+// until Next is called again.
+func (s *events) Next() ([]byte, error) {
 	for len(s.out) == 0 {
 		if s.err != nil {
-			return 0, s.err
+			return nil, s.err
 		}
 		s.out = s.store[:0]
 		s.next()
 		s.store = s.out[:0]
 	}
-	n := copy(p, s.out)
-	s.out = s.out[n:]
-	return n, nil
+	raw, rest, _ := bytes.Cut(s.out, []byte("\n"))
+	s.out = rest
+	return raw, nil
 }
 
 // next takes one line.
@@ -186,21 +181,15 @@ func (s *events) whole() bool {
 func (s *events) dispatch() {
 	d := bytes.TrimSpace(s.data)
 	if s.has && len(d) > 0 {
-		s.out = append(s.out, "data: "...)
-		switch {
-		case s.event == "error" && !bytes.Equal(d, done):
-			s.out = append(s.out, `{ "error": `...)
+		if s.event == "error" && !bytes.Equal(d, done) {
+			s.out = append(s.out, `{"error": `...)
 			if json.Valid(d) {
 				s.out = append(s.out, d...)
 			} else if text, err := json.Marshal(string(d)); err == nil {
 				s.out = append(s.out, text...)
 			}
 			s.out = append(s.out, '}')
-		case d[0] == '{':
-			// The space keeps go-openai from treating an error as its own and
-			// dropping its status.
-			s.out = append(append(s.out, "{ "...), d[1:]...)
-		default:
+		} else {
 			s.out = append(s.out, d...)
 		}
 		s.out = append(s.out, '\n')

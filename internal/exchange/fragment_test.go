@@ -1,19 +1,18 @@
-package openai
+package exchange
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"unicode/utf8"
-
-	"github.com/rathcluster/rath/llm"
 )
 
-// The joiner restores a text from any fragments, in JSON strings of any form.
+// The Joiner restores a text from any fragments, in JSON strings of any form.
 func TestJoinerAtEveryCut(t *testing.T) {
 	text := "a\"\\/\b\f\n\r\tß€🙂\u2028z"
 	var escaped strings.Builder
@@ -27,20 +26,20 @@ func TestJoinerAtEveryCut(t *testing.T) {
 	}
 	// Cuts between bytes.
 	for i := range len(text) + 1 {
-		var j joiner
-		got := j.add(rawString(text[:i])) + j.add(rawString(text[i:])) + j.flush()
+		var j Joiner
+		got := j.Add(rawString(text[:i])) + j.Add(rawString(text[i:])) + j.Flush()
 		if got != text {
 			t.Errorf("cut at byte %d: %q", i, got)
 		}
 	}
 	// Cuts between escapes, also between the halves of a pair.
 	for i := 0; i <= escaped.Len(); i += 6 {
-		var j joiner
-		first := j.add(json.RawMessage(`"` + escaped.String()[:i] + `"`))
+		var j Joiner
+		first := j.Add(json.RawMessage(`"` + escaped.String()[:i] + `"`))
 		if !utf8.ValidString(first) {
 			t.Errorf("cut at escape %d: %q", i/6, first)
 		}
-		got := first + j.add(json.RawMessage(`""`)) + j.add(json.RawMessage(`"`+escaped.String()[i:]+`"`)) + j.flush()
+		got := first + j.Add(json.RawMessage(`""`)) + j.Add(json.RawMessage(`"`+escaped.String()[i:]+`"`)) + j.Flush()
 		if got != text {
 			t.Errorf("cut at escape %d: %q", i/6, got)
 		}
@@ -75,7 +74,7 @@ func FuzzJoiner(f *testing.F) {
 	f.Add([]byte(`"a🙂"`), []byte(`"\ud83d"`), []byte(`"\ude42"`))
 	f.Add([]byte("\"\xf0\x9f\""), []byte("\"\x99\x82\""), []byte(`"\n"`))
 	f.Fuzz(func(t *testing.T, a, b, c []byte) {
-		var j joiner
+		var j Joiner
 		var got strings.Builder
 		var want []byte
 		plain := true
@@ -83,7 +82,7 @@ func FuzzJoiner(f *testing.F) {
 			if !json.Valid(raw) || bytes.TrimSpace(raw)[0] != '"' {
 				return
 			}
-			piece := j.add(raw)
+			piece := j.Add(raw)
 			if !utf8.ValidString(piece) {
 				t.Fatalf("%q is not UTF-8", piece)
 			}
@@ -95,7 +94,7 @@ func FuzzJoiner(f *testing.F) {
 			want = append(want, s...)
 			plain = plain && utf8.Valid(raw) && !bytes.Contains(raw, []byte(`\u`))
 		}
-		got.WriteString(j.flush())
+		got.WriteString(j.Flush())
 		if !utf8.ValidString(got.String()) {
 			t.Fatalf("%q is not UTF-8", got.String())
 		}
@@ -105,15 +104,18 @@ func FuzzJoiner(f *testing.F) {
 	})
 }
 
-// read returns the lines that events makes of a stream.
-func read(r io.Reader, limit int) (lines []string, err error) {
-	out, err := io.ReadAll(newEvents(r, io.NopCloser(r), limit))
-	for l := range strings.SplitAfterSeq(string(out), "\n") {
-		if l != "" {
-			lines = append(lines, l)
+// read returns the events of a stream.
+func read(r io.Reader, limit int) (all []string, err error) {
+	for s := newEvents(r, limit); ; {
+		raw, err := s.Next()
+		if err == io.EOF {
+			return all, nil
 		}
+		if err != nil {
+			return all, err
+		}
+		all = append(all, string(raw))
 	}
-	return lines, err
 }
 
 func TestEventsDoNotDependOnHowTheyArrive(t *testing.T) {
@@ -128,7 +130,7 @@ func TestEventsDoNotDependOnHowTheyArrive(t *testing.T) {
 			"bytes": iotest.OneByteReader(strings.NewReader(s)), "halves": iotest.HalfReader(strings.NewReader(s)), "data with the error": iotest.DataErrReader(strings.NewReader(s)),
 		} {
 			got, err := read(r, 1000)
-			if strings.Join(got, "") != strings.Join(want, "") || !errors.Is(err, wantErr) {
+			if !slices.Equal(got, want) || !errors.Is(err, wantErr) {
 				t.Errorf("%q in %s: %q, %v; want %q, %v", s, name, got, err, want, wantErr)
 			}
 		}
@@ -139,62 +141,4 @@ func TestEventsDoNotDependOnHowTheyArrive(t *testing.T) {
 	if _, err := read(strings.NewReader(strings.Repeat("data: xxxxxxxxxx\n", 10)), 99); !errors.Is(err, errFrameSize) {
 		t.Error(err)
 	}
-}
-
-func FuzzStream(f *testing.F) {
-	f.Add([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"a\",\"tool_calls\":[{\"index\":0,\"id\":\"x\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"))
-	f.Add([]byte("event: error\rdata: x\r\rdata: {\"choices\":[{\"message\":{\"content\":[{\"text\":\"\\ud83d\"}],\"reasoning\":\"\xf0\"},\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":-1}}"))
-	f.Add([]byte("data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"arguments\":{\"a\":1}}},{\"id\":3}]},\"finish_reason\":\"x\"}]}"))
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		lines, err := read(bytes.NewReader(stream), 1<<16)
-		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, errFrameSize) {
-			t.Fatalf("unexpected error %v", err)
-		}
-		x := &exchange{e: endpoint{model: "m", host: "h"}, maxResponse: 1 << 16}
-		var text, reasoning strings.Builder
-		args := 0
-		a := x.assembler(func(d llm.Delta) {
-			if !utf8.ValidString(d.Text + d.Reasoning) {
-				t.Fatalf("%+v is not UTF-8", d)
-			}
-			text.WriteString(d.Text)
-			reasoning.WriteString(d.Reasoning)
-			if c := d.Call; c != nil {
-				if !utf8.ValidString(c.ID + c.Name + c.Args) {
-					t.Fatalf("%+v is not UTF-8", *c)
-				}
-				args += len(c.Args)
-			}
-		})
-		for _, l := range lines {
-			payload, ok := strings.CutPrefix(l, "data: ")
-			if !ok || strings.Count(l, "\n") != 1 {
-				t.Fatalf("line %q", l)
-			}
-			if payload = strings.TrimSpace(payload); payload == "[DONE]" {
-				break
-			}
-			if a.add([]byte(payload)) != nil {
-				return
-			}
-		}
-		r := a.response()
-		if text.String() != r.Text || reasoning.String() != r.Reasoning {
-			t.Fatalf("streamed %q and %q, returned %+v", text.String(), reasoning.String(), r)
-		}
-		ids := map[string]bool{}
-		for _, c := range r.Calls {
-			if ids[c.ID] {
-				t.Fatalf("two calls %q", c.ID)
-			}
-			ids[c.ID] = true
-			args -= len(c.Args)
-		}
-		if args != 0 {
-			t.Fatalf("arguments streamed and returned differ by %d bytes", args)
-		}
-		if u := r.Usage; u.Input < 0 || u.Output < 0 || u.CacheRead < 0 || u.CacheWrite < 0 || u.MicroUSD < 0 {
-			t.Fatalf("usage %+v", u)
-		}
-	})
 }

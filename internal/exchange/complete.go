@@ -1,0 +1,142 @@
+package exchange
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// Complete sends the request r, whose body is given, to the path below the base URL, and
+// feeds the events of the answer to d. It is [llm.Client]'s Complete, but for the
+// pieces of the answer, which are the decoder's.
+func (e *Endpoint) Complete(ctx context.Context, r *llm.Request, path string, body []byte, d Decoder) (*llm.Response, error) {
+	caller, o := ctx, &e.server.o
+	ctx, cancel := context.WithTimeoutCause(caller, o.Total, e.Fail(llm.CodeTimeout, 0, "no answer within %v", o.Total))
+	defer cancel()
+	if r.Waits != nil {
+		r.Waits(time.Now().Add(o.FirstToken))
+	}
+	x := &exchange{e: e, o: o, body: body, step: r.StepKey, try: r.Try}
+	resp, err := x.run(ctx, path, d)
+	if err == nil {
+		return resp, nil
+	}
+	if cause := context.Cause(caller); cause != nil {
+		return nil, e.ended(cause)
+	}
+	if failed, ok := errors.AsType[*llm.Error](err); ok {
+		failed.Final, failed.Used = x.noRetry, d.State().Used
+	}
+	return nil, err
+}
+
+// ended is the error of a call whose caller gave up.
+func (e *Endpoint) ended(cause error) error {
+	return fmt.Errorf("model %q at %s: %w", e.Model, e.Host, cause)
+}
+
+// For returns the endpoint of the model that r names.
+func (e *Endpoint) For(r *llm.Request) *Endpoint {
+	if r.Provider.Model == "" || r.Provider.Model == e.Model {
+		return e
+	}
+	other := *e
+	other.Model = r.Provider.Model
+	return &other
+}
+
+// MaxResponse bounds an answer in bytes.
+func (e *Endpoint) MaxResponse() int { return e.server.o.MaxResponse }
+
+// Malformed is the error for an answer that is not what the protocol says.
+func (e *Endpoint) Malformed(format string, args ...any) *llm.Error {
+	return e.Fail(llm.CodeMalformed, 0, format, args...)
+}
+
+// BrokenOff is the error for an answer that the server says it does not end.
+func (e *Endpoint) BrokenOff(reason string) *llm.Error {
+	return e.Fail(llm.CodeUnavailable, 0, "%s", llm.Clip(fmt.Sprintf("the server broke off: %q", reason), maxMessage))
+}
+
+// drainTimeout is how long to wait for the end of a connection's answer after
+// its last event, so that the connection can be used again.
+const drainTimeout = 50 * time.Millisecond
+
+// run sends the request and reads the answer.
+func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := &watchdog{cancel: cancel}
+	defer w.stop()
+	w.watch(x.o.FirstToken, x.e.Fail(llm.CodeTimeout, 0, "no first token within %v", x.o.FirstToken))
+	idle := x.e.Fail(llm.CodeIdleTimeout, 0, "the answer stalled for %v", x.o.Idle)
+
+	stream, closer, err := x.send(ctx, path)
+	if err != nil {
+		return nil, x.explain(ctx, err)
+	}
+	defer closer.Close()
+	for {
+		raw, err := stream.Next()
+		if err == nil && bytes.Equal(raw, done) {
+			err = io.EOF
+		}
+		if err == nil {
+			if err := d.Add(raw); err != nil {
+				return nil, err
+			}
+			switch s := d.State(); {
+			case s.Whole:
+				w.watch(x.o.Tail, errTail)
+			case s.Begun:
+				w.watch(x.o.Idle, idle)
+			}
+			continue
+		}
+		switch s := d.State(); {
+		case s.Whole:
+			// The completion was whole before the stream ended.
+			if err == io.EOF {
+				w.watch(drainTimeout, errTail)
+				_, _ = io.CopyN(io.Discard, x.rest, 4<<10)
+			}
+			return d.Response(), nil
+		case err == io.EOF:
+			return nil, x.e.Fail(llm.CodeTruncated, 0, "the answer ended without a finish reason after %d bytes of text", s.Text)
+		default:
+			return nil, x.explain(ctx, err)
+		}
+	}
+}
+
+// errTail ends the wait for what may come after a finish reason.
+var errTail = errors.New("model: nothing more came")
+
+// watchdog cancels a call that makes no progress.
+type watchdog struct {
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+	cause  error
+}
+
+// watch replaces what was watched for: if it is not called again within d,
+// the call ends with cause.
+func (w *watchdog) watch(d time.Duration, cause error) {
+	if w.timer != nil && w.cause == cause {
+		w.timer.Reset(d)
+		return
+	}
+	w.stop()
+	w.cause, w.timer = cause, time.AfterFunc(d, func() { w.cancel(cause) })
+}
+
+func (w *watchdog) stop() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}

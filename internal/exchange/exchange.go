@@ -1,0 +1,78 @@
+// Package exchange makes one request to the server of a model over HTTP, and gives the
+// events of its answer to the decoder of a wire. What the wires have in common is here:
+// limits and keys, the watch over silence, streams of server-sent events as servers
+// really write them, whole documents where a stream was asked for, pages of proxies,
+// and what a failure means. What the events say is the decoder's.
+//
+//	e, err := server.Resolve(ctx, provider)
+//	...
+//	resp, err := e.Complete(ctx, request, body, decoder)
+//
+// A request is sent once: the caller of package llm decides about another one.
+//
+// Files, the lowest first: exchange, fragment, body, opaque, sse, server, failure,
+// transport, complete.
+package exchange
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// The defaults of [Options].
+const (
+	DefaultFirstToken  = 5 * time.Minute
+	DefaultIdle        = 2 * time.Minute
+	DefaultTotal       = 30 * time.Minute
+	DefaultTail        = 2 * time.Second
+	DefaultMaxFrame    = 8 << 20
+	DefaultMaxResponse = 32 << 20
+)
+
+// MaxCalls bounds the tool calls of one answer.
+const MaxCalls = 256
+
+// Options are those of the wires' packages, which document them.
+type Options struct {
+	Env                     func(name string) string
+	Key                     func(ref string) (key string, err error)
+	BaseURL                 string
+	DefaultModel            string
+	FirstToken, Idle, Total time.Duration
+	Tail                    time.Duration
+	MaxFrame, MaxResponse   int
+	Transport               http.RoundTripper
+}
+
+// Protocol is what the servers of a wire have in common.
+type Protocol struct {
+	// BaseURL is the server of a provider without one, Root the end that a base URL
+	// without it is given.
+	BaseURL, Root string
+	// EnvKey, EnvBase and EnvModel are the variables of the environment for what a
+	// provider leaves out.
+	EnvKey, EnvBase, EnvModel string
+	// Sign puts a key and whatever each request needs into its headers.
+	Sign func(h http.Header, key string)
+}
+
+// Decoder puts an answer together from its events and passes its pieces on.
+type Decoder interface {
+	// Add takes an event, which is a JSON object for most, or a whole answer. Its error
+	// is an *llm.Error. raw is the decoder's until it returns.
+	Add(raw []byte) error
+	// State says how far the answer has come.
+	State() State
+	// Response returns the answer once it is whole. It passes on what was held back.
+	Response() *llm.Response
+}
+
+// State is how far an answer has come.
+type State struct {
+	Begun bool // a piece of it was seen
+	Whole bool // the server proved that nothing of it is missing
+	Text  int  // bytes of its text
+	Used  llm.Usage
+}

@@ -1,0 +1,238 @@
+package exchange
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// Server resolves providers to endpoints. It is safe for concurrent use.
+type Server struct {
+	o    Options
+	p    Protocol
+	http *http.Client
+}
+
+// NewServer returns the servers of a protocol. Durations and counts of zero take their
+// defaults.
+func NewServer(o Options, p Protocol) *Server {
+	orDefault(&o.FirstToken, DefaultFirstToken)
+	orDefault(&o.Idle, DefaultIdle)
+	orDefault(&o.Total, DefaultTotal)
+	orDefault(&o.Tail, DefaultTail)
+	orDefault(&o.MaxFrame, DefaultMaxFrame)
+	orDefault(&o.MaxResponse, DefaultMaxResponse)
+	if o.Transport == nil {
+		o.Transport = newTransport()
+	}
+	return &Server{o: o, p: p, http: &http.Client{
+		Transport: o.Transport,
+		// A redirected POST would lose its body or send it elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+func orDefault[T int | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+// newTransport keeps as many connections as there are parallel calls: the
+// default of two per host opens a new one for about every other call.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		MaxIdleConns:          1024,
+		MaxIdleConnsPerHost:   256,
+		IdleConnTimeout:       90 * time.Second,
+		ForceAttemptHTTP2:     true,
+		// Compressed streams come in lumps.
+		DisableCompression: true,
+	}
+}
+
+// Close closes idle connections. Endpoints stay usable.
+func (m *Server) Close() { m.http.CloseIdleConnections() }
+
+// Endpoint is a provider after resolution.
+type Endpoint struct {
+	server *Server
+	base   string // without a trailing slash
+	// Host is that of the server, Model what the server is asked for.
+	Host, Model string
+	key         string
+	// keyName says where the key came from, or would have.
+	keyName string
+}
+
+func (m *Server) env(name string) string {
+	if m.o.Env == nil {
+		return ""
+	}
+	return strings.TrimSpace(m.o.Env(name))
+}
+
+// Resolve finds the server, the key and the model of p. The error is an *llm.Error. If
+// no model is named anywhere it lists what the server offers.
+func (m *Server) Resolve(ctx context.Context, p llm.Provider) (*Endpoint, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	e, err := m.resolve(p)
+	if err != nil {
+		return nil, err
+	}
+	if e.Model == "" {
+		return nil, m.noModel(ctx, e)
+	}
+	return e, nil
+}
+
+func (m *Server) resolve(p llm.Provider) (*Endpoint, error) {
+	e := &Endpoint{server: m}
+	configured, source := firstSet(
+		"the configured base URL", m.o.BaseURL,
+		m.p.EnvBase, m.env(m.p.EnvBase),
+		"the default base URL", m.p.BaseURL,
+	)
+	e.base = configured
+	if p.BaseURL != "" {
+		e.base, source = p.BaseURL, "the provider's base_url"
+	}
+	e.base = strings.TrimRight(e.base, "/")
+	if !strings.HasSuffix(e.base, m.p.Root) {
+		e.base += m.p.Root
+	}
+	// Providers were checked before; this is for the configured ones.
+	if err := (llm.Provider{BaseURL: e.base}).Validate(); err != nil {
+		return nil, &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("%s: %s", source, strings.TrimPrefix(err.Error(), llm.CodeInvalidRequest.Error()+": provider: "))}
+	}
+	u, err := url.Parse(e.base)
+	if err != nil {
+		return nil, &llm.Error{Code: llm.CodeInvalidRequest, Message: source + " is not a URL"}
+	}
+	e.Host = u.Host
+
+	e.Model, _ = firstSet("", p.Model, "", m.o.DefaultModel, "", m.env(m.p.EnvModel))
+
+	switch {
+	case p.KeyRef != "":
+		e.keyName = p.KeyRef
+		if m.o.Key != nil {
+			k, err := m.o.Key(p.KeyRef)
+			if err != nil {
+				return nil, &llm.Error{Code: llm.CodeNoKey, Message: err.Error()}
+			}
+			e.key = strings.TrimSpace(k)
+		}
+		if e.key == "" {
+			e.key = m.env(p.KeyRef)
+		}
+		if e.key == "" {
+			return nil, &llm.Error{Code: llm.CodeNoKey, Message: fmt.Sprintf(
+				"the key %q that the provider for %s refers to is neither configured nor in the environment; export %s=... where this process starts",
+				p.KeyRef, e.Host, p.KeyRef)}
+		}
+	case sameServer(e.base, configured), sameServer(e.base, m.p.BaseURL):
+		e.keyName, e.key = m.p.EnvKey, m.env(m.p.EnvKey)
+	}
+	if e.key == "" && sameServer(e.base, m.p.BaseURL) {
+		return nil, &llm.Error{Code: llm.CodeNoKey, Message: fmt.Sprintf(
+			"no key for %s; export %s=..., or point %s at a server that needs none, such as http://localhost:11434/v1",
+			e.Host, m.p.EnvKey, m.p.EnvBase)}
+	}
+	if strings.ContainsFunc(e.key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, &llm.Error{Code: llm.CodeNoKey, Message: fmt.Sprintf("the key in %s has spaces or other characters no key has", e.keyName)}
+	}
+	return e, nil
+}
+
+// firstSet returns the first value that is not blank, and its name, of
+// name-value pairs.
+func firstSet(pairs ...string) (value, name string) {
+	for i := 0; i < len(pairs); i += 2 {
+		if v := strings.TrimSpace(pairs[i+1]); v != "" {
+			return v, pairs[i]
+		}
+	}
+	return "", ""
+}
+
+// String names the endpoint. What is printed must not have its key.
+func (e *Endpoint) String() string { return fmt.Sprintf("model %q at %s", e.Model, e.Host) }
+
+// GoString is String.
+func (e *Endpoint) GoString() string { return e.String() }
+
+// sameServer reports whether two base URLs have one scheme and host.
+func sameServer(a, b string) bool {
+	u, err := url.Parse(a)
+	if err != nil {
+		return false
+	}
+	v, err := url.Parse(b)
+	return err == nil && u.Scheme == v.Scheme && strings.EqualFold(u.Host, v.Host)
+}
+
+// listTimeout bounds the question what models a server has.
+const listTimeout = 5 * time.Second
+
+// noModel is the error for a provider without a model. It asks the server
+// what there is, to save the user that step.
+func (m *Server) noModel(ctx context.Context, e *Endpoint) error {
+	offer := ""
+	if names := m.list(ctx, e); len(names) > 0 {
+		more := ""
+		if len(names) > 10 {
+			names, more = names[:10], fmt.Sprintf(" and %d more", len(names)-10)
+		}
+		offer = fmt.Sprintf("; %s offers %s%s", e.Host, llm.Clip(strings.Join(names, ", "), 400), more)
+	}
+	return &llm.Error{Code: llm.CodeNoModel, Message: fmt.Sprintf("no model is named: set the provider's model, the default model or %s%s", m.p.EnvModel, offer)}
+}
+
+// list returns the names of the server's models, sorted; nil if it does not
+// tell.
+func (m *Server) list(ctx context.Context, e *Endpoint) []string {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.base+"/models", nil)
+	if err != nil {
+		return nil
+	}
+	m.p.Sign(req.Header, e.key)
+	resp, err := m.http.Do(req)
+	if err != nil {
+		return nil
+	}
+	defer resp.Body.Close()
+	var list struct {
+		Data []struct {
+			ID Word `json:"id"`
+		} `json:"data"`
+	}
+	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&list) != nil {
+		return nil
+	}
+	var names []string
+	for _, d := range list.Data {
+		if d.ID != "" {
+			names = append(names, llm.Clip(string(d.ID), 100))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,216 @@
+// Package llmtest is the suite that each client of a model's protocol passes: one table
+// of answers as servers and proxies really give them, over raw sockets, which a wire
+// only has to render.
+//
+//	func TestAnswers(t *testing.T) { llmtest.Run(t, wire, nil) }
+//
+// Files, the lowest first: llmtest, server, table, fuzz.
+package llmtest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// What no error may tell.
+const (
+	CanaryKey    = "sk-canary-0123456789"
+	CanaryPrompt = "the-canary-prompt-sings"
+)
+
+// Model is the model that all answers come from.
+const Model = "m1"
+
+// Part is a part of an answer. Its texts are the insides of JSON strings, so that they
+// can hold bytes and escapes that no encoder writes.
+type Part struct {
+	Text, Reasoning string
+	// Call is a piece of the tool call Index, with ID and Name in the first.
+	Call  *llm.ToolCall
+	Index int
+	// Finish ends the answer, with the tokens that it used.
+	Finish llm.Finish
+	Usage  llm.Usage
+}
+
+// Say, Think, Call and Finish are parts.
+func Say(raw string) Part   { return Part{Text: raw} }
+func Think(raw string) Part { return Part{Reasoning: raw} }
+
+// Call is a piece of the call at index; id and name are "" in all but the first.
+func Call(index int, id, name, args string) Part {
+	return Part{Index: index, Call: &llm.ToolCall{ID: id, Name: name, Args: args}}
+}
+
+// Finish ends an answer.
+func Finish(f llm.Finish) Part { return Part{Finish: f} }
+
+// Limits are those of a client under test; zero is the client's own.
+type Limits struct {
+	FirstToken, Idle, Tail time.Duration
+	MaxFrame, MaxResponse  int
+	Key                    func(ref string) (string, error)
+	Transport              http.RoundTripper
+}
+
+// Wire renders answers in a protocol.
+type Wire struct {
+	Models func(Limits) llm.Models
+	Kind   string // of the provider
+	// Events are the data of the events of an answer that is streamed from its
+	// beginning on, up to where the parts end. Those of an ended one leave out Last.
+	Events func(parts ...Part) []string
+	// Document is an answer that comes whole.
+	Document func(parts ...Part) string
+	// Last is what ends a stream and is missed by nobody: [DONE].
+	Last string
+}
+
+// Outcome is how a request ends.
+type Outcome struct {
+	Text, Reasoning string
+	Calls           []llm.ToolCall
+	Finish          llm.Finish
+	Usage           llm.Usage
+	Code            llm.Code
+	Says            string // what the error's text contains
+	RetryAfter      time.Duration
+	// Used is what the error says the failed call used.
+	Used llm.Usage
+}
+
+// Row is an answer, byte for byte, and how a request for it ends. Each piece is a write
+// of its own, and Pause waits until the client is gone.
+type Row struct {
+	Name   string
+	Pieces []string
+	Want   Outcome
+}
+
+// Run asks for each answer of the table, and of the rows that only this wire has.
+func Run(t *testing.T, w Wire, more []Row) {
+	for _, row := range append(table(w), more...) {
+		t.Run(row.Name, func(t *testing.T) {
+			t.Parallel()
+			play(t, w, row)
+		})
+	}
+}
+
+func play(t *testing.T, w Wire, row Row) {
+	l := Limits{
+		MaxFrame: 64 << 10, MaxResponse: 256 << 10, Tail: 50 * time.Millisecond,
+		Key: func(ref string) (string, error) { return map[string]string{"MY_KEY": CanaryKey}[ref], nil },
+	}
+	if strings.Contains(strings.Join(row.Pieces, ""), Pause) {
+		l.FirstToken, l.Idle = time.Second, 200*time.Millisecond
+	}
+	p := llm.Provider{Kind: w.Kind, Model: Model, BaseURL: Serve(t, row.Pieces...), KeyRef: "MY_KEY"}
+	client, err := w.Models(l).Client(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := fmt.Sprintf("%v %+v %#v %s", client, client, client, client); strings.Contains(s, CanaryKey) {
+		t.Errorf("a client prints its key: %s", s)
+	}
+	var heard Heard
+	resp, err := client.Complete(t.Context(), &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: CanaryPrompt}}}, heard.Hear)
+	if row.Want.Code != "" {
+		failed(t, row.Want, resp, err)
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Outcome{Text: resp.Text, Reasoning: resp.Reasoning, Calls: resp.Calls, Finish: resp.Finish, Usage: resp.Usage}
+	if diff := cmp.Diff(row.Want, got); diff != "" {
+		t.Error(diff)
+	}
+	if resp.Uncounted != (resp.Usage.Total() == 0) {
+		t.Errorf("uncounted: %v, with %+v", resp.Uncounted, resp.Usage)
+	}
+	if resp.Model != Model {
+		t.Errorf("model %q", resp.Model)
+	}
+	if err := heard.Agrees(resp); err != nil {
+		t.Error(err)
+	}
+}
+
+func failed(t *testing.T, want Outcome, resp *llm.Response, err error) {
+	e, ok := errors.AsType[*llm.Error](err)
+	if !ok || e.Code != want.Code || !strings.Contains(err.Error(), want.Says) || resp != nil {
+		t.Fatalf("got %+v, %v\nwant %s, %q", resp, err, string(want.Code), want.Says)
+	}
+	for _, secret := range []string{CanaryKey, "canary-0123", CanaryPrompt} {
+		if strings.Contains(err.Error(), secret) {
+			t.Errorf("the error tells %q: %v", secret, err)
+		}
+	}
+	if !strings.Contains(err.Error(), `model "m1" at 127.0.0.1`) || len(err.Error()) > 700 {
+		t.Errorf("%d bytes: %v", len(err.Error()), err)
+	}
+	if e.RetryAfter != want.RetryAfter || e.Used != want.Used {
+		t.Errorf("retry after %v, used %+v; want %v, %+v", e.RetryAfter, e.Used, want.RetryAfter, want.Used)
+	}
+}
+
+// Heard is what the pieces of an answer say together.
+type Heard struct {
+	text, reasoning strings.Builder
+	args            map[int]string
+	odd             error
+}
+
+// Hear takes a piece.
+func (h *Heard) Hear(d llm.Delta) {
+	h.text.WriteString(d.Text)
+	h.reasoning.WriteString(d.Reasoning)
+	said := d.Text + d.Reasoning
+	if d.Call != nil {
+		if h.args == nil {
+			h.args = map[int]string{}
+		}
+		h.args[d.Index] += d.Call.Args
+		said += d.Call.ID + d.Call.Name + d.Call.Args
+	}
+	if !utf8.ValidString(said) {
+		h.odd = fmt.Errorf("a piece is not UTF-8: %+v", d)
+	}
+}
+
+// Agrees checks that the pieces and the answer say the same, that its calls have ids of
+// their own and its counts can be.
+func (h *Heard) Agrees(r *llm.Response) error {
+	joined := 0
+	ids := map[string]bool{}
+	for _, c := range r.Calls {
+		if ids[c.ID] {
+			return fmt.Errorf("two calls have the id %q", c.ID)
+		}
+		ids[c.ID] = true
+		joined += len(c.Args)
+	}
+	for _, a := range h.args {
+		joined -= len(a)
+	}
+	u := r.Usage
+	switch {
+	case h.odd != nil:
+		return h.odd
+	case h.text.String() != r.Text || h.reasoning.String() != r.Reasoning || joined != 0:
+		return fmt.Errorf("the pieces say %q, %q, %v; the answer %+v", h.text.String(), h.reasoning.String(), h.args, r)
+	case min(u.Input, u.Output, u.CacheRead, u.CacheWrite, u.MicroUSD) < 0 || u.CacheRead+u.CacheWrite > u.Input:
+		return fmt.Errorf("usage %+v", u)
+	}
+	return nil
+}

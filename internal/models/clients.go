@@ -1,0 +1,25 @@
+package models
+
+import (
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/anthropic"
+	"github.com/rathcluster/rath/llm/openai"
+)
+
+// The kinds of models: the protocols that their servers speak.
+const (
+	KindOpenAI    = "openai"
+	KindAnthropic = "anthropic"
+)
+
+var kinds = []string{KindOpenAI, KindAnthropic}
+
+// Clients returns the clients of each kind, with the keys of l and what the environment
+// names. model is the default of OpenAI's, "" for the environment's.
+func (l *List) Clients(env func(string) string, model string) map[string]llm.Models {
+	key := func(ref string) (string, error) { return l.Key(env, ref) }
+	return map[string]llm.Models{
+		KindOpenAI:    openai.New(&openai.Options{Env: env, DefaultModel: model, Key: key}),
+		KindAnthropic: anthropic.New(&anthropic.Options{Env: env, Key: key}),
+	}
+}

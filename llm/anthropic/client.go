@@ -1,0 +1,37 @@
+package anthropic
+
+import (
+	"context"
+
+	"github.com/rathcluster/rath/internal/exchange"
+	"github.com/rathcluster/rath/llm"
+)
+
+// Client resolves p. The key is p.KeyRef, looked up by Options.Key and then Options.Env;
+// without a KeyRef it is ANTHROPIC_API_KEY, but only for the servers that the
+// configuration names and for DefaultBaseURL.
+func (m *Models) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
+	e, err := m.server.Resolve(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return &client{e}, nil
+}
+
+// client completes requests at one endpoint.
+type client struct{ *exchange.Endpoint }
+
+var _ llm.Client = (*client)(nil)
+
+// Complete implements [llm.Client].
+func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	e := c.For(r)
+	body, err := encode(r, e)
+	if err != nil {
+		return nil, err
+	}
+	return e.Complete(ctx, r, "/messages", body, &answer{e: e, sink: sink, model: e.Model})
+}

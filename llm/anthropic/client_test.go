@@ -1,0 +1,219 @@
+package anthropic_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/anthropic"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// server answers with a document, and keeps what it was asked.
+type server struct {
+	*httptest.Server
+	answer string
+	body   []byte
+	header http.Header
+	path   string
+}
+
+func serve(t *testing.T, answer string) *server {
+	s := &server{answer: answer}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.body, _ = io.ReadAll(r.Body)
+		s.header, s.path = r.Header.Clone(), r.URL.Path
+		fmt.Fprint(w, s.answer)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) ask(t *testing.T, r *llm.Request) *llm.Response {
+	t.Helper()
+	models := anthropic.New(&anthropic.Options{Env: func(name string) string {
+		return map[string]string{anthropic.EnvBase: s.URL, anthropic.EnvKey: "sk-ant-1"}[name]
+	}})
+	defer models.Close()
+	client, err := models.Client(t.Context(), r.Provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Complete(t.Context(), r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+func (s *server) golden(t *testing.T, name string) {
+	t.Helper()
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, s.body, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	pretty.WriteByte('\n')
+	file := "testdata/" + name + ".json"
+	if *update {
+		if err := os.WriteFile(file, pretty.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), pretty.String()); diff != "" {
+		t.Errorf("%s: %s", file, diff)
+	}
+}
+
+const thoughts = `{"type":"message","model":"served","content":[
+	{"type":"thinking","thinking":"Hm \"<x>\" 🙂","signature":"sig+/=="},
+	{"type":"redacted_thinking","data":"hidden=="},
+	{"type":"text","text":"I look."},
+	{"type":"thinking","thinking":"","signature":"sig2"},
+	{"type":"tool_use","id":"a","name":"f","input":{"x": 1}},
+	{"type":"text","text":"And?"}
+],"stop_reason":"tool_use","usage":{"input_tokens":3,"output_tokens":2}}`
+
+// TestBody: what goes over the wire is kept as golden files.
+func TestBody(t *testing.T) {
+	s := serve(t, thoughts)
+	full := &llm.Request{
+		Provider: llm.Provider{
+			Model: "m", Temperature: new(0.0), TopP: new(0.5), MaxTokens: 100, Stop: []string{"END"}, ReasoningEffort: "low",
+			ParallelToolCalls: new(false), Extra: json.RawMessage(`{"top_k":3}`),
+		},
+		Tools:      []llm.ToolSpec{{Name: "f", Description: "does f", Schema: `{"type":"object","properties":{"x":{"type":"integer"}}}`}, {Name: "g"}},
+		ToolChoice: "f",
+		StepKey:    "run/1/2", Try: 2,
+		Messages: []llm.Message{
+			{Role: llm.System, Text: "You are <b>."},
+			{Role: llm.System, Text: ""},
+			{Role: llm.System, Text: "You are brief."},
+			{Role: llm.User, Text: "hi"},
+			{Role: llm.User, Text: "there"},
+			{Role: llm.Assistant, Text: "", Calls: []llm.ToolCall{{ID: "1", Name: "g"}, {ID: "functions.f:2", Name: "f", Args: "not json"}}},
+			{Role: llm.System, Text: "It is late."},
+			{Role: llm.Tool, CallID: "1", Text: ""},
+			{Role: llm.Tool, CallID: "functions.f:2", Text: "done"},
+			{Role: llm.Assistant, Text: ""},
+			{Role: llm.User, Text: "go on"},
+		},
+	}
+	resp := s.ask(t, full)
+	s.golden(t, "full")
+	if s.path != "/v1/messages" || s.header.Get("X-Api-Key") != "sk-ant-1" || s.header.Get("Authorization") != "" ||
+		s.header.Get("Anthropic-Version") != "2023-06-01" || s.header.Get(llm.StepHeader) != "run/1/2" || s.header.Get(llm.TryHeader) != "2" {
+		t.Errorf("%s, %v", s.path, s.header)
+	}
+	if resp.Text != "I look.And?" || resp.Reasoning != `Hm "<x>" 🙂` || resp.Finish != llm.FinishTools || resp.Model != "served" || resp.Calls[0].Args != `{"x":1}` {
+		t.Errorf("%+v", resp)
+	}
+
+	// Thinking goes back as it came, where it stood.
+	next := &llm.Request{
+		Provider: llm.Provider{Model: "m"},
+		Messages: []llm.Message{{Role: llm.User, Text: "hi"}, resp.Message(), {Role: llm.Tool, CallID: "a", Text: "1"}},
+	}
+	s.ask(t, next)
+	s.golden(t, "thinking")
+	var sent struct {
+		Messages []struct{ Content []json.RawMessage }
+	}
+	var came struct{ Content []any }
+	if json.Unmarshal(s.body, &sent) != nil || json.Unmarshal([]byte(thoughts), &came) != nil {
+		t.Fatal(string(s.body))
+	}
+	for i, b := range sent.Messages[1].Content {
+		var got any
+		if json.Unmarshal(b, &got) != nil || !cmp.Equal(got, came.Content[i]) {
+			t.Errorf("block %d: %s went back for %v", i, b, came.Content[i])
+		}
+	}
+	// Not to another server, and not beside a text that the server did not write.
+	for name, change := range map[string]func(*llm.Message){
+		"host": func(m *llm.Message) { m.Opaque = strings.ReplaceAll(m.Opaque, "127.0.0.1", "127.0.0.2") },
+		"text": func(m *llm.Message) { m.Text = "I look. And?" },
+		"call": func(m *llm.Message) { m.Calls = []llm.ToolCall{{ID: "b", Name: "f"}} },
+	} {
+		m := resp.Message()
+		change(&m)
+		s.ask(t, &llm.Request{Provider: llm.Provider{Model: "m"}, Messages: []llm.Message{{Role: llm.User, Text: "hi"}, m}})
+		if bytes.Contains(s.body, []byte("sig")) || bytes.Contains(s.body, []byte("hidden")) {
+			t.Errorf("another %s: %s", name, s.body)
+		}
+	}
+
+	// Instructions alone ask.
+	s.ask(t, &llm.Request{Provider: llm.Provider{Model: "m"}, Messages: []llm.Message{{Role: llm.System, Text: "Say ok."}}})
+	if !bytes.Contains(s.body, []byte(`"messages":[{"role":"user","content":[{"type":"text","text":"Say ok.","cache_control":{"type":"ephemeral"}}]}]`)) {
+		t.Errorf("%s", s.body)
+	}
+}
+
+// TestBreakpoints: there are at most four, and the prefix that the one before the newest
+// ends is what the request before ended with.
+func TestBreakpoints(t *testing.T) {
+	s := serve(t, `{"type":"message","content":[{"type":"text","text":"ok"}],"stop_reason":"end_turn"}`)
+	r := &llm.Request{
+		Provider: llm.Provider{Model: "m"}, Tools: []llm.ToolSpec{{Name: "f"}, {Name: "g"}},
+		Messages: []llm.Message{{Role: llm.System, Text: "You are."}, {Role: llm.User, Text: "0"}},
+	}
+	mark := []byte(`,"cache_control":{"type":"ephemeral"}`)
+	var ends []byte
+	for i := range 4 {
+		s.ask(t, r)
+		if n := bytes.Count(s.body, mark); n > 4 || n < 3 {
+			t.Errorf("request %d has %d breakpoints", i, n)
+		}
+		plain := bytes.ReplaceAll(s.body, mark, nil)
+		if !bytes.HasPrefix(plain, ends) {
+			t.Errorf("request %d: %s\ndoes not begin with %s", i, plain, ends)
+		}
+		ends = bytes.TrimSuffix(plain, []byte("]}"))
+		call := fmt.Sprint("c", i)
+		r.Messages = append(
+			r.Messages, llm.Message{Role: llm.Assistant, Calls: []llm.ToolCall{{ID: call, Name: "f"}}}, llm.Message{Role: llm.Tool, CallID: call, Text: "done"},
+		)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	s := serve(t, "{}")
+	hi := []llm.Message{{Role: llm.User, Text: "hi"}}
+	for want, r := range map[string]*llm.Request{
+		"has no response_format": {Provider: llm.Provider{Model: "m", ResponseFormat: json.RawMessage(`{}`)}, Messages: hi},
+		"with thinking no tool":  {Provider: llm.Provider{Model: "m", Extra: json.RawMessage(`{"thinking":{"type":"enabled","budget_tokens":2000}}`)}, Messages: hi, Tools: []llm.ToolSpec{{Name: "f"}}, ToolChoice: "f"},
+		`"system" is set`:        {Provider: llm.Provider{Model: "m", Extra: json.RawMessage(`{"system":"x"}`)}, Messages: hi},
+	} {
+		models := anthropic.New(nil)
+		client, err := models.Client(t.Context(), llm.Provider{Model: "m", BaseURL: s.URL})
+		if err == nil {
+			_, err = client.Complete(t.Context(), r, nil)
+		}
+		if llm.CodeOf(err) != llm.CodeInvalidRequest || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+		models.Close()
+	}
+	if s.body != nil {
+		t.Errorf("sent: %s", s.body)
+	}
+	_, err := anthropic.New(nil).Client(t.Context(), llm.Provider{Model: "m"})
+	if llm.CodeOf(err) != llm.CodeNoKey || !strings.Contains(err.Error(), "export ANTHROPIC_API_KEY=") {
+		t.Errorf("%v", err)
+	}
+}

@@ -224,11 +224,11 @@ func (p *poweredNode) lost(commits []acked, tasks []run.ID) (lostCommits, lostTa
 						break
 					}
 					if ctx.Err() != nil || errors.Is(err, run.ErrUnknownRun) && !waits(ctx, c, id) {
-						if _, err := c.Result(ctx, id); err == nil { // taken between the two questions
+						// It may have been taken between the two questions, and run by now.
+						if _, err := c.Result(ctx, id); ctx.Err() != nil || errors.Is(err, run.ErrUnknownRun) {
+							gone.Add(1)
 							break
 						}
-						gone.Add(1)
-						break
 					}
 					sleep(ctx, 20*time.Millisecond)
 				}

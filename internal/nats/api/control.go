@@ -253,7 +253,7 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 
 // taskGiven is taskWaits for the tasks that nodes were given and have not taken: one
 // may come again because its node could not make the entry yet. If they are many, the
-// entry is waited for instead.
+// entry is waited for instead, and the answer is run.ErrBusy if there is none by then.
 func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, info *jetstream.ConsumerInfo) (bool, error) {
 	from := info.AckFloor.Stream + 1
 	for range lookAt {
@@ -270,5 +270,8 @@ func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, 
 		from = m.Seq + 1
 	}
 	conn.Pause(ctx, aliasSoon)
-	return false, ctx.Err()
+	if _, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(tenant, id)); err != nil || revision != 0 {
+		return false, err
+	}
+	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that nodes are about to take; try again later", id, run.ErrBusy)
 }

@@ -2,9 +2,11 @@ package api_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,11 +14,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 )
 
 // The stories in this file are what a program in another language does: a
@@ -416,6 +420,33 @@ func TestStoryOfACancelInTheQueue(t *testing.T) {
 		if runs := ask(t, nc, "rath.query.default.runs", ``)["runs"].([]any); len(runs) != 3 {
 			t.Errorf("runs %v, want three, one of them cancelled", runs)
 		}
+		n.stop()
+	})
+}
+
+// TestStoryOfManyThatComeAgain asks for one of many tasks that nodes were given and
+// could not take yet. It is not unknown: a client that hears so takes it for lost.
+func TestStoryOfManyThatComeAgain(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		var open atomic.Bool
+		n := startNodeWith(t, srv, "node-1", &spec{intake: func(in *dispatch.Intake) {
+			in.Check = func(journal.Task) error {
+				if open.Load() {
+					return nil
+				}
+				return errors.New("not yet")
+			}
+		}})
+		for i := range 100 {
+			submit(t, nc, "agent", fmt.Sprintf(`{"id":"r%d","input":"hello"}`, i))
+		}
+		time.Sleep(100 * time.Millisecond)
+		a := ask(t, nc, "rath.query.default.run", `{"run":"r99","all":true}`)
+		if a["code"] != string(run.CodeOf(run.ErrBusy)) {
+			t.Errorf("answer %v, want that of run.ErrBusy", a)
+		}
+		open.Store(true)
+		succeeded(t, nc, "r99")
 		n.stop()
 	})
 }

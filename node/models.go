@@ -13,9 +13,11 @@ import (
 	"github.com/rathcluster/rath/llm/scripted"
 )
 
-// The provider kinds of protocols: OpenAI's chat completions and Anthropic's messages.
+// The provider kinds of protocols: OpenAI's chat completions and responses, and
+// Anthropic's messages.
 const (
 	KindOpenAI    = models.KindOpenAI
+	KindResponses = models.KindResponses
 	KindAnthropic = models.KindAnthropic
 )
 

@@ -79,7 +79,7 @@ func TestParseRefuses(t *testing.T) {
 		head + "key: env:sk-abcdef0123456789":                      "m.yaml:3: model a: key holds no reference",
 		head + "url: https://u:abcdef@h/v1":                        "m.yaml:3: model a: url of host h: remove user, query and fragment; a key goes into the file or variable that key names",
 		head + "url: h/v1":                                         "want a URL such as",
-		head + "kind: smoke":                                       `kind "smoke": want openai or anthropic, or leave it out for openai`,
+		head + "kind: smoke":                                       `kind "smoke": want openai, openai-responses, anthropic, or leave it out for openai`,
 		head + "context: many":                                     `m.yaml:3: model a: context: "many": want a whole number`,
 		head + "context: 10\n    output: 10":                       "output 10 leaves nothing of context 10",
 		head + "can: [fly]":                                        `can: "fly": want of tools, images, developer`,

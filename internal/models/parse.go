@@ -179,7 +179,7 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 		m.ID = m.Name
 	}
 	if !slices.Contains(kinds, m.Kind) {
-		p.fail(n.Line, "%s: kind %q: want %s, or leave it out for %s", what, m.Kind, strings.Join(kinds, " or "), KindOpenAI)
+		p.fail(n.Line, "%s: kind %q: want %s, or leave it out for %s", what, m.Kind, strings.Join(kinds, ", "), KindOpenAI)
 	}
 	for _, can := range m.Can {
 		if !slices.Contains(abilities, can) {

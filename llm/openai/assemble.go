@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
@@ -58,11 +59,14 @@ type usage struct {
 	InputTokens      exchange.Tokens `json:"input_tokens"`
 	OutputTokens     exchange.Tokens `json:"output_tokens"`
 	HitTokens        exchange.Tokens `json:"prompt_cache_hit_tokens"`
-	Details          *struct {
-		Cached  exchange.Tokens `json:"cached_tokens"`
-		Written exchange.Tokens `json:"cache_write_tokens"`
-	} `json:"prompt_tokens_details"`
-	Cost *float64 `json:"cost"` // US dollars
+	Details          *details        `json:"prompt_tokens_details"`
+	InputDetails     *details        `json:"input_tokens_details"` // of the Responses protocol
+	Cost             *float64        `json:"cost"`                 // US dollars
+}
+
+type details struct {
+	Cached  exchange.Tokens `json:"cached_tokens"`
+	Written exchange.Tokens `json:"cache_write_tokens"`
 }
 
 // counts returns what the server states. Without tokens in, or with a count that cannot
@@ -72,7 +76,7 @@ func (u *usage) counts() llm.Usage {
 	if in := max(u.PromptTokens, u.InputTokens); in > 0 && min(u.PromptTokens, u.InputTokens, u.CompletionTokens, u.OutputTokens) != exchange.Absurd {
 		c.Input, c.Output = int64(in), int64(max(u.CompletionTokens, u.OutputTokens))
 		read, written := u.HitTokens, exchange.Tokens(0)
-		if d := u.Details; d != nil {
+		if d := cmp.Or(u.Details, u.InputDetails); d != nil {
 			read, written = max(read, d.Cached), d.Written
 		}
 		c.CacheRead = min(max(int64(read), 0), c.Input)

@@ -8,7 +8,10 @@ import (
 )
 
 // client completes requests at one endpoint.
-type client struct{ *exchange.Endpoint }
+type client struct {
+	*exchange.Endpoint
+	responses bool
+}
 
 var _ llm.Client = (*client)(nil)
 
@@ -18,6 +21,13 @@ func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Del
 		return nil, err
 	}
 	e := c.For(r)
+	if c.responses {
+		body, err := encodeResponses(r, e)
+		if err != nil {
+			return nil, err
+		}
+		return e.Complete(ctx, r, "/responses", body, &output{e: e, sink: sink, model: e.Model})
+	}
 	body, err := encode(r, e)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 // Package openai completes requests at servers that speak the OpenAI chat
 // completions protocol: OpenAI itself, and the many local and hosted servers
-// that imitate it more or less.
+// that imitate it more or less. A provider of [KindResponses] is asked by OpenAI's
+// newer protocol, in which a reasoning model gets its thoughts back.
 //
 //	models := openai.New(&openai.Options{Env: os.Getenv})
 //	client, err := models.Client(ctx, llm.Provider{Model: "gpt-5.5"})
@@ -122,7 +123,7 @@ func (m *Models) Client(ctx context.Context, p llm.Provider) (llm.Client, error)
 	if err != nil {
 		return nil, err
 	}
-	return &client{e}, nil
+	return &client{e, p.Kind == KindResponses}, nil
 }
 
 // Close closes idle connections. Clients stay usable.

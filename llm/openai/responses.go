@@ -1,0 +1,134 @@
+package openai
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+
+	api "github.com/sashabaranov/go-openai"
+
+	"github.com/rathcluster/rath/internal/exchange"
+	"github.com/rathcluster/rath/llm"
+)
+
+// KindResponses is the kind of a provider whose server speaks the Responses protocol; all
+// other kinds are chat completions.
+const KindResponses = "openai-responses"
+
+// encodeResponses writes the body of r for the Responses protocol. The server keeps
+// nothing: the transcript is the request's, and so are the thoughts in it, encrypted.
+func encodeResponses(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
+	p := &r.Provider
+	if len(p.Stop) > 0 {
+		return nil, e.Fail(llm.CodeInvalidRequest, 0, "the Responses protocol has no stop sequences: leave out the provider's stop, or use kind openai")
+	}
+	format, err := textFormat(p.ResponseFormat)
+	if err != nil {
+		return nil, e.Fail(llm.CodeInvalidRequest, 0, "response_format: %v", err)
+	}
+	w := api.CreateResponseRequest{
+		Model: e.Model, Stream: true, Store: new(false),
+		Input:           items(r.Messages, e.Host, p.SystemRole),
+		MaxOutputTokens: p.MaxTokens, ParallelToolCalls: p.ParallelToolCalls,
+		Temperature: narrow(p.Temperature), TopP: narrow(p.TopP),
+		PromptCacheKey: r.CacheKey, Text: format,
+	}
+	if p.ReasoningEffort != "" {
+		w.Reasoning = &api.ResponseReasoning{Effort: p.ReasoningEffort}
+	}
+	if !silent.MatchString(e.Model) {
+		w.Include = []api.ResponseInclude{api.ResponseIncludeReasoningEncryptedContent}
+	}
+	for i := range r.Tools {
+		t := &r.Tools[i]
+		// Where nothing is said the schema has to be one of those that are strict.
+		about := map[string]any{"name": t.Name, "parameters": exchange.Schema(t), "strict": false}
+		if t.Description != "" {
+			about["description"] = t.Description
+		}
+		w.Tools = append(w.Tools, api.ResponseTool{Type: api.ToolTypeFunction, Parameters: about})
+	}
+	switch {
+	case r.ToolChoice == "" || len(r.Tools) == 0:
+	case r.ToolChoice == llm.ToolsAuto, r.ToolChoice == llm.ToolsNone, r.ToolChoice == llm.ToolsRequired:
+		w.ToolChoice = r.ToolChoice
+	default:
+		w.ToolChoice = map[string]string{"type": "function", "name": r.ToolChoice}
+	}
+	return exchange.Body(w, p.Extra)
+}
+
+// silent are the models that refuse a request for encrypted thoughts: they have none.
+var silent = regexp.MustCompile(`^(gpt-3\.5|gpt-4|chatgpt-4)`)
+
+func narrow(v *float64) *float32 {
+	if v == nil {
+		return nil
+	}
+	return new(float32(*v))
+}
+
+// items are the messages as input.
+func items(all []llm.Message, host, systemRole string) []any {
+	list := []any{} // never null
+	for i := range all {
+		m := &all[i]
+		switch m.Role {
+		case llm.Tool:
+			list = append(list, api.ResponseFunctionCallOutput{Type: "function_call_output", CallID: m.CallID, Output: m.Text})
+		case llm.Assistant:
+			list = append(list, said(m, host)...)
+		default:
+			role := string(m.Role)
+			if m.Role == llm.System && systemRole != "" {
+				role = systemRole
+			}
+			list = append(list, api.ResponseInputMessage{Role: role, Content: m.Text})
+		}
+	}
+	return list
+}
+
+// said are the items of an assistant's message.
+func said(m *llm.Message, host string) (list []any) {
+	for _, p := range exchange.Open(KindResponses, host, m) {
+		switch {
+		case p.Raw != nil:
+			list = append(list, p.Raw)
+		case p.Call != nil:
+			args := p.Call.Args
+			if strings.TrimSpace(args) == "" {
+				args = "{}"
+			}
+			list = append(list, api.ResponseOutputItem{Type: "function_call", CallID: p.Call.ID, Name: p.Call.Name, Arguments: args})
+		default:
+			list = append(list, api.ResponseInputMessage{Role: "assistant", Content: p.Text})
+		}
+	}
+	return list
+}
+
+// textFormat makes the response_format of chat completions that of this protocol, which
+// has no object within.
+func textFormat(raw json.RawMessage) (*api.ResponseTextConfig, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	var chat struct {
+		Type   string `json:"type"`
+		Schema struct {
+			Name        string          `json:"name"`
+			Description string          `json:"description"`
+			Schema      json.RawMessage `json:"schema"`
+			Strict      bool            `json:"strict"`
+		} `json:"json_schema"`
+	}
+	if err := json.Unmarshal(raw, &chat); err != nil {
+		return nil, err
+	}
+	f := &api.ResponseTextFormat{Type: chat.Type, Name: chat.Schema.Name, Description: chat.Schema.Description, Strict: chat.Schema.Strict}
+	if len(chat.Schema.Schema) > 0 {
+		f.Schema = chat.Schema.Schema
+	}
+	return &api.ResponseTextConfig{Format: f}, nil
+}

@@ -433,7 +433,7 @@ func TestRecallFollowsTheSession(t *testing.T) {
 	ex := start(t, rt, f)
 	forward(t, t.Context(), ex, run.Succeeded)
 	last := asked[0][len(asked[0])-1]
-	if len(asked[0]) != 3 || last.Role != llm.System || !strings.Contains(last.Text, "dark colours") {
+	if len(asked[0]) != 3 || last.Role != llm.User || !strings.Contains(last.Text, `"The user likes dark colours"`) {
 		t.Errorf("prompt %+v", asked[0])
 	}
 	for _, c := range ex.Result().Chunks() {

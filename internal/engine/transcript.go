@@ -133,7 +133,7 @@ func (t *transcript) note(c *call, i int) error {
 		return nil
 	}
 	t.noted = true
-	return t.add(llm.Message{Role: llm.System, Text: c.notes.Text})
+	return t.add(llm.Message{Role: llm.User, Text: c.notes.Text})
 }
 
 // chunk adds the chunk at index i, the next one.

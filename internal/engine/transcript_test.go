@@ -82,7 +82,7 @@ func TestRequestsGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := []string{
-		"system You work.", "system Be brief.", "user issue seven", "user Result of wo", "user more about i", "system Notes from m",
+		"system You work.", "system Be brief.", "user issue seven", "user Result of wo", "user more about i", "user Notes from m",
 	}
 	second := append(slices.Clone(first), "assistant I look <agai c1 d1", "tool c12", `tool d1{"ok":false,`)
 	third := append(slices.Clone(second), "assistant I look <agai c0 d0", "tool c02", `tool d0{"ok":false,`)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,8 +27,10 @@ func main(args []string) {
 	case serveRole:
 		err = serveContainer()
 	case podRole:
+		stay(role)
 		err = waitPod(servePodRole)
 	case upgradeRole:
+		stay(role)
 		err = waitPod(serveUpgradeRole)
 	case serveUpgradeRole:
 		err = serveUpgraded(os.NewFile(3, "keys"))
@@ -86,6 +89,60 @@ func install(dir, volume string) error {
 	}
 	_, err = io.Copy(out, self)
 	return errors.Join(err, out.Close())
+}
+
+// stay turns this process into the same program in memory that the system cannot take back,
+// where a limit of memory holds. The pages of a file count for the group of the sandbox that
+// read it first. A command that takes all memory has the system drop them, and the daemon,
+// which needs them to go on, read them again, for as long as that finds a page to drop: up to
+// a minute, in which the holder hears nothing. Or the killer finds the daemon asking for a
+// page while the command that it has just killed is not gone yet. [Overhead] has room for it.
+//
+// Without such a limit, or where no file in memory can be started, the program stays what it
+// is.
+func stay(role string) {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return
+	}
+	defer self.Close()
+	fi, err := self.Stat()
+	if limit := memoryLimit(); err != nil || limit == 0 || limit < 2*fi.Size() {
+		return
+	}
+	if name, err := os.Readlink("/proc/self/exe"); err != nil || strings.HasPrefix(name, "/memfd:") {
+		return
+	}
+	fd, err := unix.MemfdCreate(Name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return
+	}
+	memory := os.NewFile(uintptr(fd), Name)
+	defer memory.Close()
+	if _, err := io.Copy(memory, self); err != nil {
+		return
+	}
+	// It returns only if it fails.
+	err = syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", fd), []string{Name, role}, os.Environ())
+	fmt.Fprintf(os.Stderr, "%s: the program cannot stay in memory: %v\n", Name, err)
+}
+
+// noMemoryLimit is less than what version 1 of control groups says where there is none.
+const noMemoryLimit = 1 << 50
+
+// memoryLimit returns how much memory the processes of this container may have, by either
+// version of control groups; 0 is no limit.
+func memoryLimit() int64 {
+	for _, name := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil && n < noMemoryLimit {
+			return n
+		}
+	}
+	return 0
 }
 
 // serveContainer is the daemon.

@@ -26,3 +26,17 @@ func Program() (*os.File, error) {
 	}
 	return self, nil
 }
+
+// ownMemory is what a daemon and what supervises commands take besides the program.
+const ownMemory = 24 << 20
+
+// Overhead is what a daemon takes of the memory of a sandbox: this program, which stays
+// there, and what it works with. A limit for a sandbox with a daemon of its own is that of
+// the commands and this.
+func Overhead() (int64, error) {
+	fi, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return 0, err
+	}
+	return fi.Size() + ownMemory, nil
+}

@@ -71,6 +71,10 @@ func (c containerSpec) run() error {
 			return err
 		}
 	}
+	// What a kubelet has for a container that asks for little of a large machine.
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("990"), 0); err != nil {
+		return err
+	}
 	if err := c.mount(); err != nil {
 		return err
 	}

@@ -47,6 +47,9 @@ func (b *Backend) launch(ctx context.Context, r request, o execd.Opening) (_ *in
 	if err != nil {
 		return nil, err
 	}
+	if r.overhead, err = execd.Overhead(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, b.o.Start)
 	defer cancel()
 	p := &instance{in: in, name: r.podName()}

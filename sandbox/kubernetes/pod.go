@@ -31,16 +31,17 @@ const (
 	workspaceSize = 16 << 30
 	// programSize bounds the volume of this program.
 	programSize = 1 << 30
-	// daemonMemory is what the daemon takes besides commands.
+	// daemonMemory is what a pod asks for without a limit of memory.
 	daemonMemory = 64 << 20
 )
 
 // request is what is asked of a pod.
 type request struct {
-	image  string
-	limits sandbox.Limits
-	owner  string
-	epoch  uint64
+	image    string
+	limits   sandbox.Limits
+	overhead int64 // memory of the daemon, which limits.Memory is not for
+	owner    string
+	epoch    uint64
 }
 
 // podName tells whose pod it is, and of which epoch.
@@ -97,7 +98,7 @@ func (b *Backend) pod(name, secret, program string, r request) object {
 	}
 	requests, most := object{"cpu": "10m", "memory": strconv.Itoa(daemonMemory)}, object{}
 	if r.limits.Memory > 0 {
-		most["memory"] = strconv.FormatInt(r.limits.Memory, 10)
+		most["memory"] = strconv.FormatInt(r.limits.Memory+r.overhead, 10)
 		requests["memory"] = most["memory"]
 	}
 	if r.limits.CPU > 0 {

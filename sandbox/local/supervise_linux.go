@@ -146,9 +146,9 @@ func (d *duty) perform(a *assignment) (r result) {
 	}
 	// Let the kernel's memory killer prefer the command, from its first moment, to its
 	// host and to this process. Best effort: it changes what dies first, not what a
-	// command may do.
+	// command may do. In a pod the processes begin with nearly as much.
 	own, _ := os.ReadFile(oomScore)
-	_ = os.WriteFile(oomScore, []byte("500"), 0)
+	_ = os.WriteFile(oomScore, []byte("1000"), 0)
 	pid, err := spawn(program, j, &d.rules)
 	_ = os.WriteFile(oomScore, own, 0)
 	if refused, ok := errors.AsType[*startError](err); ok {

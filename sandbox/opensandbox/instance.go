@@ -107,9 +107,13 @@ func (b *Backend) launch(ctx context.Context, r request) (_ *instance, err error
 // create makes a sandbox. The API has no key by which a request that is made twice would
 // be known, so before it is made again the server is asked whether it was carried out.
 func (b *Backend) create(ctx context.Context, lease string, r request) (made remote, err error) {
+	overhead, err := execd.Overhead()
+	if err != nil {
+		return made, err
+	}
 	c := creation{
 		Image: image{r.image}, Platform: platform{"linux", runtime.GOARCH}, Entrypoint: []string{"tail", "-f", "/dev/null"},
-		Timeout: int(Lifetime / time.Second), Limits: resources(r.limits), Metadata: map[string]string{leaseKey: lease},
+		Timeout: int(Lifetime / time.Second), Limits: resources(r.limits, overhead), Metadata: map[string]string{leaseKey: lease},
 	}
 	if r.owner != "" {
 		maps.Copy(c.Metadata, map[string]string{ownerKey: ownerValue(r.owner), epochKey: strconv.FormatUint(r.epoch, 10)})
@@ -144,14 +148,14 @@ func ownerValue(owner string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// resources are limits as the server takes them.
-func resources(l sandbox.Limits) map[string]string {
+// resources are limits as the server takes them, with what the daemon takes.
+func resources(l sandbox.Limits, overhead int64) map[string]string {
 	m := map[string]string{}
 	if l.CPU > 0 {
 		m["cpu"] = strconv.FormatInt(int64(math.Ceil(l.CPU*1000)), 10) + "m"
 	}
 	if l.Memory > 0 {
-		m["memory"] = strconv.FormatInt(l.Memory, 10)
+		m["memory"] = strconv.FormatInt(l.Memory+overhead, 10)
 	}
 	return m
 }
@@ -307,13 +311,17 @@ echo cpu $(cat cpu.max cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us 2>/dev/null)`
 
 // limits returns which limits are set in the sandbox as they were asked for.
 func (x *instance) limits(ctx context.Context, asked sandbox.Limits) (held []string, err error) {
+	overhead, err := execd.Overhead()
+	if err != nil {
+		return nil, err
+	}
 	err = x.execd.run(ctx, command{Command: seeLimits}, func(e event) {
 		if e.Type != "stdout" {
 			return
 		}
 		switch f := append(strings.Fields(e.Text), "", "", ""); f[0] {
 		case "memory":
-			if f[1] == strconv.FormatInt(asked.Memory, 10) {
+			if f[1] == strconv.FormatInt(asked.Memory+overhead, 10) {
 				held = append(held, sandbox.LimitMemory)
 			}
 		case "cpu":

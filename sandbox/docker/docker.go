@@ -257,24 +257,14 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	refuse := func(format string, args ...any) (sandbox.Info, error) {
-		return sandbox.Info{}, fmt.Errorf("docker: %w: "+format, append([]any{sandbox.ErrUnsupported}, args...)...)
-	}
-	if least := cmp.Or(s.MinIsolation, sandbox.IsolationKernel); !can.Isolation.AtLeast(least) {
-		return refuse("isolation %q is asked for and this engine offers %q; name a runtime that isolates more", least, can.Isolation)
-	}
-	if names := can.Unenforced(s.Limits); len(names) > 0 {
-		return refuse("the limits %s; leave them out, or have the engine's host enforce them", strings.Join(names, ", "))
-	}
-	network := cmp.Or(s.Network, sandbox.NetworkNone)
-	if !slices.Contains(can.Networks, network.Kind()) {
-		return refuse("the network %q: containers reach none, or the hosts of a list", network)
-	}
-	image, err := b.imageID(ctx, cmp.Or(s.Image, b.o.Image))
+	info, err := can.Resolve("docker", s)
 	if err != nil {
+		return info, err
+	}
+	if info.Image, err = b.imageID(ctx, cmp.Or(s.Image, b.o.Image)); err != nil {
 		return sandbox.Info{}, fmt.Errorf("docker: %w", err)
 	}
-	return sandbox.Info{Isolation: can.Isolation, Network: network, Limits: s.Limits, Image: image, WholeTree: can.WholeTree, Services: s.Services}, nil
+	return info, nil
 }
 
 // Open implements sandbox.Backend.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -199,6 +200,15 @@ var hopeless = map[string]string{
 	"CreateContainerError": "look at the image and the runtime class",
 	"RunContainerError":    "look at the image and the runtime class",
 	"CrashLoopBackOff":     "look at the log of the container",
+}
+
+// outOfMemory reports whether a pod ended when the memory of its commands ran out: where the
+// kernel kills all processes of a container at once, or the daemon. One that is deleted
+// meanwhile was to end.
+func (s seen) outOfMemory() bool {
+	return s.Metadata.DeletionTimestamp == nil && slices.ContainsFunc(s.Status.ContainerStatuses, func(c container) bool {
+		return c.State.Terminated != nil && c.State.Terminated.Reason == "OOMKilled"
+	})
 }
 
 // trouble says why a pod does not run: final if it never will.

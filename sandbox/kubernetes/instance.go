@@ -58,7 +58,7 @@ func (b *Backend) launch(ctx context.Context, r request, o execd.Opening) (_ *in
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("pod %s of namespace %s: %w", p.name, in.namespace, err), p.discard())
+			err = errors.Join(fmt.Errorf("pod %s of namespace %s: %w", p.name, in.namespace, err), p.Discard())
 		}
 	}()
 	// A server that is left while it makes a pod makes it all the same, and maybe after
@@ -154,30 +154,34 @@ func (p *instance) digest(asked string) (string, error) {
 	return id, nil
 }
 
-// cause returns what the cluster says of a pod whose daemon is gone; "" if it says nothing.
-func (p *instance) cause() string {
+// Client implements execd.Place.
+func (p *instance) Client() *execd.Client { return p.client }
+
+// Cause implements execd.Place: it is what the cluster says of the pod.
+func (p *instance) Cause() (why string, outOfMemory bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), causePatience)
 	defer cancel()
+	why = fmt.Sprintf("pod %s of namespace %s", p.name, p.in.namespace)
 	for {
 		s, err := p.in.pod(ctx, p.name)
 		if errors.Is(err, errNotFound) {
-			return "it was deleted"
+			return why + ": it was deleted", false
 		}
 		if err == nil {
-			if why, final := s.trouble(); final {
-				return why
+			if more, final := s.trouble(); final {
+				return why + ": " + more, s.outOfMemory()
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return ""
+			return why, false
 		case <-time.After(firstLook * 5):
 		}
 	}
 }
 
-// discard ends a pod. Its secret goes with it.
-func (p *instance) discard() error {
+// Discard implements execd.Place. The secret of the pod goes with it.
+func (p *instance) Discard() error {
 	if p.client != nil {
 		_ = p.client.Close() // that it is gone already is no error
 	}

@@ -82,6 +82,7 @@ type kubelet struct {
 	last int
 	pods map[string]*machinePod // by UID
 	hold bool                   // binds no pod: no machine has room
+	all  bool                   // ends all processes of a pod when its memory runs out
 	done sync.WaitGroup
 }
 
@@ -340,13 +341,27 @@ func (p *machinePod) live(k *kubelet) {
 	id := testDigest
 	running := map[string]any{"name": main.Name, "image": main.Image, "imageID": id, "ready": true, "restartCount": 0, "state": map[string]any{"running": map[string]any{}}}
 	p.set(map[string]any{"phase": "Running", "podIP": p.ip, "podIPs": []any{map[string]any{"ip": p.ip}}, "containerStatuses": []any{running}})
+	ended := make(chan struct{})
+	if k.all { // as version 2 of control groups does by memory.oom.group
+		go func() {
+			for !p.groups.killed() {
+				select {
+				case <-ended:
+					return
+				case <-time.After(time.Millisecond):
+				}
+			}
+			_ = cmd.Process.Kill() // it may have ended
+		}()
+	}
 	_ = cmd.Wait() // its state is looked at
+	close(ended)
 	reason, code := "Error", cmd.ProcessState.ExitCode()
 	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
 		code = 128 + int(ws.Signal())
-		if p.groups.killed() {
-			reason = "OOMKilled"
-		}
+	}
+	if p.groups.killed() { // before, or now: runtimes do not tell
+		reason = "OOMKilled"
 	}
 	phase := "Failed"
 	if code == 0 {

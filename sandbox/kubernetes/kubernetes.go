@@ -29,13 +29,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"regexp"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -148,9 +146,9 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, image stri
 	}
 	inside := one.inside
 	if image, err = one.digest(b.o.Image); err != nil {
-		return c, "", errors.Join(err, one.discard())
+		return c, "", errors.Join(err, one.Discard())
 	}
-	if err := one.discard(); err != nil {
+	if err := one.Discard(); err != nil {
 		return c, "", err
 	}
 	if !inside.Isolation.AtLeast(sandbox.IsolationKernel) {
@@ -179,29 +177,17 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	refuse := func(format string, args ...any) (sandbox.Info, error) {
-		return sandbox.Info{}, fmt.Errorf("kubernetes: %w: "+format, append([]any{sandbox.ErrUnsupported}, args...)...)
+	info, err := can.Resolve("kubernetes", s)
+	if err != nil {
+		return info, err
 	}
-	if least := cmp.Or(s.MinIsolation, sandbox.IsolationKernel); !can.Isolation.AtLeast(least) {
-		return refuse("isolation %q is asked for and pods are %q", least, can.Isolation)
-	}
-	if names := can.Unenforced(s.Limits); len(names) > 0 {
-		return refuse("the limits %s; leave them out", strings.Join(names, ", "))
-	}
-	network := cmp.Or(s.Network, sandbox.NetworkNone)
-	if !slices.Contains(can.Networks, network.Kind()) {
-		return refuse("the network %q: the commands of these pods can have %s; a list of hosts needs a runtime that lets them make network namespaces", network, strings.Join(can.Networks, ", "))
-	}
-	if s.Services {
-		return refuse("services: the files of a pod are brought back when its commands have ended, and a service does not end; leave them out, or use local or docker")
-	}
-	image := b.image
+	info.Image = b.image
 	if s.Image != "" && s.Image != b.o.Image {
-		if image = s.Image; !byDigest.MatchString(image) {
-			return refuse("the image %q can be moved; name it by digest, as NAME@sha256:DIGEST", image)
+		if info.Image = s.Image; !byDigest.MatchString(s.Image) {
+			return sandbox.Info{}, fmt.Errorf("kubernetes: %w: the image %q can be moved; name it by digest, as NAME@sha256:DIGEST", sandbox.ErrUnsupported, s.Image)
 		}
 	}
-	return sandbox.Info{Isolation: can.Isolation, Network: network, Limits: s.Limits, Image: image, WholeTree: can.WholeTree}, nil
+	return info, nil
 }
 
 // Open implements sandbox.Backend.
@@ -210,14 +196,21 @@ func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, er
 	if err != nil {
 		return nil, err
 	}
-	if fi, err := os.Stat(s.Dir); err != nil {
-		return nil, fmt.Errorf("kubernetes: open: %w; make the directory first", err)
-	} else if !fi.IsDir() {
-		return nil, fmt.Errorf("kubernetes: open %q: %w", s.Dir, &fs.PathError{Op: "open", Path: s.Dir, Err: errors.New("not a directory")})
-	}
-	sb, err := b.open(ctx, info, s)
+	r := request{image: info.Image, limits: s.Limits, owner: s.Owner, epoch: s.Epoch}
+	x, err := execd.OpenBox(ctx, "kubernetes", s, info, func(ctx context.Context, o execd.Opening) (execd.Place, error) {
+		p, err := b.launch(ctx, r, o)
+		if err != nil {
+			return nil, err
+		}
+		if s.Owner != "" {
+			if err := p.in.supersede(ctx, ownerLabel(s.Owner), s.Epoch); err != nil {
+				b.log.Warn("older pods of a session are left for now", "error", err)
+			}
+		}
+		return p, nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: open %q: %w", s.Dir, err)
 	}
-	return sb, nil
+	return x, nil
 }

@@ -18,10 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/rathcluster/rath/internal/execd"
 	"github.com/rathcluster/rath/sandbox"
 )
 
-func open(t *testing.T, b *Backend, s sandbox.Spec) *box {
+func open(t *testing.T, b *Backend, s sandbox.Spec) *execd.Box {
 	t.Helper()
 	if s.Dir == "" {
 		s.Dir = t.TempDir()
@@ -35,10 +36,13 @@ func open(t *testing.T, b *Backend, s sandbox.Spec) *box {
 			t.Error(err)
 		}
 	})
-	return sb.(*box)
+	return sb.(*execd.Box)
 }
 
-func sh(t *testing.T, x *box, script string) sandbox.Exit {
+// podOf is the name of the pod of a sandbox.
+func podOf(s sandbox.Sandbox) string { return s.(*execd.Box).Place().(*instance).name }
+
+func sh(t *testing.T, x *execd.Box, script string) sandbox.Exit {
 	t.Helper()
 	e, err := x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", script}, Timeout: 30 * time.Second})
 	if err != nil {
@@ -77,7 +81,7 @@ func hold(dir string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(sb.(*box).p.name)
+	fmt.Println(podOf(sb))
 	_, err = sb.Exec(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", "setsid sleep 1000 & echo began; sleep 1000"}, Timeout: time.Hour, Offload: os.Stdout})
 	return err
 }
@@ -151,7 +155,7 @@ func TestOwners(t *testing.T) {
 	old := open(t, b, sandbox.Spec{Owner: "session", Epoch: 1})
 	other := open(t, b, sandbox.Spec{Owner: "another session", Epoch: 1})
 	young := open(t, b, sandbox.Spec{Owner: "session", Epoch: 2})
-	if _, err := old.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sleep", "10"}}); !errors.Is(err, sandbox.ErrLost) || !strings.Contains(err.Error(), old.p.name) || !strings.Contains(err.Error(), "deleted") {
+	if _, err := old.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sleep", "10"}}); !errors.Is(err, sandbox.ErrLost) || !strings.Contains(err.Error(), podOf(old)) || !strings.Contains(err.Error(), "deleted") {
 		t.Errorf("a command of the older epoch: %v", err)
 	}
 	sh(t, other, "true")
@@ -165,7 +169,7 @@ func TestOwners(t *testing.T) {
 		t.Errorf("a sweep removed %d pods, %v", n, err)
 	}
 	until(t, "the late one is gone", func() bool {
-		_, err := in.pod(t.Context(), late.p.name)
+		_, err := in.pod(t.Context(), podOf(late))
 		return errors.Is(err, errNotFound)
 	})
 	sh(t, young, "true")
@@ -180,7 +184,7 @@ func TestKeysStayHidden(t *testing.T) {
 	if text := string(e.Stdout.Bytes()); strings.Contains(text, "PRIVATE") || strings.Contains(text, "RATH_SANDBOX") {
 		t.Errorf("a command finds %s", text)
 	}
-	pid := k.named(x.p.name).main.Process.Pid
+	pid := k.named(podOf(x)).main.Process.Pid
 	fi, err := os.Stat(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +224,7 @@ func TestTroubles(t *testing.T) {
 	k.mu.Unlock()
 
 	x := open(t, b, sandbox.Spec{})
-	p := k.named(x.p.name)
+	p := k.named(podOf(x))
 	p.evict("The node was low on resource: memory.")
 	_, err = x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sleep", "10"}})
 	if refused("evicted", err, "evicted", "low on resource", "limits"); !errors.Is(err, sandbox.ErrLost) {
@@ -243,6 +247,29 @@ func TestTroubles(t *testing.T) {
 		if err != nil {
 			t.Errorf("after %v: %v", wait, err)
 		}
+	}
+	until(t, "nothing is left", func() bool { return len(names(t, in)) == 0 })
+}
+
+// TestMemoryOfPod: where the kernel ends a pod whose memory runs out, the command that took
+// it is told so, and the next one has the same files in another pod.
+func TestMemoryOfPod(t *testing.T) {
+	in, k := newCluster(t)
+	k.all = true
+	x := open(t, backend(t, nil), sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{Memory: 64 << 20}})
+	sh(t, x, "echo kept > kept")
+	first := podOf(x)
+	if e := sh(t, x, "echo gone > gone; head -c 600000000 /dev/zero | tail"); e.Ended != sandbox.OutOfMem || e.Code != 137 || !strings.Contains(string(e.Stderr.Bytes()), "memory of the sandbox ran out") {
+		t.Errorf("a command without memory: %+v", e)
+	}
+	if e := sh(t, x, "ls; cat kept"); string(e.Stdout.Bytes()) != "kept\nkept\n" {
+		t.Errorf("the next command: %+v", e)
+	}
+	if podOf(x) == first {
+		t.Error("the pod that ended is in use")
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
 	}
 	until(t, "nothing is left", func() bool { return len(names(t, in)) == 0 })
 }

@@ -31,14 +31,11 @@
 package local
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -172,27 +169,7 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	refuse := func(format string, args ...any) (sandbox.Info, error) {
-		return sandbox.Info{}, fmt.Errorf("local: %w: "+format, append([]any{sandbox.ErrUnsupported}, args...)...)
-	}
-	if !can.Isolation.AtLeast(orKernel(s.MinIsolation)) {
-		return refuse("isolation %q is asked for and this host offers %q (%s); run the commands elsewhere or accept the weaker level explicitly",
-			orKernel(s.MinIsolation), can.Isolation, can.Detail)
-	}
-	if names := can.Unenforced(s.Limits); len(names) > 0 {
-		return refuse("the limits %s; leave them out, give this process control groups of its own, or use a backend with containers", strings.Join(names, ", "))
-	}
-	if s.Image != "" {
-		return refuse("the image %q: commands see the programs of this host; leave the image out, or use a backend with containers", s.Image)
-	}
-	network := cmp.Or(s.Network, sandbox.Network(can.Networks[0]))
-	if !slices.Contains(can.Networks, network.Kind()) {
-		return refuse("the network %q: here it is one of %s; leave it out, or use a backend with containers", network, strings.Join(can.Networks, ", "))
-	}
-	if s.Services && !can.Services {
-		return refuse("services: commands have no network of their own here to reach them on (%s); leave them out, let this process make network namespaces, or use a backend with containers", can.Detail)
-	}
-	return sandbox.Info{Isolation: can.Isolation, Network: network, Limits: s.Limits, WholeTree: can.WholeTree, Services: s.Services}, nil
+	return can.Resolve("local", s)
 }
 
 // Open implements sandbox.Backend.
@@ -202,11 +179,4 @@ func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, er
 		return nil, err
 	}
 	return openBox(ctx, b.o, b.hierarchies, info, s)
-}
-
-func orKernel(i sandbox.Isolation) sandbox.Isolation {
-	if i == "" {
-		return sandbox.IsolationKernel
-	}
-	return i
 }

@@ -86,7 +86,7 @@ func (b *Backend) launch(ctx context.Context, r request) (_ *instance, err error
 	x.id = made.ID
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, x.discard())
+			err = errors.Join(err, x.Discard())
 		}
 	}()
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -335,8 +335,14 @@ func (x *instance) limits(ctx context.Context, asked sandbox.Limits) (held []str
 	return held, err
 }
 
-// discard deletes the sandbox and waits for what renews it.
-func (x *instance) discard() error {
+// Client implements execd.Place.
+func (x *instance) Client() *execd.Client { return x.client }
+
+// Cause implements execd.Place. A server does not tell.
+func (x *instance) Cause() (why string, outOfMemory bool) { return "sandbox " + x.id, false }
+
+// Discard implements execd.Place. It waits for what renews the sandbox.
+func (x *instance) Discard() error {
 	var err error
 	if x.client != nil {
 		err = x.client.Close()

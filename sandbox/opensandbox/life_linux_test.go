@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/execd"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -164,7 +165,7 @@ func TestRenew(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	must(t, x.Close())
-	x.(*box).x.renewed.Wait()
+	x.(*execd.Box).Place().(*instance).renewed.Wait()
 }
 
 // TestGone: a command whose sandbox ends is lost, and tells so at once.

@@ -41,7 +41,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -50,7 +49,6 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -163,7 +161,7 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 		return c, err
 	}
 	held, err := x.limits(ctx, probeLimits)
-	if err := errors.Join(err, x.discard()); err != nil {
+	if err := errors.Join(err, x.Discard()); err != nil {
 		return c, err
 	}
 	if !x.inside.Isolation.AtLeast(sandbox.IsolationKernel) {
@@ -196,27 +194,15 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	refuse := func(format string, args ...any) (sandbox.Info, error) {
-		return sandbox.Info{}, fmt.Errorf("opensandbox: %w: "+format, append([]any{sandbox.ErrUnsupported}, args...)...)
+	info, err := can.Resolve("opensandbox", s)
+	if err != nil {
+		return info, err
 	}
-	if least := cmp.Or(s.MinIsolation, sandbox.IsolationKernel); !can.Isolation.AtLeast(least) {
-		return refuse("isolation %q is asked for and this server offers %q; ask for less", least, can.Isolation)
-	}
-	if names := can.Unenforced(s.Limits); len(names) > 0 {
-		return refuse("the limits %s; leave them out, or have the server enforce them", strings.Join(names, ", "))
-	}
-	network := cmp.Or(s.Network, sandbox.NetworkNone)
-	if !slices.Contains(can.Networks, network.Kind()) {
-		return refuse("the network %q; what its sandboxes can be held to is %s", network, strings.Join(can.Networks, ", "))
-	}
-	if s.Services {
-		return refuse("services: the files of its sandboxes are brought back when commands have ended, and a service does not end; leave them out, or use local or docker")
-	}
-	image := cmp.Or(s.Image, b.o.Image)
-	if err := checkImage(image); err != nil {
+	info.Image = cmp.Or(s.Image, b.o.Image)
+	if err := checkImage(info.Image); err != nil {
 		return sandbox.Info{}, fmt.Errorf("opensandbox: %w", err)
 	}
-	return sandbox.Info{Isolation: can.Isolation, Network: network, Limits: s.Limits, Image: image, WholeTree: can.WholeTree}, nil
+	return info, nil
 }
 
 // Open implements sandbox.Backend.
@@ -225,12 +211,12 @@ func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, er
 	if err != nil {
 		return nil, err
 	}
-	if fi, err := os.Stat(s.Dir); err != nil {
-		return nil, fmt.Errorf("opensandbox: open: %w; make the directory first", err)
-	} else if !fi.IsDir() {
-		return nil, fmt.Errorf("opensandbox: open %q: %w", s.Dir, &fs.PathError{Op: "open", Path: s.Dir, Err: errors.New("not a directory")})
-	}
-	x, err := b.open(ctx, info, s)
+	x, err := execd.OpenBox(ctx, "opensandbox", s, info, func(ctx context.Context, o execd.Opening) (execd.Place, error) {
+		if err := b.supersede(ctx, s.Owner, s.Epoch); err != nil {
+			return nil, err
+		}
+		return b.launch(ctx, request{image: info.Image, limits: s.Limits, owner: s.Owner, epoch: s.Epoch, open: o})
+	})
 	if err != nil {
 		return nil, fmt.Errorf("opensandbox: open %q: %w", s.Dir, err)
 	}

@@ -121,36 +121,11 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	least := s.MinIsolation
-	if least == "" {
-		least = sandbox.IsolationKernel
-	}
-	refuse := func(format string, args ...any) (sandbox.Info, error) {
-		return sandbox.Info{}, fmt.Errorf("scripted: "+format+": %w", append(args, sandbox.ErrUnsupported)...)
-	}
-	if !c.Isolation.AtLeast(least) {
-		return refuse("isolation %s, and %s is asked for", c.Isolation, least)
-	}
-	if missing := c.Unenforced(s.Limits); len(missing) > 0 {
-		return refuse("limit %s", strings.Join(missing, ", "))
-	}
-	if s.Image != "" && !c.Images {
-		return refuse("image %s", s.Image)
-	}
-	if s.Services && !c.Services {
-		return refuse("services")
-	}
-	i := sandbox.Info{Isolation: c.Isolation, Network: s.Network, Limits: s.Limits, WholeTree: c.WholeTree, Services: s.Services}
-	if i.Network == "" {
-		i.Network = sandbox.Network(c.Networks[0])
-	}
-	if !slices.Contains(c.Networks, i.Network.Kind()) {
-		return refuse("network %s", i.Network)
-	}
-	if s.Image != "" {
+	i, err := c.Resolve("scripted", s)
+	if err == nil && s.Image != "" {
 		i.Image = "sha256:" + strings.TrimPrefix(s.Image, "sha256:")
 	}
-	return i, nil
+	return i, err
 }
 
 // Open implements sandbox.Backend.

@@ -27,6 +27,9 @@ type Agent struct {
 	Prompt   string // instructs the model; not part of the session
 	Provider llm.Provider
 	Tools    []tool.Tool
+	// MCP names MCP servers of the node whose tools it has as well, as SERVER__TOOL. Which
+	// tools those are is recorded before the first model call, and stays so for the run.
+	MCP []string
 	// Memory names the memory that is searched for the user's last message;
 	// what is found follows the session in the prompt. "" is none.
 	Memory string

@@ -25,10 +25,11 @@ type Remote struct {
 	Workflow string
 	Revision string          // "" is what is offered
 	Input    json.RawMessage // JSON; nil is none
-	// Model and Tools are what its task asks for; "" and nil are what the
+	// Model, Tools and MCP are what its task asks for; "" and nil are what the
 	// workflow takes by itself.
 	Model string
 	Tools []string
+	MCP   []string
 	// Description is shown by a Selector.
 	Description string
 }

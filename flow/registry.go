@@ -33,6 +33,7 @@ type Settings struct {
 	Input json.RawMessage
 	Model string
 	Tools []string
+	MCP   []string // servers
 }
 
 // The classes of workflows.

@@ -33,6 +33,7 @@ type Info struct {
 	Input     []byte
 	Model     string
 	Tools     []string
+	MCP       []string
 	Deadline  time.Time
 	Replaying bool // the next step is recorded already
 }

@@ -44,6 +44,7 @@ const (
 	MaxInput   = run.MaxInput
 	MaxModel   = 256
 	MaxTools   = 128 // entries
+	MaxServers = 8   // entries
 	MaxReason  = 1 << 10
 	MaxBy      = 128
 	MaxValue   = 64 << 10 // of the value that resolves a call

@@ -28,6 +28,8 @@ type Task struct {
 	Input json.RawMessage `json:"input,omitempty"`
 	Model string          `json:"model,omitempty"`
 	Tools []string        `json:"tools,omitempty"`
+	// MCP are the names of MCP servers of the nodes.
+	MCP []string `json:"mcp,omitempty"`
 	// Workspace is the head of the files to work on: 64 hexadecimal digits.
 	Workspace string `json:"workspace,omitempty"`
 	// Sandbox says where the commands of the run are to run. What it leaves out stays as
@@ -162,6 +164,18 @@ func (t *Task) check() error {
 			return bad(field, fmt.Sprintf("%q is there twice", name), "name each once")
 		}
 	}
+	if len(t.MCP) > MaxServers {
+		return bad("mcp", fmt.Sprintf("%d entries, at most %d are taken", len(t.MCP), MaxServers), "name the ones that the work needs")
+	}
+	for i, name := range t.MCP {
+		field := fmt.Sprintf("mcp[%d]", i)
+		if err := session.ValidID("server", name); err != nil {
+			return bad(field, Text(err), "send the names of MCP servers")
+		}
+		if slices.Contains(t.MCP[:i], name) {
+			return bad(field, fmt.Sprintf("%q is there twice", name), "name each once")
+		}
+	}
 	if t.Workspace != "" {
 		if d, err := blob.ParseDigest(t.Workspace); err != nil || d.IsZero() || d.String() != t.Workspace {
 			return bad("workspace", fmt.Sprintf("%q is no head", cleanText(t.Workspace, 80)), "upload the directory first and send its digest, 64 lower-case hexadecimal digits")
@@ -223,7 +237,7 @@ func (t *Task) Run(tenant session.Tenant, workflow string) (journal.Task, error)
 	}
 	out := journal.Task{
 		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},
-		Input: t.Input, Model: t.Model, Tools: t.Tools, Deadline: moment(t.Deadline), NotBefore: moment(t.NotBefore),
+		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: moment(t.Deadline), NotBefore: moment(t.NotBefore),
 		Budget: run.Budget{
 			MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond,
 		},
@@ -262,7 +276,7 @@ func moment(t time.Time) time.Time {
 // names by its id stays named.
 func TaskOf(t journal.Task) Task {
 	out := Task{
-		Input: t.Input, ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, Deadline: t.Deadline, NotBefore: t.NotBefore,
+		Input: t.Input, ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: t.Deadline, NotBefore: t.NotBefore,
 		Revision: t.Revision, Sandbox: sandboxOf(t.Sandbox),
 		Budget: Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, TimeMS: t.Budget.Time.Milliseconds(), Tokens: t.Budget.Tokens},
 	}

@@ -56,7 +56,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 			}
 			chosen, others := pickTools(tools, s.Tools)
 			agent := &flow.Agent{
-				Name: in.Name, Prompt: in.System, Provider: llm.Provider{Model: s.Model}, Memory: in.Memory, MaxRounds: in.Rounds, Tools: chosen,
+				Name: in.Name, Prompt: in.System, Provider: llm.Provider{Model: s.Model}, Memory: in.Memory, MaxRounds: in.Rounds, Tools: chosen, MCP: s.MCP,
 				ApproveTimeout: time.Duration(in.ApproveTimeoutMS) * time.Millisecond,
 			}
 			if agent.Name == "" {

@@ -37,6 +37,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
+	"github.com/rathcluster/rath/tool/mcp"
 )
 
 // Instance is a node at work. Close ends it.
@@ -55,7 +56,8 @@ type Instance struct {
 	events      session.Log
 	values      *journal.Values
 	memories    *memories
-	health      *health // nil without Options.Health
+	servers     *mcp.List // MCP servers; nil has none
+	health      *health   // nil without Options.Health
 	metrics     *metrics.Metrics
 	registry    *flow.Registry
 	runtime     *engine.Runtime
@@ -316,6 +318,9 @@ func (n *Instance) wire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := n.readServers(); err != nil {
+		return err
+	}
 	places, err := n.workspaces(ctx)
 	if err != nil {
 		return err
@@ -332,7 +337,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.runtime = &engine.Runtime{
 		Values: n.values, Models: n.o.Models, Memory: n.memories.get, Blobs: n.Blobs, Workspaces: places,
 		Mint: session.IDGenerator{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
-		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.PublishDelta, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offeredBy, Choices: choices,
+		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.PublishDelta, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offeredBy, Choices: choices, Servers: n.toolServer,
 	}
 	n.system = actors.New(&actors.Options{
 		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.Level, Logger: n.log, OnAppend: n.metrics.Appended,

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/mcptest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/sandbox/docker"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -22,6 +23,7 @@ import (
 const asNode = "RATH_TEST_AS_NODE"
 
 func TestMain(m *testing.M) {
+	mcptest.Main()
 	docker.Reexec()
 	local.Reexec()
 	switch os.Getenv(asNode) {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/rathcluster/rath/internal/demo"
@@ -64,7 +65,13 @@ func (c catalog) choices(p llm.Provider) ([]engine.Choice, error) {
 // model that is not in the list, or a budget of money where nothing says what calls cost.
 // An agent's own model is known when its run comes to it.
 func (n *Instance) check(t journal.Task) error {
-	if _, offered := n.registry.Lookup(t.Workflow); !offered || n.runtime.Choices == nil || t.Workflow != agentWorkflow && t.Model == "" {
+	_, offered := n.registry.Lookup(t.Workflow)
+	for i, name := range t.MCP {
+		if _, err := n.servers.Lookup(name); err != nil && offered {
+			return &messages.FieldError{Message: "task", Field: fmt.Sprintf("mcp[%d]", i), Problem: err.Error(), Remedy: `"rath mcp ls" shows the list`}
+		}
+	}
+	if !offered || n.runtime.Choices == nil || t.Workflow != agentWorkflow && t.Model == "" {
 		return nil
 	}
 	bad := func(field, problem, remedy string) error {

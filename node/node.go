@@ -110,6 +110,9 @@ type Options struct {
 	// name that it does not have is an error. "" is none: names are those of the server
 	// that the environment names.
 	ModelList string
+	// MCPList is a file with the MCP servers that tasks and agents name; docs/mcp.md says how
+	// it is written. "" is none.
+	MCPList string
 	// Slots bounds the runs that execute at once; 0 is 64.
 	Slots int
 	// Unsafe accepts sandboxes that only separate processes, for commands that

@@ -101,6 +101,9 @@ type Spec struct {
 	Description string          // for the model
 	Schema      json.RawMessage // JSON schema of the arguments, an object; empty: any object
 	Effect      Effect
+	// Outside says that calls of a Sandboxed tool change something outside of the workspace,
+	// too: its files are kept, and putting them back does not undo a call.
+	Outside bool
 	// Lane names what the call needs alone: calls of one turn in the same
 	// lane run one after the other in call order, calls in different lanes or
 	// in lane "" at the same time. Nil means: one lane for all NonIdempotent

@@ -73,6 +73,8 @@ var rules = map[string]rule{
 	"internal/git":                 {ours: list("blob", "internal/manifest"), test: list("sandbox/sandboxtest")},
 	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore"), test: list("internal/overlay", "sandbox/sandboxtest")},
 	"tool":                         {ours: list("session", "sandbox", "blob"), others: list("github.com/google/jsonschema-go")},
+	"tool/mcp":                     {ours: list("internal/listfile", "session", "sandbox", "blob", "tool"), others: list("github.com/modelcontextprotocol/go-sdk", "gopkg.in/yaml.v3"), test: list("internal/mcptest", "sandbox/local")},
+	"internal/mcptest":             {others: list("github.com/modelcontextprotocol/go-sdk")},
 	"internal/lineage":             {ours: list("internal/journal", "session", "run", "sandbox", "blob")},
 	// Layer 2.
 	"flow": {
@@ -84,7 +86,8 @@ var rules = map[string]rule{
 		ours: list("internal/egress", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection"),
 		test: list("llm/scripted", "llm/openai", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
 	},
-	"internal/models":          {ours: list("llm", "llm/openai", "llm/anthropic"), others: list("gopkg.in/yaml.v3")},
+	"internal/listfile":        {ours: list("llm"), others: list("gopkg.in/yaml.v3")},
+	"internal/models":          {ours: list("internal/listfile", "llm", "llm/openai", "llm/anthropic"), others: list("gopkg.in/yaml.v3")},
 	"flow/flowtest":            {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp")},
 	"flow/inprocess":           {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "flow", "internal/engine"), test: list("llm/scripted")},
 	"internal/dossier":         {ours: list("internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage", "messages", "internal/signature"), test: list("internal/notebook", "internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},

@@ -19,7 +19,7 @@ func (ex *Execution) settings() flow.Settings {
 	if ex.levels.root != nil {
 		t = ex.levels.root
 	}
-	return flow.Settings{Input: t.Input, Model: t.Model, Tools: t.Tools}
+	return flow.Settings{Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP}
 }
 
 // loadAncestors reads what the runs around a branch recorded. It is called after the

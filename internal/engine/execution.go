@@ -38,6 +38,7 @@ type Execution struct {
 	leases   leases
 
 	flights flights // with a lock of its own
+	servers servers // likewise
 }
 
 // State says how the run stands: Running when this execution was claimed, the
@@ -131,6 +132,7 @@ func (ex *Execution) lease(k session.Key) *lease { return ex.leases.get(k, ex.rt
 // endLeases gives back the leases. That of the run's own session stays open for its next
 // run, if there can be one and the log holds how this one ended.
 func (ex *Execution) endLeases() {
+	ex.servers.end()
 	home := ex.home
 	if s := ex.State(); s == run.Running || s.Terminal() && ex.task.Branch != nil {
 		home = session.Key{}

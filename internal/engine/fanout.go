@@ -117,7 +117,7 @@ func (f *fan) open(st *step, o flow.FanOutOptions) error {
 	for i, b := range f.bs {
 		one := journal.FanOutBranch{Name: b.Name, Session: f.ids[i]}
 		if r, ok := b.Workflow.(flow.Remote); ok {
-			one.Workflow, one.Revision, one.Input, one.Model, one.Tools = r.Workflow, r.Revision, string(r.Input), r.Model, r.Tools
+			one.Workflow, one.Revision, one.Input, one.Model, one.Tools, one.MCP = r.Workflow, r.Revision, string(r.Input), r.Model, r.Tools, r.MCP
 		}
 		out.Branches = append(out.Branches, one)
 	}

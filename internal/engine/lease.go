@@ -43,7 +43,8 @@ type lease struct {
 	// take reads what was touched in dir, and all of it where a process of a call could
 	// outlast the call, as a service does: what such a process has mapped it can change
 	// without a trace.
-	take workspace.Take
+	take     workspace.Take
+	outlasts bool // a process that outlasts calls was started in box
 	// remove removes dir, once the sandbox is closed.
 	remove func() error
 }
@@ -114,7 +115,7 @@ func (l *lease) open(ctx context.Context, ex *Execution, k session.Key, p, terms
 	if spec.Services {
 		l.beside = newServices(ctx, box, list)
 	}
-	l.box, l.head, l.terms, l.dirty = box, p.Head, terms, false
+	l.box, l.head, l.terms, l.dirty, l.outlasts = box, p.Head, terms, false, spec.Services
 	return nil
 }
 
@@ -177,7 +178,7 @@ func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest)
 		return before, nil, nil
 	}
 	head, back, err := l.take(ctx, l.head, ex.rt.Workspaces.Limits, ex.task.Sandbox.Paths())
-	for try := 1; l.beside != nil && changed(err) && try < takeTries; try++ {
+	for try := 1; l.outlasts && changed(err) && try < takeTries; try++ {
 		time.Sleep(takePause)
 		head, back, err = l.take(ctx, l.head, ex.rt.Workspaces.Limits, ex.task.Sandbox.Paths())
 	}

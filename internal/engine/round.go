@@ -137,10 +137,7 @@ func (r *round) replay() error {
 			c.refused = &out
 		} else {
 			c.bound = bound
-			effect = bound.Spec.Effect
-			if p := r.base.Placement(); p.Isolation != "" {
-				effect = effect.In(sandbox.Info{Isolation: sandbox.Isolation(p.Isolation), Network: sandbox.Network(p.Network), Outside: outside(p.Services)})
-			}
+			effect = effectIn(bound.Spec, r.base.Placement())
 		}
 		c.st = &step{ex: r.ex, ctx: r.ctx, s: r.base, log: r.base.Key(), began: time.Now()}
 		c.st.asked = journal.StepRequest{
@@ -162,6 +159,14 @@ func (r *round) replay() error {
 		}
 	}
 	return nil
+}
+
+// effectIn is what a crash may do with calls of a tool in a session that was placed.
+func effectIn(s tool.Spec, p session.Placement) tool.Effect {
+	if p.Isolation == "" {
+		return s.Effect
+	}
+	return s.Effect.In(sandbox.Info{Isolation: sandbox.Isolation(p.Isolation), Network: sandbox.Network(p.Network), Outside: s.Outside || outside(p.Services)})
 }
 
 // parallel runs calls at the same time, those of one lane in call order.

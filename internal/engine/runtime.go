@@ -32,6 +32,9 @@ type Runtime struct {
 	// Choices returns the models that a call for p may ask, the first one first and those
 	// that take its place after it; nil is p alone, of which nothing says what it costs.
 	Choices func(p llm.Provider) ([]Choice, error)
+	// Servers returns the tool server of a name that agents use, or why there is none; nil
+	// has none.
+	Servers func(name string) (ToolServer, error)
 	// Memory opens the memory of a name that agents use; nil fails.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
 	// Blobs keeps large outputs and workspaces; nil keeps them in memory.

@@ -83,7 +83,7 @@ func (p *place) Info() flow.Info {
 	owner, settings := ex.levels.owner(at), ex.settings()
 	return flow.Info{
 		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: at, Name: name, Tenant: ex.home.Tenant,
-		Input: settings.Input, Model: settings.Model, Tools: settings.Tools, Deadline: ex.task.Deadline, Replaying: ex.pos.journal.Has(at),
+		Input: settings.Input, Model: settings.Model, Tools: settings.Tools, MCP: settings.MCP, Deadline: ex.task.Deadline, Replaying: ex.pos.journal.Has(at),
 	}
 }
 

@@ -29,7 +29,11 @@ func (p *place) Agent(ctx context.Context, a *flow.Agent, s session.Session) (se
 }
 
 func (a *agent) forward(ctx context.Context, s session.Session) (session.Session, error) {
-	c, err := a.call(ctx, s)
+	s, found, err := a.equip(ctx, s)
+	if err != nil {
+		return s, err
+	}
+	c, err := a.call(ctx, s, found)
 	if err != nil {
 		return s, err
 	}
@@ -66,13 +70,13 @@ func (a *agent) rounds() int {
 // call prepares the agent's model calls. An agent waits for them for most of its
 // time, so what they need lies in the call, not on the stack, which would have to
 // be twice as large.
-func (a *agent) call(ctx context.Context, s session.Session) (*call, error) {
+func (a *agent) call(ctx context.Context, s session.Session, found []tool.Tool) (*call, error) {
 	c := &call{agent: a.Name, prompt: a.Prompt, provider: &a.Provider}
 	if a.Budget != (run.Budget{}) {
 		c.account = &journal.Account{Limit: a.Budget}
 	}
 	var err error
-	if c.table, err = tool.NewTable(a.Tools...); err != nil {
+	if c.table, err = tool.NewTable(slices.Concat(a.Tools, found)...); err != nil {
 		return nil, fmt.Errorf("flow: agent %s: %w", a.Name, err)
 	}
 	specs := c.table.Specs()

@@ -71,7 +71,8 @@ type FanOutBranch struct {
 	Name     string     `json:"name"`
 	Revision string     `json:"revision,omitempty"`
 	Session  session.ID `json:"session"`
-	Tools    []string   `json:"tools,omitempty"` // of the task of a remote branch
+	MCP      []string   `json:"mcp,omitempty"`   // of the task of a remote branch
+	Tools    []string   `json:"tools,omitempty"` // likewise
 	Workflow string     `json:"workflow,omitempty"`
 }
 
@@ -125,7 +126,7 @@ func (f FanOut) Tasks(t session.Tenant) []Task {
 			},
 		}
 		if b.Workflow != "" {
-			task.Workflow, task.Revision, task.Model, task.Tools = b.Workflow, b.Revision, b.Model, b.Tools
+			task.Workflow, task.Revision, task.Model, task.Tools, task.MCP = b.Workflow, b.Revision, b.Model, b.Tools, b.MCP
 			if b.Input != "" {
 				task.Input = json.RawMessage(b.Input)
 			}

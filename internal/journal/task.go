@@ -23,6 +23,7 @@ type Task struct {
 	Input    json.RawMessage // as the submitter wrote it
 	Model    string
 	Tools    []string
+	MCP      []string `json:",omitempty"` // servers
 	// Workspace is a head to start from.
 	Workspace blob.Digest
 	// Sandbox says where its commands are to run.
@@ -95,6 +96,7 @@ type wireTask struct {
 	Deadline  int64       `json:"deadline,omitempty"`
 	ForkOf    *wireRef    `json:"fork_of,omitempty"`
 	Input     string      `json:"input,omitempty"`
+	MCP       []string    `json:"mcp,omitempty"`
 	Model     string      `json:"model,omitempty"`
 	NotBefore int64       `json:"not_before,omitempty"`
 	Revision  string      `json:"revision,omitempty"`
@@ -127,7 +129,7 @@ func fromMillis(ms int64) time.Time {
 func (t Task) wire() wireTask {
 	w := wireTask{
 		Branch: t.Branch, Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
-		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: t.Tools, Workflow: t.Workflow, Workspace: t.Workspace,
+		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: t.Tools, MCP: t.MCP, Workflow: t.Workflow, Workspace: t.Workspace,
 		Sandbox: t.Sandbox,
 	}
 	if t.ForkOf != nil {
@@ -138,7 +140,7 @@ func (t Task) wire() wireTask {
 
 func (w wireTask) task(k session.Key) Task {
 	t := Task{
-		ID: w.Run, Branch: w.Branch, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools,
+		ID: w.Run, Branch: w.Branch, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools, MCP: w.MCP,
 		Workspace: w.Workspace, Sandbox: w.Sandbox, Budget: w.Budget, Deadline: fromMillis(w.Deadline), NotBefore: fromMillis(w.NotBefore),
 	}
 	if w.Input != "" {

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rathcluster/rath/internal/listfile"
 )
 
 //go:embed public.yaml
@@ -24,12 +26,12 @@ var publicPrices = sync.OnceValues(func() ([]PublicPrice, error) {
 	if err := yaml.Unmarshal(publicFile, &doc); err != nil {
 		return nil, fmt.Errorf("models: public prices: %w", err)
 	}
-	p := &parser{file: "public.yaml"}
+	p := &parser{&listfile.Parser{File: "public.yaml"}}
 	var all []PublicPrice
-	p.each(doc.Content[0], "prices", func(key, value *yaml.Node) {
+	p.Each(doc.Content[0], "prices", func(key, value *yaml.Node) {
 		all = append(all, PublicPrice{key.Value, *p.own(value, key.Value)})
 	})
-	return all, p.err
+	return all, p.Err
 })
 
 // PublicPrices returns the table of published prices. It is as old as its dates say: a

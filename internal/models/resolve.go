@@ -2,10 +2,10 @@ package models
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/listfile"
 	"github.com/rathcluster/rath/llm"
 )
 
@@ -48,20 +48,5 @@ func (l *List) Key(env func(string) string, ref string) (string, error) {
 	if l == nil || !slices.ContainsFunc(l.models, func(m *Model) bool { return m.Key == ref }) {
 		return "", nil
 	}
-	kind, name, _ := strings.Cut(ref, ":")
-	if kind == "env" {
-		if key := strings.TrimSpace(env(name)); key != "" {
-			return key, nil
-		}
-		return "", fmt.Errorf("the variable %s, which %s names for the key, is not set; export %s=... where this node starts", name, l.File, name)
-	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return "", fmt.Errorf("the key that %s names: %w", l.File, err)
-	}
-	key := strings.TrimSpace(string(data))
-	if key == "" {
-		return "", fmt.Errorf("the file %s, which %s names for the key, is empty; write the key into it", name, l.File)
-	}
-	return key, nil
+	return listfile.Secret(env, l.File, ref, "key")
 }

@@ -149,7 +149,7 @@ func (a *auto) Forward(ctx context.Context, s session.Session) (session.Session,
 		}
 		ws := make([]flow.Workflow, len(m.Candidates))
 		for i, c := range m.Candidates {
-			ws[i] = flow.Remote{Workflow: c.Name, Description: c.Description + failures[c.Name], Model: a.task.Model, Tools: a.task.Tools}
+			ws[i] = flow.Remote{Workflow: c.Name, Description: c.Description + failures[c.Name], Model: a.task.Model, Tools: a.task.Tools, MCP: a.task.MCP}
 		}
 		w, err := sel.Select(ctx, s, ws...)
 		if err != nil {

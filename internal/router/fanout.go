@@ -221,7 +221,7 @@ func (w *fanOut) spread() error {
 		if len(b.Tools) > messages.MaxTools {
 			return bad(at+"tools", fmt.Sprintf("%d entries, at most %d are taken", len(b.Tools), messages.MaxTools), "name the ones that the work needs")
 		}
-		r := flow.Remote{Workflow: b.Workflow, Revision: b.Revision, Input: b.Input, Model: b.Model, Tools: b.Tools}
+		r := flow.Remote{Workflow: b.Workflow, Revision: b.Revision, Input: b.Input, Model: b.Model, Tools: b.Tools, MCP: w.task.MCP}
 		if r.Model == "" {
 			r.Model = w.task.Model
 		}

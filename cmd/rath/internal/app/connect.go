@@ -128,7 +128,7 @@ func (a *App) reportConnection(s *System, lost func(told bool)) {
 func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
 	c := &a.Config
 	o.Store, o.Level, o.Logger, o.Env = c.Store.Value, c.Level.Value, a.Logger(), a.Getenv
-	o.Model, o.ModelList = cmp.Or(o.Model, c.Model.Value), c.Models.Value
+	o.Model, o.ModelList, o.MCPList = cmp.Or(o.Model, c.Model.Value), c.Models.Value, c.MCP.Value
 	o.Slots, _ = strconv.Atoi(c.Slots.Value)                 // checked when it was read
 	o.SandboxLimits, _ = sandbox.ParseLimits(c.Limits.Value) // checked, too
 	o.SandboxNetwork, _ = sandbox.ParseNetwork(c.Network.Value)

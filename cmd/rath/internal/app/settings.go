@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool/mcp"
 )
 
 // Setting is a value with where it comes from.
@@ -33,6 +34,7 @@ type Settings struct {
 	Tenant  Setting
 	Model   Setting
 	Models  Setting
+	MCP     Setting
 	Level   Setting
 	Slots   Setting
 	Unsafe  Setting
@@ -68,6 +70,7 @@ var Options = []Option{
 	{"creds", []string{"RATH_CREDS", "NATS_CREDS"}, "creds", "", "file with NATS credentials", nil, func(s *Settings) *Setting { return &s.Creds }},
 	{"tenant", []string{"RATH_TENANT"}, "tenant", string(session.DefaultTenant), "tenant", checkTenant, func(s *Settings) *Setting { return &s.Tenant }},
 	{"model", []string{"RATH_MODEL", "OPENAI_DEFAULT_MODEL"}, "", "", "default model", nil, func(s *Settings) *Setting { return &s.Model }},
+	{"mcp", []string{"RATH_MCP"}, "", "", "file with the list of MCP servers", checkServers, func(s *Settings) *Setting { return &s.MCP }},
 	{"models", []string{"RATH_MODELS"}, "", "", "file with the list of models", checkModels, func(s *Settings) *Setting { return &s.Models }},
 	{"level", []string{"RATH_LEVEL"}, "level", string(streams.Fsync), "fsync or lazy", checkLevel, func(s *Settings) *Setting { return &s.Level }},
 	{"slots", []string{"RATH_SLOTS"}, "", "64", "runs at one time", checkSlots, func(s *Settings) *Setting { return &s.Slots }},
@@ -97,6 +100,11 @@ func OneOf(words ...string) func(string) error {
 
 func checkModels(v string) error {
 	_, err := models.Read(v)
+	return err
+}
+
+func checkServers(v string) error {
+	_, err := mcp.Read(v)
 	return err
 }
 

@@ -31,6 +31,11 @@ func Start(ctx context.Context, a *app.App, names []string, c Config) (f *Fleet,
 			return nil, err
 		}
 	}
+	if c.MCP = a.Config.MCP.Value; c.MCP != "" {
+		if c.MCP, err = filepath.Abs(c.MCP); err != nil {
+			return nil, err
+		}
+	}
 	f = &Fleet{config: c, exe: c.Program}
 	if f.exe == "" {
 		if f.exe, err = os.Executable(); err != nil {

@@ -21,6 +21,7 @@ type Config struct {
 	Env    []string
 	Slots  int
 	Models string // the file of the list of models
+	MCP    string // that of the list of MCP servers
 	Model  string
 	Unsafe bool
 	// Script is a file that answers model calls; Demo a directory over which the workflow
@@ -40,6 +41,9 @@ func (c *Config) args(dev, name, store string) []string {
 		"-slots", strconv.Itoa(c.Slots), "-model", c.Model, "-unsafe="+strconv.FormatBool(c.Unsafe))
 	if c.Models != "" {
 		args = append(args, "-models", c.Models)
+	}
+	if c.MCP != "" {
+		args = append(args, "-mcp", c.MCP)
 	}
 	return args
 }

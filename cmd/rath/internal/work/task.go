@@ -26,6 +26,7 @@ type taskFlags struct {
 	forkOf  string
 	model   string
 	tools   []string
+	mcp     []string
 	tokens  int64
 	steps   int64
 	usd     string
@@ -40,6 +41,7 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.forkOf, "fork-of", "", "start as a branch of a session or run, at its newest version or as NAME:VERSION")
 	fs.StringVar(&f.model, "model", "", "model to use")
 	fs.StringSliceVar(&f.tools, "tools", nil, "tools that the agent may use, separated by commas")
+	fs.StringSliceVar(&f.mcp, "mcp", nil, "MCP servers of the node whose tools the agent has as well, separated by commas")
 	fs.Int64Var(&f.tokens, "budget-tokens", 0, "stop the run when it has used so many tokens")
 	fs.StringVar(&f.usd, "budget-usd", "", "stop the run when its model calls have cost so many US dollars, such as 0.50")
 	fs.Int64Var(&f.steps, "budget-steps", 0, "stop the run after so many steps")
@@ -49,7 +51,7 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 // task reads what the flags say.
 func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 	t := messages.Task{
-		ID: run.ID(f.id), Session: f.session, ForkOf: f.forkOf, Model: f.model, Tools: f.tools,
+		ID: run.ID(f.id), Session: f.session, ForkOf: f.forkOf, Model: f.model, Tools: f.tools, MCP: f.mcp,
 		Budget: messages.Budget{Tokens: f.tokens, Steps: f.steps},
 	}
 	if f.id == "" {

@@ -1,0 +1,307 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// ToolServer is a program that has tools, such as an MCP server.
+type ToolServer interface {
+	// Sandboxed says that it runs in the sandbox of a session.
+	Sandboxed() bool
+	// Connect starts it, or reaches it. box is nil of one that is not Sandboxed.
+	Connect(ctx context.Context, box sandbox.Sandbox) (ToolConn, error)
+}
+
+// ToolConn is one start of a ToolServer. Its methods may be called concurrently.
+type ToolConn interface {
+	Tools(ctx context.Context) ([]tool.Spec, error)
+	// Call calls one of them. An error that wraps session.ErrUnavailable says that it is not
+	// known what the call did, and that the ToolConn is of no more use.
+	Call(ctx context.Context, name string, c tool.Call) (tool.Result, error)
+	// Close waits until what Connect started is gone.
+	Close() error
+}
+
+// servers are the tool servers that an execution has started: one for each session and
+// name.
+type servers struct {
+	mu sync.Mutex
+	of map[serverKey]*server
+}
+
+type serverKey struct {
+	session session.Key
+	name    string
+}
+
+// server is one of them. mu is held while it is started.
+type server struct {
+	mu   sync.Mutex
+	conn ToolConn        // nil before it was started
+	box  sandbox.Sandbox // it runs in; nil of one beside it
+}
+
+// drop ends a connection, unless another one has taken its place. mu is held.
+func (s *server) drop(conn ToolConn) {
+	if s.conn != nil && s.conn == conn {
+		_ = s.conn.Close()
+		s.conn, s.box = nil, nil
+	}
+}
+
+// get returns the server of a session and a name, which need not run.
+func (v *servers) get(k session.Key, name string) *server {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	at := serverKey{k, name}
+	if v.of == nil {
+		v.of = map[serverKey]*server{}
+	}
+	if v.of[at] == nil {
+		v.of[at] = &server{}
+	}
+	return v.of[at]
+}
+
+// end ends all. No call is under way.
+func (v *servers) end() {
+	v.mu.Lock()
+	all := v.of
+	v.of = nil
+	v.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, s := range all {
+		wg.Go(func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.drop(s.conn)
+		})
+	}
+	wg.Wait()
+}
+
+// toolServer returns the node's server of a name.
+func (rt *Runtime) toolServer(name string) (ToolServer, error) {
+	if rt.Servers == nil {
+		return nil, &tool.Failure{Kind: tool.Unavailable, Detail: name, Message: fmt.Sprintf("there is no MCP server %q: nothing here has a list of them", name)}
+	}
+	return rt.Servers(name)
+}
+
+// connected returns the connection to a session's server, which it starts if it does not
+// run. open opens the session's sandbox.
+func (ex *Execution) connected(ctx context.Context, k session.Key, name string, open func(context.Context) (sandbox.Sandbox, error)) (*server, ToolConn, error) {
+	which, err := ex.rt.toolServer(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	var box sandbox.Sandbox
+	if which.Sandboxed() {
+		if box, err = open(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	s := ex.servers.get(k, name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil && s.box == box {
+		return s, s.conn, nil
+	}
+	s.drop(s.conn) // its sandbox was closed
+	if box != nil {
+		ex.lease(k).shared(ex)
+	}
+	conn, err := which.Connect(ctx, box)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.conn, s.box = conn, box
+	return s, conn, nil
+}
+
+// shared says that a process runs beside the calls that use the lease's sandbox.
+func (l *lease) shared(ex *Execution) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.box != nil && !l.outlasts {
+		l.take, l.outlasts = workspace.TakeAll(ex.blobs(), l.dir), true
+	}
+}
+
+// toolServers are what the record of an agent's servers says: the tools that they had, in
+// the order in which they were named.
+type toolServers []foundServer
+
+type foundServer struct {
+	Digest string      `json:"digest"` // of the tools
+	Name   string      `json:"name"`
+	Tools  []foundTool `json:"tools"`
+}
+
+type foundTool struct {
+	Description string          `json:"description,omitempty"`
+	Effect      tool.Effect     `json:"effect"`
+	Name        string          `json:"name"`
+	Outside     bool            `json:"outside,omitempty"`
+	Schema      json.RawMessage `json:"schema,omitempty"`
+}
+
+func found(name string, specs []tool.Spec) (foundServer, error) {
+	f := foundServer{Name: name, Tools: make([]foundTool, len(specs))}
+	for i, s := range specs {
+		f.Tools[i] = foundTool{s.Description, s.Effect, s.Name, s.Outside, s.Schema}
+	}
+	data, err := json.Marshal(f.Tools)
+	f.Digest = blob.Sum(data).String()
+	return f, err
+}
+
+// tools are those that an agent gets, as they were recorded.
+func (all toolServers) tools(ex *Execution) (tools []tool.Tool) {
+	for _, s := range all {
+		for _, t := range s.Tools {
+			tools = append(tools, &serverTool{ex, s.Name, tool.Spec{Name: t.Name, Description: t.Description, Schema: t.Schema, Effect: t.Effect, Outside: t.Outside}})
+		}
+	}
+	return tools
+}
+
+// equip takes the step that finds the tools of an agent's servers. Each later execution
+// has the tools that it recorded.
+func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, []tool.Tool, error) {
+	if len(a.MCP) == 0 {
+		return s, nil, nil
+	}
+	made := journal.StepRequest{Kind: journal.StepDo, Name: "mcp " + strings.Join(a.MCP, ", ")}
+	sc, path, err := a.p.enter(made)
+	if err != nil {
+		return s, nil, err
+	}
+	made.Path = path
+	defer sc.release()
+	ex := sc.ex
+	defer ex.inside(&made)()
+	own, err := ex.own(ctx, path, s, true)
+	if err == nil {
+		own, err = ex.flush(ctx, path, own)
+	}
+	if err != nil {
+		return s, nil, ex.failed(err)
+	}
+	own, boxErr := ex.placed(ctx, path, own)
+	if boxErr != nil && (run.IsControl(boxErr) || ex.asksForSandbox()) {
+		return s, nil, ex.failed(boxErr)
+	}
+	made.Effect, made.Input = tool.ReadOnly.String(), inputDigest(own, a.MCP)
+	st, err := ex.substep(ctx, own.Key(), own, made)
+	if err != nil {
+		return own, nil, ex.failed(err)
+	}
+	var all toolServers
+	if st.decision == journal.Replay {
+		err := decode(st.record.StepCompleted, &all)
+		return st.record.Session, all.tools(ex), err
+	}
+	st.fly(Works, "")
+	defer st.flight.end()
+	for _, name := range a.MCP {
+		var one foundServer
+		if one, err = ex.discover(st.context(ctx), own, name, boxErr); err != nil {
+			break
+		}
+		all = append(all, one)
+	}
+	err, ok := st.outcome(err)
+	if !ok {
+		return own, nil, err
+	}
+	if err != nil {
+		return own, nil, st.recordFailure(err, journal.StepCompleted{})
+	}
+	value, err := json.Marshal(all)
+	if err != nil {
+		return own, nil, err
+	}
+	tools := all.tools(ex)
+	ack, err := st.commit(journal.StepCompleted{Value: string(value), Summary: fmt.Sprintf("finds %d tools", len(tools))})
+	if err != nil {
+		return own, nil, err
+	}
+	return ack.Session, tools, nil
+}
+
+// discover asks a server for its tools.
+func (ex *Execution) discover(ctx context.Context, s session.Session, name string, boxErr error) (foundServer, error) {
+	sv, conn, err := ex.connected(ctx, s.Key(), name, func(ctx context.Context) (sandbox.Sandbox, error) {
+		if boxErr != nil {
+			return nil, boxErr
+		}
+		return ex.lease(s.Key()).at(ctx, ex, s.Key(), s.Placement(), false)
+	})
+	if err != nil {
+		return foundServer{}, err
+	}
+	specs, err := conn.Tools(ctx)
+	if err != nil {
+		sv.mu.Lock()
+		sv.drop(conn)
+		sv.mu.Unlock()
+		return foundServer{}, err
+	}
+	return found(name, specs)
+}
+
+// serverTool is a tool of a server.
+type serverTool struct {
+	ex     *Execution
+	server string
+	spec   tool.Spec
+}
+
+// Spec implements tool.Tool.
+func (t *serverTool) Spec() tool.Spec { return t.spec }
+
+// serverTries is how often an idempotent call is made in one attempt, each time with a
+// fresh process.
+const serverTries = 3
+
+// Call implements tool.Tool.
+func (t *serverTool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
+	effect := effectIn(t.spec, c.Session.Placement())
+	for try := 1; ; try++ {
+		s, conn, err := t.ex.connected(ctx, c.Session.Key(), t.server, c.Sandbox)
+		if err != nil {
+			return tool.Result{}, err
+		}
+		res, err := conn.Call(ctx, t.spec.Name, c)
+		if !errors.Is(err, session.ErrUnavailable) || ctx.Err() != nil {
+			return res, err
+		}
+		s.mu.Lock()
+		s.drop(conn)
+		s.mu.Unlock()
+		why := strings.TrimPrefix(err.Error(), session.ErrUnavailable.Error()+": ")
+		switch {
+		case effect == tool.Sandboxed:
+			return tool.Result{}, &tool.Failure{Kind: tool.Unavailable, Detail: t.server, Err: errors.New(why), Message: why + "; the files are as it left them, and it is started again for the next call"}
+		case effect == tool.NonIdempotent:
+			// Whether it took effect is not known, so that a person is asked.
+			return tool.Result{}, err
+		case try == serverTries:
+			return tool.Result{}, &tool.Failure{Kind: tool.Unavailable, Detail: t.server, Err: errors.New(why), Message: fmt.Sprintf("%s, %d times in a row; do without it", why, try)}
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package listfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// maxFile bounds a list in bytes, and maxEntries its entries.
+const (
+	maxFile    = 1 << 20
+	maxEntries = 1000
+)
+
+// Parser reads one list. It keeps the first error.
+type Parser struct {
+	File string
+	Err  error
+}
+
+// Parse returns a parser and the top of a list, whose entries are below the field what.
+func Parse(file, what string, data []byte) (*Parser, *yaml.Node, error) {
+	if len(data) > maxFile {
+		return nil, nil, fmt.Errorf("%s: it has %d bytes, at most %d are read", file, len(data), maxFile)
+	}
+	var doc yaml.Node
+	if err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, nil, fmt.Errorf("%s: there is nothing in it; put %s below \"%s:\"", file, what, what)
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	return &Parser{File: file}, doc.Content[0], nil
+}
+
+// Secret returns what a reference of a list stands for: "env:NAME" or "file:PATH", as Key
+// reads it. what names it in errors, such as "key".
+func Secret(env func(string) string, file, ref, what string) (string, error) {
+	kind, name, _ := strings.Cut(ref, ":")
+	if kind == "env" {
+		if secret := strings.TrimSpace(env(name)); secret != "" {
+			return secret, nil
+		}
+		return "", fmt.Errorf("the variable %s, which %s names for the %s, is not set; export %s=... where this node starts", name, file, what, name)
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("the %s that %s names: %w", what, file, err)
+	}
+	secret := strings.TrimSpace(string(data))
+	if secret == "" {
+		return "", fmt.Errorf("the file %s, which %s names for the %s, is empty; write the %s into it", name, file, what, what)
+	}
+	return secret, nil
+}
+
+// Fail notes what is wrong in a line, unless something was before.
+func (p *Parser) Fail(line int, format string, args ...any) {
+	if p.Err == nil {
+		p.Err = fmt.Errorf("%s:%d: %s", p.File, line, fmt.Sprintf(format, args...))
+	}
+}
+
+// Each calls f for the entries of a mapping, whose keys must differ.
+func (p *Parser) Each(n *yaml.Node, what string, f func(key, value *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		p.Fail(n.Line, "%s: want lines of the form \"name: value\"", what)
+		return
+	}
+	lines := map[string]int{}
+	for i := 0; i < len(n.Content) && p.Err == nil; i += 2 {
+		key := n.Content[i]
+		if first, again := lines[key.Value]; again {
+			p.Fail(key.Line, "%s: %q is in line %d already; give each its own name, or remove one", what, llm.Clip(key.Value, 80), first)
+			return
+		}
+		lines[key.Value] = key.Line
+		f(key, n.Content[i+1])
+	}
+	if len(lines) > maxEntries {
+		p.Fail(n.Line, "%s: %d entries, at most %d are read", what, len(lines), maxEntries)
+	}
+}
+
+// Fields reads a mapping of known fields.
+func (p *Parser) Fields(n *yaml.Node, what string, known map[string]func(*yaml.Node)) {
+	p.Each(n, what, func(key, value *yaml.Node) {
+		read, ok := known[key.Value]
+		if !ok {
+			names := make([]string, 0, len(known))
+			for name := range known {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			p.Fail(key.Line, "%s: unknown field %q; the fields are %s", what, llm.Clip(key.Value, 80), strings.Join(names, ", "))
+			return
+		}
+		read(value)
+	})
+}
+
+// Text reads a text of one line.
+func (p *Parser) Text(n *yaml.Node, what string) string {
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
+		p.Fail(n.Line, "%s: want a text", what)
+		return ""
+	}
+	if len(n.Value) > llm.MaxNameLen || strings.ContainsFunc(n.Value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		p.Fail(n.Line, "%s: want at most %d printable bytes", what, llm.MaxNameLen)
+	}
+	return n.Value
+}
+
+// Texts reads a list of texts that differ.
+func (p *Parser) Texts(n *yaml.Node, what string) (all []string) {
+	if n.Kind != yaml.SequenceNode {
+		p.Fail(n.Line, "%s: want a list, such as [a, b]", what)
+		return nil
+	}
+	for _, one := range n.Content {
+		text := p.Text(one, what)
+		if slices.Contains(all, text) {
+			p.Fail(one.Line, "%s: %q is there twice; remove one", what, text)
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// Yes reads true or false.
+func (p *Parser) Yes(n *yaml.Node, what string) bool {
+	if n.Value != "true" && n.Value != "false" {
+		p.Fail(n.Line, "%s: %q: want true or false", what, llm.Clip(n.Value, 40))
+	}
+	return n.Value == "true"
+}
+
+// Key reads a reference to a secret into the field of that name, such as key. What is
+// none may be the secret, so the error does not repeat it.
+func (p *Parser) Key(n *yaml.Node, what, field string) string {
+	kind, name, _ := strings.Cut(n.Value, ":")
+	switch {
+	case n.Kind == yaml.ScalarNode && kind == "env" && name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == "" && !strings.HasPrefix(name, "sk-"):
+		return n.Value
+	case n.Kind == yaml.ScalarNode && kind == "file" && name != "" && len(name) <= llm.MaxNameLen-len("file:"):
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(p.File), name)
+		}
+		return "file:" + name
+	}
+	p.Fail(n.Line, "%s: %s holds no reference: a %s does not belong into this file; write env:NAME for a variable of the environment, or file:PATH", what, field, field)
+	return ""
+}

@@ -1,0 +1,140 @@
+package mcptest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// word is the first argument of a test binary that is a server.
+const word = "serve-mcp"
+
+// Command is the command of a server, as the list of servers has it: "good", "banner",
+// "garbage", "silent", "exits", "many" or "twins".
+func Command(kind string) string {
+	exe, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	text, err := json.Marshal([]string{exe, word, kind})
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// Main is a server if this process was started as one, and ends then.
+func Main() {
+	if len(os.Args) < 3 || os.Args[1] != word {
+		return
+	}
+	if err := serve(os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func serve(kind string) error {
+	switch kind {
+	case "banner":
+		fmt.Println("Welcome to the server!\n{\"not\": \"a message\"}")
+	case "garbage":
+		for range 10_000 {
+			fmt.Println("\x00\xff no JSON, and much of it")
+		}
+		time.Sleep(time.Hour)
+	case "silent":
+		time.Sleep(time.Hour)
+	case "exits":
+		return errors.New("there is no configuration")
+	}
+	return New(kind).Run(context.Background(), &mcp.StdioTransport{})
+}
+
+// New returns a server of a kind.
+func New(kind string) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: kind, Version: "1"}, nil)
+	switch kind {
+	case "many":
+		for i := range 5000 {
+			add(s, fmt.Sprintf("tool_%d", i), nil, say)
+		}
+	case "twins":
+		add(s, "a.b", nil, say)
+		add(s, "a/b", nil, say)
+	}
+	readOnly := &mcp.ToolAnnotations{ReadOnlyHint: true}
+	add(s, "echo", readOnly, say)
+	add(s, "run_shell_command", nil, say) // as one of ours
+	add(s, "note", nil, func(in input) (*mcp.CallToolResult, error) { return text("noted"), note(in) })
+	add(s, "note_once", &mcp.ToolAnnotations{IdempotentHint: true}, func(in input) (*mcp.CallToolResult, error) { return text("noted"), note(in) })
+	die := func(in input) (*mcp.CallToolResult, error) {
+		_, missing := os.Stat(in.Unless)
+		err := note(in)
+		if in.Unless == "" || missing != nil {
+			os.Exit(3)
+		}
+		return text("lives"), err
+	}
+	add(s, "die", nil, die)
+	add(s, "die_read_only", readOnly, die)
+	add(s, "hang", nil, func(in input) (*mcp.CallToolResult, error) { err := note(in); time.Sleep(time.Hour); return nil, err })
+	add(s, "fails", nil, func(in input) (*mcp.CallToolResult, error) {
+		r := text("it failed: " + in.Text)
+		r.IsError = true
+		return r, nil
+	})
+	add(s, "environment", readOnly, func(input) (*mcp.CallToolResult, error) { return text(strings.Join(os.Environ(), "\n")), nil })
+	add(s, "mixed", readOnly, func(input) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{
+			Content: []mcp.Content{
+				&mcp.TextContent{Text: "a picture"},
+				&mcp.ImageContent{MIMEType: "image/png", Data: []byte("\x89PNG")},
+				&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///a", MIMEType: "text/plain", Text: "inside"}},
+				&mcp.ResourceLink{URI: "file:///b", Name: "b"},
+			},
+			StructuredContent: map[string]any{"n": 1},
+		}, nil
+	})
+	add(s, "large", readOnly, func(input) (*mcp.CallToolResult, error) { return text(strings.Repeat("x", 5<<20)), nil })
+	return s
+}
+
+type input struct {
+	Text   string `json:"text,omitempty"`
+	File   string `json:"file,omitempty"`   // a line goes to
+	Unless string `json:"unless,omitempty"` // this file is there
+}
+
+func add(s *mcp.Server, name string, a *mcp.ToolAnnotations, f func(input) (*mcp.CallToolResult, error)) {
+	mcp.AddTool(s, &mcp.Tool{Name: name, Description: "The tool " + name + ".", Annotations: a}, func(_ context.Context, _ *mcp.CallToolRequest, in input) (*mcp.CallToolResult, any, error) {
+		r, err := f(in)
+		return r, nil, err
+	})
+}
+
+func text(s string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: s}}}
+}
+
+func say(in input) (*mcp.CallToolResult, error) { return text("you said " + in.Text), nil }
+
+// note adds a line to a file, by which a test counts calls.
+func note(in input) error {
+	if in.File == "" {
+		return nil
+	}
+	f, err := os.OpenFile(in.File, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, in.Text)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,164 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// Conn is a connection to a server, and the process that was started for it. Its methods
+// may be called concurrently.
+type Conn struct {
+	s   *Server
+	p   *process // nil of a server with a URL
+	cs  *sdk.ClientSession
+	end func() error
+
+	mu    sync.Mutex
+	names map[string]string // of the server's tools, by ours; nil before Tools
+}
+
+// Connect starts the server in box, or beside it as its entry says, and greets it, within
+// ConnectTime. env looks up variables of the node. The caller closes the Conn.
+func (s *Server) Connect(ctx context.Context, env func(string) string, box sandbox.Sandbox) (*Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, ConnectTime, errSilent)
+	defer cancel()
+	c := &Conn{s: s}
+	var t sdk.Transport
+	switch {
+	case s.URL != "":
+		t = overHTTP(s, env)
+	case s.Where == InSandbox && box == nil:
+		return nil, s.unavailable(errors.New("it runs in a sandbox, and there is none"), "send the session to one, or write where: host")
+	case s.Where == InSandbox:
+		c.p = inSandbox(s, env, box)
+	default:
+		var err error
+		if c.p, err = onHost(s, env); err != nil {
+			return nil, s.unavailable(err, "correct its command")
+		}
+	}
+	if c.p != nil {
+		t = c.p.lines()
+	}
+	// A server that reads nothing, or writes without end, is not waited for.
+	stop := context.AfterFunc(ctx, func() {
+		if c.p != nil {
+			c.p.kill()
+		}
+	})
+	var err error
+	c.cs, err = sdk.NewClient(&sdk.Implementation{Name: "rath", Version: "1"}, &sdk.ClientOptions{Capabilities: &sdk.ClientCapabilities{}}).Connect(ctx, t, nil)
+	if !stop() && err == nil {
+		err = errSilent
+	}
+	if err != nil {
+		err = c.why(ctx, err)
+		if c.cs != nil {
+			_ = c.cs.Close()
+		} else if c.p != nil {
+			_ = c.p.close()
+		}
+		return nil, s.unavailable(err, fmt.Sprintf("try it with \"rath mcp test %s\"", s.Name))
+	}
+	c.end = sync.OnceValue(c.cs.Close)
+	return c, nil
+}
+
+var errSilent = errors.New("it did not answer in time")
+
+// unavailable is what a model is told of a server that cannot be reached.
+func (s *Server) unavailable(err error, remedy string) error {
+	return &tool.Failure{Kind: tool.Unavailable, Detail: s.Name, Err: err, Message: fmt.Sprintf("MCP server %s: %v; %s", s.Name, err, remedy)}
+}
+
+// why is the cause of an error of the connection, for people.
+func (c *Conn) why(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok {
+		return fmt.Errorf("it answered %q (%d)", clip(wire.Message, 300), wire.Code)
+	}
+	if c.p != nil {
+		return errors.New(c.p.ended())
+	}
+	return errors.New(clip(err.Error(), 400))
+}
+
+// Close ends the connection and the process. It waits until that is gone.
+func (c *Conn) Close() error { return c.end() }
+
+// Call calls a tool by the name that Tools returned, within the time that the entry says.
+// An error that wraps session.ErrUnavailable says that the connection broke off or that
+// the time was up, and that it is not known what the call did; the Conn is closed then.
+func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Result, error) {
+	c.mu.Lock()
+	known := c.names
+	c.mu.Unlock()
+	if known == nil {
+		listing, cancel := context.WithTimeoutCause(ctx, ConnectTime, errSilent)
+		_, err := c.Tools(listing)
+		cancel()
+		if err != nil {
+			return tool.Result{}, err
+		}
+		c.mu.Lock()
+		known = c.names
+		c.mu.Unlock()
+	}
+	theirs, ok := known[name]
+	if !ok {
+		return tool.Result{}, &tool.Failure{
+			Kind: tool.Unavailable, Detail: name,
+			Message: fmt.Sprintf("MCP server %s does not have the tool %s any more; do without it", c.s.Name, name),
+		}
+	}
+	inside, cancel := context.WithTimeoutCause(ctx, c.s.Call, errSilent)
+	defer cancel()
+	args := call.Args
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	res, err := c.cs.CallTool(inside, &sdk.CallToolParams{Name: theirs, Arguments: args})
+	if err == nil {
+		return result(ctx, c.s, res, call.Blobs)
+	}
+	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok {
+		return tool.Result{}, &tool.Failure{
+			Kind: tool.Exception, Detail: name, Err: err,
+			Message: fmt.Sprintf("MCP server %s refused the call: %s (%d)", c.s.Name, clip(wire.Message, 1000), wire.Code),
+		}
+	}
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		return tool.Result{}, c.s.unavailable(dial, "do without it, or try again later")
+	}
+	cause := c.why(inside, err)
+	_ = c.Close() // what it still does of the call ends with it
+	switch {
+	case ctx.Err() != nil:
+		return tool.Result{}, context.Cause(ctx)
+	case errors.Is(cause, errSilent):
+		cause = fmt.Errorf("it gave no answer within %v", c.s.Call)
+	}
+	return tool.Result{}, fmt.Errorf("%w: MCP server %s during %s: %w", session.ErrUnavailable, c.s.Name, name, cause)
+}
+
+func clip(text string, n int) string {
+	text = strings.ToValidUTF8(text, "")
+	if len(text) > n {
+		return strings.ToValidUTF8(text[:n], "") + "..."
+	}
+	return text
+}

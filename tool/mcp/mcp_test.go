@@ -1,0 +1,150 @@
+package mcp_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/mcptest"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+	"github.com/rathcluster/rath/tool/mcp"
+)
+
+func TestMain(m *testing.M) {
+	mcptest.Main()
+	os.Exit(m.Run())
+}
+
+// server returns the entry of a server beside the sandbox.
+func server(t *testing.T, kind, more string) *mcp.Server {
+	t.Helper()
+	l, err := mcp.Parse("mcp.yaml", []byte("servers:\n  s: {command: "+mcptest.Command(kind)+", where: host"+more+"}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.All()[0]
+}
+
+func connect(t *testing.T, s *mcp.Server) *mcp.Conn {
+	t.Helper()
+	c, err := s.Connect(t.Context(), os.Getenv, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func call(c *mcp.Conn, name, args string) tool.Outcome {
+	res, err := c.Call(context.Background(), name, tool.Call{ID: "run/1", Args: json.RawMessage(args), Blobs: blob.NewMemory()})
+	if err != nil {
+		return tool.ErrorOutcome(err)
+	}
+	body, err := json.Marshal(res.Body)
+	return tool.Outcome{Body: body, IsError: res.IsError, Err: err}
+}
+
+// TestTools: what a server offers, under our names, with the effects that it hints at.
+func TestTools(t *testing.T) {
+	specs, err := connect(t, server(t, "banner", "")).Tools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]tool.Effect{}
+	for _, s := range specs {
+		got[s.Name] = s.Effect
+	}
+	for name, want := range map[string]tool.Effect{
+		"s__echo": tool.Idempotent, "s__note": tool.NonIdempotent, "s__note_once": tool.Idempotent, "s__run_shell_command": tool.NonIdempotent,
+	} {
+		if e, ok := got[name]; !ok || e != want {
+			t.Errorf("%s: %v, %v; want %v", name, e, ok, want)
+		}
+	}
+	if _, err := tool.NewTable(tool.Builtins()...); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCall: each kind of content is carried, and a failure is the model's to read.
+func TestCall(t *testing.T) {
+	t.Setenv("SECRET_OF_THE_NODE", "hidden")
+	t.Setenv("ALLOWED", "shown")
+	c := connect(t, server(t, "good", ", env: [ALLOWED]"))
+	for _, tt := range []struct {
+		name, args, want string
+		failed           bool
+	}{
+		{"s__echo", `{"text":"hi"}`, `{"text":"you said hi"}`, false},
+		{"s__fails", `{"text":"x"}`, `{"text":"it failed: x"}`, true},
+		{"s__mixed", `{}`, `{"content":[{"type":"text","text":"a picture"},{"type":"image","mime":"image/png","bytes":4,"blob":"` + blob.Sum([]byte("\x89PNG")).String() + `"},` +
+			`{"type":"resource","text":"inside","uri":"file:///a","mime":"text/plain"},{"type":"resource_link","name":"b","uri":"file:///b"}],"structured":{"n":1}}`, false},
+		{"s__large", `{}`, `"error_kind":"too_large"`, true},
+		{"s__gone", `{}`, `does not have the tool s__gone any more`, true},
+		{"s__environment", `{}`, `ALLOWED=shown`, false},
+	} {
+		o := call(c, tt.name, tt.args)
+		if !strings.Contains(string(o.Body), tt.want) || o.IsError != tt.failed || strings.Contains(string(o.Body), "SECRET") {
+			t.Errorf("%s: %.600s, %v; want %s", tt.name, o.Body, o.IsError, tt.want)
+		}
+	}
+}
+
+// TestCutOff: of a call during which the server dies, or which takes too long, it is not
+// known what it did, and the process is gone afterwards.
+func TestCutOff(t *testing.T) {
+	for name, says := range map[string]string{"s__die": "exited with code 3", "s__hang": "gave no answer within 500ms"} {
+		file := filepath.Join(t.TempDir(), "calls")
+		c := connect(t, server(t, "good", ", call_ms: 500"))
+		_, err := c.Call(t.Context(), name, tool.Call{Args: json.RawMessage(`{"file":"` + file + `"}`)})
+		if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v; want %q", name, err, says)
+		}
+		if data, err := os.ReadFile(file); err != nil || string(data) != "\n" {
+			t.Errorf("%s: called %q, %v", name, data, err)
+		}
+		if _, err := c.Call(t.Context(), "s__echo", tool.Call{}); err == nil {
+			t.Errorf("%s: the connection goes on", name)
+		}
+	}
+}
+
+// TestHostile: servers that cannot be used are refused with the cause and a remedy, in
+// time, and leave no process.
+func TestHostile(t *testing.T) {
+	for kind, says := range map[string]string{
+		"garbage": "it prints what is no message of the protocol", "exits": `it exited with code 1, and said "there is no configuration"`,
+		"many": "it offers 5", "twins": `its tools "a.b" and "a/b" are both s__a_b here`,
+	} {
+		began := time.Now()
+		c, err := server(t, kind, "").Connect(t.Context(), os.Getenv, nil)
+		if err == nil {
+			_, err = c.Tools(t.Context())
+			c.Close()
+		}
+		if f, ok := errors.AsType[*tool.Failure](err); !ok || f.Kind != tool.Unavailable || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v; want %q", kind, err, says)
+		}
+		if took := time.Since(began); took > 8*time.Second {
+			t.Errorf("%s took %v", kind, took)
+		}
+	}
+	// One that is silent is given up when the caller's time is up.
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := server(t, "silent", "").Connect(ctx, os.Getenv, nil); err == nil {
+		t.Error("a silent server is connected")
+	}
+	if c := connect(t, server(t, "many", ", tools: [echo, tool_7]")); c != nil {
+		if specs, err := c.Tools(t.Context()); err != nil || len(specs) != 2 {
+			t.Errorf("%d tools, %v", len(specs), err)
+		}
+	}
+}

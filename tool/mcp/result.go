@@ -1,0 +1,111 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/tool"
+)
+
+// body is what a model reads of a result. One piece of text is Text alone.
+type body struct {
+	Text       string          `json:"text,omitempty"`
+	Content    []part          `json:"content,omitempty"`
+	Structured json.RawMessage `json:"structured,omitempty"`
+}
+
+// part is a piece of a result. The bytes of images, sounds and files are a blob.
+type part struct {
+	Type string `json:"type"`
+	Text string `json:"text,omitempty"`
+	Name string `json:"name,omitempty"`
+	URI  string `json:"uri,omitempty"`
+	MIME string `json:"mime,omitempty"`
+	// Bytes and Blob are of what is no text.
+	Bytes int    `json:"bytes,omitempty"`
+	Blob  string `json:"blob,omitempty"`
+}
+
+// result is what came of a call, for the transcript.
+func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.Store) (tool.Result, error) {
+	var b body
+	size := 0
+	keep := func(p *part, data []byte) error {
+		p.Bytes, size = len(data), size+len(data)
+		if size > MaxResult || blobs == nil {
+			return nil
+		}
+		ref, err := blobs.Put(ctx, bytes.NewReader(data))
+		if err != nil {
+			return fmt.Errorf("keep %d bytes of a result: %w", len(data), err)
+		}
+		p.Blob = ref.Digest.String()
+		return nil
+	}
+	for _, content := range res.Content {
+		var p part
+		var err error
+		switch v := content.(type) {
+		case *sdk.TextContent:
+			p = part{Type: "text", Text: v.Text}
+		case *sdk.ImageContent:
+			p = part{Type: "image", MIME: clip(v.MIMEType, 100)}
+			err = keep(&p, v.Data)
+		case *sdk.AudioContent:
+			p = part{Type: "audio", MIME: clip(v.MIMEType, 100)}
+			err = keep(&p, v.Data)
+		case *sdk.ResourceLink:
+			p = part{Type: "resource_link", URI: v.URI, Name: v.Name, Text: v.Description, MIME: clip(v.MIMEType, 100)}
+		case *sdk.EmbeddedResource:
+			p = part{Type: "resource"}
+			if r := v.Resource; r != nil {
+				p.URI, p.MIME, p.Text = r.URI, clip(r.MIMEType, 100), r.Text
+				if len(r.Blob) > 0 {
+					err = keep(&p, r.Blob)
+				}
+			}
+		default:
+			p = part{Type: "unknown"}
+		}
+		if err != nil {
+			return tool.Result{}, err
+		}
+		size += len(p.Text) + len(p.URI) + len(p.Name)
+		b.Content = append(b.Content, p)
+	}
+	if res.StructuredContent != nil {
+		data, err := json.Marshal(res.StructuredContent)
+		if err != nil {
+			return tool.Result{}, fmt.Errorf("its structured content: %w", err)
+		}
+		b.Structured, size = data, size+len(data)
+	}
+	if size > MaxResult {
+		return tool.Result{}, &tool.Failure{
+			Kind: tool.TooLarge, Detail: s.Name,
+			Message: fmt.Sprintf("the result of MCP server %s has %d bytes, at most %d are taken; ask for less", s.Name, size, MaxResult),
+		}
+	}
+	if len(b.Content) == 1 && b.Content[0].Type == "text" {
+		b.Text, b.Content = b.Content[0].Text, nil
+		if b.Structured != nil && sameJSON(b.Text, b.Structured) {
+			b.Text = "" // servers say it twice
+		}
+	}
+	return tool.Result{Body: b, IsError: res.IsError}, nil
+}
+
+// sameJSON reports whether a text is the same value as structured content.
+func sameJSON(text string, data json.RawMessage) bool {
+	var v any
+	if json.Unmarshal([]byte(text), &v) != nil {
+		return false
+	}
+	again, err := json.Marshal(v)
+	return err == nil && bytes.Equal(again, data)
+}

@@ -1,0 +1,107 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// maxLine bounds a message in bytes, and maxNoise what a server may print that is none.
+const (
+	maxLine  = 16 << 20
+	maxNoise = 64 << 10
+)
+
+// lines is a connection of messages, one a line. Lines that are no messages, such as a
+// banner, are passed over, up to maxNoise.
+type lines struct {
+	p     *process
+	in    *bufio.Reader
+	noise []byte // the last line that was no message
+	over  int    // bytes of such lines
+
+	mu sync.Mutex // of writes
+}
+
+var _ sdk.Connection = (*lines)(nil)
+
+// Connect implements sdk.Transport.
+func (c *lines) Connect(context.Context) (sdk.Connection, error) { return c, nil }
+
+// SessionID implements sdk.Connection.
+func (*lines) SessionID() string { return "" }
+
+// Read implements sdk.Connection.
+func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
+	for {
+		line, err := c.line()
+		if err != nil {
+			return nil, err
+		}
+		if len(line) == 0 {
+			continue
+		}
+		if line[0] == '{' {
+			if m, err := jsonrpc.DecodeMessage(line); err == nil {
+				return m, nil
+			}
+		}
+		c.over += len(line)
+		c.noise = bytes.Clone(line[:min(len(line), 200)])
+		if c.over > maxNoise {
+			err := fmt.Errorf("it prints what is no message of the protocol: %q", c.noise)
+			c.p.fail(err)
+			return nil, err
+		}
+	}
+}
+
+// line returns the next line without its end.
+func (c *lines) line() ([]byte, error) {
+	var all []byte
+	for {
+		part, err := c.in.ReadSlice('\n')
+		if len(all)+len(part) > maxLine {
+			err := fmt.Errorf("it sent a message of more than %d bytes", maxLine)
+			c.p.fail(err)
+			return nil, err
+		}
+		switch {
+		case err == nil && all == nil:
+			return bytes.TrimSpace(part), nil
+		case err == nil:
+			return bytes.TrimSpace(append(all, part...)), nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, io.EOF // what is left of a line is no message
+		}
+		all = append(all, part...)
+	}
+}
+
+// Write implements sdk.Connection. A server that does not read loses the connection when
+// ctx ends: half a message is no message.
+func (c *lines) Write(ctx context.Context, m jsonrpc.Message) error {
+	data, err := jsonrpc.EncodeMessage(m)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, c.p.kill)
+	defer stop()
+	_, err = c.p.stdin.Write(append(data, '\n'))
+	return err
+}
+
+// Close implements sdk.Connection.
+func (c *lines) Close() error { return c.p.close() }

@@ -12,7 +12,7 @@ import (
 )
 
 // SinceAncestor takes what every branch that succeeded added, one branch after
-// the other.
+// the other; of one that was compressed, all that it holds.
 func SinceAncestor() Policy { return sinceAncestor{} }
 
 type sinceAncestor struct{}

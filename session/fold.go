@@ -212,7 +212,10 @@ func resolve(r Resolver, l Link) (Session, error) {
 // JoinOf builds the join that brings branches into trunk under a policy:
 // their chunks since the ancestor they share with trunk or with a branch
 // before them (JoinAdopt, JoinSinceAncestor), or all of them
-// (JoinConcatenate, JoinReplace). Every branch must be committed. The
+// (JoinConcatenate, JoinReplace). Where a branch or trunk was replaced since, as by a
+// summary, that is all that the branch holds, and one that is adopted then stands for
+// what trunk holds (JoinReplace), as does one that shares no ancestor. Every branch must be
+// committed. The
 // placement is that of the branch at index place, or trunk's own when place
 // is out of range.
 func JoinOf(trunk Session, policy, reason string, place int, branches ...Session) (Join, error) {
@@ -233,16 +236,18 @@ func JoinOf(trunk Session, policy, reason string, place int, branches ...Session
 		seen[b.Key()] = true
 		part := Part{Link: l, To: b.Len()}
 		if policy != JoinConcatenate && policy != JoinReplace {
-			n, at, ok := CommonLen(trunk, b)
-			if !ok {
+			n, _, ok := CommonLen(trunk, b)
+			p, _ := common(b, trunk)
+			switch whole := p.len != n; {
+			case policy == JoinAdopt && (whole || !ok):
+				j.Policy = JoinReplace
+			case !ok:
 				return j, fmt.Errorf("session: %s and %s have no ancestor in common: use concatenate", trunk.Key(), b.Key())
-			}
-			if p, _ := common(b, trunk); p.len != n {
-				return j, fmt.Errorf("session: %s or %s was replaced since %s: use concatenate", trunk.Key(), b.Key(), at)
-			}
-			part.From = n
-			if near, ok := common(b, branches[:i]...); ok {
-				part.From = max(n, min(near.len, b.Len()))
+			case !whole:
+				part.From = n
+				if near, ok := common(b, branches[:i]...); ok {
+					part.From = max(n, min(near.len, b.Len()))
+				}
 			}
 		}
 		j.Usage = j.Usage.Add(spent.addAll(b.val()))

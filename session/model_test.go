@@ -377,14 +377,13 @@ func (w *world) join(r *rand.Rand, i int, p pair, branches []pair, keep func(int
 			why = "unrelated"
 			break
 		}
-		if common.len > 0 && (common.len > len(p.m.texts) || common.len > len(b.m.texts) ||
-			p.m.texts[common.len-1] != b.m.texts[common.len-1]) {
-			why = "replaced"
-			break
-		}
 		from := common.len
 		if near, ok := nearest(b, branches[:n]...); ok {
 			from = max(from, min(near.len, len(b.m.texts)))
+		}
+		if common.len > 0 && (common.len > len(p.m.texts) || common.len > len(b.m.texts) ||
+			p.m.texts[common.len-1] != b.m.texts[common.len-1]) {
+			from = 0 // one of them was replaced since
 		}
 		m.texts = append(m.texts, b.m.texts[from:]...)
 		maps.Copy(m.calls, b.m.calls)

@@ -171,6 +171,56 @@ func TestBranchEnds(t *testing.T) {
 	}
 }
 
+// TestCompressedBranchesComeBack: branches that end in a summary are taken by each
+// policy, and by Adopt. What they hold then is not what they added, but all of it.
+func TestCompressedBranchesComeBack(t *testing.T) {
+	m := model(func(*llm.Request) *llm.Response { return &llm.Response{Text: "short", Finish: llm.FinishStop} })
+	short := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		s, err := say("long").Forward(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		return (&flow.Compressor{Name: "c"}).Forward(ctx, s)
+	})
+	best := func(context.Context, *flow.Joined) (int, []string, error) { return 0, nil, nil }
+	for name, tc := range map[string]struct {
+		policy flow.Policy
+		want   []string
+	}{
+		"since ancestor": {flow.SinceAncestor(), []string{"go", "short", "plain"}},
+		"pick":           {flow.Pick(0), []string{"short"}},
+		"best":           {flow.PickBest(best), []string{"short"}},
+		"summarise":      {flow.Summarise(&flow.Compressor{Name: "s"}), []string{"go", "short"}},
+		"adopt":          {nil, []string{"short", "more"}},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			got, err := (&engine.Runtime{Models: m}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				if tc.policy == nil {
+					b, err := flow.Fork(ctx, s)
+					if err == nil {
+						b, err = short.Forward(ctx, b)
+					}
+					if err == nil {
+						s, err = flow.Adopt(ctx, s, b, "it is short")
+					}
+					if err != nil {
+						return s, err
+					}
+					return say("more").Forward(ctx, s)
+				}
+				j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "short", Workflow: short}, {Name: "plain", Workflow: say("plain")}}, nil)
+				if err != nil {
+					return s, err
+				}
+				return flow.Merge(ctx, j, tc.policy)
+			}), session.New(session.UserText("go")))
+			if err != nil || !slices.Equal(texts(got), tc.want) {
+				t.Errorf("the session says %q, %v; want %q", texts(got), err, tc.want)
+			}
+		})
+	}
+}
+
 func TestFanOutFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

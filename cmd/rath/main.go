@@ -67,7 +67,7 @@ store itself.`,
 		id, title string
 		cmds      []*cobra.Command
 	}{
-		{"start", "Start", []*cobra.Command{start.Demo(a), work.Run(a), start.Dev(a), start.Models(a), start.Init(a)}},
+		{"start", "Start", []*cobra.Command{start.Demo(a), work.Run(a), start.Dev(a), start.Models(a), start.MCP(a), start.Init(a)}},
 		{"work", "Work", []*cobra.Command{
 			work.Submit(a), work.Answer(a), work.Cancel(a), work.Resume(a), work.Apply(a),
 			noun("session", "Branch, join, rewind, rerun and tell sessions", `  rath session fork 7f3a --at 4

@@ -70,11 +70,13 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 		} else if c.p != nil {
 			_ = c.p.close()
 		}
-		return nil, s.unavailable(err, fmt.Sprintf("try it with \"rath mcp test %s\"", s.Name))
+		return nil, s.unavailable(err, tryIt)
 	}
 	c.end = sync.OnceValue(c.cs.Close)
 	return c, nil
 }
+
+const tryIt = "correct its entry until \"rath mcp test\" succeeds"
 
 var errSilent = errors.New("it did not answer in time")
 
@@ -88,7 +90,7 @@ func (c *Conn) why(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok {
+	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok && c.p != nil {
 		return fmt.Errorf("it answered %q (%d)", clip(wire.Message, 300), wire.Code)
 	}
 	if c.p != nil {

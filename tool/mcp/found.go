@@ -32,7 +32,7 @@ func (c *Conn) Tools(ctx context.Context) ([]tool.Spec, error) {
 	var there []string
 	for t, err := range c.cs.Tools(ctx, nil) {
 		if err != nil {
-			return nil, c.s.unavailable(fmt.Errorf("list its tools: %w", c.why(ctx, err)), fmt.Sprintf("try it with \"rath mcp test %s\"", c.s.Name))
+			return nil, c.s.unavailable(fmt.Errorf("list its tools: %w", c.why(ctx, err)), tryIt)
 		}
 		if offered++; offered > maxListed {
 			return nil, c.refuse(fmt.Sprintf("it offers more than %d tools", maxListed), "ask its author for fewer")

@@ -1,0 +1,298 @@
+package start
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"gopkg.in/yaml.v3"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/tool"
+	"github.com/rathcluster/rath/tool/mcp"
+)
+
+// MCP is the command "mcp".
+func MCP(a *app.App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "mcp",
+		Short:   "List, test and add MCP servers",
+		Long:    "Shows, tests and extends the list of MCP servers that \"mcp\" (RATH_MCP) names.\ndocs/mcp.md says how it is written.",
+		Example: "  rath mcp ls\n  rath mcp test files\n  rath mcp add files -- mcp-server-filesystem .",
+		Args:    app.NoSubcommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(mcpLs(a), mcpTest(a), mcpAdd(a))
+	return cmd
+}
+
+// mcpFlag adds the flag that names another list.
+func mcpFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "mcp", "", "file with the list, instead of the configured one")
+}
+
+// serverList reads the list of a file, or the one that is configured.
+func serverList(a *app.App, file string) (*mcp.List, error) {
+	if file = cmp.Or(file, a.Config.MCP.Value); file == "" {
+		return nil, app.Fail(app.ExitUsage, "there is no list of MCP servers: name its file by --mcp, RATH_MCP, or \"mcp\" in the configuration file; \"rath mcp add\" makes one")
+	}
+	l, err := mcp.Read(file)
+	if err != nil {
+		return nil, app.WithCode(app.ExitUsage, err)
+	}
+	return l, nil
+}
+
+// serverRow is a server as programs read it.
+type serverRow struct {
+	Name    string   `json:"name"`
+	Where   string   `json:"where,omitempty"`
+	Command []string `json:"command,omitempty"`
+	URL     string   `json:"url,omitempty"`
+	Token   string   `json:"token,omitempty"` // the reference
+	Env     []string `json:"env,omitempty"`
+	Tools   []string `json:"tools,omitempty"`
+}
+
+func mcpLs(a *app.App) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Short:   "List the MCP servers that tasks and agents name",
+		Long:    "Lists the servers of the list: where each runs, how it is started or reached, and\nthe tools that may be used.",
+		Example: "  rath mcp ls\n  rath mcp ls --mcp mcp.yaml --format jsonl",
+		Args:    app.NoArguments,
+		RunE: func(*cobra.Command, []string) error {
+			l, err := serverList(a, file)
+			if err != nil {
+				return err
+			}
+			all := []serverRow{}
+			rows := [][]string{}
+			for _, s := range l.All() {
+				all = append(all, serverRow{s.Name, s.Where, s.Command, s.URL, s.Token, s.Env, s.Tools})
+				tools := "all"
+				if s.Tools != nil {
+					tools = strings.Join(s.Tools, ",")
+				}
+				rows = append(rows, []string{term.Line(s.Name, 24), cmp.Or(s.Where, "remote"), term.Line(cmp.Or(s.URL, strings.Join(s.Command, " ")), 30), term.Line(tools, 16)})
+			}
+			if done, err := app.Emit(a, all); done {
+				return err
+			}
+			a.Out.Rows([]string{"NAME", "WHERE", "SERVER", "TOOLS"}, rows)
+			return nil
+		},
+	}
+	mcpFlag(cmd, &file)
+	return cmd
+}
+
+// foundRow is a tool as programs read it.
+type foundRow struct {
+	Server      string `json:"server"`
+	Name        string `json:"name,omitempty"`
+	Effect      string `json:"effect,omitempty"`
+	Description string `json:"description,omitempty"`
+	Error       string `json:"error,omitempty"`
+}
+
+func mcpTest(a *app.App) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "test [NAME]",
+		Short: "Start MCP servers and list their tools",
+		Long: `Starts the named server of the list, or each, and lists its tools with what a
+crash may do with their calls. One that runs in sandboxes is started in an empty
+one. It exits with 1 if a server cannot be used.`,
+		Example: "  rath mcp test\n  rath mcp test files",
+		Args:    app.AtMost(1, "one name"),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			l, err := serverList(a, file)
+			if err != nil {
+				return err
+			}
+			all := l.All()
+			if len(names) > 0 {
+				one, err := l.Lookup(names[0])
+				if err != nil {
+					return app.WithCode(app.ExitUsage, err)
+				}
+				all = []*mcp.Server{one}
+			}
+			return testServers(cmd.Context(), a, all)
+		},
+	}
+	mcpFlag(cmd, &file)
+	return cmd
+}
+
+func testServers(ctx context.Context, a *app.App, all []*mcp.Server) error {
+	list, rows, failed := []foundRow{}, [][]string{}, false
+	for _, s := range all {
+		began := time.Now()
+		specs, err := testServer(ctx, a, s)
+		if err != nil {
+			failed = true
+			var f *tool.Failure
+			text := messages.Text(err)
+			if errors.As(err, &f) {
+				text = f.Message
+			}
+			list = append(list, foundRow{Server: s.Name, Error: text})
+			a.Remark("%s", text)
+			continue
+		}
+		a.Remark("%s answers in %s; %s", s.Name, view.Took(time.Since(began)), view.Counted(int64(len(specs)), "tool"))
+		for _, t := range specs {
+			effect := t.Effect.String()
+			if t.Outside {
+				effect = tool.NonIdempotent.String()
+			}
+			list = append(list, foundRow{Server: s.Name, Name: t.Name, Effect: effect, Description: t.Description})
+			rows = append(rows, []string{term.Line(t.Name, 36), effect, term.Line(t.Description, 28)})
+		}
+	}
+	if done, err := app.Emit(a, list); done {
+		if err != nil {
+			return err
+		}
+	} else if len(rows) > 0 {
+		a.Out.Rows([]string{"TOOL", "EFFECT", "DESCRIPTION"}, rows)
+	}
+	if failed {
+		return app.Silent(app.ExitFailed)
+	}
+	return nil
+}
+
+func testServer(ctx context.Context, a *app.App, s *mcp.Server) (_ []tool.Spec, err error) {
+	var box sandbox.Sandbox
+	if s.Where == mcp.InSandbox {
+		dir, err := os.MkdirTemp("", "rath-mcp-*")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, sandbox.RemoveTree(dir)) }()
+		work := filepath.Join(dir, "work")
+		if err := os.Mkdir(work, 0o700); err != nil {
+			return nil, err
+		}
+		box, err = local.New(&local.Options{State: filepath.Join(dir, "boxes")}).Open(ctx, sandbox.Spec{Dir: work, MinIsolation: sandbox.IsolationProcess})
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, box.Close()) }()
+	}
+	c, err := s.Connect(ctx, a.Getenv, box)
+	if err != nil {
+		return nil, err
+	}
+	specs, err := c.Tools(ctx)
+	_ = c.Close() // what a server says when it is ended is no failure
+	return specs, err
+}
+
+func mcpAdd(a *app.App) *cobra.Command {
+	var file, where, url, token string
+	var env, tools []string
+	cmd := &cobra.Command{
+		Use:   "add NAME [-- COMMAND [ARG]...]",
+		Short: "Add an MCP server to the list",
+		Long: `Writes a server to the end of the list, and makes the file if there is none. A
+token is named by env:NAME or file:PATH, and never written.`,
+		Example: `  rath mcp add files -- mcp-server-filesystem .
+  rath mcp add tickets --where host --env TICKETS_TOKEN -- npx -y @example/tickets
+  rath mcp add search --url https://mcp.example.com/mcp --token env:SEARCH_TOKEN`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return app.Usage(cmd, errors.New("add takes the name of the server"))
+			}
+			name := cmp.Or(file, a.Config.MCP.Value)
+			if name == "" {
+				return app.Fail(app.ExitUsage, "say which file to write by --mcp, RATH_MCP, or \"mcp\" in the configuration file")
+			}
+			return addServer(a, name, args[0], serverEntry{args[1:], where, url, token, env, tools})
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&where, "where", "", "where the command runs: sandbox or host (default sandbox)")
+	fs.StringSliceVar(&env, "env", nil, "variables of the node that the command gets")
+	fs.StringVar(&url, "url", "", "where the server is, instead of a command")
+	fs.StringVar(&token, "token", "", "where its token is: env:NAME or file:PATH")
+	fs.StringSliceVar(&tools, "tools", nil, "tools that may be used (default all)")
+	mcpFlag(cmd, &file)
+	return cmd
+}
+
+// serverEntry is an entry as it is written.
+type serverEntry struct {
+	Command []string `yaml:"command,flow,omitempty"`
+	Where   string   `yaml:"where,omitempty"`
+	URL     string   `yaml:"url,omitempty"`
+	Token   string   `yaml:"token,omitempty"`
+	Env     []string `yaml:"env,flow,omitempty"`
+	Tools   []string `yaml:"tools,flow,omitempty"`
+}
+
+func addServer(a *app.App, file, name string, e serverEntry) error {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		text, err = []byte("servers:\n"), nil
+	}
+	if err != nil {
+		return err
+	}
+	entry, err := yaml.Marshal(map[string]serverEntry{name: e})
+	if err != nil {
+		return err
+	}
+	if n := len(text); n > 0 && text[n-1] != '\n' {
+		text = append(text, '\n')
+	}
+	for line := range strings.Lines(string(entry)) {
+		text = append(text, "  "+line...)
+	}
+	// What is written is read before: nothing wrong takes the place of what is there.
+	l, err := mcp.Parse(file, text)
+	if err != nil {
+		return app.WithCode(app.ExitUsage, err)
+	}
+	if _, err := l.Lookup(name); err != nil {
+		return app.Fail(app.ExitUsage, "%s is not written in blocks, so that nothing can be added at its end; add the server by hand", file)
+	}
+	if err := writeList(file, text); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	a.Remark("%s is in %s; see what it offers with\n  %s", name, file, a.Hint("mcp", "test", name))
+	return nil
+}
+
+// writeList puts a file in the place of another one as a whole.
+func writeList(file string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".mcp-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(0o600), f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}

@@ -48,26 +48,33 @@ func TestHundredRuns(t *testing.T) {
 		{"docker", 12, 3, "0.2"},
 	} {
 		t.Run(tt.backend, func(t *testing.T) {
-			killRuns(t, tt.backend, cmp.Or(*runsFlag, tt.runs), cmp.Or(*killsFlag, tt.kills), tt.wait)
+			var flags []string
+			if tt.backend == "docker" {
+				const image = "rath-sandbox:node-test"
+				if out, err := exec.Command("docker", "import", os.Getenv("RATH_SANDBOX_IMAGE_TAR"), image).CombinedOutput(); err != nil {
+					t.Fatalf("import the image: %v: %s; run the tests with .ci/engine", err, out)
+				}
+				flags = []string{"-sandbox-image", image, "-sandbox-warm", "0"}
+			}
+			killRuns(t, tt.backend, cmp.Or(*runsFlag, tt.runs), cmp.Or(*killsFlag, tt.kills), tt.wait, flags, nil)
+			if tt.backend == "docker" {
+				if left := containersLeft(t); len(left) > 0 {
+					t.Errorf("%d containers are left", len(left))
+				}
+			}
 		})
 	}
 }
 
-func killRuns(t *testing.T, backend string, runs, kills int, wait string) {
+// killRuns plays it with a backend that the flags of a node offer. What a sweep has to take
+// away is waited for in swept, if that is not nil, while a last node lives.
+func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer []string, swept func()) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(runs)*6*time.Second)
 	defer cancel()
 	w := &watched{t: t, store: t.TempDir(), spaces: make(map[string]bool)}
-	flags := []string{"-nats", srv.URL(), "-level", "lazy", "-store", w.store, "-drain", "1s", "-health", "0"}
 	user, password := srv.Node()
-	flags = append(flags, "-user", user)
-	if backend == "docker" {
-		const image = "rath-sandbox:node-test"
-		if out, err := exec.Command("docker", "import", os.Getenv("RATH_SANDBOX_IMAGE_TAR"), image).CombinedOutput(); err != nil {
-			t.Fatalf("import the image: %v: %s; run the tests with .ci/engine", err, out)
-		}
-		flags = append(flags, "-sandbox-image", image, "-sandbox-warm", "0")
-	}
+	flags := append([]string{"-nats", srv.URL(), "-user", user, "-level", "lazy", "-store", w.store, "-drain", "1s", "-health", "0"}, offer...)
 	start := func() *exec.Cmd {
 		cmd := startCommands(t, flags, password)
 		w.nodes = append(w.nodes, cmd.Process.Pid)
@@ -150,20 +157,23 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string) {
 	stop()
 	answers.Wait()
 	w.look()
-	if err := node.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
+	end := func() {
+		if err := node.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		_ = node.Wait()
 	}
-	_ = node.Wait()
+	end()
+	if swept != nil {
+		node = start()
+		swept()
+		end()
+	}
 	t.Logf("%d runs, %d kills, %d attempts, %d answered, %d namespaces seen", runs, killed, attempts.Load(), reviewed.Load(), len(w.spaces))
 	if attempts.Load() == int64(runs) {
 		t.Error("no kill hit a run")
 	}
 	w.gone()
-	if backend == "docker" {
-		if left := containersLeft(t); len(left) > 0 {
-			t.Errorf("%d containers are left", len(left))
-		}
-	}
 }
 
 // watched is what sandboxes below a store leave on the host.

@@ -26,7 +26,7 @@ const containerName = "rath-test-container"
 // are held to, which is the same.
 type containerSpec struct {
 	Root    string // an empty directory, for the root file system
-	Program string // is at /rath, if that is not ""
+	Program string // is where Argv names it, if that is not ""
 	Argv    []string
 	Env     []string
 	UID     int
@@ -137,7 +137,7 @@ func (c containerSpec) mount() error {
 		mounts = append(mounts, containerMount{"/dev/" + name, "/dev/" + name, false})
 	}
 	if c.Program != "" {
-		mounts = append(mounts, containerMount{c.Program, nodeProgram, true})
+		mounts = append(mounts, containerMount{c.Program, c.Argv[0], true})
 	}
 	for target, group := range c.Groups {
 		mounts = append(mounts, containerMount{group, target, true})
@@ -148,7 +148,7 @@ func (c containerSpec) mount() error {
 		}
 	}
 	proc := filepath.Join(c.Root, "proc")
-	if err := errors.Join(os.Mkdir(proc, 0o555), os.Mkdir(filepath.Join(c.Root, "tmp"), 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(proc, 0o555), os.MkdirAll(filepath.Join(c.Root, "tmp"), 0o755)); err != nil {
 		return err
 	}
 	if err := unix.Mount("proc", proc, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {

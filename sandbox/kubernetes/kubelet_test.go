@@ -394,7 +394,11 @@ func (p *machinePod) run(k *kubelet, c containerDef, log string, program bool) (
 	}
 	spec := containerSpec{Root: root, Argv: c.Command, UID: p.spec.Spec.SecurityContext.RunAsUser, Groups: p.groups.inside, Env: []string{"PATH=/usr/bin:/bin", "HOSTNAME=" + p.name}}
 	if program {
-		if spec.Program, err = os.Executable(); err != nil {
+		// A node of this machine names its own program.
+		if spec.Program = c.Command[0]; spec.Program == nodeProgram {
+			spec.Program, err = os.Executable()
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

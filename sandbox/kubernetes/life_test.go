@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -145,6 +146,26 @@ func processesOf(t *testing.T, uid int) (all []string) {
 		}
 	}
 	return all
+}
+
+// TestMachine is the machine of the cluster for the test of another program, until its input
+// ends. Then nothing of sandboxes may be left, once a node has swept.
+func TestMachine(t *testing.T) {
+	in, _ := newCluster(t)
+	fmt.Println("the machine is up")
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		t.Fatal(err)
+	}
+	// A pod that never ran, because its holder was killed before, is forgotten by then.
+	var left []string
+	for end := time.Now().Add(2*DefaultStart + 2*time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if left = append(names(t, in), processesOf(t, DefaultUser)...); len(left) == 0 || time.Now().After(end) {
+			break
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
 }
 
 // TestOwners: the pod of a lower epoch goes when one of a higher epoch of the same owner is

@@ -1,0 +1,57 @@
+//go:build engine && cluster
+
+package node
+
+import (
+	"bufio"
+	"cmp"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// TestHundredRunsInPods is TestHundredRuns with a pod for each sandbox, on the machine that
+// the tests of sandbox/kubernetes play (TestMachine). In the end neither a pod nor a secret
+// is left. It is run by .ci/cluster kills.
+func TestHundredRunsInPods(t *testing.T) {
+	machine := exec.Command(os.Getenv("RATH_TEST_MACHINE"), "-test.run=^TestMachine$", "-test.v")
+	machine.Stderr = os.Stderr
+	input, err := machine.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := machine.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := machine.Start(); err != nil {
+		t.Fatalf("RATH_TEST_MACHINE: %v; run .ci/cluster kills", err)
+	}
+	lines := bufio.NewScanner(output)
+	for lines.Scan() && lines.Text() != "the machine is up" {
+	}
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		for lines.Scan() {
+			t.Log(lines.Text())
+		}
+	}()
+	// swept ends the machine, which waits until nothing of sandboxes is left.
+	swept := func() {
+		input.Close()
+		<-drained
+		if err := machine.Wait(); err != nil {
+			t.Errorf("the machine: %v", err)
+		}
+	}
+	t.Cleanup(func() {
+		if machine.ProcessState == nil {
+			swept()
+		}
+	})
+	killRuns(t, "kubernetes", cmp.Or(*runsFlag, 100), cmp.Or(*killsFlag, 12), "0.2", []string{
+		"-sandbox-kubernetes-config", os.Getenv("KUBECONFIG"), "-sandbox-kubernetes-namespace", "sandboxes",
+		"-sandbox-kubernetes-image", "example.org/commands:latest", "-sandbox-kubernetes-node-image", "example.org/node:test",
+	}, swept)
+}

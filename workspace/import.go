@@ -107,6 +107,27 @@ func Import(ctx context.Context, b blob.Store, dir string, opts *ImportOptions) 
 	return Imported{Head: head, LeftOut: f.out, More: f.more}, err
 }
 
+// ImportMade stores a directory that produce makes for one that came in by Import, with the
+// same options, and returns its head. What the store has, since the last time for the same
+// directory and key, is not made again: the key says all that it depends on.
+func ImportMade(ctx context.Context, b blob.Store, dir string, o *ImportOptions, key string, produce func() (string, error)) (blob.Digest, error) {
+	x := loadIndex(o.Cache, dir)
+	store := blob.Sum([]byte(o.Store + "\x00" + key))
+	head, _, lacks, err := x.last(ctx, b, store)
+	if err != nil || !head.IsZero() && len(lacks) == 0 {
+		return head, err
+	}
+	made, err := produce()
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	if head, err = Snapshot(ctx, b, made, blob.Digest{}, o.Limits); err == nil {
+		x.keep(store, head)
+		_ = x.save() // it is made again
+	}
+	return head, err
+}
+
 // lines returns the rules of a tree.
 func lines(t *manifest.Tree) []string {
 	if t.Excluded() == nil {

@@ -297,6 +297,45 @@ func importWith(t *testing.T, b blob.Store, cache, dir string) blob.Digest {
 	return in.Head
 }
 
+// TestImportMade: what a store has from the last time is not made again; another key, and a
+// store that lost it, make it.
+func TestImportMade(t *testing.T) {
+	dir, cache, made := t.TempDir(), t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(made, "pack"), []byte("objects"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	get := func(b blob.Store, key string) blob.Digest {
+		t.Helper()
+		head, err := workspace.ImportMade(t.Context(), b, dir, &workspace.ImportOptions{Cache: cache, Store: "there"}, key, func() (string, error) {
+			n++
+			return made, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := workspace.Read(t.Context(), b, head, "pack")
+		if err != nil || string(data) != "objects" {
+			t.Errorf("the store has %q, %v", data, err)
+		}
+		return head
+	}
+	b := blob.NewMemory()
+	files := importWith(t, b, cache, dir)
+	first := get(b, "one commit")
+	for i, key := range []string{"one commit", "another commit", "another commit"} {
+		if head, want := get(b, key), min(i+1, 2); head != first || n != want {
+			t.Errorf("%s is head %s, and %s at first; made %d times, want %d", key, head, first, n, want)
+		}
+	}
+	if importWith(t, b, cache, dir) != files {
+		t.Error("the files have another head now")
+	}
+	if get(blob.NewMemory(), "one commit"); n != 3 {
+		t.Errorf("a store that lost it: made %d times", n)
+	}
+}
+
 // TestImportAsksForWhatChanged: a store is asked for the blobs of the last head and for
 // new packs, and not for files; and gets what it lacks again.
 func TestImportAsksForWhatChanged(t *testing.T) {

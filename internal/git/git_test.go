@@ -3,10 +3,13 @@ package git_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -400,6 +403,18 @@ func TestHistory(t *testing.T) {
 			}
 			if now := state(t, dir); now != was {
 				t.Errorf("the repository changed:\n%s\nwas\n%s", now, was)
+			}
+			user(t, dir, "mv", "sub/a.txt", "b.txt")
+			user(t, dir, "commit", "-q", "-m", "moved")
+			moved, err := r.Head(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for commits, want := range map[int]string{1: "[b.txt sub/a.txt]", 9: "[b.txt sub/a.txt]"} {
+				paths, err := r.Paths(t.Context(), moved, commits)
+				if got := fmt.Sprint(slices.Sorted(maps.Keys(paths))); err != nil || got != want {
+					t.Errorf("the paths of %d commits are %s, %v", commits, got, err)
+				}
 			}
 			put(t, own, "sub/a.txt", "three\n", 0o644)
 			for args, want := range map[string]string{

@@ -81,8 +81,29 @@ func (r *Repository) History(ctx context.Context, commit string, commits int, mo
 	return dir, nil
 }
 
-// current returns the branch that is checked out, "" for none.
-func (r *Repository) current(ctx context.Context) string {
+// Paths are those of the files in the last commits up to one, with no order; what History
+// returns holds no others.
+func (r *Repository) Paths(ctx context.Context, commit string, commits int) (map[string]bool, error) {
+	all := make(map[string]bool)
+	for _, args := range [][]string{
+		{"ls-tree", "-r", "-z", "--full-tree", "--name-only", commit},
+		{"log", "-z", "-m", "--format=", "--name-only", "--no-renames", "--no-ext-diff", "--no-show-signature", "--max-count=" + strconv.Itoa(commits), commit},
+	} {
+		out, err := r.git(ctx, nil, nil, args...)
+		if err != nil {
+			return nil, err
+		}
+		for p := range strings.SplitSeq(out, "\x00") {
+			if p != "" {
+				all[p] = true
+			}
+		}
+	}
+	return all, nil
+}
+
+// Current returns the branch that is checked out, as refs/heads/NAME, "" for none.
+func (r *Repository) Current(ctx context.Context) string {
 	out, err := r.git(ctx, nil, nil, "symbolic-ref", "--quiet", "HEAD")
 	if ref := strings.TrimSpace(out); err == nil && strings.HasPrefix(ref, "refs/heads/") && !strings.ContainsAny(ref, "\n\r ") {
 		return ref
@@ -91,14 +112,14 @@ func (r *Repository) current(ctx context.Context) string {
 }
 
 func (r *Repository) headOf(ctx context.Context, commit string) string {
-	if ref := r.current(ctx); ref != "" {
+	if ref := r.Current(ctx); ref != "" {
 		return "ref: " + ref + "\n"
 	}
 	return commit + "\n"
 }
 
 func (r *Repository) refsOf(ctx context.Context, commit string) string {
-	if ref := r.current(ctx); ref != "" {
+	if ref := r.Current(ctx); ref != "" {
 		return "# pack-refs with: peeled fully-peeled sorted \n" + commit + " " + ref + "\n"
 	}
 	return ""

@@ -28,6 +28,7 @@ func Run(a *app.App) *cobra.Command {
 	var fan fanOutFlags
 	var place placeFlags
 	var o runOptions
+	var git bool
 	cmd := &cobra.Command{
 		Use:   "run [WORKFLOW]",
 		Short: "Run a task in this process and follow it",
@@ -38,13 +39,13 @@ server is named. The exit code is the outcome. A run that stops for a person
 node runs in this process; elsewhere it is followed on, and the command that
 answers is printed once.
 
-With -C the session works on a copy of a directory, without .git, the store and
-what .gitignore and .rathignore leave out; the diff is printed at the end, and
---apply carries it back: on a terminal once you have seen the diff and said yes,
-elsewhere and with --yes at once. --apply=branch leaves it as commits on the
-branch rath/RUN of the git repository there instead, one for each branch of a
-fan-out, and touches neither files nor index nor HEAD. What would not have come
-in does not go out.
+With -C the session works on a copy of a directory, without the store and what
+.gitignore and .rathignore leave out, and with a git repository of its own; the
+diff is printed at the end, and --apply carries it back: on a terminal once you
+have seen the diff and said yes, elsewhere and with --yes at once.
+--apply=branch leaves it as commits on the branch rath/RUN of the git repository
+there instead, one for each branch of a fan-out, and touches neither files nor
+index nor HEAD. What would not have come in does not go out.
 A change of hooks, CI and the configuration of editors, shells and agents is put
 back when the call ends, unless --allow names the path.
 Ctrl-C parks the run and prints the command that resumes it;
@@ -83,8 +84,9 @@ session, and merges what they come to. --branch names one, with the workflow
 				return app.Usage(cmd, fmt.Errorf("--apply %q: want %s or %s", o.apply, applyFiles, applyBranch))
 			case o.apply != "" && o.dir == "":
 				return app.Usage(cmd, errors.New("--apply needs -C DIR"))
-			case o.git && o.dir == "":
-				return app.Usage(cmd, errors.New("--git needs -C DIR"))
+			}
+			if o.history, err = historyOf(cmd, o.dir, git); err != nil {
+				return err
 			}
 			if t.Sandbox, o.allow, err = place.place(); err != nil {
 				return err
@@ -110,7 +112,7 @@ session, and merges what they come to. --branch names one, with the workflow
 	fan.add(cmd)
 	fs := cmd.Flags()
 	fs.StringVarP(&o.dir, "chdir", "C", "", "work on a copy of this directory")
-	fs.BoolVar(&o.git, "git", false, gitUsage)
+	fs.BoolVar(&git, "git", true, gitUsage)
 	fs.StringVar(&o.apply, "apply", "", "carry what the run changed back into the directory of -C, or leave it on a branch there: files or branch")
 	fs.Lookup("apply").NoOptDefVal = applyFiles
 	fs.BoolVar(&o.yes, "yes", false, "let --apply ask nothing")
@@ -134,7 +136,7 @@ type runOptions struct {
 	yes      bool     // without a question
 	allow    []string // protected paths that apply may write
 	dossier  string
-	git      bool      // the files come with a repository
+	history  history
 	branch   *asBranch // of applyBranch; nil without git
 	follow.NodeFlags
 }
@@ -172,7 +174,7 @@ func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (e
 		defer func() { err = errors.Join(err, o.branch.Close()) }()
 	}
 	if o.dir != "" {
-		if from, err = upload(ctx, a, s, o.dir, o.git); err != nil {
+		if from, err = upload(ctx, a, s, o.dir, o.history); err != nil {
 			return err
 		}
 		t.Workspace = from.String()

@@ -73,8 +73,9 @@ and the command that answers is printed once.`,
 			if t.Workspace = workspace; workspace != "" && dir != "" {
 				return app.Usage(cmd, errors.New("give the files with -C or with --workspace, not both"))
 			}
-			if git && dir == "" {
-				return app.Usage(cmd, errors.New("--git needs -C DIR"))
+			from, err := historyOf(cmd, dir, git)
+			if err != nil {
+				return err
 			}
 			if cmd.Flags().Changed("deadline") && deadline <= 0 {
 				return app.Usage(cmd, errors.New("--deadline is a positive duration, such as 10m"))
@@ -82,7 +83,7 @@ and the command that answers is printed once.`,
 			if deadline > 0 {
 				t.Deadline = time.Now().Add(deadline)
 			}
-			return submit(cmd.Context(), a, args[0], t, submission{branches, dir, git, cmd.Flags().Changed("id"), wait})
+			return submit(cmd.Context(), a, args[0], t, submission{branches, dir, from, cmd.Flags().Changed("id"), wait})
 		},
 	}
 	f.add(cmd)
@@ -91,7 +92,7 @@ and the command that answers is printed once.`,
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time out after this long, such as 10m")
 	cmd.Flags().StringVar(&tasks, "tasks", "", "submit the tasks of this `file`, one per line as JSON; - is standard input")
 	cmd.Flags().StringVarP(&dir, "chdir", "C", "", "start with a copy of this directory")
-	cmd.Flags().BoolVar(&git, "git", false, gitUsage)
+	cmd.Flags().BoolVar(&git, "git", true, gitUsage)
 	place.add(cmd.Flags(), "let commands reach this host, or change this protected path")
 	cmd.Flags().StringVar(&workspace, "workspace", "", "head of the files to start with, 64 hexadecimal digits")
 	return cmd
@@ -101,8 +102,8 @@ and the command that answers is printed once.`,
 type submission struct {
 	branches []string // workflows that the task would run as well
 	dir      string   // whose files it starts with, "" for none
-	git      bool     // with a repository
-	named    bool     // its id was given
+	history  history
+	named    bool // its id was given
 	wait     bool
 }
 
@@ -133,7 +134,7 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 		return err
 	}
 	if o.dir != "" {
-		head, err := upload(ctx, a, s, o.dir, o.git)
+		head, err := upload(ctx, a, s, o.dir, o.history)
 		if err != nil {
 			return err
 		}

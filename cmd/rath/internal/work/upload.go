@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
@@ -19,11 +23,32 @@ import (
 )
 
 // gitUsage tells what --git does.
-const gitUsage = "give the copy of -C a git repository with the last commits of the one there; what commands do to it stays behind"
+const gitUsage = "give the copy of -C a git repository with the last commits of the one there, if there is one; what commands do to it stays behind"
 
-// upload stores a copy of a directory and returns its head, with a git repository if that
-// is asked for.
-func upload(ctx context.Context, a *app.App, s *app.System, dir string, withGit bool) (blob.Digest, error) {
+// history says whether files come with a git repository.
+type history int
+
+const (
+	historyIfAny history = iota // of a directory that is the top of one
+	historyAsked                // else it is an error
+	historyNone
+)
+
+// historyOf is what --git asks for.
+func historyOf(cmd *cobra.Command, dir string, git bool) (history, error) {
+	switch asked := cmd.Flags().Changed("git"); {
+	case asked && git && dir == "":
+		return historyNone, app.Usage(cmd, errors.New("--git needs -C DIR"))
+	case asked && git:
+		return historyAsked, nil
+	case asked:
+		return historyNone, nil
+	}
+	return historyIfAny, nil
+}
+
+// upload stores a copy of a directory and returns its head, with a git repository as h says.
+func upload(ctx context.Context, a *app.App, s *app.System, dir string, h history) (blob.Digest, error) {
 	switch fi, err := os.Stat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
 		return blob.Digest{}, app.Fail(app.ExitNotFound, "-C %s: there is no such directory", dir)
@@ -38,10 +63,20 @@ func upload(ctx context.Context, a *app.App, s *app.System, dir string, withGit 
 		return blob.Digest{}, err
 	}
 	leftOut(a, dir, &in)
-	if !withGit {
+	if h == historyNone {
 		return in.Head, nil
 	}
-	return addHistory(ctx, s.Blobs(s.Tenant()), dir, in.Head)
+	head, err := addHistory(ctx, s.Blobs(s.Tenant()), dir, in.Head, &o, h == historyAsked)
+	switch {
+	case err == nil:
+		return head, nil
+	case h == historyAsked || ctx.Err() != nil:
+		return head, err
+	}
+	if why, ok := errors.AsType[*noHistory](err); !ok || why.told {
+		a.Remark("the copy of %s has no git repository: %s", dir, strings.TrimPrefix(strings.TrimPrefix(err.Error(), "--git: "), "git: "))
+	}
+	return in.Head, nil
 }
 
 // What --git takes of a repository.
@@ -50,14 +85,25 @@ const (
 	historyBytes   = 64 << 20
 )
 
-// addHistory adds a git repository to the files of a head.
-func addHistory(ctx context.Context, b blob.Store, dir string, head blob.Digest) (_ blob.Digest, err error) {
+// noHistory is why files come without a git repository.
+type noHistory struct {
+	error
+	told bool // also where --git did not ask for one
+}
+
+func (n *noHistory) Unwrap() error { return n.error }
+
+// addHistory adds a git repository to the files of a head that came in from a directory.
+func addHistory(ctx context.Context, b blob.Store, dir string, head blob.Digest, o *workspace.ImportOptions, asked bool) (_ blob.Digest, err error) {
+	none := func(told bool, code int, format string, args ...any) (blob.Digest, error) {
+		return head, &noHistory{app.Fail(code, format, args...), told}
+	}
 	repo, err := git.Open(ctx, dir)
 	switch {
 	case errors.Is(err, git.ErrNoGit):
-		return head, app.Fail(app.ExitUnavailable, "--git needs the git program, which is not installed or not in PATH")
+		return none(false, app.ExitUnavailable, "--git needs the git program, which is not installed or not in PATH")
 	case errors.Is(err, git.ErrNoRepository):
-		return head, app.Fail(app.ExitConflict, "--git: %s lies in no git repository, or in that of another user", dir)
+		return none(false, app.ExitConflict, "--git: %s lies in no git repository, or in that of another user", dir)
 	case err != nil:
 		return head, err
 	}
@@ -67,30 +113,46 @@ func addHistory(ctx context.Context, b blob.Store, dir string, head blob.Digest)
 	case err != nil:
 		return head, err
 	case !repo.Top():
-		return head, app.Fail(app.ExitUsage, "--git: %s is not the top of its git repository: name that with -C", dir)
+		return none(false, app.ExitUsage, "--git: %s is not the top of its git repository: name that with -C", dir)
 	case commit == "":
-		return head, app.Fail(app.ExitConflict, "--git: the repository of %s has no commit yet", dir)
-	}
-	own, err := repo.History(ctx, commit, historyCommits, historyBytes)
-	if errors.Is(err, git.ErrTooLarge) {
-		return head, app.Fail(app.ExitConflict, "--git: the last %d commits of %s have more than %d MiB of objects: leave --git out", historyCommits, dir, historyBytes>>20)
-	}
-	if err != nil {
-		return head, err
-	}
-	added, err := workspace.Snapshot(ctx, b, own, blob.Digest{}, workspace.Limits{})
-	if err != nil {
-		return head, err
+		return none(false, app.ExitConflict, "--git: the repository of %s has no commit yet", dir)
 	}
 	files, err := manifest.Load(ctx, b, head)
 	if err != nil {
 		return head, err
 	}
-	history, err := manifest.Load(ctx, b, added)
+	rules := files.Excluded()
+	key := []string{"git", commit, repo.Current(ctx), strconv.FormatBool(asked)}
+	if rules != nil {
+		key = append(key, rules.Lines()...)
+	}
+	added, err := workspace.ImportMade(ctx, b, dir, o, strings.Join(key, "\x00"), func() (string, error) {
+		if !asked && rules != nil {
+			paths, err := repo.Paths(ctx, commit, historyCommits)
+			if err != nil {
+				return "", err
+			}
+			for _, p := range slices.Sorted(maps.Keys(paths)) {
+				if line, out := rules.Excludes(p, false); out {
+					_, err := none(true, app.ExitConflict, "its last %d commits hold %s, which the line %q of an ignore file leaves out; --git gives it all the same", historyCommits, p, line)
+					return "", err
+				}
+			}
+		}
+		own, err := repo.History(ctx, commit, historyCommits, historyBytes)
+		if errors.Is(err, git.ErrTooLarge) {
+			_, err = none(true, app.ExitConflict, "--git: the last %d commits of %s have more than %d MiB of objects: give --git=false", historyCommits, dir, historyBytes>>20)
+		}
+		return own, err
+	})
 	if err != nil {
 		return head, err
 	}
-	all, err := manifest.NewTree(slices.AppendSeq(slices.Collect(files.Entries()), history.Entries()), files, history)
+	own, err := manifest.Load(ctx, b, added)
+	if err != nil {
+		return head, err
+	}
+	all, err := manifest.NewTree(slices.AppendSeq(slices.Collect(files.Entries()), own.Entries()), files, own)
 	if err != nil {
 		return head, err
 	}

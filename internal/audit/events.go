@@ -328,9 +328,11 @@ type doneData struct {
 	Links      []link `json:"links"`
 	Name       string `json:"name"`
 	Path       string `json:"path"`
+	Requests   []any  `json:"requests"`
 	Row        bool   `json:"row"`
 	Run        string `json:"run"`
 	Steps      int64  `json:"steps"`
+	Unlisted   int    `json:"unlisted"`
 	Usage      usage  `json:"usage"`
 	Value      string `json:"value"`
 }

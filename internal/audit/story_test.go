@@ -100,7 +100,9 @@ func waits(w *world) {
 	l.commit(l.open("n3"), l.claim("q1", "t1", "n3"))
 	l.commit(l.step("q1", "4", "await", `,"value":"true"`))
 	l.commit(l.step("q1", "5", "model", model+`,"inbox":1`, l.chunk("user", "hurry"), l.chunk("assistant", "yes")))
-	l.commit(l.ev("run.released", `{"attempt":@a,"reason":"shutdown","run":"q1","workflow":"fix"}`, "@a", l.runs["q1"]))
+	// What a call asked over the network that was cut off and is left open.
+	asked := l.ev("step.late", `{"attempt":@a,"effect":"sandboxed","input":"i","kind":"tool","name":"n","path":"6","requests":[{"host":"example.org","method":"GET"}],"run":"q1"}`, "@a", l.runs["q1"])
+	l.commit(asked, l.ev("run.released", `{"attempt":@a,"reason":"shutdown","run":"q1","workflow":"fix"}`, "@a", l.runs["q1"]))
 	l.commit(l.open("n4"), l.claim("q1", "t1", "n4"))
 	l.commit(in("q1/end", l.end("q1", "failed", `,"code":"error","error":"it broke","usage":{"calls":1,"input":100,"output":20}`)))
 	// The next run of the session.

@@ -135,7 +135,7 @@ type Step struct {
 // Attempt is what one attempt did about a step.
 type Attempt struct {
 	N    uint64
-	What string // "recorded", "announced", "too late"
+	What string // "recorded", "announced", "evidence"
 }
 
 // Rejection is a branch that was not taken.

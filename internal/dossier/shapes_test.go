@@ -419,7 +419,7 @@ func TestLateOutcome(t *testing.T) {
 		t.Errorf("the last line is %+v", late)
 	}
 	i := slices.IndexFunc(f.Steps, func(s dossier.Step) bool { return s.Path == "13.0" })
-	want := []dossier.Attempt{{N: 1, What: "announced"}, {N: 3, What: "recorded"}, {N: 1, What: "too late"}}
+	want := []dossier.Attempt{{N: 1, What: "announced"}, {N: 3, What: "recorded"}, {N: 1, What: "evidence"}}
 	if diff := cmp.Diff(want, f.Steps[i].Attempts); diff != "" {
 		t.Errorf("attempts (-want +got):\n%s", diff)
 	}

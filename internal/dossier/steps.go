@@ -305,14 +305,14 @@ func (t *timeline) intent(e journal.Fact, p journal.StepStarted) {
 	s.Attempts = append(s.Attempts, Attempt{p.Attempt, "announced"})
 }
 
-// late adds an outcome that came from a superseded attempt.
+// late adds an outcome that came from a superseded attempt, or of a call that was left open.
 func (t *timeline) late(e journal.Fact, p journal.StepCompleted) {
-	s := t.line(e, p.Kind, p.Name, fmt.Sprintf("outcome of attempt %d came too late; kept as evidence", p.Attempt))
+	s := t.line(e, p.Kind, p.Name, fmt.Sprintf("outcome of attempt %d is no step; kept as evidence", p.Attempt))
 	s.Path, s.Effect, s.Late, s.Elapsed, s.Code, s.Error = p.Path, p.Effect, true, p.Elapsed, p.Code, textOf(p.Error)
 	s.Body = textOf(p.Value)
 	if n, ok := t.index[t.ref(p.Path)]; ok {
 		own := &t.f.Steps[n-1]
-		own.Attempts = append(own.Attempts, Attempt{p.Attempt, "too late"})
+		own.Attempts = append(own.Attempts, Attempt{p.Attempt, "evidence"})
 	}
 }
 

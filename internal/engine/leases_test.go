@@ -27,7 +27,7 @@ func rooms(loose bool) *scripted.Backend {
 	return scripted.New(&scripted.Options{
 		Name: "local",
 		Claims: &sandbox.Capabilities{
-			Isolation: sandbox.IsolationKernel, Detail: "rooms", Networks: []string{"none", "list"}, Images: true, WholeTree: !loose,
+			Isolation: sandbox.IsolationKernel, Detail: "rooms", Networks: []string{"none", sandbox.NetworkList, sandbox.NetworkReadOnly}, Images: true, WholeTree: !loose,
 			Limits: []string{sandbox.LimitMemory},
 		},
 		Commands: map[string]scripted.Command{"note": func(_ context.Context, c *scripted.Call) int {

@@ -252,7 +252,12 @@ func (r *round) do(c *toolCall) error {
 	if err, ok := c.st.outcome(out.Err); !ok {
 		if d.Effect == tool.NonIdempotent.String() {
 			d.Value, d.Failed, d.Code, d.Error = string(out.Body), true, run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300)
-			c.st.lastWord(err, d)
+			if c.st.lastWord(err, d) {
+				return err
+			}
+		}
+		if len(d.Requests)+d.Unlisted > 0 {
+			c.st.evidence(d)
 		}
 		return err
 	}

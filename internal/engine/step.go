@@ -264,9 +264,21 @@ func (st *step) intend(call string) error {
 
 // lastWord records what a call with an intent came to although the run stops, because
 // it was cancelled or its time is up: the effect may have taken place. A run that goes
-// on elsewhere leaves the call open instead, so that a person is asked.
-func (st *step) lastWord(stop error, d journal.StepCompleted) {
-	if errors.Is(stop, run.ErrCancelled) || errors.Is(stop, run.ErrDeadline) {
-		_, _ = st.commitBeside(d) // the log keeps it; what is returned is the stop
+// on elsewhere leaves the call open instead, so that a person is asked. It reports whether
+// it was to be recorded.
+func (st *step) lastWord(stop error, d journal.StepCompleted) bool {
+	if !errors.Is(stop, run.ErrCancelled) && !errors.Is(stop, run.ErrDeadline) {
+		return false
 	}
+	_, _ = st.commitBeside(d) // the log keeps it; what is returned is the stop
+	return true
+}
+
+// evidence keeps what a call did that is left open, or is done again: it is no step's record.
+func (st *step) evidence(d journal.StepCompleted) {
+	d.Path, d.Kind, d.Name, d.Input, d.Value = st.asked.Path, st.asked.Kind, st.asked.Name, st.asked.Input, ""
+	d.Run, d.Attempt, d.Revision, d.Elapsed = st.ex.id, st.ex.attempt, st.ex.reg.Revision, time.Since(st.began).Milliseconds()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(st.ctx), finishTimeout)
+	defer cancel()
+	_, _ = st.ex.note(ctx, st.log, journal.KindLate, journal.Late(d)) // what is returned is the stop
 }

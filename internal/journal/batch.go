@@ -125,7 +125,7 @@ func (w *StateMachine) complete(r *Record, e session.Event, now time.Time) (sess
 			return e, fmt.Errorf("journal: %s cannot tell what warmed %s: %w", r.ID, v.Run, errors.Join(run.ErrState, err))
 		}
 		return e, nil
-	case KindWarning, KindStepStarted, KindStepCompleted, KindBranchOutcomes:
+	case KindWarning, KindStepStarted, KindStepCompleted, KindLate, KindBranchOutcomes:
 		return e, nil
 	}
 	if strings.HasPrefix(e.Kind, "session.") && e.Kind != session.KindOpened {
@@ -150,7 +150,7 @@ func has(events []session.Event, kind string) bool {
 func tidies(events []session.Event) bool {
 	for _, e := range events {
 		switch e.Kind {
-		case KindReleased, KindWarning, KindBranchOutcomes, session.KindRejected, session.KindClosed:
+		case KindReleased, KindWarning, KindLate, KindBranchOutcomes, session.KindRejected, session.KindClosed:
 		case KindStepCompleted:
 			if d, err := Decode[StepCompleted](e); err != nil || d.Kind != StepReject {
 				return false

@@ -36,7 +36,7 @@ const (
 const (
 	KindStepStarted   = "step.intent"
 	KindStepCompleted = "step.done"
-	KindLate          = "step.late" // an outcome that arrived from a superseded attempt
+	KindLate          = "step.late" // an outcome that is no step, of a superseded attempt or a call left open
 )
 
 // KindWriter opens the first commit of a writer's incarnation.
@@ -330,8 +330,8 @@ type NetworkRequest struct {
 	Status   int    `json:"status,omitempty"`   // of the answer; zero if there was none
 }
 
-// Late records an outcome that arrived from a superseded attempt: evidence, and no
-// step.
+// Late records an outcome that arrived from a superseded attempt, or the requests over the
+// network of a call that was cut off and left open: evidence, and no step.
 type Late StepCompleted
 
 // NewEvent encodes a payload of this package under its kind. The batch is

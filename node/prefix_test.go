@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -25,6 +27,7 @@ import (
 type branchBodies struct {
 	mu   sync.Mutex
 	all  []string
+	keys []string       // of the cache
 	from map[string]int // branches by the node that asked
 	full chan struct{}
 }
@@ -37,6 +40,29 @@ func (b *branchBodies) add(node, body string, want int) {
 	if len(b.all) == want {
 		close(b.full)
 	}
+}
+
+// keyed are models whose requests' keys of the cache are noted.
+type keyed struct {
+	llm.Models
+	to *branchBodies
+}
+
+func (k keyed) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
+	c, err := k.Models.Client(ctx, p)
+	return keyedClient{c, k.to}, err
+}
+
+type keyedClient struct {
+	llm.Client
+	to *branchBodies
+}
+
+func (k keyedClient) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
+	k.to.mu.Lock()
+	k.to.keys = append(k.to.keys, r.CacheKey)
+	k.to.mu.Unlock()
+	return k.Client.Complete(ctx, r, sink)
 }
 
 // TestPrefixAcrossNodes: what branches on different nodes send to a model server
@@ -91,7 +117,7 @@ func TestPrefixAcrossNodes(t *testing.T) {
 		}))
 		t.Cleanup(server.Close)
 		models := openai.New(&openai.Options{BaseURL: server.URL + "/v1", DefaultModel: "m"})
-		n := member(t, srv, Options{Name: name, Models: models, Workflows: []flow.Registration{parts}, Slots: slots})
+		n := member(t, srv, Options{Name: name, Models: keyed{models, bodies}, Workflows: []flow.Registration{parts}, Slots: slots})
 		if first == nil {
 			first = n
 		}
@@ -111,6 +137,10 @@ func TestPrefixAcrossNodes(t *testing.T) {
 	defer bodies.mu.Unlock()
 	if len(bodies.all) != branches || len(bodies.from) != 2 {
 		t.Fatalf("%d requests of branches, by node %v; want %d of two", len(bodies.all), bodies.from, branches)
+	}
+	slices.Sort(bodies.keys)
+	if keys := slices.Compact(bodies.keys); len(keys) != 1 || keys[0] == "" {
+		t.Errorf("the requests have the keys %q, want one", keys)
 	}
 	before, after, _ := strings.Cut(bodies.all[0], `"part `)
 	if len(before) < 4000 || !strings.Contains(before, `"tool_calls"`) || !strings.Contains(before, `"role":"tool"`) {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
@@ -22,6 +23,27 @@ type call struct {
 	shown    transcript       // what the calls before this one rendered
 	table    *tool.Table      // of an agent
 	account  *journal.Account // of an agent's own budget; nil without one
+	key      string           // of the cache, once it is known
+}
+
+// cacheKey names the prefix that requests of this session and of its forks share: the
+// tools and the messages up to the first of a user. Which server they come to depends on
+// it where a provider has many, so it holds for other runs of the session and for all
+// branches alike, and no tenant shares it.
+func (c *call) cacheKey(t session.Tenant, msgs []llm.Message) string {
+	if c.key != "" {
+		return c.key
+	}
+	first := slices.IndexFunc(msgs, func(m llm.Message) bool { return m.Role == llm.User })
+	data, err := json.Marshal([]any{t, c.tools, msgs[:first+1]})
+	if err != nil {
+		return ""
+	}
+	key := blob.Sum(data).Short()
+	if first >= 0 {
+		c.key = key
+	}
+	return key
 }
 
 // digest identifies the logical arguments; the session is the step's own.

@@ -58,7 +58,7 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	if err != nil {
 		return digest, fmt.Errorf("flow: render prompt: %w", err)
 	}
-	m.req.Messages, m.size = msgs, size
+	m.req.Messages, m.size, m.req.CacheKey = msgs, size, m.c.cacheKey(m.st.s.Key().Tenant, msgs)
 	if m.choices, err = ex.rt.choices(*p); err != nil {
 		return digest, err
 	}

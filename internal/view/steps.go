@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -182,6 +183,9 @@ func WriteSpending(w *term.Writer, s *Spending) {
 		total += ", " + Took(s.Waited) + " of it waiting"
 	}
 	total += "; " + Counted(s.Usage.Tokens(), "token")
+	if rate := HitRate(s.Usage); rate != "" {
+		total += ", " + rate + " of input cached"
+	}
 	if s.Usage.MicroUSD > 0 {
 		total += ", " + fmt.Sprintf("%d.%06d USD", s.Usage.MicroUSD/1_000_000, s.Usage.MicroUSD%1_000_000)
 	} else if s.Usage.Tokens() > 0 {
@@ -208,6 +212,12 @@ func WriteSpending(w *term.Writer, s *Spending) {
 		rows[i] = []string{
 			term.Line(cmp.Or(c.Agent, "workflow"), 14), term.Line(cmp.Or(c.Tool, c.Model, "no answer"), 20), lineage.Thousands(c.Calls), number(c.Failed),
 			Took(c.Elapsed), number(c.Usage.Input), number(c.Usage.Output), price,
+		}
+	}
+	if HitRate(s.Usage) != "" {
+		headers = slices.Insert(headers, 6, "CACHED")
+		for i := range rows {
+			rows[i] = slices.Insert(rows[i], 6, HitRate(s.Calls[i].Usage))
 		}
 	}
 	w.Rows(headers, rows)

@@ -9,7 +9,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/evidence"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/cmd/rath/internal/inspect"
-	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
@@ -120,6 +119,6 @@ func writeAnswer(a *app.App, r *messages.Result, diff string) {
 		view.WriteDiff(a.Out, diff)
 	}
 	if r.Attempt > 0 {
-		a.Remark("%s, %s, %s tokens   run %s", strings.ReplaceAll(string(r.State), "_", " "), view.Counted(r.Usage.Calls, "model call"), lineage.Thousands(r.Usage.Tokens()), r.Run)
+		a.Remark("%s, %s   run %s", strings.ReplaceAll(string(r.State), "_", " "), view.UsageText(r.Usage), r.Run)
 	}
 }

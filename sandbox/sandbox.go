@@ -143,7 +143,9 @@ type Sandbox interface {
 	// none of them runs, as far as Capabilities.WholeTree promises.
 	//
 	// What the command changed is in the directory when Exec returns. A sandbox whose files
-	// lie elsewhere shows nothing of it before.
+	// lie elsewhere shows nothing of it before. What a service changes is there after the
+	// next command, or once its method Sync(ctx) error has brought it; of what both a
+	// service and the caller changed the caller's stays.
 	//
 	// Everything that the command does is an Exit with a nil error: any exit
 	// code, a signal, the timeout, a program that is missing or cannot be

@@ -61,7 +61,11 @@ func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.
 			return nil, err
 		}
 	}
-	if err := l.beside.up(ctx); err != nil {
+	err := l.beside.up(ctx)
+	if err == nil {
+		err = l.sync(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, l.close())
 	}
 	l.dirty = l.dirty || mutates
@@ -177,6 +181,9 @@ func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest)
 	if l.box == nil || l.head != before {
 		return before, nil, nil
 	}
+	if err := l.sync(ctx); err != nil {
+		return l.head, nil, errors.Join(fmt.Errorf("flow: snapshot: %w", err), l.close())
+	}
 	head, back, err := l.take(ctx, l.head, ex.rt.Workspaces.Limits, ex.task.Sandbox.Paths())
 	for try := 1; l.outlasts && changed(err) && try < takeTries; try++ {
 		time.Sleep(takePause)
@@ -187,6 +194,16 @@ func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest)
 	}
 	l.head, l.dirty = head, false
 	return head, back, nil
+}
+
+// sync brings what services wrote into the directory, where they write elsewhere. l.mu is
+// held.
+func (l *lease) sync(ctx context.Context) error {
+	s, elsewhere := l.box.(interface{ Sync(context.Context) error })
+	if l.beside == nil || !elsewhere {
+		return nil
+	}
+	return s.Sync(ctx)
 }
 
 // A service may replace a file while a snapshot reads it, which then is taken again.

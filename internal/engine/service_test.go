@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -313,4 +314,43 @@ func TestServiceChangesFiles(t *testing.T) {
 	ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return code }}, task))
 	check(t, forward(t, t.Context(), ex, run.Succeeded))
 	rt.Leases.Close()
+}
+
+// elsewhere are sandboxes whose files lie elsewhere: each Sync adds "synced" to the file log.
+type elsewhere struct{ *daemons }
+
+type elsewhereBox struct {
+	sandbox.Sandbox
+	dir string
+}
+
+func (e elsewhere) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+	box, err := e.daemons.Open(ctx, s)
+	return elsewhereBox{box, s.Dir}, err
+}
+
+func (b elsewhereBox) Sync(context.Context) error {
+	f, err := os.OpenFile(filepath.Join(b.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, "synced")
+	return errors.Join(err, f.Close())
+}
+
+// TestServiceFilesElsewhere: what a service wrote comes to the directory before a call and
+// before the snapshot after it. Without services there is nothing to bring.
+func TestServiceFilesElsewhere(t *testing.T) {
+	for services, want := range map[string]string{web: "up synced one synced", "": "one"} {
+		var w world
+		d, store := newDaemons(true), blob.NewMemory()
+		rt := w.placedRuntime(t, d.Backend, store)
+		rt.Workspaces.Backends["local"] = elsewhere{d}
+		ex := noting(t, rt, "one", fine, beside(services))
+		check(t, forward(t, t.Context(), ex, run.Succeeded))
+		if got := lines(t, store, ex.Result()); got != want {
+			t.Errorf("the files say %q, want %q", got, want)
+		}
+		rt.Leases.Close()
+	}
 }

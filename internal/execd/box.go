@@ -28,7 +28,7 @@ type Place interface {
 type Box struct {
 	name  string // of the backend, for errors
 	info  sandbox.Info
-	proxy sandbox.Spec // its network
+	spec  sandbox.Spec
 	begin func(context.Context, Opening) (Place, error)
 	files *directory.Directory
 	here  *mirror.Host
@@ -51,7 +51,7 @@ func OpenBox(ctx context.Context, name string, s sandbox.Spec, info sandbox.Info
 	if s.Network.Listed() && s.Proxy == nil {
 		return nil, errors.New("there is no proxy to bring the connections of commands to")
 	}
-	b := &Box{name: name, info: info, proxy: s, begin: begin}
+	b := &Box{name: name, info: info, spec: s, begin: begin}
 	if b.files, err = directory.Open(s.Dir, nil); err != nil {
 		return nil, err
 	}
@@ -78,18 +78,19 @@ func (b *Box) at(ctx context.Context) (Place, *mirror.Mirror, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(b.closing, cancel)()
-	var o Opening
-	if b.proxy.Network.Listed() {
-		o.Network, o.Authority = b.proxy.Network, b.proxy.Authority
+	o := Opening{Services: b.spec.Services}
+	if b.spec.Network.Listed() {
+		o.Network, o.Authority = b.spec.Network, b.spec.Authority
 	}
 	p, err := b.begin(ctx, o)
 	if err != nil {
 		return nil, nil, err
 	}
-	if b.proxy.Network.Listed() {
-		p.Client().Carry(b.proxy.Proxy)
+	if b.spec.Network.Listed() {
+		p.Client().Carry(b.spec.Proxy)
 	}
 	b.place, b.mirror = p, mirror.New(b.here, p.Client().Files(), mirror.Limits{})
+	b.mirror.Beside = b.spec.Services
 	return p, b.mirror, nil
 }
 
@@ -106,7 +107,13 @@ func (b *Box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		}
 		return sandbox.Exit{}, fmt.Errorf("%s: %w: its memory ran out, and it cannot be opened again: %w", b.name, sandbox.ErrLost, err)
 	}
-	e, err := m.Exec(ctx, func(ctx context.Context) (sandbox.Exit, error) { return p.Client().Exec(ctx, c) })
+	run := func(ctx context.Context) (sandbox.Exit, error) { return p.Client().Exec(ctx, c) }
+	var e sandbox.Exit
+	if c.Port != 0 { // it has no files
+		e, err = run(ctx)
+	} else {
+		e, err = m.Exec(ctx, run)
+	}
 	switch {
 	case err == nil:
 		return e, nil
@@ -126,6 +133,25 @@ func (b *Box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	return sandbox.Exit{
 		Code: 128 + int(syscall.SIGKILL), Ended: sandbox.OutOfMem, Stderr: sandbox.Output{Head: []byte(note), Total: int64(len(note))},
 	}, nil
+}
+
+// Sync brings what services wrote until now into the directory, and what the caller wrote
+// there to them.
+func (b *Box) Sync(ctx context.Context) error {
+	if err := b.files.Enter(); err != nil {
+		return err
+	}
+	defer b.files.Leave()
+	b.mu.Lock()
+	m := b.mirror
+	b.mu.Unlock()
+	if m == nil {
+		return nil
+	}
+	if err := m.Sync(ctx); err != nil {
+		return fmt.Errorf("%s: %w", b.name, err)
+	}
+	return nil
 }
 
 // leave gives up a place that its memory ended.

@@ -8,8 +8,8 @@
 // commands have a user of their own: they can neither signal nor trace it, and cannot open
 // the socket. A pod has one user for both: there it is Landlock that keeps commands from
 // the daemon, and neither of its processes may be looked into by others of its user, but
-// for the daemon of a sandbox with a list of hosts, which the kernel would not let give
-// networks to commands. When the connection of the holder ends, or says nothing for the
+// for the daemon of a sandbox with a list of hosts or services, which the kernel would not
+// let give networks to commands. When the connection of the holder ends, or says nothing for the
 // time of the lease, the daemon ends, and with it the container and all that runs there.
 //
 // A holder that is gone cannot come back: a new one opens a new container.

@@ -180,7 +180,7 @@ func (d *server) open(o Opening) (can sandbox.Capabilities, err error) {
 		if err := d.dumpable(true); err != nil {
 			return sandbox.Capabilities{}, err
 		}
-		if !o.Network.Listed() {
+		if !o.Network.Listed() && !o.Services {
 			defer func() { err = errors.Join(err, d.dumpable(false)) }()
 		}
 	}

@@ -7,6 +7,9 @@
 // that did not change does not pass the wire. [Serve] and [Remote] carry a Tree over any
 // stream of bytes, as package execd does in a container.
 //
+// Where processes change files there beside the commands, as a service does, both sides are
+// looked at before a command, after it, and by [Mirror.Sync]. What changed on both is as here.
+//
 // What comes from there is hostile. A listing that no file system can have (a name twice,
 // one that leads out, a file below what is no directory) ends the mirror, and so does
 // content that no listing told of. Only files, directories and links exist on the wire;

@@ -22,6 +22,10 @@ const transferPatience = 10 * time.Minute
 
 // Mirror keeps two trees the same. Its methods may be called concurrently.
 type Mirror struct {
+	// Beside says that processes change files there when no command of Exec does. It is set
+	// before the first command.
+	Beside bool
+
 	here, there side
 	limits      Limits
 
@@ -66,7 +70,7 @@ func New(here, there Tree, l Limits) *Mirror {
 func (m *Mirror) Exec(ctx context.Context, run func(context.Context) (sandbox.Exit, error)) (sandbox.Exit, error) {
 	if ctx.Err() == nil {
 		// What was begun is not left half done because the caller lost interest.
-		if err := m.bring(ctx, m.here, m.there); err != nil {
+		if err := m.send(ctx); err != nil {
 			return sandbox.Exit{}, err
 		}
 	}
@@ -74,7 +78,7 @@ func (m *Mirror) Exec(ctx context.Context, run func(context.Context) (sandbox.Ex
 	if errors.Is(err, sandbox.ErrLost) || errors.Is(err, sandbox.ErrClosed) {
 		return e, err
 	}
-	bring := m.bring(ctx, m.there, m.here)
+	bring := m.take(ctx)
 	if full, ok := errors.AsType[*FullError](bring); ok {
 		note := "killed: " + full.Error() + "; remove what need not be kept\n"
 		if e.Code == 0 {
@@ -87,8 +91,50 @@ func (m *Mirror) Exec(ctx context.Context, run func(context.Context) (sandbox.Ex
 	return e, errors.Join(err, bring)
 }
 
-// bring makes one side what the other one is.
+// Sync makes both sides the same beside commands, where processes change files there. A tree
+// that is over the limits stays there, of which the next command tells.
+func (m *Mirror) Sync(ctx context.Context) error {
+	if !m.Beside {
+		return nil
+	}
+	err := m.take(ctx)
+	if _, full := errors.AsType[*FullError](err); full {
+		return nil
+	}
+	return err
+}
+
+// send brings the files of here there, before a command.
+func (m *Mirror) send(ctx context.Context) error {
+	if m.Beside {
+		err := m.take(ctx)
+		if _, full := errors.AsType[*FullError](err); !full {
+			return err
+		}
+		// The command may be the one that makes room.
+	}
+	return m.step(ctx, func(ctx context.Context) error { return m.bring(ctx, m.here, m.there) })
+}
+
+// take brings the files of there here, after a command.
+func (m *Mirror) take(ctx context.Context) error {
+	if m.Beside {
+		return m.step(ctx, m.exchange)
+	}
+	return m.step(ctx, func(ctx context.Context) error { return m.bring(ctx, m.there, m.here) })
+}
+
+// bring makes one side what the other one is. m.mu is held.
 func (m *Mirror) bring(ctx context.Context, from, to side) error {
+	d, err := m.look(ctx, from)
+	if err == nil {
+		err = m.transfer(ctx, from, to, d)
+	}
+	return err
+}
+
+// step makes a step that leaves both sides the same, or no more steps are made.
+func (m *Mirror) step(ctx context.Context, do func(context.Context) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken != nil {
@@ -96,10 +142,7 @@ func (m *Mirror) bring(ctx context.Context, from, to side) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transferPatience)
 	defer cancel()
-	d, err := m.look(ctx, from)
-	if err == nil {
-		err = m.transfer(ctx, from, to, d)
-	}
+	err := do(ctx)
 	if _, full := errors.AsType[*FullError](err); err == nil || full {
 		return err
 	}
@@ -109,6 +152,7 @@ func (m *Mirror) bring(ctx context.Context, from, to side) error {
 
 // difference is what has to change on the other side.
 type difference struct {
+	list    []Entry // all that is there
 	remove  []string
 	changed []Entry // sorted by path
 	bytes   int64   // of all files as they are listed
@@ -129,6 +173,7 @@ func (m *Mirror) look(ctx context.Context, s side) (d difference, err error) {
 	if err != nil {
 		return d, err
 	}
+	d.list = list
 	there := make(map[string]bool, len(list))
 	for _, e := range list {
 		there[e.Path] = true

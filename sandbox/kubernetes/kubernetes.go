@@ -16,9 +16,9 @@
 // What holds in a pod: "restricted" leaves one user for the daemon and the commands, so
 // that it is Landlock and seccomp, as in package local, that keep commands from the daemon,
 // from its keys and from the pod's network. Where the kernel of pods has no Landlock, such
-// as gVisor's, Probe refuses. A list of hosts is offered where the kernel lets commands
-// have a network namespace of their own, which many runtimes' default seccomp profiles
-// do not.
+// as gVisor's, Probe refuses. A list of hosts and services are offered where the kernel
+// lets commands have a network namespace of their own, which many runtimes' default seccomp
+// profiles do not.
 //
 // Keys are made for each pod, and reach the daemon by a secret that the pod owns and that
 // goes with it. Who may read secrets of the namespace could speak to the daemon.
@@ -155,7 +155,7 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, image stri
 		return c, "", fmt.Errorf("%w: commands could reach the daemon of their pod: %s; use machines or a runtime class whose kernel has Landlock (5.13 or later)", sandbox.ErrUnsupported, inside.Detail)
 	}
 	c = sandbox.Capabilities{
-		Isolation: sandbox.IsolationContainer, Networks: inside.Networks, Images: true, WholeTree: inside.WholeTree,
+		Isolation: sandbox.IsolationContainer, Networks: inside.Networks, Images: true, WholeTree: inside.WholeTree, Services: inside.Services,
 		Limits: []string{sandbox.LimitCPU, sandbox.LimitMemory},
 	}
 	for _, limit := range []string{sandbox.LimitDisk, sandbox.LimitPIDs} {

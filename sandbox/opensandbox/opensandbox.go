@@ -167,7 +167,7 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 	if !x.inside.Isolation.AtLeast(sandbox.IsolationKernel) {
 		return c, fmt.Errorf("%w: the kernel of its sandboxes confines no commands (%s), so that their network could not be closed", sandbox.ErrUnsupported, x.inside.Detail)
 	}
-	c = sandbox.Capabilities{Isolation: sandbox.IsolationContainer, Networks: x.inside.Networks, Images: true, WholeTree: x.inside.WholeTree}
+	c = sandbox.Capabilities{Isolation: sandbox.IsolationContainer, Networks: x.inside.Networks, Images: true, WholeTree: x.inside.WholeTree, Services: x.inside.Services}
 	c.Limits = held
 	for _, l := range []string{sandbox.LimitDisk, sandbox.LimitPIDs} {
 		if slices.Contains(x.inside.Limits, l) {

@@ -133,6 +133,7 @@ var checks = []check{
 	{"kernel/network list", listed, testNetworkList},
 	{"services/loopback", services, testServices},
 	{"services/processes", services, testServiceTree},
+	{"services/files", services, testServiceFiles},
 	{"services/output flood", services, testServiceFlood},
 	{"services/not offered", noServices, testNoServices},
 	{"services/port without services", always, testPortWithoutServices},

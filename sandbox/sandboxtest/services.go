@@ -7,10 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/sandbox"
 )
@@ -134,6 +137,56 @@ func testServiceTree(t *testing.T, s *suite) {
 	if _, err := end(); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("the service of a closed sandbox ended with %v", err)
 	}
+}
+
+// testServiceFiles: what a service writes is there for commands, and in the directory after
+// the next command or a Sync; it reads what the caller and commands write.
+func testServiceFiles(t *testing.T, s *suite) {
+	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Services: true})
+	b.host("asked", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	defer done.Wait()
+	defer cancel()
+	began := make(chan struct{})
+	done.Go(func() {
+		// It answers each question with another file, and keeps a log of them.
+		e, err := b.Exec(ctx, sandbox.Cmd{
+			Argv:    []string{"sh", "-c", `echo begun; mkdir -p out; while :; do q=$(cat asked); if [ ! -e "out/$q" ]; then echo "$q" >> log; echo "answer $q" > "out/.$q"; mv "out/.$q" "out/$q"; fi; sleep 0.01; done`},
+			Timeout: sandbox.NoTimeout, Offload: callback(sync.OnceFunc(func() { close(began) })),
+		})
+		if err != nil || e.Ended != sandbox.Cancelled {
+			t.Errorf("the service: %v, %s", err, describe(e))
+		}
+	})
+	<-began
+	await := `while [ ! -e "out/$0" ]; do sleep 0.01; done; cat "out/$0"`
+	for i := range 5 {
+		q := fmt.Sprint("q", i)
+		b.host("asked", q)
+		b.want(b.exec(sandbox.Cmd{Argv: []string{"sh", "-c", await, q}}), sandbox.Exited, 0, "answer "+q+"\n")
+		if got := b.read("out/" + q); got != "answer "+q+"\n" {
+			t.Errorf("the directory has %q after a command", got)
+		}
+	}
+	b.want(b.sh(`rm asked; echo by command > asked; `+strings.ReplaceAll(await, "$0", "by command")), sandbox.Exited, 0, "answer by command\n")
+	// Between commands it writes on.
+	b.host("asked", "last")
+	y, elsewhere := b.Sandbox.(interface{ Sync(context.Context) error })
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if elsewhere {
+			if err := y.Sync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(b.dir, "out", "last")); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("what the service wrote does not come to the directory")
+		}
+	}
+	b.want(b.sh("cat log"), sandbox.Exited, 0, "q0\nq1\nq2\nq3\nq4\nby command\nlast\n")
 }
 
 // testServiceFlood: a command without a timeout passes all that it writes, beyond the

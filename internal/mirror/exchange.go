@@ -1,0 +1,101 @@
+package mirror
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A process there may change what is being sent: it is looked again then.
+const (
+	exchangeTries = 10
+	exchangePause = 20 * time.Millisecond
+)
+
+// exchange makes both sides the same where both may have changed. m.mu is held.
+func (m *Mirror) exchange(ctx context.Context) error {
+	for try := 1; ; try++ {
+		theirs, err := m.look(ctx, m.there)
+		if err != nil {
+			return err
+		}
+		mine, err := m.look(ctx, m.here)
+		if err != nil {
+			return err
+		}
+		mine.win(&theirs)
+		if err := m.transfer(ctx, m.there, m.here, theirs); err != nil {
+			return err
+		}
+		err = m.transfer(ctx, m.here, m.there, mine)
+		if err == nil || try == exchangeTries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(exchangePause):
+		}
+	}
+}
+
+// paths are those of what changed, and whether that is nothing but another directory, which
+// both sides can make.
+func (d *difference) paths() map[string]bool {
+	m := make(map[string]bool, len(d.remove)+len(d.changed))
+	for _, e := range d.changed {
+		m[e.Path] = e.Kind == Dir
+	}
+	for _, p := range d.remove {
+		m[p] = false
+	}
+	return m
+}
+
+// win takes what both sides changed from the other one, and adds it to this: all that is
+// here under the shorter of two paths of which one is the other or lies below it.
+func (d *difference) win(other *difference) {
+	mine, theirs := d.paths(), other.paths()
+	var both []string
+	against := func(these, those map[string]bool) {
+		for p, dir := range these {
+			for q := p; q != "."; q = path.Dir(q) {
+				if dirToo, changed := those[q]; changed && !(dirToo && (dir || q != p)) {
+					both = append(both, q)
+				}
+			}
+		}
+	}
+	against(mine, theirs)
+	against(theirs, mine)
+	if len(both) == 0 {
+		return
+	}
+	slices.Sort(both)
+	top := both[:0]
+	for _, p := range both {
+		if !slices.ContainsFunc(top, func(t string) bool { return below(p, t) }) {
+			top = append(top, p)
+		}
+	}
+	in := func(p string) bool {
+		return slices.ContainsFunc(top, func(t string) bool { return below(p, t) })
+	}
+	for _, x := range []*difference{d, other} {
+		x.remove = slices.DeleteFunc(x.remove, in)
+		x.changed = slices.DeleteFunc(x.changed, func(e Entry) bool { return in(e.Path) })
+	}
+	for _, e := range d.list {
+		if in(e.Path) {
+			d.changed = append(d.changed, e)
+		}
+	}
+	d.remove = append(d.remove, top...)
+	slices.Sort(d.remove)
+	slices.SortFunc(d.changed, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
+}
+
+// below reports whether a path is another one, or lies below it.
+func below(p, top string) bool { return p == top || strings.HasPrefix(p, top+"/") }

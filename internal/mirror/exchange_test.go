@@ -1,0 +1,141 @@
+package mirror
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestBeside: what a process changes there beside commands is there and here after each
+// look, as what changes here is, and of what changed on both sides that of here.
+func TestBeside(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 2))
+			p := newPair(t, Limits{})
+			p.Beside = true
+			for range 30 {
+				// The changes of each side are made to what both have.
+				here, there := read(t, p.here), read(t, p.there.dir)
+				if diff := cmp.Diff(here, there); diff != "" {
+					t.Fatalf("before the changes (-here +there)\n%s", diff)
+				}
+				both := r.IntN(3)
+				if both != 1 {
+					for range r.IntN(5) {
+						change(t, r, p.here, here)
+					}
+				}
+				if both != 0 {
+					for range r.IntN(5) {
+						change(t, r, p.there.dir, there)
+					}
+				}
+				must(t, p.Sync(t.Context()))
+				got := read(t, p.there.dir)
+				if diff := cmp.Diff(read(t, p.here), got); diff != "" {
+					t.Fatalf("after a look (-here +there)\n%s", diff)
+				}
+				want := here
+				switch both {
+				case 1:
+					want = there
+				case 2:
+					// Files and links of here are as they were made.
+					for q, n := range here {
+						if g := got[q]; n.Kind != Dir && g != n && there[q] == n {
+							t.Errorf("%s is %v, which both had as %v", q, g, n)
+						}
+					}
+					continue
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Fatalf("after a look of one side's changes (-want +got)\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// TestBothChanged: what is here wins, with all that it needs, and nothing else.
+func TestBothChanged(t *testing.T) {
+	p := newPair(t, Limits{})
+	p.Beside = true
+	write := func(dir, name, text string) {
+		t.Helper()
+		name = filepath.Join(dir, filepath.FromSlash(name))
+		must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must(t, os.WriteFile(name, []byte(text), 0o644))
+	}
+	for _, name := range []string{"same", "gone here/f", "gone there/f", "a file there/f", "log"} {
+		write(p.here, name, "old")
+	}
+	must(t, p.Sync(t.Context()))
+	there := p.there.dir
+	write(p.here, "same", "here")
+	write(there, "same", "there")
+	must(t, os.RemoveAll(filepath.Join(p.here, "gone here")))
+	write(there, "gone here/f", "there")
+	write(p.here, "gone there/f", "here")
+	must(t, os.RemoveAll(filepath.Join(there, "gone there")))
+	write(p.here, "a file there/f", "here")
+	must(t, os.RemoveAll(filepath.Join(there, "a file there")))
+	write(there, "a file there", "there")
+	write(p.here, "new/here", "here")
+	write(there, "new/there", "there")
+	write(there, "log", "there")
+	must(t, p.Sync(t.Context()))
+	file := func(text string) node { return node{Kind: File, Text: text} }
+	want := model{
+		"same": file("here"), "gone there": {Kind: Dir}, "gone there/f": file("here"), "a file there": {Kind: Dir}, "a file there/f": file("here"),
+		"new": {Kind: Dir}, "new/here": file("here"), "new/there": file("there"), "log": file("there"),
+	}
+	for _, dir := range []string{p.here, there} {
+		if diff := cmp.Diff(want, read(t, dir)); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", dir, diff)
+		}
+	}
+}
+
+// TestBesideAtWork: a process that makes and removes files there without end keeps no
+// command from running.
+func TestBesideAtWork(t *testing.T) {
+	p := newPair(t, Limits{})
+	p.Beside = true
+	var over atomic.Bool
+	var work sync.WaitGroup
+	work.Go(func() {
+		for i := 0; !over.Load(); i++ {
+			dir := filepath.Join(p.there.dir, "work", fmt.Sprint(i%3))
+			_ = os.MkdirAll(dir, 0o755)
+			_ = os.WriteFile(filepath.Join(dir, "f"), []byte(fmt.Sprint(i)), 0o644)
+			_ = os.Rename(filepath.Join(dir, "f"), filepath.Join(dir, "g"))
+			if i%2 == 0 {
+				_ = os.RemoveAll(dir)
+			}
+		}
+	})
+	for i := range 100 {
+		name := filepath.Join(p.here, "work", "mine")
+		must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must(t, os.WriteFile(name, []byte(fmt.Sprint(i)), 0o644))
+		_, err := p.exec(func(dir string) {
+			if got, err := os.ReadFile(filepath.Join(dir, "work", "mine")); err != nil || string(got) != fmt.Sprint(i) {
+				t.Errorf("a command of round %d reads %q, %v", i, got, err)
+			}
+		})
+		must(t, err)
+	}
+	over.Store(true)
+	work.Wait()
+	must(t, p.Sync(t.Context()))
+	if diff := cmp.Diff(read(t, p.here), read(t, p.there.dir)); diff != "" {
+		t.Errorf("in the end (-here +there)\n%s", diff)
+	}
+}

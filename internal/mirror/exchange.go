@@ -1,10 +1,12 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -17,19 +19,20 @@ const (
 // exchange makes both sides the same where both may have changed. m.mu is held.
 func (m *Mirror) exchange(ctx context.Context) error {
 	for try := 1; ; try++ {
-		theirs, err := m.look(ctx, m.there)
-		if err != nil {
-			return err
-		}
-		mine, err := m.look(ctx, m.here)
-		if err != nil {
+		var mine, theirs difference
+		var mineErr, theirsErr error
+		var looks sync.WaitGroup
+		looks.Go(func() { mine, mineErr = m.look(ctx, m.here) })
+		theirs, theirsErr = m.look(ctx, m.there)
+		looks.Wait()
+		if err := cmp.Or(theirsErr, mineErr); err != nil {
 			return err
 		}
 		mine.win(&theirs)
 		if err := m.transfer(ctx, m.there, m.here, theirs); err != nil {
 			return err
 		}
-		err = m.transfer(ctx, m.here, m.there, mine)
+		err := m.transfer(ctx, m.here, m.there, mine)
 		if err == nil || try == exchangeTries {
 			return err
 		}

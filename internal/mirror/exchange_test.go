@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -137,5 +138,32 @@ func TestBesideAtWork(t *testing.T) {
 	must(t, p.Sync(t.Context()))
 	if diff := cmp.Diff(read(t, p.here), read(t, p.there.dir)); diff != "" {
 		t.Errorf("in the end (-here +there)\n%s", diff)
+	}
+}
+
+// BenchmarkUnchanged is a command that changes nothing, over 5,000 files.
+func BenchmarkUnchanged(b *testing.B) {
+	for _, beside := range []bool{false, true} {
+		b.Run(fmt.Sprintf("beside=%t", beside), func(b *testing.B) {
+			p := newPair(b, Limits{})
+			p.Beside = beside
+			for i := range 5000 {
+				dir := filepath.Join(p.here, "src", fmt.Sprint(i/50))
+				must(b, os.MkdirAll(dir, 0o755))
+				must(b, os.WriteFile(filepath.Join(dir, fmt.Sprintf("file-%d.go", i)), make([]byte, 10<<10), 0o644))
+			}
+			exec := func() {
+				_, err := p.exec(func(string) {})
+				must(b, err)
+			}
+			exec()
+			time.Sleep(noFractions + tick) // stamps that changed just now say little
+			exec()
+			p.there.bytes.Store(0)
+			for b.Loop() {
+				exec()
+			}
+			b.ReportMetric(float64(p.there.bytes.Load())/float64(b.N), "wire-B/op")
+		})
 	}
 }

@@ -29,7 +29,7 @@ type elsewhere struct {
 	bytes atomic.Int64 // of both directions
 }
 
-func newElsewhere(t *testing.T) *elsewhere {
+func newElsewhere(t testing.TB) *elsewhere {
 	t.Helper()
 	e := &elsewhere{dir: t.TempDir()}
 	var err error
@@ -85,12 +85,12 @@ func (u unstamped) List(ctx context.Context, sum []string) ([]Entry, error) {
 // pair is a mirror with both its directories.
 type pair struct {
 	*Mirror
-	t     *testing.T
+	t     testing.TB
 	here  string
 	there *elsewhere
 }
 
-func newPair(t *testing.T, l Limits) *pair {
+func newPair(t testing.TB, l Limits) *pair {
 	t.Helper()
 	p := &pair{t: t, here: t.TempDir(), there: newElsewhere(t)}
 	h, err := Open(p.here, nil)
@@ -233,7 +233,7 @@ func change(t *testing.T, r *rand.Rand, dir string, m model) {
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -32,6 +33,8 @@ import (
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
+
+var flagCuts = flag.Int("cuts", 5, "how often TestRoundPowerCut cuts the power")
 
 func init() { children["power-node"] = powerNode }
 
@@ -258,7 +261,7 @@ func waits(ctx context.Context, c *client.Client, id run.ID) bool {
 	return w || err != nil
 }
 
-// TestRoundPowerCut cuts the power of a node over its own store ten times, each time
+// TestRoundPowerCut cuts the power of a node over its own store again and again, each time
 // over what the last cut left, under commits, tasks and the names of their sessions:
 // nothing that was acknowledged is lost. A build without rounds loses some.
 func TestRoundPowerCut(t *testing.T) {
@@ -266,7 +269,7 @@ func TestRoundPowerCut(t *testing.T) {
 	p := &poweredNode{t: t, d: d, store: filepath.Join(d.mount, "store")}
 	rounds := !slices.Contains(protection.Off(), "round")
 	sum := 0
-	for play := 1; play <= 10; play++ {
+	for play := 1; play <= *flagCuts; play++ {
 		commits, tasks := p.cut(play, 300+rand.IntN(700))
 		if !rounds {
 			lost := countLost(t, filepath.Join(p.store, "nats"), "lazy", commits)

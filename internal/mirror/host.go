@@ -68,11 +68,14 @@ type walk struct {
 	sum   map[string]bool
 	list  []Entry
 	names listing
+	// most bounds the entries; open counts names of directories that were read and not yet
+	// looked at, of all that are open above each other.
+	most, open int
 }
 
 // List implements Tree.
 func (h *Host) List(ctx context.Context, sum []string) ([]Entry, error) {
-	w := &walk{ctx: ctx, began: time.Now(), sum: make(map[string]bool, len(sum))}
+	w := &walk{ctx: ctx, began: time.Now(), sum: make(map[string]bool, len(sum)), most: DefaultEntries}
 	for _, n := range sum {
 		w.sum[n] = true
 	}
@@ -86,17 +89,21 @@ func (h *Host) List(ctx context.Context, sum []string) ([]Entry, error) {
 // dir lists a directory, which is called at below a root and p below the tree. It is
 // closed before what is in it is looked at, so that a deep tree needs few open files.
 func (w *walk) dir(root *os.Root, at, p string) error {
-	names, err := readNames(root, at)
+	names, err := readNames(root, at, w.most-len(w.list)-w.open)
 	if gone(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("mirror: list %q: %w", p, err)
 	}
+	if w.open += len(names); len(w.list)+w.open > w.most {
+		return tooMany(w.most)
+	}
 	for _, name := range names {
 		if err := w.ctx.Err(); err != nil {
 			return err
 		}
+		w.open--
 		if err := w.add(root, path.Join(at, name), path.Join(p, name)); err != nil {
 			return err
 		}
@@ -104,14 +111,18 @@ func (w *walk) dir(root *os.Root, at, p string) error {
 	return nil
 }
 
-// readNames lists a directory, no further than any tree may go.
-func readNames(root *os.Root, at string) ([]string, error) {
+func tooMany(most int) *FullError {
+	return &FullError{fmt.Sprintf("more than %d files, directories and links", most)}
+}
+
+// readNames lists a directory, up to one name more than most.
+func readNames(root *os.Root, at string, most int) ([]string, error) {
 	f, err := root.OpenFile(filepath.FromSlash(at), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	names, err := f.Readdirnames(DefaultEntries + 1)
+	names, err := f.Readdirnames(most + 1)
 	if err == io.EOF {
 		err = nil
 	}
@@ -126,9 +137,6 @@ func gone(err error) bool {
 func (w *walk) add(root *os.Root, at, p string) error {
 	if len(p) > maxPath {
 		return tooLong()
-	}
-	if len(w.list) >= DefaultEntries {
-		return &FullError{fmt.Sprintf("more than %d files, directories and links", DefaultEntries)}
 	}
 	if err := w.names.add(p); err != nil {
 		return err

@@ -278,3 +278,39 @@ func FuzzStream(f *testing.F) {
 		_, _ = newReader(bytes.NewReader(data)).entries(1000)
 	})
 }
+
+// TestOpenDirectoriesTogether: the names of directories that are open above each other are
+// bounded together: each alone may be as large as the tree.
+func TestOpenDirectoriesTogether(t *testing.T) {
+	dir, most := t.TempDir(), 0
+	for at, depth := dir, 0; depth < 4; depth++ {
+		for i := range 40 {
+			if err := os.WriteFile(filepath.Join(at, fmt.Sprint("f", i)), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		at = filepath.Join(at, "d")
+		if err := os.Mkdir(at, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		most += 41
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, tt := range []struct {
+		most int
+		full bool
+	}{{most, false}, {most - 1, true}, {100, true}, {40, true}, {1, true}} {
+		w := &walk{ctx: t.Context(), began: time.Now(), most: tt.most}
+		err := w.dir(root, ".", "")
+		if _, full := errors.AsType[*FullError](err); full != tt.full || !full && err != nil {
+			t.Errorf("a tree of %d where %d may be: %v", most, tt.most, err)
+		}
+		if n := len(w.list) + w.open; n > tt.most+1 {
+			t.Errorf("%d names were read where %d may be", n, tt.most)
+		}
+	}
+}

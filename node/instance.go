@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -11,8 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -397,7 +394,7 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 	}
 	maps.Copy(w.Backends, n.o.Sandboxes)
 	if w.Sandbox = n.o.SandboxLimits; w.Sandbox != (sandbox.Limits{}) {
-		if err := enforceable(ctx, w); err != nil {
+		if err := n.enforceable(ctx, w); err != nil {
 			return engine.Workspaces{}, err
 		}
 	}
@@ -409,37 +406,6 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 		w.MinIsolation = sandbox.IsolationProcess
 	}
 	return w, nil
-}
-
-// enforceable refuses limits that a backend would refuse when it opens a sandbox.
-func enforceable(ctx context.Context, w engine.Workspaces) error {
-	for _, name := range slices.Sorted(maps.Keys(w.Backends)) {
-		c, err := w.Backends[name].Probe(ctx)
-		if err != nil {
-			return fmt.Errorf("node: probe sandbox %s: %w", name, err)
-		}
-		if missing := c.Unenforced(w.Sandbox); len(missing) > 0 {
-			return fmt.Errorf("node: %w: the sandbox %s cannot limit %s here; leave it out, or give the node control groups of its own (systemd: Delegate=yes)",
-				sandbox.ErrUnsupported, name, strings.Join(missing, ", "))
-		}
-	}
-	return nil
-}
-
-// offersIsolation tries the backends and returns the strongest level that a
-// session can get here.
-func (n *Instance) offersIsolation(ctx context.Context, w engine.Workspaces) (best sandbox.Isolation) {
-	for _, name := range slices.Sorted(maps.Keys(w.Backends)) {
-		c, err := w.Backends[name].Probe(ctx)
-		switch {
-		case err != nil:
-			n.log.Warn("what a sandbox enforces here is not known, so none is offered", "backend", name, "error", err)
-		case !c.Isolation.AtLeast(cmp.Or(w.MinIsolation, sandbox.IsolationKernel)): // it is refused
-		case best == "" || c.Isolation.AtLeast(best):
-			best = c.Isolation
-		}
-	}
-	return best
 }
 
 // Log returns the log of all sessions. Only actors write to it.

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/sandbox/scripted"
 )
 
 // level is a backend that offers one isolation, or fails to say.
@@ -71,14 +72,25 @@ func TestOffersIsolation(t *testing.T) {
 	}
 }
 
-// TestSandboxLimits: a node that cannot enforce a limit does not start, and says which.
+// TestSandboxLimits: a node of whose sandboxes none holds the limits does not start, and says
+// which do not. One that holds them suffices; the others are told.
 func TestSandboxLimits(t *testing.T) {
+	weak := level(sandbox.IsolationKernel)
 	_, err := Start(t.Context(), &Options{
 		Store: t.TempDir(), SandboxLimits: sandbox.Limits{Disk: 1 << 30, PIDs: 100},
-		Sandboxes: map[string]sandbox.Backend{"weak": level(sandbox.IsolationKernel)},
+		Sandboxes: map[string]sandbox.Backend{"weak": weak, "local": weak},
 	})
-	if !errors.Is(err, sandbox.ErrUnsupported) || !strings.Contains(err.Error(), "the sandbox weak cannot limit Disk, PIDs here; leave it out") {
+	if !errors.Is(err, sandbox.ErrUnsupported) || !strings.Contains(err.Error(), "no sandbox here holds the limits: local cannot limit Disk, PIDs; weak cannot limit Disk, PIDs; leave out") {
 		t.Errorf("a node with limits that do not hold: %v", err)
+	}
+	var log strings.Builder
+	n := &Instance{log: slog.New(slog.NewTextHandler(&log, nil))}
+	strong := scripted.New(&scripted.Options{Claims: &sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Limits: []string{sandbox.LimitMemory}}})
+	err = n.enforceable(t.Context(), engine.Workspaces{
+		Sandbox: sandbox.Limits{Memory: 1 << 30}, Backends: map[string]sandbox.Backend{"weak": weak, "strong": strong},
+	})
+	if err != nil || !strings.Contains(log.String(), `hold=strong refused="weak cannot limit Memory"`) {
+		t.Errorf("a node of whose sandboxes one holds the limits: %v; it says %s", err, &log)
 	}
 	var said strings.Builder
 	for _, limits := range []string{"memory=1", "swap=1g"} {

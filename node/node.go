@@ -118,8 +118,8 @@ type Options struct {
 	// Unsafe accepts sandboxes that only separate processes, for commands that
 	// a model chooses.
 	Unsafe bool
-	// SandboxLimits bound what each sandbox may use. A node whose backends cannot
-	// enforce one of them does not start. Without a limit of disk, where that can be
+	// SandboxLimits bound what each sandbox may use. A node of whose backends none can
+	// enforce all of them does not start; one that cannot opens none. Without a limit of disk, where that can be
 	// enforced, it is four times the bytes of the largest workspace.
 	SandboxLimits sandbox.Limits
 	// SandboxImage makes the node offer the backend "docker": containers of the Docker

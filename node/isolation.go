@@ -1,0 +1,54 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// enforceable refuses limits that each backend would refuse when it opens a sandbox. Where
+// some would, those are told: a task that asks for one of them is refused there.
+func (n *Instance) enforceable(ctx context.Context, w engine.Workspaces) error {
+	var can, cannot []string
+	for _, name := range slices.Sorted(maps.Keys(w.Backends)) {
+		c, err := w.Backends[name].Probe(ctx)
+		if err != nil {
+			return fmt.Errorf("node: probe sandbox %s: %w", name, err)
+		}
+		if missing := c.Unenforced(w.Sandbox); len(missing) > 0 {
+			cannot = append(cannot, fmt.Sprintf("%s cannot limit %s", name, strings.Join(missing, ", ")))
+		} else {
+			can = append(can, name)
+		}
+	}
+	switch {
+	case len(can) == 0:
+		return fmt.Errorf("node: %w: no sandbox here holds the limits: %s; leave out what none can limit, or give the node control groups of its own (systemd: Delegate=yes)",
+			sandbox.ErrUnsupported, strings.Join(cannot, "; "))
+	case len(cannot) > 0:
+		n.log.Warn("not each sandbox of this node holds the limits, and those that do not are refused", "hold", strings.Join(can, ", "), "refused", strings.Join(cannot, "; "))
+	}
+	return nil
+}
+
+// offersIsolation tries the backends and returns the strongest level that a
+// session can get here.
+func (n *Instance) offersIsolation(ctx context.Context, w engine.Workspaces) (best sandbox.Isolation) {
+	for _, name := range slices.Sorted(maps.Keys(w.Backends)) {
+		c, err := w.Backends[name].Probe(ctx)
+		switch {
+		case err != nil:
+			n.log.Warn("what a sandbox enforces here is not known, so none is offered", "backend", name, "error", err)
+		case !c.Isolation.AtLeast(cmp.Or(w.MinIsolation, sandbox.IsolationKernel)): // it is refused
+		case best == "" || c.Isolation.AtLeast(best):
+			best = c.Isolation
+		}
+	}
+	return best
+}

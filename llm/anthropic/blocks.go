@@ -28,7 +28,8 @@ type content struct {
 	join     exchange.Joiner
 	sign     strings.Builder // of thinking
 	raw      json.RawMessage // as it began
-	whole    bool            // a call's input came with its beginning
+	whole    bool            // the input came with the beginning
+	form     bool            // a text that comes as the input of the formTool
 }
 
 // maxBlocks bounds the blocks of an answer.
@@ -55,11 +56,18 @@ func (a *answer) start(index int64, raw json.RawMessage, whole bool) error {
 		a.flush(a.blocks[n-1]) // texts follow each other
 	}
 	c := &content{index: index, kind: string(b.Type), raw: bytes.Clone(raw)}
+	if c.kind == kindCall && b.Name == formTool {
+		c.kind, c.form = kindText, true
+	}
 	a.blocks = append(a.blocks, c)
 	a.size += len(raw)
 	switch c.kind {
 	case kindText:
 		a.say(c, b.Text)
+		if c.form && (whole || exchange.IsSet(b.Input)) {
+			c.whole = true
+			a.speak(c, llm.CleanText(string(b.Input)))
+		}
 	case kindThinking:
 		a.say(c, b.Thinking)
 		c.sign.WriteString(string(b.Signature))
@@ -106,6 +114,8 @@ func (a *answer) grow(index int64, d *delta) error {
 	}
 	a.begun = true
 	switch {
+	case c.form && !c.whole:
+		a.say(c, d.PartialJSON)
 	case c.kind == kindText:
 		a.say(c, d.Text)
 	case c.kind == kindThinking:

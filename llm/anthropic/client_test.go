@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
 )
@@ -191,13 +192,48 @@ func TestBreakpoints(t *testing.T) {
 	}
 }
 
+// TestForm: an answer that has to have a form comes as the arguments of a tool, and is a
+// text here.
+func TestForm(t *testing.T) {
+	s := serve(t, `{"type":"message","content":[{"type":"tool_use","id":"x","name":"answer_in_this_form","input":{"a":1}}],"stop_reason":"tool_use"}`)
+	r := &llm.Request{
+		Provider: llm.Provider{Model: "m", ResponseFormat: json.RawMessage(`{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object","properties":{"a":{"type":"integer"}}}}}`)},
+		Messages: []llm.Message{{Role: llm.User, Text: "hi"}},
+	}
+	resp := s.ask(t, r)
+	s.golden(t, "form")
+	if resp.Text != `{"a":1}` || len(resp.Calls) != 0 || resp.Finish != llm.FinishStop {
+		t.Errorf("%+v", resp)
+	}
+	streamed, err := llmtest.Read(messages, llmtest.Data(
+		`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"x","name":"answer_in_this_form","input":{}}}`,
+		`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a\":"}}`,
+		`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"1}"}}`,
+		`{"type":"message_delta","delta":{"stop_reason":"tool_use"}}`,
+	))
+	if err != nil || streamed.Text != `{"a":1}` || len(streamed.Calls) != 0 || streamed.Finish != llm.FinishStop {
+		t.Errorf("%+v, %v", streamed, err)
+	}
+	for choice, change := range map[string]func(*llm.Request){
+		`{"type":"any",`:  func(r *llm.Request) { r.Tools = []llm.ToolSpec{{Name: "f"}} },
+		`{"type":"auto",`: func(r *llm.Request) { r.Provider.Extra = json.RawMessage(`{"thinking":{"type":"enabled"}}`) },
+	} {
+		changed := *r
+		change(&changed)
+		s.ask(t, &changed)
+		if !bytes.Contains(s.body, []byte(`"tool_choice":`+choice+`"disable_parallel_tool_use":true}`)) {
+			t.Errorf("want %s: %s", choice, s.body)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	s := serve(t, "{}")
 	hi := []llm.Message{{Role: llm.User, Text: "hi"}}
 	for want, r := range map[string]*llm.Request{
-		"has no response_format": {Provider: llm.Provider{Model: "m", ResponseFormat: json.RawMessage(`{}`)}, Messages: hi},
-		"with thinking no tool":  {Provider: llm.Provider{Model: "m", Extra: json.RawMessage(`{"thinking":{"type":"enabled","budget_tokens":2000}}`)}, Messages: hi, Tools: []llm.ToolSpec{{Name: "f"}}, ToolChoice: "f"},
-		`"system" is set`:        {Provider: llm.Provider{Model: "m", Extra: json.RawMessage(`{"system":"x"}`)}, Messages: hi},
+		"want a json_schema":    {Provider: llm.Provider{Model: "m", ResponseFormat: json.RawMessage(`{}`)}, Messages: hi},
+		"with thinking no tool": {Provider: llm.Provider{Model: "m", Extra: json.RawMessage(`{"thinking":{"type":"enabled","budget_tokens":2000}}`)}, Messages: hi, Tools: []llm.ToolSpec{{Name: "f"}}, ToolChoice: "f"},
+		`"system" is set`:       {Provider: llm.Provider{Model: "m", Extra: json.RawMessage(`{"system":"x"}`)}, Messages: hi},
 	} {
 		models := anthropic.New(nil)
 		client, err := models.Client(t.Context(), llm.Provider{Model: "m", BaseURL: s.URL})

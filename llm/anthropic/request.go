@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"encoding/json"
+	"errors"
 
 	"github.com/rathcluster/rath/internal/exchange"
 	"github.com/rathcluster/rath/llm"
@@ -48,9 +49,10 @@ var breakpoint = &ephemeral{"ephemeral"}
 // encode writes the body of r. Equal requests give equal bytes.
 func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 	p := &r.Provider
+	form, err := formOf(p.ResponseFormat)
 	switch {
-	case len(p.ResponseFormat) > 0:
-		return nil, e.Fail(llm.CodeInvalidRequest, 0, "this protocol has no response_format: leave it out, or have the answer as the arguments of a tool that must be called")
+	case err != nil:
+		return nil, e.Fail(llm.CodeInvalidRequest, 0, "response_format: %v", err)
 	case len(r.Tools) > 0 && r.ToolChoice != "" && r.ToolChoice != llm.ToolsAuto && r.ToolChoice != llm.ToolsNone && thinks(p.Extra):
 		return nil, e.Fail(llm.CodeInvalidRequest, 0, "with thinking no tool can be required; leave out the tool choice, or thinking")
 	}
@@ -68,11 +70,57 @@ func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 		t := &r.Tools[i]
 		w.Tools = append(w.Tools, tool{Name: t.Name, Description: t.Description, InputSchema: exchange.Schema(t)})
 	}
+	if form != nil && r.ToolChoice != llm.ToolsNone {
+		w.Tools, w.ToolChoice = append(w.Tools, *form), formed(r)
+	}
 	if n := len(w.Tools); n > 0 {
 		w.Tools[n-1].CacheControl = breakpoint
 	}
 	w.System, w.Messages = transcript(r.Messages, e.Host)
 	return exchange.Body(w, p.Extra)
+}
+
+// formTool is the tool whose arguments are an answer that has to have a form, which the
+// protocol does not know otherwise. It is a text to the caller.
+const formTool = "answer_in_this_form"
+
+// formOf makes a tool of a response_format of OpenAI's protocol; nil of none.
+func formOf(format json.RawMessage) (*tool, error) {
+	if len(format) == 0 {
+		return nil, nil
+	}
+	var f struct {
+		Type   string `json:"type"`
+		Schema struct {
+			Schema json.RawMessage `json:"schema"`
+		} `json:"json_schema"`
+	}
+	if err := json.Unmarshal(format, &f); err != nil {
+		return nil, err
+	}
+	schema := f.Schema.Schema
+	switch {
+	case f.Type == "text":
+		return nil, nil
+	case f.Type == "json_object":
+		schema = json.RawMessage(`{"type":"object"}`)
+	case f.Type != "json_schema" || len(schema) == 0:
+		return nil, errors.New("want a json_schema with a schema, or json_object")
+	}
+	return &tool{Name: formTool, Description: "Gives your final answer to the user.", InputSchema: schema}, nil
+}
+
+// formed is the choice where an answer has to have a form: it, or another tool before.
+func formed(r *llm.Request) *choice {
+	switch {
+	case thinks(r.Provider.Extra): // then none can be required
+		return &choice{Type: "auto", DisableParallel: true}
+	case len(r.Tools) == 0:
+		return &choice{Type: "tool", Name: formTool, DisableParallel: true}
+	case r.ToolChoice == "" || r.ToolChoice == llm.ToolsAuto:
+		return &choice{Type: "any", DisableParallel: true}
+	}
+	return chosen(r)
 }
 
 // thinks reports whether a request asks for thinking, which forbids to force a tool.
@@ -82,7 +130,7 @@ func thinks(extra json.RawMessage) bool {
 			Type string `json:"type"`
 		} `json:"thinking"`
 	}
-	return json.Unmarshal(extra, &o) == nil && o.Thinking.Type == "enabled"
+	return json.Unmarshal(extra, &o) == nil && (o.Thinking.Type == "enabled" || o.Thinking.Type == "adaptive")
 }
 
 func chosen(r *llm.Request) *choice {

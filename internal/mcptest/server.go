@@ -85,7 +85,11 @@ func New(kind string) *mcp.Server {
 	}
 	add(s, "die", nil, die)
 	add(s, "die_read_only", readOnly, die)
-	add(s, "hang", nil, func(in input) (*mcp.CallToolResult, error) { err := note(in); time.Sleep(time.Hour); return nil, err })
+	mcp.AddTool(s, &mcp.Tool{Name: "hang"}, func(ctx context.Context, _ *mcp.CallToolRequest, in input) (*mcp.CallToolResult, any, error) {
+		err := note(in)
+		<-ctx.Done()
+		return nil, nil, errors.Join(err, ctx.Err())
+	})
 	add(s, "fails", nil, func(in input) (*mcp.CallToolResult, error) {
 		r := text("it failed: " + in.Text)
 		r.IsError = true

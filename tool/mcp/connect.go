@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 
@@ -78,6 +77,9 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 
 const tryIt = "correct its entry until \"rath mcp test\" succeeds"
 
+// rejected is the code of the SDK's error for a request that failed on its way.
+const rejected = -32005
+
 var errSilent = errors.New("it did not answer in time")
 
 // unavailable is what a model is told of a server that cannot be reached.
@@ -95,6 +97,9 @@ func (c *Conn) why(ctx context.Context, err error) error {
 	}
 	if c.p != nil {
 		return errors.New(c.p.ended())
+	}
+	if u, ok := errors.AsType[unsent](err); ok {
+		return u.error
 	}
 	return errors.New(clip(err.Error(), 400))
 }
@@ -137,14 +142,14 @@ func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Resu
 	if err == nil {
 		return result(ctx, c.s, res, call.Blobs)
 	}
-	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok {
+	if refused, ok := errors.AsType[unsent](err); ok {
+		return tool.Result{}, c.s.unavailable(refused, "do without it, or try again later")
+	}
+	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok && wire.Code != rejected {
 		return tool.Result{}, &tool.Failure{
 			Kind: tool.Exception, Detail: name, Err: err,
 			Message: fmt.Sprintf("MCP server %s refused the call: %s (%d)", c.s.Name, clip(wire.Message, 1000), wire.Code),
 		}
-	}
-	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
-		return tool.Result{}, c.s.unavailable(dial, "do without it, or try again later")
 	}
 	cause := c.why(inside, err)
 	_ = c.Close() // what it still does of the call ends with it

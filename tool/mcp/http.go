@@ -1,6 +1,9 @@
 package mcp
 
 import (
+	"errors"
+	"fmt"
+	"net"
 	"net/http"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -27,13 +30,27 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b.s.Token != "" {
 		token, err := listfile.Secret(b.env, b.s.file, b.s.Token, "token")
 		if err != nil {
-			return nil, err
+			return nil, unsent{err}
 		}
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	return http.DefaultTransport.RoundTrip(r)
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		return nil, unsent{dial}
+	}
+	if err == nil && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusTooManyRequests) {
+		_ = resp.Body.Close()
+		return nil, unsent{fmt.Errorf("it refused the request: %s", resp.Status)}
+	}
+	return resp, err
 }
+
+// unsent is the error of a request that the server did not take. The SDK says that of each
+// error of a request, also of those that broke off behind the server's back.
+type unsent struct{ error }
+
+func (u unsent) Unwrap() error { return u.error }
 
 // sameHost keeps the token from other hosts.
 func sameHost(r *http.Request, via []*http.Request) error {

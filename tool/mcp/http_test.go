@@ -1,0 +1,108 @@
+package mcp_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rathcluster/rath/internal/mcptest"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+	"github.com/rathcluster/rath/tool/mcp"
+)
+
+// TestHTTP: a server with a URL is asked with the token that its entry names, which may
+// change meanwhile, is in no error and goes to no other host. Of a call whose connection
+// breaks off it is not known what it did.
+func TestHTTP(t *testing.T) {
+	var token atomic.Value
+	token.Store("first-secret")
+	var elsewhere atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			elsewhere.Add(1)
+		}
+	}))
+	defer other.Close()
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return mcptest.New("good") }, nil)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+token.Load().(string) {
+			http.Error(w, "who is this?", http.StatusUnauthorized)
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		if bytes.Contains(body, []byte(`"name":"hang"`)) {
+			panic(http.ErrAbortHandler) // it breaks off without an answer
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		handler.ServeHTTP(w, r)
+	})
+	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	dir := t.TempDir()
+	secret := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "token"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	secret("first-secret\n")
+	entry := func(path string) *mcp.Server {
+		t.Helper()
+		l, err := mcp.Parse(filepath.Join(dir, "mcp.yaml"), []byte("servers:\n  s: {url: "+srv.URL+path+", token: file:token, call_ms: 10_000}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.All()[0]
+	}
+
+	c := connect(t, entry("/mcp"))
+	if o := call(c, "s__echo", `{"text":"hi"}`); string(o.Body) != `{"text":"you said hi"}` {
+		t.Errorf("%s, %v", o.Body, o.Err)
+	}
+	token.Store("second-secret")
+	secret("second-secret")
+	if o := call(c, "s__echo", `{"text":"again"}`); string(o.Body) != `{"text":"you said again"}` {
+		t.Errorf("%s, %v", o.Body, o.Err)
+	}
+	_, err := c.Call(t.Context(), "s__hang", tool.Call{Args: json.RawMessage(`{}`)})
+	if !errors.Is(err, session.ErrUnavailable) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("a call that broke off: %v", err)
+	}
+
+	secret("wrong-secret")
+	for path, says := range map[string]string{"/mcp": "Unauthorized", "/away": "Temporary Redirect"} {
+		c, err := entry(path).Connect(t.Context(), os.Getenv, nil)
+		if err == nil {
+			c.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v; want %q", path, err, says)
+		}
+	}
+	if elsewhere.Load() > 0 {
+		t.Error("the token went to another host")
+	}
+	srv.Close()
+	_, err = entry("/mcp").Connect(t.Context(), os.Getenv, nil)
+	if f, ok := errors.AsType[*tool.Failure](err); !ok || f.Kind != tool.Unavailable || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("a server that is gone: %v", err)
+	}
+}

@@ -236,6 +236,16 @@ func (l *lease) close() error {
 	return err
 }
 
+// giveUp ends a sandbox that died, so that the next call opens another one. What cannot be
+// removed now is removed by the next epoch.
+func (l *lease) giveUp(box sandbox.Sandbox) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.box == box {
+		_ = l.close()
+	}
+}
+
 func (l *lease) closeProxy() error {
 	if l.proxy == nil {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,9 +24,9 @@ import (
 
 // rooms are sandboxes that know the command "note", which adds its argument to the file
 // log. With loose, what a command starts may outlast it.
-func rooms(loose bool) *scripted.Backend {
+func rooms(loose bool, faults ...scripted.Fault) *scripted.Backend {
 	return scripted.New(&scripted.Options{
-		Name: "local",
+		Name: "local", Faults: faults,
 		Claims: &sandbox.Capabilities{
 			Isolation: sandbox.IsolationKernel, Detail: "rooms", Networks: []string{"none", sandbox.NetworkList, sandbox.NetworkReadOnly}, Images: true, WholeTree: !loose,
 			Limits: []string{sandbox.LimitMemory},
@@ -274,4 +275,34 @@ func TestForkKeepsItsFiles(t *testing.T) {
 	if p := fork.Result().Placement(); p.Limits != "memory=512m" {
 		t.Errorf("the fork works at %+v", p)
 	}
+}
+
+// TestLostSandbox: a run whose sandbox dies during a call is told so, and its next call has
+// another one with the files from before.
+func TestLostSandbox(t *testing.T) {
+	var w world
+	store := blob.NewMemory()
+	rt := w.placedRuntime(t, rooms(false, scripted.Fault{Kind: scripted.Lost, Call: 2}), store)
+	var failed []bool
+	code := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		s = s.To("local", "")
+		for _, line := range []string{"one", "two", "three"} {
+			var r tool.Result
+			var err error
+			if s, r, err = flow.Call(ctx, s, note(fine), map[string]string{"line": line}); err != nil {
+				return s, err
+			}
+			failed = append(failed, r.IsError)
+		}
+		return s, nil
+	})
+	ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return code }}, journal.Task{ID: "one", Workflow: "w", Session: home}))
+	check(t, forward(t, t.Context(), ex, run.Succeeded))
+	if !slices.Equal(failed, []bool{false, true, false}) {
+		t.Errorf("of the calls failed %v, want the second", failed)
+	}
+	if got := lines(t, store, ex.Result()); got != "one three" {
+		t.Errorf("the files say %q", got)
+	}
+	rt.Leases.Close()
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
@@ -57,6 +58,7 @@ type toolCall struct {
 	refused *tool.Outcome // the call cannot run
 	out     *outcome      // nil until the call ended
 	st      *step
+	box     atomic.Pointer[sandbox.Sandbox] // the last that the tool asked for
 }
 
 // outcome is what a call left, ready to become a row.
@@ -274,6 +276,9 @@ func (r *round) do(c *toolCall) error {
 		}
 		head, d.HeadAfter = after, after
 	}
+	if box := c.box.Load(); box != nil && errors.Is(out.Err, sandbox.ErrLost) {
+		r.ex.lease(r.base.Key()).giveUp(*box)
+	}
 	d.Failed = out.IsError
 	o := outcome{failed: out.IsError, head: head, back: back}
 	if place.Services != "" {
@@ -337,7 +342,11 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 			}
 			c.st.flight.does(Opens, time.Time{})
 			defer c.st.flight.does(Works, time.Time{})
-			return r.ex.lease(r.base.Key()).at(ctx, r.ex, r.base.Key(), place, c.bound.Spec.Effect != tool.ReadOnly)
+			box, err := r.ex.lease(r.base.Key()).at(ctx, r.ex, r.base.Key(), place, c.bound.Spec.Effect != tool.ReadOnly)
+			if err == nil {
+				c.box.Store(&box)
+			}
+			return box, err
 		},
 	})
 }

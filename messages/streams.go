@@ -11,6 +11,7 @@ const (
 	StreamResult   = "RESULT"
 	StreamDLQ      = "DLQ"
 	StreamBlob     = "BLOB"
+	StreamMemory   = "MEMORY"
 	BucketNode     = "NODE"
 	BucketRegistry = "REGISTRY"
 	BucketAlias    = "ALIAS"

@@ -89,7 +89,7 @@ func (n *Instance) serveAll(services context.Context) error {
 		return err
 	}
 	n.front.add(queries)
-	store, err := n.conn.ServeStore(n.front.ctx)
+	store, err := n.conn.ServeStore(n.front.ctx, n.Memory)
 	if err != nil {
 		return err
 	}

@@ -310,7 +310,6 @@ func (n *Instance) role() permission.Role {
 func (n *Instance) wire(ctx context.Context) error {
 	n.events = n.home.Log()
 	n.values = journal.NewValues(n.events)
-	n.memories = &memories{dir: filepath.Join(n.o.Store, "memory"), log: n.log}
 	choices, err := n.readModels()
 	if err != nil {
 		return err
@@ -320,6 +319,10 @@ func (n *Instance) wire(ctx context.Context) error {
 	}
 	places, err := n.workspaces(ctx)
 	if err != nil {
+		return err
+	}
+	// After the directory is this node's alone.
+	if err := n.remember(ctx); err != nil {
 		return err
 	}
 	n.isolation = n.offersIsolation(ctx, places)
@@ -332,7 +335,7 @@ func (n *Instance) wire(ctx context.Context) error {
 		}
 	}
 	n.runtime = &engine.Runtime{
-		Values: n.values, Models: n.o.Models, Memory: n.memories.get, Blobs: n.Blobs, Workspaces: places,
+		Values: n.values, Models: n.o.Models, Memory: n.Memory, Blobs: n.Blobs, Workspaces: places,
 		Mint: session.IDGenerator{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
 		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.PublishDelta, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offeredBy, Choices: choices, Servers: n.toolServer,
 	}

@@ -4,133 +4,136 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
+	"github.com/rathcluster/rath/internal/nats/notes"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/memory/local"
 	"github.com/rathcluster/rath/session"
 )
 
 // maxMemories is how many unused memories stay open. Tasks choose names freely, and
-// an open memory costs two files and its notes in memory.
+// an open memory costs its notes in memory.
 const maxMemories = 64
 
-// memories opens the memories below a directory when they are used, and keeps
-// those that were used last open until close.
+// memories opens memories when they are used, and keeps those that were used last open
+// until close.
 type memories struct {
-	dir    string
 	log    *slog.Logger
-	opener func(path string) (*local.Store, error) // nil is local.Open
+	opener func(t session.Tenant, name string) (openable, error)
 
 	mu     sync.Mutex
-	open   map[string]*openMemory // by path
+	open   map[memoryKey]*openMemory
 	uses   uint64
 	closed bool
 }
 
-// openMemory is a memory that is open or being opened. memories.mu guards it, but
-// for store and err, which are set when ready is closed.
+// openable is a memory that costs something while it is open.
+type openable interface {
+	memory.Store
+	memory.Archiver
+	io.Closer
+}
+
+type memoryKey struct {
+	tenant session.Tenant
+	name   string
+}
+
+// openMemory is a memory that is open. memories.mu guards it.
 type openMemory struct {
-	ready  chan struct{}
-	store  *local.Store
-	err    error
-	users  int
-	last   uint64 // of memories.uses
-	broken bool   // it takes no writes before it is opened again
+	store openable
+	users int
+	last  uint64 // of memories.uses
+}
+
+// remember has the node's runs use the memories of the fleet or, of a node that is bound
+// to a tenant, those by way of nodes for all tenants.
+func (n *Instance) remember(ctx context.Context) error {
+	n.memories = &memories{log: n.log, opener: func(t session.Tenant, name string) (openable, error) {
+		if n.bound != nil {
+			return n.bound.Memory(t, name)
+		}
+		return notes.Open(n.conn.Streams, t, name, nil)
+	}}
+	if n.bound != nil || n.o.Memory != nil {
+		return nil
+	}
+	return adopt(ctx, filepath.Join(n.o.Store, "memory"), n.conn.Streams, n.log)
+}
+
+// Memory returns the memory of a name that runs of a tenant use.
+func (n *Instance) Memory(ctx context.Context, t session.Tenant, name string) (memory.Store, error) {
+	if n.o.Memory != nil {
+		return n.o.Memory(ctx, t, name)
+	}
+	return n.memories.get(ctx, t, name)
 }
 
 func (m *memories) get(_ context.Context, t session.Tenant, name string) (memory.Store, error) {
 	if err := session.ValidID("memory", name); err != nil {
 		return nil, err
 	}
-	n := &namedMemory{of: m, name: name, path: filepath.Join(m.dir, string(t), name)}
-	// One that cannot be opened is found here, not at its first use.
-	return n, n.do(func(*local.Store) error { return nil })
+	return &namedMemory{of: m, key: memoryKey{t, name}}, nil
 }
 
-// acquire opens the memory at a path, if it is not open, and keeps it so until
-// release. A user of another memory does not wait while a large one is read.
-func (m *memories) acquire(path string) (*openMemory, error) {
-	o, first, err := m.enter(path)
-	if err != nil {
-		return nil, err
-	}
-	if first {
-		o.store, o.err = m.read(path)
-		close(o.ready)
-	}
-	<-o.ready
-	if o.err == nil {
-		return o, nil
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.open[path] == o {
-		delete(m.open, path) // the next user tries again
-	}
-	return nil, o.err
-}
-
-// enter counts a user of the memory at a path; first says that it has to open it.
-func (m *memories) enter(path string) (o *openMemory, first bool, err error) {
+// acquire opens a memory, if it is not open, and keeps it so until release.
+func (m *memories) acquire(k memoryKey) (*openMemory, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return nil, false, memory.ErrClosed
+		return nil, memory.ErrClosed
 	}
-	o = m.open[path]
-	if o != nil && o.broken && o.users == 0 {
-		m.shut(path, o)
-		o = nil
-	}
-	if first = o == nil; first {
-		if m.open == nil {
-			m.open = map[string]*openMemory{}
+	o := m.open[k]
+	if o == nil {
+		store, err := m.opener(k.tenant, k.name)
+		if err != nil {
+			return nil, err
 		}
-		o = &openMemory{ready: make(chan struct{})}
-		m.open[path] = o
+		if m.open == nil {
+			m.open = map[memoryKey]*openMemory{}
+		}
+		o = &openMemory{store: store}
+		m.open[k] = o
 	}
 	m.uses++
 	o.users, o.last = o.users+1, m.uses
-	return o, first, nil
+	return o, nil
 }
 
-func (m *memories) read(path string) (*local.Store, error) {
-	if m.opener != nil {
-		return m.opener(path)
-	}
-	return local.Open(path, nil)
-}
-
-// release gives a memory back, with what came of its use.
-func (m *memories) release(o *openMemory, err error) {
+// release gives a memory back.
+func (m *memories) release(o *openMemory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	o.users--
-	o.broken = o.broken || errors.Is(err, local.ErrBroken)
 	idle := 0
-	oldest := ""
-	for path, other := range m.open {
+	var oldest memoryKey
+	for k, other := range m.open {
 		if other.users > 0 {
 			continue
 		}
-		idle++
-		if oldest == "" || other.last < m.open[oldest].last {
-			oldest = path
+		if idle++; idle == 1 || other.last < m.open[oldest].last {
+			oldest = k
 		}
 	}
 	if idle > maxMemories {
-		m.shut(oldest, m.open[oldest])
+		m.shut(oldest)
 	}
 }
 
 // shut closes an unused memory. m.mu is held.
-func (m *memories) shut(path string, o *openMemory) {
-	delete(m.open, path)
+func (m *memories) shut(k memoryKey) {
+	o := m.open[k]
+	delete(m.open, k)
 	if err := o.store.Close(); err != nil {
-		m.log.Warn("a memory did not close cleanly", "path", path, "err", err)
+		m.log.Warn("a memory did not close cleanly", "tenant", string(k.tenant), "memory", k.name, "err", err)
 	}
 }
 
@@ -140,9 +143,7 @@ func (m *memories) close() error {
 	m.closed = true
 	var errs []error
 	for _, o := range m.open {
-		if <-o.ready; o.err == nil {
-			errs = append(errs, o.store.Close())
-		}
+		errs = append(errs, o.store.Close())
 	}
 	m.open = nil
 	return errors.Join(errs...)
@@ -150,8 +151,8 @@ func (m *memories) close() error {
 
 // namedMemory is a memory by its name, open while it is used.
 type namedMemory struct {
-	of         *memories
-	name, path string
+	of  *memories
+	key memoryKey
 }
 
 var (
@@ -159,49 +160,95 @@ var (
 	_ memory.Archiver = (*namedMemory)(nil)
 )
 
-func (n *namedMemory) do(fn func(*local.Store) error) error {
-	o, err := n.of.acquire(n.path)
+func (n *namedMemory) do(fn func(openable) error) error {
+	o, err := n.of.acquire(n.key)
 	if err != nil {
-		return fmt.Errorf("node: memory %s: %w", n.name, err)
+		return fmt.Errorf("node: memory %s: %w", n.key.name, err)
 	}
-	err = fn(o.store)
-	n.of.release(o, err)
-	return err
+	defer n.of.release(o)
+	return fn(o.store)
 }
 
 // Write implements memory.Store.
 func (n *namedMemory) Write(ctx context.Context, uri, text string, from memory.Origin) error {
-	return n.do(func(s *local.Store) error { return s.Write(ctx, uri, text, from) })
+	return n.do(func(s openable) error { return s.Write(ctx, uri, text, from) })
 }
 
 // Read implements memory.Store.
 func (n *namedMemory) Read(ctx context.Context, uri string) (text string, err error) {
-	err = n.do(func(s *local.Store) (err error) { text, err = s.Read(ctx, uri); return err })
+	err = n.do(func(s openable) (err error) { text, err = s.Read(ctx, uri); return err })
 	return text, err
 }
 
 // Find implements memory.Store.
 func (n *namedMemory) Find(ctx context.Context, q memory.Query) (hits []memory.Hit, err error) {
-	err = n.do(func(s *local.Store) (err error) { hits, err = s.Find(ctx, q); return err })
+	err = n.do(func(s openable) (err error) { hits, err = s.Find(ctx, q); return err })
 	return hits, err
 }
 
 // List implements memory.Store.
 func (n *namedMemory) List(ctx context.Context, uri string) (uris []string, err error) {
-	err = n.do(func(s *local.Store) (err error) { uris, err = s.List(ctx, uri); return err })
+	err = n.do(func(s openable) (err error) { uris, err = s.List(ctx, uri); return err })
 	return uris, err
 }
 
 // Delete implements memory.Store.
 func (n *namedMemory) Delete(ctx context.Context, uri string) error {
-	return n.do(func(s *local.Store) error { return s.Delete(ctx, uri) })
+	return n.do(func(s openable) error { return s.Delete(ctx, uri) })
 }
 
 // Archive implements memory.Archiver.
 func (n *namedMemory) Archive(ctx context.Context, session, key string, messages []memory.Message, from memory.Origin) (uri string, err error) {
-	err = n.do(func(s *local.Store) (err error) {
+	err = n.do(func(s openable) (err error) {
 		uri, err = s.Archive(ctx, session, key, messages, from)
 		return err
 	})
 	return uri, err
+}
+
+// adoptedSuffix ends the names of directories whose notes the fleet's memories have.
+const adoptedSuffix = ".imported"
+
+// adopt brings the notes that nodes of former releases kept, each in directories of its
+// own, into the memories of the fleet. What was begun before is done again, and puts the
+// same notes under the same names. The directories stay, with other names.
+func adopt(ctx context.Context, dir string, s *streams.Streams, log *slog.Logger) error {
+	found, err := filepath.Glob(filepath.Join(dir, "*", "*", "notes.log"))
+	if err != nil {
+		return err
+	}
+	for _, file := range found {
+		of := filepath.Dir(file)
+		name, tenant := filepath.Base(of), session.Tenant(filepath.Base(filepath.Dir(of)))
+		if strings.HasSuffix(name, adoptedSuffix) {
+			continue
+		}
+		n, err := adoptOne(ctx, of, s, tenant, name)
+		if err != nil {
+			return fmt.Errorf("node: bring the notes in %s into the memory %s of tenant %s: %w; mend or move that directory", of, name, tenant, err)
+		}
+		if err := os.Rename(of, of+adoptedSuffix); err != nil {
+			return fmt.Errorf("node: the notes in %s are in the memory %s of tenant %s: %w", of, name, tenant, err)
+		}
+		log.Info("the notes of a former release are in the fleet's memory now", "tenant", string(tenant), "memory", name, "notes", n, "kept", of+adoptedSuffix)
+	}
+	return nil
+}
+
+func adoptOne(ctx context.Context, dir string, s *streams.Streams, t session.Tenant, name string) (n int, err error) {
+	from, err := local.Open(dir, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	to, err := notes.Open(s, t, name, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	return to.Import(ctx, func(yield func(notebook.Note) error) error {
+		return from.Each(ctx, func(uri, text, beside string, from memory.Origin) error {
+			return yield(notebook.Note{URI: uri, Text: text, Context: beside, Origin: from})
+		})
+	})
 }

@@ -4,31 +4,33 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"testing"
-	"time"
 
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/memory/local"
 	"github.com/rathcluster/rath/memory/memorytest"
+	"github.com/rathcluster/rath/session"
 )
 
-func testMemories(t *testing.T) *memories {
-	m := &memories{dir: t.TempDir(), log: slog.New(slog.DiscardHandler)}
+const aNote = "memory://user/memories/notes/0000000000000001"
+
+// TestMemoriesAreClosed: tasks name memories freely, and unused ones do not
+// stay open. What was written is there when it is needed.
+func TestMemoriesAreClosed(t *testing.T) {
+	dir := t.TempDir()
+	m := &memories{log: slog.New(slog.DiscardHandler), opener: func(t session.Tenant, name string) (openable, error) {
+		return local.Open(filepath.Join(dir, string(t), name), nil)
+	}}
 	t.Cleanup(func() {
 		if err := m.close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return m
-}
-
-// TestMemoriesAreClosed: tasks name memories freely, and unused ones do not
-// stay open. What was written is there when it is needed.
-func TestMemoriesAreClosed(t *testing.T) {
-	m := testMemories(t)
-	const uri = "memory://user/memories/notes/0000000000000001"
 	first, err := m.get(t.Context(), "acme", "m0")
 	if err != nil {
 		t.Fatal(err)
@@ -38,87 +40,113 @@ func TestMemoriesAreClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Write(t.Context(), uri, fmt.Sprint("note ", i), memory.Origin{}); err != nil {
+		if err := s.Write(t.Context(), aNote, fmt.Sprint("note ", i), memory.Origin{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if n := len(m.open); n > maxMemories {
 		t.Errorf("%d memories are open and nobody uses them, at most %d may be", n, maxMemories)
 	}
-	if text, err := first.Read(t.Context(), uri); err != nil || text != "note 0" {
+	if text, err := first.Read(t.Context(), aNote); err != nil || text != "note 0" {
 		t.Errorf("the first memory holds %q, %v", text, err)
 	}
 	if err := m.close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := first.Read(t.Context(), uri); !errors.Is(err, memory.ErrClosed) {
+	if _, err := first.Read(t.Context(), aNote); !errors.Is(err, memory.ErrClosed) {
 		t.Errorf("a memory of a node that has ended answers with %v", err)
 	}
 }
 
-func TestMemoryStore(t *testing.T) {
-	memorytest.TestStore(t, func(t *testing.T) memory.Store {
-		s, err := testMemories(t).get(t.Context(), "acme", "notes")
+// TestMemoryOfTheFleet: what was written on one node is found on others, also on one that
+// is bound to the tenant, and by no other tenant.
+func TestMemoryOfTheFleet(t *testing.T) {
+	srv, _ := tenants(t)
+	a, b := member(t, srv, Options{}), member(t, srv, Options{})
+	bound := boundMember(t, srv, Options{})
+	of := func(n *Instance, tenant session.Tenant) memory.Store {
+		m, err := n.Memory(t.Context(), tenant, "notes")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s
+		return m
+	}
+	if err := of(a, "acme").Write(t.Context(), aNote, "The grinder is in the kitchen.", memory.Origin{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, n := range []*Instance{b, bound} {
+		hits, err := of(n, "acme").Find(t.Context(), memory.Query{Text: "grinder"})
+		if err != nil || len(hits) != 1 || hits[0].URI != aNote {
+			t.Errorf("found %v, %v", hits, err)
+		}
+	}
+	if hits, err := of(b, "bolt").Find(t.Context(), memory.Query{Text: "grinder"}); err != nil || len(hits) > 0 {
+		t.Errorf("another tenant finds %v, %v", hits, err)
+	}
+	if _, err := of(bound, "bolt").Find(t.Context(), memory.Query{Text: "grinder"}); !errors.Is(err, session.ErrTenant) {
+		t.Errorf("a node of tenant acme asks for a memory of bolt: %v", err)
+	}
+	n := 0
+	memorytest.TestStore(t, func(t *testing.T) memory.Store {
+		n++
+		m, err := bound.Memory(t.Context(), "acme", fmt.Sprint("suite", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
 	})
 }
 
-// TestMemoryBesideOneThatOpens: while a large memory is read for one task, others
-// use theirs. Two that want the same one share the reading, and its failure ends
-// nothing for later users.
-func TestMemoryBesideOneThatOpens(t *testing.T) {
-	m := testMemories(t)
-	begun, read := make(chan string, 8), make(chan error)
-	m.opener = func(path string) (*local.Store, error) {
-		if filepath.Base(path) == "large" {
-			begun <- path
-			if err := <-read; err != nil {
-				return nil, err
+// TestNotesOfAFormerRelease: what nodes kept in directories of their own comes into the
+// memories of the fleet at the first start, and what is forgotten then does not come back.
+func TestNotesOfAFormerRelease(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+	store := t.TempDir()
+	const archived = 700
+	for tenant, name := range map[string]string{"acme": "notes", "bolt": "lessons"} {
+		former, err := local.Open(filepath.Join(store, "memory", tenant, name), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = former.Write(t.Context(), aNote, "of "+tenant, memory.Origin{Session: "s1"})
+		for i := range archived {
+			if err == nil {
+				_, err = former.Archive(t.Context(), "s1", fmt.Sprint(i), []memory.Message{{Role: "user", Text: fmt.Sprint("word", i)}, {Text: "beside"}}, memory.Origin{})
 			}
 		}
-		return local.Open(path, nil)
-	}
-	got := make(chan error, 2)
-	get := func(name string) {
-		_, err := m.get(t.Context(), "acme", name)
-		got <- err
-	}
-	users := func() int {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return m.open[filepath.Join(m.dir, "acme", "large")].users
-	}
-	await := func() error {
-		select {
-		case err := <-got:
-			return err
-		case <-time.After(30 * time.Second):
-			t.Fatal("nothing is opened")
-			return nil
+		if err = errors.Join(err, former.Close()); err != nil {
+			t.Fatal(err)
 		}
 	}
-	for _, fails := range []error{errors.New("the disk is broken"), nil} {
-		go get("large")
-		<-begun
-		go get("large")
-		for users() < 2 {
-			runtime.Gosched()
+	o := Options{NATS: srv.URL(), Level: "lazy"}
+	o.User, o.Password = srv.Node()
+	for round := range 2 {
+		o.Store = store
+		n := begin(t, &o).started(t)
+		m, err := n.Memory(t.Context(), "acme", "notes")
+		if err != nil {
+			t.Fatal(err)
 		}
-		go get("small")
-		if err := await(); err != nil {
-			t.Error(err)
+		uris, err := m.List(t.Context(), "memory://")
+		if want := 1 + 2*archived; err != nil || len(uris) != want-round {
+			t.Errorf("start %d: %d notes, %v", round, len(uris), err)
 		}
-		read <- fails
-		for range 2 {
-			if err := await(); !errors.Is(err, fails) {
-				t.Errorf("opened with %v, want %v", err, fails)
-			}
+		hits, err := m.Find(t.Context(), memory.Query{Text: "word7"})
+		if err != nil || len(hits) != 2 {
+			t.Errorf("start %d: a message and its neighbour are found as %v, %v", round, hits, err)
+		}
+		if text, err := m.Read(t.Context(), aNote); round == 0 && (err != nil || text != "of acme") || round == 1 && !errors.Is(err, memory.ErrNotFound) {
+			t.Errorf("start %d: %q, %v", round, text, err)
+		}
+		if err := errors.Join(m.Delete(t.Context(), aNote), n.Close()); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if len(begun) > 0 {
-		t.Error("it was opened twice at once")
+	kept, err := os.ReadDir(filepath.Join(store, "memory", "bolt"))
+	if err != nil || !slices.ContainsFunc(kept, func(e os.DirEntry) bool { return e.Name() == "lessons.imported" }) || len(kept) != 1 {
+		t.Errorf("of the directory is left %v, %v", kept, err)
 	}
 }

@@ -15,6 +15,7 @@
 package node
 
 import (
+	"context"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -23,10 +24,12 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/egress"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/kubernetes"
 	"github.com/rathcluster/rath/sandbox/opensandbox"
+	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -86,7 +89,7 @@ type Options struct {
 	Gossip *cluster.Config
 
 	// Store is the directory of this node: the embedded server's files,
-	// memories, sandboxes; "" is DefaultStore.
+	// sandboxes; "" is DefaultStore.
 	Store string
 	// Port makes the embedded server listen on 127.0.0.1; 0 listens on no
 	// socket, -1 picks a free port.
@@ -113,6 +116,9 @@ type Options struct {
 	// MCPList is a file with the MCP servers that tasks and agents name; docs/mcp.md says how
 	// it is written. "" is none.
 	MCPList string
+	// Memory opens the memory of a name for the runs of a tenant, each time that a step
+	// uses one; nil is one for all nodes of the fleet, in its streams.
+	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
 	// Slots bounds the runs that execute at once; 0 is 64.
 	Slots int
 	// Unsafe accepts sandboxes that only separate processes, for commands that

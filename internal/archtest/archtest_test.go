@@ -62,9 +62,14 @@ var rules = map[string]rule{
 	"internal/notebook":    {ours: list("memory"), others: list("golang.org/x/text"), test: list("memory/memorytest")},
 	"memory/local":         {ours: list("memory", "internal/notebook"), test: list("memory/memorytest")},
 	"memory/memorytest":    {ours: list("memory")},
-	"internal/excerpt":     {},
-	"internal/wire":        {ours: list("internal/journal", "messages", "run", "session")},
-	"internal/ignore":      {},
+	"internal/nats/notes": {
+		ours:   list("memory", "internal/notebook", "internal/release", "session", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog"),
+		others: list("github.com/nats-io/nats.go"),
+		test:   list("memory/memorytest", "memory/local", "internal/natstest", "internal/natsserver", "internal/nats/streams/streamstest"),
+	},
+	"internal/excerpt": {},
+	"internal/wire":    {ours: list("internal/journal", "messages", "run", "session")},
+	"internal/ignore":  {},
 	// Layer 1.
 	"run":                          {ours: list("session")},
 	"internal/journal":             {ours: list("run", "session", "blob", "internal/protection", "internal/release"), test: list("internal/journal/journaltest", "internal/sessiontest", "internal/transcript")},

@@ -24,7 +24,7 @@ func rights(r permission.Role, at permission.Place) *permission.Grant {
 		deny("MSG.DELETE.>")
 		for _, name := range []string{
 			messages.StreamSnap, messages.StreamTasks, messages.StreamLineage, messages.StreamResult, messages.StreamDLQ,
-			messages.StreamBlob, "KV_" + messages.BucketRegistry, "KV_" + messages.BucketAlias,
+			messages.StreamBlob, messages.StreamMemory, "KV_" + messages.BucketRegistry, "KV_" + messages.BucketAlias,
 		} {
 			deny("DELETE." + name)
 		}

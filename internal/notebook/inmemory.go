@@ -82,16 +82,23 @@ func New(o *Options) *InMemory {
 
 // Write implements Store.
 func (m *InMemory) Write(ctx context.Context, uri, text string, from memory.Origin) error {
-	u, err := ParseURI(uri)
+	n, err := NewNote(uri, text, from)
 	if err != nil {
 		return err
 	}
-	if len(text) > memory.MaxText {
-		return fmt.Errorf("%w: %s has %d bytes, a note holds at most %d: split it", memory.ErrTooLarge, u, len(text), memory.MaxText)
+	return m.change(ctx, func() Change { return m.put(n) })
+}
+
+// NewNote is the note that Write stores.
+func NewNote(uri, text string, from memory.Origin) (Note, error) {
+	u, err := ParseURI(uri)
+	if err != nil {
+		return Note{}, err
 	}
-	return m.change(ctx, func() Change {
-		return m.put(Note{URI: u.String(), Text: strings.ToValidUTF8(text, "\ufffd"), Origin: from})
-	})
+	if len(text) > memory.MaxText {
+		return Note{}, fmt.Errorf("%w: %s has %d bytes, a note holds at most %d: split it", memory.ErrTooLarge, u, len(text), memory.MaxText)
+	}
+	return Note{URI: u.String(), Text: strings.ToValidUTF8(text, "\ufffd"), Origin: from}, nil
 }
 
 // put is the change that stores notes, without those that are there already.
@@ -107,34 +114,43 @@ func (m *InMemory) put(notes ...Note) Change {
 
 // Archive implements Archiver.
 func (m *InMemory) Archive(ctx context.Context, session, key string, messages []memory.Message, from memory.Origin) (string, error) {
-	dir, err := ParseURI(scheme + string(Session) + "/" + session + "/archives/" + hash16(key))
+	dir, err := ArchiveURI(session, key)
 	if err != nil {
 		return "", err
 	}
-	if strings.Contains(session, "/") {
-		return "", invalid(dir.String(), "a session id has no slash")
-	}
-	notes, err := transcript(dir, messages, from)
+	notes, err := Transcript(dir, messages, from)
 	if err != nil {
 		return "", err
 	}
-	return dir.String(), m.change(ctx, func() Change {
-		c := m.put(notes...)
-		keep := make(map[string]bool, len(notes))
-		for _, n := range notes {
-			keep[n.URI] = true
-		}
-		for _, uri := range m.list(dir) {
-			if !keep[uri] {
-				c.Deletes = append(c.Deletes, uri)
-			}
-		}
-		return c
-	})
+	return dir.String(), m.change(ctx, func() Change { return m.replace(dir, notes) })
 }
 
-// transcript makes one note of each message.
-func transcript(dir URI, messages []memory.Message, from memory.Origin) ([]Note, error) {
+// ArchiveURI is where an archive lies.
+func ArchiveURI(session, key string) (URI, error) {
+	dir, err := ParseURI(scheme + string(Session) + "/" + session + "/archives/" + hash16(key))
+	if err == nil && strings.Contains(session, "/") {
+		err = invalid(dir.String(), "a session id has no slash")
+	}
+	return dir, err
+}
+
+// replace is the change that leaves of what is below dir these notes alone.
+func (m *InMemory) replace(dir URI, notes []Note) Change {
+	c := m.put(notes...)
+	keep := make(map[string]bool, len(notes))
+	for _, n := range notes {
+		keep[n.URI] = true
+	}
+	for _, uri := range m.list(dir) {
+		if !keep[uri] {
+			c.Deletes = append(c.Deletes, uri)
+		}
+	}
+	return c
+}
+
+// Transcript makes one note of each message of an archive.
+func Transcript(dir URI, messages []memory.Message, from memory.Origin) ([]Note, error) {
 	if len(messages) > memory.MaxMessages {
 		return nil, fmt.Errorf("%w: %s has %d messages, an archive holds at most %d: archive in parts under several keys",
 			memory.ErrTooLarge, dir, len(messages), memory.MaxMessages)
@@ -193,7 +209,7 @@ func tail(s string, n int) string {
 
 // Delete implements Store.
 func (m *InMemory) Delete(ctx context.Context, uri string) error {
-	dir, err := parseDir(uri)
+	dir, err := ParseDir(uri)
 	if err != nil {
 		return err
 	}
@@ -207,18 +223,9 @@ func (m *InMemory) change(ctx context.Context, plan func() Change) error {
 	}
 	m.writing.Lock()
 	defer m.writing.Unlock()
-	m.mu.RLock()
-	c := plan()
-	grows := -len(c.Deletes)
-	for _, n := range c.Puts {
-		if _, ok := m.entries[n.URI]; !ok {
-			grows++
-		}
-	}
-	have := len(m.entries)
-	m.mu.RUnlock()
-	if grows > 0 && have+grows > m.max {
-		return fmt.Errorf("%w: %d notes and %d more, its limit is %d: delete some or raise MaxNotes", memory.ErrFull, have, grows, m.max)
+	c, err := m.planned(plan)
+	if err != nil {
+		return err
 	}
 	if len(c.Deletes) == 0 && len(c.Puts) == 0 {
 		return nil
@@ -228,6 +235,47 @@ func (m *InMemory) change(ctx context.Context, plan func() Change) error {
 	}
 	m.Apply(c)
 	return nil
+}
+
+// planned makes a plan, and refuses what the store has no room for.
+func (m *InMemory) planned(plan func() Change) (Change, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	c := plan()
+	grows := -len(c.Deletes)
+	for _, n := range c.Puts {
+		if _, ok := m.entries[n.URI]; !ok {
+			grows++
+		}
+	}
+	if have := len(m.entries); grows > 0 && have+grows > m.max {
+		return c, fmt.Errorf("%w: %d notes and %d more, its limit is %d: delete some or raise MaxNotes", memory.ErrFull, have, grows, m.max)
+	}
+	return c, nil
+}
+
+// Put returns what storing a note would change, which is nothing if it is there, and
+// memory.ErrFull if there is no room for it.
+func (m *InMemory) Put(n Note) (Change, error) {
+	return m.planned(func() Change { return m.put(n) })
+}
+
+// Replace returns what leaving these notes alone of what is below dir would change, as Put.
+func (m *InMemory) Replace(dir URI, notes []Note) (Change, error) {
+	return m.planned(func() Change { return m.replace(dir, notes) })
+}
+
+// Matching returns the names that fn chooses, in no order.
+func (m *InMemory) Matching(fn func(uri string) bool) []string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var uris []string
+	for uri := range m.entries {
+		if fn(uri) {
+			uris = append(uris, uri)
+		}
+	}
+	return uris
 }
 
 // Hold runs fn while changes wait and reads go on, so that a durable store can
@@ -306,7 +354,7 @@ func (m *InMemory) List(ctx context.Context, uri string) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	dir, err := parseDir(uri)
+	dir, err := ParseDir(uri)
 	if err != nil {
 		return nil, err
 	}
@@ -334,7 +382,7 @@ func (m *InMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, erro
 	var dir URI
 	if q.Under != "" {
 		var err error
-		if dir, err = parseDir(q.Under); err != nil {
+		if dir, err = ParseDir(q.Under); err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -39,7 +40,7 @@ type URI struct {
 // ParseURI checks a name as Write and Read take it: memory://scope/path.
 // viking:// is read as memory://. The error wraps ErrInvalidURI.
 func ParseURI(s string) (URI, error) {
-	u, err := parseDir(s)
+	u, err := ParseDir(s)
 	if err != nil {
 		return URI{}, err
 	}
@@ -66,8 +67,8 @@ func (u URI) session() string {
 	return id
 }
 
-// parseDir is ParseURI for names that may stand for a whole scope or store.
-func parseDir(s string) (URI, error) {
+// ParseDir is ParseURI for names that may stand for a whole scope or store.
+func ParseDir(s string) (URI, error) {
 	rest, ok := strings.CutPrefix(s, scheme)
 	if !ok {
 		rest, ok = strings.CutPrefix(s, legacyScheme)
@@ -104,6 +105,19 @@ func parseDir(s string) (URI, error) {
 
 func invalid(uri, why string) error {
 	return fmt.Errorf("%w %q: %s", memory.ErrInvalidURI, uri, why)
+}
+
+// Ancestors yields a canonical name and the names that it is below, up to the root.
+func Ancestors(uri string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for at := uri; len(at) > len(scheme); {
+			if !yield(at) {
+				return
+			}
+			at = at[:max(strings.LastIndexByte(at, '/'), len(scheme))]
+		}
+		yield(scheme)
+	}
 }
 
 // below reports whether uri is dir or below it. Both are canonical.

@@ -212,6 +212,19 @@ func (s *Store) List(ctx context.Context, uri string) (uris []string, err error)
 	return uris, err
 }
 
+// Each calls fn with each note of one moment, sorted by URI, until it returns an error.
+// The words of beside find a note too, as those of its neighbours in an archive do.
+func (s *Store) Each(ctx context.Context, fn func(uri, text, beside string, from memory.Origin) error) error {
+	return s.do(ctx, func() error {
+		for n := range s.m.Notes() {
+			if err := fn(n.URI, n.Text, n.Context, n.Origin); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // Close waits for the calls that run and gives the directory back. Closing
 // twice is fine.
 func (s *Store) Close() error {

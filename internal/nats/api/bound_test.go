@@ -37,7 +37,7 @@ type bindings struct {
 // for any tenant, through the wire.
 func serveStore(t *testing.T, c *Conn, srv *natsserver.Server, w *natstest.Wire) *Conn {
 	t.Helper()
-	store, err := c.ServeStore(t.Context())
+	store, err := c.ServeStore(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestBoundAppendSettles(t *testing.T) {
 // unavailable, which ends an attempt and not its run, and comes with the next node.
 func TestBoundWithoutNodes(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		store, err := c.ServeStore(t.Context())
+		store, err := c.ServeStore(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +253,7 @@ func TestBoundWithoutNodes(t *testing.T) {
 		if err := b.Answering(t.Context()); err == nil {
 			t.Error("it can take work, it says")
 		}
-		if store, err = c.ServeStore(t.Context()); err != nil {
+		if store, err = c.ServeStore(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		if at, err := l.Append(t.Context(), session.Position{}, first); err != nil || at.Seq != 1 {

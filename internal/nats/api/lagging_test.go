@@ -100,7 +100,7 @@ func TestLettersFromReplicaBehind(t *testing.T) {
 // while the replica that answers has neither.
 func TestNamedFromReplicaBehind(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
-		store, err := c.ServeStore(t.Context())
+		store, err := c.ServeStore(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

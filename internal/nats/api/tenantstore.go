@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -41,6 +42,7 @@ const (
 	storeAnnounce = "announce" // the node's entry
 	storeLeave    = "leave"    // the end of it
 	storeOffer    = "offer"    // workflows for the tenant
+	storeMemory   = "memory"   // what is done with a memory
 	storeNamed    = "named"    // workflows and tools by their names, as the leader of the registry has them
 )
 
@@ -92,16 +94,20 @@ const (
 	maxName  = 256
 )
 
+// Memories opens the memories of tenants by their names.
+type Memories func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
+
 // tenantStore answers what bound nodes ask.
 type tenantStore struct {
-	c   *Conn
-	log session.Log
+	c        *Conn
+	log      session.Log
+	memories Memories
 }
 
 // ServeStore answers what nodes ask that are bound to a tenant, each request by one of
-// the nodes for all tenants.
-func (c *Conn) ServeStore(ctx context.Context) (*conn.Service, error) {
-	t := tenantStore{c, c.StoredLog()}
+// the nodes for all tenants. Nil memories are none.
+func (c *Conn) ServeStore(ctx context.Context, memories Memories) (*conn.Service, error) {
+	t := tenantStore{c, c.StoredLog(), memories}
 	s := c.NewService(ctx)
 	subject := messages.StorePrefix + "*.*"
 	sub, err := c.NC.QueueSubscribe(subject, queueGroup, func(m *nats.Msg) {
@@ -188,6 +194,8 @@ func (t *tenantStore) answer(ctx context.Context, m *nats.Msg) (*nats.Msg, error
 		return &nats.Msg{}, err
 	case storeOffer:
 		return t.offer(ctx, of, m.Data)
+	case storeMemory:
+		return t.remember(ctx, of, m.Data)
 	case storeNamed:
 		return t.named(ctx, of, m.Data)
 	}

@@ -240,6 +240,9 @@ func (c *Conn) Close() error {
 	}
 }
 
+// Alone reports whether the server belongs to no cluster, see Options.Alone.
+func (c *Conn) Alone() bool { return c.o.Alone }
+
 // Closed is closed when the connection has ended for good.
 func (c *Conn) Closed() <-chan struct{} { return c.closed }
 

@@ -3,6 +3,7 @@ package conn
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,6 +93,33 @@ func (c *Conn) Publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 		return 0, ErrExpectation
 	}
 	return ack.Seq, nil
+}
+
+const (
+	headerBatchID     = "Nats-Batch-Id"
+	headerBatchSeq    = "Nats-Batch-Sequence"
+	headerBatchCommit = "Nats-Batch-Commit"
+)
+
+// PublishBatch stores messages of one stream, which allows that, one after another: all
+// of them or none. It returns the sequence of the last one. As with PublishExpecting, an
+// error leaves open whether they are stored.
+func (c *Conn) PublishBatch(ctx context.Context, batch []*nats.Msg) (uint64, error) {
+	id := rand.Text()
+	for i, m := range batch {
+		if m.Header == nil {
+			m.Header = make(nats.Header, 3)
+		}
+		m.Header[headerBatchID], m.Header[headerBatchSeq] = []string{id}, []string{strconv.Itoa(i + 1)}
+		if i == len(batch)-1 {
+			m.Header[headerBatchCommit] = []string{"1"}
+			return c.Publish(ctx, m)
+		}
+		if err := c.NC.PublishMsg(m); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
 }
 
 // PublishAtLeastOnce publishes patiently. Tries whose acknowledgement is lost PublishAtLeastOnce the message

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -153,37 +154,55 @@ func (c *Logs) held(ctx context.Context, k session.Key) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	body, err := json.Marshal(map[string]string{"subjects_filter": subject})
-	if err != nil {
-		return 0, err
+	info, err := AskLeading(ctx, c.Streams, stream, subject)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, nil
 	}
-	return conn.Retry(ctx, func(ctx context.Context) (uint64, error) {
+	return info.Subjects[subject], err
+}
+
+// Leading is what the leader of a stream says of it.
+type Leading struct {
+	LastSeq  uint64            `json:"last_seq"`
+	Subjects map[string]uint64 `json:"subjects"` // how many messages each has
+}
+
+// AskLeading asks, patiently, the leader of a stream that has heard from a majority a
+// moment ago: what was acknowledged before is in what it says. subjects is a filter of
+// those to be counted, "" for none.
+func AskLeading(ctx context.Context, c *streams.Streams, stream, subjects string) (Leading, error) {
+	var body []byte
+	if subjects != "" {
+		var err error
+		if body, err = json.Marshal(map[string]string{"subjects_filter": subjects}); err != nil {
+			return Leading{}, err
+		}
+	}
+	return conn.Retry(ctx, func(ctx context.Context) (Leading, error) {
 		m, err := c.Request(ctx, &nats.Msg{Subject: conn.APIStreamInfo + stream, Data: body})
 		if err != nil {
-			return 0, fmt.Errorf("nats/eventlog: look at stream %s: %w", stream, err)
+			return Leading{}, fmt.Errorf("nats/eventlog: look at stream %s: %w", stream, err)
 		}
 		var info struct {
 			Error  *jetstream.APIError `json:"error"`
 			Config struct {
 				Replicas int `json:"num_replicas"`
 			} `json:"config"`
-			State struct {
-				Subjects map[string]uint64 `json:"subjects"`
-			} `json:"state"`
+			State   Leading                `json:"state"`
 			Cluster *jetstream.ClusterInfo `json:"cluster"`
 		}
 		if err := json.Unmarshal(m.Data, &info); err != nil {
-			return 0, fmt.Errorf("nats/eventlog: look at stream %s: answer: %w", stream, err)
+			return Leading{}, fmt.Errorf("nats/eventlog: look at stream %s: answer: %w", stream, err)
 		}
 		switch {
 		case info.Error != nil && info.Error.ErrorCode == conn.CodeStreamNotFound:
-			return 0, nil
+			return Leading{}, fmt.Errorf("nats/eventlog: look at stream %s: %w", stream, jetstream.ErrStreamNotFound)
 		case info.Error != nil:
-			return 0, fmt.Errorf("nats/eventlog: look at stream %s: %w", stream, info.Error)
+			return Leading{}, fmt.Errorf("nats/eventlog: look at stream %s: %w", stream, info.Error)
 		case info.Config.Replicas > 1 && !leads(info.Cluster, info.Config.Replicas):
-			return 0, fmt.Errorf("%w: %s", conn.ErrStaleLeader, stream)
+			return Leading{}, fmt.Errorf("%w: %s", conn.ErrStaleLeader, stream)
 		}
-		return info.State.Subjects[subject], nil
+		return info.State, nil
 	})
 }
 

@@ -202,6 +202,7 @@ func nodeNeeds(at Place) []Permission {
 		publish("rath.snap.>", "snapshots"),
 		publish("rath.page.>", "pages of snapshots"),
 		publish("rath.blob.>", "blobs"),
+		publish("rath.memory.>", "notes of agents"),
 		publish(messages.TaskPrefix+">", "tasks that are submitted again"),
 		publish("rath.lineage.>", "lineage"),
 		publish("rath.tail.>", "lineage as it happens"),

@@ -2,11 +2,9 @@ package project
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,10 +17,6 @@ import (
 )
 
 const (
-	headerBatchID     = "Nats-Batch-Id"
-	headerBatchSeq    = "Nats-Batch-Sequence"
-	headerBatchCommit = "Nats-Batch-Commit"
-
 	// batchMost and batchBytes bound the messages of one batch.
 	batchMost  = 256
 	batchBytes = 512 << 10
@@ -187,25 +181,15 @@ func (p *LineageRelay) send(ctx context.Context, some []encoded) (uint64, error)
 	if len(some) == 1 {
 		return p.C.Publish(ctx, &nats.Msg{Subject: some[0].subject, Data: some[0].data})
 	}
-	id := rand.Text()
+	batch := make([]*nats.Msg, len(some))
 	for i, e := range some {
-		m := &nats.Msg{Subject: e.subject, Data: e.data, Header: nats.Header{
-			headerBatchID: {id}, headerBatchSeq: {strconv.Itoa(i + 1)},
-		}}
-		if i < len(some)-1 {
-			if err := p.C.NC.PublishMsg(m); err != nil {
-				return 0, err
-			}
-			continue
-		}
-		m.Header.Set(headerBatchCommit, "1")
-		at, err := p.C.Publish(ctx, m)
-		if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.Code == 400 {
-			p.atomic = false // not as this server understands it: one by one
-		}
-		return at, err
+		batch[i] = &nats.Msg{Subject: e.subject, Data: e.data}
 	}
-	return 0, nil
+	at, err := p.C.PublishBatch(ctx, batch)
+	if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.Code == 400 {
+		p.atomic = false // not as this server understands it: one by one
+	}
+	return at, err
 }
 
 // ErrLeaseExpired is returned by a pump that finds itself without the right to go

@@ -55,7 +55,7 @@ func TestPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"EV_1_0", "EV_1_1", "EV_1_2", "SNAP", "BLOB", "TASKS", "LINEAGE", "RESULT", "DLQ", "NODE", "REGISTRY", "ALIAS", "TASKS/tasks",
+		"EV_1_0", "EV_1_1", "EV_1_2", "SNAP", "BLOB", "MEMORY", "TASKS", "LINEAGE", "RESULT", "DLQ", "NODE", "REGISTRY", "ALIAS", "TASKS/tasks",
 	}
 	if got := actions(plan)[Create]; !slices.Equal(got, want) {
 		t.Errorf("creates %v, want %v", got, want)
@@ -84,7 +84,7 @@ func TestPlan(t *testing.T) {
 
 	// What an operator may choose.
 	p := planned(t, c, &Provisioning{StoreBytes: 16 << 30, KeepResults: 48 * time.Hour, Tags: nil})
-	if got := actions(p); len(got[Update]) != 12 || len(got[Create]) != 0 {
+	if got := actions(p); len(got[Update]) != 13 || len(got[Create]) != 0 {
 		t.Errorf("more bytes, results for two days: %v", got)
 	}
 	result, err := c.LookStream(ctx, StreamResult)
@@ -212,7 +212,7 @@ func TestPlanOfFormerBuild(t *testing.T) {
 		}
 	}
 	p := planned(t, c, nil)
-	if got := actions(p)[Update]; !slices.Equal(got, []string{"EV_1_0", "EV_1_1", "SNAP", "BLOB", "TASKS", "LINEAGE", "RESULT", "DLQ", "REGISTRY", "ALIAS"}) || p.Partitions != 2 {
+	if got := actions(p)[Update]; !slices.Equal(got, []string{"EV_1_0", "EV_1_1", "SNAP", "BLOB", "MEMORY", "TASKS", "LINEAGE", "RESULT", "DLQ", "REGISTRY", "ALIAS"}) || p.Partitions != 2 {
 		t.Errorf("updates %v with %d partitions", got, p.Partitions)
 	}
 	// What waits stays, and no more of that size comes.

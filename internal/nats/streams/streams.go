@@ -28,6 +28,7 @@ const (
 	StreamResult   = messages.StreamResult
 	StreamDLQ      = messages.StreamDLQ
 	StreamBlob     = messages.StreamBlob
+	StreamMemory   = messages.StreamMemory
 	BucketNode     = messages.BucketNode
 	BucketRegistry = messages.BucketRegistry
 	BucketAlias    = messages.BucketAlias
@@ -42,6 +43,7 @@ const (
 	PrefixLineage = "rath.lineage."
 	PrefixDLQ     = "rath.dlq."
 	PrefixBlob    = "rath.blob."
+	PrefixMemory  = "rath.memory."
 	subjectResult = "rath.run.*.*.result"
 )
 
@@ -121,6 +123,17 @@ func layout(o *Options) []jetstream.StreamConfig {
 		MaxMsgsPerSubject: 1,
 		Discard:           jetstream.DiscardNew,
 		AllowDirect:       true,
+	})
+	add(truth, 20, jetstream.StreamConfig{
+		Name:              StreamMemory,
+		Description:       "notes of agents, the last of each",
+		Subjects:          []string{PrefixMemory + ">"},
+		MaxMsgsPerSubject: 1,
+		Discard:           jetstream.DiscardNew,
+		DenyDelete:        true,
+		AllowDirect:       true,
+		// What is larger than a message is several of them, stored at once.
+		AllowAtomicPublish: true,
 	})
 	const tasks = 115
 	add(truth, tasks, jetstream.StreamConfig{

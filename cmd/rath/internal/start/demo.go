@@ -105,11 +105,6 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if d.o.fresh {
-		if err := os.RemoveAll(filepath.Join(store, "memory", string(d.Tenant()), demo.Memory)); err != nil {
-			return err
-		}
-	}
 	opening, cancel := context.WithTimeout(ctx, app.OpenTimeout)
 	s, err := d.Host(opening, work)
 	cancel()
@@ -117,6 +112,15 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	if d.o.fresh {
+		lessons, err := s.Instance.Memory(ctx, d.Tenant(), demo.Memory)
+		if err == nil {
+			err = lessons.Delete(ctx, "memory://")
+		}
+		if err != nil {
+			return err
+		}
+	}
 
 	open, err := d.unfinished(ctx, s)
 	if err != nil {

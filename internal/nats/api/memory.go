@@ -1,0 +1,251 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// remembering is the body of storeMemory: what a bound node has done with a memory of its
+// tenant. Op says which of the other fields count.
+type remembering struct {
+	Memory string        `json:"memory"`
+	Op     string        `json:"op"`
+	URI    string        `json:"uri,omitempty"`
+	Text   string        `json:"text,omitempty"`
+	Origin memory.Origin `json:"origin,omitzero"`
+	Query  memory.Query  `json:"query,omitzero"`
+	// Of an archive, whose messages are in a blob of the tenant.
+	Session  string      `json:"session,omitempty"`
+	Key      string      `json:"key,omitempty"`
+	Messages blob.Digest `json:"messages,omitzero"`
+}
+
+// The operations of remembering.
+const (
+	memoryWrite   = "write"
+	memoryRead    = "read"
+	memoryFind    = "find"
+	memoryList    = "list"
+	memoryDelete  = "delete"
+	memoryArchive = "archive"
+)
+
+// remembered is the answer to storeMemory.
+type remembered struct {
+	Text string       `json:"text,omitempty"`
+	URI  string       `json:"uri,omitempty"`
+	Hits []memory.Hit `json:"hits,omitempty"`
+	URIs []string     `json:"uris,omitempty"`
+	// More says that there are names after the last one of URIs, below the name that was
+	// asked for.
+	More bool `json:"more,omitempty"`
+	// Fault is the name of an error of package memory, and Why its text.
+	Fault string `json:"fault,omitempty"`
+	Why   string `json:"why,omitempty"`
+}
+
+// faults are the errors of package memory that callers tell apart.
+var faults = map[string]error{
+	"invalid_uri": memory.ErrInvalidURI, "not_found": memory.ErrNotFound, "too_large": memory.ErrTooLarge, "full": memory.ErrFull,
+}
+
+// fault is such an error that has come over the network.
+type fault struct {
+	text string
+	is   error
+}
+
+// Error returns the text of the error.
+func (f *fault) Error() string { return f.text }
+
+// Unwrap returns the one of package memory.
+func (f *fault) Unwrap() error { return f.is }
+
+// remember does what a bound node asks of a memory.
+func (t *tenantStore) remember(ctx context.Context, of session.Tenant, body []byte) (*nats.Msg, error) {
+	var r remembering
+	if err := json.Unmarshal(body, &r); err != nil {
+		return nil, fmt.Errorf("memory: %w: %w", run.ErrMalformed, err)
+	}
+	if t.memories == nil {
+		return nil, fmt.Errorf("memory %s: %w: this node has none", r.Memory, run.ErrNotSupported)
+	}
+	m, err := t.memories(ctx, of, r.Memory)
+	if err != nil {
+		return nil, err
+	}
+	var out remembered
+	switch r.Op {
+	case memoryWrite:
+		err = m.Write(ctx, r.URI, r.Text, r.Origin)
+	case memoryRead:
+		out.Text, err = m.Read(ctx, r.URI)
+	case memoryFind:
+		out.Hits, err = m.Find(ctx, r.Query)
+	case memoryList:
+		out.URIs, err = m.List(ctx, r.URI)
+		out.URIs, out.More = namesAfter(out.URIs, r.Key)
+	case memoryDelete:
+		err = m.Delete(ctx, r.URI)
+	case memoryArchive:
+		out.URI, err = t.archive(ctx, of, m, &r)
+	default:
+		err = fmt.Errorf("memory: %q: %w: nodes of this release do not know it", r.Op, run.ErrNotSupported)
+	}
+	for name, is := range faults {
+		if errors.Is(err, is) {
+			return encoded(remembered{Fault: name, Why: messages.Text(err)})
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return encoded(out)
+}
+
+// namesAfter is a page of sorted names.
+func namesAfter(all []string, after string) (page []string, more bool) {
+	room := pageRoom
+	for _, uri := range all {
+		if uri <= after {
+			continue
+		}
+		if room -= len(uri) + 16; room < 0 {
+			return page, true
+		}
+		page = append(page, uri)
+	}
+	return page, false
+}
+
+func (t *tenantStore) archive(ctx context.Context, of session.Tenant, m memory.Store, r *remembering) (string, error) {
+	a, ok := m.(memory.Archiver)
+	if !ok {
+		return "", fmt.Errorf("memory %s: %w: it keeps no archives", r.Memory, run.ErrNotSupported)
+	}
+	in, err := t.c.Blobs(of).Get(ctx, r.Messages)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
+	var all []memory.Message
+	if err := json.NewDecoder(io.LimitReader(in, 8*memory.MaxArchive)).Decode(&all); err != nil {
+		return "", fmt.Errorf("messages of an archive: %w: %w", run.ErrMalformed, err)
+	}
+	return a.Archive(ctx, r.Session, r.Key, all, r.Origin)
+}
+
+// BoundMemory is a memory of a bound node's tenant.
+type BoundMemory struct {
+	b    *Bound
+	name string
+}
+
+var (
+	_ memory.Store    = (*BoundMemory)(nil)
+	_ memory.Archiver = (*BoundMemory)(nil)
+)
+
+// Memory returns a memory of a tenant; one of another tenant is refused.
+func (b *Bound) Memory(t session.Tenant, name string) (*BoundMemory, error) {
+	if t != b.tenant {
+		return nil, fmt.Errorf("nats/api: memory of tenant %s, on a node of tenant %s: %w", t, b.tenant, session.ErrTenant)
+	}
+	return &BoundMemory{b, name}, nil
+}
+
+// Close does nothing: the memory is open at the nodes that are asked.
+func (m *BoundMemory) Close() error { return nil }
+
+func (m *BoundMemory) ask(ctx context.Context, r remembering) (out remembered, err error) {
+	if err := ctx.Err(); err != nil {
+		return out, err
+	}
+	for _, name := range []string{r.URI, r.Query.Under, r.Session} {
+		if !utf8.ValidString(name) { // JSON would make it another one
+			return out, fmt.Errorf("%w %q: not valid UTF-8", memory.ErrInvalidURI, name)
+		}
+	}
+	r.Memory = m.name
+	body, err := messages.Encode(r)
+	if err != nil {
+		return out, err
+	}
+	answer, err := m.b.patiently(ctx, storeMemory, nil, body)
+	switch {
+	case err == nil:
+		if err = json.Unmarshal(answer.Data, &out); err == nil && faults[out.Fault] != nil {
+			return out, &fault{out.Why, faults[out.Fault]}
+		}
+	case ctx.Err() != nil:
+		return out, ctx.Err()
+	case errors.Is(err, nats.ErrMaxPayload):
+		err = fmt.Errorf("%w: %w", memory.ErrTooLarge, err)
+	}
+	if err != nil {
+		return out, fmt.Errorf("nats/api: memory %s: %w", m.name, err)
+	}
+	return out, nil
+}
+
+// Write implements memory.Store.
+func (m *BoundMemory) Write(ctx context.Context, uri, text string, from memory.Origin) error {
+	_, err := m.ask(ctx, remembering{Op: memoryWrite, URI: uri, Text: text, Origin: from})
+	return err
+}
+
+// Read implements memory.Store.
+func (m *BoundMemory) Read(ctx context.Context, uri string) (string, error) {
+	out, err := m.ask(ctx, remembering{Op: memoryRead, URI: uri})
+	return out.Text, err
+}
+
+// Find implements memory.Store.
+func (m *BoundMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
+	out, err := m.ask(ctx, remembering{Op: memoryFind, Query: q})
+	return out.Hits, err
+}
+
+// List implements memory.Store.
+func (m *BoundMemory) List(ctx context.Context, uri string) (all []string, err error) {
+	for r := (remembering{Op: memoryList, URI: uri}); ; r.Key = all[len(all)-1] {
+		out, err := m.ask(ctx, r)
+		all = append(all, out.URIs...)
+		if err != nil || !out.More || len(out.URIs) == 0 {
+			return all, err
+		}
+	}
+}
+
+// Delete implements memory.Store.
+func (m *BoundMemory) Delete(ctx context.Context, uri string) error {
+	_, err := m.ask(ctx, remembering{Op: memoryDelete, URI: uri})
+	return err
+}
+
+// Archive implements memory.Archiver.
+func (m *BoundMemory) Archive(ctx context.Context, session, key string, all []memory.Message, from memory.Origin) (string, error) {
+	data, err := json.Marshal(all)
+	if err != nil {
+		return "", err
+	}
+	ref, err := m.b.Blobs(m.b.tenant).Put(ctx, bytes.NewReader(data))
+	if err != nil {
+		return "", err
+	}
+	out, err := m.ask(ctx, remembering{Op: memoryArchive, Session: session, Key: key, Messages: ref.Digest, Origin: from})
+	return out.URI, err
+}

@@ -1,0 +1,138 @@
+package notes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+)
+
+// headerParts is how many messages a change has, on the first of several.
+const headerParts = "Rath-Parts"
+
+// pending is a change of several messages, which have sequences in a row, up to the last
+// one that was read.
+type pending struct {
+	key   string
+	parts int
+	last  uint64
+	have  int
+	data  []byte
+}
+
+// catchUp reads the stream until it has no more of this memory. A message that was
+// replaced before it was read comes later as the one that replaced it: so what was read
+// is what the stream held at one moment, that of the last question.
+func (s *Store) catchUp(ctx context.Context) error {
+	if !s.s.Alone() {
+		// The question below is answered by what takes itself for the leader.
+		if _, err := eventlog.AskLeading(ctx, s.s, streams.StreamMemory, ""); err != nil {
+			return err
+		}
+	}
+	filter := s.of + "*.*"
+	if s.at == 0 {
+		if err := s.pages(ctx, filter); err != nil {
+			return err
+		}
+	}
+	for {
+		m, err := s.s.LeaderNext(ctx, streams.StreamMemory, filter, s.at+1)
+		if errors.Is(err, conn.ErrNoMessage) {
+			return nil
+		}
+		if err == nil {
+			err = s.take([]conn.Message{m})
+		}
+		if err == nil {
+			err = s.pages(ctx, filter)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// pages reads what any replica has.
+func (s *Store) pages(ctx context.Context, filter string) error {
+	for {
+		page, err := conn.Retry(ctx, func(ctx context.Context) (page []conn.Message, err error) {
+			for m, err := range s.s.DirectPage(ctx, streams.StreamMemory, filter, s.at+1) {
+				if err != nil {
+					return nil, err
+				}
+				page = append(page, m)
+			}
+			return page, nil
+		})
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if err := s.take(page); err != nil {
+			return err
+		}
+	}
+}
+
+// take makes the changes in messages, which are the next ones. It stops before one that
+// it cannot read.
+func (s *Store) take(messages []conn.Message) (err error) {
+	var changes []change
+	for _, m := range messages {
+		var c change
+		var whole bool
+		if c, whole, err = s.join(m); err != nil {
+			err = fmt.Errorf("message %d of stream %s: %w", m.Seq, streams.StreamMemory, err)
+			break
+		}
+		if s.at = m.Seq; whole {
+			changes = append(changes, c)
+		}
+	}
+	s.fold(changes)
+	return err
+}
+
+// join returns the change that a message completes.
+func (s *Store) join(m conn.Message) (c change, whole bool, err error) {
+	key, number, _ := strings.Cut(strings.TrimPrefix(m.Subject, s.of), ".")
+	part, err := strconv.Atoi(number)
+	if err != nil {
+		return c, false, fmt.Errorf("%w: subject %s", ErrFormat, m.Subject)
+	}
+	p := s.pending
+	s.pending = nil
+	if len(m.Data) == 0 {
+		return c, false, nil // it was deleted, or took less messages the next time
+	}
+	if part == 0 {
+		p = &pending{key: key, parts: 1, last: m.Seq - 1}
+		if text := m.Header.Get(headerParts); text != "" {
+			if p.parts, err = strconv.Atoi(text); err != nil {
+				return c, false, fmt.Errorf("%w: %s messages", ErrFormat, text)
+			}
+		}
+		s.mu.Lock()
+		if p.parts > 1 {
+			s.parts[key] = p.parts
+		} else {
+			delete(s.parts, key)
+		}
+		s.mu.Unlock()
+	}
+	if p == nil || p.key != key || p.have != part || p.last+1 != m.Seq {
+		return c, false, nil // of a change that was replaced
+	}
+	p.data, p.have, p.last = append(p.data, m.Data...), p.have+1, m.Seq
+	if p.have < p.parts {
+		s.pending = p
+		return c, false, nil
+	}
+	c, err = decode(p.data)
+	return c, err == nil, err
+}

@@ -1,0 +1,39 @@
+package notes
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/memory/memorytest"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m) }
+
+// layer connects in the tests.
+var layer = streamstest.Over(func(s *streams.Streams) *streams.Streams { return s })
+
+func open(tb testing.TB, s *streams.Streams, name string) *Store {
+	tb.Helper()
+	m, err := Open(s, "acme", name, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return m
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	s := layer.Open(t)
+	var n atomic.Int64
+	memorytest.TestStore(t, func(t *testing.T) memory.Store { return open(t, s, fmt.Sprint("m", n.Add(1))) })
+}

@@ -22,7 +22,6 @@ const (
 
 // Limits of servers.
 const (
-	MaxServers  = 8   // that a session has
 	MaxTools    = 256 // that a server has, of those that its entry allows
 	MaxTable    = 512 << 10
 	MaxResult   = 4 << 20 // bytes that a call returns

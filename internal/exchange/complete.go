@@ -81,6 +81,7 @@ func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Respon
 		return nil, x.explain(ctx, err)
 	}
 	defer closer.Close()
+	tail := false // what may follow a whole answer is waited for once, however much comes
 	for {
 		raw, err := stream.Next()
 		if err == nil && bytes.Equal(raw, done) {
@@ -91,9 +92,10 @@ func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Respon
 				return nil, err
 			}
 			switch s := d.State(); {
-			case s.Whole:
+			case s.Whole && !tail:
+				tail = true
 				w.watch(x.o.Tail, errTail)
-			case s.Begun:
+			case s.Begun && !tail:
 				w.watch(x.o.Idle, idle)
 			}
 			continue

@@ -54,7 +54,7 @@ type Protocol struct {
 	// EnvKey, EnvBase and EnvModel are the variables of the environment for what a
 	// provider leaves out.
 	EnvKey, EnvBase, EnvModel string
-	// Sign puts a key and whatever each request needs into its headers.
+	// Sign puts a key and what else each request needs into its headers.
 	Sign func(h http.Header, key string)
 }
 

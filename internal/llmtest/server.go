@@ -6,10 +6,15 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 )
 
-// Pause as a piece of an answer waits until the client is gone.
-const Pause = "PAUSE"
+// Pause as a piece of an answer waits until the client is gone, and Pings sends events
+// that say nothing until then.
+const (
+	Pause = "PAUSE"
+	Pings = "PINGS"
+)
 
 // Serve answers every request with the pieces, byte for byte, and returns the base URL.
 func Serve(t *testing.T, pieces ...string) string {
@@ -24,6 +29,12 @@ func Serve(t *testing.T, pieces ...string) string {
 		for _, p := range pieces {
 			if p == Pause {
 				_, _ = conn.Read(make([]byte, 1)) // the client closes
+				return
+			}
+			for err = nil; p == Pings && err == nil; time.Sleep(10 * time.Millisecond) {
+				_, err = conn.Write([]byte(Data(`{"type":"ping"}`)))
+			}
+			if err != nil {
 				return
 			}
 			if _, err := conn.Write([]byte(p)); err != nil {

@@ -44,6 +44,7 @@ func whole(w Wire) []Row {
 		{"comments and fields", []string{SSE, strings.Repeat(": ping\n\n", 1000) + "id: 1\nevent: message\nretry: 5\n" + plain}, hello},
 		{"breaks after the finish", []string{Head(200, "text/event-stream", chunkedField), chunked(w.open(Say("Hello"), stop))}, hello},
 		{"stays open after the finish", []string{SSE, w.open(Say("Hello"), stop), Pause}, hello},
+		{"pings after the finish", []string{SSE, w.open(Say("Hello"), stop), Pings}, hello},
 		{"tokens", []string{SSE, w.stream(Say("Hello"), counted(used))}, Outcome{Text: "Hello", Finish: "stop", Usage: used}},
 		{"a negative count", []string{SSE, w.stream(Say("Hello"), counted(llm.Usage{Input: -9, Output: 2, CacheRead: 1e11}))}, hello},
 		{"tokens beyond all sums", []string{SSE, w.stream(Say("Hello"), counted(llm.Usage{Input: 1 << 62, Output: 2}))}, hello},

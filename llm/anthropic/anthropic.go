@@ -58,7 +58,7 @@ type Options struct {
 	// DefaultModel is the model of providers that name none; "" is ANTHROPIC_MODEL.
 	DefaultModel string
 	// FirstToken bounds a call up to the first piece of the answer, Idle the silence
-	// between two events after that, Total the whole call. Pings count as silence.
+	// between two events after that, pings among them, Total the whole call.
 	FirstToken, Idle, Total time.Duration
 	// Tail is how long to wait for what follows the stop reason.
 	Tail time.Duration

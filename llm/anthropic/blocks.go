@@ -90,7 +90,7 @@ func (a *answer) start(index int64, raw json.RawMessage, whole bool) error {
 	return nil
 }
 
-// grow adds to the block of an index: the newest, if the server counts anew.
+// grow adds to the block of an index: the newest, if the server begins to count again.
 func (a *answer) grow(index int64, d *delta) error {
 	var c *content
 	for i := len(a.blocks) - 1; i >= 0 && c == nil; i-- {

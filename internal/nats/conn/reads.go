@@ -286,7 +286,7 @@ func (c *Conn) UpTo(ctx context.Context, stream, filter string, after, end uint6
 	}
 }
 
-// DirectBatch does that with a request of at most PageMessages.
+// DirectBatch does that with a request of any batch.
 func (c *Conn) DirectBatch(ctx context.Context, stream string, req GetRequest) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		fail := func(err error) { yield(Message{}, fmt.Errorf("nats/conn: read stream %s: %w", stream, err)) }
@@ -297,7 +297,7 @@ func (c *Conn) DirectBatch(ctx context.Context, stream string, req GetRequest) i
 		}
 		link := c.Linked()
 		// A page and its end fit, so that a slow reader loses nothing.
-		answers := make(chan *nats.Msg, PageMessages+1)
+		answers := make(chan *nats.Msg, max(req.Batch, PageMessages)+1)
 		inbox := c.NC.NewInbox()
 		sub, err := c.NC.ChanSubscribe(inbox, answers)
 		if err != nil {

@@ -58,11 +58,16 @@ func (s *Store) catchUp(ctx context.Context) error {
 	}
 }
 
+// pageNotes is how many messages a page has at most, if they are small. For each page the
+// server counts the subjects that are left.
+const pageNotes = 8192
+
 // pages reads what any replica has.
 func (s *Store) pages(ctx context.Context, filter string) error {
 	for {
+		next := conn.GetRequest{Seq: s.at + 1, NextBySubject: filter, Batch: pageNotes, MaxBytes: conn.PageBytes}
 		page, err := conn.Retry(ctx, func(ctx context.Context) (page []conn.Message, err error) {
-			for m, err := range s.s.DirectPage(ctx, streams.StreamMemory, filter, s.at+1) {
+			for m, err := range s.s.DirectBatch(ctx, streams.StreamMemory, next) {
 				if err != nil {
 					return nil, err
 				}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -16,7 +17,7 @@ import (
 const word = "serve-mcp"
 
 // Command is the command of a server, as the list of servers has it: "good", "banner",
-// "garbage", "silent", "exits", "many" or "twins".
+// "garbage", "silent", "exits", "tells", "prints", "many" or "twins".
 func Command(kind string) string {
 	exe, err := os.Executable()
 	if err != nil {
@@ -54,6 +55,13 @@ func serve(kind string) error {
 		time.Sleep(time.Hour)
 	case "exits":
 		return errors.New("there is no configuration")
+	case "tells": // what it got, as careless servers do
+		return fmt.Errorf("%s\ncannot go on with %s", strings.Repeat("in trouble with "+os.Getenv("SECRET")+"\n", 100), os.Getenv("SECRET"))
+	case "prints":
+		for range 10_000 {
+			fmt.Println("logged in as " + os.Getenv("SECRET"))
+		}
+		time.Sleep(time.Hour)
 	}
 	return New(kind).Run(context.Background(), &mcp.StdioTransport{})
 }
@@ -94,6 +102,9 @@ func New(kind string) *mcp.Server {
 		r := text("it failed: " + in.Text)
 		r.IsError = true
 		return r, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "refuses"}, func(context.Context, *mcp.CallToolRequest, input) (*mcp.CallToolResult, any, error) {
+		return nil, nil, &jsonrpc.Error{Code: -32000, Message: "no entry for " + os.Getenv("SECRET")}
 	})
 	add(s, "environment", readOnly, func(input) (*mcp.CallToolResult, error) { return text(strings.Join(os.Environ(), "\n")), nil })
 	add(s, "mixed", readOnly, func(input) (*mcp.CallToolResult, error) {

@@ -20,6 +20,7 @@ import (
 // may be called concurrently.
 type Conn struct {
 	s   *Server
+	env func(string) string
 	p   *process // nil of a server with a URL
 	cs  *sdk.ClientSession
 	end func() error
@@ -33,7 +34,7 @@ type Conn struct {
 func (s *Server) Connect(ctx context.Context, env func(string) string, box sandbox.Sandbox) (*Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, ConnectTime, errSilent)
 	defer cancel()
-	c := &Conn{s: s}
+	c := &Conn{s: s, env: env}
 	var t sdk.Transport
 	switch {
 	case s.URL != "":
@@ -89,11 +90,19 @@ func (s *Server) unavailable(err error, remedy string) error {
 
 // why is the cause of an error of the connection, for people.
 func (c *Conn) why(ctx context.Context, err error) error {
+	cause := c.cause(ctx, err)
+	if text := c.s.redact(c.env, cause.Error()); text != cause.Error() {
+		return errors.New(text)
+	}
+	return cause
+}
+
+func (c *Conn) cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok && c.p != nil {
-		return fmt.Errorf("it answered %q (%d)", clip(wire.Message, 300), wire.Code)
+		return fmt.Errorf("it answered %q (%d)", clip(c.s.redact(c.env, wire.Message), 300), wire.Code)
 	}
 	if c.p != nil {
 		return errors.New(c.p.ended())
@@ -101,7 +110,7 @@ func (c *Conn) why(ctx context.Context, err error) error {
 	if u, ok := errors.AsType[unsent](err); ok {
 		return u.error
 	}
-	return errors.New(clip(err.Error(), 400))
+	return errors.New(clip(c.s.redact(c.env, err.Error()), 400))
 }
 
 // Close ends the connection and the process. It waits until that is gone.
@@ -142,14 +151,12 @@ func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Resu
 	if err == nil {
 		return result(ctx, c.s, res, call.Blobs)
 	}
-	if refused, ok := errors.AsType[unsent](err); ok {
-		return tool.Result{}, c.s.unavailable(refused, "do without it, or try again later")
+	if _, ok := errors.AsType[unsent](err); ok {
+		return tool.Result{}, c.s.unavailable(c.why(inside, err), "do without it, or try again later")
 	}
 	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok && wire.Code != rejected {
-		return tool.Result{}, &tool.Failure{
-			Kind: tool.Exception, Detail: name, Err: err,
-			Message: fmt.Sprintf("MCP server %s refused the call: %s (%d)", c.s.Name, clip(wire.Message, 1000), wire.Code),
-		}
+		text := fmt.Sprintf("MCP server %s refused the call: %s (%d)", c.s.Name, clip(c.s.redact(c.env, wire.Message), 1000), wire.Code)
+		return tool.Result{}, &tool.Failure{Kind: tool.Exception, Detail: name, Err: errors.New(text), Message: text}
 	}
 	cause := c.why(inside, err)
 	_ = c.Close() // what it still does of the call ends with it

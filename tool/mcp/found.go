@@ -75,7 +75,7 @@ func (c *Conn) Tools(ctx context.Context) ([]tool.Spec, error) {
 
 // refuse is the error of a server that cannot be used as it is.
 func (c *Conn) refuse(why, remedy string) error {
-	return c.s.unavailable(errors.New(why), fmt.Sprintf("%s (%s:%d)", remedy, c.s.file, c.s.Line))
+	return c.s.unavailable(errors.New(c.s.redact(c.env, why)), fmt.Sprintf("%s (%s:%d)", remedy, c.s.file, c.s.Line))
 }
 
 // spec is what a tool says of itself.

@@ -3,6 +3,8 @@ package mcp
 import (
 	"errors"
 	"fmt"
+	"io"
+	"mime"
 	"net"
 	"net/http"
 
@@ -43,7 +45,30 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close()
 		return nil, unsent{fmt.Errorf("it refused the request: %s", resp.Status)}
 	}
-	return resp, err
+	if err != nil {
+		return nil, err
+	}
+	// The SDK bounds the events of a stream, and reads any other body as a whole.
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if kind != "text/event-stream" || resp.StatusCode < 200 || resp.StatusCode > 299 {
+		resp.Body = &bounded{resp.Body, maxLine}
+	}
+	return resp, nil
+}
+
+// bounded is a body that fails when it has more than left bytes.
+type bounded struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
+	if b.left -= n; b.left < 0 {
+		b.left = 0
+		return 0, errLong
+	}
+	return n, err
 }
 
 // unsent is the error of a request that the server did not take. The SDK says that of each

@@ -51,6 +51,23 @@ func TestHTTP(t *testing.T) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		handler.ServeHTTP(w, r)
 	})
+	var sent atomic.Int64 // bytes of an answer that does not end by itself
+	long := func(kind string, status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(status)
+			part := []byte(`{"jsonrpc":"2.0","id":1,"result":{"x":"` + strings.Repeat("x", 1<<20))
+			for range 64 {
+				n, err := w.Write(part)
+				sent.Add(int64(n))
+				if err != nil {
+					return
+				}
+			}
+		}
+	}
+	mux.HandleFunc("/long", long("application/json; charset=utf-8", http.StatusOK))
+	mux.HandleFunc("/failing", long("text/event-stream", http.StatusBadRequest))
 	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
 	})
@@ -88,13 +105,19 @@ func TestHTTP(t *testing.T) {
 	}
 
 	secret("wrong-secret")
-	for path, says := range map[string]string{"/mcp": "Unauthorized", "/away": "Temporary Redirect"} {
+	for path, says := range map[string]string{
+		"/mcp": "Unauthorized", "/away": "Temporary Redirect", "/long": "more than 16777216 bytes", "/failing": "Bad Request",
+	} {
+		sent.Store(0)
 		c, err := entry(path).Connect(t.Context(), os.Getenv, nil)
 		if err == nil {
 			c.Close()
 		}
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v; want %q", path, err, says)
+		}
+		if n := sent.Load(); n > 56<<20 {
+			t.Errorf("%s: %d bytes of an answer were read", path, n)
 		}
 	}
 	if elsewhere.Load() > 0 {

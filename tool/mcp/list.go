@@ -124,8 +124,12 @@ func server(p *listfile.Parser, key, n *yaml.Node) *Server {
 		"url":     func(n *yaml.Node) { s.URL = address(p, n, what) },
 		"token":   func(n *yaml.Node) { s.Token = p.Key(n, what, "token") },
 		"env":     func(n *yaml.Node) { s.Env = p.Texts(n, what+": env") },
-		"tools":   func(n *yaml.Node) { s.Tools = p.Texts(n, what+": tools") },
-		"state":   func(n *yaml.Node) { state = p.Text(n, what+": state") },
+		"tools": func(n *yaml.Node) {
+			if s.Tools = p.Texts(n, what+": tools"); s.Tools == nil {
+				p.Fail(n.Line, "%s: tools: there are none; name the tools, or leave it out for all", what)
+			}
+		},
+		"state": func(n *yaml.Node) { state = p.Text(n, what+": state") },
 		"call_ms": func(n *yaml.Node) {
 			ms, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 			if err != nil || ms < 1 || ms > MaxCallTime.Milliseconds() {

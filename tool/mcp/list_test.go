@@ -25,6 +25,7 @@ func TestParseRefuses(t *testing.T) {
 		head + "call_ms: 99999999999999":                 "want milliseconds",
 		head + "state: both":                             `state: "both": want workspace or outside`,
 		head + "where: host\n    state: workspace":       "state: workspace is of a server in a sandbox",
+		head + "tools: []":                               "mcp.yaml:4: server a: tools: there are none; name the tools, or leave it out for all",
 		head + "tools: x":                                "tools: want a list",
 		"servers: {a: {command: []}}":                    "command: want a line for sh, or a list",
 		"servers: {a: {}}":                               "want either a command or a url",

@@ -116,6 +116,23 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
+// TestSecrets: what a server got of the node's variables is in no error.
+func TestSecrets(t *testing.T) {
+	const secret = "hunter2-of-the-node"
+	t.Setenv("SECRET", secret)
+	for kind, says := range map[string]string{"tells": "cannot go on with [redacted]", "prints": "logged in as [redacted]", "good": "no entry for [redacted]"} {
+		s := server(t, kind, ", env: [SECRET]")
+		c, err := s.Connect(t.Context(), os.Getenv, nil)
+		if err == nil {
+			_, err = c.Call(t.Context(), "s__refuses", tool.Call{})
+			c.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), secret[len(secret)-8:]) {
+			t.Errorf("%s: %v; want %q", kind, err, says)
+		}
+	}
+}
+
 // TestHostile: servers that cannot be used are refused with the cause and a remedy, in
 // time, and leave no process.
 func TestHostile(t *testing.T) {

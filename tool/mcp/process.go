@@ -8,10 +8,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/listfile"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -25,6 +28,7 @@ type process struct {
 	kill   func() // may be called several times
 	done   chan struct{}
 	how    string // it ended; valid once done is closed
+	redact func(string) string
 
 	mu  sync.Mutex
 	why error // it was given up
@@ -76,7 +80,8 @@ func inSandbox(s *Server, env func(string) string, box sandbox.Sandbox) *process
 	ctx, cancel := context.WithCancel(context.Background())
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
-	p := &process{stdin: inW, stdout: outR, kill: cancel, done: make(chan struct{})}
+	redact := func(text string) string { return s.redact(env, text) }
+	p := &process{stdin: inW, stdout: outR, kill: cancel, done: make(chan struct{}), redact: redact}
 	vars := map[string]string{}
 	for _, name := range s.Env {
 		if v := env(name); v != "" {
@@ -121,10 +126,10 @@ func onHost(s *Server, env func(string) string) (*process, error) {
 		}
 	}
 	ownGroup(cmd)
-	said := &tail{}
+	said := &tail{secrets: s.secrets(env)}
 	cmd.Stderr = said
 	cmd.WaitDelay = endGrace // a process that it left behind may hold its streams
-	p := &process{done: make(chan struct{})}
+	p := &process{done: make(chan struct{}), redact: func(text string) string { return s.redact(env, text) }}
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(dir))
@@ -160,25 +165,61 @@ func onHost(s *Server, env func(string) string) (*process, error) {
 	return p, nil
 }
 
+// secrets are what no error repeats of what a server got: values of variables, and the
+// token.
+func (s *Server) secrets(env func(string) string) (all []string) {
+	for _, name := range s.Env {
+		all = append(all, strings.TrimSpace(env(name)))
+	}
+	if s.Token != "" {
+		if token, err := listfile.Secret(env, s.file, s.Token, "token"); err == nil {
+			all = append(all, token)
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) }) // one may be in another
+	return all
+}
+
+// redact removes them from a text.
+func (s *Server) redact(env func(string) string, text string) string {
+	return llm.Redact(text, s.secrets(env)...)
+}
+
 // tail keeps the end of what a server says on its standard error.
 type tail struct {
+	secrets []string
+
 	mu   sync.Mutex
 	last []byte
 }
 
-// mostSaid is how much of it is told, in bytes.
-const mostSaid = 500
+// mostSaid is how much of it is told, in bytes, and mostKept how much of it is kept.
+const (
+	mostSaid = 500
+	mostKept = 8 << 10
+)
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.last = append(t.last, p[max(0, len(p)-mostSaid):]...)
-	t.last = t.last[max(0, len(t.last)-mostSaid):]
+	t.last = append(t.last, p[max(0, len(p)-mostKept):]...)
+	t.last = t.last[max(0, len(t.last)-mostKept):]
 	return len(p), nil
 }
 
 func (t *tail) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(string(t.last), ""))
+	text := string(t.last)
+	for _, secret := range t.secrets {
+		// Its end may be what is left of it at the beginning.
+		for i := 1; i < len(secret) && len(t.last) == mostKept; i++ {
+			if rest, ok := strings.CutPrefix(text, secret[i:]); ok {
+				text = rest
+				break
+			}
+		}
+	}
+	text = strings.ToValidUTF8(llm.Redact(text, t.secrets...), "")
+	return strings.TrimSpace(strings.ToValidUTF8(text[max(0, len(text)-mostSaid):], ""))
 }

@@ -19,13 +19,14 @@ const (
 	maxNoise = 64 << 10
 )
 
+var errLong = fmt.Errorf("it sent a message of more than %d bytes", maxLine)
+
 // lines is a connection of messages, one a line. Lines that are no messages, such as a
 // banner, are passed over, up to maxNoise.
 type lines struct {
-	p     *process
-	in    *bufio.Reader
-	noise []byte // the last line that was no message
-	over  int    // bytes of such lines
+	p    *process
+	in   *bufio.Reader
+	over int // bytes of lines that were no messages
 
 	mu sync.Mutex // of writes
 }
@@ -54,9 +55,8 @@ func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 			}
 		}
 		c.over += len(line)
-		c.noise = bytes.Clone(line[:min(len(line), 200)])
 		if c.over > maxNoise {
-			err := fmt.Errorf("it prints what is no message of the protocol: %q", c.noise)
+			err := fmt.Errorf("it prints what is no message of the protocol: %q", clip(c.p.redact(string(line[:min(len(line), maxNoise)])), 200))
 			c.p.fail(err)
 			return nil, err
 		}
@@ -69,9 +69,8 @@ func (c *lines) line() ([]byte, error) {
 	for {
 		part, err := c.in.ReadSlice('\n')
 		if len(all)+len(part) > maxLine {
-			err := fmt.Errorf("it sent a message of more than %d bytes", maxLine)
-			c.p.fail(err)
-			return nil, err
+			c.p.fail(errLong)
+			return nil, errLong
 		}
 		switch {
 		case err == nil && all == nil:

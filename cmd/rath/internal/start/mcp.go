@@ -224,6 +224,9 @@ token is named by env:NAME or file:PATH, and never written.`,
 			if name == "" {
 				return app.Fail(app.ExitUsage, "say which file to write by --mcp, RATH_MCP, or \"mcp\" in the configuration file")
 			}
+			if cmd.Flags().Changed("tools") && len(tools) == 0 {
+				return app.Usage(cmd, errors.New("--tools has no tools; name them, or leave it out for all"))
+			}
 			return addServer(a, name, args[0], serverEntry{args[1:], where, url, token, env, tools})
 		},
 	}

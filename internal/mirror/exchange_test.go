@@ -115,7 +115,7 @@ func TestBesideAtWork(t *testing.T) {
 		for i := 0; !over.Load(); i++ {
 			dir := filepath.Join(p.there.dir, "work", fmt.Sprint(i%3))
 			_ = os.MkdirAll(dir, 0o755)
-			_ = os.WriteFile(filepath.Join(dir, "f"), []byte(fmt.Sprint(i)), 0o644)
+			_ = os.WriteFile(filepath.Join(dir, "f"), fmt.Append(nil, i), 0o644)
 			_ = os.Rename(filepath.Join(dir, "f"), filepath.Join(dir, "g"))
 			if i%2 == 0 {
 				_ = os.RemoveAll(dir)
@@ -125,7 +125,7 @@ func TestBesideAtWork(t *testing.T) {
 	for i := range 100 {
 		name := filepath.Join(p.here, "work", "mine")
 		must(t, os.MkdirAll(filepath.Dir(name), 0o755))
-		must(t, os.WriteFile(name, []byte(fmt.Sprint(i)), 0o644))
+		must(t, os.WriteFile(name, fmt.Append(nil, i), 0o644))
 		_, err := p.exec(func(dir string) {
 			if got, err := os.ReadFile(filepath.Join(dir, "work", "mine")); err != nil || string(got) != fmt.Sprint(i) {
 				t.Errorf("a command of round %d reads %q, %v", i, got, err)

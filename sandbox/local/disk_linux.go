@@ -135,7 +135,8 @@ func diskUse(dir int, done <-chan struct{}, most int64, depth int) (sum int64, t
 }
 
 // openClosed opens a directory to be listed. One that the command has closed is open until
-// closeAgain: what lies in it can grow all the same.
+// closeAgain: what lies in it can grow all the same. Meanwhile its sticky bit is the other
+// way, which tells this mode from one that the command gives it.
 func openClosed(dir int) (fd int, closeAgain func(), err error) {
 	const list = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 	var st unix.Stat_t
@@ -145,12 +146,13 @@ func openClosed(dir int) (fd int, closeAgain func(), err error) {
 	closeAgain = func() {}
 	self := fmt.Sprintf("/proc/self/fd/%d", dir)
 	if st.Mode&0o500 != 0o500 {
-		if err := unix.Chmod(self, 0o700); err != nil {
+		open := 0o700 | ^st.Mode&unix.S_ISVTX
+		if err := unix.Chmod(self, open); err != nil {
 			return -1, nil, err
 		}
 		closeAgain = func() { // only if it is as it was left
 			var now unix.Stat_t
-			if unix.Fstat(dir, &now) == nil && now.Mode&0o7777 == 0o700 {
+			if unix.Fstat(dir, &now) == nil && now.Mode&0o7777 == open {
 				_ = unix.Chmod(self, st.Mode&0o1777)
 			}
 		}

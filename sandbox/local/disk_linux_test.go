@@ -1,0 +1,59 @@
+package local
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestOpenClosed opens a directory during a look, as its command may: that stays. What no
+// command touched is closed again.
+func TestOpenClosed(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		during os.FileMode // 0: nothing
+		closed os.FileMode
+		want   os.FileMode
+	}{
+		{"left alone", 0, 0, 0},
+		{"left alone with the sticky bit", 0, os.ModeSticky, os.ModeSticky},
+		{"opened by the command", 0o700, 0, 0o700},
+		{"opened by the command to others", 0o755, 0, 0o755},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			name := filepath.Join(t.TempDir(), "d")
+			if err := os.Mkdir(name, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(name, tt.closed); err != nil {
+				t.Fatal(err)
+			}
+			dir, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(dir)
+			fd, closeAgain, err := openClosed(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(fd)
+			if tt.during != 0 {
+				if err := os.Chmod(name, tt.during); err != nil {
+					t.Fatal(err)
+				}
+			}
+			closeAgain()
+			fi, err := os.Stat(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fi.Mode() &^ os.ModeDir; got != tt.want {
+				t.Errorf("the mode is %v, want %v", got, tt.want)
+			}
+			_ = os.Chmod(name, 0o700)
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -42,15 +43,21 @@ func TestDocumentedCommands(t *testing.T) {
 		}
 		for _, shown := range shownCommands(strings.ReplaceAll(string(text), "\r\n", "\n")) {
 			commands++
-			args := []string{"rath"}
+			args, help := []string{"rath"}, 0
 			for _, word := range shownWord.FindAllString(shown, -1)[1:] {
 				if word == ">" || word == "|" || word == "&&" || word == "#" {
 					break
 				}
+				if word == "--" && help == 0 {
+					help = len(args)
+				}
 				args = append(args, strings.NewReplacer(`"`, "", `'`, "").Replace(word))
 			}
+			if help == 0 {
+				help = len(args)
+			}
 			var out, errs bytes.Buffer
-			code := execute(append(args, "--help"), strings.NewReader(""), &out, &errs, func(string) string { return "" })
+			code := execute(slices.Insert(args, help, "--help"), strings.NewReader(""), &out, &errs, func(string) string { return "" })
 			if code != 0 || !strings.Contains(out.String(), "\n  rath "+args[1]) {
 				t.Errorf("%s shows %q: exit %d, %s", page, shown, code, errs.String())
 			}

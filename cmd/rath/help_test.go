@@ -101,7 +101,7 @@ func TestHelpTexts(t *testing.T) {
 // our words.
 func TestArgumentsAreUsage(t *testing.T) {
 	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })
-	unbounded := []string{"rath cluster import", "rath verify", "rath member", "rath node", "rath router"}
+	unbounded := []string{"rath cluster import", "rath mcp add", "rath verify", "rath member", "rath node", "rath router"}
 	for _, c := range commands(root(a)) {
 		if !c.Runnable() {
 			continue

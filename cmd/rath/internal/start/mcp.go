@@ -70,7 +70,7 @@ func mcpLs(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Short:   "List the MCP servers that tasks and agents name",
-		Long:    "Lists the servers of the list: where each runs, how it is started or reached, and\nthe tools that may be used.",
+		Long:    "Lists the servers of the list: where each runs, how it is started or reached,\nand the tools that may be used.",
 		Example: "  rath mcp ls\n  rath mcp ls --mcp mcp.yaml --format jsonl",
 		Args:    app.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
@@ -141,8 +141,7 @@ one. It exits with 1 if a server cannot be used.`,
 func testServers(ctx context.Context, a *app.App, all []*mcp.Server) error {
 	list, rows, failed := []foundRow{}, [][]string{}, false
 	for _, s := range all {
-		began := time.Now()
-		specs, err := testServer(ctx, a, s)
+		specs, took, err := testServer(ctx, a, s)
 		if err != nil {
 			failed = true
 			var f *tool.Failure
@@ -154,7 +153,7 @@ func testServers(ctx context.Context, a *app.App, all []*mcp.Server) error {
 			a.Remark("%s", text)
 			continue
 		}
-		a.Remark("%s answers in %s; %s", s.Name, view.Took(time.Since(began)), view.Counted(int64(len(specs)), "tool"))
+		a.Remark("%s answers in %s; %s", s.Name, view.Took(took), view.Counted(int64(len(specs)), "tool"))
 		for _, t := range specs {
 			effect := t.Effect.String()
 			if t.Outside {
@@ -177,31 +176,33 @@ func testServers(ctx context.Context, a *app.App, all []*mcp.Server) error {
 	return nil
 }
 
-func testServer(ctx context.Context, a *app.App, s *mcp.Server) (_ []tool.Spec, err error) {
+func testServer(ctx context.Context, a *app.App, s *mcp.Server) (_ []tool.Spec, took time.Duration, err error) {
 	var box sandbox.Sandbox
 	if s.Where == mcp.InSandbox {
 		dir, err := os.MkdirTemp("", "rath-mcp-*")
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		defer func() { err = errors.Join(err, sandbox.RemoveTree(dir)) }()
 		work := filepath.Join(dir, "work")
 		if err := os.Mkdir(work, 0o700); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		box, err = local.New(&local.Options{State: filepath.Join(dir, "boxes")}).Open(ctx, sandbox.Spec{Dir: work, MinIsolation: sandbox.IsolationProcess})
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		defer func() { err = errors.Join(err, box.Close()) }()
 	}
+	began := time.Now()
 	c, err := s.Connect(ctx, a.Getenv, box)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	specs, err := c.Tools(ctx)
+	took = time.Since(began)
 	_ = c.Close() // what a server says when it is ended is no failure
-	return specs, err
+	return specs, took, err
 }
 
 func mcpAdd(a *app.App) *cobra.Command {
@@ -213,13 +214,15 @@ func mcpAdd(a *app.App) *cobra.Command {
 		Long: `Writes a server to the end of the list, and makes the file if there is none. A
 token is named by env:NAME or file:PATH, and never written.`,
 		Example: `  rath mcp add files -- mcp-server-filesystem .
-  rath mcp add tickets --where host --env TICKETS_TOKEN -- npx -y @example/tickets
+  rath mcp add tickets --where host --env TICKETS_TOKEN -- tickets-server
   rath mcp add search --url https://mcp.example.com/mcp --token env:SEARCH_TOKEN`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return app.Usage(cmd, errors.New("add takes the name of the server"))
 			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			name := cmp.Or(file, a.Config.MCP.Value)
 			if name == "" {
 				return app.Fail(app.ExitUsage, "say which file to write by --mcp, RATH_MCP, or \"mcp\" in the configuration file")
@@ -280,18 +283,30 @@ func addServer(a *app.App, file, name string, e serverEntry) error {
 	if err := writeList(file, text); err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
-	a.Remark("%s is in %s; see what it offers with\n  %s", name, file, a.Hint("mcp", "test", name))
+	hint := []string{"mcp", "test", name}
+	if file != a.Config.MCP.Value {
+		hint = append(hint, "--mcp", file)
+	}
+	a.Remark("%s is in %s; see what it offers with\n  %s", name, file, a.Hint(hint...))
 	return nil
 }
 
-// writeList puts a file in the place of another one as a whole.
+// writeList puts a file in the place of another one as a whole, with its rights.
 func writeList(file string, text []byte) error {
+	mode := os.FileMode(0o600)
+	if target, err := filepath.EvalSymlinks(file); err == nil {
+		fi, err := os.Stat(target)
+		if err != nil {
+			return err
+		}
+		file, mode = target, fi.Mode().Perm()
+	}
 	f, err := os.CreateTemp(filepath.Dir(file), ".mcp-*")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(0o600), f.Close()); err == nil {
+	if err = errors.Join(err, f.Chmod(mode), f.Close()); err == nil {
 		err = os.Rename(f.Name(), file)
 	}
 	if err != nil {

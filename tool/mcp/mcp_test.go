@@ -135,7 +135,7 @@ func TestSecrets(t *testing.T) {
 
 // TestHostile: servers that cannot be used are refused with the cause and a remedy, in
 // time, and leave no process.
-func TestHostile(t *testing.T) {
+func TestHostileServers(t *testing.T) {
 	for kind, says := range map[string]string{
 		"garbage": "it prints what is no message of the protocol", "exits": `it exited with code 1, and said "there is no configuration"`,
 		"many": "it offers 5", "twins": `its tools "a.b" and "a/b" are both s__a_b here`,

@@ -133,7 +133,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestHostile: servers that cannot be used are refused with the cause and a remedy, in
+// TestHostileServers: servers that cannot be used are refused with the cause and a remedy, in
 // time, and leave no process.
 func TestHostileServers(t *testing.T) {
 	for kind, says := range map[string]string{

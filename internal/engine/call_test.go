@@ -6,7 +6,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// TestCacheKey: what shares its beginning shares a key, whatever comes after the first
+// TestCacheKey: what shares its beginning shares a key, also if it differs after the first
 // words of the user, and nothing else does.
 func TestCacheKey(t *testing.T) {
 	tools := []llm.ToolSpec{{Name: "f"}}

@@ -71,7 +71,7 @@ type Wire struct {
 	Events func(parts ...Part) []string
 	// Document is an answer that comes whole.
 	Document func(parts ...Part) string
-	// Last is what ends a stream and is missed by nobody: [DONE].
+	// Last is what ends a stream, and what no client needs: [DONE].
 	Last string
 }
 

@@ -243,7 +243,7 @@ func TestBounded(t *testing.T) {
 	if err := small.Write(t.Context(), "memory://user/3", "x", memory.Origin{}); !errors.Is(err, memory.ErrFull) {
 		t.Errorf("a third note of two: %v", err)
 	}
-	a.turn <- struct{}{} // somebody reads, and does not end
+	a.turn <- struct{}{} // another call reads, and does not end
 	ctx, cancel := context.WithCancel(t.Context())
 	got := make(chan error)
 	go func() { _, err := a.Read(ctx, "memory://user/1"); got <- err }()

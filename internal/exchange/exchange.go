@@ -76,3 +76,22 @@ type State struct {
 	Text  int  // bytes of its text
 	Used  llm.Usage
 }
+
+// Passed is what a decoder has passed on of an answer.
+type Passed struct {
+	Sink  func(llm.Delta) // may be nil
+	Begun bool            // a piece of it was seen
+	Size  int             // of all pieces, and what else the decoder counts to them, in bytes
+}
+
+// Emit passes a piece on.
+func (p *Passed) Emit(d llm.Delta) {
+	p.Begun = true
+	p.Size += len(d.Text) + len(d.Reasoning)
+	if d.Call != nil {
+		p.Size += len(d.Call.Args)
+	}
+	if p.Sink != nil {
+		p.Sink(d)
+	}
+}

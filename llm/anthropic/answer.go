@@ -74,15 +74,14 @@ func (t *tally) counts() llm.Usage {
 
 // answer puts an answer together and passes its pieces on.
 type answer struct {
-	e     *exchange.Endpoint
-	sink  func(llm.Delta)
+	e *exchange.Endpoint
+	exchange.Passed
 	model string
 
 	blocks          []*content // in the order in which they began
 	text, reasoning strings.Builder
 	calls           int
-	size            int
-	begun, finished bool
+	finished        bool
 	finish          llm.Finish
 	tally           tally
 }
@@ -91,7 +90,7 @@ var _ exchange.Decoder = (*answer)(nil)
 
 // State implements [exchange.Decoder].
 func (a *answer) State() exchange.State {
-	return exchange.State{Begun: a.begun, Whole: a.finished, Text: a.text.Len(), Used: a.tally.counts()}
+	return exchange.State{Begun: a.Begun, Whole: a.finished, Text: a.text.Len(), Used: a.tally.counts()}
 }
 
 // Add takes an event. Those of a type that is not known are passed over, as the protocol
@@ -125,7 +124,7 @@ func (a *answer) Add(raw []byte) error {
 			a.stop(string(ev.Delta.StopReason))
 		}
 	}
-	if err == nil && a.size > a.e.MaxResponse() {
+	if err == nil && a.Size > a.e.MaxResponse() {
 		err = a.e.Malformed("the answer is larger than %d bytes", a.e.MaxResponse())
 	}
 	return err
@@ -165,7 +164,7 @@ func (a *answer) stop(reason string) {
 	default:
 		a.finish = llm.FinishStop
 	}
-	a.finished, a.begun = true, true
+	a.finished, a.Begun = true, true
 }
 
 // Response implements [exchange.Decoder].

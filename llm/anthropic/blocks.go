@@ -60,7 +60,7 @@ func (a *answer) start(index int64, raw json.RawMessage, whole bool) error {
 		c.kind, c.form = kindText, true
 	}
 	a.blocks = append(a.blocks, c)
-	a.size += len(raw)
+	a.Size += len(raw)
 	switch c.kind {
 	case kindText:
 		a.say(c, b.Text)
@@ -72,7 +72,7 @@ func (a *answer) start(index int64, raw json.RawMessage, whole bool) error {
 		a.say(c, b.Thinking)
 		c.sign.WriteString(string(b.Signature))
 	case kindHidden:
-		a.begun = true
+		a.Begun = true
 	case kindCall:
 		if a.calls == exchange.MaxCalls {
 			return a.e.Malformed("the answer has more than %d tool calls", exchange.MaxCalls)
@@ -85,7 +85,7 @@ func (a *answer) start(index int64, raw json.RawMessage, whole bool) error {
 			d.Args, c.whole = llm.CleanText(string(b.Input)), true
 			c.body.WriteString(d.Args)
 		}
-		a.emit(llm.Delta{Call: &d, Index: c.call})
+		a.Emit(llm.Delta{Call: &d, Index: c.call})
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (a *answer) grow(index int64, d *delta) error {
 		}
 		c = a.blocks[len(a.blocks)-1]
 	}
-	a.begun = true
+	a.Begun = true
 	switch {
 	case c.form && !c.whole:
 		a.say(c, d.PartialJSON)
@@ -122,12 +122,12 @@ func (a *answer) grow(index int64, d *delta) error {
 		a.say(c, d.Thinking)
 		var s exchange.Word
 		_ = s.UnmarshalJSON(d.Signature)
-		a.size += len(s)
+		a.Size += len(s)
 		c.sign.WriteString(string(s))
 	case c.kind == kindCall && !c.whole:
 		if args := c.join.Add(d.PartialJSON); args != "" {
 			c.body.WriteString(args)
-			a.emit(llm.Delta{Call: &llm.ToolCall{Args: args}, Index: c.call})
+			a.Emit(llm.Delta{Call: &llm.ToolCall{Args: args}, Index: c.call})
 		}
 	}
 	return nil
@@ -145,22 +145,11 @@ func (a *answer) speak(c *content, t string) {
 	c.body.WriteString(t)
 	if c.kind == kindThinking {
 		a.reasoning.WriteString(t)
-		a.emit(llm.Delta{Reasoning: t})
+		a.Emit(llm.Delta{Reasoning: t})
 		return
 	}
 	a.text.WriteString(t)
-	a.emit(llm.Delta{Text: t})
-}
-
-func (a *answer) emit(d llm.Delta) {
-	a.begun = true
-	a.size += len(d.Text) + len(d.Reasoning)
-	if d.Call != nil {
-		a.size += len(d.Call.Args)
-	}
-	if a.sink != nil {
-		a.sink(d)
-	}
+	a.Emit(llm.Delta{Text: t})
 }
 
 // flush passes on what a block held back, now that nothing more comes of it.
@@ -170,7 +159,7 @@ func (a *answer) flush(c *content) {
 	case t == "":
 	case c.kind == kindCall:
 		c.body.WriteString(t)
-		a.emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: c.call})
+		a.Emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: c.call})
 	default:
 		a.speak(c, t)
 	}

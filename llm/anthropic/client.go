@@ -33,5 +33,5 @@ func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Del
 	if err != nil {
 		return nil, err
 	}
-	return e.Complete(ctx, r, "/messages", body, &answer{e: e, sink: sink, model: e.Model})
+	return e.Complete(ctx, r, "/messages", body, &answer{e: e, Passed: exchange.Passed{Sink: sink}, model: e.Model})
 }

@@ -99,14 +99,12 @@ type slot struct {
 
 // assembler puts a completion together and passes its pieces on.
 type assembler struct {
-	e    *exchange.Endpoint
-	sink func(llm.Delta)
+	e *exchange.Endpoint
+	exchange.Passed
 
 	text, reasoning      strings.Builder
 	textJoin, reasonJoin exchange.Joiner
 	slots                []*slot
-	size                 int
-	begun                bool // a piece of the answer was seen
 	refused              bool
 	finished             bool // a finish reason was seen
 	finish               llm.Finish
@@ -118,18 +116,7 @@ var _ exchange.Decoder = (*assembler)(nil)
 
 // State implements [exchange.Decoder].
 func (a *assembler) State() exchange.State {
-	return exchange.State{Begun: a.begun, Whole: a.finished, Text: a.text.Len(), Used: a.usage}
-}
-
-func (a *assembler) emit(d llm.Delta) {
-	a.begun = true
-	a.size += len(d.Text) + len(d.Reasoning)
-	if d.Call != nil {
-		a.size += len(d.Call.Args)
-	}
-	if a.sink != nil {
-		a.sink(d)
-	}
+	return exchange.State{Begun: a.Begun, Whole: a.finished, Text: a.text.Len(), Used: a.usage}
 }
 
 // Add takes one event.
@@ -162,7 +149,7 @@ func (a *assembler) Add(raw []byte) error {
 				return err
 			}
 		}
-		if a.size > a.e.MaxResponse() {
+		if a.Size > a.e.MaxResponse() {
 			return a.e.Malformed("the answer is larger than %d bytes", a.e.MaxResponse())
 		}
 		if err := a.end(string(c.FinishReason)); err != nil {
@@ -207,14 +194,14 @@ func (a *assembler) speak(s *spoken) error {
 func (a *assembler) think(t string) {
 	if t != "" {
 		a.reasoning.WriteString(t)
-		a.emit(llm.Delta{Reasoning: t})
+		a.Emit(llm.Delta{Reasoning: t})
 	}
 }
 
 func (a *assembler) say(t string) {
 	if t != "" {
 		a.text.WriteString(t)
-		a.emit(llm.Delta{Text: t})
+		a.Emit(llm.Delta{Text: t})
 	}
 }
 
@@ -252,12 +239,12 @@ func (a *assembler) call(c *call, pos, n int) error {
 	}
 	s.args.WriteString(d.Args)
 	if exchange.IsSet(c.ExtraContent) {
-		a.size += len(c.ExtraContent) - len(s.extra)
+		a.Size += len(c.ExtraContent) - len(s.extra)
 		s.extra = bytes.Clone(c.ExtraContent)
 	}
-	a.begun = true
+	a.Begun = true
 	if d.ID != "" || d.Name != "" || d.Args != "" {
-		a.emit(llm.Delta{Call: &d, Index: i})
+		a.Emit(llm.Delta{Call: &d, Index: i})
 	}
 	return nil
 }
@@ -315,7 +302,7 @@ func (a *assembler) end(reason string) error {
 	default:
 		a.finish = llm.FinishStop
 	}
-	a.finished, a.begun = true, true
+	a.finished, a.Begun = true, true
 	return nil
 }
 
@@ -326,7 +313,7 @@ func (a *assembler) Response() *llm.Response {
 	for i, s := range a.slots {
 		if t := s.join.Flush(); t != "" {
 			s.args.WriteString(t)
-			a.emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: i})
+			a.Emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: i})
 		}
 	}
 	r := &llm.Response{Text: a.text.String(), Reasoning: a.reasoning.String(), Finish: a.finish, Usage: a.usage, Uncounted: a.usage.Total() == 0, Model: a.model}

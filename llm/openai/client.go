@@ -26,11 +26,11 @@ func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Del
 		if err != nil {
 			return nil, err
 		}
-		return e.Complete(ctx, r, "/responses", body, &output{e: e, sink: sink, model: e.Model})
+		return e.Complete(ctx, r, "/responses", body, &output{e: e, Passed: exchange.Passed{Sink: sink}, model: e.Model})
 	}
 	body, err := encode(r, e)
 	if err != nil {
 		return nil, err
 	}
-	return e.Complete(ctx, r, "/chat/completions", body, &assembler{e: e, sink: sink, model: e.Model})
+	return e.Complete(ctx, r, "/chat/completions", body, &assembler{e: e, Passed: exchange.Passed{Sink: sink}, model: e.Model})
 }

@@ -71,13 +71,13 @@ type outputItem struct {
 
 // output puts an answer of the Responses protocol together and passes its pieces on.
 type output struct {
-	e               *exchange.Endpoint
-	sink            func(llm.Delta)
+	e *exchange.Endpoint
+	exchange.Passed
 	model           string
 	items           []*outputItem
 	text, reasoning strings.Builder
-	calls, size     int
-	begun, finished bool
+	calls           int
+	finished        bool
 	refused         bool
 	finish          llm.Finish
 	usage           llm.Usage
@@ -87,7 +87,7 @@ var _ exchange.Decoder = (*output)(nil)
 
 // State implements [exchange.Decoder].
 func (o *output) State() exchange.State {
-	return exchange.State{Begun: o.begun, Whole: o.finished, Text: o.text.Len(), Used: o.usage}
+	return exchange.State{Begun: o.Begun, Whole: o.finished, Text: o.text.Len(), Used: o.usage}
 }
 
 // Add takes an event. Those of a type that is not known, and those that repeat what came
@@ -134,7 +134,7 @@ func (o *output) Add(raw []byte) error {
 			err = o.end(raw)
 		}
 	}
-	if err == nil && o.size > o.e.MaxResponse() {
+	if err == nil && o.Size > o.e.MaxResponse() {
 		err = o.e.Malformed("the answer is larger than %d bytes", o.e.MaxResponse())
 	}
 	return err
@@ -180,7 +180,7 @@ func (o *output) end(raw json.RawMessage) error {
 			return err
 		}
 	}
-	o.finished, o.begun = true, true
+	o.finished, o.Begun = true, true
 	return nil
 }
 
@@ -227,7 +227,7 @@ func (o *output) item(index int64, raw json.RawMessage) (*item, error) {
 	c.call = o.calls
 	o.calls++
 	c.id, c.name = llm.Clip(string(it.CallID), llm.MaxNameLen), llm.Clip(string(it.Name), llm.MaxNameLen)
-	o.emit(llm.Delta{Call: &llm.ToolCall{ID: c.id, Name: c.name}, Index: c.call})
+	o.Emit(llm.Delta{Call: &llm.ToolCall{ID: c.id, Name: c.name}, Index: c.call})
 	return it, nil
 }
 
@@ -239,7 +239,7 @@ func (o *output) done(index int64, raw json.RawMessage) error {
 	}
 	c := o.find(index)
 	if c.kind == itemReasoning && exchange.IsSet(it.Encrypted) {
-		o.size += len(raw) - len(c.raw)
+		o.Size += len(raw) - len(c.raw)
 		c.raw = bytes.Clone(raw)
 	}
 	if c.body.Len() > 0 {
@@ -278,7 +278,7 @@ func (o *output) add(index int64, kind string, raw json.RawMessage) error {
 	if c.kind != kind {
 		return nil
 	}
-	o.begun = true
+	o.Begun = true
 	if t := c.join.Add(raw); t != "" {
 		o.put(c, t)
 	}
@@ -289,24 +289,13 @@ func (o *output) put(c *outputItem, t string) {
 	c.body.WriteString(t)
 	switch c.kind {
 	case itemCall:
-		o.emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: c.call})
+		o.Emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: c.call})
 	case itemReasoning:
 		o.reasoning.WriteString(t)
-		o.emit(llm.Delta{Reasoning: t})
+		o.Emit(llm.Delta{Reasoning: t})
 	default:
 		o.text.WriteString(t)
-		o.emit(llm.Delta{Text: t})
-	}
-}
-
-func (o *output) emit(d llm.Delta) {
-	o.begun = true
-	o.size += len(d.Text) + len(d.Reasoning)
-	if d.Call != nil {
-		o.size += len(d.Call.Args)
-	}
-	if o.sink != nil {
-		o.sink(d)
+		o.Emit(llm.Delta{Text: t})
 	}
 }
 

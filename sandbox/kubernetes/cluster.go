@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -13,14 +12,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/rathcluster/rath/sandbox"
 )
 
 // cluster is what is asked of the API server, in one namespace.
 type cluster struct {
+	maker
 	namespace     string
 	pods, secrets dynamic.ResourceInterface
 }
@@ -31,8 +35,12 @@ const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 // requestPatience bounds one question to the API server.
 const requestPatience = 30 * time.Second
 
-// connect reads how to reach the API server.
-func connect(kubeconfig, namespace string) (*cluster, error) {
+// connect reads how to reach the API server, and asks it for the API of claims, if the mode
+// leaves that open.
+func connect(ctx context.Context, kubeconfig, namespace, mode string) (*cluster, error) {
+	if mode != "" && mode != ModePod && mode != ModeClaim {
+		return nil, fmt.Errorf("no such way to make pods: %q; it is %s or %s, or %q for claims where there are some", mode, ModePod, ModeClaim, "")
+	}
 	var config *rest.Config
 	var err error
 	if kubeconfig == "" {
@@ -64,16 +72,33 @@ func connect(kubeconfig, namespace string) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	of := func(resource string) dynamic.ResourceInterface {
-		return client.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace)
+	of := func(group, version, resource string) dynamic.ResourceInterface {
+		return client.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource}).Namespace(namespace)
 	}
-	return &cluster{namespace: namespace, pods: of("pods"), secrets: of("secrets")}, nil
+	c := &cluster{namespace: namespace, pods: of("", "v1", "pods"), secrets: of("", "v1", "secrets")}
+	c.maker = direct{c.pods}
+	if mode == ModePod {
+		return c, nil
+	}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme())
+	plain, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	served, err := servesClaims(ctx, plain)
+	switch {
+	case err != nil:
+		return nil, err
+	case served:
+		c.maker = claims{c.maker.(direct), of(claimGroup, claimVersion, claimPlural), of(claimGroup, claimVersion, poolPlural), of(claimGroup, claimVersion, templatePlural)}
+	case mode == ModeClaim:
+		return nil, fmt.Errorf("%w: the API server has no %s/%s; install agent-sandbox with its extensions, or set the mode %s", sandbox.ErrUnsupported, claimGroup, claimVersion, ModePod)
+	}
+	return c, nil
 }
 
 // object is what the API server takes.
 type object = map[string]any
-
-var errNotFound = errors.New("not found")
 
 // create makes an object.
 func create(ctx context.Context, in dynamic.ResourceInterface, o object) (seen, error) {
@@ -94,42 +119,7 @@ func create(ctx context.Context, in dynamic.ResourceInterface, o object) (seen, 
 }
 
 // pod returns what is known of a pod; errNotFound.
-func (c *cluster) pod(ctx context.Context, name string) (seen, error) {
-	u, err := c.pods.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return seen{}, errNotFound
-	}
-	if err != nil {
-		return seen{}, err
-	}
-	return see(u)
-}
-
-// remove deletes a pod; one that is not there is no error.
-func (c *cluster) remove(ctx context.Context, name string) error {
-	err := c.pods.Delete(ctx, name, metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-// list returns the pods that labels select.
-func (c *cluster) list(ctx context.Context, selector string) ([]seen, error) {
-	all, err := c.pods.List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return nil, err
-	}
-	var out []seen
-	for i := range all.Items {
-		p, err := see(&all.Items[i])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
+func (c *cluster) pod(ctx context.Context, name string) (seen, error) { return get(ctx, c.pods, name) }
 
 // refused explains why the API server does not make a pod.
 func refused(err error) error {

@@ -73,7 +73,7 @@ func makeNamespace(t *testing.T, client *dynamic.DynamicClient, name string) {
 func newCluster(t *testing.T) (*cluster, *kubelet) {
 	t.Helper()
 	makeNamespace(t, newClient(t), testNamespace)
-	in, err := connect(os.Getenv("KUBECONFIG"), testNamespace)
+	in, err := connect(t.Context(), os.Getenv("KUBECONFIG"), testNamespace, ModePod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func newCluster(t *testing.T) (*cluster, *kubelet) {
 
 func backend(t *testing.T, change func(*Options)) *Backend {
 	t.Helper()
-	o := Options{Kubeconfig: os.Getenv("KUBECONFIG"), Namespace: testNamespace, Image: testImage, NodeImage: nodeImage, Program: nodeProgram, Holder: "test", Start: 20 * time.Second}
+	o := Options{Kubeconfig: os.Getenv("KUBECONFIG"), Namespace: testNamespace, Image: testImage, NodeImage: nodeImage, Program: nodeProgram, Holder: "test", Mode: ModePod, Start: 20 * time.Second}
 	if change != nil {
 		change(&o)
 	}
@@ -92,7 +92,7 @@ func backend(t *testing.T, change func(*Options)) *Backend {
 // until waits for something that comes.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); {
+	for end := time.Now().Add(time.Minute); !holds(); {
 		if time.Now().After(end) {
 			t.Fatalf("it does not come that %s", what)
 		}
@@ -102,5 +102,12 @@ func until(t *testing.T, what string, holds func() bool) {
 
 func TestConformance(t *testing.T) {
 	newCluster(t)
-	sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend { return backend(t, nil) })
+	startClaims(t)
+	for _, mode := range []string{ModePod, ModeClaim} {
+		t.Run(mode, func(t *testing.T) {
+			sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend {
+				return backend(t, func(o *Options) { o.Mode = mode })
+			})
+		})
+	}
 }

@@ -33,7 +33,7 @@ type instance struct {
 
 // launch starts a pod, takes hold of its daemon and opens that.
 func (b *Backend) launch(ctx context.Context, r request, o execd.Opening) (_ *instance, err error) {
-	in, err := b.reach()
+	in, err := b.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -65,11 +65,11 @@ func (b *Backend) launch(ctx context.Context, r request, o execd.Opening) (_ *in
 	// it was asked to delete it.
 	making, made := context.WithTimeout(context.WithoutCancel(ctx), requestPatience)
 	defer made()
-	pod, err := create(making, in.pods, b.pod(p.name, p.name, program, r))
+	owner, err := in.begin(making, b.pod(p.name, p.name, program, r))
 	if err != nil {
-		return nil, refused(err)
+		return nil, err
 	}
-	if _, err := create(making, in.secrets, secret(p.name, pod, keys.Daemon)); err != nil {
+	if _, err := create(making, in.secrets, secret(p.name, owner, keys.Daemon)); err != nil {
 		return nil, fmt.Errorf("its secret: %w", refused(err))
 	}
 	ip, err := p.await(ctx)
@@ -93,7 +93,13 @@ func (p *instance) await(ctx context.Context) (ip string, err error) {
 		s, err := p.in.pod(ctx, p.name)
 		switch {
 		case errors.Is(err, errNotFound):
-			return "", errors.New("it was deleted, by another process or by its machine")
+			more, final := p.in.absent(ctx, p.name)
+			if final {
+				return "", errors.New(more)
+			}
+			if ctx.Err() == nil {
+				why = more
+			}
 		case err != nil:
 			if ctx.Err() == nil {
 				why = err.Error() // a server may be away for a moment

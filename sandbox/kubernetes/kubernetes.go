@@ -22,6 +22,9 @@
 //
 // Keys are made for each pod, and reach the daemon by a secret that the pod owns and that
 // goes with it. Who may read secrets of the namespace could speak to the daemon.
+//
+// Where the API server has claims of agent-sandbox, a SandboxClaim asks for each pod, and
+// owns its secret.
 package kubernetes
 
 import (
@@ -50,6 +53,13 @@ const DefaultStart = 2 * time.Minute
 // DefaultUser is the user of pods.
 const DefaultUser = 65532
 
+// The ways to make pods: as such, or by a SandboxClaim of agent-sandbox
+// (extensions.agents.x-k8s.io/v1beta1), whose controller makes them.
+const (
+	ModePod   = "pod"
+	ModeClaim = "claim"
+)
+
 // Options set up a Backend. Image and NodeImage are needed.
 type Options struct {
 	// Kubeconfig is a file that says how to reach the API server; "" is the service
@@ -72,6 +82,9 @@ type Options struct {
 	User int64
 	// Holder is the name of this process in the labels of pods, such as that of its pod.
 	Holder string
+	// Mode is how pods are made: ModePod, ModeClaim, or "" for claims where the API server
+	// has them.
+	Mode string
 	// Start is how long a pod may take until its daemon answers; 0 is DefaultStart.
 	Start time.Duration
 	// Lease is how long a pod lives without a word of this process; 0 is 30 s.
@@ -84,8 +97,9 @@ type Options struct {
 type Backend struct {
 	o   Options
 	log *slog.Logger
-	// reach reads the configuration; it speaks to nothing yet.
-	reach func() (*cluster, error)
+
+	reaching sync.Mutex
+	reached  *cluster
 
 	mu     sync.Mutex
 	probed *sandbox.Capabilities
@@ -107,8 +121,22 @@ func New(o Options) *Backend {
 	b.o.User = cmp.Or(o.User, DefaultUser)
 	b.o.Start = cmp.Or(o.Start, DefaultStart)
 	b.o.Lease = cmp.Or(o.Lease, execd.DefaultLease)
-	b.reach = sync.OnceValues(func() (*cluster, error) { return connect(o.Kubeconfig, o.Namespace) })
 	return b
+}
+
+// reach returns the cluster. What the first call that succeeds finds holds from then on.
+func (b *Backend) reach(ctx context.Context) (*cluster, error) {
+	b.reaching.Lock()
+	defer b.reaching.Unlock()
+	if b.reached != nil {
+		return b.reached, nil
+	}
+	c, err := connect(ctx, b.o.Kubeconfig, b.o.Namespace, b.o.Mode)
+	if err != nil {
+		return nil, err
+	}
+	b.reached = c
+	return c, nil
 }
 
 // Name implements sandbox.Backend.
@@ -164,7 +192,7 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, image stri
 		}
 	}
 	slices.Sort(c.Limits)
-	c.Detail = fmt.Sprintf("pods of namespace %s, runtime class %s, %s", one.in.namespace, cmp.Or(b.o.RuntimeClass, "by default"), inside.Detail)
+	c.Detail = fmt.Sprintf("pods of namespace %s, made by %s, runtime class %s, %s", one.in.namespace, one.in.name(), cmp.Or(b.o.RuntimeClass, "by default"), inside.Detail)
 	return c, image, nil
 }
 

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/rathcluster/rath/internal/execd"
 	"github.com/rathcluster/rath/sandbox"
@@ -52,32 +53,56 @@ func sh(t *testing.T, x *execd.Box, script string) sandbox.Exit {
 	return e
 }
 
-// names are those of the pods and secrets that are left.
+// names are those of the pods and secrets that are left, and of what they were made by.
 func names(t *testing.T, in *cluster) (all []string) {
 	t.Helper()
-	pods, err := in.list(t.Context(), labelName+"="+nameValue)
-	if err != nil {
-		t.Fatal(err)
+	kinds := map[string]dynamic.ResourceInterface{"pod": in.pods, "secret": in.secrets}
+	if c, ok := in.maker.(claims); ok {
+		kinds["claim"], kinds["pool"], kinds["template"] = c.claims, c.pools, c.templates
 	}
-	for _, p := range pods {
-		all = append(all, "pod "+p.Metadata.Name)
-	}
-	secrets, err := in.secrets.List(t.Context(), metav1.ListOptions{LabelSelector: labelName + "=" + nameValue})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range secrets.Items {
-		all = append(all, "secret "+s.GetName())
+	for kind, of := range kinds {
+		there, err := list(t.Context(), of, labelName+"="+nameValue)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range there {
+			all = append(all, kind+" "+s.Metadata.Name)
+		}
 	}
 	return all
 }
 
+// inModes runs a test with pods that are made in each way.
+func inModes(t *testing.T, test func(*testing.T, *cluster, *kubelet, *claimController, func(func(*Options)) *Backend)) {
+	_, k := newCluster(t)
+	controller := startClaims(t)
+	for _, mode := range []string{ModePod, ModeClaim} {
+		t.Run(mode, func(t *testing.T) {
+			in, err := connect(t.Context(), os.Getenv("KUBECONFIG"), testNamespace, mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			test(t, in, k, controller, func(change func(*Options)) *Backend {
+				return backend(t, func(o *Options) {
+					o.Mode = mode
+					if change != nil {
+						change(o)
+					}
+				})
+			})
+		})
+	}
+}
+
 // holderDir has a process of the test hold a sandbox over a directory.
-const holderDir = "RATH_TEST_HOLDER"
+const (
+	holderDir  = "RATH_TEST_HOLDER"
+	holderMode = "RATH_TEST_HOLDER_MODE"
+)
 
 // hold opens a sandbox, says the name of its pod, and runs a command that does not end.
 func hold(dir string) error {
-	b := New(Options{Kubeconfig: os.Getenv("KUBECONFIG"), Namespace: testNamespace, Image: testDigest, NodeImage: nodeImage, Program: nodeProgram, Lease: time.Hour})
+	b := New(Options{Kubeconfig: os.Getenv("KUBECONFIG"), Namespace: testNamespace, Mode: os.Getenv(holderMode), Image: testDigest, NodeImage: nodeImage, Program: nodeProgram, Lease: time.Hour})
 	sb, err := b.Open(context.Background(), sandbox.Spec{Dir: dir, Owner: "session", Epoch: 1})
 	if err != nil {
 		return err
@@ -89,10 +114,11 @@ func hold(dir string) error {
 
 // TestKilledHolder kills the process that holds a pod with -9 during a command: the pod
 // ends by itself with all its processes, and another process takes it and its secret away.
-func TestKilledHolder(t *testing.T) {
-	in, k := newCluster(t)
+func TestKilledHolder(t *testing.T) { inModes(t, killedHolder) }
+
+func killedHolder(t *testing.T, in *cluster, k *kubelet, _ *claimController, backend func(func(*Options)) *Backend) {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env, cmd.Stderr = append(os.Environ(), holderDir+"="+t.TempDir()), os.Stderr
+	cmd.Env, cmd.Stderr = append(os.Environ(), holderDir+"="+t.TempDir(), holderMode+"="+in.name()), os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +149,7 @@ func TestKilledHolder(t *testing.T) {
 	if left := processesOf(t, DefaultUser); len(left) > 0 {
 		t.Errorf("processes are left: %v", left)
 	}
-	b := backend(t, nil)
+	b := backend(nil)
 	until(t, "a sweep leaves nothing", func() bool {
 		if _, err := b.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
@@ -170,10 +196,12 @@ func TestMachine(t *testing.T) {
 
 // TestOwners: the pod of a lower epoch goes when one of a higher epoch of the same owner is
 // opened, and those of other owners stay; Sweep finds what is left otherwise.
-func TestOwners(t *testing.T) {
-	in, _ := newCluster(t)
-	b := backend(t, nil)
+func TestOwners(t *testing.T) { inModes(t, owners) }
+
+func owners(t *testing.T, in *cluster, _ *kubelet, _ *claimController, backend func(func(*Options)) *Backend) {
+	b := backend(nil)
 	old := open(t, b, sandbox.Spec{Owner: "session", Epoch: 1})
+	objects := len(names(t, in))
 	other := open(t, b, sandbox.Spec{Owner: "another session", Epoch: 1})
 	young := open(t, b, sandbox.Spec{Owner: "session", Epoch: 2})
 	if _, err := old.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sleep", "10"}}); !errors.Is(err, sandbox.ErrLost) || !strings.Contains(err.Error(), podOf(old)) || !strings.Contains(err.Error(), "deleted") {
@@ -183,7 +211,7 @@ func TestOwners(t *testing.T) {
 	if e := sh(t, young, "echo goes on"); string(e.Stdout.Bytes()) != "goes on\n" {
 		t.Error(e)
 	}
-	until(t, "two pods are left", func() bool { return len(names(t, in)) == 4 })
+	until(t, "two pods are left", func() bool { return len(names(t, in)) == 2*objects })
 	// One that is opened late, although its session has a newer one, goes with a sweep.
 	late := open(t, b, sandbox.Spec{Owner: "session", Epoch: 1})
 	if n, err := b.Sweep(t.Context()); err != nil || n != 1 {
@@ -217,9 +245,10 @@ func TestKeysStayHidden(t *testing.T) {
 
 // TestTroubles: what keeps a pod from running is an error that names the pod, the cause and
 // what to do, and nothing is left of it.
-func TestTroubles(t *testing.T) {
-	in, k := newCluster(t)
-	b := backend(t, func(o *Options) { o.Start = 2 * time.Second })
+func TestTroubles(t *testing.T) { inModes(t, troubles) }
+
+func troubles(t *testing.T, in *cluster, k *kubelet, controller *claimController, backend func(func(*Options)) *Backend) {
+	b := backend(func(o *Options) { o.Start = 2 * time.Second })
 	if _, err := b.Probe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -243,6 +272,13 @@ func TestTroubles(t *testing.T) {
 	k.mu.Lock()
 	k.hold = false
 	k.mu.Unlock()
+
+	if in.name() == ModeClaim {
+		controller.set(true)
+		_, err = b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir()})
+		refused("no controller", err, "the claim waits", "controller of agent-sandbox", "mode pod")
+		controller.set(false)
+	}
 
 	x := open(t, b, sandbox.Spec{})
 	p := k.named(podOf(x))

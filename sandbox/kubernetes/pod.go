@@ -151,13 +151,13 @@ func (b *Backend) pod(name, secret, program string, r request) object {
 // secretKey is the key of the daemon's end of the keys in its secret.
 const secretKey = "keys"
 
-// secret describes the secret of a pod, which goes with it.
-func secret(name string, pod seen, keys []byte) object {
+// secret describes the secret of a pod, which goes with its owner.
+func secret(name string, owner object, keys []byte) object {
 	return object{
 		"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true, "data": object{secretKey: keys},
 		"metadata": object{
 			"name": name, "labels": object{labelName: nameValue, "app.kubernetes.io/managed-by": "rath"},
-			"ownerReferences": []object{{"apiVersion": "v1", "kind": "Pod", "name": pod.Metadata.Name, "uid": pod.Metadata.UID}},
+			"ownerReferences": []object{owner},
 		},
 	}
 }

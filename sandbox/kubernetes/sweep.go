@@ -34,7 +34,7 @@ func (b *Backend) Run(ctx context.Context) error {
 // run although no holder waits for them any more, and those whose owner has one of a higher
 // epoch, and returns how many.
 func (b *Backend) Sweep(ctx context.Context) (removed int, err error) {
-	in, err := b.reach()
+	in, err := b.reach(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("kubernetes: sweep: %w", err)
 	}

@@ -145,7 +145,8 @@ const Last = "@last"
 // MaxTasks is how many tasks a query takes.
 const MaxTasks = 1000
 
-// RunInfo is a run as lineage has it. Times are Unix milliseconds, zero for what
+// RunInfo is a run as lineage has it: of one that lineage has not got yet, only its id,
+// state and session are known. Times are Unix milliseconds, zero for what
 // has not happened.
 type RunInfo struct {
 	Run      run.ID     `json:"run"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,9 +10,20 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 // TestCrashAndResume kills the demo inside a tool call and starts it again.
@@ -81,6 +93,66 @@ func TestInterruptParks(t *testing.T) {
 	}
 	if !strings.Contains(cmd.said(), "done") {
 		t.Error("it does not go on with the same model")
+	}
+}
+
+// TestResumeBeforeLineage resumes a run that its session's log has and lineage has not
+// yet, as one has that was taken an instant ago.
+func TestResumeBeforeLineage(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	var o offering
+	srv, err := natsserver.Start(t.Context(), &natsserver.Options{StoreDir: t.TempDir(), Port: -1, Open: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	defer func() {
+		if err := srv.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	defer o.offer(t, dir, "nothing")
+	if o.node, err = node.Start(t.Context(), &node.Options{
+		Store: filepath.Join(dir, ".rath"), NATS: srv.URL(), Level: "lazy", Workflows: []flow.Registration{notes("1"), notesApart},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	rath := func(args string) string { return command(t, "rath "+args+" --server "+srv.URL(), dir) }
+	rath("submit release --id one")
+	o.await(t, "one", run.Waiting)
+
+	// What the node has passed on, it does not pass on again.
+	nc, err := nats.Connect(srv.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := js.Stream(ctx, streams.StreamLineage)
+	if err == nil {
+		err = all.Purge(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, err := nc.SubscribeSync(messages.QuerySubject(session.DefaultTenant, messages.QueryLineage))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := startCommand(t, dir, "resume", "one", "--server", srv.URL())
+	for _, what := range []string{"what is newest", "what there is of the run"} {
+		if _, err := asked.NextMsgWithContext(ctx); err != nil {
+			t.Fatalf("it did not ask %s: %v", what, err)
+		}
+	}
+	rath("cancel one")
+	if err := cmd.Wait(); err == nil || !strings.Contains(cmd.said(), "rath: run one cancelled") {
+		t.Errorf("%v, want that the run is cancelled", err)
 	}
 }
 

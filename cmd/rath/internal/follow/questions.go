@@ -1,7 +1,6 @@
 package follow
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -103,7 +102,7 @@ func questions(ctx context.Context, s *app.System, id run.ID) ([]lineage.Record,
 
 // question is the record that told of what a run waits for from a person.
 func question(r *messages.RunInfo) lineage.Record {
-	rec := lineage.Record{Run: r.Run, Root: cmp.Or(r.Root, r.Session), Session: r.Session, Workflow: r.Workflow, Waits: r.Waits}
+	rec := lineage.Record{Run: r.Run, Root: r.Root, Session: r.Session, Workflow: r.Workflow, Waits: r.Waits}
 	switch {
 	case r.State == run.NeedsReview && r.Review != nil:
 		rec.Kind, rec.Step, rec.Code, rec.Reason, rec.Revision = lineage.Review, r.Review.Step, r.Review.Code, r.Review.Reason, r.Review.Revision

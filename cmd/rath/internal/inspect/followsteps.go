@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
@@ -76,6 +75,6 @@ func followSteps(ctx context.Context, a *app.App, s *app.System, name string, q 
 		}
 	}
 	w.Person = func(rec lineage.Record) { follow.Person(a, rec) }
-	out, err := follow.Watch(ctx, s, r.Run, cmp.Or(r.Root, r.Session), after, w)
+	out, err := follow.Watch(ctx, s, r.Run, r.Root, after, w)
 	return ending(a, r.Run, out, err)
 }

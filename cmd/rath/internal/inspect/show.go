@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -322,7 +321,7 @@ func showOn(ctx context.Context, a *app.App, s *app.System, name string, full bo
 		}
 	}
 	w.Person = func(rec lineage.Record) { follow.Person(a, rec) }
-	seen, err := follow.Watch(ctx, s, r.Run, cmp.Or(r.Root, r.Session), after, w)
+	seen, err := follow.Watch(ctx, s, r.Run, r.Root, after, w)
 	a.Out.Note("")
 	switch {
 	case errors.Is(err, app.ErrInterrupted):

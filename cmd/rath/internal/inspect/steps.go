@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"errors"
 
@@ -44,7 +43,7 @@ func showSteps(ctx context.Context, a *app.App, s *app.System, name string, live
 	}
 	w := follow.Timeline(ctx, a.Out, t)
 	w.Person = func(r lineage.Record) { follow.Person(a, r) }
-	seen, err := follow.Watch(ctx, s, r.Run, cmp.Or(r.Root, r.Session), 0, w)
+	seen, err := follow.Watch(ctx, s, r.Run, r.Root, 0, w)
 	t.Finish(ctx)
 	return ending(a, r.Run, seen, err)
 }

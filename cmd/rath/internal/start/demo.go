@@ -130,7 +130,7 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 	var root session.ID
 	var after uint64
 	if open != nil {
-		id, root = open.Run, cmp.Or(open.Root, open.Session)
+		id, root = open.Run, open.Root
 		d.header(ctx, s, "", false)
 		d.Out.Printf("%s\n\n", d.Out.Paint(term.Yellow, fmt.Sprintf("resume      run %s, cut off after %s, which do not run again",
 			view.ShortIDs([]run.ID{id})(id), view.Counted(int64(open.Steps), "step"))))

@@ -1,7 +1,6 @@
 package work
 
 import (
-	"cmp"
 	"context"
 	"errors"
 
@@ -61,8 +60,8 @@ func resume(ctx context.Context, a *app.App, name string, o *runOptions) (err er
 	r, err := reference.Run(ctx, s, name)
 	if w, waits := errors.AsType[reference.WaitingError](err); waits { // until the node of this process takes it
 		r, err = messages.RunInfo{Run: w.Run, State: run.Queued}, nil
-	} else {
-		after = 0 // the run is somewhere before
+	} else if r.Root != "" {
+		after = 0 // it is somewhere before: the lineage has it already
 	}
 	if err != nil {
 		return err
@@ -83,7 +82,7 @@ func resume(ctx context.Context, a *app.App, name string, o *runOptions) (err er
 		follow.Decisions(a, r.Run, r.Review.Revision)
 		return app.Silent(app.ExitRefused)
 	}
-	seen, err := follow.Watch(ctx, s, r.Run, cmp.Or(r.Root, r.Session), after, handlers(ctx, a, s, string(cmp.Or(r.Root, r.Session))))
+	seen, err := follow.Watch(ctx, s, r.Run, r.Root, after, handlers(ctx, a, s, string(r.Root)))
 	a.Err.Note("")
 	if errors.Is(err, app.ErrInterrupted) {
 		return parked(a, s, r.Run, &o.NodeFlags)

@@ -96,6 +96,11 @@ func restrict(t *testing.T, client kubernetes.Interface) {
 	if err != nil {
 		t.Fatalf("the namespace must be this test's own: %v", err)
 	}
+	// What a release leaves there goes with it.
+	sandboxes := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sandboxesOf(render(t, cases(t)["full"])), Labels: ns.Labels}}
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), sandboxes, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "agents"}, Value: 1}
 	if _, err := client.SchedulingV1().PriorityClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -144,7 +149,7 @@ func apply(t *testing.T, client kubernetes.Interface, o object) {
 	if !json.Valid(body) {
 		t.Fatalf("%s: not JSON", o.file)
 	}
-	err = rests[r.client].Patch(types.ApplyPatchType).Namespace(namespace).Resource(r.path).Name(o.meta.GetName()).
+	err = rests[r.client].Patch(types.ApplyPatchType).Namespace(o.meta.GetNamespace()).Resource(r.path).Name(o.meta.GetName()).
 		Param("fieldManager", "helm").Param("force", "true").Param("fieldValidation", metav1.FieldValidationStrict).
 		Body(body).Do(t.Context()).Error()
 	if err != nil {

@@ -27,8 +27,12 @@ func TestNamesAndLabels(t *testing.T) {
 				t.Errorf("%s twice", id)
 			}
 			seen[id] = true
-			if o.meta.GetNamespace() != namespace {
-				t.Errorf("%s is in namespace %q", id, o.meta.GetNamespace())
+			want := namespace
+			if o.meta.GetLabels()["app.kubernetes.io/component"] == "sandbox" {
+				want = sandboxesOf(all)
+			}
+			if o.meta.GetNamespace() != want {
+				t.Errorf("%s is in namespace %q, want %q", id, o.meta.GetNamespace(), want)
 			}
 			if bad := validation.IsDNS1035Label(o.meta.GetName()); len(bad) > 0 {
 				t.Errorf("%s: %v", id, bad)
@@ -45,6 +49,19 @@ func TestNamesAndLabels(t *testing.T) {
 			}
 		}
 	})
+}
+
+// sandboxesOf is the namespace in which nodes are told to make pods of sandboxes.
+func sandboxesOf(all []object) string {
+	for _, w := range workloads(all) {
+		if w.role != "node" {
+			continue
+		}
+		if in := flagOf(w.spec.Containers[0], "sandbox-kubernetes-namespace"); in != "" {
+			return in
+		}
+	}
+	return namespace
 }
 
 // TestLongNames holds that the name of a pod is the name of a node: at most 64
@@ -174,6 +191,9 @@ func TestSelectors(t *testing.T) {
 			case "sandbox":
 				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector))
 				expect("nodes of "+p.Name, selectorOf(t, p.Spec.Ingress[0].From[0].PodSelector), roles(all)...)
+				if from := p.Spec.Ingress[0].From[0].NamespaceSelector; p.Namespace != namespace && !selectorOf(t, from).Matches(labels.Set{corev1.LabelMetadataName: namespace}) {
+					t.Errorf("policy %s: nodes of another namespace: %v", p.Name, from)
+				}
 				if len(p.Spec.Egress) > 0 || len(p.Spec.PolicyTypes) != 2 {
 					t.Errorf("policy %s lets sandboxes out: %+v", p.Name, p.Spec)
 				}

@@ -82,7 +82,7 @@ func newCluster(t *testing.T) (*cluster, *kubelet) {
 
 func backend(t *testing.T, change func(*Options)) *Backend {
 	t.Helper()
-	o := Options{Kubeconfig: os.Getenv("KUBECONFIG"), Namespace: testNamespace, Image: testImage, NodeImage: nodeImage, Program: nodeProgram, Holder: "test", Mode: ModePod, Start: 20 * time.Second}
+	o := Options{Kubeconfig: asNode(t), Namespace: testNamespace, Image: testImage, NodeImage: nodeImage, Program: nodeProgram, Holder: "test", Mode: ModePod, Start: 20 * time.Second}
 	if change != nil {
 		change(&o)
 	}

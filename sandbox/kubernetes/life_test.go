@@ -118,7 +118,7 @@ func TestKilledHolder(t *testing.T) { inModes(t, killedHolder) }
 
 func killedHolder(t *testing.T, in *cluster, k *kubelet, _ *claimController, backend func(func(*Options)) *Backend) {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env, cmd.Stderr = append(os.Environ(), holderDir+"="+t.TempDir(), holderMode+"="+in.name()), os.Stderr
+	cmd.Env, cmd.Stderr = append(os.Environ(), holderDir+"="+t.TempDir(), holderMode+"="+in.name(), "KUBECONFIG="+asNode(t)), os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -349,7 +349,7 @@ func TestQuota(t *testing.T) {
 		_, ok, _ := unstructured.NestedString(u.Object, "status", "used", "pods")
 		return ok
 	})
-	_, err := backend(t, func(o *Options) { o.Namespace = small }).Probe(t.Context())
+	_, err := backend(t, func(o *Options) { o.Kubeconfig, o.Namespace = os.Getenv("KUBECONFIG"), small }).Probe(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "exceeded quota") || !strings.Contains(err.Error(), "raise the quota") {
 		t.Errorf("a pod beyond the quota: %v", err)
 	}

@@ -32,7 +32,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 "component", "labels" and "annotations". */}}
 {{- define "rath.meta" -}}
 name: {{ include "rath.fullname" .root }}{{ .suffix }}
-namespace: {{ .root.Release.Namespace }}
+namespace: {{ with get . "namespace" }}{{ quote . }}{{ else }}{{ .root.Release.Namespace }}{{ end }}
 labels:
   {{- include "rath.labels" .root | nindent 2 }}
   {{- with get . "component" }}

@@ -52,6 +52,9 @@ the limit is not a whole number of Mi or Gi. */}}
 {{- if eq $v.sandbox.backend "kubernetes" }}
 - -sandbox-kubernetes-image={{ $v.sandbox.image }}
 - -sandbox-kubernetes-node-image={{ include "rath.image" (dict "root" .root "image" .values.image "flavor" $v.image.flavor) }}
+{{- with $v.sandbox.namespace }}
+- -sandbox-kubernetes-namespace={{ . }}
+{{- end }}
 {{- with $v.sandbox.mode }}
 - -sandbox-kubernetes-mode={{ . }}
 {{- end }}

@@ -1,0 +1,257 @@
+//go:build cluster
+
+package kubernetes
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// What the chart renders to has this account for nodes, in this namespace.
+const (
+	releaseNamespace = "agents"
+	nodeAccount      = "prod-fleet"
+)
+
+// chartObjects are what the chart renders to of some kinds, in which pods of sandboxes are
+// in testNamespace.
+func chartObjects(t *testing.T, kinds ...string) (all []*unstructured.Unstructured) {
+	t.Helper()
+	f, err := os.Open("../../helm/testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for in := yaml.NewYAMLOrJSONDecoder(f, 4096); ; {
+		u := new(unstructured.Unstructured)
+		if err := in.Decode(&u.Object); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(u.Object) > 0 && slices.Contains(kinds, u.GetKind()) {
+			all = append(all, u)
+		}
+	}
+}
+
+// node is the kubeconfig with which the tests act as a node does: by a token of the account
+// that the chart gives it.
+var node struct {
+	once sync.Once
+	file string
+}
+
+// asNode gives nodes their account and rights, and returns their kubeconfig.
+func asNode(t *testing.T) string {
+	t.Helper()
+	node.once.Do(func() {
+		client := newClient(t)
+		makeNamespace(t, client, testNamespace)
+		makeNamespace(t, client, releaseNamespace)
+		resources := map[string]schema.GroupVersionResource{
+			"ServiceAccount": {Version: "v1", Resource: "serviceaccounts"},
+			"Role":           {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
+			"RoleBinding":    {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+			"NetworkPolicy":  {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+		}
+		for _, o := range chartObjects(t, slices.Collect(maps.Keys(resources))...) {
+			if _, err := client.Resource(resources[o.GetKind()]).Namespace(o.GetNamespace()).Apply(t.Context(), o.GetName(), o, metav1.ApplyOptions{FieldManager: "helm", Force: true}); err != nil {
+				t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+			}
+		}
+		node.file = accountConfig(t, releaseNamespace, nodeAccount)
+		in, err := connect(t.Context(), node.file, testNamespace, ModePod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the role counts", func() bool {
+			_, err := in.list(t.Context(), labelName+"="+nameValue)
+			return err == nil
+		})
+	})
+	if node.file == "" {
+		t.Fatal("nodes have no account")
+	}
+	return node.file
+}
+
+// accountConfig writes a kubeconfig with a token of a service account.
+func accountConfig(t *testing.T, namespace, name string) string {
+	t.Helper()
+	accounts := newClient(t).Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}).Namespace(namespace)
+	ask := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": map[string]any{"name": name}, "spec": map[string]any{}}}
+	u, err := accounts.Create(t.Context(), ask, metav1.CreateOptions{}, "token")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, _, _ := unstructured.NestedString(u.Object, "status", "token")
+	config, err := clientcmd.LoadFromFile(os.Getenv("KUBECONFIG"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range config.AuthInfos {
+		user.Token = token
+	}
+	// It outlives the test that asks first.
+	file := filepath.Join(filepath.Dir(os.Getenv("KUBECONFIG")), namespace+"-"+name)
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestRights: a node needs each verb of the role that the chart gives it, and no other one;
+// what is not in the role is refused.
+func TestRights(t *testing.T) {
+	began := auditSize(t)
+	inModes(t, func(t *testing.T, in *cluster, _ *kubelet, controller *claimController, backend func(func(*Options)) *Backend) {
+		b := backend(nil)
+		for epoch := range uint64(2) {
+			sh(t, open(t, b, sandbox.Spec{Owner: "rights", Epoch: epoch + 1}), "true")
+		}
+		if _, err := b.Sweep(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if in.name() == ModePod {
+			return
+		}
+		// Why a pod does not come is asked as well.
+		controller.set(true)
+		_, err := backend(func(o *Options) { o.Start = time.Second }).Probe(t.Context())
+		if controller.set(false); err == nil {
+			t.Error("a pod without a controller")
+		}
+		granted := make(map[string]bool)
+		for _, role := range chartObjects(t, "Role") {
+			rules, _, _ := unstructured.NestedSlice(role.Object, "rules")
+			for _, r := range rules {
+				rule := r.(map[string]any)
+				for _, g := range rule["apiGroups"].([]any) {
+					for _, resource := range rule["resources"].([]any) {
+						for _, verb := range rule["verbs"].([]any) {
+							granted[strings.Join([]string{g.(string), resource.(string), verb.(string)}, " ")] = true
+						}
+					}
+				}
+			}
+		}
+		until(t, "each right has been used", func() bool { return len(asked(t, began)) == len(granted) })
+		for what, code := range asked(t, began) {
+			if !granted[what] || code == 403 {
+				t.Errorf("a node asks for %q, which is not in its role (%d)", what, code)
+			}
+		}
+	})
+	config, err := clientcmd.BuildConfigFromFlags("", asNode(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(namespace, group, version, resource string) dynamic.ResourceInterface {
+		return client.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource}).Namespace(namespace)
+	}
+	pods, secrets := of(testNamespace, "", "v1", "pods"), of(testNamespace, "", "v1", "secrets")
+	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "other"}}}
+	ctx := t.Context()
+	for what, try := range map[string]func() error{
+		"read a secret":          func() error { _, err := secrets.Get(ctx, "any", metav1.GetOptions{}); return err },
+		"list secrets":           func() error { _, err := secrets.List(ctx, metav1.ListOptions{}); return err },
+		"delete a secret":        func() error { return secrets.Delete(ctx, "any", metav1.DeleteOptions{}) },
+		"watch pods":             func() error { _, err := pods.Watch(ctx, metav1.ListOptions{}); return err },
+		"change a pod":           func() error { _, err := pods.Update(ctx, pod, metav1.UpdateOptions{}); return err },
+		"run a command in a pod": func() error { _, err := pods.Create(ctx, pod, metav1.CreateOptions{}, "exec"); return err },
+		"read the log of a pod":  func() error { _, err := pods.Get(ctx, "any", metav1.GetOptions{}, "log"); return err },
+		"delete all pods":        func() error { return pods.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}) },
+		"make pods beside the nodes": func() error {
+			_, err := of(releaseNamespace, "", "v1", "pods").Create(ctx, pod, metav1.CreateOptions{})
+			return err
+		},
+		"read a secret beside nodes": func() error {
+			_, err := of(releaseNamespace, "", "v1", "secrets").Get(ctx, "any", metav1.GetOptions{})
+			return err
+		},
+		"read a template": func() error {
+			_, err := of(testNamespace, claimGroup, claimVersion, templatePlural).Get(ctx, "any", metav1.GetOptions{})
+			return err
+		},
+		"change its role": func() error {
+			return of(testNamespace, "rbac.authorization.k8s.io", "v1", "roles").Delete(ctx, "any", metav1.DeleteOptions{})
+		},
+	} {
+		if err := try(); !apierrors.IsForbidden(err) {
+			t.Errorf("a node may %s: %v", what, err)
+		}
+	}
+	// An account without the role is told what it needs.
+	_, err = backend(t, func(o *Options) { o.Kubeconfig = accountConfig(t, testNamespace, "default") }).Probe(ctx)
+	if err == nil || !strings.Contains(err.Error(), "needs the role that the chart has for sandboxes") {
+		t.Errorf("without the role: %v", err)
+	}
+}
+
+// auditSize is how long the log of what nodes ask the API server for is.
+func auditSize(t *testing.T) int64 {
+	t.Helper()
+	fi, err := os.Stat(os.Getenv("RATH_TEST_AUDIT"))
+	if err != nil {
+		t.Fatalf("RATH_TEST_AUDIT: %v; run .ci/cluster sandboxes", err)
+	}
+	return fi.Size()
+}
+
+// asked are the group, resource and verb of what nodes have asked the API server for, as its
+// log has it from a place on, and the highest code of the answers.
+func asked(t *testing.T, from int64) map[string]int {
+	t.Helper()
+	f, err := os.Open(os.Getenv("RATH_TEST_AUDIT"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]int)
+	lines := bufio.NewScanner(f)
+	for lines.Buffer(nil, 1<<20); lines.Scan(); {
+		var e struct {
+			User           struct{ Username string }
+			Verb           string
+			ObjectRef      *struct{ APIGroup, Resource, Subresource, Namespace string }
+			ResponseStatus struct{ Code int }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.User.Username != "system:serviceaccount:"+releaseNamespace+":"+nodeAccount || e.ObjectRef == nil || e.ObjectRef.Namespace != testNamespace {
+			continue
+		}
+		what := strings.Join([]string{e.ObjectRef.APIGroup, strings.Trim(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/"), e.Verb}, " ")
+		all[what] = max(all[what], e.ResponseStatus.Code)
+	}
+	return all
+}

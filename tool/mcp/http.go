@@ -27,17 +27,25 @@ type bearer struct {
 	env func(string) string
 }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper. A token by OAuth that is not taken is replaced
+// once by a new one.
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	if b.s.Token != "" {
-		token, err := listfile.Secret(b.env, b.s.file, b.s.Token, "token")
-		if err != nil {
+	token, err := b.token("")
+	if err != nil {
+		return nil, unsent{err}
+	}
+	resp, err := b.send(r, token)
+	if err == nil && resp.StatusCode == http.StatusUnauthorized && b.s.oauth != nil && r.GetBody != nil {
+		_ = resp.Body.Close()
+		if token, err = b.token(token); err != nil {
 			return nil, unsent{err}
 		}
 		r = r.Clone(r.Context())
-		r.Header.Set("Authorization", "Bearer "+token)
+		if r.Body, err = r.GetBody(); err != nil {
+			return nil, err
+		}
+		resp, err = b.send(r, token)
 	}
-	resp, err := http.DefaultTransport.RoundTrip(r)
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return nil, unsent{dial}
 	}
@@ -45,10 +53,39 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close()
 		return nil, unsent{fmt.Errorf("it refused the request: %s", resp.Status)}
 	}
+	return resp, err
+}
+
+// token returns a token, and another one than that which was refused if there may be
+// another; "" where none is needed.
+func (b bearer) token(refused string) (string, error) {
+	switch {
+	case b.s.Token != "":
+		return listfile.Secret(b.env, b.s.file, b.s.Token, "token")
+	case b.s.oauth != nil:
+		return b.s.oauth.token(b.s, b.env, refused)
+	}
+	return "", nil
+}
+
+func (b bearer) send(r *http.Request, token string) (*http.Response, error) {
+	if token != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return whole{}.RoundTrip(r)
+}
+
+// whole bounds the bodies that the SDK reads as a whole; it bounds the events of a stream
+// itself.
+type whole struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (whole) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	// The SDK bounds the events of a stream, and reads any other body as a whole.
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind != "text/event-stream" || resp.StatusCode < 200 || resp.StatusCode > 299 {
 		resp.Body = &bounded{resp.Body, maxLine}

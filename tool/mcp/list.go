@@ -45,6 +45,8 @@ type Server struct {
 	Outside bool
 	Call    time.Duration // how long a call may take
 
+	oauth *oauth // nil needs no sign-in
+
 	file string
 }
 
@@ -121,9 +123,13 @@ func server(p *listfile.Parser, key, n *yaml.Node) *Server {
 	p.Fields(n, what, map[string]func(*yaml.Node){
 		"command": func(n *yaml.Node) { s.Command = command(p, n, what) },
 		"where":   func(n *yaml.Node) { s.Where = p.Text(n, what+": where") },
-		"url":     func(n *yaml.Node) { s.URL = address(p, n, what) },
-		"token":   func(n *yaml.Node) { s.Token = p.Key(n, what, "token") },
-		"env":     func(n *yaml.Node) { s.Env = p.Texts(n, what+": env") },
+		"url":     func(n *yaml.Node) { s.URL = address(p, n, what, "url") },
+		"oauth": func(n *yaml.Node) {
+			s.oauth = &oauth{}
+			s.oauth.entry(p, n, what)
+		},
+		"token": func(n *yaml.Node) { s.Token = p.Key(n, what, "token") },
+		"env":   func(n *yaml.Node) { s.Env = p.Texts(n, what+": env") },
 		"tools": func(n *yaml.Node) {
 			if s.Tools = p.Texts(n, what+": tools"); s.Tools == nil {
 				p.Fail(n.Line, "%s: tools: there are none; name the tools, or leave it out for all", what)
@@ -150,6 +156,10 @@ func server(p *listfile.Parser, key, n *yaml.Node) *Server {
 		p.Fail(n.Line, "%s: where, env and state are of a command; leave them out beside url", what)
 	case s.URL == "" && s.Token != "":
 		p.Fail(n.Line, "%s: token is for a url; name the variable in env for a command", what)
+	case s.URL == "" && s.oauth != nil:
+		p.Fail(n.Line, "%s: oauth is for a url; leave it out for a command", what)
+	case s.Token != "" && s.oauth != nil:
+		p.Fail(n.Line, "%s: want either a token or oauth", what)
 	case s.URL == "" && s.Where == "":
 		s.Where = InSandbox
 	case s.URL == "" && s.Where != InSandbox && s.Where != OnHost:
@@ -190,14 +200,14 @@ func command(p *listfile.Parser, n *yaml.Node, what string) (argv []string) {
 	return argv
 }
 
-func address(p *listfile.Parser, n *yaml.Node, what string) string {
-	text := p.Text(n, what+": url")
+func address(p *listfile.Parser, n *yaml.Node, what, field string) string {
+	text := p.Text(n, what+": "+field)
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		p.Fail(n.Line, "%s: url: want a URL such as https://mcp.example.com/mcp", what)
+		p.Fail(n.Line, "%s: %s: want a URL such as https://mcp.example.com/mcp", what, field)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		p.Fail(n.Line, "%s: url of host %s: remove user, query and fragment; a token goes into the file or variable that token names", what, u.Host)
+		p.Fail(n.Line, "%s: %s of host %s: remove user, query and fragment; a token goes into the file or variable that token names", what, field, u.Host)
 	}
 	return text
 }

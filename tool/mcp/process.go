@@ -165,8 +165,8 @@ func onHost(s *Server, env func(string) string) (*process, error) {
 	return p, nil
 }
 
-// secrets are what no error repeats of what a server got: values of variables, and the
-// token.
+// secrets are what no error repeats of what a server got: values of variables, tokens, and
+// what brings tokens.
 func (s *Server) secrets(env func(string) string) (all []string) {
 	for _, name := range s.Env {
 		all = append(all, strings.TrimSpace(env(name)))
@@ -175,6 +175,9 @@ func (s *Server) secrets(env func(string) string) (all []string) {
 		if token, err := listfile.Secret(env, s.file, s.Token, "token"); err == nil {
 			all = append(all, token)
 		}
+	}
+	if s.oauth != nil {
+		all = append(all, s.oauth.secrets(s, env)...)
 	}
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) }) // one may be in another
 	return all

@@ -27,13 +27,13 @@ import (
 func MCP(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "mcp",
-		Short:   "List, test and add MCP servers",
+		Short:   "List, test, add and sign in to MCP servers",
 		Long:    "Shows, tests and extends the list of MCP servers that \"mcp\" (RATH_MCP) names.\ndocs/mcp.md says how it is written.",
-		Example: "  rath mcp ls\n  rath mcp test files\n  rath mcp add files -- mcp-server-filesystem .",
+		Example: "  rath mcp ls\n  rath mcp test files\n  rath mcp add files -- mcp-server-filesystem .\n  rath mcp login tickets",
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(mcpLs(a), mcpTest(a), mcpAdd(a))
+	cmd.AddCommand(mcpLs(a), mcpTest(a), mcpAdd(a), mcpLogin(a))
 	return cmd
 }
 
@@ -203,6 +203,53 @@ func testServer(ctx context.Context, a *app.App, s *mcp.Server) (_ []tool.Spec, 
 	took = time.Since(began)
 	_ = c.Close() // what a server says when it is ended is no failure
 	return specs, took, err
+}
+
+// loginTime is how long a person may take to sign in.
+const loginTime = 10 * time.Minute
+
+func mcpLogin(a *app.App) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "login NAME",
+		Short: "Sign in to an MCP server, in a browser",
+		Long: `Prints the address of a page on which you allow it, and waits for the browser,
+which has to be on this machine. The tokens go into the file that "login" in the
+server's entry names; nodes refresh them there.`,
+		Example: "  rath mcp login tickets",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return app.Usage(cmd, errors.New("login takes the name of the server"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := serverList(a, file)
+			if err != nil {
+				return err
+			}
+			s, err := l.Lookup(args[0])
+			if err != nil {
+				return app.WithCode(app.ExitUsage, err)
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), loginTime)
+			defer cancel()
+			err = s.Login(ctx, a.Getenv, func(url string) {
+				a.Err.Println("open this page in a browser on this machine:\n  " + term.Line(url, 4000))
+			})
+			if err != nil {
+				return err
+			}
+			hint := []string{"mcp", "test", s.Name}
+			if file != "" {
+				hint = append(hint, "--mcp", file)
+			}
+			a.Remark("signed in to %s; see what it offers with\n  %s", s.Name, a.Hint(hint...))
+			return nil
+		},
+	}
+	mcpFlag(cmd, &file)
+	return cmd
 }
 
 func mcpAdd(a *app.App) *cobra.Command {

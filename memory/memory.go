@@ -94,13 +94,14 @@ type Archiver interface {
 	Archive(ctx context.Context, session, key string, messages []Message, from Origin) (uri string, err error)
 }
 
-// Origin is where a note comes from. The zero Origin is a note that no run
-// wrote, or one of a release that did not keep it.
+// Origin is where a note comes from: a step of a run, or the user of a client. The zero
+// Origin is a note of a program's own, or of a release that did not keep it.
 type Origin struct {
 	Session string `json:"session,omitempty"` // whose log holds the step that wrote it
 	Version uint64 `json:"version,omitempty"` // of that session, as the step saw it
 	Run     string `json:"run,omitempty"`
 	Step    string `json:"step,omitempty"` // its path in the run
+	User    string `json:"user,omitempty"` // whose credentials a client wrote it with
 }
 
 // Message is one entry of a transcript to archive.

@@ -34,6 +34,10 @@ const (
 	// VerbImport has a node take over a file that was put as a blob; the subject has its
 	// digest, and the body is empty.
 	VerbImport = "archive.import"
+	// VerbMemoryWrite writes a note and VerbMemoryForget removes what is at and below a
+	// name; the subject has the memory, and the body is uri and, of a note, text.
+	VerbMemoryWrite  = "memory.write"
+	VerbMemoryForget = "memory.forget"
 )
 
 // Control is the body of a control request. All fields are optional but those
@@ -52,8 +56,10 @@ type Control struct {
 	// Step is the path of the question that approve, reject and respond answer.
 	// Package client fills it in for a run that asks one question.
 	Step run.Path `json:"step,omitempty"`
-	// Text is the text of message.
+	// Text is the text of message, or of the note that memory.write writes.
 	Text string `json:"text,omitempty"`
+	// URI is the name of the note, or what memory.forget removes: all at and below it.
+	URI string `json:"uri,omitempty"`
 	// ID makes sending the request again harmless, with every verb.
 	ID string `json:"id,omitempty"`
 	// Interrupt cuts off the model call that is under way, so that it is made
@@ -85,7 +91,7 @@ func DecodeControl(data []byte) (Control, error) {
 		{"reason", c.Reason, MaxReason},
 		{"by", c.By, MaxBy},
 		{"value", string(c.Value), MaxValue},
-		{"text", c.Text, MaxValue},
+		{"text", c.Text, MaxNote},
 		{"step", string(c.Step), MaxReason},
 		{"decision", c.Decision, MaxBy},
 		{"id", c.ID, MaxBy},
@@ -111,7 +117,8 @@ func (c *Control) foreign(verb string) (field string, verbs []string) {
 		{"decision", c.Decision != "", []string{VerbResolve}},
 		{"value", c.Value != nil, []string{VerbApprove, VerbRespond, VerbResolve}},
 		{"step", c.Step != "", []string{VerbApprove, VerbReject, VerbRespond}},
-		{"text", c.Text != "", []string{VerbMessage, VerbSessionMessage}},
+		{"text", c.Text != "", []string{VerbMessage, VerbSessionMessage, VerbMemoryWrite}},
+		{"uri", c.URI != "", []string{VerbMemoryWrite, VerbMemoryForget}},
 		{"interrupt", c.Interrupt, []string{VerbMessage, VerbSessionMessage}},
 		{"budget", c.Budget != nil, []string{VerbRebudget}},
 		{"submitted", c.Submitted, []string{VerbCancel}},
@@ -185,6 +192,11 @@ func (c Control) Signal(home session.Key, user string, id run.ID, verb string) (
 		if strings.TrimSpace(c.Text) == "" {
 			return bad("text", "it is empty", "send what the user says")
 		}
+		if len(c.Text) > MaxValue {
+			return journal.Signal{}, &FieldError{
+				Message: verb, Field: "text", Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(c.Text), MaxValue), Remedy: "shorten it", kind: session.ErrTooLarge,
+			}
+		}
 		s.Received = &journal.SignalReceived{By: user, Says: c.By, ID: c.ID, Interrupt: c.Interrupt, Kind: journal.Message, Run: id, Text: strings.ToValidUTF8(c.Text, "\uFFFD")}
 		if verb == VerbSessionMessage { // the id is a session's
 			s.To.ID, s.Run, s.Received.Run = session.ID(id), "", ""
@@ -195,6 +207,17 @@ func (c Control) Signal(home session.Key, user string, id run.ID, verb string) (
 		VerbCancel, VerbResolve, VerbApprove, VerbReject, VerbRespond, VerbMessage,
 		VerbQuarantine, VerbRelease, VerbRebudget, VerbRerun,
 	}, ", "))
+}
+
+// Note returns what a request to write or forget notes says, as Signal does of a run.
+func (c Control) Note(verb string) (uri, text string, err error) {
+	if field, verbs := c.foreign(verb); field != "" {
+		return "", "", &FieldError{Message: verb, Field: field, Problem: "it is no part of this request", Remedy: "leave it out, or send it to the verb " + strings.Join(verbs, ", ")}
+	}
+	if c.URI == "" {
+		return "", "", &FieldError{Message: verb, Field: "uri", Problem: "it is missing", Remedy: "send a name like memory://user/preferences/colours"}
+	}
+	return c.URI, c.Text, nil
 }
 
 // Answer is the answer to a control request: Done after the commit, or an

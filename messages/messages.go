@@ -48,6 +48,7 @@ const (
 	MaxReason  = 1 << 10
 	MaxBy      = 128
 	MaxValue   = 64 << 10 // of the value that resolves a call
+	MaxNote    = 256 << 10
 )
 
 // FieldError says what is wrong with a message: which field, why, and what to

@@ -28,6 +28,9 @@ const (
 	QueryMissing   = "missing"   // [Missing], which of some blobs are not stored
 	QueryCommits   = "commits"   // [Commits], a page of a session's log
 	QueryTasks     = "tasks"     // what is known of tasks by their ids
+	QueryMemory    = "memory"    // the tenant's memories, or a page of the notes of one
+	QueryNote      = "note"      // the text of a note
+	QueryRecall    = "recall"    // the notes that match a text best
 )
 
 // Query is the body of a query. Each verb reads the fields that it knows.
@@ -45,6 +48,14 @@ type Query struct {
 	Digests []blob.Digest `json:"digests,omitempty"`
 	// Tasks are ids of runs, at most MaxTasks.
 	Tasks []run.ID `json:"tasks,omitempty"`
+	// Memory is the name of one (memory, note, recall), and URI that of a note, or of what
+	// lies below it; "" is all of the memory.
+	Memory string `json:"memory,omitempty"`
+	URI    string `json:"uri,omitempty"`
+	// Text is what recall looks for.
+	Text string `json:"text,omitempty"`
+	// AfterNote is where a page of notes begins: the last URI of the page before.
+	AfterNote string `json:"after_note,omitempty"`
 	// At is where a page of commits begins: the Next of the page before.
 	At *CommitPosition `json:"at,omitempty"`
 	// Limit bounds the rows of a page; zero is the server's own limit.
@@ -57,7 +68,7 @@ type Query struct {
 	// All asks of graph for every record, not the main ones alone, and of run also for a
 	// task that waits to be taken: it is queued and has no session. It is busy while
 	// too many wait to look through them. Of runs it asks how many tasks were submitted,
-	// which takes a time that grows with them.
+	// which takes a time that grows with them; of memory for the texts and origins of notes.
 	All bool `json:"all,omitempty"`
 }
 
@@ -132,6 +143,9 @@ func (q *Query) check() error {
 		if _, err := lineage.ParseSelector(q.Where); err != nil {
 			return bad("where", Text(err), `write it like "state=failed and tool=grep"`)
 		}
+	}
+	if q.Memory != "" && session.ValidID("memory", q.Memory) != nil {
+		return bad("memory", Text(session.ValidID("memory", q.Memory)), "send the name of a memory")
 	}
 	if q.Workflow != "" && session.ValidID("workflow", q.Workflow) != nil {
 		return bad("workflow", Text(session.ValidID("workflow", q.Workflow)), "send the name of a workflow")

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -84,6 +85,8 @@ func fullTask() messages.Task {
 }
 
 var linked = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: session.HashOf([]byte("x")), Token: 7}
+
+var noteOrigin = memory.Origin{Session: "s1", Version: 4, Run: "r1", Step: "2.0", User: "ana"}
 
 func fullBranch() *journal.Branch {
 	return &journal.Branch{
@@ -156,7 +159,7 @@ func full() map[string]any {
 		},
 		"record.v1":    event,
 		"event.v1":     event,
-		"query.v1":     messages.Query{Run: "r1", Session: "s1:4", States: []run.State{run.Running}, Workflow: "fix", Where: "tool=grep", Limit: 5, After: 9, Format: "svg", All: true},
+		"query.v1":     messages.Query{Run: "r1", Session: "s1:4", States: []run.State{run.Running}, Workflow: "fix", Where: "tool=grep", Limit: 5, After: 9, Format: "svg", All: true, Memory: "team", URI: "memory://user", Text: "x", AfterNote: "memory://user/a"},
 		"runs.v1":      wire.Runs{Runs: []messages.RunInfo{info}, Next: 3, Waiting: 2, Submitted: 9},
 		"run.v1":       info,
 		"session.v1":   messages.Session{Session: "s1", Version: 4, Root: "s1", Opened: "fork", Name: "n", Parents: []lineage.Ref{ref}, Closed: "rejected", Reason: "why", Placement: place, Usage: usage, Total: 9, Chunks: []messages.Chunk{chunk}, Next: 4},
@@ -170,7 +173,11 @@ func full() map[string]any {
 			Run: "r1", Branch: "a", BranchOf: "r0", Workflow: "fix", Session: "s1", State: run.Failed, Code: "2", Revisions: []string{"1"}, Differs: "why",
 			Steps: []messages.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},
 		}}},
-		"blob.v1":    messages.Blob{Data: []byte("x"), List: true},
+		"blob.v1": messages.Blob{Data: []byte("x"), List: true},
+		"memory.v1": wire.Memory{
+			Memories: []string{"team"}, URIs: []string{"memory://user/a"}, Notes: []wire.Note{{URI: "memory://user/a", Text: "x", Origin: noteOrigin}}, More: true, Text: "x",
+			Hits: []memory.Hit{{URI: "memory://user/a", Snippet: "x", Session: "s1", Origin: noteOrigin, Score: 1}},
+		},
 		"tasks.v1":   wire.Tasks{Tasks: []wire.KnownTask{{Run: "r1", Digest: "d", Refused: "deadline"}}},
 		"missing.v1": messages.Missing{Missing: []blob.Digest{blob.Sum([]byte("x"))}},
 		"commits.v1": messages.Commits{Commits: []messages.StoredCommit{{Token: 1, Commit: "{}"}}, Next: messages.PositionOf(session.Position{Seq: 1, Token: 2})},

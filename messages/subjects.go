@@ -79,7 +79,7 @@ func ValidUser(name string) error {
 }
 
 // things are what takes verbs beside runs.
-var things = []string{"session", "dlq", "tool", "blob", "archive"}
+var things = []string{"session", "dlq", "tool", "blob", "archive", "memory"}
 
 // ControlSubject is where a run takes a verb from a user.
 func ControlSubject(t session.Tenant, user string, id run.ID, verb string) string {
@@ -101,6 +101,12 @@ func ImportSubject(t session.Tenant, user string, d blob.Digest) string {
 	return ControlPrefix + string(t) + "." + user + ".archive." + d.String() + ".import"
 }
 
+// MemorySubject is where a memory takes a verb: VerbMemoryWrite or VerbMemoryForget.
+func MemorySubject(t session.Tenant, user, memory, verb string) string {
+	thing, verb, _ := strings.Cut(verb, ".")
+	return ControlPrefix + string(t) + "." + user + "." + thing + "." + memory + "." + verb
+}
+
 // Controlled is what the subject of a control request says.
 type Controlled struct {
 	Tenant session.Tenant
@@ -111,7 +117,8 @@ type Controlled struct {
 	// "session.message", and ID is then the session's; those of a dead letter are
 	// "dlq.retry" and "dlq.drop", and ID is its sequence; those of a tool are
 	// "tool.announce" and "tool.withdraw", and ID is its name; that of a blob is
-	// "blob.put", and ID is its digest.
+	// "blob.put", and ID is its digest; those of a memory are "memory.write" and
+	// "memory.forget", and ID is its name.
 	ID, Verb string
 }
 

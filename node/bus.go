@@ -77,14 +77,14 @@ func (n *Instance) serve(ctx context.Context) error {
 // serveAll starts what only a node for all tenants does: it relays, and answers clients
 // and the nodes that are bound to tenants.
 func (n *Instance) serveAll(services context.Context) error {
-	control, err := n.conn.ServeControl(n.front.ctx, n.system.Signal, n.takeOver)
+	control, err := n.conn.ServeControl(n.front.ctx, n.system.Signal, n.takeOver, n.Memory)
 	if err != nil {
 		return err
 	}
 	n.front.add(control)
 	relay := n.conn.StartRelay(services, n.relay(services)) // before questions are answered
 	n.background(services, "relay", func(context.Context) error { return relay.Wait() })
-	queries, err := n.conn.ServeQueries(n.front.ctx, &api.Queries{Values: n.values, Replay: n.replay, Alive: n.alive(), Live: n.system.Live, Incarnation: n.incarnation})
+	queries, err := n.conn.ServeQueries(n.front.ctx, &api.Queries{Values: n.values, Replay: n.replay, Alive: n.alive(), Live: n.system.Live, Incarnation: n.incarnation, Memories: n.Memory})
 	if err != nil {
 		return err
 	}

@@ -206,6 +206,15 @@ func (n *namedMemory) Archive(ctx context.Context, session, key string, messages
 	return uri, err
 }
 
+// Page returns notes with their texts and origins: see notes.Store.
+func (n *namedMemory) Page(ctx context.Context, under, after string, limit, room int) (page []notebook.Note, more bool, err error) {
+	err = n.do(func(s openable) (err error) {
+		page, more, err = s.(*notes.Store).Page(ctx, under, after, limit, room) // clients ask no bound node
+		return err
+	})
+	return page, more, err
+}
+
 // adoptedSuffix ends the names of directories whose notes the fleet's memories have.
 const adoptedSuffix = ".imported"
 

@@ -1,12 +1,15 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -14,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/memory/local"
 	"github.com/rathcluster/rath/memory/memorytest"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -148,5 +152,91 @@ func TestNotesOfAFormerRelease(t *testing.T) {
 	kept, err := os.ReadDir(filepath.Join(store, "memory", "bolt"))
 	if err != nil || !slices.ContainsFunc(kept, func(e os.DirEntry) bool { return e.Name() == "lessons.imported" }) || len(kept) != 1 {
 		t.Errorf("of the directory is left %v, %v", kept, err)
+	}
+}
+
+// clientMemory is a memory by a client, which gives the origins back that a store keeps.
+type clientMemory struct {
+	memory.Store
+	t *testing.T
+
+	mu   sync.Mutex
+	from map[string]memory.Origin
+}
+
+func (m *clientMemory) Write(ctx context.Context, uri, text string, from memory.Origin) error {
+	m.mu.Lock()
+	m.from[uri] = from
+	m.mu.Unlock()
+	return m.Store.Write(ctx, uri, text, from)
+}
+
+func (m *clientMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
+	hits, err := m.Store.Find(ctx, q)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, h := range hits {
+		if h.Origin != (memory.Origin{User: messages.UserOperator}) {
+			m.t.Errorf("%s is of %+v", h.URI, h.Origin)
+		}
+		hits[i].Origin = m.from[h.URI]
+	}
+	return hits, err
+}
+
+// TestMemoryOfAClient: a client has the memories that agents have, as package memory says,
+// but for origins: a note is of its user.
+func TestMemoryOfAClient(t *testing.T) {
+	t.Parallel()
+	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy"}).started(t)
+	c, err := n.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	defer c.Close()
+	count := 0
+	memorytest.TestStore(t, func(t *testing.T) memory.Store {
+		count++
+		m, err := c.Memory(fmt.Sprint("suite", count))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &clientMemory{Store: m, t: t, from: map[string]memory.Origin{}}
+	})
+	m, err := c.Memory("notes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// More than an answer holds, and texts that JSON makes longer.
+	want := 0
+	for i := range 7 {
+		if err := m.Write(t.Context(), fmt.Sprintf("memory://agent/%d", i), strings.Repeat(strings.Repeat("\"\n<", i)+"words ", 10_000), memory.Origin{}); err != nil {
+			t.Fatal(err)
+		}
+		want += 10_000 * (3*i + 6)
+	}
+	got := 0
+	err = c.EachNote(t.Context(), "notes", "memory://agent", 0, func(_, text string, from memory.Origin) error {
+		got += len(text)
+		if from.User == "" {
+			t.Error("a note has no origin")
+		}
+		return nil
+	})
+	if err != nil || got != want {
+		t.Errorf("%d bytes of %d, %v", got, want, err)
+	}
+	got = 0
+	err = c.EachNote(t.Context(), "notes", "memory://", 4, func(string, string, memory.Origin) error { got++; return nil })
+	if err != nil || got != 4 {
+		t.Errorf("%d notes of the 4 that were asked for, %v", got, err)
+	}
+	names, err := c.Memories(t.Context())
+	if err != nil || !slices.Contains(names, "notes") {
+		t.Errorf("memories %q, %v", names, err)
+	}
+	if _, err := c.Memory("a.b"); err == nil {
+		t.Error("a memory has the name a.b")
 	}
 }

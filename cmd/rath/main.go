@@ -76,6 +76,9 @@ store itself.`,
 			noun("workspace", "List, read and merge the files of sessions", `  rath workspace ls @last
   rath workspace merge 7f3a 91bc --on-conflict both`,
 				work.Workspaces(a)...),
+			noun("memory", "List, find, write and forget the notes of agents", `  rath memory add team "Slugs skip empty words."
+  rath memory find team "slug"`,
+				work.Memories(a)...),
 		}},
 		{"look", "Look", []*cobra.Command{inspect.Ps(a), inspect.Top(a), inspect.Show(a), inspect.Why(a), inspect.Diff(a)}},
 		{"evidence", "Evidence", []*cobra.Command{evidence.Export(a), evidence.Verify(a)}},

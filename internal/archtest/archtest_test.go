@@ -68,7 +68,7 @@ var rules = map[string]rule{
 		test:   list("memory/memorytest", "memory/local", "internal/natstest", "internal/natsserver", "internal/nats/streams/streamstest"),
 	},
 	"internal/excerpt": {},
-	"internal/wire":    {ours: list("internal/journal", "messages", "run", "session")},
+	"internal/wire":    {ours: list("internal/journal", "memory", "messages", "run", "session")},
 	"internal/ignore":  {},
 	// Layer 1.
 	"run":                          {ours: list("session")},
@@ -96,7 +96,7 @@ var rules = map[string]rule{
 	"flow/flowtest":            {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp")},
 	"flow/inprocess":           {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "flow", "internal/engine"), test: list("llm/scripted")},
 	"internal/dossier":         {ours: list("internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage", "messages", "internal/signature"), test: list("internal/notebook", "internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
-	"messages":                 {ours: list("internal/journal", "session", "run", "internal/lineage", "blob", "sandbox", "internal/release"), test: list("flow", "internal/wire", "github.com/google/jsonschema-go")},
+	"messages":                 {ours: list("internal/journal", "session", "run", "internal/lineage", "blob", "sandbox", "internal/release"), test: list("flow", "memory", "internal/wire", "github.com/google/jsonschema-go")},
 	"cluster":                  {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
 	"internal/nats/schedule":   {ours: list("internal/journal", "session", "run", "messages"), test: list("internal/transcript")},
 	"internal/nats/permission": {ours: list("session", "run", "messages")},
@@ -134,12 +134,12 @@ var rules = map[string]rule{
 		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/audit", "internal/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},
 	"internal/nats/api": {
-		ours:   list("internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/dispatch", "internal/nats/schedule", "flow", "internal/engine", "memory", "sandbox", "tool"),
+		ours:   list("internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/dispatch", "internal/nats/schedule", "internal/nats/notes", "internal/notebook", "flow", "internal/engine", "memory", "sandbox", "tool"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/audit", "internal/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},
 	"client": {
-		ours: list("internal/wire", "internal/journal", "internal/nats/api", "internal/nats/dispatch", "internal/nats/project", "internal/nats/streams", "internal/nats/conn", "messages", "session", "run", "internal/lineage", "flow", "blob", "tool"),
+		ours: list("internal/wire", "internal/journal", "internal/nats/api", "internal/nats/dispatch", "internal/nats/project", "internal/nats/streams", "internal/nats/conn", "messages", "session", "run", "internal/lineage", "flow", "blob", "memory", "tool"),
 		test: list("node", "llm/scripted"), // as a program of another module
 	},
 	// Layer 4 and 5: wiring, everything is allowed but the server elsewhere.

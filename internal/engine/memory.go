@@ -270,6 +270,8 @@ func writer(h memory.Hit) string {
 	switch {
 	case h.Origin.Run != "":
 		return "written by run " + h.Origin.Run + " of session " + h.Origin.Session
+	case h.Origin.User != "":
+		return "written by user " + h.Origin.User
 	case h.Session != "":
 		return "of session " + h.Session
 	}

@@ -324,6 +324,46 @@ func (m *InMemory) Notes() iter.Seq[Note] {
 	}
 }
 
+// Page returns the notes at and below a name whose own names come after another one,
+// sorted, without what finds them beside their texts: at most limit, 0 for any number, and
+// about room bytes of JSON, but one at least. more says that there are others behind them.
+func (m *InMemory) Page(under, after string, limit, room int) (page []Note, more bool, err error) {
+	dir, err := ParseDir(under)
+	if err != nil {
+		return nil, false, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	uris := m.list(dir)
+	at, found := slices.BinarySearch(uris, after)
+	if found {
+		at++
+	}
+	for _, uri := range uris[at:] {
+		n := m.entries[uri].note
+		n.Context = ""
+		if room -= n.Size(); len(page) > 0 && (room < 0 || limit > 0 && len(page) == limit) {
+			return page, true, nil
+		}
+		page = append(page, n)
+	}
+	return page, false, nil
+}
+
+// Size is at least what a note takes as JSON, if its text is one.
+func (n *Note) Size() int {
+	size := 320 + len(n.URI) + len(n.Text)
+	for i := range len(n.Text) {
+		switch c := n.Text[i]; {
+		case c == '\n', c == '\t', c == '\r', c == '"', c == '\\':
+			size++
+		case c < ' ', c == 0xe2: // U+2028 is escaped
+			size += 5
+		}
+	}
+	return size
+}
+
 // Len returns the number of notes.
 func (m *InMemory) Len() int {
 	m.mu.RLock()

@@ -152,7 +152,7 @@ func (w *world) start(incarnation string) {
 	})
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	w.end = end
-	control, err := w.conn.ServeControl(serving, w.sys.Signal, nil)
+	control, err := w.conn.ServeControl(serving, w.sys.Signal, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func serveStore(t *testing.T, c *Conn, srv *natsserver.Server, w *natstest.Wire)
 	if err != nil {
 		t.Fatal(err)
 	}
-	control, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, nil)
+	control, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,12 +26,15 @@ import (
 const queueGroup = "rath"
 
 // ServeControl answers control requests, each by one of the nodes, once apply
-// has made the fact durable. Files are imported by take, unless it is nil.
-func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context, s journal.Signal) error, take TakeOver) (*conn.Service, error) {
+// has made the fact durable. Files are imported by take, and notes written to memories,
+// unless they are nil.
+func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context, s journal.Signal) error, take TakeOver, memories Memories) (*conn.Service, error) {
 	imports := &importer{c, take, make(chan struct{}, 1)}
 	return c.Serve(ctx, messages.ControlPrefix+">", queueGroup, func(ctx context.Context, m *nats.Msg) any {
 		if of, ok := messages.ParseControlSubject(m.Subject); ok && strings.HasPrefix(of.Verb, "archive.") {
 			return imports.answer(ctx, of)
+		} else if ok && strings.HasPrefix(of.Verb, "memory.") {
+			return messages.AnswerOf(unanswered(ctx, c.controlMemory(ctx, of, m.Data, memories)))
 		}
 		note, err := c.control(ctx, m, apply)
 		a := messages.AnswerOf(unanswered(ctx, err))

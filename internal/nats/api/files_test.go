@@ -27,7 +27,7 @@ func served(t *testing.T, test func(t *testing.T, c *Conn)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		control, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, nil)
+		control, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

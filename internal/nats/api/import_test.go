@@ -26,7 +26,7 @@ func importing(t *testing.T, take TakeOver, test func(t *testing.T, c *Conn)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		control, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, take)
+		control, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, take, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

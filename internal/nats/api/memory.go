@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -27,6 +29,8 @@ type remembering struct {
 	Text   string        `json:"text,omitempty"`
 	Origin memory.Origin `json:"origin,omitzero"`
 	Query  memory.Query  `json:"query,omitzero"`
+	// Limit bounds the rows of a page; 0 is what an answer holds.
+	Limit int `json:"limit,omitempty"`
 	// Of an archive, whose messages are in a blob of the tenant.
 	Session  string      `json:"session,omitempty"`
 	Key      string      `json:"key,omitempty"`
@@ -39,40 +43,50 @@ const (
 	memoryRead    = "read"
 	memoryFind    = "find"
 	memoryList    = "list"
+	memoryNotes   = "notes"
 	memoryDelete  = "delete"
 	memoryArchive = "archive"
 )
 
 // remembered is the answer to storeMemory.
 type remembered struct {
-	Text string       `json:"text,omitempty"`
-	URI  string       `json:"uri,omitempty"`
-	Hits []memory.Hit `json:"hits,omitempty"`
-	URIs []string     `json:"uris,omitempty"`
-	// More says that there are names after the last one of URIs, below the name that was
-	// asked for.
-	More bool `json:"more,omitempty"`
+	wire.Memory
+	URI string `json:"uri,omitempty"`
 	// Fault is the name of an error of package memory, and Why its text.
 	Fault string `json:"fault,omitempty"`
 	Why   string `json:"why,omitempty"`
 }
 
-// faults are the errors of package memory that callers tell apart.
-var faults = map[string]error{
-	"invalid_uri": memory.ErrInvalidURI, "not_found": memory.ErrNotFound, "too_large": memory.ErrTooLarge, "full": memory.ErrFull,
+// faults are the errors of package memory that callers tell apart, each with the one that
+// has a code on the wire.
+var faults = map[string]struct{ is, code error }{
+	"invalid_uri": {memory.ErrInvalidURI, run.ErrMalformed},
+	"not_found":   {memory.ErrNotFound, session.ErrNotFound},
+	"too_large":   {memory.ErrTooLarge, session.ErrTooLarge},
+	"full":        {memory.ErrFull, run.ErrState},
 }
 
-// fault is such an error that has come over the network.
+// fault is such an error that has come over the network, or goes there.
 type fault struct {
 	text string
-	is   error
+	is   []error
 }
 
 // Error returns the text of the error.
 func (f *fault) Error() string { return f.text }
 
-// Unwrap returns the one of package memory.
-func (f *fault) Unwrap() error { return f.is }
+// Unwrap returns the one of package memory, among others.
+func (f *fault) Unwrap() []error { return f.is }
+
+// faultOf returns the name of the error of package memory that err is; "" if it is none.
+func faultOf(err error) string {
+	for name, f := range faults {
+		if errors.Is(err, f.is) {
+			return name
+		}
+	}
+	return ""
+}
 
 // remember does what a bound node asks of a memory.
 func (t *tenantStore) remember(ctx context.Context, of session.Tenant, body []byte) (*nats.Msg, error) {
@@ -80,14 +94,25 @@ func (t *tenantStore) remember(ctx context.Context, of session.Tenant, body []by
 	if err := json.Unmarshal(body, &r); err != nil {
 		return nil, fmt.Errorf("memory: %w: %w", run.ErrMalformed, err)
 	}
-	if t.memories == nil {
-		return nil, fmt.Errorf("memory %s: %w: this node has none", r.Memory, run.ErrNotSupported)
+	out, err := t.memories.perform(ctx, t.c, of, &r)
+	if name := faultOf(err); name != "" {
+		return encoded(remembered{Fault: name, Why: messages.Text(err)})
 	}
-	m, err := t.memories(ctx, of, r.Memory)
 	if err != nil {
 		return nil, err
 	}
-	var out remembered
+	return encoded(out)
+}
+
+// perform does what is asked of a memory.
+func (all Memories) perform(ctx context.Context, c *Conn, of session.Tenant, r *remembering) (out remembered, err error) {
+	if all == nil {
+		return out, fmt.Errorf("memory %s: %w: this node has none", r.Memory, run.ErrNotSupported)
+	}
+	m, err := all(ctx, of, r.Memory)
+	if err != nil {
+		return out, err
+	}
 	switch r.Op {
 	case memoryWrite:
 		err = m.Write(ctx, r.URI, r.Text, r.Origin)
@@ -97,33 +122,27 @@ func (t *tenantStore) remember(ctx context.Context, of session.Tenant, body []by
 		out.Hits, err = m.Find(ctx, r.Query)
 	case memoryList:
 		out.URIs, err = m.List(ctx, r.URI)
-		out.URIs, out.More = namesAfter(out.URIs, r.Key)
+		out.URIs, out.More = namesAfter(out.URIs, r.Key, r.Limit)
+	case memoryNotes:
+		out.Notes, out.More, err = notesAfter(ctx, m, r)
 	case memoryDelete:
 		err = m.Delete(ctx, r.URI)
 	case memoryArchive:
-		out.URI, err = t.archive(ctx, of, m, &r)
+		out.URI, err = c.archive(ctx, of, m, r)
 	default:
 		err = fmt.Errorf("memory: %q: %w: nodes of this release do not know it", r.Op, run.ErrNotSupported)
 	}
-	for name, is := range faults {
-		if errors.Is(err, is) {
-			return encoded(remembered{Fault: name, Why: messages.Text(err)})
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return encoded(out)
+	return out, err
 }
 
 // namesAfter is a page of sorted names.
-func namesAfter(all []string, after string) (page []string, more bool) {
+func namesAfter(all []string, after string, limit int) (page []string, more bool) {
 	room := pageRoom
 	for _, uri := range all {
 		if uri <= after {
 			continue
 		}
-		if room -= len(uri) + 16; room < 0 {
+		if room -= len(uri) + 16; room < 0 || limit > 0 && len(page) == limit {
 			return page, true
 		}
 		page = append(page, uri)
@@ -131,12 +150,46 @@ func namesAfter(all []string, after string) (page []string, more bool) {
 	return page, false
 }
 
-func (t *tenantStore) archive(ctx context.Context, of session.Tenant, m memory.Store, r *remembering) (string, error) {
+// notesAfter is a page of notes with their texts and, where the store tells it, origins.
+func notesAfter(ctx context.Context, m memory.Store, r *remembering) (page []wire.Note, more bool, err error) {
+	if paged, ok := m.(interface {
+		Page(ctx context.Context, under, after string, limit, room int) ([]notebook.Note, bool, error)
+	}); ok {
+		found, more, err := paged.Page(ctx, r.URI, r.Key, r.Limit, pageRoom)
+		for _, n := range found {
+			page = append(page, wire.Note{URI: n.URI, Text: n.Text, Origin: n.Origin})
+		}
+		return page, more, err
+	}
+	all, err := m.List(ctx, r.URI)
+	if err != nil {
+		return nil, false, err
+	}
+	names, more := namesAfter(all, r.Key, r.Limit)
+	room := pageRoom
+	for _, uri := range names {
+		text, err := m.Read(ctx, uri)
+		if errors.Is(err, memory.ErrNotFound) {
+			continue // it was forgotten meanwhile
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		n := notebook.Note{URI: uri, Text: text}
+		if room -= n.Size(); room < 0 && len(page) > 0 {
+			return page, true, nil
+		}
+		page = append(page, wire.Note{URI: uri, Text: text})
+	}
+	return page, more, nil
+}
+
+func (c *Conn) archive(ctx context.Context, of session.Tenant, m memory.Store, r *remembering) (string, error) {
 	a, ok := m.(memory.Archiver)
 	if !ok {
 		return "", fmt.Errorf("memory %s: %w: it keeps no archives", r.Memory, run.ErrNotSupported)
 	}
-	in, err := t.c.Blobs(of).Get(ctx, r.Messages)
+	in, err := c.Blobs(of).Get(ctx, r.Messages)
 	if err != nil {
 		return "", err
 	}
@@ -148,13 +201,20 @@ func (t *tenantStore) archive(ctx context.Context, of session.Tenant, m memory.S
 	return a.Archive(ctx, r.Session, r.Key, all, r.Origin)
 }
 
+// RemoteMemory is a memory that the nodes for all tenants have, by requests.
+type RemoteMemory struct {
+	name string
+	send func(ctx context.Context, r *remembering) (remembered, error)
+}
+
 // BoundMemory is a memory of a bound node's tenant.
 type BoundMemory struct {
-	b    *Bound
-	name string
+	RemoteMemory
+	b *Bound
 }
 
 var (
+	_ memory.Store    = (*RemoteMemory)(nil)
 	_ memory.Store    = (*BoundMemory)(nil)
 	_ memory.Archiver = (*BoundMemory)(nil)
 )
@@ -164,13 +224,13 @@ func (b *Bound) Memory(t session.Tenant, name string) (*BoundMemory, error) {
 	if t != b.tenant {
 		return nil, fmt.Errorf("nats/api: memory of tenant %s, on a node of tenant %s: %w", t, b.tenant, session.ErrTenant)
 	}
-	return &BoundMemory{b, name}, nil
+	return &BoundMemory{RemoteMemory{name, b.remember}, b}, nil
 }
 
 // Close does nothing: the memory is open at the nodes that are asked.
-func (m *BoundMemory) Close() error { return nil }
+func (m *RemoteMemory) Close() error { return nil }
 
-func (m *BoundMemory) ask(ctx context.Context, r remembering) (out remembered, err error) {
+func (m *RemoteMemory) ask(ctx context.Context, r remembering) (out remembered, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, err
 	}
@@ -180,47 +240,57 @@ func (m *BoundMemory) ask(ctx context.Context, r remembering) (out remembered, e
 		}
 	}
 	r.Memory = m.name
-	body, err := messages.Encode(r)
-	if err != nil {
-		return out, err
-	}
-	answer, err := m.b.patiently(ctx, storeMemory, nil, body)
+	out, err = m.send(ctx, &r)
 	switch {
 	case err == nil:
-		if err = json.Unmarshal(answer.Data, &out); err == nil && faults[out.Fault] != nil {
-			return out, &fault{out.Why, faults[out.Fault]}
-		}
+		return out, nil
 	case ctx.Err() != nil:
 		return out, ctx.Err()
 	case errors.Is(err, nats.ErrMaxPayload):
 		err = fmt.Errorf("%w: %w", memory.ErrTooLarge, err)
 	}
-	if err != nil {
-		return out, fmt.Errorf("nats/api: memory %s: %w", m.name, err)
+	if faultOf(err) != "" {
+		return out, err
 	}
-	return out, nil
+	return out, fmt.Errorf("nats/api: memory %s: %w", m.name, err)
+}
+
+// remember asks something of a memory of the node's tenant.
+func (b *Bound) remember(ctx context.Context, r *remembering) (out remembered, err error) {
+	body, err := messages.Encode(r)
+	if err != nil {
+		return out, err
+	}
+	answer, err := b.patiently(ctx, storeMemory, nil, body)
+	if err == nil {
+		err = json.Unmarshal(answer.Data, &out)
+	}
+	if f, ok := faults[out.Fault]; err == nil && ok {
+		err = &fault{out.Why, []error{f.is}}
+	}
+	return out, err
 }
 
 // Write implements memory.Store.
-func (m *BoundMemory) Write(ctx context.Context, uri, text string, from memory.Origin) error {
+func (m *RemoteMemory) Write(ctx context.Context, uri, text string, from memory.Origin) error {
 	_, err := m.ask(ctx, remembering{Op: memoryWrite, URI: uri, Text: text, Origin: from})
 	return err
 }
 
 // Read implements memory.Store.
-func (m *BoundMemory) Read(ctx context.Context, uri string) (string, error) {
+func (m *RemoteMemory) Read(ctx context.Context, uri string) (string, error) {
 	out, err := m.ask(ctx, remembering{Op: memoryRead, URI: uri})
 	return out.Text, err
 }
 
 // Find implements memory.Store.
-func (m *BoundMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
+func (m *RemoteMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
 	out, err := m.ask(ctx, remembering{Op: memoryFind, Query: q})
 	return out.Hits, err
 }
 
 // List implements memory.Store.
-func (m *BoundMemory) List(ctx context.Context, uri string) (all []string, err error) {
+func (m *RemoteMemory) List(ctx context.Context, uri string) (all []string, err error) {
 	for r := (remembering{Op: memoryList, URI: uri}); ; r.Key = all[len(all)-1] {
 		out, err := m.ask(ctx, r)
 		all = append(all, out.URIs...)
@@ -231,7 +301,7 @@ func (m *BoundMemory) List(ctx context.Context, uri string) (all []string, err e
 }
 
 // Delete implements memory.Store.
-func (m *BoundMemory) Delete(ctx context.Context, uri string) error {
+func (m *RemoteMemory) Delete(ctx context.Context, uri string) error {
 	_, err := m.ask(ctx, remembering{Op: memoryDelete, URI: uri})
 	return err
 }

@@ -43,7 +43,7 @@ func TestControlNotBegun(t *testing.T) {
 				return fmt.Errorf("session %s: %w", s.To, session.ErrNotFound)
 			}
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
-		}, nil)
+		}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestControlOfATaskOnItsWay(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
-		}, nil)
+		}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestCancelMeanwhile(t *testing.T) {
 				return fmt.Errorf("run %s was cancelled already: %w", s.Run, run.ErrState)
 			}
 			return nil
-		}, nil)
+		}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestCancelUnbornBranch(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
-		}, nil)
+		}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func TestCancelAmongMany(t *testing.T) {
 		}, nil)
 		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
-		}, nil)
+		}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -78,6 +78,9 @@ func (a answerer) verbs() []verb {
 		{messages.QueryMissing, a.missing},
 		{messages.QueryCommits, a.commits},
 		{messages.QueryTasks, a.tasks},
+		{messages.QueryMemory, a.memory},
+		{messages.QueryNote, a.note},
+		{messages.QueryRecall, a.recall},
 	}
 }
 

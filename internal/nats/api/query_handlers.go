@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -394,9 +395,14 @@ type Queries struct {
 	// Alive says which incarnations live, as actors.Options.Alive does; nil knows of
 	// no death.
 	Alive func(incarnation string) bool
+	// Memories opens the memories of tenants; nil has none.
+	Memories Memories
 	// Version of the program, as service discovery shows it: "1.2.3".
 	Version string
 }
+
+// Memories opens the memories of tenants by their names.
+type Memories func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
 
 const (
 	// pageRows is how many rows a page has without a number in the question.

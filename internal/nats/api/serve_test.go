@@ -29,7 +29,7 @@ func TestServeOverLostConnection(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		hook, fired := natstest.Once("PING\r\n", natstest.Drop)
 		w.Set(nil, hook)
-		s, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, nil)
+		s, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, nil, nil)
 		if err != nil || !fired() {
 			t.Fatalf("the connection was lost: %v; %v", fired(), err)
 		}

@@ -18,7 +18,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
-	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -93,9 +92,6 @@ const (
 	maxEntry = 16 << 10
 	maxName  = 256
 )
-
-// Memories opens the memories of tenants by their names.
-type Memories func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
 
 // tenantStore answers what bound nodes ask.
 type tenantStore struct {

@@ -215,7 +215,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 		delivered = sp.delivered(delivered)
 	}
 	keep(own.ServeDeliver(ctx, sys.Incarnation(), delivered))
-	keep(own.ServeControl(ctx, sys.Signal, nil))
+	keep(own.ServeControl(ctx, sys.Signal, nil, nil))
 	keep(own.ServeLive(ctx, sys.Incarnation(), sys.Live))
 	signal := sys.Signal
 	if sp.signal != nil {

@@ -154,6 +154,16 @@ func (s *Store) List(ctx context.Context, uri string) ([]string, error) {
 	return s.m.List(ctx, uri)
 }
 
+// Page returns the notes at and below a name whose own names come after another one,
+// sorted: at most limit, 0 for any number, and about room bytes of JSON. more says that
+// there are others behind them.
+func (s *Store) Page(ctx context.Context, under, after string, limit, room int) (page []notebook.Note, more bool, err error) {
+	if err := s.current(ctx); err != nil {
+		return nil, false, err
+	}
+	return s.m.Page(under, after, limit, room)
+}
+
 // Len returns how many notes there are.
 func (s *Store) Len(ctx context.Context) (int, error) {
 	if err := s.current(ctx); err != nil {

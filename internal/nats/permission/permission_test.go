@@ -196,6 +196,7 @@ func ExampleAccounts() {
 	//             "rath.ctl.acme.ana.session.*.message"
 	//             "rath.ctl.acme.ana.*.rerun"
 	//             "rath.ctl.acme.ana.blob.*.put"
+	//             "rath.ctl.acme.ana.memory.*.write"
 	//             "rath.query.acme.>"
 	//             "$SYS.REQ.USER.INFO"
 	//           ]

@@ -137,6 +137,8 @@ var verbs = []Verb{
 	{messages.VerbLetterRetry, []Role{RoleOperate}, "submitting refused tasks again"},
 	{messages.VerbLetterDrop, []Role{RoleOperate}, "dropping refused tasks"},
 	{messages.VerbImport, []Role{RoleOperate}, "bringing archived sessions back"},
+	{messages.VerbMemoryWrite, []Role{RoleSubmit}, "notes for agents"},
+	{messages.VerbMemoryForget, []Role{RoleOperate}, "removing notes"},
 	{messages.VerbToolAnnounce, nil, "announcing tools"},
 	{messages.VerbToolWithdraw, nil, "withdrawing tools"},
 }

@@ -181,6 +181,38 @@ func ExampleFanOut() {
 	// from the right
 }
 
+// An agent calls another one as a tool. The other one works in a session of its own, and
+// its answer is the result of the call.
+func ExampleWorkflowTool() {
+	script, err := scripted.Parse("model", []byte("-- reads --\nsystem: You read.\ntext: page 12\n-- tells --\ntool: page\ntext: It is on page 12.\n"+
+		"-- asks --\ncall: reader {\"input\":\"Where is the index?\"}\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	model, err := scripted.New(script, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	reader := flow.WorkflowTool("reader", "Reads the book.", &flow.Agent{Name: "reader", Prompt: "You read."})
+	lead := &flow.Agent{Name: "lead", Prompt: "You answer.", Tools: []tool.Tool{reader}}
+	s, err := (&inprocess.Runner{Models: model}).Run(context.Background(), lead, session.New(session.UserText("Find the index.")))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, c := range s.Chunks() {
+		if c.Text() != "" {
+			fmt.Printf("%s: %s\n", c.Kind(), c.Text())
+		}
+	}
+	// Output:
+	// user: Find the index.
+	// tool_result: "page 12"
+	// assistant: It is on page 12.
+}
+
 // A model chooses who goes on with a session. It sees the names and the
 // descriptions.
 func ExampleSelector() {

@@ -108,6 +108,7 @@ const (
 	OpenMerge    = "concatenate" // of two sessions that need not be related
 	OpenCompress = "compress"    // a summary that starts over
 	OpenImport   = "import"      // from another system's file
+	OpenCall     = "call"        // for the work of a tool call of a parent, of which it has no rows
 )
 
 // Opening is the first event of a session.

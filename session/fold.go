@@ -147,7 +147,7 @@ func (v *value) open(o Opening, r Resolver) error {
 			v.root = pv.root
 			v.line = &line{from: p.Ref(), len: pv.table.n, own: pv.own, joined: pv.joined, up: pv.line}
 		}
-	case OpenLeaf, OpenMerge, OpenCompress, OpenImport:
+	case OpenLeaf, OpenMerge, OpenCompress, OpenImport, OpenCall:
 	default:
 		return fmt.Errorf("session: unknown opening %q: %w", o.Kind, ErrTooOld)
 	}

@@ -1,11 +1,14 @@
 package tool
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
+
+	"github.com/rathcluster/rath/blob"
 )
 
 // Kind says what went wrong, for models and for programs that read
@@ -121,6 +124,19 @@ type Outcome struct {
 	// runtime: one that ends the run instead of the call (because ctx ended,
 	// or a step inside the tool was suspended) must not be recorded.
 	Err error
+}
+
+// ResultOutcome is the outcome of a call that came to v, which is made elsewhere: as of a
+// tool that returns it.
+func ResultOutcome(ctx context.Context, v any, b blob.Store) Outcome {
+	body, err := canonical(v)
+	if err == nil {
+		body, err = fold(ctx, body, b)
+	}
+	if err != nil {
+		return ErrorOutcome(err)
+	}
+	return Outcome{Body: body}
 }
 
 // ErrorOutcome is the outcome of a call that failed with err, which must not be nil.

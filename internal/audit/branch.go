@@ -19,7 +19,8 @@ type fanout struct {
 	budget budget
 	root   string
 	remote bool
-	warm   bool // the others wait for it
+	call   string // of a tool, whose work it is
+	warm   bool   // the others wait for it
 	within []string
 	held   *held  // what it waits for, nil if for nothing
 	state  string // how it was disposed of
@@ -68,7 +69,7 @@ func (f *folding) fanOut(e *event, d fanoutData) {
 		f.a.check(BranchResults, before == nil, f.says(d.Run, "branch "+b.Session+" opened once", "it again"))
 		if before == nil {
 			opened := &fanout{
-				parent: g, log: f.l, seq: f.c.seq, path: d.Path, name: b.Name, base: d.Base, budget: d.Budget, root: d.Root, remote: b.Workflow != "",
+				parent: g, log: f.l, seq: f.c.seq, path: d.Path, name: b.Name, base: d.Base, budget: d.Budget, root: d.Root, remote: b.Workflow != "", call: b.Call,
 				warm: d.Warm && i == 0, within: d.Within, runs: cmp.Or(b.Workflow, d.Workflow), around: d.Ancestors,
 			}
 			if i > 0 {
@@ -283,12 +284,17 @@ func (a *audit) finishBranch(k key, b *fanout, g *runState) {
 	a.check(Budgets, g.budget == b.budget, wrong(fmt.Sprintf("the budget %+v that its fan-out gave", b.budget), fmt.Sprintf("%+v", g.budget)))
 	a.check(Graph, g.home.root == b.root, wrong("root "+b.root, g.home.root))
 	o := g.home.opened
-	a.check(BranchResults, o.Kind == "fork" && len(o.Parents) == 1 && o.Parents[0] == b.base, func() Violation {
+	kind := "fork"
+	if b.call != "" {
+		kind = "call"
+	}
+	a.check(BranchResults, t.Call == b.call, wrong(fmt.Sprintf("the work of call %q as its fan-out says", b.call), fmt.Sprintf("%q", t.Call)))
+	a.check(BranchResults, o.Kind == kind && len(o.Parents) == 1 && o.Parents[0] == b.base, func() Violation {
 		found := []string{"a " + o.Kind}
 		for _, p := range o.Parents {
 			found = append(found, fmt.Sprintf("of commit %d of %s", p.Seq, p.Session))
 		}
-		return g.home.says(1, k.id, fmt.Sprintf("a fork of commit %d of %s", b.base.Seq, b.base.Session), strings.Join(found, " "))
+		return g.home.says(1, k.id, fmt.Sprintf("a %s of commit %d of %s", kind, b.base.Seq, b.base.Session), strings.Join(found, " "))
 	})
 	a.check(BranchResults, o.Run == b.parent.id && o.Step == b.path+"."+b.name,
 		wrong(fmt.Sprintf("a session that step %s.%s of run %s opened", b.path, b.name, b.parent.id), fmt.Sprintf("step %s of run %s", o.Step, o.Run)))

@@ -144,6 +144,7 @@ type submittedData struct {
 type branchData struct {
 	Ancestors []ancestor `json:"ancestors"`
 	Base      link       `json:"base"`
+	Call      string     `json:"call"`
 	Name      string     `json:"name"`
 	Path      string     `json:"path"`
 	Remote    bool       `json:"remote"`
@@ -234,6 +235,7 @@ type fanoutData struct {
 	Ancestors []ancestor `json:"ancestors"`
 	Base      link       `json:"base"`
 	Branches  []struct {
+		Call     string `json:"call"`
 		Name     string `json:"name"`
 		Session  string `json:"session"`
 		Workflow string `json:"workflow"`

@@ -125,13 +125,15 @@ func (f *folding) opened(_ *event, d openedData) {
 		l.headKnown = false // it is what the parent had then
 	case "concatenate":
 		f.a.check(Graph, len(d.Parents) >= 2, f.says("", "two or more parents", fmt.Sprintf("%d", len(d.Parents))))
+	case "call":
+		f.a.check(Graph, len(d.Parents) == 1, f.says("", "one parent of a call", fmt.Sprintf("%d parents", len(d.Parents))))
 	case "leaf":
 		f.a.check(Graph, len(d.Parents) == 0, f.says("", "no parents of a leaf", fmt.Sprintf("%d", len(d.Parents))))
 	}
 	l.version = l.base()
 	for _, p := range d.Parents {
 		root := ""
-		if d.Kind == "fork" || d.Kind == "implicit" {
+		if d.Kind == "fork" || d.Kind == "implicit" || d.Kind == "call" {
 			root = f.c.root
 		}
 		f.a.link(claimOf{from: l, seq: f.c.seq, link: p, what: "its parent", root: root})

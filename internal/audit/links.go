@@ -177,7 +177,7 @@ func (a *audit) finishBranches() {
 		return
 	}
 	for _, l := range a.logs {
-		branch := l.branch != "" || l.opened.Step != "" && (l.opened.Kind == "fork" || l.opened.Kind == "implicit")
+		branch := l.branch != "" || l.opened.Step != "" && (l.opened.Kind == "fork" || l.opened.Kind == "implicit" || l.opened.Kind == "call")
 		if !branch || a.incomplete(l) || busy[key{l.tenant, l.root}] || strings.Contains(l.opened.Kind, "detach") {
 			continue
 		}

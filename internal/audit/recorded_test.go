@@ -220,6 +220,9 @@ func (f *fleet) workflow() flow.Workflow {
 		if err != nil {
 			return s, err
 		}
+		if s, _, err = flow.Call(ctx, s, flow.WorkflowTool("worker", "", say("called")), map[string]string{"input": "work"}); err != nil {
+			return s, err
+		}
 		if err := pay(ctx, "pay"); err != nil {
 			return s, err
 		}

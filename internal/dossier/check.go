@@ -137,7 +137,7 @@ func (a *archive) opening(c *chain, n uint64, o session.Opening) (s state, err e
 		if root := a.byID[o.Parents[0].ID].entries[0].Commit.Root; o.Kind != session.OpenDetach && root != c.entries[0].Commit.Root {
 			return s, fail(Inconsistent, c.key.ID, n, "its root is %s, that of its parent %s", c.entries[0].Commit.Root, root)
 		}
-	case session.OpenLeaf, session.OpenMerge, session.OpenCompress, session.OpenImport:
+	case session.OpenLeaf, session.OpenMerge, session.OpenCompress, session.OpenImport, session.OpenCall:
 	default:
 		return s, fail(Release, c.key.ID, n, "unknown opening %q", o.Kind)
 	}

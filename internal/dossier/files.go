@@ -79,7 +79,7 @@ func (t *timeline) moves(c *chain, n uint64, limit session.Version) []move {
 	if o, ok := c.opening(); ok && len(o.Parents) == 1 && o.Kind != session.OpenMerge && o.Kind != session.OpenImport {
 		l := o.Parents[0]
 		out = t.moves(t.a.byID[l.ID], l.Seq, l.Version)
-		if o.Kind != session.OpenCompress {
+		if o.Kind != session.OpenCompress && o.Kind != session.OpenCall {
 			version = l.Version
 		}
 	}

@@ -108,7 +108,7 @@ func (t *timeline) sessions() {
 			f.Numbers.Sessions++
 			s.Role = map[string]string{
 				session.OpenFork: "branch", session.OpenImplicit: "branch (implicit)", session.OpenDetach: "copy",
-				session.OpenMerge: "concatenation", session.OpenCompress: "summary", session.OpenImport: "import",
+				session.OpenMerge: "concatenation", session.OpenCompress: "summary", session.OpenImport: "import", session.OpenCall: "work of a tool call",
 			}[o.Kind]
 			if c.key.ID == t.a.home.ID {
 				s.Role = "home"

@@ -71,6 +71,9 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 		c.Open = session.Opening{
 			Kind: session.OpenFork, Name: b.Name, Parents: []session.Link{b.Base}, Run: string(b.Ancestors[len(b.Ancestors)-1].Run), Step: string(b.Path),
 		}
+		if b.Call != "" {
+			c.Open.Kind = session.OpenCall
+		}
 		c.Root = b.Root
 	}
 	if !t.Workspace.IsZero() && !t.Resume {

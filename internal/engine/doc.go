@@ -27,5 +27,5 @@
 // Files, the lowest first: summary, clock, live, position, lifetime, inbox, level, held,
 // account, call, retry, breaker, choice, transcript, runtime, execution, scope, step, placed, putback, service, forks, lease, leases, servers, read, join, fork,
 // branch, do, version, diff, await, follow, complete, message, memory, round, gate, turn, select,
-// fanout, gather, merge, files, ending, claim, tree, answer, driver, replay.
+// fanout, gather, merge, delegate, files, ending, claim, tree, answer, driver, replay.
 package engine

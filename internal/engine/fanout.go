@@ -35,23 +35,28 @@ func (p *place) FanOut(ctx context.Context, s session.Session, bs []flow.Branch,
 	ex.sessions.alias(s, base)
 	ex.mu.Unlock()
 	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: need, name: excerpt.Clip(name, 200), log: ex.levels.owner(path).home}
+	j, of, err = f.forward(st, o)
+	return j, of, st.fail(err)
+}
+
+// forward opens the branches, runs the one that this execution is for, or takes in how
+// they ended.
+func (f *fan) forward(st *step, o flow.FanOutOptions) (j flow.Joined, of any, err error) {
 	if st.decision != journal.Replay {
 		f.identify()
-		err = f.open(st, o)
-	} else {
-		if err := json.Unmarshal([]byte(st.record.Value), &f.terms); err != nil {
-			return j, nil, st.fail(fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, path, err))
+		if err := f.open(st, o); err != nil {
+			return j, nil, err
 		}
-		if ex.levels.leads(path) {
-			return j, nil, ex.enterBranch(ctx, path, bs) // a branch does not need to know the others
-		}
-		f.identify()
+		return f.gather()
 	}
-	if err != nil {
-		return j, nil, st.fail(err)
+	if err := json.Unmarshal([]byte(st.record.Value), &f.terms); err != nil {
+		return j, nil, fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, f.path, err)
 	}
-	j, of, err = f.gather()
-	return j, of, st.fail(err)
+	if f.ex.levels.leads(f.path) {
+		return j, nil, f.ex.enterBranch(f.ctx, f.path, f.bs) // a branch does not need to know the others
+	}
+	f.identify()
+	return f.gather()
 }
 
 // fan is a fan-out under way.
@@ -66,6 +71,10 @@ type fan struct {
 	log   session.Key
 	ids   []session.ID
 	terms terms
+
+	calls    []*toolCall // whose work the branches are; nil of flow.FanOut
+	gathered bool        // by this execution
+	used     session.Usage
 }
 
 // terms are what the record of a fan-out keeps for later executions.
@@ -118,6 +127,9 @@ func (f *fan) open(st *step, o flow.FanOutOptions) error {
 		one := journal.FanOutBranch{Name: b.Name, Session: f.ids[i]}
 		if r, ok := b.Workflow.(flow.Remote); ok {
 			one.Workflow, one.Revision, one.Input, one.Model, one.Tools, one.MCP = r.Workflow, r.Revision, string(r.Input), r.Model, r.Tools, r.MCP
+		}
+		if f.calls != nil {
+			one.Call = f.calls[i].ID
 		}
 		out.Branches = append(out.Branches, one)
 	}

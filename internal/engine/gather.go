@@ -37,6 +37,7 @@ func (f *fan) gather() (j flow.Joined, of any, err error) {
 	st.began = time.Now()
 	var all []journal.GatheredBranch
 	if st.decision == journal.Replay {
+		f.used = st.record.Usage
 		if all, err = st.record.Gathered(); err != nil || len(all) != len(f.bs) {
 			return j, nil, fmt.Errorf("%w: the branches gathered at step %s are not those of the code", run.ErrMismatch, st.asked.Path)
 		}
@@ -48,6 +49,7 @@ func (f *fan) gather() (j flow.Joined, of any, err error) {
 		if all, err = f.record(st, inbox); err != nil {
 			return j, nil, err
 		}
+		f.gathered = true
 	}
 	return f.joined(all)
 }
@@ -95,6 +97,7 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]journal.Gather
 		}
 		content = append(content, e)
 	}
+	f.used = usage
 	_, err = st.commitBeside(journal.StepCompleted{
 		Value: value, Usage: usage, Steps: steps, Summary: fmt.Sprintf("%d of %s succeeded", succeeded, count(len(f.bs), "branch")),
 	}, content...)
@@ -118,7 +121,7 @@ func (f *fan) joined(all []journal.GatheredBranch) (j flow.Joined, of any, err e
 	j.Base = f.base
 	for i, g := range all {
 		o := flow.Outcome{Name: g.Name, Session: values[i], State: g.State, Err: g.Code.Err(g.Error)}
-		one := &fanOutBranch{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, disposed: g.Link.Seq == 0}
+		one := &fanOutBranch{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, disposed: g.Link.Seq == 0 || f.calls != nil}
 		j.Outcomes, in.of[g.Name] = append(j.Outcomes, o), one
 		if !f.ex.levels.outer(f.path) {
 			f.ex.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -23,14 +24,13 @@ import (
 
 // round runs the tool calls of the newest assistant chunk of s. Each outcome is
 // committed when its call ends; the rows follow in call order.
-func (a *agent) round(ctx context.Context, at run.Path, s session.Session, table *tool.Table) (session.Session, error) {
+func (a *agent) round(ctx context.Context, at run.Path, s session.Session, by *call) (session.Session, error) {
 	made := journal.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name}
 	sc, _, err := a.p.enter(made)
 	if err != nil {
 		return s, err
 	}
 	defer sc.release()
-	defer sc.ex.inside(&made)()
 	asked, _ := s.At(s.Len() - 1)
 	s, err = sc.ex.placed(ctx, at, s)
 	if err != nil && (run.IsControl(err) || sc.ex.asksForSandbox()) {
@@ -38,11 +38,15 @@ func (a *agent) round(ctx context.Context, at run.Path, s session.Session, table
 	}
 	// Any other error of opening is what the tools that need the sandbox tell
 	// the model.
-	r := &round{ex: sc.ex, ctx: ctx, agent: a.Name, at: at, table: table, base: s, s: s, sandboxErr: err, gate: gate{a.Approve, a.ApproveTimeout}}
+	r := &round{ex: sc.ex, ctx: ctx, made: made, agent: a.Name, at: at, table: by.table, base: s, s: s, sandboxErr: err, gate: gate{a.Approve, a.ApproveTimeout}}
 	for _, call := range asked.Calls() {
 		r.calls = append(r.calls, &toolCall{ToolCall: call, path: at.Index(len(r.calls))})
 	}
-	return r.run()
+	s, err = r.run()
+	if by.account != nil {
+		*by.account = by.account.Settle(0, 0, r.used)
+	}
+	return s, err
 }
 
 // maxParallel bounds the tool calls of one round that run at the same time.
@@ -56,9 +60,12 @@ type toolCall struct {
 	// are the model's.
 	edited  string
 	refused *tool.Outcome // the call cannot run
-	out     *outcome      // nil until the call ended
-	st      *step
-	box     atomic.Pointer[sandbox.Sandbox] // the last that the tool asked for
+	// work returns the workflow that does the call's work, in a run of its own; nil of a
+	// function.
+	work func(args json.RawMessage) flow.Workflow
+	out  *outcome // nil until the call ended
+	st   *step
+	box  atomic.Pointer[sandbox.Sandbox] // the last that the tool asked for
 }
 
 // outcome is what a call left, ready to become a row.
@@ -77,6 +84,7 @@ type outcome struct {
 type round struct {
 	ex         *Execution
 	ctx        context.Context
+	made       journal.StepRequest // names the round
 	agent      string
 	at         run.Path
 	table      *tool.Table
@@ -87,44 +95,68 @@ type round struct {
 
 	mu   sync.Mutex
 	s    session.Session
-	rows int // rows in s that belong to the round
+	rows int           // rows in s that belong to the round
+	used session.Usage // by the runs that did the work of calls
 }
 
 func (r *round) run() (session.Session, error) {
+	leave := r.ex.inside(&r.made)
+	works, err := r.functions()
+	leave()
+	if err == nil && len(works) > 0 {
+		err = r.delegate(works)
+	}
+	return r.s, r.ex.failed(err)
+}
+
+// functions makes the calls of tools that are functions, and returns those whose work a
+// workflow does.
+func (r *round) functions() (works []*toolCall, err error) {
 	if err := r.replay(); err != nil {
-		return r.s, r.ex.failed(err)
+		return nil, err
 	}
 	if err := r.approvals(); err != nil {
-		return r.s, r.ex.failed(err)
+		return nil, err
 	}
+	var calls []*toolCall
 	for _, c := range r.calls {
+		if c.work != nil && c.refused == nil {
+			works = append(works, c)
+			continue
+		}
+		if c.work != nil {
+			if err := r.replayCall(c); err != nil {
+				return nil, err
+			}
+		}
 		c.st.fly(Queues, cmp.Or(c.edited, c.Args))
 		defer c.st.flight.end()
+		calls = append(calls, c)
 	}
-	for i := 0; i < len(r.calls); {
+	for i := 0; i < len(calls); {
 		// Calls that change the workspace run alone; what stands between two
 		// of them runs at the same time, lane by lane.
 		j := i
-		for j < len(r.calls) && !r.calls[j].mutates() {
+		for j < len(calls) && !calls[j].mutates() {
 			j++
 		}
-		if err := r.parallel(r.calls[i:j]); err != nil {
-			return r.s, r.ex.failed(err)
+		if err := r.parallel(calls[i:j]); err != nil {
+			return nil, err
 		}
-		if j < len(r.calls) {
-			if err := r.do(r.calls[j]); err != nil {
-				return r.s, r.ex.failed(err)
+		if j < len(calls) {
+			if err := r.do(calls[j]); err != nil {
+				return nil, err
 			}
 			j++
 		}
 		i = j
 	}
-	for _, c := range r.calls { // all of them are recorded by now, as at replay
+	for _, c := range calls { // all of them are recorded by now, as at replay
 		if c.out.nested != nil {
-			return r.s, c.out.nested
+			return nil, c.out.nested
 		}
 	}
-	return r.s, nil
+	return works, nil
 }
 
 func (c *toolCall) mutates() bool { return c.refused == nil && c.bound.Spec.Effect == tool.Sandboxed }
@@ -140,25 +172,40 @@ func (r *round) replay() error {
 		} else {
 			c.bound = bound
 			effect = effectIn(bound.Spec, r.base.Placement())
+			if t, ok := r.table.Lookup(c.Name); ok {
+				if w, ok := t.(interface {
+					Work(args json.RawMessage) flow.Workflow
+				}); ok {
+					c.work = w.Work
+				}
+			}
 		}
 		c.st = &step{ex: r.ex, ctx: r.ctx, s: r.base, log: r.base.Key(), began: time.Now()}
 		c.st.asked = journal.StepRequest{
 			Path: c.path, Kind: journal.StepTool, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short(), Effect: effect.String(),
 		}
-		if err := c.st.decide(); err != nil {
+		if c.work != nil {
+			continue // the work is recorded before the call
+		}
+		if err := r.replayCall(c); err != nil {
 			return err
 		}
-		if c.st.decision != journal.Replay {
-			continue
-		}
-		rec := c.st.record
-		if rows := rec.Session.Len() - r.base.Len(); rows >= r.rows {
-			r.s, r.rows = rec.Session, rows
-		}
-		c.out = &outcome{body: json.RawMessage(rec.Value), failed: rec.Failed, head: rec.HeadAfter}
-		if rec.Code == run.CodeNestedStep {
-			c.out.nested = rec.Code.Err(rec.Error)
-		}
+	}
+	return nil
+}
+
+// replayCall takes over a call if it is recorded.
+func (r *round) replayCall(c *toolCall) error {
+	if err := c.st.decide(); err != nil || c.st.decision != journal.Replay {
+		return err
+	}
+	rec := c.st.record
+	if rows := rec.Session.Len() - r.base.Len(); rows >= r.rows {
+		r.s, r.rows = rec.Session, rows
+	}
+	c.out = &outcome{body: json.RawMessage(rec.Value), failed: rec.Failed, head: rec.HeadAfter}
+	if rec.Code == run.CodeNestedStep {
+		c.out.nested = rec.Code.Err(rec.Error)
 	}
 	return nil
 }
@@ -435,7 +482,6 @@ func (p *place) Call(ctx context.Context, s session.Session, t tool.Tool, args s
 	made.Path = path
 	defer sc.release()
 	ex := sc.ex
-	defer ex.inside(&made)()
 	own, err := ex.own(ctx, path, s, true)
 	if err == nil {
 		own, err = ex.flush(ctx, path, own) // the round works on a committed session
@@ -447,7 +493,7 @@ func (p *place) Call(ctx context.Context, s session.Session, t tool.Tool, args s
 	if err != nil && (run.IsControl(err) || ex.asksForSandbox()) {
 		return s, tool.Result{}, ex.failed(err)
 	}
-	r := &round{ex: ex, ctx: ctx, at: path, table: table, base: own, s: own, sandboxErr: err}
+	r := &round{ex: ex, ctx: ctx, made: made, at: path, table: table, base: own, s: own, sandboxErr: err}
 	r.calls = []*toolCall{{ToolCall: session.ToolCall{
 		ID: "call_" + strings.ReplaceAll(string(path), ".", "_"), Name: t.Spec().Name, Args: args,
 	}, path: path.Index(0)}}

@@ -90,7 +90,7 @@ func (p *place) Info() flow.Info {
 // nested is the error of a step that the work of another one makes.
 func nested(made, in journal.StepRequest) error {
 	return fmt.Errorf("%w: %s cannot be made inside of %s (step %s), which is under way: make it in Forward, before or after; "+
-		"agents that are to work at the same time are branches of a FanOut", run.ErrNestedStep, quoted(made.Kind, made.Name), quoted(in.Kind, in.Name), in.Path)
+		"agents that are to work at the same time are branches of a FanOut, and one that a model calls is a WorkflowTool", run.ErrNestedStep, quoted(made.Kind, made.Name), quoted(in.Kind, in.Name), in.Path)
 }
 
 // quoted is the title of a step, as errors name it.

@@ -48,7 +48,7 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 		c.settle(turn)
 		switch {
 		case len(turn.resp.Calls) > 0:
-			if s, err = a.round(ctx, turn.path, s, c.table); err != nil {
+			if s, err = a.round(ctx, turn.path, s, c); err != nil {
 				return s, err
 			}
 		case turn.resp.Finish != llm.FinishTools:

@@ -20,10 +20,13 @@ type Branch struct {
 	// told how it ends.
 	Ancestors []Ancestor   `json:"ancestors"`
 	Base      session.Link `json:"base"` // what it starts from
-	Name      string       `json:"name"`
-	Path      run.Path     `json:"path"` // of its steps: the fan-out's and its name
-	Remote    bool         `json:"remote,omitempty"`
-	Root      session.ID   `json:"root"` // of the tree
+	// Call is the tool call in Base, by its id there, that the branch is the work of. Its
+	// session has none of the rows of Base.
+	Call   string     `json:"call,omitempty"`
+	Name   string     `json:"name"`
+	Path   run.Path   `json:"path"` // of its steps: the fan-out's and its name
+	Remote bool       `json:"remote,omitempty"`
+	Root   session.ID `json:"root"` // of the tree
 	// WarmsCache says that the others wait for it: with its first answer of a model, or
 	// its first wait, it records [CacheWarmed].
 	WarmsCache bool `json:"warm,omitempty"`
@@ -66,6 +69,7 @@ type BranchesReleased FanOut
 
 // FanOutBranch is one branch of a fan-out. One with a workflow is remote.
 type FanOutBranch struct {
+	Call     string     `json:"call,omitempty"` // of a branch that does a tool call's work
 	Input    string     `json:"input,omitempty"`
 	Model    string     `json:"model,omitempty"` // of the task of a remote branch
 	Name     string     `json:"name"`
@@ -121,7 +125,7 @@ func (f FanOut) Tasks(t session.Tenant) []Task {
 			ID: run.ID(b.Session), Workflow: f.Workflow, Revision: f.Revision, Session: session.Key{Tenant: t, ID: b.Session},
 			Budget: f.Budget, Deadline: fromMillis(f.Deadline), Sandbox: Sandbox{Allow: f.Allow},
 			Branch: &Branch{
-				Ancestors: f.Ancestors, Base: f.Base, Name: b.Name, Path: f.Path.Child(b.Name), Remote: b.Workflow != "", Root: f.Root,
+				Ancestors: f.Ancestors, Base: f.Base, Call: b.Call, Name: b.Name, Path: f.Path.Child(b.Name), Remote: b.Workflow != "", Root: f.Root,
 				WarmsCache: f.WarmFirst && i == 0, Within: f.Within,
 			},
 		}

@@ -163,6 +163,8 @@ func (d *deriver) opening(r *Record, o session.Opening) {
 		if r.Kind = Forked; r.Name != "" {
 			r.Summary += " (" + clip(r.Name, 30) + ")"
 		}
+	case session.OpenCall:
+		r.Summary += " (" + clip(r.Name, 30) + ")"
 	case session.OpenDetach:
 		r.Kind = Detached
 	case session.OpenMerge:
@@ -181,7 +183,7 @@ func (d *deriver) opening(r *Record, o session.Opening) {
 func origin(via string, parents []Ref, name func(session.ID) string) string {
 	verb := map[string]string{
 		session.OpenFork: "fork of ", session.OpenImplicit: "implicit fork of ", session.OpenDetach: "detached from ",
-		session.OpenMerge: "concatenates ", session.OpenCompress: "summary of ",
+		session.OpenMerge: "concatenates ", session.OpenCompress: "summary of ", session.OpenCall: "called by ",
 	}[via]
 	if verb == "" {
 		return ""

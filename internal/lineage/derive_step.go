@@ -84,10 +84,11 @@ func (r *Record) done(v journal.StepCompleted) {
 	r.Effect, r.Elapsed, r.Name, r.Call, r.Model = v.Effect, v.Elapsed, excerpt(v.Name, 64), v.Call, excerpt(v.Model, 64)
 	r.Head, r.HeadFrom, r.Source, r.Failure = hexOf(v.HeadAfter), hexOf(v.HeadBefore), v.Source, v.Failed
 	switch v.Kind {
-	case journal.StepTool:
-		r.Tool = r.Name
 	case journal.StepModel, journal.StepCompress, journal.StepSelection:
 		r.Agent = r.Name
+	case journal.StepTool:
+		r.Tool = r.Name
+		fallthrough
 	case journal.StepFork, journal.StepDetach, journal.StepFanOut, journal.StepGather:
 		for _, l := range v.Links {
 			r.Branches = append(r.Branches, refOf(l))

@@ -115,6 +115,7 @@ func TestDeriveSummaries(t *testing.T) {
 		{"detach", session.OpenedEvent(session.Opening{Kind: session.OpenDetach, Parents: []session.Link{link}}), lineage.Detached, "detached from s2 at 4"},
 		{"concatenate", session.OpenedEvent(session.Opening{Kind: session.OpenMerge, Parents: []session.Link{link, link}}), lineage.Concatenated, "concatenates s2 at 4 and s2 at 4"},
 		{"compress", session.OpenedEvent(session.Opening{Kind: session.OpenCompress, Parents: []session.Link{link}}), lineage.Opened, "summary of s2 at 4"},
+		{"call", session.OpenedEvent(session.Opening{Kind: session.OpenCall, Name: "grep-0", Parents: []session.Link{link}}), lineage.Opened, "called by s2 at 4 (grep-0)"},
 		{"import", session.OpenedEvent(session.Opening{Kind: session.OpenImport, Name: "old.jsonl"}), lineage.Imported, `imports "old.jsonl"`},
 		{"user", session.ChunkEvent(session.UserText("please\n fix  it")), lineage.Chunk, `user asks "please fix it"`},
 		{"system", session.ChunkEvent(session.SystemText("be terse")), lineage.Chunk, `system instructs "be terse"`},

@@ -199,7 +199,7 @@ func (f *forest) refer(k session.Key, s *wood, ev session.Event) {
 	switch ev.Kind {
 	case session.KindOpened:
 		if o, err := session.DecodeOpening(ev); err == nil {
-			if o.Kind == session.OpenFork || o.Kind == session.OpenImplicit {
+			if o.Kind == session.OpenFork || o.Kind == session.OpenImplicit || o.Kind == session.OpenCall {
 				s.step = o.Step
 			}
 			for _, l := range o.Parents {

@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// delegate has workflows do the work of calls, at the same time, each as a branch of a
+// fan-out whose session has no rows of the caller's. What they answer are the results.
+func (r *round) delegate(calls []*toolCall) error {
+	at := r.at.Child("calls")
+	if !r.recorded(at) && r.recorded(paths(calls)...) { // the fan-out was refused
+		return r.replayCalls(calls)
+	}
+	if len(calls) > run.MaxBranches {
+		return r.answer(calls, nil, fmt.Errorf("%d calls of workflows at once: at most %d", len(calls), run.MaxBranches))
+	}
+	f := &fan{ex: r.ex, ctx: r.ctx, path: at, base: r.base, calls: calls, log: r.ex.levels.owner(at).home}
+	var names []string
+	for _, c := range calls {
+		b := flow.Branch{Name: c.branch(), Workflow: c.begin(r.base.Placement())}
+		f.bs, names = append(f.bs, b), append(names, b.Name)
+	}
+	f.name = excerpt.Clip(strings.Join(names, ","), 200)
+	st, err := r.ex.substep(r.ctx, f.log, session.Session{}, journal.StepRequest{
+		Path: at, Kind: journal.StepFanOut, Name: f.name, Input: inputDigest(r.base, names),
+	})
+	if err != nil {
+		return err
+	}
+	st.began = time.Now()
+	j, of, err := f.forward(st, flow.FanOutOptions{})
+	if errors.Is(err, run.ErrTooDeep) {
+		return r.answer(calls, nil, err)
+	}
+	if err == nil {
+		r.used = f.used
+		err = f.disposeCalls(joined{&j, of.(*fanOutState)})
+	}
+	if err != nil {
+		return err
+	}
+	return r.answer(calls, j.Outcomes, nil)
+}
+
+// answer commits what came of calls: how the workflows ended, or why they never began.
+func (r *round) answer(calls []*toolCall, all []flow.Outcome, refused error) error {
+	for i, c := range calls {
+		if err := r.replayCall(c); err != nil {
+			return err
+		}
+		if c.st.decision == journal.Replay {
+			continue
+		}
+		d := journal.StepCompleted{Call: r.callID(c), Effect: c.st.asked.Effect}
+		var out tool.Outcome
+		if refused != nil {
+			out = tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: refused.Error(), Detail: c.Name, Err: refused})
+		} else {
+			out = r.outcomeOf(c, &all[i], &d)
+		}
+		if err, ok := c.st.outcome(out.Err); !ok {
+			return err
+		}
+		if d.Failed = out.IsError; out.IsError {
+			d.Code, d.Error, d.Summary = run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300), summary(c.Name, cmp.Or(c.edited, c.Args), out)
+		}
+		if err := r.commit(c, outcome{body: out.Body, failed: out.IsError}, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func paths(calls []*toolCall) []run.Path {
+	all := make([]run.Path, len(calls))
+	for i, c := range calls {
+		all[i] = c.path
+	}
+	return all
+}
+
+// recorded reports whether the journal holds steps at all of some paths.
+func (r *round) recorded(all ...run.Path) bool {
+	r.ex.mu.Lock()
+	defer r.ex.mu.Unlock()
+	for _, at := range all {
+		if !r.ex.pos.journal.Has(at) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *round) replayCalls(calls []*toolCall) error {
+	for _, c := range calls {
+		if err := r.replayCall(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// branch names the branch that does the work of a call: by the tool, and the call's place
+// in its round.
+func (c *toolCall) branch() string {
+	place := string(c.path[strings.LastIndexByte(string(c.path), '.')+1:])
+	return c.Name[:min(len(c.Name), session.MaxID-1-len(place))] + "-" + place
+}
+
+// begin returns the workflow that does a call's work, on a copy of the caller's files.
+func (c *toolCall) begin(p session.Placement) flow.Func {
+	return func(ctx context.Context, s session.Session) (session.Session, error) {
+		if p.Backend != "" {
+			p.Epoch = 0
+			s = s.Placed(p)
+		}
+		return c.work(c.bound.Args).Forward(ctx, s)
+	}
+}
+
+// disposeCalls commits how the branches of calls ended for the caller, unless its log says
+// so.
+func (f *fan) disposeCalls(j joined) error {
+	ex := f.ex
+	if ex.levels.outer(f.path) || ex.pos.recorder != nil || !f.gathered && !j.openIn(ex.granted.Record) {
+		return nil
+	}
+	d := journal.BranchOutcomes{Run: ex.id}
+	for i, o := range j.Outcomes {
+		b, call := j.of[o.Name], f.calls[i]
+		if b.link.Seq == 0 {
+			continue // it never began, or was cancelled when the others were gathered
+		}
+		st := &step{ex: ex, ctx: f.ctx, asked: journal.StepRequest{Path: call.path, Kind: journal.StepTool, Name: call.Name}}
+		if err := st.mayTake(o.Name, b.key); err != nil {
+			return err
+		}
+		one := journal.BranchOutcome{Session: b.key.ID, State: session.ClosedMerged, Reason: "it answered call " + excerpt.Clip(call.ID, 100)}
+		if o.State != run.Succeeded {
+			one.State, one.Reason = session.ClosedFailed, excerpt.Clip(why(&o), 1<<10)
+		}
+		d.Branches = append(d.Branches, one)
+	}
+	e, err := journal.NewEvent(journal.KindBranchOutcomes, d)
+	if err == nil && len(d.Branches) > 0 {
+		_, err = ex.commit(f.ctx, ex.home, session.Session{}, "", nil, e)
+	}
+	return err
+}
+
+// why says how an outcome that is no success came to be.
+func why(o *flow.Outcome) string {
+	if o.Err == nil {
+		return string(o.State)
+	}
+	return string(o.State) + ": " + o.Err.Error()
+}
+
+// outcomeOf is what the model reads of how a workflow ended.
+func (r *round) outcomeOf(c *toolCall, o *flow.Outcome, d *journal.StepCompleted) tool.Outcome {
+	if l, ok := o.Session.Link(); ok {
+		d.Links = []session.Link{l}
+	}
+	if o.State != run.Succeeded {
+		return tool.ErrorOutcome(&tool.Failure{Kind: tool.Exception, Message: c.Name + " " + why(o), Detail: c.Name})
+	}
+	text := o.Session.Text()
+	if last, _ := o.Session.At(o.Session.Len() - 1); last.Kind() != session.ToolResult {
+		text = last.Text()
+	}
+	d.Summary = excerpt.Clip("answers "+excerpt.FirstLine(text), 100)
+	return tool.ResultOutcome(r.ctx, text, r.ex.blobs())
+}

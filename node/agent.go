@@ -70,7 +70,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
 				equipped := *agent
 				if v.Placement().Backend != "" && len(s.Tools) == 0 {
-					equipped.Tools = tool.Builtins()
+					equipped.Tools = usualTools()
 				}
 				if len(others) > 0 {
 					found, err := elsewhere(ctx, others)
@@ -89,6 +89,16 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 			}), nil
 		},
 	}
+}
+
+// usualTools are those of an agent with a workspace whose task names none. Each costs
+// tokens in every request, so they are few: what they leave to be named changes files in a
+// second way, or is of use to long tasks alone.
+func usualTools() []tool.Tool {
+	return slices.DeleteFunc(tool.Builtins(), func(t tool.Tool) bool {
+		name := t.Spec().Name
+		return name == tool.ApplyPatch || name == tool.Todo
+	})
 }
 
 func readAgentInput(raw json.RawMessage) (AgentInput, error) {

@@ -177,11 +177,16 @@ type Files interface {
 	// Open returns a reader of a regular file, which the caller closes. FIFOs,
 	// devices and sockets are ErrPath.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
-	// Create returns a writer that replaces or makes a file of mode 0644, with
-	// its parents. A directory, a link or a special file is not replaced
+	// Create returns a writer that replaces a file, which keeps its mode, or makes one of
+	// mode 0644, with its parents. A directory, a link or a special file is not replaced
 	// (ErrPath). The caller closes the writer: if Close returns nil, the new
 	// content is there as a whole; until then, and after an error, the old one is.
 	Create(ctx context.Context, name string) (io.WriteCloser, error)
+	// Remove removes a regular file or a link. A directory or a special file is ErrPath.
+	Remove(ctx context.Context, name string) error
+	// Rename gives a regular file another name, whose parents it makes. What has that
+	// name is not replaced (fs.ErrExist).
+	Rename(ctx context.Context, name, to string) error
 	// List returns the entries of a directory sorted by name. One of more than
 	// MaxList entries is ErrTooMany: it is not read to its end.
 	List(ctx context.Context, name string) ([]Entry, error)

@@ -21,17 +21,22 @@ const (
 	WriteWorkspaceFile  = "write_workspace_file"
 	ListWorkspaceFiles  = "list_workspace_files"
 	WorkspacePathExists = "workspace_path_exists"
+	Edit                = "edit"
+	ApplyPatch          = "apply_patch"
+	Grep                = "grep"
+	Glob                = "glob"
+	Todo                = "todo"
 )
 
-// Builtins returns the tools that work on a session's workspace, sorted by
-// name. All of them need Call.Sandbox. Commands, code and writes are Sandboxed
-// and share the lane "workspace"; reads are ReadOnly and share none.
+// Builtins returns the tools that every node has, sorted by name. All but Todo work on a
+// session's workspace and need Call.Sandbox. Commands, code, writes and edits are
+// Sandboxed and share the lane "workspace"; reads are ReadOnly and share none.
 func Builtins() []Tool { return slices.Clone(builtins()) }
 
 // builtins are made once: they do not change, and their schemas take long.
 var builtins = sync.OnceValue(func() []Tool {
 	return []Tool{
-		listWorkspaceFiles(), readWorkspaceFile(), runCode(), runShellCommand(), workspacePathExists(), writeWorkspaceFile(),
+		applyPatch(), edit(), glob(), grep(), listWorkspaceFiles(), readWorkspaceFile(), runCode(), runShellCommand(), todo(), workspacePathExists(), writeWorkspaceFile(),
 	}
 })
 
@@ -49,18 +54,22 @@ func ByName(name string) (Tool, bool) {
 func builtin[In any](name, description string, e Effect, tune func(map[string]*jsonschema.Schema),
 	fn func(context.Context, Call, sandbox.Sandbox, In) (any, error),
 ) Tool {
+	return own(name, description, e, tune, func(ctx context.Context, c Call, in In) (any, error) {
+		sb, err := open(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return fn(ctx, c, sb, in)
+	})
+}
+
+// own makes a tool of a function of this package.
+func own[In any](name, description string, e Effect, tune func(map[string]*jsonschema.Schema), fn func(context.Context, Call, In) (any, error)) Tool {
 	schema, err := schemaOf[In](tune)
 	if err != nil {
 		panic(err) // the types are those of this package
 	}
-	return newFunction(Spec{Name: name, Description: description, Schema: schema, Effect: e}, "built in",
-		func(ctx context.Context, c Call, in In) (any, error) {
-			sb, err := open(ctx, c)
-			if err != nil {
-				return nil, err
-			}
-			return fn(ctx, c, sb, in)
-		})
+	return newFunction(Spec{Name: name, Description: description, Schema: schema, Effect: e}, "built in", fn)
 }
 
 func open(ctx context.Context, c Call) (sandbox.Sandbox, error) {

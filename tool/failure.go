@@ -25,6 +25,8 @@ const (
 	FileNotFound       Kind = "file_not_found"           // no such name in the workspace
 	PathRefused        Kind = "path_refused"             // the name leaves the workspace or is no file or directory
 	TooLarge           Kind = "too_large"                // more than the tool takes or gives
+	NotText            Kind = "not_text"                 // the file is binary
+	Mismatch           Kind = "mismatch"                 // an edit or a patch does not fit the files as they are
 	Unsupported        Kind = "unsupported_tool"         // not available in this sandbox
 	OSError            Kind = "os_error"                 // the operating system refused
 	SandboxMissing     Kind = "sandbox_missing"          // the session has no sandbox

@@ -84,6 +84,23 @@ type fakeFile struct {
 
 func (w *fakeFile) Close() error { w.f.files[w.name] = w.String(); return nil }
 
+func (f *fake) Remove(_ context.Context, name string) error {
+	if err := f.check("remove", name); err != nil {
+		return err
+	}
+	delete(f.files, name)
+	return nil
+}
+
+func (f *fake) Rename(_ context.Context, name, to string) error {
+	if err := f.check("rename", name); err != nil {
+		return err
+	}
+	f.files[to] = f.files[name]
+	delete(f.files, name)
+	return nil
+}
+
 func (f *fake) List(_ context.Context, name string) ([]sandbox.Entry, error) {
 	if err := f.check("list", name); err != nil {
 		return nil, err
@@ -102,7 +119,7 @@ func (f *fake) List(_ context.Context, name string) ([]sandbox.Entry, error) {
 }
 
 func (f *fake) Stat(_ context.Context, name string) (sandbox.Entry, error) {
-	return sandbox.Entry{Name: path.Base(name), Path: name}, f.check("stat", name)
+	return sandbox.Entry{Name: path.Base(name), Path: name, Dir: f.isDir(name)}, f.check("stat", name)
 }
 
 // blobs is a store that can fail.

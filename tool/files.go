@@ -24,6 +24,8 @@ type readArgs struct {
 	Path   string `json:"path" jsonschema:"name of the file, relative to the workspace"`
 	Offset int64  `json:"offset,omitempty" jsonschema:"line to start at, the first is 1"`
 	Limit  int64  `json:"limit,omitempty" jsonschema:"number of lines to read"`
+	// Numbered is for models that talk about lines.
+	Numbered bool `json:"numbered,omitempty" jsonschema:"begin each line with its number and a tab"`
 }
 
 type readBody struct {
@@ -57,7 +59,7 @@ func read(ctx context.Context, _ Call, sb sandbox.Sandbox, in readArgs) (_ any, 
 			err = pathFailure(in.Path, closeErr)
 		}
 	}()
-	var e excerpt
+	e := excerpt{numbered: in.Numbered}
 	if err := e.read(f, in.Offset, in.Limit); err != nil {
 		if errors.Is(err, errScanned) {
 			return nil, &Failure{
@@ -84,6 +86,8 @@ type excerpt struct {
 	chars int64
 	lines int64
 	lossy bool
+
+	numbered bool
 }
 
 // read takes the lines from offset on, at most limit of them; 0 means from the
@@ -107,16 +111,26 @@ func (e *excerpt) read(r io.Reader, offset, limit int64) error {
 		}
 		if line >= offset {
 			e.lossy = e.lossy || c == '\ufffd' && n == 1
-			e.add(c)
 			if !open {
 				e.lines++
+				e.number(line)
 			}
+			e.add(c)
 		}
 		open = true
 		if c == '\n' {
 			line++
 			open = false
 		}
+	}
+}
+
+func (e *excerpt) number(line int64) {
+	if !e.numbered {
+		return
+	}
+	for _, c := range fmt.Sprintf("%6d\t", line) {
+		e.add(c)
 	}
 }
 
@@ -158,15 +172,10 @@ func writeWorkspaceFile() Tool {
 }
 
 func write(ctx context.Context, _ Call, sb sandbox.Sandbox, in writeArgs) (any, error) {
-	f, err := sb.Files().Create(ctx, in.Path)
-	if err != nil {
-		return nil, pathFailure(in.Path, err)
+	if err := writeText(ctx, sb, in.Path, in.Content); err != nil {
+		return nil, err
 	}
-	n, err := io.WriteString(f, in.Content)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, pathFailure(in.Path, err)
-	}
-	return writeBody{n}, nil
+	return writeBody{len(in.Content)}, nil
 }
 
 type listArgs struct {

@@ -244,6 +244,20 @@ func (s faultyFiles) Create(ctx context.Context, name string) (io.WriteCloser, e
 	return s.Files.Create(ctx, name)
 }
 
+func (s faultyFiles) Remove(ctx context.Context, name string) error {
+	if err := s.faults.lost(ctx); err != nil {
+		return err
+	}
+	return s.Files.Remove(ctx, name)
+}
+
+func (s faultyFiles) Rename(ctx context.Context, name, to string) error {
+	if err := s.faults.lost(ctx); err != nil {
+		return err
+	}
+	return s.Files.Rename(ctx, name, to)
+}
+
 func (s faultyFiles) List(ctx context.Context, name string) ([]sandbox.Entry, error) {
 	if err := s.faults.lost(ctx); err != nil {
 		return nil, err

@@ -258,12 +258,76 @@ func (w *writer) Close() error {
 		err = w.d.replaceable(w.name, w.local)
 	}
 	if err == nil {
+		err = w.keepMode()
+	}
+	if err == nil {
 		err = pathError(w.name, w.d.root.Rename(w.tmp, w.local))
 	}
 	if err != nil {
 		return errors.Join(err, w.d.root.Remove(w.tmp))
 	}
 	return nil
+}
+
+// keepMode gives the file the mode of the one that it replaces.
+func (w *writer) keepMode() error {
+	fi, err := w.d.root.Lstat(w.local)
+	if err != nil || !fi.Mode().IsRegular() {
+		return nil // there is none
+	}
+	return pathError(w.name, w.d.root.Chmod(w.tmp, fi.Mode().Perm()))
+}
+
+// Remove implements sandbox.Files.
+func (d *Directory) Remove(ctx context.Context, name string) error {
+	local, err := d.call(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer d.Leave()
+	fi, err := d.root.Lstat(local)
+	if err != nil {
+		return pathError(name, err)
+	}
+	if !fi.Mode().IsRegular() && fi.Mode()&fs.ModeSymlink == 0 {
+		return fmt.Errorf("%w: %q is a %s and is not removed", sandbox.ErrPath, name, kind(fi.Mode()))
+	}
+	return pathError(name, d.root.Remove(local))
+}
+
+// Rename implements sandbox.Files.
+func (d *Directory) Rename(ctx context.Context, name, to string) error {
+	local, err := d.call(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer d.Leave()
+	target, err := clean(to)
+	if err != nil {
+		return err
+	}
+	fi, err := d.root.Lstat(local)
+	if err != nil {
+		return pathError(name, err)
+	}
+	if !fi.Mode().IsRegular() {
+		return fmt.Errorf("%w: %q is a %s and is not renamed", sandbox.ErrPath, name, kind(fi.Mode()))
+	}
+	if _, err := d.root.Lstat(target); err == nil {
+		return fmt.Errorf("sandbox: %q: %w", to, fs.ErrExist)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return pathError(to, err)
+	}
+	if err := d.makeParents(filepath.Dir(target)); errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w: %q is below something that is not a directory", sandbox.ErrPath, to)
+	} else if err != nil {
+		return pathError(to, err)
+	}
+	err = d.root.Rename(local, target)
+	if le, ok := errors.AsType[*os.LinkError](err); ok {
+		err = &fs.PathError{Op: le.Op, Path: to, Err: le.Err}
+	}
+	return pathError(to, err)
 }
 
 // List implements sandbox.Files.

@@ -148,6 +148,10 @@ func (b *fakeBox) Create(_ context.Context, name string) (io.WriteCloser, error)
 	return os.Create(filepath.Join(b.dir, filepath.FromSlash(name)))
 }
 
+func (b *fakeBox) Remove(context.Context, string) error { return sandbox.ErrUnsupported }
+
+func (b *fakeBox) Rename(context.Context, string, string) error { return sandbox.ErrUnsupported }
+
 func (b *fakeBox) List(context.Context, string) ([]sandbox.Entry, error) {
 	return nil, errors.ErrUnsupported
 }

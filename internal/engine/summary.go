@@ -77,13 +77,18 @@ func count(n int, noun string) string {
 // summary says in one line what a tool call did, for people who follow a run.
 func summary(name, args string, out tool.Outcome) string {
 	var a struct {
-		Cmd, Path, Code, Language string
+		Cmd, Path, Pattern, Code, Language string
 	}
 	_ = json.Unmarshal([]byte(args), &a) // arguments of other tools have other fields
 	text := name
 	switch {
 	case a.Cmd != "":
 		text = excerpt.FirstLine(a.Cmd)
+	case a.Pattern != "":
+		text = fmt.Sprintf("%s %q", name, excerpt.Clip(a.Pattern, 60))
+		if a.Path != "" {
+			text += " in " + path.Clean(a.Path)
+		}
 	case a.Path != "" && strings.HasPrefix(name, "write"):
 		text = "writes " + path.Clean(a.Path)
 	case a.Path != "" && strings.HasPrefix(name, "read"):

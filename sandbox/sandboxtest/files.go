@@ -79,6 +79,41 @@ func testReplace(t *testing.T, s *suite) {
 	}
 }
 
+// testRemove removes and renames files, which keep their modes.
+func testRemove(t *testing.T, s *suite) {
+	b := s.open(t)
+	files := b.Files()
+	b.want(b.sh("mkdir dir && printf run > tool && chmod 755 tool && printf x > gone && ln -s gone link"), sandbox.Exited, 0, "")
+	b.write("tool", "#!/bin/sh\necho ran\n")
+	for _, err := range []error{files.Rename(t.Context(), "tool", "new/place/tool"), files.Remove(t.Context(), "gone"), files.Remove(t.Context(), "link")} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	b.want(b.sh("new/place/tool && ls -1d tool gone link 2>/dev/null || echo and no more"), sandbox.Exited, 0, "ran\nand no more\n")
+	b.write("taken", "as it was")
+	for name, err := range map[string]error{
+		"remove a directory":        files.Remove(t.Context(), "dir"),
+		"remove the whole":          files.Remove(t.Context(), "."),
+		"rename a directory":        files.Rename(t.Context(), "dir", "other"),
+		"rename below a file":       files.Rename(t.Context(), "new/place/tool", "taken/tool"),
+		"rename to a name outside":  files.Rename(t.Context(), "new/place/tool", "../tool"),
+		"rename to an absolute one": files.Rename(t.Context(), "new/place/tool", "/tmp/tool"),
+	} {
+		if !errors.Is(err, sandbox.ErrPath) {
+			t.Errorf("%s: %v, want ErrPath", name, err)
+		}
+	}
+	if err := files.Rename(t.Context(), "new/place/tool", "taken"); !errors.Is(err, fs.ErrExist) || b.read("taken") != "as it was" {
+		t.Errorf("rename to a name that is taken: %v", err)
+	}
+	for _, err := range []error{files.Remove(t.Context(), "gone"), files.Rename(t.Context(), "gone", "other")} {
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("of a missing file: %v", err)
+		}
+	}
+}
+
 func testList(t *testing.T, s *suite) {
 	b := s.open(t)
 	b.write("b/two", "22")
@@ -122,6 +157,7 @@ func calls(t *testing.T, b *box, name string) map[string]error {
 		err = errors.Join(err, w.Close())
 	}
 	errs["Create"] = err
+	errs["Rename"] = b.Files().Rename(t.Context(), name, name+" renamed")
 	_, errs["List"] = b.Files().List(t.Context(), name)
 	_, errs["Stat"] = b.Files().Stat(t.Context(), name)
 	return errs

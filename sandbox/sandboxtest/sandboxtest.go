@@ -106,6 +106,7 @@ var checks = []check{
 	{"files/round trip", always, testFiles},
 	{"files/seen by commands", always, testFilesAndExec},
 	{"files/replaced whole", always, testReplace},
+	{"files/removed and renamed", always, testRemove},
 	{"files/list", always, testList},
 	{"files/long list", always, testLongList},
 	{"files/missing", always, testMissing},

@@ -1,0 +1,208 @@
+package tool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// MaxEdited is how many bytes a file may have that Edit, ApplyPatch and Grep take.
+const MaxEdited = 4 << 20
+
+type editArgs struct {
+	Path string `json:"path" jsonschema:"name of the file, relative to the workspace"`
+	Old  string `json:"old_string" jsonschema:"what to replace, exactly as it is in the file, with as much around it as makes it unique"`
+	New  string `json:"new_string" jsonschema:"what to put in its place"`
+	All  bool   `json:"replace_all,omitempty" jsonschema:"replace it wherever it is"`
+}
+
+type editBody struct {
+	Replaced int   `json:"replaced"`
+	Lines    []int `json:"lines"` // at which the first of the new texts begin
+}
+
+func edit() Tool {
+	return builtin(Edit,
+		"Replaces a text in a file of the workspace. old_string must be in the file exactly once, unless replace_all is set.",
+		Sandboxed, func(p map[string]*jsonschema.Schema) { p["old_string"].MinLength = new(1) }, replace)
+}
+
+func replace(ctx context.Context, _ Call, sb sandbox.Sandbox, in editArgs) (any, error) {
+	if in.Old == in.New {
+		return nil, &Failure{Kind: InvalidArguments, Message: "old_string and new_string are the same: there is nothing to replace"}
+	}
+	text, err := readText(ctx, sb, in.Path)
+	if err != nil {
+		return nil, err
+	}
+	in.fit(text)
+	at := places(text, in.Old)
+	switch {
+	case len(at) == 0:
+		return nil, &Failure{Kind: Mismatch, Detail: in.Path, Message: fmt.Sprintf("old_string is not in %q%s", in.Path, nearly(text, in.Old))}
+	case len(at) > 1 && !in.All:
+		return nil, &Failure{Kind: Mismatch, Detail: in.Path, Message: fmt.Sprintf(
+			"old_string is %s times in %q, at lines %s: take more of the text around it into it, or set replace_all", atMost(len(at)), in.Path, listed(linesOf(text, at)))}
+	}
+	n := 1
+	if in.All {
+		n = strings.Count(text, in.Old)
+	}
+	if size := len(text) + n*(len(in.New)-len(in.Old)); size > MaxEdited {
+		return nil, &Failure{Kind: TooLarge, Detail: in.Path, Message: fmt.Sprintf("%q would have %d bytes, at most %d are written", in.Path, size, MaxEdited)}
+	}
+	after := strings.Replace(text, in.Old, in.New, n)
+	if err := writeText(ctx, sb, in.Path, after); err != nil {
+		return nil, err
+	}
+	return editBody{n, in.lines(text, n)}, nil
+}
+
+// fit gives the texts the ends of lines that the file has: models write \n.
+func (in *editArgs) fit(text string) {
+	windows := strings.Count(text, "\r\n")
+	if windows == 0 || windows < strings.Count(text, "\n") && strings.Contains(text, in.Old) {
+		return
+	}
+	in.Old, in.New = windowsLines(in.Old), windowsLines(in.New)
+}
+
+func windowsLines(text string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\n", "\r\n")
+}
+
+// maxShownLines is how many numbers of lines are told.
+const maxShownLines = 20
+
+// lines returns where the first of n replacements begin in the new text.
+func (in *editArgs) lines(text string, n int) []int {
+	lines := make([]int, 0, min(n, maxShownLines))
+	line := 1
+	for range cap(lines) {
+		before, after, _ := strings.Cut(text, in.Old)
+		line += strings.Count(before, "\n")
+		lines = append(lines, line)
+		line += strings.Count(in.New, "\n")
+		text = after
+	}
+	return lines
+}
+
+// maxPlaces is how many places of a text are looked for.
+const maxPlaces = 1000
+
+// places returns where a text is in another one, also where that overlaps.
+func places(text, part string) (at []int) {
+	for from := 0; len(at) < maxPlaces; {
+		i := strings.Index(text[from:], part)
+		if i < 0 {
+			break
+		}
+		at = append(at, from+i)
+		from += i + 1
+	}
+	return at
+}
+
+func atMost(n int) string {
+	if n == maxPlaces {
+		return fmt.Sprintf("%d or more", n)
+	}
+	return fmt.Sprint(n)
+}
+
+// linesOf returns the numbers of the first lines at which the places are.
+func linesOf(text string, at []int) (lines []int) {
+	line, from := 1, 0
+	for _, i := range at[:min(len(at), maxShownLines)] {
+		line += strings.Count(text[from:i], "\n")
+		from = i
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func listed(lines []int) string {
+	var b strings.Builder
+	for i, n := range lines {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprint(&b, n)
+	}
+	if len(lines) == maxShownLines {
+		b.WriteString(", ...")
+	}
+	return b.String()
+}
+
+// maxNearly is how many lines are looked for without their white space.
+const maxNearly = 100
+
+// nearly says where a text would be but for white space, or what else to do.
+func nearly(text, part string) string {
+	all, want := trimmed(text), trimmed(part)
+	for len(want) > 0 && want[0] == "" {
+		want = want[1:]
+	}
+	for len(want) > 0 && want[len(want)-1] == "" {
+		want = want[:len(want)-1]
+	}
+	for i := 0; len(want) > 0 && len(want) <= maxNearly && i+len(want) <= len(all); i++ {
+		if slices.Equal(all[i:i+len(want)], want) {
+			return fmt.Sprintf(": lines %d to %d differ from it in white space alone; copy them as they are", i+1, i+len(want))
+		}
+	}
+	return ": read the part of the file again and copy the text as it is, without numbers of lines"
+}
+
+func trimmed(text string) []string {
+	lines := strings.Split(text, "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimSpace(l)
+	}
+	return lines
+}
+
+// readText reads a file that is to be edited, whole.
+func readText(ctx context.Context, sb sandbox.Sandbox, name string) (string, error) {
+	text, err := readWhole(ctx, sb, name)
+	if err == nil && strings.IndexByte(text, 0) >= 0 {
+		err = &Failure{Kind: NotText, Detail: name, Message: fmt.Sprintf("%q is binary (it holds a zero byte) and is not edited: use %s", name, RunShellCommand)}
+	}
+	return text, err
+}
+
+func readWhole(ctx context.Context, sb sandbox.Sandbox, name string) (string, error) {
+	f, err := sb.Files().Open(ctx, name)
+	if err != nil {
+		return "", pathFailure(name, err)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxEdited+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", pathFailure(name, err)
+	}
+	if len(data) > MaxEdited {
+		return "", &Failure{Kind: TooLarge, Detail: name, Message: fmt.Sprintf("%q has more than %d MiB: change it with %s", name, MaxEdited>>20, RunShellCommand)}
+	}
+	return string(data), nil
+}
+
+func writeText(ctx context.Context, sb sandbox.Sandbox, name, text string) error {
+	f, err := sb.Files().Create(ctx, name)
+	if err != nil {
+		return pathFailure(name, err)
+	}
+	_, err = io.WriteString(f, text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return pathFailure(name, err)
+	}
+	return nil
+}

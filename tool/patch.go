@@ -1,0 +1,366 @@
+package tool
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// Limits of a patch.
+const (
+	MaxPatch      = 1 << 20 // bytes
+	MaxPatchFiles = 100
+)
+
+// The lines of a patch that are no text of a file.
+const (
+	patchBegin  = "*** Begin Patch"
+	patchEnd    = "*** End Patch"
+	patchAdd    = "*** Add File: "
+	patchDelete = "*** Delete File: "
+	patchUpdate = "*** Update File: "
+	patchMove   = "*** Move to: "
+	patchLast   = "*** End of File"
+)
+
+// filePatch is what a patch does to one file.
+type filePatch struct {
+	verb  string // patchAdd, patchDelete or patchUpdate
+	path  string
+	to    string // its new name; "" keeps it
+	text  string // of a file that is added
+	hunks []hunk
+	again bool // the next hunk is of a section of its own
+}
+
+// hunk is a change within a file.
+type hunk struct {
+	at      int      // its first line in the patch
+	headers []string // lines of the file that it is behind
+	lines   []string // with ' ', '-' or '+' before each
+	last    bool     // it is at the end of the file
+	first   bool     // it is looked for from the beginning of the file
+}
+
+// unifiedHeader is the header of a hunk of diff, whose numbers models make up.
+var unifiedHeader = regexp.MustCompile(`^-\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?(.*)$`)
+
+// patchError is a patch that cannot be read.
+func patchError(line int, format string, args ...any) error {
+	return &Failure{Kind: InvalidArguments, Message: fmt.Sprintf("line %d of the patch: ", line) + fmt.Sprintf(format, args...)}
+}
+
+// parsePatch reads the format that begins with "*** Begin Patch".
+func parsePatch(text string) ([]*filePatch, error) {
+	if len(text) > MaxPatch {
+		return nil, &Failure{Kind: TooLarge, Message: fmt.Sprintf("the patch has %d bytes, at most %d are taken: send it in parts", len(text), MaxPatch)}
+	}
+	lines := strings.Split(strings.ReplaceAll(strings.TrimSpace(text), "\r\n", "\n"), "\n")
+	if word, ok := strings.CutPrefix(lines[0], "<<"); ok && len(lines) > 1 && strings.Trim(word, `'"`) == lines[len(lines)-1] {
+		lines = lines[1 : len(lines)-1] // as it stands in a shell
+	}
+	if strings.TrimSpace(lines[0]) != patchBegin || strings.TrimSpace(lines[len(lines)-1]) != patchEnd {
+		return nil, &Failure{Kind: InvalidArguments, Message: `the patch does not begin with "` + patchBegin + `" and end with "` + patchEnd +
+			`"; between them stand "` + patchUpdate + `NAME", then "@@" and lines that begin with a blank, - or +; "` + patchAdd + `NAME", then lines that begin with +; "` + patchDelete + `NAME"`}
+	}
+	p := patchReader{lines: lines[:len(lines)-1], n: 1}
+	for p.n < len(p.lines) {
+		if err := p.section(); err != nil {
+			return nil, err
+		}
+	}
+	if len(p.all) == 0 {
+		return nil, &Failure{Kind: InvalidArguments, Message: "the patch names no file"}
+	}
+	return p.all, nil
+}
+
+// patchReader reads line after line.
+type patchReader struct {
+	lines []string
+	n     int // the next
+	all   []*filePatch
+}
+
+// section reads what the patch does to one file.
+func (p *patchReader) section() error {
+	line := p.lines[p.n]
+	at := p.n + 1
+	for _, verb := range []string{patchAdd, patchDelete, patchUpdate} {
+		name, ok := strings.CutPrefix(line, verb)
+		if !ok {
+			continue
+		}
+		if strings.TrimSpace(name) == "" {
+			return patchError(at, "there is no name after %q", strings.TrimSpace(verb))
+		}
+		p.n++
+		f, err := p.file(at, verb, path.Clean(strings.TrimSpace(name)))
+		if err != nil {
+			return err
+		}
+		switch verb {
+		case patchAdd:
+			return p.added(f)
+		case patchUpdate:
+			return p.updated(f, at)
+		}
+		return nil
+	}
+	if strings.TrimSpace(line) == "" {
+		p.n++
+		return nil
+	}
+	return patchError(at, "%q: want %q, %q or %q and a name", clip(line, 80), strings.TrimSpace(patchUpdate), strings.TrimSpace(patchAdd), strings.TrimSpace(patchDelete))
+}
+
+// file returns the patch of a file, which several sections may update.
+func (p *patchReader) file(at int, verb, name string) (*filePatch, error) {
+	for _, f := range p.all {
+		if f.path != name && f.to != name {
+			continue
+		}
+		if verb == patchUpdate && f.verb == patchUpdate && f.to == "" {
+			f.again = true
+			return f, nil
+		}
+		return nil, patchError(at, "%q is named twice", name)
+	}
+	if len(p.all) == MaxPatchFiles {
+		return nil, &Failure{Kind: TooLarge, Message: fmt.Sprintf("the patch is of more than %d files: send it in parts", MaxPatchFiles)}
+	}
+	f := &filePatch{verb: verb, path: name}
+	p.all = append(p.all, f)
+	return f, nil
+}
+
+func (p *patchReader) added(f *filePatch) error {
+	var b strings.Builder
+	for ; p.n < len(p.lines) && !strings.HasPrefix(p.lines[p.n], "*** "); p.n++ {
+		text, ok := strings.CutPrefix(p.lines[p.n], "+")
+		if !ok {
+			return patchError(p.n+1, "each line of the file %q that is added begins with +", f.path)
+		}
+		b.WriteString(text + "\n")
+	}
+	f.text = b.String()
+	return nil
+}
+
+func (p *patchReader) updated(f *filePatch, at int) error {
+	if p.n < len(p.lines) {
+		if to, ok := strings.CutPrefix(p.lines[p.n], patchMove); ok {
+			f.to = path.Clean(strings.TrimSpace(to))
+			for _, other := range p.all {
+				if other.path == f.to || other != f && other.to == f.to {
+					return patchError(p.n+1, "%q is named twice", f.to)
+				}
+			}
+			p.n++
+		}
+	}
+	had := len(f.hunks)
+	var headers []string
+	open := false // the last hunk takes lines
+	start := func() *hunk {
+		if !open {
+			f.hunks = append(f.hunks, hunk{at: p.n + 1, headers: headers, first: f.again})
+			headers, open, f.again = nil, true, false
+		}
+		return &f.hunks[len(f.hunks)-1]
+	}
+	for ; p.n < len(p.lines); p.n++ {
+		line := p.lines[p.n]
+		switch {
+		case line == patchLast:
+			start().last = true
+			open = false
+			continue
+		case strings.HasPrefix(line, "*** "):
+			return p.hunksOf(f, had, at)
+		case line == "@@" || strings.HasPrefix(line, "@@ "):
+			header := strings.TrimPrefix(strings.TrimPrefix(line, "@@"), " ")
+			if m := unifiedHeader.FindStringSubmatch(header); m != nil {
+				header = m[1]
+			}
+			if header = strings.TrimSuffix(header, " @@"); strings.TrimSpace(header) != "" {
+				headers = append(headers, header)
+			}
+			open = false
+			continue
+		case line == "":
+			line = " " // models leave the blank of an empty line out
+		}
+		if c := line[0]; c != ' ' && c != '+' && c != '-' {
+			return patchError(p.n+1, "%q begins with neither a blank, - nor +", clip(line, 80))
+		}
+		h := start()
+		h.lines = append(h.lines, line)
+	}
+	return p.hunksOf(f, had, at)
+}
+
+// hunksOf ends the section of a file.
+func (p *patchReader) hunksOf(f *filePatch, had, at int) error {
+	for i := had; i < len(f.hunks); i++ {
+		h := &f.hunks[i]
+		// An empty line before the next section is no line of the file.
+		for n := len(h.lines); n > 0 && h.lines[n-1] == " " && p.lines[h.at+n-2] == ""; n-- {
+			h.lines = h.lines[:n-1]
+		}
+		if len(h.lines) == 0 {
+			return patchError(h.at, "the hunk holds no line")
+		}
+	}
+	if len(f.hunks) == had && f.to == "" {
+		return patchError(at, "there is no hunk for %q", f.path)
+	}
+	return nil
+}
+
+// lineText is a line of a file and how it ends.
+type lineText struct{ text, end string }
+
+// linesAs splits a text into its lines.
+func linesAs(text string) (lines []lineText) {
+	for line := range strings.Lines(text) {
+		body := strings.TrimSuffix(line, "\n")
+		end := line[len(body):]
+		if bare, ok := strings.CutSuffix(body, "\r"); ok && end != "" {
+			body, end = bare, "\r\n"
+		}
+		lines = append(lines, lineText{body, end})
+	}
+	return lines
+}
+
+// patched returns a text with the hunks of its file applied, and how many lines came and
+// went.
+func (f *filePatch) patched(text string) (after string, added, removed int, err error) {
+	lines := linesAs(text)
+	end, open := "\n", len(lines) > 0 && lines[len(lines)-1].end == ""
+	if n := strings.Count(text, "\r\n"); n > 0 && 2*n >= strings.Count(text, "\n") {
+		end = "\r\n"
+	}
+	cursor := 0
+	for i := range f.hunks {
+		h := &f.hunks[i]
+		if h.first {
+			cursor = 0
+		}
+		at, err := h.find(f.path, i+1, lines, cursor)
+		if err != nil {
+			return "", 0, 0, err
+		}
+		var out []lineText
+		from := at
+		for _, line := range h.lines {
+			switch line[0] {
+			case ' ':
+				out = append(out, lines[from])
+				from++
+			case '-':
+				from++
+				removed++
+			case '+':
+				out = append(out, lineText{line[1:], end})
+				added++
+			}
+		}
+		lines = append(append(append(make([]lineText, 0, len(lines)+len(out)), lines[:at]...), out...), lines[from:]...)
+		cursor = at + len(out)
+	}
+	var b strings.Builder
+	for i, l := range lines {
+		b.WriteString(l.text)
+		if i == len(lines)-1 && open {
+			break // the file had no end of its last line, and has none
+		}
+		b.WriteString(cmp.Or(l.end, end))
+	}
+	if b.Len() > MaxEdited {
+		return "", 0, 0, &Failure{Kind: TooLarge, Detail: f.path, Message: fmt.Sprintf("%q would have %d bytes, at most %d are written", f.path, b.Len(), MaxEdited)}
+	}
+	return b.String(), added, removed, nil
+}
+
+// find returns the index of the line at which the hunk applies, from a line on.
+func (h *hunk) find(name string, n int, lines []lineText, from int) (int, error) {
+	miss := func(format string, args ...any) error {
+		return &Failure{Kind: Mismatch, Detail: name, Message: fmt.Sprintf("hunk %d of %q (line %d of the patch) ", n, name, h.at) + fmt.Sprintf(format, args...) + "; no file was changed"}
+	}
+	for _, header := range h.headers {
+		at := seek(lines, []string{header}, from, 1)
+		if len(at) == 0 {
+			return 0, miss("is behind a line %q, which is not there from line %d on", clip(header, 200), from+1)
+		}
+		from = at[0] + 1
+	}
+	var old []string
+	for _, line := range h.lines {
+		if line[0] != '+' {
+			old = append(old, line[1:])
+		}
+	}
+	if len(old) == 0 {
+		if len(h.headers) > 0 {
+			return from, nil
+		}
+		return len(lines), nil
+	}
+	if h.last {
+		from = max(from, len(lines)-len(old))
+	}
+	at := seek(lines, old, from, maxShownLines)
+	switch {
+	case len(at) == 0 && h.last:
+		return 0, miss("is not at the end of the file, which it says it is: %q", clip(strings.Join(old, "\n"), 400))
+	case len(at) == 0:
+		return 0, miss("does not fit: from line %d on these lines are not there, read the file again: %q", from+1, clip(strings.Join(old, "\n"), 400))
+	case len(at) > 1 && len(h.headers) == 0:
+		for i := range at {
+			at[i]++
+		}
+		return 0, miss(`fits at lines %s: give it more lines around the change, or "@@" with a line before it`, listed(at))
+	}
+	return at[0], nil
+}
+
+// plain makes the characters that models write for others alike.
+var plain = strings.NewReplacer("\u2010", "-", "\u2011", "-", "\u2012", "-", "\u2013", "-", "\u2014", "-", "\u2212", "-",
+	"\u2018", "'", "\u2019", "'", "\u201a", "'", "\u201b", "'", "\u201c", `"`, "\u201d", `"`, "\u201e", `"`, "\u201f", `"`, "\u00a0", " ", "\u202f", " ", "\u3000", " ")
+
+// seek returns where lines stand in a file, from a line on and at most so many: as they
+// are, or without the white space at their ends, or without any around them and with plain
+// characters for others.
+func seek(lines []lineText, old []string, from, most int) (at []int) {
+	for _, as := range []func(string) string{
+		func(s string) string { return s },
+		func(s string) string { return strings.TrimRight(s, " \t\r") },
+		func(s string) string { return plain.Replace(strings.TrimSpace(s)) },
+	} {
+		want := make([]string, len(old))
+		for i, s := range old {
+			want[i] = as(s)
+		}
+		have := make([]string, 0, max(len(lines)-from, 0))
+		for _, l := range lines[min(from, len(lines)):] {
+			have = append(have, as(l.text))
+		}
+		for i := 0; i+len(want) <= len(have) && len(at) < most; i++ {
+			j := 0
+			for j < len(want) && have[i+j] == want[j] {
+				j++
+			}
+			if j == len(want) {
+				at = append(at, from+i)
+			}
+		}
+		if len(at) > 0 {
+			return at
+		}
+	}
+	return nil
+}

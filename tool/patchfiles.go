@@ -1,0 +1,160 @@
+package tool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+type patchArgs struct {
+	Input string `json:"input" jsonschema:"the patch: *** Begin Patch, then for each file *** Update File: NAME with hunks of @@ and lines that begin with a blank, - or +, or *** Add File: NAME with lines that begin with +, or *** Delete File: NAME, then *** End Patch"`
+}
+
+type patchBody struct {
+	Files []patchedFile `json:"files"`
+}
+
+type patchedFile struct {
+	Path    string `json:"path"`
+	Change  string `json:"change"` // added, deleted, moved or updated
+	To      string `json:"to,omitempty"`
+	Added   int    `json:"added"`
+	Removed int    `json:"removed"`
+}
+
+func applyPatch() Tool {
+	return builtin(ApplyPatch,
+		"Changes files of the workspace by a patch, all of them or none. A hunk needs enough lines around its change to fit at one place only, or @@ and a line before it, such as @@ func main() {.",
+		Sandboxed, nil, applyInput)
+}
+
+func applyInput(ctx context.Context, _ Call, sb sandbox.Sandbox, in patchArgs) (any, error) {
+	all, err := parsePatch(in.Input)
+	if err != nil {
+		return nil, err
+	}
+	c := change{sb: sb}
+	var body patchBody
+	for _, f := range all {
+		told, err := c.plan(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		body.Files = append(body.Files, told)
+	}
+	if err := c.carryOut(ctx); err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
+// change is what a patch does, planned before any of it is done.
+type change struct {
+	sb    sandbox.Sandbox
+	bytes int // of the files as they are, which are kept until all is done
+	steps []changeStep
+}
+
+// changeStep is one call of the sandbox's files.
+type changeStep struct {
+	name string
+	do   func(context.Context) error
+	back func(context.Context) error
+}
+
+// plan finds out what a patch makes of one file.
+func (c *change) plan(ctx context.Context, f *filePatch) (told patchedFile, err error) {
+	told = patchedFile{Path: f.path, Change: "updated", To: f.to}
+	files := c.sb.Files()
+	if f.verb == patchAdd {
+		if err := c.free(ctx, f.path); err != nil {
+			return told, err
+		}
+		told.Change, told.Added = "added", strings.Count(f.text, "\n")
+		if len(f.text) > MaxEdited {
+			return told, &Failure{Kind: TooLarge, Detail: f.path, Message: fmt.Sprintf("%q would have %d bytes, at most %d are written", f.path, len(f.text), MaxEdited)}
+		}
+		c.then(f.path, func(ctx context.Context) error { return writeText(ctx, c.sb, f.path, f.text) },
+			func(ctx context.Context) error { return files.Remove(ctx, f.path) })
+		return told, nil
+	}
+	read := readText
+	if f.verb == patchDelete {
+		read = readWhole
+	}
+	before, err := read(ctx, c.sb, f.path)
+	if err != nil {
+		return told, err
+	}
+	if c.bytes += len(before); c.bytes > MaxScanned {
+		return told, &Failure{Kind: TooLarge, Detail: f.path, Message: fmt.Sprintf("the files of the patch have more than %d MiB: send it in parts", MaxScanned>>20)}
+	}
+	back := func(ctx context.Context) error { return writeText(ctx, c.sb, f.path, before) }
+	if f.verb == patchDelete {
+		told.Change, told.Removed = "deleted", len(linesAs(before))
+		c.then(f.path, func(ctx context.Context) error { return files.Remove(ctx, f.path) }, back)
+		return told, nil
+	}
+	after, added, removed, err := f.patched(before)
+	if err != nil {
+		return told, err
+	}
+	told.Added, told.Removed = added, removed
+	if f.to != "" {
+		if err := c.free(ctx, f.to); err != nil {
+			return told, err
+		}
+		told.Change = "moved"
+	}
+	if after != before {
+		c.then(f.path, func(ctx context.Context) error { return writeText(ctx, c.sb, f.path, after) }, back)
+	}
+	if f.to != "" {
+		c.then(f.to, func(ctx context.Context) error { return files.Rename(ctx, f.path, f.to) },
+			func(ctx context.Context) error { return files.Rename(ctx, f.to, f.path) })
+	}
+	return told, nil
+}
+
+// free refuses a name that is taken.
+func (c *change) free(ctx context.Context, name string) error {
+	switch _, err := c.sb.Files().Stat(ctx, name); {
+	case err == nil:
+		return &Failure{Kind: Mismatch, Detail: name, Message: fmt.Sprintf("%q is there already: update it, or delete it first; no file was changed", name)}
+	case !errors.Is(err, fs.ErrNotExist):
+		return pathFailure(name, err)
+	}
+	return nil
+}
+
+func (c *change) then(name string, do, back func(context.Context) error) {
+	c.steps = append(c.steps, changeStep{name, do, back})
+}
+
+// carryOut takes all steps, or puts back what it did if one of them fails.
+func (c *change) carryOut(ctx context.Context) error {
+	for i, s := range c.steps {
+		err := s.do(ctx)
+		if err == nil {
+			continue
+		}
+		f, ok := errors.AsType[*Failure](err)
+		if !ok {
+			f, _ = errors.AsType[*Failure](pathFailure(s.name, err))
+		}
+		told := *f
+		told.Message += "; no file was changed"
+		for ; i > 0; i-- {
+			if err := c.steps[i-1].back(context.WithoutCancel(ctx)); err != nil {
+				told.Message = f.Message + fmt.Sprintf("; a part of the patch is done and %q could not be put back: look at the files", c.steps[i-1].name)
+				break
+			}
+		}
+		return &told
+	}
+	return nil
+}

@@ -54,9 +54,10 @@ type LiveStep struct {
 	Name  string   `json:"name,omitempty"`  // of the agent, the tool or the function
 	Did   string   `json:"did,omitempty"`   // what a tool call does, such as its command
 	Model string   `json:"model,omitempty"` // that is asked
-	// Doing is asks (nothing of the model's answer has come), answers, pauses (before
-	// the next try), works (a tool or a function runs), queues (a tool call waits for
-	// others of its round), opens (the sandbox) or records (the outcome).
+	// Doing is waits (for a limit of the model), asks (nothing of the model's answer has
+	// come), answers, pauses (before the next try), works (a tool or a function runs), queues
+	// (a tool call waits for others of its round), opens (the sandbox) or records (the
+	// outcome).
 	Doing string `json:"doing"`
 	// Began is when the step began, At when Doing did or the last piece of an answer
 	// came, and Until when it ends by itself at the latest.

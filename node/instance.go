@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/limiter"
 	"github.com/rathcluster/rath/internal/metrics"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
@@ -53,6 +54,7 @@ type Instance struct {
 	events      session.Log
 	values      *journal.Values
 	memories    *memories
+	limits      *limiter.Set
 	servers     *mcp.List // MCP servers; nil has none
 	health      *health   // nil without Options.Health
 	metrics     *metrics.Metrics
@@ -310,6 +312,7 @@ func (n *Instance) role() permission.Role {
 func (n *Instance) wire(ctx context.Context) error {
 	n.events = n.home.Log()
 	n.values = journal.NewValues(n.events)
+	n.limit()
 	choices, err := n.readModels()
 	if err != nil {
 		return err
@@ -539,6 +542,9 @@ func (n *Instance) close() error {
 		n.stop(run.ErrShutdown)
 	}
 	errs = append(errs, n.rest())
+	if n.limits != nil {
+		n.limits.Close()
+	}
 	if n.members != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveLast)
 		errs = append(errs, n.members.Leave(ctx), n.members.Close())

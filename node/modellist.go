@@ -8,18 +8,22 @@ import (
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/limiter"
 	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 )
 
 // catalog is what a node knows of the models that it may ask.
-type catalog struct{ list *models.List }
+type catalog struct {
+	list   *models.List
+	limits *limiter.Set
+}
 
 // readModels reads the node's list and makes its models. It returns what they stand for,
 // nil for a program's own models, of which nothing is known.
 func (n *Instance) readModels() (func(llm.Provider) ([]engine.Choice, error), error) {
-	var known catalog
+	known := catalog{limits: n.limits}
 	var err error
 	if n.o.ModelList != "" {
 		if known.list, err = models.Read(n.o.ModelList); err != nil {
@@ -57,8 +61,21 @@ func (c catalog) choices(p llm.Provider) ([]engine.Choice, error) {
 		if m.Prices != nil {
 			all[i].Price = m.Prices.Cost
 		}
+		all[i].Limiter = c.limiter(m)
 	}
 	return all, nil
+}
+
+// limiter returns the limits of a model and of its key.
+func (c catalog) limiter(m *models.Model) llm.Limiter {
+	var all []*limiter.Limit
+	if m.Limit != (models.Limit{}) {
+		all = append(all, c.limits.Limit("model "+m.Name, limiter.Amount(m.Limit)))
+	}
+	if k, ok := c.list.KeyLimit(m); ok {
+		all = append(all, c.limits.Limit("key "+k.Key, limiter.Amount(k.Limit)))
+	}
+	return limiter.All(all...)
 }
 
 // check refuses a task of which this node knows that it cannot keep to what it says: a

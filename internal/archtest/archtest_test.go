@@ -43,6 +43,7 @@ var rules = map[string]rule{
 	"llm":                  {},
 	"internal/exchange":    {ours: list("llm")},
 	"internal/llmtest":     {ours: list("llm"), others: list("github.com/google/go-cmp")},
+	"internal/limiter":     {ours: list("llm"), test: list("internal/natstest", "internal/nats/api", "internal/nats/streams/streamstest")},
 	"llm/openai":           {ours: list("llm", "internal/exchange"), others: list("github.com/sashabaranov/go-openai"), test: list("llm/scripted", "internal/llmtest")},
 	"llm/anthropic":        {ours: list("llm", "internal/exchange"), test: list("internal/llmtest")},
 	"llm/scripted":         {ours: list("llm"), others: list("golang.org/x/tools"), test: list("llm/openai")},
@@ -129,7 +130,7 @@ var rules = map[string]rule{
 		test:   list("workspace", "internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/dispatch": {
-		ours:   list("internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/schedule"),
+		ours:   list("internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/schedule", "internal/limiter"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/audit", "internal/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},

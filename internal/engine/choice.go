@@ -20,6 +20,8 @@ type Choice struct {
 	// Context is how many tokens a request may have; 0 is not known.
 	Context int64
 	NoTools bool // it cannot call tools
+	// Limiter keeps requests within what may be asked in a minute; nil is anything.
+	Limiter llm.Limiter
 }
 
 // How it is known what a call cost; see journal.StepCompleted.

@@ -25,8 +25,9 @@ type completion struct {
 	size    int   // of the request as JSON, in bytes
 	reserve int64 // tokens
 	free    func()
-	came    int    // bytes of the answer under way
-	pieces  uint64 // of the answer under way that OnDelta got
+	settles func(used int64) // the limits of the request under way; nil without
+	came    int              // bytes of the answer under way
+	pieces  uint64           // of the answer under way that OnDelta got
 }
 
 // complete makes the model call and returns the answer with the digest of the
@@ -81,6 +82,9 @@ func (m *completion) ask() (*llm.Response, error) {
 			if m.ctx.Err() != nil { // nothing was sent
 				return nil, context.Cause(m.ctx)
 			}
+			err = m.admit(&r)
+		}
+		if err == nil {
 			r.try++
 			r.here++
 			m.begin()
@@ -160,7 +164,9 @@ func (st *step) key() string {
 
 // failed books a request that failed, and returns why it did.
 func (m *completion) failed(err error) error {
-	m.st.book(m.choices[m.at].estimate(counted(err, cutOff(m.ctx, err, m.size, m.came))))
+	used := counted(err, cutOff(m.ctx, err, m.size, m.came))
+	m.settle(used.Input + used.Output)
+	m.st.book(m.choices[m.at].estimate(used))
 	m.void()
 	m.st.flight.failed(err)
 	if cause := context.Cause(m.ctx); errors.Is(cause, errInterrupted) {
@@ -177,10 +183,12 @@ func (m *completion) failed(err error) error {
 func (m *completion) charge(resp *llm.Response) {
 	c := &m.choices[m.at]
 	if !resp.Uncounted {
+		m.settle(resp.Usage.Total())
 		m.st.cost = c.bill(&resp.Usage)
 		return
 	}
 	u := llm.Usage{Input: llm.Estimate(m.size), Output: llm.Estimate(m.came), MicroUSD: resp.Usage.MicroUSD}
+	m.settle(u.Total())
 	m.st.cost, resp.Usage = c.bill(&u), llm.Usage{}
 	m.st.book(session.Usage{Calls: 1, Input: u.Input, Output: u.Output, MicroUSD: u.MicroUSD})
 }

@@ -52,6 +52,7 @@ type Doing string
 
 // What a step does.
 const (
+	Waits   Doing = "waits"   // for a limit of the model
 	Asks    Doing = "asks"    // the model, of whose answer nothing has come
 	Answers Doing = "answers" // the model writes
 	Pauses  Doing = "pauses"  // before the next try

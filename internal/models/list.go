@@ -23,6 +23,18 @@ type Model struct {
 	Prices *Prices
 	// Fallbacks are the names of the models that take its place, in their order.
 	Fallbacks []string
+	// Limit is what all nodes together may ask of it in a minute.
+	Limit Limit
+	ref   string // to its key, as it is written
+}
+
+// Limit is how many requests and tokens may be asked for in a minute; 0 is any number.
+type Limit struct{ Requests, Tokens int64 }
+
+// KeyLimit is a limit of a key, for all models that use it.
+type KeyLimit struct {
+	Key string // as it is written, so that it is the same at nodes with files elsewhere
+	Limit
 }
 
 // What a model may be able to do.
@@ -39,6 +51,16 @@ type List struct {
 	File    string
 	Default string // the name that is taken where none is given
 	models  []*Model
+	keys    []KeyLimit
+}
+
+// KeyLimit returns the limit of a model's key, if it has one.
+func (l *List) KeyLimit(m *Model) (limit KeyLimit, ok bool) {
+	i := slices.IndexFunc(l.keys, func(k KeyLimit) bool { return k.Key == m.ref })
+	if i < 0 {
+		return KeyLimit{}, false
+	}
+	return l.keys[i], true
 }
 
 // Lookup returns the model of a name; nil is none.

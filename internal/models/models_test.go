@@ -22,12 +22,15 @@ models:
     can: [tools, images, developer]
     prices: {date: 2026-11-01, input: 0.25, cached_input: 0.025, cache_write: 0.3125, output: 2}
     fallbacks: [slow, own]
+    limits: {requests: 500, tokens: 200_000}
   slow:
     key: file:secrets/slow
     prices: {date: 2026-11-01, input: 3, output: 15}
   own: {url: "http://10.0.0.7:8000/v1", free: true, can: []}
   router: {states_cost: true}
   gpt-5.4-mini: {prices: public}
+keys:
+  file:secrets/slow: {limits: {requests: 60}}
 `
 
 func TestParse(t *testing.T) {
@@ -47,6 +50,12 @@ func TestParse(t *testing.T) {
 	}
 	if p := l.Lookup("gpt-5.4-mini").Prices; p == nil || p.Input != 750_000 || p.Date == "" {
 		t.Errorf("public prices: %+v", p)
+	}
+	if k, ok := l.KeyLimit(l.Lookup("slow")); !ok || k != (KeyLimit{"file:secrets/slow", Limit{Requests: 60}}) {
+		t.Errorf("the limit of a key is %+v, %v", k, ok)
+	}
+	if _, ok := l.KeyLimit(fast); ok || fast.Limit != (Limit{500, 200_000}) {
+		t.Errorf("the limit of a model is %+v", fast.Limit)
 	}
 	if m := l.Lookup("router"); m.Cost != Stated || m.ID != "router" {
 		t.Errorf("%+v", m)
@@ -68,7 +77,7 @@ func TestParse(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	const head = "models:\n  a:\n    "
 	for text, want := range map[string]string{
-		"modles: {}": `m.yaml:1: the list: unknown field "modles"; the fields are default, models`,
+		"modles: {}": `m.yaml:1: the list: unknown field "modles"; the fields are default, keys, models`,
 		"models: {}": "m.yaml:1: the list has no models",
 		"- a":        "m.yaml:1: the list: want lines of the form",
 		"models:\n  a: {free: true}\n  a: {free: true}":            `m.yaml:3: models: "a" is in line 2 already`,
@@ -96,8 +105,14 @@ func TestParseRefuses(t *testing.T) {
 		head + "prices: {date: 2026-11-01, input: 1001}":           "more than 1000 US dollars",
 		head + "prices: {date: 2026-11-01, input: 0.0, output: 0}": `all are 0; write "free: true"`,
 		head + "prices: public":                                    `no public price of "a" is known (gpt-5.5,`,
-		"":                                                         "m.yaml: there is nothing in it",
-		"models: [":                                                "m.yaml: line 1",
+		head + "limits: {}":                                        "m.yaml:3: model a: limits: want requests or tokens",
+		head + "limits: {requests: -1}":                            `m.yaml:3: model a: limits: requests: "-1": want a whole number of requests a minute`,
+		head + "limits: {request: 1}":                              `limits: unknown field "request"; the fields are requests, tokens`,
+		head + "free: true\nkeys: {env:K: {limits: {tokens: 9}}}":  "m.yaml:4: keys: no model of the list has this key",
+		head + "key: env:K\nkeys: {env:K: {limit: 9}}":             `m.yaml:4: key env:K: unknown field "limit"; the fields are limits`,
+		head + "key: env:K\nkeys: {sk-abcdef0123456789: 1}":        "keys: no model of the list has this key",
+		"":          "m.yaml: there is nothing in it",
+		"models: [": "m.yaml: line 1",
 	} {
 		_, err := Parse("m.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "abcdef") {

@@ -30,14 +30,19 @@ func Parse(file string, data []byte) (*List, error) {
 		return nil, err
 	}
 	p, l := &parser{reader}, &List{File: file}
+	var keys *yaml.Node
 	p.Fields(top, "the list", map[string]func(*yaml.Node){
 		"default": func(n *yaml.Node) { l.Default = p.Text(n, "default") },
 		"models": func(n *yaml.Node) {
 			p.Each(n, "models", func(key, value *yaml.Node) { l.models = append(l.models, p.model(key, value)) })
 		},
+		"keys": func(n *yaml.Node) { keys = n },
 	})
 	if p.Err == nil {
 		p.references(l, top.Line)
+	}
+	if p.Err == nil && keys != nil {
+		p.keys(l, keys)
 	}
 	if p.Err != nil {
 		return nil, p.Err
@@ -48,10 +53,12 @@ func Parse(file string, data []byte) (*List, error) {
 // parser reads a list of models.
 type parser struct{ *listfile.Parser }
 
-func (p *parser) number(n *yaml.Node, what string) int64 {
+func (p *parser) number(n *yaml.Node, what string) int64 { return p.count(n, what, "tokens") }
+
+func (p *parser) count(n *yaml.Node, what, of string) int64 {
 	v, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 	if err != nil || v <= 0 || v > 1_000_000_000 {
-		p.Fail(n.Line, "%s: %q: want a whole number of tokens", what, llm.Clip(n.Value, 40))
+		p.Fail(n.Line, "%s: %q: want a whole number of %s", what, llm.Clip(n.Value, 40), of)
 	}
 	return v
 }
@@ -68,12 +75,13 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 	p.Fields(n, what, map[string]func(*yaml.Node){
 		"kind":      func(n *yaml.Node) { m.Kind = p.Text(n, what+": kind") },
 		"url":       func(n *yaml.Node) { m.URL = p.url(n, what) },
-		"key":       func(n *yaml.Node) { m.Key = p.Key(n, what, "key") },
+		"key":       func(n *yaml.Node) { m.Key, m.ref = p.Key(n, what, "key"), n.Value },
 		"id":        func(n *yaml.Node) { m.ID = p.Text(n, what+": id") },
 		"context":   func(n *yaml.Node) { m.Context = p.number(n, what+": context") },
 		"output":    func(n *yaml.Node) { m.Output = p.number(n, what+": output") },
 		"can":       func(n *yaml.Node) { m.Can = p.Texts(n, what+": can") },
 		"fallbacks": func(n *yaml.Node) { m.Fallbacks = p.Texts(n, what+": fallbacks") },
+		"limits":    func(n *yaml.Node) { m.Limit = p.limit(n, what) },
 		"prices":    func(n *yaml.Node) { prices = n },
 		"free":      func(n *yaml.Node) { free = p.Yes(n, what+": free") },
 
@@ -105,6 +113,34 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 		m.Cost = Stated
 	}
 	return m
+}
+
+// limit reads what may be asked for in a minute.
+func (p *parser) limit(n *yaml.Node, what string) (l Limit) {
+	what += ": limits"
+	number := func(to *int64, name, of string) func(*yaml.Node) {
+		return func(n *yaml.Node) { *to = p.count(n, what+": "+name, of) }
+	}
+	p.Fields(n, what, map[string]func(*yaml.Node){
+		"requests": number(&l.Requests, "requests", "requests a minute"), "tokens": number(&l.Tokens, "tokens", "tokens a minute"),
+	})
+	if l == (Limit{}) {
+		p.Fail(n.Line, "%s: want requests or tokens, each a minute", what)
+	}
+	return l
+}
+
+// keys reads the limits of keys, which models of the list use.
+func (p *parser) keys(l *List, n *yaml.Node) {
+	p.Each(n, "keys", func(key, value *yaml.Node) {
+		if !slices.ContainsFunc(l.models, func(m *Model) bool { return m.ref != "" && m.ref == key.Value }) {
+			p.Fail(key.Line, "keys: no model of the list has this key; write it as it stands at \"key:\", such as env:NAME")
+			return
+		}
+		p.Fields(value, "key "+key.Value, map[string]func(*yaml.Node){
+			"limits": func(n *yaml.Node) { l.keys = append(l.keys, KeyLimit{key.Value, p.limit(n, "key "+key.Value)}) },
+		})
+	})
 }
 
 const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/"

@@ -113,6 +113,8 @@ func doingText(s *messages.LiveStep, now time.Time) string {
 		return text
 	case "answers":
 		return fmt.Sprintf("%sthe model writes, %s so far; the last piece came %s ago", try, Counted(s.Tokens, "token"), since)
+	case "waits":
+		return "waits for a limit of its model, for " + since
 	case "pauses":
 		return fmt.Sprintf("waits %s, then try %d", cmp.Or(until, "a while"), s.Try+1)
 	case "queues":
@@ -190,6 +192,8 @@ func LiveNote(l *messages.Live) string {
 		s := &l.Steps[0]
 		text := StepText(s) + ", " + Took(max(now.Sub(time.UnixMilli(s.Began)), 0))
 		switch {
+		case s.Doing == "waits":
+			text += ", waits for a limit of its model"
 		case s.Doing == "pauses":
 			text += fmt.Sprintf(", pauses before try %d", s.Try+1)
 		case s.Doing == "answers":

@@ -33,6 +33,21 @@ type modelRow struct {
 	Cost      string   `json:"cost,omitempty"`
 	Prices    *price   `json:"prices,omitempty"`
 	Fallbacks []string `json:"fallbacks,omitempty"`
+	Limits    *limits  `json:"limits,omitempty"`
+	KeyLimits *limits  `json:"key_limits,omitempty"`
+}
+
+// limits are for a minute and all nodes.
+type limits struct {
+	Requests int64 `json:"requests,omitempty"`
+	Tokens   int64 `json:"tokens,omitempty"`
+}
+
+func limitsOf(l models.Limit) *limits {
+	if l == (models.Limit{}) {
+		return nil
+	}
+	return &limits{l.Requests, l.Tokens}
 }
 
 // price is in micro-USD for a million tokens.
@@ -73,7 +88,7 @@ func modelsLs(a *app.App) *cobra.Command {
 		Short: "List the models that tasks and agents name",
 		Long: `Lists the models of the list: name, server, key (missing if it is not there),
 and the price of a million tokens in and out in US dollars. docs/models.md says
-how a list is written. --public lists published prices. They are to be checked.`,
+how a list is written, and --format jsonl has the rest, such as limits. --public lists published prices. They are to be checked.`,
 		Example: "  rath models ls\n  rath models ls --public\n  rath models ls --format jsonl | jq .prices",
 		Args:    app.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
@@ -94,7 +109,10 @@ how a list is written. --public lists published prices. They are to be checked.`
 func listModels(a *app.App, l *models.List) error {
 	all := []modelRow{}
 	for _, m := range l.All() {
-		r := modelRow{m.Name, m.Name == l.Default, m.Kind, m.URL, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.Cost, priceOf(m.Prices), m.Fallbacks}
+		r := modelRow{m.Name, m.Name == l.Default, m.Kind, m.URL, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.Cost, priceOf(m.Prices), m.Fallbacks, limitsOf(m.Limit), nil}
+		if k, ok := l.KeyLimit(m); ok {
+			r.KeyLimits = limitsOf(k.Limit)
+		}
 		if _, err := l.Key(a.Getenv, m.Key); m.Key != "" && err != nil {
 			r.NoKey = err.Error()
 		}

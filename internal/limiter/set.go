@@ -1,0 +1,101 @@
+package limiter
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Set are the limits of a node.
+type Set struct {
+	store Store
+	node  string
+	log   *slog.Logger
+	terms terms
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	limits  map[string]*Limit
+	serials uint64
+	clock   clock
+}
+
+// NewSet returns the limits of a node, whose name no other one has, nor this one after it
+// started again. A nil log is silent.
+func NewSet(store Store, node string, log *slog.Logger) *Set {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	s := &Set{store: store, node: node, log: log, terms: terms{Window, Lease, Slack}, limits: map[string]*Limit{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Limit returns the limit of a thing, such as "model fast", which is the same at all nodes
+// that give it the same name. A later call with the same name has the same amount.
+func (s *Set) Limit(what string, a Amount) *Limit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.limits[what]
+	if l == nil {
+		sum := sha256.Sum256([]byte(what))
+		l = &Limit{set: s, name: "limit." + hex.EncodeToString(sum[:16]), what: what, amount: a, wake: make(chan struct{}, 1)}
+		s.limits[what] = l
+	}
+	return l
+}
+
+// Close ends the calls that wait, and returns when nothing runs any more.
+func (s *Set) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	s.work.Wait()
+}
+
+// begin runs share, and reports false if the set is closed.
+func (s *Set) begin(l *Limit) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.work.Go(func() { l.share(s.ctx) })
+	return true
+}
+
+func (s *Set) serial() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serials++
+	return s.serials
+}
+
+func (s *Set) learn(passed, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock.learn(passed, now)
+}
+
+func (s *Set) passed(now time.Time) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clock.passed(now)
+}
+
+// untilFree is how long to wait for what the ledger holds to be free.
+func (s *Set) untilFree(l *ledger, now time.Time) time.Duration {
+	wait := lookFor
+	if next := l.next(s.terms); next > 0 {
+		wait = min(wait, time.Duration(next-s.passed(now))*time.Millisecond)
+	}
+	return max(wait, 5*time.Millisecond)
+}

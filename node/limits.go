@@ -1,0 +1,13 @@
+package node
+
+import "github.com/rathcluster/rath/internal/limiter"
+
+// limit makes the limits of the models that this node asks. All nodes share them but those
+// that are bound to a tenant, which store nothing: each of these keeps its own.
+func (n *Instance) limit() {
+	var store limiter.Store = &limiter.Memory{}
+	if n.bound == nil {
+		store = n.conn.Ledgers()
+	}
+	n.limits = limiter.NewSet(store, n.incarnation, n.log)
+}

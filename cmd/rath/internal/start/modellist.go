@@ -87,8 +87,9 @@ func modelsLs(a *app.App) *cobra.Command {
 		Use:   "ls",
 		Short: "List the models that tasks and agents name",
 		Long: `Lists the models of the list: name, server, key (missing if it is not there),
-and the price of a million tokens in and out in US dollars. docs/models.md says
-how a list is written, and --format jsonl has the rest, such as limits. --public lists published prices. They are to be checked.`,
+and the price of a million tokens in and out in US dollars; --format jsonl has
+the rest, such as limits. docs/models.md says how a list is written. --public
+lists published prices. They are to be checked.`,
 		Example: "  rath models ls\n  rath models ls --public\n  rath models ls --format jsonl | jq .prices",
 		Args:    app.NoArguments,
 		RunE: func(*cobra.Command, []string) error {

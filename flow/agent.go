@@ -37,6 +37,14 @@ type Agent struct {
 	Recall int
 	// MaxRounds bounds the model calls; 0 is DefaultMaxRounds.
 	MaxRounds int
+	// MaxContext is how many tokens a request and its answer may have; 0 is what the node's
+	// list says of the model, if it does. The session is compressed before it has more, and
+	// also where a server refuses it as too long.
+	MaxContext int64
+	// Overflow makes of such a session what the agent goes on with; nil is a Compressor
+	// with the agent's provider that keeps the newest eighth. A workflow that returns the
+	// session as it is lets the model's error end the agent.
+	Overflow Workflow
 	// Budget bounds this agent's part of the run.
 	Budget run.Budget
 	// Approve says which calls a person has to approve before they run; nil is

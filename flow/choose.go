@@ -65,13 +65,17 @@ func describe(w Workflow) (name, description string) {
 }
 
 // Compressor replaces a long session by a summary: Forward returns a new
-// session of one user chunk. Returned by a workflow, it stands for all chunks before it.
+// session of one user chunk, and of what it keeps. Returned by a workflow, it stands for all chunks before it.
 type Compressor struct {
 	Name     string
 	Prompt   string
 	Provider llm.Provider
 	// Instruction is the last message of the request; "" asks for a summary.
 	Instruction string
+	// Keep is how many tokens of the newest chunks, by estimate, follow the summary as they
+	// are, with each tool call beside its result. The model is shown the others alone, quoted
+	// and cut to what it takes. System chunks stay before the summary. 0 keeps none.
+	Keep int64
 }
 
 const compressInstruction = "Summarise the conversation above so that somebody who reads only your summary can go on: the goal, the decisions with their reasons, the state of the work and what is open."

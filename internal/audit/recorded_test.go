@@ -10,6 +10,7 @@ import (
 	"io"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -244,6 +245,10 @@ func (f *fleet) workflow() flow.Workflow {
 			return s, err
 		}
 		if better, _, err = flow.Call(ctx, better, deploy, struct{}{}); err != nil {
+			return s, err
+		}
+		full := &flow.Agent{Name: "full", MaxContext: 40} // which the session exceeds: it is compressed
+		if better, err = full.Forward(ctx, better.With(session.UserText(strings.Repeat("more ", 20)))); err != nil {
 			return s, err
 		}
 		if s, err = flow.Adopt(ctx, s, better, "it is better"); err != nil {

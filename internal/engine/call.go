@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -24,6 +25,20 @@ type call struct {
 	table    *tool.Table      // of an agent
 	account  *journal.Account // of an agent's own budget; nil without one
 	key      string           // of the cache, once it is known
+	size     int              // of the newest request as JSON, in bytes
+	window   window
+}
+
+// model is the one that the call names, or the task, or the node.
+func (c *call) model(ex *Execution) string {
+	return cmp.Or(c.provider.Model, ex.settings().Model, ex.rt.Model)
+}
+
+// choices returns the models that the call may ask.
+func (c *call) choices(ex *Execution) ([]Choice, error) {
+	p := *c.provider
+	p.Model = c.model(ex)
+	return ex.rt.choices(p)
 }
 
 // cacheKey names the prefix that requests of this session and of its forks share: the

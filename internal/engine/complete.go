@@ -54,11 +54,12 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	ex := m.st.ex
 	m.req = &llm.Request{Provider: *m.c.provider, Tools: m.c.tools, Waits: m.waits}
 	p := &m.req.Provider
-	p.Model = cmp.Or(p.Model, ex.settings().Model, ex.rt.Model)
+	p.Model = m.c.model(ex)
 	msgs, digest, size, err := m.c.shown.render(m.c, s, p)
 	if err != nil {
 		return digest, fmt.Errorf("flow: render prompt: %w", err)
 	}
+	m.c.size = size
 	m.req.Messages, m.size, m.req.CacheKey = msgs, size, m.c.cacheKey(m.st.s.Key().Tenant, msgs)
 	if m.choices, err = ex.rt.choices(*p); err != nil {
 		return digest, err

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
@@ -84,70 +83,4 @@ func chosen(value string) (int, error) {
 		return -1, fmt.Errorf("%w: selection: %w", run.ErrMismatch, err)
 	}
 	return v.Choice, nil
-}
-
-// Compress is the Forward of a flow.Compressor.
-func (p *place) Compress(ctx context.Context, c flow.Compressor, s session.Session) (session.Session, error) {
-	ask := &call{agent: c.Name, prompt: c.Prompt, provider: &c.Provider, ask: c.Instruction}
-	st, err := p.begin(ctx, journal.StepCompress, c.Name, s, false, "", ask.digest())
-	if err != nil {
-		return s, err
-	}
-	defer st.end()
-	var base session.Session
-	var text string
-	var usage session.Usage
-	if st.decision == journal.Replay {
-		if err := rebuild(st.record); err != nil {
-			return s, err
-		}
-		base, text, usage = st.record.Session, st.record.Value, st.record.Usage.Sub(st.record.Lost)
-	} else {
-		if err := st.ex.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
-			return s, st.fail(fmt.Errorf("flow: compress %s: %w", s.Ref(), err))
-		}
-		resp, prompt, err := ask.complete(st, st.s)
-		err, ok := st.outcome(err)
-		if !ok {
-			return s, err
-		}
-		switch {
-		case err != nil:
-		case len(resp.Calls) > 0:
-			err = errors.New("flow: the summarising model called a tool")
-		case strings.TrimSpace(resp.Text) == "":
-			err = errors.New("flow: the summarising model said nothing")
-		}
-		if err != nil {
-			return s, st.recordUseless(c.Name, resp, prompt, err)
-		}
-		text = strings.TrimSpace(resp.Text)
-		usage = st.ex.origin(c.Name, st.asked.Path, session.Placement{}, resp.Usage).Usage
-		ack, err := st.commit(journal.StepCompleted{
-			Value: text, Prompt: prompt, Model: resp.Model, Usage: usage,
-			Summary: fmt.Sprintf("compresses %s into one", count(st.s.Len(), "chunk")),
-		})
-		if err != nil {
-			return s, err
-		}
-		base = ack.Session
-	}
-	if !st.ex.holds(st.asked.Path, base.Key()) {
-		base = st.s.Committed()
-	}
-	l, ok := base.Link()
-	if !ok {
-		return s, st.fail(fmt.Errorf("flow: compress %s: it is not committed", s.Ref()))
-	}
-	ex := st.ex
-	ex.mu.Lock()
-	ex.sessions.alias(st.s, base)
-	ex.mu.Unlock()
-	o := session.Origin{Agent: c.Name, Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(st.asked.Path), Usage: usage, Placement: base.Placement()}
-	row := session.ChunkEvent(session.UserText(text).Of(o))
-	out, err := ex.claim(ctx, ex.child(st.asked.Path), base.Root(), st.opening(session.OpenCompress, l), []session.Event{row}, &heldSession{parent: base.Key()})
-	if err != nil {
-		return s, st.fail(err)
-	}
-	return out, nil
 }

@@ -41,8 +41,18 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 		if err := c.reserve(); err != nil {
 			return s, err
 		}
+		if s, _, err = a.fit(ctx, s, c, nil); err != nil {
+			return s, err
+		}
 		turn, err := a.ask(ctx, s, c)
-		if s = turn.s; err != nil {
+		if s = turn.s; errors.Is(err, llm.CodeContextLength) {
+			var fits bool
+			s, fits, err = a.fit(ctx, s, c, err)
+			if fits {
+				continue
+			}
+		}
+		if err != nil {
 			return s, err
 		}
 		c.settle(turn)
@@ -105,6 +115,7 @@ func (c *call) reserve() error {
 //
 //go:noinline
 func (c *call) settle(t *turn) {
+	c.window.counted(c.size, t.used)
 	if c.account != nil {
 		*c.account = c.account.Settle(0, 1, t.used)
 		c.account.Unpriced = cmp.Or(c.account.Unpriced, t.unpriced)

@@ -1,0 +1,32 @@
+package flowtest_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// TestOverflowCrashEverywhere: a session that is compressed on the way is the same after a
+// crash at any commit.
+func TestOverflowCrashEverywhere(t *testing.T) {
+	text := tool.Func("text", "Returns a text.", func(_ context.Context, in struct {
+		Name string `json:"name"`
+	},
+	) (string, error) {
+		return in.Name + strings.Repeat(".", 2000), nil
+	}, &tool.FuncOptions{Effect: tool.ReadOnly})
+	newReader := func() flow.Workflow {
+		return &flow.Agent{Name: "reader", Prompt: "You read.", Tools: []tool.Tool{text}, MaxContext: 1500}
+	}
+	s := session.New(session.UserText("read three texts"))
+	out := flowtest.Run(t, newReader(), s, "testdata/overflow.txtar", nil)
+	if first, _ := out.At(0); first.Text() != "two of three were read" || out.Text() != "read all" {
+		t.Errorf("the session begins with %q and ends with %q", first.Text(), out.Text())
+	}
+	flowtest.CrashEverywhere(t, newReader, s, "testdata/overflow.txtar", nil)
+}

@@ -1,0 +1,248 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// window is what is known of how much of a model's context an agent's requests take.
+type window struct {
+	bytes  int   // of the last request, as far as its server counted it
+	tokens int64 // that the server counted in it
+	cached int64 // that it had in its cache
+	tried  bool  // the session was compressed, and no answer has come since
+	off    bool  // the author's workflow leaves the session as it is
+}
+
+// counted takes over what the server counted in a request.
+func (w *window) counted(size int, used session.Usage) {
+	w.tried, w.cached = false, used.CacheRead
+	if size > 0 && used.Input > 0 {
+		w.bytes, w.tokens = size, used.Input/max(used.Calls, 1)
+	}
+}
+
+// estimate is how many tokens a request has: by what the server counted in the last one,
+// else by rule of thumb.
+func (w *window) estimate(size int) int64 {
+	if w.bytes == 0 {
+		return llm.Estimate(size)
+	}
+	return int64(float64(size) / float64(w.bytes) * float64(w.tokens))
+}
+
+// overflow is what the journal records of a session that is to be compressed.
+type overflow struct {
+	// Cached are the tokens that the provider had in its cache, and MicroUSD is what it
+	// costs that those which are kept have to be read again.
+	Cached   int64 `json:"cached,omitempty"`
+	Limit    int64 `json:"limit,omitempty"` // of tokens; 0 is not known
+	MicroUSD int64 `json:"micro_usd,omitempty"`
+	Refused  bool  `json:"refused,omitempty"` // by the server
+	Tokens   int64 `json:"tokens"`            // by estimate
+}
+
+func (o *overflow) String() string {
+	text := fmt.Sprintf("about %d", o.Tokens)
+	if o.Limit > 0 {
+		text += fmt.Sprintf(" of %d", o.Limit)
+	}
+	text += " tokens"
+	if o.Refused {
+		text += ", refused as too long"
+	}
+	if o.Cached > 0 {
+		text += fmt.Sprintf(", %d of them cached", o.Cached)
+	}
+	return text
+}
+
+// The names of the step that decides it, and of why the session goes on with another one.
+const (
+	overflowStep   = "overflow"
+	overflowReason = "its context is full"
+)
+
+const overflowInstruction = "Summarise the conversation above so that you can go on with it knowing nothing but your summary: " +
+	"the task in its own words, the decisions with their reasons, what was done and found with names and numbers, the state of the work and what is open."
+
+// fit compresses the session of an agent whose next request would be too long for the
+// model, or was, as refused says. fits is true once it did. The decision rests on what the
+// node knows of the model now, so it is a step of its own, which later executions follow.
+//
+//go:noinline
+func (a *agent) fit(ctx context.Context, s session.Session, c *call, refused error) (_ session.Session, fits bool, err error) {
+	w := &c.window
+	if a.p.in != nil || s.Unborn() || w.tried || w.off {
+		return s, false, refused
+	}
+	at := a.p.sc.path()
+	recorded, past := a.p.sc.overflowed(at, a.Name)
+	if past {
+		return s, false, refused
+	}
+	var o *overflow
+	if !recorded {
+		if o, err = a.overflows(s, c, refused != nil); err != nil {
+			return s, false, err
+		}
+		if o == nil {
+			return s, false, refused
+		}
+	}
+	if o, err = a.decide(ctx, o); err != nil {
+		return s, false, err
+	}
+	by, err := a.compressed(ctx, s, c, o)
+	if err != nil {
+		return s, false, err
+	}
+	if w.tried = true; by.Ref() == s.Ref() && by.PendingDigest() == s.PendingDigest() {
+		w.off = true
+		return s, false, refused
+	}
+	if by.Key() != s.Key() {
+		if by, err = a.p.replace(ctx, s, by, overflowReason); err != nil {
+			return s, false, err
+		}
+	}
+	c.shown, c.notes.After = transcript{}, min(c.notes.After, by.Len())
+	return by, true, nil
+}
+
+// overflowed reports whether the journal holds at a path the decision to compress an
+// agent's session, or whether the run was past it without.
+func (sc *scope) overflowed(at run.Path, agent string) (recorded, past bool) {
+	ex := sc.ex
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if next := ex.pos.journal.Step(at); next != nil {
+		recorded = next.Kind == journal.StepDo && next.Name == overflowStep && next.Input == inputDigest(session.Session{}, []string{agent})
+		return recorded, !recorded
+	}
+	return false, ex.past(at) || ex.levels.outer(at) || ex.life.poison != nil || ex.pos.recorder != nil
+}
+
+// overflows says how much too long the next request is for the model, nil if it is not. A
+// prompt that the provider has in its cache is given up later: it would have to be paid in
+// full again.
+func (a *agent) overflows(s session.Session, c *call, refused bool) (*overflow, error) {
+	all, err := c.choices(a.p.sc.ex)
+	if err != nil {
+		return nil, err
+	}
+	o := &overflow{Cached: c.window.cached, Limit: cmp.Or(a.MaxContext, largest(all)), Refused: refused, Tokens: c.window.estimate(c.sizeOf(s))}
+	most := o.Limit - max(cmp.Or(int64(a.Provider.MaxTokens), defaultReply), o.Limit/10)
+	if o.Cached == 0 {
+		most = min(most, o.Limit/4*3)
+	}
+	if !refused && (o.Limit == 0 || o.Tokens <= max(most, o.Limit/2)) {
+		return nil, nil
+	}
+	if one := &all[0]; one.Cost == priced && o.Cached > 0 {
+		n := min(o.keep(), o.Cached)
+		o.MicroUSD = one.Price(llm.Usage{Input: n}) - one.Price(llm.Usage{Input: n, CacheRead: n})
+	}
+	return o, nil
+}
+
+// largest is how many tokens the model takes that takes most: a call may come to each of
+// them. 0 is not known.
+func largest(all []Choice) (most int64) {
+	for i := range all {
+		if all[i].Context == 0 {
+			return 0
+		}
+		most = max(most, all[i].Context)
+	}
+	return most
+}
+
+// keep is how many tokens of the newest chunks stay.
+func (o *overflow) keep() int64 { return max(cmp.Or(o.Limit, o.Tokens)/8, 1) }
+
+// sizeOf is about how many bytes the next request has.
+func (c *call) sizeOf(s session.Session) int {
+	const around = 60 // a message
+	size, from := c.size, c.shown.n
+	if last, _ := s.At(from - 1); size == 0 || from == 0 || last != c.shown.last {
+		size, from = len(c.prompt)+len(c.notes.Text), 0
+		for _, t := range c.tools {
+			size += len(t.Name) + len(t.Description) + len(t.Schema) + around
+		}
+	}
+	for _, row := range s.Range(from, s.Len()) {
+		size += len(row.Text()) + around
+		for _, call := range row.Calls() {
+			size += len(call.Name) + len(call.Args) + around
+		}
+	}
+	return size
+}
+
+// decide records that the session is to be compressed, and why.
+func (a *agent) decide(ctx context.Context, o *overflow) (*overflow, error) {
+	st, err := a.p.begin(ctx, journal.StepDo, overflowStep, session.Session{}, false, tool.ReadOnly.String(), a.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer st.end()
+	if st.decision == journal.Replay {
+		o = &overflow{}
+		return o, decode(st.record.StepCompleted, o)
+	}
+	value, err := session.Marshal(o)
+	if err != nil {
+		return nil, st.fail(err)
+	}
+	_, err = st.commit(journal.StepCompleted{Value: value, Summary: a.Name + " is full: " + o.String()})
+	return o, err
+}
+
+// compressed returns what the agent goes on with.
+func (a *agent) compressed(ctx context.Context, s session.Session, c *call, o *overflow) (session.Session, error) {
+	by := flow.Compressor{Name: a.Name, Provider: a.Provider, Keep: o.keep()}
+	by.Provider.ResponseFormat = nil
+	switch w := a.Overflow.(type) {
+	case nil:
+	case *flow.Compressor:
+		by = *w
+	default:
+		return w.Forward(ctx, s)
+	}
+	by.Instruction = cmp.Or(by.Instruction, overflowInstruction)
+	most := 0
+	if o.Refused {
+		most = int(o.Tokens) * 2 // bytes: about half of it
+	}
+	s, used, err := a.p.compress(ctx, by, s, most)
+	if c.account != nil {
+		*c.account = c.account.Settle(0, 1, used)
+	}
+	return s, err
+}
+
+// replace makes what stands for a session its next version.
+func (p *place) replace(ctx context.Context, s, by session.Session, reason string) (session.Session, error) {
+	st, err := p.begin(ctx, journal.StepJoin, session.JoinReplace, s, true, "", by.Ref().String(), by.PendingDigest(), reason)
+	if err != nil {
+		return s, err
+	}
+	defer st.end()
+	if err := st.ex.mayDispose(st.asked.Path, by.Key()); err != nil {
+		return s, st.fail(err)
+	}
+	out, err := st.ex.adopt(st, by, session.JoinReplace, reason)
+	if err != nil {
+		return s, st.fail(err)
+	}
+	return out, nil
+}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 )
 
@@ -17,7 +18,7 @@ const maxQueryTerms = 128
 type index struct {
 	slots    []*entry // by slot number; nil is free
 	free     []uint32
-	postings map[string][]posting // sorted by slot
+	postings map[string]*[]posting // sorted by slot
 	total    int                  // terms in all entries
 
 	scratch sync.Pool // *[]float64 by slot, all zero
@@ -35,26 +36,18 @@ type posting struct {
 }
 
 func newIndex() *index {
-	return &index{postings: make(map[string][]posting)}
+	return &index{postings: make(map[string]*[]posting)}
 }
 
 func (ix *index) len() int { return len(ix.slots) - len(ix.free) }
 
-// count returns how often each term stands in a note, and their sum.
-func (n Note) count() (terms map[string]uint32, length int) {
-	terms = make(map[string]uint32)
-	add := func(term string, _, _ int) {
-		terms[term]++
-		length++
-	}
-	scan(n.Text, false, add)
-	scan(n.Context, false, add)
-	return terms, length
-}
+// lists has the postings of the terms that a word makes, while many notes are added. It
+// holds as long as none is removed.
+type lists map[string][]*[]posting
 
-func (ix *index) add(n Note) *entry {
-	terms, length := n.count()
-	e := &entry{note: n, length: length}
+// add indexes a note. Nil lists keep nothing.
+func (ix *index) add(n Note, words lists) *entry {
+	e := &entry{note: n}
 	if k := len(ix.free); k > 0 {
 		e.slot = ix.free[k-1]
 		ix.free = ix.free[:k-1]
@@ -63,37 +56,84 @@ func (ix *index) add(n Note) *entry {
 		e.slot = uint32(len(ix.slots))
 		ix.slots = append(ix.slots, e)
 	}
-	ix.total += length
-	for term, count := range terms {
-		list := ix.postings[term]
-		i := place(list, e.slot)
-		ix.postings[term] = slices.Insert(list, i, posting{e.slot, count})
+	count := func(list *[]posting) {
+		e.length++
+		i := place(*list, e.slot)
+		if i == len(*list) || (*list)[i].slot != e.slot {
+			*list = slices.Insert(*list, i, posting{slot: e.slot})
+		}
+		(*list)[i].count++
 	}
+	word := func(run string, at int, spaceless bool) {
+		if spaceless {
+			scanPairs(run, at, false, func(term string, _, _ int) { count(ix.list(term)) })
+			return
+		}
+		of, ok := words[run]
+		if !ok {
+			scanWord(run, at, func(term string, _, _ int) { of = append(of, ix.list(term)) })
+			if words != nil && len(run) <= maxTerm {
+				words[run] = of
+			}
+		}
+		for _, list := range of {
+			count(list)
+		}
+	}
+	split(n.Text, word)
+	split(n.Context, word)
+	ix.total += e.length
 	return e
 }
 
 func (ix *index) remove(e *entry) {
-	terms, length := e.note.count()
-	ix.total -= length
-	for term := range terms {
+	ix.total -= e.length
+	drop := func(term string, _, _ int) {
 		list := ix.postings[term]
-		i := place(list, e.slot)
-		if list = slices.Delete(list, i, i+1); len(list) == 0 {
+		if list == nil {
+			return // it stood there more than once
+		}
+		i := place(*list, e.slot)
+		if i == len(*list) || (*list)[i].slot != e.slot {
+			return
+		}
+		if *list = slices.Delete(*list, i, i+1); len(*list) == 0 {
 			delete(ix.postings, term)
-		} else {
-			ix.postings[term] = list
 		}
 	}
+	scan(e.note.Text, false, drop)
+	scan(e.note.Context, false, drop)
 	ix.slots[e.slot] = nil
 	ix.free = append(ix.free, e.slot)
 }
 
 // place is where slot is, or belongs, in a posting list.
 func place(list []posting, slot uint32) int {
-	if n := len(list); n == 0 || list[n-1].slot < slot {
+	switch n := len(list); {
+	case n == 0, list[n-1].slot < slot:
 		return n
+	case list[n-1].slot == slot:
+		return n - 1
 	}
 	return sort.Search(len(list), func(i int) bool { return list[i].slot >= slot })
+}
+
+// list is where the postings of a term go.
+func (ix *index) list(term string) *[]posting {
+	list := ix.postings[term]
+	if list == nil {
+		list = new([]posting)
+		ix.postings[strings.Clone(term)] = list
+	}
+	return list
+}
+
+// of returns the postings of a term.
+func (ix *index) of(term string) []posting {
+	if list := ix.postings[term]; list != nil {
+		return *list
+	}
+	return nil
 }
 
 // term is one distinct term of a query.
@@ -113,7 +153,7 @@ func (ix *index) terms(query string) []term {
 			terms[i].count++
 		} else if len(terms) < maxQueryTerms {
 			at[text] = len(terms)
-			terms = append(terms, term{text: text, count: 1, idf: idf(ix.len(), len(ix.postings[text]))})
+			terms = append(terms, term{text: text, count: 1, idf: idf(ix.len(), len(ix.of(text)))})
 		}
 	})
 	return terms
@@ -138,7 +178,7 @@ func (ix *index) find(terms []term, dir URI, limit int) []match {
 	var touched []uint32
 	for _, t := range terms {
 		w := float64(t.count) * t.idf
-		for _, p := range ix.postings[t.text] {
+		for _, p := range ix.of(t.text) {
 			e := ix.slots[p.slot]
 			if sums[p.slot] == 0 {
 				touched = append(touched, p.slot)

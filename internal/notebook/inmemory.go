@@ -294,17 +294,25 @@ func (m *InMemory) Apply(c Change) {
 	for _, uri := range c.Deletes {
 		m.drop(uri)
 	}
+	var words lists
+	if len(c.Puts) > 1 {
+		words = lists{}
+	}
 	for _, n := range c.Puts {
-		m.drop(n.URI)
-		m.entries[n.URI] = m.ix.add(n)
+		if m.drop(n.URI) {
+			clear(words)
+		}
+		m.entries[n.URI] = m.ix.add(n, words)
 	}
 }
 
-func (m *InMemory) drop(uri string) {
-	if e, ok := m.entries[uri]; ok {
+func (m *InMemory) drop(uri string) bool {
+	e, ok := m.entries[uri]
+	if ok {
 		m.ix.remove(e)
 		delete(m.entries, uri)
 	}
+	return ok
 }
 
 // Notes returns the notes of one moment, sorted by URI.

@@ -195,3 +195,16 @@ func BenchmarkWrite(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkApply makes the index of 20,000 notes, as a store that opens does.
+func BenchmarkApply(b *testing.B) {
+	texts := corpus(20_000)
+	var c notebook.Change
+	for i, text := range texts {
+		c.Puts = append(c.Puts, notebook.Note{URI: fmt.Sprintf("memory://agent/%d", i), Text: text})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		notebook.New(nil).Apply(c)
+	}
+}

@@ -21,6 +21,9 @@ func stem(word string) string {
 			w = w[:n]
 		}
 	}
+	if string(w) == word {
+		return word // nothing was removed
+	}
 	return string(w)
 }
 

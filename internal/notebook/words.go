@@ -22,20 +22,34 @@ const maxTerm = 96
 // in a query the pairs alone, so that a query of several characters does not
 // match everything that shares one.
 func scan(text string, query bool, emit func(term string, start, end int)) {
+	split(text, func(run string, at int, spaceless bool) {
+		if spaceless {
+			scanPairs(run, at, query, emit)
+		} else {
+			scanWord(run, at, emit)
+		}
+	})
+}
+
+// split calls emit for each run of letters, digits and marks with the place it stands at:
+// a word, or what is written without spaces between words.
+func split(text string, emit func(run string, at int, spaceless bool)) {
 	start, spaceless := -1, false
 	flush := func(end int) {
-		if start < 0 {
-			return
-		}
-		if spaceless {
-			scanPairs(text[start:end], start, query, emit)
-		} else {
-			scanWord(text[start:end], start, emit)
+		if start >= 0 {
+			emit(text[start:end], start, spaceless)
 		}
 		start = -1
 	}
 	for i, r := range text {
 		switch {
+		case r < utf8.RuneSelf && ('a' <= r|0x20 && r|0x20 <= 'z' || '0' <= r && r <= '9'):
+			if start < 0 || spaceless {
+				flush(i)
+				start, spaceless = i, false
+			}
+		case r < utf8.RuneSelf:
+			flush(i)
 		case start >= 0 && (unicode.Is(unicode.M, r) || joins(r)):
 			// Marks and invisible joiners go on with the run they stand in.
 		case unicode.IsLetter(r) || unicode.IsNumber(r):

@@ -62,26 +62,52 @@ func (s *Store) catchUp(ctx context.Context) error {
 // server counts the subjects that are left.
 const pageNotes = 8192
 
-// pages reads what any replica has.
+// pages reads what any replica has. The next page comes while one is taken.
 func (s *Store) pages(ctx context.Context, filter string) error {
-	for {
-		next := conn.GetRequest{Seq: s.at + 1, NextBySubject: filter, Batch: pageNotes, MaxBytes: conn.PageBytes}
-		page, err := conn.Retry(ctx, func(ctx context.Context) (page []conn.Message, err error) {
-			for m, err := range s.s.DirectBatch(ctx, streams.StreamMemory, next) {
-				if err != nil {
-					return nil, err
-				}
-				page = append(page, m)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type read struct {
+		page []conn.Message
+		err  error
+	}
+	reads := make(chan read)
+	go func(from uint64) {
+		defer close(reads)
+		for {
+			page, err := s.page(ctx, conn.GetRequest{Seq: from, NextBySubject: filter, Batch: pageNotes, MaxBytes: conn.PageBytes})
+			select {
+			case reads <- read{page, err}:
+			case <-ctx.Done():
 			}
-			return page, nil
-		})
-		if err != nil || len(page) == 0 {
-			return err
+			if ctx.Err() != nil || err != nil || len(page) == 0 {
+				return
+			}
+			from = page[len(page)-1].Seq + 1
 		}
-		if err := s.take(page); err != nil {
-			return err
+	}(s.at + 1)
+	var err error
+	for r := range reads {
+		if err == nil && r.err == nil {
+			r.err = s.take(r.page)
+		}
+		if err == nil && r.err != nil {
+			err = r.err
+			cancel() // the goroutine ends before this returns
 		}
 	}
+	return err
+}
+
+func (s *Store) page(ctx context.Context, next conn.GetRequest) ([]conn.Message, error) {
+	return conn.Retry(ctx, func(ctx context.Context) (page []conn.Message, err error) {
+		for m, err := range s.s.DirectBatch(ctx, streams.StreamMemory, next) {
+			if err != nil {
+				return nil, err
+			}
+			page = append(page, m)
+		}
+		return page, nil
+	})
 }
 
 // take makes the changes in messages, which are the next ones. It stops before one that

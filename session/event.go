@@ -117,7 +117,10 @@ type Opening struct {
 	Name    string `json:"name,omitempty"` // of the branch, or of the import
 	Parents []Link `json:"parents,omitempty"`
 	Run     string `json:"run,omitempty"`
-	Step    string `json:"step,omitempty"`
+	// Source is what the file of an import says beside its chunks. Package
+	// internal/openrath writes and reads it.
+	Source string `json:"source,omitempty"`
+	Step   string `json:"step,omitempty"`
 }
 
 // The ways a branch ends.

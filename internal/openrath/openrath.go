@@ -10,8 +10,9 @@
 // loader would break a line at.
 //
 // The package knows files and values. It neither opens sandboxes nor writes to
-// a log: what was read becomes a session of Rath by recording
-// [File.Opening] and the chunks of [File.Session].
+// a log: what was read becomes a session of Rath by recording the chunks of
+// [File.Session] and, beside them, the [File.Source], which [Restore] makes the file of
+// again.
 package openrath
 
 import (
@@ -115,11 +116,6 @@ func (f *File) Session() session.Session {
 		chunks[i] = r.Chunk
 	}
 	return session.New(chunks...)
-}
-
-// Opening is how a session of Rath that holds the file's chunks begins.
-func (f *File) Opening() session.Opening {
-	return session.Opening{Kind: session.OpenImport, Name: f.Header.ID}
 }
 
 // stamp is how the format writes times.

@@ -78,45 +78,63 @@ func UUID(k session.Key) string {
 // format is written byte for byte as it was.
 func (f *File) Write(w io.Writer) error {
 	out := bufio.NewWriter(w)
-	line := func(all []field, unknown []field) {
-		out.WriteString(object(append(all[:len(all):len(all)], unknown...)))
+	line := func(text string) {
+		out.WriteString(text)
 		out.WriteByte('\n')
 	}
-	line(f.Header.fields(), f.Header.unknown)
+	line(f.Header.record())
 	other := f.Other
 	for i := 0; i <= len(f.Rows); i++ {
 		for len(other) > 0 && other[0].Rows <= i {
-			out.WriteString(other[0].JSON)
-			out.WriteByte('\n')
+			line(other[0].JSON)
 			other = other[1:]
 		}
-		if i == len(f.Rows) {
-			break
+		if i < len(f.Rows) {
+			line(f.Rows[i].record(i))
 		}
-		kind, payload := f.Rows[i].fields()
-		line([]field{{"record_type", `"chunk"`}, {"index", strconv.Itoa(i)}, {"kind", text(kind)}, {"payload", payload}}, f.Rows[i].unknown)
 	}
-	if t := f.Trailer; t != nil {
-		usage := "null"
-		if t.Usage != nil {
-			usage = object([]field{
-				{"prompt_tokens", strconv.FormatInt(t.Usage.Prompt, 10)},
-				{"completion_tokens", strconv.FormatInt(t.Usage.Completion, 10)},
-				{"total_tokens", strconv.FormatInt(t.Usage.Total, 10)},
-			})
-		}
-		line([]field{
-			{"record_type", `"trailer"`},
-			{"closed_at", text(t.ClosedAt)},
-			{"final_chunk_count", strconv.Itoa(len(f.Rows))},
-			{"cumulative_usage", usage},
-		}, t.unknown)
+	if f.Trailer != nil {
+		line(f.Trailer.record(len(f.Rows)))
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("openrath: write session %s: %w", f.Header.ID, err)
 	}
 	return nil
 }
+
+// record is the line of a header.
+func (h *Header) record() string { return object(append(h.fields(), h.unknown...)) }
+
+// record is the line of the i-th row.
+func (r Row) record(i int) string {
+	kind, payload := r.fields()
+	return object(append([]field{{"record_type", typeChunk}, {"index", strconv.Itoa(i)}, {"kind", text(kind)}, {"payload", payload}}, r.unknown...))
+}
+
+// record is the line of a trailer after so many rows.
+func (t *Trailer) record(rows int) string {
+	usage := "null"
+	if t.Usage != nil {
+		usage = object([]field{
+			{"prompt_tokens", strconv.FormatInt(t.Usage.Prompt, 10)},
+			{"completion_tokens", strconv.FormatInt(t.Usage.Completion, 10)},
+			{"total_tokens", strconv.FormatInt(t.Usage.Total, 10)},
+		})
+	}
+	return object(append([]field{
+		{"record_type", typeTrailer},
+		{"closed_at", text(t.ClosedAt)},
+		{"final_chunk_count", strconv.Itoa(rows)},
+		{"cumulative_usage", usage},
+	}, t.unknown...))
+}
+
+// The types of records, as they stand in them.
+const (
+	typeHeader  = `"header"`
+	typeChunk   = `"chunk"`
+	typeTrailer = `"trailer"`
+)
 
 func (h *Header) fields() []field {
 	parents := make([]string, len(h.Parents))
@@ -132,7 +150,7 @@ func (h *Header) fields() []field {
 		spec = string(h.Spec)
 	}
 	return []field{
-		{"record_type", `"header"`},
+		{"record_type", typeHeader},
 		{"schema_version", strconv.Itoa(Schema)},
 		{"id", text(h.ID)},
 		{"created_at", text(h.CreatedAt)},

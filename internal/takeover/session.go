@@ -1,7 +1,9 @@
 package takeover
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,11 +20,17 @@ import (
 // SessionOf is the session that a file of OpenRath becomes: the same file makes the same
 // one. home is the session of a run of that id.
 func SessionOf(t session.Tenant, home func(session.Tenant, run.ID) session.ID, file *openrath.File) session.Key {
-	return session.Key{Tenant: t, ID: home(t, run.ID("openrath-"+file.Header.ID))}
+	return session.Key{Tenant: t, ID: home(t, run.ID(idPrefix+file.Header.ID))}
 }
 
-// Session takes over a file of OpenRath. The writer of its commits names who asked for it.
-func Session(ctx context.Context, log session.Log, k session.Key, file *openrath.File, by string) (wire.Imported, error) {
+// idPrefix is before the ids of OpenRath.
+const idPrefix = "openrath-"
+
+// Session takes over a file of OpenRath, as SessionOf says. The writer of its commits names
+// who asked for it. Of the parents that the file names those are its parents that are here:
+// it joins the tree of the first one.
+func Session(ctx context.Context, log session.Log, t session.Tenant, home func(session.Tenant, run.ID) session.ID, file *openrath.File, by string) (wire.Imported, error) {
+	k := SessionOf(t, home, file)
 	out := wire.Imported{Rows: len(file.Rows), Kind: file.Header.Kind, Created: file.Header.CreatedAt, Closed: file.Closed()}
 	var notes []string
 	if file.Torn {
@@ -34,9 +42,24 @@ func Session(ctx context.Context, log session.Log, k session.Key, file *openrath
 	if n := len(file.Other); n > 0 {
 		notes = append(notes, view.Counted(int64(n), "unknown record"))
 	}
-	fresh, err := record(ctx, log, k, file, by)
+	opening, root, missing, err := opening(ctx, log, k, home, file)
 	if err != nil {
 		return out, err
+	}
+	source, left, err := file.Source()
+	if err != nil {
+		return out, err
+	}
+	opening.Source = source
+	fresh, err := record(ctx, log, k, root, opening, file, by)
+	if err != nil {
+		return out, err
+	}
+	if fresh && missing > 0 {
+		notes = append(notes, view.Counted(int64(missing), "parent")+" not here")
+	}
+	if left > 0 {
+		notes = append(notes, view.Counted(int64(left), "record")+" too large to keep")
 	}
 	if !fresh {
 		notes = append(notes, "was there already")
@@ -45,12 +68,42 @@ func Session(ctx context.Context, log session.Log, k session.Key, file *openrath
 	return out, nil
 }
 
+// opening is how the session of a file begins, with the root of its tree, and how many of
+// the file's parents are not here.
+func opening(ctx context.Context, log session.Log, k session.Key, home func(session.Tenant, run.ID) session.ID, file *openrath.File) (o session.Opening, root session.ID, missing int, err error) {
+	o = session.Opening{Kind: session.OpenImport, Name: file.Header.ID}
+	values := journal.NewValues(log)
+	for _, id := range file.Header.Parents {
+		if session.ValidID("run", idPrefix+id) != nil || id == file.Header.ID {
+			missing++
+			continue
+		}
+		parent, err := values.At(ctx, session.Ref{Key: session.Key{Tenant: k.Tenant, ID: home(k.Tenant, run.ID(idPrefix+id))}})
+		if errors.Is(err, session.ErrNotFound) || isArchived(err) {
+			missing++
+			continue
+		}
+		if err != nil {
+			return o, "", 0, fmt.Errorf("parent %.80s: %w", id, err)
+		}
+		if link, ok := parent.Link(); ok {
+			o.Parents, root = append(o.Parents, link), cmp.Or(root, parent.Root())
+		}
+	}
+	return o, cmp.Or(root, k.ID), missing, nil
+}
+
+func isArchived(err error) bool {
+	_, is := errors.AsType[*session.ArchivedError](err)
+	return is
+}
+
 // record writes a file as a new session, or the rest of it if some of its rows are
 // there: an import was cut off, or the session went on in OpenRath. fresh is false
 // if all of it is there.
-func record(ctx context.Context, log session.Log, key session.Key, file *openrath.File, by string) (fresh bool, err error) {
+func record(ctx context.Context, log session.Log, key session.Key, root session.ID, opening session.Opening, file *openrath.File, by string) (fresh bool, err error) {
 	rows := slices.Collect(file.Session().Pending())
-	n, at, err := takenOver(ctx, log, key, rows)
+	n, at, begun, err := takenOver(ctx, log, key, rows)
 	if err != nil {
 		return false, err
 	}
@@ -60,14 +113,15 @@ func record(ctx context.Context, log session.Log, key session.Key, file *openrat
 		if err != nil {
 			return false, err
 		}
-		events = append([]session.Event{opened, session.OpenedEvent(file.Opening())}, events...)
+		events = append([]session.Event{opened, session.OpenedEvent(opening)}, events...)
 	}
+	root = cmp.Or(begun, root)
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	for i := range events {
 		events[i].Time = now
 	}
 	for batch := range session.Batches(events) {
-		at, err = log.Append(ctx, at, session.Commit{Key: key, Root: key.ID, Seq: at.Seq + 1, Epoch: importEpoch, Prev: at.Hash, Events: batch})
+		at, err = log.Append(ctx, at, session.Commit{Key: key, Root: root, Seq: at.Seq + 1, Epoch: importEpoch, Prev: at.Hash, Events: batch})
 		if err != nil {
 			return fresh, err
 		}
@@ -80,29 +134,31 @@ func record(ctx context.Context, log session.Log, key session.Key, file *openrat
 // one.
 const importEpoch = 1
 
-// takenOver returns how many rows of a file its session has, and where its log ends.
+// takenOver returns how many rows of a file its session has, where its log ends, and the
+// root that it has.
 // It fails if the session has others, or went on here before all of them came in.
-func takenOver(ctx context.Context, log session.Log, k session.Key, rows []session.Event) (n int, at session.Position, err error) {
+func takenOver(ctx context.Context, log session.Log, k session.Key, rows []session.Event) (n int, at session.Position, root session.ID, err error) {
 	for e, err := range log.Read(ctx, k, session.Position{}) {
 		if err != nil {
-			return 0, at, err
+			return 0, at, "", err
 		}
 		if e.Commit.Epoch != importEpoch {
+			root = e.Commit.Root
 			if n < len(rows) {
 				err = fmt.Errorf("session %s went on here after %s of the file, which has %d; import it into another store", k.ID, view.Counted(int64(n), "row"), len(rows))
 			}
-			return n, e.At, err
+			return n, e.At, root, err
 		}
-		at = e.At
+		at, root = e.At, e.Commit.Root
 		for _, ev := range e.Commit.Events {
 			if ev.Kind != session.KindChunk || n == len(rows) {
 				continue
 			}
 			if ev.Data != rows[n].Data {
-				return 0, at, fmt.Errorf("session %s was imported from another file with the same id: their rows %d differ; import it into another store", k.ID, n)
+				return 0, at, "", fmt.Errorf("session %s was imported from another file with the same id: their rows %d differ; import it into another store", k.ID, n)
 			}
 			n++
 		}
 	}
-	return n, at, nil
+	return n, at, root, nil
 }

@@ -37,7 +37,7 @@ func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc [
 		if err := c.Admit(ctx, k); err != nil {
 			return nil, err
 		}
-		row, err := Session(ctx, c.Log(), k, file, user)
+		row, err := Session(ctx, c.Log(), t, c.HomeOf, file, user)
 		return []wire.Imported{row}, err
 	}
 	tree, err := retention.Open(doc)

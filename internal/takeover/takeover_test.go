@@ -3,6 +3,7 @@ package takeover_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -364,5 +365,57 @@ func TestOpenRath(t *testing.T) {
 	}
 	if _, err := s.imports(t.Context(), bytes.TrimSpace([]byte("{}\n"))); !errors.Is(err, run.ErrMalformed) {
 		t.Errorf("a file of another kind: %v", err)
+	}
+}
+
+// TestOpenRathGraph takes over a session, its fork and the merge of both: the graph is the
+// one of OpenRath, in one tree. A parent that is not there is told, and is no edge.
+func TestOpenRathGraph(t *testing.T) {
+	s := newSite(t)
+	at := map[string]session.ID{}
+	for _, f := range []struct {
+		id, kind string
+		parents  []string
+		note     string
+	}{
+		{"a", "leaf_user", nil, ""},
+		{"b", "op_fork", []string{"a"}, ""},
+		{"c", "op_merge", []string{"a", "b", "gone"}, "1 parent not here"},
+	} {
+		parents, err := json.Marshal(f.parents)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf(`{"record_type": "header", "schema_version": 1, "id": %q, "created_at": "2025-03-04T05:06:07.123456+00:00", "parent_session_ids": %s, "lineage_kind": %q}
+{"record_type": "chunk", "index": 0, "kind": "user", "payload": {"content": "hello"}}
+`, f.id, parents, f.kind)
+		for i, note := range []string{f.note, "was there already"} {
+			rows, err := s.imports(t.Context(), []byte(text))
+			if err != nil || len(rows) != 1 || rows[0].Note != note {
+				t.Fatalf("import %d of %s: %+v, %v; want %q", i, f.id, rows, err, note)
+			}
+			at[f.id] = rows[0].Session
+		}
+	}
+	g, err := s.client.Graph(t.Context(), string(at["c"]), "")
+	if err != nil || g.Root != at["a"] || len(g.Tree) != 3 {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	for _, b := range g.Tree {
+		var from []session.ID
+		for _, p := range b.Parents {
+			if p.Version != 1 {
+				t.Errorf("%s comes from %+v, want version 1", b.Name, p)
+			}
+			from = append(from, p.Session)
+		}
+		want := map[string][]session.ID{"b": {at["a"]}, "c": {at["a"], at["b"]}}[b.Name]
+		if !slices.Equal(from, want) || b.Via != session.OpenImport {
+			t.Errorf("%s comes from %v, want %v", b.Name, from, want)
+		}
+	}
+	s.run("on", string(at["b"])) // it goes on in its tree
+	if g, err = s.client.Graph(t.Context(), string(at["b"]), ""); err != nil || g.Root != at["a"] {
+		t.Errorf("%+v, %v", g, err)
 	}
 }

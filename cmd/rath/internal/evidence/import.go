@@ -44,8 +44,10 @@ names that were given to sessions. A name without a directory may be that of an
 archive in the store, as sessions that are archived tell it.
 
 A file of OpenRath becomes a new session that "show", "run --session" and
-"session fork" continue from. Files that were cut off in a crash come in as far
-as they go; records and kinds that are not known are kept.
+"session fork" continue from; "export" gives the file back. Of its parents those
+that are here are its parents: a directory comes in the order of creation. Files
+that were cut off in a crash come in as far as they go; records and kinds that
+are not known are kept.
 
 Over --server a node does it for a user with the role operate, with files of up
 to 32 MiB; the log of each session says who asked for it. With --monitor and the
@@ -251,7 +253,7 @@ func importSessions(ctx context.Context, a *app.App, names []string) (rows []Imp
 		file, err := openrath.ReadFile(os.DirFS(filepath.Dir(name)), filepath.Base(name))
 		if err == nil {
 			var one wire.Imported
-			one, err = takeover.Session(ctx, s.Log, takeover.SessionOf(s.Tenant(), home, file), file, importer)
+			one, err = takeover.Session(ctx, s.Log, s.Tenant(), home, file, importer)
 			came = []wire.Imported{one}
 		}
 		rows = append(rows, imported(name, "", came, err)...)

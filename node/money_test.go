@@ -1,0 +1,169 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// till is a model's server whose every answer calls a tool, and which counts what its
+// answers cost at the prices of the test's list: 0.25, 0.025 and 2 dollars for a million
+// tokens of input, of cached input and of output.
+type till struct {
+	mu       sync.Mutex
+	requests map[string]int // by the model
+	nodes    map[string]int
+	cost     int64          // in micro-USD
+	dearest  int64          // of one answer
+}
+
+func (s *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var in struct{ Model string }
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	n := int64(s.requests[in.Model])
+	s.requests[in.Model]++
+	s.nodes[strings.Split(r.URL.Path, "/")[1]]++
+	input, cached, output := 1000+37*n, 311*(n%4), 40+n%13
+	// A millionth of a micro-USD is counted, and rounded up for each answer.
+	fine := (input-cached)*250_000 + cached*25_000 + output*2_000_000
+	cost := (fine + 999_999) / 1_000_000
+	s.cost, s.dearest = s.cost+cost, max(s.dearest, cost)
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "text/event-stream")
+	fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c%d\",\"function\":{\"name\":\"look\",\"arguments\":\"{}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n\n"+
+		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"prompt_tokens_details\":{\"cached_tokens\":%d}}}\n\ndata: [DONE]\n\n", n, input, output, cached)
+}
+
+// counted returns what was counted, and begins again.
+func (s *till) counted() (requests map[string]int, cost, dearest int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	requests, cost, dearest = maps.Clone(s.requests), s.cost, s.dearest
+	s.requests, s.cost, s.dearest = map[string]int{}, 0, 0
+	return requests, cost, dearest
+}
+
+// TestMoneyOfTheFleet: eight branches on three nodes share one budget of money. With prices
+// each of them stops within one call of its part, and result and dossier have what the
+// model's server counted, to the micro-USD. Where nothing says what calls cost the task is
+// refused, and a branch whose agent names such a model makes no call.
+func TestMoneyOfTheFleet(t *testing.T) {
+	const branches, budget = 8, 40_000
+	server := &till{requests: map[string]int{}, nodes: map[string]int{}}
+	web := httptest.NewServer(server)
+	defer web.Close()
+	text := "default: priced\nmodels:\n  priced: {url: URL, prices: {date: 2026-11-01, input: 0.25, cached_input: 0.025, output: 2}}\n  unpriced: {url: URL}\n"
+	look := tool.Func("look", "Looks.", func(context.Context, map[string]any) (string, error) { return "nothing", nil }, &tool.FuncOptions{Effect: tool.ReadOnly})
+	fan := func(name, model string) flow.Registration {
+		agent := &flow.Agent{Name: "spender", Provider: llm.Provider{Model: model}, Tools: []tool.Tool{look}, MaxRounds: 1000}
+		return flow.Registration{Name: name, Revision: "1", New: func() flow.Workflow {
+			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				j, err := flow.FanOut(ctx, s.With(session.UserText("Look around.")), flow.Repeat(branches, agent), nil)
+				if err != nil {
+					return s, err
+				}
+				return flow.Merge(ctx, j, flow.SinceAncestor())
+			})
+		}}
+	}
+	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+	var nodes []*Instance
+	for i := range 3 {
+		list := filepath.Join(t.TempDir(), "models.yaml")
+		if err := os.WriteFile(list, []byte(strings.ReplaceAll(text, "URL", fmt.Sprintf("%s/node-%d/v1", web.URL, i))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, member(t, srv, Options{ModelList: list, Slots: 3, Workflows: []flow.Registration{fan("spend", ""), fan("spend_unpriced", "unpriced")}}))
+	}
+	c, err := nodes[0].Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	do := func(workflow, model string) (messages.Result, *dossier.Facts) {
+		t.Helper()
+		r, err := c.Do(ctx, workflow, messages.Task{Model: model, Budget: messages.Budget{MicroUSD: budget}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Code == run.CodeMalformed {
+			return r, nil // no log has it
+		}
+		home, err := c.Run(ctx, r.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := dossier.Collect(ctx, nodes[1].Log(), nodes[1].Blobs(c.Tenant()), session.Key{Tenant: c.Tenant(), ID: home.Session}, r.Run, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := dossier.Read(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, f
+	}
+
+	r, f := do("spend", "")
+	requests, cost, dearest := server.counted()
+	ended := func(f *dossier.Facts, says string) {
+		t.Helper()
+		n := 0
+		for i := range f.Steps {
+			if s := &f.Steps[i]; s.Kind == journal.StepModel && s.Code == run.CodeBudget && strings.Contains(s.Error.Shown, says) {
+				n++
+			}
+		}
+		if n != branches || len(f.Branches) != branches {
+			t.Errorf("%d calls of %d branches were refused because of %q", n, len(f.Branches), says)
+		}
+	}
+	ended(f, "of 5000 micro-USD used")
+	if f.Numbers.MicroUSD != cost || r.Usage.MicroUSD != cost || r.Lost != (session.Usage{}) {
+		t.Errorf("the dossier has %d micro-USD and the result %d, of which are lost %+v; the server counted %d", f.Numbers.MicroUSD, r.Usage.MicroUSD, r.Lost, cost)
+	}
+	if cost <= budget-branches*dearest || cost > budget+branches*dearest {
+		t.Errorf("%d branches used %d of %d micro-USD; one call costs up to %d", branches, cost, budget, dearest)
+	}
+	if len(server.nodes) < 3 {
+		t.Errorf("requests by node: %v", server.nodes)
+	}
+	t.Logf("%d requests, %d of %d micro-USD, nodes %v", requests["priced"], cost, budget, server.nodes)
+
+	if r, _ := do("spend", "unpriced"); r.Code != run.CodeMalformed || !strings.Contains(r.Error, "nothing says what calls of model unpriced cost") {
+		t.Errorf("a task with a model without prices: %+v", r)
+	}
+	if r, f := do("spend_unpriced", ""); r.State != run.Failed || f.Numbers.MicroUSD != 0 {
+		t.Errorf("a workflow whose agent names a model without prices: %+v", r)
+	} else {
+		ended(f, "unpriced")
+	}
+	if requests, _, _ := server.counted(); len(requests) > 0 {
+		t.Errorf("requests without prices: %v", requests)
+	}
+}

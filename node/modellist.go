@@ -85,7 +85,7 @@ func (n *Instance) check(t journal.Task) error {
 	_, offered := n.registry.Lookup(t.Workflow)
 	for i, name := range t.MCP {
 		if _, err := n.servers.Lookup(name); err != nil && offered {
-			return &messages.FieldError{Message: "task", Field: fmt.Sprintf("mcp[%d]", i), Problem: err.Error(), Remedy: `"rath mcp ls" shows the list`}
+			return &messages.FieldError{Message: "task", Field: fmt.Sprintf("mcp[%d]", i), Problem: err.Error()}
 		}
 	}
 	if !offered || n.runtime.Choices == nil || t.Workflow != agentWorkflow && t.Model == "" {
@@ -97,14 +97,14 @@ func (n *Instance) check(t journal.Task) error {
 	all, err := n.runtime.Choices(llm.Provider{Model: cmp.Or(t.Model, n.o.Model)})
 	switch {
 	case err != nil && t.Model != "":
-		return bad("model", messages.Text(err), `"rath models ls" shows the list`)
+		return bad("model", messages.Text(err), "")
 	case err != nil || t.Budget.MicroUSD == 0:
 		return nil // the run says what is wrong with the node's own default
 	}
 	for i := range all {
 		if all[i].Cost == "" {
 			return bad("budget.micro_usd", "nothing says what calls of model "+cmp.Or(all[i].String(), "(none)")+" cost, so the budget could not be kept",
-				"give the model prices, free or states_cost in the node's list of models (-models, RATH_MODELS), or set budget.tokens")
+				"set budget.tokens instead, or have prices, free or states_cost given to the model in the node's list of models")
 		}
 	}
 	return nil

@@ -39,7 +39,8 @@ func TestModelList(t *testing.T) {
 	dir := t.TempDir()
 	list := filepath.Join(dir, "models.yaml")
 	text := "default: fast\nmodels:\n  fast: {id: example-mini, url: " + server.URL + "/v1, key: file:key, prices: {date: 2026-11-01, input: 0.25, output: 2}}\n" +
-		"  unpriced: {id: example-mini, url: " + server.URL + "/v1, key: file:key}\n"
+		"  unpriced: {id: example-mini, url: " + server.URL + "/v1, key: file:key}\n" +
+		"  locked: {url: " + server.URL + "/v1, key: file:no/such/key, free: true}\n"
 	for name, text := range map[string]string{list: text, filepath.Join(dir, "key"): "sk-of-the-test\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -65,7 +66,8 @@ func TestModelList(t *testing.T) {
 	}{
 		{"the budget holds", messages.Task{Budget: messages.Budget{MicroUSD: 1000}}, run.CodeBudget, "1350 of 1000 micro-USD used", 3, 1350},
 		{"nothing says the cost", messages.Task{Model: "unpriced", Budget: messages.Budget{MicroUSD: 1000}}, run.CodeMalformed, "budget.micro_usd: nothing says what calls of model unpriced cost", 0, 0},
-		{"no such model", messages.Task{Model: "fsat"}, run.CodeMalformed, `there is no model "fsat" in`, 0, 0},
+		{"no such model", messages.Task{Model: "fsat"}, run.CodeMalformed, `field model: there is no model "fsat" in the list of models models.yaml; name one of fast, unpriced, locked`, 0, 0},
+		{"no key", messages.Task{Model: "locked"}, run.CodeError, "llm: no_key: the file key, which models.yaml names for the key, cannot be read where this node runs: no such file", 0, 0},
 	} {
 		asked.Store(0)
 		tt.task.Input = json.RawMessage(`"go"`)
@@ -73,6 +75,9 @@ func TestModelList(t *testing.T) {
 		if err != nil || r.State != run.Failed || r.Code != tt.code || !strings.Contains(r.Error, tt.says) {
 			t.Errorf("%s: %+v, %v; want %s and %q", tt.name, r, err, tt.code, tt.says)
 			continue
+		}
+		if strings.Contains(r.Error, dir) {
+			t.Errorf("%s: a client is told where the node's files are: %s", tt.name, r.Error)
 		}
 		if asked.Load() != tt.asked || r.Usage.MicroUSD != tt.dollars {
 			t.Errorf("%s: %d requests cost %d; want %d, %d", tt.name, asked.Load(), r.Usage.MicroUSD, tt.asked, tt.dollars)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,9 +43,11 @@ func Parse(file, what string, data []byte) (*Parser, *yaml.Node, error) {
 }
 
 // Secret returns what a reference of a list stands for: "env:NAME" or "file:PATH", as Key
-// reads it. what names it in errors, such as "key".
+// reads it. what names it in errors, such as "key". A client may read these, so they have
+// names of files and no folders.
 func Secret(env func(string) string, file, ref, what string) (string, error) {
 	kind, name, _ := strings.Cut(ref, ":")
+	file = filepath.Base(file)
 	if kind == "env" {
 		if secret := strings.TrimSpace(env(name)); secret != "" {
 			return secret, nil
@@ -52,8 +55,12 @@ func Secret(env func(string) string, file, ref, what string) (string, error) {
 		return "", fmt.Errorf("the variable %s, which %s names for the %s, is not set; export %s=... where this node starts", name, file, what, name)
 	}
 	data, err := os.ReadFile(name)
+	name = filepath.Base(name)
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		err = failed.Err
+	}
 	if err != nil {
-		return "", fmt.Errorf("the %s that %s names: %w", what, file, err)
+		return "", fmt.Errorf("the file %s, which %s names for the %s, cannot be read where this node runs: %w", name, file, what, err)
 	}
 	secret := strings.TrimSpace(string(data))
 	if secret == "" {

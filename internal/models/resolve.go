@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -10,17 +11,18 @@ import (
 )
 
 // Chain returns the models that a name stands for: itself and those that take its
-// place. The list decides alone: a name that it does not have is an error.
+// place. The list decides alone: a name that it does not have is an error. Clients read that,
+// so it has no folder and no remedy that only an operator has.
 func (l *List) Chain(name string) ([]*Model, error) {
 	if name == "" {
 		name = l.Default
 	}
 	if name == "" {
-		return nil, &llm.Error{Code: llm.CodeNoModel, Message: fmt.Sprintf("no model is named, and %s has no default; name one of %s", l.File, strings.Join(l.names(), ", "))}
+		return nil, &llm.Error{Code: llm.CodeNoModel, Message: fmt.Sprintf("no model is named, and the list of models %s has no default; name one of %s", filepath.Base(l.File), strings.Join(l.names(), ", "))}
 	}
 	first := l.Lookup(name)
 	if first == nil {
-		return nil, &llm.Error{Code: llm.CodeModelNotFound, Message: fmt.Sprintf("there is no model %q in %s; name one of %s, or add it", llm.Clip(name, 80), l.File, strings.Join(l.names(), ", "))}
+		return nil, &llm.Error{Code: llm.CodeModelNotFound, Message: fmt.Sprintf("there is no model %q in the list of models %s; name one of %s", llm.Clip(name, 80), filepath.Base(l.File), strings.Join(l.names(), ", "))}
 	}
 	chain := []*Model{first}
 	for _, fallback := range first.Fallbacks {

@@ -24,5 +24,5 @@ servers:
 	// Output:
 	// files sandbox
 	// search https://mcp.example.com/mcp
-	// there is no MCP server "file" in mcp.yaml; name one of files, search, or add it
+	// there is no MCP server "file" in the list mcp.yaml; name one of files, search
 }

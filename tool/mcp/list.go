@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,9 +75,9 @@ func (l *List) Lookup(name string) (*Server, error) {
 		names = append(names, s.Name)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("there is no MCP server %.40q: this node has no list of them; name its file by -mcp or RATH_MCP", name)
+		return nil, fmt.Errorf("there is no MCP server %.40q: the node has no list of them (-mcp, RATH_MCP)", name)
 	}
-	return nil, fmt.Errorf("there is no MCP server %.40q in %s; name one of %s, or add it", name, l.File, strings.Join(names, ", "))
+	return nil, fmt.Errorf("there is no MCP server %.40q in the list %s; name one of %s", name, filepath.Base(l.File), strings.Join(names, ", "))
 }
 
 // Read reads a list from a file. Paths of tokens are relative to its directory.

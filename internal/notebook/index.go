@@ -19,7 +19,7 @@ type index struct {
 	slots    []*entry // by slot number; nil is free
 	free     []uint32
 	postings map[string]*[]posting // sorted by slot
-	total    int                  // terms in all entries
+	total    int                   // terms in all entries
 
 	scratch sync.Pool // *[]float64 by slot, all zero
 }

@@ -249,7 +249,7 @@ func (m *InMemory) planned(plan func() Change) (Change, error) {
 		}
 	}
 	if have := len(m.entries); grows > 0 && have+grows > m.max {
-		return c, fmt.Errorf("%w: %d notes and %d more, its limit is %d: delete some or raise MaxNotes", memory.ErrFull, have, grows, m.max)
+		return c, fmt.Errorf("%w: %d notes and %d more, its limit is %d: forget some (rath memory forget), or keep new ones in another memory", memory.ErrFull, have, grows, m.max)
 	}
 	return c, nil
 }

@@ -118,7 +118,7 @@ func (s *Store) take(messages []conn.Message) (err error) {
 		var c change
 		var whole bool
 		if c, whole, err = s.join(m); err != nil {
-			err = fmt.Errorf("message %d of stream %s: %w", m.Seq, streams.StreamMemory, err)
+			err = fmt.Errorf("message %d of stream %s: %w; an empty message on %s, with the rights of a node, gives it up", m.Seq, streams.StreamMemory, err, m.Subject)
 			break
 		}
 		if s.at = m.Seq; whole {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -219,8 +220,18 @@ func TestForeign(t *testing.T) {
 	for _, body := range []string{`{"schema":2,"note":{"uri":"memory://user/b","text":"x"}}`, `{"later":{}}`, `not JSON`, `{"note":{"uri":"http://x"}}`} {
 		_, err := a.s.Publish(t.Context(), &nats.Msg{Subject: a.of + noteKey("memory://user/b") + ".0", Data: []byte(body)})
 		must(t, err)
-		if _, err := b.Read(t.Context(), "memory://user/a"); !errors.Is(err, ErrFormat) {
+		_, err = b.Read(t.Context(), "memory://user/a")
+		if !errors.Is(err, ErrFormat) {
 			t.Errorf("with %s in the stream: %v", body, err)
+		}
+		remedy := regexp.MustCompile(`an empty message on (rath\.memory\.\S+),`).FindStringSubmatch(fmt.Sprint(err))
+		if remedy == nil {
+			t.Fatalf("the error has no remedy: %v", err)
+		}
+		_, err = a.s.Publish(t.Context(), &nats.Msg{Subject: remedy[1]})
+		must(t, err)
+		if text, err := b.Read(t.Context(), "memory://user/a"); err != nil || text != "known" {
+			t.Errorf("after it was given up: %q, %v", text, err)
 		}
 	}
 	must(t, open(t, a.s, "other").Write(t.Context(), "memory://user/a", "x", memory.Origin{}))

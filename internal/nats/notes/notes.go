@@ -120,7 +120,11 @@ func (s *Store) Delete(ctx context.Context, uri string) error {
 	if err != nil || len(gone) == 0 {
 		return err
 	}
-	if err := s.publish(ctx, change{Delete: dir.String()}); err != nil {
+	err = s.publish(ctx, change{Delete: dir.String()})
+	if errors.Is(err, memory.ErrFull) && s.makeRoom(ctx, dir.String(), gone) == nil {
+		err = s.publish(ctx, change{Delete: dir.String()})
+	}
+	if err != nil {
 		return err
 	}
 	s.clear(ctx, dir.String(), gone)
@@ -247,7 +251,7 @@ func (s *Store) unavailable(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, conn.ErrFull):
-		err = fmt.Errorf("%w: %w: forget some notes, or give the stream a larger MaxBytes with rath cluster provision", memory.ErrFull, err)
+		err = fmt.Errorf("%w: %w: forget some notes (rath memory forget), or give the stream a larger MaxBytes with rath cluster provision", memory.ErrFull, err)
 	case conn.IsTransient(err), errors.Is(err, conn.ErrUnreachable):
 		err = fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 	}

@@ -30,6 +30,11 @@ func (s *Store) publish(ctx context.Context, c change) error {
 	if err := s.s.ReadyToStore(ctx); err != nil {
 		return s.unavailable(ctx, err)
 	}
+	if c.Delete == "" {
+		if err := s.s.Grow(ctx, streams.StreamMemory, s.tenant, len(data)); err != nil {
+			return s.unavailable(ctx, err)
+		}
+	}
 	if s.m.Len() == 0 {
 		if err := s.s.PublishAtLeastOnce(ctx, s.mark()); err != nil {
 			return s.unavailable(ctx, err)
@@ -63,9 +68,13 @@ func (s *Store) Import(ctx context.Context, all func(yield func(notebook.Note) e
 	batch, size := []*nats.Msg{s.mark()}, 0
 	flush := func() error {
 		some := batch
+		bytes := size
 		batch, size = nil, 0
 		if len(some) == 0 {
 			return nil
+		}
+		if err := s.s.Grow(ctx, streams.StreamMemory, s.tenant, bytes); err != nil {
+			return s.unavailable(ctx, err)
 		}
 		_, err := conn.Retry(ctx, func(ctx context.Context) (uint64, error) { return s.store(ctx, some) })
 		return s.unavailable(ctx, err)
@@ -175,6 +184,34 @@ func (s *Store) clear(ctx context.Context, dir string, gone []string) {
 			})
 		}
 	}
+}
+
+// makeRoom is for a stream that is full, where no delete has room: it puts a smaller one in
+// the place of each note, and of each archive, that is deleted.
+func (s *Store) makeRoom(ctx context.Context, dir string, gone []string) error {
+	done := map[string]bool{}
+	for _, uri := range gone {
+		key := noteKey(uri)
+		if a, below := archiveOver(uri); below {
+			uri, key = a, archiveKey(a)
+			if uri != dir && !strings.HasPrefix(uri, strings.TrimSuffix(dir, "/")+"/") {
+				continue // the archive has other notes
+			}
+		}
+		if done[key] {
+			continue
+		}
+		done[key] = true
+		data, err := (&change{Delete: uri}).encode()
+		if err != nil {
+			return err
+		}
+		messages := s.messages(key, data, s.partsOf(key))
+		if _, err := conn.Retry(ctx, func(ctx context.Context) (uint64, error) { return s.store(ctx, messages) }); err != nil {
+			return s.unavailable(ctx, err)
+		}
+	}
+	return nil
 }
 
 // archiveOver is the archive that a note is one of, if it is.

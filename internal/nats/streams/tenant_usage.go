@@ -19,11 +19,15 @@ import (
 type TenantUsage struct {
 	Bytes uint64
 	Alone bool // no other tenant holds anything there
+	Of    Fill // the stream
 }
 
 const (
-	// usageFresh is how long a sample is used.
-	usageFresh = 30 * time.Second
+	// usageFresh is how long a sample is used, and refusedFresh one that refuses, which
+	// what is removed may change.
+	usageFresh, refusedFresh = 30 * time.Second, 2 * time.Second
+	// usageGrows is how many bytes may be stored before another sample is taken.
+	usageGrows = 1 << 20
 	// maxUsages bounds the samples that are kept.
 	maxUsages = 4096
 	// At so many places of a stream so many commits of a tenant are weighed.
@@ -39,17 +43,20 @@ type tenantUsages struct {
 
 type usageSample struct {
 	TenantUsage
-	until time.Time
+	until  time.Time
+	stored int // since then, by Grow
 }
 
 // tenantUsage estimates how much of a stream is a tenant's: the server counts its
 // commits, and some of them, all over the stream, are weighed. That costs as many
 // requests for one session as for a hundred thousand.
-func (c *Streams) tenantUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
+func (c *Streams) tenantUsage(ctx context.Context, stream string, t session.Tenant, storing int) (TenantUsage, error) {
 	c.tenantUsages.mu.Lock()
 	defer c.tenantUsages.mu.Unlock()
 	id := stream + "." + string(t)
-	if have, ok := c.tenantUsages.m[id]; ok && time.Now().Before(have.until) {
+	if have, ok := c.tenantUsages.m[id]; ok && time.Now().Before(have.until) && have.stored+storing < usageGrows {
+		have.stored += storing
+		c.tenantUsages.m[id] = have
 		return have.TenantUsage, nil
 	}
 	h, err := c.SampleUsage(ctx, stream, t)
@@ -59,7 +66,11 @@ func (c *Streams) tenantUsage(ctx context.Context, stream string, t session.Tena
 	if c.tenantUsages.m == nil || len(c.tenantUsages.m) >= maxUsages {
 		c.tenantUsages.m = map[string]usageSample{}
 	}
-	c.tenantUsages.m[id] = usageSample{h, time.Now().Add(usageFresh)}
+	fresh := usageFresh
+	if h.Of.refuses(h) {
+		fresh = refusedFresh
+	}
+	c.tenantUsages.m[id] = usageSample{h, time.Now().Add(fresh), storing}
 	return h, nil
 }
 
@@ -74,7 +85,7 @@ func (c *Streams) SampleUsage(ctx context.Context, stream string, t session.Tena
 	if err != nil || count == 0 {
 		return TenantUsage{}, err
 	}
-	h := TenantUsage{Alone: count >= state.Msgs}
+	h := TenantUsage{Alone: count >= state.Msgs, Of: Fill{state.Bytes, info.Config.MaxBytes}}
 	if h.Alone {
 		h.Bytes = state.Bytes
 		return h, nil
@@ -136,10 +147,25 @@ func (c *Streams) Admit(ctx context.Context, stream string, tenant session.Tenan
 	if !f.over(sharesFrom) {
 		return nil
 	}
-	h, err := c.tenantUsage(ctx, stream, tenant)
+	h, err := c.tenantUsage(ctx, stream, tenant, 0)
 	if err == nil && f.refuses(h) {
 		err = fmt.Errorf("%w: %w: stream %s holds %s, more than half of it of tenant %s; try again later, or %s",
 			run.ErrBusy, ErrNoRoom, stream, f, tenant, Remedy)
 	}
 	return err
+}
+
+// Grow says whether a tenant may store so many bytes in a stream that keeps what it has: its
+// error is conn.ErrFull if the disk has its reserve alone, or if the stream is more than
+// 70 % full and the tenant holds more than half of it beside others. That is estimated,
+// and nil if it cannot be asked.
+func (c *Streams) Grow(ctx context.Context, stream string, t session.Tenant, bytes int) error {
+	if d, room := c.DiskRoom(); room >= RoomEnds {
+		return fmt.Errorf("%w: the disk of the store has %s; %s", conn.ErrFull, d, RemedyDisk)
+	}
+	h, err := c.tenantUsage(ctx, stream, t, bytes)
+	if err == nil && h.Of.refuses(h) {
+		return fmt.Errorf("%w: stream %s holds %s, more than half of it of tenant %s", conn.ErrFull, stream, h.Of, t)
+	}
+	return nil
 }

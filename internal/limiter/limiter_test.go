@@ -62,6 +62,12 @@ func (s *shaky) Write(ctx context.Context, name string, last uint64, data []byte
 	return err
 }
 
+func (s *shaky) written() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
+}
+
 func (s *shaky) set(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +167,7 @@ func TestNeverAbove(t *testing.T) {
 					nodes[a.node]++
 				}
 				part := sum.of(tt.limit) / minutes
-				t.Logf("%d requests, %.0f %% of the limit, nodes %v, %d writes", len(server.came), 100*part, nodes, store.writes)
+				t.Logf("%d requests, %.0f %% of the limit, nodes %v, %d writes", len(server.came), 100*part, nodes, store.written())
 				if part < 0.45 { // of tokens a call gives back half, when it has ended
 					t.Errorf("%.0f %% of what is allowed came through", 100*part)
 				}

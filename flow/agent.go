@@ -47,6 +47,8 @@ type Agent struct {
 	Overflow Workflow
 	// Budget bounds this agent's part of the run.
 	Budget run.Budget
+	// Hooks are called around what the agent does; the zero Hooks are none.
+	Hooks Hooks
 	// Approve says which calls a person has to approve before they run; nil is
 	// none. It must answer the same for the same call. Calls that are rejected
 	// do not run, and the model gets the reason. It also gets the arguments of a call

@@ -1,6 +1,8 @@
 package flowtest_test
 
 import (
+	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -11,11 +13,15 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// newLead has workers that are tools, one of which has one itself.
+// newLead has workers that are tools, one of which has one itself, and hooks.
 func newLead() flow.Workflow {
 	reader := flow.WorkflowTool("reader", "Reads files.", &flow.Agent{Name: "reader", Prompt: "You read.", Tools: tool.Builtins()})
 	asker := flow.WorkflowTool("asker", "Asks others.", &flow.Agent{Name: "asker", Prompt: "You ask.", Tools: []tool.Tool{reader}})
-	return &flow.Agent{Name: "lead", Prompt: "You lead.", Tools: append(tool.Builtins(), reader, asker)}
+	hooks := flow.Hooks{
+		BeforeTool: func(context.Context, tool.Spec, json.RawMessage) (json.RawMessage, error) { return nil, nil },
+		End:        func(context.Context, session.Session) error { return nil },
+	}
+	return &flow.Agent{Name: "lead", Prompt: "You lead.", Tools: append(tool.Builtins(), reader, asker), Hooks: hooks}
 }
 
 // TestWorkflowTools: the workers' answers and failures are results of calls, in the order

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,6 +26,8 @@ call: deploy @c1 {"n": 1}
 call: deploy @c2 {"n": 2}
 call: deploy @c3 {"n": 3}
 call: deploy @c4 {"n": 4}
+call: deploy @c5 {"n": 5}
+call: deploy @c6 {"n": 6}
 
 -- ends --
 result: deploy
@@ -34,7 +37,8 @@ done
 
 // TestRecordedRefusals audits what the system records of calls that must not happen
 // twice and never began: one is rejected, one is approved with arguments that the tool
-// does not take, one is not answered in time. A fourth runs.
+// does not take, one is not answered in time, and of a hook one is refused and one gets
+// arguments that the tool does not take. Another one runs.
 func TestRecordedRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{}
@@ -49,6 +53,15 @@ func TestRecordedRefusals(t *testing.T) {
 		agent := &flow.Agent{
 			Name: "a", Tools: []tool.Tool{deploy}, ApproveTimeout: time.Hour,
 			Approve: func(tool.Spec, json.RawMessage) bool { return true },
+			Hooks: flow.Hooks{BeforeTool: func(_ context.Context, _ tool.Spec, args json.RawMessage) (json.RawMessage, error) {
+				switch string(args) {
+				case `{"n":5}`:
+					return nil, errors.New("not five")
+				case `{"n":6}`:
+					return json.RawMessage(`{"n":"six"}`), nil
+				}
+				return nil, nil
+			}},
 		}
 		script, err := scripted.Parse("calls.txtar", []byte(deployCalls))
 		if err != nil {
@@ -101,8 +114,8 @@ func TestRecordedRefusals(t *testing.T) {
 				told = append(told, c.Text())
 			}
 		}
-		for i, want := range []string{`"rejected"`, `"invalid_tool_arguments"`, `"deployed"`, `"rejected"`} {
-			if len(told) != 4 || !strings.Contains(told[i], want) {
+		for i, want := range []string{`"rejected"`, `"invalid_tool_arguments"`, `"deployed"`, `"rejected"`, `"rejected"`, `"invalid_tool_arguments"`} {
+			if len(told) != 6 || !strings.Contains(told[i], want) {
 				t.Fatalf("the calls came to %q; %d should be %s", told, i, want)
 			}
 		}

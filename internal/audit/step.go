@@ -96,6 +96,8 @@ func (f *folding) done(e *event, d doneData) {
 		f.gathered(&d)
 	case "await":
 		g.approval(&d)
+	case "do":
+		g.hook(&d)
 	}
 	f.a.witness.done(f.l, f.c.seq, &d)
 }
@@ -142,6 +144,29 @@ func (g *runState) approval(d *doneData) {
 	default:
 		return
 	}
+	g.keeps(call, code)
+}
+
+// hook takes what a hook decided about a call before it began, likewise.
+func (g *runState) hook(d *doneData) {
+	call, is := strings.CutSuffix(d.Path, ".before")
+	if !is {
+		return
+	}
+	said, _ := read[struct {
+		Args    string `json:"args"`
+		Refused string `json:"refused"`
+	}](d.Value)
+	switch {
+	case said.Refused != "":
+		g.keeps(call, "rejected")
+	case said.Args != "":
+		g.keeps(call, "invalid_tool_arguments")
+	}
+}
+
+// keeps notes the code of a call that a decision keeps from beginning.
+func (g *runState) keeps(call, code string) {
 	if g.unbegun == nil {
 		g.unbegun = map[string]string{}
 	}

@@ -68,7 +68,7 @@ func (r *round) answer(calls []*toolCall, all []flow.Outcome, refused error) err
 		if refused != nil {
 			out = tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: refused.Error(), Detail: c.Name, Err: refused})
 		} else {
-			out = r.outcomeOf(c, &all[i], &d)
+			out = r.reviewed(r.ctx, c, r.outcomeOf(c, &all[i], &d))
 		}
 		if err, ok := c.st.outcome(out.Err); !ok {
 			return err

@@ -219,7 +219,7 @@ func TestWorkflowToolIsApproved(t *testing.T) {
 		want string
 	}{
 		"approved": {flow.Approval{Approved: true}, `got "did mow"`},
-		"edited":   {flow.Approval{Approved: true, Value: json.RawMessage(`{"input":"water"}`)}, `got A person changed the arguments of this call to {"input":"water"}` + "\n" + `"did water"`},
+		"edited":   {flow.Approval{Approved: true, Value: json.RawMessage(`{"input":"water"}`)}, `got The arguments of this call were changed to {"input":"water"}` + "\n" + `"did water"`},
 		"rejected": {flow.Approval{Reason: "no"}, "a person rejected this call: no"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -85,7 +85,7 @@ func TestEditedCallIsShown(t *testing.T) {
 	if len(seen) != 5 {
 		t.Fatalf("%d requests", len(seen))
 	}
-	const line = "A person changed the arguments of this call to "
+	const line = "The arguments of this call were changed to "
 	var rows []session.Chunk
 	for _, c := range later.Result().Chunks() {
 		if c.Kind() == session.ToolResult {
@@ -115,8 +115,8 @@ func TestToolText(t *testing.T) {
 	long := `{"text":"` + strings.Repeat("é", 4<<10) + `"}`
 	for _, tt := range []struct{ args, want string }{
 		{"", `{"ok":true}`},
-		{"{\n\"n\": 2}", "A person changed the arguments of this call to {\"n\":2}\n" + `{"ok":true}`},
-		{"two\nlines", "A person changed the arguments of this call to \"two\\nlines\"\n" + `{"ok":true}`},
+		{"{\n\"n\": 2}", "The arguments of this call were changed to {\"n\":2}\n" + `{"ok":true}`},
+		{"two\nlines", "The arguments of this call were changed to \"two\\nlines\"\n" + `{"ok":true}`},
 	} {
 		if got := engine.ToolText(row.WithArgs(tt.args)); got != tt.want {
 			t.Errorf("%q is shown as %q", tt.args, got)

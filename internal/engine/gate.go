@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -48,7 +49,7 @@ func (r *round) approvals() error {
 			continue
 		}
 		g.w = journal.Wait{
-			Detail: excerpt.Clip(c.Args, 4<<10), Kind: run.WaitApproval, Name: c.Name, Path: g.st.asked.Path, Title: "run " + c.Name + "?",
+			Detail: excerpt.Clip(cmp.Or(c.edited, c.Args), 4<<10), Kind: run.WaitApproval, Name: c.Name, Path: g.st.asked.Path, Title: "run " + c.Name + "?",
 		}
 		open = append(open, g)
 	}
@@ -97,11 +98,7 @@ func (r *round) applyDecision(c *toolCall, d journal.StepCompleted) error {
 	case !a.Approved:
 		reject("a person rejected this call: " + a.Reason)
 	case len(a.Value) > 0:
-		c.edited = string(a.Value)
-		if c.bound, err = r.table.Bind(c.Name, c.edited); err != nil {
-			out := tool.ErrorOutcome(err)
-			c.refused = &out
-		}
+		r.edit(c, string(a.Value))
 	}
 	return nil
 }

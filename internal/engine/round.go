@@ -38,7 +38,7 @@ func (a *agent) round(ctx context.Context, at run.Path, s session.Session, by *c
 	}
 	// Any other error of opening is what the tools that need the sandbox tell
 	// the model.
-	r := &round{ex: sc.ex, ctx: ctx, made: made, agent: a.Name, at: at, table: by.table, base: s, s: s, sandboxErr: err, gate: gate{a.Approve, a.ApproveTimeout}}
+	r := &round{ex: sc.ex, ctx: ctx, made: made, agent: a.Name, at: at, table: by.table, base: s, s: s, sandboxErr: err, gate: gate{a.Approve, a.ApproveTimeout}, before: a.Hooks.BeforeTool, after: a.Hooks.AfterTool}
 	for _, call := range asked.Calls() {
 		r.calls = append(r.calls, &toolCall{ToolCall: call, path: at.Index(len(r.calls))})
 	}
@@ -91,7 +91,10 @@ type round struct {
 	base       session.Session // what every call of the round sees
 	sandboxErr error
 	gate       gate
-	calls      []*toolCall
+	// The hooks of the agent; nil are none.
+	before func(ctx context.Context, spec tool.Spec, args json.RawMessage) (json.RawMessage, error)
+	after  func(ctx context.Context, spec tool.Spec, args json.RawMessage, r tool.Result) (tool.Result, error)
+	calls  []*toolCall
 
 	mu   sync.Mutex
 	s    session.Session
@@ -113,6 +116,9 @@ func (r *round) run() (session.Session, error) {
 // workflow does.
 func (r *round) functions() (works []*toolCall, err error) {
 	if err := r.replay(); err != nil {
+		return nil, err
+	}
+	if err := r.hooks(); err != nil {
 		return nil, err
 	}
 	if err := r.approvals(); err != nil {
@@ -290,7 +296,7 @@ func (r *round) do(c *toolCall) error {
 				return err
 			}
 		}
-		out = r.call(c, place)
+		out = r.reviewed(r.ctx, c, r.call(c, place))
 	}
 	if sandbox.Network(place.Network).Listed() {
 		d.Requests, d.Unlisted = r.ex.lease(r.base.Key()).requests()

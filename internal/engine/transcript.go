@@ -170,7 +170,7 @@ func (t *transcript) chunk(c *call, i int, chunk session.Chunk) error {
 const maxShownArgs = 4 << 10
 
 // ToolText returns what a model gets as the result of a tool call: the row's text.
-// Where a person changed the arguments of the call, a line before it says to what,
+// Where a person or a hook changed the arguments of the call, a line before it says to what,
 // because the model's own call stands as it asked for it.
 func ToolText(c session.Chunk) string {
 	args := c.Args()
@@ -182,7 +182,7 @@ func ToolText(c session.Chunk) string {
 	if len(shown) < len(args) {
 		shown += fmt.Sprintf("… (%d bytes in all)", len(args))
 	}
-	return "A person changed the arguments of this call to " + shown + "\n" + c.Text()
+	return "The arguments of this call were changed to " + shown + "\n" + c.Text()
 }
 
 // compact returns JSON without the space between its parts, on one line.

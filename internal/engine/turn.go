@@ -44,6 +44,9 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 		if s, _, err = a.fit(ctx, s, c, nil); err != nil {
 			return s, err
 		}
+		if err := a.mayGoOn(ctx, "before model", s, a.Hooks.BeforeModel); err != nil {
+			return s, err
+		}
 		turn, err := a.ask(ctx, s, c)
 		if s = turn.s; errors.Is(err, llm.CodeContextLength) {
 			var fits bool
@@ -56,13 +59,19 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 			return s, err
 		}
 		c.settle(turn)
+		if err := a.mayGoOn(ctx, "after model", s, a.Hooks.AfterModel); err != nil {
+			return s, err
+		}
 		switch {
 		case len(turn.resp.Calls) > 0:
 			if s, err = a.round(ctx, turn.path, s, c); err != nil {
 				return s, err
 			}
 		case turn.resp.Finish != llm.FinishTools:
-			if c.more = true; !a.p.hasNewMessages(s, c) {
+			if s, err = a.end(ctx, s); err != nil {
+				return s, err
+			}
+			if c.more = true; s.PendingDigest() == "" && !a.p.hasNewMessages(s, c) {
 				return s, nil
 			}
 		}

@@ -1,0 +1,32 @@
+package flow
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// Hooks are functions that an [Agent] calls around its work, to look at it, to change it
+// and to refuse it. What they decide is recorded before it holds, and later executions take
+// it from the record. A nil one is not called. A hook that a crash cuts off is called again,
+// so it must not do what may not happen twice; it makes no steps.
+type Hooks struct {
+	// BeforeModel is called before each model call. An error ends the agent.
+	BeforeModel func(ctx context.Context, s session.Session) error
+	// AfterModel is called with the session once it holds an answer, before the tools that
+	// this calls run. An error ends the agent.
+	AfterModel func(ctx context.Context, s session.Session) error
+	// BeforeTool is called for each call of a tool that exists, in their order, before a
+	// person is asked and before any of them runs. It returns the arguments that take the
+	// place of the model's, or nil. With an error the call does not run, and the model reads
+	// why as its result.
+	BeforeTool func(ctx context.Context, spec tool.Spec, args json.RawMessage) (json.RawMessage, error)
+	// AfterTool is called with what a call came to, and returns what the model reads. With an
+	// error it reads that instead. Calls run at the same time, and so does this.
+	AfterTool func(ctx context.Context, spec tool.Spec, args json.RawMessage, r tool.Result) (tool.Result, error)
+	// End is called when the agent is done. With an error it is not: the model reads the text
+	// of the error and goes on.
+	End func(ctx context.Context, s session.Session) error
+}

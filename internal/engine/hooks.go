@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// hooked is what the record of a hook keeps of its decision.
+type hooked struct {
+	Args    string `json:"args,omitempty"` // in the place of the model's
+	Refused string `json:"refused,omitempty"`
+}
+
+// errHook is the error of an agent that a hook ended.
+var errHook = errors.New("flow: a hook refused it")
+
+// hook calls a hook in a step of its own, and returns why it refused, "" if it did not.
+func (a *agent) hook(ctx context.Context, name string, s session.Session, call func(context.Context, session.Session) error) (refused string, err error) {
+	if call == nil {
+		return "", nil
+	}
+	var out hooked
+	err = a.p.Do(ctx, name+" of "+a.Name, tool.ReadOnly, &out, func(ctx context.Context) error {
+		err := call(ctx, s)
+		if errors.Is(err, run.ErrNestedStep) {
+			return err
+		}
+		if err != nil {
+			out.Refused = excerpt.Clip(err.Error(), 4<<10)
+		}
+		return nil
+	})
+	return out.Refused, err
+}
+
+// mayGoOn calls a hook whose refusal ends the agent.
+func (a *agent) mayGoOn(ctx context.Context, name string, s session.Session, call func(context.Context, session.Session) error) error {
+	refused, err := a.hook(ctx, name, s, call)
+	if err == nil && refused != "" {
+		err = fmt.Errorf("%w: %s of %s: %s", errHook, name, a.Name, refused)
+	}
+	return err
+}
+
+// hooks has the agent's hook look at the calls before any of them runs. A call that was
+// recorded without keeps what it was.
+func (r *round) hooks() error {
+	if r.before == nil {
+		return nil
+	}
+	for _, c := range r.calls {
+		if c.refused != nil {
+			continue
+		}
+		st := &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}
+		st.asked = journal.StepRequest{Path: c.path.Child("before"), Kind: journal.StepDo, Name: "before " + c.Name, Input: blob.Sum([]byte(c.Args)).Short()}
+		if !r.recorded(st.asked.Path) && r.recorded(c.path) {
+			continue
+		}
+		if err := st.decide(); err != nil {
+			return err
+		}
+		var out hooked
+		if st.decision == journal.Replay {
+			if err := decode(st.record.StepCompleted, &out); err != nil {
+				return err
+			}
+		} else if err := r.hookCall(c, st, &out); err != nil {
+			return err
+		}
+		r.applyHook(c, out)
+	}
+	return nil
+}
+
+// hookCall calls the hook and records what it decides.
+func (r *round) hookCall(c *toolCall, st *step, out *hooked) error {
+	err := protected(st.context(r.ctx), func(ctx context.Context) error {
+		args, err := r.before(ctx, c.bound.Spec, c.bound.Args)
+		out.Args = string(args)
+		return err
+	})
+	if errors.Is(err, run.ErrNestedStep) {
+		return err
+	}
+	if err != nil {
+		*out = hooked{Refused: excerpt.Clip(err.Error(), 1<<10)}
+	}
+	if err, ok := st.outcome(err); !ok {
+		return err
+	}
+	value, err := session.Marshal(*out)
+	if err != nil {
+		return err
+	}
+	summary := "lets " + c.Name + " run"
+	switch {
+	case out.Refused != "":
+		summary = "refuses " + c.Name + ": " + out.Refused
+	case out.Args != "":
+		summary = "changes the arguments of " + c.Name
+	}
+	_, err = st.commit(journal.StepCompleted{Value: value, Summary: excerpt.Clip(summary, 200)})
+	return err
+}
+
+// applyHook applies a hook's decision to a call.
+func (r *round) applyHook(c *toolCall, h hooked) {
+	if h.Refused != "" {
+		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: "this call was refused, and did not run: " + h.Refused, Detail: c.Name})
+		c.refused = &out
+		return
+	}
+	if h.Args != "" {
+		r.edit(c, h.Args)
+	}
+}
+
+// edit puts other arguments in the place of the model's.
+func (r *round) edit(c *toolCall, args string) {
+	var err error
+	c.edited = args
+	if c.bound, err = r.table.Bind(c.Name, c.edited); err != nil {
+		out := tool.ErrorOutcome(err)
+		c.refused = &out
+	}
+}
+
+// reviewed is an outcome as the agent's hook lets the model read it.
+func (r *round) reviewed(ctx context.Context, c *toolCall, out tool.Outcome) tool.Outcome {
+	if r.after == nil || c.refused != nil || out.Err != nil && !out.IsError {
+		return out
+	}
+	var read tool.Result
+	err := protected(c.st.context(ctx), func(ctx context.Context) (err error) {
+		read, err = r.after(ctx, c.bound.Spec, c.bound.Args, tool.Result{Body: out.Body, IsError: out.IsError})
+		return err
+	})
+	if err != nil {
+		return tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: "the result of this call is withheld: " + err.Error(), Detail: c.Name, Err: err})
+	}
+	if body, ok := read.Body.(json.RawMessage); ok && string(body) == string(out.Body) && read.IsError == out.IsError {
+		return out
+	}
+	seen := tool.ResultOutcome(ctx, read.Body, r.ex.blobs())
+	seen.IsError = seen.IsError || read.IsError
+	return seen
+}
+
+// end has the agent's hook look at where it ends. If that refuses, the model's next words
+// are asked for: why is in the session then.
+func (a *agent) end(ctx context.Context, s session.Session) (session.Session, error) {
+	refused, err := a.hook(ctx, "end", s, a.Hooks.End)
+	if err == nil && refused != "" {
+		s = s.With(session.UserText("You are not done: " + refused))
+	}
+	return s, err
+}

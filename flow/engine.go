@@ -79,6 +79,9 @@ type sessions interface {
 	Reject(ctx context.Context, branch session.Session, reason string) error
 	// Concatenate makes a session of the chunks of a and those of b.
 	Concatenate(ctx context.Context, a, b session.Session) (session.Session, error)
+	// Guide adds what the files of s say for agents, unless s has it, and says whether
+	// that names skills. It makes a step only where the files were not taken in yet.
+	Guide(ctx context.Context, s session.Session) (guided session.Session, skills bool, err error)
 	// Diff returns how the files of s differ from those that s came with, in at most
 	// journal.MaxDetail bytes.
 	Diff(ctx context.Context, s session.Session) (string, error)

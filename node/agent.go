@@ -30,6 +30,8 @@ type AgentInput struct {
 	// without it journal.DefaultExpiry. A call that is not approved in time does not
 	// run, and the model gets that as its result.
 	ApproveTimeoutMS int64 `json:"approve_timeout_ms,omitempty"`
+	// Guide says whether the prompt has AGENTS.md and the skills of the workspace; nil is yes.
+	Guide *bool `json:"guide,omitempty"`
 }
 
 // agentWorkflow is the name of the built-in agent.
@@ -40,7 +42,7 @@ const maxApproveTimeout = 366 * 24 * time.Hour
 
 const agentSchema = `{"oneOf":[{"type":"null"},{"type":"string"},{"type":"object","additionalProperties":false,"properties":{` +
 	`"prompt":{"type":"string"},"system":{"type":"string"},"name":{"type":"string"},"memory":{"type":"string"},"rounds":{"type":"integer","minimum":1},` +
-	`"approve":{"type":"array","items":{"type":"string"}},"approve_timeout_ms":{"type":"integer","minimum":1,"maximum":31622400000}}}]}`
+	`"guide":{"type":"boolean"},"approve":{"type":"array","items":{"type":"string"}},"approve_timeout_ms":{"type":"integer","minimum":1,"maximum":31622400000}}}]}`
 
 // agentRegistration offers one agent whose prompt, model, tools, workspace and
 // budget come from the task. tools are those of this node that a task may name;
@@ -81,6 +83,16 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 				}
 				switch {
 				case strings.TrimSpace(in.Prompt) != "":
+					if in.Guide == nil || *in.Guide {
+						guided, more, err := flow.Guide(ctx, v)
+						if err != nil {
+							return v, err
+						}
+						v = guided
+						if len(s.Tools) == 0 { // else the task names it, if it is to be there
+							equipped.Tools = append(equipped.Tools, more...)
+						}
+					}
 					v = v.With(session.UserText(in.Prompt))
 				case v.Len() == 0:
 					return v, &messages.FieldError{Message: "agent", Problem: "there is nothing to do", Remedy: `send "input": "what to do", or a session that says it`}
@@ -97,7 +109,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 func usualTools() []tool.Tool {
 	return slices.DeleteFunc(tool.Builtins(), func(t tool.Tool) bool {
 		name := t.Spec().Name
-		return name == tool.ApplyPatch || name == tool.Todo
+		return name == tool.ApplyPatch || name == tool.Todo || name == tool.Skill
 	})
 }
 
@@ -114,7 +126,7 @@ func readAgentInput(raw json.RawMessage) (AgentInput, error) {
 		return in, nil
 	}
 	if err := messages.DecodeInput("agent", raw, &in); err != nil {
-		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, rounds, approve, approve_timeout_ms`, err)
+		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, rounds, guide, approve, approve_timeout_ms`, err)
 	}
 	if in.ApproveTimeoutMS < 0 || in.ApproveTimeoutMS > maxApproveTimeout.Milliseconds() {
 		return in, &messages.FieldError{

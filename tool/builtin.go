@@ -26,17 +26,18 @@ const (
 	Grep                = "grep"
 	Glob                = "glob"
 	Todo                = "todo"
+	Skill               = "skill"
 )
 
-// Builtins returns the tools that every node has, sorted by name. All but Todo work on a
-// session's workspace and need Call.Sandbox. Commands, code, writes and edits are
+// Builtins returns the tools that every node has, sorted by name. All but Todo and Skill
+// work on a session's workspace and need Call.Sandbox. Commands, code, writes and edits are
 // Sandboxed and share the lane "workspace"; reads are ReadOnly and share none.
 func Builtins() []Tool { return slices.Clone(builtins()) }
 
 // builtins are made once: they do not change, and their schemas take long.
 var builtins = sync.OnceValue(func() []Tool {
 	return []Tool{
-		applyPatch(), edit(), glob(), grep(), listWorkspaceFiles(), readWorkspaceFile(), runCode(), runShellCommand(), todo(), workspacePathExists(), writeWorkspaceFile(),
+		applyPatch(), edit(), glob(), grep(), listWorkspaceFiles(), readWorkspaceFile(), runCode(), runShellCommand(), skill(), todo(), workspacePathExists(), writeWorkspaceFile(),
 	}
 })
 

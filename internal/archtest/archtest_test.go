@@ -78,7 +78,8 @@ var rules = map[string]rule{
 	"internal/manifest":            {ours: list("blob", "internal/ignore"), others: list("golang.org/x/text", "github.com/klauspost/compress"), test: list("workspace", "sandbox/sandboxtest")},
 	"internal/git":                 {ours: list("blob", "internal/manifest"), test: list("sandbox/sandboxtest")},
 	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore"), test: list("internal/overlay", "sandbox/sandboxtest")},
-	"tool":                         {ours: list("session", "sandbox", "blob", "internal/ignore"), others: list("github.com/google/jsonschema-go"), test: list("sandbox/local", "sandbox/scripted")},
+	"internal/guide":               {ours: list("blob", "internal/manifest"), others: list("gopkg.in/yaml.v3")},
+	"tool":                         {ours: list("session", "sandbox", "blob", "internal/ignore", "internal/guide"), others: list("github.com/google/jsonschema-go"), test: list("sandbox/local", "sandbox/scripted")},
 	"tool/mcp":                     {ours: list("internal/listfile", "session", "sandbox", "blob", "tool", "llm"), others: list("github.com/modelcontextprotocol/go-sdk", "golang.org/x/oauth2", "gopkg.in/yaml.v3"), test: list("internal/mcptest")},
 	"internal/mcptest":             {others: list("github.com/modelcontextprotocol/go-sdk")},
 	"internal/lineage":             {ours: list("internal/journal", "session", "run", "sandbox", "blob")},
@@ -89,7 +90,7 @@ var rules = map[string]rule{
 	},
 	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), others: list("github.com/elazarl/goproxy"), test: list("sandbox/sandboxtest")},
 	"internal/engine": {
-		ours: list("internal/egress", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection"),
+		ours: list("internal/egress", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection"),
 		test: list("llm/scripted", "llm/openai", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
 	},
 	"internal/listfile":        {ours: list("llm"), others: list("gopkg.in/yaml.v3")},

@@ -12,10 +12,10 @@ import (
 var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
 	// pathLike is a path of the repository: it has a slash, no space and no
-	// colon, and no host in front, as modules of others do. What builds make, and
-	// packages of the standard library, are not in the repository.
+	// colon, and no host in front, as modules of others do. What builds make, packages
+	// of the standard library and files of workspaces are not in the repository.
 	pathLike = regexp.MustCompile(`^(\.ci|[a-z0-9_*][a-z0-9_*-]*)(/[A-Za-z0-9_.*-]+)+/?$|^[A-Z]+\.md$`)
-	notOurs  = regexp.MustCompile(`^(bin|testing)/`)
+	notOurs  = regexp.MustCompile(`^(bin|testing)/|^(AGENTS|CLAUDE|SKILL)\.md$`)
 	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading  = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 	notASlug = regexp.MustCompile(`[^a-z0-9 _-]`)

@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/guide"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Guide is flow.Guide. What a head names never changes, so that each execution adds the
+// same; the next step commits it.
+func (p *place) Guide(ctx context.Context, s session.Session) (session.Session, bool, error) {
+	for _, c := range s.Chunks() {
+		if is, skills := guide.IsText(c.Text()); is && c.Kind() == session.User {
+			return s, skills, nil
+		}
+	}
+	at := s.Placement()
+	if at.Backend == "" || at.Head.IsZero() && at.Spec == "" {
+		return s, false, nil
+	}
+	if at.Head.IsZero() { // a directory of this host, which is not taken in yet
+		var err error
+		if s, err = p.takeIn(ctx, s); err != nil {
+			return s, false, err
+		}
+		if at = s.Placement(); at.Head.IsZero() {
+			return s, false, nil
+		}
+	}
+	g, err := guide.Read(ctx, p.sc.ex.blobs(), at.Head)
+	switch {
+	case err == nil:
+	case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt), errors.Is(err, manifest.ErrMalformed):
+		return s, false, fmt.Errorf("flow: read what the workspace says for agents: %w", err)
+	default: // they may be read later
+		return s, false, fmt.Errorf("flow: read what the workspace says for agents: %w: %w", session.ErrUnavailable, err)
+	}
+	text := g.Text()
+	if text == "" {
+		return s, false, nil
+	}
+	return s.With(session.UserText(text)), len(g.Skills) > 0, nil
+}
+
+// takeIn takes the step that makes the first head of a session.
+func (p *place) takeIn(ctx context.Context, s session.Session) (session.Session, error) {
+	made := journal.StepRequest{Kind: journal.StepOpen, Name: s.Placement().Backend}
+	sc, path, err := p.enter(made)
+	if err != nil {
+		return s, err
+	}
+	made.Path = path
+	defer sc.release()
+	ex := sc.ex
+	defer ex.inside(&made)()
+	own, err := ex.own(ctx, path, s, true)
+	if err == nil {
+		own, err = ex.flush(ctx, path, own)
+	}
+	if err != nil {
+		return s, ex.failed(err)
+	}
+	own, err = ex.placed(ctx, path, own)
+	if err != nil && (run.IsControl(err) || ex.asksForSandbox()) {
+		return s, ex.failed(err)
+	}
+	return own, nil // any other error is what the tools that need the sandbox tell the model
+}

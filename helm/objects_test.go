@@ -57,8 +57,10 @@ func sandboxesOf(all []object) string {
 		if w.role != "node" {
 			continue
 		}
-		if in := flagOf(w.spec.Containers[0], "sandbox-kubernetes-namespace"); in != "" {
-			return in
+		for _, e := range w.spec.Containers[0].Env {
+			if e.Name == "RATH_SANDBOX_KUBERNETES_NAMESPACE" {
+				return e.Value
+			}
 		}
 	}
 	return namespace

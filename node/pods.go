@@ -28,6 +28,13 @@ func podFlags(flags *flag.FlagSet, env func(string) string, o *kubernetes.Option
 	flags.Func("sandbox-kubernetes-pull-secrets", "`names` of secrets with which images of pods are pulled, with commas between (RATH_SANDBOX_KUBERNETES_PULL_SECRETS)", secrets)
 }
 
+// PodOptions are those of the backend "kubernetes" that variables of the environment name,
+// RATH_SANDBOX_KUBERNETES_IMAGE and so on.
+func PodOptions(env func(string) string) (o kubernetes.Options) {
+	podFlags(flag.NewFlagSet("", flag.ContinueOnError), env, &o)
+	return o
+}
+
 // pods returns the backend "kubernetes", where the options name an image. A node whose
 // cluster runs no such pod does not start.
 func (n *Instance) pods(ctx context.Context) (sandbox.Backend, error) {

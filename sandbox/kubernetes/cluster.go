@@ -27,6 +27,7 @@ type cluster struct {
 	maker
 	namespace     string
 	pods, secrets dynamic.ResourceInterface
+	reviews       dynamic.ResourceInterface // of what this account may do; of no namespace
 }
 
 // namespaceFile has the namespace of the pod that this process runs in.
@@ -76,6 +77,7 @@ func connect(ctx context.Context, kubeconfig, namespace, mode string) (*cluster,
 		return client.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource}).Namespace(namespace)
 	}
 	c := &cluster{namespace: namespace, pods: of("", "v1", "pods"), secrets: of("", "v1", "secrets")}
+	c.reviews = client.Resource(schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"})
 	c.maker = direct{c.pods}
 	if mode == ModePod {
 		return c, nil
@@ -100,22 +102,26 @@ func connect(ctx context.Context, kubeconfig, namespace, mode string) (*cluster,
 // object is what the API server takes.
 type object = map[string]any
 
-// create makes an object.
-func create(ctx context.Context, in dynamic.ResourceInterface, o object) (seen, error) {
+// create makes an object, and returns what is known of it.
+func create(ctx context.Context, in dynamic.ResourceInterface, o object, dryRun ...string) (seen, error) {
+	u, err := createObject(ctx, in, o, dryRun...)
+	if err != nil {
+		return seen{}, err
+	}
+	return see(u)
+}
+
+func createObject(ctx context.Context, in dynamic.ResourceInterface, o object, dryRun ...string) (*unstructured.Unstructured, error) {
 	// The client wants numbers as they come from JSON.
 	data, err := json.Marshal(o)
 	if err != nil {
-		return seen{}, err
+		return nil, err
 	}
 	var u unstructured.Unstructured
 	if err := u.UnmarshalJSON(data); err != nil {
-		return seen{}, err
+		return nil, err
 	}
-	made, err := in.Create(ctx, &u, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-	if err != nil {
-		return seen{}, err
-	}
-	return see(made)
+	return in.Create(ctx, &u, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict, DryRun: dryRun})
 }
 
 // pod returns what is known of a pod; errNotFound.
@@ -128,6 +134,10 @@ func refused(err error) error {
 		return fmt.Errorf("%w; pods of sandboxes are as \"restricted\" as Pod Security knows: look at what the namespace adds", err)
 	case strings.Contains(text, "exceeded quota"), strings.Contains(text, "failed quota"):
 		return fmt.Errorf("%w; raise the quota of the namespace, or name limits that fit", err)
+	case strings.Contains(text, "RuntimeClass"):
+		return fmt.Errorf("%w; make the runtime class, or name one that the cluster has", err)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w; make the namespace, or name one that is there", err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w; the node's service account needs the role that the chart has for sandboxes", err)
 	}

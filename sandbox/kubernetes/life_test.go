@@ -77,11 +77,11 @@ func inModes(t *testing.T, test func(*testing.T, *cluster, *kubelet, *claimContr
 	_, k := newCluster(t)
 	controller := startClaims(t)
 	for _, mode := range []string{ModePod, ModeClaim} {
+		in, err := connect(t.Context(), os.Getenv("KUBECONFIG"), testNamespace, mode)
+		if err != nil {
+			t.Fatal(err)
+		}
 		t.Run(mode, func(t *testing.T) {
-			in, err := connect(t.Context(), os.Getenv("KUBECONFIG"), testNamespace, mode)
-			if err != nil {
-				t.Fatal(err)
-			}
 			test(t, in, k, controller, func(change func(*Options)) *Backend {
 				return backend(t, func(o *Options) {
 					o.Mode = mode
@@ -91,6 +91,7 @@ func inModes(t *testing.T, test func(*testing.T, *cluster, *kubelet, *claimContr
 				})
 			})
 		})
+		until(t, "nothing is left", func() bool { return len(names(t, in)) == 0 })
 	}
 }
 

@@ -213,6 +213,64 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// TestCheck: what a node lacks is named, with its cause and what to do, and nothing is made.
+func TestCheck(t *testing.T) {
+	inModes(t, func(t *testing.T, in *cluster, _ *kubelet, _ *claimController, backend func(func(*Options)) *Backend) {
+		found, err := backend(nil).Check(t.Context())
+		if want := map[string]string{ModePod: "all 5 rights", ModeClaim: "all 11 rights"}[in.name()]; err != nil || !strings.Contains(found, want) {
+			t.Errorf("a node: %q, %v", found, err)
+		}
+		for what, tc := range map[string]struct {
+			change func(*Options)
+			want   []string
+		}{
+			"another account": {
+				func(o *Options) { o.Kubeconfig = accountConfig(t, testNamespace, "default") },
+				[]string{"namespace sandboxes does not let this account", "create pods", "create secrets", "bind it to the role"},
+			},
+			"no such runtime class": {
+				func(o *Options) { o.RuntimeClass = "none" },
+				[]string{"accepts no pod", `RuntimeClass "none" not found`, "make the runtime class"},
+			},
+			"no such namespace": {
+				func(o *Options) { o.Kubeconfig, o.Namespace = os.Getenv("KUBECONFIG"), "none" },
+				[]string{"accepts no pod", `"none" not found`, "make the namespace"},
+			},
+			"no server": {
+				func(o *Options) { o.Kubeconfig = nowhere(t) },
+				[]string{"127.0.0.1:1", "refused", "network policy"},
+			},
+		} {
+			_, err := backend(tc.change).Check(t.Context())
+			for _, w := range tc.want {
+				if err == nil || !strings.Contains(err.Error(), w) {
+					t.Errorf("%s: %v, want %q in it", what, err, w)
+				}
+			}
+		}
+		if left := names(t, in); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
+// nowhere is a kubeconfig of a server that is not there.
+func nowhere(t *testing.T) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(os.Getenv("KUBECONFIG"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range config.Clusters {
+		c.Server = "https://127.0.0.1:1"
+	}
+	file := filepath.Join(t.TempDir(), "config")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // auditSize is how long the log of what nodes ask the API server for is.
 func auditSize(t *testing.T) int64 {
 	t.Helper()

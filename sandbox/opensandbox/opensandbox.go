@@ -41,6 +41,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -177,6 +178,33 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 	slices.Sort(c.Limits)
 	c.Detail = fmt.Sprintf("server %s, %s", b.api.base.Host, x.inside.Detail)
 	return c, nil
+}
+
+// Check looks, without opening anything, whether the server answers and accepts the key. It
+// says what it found, or what to do about what it did not.
+func (b *Backend) Check(ctx context.Context) (found string, err error) {
+	if err := cmp.Or(b.bad, checkImage(b.o.Image)); err != nil {
+		return "", fmt.Errorf("opensandbox: %w", err)
+	}
+	// One try: a person waits.
+	err = b.api.call(ctx, "list sandboxes", http.MethodGet, "sandboxes", url.Values{"page": {"1"}, "pageSize": {"1"}}, nil, new(struct{}))
+	remedy := ""
+	switch status := statusOf(err); {
+	case err == nil:
+		// The API has no request for the version of a server.
+		return fmt.Sprintf("server %s answers and accepts the key, with the lifecycle API at %s", b.api.base.Host, cmp.Or(b.api.base.Path, "/")), nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		remedy = "write the API key to the file that opensandbox_key names"
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		remedy = "put a key that the server knows into " + b.o.KeyFile
+	case status == http.StatusNotFound, status >= 300 && status < 400:
+		remedy = "name the base of the lifecycle API, which most often ends with /v1"
+	case status == 0:
+		remedy = "look whether the server runs at that address and whether a proxy or a policy is between"
+	default:
+		remedy = "look at the server's log"
+	}
+	return "", fmt.Errorf("opensandbox: server %s: %w; %s", b.api.base.Redacted(), err, remedy)
 }
 
 var digest = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)

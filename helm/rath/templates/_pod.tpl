@@ -49,22 +49,6 @@ the limit is not a whole number of Mi or Gi. */}}
 {{- with $v.sandbox.private }}
 - -sandbox-private={{ join "," . }}
 {{- end }}
-{{- if eq $v.sandbox.backend "kubernetes" }}
-- -sandbox-kubernetes-image={{ $v.sandbox.image }}
-- -sandbox-kubernetes-node-image={{ include "rath.image" (dict "root" .root "image" .values.image "flavor" $v.image.flavor) }}
-{{- with $v.sandbox.namespace }}
-- -sandbox-kubernetes-namespace={{ . }}
-{{- end }}
-{{- with $v.sandbox.mode }}
-- -sandbox-kubernetes-mode={{ . }}
-{{- end }}
-{{- with $v.sandbox.runtimeClass }}
-- -sandbox-kubernetes-runtime-class={{ . }}
-{{- end }}
-{{- with $v.image.pullSecrets }}
-- -sandbox-kubernetes-pull-secrets={{ range $i, $s := . }}{{ if $i }},{{ end }}{{ $s.name }}{{ end }}
-{{- end }}
-{{- end }}
 {{- end }}
 - -pool={{ .values.pool }}
 - -name=$(POD_NAME)
@@ -100,6 +84,31 @@ the limit is not a whole number of Mi or Gi. */}}
 {{- with .root.Values.sandbox.secrets }}
 - name: RATH_SANDBOX_SECRETS
   value: {{ join "\n" . | quote }}
+{{- end }}
+{{- with .root.Values.sandbox }}
+{{- if eq .backend "kubernetes" }}
+# Not as flags, so that "rath doctor" in the pod sees them.
+- name: RATH_SANDBOX_KUBERNETES_IMAGE
+  value: {{ quote .image }}
+- name: RATH_SANDBOX_KUBERNETES_NODE_IMAGE
+  value: {{ include "rath.image" (dict "root" $.root "image" $.values.image "flavor" $.root.Values.image.flavor) | quote }}
+{{- with .namespace }}
+- name: RATH_SANDBOX_KUBERNETES_NAMESPACE
+  value: {{ quote . }}
+{{- end }}
+{{- with .mode }}
+- name: RATH_SANDBOX_KUBERNETES_MODE
+  value: {{ quote . }}
+{{- end }}
+{{- with .runtimeClass }}
+- name: RATH_SANDBOX_KUBERNETES_RUNTIME_CLASS
+  value: {{ quote . }}
+{{- end }}
+{{- with $.root.Values.image.pullSecrets }}
+- name: RATH_SANDBOX_KUBERNETES_PULL_SECRETS
+  value: {{ range $i, $s := . }}{{ if $i }},{{ end }}{{ $s.name }}{{ end }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- with .values.env }}

@@ -124,6 +124,14 @@ func (a *App) reportConnection(s *System, lost func(told bool)) {
 	})
 }
 
+// OpenSandbox is the server of sandboxes that is configured, nil without one.
+func (s *Settings) OpenSandbox() *opensandbox.Options {
+	if s.ServiceURL.Value == "" {
+		return nil
+	}
+	return &opensandbox.Options{URL: s.ServiceURL.Value, KeyFile: s.ServiceKey.Value, Image: s.ServiceImage.Value}
+}
+
 // Host opens the store in this process.
 func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
 	c := &a.Config
@@ -135,9 +143,7 @@ func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
 	o.SandboxPrivate, _ = node.ParsePrivate(c.Private.Value)
 	o.SandboxSecrets = c.Secrets.Value
 	o.SandboxImage, o.SandboxRuntime = c.Image.Value, c.Runtime.Value
-	if c.ServiceURL.Value != "" {
-		o.OpenSandbox = &opensandbox.Options{URL: c.ServiceURL.Value, KeyFile: c.ServiceKey.Value, Image: c.ServiceImage.Value}
-	}
+	o.OpenSandbox = c.OpenSandbox()
 	if unsafe, _ := strconv.ParseBool(c.Unsafe.Value); unsafe {
 		o.Unsafe = true
 	}

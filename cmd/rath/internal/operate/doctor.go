@@ -21,7 +21,9 @@ import (
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/docker"
+	"github.com/rathcluster/rath/sandbox/kubernetes"
 	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/sandbox/opensandbox"
 )
 
 // Doctor is the command "doctor".
@@ -32,8 +34,10 @@ func Doctor(a *app.App) *cobra.Command {
 		Short: "Check this installation: sandbox, store, nodes, model",
 		Long: `Tries what runs depend on and says what to do about what does not work: how
 strongly commands are confined here, whether the store opens and how it writes,
-which nodes and workflows answer, and with --model whether the model does. In a
-pod of Kubernetes it also looks at the memory and the directories of the pod.
+which nodes and workflows answer, and with --model whether the model does. Of
+sandboxes in containers, pods or at an OpenSandbox server it tries those that
+the settings name. In a pod of Kubernetes it also looks at the memory and the
+directories of the pod.
 
 "doctor config" shows every setting and where it comes from, "doctor completion"
 writes what a shell needs to complete commands.
@@ -65,6 +69,8 @@ func doctor(ctx context.Context, a *app.App, model bool) error {
 	}
 	all = append(all, checkSandbox(ctx)...)
 	all = append(all, checkContainers(ctx, a))
+	all = append(all, checkPods(ctx, a)...)
+	all = append(all, checkService(ctx, a)...)
 	if a.Getenv("KUBERNETES_SERVICE_HOST") != "" {
 		all = append(all, checkPod("/"))
 	}
@@ -150,6 +156,34 @@ func checkContainers(ctx context.Context, a *app.App) finding {
 	f.OK, f.Found = true, fmt.Sprintf("%s, image %s", c.Isolation, term.Line(a.Config.Image.Value, 300))
 	f.Remedy = c.Detail + "; limits " + strings.Join(c.Limits, ", ")
 	return f
+}
+
+// checkPods looks at the backend "kubernetes", where an image is configured.
+func checkPods(ctx context.Context, a *app.App) []finding {
+	o := node.PodOptions(a.Getenv)
+	if o.Image == "" {
+		return nil
+	}
+	found, err := kubernetes.New(o).Check(ctx)
+	return []finding{checked("kubernetes", found, err)}
+}
+
+// checkService looks at the backend "opensandbox", where a server is configured.
+func checkService(ctx context.Context, a *app.App) []finding {
+	o := a.Config.OpenSandbox()
+	if o == nil {
+		return nil
+	}
+	found, err := opensandbox.New(*o).Check(ctx)
+	return []finding{checked("opensandbox", found, err)}
+}
+
+// checked is what a backend says of itself.
+func checked(name, found string, err error) finding {
+	if err != nil {
+		return finding{Check: name, Found: "nodes with these settings do not start", Remedy: term.Line(messages.Text(err), 600)}
+	}
+	return finding{Check: name, OK: true, Found: "offered", Remedy: found}
 }
 
 // checkSystem opens what other commands would open.

@@ -1,0 +1,59 @@
+package operate
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+)
+
+// TestBackends: doctor tells what the backends lack that the settings name, and nothing of
+// others.
+func TestBackends(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("OPEN-SANDBOX-API-KEY") != "right" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = w.Write([]byte(`{"items":[]}`))
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	key, config := filepath.Join(dir, "key"), filepath.Join(dir, "config")
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(config, `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`)
+	env := map[string]string{}
+	a := &app.App{Getenv: func(name string) string { return env[name] }}
+	if all := append(checkPods(t.Context(), a), checkService(t.Context(), a)...); len(all) > 0 {
+		t.Errorf("without settings: %+v", all)
+	}
+	expect := func(all []finding, ok bool, words ...string) {
+		t.Helper()
+		if len(all) != 1 || all[0].OK != ok {
+			t.Errorf("%+v, want one that is ok: %t", all, ok)
+			return
+		}
+		for _, w := range words {
+			if !strings.Contains(all[0].Check+": "+all[0].Found+"; "+all[0].Remedy, w) {
+				t.Errorf("%+v, want %q in it", all[0], w)
+			}
+		}
+	}
+	env["RATH_SANDBOX_KUBERNETES_IMAGE"], env["RATH_SANDBOX_KUBERNETES_CONFIG"] = "debian", config
+	expect(checkPods(t.Context(), a), false, "kubernetes: nodes with these settings do not start", "127.0.0.1:1", "look at the kubeconfig")
+	a.Config.ServiceURL.Value, a.Config.ServiceKey.Value = server.URL+"/v1", key
+	a.Config.ServiceImage.Value = "debian@sha256:" + strings.Repeat("0", 64)
+	write(key, "wrong")
+	expect(checkService(t.Context(), a), false, "opensandbox: nodes with these settings do not start", "401", "put a key that the server knows into "+key)
+	write(key, "right")
+	expect(checkService(t.Context(), a), true, "opensandbox: offered", "accepts the key")
+}

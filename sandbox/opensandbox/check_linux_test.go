@@ -1,0 +1,72 @@
+package opensandbox
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCheck: what a server is found to lack is named, with its cause and what to do.
+func TestCheck(t *testing.T) {
+	s := newServer(t)
+	for name, tc := range map[string]struct {
+		change func(*Backend)
+		want   []string
+	}{
+		"as it should be": {func(*Backend) {}, nil},
+		"no file of the key": {
+			func(b *Backend) { b.api.keyFile = filepath.Join(t.TempDir(), "none") },
+			[]string{"the API key", "no such file", "opensandbox_key"},
+		},
+		"another key": {
+			func(b *Backend) { writeKey(t, b, "wrong") },
+			[]string{"401", "put a key that the server knows into"},
+		},
+		"another path": {
+			func(b *Backend) { b.api.base = b.api.base.JoinPath("v2") },
+			[]string{"404", "most often ends with /v1"},
+		},
+		"no server": {
+			func(b *Backend) { b.api.base.Host = "127.0.0.1:1" },
+			[]string{"127.0.0.1:1", "refused", "look whether the server runs"},
+		},
+		"no digest": {
+			func(b *Backend) { b.o.Image = "debian" },
+			[]string{"debian", "@sha256:DIGEST"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := s.backend(t)
+			tc.change(b)
+			found, err := b.Check(t.Context())
+			if tc.want == nil {
+				if err != nil || !strings.Contains(found, "accepts the key") {
+					t.Errorf("found %q, %v", found, err)
+				}
+				return
+			}
+			for _, w := range tc.want {
+				if err == nil || !strings.Contains(err.Error(), w) {
+					t.Errorf("%v, want %q in it", err, w)
+				}
+			}
+		})
+	}
+	s.faulty(func(w http.ResponseWriter, _ *http.Request, _ func()) bool {
+		s.refuse(w, http.StatusInternalServerError, "BROKEN", "no database")
+		return true
+	})
+	if _, err := s.backend(t).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "no database") || !strings.Contains(err.Error(), "server's log") {
+		t.Errorf("a broken server: %v", err)
+	}
+	if made, _, _ := s.count(); made > 0 {
+		t.Errorf("%d sandboxes were made", made)
+	}
+}
+
+func writeKey(t *testing.T, b *Backend, key string) {
+	t.Helper()
+	must(t, os.WriteFile(b.api.keyFile, []byte(key), 0o600))
+}

@@ -2,9 +2,13 @@ package local
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +23,53 @@ func existing(g *groups) (there []string) {
 		}
 	}
 	return there
+}
+
+// TestSpared: the memory killer takes no supervisor where this process may say so, and no
+// command can say it of itself.
+func TestSpared(t *testing.T) {
+	s, err := New(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationKernel})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.(*box).groups.memory = "memory.events" // as with a limit of memory by version 2
+	e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo -1000 >/proc/self/oom_score_adj"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Code == 0 {
+		t.Error("a command excludes itself")
+	}
+	const least = "-1000"
+	score := func(pid int) string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	other := exec.Command("sleep", "60")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	want := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", other.Process.Pid), []byte(least), 0) == nil
+	other.Process.Kill()
+	other.Wait() // it was killed
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spared := 0
+	for _, e := range entries {
+		pid, _ := strconv.Atoi(e.Name())
+		if p, ok := readProc(pid); ok && p.ppid == os.Getpid() && score(pid) == least {
+			spared++
+		}
+	}
+	if want != (spared == 1) {
+		t.Errorf("%d supervisors are spared; this process may spare one: %t", spared, want)
+	}
 }
 
 // TestGroups looks for the control groups of a sandbox while it is open, after it was

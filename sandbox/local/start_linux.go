@@ -196,6 +196,9 @@ func launch(o Options, network *namespace, own string, g *groups, more []*os.Fil
 		_ = s.wait() // says that it was killed
 		return nil, fmt.Errorf("limit the command: %w", err)
 	}
+	if g != nil {
+		g.spare(pid)
+	}
 	go s.watch()
 	return s, nil
 }

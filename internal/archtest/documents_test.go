@@ -139,3 +139,44 @@ func TestLayerTableIsReal(t *testing.T) {
 		t.Error("the layer table names no package: the test does not find them")
 	}
 }
+
+// TestNamedTests: each test that docs/openrath.md names, as PACKAGE:TEST, is there, and each
+// of its lines of behaviour names one.
+func TestNamedTests(t *testing.T) {
+	text := documents(t)["docs/openrath.md"]
+	named := regexp.MustCompile("`([a-z0-9_/]+):(Test[A-Za-z0-9]+)`")
+	sources := map[string]string{}
+	for _, m := range named.FindAllStringSubmatch(text, -1) {
+		dir, name := m[1], m[2]
+		if _, known := sources[dir]; !known {
+			files, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(dir), "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				source, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sources[dir] += string(source)
+			}
+		}
+		if !strings.Contains(sources[dir], "\nfunc "+name+"(t *testing.T)") {
+			t.Errorf("docs/openrath.md names %s of %s, which does not exist", name, dir)
+		}
+	}
+	_, behaviour, _ := strings.Cut(text, "\n## Behaviour\n")
+	behaviour, _, _ = strings.Cut(behaviour, "\n## ")
+	lines := 0
+	for line := range strings.Lines(behaviour) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| what |") {
+			continue
+		}
+		if lines++; !named.MatchString(line) {
+			t.Errorf("docs/openrath.md names no test beside %.60q", line)
+		}
+	}
+	if lines < 70 {
+		t.Errorf("docs/openrath.md has %d lines of behaviour: the test does not find them", lines)
+	}
+}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -62,5 +64,58 @@ func BenchmarkRecall(b *testing.B) {
 			}
 			b.ReportMetric(float64(time.Since(began).Microseconds())/200, "µs/"+what)
 		}
+	}
+}
+
+// BenchmarkRecallOfThree asks a memory of 50,000 notes whose stream is on three servers and
+// the same notes of this process alone, in turns. At the first decile, which has the fewest
+// waits for a processor, it takes at most maxRecall as long.
+func BenchmarkRecallOfThree(b *testing.B) {
+	const (
+		notes     = 50_000
+		maxRecall = 1.5
+	)
+	cluster := natstest.StartCluster(b, 3)
+	s := layer.Dial(b, &streams.Options{
+		Options: conn.Options{URL: cluster.URLs(0)}, Replicas: 3, Partitions: 2,
+		Probe: func(context.Context) ([]streams.SyncState, error) {
+			return []streams.SyncState{{Server: "all", Always: true}}, nil
+		},
+	})
+	if err := s.Provision(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	fleet := open(b, s, "notes")
+	here := notebook.New(nil)
+	if _, err := fleet.Import(b.Context(), func(yield func(notebook.Note) error) error {
+		return many(notes, func(n notebook.Note) error {
+			here.Apply(notebook.Change{Puts: []notebook.Note{n}})
+			return yield(n)
+		})
+	}); err != nil {
+		b.Fatal(err)
+	}
+	var took [2][]time.Duration
+	for i := 0; b.Loop(); i++ {
+		q := memory.Query{Text: fmt.Sprintf("w%d w%d w%d w%d", 3+i%40, 40+i%400, 900+i%900, 5000+i%5000)}
+		for of, m := range []interface {
+			Find(ctx context.Context, q memory.Query) ([]memory.Hit, error)
+		}{here, fleet} {
+			began := time.Now()
+			if _, err := m.Find(b.Context(), q); err != nil {
+				b.Fatal(err)
+			}
+			took[of] = append(took[of], time.Since(began))
+		}
+	}
+	decile := func(all []time.Duration) float64 {
+		slices.Sort(all)
+		return float64(all[len(all)/10].Microseconds())
+	}
+	ratio := decile(took[1]) / decile(took[0])
+	b.ReportMetric(decile(took[0]), "µs/local")
+	b.ReportMetric(ratio, "xlocal")
+	if len(took[0]) > 100 && ratio > maxRecall {
+		b.Errorf("a recall over three servers takes %.2f times as long as a local one, at most %.1f are allowed", ratio, maxRecall)
 	}
 }

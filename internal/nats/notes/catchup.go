@@ -31,8 +31,12 @@ type pending struct {
 func (s *Store) catchUp(ctx context.Context) error {
 	if !s.s.Alone() {
 		// The question below is answered by what takes itself for the leader.
-		if _, err := eventlog.AskLeading(ctx, s.s, streams.StreamMemory, ""); err != nil {
+		led, err := eventlog.AskLeading(ctx, s.s, streams.StreamMemory, "")
+		if err != nil {
 			return err
+		}
+		if led.LastSeq == s.at {
+			return nil // all of the stream is read
 		}
 	}
 	filter := s.of + "*.*"

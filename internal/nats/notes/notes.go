@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -30,6 +31,8 @@ type Store struct {
 	m      *notebook.InMemory
 
 	turn chan struct{} // held by the one that reads the stream
+
+	folds atomic.Uint64 // how often m began or ended to change: odd while it does
 
 	// Of the one that has the turn.
 	at      uint64 // sequence up to which m has all
@@ -144,10 +147,27 @@ func (s *Store) Read(ctx context.Context, uri string) (string, error) {
 
 // Find implements memory.Store.
 func (s *Store) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
-	if err := s.current(ctx); err != nil {
-		return nil, err
+	// Servers are asked for what is newer while the index is searched. Mostly there is
+	// nothing, and what was found is right.
+	var hits []memory.Hit
+	var err error
+	searched := make(chan struct{})
+	at := s.folds.Load()
+	go func() {
+		defer close(searched)
+		if at > 0 {
+			hits, err = s.m.Find(ctx, q)
+		}
+	}()
+	asked := s.current(ctx)
+	<-searched
+	switch {
+	case asked != nil:
+		return nil, asked
+	case at == 0 || at%2 == 1 || s.folds.Load() != at:
+		return s.m.Find(ctx, q)
 	}
-	return s.m.Find(ctx, q)
+	return hits, err
 }
 
 // List implements memory.Store.
@@ -295,5 +315,7 @@ func (s *Store) fold(changes []change) {
 			now.Puts = append(now.Puts, n)
 		}
 	}
+	s.folds.Add(1)
 	s.m.Apply(now)
+	s.folds.Add(1)
 }

@@ -39,12 +39,9 @@ func NewTable(tools ...Tool) (*Table, error) {
 			return nil, fmt.Errorf("%w: tool %d is nil", ErrSpec, i)
 		}
 		spec := tl.Spec()
-		if err := checkName(spec.Name); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrSpec, origin(tl), err)
-		}
-		c, err := checkerOf(tl, spec)
+		c, err := spec.check(tl)
 		if err != nil {
-			return nil, fmt.Errorf("%w: schema of %q (%s): %w", ErrSpec, spec.Name, origin(tl), err)
+			return nil, fmt.Errorf("%w: %s: %w", ErrSpec, origin(tl), err)
 		}
 		t.rows = append(t.rows, row{tl, spec, c})
 	}
@@ -56,6 +53,23 @@ func NewTable(tools ...Tool) (*Table, error) {
 		}
 	}
 	return t, nil
+}
+
+// Check says what keeps a tool with this spec out of a table: its name or its schema.
+func (s Spec) Check() error {
+	_, err := s.check(nil)
+	return err
+}
+
+func (s Spec) check(t Tool) (*checker, error) {
+	if err := checkName(s.Name); err != nil {
+		return nil, err
+	}
+	c, err := checkerOf(t, s)
+	if err != nil {
+		return nil, fmt.Errorf("schema of %q: %w", s.Name, err)
+	}
+	return c, nil
 }
 
 // checkerOf compiles the schema of a tool, unless the tool keeps that itself.

@@ -72,6 +72,12 @@ func TestNewTable(t *testing.T) {
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
 		}
+		// A spec says the same for itself, without the Go type of its tool.
+		if errors.Is(err, ErrSpec) && tt.tools[0] != nil {
+			if alone := tt.tools[0].Spec().Check(); alone == nil || !strings.HasSuffix(err.Error(), ": "+alone.Error()) || strings.Contains(alone.Error(), "tool.raw") {
+				t.Errorf("%s: the spec says %v, the table %v", tt.name, alone, err)
+			}
+		}
 		for _, text := range tt.texts {
 			if err == nil || !strings.Contains(err.Error(), text) {
 				t.Errorf("%s: error %q does not say %q", tt.name, err, text)

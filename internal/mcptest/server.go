@@ -17,7 +17,7 @@ import (
 const word = "serve-mcp"
 
 // Command is the command of a server, as the list of servers has it: "good", "banner",
-// "garbage", "silent", "exits", "tells", "prints", "many" or "twins".
+// "garbage", "silent", "exits", "tells", "prints", "many", "twins" or "odd".
 func Command(kind string) string {
 	exe, err := os.Executable()
 	if err != nil {
@@ -77,6 +77,10 @@ func New(kind string) *mcp.Server {
 	case "twins":
 		add(s, "a.b", nil, say)
 		add(s, "a/b", nil, say)
+	}
+	if kind == "odd" { // a schema that cannot be checked
+		s.AddTool(&mcp.Tool{Name: "odd", InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"string","pattern":"("}}}`)},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return text("odd"), nil })
 	}
 	readOnly := &mcp.ToolAnnotations{ReadOnlyHint: true}
 	add(s, "echo", readOnly, say)

@@ -13,7 +13,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// separator is between the name of a server and that of a tool.
+// separator is between the name of a server and that of a tool. The first one in a name
+// ends that of the server, which neither holds it nor ends with _, so that no two tools of
+// two servers have one name.
 const separator = "__"
 
 // maxListed bounds the tools that are read of a server, also of those that its entry does
@@ -106,19 +108,10 @@ func (c *Conn) spec(t *sdk.Tool) (tool.Spec, error) {
 		return s, c.refuse(fmt.Sprintf("the schema of its tool %s: %v", s.Name, err), "leave the tool out of tools")
 	}
 	s.Schema = schema
-	if _, err := tool.NewTable(bare{s}); err != nil {
-		return s, c.refuse(clip(err.Error(), 300), "leave the tool out of tools")
+	if err := s.Check(); err != nil {
+		return s, c.refuse("its tool cannot be used: "+clip(err.Error(), 300), "leave the tool out of tools")
 	}
 	return s, nil
-}
-
-// bare is a tool for its spec alone.
-type bare struct{ spec tool.Spec }
-
-func (b bare) Spec() tool.Spec { return b.spec }
-
-func (bare) Call(context.Context, tool.Call) (tool.Result, error) {
-	return tool.Result{}, errors.ErrUnsupported
 }
 
 // nameOf is the name of a tool of a server.

@@ -116,8 +116,8 @@ const maxServerName = 24
 // server reads an entry.
 func server(p *listfile.Parser, key, n *yaml.Node) *Server {
 	s := &Server{Name: key.Value, Line: key.Line, Outside: true, Call: CallTime, file: p.File}
-	if s.Name == "" || len(s.Name) > maxServerName || strings.Trim(s.Name, nameBytes) != "" || strings.Contains(s.Name, separator) {
-		p.Fail(key.Line, "servers: name %.80q: want 1 to %d of letters, digits, - and _, without two _ in a row", s.Name, maxServerName)
+	if s.Name == "" || len(s.Name) > maxServerName || strings.Trim(s.Name, nameBytes) != "" || strings.Contains(s.Name, separator) || strings.HasSuffix(s.Name, "_") {
+		p.Fail(key.Line, "servers: name %.80q: want 1 to %d of letters, digits, - and _, without two _ in a row and none at the end: what follows is named behind __", s.Name, maxServerName)
 	}
 	what := "server " + s.Name
 	state := ""

@@ -139,6 +139,7 @@ func TestHostileServers(t *testing.T) {
 	for kind, says := range map[string]string{
 		"garbage": "it prints what is no message of the protocol", "exits": `it exited with code 1, and said "there is no configuration"`,
 		"many": "it offers 5", "twins": `its tools "a.b" and "a/b" are both s__a_b here`,
+		"odd": `its tool cannot be used: schema of "s__odd": `,
 	} {
 		began := time.Now()
 		c, err := server(t, kind, "").Connect(t.Context(), os.Getenv, nil)

@@ -86,8 +86,8 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 	if err != nil {
 		return err
 	}
-	if _, err := tool.NewTable(c.ToolOf(t, v)); err != nil {
-		return &messages.FieldError{Message: "tool", Field: "input", Problem: strings.TrimPrefix(err.Error(), "tool: unusable spec: "), Remedy: "send the JSON Schema of an object"}
+	if err := c.ToolOf(t, v).Spec().Check(); err != nil {
+		return &messages.FieldError{Message: "tool", Field: "input", Problem: err.Error(), Remedy: "send the JSON Schema of an object"}
 	}
 	all, err := c.Tools(ctx, t)
 	if err != nil {

@@ -59,7 +59,7 @@ func (c catalog) choices(p llm.Provider) ([]engine.Choice, error) {
 	for i, m := range chain {
 		all[i] = engine.Choice{Name: m.Name, Provider: m.Provider(p), Cost: m.Cost, Context: m.Context, NoTools: !slices.Contains(m.Can, models.CanTools)}
 		if m.Prices != nil {
-			all[i].Price = m.Prices.Cost
+			all[i].Price, all[i].Prices = m.Prices.Cost, m.Prices.Date
 		}
 		all[i].Limiter = c.limiter(m)
 	}

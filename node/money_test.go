@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/llm"
@@ -32,8 +33,8 @@ type till struct {
 	mu       sync.Mutex
 	requests map[string]int // by the model
 	nodes    map[string]int
-	cost     int64          // in micro-USD
-	dearest  int64          // of one answer
+	cost     int64 // in micro-USD
+	dearest  int64 // of one answer
 }
 
 func (s *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -144,6 +145,9 @@ func TestMoneyOfTheFleet(t *testing.T) {
 		}
 	}
 	ended(f, "of 5000 micro-USD used")
+	if source := lineage.CostText(f.Spent); source != "by prices of 2026-11-01" {
+		t.Errorf("the dossier says of the cost %q", source)
+	}
 	if f.Numbers.MicroUSD != cost || r.Usage.MicroUSD != cost || r.Lost != (session.Usage{}) {
 		t.Errorf("the dossier has %d micro-USD and the result %d, of which are lost %+v; the server counted %d", f.Numbers.MicroUSD, r.Usage.MicroUSD, r.Lost, cost)
 	}

@@ -148,6 +148,9 @@ func (m *marker) spent() {
 	if m.f.Waited > 0 {
 		m.put("| run | waited for people, timers and branches | | | %s | | | |\n", lasted(m.f.Waited))
 	}
+	if source := lineage.CostText(m.f.Spent); source != "" {
+		m.put("\nUSD: %s.\n", source)
+	}
 	m.put("\n")
 }
 

@@ -17,6 +17,8 @@ type Choice struct {
 	// not. Price, in micro-USD, is needed for "priced".
 	Cost  string
 	Price func(llm.Usage) int64
+	// Prices is the day on which the prices held.
+	Prices string
 	// Context is how many tokens a request may have; 0 is not known.
 	Context int64
 	NoTools bool // it cannot call tools
@@ -39,17 +41,17 @@ func (c *Choice) String() string {
 }
 
 // bill completes the usage of an answer, and returns how its cost is known.
-func (c *Choice) bill(u *llm.Usage) string {
+func (c *Choice) bill(u *llm.Usage) (cost, prices string) {
 	switch {
 	case u.MicroUSD > 0:
-		return stated
+		return stated, ""
 	case c.Cost == priced:
 		u.MicroUSD = c.Price(*u)
-		return priced
+		return priced, c.Prices
 	case c.Cost == free:
-		return free
+		return free, ""
 	}
-	return ""
+	return "", ""
 }
 
 // estimate puts a price to what a call is taken to have used.

@@ -185,12 +185,13 @@ func (m *completion) charge(resp *llm.Response) {
 	c := &m.choices[m.at]
 	if !resp.Uncounted {
 		m.settle(resp.Usage.Total())
-		m.st.cost = c.bill(&resp.Usage)
+		m.st.cost, m.st.prices = c.bill(&resp.Usage)
 		return
 	}
 	u := llm.Usage{Input: llm.Estimate(m.size), Output: llm.Estimate(m.came), MicroUSD: resp.Usage.MicroUSD}
 	m.settle(u.Total())
-	m.st.cost, resp.Usage = c.bill(&u), llm.Usage{}
+	m.st.cost, m.st.prices = c.bill(&u)
+	resp.Usage = llm.Usage{}
 	m.st.book(session.Usage{Calls: 1, Input: u.Input, Output: u.Output, MicroUSD: u.MicroUSD})
 }
 

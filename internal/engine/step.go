@@ -36,6 +36,7 @@ type step struct {
 	lost          session.Usage // what those are taken to have used that were cut off
 	// Of a model's call, for its record.
 	cost   string
+	prices string
 	named  string
 	passed []journal.PassedModel
 }
@@ -186,7 +187,7 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 	if d.Effect == "" {
 		d.Effect = st.asked.Effect
 	}
-	d.Lost, d.Cost, d.Named, d.Passed = st.lost, st.cost, st.named, st.passed
+	d.Lost, d.Cost, d.Prices, d.Named, d.Passed = st.lost, st.cost, st.prices, st.named, st.passed
 	st.flight.does(Records, time.Time{})
 	if d.Elapsed == 0 && !st.began.IsZero() {
 		d.Elapsed = time.Since(st.began).Milliseconds()

@@ -275,7 +275,9 @@ type StepCompleted struct {
 	Named  string        `json:"named,omitempty"`
 	Passed []PassedModel `json:"passed,omitempty"`
 	Path   run.Path      `json:"path"`
-	Prompt blob.Digest   `json:"prompt,omitzero"` // of the rendered request
+	// Prices is the day of the prices that a "priced" Cost follows from.
+	Prices string      `json:"prices,omitempty"`
+	Prompt blob.Digest `json:"prompt,omitzero"` // of the rendered request
 	// Requests are those that commands made over the network of their sandbox.
 	Requests []NetworkRequest `json:"requests,omitempty"`
 	Revision string           `json:"revision,omitempty"`
@@ -299,6 +301,15 @@ type ServiceLog struct {
 	Log  string `json:"log"`
 	More int64  `json:"more,omitempty"` // bytes before it
 	Name string `json:"name"`
+}
+
+// CostSource says how the money in Usage is known, in one word or, of what is priced, with
+// the day of the prices; "" if it is not.
+func (d *StepCompleted) CostSource() string {
+	if d.Prices != "" {
+		return d.Cost + " " + d.Prices
+	}
+	return d.Cost
 }
 
 // Unpriced returns the model of a call whose cost nothing says, "" without one.

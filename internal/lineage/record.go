@@ -92,6 +92,7 @@ type Record struct {
 	Candidates []string `json:"candidates,omitempty"`
 	Code       run.Code `json:"code,omitempty"` // of an error
 	Commit     uint64   `json:"commit"`         // number of the commit in its log, from one
+	Cost       string   `json:"cost,omitempty"` // how the money in Usage is known, as journal.StepCompleted.CostSource says
 	Due        int64    `json:"due,omitempty"`  // Unix milliseconds: a review expires, a run may start
 	// Durability is what the commit survives if it is less than
 	// journal.DefaultDurability. The commits that follow in the same Epoch, whose

@@ -20,6 +20,27 @@ type Spent struct {
 	Failed  int64         `json:"failed,omitempty"`
 	Elapsed time.Duration `json:"elapsed_ns"`
 	Usage   session.Usage `json:"usage"`
+	// Cost are the ways in which the money in Usage is known, such as "priced 2026-11-01",
+	// "stated" and "free".
+	Cost []string `json:"cost,omitempty"`
+}
+
+// CostText says how money is known, for people; "" if nothing says it.
+func CostText(spent []Spent) string {
+	var all []string
+	for i := range spent {
+		for _, c := range spent[i].Cost {
+			if day, ok := strings.CutPrefix(c, "priced "); ok {
+				c = "by prices of " + day
+			} else if c == "stated" {
+				c = "stated by the server"
+			}
+			if !slices.Contains(all, c) {
+				all = append(all, c)
+			}
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // SpentOn returns what the calls of a run and of its branches took: by agent in the
@@ -50,6 +71,9 @@ func (g *Graph) SpentOn(t session.Tenant, id run.ID) []Spent {
 		}
 		s := &out[n]
 		s.Calls, s.Elapsed, s.Usage = s.Calls+1, s.Elapsed+time.Duration(r.Elapsed)*time.Millisecond, s.Usage.Add(r.Usage)
+		if r.Cost != "" && !slices.Contains(s.Cost, r.Cost) {
+			s.Cost = append(s.Cost, r.Cost)
+		}
 		if r.Failed() {
 			s.Failed++
 		}

@@ -186,8 +186,14 @@ func WriteSpending(w *term.Writer, s *Spending) {
 	if rate := HitRate(s.Usage); rate != "" {
 		total += ", " + rate + " of input cached"
 	}
+	source := lineage.CostText(s.Calls)
 	if s.Usage.MicroUSD > 0 {
 		total += ", " + fmt.Sprintf("%d.%06d USD", s.Usage.MicroUSD/1_000_000, s.Usage.MicroUSD%1_000_000)
+		if source != "" {
+			total += " (" + source + ")"
+		}
+	} else if source != "" {
+		total += ", " + source
 	} else if s.Usage.Tokens() > 0 {
 		total += ", no price stated"
 	}

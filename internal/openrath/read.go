@@ -261,7 +261,8 @@ type Listed struct {
 
 // Scan reads the session files of a directory: those that were closed, and
 // those that were not where no closed one has the same id. They are sorted by
-// their times of creation; files that could not be read come last.
+// their times of creation, but parents come before their children; files that could not
+// be read come last.
 func Scan(fsys fs.FS, dir string) ([]Listed, error) {
 	entries, err := fs.ReadDir(fsys, dir)
 	if err != nil {
@@ -295,7 +296,39 @@ func Scan(fsys fs.FS, dir string) ([]Listed, error) {
 		}
 		return strings.Compare(a.Created, b.Created)
 	})
-	return all, nil
+	return parentsFirst(all), nil
+}
+
+// parentsFirst moves files behind those of their parents. Of files that are each other's
+// parents the order stays.
+func parentsFirst(all []Listed) []Listed {
+	out, at, placed := make([]Listed, 0, len(all)), map[string]int{}, make([]bool, len(all))
+	for i, l := range all {
+		if l.ID != "" {
+			at[l.ID] = i
+		}
+	}
+	type visit struct{ file, parent int }
+	for i := range all {
+		if placed[i] {
+			continue
+		}
+		placed[i] = true
+		for path := []visit{{i, 0}}; len(path) > 0; {
+			v := &path[len(path)-1]
+			if v.parent == len(all[v.file].Parents) {
+				out, path = append(out, all[v.file]), path[:len(path)-1]
+				continue
+			}
+			p, ok := at[all[v.file].Parents[v.parent]]
+			v.parent++
+			if ok && !placed[p] {
+				placed[p] = true
+				path = append(path, visit{p, 0})
+			}
+		}
+	}
+	return out
 }
 
 // ReadFile reads a session file of a file system.

@@ -21,7 +21,7 @@ type sourced struct {
 
 // Source returns what the file says beside its chunks, for [Restore]: its header and
 // trailer, records of unknown types, and rows that say more than their chunk. left is how
-// many of these records have no room in MaxSource.
+// many of these records have no room in MaxSource; a header that has none is an error.
 func (f *File) Source() (source string, left int, err error) {
 	all := []sourced{{f.Header.record(), 0, typeHeader}}
 	if f.Trailer != nil {
@@ -42,6 +42,9 @@ func (f *File) Source() (source string, left int, err error) {
 			return "", 0, fmt.Errorf("openrath: %w", err)
 		}
 		if b.Len()+len(line) >= MaxSource {
+			if r.Type == typeHeader {
+				return "", 0, fmt.Errorf("%w: a header of %d bytes, at most %d are kept", ErrFormat, len(r.Line), MaxSource)
+			}
 			left++
 			continue
 		}
@@ -53,8 +56,7 @@ func (f *File) Source() (source string, left int, err error) {
 
 // Restore returns the file that a source and the chunks of s came from, byte for byte if
 // it was whole and in the separators of the format. Chunks that came since are further
-// rows; there is no trailer then, because the session went on. The file is nil for a source
-// without a header.
+// rows; there is no trailer then, because the session went on.
 func Restore(source string, s session.Session) ([]byte, error) {
 	var header, trailer string
 	var others []sourced
@@ -78,7 +80,7 @@ func Restore(source string, s session.Session) ([]byte, error) {
 		}
 	}
 	if header == "" {
-		return nil, nil
+		return nil, fmt.Errorf("openrath: source of session %s: %w: no header", s.Key(), ErrFormat)
 	}
 	var b bytes.Buffer
 	fmt.Fprintln(&b, header)

@@ -42,7 +42,8 @@ func Session(ctx context.Context, log session.Log, t session.Tenant, home func(s
 	if n := len(file.Other); n > 0 {
 		notes = append(notes, view.Counted(int64(n), "unknown record"))
 	}
-	opening, root, missing, err := opening(ctx, log, k, home, file)
+	values := journal.NewValues(log)
+	opening, root, err := opening(ctx, values, k, home, file)
 	if err != nil {
 		return out, err
 	}
@@ -55,8 +56,10 @@ func Session(ctx context.Context, log session.Log, t session.Tenant, home func(s
 	if err != nil {
 		return out, err
 	}
-	if fresh && missing > 0 {
-		notes = append(notes, view.Counted(int64(missing), "parent")+" not here")
+	if s, err := values.At(ctx, session.Ref{Key: k}); err != nil {
+		return out, err
+	} else if missing := len(parentsOf(file)) - len(s.Opening().Parents); missing > 0 {
+		notes = append(notes, "without "+view.Counted(int64(missing), "parent"))
 	}
 	if left > 0 {
 		notes = append(notes, view.Counted(int64(left), "record")+" too large to keep")
@@ -68,29 +71,40 @@ func Session(ctx context.Context, log session.Log, t session.Tenant, home func(s
 	return out, nil
 }
 
-// opening is how the session of a file begins, with the root of its tree, and how many of
-// the file's parents are not here.
-func opening(ctx context.Context, log session.Log, k session.Key, home func(session.Tenant, run.ID) session.ID, file *openrath.File) (o session.Opening, root session.ID, missing int, err error) {
-	o = session.Opening{Kind: session.OpenImport, Name: file.Header.ID}
-	values := journal.NewValues(log)
+// maxParents is how many parents a session takes over.
+const maxParents = 256
+
+// parentsOf are the parents that a file names, each once.
+func parentsOf(file *openrath.File) (all []string) {
+	seen := map[string]bool{file.Header.ID: true}
 	for _, id := range file.Header.Parents {
-		if session.ValidID("run", idPrefix+id) != nil || id == file.Header.ID {
-			missing++
+		if !seen[id] && len(all) < maxParents {
+			all = append(all, id)
+		}
+		seen[id] = true
+	}
+	return all
+}
+
+// opening is how the session of a file begins, with the root of its tree.
+func opening(ctx context.Context, values *journal.Values, k session.Key, home func(session.Tenant, run.ID) session.ID, file *openrath.File) (o session.Opening, root session.ID, err error) {
+	o = session.Opening{Kind: session.OpenImport, Name: file.Header.ID}
+	for _, id := range parentsOf(file) {
+		if session.ValidID("run", idPrefix+id) != nil {
 			continue
 		}
 		parent, err := values.At(ctx, session.Ref{Key: session.Key{Tenant: k.Tenant, ID: home(k.Tenant, run.ID(idPrefix+id))}})
 		if errors.Is(err, session.ErrNotFound) || isArchived(err) {
-			missing++
 			continue
 		}
 		if err != nil {
-			return o, "", 0, fmt.Errorf("parent %.80s: %w", id, err)
+			return o, "", fmt.Errorf("parent %.80s: %w", id, err)
 		}
 		if link, ok := parent.Link(); ok {
 			o.Parents, root = append(o.Parents, link), cmp.Or(root, parent.Root())
 		}
 	}
-	return o, cmp.Or(root, k.ID), missing, nil
+	return o, cmp.Or(root, k.ID), nil
 }
 
 func isArchived(err error) bool {

@@ -380,9 +380,9 @@ func TestOpenRathGraph(t *testing.T) {
 	}{
 		{"a", "leaf_user", nil, ""},
 		{"b", "op_fork", []string{"a"}, ""},
-		{"c", "op_merge", []string{"a", "b", "gone"}, "1 parent not here"},
+		{"c", "op_merge", []string{"a", "b", "gone"}, "without 1 parent"},
 	} {
-		parents, err := json.Marshal(f.parents)
+		parents, err := json.Marshal(append(f.parents, f.parents...)) // each counts once
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -391,7 +391,7 @@ func TestOpenRathGraph(t *testing.T) {
 `, f.id, parents, f.kind)
 		for i, note := range []string{f.note, "was there already"} {
 			rows, err := s.imports(t.Context(), []byte(text))
-			if err != nil || len(rows) != 1 || rows[0].Note != note {
+			if err != nil || len(rows) != 1 || !strings.Contains(rows[0].Note, note) {
 				t.Fatalf("import %d of %s: %+v, %v; want %q", i, f.id, rows, err, note)
 			}
 			at[f.id] = rows[0].Session
@@ -413,6 +413,11 @@ func TestOpenRathGraph(t *testing.T) {
 		if !slices.Equal(from, want) || b.Via != session.OpenImport {
 			t.Errorf("%s comes from %v, want %v", b.Name, from, want)
 		}
+	}
+	// A file names its session and not the root of the tree.
+	v, err := s.client.Session(t.Context(), string(at["b"]))
+	if err != nil || v.Session != at["b"] {
+		t.Errorf("%+v, %v", v, err)
 	}
 	s.run("on", string(at["b"])) // it goes on in its tree
 	if g, err = s.client.Graph(t.Context(), string(at["b"]), ""); err != nil || g.Root != at["a"] {

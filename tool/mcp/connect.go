@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -46,7 +47,7 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 	default:
 		var err error
 		if c.p, err = onHost(s, env); err != nil {
-			return nil, s.unavailable(err, "correct its command")
+			return nil, s.unavailable(plain(err), "correct its command")
 		}
 	}
 	if c.p != nil {
@@ -169,8 +170,14 @@ func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Resu
 	return tool.Result{}, fmt.Errorf("%w: MCP server %s during %s: %w", session.ErrUnavailable, c.s.Name, name, cause)
 }
 
+// clip is at most n bytes of a text that a stranger wrote, without control characters.
 func clip(text string, n int) string {
-	text = strings.ToValidUTF8(text, "")
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, ""))
 	if len(text) > n {
 		return strings.ToValidUTF8(text[:n], "") + "..."
 	}

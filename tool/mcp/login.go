@@ -24,7 +24,15 @@ func (s *Server) Login(ctx context.Context, env func(string) string, show func(u
 	if s.oauth == nil || s.oauth.login == "" {
 		return fmt.Errorf("MCP server %s has no login: write \"oauth: {login: FILE}\" into its entry in %s", s.Name, s.file)
 	}
-	if err := replace(s.oauth.login, func() (*login, error) { return s.signIn(ctx, env, show) }); err != nil {
+	unlock := func() {}
+	defer func() { unlock() }()
+	err := replace(s.oauth.login, func() (l *login, err error) {
+		if l, err = s.signIn(ctx, env, show); err == nil {
+			unlock, err = lock(s.oauth.login) // nothing older is written after it
+		}
+		return l, err
+	})
+	if err != nil {
 		return fmt.Errorf("sign in to MCP server %s: %s", s.Name, clip(s.redact(env, err.Error()), 400))
 	}
 	return nil

@@ -5,13 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
-	"github.com/modelcontextprotocol/go-sdk/auth"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 	"gopkg.in/yaml.v3"
@@ -44,7 +48,12 @@ func (o *oauth) entry(p *listfile.Parser, n *yaml.Node, what string) {
 		"secret": func(n *yaml.Node) { o.secret = p.Key(n, what, "secret") },
 		"scopes": func(n *yaml.Node) { o.scopes = p.Texts(n, what+": scopes") },
 		"login": func(n *yaml.Node) {
-			if o.login = p.Text(n, what+": login"); !filepath.IsAbs(o.login) {
+			o.login = p.Text(n, what+": login")
+			if rest, ok := strings.CutPrefix(o.login, "~/"); ok {
+				if dir, err := os.UserHomeDir(); err == nil {
+					o.login = filepath.Join(dir, rest)
+				}
+			} else if !filepath.IsAbs(o.login) {
 				o.login = filepath.Join(filepath.Dir(p.File), o.login)
 			}
 		},
@@ -99,6 +108,18 @@ func (o *oauth) secrets(s *Server, env func(string) string) (all []string) {
 	return slices.DeleteFunc(append(all, o.last), func(secret string) bool { return secret == "" })
 }
 
+// SignIn says how the node signs in to the server: "client" as a client with a secret,
+// "login" as a person did, "" not at all.
+func (s *Server) SignIn() string {
+	switch {
+	case s.oauth == nil:
+		return ""
+	case s.oauth.login == "":
+		return "client"
+	}
+	return "login"
+}
+
 // granted is a token for the client itself.
 func (o *oauth) granted(s *Server, env func(string) string, refused string) (*oauth2.Token, error) {
 	if o.source != nil && (refused == "" || refused != o.last) {
@@ -111,15 +132,12 @@ func (o *oauth) granted(s *Server, env func(string) string, refused string) (*oa
 	if err != nil {
 		return nil, err
 	}
-	meta, err := auth.GetAuthServerMetadata(ctx, o.issuer, signInClient)
+	endpoint, err := o.endpoint(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("metadata of %s: %w", o.issuer, err)
-	}
-	if meta == nil || meta.TokenEndpoint == "" {
-		return nil, fmt.Errorf("%s has no metadata of an authorization server; correct issuer", o.issuer)
+		return nil, err
 	}
 	c := clientcredentials.Config{
-		ClientID: o.client, ClientSecret: secret, TokenURL: meta.TokenEndpoint, Scopes: o.scopes,
+		ClientID: o.client, ClientSecret: secret, TokenURL: endpoint, Scopes: o.scopes,
 		EndpointParams: map[string][]string{"resource": {s.URL}},
 	}
 	source := c.TokenSource(ctx)
@@ -129,6 +147,59 @@ func (o *oauth) granted(s *Server, env func(string) string, refused string) (*oa
 	}
 	o.source = source
 	return t, nil
+}
+
+// endpoint finds where the issuer gives tokens, by its metadata (RFC 8414, or OpenID Connect
+// Discovery). The SDK reads those of the authorization code alone, which has to have PKCE.
+func (o *oauth) endpoint(ctx context.Context) (string, error) {
+	u, err := url.Parse(o.issuer)
+	if err != nil {
+		return "", err
+	}
+	path := strings.TrimSuffix(u.Path, "/")
+	for _, at := range []string{"/.well-known/oauth-authorization-server" + path, "/.well-known/openid-configuration" + path, path + "/.well-known/openid-configuration"} {
+		u.Path = at
+		var meta struct {
+			Issuer string `json:"issuer"`
+			Token  string `json:"token_endpoint"`
+		}
+		ok, err := getJSON(ctx, u.String(), &meta)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("metadata of %s: %w", o.issuer, err)
+		case !ok:
+		case strings.TrimSuffix(meta.Issuer, "/") != strings.TrimSuffix(o.issuer, "/"):
+			return "", fmt.Errorf("the metadata of %s are those of %s; correct issuer", o.issuer, clip(meta.Issuer, 200))
+		case meta.Token == "":
+			return "", fmt.Errorf("the metadata of %s name no token_endpoint", o.issuer)
+		default:
+			return meta.Token, nil
+		}
+	}
+	return "", fmt.Errorf("%s has no metadata of an authorization server; correct issuer", o.issuer)
+}
+
+// maxMetadata bounds the metadata of an authorization server, in bytes.
+const maxMetadata = 1 << 20
+
+// getJSON reads a document; ok is false where there is none.
+func getJSON(ctx context.Context, at string, into any) (ok bool, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return false, err
+	}
+	resp, err := signInClient.Do(r)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode >= 400 && resp.StatusCode < 500:
+		return false, nil
+	case resp.StatusCode != http.StatusOK:
+		return false, errors.New(resp.Status)
+	}
+	return true, json.NewDecoder(io.LimitReader(resp.Body, maxMetadata)).Decode(into)
 }
 
 // answered is the error of an authorization server, without what may repeat what was sent.
@@ -159,6 +230,19 @@ func (o *oauth) signedIn(s *Server, refused string) (*oauth2.Token, error) {
 	if l.Token.Valid() && l.Token.AccessToken != refused {
 		return l.Token, nil
 	}
+	// Of the nodes of this machine one refreshes, and the others read what it got: a refresh
+	// token that is used twice may end the login.
+	unlock, err := lock(o.login)
+	if err != nil {
+		return nil, plain(err)
+	}
+	defer unlock()
+	if l, err = o.read(s); err != nil {
+		return nil, err
+	}
+	if l.Token.Valid() && l.Token.AccessToken != refused {
+		return l.Token, nil
+	}
 	again := fmt.Sprintf("sign in with \"rath mcp login %s\"", s.Name)
 	if l.Token.RefreshToken == "" {
 		return nil, errors.New("the token has ended and the authorization server gave none to refresh it; " + again)
@@ -167,33 +251,37 @@ func (o *oauth) signedIn(s *Server, refused string) (*oauth2.Token, error) {
 	c := oauth2.Config{ClientID: l.Client, ClientSecret: l.Secret, Endpoint: oauth2.Endpoint{TokenURL: l.URL, AuthStyle: l.Style}}
 	err = replace(o.login, func() (*login, error) {
 		t, err := c.TokenSource(ctx, &oauth2.Token{RefreshToken: l.Token.RefreshToken}).Token()
-		if err == nil {
-			l.Token = t
-			return l, nil
+		if err != nil {
+			return nil, fmt.Errorf("%w; if that stays so, %s", answered(err), again)
 		}
-		if now, e := o.read(s); e == nil && now.Token.Valid() && now.Token.AccessToken != l.Token.AccessToken {
-			l = now // another node was faster
-			return l, nil
-		}
-		return nil, fmt.Errorf("%w; if that stays so, %s", answered(err), again)
+		l.Token = t
+		return l, nil
 	})
 	return l.Token, err
 }
 
 func (o *oauth) read(s *Server) (*login, error) {
-	data, err := os.ReadFile(o.login)
+	name := filepath.Base(o.login) // the folder is the operator's affair
+	fi, err := os.Stat(o.login)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("no person has signed in: run \"rath mcp login %s\"", s.Name)
 	}
 	if err != nil {
-		return nil, err
+		return nil, plain(err)
+	}
+	if runtime.GOOS != "windows" && fi.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s holds tokens and others can read it; chmod 600 it", name)
+	}
+	data, err := os.ReadFile(o.login)
+	if err != nil {
+		return nil, plain(err)
 	}
 	var l login
 	if err := json.Unmarshal(data, &l); err != nil || l.Token == nil || l.URL == "" {
-		return nil, fmt.Errorf("%s is no file of a login; remove it and run \"rath mcp login %s\"", o.login, s.Name)
+		return nil, fmt.Errorf("%s is no file of a login; remove it and run \"rath mcp login %s\"", name, s.Name)
 	}
 	if l.Server != s.URL {
-		return nil, fmt.Errorf("%s is the login for %s; run \"rath mcp login %s\"", o.login, l.Server, s.Name)
+		return nil, fmt.Errorf("%s is the login for %s; run \"rath mcp login %s\"", name, l.Server, s.Name)
 	}
 	return &l, nil
 }
@@ -203,7 +291,7 @@ func (o *oauth) read(s *Server) (*login, error) {
 func replace(file string, get func() (*login, error)) error {
 	f, err := os.CreateTemp(filepath.Dir(file), ".login-*") // 0600
 	if err != nil {
-		return fmt.Errorf("the tokens cannot be kept: %w; let the node write into that directory", err)
+		return fmt.Errorf("the tokens cannot be kept: %w; let the node write into the directory of %s", plain(err), filepath.Base(file))
 	}
 	l, err := get()
 	if err == nil {
@@ -214,6 +302,18 @@ func replace(file string, get func() (*login, error)) error {
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
+		return plain(err)
+	}
+	return nil
+}
+
+// plain leaves the folder out of an error of a file: clients read it, too.
+func plain(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("%s %s: %w", e.Op, filepath.Base(e.Path), e.Err)
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return fmt.Errorf("%s %s: %w", e.Op, filepath.Base(e.New), e.Err)
 	}
 	return err
 }

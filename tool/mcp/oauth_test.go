@@ -293,3 +293,35 @@ func TestBadLogins(t *testing.T) {
 		t.Errorf("an entry without login: %v", err)
 	}
 }
+
+// TestLoginOfSeveral: processes that have one login, and whose token has ended at the same
+// time, use its refresh token once.
+func TestLoginOfSeveral(t *testing.T) {
+	a := newAuthorizer(t)
+	dir := t.TempDir()
+	if err := a.entry(dir, "login: f").Login(t.Context(), os.Getenv, a.browser); err != nil {
+		t.Fatal(err)
+	}
+	a.revoke()
+	var all sync.WaitGroup
+	for range 8 {
+		s := a.entry(dir, "login: f") // of its own, as in a process of its own
+		all.Go(func() {
+			c, err := s.Connect(t.Context(), os.Getenv, nil)
+			if err = errorOf(c, err); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got, want := a.asked(), []string{"authorization_code", "refresh_token"}; !slices.Equal(got, want) {
+		t.Errorf("asked for %v, want %v", got, want)
+	}
+	if err := os.Chmod(filepath.Join(dir, "f"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := a.entry(dir, "login: f").Connect(t.Context(), os.Getenv, nil)
+	if err = errorOf(c, err); err == nil || !strings.Contains(err.Error(), "chmod 600") || strings.Contains(err.Error(), dir) {
+		t.Errorf("a file that others read: %v", err)
+	}
+}

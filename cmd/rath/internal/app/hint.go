@@ -1,6 +1,7 @@
 package app
 
 import (
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,13 +11,25 @@ import (
 func (a *App) Hint(args ...string) string {
 	words := append([]string{a.Invocation()}, args...)
 	for _, g := range []struct{ flag, value string }{
-		{"store", a.flags.store}, {"server", a.flags.server}, {"context", a.flags.context}, {"creds", a.flags.creds}, {"tenant", a.flags.tenant},
+		{"store", a.flags.store}, {"server", withoutUser(a.flags.server)}, {"context", a.flags.context}, {"creds", a.flags.creds}, {"tenant", a.flags.tenant},
 	} {
 		if g.value != "" {
 			words = append(words, "--"+g.flag, ShellWord(g.value))
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// withoutUser leaves user and password out of addresses: a hint is copied and kept.
+func withoutUser(servers string) string {
+	all := strings.Split(servers, ",")
+	for i, one := range all {
+		if u, err := url.Parse(one); err == nil && u.User != nil {
+			u.User = nil
+			all[i] = u.String()
+		}
+	}
+	return strings.Join(all, ",")
 }
 
 // Invocation is how this program was started, as a person would type it again.

@@ -182,9 +182,7 @@ func FormOf(name string) (string, error) {
 // exportOpenRath returns a session as OpenRath reads it.
 func exportOpenRath(v session.Session) ([]byte, error) {
 	if source := v.Opening().Source; source != "" {
-		if file, err := openrath.Restore(source, v); file != nil || err != nil {
-			return file, err
-		}
+		return openrath.Restore(source, v)
 	}
 	var created, closed time.Time
 	for _, c := range v.Chunks() {

@@ -44,9 +44,9 @@ names that were given to sessions. A name without a directory may be that of an
 archive in the store, as sessions that are archived tell it.
 
 A file of OpenRath becomes a new session that "show", "run --session" and
-"session fork" continue from; "export" gives the file back. Of its parents those
-that are here are its parents: a directory comes in the order of creation. Files
-that were cut off in a crash come in as far as they go; records and kinds that
+"session fork" continue from; "export" gives it back as OpenRath writes it. Of its
+parents those that are here are its parents; a directory comes in that order.
+Files that were cut off in a crash come in as far as they go; records and kinds that
 are not known are kept.
 
 Over --server a node does it for a user with the role operate, with files of up
@@ -286,7 +286,7 @@ func importedRows(a *app.App, rows []Imported) error {
 			case !r.Closed:
 				state = "open"
 			}
-			cells[i] = []string{filepath.Base(r.File), string(r.Session), fmt.Sprint(r.Rows), state, r.Kind, term.Line(r.Note, 100)}
+			cells[i] = []string{term.Line(filepath.Base(r.File), 60), string(r.Session), fmt.Sprint(r.Rows), state, term.Line(r.Kind, 40), term.Line(r.Note, 100)}
 		}
 		a.Out.Rows([]string{"FILE", "SESSION", "ROWS", "STATE", "KIND", "NOTE"}, cells)
 		for _, r := range rows {

@@ -96,9 +96,8 @@ func byBeginning(ctx context.Context, s *app.System, prefix string) (Reference, 
 	case 1:
 		return hits[0], nil
 	case 0:
-		g, err := s.Graph(ctx, prefix, "")
-		if err == nil && g.Root != "" {
-			return Reference{Session: g.Root}, nil
+		if found, err := inTrees(ctx, s, prefix); found != "" || err != nil {
+			return Reference{Session: found}, err
 		}
 		if r, err := s.Run(ctx, run.ID(prefix)); err == nil && r.Session != session.ID(prefix) {
 			return ofRun(&r), nil // its task was taken in between
@@ -110,6 +109,44 @@ func byBeginning(ctx context.Context, s *app.System, prefix string) (Reference, 
 		return Reference{}, app.Fail(app.ExitNotFound, "no run or session of tenant %s begins with %q; %q lists the runs%s", s.Tenant(), prefix, s.Hint("ps"), also)
 	}
 	return Reference{}, ambiguous(prefix, hits)
+}
+
+// manyTrees is in how many trees, the newest first, a session is looked for of which nothing
+// but the beginning of its id is known, and which no run worked on.
+const manyTrees = 200
+
+// inTrees finds a session inside of a tree: by its id, by a name too long to be seen in the
+// id, or by the beginning of the id; "" if there is none.
+func inTrees(ctx context.Context, s *app.System, name string) (session.ID, error) {
+	if g, err := s.Graph(ctx, name, ""); err == nil && g.Root != "" {
+		if slices.ContainsFunc(g.Tree, func(b messages.Branch) bool { return b.Session == session.ID(name) }) {
+			return session.ID(name), nil
+		}
+		return g.Root, nil
+	}
+	roots, err := s.Roots(ctx, manyTrees)
+	if err != nil {
+		return "", err
+	}
+	var hits []Reference
+	for _, root := range roots {
+		g, err := s.Graph(ctx, string(root), "")
+		if err != nil {
+			return "", err
+		}
+		for _, b := range g.Tree {
+			if strings.HasPrefix(string(b.Session), name) {
+				hits = append(hits, Reference{Session: b.Session})
+			}
+		}
+	}
+	switch len(hits) {
+	case 0:
+		return "", nil
+	case 1:
+		return hits[0].Session, nil
+	}
+	return "", ambiguous(name, hits)
 }
 
 // WaitingError is the error of a name that is a task which no node has taken yet.

@@ -61,6 +61,7 @@ type serverRow struct {
 	Command []string `json:"command,omitempty"`
 	URL     string   `json:"url,omitempty"`
 	Token   string   `json:"token,omitempty"` // the reference
+	OAuth   string   `json:"oauth,omitempty"` // as mcp.Server.SignIn has it
 	Env     []string `json:"env,omitempty"`
 	Tools   []string `json:"tools,omitempty"`
 }
@@ -81,12 +82,16 @@ func mcpLs(a *app.App) *cobra.Command {
 			all := []serverRow{}
 			rows := [][]string{}
 			for _, s := range l.All() {
-				all = append(all, serverRow{s.Name, s.Where, s.Command, s.URL, s.Token, s.Env, s.Tools})
+				all = append(all, serverRow{s.Name, s.Where, s.Command, s.URL, s.Token, s.SignIn(), s.Env, s.Tools})
 				tools := "all"
 				if s.Tools != nil {
 					tools = strings.Join(s.Tools, ",")
 				}
-				rows = append(rows, []string{term.Line(s.Name, 24), cmp.Or(s.Where, "remote"), term.Line(cmp.Or(s.URL, strings.Join(s.Command, " ")), 30), term.Line(tools, 16)})
+				where := cmp.Or(s.Where, "remote")
+				if how := s.SignIn(); how != "" {
+					where += ", " + how
+				}
+				rows = append(rows, []string{term.Line(s.Name, 24), where, term.Line(cmp.Or(s.URL, strings.Join(s.Command, " ")), 30), term.Line(tools, 16)})
 			}
 			if done, err := app.Emit(a, all); done {
 				return err

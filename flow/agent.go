@@ -38,8 +38,9 @@ type Agent struct {
 	// MaxRounds bounds the model calls; 0 is DefaultMaxRounds.
 	MaxRounds int
 	// MaxContext is how many tokens a request and its answer may have; 0 is what the node's
-	// list says of the model, if it does. The session is compressed before it has more, and
-	// also where a server refuses it as too long.
+	// list says of the model, if it does. The session is compressed before it has more than
+	// three quarters, and also where a server refuses it as too long. The user's newest words
+	// are not compressed.
 	MaxContext int64
 	// Overflow makes of such a session what the agent goes on with; nil is a Compressor
 	// with the agent's provider that keeps the newest eighth. A workflow that returns the

@@ -25,8 +25,10 @@ func TestOverflowCrashEverywhere(t *testing.T) {
 	}
 	s := session.New(session.UserText("read three texts"))
 	out := flowtest.Run(t, newReader(), s, "testdata/overflow.txtar", nil)
-	if first, _ := out.At(0); first.Text() != "two of three were read" || out.Text() != "read all" {
-		t.Errorf("the session begins with %q and ends with %q", first.Text(), out.Text())
+	task, _ := out.At(0)
+	summary, _ := out.At(1)
+	if task.Text() != "read three texts" || summary.Text() != "two of three were read" || out.Text() != "read all" {
+		t.Errorf("the session begins with %q and %q and ends with %q", task.Text(), summary.Text(), out.Text())
 	}
 	flowtest.CrashEverywhere(t, newReader, s, "testdata/overflow.txtar", nil)
 }

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/guide"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
@@ -119,10 +121,14 @@ const maxKept = 128 << 10
 // keptFrom returns the index of the first of the newest chunks that have at most so many
 // tokens, by estimate. No tool's result is parted from its call.
 func keptFrom(s session.Session, tokens int64) int {
-	from, size := s.Len(), 0
+	from, size, room := s.Len(), 0, maxKept
+	for _, i := range lasting(s, s.Len()) {
+		c, _ := s.At(i)
+		room -= len(session.ChunkEvent(c).Data)
+	}
 	for i := s.Len() - 1; i >= 0; i-- {
 		c, _ := s.At(i)
-		if size += len(session.ChunkEvent(c).Data); size > maxKept || llm.Estimate(size) > tokens {
+		if size += len(session.ChunkEvent(c).Data); size > room || llm.Estimate(size) > tokens {
 			break
 		}
 		if c.Kind() != session.ToolResult {
@@ -132,18 +138,49 @@ func keptFrom(s session.Session, tokens int64) int {
 	return from
 }
 
-// kept returns the rows of the session that goes on after a summary: the system chunks,
-// the summary, and the chunks from an index on. What these used is counted already.
+// lasting returns the indices of the chunks before one that no summary takes the place of:
+// those of the system, what the workspace says for agents, and the newest that the user
+// said, unless it comes later.
+func lasting(s session.Session, from int) (at []int) {
+	said, summed := -1, -1
+	for i, c := range s.Chunks() {
+		is, _ := guide.IsText(c.Text())
+		switch {
+		case c.Kind() != session.User:
+			if c.Kind() == session.System && i < from {
+				at = append(at, i)
+			}
+		case is:
+			if i < from {
+				at = append(at, i)
+			}
+		case c.Origin().Agent == "":
+			said = i
+		default: // an agent's summary
+			summed = i
+		}
+	}
+	if said < 0 {
+		said = summed
+	}
+	if said >= 0 && said < from {
+		i, _ := slices.BinarySearch(at, said)
+		at = slices.Insert(at, i, said)
+	}
+	return at
+}
+
+// kept returns the rows of the session that goes on after a summary: those that last, the
+// summary, and the chunks from an index on. What these used is counted already.
 func kept(s session.Session, from int, summary session.Event) (rows []session.Event) {
 	again := func(c session.Chunk) {
 		o := c.Origin()
 		o.Usage = session.Usage{}
 		rows = append(rows, session.ChunkEvent(c.Of(o)))
 	}
-	for _, c := range s.Range(0, from) {
-		if c.Kind() == session.System {
-			again(c)
-		}
+	for _, i := range lasting(s, from) {
+		c, _ := s.At(i)
+		again(c)
 	}
 	rows = append(rows, summary)
 	for _, c := range s.Range(from, s.Len()) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
@@ -81,8 +82,11 @@ const overflowInstruction = "Summarise the conversation above so that you can go
 //go:noinline
 func (a *agent) fit(ctx context.Context, s session.Session, c *call, refused error) (_ session.Session, fits bool, err error) {
 	w := &c.window
-	if a.p.in != nil || s.Unborn() || w.tried || w.off {
+	if a.p.in != nil || s.Unborn() || w.off {
 		return s, false, refused
+	}
+	if w.tried {
+		return s, false, tooLong(refused)
 	}
 	at := a.p.sc.path()
 	recorded, past := a.p.sc.overflowed(at, a.Name)
@@ -95,7 +99,7 @@ func (a *agent) fit(ctx context.Context, s session.Session, c *call, refused err
 			return s, false, err
 		}
 		if o == nil {
-			return s, false, refused
+			return s, false, tooLong(refused)
 		}
 	}
 	if o, err = a.decide(ctx, o); err != nil {
@@ -118,6 +122,14 @@ func (a *agent) fit(ctx context.Context, s session.Session, c *call, refused err
 	return by, true, nil
 }
 
+// tooLong says what helps where a model refuses what no summary makes shorter.
+func tooLong(refused error) error {
+	if refused == nil {
+		return nil
+	}
+	return fmt.Errorf("%w; it has nothing older to compress: shorten the task, put it into a file of the workspace, or name a model that takes more", refused)
+}
+
 // overflowed reports whether the journal holds at a path the decision to compress an
 // agent's session, or whether the run was past it without.
 func (sc *scope) overflowed(at run.Path, agent string) (recorded, past bool) {
@@ -131,7 +143,39 @@ func (sc *scope) overflowed(at run.Path, agent string) (recorded, past bool) {
 	return false, ex.past(at) || ex.levels.outer(at) || ex.life.poison != nil || ex.pos.recorder != nil
 }
 
-// overflows says how much too long the next request is for the model, nil if it is not. A
+// leastSummed is how many tokens a summary has to take the place of: with fewer it would be
+// no shorter.
+const leastSummed = 64
+
+// shortens reports whether there is enough that a summary can take the place of. While the
+// request still fits, that is half of what stays: else each call would have a summary.
+func (a *agent) shortens(s session.Session, o *overflow) bool {
+	keep := o.keep()
+	switch w := a.Overflow.(type) {
+	case nil:
+	case *flow.Compressor:
+		if keep = w.Keep; keep == 0 {
+			return true
+		}
+	default: // the author's workflow knows
+		return true
+	}
+	from, size := keptFrom(s, keep), 0
+	last := lasting(s, from)
+	for i, c := range s.Range(0, from) {
+		if _, lasts := slices.BinarySearch(last, i); !lasts {
+			size += len(session.ChunkEvent(c).Data)
+		}
+	}
+	least := int64(leastSummed)
+	if !o.Refused && o.Tokens <= o.Limit {
+		least = max(least, keep/2)
+	}
+	return llm.Estimate(size) >= least
+}
+
+// overflows says how much too long the next request is for the model, nil if it is not, or
+// if no summary makes it shorter. A
 // prompt that the provider has in its cache is given up later: it would have to be paid in
 // full again.
 func (a *agent) overflows(s session.Session, c *call, refused bool) (*overflow, error) {
@@ -145,6 +189,9 @@ func (a *agent) overflows(s session.Session, c *call, refused bool) (*overflow, 
 		most = min(most, o.Limit/4*3)
 	}
 	if !refused && (o.Limit == 0 || o.Tokens <= max(most, o.Limit/2)) {
+		return nil, nil
+	}
+	if !a.shortens(s, o) {
 		return nil, nil
 	}
 	if one := &all[0]; one.Cost == priced && o.Cached > 0 {

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/guide"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -111,8 +113,8 @@ func TestOverflow(t *testing.T) {
 				t.Errorf("%d calls, %d summaries, %d requests refused: %v", m.made, m.summed, m.refused, m.requests)
 			}
 			all := texts(ex.Result())
-			if all[0] != "be polite" || !strings.HasPrefix(all[1], fmt.Sprintf("summary %d", m.summed)) {
-				t.Errorf("the session begins with %.60q", all[:2])
+			if all[0] != "be polite" || all[1] != "fetch all" || !strings.HasPrefix(all[2], fmt.Sprintf("summary %d", m.summed)) {
+				t.Errorf("the session begins with %.60q", all[:3])
 			}
 			decided := 0
 			for _, s := range w.steps(t, home) {
@@ -250,4 +252,50 @@ func TestHundredCallsInALongSession(t *testing.T) {
 		t.Errorf("%d calls: 20 early ones stored %d bytes, 20 late ones %d", len(stored), early, late)
 	}
 	t.Logf("20 early calls stored %d bytes, 20 late ones %d", early, late)
+}
+
+// TestTaskIsNotCompressed: the user's newest words and what the workspace says stay as they
+// are, an agent that has nothing else is asked as it is, and a task that does not fit alone
+// ends it with what can be done.
+func TestTaskIsNotCompressed(t *testing.T) {
+	ofWorkspace := (&guide.Guide{Agents: "Use tabs."}).Text()
+	task := "fetch all " + strings.Repeat("z", 6500)
+	for name, tt := range map[string]struct {
+		most, calls, context int
+		state                run.State
+	}{
+		"it alone fits":   {most: 8000, context: 2000, state: run.Succeeded},
+		"with calls":      {most: 9500, calls: 12, context: 2300, state: run.Succeeded},
+		"it is too large": {most: 4000, context: 1000, state: run.Failed},
+		"for the server":  {most: 4000, state: run.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w world
+			m := &bounded{t: t, most: tt.most, calls: tt.calls}
+			a := fetcher(500)
+			f := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				return a.Forward(ctx, s.With(session.SystemText("be polite"), session.UserText(ofWorkspace), session.UserText(task)))
+			})
+			_, ex, state, err := w.run1(t, m, f, func(rt *engine.Runtime, _ *journal.Task) {
+				if tt.context > 0 {
+					rt.Choices = offering(engine.Choice{Name: "m", Context: int64(tt.context)})
+				}
+			})
+			if state != tt.state || (m.summed > 0) != (tt.calls > 0) || m.made != tt.calls {
+				t.Fatalf("the run is %s after %d calls and %d summaries of requests of %v: %v", state, m.made, m.summed, m.requests, err)
+			}
+			if tt.state == run.Failed {
+				if err == nil || !errors.Is(err, llm.CodeContextLength) || !strings.Contains(err.Error(), "put it into a file") {
+					t.Errorf("the run failed: %v", err)
+				}
+				return
+			}
+			all := texts(ex.Result())
+			for _, text := range []string{ofWorkspace, task} {
+				if !slices.Contains(all, text) {
+					t.Errorf("the session holds %.60q", all)
+				}
+			}
+		})
+	}
 }

@@ -2,9 +2,11 @@ package tool
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -12,6 +14,8 @@ import (
 const (
 	MaxPatch      = 1 << 20 // bytes
 	MaxPatchFiles = 100
+	maxHunks      = 1000 // and lines that they are behind
+	maxCompared   = 50e6 // lines, to find where the hunks apply
 )
 
 // The lines of a patch that are no text of a file.
@@ -82,6 +86,7 @@ type patchReader struct {
 	lines []string
 	n     int // the next
 	all   []*filePatch
+	hunks int // with the lines that they are behind
 }
 
 // section reads what the patch does to one file.
@@ -166,6 +171,7 @@ func (p *patchReader) updated(f *filePatch, at int) error {
 	open := false // the last hunk takes lines
 	start := func() *hunk {
 		if !open {
+			p.hunks++
 			f.hunks = append(f.hunks, hunk{at: p.n + 1, headers: headers, first: f.again})
 			headers, open, f.again = nil, true, false
 		}
@@ -187,6 +193,7 @@ func (p *patchReader) updated(f *filePatch, at int) error {
 			}
 			if header = strings.TrimSuffix(header, " @@"); strings.TrimSpace(header) != "" {
 				headers = append(headers, header)
+				p.hunks++
 			}
 			open = false
 			continue
@@ -204,6 +211,9 @@ func (p *patchReader) updated(f *filePatch, at int) error {
 
 // hunksOf ends the section of a file.
 func (p *patchReader) hunksOf(f *filePatch, had, at int) error {
+	if p.hunks > maxHunks {
+		return &Failure{Kind: TooLarge, Detail: f.path, Message: fmt.Sprintf("the patch has more than %d hunks and lines after @@: send it in parts", maxHunks)}
+	}
 	for i := had; i < len(f.hunks); i++ {
 		h := &f.hunks[i]
 		// An empty line before the next section is no line of the file.
@@ -238,7 +248,7 @@ func linesAs(text string) (lines []lineText) {
 
 // patched returns a text with the hunks of its file applied, and how many lines came and
 // went.
-func (f *filePatch) patched(text string) (after string, added, removed int, err error) {
+func (f *filePatch) patched(text string, by *finder) (after string, added, removed int, err error) {
 	lines := linesAs(text)
 	end, open := "\n", len(lines) > 0 && lines[len(lines)-1].end == ""
 	if n := strings.Count(text, "\r\n"); n > 0 && 2*n >= strings.Count(text, "\n") {
@@ -250,7 +260,7 @@ func (f *filePatch) patched(text string) (after string, added, removed int, err 
 		if h.first {
 			cursor = 0
 		}
-		at, err := h.find(f.path, i+1, lines, cursor)
+		at, err := h.find(f.path, i+1, lines, cursor, by)
 		if err != nil {
 			return "", 0, 0, err
 		}
@@ -269,7 +279,7 @@ func (f *filePatch) patched(text string) (after string, added, removed int, err 
 				added++
 			}
 		}
-		lines = append(append(append(make([]lineText, 0, len(lines)+len(out)), lines[:at]...), out...), lines[from:]...)
+		lines = slices.Replace(lines, at, from, out...)
 		cursor = at + len(out)
 	}
 	var b strings.Builder
@@ -287,12 +297,15 @@ func (f *filePatch) patched(text string) (after string, added, removed int, err 
 }
 
 // find returns the index of the line at which the hunk applies, from a line on.
-func (h *hunk) find(name string, n int, lines []lineText, from int) (int, error) {
+func (h *hunk) find(name string, n int, lines []lineText, from int, by *finder) (int, error) {
 	miss := func(format string, args ...any) error {
 		return &Failure{Kind: Mismatch, Detail: name, Message: fmt.Sprintf("hunk %d of %q (line %d of the patch) ", n, name, h.at) + fmt.Sprintf(format, args...) + "; no file was changed"}
 	}
 	for _, header := range h.headers {
-		at := seek(lines, []string{header}, from, 1)
+		at, err := by.seek(name, lines, []string{header}, from, 1)
+		if err != nil {
+			return 0, err
+		}
 		if len(at) == 0 {
 			return 0, miss("is behind a line %q, which is not there from line %d on", clip(header, 200), from+1)
 		}
@@ -313,8 +326,10 @@ func (h *hunk) find(name string, n int, lines []lineText, from int) (int, error)
 	if h.last {
 		from = max(from, len(lines)-len(old))
 	}
-	at := seek(lines, old, from, maxShownLines)
+	at, err := by.seek(name, lines, old, from, maxShownLines)
 	switch {
+	case err != nil:
+		return 0, err
 	case len(at) == 0 && h.last:
 		return 0, miss("is not at the end of the file, which it says it is: %q", clip(strings.Join(old, "\n"), 400))
 	case len(at) == 0:
@@ -332,10 +347,34 @@ func (h *hunk) find(name string, n int, lines []lineText, from int) (int, error)
 var plain = strings.NewReplacer("\u2010", "-", "\u2011", "-", "\u2012", "-", "\u2013", "-", "\u2014", "-", "\u2212", "-",
 	"\u2018", "'", "\u2019", "'", "\u201a", "'", "\u201b", "'", "\u201c", `"`, "\u201d", `"`, "\u201e", `"`, "\u201f", `"`, "\u00a0", " ", "\u202f", " ", "\u3000", " ")
 
+// finder finds lines of files, and ends with its context or after so many comparisons.
+type finder struct {
+	ctx  context.Context
+	left int // comparisons
+}
+
+// newFinder returns the finder of a patch.
+func newFinder(ctx context.Context) *finder { return &finder{ctx, maxCompared} }
+
+// spend takes one comparison.
+func (f *finder) spend(name string) error {
+	f.left--
+	switch {
+	case f.left < 0:
+		return &Failure{Kind: TooLarge, Detail: name, Message: fmt.Sprintf("where the patch applies to %q takes too long to find: send it in parts, with fewer lines that the file holds often; no file was changed", name)}
+	case f.left%(1<<14) == 0:
+		return f.ctx.Err()
+	}
+	return nil
+}
+
 // seek returns where lines stand in a file, from a line on and at most so many: as they
 // are, or without the white space at their ends, or without any around them and with plain
 // characters for others.
-func seek(lines []lineText, old []string, from, most int) (at []int) {
+func (f *finder) seek(name string, lines []lineText, old []string, from, most int) (at []int, err error) {
+	if err := f.ctx.Err(); err != nil {
+		return nil, err
+	}
 	for _, as := range []func(string) string{
 		func(s string) string { return s },
 		func(s string) string { return strings.TrimRight(s, " \t\r") },
@@ -345,22 +384,24 @@ func seek(lines []lineText, old []string, from, most int) (at []int) {
 		for i, s := range old {
 			want[i] = as(s)
 		}
-		have := make([]string, 0, max(len(lines)-from, 0))
-		for _, l := range lines[min(from, len(lines)):] {
-			have = append(have, as(l.text))
-		}
-		for i := 0; i+len(want) <= len(have) && len(at) < most; i++ {
+		for i := from; i+len(want) <= len(lines) && len(at) < most; i++ {
 			j := 0
-			for j < len(want) && have[i+j] == want[j] {
+			for j < len(want) {
+				if err := f.spend(name); err != nil {
+					return nil, err
+				}
+				if as(lines[i+j].text) != want[j] {
+					break
+				}
 				j++
 			}
 			if j == len(want) {
-				at = append(at, from+i)
+				at = append(at, i)
 			}
 		}
 		if len(at) > 0 {
-			return at
+			return at, nil
 		}
 	}
-	return nil
+	return nil, nil
 }

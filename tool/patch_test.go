@@ -249,11 +249,12 @@ func (f failingFiles) Rename(ctx context.Context, name, to string) error {
 func TestPatchIsUndone(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{"a": "1\n", "b": "2\n", "c": "3\n"}
+	modes := map[string]os.FileMode{"a": 0o755, "b": 0o755, "c": 0o644}
 	patch := quote(t, patchArgs{"*** Begin Patch\n*** Update File: a\n*** Move to: d\n@@\n-1\n+one\n*** Delete File: b\n*** Add File: e\n+5\n*** Update File: c\n@@\n-3\n+three\n*** End Patch"})
 	for n := 1; ; n++ {
 		dir := t.TempDir()
 		for name, text := range files {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), modes[name]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -269,7 +270,7 @@ func TestPatchIsUndone(t *testing.T) {
 			t.Error(err)
 		}
 		if !out.IsError {
-			if n != 6 { // five changes were made
+			if n != 7 { // six changes were made
 				t.Errorf("%d changes were made: %s", n-1, out.Body)
 			}
 			holds(t, dir, map[string]string{"c": "three\n", "d": "one\n", "e": "5\n"})
@@ -279,6 +280,50 @@ func TestPatchIsUndone(t *testing.T) {
 			t.Errorf("change %d: %s", n, out.Body)
 		}
 		holds(t, dir, files)
+		for name, mode := range modes {
+			if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != mode {
+				t.Errorf("change %d: %q is back with %v, %v", n, name, info.Mode(), err)
+			}
+		}
+	}
+}
+
+// TestPatchIsBounded: where hunks apply is found in few comparisons, and at most so many,
+// and finding ends with its context.
+func TestPatchIsBounded(t *testing.T) {
+	t.Parallel()
+	call := func(ctx context.Context, file, patch string) Outcome {
+		box := &fake{files: map[string]string{"f": file}}
+		return table(t, applyPatch()).Call(ctx, ApplyPatch, quote(t, patchArgs{"*** Begin Patch\n*** Update File: f\n" + patch + "*** End Patch"}), Call{Sandbox: box.open})
+	}
+	lines := strings.Repeat("x\n", 1<<20)
+	many := strings.Repeat("@@ x\n", 400) + "+y\n"
+	if out := call(t.Context(), lines, many); out.IsError {
+		t.Errorf("400 lines: %s", out.Body)
+	}
+	all, err := parsePatch("*** Begin Patch\n*** Update File: f\n" + many + "*** End Patch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := newFinder(t.Context())
+	if _, _, _, err := all[0].patched(lines, by); err != nil || maxCompared-by.left != 400 {
+		t.Errorf("%d comparisons: %v", int(maxCompared)-by.left, err)
+	}
+	if out := call(t.Context(), lines, strings.Repeat("@@ x\n", maxHunks)+"+y\n"); !strings.Contains(string(out.Body), "more than 1000 hunks and lines after @@") {
+		t.Errorf("too many: %s", out.Body)
+	}
+	square := "@@\n" + strings.Repeat(" x\n", 100_000) + "-y\n"
+	if out := call(t.Context(), lines, square); out.Kind != TooLarge || !strings.Contains(string(out.Body), "takes too long to find") {
+		t.Errorf("a square: %s", out.Body)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	by = newFinder(ctx)
+	if all, err = parsePatch("*** Begin Patch\n*** Update File: f\n" + square + "*** End Patch"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := all[0].patched(lines, by); !errors.Is(err, context.Canceled) || by.left != maxCompared {
+		t.Errorf("cancelled: %v after %d comparisons", err, int(maxCompared)-by.left)
 	}
 }
 
@@ -293,7 +338,7 @@ func FuzzPatch(f *testing.F) {
 			return
 		}
 		for _, p := range all {
-			if _, _, _, err := p.patched(text); err != nil {
+			if _, _, _, err := p.patched(text, newFinder(t.Context())); err != nil {
 				continue
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"strings"
 
 	"github.com/rathcluster/rath/sandbox"
@@ -37,7 +38,7 @@ func applyInput(ctx context.Context, _ Call, sb sandbox.Sandbox, in patchArgs) (
 	if err != nil {
 		return nil, err
 	}
-	c := change{sb: sb}
+	c := change{sb: sb, by: newFinder(ctx)}
 	var body patchBody
 	for _, f := range all {
 		told, err := c.plan(ctx, f)
@@ -55,8 +56,10 @@ func applyInput(ctx context.Context, _ Call, sb sandbox.Sandbox, in patchArgs) (
 // change is what a patch does, planned before any of it is done.
 type change struct {
 	sb    sandbox.Sandbox
+	by    *finder
 	bytes int // of the files as they are, which are kept until all is done
 	steps []changeStep
+	last  []changeStep // after all others: the files that are deleted go
 }
 
 // changeStep is one call of the sandbox's files.
@@ -93,13 +96,22 @@ func (c *change) plan(ctx context.Context, f *filePatch) (told patchedFile, err 
 	if c.bytes += len(before); c.bytes > MaxScanned {
 		return told, &Failure{Kind: TooLarge, Detail: f.path, Message: fmt.Sprintf("the files of the patch have more than %d MiB: send it in parts", MaxScanned>>20)}
 	}
-	back := func(ctx context.Context) error { return writeText(ctx, c.sb, f.path, before) }
 	if f.verb == patchDelete {
 		told.Change, told.Removed = "deleted", len(linesAs(before))
-		c.then(f.path, func(ctx context.Context) error { return files.Remove(ctx, f.path) }, back)
+		// It is set aside first, so that it comes back with its mode.
+		aside, err := c.aside(ctx, f.path)
+		if err != nil {
+			return told, err
+		}
+		c.then(f.path, func(ctx context.Context) error { return files.Rename(ctx, f.path, aside) },
+			func(ctx context.Context) error { return files.Rename(ctx, aside, f.path) })
+		c.last = append(c.last, changeStep{
+			f.path, func(ctx context.Context) error { return files.Remove(ctx, aside) },
+			func(ctx context.Context) error { return writeText(ctx, c.sb, aside, before) },
+		})
 		return told, nil
 	}
-	after, added, removed, err := f.patched(before)
+	after, added, removed, err := f.patched(before, c.by)
 	if err != nil {
 		return told, err
 	}
@@ -111,13 +123,28 @@ func (c *change) plan(ctx context.Context, f *filePatch) (told patchedFile, err 
 		told.Change = "moved"
 	}
 	if after != before {
-		c.then(f.path, func(ctx context.Context) error { return writeText(ctx, c.sb, f.path, after) }, back)
+		c.then(f.path, func(ctx context.Context) error { return writeText(ctx, c.sb, f.path, after) },
+			func(ctx context.Context) error { return writeText(ctx, c.sb, f.path, before) })
 	}
 	if f.to != "" {
 		c.then(f.to, func(ctx context.Context) error { return files.Rename(ctx, f.path, f.to) },
 			func(ctx context.Context) error { return files.Rename(ctx, f.to, f.path) })
 	}
 	return told, nil
+}
+
+// aside returns a name beside a file that no file has.
+func (c *change) aside(ctx context.Context, name string) (string, error) {
+	for n := len(c.last); n < len(c.last)+2*MaxPatchFiles; n++ {
+		to := path.Join(path.Dir(name), fmt.Sprintf(".deleted-%d", n))
+		switch _, err := c.sb.Files().Stat(ctx, to); {
+		case errors.Is(err, fs.ErrNotExist):
+			return to, nil
+		case err != nil:
+			return "", pathFailure(name, err)
+		}
+	}
+	return "", &Failure{Kind: Mismatch, Detail: name, Message: fmt.Sprintf("beside %q lie too many files .deleted-0, .deleted-1, ...: remove them; no file was changed", name)}
 }
 
 // free refuses a name that is taken.
@@ -137,6 +164,7 @@ func (c *change) then(name string, do, back func(context.Context) error) {
 
 // carryOut takes all steps, or puts back what it did if one of them fails.
 func (c *change) carryOut(ctx context.Context) error {
+	c.steps = append(c.steps, c.last...)
 	for i, s := range c.steps {
 		err := s.do(ctx)
 		if err == nil {

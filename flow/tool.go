@@ -19,8 +19,11 @@ import (
 // the calls of one answer run at the same time. The session begins with what the model
 // asked for alone, on a copy of the files; what the workflow makes of those stays there.
 // Workflows that call each other without end fail at run.MaxDepth, as the result that the
-// model reads.
+// model reads. Without a workflow it panics, as it does with a bad name.
 func WorkflowTool(name, description string, w Workflow) tool.Tool {
+	if w == nil {
+		panic("flow: the tool " + name + " has no workflow")
+	}
 	return workflowTool{w, tool.Func(name, description, func(context.Context, toolInput) (string, error) {
 		return "", errors.New("flow: the tool " + name + " is a workflow: a run makes its calls, by an Agent or by Call")
 	}, &tool.FuncOptions{Effect: tool.Idempotent})}

@@ -88,3 +88,14 @@ func TestAsk(t *testing.T) {
 		})
 	}
 }
+
+// TestWorkflowToolNeedsAWorkflow: without one it panics when it is made, not when it is
+// called.
+func TestWorkflowToolNeedsAWorkflow(t *testing.T) {
+	defer func() {
+		if got := recover(); got != "flow: the tool review has no workflow" {
+			t.Errorf("it panics with %v", got)
+		}
+	}()
+	flow.WorkflowTool("review", "Reviews.", nil)
+}

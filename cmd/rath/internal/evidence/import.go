@@ -44,10 +44,10 @@ names that were given to sessions. A name without a directory may be that of an
 archive in the store, as sessions that are archived tell it.
 
 A file of OpenRath becomes a new session that "show", "run --session" and
-"session fork" continue from; "export" gives it back as OpenRath writes it. Of its
-parents those that are here are its parents; a directory comes in that order.
-Files that were cut off in a crash come in as far as they go; records and kinds that
-are not known are kept.
+"session fork" continue from; "export" gives it back as OpenRath writes it. Its
+parents are those of the file that are here; a directory comes in that order.
+Files that were cut off in a crash come in as far as they go; records and kinds
+that are not known are kept.
 
 Over --server a node does it for a user with the role operate, with files of up
 to 32 MiB; the log of each session says who asked for it. With --monitor and the

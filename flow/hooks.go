@@ -19,9 +19,10 @@ type Hooks struct {
 	// this calls run. An error ends the agent.
 	AfterModel func(ctx context.Context, s session.Session) error
 	// BeforeTool is called for each call of a tool that exists, in their order, before a
-	// person is asked and before any of them runs. It returns the arguments that take the
-	// place of the model's, or nil. With an error the call does not run, and the model reads
-	// why as its result.
+	// person is asked and before any of them runs, and again with the arguments that a person
+	// put in their place. It returns the arguments that take the place of those, which no
+	// person is asked about again, or nil. With an error the call does not run, and the model
+	// reads why as its result.
 	BeforeTool func(ctx context.Context, spec tool.Spec, args json.RawMessage) (json.RawMessage, error)
 	// AfterTool is called with what a call came to, and returns what the model reads. With an
 	// error it reads that instead. Calls run at the same time, and so does this.

@@ -151,6 +151,9 @@ func (g *runState) approval(d *doneData) {
 func (g *runState) hook(d *doneData) {
 	call, is := strings.CutSuffix(d.Path, ".before")
 	if !is {
+		call, is = strings.CutSuffix(d.Path, ".approved") // of what a person put in
+	}
+	if !is {
 		return
 	}
 	said, _ := read[struct {

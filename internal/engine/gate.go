@@ -98,6 +98,7 @@ func (r *round) applyDecision(c *toolCall, d journal.StepCompleted) error {
 	case !a.Approved:
 		reject("a person rejected this call: " + a.Reason)
 	case len(a.Value) > 0:
+		c.answered = true
 		r.edit(c, string(a.Value))
 	}
 	return nil

@@ -52,34 +52,52 @@ func (a *agent) mayGoOn(ctx context.Context, name string, s session.Session, cal
 	return err
 }
 
-// hooks has the agent's hook look at the calls before any of them runs. A call that was
-// recorded without keeps what it was.
+// hooks has the agent's hook look at the calls before any of them runs.
 func (r *round) hooks() error {
-	if r.before == nil {
+	for _, c := range r.calls {
+		if err := r.look(c, "before", c.Args); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hooksAgain has it look at the calls whose arguments a person changed.
+func (r *round) hooksAgain() error {
+	for _, c := range r.calls {
+		if !c.answered {
+			continue
+		}
+		if err := r.look(c, "approved", c.edited); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look has the hook look at a call, in a step of its own. A call that was recorded without
+// keeps what it was.
+func (r *round) look(c *toolCall, child, args string) error {
+	if r.before == nil || c.refused != nil {
 		return nil
 	}
-	for _, c := range r.calls {
-		if c.refused != nil {
-			continue
-		}
-		st := &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}
-		st.asked = journal.StepRequest{Path: c.path.Child("before"), Kind: journal.StepDo, Name: "before " + c.Name, Input: blob.Sum([]byte(c.Args)).Short()}
-		if !r.recorded(st.asked.Path) && r.recorded(c.path) {
-			continue
-		}
-		if err := st.decide(); err != nil {
-			return err
-		}
-		var out hooked
-		if st.decision == journal.Replay {
-			if err := decode(st.record.StepCompleted, &out); err != nil {
-				return err
-			}
-		} else if err := r.hookCall(c, st, &out); err != nil {
-			return err
-		}
-		r.applyHook(c, out)
+	st := &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}
+	st.asked = journal.StepRequest{Path: c.path.Child(child), Kind: journal.StepDo, Name: "before " + c.Name, Input: blob.Sum([]byte(args)).Short()}
+	if !r.recorded(st.asked.Path) && r.recorded(c.path) {
+		return nil
 	}
+	if err := st.decide(); err != nil {
+		return err
+	}
+	var out hooked
+	if st.decision == journal.Replay {
+		if err := decode(st.record.StepCompleted, &out); err != nil {
+			return err
+		}
+	} else if err := r.hookCall(c, st, &out); err != nil {
+		return err
+	}
+	r.applyHook(c, out)
 	return nil
 }
 

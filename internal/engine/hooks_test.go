@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -141,5 +142,56 @@ func TestHooksRefuseAModelCall(t *testing.T) {
 				t.Errorf("the run is %s after %d calls: %v", state, asked, err)
 			}
 		})
+	}
+}
+
+// TestHookSeesWhatAPersonPutIn: arguments that a person changed are shown to the hook, what
+// it refuses does not run, and a replay calls it no more.
+func TestHookSeesWhatAPersonPutIn(t *testing.T) {
+	var w world
+	var seen []string
+	ran := 0
+	count := tool.Func("words", "Counts.", func(_ context.Context, in wordsIn) (int, error) {
+		ran++
+		return len(strings.Fields(in.Text)), nil
+	}, &tool.FuncOptions{Effect: tool.ReadOnly})
+	a := &flow.Agent{
+		Name: "a", Tools: []tool.Tool{count}, Approve: func(tool.Spec, json.RawMessage) bool { return true },
+		Hooks: flow.Hooks{BeforeTool: func(_ context.Context, _ tool.Spec, args json.RawMessage) (json.RawMessage, error) {
+			seen = append(seen, string(args))
+			if strings.Contains(string(args), "secret") {
+				return nil, errors.New("no secrets")
+			}
+			return nil, nil
+		}},
+	}
+	m := model(func(r *llm.Request) *llm.Response {
+		if r.Messages[len(r.Messages)-1].Role == llm.User {
+			return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{
+				{ID: "1", Name: "words", Args: `{"text":"a"}`}, {ID: "2", Name: "words", Args: `{"text":"b"}`}, {ID: "3", Name: "words", Args: `{"text":"c"}`},
+			}}
+		}
+		return &llm.Response{Text: "done", Finish: llm.FinishStop}
+	})
+	work := func(ctx context.Context, s session.Session) (session.Session, error) {
+		return a.Forward(ctx, s.With(session.UserText("go")))
+	}
+	rt := w.runtime(m)
+	forward(t, t.Context(), start(t, rt, work), run.Waiting)
+	for path, value := range map[run.Path]string{"0.0.approval": `{"text":"secret"}`, "0.1.approval": "", "0.2.approval": `{"text":"c d"}`} {
+		check(t, talk(t, rt, journal.SignalReceived{Kind: journal.Approve, Path: path, By: "ana", Value: value}))
+	}
+	ex := start(t, w.runtime(m), work, resume)
+	forward(t, t.Context(), ex, run.Succeeded)
+	if want := []string{`{"text":"a"}`, `{"text":"b"}`, `{"text":"c"}`, `{"text":"secret"}`, `{"text":"c d"}`}; !slices.Equal(seen, want) || ran != 2 {
+		t.Errorf("the hook saw %q, want %q, and %d calls ran", seen, want, ran)
+	}
+	rows := texts(ex.Result())
+	if !strings.Contains(rows[2], "did not run: no secrets") || rows[3] != "1" || rows[4] != "2" {
+		t.Errorf("the results are %q", rows[2:5])
+	}
+	again := flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return flow.Func(work) }}
+	if r := must(engine.Replay(t.Context(), rt, again, home, "r")); !r.Matches() || len(seen) != 5 {
+		t.Errorf("the replay says %q and called %d hooks", r.Differs, len(seen)-5)
 	}
 }

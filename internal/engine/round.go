@@ -56,10 +56,11 @@ type toolCall struct {
 	session.ToolCall
 	path  run.Path
 	bound tool.Bound
-	// edited are the arguments that a person put in the place of the model's; ""
+	// edited are the arguments that a hook or a person put in the place of the model's; ""
 	// are the model's.
-	edited  string
-	refused *tool.Outcome // the call cannot run
+	edited   string
+	answered bool          // it is a person that did
+	refused  *tool.Outcome // the call cannot run
 	// work returns the workflow that does the call's work, in a run of its own; nil of a
 	// function.
 	work func(args json.RawMessage) flow.Workflow
@@ -122,6 +123,9 @@ func (r *round) functions() (works []*toolCall, err error) {
 		return nil, err
 	}
 	if err := r.approvals(); err != nil {
+		return nil, err
+	}
+	if err := r.hooksAgain(); err != nil {
 		return nil, err
 	}
 	var calls []*toolCall

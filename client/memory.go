@@ -14,13 +14,15 @@ func (c *Client) Memories(ctx context.Context) ([]string, error) {
 
 // Memory returns a memory of the tenant, the one that agents recall from by the same name.
 // Reading takes any role, Write the role submit and Delete the role operate. Of the Origin
-// that Write is given nothing is kept: a note says which user wrote it.
+// that Write is given nothing is kept: a note says which user wrote it. Write refuses a
+// blank text.
 func (c *Client) Memory(name string) (memory.Store, error) {
 	return c.conn.Memory(c.tenant, name)
 }
 
 // EachNote calls fn with the notes of a memory at and below a name, sorted by theirs, until
-// it returns an error: at most limit of them, 0 for all.
+// it returns an error: at most limit of them, 0 for all. Notes of former releases that no answer holds
+// are left out, and named by an error after all others, which wraps memory.ErrTooLarge.
 func (c *Client) EachNote(ctx context.Context, name, under string, limit int, fn func(uri, text string, from memory.Origin) error) error {
 	m, err := c.conn.Memory(c.tenant, name)
 	if err != nil {

@@ -45,6 +45,7 @@ var (
 // Limits that every store keeps.
 const (
 	MaxText      = 256 << 10 // bytes in one note
+	MaxJSON      = 480 << 10 // bytes of that text as JSON
 	MaxMessages  = 10_000    // messages in one archive
 	MaxArchive   = 16 << 20  // bytes of all texts in one archive
 	DefaultLimit = 8         // hits of a Query without a limit
@@ -62,8 +63,8 @@ const (
 type Store interface {
 	// Write stores text under uri and replaces the note that was there, with its
 	// Origin. Writing the same again changes nothing. Bytes that are not UTF-8
-	// become U+FFFD. A text over MaxText is ErrTooLarge, a new note in a full
-	// store is ErrFull.
+	// become U+FFFD. A text over MaxText, or over MaxJSON as JSON, is ErrTooLarge, a
+	// new note in a full store is ErrFull. A store may refuse an empty text.
 	Write(ctx context.Context, uri, text string, from Origin) error
 	// Read returns the text under uri, or ErrNotFound.
 	Read(ctx context.Context, uri string) (string, error)
@@ -90,7 +91,7 @@ type Archiver interface {
 	// session and key again replace the archive, so that a repeated step doubles
 	// nothing. Blank messages are left out. Each message is also found by the
 	// words of its neighbours. More than MaxMessages, or MaxArchive bytes, or a
-	// message over MaxText, is ErrTooLarge. Archive does not keep messages.
+	// message that is too large for a note, is ErrTooLarge. Archive does not keep messages.
 	Archive(ctx context.Context, session, key string, messages []Message, from Origin) (uri string, err error)
 }
 

@@ -217,6 +217,9 @@ func (c Control) Note(verb string) (uri, text string, err error) {
 	if c.URI == "" {
 		return "", "", &FieldError{Message: verb, Field: "uri", Problem: "it is missing", Remedy: "send a name like memory://user/preferences/colours"}
 	}
+	if verb == VerbMemoryWrite && strings.TrimSpace(c.Text) == "" {
+		return "", "", &FieldError{Message: verb, Field: "text", Problem: "it is missing", Remedy: "send what to remember; " + VerbMemoryForget + " removes a note"}
+	}
 	return c.URI, c.Text, nil
 }
 

@@ -215,9 +215,13 @@ func Decode[T any](what string, data []byte) (T, error) {
 
 func checkSize(what string, data []byte, limit int) error {
 	if len(data) > limit {
+		remedy := "put what is large into a workspace"
+		if what == "control" {
+			remedy = "shorten it, or split it"
+		}
 		return &FieldError{
 			Message: what, Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(data), limit),
-			Remedy: "put what is large into a workspace", kind: session.ErrTooLarge,
+			Remedy: remedy, kind: session.ErrTooLarge,
 		}
 	}
 	return nil

@@ -175,7 +175,7 @@ func full() map[string]any {
 		}}},
 		"blob.v1": messages.Blob{Data: []byte("x"), List: true},
 		"memory.v1": wire.Memory{
-			Memories: []string{"team"}, URIs: []string{"memory://user/a"}, Notes: []wire.Note{{URI: "memory://user/a", Text: "x", Origin: noteOrigin}}, More: true, Text: "x",
+			Memories: []string{"team"}, URIs: []string{"memory://user/a"}, Notes: []wire.Note{{URI: "memory://user/a", Text: "x", Origin: noteOrigin}}, TooLarge: []string{"memory://user/b"}, More: true, Text: "x",
 			Hits: []memory.Hit{{URI: "memory://user/a", Snippet: "x", Session: "s1", Origin: noteOrigin, Score: 1}},
 		},
 		"tasks.v1":   wire.Tasks{Tasks: []wire.KnownTask{{Run: "r1", Digest: "d", Refused: "deadline"}}},

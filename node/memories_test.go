@@ -1,9 +1,13 @@
 package node
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,6 +18,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/memory/local"
 	"github.com/rathcluster/rath/memory/memorytest"
@@ -238,5 +243,67 @@ func TestMemoryOfAClient(t *testing.T) {
 	}
 	if _, err := c.Memory("a.b"); err == nil {
 		t.Error("a memory has the name a.b")
+	}
+}
+
+// formerFrame is a record of a log of notes as former releases wrote it.
+func formerFrame(t *testing.T, payload any) []byte {
+	data, err := json.Marshal(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := binary.LittleEndian.AppendUint32(nil, uint32(len(data)))
+	sum := crc32.Checksum(append(bytes.Clone(size), data...), crc32.MakeTable(crc32.Castagnoli))
+	return slices.Concat([]byte("\xf5RM1"), size, binary.LittleEndian.AppendUint32(nil, sum), data)
+}
+
+// TestOldLargeNote: a note of a former release that no answer holds is told by name, and
+// does not hide the others.
+func TestOldLargeNote(t *testing.T) {
+	t.Parallel()
+	store := t.TempDir()
+	former := filepath.Join(store, "memory", "default", "notes")
+	if err := os.MkdirAll(former, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const large, half = "memory://user/b", "memory://user/d"
+	log := formerFrame(t, map[string]any{"format": "rath-memory", "version": 1})
+	for uri, text := range map[string]string{"memory://user/a": "one", large: strings.Repeat("\x01", memory.MaxText), "memory://user/c": "three", half: strings.Repeat(`"`, memory.MaxText)} {
+		log = append(log, formerFrame(t, notebook.Change{Puts: []notebook.Note{{URI: uri, Text: text}}})...)
+	}
+	if err := os.WriteFile(filepath.Join(former, "notes.log"), log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := begin(t, &Options{Store: store, Level: "lazy"}).started(t)
+	defer n.Close()
+	c, err := n.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	told := func(err error) {
+		t.Helper()
+		if !errors.Is(err, memory.ErrTooLarge) || !strings.Contains(err.Error(), large) || strings.Contains(err.Error(), "commit") {
+			t.Errorf("error %v", err)
+		}
+	}
+	var read []string
+	each := func(uri, _ string, _ memory.Origin) error { read = append(read, uri); return nil }
+	told(c.EachNote(t.Context(), "notes", "memory://", 0, each))
+	if want := []string{"memory://user/a", "memory://user/c", half}; !slices.Equal(read, want) {
+		t.Errorf("read %q, want %q", read, want)
+	}
+	read = nil
+	if err := c.EachNote(t.Context(), "notes", "memory://", 1, each); err != nil || len(read) != 1 {
+		t.Errorf("read %q of the one that was asked for, %v", read, err)
+	}
+	m, err := c.Memory("notes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Read(t.Context(), large)
+	told(err)
+	if text, err := m.Read(t.Context(), half); len(text) != memory.MaxText {
+		t.Errorf("%d bytes of %s, %v", len(text), half, err)
 	}
 }

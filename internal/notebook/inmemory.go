@@ -95,10 +95,19 @@ func NewNote(uri, text string, from memory.Origin) (Note, error) {
 	if err != nil {
 		return Note{}, err
 	}
+	n := Note{URI: u.String(), Text: strings.ToValidUTF8(text, "\ufffd"), Origin: from}
+	return n, fits(u.String(), n.Text)
+}
+
+// fits refuses a text that no note takes. What clients send and are sent is JSON.
+func fits(name, text string) error {
 	if len(text) > memory.MaxText {
-		return Note{}, fmt.Errorf("%w: %s has %d bytes, a note holds at most %d: split it", memory.ErrTooLarge, u, len(text), memory.MaxText)
+		return fmt.Errorf("%w: %s has %d bytes, a note holds at most %d: shorten it, or split it", memory.ErrTooLarge, name, len(text), memory.MaxText)
 	}
-	return Note{URI: u.String(), Text: strings.ToValidUTF8(text, "\ufffd"), Origin: from}, nil
+	if size := JSONSize(text); size > memory.MaxJSON {
+		return fmt.Errorf("%w: %s has %d bytes as JSON, where control characters and quotes take more, and a note at most %d: shorten it, or split it", memory.ErrTooLarge, name, size, memory.MaxJSON)
+	}
+	return nil
 }
 
 // put is the change that stores notes, without those that are there already.
@@ -158,15 +167,15 @@ func Transcript(dir URI, messages []memory.Message, from memory.Origin) ([]Note,
 	texts := make([]string, len(messages))
 	total := 0
 	for i, msg := range messages {
-		if len(msg.Text) > memory.MaxText {
-			return nil, fmt.Errorf("%w: message %d for %s has %d bytes, a note holds at most %d: shorten it",
-				memory.ErrTooLarge, i, dir, len(msg.Text), memory.MaxText)
+		text := strings.ToValidUTF8(msg.Text, "\ufffd")
+		if err := fits(fmt.Sprintf("message %d for %s", i, dir), text); err != nil {
+			return nil, err
 		}
-		if total += len(msg.Text); total > memory.MaxArchive {
+		if total += len(text); total > memory.MaxArchive {
 			return nil, fmt.Errorf("%w: the messages for %s have more than %d bytes: archive in parts under several keys",
 				memory.ErrTooLarge, dir, memory.MaxArchive)
 		}
-		texts[i] = strings.TrimSpace(strings.ToValidUTF8(msg.Text, "\ufffd"))
+		texts[i] = strings.TrimSpace(text)
 	}
 	var notes []Note
 	for i, text := range texts {
@@ -358,15 +367,20 @@ func (m *InMemory) Page(under, after string, limit, room int) (page []Note, more
 	return page, false, nil
 }
 
-// Size is at least what a note takes as JSON, if its text is one.
-func (n *Note) Size() int {
-	size := 320 + len(n.URI) + len(n.Text)
-	for i := range len(n.Text) {
-		switch c := n.Text[i]; {
-		case c == '\n', c == '\t', c == '\r', c == '"', c == '\\':
+// Size is at least what a note takes as JSON.
+func (n *Note) Size() int { return 320 + len(n.URI) + JSONSize(n.Text) }
+
+// JSONSize is how many bytes a text takes as JSON, without the quotes around it.
+func JSONSize(text string) int {
+	size := len(text)
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '\n', c == '\t', c == '\r', c == '\b', c == '\f', c == '"', c == '\\':
 			size++
-		case c < ' ', c == 0xe2: // U+2028 is escaped
+		case c < ' ':
 			size += 5
+		case c == 0xe2 && (strings.HasPrefix(text[i:], "\u2028") || strings.HasPrefix(text[i:], "\u2029")):
+			size += 3
 		}
 	}
 	return size

@@ -2,6 +2,7 @@ package notebook_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -206,5 +207,22 @@ func BenchmarkApply(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		notebook.New(nil).Apply(c)
+	}
+}
+
+// TestJSONSize is what encoding/json writes.
+func TestJSONSize(t *testing.T) {
+	var text strings.Builder
+	for r := range rune(0x3000) {
+		text.WriteRune(r)
+	}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(text.String()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := notebook.JSONSize(text.String()), b.Len()-len("\"\"\n"); got != want {
+		t.Errorf("%d bytes, want %d", got, want)
 	}
 }

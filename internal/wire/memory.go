@@ -4,10 +4,12 @@ import "github.com/rathcluster/rath/memory"
 
 // Memory is the answer to the queries memory, note and recall: each has what it was asked
 // for. More says that there are others behind the last of Memories, URIs or Notes.
+// TooLarge are notes of former releases, among Notes, that no answer holds.
 type Memory struct {
 	Memories []string     `json:"memories,omitempty"`
 	URIs     []string     `json:"uris,omitempty"`
 	Notes    []Note       `json:"notes,omitempty"`
+	TooLarge []string     `json:"too_large,omitempty"`
 	More     bool         `json:"more,omitempty"`
 	Text     string       `json:"text,omitempty"`
 	Hits     []memory.Hit `json:"hits,omitempty"`

@@ -132,7 +132,7 @@ func testWrite(t *testing.T, s memory.Store) {
 	if _, err := s.Read(t.Context(), uri); !errors.Is(err, memory.ErrNotFound) {
 		t.Errorf("read of nothing: error %v, want ErrNotFound", err)
 	}
-	for _, text := range []string{"one", "one", "", "  spaces stay \r\n\x00", "three \u2028 é 深"} {
+	for _, text := range []string{"one", "one", "  spaces stay \r\n\x00", "three \u2028 é 深"} {
 		write(t, s, uri, text)
 		if got := read(t, s, uri); got != text {
 			t.Errorf("read %q, wrote %q", got, text)
@@ -152,6 +152,17 @@ func testWrite(t *testing.T, s memory.Store) {
 		t.Errorf("too large: error %v, want ErrTooLarge", err)
 	}
 	write(t, s, uri, strings.Repeat("x ", memory.MaxText/2))
+	for _, text := range []string{strings.Repeat("\x01", memory.MaxText/2), strings.Repeat(`"`, memory.MaxText), strings.Repeat("\xffa", memory.MaxText/2)} {
+		if err := s.Write(t.Context(), uri, text, memory.Origin{}); !errors.Is(err, memory.ErrTooLarge) || !strings.Contains(err.Error(), "shorten it, or split it") {
+			t.Errorf("%d bytes of %.3q: error %v, want ErrTooLarge", len(text), text, err)
+		}
+	}
+	for _, text := range []string{strings.Repeat("\x01", memory.MaxJSON/6), strings.Repeat(`"`, memory.MaxJSON/2), strings.Repeat("• ", memory.MaxText/4)} {
+		write(t, s, uri, text)
+		if got := read(t, s, uri); got != text {
+			t.Errorf("%d bytes of %.3q read as %d bytes", len(text), text, len(got))
+		}
+	}
 }
 
 // testOrigin: a note keeps whom it is from, and the last writer counts.
@@ -438,6 +449,10 @@ func testArchive(t *testing.T, s memory.Store) {
 	large := memory.Message{Text: strings.Repeat("x", memory.MaxText+1)}
 	if _, err := a.Archive(t.Context(), "s3", "k", []memory.Message{messages[0], large}, memory.Origin{}); !errors.Is(err, memory.ErrTooLarge) {
 		t.Errorf("too large a message: error %v, want ErrTooLarge", err)
+	}
+	large.Text = strings.Repeat("\x01", memory.MaxJSON/6+1)
+	if _, err := a.Archive(t.Context(), "s3", "k", []memory.Message{messages[0], large}, memory.Origin{}); !errors.Is(err, memory.ErrTooLarge) {
+		t.Errorf("a message that is too large as JSON: error %v, want ErrTooLarge", err)
 	}
 	many := slices.Repeat([]memory.Message{{Text: strings.Repeat("x", memory.MaxText)}}, memory.MaxArchive/memory.MaxText+1)
 	if _, err := a.Archive(t.Context(), "s3", "k", many, memory.Origin{}); !errors.Is(err, memory.ErrTooLarge) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
@@ -117,14 +118,24 @@ func (all Memories) perform(ctx context.Context, c *Conn, of session.Tenant, r *
 	case memoryWrite:
 		err = m.Write(ctx, r.URI, r.Text, r.Origin)
 	case memoryRead:
-		out.Text, err = m.Read(ctx, r.URI)
+		if out.Text, err = m.Read(ctx, r.URI); err == nil && notebook.JSONSize(out.Text) > messages.MaxReply-(16<<10) {
+			out.Text, err = "", tooLarge(r.Memory, r.URI)
+		}
 	case memoryFind:
 		out.Hits, err = m.Find(ctx, r.Query)
 	case memoryList:
 		out.URIs, err = m.List(ctx, r.URI)
 		out.URIs, out.More = namesAfter(out.URIs, r.Key, r.Limit)
 	case memoryNotes:
-		out.Notes, out.More, err = notesAfter(ctx, m, r)
+		var page []notebook.Note
+		page, out.More, err = notesAfter(ctx, m, r)
+		for _, n := range page {
+			if n.Size() > pageRoom { // it is alone in its page
+				out.TooLarge = append(out.TooLarge, n.URI)
+				continue
+			}
+			out.Notes = append(out.Notes, wire.Note{URI: n.URI, Text: n.Text, Origin: n.Origin})
+		}
 	case memoryDelete:
 		err = m.Delete(ctx, r.URI)
 	case memoryArchive:
@@ -150,16 +161,17 @@ func namesAfter(all []string, after string, limit int) (page []string, more bool
 	return page, false
 }
 
+// tooLarge is the error for notes of former releases that no answer holds.
+func tooLarge(name string, uris ...string) error {
+	return fmt.Errorf("%w: memory %s: no answer holds the text of %s: remove that (rath memory forget), and write it again in several notes", memory.ErrTooLarge, name, strings.Join(uris, ", "))
+}
+
 // notesAfter is a page of notes with their texts and, where the store tells it, origins.
-func notesAfter(ctx context.Context, m memory.Store, r *remembering) (page []wire.Note, more bool, err error) {
+func notesAfter(ctx context.Context, m memory.Store, r *remembering) (page []notebook.Note, more bool, err error) {
 	if paged, ok := m.(interface {
 		Page(ctx context.Context, under, after string, limit, room int) ([]notebook.Note, bool, error)
 	}); ok {
-		found, more, err := paged.Page(ctx, r.URI, r.Key, r.Limit, pageRoom)
-		for _, n := range found {
-			page = append(page, wire.Note{URI: n.URI, Text: n.Text, Origin: n.Origin})
-		}
-		return page, more, err
+		return paged.Page(ctx, r.URI, r.Key, r.Limit, pageRoom)
 	}
 	all, err := m.List(ctx, r.URI)
 	if err != nil {
@@ -179,7 +191,7 @@ func notesAfter(ctx context.Context, m memory.Store, r *remembering) (page []wir
 		if room -= n.Size(); room < 0 && len(page) > 0 {
 			return page, true, nil
 		}
-		page = append(page, wire.Note{URI: uri, Text: text})
+		page = append(page, n)
 	}
 	return page, more, nil
 }
@@ -273,7 +285,14 @@ func (b *Bound) remember(ctx context.Context, r *remembering) (out remembered, e
 
 // Write implements memory.Store.
 func (m *RemoteMemory) Write(ctx context.Context, uri, text string, from memory.Origin) error {
-	_, err := m.ask(ctx, remembering{Op: memoryWrite, URI: uri, Text: text, Origin: from})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	n, err := notebook.NewNote(uri, text, from)
+	if err != nil {
+		return err
+	}
+	_, err = m.ask(ctx, remembering{Op: memoryWrite, URI: n.URI, Text: n.Text, Origin: from})
 	return err
 }
 

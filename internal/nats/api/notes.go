@@ -122,8 +122,10 @@ func (c *Conn) Memories(ctx context.Context, t session.Tenant) (all []string, er
 }
 
 // Each calls fn with each note at and below a name, sorted by their own, until it returns
-// an error. Notes that are written meanwhile may be left out.
+// an error. Notes that are written meanwhile may be left out. Those that no answer holds
+// are named by the error that comes after all others.
 func (m *RemoteMemory) Each(ctx context.Context, under string, limit int, fn func(n wire.Note) error) error {
+	var large []string
 	for r := (remembering{Op: memoryNotes, URI: under}); ; {
 		r.Limit = limit
 		page, err := m.ask(ctx, r)
@@ -136,11 +138,19 @@ func (m *RemoteMemory) Each(ctx context.Context, under string, limit int, fn fun
 			}
 			r.Key = n.URI
 		}
-		if limit -= len(page.Notes); !page.More || len(page.Notes) == 0 || limit == 0 {
-			return nil
+		for _, uri := range page.TooLarge {
+			large, r.Key = append(large, uri), max(r.Key, uri)
+		}
+		got := len(page.Notes) + len(page.TooLarge)
+		if limit -= got; !page.More || got == 0 || limit == 0 {
+			break
 		}
 		limit = max(limit, 0)
 	}
+	if len(large) > 0 {
+		return tooLarge(m.name, large...)
+	}
+	return nil
 }
 
 // remember asks something of a memory as a client.

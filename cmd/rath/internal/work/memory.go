@@ -111,9 +111,10 @@ func listNotes(ctx context.Context, a *app.App, s *app.System, name, under strin
 		all = append(all, written{uri, text, from})
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, memory.ErrTooLarge) {
 		return err
 	}
+	large := err
 	more := len(all) > limit
 	all = all[:min(len(all), limit)]
 	done, err := app.Emit(a, all)
@@ -129,10 +130,10 @@ func listNotes(ctx context.Context, a *app.App, s *app.System, name, under strin
 	switch {
 	case more:
 		a.Remark("there are more; name what they are below, or list them with --limit %d", 10*limit)
-	case len(all) == 0 && !done:
+	case len(all) == 0 && !done && large == nil:
 		a.Remark("memory %s of tenant %s has no notes there", name, s.Tenant())
 	}
-	return nil
+	return large
 }
 
 func memoryFind(a *app.App) *cobra.Command {

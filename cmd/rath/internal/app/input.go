@@ -13,7 +13,7 @@ import (
 
 // ReadInput reads a file, or standard input for "-", up to a size.
 func (a *App) ReadInput(name string, limit int64) ([]byte, error) {
-	in := a.In
+	in, said := a.In, "standard input"
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
@@ -23,14 +23,14 @@ func (a *App) ReadInput(name string, limit int64) ([]byte, error) {
 		if fi, err := f.Stat(); err == nil && !fi.Mode().IsRegular() {
 			return nil, Fail(ExitUsage, "%s is no regular file", name)
 		}
-		in = f
+		in, said = f, name
 	}
 	data, err := io.ReadAll(io.LimitReader(in, limit+1))
 	if err != nil {
 		return nil, err
 	}
 	if int64(len(data)) > limit {
-		return nil, Fail(ExitUsage, "%s is larger than %s bytes", name, lineage.Thousands(limit))
+		return nil, Fail(ExitUsage, "%s is larger than %s bytes", said, lineage.Thousands(limit))
 	}
 	return data, nil
 }

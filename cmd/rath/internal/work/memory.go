@@ -150,6 +150,9 @@ words of both, in any script. A note that shares no word is not found.`,
 			if q.Limit < 1 || q.Limit > memory.MaxLimit {
 				return app.Usage(cmd, fmt.Errorf("--limit %d: want 1 to %d", q.Limit, memory.MaxLimit))
 			}
+			if strings.TrimSpace(args[1]) == "" {
+				return app.Usage(cmd, errors.New("the text is empty: say what to look for"))
+			}
 			ctx := cmd.Context()
 			q.Text = args[1]
 			return inMemory(ctx, a, args[0], func(s *app.System, m memory.Store) error {

@@ -38,12 +38,16 @@ func (c *cluster) rights() (all []right) {
 	return append(all, right{claimGroup, templatePlural, "create"}, right{claimGroup, poolPlural, "create"})
 }
 
-// Check looks, without making anything, whether pods can be made: that the API server
-// answers, that it grants what is needed in the namespace, and that it would accept such a
-// pod with its runtime class. It says what it found, or what to do about what it did not.
+// Check looks, without making anything, whether pods can be made: that the options say how,
+// that the API server answers, that it grants what is needed in the namespace, and that it
+// would accept such a pod with its runtime class. It says what it found, or what to do about
+// what it did not.
 func (b *Backend) Check(ctx context.Context) (found string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestPatience)
 	defer cancel()
+	if err := cmp.Or(checkMode(b.o.Mode), b.checkImages()); err != nil {
+		return "", fmt.Errorf("kubernetes: %w", err)
+	}
 	away := func(err error) error {
 		return fmt.Errorf("kubernetes: the API server: %w; look at the kubeconfig, at the node's service account and whether a network policy lets it out to the API server", err)
 	}

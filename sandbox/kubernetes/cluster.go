@@ -36,11 +36,18 @@ const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 // requestPatience bounds one question to the API server.
 const requestPatience = 30 * time.Second
 
+func checkMode(mode string) error {
+	if mode != "" && mode != ModePod && mode != ModeClaim {
+		return fmt.Errorf("no such way to make pods: %q; RATH_SANDBOX_KUBERNETES_MODE is %s or %s, or empty for claims where there are some", mode, ModePod, ModeClaim)
+	}
+	return nil
+}
+
 // connect reads how to reach the API server, and asks it for the API of claims, if the mode
 // leaves that open.
 func connect(ctx context.Context, kubeconfig, namespace, mode string) (*cluster, error) {
-	if mode != "" && mode != ModePod && mode != ModeClaim {
-		return nil, fmt.Errorf("no such way to make pods: %q; it is %s or %s, or %q for claims where there are some", mode, ModePod, ModeClaim, "")
+	if err := checkMode(mode); err != nil {
+		return nil, err
 	}
 	var config *rest.Config
 	var err error

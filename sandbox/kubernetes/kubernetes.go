@@ -158,6 +158,13 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	return c, nil
 }
 
+func (b *Backend) checkImages() error {
+	if b.o.Image == "" || b.o.NodeImage == "" {
+		return errors.New("name the image of sandboxes (RATH_SANDBOX_KUBERNETES_IMAGE) and the image of the node (RATH_SANDBOX_KUBERNETES_NODE_IMAGE)")
+	}
+	return nil
+}
+
 func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, image string, err error) {
 	if runtime.GOOS != "linux" {
 		return c, "", fmt.Errorf("%w: it needs Linux, as pods run this program", sandbox.ErrUnsupported)
@@ -165,8 +172,8 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, image stri
 	if !execd.Ready() {
 		return c, "", ErrNoReexec
 	}
-	if b.o.Image == "" || b.o.NodeImage == "" {
-		return c, "", errors.New("name the image of sandboxes and the image of the node")
+	if err := b.checkImages(); err != nil {
+		return c, "", err
 	}
 	one, err := b.launch(ctx, request{image: b.o.Image}, execd.Opening{})
 	if err != nil {

@@ -210,6 +210,9 @@ func (b *Backend) Check(ctx context.Context) (found string, err error) {
 var digest = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
 
 func checkImage(name string) error {
+	if name == "" {
+		return errors.New("no image is named: set RATH_SANDBOX_OPENSANDBOX_IMAGE to one with its digest, as example.org/image@sha256:DIGEST")
+	}
 	if !digest.MatchString(name) {
 		return fmt.Errorf("%w: the image %q; name it as example.org/image@sha256:DIGEST, because the server resolves no names", sandbox.ErrUnsupported, name)
 	}

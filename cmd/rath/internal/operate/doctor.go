@@ -92,10 +92,10 @@ func doctor(ctx context.Context, a *app.App, model bool) error {
 			if !f.OK {
 				mark = a.Out.Paint(term.Red, "BAD ")
 			}
-			a.Out.Println(mark + " " + term.Pad(f.Check, 10) + " " + f.Found)
+			a.Out.Println(mark + " " + term.Pad(f.Check, 11) + " " + f.Found)
 			if f.Remedy != "" {
-				for _, l := range term.Wrap(f.Remedy, 64) {
-					a.Out.Println(a.Out.Dim("                " + l))
+				for _, l := range term.Wrap(f.Remedy, 63) {
+					a.Out.Println(a.Out.Dim("                 " + l))
 				}
 			}
 		}

@@ -49,7 +49,16 @@ func TestBackends(t *testing.T) {
 		}
 	}
 	env["RATH_SANDBOX_KUBERNETES_IMAGE"], env["RATH_SANDBOX_KUBERNETES_CONFIG"] = "debian", config
+	expect(checkPods(t.Context(), a), false, "RATH_SANDBOX_KUBERNETES_NODE_IMAGE")
+	env["RATH_SANDBOX_KUBERNETES_NODE_IMAGE"] = "rath"
 	expect(checkPods(t.Context(), a), false, "kubernetes: nodes with these settings do not start", "127.0.0.1:1", "look at the kubeconfig")
+	env["RATH_SANDBOX_KUBERNETES_MODE"] = "clam"
+	expect(checkPods(t.Context(), a), false, `"clam"`, "RATH_SANDBOX_KUBERNETES_MODE", "pod", "claim")
+	if all := checkPods(t.Context(), a); strings.Contains(all[0].Remedy, "kubeconfig") {
+		t.Errorf("%+v: the kubeconfig is right", all)
+	}
+	a.Config.ServiceURL.Value = server.URL + "/v1"
+	expect(checkService(t.Context(), a), false, "no image", "RATH_SANDBOX_OPENSANDBOX_IMAGE")
 	a.Config.ServiceURL.Value, a.Config.ServiceKey.Value = server.URL+"/v1", key
 	a.Config.ServiceImage.Value = "debian@sha256:" + strings.Repeat("0", 64)
 	write(key, "wrong")

@@ -34,10 +34,10 @@ type engine interface {
 	running(ctx context.Context, id string) (bool, error)
 	remove(ctx context.Context, id string) error
 	list(ctx context.Context, label string) ([]listed, error)
+	address() string
+	class(err error) (gone, denied bool)
 	close() error
 }
-
-var errNotFound = errors.New("not found")
 
 type (
 	// about is what an engine says of itself.
@@ -86,10 +86,6 @@ const (
 	spareTasks = 512
 	// tmpSize bounds the temporary files of a sandbox without a limit of memory.
 	tmpSize = 512 << 20
-	// startPatience is how long an engine may take to make a container that answers.
-	startPatience = time.Minute
-	// removePatience is how long it may take to remove one.
-	removePatience = time.Minute
 )
 
 // instance is a container that runs, with its daemon.
@@ -104,7 +100,7 @@ type instance struct {
 // launch starts a container over a directory, or over an empty one of its own, and takes
 // hold of its daemon. Of o it takes the network.
 func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, lease local.Lease, o execd.Opening) (_ *instance, err error) {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	ctx, cancel := b.asking(ctx)
 	defer cancel()
 	c := &instance{user: u}
 	defer func() {
@@ -151,13 +147,13 @@ func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, 
 	}
 	// An engine that is left while it makes a container makes it all the same, and its
 	// number would not be known.
-	making, made := context.WithTimeout(context.WithoutCancel(ctx), startPatience)
+	making, made := b.asking(context.WithoutCancel(ctx))
 	defer made()
 	if c.id, err = b.engine.create(making, spec); err != nil {
-		return nil, fmt.Errorf("create a container: %w", err)
+		return nil, b.explain("create a container of the image "+k.image, err)
 	}
 	if err := b.engine.start(ctx, c.id); err != nil {
-		return nil, fmt.Errorf("start a container: %w", err)
+		return nil, b.explain("start a container", err)
 	}
 	if c.client, err = b.dial(ctx, c.id, socket); err != nil {
 		return nil, err
@@ -196,10 +192,10 @@ func (b *Backend) discard(c *instance) error {
 		_ = c.client.Close() // that it is gone already is no error
 	}
 	if c.id != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), removePatience)
+		ctx, cancel := b.asking(context.Background())
 		defer cancel()
 		if err := b.engine.remove(ctx, c.id); err != nil {
-			errs = append(errs, fmt.Errorf("remove the container: %w", err))
+			errs = append(errs, b.explain("remove the container", err))
 		}
 	}
 	if c.folder != "" && len(errs) == 0 {

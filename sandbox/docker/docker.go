@@ -80,7 +80,8 @@ type Backend struct {
 	reach  func() error
 	engine engine // once reach returned nil
 
-	pool pool
+	patience time.Duration // the constant
+	pool     pool
 
 	mu     sync.Mutex
 	probed *sandbox.Capabilities
@@ -95,7 +96,7 @@ func Reexec() { execd.Reexec(os.Args) }
 // New returns a backend; nil options mean the defaults. It touches nothing until it is
 // used.
 func New(o *Options) *Backend {
-	b := &Backend{pool: pool{want: make(chan struct{}, 1)}}
+	b := &Backend{patience: patience, pool: pool{want: make(chan struct{}, 1)}}
 	if o != nil {
 		b.o = *o
 	}
@@ -119,7 +120,7 @@ func New(o *Options) *Backend {
 			return fmt.Errorf("the directory of containers: %w", err)
 		}
 		if b.engine, err = connect(b.o.Host); err != nil {
-			return fmt.Errorf("the engine's address: %w", err)
+			return fmt.Errorf("the engine's address: %w; write it as unix:///var/run/docker.sock (DOCKER_HOST)", err)
 		}
 		return nil
 	})
@@ -155,22 +156,27 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 	if err := b.reach(); err != nil {
 		return c, err
 	}
-	if err := b.install(); err != nil {
-		return c, err
+	asking, cancel := b.asking(ctx)
+	about, err := b.engine.info(asking)
+	cancel()
+	if err == nil && about.OS == "" {
+		err = errNoEngine
 	}
-	about, err := b.engine.info(ctx)
 	if err != nil {
-		return c, fmt.Errorf("ask the engine: %w; start it, or name its address (DOCKER_HOST)", err)
+		return c, b.explain("ask what holds", err)
 	}
 	if about.OS != "linux" || about.Remapped {
 		return c, fmt.Errorf("%w: the engine runs %s containers, users remapped: %t; it must run Linux containers without user namespaces",
 			sandbox.ErrUnsupported, about.OS, about.Remapped)
 	}
 	if b.o.Runtime != "" && !slices.Contains(about.Runtimes, b.o.Runtime) {
-		return c, fmt.Errorf("%w: the engine has no runtime %q, it has %s", sandbox.ErrUnsupported, b.o.Runtime, strings.Join(about.Runtimes, ", "))
+		return c, fmt.Errorf("%w: the engine has no runtime %q, it has %s; name one of those, or add it to the engine's configuration", sandbox.ErrUnsupported, b.o.Runtime, strings.Join(about.Runtimes, ", "))
 	}
 	image, err := b.imageID(ctx, b.o.Image)
 	if err != nil {
+		return c, err
+	}
+	if err := b.install(); err != nil {
 		return c, err
 	}
 	one, err := b.prepare(ctx, kind{image: image})
@@ -233,22 +239,32 @@ func (b *Backend) install() error {
 
 // imageID finds an image, which it imports if it may.
 func (b *Backend) imageID(ctx context.Context, ref string) (string, error) {
-	id, err := b.engine.image(ctx, ref)
+	asking, cancel := b.asking(ctx)
+	defer cancel()
+	id, err := b.engine.image(asking, ref)
 	if errors.Is(err, errNotFound) && b.o.ImageTar != "" && ref == b.o.Image {
 		f, err := os.Open(b.o.ImageTar)
 		if err != nil {
-			return "", fmt.Errorf("import the image %s: %w", ref, err)
+			return "", fmt.Errorf("import the image %s: %w; name a file that is there", ref, err)
 		}
 		defer f.Close()
 		if err := b.engine.importImage(ctx, f, ref); err != nil {
-			return "", fmt.Errorf("import the image %s of %s: %w", ref, b.o.ImageTar, err)
+			return "", b.explain(fmt.Sprintf("import the image %s of %s", ref, b.o.ImageTar), err)
 		}
-		return b.engine.image(ctx, ref)
+		asking, cancel := b.asking(ctx)
+		defer cancel()
+		return b.engine.image(asking, ref)
 	}
-	if errors.Is(err, errNotFound) {
-		return "", fmt.Errorf("%w: the engine has no image %s; pull, build or import it there", sandbox.ErrUnsupported, ref)
+	switch {
+	case errors.Is(err, errNotFound):
+		return "", fmt.Errorf("%w: the engine at %s has no image %s; pull, build or import it there", sandbox.ErrUnsupported, b.engine.address(), ref)
+	case err == nil && id == "":
+		err = errNoEngine
 	}
-	return id, err
+	if err != nil {
+		return "", b.explain("look for the image "+ref, err)
+	}
+	return id, nil
 }
 
 // Resolve implements sandbox.Backend.

@@ -16,6 +16,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/versions"
 	"github.com/docker/docker/client"
 )
 
@@ -42,6 +43,9 @@ func (e dockerEngine) info(ctx context.Context) (about, error) {
 	i, err := e.c.Info(ctx)
 	if err != nil {
 		return about{}, err
+	}
+	if versions.LessThan(e.c.ClientVersion(), oldestAPI) {
+		return about{}, fmt.Errorf("%w: %s", errOldAPI, e.c.ClientVersion())
 	}
 	a := about{
 		Version: i.ServerVersion, OS: i.OSType, Arch: i.Architecture, DefaultRuntime: i.DefaultRuntime,
@@ -108,6 +112,9 @@ func (e dockerEngine) create(ctx context.Context, c containerSpec) (id string, e
 		Image: c.Image, User: "0:0", Entrypoint: c.Command, Env: c.Env, Hostname: "sandbox",
 		NetworkDisabled: true, WorkingDir: "/", Labels: c.Labels, Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 	}, host, nil, nil, c.Name)
+	if err == nil && r.ID == "" {
+		err = errNoEngine
+	}
 	return r.ID, err
 }
 
@@ -154,6 +161,12 @@ func (e dockerEngine) list(ctx context.Context, label string) ([]listed, error) 
 		out = append(out, l)
 	}
 	return out, nil
+}
+
+func (e dockerEngine) address() string { return e.c.DaemonHost() }
+
+func (e dockerEngine) class(err error) (gone, denied bool) {
+	return cerrdefs.IsNotFound(err), cerrdefs.IsPermissionDenied(err) || cerrdefs.IsUnauthorized(err)
 }
 
 func (e dockerEngine) close() error {

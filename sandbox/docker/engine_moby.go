@@ -15,6 +15,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
+	"github.com/moby/moby/client/pkg/versions"
 )
 
 // mobyEngine is an engine that the successor of Docker's client speaks to, with the build
@@ -41,6 +42,9 @@ func (e mobyEngine) info(ctx context.Context) (about, error) {
 	r, err := e.c.Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return about{}, err
+	}
+	if versions.LessThan(e.c.ClientVersion(), oldestAPI) {
+		return about{}, fmt.Errorf("%w: %s", errOldAPI, e.c.ClientVersion())
 	}
 	i := r.Info
 	a := about{
@@ -108,6 +112,9 @@ func (e mobyEngine) create(ctx context.Context, c containerSpec) (id string, err
 		Image: c.Image, User: "0:0", Entrypoint: c.Command, Env: c.Env, Hostname: "sandbox",
 		NetworkDisabled: true, WorkingDir: "/", Labels: c.Labels, Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 	}})
+	if err == nil && r.ID == "" {
+		err = errNoEngine
+	}
 	return r.ID, err
 }
 
@@ -156,6 +163,12 @@ func (e mobyEngine) list(ctx context.Context, label string) ([]listed, error) {
 		out = append(out, l)
 	}
 	return out, nil
+}
+
+func (e mobyEngine) address() string { return e.c.DaemonHost() }
+
+func (e mobyEngine) class(err error) (gone, denied bool) {
+	return cerrdefs.IsNotFound(err), cerrdefs.IsPermissionDenied(err) || cerrdefs.IsUnauthorized(err)
 }
 
 func (e mobyEngine) close() error {

@@ -56,9 +56,6 @@ func TestConformance(t *testing.T) {
 	sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend { return backend(t) })
 }
 
-// patience is far above what anything here takes; nothing waits for it to pass.
-const patience = time.Minute
-
 func open(t *testing.T, b *Backend, s sandbox.Spec) *box {
 	t.Helper()
 	s.MinIsolation = sandbox.IsolationContainer

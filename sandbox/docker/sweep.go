@@ -64,9 +64,11 @@ func (b *Backend) Sweep(ctx context.Context) (removed int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("docker: sweep: %w", err)
 	}
-	all, err := b.engine.list(ctx, labelLease)
+	asking, cancel := b.asking(ctx)
+	all, err := b.engine.list(asking, labelLease)
+	cancel()
 	if err != nil {
-		return 0, fmt.Errorf("docker: sweep: list containers: %w", err)
+		return 0, fmt.Errorf("docker: sweep: %w", b.explain("list containers", err))
 	}
 	highest := make(map[string]uint64)
 	for _, c := range all {

@@ -1,0 +1,55 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// patience is how long an engine may take for one thing: to answer, to make a container
+// that answers, to remove one.
+const patience = time.Minute
+
+var (
+	errNotFound = errors.New("not found")
+	errNoEngine = errors.New("what answers there is no engine")
+	errOldAPI   = errors.New("its API is older than " + oldestAPI)
+)
+
+// oldestAPI is that of the first engine that does all that is asked of one here: Docker
+// 19.03. An older one leaves out what it does not know, and says nothing.
+const oldestAPI = "1.40"
+
+// asking bounds one question to the engine.
+func (b *Backend) asking(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, b.patience)
+}
+
+// explain says of an engine's error where the engine is, and what to do.
+func (b *Backend) explain(what string, err error) error {
+	return fmt.Errorf("%s, engine at %s: %w%s", what, b.engine.address(), err, b.remedy(err))
+}
+
+func (b *Backend) remedy(err error) string {
+	text := err.Error()
+	gone, denied := b.engine.class(err)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return ""
+	case errors.Is(err, context.DeadlineExceeded):
+		return "; it does not answer in time: look at its log, and start it again"
+	case strings.Contains(text, "permission denied while trying to connect"):
+		return "; let this user write to the socket, by the group that owns it"
+	case errors.Is(err, errOldAPI), strings.Contains(text, "client version"), strings.Contains(text, "API version"):
+		return "; unset DOCKER_API_VERSION if it is set, else use Docker 19.03 or newer, and one that this client knows"
+	case denied:
+		return "; have the engine's authorization plugin allow it, or name another engine (DOCKER_HOST)"
+	case gone, errors.Is(err, errNotFound):
+		return "; pull, build or import the image there"
+	case errors.Is(err, errNoEngine), strings.Contains(text, "malformed HTTP"), strings.Contains(text, "invalid character"), strings.Contains(text, "connect"):
+		return "; start an engine there, or name its address (DOCKER_HOST)"
+	}
+	return "; look at the engine's log"
+}

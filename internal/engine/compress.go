@@ -156,7 +156,7 @@ func lasting(s session.Session, from int) (at []int) {
 			}
 		case c.Origin().Agent == "":
 			said = i
-		default: // an agent's summary
+		case c.Origin().Agent != journal.ByHook: // an agent's summary
 			summed = i
 		}
 	}

@@ -127,3 +127,37 @@ func TestToolText(t *testing.T) {
 		t.Errorf("%d bytes: %s", len(line), line[len(line)-40:])
 	}
 }
+
+// TestSummaryOfSearches: the step of a search says that it searches.
+func TestSummaryOfSearches(t *testing.T) {
+	type in struct {
+		Pattern string `json:"pattern"`
+		Path    string `json:"path,omitempty"`
+	}
+	var tools []tool.Tool
+	for _, name := range []string{tool.Grep, tool.Glob} {
+		tools = append(tools, tool.Func(name, "Searches.", func(context.Context, in) (int, error) { return 1, nil }, nil))
+	}
+	m := model(func(r *llm.Request) *llm.Response {
+		if r.Messages[len(r.Messages)-1].Role == llm.Tool {
+			return &llm.Response{Text: "found", Finish: llm.FinishStop}
+		}
+		return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{
+			{ID: "1", Name: tool.Grep, Args: `{"pattern":"func f","path":"a/"}`}, {ID: "2", Name: tool.Glob, Args: `{"pattern":"*.go"}`},
+		}}
+	})
+	var w world
+	if _, _, state, err := w.run1(t, m, &flow.Agent{Name: "a", Tools: tools}, nil); err != nil || state != run.Succeeded {
+		t.Fatalf("the run is %s: %v", state, err)
+	}
+	var did []string
+	for _, s := range w.steps(t, home) {
+		if s.Kind == journal.StepTool {
+			did = append(did, s.Summary)
+		}
+	}
+	slices.Sort(did)
+	if want := []string{`searches for "func f" in a`, `searches for files "*.go"`}; !slices.Equal(did, want) {
+		t.Errorf("the steps say %q, want %q", did, want)
+	}
+}

@@ -46,7 +46,7 @@ func (p *place) Guide(ctx context.Context, s session.Session) (session.Session, 
 	if text == "" {
 		return s, false, nil
 	}
-	return s.With(session.UserText(text)), len(g.Skills) > 0, nil
+	return s.With(session.UserText(text).Of(session.Origin{Agent: journal.ByWorkspace})), len(g.Skills) > 0, nil
 }
 
 // takeIn takes the step that makes the first head of a session.

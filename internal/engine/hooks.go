@@ -180,7 +180,7 @@ func (r *round) reviewed(ctx context.Context, c *toolCall, out tool.Outcome) too
 func (a *agent) end(ctx context.Context, s session.Session) (session.Session, error) {
 	refused, err := a.hook(ctx, "end", s, a.Hooks.End)
 	if err == nil && refused != "" {
-		s = s.With(session.UserText("You are not done: " + refused))
+		s = s.With(session.UserText("You are not done: " + refused).Of(session.Origin{Agent: journal.ByHook}))
 	}
 	return s, err
 }

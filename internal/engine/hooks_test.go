@@ -86,6 +86,9 @@ func TestHooks(t *testing.T) {
 			t.Errorf("row %d says %q, want %q", i, rows[i], part)
 		}
 	}
+	if c, _ := ex.Result().At(6); c.Origin().Agent != journal.ByHook {
+		t.Errorf("the hook's words are of %+v", c.Origin())
+	}
 	again := flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			return a.Forward(ctx, s.With(session.UserText("go")))

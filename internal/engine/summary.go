@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -85,7 +86,8 @@ func summary(name, args string, out tool.Outcome) string {
 	case a.Cmd != "":
 		text = excerpt.FirstLine(a.Cmd)
 	case a.Pattern != "":
-		text = fmt.Sprintf("%s %q", name, excerpt.Clip(a.Pattern, 60))
+		did := map[string]string{tool.Grep: "searches for", tool.Glob: "searches for files"}[name]
+		text = fmt.Sprintf("%s %q", cmp.Or(did, name), excerpt.Clip(a.Pattern, 60))
 		if a.Path != "" {
 			text += " in " + path.Clean(a.Path)
 		}

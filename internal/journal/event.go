@@ -242,6 +242,12 @@ const (
 	StepAwait     = "await"
 )
 
+// The origins, as Agent, of user rows that no user said and that are no agent's summary.
+const (
+	ByWorkspace = "workspace" // what its files say for agents
+	ByHook      = "hook"      // why an agent is not done
+)
+
 // StepCompleted records a step's outcome, value or error.
 type StepCompleted struct {
 	Attempt uint64   `json:"attempt"`

@@ -279,7 +279,15 @@ func says(actor string, c session.Chunk) string {
 	verb := "says "
 	switch c.Kind() {
 	case session.User:
-		verb = "asks "
+		switch c.Origin().Agent {
+		case "":
+			verb = "asks "
+		case journal.ByWorkspace:
+			return actor + " says " + ofWorkspace(c.Text())
+		case journal.ByHook:
+		default:
+			verb = "sums up "
+		}
 	case session.System:
 		verb = "instructs "
 	case session.ToolResult:
@@ -293,6 +301,26 @@ func says(actor string, c session.Chunk) string {
 		}
 	}
 	return actor + " " + verb + quote(c.Text(), MaxSummary-len(actor)-len(verb)-1)
+}
+
+// ofWorkspace names what a row of the workspace quotes: "AGENTS.md, 2 skills". No quoted
+// text has more than a line.
+func ofWorkspace(text string) string {
+	var parts []string
+	if strings.Contains(text, `,"AGENTS.md`) {
+		parts = append(parts, "AGENTS.md")
+	}
+	text, _, _ = strings.Cut(text, "\nLeft out:")
+	_, skills, _ := strings.Cut(text, "\nSkills of the workspace")
+	if n := strings.Count(skills, "\n- ["); n == 1 {
+		parts = append(parts, "1 skill")
+	} else if n > 1 {
+		parts = append(parts, fmt.Sprintf("%d skills", n))
+	}
+	if len(parts) == 0 {
+		return "what its files hold for agents"
+	}
+	return strings.Join(parts, ", ")
 }
 
 func callNames(c session.Chunk) string {

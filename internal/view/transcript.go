@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/messages"
@@ -75,6 +76,9 @@ func row(w *term.Writer, c *messages.Chunk, in session.ID, full bool) {
 		who = cmp.Or(c.Name, "tool") + " answers"
 	case c.Agent != "":
 		who = c.Agent
+		if c.Kind == session.User && who != journal.ByWorkspace && who != journal.ByHook {
+			who += " sums up"
+		}
 	}
 	at := ""
 	if c.Version > 0 {

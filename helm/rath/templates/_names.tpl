@@ -47,6 +47,12 @@ annotations:
 {{- end }}
 {{- end -}}
 
+{{/* The suffix of what is in the namespace of sandboxes. Another release of this name, in
+another namespace, may have its sandboxes there, too: they are told apart by a hash of it. */}}
+{{- define "rath.sandboxSuffix" -}}
+-sandbox{{ if .Values.sandbox.namespace }}-{{ .Release.Namespace | sha256sum | trunc 8 }}{{ end }}
+{{- end -}}
+
 {{- define "rath.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "rath.fullname" .) .Values.serviceAccount.name -}}

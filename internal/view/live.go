@@ -93,6 +93,14 @@ func StepText(s *messages.LiveStep) string {
 	return s.Kind + " " + s.Name
 }
 
+// limited names what a call waits for: a model's own limit, or that of its key.
+func limited(s *messages.LiveStep) string {
+	if s.Model == "" {
+		return "its model"
+	}
+	return "model " + s.Model + " or its key"
+}
+
 // doingText says what a step under way does.
 func doingText(s *messages.LiveStep, now time.Time) string {
 	since := Took(max(now.Sub(time.UnixMilli(s.At)), 0))
@@ -114,7 +122,7 @@ func doingText(s *messages.LiveStep, now time.Time) string {
 	case "answers":
 		return fmt.Sprintf("%sthe model writes, %s so far; the last piece came %s ago", try, Counted(s.Tokens, "token"), since)
 	case "waits":
-		return "waits for a limit of its model, for " + since
+		return "waits for a limit of " + limited(s) + ", for " + since
 	case "pauses":
 		return fmt.Sprintf("waits %s, then try %d", cmp.Or(until, "a while"), s.Try+1)
 	case "queues":
@@ -193,7 +201,7 @@ func LiveNote(l *messages.Live) string {
 		text := StepText(s) + ", " + Took(max(now.Sub(time.UnixMilli(s.Began)), 0))
 		switch {
 		case s.Doing == "waits":
-			text += ", waits for a limit of its model"
+			text += ", waits for a limit of " + limited(s)
 		case s.Doing == "pauses":
 			text += fmt.Sprintf(", pauses before try %d", s.Try+1)
 		case s.Doing == "answers":

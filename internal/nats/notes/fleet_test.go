@@ -107,7 +107,7 @@ func TestRebuilt(t *testing.T) {
 			for i := range messages {
 				messages[i] = memory.Message{Role: "user", Text: text()}
 				if rng.IntN(12) == 0 { // a change of several messages
-					messages[i].Text = strings.Repeat(text(), 110_000)[:200<<10]
+					messages[i].Text = strings.Repeat(text(), 110_000)[:130<<10] // which is a note also where each word takes 3.5 times its bytes as JSON
 				}
 			}
 			key := fmt.Sprint(rng.IntN(3))

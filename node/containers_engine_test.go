@@ -119,6 +119,15 @@ func TestKilledDuringCommand(t *testing.T) {
 	}
 }
 
+// TestSecondRunHasContainer is TestSecondRunHasSandbox with containers, none of which waits.
+func TestSecondRunHasContainer(t *testing.T) {
+	const image = "rath-sandbox:node-test"
+	if out, err := exec.Command("docker", "import", os.Getenv("RATH_SANDBOX_IMAGE_TAR"), image).CombinedOutput(); err != nil {
+		t.Fatalf("import the image: %v: %s; run the tests with .ci/engine", err, out)
+	}
+	secondRun(t, "docker", Options{SandboxImage: image})
+}
+
 // startCommands starts a node as a process of its own, with the workflow commands, and
 // returns when it is up.
 func startCommands(t *testing.T, flags []string, password string) *exec.Cmd {

@@ -6,6 +6,8 @@
 // daemon in the container, which is this program itself, mounted there and started as
 // the first process; an image has to contain nothing for it. Within the container
 // commands are confined as by package local, where the kernel allows that.
+// Commands go on while the engine is gone. One that is started again ends them, unless it
+// restores live containers: their sandboxes are lost, and their files as they were left.
 //
 // For that the program is linked statically (CGO_ENABLED=0), and calls [Reexec] first of
 // all, which does what local.Reexec does as well:

@@ -175,9 +175,8 @@ func (a *agent) shortens(s session.Session, o *overflow) bool {
 }
 
 // overflows says how much too long the next request is for the model, nil if it is not, or
-// if no summary makes it shorter. A
-// prompt that the provider has in its cache is given up later: it would have to be paid in
-// full again.
+// if no summary makes it shorter. A prompt that the provider has in its cache is given up
+// later: it would have to be paid in full again.
 func (a *agent) overflows(s session.Session, c *call, refused bool) (*overflow, error) {
 	all, err := c.choices(a.p.sc.ex)
 	if err != nil {

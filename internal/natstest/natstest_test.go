@@ -1,6 +1,7 @@
 package natstest_test
 
 import (
+	"errors"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -42,6 +43,26 @@ func TestVirtualTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDrainsAtTheEnd ends with a subscription that drains: nats.go notices that its
+// connection is closed a little later.
+func TestDrainsAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc := connect(t, natstest.Start(t, nil))
+		defer nc.Close()
+		sub, err := nc.SubscribeSync("x")
+		if err == nil {
+			err = errors.Join(nc.Publish("x", nil), nc.Flush())
+		}
+		if err == nil {
+			err = sub.Drain()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+	})
 }
 
 // outside measures real time; it is called outside the bubble.

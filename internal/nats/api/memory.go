@@ -327,6 +327,14 @@ func (m *RemoteMemory) Delete(ctx context.Context, uri string) error {
 
 // Archive implements memory.Archiver.
 func (m *BoundMemory) Archive(ctx context.Context, session, key string, all []memory.Message, from memory.Origin) (string, error) {
+	// What no archive takes is not sent.
+	dir, err := notebook.ArchiveURI(session, key)
+	if err == nil {
+		_, err = notebook.Transcript(dir, all, from)
+	}
+	if err != nil {
+		return "", err
+	}
 	data, err := json.Marshal(all)
 	if err != nil {
 		return "", err

@@ -139,6 +139,13 @@ func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, 
 		Tmpfs:  map[string]string{execd.StateDir: "rw,exec,nosuid,nodev,mode=0711,size=" + strconv.FormatInt(tmpBytes(k.limits), 10)},
 		Memory: k.limits.Memory, CPU: k.limits.CPU, PIDs: int64(spareTasks + local.MaxTasks),
 	}
+	if k.limits.Memory > 0 { // for the commands; the daemon has its own beside it
+		overhead, err := execd.Overhead()
+		if err != nil {
+			return nil, err
+		}
+		spec.Memory += overhead
+	}
 	if k.limits.PIDs > 0 {
 		spec.PIDs = int64(spareTasks + k.limits.PIDs)
 	}

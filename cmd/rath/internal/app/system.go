@@ -110,12 +110,26 @@ func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
 		return s, err
 	}
 	// No node lives here, although one may have left its attachment: the store is ours.
-	s, err = a.Host(ctx, work)
-	if errors.Is(err, natsserver.ErrStoreInUse) {
-		err = fmt.Errorf("%w. Several commands share a store while %q runs: start that first", err, a.Hint("dev"))
+	for until := time.Now().Add(holderPatience); ; {
+		if s, err = a.Host(ctx, work); !errors.Is(err, natsserver.ErrStoreInUse) {
+			return s, err
+		}
+		// A node that holds it may be about to serve, or about to end, or have a slow disk.
+		if there, failed := a.attach(ctx, store); failed == nil || !errors.Is(failed, client.ErrUnreachable) {
+			return there, failed
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil || time.Now().After(until) {
+			return s, fmt.Errorf("%w. Several commands share a store while %q runs: start that first", err, a.Hint("dev"))
+		}
 	}
-	return s, err
 }
+
+// holderPatience is how long a command asks for a store that another process holds.
+const holderPatience = 3 * time.Second
 
 // With opens the system to look at it, runs fn, and closes it.
 func (a *App) With(ctx context.Context, fn func(*System) error) (err error) {

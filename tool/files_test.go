@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -199,7 +200,11 @@ func TestEditOfLinks(t *testing.T) {
 	boxes(t, map[string]string{"f": "a"}, func(t *testing.T, dir string, call func(name, args string) Outcome) {
 		for name, to := range map[string]string{"inside": "f", "out": outside} {
 			if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-				t.Skip(err) // Windows without the right
+				if runtime.GOOS == "windows" { // without the right
+					t.Log(err)
+					return
+				}
+				t.Fatal(err)
 			}
 			for _, c := range [][2]string{
 				{Edit, `{"path":"` + name + `","old_string":"a","new_string":"b"}`},

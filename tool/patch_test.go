@@ -97,7 +97,7 @@ func TestApplyPatch(t *testing.T) {
 			map[string]string{"open": "A\nb", "empty": "gone"},
 			`{"files":[{"path":"open","change":"updated","added":1,"removed":1},{"path":"empty","change":"deleted","added":0,"removed":0}]}`,
 		},
-		// What is refused changes nothing, whatever comes before it.
+		// What is refused changes nothing, also behind what is not.
 		{
 			"does not fit", "*** Add File: n\n+x\n*** Update File: a.go\n@@\n-package b\n+package c\n", nil,
 			`{"ok":false,"error_kind":"mismatch","message":"hunk 1 of \"a.go\" (line 6 of the patch) does not fit: from line 1 on these lines are not there, read the file again: \"package b\"; no file was changed","detail":"a.go"}`,

@@ -2,7 +2,7 @@
 // in the public format of folders with a SKILL.md.
 //
 // It reads the files that a head names and follows no link that leads away, so that nothing
-// runs and no sandbox is needed. What it reads was written by whoever wrote the files:
+// runs and no sandbox is needed. What it reads the author of the files wrote:
 // [Guide.Text] quotes it with where it is from, as content and not as an order.
 package guide
 

@@ -3,7 +3,7 @@ package limiter
 import "time"
 
 // clock tells which times of a store have passed for certain. Without a look for a while it
-// knows less, and then the next look says anew.
+// knows less, and then the next look says it again.
 type clock struct {
 	began time.Time
 	ahead time.Duration // of the time since began

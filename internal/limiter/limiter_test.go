@@ -127,7 +127,7 @@ func (c *counting) flood(ctx context.Context, work *sync.WaitGroup, l llm.Limite
 }
 
 // TestNeverAbove: of three nodes that ask for far more than a limit allows no window of a
-// minute sees more, whatever the store does, and most of what is allowed comes through, to
+// minute sees more, also with a store that loses answers, and most of what is allowed comes through, to
 // each node and tenant its part.
 func TestNeverAbove(t *testing.T) {
 	for name, tt := range map[string]struct {

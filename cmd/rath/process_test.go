@@ -63,7 +63,7 @@ func TestInterruptParks(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	script := "A slow model.\n\n-- work --\nnot result: list_workspace_files\ncall: list_workspace_files {}\n\n-- answer --\ndelay: 3s\n\ndone\n"
+	script := "A slow model.\n\n-- work --\nnot result: list_workspace_files\ncall: list_workspace_files {}\n\n-- answer --\ndelay: 6s\n\ndone\n"
 	if err := os.WriteFile(filepath.Join(dir, "slow.txtar"), []byte(script), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -109,27 +109,31 @@ func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
 	if err == nil || !errors.Is(err, client.ErrUnreachable) {
 		return s, err
 	}
-	// No node lives here, although one may have left its attachment: the store is ours.
-	for until := time.Now().Add(holderPatience); ; {
-		if s, err = a.Host(ctx, work); !errors.Is(err, natsserver.ErrStoreInUse) {
-			return s, err
+	// No node answers, although one may have left its attachment: the store is ours.
+	if s, err = a.Host(ctx, work); !errors.Is(err, natsserver.ErrStoreInUse) {
+		return s, err
+	}
+	// A process holds it. Where a node has left its attachment, it may be that node,
+	// which starts again or waits for a slow disk.
+	for until := time.Now().Add(nodePatience); time.Now().Before(until); {
+		if _, none := node.ReadAttachment(store); none != nil {
+			break
 		}
-		// A node that holds it may be about to serve, or about to end, or have a slow disk.
 		if there, failed := a.attach(ctx, store); failed == nil || !errors.Is(failed, client.ErrUnreachable) {
 			return there, failed
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
-		}
-		if ctx.Err() != nil || time.Now().After(until) {
-			return s, fmt.Errorf("%w. Several commands share a store while %q runs: start that first", err, a.Hint("dev"))
+			return nil, ctx.Err()
 		}
 	}
+	return s, fmt.Errorf("%w. Several commands share a store while %q runs: start that first", err, a.Hint("dev"))
 }
 
-// holderPatience is how long a command asks for a store that another process holds.
-const holderPatience = 3 * time.Second
+// nodePatience is how long a command asks a node that holds its store and does not
+// answer.
+const nodePatience = 3 * time.Second
 
 // With opens the system to look at it, runs fn, and closes it.
 func (a *App) With(ctx context.Context, fn func(*System) error) (err error) {

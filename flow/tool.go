@@ -17,7 +17,9 @@ import (
 // A call is a step of the run, like every other one. The engine has the workflow run as a
 // branch, on any node, with a session, a journal and a part of the budget of its own, and
 // the calls of one answer run at the same time. The session begins with what the model
-// asked for alone, on a copy of the files; what the workflow makes of those stays there.
+// asked for alone, on a copy of the files. What a workflow that succeeds makes of those is
+// merged into the caller's, as [WithFiles] does with KeepBoth: the model reads which files
+// were changed here as well in ways that exclude each other.
 // Workflows that call each other without end fail at run.MaxDepth, as the result that the
 // model reads. Without a workflow it panics, as it does with a bad name.
 func WorkflowTool(name, description string, w Workflow) tool.Tool {

@@ -46,3 +46,29 @@ func TestWorkflowTools(t *testing.T) {
 func TestWorkflowToolsCrashEverywhere(t *testing.T) {
 	flowtest.CrashEverywhere(t, newLead, session.New(session.UserText("what is in the note?")), "testdata/delegate.txtar", nil)
 }
+
+// newEditors has a worker that changes files.
+func newEditors() flow.Workflow {
+	writer := flow.WorkflowTool("writer", "Writes files.", &flow.Agent{Name: "writer", Prompt: "You write.", Tools: tool.Builtins()})
+	return &flow.Agent{Name: "lead", Prompt: "You lead.", Tools: append(tool.Builtins(), writer)}
+}
+
+// TestWorkflowToolsFiles: what workers make of the files is merged into those of the
+// caller, beside what its other calls change in the same round; of what excludes each other
+// both are kept, and the model reads which.
+func TestWorkflowToolsFiles(t *testing.T) {
+	s := flowtest.Run(t, newEditors(), session.New(session.UserText("go")), "testdata/delegate_files.txtar", nil)
+	for i, text := range map[int]string{
+		2: `"wrote one"`,
+		5: `{"result":"wrote two","conflicts":{"note":"these files were changed here, too, in ways that exclude each other: what was here is at the path, and what this call made of it beside it, as path.writer-3","paths":["a.txt (both added): the session and writer-3 kept, by policy both"]}}`,
+		7: `a.txt: one\na.txt.writer-3: two\nhere.txt: here\none.txt: 1\nthere.txt: there\ntwo.txt: 2\n`,
+	} {
+		if c, _ := s.At(i); !strings.Contains(c.Text(), text) {
+			t.Errorf("row %d says %s, want %s", i, c.Text(), text)
+		}
+	}
+}
+
+func TestWorkflowToolsFilesCrashEverywhere(t *testing.T) {
+	flowtest.CrashEverywhere(t, newEditors, session.New(session.UserText("go")), "testdata/delegate_files.txtar", nil)
+}

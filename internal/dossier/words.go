@@ -32,7 +32,10 @@ func (t *timeline) words(s *Step, p journal.StepCompleted, row session.Chunk) (a
 		if actor = "workflow"; row.Origin().Agent != "" {
 			actor = row.Origin().Agent
 		}
-		if text = p.Name; p.Summary != "" && p.Summary != p.Name {
+		if text = p.Name; which != "" { // a workflow did its work
+			text += " by " + which
+		}
+		if p.Summary != "" && p.Summary != p.Name {
 			text += ": " + p.Summary
 		}
 	case journal.StepFork:

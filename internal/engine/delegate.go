@@ -3,17 +3,21 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
+	"github.com/rathcluster/rath/workspace"
 )
 
 // delegate has workflows do the work of calls, at the same time, each as a branch of a
@@ -76,7 +80,13 @@ func (r *round) answer(calls []*toolCall, all []flow.Outcome, refused error) err
 		if d.Failed = out.IsError; out.IsError {
 			d.Code, d.Error, d.Summary = run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300), summary(c.Name, cmp.Or(c.edited, c.Args), out)
 		}
-		if err := r.commit(c, outcome{body: out.Body, failed: out.IsError}, d); err != nil {
+		o := outcome{body: out.Body, failed: out.IsError}
+		if refused == nil {
+			if err := r.takeFiles(c, &all[i], &o, &d); err != nil {
+				return err
+			}
+		}
+		if err := r.commit(c, o, d); err != nil {
 			return err
 		}
 	}
@@ -166,6 +176,76 @@ func why(o *flow.Outcome) string {
 		return string(o.State)
 	}
 	return string(o.State) + ": " + o.Err.Error()
+}
+
+// takeFiles merges what a workflow made of the copy of the files that it got into those of
+// the caller, to which functions and other workflows of the round may have come first.
+func (r *round) takeFiles(c *toolCall, of *flow.Outcome, o *outcome, d *journal.StepCompleted) error {
+	base, ours, theirs := r.base.Placement().Head, r.s.Placement().Head, of.Session.Placement().Head
+	if of.State != run.Succeeded || base.IsZero() || theirs == base || theirs.IsZero() {
+		return nil
+	}
+	m := filesMerged{Head: theirs}
+	var err error
+	if ours != base {
+		m, err = r.ex.mergeSides(r.ctx, manifest.Side{Name: "the session", Head: ours}, []manifest.Side{{Name: of.Name, Base: base, Head: theirs}}, &decider{rule: flow.KeepBoth})
+	}
+	if err, ok := c.st.outcome(err); !ok {
+		return err
+	}
+	switch limit, tooLarge := errors.AsType[*workspace.LimitError](err); {
+	case err == nil:
+	case tooLarge, errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt), errors.Is(err, manifest.ErrMalformed):
+		why := err.Error()
+		if tooLarge {
+			why = fmt.Sprintf("with them there would be more than %d %s (at %q)", limit.Limit, limit.What, limit.Path)
+		}
+		failed := tool.ErrorOutcome(&tool.Failure{
+			Kind: tool.FilesRefused, Err: err, Detail: excerpt.Clip(string(o.body), 2<<10),
+			Message: c.Name + " is done, but the files that it changed could not be taken: " + why,
+		})
+		o.body, o.failed = failed.Body, true
+		d.Failed, d.Code, d.Error = true, run.Code(failed.Kind), excerpt.Clip(errText(failed.Err), 300)
+		return nil
+	default: // they may be read later
+		return fmt.Errorf("flow: merge the files of call %s: %w: %w", c.Name, session.ErrUnavailable, err)
+	}
+	o.head, d.HeadBefore, d.HeadAfter = m.Head, ours, m.Head
+	if len(m.Conflicts) == 0 {
+		return nil
+	}
+	o.body = m.told(o.body, of.Name)
+	for _, one := range m.Conflicts {
+		d.Summary += "; " + one.String()
+	}
+	d.Summary = excerpt.Clip(d.Summary, 1<<10)
+	return nil
+}
+
+// told adds to the body of a call's result which files its workflow and others changed in
+// ways that exclude each other.
+func (m *filesMerged) told(body json.RawMessage, name string) json.RawMessage {
+	const shown = 20
+	note := struct {
+		More  int      `json:"more,omitempty"`
+		Note  string   `json:"note"`
+		Paths []string `json:"paths"`
+	}{
+		More: m.More,
+		Note: "these files were changed here, too, in ways that exclude each other: what was here is at the path, and what this call made of it beside it, as path." + name,
+	}
+	for i, c := range m.Conflicts {
+		if i == shown {
+			note.More += len(m.Conflicts) - shown
+			break
+		}
+		note.Paths = append(note.Paths, excerpt.Clip(c.String(), 300))
+	}
+	text, err := session.Marshal(note)
+	if err != nil { // it holds strings, which always encode
+		panic(err)
+	}
+	return beside(body, "conflicts", text)
 }
 
 // outcomeOf is what the model reads of how a workflow ended.

@@ -134,6 +134,11 @@ func (ex *Execution) filesOf(ctx context.Context, all *flow.Joined, v verdict, d
 	if ours.Head.IsZero() && !slices.ContainsFunc(sides, func(s manifest.Side) bool { return !s.Head.IsZero() }) {
 		return m, nil
 	}
+	return ex.mergeSides(ctx, ours, sides, &d)
+}
+
+// mergeSides merges sides into ours, within what a session may have.
+func (ex *Execution) mergeSides(ctx context.Context, ours manifest.Side, sides []manifest.Side, d *decider) (m filesMerged, err error) {
 	b := ex.blobs()
 	t, conflicts, err := manifest.Merge(ctx, b, ours, sides, d.choose)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/rathcluster/rath/internal/guide"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -51,25 +50,10 @@ func (p *place) Guide(ctx context.Context, s session.Session) (session.Session, 
 
 // takeIn takes the step that makes the first head of a session.
 func (p *place) takeIn(ctx context.Context, s session.Session) (session.Session, error) {
-	made := journal.StepRequest{Kind: journal.StepOpen, Name: s.Placement().Backend}
-	sc, path, err := p.enter(made)
+	o, err := p.open(ctx, journal.StepRequest{Kind: journal.StepOpen, Name: s.Placement().Backend}, s)
 	if err != nil {
 		return s, err
 	}
-	made.Path = path
-	defer sc.release()
-	ex := sc.ex
-	defer ex.inside(&made)()
-	own, err := ex.own(ctx, path, s, true)
-	if err == nil {
-		own, err = ex.flush(ctx, path, own)
-	}
-	if err != nil {
-		return s, ex.failed(err)
-	}
-	own, err = ex.placed(ctx, path, own)
-	if err != nil && (run.IsControl(err) || ex.asksForSandbox()) {
-		return s, ex.failed(err)
-	}
-	return own, nil // any other error is what the tools that need the sandbox tell the model
+	defer o.release()
+	return o.s, nil // what the sandbox was refused for is what the tools that need it tell the model
 }

@@ -101,6 +101,38 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 	return ack.Session, nil
 }
 
+// opened is a step whose session is committed and was sent to where it has its sandbox.
+type opened struct {
+	*scope
+	made   journal.StepRequest // with its path
+	s      session.Session
+	boxErr error // why the session has no sandbox: tools that need it tell the model
+}
+
+// open enters the step that made names, with s as its session. The caller must release it.
+func (p *place) open(ctx context.Context, made journal.StepRequest, s session.Session) (*opened, error) {
+	sc, path, err := p.enter(made)
+	if err != nil {
+		return nil, err
+	}
+	made.Path = path
+	o := &opened{scope: sc, made: made}
+	if o.s, err = sc.ex.own(ctx, path, s, true); err == nil {
+		o.s, err = sc.ex.flush(ctx, path, o.s)
+	}
+	if err == nil {
+		o.s, o.boxErr = sc.ex.placed(ctx, path, o.s)
+		if o.boxErr != nil && (run.IsControl(o.boxErr) || sc.ex.asksForSandbox()) {
+			err = o.boxErr
+		}
+	}
+	if err != nil {
+		sc.release()
+		return nil, sc.ex.failed(err)
+	}
+	return o, nil
+}
+
 // firstHead fills in what will hold in the sandbox and the head of the directory that
 // the session was sent to.
 func (ex *Execution) firstHead(ctx context.Context, p *session.Placement) error {

@@ -427,18 +427,23 @@ func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
 
 // commit records a call's outcome. Its row goes with it when all rows before
 // are there, and takes along those that waited for it; else the record holds
-// the body until then.
+// the body until then. Its files are those of the session in either case.
 func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.out = &out
 	var content []session.Event
-	n, head := r.rows, r.s.Placement().Head
+	n, place := r.rows, r.s.Placement()
+	head := place.Head
+	if !out.head.IsZero() {
+		head = out.head
+	}
 	for ; n < len(r.calls) && r.calls[n].out != nil; n++ {
-		if h := r.calls[n].out.head; !h.IsZero() {
-			head = h
-		}
 		content = append(content, session.ChunkEvent(r.row(r.calls[n], head)))
+	}
+	if n == r.rows && head != place.Head {
+		place.Head = head
+		content = append(content, session.PlacedEvent(place))
 	}
 	for _, text := range []string{out.back.warning(), out.ends.warning()} {
 		if text == "" {
@@ -484,26 +489,13 @@ func (p *place) Call(ctx context.Context, s session.Session, t tool.Tool, args s
 	if err != nil {
 		return s, tool.Result{}, err
 	}
-	made := journal.StepRequest{Kind: journal.StepTool, Name: t.Spec().Name}
-	sc, path, err := p.enter(made)
+	o, err := p.open(ctx, journal.StepRequest{Kind: journal.StepTool, Name: t.Spec().Name}, s)
 	if err != nil {
 		return s, tool.Result{}, err
 	}
-	made.Path = path
-	defer sc.release()
-	ex := sc.ex
-	own, err := ex.own(ctx, path, s, true)
-	if err == nil {
-		own, err = ex.flush(ctx, path, own) // the round works on a committed session
-	}
-	if err != nil {
-		return s, tool.Result{}, ex.failed(err)
-	}
-	own, err = ex.placed(ctx, path, own)
-	if err != nil && (run.IsControl(err) || ex.asksForSandbox()) {
-		return s, tool.Result{}, ex.failed(err)
-	}
-	r := &round{ex: ex, ctx: ctx, made: made, at: path, table: table, base: own, s: own, sandboxErr: err}
+	defer o.release()
+	path := o.made.Path
+	r := &round{ex: o.ex, ctx: ctx, made: o.made, at: path, table: table, base: o.s, s: o.s, sandboxErr: o.boxErr}
 	r.calls = []*toolCall{{ToolCall: session.ToolCall{
 		ID: "call_" + strings.ReplaceAll(string(path), ".", "_"), Name: t.Spec().Name, Args: args,
 	}, path: path.Index(0)}}

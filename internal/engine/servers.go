@@ -10,7 +10,6 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -185,26 +184,13 @@ func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, 
 	if len(a.MCP) == 0 {
 		return s, nil, nil
 	}
-	made := journal.StepRequest{Kind: journal.StepDo, Name: "mcp " + strings.Join(a.MCP, ", ")}
-	sc, path, err := a.p.enter(made)
+	o, err := a.p.open(ctx, journal.StepRequest{Kind: journal.StepDo, Name: "mcp " + strings.Join(a.MCP, ", ")}, s)
 	if err != nil {
 		return s, nil, err
 	}
-	made.Path = path
-	defer sc.release()
-	ex := sc.ex
+	defer o.release()
+	ex, own, made := o.ex, o.s, o.made
 	defer ex.inside(&made)()
-	own, err := ex.own(ctx, path, s, true)
-	if err == nil {
-		own, err = ex.flush(ctx, path, own)
-	}
-	if err != nil {
-		return s, nil, ex.failed(err)
-	}
-	own, boxErr := ex.placed(ctx, path, own)
-	if boxErr != nil && (run.IsControl(boxErr) || ex.asksForSandbox()) {
-		return s, nil, ex.failed(boxErr)
-	}
 	made.Effect, made.Input = tool.ReadOnly.String(), inputDigest(own, a.MCP)
 	st, err := ex.substep(ctx, own.Key(), own, made)
 	if err != nil {
@@ -219,7 +205,7 @@ func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, 
 	defer st.flight.end()
 	for _, name := range a.MCP {
 		var one foundServer
-		if one, err = ex.discover(st.context(ctx), own, name, boxErr); err != nil {
+		if one, err = ex.discover(st.context(ctx), own, name, o.boxErr); err != nil {
 			break
 		}
 		all = append(all, one)

@@ -87,12 +87,19 @@ func (b *blamer) blame(ctx context.Context, changes []lineage.Record, depth int)
 }
 
 // ofBranches gives lines that a merge brought to the changes that brought them to its
-// branches. One that no branch has, such as one that a conflict made, stays the merge's.
+// branches, and so those that a call brought to its workflow's. One that no branch has, such as one that a conflict made, stays the merge's.
 func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, merge *lineage.Record, depth int) error {
-	if merge.Kind != lineage.Merged || depth >= mergedDepth || b.heads == nil {
+	var from []lineage.Ref
+	switch merge.Kind {
+	case lineage.Merged:
+		from = merge.Parents
+	case lineage.Tool:
+		from = merge.Branches
+	}
+	if depth >= mergedDepth || b.heads == nil {
 		return nil
 	}
-	for _, p := range merge.Parents[:min(len(merge.Parents), mergedParents)] {
+	for _, p := range from[:min(len(from), mergedParents)] {
 		changes, err := b.heads(p)
 		if err != nil {
 			continue // the graph does not hold the branch

@@ -35,9 +35,12 @@ func many(n int, yield func(notebook.Note) error) error {
 }
 
 // BenchmarkRecall asks a memory of 50,000 notes, by the index alone and by the store that
-// looks first whether there are newer ones, and opens it.
+// looks first whether there are newer ones, in less than maxRecall, and opens it.
 func BenchmarkRecall(b *testing.B) {
-	const notes = 50_000
+	const (
+		notes     = 50_000
+		maxRecall = 20 * time.Millisecond
+	)
 	o := streamstest.NodeOptions(natstest.Start(b, &natsserver.Options{Lazy: true}))
 	o.Level = streams.Lazy
 	s := layer.Dial(b, o)
@@ -62,7 +65,11 @@ func BenchmarkRecall(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(time.Since(began).Microseconds())/200, "µs/"+what)
+			each := time.Since(began) / 200
+			b.ReportMetric(float64(each.Microseconds()), "µs/"+what)
+			if each >= maxRecall {
+				b.Errorf("a recall by the %s takes %v, want less than %v", what, each, maxRecall)
+			}
 		}
 	}
 }

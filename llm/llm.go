@@ -3,7 +3,8 @@
 //
 // A [Provider] is pure data that names a model and its settings; it holds no
 // key, only the name of one, and no connection. [Models] turns it into a
-// [Client], whose one method completes one [Request]. The subpackages are the
+// [Client], whose one method completes one [Request], and [EmbedderOf] to an
+// [Embedder], which makes vectors of texts. The subpackages are the
 // ways to do that: openai and anthropic speak the protocols of real servers, scripted
 // answers from a file.
 //
@@ -208,12 +209,29 @@ func ByKind(kinds map[string]Models) Models { return byKind(kinds) }
 
 type byKind map[string]Models
 
-func (b byKind) Client(ctx context.Context, p Provider) (Client, error) {
+func (b byKind) of(p Provider) (Models, error) {
 	m, ok := b[p.Kind]
 	if !ok {
 		kinds := slices.DeleteFunc(slices.Sorted(maps.Keys(b)), func(k string) bool { return k == "" })
 		return nil, &Error{Code: CodeInvalidRequest, Message: fmt.Sprintf(
 			"provider kind %q is not configured; use one of: %s", p.Kind, strings.Join(kinds, ", "))}
 	}
+	return m, nil
+}
+
+func (b byKind) Client(ctx context.Context, p Provider) (Client, error) {
+	m, err := b.of(p)
+	if err != nil {
+		return nil, err
+	}
 	return m.Client(ctx, p)
+}
+
+// Embedder is for [EmbedderOf].
+func (b byKind) Embedder(ctx context.Context, p Provider) (Embedder, error) {
+	m, err := b.of(p)
+	if err != nil {
+		return nil, err
+	}
+	return EmbedderOf(ctx, m, p)
 }

@@ -57,7 +57,7 @@ func (c catalog) choices(p llm.Provider) ([]engine.Choice, error) {
 	}
 	all := make([]engine.Choice, len(chain))
 	for i, m := range chain {
-		all[i] = engine.Choice{Name: m.Name, Provider: m.Provider(p), Cost: m.Cost, Context: m.Context, NoTools: !slices.Contains(m.Can, models.CanTools)}
+		all[i] = engine.Choice{Name: m.Name, Provider: m.Provider(p), Cost: m.Cost, Context: m.Context, NoTools: !slices.Contains(m.Can, models.CanTools), Embeds: m.Embeds()}
 		if m.Prices != nil {
 			all[i].Price, all[i].Prices = m.Prices.Cost, m.Prices.Date
 		}
@@ -98,6 +98,8 @@ func (n *Instance) check(t journal.Task) error {
 	switch {
 	case err != nil && t.Model != "":
 		return bad("model", messages.Text(err), "")
+	case err == nil && all[0].Embeds:
+		return bad("model", "model "+all[0].String()+" makes vectors of texts and answers nothing", "name another model of the list")
 	case err != nil || t.Budget.MicroUSD == 0:
 		return nil // the run says what is wrong with the node's own default
 	}

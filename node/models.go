@@ -50,6 +50,14 @@ func modelsOf(env func(string) string, model string, list *models.List) (llm.Mod
 	return llm.ByKind(kinds), nil
 }
 
+// Embedder is for llm.EmbedderOf.
+func (u unnamedKind) Embedder(ctx context.Context, p llm.Provider) (llm.Embedder, error) {
+	if cmp.Or(p.Model, u.model) == EchoModel && p.BaseURL == "" {
+		return llm.EmbedderOf(ctx, u.echo, p)
+	}
+	return llm.EmbedderOf(ctx, u.real, p)
+}
+
 // unnamedKind serves the tasks that name a model and no kind of provider.
 type unnamedKind struct {
 	real, echo llm.Models

@@ -101,10 +101,25 @@ func TestModelsServe(t *testing.T) {
 	if text.String() != "The tide turns." || pieces < 3 || tokens != 25 {
 		t.Errorf("%q in %d pieces, %d tokens", text.String(), pieces, tokens)
 	}
+	vectors, err := c.CreateEmbeddings(t.Context(), openai.EmbeddingRequestStrings{Model: "any", Input: []string{"the tide turns", "it turns"}, EncodingFormat: openai.EmbeddingEncodingFormatBase64})
+	if err != nil || len(vectors.Data) != 2 || vectors.Usage.PromptTokens != 6 {
+		t.Fatalf("%+v, %v", vectors, err)
+	}
+	if near, err := vectors.Data[0].DotProduct(&vectors.Data[1]); err != nil || near < 0.3 || near > 0.6 {
+		t.Errorf("texts of which one of two and of three words is the same: %v, %v", near, err)
+	}
+	if err := os.WriteFile("models.yaml", []byte("models:\n  v: {can: [embeddings], url: "+found[1]+", prices: {date: 2026-11-01, input: 0.02}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{"ls": "0.02  vectors", "test v": "makes 256 dimensions in", "test": "0.000001 USD, priced"} {
+		if said := command(t, "RATH_MODELS=models.yaml rath models "+line, dir); !strings.Contains(said, want) {
+			t.Errorf("models %s says\n%s", line, said)
+		}
+	}
 	if code := served.interrupt(); code != app.ExitOK {
 		t.Errorf("exit %d", code)
 	}
-	if log, err := os.ReadFile("calls.jsonl"); err != nil || strings.Count(string(log), "\n") != 3 {
+	if log, err := os.ReadFile("calls.jsonl"); err != nil || strings.Count(string(log), "\n") != 6 {
 		t.Errorf("the log has\n%s%v", log, err)
 	}
 }

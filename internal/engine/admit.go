@@ -21,17 +21,23 @@ func (m *completion) admit(r *retry) error {
 	if m.at+1 < len(m.choices) {
 		wait = min(wait, maxWait)
 	}
-	ctx, cancel := context.WithTimeoutCause(m.ctx, wait, errLimited)
-	defer cancel()
 	m.st.flight.does(Waits, time.Now().Add(wait))
 	tokens := cmp.Or(int64(c.Provider.MaxTokens), defaultReply) + llm.Estimate(m.size)
-	settle, err := c.Limiter.Acquire(ctx, string(m.st.s.Key().Tenant), tokens)
+	settle, err := c.admit(m.ctx, string(m.st.s.Key().Tenant), tokens, wait)
+	m.settles = settle
+	return err
+}
+
+// admit waits for the limits of the choice, which has some, for so long.
+func (c *Choice) admit(ctx context.Context, tenant string, tokens int64, wait time.Duration) (settle func(int64), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, errLimited)
+	defer cancel()
+	settle, err = c.Limiter.Acquire(ctx, tenant, tokens)
 	if errors.Is(err, errLimited) {
 		err = &llm.Error{Code: llm.CodeRateLimited, Final: true, Message: fmt.Sprintf(
 			"the limits that the node's list gives model %s or its key, for all nodes, let no request through for %v; raise them there or ask less", c, wait.Round(time.Second))}
 	}
-	m.settles = settle
-	return err
+	return settle, err
 }
 
 var errLimited = errors.New("flow: the limits of the model let no request through")

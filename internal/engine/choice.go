@@ -22,6 +22,7 @@ type Choice struct {
 	// Context is how many tokens a request may have; 0 is not known.
 	Context int64
 	NoTools bool // it cannot call tools
+	Embeds  bool // it makes vectors of texts, and answers nothing
 	// Limiter keeps requests within what may be asked in a minute; nil is anything.
 	Limiter llm.Limiter
 }
@@ -97,6 +98,8 @@ func (m *completion) afford() error {
 // usable returns why the choice cannot answer the request, nil if it can.
 func (m *completion) usable(c *Choice) error {
 	switch tokens := llm.Estimate(m.size); {
+	case c.Embeds:
+		return &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s makes vectors of texts and answers nothing; name another", c)}
 	case c.NoTools && len(m.c.tools) > 0:
 		return &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s cannot call tools, and the agent has some; name another, or write \"can: [tools]\" into the node's list if it can", c)}
 	case c.Context > 0 && tokens/3*2 > c.Context: // by estimate, and surely

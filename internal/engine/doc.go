@@ -25,7 +25,7 @@
 // code against a journal and executes nothing.
 //
 // Files, the lowest first: summary, clock, live, position, lifetime, inbox, level, held,
-// account, call, retry, breaker, choice, admit, transcript, runtime, execution, scope, step, placed, putback, service, forks, lease, leases, servers, read, join, guide, fork,
+// account, call, retry, breaker, choice, admit, transcript, runtime, embed, execution, scope, step, placed, putback, service, forks, lease, leases, servers, read, join, guide, fork,
 // branch, do, version, diff, await, follow, complete, message, memory, compress, overflow, round, hooks, gate, turn, select,
 // fanout, gather, merge, delegate, files, ending, claim, tree, answer, driver, replay.
 package engine

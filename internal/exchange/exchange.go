@@ -31,6 +31,9 @@ const (
 	DefaultMaxResponse = 32 << 20
 )
 
+// PathEmbeddings is where vectors are asked for: as a document, not as a stream.
+const PathEmbeddings = "/embeddings"
+
 // MaxCalls bounds the tool calls of one answer.
 const MaxCalls = 256
 

@@ -50,6 +50,9 @@ func (x *exchange) send(ctx context.Context, path string) (*events, io.Closer, e
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
+	if path == PathEmbeddings {
+		req.Header.Set("Accept", "application/json")
+	}
 	req.Header.Set("User-Agent", "rath")
 	x.e.server.p.Sign(req.Header, x.e.key)
 	if x.step != "" {

@@ -16,8 +16,10 @@ type Model struct {
 	// said, and Output how many an answer.
 	Context, Output int64
 	// Can are what the model is able to do: tools, images, developer, which is that
-	// instructions come as that role.
+	// instructions come as that role; or embeddings alone.
 	Can []string
+	// Dimensions are asked for of each vector; 0 is the model's own number.
+	Dimensions int
 	// Cost is how its calls are paid: Priced, Stated, Free, "" if the list does not say.
 	Cost   string
 	Prices *Prices
@@ -42,9 +44,14 @@ const (
 	CanTools     = "tools"
 	CanImages    = "images"
 	CanDeveloper = "developer"
+	// CanEmbed makes vectors of texts, and answers nothing.
+	CanEmbed = "embeddings"
 )
 
-var abilities = []string{CanTools, CanImages, CanDeveloper}
+var abilities = []string{CanTools, CanImages, CanDeveloper, CanEmbed}
+
+// Embeds reports whether the model makes vectors of texts, and answers nothing.
+func (m *Model) Embeds() bool { return slices.Contains(m.Can, CanEmbed) }
 
 // List are the models of a node. A nil List has none.
 type List struct {

@@ -73,13 +73,19 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 	var free, states bool
 	var prices *yaml.Node
 	p.Fields(n, what, map[string]func(*yaml.Node){
-		"kind":      func(n *yaml.Node) { m.Kind = p.Text(n, what+": kind") },
-		"url":       func(n *yaml.Node) { m.URL = p.url(n, what) },
-		"key":       func(n *yaml.Node) { m.Key, m.ref = p.Key(n, what, "key"), n.Value },
-		"id":        func(n *yaml.Node) { m.ID = p.Text(n, what+": id") },
-		"context":   func(n *yaml.Node) { m.Context = p.number(n, what+": context") },
-		"output":    func(n *yaml.Node) { m.Output = p.number(n, what+": output") },
-		"can":       func(n *yaml.Node) { m.Can = p.Texts(n, what+": can") },
+		"kind":    func(n *yaml.Node) { m.Kind = p.Text(n, what+": kind") },
+		"url":     func(n *yaml.Node) { m.URL = p.url(n, what) },
+		"key":     func(n *yaml.Node) { m.Key, m.ref = p.Key(n, what, "key"), n.Value },
+		"id":      func(n *yaml.Node) { m.ID = p.Text(n, what+": id") },
+		"context": func(n *yaml.Node) { m.Context = p.number(n, what+": context") },
+		"output":  func(n *yaml.Node) { m.Output = p.number(n, what+": output") },
+		"can":     func(n *yaml.Node) { m.Can = p.Texts(n, what+": can") },
+		"dimensions": func(n *yaml.Node) {
+			m.Dimensions = int(p.count(n, what+": dimensions", "dimensions"))
+			if m.Dimensions > llm.MaxDimensions {
+				p.Fail(n.Line, "%s: dimensions: more than %d", what, llm.MaxDimensions)
+			}
+		},
 		"fallbacks": func(n *yaml.Node) { m.Fallbacks = p.Texts(n, what+": fallbacks") },
 		"limits":    func(n *yaml.Node) { m.Limit = p.limit(n, what) },
 		"prices":    func(n *yaml.Node) { prices = n },
@@ -98,6 +104,7 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 			p.Fail(n.Line, "%s: can: %q: want of %s", what, can, strings.Join(abilities, ", "))
 		}
 	}
+	p.embeds(n, m, what)
 	if m.Context > 0 && m.Output >= m.Context {
 		p.Fail(n.Line, "%s: output %d leaves nothing of context %d for the request; lower it", what, m.Output, m.Context)
 	}
@@ -113,6 +120,21 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 		m.Cost = Stated
 	}
 	return m
+}
+
+// embeds checks what an entry says of vectors.
+func (p *parser) embeds(n *yaml.Node, m *Model, what string) {
+	switch {
+	case !m.Embeds() && m.Dimensions > 0:
+		p.Fail(n.Line, "%s: dimensions are of a model that makes vectors; write \"can: [%s]\", or leave them out", what, CanEmbed)
+	case !m.Embeds():
+	case len(m.Can) > 1 || m.Output > 0:
+		p.Fail(n.Line, "%s: a model of embeddings answers nothing; write \"can: [%s]\" and no output", what, CanEmbed)
+	case m.Kind == KindAnthropic:
+		p.Fail(n.Line, "%s: kind %s has no embeddings; leave it out for %s", what, m.Kind, KindOpenAI)
+	case len(m.Fallbacks) > 0:
+		p.Fail(n.Line, "%s: fallbacks: vectors of another model cannot take the place of its own; leave them out", what)
+	}
 }
 
 // limit reads what may be asked for in a minute.
@@ -167,12 +189,15 @@ func (p *parser) prices(n *yaml.Node, m *Model) *Prices {
 		}
 		return public
 	}
-	return p.own(n, what)
+	return p.own(n, what, m.Embeds())
 }
 
-// own reads prices in US dollars for a million tokens.
-func (p *parser) own(n *yaml.Node, what string) *Prices {
+// own reads prices in US dollars for a million tokens. Of vectors there is no output.
+func (p *parser) own(n *yaml.Node, what string, vectors bool) *Prices {
 	out := &Prices{CachedInput: -1, CacheWrite: -1, Input: -1, Output: -1}
+	if vectors {
+		out.Output = 0
+	}
 	dollars := func(to *int64, name string) func(*yaml.Node) {
 		return func(n *yaml.Node) {
 			v, err := MicroUSD(n.Value)
@@ -219,8 +244,14 @@ func (p *parser) references(l *List, line int) {
 	if l.Default != "" && l.Lookup(l.Default) == nil {
 		p.Fail(line, "default: there is no model %q; name one of %s", l.Default, strings.Join(l.names(), ", "))
 	}
+	if m := l.Lookup(l.Default); m != nil && m.Embeds() {
+		p.Fail(line, "default: model %s makes vectors and answers nothing; name another one", m.Name)
+	}
 	for _, m := range l.models {
 		for _, name := range m.Fallbacks {
+			if other := l.Lookup(name); other != nil && other.Embeds() {
+				p.Fail(m.Line, "model %s: fallbacks: model %s makes vectors and answers nothing; leave it out", m.Name, name)
+			}
 			if l.Lookup(name) == nil || name == m.Name {
 				p.Fail(m.Line, "model %s: fallbacks: there is no other model %q; name one of %s", m.Name, name, strings.Join(l.names(), ", "))
 			}

@@ -29,7 +29,7 @@ var publicPrices = sync.OnceValues(func() ([]PublicPrice, error) {
 	p := &parser{&listfile.Parser{File: "public.yaml"}}
 	var all []PublicPrice
 	p.Each(doc.Content[0], "prices", func(key, value *yaml.Node) {
-		all = append(all, PublicPrice{key.Value, *p.own(value, key.Value)})
+		all = append(all, PublicPrice{key.Value, *p.own(value, key.Value, strings.Contains(key.Value, "embedding"))})
 	})
 	return all, p.Err
 })

@@ -21,17 +21,18 @@ func (m *Model) routes() http.Handler {
 	mux := http.NewServeMux()
 	for _, root := range []string{"/v1", ""} {
 		mux.HandleFunc("POST "+root+"/chat/completions", m.serveChat)
+		mux.HandleFunc("POST "+root+"/embeddings", m.serveEmbeddings)
 		mux.HandleFunc("GET "+root+"/models", m.serveModels)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, &llm.Error{Code: llm.CodeInvalidRequest, Status: 404, Message: fmt.Sprintf(
-			"no %s %s here; there are POST /v1/chat/completions and GET /v1/models", r.Method, llm.Clip(r.URL.Path, 100))})
+			"no %s %s here; there are POST /v1/chat/completions, POST /v1/embeddings and GET /v1/models", r.Method, llm.Clip(r.URL.Path, 100))})
 	})
 	return mux
 }
 
 // ServeHTTP speaks the OpenAI protocol: POST /v1/chat/completions, streaming
-// or not, and GET /v1/models. It asks for no key.
+// or not, POST /v1/embeddings, and GET /v1/models. It asks for no key.
 func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.mux.ServeHTTP(w, r) }
 
 func (m *Model) serveModels(w http.ResponseWriter, _ *http.Request) {

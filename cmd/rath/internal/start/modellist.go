@@ -30,6 +30,7 @@ type modelRow struct {
 	Context   int64    `json:"context,omitempty"` // tokens
 	Output    int64    `json:"output,omitempty"`
 	Can       []string `json:"can"`
+	Dims      int      `json:"dimensions,omitempty"`
 	Cost      string   `json:"cost,omitempty"`
 	Prices    *price   `json:"prices,omitempty"`
 	Fallbacks []string `json:"fallbacks,omitempty"`
@@ -87,9 +88,10 @@ func modelsLs(a *app.App) *cobra.Command {
 		Use:   "ls",
 		Short: "List the models that tasks and agents name",
 		Long: `Lists the models of the list: name, server, key (missing if it is not there),
-and the price of a million tokens in and out in US dollars; --format jsonl has
-the rest, such as limits. docs/models.md says how a list is written. --public
-lists published prices. They are to be checked.`,
+and the price of a million tokens in and out in US dollars, or that it makes
+vectors of texts; --format jsonl has the rest, such as limits. docs/models.md
+says how a list is written. --public lists published prices. They are to be
+checked.`,
 		Example: "  rath models ls\n  rath models ls --public\n  rath models ls --format jsonl | jq .prices",
 		Args:    app.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
@@ -110,7 +112,7 @@ lists published prices. They are to be checked.`,
 func listModels(a *app.App, l *models.List) error {
 	all := []modelRow{}
 	for _, m := range l.All() {
-		r := modelRow{m.Name, m.Name == l.Default, m.Kind, m.URL, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.Cost, priceOf(m.Prices), m.Fallbacks, limitsOf(m.Limit), nil}
+		r := modelRow{m.Name, m.Name == l.Default, m.Kind, m.URL, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.Dimensions, m.Cost, priceOf(m.Prices), m.Fallbacks, limitsOf(m.Limit), nil}
 		if k, ok := l.KeyLimit(m); ok {
 			r.KeyLimits = limitsOf(k.Limit)
 		}
@@ -143,6 +145,9 @@ func listModels(a *app.App, l *models.List) error {
 			cost = []string{usd(r.Prices.Input), usd(r.Prices.Output)}
 		case r.Cost == "":
 			cost[0] = "unknown"
+		}
+		if slices.Contains(r.Can, models.CanEmbed) {
+			cost[1] = "vectors"
 		}
 		rows[i] = []string{term.Line(name, 14), term.Line(server, 18), term.Line(r.ID, 16), key, cost[0], cost[1], term.Line(strings.Join(r.Fallbacks, ","), 12)}
 	}
@@ -185,9 +190,9 @@ func modelsTest(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "test [NAME]",
 		Short: "Ask models of the list for a word",
-		Long: `Asks the named model of the list, or each, for a word, and says how long the
-answer took and what it cost. A model's fallbacks are not asked for it. It exits
-with 1 if one does not answer.`,
+		Long: `Asks the named model of the list, or each, for a word, or for the vector of one,
+and says how long the answer took and what it cost. A model's fallbacks are not
+asked for it. It exits with 1 if one does not answer.`,
 		Example: "  rath models test\n  rath models test fast",
 		Args:    app.AtMost(1, "one name"),
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -216,6 +221,7 @@ type tested struct {
 	TookMS   int64  `json:"took_ms"`
 	MicroUSD int64  `json:"micro_usd"`
 	Cost     string `json:"cost,omitempty"`
+	Dims     int    `json:"dimensions,omitempty"` // of the vector
 	took     time.Duration
 }
 
@@ -244,7 +250,11 @@ func testModels(ctx context.Context, a *app.App, l *models.List, all []*models.M
 		case models.Priced, models.Stated:
 			cost = usd(r.MicroUSD) + " USD, " + r.Cost
 		}
-		a.Out.Printf("%-14s %s answers in %s; %s\n", term.Line(r.Name, 14), term.Line(r.Model, 30), view.Took(r.took), cost)
+		said := "answers"
+		if r.Dims > 0 {
+			said = fmt.Sprintf("makes %d dimensions", r.Dims)
+		}
+		a.Out.Printf("%-14s %s %s in %s; %s\n", term.Line(r.Name, 14), term.Line(r.Model, 30), said, view.Took(r.took), cost)
 	}
 	if failed {
 		return app.Silent(app.ExitFailed)
@@ -258,11 +268,11 @@ func testModel(ctx context.Context, all llm.Models, m *models.Model) tested {
 	r := tested{Name: m.Name}
 	p := m.Provider(llm.Provider{MaxTokens: 16})
 	began := time.Now()
-	client, err := all.Client(ctx, p)
-	var resp *llm.Response
-	if err == nil {
-		resp, err = client.Complete(ctx, &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "Say ok."}}}, nil)
+	ask := askWord
+	if m.Embeds() {
+		ask = askVector
 	}
+	resp, dimensions, err := ask(ctx, all, p)
 	r.took = time.Since(began)
 	r.TookMS = r.took.Milliseconds()
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -272,6 +282,7 @@ func testModel(ctx context.Context, all llm.Models, m *models.Model) tested {
 		r.Error = term.Line(messages.Text(err), 400)
 		return r
 	}
+	r.Dims = dimensions
 	r.Model, r.MicroUSD, r.Cost = resp.Model, resp.Usage.MicroUSD, m.Cost
 	switch {
 	case r.MicroUSD > 0:
@@ -284,4 +295,25 @@ func testModel(ctx context.Context, all llm.Models, m *models.Model) tested {
 		r.Cost = "" // the server does not
 	}
 	return r
+}
+
+func askWord(ctx context.Context, all llm.Models, p llm.Provider) (resp *llm.Response, _ int, err error) {
+	client, err := all.Client(ctx, p)
+	if err == nil {
+		resp, err = client.Complete(ctx, &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "Say ok."}}}, nil)
+	}
+	return resp, 0, err
+}
+
+// askVector asks for the vector of a word; of the response there is the usage.
+func askVector(ctx context.Context, all llm.Models, p llm.Provider) (*llm.Response, int, error) {
+	e, err := llm.EmbedderOf(ctx, all, p)
+	if err != nil {
+		return nil, 0, err
+	}
+	out, err := e.Embed(ctx, []string{"ok"})
+	if err != nil {
+		return nil, 0, err
+	}
+	return &llm.Response{Usage: out.Usage, Uncounted: out.Uncounted, Model: out.Model}, len(out.Vectors[0]), nil
 }

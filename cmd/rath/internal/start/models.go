@@ -42,6 +42,8 @@ func modelsServe(a *app.App) *cobra.Command {
 		Long: `Answers OpenAI's chat completions (POST /v1/chat/completions, streaming or not,
 with tools and usage, and GET /v1/models) from a script, until it is
 interrupted. Any program that speaks the protocol can use it, in any language.
+POST /v1/embeddings gives vectors of hashed words, for tests: texts that share
+words are near each other, and that is all they know.
 
 What the script says depends on what a request holds:
 "go doc github.com/rathcluster/rath/llm/scripted" explains the format. No key is

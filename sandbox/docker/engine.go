@@ -122,11 +122,19 @@ func (e dockerEngine) start(ctx context.Context, id string) error {
 	return e.c.ContainerStart(ctx, id, container.StartOptions{})
 }
 
-// remove kills what runs in a container and removes it. One that is gone, or about to be
-// removed because all in it has ended, is no error.
+// remove kills what runs in a container and removes it. One that is gone is no error. One
+// that the engine removes already, because all in it has ended, is waited for.
 func (e dockerEngine) remove(ctx context.Context, id string) error {
 	err := e.c.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
-	if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {
+	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {
+		removed, failed := e.c.ContainerWait(ctx, id, container.WaitConditionRemoved)
+		select {
+		case <-removed:
+			return nil
+		case err = <-failed:
+		}
+	}
+	if cerrdefs.IsNotFound(err) {
 		return nil
 	}
 	return err

@@ -123,11 +123,19 @@ func (e mobyEngine) start(ctx context.Context, id string) error {
 	return err
 }
 
-// remove kills what runs in a container and removes it. One that is gone, or about to be
-// removed because all in it has ended, is no error.
+// remove kills what runs in a container and removes it. One that is gone is no error. One
+// that the engine removes already, because all in it has ended, is waited for.
 func (e mobyEngine) remove(ctx context.Context, id string) error {
 	_, err := e.c.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {
+	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {
+		w := e.c.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
+		select {
+		case <-w.Result:
+			return nil
+		case err = <-w.Error:
+		}
+	}
+	if cerrdefs.IsNotFound(err) {
 		return nil
 	}
 	return err

@@ -131,6 +131,38 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
+// TestCloseRemoves: a sandbox that was closed is no container any more, also where the
+// engine was about to remove it because its daemon has ended.
+func TestCloseRemoves(t *testing.T) {
+	b := backend(t)
+	for range 3 {
+		sb, err := b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationContainer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := sb.(*box)
+		if err := x.c.client.Close(); err != nil { // its daemon ends before Close asks for that
+			t.Fatal(err)
+		}
+		until(t, "the engine removes it", func() bool {
+			up, err := b.engine.running(t.Context(), x.c.id)
+			return err == nil && !up
+		})
+		if err := sb.Close(); err != nil {
+			t.Fatal(err)
+		}
+		left, err := b.engine.list(t.Context(), labelLease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range left {
+			if c.ID == x.c.id {
+				t.Errorf("%s is left", c.Name)
+			}
+		}
+	}
+}
+
 // holderDir names the workspace of a process that holds a container until it is killed.
 const holderDir = "RATH_TEST_HOLDER"
 

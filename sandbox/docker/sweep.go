@@ -84,7 +84,10 @@ func (b *Backend) Sweep(ctx context.Context) (removed int, err error) {
 			kept[c.Labels[labelFolder]] = true
 			continue
 		}
-		if err := b.engine.remove(ctx, c.ID); err != nil {
+		asking, cancel := b.asking(ctx)
+		err := b.engine.remove(asking, c.ID)
+		cancel()
+		if err != nil {
 			errs = append(errs, fmt.Errorf("docker: sweep: remove %s: %w", c.Name, err))
 			kept[c.Labels[labelFolder]] = true
 			continue

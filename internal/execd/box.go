@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"syscall"
 
 	"github.com/rathcluster/rath/internal/directory"
 	"github.com/rathcluster/rath/internal/mirror"
@@ -129,10 +128,7 @@ func (b *Box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	if err := b.leave(p); err != nil {
 		return e, fmt.Errorf("%s: %w: %w", b.name, sandbox.ErrLost, err)
 	}
-	note := "killed: the memory of the sandbox ran out, and the sandbox ended with it; the files are as they were before this command\n"
-	return sandbox.Exit{
-		Code: 128 + int(syscall.SIGKILL), Ended: sandbox.OutOfMem, Stderr: sandbox.Output{Head: []byte(note), Total: int64(len(note))},
-	}, nil
+	return OutOfMemory(", and the sandbox ended with it; the files are as they were before this command"), nil
 }
 
 // Sync brings what services wrote until now into the directory, and what the caller wrote

@@ -163,14 +163,17 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Exec does what sandbox.Sandbox says. It returns sandbox.ErrLost when the daemon ends
-// before it tells how the command ended.
+// ErrGone is that a daemon ended before it told how a command ended.
+var ErrGone = errors.New("the daemon of the sandbox is gone")
+
+// Exec does what sandbox.Sandbox says. It returns sandbox.ErrLost and ErrGone when the
+// daemon ends before it tells how the command ended.
 func (c *Client) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Exit, error) {
 	if ctx.Err() != nil {
 		return sandbox.Exit{Code: 128 + int(syscall.SIGKILL), Ended: sandbox.Cancelled}, nil
 	}
 	lost := func(err error) (sandbox.Exit, error) {
-		return sandbox.Exit{}, fmt.Errorf("%w: the daemon of the sandbox is gone: %w", sandbox.ErrLost, err)
+		return sandbox.Exit{}, fmt.Errorf("%w: %w: %w", sandbox.ErrLost, ErrGone, err)
 	}
 	s, err := c.dial(context.WithoutCancel(ctx))
 	if err != nil {

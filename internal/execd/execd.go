@@ -3,8 +3,9 @@
 // nothing for it. The node speaks to it over a private Unix socket, or, in a pod of
 // another machine, over TLS to a port of the pod; see [Keys].
 //
-// The first process does nothing but wait for what has lost its parent. Its child serves
-// the socket and runs each command as package local does. In a container it is root, and
+// The first process does nothing but wait for what has lost its parent, and say when the
+// memory killer took its child. That serves the socket and runs each command as package
+// local does. In a container it is root, and
 // commands have a user of their own: they can neither signal nor trace it, and cannot open
 // the socket. A pod has one user for both: there it is Landlock that keeps commands from
 // the daemon, and neither of its processes may be looked into by others of its user, but
@@ -21,6 +22,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rathcluster/rath/sandbox"
@@ -102,6 +104,25 @@ type Opening struct {
 	Network   sandbox.Network
 	Authority []byte
 	Services  bool // see sandbox.Spec
+}
+
+// memoryFile, beside the socket, says that the memory killer took the daemon.
+const memoryFile = "out-of-memory"
+
+// RanOut reports whether a daemon that ended did so because the memory ran out. dir is the
+// directory of its socket, and its container has ended.
+func RanOut(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, memoryFile))
+	return err == nil
+}
+
+// OutOfMemory is the end of a command with which the memory of its sandbox ran out, and more
+// than the command was killed: then says what follows from that.
+func OutOfMemory(then string) sandbox.Exit {
+	note := "killed: the memory of the sandbox ran out" + then + "\n"
+	return sandbox.Exit{
+		Code: 128 + int(syscall.SIGKILL), Ended: sandbox.OutOfMem, Stderr: sandbox.Output{Head: []byte(note), Total: int64(len(note))},
+	}
 }
 
 // imageEnv are the variables of a container's image that commands get. What tells of the

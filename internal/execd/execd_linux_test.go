@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -299,4 +300,60 @@ func BenchmarkExec(b *testing.B) {
 	b.ReportMetric(float64(through[n].Microseconds()), "daemon-µs")
 	b.ReportMetric(float64(plain[n].Microseconds()), "plain-µs")
 	b.ReportMetric(float64(through[n])/float64(plain[n]), "ratio")
+}
+
+// TestMemoryTakesSupervisor: the memory killer may take what supervises a command, too. The
+// command is told that the memory ran out, and the next one runs.
+func TestMemoryTakesSupervisor(t *testing.T) {
+	dir, err := stateDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	workspace := t.TempDir()
+	var kills atomic.Int32
+	d := &server{socketDir: dir, state: filepath.Join(dir, "state"), workspace: workspace, oomKills: func() int { return int(kills.Load()) }}
+	ended := make(chan error, 1)
+	go d.live(dir, ended, func() error { return d.serve(lease) })
+	c, err := Dial(t.Context(), dir, lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Open(t.Context(), Opening{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, memory := range []bool{true, false} {
+		began := filepath.Join(workspace, "began")
+		result := make(chan error, 1)
+		var e sandbox.Exit
+		go func() {
+			var err error
+			e, err = c.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo $PPID > began; exec sleep 1000"}})
+			result <- err
+		}()
+		var pid int
+		for end := time.Now().Add(lease); pid == 0; time.Sleep(5 * time.Millisecond) {
+			data, _ := os.ReadFile(began)
+			pid, _ = strconv.Atoi(strings.TrimSpace(string(data)))
+			if time.Now().After(end) {
+				t.Fatal("the command does not begin")
+			}
+		}
+		if memory {
+			kills.Add(1)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		err := <-result
+		if memory && (err != nil || e.Ended != sandbox.OutOfMem) || !memory && !errors.Is(err, sandbox.ErrLost) || errors.Is(err, ErrGone) {
+			t.Errorf("memory ran out: %t: %v, %+v", memory, err, e)
+		}
+		if e, err := c.Exec(t.Context(), sandbox.Cmd{Argv: []string{"rm", "began"}}); err != nil || e.Code != 0 {
+			t.Errorf("the next command: %v, %+v", err, e)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended
 }

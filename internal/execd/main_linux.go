@@ -37,7 +37,9 @@ func main(args []string) {
 	case servePodRole:
 		err = servePod(os.NewFile(3, "keys"))
 	default:
-		err = wait(serveRole)
+		if err = wait(serveRole); errors.Is(err, errMemory) {
+			err = errors.Join(err, os.WriteFile(filepath.Join(SocketDir, memoryFile), nil, 0o644))
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, Name+":", err)
@@ -45,6 +47,10 @@ func main(args []string) {
 	}
 	syscall.Exit(0)
 }
+
+// errMemory is that the memory killer took the daemon. It takes the command first; while
+// that gives its memory back it may look for another process.
+var errMemory = errors.New("the memory ran out, and the daemon ended with it")
 
 // wait starts the daemon with more files and waits for it, and for all that lost its parent.
 func wait(role string, more ...*os.File) error {
@@ -64,6 +70,8 @@ func wait(role string, more ...*os.File) error {
 		case err == unix.EINTR:
 		case err != nil:
 			return err
+		case pid == p.Pid && ws.Signaled() && ws.Signal() == unix.SIGKILL && oomKills() > 0:
+			return errMemory
 		case pid == p.Pid && ws.ExitStatus() != 0:
 			return errors.New("the daemon ended")
 		case pid == p.Pid:

@@ -256,6 +256,9 @@ func (d *server) run(s *stream, r request) {
 		}
 	}()
 	e, err := box.Exec(ctx, cmd)
+	if errors.Is(err, sandbox.ErrLost) && d.outOfMemory() { // the killer took what supervised it
+		e, err = OutOfMemory(""), nil
+	}
 	if err == nil && e.Code != 0 && (e.Ended == sandbox.Exited || e.Ended == sandbox.Signaled) && d.outOfMemory() {
 		e.Ended = sandbox.OutOfMem
 	}

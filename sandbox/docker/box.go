@@ -20,18 +20,21 @@ const (
 	workspaceDir = "workspace" // of one that waits
 )
 
-// box is one open sandbox.
+// box is one open sandbox. A container that its memory ended is followed by another one
+// over the same directory at the next command.
 type box struct {
 	b     *Backend
-	c     *instance
 	info  sandbox.Info
 	files *directory.Directory
+	begin func(context.Context) (*instance, error)
 
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
-	proxy   *loopback.Socket // nil without a list of hosts
 	once    sync.Once
 	err     error // of Close
+
+	mu sync.Mutex // guards what follows
+	c  *instance  // nil after its memory ran out
 }
 
 var _ sandbox.Sandbox = (*box)(nil)
@@ -56,52 +59,103 @@ func (b *Backend) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (
 	waits := b.pool.begin(k, warm)
 	defer b.pool.end()
 	x := &box{b: b, info: info}
+	var u user
 	if waits != nil {
 		err := b.claim(ctx, waits, lease.Dir, s)
 		if err == nil {
-			x.c = waits
-			x.files, err = x.c.user.open(lease.Dir)
+			x.c, u = waits, waits.user
+			x.files, err = u.open(lease.Dir)
 		}
 		if err != nil {
 			b.log.Warn("a container that waited cannot be used; another one is made", "error", errors.Join(err, b.discard(waits)))
 			x.c = nil
 		}
 	}
+	x.begin = func(ctx context.Context) (*instance, error) {
+		c, err := b.launch(ctx, containerName(s.Owner, s.Epoch), lease.Dir, u, k, lease, o)
+		if err == nil && s.Network.Listed() {
+			if c.proxy, err = loopback.Listen(filepath.Join(c.folder, socketDir), s.Proxy); err != nil {
+				return nil, errors.Join(err, b.discard(c))
+			}
+		}
+		return c, err
+	}
 	if x.c == nil {
-		u, err := newUser()
-		if err != nil {
+		if u, err = newUser(); err != nil {
 			return nil, err
 		}
 		if x.files, err = u.open(lease.Dir); err != nil {
 			return nil, err
 		}
-		if x.c, err = b.launch(ctx, containerName(s.Owner, s.Epoch), lease.Dir, u, k, lease, o); err != nil {
+		if x.c, err = x.begin(ctx); err != nil {
 			return nil, errors.Join(err, x.files.Close())
-		}
-	}
-	if s.Network.Listed() {
-		if x.proxy, err = loopback.Listen(filepath.Join(x.c.folder, socketDir), s.Proxy); err != nil {
-			return nil, errors.Join(err, b.discard(x.c), x.files.Close())
 		}
 	}
 	x.closing, x.close = context.WithCancel(context.Background())
 	return x, nil
 }
 
+// at returns the container of commands.
+func (x *box) at(ctx context.Context) (*instance, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closing.Err() != nil {
+		return nil, sandbox.ErrClosed
+	}
+	if x.c != nil {
+		return x.c, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(x.closing, cancel)()
+	c, err := x.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x.c = c
+	return c, nil
+}
+
+// leave gives up a container that its memory ended; nil is that which there is.
+func (x *box) leave(c *instance) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if c == nil {
+		c = x.c
+	}
+	if c == nil || c != x.c {
+		return nil // another command of it was here first
+	}
+	x.c = nil
+	return x.b.discard(c)
+}
+
 // Exec implements sandbox.Sandbox.
-func (x *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
+func (x *box) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Exit, error) {
 	if err := x.files.Enter(); err != nil {
 		return sandbox.Exit{}, err
 	}
 	defer x.files.Leave()
-	e, err := x.c.client.Exec(ctx, c)
+	c, err := x.at(ctx)
+	if err != nil {
+		if x.closing.Err() != nil {
+			return sandbox.Exit{}, sandbox.ErrClosed
+		}
+		return sandbox.Exit{}, fmt.Errorf("docker: %w: its memory ran out, and it cannot be opened again: %w", sandbox.ErrLost, err)
+	}
+	e, err := c.client.Exec(ctx, cmd)
 	switch {
 	case err == nil:
 		return e, nil
 	case x.closing.Err() != nil && errors.Is(err, sandbox.ErrLost):
 		return e, sandbox.ErrClosed
+	case !errors.Is(err, execd.ErrGone) || !x.b.ranOut(x.closing, c):
+		return e, fmt.Errorf("docker: %w", err)
 	}
-	return e, fmt.Errorf("docker: %w", err)
+	if err := x.leave(c); err != nil {
+		return e, fmt.Errorf("docker: %w: %w", sandbox.ErrLost, err)
+	}
+	return execd.OutOfMemory(", and the sandbox ended with it; the files are as this command left them"), nil
 }
 
 // Files implements sandbox.Sandbox.
@@ -115,11 +169,7 @@ func (x *box) Close() error {
 	x.once.Do(func() {
 		x.files.Shut()
 		x.close()
-		var err error
-		if x.proxy != nil {
-			err = x.proxy.Close()
-		}
-		err = errors.Join(err, x.b.discard(x.c))
+		err := x.leave(nil)
 		x.files.Wait()
 		if err := errors.Join(err, x.files.Close()); err != nil {
 			x.err = fmt.Errorf("docker: close sandbox: %w", err)

@@ -14,10 +14,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rathcluster/rath/internal/directory"
 	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/internal/loopback"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -94,7 +96,9 @@ type instance struct {
 	id     string
 	folder string // on the host: its socket
 	client *execd.Client
+	proxy  *loopback.Socket     // nil without a list of hosts
 	inside sandbox.Capabilities // what holds in the container besides
+	ranOut atomic.Bool          // its memory did, see Backend.ranOut
 }
 
 // launch starts a container over a directory, or over an empty one of its own, and takes
@@ -195,6 +199,9 @@ func (b *Backend) dial(ctx context.Context, id, socket string) (*execd.Client, e
 // discard ends a container and removes what belongs to it, as far as it came.
 func (b *Backend) discard(c *instance) error {
 	var errs []error
+	if c.proxy != nil {
+		errs = append(errs, c.proxy.Close())
+	}
 	if c.client != nil {
 		_ = c.client.Close() // that it is gone already is no error
 	}
@@ -209,6 +216,28 @@ func (b *Backend) discard(c *instance) error {
 		errs = append(errs, os.RemoveAll(c.folder))
 	}
 	return errors.Join(errs...)
+}
+
+// ranOut waits until the container of a daemon that is gone has ended as well, and reports
+// whether its memory ran out. Without an engine to ask that is not known.
+func (b *Backend) ranOut(ctx context.Context, c *instance) bool {
+	ctx, cancel := b.asking(ctx)
+	defer cancel()
+	for {
+		up, err := b.engine.running(ctx, c.id)
+		if c.ranOut.Load() || execd.RanOut(filepath.Join(c.folder, socketDir)) { // said before the end
+			c.ranOut.Store(true) // the folder goes when another command is told
+			return true
+		}
+		if !up || err != nil {
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // tmpBytes bounds the temporary files, which are in memory.

@@ -311,7 +311,7 @@ func steady(s, dir string) string {
 // The rows of tables of steps and of what was spent have times, on which the widths of
 // their columns depend.
 var (
-	timed  = regexp.MustCompile(`(?m)^(N  +SESSION|\d+  +s\d+  |AGENT  +MODEL OR TOOL|(agent|workflow)  +\S+  +\d+  |took ).*$`)
+	timed  = regexp.MustCompile(`(?m)^(N  +SESSION| *\d+  +s\d+  |AGENT  +MODEL OR TOOL|(agent|workflow)  +\S+  +\d+  |took ).*$`)
 	took   = regexp.MustCompile(`\b(\d+(\.\d+)? m?s|\d+m\d+s)\b`)
 	blanks = regexp.MustCompile(` {2,}`)
 )

@@ -161,7 +161,8 @@ var rules = map[string]rule{
 	"internal/metrics":    {ours: anything, others: list("github.com/prometheus/client_golang")},
 	"internal/bench":      {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go"), test: list("github.com/nats-io/nats-server/v2", "github.com/klauspost/compress")},
 	"cmd/...":             {ours: anything, others: list("github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "golang.org/x/sys", "gopkg.in/yaml.v3"), test: list("golang.org/x/tools", "github.com/nats-io/nats.go", "github.com/sashabaranov/go-openai")},
-	"examples/...":        {ours: anything},
+	"examples":            {ours: anything},
+	"examples/...":        {ours: anything, others: list("github.com/modelcontextprotocol/go-sdk")},
 	"e2e":                 {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go", "github.com/anishathalye/porcupine")},
 	"e2e/...":             {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go")},
 }
@@ -497,7 +498,7 @@ func (p pkg) Text(t *testing.T) string {
 func TestExamples(t *testing.T) {
 	for _, p := range packages(t, "") {
 		path := strings.TrimPrefix(p.ImportPath, module+"/")
-		if first, _, _ := strings.Cut(path, "/"); p.Name == "main" || first == "cmd" || first == "internal" || first == "e2e" || strings.HasSuffix(path, "test") {
+		if first, _, _ := strings.Cut(path, "/"); p.Name == "main" || first == "cmd" || first == "internal" || first == "e2e" || first == "examples" || strings.HasSuffix(path, "test") {
 			continue
 		}
 		found := false

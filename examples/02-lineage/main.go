@@ -1,0 +1,14 @@
+// Command 02-lineage forks a session, rejects one branch and adopts the other.
+//
+//	go run ./examples/02-lineage
+//
+// The workflow is in lineage/lineage.go. The model is a script, lineage/model.txtar,
+// so that it runs without a key and always tells the same story.
+package main
+
+import (
+	"github.com/rathcluster/rath/examples/02-lineage/lineage"
+	"github.com/rathcluster/rath/examples/internal/ladder"
+)
+
+func main() { ladder.Main(lineage.Rung()) }

@@ -1,0 +1,14 @@
+// Command 04-builtin-tools lets an agent work on files with the tools that every node has.
+//
+//	go run ./examples/04-builtin-tools
+//
+// The workflow is in builtin/builtin.go. The model is a script, builtin/model.txtar,
+// so that it runs without a key and always tells the same story.
+package main
+
+import (
+	"github.com/rathcluster/rath/examples/04-builtin-tools/builtin"
+	"github.com/rathcluster/rath/examples/internal/ladder"
+)
+
+func main() { ladder.Main(builtin.Rung()) }

@@ -1,0 +1,14 @@
+// Command 06-mcp gives an agent the tools of an MCP server, which is this program again.
+//
+//	go run ./examples/06-mcp
+//
+// The workflow is in echo/echo.go. The model is a script, echo/model.txtar,
+// so that it runs without a key and always tells the same story.
+package main
+
+import (
+	"github.com/rathcluster/rath/examples/06-mcp/echo"
+	"github.com/rathcluster/rath/examples/internal/ladder"
+)
+
+func main() { ladder.Main(echo.Rung()) }

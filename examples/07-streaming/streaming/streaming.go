@@ -1,0 +1,35 @@
+// Package streaming is the seventh example of the ladder: what clients get before the end.
+package streaming
+
+import (
+	_ "embed"
+
+	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
+)
+
+//go:embed model.txtar
+var script []byte
+
+// Rung is the example. It runs at a node, and what it prints first are the pieces of the
+// answer, as a client gets them that called
+//
+//	client.Do(ctx, "story", task, func(u client.Update) { ... u.Delta ... })
+//
+// Other languages get the same as messages on rath.run.<tenant>.<run>.delta.
+func Rung() ladder.Rung {
+	return ladder.Rung{
+		Dir: "07-streaming", Name: "story", Does: "Tells a story, piece by piece.",
+		New: newStory, Input: "Tell me a story of one sentence.", Script: script, Streams: true,
+	}
+}
+
+// newStory is an agent like any other: all model calls stream. A piece is provisional. If
+// the answer breaks off, or the node dies, the next try begins from the start; only the whole
+// row is recorded.
+func newStory(s flow.Settings) (flow.Workflow, error) {
+	return ladder.Prompted(s, &flow.Agent{
+		Name: "teller", Prompt: "You are the teller.", Provider: llm.Provider{Model: s.Model},
+	})
+}

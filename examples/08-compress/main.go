@@ -1,0 +1,14 @@
+// Command 08-compress replaces a long session by a summary.
+//
+//	go run ./examples/08-compress
+//
+// The workflow is in compress/compress.go. The model is a script, compress/model.txtar,
+// so that it runs without a key and always tells the same story.
+package main
+
+import (
+	"github.com/rathcluster/rath/examples/08-compress/compress"
+	"github.com/rathcluster/rath/examples/internal/ladder"
+)
+
+func main() { ladder.Main(compress.Rung()) }

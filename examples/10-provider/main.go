@@ -1,0 +1,14 @@
+// Command 10-provider asks two models with settings of their own.
+//
+//	go run ./examples/10-provider
+//
+// The workflow is in provider/provider.go. The model is a script, provider/model.txtar,
+// so that it runs without a key and always tells the same story.
+package main
+
+import (
+	"github.com/rathcluster/rath/examples/10-provider/provider"
+	"github.com/rathcluster/rath/examples/internal/ladder"
+)
+
+func main() { ladder.Main(provider.Rung()) }

@@ -1,0 +1,173 @@
+// Package ladder runs the examples of the ladder, examples/01-hello to
+// examples/11-selector and the three systems above it. An example is a [Rung]: a workflow
+// as any author writes one, what the user asks it for, and a script that plays the model.
+//
+//	func main() { ladder.Main(hello.Rung()) }
+//
+// That is a program with two uses. Without arguments it runs the workflow once, in its own
+// process, and prints what came of it. With arguments it is a node that offers the
+// workflow, with the flags of every node.
+package ladder
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/session"
+)
+
+// Rung is one example.
+type Rung struct {
+	Dir  string // below examples
+	Name string // of the workflow
+	Does string // in one line
+	// New makes the workflow for one task.
+	New func(flow.Settings) (flow.Workflow, error)
+	// Input is what the user asks for. A workflow of a Rung takes text.
+	Input string
+	// Script plays the model; docs/tutorial.md says how to ask a real one. Its files below
+	// work/ are those of the session.
+	Script []byte
+	// Models are the names of models that the workflow chooses itself. Without any it takes
+	// that of the task.
+	Models []string
+	// Server is an MCP server of the example, named like the workflow: it speaks on standard
+	// input and output until they end. nil has none.
+	Server func(context.Context) error
+	// Streams says that the example is about what comes before the end: it runs at a node,
+	// and prints the pieces of the answer as a client gets them.
+	Streams bool
+}
+
+// Registration offers the workflow to tasks.
+func (r Rung) Registration() flow.Registration {
+	return flow.Registration{
+		Name: r.Name, Revision: "1", Description: r.Does, NewFor: r.New,
+		Input: json.RawMessage(`{"type":"string","minLength":1}`),
+	}
+}
+
+// Prompted is a workflow of a task whose input is text: it adds the text to the session as
+// the user's words, and goes on with w.
+func Prompted(s flow.Settings, w flow.Workflow) (flow.Workflow, error) {
+	var text string
+	if err := json.Unmarshal(s.Input, &text); err != nil || text == "" {
+		return nil, errors.New("the input is no text: send what you ask for as a JSON string")
+	}
+	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		return w.Forward(ctx, s.With(session.UserText(text)))
+	}), nil
+}
+
+// serve is the first argument of a program that is the example's MCP server.
+const serve = "serve"
+
+// Main is the main function of an example.
+func Main(r Rung) {
+	local.Reexec() // first of all: sandboxes start this program again
+	Child(r)
+	if len(os.Args) > 1 {
+		node.Main(r.Registration())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := r.play(ctx, os.Stdout); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", r.Name, err)
+		os.Exit(1)
+	}
+}
+
+// Child runs this process as the MCP server of an example if it was started as one, and
+// ends it then.
+func Child(rs ...Rung) {
+	for _, r := range rs {
+		if r.Server == nil || len(os.Args) != 3 || os.Args[1] != serve || os.Args[2] != r.Name {
+			continue
+		}
+		if err := r.Server(context.Background()); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", r.Name, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// play runs the example once and prints what came of it: with its script or, if
+// OPENAI_DEFAULT_MODEL names a model, with that one.
+func (r Rung) play(ctx context.Context, out io.Writer) error {
+	real := os.Getenv("OPENAI_DEFAULT_MODEL")
+	models, err := Models(r)
+	if real != "" {
+		models, err = node.DefaultModels(os.Getenv, real)
+	}
+	if err != nil {
+		return err
+	}
+	run := r.InProcess
+	if r.Server != nil || r.Streams {
+		run = r.atNode
+	}
+	story, err := run(ctx, models, real, out)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(out, story)
+	return err
+}
+
+// Models are the scripts of examples as models: a request is for the one whose workflow its
+// model is named after, or that has it among its Models.
+func Models(rs ...Rung) (llm.Models, error) {
+	all := byName{}
+	for _, r := range rs {
+		parsed, err := scripted.Parse(r.Dir+"/model.txtar", r.Script)
+		if err != nil {
+			return nil, err
+		}
+		m, err := scripted.New(parsed, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range r.models() {
+			all[name] = m
+		}
+	}
+	return all, nil
+}
+
+// models are the names under which the example's script answers.
+func (r Rung) models() []string {
+	if len(r.Models) > 0 {
+		return r.Models
+	}
+	return []string{r.Name}
+}
+
+// model is what a task for the example names: real, or its script. It names none where the
+// workflow chooses itself.
+func (r Rung) model(real string) string {
+	if real == "" && len(r.Models) == 0 {
+		return r.Name
+	}
+	return real
+}
+
+type byName map[string]*scripted.Model
+
+func (m byName) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
+	one, ok := m[p.Model]
+	if !ok {
+		return nil, fmt.Errorf("no example has the model %q", p.Model)
+	}
+	return one.Client(ctx, p)
+}

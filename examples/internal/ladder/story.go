@@ -1,0 +1,106 @@
+package ladder
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// tell returns what came of an example: what was said in the session, its files, and the
+// tree of sessions.
+func tell(ctx context.Context, log session.Log, blobs blob.Store, ref session.Ref) (string, error) {
+	s, err := journal.NewValues(log).At(ctx, ref)
+	if err != nil {
+		return "", err
+	}
+	root := session.Key{Tenant: ref.Tenant, ID: s.Root()}
+	g, err := graphOf(ctx, log, root)
+	if err != nil {
+		return "", err
+	}
+	tree, err := g.Tree(root, &lineage.TreeOptions{Width: treeWidth})
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("SESSION\n")
+	for _, c := range s.Chunks() {
+		actor := cmp.Or(c.Origin().Agent, string(c.Kind()))
+		if c.Kind() == session.ToolResult {
+			actor = "  " + c.Name()
+		}
+		if c.Text() != "" {
+			fmt.Fprintf(&b, "%s: %s\n", actor, indent(c.Text()))
+		}
+		for _, call := range c.Calls() {
+			fmt.Fprintf(&b, "%s: calls %s %s\n", actor, call.Name, indent(call.Args))
+		}
+	}
+	if head := s.Placement().Head; head != (blob.Digest{}) {
+		if err := tellFiles(ctx, &b, blobs, head); err != nil {
+			return "", err
+		}
+	}
+	b.WriteString("\nTREE\n" + tree)
+	return b.String(), nil
+}
+
+// indent puts the later lines of a text below the first one.
+func indent(text string) string {
+	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
+}
+
+// tellFiles lists the files of a head with what they hold.
+func tellFiles(ctx context.Context, b *strings.Builder, blobs blob.Store, head blob.Digest) error {
+	dir, err := os.MkdirTemp("", "files-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := workspace.Restore(ctx, blobs, head, filepath.Join(dir, "files")); err != nil {
+		return err
+	}
+	began := false
+	return fs.WalkDir(os.DirFS(filepath.Join(dir, "files")), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(dir, "files", filepath.FromSlash(name)))
+		if err != nil {
+			return err
+		}
+		if !began {
+			b.WriteString("\nFILES\n")
+			began = true
+		}
+		fmt.Fprintf(b, "%s\n    %s\n", name, indent(string(data)))
+		return nil
+	})
+}
+
+var (
+	elapsed = regexp.MustCompile(`"elapsed_ms":[0-9]+`)
+	ids     = regexp.MustCompile(`(?m) +[0-9a-f]{8}$`)
+	tokens  = regexp.MustCompile(`[0-9,]+ tokens`)
+	resumes = regexp.MustCompile(`(?m)^.* resumes, attempt [0-9]+\n`)
+)
+
+// Plain takes out of a story what differs from run to run: times, the ids of sessions,
+// tokens, which a prompt with an id in it may have one more of, and that a crash was between
+// two lines.
+func Plain(story string) string {
+	story = elapsed.ReplaceAllString(story, `"elapsed_ms":0`)
+	story = tokens.ReplaceAllString(ids.ReplaceAllString(story, ""), "# tokens")
+	return resumes.ReplaceAllString(story, "")
+}

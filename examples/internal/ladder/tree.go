@@ -1,0 +1,77 @@
+package ladder
+
+import (
+	"context"
+	"slices"
+
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/session"
+)
+
+// treeWidth is how many columns the tree of sessions has.
+const treeWidth = 80
+
+// graphOf returns the graph of sessions, which is made of their logs and of nothing else.
+// Branches that run at the same time come in another order each time. Here each one comes
+// where the session that opened it says, and whole, so that the same work gives the same
+// graph.
+func graphOf(ctx context.Context, log session.Log, root session.Key) (*lineage.Graph, error) {
+	w := walker{graph: lineage.NewGraph(), records: map[session.ID][]lineage.Record{}}
+	for open := []session.ID{root.ID}; len(open) > 0; open = open[1:] {
+		id := open[0]
+		if w.records[id] != nil {
+			continue
+		}
+		for e, err := range log.Read(ctx, session.Key{Tenant: root.Tenant, ID: id}, session.Position{}) {
+			if err != nil {
+				return nil, err
+			}
+			records, err := lineage.Derive(e)
+			if err != nil {
+				return nil, err
+			}
+			w.records[id] = append(w.records[id], records...)
+		}
+		// Its records name what was opened from it, and what it took.
+		for _, r := range w.records[id] {
+			for _, other := range append(r.Branches, r.Parents...) {
+				open = append(open, other.Session)
+			}
+		}
+	}
+	w.walk(root.ID)
+	return w.graph, nil
+}
+
+// walker puts records into a graph in an order that follows from what they say.
+type walker struct {
+	graph   *lineage.Graph
+	records map[session.ID][]lineage.Record // of sessions that were not walked yet
+	time    int64
+}
+
+func (w *walker) walk(id session.ID) {
+	own := w.records[id]
+	delete(w.records, id)
+	for _, r := range own {
+		w.time++
+		r.Time = w.time
+		w.graph.Add(r)
+		for _, b := range r.Branches {
+			if r.Kind == lineage.Branched || r.Kind == lineage.FannedOut {
+				w.walk(b.Session)
+			}
+		}
+		// A summary is a session of its own, which the step that made it does not name.
+		var made []session.ID
+		for kid, records := range w.records {
+			if first := records[0]; r.Step != "" && first.Step == r.Step && slices.ContainsFunc(first.Parents, func(p lineage.Ref) bool { return p.Session == id }) {
+				made = append(made, kid)
+			}
+		}
+		slices.Sort(made)
+		for _, kid := range made {
+			w.walk(kid)
+		}
+	}
+}

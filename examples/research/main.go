@@ -1,0 +1,14 @@
+// Command research writes a paper from two branches that were compressed.
+//
+//	go run ./examples/research
+//
+// The workflow is in research/research.go. The model is a script, research/model.txtar,
+// so that it runs without a key and always tells the same story.
+package main
+
+import (
+	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/research/research"
+)
+
+func main() { ladder.Main(research.Rung()) }

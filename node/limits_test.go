@@ -19,11 +19,11 @@ import (
 )
 
 // TestLimitsOfTheFleet: three nodes together ask a model, and models of one key, no more
-// often than their list allows. A run that waits for that says so, and ends when it is
+// often than their list allows, in a minute and at one time. A run that waits for that says so, and ends when it is
 // cancelled; where the list names another model, that one is asked.
 func TestLimitsOfTheFleet(t *testing.T) {
 	var mu sync.Mutex
-	asked := map[string]int{}
+	asked, release := map[string]int{}, make(chan struct{}, 2)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in struct{ Model string }
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
@@ -33,6 +33,9 @@ func TestLimitsOfTheFleet(t *testing.T) {
 		mu.Lock()
 		asked[in.Model]++
 		mu.Unlock()
+		if in.Model == "e" {
+			<-release
+		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, `data: {"choices":[{"delta":{"content":"yes"},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
 	}))
@@ -47,7 +50,7 @@ func TestLimitsOfTheFleet(t *testing.T) {
 	for range 3 {
 		list := filepath.Join(t.TempDir(), "models.yaml") // the key is in another directory for each
 		text := "models:\n  a: {url: URL, key: file:key, limits: {requests: 3}}\n  b: {url: URL, key: file:key}\n" +
-			"  c: {url: URL, key: file:key, fallbacks: [d]}\n  d: {url: URL}\nkeys:\n  file:key: {limits: {requests: 4}}\n"
+			"  c: {url: URL, key: file:key, fallbacks: [d]}\n  d: {url: URL}\n  e: {url: URL, limits: {concurrency: 1}}\nkeys:\n  file:key: {limits: {requests: 4}}\n"
 		for name, text := range map[string]string{list: strings.ReplaceAll(text, "URL", server.URL+"/v1"), filepath.Join(filepath.Dir(list), "key"): "sk-of-the-test"} {
 			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -99,6 +102,16 @@ func TestLimitsOfTheFleet(t *testing.T) {
 	for _, id := range append(ofA, ofB...) {
 		_ = cl.Cancel(t.Context(), id, "test", "enough") // those that have ended refuse it
 		if r, err := cl.Wait(t.Context(), id); err != nil || r.State != run.Succeeded && r.State != run.Cancelled {
+			t.Errorf("%s: %+v, %v", id, r, err)
+		}
+	}
+	ofE := []run.ID{submit("e"), submit("e")}
+	until("a run waits for the call of another one", func() bool { return count("e") == 1 && waits(ofE) == 1 })
+	release <- struct{}{}
+	until("it ended", func() bool { return count("e") == 2 })
+	release <- struct{}{}
+	for _, id := range ofE {
+		if r, err := cl.Wait(t.Context(), id); err != nil || r.State != run.Succeeded {
 			t.Errorf("%s: %+v, %v", id, r, err)
 		}
 	}

@@ -68,14 +68,24 @@ func (c catalog) choices(p llm.Provider) ([]engine.Choice, error) {
 
 // limiter returns the limits of a model and of its key.
 func (c catalog) limiter(m *models.Model) llm.Limiter {
-	var all []*limiter.Limit
-	if m.Limit != (models.Limit{}) {
-		all = append(all, c.limits.Limit("model "+m.Name, limiter.Amount(m.Limit)))
-	}
+	// The same order for all calls, which hold one while they wait for the next.
+	of := []models.KeyLimit{{Key: "model " + m.Name, Limit: m.Limit}}
 	if k, ok := c.list.KeyLimit(m); ok {
-		all = append(all, c.limits.Limit("key "+k.Key, limiter.Amount(k.Limit)))
+		of = append(of, models.KeyLimit{Key: "key " + k.Key, Limit: k.Limit})
 	}
-	return limiter.All(all...)
+	var minutes []*limiter.Limit
+	for _, o := range of {
+		if a := (limiter.Amount{Requests: o.Requests, Tokens: o.Tokens}); a != (limiter.Amount{}) {
+			minutes = append(minutes, c.limits.Limit(o.Key, a))
+		}
+	}
+	all := limiter.All(minutes...)
+	for _, o := range slices.Backward(of) {
+		if o.Concurrency > 0 {
+			all = c.limits.Concurrency(o.Key, o.Concurrency).Then(all)
+		}
+	}
+	return all
 }
 
 // check refuses a task of which this node knows that it cannot keep to what it says: a

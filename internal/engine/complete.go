@@ -39,6 +39,7 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 		return nil, digest, err
 	}
 	defer func() { m.free() }()
+	defer m.settle(0) // of a request that panicked
 	var cancel context.CancelCauseFunc
 	m.ctx, cancel = st.ex.callContext(st.ctx)
 	defer cancel(nil)

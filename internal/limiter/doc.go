@@ -8,9 +8,14 @@
 // servers see no window with more, wherever it begins. What a node did not use it returns when the
 // lease ends; of a node that dies its leases run out.
 //
+// A [Concurrency] is the like for the calls of a tenant that are under way at one time. Its
+// ledger is one for each tenant and says how many calls each node has or may begin. A node
+// that does not say it again for [Hold] has none: of a node that is cut off for longer calls
+// may be under way that do not count.
+//
 // The times of a ledger are those of the servers that store it. A node learns from what it
 // reads that these times have passed, and never takes a grant for run out before they say so:
 // the clocks of nodes do not matter. Those of the servers may differ by a quarter of [Slack].
 //
-// Files, the lowest first: amount, store, ledger, clock, queue, limit, all, share, set.
+// Files, the lowest first: amount, store, ledger, clock, queue, limit, all, share, concurrency, set.
 package limiter

@@ -93,8 +93,9 @@ func (l *Limit) take(need Amount) bool {
 	if !l.lease.open {
 		return false
 	}
-	if n := need.within(l.amount); !l.lease.left.covers(n) || !time.Now().Before(l.lease.until) {
-		l.lease.drained = l.lease.drained || !l.lease.left.covers(n)
+	need = need.within(l.amount)
+	if !l.lease.left.covers(need) || !time.Now().Before(l.lease.until) {
+		l.lease.drained = l.lease.drained || !l.lease.left.covers(need)
 		return false
 	}
 	l.lease.left, l.lease.used = l.lease.left.minus(need), l.lease.used.plus(need)
@@ -110,7 +111,7 @@ func (l *Limit) look() error {
 		}
 		return nil
 	}
-	if !l.set.begin(l) {
+	if !l.set.begin(l.share) {
 		return errClosed
 	}
 	l.running = true
@@ -141,7 +142,7 @@ func (l *Limit) fail(err error) {
 
 // giveBack returns what no request used. l.mu is held.
 func (l *Limit) giveBack(serial uint64, a Amount) {
-	if l.lease.open && l.lease.serial == serial {
+	if a = a.within(l.amount); l.lease.open && l.lease.serial == serial {
 		l.lease.left, l.lease.used = l.lease.left.plus(a), l.lease.used.minus(a)
 		l.serve()
 	}

@@ -20,11 +20,12 @@ type Set struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	limits  map[string]*Limit
-	serials uint64
-	clock   clock
+	mu          sync.Mutex
+	closed      bool
+	limits      map[string]*Limit
+	concurrency map[string]*Concurrency
+	serials     uint64
+	clock       clock
 }
 
 // NewSet returns the limits of a node, whose name no other one has, nor this one after it
@@ -33,7 +34,7 @@ func NewSet(store Store, node string, log *slog.Logger) *Set {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Set{store: store, node: node, log: log, terms: terms{Window, Lease, Slack}, limits: map[string]*Limit{}}
+	s := &Set{store: store, node: node, log: log, terms: terms{Window, Lease, Slack}, limits: map[string]*Limit{}, concurrency: map[string]*Concurrency{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -45,11 +46,16 @@ func (s *Set) Limit(what string, a Amount) *Limit {
 	defer s.mu.Unlock()
 	l := s.limits[what]
 	if l == nil {
-		sum := sha256.Sum256([]byte(what))
-		l = &Limit{set: s, name: "limit." + hex.EncodeToString(sum[:16]), what: what, amount: a, wake: make(chan struct{}, 1)}
+		l = &Limit{set: s, name: entryName(what), what: what, amount: a, wake: make(chan struct{}, 1)}
 		s.limits[what] = l
 	}
 	return l
+}
+
+// entryName is the name of a ledger in the store.
+func entryName(what string) string {
+	sum := sha256.Sum256([]byte(what))
+	return "limit." + hex.EncodeToString(sum[:16])
 }
 
 // Close ends the calls that wait, and returns when nothing runs any more.
@@ -61,14 +67,14 @@ func (s *Set) Close() {
 	s.work.Wait()
 }
 
-// begin runs share, and reports false if the set is closed.
-func (s *Set) begin(l *Limit) bool {
+// begin runs what keeps a ledger, and reports false if the set is closed.
+func (s *Set) begin(keep func(context.Context)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
-	s.work.Go(func() { l.share(s.ctx) })
+	s.work.Go(func() { keep(s.ctx) })
 	return true
 }
 

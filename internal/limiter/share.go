@@ -162,7 +162,7 @@ func (s *sharing) try(ctx context.Context, p plan) (time.Duration, error) {
 	switch {
 	case ok:
 		ledger.Grants = append(ledger.Grants, grant{Node: node, Serial: serial, Amount: got})
-		if rest := p.want; l.amount.Requests > 0 && got.Requests >= rest.Requests && got.covers(rest.Amount.within(l.amount)) {
+		if rest := p.want; got.covers(rest.Amount.within(l.amount)) {
 			ledger.waits(want{Node: node})
 		}
 	case p.want.Requests > 0 && now.Sub(s.wanted) < wantEvery && !tells:

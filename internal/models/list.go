@@ -25,13 +25,14 @@ type Model struct {
 	Prices *Prices
 	// Fallbacks are the names of the models that take its place, in their order.
 	Fallbacks []string
-	// Limit is what all nodes together may ask of it in a minute.
+	// Limit is what all nodes together may ask of it.
 	Limit Limit
 	ref   string // to its key, as it is written
 }
 
-// Limit is how many requests and tokens may be asked for in a minute; 0 is any number.
-type Limit struct{ Requests, Tokens int64 }
+// Limit is how many requests and tokens may be asked for in a minute, and how many calls a
+// tenant may have under way at one time; 0 is any number.
+type Limit struct{ Requests, Tokens, Concurrency int64 }
 
 // KeyLimit is a limit of a key, for all models that use it.
 type KeyLimit struct {

@@ -22,7 +22,7 @@ models:
     can: [tools, images, developer]
     prices: {date: 2026-11-01, input: 0.25, cached_input: 0.025, cache_write: 0.3125, output: 2}
     fallbacks: [slow, own]
-    limits: {requests: 500, tokens: 200_000}
+    limits: {requests: 500, tokens: 200_000, concurrency: 8}
   slow:
     key: file:secrets/slow
     prices: {date: 2026-11-01, input: 3, output: 15}
@@ -54,7 +54,7 @@ func TestParse(t *testing.T) {
 	if k, ok := l.KeyLimit(l.Lookup("slow")); !ok || k != (KeyLimit{"file:secrets/slow", Limit{Requests: 60}}) {
 		t.Errorf("the limit of a key is %+v, %v", k, ok)
 	}
-	if _, ok := l.KeyLimit(fast); ok || fast.Limit != (Limit{500, 200_000}) {
+	if _, ok := l.KeyLimit(fast); ok || fast.Limit != (Limit{500, 200_000, 8}) {
 		t.Errorf("the limit of a model is %+v", fast.Limit)
 	}
 	if m := l.Lookup("router"); m.Cost != Stated || m.ID != "router" {
@@ -135,7 +135,7 @@ func TestParseRefuses(t *testing.T) {
 		head + "prices: public":                                                  `no public price of "a" is known (gpt-5.5,`,
 		head + "limits: {}":                                                      "m.yaml:3: model a: limits: want requests or tokens",
 		head + "limits: {requests: -1}":                                          `m.yaml:3: model a: limits: requests: "-1": want a whole number of requests a minute`,
-		head + "limits: {request: 1}":                                            `limits: unknown field "request"; the fields are requests, tokens`,
+		head + "limits: {request: 1}":                                            `limits: unknown field "request"; the fields are concurrency, requests, tokens`,
 		head + "free: true\nkeys: {env:K: {limits: {tokens: 9}}}":                "m.yaml:4: keys: no model of the list has this key",
 		head + "key: env:K\nkeys: {env:K: {limit: 9}}":                           `m.yaml:4: key env:K: unknown field "limit"; the fields are limits`,
 		head + "key: env:K\nkeys: {sk-abcdef0123456789: 1}":                      "keys: no model of the list has this key",

@@ -137,7 +137,7 @@ func (p *parser) embeds(n *yaml.Node, m *Model, what string) {
 	}
 }
 
-// limit reads what may be asked for in a minute.
+// limit reads what may be asked for.
 func (p *parser) limit(n *yaml.Node, what string) (l Limit) {
 	what += ": limits"
 	number := func(to *int64, name, of string) func(*yaml.Node) {
@@ -145,9 +145,10 @@ func (p *parser) limit(n *yaml.Node, what string) (l Limit) {
 	}
 	p.Fields(n, what, map[string]func(*yaml.Node){
 		"requests": number(&l.Requests, "requests", "requests a minute"), "tokens": number(&l.Tokens, "tokens", "tokens a minute"),
+		"concurrency": number(&l.Concurrency, "concurrency", "calls at one time"),
 	})
 	if l == (Limit{}) {
-		p.Fail(n.Line, "%s: want requests or tokens, each a minute", what)
+		p.Fail(n.Line, "%s: want requests or tokens, each a minute, or concurrency", what)
 	}
 	return l
 }

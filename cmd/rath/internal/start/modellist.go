@@ -38,17 +38,18 @@ type modelRow struct {
 	KeyLimits *limits  `json:"key_limits,omitempty"`
 }
 
-// limits are for a minute and all nodes.
+// limits are for a minute and all nodes, and for the calls of a tenant at one time.
 type limits struct {
-	Requests int64 `json:"requests,omitempty"`
-	Tokens   int64 `json:"tokens,omitempty"`
+	Requests    int64 `json:"requests,omitempty"`
+	Tokens      int64 `json:"tokens,omitempty"`
+	Concurrency int64 `json:"concurrency,omitempty"`
 }
 
 func limitsOf(l models.Limit) *limits {
 	if l == (models.Limit{}) {
 		return nil
 	}
-	return &limits{l.Requests, l.Tokens}
+	return &limits{l.Requests, l.Tokens, l.Concurrency}
 }
 
 // price is in micro-USD for a million tokens.

@@ -18,7 +18,7 @@ func TestOverflowCrashEverywhere(t *testing.T) {
 		Name string `json:"name"`
 	},
 	) (string, error) {
-		return in.Name + strings.Repeat(".", 2000), nil
+		return in.Name + strings.Repeat(" the", 500), nil // of as many tokens, as the script counts them, too
 	}, &tool.FuncOptions{Effect: tool.ReadOnly})
 	newReader := func() flow.Workflow {
 		return &flow.Agent{Name: "reader", Prompt: "You read.", Tools: []tool.Tool{text}, MaxContext: 1500}

@@ -43,6 +43,7 @@ var rules = map[string]rule{
 	"llm":                  {},
 	"internal/exchange":    {ours: list("llm")},
 	"internal/llmtest":     {ours: list("llm"), others: list("github.com/google/go-cmp")},
+	"internal/tokens":      {ours: list("llm"), others: list("github.com/tiktoken-go/tokenizer")},
 	"internal/limiter":     {ours: list("llm"), test: list("internal/natstest", "internal/nats/api", "internal/nats/streams/streamstest")},
 	"llm/openai":           {ours: list("llm", "internal/exchange"), others: list("github.com/sashabaranov/go-openai"), test: list("llm/scripted", "internal/llmtest")},
 	"llm/anthropic":        {ours: list("llm", "internal/exchange"), test: list("internal/llmtest")},
@@ -90,7 +91,7 @@ var rules = map[string]rule{
 	},
 	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), others: list("github.com/elazarl/goproxy"), test: list("sandbox/sandboxtest")},
 	"internal/engine": {
-		ours: list("internal/egress", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection"),
+		ours: list("internal/egress", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection", "internal/tokens"),
 		test: list("llm/scripted", "llm/openai", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
 	},
 	"internal/listfile":        {ours: list("llm"), others: list("gopkg.in/yaml.v3")},

@@ -97,13 +97,17 @@ func (m *completion) afford() error {
 
 // usable returns why the choice cannot answer the request, nil if it can.
 func (m *completion) usable(c *Choice) error {
-	switch tokens := llm.Estimate(m.size); {
+	n := llm.Estimate(m.size)
+	if c.Context > 0 && n > c.Context/2 { // near it, and bytes may be a third wrong
+		n = m.input()
+	}
+	switch {
 	case c.Embeds:
 		return &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s makes vectors of texts and answers nothing; name another", c)}
 	case c.NoTools && len(m.c.tools) > 0:
 		return &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s cannot call tools, and the agent has some; name another, or write \"can: [tools]\" into the node's list if it can", c)}
-	case c.Context > 0 && tokens/3*2 > c.Context: // by estimate, and surely
-		return &llm.Error{Code: llm.CodeContextLength, Message: fmt.Sprintf("model %s takes %d tokens, and the request has about %d", c, c.Context, tokens)}
+	case c.Context > 0 && n*9/10 > c.Context: // by our count, and surely
+		return &llm.Error{Code: llm.CodeContextLength, Message: fmt.Sprintf("model %s takes %d tokens, and the request has about %d", c, c.Context, n)}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -166,7 +167,7 @@ func (st *step) key() string {
 
 // failed books a request that failed, and returns why it did.
 func (m *completion) failed(err error) error {
-	used := counted(err, cutOff(m.ctx, err, m.size, m.came))
+	used := counted(err, cutOff(m.ctx, err, m.input, m.came))
 	m.settle(used.Input + used.Output)
 	m.st.book(m.choices[m.at].estimate(used))
 	m.void()
@@ -185,15 +186,29 @@ func (m *completion) failed(err error) error {
 func (m *completion) charge(resp *llm.Response) {
 	c := &m.choices[m.at]
 	if !resp.Uncounted {
+		m.st.ex.rt.tokens.Stated(m.req, m.size, resp.Usage.Input)
 		m.settle(resp.Usage.Total())
 		m.st.cost, m.st.prices = c.bill(&resp.Usage)
 		return
 	}
-	u := llm.Usage{Input: llm.Estimate(m.size), Output: llm.Estimate(m.came), MicroUSD: resp.Usage.MicroUSD}
+	said := []string{resp.Text, resp.Reasoning}
+	for _, call := range resp.Calls {
+		said = append(said, call.Name, call.Args)
+	}
+	u := llm.Usage{Input: m.input(), Output: m.st.ex.rt.tokens.Texts(tokens.Of(&m.req.Provider), said...), MicroUSD: resp.Usage.MicroUSD}
 	m.settle(u.Total())
 	m.st.cost, m.st.prices = c.bill(&u)
 	resp.Usage = llm.Usage{}
 	m.st.book(session.Usage{Calls: 1, Input: u.Input, Output: u.Output, MicroUSD: u.MicroUSD})
+}
+
+// input is how many tokens the request is taken to have: by what the server counted in the
+// agent's last one, else by a count of our own.
+func (m *completion) input() int64 {
+	if w := &m.c.window; w.bytes > 0 {
+		return w.estimate(m.size)
+	}
+	return m.st.ex.rt.tokens.Request(m.req)
 }
 
 // sleep waits before the next try. The clock of a test stands while a step is at work,
@@ -269,14 +284,14 @@ func (ex *Execution) callContext(ctx context.Context) (context.Context, context.
 }
 
 // cutOff returns what a model call that failed with err is taken to have used,
-// from the bytes of its prompt and of what came of its answer. It is nothing
+// from the tokens of its prompt and the bytes of what came of its answer. It is nothing
 // where the server said that it answers nothing.
-func cutOff(ctx context.Context, err error, prompt, came int) session.Usage {
+func cutOff(ctx context.Context, err error, prompt func() int64, came int) session.Usage {
 	silent := errors.Is(err, llm.CodeTruncated) || errors.Is(err, llm.CodeIdleTimeout) || errors.Is(err, llm.CodeTimeout)
 	if came == 0 && !silent && ctx.Err() == nil {
 		return session.Usage{}
 	}
-	return session.Usage{Calls: 1, Input: llm.Estimate(prompt), Output: llm.Estimate(came)}
+	return session.Usage{Calls: 1, Input: prompt(), Output: llm.Estimate(came)}
 }
 
 // counted returns what a failed call used, in the counts of its server where it stated

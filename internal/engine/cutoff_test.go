@@ -229,8 +229,9 @@ func TestUncountedAnswersEndWithTheBudget(t *testing.T) {
 func uncounted(asked *int, states int64) streamer {
 	return func(ctx context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
 		resp, err := spender(asked, states)(ctx, r)
-		for range heardTokens {
-			sink(llm.Delta{Reasoning: "word"})
+		for range heardTokens - 2 { // and two of its words
+			sink(llm.Delta{Reasoning: " word"})
+			resp.Reasoning += " word"
 		}
 		resp.Usage, resp.Uncounted = llm.Usage{MicroUSD: states}, true
 		return resp, err

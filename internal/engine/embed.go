@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
@@ -75,11 +76,11 @@ func (m *embedder) Embed(ctx context.Context, texts []string) (*llm.Embeddings, 
 }
 
 // once sends one request within the limits of the model.
-func (m *embedder) once(ctx context.Context, texts []string, tokens int64, r *retry) (*llm.Embeddings, error) {
+func (m *embedder) once(ctx context.Context, texts []string, count int64, r *retry) (*llm.Embeddings, error) {
 	settle := func(int64) {}
 	if m.c.Limiter != nil {
 		var err error
-		if settle, err = m.c.admit(ctx, string(m.tenant), tokens, retryWithin-time.Since(r.began)); err != nil {
+		if settle, err = m.c.admit(ctx, string(m.tenant), count, retryWithin-time.Since(r.began)); err != nil {
 			return nil, err
 		}
 	}
@@ -92,11 +93,12 @@ func (m *embedder) once(ctx context.Context, texts []string, tokens int64, r *re
 	}
 	switch {
 	case err != nil:
-		settle(counted(err, cutOff(ctx, err, int(tokens*4), 0)).Input)
+		settle(counted(err, cutOff(ctx, err, func() int64 { return count }, 0)).Input)
 	case out.Uncounted:
-		settle(tokens)
+		count = m.rt.tokens.Texts(tokens.Of(&m.c.Provider), texts...)
+		settle(count)
 		if m.c.Cost == priced && out.Usage.MicroUSD == 0 {
-			out.Usage.MicroUSD = m.c.Price(llm.Usage{Input: tokens})
+			out.Usage.MicroUSD = m.c.Price(llm.Usage{Input: count})
 		}
 	default:
 		settle(out.Usage.Total())

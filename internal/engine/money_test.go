@@ -237,3 +237,32 @@ func TestBreaker(t *testing.T) {
 		}
 	})
 }
+
+// TestCountedBeforeSent: near the end of a model's context the first request, which no
+// server has counted, is counted by its tokens: bytes say too little of digits, and too much
+// of long words.
+func TestCountedBeforeSent(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text    string
+		context int64
+		asked   string
+	}{
+		"digits":     {strings.Repeat("7 1 9 ", 200), 450, "id-b"}, // 600 tokens in 1200 bytes
+		"long words": {strings.Repeat(" internationalization", 100), 300, "id-a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w world
+			m := &chain{}
+			rt := w.runtime(m)
+			rt.Choices = offering(
+				engine.Choice{Name: "a", Provider: llm.Provider{Model: "id-a"}, Context: tt.context}, engine.Choice{Name: "b", Provider: llm.Provider{Model: "id-b"}})
+			agent := &flow.Agent{Name: "a"}
+			_, err := start(t, rt, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				return agent.Forward(ctx, s.With(session.UserText(tt.text)))
+			})).Forward(t.Context())
+			if err != nil || strings.Join(m.asked, " ") != tt.asked {
+				t.Errorf("asked %v, want %s: %v", m.asked, tt.asked, err)
+			}
+		})
+	}
+}

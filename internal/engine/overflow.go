@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -183,6 +184,9 @@ func (a *agent) overflows(s session.Session, c *call, refused bool) (*overflow, 
 		return nil, err
 	}
 	o := &overflow{Cached: c.window.cached, Limit: cmp.Or(a.MaxContext, largest(all)), Refused: refused, Tokens: c.window.estimate(c.sizeOf(s))}
+	if c.window.bytes == 0 && o.Tokens > o.Limit/2 && o.Limit > 0 { // no server has counted, and it matters
+		o.Tokens = a.p.sc.ex.rt.tokens.Texts(tokens.Of(&all[0].Provider), c.texts(s)...)
+	}
 	most := o.Limit - max(cmp.Or(int64(a.Provider.MaxTokens), defaultReply), o.Limit/10)
 	if o.Cached == 0 {
 		most = min(most, o.Limit/4*3)
@@ -232,6 +236,21 @@ func (c *call) sizeOf(s session.Session) int {
 		}
 	}
 	return size
+}
+
+// texts are those that the next request has.
+func (c *call) texts(s session.Session) []string {
+	all := []string{c.prompt, c.notes.Text}
+	for _, t := range c.tools {
+		all = append(all, t.Name, t.Description, t.Schema)
+	}
+	for _, row := range s.Range(0, s.Len()) {
+		all = append(all, row.Text())
+		for _, call := range row.Calls() {
+			all = append(all, call.Name, call.Args)
+		}
+	}
+	return all
 }
 
 // decide records that the session is to be compressed, and why.

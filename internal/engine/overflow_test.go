@@ -259,7 +259,7 @@ func TestHundredCallsInALongSession(t *testing.T) {
 // ends it with what can be done.
 func TestTaskIsNotCompressed(t *testing.T) {
 	ofWorkspace := (&guide.Guide{Agents: "Use tabs."}).Text()
-	task := "fetch all " + strings.Repeat("z", 6500)
+	task := "fetch all " + strings.Repeat(" page by page,", 464)
 	for name, tt := range map[string]struct {
 		most, calls, context int
 		state                run.State

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/egress"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -85,6 +86,7 @@ type Runtime struct {
 	driver Driver
 
 	breakers breakers
+	tokens   tokens.Counter
 }
 
 // Workspaces is where the directories of sandboxes are made.

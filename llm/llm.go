@@ -24,6 +24,7 @@ package llm
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"slices"
@@ -46,6 +47,8 @@ const (
 type Message struct {
 	Role Role   `json:"role"`
 	Text string `json:"text,omitempty"`
+	// Images are shown with the text of a user's or tool's message, after it.
+	Images []Image `json:"images,omitempty"`
 	// Calls are the tool calls of an assistant message.
 	Calls []ToolCall `json:"calls,omitempty"`
 	// CallID names the call that a tool message answers.
@@ -57,6 +60,19 @@ type Message struct {
 	// assistant message: signatures and the like that a provider wants back
 	// unchanged. A client ignores what it did not write itself.
 	Opaque string `json:"opaque,omitempty"`
+}
+
+// Image is a picture of a message. As JSON it is its name alone.
+type Image struct {
+	Type   string `json:"type"` // its media type, such as "image/png"
+	Size   int64  `json:"size"` // bytes
+	Digest string `json:"digest"`
+	Data   []byte `json:"-"`
+}
+
+// DataURL returns the image as a URL that holds it.
+func (i *Image) DataURL() string {
+	return "data:" + i.Type + ";base64," + base64.StdEncoding.EncodeToString(i.Data)
 }
 
 // ToolCall is a model's wish to call a tool.

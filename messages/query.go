@@ -224,6 +224,7 @@ type Chunk struct {
 	Name      string             `json:"name,omitempty"`
 	Failed    bool               `json:"failed,omitempty"`
 	Body      string             `json:"body,omitempty"` // digest of the whole content
+	Images    []session.Image    `json:"images,omitempty"`
 	Agent     string             `json:"agent,omitempty"`
 	Workflow  string             `json:"workflow,omitempty"`
 	Node      string             `json:"node,omitempty"`
@@ -406,7 +407,7 @@ func ChunkOf(i int, c session.Chunk) Chunk {
 	out := Chunk{
 		Index: i, Kind: c.Kind(), Text: cleanText(c.Text(), MaxChunkText), Truncated: len(c.Text()) > MaxChunkText,
 		CallID: c.CallID(), Name: c.Name(), Failed: c.Failed(), Agent: o.Agent, Workflow: o.Workflow, Node: o.Node, Run: o.Run, Step: o.Step,
-		Placement: o.Placement, Usage: o.Usage, Session: c.Ref().ID, Version: c.Ref().Version,
+		Images: c.Images(), Placement: o.Placement, Usage: o.Usage, Session: c.Ref().ID, Version: c.Ref().Version,
 	}
 	if !o.Time.IsZero() && o.Time.UnixMilli() > 0 {
 		out.Time = o.Time.UnixMilli()

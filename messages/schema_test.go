@@ -84,6 +84,8 @@ func fullTask() messages.Task {
 	}
 }
 
+var picture = session.Image{Digest: blob.Sum([]byte("picture")), Size: 7, Type: "image/png"}
+
 var linked = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: session.HashOf([]byte("x")), Token: 7}
 
 var noteOrigin = memory.Origin{Session: "s1", Version: 4, Run: "r1", Step: "2.0", User: "ana"}
@@ -103,7 +105,7 @@ func fullReceived() *journal.SignalReceived {
 
 func fullDone(kind string) journal.StepCompleted {
 	return journal.StepCompleted{
-		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", Failed: true, HeadAfter: place.Head, HeadBefore: place.Head, Inbox: 1, Input: "i",
+		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", Failed: true, HeadAfter: place.Head, HeadBefore: place.Head, Images: []session.Image{picture}, Inbox: 1, Input: "i",
 		Kind: kind, Links: []session.Link{linked}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1", Services: []journal.ServiceLog{{Log: "l", More: 1, Name: "web"}},
 		Lost: usage, Source: "f.go:1", Steps: 2, Summary: "s", Usage: usage, Value: "{}",
 	}
@@ -128,7 +130,7 @@ func full() map[string]any {
 	}
 	chunk := messages.Chunk{
 		Index: 1, Kind: session.ToolResult, Text: "x", Truncated: true, Calls: []session.ToolCall{{ID: "1", Name: "n", Args: "{}"}}, CallID: "c", Name: "n",
-		Failed: true, Body: digest, Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: 1, Placement: place, Usage: usage, Session: "s1", Version: 2,
+		Failed: true, Body: digest, Images: []session.Image{picture}, Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: 1, Placement: place, Usage: usage, Session: "s1", Version: 2,
 	}
 	workflow := messages.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Class: messages.ClassBatch, Input: json.RawMessage(`{"type":"object"}`)}
 	node := messages.Node{
@@ -415,7 +417,7 @@ func TestCommitSchema(t *testing.T) {
 	link := linked
 	key := session.Key{Tenant: "acme", ID: "s1"}
 	offer := &journal.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}
-	chunk := session.Result("c1", "edit_file", `{}`, true).WithOpaque("o").WithBody(blob.Ref{Digest: place.Head, Size: 3}).Of(session.Origin{
+	chunk := session.Result("c1", "edit_file", `{}`, true).WithOpaque("o").WithBody(blob.Ref{Digest: place.Head, Size: 3}).WithImages(picture).Of(session.Origin{
 		Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: moment, Placement: place, Usage: usage,
 	})
 	done := fullDone(journal.StepTool)

@@ -105,11 +105,11 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 
 // usualTools are those of an agent with a workspace whose task names none. Each costs
 // tokens in every request, so they are few: what they leave to be named changes files in a
-// second way, or is of use to long tasks alone.
+// second way, is of use to long tasks alone, or shows what not every model sees.
 func usualTools() []tool.Tool {
 	return slices.DeleteFunc(tool.Builtins(), func(t tool.Tool) bool {
 		name := t.Spec().Name
-		return name == tool.ApplyPatch || name == tool.Todo || name == tool.Skill
+		return name == tool.ApplyPatch || name == tool.Todo || name == tool.Skill || name == tool.ViewImage
 	})
 }
 

@@ -57,7 +57,7 @@ func (c catalog) choices(p llm.Provider) ([]engine.Choice, error) {
 	}
 	all := make([]engine.Choice, len(chain))
 	for i, m := range chain {
-		all[i] = engine.Choice{Name: m.Name, Provider: m.Provider(p), Cost: m.Cost, Context: m.Context, NoTools: !slices.Contains(m.Can, models.CanTools), Embeds: m.Embeds()}
+		all[i] = engine.Choice{Name: m.Name, Provider: m.Provider(p), Cost: m.Cost, Context: m.Context, NoTools: !slices.Contains(m.Can, models.CanTools), Embeds: m.Embeds(), Images: slices.Contains(m.Can, models.CanImages)}
 		if m.Prices != nil {
 			all[i].Price, all[i].Prices = m.Prices.Cost, m.Prices.Date
 		}

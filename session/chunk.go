@@ -2,6 +2,7 @@ package session
 
 import (
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,6 +98,7 @@ type row struct {
 	name   string
 	failed bool
 	body   blob.Ref
+	images []Image
 	opaque string
 	origin Origin
 	ref    Ref
@@ -148,6 +150,13 @@ func (c Chunk) WithBody(b blob.Ref) Chunk {
 	return Chunk{&r}
 }
 
+// WithImages returns a copy of c that carries images, at most MaxImages of them.
+func (c Chunk) WithImages(images ...Image) Chunk {
+	r := *c.row()
+	r.images = slices.Clone(images[:min(len(images), MaxImages)])
+	return Chunk{&r}
+}
+
 // WithOpaque returns a copy of c that carries a provider's own data, such as
 // a reasoning signature, which must be sent back verbatim.
 func (c Chunk) WithOpaque(s string) Chunk {
@@ -191,6 +200,9 @@ func (c Chunk) Failed() bool { return c.row().failed }
 // Body names the whole content where the text is an extract.
 func (c Chunk) Body() (blob.Ref, bool) { b := c.row().body; return b, !b.Digest.IsZero() }
 
+// Images returns the images that the chunk carries. The caller must not change them.
+func (c Chunk) Images() []Image { return c.row().images }
+
 // Opaque returns the provider's own data.
 func (c Chunk) Opaque() string { return c.row().opaque }
 
@@ -226,7 +238,7 @@ func (c Chunk) CallCount() int {
 func (c Chunk) Equal(o Chunk) bool {
 	a, b := c.row(), o.row()
 	if a.kind != b.kind || a.text != b.text || a.callID != b.callID || a.name != b.name ||
-		a.failed != b.failed || a.body != b.body || a.opaque != b.opaque || len(a.calls) != len(b.calls) {
+		a.failed != b.failed || a.body != b.body || !slices.Equal(a.images, b.images) || a.opaque != b.opaque || len(a.calls) != len(b.calls) {
 		return false
 	}
 	for i := range a.calls {

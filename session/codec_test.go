@@ -23,7 +23,7 @@ func sample() session.Commit {
 			Agent: "writer", Workflow: "report", Node: "n1", Run: "r1", Step: "2.fast.0", Time: at(5),
 			Placement: session.Placement{Backend: "local", Epoch: 3, Head: blob.Digest{9}, Isolation: "process", Spec: "./dir"},
 			Usage:     session.Usage{Calls: 1, Input: 10, Output: 3, CacheRead: 4, CacheWrite: 5, MicroUSD: 77},
-		}).WithBody(blob.Ref{Digest: blob.Digest{8}, Size: 123}).WithOpaque("sig")
+		}).WithBody(blob.Ref{Digest: blob.Digest{8}, Size: 123}).WithOpaque("sig").WithImages(session.Image{Digest: blob.Digest{6}, Size: 5, Type: "image/png"})
 	events := []session.Event{
 		session.OpenedEvent(session.Opening{Kind: session.OpenFork, Name: "fast", Parents: []session.Link{link}, Run: "r1", Step: "2"}),
 		session.ChunkEvent(all),

@@ -68,6 +68,8 @@ func (r *reader) chunk(d *chunkData) bool {
 		case "failed":
 			d.Failed = r.lit("true")
 			return d.Failed
+		case "images":
+			return r.images(&d.Images)
 		case "kind":
 			return textTo(r, &d.Kind)
 		case "name":
@@ -105,11 +107,27 @@ func (r *reader) blob(b *blob.Ref) bool {
 	})
 }
 
+func (r *reader) images(images *[]Image) bool {
+	return r.list(func() bool {
+		var i Image
+		ok := r.fields(func(key string) bool {
+			switch key {
+			case "digest":
+				return r.lit(`"`) && r.digest(i.Digest[:]) && r.lit(`"`)
+			case "size":
+				return intTo(r, &i.Size)
+			case "type":
+				return textTo(r, &i.Type)
+			}
+			return false
+		})
+		*images = append(*images, i)
+		return ok
+	})
+}
+
 func (r *reader) calls(calls *[]ToolCall) bool {
-	if !r.lit("[") {
-		return false
-	}
-	for {
+	return r.list(func() bool {
 		var c ToolCall
 		ok := r.fields(func(key string) bool {
 			switch key {
@@ -122,14 +140,22 @@ func (r *reader) calls(calls *[]ToolCall) bool {
 			}
 			return false
 		})
-		if !ok {
-			return false
-		}
 		*calls = append(*calls, c)
+		return ok
+	})
+}
+
+// list reads a list that is not empty; one reads an item.
+func (r *reader) list(one func() bool) bool {
+	if !r.lit("[") {
+		return false
+	}
+	for one() {
 		if !r.lit(",") {
 			return r.lit("]")
 		}
 	}
+	return false
 }
 
 func (r *reader) placement(p *Placement) bool {

@@ -15,7 +15,7 @@ func fullChunk() Chunk {
 		"agent", "workflow", "node", "run", "0.1", time.UnixMilli(5).UTC(),
 		Placement{"local", 1 << 63, blob.Digest{1}, "sha256:1", "process", "memory=1g", "list:example.org", "[1]", "./x"},
 		Usage{1, 2, 3, 4, 5, 6},
-	}).WithBody(blob.Ref{Digest: blob.Digest{2}, Size: 9}).WithOpaque("o")
+	}).WithBody(blob.Ref{Digest: blob.Digest{2}, Size: 9}).WithOpaque("o").WithImages(Image{blob.Digest{3}, 7, "image/png"}, Image{blob.Digest{4}, 8, "image/gif"})
 }
 
 // FuzzUnmarshalChunk: the quick way and encoding/json read the same.
@@ -40,7 +40,7 @@ func FuzzUnmarshalChunk(f *testing.F) {
 // TestUnmarshalChunkIsQuick: what this release writes is never left to
 // encoding/json.
 func TestUnmarshalChunkIsQuick(t *testing.T) {
-	for _, c := range []Chunk{fullChunk(), {}, UserText("x"), SystemText(""), Result("1", "n", "{}", true), Result("1", "n", "{}", false).WithArgs(`{"n":"\u2028 é"}`), AssistantText("y")} {
+	for _, c := range []Chunk{fullChunk(), {}, UserText("x"), UserText("x").WithImages(Image{Digest: blob.Digest{1}}), SystemText(""), Result("1", "n", "{}", true), Result("1", "n", "{}", false).WithArgs(`{"n":"\u2028 é"}`), AssistantText("y")} {
 		var d chunkData
 		r := reader{s: ChunkEvent(c).Data}
 		if !r.chunk(&d) || r.i != len(r.s) {

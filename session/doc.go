@@ -15,6 +15,6 @@
 // logs nothing: times and ids come in as arguments, and folds never panic on
 // what they read.
 //
-// Files, the lowest first: id, log, canonical, chunk, event, table, commit, decode, memlog,
+// Files, the lowest first: id, log, canonical, image, chunk, event, table, commit, decode, memlog,
 // page, session, archived, spent, snapshot, unmarshal, fold, pending.
 package session

@@ -190,6 +190,7 @@ type chunkData struct {
 	CallID    string     `json:"call_id,omitempty"`
 	Calls     []ToolCall `json:"calls,omitempty"`
 	Failed    bool       `json:"failed,omitempty"`
+	Images    []Image    `json:"images,omitempty"`
 	Kind      Kind       `json:"kind"`
 	Name      string     `json:"name,omitempty"`
 	Node      string     `json:"node,omitempty"`
@@ -206,7 +207,7 @@ type chunkData struct {
 func ChunkEvent(c Chunk) Event {
 	r := c.row()
 	d := chunkData{
-		Agent: clean(r.origin.Agent), CallID: r.callID, Calls: r.calls, Failed: r.failed, Kind: r.kind, Name: r.name,
+		Agent: clean(r.origin.Agent), CallID: r.callID, Calls: r.calls, Failed: r.failed, Images: r.images, Kind: r.kind, Name: r.name,
 		Node: clean(r.origin.Node), Opaque: r.opaque, Placement: r.origin.Placement, Run: clean(r.origin.Run),
 		Step: clean(r.origin.Step), Text: r.text, Usage: r.origin.Usage, Workflow: clean(r.origin.Workflow),
 	}
@@ -271,7 +272,7 @@ func DecodeChunk(e Event) (Chunk, error) {
 		return Chunk{}, fmt.Errorf("session: %s: %w", KindChunk, err)
 	}
 	r := &row{
-		kind: d.Kind, text: d.Text, calls: d.Calls, callID: d.CallID, name: d.Name, failed: d.Failed, opaque: d.Opaque,
+		kind: d.Kind, text: d.Text, calls: d.Calls, callID: d.CallID, name: d.Name, failed: d.Failed, images: d.Images, opaque: d.Opaque,
 		origin: Origin{d.Agent, d.Workflow, d.Node, d.Run, d.Step, e.Time, d.Placement, d.Usage},
 	}
 	if d.Body != nil {

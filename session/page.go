@@ -159,6 +159,12 @@ const (
 	placementServices
 )
 
+// Which blobs of a chunk a page names.
+const (
+	hasBody uint64 = 1 << iota
+	hasImages
+)
+
 func (p *packer) chunk(r *row) {
 	p.name(string(r.kind))
 	p.str(r.text)
@@ -171,9 +177,26 @@ func (p *packer) chunk(r *row) {
 	p.str(r.callID)
 	p.name(r.name)
 	p.bool(r.failed)
-	if p.bool(r.body != blob.Ref{}) {
+	// What has no images is written as before there were any.
+	var has uint64
+	if (r.body != blob.Ref{}) {
+		has |= hasBody
+	}
+	if len(r.images) > 0 {
+		has |= hasImages
+	}
+	p.uint(has)
+	if has&hasBody != 0 {
 		p.b = append(p.b, r.body.Digest[:]...)
 		p.int(r.body.Size)
+	}
+	if has&hasImages != 0 {
+		p.uint(uint64(len(r.images)))
+		for _, i := range r.images {
+			p.b = append(p.b, i.Digest[:]...)
+			p.int(i.Size)
+			p.name(i.Type)
+		}
 	}
 	p.str(r.opaque)
 	o := &r.origin
@@ -307,8 +330,23 @@ func (u *unpacker) chunk(r *row) {
 	r.callID = u.str()
 	r.name = u.name()
 	r.failed = u.bool()
-	if u.bool() {
+	has := u.uint()
+	if has > hasBody|hasImages {
+		u.fail()
+	}
+	if has&hasBody != 0 {
 		r.body = blob.Ref{Digest: u.digest(), Size: u.int()}
+	}
+	if has&hasImages != 0 {
+		n := u.uint()
+		if n > uint64(len(u.s)) {
+			u.fail()
+		} else {
+			r.images = make([]Image, n)
+		}
+		for i := range r.images {
+			r.images[i] = Image{u.digest(), u.int(), u.name()}
+		}
 	}
 	r.opaque = u.str()
 	o := &r.origin

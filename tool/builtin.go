@@ -27,6 +27,7 @@ const (
 	Glob                = "glob"
 	Todo                = "todo"
 	Skill               = "skill"
+	ViewImage           = "view_image"
 )
 
 // Builtins returns the tools that every node has, sorted by name. All but Todo and Skill
@@ -37,7 +38,7 @@ func Builtins() []Tool { return slices.Clone(builtins()) }
 // builtins are made once: they do not change, and their schemas take long.
 var builtins = sync.OnceValue(func() []Tool {
 	return []Tool{
-		applyPatch(), edit(), glob(), grep(), listWorkspaceFiles(), readWorkspaceFile(), runCode(), runShellCommand(), skill(), todo(), workspacePathExists(), writeWorkspaceFile(),
+		applyPatch(), edit(), glob(), grep(), listWorkspaceFiles(), readWorkspaceFile(), runCode(), runShellCommand(), skill(), todo(), viewImage(), workspacePathExists(), writeWorkspaceFile(),
 	}
 })
 

@@ -466,7 +466,7 @@ func TestNoSandbox(t *testing.T) {
 	args := map[string]string{
 		RunShellCommand: `{"cmd":"x"}`, RunCode: `{"code":"x"}`, ReadWorkspaceFile: `{"path":"x"}`,
 		WriteWorkspaceFile: `{"path":"x","content":""}`, ListWorkspaceFiles: "", WorkspacePathExists: `{"path":"x"}`,
-		Edit: `{"path":"x","old_string":"a","new_string":"b"}`, Grep: `{"pattern":"x"}`, Glob: `{"pattern":"x"}`,
+		Edit: `{"path":"x","old_string":"a","new_string":"b"}`, Grep: `{"pattern":"x"}`, Glob: `{"pattern":"x"}`, ViewImage: `{"path":"x"}`,
 		ApplyPatch: `{"input":"*** Begin Patch\n*** Delete File: x\n*** End Patch"}`,
 	}
 	full := errors.New("node is full")

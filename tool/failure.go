@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/session"
 )
 
 // Kind says what went wrong, for models and for programs that read
@@ -26,6 +27,7 @@ const (
 	PathRefused        Kind = "path_refused"             // the name leaves the workspace or is no file or directory
 	TooLarge           Kind = "too_large"                // more than the tool takes or gives
 	NotText            Kind = "not_text"                 // the file is binary
+	NotImage           Kind = "not_image"                // it is no image that models see
 	Mismatch           Kind = "mismatch"                 // an edit or a patch does not fit the files as they are
 	Unsupported        Kind = "unsupported_tool"         // not available in this sandbox
 	OSError            Kind = "os_error"                 // the operating system refused
@@ -120,6 +122,7 @@ func (p *panicError) Unwrap() error {
 type Outcome struct {
 	// Body is canonical JSON: compact, valid UTF-8, at most MaxBody bytes.
 	Body    json.RawMessage
+	Images  []session.Image
 	IsError bool
 	Kind    Kind // of a Failure; "" otherwise
 	// Err is the error behind the body, nil for a result. It is for the

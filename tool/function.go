@@ -25,8 +25,8 @@ type FuncOptions struct {
 // Func makes a tool of a function. The schema of its arguments is inferred
 // from In, a struct or a map with string keys: JSON names, a field with
 // omitempty or omitzero is optional, and the text of a jsonschema tag is the
-// description of its field. The result is Out as JSON. Inside fn, Current
-// gives the call itself.
+// description of its field. The result is Out as JSON, or Out itself if that is a Result.
+// Inside fn, Current gives the call itself.
 //
 // Func panics when In has no schema or the name cannot be used: errors of the
 // program, found at its start. Nil FuncOptions are the defaults.
@@ -87,6 +87,9 @@ func (f *function[In]) Call(ctx context.Context, c Call) (Result, error) {
 		}
 	}
 	out, err := f.fn(ctx, c, in)
+	if r, ok := out.(Result); ok {
+		return r, err
+	}
 	return Result{Body: out}, err
 }
 

@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+
+	"github.com/rathcluster/rath/session"
 )
 
 var (
@@ -161,10 +163,10 @@ func (t *Table) Bind(name, args string) (Bound, error) {
 // It starts nothing when ctx has ended.
 func (b Bound) Call(ctx context.Context, c Call) Outcome {
 	c.Args = b.Args
-	body, isError, err := run(ctx, b.tool, c)
+	body, r, err := run(ctx, b.tool, c)
 	switch {
 	case err == nil:
-		return Outcome{Body: body, IsError: isError}
+		return Outcome{Body: body, Images: r.Images[:min(len(r.Images), session.MaxImages)], IsError: r.IsError}
 	case ctx.Err() != nil:
 		return ErrorOutcome(&Failure{
 			Kind: Cancelled, Message: "the call was cut off because its run ended or was cancelled", Err: errors.Join(context.Cause(ctx), err),
@@ -174,24 +176,23 @@ func (b Bound) Call(ctx context.Context, c Call) Outcome {
 }
 
 // run makes panics errors, also those of a result's own encoder.
-func run(ctx context.Context, t Tool, c Call) (body json.RawMessage, isError bool, err error) {
+func run(ctx context.Context, t Tool, c Call) (body json.RawMessage, r Result, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicError{Value: v, Stack: string(debug.Stack())}
 		}
 	}()
 	if err := ctx.Err(); err != nil {
-		return nil, false, err
+		return nil, r, err
 	}
-	r, err := t.Call(context.WithValue(ctx, callKey{}, c), c)
-	if err != nil {
-		return nil, false, err
+	if r, err = t.Call(context.WithValue(ctx, callKey{}, c), c); err != nil {
+		return nil, r, err
 	}
 	if body, err = canonical(r.Body); err != nil {
-		return nil, false, fmt.Errorf("the result does not encode to JSON: %w", err)
+		return nil, r, fmt.Errorf("the result does not encode to JSON: %w", err)
 	}
 	body, err = fold(ctx, body, c.Blobs)
-	return body, r.IsError, err
+	return body, r, err
 }
 
 // Call binds and runs one call: Bind, then Bound.Call.

@@ -157,6 +157,8 @@ type Call struct {
 type Result struct {
 	Body    any
 	IsError bool
+	// Images are shown to models that see images, see [KeepImage].
+	Images []session.Image
 }
 
 // Tool is one tool. It is safe for concurrent use.

@@ -127,9 +127,10 @@ type Step struct {
 	Args     Text // of a tool call
 	Body     Text // what a model said, a tool returned, a user asked
 	Whole    blob.Ref
-	Late     bool // of a superseded attempt: kept as evidence, not counted
-	Open     bool // announced, and no outcome is recorded
-	Child    bool // belongs to the step above it
+	Images   []session.Image // of what a tool returned, or a user showed
+	Late     bool            // of a superseded attempt: kept as evidence, not counted
+	Open     bool            // announced, and no outcome is recorded
+	Child    bool            // belongs to the step above it
 }
 
 // Attempt is what one attempt did about a step.

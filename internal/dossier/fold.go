@@ -27,6 +27,9 @@ func (a *archive) facts() (*Facts, error) {
 	t.sessions()
 	t.branches()
 	t.rejections()
+	if err := t.images(); err != nil {
+		return nil, err
+	}
 	if err := t.notes(); err != nil {
 		return nil, err
 	}
@@ -314,6 +317,22 @@ func (t *timeline) memory(s *Step, p journal.StepCompleted) {
 		s.Body = textOf(p.Value)
 	}
 	t.f.Memory = append(t.f.Memory, m)
+}
+
+// images takes along the images that rows of the timeline carry.
+func (t *timeline) images() error {
+	for i := range t.f.Steps {
+		for _, img := range t.f.Steps[i].Images {
+			_, why, err := t.a.shelf(img.Digest)
+			if err != nil {
+				return err
+			}
+			if why != "" {
+				t.left = append(t.left, fmt.Sprintf("an image of step %d, blob %s: %s", t.f.Steps[i].N, img.Digest.Short(), why))
+			}
+		}
+	}
+	return nil
 }
 
 // maxNotes bounds the notes that are listed of one recall.

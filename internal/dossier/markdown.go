@@ -244,7 +244,7 @@ func (m *marker) timeline() {
 	m.put("\n### What was said, called and returned\n\n")
 	for i := range m.f.Steps {
 		s := &m.f.Steps[i]
-		if s.Body.Empty() && s.Args.Empty() && s.Error.Empty() {
+		if s.Body.Empty() && s.Args.Empty() && s.Error.Empty() && len(s.Images) == 0 {
 			continue
 		}
 		m.put("%s %s %s\n\n", m.link(s.N), code(s.Label), code(s.Actor))
@@ -261,6 +261,9 @@ func (m *marker) timeline() {
 				m.put("%s in the commit.\n", counted(part.t.More, "more character"))
 			}
 			m.put("\n")
+		}
+		for _, i := range s.Images {
+			m.put("image: %s\n\n", code(i.String()))
 		}
 	}
 }

@@ -275,6 +275,7 @@ func (t *timeline) chunk(e journal.Fact, c session.Chunk) {
 	s := t.line(e, string(c.Kind()), cmp.Or(o.Agent, string(c.Kind())), verb+" "+quote(c.Text(), 120))
 	s.Body = textOf(c.Text())
 	s.Whole, _ = c.Body()
+	s.Images = c.Images()
 	if c.Kind() == session.User && !t.asked {
 		t.f.Asked, t.asked = s.Body, true
 	}
@@ -284,6 +285,7 @@ func (t *timeline) chunk(e journal.Fact, c session.Chunk) {
 func (t *timeline) attach(s *Step, c session.Chunk) {
 	s.Body = textOf(c.Text())
 	s.Whole, _ = c.Body()
+	s.Images = c.Images()
 	if args := c.Args(); args != "" {
 		s.Args = textOf(args)
 	}

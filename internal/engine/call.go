@@ -26,6 +26,7 @@ type call struct {
 	account  *journal.Account // of an agent's own budget; nil without one
 	key      string           // of the cache, once it is known
 	size     int              // of the newest request as JSON, in bytes
+	images   []int            // the messages of it that have images
 	window   window
 }
 

@@ -23,6 +23,7 @@ type Choice struct {
 	Context int64
 	NoTools bool // it cannot call tools
 	Embeds  bool // it makes vectors of texts, and answers nothing
+	Images  bool // it sees images
 	// Limiter keeps requests within what may be asked in a minute; nil is anything.
 	Limiter llm.Limiter
 }

@@ -21,6 +21,7 @@ type completion struct {
 	st      *step
 	ctx     context.Context // of the requests
 	req     *llm.Request
+	msgs    []llm.Message // as the session has them, see show
 	choices []Choice
 	at      int   // the choice that is asked
 	size    int   // of the request as JSON, in bytes
@@ -62,7 +63,7 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 		return digest, fmt.Errorf("flow: render prompt: %w", err)
 	}
 	m.c.size = size
-	m.req.Messages, m.size, m.req.CacheKey = msgs, size, m.c.cacheKey(m.st.s.Key().Tenant, msgs)
+	m.msgs, m.size, m.req.CacheKey = msgs, size, m.c.cacheKey(m.st.s.Key().Tenant, msgs)
 	if m.choices, err = ex.rt.choices(*p); err != nil {
 		return digest, err
 	}
@@ -135,6 +136,9 @@ func (m *completion) choose(i int) (llm.Client, error) {
 	m.st.named = c.Name
 	m.req.Provider = c.Provider
 	if err := m.usable(c); err != nil {
+		return nil, err
+	}
+	if err := m.show(c); err != nil {
 		return nil, err
 	}
 	return m.st.ex.rt.client(m.st.ctx, c.Provider)

@@ -65,7 +65,7 @@ func (p *place) compress(ctx context.Context, c flow.Compressor, s session.Sessi
 		if err != nil {
 			return s, usage, st.recordUseless(c.Name, resp, prompt, err)
 		}
-		text = strings.TrimSpace(resp.Text)
+		text = strings.TrimSpace(resp.Text) + gone(st.s, c.Keep)
 		usage = st.ex.origin(c.Name, st.asked.Path, session.Placement{}, resp.Usage).Usage
 		ack, err := st.commit(journal.StepCompleted{
 			Value: text, Prompt: prompt, Model: resp.Model, Usage: usage, Links: []session.Link{{Ref: session.Ref{Key: st.ex.child(st.asked.Path)}}},
@@ -198,7 +198,7 @@ func quotation(s session.Session, to, most int) string {
 		if c.Kind() == session.ToolResult {
 			head = "result of " + c.Name()
 		}
-		parts = append(parts, head+": "+c.Text())
+		parts = append(parts, head+": "+c.Text()+named(c))
 		for _, call := range c.Calls() {
 			if c.Kind() == session.Assistant {
 				parts = append(parts, "assistant calls "+call.Name+" "+call.Args)
@@ -217,6 +217,37 @@ func quotation(s session.Session, to, most int) string {
 		b.WriteString(p)
 	}
 	return b.String()
+}
+
+// named are the images of a row, in words.
+func named(c session.Chunk) (text string) {
+	for _, img := range c.Images() {
+		text += "\n[image: " + img.String() + "]"
+	}
+	return text
+}
+
+// gone names the newest images of the rows that a summary takes the place of, so that a
+// reader finds them; where it keeps some rows, of those before.
+func gone(s session.Session, keep int64) string {
+	var all []string
+	to := s.Len()
+	if keep > 0 {
+		to = keptFrom(s, keep)
+	}
+	last := lasting(s, to)
+	for i, c := range s.Range(0, to) {
+		if _, stays := slices.BinarySearch(last, i); keep > 0 && stays {
+			continue
+		}
+		if text := named(c); text != "" {
+			all = append(all, text)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return "\n" + strings.Join(all[max(len(all)-maxImages, 0):], "")
 }
 
 // longest returns the length to which texts have to be cut so that they have at most so

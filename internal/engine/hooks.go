@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
@@ -161,17 +162,17 @@ func (r *round) reviewed(ctx context.Context, c *toolCall, out tool.Outcome) too
 	}
 	var read tool.Result
 	err := protected(c.st.context(ctx), func(ctx context.Context) (err error) {
-		read, err = r.after(ctx, c.bound.Spec, c.bound.Args, tool.Result{Body: out.Body, IsError: out.IsError})
+		read, err = r.after(ctx, c.bound.Spec, c.bound.Args, tool.Result{Body: out.Body, IsError: out.IsError, Images: out.Images})
 		return err
 	})
 	if err != nil {
 		return tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: "the result of this call is withheld: " + err.Error(), Detail: c.Name, Err: err})
 	}
-	if body, ok := read.Body.(json.RawMessage); ok && string(body) == string(out.Body) && read.IsError == out.IsError {
+	if body, ok := read.Body.(json.RawMessage); ok && string(body) == string(out.Body) && read.IsError == out.IsError && slices.Equal(read.Images, out.Images) {
 		return out
 	}
 	seen := tool.ResultOutcome(ctx, read.Body, r.ex.blobs())
-	seen.IsError = seen.IsError || read.IsError
+	seen.Images, seen.IsError = read.Images, seen.IsError || read.IsError
 	return seen
 }
 

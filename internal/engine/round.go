@@ -72,6 +72,7 @@ type toolCall struct {
 // outcome is what a call left, ready to become a row.
 type outcome struct {
 	body   json.RawMessage
+	images []session.Image
 	failed bool
 	head   blob.Digest // of the workspace; zero if the call cannot change it
 	back   putBack
@@ -213,7 +214,7 @@ func (r *round) replayCall(c *toolCall) error {
 	if rows := rec.Session.Len() - r.base.Len(); rows >= r.rows {
 		r.s, r.rows = rec.Session, rows
 	}
-	c.out = &outcome{body: json.RawMessage(rec.Value), failed: rec.Failed, head: rec.HeadAfter}
+	c.out = &outcome{body: json.RawMessage(rec.Value), images: rec.Images, failed: rec.Failed, head: rec.HeadAfter}
 	if rec.Code == run.CodeNestedStep {
 		c.out.nested = rec.Code.Err(rec.Error)
 	}
@@ -337,7 +338,7 @@ func (r *round) do(c *toolCall) error {
 		r.ex.lease(r.base.Key()).giveUp(*box)
 	}
 	d.Failed = out.IsError
-	o := outcome{failed: out.IsError, head: head, back: back}
+	o := outcome{images: out.Images, failed: out.IsError, head: head, back: back}
 	if place.Services != "" {
 		o.ends = r.ex.lease(r.base.Key()).serviceEnds()
 	}
@@ -418,7 +419,7 @@ func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
 		p.Head = head
 	}
 	o := session.Origin{Agent: r.agent, Workflow: r.ex.reg.Name, Node: r.ex.rt.Node, Run: string(r.ex.id), Step: string(c.path), Placement: p}
-	row := session.Result(c.ID, c.Name, string(c.out.body), c.out.failed).Of(o)
+	row := session.Result(c.ID, c.Name, string(c.out.body), c.out.failed).WithImages(c.out.images...).Of(o)
 	if c.edited != "" && compact(c.edited) != compact(cmp.Or(c.Args, "{}")) {
 		row = row.WithArgs(c.edited)
 	}
@@ -457,7 +458,7 @@ func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error 
 	}
 	d.Row = n > r.rows && r.calls[r.rows] == c
 	if !d.Row {
-		d.Value = string(out.body)
+		d.Value, d.Images = string(out.body), out.images
 	}
 	c.st.s = r.s
 	ack, err := c.st.commit(d, content...)

@@ -22,6 +22,7 @@ import (
 // turn of a long session renders what is new.
 type transcript struct {
 	msgs  []llm.Message   // requests share it, so it only grows
+	seen  []int           // the messages that have images
 	sum   hash.Hash       // of the messages as JSON, from the bracket that opens the list
 	size  int             // bytes that went into sum
 	open  map[string]bool // calls of tools without a result
@@ -56,6 +57,7 @@ func (t *transcript) render(c *call, s session.Session, p *llm.Provider) ([]llm.
 			}
 		}
 	}
+	c.images = slices.Clip(all.seen)
 	tail, err := json.Marshal([]any{c.tools, p})
 	if err != nil {
 		return nil, blob.Digest{}, 0, err
@@ -93,7 +95,7 @@ func (t *transcript) extend(c *call, s session.Session) error {
 // fork returns a copy that can grow by itself.
 func (t *transcript) fork() (*transcript, error) {
 	cp := *t
-	cp.msgs, cp.open = slices.Clip(t.msgs), maps.Clone(t.open)
+	cp.msgs, cp.seen, cp.open = slices.Clip(t.msgs), slices.Clip(t.seen), maps.Clone(t.open)
 	var err error
 	cp.sum, err = cloneSum(t.sum)
 	return &cp, err
@@ -123,6 +125,10 @@ func (t *transcript) add(m llm.Message) error {
 		t.write([]byte(","))
 	}
 	t.write(data)
+	if len(m.Images) > 0 {
+		t.size += len(m.Images) * imageSize
+		t.seen = append(t.seen, len(t.msgs))
+	}
 	t.msgs = append(t.msgs, m)
 	return nil
 }
@@ -142,7 +148,7 @@ func (t *transcript) chunk(c *call, i int, chunk session.Chunk) error {
 		return err
 	}
 	t.n, t.last = i+1, chunk
-	m := llm.Message{Role: llm.User, Text: chunk.Text()}
+	m := llm.Message{Role: llm.User, Text: chunk.Text(), Images: imagesOf(chunk)}
 	switch chunk.Kind() {
 	case session.System:
 		m.Role = llm.System

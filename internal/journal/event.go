@@ -264,6 +264,8 @@ type StepCompleted struct {
 	// change it.
 	HeadAfter  blob.Digest `json:"head_after,omitzero"`
 	HeadBefore blob.Digest `json:"head_before,omitzero"`
+	// Images are those of a tool's result, until its row is there.
+	Images []session.Image `json:"images,omitempty"`
 	// Inbox is up to which place the step took messages out of the run's inbox.
 	Inbox uint64 `json:"inbox,omitempty"`
 	Input string `json:"input"` // digest of what was asked

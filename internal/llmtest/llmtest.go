@@ -214,3 +214,18 @@ func (h *Heard) Agrees(r *llm.Response) error {
 	}
 	return nil
 }
+
+// Pictured are messages with images: of a user, with and without words, and of the results
+// of two calls.
+func Pictured() []llm.Message {
+	image := func(kind, bytes string) llm.Image {
+		return llm.Image{Type: "image/" + kind, Size: int64(len(bytes)), Data: []byte(bytes)}
+	}
+	return []llm.Message{
+		{Role: llm.User, Text: "What is this?", Images: []llm.Image{image("png", "first"), image("gif", "second")}},
+		{Role: llm.Assistant, Text: "I look.", Calls: []llm.ToolCall{{ID: "1", Name: "view", Args: "{}"}, {ID: "2", Name: "view", Args: "{}"}}},
+		{Role: llm.Tool, CallID: "1", Name: "view", Text: `{"path":"a"}`, Images: []llm.Image{image("jpeg", "third")}},
+		{Role: llm.Tool, CallID: "2", Name: "view", Text: `{"path":"b"}`},
+		{Role: llm.User, Images: []llm.Image{image("webp", "fourth")}},
+	}
+}

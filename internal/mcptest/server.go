@@ -66,6 +66,9 @@ func serve(kind string) error {
 	return New(kind).Run(context.Background(), &mcp.StdioTransport{})
 }
 
+// Picture is what the tool "picture" returns: a GIF of one pixel.
+var Picture = []byte("GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x01D\x00;")
+
 // New returns a server of a kind.
 func New(kind string) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: kind, Version: "1"}, nil)
@@ -121,6 +124,9 @@ func New(kind string) *mcp.Server {
 			},
 			StructuredContent: map[string]any{"n": 1},
 		}, nil
+	})
+	add(s, "picture", readOnly, func(input) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{MIMEType: "image/bmp", Data: Picture}, &mcp.ImageContent{MIMEType: "image/svg+xml", Data: []byte("<svg/>")}}}, nil
 	})
 	add(s, "large", readOnly, func(input) (*mcp.CallToolResult, error) { return text(strings.Repeat("x", 5<<20)), nil })
 	return s

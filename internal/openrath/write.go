@@ -32,7 +32,7 @@ func Export(s session.Session, created, closed time.Time) *File {
 		}
 	}
 	for _, c := range s.Chunks() {
-		f.Rows = append(f.Rows, Row{Chunk: c})
+		f.Rows = append(f.Rows, Row{Chunk: c, unknown: pictures(c)})
 	}
 	if !closed.IsZero() {
 		f.Trailer = &Trailer{ClosedAt: Timestamp(closed), Chunks: len(f.Rows)}
@@ -41,6 +41,18 @@ func Export(s session.Session, created, closed time.Time) *File {
 		}
 	}
 	return f
+}
+
+// pictures names the images of a row, which OpenRath's rows have no place for.
+func pictures(c session.Chunk) []field {
+	if len(c.Images()) == 0 {
+		return nil
+	}
+	all := make([]string, len(c.Images()))
+	for i, img := range c.Images() {
+		all[i] = object([]field{{"type", text(img.Type)}, {"size", strconv.FormatInt(img.Size, 10)}, {"sha256", text(img.Digest.String())}})
+	}
+	return []field{{"images", "[" + strings.Join(all, ", ") + "]"}}
 }
 
 // lineage returns OpenRath's words for how a session came to be.

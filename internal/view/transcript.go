@@ -109,6 +109,11 @@ func row(w *term.Writer, c *messages.Chunk, in session.ID, full bool) {
 	if c.Truncated {
 		w.Println(w.Dim("  ... the text goes on"))
 	}
+	for _, i := range c.Images {
+		for _, l := range term.Wrap("image: "+term.Clean(i.String()), width) {
+			w.Println("  " + l)
+		}
+	}
 	for _, call := range c.Calls {
 		args := term.Line(call.Args, width-len(call.Name)-4)
 		if full {

@@ -158,6 +158,9 @@ func TestBody(t *testing.T) {
 		}
 	}
 
+	s.ask(t, &llm.Request{Provider: llm.Provider{Model: "m"}, Messages: llmtest.Pictured()})
+	s.golden(t, "images")
+
 	// Instructions alone ask.
 	s.ask(t, &llm.Request{Provider: llm.Provider{Model: "m"}, Messages: []llm.Message{{Role: llm.System, Text: "Say ok."}}})
 	if !bytes.Contains(s.body, []byte(`"messages":[{"role":"user","content":[{"type":"text","text":"Say ok.","cache_control":{"type":"ephemeral"}}]}]`)) {

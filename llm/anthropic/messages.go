@@ -24,9 +24,16 @@ type block struct {
 	Name         string          `json:"name,omitempty"`
 	Input        json.RawMessage `json:"input,omitempty"`
 	ToolUseID    string          `json:"tool_use_id,omitempty"`
-	Content      string          `json:"content,omitempty"`
+	Content      any             `json:"content,omitempty"` // of a result: a text, or blocks
+	Source       *source         `json:"source,omitempty"`  // of an image
 	CacheControl *ephemeral      `json:"cache_control,omitempty"`
 	raw          json.RawMessage
+}
+
+type source struct {
+	Type      string `json:"type"`
+	MediaType string `json:"media_type"`
+	Data      []byte `json:"data"`
 }
 
 // MarshalJSON writes the block.
@@ -56,12 +63,18 @@ func transcript(all []llm.Message, host string) (system []block, turns []message
 	var ends []int // the turns that are the user's
 	for i := range all[first:] {
 		m := &all[first+i]
-		role, blocks := "user", text(m.Text)
+		role, blocks := "user", shown(m)
 		switch m.Role {
 		case llm.Assistant:
 			role, blocks = "assistant", spoken(m, host)
 		case llm.Tool:
-			blocks = []block{{Type: "tool_result", ToolUseID: id(m.CallID), Content: m.Text}}
+			result := block{Type: "tool_result", ToolUseID: id(m.CallID)}
+			if len(m.Images) > 0 {
+				result.Content = blocks
+			} else if m.Text != "" {
+				result.Content = m.Text
+			}
+			blocks = []block{result}
 		}
 		if len(blocks) == 0 {
 			continue
@@ -104,6 +117,15 @@ func text(s string) []block {
 		return nil
 	}
 	return []block{{Type: "text", Text: s}}
+}
+
+// shown returns the blocks of a text and of images.
+func shown(m *llm.Message) []block {
+	blocks := text(m.Text)
+	for i := range m.Images {
+		blocks = append(blocks, block{Type: "image", Source: &source{"base64", m.Images[i].Type, m.Images[i].Data}})
+	}
+	return blocks
 }
 
 // spoken returns the blocks of an assistant's message.

@@ -28,7 +28,7 @@ type (
 	}
 	wireMessage struct {
 		Role       string     `json:"role"`
-		Content    string     `json:"content"`
+		Content    any        `json:"content"` // a text, or parts
 		Name       string     `json:"name,omitempty"`
 		ToolCalls  []wireCall `json:"tool_calls,omitempty"`
 		ToolCallID string     `json:"tool_call_id,omitempty"`
@@ -88,6 +88,9 @@ func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 			m.Role = p.SystemRole
 		}
 		w.Messages = append(w.Messages, m)
+		if seen := seenBy(r.Messages, i); len(seen) > 0 {
+			w.Messages = append(w.Messages, wireMessage{Role: string(llm.User), Content: parts(ofTools, seen)})
+		}
 	}
 	for _, t := range r.Tools {
 		w.Tools = append(w.Tools, api.Tool{Type: api.ToolTypeFunction, Function: &api.FunctionDefinition{
@@ -109,6 +112,9 @@ func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 
 func encodeMessage(m *llm.Message, host string) wireMessage {
 	w := wireMessage{Role: string(m.Role), Content: m.Text}
+	if m.Role == llm.User && len(m.Images) > 0 {
+		w.Content = parts(m.Text, m.Images)
+	}
 	switch {
 	case m.Role == llm.Tool:
 		w.ToolCallID = m.CallID
@@ -127,6 +133,38 @@ func encodeMessage(m *llm.Message, host string) wireMessage {
 		}
 	}
 	return w
+}
+
+// ofTools stands before the images of the results of tools.
+const ofTools = "Images of the results above:"
+
+// seenBy returns the images of the results of tools that end with the message at an index,
+// none within them: a result is text in the protocols of OpenAI, and nothing may come
+// between the results that answer one message. So they follow as words of the user.
+func seenBy(all []llm.Message, at int) (images []llm.Image) {
+	if all[at].Role != llm.Tool || at+1 < len(all) && all[at+1].Role == llm.Tool {
+		return nil
+	}
+	from := at
+	for from > 0 && all[from-1].Role == llm.Tool {
+		from--
+	}
+	for i := from; i <= at; i++ {
+		images = append(images, all[i].Images...)
+	}
+	return images
+}
+
+// parts are a text and images as the content of a message.
+func parts(text string, images []llm.Image) []api.ChatMessagePart {
+	var all []api.ChatMessagePart
+	if text != "" {
+		all = append(all, api.ChatMessagePart{Type: api.ChatMessagePartTypeText, Text: text})
+	}
+	for i := range images {
+		all = append(all, api.ChatMessagePart{Type: api.ChatMessagePartTypeImageURL, ImageURL: &api.ChatMessageImageURL{URL: images[i].DataURL()}})
+	}
+	return all
 }
 
 func isOpenAI(host string) bool { return host == "api.openai.com" }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -502,6 +503,14 @@ func TestBody(t *testing.T) {
 		Messages: []llm.Message{{Role: llm.User, Text: "hi"}}, ToolChoice: "auto",
 	})
 	golden("extra")
+
+	ask(&llm.Request{Provider: llm.Provider{Model: "m"}, Messages: llmtest.Pictured()})
+	golden("images")
+	longer := slices.Clone(body)
+	ask(&llm.Request{Provider: llm.Provider{Model: "m"}, Messages: llmtest.Pictured()[:4]})
+	if short, ok := bytes.CutSuffix(body, []byte("]}")); !ok || !bytes.Contains(longer, short) {
+		t.Errorf("the transcript's bytes changed when it grew:\n%s\n%s", body, longer)
+	}
 }
 
 func TestRequestsAreChecked(t *testing.T) {

@@ -83,10 +83,28 @@ func items(all []llm.Message, host, systemRole string) []any {
 			if m.Role == llm.System && systemRole != "" {
 				role = systemRole
 			}
-			list = append(list, api.ResponseInputMessage{Role: role, Content: m.Text})
+			list = append(list, api.ResponseInputMessage{Role: role, Content: input(m.Text, m.Images)})
+		}
+		if seen := seenBy(all, i); len(seen) > 0 {
+			list = append(list, api.ResponseInputMessage{Role: string(llm.User), Content: input(ofTools, seen)})
 		}
 	}
 	return list
+}
+
+// input is what a message says: a text, or a text and images.
+func input(text string, images []llm.Image) any {
+	if len(images) == 0 {
+		return text
+	}
+	var all []any
+	if text != "" {
+		all = append(all, api.ResponseInputText{Type: "input_text", Text: text})
+	}
+	for i := range images {
+		all = append(all, api.ResponseInputImage{Type: "input_image", ImageURL: images[i].DataURL()})
+	}
+	return all
 }
 
 // said are the items of an assistant's message.

@@ -212,6 +212,10 @@ func TestResponsesBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden("thoughts")
+	if _, err := ask(&llm.Request{Provider: llm.Provider{Model: "gpt-4o"}, Messages: llmtest.Pictured()}); err != nil {
+		t.Fatal(err)
+	}
+	golden("pictured")
 	_, err = ask(&llm.Request{Provider: llm.Provider{Model: "m", Stop: []string{"x"}}, Messages: []llm.Message{{Role: llm.User, Text: "hi"}}})
 	if llm.CodeOf(err) != llm.CodeInvalidRequest || !strings.Contains(err.Error(), "no stop sequences") {
 		t.Error(err)

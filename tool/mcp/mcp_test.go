@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func call(c *mcp.Conn, name, args string) tool.Outcome {
 		return tool.ErrorOutcome(err)
 	}
 	body, err := json.Marshal(res.Body)
-	return tool.Outcome{Body: body, IsError: res.IsError, Err: err}
+	return tool.Outcome{Body: body, Images: res.Images, IsError: res.IsError, Err: err}
 }
 
 // TestTools: what a server offers, under our names, with the effects that it hints at.
@@ -84,7 +85,7 @@ func TestCall(t *testing.T) {
 	}{
 		{"s__echo", `{"text":"hi"}`, `{"text":"you said hi"}`, false},
 		{"s__fails", `{"text":"x"}`, `{"text":"it failed: x"}`, true},
-		{"s__mixed", `{}`, `{"content":[{"type":"text","text":"a picture"},{"type":"image","mime":"image/png","bytes":4,"blob":"` + blob.Sum([]byte("\x89PNG")).String() + `"},` +
+		{"s__mixed", `{}`, `{"content":[{"type":"text","text":"a picture"},{"type":"image","mime":"image/png","hidden":"no image that models see: it is no PNG, JPEG, GIF or WebP, or is damaged: convert it","bytes":4,"blob":"` + blob.Sum([]byte("\x89PNG")).String() + `"},` +
 			`{"type":"resource","text":"inside","uri":"file:///a","mime":"text/plain"},{"type":"resource_link","name":"b","uri":"file:///b"}],"structured":{"n":1}}`, false},
 		{"s__large", `{}`, `"error_kind":"too_large"`, true},
 		{"s__gone", `{}`, `does not have the tool s__gone any more`, true},
@@ -94,6 +95,11 @@ func TestCall(t *testing.T) {
 		if !strings.Contains(string(o.Body), tt.want) || o.IsError != tt.failed || strings.Contains(string(o.Body), "SECRET") {
 			t.Errorf("%s: %.600s, %v; want %s", tt.name, o.Body, o.IsError, tt.want)
 		}
+	}
+	// What an image is follows from its bytes.
+	want := session.Image{Digest: blob.Sum(mcptest.Picture), Size: int64(len(mcptest.Picture)), Type: "image/gif"}
+	if o := call(c, "s__picture", "{}"); !slices.Equal(o.Images, []session.Image{want}) || !strings.Contains(string(o.Body), `{"type":"image","mime":"image/svg+xml","hidden":"no image`) {
+		t.Errorf("%v of %s", o.Images, o.Body)
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -26,6 +28,8 @@ type part struct {
 	Name string `json:"name,omitempty"`
 	URI  string `json:"uri,omitempty"`
 	MIME string `json:"mime,omitempty"`
+	// Hidden is why a model is not shown an image.
+	Hidden string `json:"hidden,omitempty"`
 	// Bytes and Blob are of what is no text.
 	Bytes int    `json:"bytes,omitempty"`
 	Blob  string `json:"blob,omitempty"`
@@ -34,6 +38,7 @@ type part struct {
 // result is what came of a call, for the transcript.
 func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.Store) (tool.Result, error) {
 	var b body
+	var images []session.Image
 	size := 0
 	keep := func(p *part, data []byte) error {
 		p.Bytes, size = len(data), size+len(data)
@@ -55,7 +60,17 @@ func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.
 			p = part{Type: "text", Text: v.Text}
 		case *sdk.ImageContent:
 			p = part{Type: "image", MIME: clip(v.MIMEType, 100)}
-			err = keep(&p, v.Data)
+			if err = keep(&p, v.Data); p.Blob == "" {
+				break
+			}
+			switch img, imgErr := session.NewImage(v.Data); { // whatever the server says that it is
+			case imgErr != nil:
+				p.Hidden = strings.TrimPrefix(imgErr.Error(), "session: ")
+			case len(images) == session.MaxImages:
+				p.Hidden = fmt.Sprintf("a result has at most %d", session.MaxImages)
+			default:
+				p.MIME, images = img.Type, append(images, img)
+			}
 		case *sdk.AudioContent:
 			p = part{Type: "audio", MIME: clip(v.MIMEType, 100)}
 			err = keep(&p, v.Data)
@@ -97,7 +112,7 @@ func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.
 			b.Text = "" // servers say it twice
 		}
 	}
-	return tool.Result{Body: b, IsError: res.IsError}, nil
+	return tool.Result{Body: b, IsError: res.IsError, Images: images}, nil
 }
 
 // sameJSON reports whether a text is the same value as structured content.

@@ -126,6 +126,10 @@ func TestSweepKeepsWhatIsNamed(t *testing.T) {
 		kept["named in large data"] = s.put([]byte("in a blob"))
 		kept["across a read of it"] = s.put([]byte("across"))
 		names(t, c, "s3", session.ChunkEvent(session.UserText(strings.Repeat("x", 100_000)+kept["named in large data"].String()+strings.Repeat("y", 1<<20-100_000-64-100)+kept["across a read of it"].String())))
+		for what, text := range map[string]string{"an image": "see", "an image of a long row": strings.Repeat("x", 100_000)} {
+			kept[what] = s.put([]byte(what))
+			names(t, c, "i"+fmt.Sprint(len(text)), session.ChunkEvent(session.UserText(text).WithImages(session.Image{Digest: kept[what], Size: 1, Type: "image/png"})))
+		}
 		kept["long"] = s.put(long(1))
 		for stream, subject := range map[string]string{
 			streams.StreamTasks: "rath.task.acme.w", streams.StreamResult: "rath.run.acme.r.result", streams.StreamDLQ: streams.PrefixDLQ + "acme.w",

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
+)
+
+// What a request has of images at most. The newest are shown; an older one is named.
+const (
+	maxImages     = 16
+	maxImageBytes = 20 << 20
+)
+
+// imageSize is what an image counts in the size of a request that is estimated by its
+// bytes: about what servers count for one, at four bytes a token.
+const imageSize = 6 << 10
+
+// imagesOf are a row's images as messages carry them, without their bytes.
+func imagesOf(c session.Chunk) (all []llm.Image) {
+	for _, i := range c.Images() {
+		all = append(all, llm.Image{Type: i.Type, Size: i.Size, Digest: i.Digest.String()})
+	}
+	return all
+}
+
+// show sets the messages of the request for a choice: images with their bytes for a model
+// that sees them, else lines that name them. What a choice gets follows from the session
+// alone, so that a request that is made again has the same bytes.
+func (m *completion) show(c *Choice) error {
+	m.req.Messages = m.msgs
+	if len(m.c.images) == 0 {
+		return nil
+	}
+	m.req.Messages = slices.Clone(m.msgs)
+	hidden := fmt.Sprintf("model %s cannot see images", c)
+	if c.Images {
+		hidden = "a request has room for the newest alone"
+	}
+	left := m.leftOut(c)
+	for _, i := range m.c.images {
+		msg := &m.req.Messages[i]
+		msg.Images = nil
+		for _, img := range m.msgs[i].Images {
+			why := hidden
+			if left--; left < 0 {
+				var err error
+				if why, err = m.load(&img); err != nil {
+					return err
+				}
+			}
+			if why == "" {
+				msg.Images = append(msg.Images, img)
+				continue
+			}
+			msg.Text += fmt.Sprintf("\n[Image not shown, because %s: %s, %d bytes, sha256 %s]", why, img.Type, img.Size, img.Digest)
+		}
+	}
+	return nil
+}
+
+// leftOut is how many images, the oldest, a choice is not shown. Where there are too many
+// it leaves out four at a time, so that the requests of the next turns begin alike.
+func (m *completion) leftOut(c *Choice) int {
+	var sizes []int64
+	for _, i := range m.c.images {
+		for _, img := range m.msgs[i].Images {
+			sizes = append(sizes, img.Size)
+		}
+	}
+	if !c.Images {
+		return len(sizes)
+	}
+	const step = 4
+	out := max(len(sizes)-maxImages, 0)
+	sum := int64(0)
+	for i, size := range slices.Backward(sizes) {
+		if sum += size; sum > maxImageBytes {
+			out = max(out, i+1)
+			break
+		}
+	}
+	return min((out+step-1)/step*step, max(len(sizes)-1, 0))
+}
+
+// load reads an image, or says why it cannot be shown.
+func (m *completion) load(img *llm.Image) (why string, err error) {
+	d, err := blob.ParseDigest(img.Digest)
+	if err != nil {
+		return "its digest is none", nil
+	}
+	data, err := readBlob(m.ctx, m.st.ex.blobs(), d)
+	switch {
+	case errors.Is(err, blob.ErrNotFound):
+		return "its bytes are not stored", nil
+	case errors.Is(err, blob.ErrCorrupt):
+		return "its bytes are damaged", nil
+	case err != nil:
+		return "", fmt.Errorf("flow: read image %s: %w: %w", d.Short(), session.ErrUnavailable, err)
+	}
+	is, err := session.NewImage(data)
+	if err != nil {
+		return "it is none that models see", nil
+	}
+	img.Type, img.Data = is.Type, data
+	return "", nil
+}

@@ -1,0 +1,76 @@
+package session
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/gif" // the three are known to image.DecodeConfig
+	_ "image/jpeg"
+	_ "image/png"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+// Limits of images.
+const (
+	MaxImage     = 5 << 20 // bytes of one
+	MaxImages    = 16      // of a chunk
+	MaxImageSide = 8000    // pixels, in width and in height
+)
+
+// ErrImage is wrapped by NewImage for bytes that are no image that models see.
+var ErrImage = errors.New("session: no image that models see")
+
+// Image is a picture that belongs to a chunk. Its bytes are a blob of the tenant.
+type Image struct {
+	Digest blob.Digest `json:"digest"`
+	Size   int64       `json:"size"` // bytes
+	Type   string      `json:"type"` // its media type, such as "image/png"
+}
+
+// String names the image for people and for models that do not see it.
+func (i Image) String() string {
+	return fmt.Sprintf("%s, %d bytes, sha256 %s", i.Type, i.Size, i.Digest)
+}
+
+// NewImage returns the image that data is: a PNG, JPEG, GIF or WebP by what it holds,
+// whatever its name says. The error wraps ErrImage. The caller stores the bytes.
+func NewImage(data []byte) (Image, error) {
+	if len(data) > MaxImage {
+		return Image{}, fmt.Errorf("%w: it has %d bytes, at most %d are taken: make it smaller", ErrImage, len(data), MaxImage)
+	}
+	format, width, height := measure(data)
+	switch {
+	case format == "":
+		return Image{}, fmt.Errorf("%w: it is no PNG, JPEG, GIF or WebP, or is damaged: convert it", ErrImage)
+	case width < 1 || height < 1 || width > MaxImageSide || height > MaxImageSide:
+		return Image{}, fmt.Errorf("%w: it has %d x %d pixels, at most %d x %d are taken: make it smaller", ErrImage, width, height, MaxImageSide, MaxImageSide)
+	}
+	return Image{blob.Sum(data), int64(len(data)), "image/" + format}, nil
+}
+
+// measure returns the format and the size of an image as its first bytes say; "" of none.
+func measure(data []byte) (format string, width, height int) {
+	if c, format, err := image.DecodeConfig(bytes.NewReader(data)); err == nil {
+		return format, c.Width, c.Height
+	}
+	const head = 30
+	if len(data) < head || string(data[:4]) != "RIFF" || string(data[8:12]) != "WEBP" {
+		return "", 0, 0
+	}
+	switch le := binary.LittleEndian; string(data[12:16]) {
+	case "VP8 ": // lossy: after a start code the sizes, of 14 bits each
+		if string(data[23:26]) == "\x9d\x01\x2a" {
+			return "webp", int(le.Uint16(data[26:])) & 0x3fff, int(le.Uint16(data[28:])) & 0x3fff
+		}
+	case "VP8L": // lossless: after a signature both less one, of 14 bits each
+		if bits := le.Uint32(data[21:]); data[20] == 0x2f {
+			return "webp", int(bits&0x3fff) + 1, int(bits>>14&0x3fff) + 1
+		}
+	case "VP8X": // extended: both less one, of 24 bits each
+		return "webp", int(le.Uint32(data[23:])>>8) + 1, int(le.Uint32(data[26:])>>8) + 1
+	}
+	return "", 0, 0
+}

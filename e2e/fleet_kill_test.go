@@ -90,14 +90,14 @@ func TestRollingUpgrade(t *testing.T) {
 // orderlyMost bounds how long what is done in the orderly way may take.
 const orderlyMost = 4 * time.Minute
 
-// orderly lets the load run, for a minute at least, while something is done that
+// orderly lets the load run, for 20 seconds at least, while something is done that
 // clients must not notice: every request is done, unless the client knows why it
 // cannot be, and results and events are waited for.
 func (w *world) orderly(do func(ctx context.Context, n *nemesis) error) {
 	w.t.Helper()
 	n := newNemesis(w)
 	w.load.patient = true
-	w.work(time.Minute, 6, func(context.Context) {
+	w.work(20*time.Second, 6, func(context.Context) {
 		// However slow the machine, it is done to its end: the load waits for that.
 		ctx, cancel := context.WithTimeout(w.t.Context(), orderlyMost)
 		defer cancel()

@@ -59,7 +59,7 @@ func TestInit(t *testing.T) {
 	dir := filepath.Join(d.dir, "review")
 
 	// The module cache is the only source from here on.
-	env := append(without(os.Environ()), "GOFLAGS=-mod=mod", "GOWORK=off", "GOPROXY=off")
+	env := append(without(os.Environ()), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod", "GOWORK=off", "GOPROXY=off")
 	command(t, dir, env, "go", "vet", "./...")
 	if out := command(t, dir, env, "go", "test", "-v", "./..."); strings.Count(out, "--- PASS: ") < 3 || strings.Contains(out, "--- SKIP") {
 		t.Errorf("the module's tests:\n%s", out)
@@ -123,7 +123,7 @@ func TestInitTidy(t *testing.T) {
 	d := newDesk(t)
 	d.rath("init", "review", "--replace", repo).want(t, 0)
 	dir := filepath.Join(d.dir, "review")
-	env := append(without(os.Environ()), "GOFLAGS=-mod=mod", "GOWORK=off")
+	env := append(without(os.Environ()), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod", "GOWORK=off")
 	command(t, dir, env, "go", "mod", "tidy")
 	before, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {

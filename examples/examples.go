@@ -13,14 +13,14 @@ import (
 	"github.com/rathcluster/rath/examples/03-sandbox/sandboxes"
 	"github.com/rathcluster/rath/examples/04-builtin-tools/builtin"
 	"github.com/rathcluster/rath/examples/05-custom-tool/shop"
-	"github.com/rathcluster/rath/examples/06-mcp/echo"
+	"github.com/rathcluster/rath/examples/06-mcp/parrot"
 	"github.com/rathcluster/rath/examples/07-streaming/streaming"
 	"github.com/rathcluster/rath/examples/08-compress/compress"
 	"github.com/rathcluster/rath/examples/09-memory/notes"
 	"github.com/rathcluster/rath/examples/10-provider/provider"
 	"github.com/rathcluster/rath/examples/11-selector/selector"
 	"github.com/rathcluster/rath/examples/engineering/engineering"
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/ladder"
 	"github.com/rathcluster/rath/examples/research/research"
 	"github.com/rathcluster/rath/examples/trading/trading"
 )
@@ -28,7 +28,7 @@ import (
 // Ladder returns the examples.
 func Ladder() []ladder.Rung {
 	return []ladder.Rung{
-		hello.Rung(), lineage.Rung(), sandboxes.Rung(), builtin.Rung(), shop.Rung(), echo.Rung(),
+		hello.Rung(), lineage.Rung(), sandboxes.Rung(), builtin.Rung(), shop.Rung(), parrot.Rung(),
 		streaming.Rung(), compress.Rung(), notes.Rung(), provider.Rung(), selector.Rung(),
 		trading.Rung(), engineering.Rung(), research.Rung(),
 	}

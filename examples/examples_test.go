@@ -5,12 +5,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/examples"
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/ladder"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
 	"github.com/rathcluster/rath/node"
@@ -103,5 +105,75 @@ func TestNode(t *testing.T) {
 			}
 			golden(t, filepath.Join("testdata", r.Dir+".txt"), ladder.Plain(story), r.Server != nil)
 		})
+	}
+}
+
+// TestStreams: what a client of a node gets while the model speaks is the answer, piece by
+// piece.
+func TestStreams(t *testing.T) {
+	t.Setenv("OPENAI_DEFAULT_MODEL", "")
+	for _, r := range examples.Ladder() {
+		if !r.Streams {
+			continue
+		}
+		var out strings.Builder
+		if err := r.Play(t.Context(), &out); err != nil {
+			t.Fatal(err)
+		}
+		pieces, story, _ := strings.Cut(out.String(), "SESSION\n")
+		golden(t, filepath.Join("testdata", r.Dir+".pieces.txt"), pieces, true)
+		golden(t, filepath.Join("testdata", r.Dir+".txt"), "SESSION\n"+ladder.Plain(story), false)
+	}
+}
+
+// TestPictures draws the graphs of the systems, as docs/tutorial.md shows them.
+func TestPictures(t *testing.T) {
+	for _, r := range examples.Ladder()[11:] {
+		t.Run(r.Dir, func(t *testing.T) {
+			models, err := ladder.Models(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			svg, err := r.Picture(t.Context(), models)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, filepath.Join("..", "docs", "pictures", r.Dir+".svg"), svg+"\n", true)
+		})
+	}
+}
+
+// tutorial is the page that goes along the ladder.
+const tutorial = "../docs/tutorial.md"
+
+// excerpt is a block of a page whose first line says which file it is a part of.
+var excerpt = regexp.MustCompile("(?ms)^```(?:go|text) (\\S+)\n(.*?)^```$")
+
+// TestTutorial: each block of the tutorial is a part of a file that the tests compile or
+// write, word for word, and the examples come in the order of the ladder.
+func TestTutorial(t *testing.T) {
+	page, err := os.ReadFile(tutorial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(page)
+	if all, named := strings.Count(text, "\n```"), len(excerpt.FindAllString(text, -1)); all != 2*named {
+		t.Errorf("%d fences of blocks, and %d blocks name a file", all, named)
+	}
+	for _, m := range excerpt.FindAllStringSubmatch(text, -1) {
+		file, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(m[1])))
+		if err != nil {
+			t.Errorf("a block is of %s: %v", m[1], err)
+		} else if !strings.Contains("\n"+string(file), "\n"+m[2]) {
+			t.Errorf("%s has no longer what the tutorial shows of it:\n%s", m[1], m[2])
+		}
+	}
+	for _, r := range examples.Ladder() {
+		command := "    go run ./examples/" + r.Dir + "\n"
+		_, rest, ok := strings.Cut(text, command)
+		if !ok {
+			t.Fatalf("the tutorial has no %q, or not in the order of the ladder", command)
+		}
+		text = rest
 	}
 }

@@ -8,7 +8,7 @@ package main
 
 import (
 	"github.com/rathcluster/rath/examples/01-hello/hello"
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/ladder"
 )
 
 func main() { ladder.Main(hello.Rung()) }

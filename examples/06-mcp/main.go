@@ -2,13 +2,13 @@
 //
 //	go run ./examples/06-mcp
 //
-// The workflow is in echo/echo.go. The model is a script, echo/model.txtar,
+// The workflow is in parrot/parrot.go. The model is a script, parrot/model.txtar,
 // so that it runs without a key and always tells the same story.
 package main
 
 import (
-	"github.com/rathcluster/rath/examples/06-mcp/echo"
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/06-mcp/parrot"
+	"github.com/rathcluster/rath/examples/ladder"
 )
 
-func main() { ladder.Main(echo.Rung()) }
+func main() { ladder.Main(parrot.Rung()) }

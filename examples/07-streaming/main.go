@@ -8,7 +8,7 @@ package main
 
 import (
 	"github.com/rathcluster/rath/examples/07-streaming/streaming"
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/ladder"
 )
 
 func main() { ladder.Main(streaming.Rung()) }

@@ -8,7 +8,7 @@ package main
 
 import (
 	"github.com/rathcluster/rath/examples/09-memory/notes"
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/ladder"
 )
 
 func main() { ladder.Main(notes.Rung()) }

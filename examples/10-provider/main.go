@@ -8,7 +8,7 @@ package main
 
 import (
 	"github.com/rathcluster/rath/examples/10-provider/provider"
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/ladder"
 )
 
 func main() { ladder.Main(provider.Rung()) }

@@ -8,7 +8,7 @@ package main
 
 import (
 	"github.com/rathcluster/rath/examples/engineering/engineering"
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/ladder"
 )
 
 func main() { ladder.Main(engineering.Rung()) }

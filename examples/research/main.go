@@ -7,7 +7,7 @@
 package main
 
 import (
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/ladder"
 	"github.com/rathcluster/rath/examples/research/research"
 )
 

@@ -5,7 +5,7 @@ package shop
 import (
 	_ "embed"
 
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/ladder"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
 )

@@ -4,7 +4,7 @@ package streaming
 import (
 	_ "embed"
 
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/ladder"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
 )

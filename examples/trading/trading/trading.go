@@ -7,7 +7,7 @@ import (
 	_ "embed"
 	"errors"
 
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/ladder"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"

@@ -94,6 +94,7 @@ var (
 	ids     = regexp.MustCompile(`(?m) +[0-9a-f]{8}$`)
 	tokens  = regexp.MustCompile(`[0-9,]+ tokens`)
 	resumes = regexp.MustCompile(`(?m)^.* resumes, attempt [0-9]+\n`)
+	first   = regexp.MustCompile(`(?m)^(s1) .* resumes, attempt [0-9]+\n  `) // the line with the label of the tree
 )
 
 // Plain takes out of a story what differs from run to run: times, the ids of sessions,
@@ -102,5 +103,8 @@ var (
 func Plain(story string) string {
 	story = elapsed.ReplaceAllString(story, `"elapsed_ms":0`)
 	story = tokens.ReplaceAllString(ids.ReplaceAllString(story, ""), "# tokens")
+	for first.MatchString(story) {
+		story = first.ReplaceAllString(story, "$1")
+	}
 	return resumes.ReplaceAllString(story, "")
 }

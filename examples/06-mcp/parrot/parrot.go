@@ -1,5 +1,5 @@
-// Package echo is the sixth example of the ladder: an agent with the tools of an MCP server.
-package echo
+// Package parrot is the sixth example of the ladder: an agent with the tools of an MCP server.
+package parrot
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/rathcluster/rath/examples/internal/ladder"
+	"github.com/rathcluster/rath/examples/ladder"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
 )
@@ -16,25 +16,25 @@ import (
 var script []byte
 
 // name is that of the server in the node's list, and of the workflow.
-const name = "echo"
+const name = "parrot"
 
 // Rung is the example. It runs at a node, because it is a node that has a list of servers:
 //
 //	servers:
-//	  echo:
+//	  parrot:
 //	    where: host
-//	    command: ["./06-mcp", serve, echo]
+//	    command: ["./06-mcp", serve, parrot]
 func Rung() ladder.Rung {
 	return ladder.Rung{
 		Dir: "06-mcp", Name: name, Does: "Lets an MCP server repeat a text.",
-		New: newEcho, Input: "Have the server repeat: good morning", Script: script,
-		Server: serveEcho,
+		New: newCaller, Input: "Have the server repeat: good morning", Script: script,
+		Server: serveParrot,
 	}
 }
 
-// newEcho names a server of the node, no command and no address. The tools that the server
+// newCaller names a server of the node, no command and no address. The tools that the server
 // offers are recorded before the first model call, and are named SERVER__TOOL.
-func newEcho(s flow.Settings) (flow.Workflow, error) {
+func newCaller(s flow.Settings) (flow.Workflow, error) {
 	return ladder.Prompted(s, &flow.Agent{
 		Name: "caller", Prompt: "You are the caller.",
 		Provider: llm.Provider{Model: s.Model}, MCP: []string{name},
@@ -45,10 +45,10 @@ type text struct {
 	Text string `json:"text" jsonschema:"what to repeat"`
 }
 
-// serveEcho is the server, as any program of the world may be one. What it says of its tool
+// serveParrot is the server, as any program of the world may be one. What it says of its tool
 // is taken for a hint: a call of a tool that only reads may be repeated after a crash. One
 // of any other tool that was cut off would wait for a person.
-func serveEcho(ctx context.Context) error {
+func serveParrot(ctx context.Context) error {
 	s := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1"}, nil)
 	mcp.AddTool(s, &mcp.Tool{
 		Name: "repeat", Description: "Repeats a text.", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true},

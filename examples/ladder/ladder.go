@@ -81,7 +81,7 @@ func Main(r Rung) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := r.play(ctx, os.Stdout); err != nil {
+	if err := r.Play(ctx, os.Stdout); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", r.Name, err)
 		os.Exit(1)
 	}
@@ -102,13 +102,16 @@ func Child(rs ...Rung) {
 	}
 }
 
-// play runs the example once and prints what came of it: with its script or, if
+// Play runs the example once and prints what came of it: with its script or, if
 // OPENAI_DEFAULT_MODEL names a model, with that one.
-func (r Rung) play(ctx context.Context, out io.Writer) error {
+func (r Rung) Play(ctx context.Context, out io.Writer) error {
 	real := os.Getenv("OPENAI_DEFAULT_MODEL")
-	models, err := Models(r)
+	var models llm.Models
+	var err error
 	if real != "" {
 		models, err = node.DefaultModels(os.Getenv, real)
+	} else {
+		models, err = Models(r)
 	}
 	if err != nil {
 		return err
@@ -125,10 +128,12 @@ func (r Rung) play(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// Models are the scripts of examples as models: a request is for the one whose workflow its
-// model is named after, or that has it among its Models.
-func Models(rs ...Rung) (llm.Models, error) {
-	all := byName{}
+// Scripts are the scripts of examples as models, by name.
+type Scripts map[string]*scripted.Model
+
+// Models returns the scripts of examples, by the names that they answer to.
+func Models(rs ...Rung) (Scripts, error) {
+	all := Scripts{}
 	for _, r := range rs {
 		parsed, err := scripted.Parse(r.Dir+"/model.txtar", r.Script)
 		if err != nil {
@@ -138,15 +143,16 @@ func Models(rs ...Rung) (llm.Models, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range r.models() {
+		for _, name := range r.Answers() {
 			all[name] = m
 		}
 	}
 	return all, nil
 }
 
-// models are the names under which the example's script answers.
-func (r Rung) models() []string {
+// Answers are the names of models for which the example's script answers: its Models, or
+// the name of its workflow.
+func (r Rung) Answers() []string {
 	if len(r.Models) > 0 {
 		return r.Models
 	}
@@ -162,9 +168,8 @@ func (r Rung) model(real string) string {
 	return real
 }
 
-type byName map[string]*scripted.Model
-
-func (m byName) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
+// Client implements llm.Models.
+func (m Scripts) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
 	one, ok := m[p.Model]
 	if !ok {
 		return nil, fmt.Errorf("no example has the model %q", p.Model)

@@ -30,6 +30,11 @@ type Agent struct {
 	// MCP names MCP servers of the node whose tools it has as well, as SERVER__TOOL. Which
 	// tools those are is recorded before the first model call, and stays so for the run.
 	MCP []string
+	// ToolChoice is what the first model call of Forward has to do: llm.ToolsRequired, or
+	// the name of the tool that it calls; those after it may call tools, so that the agent
+	// comes to an end. llm.ToolsNone holds for all. "" and llm.ToolsAuto leave it to the
+	// model.
+	ToolChoice string
 	// Memory names the memory that is searched for the user's last message;
 	// what is found follows the session in the prompt. "" is none.
 	Memory string

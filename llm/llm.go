@@ -108,6 +108,12 @@ type Request struct {
 	// ToolChoice is "" (the provider's default), "auto", "none", "required",
 	// or the name of the tool that must be called.
 	ToolChoice string `json:"tool_choice,omitempty"`
+	// N is how many answers are asked for, at most MaxAnswers; 0 is one. Agents ask for
+	// one: which of many a session goes on with is their author's to say.
+	N int `json:"n,omitempty"`
+	// Logprobs asks how probable each token of the answer was, with so many others
+	// that could have stood there, 0 to MaxLogprobs; nil does not ask.
+	Logprobs *int `json:"logprobs,omitempty"`
 	// CacheKey is a hint: requests with the same key share a long prefix.
 	CacheKey string `json:"cache_key,omitempty"`
 	// StepKey names the durable step on whose behalf the call is made, as
@@ -122,6 +128,13 @@ type Request struct {
 	// first piece of the answer, from the goroutine of Complete.
 	Waits func(until time.Time) `json:"-"`
 }
+
+// The limits of what a request may ask for.
+const (
+	MaxAnswers  = 16
+	MaxLogprobs = 20
+	MaxBiased   = 1024
+)
 
 // The HTTP headers that say which step a request belongs to, and which try of its
 // answer it is (from 2 on).
@@ -159,6 +172,20 @@ type Response struct {
 	Model string `json:"model,omitempty"`
 	// Opaque belongs into the [Message] that replays this response.
 	Opaque string `json:"opaque,omitempty"`
+	// Logprobs are of the tokens of Text, if the request asked for them and the server
+	// has them.
+	Logprobs []Logprob `json:"logprobs,omitempty"`
+	// Others are the answers after the first, one less than Request.N. The usage of all
+	// is in the first.
+	Others []Response `json:"others,omitempty"`
+}
+
+// Logprob is how probable a token was, as the natural logarithm.
+type Logprob struct {
+	Token   string  `json:"token"`
+	Logprob float64 `json:"logprob"`
+	// Top are the most probable tokens at that place, the token among them or not.
+	Top []Logprob `json:"top,omitempty"`
 }
 
 // Message returns the assistant message that stands for r in a transcript.
@@ -169,7 +196,7 @@ func (r *Response) Message() Message {
 
 // Delta is a piece of a completion on its way. Deltas are provisional: if Complete
 // fails, what they said never happened. Joined in order they are the response's text,
-// reasoning and calls.
+// reasoning and calls. Of many answers only the first comes in pieces.
 type Delta struct {
 	Text      string `json:"text,omitempty"`
 	Reasoning string `json:"reasoning,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -42,6 +43,9 @@ type Provider struct {
 	FrequencyPenalty *float64 `json:"frequency_penalty,omitempty"`
 	PresencePenalty  *float64 `json:"presence_penalty,omitempty"`
 	Seed             *int64   `json:"seed,omitempty"`
+	// LogitBias makes tokens, by their number in the model's vocabulary, more or less
+	// likely: from -100, which forbids one, to 100.
+	LogitBias map[string]int `json:"logit_bias,omitempty"`
 	// MaxTokens limits the completion; 0 is the server's default.
 	MaxTokens int      `json:"max_tokens,omitempty"`
 	Stop      []string `json:"stop,omitempty"`
@@ -112,6 +116,14 @@ func (p Provider) Validate() error {
 	if len(p.Stop) > 16 || slices.Contains(p.Stop, "") {
 		return invalid("provider: stop: want at most 16 sequences, none empty")
 	}
+	if len(p.LogitBias) > MaxBiased {
+		return invalid("provider: logit_bias: %d tokens: want at most %d", len(p.LogitBias), MaxBiased)
+	}
+	for token, bias := range p.LogitBias {
+		if token == "" || len(token) > 10 || strings.Trim(token, "0123456789") != "" || bias < -100 || bias > 100 {
+			return invalid("provider: logit_bias %q: %d: want the number of a token, and -100 to 100", Clip(token, 40), bias)
+		}
+	}
 	if len(p.ResponseFormat) > MaxExtraLen || len(p.ResponseFormat) > 0 && !json.Valid(p.ResponseFormat) {
 		return invalid("provider: response_format: want JSON of at most %d bytes", MaxExtraLen)
 	}
@@ -135,7 +147,7 @@ func (p Provider) Equal(q Provider) bool {
 	return p.Kind == q.Kind && p.Model == q.Model && p.BaseURL == q.BaseURL && p.KeyRef == q.KeyRef &&
 		same(p.Temperature, q.Temperature) && same(p.TopP, q.TopP) &&
 		same(p.FrequencyPenalty, q.FrequencyPenalty) && same(p.PresencePenalty, q.PresencePenalty) &&
-		same(p.Seed, q.Seed) && p.MaxTokens == q.MaxTokens && slices.Equal(p.Stop, q.Stop) &&
+		same(p.Seed, q.Seed) && maps.Equal(p.LogitBias, q.LogitBias) && p.MaxTokens == q.MaxTokens && slices.Equal(p.Stop, q.Stop) &&
 		p.ReasoningEffort == q.ReasoningEffort && p.SystemRole == q.SystemRole && same(p.ParallelToolCalls, q.ParallelToolCalls) &&
 		sameJSON(p.ResponseFormat, q.ResponseFormat) && sameJSON(p.Extra, q.Extra)
 }
@@ -188,8 +200,29 @@ func (r *Request) Validate() error {
 			return invalid("request: tool choice %q is not among the offered tools", Clip(r.ToolChoice, 40))
 		}
 	}
+	if r.N < 0 || r.N > MaxAnswers {
+		return invalid("request: n %d: want at most %d answers", r.N, MaxAnswers)
+	}
+	if r.Logprobs != nil && (*r.Logprobs < 0 || *r.Logprobs > MaxLogprobs) {
+		return invalid("request: logprobs %d: want 0 to %d", *r.Logprobs, MaxLogprobs)
+	}
 	if len(r.StepKey) > MaxNameLen || !printable(r.StepKey) || len(r.CacheKey) > MaxNameLen || !printable(r.CacheKey) {
 		return invalid("request: step key and cache key: want at most %d printable bytes", MaxNameLen)
+	}
+	return nil
+}
+
+// Unsupported is the error for the first of n, logprobs and logit_bias that r asks for and
+// can has not; nil if there is none. Clients of protocols that lack some call it, so that
+// nothing is asked that would be passed over in silence.
+func (r *Request) Unsupported(protocol string, can ...string) error {
+	for _, f := range []struct {
+		name  string
+		asked bool
+	}{{"n", r.N > 1}, {"logprobs", r.Logprobs != nil}, {"logit_bias", len(r.Provider.LogitBias) > 0}} {
+		if f.asked && !slices.Contains(can, f.name) {
+			return invalid("model %q: %s has no %s; leave it out, or use a model of kind openai", Clip(r.Provider.Model, 80), protocol, f.name)
+		}
 	}
 	return nil
 }

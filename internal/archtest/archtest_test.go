@@ -45,7 +45,7 @@ var rules = map[string]rule{
 	"internal/llmtest":     {ours: list("llm"), others: list("github.com/google/go-cmp")},
 	"internal/tokens":      {ours: list("llm"), others: list("github.com/tiktoken-go/tokenizer")},
 	"internal/limiter":     {ours: list("llm"), test: list("internal/natstest", "internal/nats/api", "internal/nats/streams/streamstest")},
-	"llm/openai":           {ours: list("llm", "internal/exchange"), others: list("github.com/sashabaranov/go-openai"), test: list("llm/scripted", "internal/llmtest")},
+	"llm/openai":           {ours: list("llm", "internal/exchange"), others: list("github.com/sashabaranov/go-openai"), test: list("llm/scripted", "llm/anthropic", "internal/llmtest")},
 	"llm/anthropic":        {ours: list("llm", "internal/exchange"), test: list("internal/llmtest")},
 	"llm/scripted":         {ours: list("llm"), others: list("golang.org/x/tools"), test: list("llm/openai")},
 	"sandbox":              {},

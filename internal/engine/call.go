@@ -18,6 +18,7 @@ type call struct {
 	prompt   string
 	provider *llm.Provider
 	tools    []llm.ToolSpec
+	choice   string // of tools; "" is the server's own
 	notes    note
 	ask      string           // a last user message that is not part of the session
 	more     bool             // it answers messages that came after the agent was done
@@ -71,6 +72,9 @@ func (c *call) digest() string {
 	parts := []any{c.prompt, c.provider.Model, names, c.notes.Digest.String(), c.ask}
 	if c.more {
 		parts = append(parts, "more")
+	}
+	if c.choice != "" {
+		parts = append(parts, "choice", c.choice)
 	}
 	data, err := json.Marshal(parts)
 	if err != nil {

@@ -55,7 +55,7 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 // prepare renders the request and reserves what it may use.
 func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	ex := m.st.ex
-	m.req = &llm.Request{Provider: *m.c.provider, Tools: m.c.tools, Waits: m.waits}
+	m.req = &llm.Request{Provider: *m.c.provider, Tools: m.c.tools, ToolChoice: m.c.choice, Waits: m.waits}
 	p := &m.req.Provider
 	p.Model = m.c.model(ex)
 	msgs, digest, size, err := m.c.shown.render(m.c, s, p)

@@ -58,7 +58,11 @@ func (t *transcript) render(c *call, s session.Session, p *llm.Provider) ([]llm.
 		}
 	}
 	c.images = slices.Clip(all.seen)
-	tail, err := json.Marshal([]any{c.tools, p})
+	of := []any{c.tools, p}
+	if c.choice != "" {
+		of = append(of, c.choice)
+	}
+	tail, err := json.Marshal(of)
 	if err != nil {
 		return nil, blob.Digest{}, 0, err
 	}

@@ -59,6 +59,9 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 			return s, err
 		}
 		c.settle(turn)
+		if c.choice != llm.ToolsNone {
+			c.choice = "" // else the agent would call tools for ever
+		}
 		if err := a.mayGoOn(ctx, "after model", s, a.Hooks.AfterModel); err != nil {
 			return s, err
 		}
@@ -90,7 +93,7 @@ func (a *agent) rounds() int {
 // time, so what they need lies in the call, not on the stack, which would have to
 // be twice as large.
 func (a *agent) call(ctx context.Context, s session.Session, found []tool.Tool) (*call, error) {
-	c := &call{agent: a.Name, prompt: a.Prompt, provider: &a.Provider}
+	c := &call{agent: a.Name, prompt: a.Prompt, provider: &a.Provider, choice: a.ToolChoice}
 	if a.Budget != (run.Budget{}) {
 		c.account = &journal.Account{Limit: a.Budget}
 	}

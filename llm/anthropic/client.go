@@ -28,6 +28,9 @@ func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Del
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
+	if err := r.Unsupported("Anthropic's protocol"); err != nil {
+		return nil, err
+	}
 	e := c.For(r)
 	body, err := encode(r, e)
 	if err != nil {

@@ -29,6 +29,17 @@ type choice struct {
 	Delta        *spoken        `json:"delta"`
 	Message      *spoken        `json:"message"`
 	FinishReason exchange.Word  `json:"finish_reason"`
+	Logprobs     *logprobs      `json:"logprobs"`
+}
+
+type logprobs struct {
+	Content []logprob `json:"content"`
+}
+
+type logprob struct {
+	Token   json.RawMessage `json:"token"`
+	Logprob *float64        `json:"logprob"`
+	Top     []logprob       `json:"top_logprobs"`
 }
 
 type spoken struct {
@@ -110,13 +121,28 @@ type assembler struct {
 	finish               llm.Finish
 	usage                llm.Usage
 	model                string
+	logprobs             []llm.Logprob
+	wantsLogprobs        bool
+	others               []*assembler // of the answers after the first
+}
+
+func newAssembler(e *exchange.Endpoint, r *llm.Request, sink func(llm.Delta)) *assembler {
+	a := &assembler{e: e, Passed: exchange.Passed{Sink: sink}, model: e.Model, wantsLogprobs: r.Logprobs != nil}
+	for range r.N - 1 {
+		a.others = append(a.others, &assembler{e: e, model: e.Model, wantsLogprobs: r.Logprobs != nil})
+	}
+	return a
 }
 
 var _ exchange.Decoder = (*assembler)(nil)
 
 // State implements [exchange.Decoder].
 func (a *assembler) State() exchange.State {
-	return exchange.State{Begun: a.Begun, Whole: a.finished, Text: a.text.Len(), Used: a.usage}
+	s := exchange.State{Begun: a.Begun, Whole: a.finished, Text: a.text.Len(), Used: a.usage}
+	for _, o := range a.others {
+		s.Begun, s.Whole, s.Text = s.Begun || o.Begun, s.Whole && o.finished, s.Text+o.text.Len()
+	}
+	return s
 }
 
 // Add takes one event.
@@ -138,21 +164,32 @@ func (a *assembler) Add(raw []byte) error {
 	}
 	for i := range f.Choices {
 		c := &f.Choices[i]
+		to := a
 		if c.Index != 0 {
-			continue
+			if c.Index < 0 || int(c.Index) > len(a.others) {
+				continue
+			}
+			to = a.others[c.Index-1]
 		}
 		for _, s := range []*spoken{c.Delta, c.Message} {
 			if s == nil {
 				continue
 			}
-			if err := a.speak(s); err != nil {
+			if err := to.speak(s); err != nil {
 				return err
 			}
 		}
-		if a.Size > a.e.MaxResponse() {
+		if c.Logprobs != nil && to.wantsLogprobs {
+			to.weigh(c.Logprobs.Content)
+		}
+		size := a.Size
+		for _, o := range a.others {
+			size += o.Size
+		}
+		if size > a.e.MaxResponse() {
 			return a.e.Malformed("the answer is larger than %d bytes", a.e.MaxResponse())
 		}
-		if err := a.end(string(c.FinishReason)); err != nil {
+		if err := to.end(string(c.FinishReason)); err != nil {
 			return err
 		}
 	}
@@ -189,6 +226,33 @@ func (a *assembler) speak(s *spoken) error {
 		}
 	}
 	return nil
+}
+
+// weigh takes the probabilities of tokens. They count to the answer's size.
+func (a *assembler) weigh(list []logprob) {
+	for i := range list {
+		one, ok := list[i].of()
+		if !ok {
+			continue
+		}
+		for j := range list[i].Top {
+			if top, ok := list[i].Top[j].of(); ok && len(one.Top) < llm.MaxLogprobs {
+				one.Top = append(one.Top, top)
+			}
+		}
+		a.Size += len(one.Token) + 16*(1+len(one.Top))
+		a.logprobs = append(a.logprobs, one)
+	}
+}
+
+// of reads a token; half a character of it becomes U+FFFD. One that cannot be has -9999 at
+// the servers of OpenAI, and others write null.
+func (l *logprob) of() (llm.Logprob, bool) {
+	var j exchange.Joiner
+	if l.Logprob == nil || math.IsNaN(*l.Logprob) {
+		return llm.Logprob{}, false
+	}
+	return llm.Logprob{Token: j.Add(l.Token) + j.Flush(), Logprob: *l.Logprob}, true
 }
 
 func (a *assembler) think(t string) {
@@ -316,7 +380,12 @@ func (a *assembler) Response() *llm.Response {
 			a.Emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: i})
 		}
 	}
-	r := &llm.Response{Text: a.text.String(), Reasoning: a.reasoning.String(), Finish: a.finish, Usage: a.usage, Uncounted: a.usage.Total() == 0, Model: a.model}
+	r := &llm.Response{Text: a.text.String(), Reasoning: a.reasoning.String(), Finish: a.finish, Usage: a.usage, Uncounted: a.usage.Total() == 0, Model: a.model, Logprobs: a.logprobs}
+	for _, o := range a.others {
+		other := o.Response()
+		other.Uncounted, other.Model = a.usage.Total() == 0, a.model
+		r.Others = append(r.Others, *other)
+	}
 	extras := map[string]json.RawMessage{}
 	ids := exchange.IDs{}
 	for i, s := range a.ordered() {

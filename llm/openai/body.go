@@ -68,6 +68,13 @@ func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 		Seed:             p.Seed,
 		ResponseFormat:   p.ResponseFormat,
 	}
+	w.LogitBias = p.LogitBias
+	if r.N > 1 {
+		w.N = r.N
+	}
+	if r.Logprobs != nil {
+		w.LogProbs, w.TopLogProbs = true, *r.Logprobs
+	}
 	if p.ParallelToolCalls != nil {
 		w.ParallelToolCalls = *p.ParallelToolCalls
 	}

@@ -22,6 +22,9 @@ func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Del
 	}
 	e := c.For(r)
 	if c.responses {
+		if err := r.Unsupported("the Responses protocol"); err != nil {
+			return nil, err
+		}
 		body, err := encodeResponses(r, e)
 		if err != nil {
 			return nil, err
@@ -32,5 +35,5 @@ func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Del
 	if err != nil {
 		return nil, err
 	}
-	return e.Complete(ctx, r, "/chat/completions", body, &assembler{e: e, Passed: exchange.Passed{Sink: sink}, model: e.Model})
+	return e.Complete(ctx, r, "/chat/completions", body, newAssembler(e, r, sink))
 }

@@ -97,6 +97,9 @@ func (m *Model) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delt
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
+	if err := r.Unsupported("a script"); err != nil {
+		return nil, err
+	}
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("scripted model: %w", err)
 	}

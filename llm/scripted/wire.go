@@ -21,6 +21,9 @@ type chatRequest struct {
 		} `json:"function"`
 	} `json:"tools"`
 	ToolChoice    json.RawMessage `json:"tool_choice"`
+	N             int             `json:"n"`
+	Logprobs      bool            `json:"logprobs"`
+	LogitBias     map[string]int  `json:"logit_bias"`
 	Stream        bool            `json:"stream"`
 	StreamOptions *struct {
 		IncludeUsage bool `json:"include_usage"`
@@ -60,7 +63,14 @@ func (c *chatRequest) request() (*llm.Request, error) {
 	for _, t := range c.Tools {
 		r.Tools = append(r.Tools, llm.ToolSpec{Name: t.Function.Name, Description: t.Function.Description, Schema: string(t.Function.Parameters)})
 	}
-	return r, r.Validate()
+	r.N, r.Provider.LogitBias = c.N, c.LogitBias
+	if c.Logprobs {
+		r.Logprobs = new(int)
+	}
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	return r, r.Unsupported("a script")
 }
 
 // contentText reads a content that is a string, null, or a list of parts of

@@ -116,6 +116,9 @@ type Request struct {
 	Logprobs *int `json:"logprobs,omitempty"`
 	// CacheKey is a hint: requests with the same key share a long prefix.
 	CacheKey string `json:"cache_key,omitempty"`
+	// Shared is a hint, too: other sessions, which forked there, have so many of the
+	// first messages.
+	Shared int `json:"shared,omitempty"`
 	// StepKey names the durable step on whose behalf the call is made, as
 	// run/path/attempt, with ".2", ".3" and so on after it when an attempt asks
 	// again. It travels as the header [StepHeader] and changes

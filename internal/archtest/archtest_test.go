@@ -92,7 +92,7 @@ var rules = map[string]rule{
 	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), others: list("github.com/elazarl/goproxy"), test: list("sandbox/sandboxtest")},
 	"internal/engine": {
 		ours: list("internal/egress", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection", "internal/tokens"),
-		test: list("llm/scripted", "llm/openai", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
+		test: list("llm/scripted", "llm/openai", "llm/anthropic", "internal/llmtest", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
 	},
 	"internal/listfile":        {ours: list("llm"), others: list("gopkg.in/yaml.v3")},
 	"internal/models":          {ours: list("internal/listfile", "llm", "llm/openai", "llm/anthropic"), others: list("gopkg.in/yaml.v3")},

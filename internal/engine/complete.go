@@ -63,7 +63,7 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 		return digest, fmt.Errorf("flow: render prompt: %w", err)
 	}
 	m.c.size = size
-	m.msgs, m.size, m.req.CacheKey = msgs, size, m.c.cacheKey(m.st.s.Key().Tenant, msgs)
+	m.msgs, m.req.Shared, m.size, m.req.CacheKey = msgs, m.c.shared, size, m.c.cacheKey(m.st.s.Key().Tenant, msgs)
 	if m.choices, err = ex.rt.choices(*p); err != nil {
 		return digest, err
 	}

@@ -21,20 +21,26 @@ import (
 // committed chunks of the session. The next request goes on from it, so that a
 // turn of a long session renders what is new.
 type transcript struct {
-	msgs  []llm.Message   // requests share it, so it only grows
-	seen  []int           // the messages that have images
-	sum   hash.Hash       // of the messages as JSON, from the bracket that opens the list
-	size  int             // bytes that went into sum
-	open  map[string]bool // calls of tools without a result
-	noted bool            // the recalled notes are among msgs
-	n     int             // chunks among msgs
-	last  session.Chunk   // the n-th
+	msgs   []llm.Message   // requests share it, so it only grows
+	seen   []int           // the messages that have images
+	sum    hash.Hash       // of the messages as JSON, from the bracket that opens the list
+	size   int             // bytes that went into sum
+	open   map[string]bool // calls of tools without a result
+	noted  bool            // the recalled notes are among msgs
+	n      int             // chunks among msgs
+	common int             // messages among msgs that the session's parent has
+	last   session.Chunk   // the n-th
 }
 
 // render turns a call with a session into messages, and returns them with the
 // digest and the size of the whole request as JSON. What the session holds is
 // rendered in its order, so that branches of one session share all leading bytes.
 func (t *transcript) render(c *call, s session.Session, p *llm.Provider) ([]llm.Message, blob.Digest, int, error) {
+	c.inherited = s.Len()
+	for i := range s.SinceFork() {
+		c.inherited = i
+		break
+	}
 	if err := t.extend(c, s.Committed()); err != nil {
 		return nil, blob.Digest{}, 0, err
 	}
@@ -67,6 +73,7 @@ func (t *transcript) render(c *call, s session.Session, p *llm.Provider) ([]llm.
 		return nil, blob.Digest{}, 0, err
 	}
 	tail[0] = ','
+	c.shared = all.common
 	sum, err := cloneSum(all.sum)
 	if err != nil {
 		return nil, blob.Digest{}, 0, err
@@ -173,7 +180,11 @@ func (t *transcript) chunk(c *call, i int, chunk session.Chunk) error {
 		delete(t.open, chunk.CallID())
 		m.Role, m.CallID, m.Name = llm.Tool, chunk.CallID(), chunk.Name()
 	}
-	return t.add(m)
+	err := t.add(m)
+	if i < c.inherited {
+		t.common = len(t.msgs)
+	}
+	return err
 }
 
 // maxShownArgs bounds how much of changed arguments a model is shown, in bytes.

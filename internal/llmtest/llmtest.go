@@ -4,7 +4,7 @@
 //
 //	func TestAnswers(t *testing.T) { llmtest.Run(t, wire, nil) }
 //
-// Files, the lowest first: llmtest, server, table, embed, fuzz.
+// Files, the lowest first: llmtest, server, table, embed, cache, fuzz.
 package llmtest
 
 import (

@@ -195,6 +195,40 @@ func TestBreakpoints(t *testing.T) {
 	}
 }
 
+// TestBreakpointAtFork: a branch marks where it left the others, also within a turn of the
+// user, until it has asked once.
+func TestBreakpointAtFork(t *testing.T) {
+	s := serve(t, `{"type":"message","content":[{"type":"text","text":"ok"}],"stop_reason":"end_turn"}`)
+	text := func(role llm.Role, words string) llm.Message { return llm.Message{Role: role, Text: words} }
+	const mark = `","cache_control":{"type":"ephemeral"}`
+	for name, tt := range map[string]struct {
+		shared int
+		of     []llm.Message
+		marked string // texts
+	}{
+		"no fork":            {0, []llm.Message{text("user", "a"), text("user", "b")}, "b"},
+		"within a turn":      {2, []llm.Message{text("user", "a"), text("user", "b"), text("user", "c")}, "b c"},
+		"after an answer":    {2, []llm.Message{text("user", "a"), text("assistant", "b"), text("user", "c")}, "b c"},
+		"once it has asked":  {1, []llm.Message{text("user", "a"), text("user", "b"), text("assistant", "c"), text("user", "d")}, "b d"},
+		"all is shared":      {1, []llm.Message{text("user", "a")}, "a"},
+		"more than there is": {9, []llm.Message{text("user", "a"), text("user", "b")}, "b"},
+	} {
+		r := &llm.Request{Provider: llm.Provider{Model: "m"}, Tools: []llm.ToolSpec{{Name: "f"}}, Messages: append([]llm.Message{text("system", "You are.")}, tt.of...)}
+		if tt.shared > 0 {
+			r.Shared = tt.shared + 1
+		}
+		s.ask(t, r)
+		_, body, _ := strings.Cut(string(s.body), `"messages":`)
+		var marked []string
+		for _, part := range strings.Split(body, mark) {
+			marked = append(marked, part[strings.LastIndexByte(part, '"')+1:])
+		}
+		if got := strings.Join(marked[:len(marked)-1], " "); got != tt.marked || strings.Count(string(s.body), "cache_control") > 4 {
+			t.Errorf("%s: marked are %q, want %q: %s", name, got, tt.marked, s.body)
+		}
+	}
+}
+
 // TestForm: an answer that has to have a form comes as the arguments of a tool, and is a
 // text here.
 func TestForm(t *testing.T) {

@@ -46,7 +46,8 @@ func (b block) MarshalJSON() ([]byte, error) {
 }
 
 // transcript puts the messages into the two roles that the protocol has, each in turn.
-func transcript(all []llm.Message, host string) (system []block, turns []message) {
+// Other sessions share the first messages.
+func transcript(all []llm.Message, shared int, host string) (system []block, turns []message) {
 	first := 0
 	for first < len(all) && all[first].Role == llm.System {
 		first++
@@ -61,6 +62,7 @@ func transcript(all []llm.Message, host string) (system []block, turns []message
 		system[n-1].CacheControl = breakpoint
 	}
 	var ends []int // the turns that are the user's
+	fork, forked := -1, 0
 	for i := range all[first:] {
 		m := &all[first+i]
 		role, blocks := "user", shown(m)
@@ -88,12 +90,23 @@ func transcript(all []llm.Message, host string) (system []block, turns []message
 			}
 		}
 		turns[last].Content = join(turns[last].Content, blocks)
+		if first+i < shared {
+			fork, forked = last, len(turns[last].Content)-1
+		}
 	}
 	// The newest turn of the user, and the one before, which the newest of the request
 	// before was: a server looks back from a breakpoint over a bounded number of blocks.
-	for _, at := range ends[max(len(ends)-2, 0):] {
-		content := turns[at].Content
-		content[len(content)-1].CacheControl = breakpoint
+	// The fork takes its place where nothing of a request before comes after it: what is
+	// not written there, each branch writes for itself.
+	for n, at := range ends[max(len(ends)-2, 0):] {
+		end := len(turns[at].Content) - 1
+		if newest := n == len(ends)-1 || n == 1; !newest && fork > at && turns[fork].Content[forked].raw == nil {
+			at, end = fork, forked // what goes back as it came has no mark
+		}
+		turns[at].Content[end].CacheControl = breakpoint
+	}
+	if len(ends) == 1 && fork >= 0 && turns[fork].Content[forked].raw == nil {
+		turns[fork].Content[forked].CacheControl = breakpoint
 	}
 	return system, turns
 }

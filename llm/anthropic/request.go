@@ -76,7 +76,7 @@ func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 	if n := len(w.Tools); n > 0 {
 		w.Tools[n-1].CacheControl = breakpoint
 	}
-	w.System, w.Messages = transcript(r.Messages, e.Host)
+	w.System, w.Messages = transcript(r.Messages, r.Shared, e.Host)
 	return exchange.Body(w, p.Extra)
 }
 

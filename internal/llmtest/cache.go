@@ -1,0 +1,188 @@
+package llmtest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// CacheRules are how a provider's cache of prompts decides what it has.
+type CacheRules struct {
+	// Breakpoints: a prefix is stored where a request says so, at most four times, and is
+	// looked for there and at the twenty blocks before. Else all prefixes of whole blocks
+	// are stored.
+	Breakpoints bool
+	Block       int // tokens
+	Least       int // tokens of the shortest prefix that is stored
+}
+
+// The rules that providers publish, as of 2026.
+var (
+	AnthropicCache = CacheRules{Breakpoints: true, Least: 1024}
+	OpenAICache    = CacheRules{Block: 128, Least: 1024}
+	BlockCache     = CacheRules{Block: 16, Least: 16} // of vLLM and SGLang
+)
+
+// CacheServer SIMULATES the cache of prompts of a model server: it speaks chat completions
+// and Anthropic's protocol, answers "ok", takes four bytes for a token, and states what
+// such a cache would have read and written. An entry is there once the answer to the
+// request that writes it has begun. What is measured with it are the requests, byte for
+// byte, not a provider.
+type CacheServer struct {
+	Rules CacheRules
+	// First is the time to the first byte of an answer.
+	First time.Duration
+
+	mu      sync.Mutex
+	entries map[[32]byte]bool
+	asked   []CacheUse
+}
+
+// CacheUse is what a request was in tokens.
+type CacheUse struct{ Input, Read, Written int }
+
+// Asked returns what the requests were, in the order in which they came.
+func (c *CacheServer) Asked() []CacheUse {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]CacheUse(nil), c.asked...)
+}
+
+// part is a piece of a prompt, in the order in which a cache sees it.
+type part struct {
+	data []byte
+	mark bool // a breakpoint is at its end
+}
+
+// prompt takes a request apart.
+func prompt(body []byte) (parts []part, messages bool, err error) {
+	var r struct {
+		Tools    []json.RawMessage `json:"tools"`
+		System   []json.RawMessage `json:"system"`
+		Messages []struct {
+			Role    string          `json:"role"`
+			Content json.RawMessage `json:"content"`
+			Calls   json.RawMessage `json:"tool_calls"`
+			CallID  string          `json:"tool_call_id"`
+		} `json:"messages"`
+	}
+	if err := json.Unmarshal(body, &r); err != nil {
+		return nil, false, err
+	}
+	add := func(raw []byte) {
+		mark := []byte(`"cache_control":{"type":"ephemeral"}`)
+		plain := bytes.ReplaceAll(raw, append([]byte(","), mark...), nil)
+		parts = append(parts, part{plain, len(plain) < len(raw)})
+	}
+	for _, raw := range append(r.Tools, r.System...) {
+		add(raw)
+	}
+	for _, m := range r.Messages {
+		var blocks []json.RawMessage
+		if json.Unmarshal(m.Content, &blocks) != nil {
+			parts = append(parts, part{data: fmt.Appendf(nil, "%s%s%s%s", m.Role, m.Content, m.Calls, m.CallID)})
+			continue
+		}
+		messages = true
+		for _, raw := range blocks {
+			add(append([]byte(m.Role), raw...))
+		}
+	}
+	return parts, messages, nil
+}
+
+func tokens(n int) int { return (n + 3) / 4 }
+
+// lookBack is how many blocks before a breakpoint are looked at.
+const lookBack = 20
+
+// look returns what the cache has of a prompt, and the entries that the request makes.
+func (c *CacheServer) look(parts []part) (use CacheUse, writes [][32]byte) {
+	var all []byte
+	marked := map[int]bool{}
+	var ends []int // of the parts, in bytes
+	marks := 0
+	for _, p := range parts {
+		all = append(all, p.data...)
+		if ends = append(ends, len(all)); p.mark {
+			marks++
+			marked[len(ends)-1] = true
+		}
+	}
+	use.Input = tokens(len(all))
+	to := 0 // the end of what is stored
+	have := func(n int) bool { return c.entries[sha256.Sum256(all[:n])] }
+	write := func(n int) {
+		if tokens(n) >= c.Rules.Least {
+			writes, to = append(writes, sha256.Sum256(all[:n])), max(to, n)
+		}
+	}
+	if !c.Rules.Breakpoints {
+		var chain [32]byte // of each block with those before
+		for n := c.Rules.Block * 4; n <= len(all); n += c.Rules.Block * 4 {
+			chain = sha256.Sum256(append(chain[:], all[n-c.Rules.Block*4:n]...))
+			if tokens(n) < c.Rules.Least {
+				continue
+			}
+			if writes, to = append(writes, chain), n; c.entries[chain] {
+				use.Read = tokens(n)
+			}
+		}
+		use.Written = tokens(to) - use.Read
+		return use, writes
+	}
+	for i := range ends {
+		if !marked[i] || marks > 4 {
+			continue
+		}
+		for j := i; j >= max(i-lookBack, 0); j-- {
+			if have(ends[j]) {
+				use.Read = max(use.Read, tokens(ends[j]))
+				break
+			}
+		}
+		write(ends[i])
+	}
+	use.Written = max(tokens(to)-use.Read, 0)
+	return use, writes
+}
+
+// ServeHTTP implements [http.Handler].
+func (c *CacheServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	var parts []part
+	messages := false
+	if err == nil {
+		parts, messages, err = prompt(body)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	c.mu.Lock()
+	use, writes := c.look(parts)
+	c.asked = append(c.asked, use)
+	c.mu.Unlock()
+	time.Sleep(c.First)
+	c.mu.Lock()
+	if c.entries == nil {
+		c.entries = map[[32]byte]bool{}
+	}
+	for _, e := range writes {
+		c.entries[e] = true
+	}
+	c.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if messages || strings.HasSuffix(r.URL.Path, "/messages") {
+		fmt.Fprintf(w, `{"type":"message","model":"m1","content":[{"type":"text","text":"ok"}],"stop_reason":"end_turn","usage":{"input_tokens":%d,"output_tokens":1,"cache_read_input_tokens":%d,"cache_creation_input_tokens":%d}}`,
+			use.Input-use.Read-use.Written, use.Read, use.Written)
+		return
+	}
+	fmt.Fprintf(w, `{"model":"m1","choices":[{"message":{"content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%d,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":%d}}}`, use.Input, use.Read)
+}

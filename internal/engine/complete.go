@@ -212,7 +212,9 @@ func (m *completion) input() int64 {
 	if w := &m.c.window; w.bytes > 0 {
 		return w.estimate(m.size)
 	}
-	return m.st.ex.rt.tokens.Request(m.req)
+	r := *m.req
+	r.Messages = m.msgs
+	return m.st.ex.rt.tokens.Request(&r)
 }
 
 // sleep waits before the next try. The clock of a test stands while a step is at work,

@@ -22,6 +22,9 @@ import (
 
 var vocabulary = sync.OnceValue(codec.NewO200kBase)
 
+// anImage is about what servers count for one, whatever its bytes.
+const anImage = 1536
+
 const (
 	// maxCounted is how many bytes are looked at, of all texts in proportion: the time
 	// for a word without end grows faster than its length.
@@ -75,7 +78,7 @@ func head(s string, n int) string {
 // request counts what a request has.
 func request(r *llm.Request) int64 {
 	var texts []string
-	around := len(r.Messages)
+	around, images := len(r.Messages), 0
 	for i := range r.Tools {
 		t := &r.Tools[i]
 		texts = append(texts, t.Name, t.Description, t.Schema)
@@ -84,12 +87,13 @@ func request(r *llm.Request) int64 {
 	for i := range r.Messages {
 		m := &r.Messages[i]
 		texts = append(texts, m.Text)
+		images += len(m.Images)
 		for _, c := range m.Calls {
 			texts = append(texts, c.Name, c.Args)
 			around++
 		}
 	}
-	return Count(texts...) + int64(around)*aroundMessage
+	return Count(texts...) + int64(around)*aroundMessage + int64(images)*anImage
 }
 
 // Model is a model as it is told apart from others: kind, server and name.

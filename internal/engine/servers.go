@@ -1,12 +1,17 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
@@ -51,13 +56,57 @@ type server struct {
 	mu   sync.Mutex
 	conn ToolConn        // nil before it was started
 	box  sandbox.Sandbox // it runs in; nil of one beside it
+	// starts are the last, at most serverStarts; has are the tools of the connection, nil
+	// until they were listed.
+	starts []time.Time
+	has    map[string]tool.Spec
+}
+
+// serverStarts is how often a server is started in a minute, for a session: one that dies
+// in each call is not started for ever.
+const serverStarts = 12
+
+// start counts a start, or refuses it. mu is held.
+func (s *server) start(name string) error {
+	now := time.Now()
+	if len(s.starts) == serverStarts {
+		if since := now.Sub(s.starts[0]); since < time.Minute {
+			return &tool.Failure{Kind: tool.Unavailable, Detail: name, Message: fmt.Sprintf(
+				"MCP server %s was started %d times within a minute, and ended each time; do without it, or try again in %d seconds", name, serverStarts, int((time.Minute-since).Seconds())+1)}
+		}
+		s.starts = s.starts[1:]
+	}
+	s.starts = append(s.starts, now)
+	return nil
+}
+
+// listed asks a connection for its tools, once.
+func (s *server) listed(ctx context.Context, conn ToolConn) (map[string]tool.Spec, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == conn && s.has != nil {
+		return s.has, nil
+	}
+	specs, err := conn.Tools(ctx)
+	if err != nil {
+		s.drop(conn)
+		return nil, err
+	}
+	has := map[string]tool.Spec{}
+	for _, spec := range specs {
+		has[spec.Name] = spec
+	}
+	if s.conn == conn {
+		s.has = has
+	}
+	return has, nil
 }
 
 // drop ends a connection, unless another one has taken its place. mu is held.
 func (s *server) drop(conn ToolConn) {
 	if s.conn != nil && s.conn == conn {
 		_ = s.conn.Close()
-		s.conn, s.box = nil, nil
+		s.conn, s.box, s.has = nil, nil, nil
 	}
 }
 
@@ -122,6 +171,9 @@ func (ex *Execution) connected(ctx context.Context, k session.Key, name string, 
 	s.drop(s.conn) // its sandbox was closed
 	if box != nil {
 		ex.lease(k).shared(ex)
+	}
+	if err := s.start(name); err != nil {
+		return nil, nil, err
 	}
 	conn, err := which.Connect(ctx, box)
 	if err != nil {
@@ -240,14 +292,11 @@ func (ex *Execution) discover(ctx context.Context, s session.Session, name strin
 	if err != nil {
 		return foundServer{}, err
 	}
-	specs, err := conn.Tools(ctx)
+	has, err := sv.listed(ctx, conn)
 	if err != nil {
-		sv.mu.Lock()
-		sv.drop(conn)
-		sv.mu.Unlock()
 		return foundServer{}, err
 	}
-	return found(name, specs)
+	return found(name, slices.SortedFunc(maps.Values(has), func(a, b tool.Spec) int { return strings.Compare(a.Name, b.Name) }))
 }
 
 // serverTool is a tool of a server.
@@ -260,6 +309,37 @@ type serverTool struct {
 // Spec implements tool.Tool.
 func (t *serverTool) Spec() tool.Spec { return t.spec }
 
+// unchanged fails if the server, which another start may have brought in a new version,
+// has another tool of that name than the run found. One that it has no more is for Call.
+func (t *serverTool) unchanged(ctx context.Context, s *server, conn ToolConn) error {
+	has, err := s.listed(ctx, conn)
+	if err != nil {
+		return err
+	}
+	now, ok := has[t.spec.Name]
+	what := ""
+	switch {
+	case !ok:
+	case !sameJSON(now.Schema, t.spec.Schema):
+		what = "other arguments"
+	case now.Effect != t.spec.Effect || now.Outside != t.spec.Outside:
+		what = "another effect"
+	}
+	if what == "" {
+		return nil
+	}
+	return &tool.Failure{Kind: tool.Unavailable, Detail: t.spec.Name, Message: fmt.Sprintf(
+		"tool %s of MCP server %s has %s than when this run found it, so it was not called; do without it: a new run finds it as it is", t.spec.Name, t.server, what)}
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
 // serverTries is how often an idempotent call is made in one attempt, each time with a
 // fresh process.
 const serverTries = 3
@@ -270,6 +350,9 @@ func (t *serverTool) Call(ctx context.Context, c tool.Call) (tool.Result, error)
 	for try := 1; ; try++ {
 		s, conn, err := t.ex.connected(ctx, c.Session.Key(), t.server, c.Sandbox)
 		if err != nil {
+			return tool.Result{}, err
+		}
+		if err := t.unchanged(ctx, s, conn); err != nil {
 			return tool.Result{}, err
 		}
 		res, err := conn.Call(ctx, t.spec.Name, c)

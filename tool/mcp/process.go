@@ -3,11 +3,13 @@ package mcp
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +31,9 @@ type process struct {
 	done   chan struct{}
 	how    string // it ended; valid once done is closed
 	redact func(string) string
+	mark   string // the line after which it says what went to the standard error; "" of none
+	said   *tail  // that
+	told   chan struct{}
 
 	mu  sync.Mutex
 	why error // it was given up
@@ -74,8 +79,15 @@ func (p *process) close() error {
 // lines returns the connection of its messages.
 func (p *process) lines() *lines { return &lines{p: p, in: bufio.NewReaderSize(p.stdout, 64<<10)} }
 
-// inSandbox starts a server as a command of a sandbox. What it says on its standard error
-// goes nowhere: a sandbox passes both streams on as one.
+// inShell runs a server whose standard error is told apart: a sandbox passes both streams on
+// as one. When the server has ended, what it said, its beginning and its end alone, follows
+// a line that the node chose.
+const inShell = `mark=$1; shift; exec 4>&1
+said=$({ "$@" 2>&1 >&4 4>&-; echo "ended $?"; } | { head -c 1024; tail -c 4096; })
+printf '\n%s\n%s\n' "$mark" "$said"; code=${said##*ended }
+case $code in *[!0-9]*|"") exit 1;; esac; exit "$code"`
+
+// inSandbox starts a server as a command of a sandbox.
 func inSandbox(s *Server, env func(string) string, box sandbox.Sandbox) *process {
 	ctx, cancel := context.WithCancel(context.Background())
 	inR, inW := io.Pipe()
@@ -88,7 +100,8 @@ func inSandbox(s *Server, env func(string) string, box sandbox.Sandbox) *process
 			vars[name] = v
 		}
 	}
-	argv := append([]string{"sh", "-c", `exec "$@" 2>/dev/null`, "sh"}, s.Command...)
+	p.mark, p.said, p.told = rand.Text(), &tail{secrets: s.secrets(env)}, make(chan struct{})
+	argv := append([]string{"sh", "-c", inShell, "sh", p.mark}, s.Command...)
 	go func() { // ends with kill
 		defer close(p.done)
 		exit, err := box.Exec(ctx, sandbox.Cmd{ID: "mcp " + s.Name, Argv: argv, Env: vars, Stdin: inR, Timeout: sandbox.NoTimeout, Output: 2, Offload: outW})
@@ -101,6 +114,13 @@ func inSandbox(s *Server, env func(string) string, box sandbox.Sandbox) *process
 			p.how = fmt.Sprintf("the sandbox has no program %q", s.Command[0])
 		case exit.Ended == sandbox.Exited:
 			p.how = fmt.Sprintf("it exited with code %d", exit.Code)
+			select {
+			case <-p.told:
+			case <-time.After(endGrace):
+			}
+			if text := regexp.MustCompile(`\s*ended \d+\s*$`).ReplaceAllString(p.said.text(), ""); text != "" {
+				p.how += fmt.Sprintf(", and said %q", text)
+			}
 		default:
 			p.how = "it was killed (" + string(exit.Ended) + ")"
 		}

@@ -49,6 +49,11 @@ func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 		if len(line) == 0 {
 			continue
 		}
+		if c.p.mark != "" && string(line) == c.p.mark { // it has ended
+			_, _ = io.Copy(c.p.said, io.LimitReader(c.in, mostKept))
+			close(c.p.told)
+			return nil, io.EOF
+		}
 		if line[0] == '{' {
 			if m, err := jsonrpc.DecodeMessage(line); err == nil {
 				return m, nil

@@ -109,7 +109,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 func usualTools() []tool.Tool {
 	return slices.DeleteFunc(tool.Builtins(), func(t tool.Tool) bool {
 		name := t.Spec().Name
-		return name == tool.ApplyPatch || name == tool.Todo || name == tool.Skill || name == tool.ViewImage
+		return name == tool.ApplyPatch || name == tool.Fetch || name == tool.Todo || name == tool.Skill || name == tool.ViewImage
 	})
 }
 

@@ -25,20 +25,22 @@ const (
 	ApplyPatch          = "apply_patch"
 	Grep                = "grep"
 	Glob                = "glob"
+	Fetch               = "fetch"
 	Todo                = "todo"
 	Skill               = "skill"
 	ViewImage           = "view_image"
 )
 
 // Builtins returns the tools that every node has, sorted by name. All but Todo and Skill
-// work on a session's workspace and need Call.Sandbox. Commands, code, writes and edits are
-// Sandboxed and share the lane "workspace"; reads are ReadOnly and share none.
+// need a session's sandbox: Fetch its way to the network by Call.HTTP, the others its
+// workspace by Call.Sandbox. Commands, code, writes, edits and fetches are Sandboxed and
+// share the lane "workspace"; reads are ReadOnly and share none.
 func Builtins() []Tool { return slices.Clone(builtins()) }
 
 // builtins are made once: they do not change, and their schemas take long.
 var builtins = sync.OnceValue(func() []Tool {
 	return []Tool{
-		applyPatch(), edit(), glob(), grep(), listWorkspaceFiles(), readWorkspaceFile(), runCode(), runShellCommand(), skill(), todo(), viewImage(), workspacePathExists(), writeWorkspaceFile(),
+		applyPatch(), edit(), fetch(), glob(), grep(), listWorkspaceFiles(), readWorkspaceFile(), runCode(), runShellCommand(), skill(), todo(), viewImage(), workspacePathExists(), writeWorkspaceFile(),
 	}
 })
 
@@ -84,14 +86,19 @@ func open(ctx context.Context, c Call) (sandbox.Sandbox, error) {
 	sb, err := c.Sandbox(ctx)
 	switch {
 	case err != nil:
-		if f, ok := errors.AsType[*Failure](err); ok {
-			return nil, f
-		}
-		return nil, &Failure{Kind: SandboxUnavailable, Message: "the session's sandbox cannot be opened: " + reasonOf(err), Err: err}
+		return nil, unopened(err)
 	case sb == nil:
 		return nil, &Failure{Kind: SandboxMissing, Message: "this session has no sandbox"}
 	}
 	return sb, nil
+}
+
+// unopened is why a sandbox cannot be opened.
+func unopened(err error) *Failure {
+	if f, ok := errors.AsType[*Failure](err); ok {
+		return f
+	}
+	return &Failure{Kind: SandboxUnavailable, Message: "the session's sandbox cannot be opened: " + reasonOf(err), Err: err}
 }
 
 // pathFailure turns an error about a name in the workspace into what the model

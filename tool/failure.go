@@ -37,6 +37,7 @@ const (
 	SandboxLost        Kind = "sandbox_lost"             // it died; what the call did is unknown
 	FilesRefused       Kind = "files_refused"            // the call left what a workspace cannot keep; its changes are undone
 	Rejected           Kind = "rejected"                 // a person did not approve the call
+	Unreachable        Kind = "unreachable"              // the host is none that the run may reach, or does not answer
 	Unavailable        Kind = "tool_unavailable"         // the process that has the tool does not answer
 )
 

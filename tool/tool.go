@@ -29,6 +29,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/sandbox"
@@ -148,7 +149,11 @@ type Call struct {
 	// Sandbox gives the session's sandbox, opened on first use. Nil or an
 	// error means that there is none.
 	Sandbox func(context.Context) (sandbox.Sandbox, error)
-	Blobs   blob.Store // takes outputs that are too long for a transcript; may be nil
+	// HTTP carries requests to the hosts that the session's sandbox may reach, as those of
+	// its commands, and opens it on first use. Nil, or a nil transport, means that there are
+	// none. Redirects are not followed.
+	HTTP  func(context.Context) (http.RoundTripper, error)
+	Blobs blob.Store // takes outputs that are too long for a transcript; may be nil
 }
 
 // Result is what a tool returns: any value that encodes to JSON, or a

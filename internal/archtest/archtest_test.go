@@ -80,7 +80,7 @@ var rules = map[string]rule{
 	"internal/git":                 {ours: list("blob", "internal/manifest"), test: list("sandbox/sandboxtest")},
 	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore"), test: list("internal/overlay", "sandbox/sandboxtest")},
 	"internal/guide":               {ours: list("blob", "internal/manifest"), others: list("gopkg.in/yaml.v3")},
-	"tool":                         {ours: list("session", "sandbox", "blob", "internal/ignore", "internal/guide"), others: list("github.com/google/jsonschema-go"), test: list("sandbox/local", "sandbox/scripted")},
+	"tool":                         {ours: list("session", "sandbox", "blob", "internal/ignore", "internal/guide"), others: list("github.com/google/jsonschema-go", "golang.org/x/net"), test: list("sandbox/local", "sandbox/scripted")},
 	"tool/mcp":                     {ours: list("internal/listfile", "session", "sandbox", "blob", "tool", "llm"), others: list("github.com/modelcontextprotocol/go-sdk", "golang.org/x/oauth2", "gopkg.in/yaml.v3"), test: list("internal/mcptest")},
 	"internal/mcptest":             {others: list("github.com/modelcontextprotocol/go-sdk")},
 	"internal/lineage":             {ours: list("internal/journal", "session", "run", "sandbox", "blob")},

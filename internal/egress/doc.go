@@ -10,7 +10,10 @@
 // proxy puts it into the request, so that it never enters the sandbox, and masks it in the
 // answer.
 //
+// [Proxy.Transport] is the same way out for requests that the node makes for a call.
+//
 // What was asked is kept as [Request]s until [Proxy.Take].
 //
-// Files, the lowest first: secret, options, address, mask, request, authority, connection, proxy.
+// Files, the lowest first: secret, options, address, mask, request, authority, connection, proxy,
+// way.
 package egress

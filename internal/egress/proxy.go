@@ -181,6 +181,7 @@ func (p *Proxy) answer(r *http.Request) *http.Response {
 		return p.refuse(r, e, http.StatusBadGateway, fmt.Errorf("%s cannot be reached: %s", host, hideIn(reason(err), hidden)))
 	}
 	p.requests.ends(e, resp.StatusCode, "")
+	resp.Header.Del(refusedHeader) // the proxy's own
 	resp.Body = meter{resp.Body, &e.received}
 	if len(hidden) > 0 {
 		// What comes after the body is put into the response that the transport made.
@@ -240,7 +241,7 @@ func (p *Proxy) refuse(r *http.Request, e *entry, status int, why error) *http.R
 	text := "rath: " + why.Error() + "\n"
 	return &http.Response{
 		StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)),
-		Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "X-Rath-Refused": {http.StatusText(status)}},
+		Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}, refusedHeader: {http.StatusText(status)}},
 	}
 }
 

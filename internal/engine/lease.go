@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -253,6 +254,16 @@ func (l *lease) closeProxy() error {
 	err := l.proxy.Close()
 	l.proxy = nil
 	return err
+}
+
+// way carries requests of this process through the proxy of an open sandbox.
+func (l *lease) way(box sandbox.Sandbox) (http.RoundTripper, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.box != box || l.proxy == nil {
+		return nil, sandbox.ErrClosed
+	}
+	return l.proxy.Transport(), nil
 }
 
 // requests returns what the commands of the calls since the last look asked over the

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -392,19 +393,29 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 			return tool.ErrorOutcome(err)
 		}
 	}
+	open := func(ctx context.Context) (sandbox.Sandbox, error) {
+		if r.sandboxErr != nil {
+			return nil, r.sandboxErr
+		}
+		c.st.flight.does(Opens, time.Time{})
+		defer c.st.flight.does(Works, time.Time{})
+		box, err := r.ex.lease(r.base.Key()).at(ctx, r.ex, r.base.Key(), place, c.bound.Spec.Effect != tool.ReadOnly)
+		if err == nil {
+			c.box.Store(&box)
+		}
+		return box, err
+	}
 	return c.bound.Call(ctx, tool.Call{
-		ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(),
-		Sandbox: func(ctx context.Context) (sandbox.Sandbox, error) {
-			if r.sandboxErr != nil {
-				return nil, r.sandboxErr
+		ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(), Sandbox: open,
+		HTTP: func(ctx context.Context) (http.RoundTripper, error) {
+			if r.sandboxErr == nil && !sandbox.Network(place.Network).Listed() {
+				return nil, nil
 			}
-			c.st.flight.does(Opens, time.Time{})
-			defer c.st.flight.does(Works, time.Time{})
-			box, err := r.ex.lease(r.base.Key()).at(ctx, r.ex, r.base.Key(), place, c.bound.Spec.Effect != tool.ReadOnly)
-			if err == nil {
-				c.box.Store(&box)
+			box, err := open(ctx)
+			if err != nil {
+				return nil, err
 			}
-			return box, err
+			return r.ex.lease(r.base.Key()).way(box)
 		},
 	})
 }

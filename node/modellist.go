@@ -55,13 +55,16 @@ func (c catalog) choices(p llm.Provider) ([]engine.Choice, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]engine.Choice, len(chain))
-	for i, m := range chain {
-		all[i] = engine.Choice{Name: m.Name, Provider: m.Provider(p), Cost: m.Cost, Context: m.Context, NoTools: !slices.Contains(m.Can, models.CanTools), Embeds: m.Embeds(), Images: slices.Contains(m.Can, models.CanImages)}
-		if m.Prices != nil {
-			all[i].Price, all[i].Prices = m.Prices.Cost, m.Prices.Date
+	var all []engine.Choice
+	for _, m := range chain {
+		limiter := c.limiter(m)
+		for _, at := range m.Replicas() {
+			one := engine.Choice{Name: m.Name, Provider: at.Provider(p), Cost: m.Cost, Context: m.Context, NoTools: !slices.Contains(m.Can, models.CanTools), Embeds: m.Embeds(), Images: slices.Contains(m.Can, models.CanImages), Limiter: limiter}
+			if m.Prices != nil {
+				one.Price, one.Prices = m.Prices.Cost, m.Prices.Date
+			}
+			all = append(all, one)
 		}
-		all[i].Limiter = c.limiter(m)
 	}
 	return all, nil
 }

@@ -1,7 +1,11 @@
 package engine
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -40,6 +44,35 @@ func (c *Choice) String() string {
 		return c.Name
 	}
 	return c.Provider.Model
+}
+
+// replicaOf reports whether both are the same model of the list, at two servers of a pool.
+func (c *Choice) replicaOf(o *Choice) bool { return c.Name != "" && c.Name == o.Name }
+
+// placed puts the servers of each pool in the order in which they are asked by requests
+// whose prefix has a key: the server that the prefix is cached at first. By rendezvous
+// hashing all nodes agree on the order without a word, a server that goes moves its own
+// prefixes alone, and they spread over all of the others.
+func placed(all []Choice, key string) []Choice {
+	for from := 0; from < len(all); {
+		to := from + 1
+		for to < len(all) && all[to].replicaOf(&all[from]) {
+			to++
+		}
+		if to-from > 1 {
+			all = slices.Clone(all)
+			slices.SortStableFunc(all[from:to], func(a, b Choice) int {
+				return cmp.Compare(weight(key, b.Provider.BaseURL), weight(key, a.Provider.BaseURL))
+			})
+		}
+		from = to
+	}
+	return all
+}
+
+func weight(key, server string) uint64 {
+	sum := sha256.Sum256([]byte(key + "\x00" + server))
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // bill completes the usage of an answer, and returns how its cost is known.

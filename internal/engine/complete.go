@@ -67,6 +67,7 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	if m.choices, err = ex.rt.choices(*p); err != nil {
 		return digest, err
 	}
+	m.choices = placed(m.choices, m.req.CacheKey)
 	if err := m.afford(); err != nil {
 		return digest, err
 	}
@@ -102,13 +103,13 @@ func (m *completion) ask() (*llm.Response, error) {
 			}
 			err = m.failed(err)
 		}
-		if m.at+1 < len(m.choices) && m.ctx.Err() == nil && r.moves(err) {
+		if next := m.next(err); next < len(m.choices) && m.ctx.Err() == nil && r.moves(err) {
 			m.pass(err)
 			if err := m.reserveAgain(); err != nil {
 				return nil, err
 			}
 			r.here = 0
-			client, err = m.choose(m.at + 1)
+			client, err = m.choose(next)
 			continue
 		}
 		pause, ok := r.pause(m.ctx, err)
@@ -122,6 +123,18 @@ func (m *completion) ask() (*llm.Response, error) {
 			return nil, err
 		}
 	}
+}
+
+// next is the choice after the one that failed. What is too long for a model is so at all
+// of its servers.
+func (m *completion) next(err error) int {
+	next := m.at + 1
+	if llm.CodeOf(err) == llm.CodeContextLength {
+		for next < len(m.choices) && m.choices[next].replicaOf(&m.choices[m.at]) {
+			next++
+		}
+	}
+	return next
 }
 
 // choose turns to the choice at i, or to a later one if its server is known to fail.

@@ -9,6 +9,8 @@ type Model struct {
 	// Kind is the protocol, one of the constants; URL the root of the server's API, "" for that of
 	// the environment.
 	Kind, URL string
+	// URLs are the servers of a pool, whose first is URL; nil of one server.
+	URLs []string
 	// Key says where the key is: "env:NAME" or "file:PATH", "" for none.
 	Key string
 	ID  string // of the model, for its server
@@ -28,6 +30,20 @@ type Model struct {
 	// Limit is what all nodes together may ask of it.
 	Limit Limit
 	ref   string // to its key, as it is written
+}
+
+// Replicas returns the model at each of its servers.
+func (m *Model) Replicas() []*Model {
+	if len(m.URLs) == 0 {
+		return []*Model{m}
+	}
+	all := make([]*Model, len(m.URLs))
+	for i, url := range m.URLs {
+		one := *m
+		one.URL, one.URLs = url, nil
+		all[i] = &one
+	}
+	return all
 }
 
 // Limit is how many requests and tokens may be asked for in a minute, and how many calls a

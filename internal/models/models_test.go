@@ -73,6 +73,18 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestReplicas: a model may have a pool of servers.
+func TestReplicas(t *testing.T) {
+	l, err := Parse("m.yaml", []byte("models:\n  a: {url: [http://h1/v1, http://h2/v1], key: env:K}\n  b: {url: http://h1/v1}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := l.Lookup("a").Replicas()
+	if len(all) != 2 || all[1].URL != "http://h2/v1" || all[1].Key != "env:K" || l.Lookup("a").URL != "http://h1/v1" || len(l.Lookup("b").Replicas()) != 1 {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestParseEmbeddings: a model of vectors has a price without output, and asks for the
 // dimensions that its entry says.
 func TestParseEmbeddings(t *testing.T) {
@@ -108,6 +120,9 @@ func TestParseRefuses(t *testing.T) {
 		head + "key: env:sk-abcdef0123456789":                                    "m.yaml:3: model a: key holds no reference",
 		head + "url: https://u:abcdef@h/v1":                                      "m.yaml:3: model a: url of host h: remove user, query and fragment; a key goes into the file or variable that key names",
 		head + "url: h/v1":                                                       "want a URL such as",
+		head + "url: []":                                                         "want one server, or a list of 1 to 64",
+		head + "url: [http://h/v1, http://h/v1]":                                 "m.yaml:3: model a: url http://h/v1 is there twice",
+		head + "url: [http://h/v1, h]":                                           "want a URL such as",
 		head + "kind: smoke":                                                     `kind "smoke": want openai, openai-responses, anthropic, or leave it out for openai`,
 		head + "context: many":                                                   `m.yaml:3: model a: context: "many": want a whole number`,
 		head + "context: 10\n    output: 10":                                     "output 10 leaves nothing of context 10",

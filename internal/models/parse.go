@@ -74,7 +74,7 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 	var prices *yaml.Node
 	p.Fields(n, what, map[string]func(*yaml.Node){
 		"kind":    func(n *yaml.Node) { m.Kind = p.Text(n, what+": kind") },
-		"url":     func(n *yaml.Node) { m.URL = p.url(n, what) },
+		"url":     func(n *yaml.Node) { p.urls(n, m, what) },
 		"key":     func(n *yaml.Node) { m.Key, m.ref = p.Key(n, what, "key"), n.Value },
 		"id":      func(n *yaml.Node) { m.ID = p.Text(n, what+": id") },
 		"context": func(n *yaml.Node) { m.Context = p.number(n, what+": context") },
@@ -167,6 +167,29 @@ func (p *parser) keys(l *List, n *yaml.Node) {
 }
 
 const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/"
+
+// maxReplicas bounds the servers of a pool.
+const maxReplicas = 64
+
+// urls reads the server of a model, or those of its pool.
+func (p *parser) urls(n *yaml.Node, m *Model, what string) {
+	if n.Kind != yaml.SequenceNode {
+		m.URL = p.url(n, what)
+		return
+	}
+	for _, one := range n.Content {
+		url := p.url(one, what)
+		if slices.Contains(m.URLs, url) {
+			p.Fail(one.Line, "%s: url %s is there twice", what, url)
+		}
+		m.URLs = append(m.URLs, url)
+	}
+	if len(m.URLs) == 0 || len(m.URLs) > maxReplicas {
+		p.Fail(n.Line, "%s: url: want one server, or a list of 1 to %d that have the same model", what, maxReplicas)
+		return
+	}
+	m.URL = m.URLs[0]
+}
 
 func (p *parser) url(n *yaml.Node, what string) string {
 	text := p.Text(n, what+": url")

@@ -24,6 +24,7 @@ type modelRow struct {
 	Default   bool     `json:"default,omitempty"`
 	Kind      string   `json:"kind"`
 	URL       string   `json:"url,omitempty"`
+	URLs      []string `json:"urls,omitempty"` // of a pool
 	ID        string   `json:"id"`
 	Key       string   `json:"key,omitempty"`     // the reference
 	NoKey     string   `json:"no_key,omitempty"`  // why it stands for none here
@@ -113,7 +114,7 @@ checked.`,
 func listModels(a *app.App, l *models.List) error {
 	all := []modelRow{}
 	for _, m := range l.All() {
-		r := modelRow{m.Name, m.Name == l.Default, m.Kind, m.URL, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.Dimensions, m.Cost, priceOf(m.Prices), m.Fallbacks, limitsOf(m.Limit), nil}
+		r := modelRow{m.Name, m.Name == l.Default, m.Kind, m.URL, m.URLs, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.Dimensions, m.Cost, priceOf(m.Prices), m.Fallbacks, limitsOf(m.Limit), nil}
 		if k, ok := l.KeyLimit(m); ok {
 			r.KeyLimits = limitsOf(k.Limit)
 		}
@@ -133,6 +134,9 @@ func listModels(a *app.App, l *models.List) error {
 		}
 		if _, rest, ok := strings.Cut(server, "://"); ok {
 			server, _, _ = strings.Cut(rest, "/")
+		}
+		if more := len(r.URLs) - 1; more > 0 {
+			server = fmt.Sprintf("%s +%d", term.Line(server, 14), more)
 		}
 		switch {
 		case r.NoKey != "":
@@ -217,6 +221,7 @@ asked for it. It exits with 1 if one does not answer.`,
 // tested is what came of asking a model.
 type tested struct {
 	Name     string `json:"name"`
+	URL      string `json:"url,omitempty"`   // of a pool
 	Model    string `json:"model,omitempty"` // that answered, in the server's words
 	Error    string `json:"error,omitempty"`
 	TookMS   int64  `json:"took_ms"`
@@ -228,9 +233,15 @@ type tested struct {
 
 func testModels(ctx context.Context, a *app.App, l *models.List, all []*models.Model) error {
 	clients := llm.ByKind(l.Clients(a.Getenv, ""))
-	results := make([]tested, len(all))
-	for i, m := range all {
-		results[i] = testModel(ctx, clients, m)
+	var results []tested
+	for _, m := range all {
+		for _, at := range m.Replicas() {
+			r := testModel(ctx, clients, at)
+			if len(m.URLs) > 0 {
+				r.URL = at.URL
+			}
+			results = append(results, r)
+		}
 	}
 	failed := slices.ContainsFunc(results, func(r tested) bool { return r.Error != "" })
 	if done, err := app.Emit(a, results); done {
@@ -240,6 +251,9 @@ func testModels(ctx context.Context, a *app.App, l *models.List, all []*models.M
 		return err
 	}
 	for _, r := range results {
+		if r.URL != "" {
+			r.Name += " " + r.URL
+		}
 		if r.Error != "" {
 			a.Out.Printf("%-14s %s\n", term.Line(r.Name, 14), r.Error)
 			continue

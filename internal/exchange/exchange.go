@@ -10,7 +10,7 @@
 //
 // A request is sent once: the caller of package llm decides about another one.
 //
-// Files, the lowest first: exchange, fragment, body, opaque, sse, server, failure,
+// Files, the lowest first: exchange, fragment, body, opaque, sse, server, azure, failure,
 // transport, complete.
 package exchange
 
@@ -57,6 +57,8 @@ type Protocol struct {
 	// EnvKey, EnvBase and EnvModel are the variables of the environment for what a
 	// provider leaves out.
 	EnvKey, EnvBase, EnvModel string
+	// Azure is for servers at Azure; the zero value is of a protocol without.
+	Azure Azure
 	// Sign puts a key and what else each request needs into its headers.
 	Sign func(h http.Header, key string)
 }

@@ -74,6 +74,8 @@ type Endpoint struct {
 	// Host is that of the server, Model what the server is asked for.
 	Host, Model string
 	key         string
+	azure       bool   // the key goes into Azure's header
+	version     string // of Azure's older API
 	// keyName says where the key came from, or would have.
 	keyName string
 }
@@ -106,9 +108,11 @@ func (m *Server) resolve(p llm.Provider) (*Endpoint, error) {
 	configured, source := firstSet(
 		"the configured base URL", m.o.BaseURL,
 		m.p.EnvBase, m.env(m.p.EnvBase),
+		m.p.Azure.Endpoint, m.azureBase(),
 		"the default base URL", m.p.BaseURL,
 	)
 	e.base = configured
+	named := source == m.p.Azure.Endpoint && source != ""
 	if p.BaseURL != "" {
 		e.base, source = p.BaseURL, "the provider's base_url"
 	}
@@ -125,6 +129,10 @@ func (m *Server) resolve(p llm.Provider) (*Endpoint, error) {
 		return nil, &llm.Error{Code: llm.CodeInvalidRequest, Message: source + " is not a URL"}
 	}
 	e.Host = u.Host
+	e.azure = m.p.Azure.Endpoint != "" && IsAzure(e.Host) || named && sameServer(e.base, configured)
+	if named && strings.HasPrefix(e.base, strings.TrimRight(m.env(m.p.Azure.Endpoint), "/")+"/") && strings.HasSuffix(e.base, "/openai") {
+		e.version = m.env(m.p.Azure.Version)
+	}
 
 	e.Model, _ = firstSet("", p.Model, "", m.o.DefaultModel, "", m.env(m.p.EnvModel))
 
@@ -147,7 +155,10 @@ func (m *Server) resolve(p llm.Provider) (*Endpoint, error) {
 				p.KeyRef, e.Host, p.KeyRef)}
 		}
 	case sameServer(e.base, configured), sameServer(e.base, m.p.BaseURL):
-		e.keyName, e.key = m.p.EnvKey, m.env(m.p.EnvKey)
+		e.keyName, e.key = m.processKey(e.azure)
+		if e.azure && e.key == "" {
+			return nil, &llm.Error{Code: llm.CodeNoKey, Message: fmt.Sprintf("no key for %s; export %s=...", e.Host, m.p.Azure.Keys[0])}
+		}
 	}
 	if e.key == "" && sameServer(e.base, m.p.BaseURL) {
 		return nil, &llm.Error{Code: llm.CodeNoKey, Message: fmt.Sprintf(
@@ -209,11 +220,11 @@ func (m *Server) noModel(ctx context.Context, e *Endpoint) error {
 func (m *Server) list(ctx context.Context, e *Endpoint) []string {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.base+"/models", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.at("/models"), nil)
 	if err != nil {
 		return nil
 	}
-	m.p.Sign(req.Header, e.key)
+	e.sign(req.Header)
 	resp, err := m.http.Do(req)
 	if err != nil {
 		return nil

@@ -44,7 +44,7 @@ func (x *exchange) send(ctx context.Context, path string) (*events, io.Closer, e
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteRequest: func(info httptrace.WroteRequestInfo) { x.sent.Store(info.Err == nil) },
 	})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.e.base+path, bytes.NewReader(x.body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.e.at(path), bytes.NewReader(x.body))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,7 +54,7 @@ func (x *exchange) send(ctx context.Context, path string) (*events, io.Closer, e
 		req.Header.Set("Accept", "application/json")
 	}
 	req.Header.Set("User-Agent", "rath")
-	x.e.server.p.Sign(req.Header, x.e.key)
+	x.e.sign(req.Header)
 	if x.step != "" {
 		req.Header.Set(llm.StepHeader, x.step)
 	}

@@ -174,7 +174,7 @@ func parts(text string, images []llm.Image) []api.ChatMessagePart {
 	return all
 }
 
-func isOpenAI(host string) bool { return host == "api.openai.com" }
+func isOpenAI(host string) bool { return host == "api.openai.com" || exchange.IsAzure(host) }
 
 // knowsCacheKey tells where prompt_cache_key is known not to be an error.
 func knowsCacheKey(host string) bool {

@@ -55,6 +55,12 @@ const (
 	EnvKey   = "OPENAI_API_KEY"
 	EnvBase  = "OPENAI_BASE_URL"
 	EnvModel = "OPENAI_DEFAULT_MODEL"
+	// A resource at Azure, where OPENAI_BASE_URL names no server: its key goes to it and
+	// to servers at Azure that the configuration names. With a version the paths name
+	// the deployment, which is the model; without one it is the API that needs none.
+	EnvAzureEndpoint = "AZURE_OPENAI_ENDPOINT"
+	EnvAzureKey      = "AZURE_OPENAI_API_KEY"
+	EnvAzureVersion  = "AZURE_OPENAI_API_VERSION"
 )
 
 // Options are the settings of [Models]. In the zero value nothing is
@@ -103,6 +109,7 @@ func New(o *Options) *Models {
 	}
 	return &Models{exchange.NewServer(exchange.Options(*o), exchange.Protocol{
 		BaseURL: DefaultBaseURL, EnvKey: EnvKey, EnvBase: EnvBase, EnvModel: EnvModel,
+		Azure: exchange.Azure{Endpoint: EnvAzureEndpoint, Keys: []string{EnvAzureKey, "AZURE_API_KEY"}, Version: EnvAzureVersion},
 		Sign: func(h http.Header, key string) {
 			if key != "" {
 				h.Set("Authorization", "Bearer "+key)

@@ -256,6 +256,13 @@ func checkStores(ctx context.Context, s *app.System) finding {
 func checkModel(ctx context.Context, a *app.App, ask bool) finding {
 	f := finding{Check: "model", OK: true}
 	key, base := a.Getenv(openai.EnvKey) != "", a.Getenv(openai.EnvBase)
+	azure := ""
+	if base == "" && a.Getenv(openai.EnvAzureEndpoint) != "" {
+		base, azure = a.Getenv(openai.EnvAzureEndpoint), ", key in "+openai.EnvAzureKey
+		if a.Getenv(openai.EnvAzureKey) == "" {
+			azure += " (missing)"
+		}
+	}
 	switch {
 	case !key && base == "" && a.Config.Model.Value == "":
 		f.Found = "none: agents fail, workflows without a model and the demo work"
@@ -265,7 +272,7 @@ func checkModel(ctx context.Context, a *app.App, ask bool) finding {
 		f.Found = node.EchoModel + ": it repeats what it is told"
 		return f
 	case base != "":
-		f.Found = llm.Redact(base)
+		f.Found = llm.Redact(base) + azure
 	default:
 		f.Found = openai.DefaultBaseURL
 	}

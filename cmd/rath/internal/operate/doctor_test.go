@@ -66,3 +66,17 @@ func TestBackends(t *testing.T) {
 	write(key, "right")
 	expect(checkService(t.Context(), a), true, "opensandbox: offered", "accepts the key")
 }
+
+// TestModelAtAzure: doctor says which server and key of the environment are used, and never
+// the key.
+func TestModelAtAzure(t *testing.T) {
+	env := map[string]string{"AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com", "AZURE_OPENAI_API_KEY": "secret99"}
+	a := &app.App{Getenv: func(name string) string { return env[name] }}
+	if f := checkModel(t.Context(), a, false); !f.OK || f.Found != "https://r.openai.azure.com, key in AZURE_OPENAI_API_KEY, model not set" {
+		t.Errorf("%+v", f)
+	}
+	delete(env, "AZURE_OPENAI_API_KEY")
+	if f := checkModel(t.Context(), a, false); !strings.Contains(f.Found, "key in AZURE_OPENAI_API_KEY (missing)") {
+		t.Errorf("%+v", f)
+	}
+}

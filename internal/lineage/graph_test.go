@@ -337,6 +337,27 @@ func TestToolRowOfALaterCommit(t *testing.T) {
 	}
 }
 
+// TestTreeSaysHitRate: the line that a branch begins with says how much of its own input
+// came from a cache.
+func TestTreeSaysHitRate(t *testing.T) {
+	w := newWorld(t)
+	s := w.model(w.start("s1", "r1", session.UserText("go")), "0", "coder", "first")
+	for i, read := range []int64{0, 450} {
+		path := run.Path(fmt.Sprint(i + 1))
+		b := w.fork(s, path, session.OpenFork, fmt.Sprint("b", i))
+		at := path + ".0"
+		o := w.origin(at, "coder", b)
+		o.Usage = session.Usage{Calls: 1, Input: 600, Output: 9, CacheRead: read}
+		w.commit(b.Key(), b, at, session.ChunkEvent(session.AssistantText("then").Of(o)),
+			w.done(journal.StepCompleted{Path: at, Kind: journal.StepModel, Name: "coder", Row: true, Usage: o.Usage, Model: "scripted"}))
+	}
+	tree, err := w.graph().Tree(s.Key(), nil)
+	w.must(err)
+	if strings.Count(tree, "of input cached") != 1 || !strings.Contains(tree, "fork of s1 at 2 (b1), 75% of input cached") {
+		t.Errorf("tree:\n%s", tree)
+	}
+}
+
 func TestNotFound(t *testing.T) {
 	w := playDemo(t)
 	g := w.graph()

@@ -2,6 +2,7 @@ package lineage
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,15 @@ func CostText(spent []Spent) string {
 		}
 	}
 	return strings.Join(all, ", ")
+}
+
+// HitRate is how much of the input came from providers' caches of prompts: "83%", or ""
+// where nothing did.
+func HitRate(u session.Usage) string {
+	if u.CacheRead <= 0 || u.Input <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d%%", min(int64(100*float64(u.CacheRead)/float64(u.Input)), 100))
 }
 
 // SpentOn returns what the calls of a run and of its branches took: by agent in the

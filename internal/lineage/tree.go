@@ -135,6 +135,9 @@ func (w *treeWriter) begin(i int) {
 	head := strings.Repeat(" ", 2*min(c.depth, maxIndent)) + c.label
 	if c.title != "" {
 		head += "  " + c.title
+		if rate := HitRate(c.info.Usage); rate != "" {
+			head += ", " + rate + " of input cached"
+		}
 	}
 	w.row(head, w.id(c))
 }

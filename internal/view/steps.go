@@ -183,7 +183,7 @@ func WriteSpending(w *term.Writer, s *Spending) {
 		total += ", " + Took(s.Waited) + " of it waiting"
 	}
 	total += "; " + Counted(s.Usage.Tokens(), "token")
-	if rate := HitRate(s.Usage); rate != "" {
+	if rate := lineage.HitRate(s.Usage); rate != "" {
 		total += ", " + rate + " of input cached"
 	}
 	source := lineage.CostText(s.Calls)
@@ -220,10 +220,10 @@ func WriteSpending(w *term.Writer, s *Spending) {
 			Took(c.Elapsed), number(c.Usage.Input), number(c.Usage.Output), price,
 		}
 	}
-	if HitRate(s.Usage) != "" {
+	if lineage.HitRate(s.Usage) != "" {
 		headers = slices.Insert(headers, 6, "CACHED")
 		for i := range rows {
-			rows[i] = slices.Insert(rows[i], 6, HitRate(s.Calls[i].Usage))
+			rows[i] = slices.Insert(rows[i], 6, lineage.HitRate(s.Calls[i].Usage))
 		}
 	}
 	w.Rows(headers, rows)

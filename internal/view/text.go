@@ -78,19 +78,10 @@ func Names(names []string) string {
 // UsageText is what model calls used: "2 model calls, 1,204 tokens, 83% of input cached".
 func UsageText(u session.Usage) string {
 	text := Counted(u.Calls, "model call") + ", " + Counted(u.Tokens(), "token")
-	if rate := HitRate(u); rate != "" {
+	if rate := lineage.HitRate(u); rate != "" {
 		text += ", " + rate + " of input cached"
 	}
 	return text
-}
-
-// HitRate is how much of the input came from providers' caches of prompts: "83%", or ""
-// where nothing did.
-func HitRate(u session.Usage) string {
-	if u.CacheRead <= 0 || u.Input <= 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d%%", min(int64(100*float64(u.CacheRead)/float64(u.Input)), 100))
 }
 
 // BudgetText is the limits of a budget.

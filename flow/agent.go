@@ -40,7 +40,8 @@ type Agent struct {
 	Memory string
 	// Recall is how many notes are recalled at most; 0 is 4.
 	Recall int
-	// MaxRounds bounds the model calls; 0 is DefaultMaxRounds.
+	// MaxRounds bounds the model calls; 0 is DefaultMaxRounds, and ends an agent sooner that
+	// makes the same calls with the same results sixteen times in a row.
 	MaxRounds int
 	// MaxContext is how many tokens a request and its answer may have; 0 is what the node's
 	// list says of the model, if it does. The session is compressed before it has more than

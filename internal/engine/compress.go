@@ -139,10 +139,11 @@ func keptFrom(s session.Session, tokens int64) int {
 }
 
 // lasting returns the indices of the chunks before one that no summary takes the place of:
-// those of the system, what the workspace says for agents, and the newest that the user
-// said, unless it comes later.
+// those of the system, what the workspace says for agents, each text of it once, and the
+// newest that the user said, unless it comes later.
 func lasting(s session.Session, from int) (at []int) {
 	said, summed := -1, -1
+	guides := map[string]bool{}
 	for i, c := range s.Chunks() {
 		is, _ := guide.IsText(c.Text())
 		switch {
@@ -151,9 +152,10 @@ func lasting(s session.Session, from int) (at []int) {
 				at = append(at, i)
 			}
 		case is:
-			if i < from {
+			if i < from && !guides[c.Text()] {
 				at = append(at, i)
 			}
+			guides[c.Text()] = true
 		case c.Origin().Agent == "":
 			said = i
 		case c.Origin().Agent != journal.ByHook: // an agent's summary

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/guide"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
@@ -27,7 +28,8 @@ type transcript struct {
 	size   int             // bytes that went into sum
 	open   map[string]bool // calls of tools without a result
 	noted  bool            // the recalled notes are among msgs
-	n      int             // chunks among msgs
+	n      int             // chunks that were taken over
+	guide  []string        // what the workspace says, as it is among msgs
 	common int             // messages among msgs that the session's parent has
 	last   session.Chunk   // the n-th
 }
@@ -106,7 +108,7 @@ func (t *transcript) extend(c *call, s session.Session) error {
 // fork returns a copy that can grow by itself.
 func (t *transcript) fork() (*transcript, error) {
 	cp := *t
-	cp.msgs, cp.seen, cp.open = slices.Clip(t.msgs), slices.Clip(t.seen), maps.Clone(t.open)
+	cp.msgs, cp.seen, cp.open, cp.guide = slices.Clip(t.msgs), slices.Clip(t.seen), maps.Clone(t.open), slices.Clip(t.guide)
 	var err error
 	cp.sum, err = cloneSum(t.sum)
 	return &cp, err
@@ -161,6 +163,14 @@ func (t *transcript) chunk(c *call, i int, chunk session.Chunk) error {
 	t.n, t.last = i+1, chunk
 	m := llm.Message{Role: llm.User, Text: chunk.Text(), Images: imagesOf(chunk)}
 	switch chunk.Kind() {
+	case session.User:
+		if is, _ := guide.IsText(m.Text); !is {
+			break
+		}
+		if slices.Contains(t.guide, m.Text) {
+			return nil // of another branch, each of which asked for it
+		}
+		t.guide = append(t.guide, m.Text)
 	case session.System:
 		m.Role = llm.System
 	case session.Assistant:

@@ -70,6 +70,9 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 			if s, err = a.round(ctx, turn.path, s, c); err != nil {
 				return s, err
 			}
+			if a.MaxRounds == 0 && repeats(s) {
+				return s, fmt.Errorf("%w: %s made the same calls with the same results %d times in a row", flow.ErrMaxRounds, a.Name, maxRepeats)
+			}
 		case turn.resp.Finish != llm.FinishTools:
 			if s, err = a.end(ctx, s); err != nil {
 				return s, err

@@ -1,0 +1,54 @@
+package engine
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// maxRepeats is how often in a row an agent makes the same calls and gets the same results,
+// unless it says itself how many rounds it may have.
+const maxRepeats = 16
+
+// repeats reports whether the last rounds of a session are the same calls with the same
+// results, maxRepeats times in a row.
+func repeats(s session.Session) bool {
+	first, end := lastRound(s, s.Len())
+	for n := 1; first != ""; n++ {
+		if n == maxRepeats {
+			return true
+		}
+		var before string
+		if before, end = lastRound(s, end); before != first {
+			return false
+		}
+	}
+	return false
+}
+
+var elapsed = regexp.MustCompile(`"elapsed_ms":\d+`)
+
+// lastRound returns the calls with their results that end before a row, and the row at which
+// they begin; "" if none end there.
+func lastRound(s session.Session, end int) (text string, at int) {
+	var results []string
+	for at = end - 1; at >= 0; at-- {
+		c, _ := s.At(at)
+		if c.Kind() == session.ToolResult {
+			results = append(results, elapsed.ReplaceAllString(c.Text(), ""))
+			continue
+		}
+		if c.Kind() != session.Assistant || c.CallCount() != len(results) || len(results) == 0 {
+			return "", at
+		}
+		var b strings.Builder
+		slices.Reverse(results)
+		for i, call := range c.Calls() {
+			b.WriteString(call.Name + "\x00" + compact(call.Args) + "\x00" + results[i] + "\x00")
+		}
+		return b.String(), at
+	}
+	return "", at
+}

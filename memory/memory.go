@@ -8,7 +8,8 @@
 // whose first part is one of the scopes user, agent, session and resources.
 // Writing to a URI replaces what was there, so a durable step that is repeated
 // under the same URI doubles nothing. [Store.Find] ranks notes with BM25 over words
-// of any script; it never returns a note that shares no word with the query.
+// of any script, and never returns a note that shares no word with the query. A store
+// that has a model for it also compares vectors of what texts mean.
 //
 //	m, err := local.Open("var/memory", nil)
 //	err = m.Write(ctx, "memory://user/preferences/colours", "Prefers a dark theme.", memory.Origin{Session: "s1"})
@@ -19,7 +20,7 @@
 // A note carries its [Origin], so that a caller can leave out the notes of a
 // quarantined session. Notes of former releases have none.
 //
-// The package fetches nothing, calls no model and computes no embeddings, and
+// The package fetches nothing and calls no model, and
 // it does not decide what enters a prompt: hits are facts that the caller
 // records and renders.
 package memory
@@ -40,6 +41,9 @@ var (
 	ErrFull = errors.New("memory: store is full")
 	// ErrClosed is returned by every method of a closed store.
 	ErrClosed = errors.New("memory: store is closed")
+	// ErrWordsOnly is wrapped by Find beside hits that are right, of a store that
+	// compares vectors too, when the query got none: they were found by their words alone.
+	ErrWordsOnly = errors.New("memory: found by words alone")
 )
 
 // Limits that every store keeps.
@@ -71,7 +75,8 @@ type Store interface {
 	// Find returns the notes that match best, best first, those of equal score
 	// in the order of their URIs, at most q.Limit. No match is an empty result
 	// and no error. The same notes always give the same hits, in any order of
-	// writing. The caller owns the slice.
+	// writing. The caller owns the slice. With an error that wraps ErrWordsOnly the
+	// hits count.
 	Find(ctx context.Context, q Query) ([]Hit, error)
 	// List returns the URIs of the notes at and below uri, sorted. The bare
 	// scope ("memory://user") and the root ("memory://") may be listed too. The
@@ -125,5 +130,5 @@ type Hit struct {
 	Snippet string `json:"snippet"`           // the passage that matches best, white space collapsed, at most 240 characters
 	Session string `json:"session,omitempty"` // the session the note belongs to, for notes of scope session
 	Origin  Origin `json:"origin,omitzero"`   // as it was written
-	Score   int64  `json:"score"`             // BM25 in millionths, above zero
+	Score   int64  `json:"score"`             // BM25 in millionths, or what ranks add up to where vectors count too; above zero
 }

@@ -55,6 +55,7 @@ type Instance struct {
 	values      *journal.Values
 	memories    *memories
 	limits      *limiter.Set
+	memoryModel string    // makes the vectors of notes; "" is none
 	servers     *mcp.List // MCP servers; nil has none
 	health      *health   // nil without Options.Health
 	metrics     *metrics.Metrics

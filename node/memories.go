@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/notes"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/memory/local"
 	"github.com/rathcluster/rath/session"
@@ -61,12 +62,32 @@ func (n *Instance) remember(ctx context.Context) error {
 		if n.bound != nil {
 			return n.bound.Memory(t, name)
 		}
-		return notes.Open(n.conn.Streams, t, name, nil)
+		o := &notes.Options{Logger: n.log}
+		if n.memoryModel != "" {
+			o.Embedder, o.Model = namedEmbedder{n, t}, n.memoryModel
+		}
+		return notes.Open(n.conn.Streams, t, name, o)
 	}}
 	if n.bound != nil || n.o.Memory != nil {
 		return nil
 	}
 	return adopt(ctx, filepath.Join(n.o.Store, "memory"), n.conn.Streams, n.log)
+}
+
+// namedEmbedder makes the vectors of a tenant's notes with the model that the node's list
+// names for it.
+type namedEmbedder struct {
+	n      *Instance
+	tenant session.Tenant
+}
+
+// Embed implements llm.Embedder.
+func (e namedEmbedder) Embed(ctx context.Context, texts []string) (*llm.Embeddings, error) {
+	m, err := e.n.runtime.Embedder(ctx, e.tenant, e.n.memoryModel)
+	if err != nil {
+		return nil, err
+	}
+	return m.Embed(ctx, texts)
 }
 
 // Memory returns the memory of a name that runs of a tenant use.

@@ -29,6 +29,7 @@ func (n *Instance) readModels() (func(llm.Provider) ([]engine.Choice, error), er
 		if known.list, err = models.Read(n.o.ModelList); err != nil {
 			return nil, err
 		}
+		n.memoryModel = known.list.Memory
 	}
 	if n.o.Models != nil {
 		if known.list == nil {

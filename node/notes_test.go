@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -107,5 +109,57 @@ func TestNotesAreQuoted(t *testing.T) {
 				t.Errorf("%s: the note is in a message of %s", model, m.Role)
 			}
 		}
+	}
+}
+
+// TestNotesHaveVectors: with a model for it in the node's list a client and a run find what
+// shares no word with the query. When its server is gone both find by words, and are told.
+func TestNotesHaveVectors(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var in struct{ Input []string }
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil || len(in.Input) != 1 {
+			t.Errorf("asked for %q: %v", in.Input, err)
+		}
+		numbers := "[1,0]"
+		if strings.Contains(in.Input[0], "soup") {
+			numbers = "[0,1]"
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"object":"list","model":"m","data":[{"object":"embedding","index":0,"embedding":%s}],"usage":{"prompt_tokens":2,"total_tokens":2}}`, numbers)
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	list := filepath.Join(dir, "models.yaml")
+	if err := os.WriteFile(list, fmt.Appendf(nil, "memory: vectors\nmodels:\n  vectors: {url: %s/v1, can: [embeddings], free: true}\n", server.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, err := Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list, Env: func(string) string { return "" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	c, err := n.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	m, err := c.Memory("team")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for uri, text := range map[string]string{"memory://user/theme": "Likes it dark.", "memory://user/lunch": "Wants soup."} {
+		if err := m.Write(t.Context(), uri, text, memory.Origin{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := memory.Query{Text: "Which colours?"}
+	if hits, err := m.Find(t.Context(), q); err != nil || len(hits) != 1 || hits[0].URI != "memory://user/theme" {
+		t.Errorf("found %+v: %v", hits, err)
+	}
+	server.Close()
+	q.Text = "soup"
+	hits, err := m.Find(t.Context(), q)
+	if !errors.Is(err, memory.ErrWordsOnly) || !strings.Contains(err.Error(), "model vectors") || len(hits) != 1 || hits[0].URI != "memory://user/lunch" {
+		t.Errorf("without the model %+v: %v", hits, err)
 	}
 }

@@ -65,7 +65,7 @@ var rules = map[string]rule{
 	"memory/local":         {ours: list("memory", "internal/notebook"), test: list("memory/memorytest")},
 	"memory/memorytest":    {ours: list("memory")},
 	"internal/nats/notes": {
-		ours:   list("memory", "internal/notebook", "internal/release", "session", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog"),
+		ours:   list("llm", "memory", "internal/notebook", "internal/release", "session", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("memory/memorytest", "memory/local", "internal/natstest", "internal/natsserver", "internal/nats/streams/streamstest"),
 	},

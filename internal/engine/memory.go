@@ -99,6 +99,10 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 		return hits, renderNotes(hits, rec), nil
 	}
 	hits, left, err := st.find(query, limit)
+	wordsOnly := ""
+	if errors.Is(err, memory.ErrWordsOnly) {
+		wordsOnly, err = excerpt.Clip(err.Error(), 200), nil
+	}
 	err, ok := st.outcome(err)
 	if !ok {
 		return nil, note{}, err
@@ -133,6 +137,9 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 	if n > 0 {
 		summary += fmt.Sprintf(", withholds %d", n)
 	}
+	if wordsOnly != "" {
+		summary += "; " + wordsOnly
+	}
 	if _, err := st.commitBeside(journal.StepCompleted{Value: value, Summary: summary}); err != nil {
 		return nil, note{}, err
 	}
@@ -140,7 +147,8 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 }
 
 // find searches a memory. It returns at most limit notes, and what it leaves
-// out: notes from sessions that are quarantined, or of which that is not known.
+// out: notes from sessions that are quarantined, or of which that is not known. With
+// memory.ErrWordsOnly they count.
 func (st *step) find(query string, limit int) ([]memory.Hit, []withheld, error) {
 	m, err := st.memory(st.asked.Name)
 	if err != nil {
@@ -152,13 +160,16 @@ func (st *step) find(query string, limit int) ([]memory.Hit, []withheld, error) 
 	sv := filter{st: st, limit: min(limit, memory.MaxLimit), known: map[session.ID]string{}}
 	// What is left out must not keep others from being found.
 	for ask := sv.limit; ; ask = min(2*ask, memory.MaxLimit) {
-		hits, err := m.Find(st.ctx, memory.Query{Text: query, Limit: ask})
+		hits, found := m.Find(st.ctx, memory.Query{Text: query, Limit: ask})
+		if found != nil && !errors.Is(found, memory.ErrWordsOnly) {
+			return nil, nil, found
+		}
+		kept, left, err := sv.apply(hits)
 		if err != nil {
 			return nil, nil, err
 		}
-		kept, left, err := sv.apply(hits)
-		if err != nil || len(kept) == sv.limit || len(hits) < ask || ask == memory.MaxLimit {
-			return kept, left, err
+		if len(kept) == sv.limit || len(hits) < ask || ask == memory.MaxLimit {
+			return kept, left, found
 		}
 	}
 }

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 
@@ -78,4 +79,37 @@ func TestRecallWithoutBlobs(t *testing.T) {
 	gone(errFarAway, resume)
 	blobs.get = false
 	forward(t, t.Context(), start(t, process(), work, resume), run.Succeeded)
+}
+
+// wordy finds by words alone, and says so.
+type wordy struct{ memory.Store }
+
+func (w wordy) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
+	hits, err := w.Store.Find(ctx, q)
+	return hits, errors.Join(err, fmt.Errorf("%w: model vectors: no server", memory.ErrWordsOnly))
+}
+
+// TestRecallByWordsAlone: a recall whose query got no vector has what its words find, and
+// its step says why.
+func TestRecallByWordsAlone(t *testing.T) {
+	notes := notebook.New(nil)
+	check(t, notes.Write(t.Context(), "memory://user/memories/prefs/1", "Likes dark colours.", memory.Origin{}))
+	var w world
+	rt := w.runtime(nil)
+	rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return wordy{notes}, nil }
+	ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+		hits, err := flow.Recall(ctx, "m", "which colours?", 1)
+		if err != nil || len(hits) != 1 {
+			t.Errorf("recalled %+v: %v", hits, err)
+		}
+		return s.With(session.UserText("done")), nil
+	})
+	forward(t, t.Context(), ex, run.Succeeded)
+	said := ""
+	for _, step := range w.steps(t, home) {
+		said += step.Summary
+	}
+	if want := "recalls 1 note; memory: found by words alone: model vectors: no server"; said != want {
+		t.Errorf("the step says %q, want %q", said, want)
+	}
 }

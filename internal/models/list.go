@@ -74,6 +74,7 @@ func (m *Model) Embeds() bool { return slices.Contains(m.Can, CanEmbed) }
 type List struct {
 	File    string
 	Default string // the name that is taken where none is given
+	Memory  string // the name of the model that makes the vectors of notes; "" is none
 	models  []*Model
 	keys    []KeyLimit
 }

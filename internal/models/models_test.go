@@ -109,10 +109,12 @@ func TestParseEmbeddings(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	const head = "models:\n  a:\n    "
 	for text, want := range map[string]string{
-		"modles: {}": `m.yaml:1: the list: unknown field "modles"; the fields are default, keys, models`,
+		"modles: {}": `m.yaml:1: the list: unknown field "modles"; the fields are default, keys, memory, models`,
 		"models: {}": "m.yaml:1: the list has no models",
 		"- a":        "m.yaml:1: the list: want lines of the form",
 		"models:\n  a: {free: true}\n  a: {free: true}":                          `m.yaml:3: models: "a" is in line 2 already`,
+		"memory: b\nmodels:\n  a: {free: true}":                                  `memory: model "b" makes no vectors of notes; name one with "can: [embeddings]"`,
+		"memory: a\nmodels:\n  a: {free: true}":                                  `memory: model "a" makes no vectors of notes`,
 		"default: b\nmodels:\n  a: {free: true}":                                 `default: there is no model "b"; name one of a`,
 		"models:\n  'a b': {free: true}":                                         `m.yaml:2: models: name "a b"`,
 		head + "prize: 1":                                                        `m.yaml:3: model a: unknown field "prize"; the fields are can, context`,

@@ -33,6 +33,7 @@ func Parse(file string, data []byte) (*List, error) {
 	var keys *yaml.Node
 	p.Fields(top, "the list", map[string]func(*yaml.Node){
 		"default": func(n *yaml.Node) { l.Default = p.Text(n, "default") },
+		"memory":  func(n *yaml.Node) { l.Memory = p.Text(n, "memory") },
 		"models": func(n *yaml.Node) {
 			p.Each(n, "models", func(key, value *yaml.Node) { l.models = append(l.models, p.model(key, value)) })
 		},
@@ -270,6 +271,9 @@ func (p *parser) references(l *List, line int) {
 	}
 	if m := l.Lookup(l.Default); m != nil && m.Embeds() {
 		p.Fail(line, "default: model %s makes vectors and answers nothing; name another one", m.Name)
+	}
+	if m := l.Lookup(l.Memory); l.Memory != "" && (m == nil || !m.Embeds()) {
+		p.Fail(line, "memory: model %q makes no vectors of notes; name one with \"can: [%s]\"", l.Memory, CanEmbed)
 	}
 	for _, m := range l.models {
 		for _, name := range m.Fallbacks {

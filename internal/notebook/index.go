@@ -20,6 +20,8 @@ type index struct {
 	free     []uint32
 	postings map[string]*[]posting // sorted by slot
 	total    int                   // terms in all entries
+	vectors  int                   // bytes of all vectors
+	models   map[string]int        // how many vectors each made
 
 	scratch sync.Pool // *[]float64 by slot, all zero
 }
@@ -36,7 +38,7 @@ type posting struct {
 }
 
 func newIndex() *index {
-	return &index{postings: make(map[string]*[]posting)}
+	return &index{postings: make(map[string]*[]posting), models: make(map[string]int)}
 }
 
 func (ix *index) len() int { return len(ix.slots) - len(ix.free) }
@@ -83,11 +85,21 @@ func (ix *index) add(n Note, words lists) *entry {
 	split(n.Text, word)
 	split(n.Context, word)
 	ix.total += e.length
+	if v := n.Vector; v != (Vector{}) {
+		ix.vectors += len(v.Numbers)
+		ix.models[v.Model]++
+	}
 	return e
 }
 
 func (ix *index) remove(e *entry) {
 	ix.total -= e.length
+	if v := e.note.Vector; v != (Vector{}) {
+		ix.vectors -= len(v.Numbers)
+		if ix.models[v.Model]--; ix.models[v.Model] == 0 {
+			delete(ix.models, v.Model)
+		}
+	}
 	drop := func(term string, _, _ int) {
 		list := ix.postings[term]
 		if list == nil {
@@ -193,12 +205,20 @@ func (ix *index) find(terms []term, dir URI, limit int) []match {
 		if m.score <= 0 || len(best) == limit && m.score < best[limit-1].score || !below(m.note.URI, dir) {
 			continue
 		}
-		i, _ := slices.BinarySearchFunc(best, m, func(a, b match) int {
-			return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.note.URI, b.note.URI))
-		})
-		best = slices.Insert(best, i, m)
-		best = best[:min(len(best), limit)]
+		best = insert(best, m, limit)
 	}
 	ix.scratch.Put(scores)
 	return best
+}
+
+// better orders matches, the best first.
+func better(a, b match) int {
+	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.note.URI, b.note.URI))
+}
+
+// insert puts a match where it belongs among the limit best.
+func insert(best []match, m match, limit int) []match {
+	i, _ := slices.BinarySearchFunc(best, m, better)
+	best = slices.Insert(best, i, m)
+	return best[:min(len(best), limit)]
 }

@@ -28,6 +28,7 @@ type Note struct {
 	Text    string        `json:"text"`
 	Context string        `json:"context,omitempty"` // found like Text, never shown
 	Origin  memory.Origin `json:"origin,omitzero"`
+	Vector  Vector        `json:"vector,omitzero"`
 }
 
 // Change is what one call does to a store: first the deletes, then the puts,
@@ -438,6 +439,10 @@ func (m *InMemory) list(dir URI) []string {
 
 // Find implements Store.
 func (m *InMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
+	return m.find(ctx, q, m.ix.find)
+}
+
+func (m *InMemory) find(ctx context.Context, q memory.Query, by func(terms []term, dir URI, limit int) []match) ([]memory.Hit, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -454,7 +459,7 @@ func (m *InMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, erro
 	}
 	m.mu.RLock()
 	terms := m.ix.terms(q.Text)
-	matches := m.ix.find(terms, dir, limit)
+	matches := by(terms, dir, limit)
 	m.mu.RUnlock()
 	hits := make([]memory.Hit, len(matches))
 	for i, e := range matches {

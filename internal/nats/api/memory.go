@@ -122,7 +122,9 @@ func (all Memories) perform(ctx context.Context, c *Conn, of session.Tenant, r *
 			out.Text, err = "", tooLarge(r.Memory, r.URI)
 		}
 	case memoryFind:
-		out.Hits, err = m.Find(ctx, r.Query)
+		if out.Hits, err = m.Find(ctx, r.Query); errors.Is(err, memory.ErrWordsOnly) {
+			out.WordsOnly, err = messages.Text(err), nil
+		}
 	case memoryList:
 		out.URIs, err = m.List(ctx, r.URI)
 		out.URIs, out.More = namesAfter(out.URIs, r.Key, r.Limit)
@@ -305,6 +307,9 @@ func (m *RemoteMemory) Read(ctx context.Context, uri string) (string, error) {
 // Find implements memory.Store.
 func (m *RemoteMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
 	out, err := m.ask(ctx, remembering{Op: memoryFind, Query: q})
+	if err == nil && out.WordsOnly != "" {
+		err = &fault{out.WordsOnly, []error{memory.ErrWordsOnly}}
+	}
 	return out.Hits, err
 }
 

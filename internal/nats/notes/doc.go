@@ -14,5 +14,5 @@
 // A change whose acknowledgement was lost is sent again, and is then in the place of
 // what others wrote to the same name meanwhile.
 //
-// Files, the lowest first: change, notes, catchup, publish, names.
+// Files, the lowest first: change, vectors, notes, catchup, publish, names.
 package notes

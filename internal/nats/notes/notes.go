@@ -1,9 +1,11 @@
 package notes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/session"
 )
@@ -20,6 +23,12 @@ type Options struct {
 	// MaxNotes is how many notes the store takes; 0 is notebook.DefaultMaxNotes. Several
 	// processes that write at once may exceed it by what they write at once.
 	MaxNotes int
+	// Embedder makes the vectors of notes and queries, and Model is the name under which
+	// they are kept. Nil makes none: notes are found by their words alone.
+	Embedder llm.Embedder
+	Model    string
+	// Logger is told why a note has no vector; nil is slog.Default.
+	Logger *slog.Logger
 }
 
 // Store is a memory.Store and memory.Archiver over the stream MEMORY.
@@ -29,6 +38,7 @@ type Store struct {
 	tenant session.Tenant
 	name   string
 	m      *notebook.InMemory
+	e      embedding
 
 	turn chan struct{} // held by the one that reads the stream
 
@@ -59,6 +69,7 @@ func Open(s *streams.Streams, t session.Tenant, name string, o *Options) (*Store
 		o = &Options{}
 	}
 	return &Store{
+		e: embedding{Embedder: o.Embedder, model: o.Model, log: cmp.Or(o.Logger, slog.Default()).With("tenant", string(t), "memory", name)},
 		s: s, of: streams.PrefixMemory + string(t) + "." + name + ".", tenant: t, name: name,
 		m: notebook.New(&notebook.Options{MaxNotes: o.MaxNotes}), turn: make(chan struct{}, 1), parts: map[string]int{},
 	}, nil
@@ -76,8 +87,19 @@ func (s *Store) Write(ctx context.Context, uri, text string, from memory.Origin)
 	if err := s.current(ctx); err != nil {
 		return err
 	}
-	c, err := s.m.Put(n)
-	if err != nil || len(c.Puts) == 0 {
+	n.Vector = s.m.Known(n)
+	if c, err := s.m.Put(n); err != nil || len(c.Puts) == 0 && !s.e.wants(n) {
+		return err
+	}
+	if s.e.wants(n) {
+		bytes, _ := s.m.Vectors(s.e.model)
+		v := s.e.ofNote(ctx, n, bytes)
+		if v == (notebook.Vector{}) && n.Vector != v {
+			return ctx.Err() // what there is is better than none
+		}
+		n.Vector = v
+	}
+	if c, err := s.m.Put(n); err != nil || len(c.Puts) == 0 {
 		return err
 	}
 	return s.publish(ctx, change{Note: &n})
@@ -145,8 +167,12 @@ func (s *Store) Read(ctx context.Context, uri string) (string, error) {
 	return s.m.Read(ctx, uri)
 }
 
-// Find implements memory.Store.
+// Find implements memory.Store. With notes that have a vector of its model the query gets
+// one, too.
 func (s *Store) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
+	if s.e.Embedder != nil {
+		return s.findNear(ctx, q)
+	}
 	// Servers are asked for what is newer while the index is searched. Mostly there is
 	// nothing, and what was found is right.
 	var hits []memory.Hit
@@ -168,6 +194,25 @@ func (s *Store) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) 
 		return s.m.Find(ctx, q)
 	}
 	return hits, err
+}
+
+// findNear finds by words and by vectors. Without a vector of the query it finds by words.
+func (s *Store) findNear(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
+	if err := s.current(ctx); err != nil {
+		return nil, err
+	}
+	if _, any := s.m.Vectors(s.e.model); !any || notebook.Embedded(q.Text) == "" {
+		return s.m.Find(ctx, q)
+	}
+	v, err := s.e.ofQuery(ctx, q.Text)
+	if err == nil {
+		return s.m.FindNear(ctx, q, v)
+	}
+	hits, failed := s.m.Find(ctx, q)
+	if failed != nil {
+		return nil, failed
+	}
+	return hits, fmt.Errorf("%w: model %s: %w", memory.ErrWordsOnly, s.e.model, err)
 }
 
 // List implements memory.Store.

@@ -142,7 +142,8 @@ func memoryFind(a *app.App) *cobra.Command {
 		Use:   "find NAME TEXT",
 		Short: "Find the notes of a memory that match a text best",
 		Long: `Finds the notes that match a text best, best first, as agents find them: by the
-words of both, in any script. A note that shares no word is not found.`,
+words of both, in any script. A note that shares no word is not found, unless
+the nodes' list of models names one under "memory": then vectors count, too.`,
 		Example: `  rath memory find team "which theme?"
   rath memory find team "slugs" --under memory://agent --limit 3`,
 		Args: app.Exactly(2, "the name of a memory and a text"),
@@ -157,7 +158,9 @@ words of both, in any script. A note that shares no word is not found.`,
 			q.Text = args[1]
 			return inMemory(ctx, a, args[0], func(s *app.System, m memory.Store) error {
 				hits, err := m.Find(ctx, q)
-				if err != nil {
+				if errors.Is(err, memory.ErrWordsOnly) {
+					a.Remark("%s", term.Clean(err.Error()))
+				} else if err != nil {
 					return err
 				}
 				if done, err := app.Emit(a, hits); done {

@@ -1,0 +1,257 @@
+package openviking
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/memory"
+)
+
+// viking answers as OpenViking's API is described (docs/en/api, version 0.4): the envelope,
+// its codes and the shapes of results. Its search scores a file by the words that it shares
+// with the query.
+type viking struct {
+	mu    sync.Mutex
+	files map[string]string
+}
+
+func (v *viking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	ok := func(result any) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "ok", "result": result, "time": 0.1})
+	}
+	fail := func(status int, code, message string) {
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "error", "error": map[string]string{"code": code, "message": message}, "time": 0.1})
+	}
+	if r.Header.Get("X-API-Key") != "key" {
+		fail(401, "UNAUTHENTICATED", "Missing or invalid API key")
+		return
+	}
+	var in struct {
+		URI, Content, Mode, Query string
+		Target                    string `json:"target_uri"`
+		Wait                      bool
+		Limit                     int
+	}
+	if r.Method == http.MethodPost {
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+			fail(400, "INVALID_ARGUMENT", err.Error())
+			return
+		}
+	}
+	uri := r.URL.Query().Get("uri")
+	switch r.Method + " " + r.URL.Path {
+	case "POST /api/v1/content/write":
+		if in.Mode != "replace" || !in.Wait {
+			fail(400, "INVALID_ARGUMENT", "mode")
+			return
+		}
+		v.files[in.URI] = in.Content
+		ok(map[string]any{"uri": in.URI, "written_bytes": len(in.Content), "content_updated": true})
+	case "GET /api/v1/content/read":
+		if text, have := v.files[uri]; have {
+			ok(text)
+			return
+		}
+		fail(404, "NOT_FOUND", "File not found: "+uri)
+	case "GET /api/v1/fs/ls":
+		entries := []map[string]any{}
+		for file, text := range v.files {
+			if strings.HasPrefix(file, uri+"/") {
+				entries = append(entries, map[string]any{"name": file[strings.LastIndex(file, "/")+1:], "size": len(text), "isDir": false, "uri": file})
+			}
+		}
+		if len(entries) == 0 {
+			fail(404, "NOT_FOUND", "Directory not found: "+uri)
+			return
+		}
+		ok(append(entries, map[string]any{"name": "dir.md", "isDir": true, "uri": uri + "/dir.md"}))
+	case "DELETE /api/v1/fs":
+		for file := range v.files {
+			if file == uri || strings.HasPrefix(file, uri+"/") {
+				delete(v.files, file)
+			}
+		}
+		ok(nil)
+	case "POST /api/v1/search/find":
+		groups := map[string][]map[string]any{"memories": {}, "resources": {}, "skills": {}}
+		n := 0
+		for file, text := range v.files {
+			score := 0.0
+			for word := range strings.FieldsSeq(in.Query) {
+				score += 0.25 * float64(strings.Count(text, word))
+			}
+			if strings.HasPrefix(file, in.Target+"/") && score > 0 {
+				group := []string{"memories", "resources"}[n%2]
+				groups[group] = append(groups[group], map[string]any{"uri": file, "level": 2, "score": score, "abstract": text})
+				n++
+			}
+		}
+		groups["resources"] = append(groups["resources"],
+			map[string]any{"uri": in.Target + "/.abstract.md", "level": 0, "score": 0.9, "abstract": "a summary"},
+			map[string]any{"uri": "viking://resources/other/a.md", "level": 2, "score": 0.9, "abstract": "of others"})
+		ok(groups)
+	default:
+		fail(501, "UNIMPLEMENTED", r.URL.Path)
+	}
+}
+
+func open(t *testing.T, h http.Handler, o Options) *Store {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	o.URL, o.Key = server.URL+"/", "key"
+	s, err := New(&o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestStore: notes are written, read, found, listed and removed at a server that answers as
+// the API is described, below a root of their own, and what is not theirs is no note.
+func TestStore(t *testing.T) {
+	v := &viking{files: map[string]string{"viking://resources/rath/user/.overview.md": "dark summary", "viking://resources/rath/user/a.txt": "dark"}}
+	s := open(t, v, Options{})
+	ctx := t.Context()
+	if got, err := s.List(ctx, "memory://user/none"); err != nil || len(got) > 0 {
+		t.Errorf("a name without notes has %q: %v", got, err)
+	}
+	for uri, text := range map[string]string{
+		"memory://user/prefs/theme": "dark dark theme", "viking://user/prefs": "dark", "memory://session/s1/a b/深色": "night\n dark\xff",
+		"memory://agent/x": "lunch",
+	} {
+		if err := s.Write(ctx, uri, text, memory.Origin{Session: "s9"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := s.Read(ctx, "memory://session/s1/a b/深色"); err != nil || text != "night\n dark\ufffd" || v.files["viking://resources/rath/session/s1/a b/深色.md"] != text {
+		t.Errorf("read %q: %v", text, err)
+	}
+	if _, err := s.Read(ctx, "memory://user/none"); !errors.Is(err, memory.ErrNotFound) {
+		t.Errorf("a note that is not there: %v", err)
+	}
+	hits, err := s.Find(ctx, memory.Query{Text: "dark theme"})
+	want := []memory.Hit{
+		{URI: "memory://user/prefs/theme", Snippet: "dark dark theme", Score: 750_000},
+		{URI: "memory://session/s1/a b/深色", Snippet: "night dark\ufffd", Session: "s1", Score: 250_000},
+		{URI: "memory://user/prefs", Snippet: "dark", Score: 250_000},
+	}
+	if err != nil || !slices.Equal(hits, want) {
+		t.Errorf("found %+v, want %+v: %v", hits, want, err)
+	}
+	if hits, err := s.Find(ctx, memory.Query{Text: "dark", Under: "memory://user/prefs", Limit: 1}); err != nil || len(hits) != 1 || hits[0].URI != "memory://user/prefs/theme" {
+		t.Errorf("below a name %+v: %v", hits, err)
+	}
+	if hits, err := s.Find(ctx, memory.Query{Text: " \n"}); err != nil || len(hits) > 0 {
+		t.Errorf("an empty query finds %+v: %v", hits, err)
+	}
+	for under, want := range map[string]string{
+		"memory://user/prefs": "[memory://user/prefs memory://user/prefs/theme]", "memory://agent": "[memory://agent/x]",
+		"memory://": "[memory://agent/x memory://session/s1/a b/深色 memory://user/prefs memory://user/prefs/theme]",
+	} {
+		if got, err := s.List(ctx, under); err != nil || fmt.Sprint(got) != want {
+			t.Errorf("below %s are %q, want %s: %v", under, got, want, err)
+		}
+	}
+	for range 2 {
+		if err := s.Delete(ctx, "memory://user/prefs"); err != nil {
+			t.Error(err)
+		}
+	}
+	if got, err := s.List(ctx, "memory://user"); err != nil || len(got) > 0 || v.files["viking://resources/rath/user/a.txt"] == "" {
+		t.Errorf("after the removal there are %q: %v", got, err)
+	}
+	for _, uri := range []string{"", "http://x", "memory://user", "memory://team/a", "memory://user/../a", "memory://user/.abstract", "memory://user/a/.b/c"} {
+		if err := s.Write(ctx, uri, "x", memory.Origin{}); !errors.Is(err, memory.ErrInvalidURI) {
+			t.Errorf("a note %q: %v", uri, err)
+		}
+	}
+	if err := s.Write(ctx, "memory://user/a", strings.Repeat("x", memory.MaxText+1), memory.Origin{}); !errors.Is(err, memory.ErrTooLarge) {
+		t.Errorf("a large note: %v", err)
+	}
+}
+
+// TestAnswers: a server that refuses, fails, answers what it should not, or not at all, is
+// an error that names it and says what to do, and never a note or an empty list.
+func TestAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		status     int
+		body, want string
+		is         error
+	}{
+		{404, `{"status":"error","error":{"code":"NOT_FOUND","message":"no file"}}`, "no file", memory.ErrNotFound},
+		{400, `{"status":"error","error":{"code":"INVALID_URI","message":"bad"}}`, "bad", memory.ErrInvalidURI},
+		{401, `{"status":"error","error":{"code":"UNAUTHENTICATED","message":"who"}}`, "check the key", nil},
+		{429, `{"status":"error","error":{"code":"RESOURCE_EXHAUSTED","message":"slow down"}}`, "HTTP status 429, RESOURCE_EXHAUSTED: slow down", nil},
+		{500, `{"status":"error"}`, "HTTP status 500, no code", nil},
+		{200, `{"status":"error","error":{"code":"INTERNAL","message":"x"}}`, "INTERNAL", nil},
+		{500, `{"status":"ok","result":"text"}`, "HTTP status 500", nil},
+		{307, "", "HTTP status 307 with an answer that is not OpenViking's", nil},
+		{502, "<html>Bad gateway</html>", `"<html>Bad gateway</html>"; check the URL`, nil},
+		{200, `{"result":"text"}`, "not OpenViking's", nil},
+		{200, `{"status":"ok","result":{"a":1}}`, "the result is not what the API says", nil},
+		{200, `{"status":"ok","result":"` + strings.Repeat("x", maxAnswer) + `"}`, "more than 33554432 bytes", memory.ErrTooLarge},
+	} {
+		s := open(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://127.0.0.1:9/elsewhere")
+			w.WriteHeader(tt.status)
+			_, _ = w.Write([]byte(tt.body))
+		}), Options{})
+		_, err := s.Read(t.Context(), "memory://user/a")
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), s.o.URL) || tt.is != nil && !errors.Is(err, tt.is) {
+			t.Errorf("%d %.60s: %v, want %q", tt.status, tt.body, err, tt.want)
+		}
+		if tt.is == nil {
+			if got, err := s.List(t.Context(), "memory://user"); err == nil {
+				t.Errorf("%d %.60s: listed %q", tt.status, tt.body, got)
+			}
+		}
+	}
+
+	hangs := make(chan struct{})
+	defer close(hangs)
+	s := open(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+		case <-hangs:
+		}
+	}), Options{Timeout: 50 * time.Millisecond})
+	if _, err := s.Find(t.Context(), memory.Query{Text: "x"}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "raise Options.Timeout") {
+		t.Errorf("a server that hangs: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Delete(ended, "memory://user/a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	s, err := New(&Options{URL: gone.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write(t.Context(), "memory://user/a", "x", memory.Origin{}); err == nil || !strings.Contains(err.Error(), "check that the server runs there") {
+		t.Errorf("without a server: %v", err)
+	}
+}
+
+// TestNew: settings that lead nowhere are refused at once.
+func TestNew(t *testing.T) {
+	for _, o := range []Options{{}, {URL: "h:1933"}, {URL: "ftp://h"}, {URL: "http://u:secret@h"}, {URL: "http://h?x=1"}, {URL: "http://h", Root: "resources"}, {URL: "http://h", Root: "viking://"}} {
+		if _, err := New(&o); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}

@@ -20,9 +20,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
@@ -88,10 +90,10 @@ func Open(dir string, o *Options) (_ *Store, err error) {
 		s.compact = DefaultCompactAt
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("memory/local: make directory: %w", err)
+		return nil, fmt.Errorf("memory/local: make directory: %w", unwritable(err))
 	}
 	if s.lock, err = acquire(filepath.Join(dir, "LOCK")); err != nil {
-		return nil, fmt.Errorf("open %s: %w", dir, err)
+		return nil, fmt.Errorf("open %s: %w", dir, unwritable(err))
 	}
 	s.m = notebook.New(&notebook.Options{MaxNotes: o.MaxNotes, Before: s.record})
 	// What a crash left of a compaction is neither read nor kept.
@@ -104,10 +106,18 @@ func Open(dir string, o *Options) (_ *Store, err error) {
 		s.m.Apply(c)
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), release(s.lock))
+		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, unwritable(err)), release(s.lock))
 	}
 	s.packed = s.log.size * int64(s.m.Len()) / int64(max(puts, 1))
 	return s, nil
+}
+
+// unwritable adds what to do where nothing can be written.
+func unwritable(err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w: a store needs a directory that it can write to: mount it writable and let this user write there, or name a copy of it", err)
+	}
+	return err
 }
 
 // Torn returns how many bytes of an unfinished record Open cut off: what a

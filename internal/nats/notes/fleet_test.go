@@ -217,7 +217,7 @@ func TestForeign(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
 	must(t, a.Write(t.Context(), "memory://user/a", "known", memory.Origin{}))
-	for _, body := range []string{`{"schema":2,"note":{"uri":"memory://user/b","text":"x"}}`, `{"later":{}}`, `not JSON`, `{"note":{"uri":"http://x"}}`} {
+	for _, body := range []string{`{"schema":2,"note":{"uri":"memory://user/b","text":"x"}}`, `{"later":{}}`, `not JSON`, `{"note":{"uri":"http://x"}}`, `{"note":{"uri":"memory://user/b","vector":{"model":"m","numbers":"AADAfw=="}}}`} {
 		_, err := a.s.Publish(t.Context(), &nats.Msg{Subject: a.of + noteKey("memory://user/b") + ".0", Data: []byte(body)})
 		must(t, err)
 		_, err = b.Read(t.Context(), "memory://user/a")

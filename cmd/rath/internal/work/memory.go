@@ -18,7 +18,7 @@ import (
 
 // Memories are the commands below "memory".
 func Memories(a *app.App) []*cobra.Command {
-	return []*cobra.Command{memoryLs(a), memoryFind(a), memoryAdd(a), memoryRead(a), memoryForget(a), memoryExport(a)}
+	return []*cobra.Command{memoryLs(a), memoryFind(a), memoryAdd(a), memoryRead(a), memoryForget(a), memoryExport(a), memoryImport(a)}
 }
 
 // written is a note as programs read it.
@@ -301,18 +301,26 @@ the whole memory. What runs have recalled already stays in their records.`,
 }
 
 func memoryExport(a *app.App) *cobra.Command {
-	under := ""
+	under, to := "", ""
 	cmd := &cobra.Command{
 		Use:   "export NAME",
 		Short: "Write the notes of a memory as lines of JSON",
 		Long: `Writes the notes of a memory to standard output, sorted by their URIs, each as
 JSON on a line of its own: uri, text and origin, which names the step or the
-user that wrote it.`,
+user that wrote it. With --to it writes their texts as files of a directory, as
+OpenRath keeps them: memory://user/a/b is user/a/b.md.`,
 		Example: "  rath memory export team > team.jsonl\n  rath memory export team --under memory://agent | jq -r .text",
 		Args:    app.Exactly(1, "the name of a memory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return inMemory(ctx, a, args[0], func(s *app.System, _ memory.Store) error {
+				if to != "" {
+					n, err := exportTree(ctx, s, args[0], under, to)
+					if err == nil {
+						a.Remark("written: %s", view.Counted(int64(n), "note"))
+					}
+					return err
+				}
 				return s.EachNote(ctx, args[0], under, 0, func(uri, text string, from memory.Origin) error {
 					return a.WriteLine(written{uri, text, from})
 				})
@@ -320,5 +328,6 @@ user that wrote it.`,
 		},
 	}
 	cmd.Flags().StringVar(&under, "under", root, "only notes at and below this `URI`")
+	cmd.Flags().StringVar(&to, "to", "", "write them as files of this `directory`, which has none of them yet")
 	return cmd
 }

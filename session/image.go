@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"image"
 	_ "image/gif" // the three are known to image.DecodeConfig
 	_ "image/jpeg"
@@ -15,9 +16,9 @@ import (
 
 // Limits of images.
 const (
-	MaxImage     = 5 << 20 // bytes of one
-	MaxImages    = 16      // of a chunk
-	MaxImageSide = 8000    // pixels, in width and in height
+	MaxImage     = 5 << 20 / 4 * 3 // bytes of one: 5 MiB in base64, as the strictest server counts
+	MaxImages    = 16              // of a chunk
+	MaxImageSide = 8000            // pixels, in width and in height
 )
 
 // ErrImage is wrapped by NewImage for bytes that are no image that models see.
@@ -45,6 +46,8 @@ func NewImage(data []byte) (Image, error) {
 	switch {
 	case format == "":
 		return Image{}, fmt.Errorf("%w: it is no PNG, JPEG, GIF or WebP, or is damaged: convert it", ErrImage)
+	case !whole(data, format):
+		return Image{}, fmt.Errorf("%w: this %s is damaged or cut off: make it again", ErrImage, format)
 	case width < 1 || height < 1 || width > MaxImageSide || height > MaxImageSide:
 		return Image{}, fmt.Errorf("%w: it has %d x %d pixels, at most %d x %d are taken: make it smaller", ErrImage, width, height, MaxImageSide, MaxImageSide)
 	}
@@ -73,4 +76,30 @@ func measure(data []byte) (format string, width, height int) {
 		return "webp", int(le.Uint32(data[23:])>>8) + 1, int(le.Uint32(data[26:])>>8) + 1
 	}
 	return "", 0, 0
+}
+
+// whole reports whether an image has its end, and a PNG the checksums of its parts. What
+// its pixels are is not looked at: a small file may have gigabytes of them.
+func whole(data []byte, format string) bool {
+	switch format {
+	case "png":
+		for rest := data[min(8, len(data)):]; len(rest) >= 12; {
+			n := int64(binary.BigEndian.Uint32(rest))
+			if n > int64(len(rest))-12 || crc32.ChecksumIEEE(rest[4:8+n]) != binary.BigEndian.Uint32(rest[8+n:]) {
+				return false
+			}
+			if string(rest[4:8]) == "IEND" {
+				return true
+			}
+			rest = rest[12+n:]
+		}
+		return false
+	case "jpeg":
+		scan := bytes.Index(data, []byte("\xff\xda"))
+		return scan >= 0 && bytes.Contains(data[scan:], []byte("\xff\xd9"))
+	case "gif":
+		return bytes.HasSuffix(bytes.TrimRight(data, "\x00"), []byte(";"))
+	default: // webp
+		return int64(binary.LittleEndian.Uint32(data[4:]))+8 <= int64(len(data))
+	}
 }

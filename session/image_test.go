@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"image"
 	"image/color"
@@ -26,9 +27,13 @@ func TestNewImage(t *testing.T) {
 		return b.Bytes()
 	}
 	webp := func(chunk, rest string) []byte {
-		return append([]byte("RIFF\x00\x00\x00\x00WEBP"+chunk+"\x00\x00\x00\x00"+rest), make([]byte, 20)...)
+		data := append([]byte("RIFF\x00\x00\x00\x00WEBP"+chunk+"\x00\x00\x00\x00"+rest), make([]byte, 20)...)
+		data[4] = byte(len(data) - 8)
+		return data
 	}
 	small := encoded(func(b *bytes.Buffer) error { return png.Encode(b, pixels) })
+	photo := encoded(func(b *bytes.Buffer) error { return jpeg.Encode(b, pixels, nil) })
+	moving := encoded(func(b *bytes.Buffer) error { return gif.Encode(b, pixels, nil) })
 	wide := encoded(func(b *bytes.Buffer) error {
 		return gif.Encode(b, image.NewPaletted(image.Rect(0, 0, 8001, 1), pixels.Palette), nil)
 	})
@@ -36,19 +41,24 @@ func TestNewImage(t *testing.T) {
 		data       []byte
 		want, says string
 	}{
-		"png":           {data: small, want: "image/png"},
-		"jpeg":          {data: encoded(func(b *bytes.Buffer) error { return jpeg.Encode(b, pixels, nil) }), want: "image/jpeg"},
-		"gif":           {data: encoded(func(b *bytes.Buffer) error { return gif.Encode(b, pixels, nil) }), want: "image/gif"},
-		"webp lossy":    {data: webp("VP8 ", "\x00\x00\x00\x9d\x01\x2a\x03\x00\x02\x00"), want: "image/webp"},
-		"webp lossless": {data: webp("VP8L", "\x2f\x02\x40\x00\x00"), want: "image/webp"},
-		"webp extended": {data: webp("VP8X", "\x00\x00\x00\x00\x02\x00\x00\x01\x00\x00"), want: "image/webp"},
-		"webp of what":  {data: webp("VP9 ", ""), says: "no PNG"},
-		"nothing":       {says: "no PNG"},
-		"a page":        {data: []byte("<svg xmlns='http://www.w3.org/2000/svg'/>"), says: "no PNG"},
-		"a head alone":  {data: small[:10], says: "damaged"},
-		"too wide":      {data: wide, says: "8001 x 1 pixels, at most 8000"},
-		"too large":     {data: append(bytes.Clone(small), make([]byte, session.MaxImage)...), says: "at most 5242880"},
-		"just so large": {data: append(bytes.Clone(small), make([]byte, session.MaxImage-len(small))...), want: "image/png"},
+		"png":            {data: small, want: "image/png"},
+		"jpeg":           {data: photo, want: "image/jpeg"},
+		"gif":            {data: moving, want: "image/gif"},
+		"webp lossy":     {data: webp("VP8 ", "\x00\x00\x00\x9d\x01\x2a\x03\x00\x02\x00"), want: "image/webp"},
+		"webp lossless":  {data: webp("VP8L", "\x2f\x02\x40\x00\x00"), want: "image/webp"},
+		"webp extended":  {data: webp("VP8X", "\x00\x00\x00\x00\x02\x00\x00\x01\x00\x00"), want: "image/webp"},
+		"webp of what":   {data: webp("VP9 ", ""), says: "no PNG"},
+		"nothing":        {says: "no PNG"},
+		"a page":         {data: []byte("<svg xmlns='http://www.w3.org/2000/svg'/>"), says: "no PNG"},
+		"a head alone":   {data: small[:10], says: "damaged"},
+		"a png's header": {data: small[:33], says: "damaged"},
+		"a png's error":  {data: append(append(bytes.Clone(small[:45]), small[45]^1), small[46:]...), says: "damaged"},
+		"half a jpeg":    {data: photo[:len(photo)-2], says: "jpeg is damaged or cut off"},
+		"half a gif":     {data: moving[:len(moving)-1], says: "gif is damaged or cut off"},
+		"half a webp":    {data: webp("VP8L", "\x2f\x02\x40\x00\x00")[:40], says: "webp is damaged or cut off"},
+		"too wide":       {data: wide, says: "8001 x 1 pixels, at most 8000"},
+		"too large":      {data: append(bytes.Clone(small), make([]byte, session.MaxImage)...), says: "at most 3932160"},
+		"just so large":  {data: append(bytes.Clone(small), make([]byte, session.MaxImage-len(small))...), want: "image/png"},
 	} {
 		img, err := session.NewImage(tt.data)
 		switch {
@@ -57,6 +67,13 @@ func TestNewImage(t *testing.T) {
 		case tt.want != "" && (err != nil || img != session.Image{Digest: blob.Sum(tt.data), Size: int64(len(tt.data)), Type: tt.want}):
 			t.Errorf("%s: %v, %v; want %s", name, img, err, tt.want)
 		}
+	}
+}
+
+// TestImageFitsRequests: servers bound an image as it is sent, in base64.
+func TestImageFitsRequests(t *testing.T) {
+	if n := base64.StdEncoding.EncodedLen(session.MaxImage); n > 5<<20 {
+		t.Errorf("an image may have %d bytes in base64", n)
 	}
 }
 

@@ -23,7 +23,7 @@ type viewBody struct {
 
 func viewImage() Tool {
 	return builtin(ViewImage,
-		"Shows you an image of the workspace: a PNG, JPEG, GIF or WebP of at most 5 MiB.",
+		"Shows you an image of the workspace: a PNG, JPEG, GIF or WebP of at most 3.75 MiB.",
 		ReadOnly, nil, view)
 }
 

@@ -41,7 +41,7 @@ func TestViewImage(t *testing.T) {
 		kind Kind
 		says string
 	}{
-		"b.png": {NotImage, "no PNG, JPEG, GIF or WebP"}, "c.svg": {NotImage, "convert it"}, "large.gif": {NotImage, "at most 5242880"},
+		"b.png": {NotImage, "no PNG, JPEG, GIF or WebP"}, "c.svg": {NotImage, "convert it"}, "large.gif": {NotImage, "at most 3932160"},
 		"missing.png": {FileNotFound, ""}, "../x.png": {PathRefused, ""},
 	} {
 		out := view(name)

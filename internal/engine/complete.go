@@ -23,6 +23,7 @@ type completion struct {
 	req     *llm.Request
 	msgs    []llm.Message // as the session has them, see show
 	choices []Choice
+	blind   bool  // no image is shown: a server refused the request with them
 	at      int   // the choice that is asked
 	size    int   // of the request as JSON, in bytes
 	reserve int64 // tokens
@@ -101,7 +102,15 @@ func (m *completion) ask() (*llm.Response, error) {
 				m.charge(resp)
 				return resp, nil
 			}
-			err = m.failed(err)
+			if err = m.failed(err); !m.blind && m.sees() && errors.Is(err, llm.CodeInvalidRequest) {
+				// An image may be why. It stays in the session, which would be refused from now on.
+				m.blind = true
+				if err := m.reserveAgain(); err != nil {
+					return nil, err
+				}
+				client, err = m.choose(m.at)
+				continue
+			}
 		}
 		if next := m.next(err); next < len(m.choices) && m.ctx.Err() == nil && r.moves(err) {
 			m.pass(err)

@@ -38,7 +38,10 @@ func (m *completion) show(c *Choice) error {
 	}
 	m.req.Messages = slices.Clone(m.msgs)
 	hidden := fmt.Sprintf("model %s cannot see images", c)
-	if c.Images {
+	switch {
+	case m.blind:
+		hidden = "the server refused the request with the images"
+	case c.Images:
 		hidden = "a request has room for the newest alone"
 	}
 	left := m.leftOut(c)
@@ -63,6 +66,11 @@ func (m *completion) show(c *Choice) error {
 	return nil
 }
 
+// sees reports whether the request shows images.
+func (m *completion) sees() bool {
+	return slices.ContainsFunc(m.req.Messages, func(msg llm.Message) bool { return len(msg.Images) > 0 })
+}
+
 // leftOut is how many images, the oldest, a choice is not shown. Where there are too many
 // it leaves out four at a time, so that the requests of the next turns begin alike.
 func (m *completion) leftOut(c *Choice) int {
@@ -72,7 +80,7 @@ func (m *completion) leftOut(c *Choice) int {
 			sizes = append(sizes, img.Size)
 		}
 	}
-	if !c.Images {
+	if !c.Images || m.blind {
 		return len(sizes)
 	}
 	const step = 4

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"image"
 	"image/color"
@@ -127,6 +128,35 @@ func TestImages(t *testing.T) {
 	}
 	if c, _ := s.At(0); len(c.Images()) != 1 {
 		t.Errorf("the session lost its image: %v", c.Images())
+	}
+}
+
+// TestImagesRefused: a server that refuses a request with images gets it once more with
+// lines that name them, so that one bad image does not end its session. What it refuses
+// then has another reason.
+func TestImagesRefused(t *testing.T) {
+	blobs := blob.NewMemory()
+	s := session.New(session.UserText("see").WithImages(stored(t, blobs, 1)))
+	refused := &llm.Error{Code: llm.CodeInvalidRequest, Message: "could not process image"}
+	for _, always := range []bool{false, true} {
+		var asked []llm.Request
+		rt := &engine.Runtime{
+			Blobs: func(session.Tenant) blob.Store { return blobs }, Choices: offering(engine.Choice{Name: "m", Images: true}),
+			Models: client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
+				asked = append(asked, *r)
+				if shown, _ := pictures(r); always || shown != nil {
+					return nil, refused
+				}
+				return &llm.Response{Text: "ok", Finish: llm.FinishStop}, nil
+			}),
+		}
+		_, err := rt.Run(t.Context(), &flow.Agent{Name: "a"}, s)
+		if always != errors.Is(err, llm.CodeInvalidRequest) || len(asked) != 2 {
+			t.Fatalf("refused always %v: %d requests, %v", always, len(asked), err)
+		}
+		if _, hidden := pictures(&asked[1]); len(hidden) != 1 || !strings.Contains(hidden[0], "the server refused the request with the images") {
+			t.Errorf("the model reads %q", hidden)
+		}
 	}
 }
 

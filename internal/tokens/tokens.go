@@ -12,6 +12,7 @@ package tokens
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"unicode/utf8"
 
@@ -118,9 +119,11 @@ type sample struct {
 }
 
 // Stated takes in that a server counted so many tokens in r, which has so many bytes and is
-// not changed any more. A small request is kept until the next one.
+// not changed any more. A small request is kept until the next one; one that shows images
+// is not, because their bytes are not counted and servers count them in ways of their own.
 func (c *Counter) Stated(r *llm.Request, size int, input int64) {
-	if size > maxSample || input <= 0 {
+	shows := func(m llm.Message) bool { return len(m.Images) > 0 }
+	if size > maxSample || input <= 0 || slices.ContainsFunc(r.Messages, shows) {
 		return
 	}
 	m := Of(&r.Provider)

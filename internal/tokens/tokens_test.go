@@ -57,6 +57,10 @@ func TestCounter(t *testing.T) {
 	if got := c.Request(r); got != plain*3 {
 		t.Errorf("what is not taken makes %d of %d", got, plain)
 	}
+	shows := &llm.Request{Provider: r.Provider, Messages: []llm.Message{{Text: "look", Images: []llm.Image{{Data: []byte("x")}}}}}
+	if c.Stated(shows, 1000, plain); c.Request(r) != plain*3 {
+		t.Error("a request with images is kept, bytes and all")
+	}
 	r.Provider.Model = "other"
 	if got := c.Request(r); got != plain {
 		t.Errorf("another model has %d, want %d", got, plain)

@@ -24,7 +24,7 @@ func TestNoStore(t *testing.T) {
 	}
 	makes := []string{ // one, or ask no store
 		"cluster import", "cluster key", "cluster provision", "demo", "dev", "doctor", "doctor completion", "doctor config", "doctor config init",
-		"init", "mcp add", "mcp login", "mcp ls", "mcp test", "member", "models ls", "models serve", "models test", "node", "router", "run", "submit", "verify", "version",
+		"init", "mcp add", "mcp login", "mcp ls", "mcp test", "member", "models import", "models ls", "models serve", "models test", "node", "router", "run", "submit", "verify", "version",
 	}
 	known := map[string]bool{}
 	for _, line := range append(asks, makes...) {

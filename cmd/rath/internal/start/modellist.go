@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -190,6 +191,34 @@ func publicPrices(a *app.App) error {
 
 // testWithin bounds the question to one model.
 const testWithin = time.Minute
+
+func modelsImport(a *app.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "import FILE",
+		Short: "Write a list of the providers in OpenRath's config.json",
+		Long: `Writes the providers of OpenRath's configuration file, such as
+~/.openrath/config.json, as a list of models to standard output. Keys stay where
+they are: the list names the variable of the environment that each is to be in.
+What a list has no place for is told on standard error.`,
+		Example: "  rath models import ~/.openrath/config.json > models.yaml",
+		Args:    app.Exactly(1, "one file"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			data, err := os.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			list, remarks, err := models.FromOpenRath(args[0], data)
+			if err != nil {
+				return app.WithCode(app.ExitUsage, err)
+			}
+			for _, r := range remarks {
+				a.Remark("%s", r)
+			}
+			a.Out.Printf("%s", list)
+			return nil
+		},
+	}
+}
 
 func modelsTest(a *app.App) *cobra.Command {
 	return &cobra.Command{

@@ -30,7 +30,7 @@ func Models(a *app.App) *cobra.Command {
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(modelsLs(a), modelsTest(a), modelsServe(a))
+	cmd.AddCommand(modelsLs(a), modelsTest(a), modelsImport(a), modelsServe(a))
 	return cmd
 }
 

@@ -53,7 +53,7 @@ type LiveStep struct {
 	Kind  string   `json:"kind"`            // as in the records of steps: model, tool, do, ...
 	Name  string   `json:"name,omitempty"`  // of the agent, the tool or the function
 	Did   string   `json:"did,omitempty"`   // what a tool call does, such as its command
-	Model string   `json:"model,omitempty"` // that is asked
+	Model string   `json:"model,omitempty"` // that is asked, or whose limit is waited for
 	// Doing is waits (for a limit of the model), asks (nothing of the model's answer has
 	// come), answers, pauses (before the next try), works (a tool or a function runs), queues
 	// (a tool call waits for others of its round), opens (the sandbox) or records (the

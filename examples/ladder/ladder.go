@@ -81,7 +81,7 @@ func Main(r Rung) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := r.Play(ctx, os.Stdout); err != nil {
+	if err := r.Play(ctx, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", r.Name, err)
 		os.Exit(1)
 	}
@@ -103,12 +103,13 @@ func Child(rs ...Rung) {
 }
 
 // Play runs the example once and prints what came of it: with its script or, if
-// OPENAI_DEFAULT_MODEL names a model, with that one.
-func (r Rung) Play(ctx context.Context, out io.Writer) error {
+// OPENAI_DEFAULT_MODEL names a model, with that one, as a line among the remarks says.
+func (r Rung) Play(ctx context.Context, out, remarks io.Writer) error {
 	real := os.Getenv("OPENAI_DEFAULT_MODEL")
 	var models llm.Models
 	var err error
 	if real != "" {
+		fmt.Fprintf(remarks, "%s: asks model %s (OPENAI_DEFAULT_MODEL); unset it for the script\n", r.Name, real)
 		models, err = node.DefaultModels(os.Getenv, real)
 	} else {
 		models, err = Models(r)

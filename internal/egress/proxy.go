@@ -198,7 +198,7 @@ func (p *Proxy) carries(r *http.Request) error {
 	case r.URL.Scheme != "http" && r.URL.Scheme != "https":
 		return &refusedError{fmt.Sprintf("%q is no scheme that is carried: http and https are", r.URL.Scheme)}
 	case r.URL.Port() != "" && r.URL.Port() != map[string]string{"http": "80", "https": "443"}[r.URL.Scheme]:
-		return &refusedError{fmt.Sprintf("port %s is not the one of %s", r.URL.Port(), r.URL.Scheme)}
+		return &refusedError{fmt.Sprintf("port %s is not the one of %s: only port 80 of http and port 443 of https are reached", r.URL.Port(), r.URL.Scheme)}
 	case r.Header.Get("Upgrade") != "":
 		return &refusedError{"connections are not carried on in another protocol, such as WebSocket"}
 	case p.network.Kind() == sandbox.NetworkReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead:

@@ -29,7 +29,7 @@ func TestTransport(t *testing.T) {
 		{"GET", "http://evil.net/", "", `"evil.net" is not among the hosts that this run may reach`, 403},
 		{"GET", "https://evil.net/", "", `"evil.net" is not among the hosts that this run may reach`, 403},
 		{"GET", "https://127.0.0.1/", "", `"127.0.0.1" is not among the hosts that this run may reach`, 403},
-		{"GET", "http://plain.net:8080/", "", "port 8080 is not the one of http", 403},
+		{"GET", "http://plain.net:8080/", "", "port 8080 is not the one of http: only port 80 of http and port 443 of https are reached", 403},
 		{"GET", "https://private.net/", "", "private.net is at 10.1.2.3, which is no address of the Internet", 403},
 		{"GET", "https://files.net/away", "", `"elsewhere.org" is not among the hosts that this run may reach`, 0},
 	} {

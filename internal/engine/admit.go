@@ -21,7 +21,7 @@ func (m *completion) admit(r *retry) error {
 	if m.at+1 < len(m.choices) {
 		wait = min(wait, maxWait)
 	}
-	m.st.flight.does(Waits, time.Now().Add(wait))
+	m.st.flight.waits(c.String(), time.Now().Add(wait))
 	tokens := cmp.Or(int64(c.Provider.MaxTokens), defaultReply) + llm.Estimate(m.size)
 	settle, err := c.admit(m.ctx, string(m.st.s.Key().Tenant), tokens, wait)
 	m.settles = settle

@@ -27,7 +27,7 @@ type InFlight struct {
 	Kind string // such as journal.StepModel
 	Name string // of the agent, the tool or the function
 	Did  string // what a tool's call does, such as its command; "" for other steps
-	// Model is the one that is asked.
+	// Model is the one that is asked, or the one of the list whose limit is waited for.
 	Model string
 	Doing Doing
 	// Began is when the step began, At when Doing did or the last piece of an answer
@@ -127,6 +127,17 @@ func (o *flight) does(d Doing, until time.Time) {
 		o.Began = now
 	}
 	o.Doing, o.At, o.Until = d, now, until
+}
+
+// waits notes that the step waits for a limit of a model of the list, until then at most.
+func (o *flight) waits(model string, until time.Time) {
+	if o == nil {
+		return
+	}
+	now := time.Now()
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	o.Doing, o.At, o.Until, o.Model = Waits, now, until, model
 }
 
 // asks notes that a model is asked for the nth time.

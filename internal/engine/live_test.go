@@ -105,6 +105,56 @@ func TestLive(t *testing.T) {
 	})
 }
 
+// full is a limiter that lets a request through after a second.
+type full struct{}
+
+func (full) Acquire(ctx context.Context, _ string, _ int64) (func(int64), error) {
+	select {
+	case <-time.After(time.Second):
+		return func(int64) {}, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// TestLiveLimit: while a call waits for a limit, what is told names the model of the list
+// whose limit that is, before it is asked for the first time and after another one failed.
+func TestLiveLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := engine.Choice{Name: "fast", Provider: llm.Provider{Model: "id-fast"}, Limiter: full{}}
+		second := engine.Choice{Name: "careful", Provider: llm.Provider{Model: "id-careful"}, Limiter: full{}}
+		var w world
+		rt := w.runtime(client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
+			time.Sleep(time.Second)
+			if r.Provider.Model == "id-fast" {
+				return nil, &llm.Error{Code: llm.CodeAuth}
+			}
+			return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
+		}))
+		rt.Choices = offering(first, second)
+		ex := start(t, rt, agentOnce)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+				t.Errorf("state %s: %v", state, err)
+			}
+		}()
+		var got []string
+		time.Sleep(time.Second / 2)
+		for range 4 {
+			for _, s := range ex.Live().Steps {
+				got = append(got, string(s.Doing)+" "+s.Model)
+			}
+			time.Sleep(time.Second)
+		}
+		<-done
+		if diff := cmp.Diff([]string{"waits fast", "asks id-fast", "waits careful", "asks id-careful"}, got); diff != "" {
+			t.Errorf("what is told (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // TestDeltasOfTries joins the deltas of answers that break off twice, as a client does.
 func TestDeltasOfTries(t *testing.T) {
 	script := must(scripted.Parse("script", []byte("-- first --\ntimes: 2\nfault: truncate\n\nThe answer is forty-three, I am quite sure of it\n-- second --\n\nIt is seven.\n")))

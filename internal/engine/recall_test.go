@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
@@ -105,11 +106,11 @@ func TestRecallByWordsAlone(t *testing.T) {
 		return s.With(session.UserText("done")), nil
 	})
 	forward(t, t.Context(), ex, run.Succeeded)
-	said := ""
+	var said strings.Builder
 	for _, step := range w.steps(t, home) {
-		said += step.Summary
+		said.WriteString(step.Summary)
 	}
-	if want := "recalls 1 note; memory: found by words alone: model vectors: no server"; said != want {
-		t.Errorf("the step says %q, want %q", said, want)
+	if want := "recalls 1 note; memory: found by words alone: model vectors: no server"; said.String() != want {
+		t.Errorf("the step says %q, want %q", said.String(), want)
 	}
 }

@@ -274,7 +274,7 @@ func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, 
 		return own, nil, err
 	}
 	tools := all.tools(ex)
-	ack, err := st.commit(journal.StepCompleted{Value: string(value), Summary: fmt.Sprintf("finds %d tools", len(tools))})
+	ack, err := st.commit(journal.StepCompleted{Value: string(value), Summary: "finds " + count(len(tools), "tool")})
 	if err != nil {
 		return own, nil, err
 	}

@@ -49,7 +49,9 @@ func main(args []string) {
 }
 
 // errMemory is that the memory killer took the daemon. It takes the command first; while
-// that gives its memory back it may look for another process.
+// that gives its memory back it may look for another process. Which process the killer took
+// cannot be seen, only how many since the container began: a daemon that ended by another
+// SIGKILL after a command was killed for memory is told as this, too.
 var errMemory = errors.New("the memory ran out, and the daemon ended with it")
 
 // wait starts the daemon with more files and waits for it, and for all that lost its parent.

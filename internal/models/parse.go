@@ -59,7 +59,7 @@ func (p *parser) number(n *yaml.Node, what string) int64 { return p.count(n, wha
 func (p *parser) count(n *yaml.Node, what, of string) int64 {
 	v, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 	if err != nil || v <= 0 || v > 1_000_000_000 {
-		p.Fail(n.Line, "%s: %q: want a whole number of %s", what, llm.Clip(n.Value, 40), of)
+		p.Fail(n.Line, "%s: %q: want a whole number of %s, 1 to 1,000,000,000", what, llm.Clip(n.Value, 40), of)
 	}
 	return v
 }
@@ -102,7 +102,7 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 	}
 	for _, can := range m.Can {
 		if !slices.Contains(abilities, can) {
-			p.Fail(n.Line, "%s: can: %q: want of %s", what, can, strings.Join(abilities, ", "))
+			p.Fail(n.Line, "%s: can: %q: want one of %s", what, can, strings.Join(abilities, ", "))
 		}
 	}
 	p.embeds(n, m, what)

@@ -220,7 +220,7 @@ func TestBreakpointAtFork(t *testing.T) {
 		s.ask(t, r)
 		_, body, _ := strings.Cut(string(s.body), `"messages":`)
 		var marked []string
-		for _, part := range strings.Split(body, mark) {
+		for part := range strings.SplitSeq(body, mark) {
 			marked = append(marked, part[strings.LastIndexByte(part, '"')+1:])
 		}
 		if got := strings.Join(marked[:len(marked)-1], " "); got != tt.marked || strings.Count(string(s.body), "cache_control") > 4 {

@@ -241,7 +241,7 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 		case errors.Is(err, conn.ErrNoMessage) && info.NumAckPending == 0:
 			return false, nil
 		case errors.Is(err, conn.ErrNoMessage) && c.Capacity.MayRefuse():
-			return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of those that wait for room in a stream; try again later", id, run.ErrBusy)
+			return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of those that wait for room in a stream; try again later, or it was refused when it was submitted", id, run.ErrBusy)
 		case errors.Is(err, conn.ErrNoMessage):
 			return c.taskGiven(ctx, tenant, id, info)
 		case err != nil:
@@ -251,7 +251,7 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 		}
 		from = m.Seq + 1
 	}
-	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that no node has taken; try again later", id, run.ErrBusy)
+	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that no node has taken; try again later, or it was refused when it was submitted", id, run.ErrBusy)
 }
 
 // taskGiven is taskWaits for the tasks that nodes were given and have not taken: one
@@ -276,5 +276,5 @@ func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, 
 	if _, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(tenant, id)); err != nil || revision != 0 {
 		return false, err
 	}
-	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that nodes are about to take; try again later", id, run.ErrBusy)
+	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that nodes are about to take; try again later, or it was refused when it was submitted", id, run.ErrBusy)
 }

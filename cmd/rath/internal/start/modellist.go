@@ -223,7 +223,7 @@ What a list has no place for is told on standard error.`,
 func modelsTest(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "test [NAME]",
-		Short: "Ask models of the list for a word",
+		Short: "Ask models of the list for a word or a vector",
 		Long: `Asks the named model of the list, or each, for a word, or for the vector of one,
 and says how long the answer took and what it cost. A model's fallbacks are not
 asked for it. It exits with 1 if one does not answer.`,

@@ -25,7 +25,7 @@ func Models(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "models",
 		Short:   "List and test the models of the list, or serve a script as one",
-		Long:    "Shows and tests the list of models that \"models\" (RATH_MODELS) names, or serves\na model of this machine to programs that speak OpenAI's protocol.",
+		Long:    "Shows the list of models that \"models\" (RATH_MODELS) names, tests whether\nthey answer or make vectors, or serves a script as a model, which makes vectors,\ntoo, to programs that speak OpenAI's protocol.",
 		Example: "  rath models ls\n  rath models test fast\n  rath models serve --script model.txtar",
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -38,7 +38,7 @@ func modelsServe(a *app.App) *cobra.Command {
 	var script, listen, log string
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Answer OpenAI's chat completions from a txtar file",
+		Short: "Answer OpenAI's chat completions and embeddings from a file",
 		Long: `Answers OpenAI's chat completions (POST /v1/chat/completions, streaming or not,
 with tools and usage, and GET /v1/models) from a script, until it is
 interrupted. Any program that speaks the protocol can use it, in any language.

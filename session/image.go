@@ -37,7 +37,7 @@ func (i Image) String() string {
 }
 
 // NewImage returns the image that data is: a PNG, JPEG, GIF or WebP by what it holds,
-// whatever its name says. The error wraps ErrImage. The caller stores the bytes.
+// and not by its name. The error wraps ErrImage. The caller stores the bytes.
 func NewImage(data []byte) (Image, error) {
 	if len(data) > MaxImage {
 		return Image{}, fmt.Errorf("%w: it has %d bytes, at most %d are taken: make it smaller", ErrImage, len(data), MaxImage)

@@ -34,7 +34,7 @@ func graphOf(ctx context.Context, log session.Log, root session.Key) (*lineage.G
 		}
 		// Its records name what was opened from it, and what it took.
 		for _, r := range w.records[id] {
-			for _, other := range append(r.Branches, r.Parents...) {
+			for _, other := range slices.Concat(r.Branches, r.Parents) {
 				open = append(open, other.Session)
 			}
 		}

@@ -23,7 +23,7 @@ import (
 
 var vocabulary = sync.OnceValue(codec.NewO200kBase)
 
-// anImage is about what servers count for one, whatever its bytes.
+// anImage is about what servers count for one, large or small.
 const anImage = 1536
 
 const (

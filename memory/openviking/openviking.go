@@ -1,8 +1,8 @@
 // Package openviking keeps a memory.Store at an OpenViking server, by its HTTP API.
 //
-//	m, err := openviking.New(&openviking.Options{URL: "http://127.0.0.1:1933", Key: key})
-//	n, err := node.Start(ctx, &node.Options{Memory: func(context.Context, session.Tenant, string) (memory.Store, error) {
-//		return m, nil
+//	n, err := node.Start(ctx, &node.Options{Memory: func(_ context.Context, t session.Tenant, name string) (memory.Store, error) {
+//		root := openviking.DefaultRoot + "/" + string(t) + "/" + name // no other tenant's
+//		return openviking.New(&openviking.Options{URL: "http://127.0.0.1:1933", Key: key, Root: root})
 //	}})
 //
 // A note memory://user/preferences/theme is the file user/preferences/theme.md below a root

@@ -63,7 +63,7 @@ func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.
 			if err = keep(&p, v.Data); p.Blob == "" {
 				break
 			}
-			switch img, imgErr := session.NewImage(v.Data); { // whatever the server says that it is
+			switch img, imgErr := session.NewImage(v.Data); { // not what the server says that it is
 			case imgErr != nil:
 				p.Hidden = strings.TrimPrefix(imgErr.Error(), "session: ")
 			case len(images) == session.MaxImages:

@@ -46,7 +46,7 @@ func (w *Desk) Forward(ctx context.Context, s session.Session) (session.Session,
 	}
 	for range most {
 		// The model sees names and descriptions. The choice is a step, recorded with its
-		// candidates: after a crash nobody chooses again.
+		// candidates: after a crash it is not made again.
 		next, err := w.Choose.Select(ctx, s, w.Experts...)
 		if err != nil {
 			return s, err

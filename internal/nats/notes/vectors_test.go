@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/memory"
 )
 
-// topics makes the vector of a text by what it is about, whatever its words are.
+// topics makes the vector of a text by what it is about, not by its words.
 type topics struct {
 	asked atomic.Int64
 	fails error

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
@@ -153,9 +154,9 @@ func TestHooksRefuseAModelCall(t *testing.T) {
 func TestHookSeesWhatAPersonPutIn(t *testing.T) {
 	var w world
 	var seen []string
-	ran := 0
+	var ran atomic.Int64
 	count := tool.Func("words", "Counts.", func(_ context.Context, in wordsIn) (int, error) {
-		ran++
+		ran.Add(1)
 		return len(strings.Fields(in.Text)), nil
 	}, &tool.FuncOptions{Effect: tool.ReadOnly})
 	a := &flow.Agent{
@@ -186,8 +187,8 @@ func TestHookSeesWhatAPersonPutIn(t *testing.T) {
 	}
 	ex := start(t, w.runtime(m), work, resume)
 	forward(t, t.Context(), ex, run.Succeeded)
-	if want := []string{`{"text":"a"}`, `{"text":"b"}`, `{"text":"c"}`, `{"text":"secret"}`, `{"text":"c d"}`}; !slices.Equal(seen, want) || ran != 2 {
-		t.Errorf("the hook saw %q, want %q, and %d calls ran", seen, want, ran)
+	if want := []string{`{"text":"a"}`, `{"text":"b"}`, `{"text":"c"}`, `{"text":"secret"}`, `{"text":"c d"}`}; !slices.Equal(seen, want) || ran.Load() != 2 {
+		t.Errorf("the hook saw %q, want %q, and %d calls ran", seen, want, ran.Load())
 	}
 	rows := texts(ex.Result())
 	if !strings.Contains(rows[2], "did not run: no secrets") || rows[3] != "1" || rows[4] != "2" {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
@@ -57,7 +59,8 @@ func (m *embedder) Embed(ctx context.Context, texts []string) (*llm.Embeddings, 
 		}
 		out, err := m.once(ctx, texts, llm.Estimate(size), &r)
 		if err == nil {
-			m.c.bill(&out.Usage)
+			cost, prices := m.c.bill(&out.Usage)
+			m.charge(ctx, out, cost, prices)
 			return out, nil
 		}
 		pause, ok := r.pause(ctx, err)
@@ -104,4 +107,39 @@ func (m *embedder) once(ctx context.Context, texts []string, count int64, r *ret
 		settle(out.Usage.Total())
 	}
 	return out, err
+}
+
+// charge tells the step on whose behalf vectors were asked for, if there is one, what they
+// cost.
+func (m *embedder) charge(ctx context.Context, out *llm.Embeddings, cost, prices string) {
+	v, ok := ctx.Value(vectorsKey{}).(*vectors)
+	if !ok {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.used = v.used.Add(session.Usage{
+		CacheRead: out.Usage.CacheRead, CacheWrite: out.Usage.CacheWrite, Calls: 1, Input: out.Usage.Input, MicroUSD: out.Usage.MicroUSD,
+	})
+	v.model, v.named, v.cost, v.prices = out.Model, m.c.Name, cost, prices
+}
+
+// vectors are what a step that reads or writes a memory used of a model for vectors. It
+// goes with the context of the step through the store, which asks for them.
+type vectors struct {
+	mu                         sync.Mutex
+	used                       session.Usage
+	model, named, cost, prices string
+}
+
+type vectorsKey struct{}
+
+// record has the step's record say what the vectors cost.
+func (v *vectors) record(d *journal.StepCompleted) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.used.Calls == 0 {
+		return
+	}
+	d.Usage, d.Model, d.Named, d.Cost, d.Prices = d.Usage.Add(v.used), v.model, v.named, v.cost, v.prices
 }

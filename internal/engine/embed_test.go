@@ -3,12 +3,20 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 // vectorModels make vectors as often as they do not fail.
@@ -102,4 +110,78 @@ func TestEmbedder(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// vectorMemory asks for the vector of each text that it is given.
+type vectorMemory struct {
+	memory.Store
+	e llm.Embedder
+}
+
+func (m vectorMemory) Write(ctx context.Context, uri, text string, from memory.Origin) error {
+	if _, err := m.e.Embed(ctx, []string{text}); err != nil {
+		return err
+	}
+	return m.Store.Write(ctx, uri, text, from)
+}
+
+func (m vectorMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
+	if _, err := m.e.Embed(ctx, []string{q.Text}); err != nil {
+		return nil, err
+	}
+	return m.Store.Find(ctx, q)
+}
+
+// TestVectorsAreCharged: what a memory's vectors cost is in the records of the steps that
+// needed them and in the run's end, and a replay adds none.
+func TestVectorsAreCharged(t *testing.T) {
+	notes, vectors := notebook.New(nil), &vectorModels{}
+	var w world
+	blobs := blob.NewMemory()
+	process := func() *engine.Runtime {
+		rt := w.runtime(vectors)
+		rt.Blobs = func(session.Tenant) blob.Store { return blobs }
+		choice := engine.Choice{Name: "v", Embeds: true, Cost: "priced", Prices: "2026-11-01", Price: func(u llm.Usage) int64 { return u.Input * 2 }}
+		rt.Choices = func(p llm.Provider) ([]engine.Choice, error) {
+			choice.Provider = p
+			return []engine.Choice{choice}, nil
+		}
+		rt.Memory = func(ctx context.Context, of session.Tenant, _ string) (memory.Store, error) {
+			e, err := rt.Embedder(ctx, of, "v")
+			return vectorMemory{notes, e}, err
+		}
+		return rt
+	}
+	away := errors.New("the process dies")
+	work := func(ctx context.Context, s session.Session) (session.Session, error) {
+		if _, err := flow.Remember(ctx, "m", "prefs", "Likes dark colours."); err != nil {
+			return s, err
+		}
+		hits, err := flow.Recall(ctx, "m", "which colours?", 1)
+		if err != nil || len(hits) != 1 {
+			return s, fmt.Errorf("%d hits: %w", len(hits), err)
+		}
+		if away != nil {
+			return s, errors.Join(away, session.ErrUnavailable)
+		}
+		return s.With(session.UserText("done")), nil
+	}
+	forward(t, t.Context(), start(t, process(), work), run.Running)
+	away = nil
+	forward(t, t.Context(), start(t, process(), work, resume), run.Succeeded)
+	each, told := session.Usage{Calls: 1, Input: 10, MicroUSD: 20}, 0
+	for _, d := range w.steps(t, home) {
+		if d.Kind != journal.StepRemember && d.Kind != journal.StepRecall {
+			continue
+		}
+		if told++; d.Usage != each || d.Cost != "priced" || d.Prices != "2026-11-01" || d.Named != "v" {
+			t.Errorf("%s used %+v of %q, cost %q by the prices of %q", d.Kind, d.Usage, d.Named, d.Cost, d.Prices)
+		}
+	}
+	if told != 2 || vectors.asked != 2 {
+		t.Errorf("%d steps with a memory, %d requests", told, vectors.asked)
+	}
+	if got := ended(t, &w).Usage; got != each.Add(each) {
+		t.Errorf("the run used %+v", got)
+	}
 }

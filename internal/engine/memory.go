@@ -254,6 +254,8 @@ func (st *step) memory(name string) (memory.Store, error) {
 	if st.ex.rt.Memory == nil {
 		return nil, errors.New("flow: no memory on this node: set inprocess.Runner.Memory")
 	}
+	st.vectors = &vectors{}
+	st.ctx = context.WithValue(st.ctx, vectorsKey{}, st.vectors)
 	return st.ex.rt.Memory(st.ctx, st.ex.home.Tenant, name)
 }
 
@@ -312,7 +314,7 @@ func (p *place) Remember(ctx context.Context, name, category, text string) (uri 
 	if err == nil {
 		var m memory.Store
 		if m, err = st.memory(name); err == nil {
-			err = m.Write(ctx, uri, text, st.origin())
+			err = m.Write(st.ctx, uri, text, st.origin())
 		}
 	}
 	return st.recordMemory(uri, fmt.Sprintf("remembers %q", excerpt.Clip(excerpt.FirstLine(text), 80)), err)
@@ -355,7 +357,7 @@ func (p *place) Archive(ctx context.Context, s session.Session, name string) (ur
 					msgs = append(msgs, memory.Message{Role: string(c.Kind()), Text: c.Text()})
 				}
 			}
-			uri, err = archiver.Archive(ctx, string(s.Key().ID), string(st.ex.id)+"/"+string(st.asked.Path), msgs, st.origin())
+			uri, err = archiver.Archive(st.ctx, string(s.Key().ID), string(st.ex.id)+"/"+string(st.asked.Path), msgs, st.origin())
 		}
 	}
 	st.s = session.Session{}

@@ -39,6 +39,8 @@ type step struct {
 	prices string
 	named  string
 	passed []journal.PassedModel
+	// Of one that reads or writes a memory, for its record.
+	vectors *vectors
 }
 
 // substep opens a step that another one needs, or the end of the run.
@@ -188,6 +190,9 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 		d.Effect = st.asked.Effect
 	}
 	d.Lost, d.Cost, d.Prices, d.Named, d.Passed = st.lost, st.cost, st.prices, st.named, st.passed
+	if st.vectors != nil {
+		st.vectors.record(&d)
+	}
 	st.flight.does(Records, time.Time{})
 	if d.Elapsed == 0 && !st.began.IsZero() {
 		d.Elapsed = time.Since(st.began).Milliseconds()

@@ -11,10 +11,11 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on provider data, in bytes.
+// Limits on provider data: bytes, and keywords that a schema is sent without.
 const (
 	MaxNameLen  = 256
 	MaxExtraLen = 64 << 10
+	MaxOmitted  = 64
 )
 
 // Provider names a model and its settings. It is plain data: it may be
@@ -55,6 +56,10 @@ type Provider struct {
 	// SystemRole is what the server calls the role of instructions: "developer", or ""
 	// for system.
 	SystemRole string `json:"system_role,omitempty"`
+	// SchemaOmit are keywords of JSON Schema that the server refuses, such as
+	// additionalProperties: they are left out of the schemas of tools and answers that
+	// it is sent. What comes is checked by the whole schemas.
+	SchemaOmit []string `json:"schema_omit,omitempty"`
 	// ResponseFormat is the JSON of the protocol's response_format.
 	ResponseFormat json.RawMessage `json:"response_format,omitempty"`
 	// Extra is a JSON object whose members are put into the request's body
@@ -113,6 +118,9 @@ func (p Provider) Validate() error {
 	if p.SystemRole != "" && p.SystemRole != "developer" {
 		return invalid("provider: system_role %q: want developer, or leave it out", Clip(p.SystemRole, 40))
 	}
+	if len(p.SchemaOmit) > MaxOmitted || slices.ContainsFunc(p.SchemaOmit, func(k string) bool { return k == "" || len(k) > 64 || !printable(k) }) {
+		return invalid("provider: schema_omit: want at most %d keywords of JSON Schema, each of 1 to 64 printable bytes", MaxOmitted)
+	}
 	if len(p.Stop) > 16 || slices.Contains(p.Stop, "") {
 		return invalid("provider: stop: want at most 16 sequences, none empty")
 	}
@@ -148,7 +156,7 @@ func (p Provider) Equal(q Provider) bool {
 		same(p.Temperature, q.Temperature) && same(p.TopP, q.TopP) &&
 		same(p.FrequencyPenalty, q.FrequencyPenalty) && same(p.PresencePenalty, q.PresencePenalty) &&
 		same(p.Seed, q.Seed) && maps.Equal(p.LogitBias, q.LogitBias) && p.MaxTokens == q.MaxTokens && slices.Equal(p.Stop, q.Stop) &&
-		p.ReasoningEffort == q.ReasoningEffort && p.SystemRole == q.SystemRole && same(p.ParallelToolCalls, q.ParallelToolCalls) &&
+		p.ReasoningEffort == q.ReasoningEffort && p.SystemRole == q.SystemRole && slices.Equal(p.SchemaOmit, q.SchemaOmit) && same(p.ParallelToolCalls, q.ParallelToolCalls) &&
 		sameJSON(p.ResponseFormat, q.ResponseFormat) && sameJSON(p.Extra, q.Extra)
 }
 

@@ -60,7 +60,7 @@ func (c catalog) choices(p llm.Provider) ([]engine.Choice, error) {
 	for _, m := range chain {
 		limiter := c.limiter(m)
 		for _, at := range m.Replicas() {
-			one := engine.Choice{Name: m.Name, Provider: at.Provider(p), Cost: m.Cost, Context: m.Context, NoTools: !slices.Contains(m.Can, models.CanTools), Embeds: m.Embeds(), Images: slices.Contains(m.Can, models.CanImages), Limiter: limiter}
+			one := engine.Choice{Name: m.Name, Provider: at.Provider(p), Cost: m.Cost, Context: m.Context, NoTools: !slices.Contains(m.Can, models.CanTools), Embeds: m.Embeds(), Images: slices.Contains(m.Can, models.CanImages), Limiter: limiter, Retries: engine.Retries(m.Retries)}
 			if m.Prices != nil {
 				one.Price, one.Prices = m.Prices.Cost, m.Prices.Date
 			}

@@ -85,6 +85,39 @@ func TestModelList(t *testing.T) {
 	}
 }
 
+// TestModelListRetries: the list says how often a model is asked for one answer.
+func TestModelListRetries(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		http.Error(w, `{"error":{"message":"come again"}}`, http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	list := filepath.Join(dir, "models.yaml")
+	text := "retries: {attempts: 3, pause: 10ms}\nmodels:\n  a: {url: " + server.URL + "/v1, free: true}\n  b: {url: " + server.URL + "/v1, free: true, retries: {attempts: 1}}\n"
+	if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, err := Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	c, err := n.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for model, want := range map[string]int64{"a": 3, "b": 1} {
+		asked.Store(0)
+		r, err := c.Do(t.Context(), "agent", messages.Task{Model: model, Input: json.RawMessage(`"go"`)}, nil)
+		if err != nil || r.State != run.Failed || asked.Load() != want {
+			t.Errorf("model %s: %d requests, want %d; %+v, %v", model, asked.Load(), want, r, err)
+		}
+	}
+}
+
 // TestModelListIsChecked: a node with a wrong list does not start.
 func TestModelListIsChecked(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "models.yaml")

@@ -17,7 +17,7 @@ func (m *completion) admit(r *retry) error {
 	if c.Limiter == nil {
 		return nil
 	}
-	wait := retryWithin - time.Since(r.began)
+	wait := c.Retries.orDefault().Within - time.Since(r.began)
 	if m.at+1 < len(m.choices) {
 		wait = min(wait, maxWait)
 	}

@@ -28,6 +28,7 @@ type Choice struct {
 	NoTools bool // it cannot call tools
 	Embeds  bool // it makes vectors of texts, and answers nothing
 	Images  bool // it sees images
+	Retries Retries
 	// Limiter keeps requests within what may be asked in a minute; nil is anything.
 	Limiter llm.Limiter
 }

@@ -112,7 +112,7 @@ func (m *completion) ask() (*llm.Response, error) {
 				continue
 			}
 		}
-		if next := m.next(err); next < len(m.choices) && m.ctx.Err() == nil && r.moves(err) {
+		if next := m.next(err); next < len(m.choices) && m.ctx.Err() == nil && r.moves(m.choices[m.at].Retries, err) {
 			m.pass(err)
 			if err := m.reserveAgain(); err != nil {
 				return nil, err
@@ -121,7 +121,7 @@ func (m *completion) ask() (*llm.Response, error) {
 			client, err = m.choose(next)
 			continue
 		}
-		pause, ok := r.pause(m.ctx, err)
+		pause, ok := r.pause(m.ctx, m.choices[m.at].Retries, err)
 		if !ok {
 			return nil, r.last(err)
 		}

@@ -63,7 +63,7 @@ func (m *embedder) Embed(ctx context.Context, texts []string) (*llm.Embeddings, 
 			m.charge(ctx, out, cost, prices)
 			return out, nil
 		}
-		pause, ok := r.pause(ctx, err)
+		pause, ok := r.pause(ctx, m.c.Retries, err)
 		if !ok {
 			return nil, r.last(err)
 		}
@@ -83,7 +83,7 @@ func (m *embedder) once(ctx context.Context, texts []string, count int64, r *ret
 	settle := func(int64) {}
 	if m.c.Limiter != nil {
 		var err error
-		if settle, err = m.c.admit(ctx, string(m.tenant), count, retryWithin-time.Since(r.began)); err != nil {
+		if settle, err = m.c.admit(ctx, string(m.tenant), count, m.c.Retries.orDefault().Within-time.Since(r.began)); err != nil {
 			return nil, err
 		}
 	}

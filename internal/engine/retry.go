@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,22 +11,39 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// The policy of retries. It holds for one step of one attempt, for each kind of client, and
-// no client sends a request again by itself, so it bounds what a server gets.
+// Retries is the policy of retries for one model. It holds for one step of one attempt, for
+// each kind of client, and no client sends a request again by itself, so it bounds what a
+// server gets. What is 0 is the default.
+type Retries struct {
+	// Attempts are the requests that the model gets for one answer.
+	Attempts int
+	// Pause is before the second, and doubles up to maxPause; a random part of up to Pause
+	// is added, so that calls which failed together do not come back together.
+	Pause time.Duration
+	// Within is how long after the first request of the step the last one may begin.
+	Within time.Duration
+}
+
+// The defaults of Retries.
 const (
-	// maxTries is how many requests one model gets for one answer.
-	maxTries = 4
-	// firstPause is the pause before the second, which doubles up to maxPause; a random
-	// part of up to firstPause is added, so that calls which failed together do not
-	// come back together.
-	firstPause = 500 * time.Millisecond
-	maxPause   = 30 * time.Second
+	defaultAttempts = 4
+	defaultPause    = 500 * time.Millisecond
+	defaultWithin   = 30 * time.Minute
+)
+
+const (
+	maxPause = 30 * time.Second
 	// maxRetryAfter is the longest wish of a server that is honoured. Beyond it the call
 	// fails at once, with the wish in its error.
 	maxRetryAfter = 60 * time.Second
-	// retryWithin is how long after the first request the last one may begin.
-	retryWithin = 30 * time.Minute
 )
+
+// orDefault returns the policy with the defaults in it.
+func (p Retries) orDefault() Retries {
+	return Retries{
+		cmp.Or(p.Attempts, defaultAttempts), cmp.Or(p.Pause, defaultPause), cmp.Or(p.Within, defaultWithin),
+	}
+}
 
 // retry is how far the tries of a call have come.
 type retry struct {
@@ -43,27 +61,28 @@ const (
 
 // moves reports whether another model is to be asked after a failure. What is wrong with
 // the request, or refused for what it says, stays so.
-func (r retry) moves(err error) bool {
+func (r retry) moves(p Retries, err error) bool {
 	switch code := llm.CodeOf(err); code {
 	case "", llm.CodeInvalidRequest, llm.CodeRefused:
 		return r.here == 0 && code == llm.CodeInvalidRequest // this model cannot do it, see usable
 	}
 	failed, ok := errors.AsType[*llm.Error](err)
-	return !ok || !failed.Retryable() || r.here == 0 || r.here >= triesBefore || failed.RetryAfter > maxWait
+	return !ok || !failed.Retryable() || r.here == 0 || r.here >= min(triesBefore, p.orDefault().Attempts) || failed.RetryAfter > maxWait
 }
 
 // pause returns how long to wait before the next try; ok is false if there is none.
-func (r retry) pause(ctx context.Context, err error) (pause time.Duration, ok bool) {
+func (r retry) pause(ctx context.Context, p Retries, err error) (pause time.Duration, ok bool) {
+	p = p.orDefault()
 	failed, isModel := errors.AsType[*llm.Error](err)
-	if !isModel || !failed.Retryable() || r.here == 0 || r.here >= maxTries || ctx.Err() != nil {
+	if !isModel || !failed.Retryable() || r.here == 0 || r.here >= p.Attempts || ctx.Err() != nil {
 		return 0, false
 	}
-	pause = min(firstPause<<(r.here-1), maxPause) + rand.N(firstPause)
+	pause = min(p.Pause<<(r.here-1), max(p.Pause, maxPause)) + rand.N(p.Pause)
 	if failed.RetryAfter > 0 {
 		pause = failed.RetryAfter
 	}
 	now := time.Now()
-	if failed.RetryAfter > maxRetryAfter || now.Add(pause).Sub(r.began) > retryWithin {
+	if failed.RetryAfter > maxRetryAfter || now.Add(pause).Sub(r.began) > p.Within {
 		return 0, false
 	}
 	end, limited := ctx.Deadline()

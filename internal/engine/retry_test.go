@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
@@ -100,6 +101,34 @@ func TestRetries(t *testing.T) {
 					if want := []string{"r/0/1", "r/0/1.2 2", "r/0/1.3 3", "r/0/1.4 4"}[i]; s.said[i] != want {
 						t.Errorf("request %d says %q, want %q", i+1, s.said[i], want)
 					}
+				}
+			})
+		})
+	}
+}
+
+// TestRetriesOfAModel: a model of the list has its own number of requests, pause and time.
+func TestRetriesOfAModel(t *testing.T) {
+	for name, tt := range map[string]struct {
+		retries engine.Retries
+		want    int           // requests
+		least   time.Duration // that they take
+	}{
+		"one":            {engine.Retries{Attempts: 1}, 1, 0},
+		"six":            {engine.Retries{Attempts: 6, Pause: 100 * time.Millisecond}, 6, 3100 * time.Millisecond},
+		"within seconds": {engine.Retries{Attempts: 20, Within: 10 * time.Second}, 5, 7500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w world
+				s := &server{answers: []string{"500"}}
+				rt := w.runtime(s.models())
+				rt.Choices = func(p llm.Provider) ([]engine.Choice, error) {
+					return []engine.Choice{{Name: "m", Provider: p, Cost: "free", Retries: tt.retries}}, nil
+				}
+				ex := start(t, rt, agentOnce)
+				if _, err := ex.Forward(t.Context()); !errors.Is(err, llm.CodeUnavailable) || len(s.at) != tt.want || s.at[len(s.at)-1] < tt.least {
+					t.Errorf("%v, requests at %v; want %d, the last after %v", err, s.at, tt.want, tt.least)
 				}
 			})
 		})

@@ -8,17 +8,6 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// EmptySchema is sent for a tool without parameters.
-const EmptySchema = `{"type":"object","properties":{}}`
-
-// Schema returns that of a tool's parameters.
-func Schema(t *llm.ToolSpec) json.RawMessage {
-	if t.Schema == "" {
-		return json.RawMessage(EmptySchema)
-	}
-	return json.RawMessage(t.Schema)
-}
-
 // Body writes a request. The members of extra win over those of the request, and null
 // removes one.
 func Body(request any, extra json.RawMessage) ([]byte, error) {

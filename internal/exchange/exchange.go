@@ -10,7 +10,7 @@
 //
 // A request is sent once: the caller of package llm decides about another one.
 //
-// Files, the lowest first: exchange, fragment, body, opaque, sse, server, azure, failure,
+// Files, the lowest first: exchange, fragment, body, opaque, sse, server, azure, schema, failure,
 // transport, complete.
 package exchange
 

@@ -2,6 +2,7 @@ package listfile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,11 +23,37 @@ const (
 	maxEntries = 1000
 )
 
-// Parser reads one list. It keeps the first error.
+// Parser reads one list. It keeps what is wrong with it, so that all is told at once.
 type Parser struct {
-	File string
-	Err  error
+	File  string
+	wrong []mistake
 }
+
+type mistake struct {
+	line int
+	err  error
+}
+
+// maxMistakes bounds those that are told.
+const maxMistakes = 50
+
+// Err returns the mistakes, a line each and in the order of the file; nil if there are none.
+func (p *Parser) Err() error {
+	slices.SortStableFunc(p.wrong, func(a, b mistake) int { return cmp.Compare(a.line, b.line) })
+	var all []error
+	for i, one := range p.wrong {
+		if i == maxMistakes {
+			all = append(all, fmt.Errorf("%s: %d more mistakes", p.File, len(p.wrong)-i))
+			break
+		}
+		all = append(all, one.err)
+	}
+	return errors.Join(all...)
+}
+
+// Mistakes counts what is wrong so far. A check of several fields together asks it whether
+// one of them was wrong already.
+func (p *Parser) Mistakes() int { return len(p.wrong) }
 
 // Parse returns a parser and the top of a list, whose entries are below the field what.
 func Parse(file, what string, data []byte) (*Parser, *yaml.Node, error) {
@@ -69,11 +96,9 @@ func Secret(env func(string) string, file, ref, what string) (string, error) {
 	return secret, nil
 }
 
-// Fail notes what is wrong in a line, unless something was before.
+// Fail notes what is wrong in a line.
 func (p *Parser) Fail(line int, format string, args ...any) {
-	if p.Err == nil {
-		p.Err = fmt.Errorf("%s:%d: %s", p.File, line, fmt.Sprintf(format, args...))
-	}
+	p.wrong = append(p.wrong, mistake{line, fmt.Errorf("%s:%d: %s", p.File, line, fmt.Sprintf(format, args...))})
 }
 
 // Each calls f for the entries of a mapping, whose keys must differ.
@@ -83,11 +108,11 @@ func (p *Parser) Each(n *yaml.Node, what string, f func(key, value *yaml.Node)) 
 		return
 	}
 	lines := map[string]int{}
-	for i := 0; i < len(n.Content) && p.Err == nil; i += 2 {
+	for i := 0; i < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if first, again := lines[key.Value]; again {
 			p.Fail(key.Line, "%s: %q is in line %d already; give each its own name, or remove one", what, llm.Clip(key.Value, 80), first)
-			return
+			continue
 		}
 		lines[key.Value] = key.Line
 		f(key, n.Content[i+1])
@@ -122,6 +147,7 @@ func (p *Parser) Text(n *yaml.Node, what string) string {
 	}
 	if len(n.Value) > llm.MaxNameLen || strings.ContainsFunc(n.Value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		p.Fail(n.Line, "%s: want at most %d printable bytes", what, llm.MaxNameLen)
+		return ""
 	}
 	return n.Value
 }
@@ -134,6 +160,9 @@ func (p *Parser) Texts(n *yaml.Node, what string) (all []string) {
 	}
 	for _, one := range n.Content {
 		text := p.Text(one, what)
+		if text == "" {
+			continue
+		}
 		if slices.Contains(all, text) {
 			p.Fail(one.Line, "%s: %q is there twice; remove one", what, text)
 		}

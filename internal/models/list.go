@@ -20,6 +20,8 @@ type Model struct {
 	// Can are what the model is able to do: tools, images, developer, which is that
 	// instructions come as that role; or embeddings alone.
 	Can []string
+	// SchemaOmit are the keywords of JSON Schema that its server refuses.
+	SchemaOmit []string
 	// Dimensions are asked for of each vector; 0 is the model's own number.
 	Dimensions int
 	// Cost is how its calls are paid: Priced, Stated, Free, "" if the list does not say.
@@ -27,6 +29,8 @@ type Model struct {
 	Prices *Prices
 	// Fallbacks are the names of the models that take its place, in their order.
 	Fallbacks []string
+	// Retries are those of its calls.
+	Retries Retries
 	// Limit is what all nodes together may ask of it.
 	Limit Limit
 	ref   string // to its key, as it is written

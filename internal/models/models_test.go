@@ -2,16 +2,19 @@ package models
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/llm"
 )
 
 const good = `default: fast
+retries: {attempts: 6, pause: 250ms, within: 10m}
 models:
   fast:
     url: https://api.example.com/v1
@@ -23,6 +26,8 @@ models:
     prices: {date: 2026-11-01, input: 0.25, cached_input: 0.025, cache_write: 0.3125, output: 2}
     fallbacks: [slow, own]
     limits: {requests: 500, tokens: 200_000, concurrency: 8}
+    schema_omit: [additionalProperties, $schema]
+    retries: {attempts: 2}
   slow:
     key: file:secrets/slow
     prices: {date: 2026-11-01, input: 3, output: 15}
@@ -39,7 +44,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	fast := l.Lookup("fast")
-	if l.Default != "fast" || len(l.All()) != 5 || fast.ID != "example-mini" || fast.Context != 400_000 || fast.Cost != Priced || fast.Line != 3 {
+	if l.Default != "fast" || len(l.All()) != 5 || fast.ID != "example-mini" || fast.Context != 400_000 || fast.Cost != Priced || fast.Line != 4 {
 		t.Errorf("%+v", fast)
 	}
 	if want := (Prices{"2026-11-01", 250_000, 25_000, 312_500, 2_000_000}); *fast.Prices != want {
@@ -67,8 +72,11 @@ func TestParse(t *testing.T) {
 	if _, err := l.Chain("fsat"); !errors.Is(err, llm.CodeModelNotFound) || !strings.Contains(err.Error(), "fast, slow, own, router") {
 		t.Errorf("%v", err)
 	}
+	if slow := l.Lookup("slow"); fast.Retries != (Retries{2, 250 * time.Millisecond, 10 * time.Minute}) || slow.Retries != (Retries{6, 250 * time.Millisecond, 10 * time.Minute}) {
+		t.Errorf("retries %+v, %+v", fast.Retries, slow.Retries)
+	}
 	p := fast.Provider(llm.Provider{Model: "fast", Temperature: new(0.5)})
-	if p.Model != "example-mini" || p.KeyRef != "env:EXAMPLE_KEY" || p.SystemRole != "developer" || p.MaxTokens != 8000 || *p.Temperature != 0.5 || p.Validate() != nil {
+	if p.Model != "example-mini" || p.KeyRef != "env:EXAMPLE_KEY" || p.SystemRole != "developer" || p.MaxTokens != 8000 || len(p.SchemaOmit) != 2 || *p.Temperature != 0.5 || p.Validate() != nil {
 		t.Errorf("%+v, %v", p, p.Validate())
 	}
 }
@@ -109,9 +117,16 @@ func TestParseEmbeddings(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	const head = "models:\n  a:\n    "
 	for text, want := range map[string]string{
-		"modles: {}": `m.yaml:1: the list: unknown field "modles"; the fields are default, keys, memory, models`,
-		"models: {}": "m.yaml:1: the list has no models",
-		"- a":        "m.yaml:1: the list: want lines of the form",
+		"modles: {}":                                            `m.yaml:1: the list: unknown field "modles"; the fields are default, keys, memory, models, retries`,
+		"models: {}":                                            "m.yaml:1: the list has no models",
+		"retries: {attempts: 0}":                                `m.yaml:1: the list: retries: attempts: "0": want a whole number of requests for an answer, 1 to 20`,
+		head + "retries: {}":                                    "m.yaml:3: model a: retries: want attempts, pause or within",
+		head + "retries: {try: 3}":                              `m.yaml:3: model a: retries: unknown field "try"; the fields are attempts, pause, within`,
+		head + "retries: {pause: 3}":                            `m.yaml:3: model a: retries: pause: "3": want a time such as 500ms, 2s or 10m, from 10ms to 1m0s`,
+		head + "retries: {within: 25h}":                         `m.yaml:3: model a: retries: within: "25h": want a time such as 500ms, 2s or 10m, from 1s to 24h0m0s`,
+		head + "schema_omit: additionalProperties":              "m.yaml:3: model a: schema_omit: want a list",
+		head + "schema_omit: [" + strings.Repeat("x", 65) + "]": "m.yaml:3: model a: schema_omit: want at most 64 keywords of JSON Schema",
+		"- a": "m.yaml:1: the list: want lines of the form",
 		"models:\n  a: {free: true}\n  a: {free: true}":                          `m.yaml:3: models: "a" is in line 2 already`,
 		"memory: b\nmodels:\n  a: {free: true}":                                  `memory: model "b" makes no vectors of notes; name one with "can: [embeddings]"`,
 		"memory: a\nmodels:\n  a: {free: true}":                                  `memory: model "a" makes no vectors of notes`,
@@ -164,6 +179,55 @@ func TestParseRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "abcdef") {
 			t.Errorf("%q: %v; want %q", text, err, want)
 		}
+	}
+}
+
+// TestParseTellsAll: what is wrong with a list is told at once, a line each and in their
+// order, and nothing that only follows from another mistake.
+func TestParseTellsAll(t *testing.T) {
+	_, err := Parse("m.yaml", []byte(`default: c
+retries: {attempts: none}
+models:
+  a:
+    kind: smoke
+    url: h
+    key: sk-proj-abcdef0123456789
+    context: many
+    output: 10
+    prices: {date: soon, input: -1, output: 2}
+    limits: {requests: 0}
+  a: {free: true}
+  b: {fallbacks: [d], can: [fly, tools], prize: 1}
+keys:
+  env:K: {limits: {tokens: 1}}
+`))
+	want := []string{
+		`m.yaml:1: default: there is no model "c"`,
+		"m.yaml:2: the list: retries: attempts",
+		`m.yaml:5: model a: kind "smoke"`,
+		"m.yaml:6: model a: url",
+		"m.yaml:7: model a: key holds no reference",
+		"m.yaml:8: model a: context",
+		"m.yaml:10: model a: prices: date",
+		"m.yaml:10: model a: prices: input",
+		"m.yaml:11: model a: limits: requests",
+		`m.yaml:12: models: "a" is in line 4 already`,
+		`m.yaml:13: model b: can: "fly"`,
+		`m.yaml:13: model b: unknown field "prize"`,
+		`m.yaml:13: model b: fallbacks: there is no other model "d"`,
+		"m.yaml:15: keys: no model of the list has this key",
+	}
+	got := strings.Split(fmt.Sprint(err), "\n")
+	if len(got) != len(want) || strings.Contains(fmt.Sprint(err), "abcdef") {
+		t.Fatalf("%d mistakes, want %d:\n%v", len(got), len(want), err)
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("%s\nwant %s", got[i], want[i])
+		}
+	}
+	if _, err := Parse("m.yaml", []byte("models:\n  a: {free: true"+strings.Repeat(", x: 1", 200)+"}\n")); strings.Count(fmt.Sprint(err), "\n") != 50 || !strings.HasSuffix(fmt.Sprint(err), "m.yaml: 150 more mistakes") {
+		t.Errorf("%v", err)
 	}
 }
 

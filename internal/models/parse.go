@@ -31,22 +31,25 @@ func Parse(file string, data []byte) (*List, error) {
 	}
 	p, l := &parser{reader}, &List{File: file}
 	var keys *yaml.Node
+	var all Retries
 	p.Fields(top, "the list", map[string]func(*yaml.Node){
 		"default": func(n *yaml.Node) { l.Default = p.Text(n, "default") },
 		"memory":  func(n *yaml.Node) { l.Memory = p.Text(n, "memory") },
 		"models": func(n *yaml.Node) {
 			p.Each(n, "models", func(key, value *yaml.Node) { l.models = append(l.models, p.model(key, value)) })
 		},
-		"keys": func(n *yaml.Node) { keys = n },
+		"retries": func(n *yaml.Node) { all = p.retries(n, "the list") },
+		"keys":    func(n *yaml.Node) { keys = n },
 	})
-	if p.Err == nil {
-		p.references(l, top.Line)
-	}
-	if p.Err == nil && keys != nil {
+	p.references(l, top.Line)
+	if keys != nil {
 		p.keys(l, keys)
 	}
-	if p.Err != nil {
-		return nil, p.Err
+	for _, m := range l.models {
+		m.Retries.defaults(all)
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
 	}
 	return l, nil
 }
@@ -60,6 +63,7 @@ func (p *parser) count(n *yaml.Node, what, of string) int64 {
 	v, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 	if err != nil || v <= 0 || v > 1_000_000_000 {
 		p.Fail(n.Line, "%s: %q: want a whole number of %s, 1 to 1,000,000,000", what, llm.Clip(n.Value, 40), of)
+		return 0
 	}
 	return v
 }
@@ -74,16 +78,24 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 	var free, states bool
 	var prices *yaml.Node
 	p.Fields(n, what, map[string]func(*yaml.Node){
-		"kind":    func(n *yaml.Node) { m.Kind = p.Text(n, what+": kind") },
+		"kind":    func(n *yaml.Node) { m.Kind = p.kind(n, what) },
 		"url":     func(n *yaml.Node) { p.urls(n, m, what) },
 		"key":     func(n *yaml.Node) { m.Key, m.ref = p.Key(n, what, "key"), n.Value },
 		"id":      func(n *yaml.Node) { m.ID = p.Text(n, what+": id") },
 		"context": func(n *yaml.Node) { m.Context = p.number(n, what+": context") },
 		"output":  func(n *yaml.Node) { m.Output = p.number(n, what+": output") },
-		"can":     func(n *yaml.Node) { m.Can = p.Texts(n, what+": can") },
+		"can":     func(n *yaml.Node) { m.Can = p.abilities(n, what) },
+		"schema_omit": func(n *yaml.Node) {
+			m.SchemaOmit = p.Texts(n, what+": schema_omit")
+			if (llm.Provider{SchemaOmit: m.SchemaOmit}).Validate() != nil {
+				p.Fail(n.Line, "%s: schema_omit: want at most %d keywords of JSON Schema, such as additionalProperties", what, llm.MaxOmitted)
+			}
+		},
+		"retries": func(n *yaml.Node) { m.Retries = p.retries(n, what) },
 		"dimensions": func(n *yaml.Node) {
 			m.Dimensions = int(p.count(n, what+": dimensions", "dimensions"))
 			if m.Dimensions > llm.MaxDimensions {
+				m.Dimensions = 1
 				p.Fail(n.Line, "%s: dimensions: more than %d", what, llm.MaxDimensions)
 			}
 		},
@@ -96,14 +108,6 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 	})
 	if m.ID == "" {
 		m.ID = m.Name
-	}
-	if !slices.Contains(kinds, m.Kind) {
-		p.Fail(n.Line, "%s: kind %q: want %s, or leave it out for %s", what, m.Kind, strings.Join(kinds, ", "), KindOpenAI)
-	}
-	for _, can := range m.Can {
-		if !slices.Contains(abilities, can) {
-			p.Fail(n.Line, "%s: can: %q: want one of %s", what, can, strings.Join(abilities, ", "))
-		}
 	}
 	p.embeds(n, m, what)
 	if m.Context > 0 && m.Output >= m.Context {
@@ -121,6 +125,26 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 		m.Cost = Stated
 	}
 	return m
+}
+
+// kind reads the protocol of a model's server.
+func (p *parser) kind(n *yaml.Node, what string) string {
+	if slices.Contains(kinds, n.Value) {
+		return n.Value
+	}
+	p.Fail(n.Line, "%s: kind %q: want %s, or leave it out for %s", what, llm.Clip(n.Value, 40), strings.Join(kinds, ", "), KindOpenAI)
+	return KindOpenAI
+}
+
+// abilities reads what a model is able to do.
+func (p *parser) abilities(n *yaml.Node, what string) []string {
+	all := p.Texts(n, what+": can")
+	for _, can := range all {
+		if !slices.Contains(abilities, can) {
+			p.Fail(n.Line, "%s: can: %q: want one of %s", what, can, strings.Join(abilities, ", "))
+		}
+	}
+	return all
 }
 
 // embeds checks what an entry says of vectors.
@@ -141,6 +165,7 @@ func (p *parser) embeds(n *yaml.Node, m *Model, what string) {
 // limit reads what may be asked for.
 func (p *parser) limit(n *yaml.Node, what string) (l Limit) {
 	what += ": limits"
+	before := p.Mistakes()
 	number := func(to *int64, name, of string) func(*yaml.Node) {
 		return func(n *yaml.Node) { *to = p.count(n, what+": "+name, of) }
 	}
@@ -148,7 +173,7 @@ func (p *parser) limit(n *yaml.Node, what string) (l Limit) {
 		"requests": number(&l.Requests, "requests", "requests a minute"), "tokens": number(&l.Tokens, "tokens", "tokens a minute"),
 		"concurrency": number(&l.Concurrency, "concurrency", "calls at one time"),
 	})
-	if l == (Limit{}) {
+	if l == (Limit{}) && p.Mistakes() == before {
 		p.Fail(n.Line, "%s: want requests or tokens, each a minute, or concurrency", what)
 	}
 	return l
@@ -180,7 +205,7 @@ func (p *parser) urls(n *yaml.Node, m *Model, what string) {
 	}
 	for _, one := range n.Content {
 		url := p.url(one, what)
-		if slices.Contains(m.URLs, url) {
+		if url != "" && slices.Contains(m.URLs, url) {
 			p.Fail(one.Line, "%s: url %s is there twice", what, url)
 		}
 		m.URLs = append(m.URLs, url)
@@ -194,7 +219,7 @@ func (p *parser) urls(n *yaml.Node, m *Model, what string) {
 
 func (p *parser) url(n *yaml.Node, what string) string {
 	text := p.Text(n, what+": url")
-	if err := (llm.Provider{BaseURL: text}).Validate(); err != nil && p.Err == nil {
+	if err := (llm.Provider{BaseURL: text}).Validate(); err != nil {
 		said := strings.TrimPrefix(err.Error(), llm.CodeInvalidRequest.Error()+": provider: base_url ")
 		p.Fail(n.Line, "%s: url %s", what, strings.ReplaceAll(said, "the variable that key_ref names", "the file or variable that key names"))
 	}
@@ -209,6 +234,7 @@ func (p *parser) prices(n *yaml.Node, m *Model) *Prices {
 		switch {
 		case n.Value != "public":
 			p.Fail(n.Line, "%s: want date, input and output, or the word public", what)
+			return nil
 		case err != nil:
 			p.Fail(n.Line, "%s: %v", what, err)
 		}
@@ -219,6 +245,7 @@ func (p *parser) prices(n *yaml.Node, m *Model) *Prices {
 
 // own reads prices in US dollars for a million tokens. Of vectors there is no output.
 func (p *parser) own(n *yaml.Node, what string, vectors bool) *Prices {
+	before := p.Mistakes()
 	out := &Prices{CachedInput: -1, CacheWrite: -1, Input: -1, Output: -1}
 	if vectors {
 		out.Output = 0
@@ -245,6 +272,9 @@ func (p *parser) own(n *yaml.Node, what string, vectors bool) *Prices {
 		"input": dollars(&out.Input, "input"), "cached_input": dollars(&out.CachedInput, "cached_input"),
 		"cache_write": dollars(&out.CacheWrite, "cache_write"), "output": dollars(&out.Output, "output"),
 	})
+	if p.Mistakes() > before {
+		return out
+	}
 	if out.Date == "" || out.Input < 0 || out.Output < 0 {
 		p.Fail(n.Line, "%s: date, input and output are needed, in US dollars for a million tokens", what)
 	}
@@ -263,7 +293,9 @@ func (p *parser) own(n *yaml.Node, what string, vectors bool) *Prices {
 // references checks the names that the list itself uses.
 func (p *parser) references(l *List, line int) {
 	if len(l.models) == 0 {
-		p.Fail(line, "the list has no models; put them below \"models:\"")
+		if p.Mistakes() == 0 {
+			p.Fail(line, "the list has no models; put them below \"models:\"")
+		}
 		return
 	}
 	if l.Default != "" && l.Lookup(l.Default) == nil {

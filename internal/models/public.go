@@ -31,7 +31,7 @@ var publicPrices = sync.OnceValues(func() ([]PublicPrice, error) {
 	p.Each(doc.Content[0], "prices", func(key, value *yaml.Node) {
 		all = append(all, PublicPrice{key.Value, *p.own(value, key.Value, strings.Contains(key.Value, "embedding"))})
 	})
-	return all, p.Err
+	return all, p.Err()
 })
 
 // PublicPrices returns the table of published prices. It is as old as its dates say: a

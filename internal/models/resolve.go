@@ -41,6 +41,7 @@ func (m *Model) Provider(p llm.Provider) llm.Provider {
 	if slices.Contains(m.Can, CanDeveloper) {
 		p.SystemRole = "developer"
 	}
+	p.SchemaOmit = m.SchemaOmit
 	if m.Dimensions > 0 {
 		p.Extra = fmt.Appendf(nil, `{"dimensions":%d}`, m.Dimensions)
 	}

@@ -49,7 +49,7 @@ var breakpoint = &ephemeral{"ephemeral"}
 // encode writes the body of r. Equal requests give equal bytes.
 func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 	p := &r.Provider
-	form, err := formOf(p.ResponseFormat)
+	form, err := formOf(e.ResponseFormat(p))
 	switch {
 	case err != nil:
 		return nil, e.Fail(llm.CodeInvalidRequest, 0, "response_format: %v", err)
@@ -68,7 +68,7 @@ func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 	}
 	for i := range r.Tools {
 		t := &r.Tools[i]
-		w.Tools = append(w.Tools, tool{Name: t.Name, Description: t.Description, InputSchema: exchange.Schema(t)})
+		w.Tools = append(w.Tools, tool{Name: t.Name, Description: t.Description, InputSchema: e.Schema(p, t)})
 	}
 	if form != nil && r.ToolChoice != llm.ToolsNone {
 		w.Tools, w.ToolChoice = append(w.Tools, *form), formed(r)

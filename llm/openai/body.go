@@ -66,7 +66,7 @@ func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 		FrequencyPenalty: p.FrequencyPenalty,
 		PresencePenalty:  p.PresencePenalty,
 		Seed:             p.Seed,
-		ResponseFormat:   p.ResponseFormat,
+		ResponseFormat:   e.ResponseFormat(&p),
 	}
 	w.LogitBias = p.LogitBias
 	if r.N > 1 {
@@ -101,7 +101,7 @@ func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 	}
 	for _, t := range r.Tools {
 		w.Tools = append(w.Tools, api.Tool{Type: api.ToolTypeFunction, Function: &api.FunctionDefinition{
-			Name: t.Name, Description: t.Description, Parameters: exchange.Schema(&t),
+			Name: t.Name, Description: t.Description, Parameters: e.Schema(&p, &t),
 		}})
 	}
 	switch r.ToolChoice {

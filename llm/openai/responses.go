@@ -22,7 +22,7 @@ func encodeResponses(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 	if len(p.Stop) > 0 {
 		return nil, e.Fail(llm.CodeInvalidRequest, 0, "the Responses protocol has no stop sequences: leave out the provider's stop, or use kind openai")
 	}
-	format, err := textFormat(p.ResponseFormat)
+	format, err := textFormat(e.ResponseFormat(p))
 	if err != nil {
 		return nil, e.Fail(llm.CodeInvalidRequest, 0, "response_format: %v", err)
 	}
@@ -42,7 +42,7 @@ func encodeResponses(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 	for i := range r.Tools {
 		t := &r.Tools[i]
 		// Where nothing is said the schema has to be one of those that are strict.
-		about := map[string]any{"name": t.Name, "parameters": exchange.Schema(t), "strict": false}
+		about := map[string]any{"name": t.Name, "parameters": e.Schema(p, t), "strict": false}
 		if t.Description != "" {
 			about["description"] = t.Description
 		}

@@ -101,11 +101,11 @@ func Parse(file string, data []byte) (*List, error) {
 			p.Each(n, "servers", func(key, value *yaml.Node) { l.servers = append(l.servers, server(p, key, value)) })
 		},
 	})
-	if len(l.servers) == 0 {
+	if len(l.servers) == 0 && p.Mistakes() == 0 {
 		p.Fail(top.Line, "the list has no servers; put them below \"servers:\"")
 	}
-	if p.Err != nil {
-		return nil, p.Err
+	if err := p.Err(); err != nil {
+		return nil, err
 	}
 	return l, nil
 }
@@ -119,7 +119,7 @@ func server(p *listfile.Parser, key, n *yaml.Node) *Server {
 	if s.Name == "" || len(s.Name) > maxServerName || strings.Trim(s.Name, nameBytes) != "" || strings.Contains(s.Name, separator) || strings.HasSuffix(s.Name, "_") {
 		p.Fail(key.Line, "servers: name %.80q: want 1 to %d of letters, digits, - and _, without two _ in a row and none at the end: what follows is named behind __", s.Name, maxServerName)
 	}
-	what := "server " + s.Name
+	what, before := "server "+s.Name, p.Mistakes()
 	state := ""
 	p.Fields(n, what, map[string]func(*yaml.Node){
 		"command": func(n *yaml.Node) { s.Command = command(p, n, what) },
@@ -132,7 +132,8 @@ func server(p *listfile.Parser, key, n *yaml.Node) *Server {
 		"token": func(n *yaml.Node) { s.Token = p.Key(n, what, "token") },
 		"env":   func(n *yaml.Node) { s.Env = p.Texts(n, what+": env") },
 		"tools": func(n *yaml.Node) {
-			if s.Tools = p.Texts(n, what+": tools"); s.Tools == nil {
+			before := p.Mistakes()
+			if s.Tools = p.Texts(n, what+": tools"); s.Tools == nil && p.Mistakes() == before {
 				p.Fail(n.Line, "%s: tools: there are none; name the tools, or leave it out for all", what)
 			}
 		},
@@ -145,6 +146,9 @@ func server(p *listfile.Parser, key, n *yaml.Node) *Server {
 			s.Call = time.Duration(ms) * time.Millisecond
 		},
 	})
+	if p.Mistakes() > before {
+		return s // what is said of fields together may follow from one of them
+	}
 	for _, name := range s.Env {
 		if strings.Trim(name, envBytes) != "" {
 			p.Fail(n.Line, "%s: env: %.40q is no name of a variable; name those that the server is to get of the node's", what, name)
@@ -205,6 +209,7 @@ func address(p *listfile.Parser, n *yaml.Node, what, field string) string {
 	text := p.Text(n, what+": "+field)
 	u, err := url.Parse(text)
 	switch {
+	case text == "":
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		p.Fail(n.Line, "%s: %s: want a URL such as https://mcp.example.com/mcp", what, field)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":

@@ -42,6 +42,7 @@ type oauth struct {
 // entry reads the field of a server.
 func (o *oauth) entry(p *listfile.Parser, n *yaml.Node, what string) {
 	what += ": oauth"
+	before := p.Mistakes()
 	p.Fields(n, what, map[string]func(*yaml.Node){
 		"issuer": func(n *yaml.Node) { o.issuer = address(p, n, what, "issuer") },
 		"client": func(n *yaml.Node) { o.client = p.Text(n, what+": client") },
@@ -59,6 +60,7 @@ func (o *oauth) entry(p *listfile.Parser, n *yaml.Node, what string) {
 		},
 	})
 	switch {
+	case p.Mistakes() > before:
 	case o.login == "" && (o.issuer == "" || o.client == "" || o.secret == ""):
 		p.Fail(n.Line, "%s: want issuer, client and secret; or login, a file that \"rath mcp login\" writes for a person", what)
 	case (o.client == "") != (o.issuer == ""):

@@ -121,7 +121,16 @@ type Query struct {
 	Text  string // any text; its words are what counts
 	Under string // only notes at and below this URI; "" is the whole store
 	Limit int    // at most so many hits; 0 is DefaultLimit, above MaxLimit is MaxLimit
+	// Scores is how notes are scored: "" is as the store does, ScoresOpenRath as the local
+	// memory of OpenRath, where a store can. Another one wraps errors.ErrUnsupported.
+	Scores string
 }
+
+// ScoresOpenRath finds as the local memory of OpenRath does: BM25 over runs of ASCII letters
+// and digits, in the notes at and below Query.Under. Notes that share no word follow with
+// score 0, those of equal score in the order of their files, and a snippet is the first 200
+// characters. Each search reads all notes.
+const ScoresOpenRath = "openrath"
 
 // Hit is one note that matched. It has no floating point numbers, so that it
 // can be recorded as an event.
@@ -130,5 +139,5 @@ type Hit struct {
 	Snippet string `json:"snippet"`           // the passage that matches best, white space collapsed, at most 240 characters
 	Session string `json:"session,omitempty"` // the session the note belongs to, for notes of scope session
 	Origin  Origin `json:"origin,omitzero"`   // as it was written
-	Score   int64  `json:"score"`             // BM25 in millionths, or what ranks add up to where vectors count too; above zero
+	Score   int64  `json:"score"`             // BM25 in millionths, or what ranks add up to where vectors count too; above zero but for Query.Scores
 }

@@ -52,8 +52,9 @@ type Query struct {
 	// lies below it; "" is all of the memory.
 	Memory string `json:"memory,omitempty"`
 	URI    string `json:"uri,omitempty"`
-	// Text is what recall looks for.
-	Text string `json:"text,omitempty"`
+	// Text is what recall looks for, and Scores how it scores notes: "" or "openrath".
+	Text   string `json:"text,omitempty"`
+	Scores string `json:"scores,omitempty"`
 	// AfterNote is where a page of notes begins: the last URI of the page before.
 	AfterNote string `json:"after_note,omitempty"`
 	// At is where a page of commits begins: the Next of the page before.
@@ -138,6 +139,11 @@ func (q *Query) check() error {
 	case "", "text", "mermaid", "svg":
 	default:
 		return bad("format", fmt.Sprintf("%q is none", cleanText(q.Format, 40)), "use text, mermaid or svg")
+	}
+	switch q.Scores {
+	case "", "openrath":
+	default:
+		return bad("scores", fmt.Sprintf("%q is none", cleanText(q.Scores, 40)), "use openrath, or leave it out")
 	}
 	if q.Where != "" {
 		if _, err := lineage.ParseSelector(q.Where); err != nil {

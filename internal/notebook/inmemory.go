@@ -457,6 +457,12 @@ func (m *InMemory) find(ctx context.Context, q memory.Query, by func(terms []ter
 	if limit <= 0 {
 		limit = memory.DefaultLimit
 	}
+	if openRath, err := scored(q); err != nil || openRath {
+		if err != nil {
+			return nil, err
+		}
+		return m.findOpenRath(ctx, q, dir, limit)
+	}
 	m.mu.RLock()
 	terms := m.ix.terms(q.Text)
 	matches := by(terms, dir, limit)

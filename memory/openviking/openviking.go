@@ -154,6 +154,9 @@ func (s *Store) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) 
 	if err != nil {
 		return nil, err
 	}
+	if q.Scores != "" {
+		return nil, fmt.Errorf("memory/openviking: scores %q: %w: the server scores by vectors", q.Scores, errors.ErrUnsupported)
+	}
 	if strings.TrimSpace(q.Text) == "" {
 		return nil, ctx.Err()
 	}

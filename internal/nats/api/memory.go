@@ -65,6 +65,7 @@ var faults = map[string]struct{ is, code error }{
 	"not_found":   {memory.ErrNotFound, session.ErrNotFound},
 	"too_large":   {memory.ErrTooLarge, session.ErrTooLarge},
 	"full":        {memory.ErrFull, run.ErrState},
+	"unsupported": {errors.ErrUnsupported, run.ErrNotSupported},
 }
 
 // fault is such an error that has come over the network, or goes there.

@@ -50,7 +50,7 @@ func (a answerer) recall(ctx context.Context, t session.Tenant, q messages.Query
 	if q.Text == "" {
 		return nil, missing("text", "send what to look for")
 	}
-	return a.remembered(ctx, t, q, remembering{Op: memoryFind, Query: memory.Query{Text: q.Text, Under: q.URI, Limit: q.Limit}})
+	return a.remembered(ctx, t, q, remembering{Op: memoryFind, Query: memory.Query{Text: q.Text, Under: q.URI, Limit: q.Limit, Scores: q.Scores}})
 }
 
 func (a answerer) remembered(ctx context.Context, t session.Tenant, q messages.Query, r remembering) (any, error) {
@@ -167,7 +167,7 @@ func (c *Conn) remember(ctx context.Context, t session.Tenant, r *remembering) (
 		if r.Query.Text == "" {
 			return out, nil // no word, no hit
 		}
-		q.URI, q.Text, q.Limit = r.Query.Under, r.Query.Text, max(min(r.Query.Limit, memory.MaxLimit), 0)
+		q.URI, q.Text, q.Scores, q.Limit = r.Query.Under, r.Query.Text, r.Query.Scores, max(min(r.Query.Limit, memory.MaxLimit), 0)
 		return out, ask(ctx, c, t, messages.QueryRecall, q, &out.Memory)
 	}
 	if r.URI == "" { // in a query that is the whole memory

@@ -170,7 +170,7 @@ func (s *Store) Read(ctx context.Context, uri string) (string, error) {
 // Find implements memory.Store. With notes that have a vector of its model the query gets
 // one, too.
 func (s *Store) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
-	if s.e.Embedder != nil {
+	if s.e.Embedder != nil && q.Scores == "" {
 		return s.findNear(ctx, q)
 	}
 	// Servers are asked for what is newer while the index is searched. Mostly there is

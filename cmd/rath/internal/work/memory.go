@@ -143,9 +143,12 @@ func memoryFind(a *app.App) *cobra.Command {
 		Short: "Find the notes of a memory that match a text best",
 		Long: `Finds the notes that match a text best, best first, as agents find them: by the
 words of both, in any script. A note that shares no word is not found, unless
-the nodes' list of models names one under "memory": then vectors count, too.`,
+the nodes' list of models names one under "memory": then vectors count, too.
+With --scores openrath they are found and scored as the local memory of OpenRath
+finds them, those that share no word among them.`,
 		Example: `  rath memory find team "which theme?"
-  rath memory find team "slugs" --under memory://agent --limit 3`,
+  rath memory find team "slugs" --under memory://agent --limit 3
+  rath memory find team "dark theme" --scores openrath`,
 		Args: app.Exactly(2, "the name of a memory and a text"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if q.Limit < 1 || q.Limit > memory.MaxLimit {
@@ -153,6 +156,9 @@ the nodes' list of models names one under "memory": then vectors count, too.`,
 			}
 			if strings.TrimSpace(args[1]) == "" {
 				return app.Usage(cmd, errors.New("the text is empty: say what to look for"))
+			}
+			if q.Scores != "" && q.Scores != memory.ScoresOpenRath {
+				return app.Usage(cmd, fmt.Errorf("--scores %s: want %s", q.Scores, memory.ScoresOpenRath))
 			}
 			ctx := cmd.Context()
 			q.Text = args[1]
@@ -167,8 +173,12 @@ the nodes' list of models names one under "memory": then vectors count, too.`,
 					return err
 				}
 				for _, h := range hits {
-					a.Out.Println(term.Clean(h.URI))
-					for _, line := range term.Wrap(term.Clean(h.Snippet), a.Out.Width()-2) {
+					score := ""
+					if q.Scores != "" {
+						score = fmt.Sprintf("  %.6f", float64(h.Score)/1e6)
+					}
+					a.Out.Println(term.Clean(h.URI) + score)
+					for _, line := range term.Wrap(term.Clean(strings.Join(strings.Fields(h.Snippet), " ")), a.Out.Width()-2) {
 						a.Out.Println("  " + line)
 					}
 				}
@@ -181,6 +191,7 @@ the nodes' list of models names one under "memory": then vectors count, too.`,
 	}
 	cmd.Flags().StringVar(&q.Under, "under", "", "only notes at and below this `URI`")
 	cmd.Flags().IntVar(&q.Limit, "limit", memory.DefaultLimit, "find no more than so many")
+	cmd.Flags().StringVar(&q.Scores, "scores", "", "score as `openrath` does, and show the scores")
 	return cmd
 }
 

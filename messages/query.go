@@ -317,6 +317,10 @@ type Workflow struct {
 	Pool        string          `json:"pool,omitempty"`
 	Class       string          `json:"class,omitempty"` // ClassInteractive (also if empty) or ClassBatch
 	Input       json.RawMessage `json:"input,omitempty"` // JSON Schema
+	// Type is what it is in Go; "" if only the input of a task says what it is made of.
+	Type  string `json:"type,omitempty"`
+	Parts []Part `json:"parts,omitempty"` // sorted as the code has them
+	Left  int    `json:"left,omitempty"`  // parts beyond those
 }
 
 // Node is a node that lives, or died so recently that its entry is still there.

@@ -46,6 +46,29 @@ const (
 	ClassBatch       = "batch"
 )
 
+// Part is an agent or a workflow that a workflow on offer is made of, without a task that
+// says otherwise.
+type Part struct {
+	// Path leads to it: fields, indexes, keys and names of branches, between points.
+	Path string `json:"path"`
+	Kind string `json:"kind"` // agent, workflow, remote, selector or compressor
+	// Branch says that it runs on a branch of the session.
+	Branch bool `json:"branch,omitempty"`
+	// Name is that of an agent, of a remote workflow, or of the type in Go.
+	Name        string `json:"name,omitempty"`
+	Description string `json:"description,omitempty"` // of an agent how its prompt begins
+	Revision    string `json:"revision,omitempty"`    // of a remote workflow
+	// Model is what it asks; of an agent, a selector and a compressor without one it is that
+	// of the task.
+	Model      string   `json:"model,omitempty"`
+	Memory     string   `json:"memory,omitempty"`
+	Tools      []string `json:"tools,omitempty"`
+	MCP        []string `json:"mcp,omitempty"`         // servers
+	MaxRounds  int      `json:"max_rounds,omitempty"`  // calls of the model at most
+	MaxContext int64    `json:"max_context,omitempty"` // tokens
+	Budget     Budget   `json:"budget,omitzero"`
+}
+
 // Alias is what a name stands for. Of a session's name it is the session; of
 // a run's id the run's home, with what tells two tasks of one id apart.
 type Alias struct {

@@ -132,7 +132,10 @@ func full() map[string]any {
 		Index: 1, Kind: session.ToolResult, Text: "x", Truncated: true, Calls: []session.ToolCall{{ID: "1", Name: "n", Args: "{}"}}, CallID: "c", Name: "n",
 		Failed: true, Body: digest, Images: []session.Image{picture}, Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: 1, Placement: place, Usage: usage, Session: "s1", Version: 2,
 	}
-	workflow := messages.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Class: messages.ClassBatch, Input: json.RawMessage(`{"type":"object"}`)}
+	workflow := messages.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Class: messages.ClassBatch, Input: json.RawMessage(`{"type":"object"}`), Type: "*fix.Fix", Left: 1, Parts: []messages.Part{{
+		Path: "Code", Kind: "agent", Branch: true, Name: "coder", Description: "d", Revision: "1", Model: "m", Memory: "team", Tools: []string{"edit"}, MCP: []string{"git"},
+		MaxRounds: 64, MaxContext: 1000, Budget: messages.Budget{MicroUSD: 1, Steps: 2, TimeMS: 3, Tokens: 4},
+	}}}
 	node := messages.Node{
 		Incarnation: "node-a-1", Name: "node-a", Pools: []string{"default"}, Slots: 4, Free: 3, Version: "v1", PID: 7, Isolation: "landlock", Durability: "fsync",
 		Full: []messages.StreamFill{

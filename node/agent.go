@@ -69,38 +69,50 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 					return slices.Contains(in.Approve, "*") || slices.Contains(in.Approve, spec.Name)
 				}
 			}
-			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
-				equipped := *agent
-				if v.Placement().Backend != "" && len(s.Tools) == 0 {
-					equipped.Tools = usualTools()
-				}
-				if len(others) > 0 {
-					found, err := elsewhere(ctx, others)
-					if err != nil {
-						return v, err
-					}
-					equipped.Tools = append(slices.Clone(chosen), found...)
-				}
-				switch {
-				case strings.TrimSpace(in.Prompt) != "":
-					if in.Guide == nil || *in.Guide {
-						guided, more, err := flow.Guide(ctx, v)
-						if err != nil {
-							return v, err
-						}
-						v = guided
-						if len(s.Tools) == 0 { // else the task names it, if it is to be there
-							equipped.Tools = append(equipped.Tools, more...)
-						}
-					}
-					v = v.With(session.UserText(in.Prompt))
-				case v.Len() == 0:
-					return v, &messages.FieldError{Message: "agent", Problem: "there is nothing to do", Remedy: `send "input": "what to do", or a session that says it`}
-				}
-				return equipped.Forward(ctx, v)
-			}), nil
+			return &oneAgent{Agent: agent, in: in, task: s, others: others, elsewhere: elsewhere}, nil
 		},
 	}
+}
+
+// oneAgent is the workflow "agent" for one task.
+type oneAgent struct {
+	Agent     *flow.Agent
+	in        AgentInput
+	task      flow.Settings
+	others    []string // tools that this node has not
+	elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error)
+}
+
+// Forward implements flow.Workflow.
+func (w *oneAgent) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+	equipped := *w.Agent
+	if s.Placement().Backend != "" && len(w.task.Tools) == 0 {
+		equipped.Tools = usualTools()
+	}
+	if len(w.others) > 0 {
+		found, err := w.elsewhere(ctx, w.others)
+		if err != nil {
+			return s, err
+		}
+		equipped.Tools = append(slices.Clone(w.Agent.Tools), found...)
+	}
+	switch {
+	case strings.TrimSpace(w.in.Prompt) != "":
+		if w.in.Guide == nil || *w.in.Guide {
+			guided, more, err := flow.Guide(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			s = guided
+			if len(w.task.Tools) == 0 { // else the task names it, if it is to be there
+				equipped.Tools = append(equipped.Tools, more...)
+			}
+		}
+		s = s.With(session.UserText(w.in.Prompt))
+	case s.Len() == 0:
+		return s, &messages.FieldError{Message: "agent", Problem: "there is nothing to do", Remedy: `send "input": "what to do", or a session that says it`}
+	}
+	return equipped.Forward(ctx, s)
 }
 
 // usualTools are those of an agent with a workspace whose task names none. Each costs

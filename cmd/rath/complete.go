@@ -37,7 +37,7 @@ var completed = map[string]struct {
 	"session replay": {runNames, 1}, "session rerun": {runNames, 1}, "session rewind": {sessionNames, 1}, "session fork": {sessionNames, 1},
 	"session merge": {sessionNames, 2}, "workspace ls": {sessionNames, 1}, "workspace get": {sessionNames, 1}, "workspace merge": {sessionNames, 64}, "show": {sessionNames, 1}, "why": {sessionNames, 1}, "diff": {sessionNames, 2}, "export": {sessionNames, 1},
 	"verify": {runNames, 1}, "cluster rebudget": {runNames, 1}, "cluster tail": {sessionNames, 1}, "cluster quarantine": {sessionNames, 1},
-	"cluster release": {sessionNames, 1}, "run": {workflowNames, 1}, "submit": {workflowNames, 1}, "cluster nodes show": {nodeNames, 1},
+	"cluster release": {sessionNames, 1}, "run": {workflowNames, 1}, "submit": {workflowNames, 1}, "workflows show": {workflowNames, 1}, "cluster nodes show": {nodeNames, 1},
 	"cluster nodes drain": {nodeNames, 1}, "memory ls": {memoryNames, 1}, "memory find": {memoryNames, 1}, "memory add": {memoryNames, 1},
 	"memory read": {memoryNames, 1}, "memory forget": {memoryNames, 1}, "memory export": {memoryNames, 1},
 }

@@ -80,7 +80,7 @@ store itself.`,
   rath memory find team "slug"`,
 				work.Memories(a)...),
 		}},
-		{"look", "Look", []*cobra.Command{inspect.Ps(a), inspect.Top(a), inspect.Show(a), inspect.Why(a), inspect.Diff(a)}},
+		{"look", "Look", []*cobra.Command{inspect.Ps(a), inspect.Top(a), inspect.Show(a), inspect.Why(a), inspect.Diff(a), inspect.Workflows(a)}},
 		{"evidence", "Evidence", []*cobra.Command{evidence.Export(a), evidence.Verify(a)}},
 		{"fleet", "Fleet", []*cobra.Command{noun("cluster", "Set up, look at and keep a fleet and what it stores", `  rath cluster nodes ls
   rath cluster tail -f`,

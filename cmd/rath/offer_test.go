@@ -47,15 +47,19 @@ func notes(revision string) flow.Registration {
 	}}
 }
 
-// notesApart writes release notes on a branch.
+// apart writes release notes on a branch.
+type apart struct{ Branches []flow.Branch }
+
+func (w *apart) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+	j, err := flow.FanOut(ctx, s, w.Branches, nil)
+	if err != nil {
+		return s, err
+	}
+	return flow.Merge(ctx, j, flow.SinceAncestor())
+}
+
 var notesApart = flow.Registration{Name: "releases", Description: "Publishes a release from a branch.", Revision: "1", New: func() flow.Workflow {
-	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "only", Workflow: flow.Remote{Workflow: "release"}}}, nil)
-		if err != nil {
-			return s, err
-		}
-		return flow.Merge(ctx, j, flow.SinceAncestor())
-	})
+	return &apart{Branches: []flow.Branch{{Name: "only", Workflow: flow.Remote{Workflow: "release"}}}}
 }}
 
 // offer ends the node that there is and starts one that offers a revision of

@@ -53,6 +53,7 @@ func TestFilesOverServer(t *testing.T) {
 		{"workspace ls four .git", ".git/packed-refs"},
 		{"apply three -C later --only a.txt --branch", "a.txt"},
 		{"apply three -C later --only a.txt", "a.txt"},
+		{"workflows show agent", "agent agent"},
 		{"workspace ls three", "100644  4      a.txt"},
 		{"workspace get three a.txt", "two"},
 		{"workspace merge two three --base - --on-conflict both", "HASH64"},

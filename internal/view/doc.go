@@ -6,5 +6,5 @@
 //
 // Files, the lowest first: text, shortid, files, blame, details, line, timeline, turn, steps,
 // transcript, impact, impact_use, impact_text, reason, reason_text, replay, records, nodes, live,
-// runs, diff, top.
+// runs, workflow, diff, top.
 package view

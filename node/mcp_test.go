@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/mcptest"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
@@ -97,5 +99,137 @@ done
 	r, err := c.Do(t.Context(), "agent", messages.Task{Input: json.RawMessage(`"note"`), MCP: []string{"t"}}, nil)
 	if err != nil || r.Code != run.CodeMalformed || !strings.Contains(r.Error, `mcp[0]: there is no MCP server "t"`) {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestMCPAsks: a server that asks during a call has the run wait for a person, and gets the
+// answer when the call is made again, also by a node that started later. An answer that is
+// not as asked for is asked for again. A call that is cut off after the answer is not made
+// again by itself.
+func TestMCPAsks(t *testing.T) {
+	for _, kind := range []string{"good", "former"} {
+		t.Run(kind, func(t *testing.T) { t.Parallel(); mcpAsks(t, kind) })
+	}
+}
+
+func mcpAsks(t *testing.T, kind string) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	var text []byte
+	for _, word := range []string{"plan", "no", "fatal"} {
+		text = fmt.Appendf(text, "\n-- %[1]s --\nuser: %[1]s\nnot result: s__deploy\ncall: s__deploy {\"text\":%[1]q,\"file\":%[2]q}\n", word, file(word))
+	}
+	script, err := scripted.Parse("mcp.txtar", append(text, "\n-- else --\n\ndone\n"...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := scripted.New(script, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := file("mcp.yaml")
+	if err := os.WriteFile(list, []byte("servers:\n  s: {command: "+mcptest.Command(kind)+", where: host}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start := func() (*Instance, *client.Client) {
+		n := begin(t, &Options{Store: file("store"), Level: "lazy", Models: model, MCPList: list, Env: os.Getenv}).started(t)
+		c, err := n.Client(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n, c
+	}
+	n, c := start()
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(soon); !ok(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(what + " did not come")
+			}
+		}
+	}
+	question := func(id run.ID, step run.Path) (q client.Question) {
+		t.Helper()
+		until("the question of "+string(id), func() bool {
+			all, err := c.Approvals(t.Context())
+			if err != nil {
+				return false
+			}
+			i := slices.IndexFunc(all, func(q client.Question) bool { return q.Run == id && q.Step == step })
+			if i >= 0 {
+				q = all[i]
+			}
+			return i >= 0
+		})
+		return q
+	}
+	submit := func(id run.ID) {
+		t.Helper()
+		if _, err := c.Submit(t.Context(), "agent", messages.Task{ID: id, Input: json.RawMessage(`"` + string(id) + `"`), MCP: []string{"s"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := func(id run.ID, want run.State) (r messages.RunInfo) {
+		t.Helper()
+		until("the end of "+string(id), func() bool {
+			r, err = c.Run(t.Context(), id)
+			return err == nil && r.State == want
+		})
+		return r
+	}
+
+	submit("plan")
+	q := question("plan", "1.0.answer.0")
+	says, err := c.Detail(t.Context(), q)
+	if q.Title != "s__deploy asks: Deploy plan where?" || err != nil || !strings.Contains(says, `  copies, integer, 2 if left out
+  place, string of ["staging","production"], required: where to
+The call is made again, from its beginning, with the answer.`) {
+		t.Errorf("%s\n%s\n%v", q.Title, says, err)
+	}
+	if err := c.Approve(t.Context(), "plan", messages.Control{Step: q.Step, Value: json.RawMessage(`{"place":"moon"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	q = question("plan", "1.0.answer.1")
+	if says, err := c.Detail(t.Context(), q); err != nil || !strings.HasPrefix(says, `The answer before was not taken: "place":`) {
+		t.Errorf("%s, %v", says, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, c = start()
+	defer c.Close()
+	if err := c.Approve(t.Context(), "plan", messages.Control{Step: q.Step, Value: json.RawMessage(`{"place":"staging"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	r := ended("plan", run.Succeeded)
+	if got := strings.Join(toolTexts(t, c, r.Session), ""); got != `{"text":"deploys 2 to staging"}` {
+		t.Error(got)
+	}
+
+	submit("no")
+	if err := c.Reject(t.Context(), "no", messages.Control{Step: question("no", "1.0.answer.0").Step, Reason: "not today"}); err != nil {
+		t.Fatal(err)
+	}
+	r = ended("no", run.Succeeded)
+	if got := strings.Join(toolTexts(t, c, r.Session), ""); got != `{"text":"told to decline"}` {
+		t.Error(got)
+	}
+
+	submit("fatal")
+	if err := c.Approve(t.Context(), "fatal", messages.Control{Step: question("fatal", "1.0.answer.0").Step, Value: json.RawMessage(`{"place":"staging"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if r := ended("fatal", run.NeedsReview); r.Review == nil || r.Review.Step != "1.0.again" {
+		t.Errorf("%+v", r.Review)
+	}
+	for name, want := range map[string]string{
+		"plan": "begins begins deploys 2 to staging ", "no": "begins begins decline ", "fatal": "begins begins ",
+	} {
+		if data, err := os.ReadFile(file(name)); err != nil || strings.ReplaceAll(string(data), "\n", " ") != want {
+			t.Errorf("%s: it did %q, %v; want %q", name, data, err, want)
+		}
 	}
 }

@@ -154,6 +154,12 @@ type Call struct {
 	// none. Redirects are not followed.
 	HTTP  func(context.Context) (http.RoundTripper, error)
 	Blobs blob.Store // takes outputs that are too long for a transcript; may be nil
+	// Ask asks a person, for a yes and for values that match a JSON Schema. While there is no
+	// answer it fails: the call returns that error, ends with it, and is made again from its
+	// beginning when the answer is there, in a run that waited as for an approval. What the
+	// call did before it asked it does again. action is "accept", "decline", or "cancel" if
+	// the time was up; content are the values. Nil means that nobody can be asked.
+	Ask func(ctx context.Context, message string, schema json.RawMessage) (action string, content json.RawMessage, err error)
 }
 
 // Result is what a tool returns: any value that encodes to JSON, or a

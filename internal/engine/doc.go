@@ -26,6 +26,6 @@
 //
 // Files, the lowest first: summary, clock, live, position, lifetime, inbox, level, held,
 // account, call, retry, breaker, choice, admit, transcript, runtime, embed, execution, scope, step, placed, putback, service, forks, lease, leases, servers, read, join, guide, fork,
-// branch, do, version, diff, await, follow, image, complete, message, memory, compress, overflow, round, hooks, gate, repeat, turn, select,
+// branch, do, version, diff, await, follow, image, complete, message, memory, compress, overflow, round, hooks, gate, ask, repeat, turn, select,
 // fanout, gather, merge, delegate, files, ending, claim, tree, answer, driver, replay.
 package engine

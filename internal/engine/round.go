@@ -66,12 +66,20 @@ type toolCall struct {
 	// function.
 	work func(args json.RawMessage) flow.Workflow
 	out  *outcome // nil until the call ended
-	st   *step
-	box  atomic.Pointer[sandbox.Sandbox] // the last that the tool asked for
+	st   *step    // the newest try
+	// asks is what the newest try asked and nothing answers yet; nil is nothing. misses
+	// counts the answers to it that its schema refused, the last of them for why.
+	asks    *journal.Asked
+	misses  int
+	why     string
+	asking  sync.Mutex                      // of answers, while a try is under way
+	answers []answered                      // to the tries before
+	box     atomic.Pointer[sandbox.Sandbox] // the last that the tool asked for
 }
 
 // outcome is what a call left, ready to become a row.
 type outcome struct {
+	asks   *journal.Asked // the call ended with a question, and leaves no row
 	body   json.RawMessage
 	images []session.Image
 	failed bool
@@ -142,7 +150,7 @@ func (r *round) functions() (works []*toolCall, err error) {
 			}
 		}
 		c.st.fly(Queues, cmp.Or(c.edited, c.Args))
-		defer c.st.flight.end()
+		defer func() { c.st.flight.end() }()
 		calls = append(calls, c)
 	}
 	for i := 0; i < len(calls); {
@@ -152,11 +160,11 @@ func (r *round) functions() (works []*toolCall, err error) {
 		for j < len(calls) && !calls[j].mutates() {
 			j++
 		}
-		if err := r.parallel(calls[i:j]); err != nil {
+		if err := r.group(calls[i:j]); err != nil {
 			return nil, err
 		}
 		if j < len(calls) {
-			if err := r.do(calls[j]); err != nil {
+			if err := r.group(calls[j : j+1]); err != nil {
 				return nil, err
 			}
 			j++
@@ -206,14 +214,23 @@ func (r *round) replay() error {
 	return nil
 }
 
-// replayCall takes over a call if it is recorded.
+// replayCall takes over what is recorded of a call.
 func (r *round) replayCall(c *toolCall) error {
-	if err := c.st.decide(); err != nil || c.st.decision != journal.Replay {
-		return err
-	}
-	rec := c.st.record
-	if rows := rec.Session.Len() - r.base.Len(); rows >= r.rows {
-		r.s, r.rows = rec.Session, rows
+	var rec *journal.Step
+	for {
+		if err := c.st.decide(); err != nil || c.st.decision != journal.Replay {
+			return err
+		}
+		rec = c.st.record
+		if rows := rec.Session.Len() - r.base.Len(); rows >= r.rows {
+			r.s, r.rows = rec.Session, rows
+		}
+		if c.asks = rec.Asks; c.asks == nil {
+			break
+		}
+		if taken, err := r.replayAnswers(c); err != nil || !taken {
+			return err
+		}
 	}
 	c.out = &outcome{body: json.RawMessage(rec.Value), images: rec.Images, failed: rec.Failed, head: rec.HeadAfter}
 	if rec.Code == run.CodeNestedStep {
@@ -230,12 +247,32 @@ func effectIn(s tool.Spec, p session.Placement) tool.Effect {
 	return s.Effect.In(sandbox.Info{Isolation: sandbox.Isolation(p.Isolation), Network: sandbox.Network(p.Network), Outside: s.Outside || outside(p.Services)})
 }
 
+// group runs calls that may run at the same time, and again those that asked a person.
+// Calls with answers run one at a time: some servers do not say which call asks.
+func (r *round) group(calls []*toolCall) error {
+	for again := true; again; {
+		var err error
+		if err = r.parallel(calls); err != nil {
+			return err
+		}
+		for _, c := range calls {
+			if err = r.do(c); err != nil {
+				return err
+			}
+		}
+		if again, err = r.answers(calls); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // parallel runs calls at the same time, those of one lane in call order.
 func (r *round) parallel(calls []*toolCall) error {
 	var lanes [][]*toolCall
 	byName := map[string]int{}
 	for _, c := range calls {
-		if c.st.decision == journal.Replay {
+		if c.recorded() || len(c.answers) > 0 {
 			continue
 		}
 		lane := c.bound.Lane
@@ -277,11 +314,15 @@ func (r *round) parallel(calls []*toolCall) error {
 	return nil
 }
 
+// recorded reports whether the newest try of a call is.
+func (c *toolCall) recorded() bool { return c.out != nil || c.asks != nil }
+
 // do runs one call and commits its outcome.
 func (r *round) do(c *toolCall) error {
-	if c.st.decision == journal.Replay {
+	if c.recorded() {
 		return nil
 	}
+	c.renew()
 	c.st.began = time.Now()
 	c.st.flight.does(Works, time.Time{})
 	defer c.st.flight.end()
@@ -302,7 +343,13 @@ func (r *round) do(c *toolCall) error {
 				return err
 			}
 		}
-		out = r.reviewed(r.ctx, c, r.call(c, place))
+		out = r.call(c, place)
+		if q, ok := errors.AsType[*asking](out.Err); ok {
+			d.Asks = &q.Asked
+			out = tool.Outcome{}
+		} else {
+			out = r.reviewed(r.ctx, c, out)
+		}
 	}
 	if sandbox.Network(place.Network).Listed() {
 		d.Requests, d.Unlisted = r.ex.lease(r.base.Key()).requests()
@@ -339,7 +386,10 @@ func (r *round) do(c *toolCall) error {
 		r.ex.lease(r.base.Key()).giveUp(*box)
 	}
 	d.Failed = out.IsError
-	o := outcome{images: out.Images, failed: out.IsError, head: head, back: back}
+	if d.Asks != nil && out.Err != nil { // the files that it left are lost, and so is the question
+		d.Asks = nil
+	}
+	o := outcome{asks: d.Asks, images: out.Images, failed: out.IsError, head: head, back: back}
 	if place.Services != "" {
 		o.ends = r.ex.lease(r.base.Key()).serviceEnds()
 	}
@@ -349,6 +399,9 @@ func (r *round) do(c *toolCall) error {
 		o.nested, d.Code, d.Error = out.Err, run.CodeNestedStep, excerpt.Clip(errText(out.Err), 1<<10)
 	case out.IsError && out.Kind != "":
 		d.Code, d.Error = run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300)
+	}
+	if d.Asks != nil {
+		d.Summary = excerpt.Clip("asks: "+d.Asks.Message, 200)
 	}
 	if d.Summary == "" {
 		d.Summary = summary(c.Name, cmp.Or(c.edited, c.Args), out) + reached(d.Requests, d.Unlisted) + said(d.Services)
@@ -406,7 +459,7 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		return box, err
 	}
 	return c.bound.Call(ctx, tool.Call{
-		ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(), Sandbox: open,
+		ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(), Sandbox: open, Ask: c.ask,
 		HTTP: func(ctx context.Context) (http.RoundTripper, error) {
 			if r.sandboxErr == nil && !sandbox.Network(place.Network).Listed() {
 				return nil, nil
@@ -420,8 +473,9 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 	})
 }
 
-// callID is what a tool may use as idempotency key: the same on every attempt.
-func (r *round) callID(c *toolCall) string { return string(r.ex.id) + "/" + string(c.path) }
+// callID is what a tool may use as idempotency key: the same on every attempt. A call that
+// is made again with an answer is another one.
+func (r *round) callID(c *toolCall) string { return string(r.ex.id) + "/" + string(c.st.asked.Path) }
 
 // row is the chunk of a call that ended, at a workspace head.
 func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
@@ -443,7 +497,9 @@ func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
 func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.out = &out
+	if c.asks = out.asks; c.asks == nil {
+		c.out = &out
+	}
 	var content []session.Event
 	n, place := r.rows, r.s.Placement()
 	head := place.Head

@@ -250,6 +250,9 @@ const (
 
 // StepCompleted records a step's outcome, value or error.
 type StepCompleted struct {
+	// Asks is what a tool's call asked a person, and ended with. The call is made again
+	// below its path, with the answer.
+	Asks    *Asked   `json:"asks,omitempty"`
 	Attempt uint64   `json:"attempt"`
 	Call    string   `json:"call,omitempty"`
 	Code    run.Code `json:"code,omitempty"`
@@ -330,6 +333,13 @@ func (d *StepCompleted) Unpriced() string {
 		return ""
 	}
 	return cmp.Or(d.Named, d.Model, "without a name")
+}
+
+// Asked is a question of a tool's call: for a yes or a no, and with a yes for values that
+// match a schema.
+type Asked struct {
+	Message string `json:"message"`
+	Schema  string `json:"schema,omitempty"` // JSON text; "" takes any object
 }
 
 // PassedModel is a model that another one took the place of.

@@ -17,7 +17,8 @@ import (
 const word = "serve-mcp"
 
 // Command is the command of a server, as the list of servers has it: "good", "banner",
-// "garbage", "silent", "exits", "tells", "prints", "many", "twins" or "odd".
+// "garbage", "silent", "exits", "tells", "prints", "many", "twins", "odd" or "former", which
+// speaks the protocol of 2025-11-25.
 func Command(kind string) string {
 	exe, err := os.Executable()
 	if err != nil {
@@ -71,7 +72,12 @@ var Picture = []byte("GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff
 
 // New returns a server of a kind.
 func New(kind string) *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: kind, Version: "1"}, nil)
+	var o mcp.ServerOptions
+	if kind == "former" {
+		o.SupportedProtocolVersions = []string{"2025-11-25"}
+	}
+	s := mcp.NewServer(&mcp.Implementation{Name: kind, Version: "1"}, &o)
+	mcp.AddTool(s, &mcp.Tool{Name: "deploy", Description: "Asks where to, and deploys."}, deploy(kind))
 	switch kind {
 	case "many":
 		for i := range 5000 {
@@ -130,6 +136,44 @@ func New(kind string) *mcp.Server {
 	})
 	add(s, "large", readOnly, func(input) (*mcp.CallToolResult, error) { return text(strings.Repeat("x", 5<<20)), nil })
 	return s
+}
+
+// Where is the schema of what the tool "deploy" asks.
+const Where = `{"type":"object","properties":{"copies":{"type":"integer","default":2},"place":{"type":"string","enum":["staging","production"],"description":"where to"}},"required":["copies","place"]}`
+
+// deploy notes that it begins, asks where to, and notes what it does then.
+func deploy(kind string) mcp.ToolHandlerFor[input, any] {
+	return func(ctx context.Context, r *mcp.CallToolRequest, in input) (*mcp.CallToolResult, any, error) {
+		did := func(what string) error {
+			return note(input{File: in.File, Text: what})
+		}
+		p := &mcp.ElicitParams{Mode: "form", Message: "Deploy " + in.Text + " where?", RequestedSchema: json.RawMessage(Where)}
+		if in.Text == "page" {
+			p = &mcp.ElicitParams{Mode: "url", Message: "Sign in", URL: "https://example.com", ElicitationID: "1"}
+		}
+		var res *mcp.ElicitResult
+		if kind == "former" {
+			if err := did("begins"); err != nil {
+				return nil, nil, err
+			}
+			var err error
+			if res, err = r.Session.Elicit(ctx, p); err != nil {
+				return nil, nil, err
+			}
+		} else if v, ok := r.Params.InputResponses["where"].(*mcp.ElicitResult); ok {
+			res = v
+		} else {
+			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"where": p}}, nil, did("begins")
+		}
+		if res.Action != "accept" {
+			return text("told to " + res.Action), nil, did(res.Action)
+		}
+		if in.Text == "fatal" {
+			os.Exit(3)
+		}
+		what := fmt.Sprintf("deploys %v to %v", res.Content["copies"], res.Content["place"])
+		return text(what), nil, did(what)
+	}
 }
 
 type input struct {

@@ -28,6 +28,7 @@ type Conn struct {
 
 	mu    sync.Mutex
 	names map[string]string // of the server's tools, by ours; nil before Tools
+	calls map[*underway]bool
 }
 
 // Connect starts the server in box, or beside it as its entry says, and greets it, within
@@ -60,7 +61,10 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 		}
 	})
 	var err error
-	c.cs, err = sdk.NewClient(&sdk.Implementation{Name: "rath", Version: "1"}, &sdk.ClientOptions{Capabilities: &sdk.ClientCapabilities{}}).Connect(ctx, t, nil)
+	c.cs, err = sdk.NewClient(&sdk.Implementation{Name: "rath", Version: "1"}, &sdk.ClientOptions{
+		Capabilities:       &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}}},
+		ElicitationHandler: c.elicit,
+	}).Connect(ctx, t, nil)
 	if !stop() && err == nil {
 		err = errSilent
 	}
@@ -119,7 +123,8 @@ func (c *Conn) Close() error { return c.end() }
 
 // Call calls a tool by the name that Tools returned, within the time that the entry says.
 // An error that wraps session.ErrUnavailable says that the connection broke off or that
-// the time was up, and that it is not known what the call did; the Conn is closed then.
+// the time was up, and that it is not known what the call did; the Conn is closed then. A
+// question of the server goes to call.Ask.
 func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Result, error) {
 	c.mu.Lock()
 	known := c.names
@@ -148,9 +153,15 @@ func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Resu
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
-	res, err := c.cs.CallTool(inside, &sdk.CallToolParams{Name: theirs, Arguments: args})
+	underway, end := c.begin(inside, call)
+	res, err := c.cs.CallTool(underway, &sdk.CallToolParams{Name: theirs, Arguments: args})
+	ended := context.Cause(underway)
+	end()
 	if err == nil {
 		return result(ctx, c.s, res, call.Blobs)
+	}
+	if a, ok := errors.AsType[asked](ended); ok {
+		return tool.Result{}, a.error
 	}
 	if _, ok := errors.AsType[unsent](err); ok {
 		return tool.Result{}, c.s.unavailable(c.why(inside, err), "do without it, or try again later")

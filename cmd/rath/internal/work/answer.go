@@ -50,8 +50,9 @@ With an answer it gives that, and returns once it is recorded. The step may be
 left out when the run asks one question.
 
   yes, no    to an approval; with yes, --edit changes what was asked for, such
-             as the arguments of a tool call. The reason of a no is kept as
-             evidence, and the agent whose call it is gets it as the result
+             as the arguments of a tool call, or is the values that an MCP
+             server asks for. The reason of a no is kept as evidence, and the
+             agent whose call it is gets it as the result
   VALUE      to a question for a value: JSON, or a text; to a run that listens
              for a message, the message
   happened, again, pin, fail

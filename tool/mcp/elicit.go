@@ -1,0 +1,109 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rathcluster/rath/tool"
+)
+
+// underway is a call that waits for its result.
+type underway struct {
+	call tool.Call
+	// ask ends the call with the error of a question that has no answer yet.
+	ask context.CancelCauseFunc
+	// done is closed when the call waits no more.
+	done chan struct{}
+}
+
+// callKey is the key of the call in the context of its requests.
+type callKey struct{}
+
+// begin notes a call, and returns the context of its request. The caller calls end.
+func (c *Conn) begin(ctx context.Context, call tool.Call) (inside context.Context, end func()) {
+	u := &underway{call: call, done: make(chan struct{})}
+	inside, u.ask = context.WithCancelCause(context.WithValue(ctx, callKey{}, u))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls == nil {
+		c.calls = map[*underway]bool{}
+	}
+	c.calls[u] = true
+	return inside, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.calls, u)
+		close(u.done)
+		u.ask(nil)
+	}
+}
+
+// asker returns the call that a question belongs to. A server that speaks a protocol before
+// 2026-07-28 does not say it, so that it has to be the only one.
+func (c *Conn) asker(ctx context.Context) (*underway, error) {
+	if u, ok := ctx.Value(callKey{}).(*underway); ok {
+		return u, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.calls) > 1 {
+		return nil, fmt.Errorf("%d calls are under way, and nothing says which of them asks: make the calls that ask one after the other", len(c.calls))
+	}
+	for u := range c.calls {
+		return u, nil
+	}
+	return nil, errors.New("no call is under way that could ask")
+}
+
+// elicit answers a question of the server.
+func (c *Conn) elicit(ctx context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+	refuse := func(err error) (*sdk.ElicitResult, error) {
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
+	}
+	if r.Params.URL != "" || r.Params.Mode == "url" {
+		return refuse(errors.New("this client opens no pages for its user; ask in a form, or have the user sign in beforehand"))
+	}
+	u, err := c.asker(ctx)
+	if err != nil {
+		return refuse(err)
+	}
+	if u.call.Ask == nil {
+		return refuse(errors.New("there is no user to ask"))
+	}
+	var schema json.RawMessage
+	if r.Params.RequestedSchema != nil {
+		if schema, err = json.Marshal(r.Params.RequestedSchema); err != nil {
+			return refuse(err)
+		}
+	}
+	action, content, err := u.call.Ask(ctx, clip(c.s.redact(c.env, r.Params.Message), 4<<10), schema)
+	if err != nil {
+		// The call ends before the server reads that it gets no answer, which it might
+		// take for one.
+		u.ask(asked{err})
+		if ctx.Value(callKey{}) == nil {
+			select {
+			case <-u.done:
+			case <-ctx.Done():
+			}
+		}
+		return refuse(err)
+	}
+	res := &sdk.ElicitResult{Action: action}
+	if len(content) > 0 {
+		if err := json.Unmarshal(content, &res.Content); err != nil {
+			return refuse(err)
+		}
+	}
+	return res, nil
+}
+
+// asked is why a call ends that asked.
+type asked struct{ error }
+
+func (a asked) Unwrap() error { return a.error }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
@@ -19,7 +20,7 @@ func TestAnswering(t *testing.T) {
 		log := &faults{}
 		sys := start(t, log, actors.Options{})
 		silent := make(chan struct{})
-		log.set(func() { log.append = func(int, session.Commit) error { <-silent; return nil } })
+		log.set(func() { log.append = func(int, commitlog.Commit) error { <-silent; return nil } })
 		waiting := make(chan error, 1)
 		go func() {
 			one := task("r1", key("s1"))

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
@@ -16,14 +17,14 @@ import (
 // BenchmarkStep is one durable step through a session actor, over a log in
 // memory, with journal.NewStore as what is not to be exceeded by much.
 func BenchmarkStep(b *testing.B) {
-	b.Run("direct", func(b *testing.B) { benchSteps(b, journal.NewStore(&session.MemoryLog{}, nil), 1) })
+	b.Run("direct", func(b *testing.B) { benchSteps(b, journal.NewStore(&commitlog.Memory{}, nil), 1) })
 	b.Run("actor", func(b *testing.B) { benchSteps(b, quietSystem(b).Store(), 1) })
-	b.Run("direct-64", func(b *testing.B) { benchSteps(b, journal.NewStore(&session.MemoryLog{}, nil), 64) })
+	b.Run("direct-64", func(b *testing.B) { benchSteps(b, journal.NewStore(&commitlog.Memory{}, nil), 64) })
 	b.Run("actor-64", func(b *testing.B) { benchSteps(b, quietSystem(b).Store(), 64) })
 }
 
 func quietSystem(b *testing.B) *actors.System {
-	return start(b, &session.MemoryLog{}, actors.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	return start(b, &commitlog.Memory{}, actors.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 }
 
 // benchSteps records b.N steps in all, on so many sessions at once. A run ends

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/session"
 )
 
 // TestToldWithTheClaim: what reaches a run in the very commit that claims it
@@ -32,7 +32,7 @@ func TestToldWithTheClaim(t *testing.T) {
 				check(t, sys.Enqueue(t.Context(), task("r1", k), nil))
 				// Both come while another commit is on its way.
 				stored := make(chan struct{})
-				log.set(func() { log.append = func(int, session.Commit) error { <-stored; return nil } })
+				log.set(func() { log.append = func(int, commitlog.Commit) error { <-stored; return nil } })
 				all := make(chan error, 3)
 				ask := func(f func() error) {
 					go func() { all <- f() }()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/sessiontest"
@@ -87,14 +88,14 @@ func (c *cluster) next() <-chan struct{} {
 }
 
 // join starts a system of the cluster.
-func (c *cluster) join(t testing.TB, log session.Log, w *work, incarnation string) *actors.System {
+func (c *cluster) join(t testing.TB, log commitlog.Log, w *work, incarnation string) *actors.System {
 	t.Helper()
 	return c.joinAs(t, log, w, incarnation, "w", "1")
 }
 
 // joinAs is join for a node that offers another workflow, or another revision:
 // 1 is always on offer somewhere.
-func (c *cluster) joinAs(t testing.TB, log session.Log, w *work, incarnation, workflow, revision string) *actors.System {
+func (c *cluster) joinAs(t testing.TB, log commitlog.Log, w *work, incarnation, workflow, revision string) *actors.System {
 	t.Helper()
 	sys := host(t, log, w, actors.Options{
 		Incarnation: incarnation, Deliver: c.deliver, Alive: c.alive, Changed: c.next, Workflows: w.offers(t, incarnation, workflow, revision),
@@ -314,7 +315,7 @@ func TestNodesRaceForASession(t *testing.T) {
 func raceForASession(t *testing.T, dice *rand.Rand, faulty bool) {
 	var mu sync.Mutex
 	inner := &faults{latency: 3 * time.Millisecond}
-	log := sessiontest.NewFaultLog(inner, func(int, session.Commit) sessiontest.Fault {
+	log := sessiontest.NewFaultLog(inner, func(int, commitlog.Commit) sessiontest.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		if !faulty {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -16,7 +17,7 @@ import (
 
 // queued leaves a run in a log that a node has to take up, and returns how it is
 // dispatched.
-func queued(t *testing.T, log session.Log, id string) journal.Task {
+func queued(t *testing.T, log commitlog.Log, id string) journal.Task {
 	t.Helper()
 	k := key("of-" + id)
 	other := start(t, log, actors.Options{Incarnation: "elsewhere-" + id}).Store()
@@ -84,7 +85,7 @@ func TestDispatchedButNotClaimed(t *testing.T) {
 		sys := host(t, log, w, actors.Options{Slots: 1})
 		r1 := queued(t, log, "r1")
 		log.set(func() {
-			log.append = func(int, session.Commit) error { return fmt.Errorf("a test: %w", session.ErrUnavailable) }
+			log.append = func(int, commitlog.Commit) error { return fmt.Errorf("a test: %w", session.ErrUnavailable) }
 		})
 		if a, err := sys.Dispatched(t.Context(), r1); err == nil {
 			t.Fatalf("%q without a log", a)
@@ -111,7 +112,7 @@ func TestDispatchedRunGoesOn(t *testing.T) {
 	away := fmt.Errorf("a test: %w", session.ErrUnavailable)
 	for name, fail := range map[string]func(log *faults, claim, step int){
 		"the log is away for a step": func(log *faults, _, step int) {
-			log.append = func(n int, _ session.Commit) error {
+			log.append = func(n int, _ commitlog.Commit) error {
 				if n == step {
 					return away
 				}
@@ -119,7 +120,7 @@ func TestDispatchedRunGoesOn(t *testing.T) {
 			}
 		},
 		"the claim is stored, and its answer is lost": func(log *faults, claim, _ int) {
-			log.after = func(n int, _ session.Commit) error {
+			log.after = func(n int, _ commitlog.Commit) error {
 				if n == claim {
 					return away
 				}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -23,20 +24,20 @@ type stuck struct {
 	free  chan struct{}
 }
 
-func (s *stuck) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+func (s *stuck) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
 	if k != s.key {
 		return s.faults.Read(ctx, k, after)
 	}
-	return func(yield func(session.Entry, error) bool) {
+	return func(yield func(commitlog.Entry, error) bool) {
 		done := ctx.Done()
 		if !s.heeds {
 			done = nil
 		}
 		select {
 		case <-s.free:
-			yield(session.Entry{}, session.ErrUnavailable)
+			yield(commitlog.Entry{}, session.ErrUnavailable)
 		case <-done:
-			yield(session.Entry{}, ctx.Err())
+			yield(commitlog.Entry{}, ctx.Err())
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
@@ -15,7 +16,7 @@ import (
 
 // A node accepts a task, executes it and drains.
 func ExampleSystem_Accept() {
-	events := &session.MemoryLog{}
+	events := &commitlog.Memory{}
 	values := journal.NewValues(events)
 	offered := &flow.Registry{}
 	err := offered.Register(flow.Registration{Name: "greet", New: func() flow.Workflow {
@@ -60,7 +61,7 @@ func ExampleSystem_Accept() {
 // A signal reaches a run wherever its session is held; the answer is the
 // holder's, here that there is no such run.
 func ExampleSystem_Signal() {
-	events := &session.MemoryLog{}
+	events := &commitlog.Memory{}
 	sys := actors.New(&actors.Options{Log: events, Incarnation: "node-1"})
 	ctx := context.Background()
 	k := session.Key{Tenant: session.DefaultTenant, ID: "hello"}
@@ -79,7 +80,7 @@ func ExampleSystem_Signal() {
 // when its context ends.
 func ExampleSystem_Store() {
 	ctx, stop := context.WithCancel(context.Background())
-	logged := &session.MemoryLog{}
+	logged := &commitlog.Memory{}
 	values := journal.NewValues(logged)
 	sys := actors.New(&actors.Options{Log: logged, Values: values, Incarnation: "node-1"})
 	ended := make(chan error, 1)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -20,7 +21,7 @@ type follower struct {
 	news chan struct{}
 
 	mu      sync.Mutex
-	entries []session.Entry
+	entries []commitlog.Entry
 	lost    bool // there were more than are kept
 }
 
@@ -51,7 +52,7 @@ func (f *feeds) remove(k session.Key, n *follower) {
 	}
 }
 
-func (f *feeds) publish(e session.Entry) {
+func (f *feeds) publish(e commitlog.Entry) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	for _, n := range f.m[e.Commit.Key] {
@@ -69,7 +70,7 @@ func (f *feeds) publish(e session.Entry) {
 	}
 }
 
-func (n *follower) take() (entries []session.Entry, lost bool) {
+func (n *follower) take() (entries []commitlog.Entry, lost bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	entries, lost = n.entries, n.lost

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/session"
 )
 
 // The defaults of Options.
@@ -26,9 +26,9 @@ const (
 
 // Options say what a System works with. Log is required.
 type Options struct {
-	// Log is where sessions are kept. If it is a session.Snapshotter too,
+	// Log is where sessions are kept. If it is a commitlog.Snapshotter too,
 	// passivated sessions leave a snapshot.
-	Log session.Log
+	Log commitlog.Log
 	// Spills reports that Log keeps large events elsewhere, so that it alone
 	// can say whether a commit is too large.
 	Spills bool
@@ -90,7 +90,7 @@ type Options struct {
 	// OnAppend, if set, gets each commit that was appended or refused, with how long
 	// the log took and its error. It is called from many goroutines, must not block, and
 	// does not change the commit.
-	OnAppend func(c session.Commit, took time.Duration, err error)
+	OnAppend func(c commitlog.Commit, took time.Duration, err error)
 	// AppendTimeout bounds one operation on the log; 0 is
 	// DefaultAppendTimeout.
 	AppendTimeout time.Duration

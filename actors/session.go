@@ -9,6 +9,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/run"
@@ -72,7 +73,7 @@ type outcome struct {
 	signal
 	phase  phase
 	w      *journal.StateMachine
-	commit session.Commit
+	commit commitlog.Commit
 	at     session.Position
 	err    error
 }
@@ -282,7 +283,7 @@ func (a *sessionActor) ask(r *request, now time.Time) {
 }
 
 // append makes a commit durable.
-func (a *sessionActor) append(commit session.Commit) {
+func (a *sessionActor) append(commit commitlog.Commit) {
 	a.pending = a.sys.tick()
 	at := a.w.At()
 	if !protection.PersistBeforeReply {
@@ -330,7 +331,7 @@ func (a *sessionActor) committed(o *outcome) {
 			}
 		}
 	}
-	a.sys.feeds.publish(session.Entry{Commit: o.commit, At: o.at})
+	a.sys.feeds.publish(commitlog.Entry{Commit: o.commit, At: o.at})
 	a.answer(nil)
 	a.saveWhileActive()
 }

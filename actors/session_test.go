@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -150,7 +151,7 @@ func TestUnavailableLogEndsTheActivation(t *testing.T) {
 		g := claim(t, s, task("r1", k))
 		// The commit is stored, but its answer is lost.
 		log.set(func() {
-			log.after = func(n int, _ session.Commit) error {
+			log.after = func(n int, _ commitlog.Commit) error {
 				if n == 2 {
 					return fmt.Errorf("no answer: %w", session.ErrUnavailable)
 				}
@@ -191,11 +192,11 @@ func TestTooLargeForAnyCommit(t *testing.T) {
 		s := start(t, &faults{}, actors.Options{}).Store()
 		k := key("s1")
 		g := claim(t, s, task("r1", k))
-		_, err := s.Commit(t.Context(), step(g, k, "0", 0, strings.Repeat("x", session.MaxCommit)))
+		_, err := s.Commit(t.Context(), step(g, k, "0", 0, strings.Repeat("x", commitlog.MaxCommit)))
 		if !errors.Is(err, session.ErrTooLarge) || run.IsControl(err) {
 			t.Errorf("a step over the limit: %v", err)
 		}
-		if _, err := s.Commit(t.Context(), step(g, k, "0", 0, strings.Repeat("x", session.MaxCommit*4/5))); err != nil {
+		if _, err := s.Commit(t.Context(), step(g, k, "0", 0, strings.Repeat("x", commitlog.MaxCommit*4/5))); err != nil {
 			t.Errorf("a step under the limit: %v", err)
 		}
 	})
@@ -206,7 +207,7 @@ func TestTooLargeForAnyCommit(t *testing.T) {
 func TestOnlyTheCulpritIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{latency: time.Second}
-		log.append = func(_ int, c session.Commit) error {
+		log.append = func(_ int, c commitlog.Commit) error {
 			for _, e := range c.Events {
 				if strings.Contains(e.Data, "culprit") {
 					return fmt.Errorf("over the limit: %w", session.ErrTooLarge)

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -168,12 +169,12 @@ func eventsSize(events []session.Event) int {
 // activation whose commit is refused as too large has to end, and with it the
 // attempt that executes on it.
 func (s *store) fits(k session.Key, size int, events []session.Event) error {
-	if s.sys.o.Spills || size < session.MaxCommit*3/4 {
+	if s.sys.o.Spills || size < commitlog.MaxCommit*3/4 {
 		return nil
 	}
-	room := session.MaxCommit - 4<<10 // for what the writer adds
-	probe := session.Commit{Key: k, Root: k.ID, Events: events}
-	raw, err := session.Encode(probe)
+	room := commitlog.MaxCommit - 4<<10 // for what the writer adds
+	probe := commitlog.Commit{Key: k, Root: k.ID, Events: events}
+	raw, err := commitlog.Encode(probe)
 	if err == nil && len(raw) > room {
 		err = fmt.Errorf("actors: %d bytes for one commit of %s, %d fit: %w", len(raw), k, room, session.ErrTooLarge)
 	}
@@ -208,8 +209,8 @@ func (s *store) resolve(ctx context.Context, links []session.Link, events []sess
 // Follow implements journal.Store. Commits that were made here while it follows
 // come without their stored bytes (Raw is empty); those that it reads from the
 // log have them.
-func (s *store) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	return func(yield func(session.Entry, error) bool) {
+func (s *store) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
 		n := s.sys.feeds.add(k)
 		defer s.sys.feeds.remove(k, n)
 		poll := time.NewTicker(followPoll)
@@ -253,7 +254,7 @@ func (s *store) Follow(ctx context.Context, k session.Key, after session.Positio
 // before them were missed.
 //
 //go:noinline
-func pass(entries []session.Entry, after *session.Position, behind bool, yield func(session.Entry, error) bool) (missed, ok bool) {
+func pass(entries []commitlog.Entry, after *session.Position, behind bool, yield func(commitlog.Entry, error) bool) (missed, ok bool) {
 	for i := range entries {
 		e := &entries[i]
 		switch {
@@ -273,12 +274,12 @@ func pass(entries []session.Entry, after *session.Position, behind bool, yield f
 }
 
 //go:noinline
-func refuse(k session.Key, yield func(session.Entry, error) bool) {
-	yield(session.Entry{}, fmt.Errorf("actors: follow %s: %w", k, run.ErrShutdown))
+func refuse(k session.Key, yield func(commitlog.Entry, error) bool) {
+	yield(commitlog.Entry{}, fmt.Errorf("actors: follow %s: %w", k, run.ErrShutdown))
 }
 
 // read yields what the log holds after a position, which it moves.
-func (s *store) read(ctx context.Context, k session.Key, after *session.Position, yield func(session.Entry, error) bool) bool {
+func (s *store) read(ctx context.Context, k session.Key, after *session.Position, yield func(commitlog.Entry, error) bool) bool {
 	for e, err := range s.sys.o.Log.Read(ctx, k, *after) {
 		if ctx.Err() != nil || !yield(e, err) || err != nil {
 			return false

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -193,7 +194,7 @@ func TestZombieIsRefused(t *testing.T) {
 // knows of it, however soon the next request follows: the one that ended takes
 // none any more.
 func TestNextRequestAfterConflict(t *testing.T) {
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	zombie, other := start(t, log, actors.Options{}).Store(), start(t, log, actors.Options{Incarnation: "n2"}).Store()
 	for i := range 300 {
 		k := key(fmt.Sprint("s", i))
@@ -243,7 +244,7 @@ func TestBusy(t *testing.T) {
 		k := key("s1")
 		g := claim(t, s, task("r1", k))
 		hold := make(chan struct{})
-		log.set(func() { log.append = func(int, session.Commit) error { <-hold; return nil } })
+		log.set(func() { log.append = func(int, commitlog.Commit) error { <-hold; return nil } })
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if _, err := s.Commit(t.Context(), step(g, k, "0", 0, "")); err != nil {

@@ -6,31 +6,31 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/journal/journaltest"
-	"github.com/rathcluster/rath/session"
 )
 
 func TestStore(t *testing.T) {
-	journaltest.TestStore(t, func(t *testing.T) (journal.Store, session.Log) {
-		log := &session.MemoryLog{}
+	journaltest.TestStore(t, func(t *testing.T) (journal.Store, commitlog.Log) {
+		log := &commitlog.Memory{}
 		return start(t, log, actors.Options{}).Store(), log
 	})
 }
 
 // The contract holds while sessions come and go at every chance.
 func TestStorePassivating(t *testing.T) {
-	journaltest.TestStore(t, func(t *testing.T) (journal.Store, session.Log) {
-		log := &session.MemoryLog{}
+	journaltest.TestStore(t, func(t *testing.T) (journal.Store, commitlog.Log) {
+		log := &commitlog.Memory{}
 		return start(t, log, actors.Options{Passivate: time.Microsecond, BatchMax: 2}).Store(), log
 	})
 }
 
 // The contract holds over a log that takes its time, so that requests meet.
 func TestStoreSlow(t *testing.T) {
-	journaltest.TestStore(t, func(t *testing.T) (journal.Store, session.Log) {
+	journaltest.TestStore(t, func(t *testing.T) (journal.Store, commitlog.Log) {
 		log := &faults{}
-		log.append = func(int, session.Commit) error {
+		log.append = func(int, commitlog.Commit) error {
 			time.Sleep(time.Duration(rand.N(300)) * time.Microsecond)
 			return nil
 		}
@@ -42,8 +42,8 @@ func TestStoreSlow(t *testing.T) {
 // append the same commits.
 func TestProtocol(t *testing.T) {
 	const dir = "../internal/journal/testdata/protocol"
-	nodes := func(o actors.Options) func(*testing.T, session.Log, string) journal.Store {
-		return func(t *testing.T, log session.Log, incarnation string) journal.Store {
+	nodes := func(o actors.Options) func(*testing.T, commitlog.Log, string) journal.Store {
+		return func(t *testing.T, log commitlog.Log, incarnation string) journal.Store {
 			o.Incarnation = incarnation
 			return start(t, log, o).Store()
 		}

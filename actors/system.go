@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -47,7 +48,7 @@ func New(o *Options) *System {
 	}
 	s.o.defaults()
 	s.log = s.o.Logger
-	_, s.snapshots = s.o.Log.(session.Snapshotter)
+	_, s.snapshots = s.o.Log.(commitlog.Snapshotter)
 	s.protoactor = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(quietHandler{s.log.Handler()})
 	}))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -68,13 +69,13 @@ func (w *work) workflow(node string, steps int) flow.Workflow {
 }
 
 // host is a System that offers a workflow "w" of two steps.
-func host(t testing.TB, log session.Log, w *work, o actors.Options) *actors.System {
+func host(t testing.TB, log commitlog.Log, w *work, o actors.Options) *actors.System {
 	t.Helper()
 	return start(t, log, w.hosted(t, log, o))
 }
 
 // hosted completes the options of a System that offers the workflow.
-func (w *work) hosted(t testing.TB, log session.Log, o actors.Options) actors.Options {
+func (w *work) hosted(t testing.TB, log commitlog.Log, o actors.Options) actors.Options {
 	t.Helper()
 	o.Log = log
 	if o.Incarnation == "" {
@@ -88,7 +89,7 @@ func (w *work) hosted(t testing.TB, log session.Log, o actors.Options) actors.Op
 	if o.Runtime == nil {
 		o.Runtime = &engine.Runtime{}
 	}
-	o.Runtime.Values, o.Runtime.Mint, o.Runtime.Node = o.Values, session.IDGenerator{}, node
+	o.Runtime.Values, o.Runtime.Mint, o.Runtime.Node = o.Values, commitlog.IDGenerator{}, node
 	return o
 }
 
@@ -108,7 +109,7 @@ func (w *work) offers(t testing.TB, node, name, revision string) *flow.Registry 
 	return g
 }
 
-func state(t testing.TB, log session.Log, k session.Key, id run.ID) *journal.Record {
+func state(t testing.TB, log commitlog.Log, k session.Key, id run.ID) *journal.Record {
 	t.Helper()
 	w := must(journal.LoadStateMachine(context.Background(), log, journal.NewValues(log), k, "reader"))
 	r := w.RunState().Run(id)
@@ -327,7 +328,7 @@ func TestRunIsTakenUpAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			log, w := &faults{}, &work{}
 			var down atomic.Bool
-			log.append = func(n int, _ session.Commit) error {
+			log.append = func(n int, _ commitlog.Commit) error {
 				if n == 2 {
 					down.Store(true)
 					time.AfterFunc(away, func() { down.Store(false) })
@@ -358,7 +359,7 @@ func TestRunIsTakenUpAfterRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w := &faults{}, &work{}
 		var elsewhere atomic.Bool
-		log.append = func(n int, _ session.Commit) error {
+		log.append = func(n int, _ commitlog.Commit) error {
 			if n == 2 {
 				elsewhere.Store(true)
 				time.AfterFunc(time.Hour, func() { elsewhere.Store(false) })

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -29,12 +30,12 @@ func (w *watched) note(k session.Key) {
 	w.asked = append(w.asked, k.ID)
 }
 
-func (w *watched) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+func (w *watched) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
 	w.note(k)
 	return w.faults.Read(ctx, k, after)
 }
 
-func (w *watched) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+func (w *watched) Last(ctx context.Context, k session.Key) (commitlog.Entry, error) {
 	w.note(k)
 	return w.faults.Last(ctx, k)
 }
@@ -64,10 +65,10 @@ func (w *watched) questions(k session.Key) int {
 	return n
 }
 
-var _ session.Snapshotter = (*watched)(nil)
+var _ commitlog.Snapshotter = (*watched)(nil)
 
 // branches are the tasks of branches that a run in the log waits for.
-func branches(t testing.TB, log session.Log, n int) []journal.Task {
+func branches(t testing.TB, log commitlog.Log, n int) []journal.Task {
 	t.Helper()
 	parent := start(t, log, actors.Options{Incarnation: "parent"})
 	g := claim(t, parent.Store(), task("root", key("root")))

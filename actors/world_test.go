@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -17,18 +18,18 @@ import (
 
 // faults is a log in memory that can be made to misbehave.
 type faults struct {
-	session.MemoryLog
+	commitlog.Memory
 
 	mu      sync.Mutex
-	append  func(n int, c session.Commit) error // before the commit is stored
-	after   func(n int, c session.Commit) error // after it was
+	append  func(n int, c commitlog.Commit) error // before the commit is stored
+	after   func(n int, c commitlog.Commit) error // after it was
 	latency time.Duration
 	appends int
 	lasts   int
 	reads   int // commits that were read
 }
 
-func (f *faults) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+func (f *faults) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	f.mu.Lock()
 	f.appends++
 	n, before, after, latency := f.appends, f.append, f.after, f.latency
@@ -41,16 +42,16 @@ func (f *faults) Append(ctx context.Context, at session.Position, c session.Comm
 			return session.Position{}, err
 		}
 	}
-	pos, err := f.MemoryLog.Append(ctx, at, c)
+	pos, err := f.Memory.Append(ctx, at, c)
 	if err == nil && after != nil {
 		err = after(n, c)
 	}
 	return pos, err
 }
 
-func (f *faults) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	return func(yield func(session.Entry, error) bool) {
-		for e, err := range f.MemoryLog.Read(ctx, k, after) {
+func (f *faults) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
+		for e, err := range f.Memory.Read(ctx, k, after) {
 			f.set(func() { f.reads++ })
 			if !yield(e, err) {
 				return
@@ -59,11 +60,11 @@ func (f *faults) Read(ctx context.Context, k session.Key, after session.Position
 	}
 }
 
-func (f *faults) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+func (f *faults) Last(ctx context.Context, k session.Key) (commitlog.Entry, error) {
 	f.mu.Lock()
 	f.lasts++
 	f.mu.Unlock()
-	return f.MemoryLog.Last(ctx, k)
+	return f.Memory.Last(ctx, k)
 }
 
 func (f *faults) set(change func()) {
@@ -78,10 +79,10 @@ func (f *faults) count() int {
 	return f.appends
 }
 
-var _ session.Log = (*faults)(nil)
+var _ commitlog.Log = (*faults)(nil)
 
 // start returns a System that is drained when the test ends.
-func start(t testing.TB, log session.Log, o actors.Options) *actors.System {
+func start(t testing.TB, log commitlog.Log, o actors.Options) *actors.System {
 	t.Helper()
 	o.Log = log
 	if o.Incarnation == "" {
@@ -141,7 +142,7 @@ func end(g *journal.ClaimResult, k session.Key, base session.Version) journal.Ba
 }
 
 // kinds are the kinds of events in a session's log, one string per commit.
-func kinds(t testing.TB, log session.Log, k session.Key) []string {
+func kinds(t testing.TB, log commitlog.Log, k session.Key) []string {
 	t.Helper()
 	var all []string
 	for e, err := range log.Read(context.Background(), k, session.Position{}) {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/internal/commitlog"
 )
 
 // Blobs returns the blobs of the client's tenant, such as the files of heads; package
@@ -40,4 +40,4 @@ func (c *Client) Import(ctx context.Context, file []byte, imported any) error {
 
 // Log returns the logs of the sessions of the client's tenant, to read: a client appends
 // nothing. The commits are checked as they come.
-func (c *Client) Log() session.Log { return c.conn.RemoteLog() }
+func (c *Client) Log() commitlog.Log { return c.conn.RemoteLog() }

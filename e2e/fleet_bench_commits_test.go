@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/load"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
@@ -138,7 +139,7 @@ func middle(rounds []round, figure func(round) float64) float64 {
 type pair struct {
 	a     *arena
 	own   *api.Conn
-	log   session.Log
+	log   commitlog.Log
 	bare  jetstream.JetStream
 	event session.Event
 	made  int // ids
@@ -195,8 +196,8 @@ func (p *pair) keys(side string) []session.Key {
 }
 
 // next is the commit of a log after a position.
-func (p *pair) next(k session.Key, at session.Position) session.Commit {
-	return session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{p.event}}
+func (p *pair) next(k session.Key, at session.Position) commitlog.Commit {
+	return commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{p.event}}
 }
 
 // round lets both write.
@@ -207,10 +208,10 @@ func (p *pair) round(b *testing.B) round {
 	for i, k := range bare {
 		var at session.Position
 		for range benchSteps {
-			raw, err := session.Encode(p.next(k, at))
+			raw, err := commitlog.Encode(p.next(k, at))
 			p.a.must(err)
 			bytes[i] = append(bytes[i], raw)
-			at = session.Position{Seq: at.Seq + 1, Hash: session.HashOf(raw)}
+			at = session.Position{Seq: at.Seq + 1, Hash: commitlog.HashOf(raw)}
 		}
 	}
 	var r round

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/fleet"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/api"
@@ -50,7 +51,7 @@ func TestDeposedLeader(t *testing.T) {
 		w.fatal(err)
 	}
 	// Without snapshots, whose stream another server may lead.
-	log := struct{ session.Log }{there.Log()}
+	log := struct{ commitlog.Log }{there.Log()}
 	answers, err := there.ServeQueries(ctx, &api.Queries{Values: journal.NewValues(log)})
 	if err != nil {
 		w.fatal(err)
@@ -116,7 +117,7 @@ func urlOf(p *fleet.Process) string { return fmt.Sprintf("nats://%s:4222", p.IP(
 // appendTo appends a row to a session.
 func appendTo(ctx context.Context, c *api.Conn, k session.Key, at session.Position) (session.Position, error) {
 	events := []session.Event{session.ChunkEvent(session.UserText(fmt.Sprint("row ", at.Seq)))}
-	return c.Log().Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
+	return c.Log().Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
 }
 
 // leaderOf returns the NATS server that leads the stream of a session, and the

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/fleet"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/api"
@@ -56,7 +57,7 @@ func (w *world) connect(ctx context.Context, url string, level streams.Level) (*
 
 // run appends until ctx ends.
 func (m *committers) run(ctx context.Context, sessions int) {
-	mint := session.IDGenerator{Generation: m.c.Generation(), Partitions: m.c.Partitions()}
+	mint := commitlog.IDGenerator{Generation: m.c.Generation(), Partitions: m.c.Partitions()}
 	var wg sync.WaitGroup
 	for i := range sessions {
 		wg.Go(func() {
@@ -71,7 +72,7 @@ func (m *committers) run(ctx context.Context, sessions int) {
 					}
 					events = append([]session.Event{opened, session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}, events...)
 				}
-				next, err := m.c.Log().Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
+				next, err := m.c.Log().Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
 				if err != nil {
 					if ctx.Err() == nil { // what was acknowledged is gone, or no answer came for too long
 						m.mu.Lock()

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -63,7 +64,7 @@ func committer() error {
 	if err != nil {
 		return err
 	}
-	mint := session.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
+	mint := commitlog.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
 	log := c.Log()
 	var mu sync.Mutex
 	fmt.Println("ready")
@@ -77,7 +78,7 @@ func committer() error {
 				if n == 0 {
 					events = append([]session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}, events...)
 				}
-				next, err := log.Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
+				next, err := log.Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
 				if err != nil {
 					errs <- err
 					return
@@ -279,7 +280,7 @@ func countLost(t *testing.T, store string, level streams.Level, acks []acked) (l
 }
 
 // missing counts the acknowledged commits that a log does not hold.
-func missing(ctx context.Context, t *testing.T, log session.Log, acks []acked) (lost int) {
+func missing(ctx context.Context, t *testing.T, log commitlog.Log, acks []acked) (lost int) {
 	t.Helper()
 	kept := map[session.ID]map[uint64]session.Hash{}
 	for _, a := range acks {

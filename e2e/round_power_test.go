@@ -26,6 +26,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
@@ -70,14 +71,14 @@ func powerNode() error {
 	play, _ := strconv.Atoi(os.Getenv("RATH_E2E_PLAY"))
 	for i := range min(play, 1) * 16 {
 		go func() {
-			k := session.Key{Tenant: "power", ID: session.IDGenerator{Generation: 1, Partitions: 4}.ID(fmt.Sprint("s", play, "-", i))}
+			k := session.Key{Tenant: "power", ID: commitlog.IDGenerator{Generation: 1, Partitions: 4}.ID(fmt.Sprint("s", play, "-", i))}
 			var at session.Position
 			for first := true; ; first = false {
 				events := []session.Event{session.ChunkEvent(session.UserText(noise()))}
 				if first {
 					events = append([]session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}, events...)
 				}
-				next, err := n.Log().Append(context.Background(), at, session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
+				next, err := n.Log().Append(context.Background(), at, commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
 				if err != nil {
 					fmt.Fprintln(os.Stderr, "append:", err)
 					return

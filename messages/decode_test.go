@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/wire"
@@ -226,9 +227,9 @@ func TestResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended.Time = moment
-	e := session.Entry{
-		Commit: session.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Seq: 7, Events: []session.Event{session.ChunkEvent(session.UserText("x")), ended}},
-		At:     session.Position{Seq: 7, Hash: session.HashOf([]byte("x"))},
+	e := commitlog.Entry{
+		Commit: commitlog.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Seq: 7, Events: []session.Event{session.ChunkEvent(session.UserText("x")), ended}},
+		At:     session.Position{Seq: 7, Hash: commitlog.HashOf([]byte("x"))},
 	}
 	rs := messages.Results(e, journal.Facts(e.Commit))
 	if len(rs) != 1 {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
@@ -154,14 +156,14 @@ func TestFormatExampleIsACommit(t *testing.T) {
 	if !ok || !closed {
 		t.Fatal("no example")
 	}
-	c, hash, err := session.Successor(session.Key{Tenant: "acme", ID: "s1"}, session.Position{}, []byte(raw))
-	if err != nil || hash != session.HashOf([]byte(raw)) || len(c.Events) != 1 {
+	c, hash, err := commitlog.Successor(session.Key{Tenant: "acme", ID: "s1"}, session.Position{}, []byte(raw))
+	if err != nil || hash != commitlog.HashOf([]byte(raw)) || len(c.Events) != 1 {
 		t.Errorf("%v", err)
 	}
 	if err := validate(resolved(t, "commit.v1"), []byte(raw)); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(messages.Format(), "786,432") || session.MaxCommit != 786_432 || session.Format != 1 || session.Schema != 1 || journal.Schema != 1 {
+	if !strings.Contains(messages.Format(), "786,432") || commitlog.MaxCommit != 786_432 || commitlog.Format != 1 || session.Schema != 1 || journal.Schema != 1 {
 		t.Error("the numbers of FORMAT.md are not those of the code")
 	}
 }
@@ -172,7 +174,7 @@ func TestFormatEscapes(t *testing.T) {
 	for r := range rune(0x100) {
 		all = append(all, r)
 	}
-	got, err := session.Marshal(string(all) + "\u2028\u2029\uffff😀")
+	got, err := canonical.Marshal(string(all) + "\u2028\u2029\uffff😀")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,11 +198,11 @@ func TestFormatEscapes(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want.String())
 	}
 	for _, v := range []any{1.5, map[string]any{"x": json.Number("1e3")}} {
-		if s, err := session.Marshal(v); err == nil {
+		if s, err := canonical.Marshal(v); err == nil {
 			t.Errorf("%v became %s", v, s)
 		}
 	}
-	if s, err := session.Marshal(map[string]int{"b": 1, "a": 2, "B": 3}); err != nil || s != `{"B":3,"a":2,"b":1}` {
+	if s, err := canonical.Marshal(map[string]int{"b": 1, "a": 2, "B": 3}); err != nil || s != `{"B":3,"a":2,"b":1}` {
 		t.Errorf("%s %v", s, err)
 	}
 	if !slices.Contains(messages.Schemas(), "commit.v1") {

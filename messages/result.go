@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -76,7 +77,7 @@ func ResultOf(home session.ID, e journal.Ended, at time.Time) Result {
 // Results returns the results of the runs that a commit with these facts ended,
 // with the commit itself as their chain. A session that is not the run's home
 // records the end of the run too when it lets go of it: that is no result.
-func Results(e session.Entry, facts []journal.Fact) (out []Result) {
+func Results(e commitlog.Entry, facts []journal.Fact) (out []Result) {
 	for _, f := range facts {
 		if v, ok := f.What.(journal.Ended); ok && f.State != "" {
 			r := ResultOf(e.Commit.ID, v, f.Time)

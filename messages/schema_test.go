@@ -12,6 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/wire"
@@ -86,7 +87,7 @@ func fullTask() messages.Task {
 
 var picture = session.Image{Digest: blob.Sum([]byte("picture")), Size: 7, Type: "image/png"}
 
-var linked = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: session.HashOf([]byte("x")), Token: 7}
+var linked = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: commitlog.HashOf([]byte("x")), Token: 7}
 
 var noteOrigin = memory.Origin{Session: "s1", Version: 4, Run: "r1", Step: "2.0", User: "ana"}
 
@@ -486,7 +487,7 @@ func TestCommitSchema(t *testing.T) {
 	compareEvents(t, s, payloads)
 	for _, e := range events {
 		e.Time, e.Batch = moment, "r1/1"
-		raw, err := session.Encode(session.Commit{Key: key, Root: "s1", Seq: 1, Epoch: 1, Events: []session.Event{e}})
+		raw, err := commitlog.Encode(commitlog.Commit{Key: key, Root: "s1", Seq: 1, Epoch: 1, Events: []session.Event{e}})
 		if err != nil {
 			t.Fatal(err)
 		}

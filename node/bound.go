@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
@@ -19,7 +20,7 @@ import (
 // installation is what a node works on: the streams or, of a node that is bound to a
 // tenant, what nodes for all tenants do for it.
 type installation interface {
-	Log() session.Log
+	Log() commitlog.Log
 	Blobs(t session.Tenant) blob.Store
 	Nodes(ctx context.Context) ([]messages.Node, error)
 	Workflows(ctx context.Context, named ...string) ([]messages.Workflow, error)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -103,7 +104,7 @@ func TestHostileBoundNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged, err := session.Encode(sessiontest.Commit(theirs, end.At, "forged"))
+	forged, err := commitlog.Encode(sessiontest.Commit(theirs, end.At, "forged"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +203,7 @@ func TestHostileBoundNode(t *testing.T) {
 	}
 	mine := session.Key{Tenant: "acme", ID: shared.conn.Minter().ID("own")}
 	commit := func(k session.Key, at session.Position, events ...session.Event) []byte {
-		raw, err := session.Encode(sessiontest.Next(k, at, events...))
+		raw, err := commitlog.Encode(sessiontest.Next(k, at, events...))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/limiter"
@@ -51,7 +52,7 @@ type Instance struct {
 	home        installation
 	bound       *api.Bound // what home is, of a node that is bound to a tenant
 	pool        string     // that the options name
-	events      session.Log
+	events      commitlog.Log
 	values      *journal.Values
 	memories    *memories
 	limits      *limiter.Set
@@ -340,7 +341,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	}
 	n.runtime = &engine.Runtime{
 		Values: n.values, Models: n.o.Models, Memory: n.Memory, Blobs: n.Blobs, Workspaces: places,
-		Mint: session.IDGenerator{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
+		Mint: commitlog.IDGenerator{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
 		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.PublishDelta, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offeredBy, Choices: choices, Servers: n.toolServer,
 	}
 	n.system = actors.New(&actors.Options{
@@ -416,7 +417,7 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 }
 
 // Log returns the log of all sessions. Only actors write to it.
-func (n *Instance) Log() session.Log { return n.events }
+func (n *Instance) Log() commitlog.Log { return n.events }
 
 // Blobs returns a tenant's blobs.
 func (n *Instance) Blobs(t session.Tenant) blob.Store { return n.home.Blobs(t) }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rathcluster/rath/internal/canonical"
 )
 
 // The events around an archive. They change no content.
@@ -67,13 +69,13 @@ func (e *ArchivedError) Is(target error) bool { return target == ErrArchived }
 // ArchivedEvent records that a session was archived.
 func ArchivedEvent(a Archival) Event {
 	a.By, a.File = clean(a.By), clean(a.File)
-	return Event{Kind: KindArchived, Schema: Schema, Data: mustMarshal(a)}
+	return Event{Kind: KindArchived, Schema: Schema, Data: canonical.MustMarshal(a)}
 }
 
 // RestoredEvent records that an archived session goes on.
 func RestoredEvent(r Restoration) Event {
 	r.By, r.Reason = clean(r.By), clean(r.Reason)
-	return Event{Kind: KindRestored, Schema: Schema, Data: mustMarshal(r)}
+	return Event{Kind: KindRestored, Schema: Schema, Data: canonical.MustMarshal(r)}
 }
 
 // DecodeArchival reads a KindArchived event.
@@ -81,20 +83,6 @@ func DecodeArchival(e Event) (a Archival, err error) { err = decode(e, KindArchi
 
 // DecodeRestoration reads a KindRestored event.
 func DecodeRestoration(e Event) (r Restoration, err error) { err = decode(e, KindRestored, &r); return }
-
-// Tombstone reports whether a commit archives its session: it may then be all
-// that is left of the log. The error is the answer to a reader of the session.
-func Tombstone(c Commit) (*ArchivedError, bool) {
-	if len(c.Events) == 0 {
-		return nil, false
-	}
-	last := c.Events[len(c.Events)-1]
-	a, err := DecodeArchival(last)
-	if err != nil {
-		return nil, false
-	}
-	return &ArchivedError{Key: c.Key, File: a.File, Time: last.Time}, true
-}
 
 // Archived returns nil, or why nothing can be written to the session.
 func (s Session) Archived() *ArchivedError { return s.val().archived }

@@ -12,10 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
-func sample() session.Commit {
+func sample() commitlog.Commit {
 	link := session.Link{Ref: session.Ref{Key: key("parent"), Version: 7}, Seq: 4, Hash: session.Hash{1, 2, 3}, Token: 99}
 	all := session.AssistantText("line one\nline \"two\" <b> \u2028 \x7f \u00e9 \U0001F600 \xff end",
 		session.ToolCall{ID: "call-1", Name: "read", Args: `{"path":"a\tb","n":1.5}`}).
@@ -42,26 +44,26 @@ func sample() session.Commit {
 		events[i].Time = at(i)
 		events[i].Batch = "r1/2"
 	}
-	return session.Commit{Key: key("s1"), Root: "root", Seq: 5, Epoch: 2, Prev: session.Hash{0xab}, Events: events}
+	return commitlog.Commit{Key: key("s1"), Root: "root", Seq: 5, Epoch: 2, Prev: session.Hash{0xab}, Events: events}
 }
 
 func TestEncodeDecode(t *testing.T) {
 	c := sample()
-	raw, err := session.Encode(c)
+	raw, err := commitlog.Encode(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !json.Valid(raw) {
 		t.Fatalf("not JSON: %s", raw)
 	}
-	back, err := session.Decode(raw)
+	back, err := commitlog.Decode(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(c, back); diff != "" {
 		t.Errorf("decoded commit differs (-want +got):\n%s", diff)
 	}
-	again, err := session.Encode(back)
+	again, err := commitlog.Encode(back)
 	if err != nil || !bytes.Equal(raw, again) {
 		t.Errorf("Encode(Decode(x)) differs: %v\n%s\n%s", err, raw, again)
 	}
@@ -70,14 +72,14 @@ func TestEncodeDecode(t *testing.T) {
 	if err := json.Unmarshal(raw, &tree); err != nil {
 		t.Fatal(err)
 	}
-	text, err := session.Marshal(tree)
+	text, err := canonical.Marshal(tree)
 	if err != nil || text != string(raw) {
 		t.Errorf("sorting the keys of a commit changes it: %v\n%s\n%s", err, raw, text)
 	}
 }
 
 func TestDecodeRefuses(t *testing.T) {
-	raw, err := session.Encode(sample())
+	raw, err := commitlog.Encode(sample())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,15 +116,15 @@ func TestDecodeRefuses(t *testing.T) {
 		"an absurd epoch":       {change(`"epoch":2`, `"epoch":18446744073709551616`), session.ErrForeign},
 		"a time before the era": {change(`"time":1700000000000`, `"time":-1`), session.ErrForeign},
 	} {
-		if _, err := session.Decode(c.raw); !errors.Is(err, c.want) {
+		if _, err := commitlog.Decode(c.raw); !errors.Is(err, c.want) {
 			t.Errorf("%s: Decode = %v, want %v", name, err, c.want)
 		}
 	}
 }
 
 func TestEncodeRefuses(t *testing.T) {
-	one := func(e session.Event) session.Commit {
-		return session.Commit{Key: key("s"), Root: "s", Seq: 1, Events: []session.Event{e}}
+	one := func(e session.Event) commitlog.Commit {
+		return commitlog.Commit{Key: key("s"), Root: "s", Seq: 1, Events: []session.Event{e}}
 	}
 	deep := strings.Repeat("[", 5000) + strings.Repeat("]", 5000)
 	for name, e := range map[string]session.Event{
@@ -135,12 +137,12 @@ func TestEncodeRefuses(t *testing.T) {
 		"too deep":        {Kind: "a.b", Schema: 1, Data: deep},
 		"bad schema":      {Kind: "a.b", Schema: -1, Data: `{}`},
 	} {
-		if raw, err := session.Encode(one(e)); err == nil {
+		if raw, err := commitlog.Encode(one(e)); err == nil {
 			t.Errorf("%s: encoded as %s", name, raw)
 		}
 	}
-	big := session.ChunkEvent(session.UserText(strings.Repeat("x", session.MaxCommit)))
-	if _, err := session.Encode(one(big)); !errors.Is(err, session.ErrTooLarge) {
+	big := session.ChunkEvent(session.UserText(strings.Repeat("x", commitlog.MaxCommit)))
+	if _, err := commitlog.Encode(one(big)); !errors.Is(err, session.ErrTooLarge) {
 		t.Errorf("Encode of %d bytes = %v, want ErrTooLarge", len(big.Data), err)
 	}
 }
@@ -149,13 +151,13 @@ func TestEncodeRefuses(t *testing.T) {
 // and decoding agree.
 func TestTimes(t *testing.T) {
 	for _, when := range []time.Time{{}, time.Unix(-5, 0), time.UnixMilli(math.MaxInt64), at(1)} {
-		raw, err := session.Encode(session.Commit{Key: key("s"), Root: "s", Seq: 1, Events: []session.Event{
+		raw, err := commitlog.Encode(commitlog.Commit{Key: key("s"), Root: "s", Seq: 1, Events: []session.Event{
 			{Kind: "a.b", Schema: 1, Data: `{}`, Time: when},
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := session.Decode(raw); err != nil {
+		if _, err := commitlog.Decode(raw); err != nil {
 			t.Errorf("%v: %v", when, err)
 		}
 	}
@@ -167,19 +169,19 @@ func TestMarshalSorts(t *testing.T) {
 		A string            `json:"a"`
 		M map[string]uint64 `json:"m"`
 	}
-	got, err := session.Marshal(odd{1, "<\u2029>", map[string]uint64{"y": math.MaxUint64, "x": 0}})
+	got, err := canonical.Marshal(odd{1, "<\u2029>", map[string]uint64{"y": math.MaxUint64, "x": 0}})
 	if want := `{"a":"<\u2029>","m":{"x":0,"y":18446744073709551615},"z":1}`; err != nil || got != want {
 		t.Errorf("Marshal = %s, %v; want %s", got, err, want)
 	}
 	for _, v := range []any{1.5, map[string]any{"x": 1e21}, func() {}} {
-		if s, err := session.Marshal(v); err == nil {
+		if s, err := canonical.Marshal(v); err == nil {
 			t.Errorf("Marshal(%v) = %s, want an error", v, s)
 		}
 	}
 }
 
 func FuzzDecode(f *testing.F) {
-	raw, err := session.Encode(sample())
+	raw, err := commitlog.Encode(sample())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -187,14 +189,14 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"epoch":0,"events":[],"format":1,"prev":"` + strings.Repeat("0", 64) + `","root":"","seq":0,"session":"","tenant":""}`))
 	f.Add([]byte(`{"epoch":1,"events":[{"data":{"a":"\u001f\b"},"kind":"x","schema":1,"time":0}],"format":1}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c, err := session.Decode(raw)
+		c, err := commitlog.Decode(raw)
 		if err != nil {
 			if !errors.Is(err, session.ErrForeign) && !errors.Is(err, session.ErrTooOld) {
 				t.Fatalf("unmarked error: %v", err)
 			}
 			return
 		}
-		again, err := session.Encode(c)
+		again, err := commitlog.Encode(c)
 		if err != nil || !bytes.Equal(raw, again) {
 			t.Fatalf("accepted %q, encoded as %q, %v", raw, again, err)
 		}
@@ -224,7 +226,7 @@ func FuzzApply(f *testing.F) {
 		base := w.open(key("base"), session.Opening{Kind: session.OpenLeaf}, session.ChunkEvent(session.UserText("x")))
 		before := describe(base)
 		for _, s := range []session.Session{{}, session.Open(key("s"), "s"), base} {
-			next, err := session.Apply(s, session.Event{Kind: kind, Schema: schema, Data: data, Time: at(0)}, anything{base})
+			next, err := session.Apply(s, session.Event{Kind: kind, Schema: schema, Data: data, Time: at(0)}, anything(base))
 			if err == nil {
 				describe(next)
 				continue
@@ -240,6 +242,6 @@ func FuzzApply(f *testing.F) {
 }
 
 // anything resolves every link to one value.
-type anything struct{ s session.Session }
-
-func (a anything) Resolve(session.Link) (session.Session, error) { return a.s, nil }
+func anything(s session.Session) func(session.Link) (session.Session, error) {
+	return func(session.Link) (session.Session, error) { return s, nil }
+}

@@ -5,16 +5,23 @@ import (
 	"math"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
 )
 
 // Chunks are most of what a log holds, and folding one is mostly decoding
 // them. The methods of this file read the canonical encoding of a chunk that
 // this release writes; anything else they leave to encoding/json.
 
+// reader reads what [canonical.Marshal] wrote.
+type reader struct {
+	canonical.Reader
+	own bool // texts that are kept do not share S, see Unmarshal
+}
+
 // unmarshalChunk reads the data of a KindChunk event.
 func unmarshalChunk(data string, d *chunkData) error {
-	r := reader{s: data}
-	if r.chunk(d) && r.i == len(data) {
+	r := reader{Reader: canonical.Reader{S: data}}
+	if r.chunk(d) && r.I == len(data) {
 		return nil
 	}
 	*d = chunkData{}
@@ -23,32 +30,32 @@ func unmarshalChunk(data string, d *chunkData) error {
 
 // fields reads an object; field reads the value of a key.
 func (r *reader) fields(field func(key string) bool) bool {
-	if !r.lit("{") {
+	if !r.Lit("{") {
 		return false
 	}
-	if r.lit("}") {
+	if r.Lit("}") {
 		return true
 	}
 	for {
-		key, ok := r.str()
-		if !ok || !r.lit(":") || !field(key) {
+		key, ok := r.Str()
+		if !ok || !r.Lit(":") || !field(key) {
 			return false
 		}
-		if !r.lit(",") {
-			return r.lit("}")
+		if !r.Lit(",") {
+			return r.Lit("}")
 		}
 	}
 }
 
 // textTo and intTo read a value into a variable.
 func textTo[T ~string](r *reader, into *T) bool {
-	s, ok := r.str()
+	s, ok := r.Str()
 	*into = T(s)
 	return ok
 }
 
 func intTo(r *reader, into *int64) bool {
-	n, ok := r.uint(math.MaxInt64)
+	n, ok := r.Uint(math.MaxInt64)
 	*into = int64(n)
 	return ok
 }
@@ -66,7 +73,7 @@ func (r *reader) chunk(d *chunkData) bool {
 		case "calls":
 			return r.calls(&d.Calls)
 		case "failed":
-			d.Failed = r.lit("true")
+			d.Failed = r.Lit("true")
 			return d.Failed
 		case "images":
 			return r.images(&d.Images)
@@ -99,7 +106,7 @@ func (r *reader) blob(b *blob.Ref) bool {
 	return r.fields(func(key string) bool {
 		switch key {
 		case "digest":
-			return r.lit(`"`) && r.digest(b.Digest[:]) && r.lit(`"`)
+			return r.Lit(`"`) && r.Digest(b.Digest[:]) && r.Lit(`"`)
 		case "size":
 			return intTo(r, &b.Size)
 		}
@@ -113,7 +120,7 @@ func (r *reader) images(images *[]Image) bool {
 		ok := r.fields(func(key string) bool {
 			switch key {
 			case "digest":
-				return r.lit(`"`) && r.digest(i.Digest[:]) && r.lit(`"`)
+				return r.Lit(`"`) && r.Digest(i.Digest[:]) && r.Lit(`"`)
 			case "size":
 				return intTo(r, &i.Size)
 			case "type":
@@ -147,12 +154,12 @@ func (r *reader) calls(calls *[]ToolCall) bool {
 
 // list reads a list that is not empty; one reads an item.
 func (r *reader) list(one func() bool) bool {
-	if !r.lit("[") {
+	if !r.Lit("[") {
 		return false
 	}
 	for one() {
-		if !r.lit(",") {
-			return r.lit("]")
+		if !r.Lit(",") {
+			return r.Lit("]")
 		}
 	}
 	return false
@@ -164,11 +171,11 @@ func (r *reader) placement(p *Placement) bool {
 		case "backend":
 			return textTo(r, &p.Backend)
 		case "epoch":
-			n, ok := r.uint(math.MaxUint64)
+			n, ok := r.Uint(math.MaxUint64)
 			p.Epoch = n
 			return ok
 		case "head":
-			return r.lit(`"`) && r.digest(p.Head[:]) && r.lit(`"`)
+			return r.Lit(`"`) && r.Digest(p.Head[:]) && r.Lit(`"`)
 		case "image":
 			return textTo(r, &p.Image)
 		case "isolation":

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
 )
 
 func fullChunk() Chunk {
@@ -42,9 +43,9 @@ func FuzzUnmarshalChunk(f *testing.F) {
 func TestUnmarshalChunkIsQuick(t *testing.T) {
 	for _, c := range []Chunk{fullChunk(), {}, UserText("x"), UserText("x").WithImages(Image{Digest: blob.Digest{1}}), SystemText(""), Result("1", "n", "{}", true), Result("1", "n", "{}", false).WithArgs(`{"n":"\u2028 é"}`), AssistantText("y")} {
 		var d chunkData
-		r := reader{s: ChunkEvent(c).Data}
-		if !r.chunk(&d) || r.i != len(r.s) {
-			t.Errorf("%s stops at %d", r.s, r.i)
+		r := reader{Reader: canonical.Reader{S: ChunkEvent(c).Data}}
+		if !r.chunk(&d) || r.I != len(r.S) {
+			t.Errorf("%s stops at %d", r.S, r.I)
 		}
 	}
 }
@@ -104,7 +105,15 @@ func TestPages(t *testing.T) {
 
 // TestLargePage: a page larger than one part is stored in parts.
 func TestLargePage(t *testing.T) {
-	var log MemoryLog
+	stored := map[string][]byte{}
+	save := func(digest string, part []byte) error {
+		if len(part) > MaxPagePart {
+			t.Errorf("a part of %d bytes", len(part))
+		}
+		stored[digest] = part
+		return nil
+	}
+	load := func(digest string) ([]byte, error) { return stored[digest], nil }
 	data := make([]byte, 2*MaxPagePart+5)
 	for i := range data {
 		data[i] = byte(i * 7 >> 3)
@@ -113,19 +122,19 @@ func TestLargePage(t *testing.T) {
 	if len(p.Ref().Parts) != 3 {
 		t.Fatalf("%d parts", len(p.Ref().Parts))
 	}
-	if err := p.Save(t.Context(), &log, "t"); err != nil {
+	if err := p.Save(save); err != nil {
 		t.Fatal(err)
 	}
-	got, err := LoadPage(t.Context(), &log, "t", p.Ref())
+	got, err := LoadPage(p.Ref(), load)
 	if err != nil || got.Data() != string(data) {
 		t.Fatalf("%d bytes, %v", len(got.Data()), err)
 	}
 	for _, n := range []int{0, 1, MaxPagePart, MaxPagePart + 1} {
 		q := NewPage(1, string(data[:n]))
-		if err := q.Save(t.Context(), &log, "t"); err != nil {
+		if err := q.Save(save); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := LoadPage(t.Context(), &log, "t", q.Ref()); err != nil || got.Data() != string(data[:n]) {
+		if got, err := LoadPage(q.Ref(), load); err != nil || got.Data() != string(data[:n]) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}

@@ -1,13 +1,13 @@
 // Package session is the pure core of Rath: the session value, its chunks,
-// the events and commits that make it durable, and the log they lie in.
+// and the events that it is made of.
 //
 // A [Session] is to agents what a tensor is to a numeric library: an immutable
 // value that workflows transform. Copying it, sharing it between goroutines
 // and forking it cost the same for ten chunks and for a hundred thousand.
 //
-// Behind each session id is one append-only [Log] of commits with one writer
-// at a time. Commits hold events; folding the content events of a log gives
-// the value at each version. The same log is the journal of the runs that
+// Behind each session id is one append-only log of commits with one writer
+// at a time (package internal/commitlog). Commits hold events; folding the content
+// events of a log gives the value at each version. The same log is the journal of the runs that
 // worked on the session (package internal/journal folds their events) and the evidence of
 // what they did, because each commit holds the hash of the one before.
 //
@@ -15,6 +15,6 @@
 // logs nothing: times and ids come in as arguments, and folds never panic on
 // what they read.
 //
-// Files, the lowest first: id, log, canonical, image, chunk, event, table, commit, decode, memlog,
-// page, session, archived, spent, snapshot, unmarshal, fold, pending.
+// Files, the lowest first: errors, id, hash, image, chunk, event, decode, table,
+// page, archived, session, spent, snapshot, unmarshal, fold, pending.
 package session

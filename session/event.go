@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
 )
 
 // Event is one recorded fact. Kind is namespaced; this package folds
@@ -75,9 +76,9 @@ func (l Link) MarshalJSON() ([]byte, error) {
 	b = append(b, `","seq":`...)
 	b = strconv.AppendUint(b, l.Seq, 10)
 	b = append(b, `,"session":`...)
-	b = appendString(b, string(l.ID))
+	b = canonical.AppendString(b, string(l.ID))
 	b = append(b, `,"tenant":`...)
-	b = appendString(b, string(l.Tenant))
+	b = canonical.AppendString(b, string(l.Tenant))
 	b = append(b, `,"token":`...)
 	b = strconv.AppendUint(b, l.Token, 10)
 	b = append(b, `,"version":`...)
@@ -214,36 +215,36 @@ func ChunkEvent(c Chunk) Event {
 	if !r.body.Digest.IsZero() {
 		d.Body = &r.body
 	}
-	return Event{Kind: KindChunk, Schema: Schema, Time: r.origin.Time, Data: mustMarshal(d)}
+	return Event{Kind: KindChunk, Schema: Schema, Time: r.origin.Time, Data: canonical.MustMarshal(d)}
 }
 
 // PlacedEvent records where a session was sent.
 func PlacedEvent(p Placement) Event {
-	return Event{Kind: KindPlaced, Schema: Schema, Data: mustMarshal(p)}
+	return Event{Kind: KindPlaced, Schema: Schema, Data: canonical.MustMarshal(p)}
 }
 
 // JoinedEvent records a join.
 func JoinedEvent(j Join) Event {
 	j.Reason = clean(j.Reason)
-	return Event{Kind: KindJoined, Schema: Schema, Data: mustMarshal(j)}
+	return Event{Kind: KindJoined, Schema: Schema, Data: canonical.MustMarshal(j)}
 }
 
 // OpenedEvent records how a session came to be.
 func OpenedEvent(o Opening) Event {
 	o.Name = clean(o.Name)
-	return Event{Kind: KindOpened, Schema: Schema, Data: mustMarshal(o)}
+	return Event{Kind: KindOpened, Schema: Schema, Data: canonical.MustMarshal(o)}
 }
 
 // RejectedEvent records a branch's end in its parent.
 func RejectedEvent(r Rejection) Event {
 	r.Reason = clean(r.Reason)
-	return Event{Kind: KindRejected, Schema: Schema, Data: mustMarshal(r)}
+	return Event{Kind: KindRejected, Schema: Schema, Data: canonical.MustMarshal(r)}
 }
 
 // ClosedEvent records a session's end.
 func ClosedEvent(c Closing) Event {
 	c.Reason = clean(c.Reason)
-	return Event{Kind: KindClosed, Schema: Schema, Data: mustMarshal(c)}
+	return Event{Kind: KindClosed, Schema: Schema, Data: canonical.MustMarshal(c)}
 }
 
 // DecodeOpening, DecodeJoin, DecodeRejection, DecodeClosing and DecodePlacement

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -37,10 +38,10 @@ func ExampleSession_To() {
 
 // A log holds commits of events; folding them gives the value.
 func ExampleApplyCommit() {
-	var log session.MemoryLog
+	var log commitlog.Memory
 	ctx := context.Background()
 	k := session.Key{Tenant: session.DefaultTenant, ID: "s1"}
-	_, err := log.Append(ctx, session.Position{}, session.Commit{
+	_, err := log.Append(ctx, session.Position{}, commitlog.Commit{
 		Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{
 			session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}),
 			session.ChunkEvent(session.UserText("Say hello.")),
@@ -54,7 +55,7 @@ func ExampleApplyCommit() {
 	s := session.Open(k, k.ID)
 	for e, err := range log.Read(ctx, k, session.Position{}) {
 		if err == nil {
-			s, err = session.ApplyCommit(s, e, nil)
+			s, err = commitlog.ApplyCommit(s, e, nil)
 		}
 		if err != nil {
 			fmt.Println(err)

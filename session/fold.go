@@ -5,27 +5,8 @@ import (
 	"strings"
 )
 
-// A Resolver finds values of other sessions, which forks and joins refer to.
-// It may be nil where none are.
-type Resolver interface {
-	Resolve(l Link) (Session, error)
-}
-
 // Open returns the value of a session before its first event.
 func Open(k Key, root ID) Session { return Session{&value{key: k, root: root}} }
-
-// ApplyCommit folds the session events of a commit and marks the result as
-// made by it. Events of other namespaces are skipped.
-func ApplyCommit(s Session, e Entry, r Resolver) (Session, error) {
-	next := s
-	for _, ev := range e.Commit.Events {
-		var err error
-		if next, err = Apply(next, ev, r); err != nil {
-			return s, err
-		}
-	}
-	return next.MadeBy(e.At), nil
-}
 
 // MadeBy returns s as made by the commit at a position. Writers call it once
 // the commit is acknowledged.
@@ -38,8 +19,9 @@ func (s Session) MadeBy(at Position) Session {
 // Apply folds one event into s. Events of other namespaces leave s as it is.
 // It fails, and leaves s alone, on an event of its own namespace that this
 // release does not know (ErrTooOld), that does not decode, or that refers to
-// something the resolver does not find.
-func Apply(s Session, e Event, r Resolver) (Session, error) {
+// something that resolve, which finds the values that forks and joins refer to and may
+// be nil where none are, does not find.
+func Apply(s Session, e Event, resolve func(Link) (Session, error)) (Session, error) {
 	if !strings.HasPrefix(e.Kind, "session.") {
 		return s, nil
 	}
@@ -65,7 +47,7 @@ func Apply(s Session, e Event, r Resolver) (Session, error) {
 		if err != nil {
 			return s, err
 		}
-		if err := v.join(j, r); err != nil {
+		if err := v.join(j, resolve); err != nil {
 			return s, err
 		}
 	case KindOpened:
@@ -73,7 +55,7 @@ func Apply(s Session, e Event, r Resolver) (Session, error) {
 		if err != nil {
 			return s, err
 		}
-		if err := v.open(o, r); err != nil {
+		if err := v.open(o, resolve); err != nil {
 			return s, err
 		}
 	case KindClosed:
@@ -118,7 +100,7 @@ func (v *value) add(e Event) (Chunk, error) {
 	return c, nil
 }
 
-func (v *value) open(o Opening, r Resolver) error {
+func (v *value) open(o Opening, resolve func(Link) (Session, error)) error {
 	switch {
 	case v.opened != nil:
 		return fmt.Errorf("session: %s is opened twice", v.key)
@@ -131,7 +113,7 @@ func (v *value) open(o Opening, r Resolver) error {
 		if len(o.Parents) != 1 {
 			return fmt.Errorf("session: %s of %d parents: want one", o.Kind, len(o.Parents))
 		}
-		p, err := resolve(r, o.Parents[0])
+		p, err := resolved(resolve, o.Parents[0])
 		if err != nil {
 			return err
 		}
@@ -154,7 +136,7 @@ func (v *value) open(o Opening, r Resolver) error {
 	return nil
 }
 
-func (v *value) join(j Join, r Resolver) error {
+func (v *value) join(j Join, resolve func(Link) (Session, error)) error {
 	links := make([]Link, 0, len(j.Parents))
 	var shares []share
 	t := v.table
@@ -163,7 +145,7 @@ func (v *value) join(j Join, r Resolver) error {
 		t, sealed = table{}, nil
 	}
 	for _, part := range j.Parents {
-		p, err := resolve(r, part.Link)
+		p, err := resolved(resolve, part.Link)
 		if err != nil {
 			return err
 		}
@@ -198,11 +180,11 @@ func (v *value) join(j Join, r Resolver) error {
 	return nil
 }
 
-func resolve(r Resolver, l Link) (Session, error) {
-	if r == nil {
+func resolved(resolve func(Link) (Session, error), l Link) (Session, error) {
+	if resolve == nil {
 		return Session{}, fmt.Errorf("session: resolve %s: %w", l.Ref, ErrNotFound)
 	}
-	s, err := r.Resolve(l)
+	s, err := resolve(l)
 	if err != nil {
 		return s, fmt.Errorf("session: resolve %s: %w", l.Ref, err)
 	}

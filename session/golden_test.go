@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -92,7 +93,7 @@ func TestGolden(t *testing.T) {
 	old := newWorld(t)
 	old.fresh = true
 	for line := range bytes.Lines(file) {
-		c, err := session.Decode(bytes.TrimSuffix(line, []byte("\n")))
+		c, err := commitlog.Decode(bytes.TrimSuffix(line, []byte("\n")))
 		if err != nil {
 			t.Fatal(err)
 		}

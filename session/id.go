@@ -1,8 +1,6 @@
 package session
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -90,33 +88,7 @@ func (k Key) Valid() error {
 	return ValidID("session", string(k.ID))
 }
 
-// An IDGenerator makes the ids of new sessions. Generation and Partitions say which event
-// streams exist; they become part of each id, so that a node with other
-// settings cannot look for a session's log in the wrong place.
-type IDGenerator struct {
-	Generation uint32
-	Partitions uint32
-}
-
-// ID makes an id from a body of at most 40 bytes of the id alphabet. The
-// same body gives the same id.
-func (m IDGenerator) ID(body string) ID {
-	p := uint32(0)
-	if m.Partitions > 1 {
-		sum := sha256.Sum256([]byte(body))
-		p = (uint32(sum[0])<<8 | uint32(sum[1])) % m.Partitions
-	}
-	return ID(body + "-" + strconv.FormatUint(uint64(m.Generation), 36) + "-" + strconv.FormatUint(uint64(p), 36))
-}
-
-// Child derives the id of a session that a run makes at a step. Every
-// execution of the run derives the same one.
-func (m IDGenerator) Child(t Tenant, run, path string) ID {
-	sum := sha256.Sum256([]byte(string(t) + "\x00" + run + "\x00" + path))
-	return m.ID(hex.EncodeToString(sum[:10]))
-}
-
-// Locate reads generation and partition from an id that an [IDGenerator] made.
+// Locate reads generation and partition from an id that an IDGenerator made.
 func (id ID) Locate() (generation, partition uint32, ok bool) {
 	head, p, found := cutLast(string(id), "-")
 	if !found {

@@ -10,16 +10,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
 // world is a set of sessions over one in-memory log, driven without a runtime.
 type world struct {
 	t      testing.TB
-	log    session.MemoryLog
+	log    commitlog.Memory
 	newest map[session.Key]session.Session
 	known  map[session.Link]session.Session
-	// fresh makes Resolve fold the log again, so that nothing is shared by
+	// fresh makes resolve fold the log again, so that nothing is shared by
 	// pointer.
 	fresh bool
 }
@@ -28,7 +29,7 @@ func newWorld(t testing.TB) *world {
 	return &world{t: t, newest: map[session.Key]session.Session{}, known: map[session.Link]session.Session{}}
 }
 
-func (w *world) Resolve(l session.Link) (session.Session, error) {
+func (w *world) resolve(l session.Link) (session.Session, error) {
 	if !w.fresh {
 		if s, ok := w.known[l]; ok {
 			return s, nil
@@ -49,7 +50,7 @@ func (w *world) fold(k session.Key, seq uint64) session.Session {
 		if e.At.Seq == 1 {
 			s = session.Open(k, e.Commit.Root)
 		}
-		if s, err = session.ApplyCommit(s, e, w); err != nil {
+		if s, err = commitlog.ApplyCommit(s, e, w.resolve); err != nil {
 			w.t.Fatalf("fold %s at %d: %v", k, e.At.Seq, err)
 		}
 		if e.At.Seq == seq {
@@ -77,7 +78,7 @@ func (w *world) commit(k session.Key, events ...session.Event) session.Session {
 		events[i].Time = at(int(link.Seq))
 	}
 	pos := session.Position{Seq: link.Seq, Hash: link.Hash, Token: link.Token}
-	next, err := w.log.Append(w.t.Context(), pos, session.Commit{
+	next, err := w.log.Append(w.t.Context(), pos, commitlog.Commit{
 		Key: k, Root: s.Root(), Seq: pos.Seq + 1, Epoch: 1, Prev: pos.Hash, Events: events,
 	})
 	if err != nil {
@@ -87,7 +88,7 @@ func (w *world) commit(k session.Key, events ...session.Event) session.Session {
 	if err != nil || e.At != next {
 		w.t.Fatalf("Last = %v, %v; want %v", e.At, err, next)
 	}
-	if s, err = session.ApplyCommit(s, e, w); err != nil {
+	if s, err = commitlog.ApplyCommit(s, e, w.resolve); err != nil {
 		w.t.Fatalf("apply to %s: %v", k, err)
 	}
 	w.newest[k] = s
@@ -336,12 +337,12 @@ func (w *world) paged(s session.Session) {
 	}
 	w.same(s, kept)
 	for _, p := range pages {
-		if err := p.Save(w.t.Context(), &w.log, "t"); err != nil {
+		if err := p.Save(func(digest string, part []byte) error { return w.log.SavePage(w.t.Context(), "t", digest, part) }); err != nil {
 			w.t.Fatal(err)
 		}
 	}
 	loaded, err := session.UnmarshalPaged(state, func(r session.PageRef) (*session.Page, error) {
-		return session.LoadPage(w.t.Context(), &w.log, "t", r)
+		return session.LoadPage(r, func(digest string) ([]byte, error) { return w.log.LoadPage(w.t.Context(), "t", digest) })
 	})
 	if err != nil {
 		w.t.Fatalf("UnmarshalPaged of %s: %v", s.Ref(), err)

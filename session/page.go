@@ -1,7 +1,6 @@
 package session
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -51,8 +50,8 @@ func NewPage(items int, data string) *Page {
 // Ref names the page.
 func (p *Page) Ref() PageRef { return p.ref }
 
-// Save stores the page unless that was done before.
-func (p *Page) Save(ctx context.Context, s Snapshotter, t Tenant) error {
+// Save stores the page, part by part, unless that was done before.
+func (p *Page) Save(save func(digest string, part []byte) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stored {
@@ -60,7 +59,7 @@ func (p *Page) Save(ctx context.Context, s Snapshotter, t Tenant) error {
 	}
 	for i, digest := range p.ref.Parts {
 		part := p.data[i*MaxPagePart : min((i+1)*MaxPagePart, len(p.data))]
-		if err := s.SavePage(ctx, t, digest, []byte(part)); err != nil {
+		if err := save(digest, []byte(part)); err != nil {
 			return fmt.Errorf("session: save page: %w", err)
 		}
 	}
@@ -68,11 +67,11 @@ func (p *Page) Save(ctx context.Context, s Snapshotter, t Tenant) error {
 	return nil
 }
 
-// LoadPage reads the page that a reference names and checks its bytes.
-func LoadPage(ctx context.Context, s Snapshotter, t Tenant, r PageRef) (*Page, error) {
+// LoadPage reads the page that a reference names, part by part, and checks its bytes.
+func LoadPage(r PageRef, load func(digest string) ([]byte, error)) (*Page, error) {
 	var b strings.Builder
 	for i, digest := range r.Parts {
-		part, err := s.LoadPage(ctx, t, digest)
+		part, err := load(digest)
 		if err != nil {
 			return nil, fmt.Errorf("session: load page: %w", err)
 		}

@@ -17,7 +17,7 @@ func TestPagesOfChunksAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range pages {
-			if err := p.Save(t.Context(), &w.log, "t"); err != nil {
+			if err := p.Save(func(digest string, part []byte) error { return w.log.SavePage(t.Context(), "t", digest, part) }); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -6,31 +6,6 @@ import (
 	"iter"
 )
 
-// MaxBatch is how many bytes of events one of [Batches] holds.
-const MaxBatch = 256 << 10
-
-// eventOverhead is about what an event needs besides its data.
-const eventOverhead = 160
-
-// Batches yields the events in order, in parts that each fit into one commit with
-// room for others. An event that is larger than a part is one of its own.
-func Batches(events []Event) iter.Seq[[]Event] {
-	return func(yield func([]Event) bool) {
-		for len(events) > 0 {
-			n, size := 0, 0
-			for ; n < len(events); n++ {
-				if size += len(events[n].Data) + eventOverhead; size > MaxBatch && n > 0 {
-					break
-				}
-			}
-			if !yield(events[:n:n]) {
-				return
-			}
-			events = events[n:]
-		}
-	}
-}
-
 // edits are the pending events of a value: those of the value that it was made of,
 // then its own. So a value that grows row by row costs the same for each row.
 type edits struct {

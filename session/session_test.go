@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -189,21 +190,21 @@ func TestFold(t *testing.T) {
 	for name, c := range map[string]struct {
 		s    session.Session
 		e    session.Event
-		r    session.Resolver
+		r    func(session.Link) (session.Session, error)
 		want error
 	}{
 		"an unknown kind":           {base, session.Event{Kind: "session.unheard_of", Schema: 1, Data: "{}"}, nil, session.ErrTooOld},
 		"a later schema":            {base, session.Event{Kind: session.KindChunk, Schema: 2, Data: "{}"}, nil, session.ErrTooOld},
 		"an unknown opening":        {session.Open(key("n"), "n"), session.OpenedEvent(session.Opening{Kind: "born"}), nil, session.ErrTooOld},
 		"a second opening":          {base, session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}), nil, nil},
-		"an opening after a chunk":  {session.New(session.UserText("x")), session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}}), w, nil},
-		"a fork of two":             {session.Open(key("n"), "n"), session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l, l}}), w, nil},
-		"a fork of nothing known":   {session.Open(key("n"), "n"), session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{{}}}), w, session.ErrNotFound},
+		"an opening after a chunk":  {session.New(session.UserText("x")), session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}}), w.resolve, nil},
+		"a fork of two":             {session.Open(key("n"), "n"), session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l, l}}), w.resolve, nil},
+		"a fork of nothing known":   {session.Open(key("n"), "n"), session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{{}}}), w.resolve, session.ErrNotFound},
 		"a fork without a resolver": {session.Open(key("n"), "n"), session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}}), nil, session.ErrNotFound},
-		"a fork across tenants":     {session.Open(key("n"), "n"), session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{other}}), anything{foreign}, session.ErrTenant},
-		"a join across tenants":     {base, session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{Link: other}}}), anything{foreign}, session.ErrTenant},
-		"a join beyond the end":     {base, session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{Link: l, From: 0, To: 2}}}), w, nil},
-		"a join backwards":          {base, session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{Link: l, From: 1, To: 0}}}), w, nil},
+		"a fork across tenants":     {session.Open(key("n"), "n"), session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{other}}), anything(foreign), session.ErrTenant},
+		"a join across tenants":     {base, session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{Link: other}}}), anything(foreign), session.ErrTenant},
+		"a join beyond the end":     {base, session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{Link: l, From: 0, To: 2}}}), w.resolve, nil},
+		"a join backwards":          {base, session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{Link: l, From: 1, To: 0}}}), w.resolve, nil},
 	} {
 		before := describe(c.s)
 		got, err := session.Apply(c.s, c.e, c.r)
@@ -213,8 +214,8 @@ func TestFold(t *testing.T) {
 		if diff := cmp.Diff(before, describe(got)); diff != "" {
 			t.Errorf("%s changed the value:\n%s", name, diff)
 		}
-		entry := session.Entry{Commit: session.Commit{Events: []session.Event{session.ChunkEvent(session.UserText("y")), c.e}}}
-		if got, err := session.ApplyCommit(c.s, entry, c.r); err == nil || got.Len() != c.s.Len() {
+		entry := commitlog.Entry{Commit: commitlog.Commit{Events: []session.Event{session.ChunkEvent(session.UserText("y")), c.e}}}
+		if got, err := commitlog.ApplyCommit(c.s, entry, c.r); err == nil || got.Len() != c.s.Len() {
 			t.Errorf("%s: a commit with it is applied in part: %d chunks, %v", name, got.Len(), err)
 		}
 	}
@@ -284,7 +285,7 @@ func TestIDs(t *testing.T) {
 }
 
 func TestMint(t *testing.T) {
-	m := session.IDGenerator{Generation: 37, Partitions: 6}
+	m := commitlog.IDGenerator{Generation: 37, Partitions: 6}
 	seen := map[uint32]int{}
 	ids := map[session.ID]bool{}
 	for i := range 600 {
@@ -307,7 +308,7 @@ func TestMint(t *testing.T) {
 	if ids[m.Child("t2", "run", "0")] || ids[m.Child("t", "ru", "n\x000")] {
 		t.Error("ids of other runs are the same")
 	}
-	if _, p, ok := (session.IDGenerator{Generation: 1, Partitions: 1}).ID("x").Locate(); !ok || p != 0 {
+	if _, p, ok := (commitlog.IDGenerator{Generation: 1, Partitions: 1}).ID("x").Locate(); !ok || p != 0 {
 		t.Errorf("one partition: %d, %v", p, ok)
 	}
 	for _, bad := range []session.ID{"", "x", "x-1", "-1-1", "x-!-1", "x-1-zzzzzzzz"} {
@@ -336,7 +337,7 @@ func TestForkCost(t *testing.T) {
 		e := session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}})
 		child := session.Open(key("child"), "parent")
 		fork := func() {
-			s, err := session.Apply(child, e, w)
+			s, err := session.Apply(child, e, w.resolve)
 			if err != nil || s.Len() != n {
 				t.Fatalf("fork of %d chunks: %d, %v", n, s.Len(), err)
 			}
@@ -381,14 +382,14 @@ func BenchmarkWith(b *testing.B) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	raw, err := session.Encode(sample())
+	raw, err := commitlog.Encode(sample())
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.SetBytes(int64(len(raw)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := session.Decode(raw); err != nil {
+		if _, err := commitlog.Decode(raw); err != nil {
 			b.Fatal(err)
 		}
 	}

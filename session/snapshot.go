@@ -3,6 +3,8 @@ package session
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/rathcluster/rath/internal/canonical"
 )
 
 // Chunks are kept in pages of at most this many, and of less when they are
@@ -118,12 +120,12 @@ func (s Session) MarshalPaged() (kept Session, state string, pages []*Page, err 
 	if p := v.paged.line; p != nil {
 		pages, w.Line = append(pages, p), new(p.Ref())
 	}
-	state, err = encodeJSON(w)
+	state, err = canonical.Encode(w)
 	return Session{&v}, state, pages, err
 }
 
 func jsonPage(items int, v any) (*Page, error) {
-	data, err := encodeJSON(v)
+	data, err := canonical.Encode(v)
 	return NewPage(items, data), err
 }
 

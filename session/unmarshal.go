@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
 )
 
 // Events and records are read far more often than they are written: by the fold
@@ -23,11 +24,11 @@ import (
 func Unmarshal(data string, into any) error {
 	v := reflect.ValueOf(into).Elem()
 	if scan := scanOf(v.Type()); scan != nil {
-		r := reader{s: data, own: len(data) > sharedText}
+		r := reader{Reader: canonical.Reader{S: data}, own: len(data) > sharedText}
 		if !r.own {
-			r.s = strings.Clone(data)
+			r.S = strings.Clone(data)
 		}
-		if scan(&r, v) && r.i == len(r.s) {
+		if scan(&r, v) && r.I == len(r.S) {
 			return nil
 		}
 		v.SetZero()
@@ -75,7 +76,7 @@ func newScan(t reflect.Type, within []reflect.Type) scan {
 		}
 	case reflect.TypeFor[Hash](), reflect.TypeFor[blob.Digest]():
 		return func(r *reader, v reflect.Value) bool {
-			return r.lit(`"`) && r.digest(v.Bytes()) && r.lit(`"`)
+			return r.Lit(`"`) && r.Digest(v.Bytes()) && r.Lit(`"`)
 		}
 	}
 	if p := reflect.PointerTo(t); p.Implements(jsonReader) || p.Implements(textReader) || slices.Contains(within, t) {
@@ -102,7 +103,7 @@ func newScan(t reflect.Type, within []reflect.Type) scan {
 }
 
 func scanText(r *reader, v reflect.Value) bool {
-	s, ok := r.str()
+	s, ok := r.Str()
 	if r.own {
 		s = strings.Clone(s)
 	}
@@ -111,13 +112,13 @@ func scanText(r *reader, v reflect.Value) bool {
 }
 
 func scanBool(r *reader, v reflect.Value) bool {
-	yes := r.lit("true")
+	yes := r.Lit("true")
 	v.SetBool(yes)
-	return yes || r.lit("false")
+	return yes || r.Lit("false")
 }
 
 func scanInt(r *reader, v reflect.Value) bool {
-	n, ok := r.uint(math.MaxInt64)
+	n, ok := r.Uint(math.MaxInt64)
 	if !ok || v.OverflowInt(int64(n)) {
 		return false
 	}
@@ -126,7 +127,7 @@ func scanInt(r *reader, v reflect.Value) bool {
 }
 
 func scanUint(r *reader, v reflect.Value) bool {
-	n, ok := r.uint(math.MaxUint64)
+	n, ok := r.Uint(math.MaxUint64)
 	if !ok || v.OverflowUint(n) {
 		return false
 	}
@@ -140,7 +141,7 @@ func newPointerScan(t reflect.Type, within []reflect.Type) scan {
 		return nil
 	}
 	return func(r *reader, v reflect.Value) bool {
-		if r.lit("null") {
+		if r.Lit("null") {
 			return true
 		}
 		v.Set(reflect.New(t.Elem()))
@@ -154,14 +155,14 @@ func newListScan(t reflect.Type, within []reflect.Type) scan {
 		return nil
 	}
 	return func(r *reader, v reflect.Value) bool {
-		if r.lit("null") {
+		if r.Lit("null") {
 			return true
 		}
-		if r.lit("[]") {
+		if r.Lit("[]") {
 			v.Set(reflect.MakeSlice(t, 0, 0))
 			return true
 		}
-		if !r.lit("[") {
+		if !r.Lit("[") {
 			return false
 		}
 		for n := 0; ; n++ {
@@ -172,8 +173,8 @@ func newListScan(t reflect.Type, within []reflect.Type) scan {
 			if !of(r, v.Index(n)) {
 				return false
 			}
-			if !r.lit(",") {
-				return r.lit("]")
+			if !r.Lit(",") {
+				return r.Lit("]")
 			}
 		}
 	}
@@ -208,16 +209,16 @@ func newObjectScan(t reflect.Type, within []reflect.Type) scan {
 	}
 	slices.SortFunc(fields, func(a, b field) int { return strings.Compare(a.key, b.key) })
 	return func(r *reader, v reflect.Value) bool {
-		if !r.lit("{") {
+		if !r.Lit("{") {
 			return false
 		}
-		if r.lit("}") {
+		if r.Lit("}") {
 			return true
 		}
 		// Keys are sorted, so that none comes twice.
 		for rest := fields; ; {
-			key, ok := r.str()
-			if !ok || !r.lit(":") {
+			key, ok := r.Str()
+			if !ok || !r.Lit(":") {
 				return false
 			}
 			for len(rest) > 0 && rest[0].key != key {
@@ -227,8 +228,8 @@ func newObjectScan(t reflect.Type, within []reflect.Type) scan {
 				return false // a key of a later release, or written in another way
 			}
 			rest = rest[1:]
-			if !r.lit(",") {
-				return r.lit("}")
+			if !r.Lit(",") {
+				return r.Lit("}")
 			}
 		}
 	}

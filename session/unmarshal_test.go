@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
 )
 
 // every has a field of each kind that events and records have.
@@ -47,10 +48,10 @@ func full() *every {
 
 // scanned reads a value in the quick way only.
 func scanned(data string, into any) bool {
-	r := reader{s: data}
+	r := reader{Reader: canonical.Reader{S: data}}
 	v := reflect.ValueOf(into).Elem()
 	s := scanOf(v.Type())
-	return s != nil && s(&r, v) && r.i == len(data)
+	return s != nil && s(&r, v) && r.I == len(data)
 }
 
 // TestUnmarshalIsQuick: what Marshal writes is not left to encoding/json, also
@@ -59,7 +60,7 @@ func TestUnmarshalIsQuick(t *testing.T) {
 	long := full()
 	long.Plain = strings.Repeat("x", sharedText)
 	for _, v := range []*every{{}, {Links: []Link{}}, full(), long} {
-		data, err := Marshal(v)
+		data, err := canonical.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +78,7 @@ func TestUnmarshalIsQuick(t *testing.T) {
 		}
 	}
 	for _, v := range []any{&Opening{}, &Closing{}, &Rejection{}, &Join{}} {
-		data, err := Marshal(v)
+		data, err := canonical.Marshal(v)
 		if err != nil || !scanned(data, v) {
 			t.Errorf("%T %s was left to encoding/json, %v", v, data, err)
 		}
@@ -86,7 +87,7 @@ func TestUnmarshalIsQuick(t *testing.T) {
 
 // FuzzUnmarshal: Unmarshal and encoding/json read the same from any text.
 func FuzzUnmarshal(f *testing.F) {
-	data, err := Marshal(full())
+	data, err := canonical.Marshal(full())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func FuzzUnmarshal(f *testing.F) {
 }
 
 func BenchmarkUnmarshal(b *testing.B) {
-	data, err := Marshal(full())
+	data, err := canonical.Marshal(full())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/evidence"
-	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/internal/commitlog"
 )
 
 // TestImportOfWhatWentOn imports a file of OpenRath whose session went on there since
@@ -61,7 +61,7 @@ func TestImportOfWhatWentOn(t *testing.T) {
 	if first.Error != "" || first.Rows != 2 {
 		t.Fatalf("%+v", first)
 	}
-	write("one", "two", "three", strings.Repeat("4", session.MaxBatch))
+	write("one", "two", "three", strings.Repeat("4", commitlog.MaxBatch))
 	if got := take(); got.Error != "" || got.Session != first.Session || got.Note != "" || got.Rows != 4 {
 		t.Errorf("the file went on: %+v", got)
 	}
@@ -80,11 +80,11 @@ func TestImportOfWhatWentOn(t *testing.T) {
 		t.Errorf("the same file: %+v", got)
 	}
 	here := has(string(first.Session))
-	write("one", "two", "three", strings.Repeat("4", session.MaxBatch), "else", strings.Repeat("5", session.MaxBatch), strings.Repeat("6", session.MaxBatch), strings.Repeat("7", session.MaxBatch), strings.Repeat("8", session.MaxBatch))
+	write("one", "two", "three", strings.Repeat("4", commitlog.MaxBatch), "else", strings.Repeat("5", commitlog.MaxBatch), strings.Repeat("6", commitlog.MaxBatch), strings.Repeat("7", commitlog.MaxBatch), strings.Repeat("8", commitlog.MaxBatch))
 	if got := take(); !strings.Contains(got.Error, "went on here") {
 		t.Errorf("both went on: %+v", got)
 	}
-	write("one", "other", "three", strings.Repeat("4", session.MaxBatch))
+	write("one", "other", "three", strings.Repeat("4", commitlog.MaxBatch))
 	if got := take(); !strings.Contains(got.Error, "another") {
 		t.Errorf("another file of the same id: %+v", got)
 	}

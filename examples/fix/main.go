@@ -20,6 +20,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow/inprocess"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/sandbox"
@@ -63,7 +64,7 @@ func fix(ctx context.Context, w io.Writer, dir string) error {
 	}
 
 	// What is looked at afterwards. A node keeps the same over NATS.
-	log, blobs := &session.MemoryLog{}, blob.NewMemory()
+	log, blobs := &commitlog.Memory{}, blob.NewMemory()
 	r := &inprocess.Runner{
 		Models: model, Log: log, Blobs: blobs,
 		Dir:       filepath.Join(dir, "work"),
@@ -85,7 +86,7 @@ func fix(ctx context.Context, w io.Writer, dir string) error {
 
 // tell reads in the log of a session how its branches ended and prints that,
 // each with its file.
-func tell(ctx context.Context, w io.Writer, log session.Log, values *journal.Values, blobs blob.Store, k session.Key) error {
+func tell(ctx context.Context, w io.Writer, log commitlog.Log, values *journal.Values, blobs blob.Store, k session.Key) error {
 	for e, err := range log.Read(ctx, k, session.Position{}) {
 		if err != nil {
 			return err

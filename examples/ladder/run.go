@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/inprocess"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -56,7 +57,7 @@ func (r Rung) Picture(ctx context.Context, models llm.Models) (string, error) {
 
 // world is what a run in this process leaves.
 type world struct {
-	log   *session.MemoryLog
+	log   *commitlog.Memory
 	blobs blob.Store
 }
 
@@ -78,7 +79,7 @@ func (r Rung) inProcess(ctx context.Context, models llm.Models, real string) (of
 	if err != nil {
 		return of, s, err
 	}
-	of = world{log: &session.MemoryLog{}, blobs: blob.NewMemory()}
+	of = world{log: &commitlog.Memory{}, blobs: blob.NewMemory()}
 	runner := &inprocess.Runner{
 		Models: models, Log: of.log, Blobs: of.blobs, Dir: filepath.Join(dir, "work"),
 		Sandboxes: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(dir, "boxes")})},

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/session"
@@ -19,7 +20,7 @@ import (
 
 // tell returns what came of an example: what was said in the session, its files, and the
 // tree of sessions.
-func tell(ctx context.Context, log session.Log, blobs blob.Store, ref session.Ref) (string, error) {
+func tell(ctx context.Context, log commitlog.Log, blobs blob.Store, ref session.Ref) (string, error) {
 	s, err := journal.NewValues(log).At(ctx, ref)
 	if err != nil {
 		return "", err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/session"
 )
@@ -15,7 +16,7 @@ const treeWidth = 80
 // Branches that run at the same time come in another order each time. Here each one comes
 // where the session that opened it says, and whole, so that the same work gives the same
 // graph.
-func graphOf(ctx context.Context, log session.Log, root session.Key) (*lineage.Graph, error) {
+func graphOf(ctx context.Context, log commitlog.Log, root session.Key) (*lineage.Graph, error) {
 	w := walker{graph: lineage.NewGraph(), records: map[session.ID][]lineage.Record{}}
 	for open := []session.ID{root.ID}; len(open) > 0; open = open[1:] {
 		id := open[0]

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"sync"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -28,7 +29,7 @@ var errDead = errors.New("flowtest: the process is dead")
 // from then on nothing it does reaches the log any more. With at zero it only
 // counts.
 type crashLog struct {
-	session.Log
+	commitlog.Log
 	at   int
 	when moment
 
@@ -39,7 +40,7 @@ type crashLog struct {
 	dead    bool
 }
 
-func (c *crashLog) Append(ctx context.Context, at session.Position, commit session.Commit) (session.Position, error) {
+func (c *crashLog) Append(ctx context.Context, at session.Position, commit commitlog.Commit) (session.Position, error) {
 	c.mu.Lock()
 	if c.dead {
 		c.mu.Unlock()
@@ -64,16 +65,16 @@ func (c *crashLog) Append(ctx context.Context, at session.Position, commit sessi
 	return pos, err
 }
 
-func (c *crashLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+func (c *crashLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
 	if c.gone() {
-		return func(yield func(session.Entry, error) bool) { yield(session.Entry{}, errDead) }
+		return func(yield func(commitlog.Entry, error) bool) { yield(commitlog.Entry{}, errDead) }
 	}
 	return c.Log.Read(ctx, k, after)
 }
 
-func (c *crashLog) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+func (c *crashLog) Last(ctx context.Context, k session.Key) (commitlog.Entry, error) {
 	if c.gone() {
-		return session.Entry{}, errDead
+		return commitlog.Entry{}, errDead
 	}
 	return c.Log.Last(ctx, k)
 }

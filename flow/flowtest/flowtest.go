@@ -36,6 +36,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
@@ -126,7 +127,7 @@ func newBench(t testing.TB, s session.Session, file string, o *Options) *bench {
 // world is what outlives a crash of the process: the log, the blobs and the
 // memory; the model's request log stands outside of it.
 type world struct {
-	log     *session.MemoryLog
+	log     *commitlog.Memory
 	blobs   blob.Store
 	memory  memory.Store
 	clock   *engine.Clock
@@ -138,7 +139,7 @@ type world struct {
 var start = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 func (b *bench) world() *world {
-	w := &world{log: &session.MemoryLog{}, blobs: blob.NewMemory(), clock: engine.NewClock(start)}
+	w := &world{log: &commitlog.Memory{}, blobs: blob.NewMemory(), clock: engine.NewClock(start)}
 	w.faults = &faults{all: b.o.Faults, calls: map[site][]run.Path{}, tries: map[site]int{}, hits: map[int]bool{}}
 	if b.o.Memory != nil {
 		w.memory = b.o.Memory()
@@ -152,10 +153,10 @@ func (b *bench) world() *world {
 type process struct {
 	rt     *engine.Runtime
 	driver *engine.Driver
-	log    *session.MemoryLog
+	log    *commitlog.Memory
 }
 
-func (b *bench) process(w *world, log session.Log, incarnation string) *process {
+func (b *bench) process(w *world, log commitlog.Log, incarnation string) *process {
 	b.t.Helper()
 	model, err := scripted.New(b.script, &scripted.Options{Log: &w.witness, Now: w.clock.Now})
 	if err != nil {
@@ -209,7 +210,7 @@ func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume b
 	begin := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		return w.Forward(ctx, s.Edited(slices.Collect(b.s.Pending())...))
 	})
-	var history []session.Entry
+	var history []commitlog.Entry
 	for _, k := range p.log.Keys() {
 		for e, err := range p.log.Read(ctx, k, session.Position{}) {
 			if err != nil {

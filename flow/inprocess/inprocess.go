@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
@@ -37,7 +38,7 @@ type Runner struct {
 
 	// Log is where sessions are kept; nil keeps them in memory. The Runner is its
 	// only writer.
-	Log session.Log
+	Log commitlog.Log
 	// Blobs keeps large outputs and the files of sessions; nil keeps them in memory.
 	Blobs blob.Store
 

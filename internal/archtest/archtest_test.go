@@ -34,10 +34,12 @@ var anything = []string{"..."}
 // a key that ends in "/..." covers the packages below it.
 var rules = map[string]rule{
 	// Layer 0: vocabulary and pure values.
-	"session":              {ours: list("blob"), test: list("internal/sessiontest")},
-	"internal/openrath":    {ours: list("session", "blob")},
-	"internal/sessiontest": {ours: list("session", "blob")},
-	"internal/offload":     {ours: list("session", "blob"), test: list("internal/sessiontest")},
+	"internal/canonical":   {},
+	"internal/commitlog":   {ours: list("session", "blob", "internal/canonical"), test: list("internal/sessiontest")},
+	"session":              {ours: list("internal/canonical", "blob"), test: list("internal/commitlog", "internal/sessiontest")},
+	"internal/openrath":    {ours: list("internal/canonical", "session", "blob"), test: list("internal/commitlog")},
+	"internal/sessiontest": {ours: list("internal/commitlog", "session", "blob")},
+	"internal/offload":     {ours: list("internal/commitlog", "internal/canonical", "session", "blob"), test: list("internal/sessiontest")},
 	"blob":                 {},
 	"blob/blobtest":        {ours: list("blob")},
 	"llm":                  {},
@@ -75,8 +77,8 @@ var rules = map[string]rule{
 	"internal/ignore":  {},
 	// Layer 1.
 	"run":                          {ours: list("session")},
-	"internal/journal":             {ours: list("run", "session", "blob", "internal/protection", "internal/release"), test: list("internal/journal/journaltest", "internal/sessiontest", "internal/transcript")},
-	"internal/journal/journaltest": {ours: list("internal/journal", "run", "session", "internal/transcript")},
+	"internal/journal":             {ours: list("internal/commitlog", "internal/canonical", "run", "session", "blob", "internal/protection", "internal/release"), test: list("internal/journal/journaltest", "internal/sessiontest", "internal/transcript")},
+	"internal/journal/journaltest": {ours: list("internal/commitlog", "internal/journal", "run", "session", "internal/transcript")},
 	"internal/manifest":            {ours: list("blob", "internal/ignore"), others: list("golang.org/x/text", "github.com/klauspost/compress"), test: list("workspace", "sandbox/sandboxtest")},
 	"internal/git":                 {ours: list("blob", "internal/manifest"), test: list("sandbox/sandboxtest")},
 	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore"), test: list("internal/overlay", "sandbox/sandboxtest")},
@@ -84,7 +86,7 @@ var rules = map[string]rule{
 	"tool":                         {ours: list("session", "sandbox", "blob", "internal/ignore", "internal/guide"), others: list("github.com/google/jsonschema-go", "golang.org/x/net"), test: list("sandbox/local", "sandbox/scripted")},
 	"tool/mcp":                     {ours: list("internal/listfile", "session", "sandbox", "blob", "tool", "llm"), others: list("github.com/modelcontextprotocol/go-sdk", "golang.org/x/oauth2", "gopkg.in/yaml.v3"), test: list("internal/mcptest")},
 	"internal/mcptest":             {others: list("github.com/modelcontextprotocol/go-sdk")},
-	"internal/lineage":             {ours: list("internal/journal", "session", "run", "sandbox", "blob")},
+	"internal/lineage":             {ours: list("internal/commitlog", "internal/canonical", "internal/journal", "session", "run", "sandbox", "blob")},
 	// Layer 2.
 	"flow": {
 		ours: list("internal/excerpt", "internal/journal", "session", "run", "llm", "memory", "tool"),
@@ -92,22 +94,22 @@ var rules = map[string]rule{
 	},
 	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), others: list("github.com/elazarl/goproxy"), test: list("sandbox/sandboxtest")},
 	"internal/engine": {
-		ours: list("internal/egress", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection", "internal/tokens"),
+		ours: list("internal/commitlog", "internal/canonical", "internal/egress", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection", "internal/tokens"),
 		test: list("llm/scripted", "llm/openai", "llm/anthropic", "internal/llmtest", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
 	},
 	"internal/listfile":        {ours: list("llm"), others: list("gopkg.in/yaml.v3")},
 	"internal/models":          {ours: list("internal/listfile", "llm", "llm/openai", "llm/anthropic"), others: list("gopkg.in/yaml.v3")},
-	"flow/flowtest":            {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp"), test: list("sandbox/scripted")},
-	"flow/inprocess":           {ours: list("internal/notebook", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "flow", "internal/engine"), test: list("llm/scripted")},
-	"internal/dossier":         {ours: list("internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage", "messages", "internal/signature"), test: list("internal/notebook", "internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
-	"messages":                 {ours: list("internal/journal", "session", "run", "internal/lineage", "blob", "sandbox", "internal/release"), test: list("flow", "memory", "internal/wire", "github.com/google/jsonschema-go")},
+	"flow/flowtest":            {ours: list("internal/commitlog", "internal/notebook", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp"), test: list("sandbox/scripted")},
+	"flow/inprocess":           {ours: list("internal/commitlog", "internal/notebook", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "flow", "internal/engine"), test: list("llm/scripted")},
+	"internal/dossier":         {ours: list("internal/commitlog", "internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage", "messages", "internal/signature"), test: list("internal/canonical", "internal/notebook", "internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
+	"messages":                 {ours: list("internal/commitlog", "internal/journal", "session", "run", "internal/lineage", "blob", "sandbox", "internal/release"), test: list("internal/canonical", "flow", "memory", "internal/wire", "github.com/google/jsonschema-go")},
 	"cluster":                  {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
-	"internal/nats/schedule":   {ours: list("internal/journal", "session", "run", "messages"), test: list("internal/transcript")},
+	"internal/nats/schedule":   {ours: list("internal/commitlog", "internal/journal", "session", "run", "messages"), test: list("internal/transcript")},
 	"internal/nats/permission": {ours: list("session", "run", "messages")},
 	"internal/nats/conn":       {ours: list("session", "run", "messages", "internal/nats/permission"), others: list("github.com/nats-io/nats.go"), test: list("internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
 	// Layer 3.
 	"actors": {
-		ours:   list("internal/journal", "flow", "internal/engine", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection"),
+		ours:   list("internal/commitlog", "internal/journal", "flow", "internal/engine", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection"),
 		others: list("github.com/asynkron/protoactor-go"),
 		test:   list("internal/journal/journaltest", "internal/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
 	},
@@ -118,40 +120,40 @@ var rules = map[string]rule{
 	},
 	"internal/nats/streams/streamstest": {ours: list("session", "run", "messages", "internal/lineage", "internal/nats/conn", "internal/nats/streams", "internal/natsserver", "internal/natstest"), others: list("github.com/nats-io/nats.go")},
 	"internal/nats/eventlog": {
-		ours:   list("internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams"),
+		ours:   list("internal/commitlog", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/project": {
-		ours:   list("internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog"),
+		ours:   list("internal/commitlog", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/archive": {
-		ours:   list("internal/nats/schedule", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/manifest"),
+		ours:   list("internal/commitlog", "internal/nats/schedule", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/manifest"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("workspace", "internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/dispatch": {
-		ours:   list("internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/schedule", "internal/limiter"),
+		ours:   list("internal/commitlog", "internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/schedule", "internal/limiter"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/audit", "internal/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},
 	"internal/nats/api": {
-		ours:   list("internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/dispatch", "internal/nats/schedule", "internal/nats/notes", "internal/notebook", "flow", "internal/engine", "memory", "sandbox", "tool"),
+		ours:   list("internal/commitlog", "internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/dispatch", "internal/nats/schedule", "internal/nats/notes", "internal/notebook", "flow", "internal/engine", "memory", "sandbox", "tool"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/audit", "internal/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},
 	"client": {
-		ours: list("internal/wire", "internal/journal", "internal/nats/api", "internal/nats/dispatch", "internal/nats/project", "internal/nats/streams", "internal/nats/conn", "messages", "session", "run", "internal/lineage", "flow", "blob", "memory", "tool"),
+		ours: list("internal/commitlog", "internal/wire", "internal/journal", "internal/nats/api", "internal/nats/dispatch", "internal/nats/project", "internal/nats/streams", "internal/nats/conn", "messages", "session", "run", "internal/lineage", "flow", "blob", "memory", "tool"),
 		test: list("node", "llm/scripted"), // as a program of another module
 	},
 	// Layer 4 and 5: wiring, everything is allowed but the server elsewhere.
 	"node":                {ours: anything, test: list("github.com/nats-io/nats.go", "gopkg.in/yaml.v3")},
 	"internal/natsserver": {ours: list("session", "internal/nats/permission", "messages", "internal/protection"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/natstest", "github.com/nats-io/nats.go")},
 	"internal/natstest":   {ours: list("internal/natsserver"), others: list("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "github.com/nats-io/nkeys", "github.com/nats-io/jwt/v2")},
-	"internal/audit":      {test: list("session", "internal/journal", "run", "flow", "internal/engine", "tool", "llm/scripted", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
-	"internal/protection": {test: list("actors", "internal/journal", "flow", "internal/audit", "internal/engine", "internal/natsserver", "internal/natstest", "internal/nats/api", "internal/nats/dispatch", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/conn", "run", "session", "tool")},
+	"internal/audit":      {test: list("internal/commitlog", "session", "internal/journal", "run", "flow", "internal/engine", "tool", "llm/scripted", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
+	"internal/protection": {test: list("internal/commitlog", "actors", "internal/journal", "flow", "internal/audit", "internal/engine", "internal/natsserver", "internal/natstest", "internal/nats/api", "internal/nats/dispatch", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/conn", "run", "session", "tool")},
 	"internal/release":    {},
 	"internal/transcript": {},
 	"internal/archtest":   {},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -72,9 +73,9 @@ func TestRecordedRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		values, driver := journal.NewValues(&f.log), &engine.Driver{}
-		rt := &engine.Runtime{Values: values, Models: models, Mint: session.IDGenerator{Generation: 1, Partitions: 1}}
+		rt := &engine.Runtime{Values: values, Models: models, Mint: commitlog.IDGenerator{Generation: 1, Partitions: 1}}
 		answers := make(chan journal.RunWaiting, 10)
-		rt.Store = journal.NewStore(&f.log, &journal.StoreOptions{Incarnation: "i1", Values: values, OnCommit: func(e session.Entry) {
+		rt.Store = journal.NewStore(&f.log, &journal.StoreOptions{Incarnation: "i1", Values: values, OnCommit: func(e commitlog.Entry) {
 			driver.Committed(e)
 			for _, ev := range e.Commit.Events {
 				if v, err := journal.Decode[journal.RunWaiting](ev); ev.Kind == journal.KindRunWaiting && err == nil {

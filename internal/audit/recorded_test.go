@@ -18,6 +18,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -33,7 +34,7 @@ var home = session.Key{Tenant: session.DefaultTenant, ID: "home-1-0"}
 
 // mortal is the log as a process sees it that dies at its at-th append.
 type mortal struct {
-	session.Log
+	commitlog.Log
 	mu      sync.Mutex
 	at, n   int
 	stored  bool // the fatal append is stored without an acknowledgement
@@ -43,7 +44,7 @@ type mortal struct {
 
 var errDead = errors.New("the process is dead")
 
-func (m *mortal) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+func (m *mortal) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.dead {
@@ -64,7 +65,7 @@ func (m *mortal) Append(ctx context.Context, at session.Position, c session.Comm
 
 // fleet is what outlives processes: the log, and what the tools noted.
 type fleet struct {
-	log     session.MemoryLog
+	log     commitlog.Memory
 	mu      sync.Mutex
 	witness bytes.Buffer
 	next    int
@@ -80,9 +81,9 @@ func (f *fleet) note(e audit.Execution) {
 	}
 }
 
-func (f *fleet) entries(t testing.TB) []session.Entry {
+func (f *fleet) entries(t testing.TB) []commitlog.Entry {
 	t.Helper()
-	var all []session.Entry
+	var all []commitlog.Entry
 	for _, k := range f.log.Keys() {
 		for e, err := range f.log.Read(context.WithoutCancel(t.Context()), k, session.Position{}) {
 			if err != nil {
@@ -91,7 +92,7 @@ func (f *fleet) entries(t testing.TB) []session.Entry {
 			all = append(all, e)
 		}
 	}
-	slices.SortFunc(all, func(a, b session.Entry) int { return cmp.Compare(a.At.Token, b.At.Token) })
+	slices.SortFunc(all, func(a, b commitlog.Entry) int { return cmp.Compare(a.At.Token, b.At.Token) })
 	return all
 }
 
@@ -127,8 +128,8 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt := &engine.Runtime{Values: values, Models: models, Mint: session.IDGenerator{Generation: 1, Partitions: 1}}
-	answer := func(e session.Entry) {
+	rt := &engine.Runtime{Values: values, Models: models, Mint: commitlog.IDGenerator{Generation: 1, Partitions: 1}}
+	answer := func(e commitlog.Entry) {
 		for _, ev := range e.Commit.Events {
 			if c, err := journal.Decode[journal.Review](ev); ev.Kind == journal.KindReview && err == nil && c.Run != "r" { // of a branch
 				answers.Go(func() {
@@ -145,7 +146,7 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 			})
 		}
 	}
-	rt.Store = journal.NewStore(log, &journal.StoreOptions{Incarnation: fmt.Sprint("i", f.next), Values: values, OnCommit: func(e session.Entry) {
+	rt.Store = journal.NewStore(log, &journal.StoreOptions{Incarnation: fmt.Sprint("i", f.next), Values: values, OnCommit: func(e commitlog.Entry) {
 		driver.Committed(e)
 		answer(e)
 	}})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -54,8 +55,8 @@ type elsewhere struct {
 	at map[session.Key]session.Position
 }
 
-func (l *elsewhere) Append(_ context.Context, at session.Position, c session.Commit) (session.Position, error) {
-	raw, err := session.Encode(c)
+func (l *elsewhere) Append(_ context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+	raw, err := commitlog.Encode(c)
 	if err != nil {
 		return session.Position{}, err
 	}
@@ -68,24 +69,24 @@ func (l *elsewhere) Append(_ context.Context, at session.Position, c session.Com
 	return l.at[c.Key], nil
 }
 
-func (l *elsewhere) Read(_ context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	return func(yield func(session.Entry, error) bool) {
+func (l *elsewhere) Read(_ context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
 		l.mu.Lock()
 		at := l.at[k]
 		l.mu.Unlock()
 		if at != after {
-			yield(session.Entry{}, fmt.Errorf("%s is read from commit %d of %d: %w", k, after.Seq, at.Seq, session.ErrUnavailable))
+			yield(commitlog.Entry{}, fmt.Errorf("%s is read from commit %d of %d: %w", k, after.Seq, at.Seq, session.ErrUnavailable))
 		}
 	}
 }
 
-func (l *elsewhere) Last(_ context.Context, k session.Key) (session.Entry, error) {
+func (l *elsewhere) Last(_ context.Context, k session.Key) (commitlog.Entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.at[k].Seq == 0 {
-		return session.Entry{}, session.ErrNotFound
+		return commitlog.Entry{}, session.ErrNotFound
 	}
-	return session.Entry{At: l.at[k]}, nil
+	return commitlog.Entry{At: l.at[k]}, nil
 }
 
 // inUse returns the heap and the stacks that are in use.

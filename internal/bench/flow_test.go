@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -96,19 +97,16 @@ func BenchmarkFork(b *testing.B) {
 			l, _ := s.Link()
 			opened := session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}})
 			child := session.Key{Tenant: "t", ID: "child"}
+			only := func(session.Link) (session.Session, error) { return s, nil }
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := session.Apply(session.Open(child, k.ID), opened, only{s}); err != nil {
+				if _, err := session.Apply(session.Open(child, k.ID), opened, only); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
 	}
 }
-
-type only struct{ s session.Session }
-
-func (o only) Resolve(session.Link) (session.Session, error) { return o.s, nil }
 
 // BenchmarkBytes compares what a turn writes in a run of 100 turns with one of
 // 10: the bytes of all commits.
@@ -124,7 +122,7 @@ func BenchmarkBytes(b *testing.B) {
 // bytesPerTurn runs one agent for n turns and counts the bytes of all commits.
 func bytesPerTurn(b *testing.B, n int) float64 {
 	b.Helper()
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values, Models: model{turns: n}}
 	agent := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{noop}, MaxRounds: n + 1}
@@ -154,12 +152,13 @@ func BenchmarkIdle(b *testing.B) {
 	s = s.MadeBy(session.Position{Seq: 1, Token: 1})
 	l, _ := s.Link()
 	opened := session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}})
+	only := func(session.Link) (session.Session, error) { return s, nil }
 	for b.Loop() {
 		const n = 10_000
 		kept := make([]session.Session, n)
 		before := heap()
 		for i := range kept {
-			kept[i], _ = session.Apply(session.Open(session.Key{Tenant: "t", ID: "child"}, k.ID), opened, only{s})
+			kept[i], _ = session.Apply(session.Open(session.Key{Tenant: "t", ID: "child"}, k.ID), opened, only)
 		}
 		b.ReportMetric(float64(heap()-before)/n, "B/fork")
 		runtime.KeepAlive(kept)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) { flowtest.Main(m) }
 // bench runs the demo on one log and one memory.
 type bench struct {
 	rt    *engine.Runtime
-	log   session.MemoryLog
+	log   commitlog.Memory
 	notes memory.Store
 	n     int
 }

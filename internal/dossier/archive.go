@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/run"
@@ -35,7 +36,7 @@ type archive struct {
 // chain is one session's log.
 type chain struct {
 	key     session.Key
-	entries []session.Entry
+	entries []commitlog.Entry
 	facts   [][]journal.Fact // of each commit
 	ours    bool             // the run, or a branch of it, wrote to it
 
@@ -82,7 +83,7 @@ func (c *chain) fill(raws []string, blobs map[blob.Digest][]byte) error {
 	var at session.Position
 	for i, raw := range raws {
 		n := uint64(i + 1)
-		commit, hash, err := session.Successor(c.key, at, []byte(raw))
+		commit, hash, err := commitlog.Successor(c.key, at, []byte(raw))
 		if err != nil {
 			return c.broken(raws, i, commit, err)
 		}
@@ -98,7 +99,7 @@ func (c *chain) fill(raws []string, blobs map[blob.Digest][]byte) error {
 			ev.Data = string(data)
 		}
 		at = session.Position{Seq: commit.Seq, Hash: hash}
-		if err := c.add(session.Entry{Commit: commit, At: at, Raw: raw}); err != nil {
+		if err := c.add(commitlog.Entry{Commit: commit, At: at, Raw: raw}); err != nil {
 			return err
 		}
 	}
@@ -106,7 +107,7 @@ func (c *chain) fill(raws []string, blobs map[blob.Digest][]byte) error {
 }
 
 // broken says why commit i does not follow the one before.
-func (c *chain) broken(raws []string, i int, got session.Commit, err error) error {
+func (c *chain) broken(raws []string, i int, got commitlog.Commit, err error) error {
 	n := uint64(i + 1)
 	id := c.key.ID
 	switch {
@@ -116,7 +117,7 @@ func (c *chain) broken(raws []string, i int, got session.Commit, err error) erro
 		return fail(Foreign, id, n, "%v", err)
 	case got.Seq > n:
 		for _, raw := range raws[i+1:] {
-			if later, err := session.Decode([]byte(raw)); err == nil && later.Key == c.key && later.Seq == n {
+			if later, err := commitlog.Decode([]byte(raw)); err == nil && later.Key == c.key && later.Seq == n {
 				return fail(Reordered, id, n, "commit %d stands in its place", got.Seq)
 			}
 		}
@@ -130,7 +131,7 @@ func (c *chain) broken(raws []string, i int, got session.Commit, err error) erro
 }
 
 // add takes one more commit.
-func (c *chain) add(e session.Entry) error {
+func (c *chain) add(e commitlog.Entry) error {
 	n := e.Commit.Seq
 	if n > 1 && e.Commit.Root != c.entries[0].Commit.Root {
 		return fail(Inconsistent, c.key.ID, n, "it names another root than the commits before")

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
@@ -33,7 +34,7 @@ func (w *world) drive(ctx context.Context, f flow.Func, answer func(journal.Wait
 		return &llm.Response{Text: fmt.Sprintf("answer %d", len(r.Messages))}
 	}))
 	var asked []journal.Wait
-	rt.Store = journal.NewStore(&w.log, &journal.StoreOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
+	rt.Store = journal.NewStore(&w.log, &journal.StoreOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e commitlog.Entry) {
 		d.Committed(e)
 		for _, ev := range e.Commit.Events {
 			if s, err := journal.Decode[journal.RunWaiting](ev); ev.Kind == journal.KindRunWaiting && err == nil && s.For[0].Kind == run.WaitApproval {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -52,7 +53,7 @@ type CollectOptions struct {
 // It fails with [session.ErrNotFound] if the home session does not exist, with
 // a [*Failure] if the log does not hold together or does not know the run, and
 // with ErrTooLarge.
-func Collect(ctx context.Context, log session.Log, blobs blob.Store, home session.Key, id run.ID, o *CollectOptions) (*Evidence, error) {
+func Collect(ctx context.Context, log commitlog.Log, blobs blob.Store, home session.Key, id run.ID, o *CollectOptions) (*Evidence, error) {
 	c := newCollector(ctx, log, blobs, o, DefaultCommits, DefaultBlobs)
 	all, _, err := plan(id, home, c.chain)
 	if err != nil {
@@ -141,14 +142,14 @@ func (e *Evidence) sign(ctx context.Context, a *archive, of func(context.Context
 
 type collector struct {
 	ctx    context.Context
-	log    session.Log
+	log    commitlog.Log
 	store  blob.Store
 	o      CollectOptions
 	chains map[session.Key]*chain
 	size   int64
 }
 
-func newCollector(ctx context.Context, log session.Log, blobs blob.Store, o *CollectOptions, commits, contents int64) *collector {
+func newCollector(ctx context.Context, log commitlog.Log, blobs blob.Store, o *CollectOptions, commits, contents int64) *collector {
 	c := &collector{ctx: ctx, log: log, store: blobs, chains: map[session.Key]*chain{}}
 	if o != nil {
 		c.o = *o

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -34,7 +35,7 @@ func TestEditedCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d engine.Driver
 		rt := w.node("alpha", &w.log, calls)
-		rt.Store = journal.NewStore(&w.log, &journal.StoreOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
+		rt.Store = journal.NewStore(&w.log, &journal.StoreOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e commitlog.Entry) {
 			d.Committed(e)
 			for _, ev := range e.Commit.Events {
 				if s, err := journal.Decode[journal.RunWaiting](ev); ev.Kind == journal.KindRunWaiting && err == nil {

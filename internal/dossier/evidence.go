@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -128,7 +129,7 @@ func (e *Evidence) Encode() ([]byte, error) {
 	for i, l := range e.Logs {
 		w.text(`{"session":` + w.json(l.Session) + `,"commits":[` + "\n")
 		for n, raw := range l.Commits {
-			w.text(w.json(wireCommit{session.HashOf([]byte(raw)), raw}))
+			w.text(w.json(wireCommit{commitlog.HashOf([]byte(raw)), raw}))
 			w.next(n, len(l.Commits))
 		}
 		w.text("]}")
@@ -300,7 +301,7 @@ func (d *decoder) log() (more bool, err error) {
 		if again, err := json.Marshal(c); err != nil || string(again) != line {
 			return false, &Failure{Kind: Altered, Session: l.Session, Commit: n, Line: d.line, Detail: "its line is not in canonical form"}
 		}
-		if got := session.HashOf([]byte(c.Raw)); got != c.Hash {
+		if got := commitlog.HashOf([]byte(c.Raw)); got != c.Hash {
 			return false, &Failure{Kind: Altered, Session: l.Session, Commit: n, Line: d.line, Detail: fmt.Sprintf("its bytes have the hash %s, the line says %s", got, c.Hash)}
 		}
 		l.Commits = append(l.Commits, c.Raw)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
@@ -16,7 +17,7 @@ import (
 // changed character is found.
 func Example() {
 	ctx := context.Background()
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	rt := &engine.Runtime{Store: journal.NewStore(log, nil), Values: journal.NewValues(log)}
 	key := session.Key{Tenant: "acme", ID: "greeting"}
 	hello := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {

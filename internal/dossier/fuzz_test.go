@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -102,7 +104,7 @@ func changed(raw, path, to string) string {
 		case string:
 			set(to)
 			if len(v) == len(session.Hash{}.String()) {
-				set(session.HashOf([]byte(to)).String())
+				set(commitlog.HashOf([]byte(to)).String())
 			}
 		case json.Number:
 			set(numberOf(to))
@@ -110,7 +112,7 @@ func changed(raw, path, to string) string {
 			set(!v)
 		}
 	})
-	text, err := session.Marshal(tree)
+	text, err := canonical.Marshal(tree)
 	if err != nil {
 		panic(err) // so is what takes its place
 	}

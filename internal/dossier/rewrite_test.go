@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/session"
 )
@@ -20,7 +22,7 @@ func rehash(e *dossier.Evidence, known [][]session.Hash) {
 		changed = false
 		for i := range e.Logs {
 			for n, raw := range e.Logs[i].Commits {
-				now := session.HashOf([]byte(raw))
+				now := commitlog.HashOf([]byte(raw))
 				if now == known[i][n] {
 					continue
 				}
@@ -40,7 +42,7 @@ func hashes(e *dossier.Evidence) [][]session.Hash {
 	out := make([][]session.Hash, len(e.Logs))
 	for i, l := range e.Logs {
 		for _, raw := range l.Commits {
-			out[i] = append(out[i], session.HashOf([]byte(raw)))
+			out[i] = append(out[i], commitlog.HashOf([]byte(raw)))
 		}
 	}
 	return out
@@ -50,7 +52,7 @@ func hashes(e *dossier.Evidence) [][]session.Hash {
 // rewritten as a whole verifies, and only the head from elsewhere shows it.
 func TestRewritten(t *testing.T) {
 	e := sample(t)
-	head := session.HashOf([]byte(e.Logs[0].Commits[len(e.Logs[0].Commits)-1]))
+	head := commitlog.HashOf([]byte(e.Logs[0].Commits[len(e.Logs[0].Commits)-1]))
 	known := hashes(e)
 	replace(e.Logs[1].Commits, 1, "A quick fix", "A great fix")
 	rehash(e, known)
@@ -85,7 +87,7 @@ func FuzzRewritten(f *testing.F) {
 		at := all[int(nth)%len(all)][2:4]
 		text := value
 		if (*raw)[at[0]] == '"' {
-			quoted, err := session.Marshal(value)
+			quoted, err := canonical.Marshal(value)
 			if err != nil {
 				return // no commit can hold it
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -171,14 +172,14 @@ func (w *world) check(id run.ID, k session.Key) *dossier.Facts {
 func (w *world) moments() iter.Seq[*world] {
 	return func(yield func(*world) bool) {
 		ctx := w.t.Context()
-		var all []session.Entry
+		var all []commitlog.Entry
 		for _, k := range w.log.Keys() {
 			for e, err := range w.log.Read(ctx, k, session.Position{}) {
 				w.must(err)
 				all = append(all, e)
 			}
 		}
-		slices.SortFunc(all, func(a, b session.Entry) int { return int(a.At.Token) - int(b.At.Token) })
+		slices.SortFunc(all, func(a, b commitlog.Entry) int { return int(a.At.Token) - int(b.At.Token) })
 		early := &world{t: w.t, blobs: w.blobs}
 		for _, e := range all {
 			last, err := early.log.Last(ctx, e.Commit.Key)

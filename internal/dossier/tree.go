@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/session"
 )
@@ -63,7 +64,7 @@ func (e *Evidence) checkTree() (*archive, error) {
 		return nil, err
 	}
 	for _, c := range a.logs {
-		if _, ok := session.Tombstone(c.entries[c.last()-1].Commit); !ok {
+		if _, ok := commitlog.Tombstone(c.entries[c.last()-1].Commit); !ok {
 			return nil, fail(Cut, c.key.ID, c.last()+1, "the log ends before the commit that archives it")
 		}
 	}
@@ -108,7 +109,7 @@ func (a *archive) references(c *chain) error {
 //
 // It fails with ErrTooLarge, and with a [*Failure] if the logs do not hold
 // together or refer to a session that is not among them.
-func CollectTree(ctx context.Context, log session.Log, blobs blob.Store, root session.Key, ids []session.ID, o *CollectOptions) (*Evidence, error) {
+func CollectTree(ctx context.Context, log commitlog.Log, blobs blob.Store, root session.Key, ids []session.ID, o *CollectOptions) (*Evidence, error) {
 	c := newCollector(ctx, log, blobs, o, DefaultTree, DefaultTree)
 	e := &Evidence{Home: root, Blobs: map[blob.Digest][]byte{}, Left: map[blob.Digest]string{}, Stated: c.o.Stated}
 	var named []blob.Digest

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/offload"
@@ -17,7 +18,7 @@ import (
 
 // archivedTree writes a session with files and a fork of it into a log, and
 // archives both.
-func archivedTree(t *testing.T) (log session.Log, store blob.Store, ids []session.ID) {
+func archivedTree(t *testing.T) (log commitlog.Log, store blob.Store, ids []session.ID) {
 	t.Helper()
 	ctx := t.Context()
 	blobs := blob.NewMemory()
@@ -37,7 +38,7 @@ func archivedTree(t *testing.T) (log session.Log, store blob.Store, ids []sessio
 	if err != nil {
 		t.Fatal(err)
 	}
-	log = offload.New(&session.MemoryLog{}, func(session.Tenant) blob.Store { return store }, nil)
+	log = offload.New(&commitlog.Memory{}, func(session.Tenant) blob.Store { return store }, nil)
 	l := putArchived(t, log, "s1", session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}), session.PlacedEvent(session.Placement{Backend: "local", Head: head}),
 		session.ChunkEvent(session.UserText(strings.Repeat("long ", 10<<10))))
 	l.Version = 2
@@ -47,13 +48,13 @@ func archivedTree(t *testing.T) (log session.Log, store blob.Store, ids []sessio
 
 // putArchived writes a log of one event to a commit and archives the session. It
 // returns the last commit before the one that archives.
-func putArchived(t *testing.T, log session.Log, id session.ID, events ...session.Event) (last session.Link) {
+func putArchived(t *testing.T, log commitlog.Log, id session.ID, events ...session.Event) (last session.Link) {
 	t.Helper()
 	var at session.Position
 	for i, e := range append(events, session.ArchivedEvent(session.Archival{File: "tree.json"})) {
 		last = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: id}}, Seq: at.Seq, Hash: at.Hash, Token: at.Token}
 		var err error
-		if at, err = log.Append(t.Context(), at, session.Commit{Key: last.Key, Root: "s1", Seq: uint64(i + 1), Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
+		if at, err = log.Append(t.Context(), at, commitlog.Commit{Key: last.Key, Root: "s1", Seq: uint64(i + 1), Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -112,7 +113,7 @@ func TestTree(t *testing.T) {
 		}
 	}
 	for name, o := range map[string]*VerifyOptions{
-		"another head":    {Head: session.HashOf([]byte("x"))},
+		"another head":    {Head: commitlog.HashOf([]byte("x"))},
 		"another session": {Heads: map[session.ID]session.Hash{"s9": heads["s1"]}},
 	} {
 		if _, _, err := VerifyTree(same, o); err == nil {
@@ -124,11 +125,11 @@ func TestTree(t *testing.T) {
 // TestTreeReferences: each reference to another log of the archive is held against that
 // log, not only those that rows come from.
 func TestTreeReferences(t *testing.T) {
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	leaf := session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
 	good := putArchived(t, log, "s1", leaf)
 	other, later := good, good
-	other.Hash, later.Seq = session.HashOf([]byte("x")), good.Seq+2
+	other.Hash, later.Seq = commitlog.HashOf([]byte("x")), good.Seq+2
 	for i, c := range []struct {
 		link session.Link
 		kind Kind

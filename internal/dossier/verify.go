@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/signature"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -70,7 +71,7 @@ type Chain struct {
 func (e *Evidence) report(form string) *Report {
 	r := &Report{Form: form, Run: e.Run, Home: e.Home, Blobs: len(e.Blobs)}
 	for _, l := range e.Logs {
-		c := Chain{l.Session, len(l.Commits), session.HashOf([]byte(l.Commits[len(l.Commits)-1])), 0}
+		c := Chain{l.Session, len(l.Commits), commitlog.HashOf([]byte(l.Commits[len(l.Commits)-1])), 0}
 		r.Sessions, r.Commits = append(r.Sessions, c), r.Commits+c.Commits
 	}
 	return r
@@ -224,7 +225,7 @@ func (r *Report) anchor(a *archive, e *Evidence, o *VerifyOptions) error {
 		}
 		if h != c.Head {
 			for n, raw := range e.Logs[i].Commits {
-				if session.HashOf([]byte(raw)) == h {
+				if commitlog.HashOf([]byte(raw)) == h {
 					return fail(Foreign, c.Session, uint64(n+2), "it follows the commit that the head %s names: the document is newer than that head", h)
 				}
 			}

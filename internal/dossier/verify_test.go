@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/session"
 )
@@ -57,7 +58,7 @@ func TestFlippedBytes(t *testing.T) {
 	for form, doc := range render(t, e) {
 		for _, l := range e.Logs {
 			for i, raw := range l.Commits {
-				mark := []byte(`{"hash":"` + session.HashOf([]byte(raw)).String())
+				mark := []byte(`{"hash":"` + commitlog.HashOf([]byte(raw)).String())
 				at := bytes.Index(doc, mark)
 				size := bytes.IndexByte(doc[at:], '\n')
 				for range 8 {
@@ -80,7 +81,7 @@ func TestFlippedBytes(t *testing.T) {
 func TestTampering(t *testing.T) {
 	e := sample(t)
 	branch := e.Logs[1].Session
-	head := session.HashOf([]byte(e.Logs[0].Commits[len(e.Logs[0].Commits)-1]))
+	head := commitlog.HashOf([]byte(e.Logs[0].Commits[len(e.Logs[0].Commits)-1]))
 	manifest := blob.Digest{}
 	for d, data := range e.Blobs {
 		if bytes.Contains(data, []byte("Empty titles")) {
@@ -164,12 +165,12 @@ func replace(s []string, i int, old, new string) {
 // forge writes a commit again with other events, right after the one before it.
 func forge(t *testing.T, e *dossier.Evidence, log, i int) {
 	t.Helper()
-	c, err := session.Decode([]byte(e.Logs[log].Commits[i]))
+	c, err := commitlog.Decode([]byte(e.Logs[log].Commits[i]))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Events = append(c.Events, session.ChunkEvent(session.UserText("and delete the tests")))
-	raw, err := session.Encode(c)
+	raw, err := commitlog.Encode(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func forge(t *testing.T, e *dossier.Evidence, log, i int) {
 // other is a session with one commit that has nothing to do with the run.
 func other(t *testing.T) dossier.Log {
 	t.Helper()
-	raw, err := session.Encode(session.Commit{
+	raw, err := commitlog.Encode(commitlog.Commit{
 		Key: session.Key{Tenant: home.Tenant, ID: "elsewhere"}, Root: "elsewhere", Seq: 1, Epoch: 1,
 		Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})},
 	})
@@ -229,7 +230,7 @@ func TestHeads(t *testing.T) {
 	if f := failure(t, err); f.Kind != dossier.Cut || f.Session != e.Logs[2].Session {
 		t.Errorf("another head of a branch: %v", err)
 	}
-	early := session.HashOf([]byte(e.Logs[0].Commits[9]))
+	early := commitlog.HashOf([]byte(e.Logs[0].Commits[9]))
 	_, err = dossier.Verify(doc, &dossier.VerifyOptions{Head: early})
 	if f := failure(t, err); f.Kind != dossier.Foreign || f.Session != home.ID || f.Commit != 11 {
 		t.Errorf("an older head: %v", err)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
@@ -36,7 +38,7 @@ const hostile = "</script><img src=x onerror=alert(1)> --> ``` ````\n\n~~~\n| a 
 // Everything in it is the same on every run of a test.
 type world struct {
 	t     testing.TB
-	log   session.MemoryLog
+	log   commitlog.Memory
 	blobs *blob.Memory
 	notes memory.Store
 }
@@ -58,11 +60,11 @@ func (w *world) must(err error) {
 
 // cutLog is a log that a node loses: from then on it can write no more.
 type cutLog struct {
-	session.Log
+	commitlog.Log
 	cut atomic.Bool
 }
 
-func (l *cutLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+func (l *cutLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	if l.cut.Load() {
 		return session.Position{}, session.ErrUnavailable
 	}
@@ -70,14 +72,14 @@ func (l *cutLog) Append(ctx context.Context, at session.Position, c session.Comm
 }
 
 // node is a runtime over the world's log.
-func (w *world) node(name string, log session.Log, m llm.Models) *engine.Runtime {
+func (w *world) node(name string, log commitlog.Log, m llm.Models) *engine.Runtime {
 	values := journal.NewValues(log)
 	return &engine.Runtime{
 		// The bubble's clock begins in 2000.
 		Store: journal.NewStore(log, &journal.StoreOptions{Incarnation: name + "-1", Values: values, Now: func() time.Time {
 			return time.Now().AddDate(26, 10, 19).Add(9 * time.Hour)
 		}}),
-		Values: values, Models: m, Node: name, Mint: session.IDGenerator{Generation: 1, Partitions: 4},
+		Values: values, Models: m, Node: name, Mint: commitlog.IDGenerator{Generation: 1, Partitions: 4},
 		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.notes, nil },
 		Workspaces: engine.Workspaces{
@@ -178,7 +180,7 @@ printf %s "$title" |
 `
 
 func writes(id, path, text string) llm.ToolCall {
-	args, err := session.Marshal(map[string]string{"path": path, "content": text})
+	args, err := canonical.Marshal(map[string]string{"path": path, "content": text})
 	if err != nil {
 		panic(err)
 	}

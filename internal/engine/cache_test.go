@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/llmtest"
@@ -31,7 +32,7 @@ func forked(t *testing.T, n int, rules llmtest.CacheRules, models llm.Models, ki
 			return agent.Forward(ctx, s.With(session.UserText(fmt.Sprintf("part %02d", i))))
 		})}
 	}
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{Values: values, Models: models}
 	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -103,7 +104,7 @@ func TestRebudgetTimeOfBranches(t *testing.T) {
 	} {
 		t.Run(tt.before.String()+" "+tt.after.String()+" "+tt.allowed.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				log, d := &session.MemoryLog{}, &engine.Driver{}
+				log, d := &commitlog.Memory{}, &engine.Driver{}
 				values := journal.NewValues(log)
 				rt := &engine.Runtime{Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}
 				var mu sync.Mutex

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
@@ -241,7 +242,7 @@ func (m *filesMerged) told(body json.RawMessage, name string) json.RawMessage {
 		}
 		note.Paths = append(note.Paths, excerpt.Clip(c.String(), 300))
 	}
-	text, err := session.Marshal(note)
+	text, err := canonical.Marshal(note)
 	if err != nil { // it holds strings, which always encode
 		panic(err)
 	}

@@ -38,9 +38,9 @@ func lead(w flow.Workflow) *flow.Agent {
 // run1 runs a workflow as run "r" in a world, with all that follows from it.
 func (w *world) run1(t *testing.T, m llm.Models, f flow.Workflow, change func(*engine.Runtime, *journal.Task)) (*engine.Runtime, *engine.Execution, run.State, error) {
 	t.Helper()
-	values := journal.NewValues(&w.MemoryLog)
+	values := journal.NewValues(&w.Memory)
 	d := &engine.Driver{}
-	rt := &engine.Runtime{Values: values, Models: m, Store: journal.NewStore(&w.MemoryLog, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}
+	rt := &engine.Runtime{Values: values, Models: m, Store: journal.NewStore(&w.Memory, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}
 	task := journal.Task{ID: "r", Workflow: "w", Session: home}
 	if change != nil {
 		change(rt, &task)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
@@ -39,7 +40,7 @@ func (p *place) Diff(ctx context.Context, s session.Session) (string, error) {
 	if err != nil {
 		err = fmt.Errorf("flow: diff of %s: %w", s.Ref(), err)
 		d.Code, d.Error, d.Summary = run.CodeOf(err), excerpt.Clip(err.Error(), 4<<10), ""
-	} else if d.Value, err = session.Marshal(text); err != nil {
+	} else if d.Value, err = canonical.Marshal(text); err != nil {
 		return "", err
 	}
 	if _, err := st.commit(d); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -31,7 +32,7 @@ type Driver struct {
 }
 
 // Committed takes a commit and starts what follows from it. It does not wait.
-func (d *Driver) Committed(e session.Entry) {
+func (d *Driver) Committed(e commitlog.Entry) {
 	d.mu.Lock()
 	trees := slices.Clone(d.trees[e.Commit.Root])
 	d.mu.Unlock()
@@ -75,12 +76,12 @@ func (d *Driver) Committed(e session.Entry) {
 // execution. It ends early when ctx does, or when a person has to decide; then
 // the state says so. history are the commits of a former process over the same
 // log: what followed from them is done again, which is harmless.
-func (d *Driver) Run(ctx context.Context, rt *Runtime, g flow.Registration, t journal.Task, history ...session.Entry) (*Execution, run.State, error) {
+func (d *Driver) Run(ctx context.Context, rt *Runtime, g flow.Registration, t journal.Task, history ...commitlog.Entry) (*Execution, run.State, error) {
 	return newTree(d, rt, g, t, t.Session.ID, nil).run(ctx, history)
 }
 
 // run runs the main run of the tree, with all branches and signals that follow.
-func (t *tree) run(ctx context.Context, history []session.Entry) (ex *Execution, state run.State, err error) {
+func (t *tree) run(ctx context.Context, history []commitlog.Entry) (ex *Execution, state run.State, err error) {
 	var cancel context.CancelFunc
 	t.ctx, cancel = context.WithCancel(ctx)
 	t.d.enter(t)
@@ -214,7 +215,7 @@ func (rt *Runtime) apply(ctx context.Context, s journal.Signal) error {
 //	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
 //
 // A runtime without a Store of its own does not need it.
-func (rt *Runtime) Committed(e session.Entry) { rt.driver.Committed(e) }
+func (rt *Runtime) Committed(e commitlog.Entry) { rt.driver.Committed(e) }
 
 // Signal brings a fact from outside to a run of this runtime: an answer, a
 // message, a cancel.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -41,7 +42,7 @@ func TestEndsWhereItWaits(t *testing.T) {
 	})
 	t.Run("deadline", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			log, d := &session.MemoryLog{}, &engine.Driver{}
+			log, d := &commitlog.Memory{}, &engine.Driver{}
 			values := journal.NewValues(log)
 			rt := &engine.Runtime{Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)

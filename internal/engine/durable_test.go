@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
@@ -25,16 +26,16 @@ var home = session.Key{Tenant: session.DefaultTenant, ID: "home"}
 
 // world is a log that outlives the runtimes over it.
 type world struct {
-	session.MemoryLog
+	commitlog.Memory
 	n int
 }
 
 // runtime is a process over the world: a new incarnation each time.
 func (w *world) runtime(m llm.Models) *engine.Runtime {
 	w.n++
-	values := journal.NewValues(&w.MemoryLog)
+	values := journal.NewValues(&w.Memory)
 	return &engine.Runtime{
-		Store:  journal.NewStore(&w.MemoryLog, &journal.StoreOptions{Incarnation: fmt.Sprint("i", w.n), Values: values}),
+		Store:  journal.NewStore(&w.Memory, &journal.StoreOptions{Incarnation: fmt.Sprint("i", w.n), Values: values}),
 		Values: values, Models: m,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -18,11 +19,11 @@ import (
 
 // deafLog stores no commit that fails chooses.
 type deafLog struct {
-	session.Log
-	fails func(c session.Commit) bool
+	commitlog.Log
+	fails func(c commitlog.Commit) bool
 }
 
-func (l *deafLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+func (l *deafLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	if l.fails(c) {
 		return session.Position{}, session.ErrUnavailable
 	}
@@ -55,7 +56,7 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var w world
 					var branch session.Key
-					log := &deafLog{&w.MemoryLog, func(c session.Commit) bool {
+					log := &deafLog{&w.Memory, func(c commitlog.Commit) bool {
 						closes := slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == session.KindClosed })
 						if closes && c.Key != home {
 							branch = c.Key
@@ -90,7 +91,7 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 							}
 						}
 					}
-					s, err := journal.NewValues(&w.MemoryLog).At(t.Context(), session.Ref{Key: branch})
+					s, err := journal.NewValues(&w.Memory).At(t.Context(), session.Ref{Key: branch})
 					if err != nil || s.Closing().State == "" {
 						t.Errorf("the branch is open: %v", err)
 					}
@@ -102,11 +103,11 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 
 // slowLog stores the first commit of a session other than home after a while.
 type slowLog struct {
-	session.Log
+	commitlog.Log
 	wait func()
 }
 
-func (l *slowLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+func (l *slowLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	if c.Key != home && c.Seq == 1 {
 		l.wait()
 	}
@@ -119,7 +120,7 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
 		var branch session.Key
-		log := &slowLog{&w.MemoryLog, func() {
+		log := &slowLog{&w.Memory, func() {
 			time.Sleep(time.Second)
 			other := w.runtime(nil).Store
 			if err := other.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
@@ -151,7 +152,7 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 				}
 			}
 		}
-		s, err := journal.NewValues(&w.MemoryLog).At(t.Context(), session.Ref{Key: branch})
+		s, err := journal.NewValues(&w.Memory).At(t.Context(), session.Ref{Key: branch})
 		if err != nil || s.Closing().State != session.ClosedCancelled {
 			t.Errorf("the branch is %+v: %v", s.Closing(), err)
 		}
@@ -163,7 +164,7 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 func TestLogAwayAtTheEnd(t *testing.T) {
 	var w world
 	away := true
-	log := &deafLog{&w.MemoryLog, func(c session.Commit) bool {
+	log := &deafLog{&w.Memory, func(c commitlog.Commit) bool {
 		closes := slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == session.KindClosed })
 		return away && closes && c.Key != home
 	}}

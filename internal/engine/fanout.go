@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -141,7 +142,7 @@ func (f *fan) open(st *step, o flow.FanOutOptions) error {
 	if err != nil {
 		return err
 	}
-	value, err := session.Marshal(f.terms)
+	value, err := canonical.Marshal(f.terms)
 	if err != nil {
 		return err
 	}

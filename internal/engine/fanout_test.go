@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -359,7 +360,7 @@ func TestFanOutWide(t *testing.T) {
 // runtime, and gets an error if it does not.
 func TestFanOutOverOwnLog(t *testing.T) {
 	for _, passed := range []bool{true, false} {
-		log := &session.MemoryLog{}
+		log := &commitlog.Memory{}
 		values := journal.NewValues(log)
 		rt := &engine.Runtime{Values: values}
 		o := &journal.StoreOptions{Values: values}
@@ -384,13 +385,13 @@ func TestFanOutOverOwnLog(t *testing.T) {
 }
 
 // distant is a log that takes a while to answer.
-type distant struct{ *session.MemoryLog }
+type distant struct{ *commitlog.Memory }
 
 const distance = 10 * time.Millisecond
 
-func (d distant) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+func (d distant) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
 	time.Sleep(distance)
-	return d.MemoryLog.Read(ctx, k, after)
+	return d.Memory.Read(ctx, k, after)
 }
 
 // TestGatherReadsSideBySide: what branches came to that ran elsewhere is not
@@ -419,7 +420,7 @@ func TestGatherReadsSideBySide(t *testing.T) {
 			}
 			return flow.Merge(ctx, j, flow.Pick(0)) // the log does not name the values of the others
 		})
-		log := &session.MemoryLog{}
+		log := &commitlog.Memory{}
 		there := &engine.Runtime{Values: journal.NewValues(log)}
 		there.Store = journal.NewStore(log, &journal.StoreOptions{Values: there.Values, OnCommit: there.Committed})
 		s, err := there.Run(t.Context(), w, session.New(session.UserText("go")))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
@@ -85,7 +86,7 @@ func (st *step) mergeFiles(all *flow.Joined, in *fanOutState, v verdict, choices
 		return m, st.recordFailure(fmt.Errorf("flow: merge files: %w", err), journal.StepCompleted{})
 	}
 	d := journal.StepCompleted{Summary: excerpt.Clip(m.summary(v), 1<<10)}
-	if d.Value, err = session.Marshal(m); err != nil {
+	if d.Value, err = canonical.Marshal(m); err != nil {
 		return m, st.fail(err)
 	}
 	_, err = st.commit(d)

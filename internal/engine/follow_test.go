@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -21,12 +22,12 @@ type losing struct {
 	from []uint64 // where each began
 }
 
-func (l *losing) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	return func(yield func(session.Entry, error) bool) {
+func (l *losing) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
 		l.from = append(l.from, after.Seq)
 		n := len(l.from)
 		if n == 1 {
-			yield(session.Entry{}, session.ErrUnavailable)
+			yield(commitlog.Entry{}, session.ErrUnavailable)
 			return
 		}
 		for e, err := range l.Store.Follow(ctx, k, after) {
@@ -34,7 +35,7 @@ func (l *losing) Follow(ctx context.Context, k session.Key, after session.Positi
 				return
 			}
 			if n == 2 {
-				yield(session.Entry{}, session.ErrUnavailable)
+				yield(commitlog.Entry{}, session.ErrUnavailable)
 				return
 			}
 		}

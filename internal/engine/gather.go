@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
@@ -85,7 +86,7 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]journal.Gather
 		}
 		all[i] = g
 	}
-	value, err := session.Marshal(all)
+	value, err := canonical.Marshal(all)
 	if err != nil {
 		return nil, err
 	}

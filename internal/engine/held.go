@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -102,7 +103,7 @@ func (l *sessions) alias(s, committed session.Session) {
 
 // firstBatch cuts events behind those that the first commit of a session takes.
 func firstBatch(events []session.Event) (first, rest []session.Event) {
-	for first := range session.Batches(events) {
+	for first := range commitlog.Batches(events) {
 		return first, events[len(first):]
 	}
 	return nil, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -118,7 +119,7 @@ func (r *round) hookCall(c *toolCall, st *step, out *hooked) error {
 	if err, ok := st.outcome(err); !ok {
 		return err
 	}
-	value, err := session.Marshal(*out)
+	value, err := canonical.Marshal(*out)
 	if err != nil {
 		return err
 	}

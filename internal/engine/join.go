@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -125,7 +126,7 @@ func (ex *Execution) adopt(st *step, branch session.Session, policy, reason stri
 // flush commits the pending edits of a session, so that others can refer to it. It
 // takes a step below path for each batch of them.
 func (ex *Execution) flush(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
-	at, batches := path.Child("commit"), slices.Collect(session.Batches(slices.Collect(s.Pending())))
+	at, batches := path.Child("commit"), slices.Collect(commitlog.Batches(slices.Collect(s.Pending())))
 	for i, edits := range batches {
 		asked := at
 		if len(batches) > 1 {

@@ -79,11 +79,11 @@ func race(ctx context.Context, s session.Session, n int, spent chan struct{}, st
 // drive runs a function with its branches in this process, on the world's log.
 func drive(t *testing.T, w *world, m llm.Models, budget run.Budget, f flow.Func) (run.State, error) {
 	t.Helper()
-	values := journal.NewValues(&w.MemoryLog)
+	values := journal.NewValues(&w.Memory)
 	var d engine.Driver
 	rt := &engine.Runtime{
 		Values: values, Models: m,
-		Store: journal.NewStore(&w.MemoryLog, &journal.StoreOptions{Values: values, OnCommit: d.Committed}),
+		Store: journal.NewStore(&w.Memory, &journal.StoreOptions{Values: values, OnCommit: d.Committed}),
 	}
 	task := journal.Task{ID: "r", Workflow: "w", Session: home, Budget: budget}
 	_, state, err := d.Run(t.Context(), rt, flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return f }}, task)

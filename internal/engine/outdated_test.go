@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -16,11 +17,11 @@ import (
 
 // stalledLog has something happen before the log of home is read for the first time.
 type stalledLog struct {
-	session.Log
+	commitlog.Log
 	meanwhile func()
 }
 
-func (l *stalledLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+func (l *stalledLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
 	if do := l.meanwhile; do != nil && k == home {
 		l.meanwhile = nil
 		do()
@@ -70,7 +71,7 @@ func TestOutdatedBranch(t *testing.T) {
 	branch := func(to *journal.Task) { *to = task }
 
 	var closes []journal.Work
-	log := &stalledLog{Log: &w.MemoryLog}
+	log := &stalledLog{Log: &w.Memory}
 	values := journal.NewValues(log)
 	a := &engine.Runtime{Store: deposed{w.runtime(nil).Store, b.Store}, Values: values}
 	log.meanwhile = func() {
@@ -105,7 +106,7 @@ func TestOutdatedBranch(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	s, err := journal.NewValues(&w.MemoryLog).At(t.Context(), session.Ref{Key: task.Session})
+	s, err := journal.NewValues(&w.Memory).At(t.Context(), session.Ref{Key: task.Session})
 	if err != nil || s.Closing().State != session.ClosedMerged {
 		t.Errorf("the branch is %+v, %v; want it merged", s.Closing(), err)
 	}

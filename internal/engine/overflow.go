@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/tokens"
 	"github.com/rathcluster/rath/llm"
@@ -264,7 +265,7 @@ func (a *agent) decide(ctx context.Context, o *overflow) (*overflow, error) {
 		o = &overflow{}
 		return o, decode(st.record.StepCompleted, o)
 	}
-	value, err := session.Marshal(o)
+	value, err := canonical.Marshal(o)
 	if err != nil {
 		return nil, st.fail(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/excerpt"
-	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -39,7 +39,7 @@ func (b putBack) told(body json.RawMessage) json.RawMessage {
 		note.Paths = append(note.Paths, one{w.Why, excerpt.Clip(w.Path, 200)})
 	}
 	note.More, note.Note = len(b)-len(note.Paths), putBackNote
-	text, err := session.Marshal(note)
+	text, err := canonical.Marshal(note)
 	if err != nil { // it holds strings, which always encode
 		panic(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
@@ -265,20 +266,20 @@ type recaller struct {
 
 // blindLog fails to read the session "odd" while fails is set.
 type blindLog struct {
-	session.Log
+	commitlog.Log
 	fails error
 }
 
-func (l *blindLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+func (l *blindLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
 	if l.fails != nil && k.ID == "odd" {
-		return func(yield func(session.Entry, error) bool) { yield(session.Entry{}, l.fails) }
+		return func(yield func(commitlog.Entry, error) bool) { yield(commitlog.Entry{}, l.fails) }
 	}
 	return l.Log.Read(ctx, k, after)
 }
 
 func newRecaller(t *testing.T) *recaller {
 	var w world
-	m := &recaller{t: t, rt: w.runtime(nil), log: &blindLog{Log: &w.MemoryLog}, notes: notebook.New(nil)}
+	m := &recaller{t: t, rt: w.runtime(nil), log: &blindLog{Log: &w.Memory}, notes: notebook.New(nil)}
 	m.rt.Values = journal.NewValues(m.log)
 	m.rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return m.notes, nil }
 	return m

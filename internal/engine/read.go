@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -43,7 +44,7 @@ func (p *place) Read(ctx context.Context, r session.Ref) (session.Session, error
 	if err != nil {
 		d.Code, d.Error, d.Summary = run.CodeOf(err), excerpt.Clip(err.Error(), 4<<10), ""
 	} else if l, ok := s.Link(); ok {
-		if d.Value, err = session.Marshal(l); err != nil {
+		if d.Value, err = canonical.Marshal(l); err != nil {
 			return s, err
 		}
 	}

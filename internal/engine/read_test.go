@@ -20,7 +20,7 @@ func TestReadWithoutLog(t *testing.T) {
 	forward(t, t.Context(), start(t, w.runtime(nil), func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.UserText("odd")), nil
 	}, func(task *journal.Task) { task.ID, task.Session = "o", odd }), run.Succeeded)
-	log := &blindLog{Log: &w.MemoryLog, fails: errors.New("no responders")}
+	log := &blindLog{Log: &w.Memory, fails: errors.New("no responders")}
 	work := func(ctx context.Context, s session.Session) (session.Session, error) {
 		other, err := flow.Read(ctx, session.Ref{Key: odd, Version: 1})
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/memory"
@@ -327,6 +328,6 @@ func (p replayStore) Commit(_ context.Context, b journal.Batch) (journal.Ack, er
 func (p replayStore) Apply(context.Context, journal.Signal) error { return errReplay }
 
 // Follow implements journal.Store.
-func (p replayStore) Follow(context.Context, session.Key, session.Position) iter.Seq2[session.Entry, error] {
-	return func(func(session.Entry, error) bool) {}
+func (p replayStore) Follow(context.Context, session.Key, session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(func(commitlog.Entry, error) bool) {}
 }

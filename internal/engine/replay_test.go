@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -80,7 +81,7 @@ func (w story) Forward(ctx context.Context, s session.Session) (session.Session,
 }
 
 func TestReplay(t *testing.T) {
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
 	d := &engine.Driver{}
 	asked := 0
@@ -150,7 +151,7 @@ func TestReplay(t *testing.T) {
 
 // TestReplayWaiting replays a run that waits for a person, and after the person rejected.
 func TestReplayWaiting(t *testing.T) {
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values})}
 	g := flow.Registration{Name: "ask", Revision: "1", New: func() flow.Workflow {

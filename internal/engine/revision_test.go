@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -81,7 +82,7 @@ func (formerSummary) Decide(ctx context.Context, j *flow.Joined) (flow.Verdict, 
 // TestFormerSummary: a run that is past a former Summarise goes on only under the
 // revision that had it, and a replay says what differs.
 func TestFormerSummary(t *testing.T) {
-	log, d := &session.MemoryLog{}, &engine.Driver{}
+	log, d := &commitlog.Memory{}, &engine.Driver{}
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{
 		Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed}),

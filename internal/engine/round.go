@@ -14,6 +14,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -540,7 +541,7 @@ func resolvedBody(v journal.Resolved) json.RawMessage {
 	if json.Valid([]byte(v.Value)) {
 		return json.RawMessage(v.Value)
 	}
-	text, err := session.Marshal(struct {
+	text, err := canonical.Marshal(struct {
 		OK       bool   `json:"ok"`
 		Reason   string `json:"reason"`
 		Resolved string `json:"resolved"`

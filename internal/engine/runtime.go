@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/egress"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/tokens"
@@ -47,7 +48,7 @@ type Runtime struct {
 	// execution.
 	Leases *Leases
 	// Mint places the sessions that runs make.
-	Mint session.IDGenerator
+	Mint commitlog.IDGenerator
 	// Clock is the time of the runs, and has to be that of Store; nil is the machine's.
 	Clock *Clock
 	// Node is recorded as the place of work.
@@ -82,7 +83,7 @@ type Runtime struct {
 	OnWarning func(run.ID, string)
 
 	once   sync.Once
-	mem    *session.MemoryLog
+	mem    *commitlog.Memory
 	driver Driver
 
 	breakers breakers
@@ -143,7 +144,7 @@ func (rt *Runtime) init() {
 	rt.once.Do(func() {
 		rt.driver.Workflows = rt.Workflows
 		if rt.Store == nil {
-			rt.mem = &session.MemoryLog{}
+			rt.mem = &commitlog.Memory{}
 			if rt.Values == nil {
 				rt.Values = journal.NewValues(rt.mem)
 			}

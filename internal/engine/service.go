@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/sandbox"
-	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -273,7 +273,7 @@ func (l serviceEnds) told(body json.RawMessage) json.RawMessage {
 	if len(l) == 0 {
 		return body
 	}
-	text, err := session.Marshal(struct {
+	text, err := canonical.Marshal(struct {
 		Ended []serviceEnd `json:"ended"`
 		Note  string       `json:"note"`
 	}{l, serviceEndNote})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -73,7 +74,7 @@ func (t *tree) owns(w journal.Work) bool {
 
 // findRuns finds the runs of the tree in a history, whose sessions may come in any
 // order.
-func (t *tree) findRuns(history []session.Entry) {
+func (t *tree) findRuns(history []commitlog.Entry) {
 	for known := 0; known != len(t.runs); {
 		known = len(t.runs)
 		for _, e := range history {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -67,7 +68,7 @@ func asking(name string, calls int) flow.Branch {
 // asked, in order, how the branches ended, and the events of the run's log.
 func warmed(t *testing.T, m *scribe, join flow.Join, bs ...flow.Branch) (notes []string, states []run.State, kinds []string) {
 	t.Helper()
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{Values: values, Models: client(m.complete)}
 	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
@@ -169,7 +170,7 @@ func TestWarmFirstWaits(t *testing.T) {
 
 // TestWarmFirstNeedsReview: nor do the others wait for a person.
 func TestWarmFirstNeedsReview(t *testing.T) {
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{Values: values}
 	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -51,7 +52,7 @@ func (v *Values) Archived(ctx context.Context, k session.Key) error {
 	if err != nil {
 		return fmt.Errorf("journal: ask where the log of %s ends: %w", k, err)
 	}
-	if a, ok := session.Tombstone(last.Commit); ok {
+	if a, ok := commitlog.Tombstone(last.Commit); ok {
 		a.Fenced = true // the log can be read
 		return a
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -13,7 +14,7 @@ import (
 // TestArchived: what an archived session said can be read, and readers are told that
 // nothing follows it. Its file is not named before it is written.
 func TestArchived(t *testing.T) {
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	store := journal.NewStore(log, nil)
 	g, err := store.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: &journal.Task{ID: "r1", Workflow: "w", Session: home}})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -12,9 +13,9 @@ import (
 // log, from a snapshot on a node that has none of its pages, and from one on a
 // node that has them, each with a tail of ten commits.
 func BenchmarkActivation(b *testing.B) {
-	log := &counting{MemoryLog: &session.MemoryLog{}}
+	log := &counting{Memory: &commitlog.Memory{}}
 	w := long(b, log, longKey, 10_000)
-	load := func(b *testing.B, log session.Log, values *Values, folded int) {
+	load := func(b *testing.B, log commitlog.Log, values *Values, folded int) {
 		b.Helper()
 		got, err := LoadStateMachine(b.Context(), log, values, longKey, "n")
 		if err != nil || got.SinceSnapshot() != folded {
@@ -58,7 +59,7 @@ func BenchmarkActivation(b *testing.B) {
 func BenchmarkSnapshot(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			log := &counting{MemoryLog: &session.MemoryLog{}}
+			log := &counting{Memory: &commitlog.Memory{}}
 			w := long(b, log, longKey, n)
 			if err := save(b.Context(), log, w); err != nil {
 				b.Fatal(err)
@@ -80,7 +81,7 @@ func BenchmarkSnapshot(b *testing.B) {
 func BenchmarkStep(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			log := &session.MemoryLog{}
+			log := &commitlog.Memory{}
 			w := long(b, log, longKey, n)
 			b.ReportAllocs()
 			i := 0

@@ -3,6 +3,7 @@ package journal_test
 import (
 	"testing"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -11,7 +12,7 @@ import (
 // TestAround: a branch sees the steps of the run around it, and not how that one
 // began to end.
 func TestAround(t *testing.T) {
-	var log session.MemoryLog
+	var log commitlog.Memory
 	s := journal.NewStore(&log, nil)
 	k := session.Key{Tenant: session.DefaultTenant, ID: "home"}
 	task := journal.Task{ID: "r", Workflow: "w", Session: k}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -17,13 +18,13 @@ type StoreOptions struct {
 	Values      *Values          // shared cache; nil makes one
 	// OnCommit, if set, gets every commit after it is durable. It is called
 	// while the session is locked, so it must not wait for the Store.
-	OnCommit func(session.Entry)
+	OnCommit func(commitlog.Entry)
 }
 
 // NewStore returns a Store that writes to a log without actors: one lock per
 // session, one commit per request. It is what runs in memory use, and the
 // reference that the session actors are tested against.
-func NewStore(log session.Log, o *StoreOptions) Store {
+func NewStore(log commitlog.Log, o *StoreOptions) Store {
 	d := &directStore{log: log, sessions: map[session.Key]*held{}, changed: make(chan struct{})}
 	if o != nil {
 		d.o = *o
@@ -44,7 +45,7 @@ func NewStore(log session.Log, o *StoreOptions) Store {
 const appendTimeout = 30 * time.Second
 
 type directStore struct {
-	log session.Log
+	log commitlog.Log
 	o   StoreOptions
 
 	mu       sync.Mutex
@@ -92,7 +93,7 @@ func (d *directStore) with(ctx context.Context, k session.Key, decide func(w *St
 	h.w.Committed(at)
 	d.o.Values.Keep(h.w.Session())
 	if d.o.OnCommit != nil {
-		d.o.OnCommit(session.Entry{Commit: c, At: at})
+		d.o.OnCommit(commitlog.Entry{Commit: c, At: at})
 	}
 	d.mu.Lock()
 	close(d.changed)
@@ -141,8 +142,8 @@ func (d *directStore) Apply(ctx context.Context, s Signal) error {
 }
 
 // Follow implements Store.
-func (d *directStore) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	return func(yield func(session.Entry, error) bool) {
+func (d *directStore) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
 		for {
 			d.mu.Lock()
 			changed := d.changed

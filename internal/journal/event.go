@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -366,7 +367,7 @@ type Late StepCompleted
 // NewEvent encodes a payload of this package under its kind. The batch is
 // empty for everything but the events of steps.
 func NewEvent(kind string, payload any) (session.Event, error) {
-	data, err := session.Marshal(payload)
+	data, err := canonical.Marshal(payload)
 	if err != nil {
 		return session.Event{}, fmt.Errorf("journal: %s: %w", kind, err)
 	}

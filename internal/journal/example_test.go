@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
@@ -13,7 +14,7 @@ import (
 // again after a crash, its journal holds what was recorded.
 func ExampleNewStore() {
 	ctx := context.Background()
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	k := session.Key{Tenant: session.DefaultTenant, ID: "s1"}
 	clock := func() time.Time { return time.UnixMilli(1_700_000_000_000) }
 

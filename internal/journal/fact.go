@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -35,7 +36,7 @@ type Fact struct {
 
 // Facts decodes each event of a commit, in their order. The facts point into the
 // commit, so that data which the log has spilled has to be loaded before.
-func Facts(c session.Commit) []Fact {
+func Facts(c commitlog.Commit) []Fact {
 	facts := make([]Fact, len(c.Events))
 	for i := range c.Events {
 		f := &facts[i]

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -226,11 +227,11 @@ func TestGoldenFormer(t *testing.T) {
 }
 
 // reads folds stored commits and compares what they say with a file.
-func (h *theatre) reads(t *testing.T, file []byte, name string) (*session.MemoryLog, *StateMachine) {
+func (h *theatre) reads(t *testing.T, file []byte, name string) (*commitlog.Memory, *StateMachine) {
 	t.Helper()
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	for line := range bytes.Lines(file) {
-		c, err := session.Decode(bytes.TrimSuffix(line, []byte("\n")))
+		c, err := commitlog.Decode(bytes.TrimSuffix(line, []byte("\n")))
 		if err != nil {
 			t.Fatal(err)
 		}

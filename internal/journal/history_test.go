@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -18,7 +19,7 @@ import (
 type theatre struct {
 	t       testing.TB
 	r       *rand.Rand
-	log     *session.MemoryLog
+	log     *commitlog.Memory
 	values  *Values
 	writers map[session.Key]*StateMachine
 	node    int
@@ -31,7 +32,7 @@ type theatre struct {
 
 func newTheatre(t testing.TB, seed uint64) *theatre {
 	h := &theatre{
-		t: t, r: rand.New(rand.NewPCG(seed, 7)), log: &session.MemoryLog{}, writers: map[session.Key]*StateMachine{},
+		t: t, r: rand.New(rand.NewPCG(seed, 7)), log: &commitlog.Memory{}, writers: map[session.Key]*StateMachine{},
 		now: time.UnixMilli(1_700_000_000_000).UTC(), errs: map[string]int{},
 	}
 	h.values = NewValues(h.log)

@@ -3,6 +3,7 @@ package journal
 import (
 	"strings"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -19,7 +20,7 @@ type Work struct {
 // harmless, because claims and signals are decided in the log. It fails if a fact of
 // a run cannot be read; one of a kind that this release does not know asks for
 // nothing here.
-func Followups(e session.Entry, facts []Fact) ([]Work, error) {
+func Followups(e commitlog.Entry, facts []Fact) ([]Work, error) {
 	k := e.Commit.Key
 	var work []Work
 	taken := map[run.ID]bool{} // claimed or ended by the same commit

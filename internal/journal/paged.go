@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -212,7 +213,7 @@ func (r *Record) marshal(former map[int]session.Session) (w wireRecord, pages []
 	}
 	task := r.Task.wire()
 	if r.taskPage == nil && len(task.Input) > taskBytes {
-		raw, err := session.Marshal(task)
+		raw, err := canonical.Marshal(task)
 		if err != nil {
 			return w, nil, err
 		}

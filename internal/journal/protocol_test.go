@@ -4,15 +4,15 @@ import (
 	"flag"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/journal/journaltest"
-	"github.com/rathcluster/rath/session"
 )
 
 // TestProtocol plays the transcripts that say how a session's log decides.
 func TestProtocol(t *testing.T) {
 	update := flag.Lookup("update").Value.String() == "true"
-	journaltest.TestProtocol(t, "testdata/protocol", update, func(_ *testing.T, log session.Log, incarnation string) journal.Store {
+	journaltest.TestProtocol(t, "testdata/protocol", update, func(_ *testing.T, log commitlog.Log, incarnation string) journal.Store {
 		return journal.NewStore(log, &journal.StoreOptions{Incarnation: incarnation})
 	})
 }

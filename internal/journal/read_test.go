@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -17,7 +18,7 @@ func TestReadIsQuick(t *testing.T) {
 		&FanOut{Branches: []FanOutBranch{{}}}, &CacheWarmed{}, &BranchOutcomes{Branches: []BranchOutcome{{}}}, &Quarantined{}, &Rebudgeted{}, &StepStarted{},
 		&StepCompleted{Links: []session.Link{{}}},
 	} {
-		data, err := session.Marshal(v)
+		data, err := canonical.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -58,7 +59,7 @@ func (f *fold) read(ctx context.Context, v *Values, k session.Key) error {
 	f.w = nil // it may stop in the middle
 	if w != nil {
 		at := w.at
-		ok, err := readTail(ctx, v.log, k, at, func(e session.Entry) (bool, error) { return true, w.Fold(e) })
+		ok, err := readTail(ctx, v.log, k, at, func(e commitlog.Entry) (bool, error) { return true, w.Fold(e) })
 		if err != nil {
 			return err
 		}

@@ -11,25 +11,26 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // slowLog counts the commits that are read, and takes its time.
 type slowLog struct {
-	session.MemoryLog
+	commitlog.Memory
 	reads, commits atomic.Int64
 	fail           atomic.Bool
 }
 
-func (l *slowLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	return func(yield func(session.Entry, error) bool) {
+func (l *slowLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
 		l.reads.Add(1)
 		if l.fail.Load() {
-			yield(session.Entry{}, session.ErrUnavailable)
+			yield(commitlog.Entry{}, session.ErrUnavailable)
 			return
 		}
-		for e, err := range l.MemoryLog.Read(ctx, k, after) {
+		for e, err := range l.Memory.Read(ctx, k, after) {
 			l.commits.Add(1)
 			if !yield(e, err) {
 				return

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -35,9 +36,9 @@ type watcher struct {
 	moves  map[string]int
 }
 
-func (w *watcher) event(c session.Commit, e session.Event) {
+func (w *watcher) event(c commitlog.Commit, e session.Event) {
 	w.t.Helper()
-	if err := w.book.Fold(w.key, Facts(session.Commit{Events: []session.Event{e}})); err != nil {
+	if err := w.book.Fold(w.key, Facts(commitlog.Commit{Events: []session.Event{e}})); err != nil {
 		w.t.Fatalf("commit %d: %s: %v", c.Seq, e.Kind, err)
 	}
 	for id, r := range w.book.runs {
@@ -216,7 +217,7 @@ func FuzzFold(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := &session.MemoryLog{}
+		log := &commitlog.Memory{}
 		if err := s.Save(t.Context(), log); err != nil {
 			t.Fatal(err)
 		}

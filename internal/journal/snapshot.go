@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -111,13 +112,13 @@ func (w *StateMachine) Snapshot() (*Snapshot, error) {
 
 // Save stores the snapshot: first the pages that are not stored yet, then the
 // state that names them. A log that keeps no snapshots is left alone.
-func (s *Snapshot) Save(ctx context.Context, log session.Log) error {
-	keeper, ok := log.(session.Snapshotter)
+func (s *Snapshot) Save(ctx context.Context, log commitlog.Log) error {
+	keeper, ok := log.(commitlog.Snapshotter)
 	if !ok || s.at.Seq == 0 {
 		return nil
 	}
 	for _, p := range s.pages {
-		if err := p.Save(ctx, keeper, s.key.Tenant); err != nil {
+		if err := p.Save(func(digest string, part []byte) error { return keeper.SavePage(ctx, s.key.Tenant, digest, part) }); err != nil {
 			return fmt.Errorf("journal: snapshot of %s: %w", s.key, err)
 		}
 	}
@@ -133,11 +134,11 @@ func (w *StateMachine) SinceSnapshot() int { return w.sinceSnapshot }
 
 // LoadStateMachine folds a session's log for an incarnation. It begins with
 // the session's snapshot if the log keeps one that agrees with it.
-func LoadStateMachine(ctx context.Context, log session.Log, values *Values, k session.Key, incarnation string) (*StateMachine, error) {
+func LoadStateMachine(ctx context.Context, log commitlog.Log, values *Values, k session.Key, incarnation string) (*StateMachine, error) {
 	resolver := values.Resolver(context.WithoutCancel(ctx))
 	if w := values.restore(ctx, log, k); w != nil {
-		w.incarnation, w.resolver = incarnation, resolver
-		ok, err := readTail(ctx, log, k, w.at, func(e session.Entry) (bool, error) { return true, w.Fold(e) })
+		w.incarnation, w.resolve = incarnation, resolver
+		ok, err := readTail(ctx, log, k, w.at, func(e commitlog.Entry) (bool, error) { return true, w.Fold(e) })
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +162,7 @@ func LoadStateMachine(ctx context.Context, log session.Log, values *Values, k se
 // readTail reads the commits after a position until take returns false. It
 // returns false, having taken none, when the log does not pass through that
 // position.
-func readTail(ctx context.Context, log session.Log, k session.Key, at session.Position, take func(session.Entry) (bool, error)) (bool, error) {
+func readTail(ctx context.Context, log commitlog.Log, k session.Key, at session.Position, take func(commitlog.Entry) (bool, error)) (bool, error) {
 	// Another writer may append between the two reads; then the first one is
 	// tried again.
 	for range 3 {
@@ -196,7 +197,7 @@ func readTail(ctx context.Context, log session.Log, k session.Key, at session.Po
 
 // restore returns the writer that a session's snapshot describes, nil if there
 // is none that can be used.
-func (v *Values) restore(ctx context.Context, log session.Log, k session.Key) *StateMachine {
+func (v *Values) restore(ctx context.Context, log commitlog.Log, k session.Key) *StateMachine {
 	state, at, load, ok := v.snapshot(ctx, log, k)
 	if !ok {
 		return nil
@@ -234,8 +235,8 @@ type pageLoader = func(session.PageRef) (*session.Page, error)
 
 // snapshot reads and decodes the state that a log keeps of a session. What
 // cannot be read is as good as absent: the log itself has everything.
-func (v *Values) snapshot(ctx context.Context, log session.Log, k session.Key) (state wireSnapshot, at session.Position, load pageLoader, ok bool) {
-	keeper, isKeeper := log.(session.Snapshotter)
+func (v *Values) snapshot(ctx context.Context, log commitlog.Log, k session.Key) (state wireSnapshot, at session.Position, load pageLoader, ok bool) {
+	keeper, isKeeper := log.(commitlog.Snapshotter)
 	if !isKeeper {
 		return state, at, nil, false
 	}
@@ -264,7 +265,7 @@ func (v *Values) snapshot(ctx context.Context, log session.Log, k session.Key) (
 const maxPages = 128
 
 // page returns a page, which sessions that were forked from one another share.
-func (v *Values) page(ctx context.Context, keeper session.Snapshotter, t session.Tenant, r session.PageRef) (*session.Page, error) {
+func (v *Values) page(ctx context.Context, keeper commitlog.Snapshotter, t session.Tenant, r session.PageRef) (*session.Page, error) {
 	if len(r.Parts) == 0 {
 		return nil, fmt.Errorf("journal: page without parts: %w", session.ErrNotFound)
 	}
@@ -275,7 +276,7 @@ func (v *Values) page(ctx context.Context, keeper session.Snapshotter, t session
 	if ok && slices.Equal(p.Ref().Parts, r.Parts) {
 		return p, nil
 	}
-	p, err := session.LoadPage(ctx, keeper, t, r)
+	p, err := session.LoadPage(r, func(digest string) ([]byte, error) { return keeper.LoadPage(ctx, t, digest) })
 	if err != nil {
 		return nil, err
 	}

@@ -12,12 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // plainLog hides that a log keeps snapshots.
-type plainLog struct{ session.Log }
+type plainLog struct{ commitlog.Log }
 
 func (h *theatre) compare(k session.Key, what string) {
 	h.t.Helper()
@@ -48,7 +49,7 @@ func (h *theatre) same(want, got *StateMachine, what string) {
 }
 
 // save stores the state of a writer, as a driver does that can wait for it.
-func save(ctx context.Context, log session.Log, w *StateMachine) error {
+func save(ctx context.Context, log commitlog.Log, w *StateMachine) error {
 	s, err := w.Snapshot()
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func TestSnapshotOfAnyHistory(t *testing.T) {
 
 // counting counts what a log is asked for.
 type counting struct {
-	*session.MemoryLog
+	*commitlog.Memory
 	saved map[string]int // pages
 	bytes int
 	loads int
@@ -114,21 +115,21 @@ func (c *counting) SavePage(ctx context.Context, t session.Tenant, digest string
 	}
 	c.saved[digest]++
 	c.bytes += len(page)
-	return c.MemoryLog.SavePage(ctx, t, digest, page)
+	return c.Memory.SavePage(ctx, t, digest, page)
 }
 
 func (c *counting) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
 	c.bytes += len(state)
-	return c.MemoryLog.Save(ctx, k, at, state)
+	return c.Memory.Save(ctx, k, at, state)
 }
 
 func (c *counting) LoadPage(ctx context.Context, t session.Tenant, digest string) ([]byte, error) {
 	c.loads++
-	return c.MemoryLog.LoadPage(ctx, t, digest)
+	return c.Memory.LoadPage(ctx, t, digest)
 }
 
 // long makes a session of n chunks, many in a commit.
-func long(t testing.TB, log session.Log, k session.Key, n int) *StateMachine {
+func long(t testing.TB, log commitlog.Log, k session.Key, n int) *StateMachine {
 	t.Helper()
 	w := NewStateMachine(k, "n", NewValues(log).Resolver(context.Background()))
 	now := fromMillis(1_700_000_000_000)
@@ -175,7 +176,7 @@ var longKey = session.Key{Tenant: "t", ID: "long"}
 // writes no more than one of a short one.
 func TestSnapshotCost(t *testing.T) {
 	cost := func(n int) int {
-		log := &counting{MemoryLog: &session.MemoryLog{}}
+		log := &counting{Memory: &commitlog.Memory{}}
 		w := long(t, log, longKey, n)
 		if err := save(t.Context(), log, w); err != nil {
 			t.Fatal(err)
@@ -215,7 +216,7 @@ func TestSnapshotCost(t *testing.T) {
 
 // TestSnapshotOfFork: the first snapshot of a fork names its ancestor's pages.
 func TestSnapshotOfFork(t *testing.T) {
-	log := &counting{MemoryLog: &session.MemoryLog{}}
+	log := &counting{Memory: &commitlog.Memory{}}
 	values := NewValues(log)
 	w := long(t, log, longKey, 3000)
 	if err := save(t.Context(), log, w); err != nil {
@@ -284,14 +285,14 @@ func TestSnapshotOfFork(t *testing.T) {
 func TestSnapshotIgnored(t *testing.T) {
 	ctx := t.Context()
 	fresh := func() (*counting, *StateMachine) {
-		log := &counting{MemoryLog: &session.MemoryLog{}}
+		log := &counting{Memory: &commitlog.Memory{}}
 		w := long(t, log, longKey, 300)
 		if err := save(ctx, log, w); err != nil {
 			t.Fatal(err)
 		}
 		return log, w
 	}
-	want := func(log session.Log, folded int) *StateMachine {
+	want := func(log commitlog.Log, folded int) *StateMachine {
 		t.Helper()
 		w, err := LoadStateMachine(ctx, log, NewValues(log), longKey, "reader")
 		if err != nil {
@@ -367,7 +368,7 @@ func (r *replaced) Load(context.Context, session.Key) (session.Position, []byte,
 // TestSnapshotSaveFails: a page that could not be stored is stored by the next
 // snapshot.
 func TestSnapshotSaveFails(t *testing.T) {
-	log := &counting{MemoryLog: &session.MemoryLog{}, fail: errors.New("disk full")}
+	log := &counting{Memory: &commitlog.Memory{}, fail: errors.New("disk full")}
 	w := long(t, log, longKey, 300)
 	if err := save(t.Context(), log, w); !errors.Is(err, log.fail) {
 		t.Errorf("Save = %v, want the page's error", err)

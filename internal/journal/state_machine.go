@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -40,7 +41,7 @@ type StateMachine struct {
 	root        session.ID
 	incarnation string
 	durability  string // to say in WriterOpened; "" is the default
-	resolver    session.Resolver
+	resolve     func(session.Link) (session.Session, error)
 	state       RunState
 	value       session.Session
 	at          session.Position
@@ -54,8 +55,8 @@ type StateMachine struct {
 
 // NewStateMachine returns the state machine of a session whose log is empty or not folded
 // yet.
-func NewStateMachine(k session.Key, incarnation string, r session.Resolver) *StateMachine {
-	return &StateMachine{key: k, incarnation: incarnation, resolver: r, value: session.Open(k, k.ID), root: k.ID}
+func NewStateMachine(k session.Key, incarnation string, resolve func(session.Link) (session.Session, error)) *StateMachine {
+	return &StateMachine{key: k, incarnation: incarnation, resolve: resolve, value: session.Open(k, k.ID), root: k.ID}
 }
 
 // Promise sets the durability that WriterOpened says of this incarnation's
@@ -69,7 +70,7 @@ func (w *StateMachine) Promise(durability string) {
 
 // Fold takes the next commit of the log. It fails, and changes nothing, on a
 // commit that is not the next one or that this release cannot fold.
-func (w *StateMachine) Fold(e session.Entry) error {
+func (w *StateMachine) Fold(e commitlog.Entry) error {
 	c := e.Commit
 	switch {
 	case c.Key != w.key || c.Seq != w.at.Seq+1 || c.Prev != w.at.Hash:
@@ -119,7 +120,7 @@ func (w *StateMachine) plan(value session.Session, events []session.Event) ([]ch
 	changes := make([]change, len(events))
 	for i, e := range events {
 		var err error
-		if value, err = session.Apply(value, e, w.resolver); err != nil {
+		if value, err = session.Apply(value, e, w.resolve); err != nil {
 			return nil, err
 		}
 		fact, err := w.state.read(e)
@@ -187,12 +188,12 @@ func (w *StateMachine) stage(now time.Time, events ...session.Event) error {
 }
 
 // Take returns the commit of everything staged; ok is false if nothing is.
-func (w *StateMachine) Take() (c session.Commit, ok bool) {
+func (w *StateMachine) Take() (c commitlog.Commit, ok bool) {
 	if len(w.staged) == 0 {
 		return c, false
 	}
 	w.taken = true
-	return session.Commit{
+	return commitlog.Commit{
 		Key: w.key, Root: w.root, Seq: w.at.Seq + 1, Epoch: w.state.Epoch, Prev: w.at.Hash, Events: w.staged,
 	}, true
 }
@@ -267,7 +268,7 @@ func (w *StateMachine) finale(r *Record, events []session.Event) []session.Event
 	if v, err := Decode[Ended](events[at]); err == nil {
 		after := w.value
 		for _, e := range events {
-			if next, err := session.Apply(after, e, w.resolver); err == nil { // else stage refuses it
+			if next, err := session.Apply(after, e, w.resolve); err == nil { // else stage refuses it
 				after = next
 			}
 		}

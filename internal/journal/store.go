@@ -5,6 +5,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -117,5 +118,5 @@ type Store interface {
 	Claim(ctx context.Context, c Claim) (*ClaimResult, error)
 	Commit(ctx context.Context, b Batch) (Ack, error)
 	Apply(ctx context.Context, s Signal) error
-	Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error]
+	Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error]
 }

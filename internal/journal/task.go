@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -160,7 +161,7 @@ func (t Task) Digest() string {
 		b := *t.Branch
 		b.Within, t.Branch = nil, &b
 	}
-	text, err := session.Marshal(t.wire())
+	text, err := canonical.Marshal(t.wire())
 	if err != nil {
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -87,7 +88,7 @@ func TestTaskValid(t *testing.T) {
 
 // TestTaskSurvives: what a log records of a task is all of it.
 func TestTaskSurvives(t *testing.T) {
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	task := fullTask()
 	_, err := journal.NewStore(log, nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: &task, Open: session.Opening{Kind: session.OpenLeaf}})
 	if err != nil {
@@ -129,8 +130,8 @@ func ev(t *testing.T, kind string, payload any) session.Event {
 func TestFollowupsRefuse(t *testing.T) {
 	for _, kind := range []string{journal.KindSubmitted, journal.KindClaimed, journal.KindReleased, journal.KindResolved, journal.KindEnded} {
 		for _, bad := range []session.Event{{Kind: kind, Schema: 1, Data: "[]"}, {Kind: kind, Schema: 3, Data: "{}"}} {
-			c := session.Commit{Key: home, Events: []session.Event{bad}}
-			if w, err := journal.Followups(session.Entry{Commit: c}, journal.Facts(c)); err == nil {
+			c := commitlog.Commit{Key: home, Events: []session.Event{bad}}
+			if w, err := journal.Followups(commitlog.Entry{Commit: c}, journal.Facts(c)); err == nil {
 				t.Errorf("%s %s of schema %d: %v", kind, bad.Data, bad.Schema, w)
 			}
 		}
@@ -147,7 +148,7 @@ func TestEventsAreCanonical(t *testing.T) {
 		journal.KindStepCompleted: journal.StepCompleted{Links: []session.Link{{}}, Usage: session.Usage{Input: 1}, Row: true, Value: `{"b":1.5,"a":2}`, HeadAfter: blob.Digest{1}, Prompt: blob.Digest{2}},
 	} {
 		e := ev(t, kind, payload)
-		if _, err := session.Encode(session.Commit{Key: home, Root: "r", Seq: 1, Events: []session.Event{e}}); err != nil {
+		if _, err := commitlog.Encode(commitlog.Commit{Key: home, Root: "r", Seq: 1, Events: []session.Event{e}}); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -16,7 +17,7 @@ import (
 // so anybody may fold it from the log and keep it. It is safe for concurrent
 // use.
 type Values struct {
-	log session.Log
+	log commitlog.Log
 
 	mu    sync.Mutex
 	known map[valueKey]session.Session
@@ -46,12 +47,14 @@ const (
 )
 
 // NewValues returns a reader of a log.
-func NewValues(log session.Log) *Values {
+func NewValues(log commitlog.Log) *Values {
 	return &Values{log: log, known: map[valueKey]session.Session{}, last: map[session.Ref]session.Hash{}, pages: map[pageName]*session.Page{}, folds: map[session.Key]*fold{}}
 }
 
-// Resolver returns v as a session.Resolver whose reads end with ctx.
-func (v *Values) Resolver(ctx context.Context) session.Resolver { return resolver{ctx, v, 0} }
+// Resolver returns how [session.Apply] finds values in v, by reads that end with ctx.
+func (v *Values) Resolver(ctx context.Context) func(session.Link) (session.Session, error) {
+	return resolver{ctx, v, 0}.resolve
+}
 
 type resolver struct {
 	ctx   context.Context
@@ -59,7 +62,7 @@ type resolver struct {
 	depth int
 }
 
-func (r resolver) Resolve(l session.Link) (session.Session, error) {
+func (r resolver) resolve(l session.Link) (session.Session, error) {
 	s, err := r.v.link(r.ctx, l, r.depth+1)
 	if err != nil {
 		if _, ok := errors.AsType[*ancestorError](err); !ok {
@@ -271,7 +274,7 @@ func beforeItsFork(r session.Ref, begins session.Session) error {
 }
 
 // take folds the next commit; it returns false once the value is there.
-func (f *folding) take(e session.Entry) (bool, error) {
+func (f *folding) take(e commitlog.Entry) (bool, error) {
 	if f.link.Seq != 0 && e.At.Seq > f.link.Seq {
 		return false, nil
 	}
@@ -280,7 +283,7 @@ func (f *folding) take(e session.Entry) (bool, error) {
 	}
 	f.end = e.At
 	for _, ev := range e.Commit.Events {
-		next, err := session.Apply(f.s, ev, f.resolver)
+		next, err := session.Apply(f.s, ev, f.resolver.resolve)
 		if deep, ok := errors.AsType[*ancestorError](err); ok {
 			return false, deep
 		}

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -36,7 +37,7 @@ func TestValues(t *testing.T) {
 			}
 		}
 	}
-	for name, log := range map[string]session.Log{"with snapshots": h.log, "without": plainLog{h.log}} {
+	for name, log := range map[string]commitlog.Log{"with snapshots": h.log, "without": plainLog{h.log}} {
 		values := NewValues(log)
 		for i, v := range all {
 			switch i % 6 {
@@ -84,7 +85,7 @@ func TestValues(t *testing.T) {
 
 // TestValuesAreBounded: old values make room, and are folded again.
 func TestValuesAreBounded(t *testing.T) {
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	w := long(t, log, longKey, 400)
 	values := NewValues(log)
 	values.Keep(w.Session())
@@ -106,16 +107,16 @@ func TestValuesAreBounded(t *testing.T) {
 
 // circle is a log in which two sessions claim to be forks of each other: only
 // a forger could write it.
-type circle struct{ session.Log }
+type circle struct{ commitlog.Log }
 
-func (circle) Read(_ context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	return func(yield func(session.Entry, error) bool) {
+func (circle) Read(_ context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
 		other := session.Key{Tenant: k.Tenant, ID: "a"}
 		if k.ID == "a" {
 			other.ID = "b"
 		}
 		open := session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{{Ref: session.Ref{Key: other}, Seq: 1}}})
-		yield(session.Entry{Commit: session.Commit{Key: k, Root: "a", Seq: 1, Events: []session.Event{open}}, At: session.Position{Seq: 1}}, nil)
+		yield(commitlog.Entry{Commit: commitlog.Commit{Key: k, Root: "a", Seq: 1, Events: []session.Event{open}}, At: session.Position{Seq: 1}}, nil)
 	}
 }
 

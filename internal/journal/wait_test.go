@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -20,10 +21,10 @@ func TestFormerWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &session.MemoryLog{}
+	log := &commitlog.Memory{}
 	var asked session.Key
 	for line := range bytes.Lines(file) {
-		c, err := session.Decode(bytes.TrimSpace(line))
+		c, err := commitlog.Decode(bytes.TrimSpace(line))
 		if err != nil {
 			t.Fatal(err)
 		}

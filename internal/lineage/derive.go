@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
@@ -17,7 +18,7 @@ import (
 // An event of a kind that this release does not know is session.ErrTooOld, one
 // that does not decode another error. The records of all other events are
 // returned with the error, so that a relay may report it and go on.
-func Derive(e session.Entry) ([]Record, error) {
+func Derive(e commitlog.Entry) ([]Record, error) {
 	facts := journal.Facts(e.Commit)
 	d := deriver{entry: e, facts: facts, rows: make([]int, len(facts)), made: make([]int, len(facts)), taken: make([]bool, len(facts))}
 	d.index()
@@ -45,7 +46,7 @@ func Derive(e session.Entry) ([]Record, error) {
 }
 
 type deriver struct {
-	entry      session.Entry
+	entry      commitlog.Entry
 	facts      []journal.Fact
 	durability string // of the commits from the one that opens an epoch on; "" in others
 	rows       []int  // content events up to and including each event

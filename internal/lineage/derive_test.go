@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
@@ -34,7 +36,7 @@ func TestDeriveDemo(t *testing.T) {
 		if again, err := back.Encode(); err != nil || !bytes.Equal(again, raw) {
 			t.Errorf("decoded and encoded again:\n%s\nwant\n%s (%v)", again, raw, err)
 		}
-		if sorted := canonical(t, raw); sorted != string(raw) {
+		if sorted := sortKeys(t, raw); sorted != string(raw) {
 			t.Errorf("keys are not sorted:\n%s\nwant\n%s", raw, sorted)
 		}
 		out.Write(raw)
@@ -43,8 +45,8 @@ func TestDeriveDemo(t *testing.T) {
 	golden(t, "demo.records.jsonl", out.Bytes())
 }
 
-// canonical sorts the keys of an object, which Go's maps do when encoded.
-func canonical(t *testing.T, raw []byte) string {
+// sortKeys sorts the keys of an object, which Go's maps do when encoded.
+func sortKeys(t *testing.T, raw []byte) string {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -52,7 +54,7 @@ func canonical(t *testing.T, raw []byte) string {
 	if err := d.Decode(&v); err != nil {
 		t.Fatal(err)
 	}
-	text, err := session.Marshal(v)
+	text, err := canonical.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,18 +62,18 @@ func canonical(t *testing.T, raw []byte) string {
 }
 
 // entry is a commit of the given events, as a log would yield it.
-func entry(t *testing.T, seq uint64, events ...session.Event) session.Entry {
+func entry(t *testing.T, seq uint64, events ...session.Event) commitlog.Entry {
 	t.Helper()
-	c := session.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Root: "s1", Seq: seq, Epoch: 1}
+	c := commitlog.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Root: "s1", Seq: seq, Epoch: 1}
 	for _, e := range events {
 		e.Time = time.UnixMilli(1700000000000)
 		c.Events = append(c.Events, e)
 	}
-	raw, err := session.Encode(c)
+	raw, err := commitlog.Encode(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return session.Entry{Commit: c, At: session.Position{Seq: seq, Token: seq, Hash: session.HashOf(raw)}, Raw: string(raw)}
+	return commitlog.Entry{Commit: c, At: session.Position{Seq: seq, Token: seq, Hash: commitlog.HashOf(raw)}, Raw: string(raw)}
 }
 
 func runEvent(t *testing.T, kind string, payload any) session.Event {
@@ -85,7 +87,7 @@ func runEvent(t *testing.T, kind string, payload any) session.Event {
 
 // TestDeriveSummaries shows what each kind of event reads like.
 func TestDeriveSummaries(t *testing.T) {
-	link := session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: session.HashOf([]byte("x"))}
+	link := session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: commitlog.HashOf([]byte("x"))}
 	ref := session.Key{Tenant: "acme", ID: "s1"}
 	done := func(d journal.StepCompleted) session.Event {
 		d.Run, d.Attempt, d.Path = "r1", 1, "1"
@@ -397,7 +399,7 @@ func TestStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if sorted := canonical(t, data); sorted != string(data) {
+		if sorted := sortKeys(t, data); sorted != string(data) {
 			t.Errorf("keys are not sorted:\n%s\nwant\n%s", data, sorted)
 		}
 		back, err := lineage.DecodeStored(data)

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/session"
 )
 
 // exampleLog holds a session that was asked something.
-func exampleLog() (*session.MemoryLog, session.Key, error) {
-	log, k := &session.MemoryLog{}, session.Key{Tenant: "default", ID: "s1"}
+func exampleLog() (*commitlog.Memory, session.Key, error) {
+	log, k := &commitlog.Memory{}, session.Key{Tenant: "default", ID: "s1"}
 	_, err := journal.NewStore(log, nil).Claim(context.Background(), journal.Claim{
 		Session: k, Home: k, Run: "run-1", Task: &journal.Task{ID: "run-1", Workflow: "fix", Session: k},
 		Open: session.Opening{Kind: session.OpenLeaf}, Events: []session.Event{session.ChunkEvent(session.UserText("mend slug.sh"))},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -191,7 +192,7 @@ func (r *Record) tokens() string {
 // Encode returns the record's canonical JSON: keys sorted, no white space, no
 // floats.
 func (r *Record) Encode() ([]byte, error) {
-	text, err := session.Marshal(r)
+	text, err := canonical.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("lineage: record %d.%d of %s: %w", r.Commit, r.K, r.Key(), err)
 	}

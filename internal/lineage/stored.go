@@ -3,6 +3,7 @@ package lineage
 import (
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -63,7 +64,7 @@ func EncodeStored(records []Record) ([]byte, error) {
 			m.Records[i].Epoch = r.Epoch
 		}
 	}
-	text, err := session.Marshal(&m)
+	text, err := canonical.Marshal(&m)
 	if err != nil {
 		return nil, fmt.Errorf("lineage: commit %d of %s: %w", of.Commit, of.Key(), err)
 	}

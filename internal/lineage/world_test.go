@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
@@ -17,18 +18,18 @@ import (
 // that the records under test come from commits as a node makes them.
 type world struct {
 	t       testing.TB
-	log     session.MemoryLog
+	log     commitlog.Memory
 	store   journal.Store
 	values  *journal.Values
 	now     time.Time
-	mint    session.IDGenerator
+	mint    commitlog.IDGenerator
 	home    session.Key
 	run     run.ID
 	attempt uint64
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, now: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC), mint: session.IDGenerator{Generation: 1, Partitions: 4}}
+	w := &world{t: t, now: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC), mint: commitlog.IDGenerator{Generation: 1, Partitions: 4}}
 	w.values = journal.NewValues(&w.log)
 	w.store = journal.NewStore(&w.log, &journal.StoreOptions{Incarnation: "node-a", Now: func() time.Time {
 		w.now = w.now.Add(10 * time.Millisecond)
@@ -195,9 +196,9 @@ func (w *world) end(s session.Session, state run.State, text string) {
 }
 
 // entries returns every commit of every log.
-func (w *world) entries() []session.Entry {
+func (w *world) entries() []commitlog.Entry {
 	w.t.Helper()
-	var out []session.Entry
+	var out []commitlog.Entry
 	for _, k := range w.log.Keys() {
 		for e, err := range w.log.Read(context.Background(), k, session.Position{}) {
 			w.must(err)

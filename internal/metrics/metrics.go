@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/llm"
@@ -86,13 +87,13 @@ func (m *Metrics) Requested(code llm.Code) { m.requests.WithLabelValues(modelCod
 
 // Appended counts a commit that the log made durable after a time, or refused with an
 // error, and what the commit says.
-func (m *Metrics) Appended(c session.Commit, took time.Duration, err error) {
+func (m *Metrics) Appended(c commitlog.Commit, took time.Duration, err error) {
 	if err != nil {
 		m.failures.WithLabelValues(reasonOf(err)).Inc()
 		return
 	}
 	m.commits.Observe(took.Seconds())
-	var said session.Commit // what is counted of it
+	var said commitlog.Commit // what is counted of it
 	for _, e := range c.Events {
 		if e.Kind == journal.KindStepCompleted || e.Kind == journal.KindEnded {
 			said.Events = append(said.Events, e)

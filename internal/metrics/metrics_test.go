@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/schedule"
@@ -65,7 +66,7 @@ func event(t *testing.T, kind string, v any) session.Event {
 func TestCounters(t *testing.T) {
 	m := New("v1")
 	m.Observe(func() State { return full(0) })
-	m.Appended(session.Commit{Events: []session.Event{
+	m.Appended(commitlog.Commit{Events: []session.Event{
 		session.ChunkEvent(session.UserText("hello")),
 		event(t, journal.KindStepCompleted, journal.StepCompleted{Run: "r", Path: "0", Kind: journal.StepModel, Usage: session.Usage{Input: 10, Output: 4, CacheRead: 3, MicroUSD: 500_000}}),
 		event(t, journal.KindStepCompleted, journal.StepCompleted{Run: "r", Path: "1", Kind: journal.StepTool, Failed: true}),
@@ -73,7 +74,7 @@ func TestCounters(t *testing.T) {
 		event(t, journal.KindEnded, journal.Ended{Run: "r", State: run.Succeeded, Usage: session.Usage{Input: 10}}),
 	}}, 3*time.Millisecond, nil)
 	for _, err := range []error{session.ErrConflict, session.ErrTooLarge, session.ErrUnavailable, errors.New("another")} {
-		m.Appended(session.Commit{}, time.Second, err)
+		m.Appended(commitlog.Commit{}, time.Second, err)
 	}
 	for _, c := range []llm.Code{"", llm.CodeRateLimited, llm.CodeRateLimited, "of a later release"} {
 		m.Requested(c)

@@ -1,4 +1,4 @@
-// Package offload keeps large event data of a session.Log in a blob store.
+// Package offload keeps large event data of a commitlog.Log in a blob store.
 package offload
 
 import (
@@ -12,6 +12,8 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -40,9 +42,9 @@ var ErrBlob = errors.New("offload: event data cannot be read from the blob store
 // names it is appended. Commits are hashed as they are stored, with the name
 // in place of the data; readers of the returned log find the data again.
 //
-// blobs returns the store of a tenant. If inner is a session.Snapshotter, so is
+// blobs returns the store of a tenant. If inner is a commitlog.Snapshotter, so is
 // the log that New returns.
-func New(inner session.Log, blobs func(session.Tenant) blob.Store, o *Options) session.Log {
+func New(inner commitlog.Log, blobs func(session.Tenant) blob.Store, o *Options) commitlog.Log {
 	l := &log{Log: inner, blobs: blobs, event: DefaultEvent, commit: DefaultCommit}
 	if o != nil && o.Event > 0 {
 		l.event = o.Event
@@ -50,17 +52,17 @@ func New(inner session.Log, blobs func(session.Tenant) blob.Store, o *Options) s
 	if o != nil && o.Commit > 0 {
 		l.commit = o.Commit
 	}
-	if snap, ok := inner.(session.Snapshotter); ok {
+	if snap, ok := inner.(commitlog.Snapshotter); ok {
 		return struct {
 			*log
-			session.Snapshotter
+			commitlog.Snapshotter
 		}{l, snap}
 	}
 	return l
 }
 
 type log struct {
-	session.Log
+	commitlog.Log
 	blobs         func(session.Tenant) blob.Store
 	event, commit int
 }
@@ -81,8 +83,8 @@ func (l *log) fits(events []session.Event) bool {
 	return total <= l.commit
 }
 
-// Append implements session.Log.
-func (l *log) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+// Append implements commitlog.Log.
+func (l *log) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	if l.fits(c.Events) {
 		return l.Log.Append(ctx, at, c)
 	}
@@ -118,7 +120,7 @@ func (l *log) Append(ctx context.Context, at session.Position, c session.Commit)
 
 // move puts an event's data into the blob store and checks that it is there.
 func (l *log) move(ctx context.Context, k session.Key, e *session.Event) error {
-	if s, err := session.Marshal(json.RawMessage(e.Data)); err != nil || s != e.Data {
+	if s, err := canonical.Marshal(json.RawMessage(e.Data)); err != nil || s != e.Data {
 		return fmt.Errorf("offload: event %s of %s: its data is not canonical JSON: encode it with Marshal", e.Kind, k)
 	}
 	store := l.blobs(k.Tenant)
@@ -160,7 +162,7 @@ func fetch(ctx context.Context, store blob.Store, ref blob.Ref) (string, error) 
 
 // Fill writes the data that lies in blobs back into the events of c, up to the
 // first event whose data cannot be read; the error then wraps [ErrBlob].
-func Fill(ctx context.Context, c *session.Commit, blobs func(session.Tenant) blob.Store) error {
+func Fill(ctx context.Context, c *commitlog.Commit, blobs func(session.Tenant) blob.Store) error {
 	for i := range c.Events {
 		e := &c.Events[i]
 		if e.Blob.Digest.IsZero() {
@@ -176,20 +178,20 @@ func Fill(ctx context.Context, c *session.Commit, blobs func(session.Tenant) blo
 }
 
 // fill is Fill for an entry whose events the inner log may keep.
-func (l *log) fill(ctx context.Context, e session.Entry) (session.Entry, error) {
+func (l *log) fill(ctx context.Context, e commitlog.Entry) (commitlog.Entry, error) {
 	if !slices.ContainsFunc(e.Commit.Events, func(ev session.Event) bool { return !ev.Blob.Digest.IsZero() }) {
 		return e, nil
 	}
 	e.Commit.Events = slices.Clone(e.Commit.Events)
 	if err := Fill(ctx, &e.Commit, l.blobs); err != nil {
-		return session.Entry{}, err
+		return commitlog.Entry{}, err
 	}
 	return e, nil
 }
 
-// Read implements session.Log.
-func (l *log) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	return func(yield func(session.Entry, error) bool) {
+// Read implements commitlog.Log.
+func (l *log) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
 		for e, err := range l.Log.Read(ctx, k, after) {
 			if err == nil {
 				e, err = l.fill(ctx, e)
@@ -201,11 +203,11 @@ func (l *log) Read(ctx context.Context, k session.Key, after session.Position) i
 	}
 }
 
-// Last implements session.Log.
-func (l *log) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+// Last implements commitlog.Log.
+func (l *log) Last(ctx context.Context, k session.Key) (commitlog.Entry, error) {
 	e, err := l.Log.Last(ctx, k)
 	if err != nil {
-		return session.Entry{}, err
+		return commitlog.Entry{}, err
 	}
 	return l.fill(ctx, e)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/offload"
 	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
@@ -24,9 +25,9 @@ func oneStore(s blob.Store) func(session.Tenant) blob.Store {
 }
 
 func TestLog(t *testing.T) {
-	sessiontest.TestLog(t, func(*testing.T) session.Log {
+	sessiontest.TestLog(t, func(*testing.T) commitlog.Log {
 		stores := map[session.Tenant]blob.Store{}
-		return offload.New(&session.MemoryLog{}, func(t session.Tenant) blob.Store {
+		return offload.New(&commitlog.Memory{}, func(t session.Tenant) blob.Store {
 			if stores[t] == nil {
 				stores[t] = blob.NewMemory()
 			}
@@ -35,8 +36,8 @@ func TestLog(t *testing.T) {
 	})
 	t.Run("small bounds", func(t *testing.T) {
 		store := blob.NewMemory()
-		sessiontest.TestLog(t, func(*testing.T) session.Log {
-			return offload.New(&session.MemoryLog{}, oneStore(store), &offload.Options{Event: 8, Commit: 100})
+		sessiontest.TestLog(t, func(*testing.T) commitlog.Log {
+			return offload.New(&commitlog.Memory{}, oneStore(store), &offload.Options{Event: 8, Commit: 100})
 		})
 	})
 }
@@ -44,7 +45,7 @@ func TestLog(t *testing.T) {
 // TestReadEvent appends an event that names a blob, as an event does that was read
 // from a log that had moved its data out. A log with a larger bound stores the data.
 func TestReadEvent(t *testing.T) {
-	var inner session.MemoryLog
+	var inner commitlog.Memory
 	store := blob.NewMemory()
 	log := offload.New(&inner, oneStore(store), nil)
 	e := session.ChunkEvent(session.UserText("hello"))
@@ -67,7 +68,7 @@ func TestReadEvent(t *testing.T) {
 }
 
 func TestLargeEvents(t *testing.T) {
-	var inner session.MemoryLog
+	var inner commitlog.Memory
 	store := blob.NewMemory()
 	log := offload.New(&inner, oneStore(store), nil)
 	var events []session.Event
@@ -92,7 +93,7 @@ func TestLargeEvents(t *testing.T) {
 	if len(stored.Raw) > offload.DefaultCommit+8<<10 {
 		t.Errorf("the stored commit has %d bytes", len(stored.Raw))
 	}
-	if session.HashOf([]byte(stored.Raw)) != pos.Hash {
+	if commitlog.HashOf([]byte(stored.Raw)) != pos.Hash {
 		t.Error("the hash is not over the stored bytes")
 	}
 	moved := 0
@@ -133,24 +134,24 @@ func TestLargeEvents(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Error("the chunks came back changed")
 	}
-	if _, err := session.Encode(stored.Commit); err != nil {
+	if _, err := commitlog.Encode(stored.Commit); err != nil {
 		t.Errorf("reading changed what the inner log holds: %v", err)
 	}
 	// What was read can be appended to another log, which decides by itself.
 	again := last.Commit
-	other := offload.New(&session.MemoryLog{}, oneStore(blob.NewMemory()), nil)
+	other := offload.New(&commitlog.Memory{}, oneStore(blob.NewMemory()), nil)
 	if p, err := other.Append(t.Context(), session.Position{}, again); err != nil || p.Hash != pos.Hash {
 		t.Errorf("the same commit is at %+v, %v; want hash %s", p, err, pos.Hash.Short())
 	}
-	if _, ok := log.(session.Snapshotter); !ok {
+	if _, ok := log.(commitlog.Snapshotter); !ok {
 		t.Error("the log is no Snapshotter any more")
 	}
-	if _, ok := offload.New(plain{&inner}, oneStore(store), nil).(session.Snapshotter); ok {
+	if _, ok := offload.New(plain{&inner}, oneStore(store), nil).(commitlog.Snapshotter); ok {
 		t.Error("a log without snapshots became a Snapshotter")
 	}
 }
 
-type plain struct{ session.Log }
+type plain struct{ commitlog.Log }
 
 // badStore fails, lies or forgets.
 type badStore struct {
@@ -190,7 +191,7 @@ func TestFailures(t *testing.T) {
 		"no store":      {nil, session.ErrTooLarge},
 		"ended context": {blob.NewMemory(), context.Canceled},
 	} {
-		var inner session.MemoryLog
+		var inner commitlog.Memory
 		log := offload.New(&inner, oneStore(c.store), nil)
 		ctx := t.Context()
 		if name == "ended context" {
@@ -205,7 +206,7 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%s: the commit was stored without its data", name)
 		}
 	}
-	var inner session.MemoryLog
+	var inner commitlog.Memory
 	store := &badStore{Store: blob.NewMemory()}
 	log := offload.New(&inner, oneStore(store), nil)
 	if _, err := log.Append(t.Context(), session.Position{}, sessiontest.Next(k, session.Position{}, big)); err != nil {

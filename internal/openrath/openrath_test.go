@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/openrath"
 	"github.com/rathcluster/rath/session"
 )
@@ -114,15 +115,15 @@ func TestThroughALog(t *testing.T) {
 	for e := range f.Session().Pending() {
 		events = append(events, e)
 	}
-	var log session.MemoryLog
-	if _, err := log.Append(t.Context(), session.Position{}, session.Commit{Key: k, Root: "s", Seq: 1, Events: events}); err != nil {
+	var log commitlog.Memory
+	if _, err := log.Append(t.Context(), session.Position{}, commitlog.Commit{Key: k, Root: "s", Seq: 1, Events: events}); err != nil {
 		t.Fatal(err)
 	}
 	e, err := log.Last(t.Context(), k)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := session.ApplyCommit(session.Open(k, "s"), e, nil)
+	s, err := commitlog.ApplyCommit(session.Open(k, "s"), e, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -222,7 +223,7 @@ func (r *Row) read(all []field) error {
 
 // opaque makes a chunk of a kind that only its writer knows.
 func (r *Row) opaque(kind string) error {
-	data, err := session.Marshal(map[string]string{"kind": kind, "text": "", "opaque": r.payload})
+	data, err := canonical.Marshal(map[string]string{"kind": kind, "text": "", "opaque": r.payload})
 	if err != nil {
 		return fmt.Errorf("%w: kind %q: %w", ErrFormat, kind, err)
 	}

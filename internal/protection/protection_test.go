@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/api"
@@ -101,7 +102,7 @@ func TestEveryProtection(t *testing.T) {
 
 // evidence is what an auditor gets to see.
 type evidence struct {
-	log      session.MemoryLog
+	log      commitlog.Memory
 	messages []audit.Message // instead of log
 	mu       sync.Mutex
 	tools    bytes.Buffer
@@ -127,7 +128,7 @@ func (e *evidence) tell(x audit.Told) {
 func (e *evidence) stored(t *testing.T) iter.Seq2[audit.Message, error] {
 	all := e.messages
 	if all == nil {
-		var entries []session.Entry
+		var entries []commitlog.Entry
 		for _, k := range e.log.Keys() {
 			for entry, err := range e.log.Read(t.Context(), k, session.Position{}) {
 				if err != nil {
@@ -136,7 +137,7 @@ func (e *evidence) stored(t *testing.T) iter.Seq2[audit.Message, error] {
 				entries = append(entries, entry)
 			}
 		}
-		slices.SortFunc(entries, func(a, b session.Entry) int { return cmp.Compare(a.At.Token, b.At.Token) })
+		slices.SortFunc(entries, func(a, b commitlog.Entry) int { return cmp.Compare(a.At.Token, b.At.Token) })
 		last := map[session.Key]uint64{}
 		for _, en := range entries {
 			k := en.Commit.Key
@@ -333,12 +334,12 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 
 // slow is a log that takes its time to store the first intent.
 type slow struct {
-	session.Log
+	commitlog.Log
 	once sync.Once
 	wait time.Duration
 }
 
-func (l *slow) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+func (l *slow) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	pos, err := l.Log.Append(ctx, at, c)
 	if slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == journal.KindStepStarted }) {
 		l.once.Do(func() { time.Sleep(l.wait) })
@@ -372,11 +373,11 @@ func slowIntent(t *testing.T) *evidence {
 
 // dying is a log whose process dies at an append: nothing is stored any more.
 type dying struct {
-	session.Log
+	commitlog.Log
 	left int
 }
 
-func (l *dying) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+func (l *dying) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	if l.left--; l.left < 0 {
 		return session.Position{}, errors.Join(errors.New("the process died"), session.ErrUnavailable)
 	}

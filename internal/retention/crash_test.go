@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
@@ -131,7 +132,7 @@ func (w *world) nothingLost() {
 			w.t.Fatal(err)
 		}
 		for _, l := range tree.Logs {
-			kept[l.Session] = session.HashOf([]byte(l.Commits[len(l.Commits)-1]))
+			kept[l.Session] = commitlog.HashOf([]byte(l.Commits[len(l.Commits)-1]))
 		}
 	}
 	trees, err := w.op.Trees(w.t.Context(), "")

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/api"
@@ -109,7 +110,7 @@ type logRuns struct {
 func runsOf(t *dossier.Evidence, k session.Key, raws []string) (*logRuns, error) {
 	out := &logRuns{begun: map[run.ID]bool{}, ends: map[run.ID]*messages.Result{}}
 	for _, raw := range raws {
-		commit, err := session.Decode([]byte(raw))
+		commit, err := commitlog.Decode([]byte(raw))
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +131,7 @@ func runsOf(t *dossier.Evidence, k session.Key, raws []string) (*logRuns, error)
 				}
 			}
 		}
-		e := session.Entry{Commit: commit, At: session.Position{Seq: commit.Seq, Hash: session.HashOf([]byte(raw))}}
+		e := commitlog.Entry{Commit: commit, At: session.Position{Seq: commit.Seq, Hash: commitlog.HashOf([]byte(raw))}}
 		for _, r := range messages.Results(e, facts) {
 			for _, s := range t.Signatures {
 				if s.Statement == r.Say(k.Tenant) {

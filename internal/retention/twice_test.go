@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
@@ -145,11 +146,11 @@ func (w *world) whole(root session.ID) []byte {
 // purgedFirst is a log that a prune purges when another one has read it and lets
 // it go on.
 type purgedFirst struct {
-	session.Log
+	commitlog.Log
 	purge func()
 }
 
-func (l purgedFirst) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+func (l purgedFirst) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	l.purge()
 	return l.Log.Append(ctx, at, c)
 }

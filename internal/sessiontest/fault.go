@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -31,10 +32,10 @@ type Fault struct {
 }
 
 // FaultLog is a log that plays faults. It is safe for concurrent use. It is
-// always a session.Snapshotter; over a log that is none, nothing is kept.
+// always a commitlog.Snapshotter; over a log that is none, nothing is kept.
 type FaultLog struct {
-	inner session.Log
-	fault func(n int, c session.Commit) Fault
+	inner commitlog.Log
+	fault func(n int, c commitlog.Commit) Fault
 
 	mu      sync.Mutex
 	appends int
@@ -43,15 +44,15 @@ type FaultLog struct {
 }
 
 var (
-	_ session.Log         = (*FaultLog)(nil)
-	_ session.Snapshotter = (*FaultLog)(nil)
+	_ commitlog.Log         = (*FaultLog)(nil)
+	_ commitlog.Snapshotter = (*FaultLog)(nil)
 )
 
 // NewFaultLog returns a log over inner. fault is asked at each append; n
 // counts them from one, over all sessions. A nil fault does nothing.
-func NewFaultLog(inner session.Log, fault func(n int, c session.Commit) Fault) *FaultLog {
+func NewFaultLog(inner commitlog.Log, fault func(n int, c commitlog.Commit) Fault) *FaultLog {
 	if fault == nil {
-		fault = func(int, session.Commit) Fault { return Fault{} }
+		fault = func(int, commitlog.Commit) Fault { return Fault{} }
 	}
 	return &FaultLog{inner: inner, fault: fault}
 }
@@ -78,8 +79,8 @@ func (f *FaultLog) alive() error {
 	return nil
 }
 
-// Append implements session.Log.
-func (f *FaultLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+// Append implements commitlog.Log.
+func (f *FaultLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	f.mu.Lock()
 	f.appends++
 	n := f.appends
@@ -123,55 +124,55 @@ func (f *FaultLog) Append(ctx context.Context, at session.Position, c session.Co
 	return pos, err
 }
 
-// Read implements session.Log.
-func (f *FaultLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	return func(yield func(session.Entry, error) bool) {
+// Read implements commitlog.Log.
+func (f *FaultLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
 		if err := f.alive(); err != nil {
-			yield(session.Entry{}, err)
+			yield(commitlog.Entry{}, err)
 			return
 		}
 		f.inner.Read(ctx, k, after)(yield)
 	}
 }
 
-// Last implements session.Log.
-func (f *FaultLog) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+// Last implements commitlog.Log.
+func (f *FaultLog) Last(ctx context.Context, k session.Key) (commitlog.Entry, error) {
 	if err := f.alive(); err != nil {
-		return session.Entry{}, err
+		return commitlog.Entry{}, err
 	}
 	return f.inner.Last(ctx, k)
 }
 
-// Save implements session.Snapshotter.
+// Save implements commitlog.Snapshotter.
 func (f *FaultLog) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
-	s, ok := f.inner.(session.Snapshotter)
+	s, ok := f.inner.(commitlog.Snapshotter)
 	if err := f.alive(); err != nil || !ok {
 		return err
 	}
 	return s.Save(ctx, k, at, state)
 }
 
-// Load implements session.Snapshotter.
+// Load implements commitlog.Snapshotter.
 func (f *FaultLog) Load(ctx context.Context, k session.Key) (session.Position, []byte, error) {
-	s, ok := f.inner.(session.Snapshotter)
+	s, ok := f.inner.(commitlog.Snapshotter)
 	if err := f.alive(); err != nil || !ok {
 		return session.Position{}, nil, orNotFound(err)
 	}
 	return s.Load(ctx, k)
 }
 
-// SavePage implements session.Snapshotter.
+// SavePage implements commitlog.Snapshotter.
 func (f *FaultLog) SavePage(ctx context.Context, t session.Tenant, digest string, page []byte) error {
-	s, ok := f.inner.(session.Snapshotter)
+	s, ok := f.inner.(commitlog.Snapshotter)
 	if err := f.alive(); err != nil || !ok {
 		return err
 	}
 	return s.SavePage(ctx, t, digest, page)
 }
 
-// LoadPage implements session.Snapshotter.
+// LoadPage implements commitlog.Snapshotter.
 func (f *FaultLog) LoadPage(ctx context.Context, t session.Tenant, digest string) ([]byte, error) {
-	s, ok := f.inner.(session.Snapshotter)
+	s, ok := f.inner.(commitlog.Snapshotter)
 	if err := f.alive(); err != nil || !ok {
 		return nil, orNotFound(err)
 	}

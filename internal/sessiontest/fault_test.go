@@ -6,13 +6,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
 
 func TestFaultLogPlaysNothing(t *testing.T) {
-	sessiontest.TestLog(t, func(*testing.T) session.Log {
-		return sessiontest.NewFaultLog(&session.MemoryLog{}, nil)
+	sessiontest.TestLog(t, func(*testing.T) commitlog.Log {
+		return sessiontest.NewFaultLog(&commitlog.Memory{}, nil)
 	})
 }
 
@@ -37,8 +38,8 @@ func TestFaultLog(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var inner session.MemoryLog
-				log := sessiontest.NewFaultLog(&inner, func(n int, got session.Commit) sessiontest.Fault {
+				var inner commitlog.Memory
+				log := sessiontest.NewFaultLog(&inner, func(n int, got commitlog.Commit) sessiontest.Fault {
 					if n != 1 || got.Key != k {
 						t.Errorf("asked about append %d of %s", n, got.Key)
 					}

@@ -1,4 +1,4 @@
-// Package sessiontest is the suite that every session.Log must pass, and a
+// Package sessiontest is the suite that every commitlog.Log must pass, and a
 // log that plays faults for the tests of what is built on one.
 //
 // A log's own tests call [TestLog] with a function that makes an empty log.
@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -28,14 +29,14 @@ type Fouler interface {
 	Foul(ctx context.Context, k session.Key, raw []byte) error
 }
 
-// TestLog checks the contract of session.Log and, if the log has it, of
-// session.Snapshotter. newLog returns an empty log; it is called once per
+// TestLog checks the contract of commitlog.Log and, if the log has it, of
+// commitlog.Snapshotter. newLog returns an empty log; it is called once per
 // subtest and may register its own cleanup.
-func TestLog(t *testing.T, newLog func(t *testing.T) session.Log) {
+func TestLog(t *testing.T, newLog func(t *testing.T) commitlog.Log) {
 	t.Helper()
 	for _, c := range []struct {
 		name string
-		test func(*testing.T, session.Log)
+		test func(*testing.T, commitlog.Log)
 	}{
 		{"append and read", testAppend},
 		{"empty log", testEmpty},
@@ -55,8 +56,8 @@ func TestLog(t *testing.T, newLog func(t *testing.T) session.Log) {
 	if f, ok := newLog(t).(Fouler); ok {
 		t.Run("foreign bytes", func(t *testing.T) { testForeign(t, newLog(t), f) })
 	}
-	if _, ok := newLog(t).(session.Snapshotter); ok {
-		t.Run("snapshots", func(t *testing.T) { testSnapshots(t, newLog(t).(session.Snapshotter)) })
+	if _, ok := newLog(t).(commitlog.Snapshotter); ok {
+		t.Run("snapshots", func(t *testing.T) { testSnapshots(t, newLog(t).(commitlog.Snapshotter)) })
 	}
 }
 
@@ -65,8 +66,8 @@ func key(tenant, id string) session.Key {
 }
 
 // Next returns the commit of events that follows a position.
-func Next(k session.Key, at session.Position, events ...session.Event) session.Commit {
-	return session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events}
+func Next(k session.Key, at session.Position, events ...session.Event) commitlog.Commit {
+	return commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events}
 }
 
 func say(text string) session.Event {
@@ -75,7 +76,7 @@ func say(text string) session.Event {
 	return e
 }
 
-func add(t *testing.T, log session.Log, k session.Key, at session.Position, text string) session.Position {
+func add(t *testing.T, log commitlog.Log, k session.Key, at session.Position, text string) session.Position {
 	t.Helper()
 	pos, err := log.Append(t.Context(), at, Next(k, at, say(text)))
 	if err != nil {
@@ -84,7 +85,7 @@ func add(t *testing.T, log session.Log, k session.Key, at session.Position, text
 	return pos
 }
 
-func read(t *testing.T, log session.Log, k session.Key, after session.Position) (all []session.Entry) {
+func read(t *testing.T, log commitlog.Log, k session.Key, after session.Position) (all []commitlog.Entry) {
 	t.Helper()
 	for e, err := range log.Read(t.Context(), k, after) {
 		if err != nil {
@@ -95,7 +96,7 @@ func read(t *testing.T, log session.Log, k session.Key, after session.Position) 
 	return all
 }
 
-func texts(t *testing.T, entries []session.Entry) (all []string) {
+func texts(t *testing.T, entries []commitlog.Entry) (all []string) {
 	t.Helper()
 	for _, e := range entries {
 		for _, ev := range e.Commit.Events {
@@ -109,7 +110,7 @@ func texts(t *testing.T, entries []session.Entry) (all []string) {
 	return all
 }
 
-func testAppend(t *testing.T, log session.Log) {
+func testAppend(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
 	var at session.Position
 	var want []session.Position
@@ -134,10 +135,10 @@ func testAppend(t *testing.T, log session.Log) {
 		if e.At != want[i] {
 			t.Errorf("commit %d is read at %+v, was appended at %+v", i+1, e.At, want[i])
 		}
-		if session.HashOf([]byte(e.Raw)) != e.At.Hash {
+		if commitlog.HashOf([]byte(e.Raw)) != e.At.Hash {
 			t.Errorf("commit %d: hash %s is not of its bytes", i+1, e.At.Hash.Short())
 		}
-		c, hash, err := session.Successor(k, prev, []byte(e.Raw))
+		c, hash, err := commitlog.Successor(k, prev, []byte(e.Raw))
 		if err != nil || hash != e.At.Hash {
 			t.Errorf("commit %d does not follow the one before: %v", i+1, err)
 		}
@@ -148,7 +149,7 @@ func testAppend(t *testing.T, log session.Log) {
 	}
 }
 
-func testEmpty(t *testing.T, log session.Log) {
+func testEmpty(t *testing.T, log commitlog.Log) {
 	k := key("t", "none")
 	if got := read(t, log, k, session.Position{}); len(got) != 0 {
 		t.Errorf("an empty log yields %d commits", len(got))
@@ -158,7 +159,7 @@ func testEmpty(t *testing.T, log session.Log) {
 	}
 }
 
-func testPositions(t *testing.T, log session.Log) {
+func testPositions(t *testing.T, log commitlog.Log) {
 	k, noise := key("t", "s"), key("t", "other")
 	var at, other session.Position
 	var all []session.Position
@@ -186,7 +187,7 @@ func testPositions(t *testing.T, log session.Log) {
 	}
 }
 
-func testConflicts(t *testing.T, log session.Log) {
+func testConflicts(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
 	first := add(t, log, k, session.Position{}, "one")
 	second := add(t, log, k, first, "two")
@@ -209,20 +210,20 @@ func testConflicts(t *testing.T, log session.Log) {
 	add(t, log, k, second, "three")
 }
 
-func testRefused(t *testing.T, log session.Log) {
+func testRefused(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
 	at := add(t, log, k, session.Position{}, "one")
-	bad := func(change func(*session.Commit)) session.Commit {
+	bad := func(change func(*commitlog.Commit)) commitlog.Commit {
 		c := Next(k, at, say("x"))
 		change(&c)
 		return c
 	}
-	for name, c := range map[string]session.Commit{
-		"a wrong number":   bad(func(c *session.Commit) { c.Seq = 9 }),
-		"a wrong hash":     bad(func(c *session.Commit) { c.Prev = session.Hash{1} }),
-		"no events":        bad(func(c *session.Commit) { c.Events = nil }),
-		"an event of none": bad(func(c *session.Commit) { c.Events = []session.Event{{Kind: "a.b", Schema: 1}} }),
-		"data that is no canonical JSON": bad(func(c *session.Commit) {
+	for name, c := range map[string]commitlog.Commit{
+		"a wrong number":   bad(func(c *commitlog.Commit) { c.Seq = 9 }),
+		"a wrong hash":     bad(func(c *commitlog.Commit) { c.Prev = session.Hash{1} }),
+		"no events":        bad(func(c *commitlog.Commit) { c.Events = nil }),
+		"an event of none": bad(func(c *commitlog.Commit) { c.Events = []session.Event{{Kind: "a.b", Schema: 1}} }),
+		"data that is no canonical JSON": bad(func(c *commitlog.Commit) {
 			c.Events = []session.Event{{Kind: "a.b", Schema: 1, Data: `{"b":1, "a":2}`}}
 		}),
 	} {
@@ -236,7 +237,7 @@ func testRefused(t *testing.T, log session.Log) {
 	}
 }
 
-func testContent(t *testing.T, log session.Log) {
+func testContent(t *testing.T, log commitlog.Log) {
 	k := key("tenant_1", "Session-2")
 	events := []session.Event{
 		session.OpenedEvent(session.Opening{Kind: session.OpenLeaf, Run: "r"}),
@@ -247,7 +248,7 @@ func testContent(t *testing.T, log session.Log) {
 	for i := range events {
 		events[i].Time = time.UnixMilli(1_700_000_000_000 + int64(i)).UTC()
 	}
-	c := session.Commit{Key: k, Root: "the-root", Seq: 1, Epoch: 1 << 60, Events: events}
+	c := commitlog.Commit{Key: k, Root: "the-root", Seq: 1, Epoch: 1 << 60, Events: events}
 	if _, err := log.Append(t.Context(), session.Position{}, c); err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +268,7 @@ func testContent(t *testing.T, log session.Log) {
 	}
 }
 
-func testSeparate(t *testing.T, log session.Log) {
+func testSeparate(t *testing.T, log commitlog.Log) {
 	keys := []session.Key{key("a", "s"), key("b", "s"), key("a", "s2"), key("as", "2")}
 	at := map[session.Key]session.Position{}
 	for i := range 3 {
@@ -285,7 +286,7 @@ func testSeparate(t *testing.T, log session.Log) {
 
 // testRace: eight writers that all believe to be the only one. Each position
 // is taken once, by the writer that was told so.
-func testRace(t *testing.T, log session.Log) {
+func testRace(t *testing.T, log commitlog.Log) {
 	const writers, rounds = 8, 12
 	k := key("t", "s")
 	var mu sync.Mutex
@@ -335,7 +336,7 @@ func testRace(t *testing.T, log session.Log) {
 
 // testReaders: a reader sees a prefix of the log that has all that was
 // acknowledged before it began.
-func testReaders(t *testing.T, log session.Log) {
+func testReaders(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
 	const n = 60
 	var mu sync.Mutex
@@ -391,7 +392,7 @@ func testReaders(t *testing.T, log session.Log) {
 	wg.Wait()
 }
 
-func testStop(t *testing.T, log session.Log) {
+func testStop(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
 	var at session.Position
 	for i := range 5 {
@@ -411,7 +412,7 @@ func testStop(t *testing.T, log session.Log) {
 	add(t, log, k, at, "still works")
 }
 
-func testContext(t *testing.T, log session.Log) {
+func testContext(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
 	at := add(t, log, k, session.Position{}, "one")
 	add(t, log, k, at, "two")
@@ -444,7 +445,7 @@ func testContext(t *testing.T, log session.Log) {
 	}
 }
 
-func testLarge(t *testing.T, log session.Log) {
+func testLarge(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
 	text := strings.Repeat("0123456789abcdef", 600<<10/16)
 	at := add(t, log, k, session.Position{}, text)
@@ -464,22 +465,22 @@ func testLarge(t *testing.T, log session.Log) {
 	}
 }
 
-func testForeign(t *testing.T, log session.Log, f Fouler) {
+func testForeign(t *testing.T, log commitlog.Log, f Fouler) {
 	k := key("t", "s")
 	at := add(t, log, k, session.Position{}, "one")
-	valid, err := session.Encode(Next(k, at, say("two")))
+	valid, err := commitlog.Encode(Next(k, at, say("two")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger, err := session.Encode(Next(key("t", "another"), at, say("stranger")))
+	stranger, err := commitlog.Encode(Next(key("t", "another"), at, say("stranger")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	skipped, err := session.Encode(session.Commit{Key: k, Root: k.ID, Seq: 3, Epoch: 1, Prev: at.Hash, Events: []session.Event{say("gap")}})
+	skipped, err := commitlog.Encode(commitlog.Commit{Key: k, Root: k.ID, Seq: 3, Epoch: 1, Prev: at.Hash, Events: []session.Event{say("gap")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	unchained, err := session.Encode(session.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: session.Hash{9}, Events: []session.Event{say("other")}})
+	unchained, err := commitlog.Encode(commitlog.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: session.Hash{9}, Events: []session.Event{say("other")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -503,7 +504,7 @@ func testForeign(t *testing.T, log session.Log, f Fouler) {
 	}
 }
 
-func testSnapshots(t *testing.T, s session.Snapshotter) {
+func testSnapshots(t *testing.T, s commitlog.Snapshotter) {
 	ctx := t.Context()
 	k, other := key("t", "s"), key("t2", "s")
 	if _, _, err := s.Load(ctx, k); !errors.Is(err, session.ErrNotFound) {
@@ -528,7 +529,7 @@ func testSnapshots(t *testing.T, s session.Snapshotter) {
 		t.Errorf("Load of another tenant's session: %v, want ErrNotFound", err)
 	}
 	page := []byte(strings.Repeat("page ", 100_000))
-	digest := session.HashOf(page).String()
+	digest := commitlog.HashOf(page).String()
 	for range 2 { // saving a page again is harmless
 		if err := s.SavePage(ctx, "t", digest, page); err != nil {
 			t.Fatalf("SavePage: %v", err)

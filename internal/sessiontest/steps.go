@@ -5,10 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 
-var ids = session.IDGenerator{Generation: 1, Partitions: 2}
+var ids = commitlog.IDGenerator{Generation: 1, Partitions: 2}
 
 // Key is of the session of a body in two partitions of generation 1.
 func Key(body string) session.Key {
@@ -16,14 +17,14 @@ func Key(body string) session.Key {
 }
 
 // Commit makes the commit after a position; what tells it from others.
-func Commit(k session.Key, at session.Position, what string) session.Commit {
+func Commit(k session.Key, at session.Position, what string) commitlog.Commit {
 	e := session.ChunkEvent(session.UserText(what))
 	e.Time = time.Unix(1, 0)
-	return session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}
+	return commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}
 }
 
 // Append appends c after a position, or ends the test.
-func Append(tb testing.TB, l session.Log, at session.Position, c session.Commit) session.Position {
+func Append(tb testing.TB, l commitlog.Log, at session.Position, c commitlog.Commit) session.Position {
 	tb.Helper()
 	pos, err := l.Append(tb.Context(), at, c)
 	if err != nil {
@@ -33,7 +34,7 @@ func Append(tb testing.TB, l session.Log, at session.Position, c session.Commit)
 }
 
 // Grow appends n commits after a position.
-func Grow(tb testing.TB, l session.Log, k session.Key, at session.Position, n int) session.Position {
+func Grow(tb testing.TB, l commitlog.Log, k session.Key, at session.Position, n int) session.Position {
 	tb.Helper()
 	for range n {
 		at = Append(tb, l, at, Commit(k, at, fmt.Sprintf("text %d", at.Seq+1)))
@@ -42,9 +43,9 @@ func Grow(tb testing.TB, l session.Log, k session.Key, at session.Position, n in
 }
 
 // ReadAll returns what comes after a position.
-func ReadAll(tb testing.TB, l session.Log, k session.Key, after session.Position) []session.Entry {
+func ReadAll(tb testing.TB, l commitlog.Log, k session.Key, after session.Position) []commitlog.Entry {
 	tb.Helper()
-	var out []session.Entry
+	var out []commitlog.Entry
 	for e, err := range l.Read(tb.Context(), k, after) {
 		if err != nil {
 			tb.Fatal(err)
@@ -56,7 +57,7 @@ func ReadAll(tb testing.TB, l session.Log, k session.Key, after session.Position
 
 // Archive appends a log of five commits, of which the last one archives the session, and
 // returns them with the end of the log.
-func Archive(tb testing.TB, l session.Log, k session.Key) (raws []string, at session.Position) {
+func Archive(tb testing.TB, l commitlog.Log, k session.Key) (raws []string, at session.Position) {
 	tb.Helper()
 	ctx := tb.Context()
 	for seq := uint64(1); seq <= 5; seq++ {
@@ -68,7 +69,7 @@ func Archive(tb testing.TB, l session.Log, k session.Key) (raws []string, at ses
 			e = session.ArchivedEvent(session.Archival{File: "old.json"})
 		}
 		var err error
-		if at, err = l.Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: seq, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
+		if at, err = l.Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: seq, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
 			tb.Fatal(err)
 		}
 	}

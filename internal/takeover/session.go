@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/openrath"
 	"github.com/rathcluster/rath/internal/view"
@@ -29,7 +30,7 @@ const idPrefix = "openrath-"
 // Session takes over a file of OpenRath, as SessionOf says. The writer of its commits names
 // who asked for it. Of the parents that the file names those are its parents that are here:
 // it joins the tree of the first one.
-func Session(ctx context.Context, log session.Log, t session.Tenant, home func(session.Tenant, run.ID) session.ID, file *openrath.File, by string) (wire.Imported, error) {
+func Session(ctx context.Context, log commitlog.Log, t session.Tenant, home func(session.Tenant, run.ID) session.ID, file *openrath.File, by string) (wire.Imported, error) {
 	k := SessionOf(t, home, file)
 	out := wire.Imported{Rows: len(file.Rows), Kind: file.Header.Kind, Created: file.Header.CreatedAt, Closed: file.Closed()}
 	var notes []string
@@ -115,7 +116,7 @@ func isArchived(err error) bool {
 // record writes a file as a new session, or the rest of it if some of its rows are
 // there: an import was cut off, or the session went on in OpenRath. fresh is false
 // if all of it is there.
-func record(ctx context.Context, log session.Log, key session.Key, root session.ID, opening session.Opening, file *openrath.File, by string) (fresh bool, err error) {
+func record(ctx context.Context, log commitlog.Log, key session.Key, root session.ID, opening session.Opening, file *openrath.File, by string) (fresh bool, err error) {
 	rows := slices.Collect(file.Session().Pending())
 	n, at, begun, err := takenOver(ctx, log, key, rows)
 	if err != nil {
@@ -134,8 +135,8 @@ func record(ctx context.Context, log session.Log, key session.Key, root session.
 	for i := range events {
 		events[i].Time = now
 	}
-	for batch := range session.Batches(events) {
-		at, err = log.Append(ctx, at, session.Commit{Key: key, Root: root, Seq: at.Seq + 1, Epoch: importEpoch, Prev: at.Hash, Events: batch})
+	for batch := range commitlog.Batches(events) {
+		at, err = log.Append(ctx, at, commitlog.Commit{Key: key, Root: root, Seq: at.Seq + 1, Epoch: importEpoch, Prev: at.Hash, Events: batch})
 		if err != nil {
 			return fresh, err
 		}
@@ -151,7 +152,7 @@ const importEpoch = 1
 // takenOver returns how many rows of a file its session has, where its log ends, and the
 // root that it has.
 // It fails if the session has others, or went on here before all of them came in.
-func takenOver(ctx context.Context, log session.Log, k session.Key, rows []session.Event) (n int, at session.Position, root session.ID, err error) {
+func takenOver(ctx context.Context, log commitlog.Log, k session.Key, rows []session.Event) (n int, at session.Position, root session.ID, err error) {
 	for e, err := range log.Read(ctx, k, session.Position{}) {
 		if err != nil {
 			return 0, at, "", err

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/openrath"
@@ -85,7 +86,7 @@ func restore(ctx context.Context, c *api.Conn, tree *dossier.Evidence, by string
 	for i, r := range back {
 		v := wire.Imported{Session: r.Session, Kind: dossier.FormTree}
 		for _, raw := range tree.Logs[i].Commits {
-			commit, err := session.Decode([]byte(raw))
+			commit, err := commitlog.Decode([]byte(raw))
 			if err != nil {
 				return nil, err
 			}

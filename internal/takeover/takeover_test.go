@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/api"
@@ -267,7 +268,7 @@ func TestArchiveWithOpenRun(t *testing.T) {
 	var forged []string
 	prev := session.Position{}
 	for _, raw := range tree.Logs[0].Commits {
-		c, err := session.Decode([]byte(raw))
+		c, err := commitlog.Decode([]byte(raw))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,11 +277,11 @@ func TestArchiveWithOpenRun(t *testing.T) {
 			continue
 		}
 		c.Seq, c.Prev = prev.Seq+1, prev.Hash
-		data, err := session.Encode(c)
+		data, err := commitlog.Encode(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		forged, prev = append(forged, string(data)), session.Position{Seq: c.Seq, Hash: session.HashOf(data)}
+		forged, prev = append(forged, string(data)), session.Position{Seq: c.Seq, Hash: commitlog.HashOf(data)}
 	}
 	if len(forged) == 0 || slices.Equal(forged, tree.Logs[0].Commits) {
 		t.Fatal("nothing is forged")

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/transcript"
 	"github.com/rathcluster/rath/run"
@@ -21,14 +22,14 @@ import (
 // TestProtocol plays the transcripts of a folder in bubbles of testing/synctest, and
 // with update rewrites them. open returns the store of a node over a log that all nodes
 // of a transcript share; it is called once per node and may register its own cleanup.
-func TestProtocol(t *testing.T, dir string, update bool, open func(t *testing.T, log session.Log, incarnation string) journal.Store) {
+func TestProtocol(t *testing.T, dir string, update bool, open func(t *testing.T, log commitlog.Log, incarnation string) journal.Store) {
 	testProtocol(t, dir, synctest.Test, &transcript.Options{Update: update}, open)
 }
 
 // TestRestless plays the transcripts for a store that lets go of its sessions at every
 // chance. It is not compared when a writer opens, and in which epoch; transcripts are
 // left out in which time passes, or that depend on what a node remembers.
-func TestRestless(t *testing.T, dir string, open func(t *testing.T, log session.Log, incarnation string) journal.Store) {
+func TestRestless(t *testing.T, dir string, open func(t *testing.T, log commitlog.Log, incarnation string) journal.Store) {
 	same := func(got, want string) bool {
 		return opening.ReplaceAllString(got, "") == opening.ReplaceAllString(want, "")
 	}
@@ -36,7 +37,7 @@ func TestRestless(t *testing.T, dir string, open func(t *testing.T, log session.
 }
 
 // testProtocol plays transcripts in bubbles; nil is for a restless store.
-func testProtocol(t *testing.T, dir string, bubble func(*testing.T, func(*testing.T)), o *transcript.Options, open func(*testing.T, session.Log, string) journal.Store) {
+func testProtocol(t *testing.T, dir string, bubble func(*testing.T, func(*testing.T)), o *transcript.Options, open func(*testing.T, commitlog.Log, string) journal.Store) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts in %s: %v", dir, err)
@@ -57,7 +58,7 @@ func testProtocol(t *testing.T, dir string, bubble func(*testing.T, func(*testin
 		t.Run(name, func(t *testing.T) {
 			play(t, func(t *testing.T) {
 				s := &stage{
-					T: t, log: &session.MemoryLog{}, open: open, nodes: map[string]journal.Store{}, shown: map[session.ID]uint64{},
+					T: t, log: &commitlog.Memory{}, open: open, nodes: map[string]journal.Store{}, shown: map[session.ID]uint64{},
 					values: map[string]session.Session{}, grants: map[string]*journal.ClaimResult{}, homes: map[run.ID]session.ID{},
 				}
 				transcript.Play(t, file, o, s.play)
@@ -83,8 +84,8 @@ const tenant = session.DefaultTenant
 // stage is what a transcript plays on: nodes over one log.
 type stage struct {
 	*testing.T
-	log    session.Log
-	open   func(t *testing.T, log session.Log, incarnation string) journal.Store
+	log    commitlog.Log
+	open   func(t *testing.T, log commitlog.Log, incarnation string) journal.Store
 	nodes  map[string]journal.Store
 	logs   []session.ID // in the order of their mention
 	shown  map[session.ID]uint64
@@ -240,7 +241,7 @@ func (s *stage) grant(node string, id run.ID) *journal.ClaimResult {
 }
 
 // entries reads a log.
-func (s *stage) entries(k session.Key) (all []session.Entry) {
+func (s *stage) entries(k session.Key) (all []commitlog.Entry) {
 	s.Helper()
 	for e, err := range s.log.Read(s.Context(), k, session.Position{}) {
 		if err != nil {
@@ -287,14 +288,14 @@ func (s *stage) made(v session.Session) {
 }
 
 // plain is a log that keeps no snapshots.
-type plain struct{ session.Log }
+type plain struct{ commitlog.Log }
 
 // fold shows what readers know of a run, from the log and from a snapshot of it.
 func (s *stage) fold(id run.ID) {
 	s.Helper()
 	k := s.home(id)
 	var first string
-	for i, log := range []session.Log{plain{s.log}, s.log} {
+	for i, log := range []commitlog.Log{plain{s.log}, s.log} {
 		w, err := journal.LoadStateMachine(s.Context(), log, journal.NewValues(log), k, "reader")
 		if err != nil {
 			s.Fatal(err)

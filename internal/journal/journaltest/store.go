@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -21,7 +22,7 @@ import (
 // TestStore checks what the contract of journal.Store says of requests at once, of
 // contexts that end and of followers. open returns a store and the empty log that it
 // writes to; it is called once per subtest and may register its own cleanup.
-func TestStore(t *testing.T, open func(t *testing.T) (journal.Store, session.Log)) {
+func TestStore(t *testing.T, open func(t *testing.T) (journal.Store, commitlog.Log)) {
 	t.Helper()
 	for name, test := range map[string]func(*suite){"follow": testFollow, "concurrency": testConcurrency, "ended context": testContext} {
 		t.Run(name, func(t *testing.T) {
@@ -34,7 +35,7 @@ func TestStore(t *testing.T, open func(t *testing.T) (journal.Store, session.Log
 type suite struct {
 	*testing.T
 	store journal.Store
-	log   session.Log
+	log   commitlog.Log
 	home  session.Key
 }
 
@@ -72,7 +73,7 @@ func testFollow(s *suite) {
 	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
 	defer cancel()
 	l, _ := g.Session.Link()
-	heard := make(chan session.Entry)
+	heard := make(chan commitlog.Entry)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer close(heard)

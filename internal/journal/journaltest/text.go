@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -16,7 +17,7 @@ import (
 
 // commitText shows a commit: an asterisk marks one that a store which is nearly
 // full still takes.
-func commitText(e session.Entry) string {
+func commitText(e commitlog.Entry) string {
 	c := e.Commit
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s/%d", c.Key.ID, c.Seq)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -117,7 +118,7 @@ func TestAppendLostAckToOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := session.Position{Seq: 1, Token: m.Seq, Hash: session.HashOf(m.Data)}
+		at := session.Position{Seq: 1, Token: m.Seq, Hash: commitlog.HashOf(m.Data)}
 		if _, err := l.Append(ctx, at, sessiontest.Commit(k, at, "another's")); err != nil {
 			t.Fatal(err)
 		}

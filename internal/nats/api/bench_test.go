@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
@@ -65,7 +66,7 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 		last      uint64
 		own, bare []time.Duration
 	)
-	appendOne := func(cm session.Commit) {
+	appendOne := func(cm commitlog.Commit) {
 		start := time.Now()
 		next, err := l.Append(ctx, at, cm)
 		own = append(own, time.Since(start))
@@ -74,8 +75,8 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 		}
 		at = next
 	}
-	publishOne := func(cm session.Commit) {
-		raw, err := session.Encode(cm)
+	publishOne := func(cm commitlog.Commit) {
+		raw, err := commitlog.Encode(cm)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -123,13 +124,13 @@ func BenchmarkActivate(b *testing.B) {
 	for i := range 20 {
 		sessiontest.Grow(b, l, sessiontest.Key(fmt.Sprint("noise", i)), session.Position{}, 100)
 	}
-	if err := l.(session.Snapshotter).Save(ctx, k, at, []byte("state")); err != nil {
+	if err := l.(commitlog.Snapshotter).Save(ctx, k, at, []byte("state")); err != nil {
 		b.Fatal(err)
 	}
 	sessiontest.Grow(b, l, k, at, 5)
 	b.Run("tail=5", func(b *testing.B) {
 		for b.Loop() {
-			at, _, err := l.(session.Snapshotter).Load(ctx, k)
+			at, _, err := l.(commitlog.Snapshotter).Load(ctx, k)
 			if err != nil {
 				b.Fatal(err)
 			}

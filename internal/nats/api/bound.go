@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
@@ -100,7 +101,7 @@ func (b *Bound) patiently(ctx context.Context, verb string, header nats.Header, 
 }
 
 // Log returns the logs of the tenant's sessions, with their snapshots.
-func (b *Bound) Log() session.Log {
+func (b *Bound) Log() commitlog.Log {
 	l := &boundLog{remoteLog{b.c}, b}
 	return &boundStore{offload.New(l, b.Blobs, nil), l}
 }
@@ -140,8 +141,8 @@ func unavailable(ctx context.Context, err error) error {
 
 // boundStore is a log that keeps large data in blobs, with snapshots.
 type boundStore struct {
-	session.Log
-	session.Snapshotter
+	commitlog.Log
+	commitlog.Snapshotter
 }
 
 // boundLog is the log without that: it reads as clients do.
@@ -151,8 +152,8 @@ type boundLog struct {
 }
 
 var (
-	_ session.Log         = (*boundLog)(nil)
-	_ session.Snapshotter = (*boundLog)(nil)
+	_ commitlog.Log         = (*boundLog)(nil)
+	_ commitlog.Snapshotter = (*boundLog)(nil)
 )
 
 // of refuses a session of another tenant, which the server would refuse without a word.
@@ -163,10 +164,10 @@ func (l *boundLog) of(t session.Tenant) error {
 	return nil
 }
 
-// Append implements session.Log. A request whose answer is lost is sent again with the
+// Append implements commitlog.Log. A request whose answer is lost is sent again with the
 // same bytes: the log that stores them says where they are, or that another writer has
 // been there. Once they may have arrived, no other answer ends that.
-func (l *boundLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+func (l *boundLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	if err := errors.Join(ctx.Err(), l.of(c.Key.Tenant)); err != nil {
 		return session.Position{}, err
 	}
@@ -178,7 +179,7 @@ func (l *boundLog) Append(ctx context.Context, at session.Position, c session.Co
 	if err != nil {
 		return session.Position{}, fmt.Errorf("nats/api: append %d to %s: %w", c.Seq, c.Key, err)
 	}
-	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(raw)}, nil
+	return session.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(raw)}, nil
 }
 
 func (l *boundLog) append(ctx context.Context, at session.Position, raw []byte) (uint64, error) {
@@ -209,11 +210,11 @@ func (l *boundLog) append(ctx context.Context, at session.Position, raw []byte) 
 	}
 }
 
-// Read implements session.Log.
-func (l *boundLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	return func(yield func(session.Entry, error) bool) {
+// Read implements commitlog.Log.
+func (l *boundLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
 		if err := l.of(k.Tenant); err != nil {
-			yield(session.Entry{}, err)
+			yield(commitlog.Entry{}, err)
 			return
 		}
 		for e, err := range l.remoteLog.Read(ctx, k, after) {
@@ -227,27 +228,27 @@ func (l *boundLog) Read(ctx context.Context, k session.Key, after session.Positi
 // sessionHeader is the header of a request that is about a session.
 func sessionHeader(k session.Key) nats.Header { return nats.Header{headerSession: {string(k.ID)}} }
 
-// Last implements session.Log.
-func (l *boundLog) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+// Last implements commitlog.Log.
+func (l *boundLog) Last(ctx context.Context, k session.Key) (commitlog.Entry, error) {
 	if err := errors.Join(k.Valid(), l.of(k.Tenant)); err != nil {
-		return session.Entry{}, err
+		return commitlog.Entry{}, err
 	}
 	m, err := l.b.patiently(ctx, storeLast, sessionHeader(k), nil)
 	if err != nil {
-		return session.Entry{}, fmt.Errorf("nats/api: last commit of %s: %w", k, err)
+		return commitlog.Entry{}, fmt.Errorf("nats/api: last commit of %s: %w", k, err)
 	}
 	at, err := eventlog.PositionOf(m.Header)
 	if err != nil {
-		return session.Entry{}, fmt.Errorf("nats/api: last commit of %s: %w", k, err)
+		return commitlog.Entry{}, fmt.Errorf("nats/api: last commit of %s: %w", k, err)
 	}
-	c, err := session.Decode(m.Data)
-	if err != nil || c.Key != k || c.Seq != at.Seq || session.HashOf(m.Data) != at.Hash {
-		return session.Entry{}, fmt.Errorf("nats/api: last commit of %s: the answer is another one: %w", k, errors.Join(session.ErrForeign, err))
+	c, err := commitlog.Decode(m.Data)
+	if err != nil || c.Key != k || c.Seq != at.Seq || commitlog.HashOf(m.Data) != at.Hash {
+		return commitlog.Entry{}, fmt.Errorf("nats/api: last commit of %s: the answer is another one: %w", k, errors.Join(session.ErrForeign, err))
 	}
-	return session.Entry{Commit: c, At: at, Raw: string(m.Data)}, nil
+	return commitlog.Entry{Commit: c, At: at, Raw: string(m.Data)}, nil
 }
 
-// Save implements session.Snapshotter.
+// Save implements commitlog.Snapshotter.
 func (l *boundLog) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
 	if err := errors.Join(k.Valid(), l.of(k.Tenant)); err != nil {
 		return err
@@ -257,7 +258,7 @@ func (l *boundLog) Save(ctx context.Context, k session.Key, at session.Position,
 	return l.keep(ctx, storeSave, header, state)
 }
 
-// SavePage implements session.Snapshotter.
+// SavePage implements commitlog.Snapshotter.
 func (l *boundLog) SavePage(ctx context.Context, t session.Tenant, digest string, page []byte) error {
 	if err := errors.Join(session.ValidID("page", digest), l.of(t)); err != nil {
 		return err
@@ -276,7 +277,7 @@ func (l *boundLog) keep(ctx context.Context, verb string, header nats.Header, da
 	return nil
 }
 
-// Load implements session.Snapshotter.
+// Load implements commitlog.Snapshotter.
 func (l *boundLog) Load(ctx context.Context, k session.Key) (at session.Position, state []byte, err error) {
 	if err := errors.Join(k.Valid(), l.of(k.Tenant)); err != nil {
 		return at, nil, err
@@ -291,7 +292,7 @@ func (l *boundLog) Load(ctx context.Context, k session.Key) (at session.Position
 	return at, m.Data, nil
 }
 
-// LoadPage implements session.Snapshotter.
+// LoadPage implements commitlog.Snapshotter.
 func (l *boundLog) LoadPage(ctx context.Context, t session.Tenant, digest string) ([]byte, error) {
 	if err := errors.Join(session.ValidID("page", digest), l.of(t)); err != nil {
 		return nil, err

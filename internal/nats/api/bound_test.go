@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -30,7 +31,7 @@ type bindings struct {
 	asks  *Conn
 
 	mu   sync.Mutex
-	logs map[session.Tenant]session.Log
+	logs map[session.Tenant]commitlog.Log
 }
 
 // serveStore answers all that bound nodes ask, and returns a connection that may ask it
@@ -62,7 +63,7 @@ func serveStore(t *testing.T, c *Conn, srv *natsserver.Server, w *natstest.Wire)
 	return layer.Dial(t, o)
 }
 
-func (b *bindings) of(t session.Tenant) session.Log {
+func (b *bindings) of(t session.Tenant) commitlog.Log {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.logs[t] == nil {
@@ -75,7 +76,7 @@ func (b *bindings) of(t session.Tenant) session.Log {
 	return b.logs[t]
 }
 
-func (b *bindings) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+func (b *bindings) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	// The suite's ids are not minted, so that queries take them for names.
 	if at.Seq == 0 && c.Key.Valid() == nil {
 		subject := streams.KeySubject(streams.BucketAlias, messages.SessionAliasKey(c.Key.Tenant, string(c.Key.ID)))
@@ -87,28 +88,28 @@ func (b *bindings) Append(ctx context.Context, at session.Position, c session.Co
 	return b.of(c.Key.Tenant).Append(ctx, at, c)
 }
 
-func (b *bindings) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+func (b *bindings) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
 	return b.of(k.Tenant).Read(ctx, k, after)
 }
 
-func (b *bindings) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+func (b *bindings) Last(ctx context.Context, k session.Key) (commitlog.Entry, error) {
 	return b.of(k.Tenant).Last(ctx, k)
 }
 
 func (b *bindings) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
-	return b.of(k.Tenant).(session.Snapshotter).Save(ctx, k, at, state)
+	return b.of(k.Tenant).(commitlog.Snapshotter).Save(ctx, k, at, state)
 }
 
 func (b *bindings) Load(ctx context.Context, k session.Key) (session.Position, []byte, error) {
-	return b.of(k.Tenant).(session.Snapshotter).Load(ctx, k)
+	return b.of(k.Tenant).(commitlog.Snapshotter).Load(ctx, k)
 }
 
 func (b *bindings) SavePage(ctx context.Context, t session.Tenant, digest string, page []byte) error {
-	return b.of(t).(session.Snapshotter).SavePage(ctx, t, digest, page)
+	return b.of(t).(commitlog.Snapshotter).SavePage(ctx, t, digest, page)
 }
 
 func (b *bindings) LoadPage(ctx context.Context, t session.Tenant, digest string) ([]byte, error) {
-	return b.of(t).(session.Snapshotter).LoadPage(ctx, t, digest)
+	return b.of(t).(commitlog.Snapshotter).LoadPage(ctx, t, digest)
 }
 
 // Foul implements sessiontest.Fouler.
@@ -119,7 +120,7 @@ func (b *bindings) Foul(ctx context.Context, k session.Key, raw []byte) error {
 // TestBoundLogSuite has the log of a node that is bound to a tenant keep what every log
 // promises.
 func TestBoundLogSuite(t *testing.T) {
-	sessiontest.TestLog(t, func(t *testing.T) session.Log {
+	sessiontest.TestLog(t, func(t *testing.T) commitlog.Log {
 		srv := natstest.Start(t, &natsserver.Options{Lazy: true})
 		o := streamstest.NodeOptions(srv)
 		o.Level = streams.Lazy
@@ -130,7 +131,7 @@ func TestBoundLogSuite(t *testing.T) {
 		c.Place = func(k session.Key) (stream, subject string, err error) {
 			return streams.EventStream(1, 0), streams.PrefixEvent + "1.0." + string(k.Tenant) + "." + string(k.ID), k.Valid()
 		}
-		return &bindings{t: t, asked: c, asks: serveStore(t, c, srv, nil), logs: map[session.Tenant]session.Log{}}
+		return &bindings{t: t, asked: c, asks: serveStore(t, c, srv, nil), logs: map[session.Tenant]commitlog.Log{}}
 	})
 }
 
@@ -151,7 +152,7 @@ func TestBoundAppendSettles(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := b.Log()
-	mint := session.IDGenerator{Generation: 1, Partitions: c.Partitions()}
+	mint := commitlog.IDGenerator{Generation: 1, Partitions: c.Partitions()}
 	k := session.Key{Tenant: "acme", ID: mint.ID("settles")}
 	first := sessiontest.Grow(t, l, k, session.Position{}, 1)
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -105,7 +106,7 @@ func otherPartition(k session.Key) session.Key {
 }
 
 // write1 appends to one session until stop, looking at the log in between.
-func write1(ctx context.Context, l session.Log, k session.Key, stop <-chan struct{}, done func(time.Duration)) (session.Position, error) {
+func write1(ctx context.Context, l commitlog.Log, k session.Key, stop <-chan struct{}, done func(time.Duration)) (session.Position, error) {
 	var at session.Position
 	for {
 		select {

@@ -206,7 +206,7 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal
 	}
 }
 
-// branchID is what the ids of branches look like, which session.IDGenerator.Child
+// branchID is what the ids of branches look like, which commitlog.IDGenerator.Child
 // derives. Their tasks come from the log of the run that opened them, and the node that
 // takes one looks for no note.
 var branchID = regexp.MustCompile(`^[0-9a-f]{20}-[0-9a-z]+-[0-9a-z]+$`)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -63,9 +64,9 @@ func ExampleConn_Log() {
 	}
 	defer c.Close()
 
-	minter := session.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
+	minter := commitlog.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
 	k := session.Key{Tenant: session.DefaultTenant, ID: minter.ID("example")}
-	first := session.Commit{
+	first := commitlog.Commit{
 		Key: k, Root: k.ID, Seq: 1, Epoch: 1,
 		Events: []session.Event{session.ChunkEvent(session.UserText("hello"))},
 	}

@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/offload"
@@ -187,20 +188,20 @@ func ask(ctx context.Context, c *Conn, t session.Tenant, verb string, q messages
 
 // RemoteLog returns the logs of sessions as a client reads them: Append is
 // run.ErrNotSupported.
-func (c *Conn) RemoteLog() session.Log {
+func (c *Conn) RemoteLog() commitlog.Log {
 	return offload.New(&remoteLog{c}, c.RemoteBlobs, nil)
 }
 
 type remoteLog struct{ c *Conn }
 
-// Append implements session.Log.
-func (r *remoteLog) Append(context.Context, session.Position, session.Commit) (session.Position, error) {
+// Append implements commitlog.Log.
+func (r *remoteLog) Append(context.Context, session.Position, commitlog.Commit) (session.Position, error) {
 	return session.Position{}, fmt.Errorf("append to a log as a client: %w: submit a task, or use a store", run.ErrNotSupported)
 }
 
-// Read implements session.Log. It checks the chain itself.
-func (r *remoteLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	return func(yield func(session.Entry, error) bool) {
+// Read implements commitlog.Log. It checks the chain itself.
+func (r *remoteLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
 		for {
 			q := messages.Query{Session: string(k.ID), Limit: messages.MaxLimit}
 			if after != (session.Position{}) {
@@ -212,17 +213,17 @@ func (r *remoteLog) Read(ctx context.Context, k session.Key, after session.Posit
 				return // it has no commits
 			}
 			if err != nil {
-				yield(session.Entry{}, fmt.Errorf("read session %s: %w", k, err))
+				yield(commitlog.Entry{}, fmt.Errorf("read session %s: %w", k, err))
 				return
 			}
 			for _, s := range page.Commits {
-				c, hash, err := session.Successor(k, after, []byte(s.Commit))
+				c, hash, err := commitlog.Successor(k, after, []byte(s.Commit))
 				if err != nil {
-					yield(session.Entry{}, fmt.Errorf("read session %s: the answer does not follow commit %d: %w", k, after.Seq, err))
+					yield(commitlog.Entry{}, fmt.Errorf("read session %s: the answer does not follow commit %d: %w", k, after.Seq, err))
 					return
 				}
 				after = session.Position{Seq: c.Seq, Token: s.Token, Hash: hash}
-				if !yield(session.Entry{Commit: c, At: after, Raw: s.Commit}, nil) {
+				if !yield(commitlog.Entry{Commit: c, At: after, Raw: s.Commit}, nil) {
 					return
 				}
 			}
@@ -233,11 +234,11 @@ func (r *remoteLog) Read(ctx context.Context, k session.Key, after session.Posit
 	}
 }
 
-// Last implements session.Log.
-func (r *remoteLog) Last(ctx context.Context, k session.Key) (last session.Entry, err error) {
+// Last implements commitlog.Log.
+func (r *remoteLog) Last(ctx context.Context, k session.Key) (last commitlog.Entry, err error) {
 	for e, err := range r.Read(ctx, k, session.Position{}) {
 		if err != nil {
-			return session.Entry{}, err
+			return commitlog.Entry{}, err
 		}
 		last = e
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -85,7 +86,7 @@ func TestHistoryFollowsItsStream(t *testing.T) {
 // ended.
 type past struct {
 	rnd     *rand.Rand
-	mint    session.IDGenerator
+	mint    commitlog.IDGenerator
 	tenant  session.Tenant
 	now     int64
 	records []lineage.Record

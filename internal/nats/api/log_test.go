@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -35,11 +36,11 @@ func TestLogReadsWhatWasAppended(t *testing.T) {
 	var at session.Position
 	for i, e := range entries {
 		want := sessiontest.Commit(a, at, fmt.Sprintf("text %d", i+1))
-		raw, err := session.Encode(want)
+		raw, err := commitlog.Encode(want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Raw != string(raw) || e.At.Hash != session.HashOf(raw) {
+		if e.Raw != string(raw) || e.At.Hash != commitlog.HashOf(raw) {
 			t.Errorf("entry %d is %s, want %s", i, e.Raw, raw)
 		}
 		at = e.At
@@ -131,14 +132,14 @@ func TestAppendRefuses(t *testing.T) {
 	k := sessiontest.Key("s")
 	at := sessiontest.Grow(t, l, k, session.Position{}, 1)
 	good := sessiontest.Commit(k, at, "x")
-	tests := map[string]func(c *session.Commit){
-		"wrong seq":       func(c *session.Commit) { c.Seq = 5 },
-		"wrong prev":      func(c *session.Commit) { c.Prev = session.Hash{} },
-		"no events":       func(c *session.Commit) { c.Events = nil },
-		"not JSON":        func(c *session.Commit) { c.Events[0].Data = "{" },
-		"no data":         func(c *session.Commit) { c.Events[0].Data = "" },
-		"not minted":      func(c *session.Commit) { c.ID = "plain" },
-		"wildcard tenant": func(c *session.Commit) { c.Tenant = ">" },
+	tests := map[string]func(c *commitlog.Commit){
+		"wrong seq":       func(c *commitlog.Commit) { c.Seq = 5 },
+		"wrong prev":      func(c *commitlog.Commit) { c.Prev = session.Hash{} },
+		"no events":       func(c *commitlog.Commit) { c.Events = nil },
+		"not JSON":        func(c *commitlog.Commit) { c.Events[0].Data = "{" },
+		"no data":         func(c *commitlog.Commit) { c.Events[0].Data = "" },
+		"not minted":      func(c *commitlog.Commit) { c.ID = "plain" },
+		"wildcard tenant": func(c *commitlog.Commit) { c.Tenant = ">" },
 	}
 	for name, spoil := range tests {
 		bad := good
@@ -175,12 +176,12 @@ func TestForeignMessages(t *testing.T) {
 	at := sessiontest.Grow(t, l, k, session.Position{}, 3)
 	entries := sessiontest.ReadAll(t, l, k, session.Position{})
 	other := sessiontest.Key("t")
-	elsewhere, err := session.Encode(sessiontest.Commit(other, at, "x"))
+	elsewhere, err := commitlog.Encode(sessiontest.Commit(other, at, "x"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	farAhead := sessiontest.Commit(k, session.Position{Seq: 98, Hash: at.Hash}, "x")
-	ahead, err := session.Encode(farAhead)
+	ahead, err := commitlog.Encode(farAhead)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +343,7 @@ func TestLargeData(t *testing.T) {
 	var at session.Position
 	for name, events := range tests {
 		t.Run(name, func(t *testing.T) {
-			cm := session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events}
+			cm := commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events}
 			before := at
 			at = sessiontest.Append(t, l, at, cm)
 			if again := sessiontest.Append(t, l, before, cm); again != at {
@@ -370,8 +371,8 @@ func TestLargeData(t *testing.T) {
 
 // suiteLog lets the suite put foreign bytes into a log.
 type suiteLog struct {
-	session.Log
-	session.Snapshotter
+	commitlog.Log
+	commitlog.Snapshotter
 	c *Conn
 }
 
@@ -386,13 +387,13 @@ func (s suiteLog) Foul(ctx context.Context, k session.Key, raw []byte) error {
 }
 
 func TestLogSuite(t *testing.T) {
-	sessiontest.TestLog(t, func(t *testing.T) session.Log {
+	sessiontest.TestLog(t, func(t *testing.T) commitlog.Log {
 		c := layer.Open(t)
 		c.Place = func(k session.Key) (stream, subject string, err error) {
 			// The suite's ids are not minted.
 			return streams.EventStream(1, 0), streams.PrefixEvent + "1.0." + string(k.Tenant) + "." + string(k.ID), k.Valid()
 		}
 		l := c.Log()
-		return suiteLog{l, l.(session.Snapshotter), c}
+		return suiteLog{l, l.(commitlog.Snapshotter), c}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -17,7 +18,7 @@ import (
 
 // turns appends a session with a run of so many turns: an assistant's row with
 // a call, and the call's result.
-func turns(tb testing.TB, log session.Log, k session.Key, n int, end bool) (commits int) {
+func turns(tb testing.TB, log commitlog.Log, k session.Key, n int, end bool) (commits int) {
 	tb.Helper()
 	var at session.Position
 	put := func(events ...session.Event) {
@@ -26,7 +27,7 @@ func turns(tb testing.TB, log session.Log, k session.Key, n int, end bool) (comm
 			events[i].Time = now
 		}
 		var err error
-		at, err = log.Append(tb.Context(), at, session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
+		at, err = log.Append(tb.Context(), at, commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
 		if err != nil {
 			tb.Fatal(err)
 		}

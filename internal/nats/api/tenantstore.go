@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
@@ -96,7 +97,7 @@ const (
 // tenantStore answers what bound nodes ask.
 type tenantStore struct {
 	c        *Conn
-	log      session.Log
+	log      commitlog.Log
 	memories Memories
 }
 
@@ -198,7 +199,7 @@ func (t *tenantStore) answer(ctx context.Context, m *nats.Msg) (*nats.Msg, error
 	return nil, fmt.Errorf("verb %q: %w: nodes of this release do not know it", verb, run.ErrNotSupported)
 }
 
-func (t *tenantStore) snapshots() session.Snapshotter { return t.log.(session.Snapshotter) }
+func (t *tenantStore) snapshots() commitlog.Snapshotter { return t.log.(commitlog.Snapshotter) }
 
 // encoded is an answer in JSON.
 func encoded(v any) (*nats.Msg, error) {
@@ -212,7 +213,7 @@ func (t *tenantStore) append(ctx context.Context, of session.Tenant, m *nats.Msg
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
-	c, err := session.Decode(m.Data)
+	c, err := commitlog.Decode(m.Data)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
@@ -233,7 +234,7 @@ func (t *tenantStore) append(ctx context.Context, of session.Tenant, m *nats.Msg
 // within refuses a commit that is of another tenant, or refers to one. What an event has
 // in a blob is not looked at: a reference is followed only if it has the hash of the
 // commit, which no other tenant knows.
-func within(of session.Tenant, c *session.Commit) error {
+func within(of session.Tenant, c *commitlog.Commit) error {
 	if c.Key.Tenant != of {
 		return fmt.Errorf("commit of %s, by a node of tenant %s: %w", c.Key, of, session.ErrTenant)
 	}

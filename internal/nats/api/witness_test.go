@@ -11,6 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
@@ -51,11 +52,11 @@ func (n *node) records(t *testing.T) (have, want []string) {
 	for p := range n.conn.Partitions() {
 		keys := map[session.Key]bool{}
 		for _, m := range n.stored(t, streams.EventStream(n.conn.Generation(), p)) {
-			if c, err := session.Decode(m.Data); err == nil {
+			if c, err := commitlog.Decode(m.Data); err == nil {
 				keys[c.Key] = true
 			}
 		}
-		var entries []session.Entry
+		var entries []commitlog.Entry
 		for k := range keys {
 			for e, err := range n.conn.Log().Read(t.Context(), k, session.Position{}) {
 				if err != nil {
@@ -64,7 +65,7 @@ func (n *node) records(t *testing.T) (have, want []string) {
 				entries = append(entries, e)
 			}
 		}
-		slices.SortFunc(entries, func(a, b session.Entry) int { return cmp.Compare(a.At.Token, b.At.Token) })
+		slices.SortFunc(entries, func(a, b commitlog.Entry) int { return cmp.Compare(a.At.Token, b.At.Token) })
 		for _, e := range entries {
 			records, err := lineage.Derive(e)
 			if err != nil {

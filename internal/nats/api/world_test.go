@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
@@ -337,12 +338,12 @@ func (n *node) told(t *testing.T) []told {
 
 // commits yields the commits of all sessions, and when they were stored: partition
 // by partition, each in the order of its stream.
-func (n *node) commits(t *testing.T) iter.Seq2[time.Time, session.Commit] {
-	return func(yield func(time.Time, session.Commit) bool) {
+func (n *node) commits(t *testing.T) iter.Seq2[time.Time, commitlog.Commit] {
+	return func(yield func(time.Time, commitlog.Commit) bool) {
 		t.Helper()
 		for p := range n.conn.Partitions() {
 			for _, m := range n.stored(t, streams.EventStream(n.conn.Generation(), p)) {
-				c, err := session.Decode(m.Data)
+				c, err := commitlog.Decode(m.Data)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/messages"
@@ -33,7 +34,7 @@ func (c *Archive) Restore(ctx context.Context, k session.Key, raws []string) (re
 	r := restoring{c: c, key: k, stream: stream, subject: subject, raws: raws}
 	var at session.Position
 	for _, raw := range raws {
-		commit, hash, err := session.Successor(k, at, []byte(raw))
+		commit, hash, err := commitlog.Successor(k, at, []byte(raw))
 		if err != nil {
 			return false, false, fmt.Errorf("nats/archive: restore %s: %w", k, err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -64,9 +65,9 @@ func TestTombstone(t *testing.T) {
 		for seq := range uint64(5) {
 			var from session.Position
 			if seq > 0 {
-				from = session.Position{Seq: seq, Token: seq, Hash: session.HashOf([]byte(raws[seq-1]))}
+				from = session.Position{Seq: seq, Token: seq, Hash: commitlog.HashOf([]byte(raws[seq-1]))}
 			}
-			_, err := c.Log().Append(ctx, from, session.Commit{Key: k, Root: k.ID, Seq: seq + 1, Epoch: 1, Prev: from.Hash, Events: events})
+			_, err := c.Log().Append(ctx, from, commitlog.Commit{Key: k, Root: k.ID, Seq: seq + 1, Epoch: 1, Prev: from.Hash, Events: events})
 			if !errors.Is(err, session.ErrConflict) {
 				t.Errorf("Append after commit %d: %v", seq, err)
 			}
@@ -85,7 +86,7 @@ func TestTombstone(t *testing.T) {
 		if n, err := readable(ctx, c, k, session.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
 			t.Errorf("with noise: %d commits, %v", n, err)
 		}
-		first := session.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
+		first := commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
 		if _, err := c.Log().Append(ctx, session.Position{}, first); !errors.Is(err, session.ErrConflict) {
 			t.Errorf("begun again: %v", err)
 		}
@@ -116,7 +117,7 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 				e = session.ArchivedEvent(session.Archival{File: "old.json"})
 			}
 			var err error
-			if at, err = l.Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: seq, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
+			if at, err = l.Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: seq, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
 				t.Fatal(err)
 			}
 			if seq == 3 {
@@ -149,7 +150,7 @@ func TestAppendedBehindATombstone(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		k, raws, at := buried(t, c, op)
-		late := session.Commit{
+		late := commitlog.Commit{
 			Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{session.RestoredEvent(session.Restoration{})},
 		}
 		if _, err := c.Log().Append(ctx, at, late); err != nil {
@@ -185,12 +186,12 @@ func TestForeignTombstone(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		k := session.Key{Tenant: "acme", ID: c.Minter().ID("live")}
-		open := session.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
+		open := commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
 		at, err := c.Log().Append(ctx, session.Position{}, open)
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw, err := session.Encode(session.Commit{
+		raw, err := commitlog.Encode(commitlog.Commit{
 			Key: k, Root: k.ID, Seq: 9, Epoch: 1, Events: []session.Event{session.ArchivedEvent(session.Archival{File: "old.json"})},
 		})
 		if err != nil {
@@ -223,7 +224,7 @@ func TestPurgeOfWhatGoesOn(t *testing.T) {
 			session.RestoredEvent(session.Restoration{By: "ana"}),
 		} {
 			var err error
-			at, err = c.Log().Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: uint64(i) + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}})
+			at, err = c.Log().Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: uint64(i) + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -328,7 +329,7 @@ func TestRestoreRefuses(t *testing.T) {
 		// Another session that lives under the id.
 		live := session.Key{Tenant: "acme", ID: c.Minter().ID("live")}
 		e := session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
-		if _, err := c.Log().Append(ctx, session.Position{}, session.Commit{Key: live, Root: live.ID, Seq: 1, Epoch: 1, Events: []session.Event{e}}); err != nil {
+		if _, err := c.Log().Append(ctx, session.Position{}, commitlog.Commit{Key: live, Root: live.ID, Seq: 1, Epoch: 1, Events: []session.Event{e}}); err != nil {
 			t.Fatal(err)
 		}
 		var theirs []string
@@ -338,8 +339,8 @@ func TestRestoreRefuses(t *testing.T) {
 			}
 			theirs = append(theirs, e.Raw)
 		}
-		mark, err := session.Encode(session.Commit{
-			Key: live, Root: live.ID, Seq: 2, Epoch: 1, Prev: session.HashOf([]byte(theirs[0])),
+		mark, err := commitlog.Encode(commitlog.Commit{
+			Key: live, Root: live.ID, Seq: 2, Epoch: 1, Prev: commitlog.HashOf([]byte(theirs[0])),
 			Events: []session.Event{session.ArchivedEvent(session.Archival{File: "live.json"})},
 		})
 		if err != nil {
@@ -365,7 +366,7 @@ func TestChainOverTombstones(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := session.RestoredEvent(session.Restoration{Reason: "needed"})
-		if _, err := c.Log().Append(ctx, last.At, session.Commit{Key: k, Root: k.ID, Seq: 6, Epoch: 1, Prev: last.At.Hash, Events: []session.Event{e}}); err != nil {
+		if _, err := c.Log().Append(ctx, last.At, commitlog.Commit{Key: k, Root: k.ID, Seq: 6, Epoch: 1, Prev: last.At.Hash, Events: []session.Event{e}}); err != nil {
 			t.Fatal(err)
 		}
 		g, p, _ := k.ID.Locate()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
@@ -125,7 +126,7 @@ func (f *forest) take(ctx context.Context, h *eventlog.Chain, m conn.Message) er
 }
 
 // fill loads spilled data of the events that are looked at.
-func (f *forest) fill(ctx context.Context, h *eventlog.Chain, e *session.Entry) error {
+func (f *forest) fill(ctx context.Context, h *eventlog.Chain, e *commitlog.Entry) error {
 	needed := false
 	for i := range e.Commit.Events {
 		ev := &e.Commit.Events[i]
@@ -153,7 +154,7 @@ func (f *forest) session(k session.Key) *wood {
 
 // fold takes the next commit of a session, which may be a copy that was brought
 // back.
-func (f *forest) fold(e session.Entry, copied bool) {
+func (f *forest) fold(e commitlog.Entry, copied bool) {
 	k := e.Commit.Key
 	s := f.session(k)
 	events := e.Commit.Events
@@ -173,7 +174,7 @@ func (f *forest) fold(e session.Entry, copied bool) {
 	for _, ev := range events {
 		switch ev.Kind {
 		case session.KindArchived:
-			s.Archived, _ = session.Tombstone(e.Commit)
+			s.Archived, _ = commitlog.Tombstone(e.Commit)
 			s.copied, fence = copied, true
 		case session.KindRestored:
 			s.Archived = nil

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
@@ -88,7 +89,7 @@ func (d *dispatcher) lend(now time.Time, c credit) creditAnswer {
 }
 
 // returned takes the credit back that a commit has used.
-func (d *dispatcher) returned(c session.Commit) {
+func (d *dispatcher) returned(c commitlog.Commit) {
 	if len(d.lent) == 0 {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
@@ -236,7 +237,7 @@ func (d *dispatcher) take(ctx context.Context, h *eventlog.Chain, m conn.Message
 			return err
 		}
 	}
-	d.at = session.Position{Token: m.Seq, Hash: session.HashOf(m.Data)}
+	d.at = session.Position{Token: m.Seq, Hash: commitlog.HashOf(m.Data)}
 	d.pace.Changed()
 	if !concerns {
 		return nil
@@ -250,7 +251,7 @@ func (d *dispatcher) take(ctx context.Context, h *eventlog.Chain, m conn.Message
 
 // concernsRuns reports whether a commit has an event of a run or of a writer.
 // Most commits have steps and content only.
-func concernsRuns(c session.Commit) bool {
+func concernsRuns(c commitlog.Commit) bool {
 	for i := range c.Events {
 		switch c.Events[i].Kind {
 		case journal.KindStepCompleted, journal.KindStepStarted, journal.KindLate, session.KindChunk, session.KindPlaced, session.KindJoined:
@@ -263,7 +264,7 @@ func concernsRuns(c session.Commit) bool {
 
 // fill loads spilled data of run events, see Chain.FillThere; other events are not looked
 // at.
-func (d *dispatcher) fill(ctx context.Context, h *eventlog.Chain, e *session.Entry) error {
+func (d *dispatcher) fill(ctx context.Context, h *eventlog.Chain, e *commitlog.Entry) error {
 	spilled := false
 	for i := range e.Commit.Events {
 		ev := &e.Commit.Events[i]
@@ -369,9 +370,9 @@ func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome 
 	if errors.Is(err, conn.ErrNoMessage) {
 		return schedule.Outcome{Result: schedule.Settled} // archived
 	}
-	var c session.Commit
+	var c commitlog.Commit
 	if err == nil {
-		c, err = session.Decode(m.Data)
+		c, err = commitlog.Decode(m.Data)
 	}
 	if err == nil {
 		err = d.c.Fill(ctx, &c)
@@ -380,7 +381,7 @@ func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome 
 		d.c.Logger.Warn("a commit with open follow-ups cannot be read and is tried again", "stream", d.stream, "seq", token, "err", err)
 		return schedule.Outcome{}
 	}
-	e := session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(m.Data)}}
+	e := commitlog.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(m.Data)}}
 	return schedule.Outcome{Result: schedule.Settled, Entry: &e}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -93,7 +94,7 @@ func TestLateMeanwhile(t *testing.T) {
 }
 
 // submitTo makes a session whose log holds a task.
-func submitTo(t *testing.T, l session.Log, home session.Key, id run.ID) {
+func submitTo(t *testing.T, l commitlog.Log, home session.Key, id run.ID) {
 	t.Helper()
 	submitted, err := journal.NewEvent(journal.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/schedule"
@@ -86,7 +87,7 @@ func (d *dispatcher) load(ctx context.Context) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("nats/dispatch: open set of %s: %w", d.stream, err)
-	case session.HashOf(m.Data) != root.Hash:
+	case commitlog.HashOf(m.Data) != root.Hash:
 		return nil
 	}
 	pages, err := d.loadPages(ctx, root.Pages)

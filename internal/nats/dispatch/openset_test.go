@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
@@ -69,7 +70,7 @@ func openRun(tb testing.TB, c *Dispatch, k session.Key, id run.ID, more ...sessi
 	for i := range events {
 		events[i].Time = now
 	}
-	if _, err := c.Log().Append(tb.Context(), session.Position{}, session.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}); err != nil {
+	if _, err := c.Log().Append(tb.Context(), session.Position{}, commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}); err != nil {
 		tb.Error(err)
 	}
 }
@@ -126,7 +127,7 @@ func TestOpenSetOfManyRuns(t *testing.T) {
 			at := last.At
 			e := event(t, journal.KindSignalReceived, journal.SignalReceived{Kind: journal.Respond, N: 1, Path: "0", Run: run.ID(k.ID), Wake: 1, Workflow: "w"})
 			e.Time = time.Now()
-			if _, err := c.Log().Append(t.Context(), at, session.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
+			if _, err := c.Log().Append(t.Context(), at, commitlog.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -120,8 +121,8 @@ func aliasAfter[T any](ctx context.Context, c *Logs, subject string, last uint64
 }
 
 // Minter places the sessions that tasks of this connection make.
-func (c *Logs) Minter() session.IDGenerator {
-	return session.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
+func (c *Logs) Minter() commitlog.IDGenerator {
+	return commitlog.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
 }
 
 // HomeOf is the id of the session that a run makes when its task names none:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/session"
@@ -18,8 +19,8 @@ import (
 // is acknowledged.
 const lateCheck = 5 * time.Second
 
-// Append implements session.Log.
-func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+// Append implements commitlog.Log.
+func (l *eventLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	stream, subject, err := l.c.Place(c.Key)
 	if err != nil {
 		return session.Position{}, err
@@ -43,18 +44,18 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Co
 		return session.Position{}, fmt.Errorf("nats/eventlog: append %d to %s: %w", c.Seq, c.Key, err)
 	}
 	l.c.Capacity.Appended(stream, len(subject)+len(raw))
-	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(raw)}, nil
+	return session.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(raw)}, nil
 }
 
 // Successor returns the bytes to store, which are those of a valid successor.
-func Successor(at session.Position, c session.Commit) ([]byte, error) {
+func Successor(at session.Position, c commitlog.Commit) ([]byte, error) {
 	switch {
 	case c.Seq != at.Seq+1 || c.Prev != at.Hash:
 		return nil, fmt.Errorf("nats/eventlog: append %d to %s after %d: the commit does not say the same: %w", c.Seq, c.Key, at.Seq, session.ErrForeign)
 	case len(c.Events) == 0:
 		return nil, fmt.Errorf("nats/eventlog: append %d to %s: no events: %w", c.Seq, c.Key, session.ErrForeign)
 	}
-	return session.Encode(c)
+	return commitlog.Encode(c)
 }
 
 // write is one append on its way.
@@ -167,7 +168,7 @@ func (w write) resolve(ctx context.Context, expect uint64) (token, next uint64, 
 		if bytes.Equal(m.Data, w.raw) {
 			return m.Seq, 0, true, nil
 		}
-		_, _, err := session.Successor(w.key, w.at, m.Data)
+		_, _, err := commitlog.Successor(w.key, w.at, m.Data)
 		if err == nil || errors.Is(err, session.ErrTooOld) {
 			return 0, 0, true, session.ErrConflict
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
@@ -82,7 +83,7 @@ func (h *Chain) Forget() {
 // log skip. The data of spilled events is not loaded. An error is one of
 // reading the stream, but for session.ErrTooOld, which is returned once per
 // log.
-func (h *Chain) Next(ctx context.Context, m conn.Message) (e session.Entry, ok bool, err error) {
+func (h *Chain) Next(ctx context.Context, m conn.Message) (e commitlog.Entry, ok bool, err error) {
 	h.Rest.Reset(chainRest)
 	k, ok := h.Key(m.Subject)
 	if !ok {
@@ -128,8 +129,8 @@ func (h *Chain) Next(ctx context.Context, m conn.Message) (e session.Entry, ok b
 }
 
 // PatientlyNext is Next, retried within the budget of conn.Retry.
-func (h *Chain) PatientlyNext(ctx context.Context, m conn.Message) (e session.Entry, ok bool, err error) {
-	e, err = conn.Retry(ctx, func(ctx context.Context) (session.Entry, error) {
+func (h *Chain) PatientlyNext(ctx context.Context, m conn.Message) (e commitlog.Entry, ok bool, err error) {
+	e, err = conn.Retry(ctx, func(ctx context.Context) (commitlog.Entry, error) {
 		e, ok, err = h.Next(ctx, m)
 		return e, err
 	})
@@ -138,14 +139,14 @@ func (h *Chain) PatientlyNext(ctx context.Context, m conn.Message) (e session.En
 
 // Fill loads the data of a commit's events that lies in blobs, retried within the
 // budget of conn.Retry.
-func (h *Chain) Fill(ctx context.Context, e *session.Entry) error {
+func (h *Chain) Fill(ctx context.Context, e *commitlog.Entry) error {
 	_, err := conn.Retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.c.Fill(ctx, &e.Commit) })
 	return err
 }
 
 // FillThere is Fill for a relay, which goes on without data that is gone and says
 // so. While it is unknown whether it is gone, FillThere fails.
-func (h *Chain) FillThere(ctx context.Context, e *session.Entry) error {
+func (h *Chain) FillThere(ctx context.Context, e *commitlog.Entry) error {
 	err := h.Fill(ctx, e)
 	switch {
 	case ctx.Err() != nil:
@@ -159,17 +160,17 @@ func (h *Chain) FillThere(ctx context.Context, e *session.Entry) error {
 
 // find reads a message of a log whose position is not known, and returns the
 // position before it too.
-func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (session.Entry, session.Position, error) {
+func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (commitlog.Entry, session.Position, error) {
 	if e, err := h.successor(k, session.Position{}, m); err == nil && e.Commit.Seq == 1 && m.Header.Get(conn.HeaderExpectLast) == "0" {
 		return e, session.Position{}, nil
 	}
 	if t, ok := TombstoneOf(k, m); ok {
 		first, err := h.first(ctx, m.Subject)
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
-			return session.Entry{}, session.Position{}, err
+			return commitlog.Entry{}, session.Position{}, err
 		}
 		if err != nil || first.Seq >= m.Seq { // what was before it is purged, or even the message itself
-			return session.Entry{Commit: t.commit, At: t.at(m), Raw: string(m.Data)}, session.Position{}, nil
+			return commitlog.Entry{Commit: t.commit, At: t.at(m), Raw: string(m.Data)}, session.Position{}, nil
 		}
 	}
 	if before, err := h.l.before(ctx, k, h.stream, m); err == nil {
@@ -177,7 +178,7 @@ func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (sessio
 			return e, before, err
 		}
 	} else if !errors.Is(err, session.ErrForeign) && !errors.Is(err, session.ErrTooOld) {
-		return session.Entry{}, before, err
+		return commitlog.Entry{}, before, err
 	}
 	// The message, or the one before it, is not a commit in its place. Only
 	// the whole log tells which.
@@ -186,7 +187,7 @@ func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (sessio
 		if errors.Is(err, session.ErrArchived) {
 			first, err := h.first(ctx, m.Subject)
 			if err != nil && !errors.Is(err, conn.ErrNoMessage) {
-				return session.Entry{}, before, err
+				return commitlog.Entry{}, before, err
 			}
 			if t, ok := TombstoneOf(k, first); ok && h.Copies == NoCopies {
 				before = t.at(first)
@@ -194,7 +195,7 @@ func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (sessio
 			break
 		}
 		if err != nil {
-			return session.Entry{}, before, err
+			return commitlog.Entry{}, before, err
 		}
 		if e.At.Token >= m.Seq {
 			break
@@ -210,12 +211,12 @@ func (h *Chain) first(ctx context.Context, subject string) (conn.Message, error)
 	return h.l.c.LeaderGet(ctx, h.stream, conn.GetRequest{Seq: 1, NextBySubject: subject})
 }
 
-func (h *Chain) successor(k session.Key, after session.Position, m conn.Message) (session.Entry, error) {
+func (h *Chain) successor(k session.Key, after session.Position, m conn.Message) (commitlog.Entry, error) {
 	c, hash, err := h.l.c.recent.successor(k, after, m.Data)
 	if err != nil {
-		return session.Entry{}, err
+		return commitlog.Entry{}, err
 	}
-	return session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}, Raw: string(m.Data)}, nil
+	return commitlog.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}, Raw: string(m.Data)}, nil
 }
 
 func (h *Chain) keep(subject string, at session.Position) {

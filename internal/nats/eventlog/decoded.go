@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/session"
 )
@@ -13,7 +14,7 @@ import (
 // concurrent use.
 type recent struct {
 	mu   sync.Mutex
-	of   map[session.Hash]session.Commit
+	of   map[session.Hash]commitlog.Commit
 	ring []session.Hash
 	next int
 }
@@ -23,7 +24,7 @@ type recent struct {
 const recentSize = 2 * conn.FollowAhead
 
 func newRecent() *recent {
-	return &recent{of: make(map[session.Hash]session.Commit, recentSize), ring: make([]session.Hash, recentSize)}
+	return &recent{of: make(map[session.Hash]commitlog.Commit, recentSize), ring: make([]session.Hash, recentSize)}
 }
 
 // forget forgets all commits. Few are kept, but they lie among much that is not.
@@ -34,15 +35,15 @@ func (r *recent) forget() {
 	clear(r.ring)
 }
 
-// successor is session.Successor.
-func (r *recent) successor(k session.Key, after session.Position, raw []byte) (session.Commit, session.Hash, error) {
-	hash := session.HashOf(raw)
+// successor is commitlog.Successor.
+func (r *recent) successor(k session.Key, after session.Position, raw []byte) (commitlog.Commit, session.Hash, error) {
+	hash := commitlog.HashOf(raw)
 	r.mu.Lock()
 	c, ok := r.of[hash]
 	r.mu.Unlock()
 	if !ok {
 		var err error
-		if c, err = session.Decode(raw); err != nil {
+		if c, err = commitlog.Decode(raw); err != nil {
 			return c, session.Hash{}, err
 		}
 		r.put(hash, c)
@@ -52,7 +53,7 @@ func (r *recent) successor(k session.Key, after session.Position, raw []byte) (s
 	return c, hash, c.Follows(k, after)
 }
 
-func (r *recent) put(hash session.Hash, c session.Commit) {
+func (r *recent) put(hash session.Hash, c commitlog.Commit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.of[hash]; ok {

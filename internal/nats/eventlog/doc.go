@@ -1,5 +1,5 @@
 // Package eventlog keeps the logs of sessions in streams, with their snapshots, blobs and
-// the names that users gave. The contracts are session.Log, session.Snapshotter and
+// the names that users gave. The contracts are commitlog.Log, commitlog.Snapshotter and
 // blob.Store; the log's compare-and-set decides who may write.
 //
 // One subject holds one session, and one message one commit. Readers of an event stream

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/offload"
@@ -17,25 +18,25 @@ import (
 
 // Log returns the event store of sessions: one subject per session in the
 // event stream that its id names, one message per commit, large data in blobs.
-// It is also a session.Snapshotter. A commit that a stream has no room for is
+// It is also a commitlog.Snapshotter. A commit that a stream has no room for is
 // ErrFull, see WatchRoom.
-func (c *Logs) Log() session.Log {
+func (c *Logs) Log() commitlog.Log {
 	l := &eventLog{c}
 	return &roomLog{Log: offload.New(l, c.Blobs, nil), Snapshotter: l, c: c}
 }
 
 // StoredLog is Log without what large data is in blobs: commits as they are stored. It
-// is a session.Snapshotter, too.
-func (c *Logs) StoredLog() session.Log {
+// is a commitlog.Snapshotter, too.
+func (c *Logs) StoredLog() commitlog.Log {
 	l := &eventLog{c}
 	return &roomLog{Log: l, Snapshotter: l, c: c}
 }
 
-// eventLog is the session.Log of one connection, without offloading.
+// eventLog is the commitlog.Log of one connection, without offloading.
 type eventLog struct{ c *Logs }
 
 // EventSubject is where the commits of a session are stored. It fails for an
-// id that no session.IDGenerator made.
+// id that no commitlog.IDGenerator made.
 func EventSubject(k session.Key) (stream, subject string, err error) {
 	if err := k.Valid(); err != nil {
 		return "", "", err
@@ -66,16 +67,16 @@ func (l *Logs) Messages(ctx context.Context, stream, subject string, after uint6
 	return l.UpTo(ctx, stream, subject, after, last.Seq)
 }
 
-// Read implements session.Log. A log that was purged, also while it is read, or is
+// Read implements commitlog.Log. A log that was purged, also while it is read, or is
 // being brought back, ends with a *session.ArchivedError.
-func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
-	return func(yield func(session.Entry, error) bool) {
+func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
 		stream, subject, err := l.c.Place(k)
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
-			yield(session.Entry{}, err)
+			yield(commitlog.Entry{}, err)
 			return
 		}
 		last, err := l.c.LeaderLast(ctx, stream, subject)
@@ -83,7 +84,7 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 			return
 		}
 		if err != nil {
-			yield(session.Entry{}, fmt.Errorf("nats/eventlog: read %s: %w", k, err))
+			yield(commitlog.Entry{}, fmt.Errorf("nats/eventlog: read %s: %w", k, err))
 			return
 		}
 		at := after
@@ -92,7 +93,7 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 		var whole uint64    // commits that there are when a log was brought back
 		for m, err := range l.c.Messages(ctx, stream, subject, after.Token, last) {
 			if err == nil {
-				var e session.Entry
+				var e commitlog.Entry
 				e, err = EntryOf(k, at, m)
 				if errors.Is(err, session.ErrForeign) {
 					if t, ok := TombstoneOf(k, m); ok && t.Seq > at.Seq {
@@ -108,7 +109,7 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 					continue
 				}
 			}
-			yield(session.Entry{}, fmt.Errorf("nats/eventlog: read %s: %w", k, err))
+			yield(commitlog.Entry{}, fmt.Errorf("nats/eventlog: read %s: %w", k, err))
 			return
 		}
 		purged := grave.Seq > at.Seq
@@ -116,16 +117,16 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 			// Before any other message that looks like a tombstone there is the log,
 			// of which it is no part.
 			if purged, err = l.first(ctx, stream, subject, buried); err != nil {
-				yield(session.Entry{}, fmt.Errorf("nats/eventlog: read %s: %w", k, err))
+				yield(commitlog.Entry{}, fmt.Errorf("nats/eventlog: read %s: %w", k, err))
 				return
 			}
 		}
 		switch {
 		case at.Seq < whole:
-			yield(session.Entry{}, &session.ArchivedError{Key: k, Partial: true})
+			yield(commitlog.Entry{}, &session.ArchivedError{Key: k, Partial: true})
 		case purged:
 			grave.why.Partial = RestoredOf(last) > 0
-			yield(session.Entry{}, grave.why)
+			yield(commitlog.Entry{}, grave.why)
 		}
 	}
 }
@@ -140,35 +141,35 @@ func (l *eventLog) first(ctx context.Context, stream, subject string, seq uint64
 }
 
 // EntryOf reads a message as the successor of a position.
-func EntryOf(k session.Key, after session.Position, m conn.Message) (session.Entry, error) {
-	c, hash, err := session.Successor(k, after, m.Data)
+func EntryOf(k session.Key, after session.Position, m conn.Message) (commitlog.Entry, error) {
+	c, hash, err := commitlog.Successor(k, after, m.Data)
 	if err != nil {
-		return session.Entry{}, err
+		return commitlog.Entry{}, err
 	}
-	return session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}, Raw: string(m.Data)}, nil
+	return commitlog.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}, Raw: string(m.Data)}, nil
 }
 
-// Last implements session.Log. It reads the leader's last message and the one
+// Last implements commitlog.Log. It reads the leader's last message and the one
 // before it, which the first one's compare-and-set named; only if the two are
 // not a commit and its predecessor it reads the log.
-func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+func (l *eventLog) Last(ctx context.Context, k session.Key) (commitlog.Entry, error) {
 	stream, subject, err := l.c.Place(k)
 	if err != nil {
-		return session.Entry{}, err
+		return commitlog.Entry{}, err
 	}
 	last, err := l.c.LeaderLast(ctx, stream, subject)
 	if errors.Is(err, conn.ErrNoMessage) {
-		return session.Entry{}, fmt.Errorf("nats/eventlog: %s: %w", k, session.ErrNotFound)
+		return commitlog.Entry{}, fmt.Errorf("nats/eventlog: %s: %w", k, session.ErrNotFound)
 	}
 	if err != nil {
-		return session.Entry{}, fmt.Errorf("nats/eventlog: last commit of %s: %w", k, err)
+		return commitlog.Entry{}, fmt.Errorf("nats/eventlog: last commit of %s: %w", k, err)
 	}
 	before, err := l.before(ctx, k, stream, last)
 	if RestoredOf(last) > 0 {
 		err = session.ErrForeign // whether all of it is back, only the whole log tells
 	}
 	if err == nil {
-		var e session.Entry
+		var e commitlog.Entry
 		if e, err = EntryOf(k, before, last); err == nil && goesOn(e.Commit) && before.Seq > 1 {
 			// Behind a tombstone it came too late.
 			var purged bool
@@ -181,23 +182,23 @@ func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, erro
 		}
 	}
 	if !errors.Is(err, session.ErrForeign) {
-		return session.Entry{}, fmt.Errorf("nats/eventlog: last commit of %s: %w", k, err)
+		return commitlog.Entry{}, fmt.Errorf("nats/eventlog: last commit of %s: %w", k, err)
 	}
-	var end session.Entry
+	var end commitlog.Entry
 	for e, err := range l.Read(ctx, k, session.Position{}) {
 		if err != nil {
-			return session.Entry{}, err
+			return commitlog.Entry{}, err
 		}
 		end = e
 	}
 	if end.At.Seq == 0 {
-		return session.Entry{}, fmt.Errorf("nats/eventlog: %s: %w", k, session.ErrNotFound)
+		return commitlog.Entry{}, fmt.Errorf("nats/eventlog: %s: %w", k, session.ErrNotFound)
 	}
 	return end, nil
 }
 
 // goesOn reports whether a commit lifts the fence of its session.
-func goesOn(c session.Commit) bool {
+func goesOn(c commitlog.Commit) bool {
 	return slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == session.KindRestored })
 }
 
@@ -217,18 +218,18 @@ func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m c
 	if err != nil {
 		return session.Position{}, err
 	}
-	c, err := session.Decode(prev.Data)
+	c, err := commitlog.Decode(prev.Data)
 	if err != nil {
 		return session.Position{}, err
 	}
 	if c.Key != k || prev.Subject != m.Subject {
 		return session.Position{}, fmt.Errorf("%w: follows a commit of %s", session.ErrForeign, c.Key)
 	}
-	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(prev.Data)}, nil
+	return session.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(prev.Data)}, nil
 }
 
 // Fill reads the data that a commit keeps in blobs, for those who read event
 // streams and not a session's log.
-func (l *Logs) Fill(ctx context.Context, c *session.Commit) error {
+func (l *Logs) Fill(ctx context.Context, c *commitlog.Commit) error {
 	return offload.Fill(ctx, c, l.Blobs)
 }

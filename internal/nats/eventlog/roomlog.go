@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -13,13 +14,13 @@ import (
 // roomLog is a log that keeps the last room of an event stream for what is vital.
 // It decides before anything is stored, so also before data goes to blobs.
 type roomLog struct {
-	session.Log
-	session.Snapshotter
+	commitlog.Log
+	commitlog.Snapshotter
 	c *Logs
 }
 
-// Append implements session.Log.
-func (l *roomLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+// Append implements commitlog.Log.
+func (l *roomLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	if d, room := l.c.DiskRoom(); room == streams.RoomNone || room == streams.RoomEnds && !journal.IsTerminalOnly(c.Events) {
 		return session.Position{}, fmt.Errorf("nats/eventlog: append %d to %s: %w: the disk of the store has %s; %s", c.Seq, c.Key, conn.ErrFull, d, streams.RemedyDisk)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
@@ -28,8 +29,8 @@ const (
 )
 
 var (
-	_ session.Log         = (*eventLog)(nil)
-	_ session.Snapshotter = (*eventLog)(nil)
+	_ commitlog.Log         = (*eventLog)(nil)
+	_ commitlog.Snapshotter = (*eventLog)(nil)
 )
 
 // SnapSubject is where the newest snapshot of a session is kept.
@@ -47,7 +48,7 @@ func pageSubject(t session.Tenant, digest string) (string, error) {
 	return streams.PrefixPage + string(t) + "." + digest, nil
 }
 
-// Save implements session.Snapshotter. A snapshot of an earlier position does
+// Save implements commitlog.Snapshotter. A snapshot of an earlier position does
 // not replace one of a later position.
 func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
 	if err := k.Valid(); err != nil {
@@ -98,7 +99,7 @@ func PositionOf(h nats.Header) (session.Position, error) {
 	return at, errors.Join(err, err2, at.Hash.UnmarshalText([]byte(h.Get(headerHash))))
 }
 
-// Load implements session.Snapshotter.
+// Load implements commitlog.Snapshotter.
 func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, []byte, error) {
 	if err := k.Valid(); err != nil {
 		return session.Position{}, nil, err
@@ -127,7 +128,7 @@ func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, [
 	return at, m.Data, nil
 }
 
-// SavePage implements session.Snapshotter.
+// SavePage implements commitlog.Snapshotter.
 func (l *eventLog) SavePage(ctx context.Context, t session.Tenant, digest string, page []byte) error {
 	subject, err := pageSubject(t, digest)
 	if err != nil {
@@ -143,7 +144,7 @@ func (l *eventLog) SavePage(ctx context.Context, t session.Tenant, digest string
 	return nil
 }
 
-// LoadPage implements session.Snapshotter.
+// LoadPage implements commitlog.Snapshotter.
 func (l *eventLog) LoadPage(ctx context.Context, t session.Tenant, digest string) ([]byte, error) {
 	subject, err := pageSubject(t, digest)
 	if err != nil {

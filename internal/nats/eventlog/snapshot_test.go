@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
@@ -13,7 +14,7 @@ func TestSnapshots(t *testing.T) {
 	ctx := t.Context()
 	c := layer.Open(t)
 	l := c.Log()
-	s, ok := l.(session.Snapshotter)
+	s, ok := l.(commitlog.Snapshotter)
 	if !ok {
 		t.Fatal("the log keeps no snapshots")
 	}
@@ -55,7 +56,7 @@ func TestSnapshots(t *testing.T) {
 func TestNotASnapshot(t *testing.T) {
 	ctx := t.Context()
 	c := layer.Open(t)
-	s := c.Log().(session.Snapshotter)
+	s := c.Log().(commitlog.Snapshotter)
 	k := sessiontest.Key("s")
 	if _, err := c.JS.Publish(ctx, SnapSubject(k), []byte("no position")); err != nil {
 		t.Fatal(err)
@@ -74,7 +75,7 @@ func TestNotASnapshot(t *testing.T) {
 
 func TestPages(t *testing.T) {
 	ctx := t.Context()
-	s := layer.Open(t).Log().(session.Snapshotter)
+	s := layer.Open(t).Log().(commitlog.Snapshotter)
 	digest := strings.Repeat("ab", 32)
 	if _, err := s.LoadPage(ctx, "one", digest); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("absent: %v", err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/session"
@@ -28,7 +29,7 @@ const HeaderFresh = "Rath-Fresh"
 
 // tombstone is the commit that archives a session.
 type tombstone struct {
-	commit session.Commit
+	commit commitlog.Commit
 	Seq    uint64
 	Hash   session.Hash
 	why    *session.ArchivedError
@@ -45,12 +46,12 @@ func TombstoneOf(k session.Key, m conn.Message) (t tombstone, ok bool) {
 	if !bytes.Contains(m.Data, []byte(session.KindArchived)) {
 		return t, false
 	}
-	c, err := session.Decode(m.Data)
+	c, err := commitlog.Decode(m.Data)
 	if err != nil || c.Key != k || c.Seq < 2 {
 		return t, false
 	}
-	why, ok := session.Tombstone(c)
-	return tombstone{c, c.Seq, session.HashOf(m.Data), why}, ok
+	why, ok := commitlog.Tombstone(c)
+	return tombstone{c, c.Seq, commitlog.HashOf(m.Data), why}, ok
 }
 
 // RestoredOf returns how many commits are being brought back, zero for a

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -148,7 +149,7 @@ func (c *Projections) RootOf(ctx context.Context, k session.Key) (session.ID, er
 		if err != nil {
 			return "", fmt.Errorf("nats/project: root of session %s: %w", k.ID, err)
 		}
-		if commit, err := session.Decode(m.Data); err == nil && commit.Key == k {
+		if commit, err := commitlog.Decode(m.Data); err == nil && commit.Key == k {
 			return commit.Root, nil
 		}
 		from = m.Seq + 1

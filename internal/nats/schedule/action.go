@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -55,9 +56,9 @@ const (
 // Outcome is what became of an action.
 type Outcome struct {
 	Result Result
-	Free   int            // slots of the node after a Dispatch; negative is not known
-	Found  bool           // of a Look and a Ping
-	Entry  *session.Entry // of a Load; nil if the commit is not there any more
-	Pool   string         // of a Place
-	Batch  bool           // of a Place: whether the workflow's class is batch
+	Free   int              // slots of the node after a Dispatch; negative is not known
+	Found  bool             // of a Look and a Ping
+	Entry  *commitlog.Entry // of a Load; nil if the commit is not there any more
+	Pool   string           // of a Place
+	Batch  bool             // of a Place: whether the workflow's class is batch
 }

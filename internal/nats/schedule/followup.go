@@ -4,9 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/session"
 )
 
 // followUps are those of one commit that nothing has settled. Only its sequence and
@@ -44,7 +44,7 @@ type followUp struct {
 // derive returns the follow-ups of a commit in an order that is always the
 // same. Runs that its own session offers are not among them: the state of the
 // session says them.
-func derive(e session.Entry, facts []journal.Fact) ([]*followUp, error) {
+func derive(e commitlog.Entry, facts []journal.Fact) ([]*followUp, error) {
 	work, err := journal.Followups(e, facts)
 	var out []*followUp
 	add := func(f *followUp) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -52,20 +53,20 @@ func (h *history) event(kind string, v any) session.Event {
 	return e
 }
 
-func (h *history) commit(k session.Key, events ...session.Event) session.Entry {
+func (h *history) commit(k session.Key, events ...session.Event) commitlog.Entry {
 	h.n++
 	h.seqs[k]++
-	c := session.Commit{Key: k, Root: k.ID, Seq: h.seqs[k], Events: events}
-	return session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: h.n}}
+	c := commitlog.Commit{Key: k, Root: k.ID, Seq: h.seqs[k], Events: events}
+	return commitlog.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: h.n}}
 }
 
-func (h *history) submit(k session.Key, id run.ID) session.Entry {
+func (h *history) submit(k session.Key, id run.ID) commitlog.Entry {
 	h.runs[k] = append(h.runs[k], &pastRun{id: id, state: run.Queued})
 	return h.commit(k, h.event(journal.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}}))
 }
 
 // next returns the next commit, of one of a few sessions.
-func (h *history) next() session.Entry {
+func (h *history) next() commitlog.Entry {
 	k := session.Key{Tenant: session.Tenant(fmt.Sprint("t", h.random.IntN(3))), ID: session.ID(fmt.Sprint("s", h.random.IntN(20)))}
 	open := h.runs[k]
 	if len(open) == 0 || len(open) < 4 && h.random.IntN(6) == 0 {
@@ -77,11 +78,11 @@ func (h *history) next() session.Entry {
 	}
 	r := open[0]
 	node := fmt.Sprint("n", h.random.IntN(4))
-	end := func(state run.State) session.Entry {
+	end := func(state run.State) commitlog.Entry {
 		h.runs[k] = open[1:]
 		return h.commit(k, h.event(journal.KindEnded, journal.Ended{Attempt: r.attempt, Run: r.id, State: state, Workflow: "w"}))
 	}
-	claim := func() session.Entry {
+	claim := func() commitlog.Entry {
 		r.attempt++
 		r.state = run.Running
 		return h.commit(k,
@@ -180,7 +181,7 @@ func (s *Scheduler) stateOf(tb testing.TB) (state map[session.Key]string, owed m
 	return state, owed
 }
 
-func (s *Scheduler) fold(tb testing.TB, e session.Entry) {
+func (s *Scheduler) fold(tb testing.TB, e commitlog.Entry) {
 	tb.Helper()
 	if err := s.Fold(epoch, e); err != nil {
 		tb.Fatal(err)
@@ -196,7 +197,7 @@ func TestPagesWhileFolding(t *testing.T) {
 		h := newHistory(t, seed)
 		s := New(&Options{Self: "relay"})
 		pages := map[int][]byte{}
-		var log []session.Entry
+		var log []commitlog.Entry
 		stored, then := 0, map[string]bool{} // the last root, and the follow-ups that were open then
 		commit := func() {
 			e := h.next()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/messages"
@@ -22,7 +23,7 @@ type world struct {
 	random *rand.Rand
 	now    time.Time
 	s      *schedule.Scheduler
-	log    []session.Entry
+	log    []commitlog.Entry
 	folded int // entries that the scheduler has
 	seqs   map[session.Key]uint64
 	runs   map[run.ID]*modelRun
@@ -80,8 +81,8 @@ func (w *world) commit(k session.Key, events ...session.Event) {
 	for i := range events {
 		events[i].Time = w.now
 	}
-	c := session.Commit{Key: k, Root: k.ID, Seq: w.seqs[k], Events: events}
-	w.log = append(w.log, session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: uint64(len(w.log) + 1)}})
+	c := commitlog.Commit{Key: k, Root: k.ID, Seq: w.seqs[k], Events: events}
+	w.log = append(w.log, commitlog.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: uint64(len(w.log) + 1)}})
 	w.after(5*time.Millisecond, w.fold)
 }
 

@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
@@ -13,7 +14,7 @@ import (
 type Runs struct{ sessions map[session.Key]*openSession }
 
 // Fold takes the next commit.
-func (r *Runs) Fold(e session.Entry) {
+func (r *Runs) Fold(e commitlog.Entry) {
 	k := e.Commit.Key
 	o := r.sessions[k]
 	facts := journal.Facts(e.Commit)
@@ -57,6 +58,6 @@ func opens(f *journal.Fact) bool {
 	return false
 }
 
-func openedBy(e session.Entry, facts []journal.Fact) *openSession {
+func openedBy(e commitlog.Entry, facts []journal.Fact) *openSession {
 	return &openSession{Tenant: e.Commit.Tenant, Session: e.Commit.ID, Writer: writerOf(facts)}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -141,7 +142,7 @@ func (s *Scheduler) Begin(now time.Time) {
 
 // Fold takes the next commit of the partition. It returns an error for what
 // cannot be read in it; all else of it counts.
-func (s *Scheduler) Fold(now time.Time, e session.Entry) error {
+func (s *Scheduler) Fold(now time.Time, e commitlog.Entry) error {
 	k := e.Commit.Key
 	o := s.sessions[k]
 	facts := journal.Facts(e.Commit)
@@ -233,7 +234,7 @@ func (s *Scheduler) Fresh(t session.Tenant, workflow string) (n int, moved time.
 	return 0, time.Time{}
 }
 
-func (s *Scheduler) open(e session.Entry, facts []journal.Fact) *openSession {
+func (s *Scheduler) open(e commitlog.Entry, facts []journal.Fact) *openSession {
 	o := openedBy(e, facts)
 	s.sessions[e.Commit.Key] = o
 	s.pages.add(o)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/transcript"
@@ -31,7 +32,7 @@ func TestTranscripts(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			s := &stage{
-				T: t, now: time.Unix(946_684_800, 0), log: &session.MemoryLog{}, stores: map[string]journal.Store{}, dead: map[string]bool{},
+				T: t, now: time.Unix(946_684_800, 0), log: &commitlog.Memory{}, stores: map[string]journal.Store{}, dead: map[string]bool{},
 				pages: map[int][]byte{}, attempts: map[run.ID]uint64{},
 			}
 			s.scheduler = schedule.New(s.options())
@@ -47,11 +48,11 @@ func TestTranscripts(t *testing.T) {
 type stage struct {
 	*testing.T
 	now       time.Time
-	log       *session.MemoryLog
+	log       *commitlog.Memory
 	scheduler *schedule.Scheduler
 	stores    map[string]journal.Store // by incarnation
 	dead      map[string]bool
-	entries   []session.Entry // of the partition's stream
+	entries   []commitlog.Entry // of the partition's stream
 	folded    int
 	actions   []schedule.Action
 	attempts  map[run.ID]uint64
@@ -66,7 +67,7 @@ func (s *stage) options() *schedule.Options {
 
 func (s *stage) store(node string) journal.Store {
 	if s.stores[node] == nil {
-		s.stores[node] = journal.NewStore(s.log, &journal.StoreOptions{Incarnation: node, Now: func() time.Time { return s.now }, OnCommit: func(e session.Entry) {
+		s.stores[node] = journal.NewStore(s.log, &journal.StoreOptions{Incarnation: node, Now: func() time.Time { return s.now }, OnCommit: func(e commitlog.Entry) {
 			e.At.Token = uint64(len(s.entries) + 1)
 			s.entries = append(s.entries, e)
 		}})

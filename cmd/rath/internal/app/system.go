@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/view"
@@ -25,7 +26,7 @@ type System struct {
 	// Remote is a server: Log, Values and Blobs are what its nodes answer a client, and
 	// nothing is appended.
 	Remote   bool
-	Log      session.Log
+	Log      commitlog.Log
 	Values   *journal.Values
 	Blobs    func(session.Tenant) blob.Store
 	Stores   func(context.Context) error // nil if something can be stored; nil for a server

@@ -7,6 +7,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/inprocess"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/sandbox"
@@ -18,7 +19,7 @@ import (
 // TestBlameCalledWorkflow: a line that a call of a workflow brought is that of the step
 // inside of it.
 func TestBlameCalledWorkflow(t *testing.T) {
-	var log session.MemoryLog
+	var log commitlog.Memory
 	blobs := blob.NewMemory()
 	write, _ := tool.ByName(tool.WriteWorkspaceFile)
 	put := func(ctx context.Context, s session.Session, path, text string) (session.Session, error) {

@@ -1,34 +1,10 @@
-package session
+package commitlog
 
 import (
 	"context"
-	"errors"
 	"iter"
-)
 
-var (
-	// ErrConflict is returned by Append when another writer extended the log.
-	// The writer that gets it has lost the session and must stop.
-	ErrConflict = errors.New("session: another writer extended the log")
-	// ErrStale is returned for a write that extends a version which is no
-	// longer the newest.
-	ErrStale = errors.New("session: not the newest version")
-	// ErrNotFound is returned for a session without commits, or a version
-	// that it does not have.
-	ErrNotFound = errors.New("session: not found")
-	// ErrUnavailable is returned by Append when it could not learn in time
-	// whether the commit was stored.
-	ErrUnavailable = errors.New("session: log not available")
-	// ErrTooOld marks data of a later release than this one.
-	ErrTooOld = errors.New("session: written by a later release")
-	// ErrTooLarge marks a commit over MaxCommit.
-	ErrTooLarge = errors.New("session: commit too large")
-	// ErrForeign marks bytes that are not a valid commit where one should be.
-	ErrForeign = errors.New("session: not a commit of this log")
-	// ErrTenant is returned when something would cross tenants.
-	ErrTenant = errors.New("session: crosses tenants")
-	// ErrClosed is returned for a write to a session that ended.
-	ErrClosed = errors.New("session: closed")
+	"github.com/rathcluster/rath/session"
 )
 
 // Log is the event store: one append-only sequence of commits per session. Its
@@ -50,7 +26,7 @@ type Log interface {
 	// Appending the same c again returns the first position, or ErrConflict. If
 	// ctx ends once c may have arrived, Append goes on until it learns the
 	// outcome, for at most half a minute.
-	Append(ctx context.Context, at Position, c Commit) (Position, error)
+	Append(ctx context.Context, at session.Position, c Commit) (session.Position, error)
 	// Read yields the commits after a position in their order, up to the end of
 	// the log at the time of the call or later. after is the zero Position or one
 	// that this log returned. A session without commits yields nothing.
@@ -60,11 +36,11 @@ type Log interface {
 	// is an *ArchivedError. The caller may stop early, and may call the log between
 	// two entries. Entries are shared with other readers: their bytes must not be
 	// changed.
-	Read(ctx context.Context, k Key, after Position) iter.Seq2[Entry, error]
+	Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[Entry, error]
 	// Last returns the newest commit, or an error that wraps ErrNotFound or, of a
 	// log that was purged, is an *ArchivedError. It answers neither from a cache
 	// nor from a replica that lags. The Entry is shared as those of Read are.
-	Last(ctx context.Context, k Key) (Entry, error)
+	Last(ctx context.Context, k session.Key) (Entry, error)
 }
 
 // Snapshotter is the optional second ability of a Log: it keeps one saved
@@ -77,12 +53,12 @@ type Log interface {
 type Snapshotter interface {
 	// Save replaces the snapshot of a session, unless the one that is kept is of
 	// a later position.
-	Save(ctx context.Context, k Key, at Position, state []byte) error
+	Save(ctx context.Context, k session.Key, at session.Position, state []byte) error
 	// Load returns the snapshot of a session, or an error that wraps ErrNotFound.
-	Load(ctx context.Context, k Key) (at Position, state []byte, err error)
+	Load(ctx context.Context, k session.Key) (at session.Position, state []byte, err error)
 	// SavePage stores an immutable part that states refer to by its digest.
 	// Storing it again changes nothing.
-	SavePage(ctx context.Context, t Tenant, digest string, page []byte) error
+	SavePage(ctx context.Context, t session.Tenant, digest string, page []byte) error
 	// LoadPage returns a part, or an error that wraps ErrNotFound.
-	LoadPage(ctx context.Context, t Tenant, digest string) ([]byte, error)
+	LoadPage(ctx context.Context, t session.Tenant, digest string) ([]byte, error)
 }

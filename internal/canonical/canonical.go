@@ -1,7 +1,8 @@
-package session
+package canonical
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,16 +15,16 @@ import (
 // nest (tool arguments, outcomes) travels as text inside it.
 const maxDepth = 64
 
-var errCanonical = errors.New("not canonical JSON")
+var ErrForm = errors.New("not canonical JSON")
 
 // Marshal encodes event data canonically: no white space, object keys sorted,
 // integers only, each character escaped in one way. It fails on floats.
 func Marshal(v any) (string, error) {
-	s, err := encodeJSON(v)
+	s, err := Encode(v)
 	if err != nil {
 		return "", err
 	}
-	if canonical(s) {
+	if Valid(s) {
 		return s, nil
 	}
 	// A type whose fields are declared in another order: sort them.
@@ -33,11 +34,11 @@ func Marshal(v any) (string, error) {
 	if err := dec.Decode(&tree); err != nil {
 		return "", fmt.Errorf("session: encode event: %w", err)
 	}
-	if s, err = encodeJSON(tree); err != nil {
+	if s, err = Encode(tree); err != nil {
 		return "", err
 	}
-	if !canonical(s) {
-		return "", fmt.Errorf("session: encode event: %T: %w: integers, text, lists and objects only, nested less than %d deep", v, errCanonical, maxDepth)
+	if !Valid(s) {
+		return "", fmt.Errorf("session: encode event: %T: %w: integers, text, lists and objects only, nested less than %d deep", v, ErrForm, maxDepth)
 	}
 	return s, nil
 }
@@ -60,7 +61,7 @@ var encoders = sync.Pool{New: func() any {
 // maxEncoder bounds the room that is kept for later.
 const maxEncoder = 64 << 10
 
-func encodeJSON(v any) (string, error) {
+func Encode(v any) (string, error) {
 	e := encoders.Get().(*encoder)
 	err := e.enc.Encode(v)
 	s := strings.TrimSuffix(e.b.String(), "\n")
@@ -74,7 +75,7 @@ func encodeJSON(v any) (string, error) {
 	return s, nil
 }
 
-func mustMarshal(v any) string {
+func MustMarshal(v any) string {
 	s, err := Marshal(v)
 	if err != nil {
 		panic(err) // only for types of this package, which always encode
@@ -82,33 +83,32 @@ func mustMarshal(v any) string {
 	return s
 }
 
-// canonical reports whether s is one JSON value in the form of Marshal.
-func canonical(s string) bool {
-	r := reader{s: s}
-	return r.value(0) && r.i == len(s)
+// Valid reports whether s is one JSON value in the form of Marshal.
+func Valid(s string) bool {
+	r := Reader{S: s}
+	return r.Value(0) && r.I == len(s)
 }
 
-// reader walks over canonical JSON. Its methods return false, and leave the
+// Reader walks over canonical JSON. Its methods return false, and leave the
 // position anywhere, when the text at the position is something else.
-type reader struct {
-	s   string
-	i   int
-	own bool // texts that are kept do not share s, see Unmarshal
+type Reader struct {
+	S string
+	I int // where the next read begins
 }
 
-func (r *reader) lit(want string) bool {
-	if !strings.HasPrefix(r.s[r.i:], want) {
+func (r *Reader) Lit(want string) bool {
+	if !strings.HasPrefix(r.S[r.I:], want) {
 		return false
 	}
-	r.i += len(want)
+	r.I += len(want)
 	return true
 }
 
-func (r *reader) value(depth int) bool {
-	if r.i >= len(r.s) || depth > maxDepth {
+func (r *Reader) Value(depth int) bool {
+	if r.I >= len(r.S) || depth > maxDepth {
 		return false
 	}
-	switch c := r.s[r.i]; {
+	switch c := r.S[r.I]; {
 	case c == '"':
 		return r.skipString()
 	case c == '{':
@@ -116,84 +116,84 @@ func (r *reader) value(depth int) bool {
 	case c == '[':
 		return r.array(depth)
 	case c == 't':
-		return r.lit("true")
+		return r.Lit("true")
 	case c == 'f':
-		return r.lit("false")
+		return r.Lit("false")
 	case c == 'n':
-		return r.lit("null")
+		return r.Lit("null")
 	}
 	return r.skipInt()
 }
 
-func (r *reader) object(depth int) bool {
-	r.i++
-	if r.lit("}") {
+func (r *Reader) object(depth int) bool {
+	r.I++
+	if r.Lit("}") {
 		return true
 	}
 	last := ""
 	for first := true; ; first = false {
-		key, ok := r.str()
-		if !ok || !first && key <= last || !r.lit(":") || !r.value(depth+1) {
+		key, ok := r.Str()
+		if !ok || !first && key <= last || !r.Lit(":") || !r.Value(depth+1) {
 			return false
 		}
 		last = key
-		if !r.lit(",") {
-			return r.lit("}")
+		if !r.Lit(",") {
+			return r.Lit("}")
 		}
 	}
 }
 
-func (r *reader) array(depth int) bool {
-	r.i++
-	if r.lit("]") {
+func (r *Reader) array(depth int) bool {
+	r.I++
+	if r.Lit("]") {
 		return true
 	}
 	for {
-		if !r.value(depth + 1) {
+		if !r.Value(depth + 1) {
 			return false
 		}
-		if !r.lit(",") {
-			return r.lit("]")
+		if !r.Lit(",") {
+			return r.Lit("]")
 		}
 	}
 }
 
 // skipInt moves over an integer without leading zeros.
-func (r *reader) skipInt() bool {
-	start := r.i
-	if r.i < len(r.s) && r.s[r.i] == '-' {
-		r.i++
+func (r *Reader) skipInt() bool {
+	start := r.I
+	if r.I < len(r.S) && r.S[r.I] == '-' {
+		r.I++
 	}
-	digits := r.i
-	for r.i < len(r.s) && r.s[r.i] >= '0' && r.s[r.i] <= '9' {
-		r.i++
+	digits := r.I
+	for r.I < len(r.S) && r.S[r.I] >= '0' && r.S[r.I] <= '9' {
+		r.I++
 	}
 	switch {
-	case r.i == digits:
+	case r.I == digits:
 		return false
-	case r.s[digits] == '0':
-		return r.i == digits+1 && digits == start
+	case r.S[digits] == '0':
+		return r.I == digits+1 && digits == start
 	}
 	return true
 }
 
 // skipString moves over a string and checks that each character is written in
 // the one way that Marshal writes it.
-func (r *reader) skipString() bool {
-	if !r.lit(`"`) {
+func (r *Reader) skipString() bool {
+	if !r.Lit(`"`) {
 		return false
 	}
 	for {
-		i := r.i
-		for i < len(r.s) && plain[r.s[i]] {
+		i := r.I
+		for i < len(r.S) && plain[r.S[i]] {
 			i++
 		}
-		if r.i = i; i == len(r.s) {
+		if r.I = i; i == len(r.S) {
 			return false
 		}
-		switch c := r.s[r.i]; {
+		switch c := r.S[r.I]; {
 		case c == '"':
-			r.i++
+			r.I++
 			return true
 		case c == '\\':
 			if !r.escape() {
@@ -202,11 +202,11 @@ func (r *reader) skipString() bool {
 		case c < 0x20:
 			return false
 		default:
-			ch, n := utf8.DecodeRuneInString(r.s[r.i:])
+			ch, n := utf8.DecodeRuneInString(r.S[r.I:])
 			if ch == utf8.RuneError && n == 1 || ch == '\u2028' || ch == '\u2029' {
 				return false
 			}
-			r.i += n
+			r.I += n
 		}
 	}
 }
@@ -219,14 +219,14 @@ var plain = func() (p [256]bool) {
 	return p
 }()
 
-func (r *reader) escape() bool {
-	rest := r.s[r.i+1:]
+func (r *Reader) escape() bool {
+	rest := r.S[r.I+1:]
 	if rest == "" {
 		return false
 	}
 	switch rest[0] {
 	case '"', '\\', 'b', 'f', 'n', 'r', 't':
-		r.i += 2
+		r.I += 2
 		return true
 	case 'u':
 	default:
@@ -236,7 +236,7 @@ func (r *reader) escape() bool {
 		return false
 	}
 	hex := rest[1:5]
-	r.i += 6
+	r.I += 6
 	if hex == "2028" || hex == "2029" {
 		return true
 	}
@@ -253,12 +253,12 @@ func (r *reader) escape() bool {
 }
 
 // str reads a string.
-func (r *reader) str() (string, bool) {
-	start := r.i
+func (r *Reader) Str() (string, bool) {
+	start := r.I
 	if !r.skipString() {
 		return "", false
 	}
-	raw := r.s[start:r.i]
+	raw := r.S[start:r.I]
 	if strings.IndexByte(raw, '\\') < 0 {
 		return raw[1 : len(raw)-1], true
 	}
@@ -270,13 +270,13 @@ func (r *reader) str() (string, bool) {
 }
 
 // uint reads an integer of [0, limit].
-func (r *reader) uint(limit uint64) (uint64, bool) {
-	start := r.i
-	if !r.skipInt() || r.s[start] == '-' || r.i-start > 20 {
+func (r *Reader) Uint(limit uint64) (uint64, bool) {
+	start := r.I
+	if !r.skipInt() || r.S[start] == '-' || r.I-start > 20 {
 		return 0, false
 	}
 	n := uint64(0)
-	for _, c := range []byte(r.s[start:r.i]) {
+	for _, c := range []byte(r.S[start:r.I]) {
 		d := uint64(c - '0')
 		if d > limit || n > (limit-d)/10 {
 			return 0, false
@@ -284,4 +284,34 @@ func (r *reader) uint(limit uint64) (uint64, bool) {
 		n = n*10 + d
 	}
 	return n, true
+}
+
+// Digest reads exactly as many lower-case hexadecimal digits as into takes.
+func (r *Reader) Digest(into []byte) bool {
+	n := 2 * len(into)
+	if len(r.S)-r.I < n {
+		return false
+	}
+	text := r.S[r.I : r.I+n]
+	for i := range n {
+		if c := text[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	_, err := hex.Decode(into, []byte(text))
+	r.I += n
+	return err == nil
+}
+
+// AppendString writes s as a JSON string. Ids and kinds need no escaping;
+// anything else takes the slow way.
+func AppendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
+			return append(b, MustMarshal(strings.ToValidUTF8(s, "\uFFFD"))...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
 }

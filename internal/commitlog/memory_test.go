@@ -1,4 +1,4 @@
-package session_test
+package commitlog_test
 
 import (
 	"math"
@@ -6,16 +6,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
 
-func TestMemoryLog(t *testing.T) {
-	sessiontest.TestLog(t, func(*testing.T) session.Log { return &session.MemoryLog{} })
+func TestMemory(t *testing.T) {
+	sessiontest.TestLog(t, func(*testing.T) commitlog.Log { return &commitlog.Memory{} })
 }
 
-func TestMemoryLogKeys(t *testing.T) {
-	var log session.MemoryLog
+func TestMemoryKeys(t *testing.T) {
+	var log commitlog.Memory
 	want := []session.Key{{Tenant: "a", ID: "2"}, {Tenant: "a", ID: "s"}, {Tenant: "b", ID: "s"}}
 	for _, i := range []int{2, 0, 1} {
 		if _, err := log.Append(t.Context(), session.Position{}, sessiontest.Next(want[i], session.Position{}, session.ChunkEvent(session.UserText("x")))); err != nil {

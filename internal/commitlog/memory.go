@@ -1,68 +1,69 @@
-package session
+package commitlog
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"iter"
 	"slices"
 	"sync"
+
+	"github.com/rathcluster/rath/session"
 )
 
-// MemoryLog is a Log in memory, for tests and for runs that need no
+// Memory is a Log in memory, for tests and for runs that need no
 // durability. Its zero value is ready to use.
-type MemoryLog struct {
+type Memory struct {
 	mu    sync.Mutex
 	token uint64
-	logs  map[Key][]Entry
-	snaps map[Key]memSnap
+	logs  map[session.Key][]Entry
+	snaps map[session.Key]snapshot
 	pages map[string][]byte
 }
 
-type memSnap struct {
-	at    Position
+type snapshot struct {
+	at    session.Position
 	state []byte
 }
 
 var (
-	_ Log         = (*MemoryLog)(nil)
-	_ Snapshotter = (*MemoryLog)(nil)
+	_ Log         = (*Memory)(nil)
+	_ Snapshotter = (*Memory)(nil)
 )
 
 // Append implements Log.
-func (m *MemoryLog) Append(ctx context.Context, at Position, c Commit) (Position, error) {
+func (m *Memory) Append(ctx context.Context, at session.Position, c Commit) (session.Position, error) {
 	if err := ctx.Err(); err != nil {
-		return Position{}, err
+		return session.Position{}, err
 	}
 	raw, err := Encode(c)
 	if err != nil {
-		return Position{}, err
+		return session.Position{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	log := m.logs[c.Key]
-	var end Position
+	var end session.Position
 	if len(log) > 0 {
 		end = log[len(log)-1].At
 	}
 	if end != at {
-		return Position{}, fmt.Errorf("session: append %d to %s, which is at %d: %w", c.Seq, c.Key, end.Seq, ErrConflict)
+		return session.Position{}, fmt.Errorf("session: append %d to %s, which is at %d: %w", c.Seq, c.Key, end.Seq, session.ErrConflict)
 	}
 	own, hash, err := Successor(c.Key, at, raw)
 	if err != nil {
-		return Position{}, err
+		return session.Position{}, err
 	}
 	m.token++
-	pos := Position{Seq: c.Seq, Token: m.token, Hash: hash}
+	pos := session.Position{Seq: c.Seq, Token: m.token, Hash: hash}
 	if m.logs == nil {
-		m.logs = map[Key][]Entry{}
+		m.logs = map[session.Key][]Entry{}
 	}
 	m.logs[c.Key] = append(log, Entry{Commit: own, At: pos, Raw: string(raw)})
 	return pos, nil
 }
 
 // Read implements Log.
-func (m *MemoryLog) Read(ctx context.Context, k Key, after Position) iter.Seq2[Entry, error] {
+func (m *Memory) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		m.mu.Lock()
 		log := m.logs[k]
@@ -80,7 +81,7 @@ func (m *MemoryLog) Read(ctx context.Context, k Key, after Position) iter.Seq2[E
 }
 
 // Last implements Log.
-func (m *MemoryLog) Last(ctx context.Context, k Key) (Entry, error) {
+func (m *Memory) Last(ctx context.Context, k session.Key) (Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return Entry{}, err
 	}
@@ -88,20 +89,20 @@ func (m *MemoryLog) Last(ctx context.Context, k Key) (Entry, error) {
 	defer m.mu.Unlock()
 	log := m.logs[k]
 	if len(log) == 0 {
-		return Entry{}, fmt.Errorf("session: %s: %w", k, ErrNotFound)
+		return Entry{}, fmt.Errorf("session: %s: %w", k, session.ErrNotFound)
 	}
 	return log[len(log)-1], nil
 }
 
 // Keys returns the sessions that have commits, sorted.
-func (m *MemoryLog) Keys() []Key {
+func (m *Memory) Keys() []session.Key {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	keys := make([]Key, 0, len(m.logs))
+	keys := make([]session.Key, 0, len(m.logs))
 	for k := range m.logs {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, func(a, b Key) int {
+	slices.SortFunc(keys, func(a, b session.Key) int {
 		if a.String() < b.String() {
 			return -1
 		}
@@ -111,31 +112,31 @@ func (m *MemoryLog) Keys() []Key {
 }
 
 // Save implements Snapshotter.
-func (m *MemoryLog) Save(_ context.Context, k Key, at Position, state []byte) error {
+func (m *Memory) Save(_ context.Context, k session.Key, at session.Position, state []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.snaps == nil {
-		m.snaps = map[Key]memSnap{}
+		m.snaps = map[session.Key]snapshot{}
 	}
 	if old, ok := m.snaps[k]; !ok || old.at.Seq < at.Seq {
-		m.snaps[k] = memSnap{at, slices.Clone(state)}
+		m.snaps[k] = snapshot{at, slices.Clone(state)}
 	}
 	return nil
 }
 
 // Load implements Snapshotter.
-func (m *MemoryLog) Load(_ context.Context, k Key) (Position, []byte, error) {
+func (m *Memory) Load(_ context.Context, k session.Key) (session.Position, []byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, ok := m.snaps[k]
 	if !ok {
-		return Position{}, nil, fmt.Errorf("session: snapshot of %s: %w", k, ErrNotFound)
+		return session.Position{}, nil, fmt.Errorf("session: snapshot of %s: %w", k, session.ErrNotFound)
 	}
 	return s.at, slices.Clone(s.state), nil
 }
 
 // SavePage implements Snapshotter.
-func (m *MemoryLog) SavePage(_ context.Context, t Tenant, digest string, page []byte) error {
+func (m *Memory) SavePage(_ context.Context, t session.Tenant, digest string, page []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.pages == nil {
@@ -146,15 +147,12 @@ func (m *MemoryLog) SavePage(_ context.Context, t Tenant, digest string, page []
 }
 
 // LoadPage implements Snapshotter.
-func (m *MemoryLog) LoadPage(_ context.Context, t Tenant, digest string) ([]byte, error) {
+func (m *Memory) LoadPage(_ context.Context, t session.Tenant, digest string) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.pages[string(t)+"/"+digest]
 	if !ok {
-		return nil, fmt.Errorf("session: page %s: %w", digest, ErrNotFound)
+		return nil, fmt.Errorf("session: page %s: %w", digest, session.ErrNotFound)
 	}
 	return slices.Clone(p), nil
 }
-
-// HashOf returns the hash that names stored bytes.
-func HashOf(raw []byte) Hash { return sha256.Sum256(raw) }

@@ -1,0 +1,38 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+)
+
+// Hash is the SHA-256 of a commit's stored bytes: it names the commit and, as
+// Prev of the next one, chains the log. The zero Hash stands before the first
+// commit.
+type Hash [sha256.Size]byte
+
+// String returns 64 hexadecimal digits.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// Short returns the first 8 digits, for people.
+func (h Hash) Short() string { return h.String()[:8] }
+
+// MarshalText writes String.
+func (h Hash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h[:]), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (h *Hash) UnmarshalText(b []byte) error {
+	if len(b) != 2*len(h) {
+		return fmt.Errorf("session: hash of %d characters: want %d", len(b), 2*len(h))
+	}
+	_, err := hex.Decode(h[:], b)
+	return err
+}
+
+// Position is where a log stands after a commit. Token is the backend's own
+// sequence, which its compare-and-set uses. The zero Position is the empty log.
+type Position struct {
+	Seq   uint64
+	Token uint64
+	Hash  Hash
+}

@@ -69,6 +69,7 @@ func outcomeOf(t *testing.T, nc *nats.Conn, workflow, id, body string) (state, c
 // TestBadTasks sends tasks that cannot run to a node, as any NATS client may.
 // Each is told with a code and a reason, is kept with it, and harms no other.
 func TestBadTasks(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t)
 	node, url := d.dev()
 	nc, err := nats.Connect(url)
@@ -218,6 +219,7 @@ func deadLetters(t *testing.T, d *desk, want int) int {
 
 // TestReusedKey: the command line, too, tells a reused id from an answer.
 func TestReusedKey(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t)
 	d.rath("run", "-m", "one", "--id", "k").want(t, 0, "echo: one")
 	o := d.rath("run", "-m", "two", "--id", "k")
@@ -279,6 +281,7 @@ func TestStoreReadOnly(t *testing.T) {
 // acknowledged is lost, nothing that was not is acknowledged, and with space
 // it goes on.
 func TestStoreFull(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t)
 	if err := os.Mkdir(filepath.Join(d.dir, "disk"), 0o755); err != nil {
 		t.Fatal(err)
@@ -439,6 +442,7 @@ func modelFault(t *testing.T, script string) string {
 // TestBadModels runs against model servers with problems, over real sockets:
 // the run fails with the reason, and the same session goes on with a good one.
 func TestBadModels(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t)
 	// Without a key no answer is made up: echo answers where it is named.
 	newDesk(t, "OPENAI_API_KEY=").at(d).rath("run", "-m", "hi").want(t, 1, "no_key", "OPENAI_API_KEY", "OPENAI_BASE_URL", "--model echo")

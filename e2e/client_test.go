@@ -148,6 +148,7 @@ const (
 // in the question, turns it down, and approves the next one while the node that held the
 // run is killed; Ana applies it, and checks the evidence with rath and with ssh-keygen.
 func TestClientOfFleet(t *testing.T) {
+	t.Parallel()
 	script, err := filepath.Abs(changeScript)
 	if err != nil {
 		t.Fatal(err)
@@ -235,6 +236,7 @@ func TestClientOfFleet(t *testing.T) {
 // TestClientOfFleetJavaScript: the same with a client in JavaScript, testdata/client.mjs,
 // which knows messages/FORMAT.md and none of our code.
 func TestClientOfFleetJavaScript(t *testing.T) {
+	t.Parallel()
 	script, err := filepath.Abs(changeScript)
 	if err != nil {
 		t.Fatal(err)

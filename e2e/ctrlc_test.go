@@ -48,6 +48,7 @@ func (d *desk) working(script string) *job {
 
 // TestInterrupt parks a run with Ctrl-C, and types what it prints.
 func TestInterrupt(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t)
 	j := d.working(slowScript)
 	j.signal(syscall.SIGINT)
@@ -80,6 +81,7 @@ func TestInterrupt(t *testing.T) {
 
 // TestInterruptTwice exits at once, and the run goes on later nevertheless.
 func TestInterruptTwice(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t)
 	// The model would answer long after the test has given up.
 	j := d.working(strings.Replace(slowScript, "3s", "5m", 1))
@@ -98,6 +100,7 @@ func TestInterruptTwice(t *testing.T) {
 // process waits for it: it has succeeded, and the command that was printed
 // says so.
 func TestInterruptLastCall(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t)
 	j := d.working("\n-- look --\nround: 1\ncall: list_workspace_files {}\n\n-- last --\ndelay: 1500ms\n\nThat was all.\n")
 	j.signal(syscall.SIGINT)
@@ -119,6 +122,7 @@ func TestInterruptLastCall(t *testing.T) {
 
 // TestTerminated is what a service manager does: SIGTERM parks as well.
 func TestTerminated(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t)
 	j := d.working(slowScript)
 	j.signal(syscall.SIGTERM)

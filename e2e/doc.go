@@ -5,6 +5,9 @@
 //	go test -tags=e2e ./e2e/...
 //
 // Nothing here skips: what is missing fails the test and says what to install.
+// Tests that wait more than they compute run beside each other, after the others; what
+// needs the address of the documents' programs, or counts its requests under load, is
+// not among them.
 //
 // # Fleets
 //

@@ -29,6 +29,7 @@ import (
 // a read there gets no answer after a while, but never one that is older than an
 // answer that another client has.
 func TestDeposedLeader(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, drawSeed(), shape{servers: 3})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()

@@ -53,6 +53,7 @@ const ladderMost = 2 * time.Minute
 // in the middle, at a model call; then the nodes are killed with -9 one after the other, and
 // what they held goes on elsewhere. Every example comes to what it comes to in one process.
 func TestFleetLadder(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), ladderMost)
 	defer cancel()
 	dir, all := t.TempDir(), examples.Ladder()

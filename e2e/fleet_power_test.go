@@ -141,6 +141,7 @@ func powered() []fleet.Disk {
 // TestFleetPowerCut cuts the power of all three NATS servers at once, twice,
 // under load: no acknowledged commit is lost, and every run ends.
 func TestFleetPowerCut(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 2, slots: 8, disks: powered()})
 	m, err := commitTo(t.Context(), w, streams.Fsync)
 	if err != nil {
@@ -175,6 +176,7 @@ func TestFleetPowerCut(t *testing.T) {
 // TestFleetPowerCutLazy: the same cut at level lazy loses commits, which shows
 // that the test can see it.
 func TestFleetPowerCutLazy(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, drawSeed(), shape{servers: 3, disks: powered(), lazy: true})
 	m, err := commitTo(t.Context(), w, streams.Lazy)
 	if err != nil {

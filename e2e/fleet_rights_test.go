@@ -19,6 +19,7 @@ import (
 // TestFleetRights: the nodes of these tests may remove what they may in production,
 // the streams in memory, and nothing that is truth.
 func TestFleetRights(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	f, err := fleet.Start(ctx, &fleet.Options{Dir: t.TempDir(), Servers: 1})

@@ -123,8 +123,12 @@ said
 // say it; with room again everything goes on without a hand, and nothing that was
 // acknowledged is lost.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	for round := range 3 {
-		t.Run(fmt.Sprint(round), func(t *testing.T) { fullDisk(t, time.Duration(round)*150*time.Millisecond) })
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			t.Parallel()
+			fullDisk(t, time.Duration(round)*150*time.Millisecond)
+		})
 	}
 }
 
@@ -247,6 +251,7 @@ func succeeds(t *testing.T, nc *nats.Conn, id string) {
 // TestFullDiskHealth fills the disk of a node that is watched by its endpoints: it is
 // alive, and not ready until there is room.
 func TestFullDiskHealth(t *testing.T) {
+	t.Parallel()
 	at := newDiskOf(t, 700<<20)
 	health := fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(t))
 	cmd := exec.Command(os.Args[0], "-store", filepath.Join(at.mount, "store"), "-port", fmt.Sprint(natstest.FreePort(t)), "-health", health, "-drain", "1s")
@@ -285,6 +290,7 @@ func TestFullDiskHealth(t *testing.T) {
 // acknowledged is lost. A server that met a write error stops its JetStream; once
 // there is room its supervisor restarts it, as here, and it catches up.
 func TestFullDiskOfOneServer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 2, slots: 8, disks: []fleet.Disk{{}, {}, {Size: 512 << 20}}})
 	n := newNemesis(w)
 	full := w.f.Servers()[2]
@@ -322,6 +328,7 @@ func (l *clients) acked() (n int) {
 // once: what is submitted takes its time, and nothing is lost, refused or taken for
 // dead. The kernel holds the writes of the node back (blkio of cgroups).
 func TestSlowDisk(t *testing.T) {
+	t.Parallel()
 	at := newDiskOf(t, 700<<20)
 	d := newDesk(t)
 	store := []string{"--store", filepath.Join(at.mount, "store")}

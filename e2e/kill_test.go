@@ -323,6 +323,7 @@ func (i *installation) read(runs []string) (stories map[string][]string, attempt
 // starts it again: each run ends with the same chunks and the same files as an
 // undisturbed one, and the witnesses outside agree with the log.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	i := install(t)
 	p := i.start()
 	began := time.Now()
@@ -425,6 +426,7 @@ func (i *installation) checkCount(attempts, recorded map[string]uint64, seed uin
 // TestKillInsideEffect kills the node inside a call that must not happen twice:
 // the run waits for a person, and the decision gets it going.
 func TestKillInsideEffect(t *testing.T) {
+	t.Parallel()
 	i := install(t)
 	p := i.start()
 	p.submit(t, "pay", "pay once")

@@ -16,6 +16,7 @@ import (
 // one's own, as far as one machine goes: the programs are made where the lines
 // after it look for them, and take the flags that they are given.
 func TestOperationsMachines(t *testing.T) {
+	t.Parallel()
 	_, section, _ := strings.Cut(document(t, operationsPage), "\n## On machines of your own\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	section = strings.ReplaceAll(section, "\\\n", "")

@@ -49,6 +49,7 @@ done
 // TestMCPServers calls tools of three servers of others, and kills one of them during a
 // call that it says is read-only: that is made again, by a fresh process.
 func TestMCPServers(t *testing.T) {
+	t.Parallel()
 	need(t, "node", "nodejs")
 	need(t, "npm", "npm")
 	d := newDesk(t, "RATH_MCP=mcp.yaml")

@@ -95,6 +95,7 @@ func (r *recorder) bodies(path string) []string {
 // TestMock asks a mock of others over each protocol: a run with a call of a tool and
 // thoughts before it, a word from each model, and an answer that breaks off.
 func TestMock(t *testing.T) {
+	t.Parallel()
 	mock := record(t, startMock(t))
 	d := newDesk(t, "RATH_MODELS=models.yaml", "KEY=sk-mock")
 	var list strings.Builder

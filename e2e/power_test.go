@@ -303,6 +303,7 @@ func missing(ctx context.Context, t *testing.T, log commitlog.Log, acks []acked)
 // TestPowerCut: at level fsync no acknowledged commit is lost at a power cut.
 // The same cut at level lazy loses some, which shows that the test can see it.
 func TestPowerCut(t *testing.T) {
+	t.Parallel()
 	for _, after := range []int{200, 700, 1500} {
 		total, lost := cutDuringCommits(t, streams.Fsync, after)
 		t.Logf("level fsync: %d of %d acknowledged commits lost", lost, total)

@@ -266,6 +266,7 @@ func waits(ctx context.Context, c *client.Client, id run.ID) bool {
 // over what the last cut left, under commits, tasks and the names of their sessions:
 // nothing that was acknowledged is lost. A build without rounds loses some.
 func TestRoundPowerCut(t *testing.T) {
+	t.Parallel()
 	d := newDiskOf(t, 8<<30)
 	p := &poweredNode{t: t, d: d, store: filepath.Join(d.mount, "store")}
 	rounds := !slices.Contains(protection.Off(), "round")
@@ -297,6 +298,7 @@ func TestRoundPowerCut(t *testing.T) {
 // TestDiskDies: a node whose writes cannot be synced acknowledges nothing more and
 // ends by itself, with the cause and what to do.
 func TestDiskDies(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t)
 	p := &poweredNode{t: t, d: d, store: filepath.Join(d.mount, "store")}
 	cmd, _, lines := p.start(1)

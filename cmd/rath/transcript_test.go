@@ -20,6 +20,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts of testdata")
 
+// asTranscript is set in the process that plays one transcript.
+const asTranscript = "RATH_TEST_AS_TRANSCRIPT"
+
 func TestMain(m *testing.M) {
 	local.Reexec()
 	if name := os.Getenv(asProgram); name != "" {
@@ -33,7 +36,9 @@ func TestMain(m *testing.M) {
 
 // TestTranscripts plays the command lines of testdata/*.txtar in a directory
 // of their own and compares what they print. A transcript's files are there
-// before; what differs between two runs is replaced by a word.
+// before; what differs between two runs is replaced by a word. Each is played by a
+// process of its own, whose directory that is: they wait more than they compute, so
+// several are played at once.
 //
 //	$ rath ps            a command; NAME=value before it sets the environment
 //	> text               a line of standard error
@@ -51,6 +56,11 @@ func TestTranscripts(t *testing.T) {
 	}
 	for _, name := range names {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			if os.Getenv(asTranscript) == "" {
+				t.Parallel()
+				playAlone(t)
+				return
+			}
 			abs, err := filepath.Abs(name)
 			if err != nil {
 				t.Fatal(err)
@@ -84,6 +94,17 @@ func TestTranscripts(t *testing.T) {
 				t.Errorf("%s differs (go test ./cmd/rath -update rewrites it):\n%s", name, firstDifference(got, want))
 			}
 		})
+	}
+}
+
+// playAlone runs this test in a process of its own.
+func playAlone(t *testing.T) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+strings.Replace(t.Name(), "/", "$/^", 1)+"$", "-test.v", "-update="+strconv.FormatBool(*update))
+	cmd.Env = append(os.Environ(), asTranscript+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name()+" ")) {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

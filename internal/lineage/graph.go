@@ -20,7 +20,7 @@ type Graph struct {
 	sessions map[session.Key]*history
 	runs     map[runKey]map[session.Key]struct{} // the sessions with records of a run
 	children map[session.Key]map[session.Key]struct{}
-	decided  map[session.Key]map[session.Key]struct{} // the sessions that decided about one
+	decided  map[session.Key]map[session.Key]struct{} // the sessions that decided about one, or called it
 }
 
 type runKey struct {
@@ -110,7 +110,7 @@ func (g *Graph) link(k session.Key, r *Record) {
 			put(g.decided, p.Session)
 		}
 	}
-	if r.Kind == Rejected {
+	if r.Kind == Rejected || r.Kind == Tool {
 		for _, b := range r.Branches {
 			put(g.decided, b.Session)
 		}

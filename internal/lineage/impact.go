@@ -227,10 +227,18 @@ func (g *Graph) spread(at *reach) []*reach {
 	for by := range g.decided[at.t.key] {
 		t := g.sessions[by].tidy()
 		for i, r := range t.records {
-			if r.Kind != Adopted && r.Kind != Merged || by == at.t.key {
+			if by == at.t.key {
 				continue
 			}
-			if slices.ContainsFunc(r.Parents, func(p Ref) bool { return p.Session == at.t.key.ID && p.Version >= at.version }) {
+			from := r.Parents
+			switch r.Kind {
+			case Adopted, Merged:
+			case Tool: // what the work of the call came to is its result, and in its files
+				from = r.Branches
+			default:
+				continue
+			}
+			if slices.ContainsFunc(from, func(p Ref) bool { return p.Session == at.t.key.ID && p.Version >= at.version }) {
 				out = append(out, &reach{t: t, i: i, version: t.versions[i], via: r.Kind, from: at.t.key.ID})
 				break
 			}

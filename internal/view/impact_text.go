@@ -34,8 +34,11 @@ func WriteImpact(w *term.Writer, text string, o *Impact, all bool) {
 		how := "made here"
 		if s.Via != "" {
 			how = string(s.Via) + " from " + lineage.Short(s.Parent)
-			if s.Via == lineage.Adopted || s.Via == lineage.Merged {
+			switch s.Via {
+			case lineage.Adopted, lineage.Merged:
 				how = string(s.Via) + " " + lineage.Short(s.Parent)
+			case lineage.Tool:
+				how = "called " + lineage.Short(s.Parent)
 			}
 		}
 		if s.Name != "" {

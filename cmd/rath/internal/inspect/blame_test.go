@@ -17,7 +17,7 @@ import (
 )
 
 // TestBlameCalledWorkflow: a line that a call of a workflow brought is that of the step
-// inside of it.
+// inside of it, and what that step touched is in the session of the caller, too.
 func TestBlameCalledWorkflow(t *testing.T) {
 	var log commitlog.Memory
 	blobs := blob.NewMemory()
@@ -72,5 +72,13 @@ func TestBlameCalledWorkflow(t *testing.T) {
 	}
 	if l := lines[1]; l.Text != "called" || l.By.Session == s.Key().ID || l.By.Tool != tool.WriteWorkspaceFile {
 		t.Errorf("%q is by %+v", l.Text, l.By)
+	}
+	by := lines[1].By
+	impact, err := g.ImpactOfStep(s.Key().Tenant, by.Run, by.Step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if to := impact.Sessions; len(to) != 2 || to[1].Session != s.Key().ID || to[1].Via != lineage.Tool || to[1].Parent != by.Session {
+		t.Errorf("it is in the sessions %+v", to)
 	}
 }

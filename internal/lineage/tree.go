@@ -36,9 +36,9 @@ const (
 //
 //	s1  1 researcher  reads issue.md, recalls 0 notes
 //	    3 planner     answers "2 steps"
-//	  s2  fork of s1 at 4
-//	    5 coder       edits slug.sh
-//	    8 REJECTED    "breaks empty input"
+//	    s2  fork of s1 at 4
+//	      5 coder       edits slug.sh
+//	      8 REJECTED    "breaks empty input"
 func (g *Graph) Tree(root session.Key, o *TreeOptions) (string, error) {
 	opt := TreeOptions{}
 	if o != nil {
@@ -103,7 +103,7 @@ func (w *treeWriter) write() {
 		}
 		if c.folded != "" && !at.folded {
 			at.folded = true
-			w.row(strings.Repeat(" ", column(c)-2)+c.folded, "")
+			w.row(strings.Repeat(" ", column(c))+c.folded, "")
 			continue
 		}
 		if at.line < len(c.lines) {
@@ -122,7 +122,7 @@ func (w *treeWriter) name(id session.ID) string { return cmp.Or(w.labels[id], Sh
 
 // column is where the lines of a session begin. From some depth on the text needs the
 // room more than the indentation does.
-func column(c *timeline) int { return max(4, 2*min(c.depth, maxIndent)+2) }
+func column(c *timeline) int { return 2*min(c.depth, maxIndent) + 4 }
 
 const maxIndent = 12
 
@@ -132,7 +132,10 @@ func (w *treeWriter) begin(i int) {
 	if c.depth == 0 && c.title == "" && len(c.label) <= 2 && len(c.lines) > 0 {
 		return
 	}
-	head := strings.Repeat(" ", 2*min(c.depth, maxIndent)) + c.label
+	head := c.label
+	if c.depth > 0 { // it begins where the lines of its parent do
+		head = strings.Repeat(" ", column(c)-2) + head
+	}
 	if c.title != "" {
 		head += "  " + c.title
 		if rate := HitRate(c.info.Usage); rate != "" {

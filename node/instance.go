@@ -388,7 +388,7 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 		}
 	}
 	if n.o.OpenSandbox != nil && !n.o.Idle {
-		if w.Backends["opensandbox"], err = n.service(ctx); err != nil {
+		if w.Backends["opensandbox"], err = n.openSandbox(ctx); err != nil {
 			return engine.Workspaces{}, err
 		}
 	}

@@ -103,7 +103,7 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 	flags.StringVar(&o.SandboxRuntime, "sandbox-runtime", env("RATH_SANDBOX_RUNTIME"), "`runtime` of the engine for them, such as runsc (RATH_SANDBOX_RUNTIME)")
 	flags.IntVar(&o.SandboxWarm, "sandbox-warm", 1, "`containers` of each image and limits that wait for sandboxes")
 	podFlags(flags, env, &o.SandboxKubernetes)
-	service := serviceFlags(flags, env)
+	openSandbox := openSandboxFlags(flags, env)
 	network := flags.String("sandbox-network", env("RATH_SANDBOX_NETWORK"), "the most `network` that tasks can ask for: none, open, or list:HOST,HOST (RATH_SANDBOX_NETWORK; any list of hosts)")
 	flags.StringVar(&o.SandboxSecrets, "sandbox-secrets", env("RATH_SANDBOX_SECRETS"), "`headers` that the proxy of sandboxes puts into requests, one of each line as HOST HEADER: VALUE with ${NAME} of the environment (RATH_SANDBOX_SECRETS)")
 	private := flags.String("sandbox-private", env("RATH_SANDBOX_PRIVATE"), "private `ranges` that hosts of a list may be at, such as 10.1.0.0/16 (RATH_SANDBOX_PRIVATE)")
@@ -145,8 +145,8 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 		complain(stderr, r, err)
 		return nil, err
 	}
-	if service.URL != "" {
-		o.OpenSandbox = service
+	if openSandbox.URL != "" {
+		o.OpenSandbox = openSandbox
 	}
 	if o.Dev != "" {
 		return o, o.devOnly(flags, stderr)

@@ -5,6 +5,6 @@
 // What runs next is decided by package schedule, which has no connection. Who may write
 // is decided by the log's compare-and-set.
 //
-// Files, the lowest first: dispatch, registry, ledgers, relay_options, membership, deliver, host, bound,
-// dispatcher, relaying, relay, openset, pull, credit, tasks, refusal, admit, standing, waiting_runs.
+// Files, the lowest first: dispatch, registry, ledgers, relay_options, relay_membership, deliver, host, bound,
+// dispatcher, relay_state, relay, openset, pull, credit, intake, refusal, admit, standing, waiting_runs.
 package dispatch

@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/sandbox/opensandbox"
 )
 
-// serviceFlags are those of the server of the backend "opensandbox".
-func serviceFlags(flags *flag.FlagSet, env func(string) string) *opensandbox.Options {
+// openSandboxFlags are those of the server of the backend "opensandbox".
+func openSandboxFlags(flags *flag.FlagSet, env func(string) string) *opensandbox.Options {
 	o := new(opensandbox.Options)
 	flags.StringVar(&o.URL, "sandbox-opensandbox-url", env("RATH_SANDBOX_OPENSANDBOX_URL"), "offer the sandbox \"opensandbox\": sandboxes of the OpenSandbox server at this `URL`, such as https://HOST/v1 (RATH_SANDBOX_OPENSANDBOX_URL)")
 	flags.StringVar(&o.KeyFile, "sandbox-opensandbox-key-file", env("RATH_SANDBOX_OPENSANDBOX_KEY_FILE"), "`file` with the server's API key (RATH_SANDBOX_OPENSANDBOX_KEY_FILE)")
@@ -18,9 +18,9 @@ func serviceFlags(flags *flag.FlagSet, env func(string) string) *opensandbox.Opt
 	return o
 }
 
-// service returns the backend "opensandbox", where the options name a server. A node whose
+// openSandbox returns the backend "opensandbox", where the options name a server. A node whose
 // server cannot be used does not start.
-func (n *Instance) service(ctx context.Context) (sandbox.Backend, error) {
+func (n *Instance) openSandbox(ctx context.Context) (sandbox.Backend, error) {
 	o := *n.o.OpenSandbox
 	if o.Logger == nil {
 		o.Logger = n.log

@@ -146,7 +146,7 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 			return err
 		}
 	}
-	accept, err := i.who(ctx, t)
+	accept, err := i.claimOrQueue(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -164,10 +164,10 @@ func IdOf(body []byte) run.ID {
 	return only.ID
 }
 
-// who says how a log gets a task: by a claim here, if this node offers its
+// claimOrQueue says how a log gets a task: by a claim here, if this node offers its
 // workflow and nothing waits for the slot that is free, else without one. It fails
 // for a task whose workflow no node offers.
-func (i *intake) who(ctx context.Context, t journal.Task) (accept func(context.Context, journal.Task) error, err error) {
+func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(context.Context, journal.Task) error, err error) {
 	revision, ok := i.Offers(t.Workflow)
 	if ok && (t.Revision == "" || t.Revision == revision) {
 		return i.begin, nil

@@ -24,8 +24,8 @@
 // what follows from commits. A [Driver] does both in one process. [Replay] runs
 // code against a journal and executes nothing.
 //
-// Files, the lowest first: summary, clock, live, position, lifetime, inbox, level, held,
-// account, call, retry, breaker, choice, admit, transcript, runtime, embed, execution, scope, step, placed, putback, service, forks, lease, leases, servers, read, join, guide, fork,
-// branch, do, version, diff, await, follow, image, complete, message, memory, compress, overflow, round, hooks, gate, ask, repeat, turn, select,
-// fanout, gather, merge, delegate, files, ending, claim, tree, answer, driver, replay.
+// Files, the lowest first: summary, clock, live, position, lifetime, inbox, level, sessions,
+// account, model_call, retry, breaker, choice, admit, transcript, runtime, embed, execution, scope, step, placement, putback, sandbox_service, checkout, lease, leases, tool_server, read, join, guide, fork,
+// branch, do, version, diff, await, follow, image, complete, message, memory, compress, overflow, round, hooks, approval, ask, repeat, turn, select,
+// fanout, gather, merge, delegate, files, ending, claim, driver_tree, driver_answer, driver, replay.
 package engine

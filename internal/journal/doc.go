@@ -17,6 +17,6 @@
 //
 // Files, the lowest first: paths, task, event, snapshot_this, record, store, state_machine,
 // terminal_only, wait, quarantine, branch, scratch, reservation, cache_warmup, fact, values,
-// run_state, journal, signals_taken, paged, claim, replay, archive, account, batch,
-// snapshot, recorded, direct, outbox.
+// run_state, journal, signals_taken, paged, claim, recording, archive, account, batch,
+// snapshot, recorded_run, direct_store, followups.
 package journal

@@ -30,6 +30,9 @@ const (
 type Options struct {
 	Event  int // bytes of data that one event keeps; 0 is DefaultEvent
 	Commit int // bytes that a commit may have; 0 is DefaultCommit
+	// Admit, if set, is asked before data is moved out of a commit. One that it refuses
+	// is not appended, and leaves nothing in the blob store.
+	Admit func(c commitlog.Commit) error
 }
 
 // ErrBlob is returned when the data of an event is missing from the blob store
@@ -52,6 +55,9 @@ func New(inner commitlog.Log, blobs func(session.Tenant) blob.Store, o *Options)
 	if o != nil && o.Commit > 0 {
 		l.commit = o.Commit
 	}
+	if o != nil {
+		l.admit = o.Admit
+	}
 	if snap, ok := inner.(commitlog.Snapshotter); ok {
 		return struct {
 			*log
@@ -65,6 +71,7 @@ type log struct {
 	commitlog.Log
 	blobs         func(session.Tenant) blob.Store
 	event, commit int
+	admit         func(c commitlog.Commit) error // nil admits all
 }
 
 // overhead is about what an event needs besides its data.
@@ -87,6 +94,11 @@ func (l *log) fits(events []session.Event) bool {
 func (l *log) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
 	if l.fits(c.Events) {
 		return l.Log.Append(ctx, at, c)
+	}
+	if l.admit != nil {
+		if err := l.admit(c); err != nil {
+			return session.Position{}, err
+		}
 	}
 	c.Events = slices.Clone(c.Events)
 	total := 0

@@ -178,6 +178,23 @@ func (b *badStore) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error
 	return b.Store.Get(ctx, d)
 }
 
+// TestAdmit: a commit that is not admitted leaves nothing behind, also not its large data.
+func TestAdmit(t *testing.T) {
+	var inner commitlog.MemoryLog
+	store, full := blob.NewMemory(), errors.New("no room")
+	log := offload.New(&inner, oneStore(store), &offload.Options{Event: 8, Admit: func(commitlog.Commit) error { return full }})
+	e := session.ChunkEvent(session.UserText("more than eight bytes"))
+	if _, err := log.Append(t.Context(), session.Position{}, sessiontest.Next(k, session.Position{}, e)); !errors.Is(err, full) {
+		t.Fatalf("append: %v", err)
+	}
+	if _, err := inner.Last(t.Context(), k); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("the log holds it: %v", err)
+	}
+	if data, err := store.Get(t.Context(), blob.Sum([]byte(e.Data))); !errors.Is(err, blob.ErrNotFound) {
+		t.Errorf("the blob store holds %q, %v", data, err)
+	}
+}
+
 func TestFailures(t *testing.T) {
 	big := session.ChunkEvent(session.UserText(strings.Repeat("x", 40<<10)))
 	full := errors.New("disk full")

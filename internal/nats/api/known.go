@@ -54,11 +54,11 @@ func (c *Conn) Known(ctx context.Context, t session.Tenant, workflow string, tas
 var ErrSameTask = errors.New("nats/api: the same task was submitted")
 
 func knownAs(t session.Tenant, workflow string, task *messages.Task, k *wire.KnownTask) error {
-	digest, err := eventlog.TaskDigest(t, workflow, task)
+	full, err := task.Run(t, workflow)
 	switch {
 	case err != nil:
 		return err
-	case k.Digest != digest:
+	case k.Digest != eventlog.TaskDigest(full, task.Session):
 		return fmt.Errorf("task %s: %w; choose another id, or send the same body", task.ID, run.ErrKeyReused)
 	case k.Refused != "":
 		return k.Refused.Err(fmt.Sprintf("task %s was refused before (%s); submit it under another id", task.ID, k.Refused))
@@ -131,8 +131,8 @@ func (a answerer) amongUntaken(ctx context.Context, t session.Tenant, missing ma
 			continue
 		}
 		delete(missing, task.ID)
-		if digest, err := eventlog.TaskDigest(t, workflow, &task); err == nil {
-			found[i] = &wire.KnownTask{Run: task.ID, Digest: digest}
+		if full, err := task.Run(t, workflow); err == nil {
+			found[i] = &wire.KnownTask{Run: task.ID, Digest: eventlog.TaskDigest(full, task.Session)}
 		}
 	}
 	return nil

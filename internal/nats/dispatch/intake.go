@@ -138,9 +138,7 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	if err != nil {
 		return err
 	}
-	if l.digest, err = eventlog.TaskDigest(tenant, workflow, &in); err != nil {
-		return err
-	}
+	l.digest = eventlog.TaskDigest(t, in.Session)
 	if i.Check != nil {
 		if err := i.Check(t); err != nil {
 			return err

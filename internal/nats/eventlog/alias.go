@@ -208,14 +208,9 @@ func (c *Logs) RunSession(ctx context.Context, t session.Tenant, id run.ID) (ses
 	return session.Key{}, fmt.Errorf("run %s: %w", id, run.ErrUnknownRun)
 }
 
-// TaskDigest is the digest of a task as it was submitted.
-func TaskDigest(t session.Tenant, workflow string, task *messages.Task) (string, error) {
-	full, err := task.Run(t, workflow)
-	if err != nil {
-		return "", err
-	}
-	return DigestOf(full.Digest(), task.Session), nil
-}
+// TaskDigest is the digest of a task as it was submitted, for a session that it named or
+// for one of its own.
+func TaskDigest(t journal.Task, named string) string { return DigestOf(t.Digest(), named) }
 
 // DigestOf tells two submissions under one id apart.
 func DigestOf(parts ...string) string {

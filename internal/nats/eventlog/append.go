@@ -10,7 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/session"
 )
@@ -19,8 +21,31 @@ import (
 // is acknowledged.
 const lateCheck = 5 * time.Second
 
+// admit keeps the last room of the disk and of an event stream for what is vital. It is
+// asked before anything is stored, so also before data goes to blobs.
+func (c *Logs) admit(commit commitlog.Commit) error {
+	if d, room := c.DiskRoom(); room == streams.RoomNone || room == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
+		return fmt.Errorf("nats/eventlog: append %d to %s: %w: the disk of the store has %s; %s", commit.Seq, commit.Key, conn.ErrFull, d, streams.RemedyDisk)
+	}
+	if !c.Capacity.Scarce.Load() {
+		return nil
+	}
+	stream, _, err := c.Place(commit.Key)
+	if err != nil {
+		return err
+	}
+	if f := c.Capacity.Fill(stream); f.Room() == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
+		return fmt.Errorf("nats/eventlog: append %d to %s: %w: stream %s holds %s, and the rest is kept for what ends runs; %s",
+			commit.Seq, commit.Key, conn.ErrFull, stream, f, streams.Remedy)
+	}
+	return nil
+}
+
 // Append implements commitlog.Log.
 func (l *eventLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+	if err := l.c.admit(c); err != nil {
+		return session.Position{}, err
+	}
 	stream, subject, err := l.c.Place(c.Key)
 	if err != nil {
 		return session.Position{}, err

@@ -21,16 +21,12 @@ import (
 // It is also a commitlog.Snapshotter. A commit that a stream has no room for is
 // ErrFull, see WatchRoom.
 func (c *Logs) Log() commitlog.Log {
-	l := &eventLog{c}
-	return &roomLog{Log: offload.New(l, c.Blobs, nil), Snapshotter: l, c: c}
+	return offload.New(&eventLog{c}, c.Blobs, &offload.Options{Admit: c.admit})
 }
 
 // StoredLog is Log without what large data is in blobs: commits as they are stored. It
 // is a commitlog.Snapshotter, too.
-func (c *Logs) StoredLog() commitlog.Log {
-	l := &eventLog{c}
-	return &roomLog{Log: l, Snapshotter: l, c: c}
-}
+func (c *Logs) StoredLog() commitlog.Log { return &eventLog{c} }
 
 // eventLog is the commitlog.Log of one connection, without offloading.
 type eventLog struct{ c *Logs }

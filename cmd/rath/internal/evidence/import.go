@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -69,54 +68,6 @@ fsync. Exit code 6 if some files could not be taken over.`,
 	return cmd
 }
 
-// importNames lists the files that are meant, archives apart from those of
-// OpenRath.
-func importNames(args []string) (archives, others []string, err error) {
-	for _, arg := range args {
-		fi, err := os.Stat(arg)
-		if err != nil {
-			return nil, nil, err
-		}
-		if !fi.IsDir() {
-			if isArchive(arg) {
-				archives = append(archives, arg)
-			} else {
-				others = append(others, arg)
-			}
-			continue
-		}
-		found, err := filepath.Glob(filepath.Join(arg, "*.json"))
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, name := range found {
-			if isArchive(name) {
-				archives = append(archives, name)
-			}
-		}
-		sessions, err := openrath.Scan(os.DirFS(arg), ".")
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, l := range sessions {
-			others = append(others, filepath.Join(arg, filepath.FromSlash(l.Name)))
-		}
-	}
-	return archives, others, nil
-}
-
-// isArchive looks at the beginning of a file.
-func isArchive(name string) bool {
-	f, err := os.Open(name)
-	if err != nil {
-		return false // what reads it says so
-	}
-	defer f.Close()
-	head := make([]byte, 4<<10)
-	n, _ := io.ReadFull(f, head) // a short file is as good
-	return dossier.IsTree(head[:n])
-}
-
 // Imported is what became of one file, or of one session of an archive.
 type Imported struct {
 	File string `json:"file"`
@@ -161,7 +112,7 @@ func importFiles(ctx context.Context, a *app.App, args, monitor []string) error 
 	for i := range args {
 		args[i] = archive(a, args[i])
 	}
-	archives, others, err := importNames(args)
+	archives, others, err := namedFiles(args)
 	if err != nil {
 		return err
 	}

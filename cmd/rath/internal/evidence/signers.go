@@ -1,19 +1,12 @@
 package evidence
 
 import (
-	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/cmd/rath/internal/reference"
-	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/signature"
 )
 
@@ -64,63 +57,5 @@ func printSigners(a *app.App) error {
 		return err
 	}
 	a.Out.Printf("%s", line)
-	return nil
-}
-
-// read returns a document: a file, or the evidence of a run that is named.
-func (v verifier) read(name string) ([]byte, error) {
-	doc, err := v.a.ReadInput(name, maxDossier)
-	if !errors.Is(err, fs.ErrNotExist) || strings.ContainsAny(name, `/\.`) {
-		return doc, err
-	}
-	err = v.a.With(v.ctx, func(s *app.System) error {
-		r, err := reference.Run(v.ctx, s, name)
-		if err != nil {
-			return err
-		}
-		e, err := Collect(v.ctx, v.a, s, &r)
-		if err != nil {
-			return err
-		}
-		doc, err = e.Encode()
-		return err
-	})
-	if app.CodeOf(err) == app.ExitNotFound {
-		return nil, app.Fail(app.ExitNotFound, "%s is no file, and no run: %w", name, err)
-	}
-	return doc, err
-}
-
-// extract writes what was signed, and each signature, for ssh-keygen.
-func (v verifier) extract(doc []byte, signed []dossier.Signed) error {
-	dir := v.f.extract
-	if dir == "" {
-		return nil
-	}
-	if len(signed) == 0 {
-		return app.Fail(app.ExitNotFound, "nothing is signed, so there is nothing to extract")
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	all, err := dossier.Signatures(doc)
-	if err != nil {
-		return err
-	}
-	for i, s := range signed {
-		name := filepath.Join(dir, fmt.Sprintf("%s-%d", s.Run, i+1))
-		for file, text := range map[string]string{name: all[i].Statement, name + ".sig": all[i].Signature} {
-			old, err := os.ReadFile(file)
-			if err == nil && !bytes.Equal(old, []byte(text)) {
-				return app.Fail(app.ExitFailed, "%s is there already and holds something else; name another directory", file)
-			}
-			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-				return err
-			}
-		}
-		principal, _, _ := strings.Cut(cmp.Or(s.Signer, "NAME"), ",")
-		v.a.Remark("ssh-keygen -Y verify -f %s -I %s -n %s -Overify-time=%s -s %s.sig < %s",
-			cmp.Or(v.f.signers, "SIGNERS"), principal, signature.Namespace, s.Ended.UTC().Truncate(time.Second).Format("20060102150405Z"), name, name)
-	}
 	return nil
 }

@@ -1,16 +1,22 @@
 package evidence
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/signature"
 	"github.com/rathcluster/rath/internal/term"
@@ -236,7 +242,7 @@ func archivesIn(name string) ([]string, error) {
 	if fi, err := os.Stat(name); name == "-" || err != nil || !fi.IsDir() {
 		return []string{name}, nil // what reads it says what is wrong
 	}
-	archives, _, err := importNames([]string{name})
+	archives, _, err := namedFiles([]string{name})
 	if err == nil && len(archives) == 0 {
 		err = app.Fail(app.ExitNotFound, "there are no archives in %s; dossiers are verified by the names of their files", name)
 	}
@@ -265,4 +271,62 @@ func (v verifier) tree(doc []byte, o *dossier.VerifyOptions) (checked, error) {
 		Stated   []dossier.Fact   `json:"stated,omitempty"`
 	}{true, dossier.FormTree, r.Home.Tenant, r.Home.ID, r.Commits, r.Blobs, r.Left, r.Anchored, r.Sessions, append([]dossier.Signed{}, r.Signed...), r.Stated}
 	return checked{view: view, anchored: r.Anchored > 0, archive: true, text: r.Text}, nil
+}
+
+// read returns a document: a file, or the evidence of a run that is named.
+func (v verifier) read(name string) ([]byte, error) {
+	doc, err := v.a.ReadInput(name, maxDossier)
+	if !errors.Is(err, fs.ErrNotExist) || strings.ContainsAny(name, `/\.`) {
+		return doc, err
+	}
+	err = v.a.With(v.ctx, func(s *app.System) error {
+		r, err := reference.Run(v.ctx, s, name)
+		if err != nil {
+			return err
+		}
+		e, err := Collect(v.ctx, v.a, s, &r)
+		if err != nil {
+			return err
+		}
+		doc, err = e.Encode()
+		return err
+	})
+	if app.CodeOf(err) == app.ExitNotFound {
+		return nil, app.Fail(app.ExitNotFound, "%s is no file, and no run: %w", name, err)
+	}
+	return doc, err
+}
+
+// extract writes what was signed, and each signature, for ssh-keygen.
+func (v verifier) extract(doc []byte, signed []dossier.Signed) error {
+	dir := v.f.extract
+	if dir == "" {
+		return nil
+	}
+	if len(signed) == 0 {
+		return app.Fail(app.ExitNotFound, "nothing is signed, so there is nothing to extract")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	all, err := dossier.Signatures(doc)
+	if err != nil {
+		return err
+	}
+	for i, s := range signed {
+		name := filepath.Join(dir, fmt.Sprintf("%s-%d", s.Run, i+1))
+		for file, text := range map[string]string{name: all[i].Statement, name + ".sig": all[i].Signature} {
+			old, err := os.ReadFile(file)
+			if err == nil && !bytes.Equal(old, []byte(text)) {
+				return app.Fail(app.ExitFailed, "%s is there already and holds something else; name another directory", file)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				return err
+			}
+		}
+		principal, _, _ := strings.Cut(cmp.Or(s.Signer, "NAME"), ",")
+		v.a.Remark("ssh-keygen -Y verify -f %s -I %s -n %s -Overify-time=%s -s %s.sig < %s",
+			cmp.Or(v.f.signers, "SIGNERS"), principal, signature.Namespace, s.Ended.UTC().Truncate(time.Second).Format("20060102150405Z"), name, name)
+	}
+	return nil
 }

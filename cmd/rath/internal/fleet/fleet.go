@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,6 +95,37 @@ func (f *Fleet) start(ctx context.Context, name string) error {
 	f.nodes = append(f.nodes, m)
 	f.mu.Unlock()
 	return m.wait(ctx)
+}
+
+// begin starts the process of a node.
+func (f *Fleet) begin(name string) (*Member, error) {
+	store := filepath.Join(f.store, "nodes", name)
+	if err := os.MkdirAll(store, 0o700); err != nil {
+		return nil, err
+	}
+	m := &Member{Name: name, Log: filepath.Join(store, "log"), said: make(chan supervise.Up, 1), done: make(chan struct{})}
+	log, err := os.OpenFile(m.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if at, err := log.Stat(); err == nil {
+		m.from = at.Size()
+	}
+	m.cmd = exec.Command(f.exe, f.config.args(f.store, name, store)...)
+	m.cmd.Env, m.cmd.Stderr = f.config.env(), log
+	out, err := m.cmd.StdoutPipe()
+	if err == nil {
+		m.stdin, err = m.cmd.StdinPipe()
+	}
+	if err == nil {
+		err = m.cmd.Start()
+	}
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	m.PID = m.cmd.Process.Pid
+	go m.follow(out, log)
+	return m, nil
 }
 
 // Living returns the nodes whose processes have not ended, by name.

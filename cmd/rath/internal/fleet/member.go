@@ -1,97 +1,171 @@
 package fleet
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
-	"strconv"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/overlay"
 	"github.com/rathcluster/rath/internal/supervise"
-	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/node"
 )
 
-// Config is what the nodes of a fleet of one machine have in common.
-type Config struct {
-	// Program is a program of node.Main; "" is this one, with the built-in workflows.
-	Program string
-	// Env is added to the environment of the nodes.
-	Env    []string
-	Slots  int
-	Models string // the file of the list of models
-	MCP    string // that of the list of MCP servers
-	Model  string
-	Unsafe bool
-	// Script is a file that answers model calls; Demo a directory over which the workflow
-	// of "demo --nodes" is offered, whose model answers Pace times slower than written.
-	// A program of its own takes neither.
-	Script, Demo string
-	Pace         int
+// Member is a node of a fleet, as the process that started it sees it.
+type Member struct {
+	Name        string
+	Incarnation string // "" until it is up
+	PID         int
+	Log         string // file
+
+	from  int64 // where the log of this start begins
+	up    time.Time
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	said  chan supervise.Up
+	done  chan struct{} // closed when the process has ended
+	Err   error         // how; to be read after done
 }
 
-// args are the arguments of a node.
-func (c *Config) args(dev, name, store string) []string {
-	var args []string
-	if c.Program == "" {
-		args = append(args, "member", "--script", c.Script, "--demo", c.Demo, "--pace", strconv.Itoa(c.Pace), "--")
+// memberStart bounds how long a node takes to be up.
+const memberStart = time.Minute
+
+// follow reads what the node says, and ends with its process. What the program itself
+// prints goes to the log.
+func (m *Member) follow(out io.Reader, log *os.File) {
+	defer close(m.done)
+	defer log.Close()
+	r := bufio.NewReaderSize(out, 64<<10)
+	for told := false; ; {
+		line, err := r.ReadSlice('\n')
+		up, ok := supervise.Line(line)
+		switch {
+		case ok && !told:
+			told = true
+			m.said <- up
+		case len(line) > 0:
+			_, _ = log.Write(line)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			break
+		}
 	}
-	args = append(args, "-dev", dev, "-name", name, "-pool", "default", "-store", store,
-		"-slots", strconv.Itoa(c.Slots), "-model", c.Model, "-unsafe="+strconv.FormatBool(c.Unsafe))
-	if c.Models != "" {
-		args = append(args, "-models", c.Models)
+	m.Err = m.cmd.Wait()
+	// One that was killed leaves its mounts, and need not be started again.
+	if err := overlay.Clear(filepath.Dir(m.Log)); err != nil {
+		fmt.Fprintln(log, err)
 	}
-	if c.MCP != "" {
-		args = append(args, "-mcp", c.MCP)
-	}
-	return args
 }
 
-// env is the environment of a node: what belongs to one node alone, such as a port, is
-// not for several.
-func (c *Config) env() []string {
-	return append(append(os.Environ(), "RATH_HEALTH=", "RATH_ROUTERS=", supervise.Env+"=true"), c.Env...)
-}
-
-// Command is the hidden command that a fleet starts its nodes with.
-func Command(a *app.App) *cobra.Command {
-	var c Config
-	cmd := &cobra.Command{
-		Use:   "member",
-		Short: "Run one node of a fleet that \"dev --nodes\" started",
-		Long: `Runs one node of a fleet of this machine: "rath node" with a model that answers
-from a file, or with the workflow of the demo. "dev --nodes" starts it.`,
-		Example: "  rath dev --nodes 3",
-		Hidden:  true,
-		Args:    cobra.ArbitraryArgs,
-		RunE: func(_ *cobra.Command, args []string) error {
-			o := &node.Options{}
-			var err error
-			if c.Demo != "" {
-				o.Workflows = append(o.Workflows, demo.FleetRegistration(c.Demo))
-				o.Models, err = demoModels(c.Pace)
-			} else {
-				o.Models, err = a.ScriptModels(c.Script)
-			}
-			if err != nil {
-				return err
-			}
-			return app.Silent(node.Execute(args, o))
-		},
+// wait returns when the node is up.
+func (m *Member) wait(ctx context.Context) error {
+	limit := time.NewTimer(memberStart)
+	defer limit.Stop()
+	var up supervise.Up
+	select {
+	case up = <-m.said:
+	case <-m.done:
+		select {
+		case up = <-m.said:
+		default:
+			return fmt.Errorf("node %s did not start: %s", m.Name, m.last())
+		}
+	case <-limit.C:
+		return fmt.Errorf("node %s is not up after %s: %w; a node program calls node.Main; its log is %s", m.Name, memberStart, context.DeadlineExceeded, m.Log)
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&c.Script, "script", "", "answer model calls from this txtar file")
-	fs.StringVar(&c.Demo, "demo", "", "offer the workflow of \"demo --nodes\" over this directory")
-	fs.IntVar(&c.Pace, "pace", 1, "how many times slower than written the demo's model answers")
-	return cmd
+	if up.Error != "" {
+		<-m.done
+		return fmt.Errorf("node %s did not start: %s; its log is %s", m.Name, up.Error, m.Log)
+	}
+	m.Incarnation, m.up = up.Incarnation, time.Now()
+	return nil
 }
 
-// demoModels answers the demo's model calls from its script.
-func demoModels(pace int) (llm.Models, error) {
-	model, err := demo.Model(pace)
+func (m *Member) ended() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// signaled reports whether a signal ended the process, such as kill -9.
+func (m *Member) signaled() bool {
+	e, ok := errors.AsType[*exec.ExitError](m.Err)
+	if !ok {
+		return false
+	}
+	s, ok := e.Sys().(syscall.WaitStatus)
+	return ok && s.Signaled()
+}
+
+// Ended says how a node's process ended.
+func (m *Member) Ended() string {
+	if m.Err == nil {
+		return "drained"
+	}
+	if e, ok := errors.AsType[*exec.ExitError](m.Err); ok {
+		if s, ok := e.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+			return "died: " + s.Signal().String()
+		}
+	}
+	return "died: " + m.Err.Error()
+}
+
+// last says how the process ended, with what it wrote last.
+func (m *Member) last() string {
+	text := strings.TrimPrefix(m.Ended(), "died: ")
+	if text == "drained" {
+		text = "the program ended by itself; a node program calls node.Main"
+	}
+	if lines := m.Lines(); len(lines) > 0 {
+		text += ": " + strings.Join(lines, "\n  ")
+	}
+	return text + "\n  its log is " + m.Log
+}
+
+const (
+	// lastBytes is how much of a log is looked at, lastLines how many lines are told.
+	lastBytes = 16 << 10
+	lastLines = 5
+)
+
+// Lines are the last lines that the node wrote: from where a program of Go panicked,
+// else the very last.
+func (m *Member) Lines() []string {
+	log, err := os.Open(m.Log)
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	return app.AnyKind(model), nil
+	defer log.Close()
+	if end, err := log.Seek(0, io.SeekEnd); err == nil {
+		_, _ = log.Seek(max(m.from, end-lastBytes), io.SeekStart)
+	}
+	data, _ := io.ReadAll(io.LimitReader(log, lastBytes))
+	var lines []string
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	for i, line := range lines {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return lines[i:min(i+lastLines, len(lines))]
+		}
+	}
+	return lines[max(0, len(lines)-lastLines):]
+}
+
+// given is the error of a fleet whose node does not stay up.
+func (m *Member) given() error {
+	return fmt.Errorf("node %s did not stay up in %d tries: %s; mend what its log %s says, and start this again", m.Name, Tries, m.Ended(), m.Log)
 }

@@ -6,10 +6,56 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+)
+
+// Handlers says what to do with what is heard of a run. All functions are
+// called from one goroutine; nil ones are left out.
+type Handlers struct {
+	Record func(lineage.Record)  // of the run's tree, in the order of the stream
+	Delta  func(messages.Delta)  // provisional pieces of model output
+	Live   func(*messages.Live)  // what the run is at, asked while nothing comes
+	Idle   func(d time.Duration) // nothing came for so long
+	// Person is told once of each run of the tree that waits for a person, and
+	// goes on waiting: the record is of kind Waiting or Review.
+	Person func(lineage.Record)
+	// Held is told once that the run's task waits for room, and goes on waiting.
+	Held func(lineage.Record)
+	// Follower watches since before the run was submitted; nil follows it now.
+	Follower *client.Follower
+}
+
+// Outcome is how watching a run ended.
+type Outcome struct {
+	Result *messages.Result // nil for a run that did not end
+	Review *lineage.Record  // what a person has to decide about the run itself
+	// Asked is what runs of the tree wait for, where no answer can come while this
+	// process holds the store.
+	Asked []lineage.Record
+	// Stands is whether no node works here, so that nothing more comes.
+	Stands bool
+}
+
+const (
+	// idleEvery is how often a watcher that hears nothing is told so.
+	idleEvery = 100 * time.Millisecond
+	// lastRecords is how long a watcher waits for the records of the end after
+	// the result, which takes another way.
+	lastRecords = 5 * time.Second
+	// askedAfter is how long nothing must have come before a question ends the
+	// watching, or before a watcher asks how the run stands: it may have stopped
+	// before it was watched.
+	askedAfter = time.Second
+	// askedAgain is when it asks again after a question without an answer.
+	askedAgain = 5 * time.Second
+	// liveAfter is how long nothing must have come before a watcher asks what the run
+	// is at, and how long it waits before it asks again.
+	liveAfter = time.Second
 )
 
 // watcher is the state of watching one run.

@@ -1,0 +1,97 @@
+package fleet
+
+import (
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/supervise"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/node"
+)
+
+// Config is what the nodes of a fleet of one machine have in common.
+type Config struct {
+	// Program is a program of node.Main; "" is this one, with the built-in workflows.
+	Program string
+	// Env is added to the environment of the nodes.
+	Env    []string
+	Slots  int
+	Models string // the file of the list of models
+	MCP    string // that of the list of MCP servers
+	Model  string
+	Unsafe bool
+	// Script is a file that answers model calls; Demo a directory over which the workflow
+	// of "demo --nodes" is offered, whose model answers Pace times slower than written.
+	// A program of its own takes neither.
+	Script, Demo string
+	Pace         int
+}
+
+// args are the arguments of a node.
+func (c *Config) args(dev, name, store string) []string {
+	var args []string
+	if c.Program == "" {
+		args = append(args, "member", "--script", c.Script, "--demo", c.Demo, "--pace", strconv.Itoa(c.Pace), "--")
+	}
+	args = append(args, "-dev", dev, "-name", name, "-pool", "default", "-store", store,
+		"-slots", strconv.Itoa(c.Slots), "-model", c.Model, "-unsafe="+strconv.FormatBool(c.Unsafe))
+	if c.Models != "" {
+		args = append(args, "-models", c.Models)
+	}
+	if c.MCP != "" {
+		args = append(args, "-mcp", c.MCP)
+	}
+	return args
+}
+
+// env is the environment of a node: what belongs to one node alone, such as a port, is
+// not for several.
+func (c *Config) env() []string {
+	return append(append(os.Environ(), "RATH_HEALTH=", "RATH_ROUTERS=", supervise.Env+"=true"), c.Env...)
+}
+
+// Command is the hidden command that a fleet starts its nodes with.
+func Command(a *app.App) *cobra.Command {
+	var c Config
+	cmd := &cobra.Command{
+		Use:   "member",
+		Short: "Run one node of a fleet that \"dev --nodes\" started",
+		Long: `Runs one node of a fleet of this machine: "rath node" with a model that answers
+from a file, or with the workflow of the demo. "dev --nodes" starts it.`,
+		Example: "  rath dev --nodes 3",
+		Hidden:  true,
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			o := &node.Options{}
+			var err error
+			if c.Demo != "" {
+				o.Workflows = append(o.Workflows, demo.FleetRegistration(c.Demo))
+				o.Models, err = demoModels(c.Pace)
+			} else {
+				o.Models, err = a.ScriptModels(c.Script)
+			}
+			if err != nil {
+				return err
+			}
+			return app.Silent(node.Execute(args, o))
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&c.Script, "script", "", "answer model calls from this txtar file")
+	fs.StringVar(&c.Demo, "demo", "", "offer the workflow of \"demo --nodes\" over this directory")
+	fs.IntVar(&c.Pace, "pace", 1, "how many times slower than written the demo's model answers")
+	return cmd
+}
+
+// demoModels answers the demo's model calls from its script.
+func demoModels(pace int) (llm.Models, error) {
+	model, err := demo.Model(pace)
+	if err != nil {
+		return nil, err
+	}
+	return app.AnyKind(model), nil
+}

@@ -32,7 +32,7 @@ type cluster struct {
 
 var errNobody = errors.New("no responders")
 
-func (c *cluster) deliver(ctx context.Context, incarnation string, w journal.Work) (actors.Answer, error) {
+func (c *cluster) deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error) {
 	c.mu.Lock()
 	sys := c.systems[incarnation]
 	c.delivered = append(c.delivered, incarnation)
@@ -118,10 +118,10 @@ func TestWorkGoesToTheHolder(t *testing.T) {
 		accepted(t, a, task("r1", k))
 		synctest.Wait()
 		// An offer of the same run, a second run and a signal reach b.
-		if got, err := b.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
+		if got, err := b.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != journal.AnswerCommitted {
 			t.Errorf("the run that a executes, offered to b: %q, %v", got, err)
 		}
-		if got, err := b.Accept(t.Context(), task("r2", k)); err != nil || got != actors.Queued {
+		if got, err := b.Accept(t.Context(), task("r2", k)); err != nil || got != journal.AnswerQueued {
 			t.Errorf("a run for a's session, offered to b: %q, %v", got, err)
 		}
 		if err := b.Signal(t.Context(), journal.Signal{To: k, Run: "r2", Cancel: &journal.CancelRequested{}}); err != nil {
@@ -152,17 +152,17 @@ func TestStaleOffers(t *testing.T) {
 		accepted(t, a, task("r1", k))
 		synctest.Wait()
 		second := journal.Task{ID: "r2", Workflow: "x", Session: k}
-		if got, err := other.Accept(t.Context(), second); err != nil || got != actors.Queued {
+		if got, err := other.Accept(t.Context(), second); err != nil || got != journal.AnswerQueued {
 			t.Fatalf("a run of another workflow: %q, %v", got, err)
 		}
 		before := log.count()
 		second.Resume = true
-		if got, err := other.Accept(t.Context(), second); err != nil || got != actors.Queued {
+		if got, err := other.Accept(t.Context(), second); err != nil || got != journal.AnswerQueued {
 			t.Errorf("an offer of a run that waits: %q, %v", got, err)
 		}
 		for _, revision := range []string{"", "1"} {
 			stale := journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true, Revision: revision}
-			if got, err := old.Accept(t.Context(), stale); err != nil || got != actors.Committed {
+			if got, err := old.Accept(t.Context(), stale); err != nil || got != journal.AnswerCommitted {
 				t.Errorf("an offer under revision %q of the run that executes: %q, %v", revision, got, err)
 			}
 		}
@@ -174,7 +174,7 @@ func TestStaleOffers(t *testing.T) {
 		if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != 1 {
 			t.Errorf("the run is %s, attempt %d: %v", r.State, r.Attempt, w.done())
 		}
-		if got, err := other.Accept(t.Context(), second); err != nil || got != actors.Committed {
+		if got, err := other.Accept(t.Context(), second); err != nil || got != journal.AnswerCommitted {
 			t.Errorf("the next run, offered: %q, %v", got, err)
 		}
 		synctest.Wait()
@@ -193,7 +193,7 @@ func TestIdleSessionMovesWithoutAsking(t *testing.T) {
 		// to find out twice that b went on.
 		for i, sys := range []*actors.System{a, b, a, b} {
 			id := fmt.Sprint("r", i)
-			if got, err := sys.Accept(t.Context(), task(id, k)); err != nil || got != actors.Committed {
+			if got, err := sys.Accept(t.Context(), task(id, k)); err != nil || got != journal.AnswerCommitted {
 				t.Errorf("%s: %q, %v", id, got, err)
 			}
 			synctest.Wait()
@@ -234,7 +234,7 @@ func TestSilentHolderLosesTheSession(t *testing.T) {
 					}
 				})
 				before := time.Now()
-				if got, err := b.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
+				if got, err := b.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != journal.AnswerCommitted {
 					t.Fatalf("offered to b: %q, %v", got, err)
 				}
 				if d := time.Since(before); d != want {
@@ -282,7 +282,7 @@ func TestHolderDiesWhileAsked(t *testing.T) {
 					}
 				}()
 				before := time.Now()
-				if got, err := b.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
+				if got, err := b.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != journal.AnswerCommitted {
 					t.Fatalf("offered to b: %q, %v", got, err)
 				}
 				if d := time.Since(before); d != want {

@@ -39,15 +39,15 @@ func TestDispatched(t *testing.T) {
 		r1, r2 := queued(t, log, "r1"), queued(t, log, "r2")
 		other := r1
 		other.Workflow = "other"
-		if a, err := sys.Dispatched(t.Context(), other); err != nil || a != actors.NotMine {
+		if a, err := sys.Dispatched(t.Context(), other); err != nil || a != journal.AnswerNotMine {
 			t.Errorf("a run of a workflow that is not offered: %q, %v", a, err)
 		}
 		old := r1
 		old.Seen = &journal.Seen{}
-		if a, err := sys.Dispatched(t.Context(), old); err != nil || a != actors.Committed || sys.Free() != 1 || sys.Running() != 1 {
+		if a, err := sys.Dispatched(t.Context(), old); err != nil || a != journal.AnswerCommitted || sys.Free() != 1 || sys.Running() != 1 {
 			t.Errorf("a run that the relay knows as it was: %q, %v, %d slots are free", a, err, sys.Free())
 		}
-		if a, err := sys.Dispatched(t.Context(), r1); err != nil || a != actors.Committed {
+		if a, err := sys.Dispatched(t.Context(), r1); err != nil || a != journal.AnswerCommitted {
 			t.Errorf("a run with a free slot: %q, %v", a, err)
 		}
 		began := time.Now()
@@ -67,7 +67,7 @@ func TestDispatched(t *testing.T) {
 		default:
 			t.Error("free slots are not reported")
 		}
-		if a, err := sys.Dispatched(t.Context(), r1); err != nil || a != actors.Committed || sys.Free() != 2 {
+		if a, err := sys.Dispatched(t.Context(), r1); err != nil || a != journal.AnswerCommitted || sys.Free() != 2 {
 			t.Errorf("a run that has ended: %q, %v, %d slots are free", a, err, sys.Free())
 		}
 		stop(t, sys)
@@ -95,7 +95,7 @@ func TestDispatchedButNotClaimed(t *testing.T) {
 			t.Errorf("%d slots are free", n)
 		}
 		log.set(func() { log.append = nil })
-		if a, err := sys.Dispatched(t.Context(), r1); err != nil || a != actors.Committed {
+		if a, err := sys.Dispatched(t.Context(), r1); err != nil || a != journal.AnswerCommitted {
 			t.Fatalf("%q, %v", a, err)
 		}
 		synctest.Wait()
@@ -155,14 +155,14 @@ func TestDispatchedTakesTheSlotItWasSentTo(t *testing.T) {
 		check(t, b.Enqueue(t.Context(), r1, nil))
 		r1 = journal.Task{ID: "r1", Workflow: "w", Session: r1.Session, Resume: true, Seen: &journal.Seen{}}
 		free := b.Free()
-		if got, err := a.Dispatched(t.Context(), r1); err != nil || got != actors.Committed {
+		if got, err := a.Dispatched(t.Context(), r1); err != nil || got != journal.AnswerCommitted {
 			t.Errorf("a run that b wrote, dispatched to a: %q, %v", got, err)
 		}
 		if a.Running() != 1 || b.Running() != 0 || b.Free() != free {
 			t.Errorf("%d runs execute at a, %d at b, which has %d free slots, want 1, 0 and %d", a.Running(), b.Running(), b.Free(), free)
 		}
 		// Another relay that still knows the run as it was changes nothing.
-		if got, err := b.Dispatched(t.Context(), r1); err != nil || got != actors.Committed || b.Running() != 0 {
+		if got, err := b.Dispatched(t.Context(), r1); err != nil || got != journal.AnswerCommitted || b.Running() != 0 {
 			t.Errorf("the same to b: %q, %v; %d runs execute there", got, err, b.Running())
 		}
 		close(w.hold["step0"])

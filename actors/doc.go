@@ -24,5 +24,5 @@
 // memory, without any.
 //
 // Files, the lowest first: options, mailbox, workers, slots, feed, system, session,
-// passivate, supervisor, store, deliver, workflow, dispatch, drain.
+// passivate, supervisor, store, deliver, workflow, accept, drain.
 package actors

@@ -66,7 +66,7 @@ type Options struct {
 	Changed func() <-chan struct{}
 	// Deliver hands work to the incarnation that holds a session; nil on a
 	// single node. It returns an error when that one does not answer.
-	Deliver func(ctx context.Context, incarnation string, w journal.Work) (Answer, error)
+	Deliver func(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error)
 	// AnswerTimeout is how long an incarnation may take to answer before the session
 	// is activated here; 0 is DefaultAnswerTimeout.
 	AnswerTimeout time.Duration

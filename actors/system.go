@@ -2,14 +2,12 @@ package actors
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
@@ -110,41 +108,6 @@ func (h quietHandler) WithAttrs(a []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (h quietHandler) WithGroup(name string) slog.Handler {
 	return quietHandler{h.Handler.WithGroup(name)}
-}
-
-// executor claims runs, and execution is a claimed one: what this package needs
-// of package engine.
-type executor interface {
-	offers(workflow string) bool
-	begin(ctx context.Context, t journal.Task) (execution, error)
-}
-
-type execution interface {
-	State() run.State
-	Forward(ctx context.Context) (run.State, error)
-	Park()
-	Live() engine.Live
-}
-
-type runtimeExecutor struct {
-	rt        *engine.Runtime
-	workflows *flow.Registry
-}
-
-func (e runtimeExecutor) offers(name string) bool {
-	if e.workflows == nil {
-		return false
-	}
-	_, ok := e.workflows.Lookup(name)
-	return ok
-}
-
-func (e runtimeExecutor) begin(ctx context.Context, t journal.Task) (execution, error) {
-	g, ok := e.workflows.Lookup(t.Workflow)
-	if !ok {
-		return nil, fmt.Errorf("actors: workflow %q is not offered here: %w", t.Workflow, run.ErrNotSupported)
-	}
-	return e.rt.Begin(ctx, g, t)
 }
 
 // Free returns how many runs could begin to execute now.

@@ -124,14 +124,14 @@ func TestAcceptExecutes(t *testing.T) {
 		log, w := &faults{}, holding("step1")
 		sys := host(t, log, w, actors.Options{Slots: 4})
 		k := key("s1")
-		if a, err := sys.Accept(t.Context(), task("r1", k)); err != nil || a != actors.Committed {
+		if a, err := sys.Accept(t.Context(), task("r1", k)); err != nil || a != journal.AnswerCommitted {
 			t.Fatalf("accepted %q, %v", a, err)
 		}
 		if r := state(t, log, k, "r1"); r.State != run.Running {
 			t.Errorf("accepted, but the log says %q", r.State)
 		}
 		synctest.Wait()
-		if a, err := sys.Accept(t.Context(), task("r1", k)); err != nil || a != actors.Committed {
+		if a, err := sys.Accept(t.Context(), task("r1", k)); err != nil || a != journal.AnswerCommitted {
 			t.Errorf("again, while it executes: %q, %v", a, err)
 		}
 		other := task("r1", k)
@@ -139,7 +139,7 @@ func TestAcceptExecutes(t *testing.T) {
 		if _, err := sys.Accept(t.Context(), other); !errors.Is(err, run.ErrKeyReused) {
 			t.Errorf("the same id for another task: %v", err)
 		}
-		if a, err := sys.Accept(t.Context(), task("r2", k)); err != nil || a != actors.Queued {
+		if a, err := sys.Accept(t.Context(), task("r2", k)); err != nil || a != journal.AnswerQueued {
 			t.Errorf("a second run of the session: %q, %v", a, err)
 		}
 		if sys.Running() != 1 || sys.Free() != 3 {
@@ -150,11 +150,11 @@ func TestAcceptExecutes(t *testing.T) {
 		if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != 1 {
 			t.Errorf("ended %q after %d attempts", r.State, r.Attempt)
 		}
-		if a, err := sys.Accept(t.Context(), task("r1", k)); err != nil || a != actors.Committed {
+		if a, err := sys.Accept(t.Context(), task("r1", k)); err != nil || a != journal.AnswerCommitted {
 			t.Errorf("again, when it is over: %q, %v", a, err)
 		}
 		// What the relay does with the offer in the first run's last commit.
-		if a, err := sys.Accept(t.Context(), journal.Task{ID: "r2", Workflow: "w", Session: k, Resume: true}); err != nil || a != actors.Committed {
+		if a, err := sys.Accept(t.Context(), journal.Task{ID: "r2", Workflow: "w", Session: k, Resume: true}); err != nil || a != journal.AnswerCommitted {
 			t.Errorf("the queued run: %q, %v", a, err)
 		}
 		synctest.Wait()

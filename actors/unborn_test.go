@@ -93,7 +93,7 @@ func TestBranchIsNotLookedFor(t *testing.T) {
 		all := branches(t, log, 8)
 		sys := c.join(t, log, w, "a")
 		for _, b := range all {
-			if got, err := sys.Accept(t.Context(), b); err != nil || got != actors.Committed {
+			if got, err := sys.Accept(t.Context(), b); err != nil || got != journal.AnswerCommitted {
 				t.Fatalf("%s: %q, %v", b.ID, got, err)
 			}
 		}
@@ -121,7 +121,7 @@ func TestBranchIsOfferedAgain(t *testing.T) {
 		alone := host(t, log, w, actors.Options{Incarnation: "alone"})
 		offer := func(sys *actors.System) {
 			t.Helper()
-			if got, err := sys.Accept(t.Context(), b); err != nil || got != actors.Committed {
+			if got, err := sys.Accept(t.Context(), b); err != nil || got != journal.AnswerCommitted {
 				t.Errorf("offered to %s: %q, %v", sys.Incarnation(), got, err)
 			}
 			synctest.Wait()
@@ -161,14 +161,14 @@ func TestBranchIsBornElsewhere(t *testing.T) {
 			Incarnation: "full", Deliver: c.deliver, Slots: 1, Workflows: w.offers(t, "full", "w", "1"),
 		}), c.join(t, log, w, "other")
 		c.change(func() { c.systems["full"] = full })
-		if got, err := full.Accept(t.Context(), all[0]); err != nil || got != actors.Committed {
+		if got, err := full.Accept(t.Context(), all[0]); err != nil || got != journal.AnswerCommitted {
 			t.Fatalf("%q, %v", got, err)
 		}
 		for _, b := range all[1:] {
 			if _, err := full.Accept(t.Context(), b); run.CodeOf(err) != run.CodeBusy {
 				t.Fatalf("a node without a slot: %v", err)
 			}
-			if got, err := other.Accept(t.Context(), b); err != nil || got != actors.Committed {
+			if got, err := other.Accept(t.Context(), b); err != nil || got != journal.AnswerCommitted {
 				t.Fatalf("%q, %v", got, err)
 			}
 		}

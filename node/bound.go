@@ -9,7 +9,6 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/api"
-	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"
@@ -25,7 +24,7 @@ type installation interface {
 	Nodes(ctx context.Context) ([]messages.Node, error)
 	Workflows(ctx context.Context, named ...string) ([]messages.Workflow, error)
 	Tools(ctx context.Context, t session.Tenant, named ...string) ([]messages.Tool, error)
-	Deliver(ctx context.Context, incarnation string, w journal.Work) (dispatch.Answer, error)
+	Deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error)
 	Announce(ctx context.Context, incarnation string, about func() messages.Node) error
 	Answering(ctx context.Context) error
 }

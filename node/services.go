@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/metrics"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
@@ -26,7 +25,7 @@ func (n *Instance) serve(ctx context.Context) error {
 		return err
 	}
 	n.front, n.own = newServiceGroup(services), newServiceGroup(services)
-	deliver, err := n.conn.ServeDeliver(n.own.ctx, n.incarnation, n.delivered)
+	deliver, err := n.conn.ServeDeliver(n.own.ctx, n.incarnation, n.system.Delivered)
 	if err != nil {
 		return err
 	}
@@ -63,12 +62,12 @@ func (n *Instance) serve(ctx context.Context) error {
 	intake, n.stopIntake = context.WithCancel(services)
 	if n.bound == nil {
 		n.background(intake, "tasks", func(ctx context.Context) error {
-			return n.conn.PullTasks(ctx, &dispatch.Intake{Offers: n.offers, Accept: n.accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal, Check: n.check})
+			return n.conn.PullTasks(ctx, &dispatch.Intake{Offers: n.offers, Accept: n.system.Accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal, Check: n.check})
 		})
 	}
 	n.background(intake, "runs", func(ctx context.Context) error {
 		return n.conn.ServeRuns(ctx, &dispatch.Host{
-			Incarnation: n.incarnation, Pool: n.o.Pool, Free: n.system.Free, Freed: n.system.Freed(), Take: n.dispatched,
+			Incarnation: n.incarnation, Pool: n.o.Pool, Free: n.system.Free, Freed: n.system.Freed(), Take: n.system.Dispatched,
 		})
 	})
 	return nil
@@ -121,25 +120,9 @@ func (n *Instance) background(ctx context.Context, name string, service func(con
 	})
 }
 
-func (n *Instance) accept(ctx context.Context, t journal.Task) error {
-	_, err := n.system.Accept(ctx, t)
-	return err
-}
-
-// dispatched takes a run that a relay sends to this node.
-func (n *Instance) dispatched(ctx context.Context, t journal.Task) (dispatch.Answer, error) {
-	a, err := n.system.Dispatched(ctx, t)
-	return dispatch.Answer(a), err
-}
-
 // takeOver imports a file that a client has put.
 func (n *Instance) takeOver(ctx context.Context, t session.Tenant, user string, file []byte) ([]wire.Imported, error) {
 	return takeover.File(ctx, n.conn, t, user, file)
-}
-
-func (n *Instance) delivered(ctx context.Context, w journal.Work) (dispatch.Answer, error) {
-	a, err := n.system.Delivered(ctx, w)
-	return dispatch.Answer(a), err
 }
 
 func (n *Instance) offers(workflow string) (revision string, ok bool) {

@@ -15,6 +15,17 @@ type Work struct {
 	Signal *Signal
 }
 
+// Answer is what the holder of a session says to work that is handed to it, and what a
+// node says to a task that it is to take.
+type Answer string
+
+// The answers.
+const (
+	AnswerCommitted Answer = "committed" // the log holds what was asked for
+	AnswerQueued    Answer = "queued"    // the log holds the run, which waits for the one before it
+	AnswerNotMine   Answer = "not_mine"  // the session is not held there, or the run is not offered
+)
+
 // Followups returns what follows from a commit with these facts: a pure function
 // of it, called by the relay on a node and by tests. Doing the same work twice is
 // harmless, because claims and signals are decided in the log. It fails if a fact of

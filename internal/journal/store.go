@@ -114,6 +114,12 @@ type Signal struct {
 //
 // Follow yields the commits of a session that is held here, from a position
 // on, and goes on until ctx ends.
+//
+// The events of a claim or a batch belong to the store from the call on, also after it
+// returned because ctx ended: the caller does not change them again. What comes back is
+// shared with other callers and only read; the Record of a ClaimResult is the caller's.
+// After the end of ctx or session.ErrUnavailable a claim or a batch may be in the log all
+// the same. Making it again is safe: what is recorded then is the answer.
 type Store interface {
 	Claim(ctx context.Context, c Claim) (*ClaimResult, error)
 	Commit(ctx context.Context, b Batch) (Ack, error)

@@ -180,7 +180,7 @@ func (b *badStore) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error
 
 // TestAdmit: a commit that is not admitted leaves nothing behind, also not its large data.
 func TestAdmit(t *testing.T) {
-	var inner commitlog.MemoryLog
+	var inner commitlog.Memory
 	store, full := blob.NewMemory(), errors.New("no room")
 	log := offload.New(&inner, oneStore(store), &offload.Options{Event: 8, Admit: func(commitlog.Commit) error { return full }})
 	e := session.ChunkEvent(session.UserText("more than eight bytes"))

@@ -172,16 +172,13 @@ func (w *world) start(incarnation string) {
 		_ = w.conn.PullTasks(serving, &dispatch.Intake{
 			Signal: sys.Signal, Enqueue: sys.Enqueue,
 			Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
-			Accept: func(ctx context.Context, t journal.Task) error { _, err := sys.Accept(ctx, t); return err },
+			Accept: sys.Accept,
 		})
 	})
 	w.work.Go(func() {
 		_ = w.conn.ServeRuns(serving, &dispatch.Host{
 			Incarnation: incarnation, Pool: dispatch.DefaultPool, Free: sys.Free, Freed: sys.Freed(),
-			Take: func(ctx context.Context, t journal.Task) (dispatch.Answer, error) {
-				a, err := sys.Dispatched(ctx, t)
-				return dispatch.Answer(a), err
-			},
+			Take: sys.Dispatched,
 		})
 	})
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/offload"
@@ -305,7 +304,7 @@ func (l *boundLog) LoadPage(ctx context.Context, t session.Tenant, digest string
 }
 
 // Deliver is Dispatch.Deliver by way of a node for all tenants.
-func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work) (dispatch.Answer, error) {
+func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error) {
 	body, err := messages.Encode(delivery{incarnation, wire.WorkOf(w)})
 	if err != nil {
 		return "", err
@@ -321,7 +320,7 @@ func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work)
 	if err != nil {
 		return "", fmt.Errorf("nats/api: deliver to %s: %w", incarnation, err)
 	}
-	return dispatch.Answer(a.Note), a.Err()
+	return journal.Answer(a.Note), a.Err()
 }
 
 // Announce is Conn.Announce by way of nodes for all tenants.

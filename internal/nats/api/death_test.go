@@ -304,10 +304,10 @@ func TestUnclaimed(t *testing.T) {
 		pulling.Go(func() {
 			err := dying.PullTasks(ctx, &dispatch.Intake{
 				Offers: func(string) (string, bool) { return "1", true },
-				Accept: func(ctx context.Context, _ journal.Task) error {
+				Accept: func(ctx context.Context, _ journal.Task) (journal.Answer, error) {
 					close(taken)
 					<-ctx.Done()
-					return ctx.Err()
+					return "", ctx.Err()
 				},
 			})
 			if err != nil {

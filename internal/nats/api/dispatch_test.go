@@ -14,7 +14,6 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -42,10 +41,10 @@ func (a *asked) woken(incarnation string, id run.ID, taken bool) {
 // on notes what a node is sent.
 func (a *asked) on(node string) func(own taker) taker {
 	return func(own taker) taker {
-		return func(ctx context.Context, r journal.Task) (dispatch.Answer, error) {
+		return func(ctx context.Context, r journal.Task) (journal.Answer, error) {
 			answer, err := own(ctx, r)
 			if r.Seen != nil && r.Seen.Attempt > 0 {
-				a.woken(node, r.ID, err == nil && answer != dispatch.NotMine)
+				a.woken(node, r.ID, err == nil && answer != journal.AnswerNotMine)
 			}
 			return answer, err
 		}
@@ -182,7 +181,7 @@ func TestWokenRunGoesOnElsewhere(t *testing.T) {
 		},
 		"silent": {
 			spec: spec{take: func(own taker) taker {
-				return func(ctx context.Context, r journal.Task) (dispatch.Answer, error) {
+				return func(ctx context.Context, r journal.Task) (journal.Answer, error) {
 					if r.Seen != nil && r.Seen.Attempt > 0 {
 						select {
 						case <-time.After(5 * time.Second): // and then it wants it all the same
@@ -197,9 +196,9 @@ func TestWokenRunGoesOnElsewhere(t *testing.T) {
 		},
 		"does not want it": {
 			spec: spec{take: func(own taker) taker {
-				return func(ctx context.Context, r journal.Task) (dispatch.Answer, error) {
+				return func(ctx context.Context, r journal.Task) (journal.Answer, error) {
 					if r.Seen != nil && r.Seen.Attempt > 0 {
-						return dispatch.NotMine, nil
+						return journal.AnswerNotMine, nil
 					}
 					return own(ctx, r)
 				}
@@ -247,7 +246,7 @@ func TestDrainedNodeIsLeftAlone(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		var refused atomic.Int64
 		a := startNodeWith(t, srv, "node-a", &spec{slots: 1, take: func(own taker) taker {
-			return func(ctx context.Context, r journal.Task) (dispatch.Answer, error) {
+			return func(ctx context.Context, r journal.Task) (journal.Answer, error) {
 				answer, err := own(ctx, r)
 				if errors.Is(err, run.ErrShutdown) && refused.Add(1) > 100 {
 					time.Sleep(time.Second) // else time stands still
@@ -366,7 +365,7 @@ func TestNodeThatTakesNothingMore(t *testing.T) {
 		a := startNode(t, srv, "node-a") // of another pool, with the relay
 		time.Sleep(3 * time.Second)
 		sp := &spec{slots: 1, pool: "gpu", only: []flow.Registration{busy("", func() { began <- time.Now() })}, take: func(own taker) taker {
-			return func(ctx context.Context, r journal.Task) (dispatch.Answer, error) {
+			return func(ctx context.Context, r journal.Task) (journal.Answer, error) {
 				mu.Lock()
 				shut := over
 				if shut {

@@ -24,11 +24,11 @@ func TestRefusedForGood(t *testing.T) {
 		taken := 0
 		in := dispatch.Intake{
 			Offers: func(string) (string, bool) { return "1", true },
-			Accept: func(_ context.Context, task journal.Task) error {
+			Accept: func(_ context.Context, task journal.Task) (journal.Answer, error) {
 				if taken++; taken == 1 {
-					return fmt.Errorf("load %s: %w", task.Session, &session.ArchivedError{Key: task.Session, File: "old.json"})
+					return "", fmt.Errorf("load %s: %w", task.Session, &session.ArchivedError{Key: task.Session, File: "old.json"})
 				}
-				return nil
+				return journal.AnswerCommitted, nil
 			},
 		}
 		takeAll(t, c)

@@ -117,7 +117,7 @@ func TestCancelledNeverBegins(t *testing.T) {
 			})
 		}}
 		b := startNodeWith(t, srv, "node-b", &spec{only: []flow.Registration{agent}, intake: func(in *dispatch.Intake) {
-			in.Accept = func(context.Context, journal.Task) error { return run.ErrBusy }
+			in.Accept = func(context.Context, journal.Task) (journal.Answer, error) { return "", run.ErrBusy }
 			in.Enqueue = func(context.Context, journal.Task, *journal.CancelRequested) error { return run.ErrBusy }
 		}})
 		a := startNodeWith(t, srv, "node-a", &spec{only: []flow.Registration{nap}, pool: "sleepers", intake: func(in *dispatch.Intake) {
@@ -160,12 +160,12 @@ func TestForkOverTaken(t *testing.T) {
 		free := make(chan struct{})
 		n := startNodeWith(t, srv, "node-1", &spec{intake: func(in *dispatch.Intake) {
 			accept := in.Accept
-			in.Accept = func(ctx context.Context, k journal.Task) error {
+			in.Accept = func(ctx context.Context, k journal.Task) (journal.Answer, error) {
 				select {
 				case <-free:
 				default:
 					if k.ID == "r1" {
-						return run.ErrBusy
+						return "", run.ErrBusy
 					}
 				}
 				return accept(ctx, k)

@@ -65,13 +65,13 @@ func TestReusedIdIsTold(t *testing.T) {
 						w.Set(nil, hook)
 					}
 					taken, broken := map[string]int{}, tc.broken
-					pullWhile(t, c, 10*time.Minute, dispatch.Intake{Accept: func(_ context.Context, task journal.Task) error {
+					pullWhile(t, c, 10*time.Minute, dispatch.Intake{Accept: func(_ context.Context, task journal.Task) (journal.Answer, error) {
 						if broken > 0 {
 							broken--
-							return errors.New("the log is away")
+							return "", errors.New("the log is away")
 						}
 						taken[string(task.Input)]++
-						return nil
+						return journal.AnswerCommitted, nil
 					}})
 					w.Set(nil, nil)
 					synctest.Wait()

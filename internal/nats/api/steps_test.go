@@ -19,10 +19,10 @@ import (
 func pullWhile(t *testing.T, c *Conn, d time.Duration, in dispatch.Intake) (taken int) {
 	t.Helper()
 	accept := in.Accept
-	in.Accept = func(ctx context.Context, task journal.Task) error {
+	in.Accept = func(ctx context.Context, task journal.Task) (journal.Answer, error) {
 		taken++
 		if accept == nil {
-			return nil
+			return journal.AnswerCommitted, nil
 		}
 		return accept(ctx, task)
 	}
@@ -48,11 +48,11 @@ func takeAll(t testing.TB, c *Conn) (taken func() int) {
 	stop := natstest.Background(t, func(ctx context.Context) error {
 		return c.ServeRuns(ctx, &dispatch.Host{
 			Incarnation: "taker", Pool: dispatch.DefaultPool, Free: func() int { return 1000 }, Freed: make(chan struct{}),
-			Take: func(_ context.Context, r journal.Task) (dispatch.Answer, error) {
+			Take: func(_ context.Context, r journal.Task) (journal.Answer, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				runs[r.ID]++
-				return dispatch.Committed, nil
+				return journal.AnswerCommitted, nil
 			},
 		})
 	})

@@ -283,7 +283,7 @@ func (t *tenantStore) deliver(ctx context.Context, of session.Tenant, body []byt
 	if err != nil {
 		return nil, err
 	}
-	return encoded(messages.Answer{Done: a != dispatch.NotMine, Note: string(a)})
+	return encoded(messages.Answer{Done: a != journal.AnswerNotMine, Note: string(a)})
 }
 
 // ownNode returns the incarnation of a node of the tenant.

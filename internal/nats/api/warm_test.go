@@ -13,7 +13,6 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/run"
@@ -87,7 +86,7 @@ func TestWarmFirstThatGetsLost(t *testing.T) {
 						}
 					},
 					take: func(own taker) taker {
-						return func(ctx context.Context, r journal.Task) (dispatch.Answer, error) {
+						return func(ctx context.Context, r journal.Task) (journal.Answer, error) {
 							if full.Load() {
 								return "", run.ErrBusy
 							}

@@ -110,10 +110,10 @@ func leaves(in *dispatch.Intake) {
 }
 
 // taker takes dispatched runs.
-type taker = func(context.Context, journal.Task) (dispatch.Answer, error)
+type taker = func(context.Context, journal.Task) (journal.Answer, error)
 
 // handler takes delivered work.
-type handler = func(context.Context, journal.Work) (dispatch.Answer, error)
+type handler = func(context.Context, journal.Work) (journal.Answer, error)
 
 func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp *spec) *node {
 	t.Helper()
@@ -184,11 +184,8 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	}
 	n.sys = actors.New(&actors.Options{
 		Log: log, Spills: true, Values: values, Incarnation: incarnation, Runtime: rt, Workflows: registry, Slots: slots,
-		Deliver: func(ctx context.Context, incarnation string, w journal.Work) (actors.Answer, error) {
-			a, err := own.Deliver(ctx, incarnation, w)
-			return actors.Answer(a), err
-		},
-		Drain: 50 * time.Millisecond, Alive: sp.members.alive(), Changed: sp.members.next(),
+		Deliver: own.Deliver,
+		Drain:   50 * time.Millisecond, Alive: sp.members.alive(), Changed: sp.members.next(),
 	})
 	n.serve(ctx, pool, registry, values, sp)
 	t.Cleanup(n.kill) // of a test that failed
@@ -208,10 +205,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 		}
 		n.services = append(n.services, s)
 	}
-	delivered := func(ctx context.Context, w journal.Work) (dispatch.Answer, error) {
-		a, err := sys.Delivered(ctx, w)
-		return dispatch.Answer(a), err
-	}
+	delivered := sys.Delivered
 	if sp.delivered != nil {
 		delivered = sp.delivered(delivered)
 	}
@@ -231,13 +225,12 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	if err := own.Register(ctx, pool, offers); err != nil {
 		t.Fatal(err)
 	}
-	accept := func(ctx context.Context, task journal.Task) error { _, err := sys.Accept(ctx, task); return err }
 	for name, f := range map[string]func() error{
 		"room":  func() error { return own.WatchRoom(ctx) },
 		"relay": relay.Wait,
 		"tasks": func() error {
 			in := dispatch.Intake{
-				Accept: accept, Enqueue: sys.Enqueue, Signal: sys.Signal,
+				Accept: sys.Accept, Enqueue: sys.Enqueue, Signal: sys.Signal,
 				Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
 			}
 			if sp.intake != nil {
@@ -246,10 +239,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 			return own.PullTasks(intake, &in)
 		},
 		"runs": func() error {
-			take := func(ctx context.Context, task journal.Task) (dispatch.Answer, error) {
-				a, err := sys.Dispatched(ctx, task)
-				return dispatch.Answer(a), err
-			}
+			take := sys.Dispatched
 			if sp.take != nil {
 				take = sp.take(take)
 			}

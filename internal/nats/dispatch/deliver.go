@@ -14,24 +14,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Answer is what the holder of a session says to work that was delivered to
-// it.
-type Answer string
-
-// The answers.
-const (
-	Committed Answer = "committed" // the log holds what was asked for
-	Queued    Answer = "queued"    // the log holds the run, which waits
-	NotMine   Answer = "not_mine"  // the session is not held there
-)
-
 // pingTimeout bounds the question whether an incarnation lives.
 const pingTimeout = time.Second
 
 // Deliver hands work to the incarnation that holds a session and returns its
 // answer, or the error that it answered. It fails when no node answers before
 // ctx ends, at once if no node listens there.
-func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Work) (Answer, error) {
+func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return "", err
 	}
@@ -48,7 +37,7 @@ func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Wo
 	if err != nil {
 		return "", fmt.Errorf("nats/dispatch: deliver to %s: %w", incarnation, err)
 	}
-	return Answer(a.Note), a.Err()
+	return journal.Answer(a.Note), a.Err()
 }
 
 // Ping reports whether an incarnation answers.
@@ -65,7 +54,7 @@ func (c *Dispatch) Ping(ctx context.Context, incarnation string) bool {
 // ServeDeliver answers for this incarnation: handle is given each delivered
 // work. The incarnation lives, for others, from now until the service
 // stops.
-func (c *Dispatch) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w journal.Work) (Answer, error)) (*conn.Service, error) {
+func (c *Dispatch) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w journal.Work) (journal.Answer, error)) (*conn.Service, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return nil, err
 	}
@@ -81,6 +70,6 @@ func (c *Dispatch) ServeDeliver(ctx context.Context, incarnation string, handle 
 		if err != nil {
 			return messages.AnswerOf(err)
 		}
-		return messages.Answer{Done: a != NotMine, Note: string(a)}
+		return messages.Answer{Done: a != journal.AnswerNotMine, Note: string(a)}
 	})
 }

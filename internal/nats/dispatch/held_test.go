@@ -23,10 +23,10 @@ import (
 func pullWhile(t *testing.T, c *Dispatch, d time.Duration, in Intake) (taken int) {
 	t.Helper()
 	accept := in.Accept
-	in.Accept = func(ctx context.Context, task journal.Task) error {
+	in.Accept = func(ctx context.Context, task journal.Task) (journal.Answer, error) {
 		taken++
 		if accept == nil {
-			return nil
+			return journal.AnswerCommitted, nil
 		}
 		return accept(ctx, task)
 	}
@@ -82,7 +82,9 @@ func TestHeldIsNotRefused(t *testing.T) {
 		"pinned": func(t *testing.T, c *Dispatch, _ *natstest.Wire) Intake {
 			name(t, c)
 			begin(t, c)
-			return Intake{Accept: func(context.Context, journal.Task) error { return fmt.Errorf("pinned: %w", run.ErrNotSupported) }}
+			return Intake{Accept: func(context.Context, journal.Task) (journal.Answer, error) {
+				return "", fmt.Errorf("pinned: %w", run.ErrNotSupported)
+			}}
 		},
 		"found no session to fork": func(t *testing.T, c *Dispatch, w *natstest.Wire) Intake {
 			other := layer.Dial(t, &c.O)
@@ -128,14 +130,14 @@ func TestRefusedMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		taken := pullWhile(t, c, time.Minute, Intake{
-			Accept: func(ctx context.Context, _ journal.Task) error {
+			Accept: func(ctx context.Context, _ journal.Task) (journal.Answer, error) {
 				have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, subject)
 				if err != nil {
-					return err
+					return "", err
 				}
 				have.Refused = CodeUnknownWorkflow
 				_, _, _, err = eventlog.PutAlias(ctx, c.Logs, subject, revision, have)
-				return err
+				return journal.AnswerCommitted, err
 			},
 			Signal: func(_ context.Context, s journal.Signal) error {
 				signals = append(signals, s)

@@ -29,10 +29,10 @@ type Host struct {
 	Free  func() int
 	Freed <-chan struct{}
 	// Take takes a run if a slot is free for it now, and returns when a log says
-	// how it stands: Committed or Queued. NotMine: its workflow is not offered
+	// how it stands: AnswerCommitted or AnswerQueued. AnswerNotMine: its workflow is not offered
 	// here. run.ErrBusy: no slot is free. run.ErrShutdown: the node takes nothing
 	// more.
-	Take func(ctx context.Context, t journal.Task) (Answer, error)
+	Take func(ctx context.Context, t journal.Task) (journal.Answer, error)
 }
 
 // Subjects between relays and nodes.
@@ -231,13 +231,13 @@ func (g *gateway) serve(ctx context.Context, m *nats.Msg) any {
 	a, free, err := g.take(ctx, dispatched{work: w, generation: in.Generation, partition: in.Partition, grant: in.Grant, demand: in.Demand})
 	out := wireDispatched{Free: free}
 	if out.Answer = messages.AnswerOf(err); err == nil {
-		out.Note, out.Done = string(a), a != NotMine
+		out.Note, out.Done = string(a), a != journal.AnswerNotMine
 	}
 	return out
 }
 
 // take takes a run, if a slot is free for it.
-func (g *gateway) take(ctx context.Context, d dispatched) (a Answer, free int, err error) {
+func (g *gateway) take(ctx context.Context, d dispatched) (a journal.Answer, free int, err error) {
 	k := partitionKey{d.generation, d.partition}
 	g.mu.Lock()
 	if d.demand != nil {
@@ -259,7 +259,7 @@ func (g *gateway) take(ctx context.Context, d dispatched) (a Answer, free int, e
 	}
 	if errors.Is(err, run.ErrShutdown) {
 		g.stop() // else it would grant slots that it does not give
-	} else if kept && (err != nil || a == NotMine) {
+	} else if kept && (err != nil || a == journal.AnswerNotMine) {
 		notify(g.poke) // its slot is free again
 	}
 	g.mu.Lock()
@@ -410,7 +410,7 @@ func (c *Dispatch) tellDemand(incarnation string, generation, partition uint32, 
 
 // dispatch sends a run to a node, and says what became of it.
 func (c *Dispatch) dispatch(ctx context.Context, incarnation string, d dispatched) schedule.Outcome {
-	var a Answer
+	var a journal.Answer
 	var free int
 	var err error
 	if g := c.host.Load(); g != nil && g.h.Incarnation == incarnation {
@@ -420,7 +420,7 @@ func (c *Dispatch) dispatch(ctx context.Context, incarnation string, d dispatche
 	}
 	o := schedule.Outcome{Free: free}
 	switch {
-	case err == nil && a == NotMine:
+	case err == nil && a == journal.AnswerNotMine:
 		o.Result = schedule.NotOffered
 	case err == nil:
 		o.Result = schedule.Settled
@@ -439,7 +439,7 @@ func (c *Dispatch) dispatch(ctx context.Context, incarnation string, d dispatche
 	return o
 }
 
-func (c *Dispatch) sendDispatch(ctx context.Context, incarnation string, d dispatched) (a Answer, free int, err error) {
+func (c *Dispatch) sendDispatch(ctx context.Context, incarnation string, d dispatched) (a journal.Answer, free int, err error) {
 	w := wire.WorkOf(d.work)
 	data, err := json.Marshal(wireDispatch{Work: &w, Generation: d.generation, Partition: d.partition, Grant: d.grant, Demand: d.demand})
 	if err != nil {
@@ -453,7 +453,7 @@ func (c *Dispatch) sendDispatch(ctx context.Context, incarnation string, d dispa
 	if err := json.Unmarshal(reply.Data, &out); err != nil {
 		return "", -1, fmt.Errorf("nats/dispatch: dispatch to %s: %w", incarnation, err)
 	}
-	return Answer(out.Note), out.Free, out.Err()
+	return journal.Answer(out.Note), out.Free, out.Err()
 }
 
 // nodeNews is what a node says of itself, or that it keeps a slot for this relay.

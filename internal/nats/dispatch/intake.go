@@ -25,7 +25,7 @@ type Intake struct {
 	// log holds it, or run.ErrBusy if no slot is free. An error that
 	// messages.Refusal reports refuses the task for good; with any other one it
 	// comes again, here or on another node.
-	Accept func(ctx context.Context, t journal.Task) error
+	Accept func(ctx context.Context, t journal.Task) (journal.Answer, error)
 	// Enqueue returns when a log holds the task without a claim: the relay
 	// dispatches it. One that comes with a cancel has ended then, if nothing is in
 	// its way.
@@ -196,7 +196,7 @@ func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(
 // begin has a task claimed here, if a slot is free and nothing waits for it.
 func (i *intake) begin(ctx context.Context, t journal.Task) error {
 	if g := i.c.host.Load(); g != nil && g.quiet() {
-		if err := i.Accept(ctx, t); !errors.Is(err, run.ErrBusy) {
+		if _, err := i.Accept(ctx, t); !errors.Is(err, run.ErrBusy) {
 			return err
 		}
 	}
@@ -318,7 +318,7 @@ func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name
 func (i *intake) tellAgain(ctx context.Context, t journal.Task) {
 	subject := messages.RunSubject(t.Session.Tenant, t.ID, messages.OnResult)
 	if m, err := i.c.Last(ctx, streams.StreamResult, subject); err == nil {
-		_ = i.c.NC.Publish(subject, m.Data) // else he asks
+		_ = i.c.NC.Publish(subject, m.Data) // else the client asks
 	}
 }
 

@@ -178,9 +178,9 @@ func BenchmarkTakeover(b *testing.B) {
 	go func() {
 		node <- c.ServeRuns(ctx, &Host{
 			Incarnation: "node", Pool: DefaultPool, Free: func() int { return 1 }, Freed: make(chan struct{}),
-			Take: func(context.Context, journal.Task) (Answer, error) {
+			Take: func(context.Context, journal.Task) (journal.Answer, error) {
 				taken <- time.Now()
-				return Queued, nil
+				return journal.AnswerQueued, nil
 			},
 		})
 	}()

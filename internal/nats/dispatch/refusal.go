@@ -29,7 +29,7 @@ func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) er
 // cancelledMeanwhile looks whether a cancel came too early for the log: then it
 // is applied now. Once a session was chosen for a task its log alone says how
 // the run ends, because another delivery of the task may be on its way there. It
-// was given up if that took longer than anybody waits, as when the node stood still:
+// was given up if that took longer than the client waits, as when the node stood still:
 // what is told as refused is not to go on.
 func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journal.Task) error {
 	have, _, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, i.c.Logs, subject)

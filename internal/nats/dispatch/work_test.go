@@ -53,11 +53,11 @@ func takeAll(t testing.TB, c *Dispatch) (taken func() int) {
 	stop := natstest.Background(t, func(ctx context.Context) error {
 		return c.ServeRuns(ctx, &Host{
 			Incarnation: "taker", Pool: DefaultPool, Free: func() int { return 1000 }, Freed: make(chan struct{}),
-			Take: func(_ context.Context, r journal.Task) (Answer, error) {
+			Take: func(_ context.Context, r journal.Task) (journal.Answer, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				runs[r.ID]++
-				return Committed, nil
+				return journal.AnswerCommitted, nil
 			},
 		})
 	})

@@ -40,6 +40,10 @@ type Agent struct {
 	Memory string
 	// Recall is how many notes are recalled at most; 0 is 4.
 	Recall int
+	// Commit has the agent's model take notes, after each Forward, of what was said since the
+	// answer before, and writes them into Memory: see [Commit]. Where that fails its steps
+	// say so, and Forward does not fail.
+	Commit bool
 	// MaxRounds bounds the model calls; 0 is DefaultMaxRounds, and ends an agent sooner that
 	// makes the same calls with the same results sixteen times in a row.
 	MaxRounds int
@@ -72,5 +76,21 @@ func (a *Agent) Forward(ctx context.Context, s session.Session) (session.Session
 	if err != nil {
 		return s, err
 	}
-	return e.Agent(ctx, a, s)
+	out, err := e.Agent(ctx, a, s)
+	if err != nil || !a.Commit || a.Memory == "" {
+		return out, err
+	}
+	from := s.Len()
+	for ; from > 0; from-- {
+		if c, _ := s.At(from - 1); c.Kind() == session.Assistant {
+			break
+		}
+	}
+	if out.Len() < s.Len() {
+		from = 0 // it was compressed on the way
+	}
+	if _, err := commit(ctx, out, from, a.Memory, &Agent{Name: a.Name, Provider: a.Provider}); run.IsControl(err) {
+		return out, err
+	}
+	return out, nil
 }

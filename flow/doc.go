@@ -39,5 +39,5 @@
 // of the caller, and package flowtest in tests.
 //
 // Files, the lowest first: flow, registry, fanout, engine, step, ask, hooks, agent, typed, notes,
-// session, guide, choose, branches, policy, files, tool.
+// session, commit, guide, choose, branches, policy, files, tool.
 package flow

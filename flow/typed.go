@@ -24,7 +24,7 @@ const maxRepairs = 2
 //
 // The server gets the JSON schema of T, made as [tool.Func] makes that of arguments, as
 // the form of the answer. What comes is checked against it: if it does not match, the
-// model is told why and asked again, at most twice. Each try is a step.
+// model is told why and asked again, at most twice. Each try is a step. It takes no notes: Agent.Commit does not count.
 func Ask[T any](ctx context.Context, s session.Session, a *Agent) (session.Session, T, error) {
 	var answer T
 	form := tool.Func("answer", "Gives the answer.", func(_ context.Context, v T) (string, error) {
@@ -41,6 +41,7 @@ func Ask[T any](ctx context.Context, s session.Session, a *Agent) (session.Sessi
 		return s, answer, fmt.Errorf("flow: ask for %T: %w", answer, err)
 	}
 	asked := *a
+	asked.Commit = false
 	asked.Provider.ResponseFormat = format
 	for repairs := 0; ; repairs++ {
 		if s, err = asked.Forward(ctx, s); err != nil {

@@ -2,10 +2,11 @@ package journal
 
 import "github.com/rathcluster/rath/session"
 
-// The reasons with which policies end the forks that they only thought on.
+// The reasons with which the sessions end that models only thought on.
 const (
 	OnlyJudged     = "it only judged"
 	OnlySummarised = "it only summarised"
+	OnlyNoted      = "notes were taken on it"
 	NotDecided     = "nothing was decided on it"
 )
 
@@ -13,7 +14,7 @@ const (
 // taken: people are not told that it was rejected.
 func Scratch(state, reason string) bool {
 	switch reason {
-	case OnlyJudged, OnlySummarised, NotDecided:
+	case OnlyJudged, OnlySummarised, OnlyNoted, NotDecided:
 		return state == session.ClosedRejected
 	}
 	return false

@@ -55,6 +55,8 @@ type Query struct {
 	// Text is what recall looks for, and Scores how it scores notes: "" or "openrath".
 	Text   string `json:"text,omitempty"`
 	Scores string `json:"scores,omitempty"`
+	// Level is that at which note reads: "" or "full", "overview", "abstract".
+	Level string `json:"level,omitempty"`
 	// AfterNote is where a page of notes begins: the last URI of the page before.
 	AfterNote string `json:"after_note,omitempty"`
 	// At is where a page of commits begins: the Next of the page before.
@@ -144,6 +146,11 @@ func (q *Query) check() error {
 	case "", "openrath":
 	default:
 		return bad("scores", fmt.Sprintf("%q is none", cleanText(q.Scores, 40)), "use openrath, or leave it out")
+	}
+	switch q.Level {
+	case "", "abstract", "overview", "full":
+	default:
+		return bad("level", fmt.Sprintf("%q is none", cleanText(q.Level, 40)), "use abstract, overview or full")
 	}
 	if q.Where != "" {
 		if _, err := lineage.ParseSelector(q.Where); err != nil {

@@ -30,6 +30,8 @@ type remembering struct {
 	Text   string        `json:"text,omitempty"`
 	Origin memory.Origin `json:"origin,omitzero"`
 	Query  memory.Query  `json:"query,omitzero"`
+	// Level is that of a read; "" is the note as it is.
+	Level string `json:"level,omitempty"`
 	// Limit bounds the rows of a page; 0 is what an answer holds.
 	Limit int `json:"limit,omitempty"`
 	// Of an archive, whose messages are in a blob of the tenant.
@@ -119,7 +121,12 @@ func (all Memories) perform(ctx context.Context, c *Conn, of session.Tenant, r *
 	case memoryWrite:
 		err = m.Write(ctx, r.URI, r.Text, r.Origin)
 	case memoryRead:
-		if out.Text, err = m.Read(ctx, r.URI); err == nil && notebook.JSONSize(out.Text) > messages.MaxReply-(16<<10) {
+		if r.Level == "" {
+			out.Text, err = m.Read(ctx, r.URI)
+		} else {
+			out.Text, err = memory.ReadLevel(ctx, m, r.URI, r.Level)
+		}
+		if err == nil && notebook.JSONSize(out.Text) > messages.MaxReply-(16<<10) {
 			out.Text, err = "", tooLarge(r.Memory, r.URI)
 		}
 	case memoryFind:
@@ -302,6 +309,12 @@ func (m *RemoteMemory) Write(ctx context.Context, uri, text string, from memory.
 // Read implements memory.Store.
 func (m *RemoteMemory) Read(ctx context.Context, uri string) (string, error) {
 	out, err := m.ask(ctx, remembering{Op: memoryRead, URI: uri})
+	return out.Text, err
+}
+
+// ReadLevel is memory.ReadLevel where the notes are.
+func (m *RemoteMemory) ReadLevel(ctx context.Context, uri, level string) (string, error) {
+	out, err := m.ask(ctx, remembering{Op: memoryRead, URI: uri, Level: level})
 	return out.Text, err
 }
 

@@ -43,7 +43,7 @@ func (a answerer) note(ctx context.Context, t session.Tenant, q messages.Query) 
 	if q.URI == "" {
 		return nil, missing("uri", "send the name of a note")
 	}
-	return a.remembered(ctx, t, q, remembering{Op: memoryRead, URI: q.URI})
+	return a.remembered(ctx, t, q, remembering{Op: memoryRead, URI: q.URI, Level: q.Level})
 }
 
 func (a answerer) recall(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
@@ -162,6 +162,7 @@ func (c *Conn) remember(ctx context.Context, t session.Tenant, r *remembering) (
 	case memoryDelete:
 		return out, c.change(ctx, t, r, messages.VerbMemoryForget)
 	case memoryRead:
+		q.Level = r.Level
 		return out, ask(ctx, c, t, messages.QueryNote, q, &out.Memory)
 	case memoryFind:
 		if r.Query.Text == "" {

@@ -196,18 +196,34 @@ finds them, those that share no word among them.`,
 }
 
 func memoryAdd(a *app.App) *cobra.Command {
-	var uri, category string
+	var uri, category, from string
 	cmd := &cobra.Command{
-		Use:   "add NAME TEXT",
-		Short: "Write a note, and print its URI",
+		Use:   "add NAME [TEXT]",
+		Short: "Write a note, or the text of files, and print the URI",
 		Long: `Writes a note into a memory and prints its URI; TEXT - is read from standard
 input. Agents with this memory recall it from then on, on all nodes, quoted and
 with the user who wrote it. Without --uri the name comes from the text, so that
-the same text again is the same note. With --uri what was there is replaced.`,
+the same text again is the same note. With --uri what was there is replaced.
+
+With --from it adds a file, or the files of a directory, as resources: the text
+of each, cut into passages, below memory://resources/ and its path. Adding it
+again replaces what changed. Files that are not text are left out by name, and
+names that begin with a dot are not looked at. At most 1,000 files, 4 MiB each
+and 16 MiB in all; more is refused before anything is written.`,
 		Example: `  rath memory add team "Slugs skip empty words." --category style
-  rath memory add team - --uri memory://resources/guide < guide.md`,
-		Args: app.Exactly(2, "the name of a memory and a text"),
+  rath memory add team - --uri memory://resources/guide < guide.md
+  rath memory add team --from docs`,
+		Args: app.Between(1, 2, "the name of a memory and a text"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if from != "" {
+				if len(args) > 1 {
+					return app.Usage(cmd, errors.New("a text and --from: give one of them"))
+				}
+				return addResources(cmd.Context(), a, args[0], from, uri)
+			}
+			if len(args) < 2 {
+				return app.Usage(cmd, errors.New("what to remember? give a text, or files with --from"))
+			}
 			text := args[1]
 			if text == "-" {
 				data, err := a.ReadInput("-", memory.MaxText)
@@ -240,21 +256,35 @@ the same text again is the same note. With --uri what was there is replaced.`,
 	}
 	cmd.Flags().StringVar(&uri, "uri", "", "name of the note, such as memory://user/preferences/theme")
 	cmd.Flags().StringVar(&category, "category", "notes", "part of the name that is made of the text")
+	cmd.Flags().StringVar(&from, "from", "", "add this file, or the files of this directory (`PATH`)")
 	cmd.MarkFlagsMutuallyExclusive("uri", "category")
+	cmd.MarkFlagsMutuallyExclusive("from", "category")
 	return cmd
 }
 
 func memoryRead(a *app.App) *cobra.Command {
-	return &cobra.Command{
-		Use:     "read NAME URI",
-		Short:   "Print the text of a note",
-		Long:    "Prints the text of a note.",
-		Example: "  rath memory read team memory://user/preferences/theme",
+	level := ""
+	cmd := &cobra.Command{
+		Use:   "read NAME URI",
+		Short: "Print the text of a note",
+		Long: `Prints the text of a note. With --level it prints the abstract (the first
+paragraph), the overview (headings, and how paragraphs begin) or the full text,
+and of a name without a note all that is below it, such as a resource.`,
+		Example: "  rath memory read team memory://user/preferences/theme\n  rath memory read team memory://resources/guide.md --level overview",
 		Args:    app.Exactly(2, "the name of a memory and a URI"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains([]string{"", memory.LevelAbstract, memory.LevelOverview, memory.LevelFull}, level) {
+				return app.Usage(cmd, fmt.Errorf("--level %s: want %s, %s or %s", level, memory.LevelAbstract, memory.LevelOverview, memory.LevelFull))
+			}
 			ctx := cmd.Context()
 			return inMemory(ctx, a, args[0], func(_ *app.System, m memory.Store) error {
-				text, err := m.Read(ctx, args[1])
+				var text string
+				var err error
+				if level == "" {
+					text, err = m.Read(ctx, args[1])
+				} else {
+					text, err = memory.ReadLevel(ctx, m, args[1], level)
+				}
 				if errors.Is(err, memory.ErrNotFound) {
 					return noNote(a, args)
 				}
@@ -269,6 +299,8 @@ func memoryRead(a *app.App) *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().StringVar(&level, "level", "", "`abstract`, overview or full")
+	return cmd
 }
 
 func noNote(a *app.App, args []string) error {

@@ -1,0 +1,179 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The levels at which ReadLevel reads.
+const (
+	LevelAbstract = "abstract" // what a text is about, in at most 400 bytes
+	LevelOverview = "overview" // its headings and how its paragraphs begin, in at most 4 KiB
+	LevelFull     = "full"
+)
+
+const (
+	maxAbstract = 400
+	maxOverview = 4 << 10
+	maxBelow    = 1 << 20 // bytes of all notes below a name
+)
+
+// ReadLevel reads a note at a level, or, where a name has none, all notes below it, in their
+// order, as one text: a resource, for example. The abstract is the first paragraph with the
+// heading before it, the overview the headings and the first sentence of each paragraph. No
+// model is asked. More than 1 MiB below a name is ErrTooLarge.
+//
+// A Store that has levels of its own has a method ReadLevel(ctx, uri, level), which then
+// answers.
+func ReadLevel(ctx context.Context, s Store, uri, level string) (string, error) {
+	switch level {
+	case LevelAbstract, LevelOverview, LevelFull:
+	default:
+		return "", fmt.Errorf("memory: level %q: %w: want %s, %s or %s", level, errors.ErrUnsupported, LevelAbstract, LevelOverview, LevelFull)
+	}
+	if own, ok := s.(interface {
+		ReadLevel(ctx context.Context, uri, level string) (string, error)
+	}); ok {
+		return own.ReadLevel(ctx, uri, level)
+	}
+	text, err := s.Read(ctx, uri)
+	if errors.Is(err, ErrNotFound) {
+		text, err = readBelow(ctx, s, uri, err)
+	}
+	if err != nil {
+		return "", err
+	}
+	switch level {
+	case LevelAbstract:
+		return abstract(text), nil
+	case LevelOverview:
+		return overview(text), nil
+	}
+	return text, nil
+}
+
+// readBelow joins the notes below a name; without any it fails with none.
+func readBelow(ctx context.Context, s Store, uri string, none error) (string, error) {
+	uris, err := s.List(ctx, uri)
+	if err != nil {
+		return "", err
+	}
+	if len(uris) == 0 {
+		return "", none
+	}
+	var b strings.Builder
+	for _, name := range uris {
+		text, err := s.Read(ctx, name)
+		if errors.Is(err, ErrNotFound) {
+			continue // it was removed meanwhile
+		}
+		if err != nil {
+			return "", err
+		}
+		if b.Len()+len(text) > maxBelow {
+			return "", fmt.Errorf("%w: the notes below %s have more than %d bytes: read what is below a longer name", ErrTooLarge, uri, maxBelow)
+		}
+		if last, _ := utf8.DecodeLastRuneInString(b.String()); b.Len() > 0 && !unicode.IsSpace(last) {
+			b.WriteString("\n\n")
+		}
+		b.WriteString(text)
+	}
+	return b.String(), nil
+}
+
+// paragraphs are the parts of a text between blank lines, and its headings as Markdown
+// writes them, each on one line.
+func paragraphs(text string) (all []string) {
+	var open []string
+	end := func() {
+		if len(open) > 0 {
+			all = append(all, strings.Join(open, " "))
+		}
+		open = nil
+	}
+	for line := range strings.Lines(text) {
+		line = strings.Join(strings.Fields(line), " ")
+		switch {
+		case line == "":
+			end()
+		case heading(line):
+			end()
+			all = append(all, line)
+		default:
+			open = append(open, line)
+		}
+	}
+	end()
+	return all
+}
+
+func heading(line string) bool {
+	rest := strings.TrimLeft(line, "#")
+	return rest != line && len(line)-len(rest) <= 6 && strings.HasPrefix(rest, " ")
+}
+
+func abstract(text string) string {
+	title := ""
+	for _, p := range paragraphs(text) {
+		if !heading(p) {
+			return cut(title+p, maxAbstract)
+		}
+		title = strings.TrimLeft(p, "# ") + ": "
+	}
+	return cut(strings.TrimSuffix(title, ": "), maxAbstract)
+}
+
+func overview(text string) string {
+	var b strings.Builder
+	for _, p := range paragraphs(text) {
+		line := p
+		if !heading(p) {
+			line = cut(sentence(p), maxAbstract)
+		}
+		if b.Len()+len(line)+len("\n…") > maxOverview {
+			b.WriteString("\n…")
+			break
+		}
+		if b.Len() > 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// sentence is the first one of a paragraph.
+func sentence(p string) string {
+	for i, r := range p {
+		end := i + utf8.RuneLen(r)
+		switch r {
+		case '.', '!', '?', ':':
+			if end == len(p) || p[end] == ' ' {
+				return p[:end]
+			}
+		case '。', '！', '？':
+			return p[:end]
+		}
+	}
+	return p
+}
+
+// cut shortens a text to n bytes, between words if it has some.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	n -= len("…")
+	for !utf8.RuneStart(text[n]) {
+		n--
+	}
+	text = text[:n]
+	if at := strings.LastIndexByte(text, ' '); at > n/2 {
+		text = text[:at]
+	}
+	return text + "…"
+}

@@ -65,7 +65,7 @@ var rules = map[string]rule{
 	"memory":               {test: list("memory/local")},
 	"internal/notebook":    {ours: list("memory"), others: list("golang.org/x/text"), test: list("memory/memorytest")},
 	"memory/local":         {ours: list("memory", "internal/notebook"), test: list("memory/memorytest")},
-	"memory/openviking":    {ours: list("memory", "internal/notebook", "internal/excerpt")},
+	"memory/openviking":    {ours: list("memory", "internal/notebook", "internal/excerpt"), test: list("memory/memorytest")},
 	"memory/memorytest":    {ours: list("memory")},
 	"internal/nats/notes": {
 		ours:   list("llm", "memory", "internal/notebook", "internal/release", "session", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog"),

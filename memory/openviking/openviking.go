@@ -7,9 +7,16 @@
 //
 // A note memory://user/preferences/theme is the file user/preferences/theme.md below a root
 // of the server, by default viking://resources/rath. The server searches as it does, by
-// vectors; its files of summaries are no hits. It keeps no memory.Origin and promises no
-// order of equal hits, and a search knows what was written when the write has waited for the
-// server's index. Each tenant and each memory needs a root of its own.
+// vectors; its files of summaries are no hits. It promises no order of equal hits, and a
+// search knows what was written when the write has waited for the server's index. Each
+// tenant and each memory needs a root of its own.
+//
+// A note's memory.Origin is kept as a tag of its file, rath-origin=<hexadecimal JSON>, which a
+// search reads for each hit by a request more. A server of a release without tags keeps none:
+// set Options.NoTags for it.
+//
+// Abstracts and overviews of what is below a name are the server's own, those of a note the
+// ones that memory.ReadLevel makes.
 //
 // The package is tested against a server in this process that was written from the
 // description of the API, not against OpenViking itself.
@@ -19,6 +26,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,6 +65,9 @@ type Options struct {
 	Root string
 	// Timeout bounds each request; 0 is DefaultTimeout.
 	Timeout time.Duration
+	// NoTags is for a server whose files have no tags: no memory.Origin is kept, so that
+	// notes of quarantined sessions are not left out.
+	NoTags bool
 }
 
 // Store is a memory.Store at a server.
@@ -113,8 +124,10 @@ func (s *Store) note(file string) (uri string, ok bool) {
 	return u.String(), err == nil
 }
 
-// Write implements memory.Store. It returns when the server finds the note. The Origin is
-// not kept.
+// originTag is the key of the tag that has a note's Origin. Servers make tags lower-case.
+const originTag = "rath-origin="
+
+// Write implements memory.Store. It returns when the server finds the note.
 func (s *Store) Write(ctx context.Context, uri, text string, from memory.Origin) error {
 	n, err := notebook.NewNote(uri, text, from)
 	if err != nil {
@@ -128,9 +141,53 @@ func (s *Store) Write(ctx context.Context, uri, text string, from memory.Origin)
 	if err != nil {
 		return err
 	}
-	return s.ask(ctx, http.MethodPost, "/api/v1/content/write", nil, map[string]any{
-		"uri": file, "content": n.Text, "mode": "replace", "wait": true, "timeout": s.o.Timeout.Seconds(),
-	}, nil)
+	body := map[string]any{"uri": file, "content": n.Text, "mode": "replace", "wait": true, "timeout": s.o.Timeout.Seconds()}
+	if !s.o.NoTags {
+		tags := []string{}
+		if from != (memory.Origin{}) {
+			data, err := json.Marshal(from)
+			if err != nil {
+				return err
+			}
+			tags = append(tags, originTag+hex.EncodeToString(data))
+		}
+		body["tags"], body["tag_mode"] = tags, "replace"
+	}
+	return s.ask(ctx, http.MethodPost, "/api/v1/content/write", nil, body, nil)
+}
+
+// origin is where the note in a file is from: the zero Origin if the file has no such tag, or
+// is gone.
+func (s *Store) origin(ctx context.Context, file string) (from memory.Origin, err error) {
+	if s.o.NoTags {
+		return from, nil
+	}
+	var of struct {
+		Attrs struct {
+			Tags []string `json:"tags"`
+		} `json:"attrs"`
+	}
+	err = s.ask(ctx, http.MethodGet, "/api/v1/fs/attrs", url.Values{"uri": {file}}, nil, &of)
+	if errors.Is(err, memory.ErrNotFound) {
+		return from, nil
+	}
+	if err != nil {
+		return from, fmt.Errorf("%w; for a server without tags set Options.NoTags", err)
+	}
+	for _, tag := range of.Attrs.Tags {
+		value, ok := strings.CutPrefix(tag, originTag)
+		if !ok {
+			continue
+		}
+		data, err := hex.DecodeString(value)
+		if err == nil {
+			err = json.Unmarshal(data, &from)
+		}
+		if err != nil {
+			return memory.Origin{}, fmt.Errorf("memory/openviking: tag %s of %s: %w: write the note again", strings.TrimSuffix(originTag, "="), file, err)
+		}
+	}
+	return from, nil
 }
 
 // Read implements memory.Store.
@@ -200,7 +257,39 @@ func (s *Store) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) 
 	slices.SortFunc(hits, func(a, b memory.Hit) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.URI, b.URI))
 	})
-	return hits[:min(len(hits), limit)], nil
+	hits = hits[:min(len(hits), limit)]
+	for i, h := range hits {
+		u, err := notebook.ParseURI(h.URI)
+		if err != nil {
+			return nil, err
+		}
+		if hits[i].Origin, err = s.origin(ctx, s.dir(u)+suffix); err != nil {
+			return nil, err
+		}
+	}
+	return hits, nil
+}
+
+// ReadLevel is memory.ReadLevel, with the server's own abstract or overview of what is below
+// a name that has no note.
+func (s *Store) ReadLevel(ctx context.Context, uri, level string) (text string, err error) {
+	u, err := notebook.ParseDir(uri)
+	if err != nil {
+		return "", err
+	}
+	if level != memory.LevelFull {
+		if u.Path != "" {
+			_, err = s.Read(ctx, u.String())
+		}
+		if u.Path == "" || errors.Is(err, memory.ErrNotFound) {
+			err = s.ask(ctx, http.MethodGet, "/api/v1/content/"+level, url.Values{"uri": {strings.TrimRight(s.dir(u), "/") + "/"}}, nil, &text)
+			return text, err
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return memory.ReadLevel(ctx, struct{ memory.Store }{s}, uri, level)
 }
 
 // List implements memory.Store.

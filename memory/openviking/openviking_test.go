@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/memory/memorytest"
 )
 
 // viking answers as OpenViking's API is described (docs/en/api, version 0.4): the envelope,
@@ -22,6 +23,7 @@ import (
 type viking struct {
 	mu    sync.Mutex
 	files map[string]string
+	tags  map[string][]string
 }
 
 func (v *viking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -42,6 +44,8 @@ func (v *viking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		URI, Content, Mode, Query string
 		Target                    string `json:"target_uri"`
 		Wait                      bool
+		Tags                      *[]string
+		TagMode                   string `json:"tag_mode"`
 		Limit                     int
 	}
 	if r.Method == http.MethodPost {
@@ -58,6 +62,16 @@ func (v *viking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		v.files[in.URI] = in.Content
+		if in.Tags != nil {
+			v.tags[in.URI] = nil
+			for _, tag := range *in.Tags {
+				if in.TagMode != "replace" || strings.Contains(tag, ",") || strings.Count(tag, "=") != 1 {
+					fail(400, "INVALID_ARGUMENT", "tag")
+					return
+				}
+				v.tags[in.URI] = append(v.tags[in.URI], strings.ToLower(strings.TrimSpace(tag)))
+			}
+		}
 		ok(map[string]any{"uri": in.URI, "written_bytes": len(in.Content), "content_updated": true})
 	case "GET /api/v1/content/read":
 		if text, have := v.files[uri]; have {
@@ -65,6 +79,20 @@ func (v *viking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		fail(404, "NOT_FOUND", "File not found: "+uri)
+	case "GET /api/v1/fs/attrs":
+		if _, have := v.files[uri]; !have {
+			fail(404, "NOT_FOUND", "File not found: "+uri)
+			return
+		}
+		ok(map[string]any{"uri": uri, "context_type": "resource", "attrs": map[string]any{"tags": v.tags[uri]}})
+	case "GET /api/v1/content/abstract", "GET /api/v1/content/overview":
+		for file := range v.files {
+			if strings.HasSuffix(uri, "/") && strings.HasPrefix(file, uri) {
+				ok("The " + r.URL.Path[len("/api/v1/content/"):] + " of the server.")
+				return
+			}
+		}
+		fail(404, "NOT_FOUND", "Directory not found: "+uri)
 	case "GET /api/v1/fs/ls":
 		entries := []map[string]any{}
 		for file, text := range v.files {
@@ -81,6 +109,7 @@ func (v *viking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for file := range v.files {
 			if file == uri || strings.HasPrefix(file, uri+"/") {
 				delete(v.files, file)
+				delete(v.tags, file)
 			}
 		}
 		ok(nil)
@@ -90,7 +119,11 @@ func (v *viking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for file, text := range v.files {
 			score := 0.0
 			for word := range strings.FieldsSeq(in.Query) {
-				score += 0.25 * float64(strings.Count(text, word))
+				for in := range strings.FieldsSeq(text) {
+					if in == word {
+						score += 0.25
+					}
+				}
 			}
 			if strings.HasPrefix(file, in.Target+"/") && score > 0 {
 				group := []string{"memories", "resources"}[n%2]
@@ -122,21 +155,21 @@ func open(t *testing.T, h http.Handler, o Options) *Store {
 // TestStore: notes are written, read, found, listed and removed at a server that answers as
 // the API is described, below a root of their own, and what is not theirs is no note.
 func TestStore(t *testing.T) {
-	v := &viking{files: map[string]string{"viking://resources/rath/user/.overview.md": "dark summary", "viking://resources/rath/user/a.txt": "dark"}}
+	v := &viking{tags: map[string][]string{}, files: map[string]string{"viking://resources/rath/user/.overview.md": "dark summary", "viking://resources/rath/user/a.txt": "dark"}}
 	s := open(t, v, Options{})
 	ctx := t.Context()
 	if got, err := s.List(ctx, "memory://user/none"); err != nil || len(got) > 0 {
 		t.Errorf("a name without notes has %q: %v", got, err)
 	}
 	for uri, text := range map[string]string{
-		"memory://user/prefs/theme": "dark dark theme", "viking://user/prefs": "dark", "memory://session/s1/a b/深色": "night\n dark\xff",
+		"memory://user/prefs/theme": "dark dark theme", "viking://user/prefs": "dark", "memory://session/s1/a b/深色": "night\n dark \xff",
 		"memory://agent/x": "lunch",
 	} {
 		if err := s.Write(ctx, uri, text, memory.Origin{Session: "s9"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if text, err := s.Read(ctx, "memory://session/s1/a b/深色"); err != nil || text != "night\n dark\ufffd" || v.files["viking://resources/rath/session/s1/a b/深色.md"] != text {
+	if text, err := s.Read(ctx, "memory://session/s1/a b/深色"); err != nil || text != "night\n dark \ufffd" || v.files["viking://resources/rath/session/s1/a b/深色.md"] != text {
 		t.Errorf("read %q: %v", text, err)
 	}
 	if _, err := s.Read(ctx, "memory://user/none"); !errors.Is(err, memory.ErrNotFound) {
@@ -144,9 +177,9 @@ func TestStore(t *testing.T) {
 	}
 	hits, err := s.Find(ctx, memory.Query{Text: "dark theme"})
 	want := []memory.Hit{
-		{URI: "memory://user/prefs/theme", Snippet: "dark dark theme", Score: 750_000},
-		{URI: "memory://session/s1/a b/深色", Snippet: "night dark\ufffd", Session: "s1", Score: 250_000},
-		{URI: "memory://user/prefs", Snippet: "dark", Score: 250_000},
+		{URI: "memory://user/prefs/theme", Snippet: "dark dark theme", Origin: memory.Origin{Session: "s9"}, Score: 750_000},
+		{URI: "memory://session/s1/a b/深色", Snippet: "night dark \ufffd", Session: "s1", Origin: memory.Origin{Session: "s9"}, Score: 250_000},
+		{URI: "memory://user/prefs", Snippet: "dark", Origin: memory.Origin{Session: "s9"}, Score: 250_000},
 	}
 	if err != nil || !slices.Equal(hits, want) {
 		t.Errorf("found %+v, want %+v: %v", hits, want, err)
@@ -180,6 +213,84 @@ func TestStore(t *testing.T) {
 	}
 	if err := s.Write(ctx, "memory://user/a", strings.Repeat("x", memory.MaxText+1), memory.Origin{}); !errors.Is(err, memory.ErrTooLarge) {
 		t.Errorf("a large note: %v", err)
+	}
+}
+
+// TestSuite: what every store promises holds at a server, but for what its own search decides:
+// which words find a note, equal hits, and what a snippet shows.
+func TestSuite(t *testing.T) {
+	memorytest.TestStore(t, func(t *testing.T) memory.Store {
+		return open(t, &viking{files: map[string]string{}, tags: map[string][]string{}}, Options{})
+	}, "Find", "FindScripts", "Snippet", "Order")
+}
+
+// TestOrigin: an Origin comes back as it was written, the tags of others are left alone, and a
+// server without tags is told.
+func TestOrigin(t *testing.T) {
+	v := &viking{files: map[string]string{}, tags: map[string][]string{}}
+	s := open(t, v, Options{})
+	from := memory.Origin{Session: "S-1", Version: 7, Run: "Run_2", Step: "0.A.1", User: "Ünal, a=b"}
+	if err := s.Write(t.Context(), "memory://user/a", "dark", from); err != nil {
+		t.Fatal(err)
+	}
+	file := "viking://resources/rath/user/a.md"
+	v.tags[file] = append(v.tags[file], "team=search")
+	hits, err := s.Find(t.Context(), memory.Query{Text: "dark"})
+	if err != nil || len(hits) != 1 || hits[0].Origin != from {
+		t.Errorf("found %+v: %v", hits, err)
+	}
+	v.tags[file] = []string{"rath-origin=zz"}
+	if _, err := s.Find(t.Context(), memory.Query{Text: "dark"}); err == nil || !strings.Contains(err.Error(), "write the note again") {
+		t.Errorf("a tag that is none: %v", err)
+	}
+	old := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/attrs") {
+			w.WriteHeader(404)
+			_, _ = w.Write([]byte(`{"detail":"Not Found"}`))
+			return
+		}
+		v.ServeHTTP(w, r)
+	})
+	if _, err := open(t, old, Options{}).Find(t.Context(), memory.Query{Text: "dark"}); err == nil || !strings.Contains(err.Error(), "set Options.NoTags") {
+		t.Errorf("a server without tags: %v", err)
+	}
+	untagged := open(t, old, Options{NoTags: true})
+	if err := untagged.Write(t.Context(), "memory://user/b", "green", from); err != nil || len(v.tags["viking://resources/rath/user/b.md"]) > 0 {
+		t.Errorf("written with tags %q: %v", v.tags, err)
+	}
+	if hits, err := untagged.Find(t.Context(), memory.Query{Text: "green"}); err != nil || len(hits) != 1 || hits[0].Origin != (memory.Origin{}) {
+		t.Errorf("without tags %+v: %v", hits, err)
+	}
+}
+
+// TestLevels: abstract and overview of what is below a name are the server's, those of a note
+// are made of its text.
+func TestLevels(t *testing.T) {
+	s := open(t, &viking{files: map[string]string{}, tags: map[string][]string{}}, Options{})
+	for i, text := range []string{"# Title\n\nOne. Two.\n", "Three."} {
+		if err := s.Write(t.Context(), fmt.Sprintf("memory://resources/guide/%d", i), text, memory.Origin{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ uri, level, want string }{
+		{"memory://resources/guide", memory.LevelAbstract, "The abstract of the server."},
+		{"memory://resources", memory.LevelOverview, "The overview of the server."},
+		{"memory://resources/guide", memory.LevelFull, "# Title\n\nOne. Two.\nThree."},
+		{"memory://resources/guide/0", memory.LevelAbstract, "Title: One. Two."},
+		{"memory://resources/guide/0", memory.LevelOverview, "# Title\nOne."},
+		{"memory://resources/guide/1", memory.LevelFull, "Three."},
+	} {
+		if got, err := memory.ReadLevel(t.Context(), s, tt.uri, tt.level); err != nil || got != tt.want {
+			t.Errorf("%s of %s is %q, want %q: %v", tt.level, tt.uri, got, tt.want, err)
+		}
+	}
+	for _, level := range []string{memory.LevelAbstract, memory.LevelFull} {
+		if _, err := memory.ReadLevel(t.Context(), s, "memory://user/none", level); !errors.Is(err, memory.ErrNotFound) {
+			t.Errorf("%s of nothing: %v", level, err)
+		}
+	}
+	if _, err := s.Find(t.Context(), memory.Query{Text: "x", Scores: memory.ScoresOpenRath}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("scores of OpenRath: %v", err)
 	}
 }
 

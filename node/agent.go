@@ -23,7 +23,9 @@ type AgentInput struct {
 	System string `json:"system,omitempty"` // instructs the model
 	Name   string `json:"name,omitempty"`   // of the agent; "agent" without it
 	Memory string `json:"memory,omitempty"` // the memory to recall from
-	Rounds int    `json:"rounds,omitempty"` // model calls at most
+	// Commit has notes of what was said written into that memory.
+	Commit bool `json:"commit,omitempty"`
+	Rounds int  `json:"rounds,omitempty"` // model calls at most
 	// Approve names the tools whose calls a person has to approve; "*" is all.
 	Approve []string `json:"approve,omitempty"`
 	// ApproveTimeoutMS is how many milliseconds a person has to approve a call;
@@ -41,7 +43,7 @@ const agentWorkflow = "agent"
 const maxApproveTimeout = 366 * 24 * time.Hour
 
 const agentSchema = `{"oneOf":[{"type":"null"},{"type":"string"},{"type":"object","additionalProperties":false,"properties":{` +
-	`"prompt":{"type":"string"},"system":{"type":"string"},"name":{"type":"string"},"memory":{"type":"string"},"rounds":{"type":"integer","minimum":1},` +
+	`"prompt":{"type":"string"},"system":{"type":"string"},"name":{"type":"string"},"memory":{"type":"string"},"commit":{"type":"boolean"},"rounds":{"type":"integer","minimum":1},` +
 	`"guide":{"type":"boolean"},"approve":{"type":"array","items":{"type":"string"}},"approve_timeout_ms":{"type":"integer","minimum":1,"maximum":31622400000}}}]}`
 
 // agentRegistration offers one agent whose prompt, model, tools, workspace and
@@ -58,7 +60,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 			}
 			chosen, others := pickTools(tools, s.Tools)
 			agent := &flow.Agent{
-				Name: in.Name, Prompt: in.System, Provider: llm.Provider{Model: s.Model}, Memory: in.Memory, MaxRounds: in.Rounds, Tools: chosen, MCP: s.MCP,
+				Name: in.Name, Prompt: in.System, Provider: llm.Provider{Model: s.Model}, Memory: in.Memory, Commit: in.Commit, MaxRounds: in.Rounds, Tools: chosen, MCP: s.MCP,
 				ApproveTimeout: time.Duration(in.ApproveTimeoutMS) * time.Millisecond,
 			}
 			if agent.Name == "" {
@@ -138,7 +140,10 @@ func readAgentInput(raw json.RawMessage) (AgentInput, error) {
 		return in, nil
 	}
 	if err := messages.DecodeInput("agent", raw, &in); err != nil {
-		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, rounds, guide, approve, approve_timeout_ms`, err)
+		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, commit, rounds, guide, approve, approve_timeout_ms`, err)
+	}
+	if in.Commit && in.Memory == "" {
+		return in, &messages.FieldError{Message: "agent input", Field: "commit", Problem: "there is no memory to write notes into", Remedy: `name one: "memory": "team"`}
 	}
 	if in.ApproveTimeoutMS < 0 || in.ApproveTimeoutMS > maxApproveTimeout.Milliseconds() {
 		return in, &messages.FieldError{

@@ -31,6 +31,7 @@ type added struct {
 
 // resource is a file to add.
 type resource struct {
+	file string
 	uri  string
 	text []byte
 }
@@ -47,7 +48,7 @@ func addResources(ctx context.Context, a *app.App, name, from, uri string) error
 		for _, r := range all {
 			n, err := memory.AddResource(ctx, m, r.uri, r.text, memory.Origin{})
 			if errors.Is(err, memory.ErrNotText) {
-				left = append(left, r.uri)
+				left = append(left, r.file)
 				continue
 			}
 			if err != nil && len(done) == 0 {
@@ -130,7 +131,7 @@ func readResources(from, uri string) (all []resource, left []string, err error) 
 		if room -= int64(len(text)); room < 0 {
 			return app.Fail(app.ExitUsage, "%s has more than %d bytes in all: add its directories one by one", from, maxResourceBytes)
 		}
-		all = append(all, resource{uri, text})
+		all = append(all, resource{file, uri, text})
 		return nil
 	}
 	if single != "" {

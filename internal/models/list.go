@@ -27,6 +27,7 @@ type Model struct {
 	// Cost is how its calls are paid: Priced, Stated, Free, "" if the list does not say.
 	Cost   string
 	Prices *Prices
+	Public bool // the prices are those of the public table
 	// Fallbacks are the names of the models that take its place, in their order.
 	Fallbacks []string
 	// Retries are those of its calls.

@@ -114,7 +114,7 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 		p.Fail(n.Line, "%s: output %d leaves nothing of context %d for the request; lower it", what, m.Output, m.Context)
 	}
 	if prices != nil {
-		m.Prices, m.Cost = p.prices(prices, m), Priced
+		m.Prices, m.Cost, m.Public = p.prices(prices, m), Priced, prices.Kind == yaml.ScalarNode
 	}
 	switch {
 	case free && (states || prices != nil), states && prices != nil:

@@ -1,43 +1,55 @@
 package start
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/internal/term"
-	"github.com/rathcluster/rath/internal/view"
-	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/messages"
 )
 
 // modelRow is a model as programs read it.
 type modelRow struct {
-	Name      string   `json:"name"`
-	Default   bool     `json:"default,omitempty"`
-	Kind      string   `json:"kind"`
-	URL       string   `json:"url,omitempty"`
-	URLs      []string `json:"urls,omitempty"` // of a pool
-	ID        string   `json:"id"`
-	Key       string   `json:"key,omitempty"`     // the reference
-	NoKey     string   `json:"no_key,omitempty"`  // why it stands for none here
-	Context   int64    `json:"context,omitempty"` // tokens
-	Output    int64    `json:"output,omitempty"`
-	Can       []string `json:"can"`
-	Dims      int      `json:"dimensions,omitempty"`
-	Cost      string   `json:"cost,omitempty"`
-	Prices    *price   `json:"prices,omitempty"`
-	Fallbacks []string `json:"fallbacks,omitempty"`
-	Limits    *limits  `json:"limits,omitempty"`
-	KeyLimits *limits  `json:"key_limits,omitempty"`
+	Name       string   `json:"name"`
+	Default    bool     `json:"default,omitempty"`
+	Kind       string   `json:"kind"`
+	URL        string   `json:"url,omitempty"`
+	URLs       []string `json:"urls,omitempty"` // of a pool
+	ID         string   `json:"id"`
+	Key        string   `json:"key,omitempty"`     // the reference
+	NoKey      string   `json:"no_key,omitempty"`  // why it stands for none here
+	Context    int64    `json:"context,omitempty"` // tokens
+	Output     int64    `json:"output,omitempty"`
+	Can        []string `json:"can"`
+	SchemaOmit []string `json:"schema_omit,omitempty"`
+	Dims       int      `json:"dimensions,omitempty"`
+	Cost       string   `json:"cost,omitempty"`
+	Prices     *price   `json:"prices,omitempty"`
+	Fallbacks  []string `json:"fallbacks,omitempty"`
+	Retries    *retries `json:"retries,omitempty"`
+	Limits     *limits  `json:"limits,omitempty"`
+	KeyLimits  *limits  `json:"key_limits,omitempty"`
+}
+
+// retries are what the list says of them; what is 0 is the node's own.
+type retries struct {
+	Attempts int   `json:"attempts,omitempty"`
+	PauseMS  int64 `json:"pause_ms,omitempty"`
+	WithinMS int64 `json:"within_ms,omitempty"`
+}
+
+func retriesOf(r models.Retries) *retries {
+	if r == (models.Retries{}) {
+		return nil
+	}
+	return &retries{r.Attempts, r.Pause.Milliseconds(), r.Within.Milliseconds()}
 }
 
 // limits are for a minute and all nodes, and for the calls of a tenant at one time.
@@ -54,8 +66,22 @@ func limitsOf(l models.Limit) *limits {
 	return &limits{l.Requests, l.Tokens, l.Concurrency}
 }
 
+// cells are the limits in a table.
+func (l *limits) cells() []string {
+	all := []string{"-", "-", "-"}
+	if l != nil {
+		for i, n := range []int64{l.Requests, l.Tokens, l.Concurrency} {
+			if n > 0 {
+				all[i] = strconv.FormatInt(n, 10)
+			}
+		}
+	}
+	return all
+}
+
 // price is in micro-USD for a million tokens.
 type price struct {
+	Source      string `json:"source,omitempty"` // list, or public: the table that the program has
 	Date        string `json:"date"`
 	Input       int64  `json:"input"`
 	CachedInput int64  `json:"cached_input"`
@@ -63,11 +89,11 @@ type price struct {
 	Output      int64  `json:"output"`
 }
 
-func priceOf(p *models.Prices) *price {
+func priceOf(p *models.Prices, source string) *price {
 	if p == nil {
 		return nil
 	}
-	return &price{p.Date, p.Input, p.CachedInput, p.CacheWrite, p.Output}
+	return &price{source, p.Date, p.Input, p.CachedInput, p.CacheWrite, p.Output}
 }
 
 // usd is an amount of micro-USD, without the zeros at its end.
@@ -90,11 +116,13 @@ func modelsLs(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List the models that tasks and agents name",
-		Long: `Lists the models of the list: name, server, key (missing if it is not there),
-and the price of a million tokens in and out in US dollars, or that it makes
-vectors of texts; --format jsonl has the rest, such as limits. docs/models.md
-says how a list is written. --public lists published prices. They are to be
-checked.`,
+		Long: `Lists the models of the list: name, server, key (missing if it is not there) and
+fallbacks. Below it says what each costs: the price of a million tokens in and
+out in US dollars, where that comes from (the list or the public table, and the
+day), or that the server states it, that it is free, or unknown; and what all
+nodes together may ask of it or of a key: requests and tokens a minute, and
+calls of a tenant at once. --format json has the rest. docs/models.md says how a
+list is written. --public lists published prices. They are to be checked.`,
 		Example: "  rath models ls\n  rath models ls --public\n  rath models ls --format jsonl | jq .prices",
 		Args:    app.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
@@ -112,58 +140,91 @@ checked.`,
 	return cmd
 }
 
-func listModels(a *app.App, l *models.List) error {
-	all := []modelRow{}
+// rowsOf returns the models of a list, and the limits of keys by their references.
+func rowsOf(a *app.App, l *models.List) (all []modelRow, keys map[string]*limits) {
+	all, keys = []modelRow{}, map[string]*limits{}
 	for _, m := range l.All() {
-		r := modelRow{m.Name, m.Name == l.Default, m.Kind, m.URL, m.URLs, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.Dimensions, m.Cost, priceOf(m.Prices), m.Fallbacks, limitsOf(m.Limit), nil}
+		source := "list"
+		if m.Public {
+			source = "public"
+		}
+		r := modelRow{
+			m.Name, m.Name == l.Default, m.Kind, m.URL, m.URLs, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.SchemaOmit, m.Dimensions,
+			m.Cost, priceOf(m.Prices, source), m.Fallbacks, retriesOf(m.Retries), limitsOf(m.Limit), nil,
+		}
 		if k, ok := l.KeyLimit(m); ok {
 			r.KeyLimits = limitsOf(k.Limit)
+			keys[k.Key] = r.KeyLimits
 		}
 		if _, err := l.Key(a.Getenv, m.Key); m.Key != "" && err != nil {
 			r.NoKey = err.Error()
 		}
 		all = append(all, r)
 	}
+	return all, keys
+}
+
+func listModels(a *app.App, l *models.List) error {
+	all, keys := rowsOf(a, l)
 	if done, err := app.Emit(a, all); done {
 		return err
 	}
-	rows := make([][]string, len(all))
-	for i, r := range all {
-		name, key, server := r.Name, "-", r.URL
+	var servers, costs [][]string
+	for i := range all {
+		r := &all[i]
+		name := r.Name
 		if r.Default {
 			name += " *"
 		}
-		if _, rest, ok := strings.Cut(server, "://"); ok {
-			server, _, _ = strings.Cut(rest, "/")
-		}
-		if more := len(r.URLs) - 1; more > 0 {
-			server = fmt.Sprintf("%s +%d", term.Line(server, 14), more)
-		}
-		switch {
-		case r.NoKey != "":
-			key = "missing"
-		case r.Key != "":
-			key = "there"
-		}
-		cost := []string{r.Cost, ""}
-		switch {
-		case r.Prices != nil:
-			cost = []string{usd(r.Prices.Input), usd(r.Prices.Output)}
-		case r.Cost == "":
-			cost[0] = "unknown"
-		}
-		if slices.Contains(r.Can, models.CanEmbed) {
-			cost[1] = "vectors"
-		}
-		rows[i] = []string{term.Line(name, 14), term.Line(server, 18), term.Line(r.ID, 16), key, cost[0], cost[1], term.Line(strings.Join(r.Fallbacks, ","), 12)}
+		servers = append(servers, []string{term.Line(name, 14), term.Line(r.server(), 20), term.Line(r.ID, 16), r.key(), term.Line(strings.Join(r.Fallbacks, ","), 14)})
+		costs = append(costs, slices.Concat([]string{term.Line(r.Name, 14)}, r.cost(), r.Limits.cells()))
 	}
-	a.Out.Rows([]string{"NAME", "SERVER", "MODEL", "KEY", "IN", "OUT", "FALLBACKS"}, rows)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		costs = append(costs, slices.Concat([]string{term.Line(key, 14), "-", "-", "-"}, keys[key].cells()))
+	}
+	a.Out.Rows([]string{"NAME", "SERVER", "MODEL", "KEY", "FALLBACKS"}, servers)
+	a.Out.Printf("\n")
+	a.Out.Rows([]string{"NAME", "IN", "OUT", "PRICES", "REQS/MIN", "TOKENS/MIN", "AT ONCE"}, costs)
 	for _, r := range all {
 		if r.NoKey != "" {
 			a.Remark("%s: %s", r.Name, r.NoKey)
 		}
 	}
 	return nil
+}
+
+func (r *modelRow) server() string {
+	server := r.URL
+	if _, rest, ok := strings.Cut(server, "://"); ok {
+		server, _, _ = strings.Cut(rest, "/")
+	}
+	if more := len(r.URLs) - 1; more > 0 {
+		return fmt.Sprintf("%s +%d", term.Line(server, 16), more)
+	}
+	return server
+}
+
+func (r *modelRow) key() string {
+	switch {
+	case r.NoKey != "":
+		return "missing"
+	case r.Key != "":
+		return "there"
+	}
+	return "-"
+}
+
+// cost returns the prices, and where they come from.
+func (r *modelRow) cost() []string {
+	switch {
+	case r.Prices != nil && slices.Contains(r.Can, models.CanEmbed):
+		return []string{usd(r.Prices.Input), "vectors", r.Prices.Source + " " + r.Prices.Date}
+	case r.Prices != nil:
+		return []string{usd(r.Prices.Input), usd(r.Prices.Output), r.Prices.Source + " " + r.Prices.Date}
+	case r.Cost == "":
+		return []string{"-", "-", "unknown"}
+	}
+	return []string{"-", "-", r.Cost}
 }
 
 func publicPrices(a *app.App) error {
@@ -178,7 +239,7 @@ func publicPrices(a *app.App) error {
 	list := make([]row, len(all))
 	rows := make([][]string, len(all))
 	for i, p := range all {
-		list[i] = row{p.ID, priceOf(&p.Prices)}
+		list[i] = row{p.ID, priceOf(&p.Prices, "")}
 		rows[i] = []string{p.ID, usd(p.Input), usd(p.CachedInput), usd(p.CacheWrite), usd(p.Output), p.Date}
 	}
 	if done, err := app.Emit(a, list); done {
@@ -188,9 +249,6 @@ func publicPrices(a *app.App) error {
 	a.Remark("US dollars for a million tokens, to be checked with the provider")
 	return nil
 }
-
-// testWithin bounds the question to one model.
-const testWithin = time.Minute
 
 func modelsImport(a *app.App) *cobra.Command {
 	return &cobra.Command{
@@ -218,146 +276,4 @@ What a list has no place for is told on standard error.`,
 			return nil
 		},
 	}
-}
-
-func modelsTest(a *app.App) *cobra.Command {
-	return &cobra.Command{
-		Use:   "test [NAME]",
-		Short: "Ask models of the list for a word or a vector",
-		Long: `Asks the named model of the list, or each, for a word, or for the vector of one,
-and says how long the answer took and what it cost. A model's fallbacks are not
-asked for it. It exits with 1 if one does not answer.`,
-		Example: "  rath models test\n  rath models test fast",
-		Args:    app.AtMost(1, "one name"),
-		RunE: func(cmd *cobra.Command, names []string) error {
-			l, err := listed(a)
-			if err != nil {
-				return err
-			}
-			all := l.All()
-			if len(names) > 0 {
-				chain, err := l.Chain(names[0])
-				if err != nil {
-					return app.WithCode(app.ExitUsage, err)
-				}
-				all = chain[:1]
-			}
-			return testModels(cmd.Context(), a, l, all)
-		},
-	}
-}
-
-// tested is what came of asking a model.
-type tested struct {
-	Name     string `json:"name"`
-	URL      string `json:"url,omitempty"`   // of a pool
-	Model    string `json:"model,omitempty"` // that answered, in the server's words
-	Error    string `json:"error,omitempty"`
-	TookMS   int64  `json:"took_ms"`
-	MicroUSD int64  `json:"micro_usd"`
-	Cost     string `json:"cost,omitempty"`
-	Dims     int    `json:"dimensions,omitempty"` // of the vector
-	took     time.Duration
-}
-
-func testModels(ctx context.Context, a *app.App, l *models.List, all []*models.Model) error {
-	clients := llm.ByKind(l.Clients(a.Getenv, ""))
-	var results []tested
-	for _, m := range all {
-		for _, at := range m.Replicas() {
-			r := testModel(ctx, clients, at)
-			if len(m.URLs) > 0 {
-				r.URL = at.URL
-			}
-			results = append(results, r)
-		}
-	}
-	failed := slices.ContainsFunc(results, func(r tested) bool { return r.Error != "" })
-	if done, err := app.Emit(a, results); done {
-		if err == nil && failed {
-			err = app.Silent(app.ExitFailed)
-		}
-		return err
-	}
-	for _, r := range results {
-		if r.URL != "" {
-			r.Name += " " + r.URL
-		}
-		if r.Error != "" {
-			a.Out.Printf("%-14s %s\n", term.Line(r.Name, 14), r.Error)
-			continue
-		}
-		cost := "cost unknown"
-		switch r.Cost {
-		case models.Free:
-			cost = "free"
-		case models.Priced, models.Stated:
-			cost = usd(r.MicroUSD) + " USD, " + r.Cost
-		}
-		said := "answers"
-		if r.Dims > 0 {
-			said = fmt.Sprintf("makes %d dimensions", r.Dims)
-		}
-		a.Out.Printf("%-14s %s %s in %s; %s\n", term.Line(r.Name, 14), term.Line(r.Model, 30), said, view.Took(r.took), cost)
-	}
-	if failed {
-		return app.Silent(app.ExitFailed)
-	}
-	return nil
-}
-
-func testModel(ctx context.Context, all llm.Models, m *models.Model) tested {
-	ctx, cancel := context.WithTimeout(ctx, testWithin)
-	defer cancel()
-	r := tested{Name: m.Name}
-	p := m.Provider(llm.Provider{MaxTokens: 16})
-	began := time.Now()
-	ask := askWord
-	if m.Embeds() {
-		ask = askVector
-	}
-	resp, dimensions, err := ask(ctx, all, p)
-	r.took = time.Since(began)
-	r.TookMS = r.took.Milliseconds()
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no answer within %v", testWithin)
-	}
-	if err != nil {
-		r.Error = term.Line(messages.Text(err), 400)
-		return r
-	}
-	r.Dims = dimensions
-	r.Model, r.MicroUSD, r.Cost = resp.Model, resp.Usage.MicroUSD, m.Cost
-	switch {
-	case r.MicroUSD > 0:
-		r.Cost = models.Stated
-	case resp.Uncounted && m.Cost != models.Free:
-		r.Cost = "" // nothing says of how many tokens
-	case m.Prices != nil:
-		r.MicroUSD = m.Prices.Cost(resp.Usage)
-	case m.Cost == models.Stated:
-		r.Cost = "" // the server does not
-	}
-	return r
-}
-
-func askWord(ctx context.Context, all llm.Models, p llm.Provider) (resp *llm.Response, _ int, err error) {
-	client, err := all.Client(ctx, p)
-	if err == nil {
-		resp, err = client.Complete(ctx, &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "Say ok."}}}, nil)
-	}
-	return resp, 0, err
-}
-
-// askVector asks for the vector of a word; of the response there is the usage.
-func askVector(ctx context.Context, all llm.Models, p llm.Provider) (*llm.Response, int, error) {
-	e, err := llm.EmbedderOf(ctx, all, p)
-	if err != nil {
-		return nil, 0, err
-	}
-	out, err := e.Embed(ctx, []string{"ok"})
-	if err != nil {
-		return nil, 0, err
-	}
-	return &llm.Response{Usage: out.Usage, Uncounted: out.Uncounted, Model: out.Model}, len(out.Vectors[0]), nil
 }

@@ -17,16 +17,17 @@ import (
 
 // completion is a model call under way.
 type completion struct {
+	chain
 	c       *call
 	st      *step
 	ctx     context.Context // of the requests
 	req     *llm.Request
 	msgs    []llm.Message // as the session has them, see show
-	choices []Choice
-	blind   bool  // no image is shown: a server refused the request with them
-	at      int   // the choice that is asked
-	size    int   // of the request as JSON, in bytes
-	reserve int64 // tokens
+	client  llm.Client    // of the choice
+	resp    *llm.Response // the answer
+	blind   bool          // no image is shown: a server refused the request with them
+	size    int           // of the request as JSON, in bytes
+	reserve int64         // tokens
 	free    func()
 	settles func(used int64) // the limits of the request under way; nil without
 	came    int              // bytes of the answer under way
@@ -36,7 +37,7 @@ type completion struct {
 // complete makes the model call and returns the answer with the digest of the
 // rendered request.
 func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest, error) {
-	m := &completion{c: c, st: st, free: func() {}}
+	m := &completion{chain: chain{rt: st.ex.rt}, c: c, st: st, free: func() {}}
 	digest, err := m.prepare(s)
 	if err != nil {
 		return nil, digest, err
@@ -49,8 +50,8 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 	if st.takesMessages { // else no step would take the message, however often the call is made
 		defer st.ex.interruptible(st.messagesTo, cancel)()
 	}
-	resp, err := m.ask()
-	return resp, digest, err
+	err = m.ask(m.ctx, m)
+	return m.resp, digest, err
 }
 
 // prepare renders the request and reserves what it may use.
@@ -78,97 +79,62 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	return digest, err
 }
 
-// ask sends the request, again as the policy of retries says, and to the next choice
-// where the one before came to nothing.
-func (m *completion) ask() (*llm.Response, error) {
-	r := retry{began: time.Now()}
-	client, err := m.choose(0)
-	for {
-		if err == nil {
-			if m.ctx.Err() != nil { // nothing was sent
-				return nil, context.Cause(m.ctx)
-			}
-			err = m.admit(&r)
-		}
-		if err == nil {
-			r.try++
-			r.here++
-			m.begin()
-			var resp *llm.Response
-			resp, err = client.Complete(m.ctx, m.req, m.sink)
-			m.st.ex.rt.breakers.note(&m.choices[m.at].Provider, err)
-			if err == nil {
-				m.ended("")
-				m.charge(resp)
-				return resp, nil
-			}
-			if err = m.failed(err); !m.blind && m.sees() && errors.Is(err, llm.CodeInvalidRequest) {
-				// An image may be why. It stays in the session, which would be refused from now on.
-				m.blind = true
-				if err := m.reserveAgain(); err != nil {
-					return nil, err
-				}
-				client, err = m.choose(m.at)
-				continue
-			}
-		}
-		if next := m.next(err); next < len(m.choices) && m.ctx.Err() == nil && r.moves(m.choices[m.at].Retries, err) {
-			m.pass(err)
-			if err := m.reserveAgain(); err != nil {
-				return nil, err
-			}
-			r.here = 0
-			client, err = m.choose(next)
-			continue
-		}
-		pause, ok := r.pause(m.ctx, m.choices[m.at].Retries, err)
-		if !ok {
-			return nil, r.last(err)
-		}
-		if err = m.reserveAgain(); err == nil {
-			err = m.sleep(pause)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-}
-
-// next is the choice after the one that failed. What is too long for a model is so at all
-// of its servers.
-func (m *completion) next(err error) int {
-	next := m.at + 1
-	if llm.CodeOf(err) == llm.CodeContextLength {
-		for next < len(m.choices) && m.choices[next].replicaOf(&m.choices[m.at]) {
-			next++
-		}
-	}
-	return next
-}
-
-// choose turns to the choice at i, or to a later one if its server is known to fail.
-func (m *completion) choose(i int) (llm.Client, error) {
-	for m.at = i; m.at+1 < len(m.choices); m.at++ {
-		if !m.st.ex.rt.breakers.open(&m.choices[m.at].Provider) {
-			break
-		}
-		m.pass(llm.CodeUnavailable)
-	}
-	c := &m.choices[m.at]
+// turn implements [asker].
+func (m *completion) turn(c *Choice) error {
 	m.st.named = c.Name
 	m.req.Provider = c.Provider
 	if err := m.usable(c); err != nil {
-		return nil, err
+		return err
 	}
 	if err := m.show(c); err != nil {
-		return nil, err
+		return err
 	}
-	return m.st.ex.rt.client(m.st.ctx, c.Provider)
+	var err error
+	m.client, err = m.rt.client(m.st.ctx, c.Provider)
+	return err
 }
 
-// pass notes that the choice came to nothing.
-func (m *completion) pass(err error) {
-	m.st.passed = append(m.st.passed, journal.PassedModel{Code: run.Code(llm.CodeOf(err)), Name: m.choices[m.at].String()})
+// send implements [asker].
+func (m *completion) send(r *retry) error {
+	c := &m.choices[m.at]
+	if c.Limiter != nil {
+		m.st.flight.waits(c.String(), time.Now().Add(m.patience(r)))
+	}
+	tokens := cmp.Or(int64(c.Provider.MaxTokens), defaultReply) + llm.Estimate(m.size)
+	var err error
+	if m.settles, err = m.admit(m.ctx, string(m.st.s.Key().Tenant), tokens, r); err != nil {
+		return err
+	}
+	r.try++
+	r.here++
+	m.begin()
+	resp, err := m.client.Complete(m.ctx, m.req, m.sink)
+	m.rt.breakers.note(&c.Provider, err)
+	if err == nil {
+		m.ended("")
+		m.charge(resp)
+		m.resp = resp
+		return nil
+	}
+	if err = m.failed(err); !m.blind && m.sees() && errors.Is(err, llm.CodeInvalidRequest) {
+		// An image may be why. It stays in the session, which would be refused from now on.
+		m.blind = true
+		return errOtherwise
+	}
+	return err
+}
+
+// pass implements [asker].
+func (m *completion) pass(c *Choice, err error) {
+	m.st.passed = append(m.st.passed, journal.PassedModel{Code: run.Code(llm.CodeOf(err)), Name: c.String()})
+}
+
+// settle tells the limits how many tokens the request used that they let through.
+func (m *completion) settle(used int64) {
+	if m.settles != nil {
+		m.settles(used)
+		m.settles = nil
+	}
 }
 
 // begin notes that the request is sent.
@@ -239,7 +205,7 @@ func (m *completion) input() int64 {
 	return m.st.ex.rt.tokens.Request(&r)
 }
 
-// sleep waits before the next try. The clock of a test stands while a step is at work,
+// sleep implements [asker]. The clock of a test stands while a step is at work,
 // and a pause is a part of the step.
 func (m *completion) sleep(pause time.Duration) error {
 	if m.st.ex.rt.Clock != nil {
@@ -263,7 +229,8 @@ func (m *completion) ended(code llm.Code) {
 	}
 }
 
-func (m *completion) reserveAgain() (err error) {
+// again implements [asker].
+func (m *completion) again() (err error) {
 	m.free()
 	m.free, err = m.st.ex.reserve(m.reserve)
 	return err

@@ -25,7 +25,7 @@
 // code against a journal and executes nothing.
 //
 // Files, the lowest first: summary, clock, live, position, lifetime, inbox, level, sessions,
-// account, model_call, retry, breaker, choice, admit, transcript, runtime, embed, execution, scope, step, placement, putback, sandbox_service, checkout, lease, leases, tool_server, read, join, guide, fork,
+// account, model_call, retry, breaker, choice, chain, transcript, runtime, embed, execution, scope, step, placement, putback, sandbox_service, checkout, lease, leases, tool_server, read, join, guide, fork,
 // branch, do, version, diff, await, follow, image, complete, message, memory, compress, overflow, round, hooks, approval, ask, repeat, turn, select,
 // fanout, gather, merge, delegate, files, ending, claim, driver_tree, driver_answer, driver, replay.
 package engine

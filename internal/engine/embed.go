@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"sync"
@@ -25,94 +26,115 @@ func (rt *Runtime) Embedder(ctx context.Context, t session.Tenant, model string)
 	if err != nil {
 		return nil, err
 	}
-	c := all[0]
-	if c.Name != "" && !c.Embeds {
+	if c := all[0]; c.Name != "" && !c.Embeds {
 		return nil, &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s makes no vectors of texts; name one with \"can: [embeddings]\" in the node's list", c.Name)}
 	}
-	e, err := llm.EmbedderOf(ctx, rt.Models, c.Provider)
-	if err != nil {
-		return nil, err
-	}
-	return &embedder{rt: rt, tenant: t, c: c, e: e}, nil
+	return &embedder{rt: rt, tenant: t, choices: all}, nil
 }
 
 type embedder struct {
-	rt     *Runtime
-	tenant session.Tenant
-	c      Choice
-	e      llm.Embedder
+	rt      *Runtime
+	tenant  session.Tenant
+	choices []Choice
 }
 
-// Embed implements [llm.Embedder].
-func (m *embedder) Embed(ctx context.Context, texts []string) (*llm.Embeddings, error) {
+// Embed implements [llm.Embedder]. The same texts go to the same server of a pool.
+func (e *embedder) Embed(ctx context.Context, texts []string) (*llm.Embeddings, error) {
 	if err := llm.ValidateTexts(texts); err != nil {
 		return nil, err
 	}
-	size := 0
+	key, size := sha256.New(), 0
 	for _, t := range texts {
 		size += len(t)
+		_, _ = fmt.Fprintf(key, "%d %s", len(t), t)
 	}
-	r := retry{began: time.Now()}
-	for {
-		if m.rt.breakers.open(&m.c.Provider) {
-			return nil, r.last(&llm.Error{Code: llm.CodeUnavailable, Final: true, Message: fmt.Sprintf("model %s failed %d times in a row; it is asked again after %v", &m.c, breakAfter, breakFor)})
-		}
-		out, err := m.once(ctx, texts, llm.Estimate(size), &r)
-		if err == nil {
-			cost, prices := m.c.bill(&out.Usage)
-			m.charge(ctx, out, cost, prices)
-			return out, nil
-		}
-		pause, ok := r.pause(ctx, m.c.Retries, err)
-		if !ok {
-			return nil, r.last(err)
-		}
-		if m.rt.Clock != nil {
-			continue // it stands while a step is at work
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+	m := &embedding{
+		chain: chain{rt: e.rt, choices: placed(e.choices, string(key.Sum(nil)))},
+		ctx:   ctx, tenant: e.tenant, texts: texts, count: llm.Estimate(size),
 	}
+	err := m.ask(ctx, m)
+	return m.out, err
 }
 
-// once sends one request within the limits of the model.
-func (m *embedder) once(ctx context.Context, texts []string, count int64, r *retry) (*llm.Embeddings, error) {
-	settle := func(int64) {}
-	if m.c.Limiter != nil {
-		var err error
-		if settle, err = m.c.admit(ctx, string(m.tenant), count, m.c.Retries.orDefault().Within-time.Since(r.began)); err != nil {
-			return nil, err
-		}
+// embedding is a call for vectors.
+type embedding struct {
+	chain
+	ctx    context.Context
+	tenant session.Tenant
+	texts  []string
+	count  int64 // tokens that they are taken to have
+	client llm.Embedder
+	out    *llm.Embeddings
+}
+
+// turn implements [asker].
+func (m *embedding) turn(c *Choice) (err error) {
+	m.client, err = llm.EmbedderOf(m.ctx, m.rt.Models, c.Provider)
+	return err
+}
+
+// send implements [asker]. The last server is not asked either while it is known to fail.
+func (m *embedding) send(r *retry) error {
+	c := &m.choices[m.at]
+	if m.at+1 == len(m.choices) && m.rt.breakers.open(&c.Provider) {
+		return &llm.Error{Code: llm.CodeUnavailable, Final: true, Message: fmt.Sprintf("model %s failed %d times in a row; it is asked again after %v", c, breakAfter, breakFor)}
+	}
+	settle, err := m.admit(m.ctx, string(m.tenant), m.count, r)
+	if err != nil {
+		return err
+	}
+	if settle == nil {
+		settle = func(int64) {}
 	}
 	r.try++
 	r.here++
-	out, err := m.e.Embed(ctx, texts)
-	m.rt.breakers.note(&m.c.Provider, err)
+	out, err := m.client.Embed(m.ctx, m.texts)
+	m.rt.breakers.note(&c.Provider, err)
 	if m.rt.OnRequest != nil && (err == nil || llm.CodeOf(err) != "") {
 		m.rt.OnRequest(llm.CodeOf(err))
 	}
-	switch {
-	case err != nil:
-		settle(counted(err, cutOff(ctx, err, func() int64 { return count }, 0)).Input)
-	case out.Uncounted:
-		count = m.rt.tokens.Texts(tokens.Of(&m.c.Provider), texts...)
-		settle(count)
-		if m.c.Cost == priced && out.Usage.MicroUSD == 0 {
-			out.Usage.MicroUSD = m.c.Price(llm.Usage{Input: count})
-		}
-	default:
-		settle(out.Usage.Total())
+	if err != nil {
+		settle(counted(err, cutOff(m.ctx, err, func() int64 { return m.count }, 0)).Input)
+		return err
 	}
-	return out, err
+	used := out.Usage.Total()
+	if out.Uncounted {
+		used = m.rt.tokens.Texts(tokens.Of(&c.Provider), m.texts...)
+		if c.Cost == priced && out.Usage.MicroUSD == 0 {
+			out.Usage.MicroUSD = c.Price(llm.Usage{Input: used})
+		}
+	}
+	settle(used)
+	m.charge(out)
+	m.out = out
+	return nil
 }
 
-// charge tells the step on whose behalf vectors were asked for, if there is one, what they
+// pass implements [asker]: no record is kept of it.
+func (m *embedding) pass(*Choice, error) {}
+
+// again implements [asker].
+func (m *embedding) again() error { return nil }
+
+// sleep implements [asker]. The clock of a test stands while a step is at work.
+func (m *embedding) sleep(pause time.Duration) error {
+	if m.rt.Clock != nil {
+		return nil
+	}
+	select {
+	case <-time.After(pause):
+		return nil
+	case <-m.ctx.Done():
+		return context.Cause(m.ctx)
+	}
+}
+
+// charge puts a price to vectors, and tells the step on whose behalf vectors were asked for, if there is one, what they
 // cost.
-func (m *embedder) charge(ctx context.Context, out *llm.Embeddings, cost, prices string) {
-	v, ok := ctx.Value(vectorsKey{}).(*vectors)
+func (m *embedding) charge(out *llm.Embeddings) {
+	c := &m.choices[m.at]
+	cost, prices := c.bill(&out.Usage)
+	v, ok := m.ctx.Value(vectorsKey{}).(*vectors)
 	if !ok {
 		return
 	}
@@ -121,7 +143,7 @@ func (m *embedder) charge(ctx context.Context, out *llm.Embeddings, cost, prices
 	v.used = v.used.Add(session.Usage{
 		CacheRead: out.Usage.CacheRead, CacheWrite: out.Usage.CacheWrite, Calls: 1, Input: out.Usage.Input, MicroUSD: out.Usage.MicroUSD,
 	})
-	v.model, v.named, v.cost, v.prices = out.Model, m.c.Name, cost, prices
+	v.model, v.named, v.cost, v.prices = out.Model, c.Name, cost, prices
 }
 
 // vectors are what a step that reads or writes a memory used of a model for vectors. It

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,6 +111,107 @@ func TestEmbedder(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestEmbedderPool: of a model for vectors with many servers, the same texts go to one,
+// others are spread, and those of a server that fails go to the next one; while all are
+// known to fail nothing is sent. The limit, which the servers share, is waited for once.
+func TestEmbedderPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, down := []string{}, map[string]bool{}
+		rt := &engine.Runtime{Models: vectorServers(func(url string) error {
+			if asked = append(asked, url); down[url] {
+				return &llm.Error{Code: llm.CodeOverloaded}
+			}
+			return nil
+		})}
+		var all []engine.Choice
+		for _, url := range []string{"http://a/v1", "http://b/v1", "http://c/v1"} {
+			all = append(all, engine.Choice{Name: "v", Embeds: true, Provider: llm.Provider{Model: "v", BaseURL: url}})
+		}
+		rt.Choices = offering(all...)
+		e, err := rt.Embedder(t.Context(), "acme", "v")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := func(text string) (string, error) {
+			asked = nil
+			_, err := e.Embed(t.Context(), []string{text})
+			return strings.Join(asked, " "), err
+		}
+		spread := map[string]int{}
+		for i := range 60 {
+			first, err := at(fmt.Sprint("text ", i))
+			if again, _ := at(fmt.Sprint("text ", i)); err != nil || first != again {
+				t.Fatalf("text %d went to %s and then to %s, %v", i, first, again, err)
+			}
+			spread[first]++
+		}
+		if len(spread) != 3 || spread["http://a/v1"] < 5 || spread["http://b/v1"] < 5 || spread["http://c/v1"] < 5 {
+			t.Errorf("60 texts are spread as %v", spread)
+		}
+		down["http://a/v1"] = true
+		for i := range 60 {
+			got, err := at(fmt.Sprint("text ", i))
+			if err != nil || strings.HasSuffix(got, "http://a/v1") || strings.Count(got, "a/v1") > 2 {
+				t.Errorf("text %d went to %s, %v", i, got, err)
+			}
+		}
+		if got, err := at("text 0"); err != nil || strings.Contains(got, "a/v1") {
+			t.Errorf("a server that is known to fail is asked: %s, %v", got, err)
+		}
+		for url := range spread {
+			down[url] = true
+		}
+		for range 20 {
+			_, _ = at("text 0")
+		}
+		if got, err := at("text 0"); got != "" || !errors.Is(err, llm.CodeUnavailable) {
+			t.Errorf("all servers are known to fail, and %q is asked: %v", got, err)
+		}
+
+		for i := range all {
+			all[i].Limiter = never{}
+		}
+		time.Sleep(time.Hour)
+		rt.Choices = offering(all...)
+		if e, err = rt.Embedder(t.Context(), "acme", "v"); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if got, err := at("text 0"); got != "" || !errors.Is(err, llm.CodeRateLimited) || time.Since(began) != 30*time.Minute {
+			t.Errorf("%q was asked, %v after %v", got, err, time.Since(began))
+		}
+	})
+}
+
+// vectorServers make vectors where the function does not fail.
+type vectorServers func(url string) error
+
+func (vectorServers) Client(context.Context, llm.Provider) (llm.Client, error) { return nil, nil }
+
+func (m vectorServers) Embedder(_ context.Context, p llm.Provider) (llm.Embedder, error) {
+	return vectorServer{m, p.BaseURL}, nil
+}
+
+type vectorServer struct {
+	ask vectorServers
+	url string
+}
+
+func (m vectorServer) Embed(context.Context, []string) (*llm.Embeddings, error) {
+	if err := m.ask(m.url); err != nil {
+		return nil, err
+	}
+	return &llm.Embeddings{Vectors: [][]float32{{1}}, Usage: llm.Usage{Input: 1}}, nil
+}
+
+// never is a limiter that lets nothing through.
+type never struct{}
+
+func (never) Acquire(ctx context.Context, _ string, _ int64) (func(int64), error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
 }
 
 // vectorMemory asks for the vector of each text that it is given.

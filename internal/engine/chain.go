@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// chain are the models that a call may ask for one answer, or for vectors: the servers of a
+// pool, and those that take its place.
+type chain struct {
+	rt      *Runtime
+	choices []Choice
+	at      int  // the choice that is asked
+	limited bool // its limits let no request through
+}
+
+// asker is a call that a chain sends requests for.
+type asker interface {
+	// turn prepares requests to a choice, or says why that one cannot answer.
+	turn(c *Choice) error
+	// send sends a request, once the limits let it through, and counts it in r. It is
+	// errOtherwise if the request can be made in another way, with the next turn.
+	send(r *retry) error
+	// pass notes that a choice came to nothing.
+	pass(c *Choice, err error)
+	// again prepares another request, and sleep waits before it.
+	again() error
+	sleep(pause time.Duration) error
+}
+
+var errOtherwise = errors.New("flow: the request is to be made otherwise")
+
+// ask sends requests as the policy of retries says, and to the next choice where the one
+// before came to nothing, until one is answered.
+func (m *chain) ask(ctx context.Context, a asker) error {
+	r := retry{began: time.Now()}
+	err := m.choose(a, 0)
+	for {
+		if err == nil {
+			if ctx.Err() != nil { // nothing was sent
+				return context.Cause(ctx)
+			}
+			if err = a.send(&r); err == nil {
+				return nil
+			}
+		}
+		retries, next := m.choices[m.at].Retries, m.next(err)
+		switch {
+		case errors.Is(err, errOtherwise):
+			next = m.at
+		case next < len(m.choices) && ctx.Err() == nil && r.moves(retries, err):
+			a.pass(&m.choices[m.at], err)
+			r.here = 0
+		default:
+			pause, ok := r.pause(ctx, retries, err)
+			if !ok {
+				return r.last(err)
+			}
+			if err = a.again(); err == nil {
+				err = a.sleep(pause)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := a.again(); err != nil {
+			return err
+		}
+		err = m.choose(a, next)
+	}
+}
+
+// next is the choice after the one that failed. What is too long for a model is so at all
+// of its servers, which have one limit.
+func (m *chain) next(err error) int {
+	next := m.at + 1
+	if m.limited || llm.CodeOf(err) == llm.CodeContextLength {
+		for next < len(m.choices) && m.choices[next].replicaOf(&m.choices[m.at]) {
+			next++
+		}
+	}
+	return next
+}
+
+// choose turns to the choice at i, or to a later one if its server is known to fail.
+func (m *chain) choose(a asker, i int) error {
+	for m.at, m.limited = i, false; m.at+1 < len(m.choices); m.at++ {
+		if !m.rt.breakers.open(&m.choices[m.at].Provider) {
+			break
+		}
+		a.pass(&m.choices[m.at], llm.CodeUnavailable)
+	}
+	return a.turn(&m.choices[m.at])
+}
+
+// admit waits until the limits of the choice let a request through. It waits for as long as
+// the policy of retries lasts, and no longer than maxWait where another model can be asked.
+func (m *chain) admit(ctx context.Context, tenant string, tokens int64, r *retry) (settle func(int64), err error) {
+	c := &m.choices[m.at]
+	if c.Limiter == nil {
+		return nil, nil
+	}
+	wait := m.patience(r)
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, errLimited)
+	defer cancel()
+	settle, err = c.Limiter.Acquire(ctx, tenant, tokens)
+	if errors.Is(err, errLimited) {
+		m.limited = true
+		err = &llm.Error{Code: llm.CodeRateLimited, Final: true, Message: fmt.Sprintf(
+			"the limits that the node's list gives model %s or its key, for all nodes, let no request through for %v; raise them there or ask less", c, wait.Round(time.Second))}
+	}
+	return settle, err
+}
+
+var errLimited = errors.New("flow: the limits of the model let no request through")
+
+// patience is how long the limits of the choice are waited for.
+func (m *chain) patience(r *retry) time.Duration {
+	c := &m.choices[m.at]
+	wait := c.Retries.orDefault().Within - time.Since(r.began)
+	for i := range m.choices[m.at+1:] {
+		if !m.choices[m.at+1+i].replicaOf(c) {
+			return min(wait, maxWait)
+		}
+	}
+	return wait
+}

@@ -21,6 +21,7 @@ const maxOpenRath = 1 << 20
 // FromOpenRath makes a list of the providers in the data of OpenRath's config.json. Keys are
 // not taken over: the list names the variable of the environment that each is to be in.
 // remarks say what else a person has to know, such as a setting that has no place here.
+// What is wrong is told all at once, in the same order each time.
 func FromOpenRath(file string, data []byte) (list []byte, remarks []string, err error) {
 	var c struct {
 		Version int `json:"version"`
@@ -43,9 +44,13 @@ func FromOpenRath(file string, data []byte) (list []byte, remarks []string, err 
 	case len(c.LLM.Providers) == 0:
 		return nil, nil, fmt.Errorf("models: %s has no llm.providers; want the config.json of OpenRath", file)
 	}
-	for what, name := range map[string]string{"default_provider": c.LLM.Default, "embedding_provider": c.LLM.Embedding, "vlm_provider": c.LLM.Vision} {
-		if name != "" && c.LLM.Providers[name] == nil {
-			return nil, nil, fmt.Errorf("models: %s: llm.%s is %q, which is not among llm.providers; correct the name", file, what, llm.Clip(name, 80))
+	var wrong []error
+	fail := func(format string, args ...any) {
+		wrong = append(wrong, fmt.Errorf("models: %s: "+format, append([]any{file}, args...)...))
+	}
+	for _, said := range []struct{ what, name string }{{"default_provider", c.LLM.Default}, {"embedding_provider", c.LLM.Embedding}, {"vlm_provider", c.LLM.Vision}} {
+		if _, ok := c.LLM.Providers[said.name]; said.name != "" && !ok {
+			fail("llm.%s is %q, which is not among llm.providers; correct the name", said.what, llm.Clip(said.name, 80))
 		}
 	}
 	out := openRathList{Default: c.LLM.Default, Models: map[string]openRathEntry{}}
@@ -53,11 +58,13 @@ func FromOpenRath(file string, data []byte) (list []byte, remarks []string, err 
 	for _, name := range slices.Sorted(maps.Keys(c.LLM.Providers)) {
 		p := c.LLM.Providers[name]
 		if p == nil {
-			return nil, nil, fmt.Errorf("models: %s: llm.providers.%s is null; remove it", file, llm.Clip(name, 80))
+			fail("llm.providers.%s is null; remove it", llm.Clip(name, 80))
+			continue
 		}
 		e, err := p.entry(first)
 		if err != nil {
-			return nil, nil, fmt.Errorf("models: %s: llm.providers.%s: %w", file, llm.Clip(name, 80), err)
+			fail("llm.providers.%s: %w", llm.Clip(name, 80), err)
+			continue
 		}
 		if e.Key == "" && p.Key != "" {
 			e.Key = "env:" + variable(name)
@@ -75,6 +82,9 @@ func FromOpenRath(file string, data []byte) (list []byte, remarks []string, err 
 			remarks = append(remarks, fmt.Sprintf("%s: temperature %v is none of a list; set it in the agent's llm.Provider", name, *p.Temperature))
 		}
 		out.Models[name] = e
+	}
+	if len(wrong) > 0 {
+		return nil, nil, errors.Join(wrong...)
 	}
 	if list, err = yaml.Marshal(out); err != nil {
 		return nil, nil, fmt.Errorf("models: %w", err)

@@ -104,3 +104,20 @@ func TestFromOpenRathRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestFromOpenRathTellsAll: all that is wrong with a configuration is told, in one order.
+func TestFromOpenRathTellsAll(t *testing.T) {
+	const config = `{"llm":{"default_provider":"a","embedding_provider":"b","vlm_provider":"c","providers":{
+		"z":{"provider_kind":"litellm","model":"m"},"y":null,"x":{"provider_kind":"openai"},"ok":{"provider_kind":"openai","model":"m"}}}}`
+	want := `models: c.json: llm.default_provider is "a", which is not among llm.providers; correct the name
+models: c.json: llm.embedding_provider is "b", which is not among llm.providers; correct the name
+models: c.json: llm.vlm_provider is "c", which is not among llm.providers; correct the name
+models: c.json: llm.providers.x: it has no model; name one
+models: c.json: llm.providers.y is null; remove it
+models: c.json: llm.providers.z: provider_kind "litellm"; want openai or anthropic`
+	for range 20 {
+		if _, _, err := FromOpenRath("c.json", []byte(config)); err == nil || err.Error() != want {
+			t.Fatalf("%v", err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -32,6 +33,13 @@ type AgentInput struct {
 	// without it journal.DefaultExpiry. A call that is not approved in time does not
 	// run, and the model gets that as its result.
 	ApproveTimeoutMS int64 `json:"approve_timeout_ms,omitempty"`
+	// ToolChoice is what the first model call has to do: required, none, auto, or the name
+	// of the tool that it calls; see flow.Agent.ToolChoice.
+	ToolChoice string `json:"tool_choice,omitempty"`
+	// Images go with the prompt, at most session.MaxImages: each the 64 hexadecimal digits of
+	// a blob of the tenant, or a URL that holds it, "data:image/png;base64,...". What each
+	// may be says session.NewImage.
+	Images []string `json:"images,omitempty"`
 	// Guide says whether the prompt has AGENTS.md and the skills of the workspace; nil is yes.
 	Guide *bool `json:"guide,omitempty"`
 }
@@ -44,12 +52,12 @@ const maxApproveTimeout = 366 * 24 * time.Hour
 
 const agentSchema = `{"oneOf":[{"type":"null"},{"type":"string"},{"type":"object","additionalProperties":false,"properties":{` +
 	`"prompt":{"type":"string"},"system":{"type":"string"},"name":{"type":"string"},"memory":{"type":"string"},"commit":{"type":"boolean"},"rounds":{"type":"integer","minimum":1},` +
-	`"guide":{"type":"boolean"},"approve":{"type":"array","items":{"type":"string"}},"approve_timeout_ms":{"type":"integer","minimum":1,"maximum":31622400000}}}]}`
+	`"tool_choice":{"type":"string"},"images":{"type":"array","maxItems":16,"items":{"type":"string"}},"guide":{"type":"boolean"},"approve":{"type":"array","items":{"type":"string"}},"approve_timeout_ms":{"type":"integer","minimum":1,"maximum":31622400000}}}]}`
 
 // agentRegistration offers one agent whose prompt, model, tools, workspace and
 // budget come from the task. tools are those of this node that a task may name;
-// elsewhere finds those of other processes.
-func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error)) flow.Registration {
+// elsewhere finds those of other processes, and blobs has a tenant's.
+func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error), blobs func(session.Tenant) blob.Store) flow.Registration {
 	return flow.Registration{
 		Name: agentWorkflow, Revision: "1", Input: json.RawMessage(agentSchema),
 		Description: "One agent: prompt, model, tools, workspace and budget come from the task.",
@@ -60,7 +68,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 			}
 			chosen, others := pickTools(tools, s.Tools)
 			agent := &flow.Agent{
-				Name: in.Name, Prompt: in.System, Provider: llm.Provider{Model: s.Model}, Memory: in.Memory, Commit: in.Commit, MaxRounds: in.Rounds, Tools: chosen, MCP: s.MCP,
+				Name: in.Name, Prompt: in.System, Provider: llm.Provider{Model: s.Model}, Memory: in.Memory, Commit: in.Commit, MaxRounds: in.Rounds, Tools: chosen, MCP: s.MCP, ToolChoice: in.ToolChoice,
 				ApproveTimeout: time.Duration(in.ApproveTimeoutMS) * time.Millisecond,
 			}
 			if agent.Name == "" {
@@ -71,7 +79,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 					return slices.Contains(in.Approve, "*") || slices.Contains(in.Approve, spec.Name)
 				}
 			}
-			return &oneAgent{Agent: agent, in: in, task: s, others: others, elsewhere: elsewhere}, nil
+			return &oneAgent{Agent: agent, in: in, task: s, others: others, elsewhere: elsewhere, blobs: blobs}, nil
 		},
 	}
 }
@@ -83,6 +91,7 @@ type oneAgent struct {
 	task      flow.Settings
 	others    []string // tools that this node has not
 	elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error)
+	blobs     func(session.Tenant) blob.Store
 }
 
 // Forward implements flow.Workflow.
@@ -110,7 +119,11 @@ func (w *oneAgent) Forward(ctx context.Context, s session.Session) (session.Sess
 				equipped.Tools = append(equipped.Tools, more...)
 			}
 		}
-		s = s.With(session.UserText(w.in.Prompt))
+		images, err := attach(ctx, w.blobs, s.Key().Tenant, w.in.Images)
+		if err != nil {
+			return s, err
+		}
+		s = s.With(session.UserText(w.in.Prompt).WithImages(images...))
 	case s.Len() == 0:
 		return s, &messages.FieldError{Message: "agent", Problem: "there is nothing to do", Remedy: `send "input": "what to do", or a session that says it`}
 	}
@@ -140,7 +153,7 @@ func readAgentInput(raw json.RawMessage) (AgentInput, error) {
 		return in, nil
 	}
 	if err := messages.DecodeInput("agent", raw, &in); err != nil {
-		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, commit, rounds, guide, approve, approve_timeout_ms`, err)
+		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, commit, rounds, tool_choice, images, guide, approve, approve_timeout_ms`, err)
 	}
 	if in.Commit && in.Memory == "" {
 		return in, &messages.FieldError{Message: "agent input", Field: "commit", Problem: "there is no memory to write notes into", Remedy: `name one: "memory": "team"`}
@@ -151,7 +164,7 @@ func readAgentInput(raw json.RawMessage) (AgentInput, error) {
 			Remedy: fmt.Sprintf("it counts milliseconds; leave it out for %d days", int(journal.DefaultExpiry.Hours())/24),
 		}
 	}
-	return in, nil
+	return in, in.checkImages()
 }
 
 // pickTools returns the tools of the given names, and the names of those that

@@ -333,7 +333,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.isolation = n.offersIsolation(ctx, places)
 	n.registry = &flow.Registry{}
 	for _, g := range n.routed([]flow.Registration{
-		agentRegistration(append(tool.Builtins(), n.o.Tools...), n.announced), forkRegistration(), mergeRegistration(),
+		agentRegistration(append(tool.Builtins(), n.o.Tools...), n.announced, n.Blobs), forkRegistration(), mergeRegistration(),
 	}) {
 		if err := n.registry.Register(g); err != nil {
 			return err

@@ -97,7 +97,7 @@ func TestDescribe(t *testing.T) {
 		{"nothing", flow.Registration{New: func() flow.Workflow { return nil }}, messages.Workflow{}},
 		{"one that panics", flow.Registration{New: func() flow.Workflow { panic("no key") }}, messages.Workflow{}},
 		{"one that wants an input", flow.Registration{NewFor: func(flow.Settings) (flow.Workflow, error) { return nil, errors.New("no input") }}, messages.Workflow{}},
-		{"the built-in agent", agentRegistration(nil, nil), messages.Workflow{Type: "*node.oneAgent", Parts: []messages.Part{part("Agent", "agent")}}},
+		{"the built-in agent", agentRegistration(nil, nil, nil), messages.Workflow{Type: "*node.oneAgent", Parts: []messages.Part{part("Agent", "agent")}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

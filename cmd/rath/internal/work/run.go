@@ -76,6 +76,9 @@ session, and merges what they come to. --branch names one, with the workflow
 			if err != nil {
 				return err
 			}
+			if o.images, err = f.agent(a, cmd, o.workflow, &t); err != nil {
+				return err
+			}
 			if o.branches, err = fan.input(cmd, o.workflow, &t); err != nil {
 				return err
 			}
@@ -131,6 +134,7 @@ const (
 type runOptions struct {
 	workflow string
 	branches []string // workflows that it would run as well
+	images   [][]byte // that the task names
 	dir      string
 	apply    string   // applyFiles, applyBranch, or "" for neither
 	yes      bool     // without a question
@@ -178,6 +182,9 @@ func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (e
 			return err
 		}
 		t.Workspace = from.String()
+	}
+	if err := storeImages(ctx, s, o.images); err != nil {
+		return err
 	}
 	after, err := follow.Newest(ctx, s)
 	if err != nil {

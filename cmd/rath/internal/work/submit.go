@@ -63,6 +63,10 @@ and the command that answers is printed once.`,
 			if err != nil {
 				return err
 			}
+			images, err := f.agent(a, cmd, args[0], &t)
+			if err != nil {
+				return err
+			}
 			branches, err := fan.input(cmd, args[0], &t)
 			if err != nil {
 				return err
@@ -83,7 +87,7 @@ and the command that answers is printed once.`,
 			if deadline > 0 {
 				t.Deadline = time.Now().Add(deadline)
 			}
-			return submit(cmd.Context(), a, args[0], t, submission{branches, dir, from, cmd.Flags().Changed("id"), wait})
+			return submit(cmd.Context(), a, args[0], t, submission{branches, images, dir, from, cmd.Flags().Changed("id"), wait})
 		},
 	}
 	f.add(cmd)
@@ -101,6 +105,7 @@ and the command that answers is printed once.`,
 // submission is what submit is told beside the task.
 type submission struct {
 	branches []string // workflows that the task would run as well
+	images   [][]byte // that the task names
 	dir      string   // whose files it starts with, "" for none
 	history  history
 	named    bool // its id was given
@@ -139,6 +144,9 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 			return err
 		}
 		t.Workspace = head.String()
+	}
+	if err := storeImages(ctx, s, o.images); err != nil {
+		return err
 	}
 	if o.wait {
 		return submitAndWait(ctx, a, s, workflow, t)

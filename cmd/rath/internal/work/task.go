@@ -30,6 +30,8 @@ type taskFlags struct {
 	tokens  int64
 	steps   int64
 	usd     string
+	choice  string
+	attach  []string
 }
 
 func (f *taskFlags) add(cmd *cobra.Command) {
@@ -42,6 +44,8 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.model, "model", "", "model to use")
 	fs.StringSliceVar(&f.tools, "tools", nil, "tools that the agent may use, separated by commas")
 	fs.StringSliceVar(&f.mcp, "mcp", nil, "MCP servers of the node whose tools the agent has as well, separated by commas")
+	fs.StringVar(&f.choice, "tool-choice", "", "of agent: what the first model call does: required, none, auto, or the name of the tool that it calls")
+	fs.StringArrayVar(&f.attach, "attach", nil, "of agent: show the model this image, a PNG, JPEG, GIF or WebP; can be given again")
 	fs.Int64Var(&f.tokens, "budget-tokens", 0, "stop the run when it has used so many tokens")
 	fs.StringVar(&f.usd, "budget-usd", "", "stop the run when its model calls have cost so many US dollars, such as 0.50")
 	fs.Int64Var(&f.steps, "budget-steps", 0, "stop the run after so many steps")

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"image"
+	"image/png"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestTaskImages: a task names images by the digests of blobs, or has them within; the model
+// is shown them with the prompt, and first does what tool_choice says. What is no image, or
+// not stored, is told with the field.
+func TestTaskImages(t *testing.T) {
+	var picture bytes.Buffer
+	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 3, 2))); err != nil {
+		t.Fatal(err)
+	}
+	inline := "data:image/png;base64," + base64.StdEncoding.EncodeToString(picture.Bytes())
+	bodies := make(chan string, 16)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		bodies <- string(body)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"choices":[{"message":{"content":"a grey one"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`)
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	list := filepath.Join(dir, "models.yaml")
+	if err := os.WriteFile(list, []byte("default: a\nmodels:\n  a: {url: "+server.URL+"/v1, free: true, can: [tools, images]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, err := Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	c, err := n.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	digest, err := c.Blobs().Put(t.Context(), bytes.NewReader(picture.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	many, err := json.Marshal(make([]string, session.MaxImages+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		input  string
+		shown  int
+		choice string // as the wire has it
+		code   run.Code
+		says   string
+	}{
+		{`{"prompt":"which?","images":["` + digest.Digest.String() + `","` + inline + `"],"tool_choice":"none"}`, 2, `"tool_choice":"none"`, "", ""},
+		{`{"prompt":"which?","images":["` + inline + `"]}`, 1, "", "", ""},
+		{`{"prompt":"which?","tool_choice":"list_workspace_files"}`, 0, `"tool_choice":{"type":"function","function":{"name":"list_workspace_files"}}`, "", ""},
+		{`{"prompt":"which?","tool_choice":"grep"}`, 0, "", run.CodeError, `tool choice "grep" is not among the offered tools`},
+		{`{"prompt":"which?","images":["` + strings.Repeat("0", 64) + `"]}`, 0, "", run.CodeError, "images[0]: no blob 000000"},
+		{`{"prompt":"which?","images":["pic.png"]}`, 0, "", run.CodeMalformed, "images[0]"},
+		{`{"prompt":"which?","images":["data:image/png,abc"]}`, 0, "", run.CodeMalformed, "field images[0]: the data is not in base64"},
+		{`{"prompt":"which?","images":["data:image/png;base64,YWJj"]}`, 0, "", run.CodeMalformed, "it is no PNG, JPEG, GIF or WebP"},
+		{`{"prompt":"which?","images":` + string(many) + `}`, 0, "", run.CodeMalformed, "field images: 17 of them, at most 16 are taken"},
+		{`{"images":["` + inline + `"]}`, 0, "", run.CodeMalformed, "field images: there is no prompt that they go with"},
+	} {
+		r, err := c.Do(t.Context(), "agent", messages.Task{Input: json.RawMessage(tt.input), Tools: []string{"list_workspace_files"}}, nil)
+		if tt.says != "" {
+			if err != nil || r.Code != tt.code || !strings.Contains(r.Error, tt.says) {
+				t.Errorf("%.80s: %+v, %v; want %s and %q", tt.input, r, err, tt.code, tt.says)
+			}
+			continue
+		}
+		if err != nil || r.State != run.Succeeded {
+			t.Errorf("%.80s: %+v, %v", tt.input, r, err)
+			continue
+		}
+		if body := <-bodies; strings.Count(body, inline) != tt.shown || !strings.Contains(body, "which?") || !strings.Contains(body, tt.choice) {
+			t.Errorf("%.80s: the model was asked %s", tt.input, body)
+		}
+	}
+}

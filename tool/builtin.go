@@ -120,11 +120,11 @@ func pathFailure(name string, err error) error {
 }
 
 // sandboxFailure is for errors that mean that the sandbox did not do its part.
-func sandboxFailure(what string, err error) error {
+func sandboxFailure(what string, err error) *Failure {
 	f := &Failure{Err: err}
 	switch {
 	case errors.Is(err, sandbox.ErrClosed):
-		f.Kind, f.Message = SandboxClosed, "the session's sandbox is closed"
+		f.Kind, f.Message = SandboxClosed, "the session's sandbox was closed under the call, because it died during another one or the run ends; what the call did is unknown"
 	case errors.Is(err, sandbox.ErrLost):
 		f.Kind, f.Message = SandboxLost, "the session's sandbox died; what the call did is unknown"
 	case errors.Is(err, sandbox.ErrUnsupported):

@@ -160,7 +160,7 @@ func TestCommandBodies(t *testing.T) {
 			"closed", RunCode, `{"code":"x"}`,
 			sandbox.Exit{},
 			sandbox.ErrClosed,
-			`{"ok":false,"error_kind":"sandbox_closed","message":"the session's sandbox is closed"}`,
+			`{"ok":false,"error_kind":"sandbox_closed","message":"the session's sandbox was closed under the call, because it died during another one or the run ends; what the call did is unknown"}`,
 		},
 		{
 			"zero byte", RunShellCommand, `{"cmd":"a\u0000b"}`, exited(0, "", ""), nil,

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -83,6 +84,9 @@ func failure(err error) *Failure {
 	}
 	if p, ok := errors.AsType[*panicError](err); ok {
 		return &Failure{Kind: Exception, Message: p.Error(), Detail: "panic", Err: err}
+	}
+	if errors.Is(err, sandbox.ErrLost) || errors.Is(err, sandbox.ErrClosed) {
+		return sandboxFailure("", err)
 	}
 	name := typeName(err)
 	return &Failure{Kind: Exception, Message: name + ": " + err.Error(), Detail: name, Err: err}

@@ -52,9 +52,6 @@ func golden(t *testing.T, file, got string, write bool) {
 // TestInProcess runs each example as a program does that uses workflows as a library.
 func TestInProcess(t *testing.T) {
 	for _, r := range examples.Ladder() {
-		if r.Server != nil {
-			continue // an agent with MCP servers needs a node: see TestNode
-		}
 		t.Run(r.Dir, func(t *testing.T) {
 			models, err := ladder.Models(r)
 			if err != nil {
@@ -108,7 +105,7 @@ func TestNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, filepath.Join("testdata", r.Dir+".txt"), ladder.Plain(story), r.Server != nil)
+			golden(t, filepath.Join("testdata", r.Dir+".txt"), ladder.Plain(story), false)
 		})
 	}
 }

@@ -118,7 +118,7 @@ func (r Rung) Play(ctx context.Context, out, remarks io.Writer) error {
 		return err
 	}
 	run := r.InProcess
-	if r.Server != nil || r.Streams {
+	if r.Streams {
 		run = r.atNode
 	}
 	story, err := run(ctx, models, real, out)

@@ -24,6 +24,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool/mcp"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -79,10 +80,19 @@ func (r Rung) inProcess(ctx context.Context, models llm.Models, real string) (of
 	if err != nil {
 		return of, s, err
 	}
+	var servers *mcp.List
+	list, err := Servers(dir, nil, r)
+	if err == nil && list != "" {
+		servers, err = mcp.Read(list)
+	}
+	if err != nil {
+		return of, s, err
+	}
 	of = world{log: &commitlog.Memory{}, blobs: blob.NewMemory()}
 	runner := &inprocess.Runner{
 		Models: models, Log: of.log, Blobs: of.blobs, Dir: filepath.Join(dir, "work"),
 		Sandboxes: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(dir, "boxes")})},
+		MCP:       servers,
 		// The commands of a script are ours, so they may run where the system confines
 		// nothing. Those that a real model chooses may not.
 		Unsafe: real == "",
@@ -142,20 +152,16 @@ func (r Rung) Submit(ctx context.Context, c *client.Client, id run.ID, real stri
 	return tell(ctx, c.Log(), c.Blobs(), ref)
 }
 
-// atNode runs the example at a node in this process, for what a program alone has not: the
-// list of MCP servers, and what clients get before the end.
+// atNode runs the example at a node in this process, for what a program alone has not: what
+// clients get before the end.
 func (r Rung) atNode(ctx context.Context, models llm.Models, real string, out io.Writer) (story string, err error) {
 	dir, err := os.MkdirTemp("", r.Name+"-")
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	list, err := Servers(dir, nil, r)
-	if err != nil {
-		return "", err
-	}
 	n, err := node.Start(ctx, &node.Options{
-		Store: filepath.Join(dir, "store"), Models: models, MCPList: list, Unsafe: real == "",
+		Store: filepath.Join(dir, "store"), Models: models, Unsafe: real == "",
 		Workflows: []flow.Registration{r.Registration()},
 	})
 	if err != nil {

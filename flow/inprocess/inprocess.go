@@ -7,6 +7,7 @@ package inprocess
 
 import (
 	"context"
+	"os"
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
@@ -20,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool/mcp"
 )
 
 // Runner runs workflows. The zero Runner keeps everything in memory, and has no
@@ -41,6 +43,10 @@ type Runner struct {
 	Log commitlog.Log
 	// Blobs keeps large outputs and the files of sessions; nil keeps them in memory.
 	Blobs blob.Store
+
+	// MCP are the servers that agents can name; nil has none. A server reads its secrets
+	// from the variables of this process.
+	MCP *mcp.List
 
 	// Sandboxes are the backends that Session.To can name. The working directories
 	// of sessions lie below Dir.
@@ -66,7 +72,7 @@ type Runner struct {
 func (r *Runner) runtime() *engine.Runtime {
 	r.once.Do(func() {
 		rt := &engine.Runtime{
-			Models: r.Models, Model: r.Model, Memory: r.Memory, Workflows: r.Workflows, Answer: r.Answer, OnWarning: r.OnWarning,
+			Models: r.Models, Model: r.Model, Memory: r.Memory, Workflows: r.Workflows, Answer: r.Answer, OnWarning: r.OnWarning, Servers: r.toolServer,
 			Workspaces: engine.Workspaces{Dir: r.Dir, Backends: r.Sandboxes},
 		}
 		if rt.Memory == nil {
@@ -99,4 +105,25 @@ func (r *Runner) Run(ctx context.Context, w flow.Workflow, s session.Session) (s
 // returns once the log holds it.
 func (r *Runner) Signal(ctx context.Context, s journal.Signal) error {
 	return r.runtime().Signal(ctx, s)
+}
+
+// toolServer returns the MCP server of a name.
+func (r *Runner) toolServer(name string) (engine.ToolServer, error) {
+	s, err := r.MCP.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	return toolServer{s}, nil
+}
+
+type toolServer struct{ s *mcp.Server }
+
+func (t toolServer) Sandboxed() bool { return t.s.Where == mcp.InSandbox }
+
+func (t toolServer) Connect(ctx context.Context, box sandbox.Sandbox) (engine.ToolConn, error) {
+	c, err := t.s.Connect(ctx, os.Getenv, box)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }

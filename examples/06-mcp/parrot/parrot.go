@@ -15,10 +15,10 @@ import (
 //go:embed model.txtar
 var script []byte
 
-// name is that of the server in the node's list, and of the workflow.
+// name is that of the server in the list, and of the workflow.
 const name = "parrot"
 
-// Rung is the example. It runs at a node, because it is a node that has a list of servers:
+// Rung is the example. A node, or an inprocess.Runner, has a list of servers:
 //
 //	servers:
 //	  parrot:
@@ -32,7 +32,7 @@ func Rung() ladder.Rung {
 	}
 }
 
-// newCaller names a server of the node, no command and no address. The tools that the server
+// newCaller names a server of the list, no command and no address. The tools that the server
 // offers are recorded before the first model call, and are named SERVER__TOOL.
 func newCaller(s flow.Settings) (flow.Workflow, error) {
 	return ladder.Prompted(s, &flow.Agent{

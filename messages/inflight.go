@@ -68,8 +68,8 @@ type LiveStep struct {
 	// before failed.
 	Try   int    `json:"try,omitempty"`
 	Error string `json:"error,omitempty"`
-	// Text is the end of what the model has written in this try. Bytes is how much has
-	// come of it, with reasoning and arguments, and Tokens an estimate of that.
+	// Text is the end of what the model has written in this try, or how far the call of
+	// a tool says that it is. Bytes is how much has come of it, with reasoning and arguments, and Tokens an estimate of that.
 	Text   string   `json:"text,omitempty"`
 	Bytes  int      `json:"bytes,omitempty"`
 	Tokens int64    `json:"tokens,omitempty"`

@@ -39,10 +39,15 @@ user: again
 not result: s__die_read_only
 call: s__die_read_only {"file":%q,"unless":%q}
 
+-- slow --
+user: dig
+not result: s__slow
+call: s__slow {"unless":%q}
+
 -- else --
 
 done
-`, file("note"), file("die"), file("again"), file("again")))
+`, file("note"), file("die"), file("again"), file("again"), file("dug")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +83,23 @@ done
 		if data, err := os.ReadFile(file(name)); err != nil || string(data) != want {
 			t.Errorf("%s was called %q, %v; want %q", name, data, err, want)
 		}
+	}
+
+	// How far a call is can be watched.
+	if _, err := c.Submit(t.Context(), "agent", messages.Task{ID: "digs", Input: json.RawMessage(`"dig"`), MCP: []string{"s"}}); err != nil {
+		t.Fatal(err)
+	}
+	for end, said := time.Now().Add(soon), ""; said != "2 of 4: digging"; time.Sleep(10 * time.Millisecond) {
+		v, err := c.Live(t.Context(), "digs")
+		if err == nil && len(v.Steps) > 0 {
+			said = v.Steps[0].Text
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it says %q: %+v, %v", said, v, err)
+		}
+	}
+	if err := os.WriteFile(file("dug"), nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 
 	id := run.ID("dies")

@@ -160,6 +160,9 @@ type Call struct {
 	// call did before it asked it does again. action is "accept", "decline", or "cancel" if
 	// the time was up; content are the values. Nil means that nobody can be asked.
 	Ask func(ctx context.Context, message string, schema json.RawMessage) (action string, content json.RawMessage, err error)
+	// Progress says how far the call is, to people who look at its run meanwhile. Only the
+	// last text is kept, as long as the call runs. It may be nil.
+	Progress func(text string)
 }
 
 // Result is what a tool returns: any value that encodes to JSON, or a

@@ -37,8 +37,8 @@ type InFlight struct {
 	Try int
 	// Error is why the try before failed, "" without one.
 	Error string
-	// Text is the end of what the model has written in this try, at most LiveText
-	// bytes. Bytes is how much that is in all, with reasoning and arguments of calls,
+	// Text is the end of what the model has written in this try, or how far the tool's
+	// call says that it is, at most LiveText bytes. Bytes is how much that is in all, with reasoning and arguments of calls,
 	// and Tokens an estimate of that.
 	Text   string
 	Bytes  int
@@ -179,6 +179,17 @@ func (o *flight) came(text, tool string, bytes int) {
 	if tool != "" && len(o.Calls) < liveCalls {
 		o.Calls = append(o.Calls, tool)
 	}
+}
+
+// says notes how far a tool's call is, in the place of what it said before.
+func (o *flight) says(text string) {
+	if o == nil {
+		return
+	}
+	text, now := excerpt.Clip(text, LiveText), time.Now()
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	o.tail, o.At = append(o.tail[:0], text...), now
 }
 
 // tell copies what is under way.

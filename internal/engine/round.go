@@ -460,7 +460,7 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		return box, err
 	}
 	return c.bound.Call(ctx, tool.Call{
-		ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(), Sandbox: open, Ask: c.ask,
+		ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(), Sandbox: open, Ask: c.ask, Progress: c.st.flight.says,
 		HTTP: func(ctx context.Context) (http.RoundTripper, error) {
 			if r.sandboxErr == nil && !sandbox.Network(place.Network).Listed() {
 				return nil, nil

@@ -44,6 +44,9 @@ type ToolConn interface {
 type servers struct {
 	mu sync.Mutex
 	of map[serverKey]*server
+	// contents are those of the tools of a server, by its name: the ones that the run
+	// recorded, and then each other one, of which it was warned.
+	contents map[string][]string
 }
 
 type serverKey struct {
@@ -57,9 +60,11 @@ type server struct {
 	conn ToolConn        // nil before it was started
 	box  sandbox.Sandbox // it runs in; nil of one beside it
 	// starts are the last, at most serverStarts; has are the tools of the connection, nil
-	// until they were listed.
-	starts []time.Time
-	has    map[string]tool.Spec
+	// until they were listed. compared says that they were held against those that the run
+	// found.
+	starts   []time.Time
+	has      map[string]tool.Spec
+	compared bool
 }
 
 // serverStarts is how often a server is started in a minute, for a session: one that dies
@@ -97,7 +102,7 @@ func (s *server) listed(ctx context.Context, conn ToolConn) (map[string]tool.Spe
 		has[spec.Name] = spec
 	}
 	if s.conn == conn {
-		s.has = has
+		s.has, s.compared = has, false
 	}
 	return has, nil
 }
@@ -192,6 +197,38 @@ func (l *lease) shared(ex *Execution) {
 	}
 }
 
+// differs notes what tools a server has, and reports whether the run recorded others and was not
+// warned of these.
+func (v *servers) differs(name, content string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	known := v.contents[name]
+	if slices.Contains(known, content) {
+		return false
+	}
+	if v.contents == nil {
+		v.contents = map[string][]string{}
+	}
+	v.contents[name] = append(known, content)
+	return len(known) > 0
+}
+
+// compare warns of a server whose tools are others than the run found, such as of a new
+// version that was started since.
+func (ex *Execution) compare(ctx context.Context, name string, s *server, has map[string]tool.Spec) {
+	s.mu.Lock()
+	compared := s.compared
+	s.compared = true
+	s.mu.Unlock()
+	if compared {
+		return
+	}
+	now, err := found(name, slices.SortedFunc(maps.Values(has), func(a, b tool.Spec) int { return strings.Compare(a.Name, b.Name) }))
+	if err == nil && ex.servers.differs(name, now.content()) {
+		ex.warn(ctx, fmt.Sprintf("MCP server %s has other tools or descriptions than when this run found them; the run keeps to those, and a new one finds these", name))
+	}
+}
+
 // toolServers are what the record of an agent's servers says: the tools that they had, in
 // the order in which they were named.
 type toolServers []foundServer
@@ -210,6 +247,22 @@ type foundTool struct {
 	Schema      json.RawMessage `json:"schema,omitempty"`
 }
 
+// content is what the tools are, however their schemas are written.
+func (f foundServer) content() string {
+	tools := make([]any, 0, 2*len(f.Tools))
+	for _, t := range f.Tools {
+		var schema any
+		_ = json.Unmarshal(t.Schema, &schema) // it was compiled
+		t.Schema = nil
+		tools = append(tools, t, schema)
+	}
+	data, err := json.Marshal(tools)
+	if err != nil {
+		return f.Digest
+	}
+	return blob.Sum(data).String()
+}
+
 func found(name string, specs []tool.Spec) (foundServer, error) {
 	f := foundServer{Name: name, Tools: make([]foundTool, len(specs))}
 	for i, s := range specs {
@@ -223,6 +276,7 @@ func found(name string, specs []tool.Spec) (foundServer, error) {
 // tools are those that an agent gets, as they were recorded.
 func (all toolServers) tools(ex *Execution) (tools []tool.Tool) {
 	for _, s := range all {
+		ex.servers.differs(s.Name, s.content())
 		for _, t := range s.Tools {
 			tools = append(tools, &serverTool{ex, s.Name, tool.Spec{Name: t.Name, Description: t.Description, Schema: t.Schema, Effect: t.Effect, Outside: t.Outside}})
 		}
@@ -316,6 +370,7 @@ func (t *serverTool) unchanged(ctx context.Context, s *server, conn ToolConn) er
 	if err != nil {
 		return err
 	}
+	t.ex.compare(ctx, t.server, s, has)
 	now, ok := has[t.spec.Name]
 	what := ""
 	switch {

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -20,6 +21,7 @@ import (
 // toolServer is a server that can be another one at each start.
 type toolServer struct {
 	starts int
+	warned []string
 	specs  func(start int) []tool.Spec
 	call   func(start int) (tool.Result, error)
 }
@@ -47,9 +49,11 @@ func (c *toolConn) Call(context.Context, string, tool.Call) (tool.Result, error)
 // of each call.
 func serve(t *testing.T, s *toolServer, calls int, pause time.Duration) (results []string) {
 	t.Helper()
+	s.warned = nil
 	made := 0
 	rt := &engine.Runtime{
-		Servers: func(string) (engine.ToolServer, error) { return s, nil },
+		OnWarning: func(_ run.ID, text string) { s.warned = append(s.warned, text) },
+		Servers:   func(string) (engine.ToolServer, error) { return s, nil },
 		Models: client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
 			time.Sleep(pause)
 			if made++; made > calls {
@@ -102,7 +106,8 @@ func TestServerChanges(t *testing.T) {
 		then []tool.Spec
 		says string
 	}{
-		"the same":        {act(`{"properties": {"a": {"type": "string"}}, "type": "object"}`, tool.Idempotent), "called"},
+		"the same":        {act(`{"type":"object","properties":{"a":{"type":"string"}}}`, tool.Idempotent), "called"},
+		"another order":   {act(`{"properties": {"a": {"type": "string"}}, "type": "object"}`, tool.Idempotent), "called"},
 		"other arguments": {act(`{"type":"object","properties":{"b":{"type":"string"}}}`, tool.Idempotent), "has other arguments than when this run found it"},
 		"another effect":  {act(schema, tool.NonIdempotent), "has another effect than"},
 		"gone":            {nil, "called"}, // the connection says it
@@ -125,6 +130,10 @@ func TestServerChanges(t *testing.T) {
 		}
 		if results := serve(t, s, 1, 0); len(results) != 1 || !strings.Contains(results[0], tt.says) || calls != map[bool]int{true: 1}[tt.says == "called"] {
 			t.Errorf("%s: %q after %d calls; want %q", name, results, calls, tt.says)
+		}
+		if differs := !strings.HasSuffix(name, "order") && name != "the same"; len(s.warned) != map[bool]int{true: 1}[differs] ||
+			differs && !strings.Contains(s.warned[0], "MCP server s has other tools or descriptions than when this run found them") {
+			t.Errorf("%s: warned of %q", name, s.warned)
 		}
 	}
 }

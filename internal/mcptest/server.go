@@ -111,6 +111,16 @@ func New(kind string) *mcp.Server {
 		<-ctx.Done()
 		return nil, nil, errors.Join(err, ctx.Err())
 	})
+	mcp.AddTool(s, &mcp.Tool{Name: "slow", Annotations: readOnly}, func(ctx context.Context, r *mcp.CallToolRequest, in input) (*mcp.CallToolResult, any, error) {
+		err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Message: "digging", Progress: 2, Total: 4})
+		for err == nil && ctx.Err() == nil { // until the file is there
+			if _, err := os.Stat(in.Unless); err == nil {
+				return text("dug"), nil, nil
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		return nil, nil, errors.Join(err, ctx.Err())
+	})
 	add(s, "fails", nil, func(in input) (*mcp.CallToolResult, error) {
 		r := text("it failed: " + in.Text)
 		r.IsError = true
@@ -127,12 +137,16 @@ func New(kind string) *mcp.Server {
 				&mcp.ImageContent{MIMEType: "image/png", Data: []byte("\x89PNG")},
 				&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///a", MIMEType: "text/plain", Text: "inside"}},
 				&mcp.ResourceLink{URI: "file:///b", Name: "b"},
+				&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///d/tape.bin", MIMEType: "application/octet-stream", Blob: []byte("\x00\x01")}},
 			},
 			StructuredContent: map[string]any{"n": 1},
 		}, nil
 	})
 	add(s, "picture", readOnly, func(input) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{MIMEType: "image/bmp", Data: Picture}, &mcp.ImageContent{MIMEType: "image/svg+xml", Data: []byte("<svg/>")}}}, nil
+		return &mcp.CallToolResult{Content: []mcp.Content{
+			&mcp.ImageContent{MIMEType: "image/bmp", Data: Picture}, &mcp.ImageContent{MIMEType: "image/svg+xml", Data: []byte("<svg/>")},
+			&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///c.gif", MIMEType: "image/gif", Blob: Picture}},
+		}}, nil
 	})
 	add(s, "large", readOnly, func(input) (*mcp.CallToolResult, error) { return text(strings.Repeat("x", 5<<20)), nil })
 	return s

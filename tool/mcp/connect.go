@@ -29,6 +29,7 @@ type Conn struct {
 	mu    sync.Mutex
 	names map[string]string // of the server's tools, by ours; nil before Tools
 	calls map[*underway]bool
+	token int // of the newest call, by which its progress is told
 }
 
 // Connect starts the server in box, or beside it as its entry says, and greets it, within
@@ -62,8 +63,9 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 	})
 	var err error
 	c.cs, err = sdk.NewClient(&sdk.Implementation{Name: "rath", Version: "1"}, &sdk.ClientOptions{
-		Capabilities:       &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}}},
-		ElicitationHandler: c.elicit,
+		Capabilities:                &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}}},
+		ElicitationHandler:          c.elicit,
+		ProgressNotificationHandler: c.progress,
 	}).Connect(ctx, t, nil)
 	if !stop() && err == nil {
 		err = errSilent
@@ -124,7 +126,7 @@ func (c *Conn) Close() error { return c.end() }
 // Call calls a tool by the name that Tools returned, within the time that the entry says.
 // An error that wraps session.ErrUnavailable says that the connection broke off or that
 // the time was up, and that it is not known what the call did; the Conn is closed then. A
-// question of the server goes to call.Ask.
+// question of the server goes to call.Ask, and how far it is to call.Progress.
 func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Result, error) {
 	c.mu.Lock()
 	known := c.names
@@ -153,8 +155,9 @@ func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Resu
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
-	underway, end := c.begin(inside, call)
-	res, err := c.cs.CallTool(underway, &sdk.CallToolParams{Name: theirs, Arguments: args})
+	params := &sdk.CallToolParams{Name: theirs, Arguments: args}
+	underway, end := c.begin(inside, call, params)
+	res, err := c.cs.CallTool(underway, params)
 	ended := context.Cause(underway)
 	end()
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -14,7 +15,8 @@ import (
 
 // underway is a call that waits for its result.
 type underway struct {
-	call tool.Call
+	call  tool.Call
+	token string // of its progress
 	// ask ends the call with the error of a question that has no answer yet.
 	ask context.CancelCauseFunc
 	// done is closed when the call waits no more.
@@ -24,8 +26,9 @@ type underway struct {
 // callKey is the key of the call in the context of its requests.
 type callKey struct{}
 
-// begin notes a call, and returns the context of its request. The caller calls end.
-func (c *Conn) begin(ctx context.Context, call tool.Call) (inside context.Context, end func()) {
+// begin notes a call, has its request ask for its progress if that is wanted, and returns
+// the context of the request. The caller calls end.
+func (c *Conn) begin(ctx context.Context, call tool.Call, params *sdk.CallToolParams) (inside context.Context, end func()) {
 	u := &underway{call: call, done: make(chan struct{})}
 	inside, u.ask = context.WithCancelCause(context.WithValue(ctx, callKey{}, u))
 	c.mu.Lock()
@@ -34,6 +37,11 @@ func (c *Conn) begin(ctx context.Context, call tool.Call) (inside context.Contex
 		c.calls = map[*underway]bool{}
 	}
 	c.calls[u] = true
+	if call.Progress != nil {
+		c.token++
+		u.token = strconv.Itoa(c.token)
+		params.SetProgressToken(u.token)
+	}
 	return inside, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -58,6 +66,30 @@ func (c *Conn) asker(ctx context.Context) (*underway, error) {
 		return u, nil
 	}
 	return nil, errors.New("no call is under way that could ask")
+}
+
+// progress passes on how far a call is. What comes of a call that has ended, as some servers
+// have it, is dropped.
+func (c *Conn) progress(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+	c.mu.Lock()
+	var show func(string)
+	for u := range c.calls {
+		if token, ok := r.Params.ProgressToken.(string); ok && token == u.token && token != "" {
+			show = u.call.Progress
+		}
+	}
+	c.mu.Unlock()
+	if show == nil {
+		return
+	}
+	text := strconv.FormatFloat(r.Params.Progress, 'g', 6, 64)
+	if r.Params.Total > 0 {
+		text += " of " + strconv.FormatFloat(r.Params.Total, 'g', 6, 64)
+	}
+	if r.Params.Message != "" {
+		text += ": " + clip(c.s.redact(c.env, r.Params.Message), 500)
+	}
+	show(text)
 }
 
 // elicit answers a question of the server.

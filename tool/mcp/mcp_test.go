@@ -86,7 +86,8 @@ func TestCall(t *testing.T) {
 		{"s__echo", `{"text":"hi"}`, `{"text":"you said hi"}`, false},
 		{"s__fails", `{"text":"x"}`, `{"text":"it failed: x"}`, true},
 		{"s__mixed", `{}`, `{"content":[{"type":"text","text":"a picture"},{"type":"image","mime":"image/png","hidden":"no image that models see: it is no PNG, JPEG, GIF or WebP, or is damaged: convert it","bytes":4,"blob":"` + blob.Sum([]byte("\x89PNG")).String() + `"},` +
-			`{"type":"resource","text":"inside","uri":"file:///a","mime":"text/plain"},{"type":"resource_link","name":"b","uri":"file:///b"}],"structured":{"n":1}}`, false},
+			`{"type":"resource","text":"inside","uri":"file:///a","mime":"text/plain"},{"type":"resource_link","name":"b","uri":"file:///b"},` +
+			`{"type":"resource","name":"tape.bin","uri":"file:///d/tape.bin","mime":"application/octet-stream","bytes":2,"blob":"` + blob.Sum([]byte("\x00\x01")).String() + `"}],"structured":{"n":1}}`, false},
 		{"s__large", `{}`, `"error_kind":"too_large"`, true},
 		{"s__gone", `{}`, `does not have the tool s__gone any more`, true},
 		{"s__environment", `{}`, `ALLOWED=shown`, false},
@@ -98,8 +99,24 @@ func TestCall(t *testing.T) {
 	}
 	// What an image is follows from its bytes.
 	want := session.Image{Digest: blob.Sum(mcptest.Picture), Size: int64(len(mcptest.Picture)), Type: "image/gif"}
-	if o := call(c, "s__picture", "{}"); !slices.Equal(o.Images, []session.Image{want}) || !strings.Contains(string(o.Body), `{"type":"image","mime":"image/svg+xml","hidden":"no image`) {
+	if o := call(c, "s__picture", "{}"); !slices.Equal(o.Images, []session.Image{want, want}) || !strings.Contains(string(o.Body), `{"type":"resource","uri":"file:///c.gif","mime":"image/gif","bytes":`) || !strings.Contains(string(o.Body), `{"type":"image","mime":"image/svg+xml","hidden":"no image`) {
 		t.Errorf("%v of %s", o.Images, o.Body)
+	}
+}
+
+// TestProgress: how far a call says that it is comes to its Progress while it runs.
+func TestProgress(t *testing.T) {
+	c := connect(t, server(t, "good", ""))
+	file := filepath.Join(t.TempDir(), "go on")
+	var said []string
+	res, err := c.Call(t.Context(), "s__slow", tool.Call{Args: json.RawMessage(`{"unless":"` + file + `"}`), Progress: func(text string) {
+		said = append(said, text)
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}})
+	if err != nil || len(said) != 1 || said[0] != "2 of 4: digging" {
+		t.Errorf("%q: %v, %v", said, res, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -52,6 +53,20 @@ func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.
 		p.Blob = ref.Digest.String()
 		return nil
 	}
+	show := func(p *part, data []byte) error {
+		if err := keep(p, data); err != nil || p.Blob == "" {
+			return err
+		}
+		switch img, err := session.NewImage(data); { // not what the server says that it is
+		case err != nil:
+			p.Hidden = strings.TrimPrefix(err.Error(), "session: ")
+		case len(images) == session.MaxImages:
+			p.Hidden = fmt.Sprintf("a result has at most %d", session.MaxImages)
+		default:
+			p.MIME, images = img.Type, append(images, img)
+		}
+		return nil
+	}
 	for _, content := range res.Content {
 		var p part
 		var err error
@@ -60,17 +75,7 @@ func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.
 			p = part{Type: "text", Text: v.Text}
 		case *sdk.ImageContent:
 			p = part{Type: "image", MIME: clip(v.MIMEType, 100)}
-			if err = keep(&p, v.Data); p.Blob == "" {
-				break
-			}
-			switch img, imgErr := session.NewImage(v.Data); { // not what the server says that it is
-			case imgErr != nil:
-				p.Hidden = strings.TrimPrefix(imgErr.Error(), "session: ")
-			case len(images) == session.MaxImages:
-				p.Hidden = fmt.Sprintf("a result has at most %d", session.MaxImages)
-			default:
-				p.MIME, images = img.Type, append(images, img)
-			}
+			err = show(&p, v.Data)
 		case *sdk.AudioContent:
 			p = part{Type: "audio", MIME: clip(v.MIMEType, 100)}
 			err = keep(&p, v.Data)
@@ -80,8 +85,12 @@ func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.
 			p = part{Type: "resource"}
 			if r := v.Resource; r != nil {
 				p.URI, p.MIME, p.Text = r.URI, clip(r.MIMEType, 100), r.Text
-				if len(r.Blob) > 0 {
-					err = keep(&p, r.Blob)
+				switch {
+				case len(r.Blob) == 0:
+				case strings.HasPrefix(p.MIME, "image/"):
+					err = show(&p, r.Blob)
+				default:
+					p.Name, err = path.Base(r.URI), keep(&p, r.Blob)
 				}
 			}
 		default:

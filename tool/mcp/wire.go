@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -89,8 +90,9 @@ func (c *lines) line() ([]byte, error) {
 	}
 }
 
-// Write implements sdk.Connection. A server that does not read loses the connection when
-// ctx ends: half a message is no message.
+// Write implements sdk.Connection. A server that does not read loses the connection soon
+// after ctx ends: half a message is no message. A server may have read the message, and had
+// ctx end by a question, before the write returns.
 func (c *lines) Write(ctx context.Context, m jsonrpc.Message) error {
 	data, err := jsonrpc.EncodeMessage(m)
 	if err != nil {
@@ -101,7 +103,15 @@ func (c *lines) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, c.p.kill)
+	written := make(chan struct{})
+	defer close(written)
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-written:
+		case <-time.After(endGrace):
+			c.p.kill()
+		}
+	})
 	defer stop()
 	_, err = c.p.stdin.Write(append(data, '\n'))
 	return err

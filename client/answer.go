@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -83,9 +84,9 @@ func (c *Client) Asked(ctx context.Context, q Question) (session.ToolCall, error
 		return session.ToolCall{}, fmt.Errorf("question %s of run %s is about no tool call: %w", q.Step, q.Run, session.ErrNotFound)
 	}
 	for _, id := range slices.Backward(q.sessions) { // it asks in the one that it came to last
-		page, err := query[messages.Session](ctx, c, messages.QuerySession, messages.Query{Session: string(id), Limit: askedFrom})
+		page, err := query[messages.Session](ctx, c, messages.QuerySession, wire.Query{Session: string(id), Limit: askedFrom})
 		if err == nil && page.Next > 0 {
-			page, err = query[messages.Session](ctx, c, messages.QuerySession, messages.Query{Session: string(id), After: uint64(max(page.Total-askedFrom, 0)), Limit: askedFrom})
+			page, err = query[messages.Session](ctx, c, messages.QuerySession, wire.Query{Session: string(id), After: uint64(max(page.Total-askedFrom, 0)), Limit: askedFrom})
 		}
 		if err != nil {
 			return session.ToolCall{}, fmt.Errorf("question %s of run %s: %w", q.Step, q.Run, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -13,7 +14,7 @@ import (
 func (c *Client) DeadLetters(ctx context.Context, limit int) ([]messages.StoredLetter, error) {
 	var all []messages.StoredLetter
 	for after := uint64(0); ; {
-		page, err := c.conn.DeadLetters(ctx, c.tenant, after, min(max(limit-len(all), 0), messages.MaxLimit))
+		page, err := c.conn.DeadLetters(ctx, c.tenant, after, min(max(limit-len(all), 0), wire.MaxLimit))
 		if err != nil {
 			return all, fmt.Errorf("dead letters: %w", err)
 		}

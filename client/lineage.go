@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -14,8 +15,8 @@ import (
 // where the following one begins; it has come to Last when all was read. Tail
 // goes on with what comes.
 func (c *Client) Lineage(ctx context.Context, name string, after uint64, limit int) (messages.Lineage, error) {
-	limit = cmp.Or(limit, messages.MaxLimit) // a page without a number has few records
-	p, err := query[messages.Lineage](ctx, c, messages.QueryLineage, messages.Query{Session: name, After: after, Limit: limit})
+	limit = cmp.Or(limit, wire.MaxLimit) // a page without a number has few records
+	p, err := query[messages.Lineage](ctx, c, messages.QueryLineage, wire.Query{Session: name, After: after, Limit: limit})
 	if err != nil {
 		return p, fmt.Errorf("lineage: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // query asks and decodes the answer.
-func query[T any](ctx context.Context, c *Client, verb string, q messages.Query) (T, error) {
+func query[T any](ctx context.Context, c *Client, verb string, q wire.Query) (T, error) {
 	var v T
 	data, err := c.conn.Query(ctx, c.tenant, verb, q)
 	if err == nil {
@@ -42,7 +42,7 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 		opts = *o
 	}
 	var out []messages.RunInfo
-	q := messages.Query{States: opts.States, Workflow: opts.Workflow, Where: opts.Where}
+	q := wire.Query{States: opts.States, Workflow: opts.Workflow, Where: opts.Where}
 	for {
 		if opts.Limit > 0 {
 			q.Limit = min(opts.Limit-len(out), 1000)
@@ -61,7 +61,7 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 // Tasks returns how many tasks were submitted whose ids are kept, and how many of them
 // no node has taken yet: those are no runs. Nodes of earlier releases say 0.
 func (c *Client) Tasks(ctx context.Context) (submitted, waiting uint64, err error) {
-	page, err := query[wire.Runs](ctx, c, messages.QueryRuns, messages.Query{Limit: 1, All: true})
+	page, err := query[wire.Runs](ctx, c, messages.QueryRuns, wire.Query{Limit: 1, All: true})
 	if err != nil {
 		return 0, 0, fmt.Errorf("count the tasks: %w", err)
 	}
@@ -71,14 +71,14 @@ func (c *Client) Tasks(ctx context.Context) (submitted, waiting uint64, err erro
 // Run returns what is known of a run, messages.Last for the one that was
 // submitted last. It is run.ErrUnknownRun for an unknown id.
 func (c *Client) Run(ctx context.Context, id run.ID) (messages.RunInfo, error) {
-	return query[messages.RunInfo](ctx, c, messages.QueryRun, messages.Query{Run: id})
+	return query[messages.RunInfo](ctx, c, messages.QueryRun, wire.Query{Run: id})
 }
 
 // TaskWaits reports whether a task of this id waits to be taken by a node:
 // run.ErrBusy while too many wait to look through them. Nodes of earlier releases
 // say no.
 func (c *Client) TaskWaits(ctx context.Context, id run.ID) (bool, error) {
-	r, err := query[messages.RunInfo](ctx, c, messages.QueryRun, messages.Query{Run: id, All: true})
+	r, err := query[messages.RunInfo](ctx, c, messages.QueryRun, wire.Query{Run: id, All: true})
 	if errors.Is(err, run.ErrUnknownRun) {
 		return false, nil
 	}
@@ -90,13 +90,13 @@ func (c *Client) TaskWaits(ctx context.Context, id run.ID) (bool, error) {
 // log; the answer comes within seconds, also if the node has died. It is
 // run.ErrUnknownRun for an unknown id.
 func (c *Client) Live(ctx context.Context, id run.ID) (messages.Live, error) {
-	return query[messages.Live](ctx, c, messages.QueryLive, messages.Query{Run: id})
+	return query[messages.Live](ctx, c, messages.QueryLive, wire.Query{Run: id})
 }
 
 // Result returns how a run ended; run.ErrState says that it has not, and how
 // it stands.
 func (c *Client) Result(ctx context.Context, id run.ID) (messages.Result, error) {
-	return query[messages.Result](ctx, c, messages.QueryResult, messages.Query{Run: id})
+	return query[messages.Result](ctx, c, messages.QueryResult, wire.Query{Run: id})
 }
 
 // Session returns a session with all its chunks. ref is an id or a name, with
@@ -108,7 +108,7 @@ func (c *Client) Session(ctx context.Context, ref string) (messages.Session, err
 
 // SessionAfter is Session without the chunks before an index.
 func (c *Client) SessionAfter(ctx context.Context, ref string, index uint64) (messages.Session, error) {
-	q := messages.Query{Session: ref, After: index, Limit: messages.MaxLimit}
+	q := wire.Query{Session: ref, After: index, Limit: wire.MaxLimit}
 	var out messages.Session
 	for first := true; ; first = false {
 		page, err := query[messages.Session](ctx, c, messages.QuerySession, q)
@@ -135,7 +135,7 @@ func (c *Client) Graph(ctx context.Context, name, format string) (messages.Graph
 	if name == "" {
 		return messages.Graph{}, fmt.Errorf("graph: %w: name a session, or list the trees with Roots", run.ErrMalformed)
 	}
-	q := messages.Query{Session: name, Format: format, Limit: messages.MaxLimit}
+	q := wire.Query{Session: name, Format: format, Limit: wire.MaxLimit}
 	var out messages.Graph
 	for first := true; ; first = false {
 		page, err := query[messages.Graph](ctx, c, messages.QueryGraph, q)
@@ -158,7 +158,7 @@ func (c *Client) Graph(ctx context.Context, name, format string) (messages.Graph
 // most limit of them, 0 for all.
 func (c *Client) Roots(ctx context.Context, limit int) ([]session.ID, error) {
 	var out []session.ID
-	for q := (messages.Query{}); ; {
+	for q := (wire.Query{}); ; {
 		page, err := query[messages.Graph](ctx, c, messages.QueryGraph, q)
 		if err != nil {
 			return out, err
@@ -175,14 +175,14 @@ func (c *Client) Roots(ctx context.Context, limit int) ([]session.ID, error) {
 
 // Workflows returns what is on offer, sorted by name.
 func (c *Client) Workflows(ctx context.Context) ([]messages.Workflow, error) {
-	ws, err := query[wire.Workflows](ctx, c, messages.QueryWorkflows, messages.Query{})
+	ws, err := query[wire.Workflows](ctx, c, messages.QueryWorkflows, wire.Query{})
 	return ws.Workflows, err
 }
 
 // Nodes returns the nodes that live, sorted by name, and for half a minute those
 // that died: see messages.Node.Dead and Silent.
 func (c *Client) Nodes(ctx context.Context) ([]messages.Node, error) {
-	ns, err := query[wire.Nodes](ctx, c, messages.QueryNodes, messages.Query{})
+	ns, err := query[wire.Nodes](ctx, c, messages.QueryNodes, wire.Query{})
 	return ns.Nodes, err
 }
 
@@ -190,6 +190,6 @@ func (c *Client) Nodes(ctx context.Context) ([]messages.Node, error) {
 // node knows that answers; and first, as messages.FullDisk, the disk of the store if
 // that is nearly full.
 func (c *Client) Streams(ctx context.Context) ([]messages.StreamFill, error) {
-	ns, err := query[wire.Nodes](ctx, c, messages.QueryNodes, messages.Query{})
+	ns, err := query[wire.Nodes](ctx, c, messages.QueryNodes, wire.Query{})
 	return ns.Streams, err
 }

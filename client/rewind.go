@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -29,7 +30,7 @@ func (c *Client) Rewind(ctx context.Context, ref, workflow string, t messages.Ta
 		return "", fmt.Errorf("rewind %s: the task names a session itself: %w; leave that out", ref, run.ErrMalformed)
 	}
 	// One page is enough to know how long the session is.
-	s, err := query[messages.Session](ctx, c, messages.QuerySession, messages.Query{Session: string(r.ID), Limit: 1})
+	s, err := query[messages.Session](ctx, c, messages.QuerySession, wire.Query{Session: string(r.ID), Limit: 1})
 	if err != nil {
 		return "", fmt.Errorf("rewind %s: %w", ref, err)
 	}
@@ -73,7 +74,7 @@ func (c *Client) Rerun(ctx context.Context, id run.ID) (run.ID, error) {
 // node that offers it, with models and tools switched off, and says where they
 // differ. run.ErrNotSupported means that no node offers the workflow.
 func (c *Client) Replay(ctx context.Context, id run.ID) (messages.Replay, error) {
-	r, err := query[messages.Replay](ctx, c, messages.QueryReplay, messages.Query{Run: id})
+	r, err := query[messages.Replay](ctx, c, messages.QueryReplay, wire.Query{Run: id})
 	if err != nil {
 		return r, fmt.Errorf("replay run %s: %w", id, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/project"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -81,7 +82,7 @@ type tail struct {
 
 // page reads what is there; more says that there is more.
 func (t *tail) page(ctx context.Context, yield func(messages.LineageRecord, error) bool) (more bool, err error) {
-	q := messages.Query{Session: string(t.root), After: t.at, Limit: tailPage}
+	q := wire.Query{Session: string(t.root), After: t.at, Limit: tailPage}
 	p, err := query[messages.Lineage](ctx, t.c, messages.QueryLineage, q)
 	switch {
 	case err != nil && ctx.Err() != nil:

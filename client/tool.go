@@ -58,11 +58,11 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, o *ToolOptions) err
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	// It answers before the registry names it.
-	s, err := c.conn.ServeTool(working, c.tenant, spec.Name, func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer {
+	s, err := c.conn.ServeTool(working, c.tenant, spec.Name, func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		out := table.Call(ctx, spec.Name, string(call.Args), tool.Call{ID: call.ID, Attempt: call.Attempt})
-		return messages.ToolAnswer{Body: out.Body, IsError: out.IsError}
+		return wire.ToolAnswer{Body: out.Body, IsError: out.IsError}
 	})
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, o *ToolOptions) err
 // Tools returns the tools that programs have announced, sorted by name. The
 // programs may have ended: only a call shows that.
 func (c *Client) Tools(ctx context.Context) ([]messages.Tool, error) {
-	data, err := c.conn.Query(ctx, c.tenant, messages.QueryTools, messages.Query{})
+	data, err := c.conn.Query(ctx, c.tenant, messages.QueryTools, wire.Query{})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -147,7 +148,7 @@ func (c Control) Signal(home session.Key, user string, id run.ID, verb string) (
 		return s, nil
 	case VerbResolve:
 		if c.Decision != run.Happened && c.Decision != run.Again && c.Decision != run.Fail && c.Decision != run.Pin {
-			return bad("decision", fmt.Sprintf("%q is none", cleanText(c.Decision, 40)), fmt.Sprintf(
+			return bad("decision", fmt.Sprintf("%q is none", excerpt.Start(c.Decision, 40)), fmt.Sprintf(
 				"send %q if the call took place, %q to run it again, %q to wait for a node with the recorded revision, %q to end the run", run.Happened, run.Again, run.Pin, run.Fail))
 		}
 		if strings.TrimSpace(c.Reason) == "" {
@@ -221,28 +222,6 @@ func (c Control) Note(verb string) (uri, text string, err error) {
 		return "", "", &FieldError{Message: verb, Field: "text", Problem: "it is missing", Remedy: "send what to remember; " + VerbMemoryForget + " removes a note"}
 	}
 	return c.URI, c.Text, nil
-}
-
-// Answer is the answer to a control request: Done after the commit, or an
-// error. Note says what Done alone does not; to work that was delivered to an
-// incarnation it is "committed", "queued" or "not_mine".
-type Answer struct {
-	Done bool   `json:"done"`
-	Note string `json:"note,omitempty"`
-	*Error
-}
-
-// AnswerOf returns the answer to a request that ended with err. A signal that
-// changes nothing any more has the code wrong_state and the state of the run.
-func AnswerOf(err error) Answer { return Answer{Done: err == nil, Error: ErrorOf(err)} }
-
-// DecodeAnswer reads an answer.
-func DecodeAnswer(data []byte) (Answer, error) {
-	a, err := Decode[Answer]("answer", data)
-	if err == nil && !a.Done && a.Err() == nil && a.Note == "" {
-		err = &FieldError{Message: "answer", Problem: "neither done nor an error"}
-	}
-	return a, err
 }
 
 // Refusal reports whether err says that the request itself was wrong, so that

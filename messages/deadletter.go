@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -29,7 +30,7 @@ type DeadLetter struct {
 // id is the run's, if the message had a readable one.
 func NewDeadLetter(subject string, id run.ID, data []byte, err error, now time.Time) DeadLetter {
 	e := ErrorOf(err)
-	l := DeadLetter{Schema: Schema, Subject: cleanText(subject, 400), Run: id, Bytes: len(data), TimeMS: now.UnixMilli()}
+	l := DeadLetter{Schema: Schema, Subject: excerpt.Start(subject, 400), Run: id, Bytes: len(data), TimeMS: now.UnixMilli()}
 	if e != nil {
 		l.Code, l.Reason = e.Code, e.Text
 	}

@@ -186,11 +186,11 @@ func TestControlSignals(t *testing.T) {
 
 func TestErrorsTravel(t *testing.T) {
 	for _, err := range []error{run.ErrBusy, run.ErrKeyReused, session.ErrNotFound, run.ErrNotSupported, fmt.Errorf("deep: %w", run.ErrState)} {
-		data, encErr := messages.Encode(messages.AnswerOf(err))
+		data, encErr := messages.Encode(wire.AnswerOf(err))
 		if encErr != nil {
 			t.Fatal(encErr)
 		}
-		a, decErr := messages.DecodeAnswer(data)
+		a, decErr := wire.DecodeAnswer(data)
 		if decErr != nil || a.Done || run.CodeOf(a.Err()) != run.CodeOf(err) || a.Err().Error() != messages.Text(err) {
 			t.Errorf("%v became %s: %v %v", err, data, a.Err(), decErr)
 		}
@@ -208,7 +208,7 @@ func TestErrorsTravel(t *testing.T) {
 		!errors.Is(got, session.ErrArchived) || run.CodeOf(got) != run.CodeOf(archived) {
 		t.Errorf("%s became %#v", reply, got)
 	}
-	if a := messages.AnswerOf(nil); !a.Done || a.Err() != nil {
+	if a := wire.AnswerOf(nil); !a.Done || a.Err() != nil {
 		t.Errorf("no error became %+v", a)
 	}
 	for _, reply := range []string{`{"runs":[]}`, `{"run":"r1","state":"failed","code":"timeout","error":"too slow"}`, `[]`, ``} {
@@ -216,7 +216,7 @@ func TestErrorsTravel(t *testing.T) {
 			t.Errorf("%s is no error, got %v", reply, err)
 		}
 	}
-	if _, err := messages.DecodeAnswer([]byte(`{}`)); err == nil {
+	if _, err := wire.DecodeAnswer([]byte(`{}`)); err == nil {
 		t.Error("an answer that says nothing was read")
 	}
 }
@@ -339,7 +339,7 @@ func TestMoreSubjects(t *testing.T) {
 		{messages.LetterEndSubject("acme", "fix", 12), "rath.dlq.acme.fix.12"},
 		{messages.TailSubject("acme", "", lineage.Merged, ""), "rath.tail.acme.*.merged.*"},
 		{messages.DeliverSubject("node-a-1"), "rath.node.node-a-1.deliver"},
-		{messages.RunAliasKey("acme", "r1") + " " + messages.RerunAliasKey("acme", "r1-r1") + " " + messages.SessionAliasKey("acme", "fix"), "acme.run.r1 acme.rerun.r1-r1 acme.session.fix"},
+		{wire.RunAliasKey("acme", "r1") + " " + wire.RerunAliasKey("acme", "r1-r1") + " " + wire.SessionAliasKey("acme", "fix"), "acme.run.r1 acme.rerun.r1-r1 acme.session.fix"},
 		{messages.WorkflowKey("default", "fix") + " " + messages.ToolKey("acme", "deploy"), "workflow.default.fix tool.acme.deploy"},
 	}
 	for _, c := range tests {

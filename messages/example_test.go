@@ -52,15 +52,6 @@ func ExampleSchemaOf() {
 	// true <nil>
 }
 
-// The entry of a run's id in the bucket ALIAS says in which session's log it is.
-func ExampleDecodeAlias() {
-	key := messages.RunAliasKey("default", "run-1")
-	a, err := messages.DecodeAlias([]byte(`{"session":"s1","digest":"5f6c1c523b0e4a55"}`))
-	fmt.Println(key, "is in session", a.Session, err)
-	// Output:
-	// default.run.run-1 is in session s1 <nil>
-}
-
 // The subject of a lineage record says what it is about.
 func ExampleParseTailSubject() {
 	fmt.Println("listen on", messages.TailSubject("default", "", lineage.Ended, ""))

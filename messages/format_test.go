@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -133,7 +134,7 @@ func TestFormatNamesEveryMessage(t *testing.T) {
 		{"## What a run publishes", messages.Result{}},
 		{"## What a run publishes", messages.Delta{}},
 		{"## Control", messages.Control{}},
-		{"## Queries", messages.Query{}},
+		{"## Queries", wire.Query{}},
 		{"## Other messages", messages.DeadLetter{}},
 	} {
 		text := section(t, m.heading)

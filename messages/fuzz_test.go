@@ -77,23 +77,23 @@ func FuzzDecoders(f *testing.F) {
 				_, _ = c.Signal(session.Key{Tenant: "acme", ID: "s1"}, "ana", "r1", verb)
 			}
 		}
-		_, _ = messages.DecodeQuery(data)
+		_, _ = wire.DecodeQuery(data)
 		_, _ = messages.DecodeTool(data)
 		_, _ = wire.DecodeWork(data)
-		_, _ = messages.DecodeAnswer(data)
+		_, _ = wire.DecodeAnswer(data)
 		if r, err := messages.DecodeResult(data); err == nil {
 			_ = r.Err()
 		}
 		_, _ = messages.DecodeDelta(data)
 		_, _ = messages.DecodeEvent(data)
-		_, _ = messages.DecodeAlias(data)
+		_, _ = wire.DecodeAlias(data)
 		if l, err := messages.DecodeDeadLetter(data); err == nil {
 			_ = l.Payload()
 		}
 		_ = messages.ReplyError(data)
 		s := string(data)
 		_, _, _ = messages.ParseTaskSubject(s)
-		_, _ = messages.ParseControlSubject(s)
+		_, _ = wire.ParseControlSubject(s)
 		_, _, _, _ = messages.ParseTailSubject(s)
 	})
 }

@@ -5,5 +5,5 @@ package messages
 // FieldError that names it. Lists of structs are read the same way. The input of
 // a task is at most MaxInput bytes.
 func DecodeInput(workflow string, data []byte, into any) error {
-	return decodeWithin(MaxInput, workflow+" input", data, into)
+	return DecodeStrict(MaxInput, workflow+" input", data, into)
 }

@@ -3,6 +3,7 @@ package messages
 import (
 	"slices"
 
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -152,7 +153,7 @@ func (d *Draft) keep(to *string, s string) {
 		room -= len(c.ID) + len(c.Name) + len(c.Args) + 1
 	}
 	if len(s) > room {
-		s, d.Truncated = cleanText(s, max(room, 0)), true
+		s, d.Truncated = excerpt.Start(s, max(room, 0)), true
 	}
 	*to += s
 }

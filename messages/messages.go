@@ -27,10 +27,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -121,9 +120,9 @@ func ErrorOf(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	e := &Error{Code: run.CodeOf(err), Text: cleanText(Text(err), maxErrorText)}
+	e := &Error{Code: run.CodeOf(err), Text: excerpt.Start(Text(err), maxErrorText)}
 	if gone, ok := errors.AsType[*session.ArchivedError](err); ok {
-		e.Archived = &archived{gone.Key.ID, cleanText(gone.File, maxErrorText), gone.Time.UnixMilli(), gone.Partial, gone.Fenced}
+		e.Archived = &archived{gone.Key.ID, excerpt.Start(gone.File, maxErrorText), gone.Time.UnixMilli(), gone.Partial, gone.Fenced}
 		if gone.Time.IsZero() {
 			e.Archived.Time = 0
 		}
@@ -190,10 +189,11 @@ func encode(v any) ([]byte, error) {
 }
 
 // strict reports whether readers refuse a field that they do not know, because
-// clients and programs in other languages write the message.
+// clients and programs in other languages write the message. A type of another package
+// says so with a method ReadStrictly.
 func strict(v any) bool {
 	switch v.(type) {
-	case Task, *Task, Control, *Control, Query, *Query, Tool, *Tool, ToolAnswer, *ToolAnswer:
+	case Task, *Task, Control, *Control, Tool, *Tool, interface{ ReadStrictly() }:
 		return true
 	}
 	return false
@@ -225,16 +225,4 @@ func checkSize(what string, data []byte, limit int) error {
 		}
 	}
 	return nil
-}
-
-// cleanText returns at most n bytes of s as valid UTF-8.
-func cleanText(s string, n int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }

@@ -111,13 +111,13 @@ func TestLaterReleases(t *testing.T) {
 		t.Errorf("a signal of a later release: %v, want not_supported", err)
 	}
 	for name, decode := range map[string]func([]byte) error{
-		"answer.v1":      func(data []byte) error { _, err := messages.DecodeAnswer(data); return err },
+		"answer.v1":      func(data []byte) error { _, err := wire.DecodeAnswer(data); return err },
 		"result.v1":      func(data []byte) error { _, err := messages.DecodeResult(data); return err },
 		"event.v1":       func(data []byte) error { _, err := messages.DecodeEvent(data); return err },
 		"delta.v1":       func(data []byte) error { _, err := messages.DecodeDelta(data); return err },
 		"dead-letter.v1": func(data []byte) error { _, err := messages.DecodeDeadLetter(data); return err },
-		"alias.v1":       func(data []byte) error { _, err := messages.DecodeAlias(data); return err },
-		"tool-call.v1":   func(data []byte) error { _, err := messages.DecodeToolCall(data); return err },
+		"alias.v1":       func(data []byte) error { _, err := wire.DecodeAlias(data); return err },
+		"tool-call.v1":   func(data []byte) error { _, err := wire.DecodeToolCall(data); return err },
 		"record.v1":      func(data []byte) error { _, err := lineage.Decode(data); return err },
 	} {
 		if err := decode([]byte(later(full()[name]))); err != nil {
@@ -136,13 +136,13 @@ func TestSubjects(t *testing.T) {
 			t.Errorf("%s was read", bad)
 		}
 	}
-	for subject, want := range map[string]messages.Controlled{
+	for subject, want := range map[string]wire.Controlled{
 		"rath.ctl.acme.ana.r1.cancel":          {Tenant: "acme", User: "ana", ID: "r1", Verb: messages.VerbCancel},
 		"rath.ctl.acme.ana.session.s1.message": {Tenant: "acme", User: "ana", ID: "s1", Verb: messages.VerbSessionMessage},
 		"rath.ctl.acme.ana.session.message":    {Tenant: "acme", User: "ana", ID: "session", Verb: messages.VerbMessage},
 		"rath.ctl.acme.tool.dlq.7.drop":        {Tenant: "acme", User: "tool", ID: "7", Verb: messages.VerbLetterDrop},
 	} {
-		if got, ok := messages.ParseControlSubject(subject); !ok || got != want {
+		if got, ok := wire.ParseControlSubject(subject); !ok || got != want {
 			t.Errorf("%s: %+v, %t", subject, got, ok)
 		}
 	}
@@ -150,22 +150,22 @@ func TestSubjects(t *testing.T) {
 		"rath.ctl.acme.ana.r1.cancel.now", "rath.ctl.acme.a@b.r1.cancel", "rath.ctl.acme..r1.cancel", "rath.ctl.acme.*.r1.cancel",
 		"rath.ctl.acme.r1.cancel", "rath.ctl.acme.session.s1.message", // of former releases
 	} {
-		if c, ok := messages.ParseControlSubject(bad); ok {
+		if c, ok := wire.ParseControlSubject(bad); ok {
 			t.Errorf("%s was read: %+v", bad, c)
 		}
 	}
 }
 
 func TestErrorKeepsItsCode(t *testing.T) {
-	data, err := json.Marshal(messages.Answer{Error: messages.ErrorOf(errors.Join(run.ErrState, session.ErrClosed))})
+	data, err := json.Marshal(wire.Answer{Error: messages.ErrorOf(errors.Join(run.ErrState, session.ErrClosed))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := messages.DecodeAnswer(data)
+	a, err := wire.DecodeAnswer(data)
 	if err != nil || !errors.Is(a.Err(), run.ErrState) {
 		t.Errorf("%s: %v, %v", data, a.Err(), err)
 	}
-	if a, err := messages.DecodeAnswer([]byte(`{"done":true}`)); err != nil || a.Err() != nil || !a.Done {
+	if a, err := wire.DecodeAnswer([]byte(`{"done":true}`)); err != nil || a.Err() != nil || !a.Done {
 		t.Errorf("%+v, %v", a, err)
 	}
 }

@@ -2,9 +2,8 @@ package messages
 
 import (
 	"encoding/json"
-	"fmt"
 
-	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -33,144 +32,8 @@ const (
 	QueryRecall    = "recall"    // the notes that match a text best
 )
 
-// Query is the body of a query. Each verb reads the fields that it knows.
-type Query struct {
-	Run run.ID `json:"run,omitempty"` // run, result, replay, live
-	// Session is an id or a name, with ":version" for an older version
-	// (session), or the root of a tree (graph, lineage); "" is every tree.
-	Session string      `json:"session,omitempty"`
-	States  []run.State `json:"states,omitempty"` // runs: only those
-	// Workflow keeps the runs of one workflow.
-	Workflow string `json:"workflow,omitempty"`
-	// Where keeps the runs that a selector chooses, see lineage.ParseSelector.
-	Where string `json:"where,omitempty"`
-	// Digests of blobs: one of blob, at most MaxDigests of missing.
-	Digests []blob.Digest `json:"digests,omitempty"`
-	// Tasks are ids of runs, at most MaxTasks.
-	Tasks []run.ID `json:"tasks,omitempty"`
-	// Memory is the name of one (memory, note, recall), and URI that of a note, or of what
-	// lies below it; "" is all of the memory.
-	Memory string `json:"memory,omitempty"`
-	URI    string `json:"uri,omitempty"`
-	// Text is what recall looks for, and Scores how it scores notes: "" or "openrath".
-	Text   string `json:"text,omitempty"`
-	Scores string `json:"scores,omitempty"`
-	// Level is that at which note reads: "" or "full", "overview", "abstract".
-	Level string `json:"level,omitempty"`
-	// AfterNote is where a page of notes begins: the last URI of the page before.
-	AfterNote string `json:"after_note,omitempty"`
-	// At is where a page of commits begins: the Next of the page before.
-	At *CommitPosition `json:"at,omitempty"`
-	// Limit bounds the rows of a page; zero is the server's own limit.
-	Limit int `json:"limit,omitempty"`
-	// After is where the page begins: the Next of the page before, zero for the first.
-	// For lineage it is a sequence of LINEAGE, for session a chunk index.
-	After uint64 `json:"after,omitempty"`
-	// Format of graph: "text", "mermaid" or "svg" adds the picture.
-	Format string `json:"format,omitempty"`
-	// All asks of graph for every record, not the main ones alone, and of run also for a
-	// task that waits to be taken: it is queued and has no session. It is busy while
-	// too many wait to look through them. Of runs it asks how many tasks were submitted,
-	// which takes a time that grows with them; of memory for the texts and origins of notes.
-	All bool `json:"all,omitempty"`
-}
-
-// MaxLimit is the most rows that a page may be asked for.
-const MaxLimit = 10_000
-
-// DecodeQuery reads the body of a query; an empty one is allowed.
-func DecodeQuery(data []byte) (Query, error) {
-	var q Query
-	if len(data) == 0 {
-		return q, nil
-	}
-	err := decode("query", data, &q)
-	if err == nil {
-		err = q.check()
-	}
-	if err != nil {
-		return Query{}, err
-	}
-	return q, nil
-}
-
-// check validates what the types leave open. Run may be "@last".
-func (q *Query) check() error {
-	bad := func(field, problem, remedy string) error {
-		return &FieldError{Message: "query", Field: field, Problem: problem, Remedy: remedy}
-	}
-	if id := string(q.Run); id != "" && id != Last && session.ValidID("run", id) != nil {
-		return bad("run", Text(session.ValidID("run", id)), "send the id of a run, or "+Last)
-	}
-	if q.Session != "" {
-		if _, err := session.ParseRef("", q.Session); err != nil {
-			return bad("session", Text(err), `write it as "session" or "session:version"`)
-		}
-	}
-	if q.Limit < 0 || q.Limit > MaxLimit {
-		return bad("limit", fmt.Sprintf("%d is not of 0 to %d", q.Limit, MaxLimit), "leave it out and read page by page")
-	}
-	if len(q.Digests) > MaxDigests {
-		return bad("digests", fmt.Sprintf("there are %d", len(q.Digests)), fmt.Sprintf("ask for %d at a time", MaxDigests))
-	}
-	if len(q.Tasks) > MaxTasks {
-		return bad("tasks", fmt.Sprintf("there are %d", len(q.Tasks)), fmt.Sprintf("ask for %d at a time", MaxTasks))
-	}
-	for i, id := range q.Tasks {
-		if err := session.ValidID("run", string(id)); err != nil {
-			return bad(fmt.Sprintf("tasks[%d]", i), Text(err), "send ids of runs")
-		}
-	}
-	for i, d := range q.Digests {
-		if d.IsZero() {
-			return bad(fmt.Sprintf("digests[%d]", i), "it is empty", "send 64 lower-case hexadecimal digits")
-		}
-	}
-	if _, err := q.At.Position(); err != nil {
-		return bad("at", Text(err), "send the next of the page before as it came")
-	}
-	for i, s := range q.States {
-		switch s {
-		case run.Queued, run.Running, run.Waiting, run.NeedsReview, run.Succeeded, run.Failed, run.Cancelled, run.TimedOut:
-		default:
-			return bad(fmt.Sprintf("states[%d]", i), fmt.Sprintf("%q is no state of a run", cleanText(string(s), 40)),
-				"use queued, running, waiting, needs_review, succeeded, failed, cancelled or timed_out")
-		}
-	}
-	switch q.Format {
-	case "", "text", "mermaid", "svg":
-	default:
-		return bad("format", fmt.Sprintf("%q is none", cleanText(q.Format, 40)), "use text, mermaid or svg")
-	}
-	switch q.Scores {
-	case "", "openrath":
-	default:
-		return bad("scores", fmt.Sprintf("%q is none", cleanText(q.Scores, 40)), "use openrath, or leave it out")
-	}
-	switch q.Level {
-	case "", "abstract", "overview", "full":
-	default:
-		return bad("level", fmt.Sprintf("%q is none", cleanText(q.Level, 40)), "use abstract, overview or full")
-	}
-	if q.Where != "" {
-		if _, err := lineage.ParseSelector(q.Where); err != nil {
-			return bad("where", Text(err), `write it like "state=failed and tool=grep"`)
-		}
-	}
-	if q.Memory != "" && session.ValidID("memory", q.Memory) != nil {
-		return bad("memory", Text(session.ValidID("memory", q.Memory)), "send the name of a memory")
-	}
-	if q.Workflow != "" && session.ValidID("workflow", q.Workflow) != nil {
-		return bad("workflow", Text(session.ValidID("workflow", q.Workflow)), "send the name of a workflow")
-	}
-	return nil
-}
-
 // Last stands for the run that was submitted last.
 const Last = "@last"
-
-// MaxTasks is how many tasks a query takes.
-const MaxTasks = 1000
 
 // RunInfo is a run as lineage has it: of one that lineage has not got yet, only its id,
 // state and session are known. Times are Unix milliseconds, zero for what
@@ -422,7 +285,7 @@ const MaxChunkText = 64 << 10
 func ChunkOf(i int, c session.Chunk) Chunk {
 	o := c.Origin()
 	out := Chunk{
-		Index: i, Kind: c.Kind(), Text: cleanText(c.Text(), MaxChunkText), Truncated: len(c.Text()) > MaxChunkText,
+		Index: i, Kind: c.Kind(), Text: excerpt.Start(c.Text(), MaxChunkText), Truncated: len(c.Text()) > MaxChunkText,
 		CallID: c.CallID(), Name: c.Name(), Failed: c.Failed(), Agent: o.Agent, Workflow: o.Workflow, Node: o.Node, Run: o.Run, Step: o.Step,
 		Images: c.Images(), Placement: o.Placement, Usage: o.Usage, Session: c.Ref().ID, Version: c.Ref().Version,
 	}

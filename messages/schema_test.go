@@ -149,9 +149,9 @@ func full() map[string]any {
 	return map[string]any{
 		"task.v1":    task,
 		"control.v1": messages.Control{Reason: "r", By: "ann", Decision: run.Happened, Value: json.RawMessage(`{"ok":true}`), Step: "1", Text: "t"},
-		"answer.v1":  messages.Answer{Done: true, Note: "queued", Error: &messages.Error{Code: "error", Text: "x"}},
+		"answer.v1":  wire.Answer{Done: true, Note: "queued", Error: &messages.Error{Code: "error", Text: "x"}},
 		"imported.v1": wire.ImportAnswer{
-			Answer:   messages.Answer{Done: true, Note: "goes on", Error: &messages.Error{Code: "error", Text: "x"}},
+			Answer:   wire.Answer{Done: true, Note: "goes on", Error: &messages.Error{Code: "error", Text: "x"}},
 			Imported: []wire.Imported{{Session: "s1", Rows: 2, Kind: "archive", Created: "2026-07-01", Closed: true, Note: "was there already"}},
 		},
 		"error.v1": messages.Error{Code: "not_found", Text: "no"},
@@ -165,7 +165,7 @@ func full() map[string]any {
 		},
 		"record.v1":    event,
 		"event.v1":     event,
-		"query.v1":     messages.Query{Run: "r1", Session: "s1:4", States: []run.State{run.Running}, Workflow: "fix", Where: "tool=grep", Limit: 5, After: 9, Format: "svg", All: true, Memory: "team", URI: "memory://user", Text: "x", AfterNote: "memory://user/a"},
+		"query.v1":     wire.Query{Run: "r1", Session: "s1:4", States: []run.State{run.Running}, Workflow: "fix", Where: "tool=grep", Limit: 5, After: 9, Format: "svg", All: true, Memory: "team", URI: "memory://user", Text: "x", AfterNote: "memory://user/a"},
 		"runs.v1":      wire.Runs{Runs: []messages.RunInfo{info}, Next: 3, Waiting: 2, Submitted: 9},
 		"run.v1":       info,
 		"session.v1":   messages.Session{Session: "s1", Version: 4, Root: "s1", Opened: "fork", Name: "n", Parents: []lineage.Ref{ref}, Closed: "rejected", Reason: "why", Placement: place, Usage: usage, Total: 9, Chunks: []messages.Chunk{chunk}, Next: 4},
@@ -179,14 +179,14 @@ func full() map[string]any {
 			Run: "r1", Branch: "a", BranchOf: "r0", Workflow: "fix", Session: "s1", State: run.Failed, Code: "2", Revisions: []string{"1"}, Differs: "why",
 			Steps: []messages.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},
 		}}},
-		"blob.v1": messages.Blob{Data: []byte("x"), List: true},
+		"blob.v1": wire.Blob{Data: []byte("x"), List: true},
 		"memory.v1": wire.Memory{
 			Memories: []string{"team"}, URIs: []string{"memory://user/a"}, Notes: []wire.Note{{URI: "memory://user/a", Text: "x", Origin: noteOrigin}}, TooLarge: []string{"memory://user/b"}, More: true, Text: "x",
 			Hits: []memory.Hit{{URI: "memory://user/a", Snippet: "x", Session: "s1", Origin: noteOrigin, Score: 1}},
 		},
 		"tasks.v1":   wire.Tasks{Tasks: []wire.KnownTask{{Run: "r1", Digest: "d", Refused: "deadline"}}},
-		"missing.v1": messages.Missing{Missing: []blob.Digest{blob.Sum([]byte("x"))}},
-		"commits.v1": messages.Commits{Commits: []messages.StoredCommit{{Token: 1, Commit: "{}"}}, Next: messages.PositionOf(session.Position{Seq: 1, Token: 2})},
+		"missing.v1": wire.Missing{Missing: []blob.Digest{blob.Sum([]byte("x"))}},
+		"commits.v1": wire.Commits{Commits: []wire.StoredCommit{{Token: 1, Commit: "{}"}}, Next: wire.PositionOf(session.Position{Seq: 1, Token: 2})},
 		"live.v1": messages.Live{
 			Run: "r1", State: run.Running, Session: "s1", Node: "n", Attempt: 1, At: 9, More: 1, Since: 8, Silent: true, Behind: "r0", Untaken: true, Unbegun: 2, Due: 7,
 			Steps: []messages.LiveStep{{
@@ -196,11 +196,11 @@ func full() map[string]any {
 			Waits: event.Waits, Review: info.Review, Quarantine: "why",
 		},
 		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
-		"alias.v1":       messages.Alias{Session: "s1", Digest: "d", Schema: 2, Cancelled: &journal.CancelRequested{By: "b", Says: "c", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
+		"alias.v1":       wire.Alias{Session: "s1", Digest: "d", Schema: 2, Cancelled: &journal.CancelRequested{By: "b", Says: "c", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
 		"tools.v1":       wire.Tools{Tools: []messages.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
-		"tool-call.v1":   messages.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},
-		"tool-answer.v1": messages.ToolAnswer{Body: json.RawMessage(`[1.5]`), IsError: true},
+		"tool-call.v1":   wire.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},
+		"tool-answer.v1": wire.ToolAnswer{Body: json.RawMessage(`[1.5]`), IsError: true},
 		"dead-letters.v1": wire.DeadLetters{
 			Letters: []messages.StoredLetter{{At: 1, Letter: messages.DeadLetter{
 				Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1,
@@ -338,7 +338,7 @@ func deref(root, s *jsonschema.Schema) *jsonschema.Schema {
 func TestDecodersAndSchemasAgree(t *testing.T) {
 	task := func(data []byte) error { _, err := messages.DecodeTask(data); return err }
 	control := func(data []byte) error { _, err := messages.DecodeControl(data); return err }
-	query := func(data []byte) error { _, err := messages.DecodeQuery(data); return err }
+	query := func(data []byte) error { _, err := wire.DecodeQuery(data); return err }
 	tool := func(data []byte) error { _, err := messages.DecodeTool(data); return err }
 	long := strings.Repeat("x", 70<<10)
 	tests := []struct {

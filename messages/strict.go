@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/rathcluster/rath/internal/excerpt"
 )
 
 // decode reads what a client wrote into a struct. Package json alone takes
@@ -20,10 +22,13 @@ import (
 // each of these would let two readers see two messages. With an error, into
 // holds the fields that could be read.
 func decode(what string, data []byte, into any) error {
-	return decodeWithin(MaxMessage, what, data, into)
+	return DecodeStrict(MaxMessage, what, data, into)
 }
 
-func decodeWithin(limit int, what string, data []byte, into any) error {
+// DecodeStrict reads what a client wrote, of at most limit bytes, into a struct. Of
+// an unknown field, one that is there twice or one of another type it makes a FieldError
+// that begins with what; into then holds the fields that could be read.
+func DecodeStrict(limit int, what string, data []byte, into any) error {
 	if err := checkSize(what, data, limit); err != nil {
 		return err
 	}
@@ -131,7 +136,7 @@ func readsItself(t reflect.Type) bool {
 func decodeList(what, name string, value json.RawMessage, into reflect.Value) error {
 	var items []json.RawMessage
 	if json.Unmarshal(value, &items) != nil {
-		return &FieldError{Message: what, Field: name, Problem: cleanText(string(value), 60) + " is no list", Remedy: "write it as [{…},{…}]"}
+		return &FieldError{Message: what, Field: name, Problem: excerpt.Start(string(value), 60) + " is no list", Remedy: "write it as [{…},{…}]"}
 	}
 	list := reflect.MakeSlice(into.Type(), len(items), len(items))
 	for i, item := range items {
@@ -151,7 +156,7 @@ func decodeList(what, name string, value json.RawMessage, into reflect.Value) er
 
 // shape tells what a field that did not decode should look like.
 func shape(t reflect.Type, value json.RawMessage) (problem, remedy string) {
-	given := cleanText(string(value), 60)
+	given := excerpt.Start(string(value), 60)
 	switch {
 	case t == timeType:
 		return given + " is no time", `write it as "2026-11-20T15:04:05Z"`
@@ -187,7 +192,7 @@ func unknownField(what, prefix, name string, known []string) error {
 	case near != "":
 		remedy = fmt.Sprintf("did you mean %q? %s", near, remedy)
 	}
-	return &FieldError{Message: what, Field: prefix + cleanText(fmt.Sprintf("%q", name), 80), Problem: "unknown", Remedy: remedy}
+	return &FieldError{Message: what, Field: prefix + excerpt.Start(fmt.Sprintf("%q", name), 80), Problem: "unknown", Remedy: remedy}
 }
 
 // nearest returns the known name that a slip of the hand may have meant.

@@ -2,7 +2,6 @@ package messages
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -78,9 +77,6 @@ func ValidUser(name string) error {
 	return nil
 }
 
-// things are what takes verbs beside runs.
-var things = []string{"session", "dlq", "tool", "blob", "archive", "memory"}
-
 // ControlSubject is where a run takes a verb from a user.
 func ControlSubject(t session.Tenant, user string, id run.ID, verb string) string {
 	return ControlPrefix + string(t) + "." + user + "." + string(id) + "." + verb
@@ -105,43 +101,6 @@ func ImportSubject(t session.Tenant, user string, d blob.Digest) string {
 func MemorySubject(t session.Tenant, user, memory, verb string) string {
 	thing, verb, _ := strings.Cut(verb, ".")
 	return ControlPrefix + string(t) + "." + user + "." + thing + "." + memory + "." + verb
-}
-
-// Controlled is what the subject of a control request says.
-type Controlled struct {
-	Tenant session.Tenant
-	// User is whose credentials the server checked: its permissions let no other
-	// one publish there.
-	User string
-	// ID is a run's, and Verb what it takes. The verb of a session's own subject is
-	// "session.message", and ID is then the session's; those of a dead letter are
-	// "dlq.retry" and "dlq.drop", and ID is its sequence; those of a tool are
-	// "tool.announce" and "tool.withdraw", and ID is its name; that of a blob is
-	// "blob.put", and ID is its digest; those of a memory are "memory.write" and
-	// "memory.forget", and ID is its name.
-	ID, Verb string
-}
-
-// ParseControlSubject reads the subject of a control request.
-func ParseControlSubject(subject string) (c Controlled, ok bool) {
-	rest, ok := strings.CutPrefix(subject, ControlPrefix)
-	if !ok {
-		return Controlled{}, false
-	}
-	p := strings.Split(rest, ".")
-	switch {
-	case len(p) == 4:
-		c.ID, c.Verb = p[2], p[3]
-	case len(p) == 5 && slices.Contains(things, p[2]):
-		c.ID, c.Verb = p[3], p[2]+"."+p[4]
-	default:
-		return Controlled{}, false
-	}
-	if session.ValidID("tenant", p[0]) != nil || ValidUser(p[1]) != nil || session.ValidID("run", c.ID) != nil {
-		return Controlled{}, false
-	}
-	c.Tenant, c.User = session.Tenant(p[0]), p[1]
-	return c, true
 }
 
 // SessionMessageSubject is where a session takes a message.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -79,7 +80,7 @@ func (b Sandbox) place() (journal.Sandbox, error) {
 		}
 	}
 	if len(b.Image) > maxImage || strings.ContainsFunc(b.Image, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		return bad("image", fmt.Sprintf("%q is no name of an image", cleanText(b.Image, 80)), "name one as the backend does, such as debian:12 or its digest")
+		return bad("image", fmt.Sprintf("%q is no name of an image", excerpt.Start(b.Image, 80)), "name one as the backend does, such as debian:12 or its digest")
 	}
 	limits, err := sandbox.ParseLimits(b.Limits)
 	if err != nil {
@@ -178,7 +179,7 @@ func (t *Task) check() error {
 	}
 	if t.Workspace != "" {
 		if d, err := blob.ParseDigest(t.Workspace); err != nil || d.IsZero() || d.String() != t.Workspace {
-			return bad("workspace", fmt.Sprintf("%q is no head", cleanText(t.Workspace, 80)), "upload the directory first and send its digest, 64 lower-case hexadecimal digits")
+			return bad("workspace", fmt.Sprintf("%q is no head", excerpt.Start(t.Workspace, 80)), "upload the directory first and send its digest, 64 lower-case hexadecimal digits")
 		}
 	}
 	if _, err := t.Sandbox.place(); err != nil {
@@ -208,7 +209,7 @@ func (t *Task) check() error {
 	}
 	if t.ForkOf != "" {
 		if _, err := parseFork("", t.ForkOf); err != nil {
-			return bad("fork_of", fmt.Sprintf("%q names no version of a session", cleanText(t.ForkOf, 100)), `write it as "session:version", or as "session" for its newest version`)
+			return bad("fork_of", fmt.Sprintf("%q names no version of a session", excerpt.Start(t.ForkOf, 100)), `write it as "session:version", or as "session" for its newest version`)
 		}
 	}
 	return nil

@@ -1,10 +1,10 @@
 package messages
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -31,24 +31,6 @@ const (
 	ToolTimeoutMS = 60 * 1000
 )
 
-// ToolCall is a request on a ToolSubject.
-type ToolCall struct {
-	// ID is the same on every attempt: a program that has done the call before
-	// answers as it did then.
-	ID      string `json:"id"`
-	Attempt uint64 `json:"attempt"` // 1 for the first
-	// Args is a JSON object that matches the announced schema.
-	Args json.RawMessage `json:"args"`
-}
-
-// ToolAnswer is the answer to a ToolCall.
-type ToolAnswer struct {
-	// Body is any JSON; the model reads it. An absent one is null.
-	Body json.RawMessage `json:"body,omitempty"`
-	// IsError says that Body describes a failure.
-	IsError bool `json:"is_error,omitempty"`
-}
-
 // ToolControlSubject is where a tool is announced and withdrawn.
 func ToolControlSubject(t session.Tenant, user, name, verb string) string {
 	return ControlPrefix + string(t) + "." + user + ".tool." + name + "." + verb
@@ -62,7 +44,7 @@ func (t *Tool) Check(name string) error {
 	}
 	switch {
 	case t.Name != name:
-		return bad("name", fmt.Sprintf("%q is not what the subject says, %q", cleanText(t.Name, 80), name), "say the same")
+		return bad("name", fmt.Sprintf("%q is not what the subject says, %q", excerpt.Start(t.Name, 80), name), "say the same")
 	case t.Effect == "sandboxed":
 		return bad("effect", "a tool of another process has no sandbox of ours", "send non_idempotent, idempotent or read_only")
 	case strings.TrimSpace(t.Description) == "":
@@ -75,21 +57,4 @@ func (t *Tool) Check(name string) error {
 		return bad("timeout_ms", fmt.Sprintf("%d is not from 1 to %d", t.TimeoutMS, MaxToolTimeoutMS), fmt.Sprintf("leave it out for %d", ToolTimeoutMS))
 	}
 	return nil
-}
-
-// DecodeToolCall reads a call.
-func DecodeToolCall(data []byte) (ToolCall, error) { return Decode[ToolCall]("tool call", data) }
-
-// DecodeToolAnswer reads an answer, as strictly as everything that other
-// programs send.
-func DecodeToolAnswer(data []byte) (ToolAnswer, error) {
-	var a ToolAnswer
-	err := decodeWithin(MaxReply, "tool answer", data, &a)
-	if err != nil {
-		return ToolAnswer{}, err
-	}
-	if len(a.Body) == 0 {
-		a.Body = json.RawMessage("null")
-	}
-	return a, nil
 }

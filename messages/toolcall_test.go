@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -31,7 +32,7 @@ func TestDecodeToolAnswer(t *testing.T) {
 		{data: "{\"body\":\"\xff\"}", want: run.ErrMalformed, text: "UTF-8"},
 		{data: `{"body":"` + strings.Repeat("x", messages.MaxReply) + `"}`, want: session.ErrTooLarge},
 	} {
-		a, err := messages.DecodeToolAnswer([]byte(tt.data))
+		a, err := wire.DecodeToolAnswer([]byte(tt.data))
 		name := tt.data[:min(len(tt.data), 40)]
 		if !errors.Is(err, tt.want) || tt.want != nil && !strings.Contains(err.Error(), tt.text) {
 			t.Errorf("%s: %v, want %v with %q", name, err, tt.want, tt.text)
@@ -44,8 +45,8 @@ func TestDecodeToolAnswer(t *testing.T) {
 
 func TestParseToolSubject(t *testing.T) {
 	subject := messages.ToolControlSubject("acme", "ana", "weather", messages.VerbAnnounce)
-	c, ok := messages.ParseControlSubject(subject)
-	if want := (messages.Controlled{Tenant: "acme", User: "ana", ID: "weather", Verb: messages.VerbToolAnnounce}); !ok || subject != "rath.ctl.acme.ana.tool.weather.announce" || c != want {
+	c, ok := wire.ParseControlSubject(subject)
+	if want := (wire.Controlled{Tenant: "acme", User: "ana", ID: "weather", Verb: messages.VerbToolAnnounce}); !ok || subject != "rath.ctl.acme.ana.tool.weather.announce" || c != want {
 		t.Errorf("%s is %+v %t", subject, c, ok)
 	}
 }

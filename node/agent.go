@@ -17,9 +17,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// AgentInput is the input of the built-in workflow "agent". A task may send
+// agentInput is the input of the built-in workflow "agent". A task may send
 // plain JSON text instead, which is the prompt.
-type AgentInput struct {
+type agentInput struct {
 	Prompt string `json:"prompt,omitempty"` // what the user says; without it the session says what to do
 	System string `json:"system,omitempty"` // instructs the model
 	Name   string `json:"name,omitempty"`   // of the agent; "agent" without it
@@ -62,7 +62,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 		Name: agentWorkflow, Revision: "1", Input: json.RawMessage(agentSchema),
 		Description: "One agent: prompt, model, tools, workspace and budget come from the task.",
 		NewFor: func(s flow.Settings) (flow.Workflow, error) {
-			in, err := readAgentInput(s.Input)
+			in, err := readAgent(s.Input)
 			if err != nil {
 				return nil, err
 			}
@@ -87,7 +87,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 // oneAgent is the workflow "agent" for one task.
 type oneAgent struct {
 	Agent     *flow.Agent
-	in        AgentInput
+	in        agentInput
 	task      flow.Settings
 	others    []string // tools that this node has not
 	elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error)
@@ -140,8 +140,8 @@ func usualTools() []tool.Tool {
 	})
 }
 
-func readAgentInput(raw json.RawMessage) (AgentInput, error) {
-	var in AgentInput
+func readAgent(raw json.RawMessage) (agentInput, error) {
+	var in agentInput
 	text := strings.TrimSpace(string(raw))
 	if text == "" || text == "null" {
 		return in, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -32,7 +33,7 @@ func (n *Instance) serveNode(ctx context.Context) error {
 			n.log.Info("asked to drain")
 			close(n.drained)
 		})
-		return messages.Answer{Done: true}, nil
+		return wire.Answer{Done: true}, nil
 	})
 	if err != nil {
 		return err

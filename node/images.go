@@ -17,7 +17,7 @@ import (
 )
 
 // checkImages refuses what can be seen to be wrong before the run begins.
-func (in *AgentInput) checkImages() error {
+func (in *agentInput) checkImages() error {
 	bad := func(field, problem, remedy string) error {
 		return &messages.FieldError{Message: "agent input", Field: field, Problem: problem, Remedy: remedy}
 	}

@@ -71,7 +71,7 @@ func (c catalog) choices(p llm.Provider) ([]engine.Choice, error) {
 }
 
 // limiter returns the limits of a model and of its key.
-func (c catalog) limiter(m *models.Model) llm.Limiter {
+func (c catalog) limiter(m *models.Model) limiter.Limiter {
 	// The same order for all calls, which hold one while they wait for the next.
 	of := []models.KeyLimit{{Key: "model " + m.Name, Limit: m.Limit}}
 	if k, ok := c.list.KeyLimit(m); ok {

@@ -22,10 +22,10 @@ import (
 	"github.com/rathcluster/rath/blob"
 )
 
-// Corrupter is implemented by stores whose tests can damage stored bytes: it
+// corrupter is implemented by stores whose tests can damage stored bytes: it
 // makes the store hold data under d. The suite then also checks that the
 // damage is found.
-type Corrupter interface {
+type corrupter interface {
 	Corrupt(d blob.Digest, data []byte) error
 }
 
@@ -43,7 +43,7 @@ func TestStore(t *testing.T, newStore func() blob.Store) {
 	t.Run("two readers", func(t *testing.T) { testTwoReaders(t, newStore()) })
 	t.Run("concurrency", func(t *testing.T) { testConcurrency(t, newStore()) })
 	s := newStore()
-	if c, ok := s.(Corrupter); ok {
+	if c, ok := s.(corrupter); ok {
 		t.Run("corrupt bytes", func(t *testing.T) { testCorrupt(t, s, c) })
 	}
 }
@@ -224,7 +224,7 @@ func testConcurrency(t *testing.T, s blob.Store) {
 	}
 }
 
-func testCorrupt(t *testing.T, s blob.Store, c Corrupter) {
+func testCorrupt(t *testing.T, s blob.Store, c corrupter) {
 	ref := put(t, s, []byte("true bytes"))
 	for _, bad := range []string{"false byte", "true", "true bytes and more", ""} {
 		if err := c.Corrupt(ref.Digest, []byte(bad)); err != nil {

@@ -73,7 +73,7 @@ var rules = map[string]rule{
 		test:   list("memory/memorytest", "memory/local", "internal/natstest", "internal/natsserver", "internal/nats/streams/streamstest"),
 	},
 	"internal/excerpt": {},
-	"internal/wire":    {ours: list("internal/journal", "memory", "messages", "run", "session")},
+	"internal/wire":    {ours: list("blob", "internal/lineage", "internal/excerpt", "internal/journal", "memory", "messages", "run", "session")},
 	"internal/ignore":  {},
 	// Layer 1.
 	"run":                          {ours: list("session")},
@@ -94,7 +94,7 @@ var rules = map[string]rule{
 	},
 	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), others: list("github.com/elazarl/goproxy"), test: list("sandbox/sandboxtest")},
 	"internal/engine": {
-		ours: list("internal/commitlog", "internal/canonical", "internal/egress", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection", "internal/tokens"),
+		ours: list("internal/limiter", "internal/commitlog", "internal/canonical", "internal/egress", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection", "internal/tokens"),
 		test: list("llm/scripted", "llm/openai", "llm/anthropic", "internal/llmtest", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
 	},
 	"internal/listfile":        {ours: list("llm"), others: list("gopkg.in/yaml.v3")},
@@ -102,11 +102,11 @@ var rules = map[string]rule{
 	"flow/flowtest":            {ours: list("internal/commitlog", "internal/notebook", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp"), test: list("sandbox/scripted")},
 	"flow/inprocess":           {ours: list("internal/commitlog", "internal/notebook", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "tool/mcp", "flow", "internal/engine"), test: list("llm/scripted")},
 	"internal/dossier":         {ours: list("internal/commitlog", "internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage", "messages", "internal/signature"), test: list("internal/canonical", "internal/notebook", "internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
-	"messages":                 {ours: list("internal/commitlog", "internal/journal", "session", "run", "internal/lineage", "blob", "sandbox", "internal/release"), test: list("internal/canonical", "flow", "memory", "internal/wire", "github.com/google/jsonschema-go")},
+	"messages":                 {ours: list("internal/excerpt", "internal/commitlog", "internal/journal", "session", "run", "internal/lineage", "blob", "sandbox", "internal/release"), test: list("internal/canonical", "flow", "memory", "internal/wire", "github.com/google/jsonschema-go")},
 	"cluster":                  {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
 	"internal/nats/schedule":   {ours: list("internal/commitlog", "internal/journal", "session", "run", "messages"), test: list("internal/transcript")},
 	"internal/nats/permission": {ours: list("session", "run", "messages")},
-	"internal/nats/conn":       {ours: list("session", "run", "messages", "internal/nats/permission"), others: list("github.com/nats-io/nats.go"), test: list("internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
+	"internal/nats/conn":       {ours: list("internal/wire", "session", "run", "messages", "internal/nats/permission"), others: list("github.com/nats-io/nats.go"), test: list("internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
 	// Layer 3.
 	"actors": {
 		ours:   list("internal/commitlog", "internal/journal", "flow", "internal/engine", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection"),
@@ -120,7 +120,7 @@ var rules = map[string]rule{
 	},
 	"internal/nats/streams/streamstest": {ours: list("session", "run", "messages", "internal/lineage", "internal/nats/conn", "internal/nats/streams", "internal/natsserver", "internal/natstest"), others: list("github.com/nats-io/nats.go")},
 	"internal/nats/eventlog": {
-		ours:   list("internal/commitlog", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams"),
+		ours:   list("internal/wire", "internal/commitlog", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
@@ -132,7 +132,7 @@ var rules = map[string]rule{
 	"internal/nats/archive": {
 		ours:   list("internal/commitlog", "internal/nats/schedule", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/manifest"),
 		others: list("github.com/nats-io/nats.go"),
-		test:   list("workspace", "internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
+		test:   list("internal/wire", "workspace", "internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/dispatch": {
 		ours:   list("internal/commitlog", "internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/schedule", "internal/limiter"),

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/limiter"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -30,7 +31,7 @@ type Choice struct {
 	Images  bool // it sees images
 	Retries Retries
 	// Limiter keeps requests within what may be asked in a minute; nil is anything.
-	Limiter llm.Limiter
+	Limiter limiter.Limiter
 }
 
 // How it is known what a call cost; see journal.StepCompleted.

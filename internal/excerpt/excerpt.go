@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// Start returns at most n bytes of the beginning of s, as valid UTF-8.
+func Start(s string, n int) string { return Clip(strings.ToValidUTF8(s, "\uFFFD"), n) }
+
 // Clip returns at most n bytes of s, cut between characters.
 func Clip(s string, n int) string {
 	if len(s) <= n {

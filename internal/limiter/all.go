@@ -3,13 +3,11 @@ package limiter
 import (
 	"context"
 	"errors"
-
-	"github.com/rathcluster/rath/llm"
 )
 
 // All is the limiter of calls that several limits hold for, such as that of a model and that
 // of its key. Of no limits it is nil.
-func All(limits ...*Limit) llm.Limiter {
+func All(limits ...*Limit) Limiter {
 	switch len(limits) {
 	case 0:
 		return nil
@@ -24,7 +22,7 @@ type all []*Limit
 // errHeld ends the wait for a limit while another one's permit is held.
 var errHeld = errors.New("limiter: another limit is to be waited for first")
 
-// Acquire implements llm.Limiter. A permit is held for half of the slack at most, so that a
+// Acquire implements Limiter. A permit is held for half of the slack at most, so that a
 // request is sent about when it is counted. If another limit has none by then, the permit
 // goes back and that limit is waited for first.
 func (a all) Acquire(ctx context.Context, tenant string, tokens int64) (settle func(used int64), err error) {
@@ -64,4 +62,4 @@ func (a all) Acquire(ctx context.Context, tenant string, tokens int64) (settle f
 	}
 }
 
-var _ llm.Limiter = all{}
+var _ Limiter = all{}

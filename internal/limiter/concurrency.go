@@ -82,14 +82,14 @@ func (s *Set) Concurrency(what string, most int64) *Concurrency {
 
 // Then returns the limiter of calls for which other limits hold as well, nil for none. A call
 // that waits for those counts as one that is under way.
-func (c *Concurrency) Then(next llm.Limiter) llm.Limiter { return then{c, next} }
+func (c *Concurrency) Then(next Limiter) Limiter { return then{c, next} }
 
 type then struct {
 	first *Concurrency
-	next  llm.Limiter
+	next  Limiter
 }
 
-// Acquire implements llm.Limiter.
+// Acquire implements Limiter.
 func (t then) Acquire(ctx context.Context, tenant string, tokens int64) (settle func(used int64), err error) {
 	c, err := t.first.acquire(ctx, tenant)
 	if err != nil {
@@ -382,4 +382,4 @@ func (c *Concurrency) String() string {
 	return fmt.Sprintf("the limit of %s, %d calls of each tenant at one time at all nodes", c.what, c.most)
 }
 
-var _ llm.Limiter = then{}
+var _ Limiter = then{}

@@ -29,7 +29,7 @@ func newUnderWay() *underWay {
 }
 
 // flood has callers of a tenant call until ctx ends.
-func (u *underWay) flood(ctx context.Context, work *sync.WaitGroup, l llm.Limiter, tenant string, node, callers int, lasts time.Duration) {
+func (u *underWay) flood(ctx context.Context, work *sync.WaitGroup, l Limiter, tenant string, node, callers int, lasts time.Duration) {
 	for range callers {
 		work.Go(func() {
 			for ctx.Err() == nil {

@@ -51,7 +51,7 @@ type permit struct {
 	at     time.Time
 }
 
-// Acquire implements llm.Limiter.
+// Acquire implements Limiter.
 func (l *Limit) Acquire(ctx context.Context, tenant string, tokens int64) (settle func(used int64), err error) {
 	p, err := l.acquire(ctx, tenant, tokens)
 	if err != nil {
@@ -193,4 +193,4 @@ func (l *Limit) String() string {
 
 var errClosed = &llm.Error{Code: llm.CodeUnavailable, Final: true, Message: "the node ends"}
 
-var _ llm.Limiter = (*Limit)(nil)
+var _ Limiter = (*Limit)(nil)

@@ -108,7 +108,7 @@ func (c *counting) most(window time.Duration) (most Amount) {
 }
 
 // flood has callers of a tenant call until ctx ends.
-func (c *counting) flood(ctx context.Context, work *sync.WaitGroup, l llm.Limiter, tenant string, node, callers int, given func() (reserved, used int64)) {
+func (c *counting) flood(ctx context.Context, work *sync.WaitGroup, l Limiter, tenant string, node, callers int, given func() (reserved, used int64)) {
 	for range callers {
 		work.Go(func() {
 			for ctx.Err() == nil {

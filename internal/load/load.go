@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -250,7 +251,7 @@ func (g *generator) hear(ctx context.Context, w *api.Watch, id run.ID) (r *messa
 func (g *generator) ask(ctx context.Context, id run.ID) *messages.Result {
 	ctx, cancel := context.WithTimeout(ctx, askAgain)
 	defer cancel()
-	data, err := g.c.Query(ctx, g.o.Tenant, messages.QueryResult, messages.Query{Run: id})
+	data, err := g.c.Query(ctx, g.o.Tenant, messages.QueryResult, wire.Query{Run: id})
 	if err != nil {
 		return nil
 	}

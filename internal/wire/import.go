@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -25,6 +24,6 @@ type Imported struct {
 // ImportAnswer is the answer to the request to import a file. Done says that all of it is
 // there.
 type ImportAnswer struct {
-	messages.Answer
+	Answer
 	Imported []Imported `json:"imported,omitempty"`
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -56,7 +57,7 @@ func (c *Conn) Drain(ctx context.Context, incarnation string) error {
 }
 
 // replay asks the hook of this node, see Queries.Replay.
-func (a answerer) replay(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) replay(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if q.Run == "" || q.Run == messages.Last {
 		return nil, missing("run", "send the id of a run")
 	}

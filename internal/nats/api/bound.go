@@ -316,7 +316,7 @@ func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work)
 	if err != nil {
 		return "", fmt.Errorf("nats/api: deliver to %s: %w", incarnation, err)
 	}
-	a, err := messages.DecodeAnswer(m.Data)
+	a, err := wire.DecodeAnswer(m.Data)
 	if err != nil {
 		return "", fmt.Errorf("nats/api: deliver to %s: %w", incarnation, err)
 	}
@@ -354,7 +354,7 @@ func (b *Bound) Offer(ctx context.Context, all []messages.Workflow) error {
 // Nodes returns the nodes that the tenant may see: its own, and those for all tenants.
 func (b *Bound) Nodes(ctx context.Context) ([]messages.Node, error) {
 	var all wire.Nodes
-	err := ask(ctx, b.c, b.tenant, messages.QueryNodes, messages.Query{}, &all)
+	err := ask(ctx, b.c, b.tenant, messages.QueryNodes, wire.Query{}, &all)
 	return all.Nodes, err
 }
 
@@ -362,7 +362,7 @@ func (b *Bound) Nodes(ctx context.Context) ([]messages.Node, error) {
 // to the replica that answers, the registry's leader is asked.
 func (b *Bound) Workflows(ctx context.Context, names ...string) ([]messages.Workflow, error) {
 	var all wire.Workflows
-	if err := ask(ctx, b.c, b.tenant, messages.QueryWorkflows, messages.Query{}, &all); err != nil {
+	if err := ask(ctx, b.c, b.tenant, messages.QueryWorkflows, wire.Query{}, &all); err != nil {
 		return nil, err
 	}
 	for _, w := range all.Workflows {
@@ -376,7 +376,7 @@ func (b *Bound) Workflows(ctx context.Context, names ...string) ([]messages.Work
 // Of those that are named the registry's leader says what they are now.
 func (b *Bound) Tools(ctx context.Context, t session.Tenant, names ...string) ([]messages.Tool, error) {
 	var all wire.Tools
-	if err := ask(ctx, b.c, t, messages.QueryTools, messages.Query{}, &all); err != nil {
+	if err := ask(ctx, b.c, t, messages.QueryTools, wire.Query{}, &all); err != nil {
 		return nil, err
 	}
 	now, err := b.named(ctx, named{Tools: names})

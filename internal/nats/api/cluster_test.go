@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -212,7 +213,7 @@ func TestClusterLineage(t *testing.T) {
 	for i := range 3 {
 		reader := answerer{c: layer.Dial(t, clusterOptions(cluster, i))}
 		wg.Go(func() {
-			var q messages.Query
+			var q wire.Query
 			for read := 0; read < records; {
 				answer, err := reader.lineage(ctx, session.DefaultTenant, q)
 				if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -31,20 +32,20 @@ const queueGroup = "rath"
 func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context, s journal.Signal) error, take TakeOver, memories Memories) (*conn.Service, error) {
 	imports := &importer{c, take, make(chan struct{}, 1)}
 	return c.Serve(ctx, messages.ControlPrefix+">", queueGroup, func(ctx context.Context, m *nats.Msg) any {
-		if of, ok := messages.ParseControlSubject(m.Subject); ok && strings.HasPrefix(of.Verb, "archive.") {
+		if of, ok := wire.ParseControlSubject(m.Subject); ok && strings.HasPrefix(of.Verb, "archive.") {
 			return imports.answer(ctx, of)
 		} else if ok && strings.HasPrefix(of.Verb, "memory.") {
-			return messages.AnswerOf(unanswered(ctx, c.controlMemory(ctx, of, m.Data, memories)))
+			return wire.AnswerOf(unanswered(ctx, c.controlMemory(ctx, of, m.Data, memories)))
 		}
 		note, err := c.control(ctx, m, apply)
-		a := messages.AnswerOf(unanswered(ctx, err))
+		a := wire.AnswerOf(unanswered(ctx, err))
 		a.Note = note
 		return a
 	})
 }
 
 func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.Context, s journal.Signal) error) (note string, err error) {
-	of, ok := messages.ParseControlSubject(m.Subject)
+	of, ok := wire.ParseControlSubject(m.Subject)
 	if !ok {
 		return "", fmt.Errorf("subject %q: %w: request rath.ctl.<tenant>.<user>.<run>.<verb>, with the NATS user of the connection, or %s without one; clients of former releases left it out", m.Subject, run.ErrMalformed, messages.UserAnonymous)
 	}

@@ -25,7 +25,7 @@ import (
 // DeadLetters returns a page of a tenant's dead letters: those after a
 // sequence, oldest first, at most limit; zero is as many as a page holds.
 func (c *Conn) DeadLetters(ctx context.Context, t session.Tenant, after uint64, limit int) (wire.DeadLetters, error) {
-	data, err := c.Query(ctx, t, messages.QueryLetters, messages.Query{After: after, Limit: limit})
+	data, err := c.Query(ctx, t, messages.QueryLetters, wire.Query{After: after, Limit: limit})
 	if err != nil {
 		return wire.DeadLetters{}, err
 	}
@@ -115,7 +115,7 @@ func (c *Conn) WatchDeadLetters(ctx context.Context, fn func(t session.Tenant, w
 }
 
 // letters answers a query for a page of dead letters.
-func (a answerer) letters(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) letters(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	end, err := a.c.LastSequence(ctx, streams.StreamDLQ)
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (c *Conn) endedLetters(ctx context.Context, t session.Tenant, at uint64) (m
 }
 
 // controlDead deals with a dead letter; the note of a retry is the run.
-func (c *Conn) controlDead(ctx context.Context, of messages.Controlled, body messages.Control) (note string, err error) {
+func (c *Conn) controlDead(ctx context.Context, of wire.Controlled, body messages.Control) (note string, err error) {
 	t, id, verb := of.Tenant, of.ID, of.Verb
 	at, err := strconv.ParseUint(id, 10, 64)
 	if err != nil || at == 0 {

@@ -33,7 +33,7 @@ func refusedLetter(t *testing.T, c *Conn) string {
 // listedLetters are those without an end.
 func listedLetters(t *testing.T, c *Conn) []messages.StoredLetter {
 	t.Helper()
-	page, err := answerer{c: c}.letters(t.Context(), session.DefaultTenant, messages.Query{})
+	page, err := answerer{c: c}.letters(t.Context(), session.DefaultTenant, wire.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,6 +110,6 @@ func TestLetterHalfRetried(t *testing.T) {
 }
 
 // ofLetter is what a request about a letter says.
-func ofLetter(at, verb string) messages.Controlled {
-	return messages.Controlled{Tenant: session.DefaultTenant, User: messages.UserAnonymous, ID: at, Verb: verb}
+func ofLetter(at, verb string) wire.Controlled {
+	return wire.Controlled{Tenant: session.DefaultTenant, User: messages.UserAnonymous, ID: at, Verb: verb}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/offload"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -30,7 +31,7 @@ func (c *Conn) controlBlob(ctx context.Context, t session.Tenant, id, verb strin
 	if err != nil {
 		return err
 	}
-	m, err := messages.DecodeBlob(body)
+	m, err := wire.DecodeBlob(body)
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ func digestOf(id string) (blob.Digest, error) {
 	return d, nil
 }
 
-func (a answerer) blob(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) blob(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if len(q.Digests) != 1 {
 		return nil, missing("digests", "send the digest of one blob")
 	}
@@ -58,15 +59,15 @@ func (a answerer) blob(ctx context.Context, t session.Tenant, q messages.Query) 
 	if errors.Is(err, blob.ErrNotFound) {
 		err = fmt.Errorf("%w: %w", session.ErrNotFound, err)
 	}
-	return messages.Blob{Data: data, List: list}, err
+	return wire.Blob{Data: data, List: list}, err
 }
 
-func (a answerer) missing(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) missing(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	ds, err := a.c.MissingBlobs(ctx, t, q.Digests)
-	return messages.Missing{Missing: ds}, err
+	return wire.Missing{Missing: ds}, err
 }
 
-func (a answerer) commits(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) commits(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if q.Session == "" {
 		return nil, missing("session", "send the id of a session")
 	}
@@ -81,7 +82,7 @@ func (a answerer) commits(ctx context.Context, t session.Tenant, q messages.Quer
 	if err != nil {
 		return nil, err
 	}
-	out := messages.Commits{Commits: []messages.StoredCommit{}}
+	out := wire.Commits{Commits: []wire.StoredCommit{}}
 	room := pageRoom
 	for e, err := range a.c.StoredLog().Read(ctx, ref.Key, at) {
 		if err != nil {
@@ -89,10 +90,10 @@ func (a answerer) commits(ctx context.Context, t session.Tenant, q messages.Quer
 		}
 		// In JSON each quote of a commit takes two bytes.
 		if room -= 2*len(e.Raw) + commitRoom; len(out.Commits) > 0 && (room < 0 || len(out.Commits) >= limitOf(q)) {
-			out.Next = messages.PositionOf(at)
+			out.Next = wire.PositionOf(at)
 			break
 		}
-		out.Commits = append(out.Commits, messages.StoredCommit{Token: e.At.Token, Commit: e.Raw})
+		out.Commits = append(out.Commits, wire.StoredCommit{Token: e.At.Token, Commit: e.Raw})
 		at = e.At
 	}
 	return out, nil
@@ -127,8 +128,8 @@ type remoteBlobs struct {
 
 // Load implements eventlog.BlobMessages.
 func (r *remoteBlobs) Load(ctx context.Context, d blob.Digest) (data []byte, list bool, err error) {
-	var m messages.Blob
-	err = ask(ctx, r.c, r.t, messages.QueryBlob, messages.Query{Digests: []blob.Digest{d}}, &m)
+	var m wire.Blob
+	err = ask(ctx, r.c, r.t, messages.QueryBlob, wire.Query{Digests: []blob.Digest{d}}, &m)
 	if errors.Is(err, session.ErrNotFound) {
 		err = fmt.Errorf("%w: %s", blob.ErrNotFound, d)
 	}
@@ -138,7 +139,7 @@ func (r *remoteBlobs) Load(ctx context.Context, d blob.Digest) (data []byte, lis
 // Store implements eventlog.BlobMessages. The nodes answer a few hundred requests at once
 // and refuse others, which are sent again.
 func (r *remoteBlobs) Store(ctx context.Context, d blob.Digest, list bool, data []byte) error {
-	body, err := messages.Encode(messages.Blob{Data: data, List: list})
+	body, err := messages.Encode(wire.Blob{Data: data, List: list})
 	if err != nil {
 		return err
 	}
@@ -164,9 +165,9 @@ func (r *remoteBlobs) Store(ctx context.Context, d blob.Digest, list bool, data 
 func (r *remoteBlobs) missing(ctx context.Context, all []blob.Digest) ([]blob.Digest, error) {
 	var out []blob.Digest
 	for len(all) > 0 {
-		n := min(len(all), messages.MaxDigests)
-		var m messages.Missing
-		if err := ask(ctx, r.c, r.t, messages.QueryMissing, messages.Query{Digests: all[:n]}, &m); err != nil {
+		n := min(len(all), wire.MaxDigests)
+		var m wire.Missing
+		if err := ask(ctx, r.c, r.t, messages.QueryMissing, wire.Query{Digests: all[:n]}, &m); err != nil {
 			return nil, err
 		}
 		out, all = append(out, m.Missing...), all[n:]
@@ -175,7 +176,7 @@ func (r *remoteBlobs) missing(ctx context.Context, all []blob.Digest) ([]blob.Di
 }
 
 // ask puts a query and decodes its answer.
-func ask(ctx context.Context, c *Conn, t session.Tenant, verb string, q messages.Query, into any) error {
+func ask(ctx context.Context, c *Conn, t session.Tenant, verb string, q wire.Query, into any) error {
 	data, err := c.Query(ctx, t, verb, q)
 	if err != nil {
 		return err
@@ -203,11 +204,11 @@ func (r *remoteLog) Append(context.Context, session.Position, commitlog.Commit) 
 func (r *remoteLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		for {
-			q := messages.Query{Session: string(k.ID), Limit: messages.MaxLimit}
+			q := wire.Query{Session: string(k.ID), Limit: wire.MaxLimit}
 			if after != (session.Position{}) {
-				q.At = messages.PositionOf(after)
+				q.At = wire.PositionOf(after)
 			}
-			var page messages.Commits
+			var page wire.Commits
 			err := ask(ctx, r.c, k.Tenant, messages.QueryCommits, q, &page)
 			if errors.Is(err, session.ErrNotFound) {
 				return // it has no commits

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -43,7 +44,7 @@ func served(t *testing.T, test func(t *testing.T, c *Conn)) {
 func TestRemoteBlobs(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
 		far, near := c.RemoteBlobs("acme"), c.Blobs("acme")
-		for _, size := range []int{0, 1, messages.MaxBlobPart - 1, messages.MaxBlobPart, messages.MaxBlobPart + 1, 3*messages.MaxBlobPart + 7} {
+		for _, size := range []int{0, 1, wire.MaxBlobPart - 1, wire.MaxBlobPart, wire.MaxBlobPart + 1, 3*wire.MaxBlobPart + 7} {
 			data := bytes.Repeat([]byte("x"), size)
 			ref, err := far.Put(t.Context(), bytes.NewReader(data))
 			if err != nil || ref.Digest != blob.Sum(data) || ref.Size != int64(size) {
@@ -75,7 +76,7 @@ func TestBlobsOfOthers(t *testing.T) {
 		if missing, err := others.(blob.Prober).Missing(t.Context(), []blob.Digest{ref.Digest}); err != nil || len(missing) != 1 {
 			t.Errorf("another tenant is told what is there: %v, %v", missing, err)
 		}
-		list, err := json.Marshal(messages.Blob{Data: append(ref.Digest[:], ref.Digest[:]...), List: true})
+		list, err := json.Marshal(wire.Blob{Data: append(ref.Digest[:], ref.Digest[:]...), List: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,14 +94,14 @@ func TestBadBlobs(t *testing.T) {
 			t.Fatal(err)
 		}
 		body := func(data []byte, list bool) []byte {
-			b, err := json.Marshal(messages.Blob{Data: data, List: list})
+			b, err := json.Marshal(wire.Blob{Data: data, List: list})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return b
 		}
 		absent := blob.Sum([]byte("absent"))
-		long := bytes.Repeat([]byte("y"), messages.MaxBlobPart+1)
+		long := bytes.Repeat([]byte("y"), wire.MaxBlobPart+1)
 		for name, tt := range map[string]struct {
 			digest string
 			body   []byte

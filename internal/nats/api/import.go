@@ -35,17 +35,17 @@ type importer struct {
 }
 
 // answer imports the file that a request names.
-func (i *importer) answer(ctx context.Context, of messages.Controlled) wire.ImportAnswer {
+func (i *importer) answer(ctx context.Context, of wire.Controlled) wire.ImportAnswer {
 	ctx, cancel := context.WithTimeout(ctx, importFor)
 	defer cancel()
 	rows, err := i.run(ctx, of)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && err != nil {
-		return wire.ImportAnswer{Answer: messages.Answer{Note: wire.ImportGoesOn}}
+		return wire.ImportAnswer{Answer: wire.Answer{Note: wire.ImportGoesOn}}
 	}
-	return wire.ImportAnswer{Answer: messages.AnswerOf(unanswered(ctx, err)), Imported: rows}
+	return wire.ImportAnswer{Answer: wire.AnswerOf(unanswered(ctx, err)), Imported: rows}
 }
 
-func (i *importer) run(ctx context.Context, of messages.Controlled) ([]wire.Imported, error) {
+func (i *importer) run(ctx context.Context, of wire.Controlled) ([]wire.Imported, error) {
 	if of.Verb != messages.VerbImport {
 		return nil, fmt.Errorf("verb %q: %w: archives take %s", of.Verb, run.ErrMalformed, messages.VerbImport)
 	}
@@ -79,7 +79,7 @@ func (i *importer) read(ctx context.Context, t session.Tenant, d blob.Digest) ([
 		return nil, err
 	}
 	tooLarge := fmt.Errorf("import: more than %d bytes: %w; import it at the store, or with the credentials of a node", wire.MaxImport, session.ErrTooLarge)
-	if list && len(data)/len(d) > wire.MaxImport/messages.MaxBlobPart {
+	if list && len(data)/len(d) > wire.MaxImport/wire.MaxBlobPart {
 		return nil, tooLarge
 	}
 	r, err := i.c.Blobs(t).Get(ctx, d)
@@ -154,7 +154,7 @@ func (r *remoteBlobs) putMissing(ctx context.Context, data []byte) (blob.Digest,
 	parts := map[blob.Digest][]byte{}
 	var all []blob.Digest
 	var list []byte
-	for part := range slices.Chunk(data, messages.MaxBlobPart) {
+	for part := range slices.Chunk(data, wire.MaxBlobPart) {
 		d := blob.Sum(part)
 		if parts[d] == nil {
 			all = append(all, d)

@@ -167,8 +167,8 @@ func TestImportOneAtATime(t *testing.T) {
 // TestPutMissing: of a file that was cut off only the missing parts are sent again.
 func TestPutMissing(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
-		file := random(3*messages.MaxBlobPart + 7)
-		second := file[messages.MaxBlobPart : 2*messages.MaxBlobPart]
+		file := random(3*wire.MaxBlobPart + 7)
+		second := file[wire.MaxBlobPart : 2*wire.MaxBlobPart]
 		if _, err := c.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader(second)); err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +185,7 @@ func TestPutMissing(t *testing.T) {
 		if _, err := (&remoteBlobs{c, "acme"}).putMissing(t.Context(), file); err != nil {
 			t.Fatal(err)
 		}
-		if again := c.NC.Stats().OutBytes - sent; again > messages.MaxBlobPart/4 || sent-before < 2*messages.MaxBlobPart {
+		if again := c.NC.Stats().OutBytes - sent; again > wire.MaxBlobPart/4 || sent-before < 2*wire.MaxBlobPart {
 			t.Errorf("%d bytes were sent first, %d again", sent-before, again)
 		}
 	})

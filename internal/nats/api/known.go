@@ -27,9 +27,9 @@ const (
 // body was, and the reason of one that was refused.
 func (c *Conn) Known(ctx context.Context, t session.Tenant, workflow string, tasks []messages.Task) ([]error, error) {
 	out := make([]error, len(tasks))
-	for from := 0; from < len(tasks); from += messages.MaxTasks {
-		some := tasks[from:min(from+messages.MaxTasks, len(tasks))]
-		var q messages.Query
+	for from := 0; from < len(tasks); from += wire.MaxTasks {
+		some := tasks[from:min(from+wire.MaxTasks, len(tasks))]
+		var q wire.Query
 		for i := range some {
 			q.Tasks = append(q.Tasks, some[i].ID)
 		}
@@ -68,7 +68,7 @@ func knownAs(t session.Tenant, workflow string, task *messages.Task, k *wire.Kno
 
 // tasks answers from the entries of ids and, for those that have none, from the tasks
 // that no node has taken.
-func (a answerer) tasks(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) tasks(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	found := make([]*wire.KnownTask, len(q.Tasks))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -33,7 +34,7 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 					streamstest.PutLineage(t, c.JS, mine, 1, all)
 					streamstest.PutLineage(t, c.JS, other, all+1, all+others) // behind the tree's last record
 					w.Set(nil, streamstest.Behind(streams.StreamLineage, held))
-					want, q := all+others, messages.Query{Limit: limit}
+					want, q := all+others, wire.Query{Limit: limit}
 					if tree {
 						want, q.Session = all, string(mine)
 					}

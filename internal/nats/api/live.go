@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/schedule"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -76,7 +77,7 @@ func stamp(t time.Time) int64 {
 
 // live tells how a run stands at this moment. The relay of its partition says where it
 // is, and the node that executes it what it is at. Each is waited for a bounded time.
-func (a answerer) live(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if q.Run == "" || q.Run == messages.Last {
 		return nil, missing("run", "send the id of a run")
 	}
@@ -134,7 +135,7 @@ func (a answerer) stands(ctx context.Context, t session.Tenant, out *messages.Li
 		}
 	}
 	if st.State != run.Running || st.Quarantined { // of both the lineage has the words
-		info, err := a.run(ctx, t, messages.Query{Run: out.Run})
+		info, err := a.run(ctx, t, wire.Query{Run: out.Run})
 		if r, ok := info.(messages.RunInfo); err == nil && ok {
 			out.Waits, out.Review, out.Quarantine = r.Waits, r.Review, r.Quarantine
 		}
@@ -170,7 +171,7 @@ func (a answerer) holder(ctx context.Context, t session.Tenant, id run.ID, incar
 
 // untakenLive tells of a run that no log holds: its task may wait to be taken.
 func (a answerer) untakenLive(ctx context.Context, t session.Tenant, out messages.Live, unknown error) (any, error) {
-	info, err := a.run(ctx, t, messages.Query{Run: out.Run, All: true})
+	info, err := a.run(ctx, t, wire.Query{Run: out.Run, All: true})
 	r, ok := info.(messages.RunInfo)
 	if err != nil || !ok {
 		return nil, cmp.Or(err, unknown)

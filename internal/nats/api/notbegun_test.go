@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -58,7 +59,7 @@ func TestControlNotBegun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := messages.DecodeAnswer(m.Data)
+			a, err := wire.DecodeAnswer(m.Data)
 			if err != nil || a.Done != (want == "") || a.Error != nil && a.Error.Code != want {
 				t.Errorf("%s %s: %s, %v; want code %q", verb, id, m.Data, err, want)
 			}
@@ -95,7 +96,7 @@ func TestControlOfATaskOnItsWay(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a, err := messages.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != want {
+			if a, err := wire.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != want {
 				t.Errorf("a message to %s: %s, %v; want code %q", id, m.Data, err, want)
 			}
 		}
@@ -138,7 +139,7 @@ func TestCancelMeanwhile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a, err := messages.DecodeAnswer(m.Data); err != nil || !a.Done || tries[r] != 2 {
+			if a, err := wire.DecodeAnswer(m.Data); err != nil || !a.Done || tries[r] != 2 {
 				t.Errorf("a cancel of %s with the id %q: %s, %v, after %d tries", r, id, m.Data, err, tries[r])
 			}
 		}
@@ -165,7 +166,7 @@ func TestCancelUnbornBranch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a, err := messages.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != run.CodeUnknownRun {
+			if a, err := wire.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != run.CodeUnknownRun {
 				t.Errorf("cancel with %s: %s, %v", body, m.Data, err)
 			}
 		}
@@ -219,7 +220,7 @@ func TestCancelAmongMany(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := messages.DecodeAnswer(m.Data)
+			a, err := wire.DecodeAnswer(m.Data)
 			if err != nil || a.Done != (k.want == "") || a.Error != nil && a.Error.Code != k.want {
 				t.Errorf("cancel %s, submitted %v: %s, %v; want code %q", k.run, k.submitted, m.Data, err, k.want)
 			}

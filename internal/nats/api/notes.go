@@ -18,7 +18,7 @@ import (
 // What clients ask of memories: queries read them, and control requests change them in the
 // name of a user, whom a note has as its origin.
 
-func (a answerer) memory(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) memory(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if q.Memory == "" {
 		names, err := notes.Names(ctx, a.c.Streams, t)
 		if err != nil {
@@ -39,21 +39,21 @@ func (a answerer) memory(ctx context.Context, t session.Tenant, q messages.Query
 	return a.remembered(ctx, t, q, r)
 }
 
-func (a answerer) note(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) note(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if q.URI == "" {
 		return nil, missing("uri", "send the name of a note")
 	}
 	return a.remembered(ctx, t, q, remembering{Op: memoryRead, URI: q.URI, Level: q.Level})
 }
 
-func (a answerer) recall(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) recall(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if q.Text == "" {
 		return nil, missing("text", "send what to look for")
 	}
 	return a.remembered(ctx, t, q, remembering{Op: memoryFind, Query: memory.Query{Text: q.Text, Under: q.URI, Limit: q.Limit, Scores: q.Scores}})
 }
 
-func (a answerer) remembered(ctx context.Context, t session.Tenant, q messages.Query, r remembering) (any, error) {
+func (a answerer) remembered(ctx context.Context, t session.Tenant, q wire.Query, r remembering) (any, error) {
 	if q.Memory == "" {
 		return nil, missing("memory", "send the name of a memory")
 	}
@@ -71,7 +71,7 @@ func withCode(err error) error {
 }
 
 // controlMemory writes or forgets notes for a client.
-func (c *Conn) controlMemory(ctx context.Context, of messages.Controlled, body []byte, all Memories) error {
+func (c *Conn) controlMemory(ctx context.Context, of wire.Controlled, body []byte, all Memories) error {
 	r := remembering{Memory: of.ID, Op: memoryWrite, Origin: memory.Origin{User: of.User}}
 	switch of.Verb {
 	case messages.VerbMemoryWrite:
@@ -110,7 +110,7 @@ func (c *Conn) Memory(t session.Tenant, name string) (*RemoteMemory, error) {
 
 // Memories returns the names of a tenant's memories, sorted.
 func (c *Conn) Memories(ctx context.Context, t session.Tenant) (all []string, err error) {
-	for q := (messages.Query{}); ; q.AfterNote = all[len(all)-1] {
+	for q := (wire.Query{}); ; q.AfterNote = all[len(all)-1] {
 		var page wire.Memory
 		if err := ask(ctx, c, t, messages.QueryMemory, q, &page); err != nil {
 			return all, fmt.Errorf("nats/api: list memories: %w", err)
@@ -155,7 +155,7 @@ func (m *RemoteMemory) Each(ctx context.Context, under string, limit int, fn fun
 
 // remember asks something of a memory as a client.
 func (c *Conn) remember(ctx context.Context, t session.Tenant, r *remembering) (out remembered, err error) {
-	q := messages.Query{Memory: r.Memory, URI: r.URI, AfterNote: r.Key, Limit: r.Limit}
+	q := wire.Query{Memory: r.Memory, URI: r.URI, AfterNote: r.Key, Limit: r.Limit}
 	switch r.Op {
 	case memoryWrite:
 		return out, c.change(ctx, t, r, messages.VerbMemoryWrite)

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -57,7 +58,7 @@ func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*conn.Service, err
 
 type verb struct {
 	name   string
-	answer func(ctx context.Context, t session.Tenant, q messages.Query) (any, error)
+	answer func(ctx context.Context, t session.Tenant, q wire.Query) (any, error)
 }
 
 func (a answerer) verbs() []verb {
@@ -133,7 +134,7 @@ func (v verb) ask(ctx context.Context, subject string, data []byte) (any, error)
 	if !ok {
 		return nil, fmt.Errorf("subject %q: %w: request rath.query.<tenant>.<verb>", subject, run.ErrMalformed)
 	}
-	q, err := messages.DecodeQuery(data)
+	q, err := wire.DecodeQuery(data)
 	if err != nil {
 		return nil, err
 	}

@@ -27,14 +27,14 @@ type answerer struct {
 	*Queries
 }
 
-func limitOf(q messages.Query) int {
+func limitOf(q wire.Query) int {
 	if q.Limit == 0 {
 		return pageRows
 	}
 	return q.Limit
 }
 
-func (a answerer) runs(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	h, err := a.c.History(ctx, t)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q messages.Query) 
 		}
 	}
 	if q.All {
-		ids := streams.KeySubject(streams.BucketAlias, messages.RunAliasKey(t, "*"))
+		ids := streams.KeySubject(streams.BucketAlias, wire.RunAliasKey(t, "*"))
 		if out.Submitted, err = a.c.Count(ctx, "KV_"+streams.BucketAlias, ids); err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func (c *Conn) untaken(ctx context.Context, t session.Tenant) (uint64, error) {
 	return min(n, consumer.CachedInfo().NumPending), nil
 }
 
-func (a answerer) run(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) run(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if q.Run == "" {
 		return nil, missing("run", "send the id of a run, or "+messages.Last)
 	}
@@ -191,7 +191,7 @@ func (a answerer) withDetails(ctx context.Context, home session.Key, info messag
 	return info, nil
 }
 
-func (a answerer) result(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) result(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if q.Run == "" || q.Run == messages.Last {
 		return nil, missing("run", "send the id of a run")
 	}
@@ -202,7 +202,7 @@ func missing(field, remedy string) error {
 	return &messages.FieldError{Message: "query", Field: field, Problem: "it is missing", Remedy: remedy}
 }
 
-func (a answerer) session(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) session(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if q.Session == "" {
 		return nil, missing("session", `send "session" or "session:version"`)
 	}
@@ -259,7 +259,7 @@ func sizeOf(c messages.Chunk) int {
 	return n
 }
 
-func (a answerer) graph(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) graph(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	h, err := a.c.History(ctx, t)
 	if err != nil {
 		return nil, err
@@ -293,7 +293,7 @@ func (a answerer) graph(ctx context.Context, t session.Tenant, q messages.Query)
 	return out, err
 }
 
-func picture(g *lineage.Graph, root session.Key, q messages.Query) (string, error) {
+func picture(g *lineage.Graph, root session.Key, q wire.Query) (string, error) {
 	switch q.Format {
 	case "":
 		return "", nil
@@ -329,7 +329,7 @@ const recordRoom = 384
 
 // lineage reads a page of the stream itself, so that a reader who goes on from
 // page to page misses nothing.
-func (a answerer) lineage(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	var root session.Key
 	if q.Session != "" {
 		var err error
@@ -362,13 +362,13 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q messages.Quer
 	return out, nil
 }
 
-func (a answerer) workflows(ctx context.Context, t session.Tenant, _ messages.Query) (any, error) {
+func (a answerer) workflows(ctx context.Context, t session.Tenant, _ wire.Query) (any, error) {
 	ws, err := a.c.Workflows(ctx)
 	return wire.Workflows{Workflows: dispatch.OfferedTo(ws, t)}, err
 }
 
 // nodes are those that the tenant may see: of the nodes of tenants its own.
-func (a answerer) nodes(ctx context.Context, t session.Tenant, _ messages.Query) (any, error) {
+func (a answerer) nodes(ctx context.Context, t session.Tenant, _ wire.Query) (any, error) {
 	ns, err := a.c.Nodes(ctx)
 	ns = slices.DeleteFunc(ns, func(n messages.Node) bool {
 		of, bound := messages.BoundTo(n.Incarnation)

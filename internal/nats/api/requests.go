@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -94,7 +95,7 @@ func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, bo
 
 // Query asks and returns the body of the answer, or the error that it is. More
 // than one node may be asked, when none answers soon.
-func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q messages.Query) ([]byte, error) {
+func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q wire.Query) ([]byte, error) {
 	body, err := messages.Encode(q)
 	if err != nil {
 		return nil, err
@@ -155,7 +156,7 @@ func answered(ctx context.Context, ask func(ctx context.Context) ([]byte, error)
 		if err != nil {
 			return err
 		}
-		a, err := messages.DecodeAnswer(data)
+		a, err := wire.DecodeAnswer(data)
 		if err != nil {
 			return err
 		}

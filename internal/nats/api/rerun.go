@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -79,7 +80,7 @@ func (c *Conn) nextRerun(ctx context.Context, t session.Tenant, id run.ID, reque
 		if len(next) > maxID {
 			return "", fmt.Errorf("run %s: its id leaves no room for a number: %w; submit the task under another id", id, run.ErrState)
 		}
-		subject := streams.KeySubject(streams.BucketAlias, messages.RerunAliasKey(t, run.ID(next)))
+		subject := streams.KeySubject(streams.BucketAlias, wire.RerunAliasKey(t, run.ID(next)))
 		have, taken, err := eventlog.ReadAlias[rerunAlias](ctx, c.Logs, subject)
 		if err == nil && taken == 0 {
 			// A run that was submitted under such an id is no rerun.

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -37,7 +38,7 @@ func TestServeOverLostConnection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a, err := messages.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != run.CodeUnknownRun {
+		if a, err := wire.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != run.CodeUnknownRun {
 			t.Errorf("about a run that nobody submitted: %s, %v", m.Data, err)
 		}
 		if err := s.Stop(); err != nil {
@@ -51,11 +52,11 @@ func TestServeOverLostConnection(t *testing.T) {
 func TestServiceThatIsNot(t *testing.T) {
 	const tenant = session.DefaultTenant
 	serve := func(ctx context.Context, c *Conn, answer string) (*conn.Service, error) {
-		return c.ServeTool(ctx, tenant, "weather", func(ctx context.Context, _ messages.ToolCall) messages.ToolAnswer {
+		return c.ServeTool(ctx, tenant, "weather", func(ctx context.Context, _ wire.ToolCall) wire.ToolAnswer {
 			if ctx.Err() != nil {
 				answer = `"the service is over"`
 			}
-			return messages.ToolAnswer{Body: json.RawMessage(answer)}
+			return wire.ToolAnswer{Body: json.RawMessage(answer)}
 		})
 	}
 	for _, tt := range []struct {
@@ -135,7 +136,7 @@ func TestServiceEnds(t *testing.T) {
 						return nil, ctx.Err()
 					}
 					<-release
-					return messages.Answer{Done: true}, nil
+					return wire.Answer{Done: true}, nil
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -172,7 +173,7 @@ func TestServicePanics(t *testing.T) {
 			if err := json.Unmarshal(body, &what); err != nil || what.Fail {
 				panic("no such luck")
 			}
-			return messages.Answer{Done: true}, nil
+			return wire.Answer{Done: true}, nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -193,7 +194,7 @@ func TestServicePanics(t *testing.T) {
 // and told the reason where there is none. Both are asked with the same id.
 func TestStoppingNode(t *testing.T) {
 	query := func(ctx context.Context, c *Conn) error {
-		data, err := c.Query(ctx, "default", messages.QueryRuns, messages.Query{})
+		data, err := c.Query(ctx, "default", messages.QueryRuns, wire.Query{})
 		if err == nil && len(data) == 0 {
 			return errors.New("the answer is empty")
 		}
@@ -205,7 +206,7 @@ func TestStoppingNode(t *testing.T) {
 	}
 	withdraw := func(ctx context.Context, c *Conn) error { return c.WithdrawTool(ctx, "default", "t") }
 	dropLetter := func(ctx context.Context, c *Conn) error { return c.DropDeadLetter(ctx, "default", 7, "", "") }
-	answer := func(err error) any { return messages.AnswerOf(err) }
+	answer := func(err error) any { return wire.AnswerOf(err) }
 	for name, tc := range map[string]struct {
 		subject string
 		ask     func(ctx context.Context, c *Conn) error

@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -464,7 +464,7 @@ func TestStoryOfACancelBetweenDeliveries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		entry, err := kv.Get(t.Context(), messages.RunAliasKey("default", "r1"))
+		entry, err := kv.Get(t.Context(), wire.RunAliasKey("default", "r1"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -160,7 +160,7 @@ func (n *node) servedSoon(t *testing.T, nc *nats.Conn, tenant session.Tenant, id
 func tenantResult(t *testing.T, c *api.Conn, tenant session.Tenant, id run.ID) messages.Result {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		data, err := c.Query(t.Context(), tenant, messages.QueryResult, messages.Query{Run: id})
+		data, err := c.Query(t.Context(), tenant, messages.QueryResult, wire.Query{Run: id})
 		if err == nil {
 			var r messages.Result
 			if err := json.Unmarshal(data, &r); err != nil {

@@ -65,7 +65,7 @@ type delivery struct {
 	Work        wire.Work `json:"work"`
 }
 
-// named is the body of storeNamed, at most messages.MaxTasks names of each.
+// named is the body of storeNamed, at most wire.MaxTasks names of each.
 type named struct {
 	Tools     []string `json:"tools,omitempty"`
 	Workflows []string `json:"workflows,omitempty"`
@@ -283,7 +283,7 @@ func (t *tenantStore) deliver(ctx context.Context, of session.Tenant, body []byt
 	if err != nil {
 		return nil, err
 	}
-	return encoded(messages.Answer{Done: a != journal.AnswerNotMine, Note: string(a)})
+	return encoded(wire.Answer{Done: a != journal.AnswerNotMine, Note: string(a)})
 }
 
 // ownNode returns the incarnation of a node of the tenant.
@@ -395,8 +395,8 @@ func (t *tenantStore) named(ctx context.Context, of session.Tenant, body []byte)
 	if err := json.Unmarshal(body, &n); err != nil {
 		return nil, fmt.Errorf("names: %w: %w", run.ErrMalformed, err)
 	}
-	if most := max(len(n.Tools), len(n.Workflows)); most > messages.MaxTasks {
-		return nil, fmt.Errorf("%d names, at most %d are looked for: %w", most, messages.MaxTasks, session.ErrTooLarge)
+	if most := max(len(n.Tools), len(n.Workflows)); most > wire.MaxTasks {
+		return nil, fmt.Errorf("%d names, at most %d are looked for: %w", most, wire.MaxTasks, session.ErrTooLarge)
 	}
 	var out found
 	var err error

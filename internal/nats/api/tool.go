@@ -62,7 +62,7 @@ func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]
 }
 
 // tools answers a query for the tools of a tenant.
-func (a answerer) tools(ctx context.Context, t session.Tenant, _ messages.Query) (any, error) {
+func (a answerer) tools(ctx context.Context, t session.Tenant, _ wire.Query) (any, error) {
 	all, err := a.c.Tools(ctx, t)
 	return wire.Tools{Tools: append([]messages.Tool{}, all...)}, err
 }
@@ -134,14 +134,14 @@ func (c *Conn) controlledTool(ctx context.Context, t session.Tenant, name, verb 
 
 // ServeTool answers the calls of a tool until the service is stopped; several
 // processes that do share them. It does not announce the tool.
-func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, handle func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer) (*conn.Service, error) {
+func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, handle func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer) (*conn.Service, error) {
 	if err := session.ValidID("tool", name); err != nil {
 		return nil, err
 	}
 	subject := messages.ToolSubject(t, name)
 	s := c.NewService(ctx)
 	s.Limit = messages.MaxToolTimeoutMS * time.Millisecond
-	answer := func(m *nats.Msg, a messages.ToolAnswer) {
+	answer := func(m *nats.Msg, a wire.ToolAnswer) {
 		data, err := messages.Encode(a)
 		if errors.Is(err, session.ErrTooLarge) {
 			data, err = messages.Encode(failedAnswer(&tool.Failure{Kind: tool.TooLarge, Message: err.Error()}))
@@ -157,7 +157,7 @@ func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, han
 		if m.Reply == "" {
 			return
 		}
-		call, err := messages.DecodeToolCall(m.Data)
+		call, err := wire.DecodeToolCall(m.Data)
 		if err != nil {
 			answer(m, failedAnswer(err))
 			return
@@ -168,9 +168,9 @@ func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, han
 }
 
 // failedAnswer tells a model what went wrong.
-func failedAnswer(err error) messages.ToolAnswer {
+func failedAnswer(err error) wire.ToolAnswer {
 	o := tool.ErrorOutcome(err)
-	return messages.ToolAnswer{Body: o.Body, IsError: true}
+	return wire.ToolAnswer{Body: o.Body, IsError: true}
 }
 
 // ToolOf returns a tool that a process announced, for an agent: its calls are
@@ -206,7 +206,7 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 	if limit <= 0 {
 		limit = messages.ToolTimeoutMS * time.Millisecond
 	}
-	body, err := messages.Encode(messages.ToolCall{ID: call.ID, Attempt: call.Attempt, Args: call.Args})
+	body, err := messages.Encode(wire.ToolCall{ID: call.ID, Attempt: call.Attempt, Args: call.Args})
 	if err != nil {
 		return tool.Result{}, &tool.Failure{Kind: tool.TooLarge, Message: "the arguments are too large to be sent; pass large data by reference", Err: err}
 	}
@@ -258,7 +258,7 @@ func (r *remoteTool) silent(limit time.Duration) error {
 }
 
 func (r *remoteTool) answer(data []byte) (tool.Result, error) {
-	a, err := messages.DecodeToolAnswer(data)
+	a, err := wire.DecodeToolAnswer(data)
 	switch {
 	case errors.Is(err, session.ErrTooLarge):
 		return tool.Result{}, &tool.Failure{

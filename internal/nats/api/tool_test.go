@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -28,9 +29,9 @@ func TestToolCutOff(t *testing.T) {
 				o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 				program, caller := layer.Dial(t, o), layer.DialThrough(t, w, o)
 				var calls atomic.Int64
-				s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, messages.ToolCall) messages.ToolAnswer {
+				s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, wire.ToolCall) wire.ToolAnswer {
 					calls.Add(1)
-					return messages.ToolAnswer{Body: json.RawMessage(`"counted"`)}
+					return wire.ToolAnswer{Body: json.RawMessage(`"counted"`)}
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -85,8 +86,8 @@ func TestToolBeforeReconnect(t *testing.T) {
 		o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 		program, caller := layer.Dial(t, o), layer.DialThrough(t, w, o)
 		var calls atomic.Int64
-		s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, messages.ToolCall) messages.ToolAnswer {
-			return messages.ToolAnswer{Body: json.RawMessage(strconv.FormatInt(calls.Add(1), 10))}
+		s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, wire.ToolCall) wire.ToolAnswer {
+			return wire.ToolAnswer{Body: json.RawMessage(strconv.FormatInt(calls.Add(1), 10))}
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
 )
@@ -45,7 +45,7 @@ func (s shelf) put(data []byte) blob.Digest {
 
 // long are the bytes of a blob in parts.
 func long(seed uint64) []byte {
-	data := make([]byte, 2*messages.MaxBlobPart+7)
+	data := make([]byte, 2*wire.MaxBlobPart+7)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for i := range data {
 		data[i] = byte(r.Uint32())

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -127,7 +128,7 @@ func (c *Conn) Serve(ctx context.Context, subject, queue string, handle func(ctx
 		if m.Reply == "" {
 			return // no caller waits: a publish by mistake
 		}
-		s.Go(func(ctx context.Context) { respond(m, handle(ctx, m)) }, func(err error) { respond(m, messages.AnswerOf(err)) })
+		s.Go(func(ctx context.Context) { respond(m, handle(ctx, m)) }, func(err error) { respond(m, wire.AnswerOf(err)) })
 	}
 	var sub *nats.Subscription
 	var err error

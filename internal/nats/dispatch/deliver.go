@@ -33,7 +33,7 @@ func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Wo
 	if err != nil {
 		return "", fmt.Errorf("nats/dispatch: deliver to %s: %w", incarnation, err)
 	}
-	a, err := messages.DecodeAnswer(reply.Data)
+	a, err := wire.DecodeAnswer(reply.Data)
 	if err != nil {
 		return "", fmt.Errorf("nats/dispatch: deliver to %s: %w", incarnation, err)
 	}
@@ -60,16 +60,16 @@ func (c *Dispatch) ServeDeliver(ctx context.Context, incarnation string, handle 
 	}
 	return c.Serve(ctx, messages.DeliverSubject(incarnation), "", func(ctx context.Context, m *nats.Msg) any {
 		if len(m.Data) == 0 {
-			return messages.Answer{Done: true} // a ping
+			return wire.Answer{Done: true} // a ping
 		}
 		w, err := wire.DecodeWork(m.Data)
 		if err != nil {
-			return messages.AnswerOf(err)
+			return wire.AnswerOf(err)
 		}
 		a, err := handle(ctx, w)
 		if err != nil {
-			return messages.AnswerOf(err)
+			return wire.AnswerOf(err)
 		}
-		return messages.Answer{Done: a != journal.AnswerNotMine, Note: string(a)}
+		return wire.Answer{Done: a != journal.AnswerNotMine, Note: string(a)}
 	})
 }

@@ -66,7 +66,7 @@ type wireDispatch struct {
 
 // wireDispatched is what a node answers.
 type wireDispatched struct {
-	messages.Answer
+	wire.Answer
 	Free int `json:"free"`
 }
 
@@ -226,11 +226,11 @@ func (g *gateway) serve(ctx context.Context, m *nats.Msg) any {
 		w, err = in.Work.Decoded()
 	}
 	if err != nil {
-		return wireDispatched{Answer: messages.AnswerOf(fmt.Errorf("%w: dispatch: %w", run.ErrMalformed, err)), Free: -1}
+		return wireDispatched{Answer: wire.AnswerOf(fmt.Errorf("%w: dispatch: %w", run.ErrMalformed, err)), Free: -1}
 	}
 	a, free, err := g.take(ctx, dispatched{work: w, generation: in.Generation, partition: in.Partition, grant: in.Grant, demand: in.Demand})
 	out := wireDispatched{Free: free}
-	if out.Answer = messages.AnswerOf(err); err == nil {
+	if out.Answer = wire.AnswerOf(err); err == nil {
 		out.Note, out.Done = string(a), a != journal.AnswerNotMine
 	}
 	return out

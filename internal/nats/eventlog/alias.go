@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/release"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -63,11 +63,11 @@ type sessionAlias struct {
 
 // RunAliasSubject is where the alias of a run is kept.
 func RunAliasSubject(t session.Tenant, id run.ID) string {
-	return streams.KeySubject(streams.BucketAlias, messages.RunAliasKey(t, id))
+	return streams.KeySubject(streams.BucketAlias, wire.RunAliasKey(t, id))
 }
 
 func sessionAliasSubject(t session.Tenant, name string) string {
-	return streams.KeySubject(streams.BucketAlias, messages.SessionAliasKey(t, name))
+	return streams.KeySubject(streams.BucketAlias, wire.SessionAliasKey(t, name))
 }
 
 // ReadAlias reads an entry from the leader; revision is zero if there is none.

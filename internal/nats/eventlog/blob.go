@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -32,7 +32,7 @@ import (
 const (
 	// blobPart is the most bytes of one message, far below the 1 MiB that
 	// servers take by default.
-	blobPart = messages.MaxBlobPart
+	blobPart = wire.MaxBlobPart
 	// maxBlobChunks bounds a blob to 4 GiB; its list has 512 KiB then.
 	maxBlobChunks = 16 << 10
 	// blobWindow is how many parts of one blob are under way at once.
@@ -85,8 +85,8 @@ func (c *Logs) StoreBlobMessage(ctx context.Context, t session.Tenant, d blob.Di
 	switch {
 	case len(data) > blobPart || list && len(data) <= len(d):
 		return fmt.Errorf("nats/eventlog: store blob %s: %w: %d bytes; send parts of at most %d bytes, and then their digests as a list", d.Short(), ErrBlobMessage, len(data), blobPart)
-	case list && len(data) > messages.MaxBlob/blobPart*len(d):
-		return fmt.Errorf("nats/eventlog: store blob %s: %w: a list of %d parts; at most %d bytes are taken in parts", d.Short(), ErrBlobMessage, len(data)/len(d), messages.MaxBlob)
+	case list && len(data) > wire.MaxBlob/blobPart*len(d):
+		return fmt.Errorf("nats/eventlog: store blob %s: %w: a list of %d parts; at most %d bytes are taken in parts", d.Short(), ErrBlobMessage, len(data)/len(d), wire.MaxBlob)
 	case !list && blob.Sum(data) != d:
 		return fmt.Errorf("nats/eventlog: store blob %s: %w: the bytes are those of %s", d.Short(), ErrBlobMessage, blob.Sum(data).Short())
 	case list:

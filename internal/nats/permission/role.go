@@ -113,7 +113,7 @@ func CheckUser(r Role, name string) error {
 	return nil
 }
 
-// Verb is a verb of control, as messages.ParseControlSubject returns it.
+// Verb is a verb of control, as wire.ParseControlSubject returns it.
 type Verb struct {
 	Name  string
 	Roles []Role // that may use it, beside RoleClient and RoleTool

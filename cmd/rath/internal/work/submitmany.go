@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/view"
@@ -29,7 +30,7 @@ import (
 const (
 	// submitBatch is how many lines are looked up in one question, and submitAtOnce how
 	// many tasks may be on their way without an acknowledgement.
-	submitBatch  = messages.MaxTasks
+	submitBatch  = wire.MaxTasks
 	submitAtOnce = 64
 	// busyFor bounds how long a task waits for room in the stream of tasks, where nodes
 	// take them, and busyPause is the time between two tries.

@@ -1,9 +1,10 @@
-package messages
+package wire
 
 import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -27,7 +28,7 @@ const (
 // DecodeBlob reads the body of blob.put.
 func DecodeBlob(data []byte) (Blob, error) {
 	var b Blob
-	err := decode("blob", data, &b)
+	err := messages.DecodeStrict(messages.MaxMessage, "blob", data, &b)
 	return b, err
 }
 

@@ -27,6 +27,12 @@ type Hooks struct {
 	// AfterTool is called with what a call came to, and returns what the model reads. With an
 	// error it reads that instead. Calls run at the same time, and so does this.
 	AfterTool func(ctx context.Context, spec tool.Spec, args json.RawMessage, r tool.Result) (tool.Result, error)
+	// Partial is called while a model answers, with the text of the answer so far; in [Ask]
+	// with what is there of the JSON object, closed where it stands, whenever that has grown.
+	// "" says that the answer broke off, and another one may follow. It looks on and no more:
+	// nothing of it is recorded, an answer that is recorded comes without it, and the stream
+	// waits until it returns.
+	Partial func(text string)
 	// End is called when the agent is done. With an error it is not: the model reads the text
 	// of the error and goes on.
 	End func(ctx context.Context, s session.Session) error

@@ -24,7 +24,9 @@ const maxRepairs = 2
 //
 // The server gets the JSON schema of T, made as [tool.Func] makes that of arguments, as
 // the form of the answer. What comes is checked against it: if it does not match, the
-// model is told why and asked again, at most twice. Each try is a step. It takes no notes: Agent.Commit does not count.
+// model is told why and asked again, at most twice. Each try is a step. It takes no notes:
+// Agent.Commit does not count. While the model answers, a's Hooks.Partial gets what is
+// there of the JSON, which has passed no check.
 func Ask[T any](ctx context.Context, s session.Session, a *Agent) (session.Session, T, error) {
 	var answer T
 	form := tool.Func("answer", "Gives the answer.", func(_ context.Context, v T) (string, error) {
@@ -43,6 +45,14 @@ func Ask[T any](ctx context.Context, s session.Session, a *Agent) (session.Sessi
 	asked := *a
 	asked.Commit = false
 	asked.Provider.ResponseFormat = format
+	if partial := a.Hooks.Partial; partial != nil {
+		var p partialAnswer
+		asked.Hooks.Partial = func(text string) {
+			if said := p.next(text); said != "" || text == "" {
+				partial(said)
+			}
+		}
+	}
 	for repairs := 0; ; repairs++ {
 		if s, err = asked.Forward(ctx, s); err != nil {
 			return s, answer, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
@@ -32,6 +33,7 @@ type completion struct {
 	settles func(used int64) // the limits of the request under way; nil without
 	came    int              // bytes of the answer under way
 	pieces  uint64           // of the answer under way that OnDelta got
+	said    strings.Builder  // its text, where the call wants it
 }
 
 // complete makes the model call and returns the answer with the digest of the
@@ -142,6 +144,7 @@ func (m *completion) begin() {
 	m.st.requests++
 	m.req.Try, m.req.StepKey = m.st.requests, m.st.key()
 	m.came, m.pieces = 0, 0
+	m.said.Reset()
 	m.st.flight.asks(m.req.Provider.Model, m.st.requests)
 }
 
@@ -246,12 +249,19 @@ func (m *completion) sink(d llm.Delta) {
 	}
 	m.st.flight.came(d.Text, tool, m.came-before)
 	m.publish(d, false)
+	if m.c.partial != nil && d.Text != "" {
+		m.said.WriteString(d.Text)
+		m.c.partial(m.said.String())
+	}
 }
 
 // void says that the pieces of the answer under way are void, if there are any.
 func (m *completion) void() {
 	if m.pieces > 0 {
 		m.publish(llm.Delta{}, true)
+		if m.said.Len() > 0 {
+			m.c.partial("")
+		}
 	}
 }
 

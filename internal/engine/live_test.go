@@ -2,7 +2,9 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -183,5 +185,62 @@ func TestDeltasOfTries(t *testing.T) {
 	}
 	if diff := cmp.Diff([][]int{{1, 2, 3}, {1, 2}}, [][]int{tries, voids}); diff != "" {
 		t.Errorf("tries, and those that broke off (-want +got):\n%s", diff)
+	}
+}
+
+// TestPartialAnswers: what is there of an answer comes while it does, as JSON where Ask asks
+// for it, and is void where it breaks off. A replay has none of it.
+func TestPartialAnswers(t *testing.T) {
+	script := must(scripted.Parse("script", []byte("-- first --\ntimes: 1\nfault: truncate\n\n{\"why\": \"it is much too long\", \"score\": 4}\n-- second --\n\n{\"why\": \"short\", \"score\": 7}\n")))
+	var got []string
+	a := &flow.Agent{Name: "judge", Hooks: flow.Hooks{Partial: func(text string) { got = append(got, text) }}}
+	type verdict struct {
+		Why   string `json:"why"`
+		Score int    `json:"score"`
+	}
+	ask := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		s, v, err := flow.Ask[verdict](ctx, s, a)
+		if err == nil && v != (verdict{"short", 7}) {
+			err = fmt.Errorf("the answer is %+v", v)
+		}
+		return s, err
+	})
+	var w world
+	rt, _, state, err := w.run1(t, must(scripted.New(script, nil)), ask, nil)
+	if err != nil || state != run.Succeeded {
+		t.Fatalf("the run is %s: %v", state, err)
+	}
+	void := slices.Index(got, "")
+	if void < 1 || slices.Contains(got[void+1:], "") || !strings.Contains(got[void-1], "it is") || got[len(got)-1] != `{"why": "short", "score": 7}` {
+		t.Fatalf("what came is %q", got)
+	}
+	for i, text := range got {
+		if i == void {
+			continue
+		}
+		var v verdict
+		if err := json.Unmarshal([]byte(text), &v); err != nil || i > void && !strings.HasPrefix("short", v.Why) {
+			t.Errorf("%d: %q, %v", i, text, err)
+		}
+	}
+	n := len(got)
+	again := flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			return ask(ctx, s.With(session.UserText("go")))
+		})
+	}}
+	if r := must(engine.Replay(t.Context(), rt, again, home, "r")); !r.Matches() || len(got) != n {
+		t.Errorf("the replay says %q, and %d pieces came", r.Differs, len(got)-n)
+	}
+}
+
+// TestPartialPanics: what looks on and panics fails the run as Forward does.
+func TestPartialPanics(t *testing.T) {
+	var w world
+	a := &flow.Agent{Name: "a", Hooks: flow.Hooks{Partial: func(string) { panic("no screen") }}}
+	script := must(scripted.Parse("script", []byte("-- one --\n\nIt is seven.\n")))
+	_, _, state, err := w.run1(t, must(scripted.New(script, nil)), a, nil)
+	if state != run.Failed || err == nil || !strings.Contains(err.Error(), "no screen") {
+		t.Errorf("the run is %s: %v", state, err)
 	}
 }

@@ -31,6 +31,7 @@ type call struct {
 	size      int              // of the newest request as JSON, in bytes
 	images    []int            // the messages of it that have images
 	window    window
+	partial   func(text string) // gets an answer under way; nil without it
 }
 
 // model is the one that the call names, or the task, or the node.

@@ -96,7 +96,7 @@ func (a *agent) rounds() int {
 // time, so what they need lies in the call, not on the stack, which would have to
 // be twice as large.
 func (a *agent) call(ctx context.Context, s session.Session, found []tool.Tool) (*call, error) {
-	c := &call{agent: a.Name, prompt: a.Prompt, provider: &a.Provider, choice: a.ToolChoice}
+	c := &call{agent: a.Name, prompt: a.Prompt, provider: &a.Provider, choice: a.ToolChoice, partial: a.Hooks.Partial}
 	if a.Budget != (run.Budget{}) {
 		c.account = &journal.Account{Limit: a.Budget}
 	}

@@ -24,8 +24,10 @@ func TestFilesOverServer(t *testing.T) {
 	big := make([]byte, 700<<10) // three parts
 	_, _ = rand.Read(big)
 	for name, data := range map[string][]byte{
-		filepath.Join(node, "edit.txtar"): []byte(script), filepath.Join(dir, "work", "a.txt"): []byte("one\n"), filepath.Join(dir, "later", "a.txt"): []byte("one\n"), filepath.Join(dir, "work", "big"): big,
-		filepath.Join(dir, "work", ".gitignore"): []byte("*.log\n"), filepath.Join(dir, "work", "x.log"): []byte("stays"), filepath.Join(dir, "work", ".git", "config"): []byte("[core]\n"),
+		filepath.Join(node, "edit.txtar"): []byte(script), filepath.Join(dir, "work", "a.txt"): []byte("one\n"), filepath.Join(dir, "later", "a.txt"): []byte("one\n"),
+		filepath.Join(dir, "ours", "zip", "SKILL.md"): []byte("---\nname: zip\ndescription: Packs files.\n---\n"),
+		filepath.Join(dir, "work", "big"):             big,
+		filepath.Join(dir, "work", ".gitignore"):      []byte("*.log\n"), filepath.Join(dir, "work", "x.log"): []byte("stays"), filepath.Join(dir, "work", ".git", "config"): []byte("[core]\n"),
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
@@ -54,6 +56,8 @@ func TestFilesOverServer(t *testing.T) {
 		{"apply three -C later --only a.txt --branch", "a.txt"},
 		{"apply three -C later --only a.txt", "a.txt"},
 		{"workflows show agent", "agent agent"},
+		{"submit agent --skills ours -m edit --id five --wait", "done"},
+		{"workspace ls five .agents/skills", ".agents/skills/zip/SKILL.md"},
 		{"workspace ls three", "100644  4      a.txt"},
 		{"workspace get three a.txt", "two"},
 		{"workspace merge two three --base - --on-conflict both", "HASH64"},

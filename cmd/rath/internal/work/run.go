@@ -116,6 +116,7 @@ session, and merges what they come to. --branch names one, with the workflow
 	fs := cmd.Flags()
 	fs.StringVarP(&o.dir, "chdir", "C", "", "work on a copy of this directory")
 	fs.BoolVar(&git, "git", true, gitUsage)
+	o.skills.add(fs)
 	fs.StringVar(&o.apply, "apply", "", "carry what the run changed back into the directory of -C, or leave it on a branch there: files or branch")
 	fs.Lookup("apply").NoOptDefVal = applyFiles
 	fs.BoolVar(&o.yes, "yes", false, "let --apply ask nothing")
@@ -136,6 +137,7 @@ type runOptions struct {
 	branches []string // workflows that it would run as well
 	images   [][]byte // that the task names
 	dir      string
+	skills   skillsFlag
 	apply    string   // applyFiles, applyBranch, or "" for neither
 	yes      bool     // without a question
 	allow    []string // protected paths that apply may write
@@ -185,6 +187,14 @@ func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (e
 	}
 	if err := storeImages(ctx, s, o.images); err != nil {
 		return err
+	}
+	if err := o.skills.layIn(ctx, a, s, &t); err != nil {
+		return err
+	}
+	if o.dir != "" && len(o.skills) > 0 { // they are no change that the run made
+		if from, err = blob.ParseDigest(t.Workspace); err != nil {
+			return err
+		}
 	}
 	after, err := follow.Newest(ctx, s)
 	if err != nil {

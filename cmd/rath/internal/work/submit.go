@@ -25,6 +25,7 @@ func Submit(a *app.App) *cobra.Command {
 	var wait, git bool
 	var deadline time.Duration
 	var workspace, dir, tasks string
+	var skills skillsFlag
 	cmd := &cobra.Command{
 		Use:   "submit WORKFLOW",
 		Short: "Submit a task and print the id of its run",
@@ -87,7 +88,7 @@ and the command that answers is printed once.`,
 			if deadline > 0 {
 				t.Deadline = time.Now().Add(deadline)
 			}
-			return submit(cmd.Context(), a, args[0], t, submission{branches, images, dir, from, cmd.Flags().Changed("id"), wait})
+			return submit(cmd.Context(), a, args[0], t, submission{branches, images, dir, from, skills, cmd.Flags().Changed("id"), wait})
 		},
 	}
 	f.add(cmd)
@@ -97,6 +98,7 @@ and the command that answers is printed once.`,
 	cmd.Flags().StringVar(&tasks, "tasks", "", "submit the tasks of this `file`, one per line as JSON; - is standard input")
 	cmd.Flags().StringVarP(&dir, "chdir", "C", "", "start with a copy of this directory")
 	cmd.Flags().BoolVar(&git, "git", true, gitUsage)
+	skills.add(cmd.Flags())
 	place.add(cmd.Flags(), "let commands reach this host, or change this protected path")
 	cmd.Flags().StringVar(&workspace, "workspace", "", "head of the files to start with, 64 hexadecimal digits")
 	return cmd
@@ -108,6 +110,7 @@ type submission struct {
 	images   [][]byte // that the task names
 	dir      string   // whose files it starts with, "" for none
 	history  history
+	skills   skillsFlag
 	named    bool // its id was given
 	wait     bool
 }
@@ -146,6 +149,9 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 		t.Workspace = head.String()
 	}
 	if err := storeImages(ctx, s, o.images); err != nil {
+		return err
+	}
+	if err := o.skills.layIn(ctx, a, s, &t); err != nil {
 		return err
 	}
 	if o.wait {

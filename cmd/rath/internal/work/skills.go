@@ -1,0 +1,82 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/internal/guide"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// skillsFlag names skills that come with the files of a task.
+type skillsFlag []string
+
+func (f *skillsFlag) add(fs *pflag.FlagSet) {
+	fs.StringSliceVar((*[]string)(f), "skills", nil, "start with the skills of a directory, a head, or the files of a session or run as well")
+}
+
+// layIn puts the skills into the files that a task starts with.
+func (f skillsFlag) layIn(ctx context.Context, a *app.App, s *app.System, t *messages.Task) error {
+	if len(f) == 0 {
+		return nil
+	}
+	if t.Workspace == "" && (t.Session != "" || t.ForkOf != "") {
+		return app.Fail(app.ExitUsage, "--skills goes with new files: give them with -C, or leave --session and --fork-of out")
+	}
+	var head blob.Digest
+	var err error
+	if t.Workspace != "" {
+		if head, err = blob.ParseDigest(t.Workspace); err != nil {
+			return err
+		}
+	}
+	b := s.Blobs(s.Tenant())
+	for _, name := range f {
+		bundle, err := skillsOf(ctx, a, s, name)
+		if err != nil {
+			return err
+		}
+		var names []string
+		head, names, err = guide.LayIn(ctx, b, head, bundle)
+		switch {
+		case errors.Is(err, guide.ErrBundle):
+			return app.Fail(app.ExitUsage, "--skills %s: %s", name, err)
+		case errors.Is(err, blob.ErrNotFound):
+			return app.Fail(app.ExitNotFound, "--skills %s: these files are not stored here", name)
+		case err != nil:
+			return err
+		}
+		a.Remark("skills of %s: %s", name, strings.Join(names, ", "))
+	}
+	t.Workspace = head.String()
+	return nil
+}
+
+// skillsOf returns the head of a directory of this host, or of what a name stands for.
+func skillsOf(ctx context.Context, a *app.App, s *app.System, name string) (blob.Digest, error) {
+	if fi, err := os.Stat(name); err == nil && fi.IsDir() {
+		o := importOptions(a, s, name)
+		in, err := workspace.Import(ctx, s.Blobs(s.Tenant()), name, &o)
+		if err == nil {
+			leftOut(a, name, &in)
+		}
+		return in.Head, err
+	}
+	head, err := reference.Head(ctx, s, name)
+	switch {
+	case err != nil:
+		return head, fmt.Errorf("--skills %s: no directory is there, and %w", name, err)
+	case head.IsZero():
+		return head, app.Fail(app.ExitUsage, "--skills %s: name a directory, a head, a session or a run", name)
+	}
+	return head, nil
+}

@@ -23,8 +23,9 @@ type Registration struct {
 	// Input is the JSON Schema of a task's input; nil accepts anything.
 	Input json.RawMessage
 	// New makes the workflow for one run. NewFor, if set, is called instead
-	// and may read what the task asks for. A node that starts calls it once more, NewFor with
-	// no Settings, to tell what the workflow is made of: the agents and workflows in its fields.
+	// and may read what the task asks for. A node that starts calls it as well, NewFor
+	// with no input, then a text and an object until it makes one, to tell what the workflow is
+	// made of: the agents and workflows in its fields.
 	New    func() Workflow
 	NewFor func(Settings) (Workflow, error)
 }

@@ -38,8 +38,12 @@ type parts struct {
 	above []any // the pointers that led here
 }
 
+// inputs are what a constructor is tried with that reads the input of a task: none, a text,
+// and an object.
+var inputs = []json.RawMessage{nil, json.RawMessage(`"-"`), json.RawMessage(`{}`)}
+
 // describe says what a workflow is without a task: its type, and its parts. If its
-// constructor fails without one, both are empty.
+// constructor makes it of nothing that is no task's, both are empty.
 func describe(w *messages.Workflow, g flow.Registration) {
 	defer func() {
 		if recover() != nil { // of the author's constructor
@@ -47,14 +51,15 @@ func describe(w *messages.Workflow, g flow.Registration) {
 		}
 	}()
 	var v flow.Workflow
-	if g.NewFor != nil {
-		made, err := g.NewFor(flow.Settings{})
-		if err != nil {
-			return
-		}
-		v = made
-	} else {
+	if g.NewFor == nil {
 		v = g.New()
+	}
+	for i := 0; g.NewFor != nil && i < len(inputs); i++ {
+		made, err := g.NewFor(flow.Settings{Input: inputs[i]})
+		if err == nil {
+			v = made
+			break
+		}
 	}
 	if v == nil {
 		return

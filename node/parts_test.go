@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"testing"
@@ -97,7 +98,14 @@ func TestDescribe(t *testing.T) {
 		{"nothing", flow.Registration{New: func() flow.Workflow { return nil }}, messages.Workflow{}},
 		{"one that panics", flow.Registration{New: func() flow.Workflow { panic("no key") }}, messages.Workflow{}},
 		{"one that wants an input", flow.Registration{NewFor: func(flow.Settings) (flow.Workflow, error) { return nil, errors.New("no input") }}, messages.Workflow{}},
-		{"the built-in agent", agentRegistration(nil, nil, nil), messages.Workflow{Type: "*node.oneAgent", Parts: []messages.Part{part("Agent", "agent")}}},
+		{"one that wants a text", flow.Registration{NewFor: func(s flow.Settings) (flow.Workflow, error) {
+			var text string
+			if err := json.Unmarshal(s.Input, &text); err != nil || text == "" {
+				return nil, errors.New("say what to do")
+			}
+			return agent("one"), nil
+		}}, messages.Workflow{Type: "*flow.Agent", Parts: []messages.Part{part(".", "one")}}},
+		{"the built-in agent", agentRegistration(nil, nil), messages.Workflow{Type: "*node.oneAgent", Parts: []messages.Part{part("Agent", "agent")}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

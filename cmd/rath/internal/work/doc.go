@@ -1,6 +1,6 @@
 // Package work has the commands that begin runs, answer them and steer them.
 //
-// Files, the lowest first: branch, upload, task, attach, fanout, cancel, place, run,
-// workspace, memory, memorytree, resource, questions, answer, fork, merge, applied,
+// Files, the lowest first: branch, upload, skills, task, attach, fanout, cancel, place,
+// run, workspace, memory, memorytree, resource, questions, answer, fork, merge, applied,
 // submitmany, finish, submit, rewind, resume, apply, message, rerun.
 package work

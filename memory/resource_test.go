@@ -139,16 +139,16 @@ func TestPassages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := ""
+		var got strings.Builder
 		for i := range n {
 			part, err := s.Read(t.Context(), fmt.Sprintf("memory://resources/x/%06d", i))
 			if err != nil || strings.TrimSpace(part) == "" || len(part) > memory.MaxPassage {
 				t.Errorf("passage %d of %.4q has %d bytes: %v", i, text, len(part), err)
 			}
-			got += part
+			got.WriteString(part)
 		}
-		if strings.TrimLeft(got, "\n") != strings.TrimLeft(text, "\n") {
-			t.Errorf("the passages of %.4q have %d bytes of %d", text, len(got), len(text))
+		if strings.TrimLeft(got.String(), "\n") != strings.TrimLeft(text, "\n") {
+			t.Errorf("the passages of %.4q have %d bytes of %d", text, len(got.String()), len(text))
 		}
 	}
 }

@@ -23,7 +23,7 @@ type AwaitOptions struct {
 }
 
 // Await waits until a response to this step brings a value: `rath
-// respond`, client.Respond, or a request on rath.ctl.<tenant>.<user>.<run>.respond
+// answer`, client.Respond, or a request on rath.ctl.<tenant>.<user>.<run>.respond
 // that names the step's path. T must survive JSON.
 //
 // A waiting run holds nothing but its session: no goroutine, no slot, no

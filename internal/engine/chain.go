@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/llm"
 )
 
@@ -16,6 +19,13 @@ type chain struct {
 	choices []Choice
 	at      int  // the choice that is asked
 	limited bool // its limits let no request through
+	passed  []passedChoice
+}
+
+// passedChoice is a choice that another one took the place of, and why.
+type passedChoice struct {
+	name string
+	err  error
 }
 
 // asker is a call that a chain sends requests for.
@@ -53,12 +63,12 @@ func (m *chain) ask(ctx context.Context, a asker) error {
 		case errors.Is(err, errOtherwise):
 			next = m.at
 		case next < len(m.choices) && ctx.Err() == nil && r.moves(retries, err):
-			a.pass(&m.choices[m.at], err)
+			m.pass(a, err)
 			r.here = 0
 		default:
 			pause, ok := r.pause(ctx, retries, err)
 			if !ok {
-				return r.last(err)
+				return m.explain(r.last(err))
 			}
 			if err = a.again(); err == nil {
 				err = a.sleep(pause)
@@ -93,9 +103,49 @@ func (m *chain) choose(a asker, i int) error {
 		if !m.rt.breakers.open(&m.choices[m.at].Provider) {
 			break
 		}
-		a.pass(&m.choices[m.at], llm.CodeUnavailable)
+		m.pass(a, &llm.Error{Code: llm.CodeUnavailable, Message: fmt.Sprintf("it failed %d times in a row", breakAfter)})
 	}
 	return a.turn(&m.choices[m.at])
+}
+
+// pass notes that the choice at hand came to nothing. Of the servers of a pool the last
+// one speaks.
+func (m *chain) pass(a asker, err error) {
+	c := &m.choices[m.at]
+	a.pass(c, err)
+	if n := len(m.passed); n > 0 && m.at > 0 && c.replicaOf(&m.choices[m.at-1]) {
+		m.passed = m.passed[:n-1]
+	}
+	m.passed = append(m.passed, passedChoice{c.String(), err})
+}
+
+// What an error says of choices that were passed over, in bytes.
+const (
+	maxPassedReason = 240 // of each
+	maxPassed       = 600 // of all
+)
+
+// explain has the error of the last choice say first what was passed over, and why: the
+// remedy is often there.
+func (m *chain) explain(err error) error {
+	failed, ok := errors.AsType[*llm.Error](err)
+	if !ok || len(m.passed) == 0 {
+		return err
+	}
+	var before []string
+	for _, p := range m.passed {
+		if p.name == m.choices[m.at].String() { // a server of the same pool
+			continue
+		}
+		why := strings.TrimPrefix(strings.TrimPrefix(p.err.Error(), llm.CodeOf(p.err).Error()), ": ")
+		before = append(before, fmt.Sprintf("model %s: %s", p.name, excerpt.Clip(cmp.Or(why, string(llm.CodeOf(p.err))), maxPassedReason)))
+	}
+	if len(before) == 0 {
+		return err
+	}
+	said := *failed
+	said.Message = fmt.Sprintf("%s; then model %s: %s", excerpt.Clip(strings.Join(before, "; "), maxPassed), &m.choices[m.at], cmp.Or(failed.Message, string(failed.Code)))
+	return &said
 }
 
 // admit waits until the limits of the choice let a request through. It waits for as long as

@@ -168,16 +168,18 @@ func TestFallbacks(t *testing.T) {
 		passed string
 		named  string
 		code   llm.Code
+		says   string // the error of the step
 	}{
-		"the first answers":            {chain: []string{"a", "b"}, asked: "a", named: "a"},
-		"the first answers at last":    {chain: []string{"a", "b"}, a: []error{busy}, asked: "a a", named: "a"},
-		"the first is down":            {chain: []string{"a", "b"}, a: []error{down, down}, asked: "a a b", passed: "a unavailable", named: "b"},
-		"the first has no time":        {chain: []string{"a", "b"}, a: []error{late}, asked: "a b", passed: "a rate_limited", named: "b"},
-		"the first's key is wrong":     {chain: []string{"a", "b"}, a: []error{auth}, asked: "a b", passed: "a auth", named: "b"},
-		"the first's key is not there": {chain: []string{"keyless", "b"}, asked: "b", passed: "keyless no_key", named: "b"},
-		"the first is too small":       {chain: []string{"small", "b"}, asked: "b", passed: "small context_length", named: "b"},
-		"the request is wrong":         {chain: []string{"a", "b"}, a: []error{wrong}, asked: "a", named: "a", code: llm.CodeInvalidRequest},
-		"all are down":                 {chain: []string{"a", "b"}, a: []error{down, down}, b: []error{down, down, down, down}, asked: "a a b b b b", passed: "a unavailable", named: "b", code: llm.CodeUnavailable},
+		"the first answers":                        {chain: []string{"a", "b"}, asked: "a", named: "a"},
+		"the first answers at last":                {chain: []string{"a", "b"}, a: []error{busy}, asked: "a a", named: "a"},
+		"the first is down":                        {chain: []string{"a", "b"}, a: []error{down, down}, asked: "a a b", passed: "a unavailable", named: "b"},
+		"the first has no time":                    {chain: []string{"a", "b"}, a: []error{late}, asked: "a b", passed: "a rate_limited", named: "b"},
+		"the first's key is wrong":                 {chain: []string{"a", "b"}, a: []error{auth}, asked: "a b", passed: "a auth", named: "b"},
+		"the first's key is not there":             {chain: []string{"keyless", "b"}, asked: "b", passed: "keyless no_key", named: "b"},
+		"the first is too small":                   {chain: []string{"small", "b"}, asked: "b", passed: "small context_length", named: "b"},
+		"the request is wrong":                     {chain: []string{"a", "b"}, a: []error{wrong}, asked: "a", named: "a", code: llm.CodeInvalidRequest},
+		"all are down":                             {chain: []string{"a", "b"}, a: []error{down, down}, b: []error{down, down, down, down}, asked: "a a b b b b", passed: "a unavailable", named: "b", code: llm.CodeUnavailable, says: "llm: unavailable: model a: down; then model b: down (tried 6 times)"},
+		"a key is not there, and the next is down": {chain: []string{"keyless", "b"}, b: []error{down, down, down, down}, asked: "b b b b", passed: "keyless no_key", named: "b", code: llm.CodeUnavailable, says: "llm: unavailable: model keyless: no key; then model b: down (tried 4 times)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -196,6 +198,9 @@ func TestFallbacks(t *testing.T) {
 				var passed []string
 				for _, p := range d.Passed {
 					passed = append(passed, p.Name+" "+string(p.Code))
+				}
+				if tt.says != "" && (d.Error != tt.says || err == nil || err.Error() != tt.says) {
+					t.Errorf("the step says %q and returns %q; want %q", d.Error, err, tt.says)
 				}
 				if got := strings.Join(passed, ", "); got != tt.passed || d.Named != tt.named {
 					t.Errorf("the record names %q and passed %q; want %q, %q", d.Named, got, tt.named, tt.passed)

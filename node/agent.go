@@ -127,7 +127,25 @@ func (w *oneAgent) Forward(ctx context.Context, s session.Session) (session.Sess
 	case s.Len() == 0:
 		return s, &messages.FieldError{Message: "agent", Problem: "there is nothing to do", Remedy: `send "input": "what to do", or a session that says it`}
 	}
+	if err := w.checkChoice(equipped.Tools); err != nil {
+		return s, err
+	}
 	return equipped.Forward(ctx, s)
+}
+
+// checkChoice refuses a choice that no call can make. Servers of the task have tools that are
+// found later.
+func (w *oneAgent) checkChoice(tools []tool.Tool) error {
+	choice := w.in.ToolChoice
+	switch {
+	case choice == "", choice == "auto", choice == "none", len(w.task.MCP) > 0:
+		return nil
+	case len(tools) == 0:
+		return &messages.FieldError{Message: "agent input", Field: "tool_choice", Problem: fmt.Sprintf("%q, and the task has no tools", choice), Remedy: `name some in "tools", or give it files`}
+	case choice == "required", slices.ContainsFunc(tools, func(t tool.Tool) bool { return t.Spec().Name == choice }):
+		return nil
+	}
+	return &messages.FieldError{Message: "agent input", Field: "tool_choice", Problem: fmt.Sprintf("there is no tool %q", choice), Remedy: "say required, none, auto, or the name of a tool that the task has"}
 }
 
 // usualTools are those of an agent with a workspace whose task names none. Each costs

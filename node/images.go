@@ -28,8 +28,12 @@ func (in *agentInput) checkImages() error {
 		return bad("images", "there is no prompt that they go with", "say in prompt what to do with them")
 	}
 	for i, image := range in.Images {
-		if _, _, err := imageOf(image); err != nil {
-			return bad(fmt.Sprintf("images[%d]", i), messages.Text(err), "send the digest of a blob, or data:image/png;base64,...")
+		if _, data, err := imageOf(image); err != nil {
+			remedy := "send the digest of a blob, or data:image/png;base64,..."
+			if len(data) > 0 { // the error says what to do about the image
+				remedy = ""
+			}
+			return bad(fmt.Sprintf("images[%d]", i), messages.Text(err), remedy)
 		}
 	}
 	return nil

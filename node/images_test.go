@@ -70,7 +70,7 @@ func TestTaskImages(t *testing.T) {
 		{`{"prompt":"which?","images":["` + digest.Digest.String() + `","` + inline + `"],"tool_choice":"none"}`, 2, `"tool_choice":"none"`, "", ""},
 		{`{"prompt":"which?","images":["` + inline + `"]}`, 1, "", "", ""},
 		{`{"prompt":"which?","tool_choice":"list_workspace_files"}`, 0, `"tool_choice":{"type":"function","function":{"name":"list_workspace_files"}}`, "", ""},
-		{`{"prompt":"which?","tool_choice":"grep"}`, 0, "", run.CodeError, `tool choice "grep" is not among the offered tools`},
+		{`{"prompt":"which?","tool_choice":"grep"}`, 0, "", run.CodeMalformed, `field tool_choice: there is no tool "grep"`},
 		{`{"prompt":"which?","images":["` + strings.Repeat("0", 64) + `"]}`, 0, "", run.CodeError, "images[0]: no blob 000000"},
 		{`{"prompt":"which?","images":["pic.png"]}`, 0, "", run.CodeMalformed, "images[0]"},
 		{`{"prompt":"which?","images":["data:image/png,abc"]}`, 0, "", run.CodeMalformed, "field images[0]: the data is not in base64"},

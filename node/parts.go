@@ -244,7 +244,13 @@ func below(path, name string) string {
 	return path + "." + name
 }
 
-func clipped(text string) string { return excerpt.Clip(text, maxPartText) }
+// clipped returns the beginning of a text, which says that it is no more.
+func clipped(text string) string {
+	if len(text) <= maxPartText {
+		return text
+	}
+	return excerpt.Clip(text, maxPartText-len("…")) + "…"
+}
 
 // namesOf returns what is told of names.
 func namesOf(names []string) []string {

@@ -35,6 +35,8 @@ type Model struct {
 	// Limit is what all nodes together may ask of it.
 	Limit Limit
 	ref   string // to its key, as it is written
+
+	fallbacksLine int
 }
 
 // Replicas returns the model at each of its servers.
@@ -82,6 +84,8 @@ type List struct {
 	Memory  string // the name of the model that makes the vectors of notes; "" is none
 	models  []*Model
 	keys    []KeyLimit
+
+	defaultLine, memoryLine int
 }
 
 // KeyLimit returns the limit of a model's key, if it has one.

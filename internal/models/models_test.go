@@ -150,10 +150,10 @@ func TestParseRefuses(t *testing.T) {
 		head + "can: [embeddings]\n    dimensions: 20000":                        "dimensions: more than 16384",
 		head + "dimensions: 20":                                                  `dimensions are of a model that makes vectors; write "can: [embeddings]"`,
 		head + "can: [embeddings]\n    fallbacks: [b]\n  b: {can: [embeddings]}": "vectors of another model cannot take the place of its own",
-		head + "fallbacks: [b]\n  b: {can: [embeddings]}":                        "m.yaml:2: model a: fallbacks: model b makes vectors and answers nothing",
+		head + "fallbacks: [b]\n  b: {can: [embeddings]}":                        "m.yaml:3: model a: fallbacks: model b makes vectors and answers nothing",
 		"default: a\n" + head + "can: [embeddings]":                              "default: model a makes vectors and answers nothing",
 		head + "can: tools":                                                      "want a list",
-		head + "fallbacks: [b]":                                                  `m.yaml:2: model a: fallbacks: there is no other model "b"`,
+		head + "fallbacks: [b]":                                                  `m.yaml:3: model a: fallbacks: there is no other model "b"`,
 		head + "fallbacks: [a]":                                                  `there is no other model "a"`,
 		head + "free: yes please":                                                "want true or false",
 		head + "free: true\n    states_cost: true":                               "it says its cost in two ways",
@@ -224,6 +224,14 @@ keys:
 	for i := range want {
 		if !strings.HasPrefix(got[i], want[i]) {
 			t.Errorf("%s\nwant %s", got[i], want[i])
+		}
+	}
+	_, err = Parse("m.yaml", []byte("models:\n  a:\n    free: true\n    fallbacks:\n      - x\n  v: {can: [embeddings],\n    fallbacks: [a]}\nmemory: a\ndefault: v\n"))
+	for i, want := range []string{
+		`m.yaml:5: model a: fallbacks: there is no other model "x"`, "m.yaml:7: model v: fallbacks: vectors", `m.yaml:8: memory: model "a"`, "m.yaml:9: default: model v",
+	} {
+		if got := strings.Split(fmt.Sprint(err), "\n"); len(got) != 4 || !strings.HasPrefix(got[i], want) {
+			t.Errorf("mistake %d is not %q:\n%v", i, want, err)
 		}
 	}
 	if _, err := Parse("m.yaml", []byte("models:\n  a: {free: true"+strings.Repeat(", x: 1", 200)+"}\n")); strings.Count(fmt.Sprint(err), "\n") != 50 || !strings.HasSuffix(fmt.Sprint(err), "m.yaml: 150 more mistakes") {

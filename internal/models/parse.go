@@ -33,8 +33,8 @@ func Parse(file string, data []byte) (*List, error) {
 	var keys *yaml.Node
 	var all Retries
 	p.Fields(top, "the list", map[string]func(*yaml.Node){
-		"default": func(n *yaml.Node) { l.Default = p.Text(n, "default") },
-		"memory":  func(n *yaml.Node) { l.Memory = p.Text(n, "memory") },
+		"default": func(n *yaml.Node) { l.Default, l.defaultLine = p.Text(n, "default"), n.Line },
+		"memory":  func(n *yaml.Node) { l.Memory, l.memoryLine = p.Text(n, "memory"), n.Line },
 		"models": func(n *yaml.Node) {
 			p.Each(n, "models", func(key, value *yaml.Node) { l.models = append(l.models, p.model(key, value)) })
 		},
@@ -99,7 +99,7 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 				p.Fail(n.Line, "%s: dimensions: more than %d", what, llm.MaxDimensions)
 			}
 		},
-		"fallbacks": func(n *yaml.Node) { m.Fallbacks = p.Texts(n, what+": fallbacks") },
+		"fallbacks": func(n *yaml.Node) { m.Fallbacks, m.fallbacksLine = p.Texts(n, what+": fallbacks"), n.Line },
 		"limits":    func(n *yaml.Node) { m.Limit = p.limit(n, what) },
 		"prices":    func(n *yaml.Node) { prices = n },
 		"free":      func(n *yaml.Node) { free = p.Yes(n, what+": free") },
@@ -158,7 +158,7 @@ func (p *parser) embeds(n *yaml.Node, m *Model, what string) {
 	case m.Kind == KindAnthropic:
 		p.Fail(n.Line, "%s: kind %s has no embeddings; leave it out for %s", what, m.Kind, KindOpenAI)
 	case len(m.Fallbacks) > 0:
-		p.Fail(n.Line, "%s: fallbacks: vectors of another model cannot take the place of its own; leave them out", what)
+		p.Fail(m.fallbacksLine, "%s: fallbacks: vectors of another model cannot take the place of its own; leave them out", what)
 	}
 }
 
@@ -299,21 +299,21 @@ func (p *parser) references(l *List, line int) {
 		return
 	}
 	if l.Default != "" && l.Lookup(l.Default) == nil {
-		p.Fail(line, "default: there is no model %q; name one of %s", l.Default, strings.Join(l.names(), ", "))
+		p.Fail(l.defaultLine, "default: there is no model %q; name one of %s", l.Default, strings.Join(l.names(), ", "))
 	}
 	if m := l.Lookup(l.Default); m != nil && m.Embeds() {
-		p.Fail(line, "default: model %s makes vectors and answers nothing; name another one", m.Name)
+		p.Fail(l.defaultLine, "default: model %s makes vectors and answers nothing; name another one", m.Name)
 	}
 	if m := l.Lookup(l.Memory); l.Memory != "" && (m == nil || !m.Embeds()) {
-		p.Fail(line, "memory: model %q makes no vectors of notes; name one with \"can: [%s]\"", l.Memory, CanEmbed)
+		p.Fail(l.memoryLine, "memory: model %q makes no vectors of notes; name one with \"can: [%s]\"", l.Memory, CanEmbed)
 	}
 	for _, m := range l.models {
 		for _, name := range m.Fallbacks {
 			if other := l.Lookup(name); other != nil && other.Embeds() {
-				p.Fail(m.Line, "model %s: fallbacks: model %s makes vectors and answers nothing; leave it out", m.Name, name)
+				p.Fail(m.fallbacksLine, "model %s: fallbacks: model %s makes vectors and answers nothing; leave it out", m.Name, name)
 			}
 			if l.Lookup(name) == nil || name == m.Name {
-				p.Fail(m.Line, "model %s: fallbacks: there is no other model %q; name one of %s", m.Name, name, strings.Join(l.names(), ", "))
+				p.Fail(m.fallbacksLine, "model %s: fallbacks: there is no other model %q; name one of %s", m.Name, name, strings.Join(l.names(), ", "))
 			}
 		}
 	}

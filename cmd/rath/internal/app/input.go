@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,14 +16,11 @@ import (
 func (a *App) ReadInput(name string, limit int64) ([]byte, error) {
 	in, said := a.In, "standard input"
 	if name != "-" {
-		f, err := os.Open(name)
+		f, err := OpenRegular(name)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
-		if fi, err := f.Stat(); err == nil && !fi.Mode().IsRegular() {
-			return nil, Fail(ExitUsage, "%s is no regular file", name)
-		}
 		in, said = f, name
 	}
 	data, err := io.ReadAll(io.LimitReader(in, limit+1))
@@ -34,6 +32,24 @@ func (a *App) ReadInput(name string, limit int64) ([]byte, error) {
 	}
 	return data, nil
 }
+
+// OpenRegular opens a regular file and refuses everything else. To open a pipe that no
+// process writes to would block, and no signal would end that.
+func OpenRegular(name string) (*os.File, error) {
+	if fi, err := os.Stat(name); err == nil && !fi.Mode().IsRegular() {
+		return nil, irregular(name)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	if fi, err := f.Stat(); err == nil && !fi.Mode().IsRegular() { // replaced meanwhile
+		return nil, errors.Join(irregular(name), f.Close())
+	}
+	return f, nil
+}
+
+func irregular(name string) error { return Fail(ExitUsage, "%s is no regular file", name) }
 
 // ScriptModels answers all model calls from a script. Without the name of one
 // it returns nil: the models are the usual ones.

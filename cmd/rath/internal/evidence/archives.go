@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/openrath"
 )
@@ -47,7 +48,7 @@ func namedFiles(args []string) (archives, others []string, err error) {
 
 // isArchive looks at the beginning of a file.
 func isArchive(name string) bool {
-	f, err := os.Open(name)
+	f, err := app.OpenRegular(name)
 	if err != nil {
 		return false // what reads it says so
 	}

@@ -1,0 +1,38 @@
+//go:build unix
+
+package app_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+)
+
+// TestReadInputOfPipe: a pipe that no process writes to is refused at once, like a device.
+func TestReadInputOfPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{pipe, "/dev/zero", t.TempDir()} {
+		said := make(chan error, 1)
+		go func() { _, err := (&app.App{}).ReadInput(name, 10); said <- err }()
+		select {
+		case err := <-said:
+			if app.CodeOf(err) != app.ExitUsage || !strings.Contains(err.Error(), name+" is no regular file") {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(time.Minute):
+			t.Errorf("%s blocks", name)
+			if f, err := os.OpenFile(name, os.O_RDWR, 0); err == nil { // ends it
+				f.Close()
+				<-said
+			}
+		}
+	}
+}

@@ -62,6 +62,31 @@ func (p pickBest) Decide(ctx context.Context, j *Joined) (Verdict, error) {
 	return Verdict{Take: []int{best}, Adopt: true, Reasons: reasons}, nil
 }
 
+// PickHighest takes the outcome with the highest score, of equal ones the first. score is
+// called once for each that succeeded, in their order and within the run, so that what it
+// asks, such as [Do] or [Ask] on a [Fork], is a step. The reasons are the scores, each with
+// the first line of why.
+func PickHighest(score func(ctx context.Context, o Outcome) (score int, why string, err error)) Policy {
+	return PickBest(func(ctx context.Context, j *Joined) (int, []string, error) {
+		best, highest := -1, 0
+		reasons := make([]string, len(j.Outcomes))
+		for _, i := range j.Succeeded() {
+			n, why, err := score(ctx, j.Outcomes[i])
+			if err != nil {
+				return 0, nil, err
+			}
+			reasons[i] = fmt.Sprintf("scores %d", n)
+			if why = excerpt.FirstLine(why); why != "" {
+				reasons[i] += ": " + excerpt.Clip(why, 180)
+			}
+			if best < 0 || n > highest {
+				best, highest = i, n
+			}
+		}
+		return best, reasons, nil
+	})
+}
+
 // AgentJudge lets an agent choose. It is asked on a fork of the base, so that
 // its deliberation does not become part of the session; the first integer of
 // its answer names the outcome, the rest is the reason.

@@ -64,6 +64,37 @@ func TestFanOutCrashEverywhere(t *testing.T) {
 	flowtest.CrashEverywhere(t, newFan, session.New(session.UserText("a song")), "testdata/fan.txtar", nil)
 }
 
+// TestPickHighest: the branch with the highest score is taken, of equal ones the first; the
+// scores are steps, also after a crash at any commit, and the reasons of the others.
+func TestPickHighest(t *testing.T) {
+	says := func(text string) flow.Workflow {
+		return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
+			return s.With(session.UserText(text)), nil
+		})
+	}
+	last := func(s session.Session) string {
+		c, _ := s.At(s.Len() - 1)
+		return c.Text()
+	}
+	newScored := func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: says("one")}, {Name: "b", Workflow: says("three")}, {Name: "c", Workflow: says("seven")}}, nil)
+			if err != nil {
+				return s, err
+			}
+			return flow.Merge(ctx, j, flow.PickHighest(func(ctx context.Context, o flow.Outcome) (int, string, error) {
+				n, err := flow.Do(ctx, "letters of "+o.Name, func(context.Context) (int, error) { return len(last(o.Session)), nil }, &flow.DoOptions{Effect: tool.ReadOnly})
+				return n, "its letters\nare counted", err
+			}))
+		})
+	}
+	s := flowtest.Run(t, newScored(), session.New(session.UserText("a number")), "testdata/fan.txtar", nil)
+	if last(s) != "three" {
+		t.Errorf("it says %q", last(s))
+	}
+	flowtest.CrashEverywhere(t, newScored, session.New(session.UserText("a number")), "testdata/fan.txtar", nil)
+}
+
 // TestWarmFirstCrashEverywhere: likewise where the branches wait for the first
 // one's first answer.
 func TestWarmFirstCrashEverywhere(t *testing.T) {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package app_test
+package app
 
 import (
 	"os"
@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/rathcluster/rath/cmd/rath/internal/app"
 )
 
 // TestReadInputOfPipe: a pipe that no process writes to is refused at once, like a device.
@@ -21,10 +19,10 @@ func TestReadInputOfPipe(t *testing.T) {
 	}
 	for _, name := range []string{pipe, "/dev/zero", t.TempDir()} {
 		said := make(chan error, 1)
-		go func() { _, err := (&app.App{}).ReadInput(name, 10); said <- err }()
+		go func() { _, err := (&App{}).ReadInput(name, 10); said <- err }()
 		select {
 		case err := <-said:
-			if app.CodeOf(err) != app.ExitUsage || !strings.Contains(err.Error(), name+" is no regular file") {
+			if CodeOf(err) != ExitUsage || !strings.Contains(err.Error(), name+" is no regular file") {
 				t.Errorf("%s: %v", name, err)
 			}
 		case <-time.After(time.Minute):

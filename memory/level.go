@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -19,13 +20,13 @@ const (
 const (
 	maxAbstract = 400
 	maxOverview = 4 << 10
-	maxBelow    = 1 << 20 // bytes of all notes below a name
+	maxBelow    = MaxResource // bytes of all notes below a name
 )
 
 // ReadLevel reads a note at a level, or, where a name has none, all notes below it, in their
 // order, as one text: a resource, for example. The abstract is the first paragraph with the
 // heading before it, the overview the headings and the first sentence of each paragraph. No
-// model is asked. More than 1 MiB below a name is ErrTooLarge.
+// model is asked. More than MaxResource bytes below a name is ErrTooLarge.
 //
 // A Store that has levels of its own has a method ReadLevel(ctx, uri, level), which then
 // answers.
@@ -66,6 +67,7 @@ func readBelow(ctx context.Context, s Store, uri string, none error) (string, er
 		return "", none
 	}
 	var b strings.Builder
+	before := ""
 	for _, name := range uris {
 		text, err := s.Read(ctx, name)
 		if errors.Is(err, ErrNotFound) {
@@ -74,15 +76,23 @@ func readBelow(ctx context.Context, s Store, uri string, none error) (string, er
 		if err != nil {
 			return "", err
 		}
+		if last, _ := utf8.DecodeLastRuneInString(b.String()); b.Len() > 0 && !unicode.IsSpace(last) && !continues(before, name) {
+			b.WriteString("\n\n")
+		}
+		before = name
 		if b.Len()+len(text) > maxBelow {
 			return "", fmt.Errorf("%w: the notes below %s have more than %d bytes: read what is below a longer name", ErrTooLarge, uri, maxBelow)
-		}
-		if last, _ := utf8.DecodeLastRuneInString(b.String()); b.Len() > 0 && !unicode.IsSpace(last) {
-			b.WriteString("\n\n")
 		}
 		b.WriteString(text)
 	}
 	return b.String(), nil
+}
+
+// continues reports whether a note is the passage of a resource after another.
+func continues(before, name string) bool {
+	at := strings.LastIndexByte(before, '/')
+	n, err := strconv.Atoi(before[at+1:])
+	return err == nil && before == passage(before[:max(at, 0)], n) && name == passage(before[:max(at, 0)], n+1)
 }
 
 // paragraphs are the parts of a text between blank lines, and its headings as Markdown

@@ -196,12 +196,25 @@ func TestReadLevel(t *testing.T) {
 	if _, err := memory.ReadLevel(t.Context(), s, note, "detail"); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("another level: %v", err)
 	}
-	for i := range 5 {
-		if err := s.Write(t.Context(), fmt.Sprintf("memory://agent/%d", i), strings.Repeat("x", memory.MaxText), memory.Origin{}); err != nil {
+	uncut := strings.Repeat("漢字", memory.MaxPassage) // nowhere to cut well
+	if _, err := memory.AddResource(t.Context(), s, guide, []byte(uncut), memory.Origin{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := memory.ReadLevel(t.Context(), s, guide, memory.LevelFull); err != nil || got != uncut {
+		t.Errorf("a resource of %d bytes has %d: %v", len(uncut), len(got), err)
+	}
+	for i := range memory.MaxResource / memory.MaxText {
+		if err := s.Write(t.Context(), fmt.Sprintf("memory://agent/large/%d", i), strings.Repeat("x", memory.MaxText-1)+"\n", memory.Origin{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := memory.ReadLevel(t.Context(), s, "memory://agent/", memory.LevelFull); !errors.Is(err, memory.ErrTooLarge) && !errors.Is(err, memory.ErrInvalidURI) {
+	if got, err := memory.ReadLevel(t.Context(), s, "memory://agent/large", memory.LevelFull); err != nil || len(got) != memory.MaxResource {
+		t.Errorf("as much as a resource has: %d bytes, %v", len(got), err)
+	}
+	if err := s.Write(t.Context(), "memory://agent/large/more", "x", memory.Origin{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := memory.ReadLevel(t.Context(), s, "memory://agent/large", memory.LevelFull); !errors.Is(err, memory.ErrTooLarge) {
 		t.Errorf("too much: %v", err)
 	}
 }

@@ -216,7 +216,7 @@ func TestMemoryOfAClient(t *testing.T) {
 	// More than an answer holds, and texts that JSON makes longer.
 	want := 0
 	for i := range 7 {
-		if err := m.Write(t.Context(), fmt.Sprintf("memory://agent/%d", i), strings.Repeat(strings.Repeat("\"\n<", i)+"words ", 10_000), memory.Origin{}); err != nil {
+		if err := m.Write(t.Context(), fmt.Sprintf("memory://agent/large/%d", i), strings.Repeat(strings.Repeat("\"\n<", i)+"words ", 10_000), memory.Origin{}); err != nil {
 			t.Fatal(err)
 		}
 		want += 10_000 * (3*i + 6)
@@ -231,6 +231,9 @@ func TestMemoryOfAClient(t *testing.T) {
 	})
 	if err != nil || got != want {
 		t.Errorf("%d bytes of %d, %v", got, want, err)
+	}
+	if text, err := memory.ReadLevel(t.Context(), m, "memory://agent/large", memory.LevelFull); err != nil || len(text) != want {
+		t.Errorf("read as one they are %d bytes of %d, %v", len(text), want, err)
 	}
 	got = 0
 	err = c.EachNote(t.Context(), "notes", "memory://", 4, func(string, string, memory.Origin) error { got++; return nil })

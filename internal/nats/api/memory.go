@@ -312,8 +312,12 @@ func (m *RemoteMemory) Read(ctx context.Context, uri string) (string, error) {
 	return out.Text, err
 }
 
-// ReadLevel is memory.ReadLevel where the notes are.
+// ReadLevel is memory.ReadLevel where the notes are. A full text may be more than one answer
+// holds, and comes note by note.
 func (m *RemoteMemory) ReadLevel(ctx context.Context, uri, level string) (string, error) {
+	if level == memory.LevelFull {
+		return memory.ReadLevel(ctx, struct{ memory.Store }{m}, uri, level)
+	}
 	out, err := m.ask(ctx, remembering{Op: memoryRead, URI: uri, Level: level})
 	return out.Text, err
 }

@@ -207,14 +207,22 @@ the same text again is the same note. With --uri what was there is replaced.
 
 With --from it adds a file, or the files of a directory, as resources: the text
 of each, cut into passages, below memory://resources/ and its path. Adding it
-again replaces what changed. Files that are not text are left out by name, and
-names that begin with a dot are not looked at. At most 1,000 files, 4 MiB each
+again replaces what changed. Left out by name are files that are empty or not
+text, names that a URI cannot have, and links: only PATH itself may be one.
+Names that begin with a dot are not looked at. At most 1,000 files, 4 MiB each
 and 16 MiB in all; more is refused before anything is written.`,
 		Example: `  rath memory add team "Slugs skip empty words." --category style
   rath memory add team - --uri memory://resources/guide < guide.md
   rath memory add team --from docs`,
 		Args: app.Between(1, 2, "the name of a memory and a text"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			given := cmd.Flags().Changed
+			switch {
+			case given("from") && given("category"):
+				return app.Usage(cmd, errors.New("--from and --category: give one of them; --uri names what files are below"))
+			case given("uri") && given("category"):
+				return app.Usage(cmd, errors.New("--uri and --category: give one of them"))
+			}
 			if from != "" {
 				if len(args) > 1 {
 					return app.Usage(cmd, errors.New("a text and --from: give one of them"))
@@ -257,8 +265,6 @@ and 16 MiB in all; more is refused before anything is written.`,
 	cmd.Flags().StringVar(&uri, "uri", "", "name of the note, such as memory://user/preferences/theme")
 	cmd.Flags().StringVar(&category, "category", "notes", "part of the name that is made of the text")
 	cmd.Flags().StringVar(&from, "from", "", "add this file, or the files of this directory (`PATH`)")
-	cmd.MarkFlagsMutuallyExclusive("uri", "category")
-	cmd.MarkFlagsMutuallyExclusive("from", "category")
 	return cmd
 }
 
@@ -266,25 +272,19 @@ func memoryRead(a *app.App) *cobra.Command {
 	level := ""
 	cmd := &cobra.Command{
 		Use:   "read NAME URI",
-		Short: "Print the text of a note",
-		Long: `Prints the text of a note. With --level it prints the abstract (the first
-paragraph), the overview (headings, and how paragraphs begin) or the full text,
-and of a name without a note all that is below it, such as a resource.`,
-		Example: "  rath memory read team memory://user/preferences/theme\n  rath memory read team memory://resources/guide.md --level overview",
+		Short: "Print the text of a note or a resource",
+		Long: `Prints the text of a note, and of a name without a note all that is below it,
+such as a resource. With --level it prints the abstract (the first paragraph),
+the overview (headings, and how paragraphs begin) or the full text.`,
+		Example: "  rath memory read team memory://user/preferences/theme\n  rath memory read team memory://resources/guide.md\n  rath memory read team memory://resources/guide.md --level overview",
 		Args:    app.Exactly(2, "the name of a memory and a URI"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains([]string{"", memory.LevelAbstract, memory.LevelOverview, memory.LevelFull}, level) {
+			if !slices.Contains([]string{memory.LevelAbstract, memory.LevelOverview, memory.LevelFull}, level) {
 				return app.Usage(cmd, fmt.Errorf("--level %s: want %s, %s or %s", level, memory.LevelAbstract, memory.LevelOverview, memory.LevelFull))
 			}
 			ctx := cmd.Context()
 			return inMemory(ctx, a, args[0], func(_ *app.System, m memory.Store) error {
-				var text string
-				var err error
-				if level == "" {
-					text, err = m.Read(ctx, args[1])
-				} else {
-					text, err = memory.ReadLevel(ctx, m, args[1], level)
-				}
+				text, err := memory.ReadLevel(ctx, m, args[1], level)
 				if errors.Is(err, memory.ErrNotFound) {
 					return noNote(a, args)
 				}
@@ -299,7 +299,7 @@ and of a name without a note all that is below it, such as a resource.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&level, "level", "", "`abstract`, overview or full")
+	cmd.Flags().StringVar(&level, "level", memory.LevelFull, "`abstract`, overview or full")
 	return cmd
 }
 

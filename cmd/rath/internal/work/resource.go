@@ -9,9 +9,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/memory"
@@ -36,8 +41,20 @@ type resource struct {
 	text []byte
 }
 
-// addResources adds a file, or the files of a directory. All are read before the first is
-// written.
+// leftFile is a file that is not added, and why.
+type leftFile struct{ file, why string }
+
+// String escapes what does not print in a name.
+func (l leftFile) String() string {
+	name := l.file
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		name = strconv.Quote(name)
+	}
+	return l.why + ": " + name
+}
+
+// addResources adds a file, or the files of a directory. All are read and their names
+// checked before the first is written.
 func addResources(ctx context.Context, a *app.App, name, from, uri string) error {
 	all, left, err := readResources(from, uri)
 	if err != nil {
@@ -47,20 +64,22 @@ func addResources(ctx context.Context, a *app.App, name, from, uri string) error
 		done, passages := []added{}, 0
 		for _, r := range all {
 			n, err := memory.AddResource(ctx, m, r.uri, r.text, memory.Origin{})
-			if errors.Is(err, memory.ErrNotText) {
-				left = append(left, r.file)
-				continue
-			}
-			if err != nil && len(done) == 0 {
+			switch {
+			case errors.Is(err, memory.ErrNotText):
+				left = append(left, leftFile{r.file, "it is not text"})
+			case err != nil && len(done) == 0:
 				return err
-			}
-			if err != nil {
+			case err != nil:
 				return fmt.Errorf("%w, after %s of %d: add them again", err, view.Counted(int64(len(done)), "file"), len(all))
+			case n == 0: // what it had before is removed
+				left = append(left, leftFile{r.file, "it is empty"})
+			default:
+				done, passages = append(done, added{r.uri, n}), passages+n
 			}
-			done, passages = append(done, added{r.uri, n}), passages+n
 		}
+		slices.SortStableFunc(left, func(a, b leftFile) int { return strings.Compare(a.file, b.file) })
 		if len(done) == 0 {
-			return app.Fail(app.ExitUsage, "nothing to add, none of these is text: %s", strings.Join(clean(left), ", "))
+			return nothingAdded(from, left)
 		}
 		emitted, err := app.Emit(a, done)
 		if err != nil {
@@ -72,55 +91,66 @@ func addResources(ctx context.Context, a *app.App, name, from, uri string) error
 			}
 			a.Remark("added: %s of %s", view.Counted(int64(passages), "passage"), view.Counted(int64(len(done)), "file"))
 		}
-		for _, file := range clean(left) {
-			a.Remark("left out, it is not text: %s", file)
+		for _, l := range left {
+			a.Remark("left out, %s", l)
 		}
 		return nil
 	})
 }
 
-func clean(names []string) []string {
-	for i, name := range names {
-		names[i] = term.Clean(name)
+func nothingAdded(from string, left []leftFile) error {
+	if len(left) == 0 {
+		return app.Fail(app.ExitUsage, "%s has no files to add", from)
 	}
-	return names
+	var all []string
+	for _, l := range left {
+		all = append(all, l.String())
+	}
+	return app.Fail(app.ExitUsage, "nothing to add, %s", strings.Join(all, "; "))
+}
+
+// irregular says what an entry of a directory is that is no file.
+func irregular(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeSymlink != 0:
+		return "it is a link"
+	case mode&fs.ModeNamedPipe != 0:
+		return "it is a pipe"
+	case mode&fs.ModeSocket != 0:
+		return "it is a socket"
+	}
+	return "it is a device"
+}
+
+// canName reports whether the passages of a resource can have names below a URI.
+func canName(uri string) bool {
+	_, err := notebook.ParseURI(uri + "/000000")
+	return err == nil
 }
 
 // readResources reads the files of a path, within the limits, and names each below uri; ""
-// is memory://resources/ and the last part of the path. left are those that are no file.
-func readResources(from, uri string) (all []resource, left []string, err error) {
+// is memory://resources/ and the last part of the path. The path may be a link, those below
+// it are not followed. left are those that are no file, or have a name that no URI has.
+func readResources(from, uri string) (all []resource, left []leftFile, err error) {
 	whole, err := filepath.Abs(from)
 	if err != nil {
 		return nil, nil, err
 	}
 	if uri == "" {
 		uri = root + "resources/" + filepath.Base(whole)
+		if !canName(uri) {
+			return nil, nil, app.Fail(app.ExitUsage, "the name of %q cannot be in a URI: give one with --uri %sresources/NAME", from, root)
+		}
+	}
+	if _, err := notebook.ParseDir(strings.TrimRight(uri, "/")); err != nil {
+		return nil, nil, noted(err)
 	}
 	info, err := os.Stat(whole)
 	if err != nil {
 		return nil, nil, app.WithCode(app.ExitUsage, err)
 	}
-	dir, single := whole, ""
-	if !info.IsDir() {
-		if !info.Mode().IsRegular() {
-			return nil, nil, app.Fail(app.ExitUsage, "%s is no file: name a file or a directory", from)
-		}
-		dir, single = filepath.Split(whole)
-	}
-	in, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, nil, app.WithCode(app.ExitUsage, err)
-	}
-	defer in.Close()
 	room := int64(maxResourceBytes)
-	take := func(file, uri string) error {
-		if len(all) == maxResourceFiles {
-			return app.Fail(app.ExitUsage, "%s has more than %d files: add its directories one by one", from, maxResourceFiles)
-		}
-		f, err := in.Open(file)
-		if err != nil {
-			return err
-		}
+	take := func(f io.ReadCloser, file, uri string) error {
 		text, err := io.ReadAll(io.LimitReader(f, memory.MaxResource+1))
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
@@ -134,31 +164,48 @@ func readResources(from, uri string) (all []resource, left []string, err error) 
 		all = append(all, resource{file, uri, text})
 		return nil
 	}
-	if single != "" {
-		err := take(single, uri)
+	if !info.IsDir() {
+		f, err := app.OpenRegular(from)
+		if err != nil {
+			return nil, nil, err
+		}
+		err = take(f, filepath.Base(whole), uri)
 		return all, nil, err
 	}
+	in, err := os.OpenRoot(whole)
+	if err != nil {
+		return nil, nil, app.WithCode(app.ExitUsage, err)
+	}
+	defer in.Close()
 	err = fs.WalkDir(in.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
+		if err != nil || name == "." {
 			return err
-		case name == ".":
-			return nil
+		}
+		to := strings.TrimRight(uri, "/") + "/" + name
+		switch {
 		case strings.HasPrefix(path.Base(name), "."):
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
+		case !canName(to):
+			left = append(left, leftFile{name, "a URI cannot have its name"})
 		case d.IsDir():
 			return nil
 		case !d.Type().IsRegular():
-			left = append(left, name)
-			return nil
+			left = append(left, leftFile{name, irregular(d.Type())})
+		case len(all) == maxResourceFiles:
+			return app.Fail(app.ExitUsage, "%s has more than %d files: add its directories one by one", from, maxResourceFiles)
+		default:
+			f, err := in.Open(name)
+			if err != nil {
+				return err
+			}
+			return take(f, name, to)
 		}
-		return take(name, strings.TrimRight(uri, "/")+"/"+name)
+		if d.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
 	})
 	if err == nil && len(all) == 0 {
-		err = app.Fail(app.ExitUsage, "%s has no files to add", from)
+		err = nothingAdded(from, left)
 	}
 	return all, left, err
 }

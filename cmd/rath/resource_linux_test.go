@@ -1,0 +1,87 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+)
+
+// TestAddResources: names are checked before the first file is written, and of each entry
+// that is left out it is said why. The argument may be a link, those below it are not
+// followed.
+func TestAddResources(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if code, _, errs := rath(t, "run", "-m", "hi", "--model", "echo", "-q"); code != 0 {
+		t.Fatalf("run: exit %d: %s", code, errs)
+	}
+	link := func(to, name string) {
+		t.Helper()
+		if err := os.Symlink(to, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"docs", "docs/bad\xff", "bare"} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{
+		"docs/a.md": "One.", "docs/b\n.md": "Two.", "docs/bad\xff/c.md": "Three.", "docs/latin\xe9.md": "Four.", "docs/z.md": "Five.",
+		"docs/empty.md": "", "docs/blank.md": " \n", "docs/logo.png": "\x89PNG\x00", "tab\t.md": "Six.",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("../docs/a.md", "docs/link.md")
+	link("loop", "docs/loop")
+	link("docs/a.md", "link.md")
+	link("docs", "linked")
+	for _, pipe := range []string{"docs/pipe", "pipe"} {
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		args      []string
+		code      int
+		out, errs string
+	}{
+		{[]string{"--from", "docs"}, 0, "memory://resources/docs/a.md\nmemory://resources/docs/z.md\n", `added: 2 passages of 2 files
+left out, a URI cannot have its name: "b\n.md"
+left out, a URI cannot have its name: "bad\xff"
+left out, it is empty: blank.md
+left out, it is empty: empty.md
+left out, a URI cannot have its name: "latin\xe9.md"
+left out, it is a link: link.md
+left out, it is not text: logo.png
+left out, it is a link: loop
+left out, it is a pipe: pipe
+`},
+		{[]string{"--from", "linked", "-q"}, 0, "memory://resources/linked/a.md\nmemory://resources/linked/z.md\n", ""},
+		{[]string{"--from", "link.md", "-q"}, 0, "memory://resources/link.md\n", ""},
+		{[]string{"--from", "docs/empty.md"}, app.ExitUsage, "", "rath: nothing to add, it is empty: empty.md\n"},
+		{[]string{"--from", "bare"}, app.ExitUsage, "", "rath: bare has no files to add\n"},
+		{[]string{"--from", "pipe"}, app.ExitUsage, "", "rath: pipe is no regular file\n"},
+		{[]string{"--from", "tab\t.md"}, app.ExitUsage, "", `rath: the name of "tab\t.md" cannot be in a URI: give one with --uri memory://resources/NAME` + "\n"},
+		{[]string{"--from", "tab\t.md", "--uri", "memory://resources/tab.md", "-q"}, 0, "memory://resources/tab.md\n", ""},
+		{[]string{"--from", "docs", "--uri", "resources"}, app.ExitUsage, "", `rath: memory: invalid uri "resources": want memory://<scope>/<name>` + "\n"},
+	} {
+		code, out, errs := rath(t, append([]string{"memory", "add", "team"}, tt.args...)...)
+		if code != tt.code || out != tt.out || errs != tt.errs {
+			t.Errorf("%q: exit %d\n%s%s\nwant %d\n%s%s", tt.args, code, out, errs, tt.code, tt.out, tt.errs)
+		}
+	}
+	if err := os.WriteFile("docs/a.md", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := rath(t, "memory", "add", "team", "--from", "docs", "-q"); code != 0 {
+		t.Errorf("once more: exit %d: %s", code, errs)
+	}
+	if _, out, _ := rath(t, "memory", "ls", "team", "memory://resources/docs"); strings.Contains(out, "a.md") {
+		t.Errorf("a file that is empty now is there as before:\n%s", out)
+	}
+}

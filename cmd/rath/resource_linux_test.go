@@ -85,3 +85,19 @@ left out, it is a pipe: pipe
 		t.Errorf("a file that is empty now is there as before:\n%s", out)
 	}
 }
+
+// TestSkillsWithPipe: what cannot be kept among the files of skills is told with the flag
+// that named them.
+func TestSkillsWithPipe(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("ours", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo("ours/pipe", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const want = `rath: --skills ours: "pipe" is a FIFO, socket or device`
+	if code, _, errs := rath(t, "run", "-m", "x", "--model", "echo", "--skills", "ours"); code != app.ExitUsage || !strings.HasPrefix(errs, want) {
+		t.Errorf("exit %d: %s; want %q", code, errs, want)
+	}
+}

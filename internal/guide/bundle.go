@@ -45,7 +45,7 @@ func LayIn(ctx context.Context, b blob.Store, head, bundle blob.Digest) (blob.Di
 	for _, s := range skills {
 		for _, in := range Folders {
 			if _, ok := files.Lookup(path.Join(in, s.Name)); ok {
-				return head, nil, fmt.Errorf("%w: the files have a skill %s of their own", ErrBundle, path.Join(in, s.Name))
+				return head, nil, fmt.Errorf("%w: the files have a skill %s already", ErrBundle, path.Join(in, s.Name))
 			}
 		}
 		names = append(names, s.Name)

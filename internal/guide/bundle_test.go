@@ -61,7 +61,7 @@ func TestLayIn(t *testing.T) {
 		{"a link to the next", own, map[string]string{"zip/SKILL.md": skillText("zip", "Packs."), "zip/out": "-> ../tar/SKILL.md", "tar/SKILL.md": skillText("tar", "T.")}, "leads out of its folder"},
 		{"another name", own, map[string]string{"zip/SKILL.md": skillText("tar", "Packs.")}, `says that its name is "tar"`},
 		{"a name twice", own, map[string]string{"zip/SKILL.md": skillText("zip", "Packs."), ".claude/skills/zip/SKILL.md": skillText("zip", "Packs.")}, "two have the name zip"},
-		{"a name of the files", own, map[string]string{"pdf/SKILL.md": skillText("pdf", "Reads.")}, "the files have a skill .claude/skills/pdf of their own"},
+		{"a name of the files", own, map[string]string{"pdf/SKILL.md": skillText("pdf", "Reads.")}, "the files have a skill .claude/skills/pdf already"},
 		{"a file in the way", map[string]string{".agents": "x"}, map[string]string{"zip/SKILL.md": skillText("zip", "Packs.")}, ".agents"},
 		{"none", own, map[string]string{"a": "b"}, "there is no folder with a SKILL.md"},
 		{"too many", nil, many, "more than 50"},

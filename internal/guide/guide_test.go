@@ -131,7 +131,7 @@ func TestText(t *testing.T) {
 			}
 			var got []string
 			if text := g.Text(); text != "" {
-				rest, ok := strings.CutPrefix(text, begins+"\n")
+				rest, ok := strings.CutPrefix(text, begins+terms+"\n")
 				if !ok {
 					t.Fatalf("it begins with %.100q", text)
 				}

@@ -17,10 +17,11 @@ import (
 // agent puts what --tool-choice and --attach say into the input of the task. It returns the
 // bytes of the images, which are to be stored before the task is sent.
 func (f *taskFlags) agent(a *app.App, cmd *cobra.Command, workflow string, t *messages.Task) (images [][]byte, err error) {
-	if f.choice == "" && len(f.attach) == 0 {
-		return nil, nil
-	}
 	switch {
+	case f.choice == "" && cmd.Flags().Changed("tool-choice"):
+		return nil, app.Usage(cmd, errors.New("--tool-choice is empty: want required, none, auto, or the name of a tool"))
+	case f.choice == "" && len(f.attach) == 0:
+		return nil, nil
 	case workflow != "agent":
 		return nil, app.Usage(cmd, fmt.Errorf("--tool-choice and --attach are of the workflow agent, and this is %s", workflow))
 	case len(f.attach) > session.MaxImages:

@@ -79,6 +79,9 @@ session, and merges what they come to. --branch names one, with the workflow
 			if o.images, err = f.agent(a, cmd, o.workflow, &t); err != nil {
 				return err
 			}
+			if err := o.skills.check(cmd); err != nil {
+				return err
+			}
 			if o.branches, err = fan.input(cmd, o.workflow, &t); err != nil {
 				return err
 			}

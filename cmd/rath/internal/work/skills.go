@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/rathcluster/rath/blob"
@@ -22,6 +24,14 @@ type skillsFlag []string
 
 func (f *skillsFlag) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar((*[]string)(f), "skills", nil, "start with the skills of a directory, a head, or the files of a session or run as well")
+}
+
+// check refuses an empty name.
+func (f skillsFlag) check(cmd *cobra.Command) error {
+	if slices.Contains(f, "") || len(f) == 0 && cmd.Flags().Changed("skills") {
+		return app.Usage(cmd, errors.New("--skills has an empty name: want a directory, a head, a session or a run"))
+	}
+	return nil
 }
 
 // layIn puts the skills into the files that a task starts with.
@@ -40,11 +50,16 @@ func (f skillsFlag) layIn(ctx context.Context, a *app.App, s *app.System, t *mes
 		}
 	}
 	b := s.Blobs(s.Tenant())
+	from := map[blob.Digest]string{}
 	for _, name := range f {
 		bundle, err := skillsOf(ctx, a, s, name)
 		if err != nil {
 			return err
 		}
+		if same, ok := from[bundle]; ok {
+			return app.Fail(app.ExitUsage, "--skills %s was given already, as %s: give it once", name, same)
+		}
+		from[bundle] = name
 		var names []string
 		head, names, err = guide.LayIn(ctx, b, head, bundle)
 		switch {
@@ -66,10 +81,11 @@ func skillsOf(ctx context.Context, a *app.App, s *app.System, name string) (blob
 	if fi, err := os.Stat(name); err == nil && fi.IsDir() {
 		o := importOptions(a, s, name)
 		in, err := workspace.Import(ctx, s.Blobs(s.Tenant()), name, &o)
-		if err == nil {
-			leftOut(a, name, &in)
+		if err != nil {
+			return in.Head, fmt.Errorf("--skills %s: %w", name, err)
 		}
-		return in.Head, err
+		leftOut(a, name, &in)
+		return in.Head, nil
 	}
 	head, err := reference.Head(ctx, s, name)
 	switch {

@@ -68,6 +68,9 @@ and the command that answers is printed once.`,
 			if err != nil {
 				return err
 			}
+			if err := skills.check(cmd); err != nil {
+				return err
+			}
 			branches, err := fan.input(cmd, args[0], &t)
 			if err != nil {
 				return err

@@ -186,6 +186,29 @@ func (g *Graph) withBranches(t session.Tenant, id run.ID) []run.ID {
 	return out
 }
 
+// Beside returns the sessions that a run or a branch of it opened and the graph holds
+// nothing of: they are the roots of other trees, such as one in which a model takes notes.
+func (g *Graph) Beside(t session.Tenant, id run.ID) []session.ID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []session.ID
+	for _, id := range g.withBranches(t, id) {
+		for key := range g.runs[runKey{t, id}] {
+			for _, r := range g.sessions[key].of(id) {
+				if r.Kind != Branched {
+					continue
+				}
+				for _, b := range r.Branches {
+					if g.sessions[session.Key{Tenant: t, ID: b.Session}] == nil && !slices.Contains(out, b.Session) {
+						out = append(out, b.Session)
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
 // WaitedFor returns how long a run waited for people, timers and branches, up to the
 // last record of its home.
 func (g *Graph) WaitedFor(t session.Tenant, id run.ID) time.Duration {

@@ -221,7 +221,7 @@ func showSpent(ctx context.Context, a *app.App, s *app.System, r *messages.RunIn
 	if r.Session == "" { // ended before a log held it
 		return writeSpending(a, &view.Spending{Run: r.Run})
 	}
-	g, _, err := reference.Graph(ctx, s, r.Session)
+	g, _, err := reference.RunGraph(ctx, s, r)
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func listSteps(ctx context.Context, a *app.App, s *app.System, name string, q *v
 	var all []lineage.Record
 	labels := &lineage.Labels{}
 	if r.Session != "" {
-		g, root, err := reference.Graph(ctx, s, r.Session)
+		g, root, err := reference.RunGraph(ctx, s, &r)
 		if err != nil {
 			return err
 		}

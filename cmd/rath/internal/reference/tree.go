@@ -2,6 +2,7 @@ package reference
 
 import (
 	"context"
+	"errors"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/lineage"
@@ -34,6 +35,36 @@ func Graph(ctx context.Context, s *app.System, id session.ID) (*lineage.Graph, s
 	}
 	if err != nil {
 		return nil, session.Key{}, err
+	}
+	return g, root, nil
+}
+
+// mostTrees bounds the trees that are read beside that of a run.
+const mostTrees = 256
+
+// RunGraph reads the lineage of the tree that a run's session is part of, and the trees
+// of the sessions that the run opened beside it, as where a model takes notes.
+func RunGraph(ctx context.Context, s *app.System, r *messages.RunInfo) (*lineage.Graph, session.Key, error) {
+	g, root, err := Graph(ctx, s, r.Session)
+	if err != nil {
+		return nil, root, err
+	}
+	tried := map[session.ID]bool{}
+	for more := true; more; {
+		more = false
+		for _, id := range g.Beside(s.Tenant(), r.Run) {
+			if tried[id] || len(tried) == mostTrees {
+				continue
+			}
+			tried[id], more = true, true
+			err := Recorded(ctx, s, id, 0, func(r *messages.LineageRecord) error {
+				g.Add(r.Record)
+				return nil
+			})
+			if err != nil && !errors.Is(err, session.ErrNotFound) { // the step was cut off before it began
+				return nil, root, err
+			}
+		}
 	}
 	return g, root, nil
 }

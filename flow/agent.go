@@ -41,8 +41,8 @@ type Agent struct {
 	// Recall is how many notes are recalled at most; 0 is 4.
 	Recall int
 	// Commit has the agent's model take notes, after each Forward, of what was said since the
-	// answer before, and writes them into Memory: see [Commit]. Where that fails its steps
-	// say so, and Forward does not fail.
+	// answer before, and writes them into Memory: see [Commit]. Where that fails the
+	// run warns, or its steps say so, and Forward does not fail.
 	Commit bool
 	// MaxRounds bounds the model calls; 0 is DefaultMaxRounds, and ends an agent sooner that
 	// makes the same calls with the same results sixteen times in a row.

@@ -18,6 +18,7 @@ const (
 	MaxCommitText  = 2 << 10  // bytes of each of them
 	commitShown    = 64 << 10 // bytes of the session that the model is shown, the newest rows
 	commitRow      = 8 << 10  // bytes of one row of it
+	commitWhy      = 300      // bytes of why there are none
 )
 
 // commitCategories are the parts of names that a model may choose from.
@@ -58,7 +59,8 @@ func commit(ctx context.Context, s session.Session, from int, name string, a *Ag
 		return nil, err
 	}
 	if err != nil {
-		return nil, rejectUndecided(ctx, err, read)
+		why := strings.TrimPrefix(err.Error(), ErrAnswer.Error()+": ")
+		return nil, reject(ctx, err, read, journal.NotNoted+excerpt.Clip(why, commitWhy))
 	}
 	if err := Reject(ctx, read, journal.OnlyNoted); err != nil {
 		return nil, err

@@ -52,10 +52,15 @@ func Reject(ctx context.Context, branch session.Session, reason string) error {
 // rejectUndecided disposes of the fork on which a policy failed to decide, and returns
 // why it failed: the author may go on with another policy.
 func rejectUndecided(ctx context.Context, why error, s session.Session) error {
+	return reject(ctx, why, s, journal.NotDecided)
+}
+
+// reject disposes likewise of a session, for a reason.
+func reject(ctx context.Context, why error, s session.Session, reason string) error {
 	if run.IsControl(why) {
 		return why // no step follows
 	}
-	if err := Reject(ctx, s, journal.NotDecided); err != nil {
+	if err := Reject(ctx, s, reason); err != nil {
 		return err
 	}
 	return why

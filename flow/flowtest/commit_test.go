@@ -68,6 +68,18 @@ func TestCommitCrashEverywhere(t *testing.T) {
 	}
 }
 
+// TestNoNotesCrashEverywhere: where a model takes no notes the end of its session says why,
+// in the same words after a crash at any commit.
+func TestNoNotesCrashEverywhere(t *testing.T) {
+	for _, said := range []string{"refused", "useless"} {
+		t.Run(said, func(t *testing.T) {
+			newWorkflow := func() flow.Workflow { return &flow.Agent{Name: "helper", Memory: "m", Commit: true} }
+			o := &flowtest.Options{Memory: func() memory.Store { return notebook.New(nil) }}
+			flowtest.CrashEverywhere(t, newWorkflow, session.New(session.UserText(said)), "testdata/commit-refused.txtar", o)
+		})
+	}
+}
+
 // TestCommitIsBounded: a session of any length and a model that answers too much come to a
 // bounded request and to bounded notes; an answer that is none ends no agent.
 func TestCommitIsBounded(t *testing.T) {

@@ -247,12 +247,12 @@ func (s *lineageState) place(a *audit, l *log, r *recordData, codes []byte, wron
 }
 
 // scratch are the reasons of forks that were made to be read, and never to be taken.
-var scratch = []string{"it only judged", "it only summarised", "nothing was decided on it"}
+var scratch = []string{"it only judged", "it only summarised", "notes were taken on it", "nothing was decided on it"}
 
 // endOf is how a record tells the end of a branch: one that was only read is not told as
 // rejected.
 func endOf(state, reason string) string {
-	if state == "rejected" && slices.Contains(scratch, reason) {
+	if state == "rejected" && (slices.Contains(scratch, reason) || strings.HasPrefix(reason, "notes not taken: ")) {
 		return "scratch"
 	}
 	return state

@@ -174,6 +174,7 @@ func warms(w *world) {
 	w.branch("w1", "u1", "b", "u3", base, "")
 	const tells = `{"branch":{"link":@l,"state":"succeeded","usage":{"calls":1,"input":100,"output":20}},"id":"@i","kind":"branch","n":@n,"path":"1.gather","run":"w1"@w}`
 	var outcomes, ends string
+	why := map[string]string{"u2": "notes were taken on it", "u3": "notes not taken: it is empty"}
 	for i, id := range []string{"u2", "u3"} {
 		b := w.logs[id]
 		if i == 1 {
@@ -182,7 +183,7 @@ func warms(w *world) {
 		b.commit(in(id+"/end", b.end(id, "succeeded", `,"parent":{"path":"1.gather","run":"w1","session":"u1"},"result":`+b.link()+`,"usage":{"calls":1,"input":100,"output":20},"version":@v`)))
 		l.commit(l.ev("run.received", tells, "@l", b.link(), "@i", id, "@n", i+1, "@w", []string{"", `,"wake":1`}[i]))
 		outcomes += `,{"link":` + b.link() + `,"name":"` + []string{"a", "b"}[i] + `","session":"` + id + `","state":"succeeded"}`
-		ends += `,{"reason":"it only judged","session":"` + id + `","state":"rejected"}`
+		ends += `,{"reason":"` + why[id] + `","session":"` + id + `","state":"rejected"}`
 	}
 	l.commit(l.claim("w1", "u1", "n1"))
 	gather := l.step("w1", "1.gather", "gather", `,"usage":{"calls":2,"input":200,"output":40}`, l.ev("run.disposed", `{"branches":[`+ends[1:]+`],"run":"w1"}`))
@@ -190,8 +191,8 @@ func warms(w *world) {
 	l.commit(gather)
 	for _, id := range []string{"u2", "u3"} {
 		b := w.logs[id]
-		l.commit(l.ev("session.rejected", `{"branch":@l,"reason":"it only judged","state":"rejected"}`, "@l", b.link()))
-		b.commit(b.ev("session.closed", `{"by":{"session":"u1","tenant":"acme"},"reason":"it only judged","state":"rejected"}`))
+		l.commit(l.ev("session.rejected", `{"branch":@l,"reason":"`+why[id]+`","state":"rejected"}`, "@l", b.link()))
+		b.commit(b.ev("session.closed", `{"by":{"session":"u1","tenant":"acme"},"reason":"`+why[id]+`","state":"rejected"}`))
 	}
 	l.commit(in("w1/end", l.end("w1", "succeeded", `,"result":`+l.link()+`,"usage":{"calls":2,"input":200,"output":40}`)))
 }

@@ -319,7 +319,7 @@ func tells(f fact) object {
 		}
 		return object{"parents": edges}
 	case "session.closed":
-		if f.data["reason"] == "it only judged" {
+		if why, _ := f.data["reason"].(string); why == "it only judged" || strings.HasPrefix(why, "notes ") {
 			return object{"state": "scratch"}
 		}
 		return pick(f.data, "state")

@@ -56,8 +56,15 @@ func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, 
 		return err
 	}
 	if st.decision != journal.Replay {
-		rejection := session.RejectedEvent(session.Rejection{Branch: link, Reason: excerpt.Clip(reason, 1<<10), State: state})
-		if _, err := st.commit(journal.StepCompleted{Links: []session.Link{link}, Summary: excerpt.Clip(reason, 200)}, rejection); err != nil {
+		content := []session.Event{session.RejectedEvent(session.Rejection{Branch: link, Reason: excerpt.Clip(reason, 1<<10), State: state})}
+		if journal.Warns(reason) {
+			e, err := journal.NewEvent(journal.KindWarning, journal.Warning{Run: ex.id, Text: excerpt.Clip(reason, 1<<10)})
+			if err != nil {
+				return err
+			}
+			content = append(content, e)
+		}
+		if _, err := st.commit(journal.StepCompleted{Links: []session.Link{link}, Summary: excerpt.Clip(reason, 200)}, content...); err != nil {
 			return err
 		}
 	}

@@ -170,4 +170,7 @@ func RunLine(w *term.Writer, r *messages.RunInfo) {
 		w.Printf(" %s", term.Line(more, 200))
 	}
 	w.Println()
+	for _, text := range r.Warnings {
+		w.Println("warning  " + term.Line(text, 200))
+	}
 }

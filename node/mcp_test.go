@@ -203,16 +203,18 @@ func mcpAsks(t *testing.T, kind string) {
 	submit("plan")
 	q := question("plan", "1.0.answer.0")
 	says, err := c.Detail(t.Context(), q)
-	if q.Title != "s__deploy asks: Deploy plan where?" || err != nil || !strings.Contains(says, `  copies, integer, 2 if left out
-  place, string of ["staging","production"], required: where to
-The call is made again, from its beginning, with the answer.`) {
+	if q.Title != "s__deploy asks: Deploy plan where?" || err != nil || says != `> Deploy plan where?
+The call is made again, from its beginning, with the answer.
+A yes takes these values, as a JSON object:
+  copies, integer, 2 if left out
+  place, string of ["staging","production"], required: where to` {
 		t.Errorf("%s\n%s\n%v", q.Title, says, err)
 	}
 	if err := c.Approve(t.Context(), "plan", messages.Control{Step: q.Step, Value: json.RawMessage(`{"place":"moon"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	q = question("plan", "1.0.answer.1")
-	if says, err := c.Detail(t.Context(), q); err != nil || !strings.HasPrefix(says, `The answer before was not taken: "place":`) {
+	if says, err := c.Detail(t.Context(), q); err != nil || !strings.Contains(says, "\nThe answer before was not taken: \"place\":") {
 		t.Errorf("%s, %v", says, err)
 	}
 	if err := c.Close(); err != nil {

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -54,7 +52,10 @@ const (
 
 // ask is tool.Call.Ask.
 func (c *toolCall) ask(_ context.Context, message string, schema json.RawMessage) (action string, content json.RawMessage, err error) {
-	q := journal.Asked{Message: excerpt.Clip(message, maxAsks)}
+	q := journal.Asked{Message: message}
+	if len(message) > maxAsks {
+		q.Message = excerpt.Clip(message, maxAsks-len("…")) + "…"
+	}
 	if len(schema) > 0 {
 		q.Schema = compact(string(schema))
 	}
@@ -101,26 +102,6 @@ func (values) Call(context.Context, tool.Call) (tool.Result, error) {
 	return tool.Result{}, errors.ErrUnsupported
 }
 
-// property is what a schema says of a value of an answer.
-type property struct {
-	Default     json.RawMessage `json:"default"`
-	Description string          `json:"description"`
-	Enum        json.RawMessage `json:"enum"`
-	OneOf       json.RawMessage `json:"oneOf"`
-	Title       string          `json:"title"`
-	Type        string          `json:"type"`
-}
-
-// properties are those of a schema that was compiled before.
-func properties(schema string) (all map[string]property, required []string) {
-	var s struct {
-		Properties map[string]property `json:"properties"`
-		Required   []string            `json:"required"`
-	}
-	_ = json.Unmarshal([]byte(schema), &s)
-	return s.Properties, s.Required
-}
-
 // check returns the values of an answer with those that the schema has by default, or why
 // they cannot be taken.
 func check(schema string, given json.RawMessage) (content json.RawMessage, why string) {
@@ -151,35 +132,10 @@ func check(schema string, given json.RawMessage) (content json.RawMessage, why s
 
 // asked is the question of a call as people see it.
 func (c *toolCall) asked(path run.Path) journal.Wait {
-	var b strings.Builder
-	if c.why != "" {
-		fmt.Fprintf(&b, "The answer before was not taken: %s.\n", c.why)
+	return journal.Wait{
+		Detail: detail(*c.asks, c.why), Kind: run.WaitApproval, Name: c.Name, Path: path,
+		Title: c.Name + " asks: " + oneLine(c.asks.Message, maxTitle/4),
 	}
-	all, required := properties(c.asks.Schema)
-	if len(all) > 0 {
-		b.WriteString("A yes takes these values, as a JSON object:\n")
-	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		p := all[name]
-		fmt.Fprintf(&b, "  %s, %s", name, cmp.Or(p.Type, "any"))
-		if p.Enum != nil {
-			fmt.Fprintf(&b, " of %s", p.Enum)
-		} else if p.OneOf != nil {
-			fmt.Fprintf(&b, " of %s", p.OneOf)
-		}
-		switch {
-		case p.Default != nil:
-			fmt.Fprintf(&b, ", %s if left out", p.Default)
-		case slices.Contains(required, name):
-			b.WriteString(", required")
-		}
-		if says := cmp.Or(p.Description, p.Title); says != "" {
-			b.WriteString(": " + says)
-		}
-		b.WriteByte('\n')
-	}
-	b.WriteString("The call is made again, from its beginning, with the answer.")
-	return journal.Wait{Detail: b.String(), Kind: run.WaitApproval, Name: c.Name, Path: path, Title: c.Name + " asks: " + c.asks.Message}
 }
 
 // answerStep is the step that takes the answer to what a call asks. An answer that the

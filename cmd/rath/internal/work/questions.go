@@ -22,7 +22,7 @@ import (
 
 // maxAsked bounds the arguments of a call that are shown where there is no
 // window, in columns.
-const maxAsked = 4 << 10
+const maxAsked = 5 << 10
 
 // asked is a question with the call that it is about.
 type asked struct {
@@ -35,12 +35,26 @@ type asked struct {
 // maxDetail bounds the lines of a detail that are shown.
 const maxDetail = 200
 
-// detail is what a question says besides its title, line by line.
-func detail(text string) (rows [][]string) {
+// detail is what a question says besides its title, line by line. With a width a long
+// line goes on in the next one, which begins as it does.
+func detail(text string, width int) (rows [][]string) {
 	n := 0
 	for line := range strings.Lines(text) {
-		if n++; n <= maxDetail {
-			rows = append(rows, []string{"  > " + term.Clip(term.Clean(strings.ReplaceAll(strings.TrimRight(lineage.Mask(line), "\r\n"), "\t", "    ")), maxAsked)})
+		if n++; n > maxDetail {
+			continue
+		}
+		line = term.Clip(term.Clean(strings.ReplaceAll(strings.TrimRight(lineage.Mask(line), "\r\n"), "\t", "    ")), maxAsked)
+		text := strings.TrimLeft(line, "> ")
+		lead := "  > " + line[:len(line)-len(text)]
+		if width == 0 || term.Width(lead) > width/2 {
+			rows = append(rows, []string{"  > " + line})
+			continue
+		}
+		for i, part := range term.Wrap(text, width-term.Width(lead)-len(hang)) {
+			if i > 0 {
+				part = hang + part
+			}
+			rows = append(rows, []string{lead + part})
 		}
 	}
 	if n > maxDetail {
@@ -48,6 +62,9 @@ func detail(text string) (rows [][]string) {
 	}
 	return rows
 }
+
+// hang is before what goes on in a line of a detail.
+const hang = "    "
 
 // questions lists what runs ask, all or that of one name.
 func questions(ctx context.Context, a *app.App, s *app.System, name string) error {
@@ -106,7 +123,11 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 		case q.Call != nil:
 			rows = append(rows, []string{"  > " + term.Line(q.Call.Name+" "+lineage.Mask(q.Call.Args), maxAsked)})
 		}
-		rows = append(rows, detail(q.Detail)...)
+		width := 0
+		if a.Out.Terminal() {
+			width = a.Out.Width()
+		}
+		rows = append(rows, detail(q.Detail, width)...)
 	}
 	a.Out.Rows([]string{"RUN", "STEP", "KIND", "WORKFLOW", "AGE", "LEFT", "QUESTION"}, rows)
 	return nil

@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rathcluster/rath/internal/journal"
+)
+
+// What people read of a question was written by a tool, or by a server that Rath knows
+// nothing of. Its text cannot be taken for that of Rath: lines of the message have a
+// mark, and all else is on the line that says what it is, so long in characters.
+const (
+	maxQuotedLines = 64 // of a message; the rest is on the last one
+	maxShown       = 200
+	maxShownName   = 64
+	maxShownEnum   = 800
+)
+
+// property is what a schema says of a value of an answer.
+type property struct {
+	Default     json.RawMessage `json:"default"`
+	Description string          `json:"description"`
+	Enum        json.RawMessage `json:"enum"`
+	OneOf       json.RawMessage `json:"oneOf"`
+	Title       string          `json:"title"`
+	Type        string          `json:"type"`
+}
+
+// String says what a value may be, on one line.
+func (p property) String() string {
+	text := oneLine(cmp.Or(p.Type, "any"), maxShownName)
+	if among := cmp.Or(string(p.Enum), string(p.OneOf)); among != "" {
+		text += " of " + oneLine(among, maxShownEnum)
+	}
+	return text
+}
+
+// properties are those of a schema that was compiled before.
+func properties(schema string) (all map[string]property, required []string) {
+	var s struct {
+		Properties map[string]property `json:"properties"`
+		Required   []string            `json:"required"`
+	}
+	_ = json.Unmarshal([]byte(schema), &s)
+	return s.Properties, s.Required
+}
+
+// detail is a question as people read it, of at most journal.MaxDetail bytes: the whole
+// message, why the answer before was not taken, and the values that a yes takes.
+func detail(q journal.Asked, why string) string {
+	var b strings.Builder
+	quote(&b, q.Message)
+	if why != "" {
+		fmt.Fprintf(&b, "The answer before was not taken: %s.\n", oneLine(why, 2*maxShown))
+	}
+	b.WriteString("The call is made again, from its beginning, with the answer.\n")
+	all, required := properties(q.Schema)
+	if len(all) > 0 {
+		b.WriteString("A yes takes these values, as a JSON object:\n")
+	}
+	for i, name := range slices.Sorted(maps.Keys(all)) {
+		p := all[name]
+		line := fmt.Sprintf("  %s, %s", oneLine(name, maxShownName), p)
+		switch {
+		case p.Default != nil:
+			line += ", " + oneLine(string(p.Default), maxShown) + " if left out"
+		case slices.Contains(required, name):
+			line += ", required"
+		}
+		if says := oneLine(cmp.Or(p.Description, p.Title), maxShown); says != "" {
+			line += ": " + says
+		}
+		if b.Len()+len(line) > journal.MaxDetail-100 {
+			fmt.Fprintf(&b, "  … and %d more\n", len(all)-i)
+			break
+		}
+		b.WriteString(line + "\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// quote writes a text with a mark before each line.
+func quote(b *strings.Builder, text string) {
+	n := 0
+	for line := range strings.FieldsFuncSeq(text, breaks) {
+		if line = oneLine(line, len(line)); line == "" {
+			continue
+		}
+		switch n++; {
+		case n == 1:
+			b.WriteString("> ")
+		case n <= maxQuotedLines:
+			b.WriteString("\n> ")
+		default:
+			b.WriteByte(' ')
+		}
+		b.WriteString(line)
+	}
+	if n > 0 {
+		b.WriteByte('\n')
+	}
+}
+
+// breaks reports whether a new line begins behind r, for one of those who may show it.
+func breaks(r rune) bool { return strings.ContainsRune("\n\v\f\r\u0085\u2028\u2029", r) }
+
+// oneLine returns at most n characters of s on one line, the last of which says that it
+// was cut, without what could steer a terminal or reorder the text around it.
+func oneLine(s string, n int) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r) || breaks(r):
+			return ' '
+		case r == utf8.RuneError, unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs):
+			return -1
+		}
+		return r
+	}, s)
+	s = strings.Join(strings.Fields(s), " ")
+	if utf8.RuneCountInString(s) > n {
+		s = string([]rune(s)[:n-1]) + "…"
+	}
+	return s
+}

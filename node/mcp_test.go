@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -126,7 +127,7 @@ done
 
 // TestMCPAsks: a server that asks during a call has the run wait for a person, and gets the
 // answer when the call is made again, also by a node that started later. An answer that is
-// not as asked for is asked for again. A call that is cut off after the answer is not made
+// not as asked for is refused. A call that is cut off after the answer is not made
 // again by itself.
 func TestMCPAsks(t *testing.T) {
 	for _, kind := range []string{"good", "former"} {
@@ -210,13 +211,12 @@ A yes takes these values, as a JSON object:
   place, string of ["staging","production"], required: where to` {
 		t.Errorf("%s\n%s\n%v", q.Title, says, err)
 	}
-	if err := c.Approve(t.Context(), "plan", messages.Control{Step: q.Step, Value: json.RawMessage(`{"place":"moon"}`)}); err != nil {
-		t.Fatal(err)
+	for _, value := range []string{``, `{"place":"moon"}`, `["staging"]`} {
+		if err := c.Approve(t.Context(), "plan", messages.Control{Step: q.Step, Value: json.RawMessage(value)}); !errors.Is(err, run.ErrMalformed) {
+			t.Errorf("values %s: %v", value, err)
+		}
 	}
-	q = question("plan", "1.0.answer.1")
-	if says, err := c.Detail(t.Context(), q); err != nil || !strings.Contains(says, "\nThe answer before was not taken: \"place\":") {
-		t.Errorf("%s, %v", says, err)
-	}
+	question("plan", q.Step)
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -130,6 +130,32 @@ func check(schema string, given json.RawMessage) (content json.RawMessage, why s
 	return bound.Args, ""
 }
 
+// CheckAnswer refuses a yes to what a call asks whose values the schema of the question
+// refuses, as run.ErrMalformed, so that who gives it learns at once. It takes what it finds
+// no schema for: the run checks again.
+func CheckAnswer(ctx context.Context, v *journal.Values, s journal.Signal) error {
+	if s.Received == nil || s.Received.Kind != journal.Approve {
+		return nil
+	}
+	at := strings.LastIndex(string(s.Received.Path), ".answer.")
+	if at < 0 {
+		return nil
+	}
+	g, err := v.Recorded(ctx, s.To, s.Run)
+	if err != nil {
+		return nil // as what applies the signal finds, too
+	}
+	for _, st := range g.Record.Steps() {
+		if st.Path != s.Received.Path[:at] || st.Asks == nil {
+			continue
+		}
+		if _, why := check(st.Asks.Schema, json.RawMessage(s.Received.Value)); why != "" {
+			return fmt.Errorf("the values are not those that step %s of run %s asks for: %s: %w; %q shows what it takes", s.Received.Path, s.Run, oneLine(why, 2*maxShown), run.ErrMalformed, "rath answer "+string(s.Run))
+		}
+	}
+	return nil
+}
+
 // asked is the question of a call as people see it.
 func (c *toolCall) asked(path run.Path) journal.Wait {
 	return journal.Wait{

@@ -1,6 +1,9 @@
 package follow
 
 import (
+	"regexp"
+	"strings"
+
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
@@ -23,7 +26,9 @@ func Stopped(a *app.App, id run.ID, seen Outcome, o *NodeFlags) error {
 			Person(a, r)
 			continue
 		}
-		a.Err.Println("  " + AnswerWith(a, r.Run, r.Asks()))
+		for _, command := range AnswerWith(a, r.Run, r.Waits) {
+			a.Err.Println("  " + command)
+		}
 	}
 	a.Err.Println("  " + ResumeWith(a, id, o))
 	if o == nil {
@@ -51,7 +56,7 @@ func Person(a *app.App, r lineage.Record) {
 	}
 	a.Err.Note("")
 	a.Err.Println(who + " waits for " + kind + what)
-	a.Err.Println("answer with\n  " + AnswerWith(a, r.Run, kind))
+	a.Err.Println("answer with\n  " + strings.Join(AnswerWith(a, r.Run, r.Waits), "\n  "))
 }
 
 // review says what a person has to decide.
@@ -82,13 +87,23 @@ func DecideWith(a *app.App, id run.ID, revision string) []string {
 	return commands
 }
 
-// AnswerWith is the command that answers what a run waits for from a person.
-func AnswerWith(a *app.App, id run.ID, kind string) string {
-	switch kind {
-	case run.WaitResponse:
-		return a.Hint("answer", string(id), "VALUE")
-	case run.WaitMessage:
-		return a.Hint("answer", string(id), "TEXT")
+// callAsks is how the steps end at which a call asks for values.
+var callAsks = regexp.MustCompile(`\.answer\.[0-9]+$`)
+
+// AnswerWith are the commands that answer the first of waits for a person; that for what
+// a call asks comes after the one that shows the question and the values in whole.
+func AnswerWith(a *app.App, id run.ID, waits []lineage.Wait) []string {
+	for _, w := range waits {
+		switch {
+		case w.Kind == run.WaitResponse:
+			return []string{a.Hint("answer", string(id), "VALUE")}
+		case w.Kind == run.WaitMessage:
+			return []string{a.Hint("answer", string(id), "TEXT")}
+		case w.Kind == run.WaitApproval && callAsks.MatchString(string(w.Step)):
+			return []string{a.Hint("answer", string(id)), a.Hint("answer", string(id), "yes", "--edit", `'{"NAME":VALUE}'`)}
+		case w.Kind == run.WaitApproval:
+			return []string{a.Hint("answer", string(id), "yes")}
+		}
 	}
-	return a.Hint("answer", string(id), "yes")
+	return nil
 }

@@ -82,13 +82,7 @@ func liveOf(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo)
 
 // tellLive writes what a run is at, and its branches if it waits for them.
 func tellLive(ctx context.Context, a *app.App, s *app.System, r *view.LiveRun) error {
-	var answers []string
-	for _, w := range r.Live.Waits {
-		switch w.Kind {
-		case run.WaitApproval, run.WaitResponse, run.WaitMessage:
-			answers = []string{follow.AnswerWith(a, r.Info.Run, w.Kind)}
-		}
-	}
+	answers := follow.AnswerWith(a, r.Info.Run, r.Live.Waits)
 	if r.Live.Review != nil {
 		answers = follow.DecideWith(a, r.Info.Run, r.Live.Review.Revision)
 	}

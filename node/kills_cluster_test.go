@@ -53,5 +53,5 @@ func TestHundredRunsInPods(t *testing.T) {
 	killRuns(t, "kubernetes", cmp.Or(*runsFlag, 100), cmp.Or(*killsFlag, 12), "0.2", []string{
 		"-sandbox-kubernetes-config", os.Getenv("KUBECONFIG"), "-sandbox-kubernetes-namespace", "sandboxes",
 		"-sandbox-kubernetes-image", "example.org/commands:latest", "-sandbox-kubernetes-node-image", "example.org/node:test",
-	}, swept)
+	}, func(string) { swept() })
 }

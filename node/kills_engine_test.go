@@ -49,14 +49,25 @@ func TestHundredRuns(t *testing.T) {
 	} {
 		t.Run(tt.backend, func(t *testing.T) {
 			var flags []string
+			var swept func(store string)
 			if tt.backend == "docker" {
 				const image = "rath-sandbox:node-test"
 				if out, err := exec.Command("docker", "import", os.Getenv("RATH_SANDBOX_IMAGE_TAR"), image).CombinedOutput(); err != nil {
 					t.Fatalf("import the image: %v: %s; run the tests with .ci/engine", err, out)
 				}
 				flags = []string{"-sandbox-image", image, "-sandbox-warm", "0"}
+				// An engine at work takes longer to remove a container than a node has to end.
+				swept = func(store string) {
+					folders := []string{store}
+					for end := time.Now().Add(time.Minute); len(folders) > 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+						var err error
+						if folders, err = filepath.Glob(filepath.Join(store, "containers", "box-*")); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
 			}
-			killRuns(t, tt.backend, cmp.Or(*runsFlag, tt.runs), cmp.Or(*killsFlag, tt.kills), tt.wait, flags, nil)
+			killRuns(t, tt.backend, cmp.Or(*runsFlag, tt.runs), cmp.Or(*killsFlag, tt.kills), tt.wait, flags, swept)
 			if tt.backend == "docker" {
 				if left := containersLeft(t); len(left) > 0 {
 					t.Errorf("%d containers are left", len(left))
@@ -68,7 +79,7 @@ func TestHundredRuns(t *testing.T) {
 
 // killRuns plays it with a backend that the flags of a node offer. What a sweep has to take
 // away is waited for in swept, if that is not nil, while a last node lives.
-func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer []string, swept func()) {
+func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer []string, swept func(store string)) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(runs)*6*time.Second)
 	defer cancel()
@@ -166,7 +177,7 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 	end()
 	if swept != nil {
 		node = start()
-		swept()
+		swept(w.store)
 		end()
 	}
 	t.Logf("%d runs, %d kills, %d attempts, %d answered, %d namespaces seen", runs, killed, attempts.Load(), reviewed.Load(), len(w.spaces))

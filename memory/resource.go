@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ func AddResource(ctx context.Context, s Store, uri string, text []byte, from Ori
 		return 0, fmt.Errorf("%w %q: a resource is below %s", ErrInvalidURI, uri, resources)
 	case len(text) > MaxResource:
 		return 0, fmt.Errorf("%w: %s has %d bytes, a resource has at most %d: add it in parts", ErrTooLarge, uri, len(text), MaxResource)
-	case !utf8.Valid(text) || strings.ContainsRune(string(text), 0):
+	case !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0:
 		return 0, fmt.Errorf("%w: %s has bytes that are not UTF-8: add text", ErrNotText, uri)
 	}
 	parts := split(string(text))

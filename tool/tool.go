@@ -158,7 +158,7 @@ type Call struct {
 	// answer it fails: the call returns that error, ends with it, and is made again from its
 	// beginning when the answer is there, in a run that waited as for an approval. What the
 	// call did before it asked it does again. action is "accept", "decline", or "cancel" if
-	// the time was up; content are the values. Nil means that nobody can be asked.
+	// the time was up; content are the values. Nil means that there is no person to ask.
 	Ask func(ctx context.Context, message string, schema json.RawMessage) (action string, content json.RawMessage, err error)
 	// Progress says how far the call is, to people who look at its run meanwhile. Only the
 	// last text is kept, as long as the call runs. It may be nil.

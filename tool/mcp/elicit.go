@@ -113,7 +113,7 @@ func (c *Conn) elicit(ctx context.Context, r *sdk.ElicitRequest) (*sdk.ElicitRes
 			return refuse(err)
 		}
 	}
-	action, content, err := u.call.Ask(ctx, clip(c.s.redact(c.env, r.Params.Message), 4<<10), schema)
+	action, content, err := u.call.Ask(ctx, c.s.redact(c.env, r.Params.Message), schema)
 	if err != nil {
 		// The call ends before the server reads that it gets no answer, which it might
 		// take for one.

@@ -19,7 +19,7 @@ import (
 // and the answer to the server. Without an answer the call ends with the error of Ask, and
 // the connection goes on.
 func TestElicit(t *testing.T) {
-	errOpen := errors.New("nobody has answered yet")
+	errOpen := errors.New("there is no answer yet")
 	for _, kind := range []string{"good", "former"} {
 		file := filepath.Join(t.TempDir(), "calls")
 		c := connect(t, server(t, kind, ""))
@@ -33,7 +33,7 @@ func TestElicit(t *testing.T) {
 			return string(body), err
 		}
 		var asked []string
-		_, err := deploy("a", func(_ context.Context, message string, schema json.RawMessage) (string, json.RawMessage, error) {
+		_, err := deploy("a\nand b", func(_ context.Context, message string, schema json.RawMessage) (string, json.RawMessage, error) {
 			var want, got any
 			if json.Unmarshal([]byte(mcptest.Where), &want) != nil || json.Unmarshal(schema, &got) != nil {
 				t.Errorf("%s: schema %s", kind, schema)
@@ -41,7 +41,7 @@ func TestElicit(t *testing.T) {
 			asked = append(asked, message)
 			return "", nil, errOpen
 		})
-		if !errors.Is(err, errOpen) || len(asked) != 1 || asked[0] != "Deploy a where?" {
+		if !errors.Is(err, errOpen) || len(asked) != 1 || asked[0] != "Deploy a\nand b where?" {
 			t.Errorf("%s: asked %q: %v", kind, asked, err)
 		}
 		for _, tt := range []struct{ what, action, content, want string }{

@@ -15,12 +15,21 @@ func (n *Instance) containers(ctx context.Context, store string) (sandbox.Backen
 	b := docker.New(&docker.Options{
 		State: filepath.Join(store, "containers"), Image: n.o.SandboxImage, Runtime: n.o.SandboxRuntime, Warm: n.o.SandboxWarm, Logger: n.log,
 	})
-	if _, err := b.Sweep(ctx); err != nil {
+	if err := n.usable(ctx, b); err != nil {
 		return nil, fmt.Errorf("node: sandboxes of image %s: %w", n.o.SandboxImage, err)
 	}
-	if _, err := b.Probe(ctx); err != nil {
-		return nil, fmt.Errorf("node: sandboxes of image %s: %w", n.o.SandboxImage, err)
-	}
-	n.sweepers = append(n.sweepers, b.Run)
 	return b, nil
+}
+
+// usable tries a backend, and has what former processes left of it removed, now and while
+// the node serves.
+func (n *Instance) usable(ctx context.Context, b sandbox.Backend) error {
+	if s, ok := b.(sandbox.Sweeper); ok {
+		if _, err := s.Sweep(ctx); err != nil {
+			return err
+		}
+		n.sweepers = append(n.sweepers, s.Run)
+	}
+	_, err := b.Probe(ctx)
+	return err
 }

@@ -370,7 +370,7 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 		}
 	}
 	boxes, work, forks := filepath.Join(dir, "boxes"), filepath.Join(dir, "work"), filepath.Join(dir, "forks")
-	if _, err := local.Reap(ctx, boxes, nil); err != nil {
+	if _, err := local.Reap(ctx, boxes); err != nil {
 		n.log.Warn("sandboxes of a former process are not all gone", "error", err)
 	}
 	for _, d := range []string{work, forks} {

@@ -135,6 +135,17 @@ type Backend interface {
 	Open(ctx context.Context, s Spec) (Sandbox, error)
 }
 
+// Sweeper is a Backend whose sandboxes can outlive the process that opened them. Who opens
+// some calls Sweep before the first, and Run beside; a node does so for its own backends.
+type Sweeper interface {
+	// Sweep removes sandboxes that no process holds any more, and those whose owner has one
+	// of a higher epoch, and returns how many.
+	Sweep(ctx context.Context) (removed int, err error)
+	// Run sweeps, now and again, and keeps ready what the backend was told to, until ctx
+	// ends. It is called once, and logs what it cannot remove.
+	Run(ctx context.Context) error
+}
+
 // Sandbox runs commands and touches files in one directory. Its methods may be
 // called concurrently; the caller orders the calls that change files.
 type Sandbox interface {

@@ -64,9 +64,6 @@ func newTransport() *http.Transport {
 	}
 }
 
-// Close closes idle connections. Endpoints stay usable.
-func (m *Server) Close() { m.http.CloseIdleConnections() }
-
 // Endpoint is a provider after resolution.
 type Endpoint struct {
 	server *Server

@@ -43,7 +43,7 @@ const (
 	EnvModel = "ANTHROPIC_MODEL"
 )
 
-// Options are the settings of [Models]. In the zero value nothing is configured but the
+// Options are the settings of [New]. In the zero value nothing is configured but the
 // limits, which are those of package openai.
 type Options struct {
 	// Env looks up an environment variable, usually os.Getenv; nil is an empty
@@ -69,17 +69,18 @@ type Options struct {
 	Transport http.RoundTripper
 }
 
-// Models resolves providers to clients. It is safe for concurrent use.
-type Models struct{ server *exchange.Server }
+// models is safe for concurrent use.
+type models struct{ server *exchange.Server }
 
-var _ llm.Models = (*Models)(nil)
-
-// New returns a Models; nil options are the zero value.
-func New(o *Options) *Models {
+// New resolves providers to clients; nil options are the zero value. The key is the
+// provider's KeyRef, looked up by Options.Key and then Options.Env; without a KeyRef it is
+// ANTHROPIC_API_KEY, but only for the servers that the configuration names and for
+// DefaultBaseURL.
+func New(o *Options) llm.Models {
 	if o == nil {
 		o = &Options{}
 	}
-	return &Models{exchange.NewServer(exchange.Options(*o), exchange.Protocol{
+	return &models{exchange.NewServer(exchange.Options(*o), exchange.Protocol{
 		BaseURL: DefaultBaseURL, Root: "/v1", EnvKey: EnvKey, EnvBase: EnvBase, EnvModel: EnvModel,
 		Sign: func(h http.Header, key string) {
 			h.Set("Anthropic-Version", Version)
@@ -88,10 +89,4 @@ func New(o *Options) *Models {
 			}
 		},
 	})}
-}
-
-// Close closes idle connections. Clients stay usable.
-func (m *Models) Close() error {
-	m.server.Close()
-	return nil
 }

@@ -7,10 +7,8 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Client resolves p. The key is p.KeyRef, looked up by Options.Key and then Options.Env;
-// without a KeyRef it is ANTHROPIC_API_KEY, but only for the servers that the
-// configuration names and for DefaultBaseURL.
-func (m *Models) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
+// Client implements llm.Models, as New says.
+func (m *models) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
 	e, err := m.server.Resolve(ctx, p)
 	if err != nil {
 		return nil, err

@@ -46,7 +46,6 @@ func (s *server) ask(t *testing.T, r *llm.Request) *llm.Response {
 	models := anthropic.New(&anthropic.Options{Env: func(name string) string {
 		return map[string]string{anthropic.EnvBase: s.URL, anthropic.EnvKey: "sk-ant-1"}[name]
 	}})
-	defer models.Close()
 	client, err := models.Client(t.Context(), r.Provider)
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +279,6 @@ func TestRefused(t *testing.T) {
 		if llm.CodeOf(err) != llm.CodeInvalidRequest || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
 		}
-		models.Close()
 	}
 	if s.body != nil {
 		t.Errorf("sent: %s", s.body)

@@ -21,7 +21,6 @@ func Example() {
 	models := anthropic.New(&anthropic.Options{Env: func(name string) string {
 		return map[string]string{anthropic.EnvBase: srv.URL}[name] // usually os.Getenv
 	}})
-	defer models.Close()
 
 	ctx := context.Background()
 	provider := llm.Provider{Model: "claude-sonnet-4-5"}

@@ -70,7 +70,7 @@ func TestAzure(t *testing.T) {
 		if got.URL.String() != tt.url || got.Header.Get("Api-Key") != tt.key || got.Header.Get("Authorization") != tt.auth {
 			t.Errorf("%s: %s with %q and %q", name, got.URL, got.Header.Get("Api-Key"), got.Header.Get("Authorization"))
 		}
-		e, err := models.Embedder(t.Context(), p)
+		e, err := llm.EmbedderOf(t.Context(), models, p)
 		if err == nil {
 			_, err = e.Embed(t.Context(), []string{"a"})
 		}

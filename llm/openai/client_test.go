@@ -41,7 +41,6 @@ func serve(t testing.TB, script string, so *scripted.Options, o *openai.Options)
 	srv := httptest.NewServer(m)
 	t.Cleanup(srv.Close)
 	models := openai.New(o)
-	t.Cleanup(func() { models.Close() })
 	client, err := models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: srv.URL + "/v1"})
 	if err != nil {
 		t.Fatal(err)
@@ -298,8 +297,9 @@ func TestConnectionsAreReused(t *testing.T) {
 		serving.Go(func() { _ = srv.Serve(wires) }) // until it is closed
 		defer serving.Wait()
 		defer srv.Close()
-		models := openai.New(&openai.Options{Transport: &http.Transport{DialContext: wires.dial}})
-		defer models.Close()
+		transport := &http.Transport{DialContext: wires.dial}
+		defer transport.CloseIdleConnections()
+		models := openai.New(&openai.Options{Transport: transport})
 		for range 20 {
 			for path, want := range map[string]llm.Code{"": "", "/busy": llm.CodeRateLimited} {
 				client, err := models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: "http://model.test" + path})
@@ -371,7 +371,6 @@ func TestResolve(t *testing.T) {
 				return ""
 			}
 			models := openai.New(&c.o)
-			defer models.Close()
 			client, err := models.Client(t.Context(), c.p)
 			if c.code != "" {
 				if !errors.Is(err, c.code) {
@@ -415,7 +414,6 @@ func TestBody(t *testing.T) {
 	}))
 	defer srv.Close()
 	models := openai.New(nil)
-	defer models.Close()
 	ask := func(r *llm.Request) *llm.Response {
 		t.Helper()
 		r.Provider.BaseURL = srv.URL

@@ -14,9 +14,9 @@ import (
 )
 
 // Embedder returns what makes vectors with the model of p, whose server and key are those
-// of [Models.Client]. Of p's settings only Extra is sent; its member "dimensions" is also
+// of its client. Of p's settings only Extra is sent; its member "dimensions" is also
 // how many each vector has to have.
-func (m *Models) Embedder(ctx context.Context, p llm.Provider) (llm.Embedder, error) {
+func (m *models) Embedder(ctx context.Context, p llm.Provider) (llm.Embedder, error) {
 	e, err := m.server.Resolve(ctx, p)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,6 @@ func Example() {
 	models := openai.New(&openai.Options{Env: func(name string) string {
 		return map[string]string{"OPENAI_BASE_URL": srv.URL + "/v1"}[name] // usually os.Getenv
 	}})
-	defer models.Close()
 
 	ctx := context.Background()
 	provider := llm.Provider{Model: "gpt-5.5"}
@@ -48,9 +47,8 @@ func Example() {
 	// echo: good morning 8
 }
 
-func ExampleModels_Client() {
+func ExampleNew() {
 	models := openai.New(nil) // nothing is configured
-	defer models.Close()
 
 	_, err := models.Client(context.Background(), llm.Provider{Model: "gpt-5.5"})
 	fmt.Println(err)

@@ -63,7 +63,7 @@ const (
 	EnvAzureVersion  = "AZURE_OPENAI_API_VERSION"
 )
 
-// Options are the settings of [Models]. In the zero value nothing is
+// Options are the settings of [New]. In the zero value nothing is
 // configured but the limits. Durations and counts of zero take the default
 // named after them.
 type Options struct {
@@ -96,18 +96,24 @@ type Options struct {
 	Transport http.RoundTripper
 }
 
-// Models resolves providers to clients of OpenAI-compatible servers. It is
-// safe for concurrent use.
-type Models struct{ server *exchange.Server }
+// models is safe for concurrent use.
+type models struct{ server *exchange.Server }
 
-var _ llm.Models = (*Models)(nil)
-
-// New returns a Models; nil options are the zero value.
-func New(o *Options) *Models {
+// New resolves providers to clients of OpenAI-compatible servers; nil options
+// are the zero value. With llm.EmbedderOf they make vectors as well.
+//
+// The key is the provider's KeyRef, looked up by Options.Key and then
+// Options.Env; without a KeyRef it is OPENAI_API_KEY, but only for the servers
+// that the configuration names and for DefaultBaseURL: data that came with a
+// workflow does not get to send the process's own key elsewhere. Servers
+// other than DefaultBaseURL may do without a key.
+//
+// If no model is named anywhere the error lists what the server offers.
+func New(o *Options) llm.Models {
 	if o == nil {
 		o = &Options{}
 	}
-	return &Models{exchange.NewServer(exchange.Options(*o), exchange.Protocol{
+	return &models{exchange.NewServer(exchange.Options(*o), exchange.Protocol{
 		BaseURL: DefaultBaseURL, EnvKey: EnvKey, EnvBase: EnvBase, EnvModel: EnvModel,
 		Azure: exchange.Azure{Endpoint: EnvAzureEndpoint, Keys: []string{EnvAzureKey, "AZURE_API_KEY"}, Version: EnvAzureVersion},
 		Sign: func(h http.Header, key string) {
@@ -118,23 +124,11 @@ func New(o *Options) *Models {
 	})}
 }
 
-// Client resolves p. The key is p.KeyRef, looked up by Options.Key and then
-// Options.Env; without a KeyRef it is OPENAI_API_KEY, but only for the servers
-// that the configuration names and for DefaultBaseURL: data that came with a
-// workflow does not get to send the process's own key elsewhere. Servers
-// other than DefaultBaseURL may do without a key.
-//
-// If no model is named anywhere the error lists what the server offers.
-func (m *Models) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
+// Client implements llm.Models, as New says.
+func (m *models) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
 	e, err := m.server.Resolve(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	return &client{e, p.Kind == KindResponses}, nil
-}
-
-// Close closes idle connections. Clients stay usable.
-func (m *Models) Close() error {
-	m.server.Close()
-	return nil
 }

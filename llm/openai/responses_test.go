@@ -154,7 +154,6 @@ func TestResponsesBody(t *testing.T) {
 	}))
 	defer srv.Close()
 	all := openai.New(nil)
-	defer all.Close()
 	ask := func(r *llm.Request) (*llm.Response, error) {
 		t.Helper()
 		r.Provider.BaseURL, r.Provider.Kind = srv.URL+"/v1", openai.KindResponses

@@ -70,17 +70,15 @@ type Options struct {
 	NoTags bool
 }
 
-// Store is a memory.Store at a server.
-type Store struct {
+// store is a memory.Store at a server.
+type store struct {
 	o    Options
 	http *http.Client
 }
 
-var _ memory.Store = (*Store)(nil)
-
 // New returns the store below a root of a server. It sends nothing yet.
-func New(o *Options) (*Store, error) {
-	s := &Store{o: *o}
+func New(o *Options) (memory.Store, error) {
+	s := &store{o: *o}
 	u, err := url.Parse(s.o.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("memory/openviking: URL: want one such as http://127.0.0.1:1933, without user, query and fragment")
@@ -99,7 +97,7 @@ func New(o *Options) (*Store, error) {
 }
 
 // file is where a note is, and dir what is below its name.
-func (s *Store) file(u notebook.URI) (string, error) {
+func (s *store) file(u notebook.URI) (string, error) {
 	for part := range strings.SplitSeq(u.Path, "/") {
 		if strings.HasPrefix(part, ".") { // the server's own files
 			return "", fmt.Errorf("%w %q: OpenViking keeps names that begin with a dot for itself", memory.ErrInvalidURI, u.String())
@@ -108,12 +106,12 @@ func (s *Store) file(u notebook.URI) (string, error) {
 	return s.dir(u) + suffix, nil
 }
 
-func (s *Store) dir(u notebook.URI) string {
+func (s *store) dir(u notebook.URI) string {
 	return s.o.Root + "/" + strings.TrimPrefix(u.String(), "memory://")
 }
 
 // note is the name of the note in a file; ok is false for what is none.
-func (s *Store) note(file string) (uri string, ok bool) {
+func (s *store) note(file string) (uri string, ok bool) {
 	rest, below := strings.CutPrefix(file, s.o.Root+"/")
 	rest, text := strings.CutSuffix(rest, suffix)
 	u, err := notebook.ParseURI("memory://" + rest)
@@ -128,7 +126,7 @@ func (s *Store) note(file string) (uri string, ok bool) {
 const originTag = "rath-origin="
 
 // Write implements memory.Store. It returns when the server finds the note.
-func (s *Store) Write(ctx context.Context, uri, text string, from memory.Origin) error {
+func (s *store) Write(ctx context.Context, uri, text string, from memory.Origin) error {
 	n, err := notebook.NewNote(uri, text, from)
 	if err != nil {
 		return err
@@ -158,7 +156,7 @@ func (s *Store) Write(ctx context.Context, uri, text string, from memory.Origin)
 
 // origin is where the note in a file is from: the zero Origin if the file has no such tag, or
 // is gone.
-func (s *Store) origin(ctx context.Context, file string) (from memory.Origin, err error) {
+func (s *store) origin(ctx context.Context, file string) (from memory.Origin, err error) {
 	if s.o.NoTags {
 		return from, nil
 	}
@@ -191,7 +189,7 @@ func (s *Store) origin(ctx context.Context, file string) (from memory.Origin, er
 }
 
 // Read implements memory.Store.
-func (s *Store) Read(ctx context.Context, uri string) (text string, err error) {
+func (s *store) Read(ctx context.Context, uri string) (text string, err error) {
 	u, err := notebook.ParseURI(uri)
 	if err != nil {
 		return "", err
@@ -206,7 +204,7 @@ func (s *Store) Read(ctx context.Context, uri string) (text string, err error) {
 
 // Find implements memory.Store, by the server's own search. The score is the server's, in
 // millionths.
-func (s *Store) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
+func (s *store) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
 	under, err := notebook.ParseDir(cmp.Or(q.Under, "memory://"))
 	if err != nil {
 		return nil, err
@@ -272,7 +270,7 @@ func (s *Store) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) 
 
 // ReadLevel is memory.ReadLevel, with the server's own abstract or overview of what is below
 // a name that has no note.
-func (s *Store) ReadLevel(ctx context.Context, uri, level string) (text string, err error) {
+func (s *store) ReadLevel(ctx context.Context, uri, level string) (text string, err error) {
 	u, err := notebook.ParseDir(uri)
 	if err != nil {
 		return "", err
@@ -293,7 +291,7 @@ func (s *Store) ReadLevel(ctx context.Context, uri, level string) (text string, 
 }
 
 // List implements memory.Store.
-func (s *Store) List(ctx context.Context, uri string) ([]string, error) {
+func (s *store) List(ctx context.Context, uri string) ([]string, error) {
 	u, err := notebook.ParseDir(uri)
 	if err != nil {
 		return nil, err
@@ -330,7 +328,7 @@ func (s *Store) List(ctx context.Context, uri string) ([]string, error) {
 }
 
 // Delete implements memory.Store.
-func (s *Store) Delete(ctx context.Context, uri string) error {
+func (s *store) Delete(ctx context.Context, uri string) error {
 	u, err := notebook.ParseDir(uri)
 	if err != nil {
 		return err
@@ -353,7 +351,7 @@ func (s *Store) Delete(ctx context.Context, uri string) error {
 }
 
 // ask sends a request and reads the result in the server's envelope.
-func (s *Store) ask(ctx context.Context, method, path string, query url.Values, body, result any) error {
+func (s *store) ask(ctx context.Context, method, path string, query url.Values, body, result any) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -405,7 +403,7 @@ func (s *Store) ask(ctx context.Context, method, path string, query url.Values, 
 	return fail("%w; check that the server runs there", err)
 }
 
-func (s *Store) answer(status int, data []byte, result any, fail func(string, ...any) error) error {
+func (s *store) answer(status int, data []byte, result any, fail func(string, ...any) error) error {
 	if len(data) > maxAnswer {
 		return fail("%w: the answer has more than %d bytes", memory.ErrTooLarge, maxAnswer)
 	}

@@ -140,7 +140,7 @@ func (v *viking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func open(t *testing.T, h http.Handler, o Options) *Store {
+func open(t *testing.T, h http.Handler, o Options) memory.Store {
 	t.Helper()
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
@@ -321,7 +321,7 @@ func TestAnswers(t *testing.T) {
 			_, _ = w.Write([]byte(tt.body))
 		}), Options{})
 		_, err := s.Read(t.Context(), "memory://user/a")
-		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), s.o.URL) || tt.is != nil && !errors.Is(err, tt.is) {
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), s.(*store).o.URL) || tt.is != nil && !errors.Is(err, tt.is) {
 			t.Errorf("%d %.60s: %v, want %q", tt.status, tt.body, err, tt.want)
 		}
 		if tt.is == nil {

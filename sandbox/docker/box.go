@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/internal/directory"
 	"github.com/rathcluster/rath/internal/execd"
 	"github.com/rathcluster/rath/internal/loopback"
+	"github.com/rathcluster/rath/internal/proc"
 	"github.com/rathcluster/rath/sandbox"
-	"github.com/rathcluster/rath/sandbox/local"
 )
 
 // What is in the folder of each container.
@@ -23,7 +23,7 @@ const (
 // box is one open sandbox. A container that its memory ended is followed by another one
 // over the same directory at the next command.
 type box struct {
-	b     *Backend
+	b     *driver
 	info  sandbox.Info
 	files *directory.Directory
 	begin func(context.Context) (*instance, error)
@@ -39,8 +39,8 @@ type box struct {
 
 var _ sandbox.Sandbox = (*box)(nil)
 
-func (b *Backend) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (_ *box, err error) {
-	lease, err := local.NewLease(s.Dir, s.Owner, s.Epoch)
+func (b *driver) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (_ *box, err error) {
+	lease, err := proc.NewLease(s.Dir, s.Owner, s.Epoch)
 	if err != nil {
 		return nil, err
 	}

@@ -23,16 +23,16 @@ var (
 const oldestAPI = "1.40"
 
 // asking bounds one question to the engine.
-func (b *Backend) asking(ctx context.Context) (context.Context, context.CancelFunc) {
+func (b *driver) asking(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, b.patience)
 }
 
 // explain says of an engine's error where the engine is, and what to do.
-func (b *Backend) explain(what string, err error) error {
+func (b *driver) explain(what string, err error) error {
 	return fmt.Errorf("%s, engine at %s: %w%s", what, b.engine.address(), err, b.remedy(err))
 }
 
-func (b *Backend) remedy(err error) string {
+func (b *driver) remedy(err error) string {
 	text := err.Error()
 	gone, denied := b.engine.class(err)
 	switch {

@@ -112,7 +112,7 @@ const (
 func TestTroubles(t *testing.T) {
 	Reexec() // no daemon is started here
 	if host := os.Getenv(strangerHost); host != "" {
-		b := New(&Options{State: os.Getenv("RATH_TEST_STATE"), Host: host, Image: there})
+		b := newDriver(&Options{State: os.Getenv("RATH_TEST_STATE"), Host: host, Image: there})
 		_, err := b.Probe(t.Context())
 		fmt.Println(err)
 		return
@@ -136,11 +136,11 @@ func TestTroubles(t *testing.T) {
 			c.Close()
 		}
 	}
-	probe := func(ctx context.Context, b *Backend) error {
+	probe := func(ctx context.Context, b *driver) error {
 		_, err := b.Probe(ctx)
 		return err
 	}
-	start := func(ctx context.Context, b *Backend) error {
+	start := func(ctx context.Context, b *driver) error {
 		if err := b.reach(); err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func TestTroubles(t *testing.T) {
 		a    answers
 		env  string // DOCKER_API_VERSION
 		o    Options
-		do   func(context.Context, *Backend) error
+		do   func(context.Context, *driver) error
 		want []string
 	}{
 		"no socket":          {host: "unix://" + nowhere, do: probe, want: []string{nowhere, "start an engine there", "DOCKER_HOST"}},
@@ -197,7 +197,7 @@ func TestTroubles(t *testing.T) {
 			if o.Host == "" {
 				o.Host = tc.a.serve(t)
 			}
-			b := New(&o)
+			b := newDriver(&o)
 			b.patience = 200 * time.Millisecond
 			ended := make(chan error, 1)
 			go func() { ended <- tc.do(t.Context(), b) }()

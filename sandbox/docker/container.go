@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/directory"
 	"github.com/rathcluster/rath/internal/execd"
 	"github.com/rathcluster/rath/internal/loopback"
+	"github.com/rathcluster/rath/internal/proc"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -74,7 +75,7 @@ type (
 
 // The labels of containers.
 const (
-	labelLease  = "rath.sandbox.lease" // a local.Lease: which process opened it
+	labelLease  = "rath.sandbox.lease" // a proc.Lease: which process opened it
 	labelSpace  = "rath.sandbox.pidns" // the namespace that the process's number belongs to
 	labelFolder = "rath.sandbox.folder"
 )
@@ -98,12 +99,12 @@ type instance struct {
 	client *execd.Client
 	proxy  *loopback.Socket     // nil without a list of hosts
 	inside sandbox.Capabilities // what holds in the container besides
-	ranOut atomic.Bool          // its memory did, see Backend.ranOut
+	ranOut atomic.Bool          // its memory did, see driver.ranOut
 }
 
 // launch starts a container over a directory, or over an empty one of its own, and takes
 // hold of its daemon. Of o it takes the network.
-func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, lease local.Lease, o execd.Opening) (_ *instance, err error) {
+func (b *driver) launch(ctx context.Context, name, dir string, u user, k kind, lease proc.Lease, o execd.Opening) (_ *instance, err error) {
 	ctx, cancel := b.asking(ctx)
 	defer cancel()
 	c := &instance{user: u}
@@ -116,7 +117,7 @@ func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, 
 	if err != nil {
 		return nil, err
 	}
-	if c.folder, err = os.MkdirTemp(b.o.State, local.FolderOf(os.Getpid())); err != nil {
+	if c.folder, err = os.MkdirTemp(b.o.State, proc.Folder(os.Getpid())); err != nil {
 		return nil, err
 	}
 	socket := filepath.Join(c.folder, socketDir)
@@ -177,7 +178,7 @@ func (b *Backend) launch(ctx context.Context, name, dir string, u user, k kind, 
 }
 
 // dial takes hold of the daemon, and gives up when its container has ended.
-func (b *Backend) dial(ctx context.Context, id, socket string) (*execd.Client, error) {
+func (b *driver) dial(ctx context.Context, id, socket string) (*execd.Client, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {
@@ -197,7 +198,7 @@ func (b *Backend) dial(ctx context.Context, id, socket string) (*execd.Client, e
 }
 
 // discard ends a container and removes what belongs to it, as far as it came.
-func (b *Backend) discard(c *instance) error {
+func (b *driver) discard(c *instance) error {
 	var errs []error
 	if c.proxy != nil {
 		errs = append(errs, c.proxy.Close())
@@ -220,7 +221,7 @@ func (b *Backend) discard(c *instance) error {
 
 // ranOut waits until the container of a daemon that is gone has ended as well, and reports
 // whether its memory ran out. Without an engine to ask that is not known.
-func (b *Backend) ranOut(ctx context.Context, c *instance) bool {
+func (b *driver) ranOut(ctx context.Context, c *instance) bool {
 	ctx, cancel := b.asking(ctx)
 	defer cancel()
 	for {

@@ -47,7 +47,7 @@ const DefaultImage = "rath-sandbox:latest"
 // ErrNoReexec is returned when the program never called Reexec.
 var ErrNoReexec = errors.New("docker: this program cannot be the daemon of a container: call docker.Reexec() first in main, and first in TestMain of tests")
 
-// Options set up a Backend. The zero value is useful.
+// Options set up a backend. The zero value is useful.
 type Options struct {
 	// State is the directory for the backend's own files. It is made if it is missing,
 	// and must be on this machine. "" means rath-containers-<uid> in the system's
@@ -73,8 +73,8 @@ type Options struct {
 	Lease time.Duration
 }
 
-// Backend is the sandbox.Backend of an engine.
-type Backend struct {
+// driver is the sandbox.Backend of an engine.
+type driver struct {
 	o   Options
 	log *slog.Logger
 
@@ -89,7 +89,7 @@ type Backend struct {
 	probed *sandbox.Capabilities
 }
 
-var _ sandbox.Backend = (*Backend)(nil)
+var _ sandbox.Sweeper = (*driver)(nil)
 
 // Reexec turns this process into the daemon of a container if it was started as one, and
 // then never returns; else it does what local.Reexec does.
@@ -97,8 +97,10 @@ func Reexec() { execd.Reexec(os.Args) }
 
 // New returns a backend; nil options mean the defaults. It touches nothing until it is
 // used.
-func New(o *Options) *Backend {
-	b := &Backend{patience: patience, pool: pool{want: make(chan struct{}, 1)}}
+func New(o *Options) sandbox.Backend { return newDriver(o) }
+
+func newDriver(o *Options) *driver {
+	b := &driver{patience: patience, pool: pool{want: make(chan struct{}, 1)}}
 	if o != nil {
 		b.o = *o
 	}
@@ -130,11 +132,11 @@ func New(o *Options) *Backend {
 }
 
 // Name implements sandbox.Backend.
-func (b *Backend) Name() string { return "docker" }
+func (b *driver) Name() string { return "docker" }
 
 // Probe implements sandbox.Backend. The first call that succeeds opens a container over
 // an empty directory; later calls return what it found.
-func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
+func (b *driver) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.probed != nil {
@@ -148,7 +150,7 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	return c, nil
 }
 
-func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error) {
+func (b *driver) probe(ctx context.Context) (c sandbox.Capabilities, err error) {
 	if runtime.GOOS != "linux" {
 		return c, fmt.Errorf("%w: it needs Linux", sandbox.ErrUnsupported)
 	}
@@ -219,7 +221,7 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 }
 
 // install puts this program where containers have it mounted from.
-func (b *Backend) install() error {
+func (b *driver) install() error {
 	self, err := execd.Program()
 	if err != nil {
 		return err
@@ -240,7 +242,7 @@ func (b *Backend) install() error {
 }
 
 // imageID finds an image, which it imports if it may.
-func (b *Backend) imageID(ctx context.Context, ref string) (string, error) {
+func (b *driver) imageID(ctx context.Context, ref string) (string, error) {
 	asking, cancel := b.asking(ctx)
 	defer cancel()
 	id, err := b.engine.image(asking, ref)
@@ -270,7 +272,7 @@ func (b *Backend) imageID(ctx context.Context, ref string) (string, error) {
 }
 
 // Resolve implements sandbox.Backend.
-func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+func (b *driver) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
 	can, err := b.Probe(ctx)
 	if err != nil {
 		return sandbox.Info{}, err
@@ -286,7 +288,7 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 }
 
 // Open implements sandbox.Backend.
-func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+func (b *driver) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
 	info, err := b.Resolve(ctx, s)
 	if err != nil {
 		return nil, err

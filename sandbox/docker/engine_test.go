@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/proc"
 	"github.com/rathcluster/rath/sandbox"
-	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
@@ -41,22 +41,22 @@ func TestMain(m *testing.M) {
 // testImage is what the tar is imported as.
 const testImage = "rath-sandbox:test"
 
-func backend(t testing.TB) *Backend { return backendAt(t, t.TempDir(), 0) }
+func backend(t testing.TB) *driver { return backendAt(t, t.TempDir(), 0) }
 
-func backendAt(t testing.TB, state string, lease time.Duration) *Backend {
+func backendAt(t testing.TB, state string, lease time.Duration) *driver {
 	t.Helper()
 	tar := os.Getenv("RATH_SANDBOX_IMAGE_TAR")
 	if tar == "" {
 		t.Fatal("RATH_SANDBOX_IMAGE_TAR names no image: run the tests with .ci/engine")
 	}
-	return New(&Options{State: state, Image: testImage, ImageTar: tar, Lease: lease, Runtime: os.Getenv("RATH_TEST_RUNTIME")})
+	return newDriver(&Options{State: state, Image: testImage, ImageTar: tar, Lease: lease, Runtime: os.Getenv("RATH_TEST_RUNTIME")})
 }
 
 func TestConformance(t *testing.T) {
 	sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend { return backend(t) })
 }
 
-func open(t *testing.T, b *Backend, s sandbox.Spec) *box {
+func open(t *testing.T, b *driver, s sandbox.Spec) *box {
 	t.Helper()
 	s.MinIsolation = sandbox.IsolationContainer
 	if s.Dir == "" {
@@ -231,7 +231,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func (b *Backend) up(t *testing.T, id string) bool {
+func (b *driver) up(t *testing.T, id string) bool {
 	t.Helper()
 	up, err := b.engine.running(t.Context(), id)
 	if err != nil {
@@ -347,7 +347,7 @@ func TestSweep(t *testing.T) {
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
 	}
-	lease, err := local.NewLease(t.TempDir(), "", 0)
+	lease, err := proc.NewLease(t.TempDir(), "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

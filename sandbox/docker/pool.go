@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/internal/proc"
 	"github.com/rathcluster/rath/sandbox"
-	"github.com/rathcluster/rath/sandbox/local"
 )
 
 // pool are containers that wait for a sandbox. Each is over a directory of its own, empty
@@ -144,7 +144,7 @@ func (p *pool) expire(all bool) []*instance {
 
 // refill makes one container that is missing. It returns when to look again; 0 is when
 // something changes.
-func (b *Backend) refill(ctx context.Context) time.Duration {
+func (b *driver) refill(ctx context.Context) time.Duration {
 	k, wait, ok := b.pool.next(b.o.Warm)
 	switch {
 	case !ok:
@@ -164,8 +164,8 @@ func (b *Backend) refill(ctx context.Context) time.Duration {
 }
 
 // prepare starts a container over an empty directory.
-func (b *Backend) prepare(ctx context.Context, k kind) (*instance, error) {
-	lease, err := local.NewLease(b.o.State, "", 0)
+func (b *driver) prepare(ctx context.Context, k kind) (*instance, error) {
+	lease, err := proc.NewLease(b.o.State, "", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (b *Backend) prepare(ctx context.Context, k kind) (*instance, error) {
 }
 
 // giveUp ends containers that waited.
-func (b *Backend) giveUp(list []*instance) error {
+func (b *driver) giveUp(list []*instance) error {
 	var errs []error
 	for _, c := range list {
 		errs = append(errs, b.discard(c))
@@ -187,7 +187,7 @@ func (b *Backend) giveUp(list []*instance) error {
 
 // claim makes a waiting container that of a workspace. After an error the workspace's files
 // are under its name, as before.
-func (b *Backend) claim(ctx context.Context, c *instance, dir string, s sandbox.Spec) error {
+func (b *driver) claim(ctx context.Context, c *instance, dir string, s sandbox.Spec) error {
 	named := make(chan error, 1)
 	go func() { named <- b.engine.rename(ctx, c.id, containerName(s.Owner, s.Epoch)) }() // by which a sweep knows whose it is
 	err := adopt(dir, filepath.Join(c.folder, workspaceDir))

@@ -16,7 +16,7 @@ import (
 )
 
 // warm returns a backend with containers that wait.
-func warm(t *testing.T) *Backend {
+func warm(t *testing.T) *driver {
 	t.Helper()
 	b := backend(t)
 	b.o.Warm = 1
@@ -42,7 +42,7 @@ func warm(t *testing.T) *Backend {
 }
 
 // waits reports whether a container waits.
-func (b *Backend) waits() bool {
+func (b *driver) waits() bool {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	return slices.ContainsFunc(b.pool.kinds, func(w *waiting) bool { return len(w.list) > 0 })

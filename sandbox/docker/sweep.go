@@ -11,17 +11,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/internal/proc"
 )
 
 // sweepEvery is the time between two looks for containers that are left.
 const sweepEvery = 15 * time.Second
 
-// Run removes containers that are left, now and every 15 s, and has containers wait for
+// Run implements sandbox.Sweeper: it removes containers that are left, now and every 15 s, and has containers wait for
 // sandboxes, as Options.Warm says, until ctx ends. A container ends by itself when its
 // holder does; what Run finds is one that was never started, or whose session has a newer
 // one. It is called once.
-func (b *Backend) Run(ctx context.Context) error {
+func (b *driver) Run(ctx context.Context) error {
 	b.pool.mu.Lock()
 	b.pool.running = true
 	b.pool.mu.Unlock()
@@ -53,14 +53,14 @@ func (b *Backend) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep removes the containers whose process is gone, and those whose owner has one of a
+// Sweep implements sandbox.Sweeper: it removes the containers whose process is gone, and those whose owner has one of a
 // higher epoch, and returns how many. A container of a process in another namespace of
 // process numbers, which cannot be told to be gone, is left to end by itself.
-func (b *Backend) Sweep(ctx context.Context) (removed int, err error) {
+func (b *driver) Sweep(ctx context.Context) (removed int, err error) {
 	if err := b.reach(); err != nil {
 		return 0, fmt.Errorf("docker: sweep: %w", err)
 	}
-	self, err := local.NewLease(b.o.State, "", 0)
+	self, err := proc.NewLease(b.o.State, "", 0)
 	if err != nil {
 		return 0, fmt.Errorf("docker: sweep: %w", err)
 	}
@@ -98,8 +98,8 @@ func (b *Backend) Sweep(ctx context.Context) (removed int, err error) {
 }
 
 // gone reports whether the process that opened a container is no more.
-func gone(c listed, self local.Lease) bool {
-	var l local.Lease
+func gone(c listed, self proc.Lease) bool {
+	var l proc.Lease
 	if json.Unmarshal([]byte(c.Labels[labelLease]), &l) != nil {
 		return false // not ours
 	}
@@ -107,7 +107,7 @@ func gone(c listed, self local.Lease) bool {
 }
 
 // sweepFolders removes the folders of containers that are gone with their process.
-func (b *Backend) sweepFolders(kept map[string]bool) error {
+func (b *driver) sweepFolders(kept map[string]bool) error {
 	folders, err := filepath.Glob(filepath.Join(b.o.State, "box-*"))
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (b *Backend) sweepFolders(kept map[string]bool) error {
 		if kept[folder] {
 			continue
 		}
-		if l, ok := local.Maker(folder); ok && l.Alive() {
+		if l, ok := proc.Maker(folder); ok && l.Alive() {
 			continue
 		}
 		errs = append(errs, os.RemoveAll(folder))

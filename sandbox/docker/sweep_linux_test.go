@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/internal/proc"
 )
 
 // TestSweepFolders: a folder goes with the process that made it, also when that was killed
@@ -18,7 +18,7 @@ func TestSweepFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	folder := func(pid int, name string) string {
-		dir := filepath.Join(state, local.FolderOf(pid)+name)
+		dir := filepath.Join(state, proc.Folder(pid)+name)
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func TestSweepFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = dead.Wait() // it was killed
-	b := New(&Options{State: state})
+	b := newDriver(&Options{State: state})
 	if err := b.sweepFolders(map[string]bool{held: true}); err != nil {
 		t.Error(err)
 	}

@@ -42,7 +42,9 @@ func (c *cluster) rights() (all []right) {
 // that the API server answers, that it grants what is needed in the namespace, and that it
 // would accept such a pod with its runtime class. It says what it found, or what to do about
 // what it did not.
-func (b *Backend) Check(ctx context.Context) (found string, err error) {
+func Check(ctx context.Context, o Options) (found string, err error) { return newDriver(o).check(ctx) }
+
+func (b *driver) check(ctx context.Context) (found string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestPatience)
 	defer cancel()
 	if err := cmp.Or(checkMode(b.o.Mode), b.checkImages()); err != nil {

@@ -80,13 +80,13 @@ func newCluster(t *testing.T) (*cluster, *kubelet) {
 	return in, startKubelet(t, in)
 }
 
-func backend(t *testing.T, change func(*Options)) *Backend {
+func backend(t *testing.T, change func(*Options)) *driver {
 	t.Helper()
 	o := Options{Kubeconfig: asNode(t), Namespace: testNamespace, Image: testImage, NodeImage: nodeImage, Program: nodeProgram, Holder: "test", Mode: ModePod, Start: 20 * time.Second}
 	if change != nil {
 		change(&o)
 	}
-	return New(o)
+	return newDriver(o)
 }
 
 // until waits for something that comes.

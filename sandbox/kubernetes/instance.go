@@ -32,7 +32,7 @@ type instance struct {
 }
 
 // launch starts a pod, takes hold of its daemon and opens that.
-func (b *Backend) launch(ctx context.Context, r request, o execd.Opening) (_ *instance, err error) {
+func (b *driver) launch(ctx context.Context, r request, o execd.Opening) (_ *instance, err error) {
 	in, err := b.reach(ctx)
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ const (
 	ModeClaim = "claim"
 )
 
-// Options set up a Backend. Image and NodeImage are needed.
+// Options set up a backend. Image and NodeImage are needed.
 type Options struct {
 	// Kubeconfig is a file that says how to reach the API server; "" is the service
 	// account of the pod that this process runs in.
@@ -93,8 +93,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Backend is the sandbox.Backend of a cluster.
-type Backend struct {
+// driver is the sandbox.Backend of a cluster.
+type driver struct {
 	o   Options
 	log *slog.Logger
 
@@ -106,15 +106,17 @@ type Backend struct {
 	image  string // the digest that Options.Image stands for; set with probed
 }
 
-var _ sandbox.Backend = (*Backend)(nil)
+var _ sandbox.Sweeper = (*driver)(nil)
 
 // Reexec turns this process into the daemon of a pod if it was started as one, and then
 // never returns; else it does what local.Reexec does.
 func Reexec() { execd.Reexec(os.Args) }
 
 // New returns a backend. It touches nothing until it is used.
-func New(o Options) *Backend {
-	b := &Backend{o: o, log: o.Logger}
+func New(o Options) sandbox.Backend { return newDriver(o) }
+
+func newDriver(o Options) *driver {
+	b := &driver{o: o, log: o.Logger}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -125,7 +127,7 @@ func New(o Options) *Backend {
 }
 
 // reach returns the cluster. What the first call that succeeds finds holds from then on.
-func (b *Backend) reach(ctx context.Context) (*cluster, error) {
+func (b *driver) reach(ctx context.Context) (*cluster, error) {
 	b.reaching.Lock()
 	defer b.reaching.Unlock()
 	if b.reached != nil {
@@ -140,11 +142,11 @@ func (b *Backend) reach(ctx context.Context) (*cluster, error) {
 }
 
 // Name implements sandbox.Backend.
-func (b *Backend) Name() string { return "kubernetes" }
+func (b *driver) Name() string { return "kubernetes" }
 
 // Probe implements sandbox.Backend. The first call that succeeds runs a pod over an empty
 // directory; later calls return what it found.
-func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
+func (b *driver) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.probed != nil {
@@ -158,14 +160,14 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	return c, nil
 }
 
-func (b *Backend) checkImages() error {
+func (b *driver) checkImages() error {
 	if b.o.Image == "" || b.o.NodeImage == "" {
 		return errors.New("name the image of sandboxes (RATH_SANDBOX_KUBERNETES_IMAGE) and the image of the node (RATH_SANDBOX_KUBERNETES_NODE_IMAGE)")
 	}
 	return nil
 }
 
-func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, image string, err error) {
+func (b *driver) probe(ctx context.Context) (c sandbox.Capabilities, image string, err error) {
 	if runtime.GOOS != "linux" {
 		return c, "", fmt.Errorf("%w: it needs Linux, as pods run this program", sandbox.ErrUnsupported)
 	}
@@ -207,7 +209,7 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, image stri
 var byDigest = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
 
 // Resolve implements sandbox.Backend.
-func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+func (b *driver) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
 	can, err := b.Probe(ctx)
 	if err != nil {
 		return sandbox.Info{}, err
@@ -226,7 +228,7 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 }
 
 // Open implements sandbox.Backend.
-func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+func (b *driver) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
 	info, err := b.Resolve(ctx, s)
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-func open(t *testing.T, b *Backend, s sandbox.Spec) *execd.Box {
+func open(t *testing.T, b *driver, s sandbox.Spec) *execd.Box {
 	t.Helper()
 	if s.Dir == "" {
 		s.Dir = t.TempDir()
@@ -73,7 +73,7 @@ func names(t *testing.T, in *cluster) (all []string) {
 }
 
 // inModes runs a test with pods that are made in each way.
-func inModes(t *testing.T, test func(*testing.T, *cluster, *kubelet, *claimController, func(func(*Options)) *Backend)) {
+func inModes(t *testing.T, test func(*testing.T, *cluster, *kubelet, *claimController, func(func(*Options)) *driver)) {
 	_, k := newCluster(t)
 	controller := startClaims(t)
 	for _, mode := range []string{ModePod, ModeClaim} {
@@ -82,7 +82,7 @@ func inModes(t *testing.T, test func(*testing.T, *cluster, *kubelet, *claimContr
 			t.Fatal(err)
 		}
 		t.Run(mode, func(t *testing.T) {
-			test(t, in, k, controller, func(change func(*Options)) *Backend {
+			test(t, in, k, controller, func(change func(*Options)) *driver {
 				return backend(t, func(o *Options) {
 					o.Mode = mode
 					if change != nil {
@@ -103,7 +103,7 @@ const (
 
 // hold opens a sandbox, says the name of its pod, and runs a command that does not end.
 func hold(dir string) error {
-	b := New(Options{Kubeconfig: os.Getenv("KUBECONFIG"), Namespace: testNamespace, Mode: os.Getenv(holderMode), Image: testDigest, NodeImage: nodeImage, Program: nodeProgram, Lease: time.Hour})
+	b := newDriver(Options{Kubeconfig: os.Getenv("KUBECONFIG"), Namespace: testNamespace, Mode: os.Getenv(holderMode), Image: testDigest, NodeImage: nodeImage, Program: nodeProgram, Lease: time.Hour})
 	sb, err := b.Open(context.Background(), sandbox.Spec{Dir: dir, Owner: "session", Epoch: 1})
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func hold(dir string) error {
 // ends by itself with all its processes, and another process takes it and its secret away.
 func TestKilledHolder(t *testing.T) { inModes(t, killedHolder) }
 
-func killedHolder(t *testing.T, in *cluster, k *kubelet, _ *claimController, backend func(func(*Options)) *Backend) {
+func killedHolder(t *testing.T, in *cluster, k *kubelet, _ *claimController, backend func(func(*Options)) *driver) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env, cmd.Stderr = append(os.Environ(), holderDir+"="+t.TempDir(), holderMode+"="+in.name(), "KUBECONFIG="+asNode(t)), os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -199,7 +199,7 @@ func TestMachine(t *testing.T) {
 // opened, and those of other owners stay; Sweep finds what is left otherwise.
 func TestOwners(t *testing.T) { inModes(t, owners) }
 
-func owners(t *testing.T, in *cluster, _ *kubelet, _ *claimController, backend func(func(*Options)) *Backend) {
+func owners(t *testing.T, in *cluster, _ *kubelet, _ *claimController, backend func(func(*Options)) *driver) {
 	b := backend(nil)
 	old := open(t, b, sandbox.Spec{Owner: "session", Epoch: 1})
 	objects := len(names(t, in))
@@ -248,7 +248,7 @@ func TestKeysStayHidden(t *testing.T) {
 // what to do, and nothing is left of it.
 func TestTroubles(t *testing.T) { inModes(t, troubles) }
 
-func troubles(t *testing.T, in *cluster, k *kubelet, controller *claimController, backend func(func(*Options)) *Backend) {
+func troubles(t *testing.T, in *cluster, k *kubelet, controller *claimController, backend func(func(*Options)) *driver) {
 	b := backend(func(o *Options) { o.Start = 2 * time.Second })
 	if _, err := b.Probe(t.Context()); err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ func labelValue(s string) string {
 }
 
 // pod describes a pod.
-func (b *Backend) pod(name, secret, program string, r request) object {
+func (b *driver) pod(name, secret, program string, r request) object {
 	labels := object{labelName: nameValue, "app.kubernetes.io/managed-by": "rath"}
 	if r.owner != "" {
 		labels[labelOwner], labels[labelEpoch] = ownerLabel(r.owner), strconv.FormatUint(r.epoch, 10)

@@ -125,7 +125,7 @@ func accountConfig(t *testing.T, namespace, name string) string {
 // what is not in the role is refused.
 func TestRights(t *testing.T) {
 	began := auditSize(t)
-	inModes(t, func(t *testing.T, in *cluster, _ *kubelet, controller *claimController, backend func(func(*Options)) *Backend) {
+	inModes(t, func(t *testing.T, in *cluster, _ *kubelet, controller *claimController, backend func(func(*Options)) *driver) {
 		b := backend(nil)
 		for epoch := range uint64(2) {
 			sh(t, open(t, b, sandbox.Spec{Owner: "rights", Epoch: epoch + 1}), "true")
@@ -215,8 +215,8 @@ func TestRights(t *testing.T) {
 
 // TestCheck: what a node lacks is named, with its cause and what to do, and nothing is made.
 func TestCheck(t *testing.T) {
-	inModes(t, func(t *testing.T, in *cluster, _ *kubelet, _ *claimController, backend func(func(*Options)) *Backend) {
-		found, err := backend(nil).Check(t.Context())
+	inModes(t, func(t *testing.T, in *cluster, _ *kubelet, _ *claimController, backend func(func(*Options)) *driver) {
+		found, err := backend(nil).check(t.Context())
 		if want := map[string]string{ModePod: "all 5 rights", ModeClaim: "all 11 rights"}[in.name()]; err != nil || !strings.Contains(found, want) {
 			t.Errorf("a node: %q, %v", found, err)
 		}
@@ -241,7 +241,7 @@ func TestCheck(t *testing.T) {
 				[]string{"127.0.0.1:1", "refused", "network policy"},
 			},
 		} {
-			_, err := backend(tc.change).Check(t.Context())
+			_, err := backend(tc.change).check(t.Context())
 			for _, w := range tc.want {
 				if err == nil || !strings.Contains(err.Error(), w) {
 					t.Errorf("%s: %v, want %q in it", what, err, w)

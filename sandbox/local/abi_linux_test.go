@@ -24,7 +24,7 @@ func TestConformanceABI(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(abi), func(t *testing.T) {
 			sandboxtest.TestKernel(t, func(t *testing.T) sandbox.Backend {
-				b := New(&Options{State: t.TempDir(), abi: abi})
+				b := newDriver(&Options{State: t.TempDir(), abi: abi})
 				if c, err := b.Probe(t.Context()); err != nil || c.Isolation != sandbox.IsolationKernel {
 					t.Fatalf("the probe found %+v, %v", c, err)
 				}
@@ -50,7 +50,7 @@ func TestReadOnlyIsNotTruncated(t *testing.T) {
 		if err := os.WriteFile(file, []byte("long"), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		s, err := New(&Options{State: t.TempDir(), abi: abi, ReadOnly: []string{dir, self}}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir()})
+		s, err := newDriver(&Options{State: t.TempDir(), abi: abi, ReadOnly: []string{dir, self}}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}

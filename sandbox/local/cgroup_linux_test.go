@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/proc"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -28,7 +29,7 @@ func existing(g *groups) (there []string) {
 // TestSpared: the memory killer takes no supervisor where this process may say so, and no
 // command can say it of itself.
 func TestSpared(t *testing.T) {
-	s, err := New(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationKernel})
+	s, err := newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationKernel})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestSpared(t *testing.T) {
 	spared := 0
 	for _, e := range entries {
 		pid, _ := strconv.Atoi(e.Name())
-		if p, ok := readProc(pid); ok && p.ppid == os.Getpid() && score(pid) == least {
+		if p, ok := proc.Read(pid); ok && p.PPID == os.Getpid() && score(pid) == least {
 			spared++
 		}
 	}
@@ -76,7 +77,7 @@ func TestSpared(t *testing.T) {
 // closed, and after Reap for one whose host was killed. Where this process may make none
 // there is nothing to find.
 func TestGroups(t *testing.T) {
-	b := New(&Options{State: t.TempDir()})
+	b := newDriver(&Options{State: t.TempDir()})
 	caps, err := b.Probe(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +131,7 @@ func TestGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = host.Wait() // killed
-	if leases, err := Reap(t.Context(), state, nil); err != nil || len(leases) != 1 {
+	if leases, err := Reap(t.Context(), state); err != nil || len(leases) != 1 {
 		t.Errorf("%d leases were reaped, %v", len(leases), err)
 	}
 	if got := existing(left); len(got) > 0 {
@@ -159,7 +160,7 @@ func TestBomb(t *testing.T) {
 		return
 	}
 	for _, limits := range []sandbox.Limits{{}, {PIDs: 300}} {
-		s, err := New(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: limits})
+		s, err := newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: limits})
 		if err != nil {
 			t.Fatal(err)
 		}

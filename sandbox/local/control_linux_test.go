@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/proc"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -51,7 +52,7 @@ func TestSupervisorAtRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for pid, started := range pids {
-		if now, ok := startTime(pid); ok && now == started {
+		if now, ok := proc.Started(pid); ok && now == started {
 			t.Error("a supervisor outlives its sandbox")
 		}
 	}

@@ -55,9 +55,9 @@ func ExampleNew() {
 
 // After a crash, the next process kills what the last one left.
 func ExampleReap() {
-	leases, err := local.Reap(context.Background(), "", nil)
-	for _, l := range leases {
-		fmt.Println(l.Owner, "left", l.Dir)
+	dirs, err := local.Reap(context.Background(), "")
+	for _, dir := range dirs {
+		fmt.Println("left:", dir)
 	}
 	fmt.Println(err)
 }

@@ -22,7 +22,7 @@ const (
 // bounds what a sandbox takes of memory. Afterwards nothing is left.
 func TestHundredSandboxes(t *testing.T) {
 	state := t.TempDir()
-	b := New(&Options{State: state})
+	b := newDriver(&Options{State: state})
 	boxes := make([]sandbox.Sandbox, manySandboxes)
 	for i := range boxes {
 		var err error
@@ -51,9 +51,9 @@ func TestHundredSandboxes(t *testing.T) {
 	}
 	supervisors, memory := 0, int64(0)
 	for _, p := range descendants(os.Getpid()) {
-		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)); err == nil && strings.HasPrefix(string(name), supervisorName) {
+		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID)); err == nil && strings.HasPrefix(string(name), supervisorName) {
 			supervisors++
-			memory += proportional(t, p.pid)
+			memory += proportional(t, p.PID)
 		}
 	}
 	if supervisors != manySandboxes {

@@ -9,35 +9,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/proc"
 	"github.com/rathcluster/rath/sandbox"
 )
-
-// Lease is the record of an open sandbox, kept in a file so that Reap
-// knows after a crash which processes to kill and which directory is left.
-type Lease struct {
-	Dir     string    `json:"dir"`   // Spec.Dir, absolute
-	Owner   string    `json:"owner"` // Spec.Owner
-	Epoch   uint64    `json:"epoch"` // Spec.Epoch
-	Opened  time.Time `json:"opened"`
-	PID     int       `json:"pid"`     // the process that opened it
-	Started uint64    `json:"started"` // its start time in the system's ticks, against reused pids
-	Boot    string    `json:"boot"`    // the boot both numbers belong to
-}
-
-// NewLease returns a lease of this process.
-func NewLease(dir, owner string, epoch uint64) (Lease, error) {
-	dir, err := filepath.Abs(dir)
-	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
-	}
-	l := Lease{Dir: dir, Owner: owner, Epoch: epoch, Opened: time.Now().UTC(), PID: os.Getpid(), Boot: bootID()}
-	l.Started, _ = startTime(l.PID)
-	return l, err
-}
 
 // The files of a sandbox's folder below Options.State.
 const (
@@ -46,34 +22,12 @@ const (
 	tmpDir    = "tmp"
 )
 
-// FolderOf begins the name of a folder that a process makes for a sandbox, so that it can be
-// told whose it is, see Maker.
-func FolderOf(pid int) string {
-	started, _ := startTime(pid)
-	return fmt.Sprintf("box-%s-%s-", strconv.FormatInt(int64(pid), 36), strconv.FormatUint(started, 36))
-}
-
-// Maker is the process that made a folder, as far as its name says so.
-func Maker(own string) (l Lease, ok bool) {
-	f := strings.Split(filepath.Base(own), "-")
-	if len(f) != 4 {
-		return Lease{}, false
-	}
-	pid, err := strconv.ParseInt(f[1], 36, 32)
-	if err != nil {
-		return Lease{}, false
-	}
-	l = Lease{PID: int(pid), Boot: bootID()}
-	l.Started, err = strconv.ParseUint(f[2], 36, 64)
-	return l, err == nil
-}
-
 // record makes the sandbox's folder with its lease.
 func (b *box) record(s sandbox.Spec) error {
 	if err := checkState(b.o.State); err != nil {
 		return err
 	}
-	own, err := os.MkdirTemp(b.o.State, FolderOf(os.Getpid()))
+	own, err := os.MkdirTemp(b.o.State, proc.Folder(os.Getpid()))
 	if err != nil {
 		return err
 	}
@@ -93,7 +47,7 @@ func (b *box) record(s sandbox.Spec) error {
 	if b.runs, err = os.OpenFile(filepath.Join(own, runsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err
 	}
-	l, err := NewLease(b.dir, s.Owner, s.Epoch)
+	l, err := proc.NewLease(b.dir, s.Owner, s.Epoch)
 	if err != nil {
 		return err
 	}
@@ -128,30 +82,35 @@ func checkState(dir string) error {
 // making, if its name does not say by whom.
 const young = time.Minute
 
-// Reap kills the processes and removes the records of sandboxes whose owner is
+// Reap kills the processes and removes the records of sandboxes whose process is
 // gone, below a state directory (Options.State; "" is the default one), and
-// returns their leases. Their workspace directories are left to the caller.
-//
-// stale decides what is gone; nil means leases whose process does not live any
-// more, on this boot. A function that says true for a lease of a living
-// process, say one with a lower epoch, has that sandbox's commands killed under
-// it; they end there with sandbox.ErrLost.
+// returns the directories they worked in, which are left to the caller.
 //
 // Only processes that provably belong to the sandbox are killed: pids are
 // compared with their start times. Reap may be called at any time, again, and
 // by several processes at once.
-func Reap(ctx context.Context, state string, stale func(Lease) bool) ([]Lease, error) {
-	if state == "" {
-		state = New(nil).o.State
+func Reap(ctx context.Context, state string) (dirs []string, err error) {
+	reaped, err := reap(ctx, state, gone)
+	for _, l := range reaped {
+		dirs = append(dirs, l.Dir)
 	}
-	if stale == nil {
-		stale = func(l Lease) bool { return !l.Alive() }
+	return dirs, err
+}
+
+// gone says of a lease that its process does not live any more, on this boot.
+func gone(l proc.Lease) bool { return !l.Alive() }
+
+// reap is Reap for the leases that stale says are gone. One of a living process has its
+// commands killed under it; they end there with sandbox.ErrLost.
+func reap(ctx context.Context, state string, stale func(proc.Lease) bool) ([]proc.Lease, error) {
+	if state == "" {
+		state = newDriver(nil).o.State
 	}
 	folders, err := filepath.Glob(filepath.Join(state, "box-*"))
 	if err != nil {
 		return nil, fmt.Errorf("local: reap: %w", err)
 	}
-	var reaped []Lease
+	var reaped []proc.Lease
 	var errs []error
 	for _, own := range folders {
 		if err := ctx.Err(); err != nil {
@@ -162,7 +121,7 @@ func Reap(ctx context.Context, state string, stale func(Lease) bool) ([]Lease, e
 			errs = append(errs, fmt.Errorf("local: reap: %w", err))
 			continue
 		}
-		if !known || l != (Lease{}) && !stale(l) {
+		if !known || l != (proc.Lease{}) && !stale(l) {
 			continue
 		}
 		if own, err = filepath.EvalSymlinks(own); err == nil {
@@ -181,7 +140,7 @@ func Reap(ctx context.Context, state string, stale func(Lease) bool) ([]Lease, e
 			errs = append(errs, fmt.Errorf("local: reap %s: %w", own, err))
 			continue
 		}
-		if l != (Lease{}) {
+		if l != (proc.Lease{}) {
 			reaped = append(reaped, l)
 		}
 	}
@@ -191,29 +150,20 @@ func Reap(ctx context.Context, state string, stale func(Lease) bool) ([]Lease, e
 // readLease reads the lease of a folder. A folder that has none because its
 // maker died before writing it gives a zero Lease; known is false for one that
 // is gone or may still be in the making.
-func readLease(own string) (l Lease, known bool, err error) {
+func readLease(own string) (l proc.Lease, known bool, err error) {
 	data, err := os.ReadFile(filepath.Join(own, leaseFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		fi, err := os.Lstat(own)
 		if errors.Is(err, fs.ErrNotExist) {
-			return Lease{}, false, nil
+			return proc.Lease{}, false, nil
 		}
-		m, ok := Maker(own)
-		return Lease{}, err == nil && (ok && !m.Alive() || time.Since(fi.ModTime()) > young), err
+		m, ok := proc.Maker(own)
+		return proc.Lease{}, err == nil && (ok && !m.Alive() || time.Since(fi.ModTime()) > young), err
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &l)
 	}
 	return l, true, err
-}
-
-// Alive reports whether the process that opened the sandbox still lives.
-func (l Lease) Alive() bool {
-	if l.Boot != bootID() {
-		return false
-	}
-	started, ok := startTime(l.PID)
-	return ok && started == l.Started
 }
 
 // readRuns reads the list of supervisors: pid to start time.

@@ -54,7 +54,7 @@ const MaxTasks = 2048
 // ErrNoReexec is returned when the program never called Reexec.
 var ErrNoReexec = errors.New("local: this program cannot supervise commands: call local.Reexec() first in main, and first in TestMain of tests")
 
-// Options set up a Backend. The zero value is useful.
+// Options set up a backend. The zero value is useful.
 type Options struct {
 	// State is the directory for the backend's own files: one folder per open
 	// sandbox with its record and its temporary directory. It is made if it
@@ -82,8 +82,8 @@ type Options struct {
 	abi int // tests: pretend that the kernel has no later Landlock ABI
 }
 
-// Backend is the sandbox.Backend of this machine.
-type Backend struct {
+// driver is the sandbox.Backend of this machine.
+type driver struct {
 	o Options
 
 	mu     sync.Mutex
@@ -91,8 +91,6 @@ type Backend struct {
 
 	hierarchies []hierarchy // set with probed
 }
-
-var _ sandbox.Backend = (*Backend)(nil)
 
 // ready says that this program called Reexec.
 var ready atomic.Bool
@@ -108,8 +106,10 @@ func Reexec() {
 
 // New returns a backend; nil options mean the defaults. It touches nothing
 // until it is used.
-func New(o *Options) *Backend {
-	b := &Backend{}
+func New(o *Options) sandbox.Backend { return newDriver(o) }
+
+func newDriver(o *Options) *driver {
+	b := &driver{}
 	if o != nil {
 		b.o = *o
 	}
@@ -123,12 +123,12 @@ func New(o *Options) *Backend {
 }
 
 // Name implements sandbox.Backend.
-func (b *Backend) Name() string { return "local" }
+func (b *driver) Name() string { return "local" }
 
 // Probe implements sandbox.Backend. The first call confines a short-lived
 // process and lets it try what it must not be able to do; later calls return
 // what the first one found.
-func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
+func (b *driver) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	if !ready.Load() {
 		return sandbox.Capabilities{}, ErrNoReexec
 	}
@@ -164,7 +164,7 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 }
 
 // Resolve implements sandbox.Backend.
-func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+func (b *driver) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
 	can, err := b.Probe(ctx)
 	if err != nil {
 		return sandbox.Info{}, err
@@ -173,7 +173,7 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 }
 
 // Open implements sandbox.Backend.
-func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+func (b *driver) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
 	info, err := b.Resolve(ctx, s)
 	if err != nil {
 		return nil, err

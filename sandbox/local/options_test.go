@@ -15,7 +15,7 @@ import (
 func TestWithoutReexec(t *testing.T) {
 	ready.Store(false)
 	defer ready.Store(true)
-	b := New(&Options{State: t.TempDir()})
+	b := newDriver(&Options{State: t.TempDir()})
 	if _, err := b.Probe(t.Context()); !errors.Is(err, ErrNoReexec) {
 		t.Errorf("Probe = %v", err)
 	}
@@ -36,7 +36,7 @@ func TestForeignState(t *testing.T) {
 		if err := prepare(state); err != nil {
 			t.Fatal(err)
 		}
-		s, err := New(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
+		s, err := newDriver(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
 		if err == nil {
 			s.Close()
 			t.Errorf("%s: the state directory is used", name)
@@ -46,7 +46,7 @@ func TestForeignState(t *testing.T) {
 
 func TestCloseLeavesNothing(t *testing.T) {
 	state := t.TempDir()
-	s, err := New(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
+	s, err := newDriver(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 
 func BenchmarkExec(b *testing.B) {
 	for _, level := range []sandbox.Isolation{"", sandbox.IsolationProcess} {
-		backend := New(&Options{State: b.TempDir(), Isolation: level})
+		backend := newDriver(&Options{State: b.TempDir(), Isolation: level})
 		caps, err := backend.Probe(b.Context())
 		if err != nil {
 			b.Fatal(err)

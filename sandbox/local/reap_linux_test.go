@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/proc"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
@@ -27,7 +28,7 @@ func RunHost() {
 	if dir == "" {
 		return
 	}
-	b := New(&Options{State: filepath.Join(dir, "state"), Isolation: sandbox.Isolation(os.Getenv(hostEnv + "_LEVEL"))})
+	b := newDriver(&Options{State: filepath.Join(dir, "state"), Isolation: sandbox.Isolation(os.Getenv(hostEnv + "_LEVEL"))})
 	spec := sandbox.Spec{
 		Dir: filepath.Join(dir, "work"), MinIsolation: sandbox.IsolationProcess, Owner: "session-1", Epoch: 7,
 	}
@@ -61,7 +62,7 @@ func startHost(t *testing.T, level sandbox.Isolation) (dir string, host *exec.Cm
 	t.Cleanup(func() {
 		host.Process.Kill()
 		host.Wait()
-		if _, err := Reap(context.Background(), filepath.Join(dir, "state"), nil); err != nil {
+		if _, err := Reap(context.Background(), filepath.Join(dir, "state")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -73,8 +74,8 @@ func startHost(t *testing.T, level sandbox.Isolation) (dir string, host *exec.Cm
 	until(t, "all of it runs", func() bool {
 		sleeps := map[int]bool{}
 		for _, p := range alive(t, own) {
-			if name, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/comm"); err == nil && string(name) == "sleep\n" {
-				sleeps[p.pid] = true
+			if name, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/comm"); err == nil && string(name) == "sleep\n" {
+				sleeps[p.PID] = true
 			}
 		}
 		return len(sleeps) == 3 // two in the background, and the one in front
@@ -94,7 +95,7 @@ func until(t *testing.T, what string, ok func() bool) {
 }
 
 // alive lists what carries the mark of a sandbox.
-func alive(t *testing.T, own string) []proc {
+func alive(t *testing.T, own string) []proc.Process {
 	t.Helper()
 	runs, err := readRuns(filepath.Join(own, runsFile))
 	if err != nil {
@@ -154,7 +155,7 @@ func TestReap(t *testing.T) {
 			dir, host := startHost(t, level)
 			state := filepath.Join(dir, "state")
 			own := onlyFolder(t, state)
-			if got, err := Reap(t.Context(), state, nil); err != nil || len(got) != 0 {
+			if got, err := Reap(t.Context(), state); err != nil || len(got) != 0 {
 				t.Fatalf("Reap touched the sandbox of a living process: %v, %v", got, err)
 			}
 
@@ -165,7 +166,7 @@ func TestReap(t *testing.T) {
 				t.Fatal(err)
 			}
 			for pid := range runs {
-				if p, ok := readProc(pid); ok && p.ppid == host.Process.Pid {
+				if p, ok := proc.Read(pid); ok && p.PPID == host.Process.Pid {
 					if err := host.Process.Signal(syscall.SIGSTOP); err != nil {
 						t.Fatal(err)
 					}
@@ -178,7 +179,7 @@ func TestReap(t *testing.T) {
 			if len(alive(t, own)) < 3 {
 				t.Fatal("nothing is left to reap; the test shows nothing")
 			}
-			got, err := Reap(t.Context(), state, nil)
+			got, err := reap(t.Context(), state, gone)
 			if err != nil || len(got) != 1 {
 				t.Fatalf("Reap: %v, %v", got, err)
 			}
@@ -195,7 +196,7 @@ func TestReap(t *testing.T) {
 			if _, err := os.Stat(l.Dir); err != nil {
 				t.Errorf("the workspace is the caller's to remove: %v", err)
 			}
-			if got, err := Reap(t.Context(), state, nil); err != nil || len(got) != 0 {
+			if got, err := Reap(t.Context(), state); err != nil || len(got) != 0 {
 				t.Errorf("a second Reap: %v, %v", got, err)
 			}
 		})
@@ -210,7 +211,7 @@ func TestReapWithoutLease(t *testing.T) {
 	if err := dead.Start(); err != nil {
 		t.Fatal(err)
 	}
-	left, mine := filepath.Join(state, FolderOf(dead.Process.Pid)+"1"), filepath.Join(state, FolderOf(os.Getpid())+"1")
+	left, mine := filepath.Join(state, proc.Folder(dead.Process.Pid)+"1"), filepath.Join(state, proc.Folder(os.Getpid())+"1")
 	for _, dir := range []string{left, mine} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -220,7 +221,7 @@ func TestReapWithoutLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = dead.Wait() // it was killed
-	if _, err := Reap(t.Context(), state, nil); err != nil {
+	if _, err := Reap(t.Context(), state); err != nil {
 		t.Error(err)
 	}
 	if got := onlyFolder(t, state); got != mine {
@@ -231,7 +232,7 @@ func TestReapWithoutLease(t *testing.T) {
 // TestReapLowerEpoch takes a sandbox away from a holder that still lives.
 func TestReapLowerEpoch(t *testing.T) {
 	state := t.TempDir()
-	s, err := New(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Epoch: 3})
+	s, err := newDriver(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Epoch: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,10 +244,10 @@ func TestReapLowerEpoch(t *testing.T) {
 		ended <- err
 	}()
 	until(t, "the command runs", func() bool { return len(alive(t, own)) >= 3 })
-	if got, err := Reap(t.Context(), state, func(l Lease) bool { return l.Epoch < 3 }); err != nil || len(got) != 0 {
+	if got, err := reap(t.Context(), state, func(l proc.Lease) bool { return l.Epoch < 3 }); err != nil || len(got) != 0 {
 		t.Fatalf("Reap of lower epochs: %v, %v", got, err)
 	}
-	if got, err := Reap(t.Context(), state, func(l Lease) bool { return l.Epoch < 4 }); err != nil || len(got) != 1 {
+	if got, err := reap(t.Context(), state, func(l proc.Lease) bool { return l.Epoch < 4 }); err != nil || len(got) != 1 {
 		t.Fatalf("Reap: %v, %v", got, err)
 	}
 	if err := <-ended; !errors.Is(err, sandbox.ErrLost) {
@@ -269,7 +270,7 @@ func TestReapSparesStrangers(t *testing.T) {
 		stranger.Process.Kill()
 		stranger.Wait()
 	}()
-	start, ok := startTime(stranger.Process.Pid)
+	start, ok := proc.Started(stranger.Process.Pid)
 	if !ok {
 		t.Fatal("no start time")
 	}
@@ -284,10 +285,10 @@ func TestReapSparesStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := Reap(t.Context(), filepath.Dir(own), nil); err != nil || len(got) != 1 {
+	if got, err := Reap(t.Context(), filepath.Dir(own)); err != nil || len(got) != 1 {
 		t.Fatalf("Reap: %v, %v", got, err)
 	}
-	if now, ok := startTime(stranger.Process.Pid); !ok || now != start {
+	if now, ok := proc.Started(stranger.Process.Pid); !ok || now != start {
 		t.Error("a process that only had the number was killed")
 	}
 }
@@ -295,7 +296,7 @@ func TestReapSparesStrangers(t *testing.T) {
 // TestSupervisorKilled lets an unconfined command kill its supervisor.
 func TestSupervisorKilled(t *testing.T) {
 	state := t.TempDir()
-	s, err := New(&Options{State: state, Isolation: sandbox.IsolationProcess}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
+	s, err := newDriver(&Options{State: state, Isolation: sandbox.IsolationProcess}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +313,7 @@ func TestSupervisorKilled(t *testing.T) {
 
 // TestTooManyProcesses lowers the net so that a few processes touch it.
 func TestTooManyProcesses(t *testing.T) {
-	s, err := New(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: sandbox.Limits{PIDs: 30}})
+	s, err := newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: sandbox.Limits{PIDs: 30}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rathcluster/rath/internal/proc"
 )
 
 // Before Landlock guarded signals, a command could signal each process of its user: this
@@ -27,16 +29,16 @@ func (c caller) signal(pid int, sig unix.Signal) error {
 	if err != nil {
 		return err
 	}
-	var meant func(p proc) bool
+	var meant func(p proc.Process) bool
 	switch {
-	case pid == 0, pid == self.pid:
+	case pid == 0, pid == self.PID:
 		return errOwn
 	case pid > 0:
 		return signalProc(pid, sig)
 	case pid == -1:
-		meant = func(p proc) bool { return p.pid != self.pid }
+		meant = func(p proc.Process) bool { return p.PID != self.PID }
 	default:
-		meant = func(p proc) bool { return p.pgid == -pid }
+		meant = func(p proc.Process) bool { return p.PGID == -pid }
 	}
 	err = unix.ESRCH
 	if pid < -1 && unix.Kill(pid, 0) == nil { // a group that is there, and perhaps outside
@@ -44,10 +46,10 @@ func (c caller) signal(pid int, sig unix.Signal) error {
 	}
 	none := err
 	for _, p := range family(os.Getpid()) {
-		if !meant(p) || p.zombie {
+		if !meant(p) || p.Zombie {
 			continue
 		}
-		if e := signalProc(p.pid, sig); e == nil || err == none {
+		if e := signalProc(p.PID, sig); e == nil || err == none {
 			err = e
 		}
 	}
@@ -60,25 +62,25 @@ func (c caller) signalThread(tid int, sig unix.Signal) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", self.pid, tid)); err != nil {
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", self.PID, tid)); err != nil {
 		return c.signal(tid, sig)
 	}
-	return unix.Tgkill(self.pid, tid, sig)
+	return unix.Tgkill(self.PID, tid, sig)
 }
 
 // process is the process of the thread that waits.
-func (c caller) process() (proc, error) {
+func (c caller) process() (proc.Process, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.n.pid))
 	if err != nil {
-		return proc{}, unix.ESRCH
+		return proc.Process{}, unix.ESRCH
 	}
 	_, rest, _ := bytes.Cut(data, []byte("\nTgid:\t"))
 	line, _, _ := bytes.Cut(rest, []byte("\n"))
 	pid, err := strconv.Atoi(string(line))
 	if err != nil {
-		return proc{}, unix.ESRCH
+		return proc.Process{}, unix.ESRCH
 	}
-	return proc{pid: pid}, c.valid()
+	return proc.Process{PID: pid}, c.valid()
 }
 
 // signalProc signals a process if it descends from this one. The handle is taken first:
@@ -100,14 +102,14 @@ func signalProc(pid int, sig unix.Signal) error {
 func descends(pid int) bool {
 	self := os.Getpid()
 	for range MaxTasks {
-		p, ok := readProc(pid)
-		if !ok || p.ppid <= 1 {
+		p, ok := proc.Read(pid)
+		if !ok || p.PPID <= 1 {
 			return false
 		}
-		if p.ppid == self {
+		if p.PPID == self {
 			return true
 		}
-		pid = p.ppid
+		pid = p.PPID
 	}
 	return false
 }

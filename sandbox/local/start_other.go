@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/rathcluster/rath/internal/proc"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -86,7 +87,7 @@ func (b *box) start(c command) (process, error) {
 		p.cmd.Process.Kill()
 		return nil, errors.Join(err, p.cmd.Wait())
 	}
-	if started, ok := startTime(p.cmd.Process.Pid); ok {
+	if started, ok := proc.Started(p.cmd.Process.Pid); ok {
 		if _, err := fmt.Fprintf(b.runs, "%d %d\n", p.cmd.Process.Pid, started); err != nil {
 			p.tree.kill()
 			return nil, errors.Join(err, p.cmd.Wait())

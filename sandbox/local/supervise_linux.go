@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rathcluster/rath/internal/proc"
 )
 
 // supervisorName is the argv[0] under which this binary is a supervisor.
@@ -208,7 +210,7 @@ func (a *assignment) enter() error {
 // recordRun notes a process in the sandbox's folder, for Reap. One that has
 // ended already needs no note.
 func recordRun(pid int) error {
-	started, ok := startTime(pid)
+	started, ok := proc.Started(pid)
 	if !ok {
 		return nil
 	}

@@ -8,62 +8,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rathcluster/rath/internal/proc"
 )
 
-// proc is one process as /proc shows it.
-type proc struct {
-	pid, ppid, pgid, sid int
-	threads              int
-	start                uint64 // clock ticks since boot
-	zombie               bool
-}
-
-// readProc reads /proc/<pid>/stat; ok is false if there is no such process.
-func readProc(pid int) (p proc, ok bool) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return proc{}, false
-	}
-	// The name in parentheses may hold anything, also parentheses.
-	i := bytes.LastIndexByte(data, ')')
-	if i < 0 {
-		return proc{}, false
-	}
-	f := bytes.Fields(data[i+1:])
-	if len(f) < 20 {
-		return proc{}, false
-	}
-	num := func(i int) int { n, _ := strconv.Atoi(string(f[i])); return n }
-	start, err := strconv.ParseUint(string(f[19]), 10, 64)
-	if err != nil {
-		return proc{}, false
-	}
-	state := f[0][0]
-	return proc{pid: pid, ppid: num(1), pgid: num(2), sid: num(3), threads: num(17), start: start, zombie: state == 'Z' || state == 'X'}, true
-}
-
-// startTime returns when a process started, in clock ticks since boot.
-func startTime(pid int) (uint64, bool) {
-	p, ok := readProc(pid)
-	return p.start, ok && !p.zombie
-}
-
-// bootID tells one boot from another; start times and pids begin again with each.
-var bootID = sync.OnceValue(func() string {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(data))
-})
-
 // allProcs lists the processes this process can see.
-func allProcs() []proc {
+func allProcs() []proc.Process {
 	f, err := os.Open("/proc")
 	if err != nil {
 		return nil
@@ -73,13 +26,13 @@ func allProcs() []proc {
 	if err != nil {
 		return nil
 	}
-	var list []proc
+	var list []proc.Process
 	for _, n := range names {
 		pid, err := strconv.Atoi(n)
 		if err != nil {
 			continue
 		}
-		if p, ok := readProc(pid); ok {
+		if p, ok := proc.Read(pid); ok {
 			list = append(list, p)
 		}
 	}
@@ -87,8 +40,8 @@ func allProcs() []proc {
 }
 
 // descendants lists the living children of a process, their children and so on.
-func descendants(pid int) []proc {
-	return slices.DeleteFunc(family(pid), func(p proc) bool { return p.zombie })
+func descendants(pid int) []proc.Process {
+	return slices.DeleteFunc(family(pid), func(p proc.Process) bool { return p.Zombie })
 }
 
 // tasks counts the processes and threads below a process. One that ended
@@ -96,25 +49,25 @@ func descendants(pid int) []proc {
 func tasks(pid int) int {
 	n := 0
 	for _, p := range family(pid) {
-		n += max(1, p.threads)
+		n += max(1, p.Threads)
 	}
 	return n
 }
 
 // family lists everything that descends from a process.
-func family(pid int) []proc {
-	children := make(map[int][]proc)
+func family(pid int) []proc.Process {
+	children := make(map[int][]proc.Process)
 	for _, p := range allProcs() {
-		children[p.ppid] = append(children[p.ppid], p)
+		children[p.PPID] = append(children[p.PPID], p)
 	}
-	var list []proc
+	var list []proc.Process
 	todo := []int{pid}
 	for len(todo) > 0 {
 		next := children[todo[0]]
 		delete(children, todo[0])
 		todo = todo[1:]
 		for _, p := range next {
-			todo = append(todo, p.pid)
+			todo = append(todo, p.PID)
 			list = append(list, p)
 		}
 	}
@@ -123,13 +76,13 @@ func family(pid int) []proc {
 
 // killAll sends SIGKILL to the processes and, first, to their groups: a group
 // is killed at once, also while its members fork.
-func killAll(list []proc) {
+func killAll(list []proc.Process) {
 	self := unix.Getpgrp()
 	groups := make(map[int]bool)
 	for _, p := range list {
-		if p.pgid > 1 && p.pgid != self && !groups[p.pgid] && ownGroup(p, list) {
-			groups[p.pgid] = true
-			unix.Kill(-p.pgid, unix.SIGKILL)
+		if p.PGID > 1 && p.PGID != self && !groups[p.PGID] && ownGroup(p, list) {
+			groups[p.PGID] = true
+			unix.Kill(-p.PGID, unix.SIGKILL)
 		}
 	}
 	for _, p := range list {
@@ -139,21 +92,21 @@ func killAll(list []proc) {
 
 // ownGroup reports whether the process still is in the group it was seen in;
 // while it is, the number of the group cannot belong to anybody else.
-func ownGroup(p proc, _ []proc) bool {
-	now, ok := readProc(p.pid)
-	return ok && now.start == p.start && now.pgid == p.pgid && now.sid == p.sid
+func ownGroup(p proc.Process, _ []proc.Process) bool {
+	now, ok := proc.Read(p.PID)
+	return ok && now.Started == p.Started && now.PGID == p.PGID && now.SID == p.SID
 }
 
 // killProc kills exactly the process that was seen: the handle is taken
 // first and then the start time compared, so the pid cannot change hands in
 // between.
-func killProc(p proc) {
-	fd, err := unix.PidfdOpen(p.pid, 0)
+func killProc(p proc.Process) {
+	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
 		return // gone
 	}
 	defer unix.Close(fd)
-	if start, ok := startTime(p.pid); ok && start == p.start {
+	if start, ok := proc.Started(p.PID); ok && start == p.Started {
 		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }
@@ -169,7 +122,7 @@ func killLeft(ctx context.Context, own string) error {
 	}
 	// The supervisors first, so that none tells of a command that was killed here.
 	for pid, start := range supervisors {
-		killProc(proc{pid: pid, start: start})
+		killProc(proc.Process{PID: pid, Started: start})
 	}
 	g, err := leftGroups(own)
 	if err == nil {
@@ -187,7 +140,7 @@ func killLeft(ctx context.Context, own string) error {
 		}
 		killAll(left)
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d processes, the first with pid %d, do not die", len(left), left[0].pid)
+			return fmt.Errorf("%d processes, the first with pid %d, do not die", len(left), left[0].PID)
 		}
 		select {
 		case <-ctx.Done():
@@ -197,35 +150,35 @@ func killLeft(ctx context.Context, own string) error {
 	}
 }
 
-func leftOver(supervisors map[int]uint64, mark []byte) []proc {
+func leftOver(supervisors map[int]uint64, mark []byte) []proc.Process {
 	self := os.Getpid()
 	all := allProcs()
-	byPID := make(map[int]proc, len(all))
+	byPID := make(map[int]proc.Process, len(all))
 	for _, p := range all {
-		byPID[p.pid] = p
+		byPID[p.PID] = p
 	}
 	// A session's number stays taken while a process is in the session. If its
 	// leader lives with another start time, the number was given to another process.
-	session := func(p proc) bool {
-		start, ok := supervisors[p.sid]
-		if !ok || p.start < start {
+	session := func(p proc.Process) bool {
+		start, ok := supervisors[p.SID]
+		if !ok || p.Started < start {
 			return false
 		}
-		leader, alive := byPID[p.sid]
-		return !alive || leader.start == start
+		leader, alive := byPID[p.SID]
+		return !alive || leader.Started == start
 	}
-	var left []proc
+	var left []proc.Process
 	for _, p := range all {
-		if p.zombie || p.pid == self {
+		if p.Zombie || p.PID == self {
 			continue
 		}
-		start, isSupervisor := supervisors[p.pid]
-		if isSupervisor && start == p.start {
+		start, isSupervisor := supervisors[p.PID]
+		if isSupervisor && start == p.Started {
 			left = append(left, p)
-			left = append(left, descendants(p.pid)...)
+			left = append(left, descendants(p.PID)...)
 			continue
 		}
-		if session(p) || hasEnv(p.pid, mark) {
+		if session(p) || hasEnv(p.PID, mark) {
 			left = append(left, p)
 		}
 	}

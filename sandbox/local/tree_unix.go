@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/rathcluster/rath/internal/proc"
 )
 
 // wholeTree: a process that leaves the group is not found.
@@ -71,7 +73,7 @@ func killLeft(ctx context.Context, own string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if now, ok := startTime(pid); ok && now == started {
+		if now, ok := proc.Started(pid); ok && now == started {
 			syscall.Kill(-pid, syscall.SIGKILL)
 		}
 	}

@@ -82,23 +82,6 @@ func exitOf(s *os.ProcessState) (code, signal int) { return s.ExitCode(), 0 }
 // lookPath finds a program the way Windows does, in this process's PATH.
 func lookPath(name string, _ []string) (string, error) { return exec.LookPath(name) }
 
-// startTime returns when a process started, in units of 100 ns.
-func startTime(pid int) (uint64, bool) {
-	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
-	if err != nil {
-		return 0, false
-	}
-	defer windows.CloseHandle(h)
-	var created, exited, kernel, user windows.Filetime
-	if err := windows.GetProcessTimes(h, &created, &exited, &kernel, &user); err != nil {
-		return 0, false
-	}
-	return uint64(created.Nanoseconds()) / 100, exited == windows.Filetime{}
-}
-
-// bootID is not needed: start times are wall clock times.
-func bootID() string { return "" }
-
 // killLeft has nothing to do: a job dies with the process that made it.
 func killLeft(ctx context.Context, _ string) error { return ctx.Err() }
 

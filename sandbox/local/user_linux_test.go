@@ -23,7 +23,7 @@ func TestUser(t *testing.T) {
 		o.UID, o.GID = 12345, 54321
 		want = "12345 54321\n"
 	}
-	b := New(&o)
+	b := newDriver(&o)
 	can, err := b.Probe(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -12,35 +12,35 @@ import (
 func TestCheck(t *testing.T) {
 	s := newServer(t)
 	for name, tc := range map[string]struct {
-		change func(*Backend)
+		change func(*driver)
 		want   []string
 	}{
-		"as it should be": {func(*Backend) {}, nil},
+		"as it should be": {func(*driver) {}, nil},
 		"no file of the key": {
-			func(b *Backend) { b.api.keyFile = filepath.Join(t.TempDir(), "none") },
+			func(b *driver) { b.api.keyFile = filepath.Join(t.TempDir(), "none") },
 			[]string{"the API key", "no such file", "opensandbox_key"},
 		},
 		"another key": {
-			func(b *Backend) { writeKey(t, b, "wrong") },
+			func(b *driver) { writeKey(t, b, "wrong") },
 			[]string{"401", "put a key that the server knows into"},
 		},
 		"another path": {
-			func(b *Backend) { b.api.base = b.api.base.JoinPath("v2") },
+			func(b *driver) { b.api.base = b.api.base.JoinPath("v2") },
 			[]string{"404", "most often ends with /v1"},
 		},
 		"no server": {
-			func(b *Backend) { b.api.base.Host = "127.0.0.1:1" },
+			func(b *driver) { b.api.base.Host = "127.0.0.1:1" },
 			[]string{"127.0.0.1:1", "refused", "look whether the server runs"},
 		},
 		"no digest": {
-			func(b *Backend) { b.o.Image = "debian" },
+			func(b *driver) { b.o.Image = "debian" },
 			[]string{"debian", "@sha256:DIGEST"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := s.backend(t)
 			tc.change(b)
-			found, err := b.Check(t.Context())
+			found, err := b.check(t.Context())
 			if tc.want == nil {
 				if err != nil || !strings.Contains(found, "accepts the key") {
 					t.Errorf("found %q, %v", found, err)
@@ -58,7 +58,7 @@ func TestCheck(t *testing.T) {
 		s.refuse(w, http.StatusInternalServerError, "BROKEN", "no database")
 		return true
 	})
-	if _, err := s.backend(t).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "no database") || !strings.Contains(err.Error(), "server's log") {
+	if _, err := s.backend(t).check(t.Context()); err == nil || !strings.Contains(err.Error(), "no database") || !strings.Contains(err.Error(), "server's log") {
 		t.Errorf("a broken server: %v", err)
 	}
 	if made, _, _ := s.count(); made > 0 {
@@ -66,7 +66,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func writeKey(t *testing.T, b *Backend, key string) {
+func writeKey(t *testing.T, b *driver, key string) {
 	t.Helper()
 	must(t, os.WriteFile(b.api.keyFile, []byte(key), 0o600))
 }

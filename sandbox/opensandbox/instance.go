@@ -63,7 +63,7 @@ type request struct {
 
 // instance is a sandbox that runs, with its daemon.
 type instance struct {
-	b      *Backend
+	b      *driver
 	id     string
 	client *execd.Client // nil until it is held
 	inside sandbox.Capabilities
@@ -74,7 +74,7 @@ type instance struct {
 }
 
 // launch makes a sandbox and takes hold of a daemon in it.
-func (b *Backend) launch(ctx context.Context, r request) (_ *instance, err error) {
+func (b *driver) launch(ctx context.Context, r request) (_ *instance, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	lease := strings.ToLower(rand.Text())
@@ -106,7 +106,7 @@ func (b *Backend) launch(ctx context.Context, r request) (_ *instance, err error
 
 // create makes a sandbox. The API has no key by which a request that is made twice would
 // be known, so before it is made again the server is asked whether it was carried out.
-func (b *Backend) create(ctx context.Context, lease string, r request) (made remote, err error) {
+func (b *driver) create(ctx context.Context, lease string, r request) (made remote, err error) {
 	overhead, err := execd.Overhead()
 	if err != nil {
 		return made, err
@@ -161,7 +161,7 @@ func resources(l sandbox.Limits, overhead int64) map[string]string {
 }
 
 // awaitRunning waits until a sandbox runs. States that are not known are waited out.
-func (b *Backend) awaitRunning(ctx context.Context, r remote) error {
+func (b *driver) awaitRunning(ctx context.Context, r remote) error {
 	last := r.Status
 	err := poll(ctx, func() (bool, error) {
 		switch last.State {
@@ -360,7 +360,7 @@ func (x *instance) Discard() error {
 var errNewer = errors.New("the session has a sandbox of a later epoch")
 
 // supersede deletes the sandboxes of older epochs of an owner.
-func (b *Backend) supersede(ctx context.Context, owner string, epoch uint64) error {
+func (b *driver) supersede(ctx context.Context, owner string, epoch uint64) error {
 	if owner == "" {
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // open opens a sandbox of an epoch of a session.
-func open(t *testing.T, b *Backend, epoch uint64) (sandbox.Sandbox, error) {
+func open(t *testing.T, b *driver, epoch uint64) (sandbox.Sandbox, error) {
 	t.Helper()
 	return b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), Owner: "acme/s1", Epoch: epoch})
 }

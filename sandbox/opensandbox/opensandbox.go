@@ -66,7 +66,7 @@ const DefaultDir = "/tmp"
 // ErrNoReexec is returned when the program never called Reexec.
 var ErrNoReexec = errors.New("opensandbox: this program cannot be the daemon of a sandbox: call opensandbox.Reexec() first in main, and first in TestMain of tests")
 
-// Options set up a Backend. URL, KeyFile and Image are needed.
+// Options set up a backend. URL, KeyFile and Image are needed.
 type Options struct {
 	// URL is where the lifecycle API is, such as https://sandboxes.example.org/v1.
 	URL string
@@ -83,8 +83,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Backend is the sandbox.Backend of a server.
-type Backend struct {
+// driver is the sandbox.Backend of a server.
+type driver struct {
 	o   Options
 	log *slog.Logger
 	api *api
@@ -98,15 +98,15 @@ type Backend struct {
 	probed *sandbox.Capabilities
 }
 
-var _ sandbox.Backend = (*Backend)(nil)
-
 // Reexec turns this process into the daemon of a sandbox if it was started as one, and
 // then never returns; else it does what local.Reexec does.
 func Reexec() { execd.Reexec(os.Args) }
 
 // New returns a backend. It touches nothing until it is used.
-func New(o Options) *Backend {
-	b := &Backend{o: o, log: o.Logger, program: execd.Program, renewEvery: Lifetime / 3}
+func New(o Options) sandbox.Backend { return newDriver(o) }
+
+func newDriver(o Options) *driver {
+	b := &driver{o: o, log: o.Logger, program: execd.Program, renewEvery: Lifetime / 3}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -123,11 +123,11 @@ func New(o Options) *Backend {
 }
 
 // Name implements sandbox.Backend.
-func (b *Backend) Name() string { return "opensandbox" }
+func (b *driver) Name() string { return "opensandbox" }
 
 // Probe implements sandbox.Backend. The first call that succeeds opens a sandbox over an
 // empty directory; later calls return what it found.
-func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
+func (b *driver) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.probed != nil {
@@ -144,7 +144,7 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 // probeLimits are asked for to see whether a server enforces them.
 var probeLimits = sandbox.Limits{CPU: 0.5, Memory: 256 << 20}
 
-func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error) {
+func (b *driver) probe(ctx context.Context) (c sandbox.Capabilities, err error) {
 	if runtime.GOOS != "linux" {
 		return c, fmt.Errorf("%w: it needs Linux, as the daemon of a sandbox is this program", sandbox.ErrUnsupported)
 	}
@@ -182,7 +182,9 @@ func (b *Backend) probe(ctx context.Context) (c sandbox.Capabilities, err error)
 
 // Check looks, without opening anything, whether the server answers and accepts the key. It
 // says what it found, or what to do about what it did not.
-func (b *Backend) Check(ctx context.Context) (found string, err error) {
+func Check(ctx context.Context, o Options) (found string, err error) { return newDriver(o).check(ctx) }
+
+func (b *driver) check(ctx context.Context) (found string, err error) {
 	if err := cmp.Or(b.bad, checkImage(b.o.Image)); err != nil {
 		return "", fmt.Errorf("opensandbox: %w", err)
 	}
@@ -220,7 +222,7 @@ func checkImage(name string) error {
 }
 
 // Resolve implements sandbox.Backend.
-func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+func (b *driver) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
 	can, err := b.Probe(ctx)
 	if err != nil {
 		return sandbox.Info{}, err
@@ -237,7 +239,7 @@ func (b *Backend) Resolve(ctx context.Context, s sandbox.Spec) (sandbox.Info, er
 }
 
 // Open implements sandbox.Backend.
-func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+func (b *driver) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
 	info, err := b.Resolve(ctx, s)
 	if err != nil {
 		return nil, err
@@ -255,4 +257,4 @@ func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, er
 }
 
 // dir is where in a sandbox a lease has its files.
-func (b *Backend) dir(lease string) string { return path.Join(b.o.Dir, "rath-"+lease) }
+func (b *driver) dir(lease string) string { return path.Join(b.o.Dir, "rath-"+lease) }

@@ -94,13 +94,13 @@ func newServer(t *testing.T) *server {
 }
 
 // backend is the backend under test, whose daemon may need the libraries of this host.
-func (s *server) backend(t *testing.T) *Backend {
+func (s *server) backend(t *testing.T) *driver {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte(testKey+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := New(Options{URL: s.web.URL + "/v1", KeyFile: key, Image: testImage, Dir: s.dir})
+	b := newDriver(Options{URL: s.web.URL + "/v1", KeyFile: key, Image: testImage, Dir: s.dir})
 	b.program = func() (*os.File, error) { return os.Open("/proc/self/exe") }
 	return b
 }

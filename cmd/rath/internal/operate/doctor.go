@@ -164,7 +164,7 @@ func checkPods(ctx context.Context, a *app.App) []finding {
 	if o.Image == "" {
 		return nil
 	}
-	found, err := kubernetes.New(o).Check(ctx)
+	found, err := kubernetes.Check(ctx, o)
 	return []finding{checked("kubernetes", found, err)}
 }
 
@@ -174,7 +174,7 @@ func checkService(ctx context.Context, a *app.App) []finding {
 	if o == nil {
 		return nil
 	}
-	found, err := opensandbox.New(*o).Check(ctx)
+	found, err := opensandbox.Check(ctx, *o)
 	return []finding{checked("opensandbox", found, err)}
 }
 

@@ -96,7 +96,7 @@ type demonstration struct {
 	*app.App
 	o     demoOptions
 	start time.Time
-	box   *local.Backend
+	box   sandbox.Backend
 }
 
 func (d *demonstration) show(ctx context.Context) (err error) {

@@ -1,9 +1,9 @@
-package local
+package proc
 
 import "golang.org/x/sys/unix"
 
-// startTime returns when a process started, in microseconds since the epoch.
-func startTime(pid int) (uint64, bool) {
+// Started returns when a process started, in microseconds since the epoch.
+func Started(pid int) (uint64, bool) {
 	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil || p.Proc.P_pid != int32(pid) {
 		return 0, false
@@ -12,5 +12,5 @@ func startTime(pid int) (uint64, bool) {
 	return uint64(at.Sec)*1_000_000 + uint64(at.Usec), true
 }
 
-// bootID is not needed: start times are wall clock times.
-func bootID() string { return "" }
+// boot is not needed: start times are wall clock times.
+func boot() string { return "" }

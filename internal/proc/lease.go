@@ -1,0 +1,64 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Lease is the record of an open sandbox, kept in a file so that the next
+// process knows after a crash what to end and which directory is left.
+type Lease struct {
+	Dir     string    `json:"dir"`   // Spec.Dir, absolute
+	Owner   string    `json:"owner"` // Spec.Owner
+	Epoch   uint64    `json:"epoch"` // Spec.Epoch
+	Opened  time.Time `json:"opened"`
+	PID     int       `json:"pid"`     // the process that opened it
+	Started uint64    `json:"started"` // its start time in the system's ticks, against reused pids
+	Boot    string    `json:"boot"`    // the boot both numbers belong to
+}
+
+// NewLease returns a lease of this process.
+func NewLease(dir, owner string, epoch uint64) (Lease, error) {
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	l := Lease{Dir: dir, Owner: owner, Epoch: epoch, Opened: time.Now().UTC(), PID: os.Getpid(), Boot: boot()}
+	l.Started, _ = Started(l.PID)
+	return l, err
+}
+
+// Folder begins the name of a folder that a process makes for a sandbox, so that it can be
+// told whose it is, see Maker.
+func Folder(pid int) string {
+	started, _ := Started(pid)
+	return fmt.Sprintf("box-%s-%s-", strconv.FormatInt(int64(pid), 36), strconv.FormatUint(started, 36))
+}
+
+// Maker is the process that made a folder, as far as its name says so.
+func Maker(own string) (l Lease, ok bool) {
+	f := strings.Split(filepath.Base(own), "-")
+	if len(f) != 4 {
+		return Lease{}, false
+	}
+	pid, err := strconv.ParseInt(f[1], 36, 32)
+	if err != nil {
+		return Lease{}, false
+	}
+	l = Lease{PID: int(pid), Boot: boot()}
+	l.Started, err = strconv.ParseUint(f[2], 36, 64)
+	return l, err == nil
+}
+
+// Alive reports whether the process that opened the sandbox still lives.
+func (l Lease) Alive() bool {
+	if l.Boot != boot() {
+		return false
+	}
+	started, ok := Started(l.PID)
+	return ok && started == l.Started
+}

@@ -216,18 +216,24 @@ func newObjectScan(t reflect.Type, within []reflect.Type) scan {
 			return true
 		}
 		// Keys are sorted, so that none comes twice.
+		last := ""
 		for rest := fields; ; {
 			key, ok := r.Str()
-			if !ok || !r.Lit(":") {
+			if !ok || key <= last && last != "" || !r.Lit(":") {
 				return false
 			}
-			for len(rest) > 0 && rest[0].key != key {
+			for last = key; len(rest) > 0 && rest[0].key < key; {
 				rest = rest[1:]
 			}
-			if len(rest) == 0 || !rest[0].of(r, v.Field(rest[0].at)) {
-				return false // a key of a later release, or written in another way
+			switch {
+			case len(rest) > 0 && rest[0].key == key:
+				if !rest[0].of(r, v.Field(rest[0].at)) {
+					return false // written in another way
+				}
+				rest = rest[1:]
+			case !r.Value(0), slices.ContainsFunc(fields, func(f field) bool { return strings.EqualFold(f.key, key) }):
+				return false // encoding/json would take it for the field
 			}
-			rest = rest[1:]
 			if !r.Lit(",") {
 				return r.Lit("}")
 			}

@@ -85,6 +85,18 @@ func TestUnmarshalIsQuick(t *testing.T) {
 	}
 }
 
+// TestUnmarshalPartIsQuick: a reader of some fields passes over all others.
+func TestUnmarshalPartIsQuick(t *testing.T) {
+	data := canonical.MustMarshal(full())
+	var got struct {
+		Count int   `json:"count"`
+		Usage Usage `json:"usage"`
+	}
+	if !scanned(data, &got) || got.Count != full().Count || got.Usage != full().Usage {
+		t.Errorf("of %s it read %+v, or left it to encoding/json", data, got)
+	}
+}
+
 // FuzzUnmarshal: Unmarshal and encoding/json read the same from any text.
 func FuzzUnmarshal(f *testing.F) {
 	data, err := canonical.Marshal(full())
@@ -97,6 +109,7 @@ func FuzzUnmarshal(f *testing.F) {
 		`{"digest":"x"}`, `{"inner":{"name":"a"},"int":1,"later":{}}`, `{"int":9223372036854775808}`, `{"key":null,"links":[]}`, `{"links":null}`,
 		`{"links":[null]}`, `{"part":4294967296}`, `{"texts":["\ud800"]}`, `{"texts":[],"uint":1}`, ` {"uint" : 1}`, `{"uint":1}x`, `{"hidden":1}`,
 		`{"link":{"hash":"00","seq":1}}`, `{"usage":{"output":1,"input":2}}`, `{"plain":"x"}`, `{"Plain":"\u0041"}`, `{"bool":true,}`,
+		`{"a":{"b":[1,"x"]},"bool":true,"z":1}`, `{"count":1,"later":1}`, `{"later":1,"bool":true}`, `{"COUNT":2,"count":1}`, `{"a":1.5,"count":1}`, `{"\u017fame":1}`,
 	} {
 		f.Add(s)
 	}

@@ -18,8 +18,11 @@ import (
 // An event of a kind that this release does not know is session.ErrTooOld, one
 // that does not decode another error. The records of all other events are
 // returned with the error, so that a relay may report it and go on.
-func Derive(e commitlog.Entry) ([]Record, error) {
-	facts := journal.Facts(e.Commit)
+func Derive(e commitlog.Entry) ([]Record, error) { return DeriveFrom(e, journal.Facts(e.Commit)) }
+
+// DeriveFrom is Derive for a caller that has the facts of the commit, which may be
+// shared with others.
+func DeriveFrom(e commitlog.Entry, facts []journal.Fact) ([]Record, error) {
 	d := deriver{entry: e, facts: facts, rows: make([]int, len(facts)), made: make([]int, len(facts)), taken: make([]bool, len(facts))}
 	d.index()
 	out := make([]Record, 0, len(facts)) // they are large to move

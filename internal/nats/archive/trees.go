@@ -121,7 +121,7 @@ func (f *forest) take(ctx context.Context, h *eventlog.Chain, m conn.Message) er
 	if err := f.fill(ctx, h, &e); err != nil {
 		return err
 	}
-	f.fold(e, eventlog.RestoredOf(m) > 0)
+	f.fold(e, len(m.Data), eventlog.RestoredOf(m) > 0)
 	return nil
 }
 
@@ -152,9 +152,9 @@ func (f *forest) session(k session.Key) *wood {
 	return s
 }
 
-// fold takes the next commit of a session, which may be a copy that was brought
-// back.
-func (f *forest) fold(e commitlog.Entry, copied bool) {
+// fold takes the next commit of a session, stored in so many bytes, which may be a copy
+// that was brought back.
+func (f *forest) fold(e commitlog.Entry, bytes int, copied bool) {
 	k := e.Commit.Key
 	s := f.session(k)
 	events := e.Commit.Events
@@ -167,7 +167,7 @@ func (f *forest) fold(e commitlog.Entry, copied bool) {
 		s.first = when
 	}
 	s.Root = e.Commit.Root
-	s.bytes += int64(len(e.Raw))
+	s.bytes += int64(bytes)
 	f.tie(k, session.Key{Tenant: k.Tenant, ID: s.Root})
 	f.open.Fold(e)
 	fence := false

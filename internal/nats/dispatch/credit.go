@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
@@ -88,14 +87,15 @@ func (d *dispatcher) lend(now time.Time, c credit) creditAnswer {
 	return creditAnswer{N: n, Moving: now.Sub(moved) < catalogFresh}
 }
 
-// returned takes the credit back that a commit has used.
-func (d *dispatcher) returned(c commitlog.Commit) {
+// returned takes the credit back that a commit with these facts has used.
+func (d *dispatcher) returned(t session.Tenant, facts []journal.Fact) {
 	if len(d.lent) == 0 {
 		return
 	}
-	for _, f := range journal.Facts(c) {
+	for i := range facts {
+		f := &facts[i]
 		if _, ok := f.What.(journal.Submitted); ok {
-			k := creditKey{c.Tenant, f.Workflow}
+			k := creditKey{t, f.Workflow}
 			if l := d.lent[k]; l != nil {
 				if l.n--; l.n <= 0 {
 					delete(d.lent, k)

@@ -242,8 +242,9 @@ func (d *dispatcher) take(ctx context.Context, h *eventlog.Chain, m conn.Message
 	if !concerns {
 		return nil
 	}
-	d.returned(e.Commit)
-	if err := d.s.Fold(time.Now(), e); err != nil {
+	facts := h.Facts(e)
+	d.returned(e.Commit.Tenant, facts)
+	if err := d.s.Fold(time.Now(), e, facts); err != nil {
 		d.c.Logger.Error("what follows from a commit cannot be read", "stream", d.stream, "seq", m.Seq, "err", err)
 	}
 	return nil

@@ -60,6 +60,8 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c commitlog.
 	if err != nil {
 		return session.Position{}, err
 	}
+	hash := commitlog.HashOf(raw)
+	l.c.recent.appended(hash, c)
 	w := write{l: l, stream: stream, subject: subject, key: c.Key, at: at, raw: raw, conn: l.c.Incarnation()}
 	token, err := w.run(ctx)
 	if err != nil {
@@ -69,7 +71,7 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c commitlog.
 		return session.Position{}, fmt.Errorf("nats/eventlog: append %d to %s: %w", c.Seq, c.Key, err)
 	}
 	l.c.Capacity.Appended(stream, len(subject)+len(raw))
-	return session.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(raw)}, nil
+	return session.Position{Seq: c.Seq, Token: token, Hash: hash}, nil
 }
 
 // Successor returns the bytes to store, which are those of a valid successor.

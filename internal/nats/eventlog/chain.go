@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
@@ -80,9 +81,9 @@ func (h *Chain) Forget() {
 }
 
 // Next returns a message as a commit; ok is false for one that readers of the
-// log skip. The data of spilled events is not loaded. An error is one of
-// reading the stream, but for session.ErrTooOld, which is returned once per
-// log.
+// log skip. The data of spilled events is not loaded, and the stored bytes are those
+// of the message. An error is one of reading the stream, but for session.ErrTooOld,
+// which is returned once per log.
 func (h *Chain) Next(ctx context.Context, m conn.Message) (e commitlog.Entry, ok bool, err error) {
 	h.Rest.Reset(chainRest)
 	k, ok := h.Key(m.Subject)
@@ -137,6 +138,10 @@ func (h *Chain) PatientlyNext(ctx context.Context, m conn.Message) (e commitlog.
 	return e, ok, err
 }
 
+// Facts is journal.Facts of a commit that Next returned, decoded once for all who read
+// it in this process: they change nothing in it.
+func (h *Chain) Facts(e commitlog.Entry) []journal.Fact { return h.l.c.recent.facts(e) }
+
 // Fill loads the data of a commit's events that lies in blobs, retried within the
 // budget of conn.Retry.
 func (h *Chain) Fill(ctx context.Context, e *commitlog.Entry) error {
@@ -170,7 +175,7 @@ func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (commit
 			return commitlog.Entry{}, session.Position{}, err
 		}
 		if err != nil || first.Seq >= m.Seq { // what was before it is purged, or even the message itself
-			return commitlog.Entry{Commit: t.commit, At: t.at(m), Raw: string(m.Data)}, session.Position{}, nil
+			return commitlog.Entry{Commit: t.commit, At: t.at(m)}, session.Position{}, nil
 		}
 	}
 	if before, err := h.l.before(ctx, k, h.stream, m); err == nil {
@@ -216,7 +221,7 @@ func (h *Chain) successor(k session.Key, after session.Position, m conn.Message)
 	if err != nil {
 		return commitlog.Entry{}, err
 	}
-	return commitlog.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}, Raw: string(m.Data)}, nil
+	return commitlog.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}}, nil
 }
 
 func (h *Chain) keep(subject string, at session.Position) {

@@ -140,7 +140,7 @@ func (p *LineageRelay) derive(ctx context.Context, h *eventlog.Chain, m conn.Mes
 	if err := h.FillThere(ctx, &e); err != nil {
 		return nil, err
 	}
-	records, err := lineage.Derive(e)
+	records, err := lineage.DeriveFrom(e, h.Facts(e))
 	if err != nil {
 		p.C.Logger.Error("a commit has events without lineage", "stream", p.Stream, "seq", m.Seq, "err", err)
 	}

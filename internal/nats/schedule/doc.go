@@ -5,7 +5,7 @@
 // became of earlier actions, and carries out the actions that it returns:
 //
 //	s := schedule.New(&schedule.Options{Self: incarnation, Known: members.Known})
-//	s.Fold(now, entry, true)
+//	s.Fold(now, entry, journal.Facts(entry.Commit))
 //	for _, a := range s.Next(now) {
 //		go func() { done <- outcome{a.ID, carryOut(a)} }()
 //	}

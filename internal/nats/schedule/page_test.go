@@ -183,7 +183,7 @@ func (s *Scheduler) stateOf(tb testing.TB) (state map[session.Key]string, owed m
 
 func (s *Scheduler) fold(tb testing.TB, e commitlog.Entry) {
 	tb.Helper()
-	if err := s.Fold(epoch, e); err != nil {
+	if err := s.Fold(epoch, e, journal.Facts(e.Commit)); err != nil {
 		tb.Fatal(err)
 	}
 }

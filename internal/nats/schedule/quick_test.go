@@ -88,7 +88,7 @@ func (w *world) commit(k session.Key, events ...session.Event) {
 
 func (w *world) fold() {
 	for ; w.folded < len(w.log); w.folded++ {
-		if err := w.s.Fold(w.now, w.log[w.folded]); err != nil {
+		if err := w.s.Fold(w.now, w.log[w.folded], journal.Facts(w.log[w.folded].Commit)); err != nil {
 			w.t.Fatal(err)
 		}
 	}

@@ -140,12 +140,11 @@ func (s *Scheduler) Begin(now time.Time) {
 	}
 }
 
-// Fold takes the next commit of the partition. It returns an error for what
-// cannot be read in it; all else of it counts.
-func (s *Scheduler) Fold(now time.Time, e commitlog.Entry) error {
+// Fold takes the next commit of the partition, with its facts. It returns an error for
+// what cannot be read in it; all else of it counts.
+func (s *Scheduler) Fold(now time.Time, e commitlog.Entry, facts []journal.Fact) error {
 	k := e.Commit.Key
 	o := s.sessions[k]
-	facts := journal.Facts(e.Commit)
 	items, err := derive(e, facts)
 	before := freshOf(o)
 	s.tally(o, -1)

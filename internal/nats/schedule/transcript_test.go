@@ -108,7 +108,7 @@ func (s *stage) play(line string) string {
 
 func (s *stage) fold() {
 	for ; s.folded < len(s.entries); s.folded++ {
-		if err := s.scheduler.Fold(s.now, s.entries[s.folded]); err != nil {
+		if err := s.scheduler.Fold(s.now, s.entries[s.folded], journal.Facts(s.entries[s.folded].Commit)); err != nil {
 			s.Fatal(err)
 		}
 	}

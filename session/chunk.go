@@ -46,6 +46,17 @@ type Placement struct {
 	Spec     string `json:"spec,omitempty"`
 }
 
+// clean returns p with texts that JSON can hold.
+func (p Placement) clean() Placement {
+	if p == (Placement{}) {
+		return p
+	}
+	for _, s := range []*string{&p.Backend, &p.Image, &p.Isolation, &p.Limits, &p.Network, &p.Services, &p.Spec} {
+		*s = clean(*s)
+	}
+	return p
+}
+
 // Usage is what model calls consumed. All counts are tokens but MicroUSD,
 // which is millionths of a US dollar.
 type Usage struct {
@@ -100,8 +111,29 @@ type row struct {
 	body   blob.Ref
 	images []Image
 	opaque string
-	origin Origin
+	origin origin
 	ref    Ref
+
+	placement *Placement // of the origin; nil if it is zero
+}
+
+// origin is an Origin but for its placement, which most rows have none of.
+type origin struct {
+	Agent    string
+	Workflow string
+	Node     string
+	Run      string
+	Step     string
+	Time     time.Time
+	Usage    Usage
+}
+
+// placed returns the placement of the row's origin.
+func (r *row) placed() (p Placement) {
+	if r.placement != nil {
+		p = *r.placement
+	}
+	return p
 }
 
 func (c Chunk) row() *row {
@@ -137,8 +169,10 @@ func Result(callID, name, body string, failed bool) Chunk {
 // Of returns a copy of c that says who made it.
 func (c Chunk) Of(o Origin) Chunk {
 	r := *c.row()
-	o.Time = time.UnixMilli(o.Time.UnixMilli()).UTC()
-	r.origin = o
+	r.origin = origin{
+		clean(o.Agent), clean(o.Workflow), clean(o.Node), clean(o.Run), clean(o.Step), time.UnixMilli(o.Time.UnixMilli()).UTC(), o.Usage,
+	}
+	r.placement = placed(o.Placement.clean())
 	return Chunk{&r}
 }
 
@@ -154,6 +188,9 @@ func (c Chunk) WithBody(b blob.Ref) Chunk {
 func (c Chunk) WithImages(images ...Image) Chunk {
 	r := *c.row()
 	r.images = slices.Clone(images[:min(len(images), MaxImages)])
+	for i := range r.images {
+		r.images[i].Type = clean(r.images[i].Type)
+	}
 	return Chunk{&r}
 }
 
@@ -207,7 +244,11 @@ func (c Chunk) Images() []Image { return c.row().images }
 func (c Chunk) Opaque() string { return c.row().opaque }
 
 // Origin says who made the chunk.
-func (c Chunk) Origin() Origin { return c.row().origin }
+func (c Chunk) Origin() Origin {
+	r := c.row()
+	o := &r.origin
+	return Origin{o.Agent, o.Workflow, o.Node, o.Run, o.Step, o.Time, r.placed(), o.Usage}
+}
 
 // Ref names the session and version in which the chunk was first committed,
 // also when a fork or a merge shows it elsewhere. It is zero while the chunk

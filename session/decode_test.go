@@ -65,7 +65,7 @@ func FuzzDecodeChunks(f *testing.F) {
 			t.Fatalf("what was decoded does not decode: %v", err)
 		}
 		for i := range chunks {
-			if diff := cmp.Diff(*chunks[i].c, *again[i].c, cmp.AllowUnexported(row{})); diff != "" {
+			if diff := cmp.Diff(*chunks[i].c, *again[i].c, cmp.AllowUnexported(row{}, origin{})); diff != "" {
 				t.Fatalf("chunk %d differs:\n%s", i, diff)
 			}
 		}
@@ -79,7 +79,7 @@ func TestPages(t *testing.T) {
 		r := *fullChunk().c
 		r.ref = Ref{Key{"t", "s"}, Version(i)}
 		if i%3 == 0 {
-			r = row{kind: User, text: "plain", origin: Origin{Time: time.UnixMilli(int64(i)).UTC()}}
+			r = row{kind: User, text: "plain", origin: origin{Time: time.UnixMilli(int64(i)).UTC()}}
 		}
 		chunks = append(chunks, Chunk{&r})
 	}
@@ -89,7 +89,7 @@ func TestPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range chunks {
-		if diff := cmp.Diff(*chunks[i].c, *back[i].c, cmp.AllowUnexported(row{})); diff != "" {
+		if diff := cmp.Diff(*chunks[i].c, *back[i].c, cmp.AllowUnexported(row{}, origin{})); diff != "" {
 			t.Fatalf("chunk %d differs:\n%s", i, diff)
 		}
 	}

@@ -26,6 +26,37 @@ type Event struct {
 	// Blob names where Data is kept when it is too large for a commit. A log
 	// that offloads data sets it; readers of such a log find both.
 	Blob blob.Ref
+
+	made *made
+}
+
+// made is the value that an event's data were encoded from.
+type made struct {
+	data string // as encoded: what is put in its place later counts instead
+	what any
+}
+
+// Of returns e with the value that its data were encoded from, which readers in this
+// process take instead of decoding the data. The data have to read back as exactly that
+// value, and from the call on the value does not change. A stored event has none.
+func (e Event) Of(what any) Event {
+	e.made = &made{e.Data, what}
+	return e
+}
+
+// Made returns the value that the data of e were encoded from, nil if it is not known.
+func (e Event) Made() any {
+	if e.made == nil || e.made.data != e.Data {
+		return nil
+	}
+	return e.made.what
+}
+
+// Equal reports whether both record the same.
+func (e Event) Equal(o Event) bool {
+	sameTime := e.Time.Equal(o.Time)
+	e.made, o.made, e.Time, o.Time = nil, nil, time.Time{}, time.Time{}
+	return sameTime && e == o
 }
 
 // The content events. Only they advance Version.
@@ -208,14 +239,14 @@ type chunkData struct {
 func ChunkEvent(c Chunk) Event {
 	r := c.row()
 	d := chunkData{
-		Agent: clean(r.origin.Agent), CallID: r.callID, Calls: r.calls, Failed: r.failed, Images: r.images, Kind: r.kind, Name: r.name,
-		Node: clean(r.origin.Node), Opaque: r.opaque, Placement: r.origin.Placement, Run: clean(r.origin.Run),
-		Step: clean(r.origin.Step), Text: r.text, Usage: r.origin.Usage, Workflow: clean(r.origin.Workflow),
+		Agent: r.origin.Agent, CallID: r.callID, Calls: r.calls, Failed: r.failed, Images: r.images, Kind: r.kind, Name: r.name,
+		Node: r.origin.Node, Opaque: r.opaque, Placement: r.placed(), Run: r.origin.Run,
+		Step: r.origin.Step, Text: r.text, Usage: r.origin.Usage, Workflow: r.origin.Workflow,
 	}
 	if !r.body.Digest.IsZero() {
 		d.Body = &r.body
 	}
-	return Event{Kind: KindChunk, Schema: Schema, Time: r.origin.Time, Data: canonical.MustMarshal(d)}
+	return Event{Kind: KindChunk, Schema: Schema, Time: r.origin.Time, Data: canonical.MustMarshal(&d)}.Of(r)
 }
 
 // PlacedEvent records where a session was sent.
@@ -265,16 +296,22 @@ func DecodePlacement(e Event) (p Placement, err error) { err = decode(e, KindPla
 
 // DecodeChunk reads a KindChunk event.
 func DecodeChunk(e Event) (Chunk, error) {
-	var d chunkData
 	if err := readable(e, KindChunk); err != nil {
 		return Chunk{}, err
 	}
+	if made, ok := e.Made().(*row); ok {
+		r := *made
+		r.origin.Time, r.ref = e.Time, Ref{}
+		return Chunk{&r}, nil
+	}
+	var d chunkData
 	if err := unmarshalChunk(e.Data, &d); err != nil {
 		return Chunk{}, fmt.Errorf("session: %s: %w", KindChunk, err)
 	}
 	r := &row{
 		kind: d.Kind, text: d.Text, calls: d.Calls, callID: d.CallID, name: d.Name, failed: d.Failed, images: d.Images, opaque: d.Opaque,
-		origin: Origin{d.Agent, d.Workflow, d.Node, d.Run, d.Step, e.Time, d.Placement, d.Usage},
+		origin:    origin{d.Agent, d.Workflow, d.Node, d.Run, d.Step, e.Time, d.Usage},
+		placement: placed(d.Placement),
 	}
 	if d.Body != nil {
 		r.body = *d.Body

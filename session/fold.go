@@ -92,10 +92,13 @@ func (v *value) add(e Event) (Chunk, error) {
 	if err != nil {
 		return c, err
 	}
-	o := &c.c.origin
-	v.usage, v.own = v.usage.Add(o.Usage), v.own.Add(o.Usage)
-	if o.Placement.Backend != "" {
-		v.placement = &o.Placement // of a row, which does not change
+	r := c.c
+	v.usage, v.own = v.usage.Add(r.origin.Usage), v.own.Add(r.origin.Usage)
+	if r.placement != nil && v.placement != nil && *r.placement == *v.placement {
+		r.placement = v.placement // one for all rows
+	}
+	if r.placed().Backend != "" {
+		v.placement = r.placement
 	}
 	return c, nil
 }

@@ -92,7 +92,7 @@ func TestChunkImages(t *testing.T) {
 	if c.Equal(session.UserText("look")) || !c.Equal(c.Of(session.Origin{Agent: "a"})) {
 		t.Error("Equal does not look at images")
 	}
-	back, err := session.DecodeChunk(session.ChunkEvent(c))
+	back, err := session.DecodeChunk(session.ChunkEvent(c).Of(nil))
 	if err != nil || !back.Equal(c) {
 		t.Errorf("%v reads back as %v: %v", c.Images(), back.Images(), err)
 	}

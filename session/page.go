@@ -205,24 +205,24 @@ func (p *packer) chunk(r *row) {
 	p.str(o.Step)
 	p.int(o.Time.UnixMilli())
 	// What has no services is written as before there were any.
-	kind := noPlacement
-	if (o.Placement != Placement{}) {
+	kind, at := noPlacement, r.placed()
+	if (at != Placement{}) {
 		kind = placement
 	}
-	if o.Placement.Services != "" {
+	if at.Services != "" {
 		kind = placementServices
 	}
 	p.uint(kind)
 	if kind != noPlacement {
-		p.name(o.Placement.Backend)
-		p.uint(o.Placement.Epoch)
-		p.name(string(o.Placement.Head[:]))
-		for _, s := range []string{o.Placement.Isolation, o.Placement.Spec, o.Placement.Image, o.Placement.Limits, o.Placement.Network} {
+		p.name(at.Backend)
+		p.uint(at.Epoch)
+		p.name(string(at.Head[:]))
+		for _, s := range []string{at.Isolation, at.Spec, at.Image, at.Limits, at.Network} {
 			p.name(s)
 		}
 	}
 	if kind == placementServices {
-		p.name(o.Placement.Services)
+		p.name(at.Services)
 	}
 	if p.bool(o.Usage != Usage{}) {
 		u := &o.Usage
@@ -247,6 +247,7 @@ func encodeChunks(chunks []Chunk) string {
 type unpacker struct {
 	s     string
 	known []string
+	at    *Placement // of the chunk before
 	bad   bool
 }
 
@@ -356,15 +357,20 @@ func (u *unpacker) chunk(r *row) {
 	if kind > placementServices {
 		u.fail()
 	}
+	var at Placement
 	if kind != noPlacement {
-		o.Placement.Backend, o.Placement.Epoch = u.name(), u.uint()
-		copy(o.Placement.Head[:], u.name())
-		o.Placement.Isolation, o.Placement.Spec = u.name(), u.name()
-		o.Placement.Image, o.Placement.Limits, o.Placement.Network = u.name(), u.name(), u.name()
+		at.Backend, at.Epoch = u.name(), u.uint()
+		copy(at.Head[:], u.name())
+		at.Isolation, at.Spec = u.name(), u.name()
+		at.Image, at.Limits, at.Network = u.name(), u.name(), u.name()
 	}
 	if kind == placementServices {
-		o.Placement.Services = u.name()
+		at.Services = u.name()
 	}
+	if u.at == nil || *u.at != at {
+		u.at = placed(at)
+	}
+	r.placement = u.at
 	if u.bool() {
 		o.Usage = Usage{u.int(), u.int(), u.int(), u.int(), u.int(), u.int()}
 	}

@@ -82,9 +82,8 @@ func (s Session) To(backend, spec string) Session {
 //
 // Isolation and Epoch are what the node finds when it opens the sandbox.
 func (s Session) Placed(p Placement) Session {
-	return s.Edited(PlacedEvent(Placement{
-		Backend: clean(p.Backend), Head: p.Head, Image: clean(p.Image), Limits: clean(p.Limits), Network: clean(p.Network), Services: clean(p.Services), Spec: clean(p.Spec),
-	}))
+	p.Epoch, p.Isolation = 0, ""
+	return s.Edited(PlacedEvent(p.clean()))
 }
 
 // Ref names the newest committed version that s is made of. For an unborn

@@ -170,7 +170,7 @@ func TestChunks(t *testing.T) {
 		if e.Kind != session.KindChunk || e.Data == "" {
 			continue
 		}
-		back, err := session.DecodeChunk(e)
+		back, err := session.DecodeChunk(e.Of(nil))
 		if err != nil {
 			t.Fatal(err)
 		}

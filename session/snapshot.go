@@ -347,7 +347,8 @@ func placed(p Placement) *Placement {
 	if p == (Placement{}) {
 		return nil
 	}
-	return &p
+	own := p // else p is made on the heap although it is zero
+	return &own
 }
 
 // Rebuild returns the value that m marks. s must be a value of the same

@@ -3,6 +3,7 @@ package journal
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/canonical"
@@ -365,20 +366,35 @@ type NetworkRequest struct {
 type Late StepCompleted
 
 // NewEvent encodes a payload of this package under its kind. The batch is
-// empty for everything but the events of steps.
+// empty for everything but the events of steps. The payload belongs to the event from
+// the call on: nothing that it points to changes.
 func NewEvent(kind string, payload any) (session.Event, error) {
 	data, err := canonical.Marshal(payload)
 	if err != nil {
 		return session.Event{}, fmt.Errorf("journal: %s: %w", kind, err)
 	}
-	return session.Event{Kind: kind, Schema: schemaOf(kind), Data: data}, nil
+	e := session.Event{Kind: kind, Schema: schemaOf(kind), Data: data}
+	switch payload.(type) {
+	case WriterOpened, Claimed, StepStarted, StepCompleted, Ended: // nearly all that is written
+		if !strings.Contains(data, notText) {
+			e = e.Of(payload)
+		}
+	}
+	return e, nil
 }
+
+// notText is what stands in JSON for bytes that are no text, so that data with it may
+// read back as something else.
+const notText = "\uFFFD"
 
 // Decode decodes an event's data as T.
 func Decode[T any](e session.Event) (T, error) {
 	var v T
 	if newest := schemaOf(e.Kind); e.Schema < 1 || e.Schema > newest {
 		return v, fmt.Errorf("journal: %s has schema %d, this release reads up to %d: %w", e.Kind, e.Schema, newest, session.ErrTooOld)
+	}
+	if made, ok := e.Made().(T); ok {
+		return made, nil
 	}
 	if err := session.Unmarshal(e.Data, &v); err != nil {
 		return v, fmt.Errorf("journal: %s: %w", e.Kind, err)

@@ -230,6 +230,11 @@ var payloads = map[string]func(session.Event) (any, error){
 
 func asFact[T any](read func(session.Event) (T, error)) func(session.Event) (any, error) {
 	return func(e session.Event) (any, error) {
+		if made := e.Made(); made != nil {
+			if _, ok := made.(T); ok {
+				return made, nil
+			}
+		}
 		v, err := read(e)
 		if err != nil {
 			return nil, err

@@ -1,0 +1,72 @@
+package journal
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// fill sets all that v holds: texts to text, numbers to ones, lists to one item.
+func fill(v reflect.Value, text string) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Uint64, reflect.Uint8:
+		v.SetUint(1)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), text)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), text)
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(v.Index(i), text)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), text)
+		}
+	default:
+		panic(v.Kind())
+	}
+}
+
+// TestMadeFacts: a fact is read from the event that was made of it as it is from a stored
+// one, whether the value was kept or, for its texts, is not known.
+func TestMadeFacts(t *testing.T) {
+	check := func(t *testing.T, e session.Event, made bool) {
+		t.Helper()
+		if (e.Made() != nil) != made {
+			t.Errorf("%s is made of %v", e.Kind, e.Made())
+		}
+		got, err := payload(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := payload(e.Of(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s differs (-stored +made):\n%s", e.Kind, diff)
+		}
+	}
+	for text, made := range map[string]bool{"x": true, "\u2028 \"\u00e9\"\n": true, "\ufffd": false, "a\xffb": false} {
+		facts := map[string]any{
+			KindWriter: &WriterOpened{}, KindClaimed: &Claimed{}, KindStepStarted: &StepStarted{}, KindStepCompleted: &StepCompleted{}, KindEnded: &Ended{},
+		}
+		for kind, v := range facts {
+			check(t, event(kind, reflect.ValueOf(v).Elem().Interface()), true)
+			fill(reflect.ValueOf(v).Elem(), text)
+			check(t, event(kind, reflect.ValueOf(v).Elem().Interface()), made)
+		}
+	}
+}

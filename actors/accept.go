@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -283,7 +282,7 @@ type execution interface {
 
 type runtimeExecutor struct {
 	rt        *engine.Runtime
-	workflows *flow.Registry
+	workflows *engine.Registry
 }
 
 func (e runtimeExecutor) offers(name string) bool {

@@ -12,16 +12,17 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // A node accepts a task, executes it and drains.
 func ExampleSystem_Accept() {
 	events := &commitlog.Memory{}
 	values := journal.NewValues(events)
-	offered := &flow.Registry{}
+	offered := &engine.Registry{}
 	err := offered.Register(flow.Registration{Name: "greet", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			name, err := flow.Do(ctx, "look up the name", func(context.Context) (string, error) { return "Ada", nil }, nil)
+			name, err := flow.Do(ctx, "look up the name", func(context.Context) (string, error) { return "Ada", nil }, tool.NonIdempotent)
 			if err != nil {
 				return s, err
 			}

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
@@ -50,7 +49,7 @@ type Options struct {
 	// Where it has no Store and no Values it gets this System's.
 	Runtime *engine.Runtime
 	// Workflows are the ones offered here.
-	Workflows *flow.Registry
+	Workflows *engine.Registry
 	// Slots bounds the runs that execute at once; 0 is DefaultSlots.
 	Slots int
 	// Drain is how long Run lets runs go on once its context ended, before it

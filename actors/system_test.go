@@ -58,7 +58,7 @@ func (w *work) workflow(node string, steps int) flow.Workflow {
 					}
 				}
 				return name, nil
-			}, &flow.DoOptions{Effect: tool.ReadOnly})
+			}, tool.ReadOnly)
 			if err != nil {
 				return s, err
 			}
@@ -102,9 +102,9 @@ func accepted(t *testing.T, sys *actors.System, task journal.Task) {
 }
 
 // offers is a registry with one workflow of two steps.
-func (w *work) offers(t testing.TB, node, name, revision string) *flow.Registry {
+func (w *work) offers(t testing.TB, node, name, revision string) *engine.Registry {
 	t.Helper()
-	g := &flow.Registry{}
+	g := &engine.Registry{}
 	check(t, g.Register(flow.Registration{Name: name, Revision: revision, New: func() flow.Workflow { return w.workflow(node, 2) }}))
 	return g
 }

@@ -101,7 +101,7 @@ func benchNode() error {
 		// n durable steps that do nothing.
 		counted("steps", func(ctx context.Context, s session.Session, n int) (session.Session, error) {
 			for i := range n {
-				if _, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return i, nil }, &flow.DoOptions{Effect: tool.Idempotent}); err != nil {
+				if _, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return i, nil }, tool.Idempotent); err != nil {
 					return s, err
 				}
 			}

@@ -222,9 +222,9 @@ func fan(ctx context.Context, worker *flow.Agent, s session.Session, prompt stri
 	ways := []string{"way0", "way1", "way2"}
 	switch word {
 	case "first":
-		o.Join.First = true
+		o.First = true
 	case "quorum":
-		o.Join.Quorum = 2
+		o.Quorum = 2
 	case "nest":
 		ways = ways[:2]
 		leaf := way
@@ -252,9 +252,9 @@ func branchOut(ctx context.Context, s session.Session, ways []string, way func(n
 	if err != nil {
 		return s, err
 	}
-	need, some := len(ways), o != nil && (o.Join.First || o.Join.Quorum > 0)
+	need, some := len(ways), o != nil && (o.First || o.Quorum > 0)
 	if some {
-		need = max(o.Join.Quorum, 1)
+		need = max(o.Quorum, 1)
 	}
 	if len(j.Succeeded()) < need {
 		for _, o := range j.Outcomes {

@@ -58,7 +58,7 @@ func powerNode() error {
 		Store: os.Getenv("RATH_E2E_STORE"), Port: -1, Slots: 64, Env: func(string) string { return "" },
 		Workflows: []flow.Registration{{Name: "step", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-				_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, &flow.DoOptions{Effect: tool.Idempotent})
+				_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, tool.Idempotent)
 				return s.With(session.UserText("done")), err
 			})
 		}}},

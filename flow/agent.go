@@ -12,9 +12,6 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// DefaultMaxRounds is how many model calls an Agent makes at most by default.
-const DefaultMaxRounds = 64
-
 // ErrMaxRounds is returned when an agent still calls tools after its last
 // round. The session keeps what it did.
 var ErrMaxRounds = errors.New("flow: agent did not finish within its rounds")
@@ -44,7 +41,7 @@ type Agent struct {
 	// answer before, and writes them into Memory: see [Commit]. Where that fails the
 	// run warns, or its steps say so, and Forward does not fail.
 	Commit bool
-	// MaxRounds bounds the model calls; 0 is DefaultMaxRounds, and ends an agent sooner that
+	// MaxRounds bounds the model calls; 0 is 64, and ends an agent sooner that
 	// makes the same calls with the same results sixteen times in a row.
 	MaxRounds int
 	// MaxContext is how many tokens a request and its answer may have; 0 is what the node's

@@ -68,7 +68,7 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 	if o == nil {
 		o = &FanOutOptions{}
 	}
-	need, err := o.Join.check(bs)
+	need, err := o.check(bs)
 	if err != nil {
 		return nil, err
 	}

@@ -14,11 +14,11 @@ import (
 
 // What a commit to a memory takes at most.
 const (
-	MaxCommitNotes = 8        // notes
-	MaxCommitText  = 2 << 10  // bytes of each of them
-	commitShown    = 64 << 10 // bytes of the session that the model is shown, the newest rows
-	commitRow      = 8 << 10  // bytes of one row of it
-	commitWhy      = 300      // bytes of why there are none
+	maxNotes    = 8        // notes
+	maxNoteText = 2 << 10  // bytes of each of them
+	commitShown = 64 << 10 // bytes of the session that the model is shown, the newest rows
+	commitRow   = 8 << 10  // bytes of one row of it
+	commitWhy   = 300      // bytes of why there are none
 )
 
 // commitCategories are the parts of names that a model may choose from.
@@ -38,8 +38,8 @@ type noted struct {
 // Commit has an agent's model take notes of what the user and the assistant said in s, and
 // writes them into a memory, and returns their names. Of a long session the model is shown
 // the newest 64 KiB. It is asked in a session of its own, where the conversation is quoted,
-// by a.Provider and a.Prompt; "" is a general one. It takes at most MaxCommitNotes notes of
-// MaxCommitText bytes; what is over that is cut off.
+// by a.Provider and a.Prompt; "" is a general one. It takes at most 8 notes of 2 KiB;
+// what is over that is cut off.
 //
 // The answer is a step and each note is one, as [Remember] is: a repeated attempt
 // asks for nothing that is recorded, and replaces its own notes.
@@ -65,10 +65,10 @@ func commit(ctx context.Context, s session.Session, from int, name string, a *Ag
 	if err := Reject(ctx, read, journal.OnlyNoted); err != nil {
 		return nil, err
 	}
-	for _, n := range answer.Notes[:min(len(answer.Notes), MaxCommitNotes)] {
+	for _, n := range answer.Notes[:min(len(answer.Notes), maxNotes)] {
 		text := strings.TrimSpace(n.Text)
-		if len(text) > MaxCommitText {
-			text = strings.TrimSpace(excerpt.Clip(text, MaxCommitText))
+		if len(text) > maxNoteText {
+			text = strings.TrimSpace(excerpt.Clip(text, maxNoteText))
 		}
 		if text == "" {
 			continue

@@ -22,8 +22,7 @@ import (
 // reports, and every later call returns it.
 //
 // Errors, besides what an operation has of its own: run.ErrNestedStep from the
-// work of a step under way, ErrConcurrentStep while another step of the place is
-// under way, run.ErrMismatch when the journal holds another step. A session that is
+// work of a step under way, one of its own while another step of the place is under way, run.ErrMismatch when the journal holds another step. A session that is
 // returned together with an error is the one to go on with.
 type engine interface {
 	place
@@ -131,8 +130,8 @@ type memories interface {
 	Archive(ctx context.Context, s session.Session, name string) (uri string, err error)
 }
 
-// ErrNoRun is returned by every step outside of a run.
-var ErrNoRun = errors.New("flow: not inside a run: call it from a Forward that a node or an inprocess.Runner runs, with the context that Forward got")
+// errNoRun is returned by every step outside of a run.
+var errNoRun = errors.New("flow: not inside a run: call it from a Forward that a node or an inprocess.Runner runs, with the context that Forward got")
 
 type engineKey struct{}
 
@@ -147,5 +146,5 @@ func engineOf(ctx context.Context) (engine, error) {
 	if e, ok := ctx.Value(engineKey{}).(engine); ok {
 		return e, nil
 	}
-	return nil, ErrNoRun
+	return nil, errNoRun
 }

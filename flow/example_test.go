@@ -93,7 +93,7 @@ func ExampleDo() {
 		receipt, err := flow.Do(ctx, "charge", func(context.Context) (string, error) {
 			charged++
 			return "receipt 31", nil
-		}, nil)
+		}, tool.NonIdempotent)
 		if err != nil {
 			return s, err
 		}

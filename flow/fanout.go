@@ -19,26 +19,39 @@ type Branch struct {
 	Workflow Workflow
 }
 
-// Join says when a fan-out has enough. The zero Join waits for every branch.
-type Join struct {
+// FanOutOptions say when a fan-out has enough, and how it runs. The zero value, which is
+// also that of nil, waits for every branch.
+type FanOutOptions struct {
 	// Quorum is how many branches must succeed; the others are cancelled then,
 	// and kept as evidence. When so many cannot succeed any more, the others go
 	// on: the fan-out waits for every end and comes to what there is.
 	Quorum int
 	// First is a quorum of one.
 	First bool
+	// Timeout is how long the branches have; those that have not ended then are
+	// cancelled. Zero is no limit but the run's own: at its deadline, which a new
+	// budget of time moves, the run ends and its branches are cancelled.
+	Timeout time.Duration
+	// WarmFirst lets the first branch begin alone. The others begin once it has
+	// its first answer of a model: a provider that caches prompts then holds the
+	// beginning that the branches share, so they pay for it at the price of the
+	// cache. If it waits for something before, as for branches of its own, or ends,
+	// however it ends, they begin then; if its end decides the join, they never
+	// do. All else that it does before its first answer keeps the others waiting.
+	WarmFirst bool
 }
 
-func (j Join) check(bs []Branch) (need int, err error) {
+// check returns how many branches must succeed, 0 for all.
+func (o *FanOutOptions) check(bs []Branch) (need int, err error) {
 	switch {
 	case len(bs) == 0:
 		return 0, errors.New("flow: a fan-out needs at least one branch")
 	case len(bs) > run.MaxBranches:
 		return 0, fmt.Errorf("flow: a fan-out of %d branches: at most %d; nest them", len(bs), run.MaxBranches)
-	case j.Quorum < 0 || j.Quorum > len(bs):
-		return 0, fmt.Errorf("flow: a quorum of %d of %d branches: choose 1 to %d, or 0 for all", j.Quorum, len(bs), len(bs))
-	case j.First && j.Quorum > 1:
-		return 0, fmt.Errorf("flow: a join cannot be First and a quorum of %d", j.Quorum)
+	case o.Quorum < 0 || o.Quorum > len(bs):
+		return 0, fmt.Errorf("flow: a quorum of %d of %d branches: choose 1 to %d, or 0 for all", o.Quorum, len(bs), len(bs))
+	case o.First && o.Quorum > 1:
+		return 0, fmt.Errorf("flow: a fan-out cannot be First and a quorum of %d", o.Quorum)
 	}
 	seen := make(map[string]bool, len(bs))
 	for i, b := range bs {
@@ -52,26 +65,10 @@ func (j Join) check(bs []Branch) (need int, err error) {
 		}
 		seen[b.Name] = true
 	}
-	if j.First {
+	if o.First {
 		return 1, nil
 	}
-	return j.Quorum, nil
-}
-
-// FanOutOptions change how a fan-out runs; nil means the defaults.
-type FanOutOptions struct {
-	Join Join
-	// Timeout is how long the branches have; those that have not ended then are
-	// cancelled. Zero is no limit but the run's own: at its deadline, which a new
-	// budget of time moves, the run ends and its branches are cancelled.
-	Timeout time.Duration
-	// WarmFirst lets the first branch begin alone. The others begin once it has
-	// its first answer of a model: a provider that caches prompts then holds the
-	// beginning that the branches share, so they pay for it at the price of the
-	// cache. If it waits for something before, as for branches of its own, or ends,
-	// however it ends, they begin then; if its end decides the join, they never
-	// do. All else that it does before its first answer keeps the others waiting.
-	WarmFirst bool
+	return o.Quorum, nil
 }
 
 // Outcome is how a branch ended.

@@ -3,22 +3,12 @@ package flow
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
-)
-
-var (
-	// ErrConcurrentStep is returned when two steps run at once in one scope.
-	// Their order would differ between executions.
-	ErrConcurrentStep = errors.New("flow: another step of this run is under way: run branches at the same time with FanOut, not with goroutines")
-	// ErrNoSandbox is what a tool gets that asks for a sandbox on a session that
-	// was sent nowhere.
-	ErrNoSandbox = errors.New(`flow: the session has no sandbox: send it to one with s.To("local", dir), or give the task a workspace`)
 )
 
 // Info says where in a run the caller is.
@@ -70,28 +60,20 @@ func NewID(ctx context.Context) string {
 	return e.NewID()
 }
 
-// DoOptions change how [Do] treats its function; nil means the defaults.
-type DoOptions struct {
-	// Effect says what happens if the function is cut off between its effect and
-	// the record of it. A tool.NonIdempotent one, which is the zero Effect, is
-	// announced in the log before it starts, and a run that was cut off inside
-	// waits for a person. Functions of other effects run again.
-	Effect tool.Effect
-}
-
 // Do runs fn once and records what it returned, value or error; later
 // executions of the run get the record. T must survive JSON. What fn gets is for
 // its work alone: steps that it tries to make fail with run.ErrNestedStep.
-func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, error), o *DoOptions) (T, error) {
+//
+// The effect says what happens if fn is cut off between what it does and the record of
+// it. A tool.NonIdempotent one is announced in the log before it starts, and a run that
+// was cut off inside waits for a person. Functions of other effects run again.
+func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, error), effect tool.Effect) (T, error) {
 	var value, zero T
-	if o == nil {
-		o = &DoOptions{}
-	}
 	e, err := engineOf(ctx)
 	if err != nil {
 		return zero, err
 	}
-	err = e.Do(ctx, name, o.Effect, &value, func(ctx context.Context) (err error) {
+	err = e.Do(ctx, name, effect, &value, func(ctx context.Context) (err error) {
 		value, err = fn(ctx)
 		return err
 	})

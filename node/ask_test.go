@@ -15,13 +15,14 @@ import (
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // counts is a workflow with one step, whose name is its code's.
 func counts(step string) flow.Registration {
 	return flow.Registration{Name: "counts", Revision: step, New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			n, err := flow.Do(ctx, step, func(context.Context) (int, error) { return s.Len() + 1, nil }, nil)
+			n, err := flow.Do(ctx, step, func(context.Context) (int, error) { return s.Len() + 1, nil }, tool.NonIdempotent)
 			if err != nil {
 				return s, err
 			}

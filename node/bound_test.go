@@ -67,7 +67,7 @@ func clientOf(t *testing.T, srv *natsserver.Server, tenant session.Tenant, user 
 func named(workflow, name string) flow.Registration {
 	return flow.Registration{Name: workflow, Description: "Says who runs it.", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			large, err := flow.Do(ctx, "large", func(context.Context) (string, error) { return strings.Repeat("x", 900<<10), nil }, &flow.DoOptions{Effect: tool.ReadOnly})
+			large, err := flow.Do(ctx, "large", func(context.Context) (string, error) { return strings.Repeat("x", 900<<10), nil }, tool.ReadOnly)
 			if err != nil {
 				return s, err
 			}
@@ -95,7 +95,7 @@ const heldBy = "RATH_TEST_HELD_BY"
 // waits between them while a file is there.
 func interrupted() flow.Registration {
 	pid := func(context.Context) (string, error) { return fmt.Sprint(os.Getpid()), nil }
-	o := &flow.DoOptions{Effect: tool.ReadOnly}
+	o := tool.ReadOnly
 	return flow.Registration{Name: "held", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			first, err := flow.Do(ctx, "first", pid, o)

@@ -84,7 +84,7 @@ func attach(ctx context.Context, blobs func(session.Tenant) blob.Store, t sessio
 			all = append(all, one)
 		}
 		return all, nil
-	}, &flow.DoOptions{Effect: tool.Idempotent})
+	}, tool.Idempotent)
 }
 
 // readImage reads a blob as far as an image may be long.

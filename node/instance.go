@@ -60,7 +60,7 @@ type Instance struct {
 	servers     *mcp.List // MCP servers; nil has none
 	health      *health   // nil without Options.Health
 	metrics     *metrics.Metrics
-	registry    *flow.Registry
+	registry    *engine.Registry
 	runtime     *engine.Runtime
 	system      *actors.System
 	members     *cluster.Members // nil without gossip
@@ -331,7 +331,7 @@ func (n *Instance) wire(ctx context.Context) error {
 		return err
 	}
 	n.isolation = n.offersIsolation(ctx, places)
-	n.registry = &flow.Registry{}
+	n.registry = &engine.Registry{}
 	for _, g := range n.routed([]flow.Registration{
 		agentRegistration(append(tool.Builtins(), n.o.Tools...), n.announced, n.Blobs), forkRegistration(), mergeRegistration(),
 	}) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
@@ -196,7 +197,7 @@ func mayHold(t reflect.Type) bool {
 func (m *parts) agent(of messages.Part, a *flow.Agent) {
 	of.Kind, of.Name, of.Model, of.Memory, of.MCP = "agent", a.Name, a.Provider.Model, a.Memory, namesOf(a.MCP)
 	of.Description = cmp.Or(of.Description, excerpt.FirstLine(a.Prompt))
-	of.MaxRounds, of.MaxContext, of.Budget = cmp.Or(a.MaxRounds, flow.DefaultMaxRounds), a.MaxContext, budgetOf(a.Budget)
+	of.MaxRounds, of.MaxContext, of.Budget = cmp.Or(a.MaxRounds, engine.DefaultMaxRounds), a.MaxContext, budgetOf(a.Budget)
 	var names []string
 	for _, t := range a.Tools {
 		names = append(names, t.Spec().Name)

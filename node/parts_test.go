@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -38,7 +39,7 @@ func TestDescribe(t *testing.T) {
 	t.Parallel()
 	agent := func(name string) *flow.Agent { return &flow.Agent{Name: name} }
 	part := func(path, name string) messages.Part {
-		return messages.Part{Path: path, Kind: "agent", Name: name, MaxRounds: flow.DefaultMaxRounds}
+		return messages.Part{Path: path, Kind: "agent", Name: name, MaxRounds: engine.DefaultMaxRounds}
 	}
 	branch := func(p messages.Part) messages.Part { p.Branch = true; return p }
 	w := &crew{

@@ -143,7 +143,10 @@ func (n *Instance) offers(workflow string) (revision string, ok bool) {
 func (n *Instance) offered() []messages.Workflow {
 	var all []messages.Workflow
 	for _, g := range n.registry.All() {
-		w := messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Input: g.Input, Class: g.Class}
+		w := messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Input: g.Input}
+		if g.Batch {
+			w.Class = messages.ClassBatch
+		}
 		describe(&w, g)
 		all = append(all, w)
 	}

@@ -20,11 +20,11 @@ import (
 func (n *Instance) announced(ctx context.Context, names []string) ([]tool.Tool, error) {
 	info, ok := flow.RunInfo(ctx)
 	if !ok {
-		return nil, flow.ErrNoRun
+		return nil, errors.New("node: tools of other processes are for the context of a run")
 	}
 	specs, err := flow.Do(ctx, "tool look-up", func(ctx context.Context) ([]messages.Tool, error) {
 		return n.toolsNamed(ctx, info.Tenant, names)
-	}, &flow.DoOptions{Effect: tool.ReadOnly})
+	}, tool.ReadOnly)
 	if err != nil {
 		return nil, err
 	}

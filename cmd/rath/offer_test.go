@@ -34,7 +34,7 @@ func notes(revision string) flow.Registration {
 	}
 	return flow.Registration{Name: "release", Description: "Publishes a release.", Revision: revision, New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			text, err := flow.Do(ctx, text, func(context.Context) (string, error) { return "the " + text, nil }, nil)
+			text, err := flow.Do(ctx, text, func(context.Context) (string, error) { return "the " + text, nil }, tool.NonIdempotent)
 			if err != nil {
 				return s, err
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // What commands may take of a run of 1,000 steps, at a node that runs, and what one
@@ -35,7 +36,7 @@ func longRun(b *testing.B) (server string) {
 		Name: "long", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				for i := range longSteps {
-					if _, err := flow.Do(ctx, "part", func(context.Context) (int, error) { return i, nil }, nil); err != nil {
+					if _, err := flow.Do(ctx, "part", func(context.Context) (int, error) { return i, nil }, tool.NonIdempotent); err != nil {
 						return s, err
 					}
 					s = s.With(session.AssistantText(fmt.Sprintf("part %d is done", i)))

@@ -61,7 +61,7 @@ func (w *Change) commit(ctx context.Context, s session.Session, patch string) (s
 	id := flow.NewID(ctx)
 	_, err := flow.Do(ctx, "commit", func(ctx context.Context) (string, error) {
 		return id, w.Commit(ctx, id, patch)
-	}, &flow.DoOptions{Effect: tool.Idempotent})
+	}, tool.Idempotent)
 	return s, err
 }
 

@@ -27,7 +27,7 @@ func (w *Review) Forward(ctx context.Context, s session.Session) (session.Sessio
 	}
 	// With nodes each branch runs wherever there is room; here all run in this
 	// process. A branch that fails does not fail the others.
-	j, err := flow.FanOut(ctx, s, branches, &flow.FanOutOptions{Join: flow.Join{Quorum: 2}})
+	j, err := flow.FanOut(ctx, s, branches, &flow.FanOutOptions{Quorum: 2})
 	if err != nil {
 		return s, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // nap sleeps for a week and says when it did.
@@ -21,7 +22,7 @@ func nap(ctx context.Context, s session.Session) (session.Session, error) {
 	// The time is an argument of a step, whose digest is recorded.
 	_, err := flow.Do(ctx, "noon "+flow.Now(ctx).Format(time.RFC3339Nano), func(ctx context.Context) (time.Time, error) {
 		return flow.Now(ctx), nil
-	}, nil)
+	}, tool.NonIdempotent)
 	return s, err
 }
 

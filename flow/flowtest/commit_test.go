@@ -91,11 +91,11 @@ func TestCommitIsBounded(t *testing.T) {
 		uris, err = flow.Commit(ctx, s, "m", &flow.Agent{Name: "notes"})
 		return s.With(session.UserText("end")), err
 	}), long, "testdata/commit-bounded.txtar", o)
-	if len(uris) != flow.MaxCommitNotes {
-		t.Errorf("%d notes, want %d", len(uris), flow.MaxCommitNotes)
+	if len(uris) != 8 {
+		t.Errorf("%d notes, want 8", len(uris))
 	}
 	for _, uri := range uris {
-		if text, err := m.Read(t.Context(), uri); err != nil || len(text) > flow.MaxCommitText {
+		if text, err := m.Read(t.Context(), uri); err != nil || len(text) > 2<<10 {
 			t.Errorf("a note of %d bytes: %v", len(text), err)
 		}
 	}
@@ -105,7 +105,7 @@ func TestCommitIsBounded(t *testing.T) {
 	if out.Text() != "answered" {
 		t.Errorf("the agent said %q", out.Text())
 	}
-	if again, err := m.List(t.Context(), "memory://"); err != nil || len(again) != flow.MaxCommitNotes {
+	if again, err := m.List(t.Context(), "memory://"); err != nil || len(again) != 8 {
 		t.Errorf("there are %q: %v", again, err)
 	}
 }

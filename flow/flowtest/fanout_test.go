@@ -38,7 +38,7 @@ func (w *fan) Forward(ctx context.Context, s session.Session) (session.Session, 
 	if s, err = flow.Merge(ctx, j, flow.PickBest(flow.AgentJudge(w.judge))); err != nil {
 		return s, err
 	}
-	n, err := flow.Do(ctx, "count", func(context.Context) (int, error) { return s.Len(), nil }, &flow.DoOptions{Effect: tool.ReadOnly})
+	n, err := flow.Do(ctx, "count", func(context.Context) (int, error) { return s.Len(), nil }, tool.ReadOnly)
 	if err != nil {
 		return s, err
 	}
@@ -83,7 +83,7 @@ func TestPickHighest(t *testing.T) {
 				return s, err
 			}
 			return flow.Merge(ctx, j, flow.PickHighest(func(ctx context.Context, o flow.Outcome) (int, string, error) {
-				n, err := flow.Do(ctx, "letters of "+o.Name, func(context.Context) (int, error) { return len(last(o.Session)), nil }, &flow.DoOptions{Effect: tool.ReadOnly})
+				n, err := flow.Do(ctx, "letters of "+o.Name, func(context.Context) (int, error) { return len(last(o.Session)), nil }, tool.ReadOnly)
 				return n, "its letters\nare counted", err
 			}))
 		})
@@ -110,7 +110,7 @@ func TestWarmFirstCrashEverywhere(t *testing.T) {
 // does one of its own.
 func TestBranchOfItsOwnCrashEverywhere(t *testing.T) {
 	say := func(ctx context.Context, s session.Session, text string) (session.Session, error) {
-		text, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, &flow.DoOptions{Effect: tool.ReadOnly})
+		text, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, tool.ReadOnly)
 		return s.With(session.UserText(text)), err
 	}
 	forked := func(text string) flow.Workflow {

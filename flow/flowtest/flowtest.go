@@ -71,7 +71,7 @@ type Options struct {
 	// Task is what the run was asked for besides its session.
 	Task journal.Task
 	// Workflows are what remote branches name; nil has none.
-	Workflows *flow.Registry
+	Workflows []flow.Registration
 }
 
 // Main is for TestMain: it lets this program supervise sandboxed commands,
@@ -163,7 +163,11 @@ func (b *bench) process(w *world, log commitlog.Log, incarnation string) *proces
 		b.t.Fatalf("flowtest: %v", err)
 	}
 	values := journal.NewValues(log)
-	driver := &engine.Driver{Workflows: b.o.Workflows}
+	workflows, err := engine.NewRegistry(b.o.Workflows)
+	if err != nil {
+		b.t.Fatalf("flowtest: %v", err)
+	}
+	driver := &engine.Driver{Workflows: workflows}
 	rt := &engine.Runtime{
 		Store:  journal.NewStore(log, &journal.StoreOptions{Incarnation: incarnation, Values: values, Now: w.clock.Now, OnCommit: driver.Committed}),
 		Values: values, Models: faultyModels{model, w.faults}, OnTool: w.faults.onTool, Clock: w.clock, Answer: b.answer, Node: "test",

@@ -30,7 +30,7 @@ func TestIDsCrashEverywhere(t *testing.T) {
 				id, err := flow.Do(outer, "open", func(ctx context.Context) (string, error) {
 					flow.NewID(outer)
 					return flow.NewID(ctx), nil
-				}, &flow.DoOptions{Effect: tool.Idempotent})
+				}, tool.Idempotent)
 				if err != nil {
 					return s, err
 				}
@@ -40,7 +40,7 @@ func TestIDsCrashEverywhere(t *testing.T) {
 				}
 				if _, err := flow.Do(outer, fmt.Sprint("close ", i, " ", flow.NewID(outer)), func(ctx context.Context) (int, error) {
 					return len(flow.NewID(ctx)), nil
-				}, &flow.DoOptions{Effect: tool.Idempotent}); err != nil {
+				}, tool.Idempotent); err != nil {
 					return s, err
 				}
 			}

@@ -36,7 +36,7 @@ type Runner struct {
 	// names in one, as long as the Runner lives.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
 	// Workflows are what a flow.Remote can name; nil has none.
-	Workflows *flow.Registry
+	Workflows []flow.Registration
 
 	// Log is where sessions are kept; nil keeps them in memory. The Runner is its
 	// only writer.
@@ -67,12 +67,13 @@ type Runner struct {
 
 	once sync.Once
 	rt   *engine.Runtime
+	err  error
 }
 
-func (r *Runner) runtime() *engine.Runtime {
+func (r *Runner) runtime() (*engine.Runtime, error) {
 	r.once.Do(func() {
 		rt := &engine.Runtime{
-			Models: r.Models, Model: r.Model, Memory: r.Memory, Workflows: r.Workflows, Answer: r.Answer, OnWarning: r.OnWarning, Servers: r.toolServer,
+			Models: r.Models, Model: r.Model, Memory: r.Memory, Answer: r.Answer, OnWarning: r.OnWarning, Servers: r.toolServer,
 			Workspaces: engine.Workspaces{Dir: r.Dir, Backends: r.Sandboxes},
 		}
 		if rt.Memory == nil {
@@ -90,21 +91,30 @@ func (r *Runner) runtime() *engine.Runtime {
 			rt.Store = journal.NewStore(r.Log, &journal.StoreOptions{Values: rt.Values, OnCommit: rt.Committed})
 		}
 		r.rt = rt
+		rt.Workflows, r.err = engine.NewRegistry(r.Workflows)
 	})
-	return r.rt
+	return r.rt, r.err
 }
 
 // Run runs w on s to its end and returns the resulting session, in the caller's
 // goroutine. A session that is not stored yet is begun; one that is goes on from
 // its newest version. If a run holds it the error is run.ErrBusy.
 func (r *Runner) Run(ctx context.Context, w flow.Workflow, s session.Session) (session.Session, error) {
-	return r.runtime().Run(ctx, w, s)
+	rt, err := r.runtime()
+	if err != nil {
+		return s, err
+	}
+	return rt.Run(ctx, w, s)
 }
 
 // Signal brings a fact from outside to a run: an answer, a message, a cancel. It
 // returns once the log holds it.
 func (r *Runner) Signal(ctx context.Context, s journal.Signal) error {
-	return r.runtime().Signal(ctx, s)
+	rt, err := r.runtime()
+	if err != nil {
+		return err
+	}
+	return rt.Signal(ctx, s)
 }
 
 // toolServer returns the MCP server of a name.

@@ -185,12 +185,12 @@ func (f *fleet) workflow() flow.Workflow {
 		_, err := flow.Do(ctx, name, func(context.Context) (int, error) {
 			f.note(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: name, Effect: "non_idempotent"})
 			return 1, nil
-		}, nil)
+		}, tool.NonIdempotent)
 		return err
 	}
 	say := func(text string) flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			if _, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, &flow.DoOptions{Effect: tool.ReadOnly}); err != nil {
+			if _, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, tool.ReadOnly); err != nil {
 				return s, err
 			}
 			return s.With(session.UserText(text)), pay(ctx, "pay in "+text)

@@ -169,7 +169,7 @@ func BenchmarkActiveSession(b *testing.B) {
 			m := newHanging(2 * sessions)
 			log := &elsewhere{at: map[session.Key]session.Position{}}
 			values := journal.NewValues(log)
-			g := &flow.Registry{}
+			g := &engine.Registry{}
 			if err := g.Register(flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return forward }}); err != nil {
 				b.Fatal(err)
 			}

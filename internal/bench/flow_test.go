@@ -31,7 +31,7 @@ func BenchmarkStep(b *testing.B) {
 					return s, err
 				}
 				for b.Loop() {
-					if _, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, &flow.DoOptions{Effect: tool.ReadOnly}); err != nil {
+					if _, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, tool.ReadOnly); err != nil {
 						return s, err
 					}
 				}

@@ -283,7 +283,7 @@ func speedWorkflows() []flow.Registration {
 		{Name: "steps", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				for i := range 2 * speedTurns {
-					_, err := flow.Do(ctx, fmt.Sprint("step", i), func(context.Context) (string, error) { return words(stepPayload), nil }, &flow.DoOptions{Effect: tool.Idempotent})
+					_, err := flow.Do(ctx, fmt.Sprint("step", i), func(context.Context) (string, error) { return words(stepPayload), nil }, tool.Idempotent)
 					if err != nil {
 						return s, err
 					}

@@ -161,7 +161,7 @@ func start(b *testing.B, m llm.Models) (*node.Instance, *steps) {
 			}},
 			{Name: "one", Revision: "1", New: func() flow.Workflow {
 				return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-					_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, &flow.DoOptions{Effect: tool.Idempotent})
+					_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, tool.Idempotent)
 					return s.With(session.UserText("done")), err
 				})
 			}},

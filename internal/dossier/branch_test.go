@@ -73,7 +73,7 @@ func three(quick string) []flow.Branch {
 				case <-ctx.Done():
 				}
 				return 0, ctx.Err()
-			}, &flow.DoOptions{Effect: tool.ReadOnly})
+			}, tool.ReadOnly)
 			return s, err
 		})},
 	}
@@ -81,7 +81,7 @@ func three(quick string) []flow.Branch {
 
 func publish(ctx context.Context, s session.Session) (session.Session, error) {
 	s = say(ctx, s, "go")
-	j, err := flow.FanOut(ctx, s, three("quick"), &flow.FanOutOptions{Join: flow.Join{Quorum: 1}})
+	j, err := flow.FanOut(ctx, s, three("quick"), &flow.FanOutOptions{Quorum: 1})
 	if err != nil {
 		return s, err
 	}

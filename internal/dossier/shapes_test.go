@@ -113,11 +113,11 @@ var shapes = []struct {
 		return put(ctx, s.To("local", "testdata/work"), "a.txt", "a\n"), nil
 	}},
 	{"recorded code", run.Succeeded, 1, func(ctx context.Context, s session.Session) (session.Session, error) {
-		n, err := flow.Do(ctx, "count", func(context.Context) (int, error) { return 7, nil }, nil)
+		n, err := flow.Do(ctx, "count", func(context.Context) (int, error) { return 7, nil }, tool.NonIdempotent)
 		if err != nil || n != 7 {
 			return s, err
 		}
-		_, err = flow.Do(ctx, "fail", func(context.Context) (int, error) { return 0, errors.New("nothing there") }, &flow.DoOptions{Effect: tool.ReadOnly})
+		_, err = flow.Do(ctx, "fail", func(context.Context) (int, error) { return 0, errors.New("nothing there") }, tool.ReadOnly)
 		return s.With(session.SystemText(err.Error())), nil
 	}},
 }

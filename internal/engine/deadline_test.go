@@ -66,7 +66,7 @@ func TestRebudgetTime(t *testing.T) {
 						case <-ctx.Done():
 							return 0, context.Cause(ctx)
 						}
-					}, &flow.DoOptions{Effect: tool.ReadOnly})
+					}, tool.ReadOnly)
 					return s, err
 				}, func(task *journal.Task) { task.Budget.Time = tt.before })
 				time.AfterFunc(30*time.Second, func() {
@@ -124,7 +124,7 @@ func TestRebudgetTimeOfBranches(t *testing.T) {
 							case <-ctx.Done():
 								return 0, context.Cause(ctx)
 							}
-						}, &flow.DoOptions{Effect: tool.ReadOnly})
+						}, tool.ReadOnly)
 						return s, err
 					})
 				}
@@ -181,7 +181,7 @@ func TestDeadlineKeepsUsage(t *testing.T) {
 			if branch, err = spends(ctx, branch, 2); err != nil {
 				return s, err
 			}
-			_, err = flow.Do(ctx, "hang", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, &flow.DoOptions{Effect: tool.ReadOnly})
+			_, err = flow.Do(ctx, "hang", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, tool.ReadOnly)
 			return branch, err
 		}
 		within := func(d time.Duration) func(*journal.Task) {
@@ -209,7 +209,7 @@ func TestDeadlineKeepsUsage(t *testing.T) {
 // not needed.
 func TestWhyCancelled(t *testing.T) {
 	slow := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		_, err := flow.Do(ctx, "slow", func(context.Context) (int, error) { time.Sleep(time.Hour); return 0, nil }, &flow.DoOptions{Effect: tool.ReadOnly})
+		_, err := flow.Do(ctx, "slow", func(context.Context) (int, error) { time.Sleep(time.Hour); return 0, nil }, tool.ReadOnly)
 		return s, err
 	})
 	for _, tt := range []struct {
@@ -218,7 +218,7 @@ func TestWhyCancelled(t *testing.T) {
 		reason string
 	}{
 		{"deadline", flow.FanOutOptions{Timeout: time.Minute}, "the deadline of the fan-out passed"},
-		{"first", flow.FanOutOptions{Timeout: time.Minute, Join: flow.Join{First: true}}, "the join was decided without it"},
+		{"first", flow.FanOutOptions{Timeout: time.Minute, First: true}, "the join was decided without it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -164,7 +164,7 @@ func TestWorkflowToolIsBounded(t *testing.T) {
 	var w world
 	worker := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		for {
-			if _, err := flow.Do(ctx, "spend", func(context.Context) (int, error) { return 1, nil }, &flow.DoOptions{Effect: tool.ReadOnly}); err != nil {
+			if _, err := flow.Do(ctx, "spend", func(context.Context) (int, error) { return 1, nil }, tool.ReadOnly); err != nil {
 				return s, err
 			}
 			var err error

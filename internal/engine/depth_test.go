@@ -58,7 +58,7 @@ func TestEndlessSubmission(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun.Store(0)
-				rt := &engine.Runtime{Workflows: &flow.Registry{}}
+				rt := &engine.Runtime{Workflows: &engine.Registry{}}
 				for _, name := range []string{"self", "ping", "pong"} {
 					check(t, rt.Workflows.Register(remote(name)))
 				}

@@ -25,7 +25,7 @@ import (
 // use.
 type Driver struct {
 	// Workflows are what remote branches name; nil has none.
-	Workflows *flow.Registry
+	Workflows *Registry
 
 	mu    sync.Mutex
 	trees map[session.ID][]*tree // by their root sessions

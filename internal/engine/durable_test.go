@@ -57,11 +57,11 @@ func TestDoIsRecorded(t *testing.T) {
 	var w world
 	var calls atomic.Int32
 	f := func(ctx context.Context, s session.Session) (session.Session, error) {
-		n, err := flow.Do(ctx, "count", func(context.Context) (int, error) { return int(calls.Add(1)), nil }, nil)
+		n, err := flow.Do(ctx, "count", func(context.Context) (int, error) { return int(calls.Add(1)), nil }, tool.NonIdempotent)
 		if err != nil {
 			return s, err
 		}
-		_, err = flow.Do(ctx, "fail", func(context.Context) (int, error) { return 0, fmt.Errorf("disk on fire: %w", context.DeadlineExceeded) }, nil)
+		_, err = flow.Do(ctx, "fail", func(context.Context) (int, error) { return 0, fmt.Errorf("disk on fire: %w", context.DeadlineExceeded) }, tool.NonIdempotent)
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "disk on fire") {
 			return s, fmt.Errorf("the outcome was %v", err)
 		}
@@ -72,7 +72,7 @@ func TestDoIsRecorded(t *testing.T) {
 		s, err := f(c, s)
 		if err == nil {
 			cancel(run.ErrShutdown) // the node stops before the run ends
-			_, err = flow.Do(c, "never", func(context.Context) (int, error) { calls.Add(100); return 0, nil }, nil)
+			_, err = flow.Do(c, "never", func(context.Context) (int, error) { calls.Add(100); return 0, nil }, tool.NonIdempotent)
 		}
 		return s, err
 	})
@@ -97,7 +97,7 @@ func TestDoIsRecorded(t *testing.T) {
 func TestDoErrorHasNoValue(t *testing.T) {
 	rt := &engine.Runtime{}
 	must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		n, err := flow.Do(ctx, "half", func(context.Context) (int, error) { return 7, errors.New("half done") }, nil)
+		n, err := flow.Do(ctx, "half", func(context.Context) (int, error) { return 7, errors.New("half done") }, tool.NonIdempotent)
 		if n != 0 || err == nil {
 			t.Errorf("Do returned %d, %v; a later execution gets 0 and the error", n, err)
 		}
@@ -121,7 +121,7 @@ func TestCutOffEffect(t *testing.T) {
 						select {} // the process is killed here
 					}
 					return "paid", nil
-				}, nil)
+				}, tool.NonIdempotent)
 				if err != nil {
 					return s, err
 				}
@@ -162,16 +162,16 @@ func TestCodeChange(t *testing.T) {
 	var w world
 	ctx, cancel := context.WithCancelCause(t.Context())
 	old := func(c context.Context, s session.Session) (session.Session, error) {
-		if _, err := flow.Do(c, "one", func(context.Context) (int, error) { return 1, nil }, nil); err != nil {
+		if _, err := flow.Do(c, "one", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent); err != nil {
 			return s, err
 		}
 		cancel(run.ErrShutdown)
-		_, err := flow.Do(c, "two", func(context.Context) (int, error) { return 2, nil }, nil)
+		_, err := flow.Do(c, "two", func(context.Context) (int, error) { return 2, nil }, tool.NonIdempotent)
 		return s, err
 	}
 	forward(t, ctx, start(t, w.runtime(nil), old), run.Queued)
 	changed := func(c context.Context, s session.Session) (session.Session, error) {
-		_, err := flow.Do(c, "uno", func(context.Context) (int, error) { return 1, nil }, nil)
+		_, err := flow.Do(c, "uno", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent)
 		return s, err
 	}
 	state, err := start(t, w.runtime(nil), changed, resume).Forward(t.Context())
@@ -181,15 +181,15 @@ func TestCodeChange(t *testing.T) {
 }
 
 func TestScope(t *testing.T) {
-	if _, err := flow.Fork(t.Context(), session.New()); !errors.Is(err, flow.ErrNoRun) {
+	if _, err := flow.Fork(t.Context(), session.New()); err == nil || !strings.Contains(err.Error(), "not inside a run") {
 		t.Errorf("outside of a run: %v", err)
 	}
 	var w world
 	f := func(ctx context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Do(ctx, "outer", func(inner context.Context) (int, error) {
-			_, err := flow.Do(inner, "inner", func(context.Context) (int, error) { return 0, nil }, nil)
+			_, err := flow.Do(inner, "inner", func(context.Context) (int, error) { return 0, nil }, tool.NonIdempotent)
 			return 0, err
-		}, nil)
+		}, tool.NonIdempotent)
 		if !errors.Is(err, run.ErrNestedStep) {
 			return s, fmt.Errorf("a step inside a step: %v", err)
 		}
@@ -285,7 +285,7 @@ func TestCancel(t *testing.T) {
 			if err != nil {
 				return s, err
 			}
-			_, err = flow.Do(ctx, "wait", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, &flow.DoOptions{Effect: tool.ReadOnly})
+			_, err = flow.Do(ctx, "wait", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, tool.ReadOnly)
 			return try, err
 		}
 		ex := start(t, rt, f)
@@ -312,7 +312,7 @@ func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
 		f := func(ctx context.Context, s session.Session) (session.Session, error) {
-			_, err := flow.Do(ctx, "wait", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, &flow.DoOptions{Effect: tool.ReadOnly})
+			_, err := flow.Do(ctx, "wait", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, tool.ReadOnly)
 			return s, err
 		}
 		ex := start(t, w.runtime(nil), f, func(task *journal.Task) { task.Deadline = time.Now().Add(time.Minute) })

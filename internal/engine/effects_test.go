@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -45,14 +46,14 @@ func TestCutOffThenOtherCode(t *testing.T) {
 		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
 			close(inside)
 			select {} // the process is killed here
-		}, nil)
+		}, tool.NonIdempotent)
 		return s, err
 	})
 	go func() { _, _ = ex.Forward(t.Context()) }() // never returns
 	<-inside
 	for _, changed := range []flow.Func{
 		func(ctx context.Context, s session.Session) (session.Session, error) {
-			_, err := flow.Do(ctx, "mail", func(context.Context) (int, error) { return 1, nil }, nil)
+			_, err := flow.Do(ctx, "mail", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent)
 			return s, err
 		},
 		func(_ context.Context, s session.Session) (session.Session, error) { return s, nil },
@@ -73,17 +74,17 @@ func TestStepRemoved(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ex := start(t, w.runtime(nil), func(c context.Context, s session.Session) (session.Session, error) {
 		for _, name := range []string{"a", "b"} {
-			if _, err := flow.Do(c, name, one, nil); err != nil {
+			if _, err := flow.Do(c, name, one, tool.NonIdempotent); err != nil {
 				return s, err
 			}
 		}
 		cancel(run.ErrShutdown)
-		_, err := flow.Do(c, "c", one, nil)
+		_, err := flow.Do(c, "c", one, tool.NonIdempotent)
 		return s, err
 	})
 	forward(t, ctx, ex, run.Queued)
 	state, err := start(t, w.runtime(nil), func(c context.Context, s session.Session) (session.Session, error) {
-		_, err := flow.Do(c, "a", one, nil)
+		_, err := flow.Do(c, "a", one, tool.NonIdempotent)
 		return s, err
 	}, resume).Forward(t.Context())
 	if state != run.NeedsReview || !errors.Is(err, run.ErrMismatch) || !strings.Contains(err.Error(), "do b") {
@@ -98,7 +99,7 @@ func TestLastWord(t *testing.T) {
 		_, err := flow.Do(ctx, "pay", func(ctx context.Context) (int, error) {
 			<-ctx.Done()
 			return 0, errors.New("paid, but the receipt was cut off")
-		}, nil)
+		}, tool.NonIdempotent)
 		return s, err
 	}
 	for _, why := range []string{"cancel", "deadline"} {
@@ -138,7 +139,7 @@ func TestOutcomeIsAlwaysRecorded(t *testing.T) {
 	} {
 		var w world
 		ex := start(t, w.runtime(nil), func(ctx context.Context, s session.Session) (session.Session, error) {
-			if _, err := flow.Do(ctx, "pay", fn, nil); err == nil {
+			if _, err := flow.Do(ctx, "pay", fn, tool.NonIdempotent); err == nil {
 				t.Errorf("%s: no error", name)
 			}
 			return s.With(session.UserText("goes on")), nil
@@ -161,7 +162,7 @@ func TestCancelOfUnknownEffect(t *testing.T) {
 		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
 			close(inside)
 			select {} // the process is killed here
-		}, nil)
+		}, tool.NonIdempotent)
 		return s, err
 	}
 	ex := start(t, w.runtime(nil), pay)

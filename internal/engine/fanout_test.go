@@ -27,7 +27,7 @@ import (
 // say adds a chunk through a step, so that it is content of the branch.
 func say(text string) flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		v, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, nil)
+		v, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, tool.NonIdempotent)
 		if err != nil {
 			return s, err
 		}
@@ -52,7 +52,7 @@ func texts(s session.Session) []string {
 func TestFanOutMerge(t *testing.T) {
 	var before atomic.Int32
 	w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		id, err := flow.Do(ctx, "before", func(context.Context) (int32, error) { return before.Add(1), nil }, nil)
+		id, err := flow.Do(ctx, "before", func(context.Context) (int32, error) { return before.Add(1), nil }, tool.NonIdempotent)
 		if err != nil {
 			return s, err
 		}
@@ -232,12 +232,12 @@ func TestFanOutFirst(t *testing.T) {
 				case <-time.After(time.Hour):
 					return 1, nil
 				}
-			}, &flow.DoOptions{Effect: tool.ReadOnly})
+			}, tool.ReadOnly)
 			return s, err
 		})
 		w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "slow", Workflow: slow}, {Name: "quick", Workflow: say("quick")}},
-				&flow.FanOutOptions{Join: flow.Join{First: true}})
+				&flow.FanOutOptions{First: true})
 			if err != nil {
 				return s, err
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // losing is a store that loses the follower of a session: the first time at once,
@@ -58,7 +59,7 @@ func TestFollowAgain(t *testing.T) {
 				case <-ctx.Done():
 					return false, ctx.Err()
 				}
-			}, nil)
+			}, tool.NonIdempotent)
 			return s, err
 		})
 		followed := make(chan struct{})

@@ -124,7 +124,7 @@ func TestHooksRefuseAModelCall(t *testing.T) {
 		"after":  {flow.Hooks{AfterModel: no}, 1, "after model of a: not today"},
 		"panics": {flow.Hooks{BeforeModel: func(context.Context, session.Session) error { panic("ouch") }}, 0, "ouch"},
 		"a step in a hook of a tool": {flow.Hooks{BeforeTool: func(context.Context, tool.Spec, json.RawMessage) (json.RawMessage, error) {
-			_, err := flow.Do(ctxOf, "x", func(context.Context) (int, error) { return 1, nil }, nil)
+			_, err := flow.Do(ctxOf, "x", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent)
 			return nil, err
 		}}, 1, "cannot be made inside of"},
 		"a step in a hook of a model": {flow.Hooks{BeforeModel: func(ctx context.Context, s session.Session) error {

@@ -52,7 +52,7 @@ func hanging(n int, spent chan struct{}, stubborn bool) flow.Workflow {
 			}
 			<-ctx.Done()
 			return 0, ctx.Err()
-		}, &flow.DoOptions{Effect: tool.ReadOnly})
+		}, tool.ReadOnly)
 		return s, err
 	})
 }
@@ -60,7 +60,7 @@ func hanging(n int, spent chan struct{}, stubborn bool) flow.Workflow {
 // after is a branch that succeeds once a channel says something.
 func after(spent chan struct{}) flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		_, err := flow.Do(ctx, "wait", func(context.Context) (int, error) { <-spent; return 0, nil }, nil)
+		_, err := flow.Do(ctx, "wait", func(context.Context) (int, error) { <-spent; return 0, nil }, tool.NonIdempotent)
 		return s.With(session.UserText("won")), err
 	})
 }
@@ -69,7 +69,7 @@ func after(spent chan struct{}) flow.Workflow {
 // wins then.
 func race(ctx context.Context, s session.Session, n int, spent chan struct{}, stubborn bool) (session.Session, error) {
 	j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "lose", Workflow: hanging(n, spent, stubborn)}, {Name: "win", Workflow: after(spent)}},
-		&flow.FanOutOptions{Join: flow.Join{First: true}})
+		&flow.FanOutOptions{First: true})
 	if err != nil {
 		return s, err
 	}
@@ -190,7 +190,7 @@ func TestHeldBranchesHoldNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
 		var used atomic.Int64
-		first := &flow.FanOutOptions{Join: flow.Join{First: true}, WarmFirst: true}
+		first := &flow.FanOutOptions{First: true, WarmFirst: true}
 		state, err := drive(t, &w, penny(&used), run.Budget{Tokens: 120}, func(ctx context.Context, s session.Session) (session.Session, error) {
 			for range 3 {
 				j, err := flow.FanOut(ctx, s, flow.Repeat(4, say("hello")), first)

@@ -275,7 +275,7 @@ func TestMessageBehindCall(t *testing.T) {
 				}
 				if s, _, err = flow.Call(ctx, s, pay, struct{}{}); err == nil {
 					stop(run.ErrShutdown) // in the first attempt, if it comes so far
-					_, err = flow.Do(ctx, "last", func(context.Context) (int, error) { return 1, nil }, nil)
+					_, err = flow.Do(ctx, "last", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent)
 				}
 				return s, err
 			}

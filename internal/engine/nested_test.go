@@ -52,7 +52,7 @@ func TestIDsInsideOfSteps(t *testing.T) {
 		return func(ctx context.Context, s session.Session) (session.Session, error) {
 			ctxOf = ctx
 			*taken = append(*taken, flow.NewID(ctx))
-			_, err := flow.Do(ctx, "ids", func(inner context.Context) (int, error) { ids(inner); return 1, nil }, &flow.DoOptions{Effect: tool.ReadOnly})
+			_, err := flow.Do(ctx, "ids", func(inner context.Context) (int, error) { ids(inner); return 1, nil }, tool.ReadOnly)
 			if err != nil {
 				return s, err
 			}
@@ -62,7 +62,7 @@ func TestIDsInsideOfSteps(t *testing.T) {
 			}
 			*taken = append(*taken, flow.NewID(ctx))
 			between()
-			_, err = flow.Do(ctx, (*taken)[len(*taken)-1], func(context.Context) (int, error) { return 2, nil }, &flow.DoOptions{Effect: tool.ReadOnly})
+			_, err = flow.Do(ctx, (*taken)[len(*taken)-1], func(context.Context) (int, error) { return 2, nil }, tool.ReadOnly)
 			return s, err
 		}
 	}
@@ -89,7 +89,7 @@ func TestNowInsideOfSteps(t *testing.T) {
 				began := []time.Time{flow.Now(inner), flow.Now(ctx)}
 				time.Sleep(time.Hour)
 				return []time.Duration{flow.Now(inner).Sub(began[0]), flow.Now(ctx).Sub(began[1])}, nil
-			}, &flow.DoOptions{Effect: tool.ReadOnly})
+			}, tool.ReadOnly)
 			if err == nil && !slices.Equal(took, []time.Duration{time.Hour, time.Hour}) {
 				err = fmt.Errorf("an hour took %v", took)
 			}
@@ -104,7 +104,7 @@ func TestNowInsideOfSteps(t *testing.T) {
 // stepsInside are steps that the function of another one may try to make.
 var stepsInside = map[string]func(context.Context, session.Session) error{
 	"Do": func(ctx context.Context, _ session.Session) error {
-		_, err := flow.Do(ctx, "inner", func(context.Context) (int, error) { return 0, nil }, nil)
+		_, err := flow.Do(ctx, "inner", func(context.Context) (int, error) { return 0, nil }, tool.NonIdempotent)
 		return err
 	},
 	"Agent": func(ctx context.Context, s session.Session) error {
@@ -159,7 +159,7 @@ func TestStepInStep(t *testing.T) {
 							check(t, err, `do "inner" cannot be made inside of do "outer" (step 0)`)
 						}
 						return 0, err
-					}, nil)
+					}, tool.NonIdempotent)
 					check(t, err, `do "outer"`)
 					return s, err
 				}
@@ -221,7 +221,7 @@ func TestStepInStepReplayed(t *testing.T) {
 			if !errors.Is(err, run.ErrNestedStep) {
 				return s, fmt.Errorf("the agent ended with: %w", err)
 			}
-			_, err = flow.Do(ctx, "on", func(context.Context) (int, error) { return 1, nil }, nil)
+			_, err = flow.Do(ctx, "on", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent)
 			return s, err
 		}
 	}
@@ -247,12 +247,12 @@ func TestConcurrentSteps(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			<-asked
-			_, err := flow.Do(ctx, "beside", func(context.Context) (int, error) { return 0, nil }, nil)
+			_, err := flow.Do(ctx, "beside", func(context.Context) (int, error) { return 0, nil }, tool.NonIdempotent)
 			close(answer)
 			done <- err
 		}()
 		s, err := (&flow.Agent{Name: "a"}).Forward(ctx, s.With(session.UserText("go")))
-		if err := <-done; !errors.Is(err, flow.ErrConcurrentStep) || errors.Is(err, run.ErrNestedStep) || !strings.Contains(err.Error(), "FanOut") {
+		if err := <-done; !errors.Is(err, engine.ErrConcurrentStep) || errors.Is(err, run.ErrNestedStep) || !strings.Contains(err.Error(), "FanOut") {
 			t.Errorf("a step beside another one: %v", err)
 		}
 		return s, err
@@ -271,14 +271,14 @@ func TestRunInsideOfStep(t *testing.T) {
 		where, err := flow.Do(ctx, "where", func(ctx context.Context) (string, error) {
 			i, ok := flow.RunInfo(ctx)
 			if !ok {
-				return "", flow.ErrNoRun
+				return "", errors.New("not inside a run")
 			}
 			_, err := (&engine.Runtime{}).Run(ctx, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-				_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, nil)
+				_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent)
 				return s, err
 			}), session.New(session.UserText("x")))
 			return fmt.Sprint(i.Run, " ", i.Path), err
-		}, nil)
+		}, tool.NonIdempotent)
 		if err == nil && where != "r 0" {
 			err = fmt.Errorf("the function was at %q", where)
 		}

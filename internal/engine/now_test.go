@@ -31,7 +31,7 @@ func times(t *testing.T, m llm.Models, f func(ctx context.Context, s session.Ses
 				return s, err
 			}
 			after()
-			_, err = flow.Do(ctx, "last", func(context.Context) (int, error) { return 1, nil }, nil)
+			_, err = flow.Do(ctx, "last", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent)
 			return s, err
 		}
 	}
@@ -117,7 +117,7 @@ func TestNowInBranches(t *testing.T) {
 		seen := map[string][]time.Duration{}
 		add := func(ctx context.Context, where string) { seen[where] = append(seen[where], flow.Now(ctx).Sub(began)) }
 		sleep := func(ctx context.Context, name string) error {
-			_, err := flow.Do(ctx, name, func(context.Context) (int, error) { time.Sleep(time.Minute); return 1, nil }, nil)
+			_, err := flow.Do(ctx, name, func(context.Context) (int, error) { time.Sleep(time.Minute); return 1, nil }, tool.NonIdempotent)
 			return err
 		}
 		branch := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

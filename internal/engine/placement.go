@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -45,7 +45,7 @@ func placedAs(t *journal.Task, base session.Session) session.Session {
 // backend returns the sandbox backend that a session was sent to.
 func (ex *Execution) backend(p session.Placement) (sandbox.Backend, error) {
 	if p.Backend == "" {
-		return nil, flow.ErrNoSandbox
+		return nil, errors.New(`flow: the session has no sandbox: send it to one with s.To("local", dir), or give the task a workspace`)
 	}
 	b, ok := ex.rt.Workspaces.Backends[p.Backend]
 	if !ok {

@@ -35,7 +35,7 @@ func TestQuarantine(t *testing.T) {
 					ran = append(ran, name)
 					time.Sleep(time.Minute)
 					return 1, nil
-				}, &flow.DoOptions{Effect: tool.ReadOnly})
+				}, tool.ReadOnly)
 				if err != nil {
 					return s, err
 				}
@@ -84,7 +84,7 @@ func TestQuarantineInLastStep(t *testing.T) {
 			_, err = flow.Do(ctx, "last", func(context.Context) (int, error) {
 				time.Sleep(time.Minute)
 				return 1, nil
-			}, &flow.DoOptions{Effect: tool.ReadOnly})
+			}, tool.ReadOnly)
 			return taken.With(session.UserText("done")), err
 		})
 		time.AfterFunc(time.Second, func() {

@@ -26,22 +26,22 @@ func TestFanOutRefuses(t *testing.T) {
 	two := flow.Repeat(2, w)
 	for name, c := range map[string]struct {
 		branches []flow.Branch
-		join     flow.Join
+		o        flow.FanOutOptions
 		says     string
 	}{
-		"no branches":       {nil, flow.Join{}, "at least one branch"},
-		"too many":          {flow.Repeat(run.MaxBranches+1, w), flow.Join{}, "at most 1024; nest them"},
-		"quorum too large":  {two, flow.Join{Quorum: 3}, "a quorum of 3 of 2 branches: choose 1 to 2"},
-		"negative quorum":   {two, flow.Join{Quorum: -1}, "choose 1 to 2"},
-		"first of two":      {two, flow.Join{Quorum: 2, First: true}, "cannot be First and a quorum of 2"},
-		"one name twice":    {[]flow.Branch{{Name: "a", Workflow: w}, {Name: "a", Workflow: w}}, flow.Join{}, `"a": the name is taken`},
-		"a reserved name":   {[]flow.Branch{{Name: "gather", Workflow: w}}, flow.Join{}, `"gather": the name is taken`},
-		"no name":           {[]flow.Branch{{Workflow: w}}, flow.Join{}, "branch 0: "},
-		"a name of no kind": {[]flow.Branch{{Name: "a b", Workflow: w}}, flow.Join{}, `"a b"`},
-		"no workflow":       {[]flow.Branch{{Name: "a"}}, flow.Join{}, `branch "a" has no workflow`},
+		"no branches":       {nil, flow.FanOutOptions{}, "at least one branch"},
+		"too many":          {flow.Repeat(run.MaxBranches+1, w), flow.FanOutOptions{}, "at most 1024; nest them"},
+		"quorum too large":  {two, flow.FanOutOptions{Quorum: 3}, "a quorum of 3 of 2 branches: choose 1 to 2"},
+		"negative quorum":   {two, flow.FanOutOptions{Quorum: -1}, "choose 1 to 2"},
+		"first of two":      {two, flow.FanOutOptions{Quorum: 2, First: true}, "cannot be First and a quorum of 2"},
+		"one name twice":    {[]flow.Branch{{Name: "a", Workflow: w}, {Name: "a", Workflow: w}}, flow.FanOutOptions{}, `"a": the name is taken`},
+		"a reserved name":   {[]flow.Branch{{Name: "gather", Workflow: w}}, flow.FanOutOptions{}, `"gather": the name is taken`},
+		"no name":           {[]flow.Branch{{Workflow: w}}, flow.FanOutOptions{}, "branch 0: "},
+		"a name of no kind": {[]flow.Branch{{Name: "a b", Workflow: w}}, flow.FanOutOptions{}, `"a b"`},
+		"no workflow":       {[]flow.Branch{{Name: "a"}}, flow.FanOutOptions{}, `branch "a" has no workflow`},
 	} {
 		_, err := (&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			_, err := flow.FanOut(ctx, s, c.branches, &flow.FanOutOptions{Join: c.join})
+			_, err := flow.FanOut(ctx, s, c.branches, &c.o)
 			return s, err
 		}), session.New(session.UserText("go")))
 		if err == nil || !strings.Contains(err.Error(), c.says) {

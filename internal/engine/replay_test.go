@@ -25,7 +25,7 @@ func (w story) Forward(ctx context.Context, s session.Session) (session.Session,
 	if w.change == "renamed" {
 		name = "preparation"
 	}
-	_, err := flow.Do(ctx, name, func(context.Context) (string, error) { return "ready", nil }, nil)
+	_, err := flow.Do(ctx, name, func(context.Context) (string, error) { return "ready", nil }, tool.NonIdempotent)
 	if err != nil {
 		return s, err
 	}

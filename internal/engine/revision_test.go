@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // TestOtherRevisionGoesOn: code that does not match the journal gives the run
@@ -25,7 +26,7 @@ func TestOtherRevisionGoesOn(t *testing.T) {
 	code := func(notes string, after func()) flow.Func {
 		return func(ctx context.Context, s session.Session) (session.Session, error) {
 			for _, name := range []string{notes, "publish"} {
-				if _, err := flow.Do(ctx, name, func(context.Context) (int, error) { ran[name]++; return 1, nil }, nil); err != nil {
+				if _, err := flow.Do(ctx, name, func(context.Context) (int, error) { ran[name]++; return 1, nil }, tool.NonIdempotent); err != nil {
 					return s, err
 				}
 				after()
@@ -144,11 +145,11 @@ func TestWorkflowThatFailsBeforeItsSteps(t *testing.T) {
 			var w world
 			cut, cancel := context.WithCancelCause(t.Context())
 			forward(t, cut, start(t, w.runtime(nil), func(ctx context.Context, s session.Session) (session.Session, error) {
-				if _, err := flow.Do(ctx, "notes", func(context.Context) (int, error) { return 1, nil }, nil); err != nil {
+				if _, err := flow.Do(ctx, "notes", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent); err != nil {
 					return s, err
 				}
 				cancel(run.ErrShutdown)
-				_, err := flow.Do(ctx, "publish", func(context.Context) (int, error) { return 1, nil }, nil)
+				_, err := flow.Do(ctx, "publish", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent)
 				return s, err
 			}), run.Queued)
 			g.Name, g.Revision = "w", "1"

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/egress"
 	"github.com/rathcluster/rath/internal/journal"
@@ -57,7 +56,7 @@ type Runtime struct {
 	Model string
 	// Workflows are what remote branches name when Run runs them in this
 	// process; nil has none. Nodes take what the fleet offers.
-	Workflows *flow.Registry
+	Workflows *Registry
 	// Offered reports whether a node offers a workflow in a revision; nil
 	// knows of none. A run that does not match the code of this node goes there.
 	Offered func(ctx context.Context, workflow, revision string) bool

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"runtime"
@@ -29,6 +30,10 @@ type scope struct {
 	ids    int
 }
 
+// ErrConcurrentStep is returned when two steps run at once in one scope. Their order
+// would differ between executions.
+var ErrConcurrentStep = errors.New("flow: another step of this run is under way: run branches at the same time with FanOut, not with goroutines")
+
 // enter takes the scope for a step, the next one, or for more work of the step at
 // made.Path. made names the step in errors. The caller must release the scope.
 func (p *place) enter(made journal.StepRequest) (*scope, run.Path, error) {
@@ -45,7 +50,7 @@ func (p *place) enter(made journal.StepRequest) (*scope, run.Path, error) {
 		return nil, "", nested(made, *ex.pos.within)
 	}
 	if sc.busy {
-		return nil, "", flow.ErrConcurrentStep
+		return nil, "", ErrConcurrentStep
 	}
 	sc.busy = true
 	if made.Path == "" {

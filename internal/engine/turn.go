@@ -85,11 +85,14 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 	return s, fmt.Errorf("%w: %s made %d; raise Agent.MaxRounds", flow.ErrMaxRounds, a.Name, a.rounds())
 }
 
+// DefaultMaxRounds is how many model calls an agent makes that bounds them at 0.
+const DefaultMaxRounds = 64
+
 func (a *agent) rounds() int {
 	if a.MaxRounds > 0 {
 		return a.MaxRounds
 	}
-	return flow.DefaultMaxRounds
+	return DefaultMaxRounds
 }
 
 // call prepares the agent's model calls. An agent waits for them for most of its

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // edition is a workflow of two steps. From a version of the change "twice" on it makes
@@ -34,7 +35,7 @@ func (e edition) forward(ctx context.Context, s session.Session) (session.Sessio
 			}
 			*e.ran = append(*e.ran, name)
 			return 0, nil
-		}, &flow.DoOptions{Effect: 2})
+		}, 2)
 		return err
 	}
 	if err := do("one"); err != nil {
@@ -222,14 +223,14 @@ func TestVersionRefused(t *testing.T) {
 				t.Errorf("%+v is taken", try)
 			}
 		}
-		_, err := flow.Do(ctx, "inside", func(ctx context.Context) (int, error) { return flow.Version(ctx, "c", 0, 1) }, nil)
+		_, err := flow.Do(ctx, "inside", func(ctx context.Context) (int, error) { return flow.Version(ctx, "c", 0, 1) }, tool.NonIdempotent)
 		if !errors.Is(err, run.ErrNestedStep) {
 			t.Errorf("inside of a step: %v", err)
 		}
 		return s, nil
 	}), session.New())
 	check(t, err)
-	if _, err := flow.Version(t.Context(), "c", 0, 1); !errors.Is(err, flow.ErrNoRun) {
+	if _, err := flow.Version(t.Context(), "c", 0, 1); err == nil || !strings.Contains(err.Error(), "not inside a run") {
 		t.Errorf("outside of a run: %v", err)
 	}
 }

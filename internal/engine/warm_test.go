@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // scribe is a model that takes a second for an answer and notes when it was
@@ -66,14 +67,15 @@ func asking(name string, calls int) flow.Branch {
 
 // warmed runs a fan-out that is warm-first and returns what the model was
 // asked, in order, how the branches ended, and the events of the run's log.
-func warmed(t *testing.T, m *scribe, join flow.Join, bs ...flow.Branch) (notes []string, states []run.State, kinds []string) {
+func warmed(t *testing.T, m *scribe, o flow.FanOutOptions, bs ...flow.Branch) (notes []string, states []run.State, kinds []string) {
 	t.Helper()
 	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{Values: values, Models: client(m.complete)}
 	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
 	s := must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		j, err := flow.FanOut(ctx, s, bs, &flow.FanOutOptions{Join: join, WarmFirst: true})
+		o.WarmFirst = true
+		j, err := flow.FanOut(ctx, s, bs, &o)
 		if err != nil {
 			return s, err
 		}
@@ -98,7 +100,7 @@ func warmed(t *testing.T, m *scribe, join flow.Join, bs ...flow.Branch) (notes [
 // the others do not wait for its end.
 func TestWarmFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		notes, states, kinds := warmed(t, &scribe{}, flow.Join{}, asking("a", 2), asking("b", 2), asking("c", 1))
+		notes, states, kinds := warmed(t, &scribe{}, flow.FanOutOptions{}, asking("a", 2), asking("b", 2), asking("c", 1))
 		if len(notes) != 10 || notes[0] != "asks a0" || notes[1] != "answers a0" {
 			t.Fatalf("the model was asked %q", notes)
 		}
@@ -151,7 +153,7 @@ func TestWarmFirstWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				notes, states, kinds := warmed(t, &scribe{}, flow.Join{}, flow.Branch{Name: "first", Workflow: c.first}, asking("b", 1), asking("c", 1))
+				notes, states, kinds := warmed(t, &scribe{}, flow.FanOutOptions{}, flow.Branch{Name: "first", Workflow: c.first}, asking("b", 1), asking("c", 1))
 				for _, one := range []string{"answers b0", "answers c0"} {
 					if at := slices.Index(notes, one); at < 0 || at > slices.Index(notes, c.before) {
 						t.Errorf("the model %s not before it %s: %q", one, c.before, notes)
@@ -204,7 +206,7 @@ func TestWarmFirstNeedsReview(t *testing.T) {
 // ended, if it asks no model, gets no answer, or fails.
 func TestWarmFirstWithoutAnswer(t *testing.T) {
 	slow := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		_, err := flow.Do(ctx, "look", func(context.Context) (int, error) { time.Sleep(time.Hour); return 0, nil }, nil)
+		_, err := flow.Do(ctx, "look", func(context.Context) (int, error) { time.Sleep(time.Hour); return 0, nil }, tool.NonIdempotent)
 		return s, err
 	})
 	broken := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -225,7 +227,7 @@ func TestWarmFirstWithoutAnswer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				m := &scribe{fail: map[string]bool{"a0": true}}
-				notes, states, kinds := warmed(t, m, flow.Join{Quorum: 2}, flow.Branch{Name: "first", Workflow: c.first}, asking("b", 1), asking("c", 1))
+				notes, states, kinds := warmed(t, m, flow.FanOutOptions{Quorum: 2}, flow.Branch{Name: "first", Workflow: c.first}, asking("b", 1), asking("c", 1))
 				if want := []run.State{c.state, run.Succeeded, run.Succeeded}; c.state == run.Failed && !slices.Equal(states, want) {
 					t.Errorf("the branches are %v, want %v", states, want)
 				}
@@ -248,7 +250,7 @@ func TestWarmFirstWithoutAnswer(t *testing.T) {
 func TestWarmFirstDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scribe{}
-		notes, states, kinds := warmed(t, m, flow.Join{First: true}, flow.Branch{Name: "quick", Workflow: say("quick")}, asking("b", 1), asking("c", 1))
+		notes, states, kinds := warmed(t, m, flow.FanOutOptions{First: true}, flow.Branch{Name: "quick", Workflow: say("quick")}, asking("b", 1), asking("c", 1))
 		if want := []run.State{run.Succeeded, run.Cancelled, run.Cancelled}; !slices.Equal(states, want) {
 			t.Errorf("the branches are %v, want %v", states, want)
 		}

@@ -291,7 +291,7 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 				e.executed(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: "ask"})
 				<-answer
 				return 1, nil
-			}, &flow.DoOptions{Effect: tool.Idempotent})
+			}, tool.Idempotent)
 			if err == nil {
 				err = after(ctx)
 			}
@@ -359,7 +359,7 @@ func slowIntent(t *testing.T) *evidence {
 		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
 			e.executed(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: "pay", Effect: "non_idempotent"})
 			return 1, nil
-		}, nil)
+		}, tool.NonIdempotent)
 		return s, err
 	}), *task())
 	if err != nil {

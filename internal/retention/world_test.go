@@ -115,7 +115,7 @@ func (w *world) start(incarnation string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry := &flow.Registry{}
+	registry := &engine.Registry{}
 	var offers []messages.Workflow
 	for name, f := range map[string]func(context.Context, flow.Settings, session.Session) (session.Session, error){
 		"agent": answer, "tree": w.tree, "copy": func(ctx context.Context, _ flow.Settings, s session.Session) (session.Session, error) {

@@ -140,7 +140,7 @@ func (a *auto) Forward(ctx context.Context, s session.Session) (session.Session,
 		topic := topicOf(s)
 		m, err := flow.Do(ctx, "registry look-up", func(ctx context.Context) (menu, error) {
 			return candidates(ctx, a.offers, a.in, topic)
-		}, &flow.DoOptions{Effect: tool.ReadOnly})
+		}, tool.ReadOnly)
 		if err != nil {
 			return s, err
 		}

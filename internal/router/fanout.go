@@ -134,8 +134,7 @@ type fanOut struct {
 	task     flow.Settings
 	offers   Offers
 	branches []flow.Branch
-	join     flow.Join
-	timeout  time.Duration
+	o        flow.FanOutOptions
 }
 
 // maxTimeout is the longest timeout; a longer one is a slip of the unit.
@@ -158,12 +157,13 @@ func (w *fanOut) prepare() error {
 		case in.Join.First && *q != 1:
 			return bad("join", "first is a quorum of one, and another one is given", "leave one of them out")
 		}
-		w.join.Quorum = *q
+		w.o.Quorum = *q
 	}
 	if in.Join.First {
-		w.join = flow.Join{First: true}
+		w.o.Quorum, w.o.First = 0, true
 	}
-	w.timeout = time.Duration(in.TimeoutMS) * time.Millisecond
+	w.o.Timeout = time.Duration(in.TimeoutMS) * time.Millisecond
+	w.o.WarmFirst = in.WarmFirst
 	if in.TimeoutMS < 0 || in.TimeoutMS > maxTimeout.Milliseconds() {
 		return bad("timeout_ms", fmt.Sprintf("%d is not from 1 to %d, a year", in.TimeoutMS, maxTimeout.Milliseconds()), "it counts milliseconds; leave it out for none")
 	}
@@ -261,18 +261,18 @@ func (w *fanOut) Forward(ctx context.Context, s session.Session) (session.Sessio
 	if strings.TrimSpace(w.in.Prompt) != "" {
 		s = s.With(session.UserText(w.in.Prompt))
 	}
-	missing, err := flow.Do(ctx, "registry look-up", w.missing, &flow.DoOptions{Effect: tool.ReadOnly})
+	missing, err := flow.Do(ctx, "registry look-up", w.missing, tool.ReadOnly)
 	if err != nil {
 		return s, err
 	}
 	if len(missing) > 0 {
 		return s, notOffered(FanOut, missing)
 	}
-	j, err := flow.FanOut(ctx, s, w.branches, &flow.FanOutOptions{Join: w.join, Timeout: w.timeout, WarmFirst: w.in.WarmFirst})
+	j, err := flow.FanOut(ctx, s, w.branches, &w.o)
 	if err != nil {
 		return s, err
 	}
-	need := max(w.join.Quorum, 1)
+	need := max(w.o.Quorum, 1)
 	if got := len(j.Succeeded()); got < need {
 		return s, tooFew(j, need)
 	}

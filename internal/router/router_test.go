@@ -23,9 +23,9 @@ import (
 func TestMain(m *testing.M) { flowtest.Main(m) }
 
 // fleet is what these tests have on offer.
-func fleet(t testing.TB) (*flow.Registry, Offers) {
+func fleet(t testing.TB) (*engine.Registry, Offers) {
 	t.Helper()
-	r := &flow.Registry{}
+	r := &engine.Registry{}
 	agent := func(name, prompt string) func() flow.Workflow {
 		return func() flow.Workflow { return &flow.Agent{Name: name, Prompt: prompt} }
 	}
@@ -59,13 +59,13 @@ func fleet(t testing.TB) (*flow.Registry, Offers) {
 }
 
 // build makes one of the two workflows for a task.
-func build(r *flow.Registry, name, input string) (flow.Workflow, error) {
+func build(r *engine.Registry, name, input string) (flow.Workflow, error) {
 	g, _ := r.Lookup(name)
 	return g.NewFor(flow.Settings{Input: json.RawMessage(input)})
 }
 
 // play runs a workflow to its end in memory.
-func play(t *testing.T, r *flow.Registry, script, name, input string) (session.Session, error) {
+func play(t *testing.T, r *engine.Registry, script, name, input string) (session.Session, error) {
 	t.Helper()
 	w, err := build(r, name, input)
 	if err != nil {
@@ -143,7 +143,7 @@ func TestAutoIsBounded(t *testing.T) {
 }
 
 // flaky adds a workflow to a fleet that fails whenever it is chosen.
-func flaky(t *testing.T, ran *atomic.Int32) *flow.Registry {
+func flaky(t *testing.T, ran *atomic.Int32) *engine.Registry {
 	t.Helper()
 	r, _ := fleet(t)
 	if err := r.Register(flow.Registration{Name: "flaky", Description: "Does everything.", Revision: "1", New: func() flow.Workflow {
@@ -205,7 +205,7 @@ func TestAutoChoosesAgainAfterCrashes(t *testing.T) {
 			t.Fatal(err)
 		}
 		return w
-	}, session.New(session.UserText("write a note")), "testdata/again.txtar", &flowtest.Options{Workflows: r})
+	}, session.New(session.UserText("write a note")), "testdata/again.txtar", &flowtest.Options{Workflows: r.All()})
 }
 
 // TestAutoSurvivesCrashes stops the router at every commit; flowtest compares
@@ -218,7 +218,7 @@ func TestAutoSurvivesCrashes(t *testing.T) {
 			t.Fatal(err)
 		}
 		return w
-	}, session.New(session.UserText("write a note")), "testdata/auto.txtar", &flowtest.Options{Workflows: r})
+	}, session.New(session.UserText("write a note")), "testdata/auto.txtar", &flowtest.Options{Workflows: r.All()})
 }
 
 // TestAutoKeepsItsCandidates has another list on offer at each
@@ -288,7 +288,7 @@ func TestFanOutSurvivesCrashes(t *testing.T) {
 				t.Fatal(err)
 			}
 			return w
-		}, session.New(session.UserText("go")), "testdata/fanout.txtar", &flowtest.Options{Workflows: r})
+		}, session.New(session.UserText("go")), "testdata/fanout.txtar", &flowtest.Options{Workflows: r.All()})
 	}
 }
 

@@ -34,7 +34,7 @@ func steps(gates []chan struct{}, at func(step int)) flow.Registration {
 					case <-ctx.Done():
 						return "", context.Cause(ctx)
 					}
-				}, &flow.DoOptions{Effect: tool.ReadOnly})
+				}, tool.ReadOnly)
 				if err != nil {
 					return v, err
 				}

@@ -110,7 +110,7 @@ var steady = flow.Registration{Name: "work", Description: "takes a while", Revis
 				case <-ctx.Done():
 					return 0, context.Cause(ctx)
 				}
-			}, &flow.DoOptions{Effect: tool.Idempotent}); err != nil {
+			}, tool.Idempotent); err != nil {
 				return v, err
 			}
 		}

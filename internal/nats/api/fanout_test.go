@@ -246,7 +246,7 @@ func TestBranchesHaveTheTimeOfTheirRun(t *testing.T) {
 				case <-ctx.Done():
 					return 0, context.Cause(ctx)
 				}
-			}, &flow.DoOptions{Effect: tool.ReadOnly})
+			}, tool.ReadOnly)
 			return v, err
 		})
 		within := func(name string, w flow.Workflow) flow.Workflow {

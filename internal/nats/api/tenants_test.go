@@ -31,7 +31,7 @@ const taskTime = 500 * time.Millisecond
 
 // busy takes a slot for a while.
 func busy(class string, began func()) flow.Registration {
-	return flow.Registration{Name: "busy" + class, Revision: "1", Class: class, New: func() flow.Workflow {
+	return flow.Registration{Name: "busy" + class, Revision: "1", Batch: class == "batch", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
 			if began != nil {
 				began()

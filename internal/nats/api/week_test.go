@@ -30,7 +30,7 @@ func release(revision string, notes, published *atomic.Int32) flow.Registration 
 			text, err := flow.Do(ctx, name, func(context.Context) (string, error) {
 				notes.Add(1)
 				return "the notes", nil
-			}, &flow.DoOptions{Effect: tool.Idempotent})
+			}, tool.Idempotent)
 			if err != nil {
 				return s, err
 			}
@@ -38,7 +38,7 @@ func release(revision string, notes, published *atomic.Int32) flow.Registration 
 			if err != nil {
 				return s, err
 			}
-			if _, err := flow.Do(ctx, "publish", func(context.Context) (int, error) { published.Add(1); return 1, nil }, nil); err != nil {
+			if _, err := flow.Do(ctx, "publish", func(context.Context) (int, error) { published.Add(1); return 1, nil }, tool.NonIdempotent); err != nil {
 				return s, err
 			}
 			return s.With(session.UserText(text + " by revision " + revision + ", approved by " + a.By)), nil

@@ -32,6 +32,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // node is a Rath node for tests: everything of this package around a System
@@ -139,7 +140,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 		Values: values, Models: model, Mint: own.Minter(), Node: "node", OnDelta: own.PublishDelta,
 		Blobs: func(t session.Tenant) blob.Store { return own.Blobs(t) },
 	}
-	registry := &flow.Registry{}
+	registry := &engine.Registry{}
 	usual := []flow.Registration{
 		{Name: "agent", Description: "answers", Revision: "1", NewFor: func(s flow.Settings) (flow.Workflow, error) {
 			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
@@ -169,7 +170,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 					case <-ctx.Done():
 						return "", context.Cause(ctx)
 					}
-				}, nil)
+				}, tool.NonIdempotent)
 				return v.With(session.UserText(did)), err
 			})
 		}},
@@ -192,7 +193,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	return n
 }
 
-func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, values *journal.Values, sp *spec) {
+func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry, values *journal.Values, sp *spec) {
 	t, own, sys, m := n.t, n.conn, n.sys, sp.members
 	t.Helper()
 	ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -220,7 +221,11 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	keep(own.ServeQueries(ctx, &api.Queries{Values: values, Version: "1.0.0", Live: sys.Live, Incarnation: sys.Incarnation()}))
 	var offers []messages.Workflow
 	for _, g := range registry.All() {
-		offers = append(offers, messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Class: g.Class})
+		w := messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision}
+		if g.Batch {
+			w.Class = messages.ClassBatch
+		}
+		offers = append(offers, w)
 	}
 	if err := own.Register(ctx, pool, offers); err != nil {
 		t.Fatal(err)

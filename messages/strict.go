@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -41,15 +42,14 @@ func DecodeStrict(limit int, what string, data []byte, into any) error {
 	case len(bytes.TrimSpace(data)) == 0:
 		return bad("the body is empty", "send a JSON object")
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	var whole json.RawMessage
-	if err := d.Decode(&whole); err != nil {
-		return bad(problemOf(err), "send one JSON object")
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+	if !json.Valid(data) {
+		var whole json.RawMessage
+		if err := json.NewDecoder(bytes.NewReader(data)).Decode(&whole); err != nil {
+			return bad(problemOf(err), "send one JSON object")
+		}
 		return bad("something follows the JSON object", "send one object")
 	}
-	return decodeStruct(what, "", whole, reflect.ValueOf(into).Elem())
+	return decodeStruct(what, "", bytes.TrimSpace(data), reflect.ValueOf(into).Elem())
 }
 
 // decodeStruct fills a struct, field by field, and returns the first error.
@@ -58,7 +58,6 @@ func decodeStruct(what, prefix string, data json.RawMessage, into reflect.Value)
 		return &FieldError{Message: what, Field: strings.TrimSuffix(prefix, "."), Problem: "not a JSON object", Remedy: "send one, between { and }"}
 	}
 	fields := fieldsOf(into.Type())
-	known := slices.Sorted(maps.Keys(fields))
 	var first error
 	keep := func(err error) {
 		if first == nil && err != nil {
@@ -84,7 +83,7 @@ func decodeStruct(what, prefix string, data json.RawMessage, into reflect.Value)
 		switch {
 		case !ok && first != nil: // what it may have meant takes a while
 		case !ok:
-			keep(unknownField(what, prefix, name, known))
+			keep(unknownField(what, prefix, name, slices.Sorted(maps.Keys(fields))))
 		case seen[name]:
 			keep(&FieldError{Message: what, Field: prefix + name, Problem: "it is there twice", Remedy: "send it once"})
 		case string(value) == "null": // as if it were not there
@@ -172,8 +171,12 @@ func shape(t reflect.Type, value json.RawMessage) (problem, remedy string) {
 	return given + " is not what belongs here", "see the schema of the message"
 }
 
-// fieldsOf returns the fields of a struct by their names on the wire.
+// fieldsOf returns the fields of a struct by their names on the wire. They are looked
+// up once for a type, and not to be changed.
 func fieldsOf(t reflect.Type) map[string][]int {
+	if known, ok := typeFields.Load(t); ok {
+		return known.(map[string][]int)
+	}
 	out := map[string][]int{}
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -181,8 +184,12 @@ func fieldsOf(t reflect.Type) map[string][]int {
 			out[name] = f.Index
 		}
 	}
+	typeFields.Store(t, out)
 	return out
 }
+
+// typeFields holds what fieldsOf has returned, by the reflect.Type.
+var typeFields sync.Map
 
 func unknownField(what, prefix, name string, known []string) error {
 	remedy := "the known ones are " + strings.Join(known, ", ")

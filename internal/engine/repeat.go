@@ -37,7 +37,11 @@ func lastRound(s session.Session, end int) (text string, at int) {
 	for at = end - 1; at >= 0; at-- {
 		c, _ := s.At(at)
 		if c.Kind() == session.ToolResult {
-			results = append(results, elapsed.ReplaceAllString(c.Text(), ""))
+			result := c.Text()
+			if strings.Contains(result, "elapsed_ms") { // an expression takes a while over a long text
+				result = elapsed.ReplaceAllString(result, "")
+			}
+			results = append(results, result)
 			continue
 		}
 		if c.Kind() != session.Assistant || c.CallCount() != len(results) || len(results) == 0 {

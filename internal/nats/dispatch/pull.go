@@ -140,14 +140,12 @@ func (p *puller) start(ctx context.Context, m jsMsg) {
 // one handles a message and says what became of it. If that is lost the
 // message comes again, which is harmless.
 func (p *puller) one(ctx context.Context, m jsMsg) {
-	stop := make(chan struct{})
-	var alive sync.WaitGroup
-	alive.Go(func() { p.keep(m, stop) })
+	k := keep{p: p, m: m, until: time.Now().Add(streams.HoldMost + streams.AckWait)}
+	k.begin()
 	handling, cancel := context.WithTimeout(ctx, streams.HoldMost)
 	f := p.handle(handling, m)
 	cancel()
-	close(stop)
-	alive.Wait()
+	k.end()
 	var err error
 	switch {
 	case f == ack:
@@ -166,24 +164,43 @@ func (p *puller) one(ctx context.Context, m jsMsg) {
 	}
 }
 
-// keep says that a message is being handled until stop is closed. It says so no
-// more, and others get the message, if handling does not end when its time is
-// over.
-func (p *puller) keep(m jsMsg, stop <-chan struct{}) {
-	t, most := time.NewTicker(streams.AckWait/3), time.NewTimer(streams.HoldMost+streams.AckWait)
-	defer t.Stop()
-	defer most.Stop()
-	for {
-		select {
-		case <-t.C:
-			_ = m.InProgress()
-		case <-most.C:
-			p.c.Logger.Error("a message is left to others, because handling it does not end here", "stream", p.Stream, "subject", m.Subject())
-			return
-		case <-stop:
-			return
-		}
+// keep says that a message is being handled, until that ends. It says so no more, and
+// others get the message, if handling does not end when its time is over. It takes no
+// goroutine: most messages are handled before it has to say anything.
+type keep struct {
+	p     *puller
+	m     jsMsg
+	until time.Time
+
+	mu    sync.Mutex // held while it is said, so that nothing is said after end
+	timer *time.Timer
+	ended bool
+}
+
+func (k *keep) begin() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.timer = time.AfterFunc(streams.AckWait/3, k.say)
+}
+
+func (k *keep) say() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.ended:
+	case !time.Now().Before(k.until):
+		k.p.c.Logger.Error("a message is left to others, because handling it does not end here", "stream", k.p.Stream, "subject", k.m.Subject())
+	default:
+		_ = k.m.InProgress()
+		k.timer.Reset(streams.AckWait / 3)
 	}
+}
+
+func (k *keep) end() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ended = true
+	k.timer.Stop()
 }
 
 // retryDelay grows from first to most with each delivery and has a random part.

@@ -49,6 +49,7 @@ type Conn struct {
 	o Options
 	// refusals ends requests that the servers refuse.
 	refusals refusals
+	attempts sync.Pool // that ended by an answer
 	link     atomic.Pointer[link]
 	// dials counts the connections that were begun, each before anything is
 	// sent over it. The client's own count of reconnects is behind its lock,

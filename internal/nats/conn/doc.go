@@ -9,6 +9,6 @@
 // The package knows streams by their names only. Package streams says which there are.
 //
 // Files, the lowest first: options, backoff, faults (errors that pass by themselves),
-// retry, pumps, permission, refusals (of requests under way), conn, request, reads,
-// publish, follow, service, credentials.
+// retry, pumps, permission, refusals (of requests under way), conn, attempt (of a
+// request), request, reads, publish, follow, service, credentials.
 package conn

@@ -26,16 +26,12 @@ type asking struct {
 // enter notes a request, which cancel ends. subject is what it publishes to, or
 // the first tokens of that.
 func (r *refusals) enter(subject string, cancel func()) *asking {
-	return r.note(&asking{subject: subject, cancel: cancel})
+	a := &asking{subject: subject, cancel: cancel}
+	r.note(a)
+	return a
 }
 
-// enterLinked is enter for a request whose answer only this connection can
-// bring. It ends as ErrCut when that is lost.
-func (r *refusals) enterLinked(subject string, cancel func()) *asking {
-	return r.note(&asking{subject: subject, cancel: cancel, linked: true})
-}
-
-func (r *refusals) note(a *asking) *asking {
+func (r *refusals) note(a *asking) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiting == nil {
@@ -46,7 +42,6 @@ func (r *refusals) note(a *asking) *asking {
 		a.err = r.deaf
 		a.cancel()
 	}
-	return a
 }
 
 // leave ends the note and returns why the request was ended, or the error that

@@ -20,11 +20,12 @@ const (
 // Request sends one Request and waits for its answer, which does not come any
 // more when the connection is lost.
 func (c *Conn) Request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
-	attempt, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
-	a := c.refusals.enterLinked(m.Subject, cancel)
-	reply, err := c.NC.RequestMsgWithContext(attempt, m)
-	return reply, c.causeOf(ctx, c.refusals.leave(a, err))
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	a := c.beginAttempt(ctx, m.Subject)
+	reply, err := c.NC.RequestMsgWithContext(a, m)
+	return reply, c.causeOf(ctx, c.endAttempt(a, err))
 }
 
 // ErrNoAnswer is returned for a request without a receiver: no node runs that

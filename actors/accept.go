@@ -113,7 +113,7 @@ func (s *System) Dispatched(ctx context.Context, t journal.Task) (journal.Answer
 	case errors.Is(err, run.ErrNotSupported):
 		return journal.AnswerNotMine, nil
 	case errors.Is(err, errDoubt): // no relay dispatches it if it is
-		s.work.run(func() { s.reclaim(t) })
+		s.work.Run(func() { s.reclaim(t) })
 	}
 	return a, err
 }
@@ -202,7 +202,7 @@ func (s *System) begin(ctx context.Context, t journal.Task, release func()) (jou
 	}
 	done := make(chan result, 1)
 	s.drain.begins.Add(1)
-	s.work.run(func() {
+	s.work.Run(func() {
 		defer s.drain.begins.Done()
 		defer s.executions.leave(k)
 		a, err := s.claim(context.WithoutCancel(ctx), t, release)

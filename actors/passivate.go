@@ -67,7 +67,7 @@ func (a *sessionActor) saveWhileActive() {
 	save := a.snapshot(true, a.sys.o.AppendTimeout)
 	a.saving = true
 	self, root := a.self, a.sys.protoactor.Root
-	a.sys.work.run(func() {
+	a.sys.work.Run(func() {
 		done := &saved{}
 		defer func() {
 			if v := recover(); v != nil {

@@ -129,7 +129,7 @@ func (a *sessionActor) Receive(c actor.Context) {
 func (a *sessionActor) async(p phase, work func(o *outcome)) {
 	a.phase = p
 	a.done = outcome{phase: p}
-	a.sys.work.run(func() {
+	a.sys.work.Run(func() {
 		defer func() {
 			if v := recover(); v != nil {
 				a.done.err = fmt.Errorf("actors: %s: %v: %w", a.key, v, session.ErrUnavailable)
@@ -451,7 +451,7 @@ func (a *sessionActor) finish() {
 	a.phase = ended
 	a.w = nil
 	if a.sys.leases.Has(a.key) { // its epoch has ended
-		a.sys.work.run(func() { a.sys.leases.End(a.key) })
+		a.sys.work.Run(func() { a.sys.leases.End(a.key) })
 	}
 	if a.timer != nil {
 		a.timer.Stop()

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/workers"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -32,7 +33,7 @@ type System struct {
 	requests requestPool
 	ticks    atomic.Uint64
 
-	work       *workers
+	work       *workers.Pool
 	executions executions
 	drain      drain
 	stopped    chan struct{} // closed when the last actor has stopped
@@ -40,7 +41,7 @@ type System struct {
 
 // New returns a System at work. It panics without a Log.
 func New(o *Options) *System {
-	s := &System{o: *o, work: newWorkers(), stopped: make(chan struct{})}
+	s := &System{o: *o, work: workers.New(), stopped: make(chan struct{})}
 	if s.o.Log == nil {
 		panic("actors: Options.Log is nil")
 	}

@@ -44,7 +44,7 @@ func (w *workflowActor) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *actor.Started:
 		w.self = c.Self()
-		w.sys.work.run(w.forward)
+		w.sys.work.Run(w.forward)
 	case *park:
 		w.ex.Park()
 	case *halt:
@@ -81,7 +81,7 @@ func (w *workflowActor) ended(m *forwarded) {
 		return
 	}
 	l.Warn("execution stopped before its run's end", "err", m.err)
-	w.sys.work.run(func() { w.sys.reclaim(w.task) })
+	w.sys.work.Run(func() { w.sys.reclaim(w.task) })
 }
 
 const (

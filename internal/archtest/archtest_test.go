@@ -74,6 +74,7 @@ var rules = map[string]rule{
 		test:   list("memory/memorytest", "memory/local", "internal/natstest", "internal/natsserver", "internal/nats/streams/streamstest"),
 	},
 	"internal/excerpt": {},
+	"internal/workers": {},
 	"internal/wire":    {ours: list("blob", "internal/lineage", "internal/excerpt", "internal/journal", "memory", "messages", "run", "session")},
 	"internal/ignore":  {},
 	// Layer 1.
@@ -110,7 +111,7 @@ var rules = map[string]rule{
 	"internal/nats/conn":       {ours: list("internal/wire", "session", "run", "messages", "internal/nats/permission"), others: list("github.com/nats-io/nats.go"), test: list("internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
 	// Layer 3.
 	"actors": {
-		ours:   list("internal/commitlog", "internal/journal", "flow", "internal/engine", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection"),
+		ours:   list("internal/commitlog", "internal/journal", "flow", "internal/engine", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection", "internal/workers"),
 		others: list("github.com/asynkron/protoactor-go"),
 		test:   list("internal/journal/journaltest", "internal/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
 	},
@@ -136,7 +137,7 @@ var rules = map[string]rule{
 		test:   list("internal/wire", "workspace", "internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/dispatch": {
-		ours:   list("internal/commitlog", "internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/schedule", "internal/limiter"),
+		ours:   list("internal/commitlog", "internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/schedule", "internal/limiter", "internal/workers"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/audit", "internal/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},

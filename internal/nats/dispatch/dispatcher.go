@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/internal/workers"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -55,7 +56,8 @@ type dispatcher struct {
 	news chan nodeNews
 	call chan func() // what others ask of the pump
 	lent lent
-	work sync.WaitGroup
+	acts *workers.Pool                  // what carries actions out
+	work sync.WaitGroup                 // the rest that it began
 	told atomic.Pointer[PartitionState] // the last answer to Relaying
 }
 
@@ -102,7 +104,7 @@ func (d *dispatcher) options() *schedule.Options {
 // question any more.
 func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint64, deaf func()) error {
 	h := eventlog.NewChain(d.c.Logs, d.generation, d.partition)
-	d.back = make(chan outcome, outcomesAhead)
+	d.back, d.acts = make(chan outcome, outcomesAhead), workers.New()
 	ctx, cancel := context.WithCancel(ctx)
 	saves := make(chan saved, 1)
 	saving := false
@@ -194,6 +196,7 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 func (d *dispatcher) finish(ctx context.Context, saving bool, saves chan saved) {
 	ended := make(chan struct{})
 	go func() {
+		d.acts.End()
 		d.work.Wait()
 		close(ended)
 	}()
@@ -288,7 +291,7 @@ func (d *dispatcher) carryOut(ctx context.Context, actions []schedule.Action) {
 			d.c.tellDemand(a.Node, d.generation, d.partition, a.Grant, a.Demand)
 			continue
 		}
-		d.work.Go(func() {
+		d.acts.Run(func() {
 			o := d.act(ctx, a)
 			d.back <- outcome{a.ID, o}
 		})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/workers"
 )
 
 const (
@@ -55,14 +56,15 @@ type puller struct {
 	most   int // messages that are handled at once
 	handle func(ctx context.Context, m jsMsg) disposition
 
-	wg   sync.WaitGroup
+	work *workers.Pool
 	busy atomic.Int64 // messages that are being handled
 }
 
 // run pulls until ctx ends, and returns when everything that was taken is
 // handled. It fails at once without the stream.
 func (p *puller) run(ctx context.Context) error {
-	defer p.wg.Wait()
+	p.work = workers.New()
+	defer p.work.End()
 	var e streams.Lookup
 	for wait, ever := conn.NewBackoff(), false; ; {
 		consumer, err := p.c.OpenQueue(ctx, &e, p.PullQueue)
@@ -131,7 +133,7 @@ func waited(err error) error {
 // start handles a message in the background.
 func (p *puller) start(ctx context.Context, m jsMsg) {
 	p.busy.Add(1)
-	p.wg.Go(func() {
+	p.work.Run(func() {
 		defer p.busy.Add(-1)
 		p.one(ctx, m)
 	})

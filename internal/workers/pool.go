@@ -1,4 +1,7 @@
-package actors
+// Package workers runs functions in goroutines that it reuses. It is for what happens
+// often and takes a deep stack for a moment, as a commit does; elsewhere a go statement
+// says more.
+package workers
 
 import (
 	"sync"
@@ -7,7 +10,7 @@ import (
 )
 
 const (
-	// maxParked is how many goroutines a System keeps for later work. It starts
+	// maxParked is how many goroutines a Pool keeps for later work. It starts
 	// as many as it needs.
 	maxParked = 64
 	// parkedFor is after how long without any work it keeps none. It may take
@@ -15,10 +18,10 @@ const (
 	parkedFor = 10 * time.Second
 )
 
-// workers runs functions in goroutines that it reuses: the stack of a fresh
-// one has to grow several times for every commit, which costs as much as all
-// the rest of an actor's work.
-type workers struct {
+// Pool runs functions in goroutines that it reuses: the stack of a fresh one has to
+// grow several times for every commit, which costs as much as all the rest of an
+// actor's work. It is safe for concurrent use.
+type Pool struct {
 	next    chan func() // nil ends a parked goroutine
 	stop    chan struct{}
 	parked  atomic.Int32
@@ -27,12 +30,13 @@ type workers struct {
 	wg      sync.WaitGroup
 }
 
-func newWorkers() *workers {
-	return &workers{next: make(chan func()), stop: make(chan struct{})}
+// New returns a pool. The caller ends it.
+func New() *Pool {
+	return &Pool{next: make(chan func()), stop: make(chan struct{})}
 }
 
-// run runs f in a goroutine of its own.
-func (w *workers) run(f func()) {
+// Run runs f in a goroutine of its own.
+func (w *Pool) Run(f func()) {
 	if !w.used.Load() {
 		w.used.Store(true)
 	}
@@ -60,7 +64,7 @@ func (w *workers) run(f func()) {
 }
 
 // watch sees to it that shrink looks after the parked goroutines.
-func (w *workers) watch() {
+func (w *Pool) watch() {
 	if !w.watched.Load() && w.watched.CompareAndSwap(false, true) {
 		time.AfterFunc(parkedFor, w.shrink)
 	}
@@ -68,7 +72,7 @@ func (w *workers) watch() {
 
 // shrink ends the parked goroutines if nothing was run since it last looked, and
 // goes on looking while there are some.
-func (w *workers) shrink() {
+func (w *Pool) shrink() {
 	for idle := !w.used.Swap(false); idle; {
 		select {
 		case w.next <- nil:
@@ -86,8 +90,8 @@ func (w *workers) shrink() {
 	}
 }
 
-// end waits until all that was run has returned. Nothing may be run after it.
-func (w *workers) end() {
+// End waits until all that was run has returned. Nothing may be run after it.
+func (w *Pool) End() {
 	close(w.stop)
 	w.wg.Wait()
 }

@@ -303,15 +303,19 @@ func (r *Reader) Digest(into []byte) bool {
 	return err == nil
 }
 
-// AppendString writes s as a JSON string. Ids and kinds need no escaping;
+// AppendString writes s as a JSON string. Printable ASCII is what most texts are;
 // anything else takes the slow way.
 func AppendString(b []byte, s string) []byte {
+	start, from := len(b), 0
+	b = append(b, '"')
 	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
-			return append(b, MustMarshal(strings.ToValidUTF8(s, "\uFFFD"))...)
+		switch c := s[i]; {
+		case c < 0x20 || c >= 0x7f:
+			return append(b[:start], MustMarshal(strings.ToValidUTF8(s, "\uFFFD"))...)
+		case c == '"' || c == '\\':
+			b = append(append(b, s[from:i]...), '\\')
+			from = i
 		}
 	}
-	b = append(b, '"')
-	b = append(b, s...)
-	return append(b, '"')
+	return append(append(b, s[from:]...), '"')
 }

@@ -3,6 +3,7 @@ package lineage
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
@@ -18,17 +19,17 @@ import (
 // An event of a kind that this release does not know is session.ErrTooOld, one
 // that does not decode another error. The records of all other events are
 // returned with the error, so that a relay may report it and go on.
-func Derive(e commitlog.Entry) ([]Record, error) { return DeriveFrom(e, journal.Facts(e.Commit)) }
+func Derive(e commitlog.Entry) ([]Record, error) { return Derived(nil, e, journal.Facts(e.Commit)) }
 
-// DeriveFrom is Derive for a caller that has the facts of the commit, which may be
-// shared with others.
-func DeriveFrom(e commitlog.Entry, facts []journal.Fact) ([]Record, error) {
-	d := deriver{entry: e, facts: facts, rows: make([]int, len(facts)), made: make([]int, len(facts)), taken: make([]bool, len(facts))}
+// Derived appends to out what Derive returns, for a caller that has the facts of the
+// commit, which may be shared with others.
+func Derived(out []Record, e commitlog.Entry, facts []journal.Fact) ([]Record, error) {
+	d := deriver{entry: e, hash: e.At.Hash.String(), facts: facts, events: make([]derived, len(facts))}
 	d.index()
-	out := make([]Record, 0, len(facts)) // they are large to move
+	out = slices.Grow(out, len(facts)) // they are large to move
 	var first error
 	for i := range facts {
-		if d.taken[i] {
+		if d.events[i].taken {
 			continue
 		}
 		r, err := d.record(i)
@@ -50,13 +51,19 @@ func DeriveFrom(e commitlog.Entry, facts []journal.Fact) ([]Record, error) {
 
 type deriver struct {
 	entry      commitlog.Entry
+	hash       string
 	facts      []journal.Fact
-	durability string // of the commits from the one that opens an epoch on; "" in others
-	rows       []int  // content events up to and including each event
-	made       []int  // of a step, the event that its record covers too, -1 for none
-	taken      []bool // covered by the record of a step
-	opened     bool   // the commit opens the session, so that versions are known
+	events     []derived // of the facts
+	durability string    // of the commits from the one that opens an epoch on; "" in others
+	opened     bool      // the commit opens the session, so that versions are known
 	base       session.Version
+}
+
+// derived is what the events of a commit say of one of them.
+type derived struct {
+	rows  int  // content events up to and including it
+	made  int  // of a step, the event that its record covers too, -1 for none
+	taken bool // covered by the record of a step
 }
 
 // index counts the content events, and finds the event that a step's record
@@ -69,7 +76,7 @@ func (d *deriver) index() {
 		if session.IsContent(f.Kind) {
 			n++
 		}
-		d.rows[i], d.made[i] = n, -1
+		d.events[i] = derived{rows: n, made: -1}
 		if w, ok := f.What.(journal.WriterOpened); ok {
 			d.durability = w.Durability
 		}
@@ -77,8 +84,8 @@ func (d *deriver) index() {
 	for i := range d.facts {
 		done, ok := d.facts[i].What.(journal.StepCompleted)
 		for j := len(d.facts) - 1; ok && j >= 0; j-- {
-			if o := &d.facts[j]; !d.taken[j] && o.Batch == d.facts[i].Batch && makes(done, o.What) {
-				d.made[i], d.taken[j], ok = j, true, false
+			if o := &d.facts[j]; !d.events[j].taken && o.Batch == d.facts[i].Batch && makes(done, o.What) {
+				d.events[i].made, d.events[j].taken, ok = j, true, false
 			}
 		}
 	}
@@ -112,8 +119,8 @@ func makes(d journal.StepCompleted, what any) bool {
 func (d *deriver) record(i int) (Record, error) {
 	c, f := d.entry.Commit, &d.facts[i]
 	r := Record{
-		Schema: Schema, Tenant: c.Tenant, Root: c.Root, Session: c.ID, Commit: c.Seq, Hash: d.entry.At.Hash.String(),
-		K: i, Epoch: c.Epoch, Durability: d.durability, Rows: d.rows[i], Time: max(f.Time.UnixMilli(), 0),
+		Schema: Schema, Tenant: c.Tenant, Root: c.Root, Session: c.ID, Commit: c.Seq, Hash: d.hash,
+		K: i, Epoch: c.Epoch, Durability: d.durability, Rows: d.events[i].rows, Time: max(f.Time.UnixMilli(), 0),
 
 		Run: f.Run, Step: f.Step, Attempt: f.Attempt, State: string(f.State), Workflow: f.Workflow, Revision: f.Revision,
 		By: excerpt(f.By, 64), Says: excerpt(f.Says, 64), Reason: f.Reason, Code: f.Code, Usage: f.Usage,
@@ -145,7 +152,7 @@ func (d *deriver) record(i int) (Record, error) {
 		r.Kind, r.Call, r.Tool = Intent, v.Call, excerpt(v.Name, 64)
 		r.Summary = r.Tool + " is about to start, once"
 	case journal.StepCompleted:
-		return r, d.step(&r, v, d.made[i])
+		return r, d.step(&r, v, d.events[i].made)
 	case journal.Late:
 		r.Kind = Late
 		r.done(journal.StepCompleted(v))

@@ -40,7 +40,7 @@ func (d *deriver) step(r *Record, v journal.StepCompleted, made int) error {
 		return nil
 	}
 	if session.IsContent(d.facts[made].Kind) {
-		r.Rows = d.rows[made]
+		r.Rows = d.events[made].rows
 	}
 	agent, summary := r.Agent, r.Summary
 	switch o := d.facts[made].What.(type) {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -183,20 +182,10 @@ const (
 )
 
 // TailSubject returns the subject on which the record is published.
-func (r *Record) TailSubject() string { return TailPrefix + r.tokens() }
+func (r *Record) TailSubject() string { return r.subject(TailPrefix) }
 
-func (r *Record) tokens() string {
-	return string(r.Tenant) + "." + string(r.Root) + "." + string(r.Kind) + "." + string(r.Session)
-}
-
-// Encode returns the record's canonical JSON: keys sorted, no white space, no
-// floats.
-func (r *Record) Encode() ([]byte, error) {
-	text, err := canonical.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("lineage: record %d.%d of %s: %w", r.Commit, r.K, r.Key(), err)
-	}
-	return []byte(text), nil
+func (r *Record) subject(prefix string) string {
+	return prefix + string(r.Tenant) + "." + string(r.Root) + "." + string(r.Kind) + "." + string(r.Session)
 }
 
 // Decode reads a record. Fields that this release does not know are skipped,

@@ -3,7 +3,6 @@ package lineage
 import (
 	"fmt"
 
-	"github.com/rathcluster/rath/internal/canonical"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -14,32 +13,17 @@ const MaxStored = 256
 // stored is a message of the stream of lineage: records of one commit, in the order
 // of its events. What all of them say stands beside them; a record says it only
 // where it differs.
-type stored[R any] struct {
+type stored struct {
 	Commit    uint64         `json:"commit"`
 	Epoch     uint64         `json:"epoch"`
 	Hash      string         `json:"hash"`
 	Partition uint32         `json:"partition"`
-	Records   []R            `json:"records"`
+	Records   []Record       `json:"records"`
 	Root      session.ID     `json:"root"`
 	Schema    int            `json:"schema"`
 	Seq       uint64         `json:"seq"`
 	Session   session.ID     `json:"session"`
 	Tenant    session.Tenant `json:"tenant"`
-}
-
-// brief is a record as it is written into such a message: what hides a field of the
-// record leaves it out.
-type brief struct {
-	*Record
-	Commit    *struct{} `json:"commit,omitempty"`
-	Epoch     uint64    `json:"epoch,omitempty"` // if it is not the message's
-	Hash      *struct{} `json:"hash,omitempty"`
-	Partition *struct{} `json:"partition,omitempty"`
-	Root      *struct{} `json:"root,omitempty"`
-	Schema    *struct{} `json:"schema,omitempty"`
-	Seq       *struct{} `json:"seq,omitempty"`
-	Session   *struct{} `json:"session,omitempty"`
-	Tenant    *struct{} `json:"tenant,omitempty"`
 }
 
 // EncodeStored returns the canonical JSON of the message that stores records of one
@@ -49,33 +33,42 @@ func EncodeStored(records []Record) ([]byte, error) {
 		return nil, fmt.Errorf("lineage: %d records in one message: want 1 to %d", len(records), MaxStored)
 	}
 	of := &records[0]
-	m := stored[brief]{
-		Commit: of.Commit, Epoch: of.Epoch, Hash: of.Hash, Partition: of.Partition, Root: of.Root, Schema: of.Schema, Seq: of.Seq,
-		Session: of.Session, Tenant: of.Tenant, Records: make([]brief, len(records)),
-	}
+	o := object{b: append(make([]byte, 0, recordRoom*(len(records)+1)/2), '{')}
+	o.count("commit", of.Commit)
+	o.count("epoch", of.Epoch)
+	o.must("hash", of.Hash)
+	o.count("partition", uint64(of.Partition))
+	o.key("records")
 	for i := range records {
 		r := &records[i]
 		if r.Key() != of.Key() || r.Commit != of.Commit || r.Hash != of.Hash || r.Partition != of.Partition || r.Root != of.Root ||
 			r.Schema != of.Schema || r.Seq != of.Seq {
 			return nil, fmt.Errorf("lineage: records of commit %d of %s and of commit %d of %s in one message", of.Commit, of.Key(), r.Commit, r.Key())
 		}
-		m.Records[i].Record = r
-		if r.Epoch != of.Epoch {
-			m.Records[i].Epoch = r.Epoch
+		if i == 0 {
+			o.b = append(o.b, '[')
+		} else {
+			o.b = append(o.b, ',')
 		}
+		o.record(r, of)
 	}
-	text, err := canonical.Marshal(&m)
-	if err != nil {
-		return nil, fmt.Errorf("lineage: commit %d of %s: %w", of.Commit, of.Key(), err)
+	o.b = append(o.b, ']')
+	o.must("root", string(of.Root))
+	o.signed("schema", int64(of.Schema))
+	o.count("seq", of.Seq)
+	o.must("session", string(of.Session))
+	o.must("tenant", string(of.Tenant))
+	if o.err != nil {
+		return nil, fmt.Errorf("lineage: commit %d of %s: %w", of.Commit, of.Key(), o.err)
 	}
-	return []byte(text), nil
+	return append(o.b, '}'), nil
 }
 
 // DecodeStored reads a message of the stream of lineage: one to MaxStored records of
 // one commit. Older stores have a message for each record, which is read as well.
 // Errors are those of Decode; the message is then skipped as a whole.
 func DecodeStored(data []byte) ([]Record, error) {
-	var m stored[Record]
+	var m stored
 	if err := session.Unmarshal(string(data), &m); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
@@ -115,7 +108,7 @@ func DecodeStored(data []byte) ([]Record, error) {
 func StoredSubject(records []Record) string {
 	for i := range records {
 		if r := &records[i]; r.Kind == Quarantined {
-			return SubjectPrefix + r.tokens()
+			return r.subject(SubjectPrefix)
 		}
 	}
 	return SubjectPrefix + string(records[0].Tenant) + "." + string(records[0].Root) + ".tree"

@@ -25,6 +25,9 @@ type LineageRelay struct {
 	pace                  *eventlog.Pacer
 	LeaseValid            func() bool
 	atomic                bool // LINEAGE takes batches
+
+	records []lineage.Record // of the commits that are taken, which are read into them again and again
+	text    []byte           // of the record that is told
 }
 
 // lineagePoint is a message of the partition in LINEAGE, by its last record.
@@ -109,7 +112,7 @@ func (p *LineageRelay) save(ctx context.Context) {
 
 // take publishes what messages of the event stream tell.
 func (p *LineageRelay) take(ctx context.Context, h *eventlog.Chain, ms ...conn.Message) error {
-	var all [][]lineage.Record
+	all := make([][]lineage.Record, 0, len(ms))
 	for _, m := range ms {
 		records, err := p.derive(ctx, h, m)
 		if err != nil {
@@ -121,10 +124,17 @@ func (p *LineageRelay) take(ctx context.Context, h *eventlog.Chain, ms ...conn.M
 		return err
 	}
 	p.C.Watermarks.Pass(p.Stream, ms[len(ms)-1].Seq)
+	clear(p.records)
+	if p.records = p.records[:0]; cap(p.records) > recordsKept {
+		p.records = nil
+	}
 	return nil
 }
 
-// derive returns the records of a message.
+// recordsKept bounds the room for records that is kept for the next commits.
+const recordsKept = 64
+
+// derive returns the records of a message, which are valid until take returns.
 func (p *LineageRelay) derive(ctx context.Context, h *eventlog.Chain, m conn.Message) ([]lineage.Record, error) {
 	e, ok, err := h.PatientlyNext(ctx, m)
 	if err != nil && !errors.Is(err, session.ErrTooOld) {
@@ -140,7 +150,9 @@ func (p *LineageRelay) derive(ctx context.Context, h *eventlog.Chain, m conn.Mes
 	if err := h.FillThere(ctx, &e); err != nil {
 		return nil, err
 	}
-	records, err := lineage.DeriveFrom(e, h.Facts(e))
+	taken := len(p.records)
+	p.records, err = lineage.Derived(p.records, e, h.Facts(e))
+	records := p.records[taken:]
 	if err != nil {
 		p.C.Logger.Error("a commit has events without lineage", "stream", p.Stream, "seq", m.Seq, "err", err)
 	}

@@ -91,12 +91,13 @@ func (p *LineageRelay) publish(ctx context.Context, commits [][]lineage.Record) 
 func (p *LineageRelay) tell(records []lineage.Record) {
 	for i := range records {
 		r := &records[i]
-		data, err := r.Encode()
+		text, err := r.Append(p.text[:0])
 		if err != nil {
 			p.C.Logger.Error("a lineage record does not encode", "stream", p.Stream, "seq", r.Seq, "err", err)
 			continue
 		}
-		data = release.Extend(data)
+		p.text = text
+		data := release.Extend(text)
 		_ = p.C.NC.Publish(r.TailSubject(), data)
 		if r.Run != "" {
 			_ = p.C.NC.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), data)

@@ -3,6 +3,7 @@ package actors_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"testing"
@@ -115,8 +116,10 @@ func TestDrainWithoutSnapshots(t *testing.T) {
 		for _, id := range []string{"1", "2", "3"} {
 			k := key("s" + id)
 			g := claim(t, sys.Store(), task("r"+id, k))
-			if _, err := sys.Store().Commit(t.Context(), step(g, k, "0", 0, "done")); err != nil {
-				t.Fatal(err)
+			for i := range actors.LongTail {
+				if _, err := sys.Store().Commit(t.Context(), step(g, k, fmt.Sprint(i), session.Version(i), "done")); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 		before := time.Now()

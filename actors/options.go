@@ -72,11 +72,11 @@ type Options struct {
 
 	// SnapshotEvery is after how many commits a session that stays in memory is
 	// saved, so that it is read quickly after a crash; 0 is
-	// DefaultSnapshotEvery. Passivated sessions are saved, but for those with a short
-	// log and no open run.
+	// DefaultSnapshotEvery. A session that leaves memory is saved after LongTail commits
+	// since its last snapshot; a fork that may go on, when it has none.
 	SnapshotEvery int
 	// Passivate is how long an idle session stays in memory; 0 is
-	// DefaultPassivate. With more than IdleMost sessions it is a second at most.
+	// DefaultPassivate. With more than IdleMost sessions it is a quarter of a second at most.
 	Passivate time.Duration
 	// MaxPending bounds the requests that wait for one session; as many steps
 	// of the run that holds it may wait besides. Over it requests are answered

@@ -11,8 +11,8 @@ import (
 const (
 	// IdleMost is how many sessions may be in memory before those that have nothing
 	// to do leave it after crowded instead of Options.Passivate.
-	IdleMost = 1024
-	crowded  = time.Second
+	IdleMost = 256
+	crowded  = 250 * time.Millisecond
 )
 
 // idleFor is how long a session stays that has nothing to do.
@@ -55,7 +55,11 @@ func (a *sessionActor) leave() {
 	if a.stop {
 		timeout = min(timeout, LastSave)
 	}
-	a.async(saving, a.snapshot(a.w.Epoch() != 0, timeout))
+	save := func(*outcome) {}
+	if a.needsSnapshot() {
+		save = a.snapshot(timeout)
+	}
+	a.async(saving, save)
 }
 
 // saveWhileActive stores a snapshot while the actor goes on, so that a run of many steps
@@ -64,7 +68,7 @@ func (a *sessionActor) saveWhileActive() {
 	if a.saving || a.w.SinceSnapshot() < a.sys.o.SnapshotEvery {
 		return
 	}
-	save := a.snapshot(true, a.sys.o.AppendTimeout)
+	save := a.snapshot(a.sys.o.AppendTimeout)
 	a.saving = true
 	self, root := a.self, a.sys.protoactor.Root
 	a.sys.work.Run(func() {
@@ -99,39 +103,33 @@ func (a *sessionActor) warnUnsaved(err error) {
 	}
 }
 
-// readTail is how many commits an activation that wrote nothing has to have
-// read before it leaves a snapshot to the next.
-const readTail = 64
+// LongTail is how many commits have to follow a session's last snapshot for it to leave
+// another one when it leaves memory. As many are read from the log as quickly as from a
+// snapshot, which would store all their texts a second time.
+const LongTail = 64
 
-// shortLog is up to how many commits a log is read as quickly as a snapshot of it.
-const shortLog = 8
-
-// needsNoSnapshot reports whether a snapshot would only store a short log a second time: one
-// in which nothing is open. A fork that may go on is another matter: a snapshot holds
-// what it has of its ancestors, whose logs are read otherwise, one after another.
-func (a *sessionActor) needsNoSnapshot() bool {
-	b, v := a.w.RunState(), a.w.Session()
-	if a.w.At().Seq > shortLog || b.Active != "" || len(b.Queue) > 0 {
-		return false
+// needsSnapshot reports whether there is enough that is new since the last snapshot. Of a
+// fork that may go on the first one is worth it at once: it holds what the fork has of its
+// ancestors, whose logs are read otherwise, one after another.
+func (a *sessionActor) needsSnapshot() bool {
+	v, tail := a.w.Session(), a.w.SinceSnapshot()
+	if tail >= LongTail {
+		return true
 	}
+	first := a.w.Epoch() != 0 && tail == int(a.w.At().Seq)
 	for range v.Parents() {
-		return v.Closing().State != ""
+		return first && v.Closing().State == ""
 	}
-	return true
+	return false
 }
 
 // LastSave bounds how long the snapshots may take that sessions leave when a System
 // stops: while the log is away a stop is not to wait for what only costs time.
 const LastSave = 5 * time.Second
 
-// snapshot takes the state as of the last commit, if there is enough that is
-// new in it, and returns what saves it within timeout.
-func (a *sessionActor) snapshot(wrote bool, timeout time.Duration) func(o *outcome) {
-	least := 1
-	if !wrote {
-		least = readTail
-	}
-	if !a.sys.snapshots || a.w.SinceSnapshot() < least || a.needsNoSnapshot() {
+// snapshot takes the state as of the last commit, and returns what saves it within timeout.
+func (a *sessionActor) snapshot(timeout time.Duration) func(o *outcome) {
+	if !a.sys.snapshots {
 		return func(*outcome) {}
 	}
 	snap, err := a.w.Snapshot()

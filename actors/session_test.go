@@ -288,12 +288,13 @@ func TestAnswersFromMemoryAreConfirmed(t *testing.T) {
 	})
 }
 
-// Sessions leave a snapshot when they are passivated or drained, and now and
+// Sessions leave a snapshot when they go out of memory after many commits, and now and
 // then while they stay, so that the next activation reads little.
 func TestSnapshots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{}
-		sys := start(t, log, actors.Options{SnapshotEvery: 10})
+		const every = actors.LongTail + 10
+		sys := start(t, log, actors.Options{SnapshotEvery: every})
 		saved := func(id string) uint64 {
 			at, _, err := log.Load(t.Context(), key(id))
 			if err != nil && !errors.Is(err, session.ErrNotFound) {
@@ -301,45 +302,60 @@ func TestSnapshots(t *testing.T) {
 			}
 			return at.Seq
 		}
-		s, k := sys.Store(), key("s1")
-		g := claim(t, s, task("r1", k))
-		for i := range 12 {
-			if _, err := s.Commit(t.Context(), step(g, k, fmt.Sprint(i), session.Version(i), fmt.Sprint("chunk ", i))); err != nil {
+		s := sys.Store()
+		// fill claims a session and makes it have as many commits.
+		fill := func(id string, commits int) *journal.ClaimResult {
+			k := key(id)
+			g := claim(t, s, task("r"+id, k))
+			for i := range commits - 1 {
+				if _, err := s.Commit(t.Context(), step(g, k, fmt.Sprint(i), session.Version(i), fmt.Sprint("chunk ", i))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+			return g
+		}
+		fill("stays", every+2)
+		if at := saved("stays"); at != every {
+			t.Errorf("after %d commits the snapshot is at %d, want %d", every+2, at, every)
+		}
+		for id, commits := range map[string]int{"short": actors.LongTail - 1, "long": actors.LongTail, "again": every + actors.LongTail - 1} {
+			g := fill(id, commits-1)
+			if _, err := s.Commit(t.Context(), end(g, key(id), session.Version(commits-2))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		synctest.Wait()
-		if at := saved("s1"); at != 10 {
-			t.Errorf("after 13 commits the snapshot is at %d, want 10", at)
-		}
-		if _, err := s.Commit(t.Context(), end(g, k, 12)); err != nil {
-			t.Fatal(err)
-		}
 		time.Sleep(2 * time.Minute)
-		if at := saved("s1"); at != 14 || sys.Active() != 0 {
-			t.Errorf("passivated with the snapshot at %d, want 14", at)
+		if n := sys.Active(); n != 1 {
+			t.Errorf("%d sessions are in memory, want the one with an open run", n)
 		}
-		claim(t, s, task("r2", key("s2")))
+		for id, want := range map[string]uint64{"short": 0, "long": actors.LongTail, "again": every} {
+			if at := saved(id); at != want {
+				t.Errorf("%s left memory with the snapshot at %d, want %d", id, at, want)
+			}
+		}
+		fill("drained", actors.LongTail)
 		stop(t, sys)
-		if at := saved("s2"); at != 1 {
-			t.Errorf("drained with the snapshot at %d, want 1", at)
+		if at := saved("drained"); at != actors.LongTail {
+			t.Errorf("drained with the snapshot at %d, want %d", at, actors.LongTail)
 		}
 		next := start(t, log, actors.Options{Incarnation: "n2"})
-		log.set(func() { log.reads = 0 })
-		g = claim(t, next.Store(), task("r3", k))
-		if g.Session.Text() != "chunk 11" || g.Session.Len() != 12 || g.Epoch != 2 {
-			t.Errorf("activated with %q, %d chunks, epoch %d", g.Session.Text(), g.Session.Len(), g.Epoch)
-		}
-		if log.reads != 0 {
-			t.Errorf("an activation behind its snapshot read %d commits", log.reads)
+		for id, tail := range map[string]int{"short": actors.LongTail - 1, "long": 0, "again": actors.LongTail - 1} {
+			log.set(func() { log.reads = 0 })
+			g := claim(t, next.Store(), task("r", key(id)))
+			if g.Session.Len() == 0 || g.Session.Text() != fmt.Sprint("chunk ", g.Session.Len()-1) || g.Epoch != 2 {
+				t.Errorf("activated with %q, %d chunks, epoch %d", g.Session.Text(), g.Session.Len(), g.Epoch)
+			}
+			if log.reads != tail {
+				t.Errorf("the activation of %s read %d commits, want %d", id, log.reads, tail)
+			}
 		}
 	})
 }
 
-// TestShortSessionsLeaveNoSnapshot: of a short log in which nothing is open a snapshot
-// would store all of it a second time. A fork leaves one, so that reading it does not
-// take longer the more forks it came of.
-func TestShortSessionsLeaveNoSnapshot(t *testing.T) {
+// TestForksLeaveSnapshots: a fork leaves one also when it is short, so that reading it
+// does not take longer the more forks it came of.
+func TestForksLeaveSnapshots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{}
 		sys := start(t, log, actors.Options{})
@@ -393,7 +409,7 @@ func TestManySessions(t *testing.T) {
 			}
 		}
 		claim(t, sys.Store(), task("r", key("open")))
-		time.Sleep(2 * time.Second)
+		time.Sleep(time.Second)
 		if n := sys.Active(); n > actors.IdleMost+1 {
 			t.Errorf("%d sessions are in memory, want at most %d without a run", n, actors.IdleMost)
 		}

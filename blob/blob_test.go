@@ -24,8 +24,8 @@ func TestMemoryCountsBlobsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if m.Len() != 2 {
-		t.Errorf("Len = %d, want 2", m.Len())
+	if n := m.(interface{ Len() int }).Len(); n != 2 {
+		t.Errorf("Len = %d, want 2", n)
 	}
 }
 

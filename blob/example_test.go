@@ -11,7 +11,7 @@ import (
 )
 
 // Bytes are stored once and found again by their name.
-func ExampleMemory() {
+func ExampleNewMemory() {
 	ctx := context.Background()
 	store := blob.NewMemory()
 	ref, err := store.Put(ctx, strings.NewReader("a long tool output"))

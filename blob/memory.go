@@ -8,20 +8,17 @@ import (
 	"sync"
 )
 
-// Memory is a Store in the process's memory, for tests and for runtimes that
-// keep nothing. It holds what was put until it is garbage itself.
-type Memory struct {
+type memory struct {
 	mu    sync.RWMutex
 	blobs map[Digest][]byte
 }
 
-var _ Store = (*Memory)(nil)
-
-// NewMemory returns an empty store.
-func NewMemory() *Memory { return &Memory{blobs: make(map[Digest][]byte)} }
+// NewMemory returns an empty store in the process's memory, for tests and for runtimes that
+// keep nothing. It holds what was put until it is garbage itself.
+func NewMemory() Store { return &memory{blobs: make(map[Digest][]byte)} }
 
 // Put implements Store.
-func (m *Memory) Put(ctx context.Context, r io.Reader) (Ref, error) {
+func (m *memory) Put(ctx context.Context, r io.Reader) (Ref, error) {
 	data, err := io.ReadAll(&contextReader{ctx: ctx, r: r})
 	if err != nil {
 		return Ref{}, fmt.Errorf("blob: put: %w", err)
@@ -36,7 +33,7 @@ func (m *Memory) Put(ctx context.Context, r io.Reader) (Ref, error) {
 }
 
 // Get implements Store.
-func (m *Memory) Get(ctx context.Context, d Digest) (io.ReadCloser, error) {
+func (m *memory) Get(ctx context.Context, d Digest) (io.ReadCloser, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -47,13 +44,6 @@ func (m *Memory) Get(ctx context.Context, d Digest) (io.ReadCloser, error) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, d)
 	}
 	return Verify(io.NopCloser(bytes.NewReader(data)), d), nil
-}
-
-// Len returns the number of blobs held.
-func (m *Memory) Len() int {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return len(m.blobs)
 }
 
 // contextReader stops a long read when ctx ends, between two reads.

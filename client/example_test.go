@@ -17,7 +17,7 @@ import (
 )
 
 // answer is a workflow that has a model answer the task's input.
-func answer(s flow.Settings) (flow.Workflow, error) {
+func answer(s flow.Info) (flow.Workflow, error) {
 	var text string
 	if err := json.Unmarshal(s.Input, &text); err != nil {
 		return nil, fmt.Errorf("the input is not text: %w", err)

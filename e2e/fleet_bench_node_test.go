@@ -59,7 +59,7 @@ func benchNode() error {
 
 	agent := &flow.Agent{Name: "agent", Provider: llm.Provider{Kind: "openai", Model: "m"}}
 	counted := func(name string, forward func(ctx context.Context, s session.Session, n int) (session.Session, error)) flow.Registration {
-		return flow.Registration{Name: name, Revision: "1", Description: "Load of the benchmarks.", NewFor: func(in flow.Settings) (flow.Workflow, error) {
+		return flow.Registration{Name: name, Revision: "1", Description: "Load of the benchmarks.", NewFor: func(in flow.Info) (flow.Workflow, error) {
 			n := 1
 			if len(in.Input) > 0 {
 				if err := json.Unmarshal(in.Input, &n); err != nil {

@@ -145,7 +145,7 @@ func fleetNode() error {
 		if revision == "" {
 			revision = "1"
 		}
-		return flow.Registration{Name: name, Revision: revision, Description: "Load of the end-to-end tests.", NewFor: func(in flow.Settings) (flow.Workflow, error) {
+		return flow.Registration{Name: name, Revision: revision, Description: "Load of the end-to-end tests.", NewFor: func(in flow.Info) (flow.Workflow, error) {
 			var prompt string
 			if len(in.Input) > 0 { // chosen by a router, it has none
 				if err := json.Unmarshal(in.Input, &prompt); err != nil {

@@ -32,7 +32,7 @@ func keeper() flow.Registration {
 		uri, err := flow.Remember(ctx, "team", "keys", last.Text())
 		return s.With(session.AssistantText("noted as " + uri)), err
 	}))
-	return flow.Registration{Name: "keeper", Revision: "1", NewFor: func(st flow.Settings) (flow.Workflow, error) {
+	return flow.Registration{Name: "keeper", Revision: "1", NewFor: func(st flow.Info) (flow.Workflow, error) {
 		agent := &flow.Agent{
 			Name: "keeper", Prompt: "You keep keys.", Memory: "team", Tools: []tool.Tool{note},
 			Provider: llm.Provider{Kind: "openai", Model: "m", BaseURL: os.Getenv("OPENAI_BASE_URL"), KeyRef: openai.EnvKey},

@@ -19,13 +19,5 @@ type Registration struct {
 	// with no input, then a text and an object until it makes one, to tell what the workflow is
 	// made of: the agents and workflows in its fields.
 	New    func() Workflow
-	NewFor func(Settings) (Workflow, error)
-}
-
-// Settings is what a task asks for beyond its input.
-type Settings struct {
-	Input json.RawMessage
-	Model string
-	Tools []string
-	MCP   []string // servers
+	NewFor func(Info) (Workflow, error)
 }

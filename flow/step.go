@@ -11,21 +11,23 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// Info says where in a run the caller is.
+// Info says what a run is asked for, and where in it the caller is.
 type Info struct {
-	Run       run.ID
-	Session   session.Key // the home session
-	Workflow  string
+	Run      run.ID
+	Session  session.Key // the home session
+	Workflow string
+	Tenant   session.Tenant
+	Deadline time.Time
+	// Input, Model, Tools and MCP, the names of servers, are what the task asks for.
+	Input json.RawMessage
+	Model string
+	Tools []string
+	MCP   []string
+
 	Attempt   uint64
 	Path      run.Path // of the next step; inside of a step, its own
 	Name      string   // of the agent, tool or function whose step is under way; "" between steps
-	Tenant    session.Tenant
-	Input     []byte
-	Model     string
-	Tools     []string
-	MCP       []string
-	Deadline  time.Time
-	Replaying bool // the next step is recorded already
+	Replaying bool     // the next step is recorded already
 }
 
 // RunInfo returns where ctx is in a run; ok is false outside of one.

@@ -80,13 +80,13 @@ func read(ctx context.Context, form *tool.Table, text string) (problem string) {
 	if text == "" {
 		return "it is empty"
 	}
-	bound, err := form.Bind("answer", text)
+	_, args, err := form.Bind("answer", text)
 	if f, ok := errors.AsType[*tool.Failure](err); ok {
 		return ofAnswer.Replace(f.Message)
 	} else if err != nil {
 		return err.Error()
 	}
-	if o := bound.Call(ctx, tool.Call{}); o.IsError {
+	if o := form.Run(ctx, "answer", tool.Call{Args: args}); o.IsError {
 		return string(bytes.TrimSpace(o.Body))
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -81,7 +82,7 @@ func DecodeControl(data []byte) (Control, error) {
 	if len(data) == 0 {
 		return c, nil
 	}
-	if err := decode("control", data, &c); err != nil {
+	if err := strict.Decode(MaxMessage, "control", data, &c); err != nil {
 		return Control{}, err
 	}
 	for _, f := range []struct {
@@ -98,9 +99,9 @@ func DecodeControl(data []byte) (Control, error) {
 		{"id", c.ID, MaxBy},
 	} {
 		if len(f.value) > f.limit {
-			return Control{}, &FieldError{
+			return Control{}, &strict.Error{
 				Message: "control", Field: f.name, Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(f.value), f.limit),
-				Remedy: "shorten it", kind: session.ErrTooLarge,
+				Remedy: "shorten it", Kind: session.ErrTooLarge,
 			}
 		}
 	}
@@ -137,7 +138,7 @@ func (c *Control) foreign(verb string) (field string, verbs []string) {
 func (c Control) Signal(home session.Key, user string, id run.ID, verb string) (journal.Signal, error) {
 	s := journal.Signal{To: home, Run: id}
 	bad := func(field, problem, remedy string) (journal.Signal, error) {
-		return journal.Signal{}, &FieldError{Message: verb, Field: field, Problem: problem, Remedy: remedy}
+		return journal.Signal{}, &strict.Error{Message: verb, Field: field, Problem: problem, Remedy: remedy}
 	}
 	if field, verbs := c.foreign(verb); field != "" {
 		return bad(field, "it is no part of this request", "leave it out, or send it to the verb "+strings.Join(verbs, ", "))
@@ -194,8 +195,8 @@ func (c Control) Signal(home session.Key, user string, id run.ID, verb string) (
 			return bad("text", "it is empty", "send what the user says")
 		}
 		if len(c.Text) > MaxValue {
-			return journal.Signal{}, &FieldError{
-				Message: verb, Field: "text", Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(c.Text), MaxValue), Remedy: "shorten it", kind: session.ErrTooLarge,
+			return journal.Signal{}, &strict.Error{
+				Message: verb, Field: "text", Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(c.Text), MaxValue), Remedy: "shorten it", Kind: session.ErrTooLarge,
 			}
 		}
 		s.Received = &journal.SignalReceived{By: user, Says: c.By, ID: c.ID, Interrupt: c.Interrupt, Kind: journal.Message, Run: id, Text: strings.ToValidUTF8(c.Text, "\uFFFD")}
@@ -213,13 +214,13 @@ func (c Control) Signal(home session.Key, user string, id run.ID, verb string) (
 // Note returns what a request to write or forget notes says, as Signal does of a run.
 func (c Control) Note(verb string) (uri, text string, err error) {
 	if field, verbs := c.foreign(verb); field != "" {
-		return "", "", &FieldError{Message: verb, Field: field, Problem: "it is no part of this request", Remedy: "leave it out, or send it to the verb " + strings.Join(verbs, ", ")}
+		return "", "", &strict.Error{Message: verb, Field: field, Problem: "it is no part of this request", Remedy: "leave it out, or send it to the verb " + strings.Join(verbs, ", ")}
 	}
 	if c.URI == "" {
-		return "", "", &FieldError{Message: verb, Field: "uri", Problem: "it is missing", Remedy: "send a name like memory://user/preferences/colours"}
+		return "", "", &strict.Error{Message: verb, Field: "uri", Problem: "it is missing", Remedy: "send a name like memory://user/preferences/colours"}
 	}
 	if verb == VerbMemoryWrite && strings.TrimSpace(c.Text) == "" {
-		return "", "", &FieldError{Message: verb, Field: "text", Problem: "it is missing", Remedy: "send what to remember; " + VerbMemoryForget + " removes a note"}
+		return "", "", &strict.Error{Message: verb, Field: "text", Problem: "it is missing", Remedy: "send what to remember; " + VerbMemoryForget + " removes a note"}
 	}
 	return c.URI, c.Text, nil
 }

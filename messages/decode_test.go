@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -61,7 +62,7 @@ func TestErrorsNameFieldAndRemedy(t *testing.T) {
 		if !errors.Is(err, run.ErrMalformed) || run.CodeOf(err) != run.CodeMalformed {
 			t.Errorf("%s: code %s, want malformed", body, run.CodeOf(err))
 		}
-		if f, ok := errors.AsType[*messages.FieldError](err); !ok || f.Message != "task" {
+		if f, ok := errors.AsType[*strict.Error](err); !ok || f.Message != "task" {
 			t.Errorf("%s: %T is no FieldError of a task", body, err)
 		}
 	}

@@ -11,8 +11,8 @@
 // .event for what happens, .result for the end.
 //
 // What comes from clients is decoded strictly: an unknown field, a field that
-// is there twice or a value out of its range is a [FieldError] that names the
-// field and the remedy. What this module sends is decoded leniently, because
+// is there twice or a value out of its range is an error that names the
+// field and the remedy, and wraps run.ErrMalformed. What this module sends is decoded leniently, because
 // a later release may add fields. Tenant and workflow are what the subject
 // says, never what a body says.
 //
@@ -31,6 +31,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/release"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -49,38 +50,6 @@ const (
 	MaxValue   = 64 << 10 // of the value that resolves a call
 	MaxNote    = 256 << 10
 )
-
-// FieldError says what is wrong with a message: which field, why, and what to
-// do about it. errors.Is finds run.ErrMalformed, or session.ErrTooLarge where
-// the size is what is wrong.
-type FieldError struct {
-	Message string // "task", "control" and the like
-	Field   string // "budget.tokens"; empty for the message as a whole
-	Problem string
-	Remedy  string
-	kind    error
-}
-
-// Error returns everything on one line.
-func (e *FieldError) Error() string {
-	text := e.Message + ": "
-	if e.Field != "" {
-		text += "field " + e.Field + ": "
-	}
-	text += e.Problem
-	if e.Remedy != "" {
-		text += ": " + e.Remedy
-	}
-	return text
-}
-
-// Unwrap returns the sentinel that callers branch on.
-func (e *FieldError) Unwrap() error {
-	if e.kind != nil {
-		return e.kind
-	}
-	return run.ErrMalformed
-}
 
 // Error is an error on the wire: a code that programs branch on, from the
 // append-only list of package run, and a text for people.
@@ -168,7 +137,7 @@ func ReplyError(data []byte) error {
 // otherwise make a message several times as long.
 func Encode(v any) ([]byte, error) {
 	data, err := encode(v)
-	if err == nil && !strict(v) {
+	if err == nil && !isStrict(v) {
 		data = release.Extend(data)
 	}
 	return data, err
@@ -188,10 +157,10 @@ func encode(v any) ([]byte, error) {
 	return data, nil
 }
 
-// strict reports whether readers refuse a field that they do not know, because
+// isStrict reports whether readers refuse a field that they do not know, because
 // clients and programs in other languages write the message. A type of another package
 // says so with a method ReadStrictly.
-func strict(v any) bool {
+func isStrict(v any) bool {
 	switch v.(type) {
 	case Task, *Task, Control, *Control, Tool, *Tool, interface{ ReadStrictly() }:
 		return true
@@ -203,26 +172,12 @@ func strict(v any) bool {
 // later releases are skipped. what names the message in an error.
 func Decode[T any](what string, data []byte) (T, error) {
 	var v T
-	if err := checkSize(what, data, MaxReply); err != nil {
+	if err := strict.Size(what, data, MaxReply); err != nil {
 		return v, err
 	}
 	if err := json.Unmarshal(data, &v); err != nil {
 		var zero T
-		return zero, &FieldError{Message: what, Problem: problemOf(err)}
+		return zero, &strict.Error{Message: what, Problem: strict.Problem(err)}
 	}
 	return v, nil
-}
-
-func checkSize(what string, data []byte, limit int) error {
-	if len(data) > limit {
-		remedy := "put what is large into a workspace"
-		if what == "control" {
-			remedy = "shorten it, or split it"
-		}
-		return &FieldError{
-			Message: what, Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(data), limit),
-			Remedy: remedy, kind: session.ErrTooLarge,
-		}
-	}
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -21,16 +22,16 @@ type Tool struct {
 // DecodeTool reads what a process announced.
 func DecodeTool(data []byte) (Tool, error) {
 	var t Tool
-	if err := decode("tool", data, &t); err != nil {
+	if err := strict.Decode(MaxMessage, "tool", data, &t); err != nil {
 		return Tool{}, err
 	}
 	if err := session.ValidID("tool", t.Name); err != nil {
-		return Tool{}, &FieldError{Message: "tool", Field: "name", Problem: Text(err), Remedy: "choose a name of that kind"}
+		return Tool{}, &strict.Error{Message: "tool", Field: "name", Problem: Text(err), Remedy: "choose a name of that kind"}
 	}
 	switch t.Effect {
 	case "", "non_idempotent", "idempotent", "read_only", "sandboxed":
 	default:
-		return Tool{}, &FieldError{
+		return Tool{}, &strict.Error{
 			Message: "tool", Field: "effect", Problem: fmt.Sprintf("%q is none", excerpt.Start(t.Effect, 40)),
 			Remedy: "send non_idempotent, idempotent, read_only or sandboxed",
 		}

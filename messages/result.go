@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -144,7 +145,7 @@ func DecodeResult(data []byte) (Result, error) {
 		err = CheckSchema("result", r.Schema)
 	}
 	if err == nil && !r.State.Terminal() {
-		err = &FieldError{Message: "result", Field: "state", Problem: fmt.Sprintf("%q is not the end of a run", r.State)}
+		err = &strict.Error{Message: "result", Field: "state", Problem: fmt.Sprintf("%q is not the end of a run", r.State)}
 	}
 	if err != nil {
 		return Result{}, err

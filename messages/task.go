@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
@@ -72,7 +73,7 @@ const maxImage = 512
 // place returns what is asked for in the one way of writing it.
 func (b Sandbox) place() (journal.Sandbox, error) {
 	bad := func(field, problem, remedy string) (journal.Sandbox, error) {
-		return journal.Sandbox{}, &FieldError{Message: "task", Field: "sandbox." + field, Problem: problem, Remedy: remedy}
+		return journal.Sandbox{}, &strict.Error{Message: "task", Field: "sandbox." + field, Problem: problem, Remedy: remedy}
 	}
 	if b.Backend != "" {
 		if err := session.ValidID("sandbox", b.Backend); err != nil {
@@ -116,7 +117,7 @@ const maxTimeMS = 366 * 24 * 60 * 60 * 1000
 // as could be read: the ID is set if it is one, so that the sender can be told.
 func DecodeTask(data []byte) (Task, error) {
 	var t Task
-	err := decode("task", data, &t)
+	err := strict.Decode(MaxMessage, "task", data, &t)
 	if err == nil {
 		err = t.check()
 	}
@@ -133,7 +134,7 @@ func DecodeTask(data []byte) (Task, error) {
 // ids, because that is what ids and names have in common.
 func (t *Task) check() error {
 	bad := func(field, problem, remedy string) error {
-		return &FieldError{Message: "task", Field: field, Problem: problem, Remedy: remedy}
+		return &strict.Error{Message: "task", Field: field, Problem: problem, Remedy: remedy}
 	}
 	if t.ID == "" {
 		return bad("id", "it is missing", "choose one per task, of 1 to 64 of A-Z a-z 0-9 _ -; sending a task again under its id is harmless")
@@ -145,9 +146,9 @@ func (t *Task) check() error {
 		return bad("session", Text(session.ValidID("session", t.Session)), "send the id or the name of a session, or leave it out for a new one")
 	}
 	if len(t.Input) > MaxInput {
-		return &FieldError{
+		return &strict.Error{
 			Message: "task", Field: "input", Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(t.Input), MaxInput),
-			Remedy: "put what is large into a workspace", kind: session.ErrTooLarge,
+			Remedy: "put what is large into a workspace", Kind: session.ErrTooLarge,
 		}
 	}
 	if len(t.Model) > MaxModel || len(t.Revision) > MaxModel {
@@ -231,10 +232,10 @@ func (t *Task) Run(tenant session.Tenant, workflow string) (journal.Task, error)
 		return journal.Task{}, err
 	}
 	if err := session.ValidID("tenant", string(tenant)); err != nil {
-		return journal.Task{}, &FieldError{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
+		return journal.Task{}, &strict.Error{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
 	}
 	if err := session.ValidID("workflow", workflow); err != nil {
-		return journal.Task{}, &FieldError{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
+		return journal.Task{}, &strict.Error{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
 	}
 	out := journal.Task{
 		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},
@@ -300,7 +301,7 @@ func sandboxOf(s journal.Sandbox) Sandbox {
 func (t *Task) Encode() ([]byte, error) {
 	data, err := Encode(t)
 	if err != nil {
-		return nil, &FieldError{Message: "task", Field: "input", Problem: problemOf(err), Remedy: "send JSON"}
+		return nil, &strict.Error{Message: "task", Field: "input", Problem: strict.Problem(err), Remedy: "send JSON"}
 	}
 	if _, err := DecodeTask(data); err != nil {
 		return nil, err

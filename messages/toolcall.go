@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -40,7 +41,7 @@ func ToolControlSubject(t session.Tenant, user, name, verb string) string {
 // its schema means is not looked at.
 func (t *Tool) Check(name string) error {
 	bad := func(field, problem, remedy string) error {
-		return &FieldError{Message: "tool", Field: field, Problem: problem, Remedy: remedy}
+		return &strict.Error{Message: "tool", Field: field, Problem: problem, Remedy: remedy}
 	}
 	switch {
 	case t.Name != name:

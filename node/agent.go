@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -61,7 +62,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 	return flow.Registration{
 		Name: agentWorkflow, Revision: "1", Input: json.RawMessage(agentSchema),
 		Description: "One agent: prompt, model, tools, workspace and budget come from the task.",
-		NewFor: func(s flow.Settings) (flow.Workflow, error) {
+		NewFor: func(s flow.Info) (flow.Workflow, error) {
 			in, err := readAgent(s.Input)
 			if err != nil {
 				return nil, err
@@ -88,7 +89,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 type oneAgent struct {
 	Agent     *flow.Agent
 	in        agentInput
-	task      flow.Settings
+	task      flow.Info
 	others    []string // tools that this node has not
 	elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error)
 	blobs     func(session.Tenant) blob.Store
@@ -125,7 +126,7 @@ func (w *oneAgent) Forward(ctx context.Context, s session.Session) (session.Sess
 		}
 		s = s.With(session.UserText(w.in.Prompt).WithImages(images...))
 	case s.Len() == 0:
-		return s, &messages.FieldError{Message: "agent", Problem: "there is nothing to do", Remedy: `send "input": "what to do", or a session that says it`}
+		return s, &strict.Error{Message: "agent", Problem: "there is nothing to do", Remedy: `send "input": "what to do", or a session that says it`}
 	}
 	if err := w.checkChoice(equipped.Tools); err != nil {
 		return s, err
@@ -141,11 +142,11 @@ func (w *oneAgent) checkChoice(tools []tool.Tool) error {
 	case choice == "", choice == "auto", choice == "none", len(w.task.MCP) > 0:
 		return nil
 	case len(tools) == 0:
-		return &messages.FieldError{Message: "agent input", Field: "tool_choice", Problem: fmt.Sprintf("%q, and the task has no tools", choice), Remedy: `name some in "tools", or give it files`}
+		return &strict.Error{Message: "agent input", Field: "tool_choice", Problem: fmt.Sprintf("%q, and the task has no tools", choice), Remedy: `name some in "tools", or give it files`}
 	case choice == "required", slices.ContainsFunc(tools, func(t tool.Tool) bool { return t.Spec().Name == choice }):
 		return nil
 	}
-	return &messages.FieldError{Message: "agent input", Field: "tool_choice", Problem: fmt.Sprintf("there is no tool %q", choice), Remedy: "say required, none, auto, or the name of a tool that the task has"}
+	return &strict.Error{Message: "agent input", Field: "tool_choice", Problem: fmt.Sprintf("there is no tool %q", choice), Remedy: "say required, none, auto, or the name of a tool that the task has"}
 }
 
 // usualTools are those of an agent with a workspace whose task names none. Each costs
@@ -174,10 +175,10 @@ func readAgent(raw json.RawMessage) (agentInput, error) {
 		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, commit, rounds, tool_choice, images, guide, approve, approve_timeout_ms`, err)
 	}
 	if in.Commit && in.Memory == "" {
-		return in, &messages.FieldError{Message: "agent input", Field: "commit", Problem: "there is no memory to write notes into", Remedy: `name one: "memory": "team"`}
+		return in, &strict.Error{Message: "agent input", Field: "commit", Problem: "there is no memory to write notes into", Remedy: `name one: "memory": "team"`}
 	}
 	if in.ApproveTimeoutMS < 0 || in.ApproveTimeoutMS > maxApproveTimeout.Milliseconds() {
-		return in, &messages.FieldError{
+		return in, &strict.Error{
 			Message: "agent input", Field: "approve_timeout_ms", Problem: fmt.Sprintf("%d ms is not between 1 and a year", in.ApproveTimeoutMS),
 			Remedy: fmt.Sprintf("it counts milliseconds; leave it out for %d days", int(journal.DefaultExpiry.Hours())/24),
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -172,11 +173,11 @@ func listed(t *testing.T, c *client.Client, n *Instance) messages.Node {
 // TestMergeInput: what cannot be merged is refused with what to do.
 func TestMergeInput(t *testing.T) {
 	for _, names := range [][]string{nil, {"a"}, {"a", "a"}, {"a:1", "a:2"}, {"a", "b/c"}, {"a", ""}} {
-		if err := (MergeInput{Sessions: names}).Check(); !errors.Is(err, run.ErrMalformed) {
+		if err := (wire.MergeInput{Sessions: names}).Check(); !errors.Is(err, run.ErrMalformed) {
 			t.Errorf("%q: %v", names, err)
 		}
 	}
-	if err := (MergeInput{Sessions: []string{"a:1", "b"}}).Check(); err != nil {
+	if err := (wire.MergeInput{Sessions: []string{"a:1", "b"}}).Check(); err != nil {
 		t.Error(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -38,14 +39,14 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 		n.o = *opts
 	}
 	n.defaults()
-	a, err := ReadAttachment(n.o.Store)
+	a, err := supervise.ReadAttachment(n.o.Store)
 	if err != nil {
 		return nil, err
 	}
 	n.o.NATS, n.o.Level, n.o.Disk = a.URL, a.Level, storeDir(n.o.Store)
 	user, password := a.User, a.Password
 	login := func() (string, string) {
-		if now, err := ReadAttachment(n.o.Store); err == nil { // a node draws a password when it starts
+		if now, err := supervise.ReadAttachment(n.o.Store); err == nil { // a node draws a password when it starts
 			user, password = now.User, now.Password
 		}
 		return user, password

@@ -1,43 +1,12 @@
 package node
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"syscall"
 
-	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/supervise"
 )
 
-// Attachment is what a node that listens leaves in its store for the tools of
-// the same user: its process, the address of its server, such as
-// nats://127.0.0.1:4222, the durability that it promises, and how to log in.
-type Attachment struct {
-	PID   int    `json:"pid"`
-	URL   string `json:"url"`
-	Level string `json:"level"`
-	// User and Password have the rights of a node.
-	User     string `json:"user"`
-	Password string `json:"password"`
-	// ToolUser and ToolPassword are for programs that have tools.
-	ToolUser     string `json:"tool_user"`
-	ToolPassword string `json:"tool_password"`
-	// OperatorUser and OperatorPassword may delete and purge.
-	OperatorUser     string `json:"operator_user"`
-	OperatorPassword string `json:"operator_password"`
-	// Gossip is where other nodes of this machine join, with GossipKey: see
-	// Options.Dev. "" takes none.
-	Gossip    string `json:"gossip,omitempty"`
-	GossipKey string `json:"gossip_key,omitempty"`
-}
-
-func attachFile(store string) string { return filepath.Join(store, "node.json") }
-
-// announce writes how to reach this node into its store, readable by this user
-// only.
+// announce writes how to reach this node into its store.
 func (n *Instance) announce() error {
 	if n.server == nil || n.server.URL() == "" {
 		return nil
@@ -45,51 +14,12 @@ func (n *Instance) announce() error {
 	user, password := n.server.Node()
 	toolUser, toolPassword := n.server.Tool()
 	operatorUser, operatorPassword := n.server.Operator()
-	a := Attachment{
+	a := supervise.Attachment{
 		PID: os.Getpid(), URL: n.server.URL(), User: user, Password: password, Level: n.o.Level,
 		ToolUser: toolUser, ToolPassword: toolPassword, OperatorUser: operatorUser, OperatorPassword: operatorPassword,
 	}
 	if n.members != nil && n.o.Gossip.Label == devLabel {
 		a.Gossip, a.GossipKey = n.members.Addr(), n.o.Gossip.Key.Text()
 	}
-	data, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
-	tmp := attachFile(n.o.Store) + ".new"
-	if err := errors.Join(os.WriteFile(tmp, data, 0o600), os.Rename(tmp, attachFile(n.o.Store))); err != nil {
-		return fmt.Errorf("node: write %s: %w", attachFile(n.o.Store), err)
-	}
-	return nil
-}
-
-func removeIfOurs(name string) error {
-	data, err := os.ReadFile(name)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	var a Attachment
-	if err != nil || json.Unmarshal(data, &a) != nil || a.PID != os.Getpid() {
-		return err
-	}
-	return os.Remove(name)
-}
-
-// ReadAttachment returns what the node left that runs over a store directory. It
-// fails with client.ErrUnreachable when none did. A node that died may have left
-// one: connecting shows that.
-func ReadAttachment(store string) (Attachment, error) {
-	var a Attachment
-	name := attachFile(store)
-	data, err := os.ReadFile(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR): // the store is a file
-		return a, fmt.Errorf("node: no node runs here: there is no %s: %w", name, client.ErrUnreachable)
-	case err != nil:
-		return a, fmt.Errorf("node: %w", err)
-	}
-	if err := json.Unmarshal(data, &a); err != nil || a.URL == "" {
-		return Attachment{}, fmt.Errorf("node: %s does not say where a node listens; remove it: %w", name, client.ErrUnreachable)
-	}
-	return a, nil
+	return a.Write(n.o.Store)
 }

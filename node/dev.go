@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/signature"
+	"github.com/rathcluster/rath/internal/supervise"
 )
 
 // devLabel keeps the nodes of `rath dev` apart from other fleets.
@@ -40,7 +41,7 @@ func (n *Instance) joinDev() error {
 		return fmt.Errorf("node: %w", err)
 	}
 	n.o.Dev = dir
-	a, err := ReadAttachment(dir)
+	a, err := supervise.ReadAttachment(dir)
 	if err != nil {
 		return fmt.Errorf("%w; start `rath dev` there, or name the directory of its store", err)
 	}
@@ -92,7 +93,7 @@ const maxDevNodes = 64
 // devLogin logs in at each connect, where `rath dev` may have been started again: it
 // draws other passwords then, and another key for gossip.
 func (n *Instance) devLogin() (user, password string) {
-	now, err := ReadAttachment(n.o.Dev)
+	now, err := supervise.ReadAttachment(n.o.Dev)
 	if err != nil {
 		return n.dev.User, n.dev.Password
 	}
@@ -108,7 +109,7 @@ func (n *Instance) devLogin() (user, password string) {
 // devProbe says how `rath dev` stores: what it verified and wrote next to the
 // password that its server accepted.
 func (n *Instance) devProbe(context.Context) ([]streams.SyncState, error) {
-	a, err := ReadAttachment(n.o.Dev)
+	a, err := supervise.ReadAttachment(n.o.Dev)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func ExampleStart() {
 	defer os.RemoveAll(dir)
 	n, err := node.Start(ctx, &node.Options{Store: dir, Port: -1, Workflows: []flow.Registration{{
 		Name: "greet", Revision: "1", Description: "Greets who is named.",
-		NewFor: func(s flow.Settings) (flow.Workflow, error) {
+		NewFor: func(s flow.Info) (flow.Workflow, error) {
 			var name string
 			if err := json.Unmarshal(s.Input, &name); err != nil {
 				return nil, fmt.Errorf("greet: the input is no name: %w", err)

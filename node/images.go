@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -19,7 +20,7 @@ import (
 // checkImages refuses what can be seen to be wrong before the run begins.
 func (in *agentInput) checkImages() error {
 	bad := func(field, problem, remedy string) error {
-		return &messages.FieldError{Message: "agent input", Field: field, Problem: problem, Remedy: remedy}
+		return &strict.Error{Message: "agent input", Field: field, Problem: problem, Remedy: remedy}
 	}
 	switch {
 	case len(in.Images) > session.MaxImages:

@@ -30,6 +30,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/signature"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -45,9 +46,9 @@ type Instance struct {
 	log         *slog.Logger
 	incarnation string
 	started     time.Time
-	server      *natsserver.Server // nil with external servers
-	link        conn.Options       // how conn reaches the servers
-	dev         *Attachment        // that the node joined with; nil without Options.Dev
+	server      *natsserver.Server    // nil with external servers
+	link        conn.Options          // how conn reaches the servers
+	dev         *supervise.Attachment // that the node joined with; nil without Options.Dev
 	conn        *api.Conn
 	home        installation
 	bound       *api.Bound // what home is, of a node that is bound to a tenant
@@ -550,7 +551,7 @@ func (n *Instance) close() error {
 		cancel()
 	}
 	if n.server != nil {
-		errs = append(errs, removeIfOurs(attachFile(n.o.Store)))
+		errs = append(errs, supervise.RemoveAttachment(n.o.Store))
 	}
 	if n.memories != nil {
 		errs = append(errs, n.memories.close())

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 
 // commands is a workflow whose input is what a shell runs in the session's sandbox.
 func commands() flow.Registration {
-	return flow.Registration{Name: "commands", Revision: "1", Description: "Runs a command.", NewFor: func(o flow.Settings) (flow.Workflow, error) {
+	return flow.Registration{Name: "commands", Revision: "1", Description: "Runs a command.", NewFor: func(o flow.Info) (flow.Workflow, error) {
 		var cmd string
 		if err := json.Unmarshal(o.Input, &cmd); err != nil {
 			return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/limiter"
 	"github.com/rathcluster/rath/internal/models"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 )
@@ -99,14 +100,14 @@ func (n *Instance) check(t journal.Task) error {
 	_, offered := n.registry.Lookup(t.Workflow)
 	for i, name := range t.MCP {
 		if _, err := n.servers.Lookup(name); err != nil && offered {
-			return &messages.FieldError{Message: "task", Field: fmt.Sprintf("mcp[%d]", i), Problem: err.Error()}
+			return &strict.Error{Message: "task", Field: fmt.Sprintf("mcp[%d]", i), Problem: err.Error()}
 		}
 	}
 	if !offered || n.runtime.Choices == nil || t.Workflow != agentWorkflow && t.Model == "" {
 		return nil
 	}
 	bad := func(field, problem, remedy string) error {
-		return &messages.FieldError{Message: "task", Field: field, Problem: problem, Remedy: remedy}
+		return &strict.Error{Message: "task", Field: field, Problem: problem, Remedy: remedy}
 	}
 	all, err := n.runtime.Choices(llm.Provider{Model: cmp.Or(t.Model, n.o.Model)})
 	switch {

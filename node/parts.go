@@ -56,7 +56,7 @@ func describe(w *messages.Workflow, g flow.Registration) {
 		v = g.New()
 	}
 	for i := 0; g.NewFor != nil && i < len(inputs); i++ {
-		made, err := g.NewFor(flow.Settings{Input: inputs[i]})
+		made, err := g.NewFor(flow.Info{Input: inputs[i]})
 		if err == nil {
 			v = made
 			break

@@ -98,8 +98,8 @@ func TestDescribe(t *testing.T) {
 		{"deep", flow.Registration{New: func() flow.Workflow { return deep }}, messages.Workflow{}},
 		{"nothing", flow.Registration{New: func() flow.Workflow { return nil }}, messages.Workflow{}},
 		{"one that panics", flow.Registration{New: func() flow.Workflow { panic("no key") }}, messages.Workflow{}},
-		{"one that wants an input", flow.Registration{NewFor: func(flow.Settings) (flow.Workflow, error) { return nil, errors.New("no input") }}, messages.Workflow{}},
-		{"one that wants a text", flow.Registration{NewFor: func(s flow.Settings) (flow.Workflow, error) {
+		{"one that wants an input", flow.Registration{NewFor: func(flow.Info) (flow.Workflow, error) { return nil, errors.New("no input") }}, messages.Workflow{}},
+		{"one that wants a text", flow.Registration{NewFor: func(s flow.Info) (flow.Workflow, error) {
 			var text string
 			if err := json.Unmarshal(s.Input, &text); err != nil || text == "" {
 				return nil, errors.New("say what to do")

@@ -28,7 +28,7 @@ func secondRun(t *testing.T, backend string, o Options) {
 		least    = 2 // times faster
 	)
 	took := make(chan time.Duration, 1)
-	timed := flow.Registration{Name: "timed", Revision: "1", NewFor: func(o flow.Settings) (flow.Workflow, error) {
+	timed := flow.Registration{Name: "timed", Revision: "1", NewFor: func(o flow.Info) (flow.Workflow, error) {
 		var cmd string
 		if err := json.Unmarshal(o.Input, &cmd); err != nil {
 			return nil, err

@@ -42,7 +42,7 @@ func TestBuiltinSpecs(t *testing.T) {
 	}
 	var specs []spec
 	for _, s := range table(t, Builtins()...).Specs() {
-		specs = append(specs, spec{s.Name, s.Description, s.Effect, s.lane(nil), s.Schema})
+		specs = append(specs, spec{s.Name, s.Description, s.Effect, s.LaneOf(nil), s.Schema})
 	}
 	got, err := json.MarshalIndent(specs, "", "  ")
 	if err != nil {

@@ -125,18 +125,10 @@ func (t *Table) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(t.rows, name, func(r row, name string) int { return strings.Compare(r.spec.Name, name) })
 }
 
-// Bound is a call that was found and checked and is ready to run.
-type Bound struct {
-	Spec Spec
-	Args json.RawMessage // the arguments as the tool gets them, compact
-	Lane string          // see Spec.Lane
-	tool Tool
-}
-
 // Bind finds a tool and checks the text of its arguments without running
-// anything. The error is a *Failure of kind UnknownTool or InvalidArguments;
+// anything. It returns them as the tool gets them, compact, for Run. The error is a *Failure of kind UnknownTool or InvalidArguments;
 // ErrorOutcome makes it what the model reads.
-func (t *Table) Bind(name, args string) (Bound, error) {
+func (t *Table) Bind(name, args string) (Spec, json.RawMessage, error) {
 	i, ok := t.find(name)
 	if !ok {
 		names := make([]string, len(t.rows))
@@ -147,23 +139,27 @@ func (t *Table) Bind(name, args string) (Bound, error) {
 		if len(names) > 0 {
 			have = "there are: " + strings.Join(names, ", ")
 		}
-		return Bound{}, &Failure{
+		return Spec{}, nil, &Failure{
 			Kind: UnknownTool, Message: fmt.Sprintf("there is no tool %q; %s", clip(name, 64), have), Detail: clip(name, 64),
 		}
 	}
 	r := t.rows[i]
 	checked, err := r.checker.check(args)
 	if err != nil {
-		return Bound{}, err
+		return Spec{}, nil, err
 	}
-	return Bound{Spec: r.spec, Args: checked, Lane: r.spec.lane(checked), tool: r.tool}, nil
+	return r.spec, checked, nil
 }
 
-// Call runs the tool with c, whose Args it sets, and returns how that ended.
-// It starts nothing when ctx has ended.
-func (b Bound) Call(ctx context.Context, c Call) Outcome {
-	c.Args = b.Args
-	body, r, err := run(ctx, b.tool, c)
+// Run runs a tool of the table with c, whose Args are what Bind returned for it, and
+// returns how that ended. It starts nothing when ctx has ended.
+func (t *Table) Run(ctx context.Context, name string, c Call) Outcome {
+	tl, ok := t.Lookup(name)
+	if !ok {
+		_, _, err := t.Bind(name, "")
+		return ErrorOutcome(err)
+	}
+	body, r, err := run(ctx, tl, c)
 	switch {
 	case err == nil:
 		return Outcome{Body: body, Images: r.Images[:min(len(r.Images), session.MaxImages)], IsError: r.IsError}
@@ -195,11 +191,12 @@ func run(ctx context.Context, t Tool, c Call) (body json.RawMessage, r Result, e
 	return body, r, err
 }
 
-// Call binds and runs one call: Bind, then Bound.Call.
+// Call binds and runs one call: Bind, then Run.
 func (t *Table) Call(ctx context.Context, name, args string, c Call) Outcome {
-	b, err := t.Bind(name, args)
+	_, checked, err := t.Bind(name, args)
 	if err != nil {
 		return ErrorOutcome(err)
 	}
-	return b.Call(ctx, c)
+	c.Args = checked
+	return t.Run(ctx, name, c)
 }

@@ -315,12 +315,12 @@ func TestCall(t *testing.T) {
 		seen = append(seen, c)
 		return in, nil
 	}, nil))
-	b, err := tb.Bind("x", ` {"a":"y"}`)
+	_, args, err := tb.Bind("x", ` {"a":"y"}`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for attempt := range 2 {
-		b.Call(t.Context(), Call{ID: "id", Attempt: uint64(attempt + 1), Args: json.RawMessage(`{"a":"other"}`)})
+		tb.Run(t.Context(), "x", Call{ID: "id", Attempt: uint64(attempt + 1), Args: args})
 	}
 	if len(seen) != 2 || seen[0].ID != "id" || seen[1].ID != "id" || seen[1].Attempt != 2 || string(seen[1].Args) != `{"a":"y"}` {
 		t.Errorf("calls are %+v", seen)
@@ -330,7 +330,7 @@ func TestCall(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if out := b.Call(ctx, Call{}); out.Kind != Cancelled || !errors.Is(out.Err, context.Canceled) || len(seen) != 2 {
+	if out := tb.Run(ctx, "x", Call{Args: args}); out.Kind != Cancelled || !errors.Is(out.Err, context.Canceled) || len(seen) != 2 {
 		t.Errorf("after the end of the run: %s, %d calls", out.Body, len(seen))
 	}
 }
@@ -355,13 +355,13 @@ func TestLanes(t *testing.T) {
 	for name, want := range map[string]string{
 		"plain": LaneGlobal, "idem": "idem", "reads": "", "keyed": "a:x", "broken": LaneGlobal,
 	} {
-		if b, err := tb.Bind(name, `{"a":"x"}`); err != nil || b.Lane != want {
-			t.Errorf("%s has lane %q, %v, want %q", name, b.Lane, err, want)
+		if s, args, err := tb.Bind(name, `{"a":"x"}`); err != nil || s.LaneOf(args) != want {
+			t.Errorf("%s has lane %q, %v, want %q", name, s.LaneOf(args), err, want)
 		}
 	}
 	for name, args := range map[string]string{RunCode: `{"code":""}`, WriteWorkspaceFile: `{"path":"a","content":""}`} {
-		if b, err := tb.Bind(name, args); err != nil || b.Lane != LaneWorkspace || b.Spec.Effect != Sandboxed {
-			t.Errorf("%s has lane %q and effect %v, %v", name, b.Lane, b.Spec.Effect, err)
+		if s, args, err := tb.Bind(name, args); err != nil || s.LaneOf(args) != LaneWorkspace || s.Effect != Sandboxed {
+			t.Errorf("%s has lane %q and effect %v, %v", name, s.LaneOf(args), s.Effect, err)
 		}
 	}
 }
@@ -454,9 +454,9 @@ func FuzzArguments(f *testing.F) {
 			if !bytes.Equal(again.Body, out.Body) {
 				t.Errorf("%s %q: bodies %s and %s", name, args, out.Body, again.Body)
 			}
-			if b, err := tb.Bind(name, args); err == nil {
-				if c, err := tb.Bind(name, string(b.Args)); err != nil || !bytes.Equal(b.Args, c.Args) {
-					t.Errorf("%s %q: checked arguments %q become %q, %v", name, args, b.Args, c.Args, err)
+			if _, once, err := tb.Bind(name, args); err == nil {
+				if _, twice, err := tb.Bind(name, string(once)); err != nil || !bytes.Equal(once, twice) {
+					t.Errorf("%s %q: checked arguments %q become %q, %v", name, args, once, twice, err)
 				}
 			}
 		}

@@ -119,8 +119,8 @@ const (
 	LaneWorkspace = "workspace"
 )
 
-// lane is the lane of one call. A Lane that panics gives the careful answer.
-func (s Spec) lane(args json.RawMessage) (lane string) {
+// LaneOf is the lane of one call, with arguments as Table.Bind returns them. A Lane that panics gives the careful answer.
+func (s Spec) LaneOf(args json.RawMessage) (lane string) {
 	switch {
 	case s.Lane != nil:
 		defer func() {

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/internal/supervise"
 )
 
 // asCommand makes this test binary the command itself, for tests that need a
@@ -105,7 +105,7 @@ func startDev(t *testing.T, dir string, more ...string) (dev *child, url string)
 	port := natstest.FreePort(t)
 	dev = startCommand(t, dir, append([]string{"dev", "--port", strconv.Itoa(port)}, more...)...)
 	waitFor(t, func() bool {
-		_, err := node.ReadAttachment(filepath.Join(dir, ".rath"))
+		_, err := supervise.ReadAttachment(filepath.Join(dir, ".rath"))
 		return err == nil
 	})
 	t.Chdir(dir)
@@ -118,7 +118,7 @@ func startOperated(t *testing.T, dir string) (dev *child, js jetstream.JetStream
 	t.Helper()
 	dev, url := startDev(t, dir)
 	command(t, "rath submit agent -m first --wait", dir)
-	at, err := node.ReadAttachment(filepath.Join(dir, ".rath"))
+	at, err := supervise.ReadAttachment(filepath.Join(dir, ".rath"))
 	if err != nil {
 		t.Fatal(err)
 	}

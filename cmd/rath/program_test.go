@@ -34,7 +34,7 @@ func program(name string) {
 		panic("boom: no configuration")
 	}
 	fmt.Println("a program may print")
-	node.Main(flow.Registration{Name: name, Revision: "1", Description: "Asks a model.", NewFor: func(s flow.Settings) (flow.Workflow, error) {
+	node.Main(flow.Registration{Name: name, Revision: "1", Description: "Asks a model.", NewFor: func(s flow.Info) (flow.Workflow, error) {
 		var text string
 		err := json.Unmarshal(s.Input, &text)
 		return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {

@@ -64,7 +64,7 @@ func main() {
 func registration() flow.Registration {
 	return flow.Registration{
 		Name: "change", Revision: "1", Description: "Changes files, and commits what a person approved.",
-		NewFor: func(s flow.Settings) (flow.Workflow, error) {
+		NewFor: func(s flow.Info) (flow.Workflow, error) {
 			var request string
 			if err := json.Unmarshal(s.Input, &request); err != nil || request == "" {
 				return nil, errors.New("change: the input is no text that says what to change")

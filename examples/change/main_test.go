@@ -57,13 +57,13 @@ func TestFaults(t *testing.T) {
 
 // TestInput: a node that lacks something says so before a run begins.
 func TestInput(t *testing.T) {
-	_, err := registration().NewFor(flow.Settings{Input: []byte(`"friendlier"`)})
+	_, err := registration().NewFor(flow.Info{Input: []byte(`"friendlier"`)})
 	if err == nil || !strings.Contains(err.Error(), "CHANGE_COMMITS") {
 		t.Errorf("without a directory: %v", err)
 	}
 	t.Setenv("CHANGE_COMMITS", t.TempDir())
 	for input, ok := range map[string]bool{`"friendlier"`: true, `""`: false, `{}`: false} {
-		if _, err := registration().NewFor(flow.Settings{Input: []byte(input)}); (err == nil) != ok {
+		if _, err := registration().NewFor(flow.Info{Input: []byte(input)}); (err == nil) != ok {
 			t.Errorf("input %s: %v", input, err)
 		}
 	}

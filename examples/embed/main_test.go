@@ -87,7 +87,7 @@ func TestTask(t *testing.T) {
 
 func TestSurvivesCrashes(t *testing.T) {
 	flowtest.CrashEverywhere(t, func() flow.Workflow {
-		w, err := newSummary(flow.Settings{Input: json.RawMessage(`"All about the tides."`)})
+		w, err := newSummary(flow.Info{Input: json.RawMessage(`"All about the tides."`)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ func registration() flow.Registration {
 }
 
 // newSummary makes the workflow of one task, which brings a text.
-func newSummary(s flow.Settings) (flow.Workflow, error) {
+func newSummary(s flow.Info) (flow.Workflow, error) {
 	var text string
 	if err := json.Unmarshal(s.Input, &text); err != nil {
 		return nil, fmt.Errorf("summary: input: %w; want a text", err)

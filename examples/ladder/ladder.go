@@ -32,7 +32,7 @@ type Rung struct {
 	Name string // of the workflow
 	Does string // in one line
 	// New makes the workflow for one task.
-	New func(flow.Settings) (flow.Workflow, error)
+	New func(flow.Info) (flow.Workflow, error)
 	// Input is what the user asks for. A workflow of a Rung takes text.
 	Input string
 	// Script plays the model; docs/tutorial.md says how to ask a real one. Its files below
@@ -59,7 +59,7 @@ func (r Rung) Registration() flow.Registration {
 
 // Prompted is a workflow of a task whose input is text: it adds the text to the session as
 // the user's words, and goes on with w.
-func Prompted(s flow.Settings, w flow.Workflow) (flow.Workflow, error) {
+func Prompted(s flow.Info, w flow.Workflow) (flow.Workflow, error) {
 	var text string
 	if err := json.Unmarshal(s.Input, &text); err != nil || text == "" {
 		return nil, errors.New("the input is no text: send what you ask for as a JSON string")

@@ -72,7 +72,7 @@ func (r Rung) inProcess(ctx context.Context, models llm.Models, real string) (of
 	if err != nil {
 		return of, s, err
 	}
-	w, err := r.New(flow.Settings{Input: input, Model: r.model(real)})
+	w, err := r.New(flow.Info{Input: input, Model: r.model(real)})
 	if err != nil {
 		return of, s, err
 	}

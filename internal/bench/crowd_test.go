@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
@@ -49,7 +50,7 @@ func crowd(b *testing.B) {
 	store := b.TempDir()
 	n, err := node.Start(b.Context(), &node.Options{
 		Store: store, Port: -1, Slots: crowdSlots,
-		Workflows: []flow.Registration{{Name: "busy", Revision: "1", NewFor: func(asked flow.Settings) (flow.Workflow, error) {
+		Workflows: []flow.Registration{{Name: "busy", Revision: "1", NewFor: func(asked flow.Info) (flow.Workflow, error) {
 			return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 				now := time.Now()
 				mu.Lock()
@@ -64,7 +65,7 @@ func crowd(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer n.Close()
-	at, err := node.ReadAttachment(store)
+	at, err := supervise.ReadAttachment(store)
 	if err != nil {
 		b.Fatal(err)
 	}

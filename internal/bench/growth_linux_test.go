@@ -26,6 +26,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
@@ -158,7 +159,7 @@ type growthProcess struct {
 	in   io.WriteCloser
 	out  *bufio.Scanner
 	took time.Duration // from the start of the process to that of the node
-	at   node.Attachment
+	at   supervise.Attachment
 }
 
 func startGrowthNode(b *testing.B, store string) *growthProcess {
@@ -181,7 +182,7 @@ func startGrowthNode(b *testing.B, store string) *growthProcess {
 	n := &growthProcess{cmd: cmd, in: in, out: bufio.NewScanner(out)}
 	n.answered(b)
 	n.took = time.Since(began)
-	if n.at, err = node.ReadAttachment(store); err != nil {
+	if n.at, err = supervise.ReadAttachment(store); err != nil {
 		b.Fatal(err)
 	}
 	return n

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 )
@@ -33,7 +34,7 @@ func BenchmarkLive(b *testing.B) {
 	}
 	defer n.Close()
 	defer close(model.answer)
-	at, err := node.ReadAttachment(store)
+	at, err := supervise.ReadAttachment(store)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/workspace"
 )
@@ -44,7 +45,7 @@ func BenchmarkUpload(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer n.Close()
-	at, err := node.ReadAttachment(store)
+	at, err := supervise.ReadAttachment(store)
 	if err != nil {
 		b.Fatal(err)
 	}

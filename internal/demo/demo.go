@@ -120,7 +120,7 @@ type task struct {
 
 // settings reads what a task says: the provider of its agents, and the directory
 // that it works on a copy of.
-func settings(s flow.Settings, root string) (p llm.Provider, dir string, err error) {
+func settings(s flow.Info, root string) (p llm.Provider, dir string, err error) {
 	var t task
 	if len(s.Input) > 0 {
 		if err := messages.DecodeInput("demo", s.Input, &t); err != nil {
@@ -154,7 +154,7 @@ func Registration(root string) flow.Registration {
 	return flow.Registration{
 		Name: Name, Revision: Revision,
 		Description: "Mends a small repository: researcher, planner, coder, verifier; a rejected patch leaves a lesson.",
-		NewFor: func(s flow.Settings) (flow.Workflow, error) {
+		NewFor: func(s flow.Info) (flow.Workflow, error) {
 			p, dir, err := settings(s, root)
 			if err != nil {
 				return nil, err

@@ -115,7 +115,7 @@ func TestDirectories(t *testing.T) {
 		`{"dir":"` + root + `/../other"}`: false,
 		`{"dir":"relative"}`:              false,
 	} {
-		_, err := g.NewFor(flow.Settings{Input: []byte(input)})
+		_, err := g.NewFor(flow.Info{Input: []byte(input)})
 		if (err == nil) != ok {
 			t.Errorf("input %s: %v", input, err)
 		}

@@ -33,7 +33,7 @@ func FleetRegistration(root string) flow.Registration {
 	return flow.Registration{
 		Name: FleetName, Revision: Revision,
 		Description: "Mends a small repository in three ways at once, on several nodes; the best one is adopted.",
-		NewFor: func(s flow.Settings) (flow.Workflow, error) {
+		NewFor: func(s flow.Info) (flow.Workflow, error) {
 			p, dir, err := settings(s, root)
 			if err != nil {
 				return nil, err

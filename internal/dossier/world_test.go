@@ -39,7 +39,7 @@ const hostile = "</script><img src=x onerror=alert(1)> --> ``` ````\n\n~~~\n| a 
 type world struct {
 	t     testing.TB
 	log   commitlog.Memory
-	blobs *blob.Memory
+	blobs blob.Store
 	notes memory.Store
 }
 

@@ -34,7 +34,7 @@ func (r *round) approvals() error {
 	}
 	var open []question
 	for _, c := range r.calls {
-		if c.refused != nil || !r.gate.approve(c.bound.Spec, c.bound.Args) {
+		if c.refused != nil || !r.gate.approve(c.spec, c.args) {
 			continue
 		}
 		g := question{c: c, st: &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}}

@@ -123,11 +123,11 @@ func check(schema string, given json.RawMessage) (content json.RawMessage, why s
 	if err != nil {
 		return nil, err.Error()
 	}
-	bound, err := table.Bind("answer", string(text))
+	_, args, err := table.Bind("answer", string(text))
 	if f, ok := errors.AsType[*tool.Failure](err); ok {
 		return nil, strings.TrimPrefix(f.Message, "the arguments do not match the schema: ")
 	}
-	return bound.Args, ""
+	return args, ""
 }
 
 // CheckAnswer refuses a yes to what a call asks whose values the schema of the question

@@ -12,14 +12,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// settings are what the task of the outermost run asks for: all branches see
-// the same.
-func (ex *Execution) settings() flow.Settings {
-	t := ex.task
+// outermost is the task of the outermost run, for what all branches see the same.
+func (ex *Execution) outermost() *journal.Task {
 	if ex.levels.root != nil {
-		t = ex.levels.root
+		return ex.levels.root
 	}
-	return flow.Settings{Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP}
+	return ex.task
 }
 
 // loadAncestors reads what the runs around a branch recorded. It is called after the

@@ -137,7 +137,7 @@ func (c *toolCall) begin(p session.Placement) flow.Func {
 			p.Epoch = 0
 			s = s.Placed(p)
 		}
-		return c.work(c.bound.Args).Forward(ctx, s)
+		return c.work(c.args).Forward(ctx, s)
 	}
 }
 

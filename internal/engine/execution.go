@@ -87,7 +87,7 @@ func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
 	}
 	ex.life.ctx = ctx
 	ex.flights.idle(time.Now())
-	w, err := build(ex.reg, ex.settings())
+	w, err := ex.build()
 	if err == nil {
 		err = ex.forward(ctx, w)
 	}
@@ -177,12 +177,12 @@ func (ex *Execution) callForward(ctx context.Context, w flow.Workflow) (session.
 	})
 }
 
-// build makes the workflow of one run.
-func build(g flow.Registration, s flow.Settings) (flow.Workflow, error) {
-	if g.NewFor != nil {
-		return g.NewFor(s)
+// build makes the workflow of the run.
+func (ex *Execution) build() (flow.Workflow, error) {
+	if ex.reg.NewFor != nil {
+		return ex.reg.NewFor(ex.info("0", ""))
 	}
-	return g.New(), nil
+	return ex.reg.New(), nil
 }
 
 // shielded calls code of the workflow's author and turns a panic into an error.

@@ -106,7 +106,7 @@ func (r *round) look(c *toolCall, child, args string) error {
 // hookCall calls the hook and records what it decides.
 func (r *round) hookCall(c *toolCall, st *step, out *hooked) error {
 	err := protected(st.context(r.ctx), func(ctx context.Context) error {
-		args, err := r.before(ctx, c.bound.Spec, c.bound.Args)
+		args, err := r.before(ctx, c.spec, c.args)
 		out.Args = string(args)
 		return err
 	})
@@ -148,12 +148,8 @@ func (r *round) applyHook(c *toolCall, h hooked) {
 
 // edit puts other arguments in the place of the model's.
 func (r *round) edit(c *toolCall, args string) {
-	var err error
 	c.edited = args
-	if c.bound, err = r.table.Bind(c.Name, c.edited); err != nil {
-		out := tool.ErrorOutcome(err)
-		c.refused = &out
-	}
+	r.bind(c, args)
 }
 
 // reviewed is an outcome as the agent's hook lets the model read it.
@@ -163,7 +159,7 @@ func (r *round) reviewed(ctx context.Context, c *toolCall, out tool.Outcome) too
 	}
 	var read tool.Result
 	err := protected(c.st.context(ctx), func(ctx context.Context) (err error) {
-		read, err = r.after(ctx, c.bound.Spec, c.bound.Args, tool.Result{Body: out.Body, IsError: out.IsError, Images: out.Images})
+		read, err = r.after(ctx, c.spec, c.args, tool.Result{Body: out.Body, IsError: out.IsError, Images: out.Images})
 		return err
 	})
 	if err != nil {

@@ -183,7 +183,7 @@ func (ex *Execution) loadEndedAncestors(ctx context.Context) error {
 
 // run runs the code up to its end or to the first step that is not recorded.
 func (t *recorder) run(ctx context.Context, ex *Execution) error {
-	w, err := build(ex.reg, ex.settings())
+	w, err := ex.build()
 	if err != nil {
 		t.err = err
 		return nil

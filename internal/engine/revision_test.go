@@ -134,7 +134,7 @@ func TestFormerSummary(t *testing.T) {
 // person, who reads why.
 func TestWorkflowThatFailsBeforeItsSteps(t *testing.T) {
 	for name, g := range map[string]flow.Registration{
-		"made": {NewFor: func(flow.Settings) (flow.Workflow, error) { return nil, errors.New("no such directory") }},
+		"made": {NewFor: func(flow.Info) (flow.Workflow, error) { return nil, errors.New("no such directory") }},
 		"fails": {New: func() flow.Workflow {
 			return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 				return s, errors.New("no such directory")

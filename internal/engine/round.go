@@ -56,8 +56,9 @@ const maxParallel = 64
 
 type toolCall struct {
 	session.ToolCall
-	path  run.Path
-	bound tool.Bound
+	path run.Path
+	spec tool.Spec
+	args json.RawMessage // as the tool gets them
 	// edited are the arguments that a hook or a person put in the place of the model's; ""
 	// are the model's.
 	edited   string
@@ -180,19 +181,25 @@ func (r *round) functions() (works []*toolCall, err error) {
 	return works, nil
 }
 
-func (c *toolCall) mutates() bool { return c.refused == nil && c.bound.Spec.Effect == tool.Sandboxed }
+func (c *toolCall) mutates() bool { return c.refused == nil && c.spec.Effect == tool.Sandboxed }
+
+// bind finds the tool of a call and checks its arguments; ok is false for a call that
+// cannot run.
+func (r *round) bind(c *toolCall, args string) (ok bool) {
+	var err error
+	if c.spec, c.args, err = r.table.Bind(c.Name, args); err != nil {
+		out := tool.ErrorOutcome(err)
+		c.refused = &out
+	}
+	return err == nil
+}
 
 // replay binds the calls and takes over those that are recorded.
 func (r *round) replay() error {
 	for _, c := range r.calls {
 		effect := tool.ReadOnly
-		bound, err := r.table.Bind(c.Name, c.Args)
-		if err != nil {
-			out := tool.ErrorOutcome(err)
-			c.refused = &out
-		} else {
-			c.bound = bound
-			effect = effectIn(bound.Spec, r.base.Placement())
+		if r.bind(c, c.Args) {
+			effect = effectIn(c.spec, r.base.Placement())
 			if t, ok := r.table.Lookup(c.Name); ok {
 				if w, ok := t.(interface {
 					Work(args json.RawMessage) flow.Workflow
@@ -276,7 +283,7 @@ func (r *round) parallel(calls []*toolCall) error {
 		if c.recorded() || len(c.answers) > 0 {
 			continue
 		}
-		lane := c.bound.Lane
+		lane := c.spec.LaneOf(c.args)
 		if i, ok := byName[lane]; ok && lane != "" {
 			lanes[i] = append(lanes[i], c)
 			continue
@@ -453,14 +460,14 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		}
 		c.st.flight.does(Opens, time.Time{})
 		defer c.st.flight.does(Works, time.Time{})
-		box, err := r.ex.lease(r.base.Key()).at(ctx, r.ex, r.base.Key(), place, c.bound.Spec.Effect != tool.ReadOnly)
+		box, err := r.ex.lease(r.base.Key()).at(ctx, r.ex, r.base.Key(), place, c.spec.Effect != tool.ReadOnly)
 		if err == nil {
 			c.box.Store(&box)
 		}
 		return box, err
 	}
-	return c.bound.Call(ctx, tool.Call{
-		ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(), Sandbox: open, Ask: c.ask, Progress: c.st.flight.says,
+	return r.table.Run(ctx, c.Name, tool.Call{
+		Args: c.args, ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(), Sandbox: open, Ask: c.ask, Progress: c.st.flight.says,
 		HTTP: func(ctx context.Context) (http.RoundTripper, error) {
 			if r.sandboxErr == nil && !sandbox.Network(place.Network).Listed() {
 				return nil, nil

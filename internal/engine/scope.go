@@ -83,12 +83,17 @@ func (p *place) Info() flow.Info {
 	} else {
 		ex, at = p.sc.ex, p.sc.path()
 	}
+	return ex.info(at, name)
+}
+
+// info is what authors learn of the run at a place in it.
+func (ex *Execution) info(at run.Path, name string) flow.Info {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	owner, settings := ex.levels.owner(at), ex.settings()
+	owner, t := ex.levels.owner(at), ex.outermost()
 	return flow.Info{
 		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: at, Name: name, Tenant: ex.home.Tenant,
-		Input: settings.Input, Model: settings.Model, Tools: settings.Tools, MCP: settings.MCP, Deadline: ex.task.Deadline, Replaying: ex.pos.journal.Has(at),
+		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: ex.task.Deadline, Replaying: ex.pos.journal.Has(at),
 	}
 }
 

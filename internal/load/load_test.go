@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -133,7 +134,7 @@ func TestRun(t *testing.T) {
 // node.
 func TestLag(t *testing.T) {
 	c, _, store := start(t, 300*time.Millisecond)
-	m, err := node.ReadAttachment(store)
+	m, err := supervise.ReadAttachment(store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,14 +117,14 @@ func (w *world) start(incarnation string) {
 	}
 	registry := &engine.Registry{}
 	var offers []messages.Workflow
-	for name, f := range map[string]func(context.Context, flow.Settings, session.Session) (session.Session, error){
-		"agent": answer, "tree": w.tree, "copy": func(ctx context.Context, _ flow.Settings, s session.Session) (session.Session, error) {
+	for name, f := range map[string]func(context.Context, flow.Info, session.Session) (session.Session, error){
+		"agent": answer, "tree": w.tree, "copy": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
 			return flow.Detach(ctx, s)
 		},
 		"aside": aside, "both": w.borrow(flow.Concatenate), "fork": w.borrow(func(ctx context.Context, _, other session.Session) (session.Session, error) {
 			return flow.Fork(ctx, other)
 		}),
-		"hold": func(ctx context.Context, _ flow.Settings, s session.Session) (session.Session, error) {
+		"hold": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
 			select {
 			case <-w.hold:
 				return s.With(session.UserText("held")), nil
@@ -133,7 +133,7 @@ func (w *world) start(incarnation string) {
 			}
 		},
 	} {
-		g := flow.Registration{Name: name, Revision: "1", NewFor: func(set flow.Settings) (flow.Workflow, error) {
+		g := flow.Registration{Name: name, Revision: "1", NewFor: func(set flow.Info) (flow.Workflow, error) {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) { return f(ctx, set, s) }), nil
 		}}
 		if err := registry.Register(g); err != nil {
@@ -209,7 +209,7 @@ func (w *world) close() {
 }
 
 // answer has a model answer the input.
-func answer(ctx context.Context, set flow.Settings, s session.Session) (session.Session, error) {
+func answer(ctx context.Context, set flow.Info, s session.Session) (session.Session, error) {
 	var text string
 	if err := json.Unmarshal(set.Input, &text); err != nil {
 		return s, err
@@ -218,7 +218,7 @@ func answer(ctx context.Context, set flow.Settings, s session.Session) (session.
 }
 
 // aside copies its session and goes on without the copy, which is younger.
-func aside(ctx context.Context, _ flow.Settings, s session.Session) (session.Session, error) {
+func aside(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
 	time.Sleep(time.Second)
 	if _, err := flow.Detach(ctx, s); err != nil {
 		return s, err
@@ -227,8 +227,8 @@ func aside(ctx context.Context, _ flow.Settings, s session.Session) (session.Ses
 }
 
 // borrow reads another session, waits while it is told to hold, and goes on with it.
-func (w *world) borrow(with func(ctx context.Context, s, other session.Session) (session.Session, error)) func(context.Context, flow.Settings, session.Session) (session.Session, error) {
-	return func(ctx context.Context, set flow.Settings, s session.Session) (session.Session, error) {
+func (w *world) borrow(with func(ctx context.Context, s, other session.Session) (session.Session, error)) func(context.Context, flow.Info, session.Session) (session.Session, error) {
+	return func(ctx context.Context, set flow.Info, s session.Session) (session.Session, error) {
 		var in struct {
 			Session session.ID
 			Hold    bool
@@ -249,7 +249,7 @@ func (w *world) borrow(with func(ctx context.Context, s, other session.Session) 
 
 // tree makes two branches, of which one is taken, and keeps a long text in a
 // blob.
-func (w *world) tree(ctx context.Context, set flow.Settings, s session.Session) (session.Session, error) {
+func (w *world) tree(ctx context.Context, set flow.Info, s session.Session) (session.Session, error) {
 	s, err := answer(ctx, set, s.With(session.UserText(strings.Repeat("long ", 10<<10))))
 	if err != nil {
 		return s, err

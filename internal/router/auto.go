@@ -54,7 +54,7 @@ func autoRegistration(offers Offers) flow.Registration {
 	return flow.Registration{
 		Name: Auto, Revision: "1", Input: json.RawMessage(autoSchema),
 		Description: "Chooses a workflow on offer by its description, runs it on the session, and chooses again until the work is done, or when it failed.",
-		NewFor: func(s flow.Settings) (flow.Workflow, error) {
+		NewFor: func(s flow.Info) (flow.Workflow, error) {
 			in, err := readAuto(s.Input)
 			if err != nil {
 				return nil, err
@@ -120,7 +120,7 @@ func readAuto(raw json.RawMessage) (*AutoInput, error) {
 // auto is one run of the workflow.
 type auto struct {
 	in     *AutoInput
-	task   flow.Settings
+	task   flow.Info
 	offers Offers
 }
 

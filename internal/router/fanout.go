@@ -111,7 +111,7 @@ func fanOutRegistration(offers Offers) flow.Registration {
 	return flow.Registration{
 		Name: FanOut, Revision: "2", Input: json.RawMessage(fanOutSchema),
 		Description: "Runs workflows side by side on branches of the session, wherever there is room, and merges what they come to.",
-		NewFor: func(s flow.Settings) (flow.Workflow, error) {
+		NewFor: func(s flow.Info) (flow.Workflow, error) {
 			in := &FanOutInput{}
 			if err := messages.DecodeInput(FanOut, s.Input, in); err != nil {
 				return nil, err
@@ -131,7 +131,7 @@ func (in *FanOutInput) Check() error {
 // fanOut is one run of the workflow.
 type fanOut struct {
 	in       *FanOutInput
-	task     flow.Settings
+	task     flow.Info
 	offers   Offers
 	branches []flow.Branch
 	o        flow.FanOutOptions

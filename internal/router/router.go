@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -43,7 +44,7 @@ const maxPrompt = 256 << 10
 
 // refuse says what is wrong with an input.
 func refuse(workflow, field, problem, remedy string) error {
-	return &messages.FieldError{Message: workflow + " input", Field: field, Problem: problem, Remedy: remedy}
+	return &strict.Error{Message: workflow + " input", Field: field, Problem: problem, Remedy: remedy}
 }
 
 // start adds what the user says to a session. A session that holds nothing to

@@ -61,7 +61,7 @@ func fleet(t testing.TB) (*engine.Registry, Offers) {
 // build makes one of the two workflows for a task.
 func build(r *engine.Registry, name, input string) (flow.Workflow, error) {
 	g, _ := r.Lookup(name)
-	return g.NewFor(flow.Settings{Input: json.RawMessage(input)})
+	return g.NewFor(flow.Info{Input: json.RawMessage(input)})
 }
 
 // play runs a workflow to its end in memory.
@@ -109,7 +109,7 @@ func TestLaggingOffers(t *testing.T) {
 			all, err := offers(ctx)
 			return slices.DeleteFunc(all, func(w messages.Workflow) bool { return !slices.Contains(named, w.Name) }), err
 		})[i]
-		w, err := g.NewFor(flow.Settings{Input: json.RawMessage(input)})
+		w, err := g.NewFor(flow.Info{Input: json.RawMessage(input)})
 		if err != nil {
 			t.Fatal(err)
 		}

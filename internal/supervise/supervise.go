@@ -1,8 +1,10 @@
-// Package supervise is what a node and the process that started it say to each other:
-// `rath dev` starts the programs of its nodes so. A node says on its standard output,
-// in a line of its own, that it is up, or why it did not start; everything else there
-// is the program's. Its standard input tells it to drain, and ends when the process
-// that started it ends, and that process' server with it.
+// Package supervise is what a node says to other processes of its machine. What it leaves
+// in its store tells the tools of the same user how to reach it: [Attachment].
+//
+// `rath dev` starts the programs of its nodes and listens to them. A node says on its
+// standard output, in a line of its own, that it is up, or why it did not start;
+// everything else there is the program's. Its standard input tells it to drain, and ends
+// when the process that started it ends, and that process' server with it.
 package supervise
 
 import (

@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/retention"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/internal/takeover"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -82,7 +83,7 @@ func (s *site) run(id run.ID, name string) session.ID {
 // connect connects with the rights of the node, or of the operator.
 func (s *site) connect(operator bool) *api.Conn {
 	s.t.Helper()
-	a, err := node.ReadAttachment(s.store)
+	a, err := supervise.ReadAttachment(s.store)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -37,7 +38,7 @@ func SessionAliasKey(t session.Tenant, name string) string { return string(t) + 
 func DecodeAlias(data []byte) (Alias, error) {
 	a, err := messages.Decode[Alias]("alias", data)
 	if err == nil && a.Session != "" && session.ValidID("session", string(a.Session)) != nil {
-		err = &messages.FieldError{Message: "alias", Field: "session", Problem: messages.Text(session.ValidID("session", string(a.Session)))}
+		err = &strict.Error{Message: "alias", Field: "session", Problem: messages.Text(session.ValidID("session", string(a.Session)))}
 	}
 	if err != nil {
 		return Alias{}, err

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -21,7 +22,7 @@ func AnswerOf(err error) Answer { return Answer{Done: err == nil, Error: message
 func DecodeAnswer(data []byte) (Answer, error) {
 	a, err := messages.Decode[Answer]("answer", data)
 	if err == nil && !a.Done && a.Err() == nil && a.Note == "" {
-		err = &messages.FieldError{Message: "answer", Problem: "neither done nor an error"}
+		err = &strict.Error{Message: "answer", Problem: "neither done nor an error"}
 	}
 	return a, err
 }

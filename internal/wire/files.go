@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -28,7 +29,7 @@ const (
 // DecodeBlob reads the body of blob.put.
 func DecodeBlob(data []byte) (Blob, error) {
 	var b Blob
-	err := messages.DecodeStrict(messages.MaxMessage, "blob", data, &b)
+	err := strict.Decode(messages.MaxMessage, "blob", data, &b)
 	return b, err
 }
 

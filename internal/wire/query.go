@@ -6,6 +6,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -62,7 +63,7 @@ func DecodeQuery(data []byte) (Query, error) {
 	if len(data) == 0 {
 		return q, nil
 	}
-	err := messages.DecodeStrict(messages.MaxMessage, "query", data, &q)
+	err := strict.Decode(messages.MaxMessage, "query", data, &q)
 	if err == nil {
 		err = q.check()
 	}
@@ -75,7 +76,7 @@ func DecodeQuery(data []byte) (Query, error) {
 // check validates what the types leave open. Run may be "@last".
 func (q *Query) check() error {
 	bad := func(field, problem, remedy string) error {
-		return &messages.FieldError{Message: "query", Field: field, Problem: problem, Remedy: remedy}
+		return &strict.Error{Message: "query", Field: field, Problem: problem, Remedy: remedy}
 	}
 	if id := string(q.Run); id != "" && id != messages.Last && session.ValidID("run", id) != nil {
 		return bad("run", messages.Text(session.ValidID("run", id)), "send the id of a run, or "+messages.Last)

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -33,7 +34,7 @@ func DecodeToolCall(data []byte) (ToolCall, error) {
 // programs send.
 func DecodeToolAnswer(data []byte) (ToolAnswer, error) {
 	var a ToolAnswer
-	err := messages.DecodeStrict(messages.MaxReply, "tool answer", data, &a)
+	err := strict.Decode(messages.MaxReply, "tool answer", data, &a)
 	if err != nil {
 		return ToolAnswer{}, err
 	}

@@ -26,7 +26,7 @@ func Rung() ladder.Rung {
 
 // newHello makes the workflow of one task. A task has an input, which is any JSON, and may
 // name a model.
-func newHello(s flow.Settings) (flow.Workflow, error) {
+func newHello(s flow.Info) (flow.Workflow, error) {
 	var request string
 	if err := json.Unmarshal(s.Input, &request); err != nil {
 		return nil, fmt.Errorf("hello: input: %w; want a text", err)

@@ -59,7 +59,7 @@ func (w *Drafts) Forward(ctx context.Context, s session.Session) (session.Sessio
 	return flow.Adopt(ctx, s, warm, "it is warmer")
 }
 
-func newDrafts(s flow.Settings) (flow.Workflow, error) {
+func newDrafts(s flow.Info) (flow.Workflow, error) {
 	return ladder.Prompted(s, &Drafts{Writer: &flow.Agent{
 		Name: "writer", Prompt: "You are the writer.", Provider: llm.Provider{Model: s.Model},
 	}})

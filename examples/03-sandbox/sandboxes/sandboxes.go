@@ -47,7 +47,7 @@ func (w *Look) Forward(ctx context.Context, s session.Session) (session.Session,
 	return w.Lister.Forward(ctx, s)
 }
 
-func newLook(s flow.Settings) (flow.Workflow, error) {
+func newLook(s flow.Info) (flow.Workflow, error) {
 	list, _ := tool.ByName(tool.ListWorkspaceFiles)
 	return ladder.Prompted(s, &Look{Lister: &flow.Agent{
 		Name: "lister", Prompt: "You are the lister. List the files.",

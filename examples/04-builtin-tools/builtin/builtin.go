@@ -25,7 +25,7 @@ func Rung() ladder.Rung {
 // work in the session's sandbox. An agent goes on until it answers without calling a tool,
 // and each call is a step: what it returned is recorded with the files as they are then, so
 // a crash repeats no call that is recorded.
-func newWorker(s flow.Settings) (flow.Workflow, error) {
+func newWorker(s flow.Info) (flow.Workflow, error) {
 	return ladder.Prompted(s, &flow.Agent{
 		Name: "worker", Prompt: "You are the worker. Use your tools.",
 		Provider: llm.Provider{Model: s.Model}, Tools: tool.Builtins(),

@@ -18,7 +18,7 @@ func Rung() ladder.Rung {
 	shop := newShop()
 	return ladder.Rung{
 		Dir: "05-custom-tool", Name: "buy", Does: "Buys at a shop.",
-		New: func(s flow.Settings) (flow.Workflow, error) {
+		New: func(s flow.Info) (flow.Workflow, error) {
 			buyer := newBuyer(shop)
 			buyer.Provider = llm.Provider{Model: s.Model}
 			return ladder.Prompted(s, buyer)

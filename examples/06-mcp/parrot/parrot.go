@@ -34,7 +34,7 @@ func Rung() ladder.Rung {
 
 // newCaller names a server of the list, no command and no address. The tools that the server
 // offers are recorded before the first model call, and are named SERVER__TOOL.
-func newCaller(s flow.Settings) (flow.Workflow, error) {
+func newCaller(s flow.Info) (flow.Workflow, error) {
 	return ladder.Prompted(s, &flow.Agent{
 		Name: "caller", Prompt: "You are the caller.",
 		Provider: llm.Provider{Model: s.Model}, MCP: []string{name},

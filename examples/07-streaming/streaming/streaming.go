@@ -28,7 +28,7 @@ func Rung() ladder.Rung {
 // newStory is an agent like any other: all model calls stream. A piece is provisional. If
 // the answer breaks off, or the node dies, the next try begins from the start; only the whole
 // row is recorded.
-func newStory(s flow.Settings) (flow.Workflow, error) {
+func newStory(s flow.Info) (flow.Workflow, error) {
 	return ladder.Prompted(s, &flow.Agent{
 		Name: "teller", Prompt: "You are the teller.", Provider: llm.Provider{Model: s.Model},
 	})

@@ -52,7 +52,7 @@ func (w *Talk) Forward(ctx context.Context, s session.Session) (session.Session,
 
 // An agent also compresses by itself, before its session is too long for the model: see
 // Agent.MaxContext and Agent.Overflow.
-func newTalk(s flow.Settings) (flow.Workflow, error) {
+func newTalk(s flow.Info) (flow.Workflow, error) {
 	model := llm.Provider{Model: s.Model}
 	return ladder.Prompted(s, &Talk{
 		Expert: &flow.Agent{Name: "expert", Prompt: "You are the expert.", Provider: model},

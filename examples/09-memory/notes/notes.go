@@ -50,7 +50,7 @@ func (w *Waiter) Forward(ctx context.Context, s session.Session) (session.Sessio
 	return w.Agent.Forward(ctx, s.With(session.UserText("So shall I bring Ada sugar?")))
 }
 
-func newWaiter(s flow.Settings) (flow.Workflow, error) {
+func newWaiter(s flow.Info) (flow.Workflow, error) {
 	return ladder.Prompted(s, &Waiter{Agent: &flow.Agent{
 		Name: "waiter", Prompt: "You are the waiter.", Provider: llm.Provider{Model: s.Model},
 		Memory: memory, Recall: 2,

@@ -24,7 +24,7 @@ func Rung() ladder.Rung {
 
 // newDraft names models and says how they are asked. A provider is plain data: the node
 // knows which server a name means, which key that needs, and what it costs.
-func newDraft(s flow.Settings) (flow.Workflow, error) {
+func newDraft(s flow.Info) (flow.Workflow, error) {
 	fast := llm.Provider{Model: "fast", MaxTokens: 200, Temperature: new(0.0)}
 	careful := llm.Provider{Model: "careful", ReasoningEffort: "high"}
 	if s.Model != "" { // the task wants another one: for both

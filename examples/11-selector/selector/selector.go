@@ -61,7 +61,7 @@ func (w *Desk) Forward(ctx context.Context, s session.Session) (session.Session,
 	return s, nil
 }
 
-func newDesk(s flow.Settings) (flow.Workflow, error) {
+func newDesk(s flow.Info) (flow.Workflow, error) {
 	model := llm.Provider{Model: s.Model}
 	expert := func(name, does string) flow.Workflow {
 		return flow.Described(name, does, &flow.Agent{Name: name, Prompt: "You are the expert of " + name + ".", Provider: model})

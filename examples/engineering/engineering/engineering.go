@@ -65,7 +65,7 @@ func together(ctx context.Context, s session.Session, branches ...flow.Branch) (
 	return flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.KeepBoth, nil))
 }
 
-func newTeam(s flow.Settings) (flow.Workflow, error) {
+func newTeam(s flow.Info) (flow.Workflow, error) {
 	tools := func(names ...string) (all []tool.Tool) {
 		for _, name := range names {
 			t, _ := tool.ByName(name)

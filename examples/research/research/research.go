@@ -67,7 +67,7 @@ func times(n int, agents ...flow.Workflow) flow.Workflow {
 	return flow.Sequence(all...)
 }
 
-func newResearch(s flow.Settings) (flow.Workflow, error) {
+func newResearch(s flow.Info) (flow.Workflow, error) {
 	tools := func(names ...string) (all []tool.Tool) {
 		for _, name := range names {
 			t, _ := tool.ByName(name)

@@ -55,7 +55,7 @@ func (w *Desk) Forward(ctx context.Context, s session.Session) (session.Session,
 	return flow.Sequence(w.Trader, w.Risk).Forward(ctx, s)
 }
 
-func newDesk(s flow.Settings) (flow.Workflow, error) {
+func newDesk(s flow.Info) (flow.Workflow, error) {
 	write, _ := tool.ByName(tool.WriteWorkspaceFile)
 	agent := func(name, prompt string, tools ...tool.Tool) *flow.Agent {
 		return &flow.Agent{Name: name, Prompt: prompt, Tools: tools, Provider: llm.Provider{Model: s.Model}}

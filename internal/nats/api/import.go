@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -131,7 +132,7 @@ func (c *Conn) Import(ctx context.Context, t session.Tenant, file []byte) ([]wir
 			wait, lost = conn.NewBackoff(), time.Now()
 			continue
 		case err == nil:
-			return nil, &messages.FieldError{Message: "answer", Problem: "neither done nor an error"}
+			return nil, &strict.Error{Message: "answer", Problem: "neither done nor an error"}
 		case !passes(err) && !errors.Is(err, conn.ErrNoAnswer) && !errors.Is(err, conn.ErrUnreachable), time.Since(lost) > importPatience:
 			return nil, err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
@@ -199,7 +200,7 @@ func (a answerer) result(ctx context.Context, t session.Tenant, q wire.Query) (a
 }
 
 func missing(field, remedy string) error {
-	return &messages.FieldError{Message: "query", Field: field, Problem: "it is missing", Remedy: remedy}
+	return &strict.Error{Message: "query", Field: field, Problem: "it is missing", Remedy: remedy}
 }
 
 func (a answerer) session(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -87,7 +88,7 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 		return err
 	}
 	if err := c.ToolOf(t, v).Spec().Check(); err != nil {
-		return &messages.FieldError{Message: "tool", Field: "input", Problem: err.Error(), Remedy: "send the JSON Schema of an object"}
+		return &strict.Error{Message: "tool", Field: "input", Problem: err.Error(), Remedy: "send the JSON Schema of an object"}
 	}
 	all, err := c.Tools(ctx, t)
 	if err != nil {

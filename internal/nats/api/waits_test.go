@@ -18,7 +18,7 @@ import (
 )
 
 // nap sleeps as long as its input says.
-var nap = flow.Registration{Name: "nap", Revision: "1", NewFor: func(s flow.Settings) (flow.Workflow, error) {
+var nap = flow.Registration{Name: "nap", Revision: "1", NewFor: func(s flow.Info) (flow.Workflow, error) {
 	var text string
 	if err := json.Unmarshal(s.Input, &text); err != nil {
 		return nil, err

@@ -142,7 +142,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	}
 	registry := &engine.Registry{}
 	usual := []flow.Registration{
-		{Name: "agent", Description: "answers", Revision: "1", NewFor: func(s flow.Settings) (flow.Workflow, error) {
+		{Name: "agent", Description: "answers", Revision: "1", NewFor: func(s flow.Info) (flow.Workflow, error) {
 			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
 				var text string
 				if err := json.Unmarshal(s.Input, &text); err != nil {

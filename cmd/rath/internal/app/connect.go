@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -58,7 +59,7 @@ func (a *App) attach(ctx context.Context, store string) (*System, error) {
 	}
 	s.Instance = nil
 	listens := func() string {
-		at, _ := node.ReadAttachment(store) // no address where no node runs
+		at, _ := supervise.ReadAttachment(store) // no address where no node runs
 		return at.URL
 	}
 	first, moved := listens(), make(chan string, 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/internal/supervise"
 )
 
 // Rights say what a connection to the streams is for.
@@ -67,7 +67,7 @@ func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Str
 		return connected(ctx, o)
 	}
 	store := a.Config.Store.Value
-	if running, err := node.ReadAttachment(store); err == nil {
+	if running, err := supervise.ReadAttachment(store); err == nil {
 		o.URL, o.User, o.Password = running.URL, running.User, running.Password
 		if r == ToPurge {
 			o.User, o.Password = running.OperatorUser, running.OperatorPassword

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
@@ -117,7 +118,7 @@ func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
 	// A process holds it. Where a node has left its attachment, it may be that node,
 	// which starts again or waits for a slow disk.
 	for until := time.Now().Add(nodePatience); time.Now().Before(until); {
-		if _, none := node.ReadAttachment(store); none != nil {
+		if _, none := supervise.ReadAttachment(store); none != nil {
 			break
 		}
 		if there, failed := a.attach(ctx, store); failed == nil || !errors.Is(failed, client.ErrUnreachable) {

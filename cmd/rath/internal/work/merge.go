@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 )
@@ -39,7 +40,7 @@ func merge(ctx context.Context, a *app.App, names []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	var in node.MergeInput
+	var in wire.MergeInput
 	var heads []blob.Digest
 	for _, name := range names {
 		n, err := reference.Resolve(ctx, s, name)

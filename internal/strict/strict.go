@@ -1,4 +1,9 @@
-package messages
+// Package strict reads JSON that other people wrote: an unknown field, a field that is there
+// twice or a value of another type is an [Error], which names the field and the remedy.
+//
+// Package json alone takes names in any case, the last of two equal fields, and text that is
+// not UTF-8: each of these would let two readers see two messages.
+package strict
 
 import (
 	"bytes"
@@ -16,25 +21,50 @@ import (
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
-// decode reads what a client wrote into a struct. Package json alone takes
-// names in any case, the last of two equal fields, and text that is not UTF-8:
-// each of these would let two readers see two messages. With an error, into
-// holds the fields that could be read.
-func decode(what string, data []byte, into any) error {
-	return DecodeStrict(MaxMessage, what, data, into)
+// Error says what is wrong with a message: which field, why, and what to do about it.
+// errors.Is finds run.ErrMalformed, or session.ErrTooLarge where the size is what is wrong.
+type Error struct {
+	Message string // "task", "control" and the like
+	Field   string // "budget.tokens"; empty for the message as a whole
+	Problem string
+	Remedy  string
+	Kind    error // that it wraps; nil is run.ErrMalformed
 }
 
-// DecodeStrict reads what a client wrote, of at most limit bytes, into a struct. Of
-// an unknown field, one that is there twice or one of another type it makes a FieldError
+// Error returns everything on one line.
+func (e *Error) Error() string {
+	text := e.Message + ": "
+	if e.Field != "" {
+		text += "field " + e.Field + ": "
+	}
+	text += e.Problem
+	if e.Remedy != "" {
+		text += ": " + e.Remedy
+	}
+	return text
+}
+
+// Unwrap returns the sentinel that callers branch on.
+func (e *Error) Unwrap() error {
+	if e.Kind != nil {
+		return e.Kind
+	}
+	return run.ErrMalformed
+}
+
+// Decode reads what a client wrote, of at most limit bytes, into a struct. Of
+// an unknown field, one that is there twice or one of another type it makes an Error
 // that begins with what; into then holds the fields that could be read.
-func DecodeStrict(limit int, what string, data []byte, into any) error {
-	if err := checkSize(what, data, limit); err != nil {
+func Decode(limit int, what string, data []byte, into any) error {
+	if err := Size(what, data, limit); err != nil {
 		return err
 	}
 	bad := func(problem, remedy string) error {
-		return &FieldError{Message: what, Problem: problem, Remedy: remedy}
+		return &Error{Message: what, Problem: problem, Remedy: remedy}
 	}
 	switch {
 	case !utf8.Valid(data):
@@ -45,7 +75,7 @@ func DecodeStrict(limit int, what string, data []byte, into any) error {
 	if !json.Valid(data) {
 		var whole json.RawMessage
 		if err := json.NewDecoder(bytes.NewReader(data)).Decode(&whole); err != nil {
-			return bad(problemOf(err), "send one JSON object")
+			return bad(Problem(err), "send one JSON object")
 		}
 		return bad("something follows the JSON object", "send one object")
 	}
@@ -55,7 +85,7 @@ func DecodeStrict(limit int, what string, data []byte, into any) error {
 // decodeStruct fills a struct, field by field, and returns the first error.
 func decodeStruct(what, prefix string, data json.RawMessage, into reflect.Value) error {
 	if len(data) == 0 || data[0] != '{' {
-		return &FieldError{Message: what, Field: strings.TrimSuffix(prefix, "."), Problem: "not a JSON object", Remedy: "send one, between { and }"}
+		return &Error{Message: what, Field: strings.TrimSuffix(prefix, "."), Problem: "not a JSON object", Remedy: "send one, between { and }"}
 	}
 	fields := fieldsOf(into.Type())
 	var first error
@@ -66,18 +96,18 @@ func decodeStruct(what, prefix string, data json.RawMessage, into reflect.Value)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	if _, err := d.Token(); err != nil {
-		return &FieldError{Message: what, Problem: problemOf(err)}
+		return &Error{Message: what, Problem: Problem(err)}
 	}
 	seen := map[string]bool{}
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
-			return &FieldError{Message: what, Problem: problemOf(err)}
+			return &Error{Message: what, Problem: Problem(err)}
 		}
 		name, _ := t.(string)
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
-			return &FieldError{Message: what, Field: prefix + name, Problem: problemOf(err)}
+			return &Error{Message: what, Field: prefix + name, Problem: Problem(err)}
 		}
 		index, ok := fields[name]
 		switch {
@@ -85,7 +115,7 @@ func decodeStruct(what, prefix string, data json.RawMessage, into reflect.Value)
 		case !ok:
 			keep(unknownField(what, prefix, name, slices.Sorted(maps.Keys(fields))))
 		case seen[name]:
-			keep(&FieldError{Message: what, Field: prefix + name, Problem: "it is there twice", Remedy: "send it once"})
+			keep(&Error{Message: what, Field: prefix + name, Problem: "it is there twice", Remedy: "send it once"})
 		case string(value) == "null": // as if it were not there
 		default:
 			keep(decodeField(what, prefix+name, value, into.FieldByIndex(index)))
@@ -121,7 +151,7 @@ func decodeField(what, name string, value json.RawMessage, into reflect.Value) e
 	if err != nil || t == timeType && !rfc3339.Match(value) {
 		into.SetZero()
 		problem, remedy := shape(t, value)
-		return &FieldError{Message: what, Field: name, Problem: problem, Remedy: remedy}
+		return &Error{Message: what, Field: name, Problem: problem, Remedy: remedy}
 	}
 	return nil
 }
@@ -135,13 +165,13 @@ func readsItself(t reflect.Type) bool {
 func decodeList(what, name string, value json.RawMessage, into reflect.Value) error {
 	var items []json.RawMessage
 	if json.Unmarshal(value, &items) != nil {
-		return &FieldError{Message: what, Field: name, Problem: excerpt.Start(string(value), 60) + " is no list", Remedy: "write it as [{…},{…}]"}
+		return &Error{Message: what, Field: name, Problem: excerpt.Start(string(value), 60) + " is no list", Remedy: "write it as [{…},{…}]"}
 	}
 	list := reflect.MakeSlice(into.Type(), len(items), len(items))
 	for i, item := range items {
 		if readsItself(list.Type().Elem()) {
 			if err := json.Unmarshal(item, list.Index(i).Addr().Interface()); err != nil {
-				return &FieldError{Message: what, Field: fmt.Sprintf("%s[%d]", name, i), Problem: problemOf(err), Remedy: "see the schema of the message"}
+				return &Error{Message: what, Field: fmt.Sprintf("%s[%d]", name, i), Problem: Problem(err), Remedy: "see the schema of the message"}
 			}
 			continue
 		}
@@ -199,7 +229,7 @@ func unknownField(what, prefix, name string, known []string) error {
 	case near != "":
 		remedy = fmt.Sprintf("did you mean %q? %s", near, remedy)
 	}
-	return &FieldError{Message: what, Field: prefix + excerpt.Start(fmt.Sprintf("%q", name), 80), Problem: "unknown", Remedy: remedy}
+	return &Error{Message: what, Field: prefix + excerpt.Start(fmt.Sprintf("%q", name), 80), Problem: "unknown", Remedy: remedy}
 }
 
 // nearest returns the known name that a slip of the hand may have meant.
@@ -239,8 +269,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// problemOf tells a decoding error of package json without its Go types.
-func problemOf(err error) string {
+// Problem tells a decoding error of package json without its Go types.
+func Problem(err error) string {
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		where := ""
 		if t.Field != "" {
@@ -255,4 +285,19 @@ func problemOf(err error) string {
 		return "the JSON stops in the middle"
 	}
 	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+// Size refuses data of more than limit bytes.
+func Size(what string, data []byte, limit int) error {
+	if len(data) > limit {
+		remedy := "put what is large into a workspace"
+		if what == "control" {
+			remedy = "shorten it, or split it"
+		}
+		return &Error{
+			Message: what, Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(data), limit),
+			Remedy: remedy, Kind: session.ErrTooLarge,
+		}
+	}
+	return nil
 }

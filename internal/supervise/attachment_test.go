@@ -1,4 +1,4 @@
-package node_test
+package supervise_test
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/internal/supervise"
 )
 
 // TestReadAttachmentOfNone reads what was left where no node can be reached:
@@ -20,7 +20,7 @@ func TestReadAttachmentOfNone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if a, err := node.ReadAttachment(store); !errors.Is(err, client.ErrUnreachable) || a != (node.Attachment{}) {
+		if a, err := supervise.ReadAttachment(store); !errors.Is(err, client.ErrUnreachable) || a != (supervise.Attachment{}) {
 			t.Errorf("%s: %+v, %v", name, a, err)
 		}
 	}
@@ -29,7 +29,7 @@ func TestReadAttachmentOfNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, store := range []string{filepath.Join(file, "store"), file, filepath.Join(file, "..", "none")} {
-		if _, err := node.ReadAttachment(store); !errors.Is(err, client.ErrUnreachable) {
+		if _, err := supervise.ReadAttachment(store); !errors.Is(err, client.ErrUnreachable) {
 			t.Errorf("%s: %v", store, err)
 		}
 	}

@@ -2,6 +2,7 @@ package lineage
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -91,24 +92,33 @@ var secrets = regexp.MustCompile(strings.Join([]string{
 	`://[^/\s:@]*:[^/\s@]+@`,
 }, "|"))
 
-// hints are substrings of which every match of secrets has one: most texts
-// have none, and looking for them is cheap.
-var hints = []string{
-	"sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "gh", "glpat-", "xox", "AKIA", "ASIA", "AIza", "eyJ", "-----BEGIN", "://", "=", ":",
-	"earer", "EARER", "asic", "ASIC", "SA", "SC", "SN", "SO", "SU", "SX",
-}
+// hints are substrings of which every match of secrets has one, as it stands or in lower
+// case: most texts have none, and looking for them is cheap. The long s is an s to a
+// pattern that takes both cases, and is in lower case already.
+var (
+	hints = []string{
+		"sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "AIza",
+		"eyJ", "-----BEGIN", "://", "SA", "SC", "SN", "SO", "SU", "SX", "\u017f",
+	}
+	lowerHints = []string{"bearer", "basic", "key", "token", "secret", "passw"}
+)
+
+// shortest is shorter than every match of secrets.
+const shortest = 6
 
 const masked = "[masked]"
 
 // Mask replaces what looks like a credential, as records do in what they quote
 // of prompts, arguments and output. It knows the usual shapes and no more.
 func Mask(s string) string {
-	for _, h := range hints {
-		if strings.Contains(s, h) {
-			return secrets.ReplaceAllString(s, masked)
-		}
+	if len(s) < shortest || !hinted(s, hints) && !hinted(strings.ToLower(s), lowerHints) {
+		return s
 	}
-	return s
+	return secrets.ReplaceAllString(s, masked)
+}
+
+func hinted(s string, hints []string) bool {
+	return slices.ContainsFunc(hints, func(h string) bool { return strings.Contains(s, h) })
 }
 
 // excerpt makes the text of a record out of text from anywhere. It masks a generous

@@ -2,6 +2,7 @@ package lineage
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -29,5 +30,44 @@ func TestPlainLines(t *testing.T) {
 	}
 	if as < 1000 {
 		t.Errorf("%d texts were plain: the test shows little", as)
+	}
+}
+
+// TestHintsMissNothing: a text without a hint has no match.
+func TestHintsMissNothing(t *testing.T) {
+	parts := []string{
+		"sk-", "pk_", "ghp_", "ghx_", "github_pat_", "glpat-", "xoxb-", "AKIA", "ASIA", "AIza", "eyJ", ".", "SA", "SX", "-----BEGIN ", "RSA ", "PRIVATE KEY",
+		"bearer ", "BeaRer ", "Authorization: ", "Basic ", "api_", "KEY", "\u212aey", "k", "apikey", "To\u212aen", "token", "\u017fecret", "Secret", "passwd", "pa\u017f\u017fwd",
+		"PASSWORD", "=", ":", ": ", "'", `"`, "://", "user", "@", "x", " ", "0123456789ABCDEF", "abcdefghijklmnop", "A2345672345672345672345672345672345672345672345672345672",
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	matches := 0
+	for range 200_000 {
+		var b strings.Builder
+		for range 1 + r.IntN(5) {
+			b.WriteString(parts[r.IntN(len(parts))])
+		}
+		s := b.String()
+		want := secrets.ReplaceAllString(s, masked)
+		if want != s {
+			matches++
+		}
+		if got := Mask(s); got != want {
+			t.Fatalf("%q is masked as %q, want %q", s, got, want)
+		}
+	}
+	if matches < 1000 {
+		t.Errorf("%d texts had a match: the test shows little", matches)
+	}
+}
+
+func BenchmarkMask(b *testing.B) {
+	for name, s := range map[string]string{"word": "look", "call": `coder calls read_file(path: "internal/lineage/text.go", right=3)`} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Mask(s)
+			}
+		})
 	}
 }

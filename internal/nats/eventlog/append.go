@@ -61,7 +61,7 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c commitlog.
 		return session.Position{}, err
 	}
 	hash := commitlog.HashOf(raw)
-	l.c.recent.appended(hash, c)
+	l.c.recent.appended(hash, c, len(raw))
 	w := write{l: l, stream: stream, subject: subject, key: c.Key, at: at, raw: raw, conn: l.c.Incarnation()}
 	token, err := w.run(ctx)
 	if err != nil {

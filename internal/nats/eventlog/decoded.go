@@ -15,33 +15,39 @@ import (
 // hash: what it knows of a commit already, no reader of an event stream decodes
 // again. It is safe for concurrent use.
 type recent struct {
-	mu   sync.Mutex
-	of   map[session.Hash]*decoded
-	ring []session.Hash
-	next int
+	mu    sync.Mutex
+	of    map[session.Hash]*decoded
+	ring  [recentSize]session.Hash // those that are kept, the oldest at next
+	next  int
+	bytes int // as they are stored
 }
 
 // decoded is a commit as commitlog.Decode returns it. Its readers share it and change
 // nothing in it.
 type decoded struct {
-	commit commitlog.Commit
-	facts  func() []journal.Fact // nil if data of the commit lies in blobs
+	commit  commitlog.Commit
+	bytes   int
+	spilled bool // data of it lies in blobs
+
+	once  sync.Once
+	facts []journal.Fact // unless it is spilled
 }
 
-// recentSize bounds the commits that are kept. The readers of a stream are that
-// far from each other at the most when both keep up.
-const recentSize = 2 * conn.FollowAhead
+// recentSize and recentBytes bound the commits that are kept. The readers of a stream are
+// so many from each other at the most when both keep up.
+const (
+	recentSize  = 2 * conn.FollowAhead
+	recentBytes = 4 << 20
+)
 
-func newRecent() *recent {
-	return &recent{of: make(map[session.Hash]*decoded, recentSize), ring: make([]session.Hash, recentSize)}
-}
+func newRecent() *recent { return &recent{of: make(map[session.Hash]*decoded, recentSize)} }
 
 // forget forgets all commits. Few are kept, but they lie among much that is not.
 func (r *recent) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.of)
-	clear(r.ring)
+	r.bytes = 0
 }
 
 // successor is commitlog.Successor.
@@ -53,10 +59,10 @@ func (r *recent) successor(k session.Key, after session.Position, raw []byte) (c
 		if err != nil {
 			return c, session.Hash{}, err
 		}
-		d = r.put(hash, c)
+		d = r.put(hash, c, len(raw))
 	}
 	c := d.commit
-	if d.facts == nil { // its reader fills in what lies in blobs
+	if d.spilled { // its reader fills in what lies in blobs
 		c.Events = slices.Clone(c.Events)
 	}
 	return c, hash, c.Follows(k, after)
@@ -64,20 +70,22 @@ func (r *recent) successor(k session.Key, after session.Position, raw []byte) (c
 
 // facts is journal.Facts of a commit that successor returned.
 func (r *recent) facts(e commitlog.Entry) []journal.Fact {
-	if d := r.get(e.At.Hash); d != nil && d.facts != nil {
-		return d.facts()
+	d := r.get(e.At.Hash)
+	if d == nil || d.spilled {
+		return journal.Facts(e.Commit)
 	}
-	return journal.Facts(e.Commit)
+	d.once.Do(func() { d.facts = journal.Facts(d.commit) })
+	return d.facts
 }
 
-// appended takes a commit that its writer goes on to use.
-func (r *recent) appended(hash session.Hash, c commitlog.Commit) {
+// appended takes a commit of so many bytes that its writer goes on to use.
+func (r *recent) appended(hash session.Hash, c commitlog.Commit, bytes int) {
 	c.Events = slices.Clone(c.Events)
 	for i := range c.Events {
 		e := &c.Events[i]
 		e.Time = time.UnixMilli(e.Time.UnixMilli()).UTC() // as it is stored
 	}
-	r.put(hash, c)
+	r.put(hash, c, bytes)
 }
 
 func (r *recent) get(hash session.Hash) *decoded {
@@ -86,18 +94,27 @@ func (r *recent) get(hash session.Hash) *decoded {
 	return r.of[hash]
 }
 
-func (r *recent) put(hash session.Hash, c commitlog.Commit) *decoded {
-	d := &decoded{commit: c}
-	if !slices.ContainsFunc(c.Events, func(e session.Event) bool { return !e.Blob.Digest.IsZero() }) {
-		d.facts = sync.OnceValue(func() []journal.Fact { return journal.Facts(d.commit) })
-	}
+func (r *recent) put(hash session.Hash, c commitlog.Commit, bytes int) *decoded {
+	d := &decoded{commit: c, bytes: bytes}
+	d.spilled = slices.ContainsFunc(c.Events, func(e session.Event) bool { return !e.Blob.Digest.IsZero() })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if known := r.of[hash]; known != nil {
 		return known
 	}
-	delete(r.of, r.ring[r.next])
+	r.drop(r.next)
+	for i := 1; r.bytes+bytes > recentBytes && len(r.of) > 0; i++ {
+		r.drop((r.next + i) % recentSize)
+	}
 	r.ring[r.next], r.of[hash] = hash, d
-	r.next = (r.next + 1) % len(r.ring)
+	r.next, r.bytes = (r.next+1)%recentSize, r.bytes+bytes
 	return d
+}
+
+// drop forgets the commit at a place of the ring, if one is there; mu is held.
+func (r *recent) drop(place int) {
+	if d := r.of[r.ring[place]]; d != nil {
+		delete(r.of, r.ring[place])
+		r.bytes -= d.bytes
+	}
 }

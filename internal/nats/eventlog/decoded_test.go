@@ -30,7 +30,7 @@ func TestAppendedReadsAsStored(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := newRecent()
-			r.appended(hash, c)
+			r.appended(hash, c, len(raw))
 			c.Events[0].Kind = "used.again"
 			defer func() { c.Events[0].Kind = said.Kind }()
 			for range 2 { // a reader that loads data leaves the next one what is stored
@@ -56,4 +56,24 @@ func TestAppendedReadsAsStored(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRecentIsBounded: many small commits are kept, and of large ones few.
+func TestRecentIsBounded(t *testing.T) {
+	r := newRecent()
+	keep := func(kind byte, n, bytes, want int) {
+		t.Helper()
+		for i := range n {
+			r.appended(session.Hash{kind, byte(i), byte(i >> 8)}, commitlog.Commit{}, bytes)
+		}
+		if last := n - 1; len(r.of) != want || r.bytes > max(recentBytes, bytes) || r.get(session.Hash{kind, byte(last), byte(last >> 8)}) == nil {
+			t.Errorf("%d commits with %d bytes are kept of %d with %d each, want the last %d", len(r.of), r.bytes, n, bytes, want)
+		}
+	}
+	keep(1, 3*recentSize, 100, recentSize)
+	keep(2, 9, recentBytes/4, 4)
+	keep(3, 1, 2*recentBytes, 1)
+	keep(4, 3*recentSize, 100, recentSize)
+	r.forget()
+	keep(5, recentSize-1, recentBytes/recentSize, recentSize-1)
 }

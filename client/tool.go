@@ -11,13 +11,6 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// ToolOptions change how a tool is served; nil is the defaults.
-type ToolOptions struct {
-	// Timeout is how long a call may take, at most 10 minutes; 0 is a minute.
-	// The context of a call ends after it.
-	Timeout time.Duration
-}
-
 // toolLast bounds the calls under way when ServeTool ends.
 const toolLast = 10 * time.Second
 
@@ -28,16 +21,14 @@ const toolLast = 10 * time.Second
 // of them. The tool stays announced when no program serves it; see WithdrawTool.
 //
 //	err := c.ServeTool(ctx, tool.Func("weather", "Current weather of a city.", weather,
-//		&tool.FuncOptions{Effect: tool.ReadOnly}), nil)
+//		&tool.FuncOptions{Effect: tool.ReadOnly}), 0)
 //
-// A call whose program dies may come again, with the same ID (see
+// A call may take as long as the timeout, at most 10 minutes, and its context ends after
+// it; 0 is a minute. A call whose program dies may come again, with the same ID (see
 // tool.Current) and the next attempt, if the tool's effect allows that. Calls
 // have no sandbox and no session. The credentials must allow to announce the
 // tool and to subscribe to its calls, see FORMAT.md of package messages.
-func (c *Client) ServeTool(ctx context.Context, t tool.Tool, o *ToolOptions) error {
-	if o == nil {
-		o = &ToolOptions{}
-	}
+func (c *Client) ServeTool(ctx context.Context, t tool.Tool, timeout time.Duration) error {
 	table, err := tool.NewTable(t)
 	if err != nil {
 		return err
@@ -47,19 +38,18 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, o *ToolOptions) err
 	if err != nil {
 		return err
 	}
-	v := messages.Tool{Name: spec.Name, Description: spec.Description, Input: spec.Schema, Effect: string(effect), TimeoutMS: o.Timeout.Milliseconds()}
+	v := messages.Tool{Name: spec.Name, Description: spec.Description, Input: spec.Schema, Effect: string(effect), TimeoutMS: timeout.Milliseconds()}
 	if err := v.Check(spec.Name); err != nil {
 		return err
 	}
-	limit := o.Timeout
-	if limit == 0 {
-		limit = messages.ToolTimeoutMS * time.Millisecond
+	if timeout == 0 {
+		timeout = messages.ToolTimeoutMS * time.Millisecond
 	}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	// It answers before the registry names it.
 	s, err := c.conn.ServeTool(working, c.tenant, spec.Name, func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer {
-		ctx, cancel := context.WithTimeout(ctx, limit)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		out := table.Call(ctx, spec.Name, string(call.Args), tool.Call{ID: call.ID, Attempt: call.Attempt})
 		return wire.ToolAnswer{Body: out.Body, IsError: out.IsError}

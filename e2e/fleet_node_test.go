@@ -117,7 +117,7 @@ func fleetTool() error {
 	}
 	defer c.Close()
 	told := make(chan error, 1)
-	go func() { told <- c.ServeTool(ctx, witnessing("sound", tool.Idempotent), nil) }()
+	go func() { told <- c.ServeTool(ctx, witnessing("sound", tool.Idempotent), 0) }()
 	for {
 		if all, err := c.Tools(ctx); err == nil && slices.ContainsFunc(all, func(t messages.Tool) bool { return t.Name == "sound" }) {
 			fmt.Println("the tool is up")

@@ -29,10 +29,9 @@ type DeadLetter struct {
 // NewDeadLetter returns the letter for a message that was refused with err.
 // id is the run's, if the message had a readable one.
 func NewDeadLetter(subject string, id run.ID, data []byte, err error, now time.Time) DeadLetter {
-	e := ErrorOf(err)
 	l := DeadLetter{Schema: Schema, Subject: excerpt.Start(subject, 400), Run: id, Bytes: len(data), TimeMS: now.UnixMilli()}
-	if e != nil {
-		l.Code, l.Reason = e.Code, e.Text
+	if err != nil {
+		l.Code, l.Reason = run.CodeOf(err), excerpt.Start(Text(err), 4<<10)
 	}
 	// JSON may write a byte as six, base64 three as four.
 	const most = MaxReply / 8

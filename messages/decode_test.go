@@ -195,16 +195,16 @@ func TestErrorsTravel(t *testing.T) {
 		if decErr != nil || a.Done || run.CodeOf(a.Err()) != run.CodeOf(err) || a.Err().Error() != messages.Text(err) {
 			t.Errorf("%v became %s: %v %v", err, data, a.Err(), decErr)
 		}
-		if reply, encErr := messages.Encode(messages.ErrorOf(err)); encErr != nil || run.CodeOf(messages.ReplyError(reply)) != run.CodeOf(err) {
+		if reply, encErr := messages.Encode(wire.ErrorOf(err)); encErr != nil || run.CodeOf(wire.ReplyError(reply)) != run.CodeOf(err) {
 			t.Errorf("%v became the reply %s", err, reply)
 		}
 	}
 	archived := &session.ArchivedError{Key: session.Key{Tenant: "acme", ID: "s1"}, File: "acme-s1.json", Time: time.UnixMilli(1795165200010), Fenced: true}
-	reply, err := messages.Encode(messages.ErrorOf(fmt.Errorf("read: %w", archived)))
+	reply, err := messages.Encode(wire.ErrorOf(fmt.Errorf("read: %w", archived)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := messages.ReplyError(reply)
+	got := wire.ReplyError(reply)
 	if a, ok := errors.AsType[*session.ArchivedError](got); !ok || a.Key.ID != "s1" || a.File != archived.File || !a.Time.Equal(archived.Time) || !a.Fenced || a.Partial ||
 		!errors.Is(got, session.ErrArchived) || run.CodeOf(got) != run.CodeOf(archived) {
 		t.Errorf("%s became %#v", reply, got)
@@ -213,7 +213,7 @@ func TestErrorsTravel(t *testing.T) {
 		t.Errorf("no error became %+v", a)
 	}
 	for _, reply := range []string{`{"runs":[]}`, `{"run":"r1","state":"failed","code":"timeout","error":"too slow"}`, `[]`, ``} {
-		if err := messages.ReplyError([]byte(reply)); err != nil {
+		if err := wire.ReplyError([]byte(reply)); err != nil {
 			t.Errorf("%s is no error, got %v", reply, err)
 		}
 	}
@@ -276,7 +276,7 @@ func TestResults(t *testing.T) {
 	if rs := messages.Results(e, journal.Facts(e.Commit)); len(rs) > 0 {
 		t.Errorf("a session that is not the run's home ends it: %+v", rs)
 	}
-	refused := messages.RefusedResult("r2", "fix", *messages.ErrorOf(run.ErrKeyReused), moment)
+	refused := wire.RefusedResult("r2", "fix", *wire.ErrorOf(run.ErrKeyReused), moment)
 	if err := refused.Err(); !errors.Is(err, run.ErrKeyReused) {
 		t.Errorf("refused: %v", err)
 	}
@@ -394,7 +394,7 @@ func TestViews(t *testing.T) {
 }
 
 func TestHeldEvent(t *testing.T) {
-	e := messages.TaskHeld("acme", "r1", "fix", messages.Error{Code: run.CodeBusy, Text: "no room"})
+	e := wire.TaskHeld("acme", "r1", "fix", wire.Error{Code: run.CodeBusy, Text: "no room"})
 	data, err := messages.Encode(e)
 	if err != nil {
 		t.Fatal(err)
@@ -409,7 +409,7 @@ func TestHeldEvent(t *testing.T) {
 }
 
 func TestRefusedEvent(t *testing.T) {
-	e := messages.Refused("acme", "r1", "fix", messages.Error{Code: run.CodeKeyReused, Text: strings.Repeat("語 ", 200)})
+	e := wire.Refused("acme", "r1", "fix", wire.Error{Code: run.CodeKeyReused, Text: strings.Repeat("語 ", 200)})
 	data, err := messages.Encode(e)
 	if err != nil {
 		t.Fatal(err)

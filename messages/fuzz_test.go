@@ -90,7 +90,7 @@ func FuzzDecoders(f *testing.F) {
 		if l, err := messages.DecodeDeadLetter(data); err == nil {
 			_ = l.Payload()
 		}
-		_ = messages.ReplyError(data)
+		_ = wire.ReplyError(data)
 		s := string(data)
 		_, _, _ = messages.ParseTaskSubject(s)
 		_, _ = wire.ParseControlSubject(s)

@@ -67,29 +67,6 @@ const KindHeld lineage.Kind = "held"
 // with code and reason.
 type Event = lineage.Record
 
-// Refused returns the event about a task that was not taken.
-func Refused(t session.Tenant, id run.ID, workflow string, e Error) Event {
-	ev := untaken(KindRefused, t, id, workflow, "task refused: ", e)
-	ev.State = string(run.Failed)
-	return ev
-}
-
-// TaskHeld returns the event about a task that waits.
-func TaskHeld(t session.Tenant, id run.ID, workflow string, e Error) Event {
-	return untaken(KindHeld, t, id, workflow, "task waits: ", e)
-}
-
-func untaken(kind lineage.Kind, t session.Tenant, id run.ID, workflow, what string, e Error) Event {
-	summary := what + e.Text
-	if r := []rune(summary); len(r) > lineage.MaxSummary {
-		summary = string(r[:lineage.MaxSummary-1]) + "…"
-	}
-	return Event{
-		Schema: lineage.Schema, Kind: kind, Tenant: t, Run: id, Workflow: workflow,
-		Code: e.Code, Reason: e.Text, Summary: summary,
-	}
-}
-
 // DecodeEvent reads an event. Fields of later releases are skipped.
 func DecodeEvent(data []byte) (Event, error) { return Decode[Event]("event", data) }
 

@@ -157,7 +157,7 @@ func TestSubjects(t *testing.T) {
 }
 
 func TestErrorKeepsItsCode(t *testing.T) {
-	data, err := json.Marshal(wire.Answer{Error: messages.ErrorOf(errors.Join(run.ErrState, session.ErrClosed))})
+	data, err := json.Marshal(wire.Answer{Error: wire.ErrorOf(errors.Join(run.ErrState, session.ErrClosed))})
 	if err != nil {
 		t.Fatal(err)
 	}

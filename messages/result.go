@@ -89,12 +89,6 @@ func Results(e commitlog.Entry, facts []journal.Fact) (out []Result) {
 	return out
 }
 
-// RefusedResult is the result of a task that was not taken: nothing was
-// committed for it.
-func RefusedResult(id run.ID, workflow string, e Error, at time.Time) Result {
-	return Result{Schema: Schema, Run: id, State: run.Failed, Workflow: workflow, Code: e.Code, Error: e.Text, EndedMS: at.UnixMilli()}
-}
-
 // Err returns why the run did not succeed, nil if it did.
 func (r *Result) Err() error {
 	if r.State == run.Succeeded {

@@ -149,12 +149,12 @@ func full() map[string]any {
 	return map[string]any{
 		"task.v1":    task,
 		"control.v1": messages.Control{Reason: "r", By: "ann", Decision: run.Happened, Value: json.RawMessage(`{"ok":true}`), Step: "1", Text: "t"},
-		"answer.v1":  wire.Answer{Done: true, Note: "queued", Error: &messages.Error{Code: "error", Text: "x"}},
+		"answer.v1":  wire.Answer{Done: true, Note: "queued", Error: &wire.Error{Code: "error", Text: "x"}},
 		"imported.v1": wire.ImportAnswer{
-			Answer:   wire.Answer{Done: true, Note: "goes on", Error: &messages.Error{Code: "error", Text: "x"}},
+			Answer:   wire.Answer{Done: true, Note: "goes on", Error: &wire.Error{Code: "error", Text: "x"}},
 			Imported: []wire.Imported{{Session: "s1", Rows: 2, Kind: "archive", Created: "2026-07-01", Closed: true, Note: "was there already"}},
 		},
-		"error.v1": messages.Error{Code: "not_found", Text: "no"},
+		"error.v1": wire.Error{Code: "not_found", Text: "no"},
 		"result.v1": messages.Result{
 			Schema: 1, Run: "r1", State: run.Succeeded, Workflow: "fix", Session: "s1", Version: 9, Output: "done", Code: "error", Error: "x", Attempt: 1,
 			Usage: usage, Lost: usage, Workspace: digest, Chain: &messages.Chain{Hash: digest, Seq: 9, Session: "s1"}, EndedMS: 1,

@@ -14,7 +14,7 @@ var packages = regexp.MustCompile(`(^|: )(?:blob|dossier|flow|journal|lineage|ll
 
 // Text returns what err says to people: without the names of packages, and
 // without the sentinels that only repeat what the text before them explains.
-// Programs branch on its code; see ErrorOf. It is "" for nil.
+// Programs branch on its code. It is "" for nil.
 func Text(err error) string {
 	if err == nil {
 		return ""

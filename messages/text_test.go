@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -40,9 +41,9 @@ func TestText(t *testing.T) {
 		if got := messages.Text(c.err); got != c.want {
 			t.Errorf("Text(%v) = %q, want %q", c.err, got, c.want)
 		}
-		e := messages.ErrorOf(c.err)
+		e := wire.ErrorOf(c.err)
 		if e == nil {
-			e = &messages.Error{}
+			e = &wire.Error{}
 		}
 		if e.Code != c.code || e.Text != c.want {
 			t.Errorf("ErrorOf(%v) = %+v, want %q and %q", c.err, e, c.code, c.want)

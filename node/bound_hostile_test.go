@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -69,7 +70,7 @@ func (i *intruder) asks(verb string, header nats.Header, body []byte) error {
 	if err != nil {
 		i.t.Fatalf("%s: %v", verb, err)
 	}
-	if err := messages.ReplyError(m.Data); err != nil {
+	if err := wire.ReplyError(m.Data); err != nil {
 		return err
 	}
 	if len(m.Header["Nats-Service-Error-Code"]) > 0 {

@@ -188,7 +188,7 @@ func TestExactPermissions(t *testing.T) {
 	go func() {
 		served <- p.ServeTool(serving, tool.Func("weather", "Current weather of a city.", func(context.Context, where) (string, error) {
 			return "sunny", nil
-		}, &tool.FuncOptions{Effect: tool.ReadOnly}), nil)
+		}, &tool.FuncOptions{Effect: tool.ReadOnly}), 0)
 	}()
 	for {
 		if ts, err := c.Tools(ctx); err != nil {
@@ -342,7 +342,7 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 	}
 	cancelRun := func(ctx context.Context, c allowed) error { return c.Cancel(ctx, "r", "", "") }
 	serve := func(ctx context.Context, c allowed) error {
-		return c.ServeTool(ctx, tool.Func("t", "A tool.", func(context.Context, struct{}) (string, error) { return "", nil }, nil), nil)
+		return c.ServeTool(ctx, tool.Func("t", "A tool.", func(context.Context, struct{}) (string, error) { return "", nil }, nil), 0)
 	}
 	plan := func(ctx context.Context, c allowed) error {
 		p, err := c.conn.Plan(ctx, &streams.Provisioning{Replicas: 1})

@@ -68,7 +68,7 @@ func TestServeToolEndsWithItsClient(t *testing.T) {
 	go func() {
 		served <- c.ServeTool(t.Context(), tool.Func("weather", "Weather.", func(context.Context, struct{}) (string, error) {
 			return "sunny", nil
-		}, nil), nil)
+		}, nil), 0)
 	}()
 	announced(t, mine, "weather")
 	if err := c.Close(); err != nil {

@@ -128,7 +128,7 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 			calls = append(calls, call.ID+" "+string(call.Args))
 			mu.Unlock()
 			return map[string]string{in.City: "sunny"}, nil
-		}, &tool.FuncOptions{Effect: tool.ReadOnly}), nil)
+		}, &tool.FuncOptions{Effect: tool.ReadOnly}), 0)
 	}()
 	announced(t, mine, "weather")
 	r := ask("weather", "weather")

@@ -159,33 +159,34 @@ func CodeOf(err error) Code {
 	return CodeError
 }
 
-// Error is an error that came out of a journal or off the wire. errors.Is
+// recorded is an error that came out of a journal or off the wire. errors.Is
 // finds the sentinel of its code, so that code which branches on an error does
 // the same on replay.
-type Error struct {
-	Code Code
-	Text string
+type recorded struct {
+	code Code
+	text string
 }
 
 // Error returns the text of the original error.
-func (e *Error) Error() string { return e.Text }
+func (e *recorded) Error() string { return e.text }
 
 // ErrorCode returns the code, see [CodeOf].
-func (e *Error) ErrorCode() string { return string(e.Code) }
+func (e *recorded) ErrorCode() string { return string(e.code) }
 
-// Is reports whether target is the sentinel of e's code, or an Error with the
+// Is reports whether target is the sentinel of e's code, or an error with the
 // same code.
-func (e *Error) Is(target error) bool {
+func (e *recorded) Is(target error) bool {
 	for _, c := range codes {
-		if c.code == e.Code {
+		if c.code == e.code {
 			return c.err == target
 		}
 	}
 	c, ok := target.(coded)
-	return ok && c.ErrorCode() == string(e.Code)
+	return ok && c.ErrorCode() == string(e.code)
 }
 
-// Err rebuilds an error from a code and a text; nil when code is empty.
+// Err rebuilds an error from a code and a text; nil when code is empty. errors.Is finds
+// the sentinel of the code.
 func (c Code) Err(text string) error {
 	if c == "" {
 		return nil
@@ -193,5 +194,5 @@ func (c Code) Err(text string) error {
 	if text == "" {
 		text = fmt.Sprintf("run: %s", string(c))
 	}
-	return &Error{c, text}
+	return &recorded{c, text}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/inspect"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/messages"
@@ -123,7 +122,7 @@ func (o *offering) serve(t *testing.T, name string) {
 	}, &tool.FuncOptions{Effect: tool.ReadOnly})
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- c.ServeTool(ctx, weather, &client.ToolOptions{Timeout: 90 * time.Second}) }()
+	go func() { served <- c.ServeTool(ctx, weather, 90*time.Second) }()
 	o.ends = append(o.ends, func() {
 		cancel()
 		if err := errors.Join(<-served, c.Close()); err != nil {

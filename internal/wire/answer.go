@@ -11,12 +11,12 @@ import (
 type Answer struct {
 	Done bool   `json:"done"`
 	Note string `json:"note,omitempty"`
-	*messages.Error
+	*Error
 }
 
 // AnswerOf returns the answer to a request that ended with err. A signal that
 // changes nothing any more has the code wrong_state and the state of the run.
-func AnswerOf(err error) Answer { return Answer{Done: err == nil, Error: messages.ErrorOf(err)} }
+func AnswerOf(err error) Answer { return Answer{Done: err == nil, Error: ErrorOf(err)} }
 
 // DecodeAnswer reads an answer.
 func DecodeAnswer(data []byte) (Answer, error) {

@@ -23,7 +23,7 @@ func (c *Conn) ServeNode(ctx context.Context, incarnation, verb string, handle f
 	return c.Serve(ctx, messages.NodeSubject(incarnation, verb), "", func(ctx context.Context, m *nats.Msg) any {
 		v, err := handle(ctx, m.Data)
 		if err != nil {
-			return messages.ErrorOf(err)
+			return wire.ErrorOf(err)
 		}
 		return v
 	})
@@ -42,7 +42,7 @@ func (c *Conn) AskNode(ctx context.Context, incarnation, verb string, body any) 
 	}
 	reply, err := c.Ask(ctx, messages.NodeSubject(incarnation, verb), data)
 	if err == nil {
-		err = messages.ReplyError(reply)
+		err = wire.ReplyError(reply)
 	}
 	return reply, err
 }

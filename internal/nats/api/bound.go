@@ -73,7 +73,7 @@ func (b *Bound) ask(ctx context.Context, verb string, header nats.Header, body [
 		return nil, err
 	}
 	if m.Header.Get(micro.ErrorCodeHeader) != "" {
-		err = messages.ReplyError(m.Data)
+		err = wire.ReplyError(m.Data)
 	}
 	return m, err
 }
@@ -311,7 +311,7 @@ func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work)
 	}
 	m, err := b.c.Await(ctx, messages.StoreSubject(b.tenant, storeDeliver), body)
 	if err == nil && m.Header.Get(micro.ErrorCodeHeader) != "" {
-		err = messages.ReplyError(m.Data)
+		err = wire.ReplyError(m.Data)
 	}
 	if err != nil {
 		return "", fmt.Errorf("nats/api: deliver to %s: %w", incarnation, err)

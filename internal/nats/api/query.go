@@ -23,7 +23,7 @@ const (
 
 // ServeQueries answers the queries of all tenants, each by one of the nodes.
 // They are a service that "nats micro ls" shows. Each answer is one message;
-// an error is one too, see messages.ReplyError.
+// an error is one too, see wire.ReplyError.
 func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*conn.Service, error) {
 	a := answerer{c, q}
 	s := c.NewService(ctx)
@@ -117,7 +117,7 @@ func (c *Conn) reply(inbox, subject string, answer any, err error) {
 		m.Data, err = messages.Encode(answer)
 	}
 	if err != nil {
-		e := messages.ErrorOf(err)
+		e := wire.ErrorOf(err)
 		m.Header = nats.Header{micro.ErrorHeader: {oneLine(e.Text)}, micro.ErrorCodeHeader: {string(e.Code)}}
 		m.Data, err = messages.Encode(e)
 	}

@@ -104,7 +104,7 @@ func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q wire.
 	err = elsewhere(ctx, func(ctx context.Context) error {
 		data, err = c.question(ctx, messages.QuerySubject(t, verb), body, askElse)
 		if err == nil {
-			err = messages.ReplyError(data)
+			err = wire.ReplyError(data)
 		}
 		return err
 	})

@@ -134,7 +134,7 @@ func (t *tenantStore) hear(m *nats.Msg) {
 // respond sends an answer, or an error with the headers of a service's.
 func (t *tenantStore) respond(m, out *nats.Msg, err error) {
 	if err != nil {
-		e := messages.ErrorOf(err)
+		e := wire.ErrorOf(err)
 		out = &nats.Msg{Header: nats.Header{micro.ErrorHeader: {oneLine(e.Text)}, micro.ErrorCodeHeader: {string(e.Code)}}}
 		out.Data, err = messages.Encode(e)
 	}

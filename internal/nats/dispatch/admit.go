@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -58,7 +59,7 @@ func (i *intake) tellHeld(l *incomingTask, cause error) {
 	if err != nil || meta.NumDelivered&(meta.NumDelivered-1) != 0 {
 		return
 	}
-	ev := messages.TaskHeld(l.tenant, l.id, l.workflow, *messages.ErrorOf(cause))
+	ev := wire.TaskHeld(l.tenant, l.id, l.workflow, *wire.ErrorOf(cause))
 	ev.Time = time.Now().UnixMilli()
 	data, err := messages.Encode(ev)
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -166,7 +167,7 @@ func TestArchivedComesOnce(t *testing.T) {
 		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
 			t.Fatal(err)
 		}
-		r := messages.RefusedResult("r1", "w", messages.Error{}, time.Now())
+		r := wire.RefusedResult("r1", "w", wire.Error{}, time.Now())
 		r.State = run.Succeeded
 		if err := c.PutResult(t.Context(), tenant, r, false); err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -88,12 +89,12 @@ func (i *intake) putAway(ctx context.Context, l *incomingTask, cause error) erro
 }
 
 func (i *intake) tellRefused(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
-	e := *messages.ErrorOf(cause)
+	e := *wire.ErrorOf(cause)
 	i.c.Logger.Info("a task was refused", "subject", l.msg.Subject(), "run", string(l.id), "code", string(e.Code), "reason", e.Text)
 	if l.id == "" || l.tenant == "" {
 		return nil
 	}
-	ev := messages.Refused(l.tenant, l.id, l.workflow, e)
+	ev := wire.Refused(l.tenant, l.id, l.workflow, e)
 	ev.Time = now.UnixMilli()
 	data, err := messages.Encode(ev)
 	if err == nil {
@@ -102,7 +103,7 @@ func (i *intake) tellRefused(ctx context.Context, l *incomingTask, cause error, 
 	if err != nil || e.Code == run.CodeKeyReused {
 		return err
 	}
-	return i.c.PutResult(ctx, l.tenant, messages.RefusedResult(l.id, l.workflow, e, now), true)
+	return i.c.PutResult(ctx, l.tenant, wire.RefusedResult(l.id, l.workflow, e, now), true)
 }
 
 // placing is how long a delivery of a task that chose a session for it may
@@ -183,7 +184,7 @@ func (c *Dispatch) PutCancelled(ctx context.Context, tenant session.Tenant, id r
 	if reason == "" {
 		reason = NoteEarly
 	}
-	r := messages.RefusedResult(id, "", messages.Error{Code: run.CodeCancelled, Text: reason}, m.Time)
+	r := wire.RefusedResult(id, "", wire.Error{Code: run.CodeCancelled, Text: reason}, m.Time)
 	r.State = run.Cancelled
 	return c.PutResult(ctx, tenant, r, true)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -53,7 +54,7 @@ func TestResultIsSigned(t *testing.T) {
 		}
 
 		// No log tells of a refused task.
-		refused := messages.RefusedResult("r3", "fix", messages.Error{Code: run.CodeError, Text: "no"}, time.Now())
+		refused := wire.RefusedResult("r3", "fix", wire.Error{Code: run.CodeError, Text: "no"}, time.Now())
 		if err := c.PutResult(t.Context(), "default", refused, true); err != nil {
 			t.Fatal(err)
 		}

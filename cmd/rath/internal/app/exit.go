@@ -143,7 +143,7 @@ func CodeOf(err error) int {
 			}
 		}
 	}
-	if e, ok := errors.AsType[*run.Error](err); ok && e.Code == dispatch.CodeUnknownWorkflow {
+	if run.CodeOf(err) == dispatch.CodeUnknownWorkflow {
 		return ExitNotFound
 	}
 	return ExitFailed

@@ -32,7 +32,7 @@ const (
 // until it has a leader and stops it when the test ends.
 func StartCluster(tb testing.TB, n int) *Cluster {
 	tb.Helper()
-	emptyPools()
+	enter(tb)
 	c := &Cluster{servers: make([]*server.Server, n)}
 	var routes []string
 	ports := make([]int, n)
@@ -60,7 +60,6 @@ func StartCluster(tb testing.TB, n int) *Cluster {
 		for i := range c.servers {
 			c.Stop(i)
 		}
-		emptyPools()
 	})
 	for i := range c.servers {
 		c.Start(tb, i)

@@ -23,7 +23,7 @@ type Configured struct {
 // shut down when the test ends.
 func StartConfigured(tb testing.TB, text string) *Configured {
 	tb.Helper()
-	emptyPools()
+	enter(tb)
 	dir := tb.TempDir()
 	c := &Configured{main: filepath.Join(dir, "server.conf"), part: filepath.Join(dir, "part.conf")}
 	config := fmt.Sprintf("listen: 127.0.0.1:%d\njetstream { store_dir: %q, max_file_store: %d }\ninclude part.conf\n", FreePort(tb), filepath.Join(dir, "store"), maxStore)
@@ -31,10 +31,7 @@ func StartConfigured(tb testing.TB, text string) *Configured {
 		tb.Fatal(err)
 	}
 	c.start(tb)
-	tb.Cleanup(func() {
-		c.stop()
-		emptyPools()
-	})
+	tb.Cleanup(c.stop)
 	return c
 }
 

@@ -38,6 +38,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,7 +68,7 @@ func Register() { ats.Register() }
 // server passes the same StoreDir twice and calls Shutdown in between.
 func Start(tb testing.TB, opts *natsserver.Options) *natsserver.Server {
 	tb.Helper()
-	emptyPools()
+	enter(tb)
 	var o natsserver.Options
 	if opts != nil {
 		o = *opts
@@ -97,7 +98,6 @@ func Start(tb testing.TB, opts *natsserver.Options) *natsserver.Server {
 			// empty, and only then sees that its connection is closed.
 			time.Sleep(time.Second)
 		}
-		emptyPools()
 	})
 	return srv
 }
@@ -112,6 +112,25 @@ func CheckConfig(text string) error {
 		return fmt.Errorf("natstest: configuration: %w", err)
 	}
 	return nil
+}
+
+// bubble is the last test that started a server in virtual time, nil after one outside.
+var bubble atomic.Pointer[testing.TB]
+
+// enter comes before a test's first server, and once more after its last one has ended
+// if that is in a bubble: no timer or channel may come into a bubble or out of it, and
+// sync.Pools hand them from test to test. Outside of bubbles they may.
+func enter(tb testing.TB) {
+	if !virtual() {
+		if bubble.Swap(nil) != nil {
+			emptyPools()
+		}
+		return
+	}
+	if last := bubble.Swap(&tb); last == nil || *last != tb {
+		emptyPools()
+		tb.Cleanup(emptyPools)
+	}
 }
 
 // emptyPools drops what sync.Pools hold: the first collection moves it aside,

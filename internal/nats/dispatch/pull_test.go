@@ -2,14 +2,17 @@ package dispatch
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/run"
 )
 
 // TestHandlingEnds has a node hang with a message: what it waits for ends with
@@ -60,5 +63,71 @@ func TestHandlingEnds(t *testing.T) {
 				stop()
 			})
 		})
+	}
+}
+
+// TestQueueAfterRestart has a server stop and start again while a node is at a task.
+func TestQueueAfterRestart(t *testing.T) {
+	srv := natstest.StartConfigured(t, "")
+	queueAfter(t, &streams.Options{Options: conn.Options{URL: srv.URL()}, Level: streams.Lazy}, func() { srv.Restart(t) })
+}
+
+// queueAfter has restart stop and start all servers while a node is at a task, and the
+// position of the consumer may then be gone. That task is taken all the same, the one
+// before does not come again, and one that comes later is taken.
+func queueAfter(t *testing.T, o *streams.Options, restart func()) {
+	c := layer.Dial(t, o)
+	if err := c.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	given := map[run.ID]int{}
+	at, restarted := make(chan struct{}), make(chan struct{})
+	t.Cleanup(natstest.Background(t, func(ctx context.Context) error {
+		return pullRuns(ctx, c, 4, func(ctx context.Context, r journal.Task) error {
+			mu.Lock()
+			given[r.ID]++
+			first := given[r.ID] == 1
+			mu.Unlock()
+			if r.ID == "r2" && first {
+				close(at)
+				<-restarted
+			}
+			return nil
+		})
+	}))
+	publish := func(id run.ID) {
+		t.Helper()
+		if _, err := conn.Retry(t.Context(), func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, publishRun(ctx, c, journal.Task{ID: id, Workflow: "w", Session: sessiontest.Key("s1"), Resume: true})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allTaken := func() {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			left, err := c.Subjects(t.Context(), streams.StreamTasks, streams.PrefixTask+">")
+			if err == nil && len(left) == 0 {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("left in the queue: %v, %v", left, err)
+			}
+		}
+	}
+	publish("r1")
+	allTaken()
+	publish("r2")
+	<-at
+	restart()
+	close(restarted)
+	allTaken()
+	publish("r3")
+	allTaken()
+	mu.Lock()
+	defer mu.Unlock()
+	if given["r1"] != 1 || given["r3"] == 0 {
+		t.Errorf("given: %v", given)
 	}
 }

@@ -45,7 +45,8 @@ type Change struct {
 
 	want, have *jetstream.StreamConfig // of a stream or bucket
 	queue      PullQueue
-	lost       bool // it is there, but no server serves it
+	made       int64 // when the consumer was, in nanoseconds
+	lost       bool  // it is there, but no server serves it
 	denied     *conn.PermissionError
 }
 
@@ -84,7 +85,8 @@ func (c *Streams) changes(ctx context.Context, o *Options, e *Lookup, more func(
 				return nil, fmt.Errorf("nats/streams: consumer %s of stream %s: %w", q.Durable, q.Stream, err)
 			}
 			if ch.lost = lost; consumer != nil {
-				ch.Action, ch.Differences = Keep, q.differences(&consumer.CachedInfo().Config)
+				info := consumer.CachedInfo()
+				ch.Action, ch.made, ch.Differences = Keep, info.Created.UnixNano(), q.differences(&info.Config)
 				ch.decide()
 			}
 		}
@@ -185,6 +187,9 @@ func (c *Streams) carryOutOnce(ctx context.Context, ch *Change) error {
 		return err
 	case ch.lost:
 		return c.recreateStream(ctx, *ch.want)
+	case ch.Kind == KindConsumer && ch.Action == Update:
+		_, err := c.recreateQueue(ctx, ch.queue, ch.made, "it is set up in another way than it should be")
+		return err
 	case ch.Kind == KindConsumer:
 		_, err := c.putQueue(ctx, ch.queue)
 		return err

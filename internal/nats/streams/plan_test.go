@@ -312,12 +312,22 @@ func TestPlanOfFormerStream(t *testing.T) {
 	}
 }
 
-// TestProvisionMendsConsumers changes a consumer; it holds nothing that anybody
-// chose, so that a node mends it.
+// TestProvisionMendsConsumers changes a consumer, also one on disk as an earlier release
+// made it; it holds nothing that anybody chose, so that a node mends it.
 func TestProvisionMendsConsumers(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)
 	cfg := TasksQueue().config()
+	if err := c.JS.DeleteConsumer(ctx, StreamTasks, cfg.Durable); err != nil {
+		t.Fatal(err)
+	}
+	cfg.MemoryStorage = false
+	if _, err := c.JS.CreateConsumer(ctx, StreamTasks, cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Verify(ctx), c.Provision(ctx), c.Verify(ctx)); err != nil {
+		t.Errorf("one on disk: %v", err)
+	}
 	cfg.AckWait = time.Hour
 	if _, err := c.JS.UpdateConsumer(ctx, StreamTasks, cfg); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package workers_test
 
 import (
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,9 +15,13 @@ import (
 // TestPool runs as much at once as it is asked to, keeps some of the goroutines for a
 // while, and ends when all that was run has returned.
 func TestPool(t *testing.T) {
+	stacks := make([]byte, 1<<20)
+	goroutines := func() int {
+		synctest.Wait()
+		return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "workers.(*Pool).Run.func1(")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		p := workers.New()
-		before := runtime.NumGoroutine()
 		const n = 200
 		var all sync.WaitGroup
 		all.Add(n)
@@ -26,19 +31,18 @@ func TestPool(t *testing.T) {
 				all.Wait() // for all others
 			})
 		}
-		synctest.Wait()
-		kept := runtime.NumGoroutine() - before
-		if kept <= 0 || kept >= n {
+		kept := goroutines()
+		if kept == 0 || kept >= n {
 			t.Errorf("%d goroutines are kept after %d functions at once", kept, n)
 		}
 		again := make(chan struct{})
 		p.Run(func() { <-again })
-		if now := runtime.NumGoroutine() - before; now != kept {
+		if now := goroutines(); now != kept {
 			t.Errorf("%d goroutines, of which %d are kept, run one more function", now, kept)
 		}
 		close(again)
 		time.Sleep(time.Minute)
-		if left := runtime.NumGoroutine() - before; left != 0 {
+		if left := goroutines(); left != 0 {
 			t.Errorf("%d goroutines are kept after a minute", left)
 		}
 		var ended atomic.Bool

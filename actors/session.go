@@ -303,11 +303,12 @@ func (a *sessionActor) append(commit commitlog.Commit) {
 
 // committed answers a batch that is durable.
 func (a *sessionActor) committed(o *outcome) {
+	was := a.w.Session()
 	a.w.Committed(o.at)
 	a.fresh = a.pending
 	a.publishPosition()
-	kept := a.w.Session().Ref()
-	a.sys.o.Values.Keep(a.w.Session())
+	kept := a.w.Session()
+	a.sys.o.Values.Keep(kept)
 	for _, r := range a.batch {
 		if !r.staged || r.err != nil {
 			continue
@@ -325,8 +326,12 @@ func (a *sessionActor) committed(o *outcome) {
 				r.ack.Session, r.ack.At = s.Session, o.at
 				continue
 			}
+			if r.ack.Session == was { // nearly always, and one value is enough
+				r.ack.Session, r.ack.At = kept, o.at
+				continue
+			}
 			r.ack.Finish(o.at)
-			if r.ack.Session.Ref() != kept {
+			if r.ack.Session.Ref() != kept.Ref() {
 				a.sys.o.Values.Keep(r.ack.Session)
 			}
 		}

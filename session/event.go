@@ -262,8 +262,8 @@ func JoinedEvent(j Join) Event {
 
 // OpenedEvent records how a session came to be.
 func OpenedEvent(o Opening) Event {
-	o.Name = clean(o.Name)
-	return Event{Kind: KindOpened, Schema: Schema, Data: canonical.MustMarshal(o)}
+	o.Name, o.Run, o.Source, o.Step = clean(o.Name), clean(o.Run), clean(o.Source), clean(o.Step)
+	return Event{Kind: KindOpened, Schema: Schema, Data: canonical.MustMarshal(o)}.Of(o)
 }
 
 // RejectedEvent records a branch's end in its parent.
@@ -280,7 +280,13 @@ func ClosedEvent(c Closing) Event {
 
 // DecodeOpening, DecodeJoin, DecodeRejection, DecodeClosing and DecodePlacement
 // read the data of their events.
-func DecodeOpening(e Event) (o Opening, err error) { err = decode(e, KindOpened, &o); return }
+func DecodeOpening(e Event) (o Opening, err error) {
+	if made, ok := e.Made().(Opening); ok {
+		return made, nil
+	}
+	err = decode(e, KindOpened, &o)
+	return
+}
 
 // DecodeJoin reads a KindJoined event.
 func DecodeJoin(e Event) (j Join, err error) { err = decode(e, KindJoined, &j); return }
@@ -296,17 +302,26 @@ func DecodePlacement(e Event) (p Placement, err error) { err = decode(e, KindPla
 
 // DecodeChunk reads a KindChunk event.
 func DecodeChunk(e Event) (Chunk, error) {
+	if made, ok := e.Made().(*row); ok && made.origin.Time.Equal(e.Time) && made.ref == (Ref{}) {
+		return Chunk{made}, readable(e, KindChunk)
+	}
+	r, err := decodeRow(e)
+	return Chunk{r}, err
+}
+
+// decodeRow returns the row of a KindChunk event for the caller to change.
+func decodeRow(e Event) (*row, error) {
 	if err := readable(e, KindChunk); err != nil {
-		return Chunk{}, err
+		return nil, err
 	}
 	if made, ok := e.Made().(*row); ok {
 		r := *made
 		r.origin.Time, r.ref = e.Time, Ref{}
-		return Chunk{&r}, nil
+		return &r, nil
 	}
 	var d chunkData
 	if err := unmarshalChunk(e.Data, &d); err != nil {
-		return Chunk{}, fmt.Errorf("session: %s: %w", KindChunk, err)
+		return nil, fmt.Errorf("session: %s: %w", KindChunk, err)
 	}
 	r := &row{
 		kind: d.Kind, text: d.Text, calls: d.Calls, callID: d.CallID, name: d.Name, failed: d.Failed, images: d.Images, opaque: d.Opaque,
@@ -316,7 +331,7 @@ func DecodeChunk(e Event) (Chunk, error) {
 	if d.Body != nil {
 		r.body = *d.Body
 	}
-	return Chunk{r}, nil
+	return r, nil
 }
 
 func decode(e Event, kind string, into any) error {

@@ -88,11 +88,10 @@ func Apply(s Session, e Event, resolve func(Link) (Session, error)) (Session, er
 // add takes over what a chunk says of the session, and returns the chunk, which the
 // caller may change until it appends it.
 func (v *value) add(e Event) (Chunk, error) {
-	c, err := DecodeChunk(e)
+	r, err := decodeRow(e)
 	if err != nil {
-		return c, err
+		return Chunk{}, err
 	}
-	r := c.c
 	v.usage, v.own = v.usage.Add(r.origin.Usage), v.own.Add(r.origin.Usage)
 	if r.placement != nil && v.placement != nil && *r.placement == *v.placement {
 		r.placement = v.placement // one for all rows
@@ -100,7 +99,7 @@ func (v *value) add(e Event) (Chunk, error) {
 	if r.placed().Backend != "" {
 		v.placement = r.placement
 	}
-	return c, nil
+	return Chunk{r}, nil
 }
 
 func (v *value) open(o Opening, resolve func(Link) (Session, error)) error {

@@ -11,9 +11,9 @@ import (
 	"github.com/rathcluster/rath/blob"
 )
 
-// TestMadeChunks: a chunk is folded from the event that was made of it as it is from a
-// stored one, also where its texts were no text.
-func TestMadeChunks(t *testing.T) {
+// TestMade: a chunk is folded from the event that was made of it as it is from a
+// stored one, also where its texts were no text; and so is an opening.
+func TestMade(t *testing.T) {
 	const bad = "a\xffb"
 	at := time.UnixMilli(7).UTC()
 	for i, c := range []Chunk{
@@ -53,6 +53,12 @@ func TestMadeChunks(t *testing.T) {
 		if again := ChunkEvent(want); again.Data != e.Data {
 			t.Errorf("chunk %d changed on its way:\n%s\n%s", i, e.Data, again.Data)
 		}
+	}
+	opened := OpenedEvent(Opening{Kind: OpenFork, Name: bad, Parents: []Link{{Ref: Ref{Key{"t", "p"}, 1}, Seq: 2}}, Run: bad, Source: bad, Step: bad})
+	made, madeErr := DecodeOpening(opened)
+	stored, storedErr := DecodeOpening(opened.Of(nil))
+	if diff := cmp.Diff(stored, made); diff != "" || madeErr != nil || storedErr != nil {
+		t.Errorf("an opening differs (-stored +made):\n%s%v, %v", diff, storedErr, madeErr)
 	}
 	e, other := ChunkEvent(UserText("x")), ChunkEvent(UserText("y"))
 	if e.Data = other.Data; e.Made() != nil || !e.Equal(other) {

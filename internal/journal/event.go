@@ -375,7 +375,7 @@ func NewEvent(kind string, payload any) (session.Event, error) {
 	}
 	e := session.Event{Kind: kind, Schema: schemaOf(kind), Data: data}
 	switch payload.(type) {
-	case WriterOpened, Claimed, StepStarted, StepCompleted, Ended: // nearly all that is written
+	case Submitted, WriterOpened, Claimed, StepStarted, StepCompleted, Ended: // nearly all that is written
 		if !strings.Contains(data, notText) {
 			e = e.Of(payload)
 		}

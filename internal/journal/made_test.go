@@ -61,7 +61,7 @@ func TestMadeFacts(t *testing.T) {
 	}
 	for text, made := range map[string]bool{"x": true, "\u2028 \"\u00e9\"\n": true, "\ufffd": false, "a\xffb": false} {
 		facts := map[string]any{
-			KindWriter: &WriterOpened{}, KindClaimed: &Claimed{}, KindStepStarted: &StepStarted{}, KindStepCompleted: &StepCompleted{}, KindEnded: &Ended{},
+			KindSubmitted: &Submitted{}, KindWriter: &WriterOpened{}, KindClaimed: &Claimed{}, KindStepStarted: &StepStarted{}, KindStepCompleted: &StepCompleted{}, KindEnded: &Ended{},
 		}
 		for kind, v := range facts {
 			check(t, event(kind, reflect.ValueOf(v).Elem().Interface()), true)

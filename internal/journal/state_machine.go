@@ -226,8 +226,11 @@ func (g *ClaimResult) Finish(at session.Position, events []session.Event) {
 			g.After = events[i+1:]
 		}
 	}
-	g.Session = g.Session.MadeBy(at)
-	if _, ok := g.Base.Link(); !ok {
+	was := g.Session
+	g.Session = was.MadeBy(at)
+	if g.Base == was {
+		g.Base = g.Session
+	} else if _, ok := g.Base.Link(); !ok {
 		g.Base = g.Base.MadeBy(at)
 	}
 	g.Record.Base = g.Base

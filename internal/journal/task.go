@@ -130,7 +130,7 @@ func fromMillis(ms int64) time.Time {
 func (t Task) wire() wireTask {
 	w := wireTask{
 		Branch: t.Branch, Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
-		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: t.Tools, MCP: t.MCP, Workflow: t.Workflow, Workspace: t.Workspace,
+		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: append([]string(nil), t.Tools...), MCP: append([]string(nil), t.MCP...), Workflow: t.Workflow, Workspace: t.Workspace,
 		Sandbox: t.Sandbox,
 	}
 	if t.ForkOf != nil {

@@ -39,8 +39,9 @@ type valueKey struct {
 }
 
 const (
-	// maxValues bounds the values that are kept; they share their chunks.
-	maxValues = 4096
+	// maxValues bounds the values that are kept; they share their chunks, and keep those
+	// of sessions that have left memory.
+	maxValues = 1024
 	// maxAncestors bounds how deep references may lead. Real ones form no
 	// cycle, because they hold hashes; forged ones could.
 	maxAncestors = 10_000

@@ -24,7 +24,7 @@ const (
 // WithFiles is a policy that takes what p takes and merges the files of all outcomes that
 // it takes, three-way over what they were made of. What both changed in ways that exclude
 // each other the judge decides, which is shown the lines, on a fork of the base as with
-// [AgentJudge]; what it does not decide, and everything if it is nil, becomes what
+// [Agent.Judge]; what it does not decide, and everything if it is nil, becomes what
 // onConflict says, one of the constants; "" is KeepBoth. The record of the merge names each
 // conflict and what decided it.
 func WithFiles(p Policy, onConflict string, judge *Agent) Policy {

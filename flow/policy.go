@@ -87,29 +87,27 @@ func PickHighest(score func(ctx context.Context, o Outcome) (score int, why stri
 	})
 }
 
-// AgentJudge lets an agent choose. It is asked on a fork of the base, so that
-// its deliberation does not become part of the session; the first integer of
-// its answer names the outcome, the rest is the reason.
-func AgentJudge(a *Agent) func(context.Context, *Joined) (best int, reasons []string, err error) {
-	return func(ctx context.Context, j *Joined) (int, []string, error) {
-		s, err := Fork(ctx, j.Base)
-		if err != nil {
-			return 0, nil, err
-		}
-		out, err := a.Forward(ctx, s.With(session.UserText(menu(j))))
-		if err != nil {
-			return 0, nil, rejectUndecided(ctx, err, s)
-		}
-		answer := out.Text()
-		if err := Reject(ctx, out, journal.OnlyJudged); err != nil {
-			return 0, nil, err
-		}
-		reasons := make([]string, len(j.Outcomes))
-		for i := range reasons {
-			reasons[i] = excerpt.Clip(excerpt.FirstLine(answer), 200)
-		}
-		return excerpt.FirstInteger(answer), reasons, nil
+// Judge lets the agent choose: PickBest(a.Judge) takes what it chooses. It is asked on a
+// fork of the base, so that its deliberation does not become part of the session; the
+// first integer of its answer names the outcome, the rest is the reason.
+func (a *Agent) Judge(ctx context.Context, j *Joined) (best int, reasons []string, err error) {
+	s, err := Fork(ctx, j.Base)
+	if err != nil {
+		return 0, nil, err
 	}
+	out, err := a.Forward(ctx, s.With(session.UserText(menu(j))))
+	if err != nil {
+		return 0, nil, rejectUndecided(ctx, err, s)
+	}
+	answer := out.Text()
+	if err := Reject(ctx, out, journal.OnlyJudged); err != nil {
+		return 0, nil, err
+	}
+	reasons = make([]string, len(j.Outcomes))
+	for i := range reasons {
+		reasons[i] = excerpt.Clip(excerpt.FirstLine(answer), 200)
+	}
+	return excerpt.FirstInteger(answer), reasons, nil
 }
 
 func menu(j *Joined) string {

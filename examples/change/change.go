@@ -32,7 +32,7 @@ func (w *Change) Forward(ctx context.Context, s session.Session) (session.Sessio
 	if err != nil {
 		return s, err
 	}
-	if s, err = flow.Merge(ctx, j, flow.PickBest(flow.AgentJudge(w.Judge))); err != nil {
+	if s, err = flow.Merge(ctx, j, flow.PickBest(w.Judge.Judge)); err != nil {
 		return s, err
 	}
 	for range 3 {

@@ -31,7 +31,7 @@ func (w *Review) Forward(ctx context.Context, s session.Session) (session.Sessio
 	if err != nil {
 		return s, err
 	}
-	return flow.Merge(ctx, j, flow.PickBest(flow.AgentJudge(w.Judge)))
+	return flow.Merge(ctx, j, flow.PickBest(w.Judge.Judge))
 }
 
 func newReview() *Review {

@@ -35,7 +35,7 @@ func (w *fan) Forward(ctx context.Context, s session.Session) (session.Session, 
 	if err != nil {
 		return s, err
 	}
-	if s, err = flow.Merge(ctx, j, flow.PickBest(flow.AgentJudge(w.judge))); err != nil {
+	if s, err = flow.Merge(ctx, j, flow.PickBest(w.judge.Judge)); err != nil {
 		return s, err
 	}
 	n, err := flow.Do(ctx, "count", func(context.Context) (int, error) { return s.Len(), nil }, tool.ReadOnly)

@@ -448,7 +448,7 @@ func TestPoliciesLeaveNothing(t *testing.T) {
 	broken := model(func(*llm.Request) *llm.Response {
 		return &llm.Response{Calls: []llm.ToolCall{{ID: "c", Name: "nosuch", Args: "{}"}}, Finish: llm.FinishTools}
 	})
-	judge := flow.PickBest(flow.AgentJudge(&flow.Agent{Name: "j", MaxRounds: 1}))
+	judge := flow.PickBest((&flow.Agent{Name: "j", MaxRounds: 1}).Judge)
 	summary := flow.Summarise(&flow.Compressor{Name: "c"})
 	for name, tt := range map[string]struct {
 		models llm.Models

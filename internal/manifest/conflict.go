@@ -3,7 +3,8 @@ package manifest
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/rathcluster/rath/internal/excerpt"
 )
 
 // ConflictKind is why two states of a path cannot both be taken.
@@ -98,11 +99,7 @@ func clipped(text string) string {
 	if len(text) <= maxDetail {
 		return text
 	}
-	cut := maxDetail - len("…\n")
-	for !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…\n"
+	return excerpt.Clip(text, maxDetail-len("…\n")) + "…\n"
 }
 
 // what describes a state of a path.

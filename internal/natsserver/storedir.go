@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rathcluster/rath/internal/filelock"
 )
 
 var (
@@ -65,10 +67,10 @@ func lockDir(dir string) (*dirLock, error) {
 	if err != nil {
 		return nil, classify(dir, err)
 	}
-	held, err := tryLock(f)
+	held, err := filelock.Try(f)
 	for end := time.Now().Add(lingering); err == nil && !held && ended(readPID(f)) && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
-		held, err = tryLock(f)
+		held, err = filelock.Try(f)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("natsserver: lock store directory %s: %w", dir, err), f.Close())
@@ -97,7 +99,7 @@ func Hold(dir string) (release func() error, err error) {
 
 // release gives the directory up. The file stays: removing it would let two
 // processes hold locks on two files of the same name.
-func (l *dirLock) release() error { return l.f.Close() }
+func (l *dirLock) release() error { return filelock.Release(l.f) }
 
 func readPID(f *os.File) int {
 	var buf [32]byte

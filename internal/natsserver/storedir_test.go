@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rathcluster/rath/internal/filelock"
 )
 
 // TestClassify gives the errors that a full or read-only disk returns, which
@@ -67,7 +69,7 @@ func TestLockOfEnded(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if held, err := tryLock(holder); err != nil || !held {
+				if held, err := filelock.Try(holder); err != nil || !held {
 					t.Fatal(held, err)
 				}
 				if _, err := fmt.Fprintln(holder, tc.pid); err != nil {

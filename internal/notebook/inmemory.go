@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/memory"
 )
 
@@ -185,36 +185,14 @@ func Transcript(dir URI, messages []memory.Message, from memory.Origin) ([]Note,
 		}
 		n := Note{URI: fmt.Sprintf("%s/%06d", dir, i), Text: strings.ToValidUTF8(messages[i].Role, "\ufffd") + ": " + text, Origin: from}
 		if i > 0 {
-			n.Context = tail(texts[i-1], contextBytes)
+			n.Context = excerpt.End(texts[i-1], contextBytes)
 		}
 		if i+1 < len(texts) {
-			n.Context = strings.TrimSpace(n.Context + "\n" + head(texts[i+1], contextBytes))
+			n.Context = strings.TrimSpace(n.Context + "\n" + excerpt.Clip(texts[i+1], contextBytes))
 		}
 		notes = append(notes, n)
 	}
 	return notes, nil
-}
-
-// head and tail cut s to n bytes without breaking a character.
-func head(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
-func tail(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	at := len(s) - n
-	for !utf8.RuneStart(s[at]) {
-		at++
-	}
-	return s[at:]
 }
 
 // Delete implements Store.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/memory"
 )
 
@@ -178,7 +179,7 @@ func (m *InMemory) Vectors(model string) (bytes int, any bool) {
 // Embedded is as much of a text as its vector is made of, which is what models take:
 // they read so much, and what a note is about stands at its beginning.
 func Embedded(text string) string {
-	return strings.TrimSpace(head(strings.ToValidUTF8(text, "\ufffd"), maxEmbedded))
+	return strings.TrimSpace(excerpt.Start(text, maxEmbedded))
 }
 
 const maxEmbedded = 8 << 10

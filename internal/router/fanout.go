@@ -323,7 +323,7 @@ func (w *fanOut) policy(j *flow.Joined) flow.Policy {
 		}
 		return flow.Pick(i)
 	case MergeBest:
-		return flow.PickBest(flow.AgentJudge(judge))
+		return flow.PickBest(judge.Judge)
 	case MergeSummarise:
 		return files(flow.Summarise(&flow.Compressor{Name: "summariser", Prompt: w.in.Summariser.Prompt, Provider: model(w.in.Summariser)}))
 	}

@@ -14,10 +14,10 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/tiktoken-go/tokenizer/codec"
 
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/llm"
 )
 
@@ -46,7 +46,7 @@ func Count(texts ...string) int64 {
 	}
 	for _, t := range texts {
 		if all > maxCounted {
-			t = head(t, int(int64(len(t))*maxCounted/int64(all)))
+			t = excerpt.Clip(t, int(int64(len(t))*maxCounted/int64(all)))
 		}
 		seen += len(t)
 		n += count(t)
@@ -66,14 +66,6 @@ func count(text string) int {
 		return int(llm.Estimate(len(text)))
 	}
 	return n
-}
-
-// head returns at most n bytes, cut between characters.
-func head(s string, n int) string {
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 // request counts what a request has.

@@ -26,6 +26,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/rathcluster/rath/internal/filelock"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
 )
@@ -98,7 +99,7 @@ func Open(dir string, o *Options) (_ *Store, err error) {
 	s.m = notebook.New(&notebook.Options{MaxNotes: o.MaxNotes, Before: s.record})
 	// What a crash left of a compaction is neither read nor kept.
 	if err := os.Remove(filepath.Join(dir, "notes.log.new")); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), release(s.lock))
+		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), filelock.Release(s.lock))
 	}
 	puts := 0
 	s.log, s.torn, err = openLog(filepath.Join(dir, "notes.log"), func(c notebook.Change) {
@@ -106,7 +107,7 @@ func Open(dir string, o *Options) (_ *Store, err error) {
 		s.m.Apply(c)
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, unwritable(err)), release(s.lock))
+		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, unwritable(err)), filelock.Release(s.lock))
 	}
 	s.packed = s.log.size * int64(s.m.Len()) / int64(max(puts, 1))
 	return s, nil
@@ -244,5 +245,5 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	return errors.Join(s.log.close(), release(s.lock))
+	return errors.Join(s.log.close(), filelock.Release(s.lock))
 }

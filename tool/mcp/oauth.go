@@ -20,6 +20,7 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 	"gopkg.in/yaml.v3"
 
+	"github.com/rathcluster/rath/internal/filelock"
 	"github.com/rathcluster/rath/internal/listfile"
 )
 
@@ -318,4 +319,17 @@ func plain(err error) error {
 		return fmt.Errorf("%s %s: %w", e.Op, filepath.Base(e.New), e.Err)
 	}
 	return err
+}
+
+// lock waits for the lock of a file, which is that of a file beside it: the file itself is
+// replaced as a whole.
+func lock(file string) (unlock func(), err error) {
+	f, err := os.OpenFile(file+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return func() {}, err
+	}
+	if err := filelock.Wait(f); err != nil {
+		return func() {}, errors.Join(err, f.Close())
+	}
+	return func() { _ = filelock.Release(f) }, nil
 }

@@ -4,29 +4,68 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"testing"
+	"time"
 )
 
-// TestTuneMemory: a node takes its share of the container's memory, as either version
+// TestGrowth: a small heap grows to a size, a large one by a share of what is in use, and
+// each collection sets that.
+func TestGrowth(t *testing.T) {
+	for live, want := range map[uint64]int{0: 400, 4 << 20: 400, 16 << 20: 200, 24 << 20: 100, 40 << 20: 40, 48 << 20: 40, 1 << 30: 40} {
+		if got := growthOver(live); got != want {
+			t.Errorf("with %d bytes in use it grows by %d percent, want %d", live, got, want)
+		}
+	}
+	TuneMemory(func(string) string { return "" })
+	small := growth(t)
+	held := make([]*[1 << 20]byte, 96)
+	for i := range held {
+		held[i] = new([1 << 20]byte)
+	}
+	large := growth(t)
+	if large != memoryGrowth || small < large {
+		t.Errorf("the heap grows by %d percent, and by %d with 96 MiB more in use", small, large)
+	}
+	runtime.KeepAlive(held)
+}
+
+// growth collects and returns what it has set.
+func growth(t *testing.T) int {
+	t.Helper()
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/gogc:percent"}}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		runtime.GC()
+		metrics.Read(live)
+		percent, want := int(live[1].Value.Uint64()), growthOver(live[0].Value.Uint64())
+		if want-5 <= percent && percent <= want+5 { // other tests may be at work
+			return percent
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d percent with %d bytes in use", percent, live[0].Value.Uint64())
+		}
+	}
+}
+
+// TestLimitMemory: a node takes its share of the container's memory, as either version
 // of control groups limits it, and what the operator says holds instead.
-func TestTuneMemory(t *testing.T) {
+func TestLimitMemory(t *testing.T) {
 	const own = "sys/fs/cgroup/system.slice/rath.service/memory.max"
 	for name, c := range map[string]struct {
 		files, env map[string]string
-		percent    int
 		limit      int64
 	}{
-		"no container":         {nil, nil, 50, math.MaxInt64},
-		"version 2":            {map[string]string{"sys/fs/cgroup/memory.max": "536870912\n"}, nil, 50, 402653184},
-		"version 2, no limit":  {map[string]string{"sys/fs/cgroup/memory.max": "max\n"}, nil, 50, math.MaxInt64},
-		"version 1":            {map[string]string{"sys/fs/cgroup/memory/memory.limit_in_bytes": "1073741824\n"}, nil, 50, 805306368},
-		"version 1, no limit":  {map[string]string{"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, nil, 50, math.MaxInt64},
-		"a service":            {map[string]string{"proc/self/cgroup": "0::/system.slice/rath.service\n", own: "1073741824\n"}, nil, 50, 805306368},
-		"a service in another": {map[string]string{"proc/self/cgroup": "0::/../../x\n", "sys/fs/cgroup/x/memory.max": "4096\n", "sys/fs/cgroup/memory.max": "1024\n"}, nil, 50, 768},
-		"not a number":         {map[string]string{"sys/fs/cgroup/memory.max": "-1"}, nil, 50, math.MaxInt64},
-		"told":                 {map[string]string{"sys/fs/cgroup/memory.max": "1024\n"}, map[string]string{"GOGC": "80", "GOMEMLIMIT": "1GiB"}, 77, 12345},
-		"told of the limit":    {map[string]string{"sys/fs/cgroup/memory.max": "1024\n"}, map[string]string{"GOMEMLIMIT": "1GiB"}, 50, 12345},
+		"no container":         {nil, nil, math.MaxInt64},
+		"version 2":            {map[string]string{"sys/fs/cgroup/memory.max": "536870912\n"}, nil, 402653184},
+		"version 2, no limit":  {map[string]string{"sys/fs/cgroup/memory.max": "max\n"}, nil, math.MaxInt64},
+		"version 1":            {map[string]string{"sys/fs/cgroup/memory/memory.limit_in_bytes": "1073741824\n"}, nil, 805306368},
+		"version 1, no limit":  {map[string]string{"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, nil, math.MaxInt64},
+		"a service":            {map[string]string{"proc/self/cgroup": "0::/system.slice/rath.service\n", own: "1073741824\n"}, nil, 805306368},
+		"a service in another": {map[string]string{"proc/self/cgroup": "0::/../../x\n", "sys/fs/cgroup/x/memory.max": "4096\n", "sys/fs/cgroup/memory.max": "1024\n"}, nil, 768},
+		"not a number":         {map[string]string{"sys/fs/cgroup/memory.max": "-1"}, nil, math.MaxInt64},
+		"told":                 {map[string]string{"sys/fs/cgroup/memory.max": "1024\n"}, map[string]string{"GOMEMLIMIT": "1GiB"}, 12345},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -44,12 +83,10 @@ func TestTuneMemory(t *testing.T) {
 			if c.env["GOMEMLIMIT"] != "" {
 				told = 12345
 			}
-			defer debug.SetGCPercent(debug.SetGCPercent(77))
 			defer debug.SetMemoryLimit(debug.SetMemoryLimit(told))
-			tuneMemory(func(name string) string { return c.env[name] }, root)
-			limit := debug.SetMemoryLimit(told)
-			if percent := debug.SetGCPercent(77); percent != c.percent || limit != c.limit {
-				t.Errorf("%d percent and %d bytes, want %d and %d", percent, limit, c.percent, c.limit)
+			limitMemory(func(name string) string { return c.env[name] }, root)
+			if limit := debug.SetMemoryLimit(told); limit != c.limit {
+				t.Errorf("%d bytes, want %d", limit, c.limit)
 			}
 		})
 	}

@@ -132,7 +132,6 @@ func (f *Follower) read(live api.Live) (Update, error) {
 		return Update{Event: &e}, nil
 	case messages.OnResult:
 		if r, err := messages.DecodeResult(live.Data); err == nil {
-			r.FillStatement(f.c.tenant)
 			return Update{Result: &r}, nil
 		}
 	}

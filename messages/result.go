@@ -44,7 +44,7 @@ type Result struct {
 	EndedMS int64  `json:"ended_ms"`
 	// Statement is what Say says of the result, and Signature the signature of a node
 	// over it, as ssh-keygen -Y sign writes it; both are empty of a result that no
-	// node signed. What is stored leaves the Statement out: see FillStatement.
+	// node signed.
 	Statement string `json:"statement,omitempty"`
 	Signature string `json:"signature,omitempty"`
 }
@@ -118,14 +118,6 @@ func (r *Result) Say(t session.Tenant) string {
 	}
 	return fmt.Sprintf("rath run 1\ntenant %s\nrun %s\nstate %s\nsession %s\nversion %d\nhome %s\ncommit %d\nchain %s\nworkspace %s\noutput %x\nended_ms %d\n",
 		t, r.Run, r.State, r.Session, r.Version, r.Chain.Session, r.Chain.Seq, r.Chain.Hash, workspace, sha256.Sum256([]byte(r.Output)), r.EndedMS)
-}
-
-// FillStatement sets the Statement that a signed result, as it is stored and published,
-// leaves out.
-func (r *Result) FillStatement(t session.Tenant) {
-	if r.Signature != "" && r.Statement == "" {
-		r.Statement = r.Say(t)
-	}
 }
 
 // Encode returns the JSON of the result.

@@ -548,8 +548,7 @@ func TestRecordsSchema(t *testing.T) {
 		if outside == inside && name != "epoch" {
 			t.Errorf("%s: beside the records %v, in them %v", name, outside, inside)
 		}
-		implied := name == "partition" || name == "session"
-		if slices.Contains(one.Required, name) && !implied && !slices.Contains(s.Required, name) && !slices.Contains(inner.Required, name) {
+		if slices.Contains(one.Required, name) && !slices.Contains(s.Required, name) && !slices.Contains(inner.Required, name) {
 			t.Errorf("%s is required of a record, and not here", name)
 		}
 	}

@@ -118,21 +118,9 @@ for (const session of logs) {
   } while (at);
 }
 console.log(`chain: ${logs.size} logs hold together`);
-const statement = `rath run 1
-tenant ${tenant}
-run ${result.run}
-state ${result.state}
-session ${result.session}
-version ${result.version ?? 0}
-home ${result.chain.session}
-commit ${result.chain.seq}
-chain ${result.chain.hash}
-workspace ${result.workspace ?? "-"}
-output ${sum(result.output ?? "")}
-ended_ms ${result.ended_ms}
-`;
+if (!result.statement.includes(`chain ${result.chain.hash}\n`)) throw new Error("the statement is of another log");
 writeFileSync("js.sig", result.signature);
-const checked = spawnSync("ssh-keygen", ["-Y", "verify", "-f", signers, "-I", "rath", "-n", "rath", "-s", "js.sig"], { input: statement });
+const checked = spawnSync("ssh-keygen", ["-Y", "verify", "-f", signers, "-I", "rath", "-n", "rath", "-s", "js.sig"], { input: result.statement });
 console.log(`${checked.stdout}${checked.stderr}`.trim());
 if (checked.status !== 0) process.exit(1);
 

@@ -103,8 +103,7 @@ type recordEdge struct {
 }
 
 // storedRecords is a message of LINEAGE: records of one commit, with what all of
-// them say beside them, but for a session that is the root. Former releases stored each
-// record by itself.
+// them say beside them. Former releases stored each record by itself.
 type storedRecords struct {
 	recordData
 	Records []recordData `json:"records"`
@@ -157,9 +156,6 @@ func (a *audit) records(m Message) {
 		return
 	}
 	in, ok := read[storedRecords](text)
-	if ok && in.Kind == "" && in.Session == "" {
-		in.Session = in.Root
-	}
 	form, name := a.schemas.records, "records.v1"
 	if ok && in.Kind != "" {
 		form, name = a.schemas.record, "record.v1"

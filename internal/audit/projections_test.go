@@ -47,9 +47,6 @@ func former(w *world) {
 		}
 		records := stored["records"].([]any)
 		delete(stored, "records")
-		if stored["session"] == nil {
-			stored["session"] = stored["root"]
-		}
 		for _, r := range records {
 			record := r.(object)
 			for name, value := range stored {

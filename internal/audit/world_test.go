@@ -301,9 +301,6 @@ func (w *world) derive(l *logbook, e *envelope) {
 			w.other("KV_ALIAS", "$KV.ALIAS."+l.tenant+".run."+f.data["task"].(object)["run"].(string), object{"session": l.id, "digest": f.data["digest"]})
 		}
 	}
-	if l.id == l.root {
-		delete(stored, "session")
-	}
 	if stored["records"] = records; records != nil {
 		w.other("LINEAGE", subject, stored)
 	}

@@ -52,7 +52,7 @@ func (o *object) signed(k string, v int64) {
 	o.b = strconv.AppendInt(o.b, v, 10)
 }
 
-// positive writes a number that is not zero.
+// positive writes a number above zero.
 func (o *object) positive(k string, v uint64) {
 	if v != 0 {
 		o.count(k, v)
@@ -100,8 +100,8 @@ func (o *object) usage(k string, u session.Usage) {
 	o.b = append(o.b, '}')
 }
 
-// record writes a record. With of it is one of a message whose first record that is: what
-// the message says, the record does not.
+// record writes a record. If of is set, r is one of a message whose first record of is, and
+// leaves out what the message says.
 func (o *object) record(r, of *Record) {
 	alone := of == nil
 	o.b = append(o.b, '{')

@@ -1,7 +1,6 @@
 package lineage
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/rathcluster/rath/session"
@@ -13,18 +12,17 @@ const MaxStored = 256
 
 // stored is a message of the stream of lineage: records of one commit, in the order
 // of its events. What all of them say stands beside them; a record says it only
-// where it differs. The session is not written where it is the root, nor the first
-// partition.
+// where it differs.
 type stored struct {
 	Commit    uint64         `json:"commit"`
 	Epoch     uint64         `json:"epoch"`
 	Hash      string         `json:"hash"`
-	Partition uint32         `json:"partition,omitempty"`
+	Partition uint32         `json:"partition"`
 	Records   []Record       `json:"records"`
 	Root      session.ID     `json:"root"`
 	Schema    int            `json:"schema"`
 	Seq       uint64         `json:"seq"`
-	Session   session.ID     `json:"session,omitempty"`
+	Session   session.ID     `json:"session"`
 	Tenant    session.Tenant `json:"tenant"`
 }
 
@@ -39,7 +37,7 @@ func EncodeStored(records []Record) ([]byte, error) {
 	o.count("commit", of.Commit)
 	o.count("epoch", of.Epoch)
 	o.must("hash", of.Hash)
-	o.positive("partition", uint64(of.Partition))
+	o.count("partition", uint64(of.Partition))
 	o.key("records")
 	for i := range records {
 		r := &records[i]
@@ -58,9 +56,7 @@ func EncodeStored(records []Record) ([]byte, error) {
 	o.must("root", string(of.Root))
 	o.signed("schema", int64(of.Schema))
 	o.count("seq", of.Seq)
-	if of.Session != of.Root {
-		o.must("session", string(of.Session))
-	}
+	o.must("session", string(of.Session))
 	o.must("tenant", string(of.Tenant))
 	if o.err != nil {
 		return nil, fmt.Errorf("lineage: commit %d of %s: %w", of.Commit, of.Key(), o.err)
@@ -89,7 +85,6 @@ func DecodeStored(data []byte) ([]Record, error) {
 	if len(m.Records) == 0 || len(m.Records) > MaxStored {
 		return nil, fmt.Errorf("%w: %d records: want 1 to %d", ErrMalformed, len(m.Records), MaxStored)
 	}
-	m.Session = cmp.Or(m.Session, m.Root)
 	for i := range m.Records {
 		r := &m.Records[i]
 		r.Commit, r.Hash, r.Partition, r.Root, r.Schema, r.Seq, r.Session, r.Tenant = m.Commit, m.Hash, m.Partition, m.Root, m.Schema, m.Seq, m.Session, m.Tenant

@@ -19,21 +19,18 @@ import (
 // that should have one, and a crash before leaves it to the next relay.
 func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
 	if statement := r.Say(t); c.O.Sign != nil && statement != "" && r.Signature == "" {
-		var err error
-		if r.Signature, err = c.O.Sign(statement); err != nil {
+		signature, err := c.O.Sign(statement)
+		if err != nil {
 			return fmt.Errorf("nats/project: sign result of run %s: %w", r.Run, err)
 		}
+		r.Statement, r.Signature = statement, signature
 	}
 	return c.KeepResult(ctx, t, r, look)
 }
 
 // KeepResult stores the result of a run as it is unless it has one, until ctx ends. look
-// asks first whether it is there: storing it would tell its subscribers again. A statement
-// that the other fields say is not stored.
+// asks first whether it is there: storing it would tell its subscribers again.
 func (c *Projections) KeepResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
-	if r.Statement == r.Say(t) {
-		r.Statement = ""
-	}
 	data, err := r.Encode()
 	if err != nil {
 		return err
@@ -80,7 +77,6 @@ func (c *Projections) Stored(ctx context.Context, t session.Tenant, id run.ID) (
 	if err != nil {
 		return r, false, fmt.Errorf("nats/project: result of run %s: %w", id, err)
 	}
-	r.FillStatement(t)
 	return r, true, nil
 }
 

@@ -25,8 +25,8 @@ const (
 
 // Options say what a System works with. Log is required.
 type Options struct {
-	// Log is where sessions are kept. If it is a commitlog.Snapshotter too,
-	// passivated sessions leave a snapshot.
+	// Log is where sessions are kept. If it is a commitlog.Snapshotter too, sessions
+	// that leave memory after many commits leave a snapshot.
 	Log commitlog.Log
 	// Spills reports that Log keeps large events elsewhere, so that it alone
 	// can say whether a commit is too large.

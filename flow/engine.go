@@ -22,7 +22,8 @@ import (
 // reports, and every later call returns it.
 //
 // Errors, besides what an operation has of its own: run.ErrNestedStep from the
-// work of a step under way, one of its own while another step of the place is under way, run.ErrMismatch when the journal holds another step. A session that is
+// work of a step under way, an error of the engine while another step of the place is
+// under way, run.ErrMismatch when the journal holds another step. A session that is
 // returned together with an error is the one to go on with.
 type engine interface {
 	place

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -533,7 +534,7 @@ func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error 
 	}
 	d.Row = n > r.rows && r.calls[r.rows] == c
 	if !d.Row {
-		d.Value, d.Images = string(out.body), out.images
+		d.Value, d.Images = string(out.body), slices.Clone(out.images) // of a tool, which may use it again
 	}
 	c.st.s = r.s
 	ack, err := c.st.commit(d, content...)

@@ -85,7 +85,7 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 	return s, fmt.Errorf("%w: %s made %d; raise Agent.MaxRounds", flow.ErrMaxRounds, a.Name, a.rounds())
 }
 
-// DefaultMaxRounds is how many model calls an agent makes that bounds them at 0.
+// DefaultMaxRounds is how many model calls an agent makes whose MaxRounds is 0.
 const DefaultMaxRounds = 64
 
 func (a *agent) rounds() int {

@@ -313,7 +313,7 @@ func TestPlanOfFormerStream(t *testing.T) {
 }
 
 // TestProvisionMendsConsumers changes a consumer, also one on disk as an earlier release
-// made it; it holds nothing that anybody chose, so that a node mends it.
+// made it; it holds nothing that an operator chose, so that a node mends it.
 func TestProvisionMendsConsumers(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)

@@ -73,8 +73,8 @@ func warmed(t *testing.T, m *scribe, o flow.FanOutOptions, bs ...flow.Branch) (n
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{Values: values, Models: client(m.complete)}
 	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
+	o.WarmFirst = true
 	s := must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		o.WarmFirst = true
 		j, err := flow.FanOut(ctx, s, bs, &o)
 		if err != nil {
 			return s, err

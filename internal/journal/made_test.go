@@ -31,8 +31,8 @@ func fill(v reflect.Value, text string) {
 			fill(v.Index(i), text)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(v.Field(i), text)
+		for _, field := range v.Fields() {
+			fill(field, text)
 		}
 	default:
 		panic(v.Kind())

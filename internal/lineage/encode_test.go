@@ -13,8 +13,8 @@ import (
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(v.Field(i))
+		for _, field := range v.Fields() {
+			fill(field)
 		}
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))

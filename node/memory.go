@@ -35,8 +35,9 @@ three quarters of the memory of the container.
 
 // TuneMemory sets, for this process, how much memory garbage may take, as Main does:
 // collections come when the heap comes to 48 MiB or to 1.4 times what is in use, and more
-// often near three quarters of the memory of the container. What GOGC or GOMEMLIMIT say in the environment holds
-// instead. Programs that start nodes with Start may call it once, before.
+// often near three quarters of the memory of the container. What GOGC or GOMEMLIMIT say in
+// the environment holds instead. Programs that start nodes with Start may call it once,
+// before.
 func TuneMemory(env func(string) string) {
 	if env("GOGC") == "" {
 		growAfterCollections()

@@ -125,9 +125,9 @@ func (t *Table) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(t.rows, name, func(r row, name string) int { return strings.Compare(r.spec.Name, name) })
 }
 
-// Bind finds a tool and checks the text of its arguments without running
-// anything. It returns them as the tool gets them, compact, for Run. The error is a *Failure of kind UnknownTool or InvalidArguments;
-// ErrorOutcome makes it what the model reads.
+// Bind finds a tool and checks the text of its arguments without running anything. It
+// returns them as the tool gets them, compact, for Run. The error is a *Failure of kind
+// UnknownTool or InvalidArguments; ErrorOutcome makes it what the model reads.
 func (t *Table) Bind(name, args string) (Spec, json.RawMessage, error) {
 	i, ok := t.find(name)
 	if !ok {

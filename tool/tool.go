@@ -119,7 +119,8 @@ const (
 	LaneWorkspace = "workspace"
 )
 
-// LaneOf is the lane of one call, with arguments as Table.Bind returns them. A Lane that panics gives the careful answer.
+// LaneOf is the lane of one call, with arguments as Table.Bind returns them. A Lane that
+// panics gives the careful answer.
 func (s Spec) LaneOf(args json.RawMessage) (lane string) {
 	switch {
 	case s.Lane != nil:

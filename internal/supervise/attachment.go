@@ -28,8 +28,8 @@ type Attachment struct {
 	// OperatorUser and OperatorPassword may delete and purge.
 	OperatorUser     string `json:"operator_user"`
 	OperatorPassword string `json:"operator_password"`
-	// Gossip is where other nodes of this machine join, with GossipKey: see
-	// Options.Dev. "" takes none.
+	// Gossip is where other nodes of this machine join, with GossipKey, see
+	// node.Options.Dev; "" takes none.
 	Gossip    string `json:"gossip,omitempty"`
 	GossipKey string `json:"gossip_key,omitempty"`
 }

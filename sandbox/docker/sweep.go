@@ -17,10 +17,10 @@ import (
 // sweepEvery is the time between two looks for containers that are left.
 const sweepEvery = 15 * time.Second
 
-// Run implements sandbox.Sweeper: it removes containers that are left, now and every 15 s, and has containers wait for
-// sandboxes, as Options.Warm says, until ctx ends. A container ends by itself when its
-// holder does; what Run finds is one that was never started, or whose session has a newer
-// one. It is called once.
+// Run implements sandbox.Sweeper: it removes containers that are left, now and every 15 s,
+// and has containers wait for sandboxes, as Options.Warm says, until ctx ends. A container
+// ends by itself when its holder does; what Run finds is one that was never started, or
+// whose session has a newer one. It is called once.
 func (b *driver) Run(ctx context.Context) error {
 	b.pool.mu.Lock()
 	b.pool.running = true
@@ -53,9 +53,10 @@ func (b *driver) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep implements sandbox.Sweeper: it removes the containers whose process is gone, and those whose owner has one of a
-// higher epoch, and returns how many. A container of a process in another namespace of
-// process numbers, which cannot be told to be gone, is left to end by itself.
+// Sweep implements sandbox.Sweeper: it removes the containers whose process is gone, and
+// those whose owner has one of a higher epoch, and returns how many. A container of a
+// process in another namespace of process numbers, which cannot be told to be gone, is
+// left to end by itself.
 func (b *driver) Sweep(ctx context.Context) (removed int, err error) {
 	if err := b.reach(); err != nil {
 		return 0, fmt.Errorf("docker: sweep: %w", err)

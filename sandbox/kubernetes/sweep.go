@@ -11,10 +11,10 @@ import (
 // sweepEvery is the time between two looks for pods that are left.
 const sweepEvery = 15 * time.Second
 
-// Run implements sandbox.Sweeper: it removes pods that are left, now and every 15 s, until ctx ends. The daemon of a pod
-// ends by itself when its holder does; what Run finds is what that leaves, a pod that never
-// ran, or one whose session has a newer one, also of holders that are gone. It is called
-// once.
+// Run implements sandbox.Sweeper: it removes pods that are left, now and every 15 s, until
+// ctx ends. The daemon of a pod ends by itself when its holder does; what Run finds is
+// what that leaves, a pod that never ran, or one whose session has a newer one, also of
+// holders that are gone. It is called once.
 func (b *driver) Run(ctx context.Context) error {
 	for tick := time.Tick(sweepEvery); ; {
 		if n, err := b.Sweep(ctx); err != nil && ctx.Err() == nil {
@@ -30,9 +30,9 @@ func (b *driver) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep implements sandbox.Sweeper: it removes the pods of sandboxes in the namespace that have ended, those that do not
-// run although no holder waits for them any more, and those whose owner has one of a higher
-// epoch, and returns how many.
+// Sweep implements sandbox.Sweeper: it removes the pods of sandboxes in the namespace that
+// have ended, those that do not run although no holder waits for them any more, and those
+// whose owner has one of a higher epoch, and returns how many.
 func (b *driver) Sweep(ctx context.Context) (removed int, err error) {
 	in, err := b.reach(ctx)
 	if err != nil {

@@ -57,18 +57,23 @@ func (d *disk) says(all int64, tooDeep bool) string {
 // grows with what a look takes, so that it costs at most a twenty-fifth of a processor; what
 // a command writes between two looks can be more than the limit, and the last look finds
 // it, see end. Of files that are removed and held open it sees nothing.
+//
+// It rests before its first look: the command before ended with one, and a look that opens
+// a closed directory while the command begins meets those that begin by opening it.
 func (d *disk) watch(over chan<- string, done <-chan struct{}) {
+	rest := minRest
 	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(rest):
+		}
 		began := time.Now()
 		if all, tooDeep := d.look(done, d.most()); all > d.most() || tooDeep && d.held == 0 {
 			over <- "killed: " + d.says(all, tooDeep)
 			return
 		}
-		select {
-		case <-done:
-			return
-		case <-time.After(max(minRest, diskShare*time.Since(began))):
-		}
+		rest = max(minRest, diskShare*time.Since(began))
 	}
 }
 
@@ -136,7 +141,8 @@ func diskUse(dir int, done <-chan struct{}, most int64, depth int) (sum int64, t
 
 // openClosed opens a directory to be listed. One that the command has closed is open until
 // closeAgain: what lies in it can grow all the same. Meanwhile its sticky bit is the other
-// way, which tells this mode from one that the command gives it.
+// way, which tells this mode from one that the command gives it. A mode that the command
+// gives between one of the two pairs of reading and setting, some microseconds, is lost.
 func openClosed(dir int) (fd int, closeAgain func(), err error) {
 	const list = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 	var st unix.Stat_t

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,5 +56,35 @@ func TestOpenClosed(t *testing.T) {
 			}
 			_ = os.Chmod(name, 0o700)
 		})
+	}
+}
+
+// TestWatchRestsFirst has a command end that begins by opening a directory: no look has
+// been at it, which would have closed it again.
+func TestWatchRestsFirst(t *testing.T) {
+	parent := t.TempDir()
+	name := filepath.Join(parent, "d")
+	if err := os.Mkdir(name, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(name, 0o700)
+	dir, err := unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(dir)
+	changed := func() (st unix.Stat_t) {
+		t.Helper()
+		if err := unix.Stat(name, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	before := changed()
+	done := make(chan struct{})
+	time.AfterFunc(minRest/4, func() { close(done) })
+	(&disk{limit: 1 << 20, dirs: []int{dir}}).watch(make(chan string, 1), done)
+	if now := changed(); now.Ctim != before.Ctim {
+		t.Errorf("the mode of a closed directory was changed at %v by a watch that ended at once", now.Ctim)
 	}
 }

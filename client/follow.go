@@ -28,7 +28,7 @@ const (
 // Update is one message about a run. One field is set.
 type Update struct {
 	Delta  *messages.Delta  // provisional
-	Event  *messages.Event  // committed
+	Event  *lineage.Record  // committed
 	Result *messages.Result // the last one
 }
 

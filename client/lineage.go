@@ -14,9 +14,9 @@ import (
 // sequence, at most limit of them, 0 for as many as fit. The page's Next is
 // where the following one begins; it has come to Last when all was read. Tail
 // goes on with what comes.
-func (c *Client) Lineage(ctx context.Context, name string, after uint64, limit int) (messages.Lineage, error) {
+func (c *Client) Lineage(ctx context.Context, name string, after uint64, limit int) (wire.Lineage, error) {
 	limit = cmp.Or(limit, wire.MaxLimit) // a page without a number has few records
-	p, err := query[messages.Lineage](ctx, c, messages.QueryLineage, wire.Query{Session: name, After: after, Limit: limit})
+	p, err := query[wire.Lineage](ctx, c, messages.QueryLineage, wire.Query{Session: name, After: after, Limit: limit})
 	if err != nil {
 		return p, fmt.Errorf("lineage: %w", err)
 	}

@@ -31,9 +31,9 @@ const (
 //
 // The sequence ends with ctx, whose error it yields, or with an error that
 // asking again would not change.
-func (c *Client) Tail(ctx context.Context, name string, after uint64) iter.Seq2[messages.LineageRecord, error] {
-	return func(yield func(messages.LineageRecord, error) bool) {
-		fail := func(err error) { yield(messages.LineageRecord{}, err) }
+func (c *Client) Tail(ctx context.Context, name string, after uint64) iter.Seq2[wire.LineageRecord, error] {
+	return func(yield func(wire.LineageRecord, error) bool) {
+		fail := func(err error) { yield(wire.LineageRecord{}, err) }
 		var root session.ID
 		if name != "" {
 			g, err := c.Graph(ctx, name, "")
@@ -81,9 +81,9 @@ type tail struct {
 }
 
 // page reads what is there; more says that there is more.
-func (t *tail) page(ctx context.Context, yield func(messages.LineageRecord, error) bool) (more bool, err error) {
+func (t *tail) page(ctx context.Context, yield func(wire.LineageRecord, error) bool) (more bool, err error) {
 	q := wire.Query{Session: string(t.root), After: t.at, Limit: tailPage}
-	p, err := query[messages.Lineage](ctx, t.c, messages.QueryLineage, q)
+	p, err := query[wire.Lineage](ctx, t.c, messages.QueryLineage, q)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return false, ctx.Err()

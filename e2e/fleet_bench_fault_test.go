@@ -11,7 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/fleet"
 	"github.com/rathcluster/rath/internal/load"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 )
 
 const (
@@ -140,7 +140,7 @@ func (a *arena) incarnation(p *fleet.Process) string {
 	a.b.Helper()
 	bucket, err := a.js.KeyValue(a.b.Context(), "NODE")
 	a.must(err)
-	var newest messages.Node
+	var newest wire.Node
 	a.until("the entry of "+p.Name, 30*time.Second, func() bool {
 		keys, err := bucket.Keys(a.b.Context())
 		a.must(err)
@@ -149,7 +149,7 @@ func (a *arena) incarnation(p *fleet.Process) string {
 			if err != nil {
 				continue // it has just gone
 			}
-			var n messages.Node
+			var n wire.Node
 			a.must(json.Unmarshal(e.Value(), &n))
 			if n.Name == p.Name && n.Started >= newest.Started {
 				newest = n

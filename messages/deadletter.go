@@ -78,13 +78,6 @@ const (
 	LetterRetrying = "retrying"
 )
 
-// StoredLetter is a dead letter with its sequence in the stream DLQ, which
-// names it.
-type StoredLetter struct {
-	At     uint64     `json:"at"`
-	Letter DeadLetter `json:"letter"`
-}
-
 // The verbs of dead letters, as subjects end with and as ParseControlSubject
 // returns them.
 const (

@@ -387,7 +387,7 @@ func TestViews(t *testing.T) {
 	if info.Run != "r1" || info.Session != "s1" || info.Submitted != moment.UnixMilli() || info.Ended != 0 {
 		t.Errorf("%+v", info)
 	}
-	b := messages.BranchOf(lineage.Session{Key: session.Key{ID: "s2"}, Disposition: "rejected", Reason: "why", Opened: moment, Last: moment})
+	b := wire.BranchOf(lineage.Session{Key: session.Key{ID: "s2"}, Disposition: "rejected", Reason: "why", Opened: moment, Last: moment})
 	if b.Session != "s2" || b.Disposition != "rejected" || b.Opened != moment.UnixMilli() {
 		t.Errorf("%+v", b)
 	}

@@ -11,8 +11,8 @@ import (
 // The verbs of a node's own subjects, which only nodes and operators may use.
 const (
 	NodeDrain  = "drain"  // take no more work, give runs back, and end
-	NodeReplay = "replay" // [Replay] of a run whose workflow the node offers
-	NodeLive   = "live"   // what the execution of a run is at, see [Live]
+	NodeReplay = "replay" // what the code of a workflow that the node offers does against a run
+	NodeLive   = "live"   // what the execution of a run is at
 )
 
 // NodeSubject is where an incarnation takes a verb of its own. Of a node that is bound to

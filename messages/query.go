@@ -11,21 +11,21 @@ import (
 
 // The verbs of queries.
 const (
-	QueryRuns      = "runs"      // [Runs]
+	QueryRuns      = "runs"      // a page of runs, each a [RunInfo]
 	QueryRun       = "run"       // [RunInfo]
 	QueryResult    = "result"    // [Result]
 	QuerySession   = "session"   // [Session], a page of chunks
-	QueryGraph     = "graph"     // [Graph]
-	QueryLineage   = "lineage"   // [Lineage], a page of records
-	QueryWorkflows = "workflows" // [Workflows]
-	QueryNodes     = "nodes"     // [Nodes]
-	QueryReplay    = "replay"    // [Replay] of a run
-	QueryLetters   = "dlq"       // [DeadLetters], a page
-	QueryTools     = "tools"     // [Tools] of other processes
-	QueryLive      = "live"      // [Live], how a run stands at this moment
-	QueryBlob      = "blob"      // [Blob], a message of the tenant's blobs
-	QueryMissing   = "missing"   // [Missing], which of some blobs are not stored
-	QueryCommits   = "commits"   // [Commits], a page of a session's log
+	QueryGraph     = "graph"     // a tree of sessions
+	QueryLineage   = "lineage"   // a page of records
+	QueryWorkflows = "workflows" // what is on offer, each a [Workflow]
+	QueryNodes     = "nodes"     // the nodes that live
+	QueryReplay    = "replay"    // of a run: what its code does now against what is recorded
+	QueryLetters   = "dlq"       // a page of letters, each a [DeadLetter]
+	QueryTools     = "tools"     // of other processes, each a [Tool]
+	QueryLive      = "live"      // how a run stands at this moment
+	QueryBlob      = "blob"      // a message of the tenant's blobs
+	QueryMissing   = "missing"   // which of some blobs are not stored
+	QueryCommits   = "commits"   // a page of a session's log
 	QueryTasks     = "tasks"     // what is known of tasks by their ids
 	QueryMemory    = "memory"    // the tenant's memories, or a page of the notes of one
 	QueryNote      = "note"      // the text of a note
@@ -132,53 +132,6 @@ type Session struct {
 	Next      uint64            `json:"next,omitempty"`
 }
 
-// Branch is a session in a graph.
-type Branch struct {
-	Session     session.ID      `json:"session"`
-	Version     session.Version `json:"version"`
-	Root        session.ID      `json:"root"`
-	Via         string          `json:"via,omitempty"`
-	Name        string          `json:"name,omitempty"`
-	Parents     []lineage.Ref   `json:"parents,omitempty"`
-	Head        string          `json:"head,omitempty"`
-	Disposition string          `json:"disposition"`
-	Reason      string          `json:"reason,omitempty"`
-	By          session.ID      `json:"by,omitempty"`
-	Usage       session.Usage   `json:"usage,omitzero"`
-	Opened      int64           `json:"opened_ms"`
-	Last        int64           `json:"last_ms"`
-	Runs        []run.ID        `json:"runs,omitempty"`
-}
-
-// Graph is a tree of sessions, parents before children; without a session
-// Roots lists the trees, the newest first. Picture is in the format that was
-// asked for.
-type Graph struct {
-	Root    session.ID   `json:"root,omitempty"`
-	Roots   []session.ID `json:"roots,omitempty"`
-	Tree    []Branch     `json:"tree,omitempty"`
-	Picture string       `json:"picture,omitempty"`
-	Next    uint64       `json:"next,omitempty"`
-}
-
-// Lineage is a page of records. It ends with a message of the stream LINEAGE, and has
-// all records of a message also with a smaller limit. Next is the After of the next
-// page; Last is the newest sequence of the stream: a reader at it is up to date.
-type Lineage struct {
-	Records []LineageRecord `json:"records"`
-	Next    uint64          `json:"next"`
-	Last    uint64          `json:"last"`
-}
-
-// LineageRecord is a record. At is the sequence in the stream LINEAGE from which a
-// reader of the record continues without missing any: that of its message for the
-// last record of the message, that of the message before for the others. The stream
-// has one message for each commit.
-type LineageRecord struct {
-	At     uint64         `json:"at"`
-	Record lineage.Record `json:"record"`
-}
-
 // Workflow is a workflow on offer.
 type Workflow struct {
 	Name        string          `json:"name"`
@@ -191,60 +144,6 @@ type Workflow struct {
 	Type  string `json:"type,omitempty"`
 	Parts []Part `json:"parts,omitempty"` // sorted as the code has them
 	Left  int    `json:"left,omitempty"`  // parts beyond those
-}
-
-// Node is a node that lives, or died so recently that its entry is still there.
-type Node struct {
-	Incarnation string   `json:"incarnation"`
-	Name        string   `json:"name"`
-	Pools       []string `json:"pools,omitempty"`
-	Slots       int      `json:"slots"`
-	// Free is how many runs could begin now.
-	Free    int    `json:"free"`
-	Version string `json:"version,omitempty"`
-	// PID is its process on its machine.
-	PID int `json:"pid,omitempty"`
-	// Isolation is the strongest level that its sandboxes enforce, "" if it opens
-	// none.
-	Isolation  string `json:"isolation,omitempty"`
-	Durability string `json:"durability,omitempty"`
-	Draining   bool   `json:"draining,omitempty"`
-	// Gossip is where the other nodes reach its gossip, "" of one that has none.
-	Gossip string `json:"gossip,omitempty"`
-	// Dead says of a node with gossip that the node which answers takes it for dead.
-	// Silent is how many milliseconds ago it was heard of, in steps of ten seconds,
-	// once that is longer than a node is silent: it has died, is frozen or cut off.
-	// Both are in answers only, not in its entry.
-	Dead   bool  `json:"dead,omitempty"`
-	Silent int64 `json:"silent_ms,omitempty"`
-	// Offers are the workflows of this node, as "name@revision".
-	Offers  []string `json:"offers,omitempty"`
-	Started int64    `json:"started_ms"`
-	// Full are the streams that do not take everything any more: those of events, and
-	// what else every run needs. FullDisk stands for the disk of all of them.
-	Full []StreamFill `json:"full,omitempty"`
-}
-
-// What a stream takes.
-const (
-	RoomAll  = "all"
-	RoomOpen = "open_runs" // no new runs
-	RoomEnds = "ends"      // no steps: runs only end, or are cancelled and answered
-	RoomNone = "nothing"
-)
-
-// FullDisk is the name of a StreamFill that is about the disk of the store.
-const FullDisk = "disk"
-
-// StreamFill is how full a stream is.
-type StreamFill struct {
-	Stream   string `json:"stream"`
-	Bytes    uint64 `json:"bytes"`
-	MaxBytes uint64 `json:"max_bytes"`
-	// Room is RoomAll, RoomOpen, RoomEnds or RoomNone.
-	Room string `json:"room"`
-	// Reason says why nothing is stored, unless only room is missing.
-	Reason string `json:"reason,omitempty"`
 }
 
 // RunInfoOf returns a run of lineage as it travels.
@@ -267,14 +166,6 @@ func RunInfoOf(r lineage.Run) RunInfo {
 		out.Ended = r.Ended.UnixMilli()
 	}
 	return out
-}
-
-// BranchOf returns a session of lineage as it travels.
-func BranchOf(s lineage.Session) Branch {
-	return Branch{
-		Session: s.Key.ID, Version: s.Version, Root: s.Root, Via: s.Via, Name: s.Name, Parents: s.Parents, Head: s.Head,
-		Disposition: s.Disposition, Reason: s.Reason, By: s.By, Usage: s.Usage, Opened: s.Opened.UnixMilli(), Last: s.Last.UnixMilli(), Runs: s.Runs,
-	}
 }
 
 // MaxChunkText is how many bytes of a chunk's text travel in a page; the rest

@@ -125,7 +125,7 @@ func full() map[string]any {
 		Reason: "why", Result: &ref, Review: &messages.Review{Step: "1", Call: "c", Tool: "t", Code: "needs_review", Reason: "why", Revision: "1"}, Steps: 3,
 		Sessions: []session.ID{"s1"}, Usage: usage, Warnings: []string{"w"}, Submitted: 1, Started: 2, Ended: 3,
 	}
-	branch := messages.Branch{
+	branch := wire.Branch{
 		Session: "s2", Version: 4, Root: "s1", Via: "fork", Name: "fast", Parents: []lineage.Ref{ref}, Head: digest, Disposition: "rejected", Reason: "why",
 		By: "s1", Usage: usage, Opened: 1, Last: 2, Runs: []run.ID{"r1"},
 	}
@@ -137,11 +137,11 @@ func full() map[string]any {
 		Path: "Code", Kind: "agent", Branch: true, Name: "coder", Description: "d", Revision: "1", Model: "m", Memory: "team", Tools: []string{"edit"}, MCP: []string{"git"},
 		MaxRounds: 64, MaxContext: 1000, Budget: messages.Budget{MicroUSD: 1, Steps: 2, TimeMS: 3, Tokens: 4},
 	}}}
-	node := messages.Node{
+	node := wire.Node{
 		Incarnation: "node-a-1", Name: "node-a", Pools: []string{"default"}, Slots: 4, Free: 3, Version: "v1", PID: 7, Isolation: "landlock", Durability: "fsync",
-		Full: []messages.StreamFill{
-			{Stream: "EV_1_0", Bytes: 9, MaxBytes: 10, Room: messages.RoomOpen},
-			{Stream: messages.FullDisk, Bytes: 10, MaxBytes: 10, Room: messages.RoomNone, Reason: "no space left on device"},
+		Full: []wire.StreamFill{
+			{Stream: "EV_1_0", Bytes: 9, MaxBytes: 10, Room: wire.RoomOpen},
+			{Stream: wire.FullDisk, Bytes: 10, MaxBytes: 10, Room: wire.RoomNone, Reason: "no space left on device"},
 		},
 		Draining: true, Gossip: "10.0.0.1:7946", Dead: true, Silent: 1, Offers: []string{"fix@r1"}, Started: 1,
 	}
@@ -169,15 +169,15 @@ func full() map[string]any {
 		"runs.v1":      wire.Runs{Runs: []messages.RunInfo{info}, Next: 3, Waiting: 2, Submitted: 9},
 		"run.v1":       info,
 		"session.v1":   messages.Session{Session: "s1", Version: 4, Root: "s1", Opened: "fork", Name: "n", Parents: []lineage.Ref{ref}, Closed: "rejected", Reason: "why", Placement: place, Usage: usage, Total: 9, Chunks: []messages.Chunk{chunk}, Next: 4},
-		"graph.v1":     messages.Graph{Root: "s1", Roots: []session.ID{"s1"}, Tree: []messages.Branch{branch}, Picture: "x", Next: 1},
-		"lineage.v1":   messages.Lineage{Records: []messages.LineageRecord{{At: 1, Record: event}}, Next: 2, Last: 3},
+		"graph.v1":     wire.Graph{Root: "s1", Roots: []session.ID{"s1"}, Tree: []wire.Branch{branch}, Picture: "x", Next: 1},
+		"lineage.v1":   wire.Lineage{Records: []wire.LineageRecord{{At: 1, Record: event}}, Next: 2, Last: 3},
 		"workflow.v1":  workflow,
 		"workflows.v1": wire.Workflows{Workflows: []messages.Workflow{workflow}},
 		"node.v1":      node,
-		"nodes.v1":     wire.Nodes{Nodes: []messages.Node{node}, Streams: node.Full},
-		"replay.v1": messages.Replay{Matches: true, Node: "n", Truncated: true, Runs: []messages.ReplayedRun{{
+		"nodes.v1":     wire.Nodes{Nodes: []wire.Node{node}, Streams: node.Full},
+		"replay.v1": wire.Replay{Matches: true, Node: "n", Truncated: true, Runs: []wire.ReplayedRun{{
 			Run: "r1", Branch: "a", BranchOf: "r0", Workflow: "fix", Session: "s1", State: run.Failed, Code: "2", Revisions: []string{"1"}, Differs: "why",
-			Steps: []messages.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},
+			Steps: []wire.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},
 		}}},
 		"blob.v1": wire.Blob{Data: []byte("x"), List: true},
 		"memory.v1": wire.Memory{
@@ -187,12 +187,12 @@ func full() map[string]any {
 		"tasks.v1":   wire.Tasks{Tasks: []wire.KnownTask{{Run: "r1", Digest: "d", Refused: "deadline"}}},
 		"missing.v1": wire.Missing{Missing: []blob.Digest{blob.Sum([]byte("x"))}},
 		"commits.v1": wire.Commits{Commits: []wire.StoredCommit{{Token: 1, Commit: "{}"}}, Next: wire.PositionOf(session.Position{Seq: 1, Token: 2})},
-		"live.v1": messages.Live{
+		"live.v1": wire.Live{
 			Run: "r1", State: run.Running, Session: "s1", Node: "n", Attempt: 1, At: 9, More: 1, Since: 8, Silent: true, Behind: "r0", Untaken: true, Unbegun: 2, Due: 7,
-			Steps: []messages.LiveStep{{
+			Steps: []wire.LiveStep{{
 				Step: "1", Kind: journal.StepModel, Name: "a", Did: "x", Model: "m", Doing: "asks", Began: 1, At: 2, Until: 3, Try: 2, Error: "e", Text: "t", Bytes: 1, Tokens: 1, Calls: []string{"grep"},
 			}},
-			Queue: &messages.LiveQueue{Pool: "default", Class: messages.ClassBatch, Ahead: 1, Waiting: 2, Nodes: 3, Free: 0, Sent: "n", Again: 4},
+			Queue: &wire.LiveQueue{Pool: "default", Class: messages.ClassBatch, Ahead: 1, Waiting: 2, Nodes: 3, Free: 0, Sent: "n", Again: 4},
 			Waits: event.Waits, Review: info.Review, Quarantine: "why",
 		},
 		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
@@ -202,7 +202,7 @@ func full() map[string]any {
 		"tool-call.v1":   wire.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},
 		"tool-answer.v1": wire.ToolAnswer{Body: json.RawMessage(`[1.5]`), IsError: true},
 		"dead-letters.v1": wire.DeadLetters{
-			Letters: []messages.StoredLetter{{At: 1, Letter: messages.DeadLetter{
+			Letters: []wire.StoredLetter{{At: 1, Letter: messages.DeadLetter{
 				Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1,
 			}}}, Next: 1,
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -21,11 +22,11 @@ import (
 type installation interface {
 	Log() commitlog.Log
 	Blobs(t session.Tenant) blob.Store
-	Nodes(ctx context.Context) ([]messages.Node, error)
+	Nodes(ctx context.Context) ([]wire.Node, error)
 	Workflows(ctx context.Context, named ...string) ([]messages.Workflow, error)
 	Tools(ctx context.Context, t session.Tenant, named ...string) ([]messages.Tool, error)
 	Deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error)
-	Announce(ctx context.Context, incarnation string, about func() messages.Node) error
+	Announce(ctx context.Context, incarnation string, about func() wire.Node) error
 	Answering(ctx context.Context) error
 }
 

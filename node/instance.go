@@ -31,6 +31,7 @@ import (
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/signature"
 	"github.com/rathcluster/rath/internal/supervise"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -434,9 +435,9 @@ func (n *Instance) URL() string {
 	return n.server.URL()
 }
 
-// Full returns the streams that do not take everything, and messages.FullDisk if the
+// Full returns the streams that do not take everything, and "disk" if the
 // disk of the store does not.
-func (n *Instance) Full() []messages.StreamFill { return n.conn.Full() }
+func (n *Instance) Full() []wire.StreamFill { return n.conn.Full() }
 
 // Stores returns nil if something can be stored at this moment, and otherwise says
 // what is in the way.

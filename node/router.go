@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/router"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -110,7 +111,7 @@ func (n *Instance) offer(ctx context.Context) error {
 // the pool is there.
 func (n *Instance) stale(ctx context.Context) ([]string, error) {
 	nodes, err := n.conn.Nodes(ctx)
-	if err != nil || slices.ContainsFunc(nodes, func(o messages.Node) bool { return slices.Contains(o.Pools, n.o.Pool) }) {
+	if err != nil || slices.ContainsFunc(nodes, func(o wire.Node) bool { return slices.Contains(o.Pools, n.o.Pool) }) {
 		return nil, err
 	}
 	all, err := n.conn.Workflows(ctx)

@@ -154,8 +154,8 @@ func (n *Instance) offered() []messages.Workflow {
 }
 
 // about describes the node to clients.
-func (n *Instance) about() messages.Node {
-	a := messages.Node{
+func (n *Instance) about() wire.Node {
+	a := wire.Node{
 		Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), PID: os.Getpid(), Started: n.started.UnixMilli(),
 		Full: n.conn.Full(),
 	}
@@ -198,7 +198,7 @@ func (n *Instance) offeredBy(ctx context.Context, workflow, revision string) boo
 		n.log.Warn("which revisions are offered is not known", "error", err)
 		return false
 	}
-	return slices.ContainsFunc(nodes, func(o messages.Node) bool {
+	return slices.ContainsFunc(nodes, func(o wire.Node) bool {
 		return !o.Draining && visible(o.Incarnation, own) && slices.Contains(o.Offers, workflow+"@"+revision)
 	})
 }

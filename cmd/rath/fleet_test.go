@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/supervise"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
@@ -110,7 +110,7 @@ func TestDevFleet(t *testing.T) {
 
 	// A refused task.
 	rath("submit nosuch -m x --id lost --wait", "unknown workflow", "[exit 3]")
-	var letters []messages.StoredLetter
+	var letters []wire.StoredLetter
 	waitFor(t, func() bool {
 		letters = nil
 		err := json.Unmarshal([]byte(rath("cluster dlq ls --format json -q")), &letters)

@@ -118,7 +118,7 @@ var rules = map[string]rule{
 		test:   list("internal/journal/journaltest", "internal/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
 	},
 	"internal/nats/streams": {
-		ours:   list("internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn"),
+		ours:   list("internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
@@ -129,9 +129,9 @@ var rules = map[string]rule{
 		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/project": {
-		ours:   list("internal/commitlog", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog"),
+		ours:   list("internal/wire", "internal/commitlog", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog"),
 		others: list("github.com/nats-io/nats.go"),
-		test:   list("internal/wire", "internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
+		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/archive": {
 		ours:   list("internal/commitlog", "internal/nats/schedule", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/manifest"),
@@ -164,7 +164,7 @@ var rules = map[string]rule{
 	"internal/router":     {ours: list("internal/strict", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "internal/engine", "llm/scripted")},
 	"internal/signature":  {others: list("github.com/hiddeco/sshsig", "golang.org/x/crypto")},
 	"internal/term":       {others: list("golang.org/x/term")},
-	"internal/view":       {ours: list("internal/journal", "blob", "session", "run", "messages", "sandbox", "tool", "internal/manifest", "internal/lineage", "internal/term")},
+	"internal/view":       {ours: list("internal/wire", "internal/journal", "blob", "session", "run", "messages", "sandbox", "tool", "internal/manifest", "internal/lineage", "internal/term")},
 	"internal/...":        {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
 	"internal/metrics":    {ours: anything, others: list("github.com/prometheus/client_golang")},
 	"internal/bench":      {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go"), test: list("github.com/nats-io/nats-server/v2", "github.com/klauspost/compress")},

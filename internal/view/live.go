@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -14,7 +15,7 @@ import (
 // LiveRun is how a run stands at this moment, and what else is known of it.
 type LiveRun struct {
 	Info *messages.RunInfo
-	Live *messages.Live
+	Live *wire.Live
 	Node string // the name of the node that executes it
 }
 
@@ -73,7 +74,7 @@ func WriteLive(w *term.Writer, r *LiveRun, answers ...string) {
 }
 
 // tryUnderWay is 1 if the newest try of a step is under way, and not the one that failed.
-func tryUnderWay(s *messages.LiveStep) int {
+func tryUnderWay(s *wire.LiveStep) int {
 	if s.Doing == "pauses" {
 		return 0
 	}
@@ -81,7 +82,7 @@ func tryUnderWay(s *messages.LiveStep) int {
 }
 
 // StepText names a step under way: "coder asks gpt-5.5", "run_shell_command: make test".
-func StepText(s *messages.LiveStep) string {
+func StepText(s *wire.LiveStep) string {
 	switch {
 	case s.Model != "" || s.Try > 0:
 		return cmp.Or(s.Name, "the workflow") + " asks " + cmp.Or(s.Model, "its model")
@@ -94,7 +95,7 @@ func StepText(s *messages.LiveStep) string {
 }
 
 // limited names what a call waits for: a model's own limit, or that of its key.
-func limited(s *messages.LiveStep) string {
+func limited(s *wire.LiveStep) string {
 	if s.Model == "" {
 		return "its model"
 	}
@@ -102,7 +103,7 @@ func limited(s *messages.LiveStep) string {
 }
 
 // doingText says what a step under way does.
-func doingText(s *messages.LiveStep, now time.Time) string {
+func doingText(s *wire.LiveStep, now time.Time) string {
 	since := Took(max(now.Sub(time.UnixMilli(s.At)), 0))
 	until := ""
 	if s.Until > 0 {
@@ -174,7 +175,7 @@ func restsOn(r *LiveRun, now time.Time) (out []string) {
 	return out
 }
 
-func queueText(q *messages.LiveQueue, now time.Time) string {
+func queueText(q *wire.LiveQueue, now time.Time) string {
 	switch {
 	case q.Sent != "":
 		return "node " + q.Sent + " was sent the run and has not answered yet"
@@ -194,7 +195,7 @@ func queueText(q *messages.LiveQueue, now time.Time) string {
 }
 
 // LiveNote says in a few words what a run is at, "" if that says nothing new.
-func LiveNote(l *messages.Live) string {
+func LiveNote(l *wire.Live) string {
 	now := time.UnixMilli(l.At)
 	if len(l.Steps) > 0 {
 		s := &l.Steps[0]

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/sandbox"
 )
 
 // NodeState says in a word how a node stands.
-func NodeState(n messages.Node) string {
+func NodeState(n wire.Node) string {
 	switch {
 	case n.Dead:
 		return "dead"
@@ -24,10 +24,10 @@ func NodeState(n messages.Node) string {
 }
 
 // RelaysOnly reports whether a node takes no work.
-func RelaysOnly(n messages.Node) bool { return len(n.Pools) == 0 }
+func RelaysOnly(n wire.Node) bool { return len(n.Pools) == 0 }
 
 // FreeSlots says how many new runs a node could begin, of how many.
-func FreeSlots(n messages.Node) string {
+func FreeSlots(n wire.Node) string {
 	if RelaysOnly(n) || n.Dead {
 		return "-"
 	}
@@ -35,7 +35,7 @@ func FreeSlots(n messages.Node) string {
 }
 
 // SlotsText says the same in words.
-func SlotsText(n messages.Node) string {
+func SlotsText(n wire.Node) string {
 	if RelaysOnly(n) || n.Dead {
 		return "none"
 	}
@@ -43,7 +43,7 @@ func SlotsText(n messages.Node) string {
 }
 
 // SandboxText says how commands of agents are confined on a node.
-func SandboxText(n messages.Node) string {
+func SandboxText(n wire.Node) string {
 	switch {
 	case RelaysOnly(n):
 		return "none"
@@ -56,11 +56,11 @@ func SandboxText(n messages.Node) string {
 }
 
 // CapacityText says what a stream takes that is nearly full, or the disk of all.
-func CapacityText(f messages.StreamFill) string {
+func CapacityText(f wire.StreamFill) string {
 	takes := map[string]string{
-		messages.RoomAll: "takes everything", messages.RoomOpen: "takes no new runs", messages.RoomEnds: "lets runs only end", messages.RoomNone: "takes nothing",
+		wire.RoomAll: "takes everything", wire.RoomOpen: "takes no new runs", wire.RoomEnds: "lets runs only end", wire.RoomNone: "takes nothing",
 	}[f.Room]
-	if f.Stream == messages.FullDisk {
+	if f.Stream == wire.FullDisk {
 		text := fmt.Sprintf("%d MiB free, %s; free some space there", (f.MaxBytes-f.Bytes)>>20, takes)
 		if f.Reason != "" {
 			text += "; the server has failed and starts again when there is room: " + f.Reason

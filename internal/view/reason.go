@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -38,7 +39,7 @@ type Reason struct {
 	After    string          `json:"head_after,omitempty"`
 	Time     time.Time       `json:"time"`
 	Changes  []FileStep      `json:"changes,omitempty"` // of a file, the oldest first
-	Live     *messages.Live  `json:"live,omitempty"`    // of a run that has not ended
+	Live     *wire.Live      `json:"live,omitempty"`    // of a run that has not ended
 }
 
 // FileStep is a step that changed a file.

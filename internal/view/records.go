@@ -6,11 +6,11 @@ import (
 
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 )
 
 // RecordLine is one record: its sequence first. On a terminal it fits the width.
-func RecordLine(w *term.Writer, r *messages.LineageRecord) string {
+func RecordLine(w *term.Writer, r *wire.LineageRecord) string {
 	rec := &r.Record
 	line := term.Pad(strconv.FormatUint(r.At, 10), 6) + " " + time.UnixMilli(rec.Time).Local().Format("15:04:05.000") + "  " +
 		term.Pad(lineage.Short(rec.Session), 9) + " " + term.Pad(string(rec.Kind), 11) + " "

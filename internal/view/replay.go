@@ -6,14 +6,14 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/term"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 )
 
 var replayMarks = map[string]string{"matches": "=", "differs": "!", "new": "+", "unreached": "-"}
 
 // WriteReplay writes the steps of a replay, with verify those that differ, and
 // returns what it came to.
-func WriteReplay(w *term.Writer, r *messages.Replay, verify bool) (verdict string) {
+func WriteReplay(w *term.Writer, r *wire.Replay, verify bool) (verdict string) {
 	matched, steps := 0, 0
 	open, cut := false, false
 	for _, one := range r.Runs {
@@ -64,7 +64,7 @@ func WriteReplay(w *term.Writer, r *messages.Replay, verify bool) (verdict strin
 }
 
 // replayTitle tells which run it is, and what code it met.
-func replayTitle(r *messages.ReplayedRun) string {
+func replayTitle(r *wire.ReplayedRun) string {
 	text := "run " + string(r.Run)
 	if r.Branch != "" {
 		text = "branch " + r.Branch + " of run " + string(r.BranchOf)

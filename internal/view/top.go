@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -20,13 +21,13 @@ type Top struct {
 	Rates  Rates  `json:"rates"`
 	// Runs counts the open runs by state; More says that there are more than were
 	// counted. Untaken are tasks that no node has taken.
-	Runs    map[run.State]int     `json:"runs"`
-	More    bool                  `json:"more,omitempty"`
-	Untaken uint64                `json:"untaken"`
-	Pools   []TopPool             `json:"pools"`
-	Nodes   []messages.Node       `json:"nodes"`
-	Streams []messages.StreamFill `json:"streams"` // that every run needs
-	Stuck   []TopStuck            `json:"stuck"`
+	Runs    map[run.State]int `json:"runs"`
+	More    bool              `json:"more,omitempty"`
+	Untaken uint64            `json:"untaken"`
+	Pools   []TopPool         `json:"pools"`
+	Nodes   []wire.Node       `json:"nodes"`
+	Streams []wire.StreamFill `json:"streams"` // that every run needs
+	Stuck   []TopStuck        `json:"stuck"`
 }
 
 // Rates are per second.
@@ -90,7 +91,7 @@ const stuckAfter = 30 * time.Second
 
 // Stuck says why a run does not go on, in the words of WriteLive; "" for one that does,
 // or that waits for what it asked for itself.
-func Stuck(l *messages.Live) string {
+func Stuck(l *wire.Live) string {
 	now := time.UnixMilli(l.At)
 	rests := restsOn(&LiveRun{Live: l}, now)
 	first := ""
@@ -116,7 +117,7 @@ func Stuck(l *messages.Live) string {
 }
 
 // PoolsOf are the pools of nodes that live, and those whose workflows wait.
-func PoolsOf(nodes []messages.Node, workflows []messages.Workflow, open []messages.RunInfo, now time.Time) []TopPool {
+func PoolsOf(nodes []wire.Node, workflows []messages.Workflow, open []messages.RunInfo, now time.Time) []TopPool {
 	pools := map[string]*TopPool{}
 	of := func(name string) *TopPool {
 		if pools[name] == nil {
@@ -225,11 +226,11 @@ func rate(x float64) string {
 
 // roomText says which streams do not take everything or, where all do, which is the
 // fullest.
-func roomText(streams []messages.StreamFill) []string {
+func roomText(streams []wire.StreamFill) []string {
 	var out []string
-	var most messages.StreamFill
+	var most wire.StreamFill
 	for _, f := range streams {
-		if f.Room != messages.RoomAll {
+		if f.Room != wire.RoomAll {
 			out = append(out, f.Stream+": "+CapacityText(f))
 		}
 		if most.Stream == "" || percent(f) > percent(most) {
@@ -242,6 +243,6 @@ func roomText(streams []messages.StreamFill) []string {
 	return out
 }
 
-func percent(f messages.StreamFill) float64 {
+func percent(f wire.StreamFill) float64 {
 	return 100 * float64(f.Bytes) / float64(max(f.MaxBytes, 1))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -18,24 +19,24 @@ import (
 func TestStuckSaysWhatWhySays(t *testing.T) {
 	now := time.UnixMilli(1_000_000)
 	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
-	asks := func(d time.Duration, try int) []messages.LiveStep {
-		return []messages.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: try, Doing: "asks", Began: ago(d), At: ago(d)}}
+	asks := func(d time.Duration, try int) []wire.LiveStep {
+		return []wire.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: try, Doing: "asks", Began: ago(d), At: ago(d)}}
 	}
 	for name, c := range map[string]struct {
-		live  messages.Live
+		live  wire.Live
 		stuck bool
 	}{
-		"a model that hangs":        {messages.Live{State: run.Running, Steps: asks(2*time.Minute, 1)}, true},
-		"a model that was asked":    {messages.Live{State: run.Running, Steps: asks(time.Second, 1)}, false},
-		"a model that failed once":  {messages.Live{State: run.Running, Steps: asks(time.Second, 2)}, true},
-		"a node that is silent":     {messages.Live{State: run.Running, Silent: true}, true},
-		"no node offers it":         {messages.Live{State: run.Queued, Queue: &messages.LiveQueue{}}, true},
-		"a full pool":               {messages.Live{State: run.Queued, Queue: &messages.LiveQueue{Pool: "default", Nodes: 2, Class: "interactive"}}, false},
-		"a decision":                {messages.Live{State: run.NeedsReview, Review: &messages.Review{Reason: "it was cut off"}}, true},
-		"a person":                  {messages.Live{State: run.Waiting, Waits: []lineage.Wait{{Kind: run.WaitApproval}}}, false},
-		"quarantine":                {messages.Live{State: run.Queued, Quarantine: "it is odd"}, true},
-		"a workflow's own code":     {messages.Live{State: run.Running, Since: ago(time.Minute)}, true},
-		"a run that has just begun": {messages.Live{State: run.Running, Since: ago(time.Second)}, false},
+		"a model that hangs":        {wire.Live{State: run.Running, Steps: asks(2*time.Minute, 1)}, true},
+		"a model that was asked":    {wire.Live{State: run.Running, Steps: asks(time.Second, 1)}, false},
+		"a model that failed once":  {wire.Live{State: run.Running, Steps: asks(time.Second, 2)}, true},
+		"a node that is silent":     {wire.Live{State: run.Running, Silent: true}, true},
+		"no node offers it":         {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{}}, true},
+		"a full pool":               {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "default", Nodes: 2, Class: "interactive"}}, false},
+		"a decision":                {wire.Live{State: run.NeedsReview, Review: &messages.Review{Reason: "it was cut off"}}, true},
+		"a person":                  {wire.Live{State: run.Waiting, Waits: []lineage.Wait{{Kind: run.WaitApproval}}}, false},
+		"quarantine":                {wire.Live{State: run.Queued, Quarantine: "it is odd"}, true},
+		"a workflow's own code":     {wire.Live{State: run.Running, Since: ago(time.Minute)}, true},
+		"a run that has just begun": {wire.Live{State: run.Running, Since: ago(time.Second)}, false},
 	} {
 		c.live.At = now.UnixMilli()
 		why := Stuck(&c.live)
@@ -70,7 +71,7 @@ func TestRatesAndPools(t *testing.T) {
 	}
 	now := time.UnixMilli(100_000)
 	pools := PoolsOf(
-		[]messages.Node{{Pools: []string{"a"}, Slots: 4, Free: 1}, {Pools: []string{"a"}, Slots: 4, Dead: true}, {}},
+		[]wire.Node{{Pools: []string{"a"}, Slots: 4, Free: 1}, {Pools: []string{"a"}, Slots: 4, Dead: true}, {}},
 		[]messages.Workflow{{Name: "x", Pool: "a"}, {Name: "y", Pool: "b"}},
 		[]messages.RunInfo{
 			{State: run.Queued, Workflow: "x", Submitted: 99_000},
@@ -87,10 +88,10 @@ func TestRatesAndPools(t *testing.T) {
 
 // TestRoom: the fullest stream stands for all while all have room.
 func TestRoom(t *testing.T) {
-	half := messages.StreamFill{Stream: "EV_1_0", Bytes: 1 << 60, MaxBytes: 1 << 61, Room: messages.RoomAll}
-	some := messages.StreamFill{Stream: "EV_1_1", Bytes: 1, MaxBytes: 10, Room: messages.RoomAll}
-	full := messages.StreamFill{Stream: "RESULT", Bytes: 9, MaxBytes: 10, Room: messages.RoomOpen}
-	for want, streams := range map[string][]messages.StreamFill{
+	half := wire.StreamFill{Stream: "EV_1_0", Bytes: 1 << 60, MaxBytes: 1 << 61, Room: wire.RoomAll}
+	some := wire.StreamFill{Stream: "EV_1_1", Bytes: 1, MaxBytes: 10, Room: wire.RoomAll}
+	full := wire.StreamFill{Stream: "RESULT", Bytes: 9, MaxBytes: 10, Room: wire.RoomOpen}
+	for want, streams := range map[string][]wire.StreamFill{
 		"": nil,
 		"all have room; the fullest is EV_1_0, 50 % full":                               {some, half},
 		`RESULT: 90 % full: takes no new runs; make room with "rath cluster provision"`: {some, full, half},

@@ -16,23 +16,23 @@ func RefusedResult(id run.ID, workflow string, e Error, at time.Time) messages.R
 }
 
 // Refused returns the event about a task that was not taken.
-func Refused(t session.Tenant, id run.ID, workflow string, e Error) messages.Event {
+func Refused(t session.Tenant, id run.ID, workflow string, e Error) lineage.Record {
 	ev := untaken(messages.KindRefused, t, id, workflow, "task refused: ", e)
 	ev.State = string(run.Failed)
 	return ev
 }
 
 // TaskHeld returns the event about a task that waits.
-func TaskHeld(t session.Tenant, id run.ID, workflow string, e Error) messages.Event {
+func TaskHeld(t session.Tenant, id run.ID, workflow string, e Error) lineage.Record {
 	return untaken(messages.KindHeld, t, id, workflow, "task waits: ", e)
 }
 
-func untaken(kind lineage.Kind, t session.Tenant, id run.ID, workflow, what string, e Error) messages.Event {
+func untaken(kind lineage.Kind, t session.Tenant, id run.ID, workflow, what string, e Error) lineage.Record {
 	summary := what + e.Text
 	if r := []rune(summary); len(r) > lineage.MaxSummary {
 		summary = string(r[:lineage.MaxSummary-1]) + "…"
 	}
-	return messages.Event{
+	return lineage.Record{
 		Schema: lineage.Schema, Kind: kind, Tenant: t, Run: id, Workflow: workflow,
 		Code: e.Code, Reason: e.Text, Summary: summary,
 	}

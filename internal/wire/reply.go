@@ -25,10 +25,10 @@ type Workflows struct {
 
 // Nodes are the nodes that live, sorted by name.
 type Nodes struct {
-	Nodes []messages.Node `json:"nodes"`
+	Nodes []Node `json:"nodes"`
 	// Streams are those that the node which answers watches. Nodes of earlier releases
 	// tell none.
-	Streams []messages.StreamFill `json:"streams,omitempty"`
+	Streams []StreamFill `json:"streams,omitempty"`
 }
 
 // Tools are what processes announced, sorted by name.
@@ -39,8 +39,15 @@ type Tools struct {
 // DeadLetters is a page of a tenant's dead letters, oldest first. Next is the
 // After of the next page, zero on the last one.
 type DeadLetters struct {
-	Letters []messages.StoredLetter `json:"letters"`
-	Next    uint64                  `json:"next,omitempty"`
+	Letters []StoredLetter `json:"letters"`
+	Next    uint64         `json:"next,omitempty"`
+}
+
+// StoredLetter is a dead letter with its sequence in the stream DLQ, which
+// names it.
+type StoredLetter struct {
+	At     uint64              `json:"at"`
+	Letter messages.DeadLetter `json:"letter"`
 }
 
 // Tasks are those of the tasks that were asked for which are known.

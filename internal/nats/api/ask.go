@@ -61,7 +61,7 @@ func (a answerer) replay(ctx context.Context, t session.Tenant, q wire.Query) (a
 	if q.Run == "" || q.Run == messages.Last {
 		return nil, missing("run", "send the id of a run")
 	}
-	var out messages.Replay
+	var out wire.Replay
 	err := a.c.ofBegun(ctx, t, q.Run, func() error {
 		home, err := a.c.RunSession(ctx, t, q.Run)
 		switch {

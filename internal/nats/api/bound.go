@@ -324,7 +324,7 @@ func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work)
 }
 
 // Announce is Conn.Announce by way of nodes for all tenants.
-func (b *Bound) Announce(ctx context.Context, incarnation string, about func() messages.Node) error {
+func (b *Bound) Announce(ctx context.Context, incarnation string, about func() wire.Node) error {
 	return announcing(ctx, b.c.Logger, func(ctx context.Context) error {
 		n := about()
 		n.Incarnation = incarnation
@@ -352,7 +352,7 @@ func (b *Bound) Offer(ctx context.Context, all []messages.Workflow) error {
 }
 
 // Nodes returns the nodes that the tenant may see: its own, and those for all tenants.
-func (b *Bound) Nodes(ctx context.Context) ([]messages.Node, error) {
+func (b *Bound) Nodes(ctx context.Context) ([]wire.Node, error) {
 	var all wire.Nodes
 	err := ask(ctx, b.c, b.tenant, messages.QueryNodes, wire.Query{}, &all)
 	return all.Nodes, err

@@ -23,7 +23,6 @@ import (
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/internal/wire"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -220,7 +219,7 @@ func TestClusterLineage(t *testing.T) {
 					t.Errorf("reader %d: %v", i, err)
 					return
 				}
-				page := answer.(messages.Lineage)
+				page := answer.(wire.Lineage)
 				for _, r := range page.Records {
 					if read++; r.At != uint64(read) {
 						t.Errorf("reader %d gets record %d after %d", i, r.At, read-1)

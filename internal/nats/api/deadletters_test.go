@@ -31,7 +31,7 @@ func refusedLetter(t *testing.T, c *Conn) string {
 }
 
 // listedLetters are those without an end.
-func listedLetters(t *testing.T, c *Conn) []messages.StoredLetter {
+func listedLetters(t *testing.T, c *Conn) []wire.StoredLetter {
 	t.Helper()
 	page, err := answerer{c: c}.letters(t.Context(), session.DefaultTenant, wire.Query{})
 	if err != nil {

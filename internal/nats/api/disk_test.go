@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -50,7 +50,7 @@ func TestDiskFillsUp(t *testing.T) {
 		shown := func(room string) {
 			t.Helper()
 			nodes, err := n.conn.Nodes(t.Context())
-			if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 1 || nodes[0].Full[0].Stream != messages.FullDisk || nodes[0].Full[0].Room != room {
+			if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 1 || nodes[0].Full[0].Stream != wire.FullDisk || nodes[0].Full[0].Room != room {
 				t.Errorf("the node is shown as %+v, %v", nodes, err)
 			}
 			if err := n.conn.Answering(t.Context()); !errors.Is(err, conn.ErrFull) || !strings.Contains(err.Error(), "the disk of the store has ") {
@@ -66,7 +66,7 @@ func TestDiskFillsUp(t *testing.T) {
 		<-reached
 
 		left(190 * mib)
-		shown(messages.RoomOpen)
+		shown(wire.RoomOpen)
 		had := f.commits()
 		told, err := nc.SubscribeSync("rath.run.default.new.event")
 		if err != nil {
@@ -88,7 +88,7 @@ func TestDiskFillsUp(t *testing.T) {
 		}
 
 		left(90 * mib)
-		shown(messages.RoomEnds)
+		shown(wire.RoomEnds)
 		had = f.commits()
 		close(gates[1])
 		time.Sleep(time.Minute)
@@ -103,7 +103,7 @@ func TestDiskFillsUp(t *testing.T) {
 		}
 
 		left(40 * mib)
-		shown(messages.RoomNone)
+		shown(wire.RoomNone)
 		client, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true})
 		if err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 					var got []uint64
 					for {
 						data, err := c.Query(t.Context(), session.DefaultTenant, messages.QueryLineage, q)
-						var page messages.Lineage
+						var page wire.Lineage
 						if err == nil {
 							err = json.Unmarshal(data, &page)
 						}

@@ -35,8 +35,8 @@ type askedLive struct {
 
 // toldLive is the answer to it. Here is whether the run executes at this node.
 type toldLive struct {
-	Here bool           `json:"here"`
-	Live *messages.Live `json:"live,omitempty"`
+	Here bool       `json:"here"`
+	Live *wire.Live `json:"live,omitempty"`
 }
 
 // ServeLive answers for this incarnation what the runs are at that it executes, which
@@ -56,9 +56,9 @@ func here(l engine.Live, ok bool) toldLive {
 	if !ok {
 		return toldLive{}
 	}
-	out := &messages.Live{Attempt: l.Attempt, Since: stamp(l.Since), More: max(len(l.Steps)-messages.MaxLiveSteps, 0)}
-	for _, s := range l.Steps[:min(len(l.Steps), messages.MaxLiveSteps)] {
-		out.Steps = append(out.Steps, messages.LiveStep{
+	out := &wire.Live{Attempt: l.Attempt, Since: stamp(l.Since), More: max(len(l.Steps)-wire.MaxLiveSteps, 0)}
+	for _, s := range l.Steps[:min(len(l.Steps), wire.MaxLiveSteps)] {
+		out.Steps = append(out.Steps, wire.LiveStep{
 			Step: s.Path, Kind: s.Kind, Name: s.Name, Did: s.Did, Model: s.Model, Doing: string(s.Doing),
 			Began: stamp(s.Began), At: stamp(s.At), Until: stamp(s.Until),
 			Try: s.Try, Error: s.Error, Text: s.Text, Bytes: s.Bytes, Tokens: s.Tokens, Calls: s.Calls,
@@ -81,7 +81,7 @@ func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any
 	if q.Run == "" || q.Run == messages.Last {
 		return nil, missing("run", "send the id of a run")
 	}
-	out := messages.Live{Run: q.Run, State: run.Queued}
+	out := wire.Live{Run: q.Run, State: run.Queued}
 	home, err := a.c.RunSession(ctx, t, q.Run)
 	if errors.Is(err, run.ErrUnknownRun) {
 		return a.untakenLive(ctx, t, out, err)
@@ -123,11 +123,11 @@ func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any
 
 // stands fills in how a run stands that is open. It is not done if the run is not at
 // the node that the relay named, unless that is the last word.
-func (a answerer) stands(ctx context.Context, t session.Tenant, out *messages.Live, st schedule.Standing, last bool) (done bool, err error) {
+func (a answerer) stands(ctx context.Context, t session.Tenant, out *wire.Live, st schedule.Standing, last bool) (done bool, err error) {
 	out.Silent = false
 	out.State, out.Attempt, out.Node, out.Behind, out.Due, out.Unbegun = st.State, st.Attempt, st.Holder, st.Behind, st.Due, st.Unbegun
 	if p := st.Queue; p != nil {
-		out.Queue = &messages.LiveQueue{
+		out.Queue = &wire.LiveQueue{
 			Pool: p.Pool, Class: messages.ClassInteractive, Ahead: p.Ahead, Waiting: p.Waiting, Nodes: p.Nodes, Free: p.Free, Sent: p.Sent, Again: p.Again,
 		}
 		if p.Batch {
@@ -170,7 +170,7 @@ func (a answerer) holder(ctx context.Context, t session.Tenant, id run.ID, incar
 }
 
 // untakenLive tells of a run that no log holds: its task may wait to be taken.
-func (a answerer) untakenLive(ctx context.Context, t session.Tenant, out messages.Live, unknown error) (any, error) {
+func (a answerer) untakenLive(ctx context.Context, t session.Tenant, out wire.Live, unknown error) (any, error) {
 	info, err := a.run(ctx, t, wire.Query{Run: out.Run, All: true})
 	r, ok := info.(messages.RunInfo)
 	if err != nil || !ok {

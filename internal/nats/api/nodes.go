@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -35,7 +36,7 @@ type renewal struct {
 
 // Announce keeps the node's entry in the bucket NODE until ctx ends, and takes
 // it away then. about is asked before each renewal.
-func (c *Conn) Announce(ctx context.Context, incarnation string, about func() messages.Node) error {
+func (c *Conn) Announce(ctx context.Context, incarnation string, about func() wire.Node) error {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func announcing(ctx context.Context, log *slog.Logger, renew, remove func(contex
 	}
 }
 
-func (c *Conn) putNode(ctx context.Context, n messages.Node) (seq uint64, err error) {
+func (c *Conn) putNode(ctx context.Context, n wire.Node) (seq uint64, err error) {
 	data, err := messages.Encode(n)
 	if err != nil {
 		return 0, err
@@ -85,16 +86,16 @@ func (c *Conn) removeNode(ctx context.Context, incarnation string) error {
 }
 
 // Nodes returns the nodes that live, sorted by name, and those that died less than
-// [NodeTTL] ago; see messages.Node.Silent.
-func (c *Conn) Nodes(ctx context.Context) ([]messages.Node, error) {
-	var out []messages.Node
+// [NodeTTL] ago, which Silent tells.
+func (c *Conn) Nodes(ctx context.Context) ([]wire.Node, error) {
+	var out []wire.Node
 	var renewed []time.Time
 	own, now := c.renewed.Load(), time.Now()
 	for m, err := range c.Values(ctx, streams.BucketNode, ">") {
 		if err != nil {
 			return nil, fmt.Errorf("nats/api: nodes: %w", err)
 		}
-		var n messages.Node
+		var n wire.Node
 		if json.Unmarshal(m.Data, &n) != nil {
 			continue
 		}
@@ -111,7 +112,7 @@ func (c *Conn) Nodes(ctx context.Context) ([]messages.Node, error) {
 			out[i].Silent = d.Milliseconds()
 		}
 	}
-	slices.SortFunc(out, func(a, b messages.Node) int {
+	slices.SortFunc(out, func(a, b wire.Node) int {
 		return strings.Compare(a.Name+" "+a.Incarnation, b.Name+" "+b.Incarnation)
 	})
 	return out, nil

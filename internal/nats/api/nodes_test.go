@@ -18,7 +18,7 @@ import (
 // renewal is missing, and after half a minute they are gone.
 func TestNodesThatDied(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		for _, n := range []messages.Node{
+		for _, n := range []wire.Node{
 			{Incarnation: "n1", Name: "gossips", Gossip: "10.0.0.1:7946", Silent: 5, Dead: true}, // nothing that an entry could say
 			{Incarnation: "n2", Name: "lives", Gossip: "10.0.0.2:7946"},
 			{Incarnation: "n3", Name: "plain"},
@@ -30,7 +30,7 @@ func TestNodesThatDied(t *testing.T) {
 		var work sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		work.Go(func() {
-			err := c.Announce(ctx, "own", func() messages.Node { return messages.Node{Name: "own", Gossip: "10.0.0.4:7946"} })
+			err := c.Announce(ctx, "own", func() wire.Node { return wire.Node{Name: "own", Gossip: "10.0.0.4:7946"} })
 			if err != nil {
 				t.Error(err)
 			}
@@ -43,7 +43,7 @@ func TestNodesThatDied(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := func(d time.Duration) map[string]messages.Node {
+		at := func(d time.Duration) map[string]wire.Node {
 			t.Helper()
 			time.Sleep(d - time.Since(began))
 			data, err := c.Query(t.Context(), "default", messages.QueryNodes, wire.Query{})
@@ -54,7 +54,7 @@ func TestNodesThatDied(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			nodes := map[string]messages.Node{}
+			nodes := map[string]wire.Node{}
 			for _, n := range all.Nodes {
 				nodes[n.Name] = n
 			}
@@ -63,7 +63,7 @@ func TestNodesThatDied(t *testing.T) {
 			}
 			return nodes
 		}
-		says := func(n messages.Node, dead bool, silent time.Duration) {
+		says := func(n wire.Node, dead bool, silent time.Duration) {
 			t.Helper()
 			if d := time.Duration(n.Silent) * time.Millisecond; n.Name == "" || n.Dead != dead || d.Truncate(time.Second) != silent {
 				t.Errorf("%+v, want dead %v, silent for %v", n, dead, silent)

@@ -267,7 +267,7 @@ func (a answerer) graph(ctx context.Context, t session.Tenant, q wire.Query) (an
 	}
 	if q.Session == "" {
 		roots, next, err := h.Roots(ctx, q.After, limitOf(q))
-		return messages.Graph{Roots: roots, Next: next}, err
+		return wire.Graph{Roots: roots, Next: next}, err
 	}
 	root, err := a.rootNamed(ctx, t, q.Session)
 	if err != nil {
@@ -281,14 +281,14 @@ func (a answerer) graph(ctx context.Context, t session.Tenant, q wire.Query) (an
 	if err != nil {
 		return nil, fmt.Errorf("session %s: %w", q.Session, session.ErrNotFound)
 	}
-	out := messages.Graph{Root: root.ID}
+	out := wire.Graph{Root: root.ID}
 	from := min(q.After, uint64(len(tree)))
 	rows := tree[from:]
 	if n := limitOf(q); len(rows) > n {
 		rows, out.Next = rows[:n], from+uint64(n)
 	}
 	for _, s := range rows {
-		out.Tree = append(out.Tree, messages.BranchOf(s))
+		out.Tree = append(out.Tree, wire.BranchOf(s))
 	}
 	out.Picture, err = picture(g, root, q)
 	return out, err
@@ -345,7 +345,7 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (
 	if err != nil {
 		return nil, err
 	}
-	out := messages.Lineage{Records: []messages.LineageRecord{}, Next: q.After, Last: end}
+	out := wire.Lineage{Records: []wire.LineageRecord{}, Next: q.After, Last: end}
 	room := pageRoom
 	for m, err := range a.c.UpTo(ctx, streams.StreamLineage, project.LineageFilter(t, root.ID), q.After, end) {
 		if err != nil {
@@ -371,7 +371,7 @@ func (a answerer) workflows(ctx context.Context, t session.Tenant, _ wire.Query)
 // nodes are those that the tenant may see: of the nodes of tenants its own.
 func (a answerer) nodes(ctx context.Context, t session.Tenant, _ wire.Query) (any, error) {
 	ns, err := a.c.Nodes(ctx)
-	ns = slices.DeleteFunc(ns, func(n messages.Node) bool {
+	ns = slices.DeleteFunc(ns, func(n wire.Node) bool {
 		of, bound := messages.BoundTo(n.Incarnation)
 		return bound && of != t
 	})
@@ -380,7 +380,7 @@ func (a answerer) nodes(ctx context.Context, t session.Tenant, _ wire.Query) (an
 			ns[i].Dead = ns[i].Gossip != "" && !a.Alive(ns[i].Incarnation)
 		}
 	}
-	return wire.Nodes{Nodes: append([]messages.Node{}, ns...), Streams: a.c.Room()}, err
+	return wire.Nodes{Nodes: append([]wire.Node{}, ns...), Streams: a.c.Room()}, err
 }
 
 // Queries answer what a tenant asks about its runs and sessions.
@@ -388,7 +388,7 @@ type Queries struct {
 	// Values reads sessions.
 	Values *journal.Values
 	// Replay runs the code of a run against its journal; nil replays nothing.
-	Replay func(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error)
+	Replay func(ctx context.Context, home session.Key, id run.ID) (wire.Replay, error)
 	// Live tells what the execution of a run is at, if it is one of Incarnation, this
 	// process; nil is a process that executes nothing.
 	Live        func(session.Tenant, run.ID) (engine.Live, bool)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -27,10 +28,10 @@ func TestQueryOfANodeThatEnds(t *testing.T) {
 		looks := make(chan struct{})
 		ctx, end := context.WithCancel(t.Context())
 		s, err := c.ServeQueries(ctx, &Queries{
-			Replay: func(ctx context.Context, _ session.Key, _ run.ID) (messages.Replay, error) {
+			Replay: func(ctx context.Context, _ session.Key, _ run.ID) (wire.Replay, error) {
 				close(looks)
 				<-ctx.Done()
-				return messages.Replay{}, ctx.Err()
+				return wire.Replay{}, ctx.Err()
 			},
 		})
 		if err != nil {

@@ -296,7 +296,7 @@ func ownNode(of session.Tenant, incarnation string) (string, error) {
 
 // announce renews the entry of a node. People read it, so its texts are names.
 func (t *tenantStore) announce(ctx context.Context, of session.Tenant, body []byte) (*nats.Msg, error) {
-	var n messages.Node
+	var n wire.Node
 	if len(body) > maxEntry {
 		return nil, fmt.Errorf("entry of a node of %d bytes, at most %d are kept: %w", len(body), maxEntry, session.ErrTooLarge)
 	}
@@ -377,7 +377,7 @@ func (t *tenantStore) offer(ctx context.Context, of session.Tenant, body []byte)
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(nodes, func(n messages.Node) bool { return slices.Contains(n.Pools, pool) }) {
+	if slices.ContainsFunc(nodes, func(n wire.Node) bool { return slices.Contains(n.Pools, pool) }) {
 		if len(names)+len(gone) > maxOffered {
 			return nil, fmt.Errorf("workflows of tenant %s: %w: its nodes may offer %d", of, run.ErrBusy, maxOffered)
 		}

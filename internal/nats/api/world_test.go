@@ -28,6 +28,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -251,8 +252,8 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 			return own.ServeRuns(intake, &dispatch.Host{Incarnation: sys.Incarnation(), Pool: pool, Free: sys.Free, Freed: sys.Freed(), Take: take})
 		},
 		"announce": func() error {
-			return own.Announce(ctx, sys.Incarnation(), func() messages.Node {
-				return messages.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: own.Full()}
+			return own.Announce(ctx, sys.Incarnation(), func() wire.Node {
+				return wire.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: own.Full()}
 			})
 		},
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -51,7 +52,7 @@ func (c *Dispatch) callBound(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var n messages.Node
+		var n wire.Node
 		if json.Unmarshal(m.Data, &n) != nil {
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -44,8 +44,8 @@ func (o *Ordered) Pass(r *lineage.Record) bool {
 // comes, in order, each record once, also over the loss of a connection. It
 // ends with ctx, whose error it does not yield. What LINEAGE has forgotten is
 // not yielded. It is for nodes; programs outside use package client.
-func (c *Projections) Tail(ctx context.Context, t session.Tenant, root session.ID, after uint64) iter.Seq2[messages.LineageRecord, error] {
-	return func(yield func(messages.LineageRecord, error) bool) {
+func (c *Projections) Tail(ctx context.Context, t session.Tenant, root session.ID, after uint64) iter.Seq2[wire.LineageRecord, error] {
+	return func(yield func(wire.LineageRecord, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		in := make(chan conn.Message, conn.FollowAhead)
@@ -58,7 +58,7 @@ func (c *Projections) Tail(ctx context.Context, t session.Tenant, root session.I
 				case m := <-in:
 					records, err := LineageRecords(m)
 					if err != nil {
-						yield(messages.LineageRecord{}, err)
+						yield(wire.LineageRecord{}, err)
 						return nil
 					}
 					for _, r := range records {
@@ -72,21 +72,21 @@ func (c *Projections) Tail(ctx context.Context, t session.Tenant, root session.I
 			}
 		})
 		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-			yield(messages.LineageRecord{}, err)
+			yield(wire.LineageRecord{}, err)
 		}
 	}
 }
 
 // LineageRecords returns the records of a message of LINEAGE, each with the sequence
 // that a reader who has it goes on after.
-func LineageRecords(m conn.Message) ([]messages.LineageRecord, error) {
+func LineageRecords(m conn.Message) ([]wire.LineageRecord, error) {
 	records, err := lineage.DecodeStored(m.Data)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]messages.LineageRecord, len(records))
+	out := make([]wire.LineageRecord, len(records))
 	for i, r := range records {
-		out[i] = messages.LineageRecord{At: m.Seq - 1, Record: r}
+		out[i] = wire.LineageRecord{At: m.Seq - 1, Record: r}
 	}
 	out[len(out)-1].At = m.Seq
 	return out, nil

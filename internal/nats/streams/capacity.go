@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 )
 
 // Room is what an event stream still takes.
@@ -31,7 +31,7 @@ const (
 
 // String returns what people and programs are told.
 func (r Room) String() string {
-	return [...]string{messages.RoomAll, messages.RoomOpen, messages.RoomEnds, messages.RoomNone}[min(r, RoomNone)]
+	return [...]string{wire.RoomAll, wire.RoomOpen, wire.RoomEnds, wire.RoomNone}[min(r, RoomNone)]
 }
 
 const (
@@ -279,23 +279,23 @@ func (c *Streams) Fills() map[string]Fill {
 
 // Full returns the watched streams that do not take everything, and first the disk of
 // the store if that does not.
-func (c *Streams) Full() []messages.StreamFill {
-	return slices.DeleteFunc(c.Room(), func(f messages.StreamFill) bool { return f.Room == RoomAll.String() })
+func (c *Streams) Full() []wire.StreamFill {
+	return slices.DeleteFunc(c.Room(), func(f wire.StreamFill) bool { return f.Room == RoomAll.String() })
 }
 
 // Room returns how full the watched streams are, and first the disk of the store if that
 // does not take everything.
-func (c *Streams) Room() []messages.StreamFill {
+func (c *Streams) Room() []wire.StreamFill {
 	c.Capacity.mu.RLock()
 	defer c.Capacity.mu.RUnlock()
-	var out []messages.StreamFill
+	var out []wire.StreamFill
 	if d, room := c.DiskRoom(); room != RoomAll {
 		out = append(out, d.fillOfDisk())
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Capacity.Streams)) {
 		g := c.Capacity.Streams[name]
 		f := g.fill()
-		out = append(out, messages.StreamFill{Stream: name, Bytes: f.Bytes, MaxBytes: uint64(f.Max), Room: g.room().String()})
+		out = append(out, wire.StreamFill{Stream: name, Bytes: f.Bytes, MaxBytes: uint64(f.Max), Room: g.room().String()})
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -36,11 +37,11 @@ func Timeline(ctx context.Context, w *term.Writer, t *view.Timeline) Handlers {
 // wrote that broke off is taken away again; without a terminal nothing is shown.
 func Writing(w *term.Writer) Handlers {
 	var step run.Path
-	var draft messages.Draft
+	var draft Draft
 	h := Handlers{
 		Record: func(r lineage.Record) {
 			if r.Kind == lineage.Model && r.Step == step || r.Kind == lineage.Ended {
-				step, draft = "", messages.Draft{}
+				step, draft = "", Draft{}
 			}
 			w.Note("")
 		},
@@ -50,12 +51,12 @@ func Writing(w *term.Writer) Handlers {
 	}
 	h.Delta = func(d messages.Delta) {
 		if d.Step != step {
-			step, draft = d.Step, messages.Draft{}
+			step, draft = d.Step, Draft{}
 		}
 		draft.Add(d)
 		w.Note(draftText(&draft, cmp.Or(d.Agent, "the model"), w.Width()))
 	}
-	h.Live = func(l *messages.Live) {
+	h.Live = func(l *wire.Live) {
 		lines := []string{}
 		if text := view.LiveNote(l); text != "" {
 			lines = append(lines, "    "+text)
@@ -82,7 +83,7 @@ const (
 
 // draftText is the end of what a model has written so far: its words, else what it
 // thinks aloud, and the calls of tools.
-func draftText(d *messages.Draft, who string, width int) string {
+func draftText(d *Draft, who string, width int) string {
 	head := "    " + term.Line(who, 24)
 	if d.Try > 1 {
 		head += fmt.Sprintf(", try %d", d.Try)

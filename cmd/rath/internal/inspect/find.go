@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -140,7 +141,7 @@ func graphOf(ctx context.Context, s *app.System, id session.ID, all bool) (*line
 		return g, err
 	}
 	g := lineage.NewGraph()
-	err := reference.Recorded(ctx, s, "", 0, func(r *messages.LineageRecord) error {
+	err := reference.Recorded(ctx, s, "", 0, func(r *wire.LineageRecord) error {
 		g.Add(r.Record)
 		return nil
 	})

@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/view"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -34,7 +34,7 @@ func followSteps(ctx context.Context, a *app.App, s *app.System, name string, q 
 	}
 	g, feed, seen, labels := lineage.NewGraph(), lineage.NewStepFeed(r.Run), map[recordPlace]bool{}, &lineage.Labels{}
 	if r.Session != "" {
-		err = reference.Recorded(ctx, s, r.Session, 0, func(rec *messages.LineageRecord) error {
+		err = reference.Recorded(ctx, s, r.Session, 0, func(rec *wire.LineageRecord) error {
 			g.Add(rec.Record)
 			feed.Add(rec.Record)
 			labels.Add(&rec.Record)

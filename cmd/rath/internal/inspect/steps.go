@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -67,7 +68,7 @@ func ending(a *app.App, id run.ID, seen follow.Outcome, err error) error {
 func tellRecorded(ctx context.Context, s *app.System, id session.ID, t *view.Timeline) error {
 	g := lineage.NewGraph()
 	var all []lineage.Record
-	err := reference.Recorded(ctx, s, id, 0, func(r *messages.LineageRecord) error {
+	err := reference.Recorded(ctx, s, id, 0, func(r *wire.LineageRecord) error {
 		g.Add(r.Record)
 		all = append(all, r.Record)
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/view"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -74,7 +74,7 @@ func tail(ctx context.Context, a *app.App, s *app.System, name string, after uin
 		}
 		root = n.Session
 	}
-	put := func(r *messages.LineageRecord) error {
+	put := func(r *wire.LineageRecord) error {
 		if len(kinds) > 0 && !slices.Contains(kinds, string(r.Record.Kind)) {
 			return nil
 		}
@@ -88,7 +88,7 @@ func tail(ctx context.Context, a *app.App, s *app.System, name string, after uin
 		return a.Hint(slices.DeleteFunc(words, func(w string) bool { return w == "" })...)
 	}
 	if s.Alone { // while this holds the store, no other process can write into it
-		err := reference.Recorded(ctx, s, root, after, func(r *messages.LineageRecord) error {
+		err := reference.Recorded(ctx, s, root, after, func(r *wire.LineageRecord) error {
 			after = r.At
 			return put(r)
 		})
@@ -136,7 +136,7 @@ type movedTo string
 func (m movedTo) Error() string { return "the node is at " + string(m) }
 
 // record prints one record.
-func record(a *app.App, r *messages.LineageRecord) error {
+func record(a *app.App, r *wire.LineageRecord) error {
 	if a.AsJSON() { // a stream of records is one object per line in either form
 		return a.WriteLine(r)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -156,7 +157,7 @@ func stuckOf(ctx context.Context, s *app.System, open []messages.RunInfo) []view
 		r := &open[i]
 		live := notes[r.Run]
 		if live == nil {
-			live = &messages.Live{Run: r.Run, State: r.State, At: time.Now().UnixMilli(), Review: r.Review, Quarantine: r.Quarantine}
+			live = &wire.Live{Run: r.Run, State: r.State, At: time.Now().UnixMilli(), Review: r.Review, Quarantine: r.Quarantine}
 		}
 		if why := view.Stuck(live); why != "" {
 			out = append(out, view.TopStuck{Run: r.Run, State: r.State, Workflow: r.Workflow, Why: why, Since: r.Submitted})

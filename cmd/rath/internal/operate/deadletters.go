@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -57,7 +58,7 @@ first column names a letter.`,
 					return nil
 				}
 				now := time.Now()
-				shortID := view.ShortIDs(view.IDsOf(all, func(r *messages.StoredLetter) run.ID { return r.Letter.Run }))
+				shortID := view.ShortIDs(view.IDsOf(all, func(r *wire.StoredLetter) run.ID { return r.Letter.Run }))
 				rows := make([][]string, len(all))
 				for i, l := range all {
 					_, workflow, _ := messages.ParseTaskSubject(l.Letter.Subject)

@@ -1,4 +1,4 @@
-package messages_test
+package follow
 
 import (
 	"strings"
@@ -29,10 +29,10 @@ func TestDraft(t *testing.T) {
 		"twice":               {[]messages.Delta{piece(1, 1, "a"), piece(1, 1, "a"), piece(1, 2, "b")}, "ab", 0, false},
 		"one is lost":         {[]messages.Delta{piece(1, 1, "a"), piece(1, 3, "c")}, "ac", 0, true},
 		"the first is lost":   {[]messages.Delta{piece(1, 2, "b")}, "b", 0, true},
-		"too much":            {[]messages.Delta{piece(1, 1, strings.Repeat("x", messages.MaxDraft)), piece(1, 2, "y")}, strings.Repeat("x", messages.MaxDraft), 0, true},
+		"too much":            {[]messages.Delta{piece(1, 1, strings.Repeat("x", MaxDraft)), piece(1, 2, "y")}, strings.Repeat("x", MaxDraft), 0, true},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
-			var d messages.Draft
+			var d Draft
 			dropped := 0
 			for _, x := range c.deltas {
 				if d.Add(x) {
@@ -44,7 +44,7 @@ func TestDraft(t *testing.T) {
 			}
 		})
 	}
-	var d messages.Draft
+	var d Draft
 	for _, x := range []messages.Delta{
 		{Attempt: 1, Try: 1, N: 1, Call: &messages.CallDelta{Index: 1, ID: "c1", Name: "grep", Args: `{"q":`}},
 		{Attempt: 1, Try: 1, N: 2, Call: &messages.CallDelta{Index: 4, ID: "c2", Name: "list"}},

@@ -1,7 +1,8 @@
-package messages
+package wire
 
 import (
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -35,8 +36,8 @@ type Live struct {
 	// Unbegun is how many branches of the run wait for a slot.
 	Unbegun int `json:"unbegun,omitempty"`
 	// Waits is what the run waits for, and Review what a person has to decide.
-	Waits  []lineage.Wait `json:"waits,omitempty"`
-	Review *Review        `json:"review,omitempty"`
+	Waits  []lineage.Wait   `json:"waits,omitempty"`
+	Review *messages.Review `json:"review,omitempty"`
 	// Quarantine is the reason of the quarantine of its session, "" without one.
 	Quarantine string `json:"quarantine,omitempty"`
 	// Due is when the run may begin, a wait times out, a review expires or the run must

@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/docker"
@@ -15,21 +17,24 @@ func (n *Instance) containers(ctx context.Context, store string) (sandbox.Backen
 	b := docker.New(&docker.Options{
 		State: filepath.Join(store, "containers"), Image: n.o.SandboxImage, Runtime: n.o.SandboxRuntime, Warm: n.o.SandboxWarm, Logger: n.log,
 	})
-	if err := n.usable(ctx, b); err != nil {
+	if _, err := b.Probe(ctx); err != nil {
 		return nil, fmt.Errorf("node: sandboxes of image %s: %w", n.o.SandboxImage, err)
 	}
 	return b, nil
 }
 
-// usable tries a backend, and has what former processes left of it removed, now and while
-// the node serves.
-func (n *Instance) usable(ctx context.Context, b sandbox.Backend) error {
-	if s, ok := b.(sandbox.Sweeper); ok {
+// sweep has what former processes left of the sandboxes removed, now and while the node
+// serves.
+func (n *Instance) sweep(ctx context.Context, backends map[string]sandbox.Backend) error {
+	for _, name := range slices.Sorted(maps.Keys(backends)) {
+		s, ok := backends[name].(sandbox.Sweeper)
+		if !ok {
+			continue
+		}
 		if _, err := s.Sweep(ctx); err != nil {
-			return err
+			return fmt.Errorf("node: removing what former processes left of sandboxes of %q: %w", name, err)
 		}
 		n.sweepers = append(n.sweepers, s.Run)
 	}
-	_, err := b.Probe(ctx)
-	return err
+	return nil
 }

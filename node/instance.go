@@ -400,6 +400,11 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 		}
 	}
 	maps.Copy(w.Backends, n.o.Sandboxes)
+	if !n.o.Idle {
+		if err := n.sweep(ctx, w.Backends); err != nil {
+			return engine.Workspaces{}, err
+		}
+	}
 	if w.Sandbox = n.o.SandboxLimits; w.Sandbox != (sandbox.Limits{}) {
 		if err := n.enforceable(ctx, w); err != nil {
 			return engine.Workspaces{}, err

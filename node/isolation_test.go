@@ -139,3 +139,51 @@ func TestIsolationIsTold(t *testing.T) {
 		}
 	}
 }
+
+// left is a backend whose sandboxes outlive their process. It tells what it is asked to do.
+type left struct {
+	level
+	asked chan string
+	err   error
+}
+
+func (l *left) Sweep(context.Context) (int, error) {
+	l.asked <- "sweep"
+	return 0, l.err
+}
+
+func (l *left) Run(ctx context.Context) error {
+	l.asked <- "run"
+	<-ctx.Done()
+	l.asked <- "ended"
+	return nil
+}
+
+// TestSweepOfOwnBackends: what an author's own backend left is removed before the node serves
+// and beside, until it stops; if that cannot be done the node does not start.
+func TestSweepOfOwnBackends(t *testing.T) {
+	b := &left{level: level(sandbox.IsolationKernel), asked: make(chan string, 3)}
+	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Port: -1, Sandboxes: map[string]sandbox.Backend{"mine": b}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := <-b.asked; got != "sweep" {
+		t.Errorf("it was asked to %s first", got)
+	}
+	if got := <-b.asked; got != "run" {
+		t.Errorf("it was asked to %s then", got)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-b.asked; got != "ended" {
+		t.Errorf("after the node %s", got)
+	}
+	b = &left{level: b.level, asked: make(chan string, 3), err: errors.New("no route")}
+	if n, err = Start(t.Context(), &Options{Store: t.TempDir(), Port: -1, Sandboxes: map[string]sandbox.Backend{"mine": b}}); err == nil {
+		_ = n.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), `what former processes left of sandboxes of "mine": no route`) {
+		t.Errorf("a node that cannot remove what is left: %v", err)
+	}
+}

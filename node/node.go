@@ -154,7 +154,8 @@ type Options struct {
 	// such as 10.1.0.0/16; without them hosts are on the Internet alone.
 	SandboxPrivate []netip.Prefix
 	world          egress.Options // of tests: where hosts are
-	// Sandboxes are backends besides "local", "docker", "kubernetes" and "opensandbox".
+	// Sandboxes are backends besides "local", "docker", "kubernetes" and "opensandbox". One
+	// that is a sandbox.Sweeper is swept before the node serves, and beside.
 	Sandboxes map[string]sandbox.Backend
 	// Drain bounds how long a stopping node waits for the steps under way, such
 	// as a model call; 0 is 20 s. Its runs go on elsewhere, or at the next start.

@@ -135,8 +135,8 @@ type Backend interface {
 	Open(ctx context.Context, s Spec) (Sandbox, error)
 }
 
-// Sweeper is a Backend whose sandboxes can outlive the process that opened them. Who opens
-// some calls Sweep before the first, and Run beside; a node does so for its own backends.
+// Sweeper is a Backend whose sandboxes can outlive the process that opened them. A node calls
+// Sweep before it opens the first, and Run beside.
 type Sweeper interface {
 	// Sweep removes sandboxes that no process holds any more, and those whose owner has one
 	// of a higher epoch, and returns how many.

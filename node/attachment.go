@@ -19,7 +19,7 @@ func (n *Instance) announce() error {
 		ToolUser: toolUser, ToolPassword: toolPassword, OperatorUser: operatorUser, OperatorPassword: operatorPassword,
 	}
 	if n.members != nil && n.o.Gossip.Label == devLabel {
-		a.Gossip, a.GossipKey = n.members.Addr(), n.o.Gossip.Key.Text()
+		a.Gossip, a.GossipKey = n.members.Addr(), n.o.Gossip.Key
 	}
 	return a.Write(n.o.Store)
 }

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/cluster"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -26,8 +26,8 @@ var errDevAgain = errors.New(`node: "rath dev" was started again`)
 
 // DevGossip makes a node with a server of its own one that others can join with
 // Options.Dev: it listens for them on this machine, and its attachment has the key.
-func DevGossip() *cluster.Config {
-	return &cluster.Config{Bind: loopback, Key: cluster.NewKey(), Label: devLabel}
+func DevGossip() *Gossip {
+	return &Gossip{Bind: loopback, Key: cluster.NewKey().Text(), Label: devLabel}
 }
 
 const loopback = "127.0.0.1:0"
@@ -45,12 +45,11 @@ func (n *Instance) joinDev() error {
 	if err != nil {
 		return fmt.Errorf("%w; start `rath dev` there, or name the directory of its store", err)
 	}
-	key, err := cluster.ParseKey(a.GossipKey)
-	if err != nil || a.Gossip == "" {
+	if _, err := cluster.ParseKey(a.GossipKey); err != nil || a.Gossip == "" {
 		return fmt.Errorf("node: what runs over %s takes no other nodes; start `rath dev` there", dir)
 	}
 	n.o.NATS, n.o.Level, n.o.Disk, n.o.Monitor, n.o.CredsFile, n.o.RootCAs = a.URL, a.Level, storeDir(dir), nil, "", ""
-	n.o.Gossip = &cluster.Config{Bind: loopback, Join: []string{a.Gossip}, Key: key, Label: devLabel}
+	n.o.Gossip = &Gossip{Bind: loopback, Join: []string{a.Gossip}, Key: a.GossipKey, Label: devLabel}
 	n.o.SigningKey = cmp.Or(n.o.SigningKey, filepath.Join(dir, signature.StoreFile))
 	n.dev = &a
 	program := programName(os.Args[0])

@@ -6,11 +6,49 @@ import (
 	"os"
 	"strings"
 
-	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/cluster"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/messages"
 )
+
+// Gossip says how a node finds the others of its fleet, and is found.
+type Gossip struct {
+	// Bind is the address to listen on, "IP" or "IP:port", UDP and TCP. Empty is
+	// 127.0.0.1:7946; port 0 takes a free one.
+	Bind string
+	// Advertise is the address that others reach this node at, "IP" or "IP:port".
+	// Empty is the bound one. It is needed where Bind is 0.0.0.0 or ::, because
+	// nothing is guessed from the interfaces.
+	Advertise string
+	// Join are addresses of other nodes, "host" or "host:port"; a host may be an IP
+	// or a name with many addresses. This node may be among them. None: the node
+	// waits to be found.
+	Join []string
+	// Key encrypts and authenticates what nodes say to each other, and must be the same
+	// on all of them: 16, 24 or 32 bytes as base64, as `rath cluster key` writes it.
+	// AcceptKeys are read but not sent with, for the time in which a key is changed.
+	Key        string
+	AcceptKeys []string
+	// Label separates fleets: nodes with another one are refused. Empty is "rath"; at
+	// most 255 bytes.
+	Label string
+}
+
+// keys reads the texts of the keys.
+func (g *Gossip) keys() (key cluster.Key, accepted []cluster.Key, err error) {
+	if key, err = cluster.ParseKey(g.Key); err != nil {
+		return nil, nil, err
+	}
+	for i, text := range g.AcceptKeys {
+		k, err := cluster.ParseKey(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("key %d: %w", i+2, err)
+		}
+		accepted = append(accepted, k)
+	}
+	return key, accepted, nil
+}
 
 // protocol is what nodes of this release say to each other, oldestProtocol what
 // they understand; see cluster.Config.
@@ -26,9 +64,12 @@ func (n *Instance) join(ctx context.Context) error {
 	if g == nil {
 		return nil
 	}
-	var err error
+	key, _, err := g.keys()
+	if err != nil {
+		return fmt.Errorf("node: gossip: %w", err)
+	}
 	n.members, err = cluster.Start(ctx, cluster.Config{
-		Name: n.o.Name, Incarnation: n.incarnation, Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Key: g.Key, Label: g.Label,
+		Name: n.o.Name, Incarnation: n.incarnation, Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Key: key, Label: g.Label,
 		Protocol: protocol, OldestProtocol: oldestProtocol, About: n.member, Logger: n.log,
 	})
 	if err != nil {
@@ -112,14 +153,14 @@ func (n *Instance) relay(ctx context.Context) *dispatch.RelayOptions {
 }
 
 // gossipFrom reads the settings of gossip: bind is empty for none.
-func gossipFrom(bind, advertise, join, keyFile, label string) (*cluster.Config, error) {
+func gossipFrom(bind, advertise, join, keyFile, label string) (*Gossip, error) {
 	if bind == "" {
 		if join != "" || keyFile != "" {
 			return nil, fmt.Errorf("node: gossip needs an address to listen on: set -gossip (RATH_GOSSIP), such as 0.0.0.0:%d", cluster.DefaultPort)
 		}
 		return nil, nil
 	}
-	g := &cluster.Config{Bind: bind, Advertise: advertise, Label: label}
+	g := &Gossip{Bind: bind, Advertise: advertise, Label: label}
 	for host := range strings.SplitSeq(join, ",") {
 		if host = strings.TrimSpace(host); host != "" {
 			g.Join = append(g.Join, host)
@@ -138,15 +179,9 @@ func gossipFrom(bind, advertise, join, keyFile, label string) (*cluster.Config, 
 	if len(lines) == 0 {
 		lines = []string{""}
 	}
-	if g.Key, err = cluster.ParseKey(lines[0]); err != nil {
+	g.Key, g.AcceptKeys = lines[0], lines[1:]
+	if _, _, err := g.keys(); err != nil {
 		return nil, fmt.Errorf("node: gossip key in %s: %w", keyFile, err)
-	}
-	for i, line := range lines[1:] {
-		k, err := cluster.ParseKey(line)
-		if err != nil {
-			return nil, fmt.Errorf("node: gossip key %d in %s: %w", i+2, keyFile, err)
-		}
-		g.AcceptKeys = append(g.AcceptKeys, k)
 	}
 	return g, nil
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/cluster"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -119,7 +119,7 @@ func TestIsolationIsTold(t *testing.T) {
 	want := string(here.Isolation)
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	n := member(t, srv, Options{
-		Name: "a", Unsafe: true, Gossip: &cluster.Config{Bind: "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)), Key: cluster.NewKey()},
+		Name: "a", Unsafe: true, Gossip: &Gossip{Bind: "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)), Key: cluster.NewKey().Text()},
 	})
 	c, err := n.Client(t.Context())
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/cluster"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 )
@@ -112,7 +112,7 @@ func TestMainWithAnotherKey(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	at := func() string { return "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)) }
 	first, key := at(), cluster.NewKey()
-	member(t, srv, Options{Gossip: &cluster.Config{Bind: first, Key: cluster.NewKey()}})
+	member(t, srv, Options{Gossip: &Gossip{Bind: first, Key: cluster.NewKey().Text()}})
 	keyFile := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(keyFile, []byte(key.Text()), 0o600); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/egress"
 	"github.com/rathcluster/rath/llm"
@@ -83,10 +82,9 @@ type Options struct {
 	Routing Routing
 	// Gossip makes the node a member of a fleet: the nodes tell each other which of
 	// them live, so that the runs of one that dies go on elsewhere within seconds;
-	// otherwise that takes until a relay asks the dead node in vain. Its fields Bind,
-	// Advertise, Join, Key and Label are used; the node sets the others. nil is a node
-	// by itself.
-	Gossip *cluster.Config
+	// otherwise that takes until a relay asks the dead node in vain. nil is a node by
+	// itself.
+	Gossip *Gossip
 
 	// Store is the directory of this node: the embedded server's files,
 	// sandboxes; "" is DefaultStore.

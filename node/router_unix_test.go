@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/cluster"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -67,7 +67,7 @@ func TestRouterKilled(t *testing.T) {
 	env := func(name string) string {
 		return map[string]string{openai.EnvBase: server.URL + "/v1", openai.EnvKey: "none"}[name]
 	}
-	gossip := func(bind string) *cluster.Config { return &cluster.Config{Bind: bind, Join: []string{first}, Key: key} }
+	gossip := func(bind string) *Gossip { return &Gossip{Bind: bind, Join: []string{first}, Key: key.Text()} }
 	worker := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Env: env, Model: "scripted", Workflows: writers(), Gossip: gossip(first)})
 
 	exe, err := os.Executable()

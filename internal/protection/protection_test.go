@@ -17,8 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/actors"
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"

@@ -64,12 +64,12 @@ func (n *Instance) join(ctx context.Context) error {
 	if g == nil {
 		return nil
 	}
-	key, _, err := g.keys()
+	key, accepted, err := g.keys()
 	if err != nil {
 		return fmt.Errorf("node: gossip: %w", err)
 	}
 	n.members, err = cluster.Start(ctx, cluster.Config{
-		Name: n.o.Name, Incarnation: n.incarnation, Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Key: key, Label: g.Label,
+		Name: n.o.Name, Incarnation: n.incarnation, Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Key: key, AcceptKeys: accepted, Label: g.Label,
 		Protocol: protocol, OldestProtocol: oldestProtocol, About: n.member, Logger: n.log,
 	})
 	if err != nil {

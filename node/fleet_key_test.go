@@ -3,10 +3,13 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rathcluster/rath/internal/cluster"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
 )
 
 // TestGossipKeys: a file holds the key to send with, and after it keys that are
@@ -32,5 +35,18 @@ func TestGossipKeys(t *testing.T) {
 		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d bytes: %v, want %q", len(text), err, want)
 		}
+	}
+}
+
+// TestGossipChangesItsKey: nodes that send with different keys are one fleet while each
+// accepts the other's.
+func TestGossipChangesItsKey(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+	first := "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t))
+	former, next := cluster.NewKey().Text(), cluster.NewKey().Text()
+	member(t, srv, Options{Gossip: &Gossip{Bind: first, Key: former, AcceptKeys: []string{next}}})
+	n := member(t, srv, Options{Gossip: &Gossip{Bind: "127.0.0.1:0", Join: []string{first}, Key: next, AcceptKeys: []string{former}}})
+	if all := n.members.List(); len(all) != 2 {
+		t.Errorf("the second node knows %+v, want both", all)
 	}
 }

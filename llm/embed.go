@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/rathcluster/rath/session"
 )
 
 // Limits of one request for vectors.
@@ -34,7 +36,7 @@ type Embedder interface {
 // different dimensions, cannot be compared.
 type Embeddings struct {
 	Vectors [][]float32
-	Usage   Usage // has no output
+	Usage   session.Usage // has no output
 	// Uncounted reports that the server states no tokens. Usage has none then.
 	Uncounted bool
 	// Model is the model that answered, in the server's words.

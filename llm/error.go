@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"github.com/rathcluster/rath/session"
 )
 
 // Code classifies a failure. A Code is itself an error, so that it works as
@@ -86,7 +88,7 @@ type Error struct {
 	Final bool
 	// Used is what the server said, before the call failed, that it used. It is not kept
 	// in a journal.
-	Used    Usage
+	Used    session.Usage
 	Message string
 }
 

@@ -30,6 +30,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rathcluster/rath/session"
 )
 
 // Role says who speaks a [Message].
@@ -50,7 +52,7 @@ type Message struct {
 	// Images are shown with the text of a user's or tool's message, after it.
 	Images []Image `json:"images,omitempty"`
 	// Calls are the tool calls of an assistant message.
-	Calls []ToolCall `json:"calls,omitempty"`
+	Calls []session.ToolCall `json:"calls,omitempty"`
 	// CallID names the call that a tool message answers.
 	CallID string `json:"call_id,omitempty"`
 	// Name is the tool's name in a tool message, and elsewhere the author's
@@ -73,16 +75,6 @@ type Image struct {
 // DataURL returns the image as a URL that holds it.
 func (i *Image) DataURL() string {
 	return "data:" + i.Type + ";base64," + base64.StdEncoding.EncodeToString(i.Data)
-}
-
-// ToolCall is a model's wish to call a tool.
-type ToolCall struct {
-	// ID is unique within its message.
-	ID   string `json:"id"`
-	Name string `json:"name"`
-	// Args is what the model wrote: usually a JSON object, which is
-	// not checked. The empty string means no arguments.
-	Args string `json:"args"`
 }
 
 // ToolSpec tells a model about a tool.
@@ -163,11 +155,11 @@ const (
 
 // Response is a finished completion. All its text is valid UTF-8.
 type Response struct {
-	Text      string     `json:"text,omitempty"`
-	Reasoning string     `json:"reasoning,omitempty"`
-	Calls     []ToolCall `json:"calls,omitempty"`
-	Finish    Finish     `json:"finish"`
-	Usage     Usage      `json:"usage"`
+	Text      string             `json:"text,omitempty"`
+	Reasoning string             `json:"reasoning,omitempty"`
+	Calls     []session.ToolCall `json:"calls,omitempty"`
+	Finish    Finish             `json:"finish"`
+	Usage     session.Usage      `json:"usage"`
 	// Uncounted reports that the server states no tokens, or a number that cannot be.
 	// Usage has none then.
 	Uncounted bool `json:"uncounted,omitempty"`
@@ -205,8 +197,8 @@ type Delta struct {
 	Reasoning string `json:"reasoning,omitempty"`
 	// Call is a piece of the tool call Index: its ID and Name come once, its Args are
 	// appended to those before. Index is not the call's place in [Response.Calls].
-	Call  *ToolCall `json:"call,omitempty"`
-	Index int       `json:"index,omitempty"`
+	Call  *session.ToolCall `json:"call,omitempty"`
+	Index int               `json:"index,omitempty"`
 }
 
 // Client completes requests. Its method may be called concurrently.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 func TestErrorSurvivesAJournal(t *testing.T) {
@@ -161,7 +162,7 @@ func TestRequestValidate(t *testing.T) {
 		"no messages":      {},
 		`role "robot"`:     {Messages: []llm.Message{{Role: "robot"}}},
 		"without a call":   {Messages: []llm.Message{{Role: llm.Tool}}},
-		"tool calls":       {Messages: []llm.Message{{Role: llm.User, Calls: []llm.ToolCall{{}}}}},
+		"tool calls":       {Messages: []llm.Message{{Role: llm.User, Calls: []session.ToolCall{{}}}}},
 		"tool name":        {Messages: user, Tools: []llm.ToolSpec{{}}},
 		"two tools":        {Messages: user, Tools: []llm.ToolSpec{{Name: "a"}, {Name: "a"}}},
 		"not JSON":         {Messages: user, Tools: []llm.ToolSpec{{Name: "a", Schema: "{"}}},
@@ -180,7 +181,7 @@ func TestRequestValidate(t *testing.T) {
 		}
 	}
 	ok := &llm.Request{
-		Messages: append(user, llm.Message{Role: llm.Assistant, Calls: []llm.ToolCall{{ID: "1", Name: "a"}}}, llm.Message{Role: llm.Tool, CallID: "1"}),
+		Messages: append(user, llm.Message{Role: llm.Assistant, Calls: []session.ToolCall{{ID: "1", Name: "a"}}}, llm.Message{Role: llm.Tool, CallID: "1"}),
 		Tools:    []llm.ToolSpec{{Name: "a", Schema: `{"type":"object"}`}}, ToolChoice: "a", StepKey: "r1/2.fast.0/1",
 	}
 	if err := ok.Validate(); err != nil {
@@ -226,11 +227,7 @@ func TestClipAndClean(t *testing.T) {
 	}
 }
 
-func TestUsage(t *testing.T) {
-	u := llm.Usage{Input: 1, Output: 2, CacheRead: 3, CacheWrite: 4, MicroUSD: 5}
-	if got, want := u.Add(u), (llm.Usage{Input: 2, Output: 4, CacheRead: 6, CacheWrite: 8, MicroUSD: 10}); got != want || got.Total() != 6 {
-		t.Errorf("got %+v, total %d", got, got.Total())
-	}
+func TestEstimate(t *testing.T) {
 	for n, want := range map[int]int64{0: 0, 1: 1, 4: 1, 5: 2} {
 		if got := llm.Estimate(n); got != want {
 			t.Errorf("Estimate(%d) = %d", n, got)

@@ -70,7 +70,7 @@ func TestLostDuringCalls(t *testing.T) {
 	blobs := blob.NewMemory()
 	asked := &llm.Response{Finish: llm.FinishTools}
 	for i := range calls {
-		asked.Calls = append(asked.Calls, llm.ToolCall{ID: fmt.Sprint("c", i), Name: "look", Args: fmt.Sprintf(`{"n":%d}`, i)})
+		asked.Calls = append(asked.Calls, session.ToolCall{ID: fmt.Sprint("c", i), Name: "look", Args: fmt.Sprintf(`{"n":%d}`, i)})
 	}
 	rt := &engine.Runtime{
 		Models: clientFunc(func(r *llm.Request) *llm.Response {

@@ -20,12 +20,12 @@ const (
 	ToolResult Kind = "tool_result"
 )
 
-// ToolCall is a model's wish to call a tool. Args is the JSON text as the
-// model wrote it, valid or not.
+// ToolCall is a model's wish to call a tool. ID is unique within its message. Args is the
+// JSON text as the model wrote it, valid or not; the empty string means no arguments.
 type ToolCall struct {
-	Args string `json:"args"`
 	ID   string `json:"id"`
 	Name string `json:"name"`
+	Args string `json:"args"`
 }
 
 // Placement says where a session works: the sandbox backend it was sent to,
@@ -57,15 +57,21 @@ func (p Placement) clean() Placement {
 	return p
 }
 
-// Usage is what model calls consumed. All counts are tokens but MicroUSD,
-// which is millionths of a US dollar.
+// Usage is what model calls consumed. It has no floats, so that it can be summed, hashed
+// and compared exactly.
 type Usage struct {
+	// CacheRead and CacheWrite are the tokens of Input that were read from and written to
+	// the provider's cache.
 	CacheRead  int64 `json:"cache_read,omitempty"`
 	CacheWrite int64 `json:"cache_write,omitempty"`
-	Calls      int64 `json:"calls,omitempty"`
-	Input      int64 `json:"input,omitempty"`
-	MicroUSD   int64 `json:"micro_usd,omitempty"`
-	Output     int64 `json:"output,omitempty"`
+	// Calls counts the calls. A wire leaves it 0: whose call it was counts it.
+	Calls int64 `json:"calls,omitempty"`
+	// Input counts all tokens of the prompts.
+	Input int64 `json:"input,omitempty"`
+	// MicroUSD is the price in millionths of a US dollar, where it is known.
+	MicroUSD int64 `json:"micro_usd,omitempty"`
+	// Output counts all generated tokens, also those of the reasoning.
+	Output int64 `json:"output,omitempty"`
 }
 
 // Add returns the sum of both.

@@ -133,7 +133,7 @@ func (r *reader) images(images *[]Image) bool {
 	})
 }
 
-func (r *reader) calls(calls *[]ToolCall) bool {
+func (r *reader) calls(calls *calls) bool {
 	return r.list(func() bool {
 		var c ToolCall
 		ok := r.fields(func(key string) bool {

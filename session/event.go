@@ -217,22 +217,47 @@ type Part struct {
 }
 
 type chunkData struct {
-	Agent     string     `json:"agent,omitempty"`
-	Body      *blob.Ref  `json:"body,omitempty"`
-	CallID    string     `json:"call_id,omitempty"`
-	Calls     []ToolCall `json:"calls,omitempty"`
-	Failed    bool       `json:"failed,omitempty"`
-	Images    []Image    `json:"images,omitempty"`
-	Kind      Kind       `json:"kind"`
-	Name      string     `json:"name,omitempty"`
-	Node      string     `json:"node,omitempty"`
-	Opaque    string     `json:"opaque,omitempty"`
-	Placement Placement  `json:"placement,omitzero"`
-	Run       string     `json:"run,omitempty"`
-	Step      string     `json:"step,omitempty"`
-	Text      string     `json:"text"`
-	Usage     Usage      `json:"usage,omitzero"`
-	Workflow  string     `json:"workflow,omitempty"`
+	Agent     string    `json:"agent,omitempty"`
+	Body      *blob.Ref `json:"body,omitempty"`
+	CallID    string    `json:"call_id,omitempty"`
+	Calls     calls     `json:"calls,omitempty"`
+	Failed    bool      `json:"failed,omitempty"`
+	Images    []Image   `json:"images,omitempty"`
+	Kind      Kind      `json:"kind"`
+	Name      string    `json:"name,omitempty"`
+	Node      string    `json:"node,omitempty"`
+	Opaque    string    `json:"opaque,omitempty"`
+	Placement Placement `json:"placement,omitzero"`
+	Run       string    `json:"run,omitempty"`
+	Step      string    `json:"step,omitempty"`
+	Text      string    `json:"text"`
+	Usage     Usage     `json:"usage,omitzero"`
+	Workflow  string    `json:"workflow,omitempty"`
+}
+
+// calls are tool calls as events have them: with their keys sorted.
+type calls []ToolCall
+
+// MarshalJSON writes the canonical form.
+func (cs calls) MarshalJSON() ([]byte, error) {
+	n := 2
+	for _, c := range cs {
+		n += len(c.Args) + len(c.ID) + len(c.Name) + 40
+	}
+	b := append(make([]byte, 0, n+n/8), '[')
+	for i, c := range cs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"args":`...)
+		b = canonical.AppendString(b, c.Args)
+		b = append(b, `,"id":`...)
+		b = canonical.AppendString(b, c.ID)
+		b = append(b, `,"name":`...)
+		b = canonical.AppendString(b, c.Name)
+		b = append(b, '}')
+	}
+	return append(b, ']'), nil
 }
 
 // ChunkEvent records that a chunk was added.

@@ -394,3 +394,12 @@ func BenchmarkDecode(b *testing.B) {
 		}
 	}
 }
+
+// TestUsage: usage adds up field by field, and what is taken off again leaves nothing.
+func TestUsage(t *testing.T) {
+	u := session.Usage{CacheRead: 3, CacheWrite: 4, Calls: 6, Input: 1, MicroUSD: 5, Output: 2}
+	twice := session.Usage{CacheRead: 6, CacheWrite: 8, Calls: 12, Input: 2, MicroUSD: 10, Output: 4}
+	if got := u.Add(u); got != twice || got.Tokens() != 6 || got.Sub(twice) != (session.Usage{}) {
+		t.Errorf("%+v has %d tokens, want %+v with 6", got, got.Tokens(), twice)
+	}
+}

@@ -77,7 +77,7 @@ func (m *endless) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta))
 	if m.asked > m.b.N+1 {
 		return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
 	}
-	return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: fmt.Sprint("call_", m.asked), Name: "noop", Args: `{"path":"a"}`}}}, nil
+	return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: fmt.Sprint("call_", m.asked), Name: "noop", Args: `{"path":"a"}`}}}, nil
 }
 
 // BenchmarkFork is the value operation; its allocations must not depend on the

@@ -303,7 +303,7 @@ type turnModel struct{}
 func (m turnModel) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
 
 func (turnModel) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
-	usage := llm.Usage{Input: 100, Output: 20}
+	usage := session.Usage{Input: 100, Output: 20}
 	turns, made := 1, 0
 	for _, m := range r.Messages {
 		switch {
@@ -317,7 +317,7 @@ func (turnModel) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) 
 		return &llm.Response{Text: "done", Finish: llm.FinishStop, Usage: usage, Model: "bench"}, nil
 	}
 	return &llm.Response{
-		Text: words(stepPayload), Finish: llm.FinishTools, Usage: usage, Model: "bench", Calls: []llm.ToolCall{{ID: fmt.Sprint("call_", made), Name: "look", Args: "{}"}},
+		Text: words(stepPayload), Finish: llm.FinishTools, Usage: usage, Model: "bench", Calls: []session.ToolCall{{ID: fmt.Sprint("call_", made), Name: "look", Args: "{}"}},
 	}, nil
 }
 

@@ -67,7 +67,7 @@ func (m model) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delta
 			answers++
 		}
 	}
-	usage := llm.Usage{Input: int64(100 * len(r.Messages)), Output: 20}
+	usage := session.Usage{Input: int64(100 * len(r.Messages)), Output: 20}
 	want := turns
 	if m.turns > 0 {
 		want = m.turns
@@ -84,7 +84,7 @@ func (m model) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delta
 	}
 	return &llm.Response{
 		Text: text, Finish: llm.FinishTools, Usage: usage, Model: "bench",
-		Calls: []llm.ToolCall{{ID: fmt.Sprint("call_", answers), Name: "noop", Args: `{"path":"a/b/c.go"}`}},
+		Calls: []session.ToolCall{{ID: fmt.Sprint("call_", answers), Name: "noop", Args: `{"path":"a/b/c.go"}`}},
 	}, nil
 }
 
@@ -508,7 +508,7 @@ func (calls64) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) (*
 	}
 	resp := &llm.Response{Finish: llm.FinishTools}
 	for i := range 64 {
-		resp.Calls = append(resp.Calls, llm.ToolCall{ID: fmt.Sprint("c", i), Name: "slow", Args: "{}"})
+		resp.Calls = append(resp.Calls, session.ToolCall{ID: fmt.Sprint("c", i), Name: "slow", Args: "{}"})
 	}
 	return resp, nil
 }

@@ -27,7 +27,7 @@ func TestEditedCall(t *testing.T) {
 		if r.Messages[len(r.Messages)-1].Role == llm.Tool {
 			return &llm.Response{Text: "done"}
 		}
-		return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{
+		return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{
 			{ID: "a", Name: "pay", Args: `{"n":1}`}, {ID: "b", Name: "pay", Args: `{"n":2}`},
 		}}
 	})

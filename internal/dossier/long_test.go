@@ -36,7 +36,7 @@ func long(tb testing.TB, steps int, models func(model) llm.Models) *dossier.Evid
 	rounds := 0
 	answers := models(func(*llm.Request) *llm.Response {
 		rounds++
-		return &llm.Response{Text: fmt.Sprintf("Part %d comes next.", rounds), Calls: []llm.ToolCall{
+		return &llm.Response{Text: fmt.Sprintf("Part %d comes next.", rounds), Calls: []session.ToolCall{
 			writes("w1", fmt.Sprintf("dir%d/part%d.txt", rounds%10, rounds%40), fmt.Sprintf("round %d\nThe quick brown fox jumps over the lazy dog.\n", rounds)),
 		}}
 	})
@@ -65,7 +65,7 @@ type atOnce model
 
 func (m atOnce) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
 	resp := m(r)
-	resp.Model, resp.Finish, resp.Usage = "scripted-1", llm.FinishTools, llm.Usage{Input: 400, Output: 60}
+	resp.Model, resp.Finish, resp.Usage = "scripted-1", llm.FinishTools, session.Usage{Input: 400, Output: 60}
 	return resp, nil
 }
 

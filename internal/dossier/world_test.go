@@ -95,7 +95,7 @@ func (m model) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) (*
 	time.Sleep(1200 * time.Millisecond) // of the bubble
 	resp := m(r)
 	resp.Model = "scripted-1"
-	resp.Usage = llm.Usage{Input: 400 + 10*int64(len(r.Messages)), Output: 60}
+	resp.Usage = session.Usage{Input: 400 + 10*int64(len(r.Messages)), Output: 60}
 	if resp.Finish = llm.FinishStop; len(resp.Calls) > 0 {
 		resp.Finish = llm.FinishTools
 	}
@@ -179,12 +179,12 @@ printf %s "$title" |
   tr -cs 'a-z0-9' '-'
 `
 
-func writes(id, path, text string) llm.ToolCall {
+func writes(id, path, text string) session.ToolCall {
 	args, err := canonical.Marshal(map[string]string{"path": path, "content": text})
 	if err != nil {
 		panic(err)
 	}
-	return llm.ToolCall{ID: id, Name: tool.WriteWorkspaceFile, Args: args}
+	return session.ToolCall{ID: id, Name: tool.WriteWorkspaceFile, Args: args}
 }
 
 // script plays the agents of the fix.
@@ -202,11 +202,11 @@ func script(r *llm.Request) *llm.Response {
 	case last.Role == llm.Tool && last.Name == tool.RunShellCommand:
 		return &llm.Response{Text: "Done."}
 	case last.Role == llm.Tool:
-		return &llm.Response{Text: "Testing it.", Calls: []llm.ToolCall{{ID: "t1", Name: tool.RunShellCommand, Args: `{"cmd":"sh slug_test.sh"}`}}}
+		return &llm.Response{Text: "Testing it.", Calls: []session.ToolCall{{ID: "t1", Name: tool.RunShellCommand, Args: `{"cmd":"sh slug_test.sh"}`}}}
 	case strings.HasPrefix(prompt, "Be quick"):
-		return &llm.Response{Text: "A quick fix " + hostile, Calls: []llm.ToolCall{writes("w1", "slug.sh", badSlug)}}
+		return &llm.Response{Text: "A quick fix " + hostile, Calls: []session.ToolCall{writes("w1", "slug.sh", badSlug)}}
 	default:
-		return &llm.Response{Text: "A careful fix.", Calls: []llm.ToolCall{
+		return &llm.Response{Text: "A careful fix.", Calls: []session.ToolCall{
 			writes("w1", "slug.sh", goodSlug), writes("w2", "CHANGELOG.md", "# Changes\n\n- Empty titles give an empty slug.\n"),
 		}}
 	}

@@ -68,7 +68,7 @@ func TestCallsThatAsk(t *testing.T) {
 		}}
 	}
 	tools := []tool.Tool{made("one", tool.NonIdempotent, 1), made("two", tool.NonIdempotent, 2), made("none", tool.NonIdempotent, 0), made("files", tool.Sandboxed, 0)}
-	calls := []llm.ToolCall{{ID: "1", Name: "one", Args: "{}"}, {ID: "2", Name: "two", Args: "{}"}, {ID: "3", Name: "none", Args: "{}"}, {ID: "4", Name: "files", Args: "{}"}}
+	calls := []session.ToolCall{{ID: "1", Name: "one", Args: "{}"}, {ID: "2", Name: "two", Args: "{}"}, {ID: "3", Name: "none", Args: "{}"}, {ID: "4", Name: "files", Args: "{}"}}
 	rt := &engine.Runtime{
 		Models: client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
 			if r.Messages[len(r.Messages)-1].Role == llm.Tool {

@@ -21,7 +21,7 @@ type Choice struct {
 	// Cost is how it is known what calls cost, as in journal.StepCompleted; "" if it is
 	// not. Price, in micro-USD, is needed for "priced".
 	Cost  string
-	Price func(llm.Usage) int64
+	Price func(session.Usage) int64
 	// Prices is the day on which the prices held.
 	Prices string
 	// Context is how many tokens a request may have; 0 is not known.
@@ -78,7 +78,7 @@ func weight(key, server string) uint64 {
 }
 
 // bill completes the usage of an answer, and returns how its cost is known.
-func (c *Choice) bill(u *llm.Usage) (cost, prices string) {
+func (c *Choice) bill(u *session.Usage) (cost, prices string) {
 	switch {
 	case u.MicroUSD > 0:
 		return stated, ""
@@ -94,7 +94,7 @@ func (c *Choice) bill(u *llm.Usage) (cost, prices string) {
 // estimate puts a price to what a call is taken to have used.
 func (c *Choice) estimate(u session.Usage) session.Usage {
 	if c.Cost == priced && u.MicroUSD == 0 {
-		u.MicroUSD = c.Price(llm.Usage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite})
+		u.MicroUSD = c.Price(session.Usage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite})
 	}
 	return u
 }

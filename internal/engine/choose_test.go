@@ -28,9 +28,9 @@ func TestToolChoice(t *testing.T) {
 				}
 				asked = append(asked, r.ToolChoice)
 				if len(asked) == 1 {
-					return &llm.Response{Calls: []llm.ToolCall{{ID: "a", Name: "look", Args: "{}"}}, Finish: llm.FinishTools, Usage: llm.Usage{Input: 10}}, nil
+					return &llm.Response{Calls: []session.ToolCall{{ID: "a", Name: "look", Args: "{}"}}, Finish: llm.FinishTools, Usage: session.Usage{Input: 10}}, nil
 				}
-				return &llm.Response{Text: "two", Finish: llm.FinishStop, Usage: llm.Usage{Input: 10}}, nil
+				return &llm.Response{Text: "two", Finish: llm.FinishStop, Usage: session.Usage{Input: 10}}, nil
 			})
 			agent := &flow.Agent{Name: "a", Tools: []tool.Tool{look}, ToolChoice: choice}
 			_, err := start(t, w.runtime(m), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

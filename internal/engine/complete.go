@@ -182,7 +182,7 @@ func (m *completion) charge(resp *llm.Response) {
 	c := &m.choices[m.at]
 	if !resp.Uncounted {
 		m.st.ex.rt.tokens.Stated(m.req, m.size, resp.Usage.Input)
-		m.settle(resp.Usage.Total())
+		m.settle(resp.Usage.Tokens())
 		m.st.cost, m.st.prices = c.bill(&resp.Usage)
 		return
 	}
@@ -190,10 +190,10 @@ func (m *completion) charge(resp *llm.Response) {
 	for _, call := range resp.Calls {
 		said = append(said, call.Name, call.Args)
 	}
-	u := llm.Usage{Input: m.input(), Output: m.st.ex.rt.tokens.Texts(tokens.Of(&m.req.Provider), said...), MicroUSD: resp.Usage.MicroUSD}
-	m.settle(u.Total())
+	u := session.Usage{Input: m.input(), Output: m.st.ex.rt.tokens.Texts(tokens.Of(&m.req.Provider), said...), MicroUSD: resp.Usage.MicroUSD}
+	m.settle(u.Tokens())
 	m.st.cost, m.st.prices = c.bill(&u)
-	resp.Usage = llm.Usage{}
+	resp.Usage = session.Usage{}
 	m.st.book(session.Usage{Calls: 1, Input: u.Input, Output: u.Output, MicroUSD: u.MicroUSD})
 }
 
@@ -303,7 +303,7 @@ func cutOff(ctx context.Context, err error, prompt func() int64, came int) sessi
 // any before it failed.
 func counted(err error, taken session.Usage) session.Usage {
 	e, ok := errors.AsType[*llm.Error](err)
-	if !ok || e.Used.Total() == 0 {
+	if !ok || e.Used.Tokens() == 0 {
 		return taken
 	}
 	u := e.Used

@@ -44,7 +44,7 @@ func (m *streaming) Complete(ctx context.Context, _ *llm.Request, sink func(llm.
 	if m.asked <= m.faults {
 		return nil, llm.Rebuild(llm.CodeTruncated, "it stopped")
 	}
-	return &llm.Response{Text: "answer", Finish: llm.FinishStop, Usage: llm.Usage{Input: 10, Output: 5}}, nil
+	return &llm.Response{Text: "answer", Finish: llm.FinishStop, Usage: session.Usage{Input: 10, Output: 5}}, nil
 }
 
 // agentOnce asks an agent once.
@@ -126,7 +126,7 @@ func (m *patient) Complete(context.Context, *llm.Request, func(llm.Delta)) (*llm
 	if m.asked++; m.asked <= m.timeouts {
 		return nil, llm.Rebuild(llm.CodeTimeout, "no first token")
 	}
-	return &llm.Response{Text: "answer", Finish: llm.FinishStop, Usage: llm.Usage{Input: 10, Output: 5}}, nil
+	return &llm.Response{Text: "answer", Finish: llm.FinishStop, Usage: session.Usage{Input: 10, Output: 5}}, nil
 }
 
 // TestSilentTriesAreCharged: a try that timed out may have been
@@ -153,9 +153,9 @@ func (m *counting) Client(context.Context, llm.Provider) (llm.Client, error) { r
 
 func (m *counting) Complete(context.Context, *llm.Request, func(llm.Delta)) (*llm.Response, error) {
 	if m.asked++; m.asked == 1 {
-		return nil, &llm.Error{Code: llm.CodeTruncated, Used: llm.Usage{Input: 900, Output: 3, CacheRead: 800, CacheWrite: 50}}
+		return nil, &llm.Error{Code: llm.CodeTruncated, Used: session.Usage{Input: 900, Output: 3, CacheRead: 800, CacheWrite: 50}}
 	}
-	return &llm.Response{Text: "answer", Finish: llm.FinishStop, Usage: llm.Usage{Input: 10, Output: 5}}, nil
+	return &llm.Response{Text: "answer", Finish: llm.FinishStop, Usage: session.Usage{Input: 10, Output: 5}}, nil
 }
 
 // TestStatedCountsAreCharged: what a server counted before its answer broke off is
@@ -192,7 +192,7 @@ func silentTriesEndWithTheBudget(t *testing.T) {
 // them by estimate, so that budgets end runs all the same; and it costs what the list
 // says of them, or what the server states.
 func TestUncountedAnswersEndWithTheBudget(t *testing.T) {
-	perToken := func(u llm.Usage) int64 { return u.Input + u.Output }
+	perToken := func(u session.Usage) int64 { return u.Input + u.Output }
 	for name, tt := range map[string]struct {
 		budget  run.Budget
 		choices func(llm.Provider) ([]engine.Choice, error)
@@ -233,7 +233,7 @@ func uncounted(asked *int, states int64) streamer {
 			sink(llm.Delta{Reasoning: " word"})
 			resp.Reasoning += " word"
 		}
-		resp.Usage, resp.Uncounted = llm.Usage{MicroUSD: states}, true
+		resp.Usage, resp.Uncounted = session.Usage{MicroUSD: states}, true
 		return resp, err
 	}
 }
@@ -379,7 +379,7 @@ func TestLateAnswerIsCharged(t *testing.T) {
 		var w world
 		rt := w.runtime(client(func(context.Context, *llm.Request) (*llm.Response, error) {
 			time.Sleep(time.Minute)
-			return &llm.Response{Text: "late", Finish: llm.FinishStop, Usage: llm.Usage{Input: 10, Output: 5}}, nil
+			return &llm.Response{Text: "late", Finish: llm.FinishStop, Usage: session.Usage{Input: 10, Output: 5}}, nil
 		}))
 		ex := start(t, rt, agentOnce)
 		go cancelled(t, rt)
@@ -393,8 +393,8 @@ func TestLateAnswerIsCharged(t *testing.T) {
 // TestUselessAnswerIsCharged: an answer that the step cannot use, because the
 // model called a tool or said nothing, has been paid for all the same.
 func TestUselessAnswerIsCharged(t *testing.T) {
-	used := llm.Usage{Input: 10, Output: 5, MicroUSD: 7}
-	called := llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "c", Name: "x"}}, Usage: used, Model: "m"}
+	used := session.Usage{Input: 10, Output: 5, MicroUSD: 7}
+	called := llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: "c", Name: "x"}}, Usage: used, Model: "m"}
 	for _, tt := range []struct {
 		name   string
 		answer llm.Response

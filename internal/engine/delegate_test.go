@@ -26,7 +26,7 @@ func calls(name, input string) model {
 		if last := r.Messages[len(r.Messages)-1]; last.Role == llm.Tool {
 			return &llm.Response{Text: "got " + last.Text, Finish: llm.FinishStop}
 		}
-		return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "c", Name: name, Args: `{"input":"` + input + `"}`}}}
+		return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: "c", Name: name, Args: `{"input":"` + input + `"}`}}}
 	}
 }
 
@@ -175,7 +175,7 @@ func TestWorkflowToolIsBounded(t *testing.T) {
 	})
 	m := model(func(r *llm.Request) *llm.Response {
 		if len(r.Tools) == 0 {
-			return &llm.Response{Text: "spent", Finish: llm.FinishStop, Usage: llm.Usage{Input: 100}}
+			return &llm.Response{Text: "spent", Finish: llm.FinishStop, Usage: session.Usage{Input: 100}}
 		}
 		return calls("worker", "spend")(r)
 	})

@@ -273,7 +273,7 @@ var echo = model(func(r *llm.Request) *llm.Response {
 			text = m.Text
 		}
 	}
-	return &llm.Response{Text: "echo " + text, Finish: llm.FinishStop, Usage: llm.Usage{Input: 10, Output: 2}}
+	return &llm.Response{Text: "echo " + text, Finish: llm.FinishStop, Usage: session.Usage{Input: 10, Output: 2}}
 })
 
 func TestCancel(t *testing.T) {
@@ -363,7 +363,7 @@ func TestParallelTools(t *testing.T) {
 			}
 			resp := &llm.Response{Finish: llm.FinishTools}
 			for i := range 64 {
-				resp.Calls = append(resp.Calls, llm.ToolCall{ID: fmt.Sprint("c", i), Name: "slow", Args: fmt.Sprintf(`{"n":%d}`, i)})
+				resp.Calls = append(resp.Calls, session.ToolCall{ID: fmt.Sprint("c", i), Name: "slow", Args: fmt.Sprintf(`{"n":%d}`, i)})
 			}
 			return resp
 		})

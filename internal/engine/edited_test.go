@@ -29,9 +29,9 @@ func TestEditedCallIsShown(t *testing.T) {
 	var seen [][]llm.Message // of the requests in which a result stands
 	models := client(func(ctx context.Context, r *llm.Request) (*llm.Response, error) {
 		if !slices.ContainsFunc(r.Messages, func(m llm.Message) bool { return m.Role == llm.Tool }) {
-			var calls []llm.ToolCall
+			var calls []session.ToolCall
 			for i, args := range []string{`{"n":1}`, `{"n":2}`, `{"n":3}`, `{"n": 4}`, `{"n":5}`} {
-				calls = append(calls, llm.ToolCall{ID: string(rune('a' + i)), Name: "pay", Args: args})
+				calls = append(calls, session.ToolCall{ID: string(rune('a' + i)), Name: "pay", Args: args})
 			}
 			return &llm.Response{Finish: llm.FinishTools, Calls: calls}, nil
 		}
@@ -142,7 +142,7 @@ func TestSummaryOfSearches(t *testing.T) {
 		if r.Messages[len(r.Messages)-1].Role == llm.Tool {
 			return &llm.Response{Text: "found", Finish: llm.FinishStop}
 		}
-		return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{
+		return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{
 			{ID: "1", Name: tool.Grep, Args: `{"pattern":"func f","path":"a/"}`}, {ID: "2", Name: tool.Glob, Args: `{"pattern":"*.go"}`},
 		}}
 	})

@@ -97,11 +97,11 @@ func (m *embedding) send(r *retry) error {
 		settle(counted(err, cutOff(m.ctx, err, func() int64 { return m.count }, 0)).Input)
 		return err
 	}
-	used := out.Usage.Total()
+	used := out.Usage.Tokens()
 	if out.Uncounted {
 		used = m.rt.tokens.Texts(tokens.Of(&c.Provider), m.texts...)
 		if c.Cost == priced && out.Usage.MicroUSD == 0 {
-			out.Usage.MicroUSD = c.Price(llm.Usage{Input: used})
+			out.Usage.MicroUSD = c.Price(session.Usage{Input: used})
 		}
 	}
 	settle(used)

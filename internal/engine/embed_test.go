@@ -35,9 +35,9 @@ func (m *vectorModels) Embed(context.Context, []string) (*llm.Embeddings, error)
 	if m.asked++; m.asked <= len(m.fails) {
 		return nil, m.fails[m.asked-1]
 	}
-	out := &llm.Embeddings{Vectors: [][]float32{{1}}, Usage: llm.Usage{Input: 10}}
+	out := &llm.Embeddings{Vectors: [][]float32{{1}}, Usage: session.Usage{Input: 10}}
 	if m.bare {
-		out.Usage, out.Uncounted = llm.Usage{}, true
+		out.Usage, out.Uncounted = session.Usage{}, true
 	}
 	return out, nil
 }
@@ -56,7 +56,7 @@ func TestEmbedder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := &llm.Error{Code: llm.CodeOverloaded}
 		m, g := &vectorModels{fails: []error{busy, busy}}, &gauge{}
-		choice := engine.Choice{Name: "v", Embeds: true, Cost: "priced", Price: func(u llm.Usage) int64 { return u.Input * 2 }, Limiter: g}
+		choice := engine.Choice{Name: "v", Embeds: true, Cost: "priced", Price: func(u session.Usage) int64 { return u.Input * 2 }, Limiter: g}
 		ended := 0
 		rt := &engine.Runtime{Models: m, OnRequest: func(llm.Code) { ended++ }, Choices: func(p llm.Provider) ([]engine.Choice, error) {
 			choice.Provider = p
@@ -75,7 +75,7 @@ func TestEmbedder(t *testing.T) {
 			t.Errorf("the limits have %d reserved, %d used", g.reserved, g.used)
 		}
 		m.bare = true
-		if out, err := e.Embed(t.Context(), []string{"eight by", "tes"}); err != nil || out.Usage != (llm.Usage{MicroUSD: 6}) || g.used != 13 {
+		if out, err := e.Embed(t.Context(), []string{"eight by", "tes"}); err != nil || out.Usage != (session.Usage{MicroUSD: 6}) || g.used != 13 {
 			t.Errorf("uncounted: %+v, %v, %d used", out, err, g.used)
 		}
 
@@ -203,7 +203,7 @@ func (m vectorServer) Embed(context.Context, []string) (*llm.Embeddings, error) 
 	if err := m.ask(m.url); err != nil {
 		return nil, err
 	}
-	return &llm.Embeddings{Vectors: [][]float32{{1}}, Usage: llm.Usage{Input: 1}}, nil
+	return &llm.Embeddings{Vectors: [][]float32{{1}}, Usage: session.Usage{Input: 1}}, nil
 }
 
 // never is a limiter that lets nothing through.
@@ -243,7 +243,7 @@ func TestVectorsAreCharged(t *testing.T) {
 	process := func() *engine.Runtime {
 		rt := w.runtime(vectors)
 		rt.Blobs = func(session.Tenant) blob.Store { return blobs }
-		choice := engine.Choice{Name: "v", Embeds: true, Cost: "priced", Prices: "2026-11-01", Price: func(u llm.Usage) int64 { return u.Input * 2 }}
+		choice := engine.Choice{Name: "v", Embeds: true, Cost: "priced", Prices: "2026-11-01", Price: func(u session.Usage) int64 { return u.Input * 2 }}
 		rt.Choices = func(p llm.Provider) ([]engine.Choice, error) {
 			choice.Provider = p
 			return []engine.Choice{choice}, nil

@@ -55,7 +55,7 @@ func TestDefaultExpiry(t *testing.T) {
 					if r.Messages[len(r.Messages)-1].Role == llm.Tool {
 						return &llm.Response{Text: "told", Finish: llm.FinishStop}, nil
 					}
-					return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "1", Name: "pay", Args: `{}`}}}, nil
+					return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: "1", Name: "pay", Args: `{}`}}}, nil
 				})
 				var w world
 				rt := w.runtime(calls)

@@ -446,7 +446,7 @@ func TestPoliciesLeaveNothing(t *testing.T) {
 		return model(func(*llm.Request) *llm.Response { return &llm.Response{Text: text, Finish: llm.FinishStop} })
 	}
 	broken := model(func(*llm.Request) *llm.Response {
-		return &llm.Response{Calls: []llm.ToolCall{{ID: "c", Name: "nosuch", Args: "{}"}}, Finish: llm.FinishTools}
+		return &llm.Response{Calls: []session.ToolCall{{ID: "c", Name: "nosuch", Args: "{}"}}, Finish: llm.FinishTools}
 	})
 	judge := flow.PickBest((&flow.Agent{Name: "j", MaxRounds: 1}).Judge)
 	summary := flow.Summarise(&flow.Compressor{Name: "c"})

@@ -41,7 +41,7 @@ func TestStepIsFlat(t *testing.T) {
 				if asked > turns {
 					return &llm.Response{Text: "done", Finish: llm.FinishStop}
 				}
-				return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: fmt.Sprint("c", asked), Name: "words", Args: `{"text":"a"}`}}}
+				return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: fmt.Sprint("c", asked), Name: "words", Args: `{"text":"a"}`}}}
 			})
 			agent := &flow.Agent{Name: "a", Tools: []tool.Tool{words}, MaxRounds: turns + 2}
 			if _, err := (&engine.Runtime{Models: m}).Run(t.Context(), agent, session.New(rows...)); err != nil {

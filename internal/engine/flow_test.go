@@ -34,11 +34,11 @@ func TestAgent(t *testing.T) {
 	m := model(func(r *llm.Request) *llm.Response {
 		last := r.Messages[len(r.Messages)-1]
 		if last.Role == llm.User {
-			return &llm.Response{Finish: llm.FinishTools, Usage: llm.Usage{Input: 10, Output: 5}, Calls: []llm.ToolCall{
+			return &llm.Response{Finish: llm.FinishTools, Usage: session.Usage{Input: 10, Output: 5}, Calls: []session.ToolCall{
 				{ID: "a", Name: "words", Args: `{"text":"one two"}`}, {ID: "b", Name: "words", Args: `{"text":"three"}`}, {ID: "c", Name: "nope", Args: `{}`},
 			}}
 		}
-		return &llm.Response{Text: "done " + last.Text, Finish: llm.FinishStop, Usage: llm.Usage{Input: 20, Output: 1}}
+		return &llm.Response{Text: "done " + last.Text, Finish: llm.FinishStop, Usage: session.Usage{Input: 20, Output: 1}}
 	})
 	rt := &engine.Runtime{Models: m}
 	agent := &flow.Agent{Name: "counter", Prompt: "count", Tools: []tool.Tool{words}}

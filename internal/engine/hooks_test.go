@@ -24,9 +24,9 @@ import (
 func threeCalls(r *llm.Request) *llm.Response {
 	last := r.Messages[len(r.Messages)-1]
 	if last.Role == llm.User && !strings.HasPrefix(last.Text, "You are not done") {
-		var all []llm.ToolCall
+		var all []session.ToolCall
 		for _, text := range []string{"one", "secret", "one two"} {
-			all = append(all, llm.ToolCall{ID: text, Name: "words", Args: `{"text":"` + text + `"}`})
+			all = append(all, session.ToolCall{ID: text, Name: "words", Args: `{"text":"` + text + `"}`})
 		}
 		return &llm.Response{Finish: llm.FinishTools, Calls: all}
 	}
@@ -171,7 +171,7 @@ func TestHookSeesWhatAPersonPutIn(t *testing.T) {
 	}
 	m := model(func(r *llm.Request) *llm.Response {
 		if r.Messages[len(r.Messages)-1].Role == llm.User {
-			return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{
+			return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{
 				{ID: "1", Name: "words", Args: `{"text":"a"}`}, {ID: "2", Name: "words", Args: `{"text":"b"}`}, {ID: "3", Name: "words", Args: `{"text":"c"}`},
 			}}
 		}

@@ -77,7 +77,7 @@ func TestImages(t *testing.T) {
 		asked = append(asked, *r)
 		switch {
 		case len(r.Messages) == 1:
-			return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "1", Name: "look"}, {ID: "2", Name: "look"}}}, nil
+			return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: "1", Name: "look"}, {ID: "2", Name: "look"}}}, nil
 		case cutOff != nil:
 			cutOff(run.ErrShutdown)
 			<-ctx.Done()

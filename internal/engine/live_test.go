@@ -40,9 +40,9 @@ func (m halting) Complete(_ context.Context, r *llm.Request, sink func(llm.Delta
 		time.Sleep(time.Second)
 		sink(llm.Delta{Text: strings.Repeat("x", 400) + ". "})
 	}
-	sink(llm.Delta{Call: &llm.ToolCall{ID: "c", Name: "sleep", Args: "{}"}})
+	sink(llm.Delta{Call: &session.ToolCall{ID: "c", Name: "sleep", Args: "{}"}})
 	time.Sleep(time.Second)
-	return &llm.Response{Calls: []llm.ToolCall{{ID: "c", Name: "sleep", Args: "{}"}}, Finish: llm.FinishTools}, nil
+	return &llm.Response{Calls: []session.ToolCall{{ID: "c", Name: "sleep", Args: "{}"}}, Finish: llm.FinishTools}, nil
 }
 
 // TestLive samples what an execution is at, second by second.

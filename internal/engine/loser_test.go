@@ -21,7 +21,7 @@ import (
 func penny(used *atomic.Int64) llm.Models {
 	return client(func(context.Context, *llm.Request) (*llm.Response, error) {
 		used.Add(1)
-		return &llm.Response{Text: "ok", Finish: llm.FinishStop, Usage: llm.Usage{Input: 1}}, nil
+		return &llm.Response{Text: "ok", Finish: llm.FinishStop, Usage: session.Usage{Input: 1}}, nil
 	})
 }
 

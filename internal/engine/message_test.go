@@ -326,7 +326,7 @@ func TestToolApproval(t *testing.T) {
 		if r.Messages[len(r.Messages)-1].Role == llm.Tool {
 			return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
 		}
-		return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{
+		return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{
 			{ID: "1", Name: "pay", Args: `{"n":1}`}, {ID: "2", Name: "pay", Args: `{"n":2,"path":"ann"}`}, {ID: "3", Name: "pay", Args: `{"n":3}`},
 		}}, nil
 	})
@@ -380,7 +380,7 @@ func TestToolApprovalExpires(t *testing.T) {
 			if last := r.Messages[len(r.Messages)-1]; last.Role == llm.Tool {
 				return &llm.Response{Text: "told: " + last.Text, Finish: llm.FinishStop}, nil
 			}
-			return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "1", Name: "pay", Args: `{}`}}}, nil
+			return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: "1", Name: "pay", Args: `{}`}}}, nil
 		})
 		agent := &flow.Agent{
 			Name: "a", Tools: []tool.Tool{pay}, ApproveTimeout: time.Hour,

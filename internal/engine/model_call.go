@@ -95,10 +95,10 @@ type note struct {
 	Digest blob.Digest
 }
 
-func callsOf(c session.Chunk) []llm.ToolCall {
-	var calls []llm.ToolCall
+func callsOf(c session.Chunk) []session.ToolCall {
+	var calls []session.ToolCall
 	for _, call := range c.Calls() {
-		calls = append(calls, llm.ToolCall{ID: call.ID, Name: call.Name, Args: call.Args})
+		calls = append(calls, call)
 	}
 	return calls
 }

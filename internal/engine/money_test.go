@@ -24,8 +24,8 @@ func spender(asked *int, states int64) client {
 	return func(context.Context, *llm.Request) (*llm.Response, error) {
 		*asked++
 		return &llm.Response{
-			Calls: []llm.ToolCall{{ID: fmt.Sprint("c", *asked), Name: "nothing", Args: "{}"}}, Finish: llm.FinishTools, Model: "m-2026",
-			Usage: llm.Usage{Input: 1000, Output: 100, MicroUSD: states},
+			Calls: []session.ToolCall{{ID: fmt.Sprint("c", *asked), Name: "nothing", Args: "{}"}}, Finish: llm.FinishTools, Model: "m-2026",
+			Usage: session.Usage{Input: 1000, Output: 100, MicroUSD: states},
 		}, nil
 	}
 }
@@ -41,7 +41,7 @@ func offering(all ...engine.Choice) func(llm.Provider) ([]engine.Choice, error) 
 }
 
 // fiveForThousand costs 5 micro-USD for a thousand tokens in, and nothing for those out.
-func fiveForThousand(u llm.Usage) int64 { return u.Input / 200 }
+func fiveForThousand(u session.Usage) int64 { return u.Input / 200 }
 
 // TestMoneyBudgetStops: a budget of money ends a run within one call of its limit,
 // whether the server states what calls cost or the node's list does; and where neither
@@ -103,7 +103,7 @@ func TestUnpricedIsKnownAgain(t *testing.T) {
 	}
 	model := client(func(context.Context, *llm.Request) (*llm.Response, error) {
 		asked++
-		return &llm.Response{Text: "x", Finish: llm.FinishStop, Usage: llm.Usage{Input: 10}}, nil
+		return &llm.Response{Text: "x", Finish: llm.FinishStop, Usage: session.Usage{Input: 10}}, nil
 	})
 	synctest.Test(t, func(t *testing.T) {
 		forward(t, t.Context(), start(t, w.runtime(model), twice, func(task *journal.Task) { task.Budget.MicroUSD = 1000 }), run.Waiting)
@@ -137,7 +137,7 @@ func (m *chain) Complete(_ context.Context, r *llm.Request, sink func(llm.Delta)
 		sink(llm.Delta{Text: "half"})
 		return nil, all[0]
 	}
-	return &llm.Response{Text: "by " + model, Finish: llm.FinishStop, Model: model + "-1", Usage: llm.Usage{Input: 1000}}, nil
+	return &llm.Response{Text: "by " + model, Finish: llm.FinishStop, Model: model + "-1", Usage: session.Usage{Input: 1000}}, nil
 }
 
 func named(names ...string) func(llm.Provider) ([]engine.Choice, error) {

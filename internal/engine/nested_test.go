@@ -25,7 +25,7 @@ func callsOnce(name string) model {
 		if r.Messages[len(r.Messages)-1].Role == llm.Tool {
 			return &llm.Response{Text: "done", Finish: llm.FinishStop}
 		}
-		return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "c", Name: name, Args: "{}"}}}
+		return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: "c", Name: name, Args: "{}"}}}
 	}
 }
 
@@ -211,7 +211,7 @@ func TestStepInStepReplayed(t *testing.T) {
 		tool.Func("pay", "", func(context.Context, struct{}) (int, error) { beside++; return 1, nil }, nil),
 	}}
 	m := model(func(*llm.Request) *llm.Response {
-		return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "a", Name: "sub", Args: "{}"}, {ID: "b", Name: "pay", Args: "{}"}}}
+		return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: "a", Name: "sub", Args: "{}"}, {ID: "b", Name: "pay", Args: "{}"}}}
 	})
 	ctx, stop := context.WithCancelCause(t.Context())
 	work := func(after func()) flow.Func {

@@ -52,7 +52,7 @@ func TestNowAfterParallelTools(t *testing.T) {
 			return in.Seconds, nil
 		}, &tool.FuncOptions{Effect: tool.ReadOnly})
 		m := model(func(*llm.Request) *llm.Response {
-			return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{
+			return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{
 				{ID: "a", Name: "sleep", Args: `{"Seconds":20}`}, {ID: "b", Name: "sleep", Args: `{"Seconds":1}`},
 			}}
 		})

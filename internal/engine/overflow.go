@@ -200,7 +200,7 @@ func (a *agent) overflows(s session.Session, c *call, refused bool) (*overflow, 
 	}
 	if one := &all[0]; one.Cost == priced && o.Cached > 0 {
 		n := min(o.keep(), o.Cached)
-		o.MicroUSD = one.Price(llm.Usage{Input: n}) - one.Price(llm.Usage{Input: n, CacheRead: n})
+		o.MicroUSD = one.Price(session.Usage{Input: n}) - one.Price(session.Usage{Input: n, CacheRead: n})
 	}
 	return o, nil
 }

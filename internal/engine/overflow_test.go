@@ -54,7 +54,7 @@ func (b *bounded) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta))
 	}
 	b.asked++
 	b.requests = append(b.requests, size)
-	usage := llm.Usage{Input: int64(size) / 4, Output: 10, CacheRead: min(b.cached, int64(size)/4)}
+	usage := session.Usage{Input: int64(size) / 4, Output: 10, CacheRead: min(b.cached, int64(size)/4)}
 	last := r.Messages[len(r.Messages)-1].Text
 	switch {
 	case size > b.most:
@@ -73,7 +73,7 @@ func (b *bounded) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta))
 		b.t.Errorf("the request begins with %+v", r.Messages[:3])
 	}
 	b.made++
-	return &llm.Response{Finish: llm.FinishTools, Usage: usage, Calls: []llm.ToolCall{{ID: fmt.Sprint("c", b.made), Name: "fetch", Args: fmt.Sprintf(`{"text":"%d"}`, b.made)}}}, nil
+	return &llm.Response{Finish: llm.FinishTools, Usage: usage, Calls: []session.ToolCall{{ID: fmt.Sprint("c", b.made), Name: "fetch", Args: fmt.Sprintf(`{"text":"%d"}`, b.made)}}}, nil
 }
 
 // fetcher is an agent whose tool returns so many bytes.
@@ -146,7 +146,7 @@ func TestOverflow(t *testing.T) {
 // TestWarmContextIsGivenUpLate: with a prompt that lies in the provider's cache an agent
 // waits longer before it compresses, and the record says what that costs.
 func TestWarmContextIsGivenUpLate(t *testing.T) {
-	price := func(u llm.Usage) int64 { return 10*(u.Input-u.CacheRead) + u.CacheRead }
+	price := func(u session.Usage) int64 { return 10*(u.Input-u.CacheRead) + u.CacheRead }
 	first := map[int64]int{}
 	for _, cached := range []int64{0, 1 << 40} {
 		var w world

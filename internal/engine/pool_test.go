@@ -32,7 +32,7 @@ func TestPool(t *testing.T) {
 			if asked = append(asked, strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/v1")); url == down {
 				return nil, &llm.Error{Code: llm.CodeQuota}
 			}
-			return &llm.Response{Text: "ok", Finish: llm.FinishStop, Usage: llm.Usage{Input: 1}}, nil
+			return &llm.Response{Text: "ok", Finish: llm.FinishStop, Usage: session.Usage{Input: 1}}, nil
 		}))
 		rt.Choices = pool(order)
 		_, err := start(t, rt, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -82,7 +82,7 @@ func TestPoolTooLong(t *testing.T) {
 		if asked = append(asked, r.Provider.Model); r.Provider.Model == "small" {
 			return nil, &llm.Error{Code: llm.CodeContextLength}
 		}
-		return &llm.Response{Text: "ok", Finish: llm.FinishStop, Usage: llm.Usage{Input: 1}}, nil
+		return &llm.Response{Text: "ok", Finish: llm.FinishStop, Usage: session.Usage{Input: 1}}, nil
 	}))
 	at := func(name, url string) engine.Choice {
 		return engine.Choice{Name: name, Provider: llm.Provider{Model: name, BaseURL: url}}

@@ -348,7 +348,7 @@ func testRebudget(t *testing.T) {
 			}
 			time.Sleep(time.Second) // the execution hears of it
 		}
-		return &llm.Response{Text: "x", Finish: llm.FinishStop, Usage: llm.Usage{Input: 900, Output: 200}}, nil
+		return &llm.Response{Text: "x", Finish: llm.FinishStop, Usage: session.Usage{Input: 900, Output: 200}}, nil
 	})
 	rt = w.runtime(m)
 	agent := &flow.Agent{Name: "a"}

@@ -88,7 +88,7 @@ func TestReplay(t *testing.T) {
 	m := model(func(r *llm.Request) *llm.Response {
 		asked++
 		if last := r.Messages[len(r.Messages)-1]; last.Role == llm.User {
-			return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "a", Name: "words", Args: `{"text":"one two"}`}}}
+			return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: "a", Name: "words", Args: `{"text":"one two"}`}}}
 		}
 		return &llm.Response{Text: "two words", Finish: llm.FinishStop}
 	})

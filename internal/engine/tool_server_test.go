@@ -59,7 +59,7 @@ func serve(t *testing.T, s *toolServer, calls int, pause time.Duration) (results
 			if made++; made > calls {
 				return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
 			}
-			return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: fmt.Sprint("c", made), Name: "s__act", Args: "{}"}}}, nil
+			return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: fmt.Sprint("c", made), Name: "s__act", Args: "{}"}}}, nil
 		}),
 	}
 	v := must(rt.Run(t.Context(), &flow.Agent{Name: "a", MCP: []string{"s"}}, session.New(session.UserText("go"))))

@@ -34,7 +34,7 @@ func (m *requests) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)
 	if m.turns--; m.turns < 0 {
 		return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
 	}
-	return &llm.Response{Text: "I look <again> & again.", Finish: llm.FinishTools, Calls: []llm.ToolCall{
+	return &llm.Response{Text: "I look <again> & again.", Finish: llm.FinishTools, Calls: []session.ToolCall{
 		{ID: fmt.Sprint("c", m.turns), Name: "words", Args: `{"text":"a b"}`}, {ID: fmt.Sprint("d", m.turns), Name: "none", Args: "{}"},
 	}}, nil
 }
@@ -131,7 +131,7 @@ func TestTurnIsFlat(t *testing.T) {
 			if asked > turns+1 {
 				return &llm.Response{Text: "done", Finish: llm.FinishStop}
 			}
-			return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: fmt.Sprint("c", asked), Name: "words", Args: `{"text":"a"}`}}}
+			return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: fmt.Sprint("c", asked), Name: "words", Args: `{"text":"a"}`}}}
 		})
 		agent := &flow.Agent{Name: "a", Tools: []tool.Tool{words}, MaxRounds: turns + 2}
 		if _, err := (&engine.Runtime{Models: m}).Run(t.Context(), agent, session.New(rows...)); err != nil {

@@ -202,12 +202,11 @@ func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk,
 		t.s = ack.Session
 		return t, err
 	}
-	calls := make([]session.ToolCall, len(resp.Calls))
-	for i, call := range resp.Calls {
-		if call.ID == "" {
-			call.ID = fmt.Sprintf("call_%s_%d", t.path, i)
+	calls := slices.Clone(resp.Calls)
+	for i := range calls {
+		if calls[i].ID == "" {
+			calls[i].ID = fmt.Sprintf("call_%s_%d", t.path, i)
 		}
-		calls[i] = session.ToolCall{ID: call.ID, Name: call.Name, Args: call.Args}
 	}
 	chunk := session.AssistantText(resp.Text, calls...).WithOpaque(resp.Opaque).Of(st.ex.origin(a.Name, t.path, st.s.Placement(), resp.Usage))
 	d := journal.StepCompleted{
@@ -226,12 +225,12 @@ func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk,
 }
 
 // origin is where a chunk of this run comes from.
-func (ex *Execution) origin(agent string, path run.Path, p session.Placement, u llm.Usage) session.Origin {
+func (ex *Execution) origin(agent string, path run.Path, p session.Placement, u session.Usage) session.Origin {
 	o := session.Origin{
 		Agent: agent, Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(path), Placement: p,
-		Usage: session.Usage{CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Input: u.Input, Output: u.Output, MicroUSD: u.MicroUSD},
+		Usage: u,
 	}
-	if u != (llm.Usage{}) {
+	if u != (session.Usage{}) {
 		o.Usage.Calls = 1
 	}
 	return o

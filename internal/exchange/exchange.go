@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // The defaults of [Options].
@@ -79,7 +80,7 @@ type State struct {
 	Begun bool // a piece of it was seen
 	Whole bool // the server proved that nothing of it is missing
 	Text  int  // bytes of its text
-	Used  llm.Usage
+	Used  session.Usage
 }
 
 // Passed is what a decoder has passed on of an answer.

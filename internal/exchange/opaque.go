@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // Piece is a part of an assistant's message in the order of its server: something that
@@ -42,7 +43,7 @@ func Seal(wire, host string, pieces []Piece) string {
 type Part struct {
 	Raw  json.RawMessage
 	Text string
-	Call *llm.ToolCall
+	Call *session.ToolCall
 }
 
 // Open returns the parts of an assistant's message: in the order of its server, if it

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // Vectors are the answer to two texts, in decimal. As [Outcome.Text] it is [VectorsText].
@@ -19,7 +20,7 @@ const (
 // RunEmbeddings asks for the vectors of two texts with each answer that a request for
 // vectors may get, and with the rows of the wire.
 func RunEmbeddings(t *testing.T, all func(Limits) llm.Models, more []Row) {
-	good := Outcome{Text: VectorsText, Usage: llm.Usage{Input: 9}}
+	good := Outcome{Text: VectorsText, Usage: session.Usage{Input: 9}}
 	rows := []Row{
 		{"vectors", []string{Head(200, document), Vectors}, good},
 		{"byte by byte", append([]string{Head(200, document)}, drip(Vectors)...), good},

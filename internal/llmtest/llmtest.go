@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // What no error may tell.
@@ -35,11 +36,11 @@ const Model = "m1"
 type Part struct {
 	Text, Reasoning string
 	// Call is a piece of the tool call Index, with ID and Name in the first.
-	Call  *llm.ToolCall
+	Call  *session.ToolCall
 	Index int
 	// Finish ends the answer, with the tokens that it used.
 	Finish llm.Finish
-	Usage  llm.Usage
+	Usage  session.Usage
 }
 
 // Say, Think, Call and Finish are parts.
@@ -48,7 +49,7 @@ func Think(raw string) Part { return Part{Reasoning: raw} }
 
 // Call is a piece of the call at index; id and name are "" in all but the first.
 func Call(index int, id, name, args string) Part {
-	return Part{Index: index, Call: &llm.ToolCall{ID: id, Name: name, Args: args}}
+	return Part{Index: index, Call: &session.ToolCall{ID: id, Name: name, Args: args}}
 }
 
 // Finish ends an answer.
@@ -78,14 +79,14 @@ type Wire struct {
 // Outcome is how a request ends.
 type Outcome struct {
 	Text, Reasoning string
-	Calls           []llm.ToolCall
+	Calls           []session.ToolCall
 	Finish          llm.Finish
-	Usage           llm.Usage
+	Usage           session.Usage
 	Code            llm.Code
 	Says            string // what the error's text contains
 	RetryAfter      time.Duration
 	// Used is what the error says the failed call used.
-	Used llm.Usage
+	Used session.Usage
 }
 
 // Row is an answer, byte for byte, and how a request for it ends. Each piece is a write
@@ -135,7 +136,7 @@ func play(t *testing.T, w Wire, row Row) {
 	if diff := cmp.Diff(row.Want, got); diff != "" {
 		t.Error(diff)
 	}
-	if resp.Uncounted != (resp.Usage.Total() == 0) {
+	if resp.Uncounted != (resp.Usage.Tokens() == 0) {
 		t.Errorf("uncounted: %v, with %+v", resp.Uncounted, resp.Usage)
 	}
 	if resp.Model != Model {
@@ -223,7 +224,7 @@ func Pictured() []llm.Message {
 	}
 	return []llm.Message{
 		{Role: llm.User, Text: "What is this?", Images: []llm.Image{image("png", "first"), image("gif", "second")}},
-		{Role: llm.Assistant, Text: "I look.", Calls: []llm.ToolCall{{ID: "1", Name: "view", Args: "{}"}, {ID: "2", Name: "view", Args: "{}"}}},
+		{Role: llm.Assistant, Text: "I look.", Calls: []session.ToolCall{{ID: "1", Name: "view", Args: "{}"}, {ID: "2", Name: "view", Args: "{}"}}},
 		{Role: llm.Tool, CallID: "1", Name: "view", Text: `{"path":"a"}`, Images: []llm.Image{image("jpeg", "third")}},
 		{Role: llm.Tool, CallID: "2", Name: "view", Text: `{"path":"b"}`},
 		{Role: llm.User, Images: []llm.Image{image("webp", "fourth")}},

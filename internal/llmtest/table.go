@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // table has the answers that were seen at real servers and proxies.
@@ -23,12 +24,12 @@ var stop = Finish(llm.FinishStop)
 
 var hello = Outcome{Text: "Hello", Finish: llm.FinishStop}
 
-func counted(u llm.Usage) Part { return Part{Finish: llm.FinishStop, Usage: u} }
+func counted(u session.Usage) Part { return Part{Finish: llm.FinishStop, Usage: u} }
 
 func whole(w Wire) []Row {
 	plain := w.stream(Say("Hel"), Say("lo"), stop)
 	parts := w.Events(Say("Hel"), Say("lo"), stop)
-	used := llm.Usage{Input: 9, Output: 2, CacheRead: 6, CacheWrite: 1}
+	used := session.Usage{Input: 9, Output: 2, CacheRead: 6, CacheWrite: 1}
 	return []Row{
 		{"plain", []string{SSE, w.stream(Say("Hello"), Say(" you"), stop)}, Outcome{Text: "Hello you", Finish: "stop"}},
 		{"chunked", []string{Head(200, "text/event-stream", chunkedField), chunked(plain[:len(plain)/2]), chunked(plain[len(plain)/2:]), "0\r\n\r\n"}, hello},
@@ -46,9 +47,9 @@ func whole(w Wire) []Row {
 		{"stays open after the finish", []string{SSE, w.open(Say("Hello"), stop), Pause}, hello},
 		{"pings after the finish", []string{SSE, w.open(Say("Hello"), stop), Pings}, hello},
 		{"tokens", []string{SSE, w.stream(Say("Hello"), counted(used))}, Outcome{Text: "Hello", Finish: "stop", Usage: used}},
-		{"a negative count", []string{SSE, w.stream(Say("Hello"), counted(llm.Usage{Input: -9, Output: 2, CacheRead: 1e11}))}, hello},
-		{"tokens beyond all sums", []string{SSE, w.stream(Say("Hello"), counted(llm.Usage{Input: 1 << 62, Output: 2}))}, hello},
-		{"a document instead of a stream", []string{Head(200, document), w.Document(Say("Hello <b>"), Call(0, "a", "f", "{}"), Part{Finish: llm.FinishTools, Usage: used})}, Outcome{Text: "Hello <b>", Calls: []llm.ToolCall{{ID: "a", Name: "f", Args: "{}"}}, Finish: "tool_calls", Usage: used}},
+		{"a negative count", []string{SSE, w.stream(Say("Hello"), counted(session.Usage{Input: -9, Output: 2, CacheRead: 1e11}))}, hello},
+		{"tokens beyond all sums", []string{SSE, w.stream(Say("Hello"), counted(session.Usage{Input: 1 << 62, Output: 2}))}, hello},
+		{"a document instead of a stream", []string{Head(200, document), w.Document(Say("Hello <b>"), Call(0, "a", "f", "{}"), Part{Finish: llm.FinishTools, Usage: used})}, Outcome{Text: "Hello <b>", Calls: []session.ToolCall{{ID: "a", Name: "f", Args: "{}"}}, Finish: "tool_calls", Usage: used}},
 		{"a stream labelled as a document", []string{Head(200, document), "\n" + plain}, hello},
 		{"length", []string{SSE, w.stream(Say("Hello"), Finish(llm.FinishLength))}, Outcome{Text: "Hello", Finish: "length"}},
 		{"filter", []string{SSE, w.stream(Say("Hello"), Finish(llm.FinishFilter))}, Outcome{Text: "Hello", Finish: "content_filter"}},
@@ -73,14 +74,14 @@ func characters(w Wire) []Row {
 }
 
 func calls(w Wire) []Row {
-	of := func(c ...llm.ToolCall) Outcome { return Outcome{Calls: c, Finish: llm.FinishTools} }
+	of := func(c ...session.ToolCall) Outcome { return Outcome{Calls: c, Finish: llm.FinishTools} }
 	end := Finish(llm.FinishTools)
 	return []Row{
-		{"a call in pieces", []string{SSE, w.stream(Say("I look."), Call(0, "a", "f", ""), Call(0, "", "", `{\"x\":`), Call(0, "", "", `\"🙂\"}`), end)}, Outcome{Text: "I look.", Calls: []llm.ToolCall{{ID: "a", Name: "f", Args: `{"x":"🙂"}`}}, Finish: "tool_calls"}},
-		{"calls interleaved", []string{SSE, w.stream(Call(0, "a", "f", `{\"x\":`), Call(1, "b", "g", ""), Call(1, "", "", "{}"), Call(0, "", "", "1}"), end)}, of(llm.ToolCall{ID: "a", Name: "f", Args: `{"x":1}`}, llm.ToolCall{ID: "b", Name: "g", Args: "{}"})},
-		{"arguments split within a character", []string{SSE, w.stream(Call(0, "a", "f", `\"\ud83d`), Call(0, "", "", `\ude42\"`), end)}, of(llm.ToolCall{ID: "a", Name: "f", Args: `"🙂"`})},
-		{"one id twice", []string{SSE, w.stream(Call(0, "a", "f", "1"), Call(1, "a", "g", "2"), end)}, of(llm.ToolCall{ID: "a", Name: "f", Args: "1"}, llm.ToolCall{ID: "call_1", Name: "g", Args: "2"})},
-		{"calls cut at the limit", []string{SSE, w.stream(Call(0, "a", "f", `{\"x`), Finish(llm.FinishLength))}, Outcome{Calls: []llm.ToolCall{{ID: "a", Name: "f", Args: `{"x`}}, Finish: "length"}},
+		{"a call in pieces", []string{SSE, w.stream(Say("I look."), Call(0, "a", "f", ""), Call(0, "", "", `{\"x\":`), Call(0, "", "", `\"🙂\"}`), end)}, Outcome{Text: "I look.", Calls: []session.ToolCall{{ID: "a", Name: "f", Args: `{"x":"🙂"}`}}, Finish: "tool_calls"}},
+		{"calls interleaved", []string{SSE, w.stream(Call(0, "a", "f", `{\"x\":`), Call(1, "b", "g", ""), Call(1, "", "", "{}"), Call(0, "", "", "1}"), end)}, of(session.ToolCall{ID: "a", Name: "f", Args: `{"x":1}`}, session.ToolCall{ID: "b", Name: "g", Args: "{}"})},
+		{"arguments split within a character", []string{SSE, w.stream(Call(0, "a", "f", `\"\ud83d`), Call(0, "", "", `\ude42\"`), end)}, of(session.ToolCall{ID: "a", Name: "f", Args: `"🙂"`})},
+		{"one id twice", []string{SSE, w.stream(Call(0, "a", "f", "1"), Call(1, "a", "g", "2"), end)}, of(session.ToolCall{ID: "a", Name: "f", Args: "1"}, session.ToolCall{ID: "call_1", Name: "g", Args: "2"})},
+		{"calls cut at the limit", []string{SSE, w.stream(Call(0, "a", "f", `{\"x`), Finish(llm.FinishLength))}, Outcome{Calls: []session.ToolCall{{ID: "a", Name: "f", Args: `{"x`}}, Finish: "length"}},
 	}
 }
 

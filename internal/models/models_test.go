@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 const good = `default: fast
@@ -105,7 +106,7 @@ func TestParseEmbeddings(t *testing.T) {
 	}
 	v := l.Lookup("v")
 	p := v.Provider(llm.Provider{})
-	if !v.Embeds() || v.Prices.Cost(llm.Usage{Input: 1_000_001}) != 20_001 || string(p.Extra) != `{"dimensions":256}` || p.Validate() != nil {
+	if !v.Embeds() || v.Prices.Cost(session.Usage{Input: 1_000_001}) != 20_001 || string(p.Extra) != `{"dimensions":256}` || p.Validate() != nil {
 		t.Errorf("%+v, %+v", v, p)
 	}
 	if own := l.Lookup("text-embedding-3-small"); own.Provider(llm.Provider{}).Extra != nil || own.Prices.Input != 20_000 {
@@ -242,16 +243,16 @@ keys:
 func TestCost(t *testing.T) {
 	p := &Prices{"", 250_000, 25_000, 312_500, 2_000_000}
 	for _, c := range []struct {
-		u    llm.Usage
+		u    session.Usage
 		want int64
 	}{
-		{llm.Usage{}, 0},
-		{llm.Usage{Input: 1}, 1}, // a quarter of one, rounded up
-		{llm.Usage{Input: 1_000_000, Output: 1_000_000}, 2_250_000},
-		{llm.Usage{Input: 1_000_000, CacheRead: 800_000, CacheWrite: 100_000}, 25_000 + 20_000 + 31_250},
-		{llm.Usage{Input: 10, CacheRead: 20}, 1}, // of a server that counts what it read apart
-		{llm.Usage{Input: -5, Output: -7}, 0},
-		{llm.Usage{Input: math.MaxInt64, Output: math.MaxInt64}, math.MaxInt64},
+		{session.Usage{}, 0},
+		{session.Usage{Input: 1}, 1}, // a quarter of one, rounded up
+		{session.Usage{Input: 1_000_000, Output: 1_000_000}, 2_250_000},
+		{session.Usage{Input: 1_000_000, CacheRead: 800_000, CacheWrite: 100_000}, 25_000 + 20_000 + 31_250},
+		{session.Usage{Input: 10, CacheRead: 20}, 1}, // of a server that counts what it read apart
+		{session.Usage{Input: -5, Output: -7}, 0},
+		{session.Usage{Input: math.MaxInt64, Output: math.MaxInt64}, math.MaxInt64},
 	} {
 		if got := p.Cost(c.u); got != c.want {
 			t.Errorf("%+v costs %d, want %d", c.u, got, c.want)

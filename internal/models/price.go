@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // How it is known what a call cost, as records of steps say it.
@@ -26,7 +27,7 @@ type Prices struct {
 const maxPrice = 1_000_000_000
 
 // Cost returns what a call costs in micro-USD, rounded up.
-func (p *Prices) Cost(u llm.Usage) int64 {
+func (p *Prices) Cost(u session.Usage) int64 {
 	var hi, lo uint64
 	for _, part := range []struct{ tokens, price int64 }{
 		{u.Input - u.CacheRead - u.CacheWrite, p.Input}, {u.CacheRead, p.CachedInput}, {u.CacheWrite, p.CacheWrite}, {u.Output, p.Output},

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // TestCount: the counts are those that OpenAI's own tokenizer gives, and texts that are
@@ -34,7 +35,7 @@ func TestCount(t *testing.T) {
 // those of other models are not.
 func TestCounter(t *testing.T) {
 	r := &llm.Request{Provider: llm.Provider{Kind: "anthropic", Model: "m"}, Messages: []llm.Message{
-		{Role: llm.System, Text: "You are a helpful assistant."}, {Role: llm.Assistant, Calls: []llm.ToolCall{{Name: "f", Args: `{"x":1}`}}},
+		{Role: llm.System, Text: "You are a helpful assistant."}, {Role: llm.Assistant, Calls: []session.ToolCall{{Name: "f", Args: `{"x":1}`}}},
 	}, Tools: []llm.ToolSpec{{Name: "f", Description: "Looks it up."}}}
 	var c Counter
 	plain := c.Request(r)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/exchange"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // wire is the member of [llm.Message.Opaque] that this package writes.
@@ -63,11 +64,11 @@ func (t *tally) take(u *usage) {
 }
 
 // counts returns them; none if one of them cannot be.
-func (t *tally) counts() llm.Usage {
+func (t *tally) counts() session.Usage {
 	if min(t.input, t.output, t.read, t.written) == exchange.Absurd || t.input+t.read+t.written == 0 {
-		return llm.Usage{}
+		return session.Usage{}
 	}
-	return llm.Usage{
+	return session.Usage{
 		Input: int64(t.input + t.read + t.written), Output: int64(t.output), CacheRead: int64(t.read), CacheWrite: int64(t.written),
 	}
 }
@@ -170,7 +171,7 @@ func (a *answer) stop(reason string) {
 // Response implements [exchange.Decoder].
 func (a *answer) Response() *llm.Response {
 	r := &llm.Response{Finish: a.finish, Usage: a.tally.counts(), Model: a.model}
-	r.Uncounted = r.Usage.Total() == 0
+	r.Uncounted = r.Usage.Tokens() == 0
 	ids := exchange.IDs{}
 	var pieces []exchange.Piece
 	for _, b := range a.blocks {
@@ -178,7 +179,7 @@ func (a *answer) Response() *llm.Response {
 		switch {
 		case b.kind == kindCall:
 			id := ids.Take(b.id, len(r.Calls))
-			r.Calls = append(r.Calls, llm.ToolCall{ID: id, Name: b.name, Args: b.body.String()})
+			r.Calls = append(r.Calls, session.ToolCall{ID: id, Name: b.name, Args: b.body.String()})
 			pieces = append(pieces, exchange.Piece{Call: id})
 		case b.kind == kindText && b.body.Len() > 0:
 			pieces = append(pieces, exchange.Piece{Text: b.body.Len()})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/exchange"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // The kinds of blocks. Of those that are not known nothing is kept: they belong to tools
@@ -80,7 +81,7 @@ func (a *answer) start(index int64, raw json.RawMessage, whole bool) error {
 		c.call = a.calls
 		a.calls++
 		c.id, c.name = llm.Clip(string(b.ID), llm.MaxNameLen), llm.Clip(string(b.Name), llm.MaxNameLen)
-		d := llm.ToolCall{ID: c.id, Name: c.name}
+		d := session.ToolCall{ID: c.id, Name: c.name}
 		if whole || exchange.IsSet(b.Input) { // else it is still to come
 			d.Args, c.whole = llm.CleanText(string(b.Input)), true
 			c.body.WriteString(d.Args)
@@ -127,7 +128,7 @@ func (a *answer) grow(index int64, d *delta) error {
 	case c.kind == kindCall && !c.whole:
 		if args := c.join.Add(d.PartialJSON); args != "" {
 			c.body.WriteString(args)
-			a.Emit(llm.Delta{Call: &llm.ToolCall{Args: args}, Index: c.call})
+			a.Emit(llm.Delta{Call: &session.ToolCall{Args: args}, Index: c.call})
 		}
 	}
 	return nil
@@ -159,7 +160,7 @@ func (a *answer) flush(c *content) {
 	case t == "":
 	case c.kind == kindCall:
 		c.body.WriteString(t)
-		a.Emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: c.call})
+		a.Emit(llm.Delta{Call: &session.ToolCall{Args: t}, Index: c.call})
 	default:
 		a.speak(c, t)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
+	"github.com/rathcluster/rath/session"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -105,7 +106,7 @@ func TestBody(t *testing.T) {
 			{Role: llm.System, Text: "You are brief."},
 			{Role: llm.User, Text: "hi"},
 			{Role: llm.User, Text: "there"},
-			{Role: llm.Assistant, Text: "", Calls: []llm.ToolCall{{ID: "1", Name: "g"}, {ID: "functions.f:2", Name: "f", Args: "not json"}}},
+			{Role: llm.Assistant, Text: "", Calls: []session.ToolCall{{ID: "1", Name: "g"}, {ID: "functions.f:2", Name: "f", Args: "not json"}}},
 			{Role: llm.System, Text: "It is late."},
 			{Role: llm.Tool, CallID: "1", Text: ""},
 			{Role: llm.Tool, CallID: "functions.f:2", Text: "done"},
@@ -147,7 +148,7 @@ func TestBody(t *testing.T) {
 	for name, change := range map[string]func(*llm.Message){
 		"host": func(m *llm.Message) { m.Opaque = strings.ReplaceAll(m.Opaque, "127.0.0.1", "127.0.0.2") },
 		"text": func(m *llm.Message) { m.Text = "I look. And?" },
-		"call": func(m *llm.Message) { m.Calls = []llm.ToolCall{{ID: "b", Name: "f"}} },
+		"call": func(m *llm.Message) { m.Calls = []session.ToolCall{{ID: "b", Name: "f"}} },
 	} {
 		m := resp.Message()
 		change(&m)
@@ -189,7 +190,7 @@ func TestBreakpoints(t *testing.T) {
 		ends = bytes.TrimSuffix(plain, []byte("]}"))
 		call := fmt.Sprint("c", i)
 		r.Messages = append(
-			r.Messages, llm.Message{Role: llm.Assistant, Calls: []llm.ToolCall{{ID: call, Name: "f"}}}, llm.Message{Role: llm.Tool, CallID: call, Text: "done"},
+			r.Messages, llm.Message{Role: llm.Assistant, Calls: []session.ToolCall{{ID: call, Name: "f"}}}, llm.Message{Role: llm.Tool, CallID: call, Text: "done"},
 		)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
+	"github.com/rathcluster/rath/session"
 )
 
 func models(l llmtest.Limits) llm.Models {
@@ -96,7 +97,7 @@ func reason(f llm.Finish) string {
 	return map[llm.Finish]string{llm.FinishStop: "end_turn", llm.FinishLength: "max_tokens", llm.FinishTools: "tool_use", llm.FinishFilter: "refusal"}[f]
 }
 
-func tokens(u llm.Usage) string {
+func tokens(u session.Usage) string {
 	return fmt.Sprintf(`{"input_tokens":%d,"output_tokens":%d,"cache_read_input_tokens":%d,"cache_creation_input_tokens":%d}`, u.Input-u.CacheRead-u.CacheWrite, u.Output, u.CacheRead, u.CacheWrite)
 }
 
@@ -111,25 +112,25 @@ func TestAnswers(t *testing.T) {
 	row := func(name string, want llmtest.Outcome, events ...string) llmtest.Row {
 		return llmtest.Row{Name: name, Pieces: []string{llmtest.SSE, llmtest.Data(events...)}, Want: want}
 	}
-	used := llm.Usage{Input: 9, Output: 5, CacheRead: 6, CacheWrite: 1}
-	said := func(f llm.Finish, u llm.Usage) llmtest.Outcome {
+	used := session.Usage{Input: 9, Output: 5, CacheRead: 6, CacheWrite: 1}
+	said := func(f llm.Finish, u session.Usage) llmtest.Outcome {
 		return llmtest.Outcome{Text: "Hello", Finish: f, Usage: u}
 	}
-	cut := llmtest.Outcome{Code: llm.CodeTruncated, Used: llm.Usage{Input: 9, Output: 1, CacheRead: 6, CacheWrite: 1}}
+	cut := llmtest.Outcome{Code: llm.CodeTruncated, Used: session.Usage{Input: 9, Output: 1, CacheRead: 6, CacheWrite: 1}}
 	stalled := cut
 	stalled.Code = llm.CodeIdleTimeout
 	llmtest.Run(t, messages, []llmtest.Row{
 		row("tokens in two events", said("stop", used), begin, hello, rest, end),
 		row("a cut off answer keeps the counts", cut, begin, hello, rest),
 		{Name: "a stalled one too", Pieces: []string{llmtest.SSE, llmtest.Data(begin, hello), llmtest.Pause}, Want: stalled},
-		row("stop_sequence", said("stop", llm.Usage{}), input, hello, rest, `{"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"x"}}`),
-		row("context window", said("length", llm.Usage{}), input, hello, rest, `{"type":"message_delta","delta":{"stop_reason":"model_context_window_exceeded"}}`),
-		row("a reason of tomorrow", said("stop", llm.Usage{}), input, hello, rest, `{"type":"message_delta","delta":{"stop_reason":"satisfied"}}`),
+		row("stop_sequence", said("stop", session.Usage{}), input, hello, rest, `{"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"x"}}`),
+		row("context window", said("length", session.Usage{}), input, hello, rest, `{"type":"message_delta","delta":{"stop_reason":"model_context_window_exceeded"}}`),
+		row("a reason of tomorrow", said("stop", session.Usage{}), input, hello, rest, `{"type":"message_delta","delta":{"stop_reason":"satisfied"}}`),
 		row("events and blocks of tomorrow", said("stop", used), begin, `{"type":"dream","index":"x"}`, hello, `{"type":"content_block_start","index":1,"content_block":{"type":"server_tool_use","id":"s"}}`, `{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{}"}}`, `{"type":"content_block_delta","index":0,"delta":{"type":"citations_delta","citation":{}}}`, rest, end),
-		row("a block that did not begin", said("stop", llm.Usage{}), input, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`, end),
+		row("a block that did not begin", said("stop", session.Usage{}), input, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`, end),
 		row("arguments of a block that did not begin", llmtest.Outcome{Code: llm.CodeMalformed}, input, `{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}`),
-		row("arguments with the beginning", llmtest.Outcome{Calls: []llm.ToolCall{{ID: "a", Name: "f", Args: `{"x":1}`}}, Finish: "tool_calls"}, input, `{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"f","input":{"x":1}}}`, end),
-		row("a negative count in one of two", said("stop", llm.Usage{}), strings.Replace(begin, "6", "-6", 1), hello, rest, end),
+		row("arguments with the beginning", llmtest.Outcome{Calls: []session.ToolCall{{ID: "a", Name: "f", Args: `{"x":1}`}}, Finish: "tool_calls"}, input, `{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"f","input":{"x":1}}}`, end),
+		row("a negative count in one of two", said("stop", session.Usage{}), strings.Replace(begin, "6", "-6", 1), hello, rest, end),
 		row("overloaded in the middle", llmtest.Outcome{Code: llm.CodeOverloaded, Says: "Overloaded", Used: cut.Used}, begin, hello, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`),
 		row("no permission in the middle", llmtest.Outcome{Code: llm.CodeAuth}, `{"type":"error","error":{"type":"permission_error","message":"not for you"}}`),
 		row("api_error", llmtest.Outcome{Code: llm.CodeUnavailable}, `{"type":"error","error":{"type":"api_error","message":"Internal server error"}}`),

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/llm/anthropic"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/session"
 )
 
 // TestManyAnswers: what a request asks for beyond one answer goes over the wire, and what
@@ -53,7 +54,7 @@ func TestManyAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &llm.Response{
-		Text: "Hello", Finish: "stop", Model: "m1", Usage: llm.Usage{Input: 9, Output: 6},
+		Text: "Hello", Finish: "stop", Model: "m1", Usage: session.Usage{Input: 9, Output: 6},
 		Logprobs: []llm.Logprob{{Token: "Hel", Logprob: -0.5, Top: []llm.Logprob{{Token: "Hel", Logprob: -0.5}, {Token: "\uFFFD", Logprob: -9999}}}},
 		Others:   []llm.Response{{Text: "Hi you", Finish: "stop", Model: "m1"}, {Finish: "length", Model: "m1"}},
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/exchange"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // frame is an event of a stream or a whole answer, as tolerant as Go's types
@@ -82,8 +83,8 @@ type details struct {
 
 // counts returns what the server states. Without tokens in, or with a count that cannot
 // be, it counts none.
-func (u *usage) counts() llm.Usage {
-	var c llm.Usage
+func (u *usage) counts() session.Usage {
+	var c session.Usage
 	if in := max(u.PromptTokens, u.InputTokens); in > 0 && min(u.PromptTokens, u.InputTokens, u.CompletionTokens, u.OutputTokens) != exchange.Absurd {
 		c.Input, c.Output = int64(in), int64(max(u.CompletionTokens, u.OutputTokens))
 		read, written := u.HitTokens, exchange.Tokens(0)
@@ -119,7 +120,7 @@ type assembler struct {
 	refused              bool
 	finished             bool // a finish reason was seen
 	finish               llm.Finish
-	usage                llm.Usage
+	usage                session.Usage
 	model                string
 	logprobs             []llm.Logprob
 	wantsLogprobs        bool
@@ -159,7 +160,7 @@ func (a *assembler) Add(raw []byte) error {
 	}
 	var u usage
 	_ = json.Unmarshal(f.Usage, &u) // no answer is lost for want of its price
-	if c := u.counts(); c != (llm.Usage{}) {
+	if c := u.counts(); c != (session.Usage{}) {
 		a.usage = c
 	}
 	for i := range f.Choices {
@@ -286,7 +287,7 @@ func (a *assembler) call(c *call, pos, n int) error {
 		}
 	}
 	s := a.slots[i]
-	var d llm.ToolCall
+	var d session.ToolCall
 	if s.id == "" && c.ID != "" {
 		s.id = llm.Clip(string(c.ID), llm.MaxNameLen)
 		d.ID = s.id
@@ -377,20 +378,20 @@ func (a *assembler) Response() *llm.Response {
 	for i, s := range a.slots {
 		if t := s.join.Flush(); t != "" {
 			s.args.WriteString(t)
-			a.Emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: i})
+			a.Emit(llm.Delta{Call: &session.ToolCall{Args: t}, Index: i})
 		}
 	}
-	r := &llm.Response{Text: a.text.String(), Reasoning: a.reasoning.String(), Finish: a.finish, Usage: a.usage, Uncounted: a.usage.Total() == 0, Model: a.model, Logprobs: a.logprobs}
+	r := &llm.Response{Text: a.text.String(), Reasoning: a.reasoning.String(), Finish: a.finish, Usage: a.usage, Uncounted: a.usage.Tokens() == 0, Model: a.model, Logprobs: a.logprobs}
 	for _, o := range a.others {
 		other := o.Response()
-		other.Uncounted, other.Model = a.usage.Total() == 0, a.model
+		other.Uncounted, other.Model = a.usage.Tokens() == 0, a.model
 		r.Others = append(r.Others, *other)
 	}
 	extras := map[string]json.RawMessage{}
 	ids := exchange.IDs{}
 	for i, s := range a.ordered() {
 		id := ids.Take(s.id, i)
-		r.Calls = append(r.Calls, llm.ToolCall{ID: id, Name: s.name, Args: s.args.String()})
+		r.Calls = append(r.Calls, session.ToolCall{ID: id, Name: s.name, Args: s.args.String()})
 		if s.extra != nil {
 			extras[id] = s.extra
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/session"
 )
 
 // serve puts a script behind a real socket and returns a client for it.
@@ -439,7 +440,7 @@ func TestBody(t *testing.T) {
 			{Role: llm.System, Text: "You are <b>."},
 			{Role: llm.User, Text: "", Name: "alice"},
 			{Role: llm.User, Text: "hi", Name: "not a wire name"},
-			{Role: llm.Assistant, Calls: []llm.ToolCall{{ID: "1", Name: "g"}}},
+			{Role: llm.Assistant, Calls: []session.ToolCall{{ID: "1", Name: "g"}}},
 			{Role: llm.Tool, CallID: "1", Name: "g", Text: ""},
 		},
 		CacheKey: "not for this host",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/exchange"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // Embedder returns what makes vectors with the model of p, whose server and key are those
@@ -69,7 +70,7 @@ type vectors struct {
 	of         int // texts
 	dimensions int // 0 is any number, the same of all
 	all        [][]float32
-	usage      llm.Usage
+	usage      session.Usage
 	model      string
 }
 
@@ -95,7 +96,7 @@ func (v *vectors) State() exchange.State {
 
 // Response implements [exchange.Decoder].
 func (v *vectors) Response() *llm.Response {
-	return &llm.Response{Usage: v.usage, Uncounted: v.usage.Total() == 0, Model: v.model}
+	return &llm.Response{Usage: v.usage, Uncounted: v.usage.Tokens() == 0, Model: v.model}
 }
 
 // Add takes the answer, which is one document.

@@ -14,29 +14,30 @@ import (
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/session"
 )
 
 func TestEmbeddings(t *testing.T) {
 	row := func(name string, want llmtest.Outcome, body string) llmtest.Row {
 		return llmtest.Row{Name: name, Pieces: []string{llmtest.Head(200, "application/json"), body}, Want: want}
 	}
-	good := func(u llm.Usage) llmtest.Outcome { return llmtest.Outcome{Text: llmtest.VectorsText, Usage: u} }
+	good := func(u session.Usage) llmtest.Outcome { return llmtest.Outcome{Text: llmtest.VectorsText, Usage: u} }
 	bad := func(says string) llmtest.Outcome { return llmtest.Outcome{Code: llm.CodeMalformed, Says: says} }
 	// Of a failed call the server's counts are known, too.
-	used := func(o llmtest.Outcome) llmtest.Outcome { o.Used = llm.Usage{Input: 9}; return o }
+	used := func(o llmtest.Outcome) llmtest.Outcome { o.Used = session.Usage{Input: 9}; return o }
 	two := func(a, b string) string {
 		return `{"model":"m1","data":[` + a + "," + b + `],"usage":{"prompt_tokens":9}}`
 	}
 	const first, second = `{"index":0,"embedding":[1,0.5]}`, `{"index":1,"embedding":[-0.001,0]}`
 	llmtest.RunEmbeddings(t, models, []llmtest.Row{
-		row("base64", good(llm.Usage{Input: 9}), two(`{"index":0,"embedding":"AACAPwAAAD8="}`, `{"index":1,"embedding":"bxKDugAAAAA="}`)),
-		row("in another order", good(llm.Usage{Input: 9}), two(second, first)),
-		row("without places", good(llm.Usage{Input: 9}), two(`{"embedding":[1,0.5]}`, `{"embedding":[-0.001,0]}`)),
-		row("places that are text", good(llm.Usage{Input: 9}), two(`{"index":"1","embedding":[-0.001,0]}`, `{"index":"0","embedding":[1,0.5]}`)),
-		row("only the sum of tokens", good(llm.Usage{Input: 7}), strings.Replace(two(first, second), `"prompt_tokens":9`, `"total_tokens":7`, 1)),
-		row("no tokens", good(llm.Usage{}), `{"data":[`+first+","+second+`],"usage":null}`),
-		row("a count that cannot be", good(llm.Usage{}), strings.Replace(two(first, second), ":9}", ":-9}", 1)),
-		row("tokens out", good(llm.Usage{Input: 9}), strings.Replace(two(first, second), ":9}", `:9,"completion_tokens":5}`, 1)),
+		row("base64", good(session.Usage{Input: 9}), two(`{"index":0,"embedding":"AACAPwAAAD8="}`, `{"index":1,"embedding":"bxKDugAAAAA="}`)),
+		row("in another order", good(session.Usage{Input: 9}), two(second, first)),
+		row("without places", good(session.Usage{Input: 9}), two(`{"embedding":[1,0.5]}`, `{"embedding":[-0.001,0]}`)),
+		row("places that are text", good(session.Usage{Input: 9}), two(`{"index":"1","embedding":[-0.001,0]}`, `{"index":"0","embedding":[1,0.5]}`)),
+		row("only the sum of tokens", good(session.Usage{Input: 7}), strings.Replace(two(first, second), `"prompt_tokens":9`, `"total_tokens":7`, 1)),
+		row("no tokens", good(session.Usage{}), `{"data":[`+first+","+second+`],"usage":null}`),
+		row("a count that cannot be", good(session.Usage{}), strings.Replace(two(first, second), ":9}", ":-9}", 1)),
+		row("tokens out", good(session.Usage{Input: 9}), strings.Replace(two(first, second), ":9}", `:9,"completion_tokens":5}`, 1)),
 		row("too few", used(bad("1 vectors for 2 texts")), `{"data":[`+first+`],"usage":{"prompt_tokens":9}}`),
 		row("too many", used(bad("3 vectors for 2 texts")), two(first, second+","+second)),
 		row("one place twice", used(bad("vector 1 of the answer is of text 0")), two(first, first)),

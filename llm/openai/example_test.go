@@ -39,7 +39,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(resp.Text, resp.Usage.Total())
+	fmt.Println(resp.Text, resp.Usage.Tokens())
 	// Output:
 	// "echo: "
 	// "good "

@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
+	"github.com/rathcluster/rath/session"
 )
 
 // data makes events of chunks.
@@ -43,7 +44,7 @@ var chat = llmtest.Wire{
 			switch {
 			case p.Finish != "":
 				events = append(events, fin(string(p.Finish)))
-				if p.Usage != (llm.Usage{}) {
+				if p.Usage != (session.Usage{}) {
 					events = append(events, `{"choices":[],"usage":`+chatUsage(p.Usage)+`}`)
 				}
 			default:
@@ -53,7 +54,7 @@ var chat = llmtest.Wire{
 		return events
 	},
 	Document: func(parts ...llmtest.Part) string {
-		message, finish, used := []string{}, "", llm.Usage{}
+		message, finish, used := []string{}, "", session.Usage{}
 		for _, p := range parts {
 			if p.Finish != "" {
 				finish, used = string(p.Finish), p.Usage
@@ -78,17 +79,17 @@ func chatMembers(p llmtest.Part) string {
 	}
 }
 
-func chatUsage(u llm.Usage) string {
+func chatUsage(u session.Usage) string {
 	data, _ := json.Marshal(map[string]any{"prompt_tokens": u.Input, "completion_tokens": u.Output, "prompt_tokens_details": map[string]any{"cached_tokens": u.CacheRead, "cache_write_tokens": u.CacheWrite}})
 	return string(data)
 }
 
 func TestAnswers(t *testing.T) {
 	stop := fin("stop")
-	call := func(args ...string) []llm.ToolCall { // id, name, args triples
-		var cs []llm.ToolCall
+	call := func(args ...string) []session.ToolCall { // id, name, args triples
+		var cs []session.ToolCall
 		for i := 0; i < len(args); i += 3 {
-			cs = append(cs, llm.ToolCall{ID: args[i], Name: args[i+1], Args: args[i+2]})
+			cs = append(cs, session.ToolCall{ID: args[i], Name: args[i+1], Args: args[i+2]})
 		}
 		return cs
 	}
@@ -98,16 +99,16 @@ func TestAnswers(t *testing.T) {
 	}
 	// What only servers of this protocol do.
 	llmtest.Run(t, chat, []llmtest.Row{
-		row("usage at the end", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":1},"cost":0.000123}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: llm.Usage{Input: 9, Output: 2, CacheRead: 8, CacheWrite: 1, MicroUSD: 123}}),
-		row("DeepSeek counters, nulls", []string{llmtest.SSE, data(`{"choices":null,"usage":null}`, say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9.0,"completion_tokens":"2","prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":1}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: llm.Usage{Input: 9, Output: 2, CacheRead: 8}}),
-		row("a price that is no number", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"cost":{"total_cost":0.005}}}`, `{"choices":[],"usage":"none"}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: llm.Usage{Input: 9, Output: 2}}),
+		row("usage at the end", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":1},"cost":0.000123}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: session.Usage{Input: 9, Output: 2, CacheRead: 8, CacheWrite: 1, MicroUSD: 123}}),
+		row("DeepSeek counters, nulls", []string{llmtest.SSE, data(`{"choices":null,"usage":null}`, say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9.0,"completion_tokens":"2","prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":1}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: session.Usage{Input: 9, Output: 2, CacheRead: 8}}),
+		row("a price that is no number", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"cost":{"total_cost":0.005}}}`, `{"choices":[],"usage":"none"}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: session.Usage{Input: 9, Output: 2}}),
 		row("counters beyond all sums", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9223372036854775807,"completion_tokens":2}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop"}),
 		row("counters that cannot be", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":1e30,"completion_tokens":-2,"cost":1e300}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop"}),
 		row("a negative count beside one", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":-9223372036854775808}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop"}),
 		row("counters without a number", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":"none","completion_tokens":{}}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop"}),
-		row("a cost without tokens", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":0,"cost":0.000123}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: llm.Usage{MicroUSD: 123}}),
-		row("a cost beyond all sums", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"cost":1e999,"prompt_tokens":9,"completion_tokens":2}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: llm.Usage{Input: 9, Output: 2}}),
-		row("more from the cache than there is", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":1e11,"cache_write_tokens":5}}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: llm.Usage{Input: 9, Output: 2, CacheRead: 9}}),
+		row("a cost without tokens", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":0,"cost":0.000123}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: session.Usage{MicroUSD: 123}}),
+		row("a cost beyond all sums", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"cost":1e999,"prompt_tokens":9,"completion_tokens":2}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: session.Usage{Input: 9, Output: 2}}),
+		row("more from the cache than there is", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":1e11,"cache_write_tokens":5}}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: session.Usage{Input: 9, Output: 2, CacheRead: 9}}),
 		row("odd types", []string{llmtest.SSE, data(`{"id":7,"created":1.5,"model":null,"choices":[{"index":"0","delta":{"role":null,"content":"Hello","tool_calls":null},"finish_reason":"eos"}]}`)}, llmtest.Outcome{Text: "Hello", Finish: "stop"}),
 		row("other choices", []string{llmtest.SSE, data(`{"choices":[{"index":1,"delta":{"content":"no"},"finish_reason":"stop"}]}`, say("Hello"), stop)}, llmtest.Outcome{Text: "Hello", Finish: "stop"}),
 		row("refusal", []string{llmtest.SSE, data(delta(`"refusal":"I can"`), delta(`"refusal":"not."`), stop)}, llmtest.Outcome{Text: "I cannot.", Finish: "content_filter"}),
@@ -126,7 +127,7 @@ func TestAnswers(t *testing.T) {
 		row("arguments as an object, id a number", []string{llmtest.SSE, data(calls(`{"index":0,"id":7,"function":{"name":"f","arguments":{"x": [1,"ä"]}}}`), stop)}, llmtest.Outcome{Calls: call("7", "f", `{"x": [1,"ä"]}`), Finish: tools}),
 		row("function_call", []string{llmtest.SSE, data(delta(`"function_call":{"name":"f","arguments":"{"}`), delta(`"function_call":{"arguments":"}"}`), fin("function_call"))}, llmtest.Outcome{Calls: call("call_0", "f", "{}"), Finish: tools}),
 		row("is broken off", []string{llmtest.SSE, data(say("Hello"), fin("error"))}, llmtest.Outcome{Code: llm.CodeUnavailable, Says: `broke off: "error"`}),
-		row("JSON instead of a stream", []string{llmtest.Head(200, "application/json"), "{\n  \"model\": \"m1\",\n  \"choices\": [{\"message\": {\"content\": \"Hello <b>\", \"tool_calls\": [{\"id\": \"a\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}, \"finish_reason\": \"tool_calls\"}],\n \"usage\": {\"prompt_tokens\": 3}}\n"}, llmtest.Outcome{Text: "Hello <b>", Calls: call("a", "f", "{}"), Finish: tools, Usage: llm.Usage{Input: 3}}),
+		row("JSON instead of a stream", []string{llmtest.Head(200, "application/json"), "{\n  \"model\": \"m1\",\n  \"choices\": [{\"message\": {\"content\": \"Hello <b>\", \"tool_calls\": [{\"id\": \"a\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}, \"finish_reason\": \"tool_calls\"}],\n \"usage\": {\"prompt_tokens\": 3}}\n"}, llmtest.Outcome{Text: "Hello <b>", Calls: call("a", "f", "{}"), Finish: tools, Usage: session.Usage{Input: 3}}),
 		row("calls interleaved, the second first", []string{llmtest.SSE, data(
 			calls(`{"index":1,"id":"b","type":"function","function":{"name":"g","arguments":""}}`), calls(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":"}}`),
 			calls(`{"index":1,"function":{"arguments":"{}"}},{"index":0,"function":{"arguments":"\"🙂\"}"}}`), fin("tool_calls"))}, llmtest.Outcome{Calls: call("a", "f", `{"x":"🙂"}`, "b", "g", "{}"), Finish: tools}),

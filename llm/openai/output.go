@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/exchange"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // responseEvent is an event of the Responses protocol, or a whole answer.
@@ -80,7 +81,7 @@ type output struct {
 	finished        bool
 	refused         bool
 	finish          llm.Finish
-	usage           llm.Usage
+	usage           session.Usage
 }
 
 var _ exchange.Decoder = (*output)(nil)
@@ -146,7 +147,7 @@ func (o *output) note(r *response) {
 	}
 	var u usage
 	_ = json.Unmarshal(r.Usage, &u) // no answer is lost for want of its price
-	if c := u.counts(); c != (llm.Usage{}) {
+	if c := u.counts(); c != (session.Usage{}) {
 		o.usage = c
 	}
 }
@@ -227,7 +228,7 @@ func (o *output) item(index int64, raw json.RawMessage) (*item, error) {
 	c.call = o.calls
 	o.calls++
 	c.id, c.name = llm.Clip(string(it.CallID), llm.MaxNameLen), llm.Clip(string(it.Name), llm.MaxNameLen)
-	o.Emit(llm.Delta{Call: &llm.ToolCall{ID: c.id, Name: c.name}, Index: c.call})
+	o.Emit(llm.Delta{Call: &session.ToolCall{ID: c.id, Name: c.name}, Index: c.call})
 	return it, nil
 }
 
@@ -289,7 +290,7 @@ func (o *output) put(c *outputItem, t string) {
 	c.body.WriteString(t)
 	switch c.kind {
 	case itemCall:
-		o.Emit(llm.Delta{Call: &llm.ToolCall{Args: t}, Index: c.call})
+		o.Emit(llm.Delta{Call: &session.ToolCall{Args: t}, Index: c.call})
 	case itemReasoning:
 		o.reasoning.WriteString(t)
 		o.Emit(llm.Delta{Reasoning: t})
@@ -308,7 +309,7 @@ func (o *output) flush(c *outputItem) {
 
 // Response implements [exchange.Decoder].
 func (o *output) Response() *llm.Response {
-	r := &llm.Response{Finish: o.finish, Usage: o.usage, Uncounted: o.usage.Total() == 0, Model: o.model}
+	r := &llm.Response{Finish: o.finish, Usage: o.usage, Uncounted: o.usage.Tokens() == 0, Model: o.model}
 	slices.SortStableFunc(o.items, func(a, b *outputItem) int { return cmp.Compare(a.index, b.index) })
 	ids := exchange.IDs{}
 	var pieces []exchange.Piece
@@ -317,7 +318,7 @@ func (o *output) Response() *llm.Response {
 		switch {
 		case c.kind == itemCall:
 			id := ids.Take(c.id, len(r.Calls))
-			r.Calls = append(r.Calls, llm.ToolCall{ID: id, Name: c.name, Args: c.body.String()})
+			r.Calls = append(r.Calls, session.ToolCall{ID: id, Name: c.name, Args: c.body.String()})
 			pieces = append(pieces, exchange.Piece{Call: id})
 		case c.kind == itemMessage && c.body.Len() > 0:
 			pieces = append(pieces, exchange.Piece{Text: c.body.Len()})

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
+	"github.com/rathcluster/rath/session"
 )
 
 // responses renders answers of the Responses protocol.
@@ -106,7 +107,7 @@ func TestResponses(t *testing.T) {
 		return llmtest.Row{Name: name, Pieces: []string{llmtest.SSE, llmtest.Data(events...)}, Want: want}
 	}
 	said := llmtest.Outcome{Text: "Hello", Finish: "stop"}
-	called := llmtest.Outcome{Calls: []llm.ToolCall{{ID: "a", Name: "f", Args: `{"x":1}`}}, Finish: "tool_calls"}
+	called := llmtest.Outcome{Calls: []session.ToolCall{{ID: "a", Name: "f", Args: `{"x":1}`}}, Finish: "tool_calls"}
 	llmtest.Run(t, responses, []llmtest.Row{
 		row("an item that did not begin", said, hello, end),
 		row("an item in one piece", said, `{"type":"response.output_item.done","output_index":0,"item":{"type":"message","content":[{"type":"output_text","text":"Hello"}]}}`, end),
@@ -195,7 +196,7 @@ func TestResponsesBody(t *testing.T) {
 		Messages: []llm.Message{
 			{Role: llm.System, Text: "You are <b>."},
 			{Role: llm.User, Text: "hi"},
-			{Role: llm.Assistant, Text: "Yes.", Calls: []llm.ToolCall{{ID: "1", Name: "g"}}},
+			{Role: llm.Assistant, Text: "Yes.", Calls: []session.ToolCall{{ID: "1", Name: "g"}}},
 			{Role: llm.Tool, CallID: "1", Text: ""},
 		},
 	})

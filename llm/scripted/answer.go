@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // answer is a reply made concrete for one request.
@@ -38,7 +39,7 @@ func (p *reply) answer(v *view) answer {
 		a.resp.Finish = llm.FinishStop
 	}
 	if len(p.Calls) > 0 {
-		a.resp.Calls = append([]llm.ToolCall(nil), p.Calls...)
+		a.resp.Calls = append([]session.ToolCall(nil), p.Calls...)
 		for i := range a.resp.Calls {
 			if c := &a.resp.Calls[i]; c.ID == "" {
 				// Unique in the transcript, the same on every attempt.
@@ -49,7 +50,7 @@ func (p *reply) answer(v *view) answer {
 			a.resp.Finish = llm.FinishTools
 		}
 	}
-	if a.resp.Usage == (llm.Usage{}) {
+	if a.resp.Usage == (session.Usage{}) {
 		in, out := 0, len(text)+len(p.Reasoning)
 		for i := range v.r.Messages {
 			m := &v.r.Messages[i]
@@ -61,7 +62,7 @@ func (p *reply) answer(v *view) answer {
 		for _, c := range p.Calls {
 			out += len(c.Name) + len(c.Args)
 		}
-		a.resp.Usage = llm.Usage{Input: llm.Estimate(in), Output: llm.Estimate(out)}
+		a.resp.Usage = session.Usage{Input: llm.Estimate(in), Output: llm.Estimate(out)}
 	}
 	return a
 }
@@ -116,14 +117,14 @@ func pieces(r *llm.Response) []llm.Delta {
 		}
 	}
 	for i, c := range r.Calls {
-		ds = append(ds, llm.Delta{Call: &llm.ToolCall{ID: c.ID, Name: c.Name}, Index: i})
+		ds = append(ds, llm.Delta{Call: &session.ToolCall{ID: c.ID, Name: c.Name}, Index: i})
 		half := len(c.Args) / 2
 		for half > 0 && !utf8.RuneStart(c.Args[half]) {
 			half--
 		}
 		for _, args := range []string{c.Args[:half], c.Args[half:]} {
 			if args != "" {
-				ds = append(ds, llm.Delta{Call: &llm.ToolCall{Args: args}, Index: i})
+				ds = append(ds, llm.Delta{Call: &session.ToolCall{Args: args}, Index: i})
 			}
 		}
 	}

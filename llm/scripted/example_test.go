@@ -6,6 +6,7 @@ import (
 
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/session"
 )
 
 func ExampleParse() {
@@ -67,7 +68,7 @@ func ExampleModel_Complete() {
 
 func ExampleScript_Format() {
 	request := &llm.Request{Messages: []llm.Message{{Role: llm.System, Text: "You are a poet."}, {Role: llm.User, Text: "Rain?"}}}
-	answer := &llm.Response{Text: "It falls.", Finish: llm.FinishStop, Usage: llm.Usage{Input: 9, Output: 3}}
+	answer := &llm.Response{Text: "It falls.", Finish: llm.FinishStop, Usage: session.Usage{Input: 9, Output: 3}}
 
 	script := &scripted.Script{Comment: "From a recorded run."}
 	script.Record("rain", request, answer)

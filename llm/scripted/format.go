@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // Format writes s so that [Parse] returns an equal script. It fails if s is
@@ -69,7 +69,7 @@ func (r *rule) format(b *strings.Builder) {
 		b.WriteString(formatCall(c))
 	}
 	line("finish", string(p.Finish))
-	if p.Usage != (llm.Usage{}) {
+	if p.Usage != (session.Usage{}) {
 		b.WriteString("usage:")
 		for _, f := range usageFields(&p.Usage) {
 			if *f.n != 0 {
@@ -91,7 +91,7 @@ func (r *rule) format(b *strings.Builder) {
 	}
 }
 
-func formatCall(c llm.ToolCall) string {
+func formatCall(c session.ToolCall) string {
 	value := c.Name
 	if c.ID != "" || strings.HasPrefix(c.Args, "@") {
 		value += " @" + c.ID

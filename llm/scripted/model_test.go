@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 func newModel(t testing.TB, script string, o *Options) *Model {
@@ -38,7 +39,7 @@ func talk(lines ...string) *llm.Request {
 		switch role {
 		case "call":
 			m := &r.Messages[len(r.Messages)-1]
-			m.Calls = append(m.Calls, llm.ToolCall{ID: "id-" + text, Name: text, Args: "{}"})
+			m.Calls = append(m.Calls, session.ToolCall{ID: "id-" + text, Name: text, Args: "{}"})
 		case "tool":
 			r.Messages = append(r.Messages, llm.Message{Role: llm.Tool, CallID: "id-" + name, Text: text})
 		default:
@@ -101,14 +102,14 @@ func TestConversation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &llm.Response{Text: "1. search\n2. write", Finish: llm.FinishStop, Model: "scripted", Usage: llm.Usage{Input: 40, Output: 6, CacheRead: 32}}
+	want := &llm.Response{Text: "1. search\n2. write", Finish: llm.FinishStop, Model: "scripted", Usage: session.Usage{Input: 40, Output: 6, CacheRead: 32}}
 	if diff := cmp.Diff(want, resp); diff != "" {
 		t.Error(diff)
 	}
 
 	r := talk("system: You are the researcher.", "user: what is it?")
 	var joined llm.Response
-	calls := map[int]*llm.ToolCall{}
+	calls := map[int]*session.ToolCall{}
 	n := 0
 	first, err := m.Complete(ctx, r, func(d llm.Delta) {
 		n++
@@ -116,7 +117,7 @@ func TestConversation(t *testing.T) {
 		joined.Reasoning += d.Reasoning
 		if c := d.Call; c != nil {
 			if calls[d.Index] == nil {
-				calls[d.Index] = &llm.ToolCall{}
+				calls[d.Index] = &session.ToolCall{}
 			}
 			calls[d.Index].ID += c.ID
 			calls[d.Index].Name += c.Name

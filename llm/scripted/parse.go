@@ -15,6 +15,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // filePrefix starts the names of sections that are files.
@@ -132,7 +133,7 @@ func (r *rule) set(key, value string) (k kind, err error) {
 	case "reasoning":
 		p.Reasoning = value
 	case "call", "raw-call":
-		var c llm.ToolCall
+		var c session.ToolCall
 		c, err = parseCall(value, key == "raw-call")
 		p.Calls = append(p.Calls, c)
 	case "finish":
@@ -167,8 +168,8 @@ func (r *rule) set(key, value string) (k kind, err error) {
 }
 
 // parseCall reads "name [@id] args". Raw arguments are taken to the byte.
-func parseCall(s string, raw bool) (llm.ToolCall, error) {
-	var c llm.ToolCall
+func parseCall(s string, raw bool) (session.ToolCall, error) {
+	var c session.ToolCall
 	c.Name, c.Args, _ = strings.Cut(s, " ")
 	if id, ok := strings.CutPrefix(c.Args, "@"); ok {
 		c.ID, c.Args, _ = strings.Cut(id, " ")
@@ -189,7 +190,7 @@ func parseCall(s string, raw bool) (llm.ToolCall, error) {
 }
 
 // usageFields are the words of a usage line, in the order of Format.
-func usageFields(u *llm.Usage) []struct {
+func usageFields(u *session.Usage) []struct {
 	name string
 	n    *int64
 } {
@@ -205,7 +206,7 @@ func usageFields(u *llm.Usage) []struct {
 	}
 }
 
-func parseUsage(s string, u *llm.Usage) error {
+func parseUsage(s string, u *session.Usage) error {
 	fields := usageFields(u)
 next:
 	for f := range strings.FieldsSeq(s) {

@@ -88,6 +88,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // Script is a list of rules. It is plain data; once a [Model] uses it, it
@@ -146,11 +147,11 @@ type reply struct {
 	Echo      bool
 	Reasoning string
 	// Calls without an ID get one derived from the request.
-	Calls []llm.ToolCall
+	Calls []session.ToolCall
 	// Finish is "" for tool_calls if there are calls and stop otherwise.
 	Finish llm.Finish
 	// Usage is estimated from the bytes if it is zero.
-	Usage llm.Usage
+	Usage session.Usage
 	// Delay is the time to the first byte, Gap the time between pieces.
 	// Zero takes the [Options] of the model.
 	Delay, Gap time.Duration

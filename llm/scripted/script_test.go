@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 func research(t testing.TB) *Script {
@@ -41,12 +42,12 @@ func TestParse(t *testing.T) {
 		{
 			Name:  "plan",
 			When:  []cond{{Key: keySystem, Value: "You are the planner"}},
-			Reply: reply{Text: "1. search\n2. write", Usage: llm.Usage{Input: 40, Output: 6, CacheRead: 32}},
+			Reply: reply{Text: "1. search\n2. write", Usage: session.Usage{Input: 40, Output: 6, CacheRead: 32}},
 		},
 		{
 			Name: "search",
 			When: []cond{{Key: keySystem, Value: "You are the researcher"}, {Key: keyResult, Not: true, Value: "web_search"}},
-			Reply: reply{Reasoning: "I should look it up first.", Calls: []llm.ToolCall{
+			Reply: reply{Reasoning: "I should look it up first.", Calls: []session.ToolCall{
 				{ID: "c1", Name: "web_search", Args: `{"q": "durable execution", "n": 3}`},
 				{Name: "read_file", Args: `{"path":"notes.md"}`},
 			}},
@@ -114,8 +115,8 @@ func TestFormatIsTheInverse(t *testing.T) {
 	for i, x := range texts {
 		r := rule{Name: strings.Repeat("r", i+1), Times: i, Reply: reply{
 			Text: x, Reasoning: x, Echo: i%2 == 0, Delay: time.Duration(i) * time.Millisecond, Gap: time.Duration(i), RetryAfter: time.Duration(i) * time.Second,
-			Usage: llm.Usage{Input: int64(i), MicroUSD: int64(i / 2)},
-			Calls: []llm.ToolCall{{Name: "f", Args: x}, {Name: "g", ID: "id", Args: x}, {Name: "h", Args: "@" + x}, {Name: "k", Args: ` {"a":1}`}, {Name: "l", Args: `{"a":1}`}},
+			Usage: session.Usage{Input: int64(i), MicroUSD: int64(i / 2)},
+			Calls: []session.ToolCall{{Name: "f", Args: x}, {Name: "g", ID: "id", Args: x}, {Name: "h", Args: "@" + x}, {Name: "k", Args: ` {"a":1}`}, {Name: "l", Args: `{"a":1}`}},
 		}}
 		if x != "" {
 			r.When = []cond{{Key: keyUser, Value: x}, {Key: keyContains, Not: true, Value: x}}
@@ -152,9 +153,9 @@ func TestFormatRefusesWhatCannotBeRead(t *testing.T) {
 		"rule newline":  {rules: []rule{{Name: "a\nb", Reply: ok}}},
 		"rule is file":  {rules: []rule{{Name: "work/a", Reply: ok}}},
 		"bad text":      {rules: []rule{{Name: "a", Reply: reply{Text: "\xff"}}}},
-		"bad call":      {rules: []rule{{Name: "a", Reply: reply{Calls: []llm.ToolCall{{Name: "a b"}}}}}},
+		"bad call":      {rules: []rule{{Name: "a", Reply: reply{Calls: []session.ToolCall{{Name: "a b"}}}}}},
 		"bad condition": {rules: []rule{{Name: "a", When: []cond{{Key: "mood", Value: "x"}}, Reply: ok}}},
-		"usage":         {rules: []rule{{Name: "a", Reply: reply{Usage: llm.Usage{Input: -1}}}}},
+		"usage":         {rules: []rule{{Name: "a", Reply: reply{Usage: session.Usage{Input: -1}}}}},
 		"file newline":  {rules: []rule{{Name: "a", Reply: ok}}, files: []file{{Name: "work/a", Data: []byte("x")}}},
 		"file name":     {rules: []rule{{Name: "a", Reply: ok}}, files: []file{{Name: "a"}}},
 	} {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
 )
 
 // chatRequest is the part of a chat completion request that matters here.
@@ -56,7 +57,7 @@ func (c *chatRequest) request() (*llm.Request, error) {
 		}
 		out.Text = text
 		for _, t := range m.ToolCalls {
-			out.Calls = append(out.Calls, llm.ToolCall{ID: t.ID, Name: t.Function.Name, Args: t.Function.Arguments})
+			out.Calls = append(out.Calls, session.ToolCall{ID: t.ID, Name: t.Function.Name, Args: t.Function.Arguments})
 		}
 		r.Messages = append(r.Messages, out)
 	}
@@ -142,8 +143,8 @@ type chatUsage struct {
 	Cost float64 `json:"cost,omitempty"`
 }
 
-func wireUsage(u llm.Usage) *chatUsage {
-	w := &chatUsage{PromptTokens: u.Input, CompletionTokens: u.Output, TotalTokens: u.Total(), Cost: float64(u.MicroUSD) / 1e6}
+func wireUsage(u session.Usage) *chatUsage {
+	w := &chatUsage{PromptTokens: u.Input, CompletionTokens: u.Output, TotalTokens: u.Tokens(), Cost: float64(u.MicroUSD) / 1e6}
 	w.PromptTokensDetails.CachedTokens = u.CacheRead
 	w.PromptTokensDetails.CacheWriteTokens = u.CacheWrite
 	return w

@@ -60,9 +60,9 @@ func runScript(ctx context.Context, s *app.System, r *messages.RunInfo) ([]byte,
 // answerOf returns a row as the answer that a model gave.
 func answerOf(c session.Chunk) *llm.Response {
 	u := c.Origin().Usage
-	resp := &llm.Response{Text: c.Text(), Usage: llm.Usage{Input: u.Input, Output: u.Output}}
+	resp := &llm.Response{Text: c.Text(), Usage: session.Usage{Input: u.Input, Output: u.Output}}
 	for _, call := range c.Calls() {
-		resp.Calls = append(resp.Calls, llm.ToolCall{ID: call.ID, Name: call.Name, Args: call.Args})
+		resp.Calls = append(resp.Calls, call)
 	}
 	return resp
 }
@@ -75,7 +75,7 @@ func messageOf(c session.Chunk, before []llm.Message) llm.Message {
 	case session.Assistant:
 		m := llm.Message{Role: llm.Assistant, Text: c.Text()}
 		for _, call := range c.Calls() {
-			m.Calls = append(m.Calls, llm.ToolCall{ID: call.ID, Name: call.Name, Args: call.Args})
+			m.Calls = append(m.Calls, call)
 		}
 		return m
 	case session.ToolResult:

@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/limiter"
+	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/internal/metrics"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
@@ -38,7 +39,6 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
-	"github.com/rathcluster/rath/tool/mcp"
 )
 
 // Instance is a node at work. Close ends it.

@@ -5,9 +5,9 @@ import (
 	"errors"
 
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/tool"
-	"github.com/rathcluster/rath/tool/mcp"
 )
 
 // readServers reads the node's list of MCP servers.

@@ -24,7 +24,6 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/tool/mcp"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -80,11 +79,7 @@ func (r Rung) inProcess(ctx context.Context, models llm.Models, real string) (of
 	if err != nil {
 		return of, s, err
 	}
-	var servers *mcp.List
 	list, err := Servers(dir, nil, r)
-	if err == nil && list != "" {
-		servers, err = mcp.Read(list)
-	}
 	if err != nil {
 		return of, s, err
 	}
@@ -92,7 +87,7 @@ func (r Rung) inProcess(ctx context.Context, models llm.Models, real string) (of
 	runner := &inprocess.Runner{
 		Models: models, Log: of.log, Blobs: of.blobs, Dir: filepath.Join(dir, "work"),
 		Sandboxes: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(dir, "boxes")})},
-		MCP:       servers,
+		MCPList:   list,
 		// The commands of a script are ours, so they may run where the system confines
 		// nothing. Those that a real model chooses may not.
 		Unsafe: real == "",

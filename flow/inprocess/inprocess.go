@@ -15,13 +15,13 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/tool/mcp"
 )
 
 // Runner runs workflows. The zero Runner keeps everything in memory, and has no
@@ -44,9 +44,10 @@ type Runner struct {
 	// Blobs keeps large outputs and the files of sessions; nil keeps them in memory.
 	Blobs blob.Store
 
-	// MCP are the servers that agents can name; nil has none. A server reads its secrets
-	// from the variables of this process.
-	MCP *mcp.List
+	// MCPList is the file that lists the MCP servers that agents can name; "" has none. It
+	// is read by the first call. A server reads its secrets from the variables of this
+	// process.
+	MCPList string
 
 	// Sandboxes are the backends that Session.To can name. The working directories
 	// of sessions lie below Dir.
@@ -65,9 +66,10 @@ type Runner struct {
 	// implicit fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)
 
-	once sync.Once
-	rt   *engine.Runtime
-	err  error
+	once    sync.Once
+	rt      *engine.Runtime
+	servers *mcp.List // nil has none
+	err     error
 }
 
 func (r *Runner) runtime() (*engine.Runtime, error) {
@@ -91,7 +93,9 @@ func (r *Runner) runtime() (*engine.Runtime, error) {
 			rt.Store = journal.NewStore(r.Log, &journal.StoreOptions{Values: rt.Values, OnCommit: rt.Committed})
 		}
 		r.rt = rt
-		rt.Workflows, r.err = engine.NewRegistry(r.Workflows)
+		if rt.Workflows, r.err = engine.NewRegistry(r.Workflows); r.err == nil && r.MCPList != "" {
+			r.servers, r.err = mcp.Read(r.MCPList)
+		}
 	})
 	return r.rt, r.err
 }
@@ -119,7 +123,7 @@ func (r *Runner) Signal(ctx context.Context, s journal.Signal) error {
 
 // toolServer returns the MCP server of a name.
 func (r *Runner) toolServer(name string) (engine.ToolServer, error) {
-	s, err := r.MCP.Lookup(name)
+	s, err := r.servers.Lookup(name)
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ var rules = map[string]rule{
 	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore"), test: list("internal/overlay", "sandbox/sandboxtest")},
 	"internal/guide":               {ours: list("blob", "internal/manifest"), others: list("gopkg.in/yaml.v3")},
 	"tool":                         {ours: list("session", "sandbox", "blob", "internal/ignore", "internal/guide"), others: list("github.com/google/jsonschema-go", "golang.org/x/net"), test: list("sandbox/local", "sandbox/scripted")},
-	"tool/mcp":                     {ours: list("internal/filelock", "internal/listfile", "session", "sandbox", "blob", "tool", "llm"), others: list("github.com/modelcontextprotocol/go-sdk", "golang.org/x/oauth2", "gopkg.in/yaml.v3"), test: list("internal/mcptest")},
+	"internal/mcp":                 {ours: list("internal/filelock", "internal/listfile", "session", "sandbox", "blob", "tool", "llm"), others: list("github.com/modelcontextprotocol/go-sdk", "golang.org/x/oauth2", "gopkg.in/yaml.v3"), test: list("internal/mcptest")},
 	"internal/mcptest":             {others: list("github.com/modelcontextprotocol/go-sdk")},
 	"internal/lineage":             {ours: list("internal/commitlog", "internal/canonical", "internal/journal", "session", "run", "sandbox", "blob")},
 	// Layer 2.
@@ -103,7 +103,7 @@ var rules = map[string]rule{
 	"internal/listfile":        {ours: list("llm"), others: list("gopkg.in/yaml.v3")},
 	"internal/models":          {ours: list("session", "internal/listfile", "llm", "llm/openai", "llm/anthropic"), others: list("gopkg.in/yaml.v3")},
 	"flow/flowtest":            {ours: list("internal/commitlog", "internal/notebook", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp"), test: list("sandbox/scripted")},
-	"flow/inprocess":           {ours: list("internal/commitlog", "internal/notebook", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "tool/mcp", "flow", "internal/engine"), test: list("llm/scripted")},
+	"flow/inprocess":           {ours: list("internal/commitlog", "internal/notebook", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "internal/mcp", "flow", "internal/engine"), test: list("llm/scripted")},
 	"internal/dossier":         {ours: list("internal/commitlog", "internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage", "messages", "internal/signature"), test: list("internal/canonical", "internal/notebook", "internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
 	"internal/strict":          {ours: list("internal/excerpt", "run", "session")},
 	"messages":                 {ours: list("internal/strict", "internal/excerpt", "internal/commitlog", "internal/journal", "session", "run", "internal/lineage", "blob", "sandbox", "internal/release"), test: list("internal/canonical", "flow", "memory", "internal/wire", "github.com/google/jsonschema-go")},

@@ -7,12 +7,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/tool/mcp"
 )
 
 // Setting is a value with where it comes from.

@@ -11,9 +11,9 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/internal/mcptest"
 	"github.com/rathcluster/rath/tool"
-	"github.com/rathcluster/rath/tool/mcp"
 )
 
 // connTool is a tool of a connection, as an agent has it.

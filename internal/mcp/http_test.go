@@ -15,10 +15,10 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/internal/mcptest"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
-	"github.com/rathcluster/rath/tool/mcp"
 )
 
 // TestHTTP: a server with a URL is asked with the token that its entry names, which may

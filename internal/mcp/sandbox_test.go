@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/internal/mcptest"
 	"github.com/rathcluster/rath/sandbox"
-	"github.com/rathcluster/rath/tool/mcp"
 )
 
 // bare runs commands as they are, with both streams of a server as one.

@@ -3,7 +3,7 @@ package mcp_test
 import (
 	"fmt"
 
-	"github.com/rathcluster/rath/tool/mcp"
+	"github.com/rathcluster/rath/internal/mcp"
 )
 
 func ExampleParse() {

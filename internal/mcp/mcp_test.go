@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/internal/mcptest"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
-	"github.com/rathcluster/rath/tool/mcp"
 )
 
 func TestMain(m *testing.M) {

@@ -19,8 +19,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/internal/mcptest"
-	"github.com/rathcluster/rath/tool/mcp"
 )
 
 // authorizer is an authorization server and the MCP server that it protects: metadata

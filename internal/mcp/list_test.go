@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/tool/mcp"
+	"github.com/rathcluster/rath/internal/mcp"
 )
 
 // TestParseRefuses: each mistake has the line and a remedy, and no token is repeated.

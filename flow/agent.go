@@ -77,6 +77,12 @@ func (a *Agent) Forward(ctx context.Context, s session.Session) (session.Session
 	if err != nil || !a.Commit || a.Memory == "" {
 		return out, err
 	}
+	return out, a.takeNotes(ctx, s, out)
+}
+
+// takeNotes has the agent's model take notes of what was said since the answer before. It
+// is apart from Forward, which waits for the model on a small stack.
+func (a *Agent) takeNotes(ctx context.Context, s, out session.Session) error {
 	from := s.Len()
 	for ; from > 0; from-- {
 		if c, _ := s.At(from - 1); c.Kind() == session.Assistant {
@@ -87,7 +93,7 @@ func (a *Agent) Forward(ctx context.Context, s session.Session) (session.Session
 		from = 0 // it was compressed on the way
 	}
 	if _, err := commit(ctx, out, from, a.Memory, &Agent{Name: a.Name, Provider: a.Provider}); run.IsControl(err) {
-		return out, err
+		return err
 	}
-	return out, nil
+	return nil
 }

@@ -93,9 +93,9 @@ func (n *Instance) workflowOf(ctx context.Context, home session.Key, id run.ID) 
 	if err != nil {
 		return flow.Registration{}, err
 	}
-	g, ok := n.registry.Lookup(granted.Task.Workflow)
+	g, ok := n.registry.Lookup(granted.Record.Task.Workflow)
 	if !ok {
-		g.Name = granted.Task.Workflow
+		g.Name = granted.Record.Task.Workflow
 		err = fmt.Errorf("node %s does not offer workflow %q: %w", n.o.Name, g.Name, run.ErrNotSupported)
 	}
 	return g, err

@@ -243,7 +243,7 @@ func (s *System) claim(ctx context.Context, t journal.Task, release func()) (jou
 	}
 	switch ex.State() {
 	case run.Running:
-		s.execute(ctx, ex, t, release)
+		s.execute(ctx, ex, release)
 		return journal.AnswerCommitted, nil
 	case run.Queued:
 		release()
@@ -275,6 +275,7 @@ type executor interface {
 
 type execution interface {
 	State() run.State
+	Task() *journal.Task // only read
 	Forward(ctx context.Context) (run.State, error)
 	Park()
 	Live() engine.Live

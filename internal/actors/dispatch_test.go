@@ -22,11 +22,11 @@ func queued(t *testing.T, log commitlog.Log, id string) journal.Task {
 	k := key("of-" + id)
 	other := start(t, log, actors.Options{Incarnation: "elsewhere-" + id}).Store()
 	g := claim(t, other, task(id, k))
-	e := must(journal.NewEvent(journal.KindReleased, journal.Released{Attempt: g.Attempt, Reason: "test", Run: g.Task.ID, Workflow: "w"}))
-	if _, err := other.Commit(t.Context(), journal.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Events: []session.Event{e}}); err != nil {
+	e := must(journal.NewEvent(journal.KindReleased, journal.Released{Attempt: g.Attempt, Reason: "test", Run: g.Record.Task.ID, Workflow: "w"}))
+	if _, err := other.Commit(t.Context(), journal.Batch{Session: k, Run: g.Record.Task.ID, Attempt: g.Attempt, Events: []session.Event{e}}); err != nil {
 		t.Fatal(err)
 	}
-	return journal.Task{ID: g.Task.ID, Workflow: "w", Session: k, Resume: true, Seen: &journal.Seen{Attempt: g.Attempt}}
+	return journal.Task{ID: g.Record.Task.ID, Workflow: "w", Session: k, Resume: true, Seen: &journal.Seen{Attempt: g.Attempt}}
 }
 
 // TestDispatched: a node takes a run if it has a slot for it, says at once that it

@@ -23,6 +23,6 @@
 // The package knows no network: it is tested, several systems over one log in
 // memory, without any.
 //
-// Files, the lowest first: options, mailbox, slots, feed, system, session,
+// Files, the lowest first: options, mailbox, slots, system, feed, session,
 // passivate, supervisor, store, deliver, workflow, accept, drain.
 package actors

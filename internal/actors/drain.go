@@ -93,6 +93,7 @@ func (s *System) end() {
 	s.drain.cut() // there are none left
 	s.protoactor.Root.Send(s.top, &quit{})
 	<-s.stopped
+	s.endFeeds()
 	s.work.End()
 	s.leases.Close()
 	s.protoactor.Shutdown()

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -10,70 +11,162 @@ import (
 )
 
 // feeds hands the commits that are made here to the followers of a session, so that
-// following costs no read of the log per commit.
+// following costs no read of the log per commit, and no goroutine.
 type feeds struct {
-	mu sync.RWMutex
-	m  map[session.Key][]*follower
+	mu    sync.RWMutex
+	m     map[session.Key][]*follower
+	poll  *time.Timer // nil while there are no followers
+	ended bool
 }
 
-// follower follows one session; it holds the commits that it has not taken.
+// follower follows one session.
 type follower struct {
-	news chan struct{}
+	key  session.Key
+	take func(*commitlog.Entry)
 
 	mu      sync.Mutex
-	entries []commitlog.Entry
-	lost    bool // there were more than are kept
+	at      session.Position // of what it took
+	behind  bool             // the log may hold commits that it did not take
+	reading bool             // a goroutine reads them
+	ended   bool
 }
 
-const (
-	// maxFollow bounds what is kept for a follower; a slower one reads the log.
-	maxFollow = 64
-	// followPoll is how often a follower of a session that is not active here
-	// looks at the log.
-	followPoll = 2 * time.Second
-)
+// followPoll is how often the log is looked at for followers that are behind, and for
+// those of sessions that are not active here.
+const followPoll = 2 * time.Second
 
-func (f *feeds) add(k session.Key) *follower {
-	n := &follower{news: make(chan struct{}, 1)}
+// follow adds a follower.
+func (s *System) follow(f *follower) {
+	s.feeds.mu.Lock()
+	if s.feeds.ended {
+		s.feeds.mu.Unlock()
+		return
+	}
+	if s.feeds.m == nil {
+		s.feeds.m = map[session.Key][]*follower{}
+	}
+	s.feeds.m[f.key] = append(s.feeds.m[f.key], f)
+	if s.feeds.poll == nil {
+		s.feeds.poll = time.AfterFunc(followPoll, s.lookBehind)
+	}
+	s.feeds.mu.Unlock()
+	// What came before has to be read, unless the actor says that there is nothing.
+	var at session.Position
+	known := false
+	if box := s.held.get(f.key); box != nil {
+		at, known = box.position()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.m == nil {
-		f.m = map[session.Key][]*follower{}
-	}
-	f.m[k] = append(f.m[k], n)
-	return n
+	f.behind = f.behind || !known || at.Seq != f.at.Seq
+	s.catchUp(f)
 }
 
-func (f *feeds) remove(k session.Key, n *follower) {
+// unfollow removes a follower, which takes nothing from then on.
+func (s *System) unfollow(f *follower) {
+	f.mu.Lock()
+	f.ended = true
+	f.mu.Unlock()
+	s.feeds.mu.Lock()
+	defer s.feeds.mu.Unlock()
+	if s.feeds.m[f.key] = slices.DeleteFunc(s.feeds.m[f.key], func(o *follower) bool { return o == f }); len(s.feeds.m[f.key]) == 0 {
+		delete(s.feeds.m, f.key)
+	}
+}
+
+// endFeeds lets go of all followers.
+func (s *System) endFeeds() {
+	s.feeds.mu.Lock()
+	defer s.feeds.mu.Unlock()
+	s.feeds.ended, s.feeds.m = true, nil
+	if s.feeds.poll != nil {
+		s.feeds.poll.Stop()
+	}
+}
+
+// publish passes on a commit that was made here.
+func (s *System) publish(e *commitlog.Entry) {
+	s.feeds.mu.RLock()
+	defer s.feeds.mu.RUnlock()
+	for _, f := range s.feeds.m[e.Commit.Key] {
+		f.mu.Lock()
+		f.pass(e)
+		s.catchUp(f)
+		f.mu.Unlock()
+	}
+}
+
+// lookBehind reads the log for the followers that may have missed something. It comes
+// again as long as there are followers.
+func (s *System) lookBehind() {
+	s.feeds.mu.Lock()
+	defer s.feeds.mu.Unlock()
+	for k, all := range s.feeds.m {
+		away := s.held.get(k) == nil
+		for _, f := range all {
+			f.mu.Lock()
+			f.behind = f.behind || away
+			s.catchUp(f)
+			f.mu.Unlock()
+		}
+	}
+	if len(s.feeds.m) == 0 {
+		s.feeds.poll = nil
+		return
+	}
+	s.feeds.poll.Reset(followPoll)
+}
+
+// catchUp has the log read for a follower that is behind. f.mu is held.
+func (s *System) catchUp(f *follower) {
+	if !f.behind || f.reading || f.ended {
+		return
+	}
+	f.reading = true
+	s.work.Run(func() {
+		for s.read(f) {
+		}
+	})
+}
+
+// read passes on what the log holds, and reports whether the follower is behind again.
+// After an error it stays so, and lookBehind comes back to it.
+func (s *System) read(f *follower) (again bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.AppendTimeout)
+	defer cancel()
+	f.mu.Lock()
+	f.behind = false
+	at := f.at
+	f.mu.Unlock()
+	var failed error
+	for e, err := range s.o.Log.Read(ctx, f.key, at) {
+		if failed = err; err != nil {
+			break
+		}
+		f.mu.Lock()
+		f.pass(&e)
+		ended := f.ended
+		f.mu.Unlock()
+		if ended {
+			break
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.m[k] = slices.DeleteFunc(f.m[k], func(o *follower) bool { return o == n }); len(f.m[k]) == 0 {
-		delete(f.m, k)
-	}
+	f.behind = f.behind || failed != nil
+	f.reading = f.behind && failed == nil && !f.ended
+	return f.reading
 }
 
-func (f *feeds) publish(e commitlog.Entry) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	for _, n := range f.m[e.Commit.Key] {
-		n.mu.Lock()
-		if len(n.entries) < maxFollow {
-			n.entries = append(n.entries, e)
-		} else {
-			n.lost = true
-		}
-		n.mu.Unlock()
-		select {
-		case n.news <- struct{}{}:
-		default:
-		}
+// pass has a follower take a commit, unless it took it before or others come first. f.mu
+// is held.
+func (f *follower) pass(e *commitlog.Entry) {
+	switch {
+	case f.ended || e.At.Seq <= f.at.Seq:
+	case e.At.Seq == f.at.Seq+1:
+		f.at = e.At
+		f.take(e)
+	default:
+		f.behind = true
 	}
-}
-
-func (n *follower) take() (entries []commitlog.Entry, lost bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	entries, lost = n.entries, n.lost
-	n.entries, n.lost = nil, false
-	return entries, lost
 }

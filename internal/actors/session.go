@@ -315,7 +315,7 @@ func (a *sessionActor) committed(o *outcome) {
 		}
 		switch r.ask {
 		case askClaim:
-			r.granted.Finish(o.at, o.commit.Events)
+			r.granted.Finish(o.at, was, kept, o.commit.Events)
 			if rec := a.w.RunState().Run(r.granted.Record.ID); rec != nil && !rec.Base.Unborn() {
 				// The writer marked it with the commit that made it, which is
 				// this one if others of the batch came before the claim.
@@ -336,7 +336,8 @@ func (a *sessionActor) committed(o *outcome) {
 			}
 		}
 	}
-	a.sys.feeds.publish(commitlog.Entry{Commit: o.commit, At: o.at})
+	a.sys.publish(&commitlog.Entry{Commit: o.commit, At: o.at})
+	o.commit = commitlog.Commit{}
 	a.answer(nil)
 	a.saveWhileActive()
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"time"
 
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
@@ -209,82 +207,8 @@ func (s *store) resolve(ctx context.Context, links []session.Link, events []sess
 // Follow implements journal.Store. Commits that were made here while it follows
 // come without their stored bytes (Raw is empty); those that it reads from the
 // log have them.
-func (s *store) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
-	return func(yield func(commitlog.Entry, error) bool) {
-		n := s.sys.feeds.add(k)
-		defer s.sys.feeds.remove(k, n)
-		poll := time.NewTicker(followPoll)
-		defer poll.Stop()
-		// What came before must be read, unless the actor says there is nothing.
-		behind := true
-		if box := s.sys.held.get(k); box != nil {
-			at, ok := box.position()
-			behind = !ok || at.Seq != after.Seq
-		}
-		for {
-			entries, lost := n.take()
-			missed, ok := pass(entries, &after, behind || lost, yield)
-			if ok && missed {
-				ok = s.read(ctx, k, &after, yield)
-			}
-			if behind = false; !ok {
-				return
-			}
-			if missed {
-				continue
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-s.sys.stopped:
-				refuse(k, yield)
-				return
-			case <-n.news:
-			case <-poll.C:
-				behind = s.sys.held.get(k) == nil
-			}
-		}
-	}
-}
-
-// What follows is apart from Follow, which waits for as long as a run does and is to
-// need a small stack.
-
-// pass yields the entries that come after a position, which it moves, unless some
-// before them were missed.
-//
-//go:noinline
-func pass(entries []commitlog.Entry, after *session.Position, behind bool, yield func(commitlog.Entry, error) bool) (missed, ok bool) {
-	for i := range entries {
-		e := &entries[i]
-		switch {
-		case behind:
-			return true, true
-		case e.At.Seq <= after.Seq:
-			continue
-		case e.At.Seq != after.Seq+1:
-			return true, true
-		}
-		*after = e.At
-		if !yield(*e, nil) {
-			return false, false
-		}
-	}
-	return behind, true
-}
-
-//go:noinline
-func refuse(k session.Key, yield func(commitlog.Entry, error) bool) {
-	yield(commitlog.Entry{}, fmt.Errorf("actors: follow %s: %w", k, run.ErrShutdown))
-}
-
-// read yields what the log holds after a position, which it moves.
-func (s *store) read(ctx context.Context, k session.Key, after *session.Position, yield func(commitlog.Entry, error) bool) bool {
-	for e, err := range s.sys.o.Log.Read(ctx, k, *after) {
-		if ctx.Err() != nil || !yield(e, err) || err != nil {
-			return false
-		}
-		*after = e.At
-	}
-	return true
+func (s *store) Follow(k session.Key, after session.Position, take func(*commitlog.Entry)) (stop func()) {
+	f := &follower{key: k, at: after, take: take}
+	s.sys.follow(f)
+	return func() { s.sys.unfollow(f) }
 }

@@ -284,46 +284,64 @@ func claimOf(task journal.Task) journal.Claim {
 	return journal.Claim{Session: task.Session, Home: task.Session, Run: task.ID, Task: &task, Open: session.Opening{Kind: session.OpenLeaf}}
 }
 
+// TestFollow: a follower takes each commit once and in order, also those that were there
+// before, those for which the log could not be read at first, and those of another
+// process that has the session since.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &faults{}
-		s := start(t, log, actors.Options{}).Store()
-		k := key("s1")
+		log, k := &faults{}, key("s1")
+		s := start(t, log, actors.Options{Passivate: time.Minute}).Store()
 		g := claim(t, s, task("r1", k))
-		if _, err := s.Commit(t.Context(), step(g, k, "0", 0, "zero")); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var got []uint64
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			for e, err := range s.Follow(ctx, k, session.Position{}) {
-				if err != nil {
-					t.Error(err)
-				}
-				got = append(got, e.At.Seq)
-				if e.At.Seq == 4 {
-					time.Sleep(time.Minute) // falls behind by more than is kept for it
-				}
-			}
-		})
-		synctest.Wait()
-		for i := range 200 {
-			if _, err := s.Commit(t.Context(), step(g, k, fmt.Sprint(i+1), 1, "")); err != nil {
+		commit := func(s journal.Store, g *journal.ClaimResult, path int) {
+			t.Helper()
+			if _, err := s.Commit(t.Context(), step(g, k, fmt.Sprint(path), 0, "")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
-		cancel()
-		wg.Wait()
-		if len(got) != 202 {
-			t.Fatalf("followed %d commits, the log holds 202", len(got))
-		}
-		for i, seq := range got {
-			if seq != uint64(i+1) {
-				t.Fatalf("commit %d came as number %d", seq, i+1)
+		commit(s, g, 0)
+		log.set(func() { log.read = func() error { return session.ErrUnavailable } })
+		var mu sync.Mutex
+		var got []uint64
+		took := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			for i, seq := range got {
+				if seq != uint64(i+1) {
+					t.Fatalf("it took commits %d", got)
+				}
+			}
+			if len(got) != want {
+				t.Fatalf("it took commits %d, want %d of them", got, want)
 			}
 		}
+		stop := s.Follow(k, session.Position{}, func(e *commitlog.Entry) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, e.At.Seq)
+		})
+		commit(s, g, 1)
+		took(0)
+		log.set(func() { log.read = nil })
+		time.Sleep(time.Minute)
+		took(3)
+		for i := range 100 {
+			commit(s, g, 2+i)
+			took(4 + i)
+		}
+		other := start(t, log, actors.Options{Incarnation: "n2"}).Store()
+		again := claim(t, other, task("r1", k))
+		commit(other, again, 102)
+		took(103)
+		if _, err := s.Commit(t.Context(), step(g, k, "103", 0, "")); !errors.Is(err, run.ErrSuperseded) && !errors.Is(err, session.ErrConflict) {
+			t.Errorf("a step of the attempt before: %v", err)
+		}
+		time.Sleep(10 * time.Minute)
+		took(105)
+		stop()
+		commit(other, again, 104)
+		time.Sleep(time.Minute)
+		took(105)
 	})
 }

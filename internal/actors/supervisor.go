@@ -21,6 +21,15 @@ type supervisor struct {
 	parked   *park // executions are parked, also those that start later
 	halted   *halt // executions are cut off, also those that start later
 	stopping bool
+	props    *actor.Props // of all children: they make next
+	next     actor.Actor
+}
+
+// spawn starts a child. Props of its own would take more memory than a small actor does.
+func (s *supervisor) spawn(c actor.Context, a actor.Actor) *actor.PID {
+	s.next = a
+	defer func() { s.next = nil }()
+	return c.Spawn(s.props)
 }
 
 type child struct {
@@ -62,7 +71,7 @@ func (s *supervisor) Receive(c actor.Context) {
 	case *ping:
 		m.reply <- struct{}{}
 	case *launch:
-		pid := c.Spawn(actor.PropsFromProducer(func() actor.Actor { return m.w }, s.sys.props...))
+		pid := s.spawn(c, m.w)
 		s.flows[pid.Id] = pid
 		if s.parked != nil {
 			c.Send(pid, s.parked)
@@ -106,7 +115,7 @@ func (s *supervisor) session(c actor.Context, k session.Key, unborn bool) *mailb
 	}
 	box := &mailbox{bound: s.sys.o.MaxPending, awake: true}
 	a := &sessionActor{sys: s.sys, key: k, box: box, unborn: unborn}
-	pid := c.Spawn(actor.PropsFromProducer(func() actor.Actor { return a }, s.sys.props...))
+	pid := s.spawn(c, a)
 	root := s.sys.protoactor.Root
 	box.tell = func(signal any) { root.Send(pid, signal) }
 	s.sessions[k], s.keys[pid.Id] = &child{box, pid}, k

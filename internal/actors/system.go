@@ -23,7 +23,6 @@ type System struct {
 	o          Options
 	log        *slog.Logger
 	protoactor *actor.ActorSystem
-	props      []actor.PropsOption
 	top        *actor.PID
 	executor   executor // executes runs; nil without a Runtime
 	leases     *engine.Leases
@@ -66,7 +65,7 @@ func New(o *Options) *System {
 		return slog.New(quietHandler{s.log.Handler()})
 	}))
 	shrink(s.protoactor.ProcessRegistry.LocalPIDs)
-	s.props = []actor.PropsOption{
+	props := []actor.PropsOption{
 		actor.WithReceiverMiddleware(s.recovering),
 		// No actor here ever waits in Receive, so a message is handled by the
 		// goroutine that brings it, unless the actor is at work already. It
@@ -89,8 +88,9 @@ func New(o *Options) *System {
 		s.executor = runtimeExecutor{s.o.Runtime, s.o.Workflows}
 	}
 	top := &supervisor{sys: s, sessions: map[session.Key]*child{}, keys: map[string]session.Key{}, flows: map[string]*actor.PID{}}
+	top.props = actor.PropsFromProducer(func() actor.Actor { return top.next }, props...)
 	s.top = s.protoactor.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return top },
-		append(s.props[:2:2], actor.WithSupervisor(stopFailed()))...))
+		append(props[:2:2], actor.WithSupervisor(stopFailed()))...))
 	return s
 }
 

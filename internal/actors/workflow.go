@@ -15,9 +15,9 @@ import (
 
 // execute starts the workflow actor of a claimed run. ctx, which never ends,
 // brings what tracing put into it.
-func (s *System) execute(ctx context.Context, ex execution, t journal.Task, release func()) {
+func (s *System) execute(ctx context.Context, ex execution, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &workflowActor{sys: s, task: t, ex: ex, slot: s.executions.start(keyOf(t), ex, release), ctx: ctx, cancel: cancel}
+	w := &workflowActor{sys: s, ex: ex, slot: s.executions.start(keyOf(*ex.Task()), ex, release), ctx: ctx, cancel: cancel}
 	s.protoactor.Root.Send(s.top, &launch{w})
 }
 
@@ -25,7 +25,6 @@ func (s *System) execute(ctx context.Context, ex execution, t journal.Task, rele
 // in a goroutine of its own, so that the actor can be stopped.
 type workflowActor struct {
 	sys    *System
-	task   journal.Task
 	ex     execution
 	slot   *slot
 	ctx    context.Context
@@ -61,8 +60,8 @@ func (w *workflowActor) forward() {
 	m := &forwarded{state: run.Running}
 	defer func() {
 		if v := recover(); v != nil {
-			m.err = fmt.Errorf("actors: run %s: execution panicked: %v", w.task.ID, v)
-			w.sys.log.Error("an execution panicked", "run", string(w.task.ID), "panic", v, "stack", string(debug.Stack()))
+			m.err = fmt.Errorf("actors: run %s: execution panicked: %v", w.ex.Task().ID, v)
+			w.sys.log.Error("an execution panicked", "run", string(w.ex.Task().ID), "panic", v, "stack", string(debug.Stack()))
 		}
 		w.sys.protoactor.Root.Send(w.self, m)
 	}()
@@ -75,13 +74,14 @@ func (w *workflowActor) forward() {
 func (w *workflowActor) ended(m *forwarded) {
 	w.cancel(nil)
 	w.sys.executions.end(w.slot)
-	l := w.sys.log.With("run", string(w.task.ID), "session", w.task.Session.String(), "workflow", w.task.Workflow)
+	t := w.ex.Task()
+	l := w.sys.log.With("run", string(t.ID), "session", t.Session.String(), "workflow", t.Workflow)
 	if m.state != run.Running {
 		l.Debug("execution ended", "state", string(m.state), "err", m.err)
 		return
 	}
 	l.Warn("execution stopped before its run's end", "err", m.err)
-	w.sys.work.Run(func() { w.sys.reclaim(w.task) })
+	w.sys.work.Run(func() { w.sys.reclaim(*t) })
 }
 
 const (

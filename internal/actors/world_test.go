@@ -26,7 +26,8 @@ type faults struct {
 	latency time.Duration
 	appends int
 	lasts   int
-	reads   int // commits that were read
+	read    func() error // before anything is read
+	reads   int          // commits that were read
 }
 
 func (f *faults) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
@@ -51,6 +52,15 @@ func (f *faults) Append(ctx context.Context, at session.Position, c commitlog.Co
 
 func (f *faults) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
+		f.mu.Lock()
+		before := f.read
+		f.mu.Unlock()
+		if before != nil {
+			if err := before(); err != nil {
+				yield(commitlog.Entry{}, err)
+				return
+			}
+		}
 		for e, err := range f.Memory.Read(ctx, k, after) {
 			f.set(func() { f.reads++ })
 			if !yield(e, err) {
@@ -119,12 +129,12 @@ func claim(t testing.TB, s journal.Store, task journal.Task) *journal.ClaimResul
 
 // step is a batch that records one step; text, if any, becomes a chunk.
 func step(g *journal.ClaimResult, k session.Key, path string, base session.Version, text string) journal.Batch {
-	b := journal.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Path: run.Path(path), Base: base}
+	b := journal.Batch{Session: k, Run: g.Record.Task.ID, Attempt: g.Attempt, Path: run.Path(path), Base: base}
 	if text != "" {
 		b.Events = append(b.Events, session.ChunkEvent(session.AssistantText(text)))
 	}
 	e, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{
-		Attempt: g.Attempt, Kind: journal.StepDo, Name: "step", Path: run.Path(path), Run: g.Task.ID, Value: `"` + path + `"`,
+		Attempt: g.Attempt, Kind: journal.StepDo, Name: "step", Path: run.Path(path), Run: g.Record.Task.ID, Value: `"` + path + `"`,
 	})
 	if err != nil {
 		panic(err)
@@ -134,11 +144,11 @@ func step(g *journal.ClaimResult, k session.Key, path string, base session.Versi
 }
 
 func end(g *journal.ClaimResult, k session.Key, base session.Version) journal.Batch {
-	e, err := journal.NewEvent(journal.KindEnded, journal.Ended{Attempt: g.Attempt, Run: g.Task.ID, State: run.Succeeded, Workflow: "w"})
+	e, err := journal.NewEvent(journal.KindEnded, journal.Ended{Attempt: g.Attempt, Run: g.Record.Task.ID, State: run.Succeeded, Workflow: "w"})
 	if err != nil {
 		panic(err)
 	}
-	return journal.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Path: "end", Base: base, Events: []session.Event{e}}
+	return journal.Batch{Session: k, Run: g.Record.Task.ID, Attempt: g.Attempt, Path: "end", Base: base, Events: []session.Event{e}}
 }
 
 // kinds are the kinds of events in a session's log, one string per commit.

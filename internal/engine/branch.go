@@ -53,7 +53,7 @@ func (ex *Execution) loadAncestors(ctx context.Context) error {
 		ex.sessions.hold(home, &heldSession{outer: true}, g.Base, g.Session, false)
 		ex.levels.all = append(ex.levels.all, level{run: a.Run, home: home, path: a.Path, base: g.Base})
 		if i == 0 {
-			ex.levels.root, ex.input, ex.pos.last = &g.Task, placedAs(&g.Task, g.Base), g.Started
+			ex.levels.root, ex.input, ex.pos.last = &g.Record.Task, placedAs(&g.Record.Task, g.Base), g.Started
 		}
 	}
 	own.base = ex.granted.Base

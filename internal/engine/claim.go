@@ -117,9 +117,9 @@ func (rt *Runtime) begin(ctx context.Context, g flow.Registration, t journal.Tas
 		granted.Journal = before.Journal
 	}
 	ex := &Execution{
-		rt: rt, reg: g, id: t.ID, home: t.Session, granted: granted, state: granted.State, task: &granted.Task,
+		rt: rt, reg: g, id: t.ID, home: t.Session, granted: granted, state: granted.State, task: &granted.Record.Task,
 		attempt: granted.Attempt, pos: position{journal: granted.Journal, last: granted.Started},
-		account: newAccount(granted.Record, granted.Task.Budget), inbox: inbox{signals: granted.Record.Inbox()},
+		account: newAccount(granted.Record, granted.Record.Task.Budget), inbox: inbox{signals: granted.Record.Inbox()},
 		levels: levels{all: []level{{run: t.ID, home: t.Session}}},
 	}
 	ex.charge(ex.pos.journal)

@@ -91,10 +91,7 @@ func (t *tree) run(ctx context.Context, history []commitlog.Entry) (ex *Executio
 		t.work.Wait()
 		t.d.leave(t)
 	}()
-	t.findRuns(history)
-	for _, e := range history {
-		t.d.Committed(e)
-	}
+	t.recall(history)
 	for waited := false; ; waited = true {
 		if ex, err = t.claim(ctx); err != nil {
 			return nil, "", err

@@ -72,9 +72,9 @@ func (t *tree) owns(w journal.Work) bool {
 	return t.has(w.Task.ID)
 }
 
-// findRuns finds the runs of the tree in a history, whose sessions may come in any
-// order.
-func (t *tree) findRuns(history []commitlog.Entry) {
+// recall takes in a history: the runs of the tree in it, whose sessions may come in any
+// order, and what is left to do.
+func (t *tree) recall(history []commitlog.Entry) {
 	for known := 0; known != len(t.runs); {
 		known = len(t.runs)
 		for _, e := range history {
@@ -86,6 +86,9 @@ func (t *tree) findRuns(history []commitlog.Entry) {
 				}
 			}
 		}
+	}
+	for _, e := range history {
+		t.d.Committed(e)
 	}
 }
 

@@ -22,7 +22,7 @@ type Execution struct {
 	id      run.ID
 	home    session.Key
 	granted *journal.ClaimResult
-	task    *journal.Task // of granted
+	task    *journal.Task // of granted.Record
 	attempt uint64
 	input   session.Session
 	result  session.Session
@@ -44,6 +44,9 @@ type Execution struct {
 // State says how the run stands: Running when this execution was claimed, the
 // final state once Forward returned.
 func (ex *Execution) State() run.State { ex.mu.Lock(); defer ex.mu.Unlock(); return ex.state }
+
+// Task returns the run's task, for reading.
+func (ex *Execution) Task() *journal.Task { return ex.task }
 
 // Run returns the run's id.
 func (ex *Execution) Run() run.ID { return ex.id }
@@ -154,16 +157,16 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	ex.life.expire = func() { cancel(run.ErrDeadline) }
 	ex.life.setDeadline(ex.rt.Clock, ex.granted.Record.Deadline())
 	ex.mu.Unlock()
-	var wg sync.WaitGroup
+	deaf := func() {}
 	if at, ok := ex.granted.Session.Link(); ok {
 		if why := ex.receiveEvents(ex.granted.After); why != nil {
 			cancel(why)
 		}
-		wg.Go(func() { ex.follow(ctx, session.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel) })
+		deaf = ex.follow(session.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel)
 	}
 	return ctx, func() {
 		cancel(nil)
-		wg.Wait()
+		deaf()
 		if ex.life.alarm != nil {
 			ex.life.alarm.Stop()
 		}

@@ -3,40 +3,21 @@ package engine
 import (
 	"context"
 	"fmt"
-	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// The pauses after which an execution follows its log again that it lost.
-const (
-	followPause     = 100 * time.Millisecond
-	followPauseMost = 5 * time.Second
-)
-
-// follow takes in what others append to the run's log from a position on, until ctx
-// ends or an event stops the run. A step may take hours, so it follows again after
-// each error of the log.
-func (ex *Execution) follow(ctx context.Context, at session.Position, stop context.CancelCauseFunc) {
-	for pause := followPause; ; pause = min(2*pause, followPauseMost) {
-		for e, err := range ex.rt.Store.Follow(ctx, ex.home, at) {
-			if err != nil {
-				break // if it lasts, the next commit fails
-			}
-			at, pause = e.At, followPause
-			if why := ex.receiveEvents(e.Commit.Events); why != nil {
-				stop(why)
-				return
-			}
+// follow takes in what others append to the run's log from a position on, until it is
+// stopped. An event that ends the run calls end.
+func (ex *Execution) follow(at session.Position, end context.CancelCauseFunc) (stop func()) {
+	return ex.rt.Store.Follow(ex.home, at, func(e *commitlog.Entry) {
+		if why := ex.receiveEvents(e.Commit.Events); why != nil {
+			end(why)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-	}
+	})
 }
 
 // receiveEvents takes in events for the run, and returns why it is to stop.
@@ -44,7 +25,6 @@ func (ex *Execution) receiveEvents(events []session.Event) error {
 	for i := range events {
 		switch events[i].Kind {
 		case journal.KindSignalReceived, journal.KindQuarantined, journal.KindRebudgeted, journal.KindCancel:
-			// Apart from the loop, which waits on a small stack for all of the run.
 			if why := ex.receiveEvent(events[i]); why != nil {
 				return why
 			}

@@ -2,55 +2,22 @@ package engine_test
 
 import (
 	"context"
-	"iter"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
 
-// losing is a store that loses the follower of a session: the first time at once,
-// the second time after one commit. One at a time may follow.
-type losing struct {
-	journal.Store
-	from []uint64 // where each began
-}
-
-func (l *losing) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
-	return func(yield func(commitlog.Entry, error) bool) {
-		l.from = append(l.from, after.Seq)
-		n := len(l.from)
-		if n == 1 {
-			yield(commitlog.Entry{}, session.ErrUnavailable)
-			return
-		}
-		for e, err := range l.Store.Follow(ctx, k, after) {
-			if !yield(e, err) {
-				return
-			}
-			if n == 2 {
-				yield(commitlog.Entry{}, session.ErrUnavailable)
-				return
-			}
-		}
-	}
-}
-
-// TestFollowAgain: what the log of a run loses for a moment does not make the
-// run deaf. It hears a message once and a cancel, both in one long step.
-func TestFollowAgain(t *testing.T) {
+// TestFollow: a run hears a message and a cancel in one long step.
+func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
 		rt := w.runtime(nil)
-		store := &losing{Store: rt.Store}
-		rt.Store = store
 		ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 			_, err := flow.Do(ctx, "long", func(ctx context.Context) (bool, error) {
 				select {
@@ -80,8 +47,5 @@ func TestFollowAgain(t *testing.T) {
 			t.Errorf("%s after %s: %v; want a cancel after 2m", state, took, err)
 		}
 		<-followed
-		if n := len(store.from); n != 3 || store.from[0] != store.from[1] || store.from[2] <= store.from[1] {
-			t.Errorf("it followed from %v, want once more from the same place, and then from where it was", slices.Clone(store.from))
-		}
 	})
 }

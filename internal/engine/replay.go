@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/rathcluster/rath/blob"
@@ -149,11 +148,11 @@ func prepareReplay(ctx context.Context, rt *Runtime, g flow.Registration, h *jou
 		readOnly.Blobs = func(session.Tenant) blob.Store { return blob.NewMemory() }
 	}
 	ex := &Execution{
-		rt: readOnly, reg: g, id: h.Record.ID, home: h.Record.Home, granted: h.ClaimResult, state: run.Running, task: &h.Task, attempt: h.Attempt,
+		rt: readOnly, reg: g, id: h.Record.ID, home: h.Record.Home, granted: h.ClaimResult, state: run.Running, task: &h.Record.Task, attempt: h.Attempt,
 		pos: position{journal: h.Journal, last: h.Started, recorder: t}, life: lifetime{parked: true},
 		levels: levels{all: []level{{run: h.Record.ID, home: h.Record.Home}}},
 	}
-	ex.input = placedAs(&h.Task, h.Base)
+	ex.input = placedAs(&h.Record.Task, h.Base)
 	ex.sessions.hold(ex.home, &heldSession{}, h.Base, h.Session, false)
 	if ex.task.Branch == nil || ex.task.Branch.Remote {
 		return ex, nil
@@ -174,7 +173,7 @@ func (ex *Execution) loadEndedAncestors(ctx context.Context) error {
 		ex.sessions.hold(h.Record.Home, &heldSession{outer: true}, h.Base, h.Session, false)
 		ex.levels.all = append(ex.levels.all, level{run: a.Run, home: h.Record.Home, path: a.Path, base: h.Base})
 		if i == 0 {
-			ex.levels.root, ex.input, ex.pos.last = &h.Task, placedAs(&h.Task, h.Base), h.Started
+			ex.levels.root, ex.input, ex.pos.last = &h.Record.Task, placedAs(&h.Record.Task, h.Base), h.Started
 		}
 	}
 	ex.levels.all = append(ex.levels.all, level{run: ex.id, home: ex.home, path: b.Path, base: ex.granted.Base})
@@ -328,6 +327,6 @@ func (p replayStore) Commit(_ context.Context, b journal.Batch) (journal.Ack, er
 func (p replayStore) Apply(context.Context, journal.Signal) error { return errReplay }
 
 // Follow implements journal.Store.
-func (p replayStore) Follow(context.Context, session.Key, session.Position) iter.Seq2[commitlog.Entry, error] {
-	return func(func(commitlog.Entry, error) bool) {}
+func (p replayStore) Follow(session.Key, session.Position, func(*commitlog.Entry)) (stop func()) {
+	return func() {}
 }

@@ -178,6 +178,6 @@ func (w *StateMachine) opening(c Claim) []session.Event {
 func (w *StateMachine) grant(r *Record, s run.State) *ClaimResult {
 	g := &ClaimResult{State: s, Session: w.value, Journal: w.state.JournalOf(r.ID), Epoch: w.state.Epoch}
 	cp := r.copy()
-	g.Record, g.Attempt, g.Task, g.Started, g.Base = cp, r.Attempt, r.Task, r.Started, r.Base
+	g.Record, g.Attempt, g.Started, g.Base = cp, r.Attempt, r.Started, r.Base
 	return g
 }

@@ -3,7 +3,7 @@ package journal
 import (
 	"context"
 	"fmt"
-	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +25,7 @@ type StoreOptions struct {
 // session, one commit per request. It is what runs in memory use, and the
 // reference that the session actors are tested against.
 func NewStore(log commitlog.Log, o *StoreOptions) Store {
-	d := &directStore{log: log, sessions: map[session.Key]*held{}, changed: make(chan struct{})}
+	d := &directStore{log: log, sessions: map[session.Key]*held{}}
 	if o != nil {
 		d.o = *o
 	}
@@ -50,23 +50,34 @@ type directStore struct {
 
 	mu       sync.Mutex
 	sessions map[session.Key]*held
-	changed  chan struct{} // closed at each commit
 }
 
 type held struct {
-	mu sync.Mutex
-	w  *StateMachine
+	mu        sync.Mutex
+	w         *StateMachine
+	followers []*follower
 }
 
-// with runs decide on the session's writer and makes what it staged durable.
-func (d *directStore) with(ctx context.Context, k session.Key, decide func(w *StateMachine, now time.Time) error) (at session.Position, staged bool, err error) {
+// follower follows one session.
+type follower struct {
+	at   session.Position // of what it took
+	take func(*commitlog.Entry)
+}
+
+func (d *directStore) held(k session.Key) *held {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	h := d.sessions[k]
 	if h == nil {
 		h = &held{}
 		d.sessions[k] = h
 	}
-	d.mu.Unlock()
+	return h
+}
+
+// with runs decide on the session's writer and makes what it staged durable.
+func (d *directStore) with(ctx context.Context, k session.Key, decide func(w *StateMachine, now time.Time) error) (at session.Position, staged bool, err error) {
+	h := d.held(k)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -95,10 +106,14 @@ func (d *directStore) with(ctx context.Context, k session.Key, decide func(w *St
 	if d.o.OnCommit != nil {
 		d.o.OnCommit(commitlog.Entry{Commit: c, At: at})
 	}
-	d.mu.Lock()
-	close(d.changed)
-	d.changed = make(chan struct{})
-	d.mu.Unlock()
+	for _, f := range h.followers {
+		if at.Seq == f.at.Seq+1 {
+			f.at = at
+			f.take(&commitlog.Entry{Commit: c, At: at})
+		} else {
+			d.pass(k, f)
+		}
+	}
 	return at, true, decided
 }
 
@@ -115,7 +130,7 @@ func (d *directStore) Claim(ctx context.Context, c Claim) (g *ClaimResult, err e
 		return nil, err
 	}
 	if staged {
-		g.Finish(at, nil) // it shares its commit with nothing
+		g.Finish(at, session.Session{}, session.Session{}, nil) // it shares its commit with nothing
 	}
 	return g, nil
 }
@@ -142,23 +157,26 @@ func (d *directStore) Apply(ctx context.Context, s Signal) error {
 }
 
 // Follow implements Store.
-func (d *directStore) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
-	return func(yield func(commitlog.Entry, error) bool) {
-		for {
-			d.mu.Lock()
-			changed := d.changed
-			d.mu.Unlock()
-			for e, err := range d.log.Read(ctx, k, after) {
-				if !yield(e, err) || err != nil {
-					return
-				}
-				after = e.At
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-			}
+func (d *directStore) Follow(k session.Key, after session.Position, take func(*commitlog.Entry)) (stop func()) {
+	h, f := d.held(k), &follower{at: after, take: take}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.followers = append(h.followers, f)
+	d.pass(k, f)
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.followers = slices.DeleteFunc(h.followers, func(o *follower) bool { return o == f })
+	}
+}
+
+// pass has a follower take what the log holds. The lock of its session is held.
+func (d *directStore) pass(k session.Key, f *follower) {
+	for e, err := range d.log.Read(context.Background(), k, f.at) {
+		if err != nil {
+			return // the next commit comes back to it
 		}
+		f.at = e.At
+		f.take(&e)
 	}
 }

@@ -52,31 +52,28 @@ type Journal struct {
 
 // JournalOf returns a copy of what one log recorded of a run.
 func (b *RunState) JournalOf(id run.ID) *Journal {
-	j := &Journal{steps: map[run.Path]*Step{}, intents: map[run.Path]StepStarted{}, resolved: map[run.Path]resolution{}}
 	r := b.runs[id]
 	if r == nil {
-		return j
+		return &Journal{}
 	}
-	j.attempt = r.Attempt
-	maps.Copy(j.steps, r.steps)
-	maps.Copy(j.intents, r.intents)
-	maps.Copy(j.resolved, r.resolved)
-	return j
+	return &Journal{attempt: r.Attempt, steps: maps.Clone(r.steps), intents: maps.Clone(r.intents), resolved: maps.Clone(r.resolved)}
 }
 
 // Merge adds what another log recorded of the same run.
 func (j *Journal) Merge(o *Journal) {
 	for p, s := range o.steps {
 		if j.steps[p] == nil {
-			j.steps[p] = s
+			put(&j.steps, p, s)
 		}
 	}
 	for p, i := range o.intents {
 		if j.steps[p] == nil && i.Attempt >= j.intents[p].Attempt {
-			j.intents[p] = i
+			put(&j.intents, p, i)
 		}
 	}
-	maps.Copy(j.resolved, o.resolved)
+	for p, v := range o.resolved {
+		put(&j.resolved, p, v)
+	}
 }
 
 // MergeEnclosing adds what a run around this one recorded, but for how that one ends:

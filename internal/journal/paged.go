@@ -253,15 +253,14 @@ func (w wireRecord) unmarshal(tables map[int]session.Session, load pageLoader) (
 	if err != nil {
 		return nil, err
 	}
-	r.steps, r.intents, r.resolved = map[run.Path]*Step{}, map[run.Path]StepStarted{}, map[run.Path]resolution{}
 	for _, s := range r.order.items {
-		r.steps[s.Path] = s
+		put(&r.steps, s.Path, s)
 	}
 	for _, i := range w.Intents {
-		r.intents[i.Path] = i
+		put(&r.intents, i.Path, i)
 	}
 	for _, v := range w.Resolved {
-		r.resolved[v.Resolved.Path] = resolution{v.Resolved, v.Attempt}
+		put(&r.resolved, v.Resolved.Path, resolution{v.Resolved, v.Attempt})
 	}
 	if w.TaskPage != nil {
 		if r.taskPage, err = load(*w.TaskPage); err != nil {

@@ -129,7 +129,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 				r.pinned = v.Revision
 				return nil
 			}
-			r.resolved[v.Path] = resolution{v, r.Attempt}
+			put(&r.resolved, v.Path, resolution{v, r.Attempt})
 		}
 	case CancelRequested:
 		b.deliver(v.ID, v.Run)
@@ -179,8 +179,8 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 	case Ended:
 		b.end(v, now)
 	case StepStarted:
-		if r := b.runs[v.Run]; r != nil && r.intents != nil && v.Attempt >= r.Attempt {
-			r.intents[v.Path] = v
+		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() && v.Attempt >= r.Attempt {
+			put(&r.intents, v.Path, v)
 		}
 	case StepCompleted:
 		return b.done(v, now, s)
@@ -262,11 +262,11 @@ func (b *RunState) end(v Ended, now time.Time) {
 
 func (b *RunState) done(v StepCompleted, now time.Time, s session.Session) (made *session.Session) {
 	r := b.runs[v.Run]
-	if r == nil || r.steps == nil || v.Attempt < r.Attempt || r.steps[v.Path] != nil {
+	if r == nil || r.State.Terminal() || v.Attempt < r.Attempt || r.steps[v.Path] != nil {
 		return nil // first write wins
 	}
 	step := &Step{StepCompleted: v, Session: s, Time: now}
-	r.steps[v.Path] = step
+	put(&r.steps, v.Path, step)
 	r.order.items = append(r.order.items, step)
 	delete(r.intents, v.Path)
 	if v.Kind == StepGather {
@@ -288,13 +288,21 @@ func (b *RunState) done(v StepCompleted, now time.Time, s session.Session) (made
 	return &step.Session
 }
 
+// put adds to a map of a record, most of which stay empty.
+func put[V any](m *map[run.Path]V, p run.Path, v V) {
+	if *m == nil {
+		*m = map[run.Path]V{}
+	}
+	(*m)[p] = v
+}
+
 func (b *RunState) record(id run.ID) *Record {
 	if b.runs == nil {
 		b.runs = map[run.ID]*Record{}
 	}
 	r := b.runs[id]
 	if r == nil {
-		r = &Record{ID: id, steps: map[run.Path]*Step{}, intents: map[run.Path]StepStarted{}, resolved: map[run.Path]resolution{}}
+		r = &Record{ID: id}
 		b.runs[id] = r
 	}
 	return r

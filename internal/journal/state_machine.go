@@ -216,19 +216,22 @@ func (w *StateMachine) Committed(at session.Position) {
 
 // Finish marks the answer with the commit that made it, and takes from its events
 // what was decided after the claim. Drivers call it when the writer staged
-// something for the claim.
-func (g *ClaimResult) Finish(at session.Position, events []session.Event) {
+// something for the claim. was and made are the session before and after that: it is the
+// answer, nearly always, and one value is enough.
+func (g *ClaimResult) Finish(at session.Position, was, made session.Session, events []session.Event) {
 	for i, e := range events {
-		if e.Kind != KindClaimed {
+		if e.Kind != KindClaimed || i+1 == len(events) { // nearly always the last, and no reason to keep all of them
 			continue
 		}
 		if c, err := Decode[Claimed](e); err == nil && c.Run == g.Record.ID && c.Attempt == g.Attempt {
 			g.After = events[i+1:]
 		}
 	}
-	was := g.Session
-	g.Session = was.MadeBy(at)
-	if g.Base == was {
+	answer := g.Session
+	if g.Session = made; answer != was {
+		g.Session = answer.MadeBy(at)
+	}
+	if g.Base == answer {
 		g.Base = g.Session
 	} else if _, ok := g.Base.Link(); !ok {
 		g.Base = g.Base.MadeBy(at)

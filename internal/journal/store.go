@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	"github.com/rathcluster/rath/internal/commitlog"
@@ -44,11 +43,10 @@ type ClaimResult struct {
 	Journal *Journal
 	Attempt uint64
 	Epoch   uint64
-	Task    Task
 	Started time.Time
 	Record  *Record // a copy, as of the claim
-	// After are the events of the claim's commit that come after it: Follow, from
-	// that commit on, does not yield them.
+	// After are the events of the claim's commit that come after it: who follows from
+	// that commit on does not get them.
 	After []session.Event
 }
 
@@ -112,8 +110,9 @@ type Signal struct {
 // nothing any more returns ErrState and says why. So does the report of a branch
 // that the run went on without, although it records what the branch used.
 //
-// Follow yields the commits of a session that is held here, from a position
-// on, and goes on until ctx ends.
+// Follow has take called with each commit of a session that is held here, in order from a
+// position on, until stop was called. What cannot be read comes later. take is called in
+// goroutines of the store, by one at a time: it does not wait, and asks the store nothing.
 //
 // The events of a claim or a batch belong to the store from the call on, also after it
 // returned because ctx ended: the caller does not change them again. What comes back is
@@ -124,5 +123,5 @@ type Store interface {
 	Claim(ctx context.Context, c Claim) (*ClaimResult, error)
 	Commit(ctx context.Context, b Batch) (Ack, error)
 	Apply(ctx context.Context, s Signal) error
-	Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error]
+	Follow(k session.Key, after session.Position, take func(*commitlog.Entry)) (stop func())
 }

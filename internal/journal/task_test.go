@@ -98,7 +98,7 @@ func TestTaskSurvives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(task, g.Task); diff != "" {
+	if diff := cmp.Diff(task, g.Record.Task); diff != "" {
 		t.Errorf("the task differs (-submitted +claimed):\n%s", diff)
 	}
 }

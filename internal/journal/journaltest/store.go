@@ -70,27 +70,9 @@ func (s *suite) commit(at session.Session, path run.Path, text string) (journal.
 
 func testFollow(s *suite) {
 	g := s.running()
-	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
-	defer cancel()
 	l, _ := g.Session.Link()
-	heard := make(chan commitlog.Entry)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		defer close(heard)
-		for e, err := range s.store.Follow(ctx, s.home, session.Position{Seq: l.Seq, Hash: l.Hash, Token: l.Token}) {
-			if err != nil {
-				if ctx.Err() == nil {
-					s.Errorf("Follow: %v", err)
-				}
-				return
-			}
-			select {
-			case heard <- e:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
+	heard := make(chan uint64, 8)
+	stop := s.store.Follow(s.home, session.Position{Seq: l.Seq, Hash: l.Hash, Token: l.Token}, func(e *commitlog.Entry) { heard <- e.At.Seq })
 	v := g.Session
 	for i := range 5 {
 		a, err := s.commit(v, run.Path(fmt.Sprint(i)), "x")
@@ -98,12 +80,22 @@ func testFollow(s *suite) {
 			s.Fatal(err)
 		}
 		v = a.Session
-		if e, ok := <-heard; !ok || e.At.Seq != l.Seq+uint64(i)+1 {
-			s.Fatalf("Follow yields commit %d, %v; want %d", e.At.Seq, ok, l.Seq+uint64(i)+1)
+		select {
+		case seq := <-heard:
+			if seq != l.Seq+uint64(i)+1 {
+				s.Fatalf("it took commit %d, want %d", seq, l.Seq+uint64(i)+1)
+			}
+		case <-time.After(20 * time.Second):
+			s.Fatalf("commit %d was not passed on", l.Seq+uint64(i)+1)
 		}
 	}
-	cancel()
-	wg.Wait()
+	stop()
+	if _, err := s.commit(v, "5", "x"); err != nil {
+		s.Fatal(err)
+	}
+	if len(heard) > 0 {
+		s.Error("a follower took a commit after it was stopped")
+	}
 }
 
 func testConcurrency(s *suite) {

@@ -38,10 +38,10 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request s
 	if err != nil {
 		return "", err
 	}
-	if b := h.Task.Branch; b != nil {
+	if b := h.Record.Task.Branch; b != nil {
 		return "", fmt.Errorf("run %s is the branch %s of run %s: %w; rerun that one", id, b.Name, b.Ancestors[0].Run, run.ErrState)
 	}
-	task := messages.TaskOf(h.Task)
+	task := messages.TaskOf(h.Record.Task)
 	task.Deadline, task.NotBefore, task.Session = messages.Task{}.Deadline, messages.Task{}.NotBefore, ""
 	// A session that the run opened itself is opened again; one that it went on
 	// with is forked as it was.
@@ -58,7 +58,7 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request s
 	if err != nil {
 		return "", err
 	}
-	err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, h.Task.Workflow), Data: body})
+	err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, h.Record.Task.Workflow), Data: body})
 	if errors.Is(err, conn.ErrFull) {
 		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 	}

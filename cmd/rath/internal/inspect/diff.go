@@ -87,7 +87,7 @@ func headsOf(ctx context.Context, s *app.System, name string) (from, to blob.Dig
 	if err != nil {
 		return from, to, err
 	}
-	if from = recorded.Task.Workspace; from.IsZero() {
+	if from = recorded.Record.Task.Workspace; from.IsZero() {
 		from = recorded.Base.Placement().Head
 	}
 	return from, to, nil

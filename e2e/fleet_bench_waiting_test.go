@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/actors"
+	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/load"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"

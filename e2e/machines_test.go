@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/cluster"
+	"github.com/rathcluster/rath/cluster"
 )
 
 // TestOperationsMachines types the lines of docs/operations.md about machines of

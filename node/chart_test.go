@@ -20,8 +20,8 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/actors"
-	"github.com/rathcluster/rath/internal/cluster"
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/cluster"
+	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"

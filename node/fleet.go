@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/cluster"
+	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/messages"

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/cluster"
+	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 )

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/cluster"
+	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/actors"
+	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/sandbox"

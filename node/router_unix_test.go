@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/cluster"
+	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"

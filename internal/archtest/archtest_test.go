@@ -107,12 +107,12 @@ var rules = map[string]rule{
 	"internal/dossier":         {ours: list("internal/commitlog", "internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage", "messages", "internal/signature"), test: list("internal/canonical", "internal/notebook", "internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
 	"internal/strict":          {ours: list("internal/excerpt", "run", "session")},
 	"messages":                 {ours: list("internal/strict", "internal/excerpt", "internal/commitlog", "internal/journal", "session", "run", "internal/lineage", "blob", "sandbox", "internal/release"), test: list("internal/canonical", "flow", "memory", "internal/wire", "github.com/google/jsonschema-go")},
-	"internal/cluster":         {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
+	"cluster":                  {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
 	"internal/nats/schedule":   {ours: list("internal/commitlog", "internal/journal", "session", "run", "messages"), test: list("internal/transcript")},
 	"internal/nats/permission": {ours: list("session", "run", "messages")},
 	"internal/nats/conn":       {ours: list("internal/wire", "session", "run", "messages", "internal/nats/permission"), others: list("github.com/nats-io/nats.go"), test: list("internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
 	// Layer 3.
-	"internal/actors": {
+	"actors": {
 		ours:   list("internal/commitlog", "internal/journal", "flow", "internal/engine", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection", "internal/workers"),
 		others: list("github.com/asynkron/protoactor-go"),
 		test:   list("internal/journal/journaltest", "internal/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
@@ -141,12 +141,12 @@ var rules = map[string]rule{
 	"internal/nats/dispatch": {
 		ours:   list("internal/commitlog", "internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/schedule", "internal/limiter", "internal/workers"),
 		others: list("github.com/nats-io/nats.go"),
-		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/audit", "internal/journal/journaltest", "internal/actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
+		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/audit", "internal/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},
 	"internal/nats/api": {
 		ours:   list("internal/strict", "internal/commitlog", "internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/release", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/dispatch", "internal/nats/schedule", "internal/nats/notes", "internal/notebook", "flow", "internal/engine", "memory", "sandbox", "tool"),
 		others: list("github.com/nats-io/nats.go"),
-		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/audit", "internal/journal/journaltest", "internal/actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
+		test:   list("internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/audit", "internal/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},
 	"client": {
 		ours: list("internal/commitlog", "internal/wire", "internal/journal", "internal/nats/api", "internal/nats/dispatch", "internal/nats/project", "internal/nats/streams", "internal/nats/conn", "messages", "session", "run", "internal/lineage", "flow", "blob", "memory", "tool"),
@@ -157,7 +157,7 @@ var rules = map[string]rule{
 	"internal/natsserver": {ours: list("internal/filelock", "session", "internal/nats/permission", "messages", "internal/protection"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/natstest", "github.com/nats-io/nats.go")},
 	"internal/natstest":   {ours: list("internal/natsserver"), others: list("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "github.com/nats-io/nkeys", "github.com/nats-io/jwt/v2")},
 	"internal/audit":      {test: list("internal/commitlog", "session", "internal/journal", "run", "flow", "internal/engine", "tool", "llm/scripted", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
-	"internal/protection": {test: list("internal/commitlog", "internal/actors", "internal/journal", "flow", "internal/audit", "internal/engine", "internal/natsserver", "internal/natstest", "internal/nats/api", "internal/nats/dispatch", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/conn", "run", "session", "tool")},
+	"internal/protection": {test: list("internal/commitlog", "actors", "internal/journal", "flow", "internal/audit", "internal/engine", "internal/natsserver", "internal/natstest", "internal/nats/api", "internal/nats/dispatch", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/conn", "run", "session", "tool")},
 	"internal/release":    {},
 	"internal/transcript": {},
 	"internal/archtest":   {},
@@ -361,7 +361,7 @@ func TestDependencies(t *testing.T) {
 }
 
 // ordered are the packages whose documentation states the order of their files.
-var ordered = list("internal/actors", "cmd/rath/internal/...", "flow", "internal/audit", "internal/dossier", "internal/engine", "internal/journal", "internal/lineage", "internal/nats/...", "internal/signature", "internal/view", "session")
+var ordered = list("actors", "cmd/rath/internal/...", "flow", "internal/audit", "internal/dossier", "internal/engine", "internal/journal", "internal/lineage", "internal/nats/...", "internal/signature", "internal/view", "session")
 
 // order returns the files that the documentation of a package names, the lowest
 // first; nil if it names none.

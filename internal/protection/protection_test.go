@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/actors"
+	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"

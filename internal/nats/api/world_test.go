@@ -18,7 +18,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/actors"
+	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"

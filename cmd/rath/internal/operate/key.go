@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/cluster"
+	"github.com/rathcluster/rath/cluster"
 )
 
 // Key is the command "key".

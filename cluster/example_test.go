@@ -6,7 +6,7 @@ import (
 	"log"
 	"time"
 
-	"github.com/rathcluster/rath/internal/cluster"
+	"github.com/rathcluster/rath/cluster"
 )
 
 // Two nodes find each other; one describes itself and leaves.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/actors"
+	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/journal/journaltest"

@@ -131,3 +131,51 @@ func queueAfter(t *testing.T, o *streams.Options, restart func()) {
 		t.Errorf("given: %v", given)
 	}
 }
+
+// TestTasksThatWait has a task wait in the queue for long: the queue is not made again for
+// it. One that the queue's consumer has passed over comes all the same.
+func TestTasksThatWait(t *testing.T) {
+	for name, passed := range map[string]bool{"given back": false, "passed over": true} {
+		t.Run(name, func(t *testing.T) {
+			layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
+				if err := publishRun(t.Context(), c, journal.Task{ID: "r1", Workflow: "w", Session: sessiontest.Key("s1"), Resume: true}); err != nil {
+					t.Fatal(err)
+				}
+				made := func() time.Time {
+					q, err := c.LookQueue(t.Context(), streams.TasksQueue())
+					if err != nil || q == nil {
+						t.Fatalf("the queue: %v, %v", q, err)
+					}
+					return q.CachedInfo().Created
+				}
+				if passed {
+					if _, err := c.JS.ResetConsumerToSequence(t.Context(), streams.StreamTasks, streams.TasksConsumer, 100); err != nil {
+						t.Fatal(err)
+					}
+				}
+				before := made()
+				var given atomic.Int64
+				stop := natstest.Background(t, func(ctx context.Context) error {
+					return pullRuns(ctx, c, 4, func(context.Context, journal.Task) error {
+						given.Add(1)
+						return streams.ErrNoRoom
+					})
+				})
+				watching := natstest.Background(t, func(ctx context.Context) error {
+					_ = c.ReconcileTasks(ctx) // ends with ctx
+					return nil
+				})
+				const within = 2 * (streams.HoldMost + streams.WaitMost)
+				time.Sleep(within)
+				if given.Load() == 0 {
+					t.Errorf("the task has not come for %v", within)
+				}
+				if again := !made().Equal(before); again != passed {
+					t.Errorf("made again: %v, want %v", again, passed)
+				}
+				watching()
+				stop()
+			})
+		})
+	}
+}

@@ -218,48 +218,54 @@ func (c *Streams) ensureStream(ctx context.Context, e *Lookup, want jetstream.St
 }
 
 const (
-	// staleTask is for how long a task may lie in its stream although nodes take
-	// tasks: longer than one is handled, and than it is given back for.
+	// staleTask is for how long the consumer of tasks may look as if it passed one over:
+	// longer than one is handled, and than it is given back for.
 	staleTask = HoldMost + WaitMost
-	// staleEvery is how often the oldest task is looked at.
+	// staleEvery is how often it is looked at.
 	staleEvery = 15 * time.Second
 )
 
 // ReconcileTasks looks after the queue of tasks until ctx ends. A consumer may lose
 // count of its stream, or be led by no server any more. Its position says nothing
-// that the stream and the logs do not say, so it is made again whenever a task is
-// older than it should be, and so is the consumer: each task then comes once more,
-// which is harmless.
+// that the stream and the logs do not say, so it is made again when it does nothing
+// about a task that waits: each task then comes once more, which is harmless, but
+// before all that are submitted from then on.
 func (c *Streams) ReconcileTasks(ctx context.Context) error {
 	tick := time.NewTicker(staleEvery)
 	defer tick.Stop()
-	made := time.Now()
-	for {
+	var sent uint64
+	for well := time.Now(); ; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if time.Since(made) < staleTask {
+		// Asked before the stream is: what the consumer has done with by then is gone.
+		consumer, err := c.LookQueue(ctx, TasksQueue())
+		var at *jetstream.ConsumerInfo
+		if err == nil && consumer != nil {
+			at = consumer.CachedInfo()
+		}
+		first, err := c.LeaderNext(ctx, StreamTasks, PrefixTask+">", 1)
+		switch {
+		case err != nil || time.Since(first.Time) < AckWait: // none waits, or the stream elects a leader
+			well = time.Now()
+		case at != nil && at.Delivered.Consumer != sent && at.AckFloor.Stream < first.Seq:
+			well = time.Now() // it sends tasks, and the oldest is among them or will be
+		}
+		made := int64(0)
+		if at != nil {
+			sent, made = at.Delivered.Consumer, at.Created.UnixNano()
+		}
+		if time.Since(well) < staleTask {
 			continue
 		}
-		m, err := c.LeaderNext(ctx, StreamTasks, PrefixTask+">", 1)
-		if err != nil || time.Since(m.Time) < staleTask {
-			continue // none waits, or the stream elects a leader
-		}
-		q := TasksQueue()
-		before := int64(0)
-		if consumer, err := c.LookQueue(ctx, q); err == nil && consumer != nil {
-			info := consumer.CachedInfo()
-			if time.Since(info.Created) < staleTask {
-				continue
+		if _, err := c.recreateQueue(ctx, TasksQueue(), made, "it does nothing about a task that has waited for longer than one is handled"); err != nil {
+			if ctx.Err() == nil {
+				c.Logger.Warn("the queue of tasks is not made again", "err", err)
 			}
-			before = info.Created.UnixNano()
-		}
-		if _, err := c.recreateQueue(ctx, q, before, "a task has been waiting for longer than it is handled"); err != nil && ctx.Err() == nil {
-			c.Logger.Warn("the queue of tasks is not made again", "err", err)
 			continue
 		}
-		made = time.Now()
+		well = time.Now()
 	}
 }

@@ -175,21 +175,24 @@ const catalogFresh = 5 * time.Second
 
 func (c *Dispatch) newCatalog() *catalog { return &catalog{c: c} }
 
-// find returns who offers a tenant a workflow: in a revision, if one is given. all are
-// the workflows that are on offer to the tenant.
+// find returns who offers a tenant a workflow: in a revision, if one is given. If no node
+// does, all are the workflows that are on offer to the tenant.
 func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision string) (found *messages.Workflow, all []messages.Workflow, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if time.Since(g.read) < catalogFresh {
 		if w := OfferOf(g.all, t, workflow, revision); w != nil {
-			return w, OfferedTo(g.all, t), nil
+			return w, nil, nil
 		}
 	}
 	if all, err = g.c.Workflows(ctx); err != nil {
 		return nil, nil, err
 	}
 	g.all, g.read = all, time.Now()
-	return OfferOf(all, t, workflow, revision), OfferedTo(all, t), nil
+	if found = OfferOf(all, t, workflow, revision); found != nil {
+		return found, nil, nil
+	}
+	return nil, OfferedTo(all, t), nil
 }
 
 // OfferOf returns who gets the runs of a tenant: its own nodes, if they offer the

@@ -174,7 +174,7 @@ func (c *Client) Roots(ctx context.Context, limit int) ([]session.ID, error) {
 }
 
 // Workflows returns what is on offer, sorted by name.
-func (c *Client) Workflows(ctx context.Context) ([]messages.Workflow, error) {
+func (c *Client) Workflows(ctx context.Context) ([]wire.Workflow, error) {
 	ws, err := query[wire.Workflows](ctx, c, messages.QueryWorkflows, wire.Query{})
 	return ws.Workflows, err
 }

@@ -38,7 +38,7 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, timeout time.Durati
 	if err != nil {
 		return err
 	}
-	v := messages.Tool{Name: spec.Name, Description: spec.Description, Input: spec.Schema, Effect: string(effect), TimeoutMS: timeout.Milliseconds()}
+	v := wire.Tool{Name: spec.Name, Description: spec.Description, Input: spec.Schema, Effect: string(effect), TimeoutMS: timeout.Milliseconds()}
 	if err := v.Check(spec.Name); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, timeout time.Durati
 
 // Tools returns the tools that programs have announced, sorted by name. The
 // programs may have ended: only a call shows that.
-func (c *Client) Tools(ctx context.Context) ([]messages.Tool, error) {
+func (c *Client) Tools(ctx context.Context) ([]wire.Tool, error) {
 	data, err := c.conn.Query(ctx, c.tenant, messages.QueryTools, wire.Query{})
 	if err != nil {
 		return nil, err

@@ -341,7 +341,7 @@ func TestMoreSubjects(t *testing.T) {
 		{messages.TailSubject("acme", "", lineage.Merged, ""), "rath.tail.acme.*.merged.*"},
 		{messages.DeliverSubject("node-a-1"), "rath.node.node-a-1.deliver"},
 		{wire.RunAliasKey("acme", "r1") + " " + wire.RerunAliasKey("acme", "r1-r1") + " " + wire.SessionAliasKey("acme", "fix"), "acme.run.r1 acme.rerun.r1-r1 acme.session.fix"},
-		{messages.WorkflowKey("default", "fix") + " " + messages.ToolKey("acme", "deploy"), "workflow.default.fix tool.acme.deploy"},
+		{wire.WorkflowKey("default", "fix") + " " + wire.ToolKey("acme", "deploy"), "workflow.default.fix tool.acme.deploy"},
 	}
 	for _, c := range tests {
 		if got, want := c[0], c[1]; got != want {

@@ -78,7 +78,7 @@ func FuzzDecoders(f *testing.F) {
 			}
 		}
 		_, _ = wire.DecodeQuery(data)
-		_, _ = messages.DecodeTool(data)
+		_, _ = wire.DecodeTool(data)
 		_, _ = wire.DecodeWork(data)
 		_, _ = wire.DecodeAnswer(data)
 		if r, err := messages.DecodeResult(data); err == nil {

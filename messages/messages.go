@@ -78,7 +78,7 @@ func encode(v any) ([]byte, error) {
 // says so with a method ReadStrictly.
 func isStrict(v any) bool {
 	switch v.(type) {
-	case Task, *Task, Control, *Control, Tool, *Tool, interface{ ReadStrictly() }:
+	case Task, *Task, Control, *Control, interface{ ReadStrictly() }:
 		return true
 	}
 	return false

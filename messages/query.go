@@ -1,8 +1,6 @@
 package messages
 
 import (
-	"encoding/json"
-
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
@@ -17,11 +15,11 @@ const (
 	QuerySession   = "session"   // [Session], a page of chunks
 	QueryGraph     = "graph"     // a tree of sessions
 	QueryLineage   = "lineage"   // a page of records
-	QueryWorkflows = "workflows" // what is on offer, each a [Workflow]
+	QueryWorkflows = "workflows" // what is on offer
 	QueryNodes     = "nodes"     // the nodes that live
 	QueryReplay    = "replay"    // of a run: what its code does now against what is recorded
 	QueryLetters   = "dlq"       // a page of letters, each a [DeadLetter]
-	QueryTools     = "tools"     // of other processes, each a [Tool]
+	QueryTools     = "tools"     // of other processes
 	QueryLive      = "live"      // how a run stands at this moment
 	QueryBlob      = "blob"      // a message of the tenant's blobs
 	QueryMissing   = "missing"   // which of some blobs are not stored
@@ -130,20 +128,6 @@ type Session struct {
 	Total     int               `json:"total"` // chunks
 	Chunks    []Chunk           `json:"chunks"`
 	Next      uint64            `json:"next,omitempty"`
-}
-
-// Workflow is a workflow on offer.
-type Workflow struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Revision    string          `json:"revision,omitempty"`
-	Pool        string          `json:"pool,omitempty"`
-	Class       string          `json:"class,omitempty"` // ClassInteractive (also if empty) or ClassBatch
-	Input       json.RawMessage `json:"input,omitempty"` // JSON Schema
-	// Type is what it is in Go; "" if only the input of a task says what it is made of.
-	Type  string `json:"type,omitempty"`
-	Parts []Part `json:"parts,omitempty"` // sorted as the code has them
-	Left  int    `json:"left,omitempty"`  // parts beyond those
 }
 
 // RunInfoOf returns a run of lineage as it travels.

@@ -133,7 +133,7 @@ func full() map[string]any {
 		Index: 1, Kind: session.ToolResult, Text: "x", Truncated: true, Calls: []session.ToolCall{{ID: "1", Name: "n", Args: "{}"}}, CallID: "c", Name: "n",
 		Failed: true, Body: digest, Images: []session.Image{picture}, Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: 1, Placement: place, Usage: usage, Session: "s1", Version: 2,
 	}
-	workflow := messages.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Class: messages.ClassBatch, Input: json.RawMessage(`{"type":"object"}`), Type: "*fix.Fix", Left: 1, Parts: []messages.Part{{
+	workflow := wire.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Class: messages.ClassBatch, Input: json.RawMessage(`{"type":"object"}`), Type: "*fix.Fix", Left: 1, Parts: []wire.Part{{
 		Path: "Code", Kind: "agent", Branch: true, Name: "coder", Description: "d", Revision: "1", Model: "m", Memory: "team", Tools: []string{"edit"}, MCP: []string{"git"},
 		MaxRounds: 64, MaxContext: 1000, Budget: messages.Budget{MicroUSD: 1, Steps: 2, TimeMS: 3, Tokens: 4},
 	}}}
@@ -172,7 +172,7 @@ func full() map[string]any {
 		"graph.v1":     wire.Graph{Root: "s1", Roots: []session.ID{"s1"}, Tree: []wire.Branch{branch}, Picture: "x", Next: 1},
 		"lineage.v1":   wire.Lineage{Records: []wire.LineageRecord{{At: 1, Record: event}}, Next: 2, Last: 3},
 		"workflow.v1":  workflow,
-		"workflows.v1": wire.Workflows{Workflows: []messages.Workflow{workflow}},
+		"workflows.v1": wire.Workflows{Workflows: []wire.Workflow{workflow}},
 		"node.v1":      node,
 		"nodes.v1":     wire.Nodes{Nodes: []wire.Node{node}, Streams: node.Full},
 		"replay.v1": wire.Replay{Matches: true, Node: "n", Truncated: true, Runs: []wire.ReplayedRun{{
@@ -195,10 +195,10 @@ func full() map[string]any {
 			Queue: &wire.LiveQueue{Pool: "default", Class: messages.ClassBatch, Ahead: 1, Waiting: 2, Nodes: 3, Free: 0, Sent: "n", Again: 4},
 			Waits: event.Waits, Review: info.Review, Quarantine: "why",
 		},
-		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
+		"tool.v1":        wire.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
 		"alias.v1":       wire.Alias{Session: "s1", Digest: "d", Schema: 2, Cancelled: &journal.CancelRequested{By: "b", Says: "c", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
-		"tools.v1":       wire.Tools{Tools: []messages.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
+		"tools.v1":       wire.Tools{Tools: []wire.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
 		"tool-call.v1":   wire.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},
 		"tool-answer.v1": wire.ToolAnswer{Body: json.RawMessage(`[1.5]`), IsError: true},
 		"dead-letters.v1": wire.DeadLetters{
@@ -339,7 +339,7 @@ func TestDecodersAndSchemasAgree(t *testing.T) {
 	task := func(data []byte) error { _, err := messages.DecodeTask(data); return err }
 	control := func(data []byte) error { _, err := messages.DecodeControl(data); return err }
 	query := func(data []byte) error { _, err := wire.DecodeQuery(data); return err }
-	tool := func(data []byte) error { _, err := messages.DecodeTool(data); return err }
+	tool := func(data []byte) error { _, err := wire.DecodeTool(data); return err }
 	long := strings.Repeat("x", 70<<10)
 	tests := []struct {
 		schema string

@@ -23,8 +23,8 @@ type installation interface {
 	Log() commitlog.Log
 	Blobs(t session.Tenant) blob.Store
 	Nodes(ctx context.Context) ([]wire.Node, error)
-	Workflows(ctx context.Context, named ...string) ([]messages.Workflow, error)
-	Tools(ctx context.Context, t session.Tenant, named ...string) ([]messages.Tool, error)
+	Workflows(ctx context.Context, named ...string) ([]wire.Workflow, error)
+	Tools(ctx context.Context, t session.Tenant, named ...string) ([]wire.Tool, error)
 	Deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error)
 	Announce(ctx context.Context, incarnation string, about func() wire.Node) error
 	Answering(ctx context.Context) error

@@ -215,7 +215,7 @@ func TestHostileBoundNode(t *testing.T) {
 	standing := func(incarnation string) []byte {
 		return encode(map[string]any{"incarnation": incarnation, "pool": "shared", "stopping": true})
 	}
-	many := make([]messages.Workflow, 129)
+	many := make([]wire.Workflow, 129)
 	for i := range many {
 		many[i].Name = fmt.Sprint("w", i)
 	}
@@ -246,7 +246,7 @@ func TestHostileBoundNode(t *testing.T) {
 		"the end of the entry of a node":                {"leave", nil, []byte(shared.Incarnation()), session.ErrTenant},
 		"a page by a name that is none":                 {"loadpage", nats.Header{"Rath-Page": {">"}}, nil, nil},
 		"more workflows than a tenant may offer":        {"offer", nil, encode(map[string]any{"workflows": many}), run.ErrBusy},
-		"a workflow that is too large":                  {"offer", nil, encode(map[string]any{"workflows": []messages.Workflow{{Name: "x", Description: strings.Repeat("x", 64<<10)}}}), session.ErrTooLarge},
+		"a workflow that is too large":                  {"offer", nil, encode(map[string]any{"workflows": []wire.Workflow{{Name: "x", Description: strings.Repeat("x", 64<<10)}}}), session.ErrTooLarge},
 		"an entry that is too large":                    {"announce", nil, encode(wire.Node{Incarnation: "tenant_acme_AAAAAAAAAAAA", Offers: []string{strings.Repeat("x", 64<<10)}}), session.ErrTooLarge},
 		"a verb that there is not":                      {"purge", nil, nil, run.ErrNotSupported},
 		"how a node for all tenants stands, as request": {"standing", nil, standing(shared.Incarnation()), run.ErrNotSupported},
@@ -288,7 +288,7 @@ func TestHostileBoundNode(t *testing.T) {
 	}
 
 	// An offer is one to acme alone, also under the name of another workflow.
-	if err := i.asks("offer", nil, encode(map[string]any{"workflows": []messages.Workflow{{Name: "both", Revision: "9", Pool: "shared"}}})); err != nil {
+	if err := i.asks("offer", nil, encode(map[string]any{"workflows": []wire.Workflow{{Name: "both", Revision: "9", Pool: "shared"}}})); err != nil {
 		t.Errorf("an offer to its tenant: %v", err)
 	}
 	if r, err := bob.Do(ctx, "both", messages.Task{ID: "after"}, nil); err != nil || r.Output != "shared" {

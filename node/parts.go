@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -32,7 +33,7 @@ var (
 
 // parts lists what a workflow is made of: what its fields hold, in order.
 type parts struct {
-	all   []messages.Part
+	all   []wire.Part
 	bytes int
 	left  int
 	depth int
@@ -45,7 +46,7 @@ var inputs = []json.RawMessage{nil, json.RawMessage(`"-"`), json.RawMessage(`{}`
 
 // describe says what a workflow is without a task: its type, and its parts. If its
 // constructor makes it of nothing that is no task's, both are empty.
-func describe(w *messages.Workflow, g flow.Registration) {
+func describe(w *wire.Workflow, g flow.Registration) {
 	defer func() {
 		if recover() != nil { // of the author's constructor
 			w.Type, w.Parts, w.Left = "", nil, 0
@@ -66,12 +67,12 @@ func describe(w *messages.Workflow, g flow.Registration) {
 		return
 	}
 	var m parts
-	m.workflow("", reflect.ValueOf(v), messages.Part{})
+	m.workflow("", reflect.ValueOf(v), wire.Part{})
 	w.Type, w.Parts, w.Left = clipped(reflect.TypeOf(v).String()), m.all, m.left
 }
 
 // add takes a part in, if there is room. The workflow itself is none, unless it is an agent.
-func (m *parts) add(p messages.Part) {
+func (m *parts) add(p wire.Part) {
 	if p.Path == "" {
 		if p.Kind == "workflow" {
 			return
@@ -89,7 +90,7 @@ func (m *parts) add(p messages.Part) {
 }
 
 // workflow adds what v is and what it holds. of has what is known of it already.
-func (m *parts) workflow(path string, v reflect.Value, of messages.Part) {
+func (m *parts) workflow(path string, v reflect.Value, of wire.Part) {
 	if m.depth == maxPartDepth {
 		return
 	}
@@ -124,7 +125,7 @@ func (m *parts) workflow(path string, v reflect.Value, of messages.Part) {
 		of.Description = cmp.Or(of.Description, w.Description)
 		m.add(of)
 	case *flow.Branch:
-		m.workflow(below(path, w.Name), reflect.ValueOf(w).Elem().FieldByName("Workflow"), messages.Part{Branch: true})
+		m.workflow(below(path, w.Name), reflect.ValueOf(w).Elem().FieldByName("Workflow"), wire.Part{Branch: true})
 	default:
 		switch t := v.Type(); {
 		case t == describedType:
@@ -154,7 +155,7 @@ func (m *parts) held(path string, v reflect.Value, all bool) {
 			if !f.Anonymous {
 				at = below(path, f.Name)
 			}
-			m.workflow(at, v.Field(i), messages.Part{})
+			m.workflow(at, v.Field(i), wire.Part{})
 		}
 	case reflect.Slice, reflect.Array:
 		if !mayHold(t.Elem()) {
@@ -169,7 +170,7 @@ func (m *parts) held(path string, v reflect.Value, all bool) {
 				m.left += v.Len() - i
 				return
 			}
-			m.workflow(at, v.Index(i), messages.Part{})
+			m.workflow(at, v.Index(i), wire.Part{})
 		}
 	case reflect.Map:
 		if t.Key().Kind() != reflect.String || !mayHold(t.Elem()) {
@@ -178,7 +179,7 @@ func (m *parts) held(path string, v reflect.Value, all bool) {
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
 		for _, k := range keys {
-			m.workflow(below(path, k.String()), v.MapIndex(k), messages.Part{})
+			m.workflow(below(path, k.String()), v.MapIndex(k), wire.Part{})
 		}
 	}
 }
@@ -194,7 +195,7 @@ func mayHold(t reflect.Type) bool {
 	return t.Implements(workflowType)
 }
 
-func (m *parts) agent(of messages.Part, a *flow.Agent) {
+func (m *parts) agent(of wire.Part, a *flow.Agent) {
 	of.Kind, of.Name, of.Model, of.Memory, of.MCP = "agent", a.Name, a.Provider.Model, a.Memory, namesOf(a.MCP)
 	of.Description = cmp.Or(of.Description, excerpt.FirstLine(a.Prompt))
 	of.MaxRounds, of.MaxContext, of.Budget = cmp.Or(a.MaxRounds, engine.DefaultMaxRounds), a.MaxContext, budgetOf(a.Budget)
@@ -206,16 +207,16 @@ func (m *parts) agent(of messages.Part, a *flow.Agent) {
 	m.add(of)
 	for i, t := range a.Tools {
 		if v := reflect.ValueOf(t); v.Type() == workflowToolType {
-			m.workflow(below(of.Path, names[i]), addressable(v).FieldByName("w"), messages.Part{Branch: true})
+			m.workflow(below(of.Path, names[i]), addressable(v).FieldByName("w"), wire.Part{Branch: true})
 		}
 	}
 	if a.Overflow != nil {
-		m.workflow(below(of.Path, "Overflow"), reflect.ValueOf(a).Elem().FieldByName("Overflow"), messages.Part{})
+		m.workflow(below(of.Path, "Overflow"), reflect.ValueOf(a).Elem().FieldByName("Overflow"), wire.Part{})
 	}
 }
 
 // asks adds what asks a model once.
-func (m *parts) asks(of messages.Part, kind, name, prompt string, p llm.Provider) {
+func (m *parts) asks(of wire.Part, kind, name, prompt string, p llm.Provider) {
 	of.Kind, of.Name, of.Model, of.Description = kind, name, p.Model, cmp.Or(of.Description, excerpt.FirstLine(prompt))
 	m.add(of)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/router"
 	"github.com/rathcluster/rath/internal/wire"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -70,7 +69,7 @@ func (n *Instance) routed(builtin []flow.Registration) []flow.Registration {
 
 // onOffer returns what all pools offer the tenant of the run. A registry that cannot be read ends
 // this attempt of a run, and not the run.
-func (n *Instance) onOffer(ctx context.Context, named ...string) ([]messages.Workflow, error) {
+func (n *Instance) onOffer(ctx context.Context, named ...string) ([]wire.Workflow, error) {
 	var t session.Tenant
 	if info, ok := flow.RunInfo(ctx); ok {
 		t = info.Tenant

@@ -25,6 +25,7 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
@@ -331,9 +332,9 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	before, goroutines := consumers(), settled()
-	many := make([]messages.Workflow, 1000)
+	many := make([]wire.Workflow, 1000)
 	for i := range many {
-		many[i] = messages.Workflow{Name: fmt.Sprintf("sort-%03d", i), Revision: "1", Description: strings.Repeat("Sorts invoices of customers by their numbers. ", 20)}
+		many[i] = wire.Workflow{Name: fmt.Sprintf("sort-%03d", i), Revision: "1", Description: strings.Repeat("Sorts invoices of customers by their numbers. ", 20)}
 	}
 	began := time.Now()
 	if err := n.conn.Register(ctx, "sorting", many); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -108,7 +109,7 @@ func TestRouterKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		offered = slices.ContainsFunc(on, func(w messages.Workflow) bool { return w.Name == "auto" })
+		offered = slices.ContainsFunc(on, func(w wire.Workflow) bool { return w.Name == "auto" })
 	}
 	if _, err := c.Submit(ctx, "auto", messages.Task{ID: "auto-1", Input: json.RawMessage(autoInput)}); err != nil {
 		t.Fatal(err)

@@ -140,10 +140,10 @@ func (n *Instance) offers(workflow string) (revision string, ok bool) {
 	return g.Revision, ok
 }
 
-func (n *Instance) offered() []messages.Workflow {
-	var all []messages.Workflow
+func (n *Instance) offered() []wire.Workflow {
+	var all []wire.Workflow
 	for _, g := range n.registry.All() {
-		w := messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Input: g.Input}
+		w := wire.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Input: g.Input}
 		if g.Batch {
 			w.Class = messages.ClassBatch
 		}

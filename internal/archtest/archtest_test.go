@@ -161,7 +161,7 @@ var rules = map[string]rule{
 	"internal/release":    {},
 	"internal/transcript": {},
 	"internal/archtest":   {},
-	"internal/router":     {ours: list("internal/strict", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "internal/engine", "llm/scripted")},
+	"internal/router":     {ours: list("internal/wire", "internal/strict", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "internal/engine", "llm/scripted")},
 	"internal/signature":  {others: list("github.com/hiddeco/sshsig", "golang.org/x/crypto")},
 	"internal/term":       {others: list("golang.org/x/term")},
 	"internal/view":       {ours: list("internal/wire", "internal/journal", "blob", "session", "run", "messages", "sandbox", "tool", "internal/manifest", "internal/lineage", "internal/term")},

@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/supervise"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
 )
@@ -74,7 +74,7 @@ func crowd(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.Register(b.Context(), "absent", []messages.Workflow{{Name: "waits", Revision: "1"}}); err != nil {
+	if err := conn.Register(b.Context(), "absent", []wire.Workflow{{Name: "waits", Revision: "1"}}); err != nil {
 		b.Fatal(err)
 	}
 	nc := dial(b, at.URL)

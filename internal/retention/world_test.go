@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
@@ -29,6 +29,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -116,7 +117,7 @@ func (w *world) start(incarnation string) {
 		t.Fatal(err)
 	}
 	registry := &engine.Registry{}
-	var offers []messages.Workflow
+	var offers []wire.Workflow
 	for name, f := range map[string]func(context.Context, flow.Info, session.Session) (session.Session, error){
 		"agent": answer, "tree": w.tree, "copy": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
 			return flow.Detach(ctx, s)
@@ -139,7 +140,7 @@ func (w *world) start(incarnation string) {
 		if err := registry.Register(g); err != nil {
 			t.Fatal(err)
 		}
-		offers = append(offers, messages.Workflow{Name: name, Revision: "1"})
+		offers = append(offers, wire.Workflow{Name: name, Revision: "1"})
 	}
 	if err := w.conn.Register(ctx, dispatch.DefaultPool, offers); err != nil {
 		t.Fatal(err)

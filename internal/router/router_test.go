@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -43,10 +43,10 @@ func fleet(t testing.TB) (*engine.Registry, Offers) {
 			t.Fatal(err)
 		}
 	}
-	offers := func(context.Context, ...string) ([]messages.Workflow, error) {
-		var all []messages.Workflow
+	offers := func(context.Context, ...string) ([]wire.Workflow, error) {
+		var all []wire.Workflow
 		for _, g := range r.All() {
-			all = append(all, messages.Workflow{Name: g.Name, Description: g.Description, Input: g.Input, Pool: "default"})
+			all = append(all, wire.Workflow{Name: g.Name, Description: g.Description, Input: g.Input, Pool: "default"})
 		}
 		return all, nil
 	}
@@ -105,9 +105,9 @@ func texts(s session.Session) []string {
 func TestLaggingOffers(t *testing.T) {
 	r, offers := fleet(t)
 	for i, input := range []string{`{"prompt":"write a note","workflows":["write","review"]}`, `{"prompt":"go","branches":[{"name":"a","workflow":"write"}]}`} {
-		g := Registrations(func(ctx context.Context, named ...string) ([]messages.Workflow, error) {
+		g := Registrations(func(ctx context.Context, named ...string) ([]wire.Workflow, error) {
 			all, err := offers(ctx)
-			return slices.DeleteFunc(all, func(w messages.Workflow) bool { return !slices.Contains(named, w.Name) }), err
+			return slices.DeleteFunc(all, func(w wire.Workflow) bool { return !slices.Contains(named, w.Name) }), err
 		})[i]
 		w, err := g.NewFor(flow.Info{Input: json.RawMessage(input)})
 		if err != nil {
@@ -231,10 +231,10 @@ func TestAutoKeepsItsCandidates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &auto{in: in, offers: func(ctx context.Context, _ ...string) ([]messages.Workflow, error) {
+	w := &auto{in: in, offers: func(ctx context.Context, _ ...string) ([]wire.Workflow, error) {
 		all, err := offers(ctx)
 		for i := range asked.Add(1) {
-			all = append(all, messages.Workflow{Name: fmt.Sprintf("z%d", i), Pool: "late"})
+			all = append(all, wire.Workflow{Name: fmt.Sprintf("z%d", i), Pool: "late"})
 		}
 		return all, err
 	}}
@@ -380,12 +380,12 @@ func TestBadInput(t *testing.T) {
 // TestCandidates holds that the prompt of a selection is bounded and holds
 // what fits, however much is on offer.
 func TestCandidates(t *testing.T) {
-	var all []messages.Workflow
+	var all []wire.Workflow
 	for i := range 1000 {
-		all = append(all, messages.Workflow{Name: fmt.Sprintf("w%03d", i), Pool: "p", Description: strings.Repeat("Sorts invoices of customers. ", 40)})
+		all = append(all, wire.Workflow{Name: fmt.Sprintf("w%03d", i), Pool: "p", Description: strings.Repeat("Sorts invoices of customers. ", 40)})
 	}
-	all = append(all, messages.Workflow{Name: "zebra", Pool: "p", Description: "Paints stripes\non horses."}, messages.Workflow{Name: "auto", Pool: "p"}, messages.Workflow{Name: "zebra", Pool: "q"})
-	m, err := candidates(t.Context(), func(context.Context, ...string) ([]messages.Workflow, error) { return all, nil }, &AutoInput{}, "please paint some stripes")
+	all = append(all, wire.Workflow{Name: "zebra", Pool: "p", Description: "Paints stripes\non horses."}, wire.Workflow{Name: "auto", Pool: "p"}, wire.Workflow{Name: "zebra", Pool: "q"})
+	m, err := candidates(t.Context(), func(context.Context, ...string) ([]wire.Workflow, error) { return all, nil }, &AutoInput{}, "please paint some stripes")
 	if err != nil {
 		t.Fatal(err)
 	}

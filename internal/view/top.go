@@ -117,7 +117,7 @@ func Stuck(l *wire.Live) string {
 }
 
 // PoolsOf are the pools of nodes that live, and those whose workflows wait.
-func PoolsOf(nodes []wire.Node, workflows []messages.Workflow, open []messages.RunInfo, now time.Time) []TopPool {
+func PoolsOf(nodes []wire.Node, workflows []wire.Workflow, open []messages.RunInfo, now time.Time) []TopPool {
 	pools := map[string]*TopPool{}
 	of := func(name string) *TopPool {
 		if pools[name] == nil {

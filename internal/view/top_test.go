@@ -72,7 +72,7 @@ func TestRatesAndPools(t *testing.T) {
 	now := time.UnixMilli(100_000)
 	pools := PoolsOf(
 		[]wire.Node{{Pools: []string{"a"}, Slots: 4, Free: 1}, {Pools: []string{"a"}, Slots: 4, Dead: true}, {}},
-		[]messages.Workflow{{Name: "x", Pool: "a"}, {Name: "y", Pool: "b"}},
+		[]wire.Workflow{{Name: "x", Pool: "a"}, {Name: "y", Pool: "b"}},
 		[]messages.RunInfo{
 			{State: run.Queued, Workflow: "x", Submitted: 99_000},
 			{State: run.Queued, Workflow: "x", Submitted: 95_000},

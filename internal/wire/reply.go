@@ -20,7 +20,7 @@ type Runs struct {
 
 // Workflows is what is on offer, sorted by name.
 type Workflows struct {
-	Workflows []messages.Workflow `json:"workflows"`
+	Workflows []Workflow `json:"workflows"`
 }
 
 // Nodes are the nodes that live, sorted by name.
@@ -33,7 +33,7 @@ type Nodes struct {
 
 // Tools are what processes announced, sorted by name.
 type Tools struct {
-	Tools []messages.Tool `json:"tools"`
+	Tools []Tool `json:"tools"`
 }
 
 // DeadLetters is a page of a tenant's dead letters, oldest first. Next is the

@@ -340,7 +340,7 @@ func (b *Bound) Announce(ctx context.Context, incarnation string, about func() w
 }
 
 // Offer puts workflows on offer to the tenant, whose own nodes get their runs.
-func (b *Bound) Offer(ctx context.Context, all []messages.Workflow) error {
+func (b *Bound) Offer(ctx context.Context, all []wire.Workflow) error {
 	body, err := messages.Encode(offer{all})
 	if err == nil {
 		_, err = b.patiently(ctx, storeOffer, nil, body)
@@ -360,7 +360,7 @@ func (b *Bound) Nodes(ctx context.Context) ([]wire.Node, error) {
 
 // Workflows returns what is on offer to the tenant. For those that are named and not known
 // to the replica that answers, the registry's leader is asked.
-func (b *Bound) Workflows(ctx context.Context, names ...string) ([]messages.Workflow, error) {
+func (b *Bound) Workflows(ctx context.Context, names ...string) ([]wire.Workflow, error) {
 	var all wire.Workflows
 	if err := ask(ctx, b.c, b.tenant, messages.QueryWorkflows, wire.Query{}, &all); err != nil {
 		return nil, err
@@ -374,13 +374,13 @@ func (b *Bound) Workflows(ctx context.Context, names ...string) ([]messages.Work
 
 // Tools returns the tools that processes have announced to the tenant; t is no other one.
 // Of those that are named the registry's leader says what they are now.
-func (b *Bound) Tools(ctx context.Context, t session.Tenant, names ...string) ([]messages.Tool, error) {
+func (b *Bound) Tools(ctx context.Context, t session.Tenant, names ...string) ([]wire.Tool, error) {
 	var all wire.Tools
 	if err := ask(ctx, b.c, t, messages.QueryTools, wire.Query{}, &all); err != nil {
 		return nil, err
 	}
 	now, err := b.named(ctx, named{Tools: names})
-	out := slices.DeleteFunc(all.Tools, func(v messages.Tool) bool { return slices.Contains(names, v.Name) })
+	out := slices.DeleteFunc(all.Tools, func(v wire.Tool) bool { return slices.Contains(names, v.Name) })
 	return append(out, now.Tools...), err
 }
 

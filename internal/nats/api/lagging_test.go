@@ -111,10 +111,10 @@ func TestNamedFromReplicaBehind(t *testing.T) {
 		}
 		b, err := c.Bind(t.Context(), "acme")
 		if err == nil {
-			err = b.Offer(t.Context(), []messages.Workflow{{Name: "own"}})
+			err = b.Offer(t.Context(), []wire.Workflow{{Name: "own"}})
 		}
 		if err == nil {
-			err = c.Enter(t.Context(), messages.ToolKey("acme", "send"), []byte(`{"name":"send"}`))
+			err = c.Enter(t.Context(), wire.ToolKey("acme", "send"), []byte(`{"name":"send"}`))
 		}
 		if err != nil {
 			t.Fatal(err)

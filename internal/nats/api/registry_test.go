@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -18,7 +19,7 @@ import (
 func TestNewerEntryStays(t *testing.T) {
 	const tenant = session.DefaultTenant
 	announce := func(ctx context.Context, c *Conn, description string) error {
-		data, err := messages.Encode(messages.Tool{Name: "weather", Description: description})
+		data, err := messages.Encode(wire.Tool{Name: "weather", Description: description})
 		if err == nil {
 			err = c.controlTool(ctx, tenant, "weather", messages.VerbToolAnnounce, data)
 		}
@@ -28,7 +29,7 @@ func TestNewerEntryStays(t *testing.T) {
 		return c.controlTool(ctx, tenant, "weather", messages.VerbToolWithdraw, nil)
 	}
 	register := func(ctx context.Context, c *Conn, revision string) error {
-		return c.Register(ctx, "gpu", []messages.Workflow{{Name: "w", Revision: revision}})
+		return c.Register(ctx, "gpu", []wire.Workflow{{Name: "w", Revision: revision}})
 	}
 	for _, tt := range []struct {
 		name               string
@@ -157,7 +158,7 @@ func TestLaggingReplica(t *testing.T) {
 		if err := c.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Register(t.Context(), "gpu", []messages.Workflow{{Name: "w", Revision: "1"}}); err != nil {
+		if err := c.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}); err != nil {
 			t.Fatal(err)
 		}
 		tool := func(what string) {

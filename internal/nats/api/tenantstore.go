@@ -73,13 +73,13 @@ type named struct {
 
 // found is the answer to storeNamed: those that there are.
 type found struct {
-	Tools     []messages.Tool     `json:"tools,omitempty"`
-	Workflows []messages.Workflow `json:"workflows,omitempty"`
+	Tools     []wire.Tool     `json:"tools,omitempty"`
+	Workflows []wire.Workflow `json:"workflows,omitempty"`
 }
 
 // offer is the body of storeOffer.
 type offer struct {
-	Workflows []messages.Workflow `json:"workflows"`
+	Workflows []wire.Workflow `json:"workflows"`
 }
 
 const (
@@ -402,11 +402,11 @@ func (t *tenantStore) named(ctx context.Context, of session.Tenant, body []byte)
 	var err error
 	if len(n.Tools) > 0 {
 		out.Tools, err = t.c.Tools(ctx, of, n.Tools...)
-		out.Tools = slices.DeleteFunc(out.Tools, func(v messages.Tool) bool { return !slices.Contains(n.Tools, v.Name) })
+		out.Tools = slices.DeleteFunc(out.Tools, func(v wire.Tool) bool { return !slices.Contains(n.Tools, v.Name) })
 	}
 	if err == nil && len(n.Workflows) > 0 {
 		out.Workflows, err = t.c.Workflows(ctx, n.Workflows...)
-		out.Workflows = slices.DeleteFunc(dispatch.OfferedTo(out.Workflows, of), func(w messages.Workflow) bool { return !slices.Contains(n.Workflows, w.Name) })
+		out.Workflows = slices.DeleteFunc(dispatch.OfferedTo(out.Workflows, of), func(w wire.Workflow) bool { return !slices.Contains(n.Workflows, w.Name) })
 	}
 	if err != nil {
 		return nil, err

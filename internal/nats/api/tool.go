@@ -35,13 +35,13 @@ const (
 // Tools returns the tools that processes have announced to a tenant, sorted by
 // name. They are read from any replica, which may lag behind; of those that are named
 // the registry's leader says what they are now.
-func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]messages.Tool, error) {
-	var all []messages.Tool
-	for m, err := range c.Values(ctx, streams.BucketRegistry, messages.ToolKey(t, "*")) {
+func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]wire.Tool, error) {
+	var all []wire.Tool
+	for m, err := range c.Values(ctx, streams.BucketRegistry, wire.ToolKey(t, "*")) {
 		if err != nil {
 			return nil, fmt.Errorf("nats/api: tools of %s: %w", t, err)
 		}
-		if v, err := messages.DecodeTool(m.Data); err == nil {
+		if v, err := wire.DecodeTool(m.Data); err == nil {
 			all = append(all, v)
 		}
 	}
@@ -49,23 +49,23 @@ func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]
 		if session.ValidID("tool", name) != nil {
 			continue
 		}
-		all = slices.DeleteFunc(all, func(v messages.Tool) bool { return v.Name == name })
-		m, err := c.LeaderLast(ctx, "KV_"+streams.BucketRegistry, streams.KeySubject(streams.BucketRegistry, messages.ToolKey(t, name)))
+		all = slices.DeleteFunc(all, func(v wire.Tool) bool { return v.Name == name })
+		m, err := c.LeaderLast(ctx, "KV_"+streams.BucketRegistry, streams.KeySubject(streams.BucketRegistry, wire.ToolKey(t, name)))
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 			return nil, fmt.Errorf("nats/api: tool %s: %w", name, err)
 		}
-		if v, decodeErr := messages.DecodeTool(m.Data); err == nil && decodeErr == nil && m.Header.Get("KV-Operation") == "" {
+		if v, decodeErr := wire.DecodeTool(m.Data); err == nil && decodeErr == nil && m.Header.Get("KV-Operation") == "" {
 			all = append(all, v)
 		}
 	}
-	slices.SortFunc(all, func(a, b messages.Tool) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b wire.Tool) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
 // tools answers a query for the tools of a tenant.
 func (a answerer) tools(ctx context.Context, t session.Tenant, _ wire.Query) (any, error) {
 	all, err := a.c.Tools(ctx, t)
-	return wire.Tools{Tools: append([]messages.Tool{}, all...)}, err
+	return wire.Tools{Tools: append([]wire.Tool{}, all...)}, err
 }
 
 // controlTool announces a tool or takes it away.
@@ -74,13 +74,13 @@ func (c *Conn) controlTool(ctx context.Context, t session.Tenant, name, verb str
 	case messages.VerbToolAnnounce:
 		return c.announceTool(ctx, t, name, data)
 	case messages.VerbToolWithdraw:
-		return c.Unregister(ctx, messages.ToolKey(t, name))
+		return c.Unregister(ctx, wire.ToolKey(t, name))
 	}
 	return fmt.Errorf("tool %q: verb %q: %w: %s or %s", name, verb, run.ErrMalformed, messages.VerbAnnounce, messages.VerbWithdraw)
 }
 
 func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, data []byte) error {
-	v, err := messages.DecodeTool(data)
+	v, err := wire.DecodeTool(data)
 	if err == nil {
 		err = v.Check(name)
 	}
@@ -94,7 +94,7 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 	if err != nil {
 		return err
 	}
-	known := slices.ContainsFunc(all, func(o messages.Tool) bool { return o.Name == name })
+	known := slices.ContainsFunc(all, func(o wire.Tool) bool { return o.Name == name })
 	if !known && len(all) >= maxTools {
 		return fmt.Errorf("tool %s: %w: there are %d already; withdraw some", name, run.ErrBusy, len(all))
 	}
@@ -102,7 +102,7 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 	if err != nil {
 		return err
 	}
-	if err := c.Enter(ctx, messages.ToolKey(t, name), entry); err != nil {
+	if err := c.Enter(ctx, wire.ToolKey(t, name), entry); err != nil {
 		return fmt.Errorf("nats/api: announce tool %s: %w", name, err)
 	}
 	return nil
@@ -110,7 +110,7 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 
 // AnnounceTool puts a tool on offer to a tenant, and replaces what was there
 // under its name. It needs the right to request its ToolControlSubject.
-func (c *Conn) AnnounceTool(ctx context.Context, t session.Tenant, v messages.Tool) error {
+func (c *Conn) AnnounceTool(ctx context.Context, t session.Tenant, v wire.Tool) error {
 	body, err := messages.Encode(v)
 	if err != nil {
 		return err
@@ -176,13 +176,13 @@ func failedAnswer(err error) wire.ToolAnswer {
 
 // ToolOf returns a tool that a process announced, for an agent: its calls are
 // requests on its subject. Arguments are checked here before.
-func (c *Conn) ToolOf(t session.Tenant, v messages.Tool) tool.Tool { return &remoteTool{c, t, v} }
+func (c *Conn) ToolOf(t session.Tenant, v wire.Tool) tool.Tool { return &remoteTool{c, t, v} }
 
 // remoteTool calls a tool of another process.
 type remoteTool struct {
 	c      *Conn
 	tenant session.Tenant
-	v      messages.Tool
+	v      wire.Tool
 }
 
 // Spec implements tool.Tool.

@@ -14,7 +14,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/wire"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -36,7 +35,7 @@ func TestToolCutOff(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				v := messages.Tool{Name: "count", Effect: effect.String()}
+				v := wire.Tool{Name: "count", Effect: effect.String()}
 				hook, fired := natstest.Once("counted", natstest.Drop)
 				w.Set(hook, nil)
 				_, err = caller.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
@@ -66,7 +65,7 @@ func TestToolOfNobody(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := layer.Dial(t, streamstest.NodeOptions(natstest.Start(t, nil)))
 			began := time.Now()
-			_, err := c.ToolOf(session.DefaultTenant, messages.Tool{Name: "count", TimeoutMS: timeout.Milliseconds()}).
+			_, err := c.ToolOf(session.DefaultTenant, wire.Tool{Name: "count", TimeoutMS: timeout.Milliseconds()}).
 				Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 			f, ok := errors.AsType[*tool.Failure](err)
 			if !ok || f.Kind != tool.Unavailable || !strings.Contains(f.Message, "no program answers the tool count") {
@@ -98,7 +97,7 @@ func TestToolBeforeReconnect(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.AfterFunc(2*time.Second, func() { w.Set(nil, nil) })
-		r, err := caller.ToolOf(session.DefaultTenant, messages.Tool{Name: "count"}).
+		r, err := caller.ToolOf(session.DefaultTenant, wire.Tool{Name: "count"}).
 			Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 		if err != nil || calls.Load() != 1 {
 			t.Errorf("%+v, %v after %d calls", r, err, calls.Load())

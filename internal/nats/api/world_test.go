@@ -16,9 +16,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
@@ -220,9 +220,9 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 	}
 	relay := own.StartRelay(ctx, &dispatch.RelayOptions{Incarnation: sys.Incarnation(), Known: m.known(), Changed: m.news(), Signal: signal})
 	keep(own.ServeQueries(ctx, &api.Queries{Values: values, Version: "1.0.0", Live: sys.Live, Incarnation: sys.Incarnation()}))
-	var offers []messages.Workflow
+	var offers []wire.Workflow
 	for _, g := range registry.All() {
-		w := messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision}
+		w := wire.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision}
 		if g.Batch {
 			w.Class = messages.ClassBatch
 		}

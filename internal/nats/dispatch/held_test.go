@@ -225,7 +225,7 @@ func TestRefusalGoesOn(t *testing.T) {
 // while the replica that is asked does not know that yet. It is not refused.
 func TestLaggingRegistry(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
-		if err := c.Register(t.Context(), "gpu", []messages.Workflow{{Name: "w", Revision: "1"}}); err != nil {
+		if err := c.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}); err != nil {
 			t.Fatal(err)
 		}
 		hook, fired := natstest.Once(`REGISTRY.workflow.\u003e`, natstest.Replace(`workflow.`, `workfloo.`))

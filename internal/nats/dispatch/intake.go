@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -173,7 +174,7 @@ func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(
 	found, all, err := i.offers.find(ctx, t.Session.Tenant, t.Workflow, t.Revision)
 	if found == nil && err == nil {
 		// What replicas say may lag behind, and they are not asked again.
-		var now []messages.Workflow
+		var now []wire.Workflow
 		now, err = i.c.offering(ctx, t.Workflow)
 		found = OfferOf(now, t.Session.Tenant, t.Workflow, t.Revision)
 	}

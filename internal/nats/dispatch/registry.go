@@ -14,6 +14,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -21,7 +22,7 @@ import (
 // Register puts workflows on offer for a pool: a client that asks for workflows sees
 // them while any node of the pool is up. It replaces what the pool offered
 // under the same names, and changes nothing that says the same already.
-func (c *Dispatch) Register(ctx context.Context, pool string, workflows []messages.Workflow) error {
+func (c *Dispatch) Register(ctx context.Context, pool string, workflows []wire.Workflow) error {
 	if err := validPool(pool); err != nil {
 		return err
 	}
@@ -34,7 +35,7 @@ func (c *Dispatch) Register(ctx context.Context, pool string, workflows []messag
 		if err != nil {
 			return fmt.Errorf("nats/dispatch: register workflow %s: %w", w.Name, err)
 		}
-		if err := c.Enter(ctx, messages.WorkflowKey(pool, w.Name), data); err != nil {
+		if err := c.Enter(ctx, wire.WorkflowKey(pool, w.Name), data); err != nil {
 			return fmt.Errorf("nats/dispatch: register workflow %s: %w", w.Name, err)
 		}
 	}
@@ -51,7 +52,7 @@ func (c *Dispatch) Withdraw(ctx context.Context, pool string, workflows ...strin
 		if err := session.ValidID("workflow", name); err != nil {
 			return err
 		}
-		if err := c.Unregister(ctx, messages.WorkflowKey(pool, name)); err != nil {
+		if err := c.Unregister(ctx, wire.WorkflowKey(pool, name)); err != nil {
 			return fmt.Errorf("nats/dispatch: withdraw workflow %s: %w", name, err)
 		}
 	}
@@ -112,19 +113,19 @@ func validPool(pool string) error {
 // Workflows returns what all pools offer, sorted by name and pool. It is read from any
 // replica, which may lag behind; for the workflows that are named and not known to it
 // the registry's leader is asked.
-func (c *Dispatch) Workflows(ctx context.Context, named ...string) ([]messages.Workflow, error) {
-	var out []messages.Workflow
+func (c *Dispatch) Workflows(ctx context.Context, named ...string) ([]wire.Workflow, error) {
+	var out []wire.Workflow
 	for m, err := range c.Values(ctx, streams.BucketRegistry, "workflow.>") {
 		if err != nil {
 			return nil, fmt.Errorf("nats/dispatch: workflows on offer: %w", err)
 		}
-		var w messages.Workflow
+		var w wire.Workflow
 		if json.Unmarshal(m.Data, &w) == nil && session.ValidID("workflow", w.Name) == nil {
 			out = append(out, w)
 		}
 	}
 	for _, name := range named {
-		if slices.ContainsFunc(out, func(w messages.Workflow) bool { return w.Name == name }) || session.ValidID("workflow", name) != nil {
+		if slices.ContainsFunc(out, func(w wire.Workflow) bool { return w.Name == name }) || session.ValidID("workflow", name) != nil {
 			continue
 		}
 		now, err := c.offering(ctx, name)
@@ -133,16 +134,16 @@ func (c *Dispatch) Workflows(ctx context.Context, named ...string) ([]messages.W
 		}
 		out = append(out, now...)
 	}
-	slices.SortFunc(out, func(a, b messages.Workflow) int {
+	slices.SortFunc(out, func(a, b wire.Workflow) int {
 		return strings.Compare(a.Name+" "+a.Pool, b.Name+" "+b.Pool)
 	})
 	return out, nil
 }
 
 // offering returns who offers a workflow now, as the registry's leader says.
-func (c *Dispatch) offering(ctx context.Context, workflow string) ([]messages.Workflow, error) {
-	var out []messages.Workflow
-	filter := streams.KeySubject(streams.BucketRegistry, messages.WorkflowKey("*", workflow))
+func (c *Dispatch) offering(ctx context.Context, workflow string) ([]wire.Workflow, error) {
+	var out []wire.Workflow
+	filter := streams.KeySubject(streams.BucketRegistry, wire.WorkflowKey("*", workflow))
 	for from := uint64(1); ; {
 		m, err := c.LeaderNext(ctx, "KV_"+streams.BucketRegistry, filter, from)
 		if errors.Is(err, conn.ErrNoMessage) {
@@ -151,7 +152,7 @@ func (c *Dispatch) offering(ctx context.Context, workflow string) ([]messages.Wo
 		if err != nil {
 			return nil, fmt.Errorf("nats/dispatch: workflow %s: %w", workflow, err)
 		}
-		var w messages.Workflow
+		var w wire.Workflow
 		if m.Header.Get("KV-Operation") == "" && json.Unmarshal(m.Data, &w) == nil {
 			out = append(out, w)
 		}
@@ -165,7 +166,7 @@ type catalog struct {
 	c *Dispatch
 
 	mu   sync.Mutex
-	all  []messages.Workflow
+	all  []wire.Workflow
 	read time.Time
 }
 
@@ -177,7 +178,7 @@ func (c *Dispatch) newCatalog() *catalog { return &catalog{c: c} }
 
 // find returns who offers a tenant a workflow: in a revision, if one is given. If no node
 // does, all are the workflows that are on offer to the tenant.
-func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision string) (found *messages.Workflow, all []messages.Workflow, err error) {
+func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision string) (found *wire.Workflow, all []wire.Workflow, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if time.Since(g.read) < catalogFresh {
@@ -197,7 +198,7 @@ func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision
 
 // OfferOf returns who gets the runs of a tenant: its own nodes, if they offer the
 // workflow.
-func OfferOf(all []messages.Workflow, t session.Tenant, workflow, revision string) (found *messages.Workflow) {
+func OfferOf(all []wire.Workflow, t session.Tenant, workflow, revision string) (found *wire.Workflow) {
 	for i := range all {
 		w := &all[i]
 		if w.Name != workflow || revision != "" && w.Revision != revision {
@@ -215,8 +216,8 @@ func OfferOf(all []messages.Workflow, t session.Tenant, workflow, revision strin
 
 // OfferedTo returns those of the workflows that are on offer to a tenant: of nodes for all
 // tenants, and of its own.
-func OfferedTo(all []messages.Workflow, t session.Tenant) []messages.Workflow {
-	out := make([]messages.Workflow, 0, len(all))
+func OfferedTo(all []wire.Workflow, t session.Tenant) []wire.Workflow {
+	out := make([]wire.Workflow, 0, len(all))
 	for _, w := range all {
 		if of, bound := messages.PoolOf(w.Pool); !bound || of == t {
 			out = append(out, w)

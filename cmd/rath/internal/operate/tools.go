@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/tool"
 )
@@ -50,7 +51,7 @@ withdraw" takes it away.`,
 
 // toolRow is a tool as programs read it.
 type toolRow struct {
-	messages.Tool
+	wire.Tool
 	Subject string `json:"subject"`
 }
 

@@ -51,7 +51,7 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (s *server) models() llm.Models {
-	return openai.New(&openai.Options{BaseURL: "http://model.test/v1", DefaultModel: "m1", Transport: s})
+	return openai.New(&llm.ServerOptions{BaseURL: "http://model.test/v1", DefaultModel: "m1", Transport: s})
 }
 
 const (

@@ -22,7 +22,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The defaults of [Options].
+// The defaults of [llm.ServerOptions].
 const (
 	DefaultFirstToken  = 5 * time.Minute
 	DefaultIdle        = 2 * time.Minute
@@ -37,18 +37,6 @@ const PathEmbeddings = "/embeddings"
 
 // MaxCalls bounds the tool calls of one answer.
 const MaxCalls = 256
-
-// Options are those of the wires' packages, which document them.
-type Options struct {
-	Env                     func(name string) string
-	Key                     func(ref string) (key string, err error)
-	BaseURL                 string
-	DefaultModel            string
-	FirstToken, Idle, Total time.Duration
-	Tail                    time.Duration
-	MaxFrame, MaxResponse   int
-	Transport               http.RoundTripper
-}
 
 // Protocol is what the servers of a wire have in common.
 type Protocol struct {

@@ -17,14 +17,14 @@ import (
 
 // Server resolves providers to endpoints. It is safe for concurrent use.
 type Server struct {
-	o    Options
+	o    llm.ServerOptions
 	p    Protocol
 	http *http.Client
 }
 
 // NewServer returns the servers of a protocol. Durations and counts of zero take their
 // defaults.
-func NewServer(o Options, p Protocol) *Server {
+func NewServer(o llm.ServerOptions, p Protocol) *Server {
 	orDefault(&o.FirstToken, DefaultFirstToken)
 	orDefault(&o.Idle, DefaultIdle)
 	orDefault(&o.Total, DefaultTotal)

@@ -24,7 +24,7 @@ const maxErrorBody = 64 << 10
 // exchange is a request and its answer.
 type exchange struct {
 	e    *Endpoint
-	o    *Options
+	o    *llm.ServerOptions
 	body []byte
 	step string
 	try  int

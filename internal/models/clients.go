@@ -19,9 +19,9 @@ var kinds = []string{KindOpenAI, KindResponses, KindAnthropic}
 // names. model is the default of OpenAI's, "" for the environment's.
 func (l *List) Clients(env func(string) string, model string) map[string]llm.Models {
 	key := func(ref string) (string, error) { return l.Key(env, ref) }
-	chat := openai.New(&openai.Options{Env: env, DefaultModel: model, Key: key})
+	chat := openai.New(&llm.ServerOptions{Env: env, DefaultModel: model, Key: key})
 	return map[string]llm.Models{
 		KindOpenAI: chat, KindResponses: chat,
-		KindAnthropic: anthropic.New(&anthropic.Options{Env: env, Key: key}),
+		KindAnthropic: anthropic.New(&llm.ServerOptions{Env: env, Key: key}),
 	}
 }

@@ -44,7 +44,7 @@ func serve(t *testing.T, answer string) *server {
 
 func (s *server) ask(t *testing.T, r *llm.Request) *llm.Response {
 	t.Helper()
-	models := anthropic.New(&anthropic.Options{Env: func(name string) string {
+	models := anthropic.New(&llm.ServerOptions{Env: func(name string) string {
 		return map[string]string{anthropic.EnvBase: s.URL, anthropic.EnvKey: "sk-ant-1"}[name]
 	}})
 	client, err := models.Client(t.Context(), r.Provider)

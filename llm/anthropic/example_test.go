@@ -18,7 +18,7 @@ func Example() {
 	}))
 	defer srv.Close()
 
-	models := anthropic.New(&anthropic.Options{Env: func(name string) string {
+	models := anthropic.New(&llm.ServerOptions{Env: func(name string) string {
 		return map[string]string{anthropic.EnvBase: srv.URL}[name] // usually os.Getenv
 	}})
 

@@ -12,7 +12,7 @@ import (
 )
 
 func models(l llmtest.Limits) llm.Models {
-	return anthropic.New(&anthropic.Options{
+	return anthropic.New(&llm.ServerOptions{
 		FirstToken: l.FirstToken, Idle: l.Idle, Tail: l.Tail, MaxFrame: l.MaxFrame, MaxResponse: l.MaxResponse, Key: l.Key, Transport: l.Transport,
 	})
 }

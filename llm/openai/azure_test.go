@@ -41,7 +41,7 @@ func TestAzure(t *testing.T) {
 		"an endpoint with user": {env: "AZURE_OPENAI_ENDPOINT=https://u:secret99@r.openai.azure.com", says: "AZURE_OPENAI_ENDPOINT: base_url of host"},
 	} {
 		var got asks
-		models := openai.New(&openai.Options{Transport: &got, Env: func(name string) string {
+		models := openai.New(&llm.ServerOptions{Transport: &got, Env: func(name string) string {
 			for kv := range strings.SplitSeq(tt.env, " ") {
 				if v, ok := strings.CutPrefix(kv, name+"="); ok {
 					return v

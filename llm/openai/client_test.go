@@ -29,7 +29,7 @@ import (
 )
 
 // serve puts a script behind a real socket and returns a client for it.
-func serve(t testing.TB, script string, so *scripted.Options, o *openai.Options) (llm.Client, *scripted.Model) {
+func serve(t testing.TB, script string, so *scripted.Options, o *llm.ServerOptions) (llm.Client, *scripted.Model) {
 	t.Helper()
 	s, err := scripted.Parse("test", []byte(script))
 	if err != nil {
@@ -163,7 +163,7 @@ fault: hang
 // the same deltas, the same classes of errors, the same log.
 func TestScriptedServerIsTheScriptedModel(t *testing.T) {
 	var httpLog, processLog bytes.Buffer
-	o := &openai.Options{Idle: time.Second, FirstToken: 2 * time.Second}
+	o := &llm.ServerOptions{Idle: time.Second, FirstToken: 2 * time.Second}
 	now := func() time.Time { return time.Unix(0, 0) }
 	overHTTP, _ := serve(t, everything, &scripted.Options{Log: &httpLog, Now: now}, o)
 	_, inProcess := serve(t, everything, &scripted.Options{Log: &processLog, Now: now, Hang: 10 * time.Millisecond}, nil)
@@ -300,7 +300,7 @@ func TestConnectionsAreReused(t *testing.T) {
 		defer srv.Close()
 		transport := &http.Transport{DialContext: wires.dial}
 		defer transport.CloseIdleConnections()
-		models := openai.New(&openai.Options{Transport: transport})
+		models := openai.New(&llm.ServerOptions{Transport: transport})
 		for range 20 {
 			for path, want := range map[string]llm.Code{"": "", "/busy": llm.CodeRateLimited} {
 				client, err := models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: "http://model.test" + path})
@@ -339,19 +339,19 @@ func TestResolve(t *testing.T) {
 		name string
 		p    llm.Provider
 		env  string // NAME=value words
-		o    openai.Options
+		o    llm.ServerOptions
 		auth string
 		code llm.Code
 		says []string
 	}{
 		{name: "local server, no key", p: llm.Provider{Model: "m", BaseURL: local}},
 		{name: "base from the environment", p: llm.Provider{Model: "m"}, env: "OPENAI_BASE_URL=" + local + " OPENAI_API_KEY=k123456", auth: "Bearer k123456"},
-		{name: "base from the options", p: llm.Provider{Model: "m"}, env: "OPENAI_BASE_URL=http://127.0.0.1:1", o: openai.Options{BaseURL: local}},
+		{name: "base from the options", p: llm.Provider{Model: "m"}, env: "OPENAI_BASE_URL=http://127.0.0.1:1", o: llm.ServerOptions{BaseURL: local}},
 		{name: "the process's key is not for a provider's server", p: llm.Provider{Model: "m", BaseURL: local}, env: "OPENAI_API_KEY=k123456"},
 		{name: "unless it names it", p: llm.Provider{Model: "m", BaseURL: local, KeyRef: "OPENAI_API_KEY"}, env: "OPENAI_API_KEY=k123456", auth: "Bearer k123456"},
-		{name: "key from the configuration", p: llm.Provider{Model: "m", BaseURL: local, KeyRef: "team"}, env: "team=no", o: openai.Options{Key: func(ref string) (string, error) { return " secret-of-" + ref, nil }}, auth: "Bearer secret-of-team"},
+		{name: "key from the configuration", p: llm.Provider{Model: "m", BaseURL: local, KeyRef: "team"}, env: "team=no", o: llm.ServerOptions{Key: func(ref string) (string, error) { return " secret-of-" + ref, nil }}, auth: "Bearer secret-of-team"},
 		{name: "default model", p: llm.Provider{BaseURL: local}, env: "OPENAI_DEFAULT_MODEL=m"},
-		{name: "default model of the options", p: llm.Provider{BaseURL: local}, o: openai.Options{DefaultModel: "m"}, env: "OPENAI_DEFAULT_MODEL=other"},
+		{name: "default model of the options", p: llm.Provider{BaseURL: local}, o: llm.ServerOptions{DefaultModel: "m"}, env: "OPENAI_DEFAULT_MODEL=other"},
 
 		{name: "no key", p: llm.Provider{Model: "m"}, code: llm.CodeNoKey, says: []string{"api.openai.com", "export OPENAI_API_KEY=", "OPENAI_BASE_URL"}},
 		{name: "blank key", p: llm.Provider{Model: "m"}, env: "OPENAI_API_KEY=", code: llm.CodeNoKey},

@@ -79,7 +79,7 @@ func TestEmbeddingsRequest(t *testing.T) {
 		model.ServeHTTP(w, r)
 	}))
 	defer srv.Close()
-	all := llm.ByKind(map[string]llm.Models{"openai": openai.New(&openai.Options{Env: func(name string) string { return map[string]string{"K": "sk-0123456789"}[name] }})})
+	all := llm.ByKind(map[string]llm.Models{"openai": openai.New(&llm.ServerOptions{Env: func(name string) string { return map[string]string{"K": "sk-0123456789"}[name] }})})
 	p := llm.Provider{Kind: "openai", Model: "m1", BaseURL: srv.URL + "/v1", KeyRef: "K", Extra: json.RawMessage(`{"dimensions":256}`)}
 	e, err := llm.EmbedderOf(t.Context(), all, p)
 	if err != nil {

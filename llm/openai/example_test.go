@@ -20,7 +20,7 @@ func Example() {
 	srv := httptest.NewServer(model)
 	defer srv.Close()
 
-	models := openai.New(&openai.Options{Env: func(name string) string {
+	models := openai.New(&llm.ServerOptions{Env: func(name string) string {
 		return map[string]string{"OPENAI_BASE_URL": srv.URL + "/v1"}[name] // usually os.Getenv
 	}})
 

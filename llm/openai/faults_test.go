@@ -29,7 +29,7 @@ func fin(reason string) string {
 }
 
 func models(l llmtest.Limits) llm.Models {
-	return openai.New(&openai.Options{
+	return openai.New(&llm.ServerOptions{
 		FirstToken: l.FirstToken, Idle: l.Idle, Tail: l.Tail, MaxFrame: l.MaxFrame, MaxResponse: l.MaxResponse, Key: l.Key, Transport: l.Transport,
 	})
 }

@@ -3,7 +3,7 @@
 // that imitate it more or less. A provider of [KindResponses] is asked by OpenAI's
 // newer protocol, in which a reasoning model gets its thoughts back.
 //
-//	models := openai.New(&openai.Options{Env: os.Getenv})
+//	models := openai.New(&llm.ServerOptions{Env: os.Getenv})
 //	client, err := models.Client(ctx, llm.Provider{Model: "gpt-5.5"})
 //
 // Requests are made of the types of the go-openai module; what servers really
@@ -23,13 +23,12 @@ package openai
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/rathcluster/rath/internal/exchange"
 	"github.com/rathcluster/rath/llm"
 )
 
-// The defaults of [Options].
+// The defaults of [llm.ServerOptions].
 const (
 	// DefaultBaseURL is the server of a provider without a BaseURL.
 	DefaultBaseURL = "https://api.openai.com/v1"
@@ -50,7 +49,7 @@ const (
 	MaxCalls = exchange.MaxCalls
 )
 
-// The environment variables that are looked up through [Options.Env].
+// The environment variables that are looked up through [llm.ServerOptions.Env].
 const (
 	EnvKey   = "OPENAI_API_KEY"
 	EnvBase  = "OPENAI_BASE_URL"
@@ -63,57 +62,26 @@ const (
 	EnvAzureVersion  = "AZURE_OPENAI_API_VERSION"
 )
 
-// Options are the settings of [New]. In the zero value nothing is
-// configured but the limits. Durations and counts of zero take the default
-// named after them.
-type Options struct {
-	// Env looks up an environment variable, usually os.Getenv; nil is an
-	// empty environment. Values are trimmed, blank is unset.
-	Env func(name string) string
-	// Key looks up the key that a provider refers to, before Env; "" is that it
-	// has none, and an error says why it should have. nil finds none.
-	Key func(ref string) (key string, err error)
-	// BaseURL is the server of providers that name none; "" is OPENAI_BASE_URL
-	// and then DefaultBaseURL.
-	BaseURL string
-	// DefaultModel is the model of providers that name none; "" is
-	// OPENAI_DEFAULT_MODEL.
-	DefaultModel string
-
-	// FirstToken bounds a call up to the first piece of the answer (or the
-	// whole answer, if the server does not stream), Idle the silence between
-	// two events after that, Total the whole call. Comments that keep a
-	// connection alive count as silence.
-	FirstToken, Idle, Total time.Duration
-	// Tail is how long to wait for the usage after the finish reason.
-	Tail time.Duration
-	// MaxFrame and MaxResponse bound what is read, in bytes.
-	MaxFrame, MaxResponse int
-
-	// Transport makes the connections; nil is one with a pool that fits many
-	// parallel calls to few hosts, which honours the proxy variables of the
-	// process.
-	Transport http.RoundTripper
-}
-
 // models is safe for concurrent use.
 type models struct{ server *exchange.Server }
 
 // New resolves providers to clients of OpenAI-compatible servers; nil options
-// are the zero value. With llm.EmbedderOf they make vectors as well.
+// are the zero value. With llm.EmbedderOf they make vectors as well. Without a
+// BaseURL the server is that of OPENAI_BASE_URL and then DefaultBaseURL, and without a
+// DefaultModel the model is that of OPENAI_DEFAULT_MODEL.
 //
-// The key is the provider's KeyRef, looked up by Options.Key and then
-// Options.Env; without a KeyRef it is OPENAI_API_KEY, but only for the servers
+// The key is the provider's KeyRef, looked up by Key of the options and then
+// their Env; without a KeyRef it is OPENAI_API_KEY, but only for the servers
 // that the configuration names and for DefaultBaseURL: data that came with a
 // workflow does not get to send the process's own key elsewhere. Servers
 // other than DefaultBaseURL may do without a key.
 //
 // If no model is named anywhere the error lists what the server offers.
-func New(o *Options) llm.Models {
+func New(o *llm.ServerOptions) llm.Models {
 	if o == nil {
-		o = &Options{}
+		o = &llm.ServerOptions{}
 	}
-	return &models{exchange.NewServer(exchange.Options(*o), exchange.Protocol{
+	return &models{exchange.NewServer(*o, exchange.Protocol{
 		BaseURL: DefaultBaseURL, EnvKey: EnvKey, EnvBase: EnvBase, EnvModel: EnvModel,
 		Azure: exchange.Azure{Endpoint: EnvAzureEndpoint, Keys: []string{EnvAzureKey, "AZURE_API_KEY"}, Version: EnvAzureVersion},
 		Sign: func(h http.Header, key string) {

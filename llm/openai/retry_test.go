@@ -61,7 +61,7 @@ func silent(body string) func(*http.Request) (*http.Response, error) {
 
 var hello = data(say("Hello"), fin("stop"), "[DONE]")
 
-func complete(t *testing.T, ctx context.Context, tr *trips, o openai.Options, sink func(llm.Delta)) (*llm.Response, error) {
+func complete(t *testing.T, ctx context.Context, tr *trips, o llm.ServerOptions, sink func(llm.Delta)) (*llm.Response, error) {
 	t.Helper()
 	o.Transport = tr
 	p := llm.Provider{Model: "m1", BaseURL: "http://model.test/v1"}
@@ -77,7 +77,7 @@ func complete(t *testing.T, ctx context.Context, tr *trips, o openai.Options, si
 func TestOneRequest(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		o     openai.Options
+		o     llm.ServerOptions
 		step  func(*http.Request) (*http.Response, error)
 		code  llm.Code
 		final bool
@@ -98,9 +98,9 @@ func TestOneRequest(t *testing.T) {
 		}, code: llm.CodeOverloaded, after: 10 * time.Second},
 		{name: "nothing came", step: answer(200, data(delta(`"role":"assistant"`))), code: llm.CodeTruncated},
 		{name: "a part came", step: answer(200, data(say("Hel"))), code: llm.CodeTruncated},
-		{name: "first token", o: openai.Options{FirstToken: 7 * time.Second}, step: silent(": ping\n\n" + data(delta(`"role":"assistant"`))), code: llm.CodeTimeout, took: 7 * time.Second},
-		{name: "idle", o: openai.Options{Idle: 3 * time.Second}, step: silent(data(say("Hel"))), code: llm.CodeIdleTimeout, took: 3 * time.Second},
-		{name: "total", o: openai.Options{Total: 10 * time.Second}, step: silent(""), code: llm.CodeTimeout, took: 10 * time.Second, says: "no answer within 10s"},
+		{name: "first token", o: llm.ServerOptions{FirstToken: 7 * time.Second}, step: silent(": ping\n\n" + data(delta(`"role":"assistant"`))), code: llm.CodeTimeout, took: 7 * time.Second},
+		{name: "idle", o: llm.ServerOptions{Idle: 3 * time.Second}, step: silent(data(say("Hel"))), code: llm.CodeIdleTimeout, took: 3 * time.Second},
+		{name: "total", o: llm.ServerOptions{Total: 10 * time.Second}, step: silent(""), code: llm.CodeTimeout, took: 10 * time.Second, says: "no answer within 10s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestCancel(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				time.AfterFunc(5*time.Second, func() { cancel(cause) })
 				start := time.Now()
-				_, err := complete(t, ctx, &trips{t: t, steps: s}, openai.Options{}, func(llm.Delta) {})
+				_, err := complete(t, ctx, &trips{t: t, steps: s}, llm.ServerOptions{}, func(llm.Delta) {})
 				if !errors.Is(err, cause) || llm.CodeOf(err) != "" || time.Since(start) != 5*time.Second {
 					t.Errorf("%v after %v", err, time.Since(start))
 				}
@@ -144,7 +144,7 @@ func TestCancel(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
-				_, err := complete(t, ctx, &trips{t: t, steps: s}, openai.Options{}, func(llm.Delta) {})
+				_, err := complete(t, ctx, &trips{t: t, steps: s}, llm.ServerOptions{}, func(llm.Delta) {})
 				if !errors.Is(err, context.DeadlineExceeded) || llm.CodeOf(err) != "" {
 					t.Error(err)
 				}

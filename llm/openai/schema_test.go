@@ -57,12 +57,12 @@ func TestSchemaOmit(t *testing.T) {
 		p    llm.Provider
 		fail bool
 	}{
-		"chat completions":              {openai.New(&openai.Options{Transport: here}), llm.Provider{BaseURL: srv.URL, SchemaOmit: omit}, false},
-		"chat completions, nothing":     {openai.New(&openai.Options{Transport: here}), llm.Provider{BaseURL: srv.URL}, true},
-		"chat completions, Google":      {openai.New(&openai.Options{Transport: here}), llm.Provider{BaseURL: "http://generativelanguage.googleapis.com/v1beta/openai"}, false},
-		"chat completions, other words": {openai.New(&openai.Options{Transport: here}), llm.Provider{BaseURL: "http://generativelanguage.googleapis.com/v1beta/openai", SchemaOmit: omit[1:]}, true},
-		"responses":                     {openai.New(&openai.Options{Transport: here}), llm.Provider{Kind: openai.KindResponses, BaseURL: srv.URL, SchemaOmit: omit}, false},
-		"messages":                      {anthropic.New(&anthropic.Options{Transport: here, Key: key}), llm.Provider{Kind: "anthropic", BaseURL: srv.URL, KeyRef: "k", SchemaOmit: omit}, false},
+		"chat completions":              {openai.New(&llm.ServerOptions{Transport: here}), llm.Provider{BaseURL: srv.URL, SchemaOmit: omit}, false},
+		"chat completions, nothing":     {openai.New(&llm.ServerOptions{Transport: here}), llm.Provider{BaseURL: srv.URL}, true},
+		"chat completions, Google":      {openai.New(&llm.ServerOptions{Transport: here}), llm.Provider{BaseURL: "http://generativelanguage.googleapis.com/v1beta/openai"}, false},
+		"chat completions, other words": {openai.New(&llm.ServerOptions{Transport: here}), llm.Provider{BaseURL: "http://generativelanguage.googleapis.com/v1beta/openai", SchemaOmit: omit[1:]}, true},
+		"responses":                     {openai.New(&llm.ServerOptions{Transport: here}), llm.Provider{Kind: openai.KindResponses, BaseURL: srv.URL, SchemaOmit: omit}, false},
+		"messages":                      {anthropic.New(&llm.ServerOptions{Transport: here, Key: key}), llm.Provider{Kind: "anthropic", BaseURL: srv.URL, KeyRef: "k", SchemaOmit: omit}, false},
 	} {
 		tt.p.Model = "m"
 		tt.p.ResponseFormat = json.RawMessage(`{"type":"json_schema","json_schema":{"name":"answer","schema":` + arguments + `}}`)

@@ -189,7 +189,7 @@ func (d *demonstration) node(store string) (*node.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	real := openai.New(&openai.Options{Env: d.Getenv, DefaultModel: cmp.Or(d.o.model, d.Config.Model.Value)})
+	real := openai.New(&llm.ServerOptions{Env: d.Getenv, DefaultModel: cmp.Or(d.o.model, d.Config.Model.Value)})
 	o.Models = llm.ByKind(map[string]llm.Models{demo.Kind: model, node.KindOpenAI: real, "": real})
 	return o, nil
 }

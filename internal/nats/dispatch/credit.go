@@ -19,8 +19,9 @@ import (
 // that take tasks in.
 
 // maxWaiting bounds the runs of a tenant and workflow that wait in the logs of a
-// partition.
-const maxWaiting = 512
+// partition: as many as TASKS holds of them. A run takes no time while it waits in a log, but a
+// task in TASKS is sent and given back again and again.
+const maxWaiting = 1024
 
 const (
 	// creditsAtOnce is how much credit is asked for at once, for further tasks of

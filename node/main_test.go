@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/mcptest"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/sandbox/docker"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/session"
@@ -26,6 +27,7 @@ func TestMain(m *testing.M) {
 	mcptest.Main()
 	docker.Reexec()
 	local.Reexec()
+	scratch.InMemory()
 	switch os.Getenv(asNode) {
 	case "":
 	case "router":

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
@@ -34,6 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	scratch.InMemory()
 	os.Exit(m.Run())
 }
 

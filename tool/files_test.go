@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/sandbox/scripted"
@@ -18,6 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	local.Reexec()
+	scratch.InMemory()
 	os.Exit(m.Run())
 }
 

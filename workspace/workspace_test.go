@@ -13,8 +13,14 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/workspace"
 )
+
+func TestMain(m *testing.M) {
+	scratch.InMemory()
+	os.Exit(m.Run())
+}
 
 var someDigest = blob.Sum([]byte("x"))
 

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
@@ -25,6 +26,7 @@ const asTranscript = "RATH_TEST_AS_TRANSCRIPT"
 
 func TestMain(m *testing.M) {
 	local.Reexec()
+	scratch.InMemory()
 	if name := os.Getenv(asProgram); name != "" {
 		program(name)
 	}

@@ -8,11 +8,15 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
 
-func TestMain(m *testing.M) { flowtest.Main(m) }
+func TestMain(m *testing.M) {
+	scratch.InMemory()
+	flowtest.Main(m)
+}
 
 type fix struct{ code, verify *flow.Agent }
 

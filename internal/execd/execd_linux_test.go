@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/directory"
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
@@ -28,6 +29,7 @@ import (
 func TestMain(m *testing.M) {
 	Reexec(os.Args)
 	sandboxtest.Probe()
+	scratch.InMemory()
 	os.Exit(m.Run())
 }
 

@@ -17,8 +17,14 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/git"
 	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
+
+func TestMain(m *testing.M) {
+	scratch.InMemory()
+	os.Exit(m.Run())
+}
 
 // user runs git as the owner of a repository does.
 func user(t *testing.T, dir string, args ...string) string {

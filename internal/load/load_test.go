@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
@@ -22,6 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	local.Reexec()
+	scratch.InMemory()
 	os.Exit(m.Run())
 }
 

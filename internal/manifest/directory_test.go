@@ -4,14 +4,21 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
+
+func TestMain(m *testing.M) {
+	scratch.InMemory()
+	os.Exit(m.Run())
+}
 
 // TestHeadGolden pins the bytes of a head of format 3.
 func TestHeadGolden(t *testing.T) {

@@ -46,6 +46,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server/ats"
 
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/scratch"
 )
 
 // maxStore bounds what streams may reserve. Nothing is allocated, so that the
@@ -54,6 +55,7 @@ const maxStore = 64 << 30
 
 // Main runs the tests of a package and exits. Call it from TestMain.
 func Main(m *testing.M) {
+	scratch.InMemory()
 	Register()
 	os.Exit(m.Run())
 }

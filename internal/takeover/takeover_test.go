@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/retention"
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/internal/takeover"
 	"github.com/rathcluster/rath/internal/wire"
@@ -30,6 +31,11 @@ import (
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
+
+func TestMain(m *testing.M) {
+	scratch.InMemory()
+	os.Exit(m.Run())
+}
 
 // site is a node over a store, with a client that has no credentials.
 type site struct {

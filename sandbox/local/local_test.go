@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
@@ -18,6 +19,7 @@ var _ = flag.Bool("update", false, "write testdata")
 func TestMain(m *testing.M) {
 	local.Reexec()
 	sandboxtest.Probe()
+	scratch.InMemory()
 	local.RunHost()
 	os.Exit(m.Run())
 }

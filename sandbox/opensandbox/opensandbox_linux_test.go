@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
@@ -15,6 +16,7 @@ var _ = flag.Bool("update", false, "write testdata")
 func TestMain(m *testing.M) {
 	Reexec()
 	sandboxtest.Probe()
+	scratch.InMemory()
 	os.Exit(m.Run())
 }
 

@@ -11,10 +11,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 	"github.com/rathcluster/rath/sandbox/scripted"
 )
+
+func TestMain(m *testing.M) {
+	scratch.InMemory()
+	os.Exit(m.Run())
+}
 
 // The suite writes the backend's column of the table of hostile inputs with it.
 var _ = flag.Bool("update", false, "write testdata")

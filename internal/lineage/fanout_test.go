@@ -288,3 +288,21 @@ func TestLateBranch(t *testing.T) {
 		t.Errorf("the tree does not say so:\n%s", tree)
 	}
 }
+
+// TestBranchesOfTheSameMoment: a fan-out opens its branches, also where they were opened in
+// the millisecond of its commit.
+func TestBranchesOfTheSameMoment(t *testing.T) {
+	w := playBranches(t)
+	records := w.records()
+	for i := range records {
+		records[i].Time = records[0].Time
+	}
+	g := lineage.NewGraph()
+	g.Add(records...)
+	text, err := g.Tree(w.home, nil)
+	w.must(err)
+	_, rest, found := strings.Cut(text, "fans out into 3 branches")
+	if !found || strings.Count(rest, "fork of release at 2") != 3 {
+		t.Errorf("the branches do not come after the fan-out:\n%s", text)
+	}
+}

@@ -34,7 +34,7 @@ type timeline struct {
 	title   string // "fork of s1 at 4"
 	lines   []Line
 	kids    []int  // indexes of the sessions opened from this one, by time
-	fork    uint64 // commit of the parent that it was opened from
+	fork    uint64 // commit of the parent that it was opened from, or of the fan-out that opened it
 	depth   int
 	folded  string            // a line about the sessions opened from it that are left out
 	until   []uint64          // commits of this session that others were opened from
@@ -45,6 +45,12 @@ type timeline struct {
 type stepID struct {
 	run  run.ID
 	path run.Path
+}
+
+// opened says which fan-out opened a session: a commit of a timeline.
+type opened struct {
+	in     int
+	commit uint64
 }
 
 // timelines builds those of a tree, parents before children.
@@ -64,6 +70,7 @@ func (g *Graph) timelines(root session.Key, all bool, limit, fold int) ([]timeli
 		rows, left = rows[:limit], len(rows)-limit
 	}
 	index := map[session.ID]int{}
+	fanned := map[session.ID]opened{}
 	out := make([]timeline, len(rows))
 	for i, r := range rows {
 		index[r.info.Key.ID] = i
@@ -79,6 +86,9 @@ func (g *Graph) timelines(root session.Key, all bool, limit, fold int) ([]timeli
 				if j, ok := index[p.Session]; ok && j < i {
 					out[j].kids = append(out[j].kids, i)
 					c.fork = p.commit(g.sessions[out[j].info.Key])
+					if o := fanned[c.info.Key.ID]; o.in == j {
+						c.fork = max(c.fork, o.commit)
+					}
 					break
 				}
 			}
@@ -105,6 +115,11 @@ func (g *Graph) timelines(root session.Key, all bool, limit, fold int) ([]timeli
 				r.Agent = agents[stepID{r.Run, parentStep(r.Step)}]
 				if rest, ok := strings.CutPrefix(r.Summary, t.records[n].Actor()+" "); ok && r.Agent != "" {
 					r.Summary = r.Agent + " " + rest
+				}
+			}
+			if r.Kind == FannedOut {
+				for _, b := range r.Branches {
+					fanned[b.Session] = opened{i, r.Commit}
 				}
 			}
 			c.commits, c.version = append(c.commits, r.Commit), append(c.version, t.versions[n])

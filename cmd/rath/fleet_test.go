@@ -29,6 +29,9 @@ var devNode = regexp.MustCompile(`(?m)^node (\w) +pid (\d+) +(n\w+)`)
 // waits for a person, a node is killed and another drained, a refused task is
 // dealt with, and an interrupt ends everything.
 func TestDevFleet(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
 	dir := t.TempDir()
 	t.Chdir(dir)
 	t.Setenv("NATS_URL", "")
@@ -164,6 +167,9 @@ func TestDevFleet(t *testing.T) {
 // TestDemoFleetInterrupted interrupts the demo of a fleet, which says how to go on,
 // and goes on so.
 func TestDemoFleetInterrupted(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
 	dir := t.TempDir()
 	t.Chdir(dir)
 	demo := startCommand(t, dir, "demo", "--nodes", "2")
@@ -185,6 +191,9 @@ func TestDemoFleetInterrupted(t *testing.T) {
 // TestDevFleetKilled kills the process of a fleet, and its server with it, while a
 // node is within a step. The nodes end by themselves, and so does what they run.
 func TestDevFleetKilled(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
 	dir := t.TempDir()
 	t.Chdir(dir)
 	call := `{"cmd":"while true; do echo x >> beat; sleep 0.05; done"}`

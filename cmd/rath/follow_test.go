@@ -20,6 +20,9 @@ import (
 // then stops for one: a follower prints how the run goes on, once, also one that
 // starts later, and follows to the end.
 func TestFollowTellsOfPeople(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
 	dir := t.TempDir()
 	t.Chdir(dir)
 	var node offering
@@ -79,6 +82,9 @@ func TestFollowTellsOfPeople(t *testing.T) {
 // TestFollowTellsOfLostServer follows at a node that is killed and started again:
 // the follower prints both, and goes on.
 func TestFollowTellsOfLostServer(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
 	dir := t.TempDir()
 	dev, url := startDev(t, dir)
 	command(t, "rath submit agent -m first --wait", dir)
@@ -118,6 +124,9 @@ func TestFollowTellsOfLostServer(t *testing.T) {
 // the node is now. With the store to itself, nothing can come that would be worth
 // waiting for.
 func TestFollowEndsWithItsNode(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
 	dir := t.TempDir()
 	script := "A model that is slow at its second answer.\n\n-- work --\nnot result: list_workspace_files\ncall: list_workspace_files {}\n\n-- answer --\ndelay: 60s\n\ndone\n"
 	if err := os.WriteFile(filepath.Join(dir, "slow.txtar"), []byte(script), 0o644); err != nil {

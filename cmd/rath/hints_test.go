@@ -83,6 +83,9 @@ func parses(args []string) error {
 // TestHintsRun runs the commands that others tell to type, at a store and over --server:
 // they are found, reach the same system, and do something.
 func TestHintsRun(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
 	dir := t.TempDir()
 	script := "Edits.\n\n-- edit --\noffers: write_workspace_file\nnot result: write_workspace_file\n" +
 		"call: write_workspace_file {\"path\":\"a.txt\",\"content\":\"two\\n\"}\n\n-- done --\n\ndone\n"

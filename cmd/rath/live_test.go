@@ -50,6 +50,9 @@ var spans = regexp.MustCompile(`\d+(\.\d+)? m?s\b|\d+m\d+s|node +[abc],`)
 // TestWhyIsItStuck asks with one command, over the server as a client without
 // credentials and at the store, why runs on three nodes do not go on.
 func TestWhyIsItStuck(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
 	dir := t.TempDir()
 	t.Chdir(dir)
 	script, err := scripted.Parse("stuck", []byte(stuckScript))

@@ -47,6 +47,9 @@ func readmeCommands(t *testing.T, section string) []string {
 // TestREADMEFleet types the lines of the README's section about fleets into a
 // shell. Only the port is another one, and PID is that of a node.
 func TestREADMEFleet(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
 	lines := readmeCommands(t, "A fleet")
 	exe, err := os.Executable()
 	if err != nil {

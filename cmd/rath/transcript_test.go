@@ -21,8 +21,12 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts of testdata")
 
-// asTranscript is set in the process that plays one transcript.
-const asTranscript = "RATH_TEST_AS_TRANSCRIPT"
+// asPlayed is set in the process that plays one test.
+const asPlayed = "RATH_TEST_AS_PLAYED"
+
+// atOnce is how many tests are played at once where nothing else is asked for: they wait
+// for each other's processes, deadlines and disks more than they compute.
+const atOnce = "4"
 
 func TestMain(m *testing.M) {
 	local.Reexec()
@@ -33,14 +37,16 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		main()
 	}
+	if err := flag.Set("test.parallel", atOnce); err != nil { // what is asked for comes later
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 
 // TestTranscripts plays the command lines of testdata/*.txtar in a directory
 // of their own and compares what they print. A transcript's files are there
 // before; what differs between two runs is replaced by a word. Each is played by a
-// process of its own, whose directory that is: they wait more than they compute, so
-// several are played at once.
+// process of its own, whose directory that is.
 //
 //	$ rath ps            a command; NAME=value before it sets the environment
 //	> text               a line of standard error
@@ -58,9 +64,7 @@ func TestTranscripts(t *testing.T) {
 	}
 	for _, name := range names {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
-			if os.Getenv(asTranscript) == "" {
-				t.Parallel()
-				playAlone(t)
+			if isPlayed(t) {
 				return
 			}
 			abs, err := filepath.Abs(name)
@@ -99,15 +103,22 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// playAlone runs this test in a process of its own.
-func playAlone(t *testing.T) {
+// isPlayed plays this test in a process of its own, beside others, and reports that it
+// did; in that process it reports false. It is for tests that change the directory or the
+// environment, or wait much of their time: a few are played at once.
+func isPlayed(t *testing.T) bool {
 	t.Helper()
+	if os.Getenv(asPlayed) != "" {
+		return false
+	}
+	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+strings.Replace(t.Name(), "/", "$/^", 1)+"$", "-test.v", "-update="+strconv.FormatBool(*update))
-	cmd.Env = append(os.Environ(), asTranscript+"=1")
+	cmd.Env = append(os.Environ(), asPlayed+"=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name()+" ")) {
 		t.Errorf("%v\n%s", err, out)
 	}
+	return true
 }
 
 // play runs the commands of a script and returns it with what they print.

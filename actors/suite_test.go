@@ -41,7 +41,7 @@ func TestStoreSlow(t *testing.T) {
 // TestProtocol: session actors answer as the transcripts of package run say, and
 // append the same commits.
 func TestProtocol(t *testing.T) {
-	const dir = "../journal/testdata/protocol"
+	const dir = "../internal/journal/testdata/protocol"
 	nodes := func(o actors.Options) func(*testing.T, commitlog.Log, string) journal.Store {
 		return func(t *testing.T, log commitlog.Log, incarnation string) journal.Store {
 			o.Incarnation = incarnation

@@ -384,7 +384,7 @@ func raceForASession(t *testing.T, dice *rand.Rand, faulty bool) {
 		}
 	}
 	steps := map[string]int{}
-	for e, err := range log.Read(t.Context(), k, session.Position{}) {
+	for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ type stuck struct {
 	free  chan struct{}
 }
 
-func (s *stuck) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (s *stuck) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	if k != s.key {
 		return s.faults.Read(ctx, k, after)
 	}
@@ -103,7 +103,7 @@ func TestDrainEndsClaims(t *testing.T) {
 // unsaving is a log that is away whenever a snapshot is to be saved.
 type unsaving struct{ *faults }
 
-func (unsaving) Save(ctx context.Context, _ session.Key, _ session.Position, _ []byte) error {
+func (unsaving) Save(ctx context.Context, _ session.Key, _ commitlog.Position, _ []byte) error {
 	<-ctx.Done()
 	return ctx.Err()
 }

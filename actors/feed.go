@@ -25,9 +25,9 @@ type follower struct {
 	take func(*commitlog.Entry)
 
 	mu      sync.Mutex
-	at      session.Position // of what it took
-	behind  bool             // the log may hold commits that it did not take
-	reading bool             // a goroutine reads them
+	at      commitlog.Position // of what it took
+	behind  bool               // the log may hold commits that it did not take
+	reading bool               // a goroutine reads them
 	ended   bool
 }
 
@@ -51,7 +51,7 @@ func (s *System) follow(f *follower) {
 	}
 	s.feeds.mu.Unlock()
 	// What came before has to be read, unless the actor says that there is nothing.
-	var at session.Position
+	var at commitlog.Position
 	known := false
 	if box := s.held.get(f.key); box != nil {
 		at, known = box.position()

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -112,7 +113,7 @@ type mailbox struct {
 	others queue // everything else
 	active run.ID
 	known  bool // active and at are as of the log
-	at     session.Position
+	at     commitlog.Position
 	awake  bool // the actor looks here without a signal
 	closed bool
 }
@@ -205,14 +206,14 @@ func (m *mailbox) take(room int, first bool) *request {
 }
 
 // setPosition records where the log stands and which run holds the session.
-func (m *mailbox) setPosition(at session.Position, active run.ID) {
+func (m *mailbox) setPosition(at commitlog.Position, active run.ID) {
 	m.mu.Lock()
 	m.at, m.active, m.known = at, active, true
 	m.mu.Unlock()
 }
 
 // position returns where the log stood when this activation last knew.
-func (m *mailbox) position() (at session.Position, ok bool) {
+func (m *mailbox) position() (at commitlog.Position, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.at, m.known && !m.closed

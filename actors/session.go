@@ -74,7 +74,7 @@ type outcome struct {
 	phase  phase
 	w      *journal.StateMachine
 	commit commitlog.Commit
-	at     session.Position
+	at     commitlog.Position
 	err    error
 }
 

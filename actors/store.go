@@ -207,7 +207,7 @@ func (s *store) resolve(ctx context.Context, links []session.Link, events []sess
 // Follow implements journal.Store. Commits that were made here while it follows
 // come without their stored bytes (Raw is empty); those that it reads from the
 // log have them.
-func (s *store) Follow(k session.Key, after session.Position, take func(*commitlog.Entry)) (stop func()) {
+func (s *store) Follow(k session.Key, after commitlog.Position, take func(*commitlog.Entry)) (stop func()) {
 	f := &follower{key: k, at: after, take: take}
 	s.sys.follow(f)
 	return func() { s.sys.unfollow(f) }

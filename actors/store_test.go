@@ -81,7 +81,7 @@ func TestWaitingRequestsShareACommit(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				for e, err := range log.Read(t.Context(), k, session.Position{}) {
+				for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
 					if err != nil {
 						t.Error(err)
 					}
@@ -316,7 +316,7 @@ func TestFollow(t *testing.T) {
 				t.Fatalf("it took commits %d, want %d of them", got, want)
 			}
 		}
-		stop := s.Follow(k, session.Position{}, func(e *commitlog.Entry) {
+		stop := s.Follow(k, commitlog.Position{}, func(e *commitlog.Entry) {
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, e.At.Seq)

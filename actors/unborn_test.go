@@ -30,7 +30,7 @@ func (w *watched) note(k session.Key) {
 	w.asked = append(w.asked, k.ID)
 }
 
-func (w *watched) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (w *watched) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	w.note(k)
 	return w.faults.Read(ctx, k, after)
 }
@@ -40,11 +40,11 @@ func (w *watched) Last(ctx context.Context, k session.Key) (commitlog.Entry, err
 	return w.faults.Last(ctx, k)
 }
 
-func (w *watched) Load(context.Context, session.Key) (session.Position, []byte, error) {
-	return session.Position{}, nil, session.ErrNotFound
+func (w *watched) Load(context.Context, session.Key) (commitlog.Position, []byte, error) {
+	return commitlog.Position{}, nil, session.ErrNotFound
 }
 
-func (w *watched) Save(context.Context, session.Key, session.Position, []byte) error { return nil }
+func (w *watched) Save(context.Context, session.Key, commitlog.Position, []byte) error { return nil }
 
 func (w *watched) SavePage(context.Context, session.Tenant, string, []byte) error { return nil }
 

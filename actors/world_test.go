@@ -30,7 +30,7 @@ type faults struct {
 	reads   int          // commits that were read
 }
 
-func (f *faults) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (f *faults) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	f.mu.Lock()
 	f.appends++
 	n, before, after, latency := f.appends, f.append, f.after, f.latency
@@ -40,7 +40,7 @@ func (f *faults) Append(ctx context.Context, at session.Position, c commitlog.Co
 	}
 	if before != nil {
 		if err := before(n, c); err != nil {
-			return session.Position{}, err
+			return commitlog.Position{}, err
 		}
 	}
 	pos, err := f.Memory.Append(ctx, at, c)
@@ -50,7 +50,7 @@ func (f *faults) Append(ctx context.Context, at session.Position, c commitlog.Co
 	return pos, err
 }
 
-func (f *faults) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (f *faults) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		f.mu.Lock()
 		before := f.read
@@ -155,7 +155,7 @@ func end(g *journal.ClaimResult, k session.Key, base session.Version) journal.Ba
 func kinds(t testing.TB, log commitlog.Log, k session.Key) []string {
 	t.Helper()
 	var all []string
-	for e, err := range log.Read(context.Background(), k, session.Position{}) {
+	for e, err := range log.Read(context.Background(), k, commitlog.Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

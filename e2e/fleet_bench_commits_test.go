@@ -196,7 +196,7 @@ func (p *pair) keys(side string) []session.Key {
 }
 
 // next is the commit of a log after a position.
-func (p *pair) next(k session.Key, at session.Position) commitlog.Commit {
+func (p *pair) next(k session.Key, at commitlog.Position) commitlog.Commit {
 	return commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{p.event}}
 }
 
@@ -206,12 +206,12 @@ func (p *pair) round(b *testing.B) round {
 	own, bare := p.keys(sideOwn), p.keys(sideBare)
 	var bytes [benchSessions][][]byte
 	for i, k := range bare {
-		var at session.Position
+		var at commitlog.Position
 		for range benchSteps {
 			raw, err := commitlog.Encode(p.next(k, at))
 			p.a.must(err)
 			bytes[i] = append(bytes[i], raw)
-			at = session.Position{Seq: at.Seq + 1, Hash: commitlog.HashOf(raw)}
+			at = commitlog.Position{Seq: at.Seq + 1, Hash: commitlog.HashOf(raw)}
 		}
 	}
 	var r round
@@ -252,7 +252,7 @@ func cpuTime(b *testing.B) time.Duration {
 
 // commit writes a log as a node does.
 func (p *pair) commit(k session.Key) error {
-	var at session.Position
+	var at commitlog.Position
 	for range benchSteps {
 		var err error
 		if at, err = p.log.Append(p.a.b.Context(), at, p.next(k, at)); err != nil {

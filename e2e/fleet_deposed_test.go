@@ -38,7 +38,7 @@ func TestDeposedLeader(t *testing.T) {
 		w.fatal(err)
 	}
 	k := session.Key{Tenant: session.DefaultTenant, ID: m.c.Minter().ID("read")}
-	at, err := appendTo(ctx, m.c, k, session.Position{})
+	at, err := appendTo(ctx, m.c, k, commitlog.Position{})
 	if err != nil {
 		w.fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestDeposedLeader(t *testing.T) {
 func urlOf(p *fleet.Process) string { return fmt.Sprintf("nats://%s:4222", p.IP()) }
 
 // appendTo appends a row to a session.
-func appendTo(ctx context.Context, c *api.Conn, k session.Key, at session.Position) (session.Position, error) {
+func appendTo(ctx context.Context, c *api.Conn, k session.Key, at commitlog.Position) (commitlog.Position, error) {
 	events := []session.Event{session.ChunkEvent(session.UserText(fmt.Sprint("row ", at.Seq)))}
 	return c.Log().Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
 }

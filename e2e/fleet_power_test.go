@@ -62,7 +62,7 @@ func (m *committers) run(ctx context.Context, sessions int) {
 	for i := range sessions {
 		wg.Go(func() {
 			k := session.Key{Tenant: "power", ID: mint.ID(fmt.Sprint("s", i))}
-			var at session.Position
+			var at commitlog.Position
 			for n := 0; ; n++ {
 				events := []session.Event{session.ChunkEvent(session.UserText(fmt.Sprint("row ", n, strings.Repeat(" and more", n%50))))}
 				if n == 0 {
@@ -97,7 +97,7 @@ func (m *committers) lost(ctx context.Context) (lost int, err error) {
 	for _, a := range m.acks {
 		if kept[a.id] == nil {
 			kept[a.id] = map[uint64]session.Hash{}
-			for e, err := range m.c.Log().Read(ctx, session.Key{Tenant: "power", ID: a.id}, session.Position{}) {
+			for e, err := range m.c.Log().Read(ctx, session.Key{Tenant: "power", ID: a.id}, commitlog.Position{}) {
 				if err != nil && !errors.Is(err, session.ErrNotFound) {
 					return 0, err
 				}

@@ -25,6 +25,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/llm"
@@ -292,7 +293,7 @@ func (i *installation) read(runs []string) (stories map[string][]string, attempt
 			story = append(story, strings.Join(line, " "))
 		}
 		stories[id] = story
-		for e, err := range c.Log().Read(ctx, k, session.Position{}) {
+		for e, err := range c.Log().Read(ctx, k, commitlog.Position{}) {
 			if err != nil {
 				i.t.Fatal(err)
 			}

@@ -72,7 +72,7 @@ func committer() error {
 	for i := range 16 {
 		go func() {
 			k := session.Key{Tenant: "power", ID: mint.ID("s" + strconv.Itoa(i))}
-			var at session.Position
+			var at commitlog.Position
 			for n := 0; ; n++ {
 				events := []session.Event{session.ChunkEvent(session.UserText(fmt.Sprint("row ", n, strings.Repeat(" and more", n%50))))}
 				if n == 0 {
@@ -286,7 +286,7 @@ func missing(ctx context.Context, t *testing.T, log commitlog.Log, acks []acked)
 	for _, a := range acks {
 		if kept[a.id] == nil {
 			kept[a.id] = map[uint64]session.Hash{}
-			for e, err := range log.Read(ctx, session.Key{Tenant: "power", ID: a.id}, session.Position{}) {
+			for e, err := range log.Read(ctx, session.Key{Tenant: "power", ID: a.id}, commitlog.Position{}) {
 				if err != nil {
 					t.Fatalf("read %s: %v", a.id, err)
 				}

@@ -72,7 +72,7 @@ func powerNode() error {
 	for i := range min(play, 1) * 16 {
 		go func() {
 			k := session.Key{Tenant: "power", ID: commitlog.IDGenerator{Generation: 1, Partitions: 4}.ID(fmt.Sprint("s", play, "-", i))}
-			var at session.Position
+			var at commitlog.Position
 			for first := true; ; first = false {
 				events := []session.Event{session.ChunkEvent(session.UserText(noise()))}
 				if first {

@@ -230,7 +230,7 @@ func TestResults(t *testing.T) {
 	ended.Time = moment
 	e := commitlog.Entry{
 		Commit: commitlog.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Seq: 7, Events: []session.Event{session.ChunkEvent(session.UserText("x")), ended}},
-		At:     session.Position{Seq: 7, Hash: commitlog.HashOf([]byte("x"))},
+		At:     commitlog.Position{Seq: 7, Hash: commitlog.HashOf([]byte("x"))},
 	}
 	rs := messages.Results(e, journal.Facts(e.Commit))
 	if len(rs) != 1 {

@@ -157,7 +157,7 @@ func TestFormatExampleIsACommit(t *testing.T) {
 	if !ok || !closed {
 		t.Fatal("no example")
 	}
-	c, hash, err := commitlog.Successor(session.Key{Tenant: "acme", ID: "s1"}, session.Position{}, []byte(raw))
+	c, hash, err := commitlog.Successor(session.Key{Tenant: "acme", ID: "s1"}, commitlog.Position{}, []byte(raw))
 	if err != nil || hash != commitlog.HashOf([]byte(raw)) || len(c.Events) != 1 {
 		t.Errorf("%v", err)
 	}

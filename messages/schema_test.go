@@ -186,7 +186,7 @@ func full() map[string]any {
 		},
 		"tasks.v1":   wire.Tasks{Tasks: []wire.KnownTask{{Run: "r1", Digest: "d", Refused: "deadline"}}},
 		"missing.v1": wire.Missing{Missing: []blob.Digest{blob.Sum([]byte("x"))}},
-		"commits.v1": wire.Commits{Commits: []wire.StoredCommit{{Token: 1, Commit: "{}"}}, Next: wire.PositionOf(session.Position{Seq: 1, Token: 2})},
+		"commits.v1": wire.Commits{Commits: []wire.StoredCommit{{Token: 1, Commit: "{}"}}, Next: wire.PositionOf(commitlog.Position{Seq: 1, Token: 2})},
 		"live.v1": wire.Live{
 			Run: "r1", State: run.Running, Session: "s1", Node: "n", Attempt: 1, At: 9, More: 1, Since: 8, Silent: true, Behind: "r0", Untaken: true, Unbegun: 2, Due: 7,
 			Steps: []wire.LiveStep{{

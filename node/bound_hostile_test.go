@@ -203,7 +203,7 @@ func TestHostileBoundNode(t *testing.T) {
 		return data
 	}
 	mine := session.Key{Tenant: "acme", ID: shared.conn.Minter().ID("own")}
-	commit := func(k session.Key, at session.Position, events ...session.Event) []byte {
+	commit := func(k session.Key, at commitlog.Position, events ...session.Event) []byte {
 		raw, err := commitlog.Encode(sessiontest.Next(k, at, events...))
 		if err != nil {
 			t.Fatal(err)
@@ -231,10 +231,10 @@ func TestHostileBoundNode(t *testing.T) {
 		want   error
 	}{
 		"a commit of another tenant":                    {"append", positioned(theirs), forged, session.ErrTenant},
-		"a first commit of another tenant":              {"append", eventlog.HeaderOf(session.Position{}), commit(session.Key{Tenant: "bolt", ID: mine.ID}, session.Position{}, session.ChunkEvent(session.UserText("x"))), session.ErrTenant},
-		"a fork of another tenant's session":            {"append", eventlog.HeaderOf(session.Position{}), commit(mine, session.Position{}, session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{link}})), session.ErrTenant},
+		"a first commit of another tenant":              {"append", eventlog.HeaderOf(commitlog.Position{}), commit(session.Key{Tenant: "bolt", ID: mine.ID}, commitlog.Position{}, session.ChunkEvent(session.UserText("x"))), session.ErrTenant},
+		"a fork of another tenant's session":            {"append", eventlog.HeaderOf(commitlog.Position{}), commit(mine, commitlog.Position{}, session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{link}})), session.ErrTenant},
 		"no commit":                                     {"append", positioned(mine), []byte(`{}`), run.ErrMalformed},
-		"a commit with other bytes":                     {"append", eventlog.HeaderOf(session.Position{}), append(commit(mine, session.Position{}, session.ChunkEvent(session.UserText("x"))), ' '), run.ErrMalformed},
+		"a commit with other bytes":                     {"append", eventlog.HeaderOf(commitlog.Position{}), append(commit(mine, commitlog.Position{}, session.ChunkEvent(session.UserText("x"))), ' '), run.ErrMalformed},
 		"a session of another tenant by its id":         {"last", positioned(theirs), nil, session.ErrNotFound},
 		"a snapshot of another tenant by its id":        {"load", positioned(theirs), nil, session.ErrNotFound},
 		"a session with wildcards":                      {"last", nats.Header{"Rath-Session": {"*"}}, nil, nil},

@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/egress"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
@@ -138,7 +139,7 @@ func TestSecretStaysOutside(t *testing.T) {
 	var commits bytes.Buffer
 	var requests []journal.NetworkRequest
 	key := session.Key{Tenant: session.DefaultTenant, ID: result.Session}
-	for e, err := range n.Log().Read(t.Context(), key, session.Position{}) {
+	for e, err := range n.Log().Read(t.Context(), key, commitlog.Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

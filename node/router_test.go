@@ -21,6 +21,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -129,7 +130,7 @@ func records(t *testing.T, c *client.Client, name string, runs int) []lineage.Re
 func events(t *testing.T, n *Instance, id session.ID) iter.Seq[session.Event] {
 	t.Helper()
 	return func(yield func(session.Event) bool) {
-		for e, err := range n.Log().Read(t.Context(), session.Key{Tenant: session.DefaultTenant, ID: id}, session.Position{}) {
+		for e, err := range n.Log().Read(t.Context(), session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -41,7 +41,7 @@ func ExampleApplyCommit() {
 	var log commitlog.Memory
 	ctx := context.Background()
 	k := session.Key{Tenant: session.DefaultTenant, ID: "s1"}
-	_, err := log.Append(ctx, session.Position{}, commitlog.Commit{
+	_, err := log.Append(ctx, commitlog.Position{}, commitlog.Commit{
 		Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{
 			session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}),
 			session.ChunkEvent(session.UserText("Say hello.")),
@@ -53,7 +53,7 @@ func ExampleApplyCommit() {
 		return
 	}
 	s := session.Open(k, k.ID)
-	for e, err := range log.Read(ctx, k, session.Position{}) {
+	for e, err := range log.Read(ctx, k, commitlog.Position{}) {
 		if err == nil {
 			s, err = commitlog.ApplyCommit(s, e, nil)
 		}

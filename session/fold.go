@@ -8,11 +8,11 @@ import (
 // Open returns the value of a session before its first event.
 func Open(k Key, root ID) Session { return Session{&value{key: k, root: root}} }
 
-// MadeBy returns s as made by the commit at a position. Writers call it once
-// the commit is acknowledged.
-func (s Session) MadeBy(at Position) Session {
+// MadeBy returns s as made by a commit, which its number, its hash and the backend's token
+// name as in a [Link]. Writers call it once the commit is acknowledged.
+func (s Session) MadeBy(seq uint64, hash Hash, token uint64) Session {
 	v := *s.val()
-	v.at = at
+	v.at = position{hash, seq, token}
 	return Session{&v}
 }
 

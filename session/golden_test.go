@@ -79,7 +79,7 @@ func TestGolden(t *testing.T) {
 	keys := []session.Key{key("trunk"), key("branch"), key("copy"), key("both")}
 	var stored bytes.Buffer
 	for _, k := range keys {
-		for e, err := range w.log.Read(t.Context(), k, session.Position{}) {
+		for e, err := range w.log.Read(t.Context(), k, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

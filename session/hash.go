@@ -28,11 +28,3 @@ func (h *Hash) UnmarshalText(b []byte) error {
 	_, err := hex.Decode(h[:], b)
 	return err
 }
-
-// Position is where a log stands after a commit. Token is the backend's own
-// sequence, which its compare-and-set uses. The zero Position is the empty log.
-type Position struct {
-	Seq   uint64
-	Token uint64
-	Hash  Hash
-}

@@ -43,7 +43,7 @@ func (w *world) resolve(l session.Link) (session.Session, error) {
 func (w *world) fold(k session.Key, seq uint64) session.Session {
 	w.t.Helper()
 	s := session.Open(k, k.ID)
-	for e, err := range w.log.Read(w.t.Context(), k, session.Position{}) {
+	for e, err := range w.log.Read(w.t.Context(), k, commitlog.Position{}) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func (w *world) commit(k session.Key, events ...session.Event) session.Session {
 	for i := range events {
 		events[i].Time = at(int(link.Seq))
 	}
-	pos := session.Position{Seq: link.Seq, Hash: link.Hash, Token: link.Token}
+	pos := commitlog.Position{Seq: link.Seq, Hash: link.Hash, Token: link.Token}
 	next, err := w.log.Append(w.t.Context(), pos, commitlog.Commit{
 		Key: k, Root: s.Root(), Seq: pos.Seq + 1, Epoch: 1, Prev: pos.Hash, Events: events,
 	})

@@ -23,7 +23,7 @@ type value struct {
 	archived  *ArchivedError // nil unless the log is fenced
 	replaced  int            // how often a join replaced the table
 	paged     *paged         // pages of the table that snapshots hold
-	at        Position       // the commit that made this version
+	at        position       // the commit that made this version
 	pending   *edits
 	committed *value // the value without its pending events; nil when there are none
 }

@@ -24,32 +24,30 @@ type paged struct {
 }
 
 type wireValue struct {
-	At        wirePosition `json:"at"`
-	Closing   Closing      `json:"closing,omitzero"`
-	Joined    *PageRef     `json:"joined,omitempty"`
-	Key       Key          `json:"key"`
-	Line      *PageRef     `json:"line,omitempty"`
-	Opening   Opening      `json:"opening,omitzero"`
-	Own       Usage        `json:"own,omitzero"`
-	Pages     []PageRef    `json:"pages,omitempty"`
-	Past      wirePast     `json:"past,omitzero"`
-	Placement Placement    `json:"placement,omitzero"`
-	Replaced  int          `json:"replaced,omitempty"`
-	Root      ID           `json:"root"`
-	Tail      []byte       `json:"tail,omitempty"` // chunks that no page holds yet
-	TailLen   int          `json:"tail_len,omitempty"`
-	Usage     Usage        `json:"usage,omitzero"`
-	Version   Version      `json:"version"`
+	At        position  `json:"at"`
+	Closing   Closing   `json:"closing,omitzero"`
+	Joined    *PageRef  `json:"joined,omitempty"`
+	Key       Key       `json:"key"`
+	Line      *PageRef  `json:"line,omitempty"`
+	Opening   Opening   `json:"opening,omitzero"`
+	Own       Usage     `json:"own,omitzero"`
+	Pages     []PageRef `json:"pages,omitempty"`
+	Past      wirePast  `json:"past,omitzero"`
+	Placement Placement `json:"placement,omitzero"`
+	Replaced  int       `json:"replaced,omitempty"`
+	Root      ID        `json:"root"`
+	Tail      []byte    `json:"tail,omitempty"` // chunks that no page holds yet
+	TailLen   int       `json:"tail_len,omitempty"`
+	Usage     Usage     `json:"usage,omitzero"`
+	Version   Version   `json:"version"`
 }
 
-type wirePosition struct {
+// position is the commit that made a value.
+type position struct {
 	Hash  Hash   `json:"hash"`
 	Seq   uint64 `json:"seq"`
 	Token uint64 `json:"token"`
 }
-
-func (p Position) wire() wirePosition     { return wirePosition{p.Hash, p.Seq, p.Token} }
-func (p wirePosition) position() Position { return Position{p.Seq, p.Token, p.Hash} }
 
 // wirePast holds ancestors and joins when they are few; otherwise each has a
 // page of its own.
@@ -88,7 +86,7 @@ func (s Session) MarshalPaged() (kept Session, state string, pages []*Page, err 
 	v := *s.Committed().val()
 	v.paginate()
 	w := wireValue{
-		At: v.at.wire(), Closing: s.Closing(), Key: v.key, Opening: s.Opening(), Own: v.own, Placement: s.Placement(),
+		At: v.at, Closing: s.Closing(), Key: v.key, Opening: s.Opening(), Own: v.own, Placement: s.Placement(),
 		Replaced: v.replaced, Root: v.root, Usage: v.usage, Version: v.version,
 	}
 	var tail []Chunk
@@ -223,7 +221,7 @@ func UnmarshalPaged(state string, load func(PageRef) (*Page, error)) (Session, e
 	}
 	v := value{
 		key: w.Key, root: w.Root, version: w.Version, placement: placed(w.Placement), usage: w.Usage, own: w.Own,
-		replaced: w.Replaced, at: w.At.position(), paged: &paged{},
+		replaced: w.Replaced, at: w.At, paged: &paged{},
 	}
 	if w.Opening.Kind != "" {
 		v.opened = &w.Opening
@@ -290,7 +288,7 @@ func fromPage(r *PageRef, load func(PageRef) (*Page, error), into any) error {
 // Mark is what tells an older value of a session from a newer one that grew
 // from it: the way in which snapshots keep the values of recorded steps.
 type Mark struct {
-	at        Position
+	at        position
 	closed    bool
 	joined    int
 	len       int
@@ -302,20 +300,20 @@ type Mark struct {
 }
 
 type wireMark struct {
-	At        wirePosition `json:"at"`
-	Closed    bool         `json:"closed,omitempty"`
-	Joined    int          `json:"joined,omitempty"`
-	Len       int          `json:"len,omitempty"`
-	Own       Usage        `json:"own,omitzero"`
-	Placement Placement    `json:"placement,omitzero"`
-	Replaced  int          `json:"replaced,omitempty"`
-	Usage     Usage        `json:"usage,omitzero"`
-	Version   Version      `json:"version"`
+	At        position  `json:"at"`
+	Closed    bool      `json:"closed,omitempty"`
+	Joined    int       `json:"joined,omitempty"`
+	Len       int       `json:"len,omitempty"`
+	Own       Usage     `json:"own,omitzero"`
+	Placement Placement `json:"placement,omitzero"`
+	Replaced  int       `json:"replaced,omitempty"`
+	Usage     Usage     `json:"usage,omitzero"`
+	Version   Version   `json:"version"`
 }
 
 // MarshalJSON writes the mark for a snapshot.
 func (m Mark) MarshalJSON() ([]byte, error) {
-	return json.Marshal(wireMark{m.at.wire(), m.closed, m.joined, m.len, m.own, m.placement, m.replaced, m.usage, m.version})
+	return json.Marshal(wireMark{m.at, m.closed, m.joined, m.len, m.own, m.placement, m.replaced, m.usage, m.version})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
@@ -324,7 +322,7 @@ func (m *Mark) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &w); err != nil {
 		return err
 	}
-	*m = Mark{w.At.position(), w.Closed, w.Joined, w.Len, w.Own, w.Placement, w.Replaced, w.Usage, w.Version}
+	*m = Mark{w.At, w.Closed, w.Joined, w.Len, w.Own, w.Placement, w.Replaced, w.Usage, w.Version}
 	return nil
 }
 

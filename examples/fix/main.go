@@ -87,7 +87,7 @@ func fix(ctx context.Context, w io.Writer, dir string) error {
 // tell reads in the log of a session how its branches ended and prints that,
 // each with its file.
 func tell(ctx context.Context, w io.Writer, log commitlog.Log, values *journal.Values, blobs blob.Store, k session.Key) error {
-	for e, err := range log.Read(ctx, k, session.Position{}) {
+	for e, err := range log.Read(ctx, k, commitlog.Position{}) {
 		if err != nil {
 			return err
 		}

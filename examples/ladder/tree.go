@@ -23,7 +23,7 @@ func graphOf(ctx context.Context, log commitlog.Log, root session.Key) (*lineage
 		if w.records[id] != nil {
 			continue
 		}
-		for e, err := range log.Read(ctx, session.Key{Tenant: root.Tenant, ID: id}, session.Position{}) {
+		for e, err := range log.Read(ctx, session.Key{Tenant: root.Tenant, ID: id}, commitlog.Position{}) {
 			if err != nil {
 				return nil, err
 			}

@@ -40,11 +40,11 @@ type crashLog struct {
 	dead    bool
 }
 
-func (c *crashLog) Append(ctx context.Context, at session.Position, commit commitlog.Commit) (session.Position, error) {
+func (c *crashLog) Append(ctx context.Context, at commitlog.Position, commit commitlog.Commit) (commitlog.Position, error) {
 	c.mu.Lock()
 	if c.dead {
 		c.mu.Unlock()
-		return session.Position{}, errors.Join(errDead, session.ErrUnavailable)
+		return commitlog.Position{}, errors.Join(errDead, session.ErrUnavailable)
 	}
 	c.appends++
 	hit := c.appends == c.at
@@ -56,16 +56,16 @@ func (c *crashLog) Append(ctx context.Context, at session.Position, commit commi
 		defer c.died()
 	}
 	if hit && c.when == beforeStore {
-		return session.Position{}, errors.Join(errDead, session.ErrUnavailable)
+		return commitlog.Position{}, errors.Join(errDead, session.ErrUnavailable)
 	}
 	pos, err := c.Log.Append(ctx, at, commit)
 	if hit && c.when == afterStore {
-		return session.Position{}, errors.Join(errDead, session.ErrUnavailable)
+		return commitlog.Position{}, errors.Join(errDead, session.ErrUnavailable)
 	}
 	return pos, err
 }
 
-func (c *crashLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (c *crashLog) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	if c.gone() {
 		return func(yield func(commitlog.Entry, error) bool) { yield(commitlog.Entry{}, errDead) }
 	}

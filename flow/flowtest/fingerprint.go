@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/session"
@@ -83,7 +84,7 @@ func fingerprint(t testing.TB, w *world) string {
 func steps(t testing.TB, w *world, k session.Key) []string {
 	t.Helper()
 	var lines []string
-	for e, err := range w.log.Read(t.Context(), k, session.Position{}) {
+	for e, err := range w.log.Read(t.Context(), k, commitlog.Position{}) {
 		if err != nil {
 			t.Fatalf("flowtest: read %s: %v", k, err)
 		}

@@ -216,7 +216,7 @@ func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume b
 	})
 	var history []commitlog.Entry
 	for _, k := range p.log.Keys() {
-		for e, err := range p.log.Read(ctx, k, session.Position{}) {
+		for e, err := range p.log.Read(ctx, k, commitlog.Position{}) {
 			if err != nil {
 				return nil, "", err
 			}
@@ -286,7 +286,7 @@ func CrashEverywhere(t testing.TB, newWorkflow func() flow.Workflow, s session.S
 func ended(t testing.TB, w *world) bool {
 	t.Helper()
 	k := session.Key{Tenant: session.DefaultTenant, ID: homeID}
-	for e, err := range w.log.Read(t.Context(), k, session.Position{}) {
+	for e, err := range w.log.Read(t.Context(), k, commitlog.Position{}) {
 		if err != nil {
 			t.Fatalf("flowtest: read %s: %v", k, err)
 		}

@@ -76,7 +76,7 @@ var rules = map[string]rule{
 	"internal/excerpt":  {},
 	"internal/filelock": {others: list("golang.org/x/sys")},
 	"internal/workers":  {},
-	"internal/wire":     {ours: list("internal/strict", "blob", "internal/lineage", "internal/excerpt", "internal/journal", "memory", "messages", "run", "session")},
+	"internal/wire":     {ours: list("internal/commitlog", "internal/strict", "blob", "internal/lineage", "internal/excerpt", "internal/journal", "memory", "messages", "run", "session")},
 	"internal/ignore":   {},
 	// Layer 1.
 	"run":                          {ours: list("session")},

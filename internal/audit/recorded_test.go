@@ -44,21 +44,21 @@ type mortal struct {
 
 var errDead = errors.New("the process is dead")
 
-func (m *mortal) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (m *mortal) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.dead {
-		return session.Position{}, errors.Join(errDead, session.ErrUnavailable)
+		return commitlog.Position{}, errors.Join(errDead, session.ErrUnavailable)
 	}
 	if m.n++; m.n == m.at {
 		m.dead = true
 		defer m.deathly(errDead)
 		if m.stored {
 			if _, err := m.Log.Append(ctx, at, c); err != nil {
-				return session.Position{}, err
+				return commitlog.Position{}, err
 			}
 		}
-		return session.Position{}, errors.Join(errDead, session.ErrUnavailable)
+		return commitlog.Position{}, errors.Join(errDead, session.ErrUnavailable)
 	}
 	return m.Log.Append(ctx, at, c)
 }
@@ -85,7 +85,7 @@ func (f *fleet) entries(t testing.TB) []commitlog.Entry {
 	t.Helper()
 	var all []commitlog.Entry
 	for _, k := range f.log.Keys() {
-		for e, err := range f.log.Read(context.WithoutCancel(t.Context()), k, session.Position{}) {
+		for e, err := range f.log.Read(context.WithoutCancel(t.Context()), k, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
@@ -52,24 +52,24 @@ func (m *hanging) Complete(ctx context.Context, _ *llm.Request, _ func(llm.Delta
 // in the store. It holds where each log stands.
 type elsewhere struct {
 	mu sync.Mutex
-	at map[session.Key]session.Position
+	at map[session.Key]commitlog.Position
 }
 
-func (l *elsewhere) Append(_ context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (l *elsewhere) Append(_ context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	raw, err := commitlog.Encode(c)
 	if err != nil {
-		return session.Position{}, err
+		return commitlog.Position{}, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.at[c.Key] != at {
-		return session.Position{}, session.ErrConflict
+		return commitlog.Position{}, session.ErrConflict
 	}
-	l.at[c.Key] = session.Position{Seq: c.Seq, Token: c.Seq, Hash: session.Hash(sha256.Sum256(raw))}
+	l.at[c.Key] = commitlog.Position{Seq: c.Seq, Token: c.Seq, Hash: session.Hash(sha256.Sum256(raw))}
 	return l.at[c.Key], nil
 }
 
-func (l *elsewhere) Read(_ context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (l *elsewhere) Read(_ context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		l.mu.Lock()
 		at := l.at[k]
@@ -167,7 +167,7 @@ func BenchmarkActiveSession(b *testing.B) {
 	b.Run("actors", func(b *testing.B) {
 		for b.Loop() {
 			m := newHanging(2 * sessions)
-			log := &elsewhere{at: map[session.Key]session.Position{}}
+			log := &elsewhere{at: map[session.Key]commitlog.Position{}}
 			values := journal.NewValues(log)
 			g := &engine.Registry{}
 			if err := g.Register(flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return forward }}); err != nil {

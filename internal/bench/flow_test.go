@@ -93,7 +93,7 @@ func BenchmarkFork(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			s = s.MadeBy(session.Position{Seq: 1, Token: 1})
+			s = s.MadeBy(1, session.Hash{}, 1)
 			l, _ := s.Link()
 			opened := session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}})
 			child := session.Key{Tenant: "t", ID: "child"}
@@ -131,7 +131,7 @@ func bytesPerTurn(b *testing.B, n int) float64 {
 	}
 	total := 0
 	for _, k := range log.Keys() {
-		for e, err := range log.Read(b.Context(), k, session.Position{}) {
+		for e, err := range log.Read(b.Context(), k, commitlog.Position{}) {
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func BenchmarkIdle(b *testing.B) {
 	for i := range 10_000 {
 		s, _ = session.Apply(s, session.ChunkEvent(session.UserText(fmt.Sprint("row ", i))), nil)
 	}
-	s = s.MadeBy(session.Position{Seq: 1, Token: 1})
+	s = s.MadeBy(1, session.Hash{}, 1)
 	l, _ := s.Link()
 	opened := session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}})
 	only := func(session.Link) (session.Session, error) { return s, nil }

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/llm"
@@ -262,7 +263,7 @@ func commits(b *testing.B, n *node.Instance, prefix string, tasks int) [][][]byt
 	for i := range tasks {
 		k := session.Key{Tenant: session.DefaultTenant, ID: n.HomeOf(session.DefaultTenant, run.ID(prefix+strconv.Itoa(i)))}
 		var raw [][]byte
-		for e, err := range n.Log().Read(b.Context(), k, session.Position{}) {
+		for e, err := range n.Log().Read(b.Context(), k, commitlog.Position{}) {
 			if err != nil {
 				b.Fatal(err)
 			}

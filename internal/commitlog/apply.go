@@ -14,7 +14,7 @@ func ApplyCommit(s session.Session, e Entry, resolve func(session.Link) (session
 			return s, err
 		}
 	}
-	return next.MadeBy(e.At), nil
+	return e.At.Made(next), nil
 }
 
 // Tombstone reports whether a commit archives its session: it may then be all

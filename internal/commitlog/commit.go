@@ -37,7 +37,7 @@ type Commit struct {
 // Entry is a commit as a log holds it.
 type Entry struct {
 	Commit Commit
-	At     session.Position
+	At     Position
 	Raw    string // the stored bytes, of which At.Hash is the hash
 }
 
@@ -220,7 +220,7 @@ func (r *reader) event() (e session.Event, ok bool) {
 // Successor checks that raw, as stored under a key after a position, is that
 // log's next commit and returns it. Readers and writers of a log use this one
 // check, so that all of them skip the same foreign bytes.
-func Successor(k session.Key, after session.Position, raw []byte) (Commit, session.Hash, error) {
+func Successor(k session.Key, after Position, raw []byte) (Commit, session.Hash, error) {
 	c, err := Decode(raw)
 	if err != nil {
 		return c, session.Hash{}, err
@@ -230,7 +230,7 @@ func Successor(k session.Key, after session.Position, raw []byte) (Commit, sessi
 
 // Follows checks that a decoded commit, stored under a key after a position, is
 // that log's next one; see [Successor].
-func (c Commit) Follows(k session.Key, after session.Position) (err error) {
+func (c Commit) Follows(k session.Key, after Position) (err error) {
 	switch {
 	case c.Key != k:
 		err = fmt.Errorf("session: commit of %s under %s: %w", c.Key, k, session.ErrForeign)

@@ -7,6 +7,17 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
+// Position is where a log stands after a commit. Token is the backend's own
+// sequence, which its compare-and-set uses. The zero Position is the empty log.
+type Position struct {
+	Seq   uint64
+	Token uint64
+	Hash  session.Hash
+}
+
+// Made returns s as made by the commit at the position.
+func (p Position) Made(s session.Session) session.Session { return s.MadeBy(p.Seq, p.Hash, p.Token) }
+
 // Log is the event store: one append-only sequence of commits per session. Its
 // methods may be called concurrently, also for one session. The log decides by
 // compare-and-set which writer of a session may append; it knows no other lock.
@@ -26,7 +37,7 @@ type Log interface {
 	// Appending the same c again returns the first position, or ErrConflict. If
 	// ctx ends once c may have arrived, Append goes on until it learns the
 	// outcome, for at most half a minute.
-	Append(ctx context.Context, at session.Position, c Commit) (session.Position, error)
+	Append(ctx context.Context, at Position, c Commit) (Position, error)
 	// Read yields the commits after a position in their order, up to the end of
 	// the log at the time of the call or later. after is the zero Position or one
 	// that this log returned. A session without commits yields nothing.
@@ -36,7 +47,7 @@ type Log interface {
 	// is an *ArchivedError. The caller may stop early, and may call the log between
 	// two entries. Entries are shared with other readers: their bytes must not be
 	// changed.
-	Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[Entry, error]
+	Read(ctx context.Context, k session.Key, after Position) iter.Seq2[Entry, error]
 	// Last returns the newest commit, or an error that wraps ErrNotFound or, of a
 	// log that was purged, is an *ArchivedError. It answers neither from a cache
 	// nor from a replica that lags. The Entry is shared as those of Read are.
@@ -53,9 +64,9 @@ type Log interface {
 type Snapshotter interface {
 	// Save replaces the snapshot of a session, unless the one that is kept is of
 	// a later position.
-	Save(ctx context.Context, k session.Key, at session.Position, state []byte) error
+	Save(ctx context.Context, k session.Key, at Position, state []byte) error
 	// Load returns the snapshot of a session, or an error that wraps ErrNotFound.
-	Load(ctx context.Context, k session.Key) (at session.Position, state []byte, err error)
+	Load(ctx context.Context, k session.Key) (at Position, state []byte, err error)
 	// SavePage stores an immutable part that states refer to by its digest.
 	// Storing it again changes nothing.
 	SavePage(ctx context.Context, t session.Tenant, digest string, page []byte) error

@@ -21,7 +21,7 @@ type Memory struct {
 }
 
 type snapshot struct {
-	at    session.Position
+	at    Position
 	state []byte
 }
 
@@ -31,30 +31,30 @@ var (
 )
 
 // Append implements Log.
-func (m *Memory) Append(ctx context.Context, at session.Position, c Commit) (session.Position, error) {
+func (m *Memory) Append(ctx context.Context, at Position, c Commit) (Position, error) {
 	if err := ctx.Err(); err != nil {
-		return session.Position{}, err
+		return Position{}, err
 	}
 	raw, err := Encode(c)
 	if err != nil {
-		return session.Position{}, err
+		return Position{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	log := m.logs[c.Key]
-	var end session.Position
+	var end Position
 	if len(log) > 0 {
 		end = log[len(log)-1].At
 	}
 	if end != at {
-		return session.Position{}, fmt.Errorf("session: append %d to %s, which is at %d: %w", c.Seq, c.Key, end.Seq, session.ErrConflict)
+		return Position{}, fmt.Errorf("session: append %d to %s, which is at %d: %w", c.Seq, c.Key, end.Seq, session.ErrConflict)
 	}
 	own, hash, err := Successor(c.Key, at, raw)
 	if err != nil {
-		return session.Position{}, err
+		return Position{}, err
 	}
 	m.token++
-	pos := session.Position{Seq: c.Seq, Token: m.token, Hash: hash}
+	pos := Position{Seq: c.Seq, Token: m.token, Hash: hash}
 	if m.logs == nil {
 		m.logs = map[session.Key][]Entry{}
 	}
@@ -63,7 +63,7 @@ func (m *Memory) Append(ctx context.Context, at session.Position, c Commit) (ses
 }
 
 // Read implements Log.
-func (m *Memory) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[Entry, error] {
+func (m *Memory) Read(ctx context.Context, k session.Key, after Position) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		m.mu.Lock()
 		log := m.logs[k]
@@ -112,7 +112,7 @@ func (m *Memory) Keys() []session.Key {
 }
 
 // Save implements Snapshotter.
-func (m *Memory) Save(_ context.Context, k session.Key, at session.Position, state []byte) error {
+func (m *Memory) Save(_ context.Context, k session.Key, at Position, state []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.snaps == nil {
@@ -125,12 +125,12 @@ func (m *Memory) Save(_ context.Context, k session.Key, at session.Position, sta
 }
 
 // Load implements Snapshotter.
-func (m *Memory) Load(_ context.Context, k session.Key) (session.Position, []byte, error) {
+func (m *Memory) Load(_ context.Context, k session.Key) (Position, []byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, ok := m.snaps[k]
 	if !ok {
-		return session.Position{}, nil, fmt.Errorf("session: snapshot of %s: %w", k, session.ErrNotFound)
+		return Position{}, nil, fmt.Errorf("session: snapshot of %s: %w", k, session.ErrNotFound)
 	}
 	return s.at, slices.Clone(s.state), nil
 }

@@ -80,7 +80,7 @@ func (c *chain) fill(raws []string, blobs map[blob.Digest][]byte) error {
 	if len(raws) == 0 {
 		return fail(Missing, c.key.ID, 1, "the session has no commits")
 	}
-	var at session.Position
+	var at commitlog.Position
 	for i, raw := range raws {
 		n := uint64(i + 1)
 		commit, hash, err := commitlog.Successor(c.key, at, []byte(raw))
@@ -98,7 +98,7 @@ func (c *chain) fill(raws []string, blobs map[blob.Digest][]byte) error {
 			}
 			ev.Data = string(data)
 		}
-		at = session.Position{Seq: commit.Seq, Hash: hash}
+		at = commitlog.Position{Seq: commit.Seq, Hash: hash}
 		if err := c.add(commitlog.Entry{Commit: commit, At: at, Raw: raw}); err != nil {
 			return err
 		}

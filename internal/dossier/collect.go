@@ -179,7 +179,7 @@ func (c *collector) chain(k session.Key) (*chain, error) {
 		return ch, nil
 	}
 	ch := &chain{key: k}
-	for e, err := range c.log.Read(c.ctx, k, session.Position{}) {
+	for e, err := range c.log.Read(c.ctx, k, commitlog.Position{}) {
 		if err != nil {
 			return nil, fmt.Errorf("dossier: read %s: %w", k, err)
 		}

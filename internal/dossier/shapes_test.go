@@ -174,7 +174,7 @@ func (w *world) moments() iter.Seq[*world] {
 		ctx := w.t.Context()
 		var all []commitlog.Entry
 		for _, k := range w.log.Keys() {
-			for e, err := range w.log.Read(ctx, k, session.Position{}) {
+			for e, err := range w.log.Read(ctx, k, commitlog.Position{}) {
 				w.must(err)
 				all = append(all, e)
 			}

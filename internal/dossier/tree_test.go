@@ -50,7 +50,7 @@ func archivedTree(t *testing.T) (log commitlog.Log, store blob.Store, ids []sess
 // returns the last commit before the one that archives.
 func putArchived(t *testing.T, log commitlog.Log, id session.ID, events ...session.Event) (last session.Link) {
 	t.Helper()
-	var at session.Position
+	var at commitlog.Position
 	for i, e := range append(events, session.ArchivedEvent(session.Archival{File: "tree.json"})) {
 		last = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: id}}, Seq: at.Seq, Hash: at.Hash, Token: at.Token}
 		var err error

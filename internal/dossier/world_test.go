@@ -64,9 +64,9 @@ type cutLog struct {
 	cut atomic.Bool
 }
 
-func (l *cutLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (l *cutLog) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	if l.cut.Load() {
-		return session.Position{}, session.ErrUnavailable
+		return commitlog.Position{}, session.ErrUnavailable
 	}
 	return l.Log.Append(ctx, at, c)
 }

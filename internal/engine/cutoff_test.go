@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -55,7 +56,7 @@ func agentOnce(ctx context.Context, s session.Session) (session.Session, error) 
 // facts are the events of one kind in the log of the run.
 func facts[T any](t *testing.T, w *world, kind string) (all []T) {
 	t.Helper()
-	for e, err := range w.Read(t.Context(), home, session.Position{}) {
+	for e, err := range w.Read(t.Context(), home, commitlog.Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

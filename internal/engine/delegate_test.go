@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -55,7 +56,7 @@ func (w *world) run1(t *testing.T, m llm.Models, f flow.Workflow, change func(*e
 // steps returns the records of steps in a log.
 func (w *world) steps(t *testing.T, k session.Key) (all []journal.StepCompleted) {
 	t.Helper()
-	for e, err := range w.Read(t.Context(), k, session.Position{}) {
+	for e, err := range w.Read(t.Context(), k, commitlog.Position{}) {
 		check(t, err)
 		for _, ev := range e.Commit.Events {
 			if ev.Kind == journal.KindStepCompleted {
@@ -77,7 +78,7 @@ func (w *world) branch(t *testing.T) (k session.Key, events []session.Event) {
 			t.Fatalf("there are sessions %s and %s", k.ID, one.ID)
 		}
 		k = one
-		for e, err := range w.Read(t.Context(), k, session.Position{}) {
+		for e, err := range w.Read(t.Context(), k, commitlog.Position{}) {
 			check(t, err)
 			events = append(events, e.Commit.Events...)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/run"
@@ -24,7 +25,7 @@ import (
 func (w *world) kinds(t *testing.T) string {
 	t.Helper()
 	var kinds []string
-	for e, err := range w.Read(t.Context(), home, session.Position{}) {
+	for e, err := range w.Read(t.Context(), home, commitlog.Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +173,7 @@ func TestCancelOfUnknownEffect(t *testing.T) {
 	forward(t, t.Context(), start(t, rt, pay, resume), run.NeedsReview)
 	check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no more"}}))
 	text := ""
-	for e, err := range w.Read(t.Context(), home, session.Position{}) {
+	for e, err := range w.Read(t.Context(), home, commitlog.Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

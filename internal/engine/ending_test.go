@@ -23,9 +23,9 @@ type deafLog struct {
 	fails func(c commitlog.Commit) bool
 }
 
-func (l *deafLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (l *deafLog) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	if l.fails(c) {
-		return session.Position{}, session.ErrUnavailable
+		return commitlog.Position{}, session.ErrUnavailable
 	}
 	return l.Log.Append(ctx, at, c)
 }
@@ -107,7 +107,7 @@ type slowLog struct {
 	wait func()
 }
 
-func (l *slowLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (l *slowLog) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	if c.Key != home && c.Seq == 1 {
 		l.wait()
 	}
@@ -142,7 +142,7 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 		if state != run.Running || !run.IsControl(err) || ran {
 			t.Errorf("state %s, it went on: %v: %v", state, ran, err)
 		}
-		for e, err := range w.Read(t.Context(), home, session.Position{}) {
+		for e, err := range w.Read(t.Context(), home, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -162,7 +163,7 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 		if why := ex.receiveEvents(ex.granted.After); why != nil {
 			cancel(why)
 		}
-		deaf = ex.follow(session.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel)
+		deaf = ex.follow(commitlog.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel)
 	}
 	return ctx, func() {
 		cancel(nil)

@@ -389,7 +389,7 @@ type distant struct{ *commitlog.Memory }
 
 const distance = 10 * time.Millisecond
 
-func (d distant) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (d distant) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	time.Sleep(distance)
 	return d.Memory.Read(ctx, k, after)
 }

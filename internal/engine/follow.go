@@ -12,7 +12,7 @@ import (
 
 // follow takes in what others append to the run's log from a position on, until it is
 // stopped. An event that ends the run calls end.
-func (ex *Execution) follow(at session.Position, end context.CancelCauseFunc) (stop func()) {
+func (ex *Execution) follow(at commitlog.Position, end context.CancelCauseFunc) (stop func()) {
 	return ex.rt.Store.Follow(ex.home, at, func(e *commitlog.Entry) {
 		if why := ex.receiveEvents(e.Commit.Events); why != nil {
 			end(why)

@@ -21,7 +21,7 @@ type stalledLog struct {
 	meanwhile func()
 }
 
-func (l *stalledLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (l *stalledLog) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	if do := l.meanwhile; do != nil && k == home {
 		l.meanwhile = nil
 		do()
@@ -87,7 +87,7 @@ func TestOutdatedBranch(t *testing.T) {
 		if state, err := start(t, b, ask, resume).Forward(t.Context()); state != run.Succeeded {
 			t.Errorf("the run: %s: %v", state, err)
 		}
-		for e, err := range w.Read(t.Context(), home, session.Position{}) {
+		for e, err := range w.Read(t.Context(), home, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/guide"
 	"github.com/rathcluster/rath/internal/journal"
@@ -228,7 +229,7 @@ func TestHundredCallsInALongSession(t *testing.T) {
 	}
 	var stored []int // by call, with the answer before it
 	sum := 0
-	for e, err := range w.Read(t.Context(), home, session.Position{}) {
+	for e, err := range w.Read(t.Context(), home, commitlog.Position{}) {
 		check(t, err)
 		sum += len(e.Raw)
 		for _, ev := range e.Commit.Events {

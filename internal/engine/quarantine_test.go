@@ -270,7 +270,7 @@ type blindLog struct {
 	fails error
 }
 
-func (l *blindLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (l *blindLog) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	if l.fails != nil && k.ID == "odd" {
 		return func(yield func(commitlog.Entry, error) bool) { yield(commitlog.Entry{}, l.fails) }
 	}
@@ -309,7 +309,7 @@ func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step journal
 		hits, err = flow.Recall(ctx, "m", "which colour", limit)
 		return s, err
 	})
-	for e, err := range m.log.Read(m.t.Context(), session.Key{Tenant: home.Tenant, ID: session.ID(id)}, session.Position{}) {
+	for e, err := range m.log.Read(m.t.Context(), session.Key{Tenant: home.Tenant, ID: session.ID(id)}, commitlog.Position{}) {
 		if err != nil {
 			m.t.Fatal(err)
 		}

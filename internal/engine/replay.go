@@ -327,6 +327,6 @@ func (p replayStore) Commit(_ context.Context, b journal.Batch) (journal.Ack, er
 func (p replayStore) Apply(context.Context, journal.Signal) error { return errReplay }
 
 // Follow implements journal.Store.
-func (p replayStore) Follow(session.Key, session.Position, func(*commitlog.Entry)) (stop func()) {
+func (p replayStore) Follow(session.Key, commitlog.Position, func(*commitlog.Entry)) (stop func()) {
 	return func() {}
 }

@@ -85,7 +85,7 @@ func warmed(t *testing.T, m *scribe, o flow.FanOutOptions, bs ...flow.Branch) (n
 		}
 		return flow.Merge(ctx, j, flow.SinceAncestor())
 	}), session.New(session.UserText("go"))))
-	for e, err := range log.Read(t.Context(), s.Key(), session.Position{}) {
+	for e, err := range log.Read(t.Context(), s.Key(), commitlog.Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +188,7 @@ func TestWarmFirstNeedsReview(t *testing.T) {
 	}
 	releases := 0
 	for _, k := range log.Keys() {
-		for e, err := range log.Read(t.Context(), k, session.Position{}) {
+		for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -253,7 +254,7 @@ func (w *StateMachine) closing(d BranchOutcome) session.Event {
 }
 
 // report returns the signal that tells a run how its branch ended.
-func report(k session.Key, e Ended, at session.Position) *Signal {
+func report(k session.Key, e Ended, at commitlog.Position) *Signal {
 	link := session.Link{Ref: session.Ref{Key: k, Version: e.Version}, Seq: at.Seq, Hash: at.Hash, Token: at.Token}
 	return &Signal{
 		To: session.Key{Tenant: k.Tenant, ID: e.Parent.Session}, Run: e.Parent.Run,

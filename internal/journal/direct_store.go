@@ -60,7 +60,7 @@ type held struct {
 
 // follower follows one session.
 type follower struct {
-	at   session.Position // of what it took
+	at   commitlog.Position // of what it took
 	take func(*commitlog.Entry)
 }
 
@@ -76,7 +76,7 @@ func (d *directStore) held(k session.Key) *held {
 }
 
 // with runs decide on the session's writer and makes what it staged durable.
-func (d *directStore) with(ctx context.Context, k session.Key, decide func(w *StateMachine, now time.Time) error) (at session.Position, staged bool, err error) {
+func (d *directStore) with(ctx context.Context, k session.Key, decide func(w *StateMachine, now time.Time) error) (at commitlog.Position, staged bool, err error) {
 	h := d.held(k)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,7 +157,7 @@ func (d *directStore) Apply(ctx context.Context, s Signal) error {
 }
 
 // Follow implements Store.
-func (d *directStore) Follow(k session.Key, after session.Position, take func(*commitlog.Entry)) (stop func()) {
+func (d *directStore) Follow(k session.Key, after commitlog.Position, take func(*commitlog.Entry)) (stop func()) {
 	h, f := d.held(k), &follower{at: after, take: take}
 	h.mu.Lock()
 	defer h.mu.Unlock()

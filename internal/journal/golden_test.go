@@ -175,7 +175,7 @@ func TestGolden(t *testing.T) {
 	var stored bytes.Buffer
 	kinds := map[string]bool{}
 	for _, k := range h.log.Keys() {
-		for e, err := range h.log.Read(t.Context(), k, session.Position{}) {
+		for e, err := range h.log.Read(t.Context(), k, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -412,7 +412,7 @@ type shownWriter struct {
 	Heard       []deliveredSignal
 	Runs        []shownRun
 	Ended       []run.ID
-	At          session.Position
+	At          commitlog.Position
 	Root        session.ID
 	Next        *Offer
 	CommonLens  []string

@@ -23,7 +23,7 @@ type slowLog struct {
 	fail           atomic.Bool
 }
 
-func (l *slowLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (l *slowLog) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		l.reads.Add(1)
 		if l.fail.Load() {

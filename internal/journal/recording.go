@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -29,7 +30,7 @@ type Recording struct {
 func (v *Values) Recording(ctx context.Context, k session.Key, id run.ID) (*Recording, error) {
 	w := NewStateMachine(k, "", v.Resolver(context.WithoutCancel(ctx)))
 	var h Recording
-	for e, err := range v.log.Read(ctx, k, session.Position{}) {
+	for e, err := range v.log.Read(ctx, k, commitlog.Position{}) {
 		if err != nil {
 			return nil, fmt.Errorf("journal: read %s: %w", k, err)
 		}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/session"
 )
 
 // modelEvent is what the model reads of an event's JSON.
@@ -111,7 +111,7 @@ func TestRunStateModel(t *testing.T) {
 		for _, k := range h.log.Keys() {
 			var folded RunState
 			events := map[run.ID][]modelEvent{}
-			for e, err := range h.log.Read(t.Context(), k, session.Position{}) {
+			for e, err := range h.log.Read(t.Context(), k, commitlog.Position{}) {
 				if err != nil {
 					t.Fatal(err)
 				}

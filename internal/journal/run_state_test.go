@@ -108,7 +108,7 @@ func TestStates(t *testing.T) {
 		}
 		for _, k := range h.log.Keys() {
 			w := watcher{t: t, key: k, states: map[run.ID]run.State{}, seen: map[run.ID]Record{}, steps: map[string]uint64{}, ends: map[run.ID]int{}, moves: moves}
-			for e, err := range h.log.Read(t.Context(), k, session.Position{}) {
+			for e, err := range h.log.Read(t.Context(), k, commitlog.Position{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -167,7 +167,7 @@ func FuzzFold(f *testing.F) {
 	}
 	for _, k := range h.log.Keys() {
 		var script strings.Builder
-		for e, err := range h.log.Read(f.Context(), k, session.Position{}) {
+		for e, err := range h.log.Read(f.Context(), k, commitlog.Position{}) {
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -190,7 +190,7 @@ func FuzzFold(f *testing.F) {
 		k := session.Key{Tenant: "t", ID: "s"}
 		w := NewStateMachine(k, "n", nil)
 		w.value = session.Open(k, k.ID)
-		w.at = session.Position{Seq: 1}
+		w.at = commitlog.Position{Seq: 1}
 		for line := range strings.Lines(script) {
 			kind, data, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 			e := session.Event{Kind: kind, Schema: 1, Data: data, Time: time.UnixMilli(1).UTC()}
@@ -212,7 +212,7 @@ func FuzzFold(f *testing.F) {
 			r.Steps()
 			r.copy()
 		}
-		w.settle(session.Position{Seq: 2})
+		w.settle(commitlog.Position{Seq: 2})
 		s, err := w.Snapshot()
 		if err != nil {
 			t.Fatal(err)

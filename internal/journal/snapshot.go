@@ -42,7 +42,7 @@ const maxInline = 256 << 10
 // changes with the writer, so it may be saved while the writer goes on.
 type Snapshot struct {
 	key   session.Key
-	at    session.Position
+	at    commitlog.Position
 	state []byte
 	pages []*session.Page
 }
@@ -148,7 +148,7 @@ func LoadStateMachine(ctx context.Context, log commitlog.Log, values *Values, k 
 		}
 	}
 	w := NewStateMachine(k, incarnation, resolver)
-	for e, err := range log.Read(ctx, k, session.Position{}) {
+	for e, err := range log.Read(ctx, k, commitlog.Position{}) {
 		if err != nil {
 			return nil, fmt.Errorf("journal: load %s: %w", k, err)
 		}
@@ -162,7 +162,7 @@ func LoadStateMachine(ctx context.Context, log commitlog.Log, values *Values, k 
 // readTail reads the commits after a position until take returns false. It
 // returns false, having taken none, when the log does not pass through that
 // position.
-func readTail(ctx context.Context, log commitlog.Log, k session.Key, at session.Position, take func(commitlog.Entry) (bool, error)) (bool, error) {
+func readTail(ctx context.Context, log commitlog.Log, k session.Key, at commitlog.Position, take func(commitlog.Entry) (bool, error)) (bool, error) {
 	// Another writer may append between the two reads; then the first one is
 	// tried again.
 	for range 3 {
@@ -235,7 +235,7 @@ type pageLoader = func(session.PageRef) (*session.Page, error)
 
 // snapshot reads and decodes the state that a log keeps of a session. What
 // cannot be read is as good as absent: the log itself has everything.
-func (v *Values) snapshot(ctx context.Context, log commitlog.Log, k session.Key) (state wireSnapshot, at session.Position, load pageLoader, ok bool) {
+func (v *Values) snapshot(ctx context.Context, log commitlog.Log, k session.Key) (state wireSnapshot, at commitlog.Position, load pageLoader, ok bool) {
 	keeper, isKeeper := log.(commitlog.Snapshotter)
 	if !isKeeper {
 		return state, at, nil, false

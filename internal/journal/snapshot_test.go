@@ -118,7 +118,7 @@ func (c *counting) SavePage(ctx context.Context, t session.Tenant, digest string
 	return c.Memory.SavePage(ctx, t, digest, page)
 }
 
-func (c *counting) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
+func (c *counting) Save(ctx context.Context, k session.Key, at commitlog.Position, state []byte) error {
 	c.bytes += len(state)
 	return c.Memory.Save(ctx, k, at, state)
 }
@@ -313,7 +313,7 @@ func TestSnapshotIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	change := func(at session.Position, edit func(map[string]any)) {
+	change := func(at commitlog.Position, edit func(map[string]any)) {
 		t.Helper()
 		var tree map[string]any
 		if err := json.Unmarshal(state, &tree); err != nil {
@@ -357,11 +357,11 @@ func TestSnapshotIgnored(t *testing.T) {
 // replaced has another state than the one that was saved.
 type replaced struct {
 	*counting
-	at    session.Position
+	at    commitlog.Position
 	state []byte
 }
 
-func (r *replaced) Load(context.Context, session.Key) (session.Position, []byte, error) {
+func (r *replaced) Load(context.Context, session.Key) (commitlog.Position, []byte, error) {
 	return r.at, r.state, nil
 }
 

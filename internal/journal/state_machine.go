@@ -44,7 +44,7 @@ type StateMachine struct {
 	resolve     func(session.Link) (session.Session, error)
 	state       RunState
 	value       session.Session
-	at          session.Position
+	at          commitlog.Position
 	opened      bool // this incarnation has its epoch
 	taken       bool
 	staged      []session.Event
@@ -93,14 +93,14 @@ func (w *StateMachine) Fold(e commitlog.Entry) error {
 }
 
 // settle marks what a commit made as made by it.
-func (w *StateMachine) settle(at session.Position) {
+func (w *StateMachine) settle(at commitlog.Position) {
 	was := w.value
-	w.at, w.value = at, was.MadeBy(at)
+	w.at, w.value = at, at.Made(was)
 	for _, s := range w.fresh {
 		if *s == was { // nearly always, and one value is enough
 			*s = w.value
 		} else {
-			*s = s.MadeBy(at)
+			*s = at.Made(*s)
 		}
 	}
 	w.fresh = w.fresh[:0]
@@ -148,7 +148,7 @@ func (w *StateMachine) Session() session.Session { return w.value }
 func (w *StateMachine) RunState() *RunState { return &w.state }
 
 // At returns the position of the last commit.
-func (w *StateMachine) At() session.Position { return w.at }
+func (w *StateMachine) At() commitlog.Position { return w.at }
 
 // Epoch returns the epoch that this incarnation writes with; zero before its
 // first commit.
@@ -209,7 +209,7 @@ func (w *StateMachine) StagedBytes() int {
 
 // Committed reports that the commit which Take returned is durable at a
 // position.
-func (w *StateMachine) Committed(at session.Position) {
+func (w *StateMachine) Committed(at commitlog.Position) {
 	w.settle(at)
 	w.staged, w.taken = nil, false
 }
@@ -218,7 +218,7 @@ func (w *StateMachine) Committed(at session.Position) {
 // what was decided after the claim. Drivers call it when the writer staged
 // something for the claim. was and made are the session before and after that: it is the
 // answer, nearly always, and one value is enough.
-func (g *ClaimResult) Finish(at session.Position, was, made session.Session, events []session.Event) {
+func (g *ClaimResult) Finish(at commitlog.Position, was, made session.Session, events []session.Event) {
 	for i, e := range events {
 		if e.Kind != KindClaimed || i+1 == len(events) { // nearly always the last, and no reason to keep all of them
 			continue
@@ -229,20 +229,20 @@ func (g *ClaimResult) Finish(at session.Position, was, made session.Session, eve
 	}
 	answer := g.Session
 	if g.Session = made; answer != was {
-		g.Session = answer.MadeBy(at)
+		g.Session = at.Made(answer)
 	}
 	if g.Base == answer {
 		g.Base = g.Session
 	} else if _, ok := g.Base.Link(); !ok {
-		g.Base = g.Base.MadeBy(at)
+		g.Base = at.Made(g.Base)
 	}
 	g.Record.Base = g.Base
 }
 
 // Finish marks the answer with the commit that made it. Drivers call it when
 // the writer staged something for the batch.
-func (a *Ack) Finish(at session.Position) {
-	a.Session, a.At = a.Session.MadeBy(at), at
+func (a *Ack) Finish(at commitlog.Position) {
+	a.Session, a.At = at.Made(a.Session), at
 }
 
 // end stages the end of a run that no execution will end itself. A request to

@@ -68,7 +68,7 @@ type Ack struct {
 	Inbox    []SignalReceived
 	Session  session.Session
 	Recorded *Step
-	At       session.Position
+	At       commitlog.Position
 	Time     time.Time // when the step was recorded
 	State    run.State // how the run stands after it: a cancel that came first turns an end into Cancelled
 }
@@ -123,5 +123,5 @@ type Store interface {
 	Claim(ctx context.Context, c Claim) (*ClaimResult, error)
 	Commit(ctx context.Context, b Batch) (Ack, error)
 	Apply(ctx context.Context, s Signal) error
-	Follow(k session.Key, after session.Position, take func(*commitlog.Entry)) (stop func())
+	Follow(k session.Key, after commitlog.Position, take func(*commitlog.Entry)) (stop func())
 }

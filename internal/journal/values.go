@@ -85,7 +85,7 @@ func (e *ancestorError) Unwrap() error { return e.error }
 func (v *Values) BranchOutcome(ctx context.Context, parent session.Key, id run.ID, branch session.ID) (BranchOutcome, error) {
 	d := BranchOutcome{Session: branch, State: session.ClosedCancelled, Reason: "the run that opened this branch went on without it"}
 	open := false
-	for e, err := range v.log.Read(ctx, parent, session.Position{}) {
+	for e, err := range v.log.Read(ctx, parent, commitlog.Position{}) {
 		if err != nil {
 			return d, fmt.Errorf("journal: read %s: %w", parent, err)
 		}
@@ -226,8 +226,8 @@ func (v *Values) fold(ctx context.Context, l session.Link, depth int) (session.S
 		}
 	}
 	if !ok {
-		f.s, f.end = session.Open(l.Key, l.ID), session.Position{}
-		for e, err := range v.log.Read(ctx, l.Key, session.Position{}) {
+		f.s, f.end = session.Open(l.Key, l.ID), commitlog.Position{}
+		for e, err := range v.log.Read(ctx, l.Key, commitlog.Position{}) {
 			if err != nil {
 				return f.s, fmt.Errorf("journal: read %s: %w", l.Key, err)
 			}
@@ -259,7 +259,7 @@ type folding struct {
 	bounded  bool
 	resolver resolver
 	s        session.Session
-	end      session.Position
+	end      commitlog.Position
 	begins   session.Session // its first value, if that comes after link.Version
 }
 
@@ -297,14 +297,14 @@ func (f *folding) take(e commitlog.Entry) (bool, error) {
 			}
 			return false, nil
 		}
-		f.s = next.MadeBy(e.At)
+		f.s = e.At.Made(next)
 	}
 	return e.At.Seq != f.link.Seq, nil
 }
 
 // nearest returns the value of the session's snapshot if what l names is that
 // value or comes after it.
-func (v *Values) nearest(ctx context.Context, l session.Link, bounded bool) (session.Session, session.Position, bool) {
+func (v *Values) nearest(ctx context.Context, l session.Link, bounded bool) (session.Session, commitlog.Position, bool) {
 	state, at, load, ok := v.snapshot(ctx, v.log, l.Key)
 	if !ok || l.Seq != 0 && at.Seq > l.Seq {
 		return session.Session{}, at, false

@@ -91,7 +91,7 @@ func TestValuesAreBounded(t *testing.T) {
 	values.Keep(w.Session())
 	l, _ := w.Session().Link()
 	for i := range maxValues + 10 {
-		s := session.Open(session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}, "r").MadeBy(session.Position{Seq: 1, Hash: session.Hash{1}})
+		s := session.Open(session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}, "r").MadeBy(1, session.Hash{1}, 0)
 		values.Keep(s)
 		values.Keep(s)
 	}
@@ -109,14 +109,14 @@ func TestValuesAreBounded(t *testing.T) {
 // a forger could write it.
 type circle struct{ commitlog.Log }
 
-func (circle) Read(_ context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (circle) Read(_ context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		other := session.Key{Tenant: k.Tenant, ID: "a"}
 		if k.ID == "a" {
 			other.ID = "b"
 		}
 		open := session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{{Ref: session.Ref{Key: other}, Seq: 1}}})
-		yield(commitlog.Entry{Commit: commitlog.Commit{Key: k, Root: "a", Seq: 1, Events: []session.Event{open}}, At: session.Position{Seq: 1}}, nil)
+		yield(commitlog.Entry{Commit: commitlog.Commit{Key: k, Root: "a", Seq: 1, Events: []session.Event{open}}, At: commitlog.Position{Seq: 1}}, nil)
 	}
 }
 

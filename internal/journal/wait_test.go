@@ -76,7 +76,7 @@ func TestWokenOnce(t *testing.T) {
 		}
 		wakes := map[run.ID]uint64{}
 		for _, k := range h.log.Keys() {
-			for e, err := range h.log.Read(t.Context(), k, session.Position{}) {
+			for e, err := range h.log.Read(t.Context(), k, commitlog.Position{}) {
 				if err != nil {
 					t.Fatal(err)
 				}

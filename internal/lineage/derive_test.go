@@ -73,7 +73,7 @@ func entry(t *testing.T, seq uint64, events ...session.Event) commitlog.Entry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return commitlog.Entry{Commit: c, At: session.Position{Seq: seq, Token: seq, Hash: commitlog.HashOf(raw)}, Raw: string(raw)}
+	return commitlog.Entry{Commit: c, At: commitlog.Position{Seq: seq, Token: seq, Hash: commitlog.HashOf(raw)}, Raw: string(raw)}
 }
 
 func runEvent(t *testing.T, kind string, payload any) session.Event {

@@ -28,7 +28,7 @@ func ExampleDerive() {
 		fmt.Println(err)
 		return
 	}
-	for e, err := range log.Read(context.Background(), k, session.Position{}) {
+	for e, err := range log.Read(context.Background(), k, commitlog.Position{}) {
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -56,7 +56,7 @@ func exampleGraph() (*lineage.Graph, session.Key, error) {
 	if err != nil {
 		return g, k, err
 	}
-	for e, err := range log.Read(context.Background(), k, session.Position{}) {
+	for e, err := range log.Read(context.Background(), k, commitlog.Position{}) {
 		if err != nil {
 			return g, k, err
 		}

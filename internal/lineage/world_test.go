@@ -200,7 +200,7 @@ func (w *world) entries() []commitlog.Entry {
 	w.t.Helper()
 	var out []commitlog.Entry
 	for _, k := range w.log.Keys() {
-		for e, err := range w.log.Read(context.Background(), k, session.Position{}) {
+		for e, err := range w.log.Read(context.Background(), k, commitlog.Position{}) {
 			w.must(err)
 			out = append(out, e)
 		}

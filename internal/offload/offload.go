@@ -91,13 +91,13 @@ func (l *log) fits(events []session.Event) bool {
 }
 
 // Append implements commitlog.Log.
-func (l *log) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (l *log) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	if l.fits(c.Events) {
 		return l.Log.Append(ctx, at, c)
 	}
 	if l.admit != nil {
 		if err := l.admit(c); err != nil {
-			return session.Position{}, err
+			return commitlog.Position{}, err
 		}
 	}
 	c.Events = slices.Clone(c.Events)
@@ -108,7 +108,7 @@ func (l *log) Append(ctx context.Context, at session.Position, c commitlog.Commi
 		e.Blob = blob.Ref{} // this log decides where the data lies, not the log that the event was read from
 		if len(e.Data) > l.event {
 			if err := l.move(ctx, c.Key, e); err != nil {
-				return session.Position{}, err
+				return commitlog.Position{}, err
 			}
 		} else {
 			inline = append(inline, i)
@@ -124,7 +124,7 @@ func (l *log) Append(ctx context.Context, at session.Position, c commitlog.Commi
 		}
 		total -= len(e.Data)
 		if err := l.move(ctx, c.Key, e); err != nil {
-			return session.Position{}, err
+			return commitlog.Position{}, err
 		}
 	}
 	return l.Log.Append(ctx, at, c)
@@ -202,7 +202,7 @@ func (l *log) fill(ctx context.Context, e commitlog.Entry) (commitlog.Entry, err
 }
 
 // Read implements commitlog.Log.
-func (l *log) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (l *log) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		for e, err := range l.Log.Read(ctx, k, after) {
 			if err == nil {

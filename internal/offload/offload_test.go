@@ -52,7 +52,7 @@ func TestReadEvent(t *testing.T) {
 	want := e.Data
 	e.Blob = blob.Ref{Digest: blob.Digest{7}, Size: 40 << 10}
 	events := []session.Event{e}
-	if _, err := log.Append(t.Context(), session.Position{}, sessiontest.Next(k, session.Position{}, events...)); err != nil {
+	if _, err := log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(k, commitlog.Position{}, events...)); err != nil {
 		t.Fatal(err)
 	}
 	stored, err := inner.Last(t.Context(), k)
@@ -82,7 +82,7 @@ func TestLargeEvents(t *testing.T) {
 		want = append(want, text)
 		events = append(events, session.ChunkEvent(session.UserText(text)))
 	}
-	pos, err := log.Append(t.Context(), session.Position{}, sessiontest.Next(k, session.Position{}, events...))
+	pos, err := log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(k, commitlog.Position{}, events...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestLargeEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for e, err := range log.Read(t.Context(), k, session.Position{}) {
+	for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
 		if diff := cmp.Diff(last, e); err != nil || diff != "" {
 			t.Errorf("Read: %v\n%s", err, diff)
 		}
@@ -140,7 +140,7 @@ func TestLargeEvents(t *testing.T) {
 	// What was read can be appended to another log, which decides by itself.
 	again := last.Commit
 	other := offload.New(&commitlog.Memory{}, oneStore(blob.NewMemory()), nil)
-	if p, err := other.Append(t.Context(), session.Position{}, again); err != nil || p.Hash != pos.Hash {
+	if p, err := other.Append(t.Context(), commitlog.Position{}, again); err != nil || p.Hash != pos.Hash {
 		t.Errorf("the same commit is at %+v, %v; want hash %s", p, err, pos.Hash.Short())
 	}
 	if _, ok := log.(commitlog.Snapshotter); !ok {
@@ -184,7 +184,7 @@ func TestAdmit(t *testing.T) {
 	store, full := blob.NewMemory(), errors.New("no room")
 	log := offload.New(&inner, oneStore(store), &offload.Options{Event: 8, Admit: func(commitlog.Commit) error { return full }})
 	e := session.ChunkEvent(session.UserText("more than eight bytes"))
-	if _, err := log.Append(t.Context(), session.Position{}, sessiontest.Next(k, session.Position{}, e)); !errors.Is(err, full) {
+	if _, err := log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(k, commitlog.Position{}, e)); !errors.Is(err, full) {
 		t.Fatalf("append: %v", err)
 	}
 	if _, err := inner.Last(t.Context(), k); !errors.Is(err, session.ErrNotFound) {
@@ -216,7 +216,7 @@ func TestFailures(t *testing.T) {
 			ctx, cancel = context.WithCancel(ctx)
 			cancel()
 		}
-		if _, err := log.Append(ctx, session.Position{}, sessiontest.Next(k, session.Position{}, big)); !errors.Is(err, c.want) {
+		if _, err := log.Append(ctx, commitlog.Position{}, sessiontest.Next(k, commitlog.Position{}, big)); !errors.Is(err, c.want) {
 			t.Errorf("%s: Append = %v, want %v", name, err, c.want)
 		}
 		if len(inner.Keys()) != 0 {
@@ -226,7 +226,7 @@ func TestFailures(t *testing.T) {
 	var inner commitlog.Memory
 	store := &badStore{Store: blob.NewMemory()}
 	log := offload.New(&inner, oneStore(store), nil)
-	if _, err := log.Append(t.Context(), session.Position{}, sessiontest.Next(k, session.Position{}, big)); err != nil {
+	if _, err := log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(k, commitlog.Position{}, big)); err != nil {
 		t.Fatal(err)
 	}
 	check := func(name string, want error) {
@@ -236,7 +236,7 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%s: Last = %v", name, err)
 		}
 		n := 0
-		for _, err := range log.Read(t.Context(), k, session.Position{}) {
+		for _, err := range log.Read(t.Context(), k, commitlog.Position{}) {
 			if n++; !errors.Is(err, offload.ErrBlob) {
 				t.Errorf("%s: Read = %v", name, err)
 			}

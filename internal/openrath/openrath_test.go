@@ -116,7 +116,7 @@ func TestThroughALog(t *testing.T) {
 		events = append(events, e)
 	}
 	var log commitlog.Memory
-	if _, err := log.Append(t.Context(), session.Position{}, commitlog.Commit{Key: k, Root: "s", Seq: 1, Events: events}); err != nil {
+	if _, err := log.Append(t.Context(), commitlog.Position{}, commitlog.Commit{Key: k, Root: "s", Seq: 1, Events: events}); err != nil {
 		t.Fatal(err)
 	}
 	e, err := log.Last(t.Context(), k)

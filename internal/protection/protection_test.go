@@ -17,8 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
@@ -130,7 +130,7 @@ func (e *evidence) stored(t *testing.T) iter.Seq2[audit.Message, error] {
 	if all == nil {
 		var entries []commitlog.Entry
 		for _, k := range e.log.Keys() {
-			for entry, err := range e.log.Read(t.Context(), k, session.Position{}) {
+			for entry, err := range e.log.Read(t.Context(), k, commitlog.Position{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -339,7 +339,7 @@ type slow struct {
 	wait time.Duration
 }
 
-func (l *slow) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (l *slow) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	pos, err := l.Log.Append(ctx, at, c)
 	if slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == journal.KindStepStarted }) {
 		l.once.Do(func() { time.Sleep(l.wait) })
@@ -377,9 +377,9 @@ type dying struct {
 	left int
 }
 
-func (l *dying) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (l *dying) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	if l.left--; l.left < 0 {
-		return session.Position{}, errors.Join(errors.New("the process died"), session.ErrUnavailable)
+		return commitlog.Position{}, errors.Join(errors.New("the process died"), session.ErrUnavailable)
 	}
 	return l.Log.Append(ctx, at, c)
 }

@@ -332,7 +332,7 @@ func TestNotAnArchive(t *testing.T) {
 				t.Errorf("%s: %+v, %v", name, back, err)
 			}
 		}
-		if err := w.op.Purge(t.Context(), key(w.conn.HomeOf("default", "r1")), session.Position{Seq: 9, Token: 1}); err == nil {
+		if err := w.op.Purge(t.Context(), key(w.conn.HomeOf("default", "r1")), commitlog.Position{Seq: 9, Token: 1}); err == nil {
 			t.Error("something else than a tombstone was left")
 		}
 	})

@@ -131,7 +131,7 @@ func runsOf(t *dossier.Evidence, k session.Key, raws []string) (*logRuns, error)
 				}
 			}
 		}
-		e := commitlog.Entry{Commit: commit, At: session.Position{Seq: commit.Seq, Hash: commitlog.HashOf([]byte(raw))}}
+		e := commitlog.Entry{Commit: commit, At: commitlog.Position{Seq: commit.Seq, Hash: commitlog.HashOf([]byte(raw))}}
 		for _, r := range messages.Results(e, facts) {
 			for _, s := range t.Signatures {
 				if s.Statement == r.Say(k.Tenant) {

@@ -84,7 +84,7 @@ func TestPruneAndRestore(t *testing.T) {
 		}
 		// One message is left of each, and no process begins it again.
 		for _, s := range out[0].Sessions {
-			at, err := w.conn.Log().Append(t.Context(), session.Position{}, commitlog.Commit{
+			at, err := w.conn.Log().Append(t.Context(), commitlog.Position{}, commitlog.Commit{
 				Key: key(s.ID), Root: s.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})},
 			})
 			if !errors.Is(err, session.ErrConflict) {

@@ -150,7 +150,7 @@ type purgedFirst struct {
 	purge func()
 }
 
-func (l purgedFirst) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (l purgedFirst) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	l.purge()
 	return l.Log.Append(ctx, at, c)
 }

@@ -80,7 +80,7 @@ func (f *FaultLog) alive() error {
 }
 
 // Append implements commitlog.Log.
-func (f *FaultLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (f *FaultLog) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	f.mu.Lock()
 	f.appends++
 	n := f.appends
@@ -89,43 +89,43 @@ func (f *FaultLog) Append(ctx context.Context, at session.Position, c commitlog.
 	if fault.Stall > 0 {
 		select {
 		case <-ctx.Done():
-			return session.Position{}, ctx.Err()
+			return commitlog.Position{}, ctx.Err()
 		case <-time.After(fault.Stall):
 		}
 	}
 	if err := f.alive(); err != nil {
-		return session.Position{}, err
+		return commitlog.Position{}, err
 	}
 	lost := fmt.Errorf("sessiontest: append %d, commit %d of %s: %w", n, c.Seq, c.Key, session.ErrUnavailable)
 	switch {
 	case fault.CrashBefore:
 		f.Crash()
-		return session.Position{}, f.alive()
+		return commitlog.Position{}, f.alive()
 	case fault.Conflict:
-		return session.Position{}, fmt.Errorf("sessiontest: append %d, commit %d of %s: %w", n, c.Seq, c.Key, session.ErrConflict)
+		return commitlog.Position{}, fmt.Errorf("sessiontest: append %d, commit %d of %s: %w", n, c.Seq, c.Key, session.ErrConflict)
 	case fault.Unavailable:
-		return session.Position{}, lost
+		return commitlog.Position{}, lost
 	case fault.Late > 0:
 		f.late.Go(func() {
 			time.Sleep(fault.Late)
 			// A conflict means that the log went on without it, as it may.
 			_, _ = f.inner.Append(context.WithoutCancel(ctx), at, c)
 		})
-		return session.Position{}, lost
+		return commitlog.Position{}, lost
 	}
 	pos, err := f.inner.Append(ctx, at, c)
 	switch {
 	case fault.CrashAfter:
 		f.Crash()
-		return session.Position{}, f.alive()
+		return commitlog.Position{}, f.alive()
 	case fault.Lost && err == nil:
-		return session.Position{}, lost
+		return commitlog.Position{}, lost
 	}
 	return pos, err
 }
 
 // Read implements commitlog.Log.
-func (f *FaultLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (f *FaultLog) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		if err := f.alive(); err != nil {
 			yield(commitlog.Entry{}, err)
@@ -144,7 +144,7 @@ func (f *FaultLog) Last(ctx context.Context, k session.Key) (commitlog.Entry, er
 }
 
 // Save implements commitlog.Snapshotter.
-func (f *FaultLog) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
+func (f *FaultLog) Save(ctx context.Context, k session.Key, at commitlog.Position, state []byte) error {
 	s, ok := f.inner.(commitlog.Snapshotter)
 	if err := f.alive(); err != nil || !ok {
 		return err
@@ -153,10 +153,10 @@ func (f *FaultLog) Save(ctx context.Context, k session.Key, at session.Position,
 }
 
 // Load implements commitlog.Snapshotter.
-func (f *FaultLog) Load(ctx context.Context, k session.Key) (session.Position, []byte, error) {
+func (f *FaultLog) Load(ctx context.Context, k session.Key) (commitlog.Position, []byte, error) {
 	s, ok := f.inner.(commitlog.Snapshotter)
 	if err := f.alive(); err != nil || !ok {
-		return session.Position{}, nil, orNotFound(err)
+		return commitlog.Position{}, nil, orNotFound(err)
 	}
 	return s.Load(ctx, k)
 }

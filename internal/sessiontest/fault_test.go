@@ -46,12 +46,12 @@ func TestFaultLog(t *testing.T) {
 					return c.fault
 				})
 				stored := func() (n int) {
-					for range inner.Read(t.Context(), k, session.Position{}) {
+					for range inner.Read(t.Context(), k, commitlog.Position{}) {
 						n++
 					}
 					return n
 				}
-				_, err := log.Append(t.Context(), session.Position{}, sessiontest.Next(k, session.Position{}, e))
+				_, err := log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(k, commitlog.Position{}, e))
 				if !errors.Is(err, c.err) || c.err == nil && err != nil {
 					t.Errorf("Append: %v, want %v", err, c.err)
 				}

@@ -66,7 +66,7 @@ func key(tenant, id string) session.Key {
 }
 
 // Next returns the commit of events that follows a position.
-func Next(k session.Key, at session.Position, events ...session.Event) commitlog.Commit {
+func Next(k session.Key, at commitlog.Position, events ...session.Event) commitlog.Commit {
 	return commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events}
 }
 
@@ -76,7 +76,7 @@ func say(text string) session.Event {
 	return e
 }
 
-func add(t *testing.T, log commitlog.Log, k session.Key, at session.Position, text string) session.Position {
+func add(t *testing.T, log commitlog.Log, k session.Key, at commitlog.Position, text string) commitlog.Position {
 	t.Helper()
 	pos, err := log.Append(t.Context(), at, Next(k, at, say(text)))
 	if err != nil {
@@ -85,7 +85,7 @@ func add(t *testing.T, log commitlog.Log, k session.Key, at session.Position, te
 	return pos
 }
 
-func read(t *testing.T, log commitlog.Log, k session.Key, after session.Position) (all []commitlog.Entry) {
+func read(t *testing.T, log commitlog.Log, k session.Key, after commitlog.Position) (all []commitlog.Entry) {
 	t.Helper()
 	for e, err := range log.Read(t.Context(), k, after) {
 		if err != nil {
@@ -112,8 +112,8 @@ func texts(t *testing.T, entries []commitlog.Entry) (all []string) {
 
 func testAppend(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
-	var at session.Position
-	var want []session.Position
+	var at commitlog.Position
+	var want []commitlog.Position
 	for i := range 5 {
 		next := add(t, log, k, at, fmt.Sprint("chunk ", i))
 		if next.Seq != uint64(i)+1 || next.Hash == (session.Hash{}) || next.Token <= at.Token {
@@ -126,11 +126,11 @@ func testAppend(t *testing.T, log commitlog.Log) {
 		at = next
 		want = append(want, at)
 	}
-	entries := read(t, log, k, session.Position{})
+	entries := read(t, log, k, commitlog.Position{})
 	if got := texts(t, entries); !slices.Equal(got, []string{"chunk 0", "chunk 1", "chunk 2", "chunk 3", "chunk 4"}) {
 		t.Errorf("Read yields %q", got)
 	}
-	var prev session.Position
+	var prev commitlog.Position
 	for i, e := range entries {
 		if e.At != want[i] {
 			t.Errorf("commit %d is read at %+v, was appended at %+v", i+1, e.At, want[i])
@@ -151,7 +151,7 @@ func testAppend(t *testing.T, log commitlog.Log) {
 
 func testEmpty(t *testing.T, log commitlog.Log) {
 	k := key("t", "none")
-	if got := read(t, log, k, session.Position{}); len(got) != 0 {
+	if got := read(t, log, k, commitlog.Position{}); len(got) != 0 {
 		t.Errorf("an empty log yields %d commits", len(got))
 	}
 	if _, err := log.Last(t.Context(), k); !errors.Is(err, session.ErrNotFound) {
@@ -161,8 +161,8 @@ func testEmpty(t *testing.T, log commitlog.Log) {
 
 func testPositions(t *testing.T, log commitlog.Log) {
 	k, noise := key("t", "s"), key("t", "other")
-	var at, other session.Position
-	var all []session.Position
+	var at, other commitlog.Position
+	var all []commitlog.Position
 	for i := range 20 {
 		at = add(t, log, k, at, fmt.Sprint(i))
 		other = add(t, log, noise, other, "noise")
@@ -189,9 +189,9 @@ func testPositions(t *testing.T, log commitlog.Log) {
 
 func testConflicts(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
-	first := add(t, log, k, session.Position{}, "one")
+	first := add(t, log, k, commitlog.Position{}, "one")
 	second := add(t, log, k, first, "two")
-	for name, at := range map[string]session.Position{
+	for name, at := range map[string]commitlog.Position{
 		"an older position": first,
 		"the empty log":     {},
 	} {
@@ -200,11 +200,11 @@ func testConflicts(t *testing.T, log commitlog.Log) {
 		}
 	}
 	// A position that the log never had.
-	wild := session.Position{Seq: 7, Token: second.Token + 1000, Hash: session.Hash{1}}
+	wild := commitlog.Position{Seq: 7, Token: second.Token + 1000, Hash: session.Hash{1}}
 	if _, err := log.Append(t.Context(), wild, Next(k, wild, say("conflict"))); !errors.Is(err, session.ErrConflict) {
 		t.Errorf("append to a position of the future: %v, want ErrConflict", err)
 	}
-	if got := texts(t, read(t, log, k, session.Position{})); !slices.Equal(got, []string{"one", "two"}) {
+	if got := texts(t, read(t, log, k, commitlog.Position{})); !slices.Equal(got, []string{"one", "two"}) {
 		t.Errorf("after conflicts the log holds %q", got)
 	}
 	add(t, log, k, second, "three")
@@ -212,7 +212,7 @@ func testConflicts(t *testing.T, log commitlog.Log) {
 
 func testRefused(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
-	at := add(t, log, k, session.Position{}, "one")
+	at := add(t, log, k, commitlog.Position{}, "one")
 	bad := func(change func(*commitlog.Commit)) commitlog.Commit {
 		c := Next(k, at, say("x"))
 		change(&c)
@@ -232,7 +232,7 @@ func testRefused(t *testing.T, log commitlog.Log) {
 		}
 	}
 	add(t, log, k, at, "two")
-	if got := texts(t, read(t, log, k, session.Position{})); !slices.Equal(got, []string{"one", "two"}) {
+	if got := texts(t, read(t, log, k, commitlog.Position{})); !slices.Equal(got, []string{"one", "two"}) {
 		t.Errorf("the log holds %q", got)
 	}
 }
@@ -249,10 +249,10 @@ func testContent(t *testing.T, log commitlog.Log) {
 		events[i].Time = time.UnixMilli(1_700_000_000_000 + int64(i)).UTC()
 	}
 	c := commitlog.Commit{Key: k, Root: "the-root", Seq: 1, Epoch: 1 << 60, Events: events}
-	if _, err := log.Append(t.Context(), session.Position{}, c); err != nil {
+	if _, err := log.Append(t.Context(), commitlog.Position{}, c); err != nil {
 		t.Fatal(err)
 	}
-	got := read(t, log, k, session.Position{})
+	got := read(t, log, k, commitlog.Position{})
 	if len(got) != 1 {
 		t.Fatalf("%d commits", len(got))
 	}
@@ -270,7 +270,7 @@ func testContent(t *testing.T, log commitlog.Log) {
 
 func testSeparate(t *testing.T, log commitlog.Log) {
 	keys := []session.Key{key("a", "s"), key("b", "s"), key("a", "s2"), key("as", "2")}
-	at := map[session.Key]session.Position{}
+	at := map[session.Key]commitlog.Position{}
 	for i := range 3 {
 		for _, k := range keys {
 			at[k] = add(t, log, k, at[k], fmt.Sprintf("%s %d", k, i))
@@ -278,7 +278,7 @@ func testSeparate(t *testing.T, log commitlog.Log) {
 	}
 	for _, k := range keys {
 		want := []string{k.String() + " 0", k.String() + " 1", k.String() + " 2"}
-		if got := texts(t, read(t, log, k, session.Position{})); !slices.Equal(got, want) {
+		if got := texts(t, read(t, log, k, commitlog.Position{})); !slices.Equal(got, want) {
 			t.Errorf("%s holds %q", k, got)
 		}
 	}
@@ -294,7 +294,7 @@ func testRace(t *testing.T, log commitlog.Log) {
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
-			var at session.Position
+			var at commitlog.Position
 			for mine := 0; mine < rounds; {
 				text := fmt.Sprintf("writer %d commit %d", w, mine)
 				next, err := log.Append(t.Context(), at, Next(k, at, say(text)))
@@ -323,7 +323,7 @@ func testRace(t *testing.T, log commitlog.Log) {
 		})
 	}
 	wg.Wait()
-	entries := read(t, log, k, session.Position{})
+	entries := read(t, log, k, commitlog.Position{})
 	if len(entries) != writers*rounds || len(won) != len(entries) {
 		t.Fatalf("%d commits were acknowledged, %d are read, want %d", len(won), len(entries), writers*rounds)
 	}
@@ -340,12 +340,12 @@ func testReaders(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
 	const n = 60
 	var mu sync.Mutex
-	acked := session.Position{}
+	acked := commitlog.Position{}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer close(done)
-		var at session.Position
+		var at commitlog.Position
 		for i := range n {
 			next, err := log.Append(t.Context(), at, Next(k, at, say(fmt.Sprint(i))))
 			if err != nil {
@@ -364,8 +364,8 @@ func testReaders(t *testing.T, log commitlog.Log) {
 				mu.Lock()
 				known := acked
 				mu.Unlock()
-				var prev session.Position
-				for e, err := range log.Read(t.Context(), k, session.Position{}) {
+				var prev commitlog.Position
+				for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
 					if err != nil || e.At.Seq != prev.Seq+1 || e.Commit.Prev != prev.Hash {
 						t.Errorf("after %d comes %d: %v", prev.Seq, e.At.Seq, err)
 						return
@@ -394,13 +394,13 @@ func testReaders(t *testing.T, log commitlog.Log) {
 
 func testStop(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
-	var at session.Position
+	var at commitlog.Position
 	for i := range 5 {
 		at = add(t, log, k, at, fmt.Sprint(i))
 	}
 	for range 50 { // a reader that leaves early holds nothing
 		n := 0
-		for _, err := range log.Read(t.Context(), k, session.Position{}) {
+		for _, err := range log.Read(t.Context(), k, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -414,7 +414,7 @@ func testStop(t *testing.T, log commitlog.Log) {
 
 func testContext(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
-	at := add(t, log, k, session.Position{}, "one")
+	at := add(t, log, k, commitlog.Position{}, "one")
 	add(t, log, k, at, "two")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -422,7 +422,7 @@ func testContext(t *testing.T, log commitlog.Log) {
 		t.Errorf("Last with an ended context: %v", err)
 	}
 	var got error
-	for _, err := range log.Read(ctx, k, session.Position{}) {
+	for _, err := range log.Read(ctx, k, commitlog.Position{}) {
 		got = err
 	}
 	if !errors.Is(got, context.Canceled) {
@@ -434,7 +434,7 @@ func testContext(t *testing.T, log commitlog.Log) {
 	}
 	// An append may go on until it knows; what it says must be true.
 	pos, err := log.Append(ctx, end.At, Next(k, end.At, say("three")))
-	n := len(read(t, log, k, session.Position{}))
+	n := len(read(t, log, k, commitlog.Position{}))
 	switch {
 	case err == nil && (n != 3 || pos.Seq != 3):
 		t.Errorf("Append says %+v, the log has %d commits", pos, n)
@@ -448,8 +448,8 @@ func testContext(t *testing.T, log commitlog.Log) {
 func testLarge(t *testing.T, log commitlog.Log) {
 	k := key("t", "s")
 	text := strings.Repeat("0123456789abcdef", 600<<10/16)
-	at := add(t, log, k, session.Position{}, text)
-	if got := texts(t, read(t, log, k, session.Position{})); len(got) != 1 || got[0] != text {
+	at := add(t, log, k, commitlog.Position{}, text)
+	if got := texts(t, read(t, log, k, commitlog.Position{})); len(got) != 1 || got[0] != text {
 		t.Errorf("a chunk of %d bytes did not come back", len(text))
 	}
 	var many []session.Event
@@ -467,7 +467,7 @@ func testLarge(t *testing.T, log commitlog.Log) {
 
 func testForeign(t *testing.T, log commitlog.Log, f Fouler) {
 	k := key("t", "s")
-	at := add(t, log, k, session.Position{}, "one")
+	at := add(t, log, k, commitlog.Position{}, "one")
 	valid, err := commitlog.Encode(Next(k, at, say("two")))
 	if err != nil {
 		t.Fatal(err)
@@ -489,7 +489,7 @@ func testForeign(t *testing.T, log commitlog.Log, f Fouler) {
 			t.Fatalf("Foul: %v", err)
 		}
 	}
-	if got := texts(t, read(t, log, k, session.Position{})); !slices.Equal(got, []string{"one"}) {
+	if got := texts(t, read(t, log, k, commitlog.Position{})); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("with foreign bytes the log holds %q", got)
 	}
 	last, err := log.Last(t.Context(), k)
@@ -499,7 +499,7 @@ func testForeign(t *testing.T, log commitlog.Log, f Fouler) {
 	// A writer that reads the end again can go on.
 	end := add(t, log, k, last.At, "two")
 	add(t, log, k, end, "three")
-	if got := texts(t, read(t, log, k, session.Position{})); !slices.Equal(got, []string{"one", "two", "three"}) {
+	if got := texts(t, read(t, log, k, commitlog.Position{})); !slices.Equal(got, []string{"one", "two", "three"}) {
 		t.Errorf("after foreign bytes the log holds %q", got)
 	}
 }
@@ -515,7 +515,7 @@ func testSnapshots(t *testing.T, s commitlog.Snapshotter) {
 	}
 	state := []byte("state one")
 	for i := range uint64(3) {
-		at := session.Position{Seq: i + 1, Token: 10 * (i + 1), Hash: session.Hash{byte(i)}}
+		at := commitlog.Position{Seq: i + 1, Token: 10 * (i + 1), Hash: session.Hash{byte(i)}}
 		if err := s.Save(ctx, k, at, state); err != nil {
 			t.Fatalf("Save: %v", err)
 		}

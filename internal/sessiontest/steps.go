@@ -17,14 +17,14 @@ func Key(body string) session.Key {
 }
 
 // Commit makes the commit after a position; what tells it from others.
-func Commit(k session.Key, at session.Position, what string) commitlog.Commit {
+func Commit(k session.Key, at commitlog.Position, what string) commitlog.Commit {
 	e := session.ChunkEvent(session.UserText(what))
 	e.Time = time.Unix(1, 0)
 	return commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}
 }
 
 // Append appends c after a position, or ends the test.
-func Append(tb testing.TB, l commitlog.Log, at session.Position, c commitlog.Commit) session.Position {
+func Append(tb testing.TB, l commitlog.Log, at commitlog.Position, c commitlog.Commit) commitlog.Position {
 	tb.Helper()
 	pos, err := l.Append(tb.Context(), at, c)
 	if err != nil {
@@ -34,7 +34,7 @@ func Append(tb testing.TB, l commitlog.Log, at session.Position, c commitlog.Com
 }
 
 // Grow appends n commits after a position.
-func Grow(tb testing.TB, l commitlog.Log, k session.Key, at session.Position, n int) session.Position {
+func Grow(tb testing.TB, l commitlog.Log, k session.Key, at commitlog.Position, n int) commitlog.Position {
 	tb.Helper()
 	for range n {
 		at = Append(tb, l, at, Commit(k, at, fmt.Sprintf("text %d", at.Seq+1)))
@@ -43,7 +43,7 @@ func Grow(tb testing.TB, l commitlog.Log, k session.Key, at session.Position, n 
 }
 
 // ReadAll returns what comes after a position.
-func ReadAll(tb testing.TB, l commitlog.Log, k session.Key, after session.Position) []commitlog.Entry {
+func ReadAll(tb testing.TB, l commitlog.Log, k session.Key, after commitlog.Position) []commitlog.Entry {
 	tb.Helper()
 	var out []commitlog.Entry
 	for e, err := range l.Read(tb.Context(), k, after) {
@@ -57,7 +57,7 @@ func ReadAll(tb testing.TB, l commitlog.Log, k session.Key, after session.Positi
 
 // Archive appends a log of five commits, of which the last one archives the session, and
 // returns them with the end of the log.
-func Archive(tb testing.TB, l commitlog.Log, k session.Key) (raws []string, at session.Position) {
+func Archive(tb testing.TB, l commitlog.Log, k session.Key) (raws []string, at commitlog.Position) {
 	tb.Helper()
 	ctx := tb.Context()
 	for seq := uint64(1); seq <= 5; seq++ {
@@ -73,7 +73,7 @@ func Archive(tb testing.TB, l commitlog.Log, k session.Key) (raws []string, at s
 			tb.Fatal(err)
 		}
 	}
-	for e, err := range l.Read(ctx, k, session.Position{}) {
+	for e, err := range l.Read(ctx, k, commitlog.Position{}) {
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -152,8 +152,8 @@ const importEpoch = 1
 // takenOver returns how many rows of a file its session has, where its log ends, and the
 // root that it has.
 // It fails if the session has others, or went on here before all of them came in.
-func takenOver(ctx context.Context, log commitlog.Log, k session.Key, rows []session.Event) (n int, at session.Position, root session.ID, err error) {
-	for e, err := range log.Read(ctx, k, session.Position{}) {
+func takenOver(ctx context.Context, log commitlog.Log, k session.Key, rows []session.Event) (n int, at commitlog.Position, root session.ID, err error) {
+	for e, err := range log.Read(ctx, k, commitlog.Position{}) {
 		if err != nil {
 			return 0, at, "", err
 		}

@@ -136,7 +136,7 @@ func (s *site) imports(ctx context.Context, doc []byte) (rows []wire.Imported, e
 // brought returns the restoration in the log of a session.
 func (s *site) brought(id session.ID) (all []session.Restoration) {
 	s.t.Helper()
-	for e, err := range s.client.Log().Read(s.t.Context(), session.Key{Tenant: session.DefaultTenant, ID: id}, session.Position{}) {
+	for e, err := range s.client.Log().Read(s.t.Context(), session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -273,7 +273,7 @@ func TestArchiveWithOpenRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	var forged []string
-	prev := session.Position{}
+	prev := commitlog.Position{}
 	for _, raw := range tree.Logs[0].Commits {
 		c, err := commitlog.Decode([]byte(raw))
 		if err != nil {
@@ -288,7 +288,7 @@ func TestArchiveWithOpenRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		forged, prev = append(forged, string(data)), session.Position{Seq: c.Seq, Hash: commitlog.HashOf(data)}
+		forged, prev = append(forged, string(data)), commitlog.Position{Seq: c.Seq, Hash: commitlog.HashOf(data)}
 	}
 	if len(forged) == 0 || slices.Equal(forged, tree.Logs[0].Commits) {
 		t.Fatal("nothing is forged")

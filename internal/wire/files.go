@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -62,18 +63,18 @@ type CommitPosition struct {
 }
 
 // PositionOf returns a position as it travels.
-func PositionOf(p session.Position) *CommitPosition {
+func PositionOf(p commitlog.Position) *CommitPosition {
 	return &CommitPosition{Seq: p.Seq, Token: p.Token, Hash: p.Hash.String()}
 }
 
 // Position reads it.
-func (p *CommitPosition) Position() (session.Position, error) {
+func (p *CommitPosition) Position() (commitlog.Position, error) {
 	if p == nil {
-		return session.Position{}, nil
+		return commitlog.Position{}, nil
 	}
 	hash, err := blob.ParseDigest(p.Hash)
 	if err != nil {
-		return session.Position{}, fmt.Errorf("position: %w", err)
+		return commitlog.Position{}, fmt.Errorf("position: %w", err)
 	}
-	return session.Position{Seq: p.Seq, Token: p.Token, Hash: session.Hash(hash)}, nil
+	return commitlog.Position{Seq: p.Seq, Token: p.Token, Hash: session.Hash(hash)}, nil
 }

@@ -243,7 +243,7 @@ func (s *stage) grant(node string, id run.ID) *journal.ClaimResult {
 // entries reads a log.
 func (s *stage) entries(k session.Key) (all []commitlog.Entry) {
 	s.Helper()
-	for e, err := range s.log.Read(s.Context(), k, session.Position{}) {
+	for e, err := range s.log.Read(s.Context(), k, commitlog.Position{}) {
 		if err != nil {
 			s.Fatal(err)
 		}

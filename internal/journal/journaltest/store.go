@@ -72,7 +72,7 @@ func testFollow(s *suite) {
 	g := s.running()
 	l, _ := g.Session.Link()
 	heard := make(chan uint64, 8)
-	stop := s.store.Follow(s.home, session.Position{Seq: l.Seq, Hash: l.Hash, Token: l.Token}, func(e *commitlog.Entry) { heard <- e.At.Seq })
+	stop := s.store.Follow(s.home, commitlog.Position{Seq: l.Seq, Hash: l.Hash, Token: l.Token}, func(e *commitlog.Entry) { heard <- e.At.Seq })
 	v := g.Session
 	for i := range 5 {
 		a, err := s.commit(v, run.Path(fmt.Sprint(i)), "x")

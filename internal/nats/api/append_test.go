@@ -47,7 +47,7 @@ func TestAppendSurvives(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 				l := c.Log()
 				k := sessiontest.Key("s")
-				at := sessiontest.Grow(t, l, k, session.Position{}, 1)
+				at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 				var fired func() bool
 				var hook func([]byte) bool
 				if tc.toServer != "" {
@@ -65,7 +65,7 @@ func TestAppendSurvives(t *testing.T) {
 				if took := time.Since(began); took >= conn.RequestTimeout {
 					t.Errorf("the appends took %v", took)
 				}
-				entries := sessiontest.ReadAll(t, l, k, session.Position{})
+				entries := sessiontest.ReadAll(t, l, k, commitlog.Position{})
 				if len(entries) != 3 || entries[2].At != end {
 					t.Errorf("%d commits, want 3 up to %v", len(entries), end)
 				}
@@ -104,10 +104,10 @@ func TestAppendLostAckToOther(t *testing.T) {
 		}
 		hook, fired := natstest.Once(`{"stream":"EV_1`, natstest.Drop)
 		w.Set(hook, nil)
-		first := sessiontest.Commit(k, session.Position{}, "mine")
+		first := sessiontest.Commit(k, commitlog.Position{}, "mine")
 		done := make(chan error, 1)
 		go func() {
-			_, err := l.Append(ctx, session.Position{}, first)
+			_, err := l.Append(ctx, commitlog.Position{}, first)
 			done <- err
 		}()
 		time.Sleep(3 * time.Second) // connected again, not yet asking
@@ -118,7 +118,7 @@ func TestAppendLostAckToOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := session.Position{Seq: 1, Token: m.Seq, Hash: commitlog.HashOf(m.Data)}
+		at := commitlog.Position{Seq: 1, Token: m.Seq, Hash: commitlog.HashOf(m.Data)}
 		if _, err := l.Append(ctx, at, sessiontest.Commit(k, at, "another's")); err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func TestAppendThroughOutage(t *testing.T) {
 				}
 				l := c.Log()
 				k := sessiontest.Key("s")
-				at := sessiontest.Grow(t, l, k, session.Position{}, 1)
+				at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 				if err := srv.Shutdown(ctx); err != nil {
 					t.Fatal(err)
 				}
@@ -172,7 +172,7 @@ func TestAppendThroughOutage(t *testing.T) {
 					want = 1
 				}
 				time.Sleep(5 * time.Second) // connected again
-				if n := len(sessiontest.ReadAll(t, l, k, session.Position{})); n != want {
+				if n := len(sessiontest.ReadAll(t, l, k, commitlog.Position{})); n != want {
 					t.Errorf("%d commits, want %d", n, want)
 				}
 			})
@@ -187,7 +187,7 @@ func TestAppendContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		k := sessiontest.Key("s")
-		if _, err := c.Log().Append(ctx, session.Position{}, sessiontest.Commit(k, session.Position{}, "x")); !errors.Is(err, context.Canceled) {
+		if _, err := c.Log().Append(ctx, commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, "x")); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 		if n := stored64(t, c, k); n != 0 {
@@ -201,7 +201,7 @@ func TestAppendContext(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			k := sessiontest.Key("s")
-			pos, err := c.Log().Append(ctx, session.Position{}, sessiontest.Commit(k, session.Position{}, "x"))
+			pos, err := c.Log().Append(ctx, commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, "x"))
 			if err != nil || pos.Seq != 1 {
 				t.Errorf("got %v, %v: the commit is stored", pos, err)
 			}

@@ -18,7 +18,6 @@ import (
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
-	"github.com/rathcluster/rath/session"
 )
 
 // BenchmarkAppend alternates an append with a bare JetStream publish, also
@@ -62,7 +61,7 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 		b.Fatal(err)
 	}
 	var (
-		at        session.Position
+		at        commitlog.Position
 		last      uint64
 		own, bare []time.Duration
 	)
@@ -120,9 +119,9 @@ func BenchmarkActivate(b *testing.B) {
 	}
 	l := c.Log()
 	k := sessiontest.Key("s")
-	at := sessiontest.Grow(b, l, k, session.Position{}, 1000)
+	at := sessiontest.Grow(b, l, k, commitlog.Position{}, 1000)
 	for i := range 20 {
-		sessiontest.Grow(b, l, sessiontest.Key(fmt.Sprint("noise", i)), session.Position{}, 100)
+		sessiontest.Grow(b, l, sessiontest.Key(fmt.Sprint("noise", i)), commitlog.Position{}, 100)
 	}
 	if err := l.(commitlog.Snapshotter).Save(ctx, k, at, []byte("state")); err != nil {
 		b.Fatal(err)
@@ -141,7 +140,7 @@ func BenchmarkActivate(b *testing.B) {
 	})
 	b.Run("cold=1005", func(b *testing.B) {
 		for b.Loop() {
-			if n := len(sessiontest.ReadAll(b, l, k, session.Position{})); n != 1005 {
+			if n := len(sessiontest.ReadAll(b, l, k, commitlog.Position{})); n != 1005 {
 				b.Fatal(n)
 			}
 		}

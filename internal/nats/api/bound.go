@@ -166,22 +166,22 @@ func (l *boundLog) of(t session.Tenant) error {
 // Append implements commitlog.Log. A request whose answer is lost is sent again with the
 // same bytes: the log that stores them says where they are, or that another writer has
 // been there. Once they may have arrived, no other answer ends that.
-func (l *boundLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (l *boundLog) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	if err := errors.Join(ctx.Err(), l.of(c.Key.Tenant)); err != nil {
-		return session.Position{}, err
+		return commitlog.Position{}, err
 	}
 	raw, err := eventlog.Successor(at, c)
 	if err != nil {
-		return session.Position{}, err
+		return commitlog.Position{}, err
 	}
 	token, err := l.append(ctx, at, raw)
 	if err != nil {
-		return session.Position{}, fmt.Errorf("nats/api: append %d to %s: %w", c.Seq, c.Key, err)
+		return commitlog.Position{}, fmt.Errorf("nats/api: append %d to %s: %w", c.Seq, c.Key, err)
 	}
-	return session.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(raw)}, nil
+	return commitlog.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(raw)}, nil
 }
 
-func (l *boundLog) append(ctx context.Context, at session.Position, raw []byte) (uint64, error) {
+func (l *boundLog) append(ctx context.Context, at commitlog.Position, raw []byte) (uint64, error) {
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), conn.RetryBudget)
 	defer cancel()
 	maybe := false // an attempt may have been stored
@@ -210,7 +210,7 @@ func (l *boundLog) append(ctx context.Context, at session.Position, raw []byte) 
 }
 
 // Read implements commitlog.Log.
-func (l *boundLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (l *boundLog) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		if err := l.of(k.Tenant); err != nil {
 			yield(commitlog.Entry{}, err)
@@ -248,7 +248,7 @@ func (l *boundLog) Last(ctx context.Context, k session.Key) (commitlog.Entry, er
 }
 
 // Save implements commitlog.Snapshotter.
-func (l *boundLog) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
+func (l *boundLog) Save(ctx context.Context, k session.Key, at commitlog.Position, state []byte) error {
 	if err := errors.Join(k.Valid(), l.of(k.Tenant)); err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (l *boundLog) keep(ctx context.Context, verb string, header nats.Header, da
 }
 
 // Load implements commitlog.Snapshotter.
-func (l *boundLog) Load(ctx context.Context, k session.Key) (at session.Position, state []byte, err error) {
+func (l *boundLog) Load(ctx context.Context, k session.Key) (at commitlog.Position, state []byte, err error) {
 	if err := errors.Join(k.Valid(), l.of(k.Tenant)); err != nil {
 		return at, nil, err
 	}

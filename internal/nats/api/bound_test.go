@@ -76,19 +76,19 @@ func (b *bindings) of(t session.Tenant) commitlog.Log {
 	return b.logs[t]
 }
 
-func (b *bindings) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (b *bindings) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	// The suite's ids are not minted, so that queries take them for names.
 	if at.Seq == 0 && c.Key.Valid() == nil {
 		subject := streams.KeySubject(streams.BucketAlias, wire.SessionAliasKey(c.Key.Tenant, string(c.Key.ID)))
 		_, err := b.asked.PublishExpecting(context.WithoutCancel(ctx), subject, 0, nil, fmt.Appendf(nil, `{"session":%q}`, c.Key.ID))
 		if err != nil && !errors.Is(err, conn.ErrExpectation) {
-			return session.Position{}, err
+			return commitlog.Position{}, err
 		}
 	}
 	return b.of(c.Key.Tenant).Append(ctx, at, c)
 }
 
-func (b *bindings) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (b *bindings) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return b.of(k.Tenant).Read(ctx, k, after)
 }
 
@@ -96,11 +96,11 @@ func (b *bindings) Last(ctx context.Context, k session.Key) (commitlog.Entry, er
 	return b.of(k.Tenant).Last(ctx, k)
 }
 
-func (b *bindings) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
+func (b *bindings) Save(ctx context.Context, k session.Key, at commitlog.Position, state []byte) error {
 	return b.of(k.Tenant).(commitlog.Snapshotter).Save(ctx, k, at, state)
 }
 
-func (b *bindings) Load(ctx context.Context, k session.Key) (session.Position, []byte, error) {
+func (b *bindings) Load(ctx context.Context, k session.Key) (commitlog.Position, []byte, error) {
 	return b.of(k.Tenant).(commitlog.Snapshotter).Load(ctx, k)
 }
 
@@ -154,7 +154,7 @@ func TestBoundAppendSettles(t *testing.T) {
 	l := b.Log()
 	mint := commitlog.IDGenerator{Generation: 1, Partitions: c.Partitions()}
 	k := session.Key{Tenant: "acme", ID: mint.ID("settles")}
-	first := sessiontest.Grow(t, l, k, session.Position{}, 1)
+	first := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 
 	hook, lost := natstest.Once("Rath-Token", natstest.Drop)
 	w.Set(hook, nil)
@@ -181,7 +181,7 @@ func TestBoundAppendSettles(t *testing.T) {
 	}
 	w.Set(nil, nil)
 	var texts []string
-	for _, e := range sessiontest.ReadAll(t, c.Log(), k, session.Position{}) {
+	for _, e := range sessiontest.ReadAll(t, c.Log(), k, commitlog.Position{}) {
 		texts = append(texts, e.Commit.Events[0].Data)
 	}
 	if len(texts) != 4 || !strings.Contains(texts[1], "the answer is lost") || !strings.Contains(texts[2], "the request is lost") {
@@ -208,10 +208,10 @@ func TestBoundWithoutNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		l, k := b.Log(), session.Key{Tenant: "acme", ID: c.Minter().ID("alone")}
-		first := sessiontest.Commit(k, session.Position{}, "first")
+		first := sessiontest.Commit(k, commitlog.Position{}, "first")
 		for name, do := range map[string]func() error{
 			"append": func() error {
-				_, err := l.Append(t.Context(), session.Position{}, first)
+				_, err := l.Append(t.Context(), commitlog.Position{}, first)
 				return err
 			},
 			"last": func() error {
@@ -219,7 +219,7 @@ func TestBoundWithoutNodes(t *testing.T) {
 				return err
 			},
 			"read": func() (err error) {
-				for _, err = range l.Read(t.Context(), k, session.Position{}) {
+				for _, err = range l.Read(t.Context(), k, commitlog.Position{}) {
 				}
 				return err
 			},
@@ -238,11 +238,11 @@ func TestBoundWithoutNodes(t *testing.T) {
 		}
 		for name, do := range map[string]func() error{
 			"append to another tenant": func() error {
-				_, err := l.Append(t.Context(), session.Position{}, sessiontest.Commit(session.Key{Tenant: "bolt", ID: k.ID}, session.Position{}, "x"))
+				_, err := l.Append(t.Context(), commitlog.Position{}, sessiontest.Commit(session.Key{Tenant: "bolt", ID: k.ID}, commitlog.Position{}, "x"))
 				return err
 			},
 			"read another tenant": func() (err error) {
-				for _, err = range l.Read(t.Context(), session.Key{Tenant: "bolt", ID: k.ID}, session.Position{}) {
+				for _, err = range l.Read(t.Context(), session.Key{Tenant: "bolt", ID: k.ID}, commitlog.Position{}) {
 				}
 				return err
 			},
@@ -257,7 +257,7 @@ func TestBoundWithoutNodes(t *testing.T) {
 		if store, err = c.ServeStore(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if at, err := l.Append(t.Context(), session.Position{}, first); err != nil || at.Seq != 1 {
+		if at, err := l.Append(t.Context(), commitlog.Position{}, first); err != nil || at.Seq != 1 {
 			t.Errorf("once there is a node again: %+v, %v", at, err)
 		}
 		if err := store.Stop(); err != nil {

@@ -55,7 +55,7 @@ func TestClusterWriters(t *testing.T) {
 		wg      sync.WaitGroup
 		stop    = make(chan struct{})
 		keys    [writers]session.Key
-		ends    [writers]session.Position
+		ends    [writers]commitlog.Position
 		appends atomic.Int64
 		slowest atomic.Int64
 	)
@@ -85,7 +85,7 @@ func TestClusterWriters(t *testing.T) {
 	t.Logf("%d appends, the slowest took %v", appends.Load(), time.Duration(slowest.Load()))
 	var messages uint64
 	for w := range writers {
-		entries := sessiontest.ReadAll(t, c.Log(), keys[w], session.Position{})
+		entries := sessiontest.ReadAll(t, c.Log(), keys[w], commitlog.Position{})
 		if len(entries) != int(ends[w].Seq) {
 			t.Errorf("writer %d: %d commits, want %d", w, len(entries), ends[w].Seq)
 		}
@@ -106,8 +106,8 @@ func otherPartition(k session.Key) session.Key {
 }
 
 // write1 appends to one session until stop, looking at the log in between.
-func write1(ctx context.Context, l commitlog.Log, k session.Key, stop <-chan struct{}, done func(time.Duration)) (session.Position, error) {
-	var at session.Position
+func write1(ctx context.Context, l commitlog.Log, k session.Key, stop <-chan struct{}, done func(time.Duration)) (commitlog.Position, error) {
+	var at commitlog.Position
 	for {
 		select {
 		case <-stop:
@@ -131,8 +131,8 @@ func write1(ctx context.Context, l commitlog.Log, k session.Key, stop <-chan str
 		if at.Seq%25 != 0 {
 			continue
 		}
-		var end session.Position
-		for e, err := range l.Read(ctx, k, session.Position{}) {
+		var end commitlog.Position
+		for e, err := range l.Read(ctx, k, commitlog.Position{}) {
 			if err != nil {
 				return at, err
 			}

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
-	"github.com/rathcluster/rath/session"
 )
 
 func TestLevels(t *testing.T) {
@@ -134,7 +134,7 @@ func TestProbeFailsForAMoment(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		l := c.Log()
 		k := sessiontest.Key("s")
-		at := sessiontest.Grow(t, l, k, session.Position{}, 1)
+		at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 		ask, down := c.O.Probe, time.Now().Add(10*time.Second)
 		c.O.Probe = func(ctx context.Context) ([]streams.SyncState, error) {
 			if time.Now().Before(down) {

@@ -70,14 +70,14 @@ func ExampleConn_Log() {
 		Key: k, Root: k.ID, Seq: 1, Epoch: 1,
 		Events: []session.Event{session.ChunkEvent(session.UserText("hello"))},
 	}
-	at, err := c.Log().Append(ctx, session.Position{}, first)
+	at, err := c.Log().Append(ctx, commitlog.Position{}, first)
 	fmt.Println("commit", at.Seq, err)
 
 	first.Epoch = 2 // another writer, which has not read the log
-	_, err = c.Log().Append(ctx, session.Position{}, first)
+	_, err = c.Log().Append(ctx, commitlog.Position{}, first)
 	fmt.Println("refused:", errors.Is(err, session.ErrConflict))
 
-	for e, err := range c.Log().Read(ctx, k, session.Position{}) {
+	for e, err := range c.Log().Read(ctx, k, commitlog.Position{}) {
 		fmt.Println("read", e.Commit.Seq, e.Commit.Events[0].Kind, err)
 	}
 	// Output:

@@ -196,16 +196,16 @@ func (c *Conn) RemoteLog() commitlog.Log {
 type remoteLog struct{ c *Conn }
 
 // Append implements commitlog.Log.
-func (r *remoteLog) Append(context.Context, session.Position, commitlog.Commit) (session.Position, error) {
-	return session.Position{}, fmt.Errorf("append to a log as a client: %w: submit a task, or use a store", run.ErrNotSupported)
+func (r *remoteLog) Append(context.Context, commitlog.Position, commitlog.Commit) (commitlog.Position, error) {
+	return commitlog.Position{}, fmt.Errorf("append to a log as a client: %w: submit a task, or use a store", run.ErrNotSupported)
 }
 
 // Read implements commitlog.Log. It checks the chain itself.
-func (r *remoteLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (r *remoteLog) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		for {
 			q := wire.Query{Session: string(k.ID), Limit: wire.MaxLimit}
-			if after != (session.Position{}) {
+			if after != (commitlog.Position{}) {
 				q.At = wire.PositionOf(after)
 			}
 			var page wire.Commits
@@ -223,7 +223,7 @@ func (r *remoteLog) Read(ctx context.Context, k session.Key, after session.Posit
 					yield(commitlog.Entry{}, fmt.Errorf("read session %s: the answer does not follow commit %d: %w", k, after.Seq, err))
 					return
 				}
-				after = session.Position{Seq: c.Seq, Token: s.Token, Hash: hash}
+				after = commitlog.Position{Seq: c.Seq, Token: s.Token, Hash: hash}
 				if !yield(commitlog.Entry{Commit: c, At: after, Raw: s.Commit}, nil) {
 					return
 				}
@@ -237,7 +237,7 @@ func (r *remoteLog) Read(ctx context.Context, k session.Key, after session.Posit
 
 // Last implements commitlog.Log.
 func (r *remoteLog) Last(ctx context.Context, k session.Key) (last commitlog.Entry, err error) {
-	for e, err := range r.Read(ctx, k, session.Position{}) {
+	for e, err := range r.Read(ctx, k, commitlog.Position{}) {
 		if err != nil {
 			return commitlog.Entry{}, err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
@@ -80,7 +81,7 @@ func TestClusterRelays(t *testing.T) {
 	reader := open(0)
 	want := 0
 	for _, id := range ids {
-		for e, err := range reader.Log().Read(ctx, session.Key{Tenant: session.DefaultTenant, ID: id}, session.Position{}) {
+		for e, err := range reader.Log().Read(ctx, session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

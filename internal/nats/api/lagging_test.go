@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
@@ -26,7 +27,7 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 			t.Run(fmt.Sprintf("of one tree=%v limit=%d", tree, limit), func(t *testing.T) {
 				layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 					mine, other := c.HomeOf("default", "r1"), c.HomeOf("default", "r2")
-					sessiontest.Grow(t, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: mine}, session.Position{}, 1)
+					sessiontest.Grow(t, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: mine}, commitlog.Position{}, 1)
 					s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
 					if err != nil {
 						t.Fatal(err)

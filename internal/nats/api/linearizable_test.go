@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -19,7 +20,7 @@ import (
 func TestReadBehind(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
-		sessiontest.Grow(t, c.Log(), k, session.Position{}, 4)
+		sessiontest.Grow(t, c.Log(), k, commitlog.Position{}, 4)
 		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +60,7 @@ func TestReadBesideForeign(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		sessiontest.Grow(t, c.Log(), k, session.Position{}, 2)
+		sessiontest.Grow(t, c.Log(), k, commitlog.Position{}, 2)
 		foreign()
 		foreign()
 		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})

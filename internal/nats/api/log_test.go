@@ -27,13 +27,13 @@ func TestLogReadsWhatWasAppended(t *testing.T) {
 	c := layer.Open(t)
 	l := c.Log()
 	a, b := sessiontest.Key("a"), sessiontest.Key("b")
-	sessiontest.Grow(t, l, b, session.Position{}, 2)
-	end := sessiontest.Grow(t, l, a, session.Position{}, 5)
-	entries := sessiontest.ReadAll(t, l, a, session.Position{})
+	sessiontest.Grow(t, l, b, commitlog.Position{}, 2)
+	end := sessiontest.Grow(t, l, a, commitlog.Position{}, 5)
+	entries := sessiontest.ReadAll(t, l, a, commitlog.Position{})
 	if len(entries) != 5 || entries[4].At != end {
 		t.Fatalf("read %d entries, want 5 up to %v", len(entries), end)
 	}
-	var at session.Position
+	var at commitlog.Position
 	for i, e := range entries {
 		want := sessiontest.Commit(a, at, fmt.Sprintf("text %d", i+1))
 		raw, err := commitlog.Encode(want)
@@ -61,7 +61,7 @@ func TestLogReadsWhatWasAppended(t *testing.T) {
 		if _, err := l.Last(t.Context(), k); !errors.Is(err, session.ErrNotFound) {
 			t.Errorf("Last of %s: %v", k, err)
 		}
-		if got := sessiontest.ReadAll(t, l, k, session.Position{}); len(got) != 0 {
+		if got := sessiontest.ReadAll(t, l, k, commitlog.Position{}); len(got) != 0 {
 			t.Errorf("Read of %s: %v", k, got)
 		}
 	}
@@ -79,11 +79,11 @@ func TestLogPages(t *testing.T) {
 	l := c.Log()
 	a, b := sessiontest.Key("a"), sessiontest.Key("b")
 	n := 2*conn.PageMessages + 10
-	var at, other session.Position
+	var at, other commitlog.Position
 	for range n {
 		at, other = sessiontest.Grow(t, l, a, at, 1), sessiontest.Grow(t, l, b, other, 1)
 	}
-	entries := sessiontest.ReadAll(t, l, a, session.Position{})
+	entries := sessiontest.ReadAll(t, l, a, commitlog.Position{})
 	if len(entries) != n {
 		t.Fatalf("read %d, want %d", len(entries), n)
 	}
@@ -93,7 +93,7 @@ func TestLogPages(t *testing.T) {
 		}
 	}
 	// A reader may stop early.
-	for range l.Read(t.Context(), a, session.Position{}) {
+	for range l.Read(t.Context(), a, commitlog.Position{}) {
 		break
 	}
 }
@@ -102,9 +102,9 @@ func TestAppendConflict(t *testing.T) {
 	c := layer.Open(t)
 	l := c.Log()
 	k := sessiontest.Key("s")
-	first := sessiontest.Grow(t, l, k, session.Position{}, 1)
+	first := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 	second := sessiontest.Grow(t, l, k, first, 1)
-	for name, at := range map[string]session.Position{"born twice": {}, "zombie": first} {
+	for name, at := range map[string]commitlog.Position{"born twice": {}, "zombie": first} {
 		if _, err := l.Append(t.Context(), at, sessiontest.Commit(k, at, "other")); !errors.Is(err, session.ErrConflict) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -113,10 +113,10 @@ func TestAppendConflict(t *testing.T) {
 	if pos, err := l.Append(t.Context(), first, sessiontest.Commit(k, first, "text 2")); err != nil || pos != second {
 		t.Errorf("the same bytes again: %v, %v, want %v", pos, err, second)
 	}
-	if n := len(sessiontest.ReadAll(t, l, k, session.Position{})); n != 2 {
+	if n := len(sessiontest.ReadAll(t, l, k, commitlog.Position{})); n != 2 {
 		t.Errorf("%d commits, want 2", n)
 	}
-	ahead := session.Position{Seq: 7, Token: second.Token + 100, Hash: second.Hash}
+	ahead := commitlog.Position{Seq: 7, Token: second.Token + 100, Hash: second.Hash}
 	if _, err := l.Append(t.Context(), ahead, sessiontest.Commit(k, ahead, "x")); !errors.Is(err, session.ErrConflict) {
 		t.Errorf("ahead of the log: %v", err)
 	}
@@ -130,7 +130,7 @@ func TestAppendRefuses(t *testing.T) {
 	c := layer.Open(t)
 	l := c.Log()
 	k := sessiontest.Key("s")
-	at := sessiontest.Grow(t, l, k, session.Position{}, 1)
+	at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 	good := sessiontest.Commit(k, at, "x")
 	tests := map[string]func(c *commitlog.Commit){
 		"wrong seq":       func(c *commitlog.Commit) { c.Seq = 5 },
@@ -157,7 +157,7 @@ func TestAppendRefuses(t *testing.T) {
 	if _, err := l.Append(t.Context(), at, big); !errors.Is(err, session.ErrTooLarge) {
 		t.Errorf("too large: %v", err)
 	}
-	if n := len(sessiontest.ReadAll(t, l, k, session.Position{})); n != 1 {
+	if n := len(sessiontest.ReadAll(t, l, k, commitlog.Position{})); n != 1 {
 		t.Errorf("%d commits, want 1", n)
 	}
 }
@@ -173,14 +173,14 @@ func TestForeignMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := sessiontest.Grow(t, l, k, session.Position{}, 3)
-	entries := sessiontest.ReadAll(t, l, k, session.Position{})
+	at := sessiontest.Grow(t, l, k, commitlog.Position{}, 3)
+	entries := sessiontest.ReadAll(t, l, k, commitlog.Position{})
 	other := sessiontest.Key("t")
 	elsewhere, err := commitlog.Encode(sessiontest.Commit(other, at, "x"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	farAhead := sessiontest.Commit(k, session.Position{Seq: 98, Hash: at.Hash}, "x")
+	farAhead := sessiontest.Commit(k, commitlog.Position{Seq: 98, Hash: at.Hash}, "x")
 	ahead, err := commitlog.Encode(farAhead)
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestForeignMessages(t *testing.T) {
 				} else if _, err := c.JS.Publish(ctx, subject, []byte(data)); err != nil {
 					t.Fatal(err)
 				}
-				before := len(sessiontest.ReadAll(t, l, k, session.Position{}))
+				before := len(sessiontest.ReadAll(t, l, k, commitlog.Position{}))
 				if before != int(at.Seq) {
 					t.Fatalf("%d commits, want %d", before, at.Seq)
 				}
@@ -218,7 +218,7 @@ func TestForeignMessages(t *testing.T) {
 				if err != nil || last.At != at {
 					t.Errorf("Last is at %v, %v; want %v", last.At, err, at)
 				}
-				zombie := session.Position{Seq: entries[0].At.Seq, Token: entries[0].At.Token, Hash: entries[0].At.Hash}
+				zombie := commitlog.Position{Seq: entries[0].At.Seq, Token: entries[0].At.Token, Hash: entries[0].At.Hash}
 				if _, err := l.Append(ctx, zombie, sessiontest.Commit(k, zombie, "zombie")); !errors.Is(err, session.ErrConflict) {
 					t.Errorf("a zombie behind foreign messages: %v", err)
 				}
@@ -246,12 +246,12 @@ func TestLaterFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := sessiontest.Grow(t, l, k, session.Position{}, 1)
+	at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 	if _, err := c.PublishExpecting(ctx, subject, at.Token, nil, []byte(`{"format":99}`)); err != nil {
 		t.Fatal(err)
 	}
 	var got error
-	for _, err := range l.Read(ctx, k, session.Position{}) {
+	for _, err := range l.Read(ctx, k, commitlog.Position{}) {
 		got = err
 	}
 	if !errors.Is(got, session.ErrTooOld) {
@@ -286,7 +286,7 @@ func TestRacingWriters(t *testing.T) {
 		wg.Go(func() {
 			l := c.Log()
 			for i := range each {
-				at := session.Position{}
+				at := commitlog.Position{}
 				last, err := l.Last(t.Context(), k)
 				if err == nil {
 					at = last.At
@@ -314,7 +314,7 @@ func TestRacingWriters(t *testing.T) {
 		total += n
 	}
 	c := layer.Dial(t, o)
-	if n := len(sessiontest.ReadAll(t, c.Log(), k, session.Position{})); n != total || total == 0 {
+	if n := len(sessiontest.ReadAll(t, c.Log(), k, commitlog.Position{})); n != total || total == 0 {
 		t.Errorf("%d commits in the log, %d appends succeeded", n, total)
 	}
 	if n := stored64(t, c, k); n != uint64(total) {
@@ -340,7 +340,7 @@ func TestLargeData(t *testing.T) {
 	for range 60 {
 		tests["many medium"] = append(tests["many medium"], text(20<<10))
 	}
-	var at session.Position
+	var at commitlog.Position
 	for name, events := range tests {
 		t.Run(name, func(t *testing.T) {
 			cm := commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events}
@@ -364,7 +364,7 @@ func TestLargeData(t *testing.T) {
 			// What was read can be appended elsewhere: the same bytes spill.
 			cm2 := e.Commit
 			cm2.Key, cm2.Root, cm2.Seq, cm2.Prev = sessiontest.Key("copy-"+strings.ReplaceAll(name, " ", "-")), k.ID, 1, session.Hash{}
-			sessiontest.Append(t, l, session.Position{}, cm2)
+			sessiontest.Append(t, l, commitlog.Position{}, cm2)
 		})
 	}
 }

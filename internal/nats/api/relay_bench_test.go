@@ -20,7 +20,7 @@ import (
 // a call, and the call's result.
 func turns(tb testing.TB, log commitlog.Log, k session.Key, n int, end bool) (commits int) {
 	tb.Helper()
-	var at session.Position
+	var at commitlog.Position
 	put := func(events ...session.Event) {
 		now := time.UnixMilli(1_700_000_000_000)
 		for i := range events {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -59,9 +60,9 @@ func TestSpilledMeanwhile(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				first := sessiontest.Commit(k, session.Position{}, "hi")
+				first := sessiontest.Commit(k, commitlog.Position{}, "hi")
 				first.Events = append(first.Events, submitted)
-				sessiontest.Append(t, other.Log(), session.Position{}, first)
+				sessiontest.Append(t, other.Log(), commitlog.Position{}, first)
 				time.Sleep(tc.away)
 				synctest.Wait()
 				if asked.Load() == 0 {

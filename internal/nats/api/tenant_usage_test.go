@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -34,7 +35,7 @@ func TestHolding(t *testing.T) {
 				continue
 			}
 			before := streamBytes(t, c, stream)
-			sessiontest.Append(t, c.Log(), session.Position{}, sessiontest.Commit(k, session.Position{}, strings.Repeat("x", size)))
+			sessiontest.Append(t, c.Log(), commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, strings.Repeat("x", size)))
 			bytes += streamBytes(t, c, stream) - before
 			sessions++
 		}

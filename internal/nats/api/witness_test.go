@@ -58,7 +58,7 @@ func (n *node) records(t *testing.T) (have, want []string) {
 		}
 		var entries []commitlog.Entry
 		for k := range keys {
-			for e, err := range n.conn.Log().Read(t.Context(), k, session.Position{}) {
+			for e, err := range n.conn.Log().Read(t.Context(), k, commitlog.Position{}) {
 				if err != nil {
 					t.Fatal(err)
 				}

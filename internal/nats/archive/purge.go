@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -34,7 +35,7 @@ func (c *Archive) MayPurge(ctx context.Context) error {
 // session.ErrForeign, and removes nothing, if another commit is there, if it
 // archives nothing or if the session goes on since. Purging again changes
 // nothing. The connection needs the rights of an operator: ErrDenied.
-func (c *Archive) Purge(ctx context.Context, k session.Key, at session.Position) error {
+func (c *Archive) Purge(ctx context.Context, k session.Key, at commitlog.Position) error {
 	stream, subject, err := c.Place(k)
 	if err != nil {
 		return err

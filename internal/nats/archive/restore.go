@@ -32,13 +32,13 @@ func (c *Archive) Restore(ctx context.Context, k session.Key, raws []string) (re
 		return false, false, err
 	}
 	r := restoring{c: c, key: k, stream: stream, subject: subject, raws: raws}
-	var at session.Position
+	var at commitlog.Position
 	for _, raw := range raws {
 		commit, hash, err := commitlog.Successor(k, at, []byte(raw))
 		if err != nil {
 			return false, false, fmt.Errorf("nats/archive: restore %s: %w", k, err)
 		}
-		at = session.Position{Seq: commit.Seq, Hash: hash}
+		at = commitlog.Position{Seq: commit.Seq, Hash: hash}
 	}
 	r.end = at
 	if _, ok := eventlog.TombstoneOf(k, conn.Message{Data: []byte(raws[len(raws)-1])}); !ok {
@@ -59,7 +59,7 @@ type restoring struct {
 	key             session.Key
 	stream, subject string
 	raws            []string
-	end             session.Position // of the last commit; Token is not used
+	end             commitlog.Position // of the last commit; Token is not used
 
 	// How the subject stands.
 	next   int    // index of the next commit; -1 for the tombstone
@@ -122,7 +122,7 @@ func (r *restoring) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var at session.Position
+	var at commitlog.Position
 	copied := false // what the log has are copies
 	for m, err := range r.c.Messages(ctx, r.stream, r.subject, 0, last) {
 		if err != nil {

@@ -94,7 +94,7 @@ func names(t *testing.T, c *Archive, id string, events ...session.Event) {
 	t.Helper()
 	k := session.Key{Tenant: acme, ID: c.Minter().ID(id)}
 	events = append([]session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}, events...)
-	if _, err := c.Log().Append(t.Context(), session.Position{}, commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}); err != nil {
+	if _, err := c.Log().Append(t.Context(), commitlog.Position{}, commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // buried makes a session of five commits, of which the last one archives it,
 // and purges it. It returns the commits and the tombstone's position.
-func buried(t *testing.T, c, op *Archive) (k session.Key, raws []string, at session.Position) {
+func buried(t *testing.T, c, op *Archive) (k session.Key, raws []string, at commitlog.Position) {
 	t.Helper()
 	ctx := t.Context()
 	k = session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
@@ -37,7 +37,7 @@ func buried(t *testing.T, c, op *Archive) (k session.Key, raws []string, at sess
 }
 
 // readable returns how many commits a log has, and the error that it ends with.
-func readable(ctx context.Context, c *Archive, k session.Key, after session.Position) (n int, err error) {
+func readable(ctx context.Context, c *Archive, k session.Key, after commitlog.Position) (n int, err error) {
 	for _, err := range c.Log().Read(ctx, k, after) {
 		if err != nil {
 			return n, err
@@ -53,7 +53,7 @@ func TestTombstone(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		k, raws, at := buried(t, c, op)
-		if n, err := readable(ctx, c, k, session.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
+		if n, err := readable(ctx, c, k, commitlog.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
 			t.Errorf("Read: %d commits, %v", n, err)
 		}
 		_, err := c.Log().Last(ctx, k)
@@ -63,16 +63,16 @@ func TestTombstone(t *testing.T) {
 		// A writer that knows the log's end, or some place before it, or nothing.
 		events := []session.Event{session.ChunkEvent(session.UserText("late"))}
 		for seq := range uint64(5) {
-			var from session.Position
+			var from commitlog.Position
 			if seq > 0 {
-				from = session.Position{Seq: seq, Token: seq, Hash: commitlog.HashOf([]byte(raws[seq-1]))}
+				from = commitlog.Position{Seq: seq, Token: seq, Hash: commitlog.HashOf([]byte(raws[seq-1]))}
 			}
 			_, err := c.Log().Append(ctx, from, commitlog.Commit{Key: k, Root: k.ID, Seq: seq + 1, Epoch: 1, Prev: from.Hash, Events: events})
 			if !errors.Is(err, session.ErrConflict) {
 				t.Errorf("Append after commit %d: %v", seq, err)
 			}
 		}
-		if err := op.Purge(ctx, k, session.Position{Seq: 4, Token: at.Token, Hash: at.Hash}); !errors.Is(err, session.ErrForeign) {
+		if err := op.Purge(ctx, k, commitlog.Position{Seq: 4, Token: at.Token, Hash: at.Hash}); !errors.Is(err, session.ErrForeign) {
 			t.Errorf("Purge of another commit: %v", err)
 		}
 		// Foreign bytes behind it change nothing.
@@ -83,17 +83,17 @@ func TestTombstone(t *testing.T) {
 		if _, err := op.Publish(ctx, &nats.Msg{Subject: subject, Data: []byte("noise")}); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := readable(ctx, c, k, session.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
+		if n, err := readable(ctx, c, k, commitlog.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
 			t.Errorf("with noise: %d commits, %v", n, err)
 		}
 		first := commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
-		if _, err := c.Log().Append(ctx, session.Position{}, first); !errors.Is(err, session.ErrConflict) {
+		if _, err := c.Log().Append(ctx, commitlog.Position{}, first); !errors.Is(err, session.ErrConflict) {
 			t.Errorf("begun again: %v", err)
 		}
 		if back, fresh, err := c.Restore(ctx, k, raws); err != nil || !back || fresh {
 			t.Fatalf("Restore: %v, %v, %v", back, fresh, err)
 		}
-		if n, err := readable(ctx, c, k, session.Position{}); n != 5 || err != nil {
+		if n, err := readable(ctx, c, k, commitlog.Position{}); n != 5 || err != nil {
 			t.Errorf("brought back: %d commits, %v", n, err)
 		}
 	})
@@ -107,7 +107,7 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 		const commits = conn.PageMessages + 10
 		k := session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
 		l := c.Log()
-		var at, known session.Position
+		var at, known commitlog.Position
 		for seq := uint64(1); seq <= commits; seq++ {
 			e := session.ChunkEvent(session.UserText(fmt.Sprint("words ", seq)))
 			switch seq {
@@ -125,7 +125,7 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 			}
 		}
 		n, failed := 0, error(nil)
-		for _, err := range l.Read(ctx, k, session.Position{}) {
+		for _, err := range l.Read(ctx, k, commitlog.Position{}) {
 			if failed = err; err != nil {
 				break
 			}
@@ -156,7 +156,7 @@ func TestAppendedBehindATombstone(t *testing.T) {
 		if _, err := c.Log().Append(ctx, at, late); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := readable(ctx, c, k, session.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
+		if n, err := readable(ctx, c, k, commitlog.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
 			t.Errorf("Read: %d commits, %v", n, err)
 		}
 		if e, err := c.Log().Last(ctx, k); !errors.Is(err, session.ErrArchived) {
@@ -187,7 +187,7 @@ func TestForeignTombstone(t *testing.T) {
 		ctx := t.Context()
 		k := session.Key{Tenant: "acme", ID: c.Minter().ID("live")}
 		open := commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
-		at, err := c.Log().Append(ctx, session.Position{}, open)
+		at, err := c.Log().Append(ctx, commitlog.Position{}, open)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +204,7 @@ func TestForeignTombstone(t *testing.T) {
 		if _, err := op.Publish(ctx, &nats.Msg{Subject: subject, Data: raw}); err != nil {
 			t.Fatal(err)
 		}
-		for after, want := range map[session.Position]int{{}: 1, at: 0} {
+		for after, want := range map[commitlog.Position]int{{}: 1, at: 0} {
 			if n, err := readable(ctx, c, k, after); n != want || err != nil {
 				t.Errorf("Read after commit %d: %d commits, %v", after.Seq, n, err)
 			}
@@ -217,7 +217,7 @@ func TestPurgeOfWhatGoesOn(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		k := session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
-		var at, fence session.Position
+		var at, fence commitlog.Position
 		for i, e := range []session.Event{
 			session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}),
 			session.ArchivedEvent(session.Archival{File: "old.json"}),
@@ -235,7 +235,7 @@ func TestPurgeOfWhatGoesOn(t *testing.T) {
 		if err := op.Purge(ctx, k, fence); !errors.Is(err, session.ErrForeign) || !strings.Contains(err.Error(), "goes on") {
 			t.Errorf("Purge: %v", err)
 		}
-		if n, err := readable(ctx, c, k, session.Position{}); n != 3 || err != nil {
+		if n, err := readable(ctx, c, k, commitlog.Position{}); n != 3 || err != nil {
 			t.Errorf("%d commits are left: %v", n, err)
 		}
 	})
@@ -259,7 +259,7 @@ func TestRestoreIsCutOff(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					r := &restoring{c: c, key: k, raws: raws, end: session.Position{Seq: at.Seq, Hash: at.Hash}}
+					r := &restoring{c: c, key: k, raws: raws, end: commitlog.Position{Seq: at.Seq, Hash: at.Hash}}
 					var err error
 					if r.stream, r.subject, err = eventlog.EventSubject(k); err != nil {
 						t.Fatal(err)
@@ -274,7 +274,7 @@ func TestRestoreIsCutOff(t *testing.T) {
 					}
 					whole := !fresh && n == 5
 					empty := fresh && n == 0
-					got, err := readable(ctx, c, k, session.Position{})
+					got, err := readable(ctx, c, k, commitlog.Position{})
 					switch {
 					case whole && (got != 5 || err != nil), empty && (got != 0 || err != nil),
 						!whole && !empty && !errors.Is(err, session.ErrArchived):
@@ -287,8 +287,8 @@ func TestRestoreIsCutOff(t *testing.T) {
 					}
 					// Nor who knows a place in the middle, from a snapshot.
 					if n >= 3 && !fresh && !whole {
-						var mid session.Position
-						for e, err := range c.Log().Read(ctx, k, session.Position{}) {
+						var mid commitlog.Position
+						for e, err := range c.Log().Read(ctx, k, commitlog.Position{}) {
 							if err == nil && e.At.Seq == 2 {
 								mid = e.At
 							}
@@ -300,7 +300,7 @@ func TestRestoreIsCutOff(t *testing.T) {
 					if back, _, err := c.Restore(ctx, k, raws); err != nil || back == whole {
 						t.Errorf("Restore: %v, %v", back, err)
 					}
-					if got, err := readable(ctx, c, k, session.Position{}); got != 5 || err != nil {
+					if got, err := readable(ctx, c, k, commitlog.Position{}); got != 5 || err != nil {
 						t.Errorf("brought back: %d commits, %v", got, err)
 					}
 				})
@@ -323,17 +323,17 @@ func TestRestoreRefuses(t *testing.T) {
 				t.Errorf("%s: %v, %v", name, back, err)
 			}
 		}
-		if n, err := readable(ctx, c, k, session.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
+		if n, err := readable(ctx, c, k, commitlog.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
 			t.Errorf("after that: %d commits, %v", n, err)
 		}
 		// Another session that lives under the id.
 		live := session.Key{Tenant: "acme", ID: c.Minter().ID("live")}
 		e := session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
-		if _, err := c.Log().Append(ctx, session.Position{}, commitlog.Commit{Key: live, Root: live.ID, Seq: 1, Epoch: 1, Events: []session.Event{e}}); err != nil {
+		if _, err := c.Log().Append(ctx, commitlog.Position{}, commitlog.Commit{Key: live, Root: live.ID, Seq: 1, Epoch: 1, Events: []session.Event{e}}); err != nil {
 			t.Fatal(err)
 		}
 		var theirs []string
-		for e, err := range c.Log().Read(ctx, live, session.Position{}) {
+		for e, err := range c.Log().Read(ctx, live, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

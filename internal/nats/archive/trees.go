@@ -43,7 +43,7 @@ type TreeSession struct {
 	ID   session.ID
 	Root session.ID
 	// At is the last commit; of a purged session that is the tombstone.
-	At session.Position
+	At commitlog.Position
 	// Archived says since when and in which file the session is archived; nil
 	// if it is not.
 	Archived *session.ArchivedError

@@ -48,9 +48,9 @@ type dispatcher struct {
 	recheck               <-chan struct{} // who lives may have changed
 
 	s    *schedule.Scheduler
-	at   session.Position // of the last commit taken; Seq is not used
-	set  openSet          // as it is stored
-	cut  map[int][]byte   // the pages of its next root that are gathered; nil while none are
+	at   commitlog.Position // of the last commit taken; Seq is not used
+	set  openSet            // as it is stored
+	cut  map[int][]byte     // the pages of its next root that are gathered; nil while none are
 	pace *eventlog.Pacer
 	back chan outcome // of actions
 	news chan nodeNews
@@ -240,7 +240,7 @@ func (d *dispatcher) take(ctx context.Context, h *eventlog.Chain, m conn.Message
 			return err
 		}
 	}
-	d.at = session.Position{Token: m.Seq, Hash: commitlog.HashOf(m.Data)}
+	d.at = commitlog.Position{Token: m.Seq, Hash: commitlog.HashOf(m.Data)}
 	d.pace.Changed()
 	if !concerns {
 		return nil
@@ -385,7 +385,7 @@ func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome 
 		d.c.Logger.Warn("a commit with open follow-ups cannot be read and is tried again", "stream", d.stream, "seq", token, "err", err)
 		return schedule.Outcome{}
 	}
-	e := commitlog.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(m.Data)}}
+	e := commitlog.Entry{Commit: c, At: commitlog.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(m.Data)}}
 	return schedule.Outcome{Result: schedule.Settled, Entry: &e}
 }
 

@@ -28,7 +28,7 @@ func TestForkMadeMeanwhile(t *testing.T) {
 				tenant := session.Tenant("default")
 				parent := session.Key{Tenant: tenant, ID: c.HomeOf(tenant, "r0")}
 				home := session.Key{Tenant: tenant, ID: c.HomeOf(tenant, "r1")}
-				sessiontest.Grow(t, c.Log(), parent, session.Position{}, 1)
+				sessiontest.Grow(t, c.Log(), parent, commitlog.Position{}, 1)
 				submitTo(t, c.Log(), home, by)
 
 				body := fmt.Sprintf(`{"id":"r1","fork_of":"%s:1","input":"hi"}`, parent.ID)
@@ -100,7 +100,7 @@ func submitTo(t *testing.T, l commitlog.Log, home session.Key, id run.ID) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := sessiontest.Commit(home, session.Position{}, "hi")
+	first := sessiontest.Commit(home, commitlog.Position{}, "hi")
 	first.Events = append(first.Events, submitted)
-	sessiontest.Append(t, l, session.Position{}, first)
+	sessiontest.Append(t, l, commitlog.Position{}, first)
 }

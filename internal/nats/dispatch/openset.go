@@ -71,7 +71,7 @@ func digestOfPage(data []byte) string {
 // load starts from the stored open set, if the event stream still says the same
 // at its position.
 func (d *dispatcher) load(ctx context.Context) error {
-	d.s, d.at, d.set = schedule.New(d.options()), session.Position{}, openSet{}
+	d.s, d.at, d.set = schedule.New(d.options()), commitlog.Position{}, openSet{}
 	var root openSetRoot
 	revision, err := d.c.LoadCheckpoint(ctx, d.rootSubject(), &root)
 	if err != nil {
@@ -99,7 +99,7 @@ func (d *dispatcher) load(ctx context.Context) error {
 		d.c.Logger.Warn("the stored open set cannot be read; the event stream is read from its beginning", "stream", d.stream, "err", err)
 		return nil
 	}
-	d.s, d.at, d.set.root = s, session.Position{Token: root.Token, Hash: root.Hash}, root
+	d.s, d.at, d.set.root = s, commitlog.Position{Token: root.Token, Hash: root.Hash}, root
 	return nil
 }
 

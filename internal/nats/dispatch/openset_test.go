@@ -70,7 +70,7 @@ func openRun(tb testing.TB, c *Dispatch, k session.Key, id run.ID, more ...sessi
 	for i := range events {
 		events[i].Time = now
 	}
-	if _, err := c.Log().Append(tb.Context(), session.Position{}, commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}); err != nil {
+	if _, err := c.Log().Append(tb.Context(), commitlog.Position{}, commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}); err != nil {
 		tb.Error(err)
 	}
 }

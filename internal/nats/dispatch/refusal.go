@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
@@ -130,7 +131,7 @@ func (i *intake) held(ctx context.Context, l *incomingTask, home session.ID) (bo
 
 // has reports whether the log of a session holds the task.
 func (i *intake) has(ctx context.Context, l *incomingTask, home session.ID) (bool, error) {
-	for e, err := range i.c.Log().Read(ctx, session.Key{Tenant: l.tenant, ID: home}, session.Position{}) {
+	for e, err := range i.c.Log().Read(ctx, session.Key{Tenant: l.tenant, ID: home}, commitlog.Position{}) {
 		if err != nil {
 			return false, err
 		}

@@ -42,23 +42,23 @@ func (c *Logs) admit(commit commitlog.Commit) error {
 }
 
 // Append implements commitlog.Log.
-func (l *eventLog) Append(ctx context.Context, at session.Position, c commitlog.Commit) (session.Position, error) {
+func (l *eventLog) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	if err := l.c.admit(c); err != nil {
-		return session.Position{}, err
+		return commitlog.Position{}, err
 	}
 	stream, subject, err := l.c.Place(c.Key)
 	if err != nil {
-		return session.Position{}, err
+		return commitlog.Position{}, err
 	}
 	if err := ctx.Err(); err != nil {
-		return session.Position{}, err
+		return commitlog.Position{}, err
 	}
 	if err := l.c.ReadyToStore(ctx); err != nil {
-		return session.Position{}, err
+		return commitlog.Position{}, err
 	}
 	raw, err := Successor(at, c)
 	if err != nil {
-		return session.Position{}, err
+		return commitlog.Position{}, err
 	}
 	hash := commitlog.HashOf(raw)
 	l.c.recent.appended(hash, c, len(raw))
@@ -68,14 +68,14 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c commitlog.
 		if errors.Is(err, conn.ErrFull) {
 			l.c.Capacity.Soon()
 		}
-		return session.Position{}, fmt.Errorf("nats/eventlog: append %d to %s: %w", c.Seq, c.Key, err)
+		return commitlog.Position{}, fmt.Errorf("nats/eventlog: append %d to %s: %w", c.Seq, c.Key, err)
 	}
 	l.c.Capacity.Appended(stream, len(subject)+len(raw))
-	return session.Position{Seq: c.Seq, Token: token, Hash: hash}, nil
+	return commitlog.Position{Seq: c.Seq, Token: token, Hash: hash}, nil
 }
 
 // Successor returns the bytes to store, which are those of a valid successor.
-func Successor(at session.Position, c commitlog.Commit) ([]byte, error) {
+func Successor(at commitlog.Position, c commitlog.Commit) ([]byte, error) {
 	switch {
 	case c.Seq != at.Seq+1 || c.Prev != at.Hash:
 		return nil, fmt.Errorf("nats/eventlog: append %d to %s after %d: the commit does not say the same: %w", c.Seq, c.Key, at.Seq, session.ErrForeign)
@@ -90,7 +90,7 @@ type write struct {
 	l               *eventLog
 	stream, subject string
 	key             session.Key
-	at              session.Position
+	at              commitlog.Position
 	raw             []byte
 	conn            uint64 // the connection whose server was verified
 }

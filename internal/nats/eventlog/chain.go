@@ -29,7 +29,7 @@ type Chain struct {
 
 	// Two generations of positions: when the young one is full it becomes the
 	// old one, whose positions move to the young one when they are used.
-	young, old map[string]session.Position
+	young, old map[string]commitlog.Position
 
 	// Rest fires when nothing was read for chainRest: then forget.
 	Rest *time.Timer
@@ -61,7 +61,7 @@ const chainRest = time.Minute
 
 // refused marks a log that holds a commit of a later release: this one cannot say
 // what follows it.
-var refused = session.Position{Seq: 1<<64 - 1}
+var refused = commitlog.Position{Seq: 1<<64 - 1}
 
 // NewChain returns the chain of a partition, which knows where no log stands. Its Rest
 // is running; the caller stops it.
@@ -69,14 +69,14 @@ func NewChain(c *Logs, generation, partition uint32) *Chain {
 	return &Chain{
 		l: &eventLog{c}, stream: streams.EventStream(generation, partition),
 		prefix: fmt.Sprintf("%s%d.%d.", streams.PrefixEvent, generation, partition),
-		young:  map[string]session.Position{},
+		young:  map[string]commitlog.Position{},
 		Rest:   time.NewTimer(chainRest),
 	}
 }
 
 // Forget forgets where logs stand, and what this process has decoded last.
 func (h *Chain) Forget() {
-	h.young, h.old = map[string]session.Position{}, nil
+	h.young, h.old = map[string]commitlog.Position{}, nil
 	h.l.c.recent.forget()
 }
 
@@ -97,7 +97,7 @@ func (h *Chain) Next(ctx context.Context, m conn.Message) (e commitlog.Entry, ok
 		return e, false, nil
 	}
 	if h.Copies == FreshCopies && RestoredOf(m) > 0 && m.Header.Get(conn.HeaderExpectLast) == "0" {
-		h.keep(m.Subject, session.Position{}) // the tombstone that such a log begins with
+		h.keep(m.Subject, commitlog.Position{}) // the tombstone that such a log begins with
 		return e, false, nil
 	}
 	at, known := h.young[m.Subject]
@@ -124,7 +124,7 @@ func (h *Chain) Next(ctx context.Context, m conn.Message) (e commitlog.Entry, ok
 	}
 	h.keep(m.Subject, e.At)
 	if h.Copies == AllCopies && e.At.Seq > at.Seq+1 {
-		h.keep(m.Subject, session.Position{}) // a tombstone; what was brought back follows it
+		h.keep(m.Subject, commitlog.Position{}) // a tombstone; what was brought back follows it
 	}
 	return e, true, nil
 }
@@ -165,17 +165,17 @@ func (h *Chain) FillThere(ctx context.Context, e *commitlog.Entry) error {
 
 // find reads a message of a log whose position is not known, and returns the
 // position before it too.
-func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (commitlog.Entry, session.Position, error) {
-	if e, err := h.successor(k, session.Position{}, m); err == nil && e.Commit.Seq == 1 && m.Header.Get(conn.HeaderExpectLast) == "0" {
-		return e, session.Position{}, nil
+func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (commitlog.Entry, commitlog.Position, error) {
+	if e, err := h.successor(k, commitlog.Position{}, m); err == nil && e.Commit.Seq == 1 && m.Header.Get(conn.HeaderExpectLast) == "0" {
+		return e, commitlog.Position{}, nil
 	}
 	if t, ok := TombstoneOf(k, m); ok {
 		first, err := h.first(ctx, m.Subject)
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
-			return commitlog.Entry{}, session.Position{}, err
+			return commitlog.Entry{}, commitlog.Position{}, err
 		}
 		if err != nil || first.Seq >= m.Seq { // what was before it is purged, or even the message itself
-			return commitlog.Entry{Commit: t.commit, At: t.at(m)}, session.Position{}, nil
+			return commitlog.Entry{Commit: t.commit, At: t.at(m)}, commitlog.Position{}, nil
 		}
 	}
 	if before, err := h.l.before(ctx, k, h.stream, m); err == nil {
@@ -187,8 +187,8 @@ func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (commit
 	}
 	// The message, or the one before it, is not a commit in its place. Only
 	// the whole log tells which.
-	var before session.Position
-	for e, err := range h.l.Read(ctx, k, session.Position{}) {
+	var before commitlog.Position
+	for e, err := range h.l.Read(ctx, k, commitlog.Position{}) {
 		if errors.Is(err, session.ErrArchived) {
 			first, err := h.first(ctx, m.Subject)
 			if err != nil && !errors.Is(err, conn.ErrNoMessage) {
@@ -216,17 +216,17 @@ func (h *Chain) first(ctx context.Context, subject string) (conn.Message, error)
 	return h.l.c.LeaderGet(ctx, h.stream, conn.GetRequest{Seq: 1, NextBySubject: subject})
 }
 
-func (h *Chain) successor(k session.Key, after session.Position, m conn.Message) (commitlog.Entry, error) {
+func (h *Chain) successor(k session.Key, after commitlog.Position, m conn.Message) (commitlog.Entry, error) {
 	c, hash, err := h.l.c.recent.successor(k, after, m.Data)
 	if err != nil {
 		return commitlog.Entry{}, err
 	}
-	return commitlog.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}}, nil
+	return commitlog.Entry{Commit: c, At: commitlog.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}}, nil
 }
 
-func (h *Chain) keep(subject string, at session.Position) {
+func (h *Chain) keep(subject string, at commitlog.Position) {
 	if len(h.young) >= chainSize {
-		h.old, h.young = h.young, make(map[string]session.Position, chainSize)
+		h.old, h.young = h.young, make(map[string]commitlog.Position, chainSize)
 	}
 	h.young[subject] = at
 }

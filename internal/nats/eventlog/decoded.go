@@ -51,7 +51,7 @@ func (r *recent) forget() {
 }
 
 // successor is commitlog.Successor.
-func (r *recent) successor(k session.Key, after session.Position, raw []byte) (commitlog.Commit, session.Hash, error) {
+func (r *recent) successor(k session.Key, after commitlog.Position, raw []byte) (commitlog.Commit, session.Hash, error) {
 	hash := commitlog.HashOf(raw)
 	d := r.get(hash)
 	if d == nil {

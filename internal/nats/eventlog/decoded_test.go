@@ -21,11 +21,11 @@ func TestAppendedReadsAsStored(t *testing.T) {
 	for name, events := range map[string][]session.Event{"whole": {said, said}, "spilled": {said, spilled}} {
 		t.Run(name, func(t *testing.T) {
 			c := commitlog.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Root: "s1", Seq: 1, Epoch: 1, Events: events}
-			raw, err := Successor(session.Position{}, c)
+			raw, err := Successor(commitlog.Position{}, c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, hash, err := commitlog.Successor(c.Key, session.Position{}, raw)
+			want, hash, err := commitlog.Successor(c.Key, commitlog.Position{}, raw)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -34,14 +34,14 @@ func TestAppendedReadsAsStored(t *testing.T) {
 			c.Events[0].Kind = "used.again"
 			defer func() { c.Events[0].Kind = said.Kind }()
 			for range 2 { // a reader that loads data leaves the next one what is stored
-				got, same, err := r.successor(c.Key, session.Position{}, raw)
+				got, same, err := r.successor(c.Key, commitlog.Position{}, raw)
 				if err != nil || same != hash {
 					t.Fatalf("hash %s, %v; want %s", same.Short(), err, hash.Short())
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Fatalf("it reads differently (-stored +read):\n%s", diff)
 				}
-				e := commitlog.Entry{Commit: got, At: session.Position{Seq: 1, Hash: hash}}
+				e := commitlog.Entry{Commit: got, At: commitlog.Position{Seq: 1, Hash: hash}}
 				if name == "spilled" {
 					e.Commit.Events[1].Data = said.Data
 				}
@@ -51,7 +51,7 @@ func TestAppendedReadsAsStored(t *testing.T) {
 					}
 				}
 			}
-			if one, other := r.facts(commitlog.Entry{Commit: want, At: session.Position{Hash: hash}}), r.facts(commitlog.Entry{Commit: want, At: session.Position{Hash: hash}}); name == "whole" && &one[0] != &other[0] {
+			if one, other := r.facts(commitlog.Entry{Commit: want, At: commitlog.Position{Hash: hash}}), r.facts(commitlog.Entry{Commit: want, At: commitlog.Position{Hash: hash}}); name == "whole" && &one[0] != &other[0] {
 				t.Error("the facts of one commit were decoded twice")
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
@@ -46,7 +47,7 @@ func TestSkippedOnce(t *testing.T) {
 			}
 		}
 		foreign()
-		at := sessiontest.Grow(t, c.Log(), k, session.Position{}, 30)
+		at := sessiontest.Grow(t, c.Log(), k, commitlog.Position{}, 30)
 		foreign()
 		count(1, 1, 40)
 		count(9, 2, 40)

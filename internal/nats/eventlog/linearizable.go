@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -106,9 +107,9 @@ func (c *Logs) skipped(ctx context.Context, k session.Key, most uint64) (n uint6
 
 // skip is how many messages of a subject are no commits, up to one of them.
 type skip struct {
-	first uint64           // the sequence of the subject's first message, which a purge changes
-	token uint64           // of the last one that was read
-	at    session.Position // of the log there
+	first uint64             // the sequence of the subject's first message, which a purge changes
+	token uint64             // of the last one that was read
+	at    commitlog.Position // of the log there
 	n     uint64
 }
 

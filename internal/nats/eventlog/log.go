@@ -65,7 +65,7 @@ func (l *Logs) Messages(ctx context.Context, stream, subject string, after uint6
 
 // Read implements commitlog.Log. A log that was purged, also while it is read, or is
 // being brought back, ends with a *session.ArchivedError.
-func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[commitlog.Entry, error] {
+func (l *eventLog) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		stream, subject, err := l.c.Place(k)
 		if err == nil {
@@ -137,12 +137,12 @@ func (l *eventLog) first(ctx context.Context, stream, subject string, seq uint64
 }
 
 // EntryOf reads a message as the successor of a position.
-func EntryOf(k session.Key, after session.Position, m conn.Message) (commitlog.Entry, error) {
+func EntryOf(k session.Key, after commitlog.Position, m conn.Message) (commitlog.Entry, error) {
 	c, hash, err := commitlog.Successor(k, after, m.Data)
 	if err != nil {
 		return commitlog.Entry{}, err
 	}
-	return commitlog.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}, Raw: string(m.Data)}, nil
+	return commitlog.Entry{Commit: c, At: commitlog.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}, Raw: string(m.Data)}, nil
 }
 
 // Last implements commitlog.Log. It reads the leader's last message and the one
@@ -181,7 +181,7 @@ func (l *eventLog) Last(ctx context.Context, k session.Key) (commitlog.Entry, er
 		return commitlog.Entry{}, fmt.Errorf("nats/eventlog: last commit of %s: %w", k, err)
 	}
 	var end commitlog.Entry
-	for e, err := range l.Read(ctx, k, session.Position{}) {
+	for e, err := range l.Read(ctx, k, commitlog.Position{}) {
 		if err != nil {
 			return commitlog.Entry{}, err
 		}
@@ -199,29 +199,29 @@ func goesOn(c commitlog.Commit) bool {
 }
 
 // before returns the position of the message that a message was appended to.
-func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m conn.Message) (session.Position, error) {
+func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m conn.Message) (commitlog.Position, error) {
 	token, err := strconv.ParseUint(m.Header.Get(conn.HeaderExpectLast), 10, 64)
 	if err != nil {
-		return session.Position{}, fmt.Errorf("%w: no expected sequence", session.ErrForeign)
+		return commitlog.Position{}, fmt.Errorf("%w: no expected sequence", session.ErrForeign)
 	}
 	if token == 0 {
-		return session.Position{}, nil
+		return commitlog.Position{}, nil
 	}
 	prev, err := l.c.At(ctx, stream, token)
 	if errors.Is(err, conn.ErrNoMessage) {
-		return session.Position{}, fmt.Errorf("%w: nothing before it", session.ErrForeign)
+		return commitlog.Position{}, fmt.Errorf("%w: nothing before it", session.ErrForeign)
 	}
 	if err != nil {
-		return session.Position{}, err
+		return commitlog.Position{}, err
 	}
 	c, err := commitlog.Decode(prev.Data)
 	if err != nil {
-		return session.Position{}, err
+		return commitlog.Position{}, err
 	}
 	if c.Key != k || prev.Subject != m.Subject {
-		return session.Position{}, fmt.Errorf("%w: follows a commit of %s", session.ErrForeign, c.Key)
+		return commitlog.Position{}, fmt.Errorf("%w: follows a commit of %s", session.ErrForeign, c.Key)
 	}
-	return session.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(prev.Data)}, nil
+	return commitlog.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(prev.Data)}, nil
 }
 
 // Fill reads the data that a commit keeps in blobs, for those who read event

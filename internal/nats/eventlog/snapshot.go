@@ -50,7 +50,7 @@ func pageSubject(t session.Tenant, digest string) (string, error) {
 
 // Save implements commitlog.Snapshotter. A snapshot of an earlier position does
 // not replace one of a later position.
-func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
+func (l *eventLog) Save(ctx context.Context, k session.Key, at commitlog.Position, state []byte) error {
 	if err := k.Valid(); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position,
 }
 
 // HeaderOf is a position as headers of a message.
-func HeaderOf(at session.Position) nats.Header {
+func HeaderOf(at commitlog.Position) nats.Header {
 	return nats.Header{
 		headerSeq:   {strconv.FormatUint(at.Seq, 10)},
 		headerToken: {strconv.FormatUint(at.Token, 10)},
@@ -91,8 +91,8 @@ func HeaderOf(at session.Position) nats.Header {
 }
 
 // PositionOf reads what HeaderOf wrote.
-func PositionOf(h nats.Header) (session.Position, error) {
-	var at session.Position
+func PositionOf(h nats.Header) (commitlog.Position, error) {
+	var at commitlog.Position
 	var err, err2 error
 	at.Seq, err = strconv.ParseUint(h.Get(headerSeq), 10, 64)
 	at.Token, err2 = strconv.ParseUint(h.Get(headerToken), 10, 64)
@@ -100,9 +100,9 @@ func PositionOf(h nats.Header) (session.Position, error) {
 }
 
 // Load implements commitlog.Snapshotter.
-func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, []byte, error) {
+func (l *eventLog) Load(ctx context.Context, k session.Key) (commitlog.Position, []byte, error) {
 	if err := k.Valid(); err != nil {
-		return session.Position{}, nil, err
+		return commitlog.Position{}, nil, err
 	}
 	// A replica that lags knows none or an older one: that costs the reading of
 	// a longer tail, and to ask the leader would cost every new session.
@@ -113,7 +113,7 @@ func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, [
 		}
 		return m, err
 	})
-	var at session.Position
+	var at commitlog.Position
 	if err == nil {
 		if at, err = PositionOf(m.Header); err != nil {
 			err = conn.ErrNoMessage // not a snapshot
@@ -123,7 +123,7 @@ func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, [
 		err = session.ErrNotFound
 	}
 	if err != nil {
-		return session.Position{}, nil, fmt.Errorf("nats/eventlog: load snapshot of %s: %w", k, err)
+		return commitlog.Position{}, nil, fmt.Errorf("nats/eventlog: load snapshot of %s: %w", k, err)
 	}
 	return at, m.Data, nil
 }

@@ -22,16 +22,16 @@ func TestSnapshots(t *testing.T) {
 	if _, _, err := s.Load(ctx, k); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("before the first one: %v", err)
 	}
-	two := sessiontest.Grow(t, l, k, session.Position{}, 2)
+	two := sessiontest.Grow(t, l, k, commitlog.Position{}, 2)
 	five := sessiontest.Grow(t, l, k, two, 3)
-	check := func(want session.Position, state string) {
+	check := func(want commitlog.Position, state string) {
 		t.Helper()
 		at, got, err := s.Load(ctx, k)
 		if err != nil || at != want || string(got) != state {
 			t.Errorf("Load: %v, %q, %v; want %v, %q", at, got, err, want, state)
 		}
 	}
-	save := func(at session.Position, state string) {
+	save := func(at commitlog.Position, state string) {
 		t.Helper()
 		if err := s.Save(ctx, k, at, []byte(state)); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestNotASnapshot(t *testing.T) {
 	if _, _, err := s.Load(ctx, k); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
-	at := session.Position{Seq: 1, Token: 1}
+	at := commitlog.Position{Seq: 1, Token: 1}
 	if err := s.Save(ctx, k, at, []byte("x")); err != nil {
 		t.Fatal(err)
 	}

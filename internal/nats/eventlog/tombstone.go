@@ -36,8 +36,8 @@ type tombstone struct {
 }
 
 // at is the position of the tombstone's message.
-func (t tombstone) at(m conn.Message) session.Position {
-	return session.Position{Seq: t.Seq, Token: m.Seq, Hash: t.Hash}
+func (t tombstone) at(m conn.Message) commitlog.Position {
+	return commitlog.Position{Seq: t.Seq, Token: m.Seq, Hash: t.Hash}
 }
 
 // TombstoneOf reads a message as the commit that archives a session, which may

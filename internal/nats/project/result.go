@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -112,7 +113,7 @@ func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (
 		return messages.Result{}, err
 	}
 	var runs journal.RunState
-	for e, err := range c.Log().Read(ctx, home, session.Position{}) {
+	for e, err := range c.Log().Read(ctx, home, commitlog.Position{}) {
 		if err != nil {
 			return messages.Result{}, err
 		}

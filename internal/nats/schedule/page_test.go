@@ -57,7 +57,7 @@ func (h *history) commit(k session.Key, events ...session.Event) commitlog.Entry
 	h.n++
 	h.seqs[k]++
 	c := commitlog.Commit{Key: k, Root: k.ID, Seq: h.seqs[k], Events: events}
-	return commitlog.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: h.n}}
+	return commitlog.Entry{Commit: c, At: commitlog.Position{Seq: c.Seq, Token: h.n}}
 }
 
 func (h *history) submit(k session.Key, id run.ID) commitlog.Entry {

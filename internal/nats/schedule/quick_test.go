@@ -82,7 +82,7 @@ func (w *world) commit(k session.Key, events ...session.Event) {
 		events[i].Time = w.now
 	}
 	c := commitlog.Commit{Key: k, Root: k.ID, Seq: w.seqs[k], Events: events}
-	w.log = append(w.log, commitlog.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: uint64(len(w.log) + 1)}})
+	w.log = append(w.log, commitlog.Entry{Commit: c, At: commitlog.Position{Seq: c.Seq, Token: uint64(len(w.log) + 1)}})
 	w.after(5*time.Millisecond, w.fold)
 }
 

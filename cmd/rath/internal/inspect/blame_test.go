@@ -45,7 +45,7 @@ func TestBlameCalledWorkflow(t *testing.T) {
 	}
 	g := lineage.NewGraph()
 	for _, k := range log.Keys() {
-		for e, err := range log.Read(t.Context(), k, session.Position{}) {
+		for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/git"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
@@ -289,7 +290,7 @@ func (c *commits) ofRun(ctx context.Context, to blob.Digest) (point, error) {
 // it changed besides.
 func (c *commits) line(ctx context.Context, to session.Link, after uint64, at point, depth int, name, chain string) (point, error) {
 	head, about := at.head, ""
-	for e, err := range c.s.Log.Read(ctx, to.Key, session.Position{}) {
+	for e, err := range c.s.Log.Read(ctx, to.Key, commitlog.Position{}) {
 		if err != nil {
 			return at, err
 		}

@@ -471,7 +471,7 @@ func TestCommitSchema(t *testing.T) {
 		session.ChunkEvent(session.AssistantText("x", session.ToolCall{ID: "1", Name: "n", Args: "{"})),
 		session.PlacedEvent(place),
 		session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{From: 1, Link: link, To: 2}}, Placement: place, Reason: "r", Usage: usage}),
-		session.RejectedEvent(session.Rejection{Branch: link, Reason: "r", State: session.ClosedRejected}),
+		commitlog.RejectedEvent(commitlog.Rejection{Branch: link, Reason: "r", State: session.ClosedRejected}),
 		session.ClosedEvent(session.Closing{By: key, Reason: "r", State: session.ClosedRejected}),
 		{Kind: session.KindChunk, Schema: 1, Blob: blob.Ref{Digest: place.Head, Size: 40000}},
 		{Kind: "vendor.note", Schema: 3, Data: `{"any":"thing"}`},

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/rathcluster/rath/internal/canonical"
 )
 
 // The events around an archive. They change no content.
@@ -22,18 +20,6 @@ const (
 // ErrArchived is returned for a session that was archived. It is an
 // *ArchivedError.
 var ErrArchived = errors.New("session: archived")
-
-// Archival says where the commits of an archived session are.
-type Archival struct {
-	By   string `json:"by,omitempty"`
-	File string `json:"file"` // name of the archive, without its directory
-}
-
-// Restoration names the operator that let an archived session go on, and why.
-type Restoration struct {
-	By     string `json:"by,omitempty"`
-	Reason string `json:"reason,omitempty"`
-}
 
 // ArchivedError says when a session was archived and how it comes back.
 // errors.Is(err, ErrArchived) holds.
@@ -65,24 +51,6 @@ func (e *ArchivedError) Error() string {
 
 // Is reports whether target is ErrArchived.
 func (e *ArchivedError) Is(target error) bool { return target == ErrArchived }
-
-// ArchivedEvent records that a session was archived.
-func ArchivedEvent(a Archival) Event {
-	a.By, a.File = clean(a.By), clean(a.File)
-	return Event{Kind: KindArchived, Schema: Schema, Data: canonical.MustMarshal(a)}
-}
-
-// RestoredEvent records that an archived session goes on.
-func RestoredEvent(r Restoration) Event {
-	r.By, r.Reason = clean(r.By), clean(r.Reason)
-	return Event{Kind: KindRestored, Schema: Schema, Data: canonical.MustMarshal(r)}
-}
-
-// DecodeArchival reads a KindArchived event.
-func DecodeArchival(e Event) (a Archival, err error) { err = decode(e, KindArchived, &a); return }
-
-// DecodeRestoration reads a KindRestored event.
-func DecodeRestoration(e Event) (r Restoration, err error) { err = decode(e, KindRestored, &r); return }
 
 // Archived returns nil, or why nothing can be written to the session.
 func (s Session) Archived() *ArchivedError { return s.val().archived }

@@ -35,7 +35,7 @@ func sample() commitlog.Commit {
 			Parents: []session.Part{{From: 2, Link: link, To: 7}}, Policy: session.JoinAdopt, Reason: "better",
 			Usage: session.Usage{Calls: 2, Input: 20}, Placement: session.Placement{Backend: "local"},
 		}),
-		session.RejectedEvent(session.Rejection{Branch: link, Reason: "slow", State: session.ClosedRejected}),
+		commitlog.RejectedEvent(commitlog.Rejection{Branch: link, Reason: "slow", State: session.ClosedRejected}),
 		session.ClosedEvent(session.Closing{By: key("parent"), Reason: "adopted \xc3", State: session.ClosedAdopted}),
 		{Kind: "step.done", Schema: 1, Data: `{"a":[1,-2,{"b":null}],"c":true}`},
 		{Kind: "session.chunk", Schema: 1, Blob: blob.Ref{Digest: blob.Digest{7}, Size: 40 << 10}},

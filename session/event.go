@@ -171,13 +171,6 @@ type Closing struct {
 	State  string `json:"state"`
 }
 
-// Rejection records in a parent how a branch ended that was not joined.
-type Rejection struct {
-	Branch Link   `json:"branch"`
-	Reason string `json:"reason"`
-	State  string `json:"state"` // ClosedRejected, ClosedCancelled or ClosedFailed
-}
-
 // The merge policies that a join records.
 const (
 	JoinAdopt         = "adopt"
@@ -291,39 +284,30 @@ func OpenedEvent(o Opening) Event {
 	return Event{Kind: KindOpened, Schema: Schema, Data: canonical.MustMarshal(o)}.Of(o)
 }
 
-// RejectedEvent records a branch's end in its parent.
-func RejectedEvent(r Rejection) Event {
-	r.Reason = clean(r.Reason)
-	return Event{Kind: KindRejected, Schema: Schema, Data: canonical.MustMarshal(r)}
-}
-
 // ClosedEvent records a session's end.
 func ClosedEvent(c Closing) Event {
 	c.Reason = clean(c.Reason)
 	return Event{Kind: KindClosed, Schema: Schema, Data: canonical.MustMarshal(c)}
 }
 
-// DecodeOpening, DecodeJoin, DecodeRejection, DecodeClosing and DecodePlacement
+// DecodeOpening, DecodeJoin, DecodeClosing and DecodePlacement
 // read the data of their events.
 func DecodeOpening(e Event) (o Opening, err error) {
 	if made, ok := e.Made().(Opening); ok {
 		return made, nil
 	}
-	err = decode(e, KindOpened, &o)
+	err = Decode(e, KindOpened, &o)
 	return
 }
 
 // DecodeJoin reads a KindJoined event.
-func DecodeJoin(e Event) (j Join, err error) { err = decode(e, KindJoined, &j); return }
-
-// DecodeRejection reads a KindRejected event.
-func DecodeRejection(e Event) (r Rejection, err error) { err = decode(e, KindRejected, &r); return }
+func DecodeJoin(e Event) (j Join, err error) { err = Decode(e, KindJoined, &j); return }
 
 // DecodeClosing reads a KindClosed event.
-func DecodeClosing(e Event) (c Closing, err error) { err = decode(e, KindClosed, &c); return }
+func DecodeClosing(e Event) (c Closing, err error) { err = Decode(e, KindClosed, &c); return }
 
 // DecodePlacement reads a KindPlaced event.
-func DecodePlacement(e Event) (p Placement, err error) { err = decode(e, KindPlaced, &p); return }
+func DecodePlacement(e Event) (p Placement, err error) { err = Decode(e, KindPlaced, &p); return }
 
 // DecodeChunk reads a KindChunk event.
 func DecodeChunk(e Event) (Chunk, error) {
@@ -359,7 +343,10 @@ func decodeRow(e Event) (*row, error) {
 	return r, nil
 }
 
-func decode(e Event, kind string, into any) error {
+// Decode reads the data of an event of a kind of this package into what into points to,
+// which has to be zero. It fails on an event of another kind, and with ErrTooOld on one of a
+// later schema.
+func Decode(e Event, kind string, into any) error {
 	if err := readable(e, kind); err != nil {
 		return err
 	}

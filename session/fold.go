@@ -64,18 +64,30 @@ func Apply(s Session, e Event, resolve func(Link) (Session, error)) (Session, er
 			return s, err
 		}
 		v.closed = &c
-	case KindRejected:
-		if _, err := DecodeRejection(e); err != nil {
+	case KindRejected: // evidence for other readers, which has to read and changes nothing
+		var r struct {
+			Branch Link   `json:"branch"`
+			Reason string `json:"reason"`
+			State  string `json:"state"`
+		}
+		if err := Decode(e, KindRejected, &r); err != nil {
 			return s, err
 		}
 	case KindArchived:
-		a, err := DecodeArchival(e)
-		if err != nil {
+		var a struct {
+			By   string `json:"by"`
+			File string `json:"file"`
+		}
+		if err := Decode(e, KindArchived, &a); err != nil {
 			return s, err
 		}
 		v.archived = &ArchivedError{Key: v.key, File: a.File, Time: e.Time, Fenced: true}
 	case KindRestored:
-		if _, err := DecodeRestoration(e); err != nil {
+		var r struct {
+			By     string `json:"by"`
+			Reason string `json:"reason"`
+		}
+		if err := Decode(e, KindRestored, &r); err != nil {
 			return s, err
 		}
 		v.archived = nil

@@ -68,7 +68,7 @@ func TestGolden(t *testing.T) {
 	}
 	trunk = w.commit(trunk.Key(), session.JoinedEvent(j))
 	l, _ := copied.Link()
-	w.commit(trunk.Key(), session.RejectedEvent(session.Rejection{Branch: l, Reason: "not needed", State: session.ClosedRejected}))
+	w.commit(trunk.Key(), commitlog.RejectedEvent(commitlog.Rejection{Branch: l, Reason: "not needed", State: session.ClosedRejected}))
 	w.commit(branch.Key(), session.ClosedEvent(session.Closing{By: trunk.Key(), Reason: "better", State: session.ClosedAdopted}))
 	j, err = session.JoinOf(session.Session{}, session.JoinConcatenate, "", 0, w.newest[trunk.Key()], w.newest[copied.Key()])
 	if err != nil {

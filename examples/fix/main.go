@@ -96,7 +96,7 @@ func tell(ctx context.Context, w io.Writer, log commitlog.Log, values *journal.V
 			var reason string
 			switch ev.Kind {
 			case session.KindRejected:
-				r, err := session.DecodeRejection(ev)
+				r, err := commitlog.DecodeRejection(ev)
 				if err != nil {
 					return err
 				}

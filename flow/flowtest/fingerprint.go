@@ -108,7 +108,7 @@ func steps(t testing.TB, w *world, k session.Key) []string {
 				}
 				lines = append(lines, fmt.Sprintf("  run %s %s code %q output %q leaves %v\n", d.Run, d.State, d.Code, elapsed.ReplaceAllString(d.Output, ""), d.Branches))
 			case session.KindRejected:
-				d, err := session.DecodeRejection(ev)
+				d, err := commitlog.DecodeRejection(ev)
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}

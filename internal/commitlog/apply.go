@@ -24,7 +24,7 @@ func Tombstone(c Commit) (*session.ArchivedError, bool) {
 		return nil, false
 	}
 	last := c.Events[len(c.Events)-1]
-	a, err := session.DecodeArchival(last)
+	a, err := DecodeArchival(last)
 	if err != nil {
 		return nil, false
 	}

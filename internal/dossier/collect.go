@@ -116,7 +116,7 @@ func Collect(ctx context.Context, log commitlog.Log, blobs blob.Store, home sess
 func (e *Evidence) imported(c *chain, upTo uint64) {
 	for i := c.last(); i > upTo; i-- {
 		for _, f := range slices.Backward(c.facts[i-1]) {
-			if v, ok := f.What.(session.Restoration); ok {
+			if v, ok := f.What.(commitlog.Restoration); ok {
 				e.Stated = append(slices.Clip(e.Stated), Fact{FactImported, fmt.Sprintf(
 					"session %s, by %s on %s: %s", c.key.ID, v.By, f.Time.UTC().Format(time.RFC3339), v.Reason)})
 				return

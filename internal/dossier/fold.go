@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
@@ -140,7 +141,7 @@ func (t *timeline) rejections() {
 		}
 		c := t.a.byID[s.Session]
 		for _, e := range c.facts[s.Commit-1] {
-			if r, ok := e.What.(session.Rejection); ok && !journal.Scratch(r.State, r.Reason) && t.a.runs[e.Recorder()] && strings.HasSuffix(e.Batch, "/"+string(s.Path)) {
+			if r, ok := e.What.(commitlog.Rejection); ok && !journal.Scratch(r.State, r.Reason) && t.a.runs[e.Recorder()] && strings.HasSuffix(e.Batch, "/"+string(s.Path)) {
 				t.f.Rejections = append(t.f.Rejections, Rejection{r.Branch.ID, t.name(r.Branch.ID), t.number(r.Branch.ID), one(r.State, 20), one(r.Reason, 400), s.N})
 			}
 		}

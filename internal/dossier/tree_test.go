@@ -51,7 +51,7 @@ func archivedTree(t *testing.T) (log commitlog.Log, store blob.Store, ids []sess
 func putArchived(t *testing.T, log commitlog.Log, id session.ID, events ...session.Event) (last session.Link) {
 	t.Helper()
 	var at commitlog.Position
-	for i, e := range append(events, session.ArchivedEvent(session.Archival{File: "tree.json"})) {
+	for i, e := range append(events, commitlog.ArchivedEvent(commitlog.Archival{File: "tree.json"})) {
 		last = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: id}}, Seq: at.Seq, Hash: at.Hash, Token: at.Token}
 		var err error
 		if at, err = log.Append(t.Context(), at, commitlog.Commit{Key: last.Key, Root: "s1", Seq: uint64(i + 1), Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {

@@ -56,7 +56,7 @@ func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, 
 		return err
 	}
 	if st.decision != journal.Replay {
-		content := []session.Event{session.RejectedEvent(session.Rejection{Branch: link, Reason: excerpt.Clip(reason, 1<<10), State: state})}
+		content := []session.Event{commitlog.RejectedEvent(commitlog.Rejection{Branch: link, Reason: excerpt.Clip(reason, 1<<10), State: state})}
 		if journal.Warns(reason) {
 			e, err := journal.NewEvent(journal.KindWarning, journal.Warning{Run: ex.id, Text: excerpt.Clip(reason, 1<<10)})
 			if err != nil {

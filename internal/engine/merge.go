@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -201,7 +202,7 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 				why += ": " + excerpt.Clip(o.Err.Error(), 512)
 			}
 		}
-		rejected = append(rejected, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: why, State: state}))
+		rejected = append(rejected, commitlog.RejectedEvent(commitlog.Rejection{Branch: f.link, Reason: why, State: state}))
 		d.Branches = append(d.Branches, journal.BranchOutcome{Session: f.key.ID, State: state, Reason: why})
 	}
 	disposed, err = journal.NewEvent(journal.KindBranchOutcomes, d)
@@ -240,7 +241,7 @@ func (ex *Execution) closeFanOuts(ctx context.Context, state, reason string) err
 			ex.warn(ctx, fmt.Sprintf("branch %s (%s) was not merged: use flow.Merge, or the branch is lost", f.name, f.key.ID))
 		}
 		links = append(links, f.link)
-		events = append(events, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: reason, State: state}))
+		events = append(events, commitlog.RejectedEvent(commitlog.Rejection{Branch: f.link, Reason: reason, State: state}))
 		d.Branches = append(d.Branches, journal.BranchOutcome{Session: f.key.ID, State: state, Reason: reason})
 	}
 	disposed, err := journal.NewEvent(journal.KindBranchOutcomes, d)

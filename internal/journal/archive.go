@@ -14,7 +14,7 @@ import (
 // archive decides about the fence of an archive: the commit that holds it
 // shows that nothing is open in the session and that it did not change meanwhile,
 // and nothing but restore stages anything after it.
-func (w *StateMachine) archive(a session.Archival, now time.Time) error {
+func (w *StateMachine) archive(a commitlog.Archival, now time.Time) error {
 	if w.at.Seq == 0 {
 		return fmt.Errorf("journal: session %s: %w", w.key, session.ErrNotFound)
 	}
@@ -26,15 +26,15 @@ func (w *StateMachine) archive(a session.Archival, now time.Time) error {
 			return fmt.Errorf("journal: %s is %s in session %s: %w; wait for its end, or cancel it", r.ID, r.State, w.key, run.ErrState)
 		}
 	}
-	return w.stage(now, session.ArchivedEvent(a))
+	return w.stage(now, commitlog.ArchivedEvent(a))
 }
 
 // restore lifts the fence.
-func (w *StateMachine) restore(r session.Restoration, now time.Time) error {
+func (w *StateMachine) restore(r commitlog.Restoration, now time.Time) error {
 	if w.value.Archived() == nil {
 		return fmt.Errorf("journal: session %s is not archived: %w", w.key, run.ErrState)
 	}
-	return w.stage(now, session.RestoredEvent(r))
+	return w.stage(now, commitlog.RestoredEvent(r))
 }
 
 // Archived returns a *session.ArchivedError if a session is archived: its

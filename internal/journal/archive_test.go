@@ -25,9 +25,9 @@ func TestArchived(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, archived := range []bool{true, false} {
-		sig := journal.Signal{To: home, Restore: &session.Restoration{By: "ana"}}
+		sig := journal.Signal{To: home, Restore: &commitlog.Restoration{By: "ana"}}
 		if archived {
-			sig = journal.Signal{To: home, Archive: &session.Archival{By: "ana", File: "a.json"}}
+			sig = journal.Signal{To: home, Archive: &commitlog.Archival{By: "ana", File: "a.json"}}
 		}
 		if err := store.Apply(t.Context(), sig); err != nil {
 			t.Fatal(err)

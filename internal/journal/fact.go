@@ -75,7 +75,7 @@ func (f *Fact) Links() []session.Link {
 			links[i] = p.Link
 		}
 		return links
-	case session.Rejection:
+	case commitlog.Rejection:
 		return []session.Link{v.Branch}
 	case FanOut:
 		return []session.Link{v.Base}
@@ -98,7 +98,7 @@ func (f *Fact) Links() []session.Link {
 // reason.
 func (f *Fact) Outcomes() []BranchOutcome {
 	switch v := f.What.(type) {
-	case session.Rejection:
+	case commitlog.Rejection:
 		return []BranchOutcome{{Reason: v.Reason, Session: v.Branch.ID, State: v.State}}
 	case session.Join:
 		state := v.Closes()
@@ -132,13 +132,13 @@ func (f *Fact) name() {
 		f.Run, f.Step, f.Workflow, f.Usage = run.ID(o.Run), run.Path(o.Step), o.Workflow, o.Usage
 	case session.Join:
 		f.Reason, f.Usage = v.Reason, v.Usage
-	case session.Rejection:
+	case commitlog.Rejection:
 		f.Reason = v.Reason
 	case session.Closing:
 		f.By, f.Reason = string(v.By.ID), v.Reason
-	case session.Archival:
+	case commitlog.Archival:
 		f.By = v.By
-	case session.Restoration:
+	case commitlog.Restoration:
 		f.By, f.Reason = v.By, v.Reason
 	case Submitted:
 		f.Run, f.State, f.Workflow, f.Revision = v.Task.Run, run.Queued, v.Task.Workflow, v.Task.Revision
@@ -201,10 +201,10 @@ var payloads = map[string]func(session.Event) (any, error){
 	session.KindChunk:    asFact(session.DecodeChunk),
 	session.KindPlaced:   asFact(session.DecodePlacement),
 	session.KindJoined:   asFact(session.DecodeJoin),
-	session.KindRejected: asFact(session.DecodeRejection),
+	session.KindRejected: asFact(commitlog.DecodeRejection),
 	session.KindClosed:   asFact(session.DecodeClosing),
-	session.KindArchived: asFact(session.DecodeArchival),
-	session.KindRestored: asFact(session.DecodeRestoration),
+	session.KindArchived: asFact(commitlog.DecodeArchival),
+	session.KindRestored: asFact(commitlog.DecodeRestoration),
 
 	KindWriter:           asFact(Decode[WriterOpened]),
 	KindSubmitted:        asFact(Decode[Submitted]),

@@ -86,8 +86,8 @@ type Signal struct {
 	Quarantine *Quarantined
 	Rebudget   *Rebudgeted
 	// Archive fences the session, Restore lifts the fence; Run is not looked at.
-	Archive *session.Archival
-	Restore *session.Restoration
+	Archive *commitlog.Archival
+	Restore *commitlog.Restoration
 	Tick    bool           // something may be due by the clock
 	Late    *StepCompleted // the outcome of a call of an attempt that lost the run
 }

@@ -105,7 +105,7 @@ func makes(d journal.StepCompleted, what any) bool {
 		return d.Row && d.Kind == journal.StepCompress
 	case session.Join:
 		return d.Kind == journal.StepJoin
-	case session.Rejection:
+	case commitlog.Rejection:
 		return d.Kind == journal.StepReject
 	case session.Placement:
 		return d.Kind == journal.StepOpen
@@ -138,15 +138,15 @@ func (d *deriver) record(i int) (Record, error) {
 		r.placed(v)
 	case session.Join:
 		r.joined(v)
-	case session.Rejection:
+	case commitlog.Rejection:
 		r.rejected(v)
 	case session.Closing:
 		r.Kind, r.State, r.By = Closed, endOf(v.State, v.Reason), string(v.By.ID)
 		r.Summary = disposition(r.State, "", v.Reason)
-	case session.Archival:
+	case commitlog.Archival:
 		r.Kind, r.Name = Archived, excerpt(v.File, MaxSummary)
 		r.Summary = "session archived as " + v.File
-	case session.Restoration:
+	case commitlog.Restoration:
 		r.Kind, r.Summary = Restored, fmt.Sprintf("session goes on, by %s: %s", excerpt(v.By, 64), v.Reason)
 	case journal.StepStarted:
 		r.Kind, r.Call, r.Tool = Intent, v.Call, excerpt(v.Name, 64)
@@ -259,7 +259,7 @@ func joins(kind Kind, parents []Ref, name func(session.ID) string) string {
 	return verb + strings.Join(names, ", ")
 }
 
-func (r *Record) rejected(v session.Rejection) {
+func (r *Record) rejected(v commitlog.Rejection) {
 	r.Kind, r.State, r.Reason = Rejected, endOf(v.State, v.Reason), v.Reason
 	r.Branches = []Ref{refOf(v.Branch)}
 	r.Summary = disposition(r.State, Short(v.Branch.ID), v.Reason)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -59,7 +60,7 @@ func (d *deriver) step(r *Record, v journal.StepCompleted, made int) error {
 		}
 	case session.Join:
 		r.joined(o)
-	case session.Rejection:
+	case commitlog.Rejection:
 		r.rejected(o)
 	case journal.FanOut:
 		r.fannedOut(o)

@@ -131,10 +131,10 @@ func TestDeriveSummaries(t *testing.T) {
 		{"placed", session.PlacedEvent(session.Placement{Backend: "local", Isolation: "landlock", Spec: "/home/me/key", Head: blob.Sum([]byte("x"))}), lineage.Placed, "goes to local (landlock), files at 2d711642b726"},
 		{"adopted", session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{Link: link}}, Reason: "tests pass"}), lineage.Adopted, `adopts s2 "tests pass"`},
 		{"merged", session.JoinedEvent(session.Join{Policy: session.JoinSinceAncestor, Parents: []session.Part{{Link: link}, {Link: link}}}), lineage.Merged, "merges s2, s2"},
-		{"rejected", session.RejectedEvent(session.Rejection{Branch: link, Reason: "breaks empty input", State: session.ClosedRejected}), lineage.Rejected, `REJECTED s2 "breaks empty input"`},
+		{"rejected", commitlog.RejectedEvent(commitlog.Rejection{Branch: link, Reason: "breaks empty input", State: session.ClosedRejected}), lineage.Rejected, `REJECTED s2 "breaks empty input"`},
 		{"closed", session.ClosedEvent(session.Closing{By: ref, Reason: "breaks \"empty\" input", State: session.ClosedRejected}), lineage.Closed, `REJECTED "breaks 'empty' input"`},
-		{"archived", session.ArchivedEvent(session.Archival{By: "ana", File: "default-s1.json"}), lineage.Archived, "session archived as default-s1.json"},
-		{"restored", session.RestoredEvent(session.Restoration{By: "ana", Reason: "needed"}), lineage.Restored, "session goes on, by ana: needed"},
+		{"archived", commitlog.ArchivedEvent(commitlog.Archival{By: "ana", File: "default-s1.json"}), lineage.Archived, "session archived as default-s1.json"},
+		{"restored", commitlog.RestoredEvent(commitlog.Restoration{By: "ana", Reason: "needed"}), lineage.Restored, "session goes on, by ana: needed"},
 
 		{"tool", done(journal.StepCompleted{Kind: journal.StepTool, Name: "edit_file", Summary: "edits slug.sh"}), lineage.Tool, "edit_file edits slug.sh"},
 		{"tool without summary", done(journal.StepCompleted{Kind: journal.StepTool, Name: "edit_file", HeadAfter: blob.Sum([]byte("y"))}), lineage.Tool, "edit_file changes files"},
@@ -211,7 +211,7 @@ func TestDeriveSummaries(t *testing.T) {
 		{"queued", runEvent(t, journal.KindSubmitted, queued), lineage.Queued, "run r1 of fix waits behind r0"},
 		{"claimed", runEvent(t, journal.KindClaimed, journal.Claimed{Attempt: 1, Run: "r1", Home: ref}), lineage.Claimed, "run starts"},
 		{"elsewhere", runEvent(t, journal.KindClaimed, journal.Claimed{Attempt: 2, Run: "r1", Home: session.Key{Tenant: ref.Tenant, ID: "home"}}), lineage.Claimed, "run works on this session"},
-		{"scratch", session.RejectedEvent(session.Rejection{Branch: link, Reason: journal.OnlyJudged, State: session.ClosedRejected}), lineage.Rejected, `SCRATCH s2 "it only judged"`},
+		{"scratch", commitlog.RejectedEvent(commitlog.Rejection{Branch: link, Reason: journal.OnlyJudged, State: session.ClosedRejected}), lineage.Rejected, `SCRATCH s2 "it only judged"`},
 		{"resumed", runEvent(t, journal.KindClaimed, journal.Claimed{Attempt: 3, Run: "r1", Home: ref}), lineage.Claimed, "run goes on, attempt 3"},
 		{"released", runEvent(t, journal.KindReleased, journal.Released{Run: "r1", Reason: "shutdown", Workflow: "fix"}), lineage.Released, "run parks: shutdown"},
 		{"review", runEvent(t, journal.KindReview, journal.Review{Run: "r1", Reason: "deploy was cut off", Code: run.CodeReview}), lineage.Review, "run needs review: deploy was cut off"},
@@ -294,7 +294,7 @@ func TestSummariesAreOneShortLine(t *testing.T) {
 	} {
 		for _, e := range []session.Event{
 			session.ChunkEvent(session.UserText(text)),
-			session.RejectedEvent(session.Rejection{Reason: text, State: "rejected", Branch: session.Link{Ref: session.Ref{Key: session.Key{ID: "s2"}}}}),
+			commitlog.RejectedEvent(commitlog.Rejection{Reason: text, State: "rejected", Branch: session.Link{Ref: session.Ref{Key: session.Key{ID: "s2"}}}}),
 			runEvent(t, journal.KindStepCompleted, journal.StepCompleted{Run: "r1", Path: "1", Kind: journal.StepTool, Name: "t", Summary: strings.ToValidUTF8(text, "")}),
 			runEvent(t, journal.KindWarning, journal.Warning{Run: "r1", Text: text}),
 		} {

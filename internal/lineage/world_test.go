@@ -159,7 +159,7 @@ func (w *world) reject(parent, branch session.Session, path run.Path, reason str
 	w.t.Helper()
 	l := w.link(branch)
 	w.commit(parent.Key(), session.Session{}, path,
-		session.RejectedEvent(session.Rejection{Branch: l, Reason: reason, State: session.ClosedRejected}),
+		commitlog.RejectedEvent(commitlog.Rejection{Branch: l, Reason: reason, State: session.ClosedRejected}),
 		w.done(journal.StepCompleted{Path: path, Kind: journal.StepReject, Name: session.ClosedRejected, Links: []session.Link{l}, Summary: reason}))
 	w.commit(branch.Key(), session.Session{}, "", session.ClosedEvent(session.Closing{By: parent.Key(), Reason: reason, State: session.ClosedRejected}))
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/archive"
@@ -42,7 +43,7 @@ func (p *pruning) fence(ctx context.Context, t *archive.Tree, file string) (reas
 			continue
 		}
 		k := session.Key{Tenant: t.Tenant, ID: s.ID}
-		err := store.Apply(ctx, journal.Signal{To: k, Archive: &session.Archival{By: p.o.By, File: filepath.Base(file)}})
+		err := store.Apply(ctx, journal.Signal{To: k, Archive: &commitlog.Archival{By: p.o.By, File: filepath.Base(file)}})
 		switch {
 		case errors.Is(err, session.ErrArchived):
 			return elsewhere, nil
@@ -74,14 +75,14 @@ func (p *pruning) lift(ctx context.Context, t *archive.Tree, reason string) erro
 			ids = append(ids, s.ID)
 		}
 	}
-	return goOn(ctx, p.c, t.Tenant, ids, session.Restoration{By: p.o.By, Reason: "not archived: " + reason})
+	return goOn(ctx, p.c, t.Tenant, ids, commitlog.Restoration{By: p.o.By, Reason: "not archived: " + reason})
 }
 
 // goOn lifts the fences of sessions whose logs are whole. Where none stands, and
 // where another one lifts it at the same time, nothing is done. The log's end
 // is asked first: an event that says that a session goes on follows only the one
 // that archives it.
-func goOn(ctx context.Context, c *api.Conn, tenant session.Tenant, ids []session.ID, why session.Restoration) error {
+func goOn(ctx context.Context, c *api.Conn, tenant session.Tenant, ids []session.ID, why commitlog.Restoration) error {
 	store := direct(c)
 	for _, id := range ids {
 		k := session.Key{Tenant: tenant, ID: id}

@@ -79,7 +79,7 @@ func Restore(ctx context.Context, c *api.Conn, t *dossier.Evidence, by string) (
 		reasons = append(reasons, reason)
 	}
 	for i, l := range t.Logs {
-		if err := goOn(ctx, c, t.Home.Tenant, []session.ID{l.Session}, session.Restoration{By: by, Reason: reasons[i]}); err != nil {
+		if err := goOn(ctx, c, t.Home.Tenant, []session.ID{l.Session}, commitlog.Restoration{By: by, Reason: reasons[i]}); err != nil {
 			return all, err
 		}
 	}

@@ -171,7 +171,7 @@ func TestLiftedTooLate(t *testing.T) {
 			}
 		}}
 		store := journal.NewStore(log, &journal.StoreOptions{Incarnation: "operator"})
-		if err := store.Apply(w.t.Context(), journal.Signal{To: key(last.ID), Restore: &session.Restoration{By: "ana", Reason: "kept"}}); err != nil {
+		if err := store.Apply(w.t.Context(), journal.Signal{To: key(last.ID), Restore: &commitlog.Restoration{By: "ana", Reason: "kept"}}); err != nil {
 			w.t.Fatal(err)
 		}
 		w.audited()

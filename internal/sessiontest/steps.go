@@ -66,7 +66,7 @@ func Archive(tb testing.TB, l commitlog.Log, k session.Key) (raws []string, at c
 		case 1:
 			e = session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
 		case 5:
-			e = session.ArchivedEvent(session.Archival{File: "old.json"})
+			e = commitlog.ArchivedEvent(commitlog.Archival{File: "old.json"})
 		}
 		var err error
 		if at, err = l.Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: seq, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {

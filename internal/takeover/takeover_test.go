@@ -134,7 +134,7 @@ func (s *site) imports(ctx context.Context, doc []byte) (rows []wire.Imported, e
 }
 
 // brought returns the restoration in the log of a session.
-func (s *site) brought(id session.ID) (all []session.Restoration) {
+func (s *site) brought(id session.ID) (all []commitlog.Restoration) {
 	s.t.Helper()
 	for e, err := range s.client.Log().Read(s.t.Context(), session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}) {
 		if err != nil {
@@ -142,7 +142,7 @@ func (s *site) brought(id session.ID) (all []session.Restoration) {
 		}
 		for _, ev := range e.Commit.Events {
 			if ev.Kind == session.KindRestored {
-				r, err := session.DecodeRestoration(ev)
+				r, err := commitlog.DecodeRestoration(ev)
 				if err != nil {
 					s.t.Fatal(err)
 				}
@@ -173,7 +173,7 @@ func TestImport(t *testing.T) {
 				t.Fatalf("import %d: %+v, %v", i, rows, err)
 			}
 		}
-		if got := tt.at.brought(id); len(got) != 1 || got[0] != (session.Restoration{By: messages.UserAnonymous, Reason: tt.reason}) {
+		if got := tt.at.brought(id); len(got) != 1 || got[0] != (commitlog.Restoration{By: messages.UserAnonymous, Reason: tt.reason}) {
 			t.Errorf("the log says %+v", got)
 		}
 		// It goes on, and its ids are taken.

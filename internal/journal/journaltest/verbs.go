@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -223,7 +224,7 @@ func (s *stage) rejectBranch(c *command, out io.Writer) error {
 	v, branch := s.value(c.node, s.in(c)), s.value(c.node, s.key(session.ID(c.arg(2))))
 	l, _ := branch.Link()
 	return s.links(c, v, branch, journal.StepReject, session.ClosedRejected,
-		session.RejectedEvent(session.Rejection{Branch: l, Reason: "no", State: session.ClosedRejected}), out)
+		commitlog.RejectedEvent(commitlog.Rejection{Branch: l, Reason: "no", State: session.ClosedRejected}), out)
 }
 
 func (s *stage) links(c *command, v, branch session.Session, kind, name string, e session.Event, out io.Writer) error {
@@ -398,12 +399,12 @@ func (s *stage) rebudget(c *command, _ io.Writer) error {
 
 // archive [SESSION]
 func (s *stage) archive(c *command, _ io.Writer) error {
-	return s.apply(c, journal.Signal{To: s.session(c), Archive: &session.Archival{By: "ann", File: "a.json"}})
+	return s.apply(c, journal.Signal{To: s.session(c), Archive: &commitlog.Archival{By: "ann", File: "a.json"}})
 }
 
 // restore [SESSION]
 func (s *stage) restore(c *command, _ io.Writer) error {
-	return s.apply(c, journal.Signal{To: s.session(c), Restore: &session.Restoration{By: "ann"}})
+	return s.apply(c, journal.Signal{To: s.session(c), Restore: &commitlog.Restoration{By: "ann"}})
 }
 
 // late RUN PATH TEXT attempt=N: the outcome of an attempt that lost the run, which its

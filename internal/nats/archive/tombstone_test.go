@@ -114,7 +114,7 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 			case 1:
 				e = session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
 			case commits:
-				e = session.ArchivedEvent(session.Archival{File: "old.json"})
+				e = commitlog.ArchivedEvent(commitlog.Archival{File: "old.json"})
 			}
 			var err error
 			if at, err = l.Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: seq, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
@@ -151,7 +151,7 @@ func TestAppendedBehindATombstone(t *testing.T) {
 		ctx := t.Context()
 		k, raws, at := buried(t, c, op)
 		late := commitlog.Commit{
-			Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{session.RestoredEvent(session.Restoration{})},
+			Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{commitlog.RestoredEvent(commitlog.Restoration{})},
 		}
 		if _, err := c.Log().Append(ctx, at, late); err != nil {
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func TestForeignTombstone(t *testing.T) {
 			t.Fatal(err)
 		}
 		raw, err := commitlog.Encode(commitlog.Commit{
-			Key: k, Root: k.ID, Seq: 9, Epoch: 1, Events: []session.Event{session.ArchivedEvent(session.Archival{File: "old.json"})},
+			Key: k, Root: k.ID, Seq: 9, Epoch: 1, Events: []session.Event{commitlog.ArchivedEvent(commitlog.Archival{File: "old.json"})},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -220,8 +220,8 @@ func TestPurgeOfWhatGoesOn(t *testing.T) {
 		var at, fence commitlog.Position
 		for i, e := range []session.Event{
 			session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}),
-			session.ArchivedEvent(session.Archival{File: "old.json"}),
-			session.RestoredEvent(session.Restoration{By: "ana"}),
+			commitlog.ArchivedEvent(commitlog.Archival{File: "old.json"}),
+			commitlog.RestoredEvent(commitlog.Restoration{By: "ana"}),
 		} {
 			var err error
 			at, err = c.Log().Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: uint64(i) + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}})
@@ -341,7 +341,7 @@ func TestRestoreRefuses(t *testing.T) {
 		}
 		mark, err := commitlog.Encode(commitlog.Commit{
 			Key: live, Root: live.ID, Seq: 2, Epoch: 1, Prev: commitlog.HashOf([]byte(theirs[0])),
-			Events: []session.Event{session.ArchivedEvent(session.Archival{File: "live.json"})},
+			Events: []session.Event{commitlog.ArchivedEvent(commitlog.Archival{File: "live.json"})},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -365,7 +365,7 @@ func TestChainOverTombstones(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := session.RestoredEvent(session.Restoration{Reason: "needed"})
+		e := commitlog.RestoredEvent(commitlog.Restoration{Reason: "needed"})
 		if _, err := c.Log().Append(ctx, last.At, commitlog.Commit{Key: k, Root: k.ID, Seq: 6, Epoch: 1, Prev: last.At.Hash, Events: []session.Event{e}}); err != nil {
 			t.Fatal(err)
 		}

@@ -124,7 +124,7 @@ func TestFullPoolBesideAnIdleOne(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, _ *nats.Conn) {
 		nc, _ := operatorOf(t, srv) // for all tenants
 		began := make(chan time.Time, 1)
-		a := startNodeWith(t, srv, "node-a", &spec{more: []flow.Registration{quick(began)}})
+		a := startNodeWith(t, srv, "node-a", &spec{partitions: 1, more: []flow.Registration{quick(began)}})
 		a.offer(t, "gpu", "busy")
 		for i := range 1300 {
 			for _, tenant := range []string{"t1", "t2"} {

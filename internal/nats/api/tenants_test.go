@@ -302,7 +302,7 @@ func reversed(all []string) []string {
 // logs.
 func TestPoolIsBounded(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
-		a := startNode(t, srv, "node-a")
+		a := startNodeWith(t, srv, "node-a", &spec{partitions: 1})
 		a.offer(t, "gpu", "busy")
 		for i := range 1300 {
 			submit(t, nc, "busy", fmt.Sprintf(`{"id":"r%d"}`, i))
@@ -311,13 +311,13 @@ func TestPoolIsBounded(t *testing.T) {
 			}
 		}
 		time.Sleep(30 * time.Second)
-		// Two partitions hold 512 each.
+		// The partition holds 1,024.
 		if n := a.pending(t); n < 200 || n > 350 {
 			t.Errorf("%d of 1,300 tasks are in no log, want about 276", n)
 		}
 		submit(t, nc, "agent", `{"id":"other","input":"x"}`)
 		succeeded(t, nc, "other")
-		g := startNodeWith(t, srv, "node-g", &spec{pool: "gpu", only: []flow.Registration{busy("", nil)}})
+		g := startNodeWith(t, srv, "node-g", &spec{partitions: 1, pool: "gpu", only: []flow.Registration{busy("", nil)}})
 		for i := range 1300 {
 			succeeded(t, nc, fmt.Sprintf("r%d", i))
 		}

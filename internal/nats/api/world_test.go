@@ -82,8 +82,9 @@ func startNode(t testing.TB, srv *natsserver.Server, incarnation string) *node {
 
 // spec says how a node differs from the usual one.
 type spec struct {
-	slots int    // zero is 64
-	pool  string // empty is dispatch.DefaultPool
+	slots      int    // zero is 64
+	partitions uint32 // zero is two
+	pool       string // empty is dispatch.DefaultPool
 	// more are workflows beside the usual ones, only those instead of them.
 	more, only []flow.Registration
 	members    *members // nil: it asks who lives
@@ -123,6 +124,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	slots, pool := cmp.Or(sp.slots, 64), cmp.Or(sp.pool, dispatch.DefaultPool)
 	opts := options(srv, t)
 	opts.Disk = sp.disk
+	opts.Partitions = cmp.Or(sp.partitions, opts.Partitions)
 	own, err := api.Connect(ctx, opts)
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 // client at three servers of a cluster, so that all goes from account to account between
 // servers: the run ends on the bound node, and one that has gone is missed at once.
 func TestBoundNodeInCluster(t *testing.T) {
+	t.Parallel()
 	var options []*natsserver.Options
 	var routes []string
 	for i := range 3 {

@@ -21,6 +21,7 @@ import (
 // run of its tenant: another one that is bound to the tenant goes on at the step that is
 // not recorded, and a node for all tenants with room is not given the run.
 func TestBoundNodeIsKilled(t *testing.T) {
+	t.Parallel()
 	srv, _ := tenants(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*soon)
 	defer cancel()

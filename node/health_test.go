@@ -129,6 +129,7 @@ func echoed(t *testing.T, n *Instance) {
 // or after it, is a reason to restart a node, and that a node that was not
 // restarted works again as soon as they are back.
 func TestHealthOverNATSAway(t *testing.T) {
+	t.Parallel()
 	port, dir := natstest.FreePort(t), t.TempDir()
 	serve := func() *natsserver.Server {
 		return natstest.Start(t, &natsserver.Options{StoreDir: dir, Port: port, NodePassword: "secret"})
@@ -188,6 +189,7 @@ func TestHealthOverNATSAway(t *testing.T) {
 // TestHealthOverSilence starts a node whose connection breaks when it looks which
 // other nodes are there: it looks again.
 func TestHealthOverSilence(t *testing.T) {
+	t.Parallel()
 	server := natstest.Start(t, &natsserver.Options{NodePassword: "secret"})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

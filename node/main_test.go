@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -38,6 +39,10 @@ func TestMain(m *testing.M) {
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: []flow.Registration{commands()}}))
 	default:
 		os.Exit(Execute(os.Args[1:], nil))
+	}
+	// Those that run in parallel wait for processes and deadlines more than they compute.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
 	}
 	natstest.Main(m)
 }

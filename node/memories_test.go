@@ -70,6 +70,7 @@ func TestMemoriesAreClosed(t *testing.T) {
 // TestMemoryOfTheFleet: what was written on one node is found on others, also on one that
 // is bound to the tenant, and by no other tenant.
 func TestMemoryOfTheFleet(t *testing.T) {
+	t.Parallel()
 	srv, _ := tenants(t)
 	a, b := member(t, srv, Options{}), member(t, srv, Options{})
 	bound := boundMember(t, srv, Options{})
@@ -112,6 +113,7 @@ func TestMemoryOfTheFleet(t *testing.T) {
 // TestNotesOfAFormerRelease: what nodes kept in directories of their own comes into the
 // memories of the fleet at the first start, and what is forgotten then does not come back.
 func TestNotesOfAFormerRelease(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	store := t.TempDir()
 	const archived = 700

@@ -115,6 +115,7 @@ func TestNotesAreQuoted(t *testing.T) {
 // TestNotesHaveVectors: with a model for it in the node's list a client and a run find what
 // shares no word with the query. When its server is gone both find by words, and are told.
 func TestNotesHaveVectors(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in struct{ Input []string }
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil || len(in.Input) != 1 {

@@ -231,6 +231,7 @@ func TestExactPermissions(t *testing.T) {
 // need: they do not start, and say which it is. One for a repair is not asked
 // for: what stops them is that nothing is provisioned.
 func TestMissingPermission(t *testing.T) {
+	t.Parallel()
 	at := permission.Place{Partitions: streams.DefaultPartitions}
 	for role, routing := range map[permission.Role]Routing{permission.RoleNode: RouteElsewhere, permission.RoleRouter: RouteOnly} {
 		for _, p := range permission.GrantOf(role, at).Allow {
@@ -314,6 +315,7 @@ func leftOver(t *testing.T, srv *natsserver.Server) {
 // TestMissingPermissionOfPrograms takes away each permission of a client, a
 // program with tools and an operator: what needs it fails, and says which it is.
 func TestMissingPermissionOfPrograms(t *testing.T) {
+	t.Parallel()
 	type allowed struct {
 		*client.Client
 		conn *api.Conn // with the same rights

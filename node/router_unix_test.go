@@ -31,6 +31,7 @@ import (
 // TestRouterKilled kills a router while it asks for the second choice of a run.
 // Another one goes on: what was chosen and done before is not asked again.
 func TestRouterKilled(t *testing.T) {
+	t.Parallel()
 	model := newWitnessed(t, "auto.txtar")
 	asking, free := make(chan struct{}), make(chan struct{})
 	var once sync.Once

@@ -86,6 +86,7 @@ func toolTexts(t *testing.T, c *client.Client, id session.ID) []string {
 }
 
 func TestToolsOfOtherPrograms(t *testing.T) {
+	t.Parallel()
 	n := begin(t, &Options{
 		Store: t.TempDir(), Level: "lazy", Models: scriptOf(t, "tools.txtar", nil), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}).started(t)

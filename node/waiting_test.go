@@ -177,6 +177,7 @@ func TestWaitingRuns(t *testing.T) {
 // TestWaitingRunsWithoutRelay asks a node whose servers are away: it says so, in
 // less time than an autoscaler waits.
 func TestWaitingRunsWithoutRelay(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	o := Options{NATS: srv.URL(), Level: "lazy", Store: t.TempDir(), Health: "127.0.0.1:0", Drain: time.Second}
 	o.User, o.Password = srv.Node()

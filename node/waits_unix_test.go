@@ -22,6 +22,7 @@ import (
 // before their NATS server listens, as after a power cut of all machines: each says
 // what it waits for, in few lines, and is up once the server is there.
 func TestMainBeforeServers(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{"node", "router"} {
 		t.Run(program, func(t *testing.T) {
 			port := natstest.FreePort(t)

@@ -77,7 +77,7 @@ func encode(n Node, oldest int) ([]byte, error) {
 // it accepts.
 func decode(peer *memberlist.Node) (Node, int, error) {
 	var d metadata
-	if err := json.Unmarshal(peer.Meta, &d); err != nil || !id.MatchString(d.Name) || !id.MatchString(peer.Name) || d.Protocol <= 0 {
+	if err := json.Unmarshal(peer.Meta, &d); err != nil || !isID(d.Name) || !isID(peer.Name) || d.Protocol <= 0 {
 		return Node{}, 0, fmt.Errorf("%q at %s is no node of Rath: it does not describe itself as one", peer.Name, peer.Address())
 	}
 	return Node{

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
@@ -188,7 +189,7 @@ func (w *Workflow) Forward(ctx context.Context, s session.Session) (session.Sess
 		if try, err = w.code.Forward(ctx, try); err != nil {
 			return s, err
 		}
-		try, _, err = flow.Call(ctx, try, tests, map[string]string{"cmd": "sh test.sh"})
+		try, _, err = flow.Call(ctx, try, tests(), map[string]string{"cmd": "sh test.sh"})
 		if err != nil {
 			return s, err
 		}
@@ -211,17 +212,16 @@ func (w *Workflow) Forward(ctx context.Context, s session.Session) (session.Sess
 	return s, fmt.Errorf("demo: no patch passed in %d attempts", Attempts)
 }
 
-// tests is the tool that runs the repository's tests.
-var tests = shell()
-
-func shell() tool.Tool {
+// tests returns the tool that runs the repository's tests. Most processes never need it,
+// and the tools of every node take longer to make than most programs to start.
+var tests = sync.OnceValue(func() tool.Tool {
 	for _, t := range tool.Builtins() {
 		if t.Spec().Name == "run_shell_command" {
 			return t
 		}
 	}
 	panic(errors.New("demo: there is no run_shell_command"))
-}
+})
 
 // judge reads the verifier's answer. Anything but a clear ACCEPT rejects.
 func judge(text string) (accepted bool, reason, lesson string) {

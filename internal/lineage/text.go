@@ -93,12 +93,13 @@ var secrets = regexp.MustCompile(strings.Join([]string{
 }, "|"))
 
 // hints are substrings of which every match of secrets has one, as it stands or in lower
-// case: most texts have none, and looking for them is cheap. The long s is an s to a
-// pattern that takes both cases, and is in lower case already.
+// case, but for the seeds of NATS keys: most texts have none, and looking for them is
+// cheap. The long s is an s to a pattern that takes both cases, and is in lower case
+// already.
 var (
 	hints = []string{
 		"sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "AIza",
-		"eyJ", "-----BEGIN", "://", "SA", "SC", "SN", "SO", "SU", "SX", "\u017f",
+		"eyJ", "-----BEGIN", "://", "\u017f",
 	}
 	lowerHints = []string{"bearer", "basic", "key", "token", "secret", "passw"}
 )
@@ -111,7 +112,7 @@ const masked = "[masked]"
 // Mask replaces what looks like a credential, as records do in what they quote
 // of prompts, arguments and output. It knows the usual shapes and no more.
 func Mask(s string) string {
-	if len(s) < shortest || !hinted(s, hints) && !hinted(strings.ToLower(s), lowerHints) {
+	if len(s) < shortest || !hinted(s, hints) && !hinted(strings.ToLower(s), lowerHints) && !seeded(s) {
 		return s
 	}
 	return secrets.ReplaceAllString(s, masked)
@@ -119,6 +120,22 @@ func Mask(s string) string {
 
 func hinted(s string, hints []string) bool {
 	return slices.ContainsFunc(hints, func(h string) bool { return strings.Contains(s, h) })
+}
+
+// seed is how long the seed of a NATS key is, in the alphabet of base32.
+const seed = 58
+
+// seeded reports whether s has as many characters of a seed's alphabet in a row.
+func seeded(s string) bool {
+	n := 0
+	for i := 0; i < len(s) && n < seed && len(s)-i+n >= seed; i++ {
+		if c := s[i]; c >= 'A' && c <= 'Z' || c >= '2' && c <= '7' {
+			n++
+		} else {
+			n = 0
+		}
+	}
+	return n >= seed
 }
 
 // excerpt makes the text of a record out of text from anywhere. It masks a generous

@@ -99,7 +99,7 @@ func (m *Metrics) Appended(c commitlog.Commit, took time.Duration, err error) {
 		if e.Kind != journal.KindStepCompleted && e.Kind != journal.KindEnded {
 			continue
 		}
-		v, err := journal.Decode[counted](*e)
+		v, err := count(*e)
 		switch {
 		case err != nil:
 		case e.Kind == journal.KindStepCompleted:
@@ -118,6 +118,17 @@ type counted struct {
 	Kind   string        `json:"kind"`
 	State  run.State     `json:"state"`
 	Usage  session.Usage `json:"usage"`
+}
+
+// count reads what is counted of an event from the value that it was made of, if it has one.
+func count(e session.Event) (counted, error) {
+	switch v := e.Made().(type) {
+	case journal.StepCompleted:
+		return counted{Code: v.Code, Failed: v.Failed, Kind: v.Kind, Usage: v.Usage}, nil
+	case journal.Ended:
+		return counted{Code: v.Code, State: v.State, Usage: v.Usage}, nil
+	}
+	return journal.Decode[counted](e)
 }
 
 func (m *Metrics) step(v counted) {

@@ -31,7 +31,7 @@ func Check(statement, armored string) (By, error) {
 		return By{}, fmt.Errorf("%w: %v", ErrInvalid, err)
 	}
 	// An armor has one writing, so that no text hides in it.
-	if again := string(sshsig.Armor(s)); strings.Join(strings.Fields(again), "") != strings.Join(strings.Fields(armored), "") {
+	if again := armor(s); strings.Join(strings.Fields(again), "") != strings.Join(strings.Fields(armored), "") {
 		return By{}, fmt.Errorf("%w: there is more in it than a signature", ErrInvalid)
 	}
 	if _, certificate := s.PublicKey.(*ssh.Certificate); certificate {

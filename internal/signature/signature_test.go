@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hiddeco/sshsig"
+
 	"github.com/rathcluster/rath/internal/signature"
 )
 
@@ -80,6 +82,9 @@ func TestCheck(t *testing.T) {
 	by, err := signature.Check("run one\n", good)
 	if err != nil || by.Fingerprint() != k.Fingerprint() {
 		t.Fatalf("signed by %s (%v), want %s", by.Fingerprint(), err, k.Fingerprint())
+	}
+	if s, err := sshsig.Unarmor([]byte(good)); err != nil || string(sshsig.Armor(s)) != good {
+		t.Fatalf("it is written as %q (%v)", good, err)
 	}
 	body := strings.Split(good, "\n")
 	for name, c := range map[string]struct{ statement, signature string }{

@@ -86,8 +86,14 @@ func (h *Chain) Forget() {
 // which is returned once per log.
 func (h *Chain) Next(ctx context.Context, m conn.Message) (e commitlog.Entry, ok bool, err error) {
 	h.Rest.Reset(chainRest)
-	k, ok := h.Key(m.Subject)
-	if !ok {
+	at, known := h.young[m.Subject]
+	if !known {
+		at, known = h.old[m.Subject]
+	}
+	var k session.Key
+	if known {
+		k, _ = h.named(m.Subject) // it was looked at before
+	} else if k, ok = h.Key(m.Subject); !ok {
 		return e, false, nil
 	}
 	if !h.Copies.takes(m) {
@@ -99,10 +105,6 @@ func (h *Chain) Next(ctx context.Context, m conn.Message) (e commitlog.Entry, ok
 	if h.Copies == FreshCopies && RestoredOf(m) > 0 && m.Header.Get(conn.HeaderExpectLast) == "0" {
 		h.keep(m.Subject, commitlog.Position{}) // the tombstone that such a log begins with
 		return e, false, nil
-	}
-	at, known := h.young[m.Subject]
-	if !known {
-		at, known = h.old[m.Subject]
 	}
 	switch {
 	case at == refused:
@@ -231,15 +233,20 @@ func (h *Chain) keep(subject string, at commitlog.Position) {
 	h.young[subject] = at
 }
 
-// Key reads the session from a subject of the partition.
-func (h *Chain) Key(subject string) (session.Key, bool) {
+// named reads what a subject of the partition says of a session.
+func (h *Chain) named(subject string) (session.Key, bool) {
 	rest, ok := strings.CutPrefix(subject, h.prefix)
 	if !ok {
 		return session.Key{}, false
 	}
 	tenant, id, ok := strings.Cut(rest, ".")
-	k := session.Key{Tenant: session.Tenant(tenant), ID: session.ID(id)}
-	if !ok || k.Valid() != nil {
+	return session.Key{Tenant: session.Tenant(tenant), ID: session.ID(id)}, ok
+}
+
+// Key reads the session from a subject of the partition.
+func (h *Chain) Key(subject string) (session.Key, bool) {
+	k, ok := h.named(subject)
+	if !ok {
 		return k, false
 	}
 	stream, _, err := EventSubject(k)

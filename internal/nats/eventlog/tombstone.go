@@ -57,7 +57,11 @@ func TombstoneOf(k session.Key, m conn.Message) (t tombstone, ok bool) {
 // RestoredOf returns how many commits are being brought back, zero for a
 // message that is no part of that.
 func RestoredOf(m conn.Message) uint64 {
-	n, err := strconv.ParseUint(m.Header.Get(HeaderRestored), 10, 64)
+	said := m.Header.Get(HeaderRestored)
+	if said == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(said, 10, 64)
 	if err != nil {
 		return 0
 	}

@@ -31,7 +31,7 @@ func rooms(loose bool, faults ...scripted.Fault) *scripted.Backend {
 			Isolation: sandbox.IsolationKernel, Detail: "rooms", Networks: []string{"none", sandbox.NetworkList, sandbox.NetworkReadOnly}, Images: true, WholeTree: !loose,
 			Limits: []string{sandbox.LimitMemory},
 		},
-		Commands: map[string]scripted.Command{"note": func(_ context.Context, c *scripted.Call) int {
+		Commands: map[string]func(context.Context, *scripted.Call) int{"note": func(_ context.Context, c *scripted.Call) int {
 			f, err := c.Open("log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 			if err == nil {
 				_, err = fmt.Fprintln(f, c.Args[1])

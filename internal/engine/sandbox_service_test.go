@@ -48,7 +48,7 @@ func newDaemons(offered bool) *daemons {
 		Claims: &sandbox.Capabilities{
 			Isolation: sandbox.IsolationKernel, Detail: "rooms", Networks: []string{"none", "list"}, WholeTree: true, Limits: []string{sandbox.LimitMemory}, Services: offered,
 		},
-		Commands: map[string]scripted.Command{
+		Commands: map[string]func(context.Context, *scripted.Call) int{
 			"note": func(_ context.Context, c *scripted.Call) int {
 				if add(c, c.Args[1]) != nil {
 					return 1

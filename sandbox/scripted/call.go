@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// Call is one call of a Command.
+// Call is one call of a program that is a Go function.
 type Call struct {
 	Args           []string // the name of the program first
 	Dir            string   // that it runs in, absolute

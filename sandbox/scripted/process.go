@@ -252,7 +252,7 @@ func environ(e expand.Environ) (all []string) {
 }
 
 // lookup returns the function of a program, nil if it has none.
-func (p *process) lookup(name string) Command {
+func (p *process) lookup(name string) func(context.Context, *Call) int {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "/usr"), "/bin/")
 	if run := p.x.b.o.Commands[name]; run != nil {
 		return run

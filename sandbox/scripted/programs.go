@@ -25,8 +25,8 @@ import (
 // itself has.
 func Programs() []string { return slices.Sorted(maps.Keys(programs())) }
 
-func programs() map[string]Command {
-	return map[string]Command{
+func programs() map[string]func(context.Context, *Call) int {
+	return map[string]func(context.Context, *Call) int{
 		"cat": cat, "chmod": chmod, "cp": cp, "env": env, "grep": grep, "head": head, "kill": kill, "ln": ln, "ls": ls,
 		"mkdir": mkdir, "mkfifo": mkfifo, "mv": mv, "rm": rm, "rmdir": rm, "seq": seq, "setsid": setsid, "sh": sh,
 		"sleep": sleep, "sort": sorted, "tail": tail, "touch": touch, "tr": tr, "wc": wc,

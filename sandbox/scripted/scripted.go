@@ -24,15 +24,13 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// Command is a program as a Go function. It returns the exit code, soon after ctx ends.
-type Command func(ctx context.Context, c *Call) int
-
 // Options set up a Backend. The zero value is useful.
 type Options struct {
 	// Name is the backend's; "" is "scripted".
 	Name string
-	// Commands are programs besides those that the package has, or in their place.
-	Commands map[string]Command
+	// Commands are programs as Go functions, besides those that the package has, or in
+	// their place. Each returns the exit code, soon after ctx ends.
+	Commands map[string]func(ctx context.Context, c *Call) int
 	// Claims, if set, is what Probe says, though nothing enforces it: for tests of what
 	// depends on it.
 	Claims *sandbox.Capabilities

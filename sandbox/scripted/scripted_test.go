@@ -69,7 +69,7 @@ func TestScripts(t *testing.T) {
 
 // TestCommands: a Go function is a program like another.
 func TestCommands(t *testing.T) {
-	b := scripted.New(&scripted.Options{Commands: map[string]scripted.Command{
+	b := scripted.New(&scripted.Options{Commands: map[string]func(context.Context, *scripted.Call) int{
 		"shout": func(_ context.Context, c *scripted.Call) int {
 			f, err := c.Open("said", os.O_CREATE|os.O_WRONLY, 0o644)
 			if err == nil {

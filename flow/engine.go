@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/stepper"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -134,18 +135,12 @@ type memories interface {
 // errNoRun is returned by every step outside of a run.
 var errNoRun = errors.New("flow: not inside a run: call it from a Forward that a node or an inprocess.Runner runs, with the context that Forward got")
 
-type engineKey struct{}
-
-// WithEngine returns a context in which e makes the steps. It is for what executes
-// workflows; an author's Forward gets such a context.
-func WithEngine(ctx context.Context, e engine) context.Context {
-	return context.WithValue(ctx, engineKey{}, e)
-}
-
-// engineOf returns what makes the steps of a context.
+// engineOf returns what makes the steps of a context, such as the one that an author's
+// Forward gets.
 func engineOf(ctx context.Context) (engine, error) {
-	if e, ok := ctx.Value(engineKey{}).(engine); ok {
-		return e, nil
+	held := stepper.Of(ctx)
+	if held == nil {
+		return nil, errNoRun
 	}
-	return nil, errNoRun
+	return held.(engine), nil
 }

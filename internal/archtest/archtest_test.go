@@ -76,6 +76,7 @@ var rules = map[string]rule{
 	"internal/excerpt":  {},
 	"internal/filelock": {others: list("golang.org/x/sys")},
 	"internal/workers":  {},
+	"internal/stepper":  {},
 	"internal/wire":     {ours: list("internal/commitlog", "internal/strict", "blob", "internal/lineage", "internal/excerpt", "internal/journal", "memory", "messages", "run", "session")},
 	"internal/ignore":   {},
 	// Layer 1.
@@ -92,12 +93,12 @@ var rules = map[string]rule{
 	"internal/lineage":             {ours: list("internal/commitlog", "internal/canonical", "internal/journal", "session", "run", "sandbox", "blob")},
 	// Layer 2.
 	"flow": {
-		ours: list("internal/excerpt", "internal/journal", "session", "run", "llm", "memory", "tool"),
+		ours: list("internal/stepper", "internal/excerpt", "internal/journal", "session", "run", "llm", "memory", "tool"),
 		test: list("flow/inprocess", "llm/scripted"),
 	},
 	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), others: list("github.com/elazarl/goproxy"), test: list("sandbox/sandboxtest")},
 	"internal/engine": {
-		ours: list("internal/limiter", "internal/commitlog", "internal/canonical", "internal/egress", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection", "internal/tokens"),
+		ours: list("internal/stepper", "internal/limiter", "internal/commitlog", "internal/canonical", "internal/egress", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection", "internal/tokens"),
 		test: list("llm/scripted", "llm/openai", "llm/anthropic", "internal/llmtest", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
 	},
 	"internal/listfile":        {ours: list("llm"), others: list("gopkg.in/yaml.v3")},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/stepper"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -128,7 +129,7 @@ func (ex *Execution) enterBranch(ctx context.Context, fan run.Path, bs []flow.Br
 	if i < 0 {
 		return ex.failed(fmt.Errorf("%w: the fan-out at step %s has no branch for %s any more", run.ErrMismatch, fan, to.path))
 	}
-	inside := flow.WithEngine(ctx, &place{sc: &scope{ex: ex, prefix: to.path}})
+	inside := stepper.With(ctx, &place{sc: &scope{ex: ex, prefix: to.path}})
 	s, err := ex.shielded(func() (session.Session, error) { return bs[i].Workflow.Forward(inside, to.base) })
 	ex.mu.Lock()
 	defer ex.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/stepper"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -177,7 +178,7 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 // callForward calls the workflow in the outermost scope.
 func (ex *Execution) callForward(ctx context.Context, w flow.Workflow) (session.Session, error) {
 	return ex.shielded(func() (session.Session, error) {
-		return w.Forward(flow.WithEngine(ctx, &place{sc: &scope{ex: ex}}), ex.input)
+		return w.Forward(stepper.With(ctx, &place{sc: &scope{ex: ex}}), ex.input)
 	})
 }
 

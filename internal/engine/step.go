@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/internal/stepper"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -100,7 +100,7 @@ func (st *step) fly(d Doing, args string) {
 
 // context returns what the step's own work gets of ctx.
 func (st *step) context(ctx context.Context) context.Context {
-	return flow.WithEngine(ctx, &place{in: st})
+	return stepper.With(ctx, &place{in: st})
 }
 
 // decide asks the journal about the step.

@@ -174,6 +174,11 @@ func (w *StateMachine) stage(now time.Time, events ...session.Event) error {
 		}
 	}
 	for i := range events {
+		if v, ok := events[i].Made().(Ended); ok && events[i].Data == "" {
+			ended := event(KindEnded, v)
+			ended.Batch = events[i].Batch
+			events[i] = ended
+		}
 		events[i].Time = time.UnixMilli(now.UnixMilli()).UTC()
 		events[i].Data = release.Extend(events[i].Data)
 	}
@@ -282,7 +287,7 @@ func (w *StateMachine) finale(r *Record, events []session.Event) []session.Event
 		if b := r.Task.Branch; b != nil {
 			v.Parent = b.Parent()
 		}
-		ended := event(KindEnded, v)
+		ended := unencoded(v)
 		ended.Batch = events[at].Batch
 		events[at] = ended
 	}
@@ -297,14 +302,19 @@ func (w *StateMachine) promote(e Ended, now time.Time) session.Event {
 	e.Next = w.next(e.Run, now)
 	r := w.state.Run(e.Run)
 	if r == nil {
-		return event(KindEnded, e)
+		return unencoded(e)
 	}
 	if e.Code != run.CodeReview { // CodeReview: a person decided
 		e.Error += r.unknownEffects()
 	}
 	used, bound, steps := r.owed()
 	e.Usage, e.Lost, e.Steps = e.Usage.Add(used), e.Lost.Add(bound), e.Steps+steps
-	return event(KindEnded, e)
+	return unencoded(e)
+}
+
+// unencoded is an event whose data stage encodes: until then it is completed.
+func unencoded(e Ended) session.Event {
+	return session.Event{Kind: KindEnded, Schema: schemaOf(KindEnded)}.Of(e)
 }
 
 // unknownEffects names the calls that were announced and of which it is unknown

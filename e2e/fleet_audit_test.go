@@ -82,7 +82,11 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 		return nil, err
 	}
 	// The auditor is of the newer release of the two that may have written.
-	schemas, err := laterSchemas(os.DirFS("../messages/schema"))
+	later, err := laterSchemas(os.DirFS("../messages/schema"))
+	if err != nil {
+		return nil, err
+	}
+	schemas, err := audit.ReadSchemas(later)
 	if err != nil {
 		return nil, err
 	}

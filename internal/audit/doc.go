@@ -13,6 +13,10 @@
 // that a stream was read, so that what is missing in it is missed; its sequence
 // is that of the last message that the stream ever had.
 //
+//	schemas, err := audit.ReadSchemas(files)
+//	if err != nil {
+//		return err
+//	}
 //	report, err := audit.Run(ctx, audit.ReadDump(file), &audit.Options{Schemas: schemas})
 //	if err != nil {
 //		return err // the input could not be read

@@ -143,7 +143,7 @@ func TestNoDump(t *testing.T) {
 // TestSchemaAgrees compares the auditor's reading of the schemas with another
 // implementation's, on each event of the story with each of its fields spoilt.
 func TestSchemaAgrees(t *testing.T) {
-	text, err := schemas.(interface {
+	text, err := schemaFiles.(interface {
 		ReadFile(string) ([]byte, error)
 	}).ReadFile("commit.v1.json")
 	if err != nil {

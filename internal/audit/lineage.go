@@ -156,9 +156,9 @@ func (a *audit) records(m Message) {
 		return
 	}
 	in, ok := read[storedRecords](text)
-	form, name := a.schemas.records, "records.v1"
+	form, name := a.o.Schemas.records, "records.v1"
 	if ok && in.Kind != "" {
-		form, name = a.schemas.record, "record.v1"
+		form, name = a.o.Schemas.record, "record.v1"
 	}
 	if problem := form.check(text); problem != "" {
 		a.scan(m, "", 0)

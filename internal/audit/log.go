@@ -310,7 +310,7 @@ var claimable = map[string]bool{
 
 // fits holds an event against its schema.
 func (a *audit) fits(l *log, seq uint64, e *event) bool {
-	s := a.schemas.events[e.kind]
+	s := a.o.Schemas.events[e.kind]
 	wrong := ""
 	if e.kind == writerOpened {
 		d, _ := read[writerData](e.data) // what does not decode does not fit either

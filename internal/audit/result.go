@@ -87,7 +87,7 @@ func (a *audit) result(m Message) {
 			return Violation{Tenant: k.tenant, Run: k.id, Stream: m.Stream, Seq: m.Seq, Expected: expected, Found: found}
 		}
 	}
-	r, problem := decoded[resultData](a.schemas.result, m.Data)
+	r, problem := decoded[resultData](a.o.Schemas.result, m.Data)
 	a.check(Results, problem == "", wrong("a result as in result.v1", problem))
 	if problem != "" {
 		return
@@ -189,7 +189,7 @@ func (a *audit) alias(m Message) {
 		return
 	}
 	a.scan(m, "", 0)
-	v, problem := decoded[alias](a.schemas.alias, m.Data)
+	v, problem := decoded[alias](a.o.Schemas.alias, m.Data)
 	a.check(Aliases, problem == "", func() Violation {
 		return Violation{Tenant: parts[0], Stream: m.Stream, Seq: m.Seq, Expected: "an entry as in alias.v1", Found: problem}
 	})

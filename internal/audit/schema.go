@@ -14,10 +14,10 @@ import (
 	"unicode/utf8"
 )
 
-// schemas are the JSON Schemas that stored messages are held against. Each is
+// Schemas are the JSON Schemas that stored messages are held against. Each is
 // compiled once; a keyword that this compiler does not know is an error, so
-// that nothing is left unchecked in silence.
-type schemas struct {
+// that nothing is left unchecked in silence. Audits may share them.
+type Schemas struct {
 	events  map[string]*schema // by kind
 	record  *schema            // of a former release, which stored each by itself
 	records *schema
@@ -25,11 +25,10 @@ type schemas struct {
 	alias   *schema
 }
 
-func readSchemas(files fs.FS) (*schemas, error) {
-	if files == nil {
-		return nil, errors.New("audit: no schemas given")
-	}
-	s := &schemas{events: map[string]*schema{}}
+// ReadSchemas reads commit.v1.json, record.v1.json, records.v1.json, result.v1.json and
+// alias.v1.json.
+func ReadSchemas(files fs.FS) (*Schemas, error) {
+	s := &Schemas{events: map[string]*schema{}}
 	commit, err := readSchema(files, "commit.v1.json")
 	if err != nil {
 		return nil, err

@@ -366,8 +366,17 @@ func (w *world) messages() iter.Seq2[audit.Message, error] {
 	}
 }
 
-// schemas are the files that the auditor is given.
-var schemas = os.DirFS("../../messages/schema")
+// schemaFiles are what the auditor is given to read, and schemas what it makes of them.
+var (
+	schemaFiles = os.DirFS("../../messages/schema")
+	schemas     = func() *audit.Schemas {
+		s, err := audit.ReadSchemas(schemaFiles)
+		if err != nil {
+			panic(err)
+		}
+		return s
+	}()
+)
 
 // audited returns the report of an audit of the world.
 func (w *world) audited(change ...func(*audit.Options)) *audit.Report {

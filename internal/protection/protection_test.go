@@ -159,8 +159,12 @@ func (e *evidence) stored(t *testing.T) iter.Seq2[audit.Message, error] {
 
 func (e *evidence) audited(t *testing.T) *audit.Report {
 	t.Helper()
+	schemas, err := audit.ReadSchemas(os.DirFS("../../messages/schema"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	r, err := audit.Run(t.Context(), e.stored(t), &audit.Options{
-		Schemas: os.DirFS("../../messages/schema"), Tools: []io.Reader{&e.tools}, Clients: []io.Reader{&e.told},
+		Schemas: schemas, Tools: []io.Reader{&e.tools}, Clients: []io.Reader{&e.told},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -358,6 +358,10 @@ func (w *world) audited() {
 	}
 	time.Sleep(time.Second) // results are stored beside
 	stop := errors.New("stop")
+	schemas, err := audit.ReadSchemas(os.DirFS("../../messages/schema"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	r, err := audit.Run(w.t.Context(), func(yield func(audit.Message, error) bool) {
 		err := w.op.Dump(w.t.Context(), func(m eventlog.Stored) error {
 			if !yield(audit.Message(m), nil) {
@@ -368,7 +372,7 @@ func (w *world) audited() {
 		if err != nil && !errors.Is(err, stop) {
 			yield(audit.Message{}, err)
 		}
-	}, &audit.Options{Schemas: os.DirFS("../../messages/schema")})
+	}, &audit.Options{Schemas: schemas})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func TestDumpIsAudited(t *testing.T) {
 		resultOf(t, nc, "big")
 		resultOf(t, nc, "waits")
 		time.Sleep(time.Second) // the last records are stored
-		r, err := audit.Run(t.Context(), n.dump(t), &audit.Options{Schemas: os.DirFS("../../../messages/schema")})
+		r, err := audited(t, n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestDumpWithoutOldResults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := audit.Run(t.Context(), n.dump(t), &audit.Options{Schemas: os.DirFS("../../../messages/schema")})
+		r, err := audited(t, n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,4 +121,14 @@ func TestDumpWithoutOldResults(t *testing.T) {
 		}
 		n.stop()
 	})
+}
+
+// audited is what the auditor says of all that a node has stored.
+func audited(t *testing.T, n *node) (*audit.Report, error) {
+	t.Helper()
+	schemas, err := audit.ReadSchemas(os.DirFS("../../../messages/schema"))
+	if err != nil {
+		return nil, err
+	}
+	return audit.Run(t.Context(), n.dump(t), &audit.Options{Schemas: schemas})
 }

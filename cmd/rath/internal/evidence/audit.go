@@ -81,7 +81,11 @@ func (schemaFiles) ReadFile(name string) ([]byte, error) {
 }
 
 func auditStreams(ctx context.Context, a *app.App, args []string, f *auditFlags) (err error) {
-	o := &audit.Options{Schemas: schemaFiles{}, Edition: journal.Edition, Open: f.open, Limit: f.limit}
+	schemas, err := audit.ReadSchemas(schemaFiles{})
+	if err != nil {
+		return err
+	}
+	o := &audit.Options{Schemas: schemas, Edition: journal.Edition, Open: f.open, Limit: f.limit}
 	if a.Config.Tenant.Given() {
 		o.Tenant = a.Config.Tenant.Value
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/load"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"

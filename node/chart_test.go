@@ -19,9 +19,9 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"

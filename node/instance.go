@@ -14,10 +14,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/sandbox"

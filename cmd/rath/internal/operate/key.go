@@ -3,8 +3,8 @@ package operate
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
 )
 
 // Key is the command "key".

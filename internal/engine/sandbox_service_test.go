@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
@@ -199,7 +200,8 @@ func TestServiceStartsAgain(t *testing.T) {
 }
 
 // TestServiceNotReady: a call whose service does not come up fails, and says which, why and
-// what to do; nothing is left.
+// what to do; nothing is left. It runs in fake time: a service has said what it says before
+// its time is over, however busy the machine is.
 func TestServiceNotReady(t *testing.T) {
 	for _, tt := range []struct{ name, services, want string }{
 		{
@@ -223,16 +225,18 @@ func TestServiceNotReady(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var w world
-			d, store := newDaemons(true), blob.NewMemory()
-			rt := w.placedRuntime(t, d.Backend, store)
-			err := forward(t, t.Context(), noting(t, rt, "one", fine, beside(tt.services)), run.Failed)
-			if err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 6<<10 {
-				t.Errorf("the run failed with\n%v\nwant\n%s", err, tt.want)
-			}
-			if _, open := d.Opened(); open != 0 || d.count("web")+d.count("db") != 0 {
-				t.Errorf("%d sandboxes are left, and %v", open, d.running)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				var w world
+				d, store := newDaemons(true), blob.NewMemory()
+				rt := w.placedRuntime(t, d.Backend, store)
+				err := forward(t, t.Context(), noting(t, rt, "one", fine, beside(tt.services)), run.Failed)
+				if err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 6<<10 {
+					t.Errorf("the run failed with\n%v\nwant\n%s", err, tt.want)
+				}
+				if _, open := d.Opened(); open != 0 || d.count("web")+d.count("db") != 0 {
+					t.Errorf("%d sandboxes are left, and %v", open, d.running)
+				}
+			})
 		})
 	}
 }

@@ -112,7 +112,11 @@ func isPlayed(t *testing.T) bool {
 		return false
 	}
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+strings.Replace(t.Name(), "/", "$/^", 1)+"$", "-test.v", "-update="+strconv.FormatBool(*update))
+	args := []string{"-test.run=^" + strings.Replace(t.Name(), "/", "$/^", 1) + "$", "-test.v", "-update=" + strconv.FormatBool(*update)}
+	if dir := os.Getenv("GOCOVERDIR"); dir != "" {
+		args = append(args, "-test.gocoverdir="+dir) // what it covers counts in go test -cover
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asPlayed+"=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name()+" ")) {

@@ -162,7 +162,8 @@ type Call struct {
 	// the time was up; content are the values. Nil means that there is no person to ask.
 	Ask func(ctx context.Context, message string, schema json.RawMessage) (action string, content json.RawMessage, err error)
 	// Progress says how far the call is, to people who look at its run meanwhile. Only the
-	// last text is kept, as long as the call runs. It may be nil.
+	// last text is kept, as long as the call runs. It may be called from several goroutines,
+	// and be nil.
 	Progress func(text string)
 }
 

@@ -108,15 +108,18 @@ func TestCall(t *testing.T) {
 func TestProgress(t *testing.T) {
 	c := connect(t, server(t, "good", ""))
 	file := filepath.Join(t.TempDir(), "go on")
-	var said []string
+	said := make(chan string, 2)
 	res, err := c.Call(t.Context(), "s__slow", tool.Call{Args: json.RawMessage(`{"unless":"` + file + `"}`), Progress: func(text string) {
-		said = append(said, text)
+		said <- text
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Error(err)
 		}
 	}})
-	if err != nil || len(said) != 1 || said[0] != "2 of 4: digging" {
-		t.Errorf("%q: %v, %v", said, res, err)
+	if err != nil {
+		t.Fatalf("%v, %v", res, err)
+	}
+	if text := <-said; text != "2 of 4: digging" || len(said) != 0 {
+		t.Errorf("%q, and %d more", text, len(said))
 	}
 }
 

@@ -286,10 +286,13 @@ func TestPlanOfFormerStream(t *testing.T) {
 	asks := c.NC.NewRespInbox()
 	takes, err := c.NC.SubscribeSync(asks)
 	if err == nil {
-		err = c.NC.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+streamFormer+"."+consumer.CachedInfo().Name, asks, []byte(`{"batch":1,"expires":1000000000}`))
+		err = c.NC.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+streamFormer+"."+consumer.CachedInfo().Name, asks, []byte(`{"batch":1,"expires":2000000000}`))
 	}
-	if err == nil {
-		err = c.Flush(ctx)
+	for err == nil { // the server takes the request in later than it answers a ping
+		var info *jetstream.ConsumerInfo
+		if info, err = consumer.Info(ctx); err == nil && info.NumWaiting == 1 {
+			break
+		}
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -27,12 +27,12 @@ type follower struct {
 	mu      sync.Mutex
 	at      commitlog.Position // of what it took
 	behind  bool               // the log may hold commits that it did not take
-	reading bool               // a goroutine reads them
+	reading context.CancelFunc // ends what a goroutine reads of them; nil while none does
 	ended   bool
 }
 
-// followPoll is how often the log is looked at for followers that are behind, and for
-// those of sessions that are not active here.
+// followPoll is how often the log is looked at for followers that are behind what is known
+// of it, and for those of sessions that are not active here.
 const followPoll = 2 * time.Second
 
 // follow adds a follower.
@@ -50,7 +50,11 @@ func (s *System) follow(f *follower) {
 		s.feeds.poll = time.AfterFunc(followPoll, s.lookBehind)
 	}
 	s.feeds.mu.Unlock()
-	// What came before has to be read, unless the actor says that there is nothing.
+	s.look(f)
+}
+
+// look has the log read for a follower, unless the actor says that it holds nothing else.
+func (s *System) look(f *follower) {
 	var at commitlog.Position
 	known := false
 	if box := s.held.get(f.key); box != nil {
@@ -64,13 +68,22 @@ func (s *System) follow(f *follower) {
 
 // unfollow removes a follower, which takes nothing from then on.
 func (s *System) unfollow(f *follower) {
-	f.mu.Lock()
-	f.ended = true
-	f.mu.Unlock()
+	f.end()
 	s.feeds.mu.Lock()
 	defer s.feeds.mu.Unlock()
-	if s.feeds.m[f.key] = slices.DeleteFunc(s.feeds.m[f.key], func(o *follower) bool { return o == f }); len(s.feeds.m[f.key]) == 0 {
+	if rest := slices.DeleteFunc(s.feeds.m[f.key], func(o *follower) bool { return o == f }); len(rest) > 0 {
+		s.feeds.m[f.key] = rest
+	} else {
 		delete(s.feeds.m, f.key)
+	}
+}
+
+// end has a follower take nothing more, and does not wait for a log that is away.
+func (f *follower) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended = true; f.reading != nil {
+		f.reading()
 	}
 }
 
@@ -78,6 +91,11 @@ func (s *System) unfollow(f *follower) {
 func (s *System) endFeeds() {
 	s.feeds.mu.Lock()
 	defer s.feeds.mu.Unlock()
+	for _, all := range s.feeds.m {
+		for _, f := range all {
+			f.end()
+		}
+	}
 	s.feeds.ended, s.feeds.m = true, nil
 	if s.feeds.poll != nil {
 		s.feeds.poll.Stop()
@@ -101,13 +119,9 @@ func (s *System) publish(e *commitlog.Entry) {
 func (s *System) lookBehind() {
 	s.feeds.mu.Lock()
 	defer s.feeds.mu.Unlock()
-	for k, all := range s.feeds.m {
-		away := s.held.get(k) == nil
+	for _, all := range s.feeds.m {
 		for _, f := range all {
-			f.mu.Lock()
-			f.behind = f.behind || away
-			s.catchUp(f)
-			f.mu.Unlock()
+			s.look(f)
 		}
 	}
 	if len(s.feeds.m) == 0 {
@@ -119,43 +133,46 @@ func (s *System) lookBehind() {
 
 // catchUp has the log read for a follower that is behind. f.mu is held.
 func (s *System) catchUp(f *follower) {
-	if !f.behind || f.reading || f.ended {
+	if !f.behind || f.reading != nil || f.ended {
 		return
 	}
-	f.reading = true
+	var ctx context.Context
+	ctx, f.reading = context.WithCancel(context.Background())
 	s.work.Run(func() {
-		for s.read(f) {
+		for s.read(ctx, f) {
 		}
 	})
 }
 
 // read passes on what the log holds, and reports whether the follower is behind again.
 // After an error it stays so, and lookBehind comes back to it.
-func (s *System) read(f *follower) (again bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.o.AppendTimeout)
+func (s *System) read(ctx context.Context, f *follower) (again bool) {
+	bounded, cancel := context.WithTimeout(ctx, s.o.AppendTimeout)
 	defer cancel()
 	f.mu.Lock()
 	f.behind = false
 	at := f.at
 	f.mu.Unlock()
 	var failed error
-	for e, err := range s.o.Log.Read(ctx, f.key, at) {
+	for e, err := range s.o.Log.Read(bounded, f.key, at) {
 		if failed = err; err != nil {
 			break
 		}
 		f.mu.Lock()
 		f.pass(&e)
-		ended := f.ended
 		f.mu.Unlock()
-		if ended {
+		if ctx.Err() != nil {
 			break
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.behind = f.behind || failed != nil
-	f.reading = f.behind && failed == nil && !f.ended
-	return f.reading
+	if again = f.behind && failed == nil && !f.ended; !again {
+		f.reading()
+		f.reading = nil
+	}
+	return again
 }
 
 // pass has a follower take a commit, unless it took it before or others come first. f.mu

@@ -1,0 +1,93 @@
+package actors_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestFollowerOutlivesSystem: a follower may be stopped after the System has, as one of
+// an execution that did not heed its end is, and one that comes later takes nothing.
+func TestFollowerOutlivesSystem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := actors.New(&actors.Options{Log: &faults{}})
+		s, k := sys.Store(), key("s1")
+		claim(t, s, task("r1", k))
+		take := func(*commitlog.Entry) {}
+		unfollow := s.Follow(k, commitlog.Position{}, take)
+		stop(t, sys)
+		unfollow()
+		s.Follow(k, commitlog.Position{}, take)()
+	})
+}
+
+// deaf is a log that does not answer who reads it while it is away.
+type deaf struct {
+	faults
+	away chan struct{} // nil: it answers
+}
+
+func (d *deaf) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
+		if d.away != nil {
+			<-ctx.Done()
+			yield(commitlog.Entry{}, errors.Join(session.ErrUnavailable, context.Cause(ctx)))
+			return
+		}
+		d.faults.Read(ctx, k, after)(yield)
+	}
+}
+
+// TestFollowerIsNotWaitedFor: what a follower reads of a log that is away ends with it, so
+// that a System stops at once.
+func TestFollowerIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &deaf{}
+		sys := actors.New(&actors.Options{Log: log})
+		s, k := sys.Store(), key("s1")
+		claim(t, s, task("r1", k))
+		log.away = make(chan struct{})
+		unfollow := s.Follow(k, commitlog.Position{}, func(*commitlog.Entry) {})
+		synctest.Wait()
+		unfollow()
+		left := s.Follow(k, commitlog.Position{}, func(*commitlog.Entry) {})
+		synctest.Wait()
+		began := time.Now()
+		stop(t, sys)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the System stopped after %s", took)
+		}
+		left()
+	})
+}
+
+// TestFollowAcrossActivations: a follower takes what another process appended also when
+// the session was activated here again since, before the log was looked at for those of
+// sessions that are not active.
+func TestFollowAcrossActivations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, k := &faults{}, key("s1")
+		s := start(t, log, actors.Options{Passivate: time.Hour}).Store()
+		other := start(t, log, actors.Options{Incarnation: "n2"}).Store()
+		claim(t, s, task("r1", k))
+		var last uint64
+		unfollow := s.Follow(k, commitlog.Position{}, func(e *commitlog.Entry) { last = e.At.Seq })
+		defer unfollow()
+		cancel := journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{ID: "c1"}}
+		check(t, other.Apply(t.Context(), cancel))
+		_ = s.Apply(t.Context(), cancel) // has the session activated again
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := uint64(len(kinds(t, log, k))); last != n {
+			t.Errorf("the follower took commits up to %d, the log has %d", last, n)
+		}
+	})
+}

@@ -3,9 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/docker"
@@ -17,24 +15,32 @@ func (n *Instance) containers(ctx context.Context, store string) (sandbox.Backen
 	b := docker.New(&docker.Options{
 		State: filepath.Join(store, "containers"), Image: n.o.SandboxImage, Runtime: n.o.SandboxRuntime, Warm: n.o.SandboxWarm, Logger: n.log,
 	})
-	if _, err := b.Probe(ctx); err != nil {
+	if err := n.usable(ctx, b); err != nil {
 		return nil, fmt.Errorf("node: sandboxes of image %s: %w", n.o.SandboxImage, err)
 	}
 	return b, nil
 }
 
-// sweep has what former processes left of the sandboxes removed, now and while the node
-// serves.
-func (n *Instance) sweep(ctx context.Context, backends map[string]sandbox.Backend) error {
-	for _, name := range slices.Sorted(maps.Keys(backends)) {
-		s, ok := backends[name].(sandbox.Sweeper)
-		if !ok {
-			continue
-		}
-		if _, err := s.Sweep(ctx); err != nil {
-			return fmt.Errorf("node: removing what former processes left of sandboxes of %q: %w", name, err)
-		}
-		n.sweepers = append(n.sweepers, s.Run)
+// usable tries a backend of the node. What former processes left goes first: it may take
+// all that the node's sandboxes may have.
+func (n *Instance) usable(ctx context.Context, b sandbox.Backend) error {
+	if err := n.sweep(ctx, b); err != nil {
+		return err
 	}
+	_, err := b.Probe(ctx)
+	return err
+}
+
+// sweep has what former processes left of a backend's sandboxes removed, now and while the
+// node serves.
+func (n *Instance) sweep(ctx context.Context, b sandbox.Backend) error {
+	s, ok := b.(sandbox.Sweeper)
+	if !ok {
+		return nil
+	}
+	if _, err := s.Sweep(ctx); err != nil {
+		return fmt.Errorf("removing what former processes left: %w", err)
+	}
+	n.sweepers = append(n.sweepers, s.Run)
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -400,9 +401,12 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 		}
 	}
 	maps.Copy(w.Backends, n.o.Sandboxes)
-	if !n.o.Idle {
-		if err := n.sweep(ctx, w.Backends); err != nil {
-			return engine.Workspaces{}, err
+	for _, name := range slices.Sorted(maps.Keys(n.o.Sandboxes)) {
+		if n.o.Idle {
+			break
+		}
+		if err := n.sweep(ctx, n.o.Sandboxes[name]); err != nil {
+			return engine.Workspaces{}, fmt.Errorf("node: sandboxes of %q: %w", name, err)
 		}
 	}
 	if w.Sandbox = n.o.SandboxLimits; w.Sandbox != (sandbox.Limits{}) {

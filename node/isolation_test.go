@@ -3,9 +3,14 @@ package node
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -183,7 +188,37 @@ func TestSweepOfOwnBackends(t *testing.T) {
 	if n, err = Start(t.Context(), &Options{Store: t.TempDir(), Port: -1, Sandboxes: map[string]sandbox.Backend{"mine": b}}); err == nil {
 		_ = n.Close()
 	}
-	if err == nil || !strings.Contains(err.Error(), `what former processes left of sandboxes of "mine": no route`) {
+	if err == nil || !strings.Contains(err.Error(), `sandboxes of "mine": removing what former processes left: no route`) {
 		t.Errorf("a node that cannot remove what is left: %v", err)
+	}
+}
+
+// TestSweepBeforeProbe: what is left in an engine goes before the node opens the first
+// container of its own, for which there may be no room otherwise.
+func TestSweepBeforeProbe(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.URL.Path)
+		if strings.HasSuffix(r.URL.Path, "/containers/json") {
+			_, _ = io.WriteString(w, "[]")
+			return
+		}
+		http.Error(w, "not this one", http.StatusInternalServerError)
+	}))
+	defer engine.Close()
+	t.Setenv("DOCKER_HOST", "tcp://"+engine.Listener.Addr().String())
+	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Port: -1, SandboxImage: "tools:1"})
+	if err == nil {
+		_ = n.Close()
+		t.Fatal("a node serves whose engine runs nothing")
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	asked = slices.DeleteFunc(asked, func(path string) bool { return strings.HasSuffix(path, "/_ping") })
+	if len(asked) < 2 || !strings.HasSuffix(asked[0], "/containers/json") || strings.HasSuffix(asked[1], "/containers/json") {
+		t.Errorf("the engine was asked for %q (%v), want its containers first", asked, err)
 	}
 }

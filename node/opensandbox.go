@@ -26,7 +26,7 @@ func (n *Instance) openSandbox(ctx context.Context) (sandbox.Backend, error) {
 		o.Logger = n.log
 	}
 	b := opensandbox.New(o)
-	if _, err := b.Probe(ctx); err != nil {
+	if err := n.usable(ctx, b); err != nil {
 		return nil, fmt.Errorf("node: sandboxes of the server %s: %w", o.URL, err)
 	}
 	return b, nil

@@ -41,7 +41,7 @@ func (n *Instance) pods(ctx context.Context) (sandbox.Backend, error) {
 	o := n.o.SandboxKubernetes
 	o.Holder, o.Logger = or(o.Holder, n.o.Name), n.log
 	b := kubernetes.New(o)
-	if _, err := b.Probe(ctx); err != nil {
+	if err := n.usable(ctx, b); err != nil {
 		return nil, fmt.Errorf("node: sandboxes in pods of image %s: %w", o.Image, err)
 	}
 	return b, nil

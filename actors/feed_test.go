@@ -29,13 +29,13 @@ func TestFollowerOutlivesSystem(t *testing.T) {
 	})
 }
 
-// deaf is a log that does not answer who reads it while it is away.
-type deaf struct {
+// silentLog is a log of which reads get no answer while it is away.
+type silentLog struct {
 	faults
 	away chan struct{} // nil: it answers
 }
 
-func (d *deaf) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
+func (d *silentLog) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		if d.away != nil {
 			<-ctx.Done()
@@ -50,7 +50,7 @@ func (d *deaf) Read(ctx context.Context, k session.Key, after commitlog.Position
 // that a System stops at once.
 func TestFollowerIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &deaf{}
+		log := &silentLog{}
 		sys := actors.New(&actors.Options{Log: log})
 		s, k := sys.Store(), key("s1")
 		claim(t, s, task("r1", k))

@@ -159,16 +159,16 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	ex.life.expire = func() { cancel(run.ErrDeadline) }
 	ex.life.setDeadline(ex.rt.Clock, ex.granted.Record.Deadline())
 	ex.mu.Unlock()
-	deaf := func() {}
+	unfollow := func() {}
 	if at, ok := ex.granted.Session.Link(); ok {
 		if why := ex.receiveEvents(ex.granted.After); why != nil {
 			cancel(why)
 		}
-		deaf = ex.follow(commitlog.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel)
+		unfollow = ex.follow(commitlog.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel)
 	}
 	return ctx, func() {
 		cancel(nil)
-		deaf()
+		unfollow()
 		if ex.life.alarm != nil {
 			ex.life.alarm.Stop()
 		}

@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
+	"strconv"
 	"time"
 )
 
@@ -102,4 +104,18 @@ func daemonEnd(text []byte) (*tls.Config, error) {
 		return nil, fmt.Errorf("the keys: %w", err)
 	}
 	return end(tls.Certificate{Certificate: [][]byte{blocks[0].Bytes}, PrivateKey: key}, blocks[2].Bytes), nil
+}
+
+// ListenPod listens where the holder of a pod's daemon dials, with the daemon's end of
+// the keys.
+func ListenPod(ip string, keys []byte) (net.Listener, error) {
+	config, err := daemonEnd(keys)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(ip, strconv.Itoa(Port)))
+	if err != nil {
+		return nil, err
+	}
+	return tls.NewListener(l, config), nil
 }

@@ -3,7 +3,6 @@ package execd
 import (
 	"bufio"
 	"bytes"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -195,7 +194,7 @@ func servePod(keys *os.File) error {
 		return err
 	}
 	local.Reexec() // it starts this binary again
-	config, err := readKeys(keys)
+	text, err := readKeys(keys)
 	if err != nil {
 		return err
 	}
@@ -204,7 +203,7 @@ func servePod(keys *os.File) error {
 	if err := os.Mkdir(state, 0o700); err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(os.Getenv(AddressVariable), strconv.Itoa(Port)))
+	l, err := ListenPod(os.Getenv(AddressVariable), text)
 	if err != nil {
 		return err
 	}
@@ -212,15 +211,12 @@ func servePod(keys *os.File) error {
 		state: state, workspace: Workspace, path: os.Getenv("PATH"), env: imageEnv(os.Environ()), readOnly: imagePaths("/"),
 		oomKills: oomKills, carriers: make(chan *stream, mostCarriers), dumpable: dumpable,
 	}
-	return d.accept(tls.NewListener(l, config), DefaultLease)
+	return d.accept(l, DefaultLease)
 }
 
-func readKeys(keys *os.File) (*tls.Config, error) {
+func readKeys(keys *os.File) ([]byte, error) {
 	text, err := io.ReadAll(keys)
-	if err := errors.Join(err, keys.Close()); err != nil {
-		return nil, err
-	}
-	return daemonEnd(text)
+	return text, errors.Join(err, keys.Close())
 }
 
 // serveUpgraded is the daemon in a sandbox of a service, where all processes of this
@@ -230,7 +226,11 @@ func serveUpgraded(keys *os.File) error {
 		return err
 	}
 	local.Reexec() // it starts this binary again
-	config, err := readKeys(keys)
+	text, err := readKeys(keys)
+	if err != nil {
+		return err
+	}
+	config, err := daemonEnd(text)
 	if err != nil {
 		return err
 	}

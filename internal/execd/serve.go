@@ -29,6 +29,7 @@ type server struct {
 	oomKills                    func() int        // how often the container's memory ran out
 	carriers                    chan *stream      // in a pod: connections of the holder for those of commands
 	dumpable                    func(bool) error  // in a pod: whether this process may be looked into
+	backend                     sandbox.Backend   // of the commands; nil is package local
 
 	mu     sync.Mutex
 	held   bool
@@ -40,16 +41,26 @@ type server struct {
 
 // serve listens until the holder is gone. It returns why.
 func (d *server) serve(lease time.Duration) error {
-	name := filepath.Join(d.socketDir, socket)
-	l, err := net.Listen("unix", name)
+	l, err := ListenContainer(d.socketDir)
 	if err != nil {
 		return err
 	}
+	return d.accept(l, lease)
+}
+
+// ListenContainer listens where the holder of a container's daemon dials: in the directory
+// of its socket.
+func ListenContainer(dir string) (net.Listener, error) {
+	name := filepath.Join(dir, socket)
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		return nil, err
+	}
 	// The directory keeps others out; the holder need not be this user.
 	if err := os.Chmod(name, 0o666); err != nil {
-		return errors.Join(err, l.Close())
+		return nil, errors.Join(err, l.Close())
 	}
-	return d.accept(l, lease)
+	return l, nil
 }
 
 // accept serves connections until the holder is gone, and closes the listener.
@@ -192,7 +203,10 @@ func (d *server) open(o Opening) (can sandbox.Capabilities, err error) {
 		}
 	}
 	loop = loop || o.Services && d.carriers == nil // in a pod commands have a network of their own
-	b := local.New(&local.Options{State: d.state, ReadOnly: d.readOnly, Path: d.path, UID: o.UID, GID: o.GID, Loopback: loop})
+	b := d.backend
+	if b == nil {
+		b = local.New(&local.Options{State: d.state, ReadOnly: d.readOnly, Path: d.path, UID: o.UID, GID: o.GID, Loopback: loop})
+	}
 	can, err = b.Probe(ctx)
 	if err != nil {
 		return can, err

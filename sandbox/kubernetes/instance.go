@@ -89,6 +89,12 @@ func (b *driver) launch(ctx context.Context, r request, o execd.Opening) (_ *ins
 // await waits until the pod runs, and returns its address.
 func (p *instance) await(ctx context.Context) (ip string, err error) {
 	why := "the API server says nothing of it"
+	// What a question comes to when the time is over says nothing of the pod. The client may
+	// give up for the deadline before ctx does.
+	over := func() bool {
+		end, bounded := ctx.Deadline()
+		return ctx.Err() != nil || bounded && !time.Now().Before(end)
+	}
 	for wait := firstLook; ; wait = min(wait*3/2, lastLook) {
 		s, err := p.in.pod(ctx, p.name)
 		switch {
@@ -97,11 +103,11 @@ func (p *instance) await(ctx context.Context) (ip string, err error) {
 			if final {
 				return "", errors.New(more)
 			}
-			if ctx.Err() == nil {
+			if !over() {
 				why = more
 			}
 		case err != nil:
-			if ctx.Err() == nil {
+			if !over() {
 				why = err.Error() // a server may be away for a moment
 			}
 		case s.running():

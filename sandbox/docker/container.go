@@ -39,7 +39,6 @@ type engine interface {
 	list(ctx context.Context, label string) ([]listed, error)
 	address() string
 	class(err error) (gone, denied bool)
-	close() error
 }
 
 type (
@@ -161,9 +160,12 @@ func (b *driver) launch(ctx context.Context, name, dir string, u user, k kind, l
 	// number would not be known.
 	making, made := b.asking(context.WithoutCancel(ctx))
 	defer made()
-	if c.id, err = b.engine.create(making, spec); err != nil {
+	c.id = name // which stands for its number: an engine whose answer is lost has made it
+	id, err := b.engine.create(making, spec)
+	if err != nil {
 		return nil, b.explain("create a container of the image "+k.image, err)
 	}
+	c.id = id
 	if err := b.engine.start(ctx, c.id); err != nil {
 		return nil, b.explain("start a container", err)
 	}

@@ -82,7 +82,8 @@ type driver struct {
 	reach  func() error
 	engine engine // once reach returned nil
 
-	patience time.Duration // the constant
+	patience time.Duration            // the constant
+	program  func() (*os.File, error) // opens what becomes the daemon
 	pool     pool
 
 	mu     sync.Mutex
@@ -100,7 +101,7 @@ func Reexec() { execd.Reexec(os.Args) }
 func New(o *Options) sandbox.Backend { return newDriver(o) }
 
 func newDriver(o *Options) *driver {
-	b := &driver{patience: patience, pool: pool{want: make(chan struct{}, 1)}}
+	b := &driver{patience: patience, program: execd.Program, pool: pool{want: make(chan struct{}, 1)}}
 	if o != nil {
 		b.o = *o
 	}
@@ -222,7 +223,7 @@ func (b *driver) probe(ctx context.Context) (c sandbox.Capabilities, err error) 
 
 // install puts this program where containers have it mounted from.
 func (b *driver) install() error {
-	self, err := execd.Program()
+	self, err := b.program()
 	if err != nil {
 		return err
 	}

@@ -176,10 +176,3 @@ func (e dockerEngine) address() string { return e.c.DaemonHost() }
 func (e dockerEngine) class(err error) (gone, denied bool) {
 	return cerrdefs.IsNotFound(err), cerrdefs.IsPermissionDenied(err) || cerrdefs.IsUnauthorized(err)
 }
-
-func (e dockerEngine) close() error {
-	if err := e.c.Close(); err != nil {
-		return fmt.Errorf("close the connection to the engine: %w", err)
-	}
-	return nil
-}

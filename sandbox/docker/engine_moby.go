@@ -178,10 +178,3 @@ func (e mobyEngine) address() string { return e.c.DaemonHost() }
 func (e mobyEngine) class(err error) (gone, denied bool) {
 	return cerrdefs.IsNotFound(err), cerrdefs.IsPermissionDenied(err) || cerrdefs.IsUnauthorized(err)
 }
-
-func (e mobyEngine) close() error {
-	if err := e.c.Close(); err != nil {
-		return fmt.Errorf("close the connection to the engine: %w", err)
-	}
-	return nil
-}

@@ -3,7 +3,6 @@ package proc
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +11,7 @@ import (
 // Lease is the record of an open sandbox, kept in a file so that the next
 // process knows after a crash what to end and which directory is left.
 type Lease struct {
-	Dir     string    `json:"dir"`   // Spec.Dir, absolute
+	Dir     string    `json:"dir"`   // Spec.Dir, absolute and without links
 	Owner   string    `json:"owner"` // Spec.Owner
 	Epoch   uint64    `json:"epoch"` // Spec.Epoch
 	Opened  time.Time `json:"opened"`
@@ -22,14 +21,10 @@ type Lease struct {
 }
 
 // NewLease returns a lease of this process.
-func NewLease(dir, owner string, epoch uint64) (Lease, error) {
-	dir, err := filepath.Abs(dir)
-	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
-	}
+func NewLease(dir, owner string, epoch uint64) Lease {
 	l := Lease{Dir: dir, Owner: owner, Epoch: epoch, Opened: time.Now().UTC(), PID: os.Getpid(), Boot: boot()}
 	l.Started, _ = Started(l.PID)
-	return l, err
+	return l
 }
 
 // Folder begins the name of a folder that a process makes for a sandbox, so that it can be
@@ -39,9 +34,9 @@ func Folder(pid int) string {
 	return fmt.Sprintf("box-%s-%s-", strconv.FormatInt(int64(pid), 36), strconv.FormatUint(started, 36))
 }
 
-// Maker is the process that made a folder, as far as its name says so.
-func Maker(own string) (l Lease, ok bool) {
-	f := strings.Split(filepath.Base(own), "-")
+// Maker is the process that made a folder, as far as the folder's name says so.
+func Maker(name string) (l Lease, ok bool) {
+	f := strings.Split(name, "-")
 	if len(f) != 4 {
 		return Lease{}, false
 	}

@@ -40,7 +40,10 @@ type box struct {
 var _ sandbox.Sandbox = (*box)(nil)
 
 func (b *driver) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (_ *box, err error) {
-	lease, err := proc.NewLease(s.Dir, s.Owner, s.Epoch)
+	dir, err := filepath.Abs(s.Dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +64,10 @@ func (b *driver) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (_
 	x := &box{b: b, info: info}
 	var u user
 	if waits != nil {
-		err := b.claim(ctx, waits, lease.Dir, s)
+		err := b.claim(ctx, waits, dir, s)
 		if err == nil {
 			x.c, u = waits, waits.user
-			x.files, err = u.open(lease.Dir)
+			x.files, err = u.open(dir)
 		}
 		if err != nil {
 			b.log.Warn("a container that waited cannot be used; another one is made", "error", errors.Join(err, b.discard(waits)))
@@ -72,7 +75,7 @@ func (b *driver) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (_
 		}
 	}
 	x.begin = func(ctx context.Context) (*instance, error) {
-		c, err := b.launch(ctx, containerName(s.Owner, s.Epoch), lease.Dir, u, k, lease, o)
+		c, err := b.launch(ctx, containerName(s.Owner, s.Epoch), dir, u, k, proc.NewLease(dir, s.Owner, s.Epoch), o)
 		if err == nil && s.Network.Listed() {
 			if c.proxy, err = loopback.Listen(filepath.Join(c.folder, socketDir), s.Proxy); err != nil {
 				return nil, errors.Join(err, b.discard(c))
@@ -84,7 +87,7 @@ func (b *driver) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (_
 		if u, err = newUser(); err != nil {
 			return nil, err
 		}
-		if x.files, err = u.open(lease.Dir); err != nil {
+		if x.files, err = u.open(dir); err != nil {
 			return nil, err
 		}
 		if x.c, err = x.begin(ctx); err != nil {

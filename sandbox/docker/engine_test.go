@@ -347,10 +347,7 @@ func TestSweep(t *testing.T) {
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
 	}
-	lease, err := proc.NewLease(t.TempDir(), "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := proc.NewLease("", "", 0)
 	lease.PID = dead.Process.Pid
 	data, err := json.Marshal(lease)
 	if err != nil {

@@ -272,10 +272,7 @@ func (e *fakeEngine) leave(t *testing.T, b *driver, left []string) (others []str
 	if err := b.reach(); err != nil {
 		t.Fatal(err)
 	}
-	mine, err := proc.NewLease(b.o.State, "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mine := proc.NewLease("", "", 0)
 	dead, before := mine, mine
 	dead.Started++ // a process whose number was given again
 	before.Boot = "of another boot"

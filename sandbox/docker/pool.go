@@ -165,15 +165,11 @@ func (b *driver) refill(ctx context.Context) time.Duration {
 
 // prepare starts a container over an empty directory.
 func (b *driver) prepare(ctx context.Context, k kind) (*instance, error) {
-	lease, err := proc.NewLease(b.o.State, "", 0)
-	if err != nil {
-		return nil, err
-	}
 	u, err := newUser()
 	if err != nil {
 		return nil, err
 	}
-	return b.launch(ctx, containerName("", 0), "", u, k, lease, execd.Opening{})
+	return b.launch(ctx, containerName("", 0), "", u, k, proc.NewLease("", "", 0), execd.Opening{})
 }
 
 // giveUp ends containers that waited.

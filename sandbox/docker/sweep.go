@@ -61,10 +61,7 @@ func (b *driver) Sweep(ctx context.Context) (removed int, err error) {
 	if err := b.reach(); err != nil {
 		return 0, fmt.Errorf("docker: sweep: %w", err)
 	}
-	self, err := proc.NewLease(b.o.State, "", 0)
-	if err != nil {
-		return 0, fmt.Errorf("docker: sweep: %w", err)
-	}
+	self := proc.NewLease("", "", 0)
 	asking, cancel := b.asking(ctx)
 	all, err := b.engine.list(asking, labelLease)
 	cancel()
@@ -118,7 +115,7 @@ func (b *driver) sweepFolders(kept map[string]bool) error {
 		if kept[folder] {
 			continue
 		}
-		if l, ok := proc.Maker(folder); ok && l.Alive() {
+		if l, ok := proc.Maker(filepath.Base(folder)); ok && l.Alive() {
 			continue
 		}
 		errs = append(errs, os.RemoveAll(folder))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/confinement"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
@@ -14,7 +15,7 @@ import (
 // TestConformanceABI runs what the kernel has a part in as on kernels with an earlier Landlock: 1 is Linux
 // 5.13, 2 is 5.19, 3 is 6.2, 5 is 6.10, 6 is 6.12.
 func TestConformanceABI(t *testing.T) {
-	have, err := landlockABI(0)
+	have, err := confinement.ABI(0)
 	if err != nil {
 		t.Fatalf("this kernel has no Landlock: %v", err)
 	}
@@ -36,7 +37,7 @@ func TestConformanceABI(t *testing.T) {
 
 // TestReadOnlyIsNotTruncated opens a file that may be read, in ways that would shorten it.
 func TestReadOnlyIsNotTruncated(t *testing.T) {
-	have, err := landlockABI(0)
+	have, err := confinement.ABI(0)
 	if err != nil {
 		t.Fatalf("this kernel has no Landlock: %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rathcluster/rath/internal/confinement"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -256,7 +257,7 @@ func makeGroups(own string, hs []hierarchy, l sandbox.Limits) (_ *groups, err er
 }
 
 // enter puts a supervisor into the groups of version 2, and what it will start. Into
-// those of version 1 goes what it starts alone, see enterThread: what a bomb takes of
+// those of version 1 goes what it starts alone, see confinement.Job: what a bomb takes of
 // them is then not the supervisor's.
 func (g *groups) enter(pid int) error {
 	if g == nil {
@@ -284,17 +285,6 @@ func (g *groups) spare(pid int) {
 	}
 }
 
-// enterThread puts the calling thread into groups of version 1, and what it starts.
-func enterThread(dirs []string, net bool) error {
-	for _, dir := range dirs {
-		err := os.WriteFile(filepath.Join(dir, "tasks"), []byte("0"), 0)
-		if err != nil && (!net || errors.Is(err, fs.ErrNotExist)) {
-			return err
-		}
-	}
-	return nil
-}
-
 // kill kills all that is in the groups, faster than it can start more: where a group
 // bounds the number of tasks, none can be started meanwhile.
 func (g *groups) kill(ctx context.Context) error {
@@ -307,7 +297,7 @@ func (g *groups) kill(ctx context.Context) error {
 		// The sandbox may go on.
 		defer os.WriteFile(file, bytes.TrimSpace(limit), 0) //nolint:errcheck // it is gone
 	}
-	deadline := time.Now().Add(killPatience)
+	deadline := time.Now().Add(confinement.Patience)
 	for _, dir := range g.dirs {
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) // version 2, since Linux 5.14
 		for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rathcluster/rath/internal/confinement"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/sandbox"
 )
@@ -51,10 +52,10 @@ type result struct {
 
 // process is a started command of a platform.
 type process interface {
-	stop()                   // kill the tree; returns at once, may be called twice
-	abandon()                // stop did not work: kill what can be killed
-	done() <-chan struct{}   // closed when the tree is gone
-	result() (result, error) // valid once done; an error means lost
+	stop()                               // kill the tree; returns at once, may be called twice
+	abandon()                            // stop did not work: kill what can be killed
+	done() <-chan struct{}               // closed when the tree is gone
+	result() (confinement.Result, error) // valid once done; an error means lost
 }
 
 // Exec implements sandbox.Sandbox.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/confinement"
+	"github.com/rathcluster/rath/internal/proc"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -50,8 +52,8 @@ func TestHundredSandboxes(t *testing.T) {
 		}
 	}
 	supervisors, memory := 0, int64(0)
-	for _, p := range descendants(os.Getpid()) {
-		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID)); err == nil && strings.HasPrefix(string(name), supervisorName) {
+	for _, p := range proc.Descendants(os.Getpid()) {
+		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID)); err == nil && strings.HasPrefix(string(name), confinement.Name) {
 			supervisors++
 			memory += proportional(t, p.PID)
 		}
@@ -70,7 +72,7 @@ func TestHundredSandboxes(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if left := descendants(os.Getpid()); len(left) > 0 {
+	if left := proc.Descendants(os.Getpid()); len(left) > 0 {
 		t.Errorf("%d processes are left", len(left))
 	}
 	if left, err := filepath.Glob(filepath.Join(state, "*")); err != nil || len(left) > 0 {

@@ -47,11 +47,7 @@ func (b *box) record(s sandbox.Spec) error {
 	if b.runs, err = os.OpenFile(filepath.Join(own, runsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err
 	}
-	l, err := proc.NewLease(b.dir, s.Owner, s.Epoch)
-	if err != nil {
-		return err
-	}
-	data, err := json.Marshal(l)
+	data, err := json.Marshal(proc.NewLease(b.dir, s.Owner, s.Epoch))
 	if err != nil {
 		return err
 	}
@@ -157,7 +153,7 @@ func readLease(own string) (l proc.Lease, known bool, err error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return proc.Lease{}, false, nil
 		}
-		m, ok := proc.Maker(own)
+		m, ok := proc.Maker(filepath.Base(own))
 		return proc.Lease{}, err == nil && (ok && !m.Alive() || time.Since(fi.ModTime()) > young), err
 	}
 	if err == nil {

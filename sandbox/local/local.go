@@ -39,6 +39,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rathcluster/rath/internal/confinement"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -49,7 +50,7 @@ const DefaultPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbi
 // taken for a fork bomb and killed. Where control groups can be made no more can be
 // started. Elsewhere they are counted from time to time, so a bomb can be larger for a
 // while, and slow down the whole machine.
-const MaxTasks = 2048
+const MaxTasks = confinement.MaxTasks
 
 // ErrNoReexec is returned when the program never called Reexec.
 var ErrNoReexec = errors.New("local: this program cannot supervise commands: call local.Reexec() first in main, and first in TestMain of tests")
@@ -95,10 +96,11 @@ type driver struct {
 // ready says that this program called Reexec.
 var ready atomic.Bool
 
-// Reexec turns this process into a supervisor if it was started as one, and
-// then never returns; otherwise it returns at once. A program that opens
+// Reexec turns this process into what a sandbox needs of it if it was started as
+// such, and then never returns; otherwise it returns at once. A program that opens
 // sandboxes calls it before anything else: before flags are read, servers are
-// started or files opened.
+// started or files opened. A supervisor does not come this far: it is taken over
+// while packages are initialised.
 func Reexec() {
 	ready.Store(true)
 	supervise()

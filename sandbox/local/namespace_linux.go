@@ -1,21 +1,19 @@
 package local
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rathcluster/rath/internal/confinement"
 	"github.com/rathcluster/rath/internal/loopback"
 	"github.com/rathcluster/rath/sandbox"
 )
@@ -60,11 +58,11 @@ func openNamespace(proxy string) (*namespace, error) {
 }
 
 // answer hears one from the holder.
-func (n *namespace) answer() (result, error) {
+func (n *namespace) answer() (confinement.Result, error) {
 	if err := n.control.SetReadDeadline(time.Now().Add(stopGrace)); err != nil {
-		return result{}, err
+		return confinement.Result{}, err
 	}
-	r, err := hear(n.control)
+	r, err := confinement.Hear(n.control)
 	if err == nil && r.Failed != "" {
 		err = errors.New(r.Failed)
 	}
@@ -75,8 +73,8 @@ func (n *namespace) answer() (result, error) {
 func (n *namespace) start(o Options, files []*os.File) (pid int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var r result
-	if err = give(n.control, order{UID: o.UID, GID: o.GID}, files); err == nil {
+	var r confinement.Result
+	if err = give(n.control, confinement.Order{UID: o.UID, GID: o.GID}, files); err == nil {
 		r, err = n.answer()
 	}
 	if err != nil {
@@ -90,7 +88,7 @@ func (n *namespace) start(o Options, files []*os.File) (pid int, err error) {
 func (n *namespace) kill(pid int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_ = give(n.control, order{Kill: pid}, nil)
+	_ = give(n.control, confinement.Order{Kill: pid}, nil)
 }
 
 // close ends the holder. The namespace goes with the last process in it.
@@ -102,19 +100,27 @@ func (n *namespace) close() {
 	_ = n.cmd.Wait()
 }
 
+// supervise makes this process a holder, if it was started as one. A supervisor does not
+// come here, see package confinement.
+func supervise() {
+	if len(os.Args) > 1 && os.Args[0] == confinement.Name && os.Args[1] == holderRole {
+		hold(os.Args[2:])
+	}
+}
+
 // hold is the life of a holder, until its host is gone.
 func hold(args []string) {
 	if err := enterNetwork(args); err != nil {
-		_ = report(result{Failed: err.Error()})
+		_ = confinement.Report(confinement.Result{Failed: err.Error()})
 		syscall.Exit(1)
 	}
 	var mu sync.Mutex // guards running, of supervisors that were not waited for
 	running := map[int]*os.Process{}
-	err := report(result{})
+	err := confinement.Report(confinement.Result{})
 	for err == nil {
-		var o order
+		var o confinement.Order
 		var fds []int
-		if o, fds, err = takeOrder(); err != nil {
+		if o, fds, err = confinement.Take(); err != nil {
 			break
 		}
 		if o.Kill != 0 {
@@ -135,7 +141,7 @@ func hold(args []string) {
 			f.Close()
 		}
 		if startErr != nil {
-			err = report(result{Failed: startErr.Error()})
+			err = confinement.Report(confinement.Result{Failed: startErr.Error()})
 			continue
 		}
 		pid := cmd.Process.Pid
@@ -152,14 +158,14 @@ func hold(args []string) {
 			delete(running, pid)
 			_ = cmd.Wait()
 		}()
-		err = report(result{Code: pid})
+		err = confinement.Report(confinement.Result{Code: pid})
 	}
 	syscall.Exit(0)
 }
 
 // enterNetwork prepares the namespace that this process was started in.
 func enterNetwork(args []string) error {
-	if err := closeOnExec(3); err != nil {
+	if err := confinement.CloseOnExec(3); err != nil {
 		return err
 	}
 	if err := loopback.Up(); err != nil || len(args) == 0 {
@@ -185,18 +191,4 @@ func tryLoopback(context.Context) error {
 	n, err := openNamespace("")
 	n.close()
 	return err
-}
-
-// connect tries a port of the loopback, for a command that stands for that.
-func connect(port int) result {
-	var first error
-	for _, host := range []string{"127.0.0.1", "::1"} {
-		c, err := net.DialTimeout("tcp", net.JoinHostPort(host, strconv.Itoa(port&math.MaxUint16)), time.Second)
-		if err == nil {
-			c.Close()
-			return result{}
-		}
-		first = cmp.Or(first, err)
-	}
-	return result{Code: 1, Note: first.Error()}
 }

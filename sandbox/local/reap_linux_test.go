@@ -171,7 +171,7 @@ func TestReap(t *testing.T) {
 						t.Fatal(err)
 					}
 					until(t, "the host is stopped", func() bool { return stopped(t, host.Process.Pid) })
-					killProc(p)
+					proc.Kill(p)
 				}
 			}
 			host.Process.Kill()

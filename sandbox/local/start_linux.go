@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rathcluster/rath/internal/confinement"
 	"github.com/rathcluster/rath/internal/loopback"
 	"github.com/rathcluster/rath/sandbox"
 )
@@ -80,7 +81,7 @@ type run struct {
 	s    *supervisor
 	n    int
 	gone chan struct{}
-	res  result
+	res  confinement.Result
 	err  error
 }
 
@@ -139,7 +140,7 @@ func (y *standby) close() {
 
 // start implements the platform's part of Exec.
 func (b *box) start(c command) (process, error) {
-	j := job{
+	j := confinement.Job{
 		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly, Tasks: cmp.Or(b.most.PIDs, MaxTasks), Disk: b.most.Disk, Held: b.held.Load(),
 		Groups: b.groups.first, Net: b.groups.net,
 		Confine: b.info.Isolation == sandbox.IsolationKernel,
@@ -238,7 +239,7 @@ func controlPair() (theirs *os.File, ours *net.UnixConn, err error) {
 func reexec(args []string, files []*os.File) *exec.Cmd {
 	return &exec.Cmd{
 		Path: "/proc/self/exe", // also when the file was replaced since
-		Args: append([]string{supervisorName}, args...),
+		Args: append([]string{confinement.Name}, args...),
 		// No variable of the host, and a collector that runs for a long command at
 		// most: a supervisor holds little.
 		Env:        []string{"GOGC=off", "GOMEMLIMIT=24MiB", "GOTRACEBACK=single"},
@@ -258,12 +259,12 @@ func reexecAs(uid, gid int, files []*os.File) *exec.Cmd {
 }
 
 // begin hands over a job with its files.
-func (s *supervisor) begin(j job, files []*os.File) (*run, error) {
+func (s *supervisor) begin(j confinement.Job, files []*os.File) (*run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.n++
 	r := &run{s: s, n: s.n, gone: make(chan struct{})}
-	if err := give(s.control, order{N: r.n, Job: &j}, files); err != nil {
+	if err := give(s.control, confinement.Order{N: r.n, Job: &j}, files); err != nil {
 		return nil, fmt.Errorf("hand over the command: %w", err)
 	}
 	s.now = r
@@ -285,7 +286,7 @@ func (s *supervisor) watch() {
 	var failed string
 	var heard error
 	for {
-		res, err := hear(s.control)
+		res, err := confinement.Hear(s.control)
 		if err != nil {
 			heard = err
 			break
@@ -329,7 +330,7 @@ func (s *supervisor) dismiss() { s.control.Close() }
 func (r *run) stop() {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
-	_ = give(r.s.control, order{N: r.n}, nil)
+	_ = give(r.s.control, confinement.Order{N: r.n}, nil)
 }
 
 // abandon kills the supervisor; watch then kills what it left, as far as it can be killed.
@@ -337,17 +338,17 @@ func (r *run) abandon() { r.s.kill() }
 
 func (r *run) done() <-chan struct{} { return r.gone }
 
-func (r *run) result() (result, error) { return r.res, r.err }
+func (r *run) result() (confinement.Result, error) { return r.res, r.err }
 
 // tryConfinement starts a supervisor that confines itself and tries to do
 // what a command must not. It returns a description of the confinement, or
 // why there is none.
 func tryConfinement(ctx context.Context, o Options) (detail, why string, err error) {
-	abi, err := landlockABI(o.abi)
+	abi, err := confinement.ABI(o.abi)
 	if err != nil {
 		return "", fmt.Sprintf("no Landlock (%v)", err), nil
 	}
-	if auditArch == 0 {
+	if !confinement.Filters {
 		return "", "no seccomp filter for this processor", nil
 	}
 	dir, err := os.MkdirTemp("", "rath-probe-")
@@ -364,7 +365,7 @@ func tryConfinement(ctx context.Context, o Options) (detail, why string, err err
 		return "", "", err
 	}
 	defer ws.Close()
-	r, err := ask(ctx, job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, []*os.File{ws})
+	r, err := ask(ctx, confinement.Job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, []*os.File{ws})
 	if err != nil {
 		return "", "", err
 	}
@@ -375,15 +376,15 @@ func tryConfinement(ctx context.Context, o Options) (detail, why string, err err
 }
 
 // ask has a supervisor try something.
-func ask(ctx context.Context, j job, more []*os.File) (result, error) {
+func ask(ctx context.Context, j confinement.Job, more []*os.File) (confinement.Result, error) {
 	s, err := launch(Options{}, nil, "", nil, more, func(*supervisor) bool { return false })
 	if err != nil {
-		return result{}, err
+		return confinement.Result{}, err
 	}
 	defer s.dismiss()
 	p, err := s.begin(j, nil)
 	if err != nil {
-		return result{}, err
+		return confinement.Result{}, err
 	}
 	timer := time.NewTimer(stopGrace)
 	defer timer.Stop()
@@ -392,12 +393,12 @@ func ask(ctx context.Context, j job, more []*os.File) (result, error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-timer.C:
-		err = errors.New("the supervisor does not answer; does main call local.Reexec() first?")
+		err = errors.New("the supervisor does not answer")
 	}
 	if err != nil {
 		p.abandon()
 		<-p.done()
-		return result{}, err
+		return confinement.Result{}, err
 	}
 	return p.result()
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/rathcluster/rath/internal/confinement"
 	"github.com/rathcluster/rath/internal/proc"
 	"github.com/rathcluster/rath/sandbox"
 )
@@ -65,7 +66,7 @@ type child struct {
 	stopped bool
 	closed  bool
 
-	res result
+	res confinement.Result
 	err error
 }
 
@@ -131,6 +132,6 @@ func (p *child) stop() {
 	}
 }
 
-func (p *child) abandon()                { p.stop() }
-func (p *child) done() <-chan struct{}   { return p.gone }
-func (p *child) result() (result, error) { return p.res, p.err }
+func (p *child) abandon()                            { p.stop() }
+func (p *child) done() <-chan struct{}               { return p.gone }
+func (p *child) result() (confinement.Result, error) { return p.res, p.err }

@@ -6,110 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/rathcluster/rath/internal/confinement"
 	"github.com/rathcluster/rath/internal/proc"
 )
-
-// allProcs lists the processes this process can see.
-func allProcs() []proc.Process {
-	f, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	names, err := f.Readdirnames(-1)
-	if err != nil {
-		return nil
-	}
-	var list []proc.Process
-	for _, n := range names {
-		pid, err := strconv.Atoi(n)
-		if err != nil {
-			continue
-		}
-		if p, ok := proc.Read(pid); ok {
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
-// descendants lists the living children of a process, their children and so on.
-func descendants(pid int) []proc.Process {
-	return slices.DeleteFunc(family(pid), func(p proc.Process) bool { return p.Zombie })
-}
-
-// tasks counts the processes and threads below a process. One that ended
-// counts until its parent has waited for it, because it still has a number.
-func tasks(pid int) int {
-	n := 0
-	for _, p := range family(pid) {
-		n += max(1, p.Threads)
-	}
-	return n
-}
-
-// family lists everything that descends from a process.
-func family(pid int) []proc.Process {
-	children := make(map[int][]proc.Process)
-	for _, p := range allProcs() {
-		children[p.PPID] = append(children[p.PPID], p)
-	}
-	var list []proc.Process
-	todo := []int{pid}
-	for len(todo) > 0 {
-		next := children[todo[0]]
-		delete(children, todo[0])
-		todo = todo[1:]
-		for _, p := range next {
-			todo = append(todo, p.PID)
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
-// killAll sends SIGKILL to the processes and, first, to their groups: a group
-// is killed at once, also while its members fork.
-func killAll(list []proc.Process) {
-	self := unix.Getpgrp()
-	groups := make(map[int]bool)
-	for _, p := range list {
-		if p.PGID > 1 && p.PGID != self && !groups[p.PGID] && ownGroup(p, list) {
-			groups[p.PGID] = true
-			unix.Kill(-p.PGID, unix.SIGKILL)
-		}
-	}
-	for _, p := range list {
-		killProc(p)
-	}
-}
-
-// ownGroup reports whether the process still is in the group it was seen in;
-// while it is, the number of the group cannot belong to anybody else.
-func ownGroup(p proc.Process, _ []proc.Process) bool {
-	now, ok := proc.Read(p.PID)
-	return ok && now.Started == p.Started && now.PGID == p.PGID && now.SID == p.SID
-}
-
-// killProc kills exactly the process that was seen: the handle is taken
-// first and then the start time compared, so the pid cannot change hands in
-// between.
-func killProc(p proc.Process) {
-	fd, err := unix.PidfdOpen(p.PID, 0)
-	if err != nil {
-		return // gone
-	}
-	defer unix.Close(fd)
-	if start, ok := proc.Started(p.PID); ok && start == p.Started {
-		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-	}
-}
 
 // killLeft kills every process that belongs to the sandbox with this folder:
 // supervisors that are recorded there, what descends from them or is in their
@@ -122,7 +24,7 @@ func killLeft(ctx context.Context, own string) error {
 	}
 	// The supervisors first, so that none tells of a command that was killed here.
 	for pid, start := range supervisors {
-		killProc(proc.Process{PID: pid, Started: start})
+		proc.Kill(proc.Process{PID: pid, Started: start})
 	}
 	g, err := leftGroups(own)
 	if err == nil {
@@ -132,13 +34,13 @@ func killLeft(ctx context.Context, own string) error {
 		return err
 	}
 	mark := []byte("\x00TMPDIR=" + filepath.Join(own, tmpDir) + "\x00")
-	deadline := time.Now().Add(killPatience)
+	deadline := time.Now().Add(confinement.Patience)
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		left := leftOver(supervisors, mark)
 		if len(left) == 0 {
 			return nil
 		}
-		killAll(left)
+		proc.KillAll(left)
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%d processes, the first with pid %d, do not die", len(left), left[0].PID)
 		}
@@ -152,7 +54,7 @@ func killLeft(ctx context.Context, own string) error {
 
 func leftOver(supervisors map[int]uint64, mark []byte) []proc.Process {
 	self := os.Getpid()
-	all := allProcs()
+	all := proc.All()
 	byPID := make(map[int]proc.Process, len(all))
 	for _, p := range all {
 		byPID[p.PID] = p
@@ -175,7 +77,7 @@ func leftOver(supervisors map[int]uint64, mark []byte) []proc.Process {
 		start, isSupervisor := supervisors[p.PID]
 		if isSupervisor && start == p.Started {
 			left = append(left, p)
-			left = append(left, descendants(p.PID)...)
+			left = append(left, proc.Descendants(p.PID)...)
 			continue
 		}
 		if session(p) || hasEnv(p.PID, mark) {

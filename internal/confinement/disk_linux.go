@@ -1,4 +1,4 @@
-package local
+package confinement
 
 import (
 	"fmt"
@@ -78,7 +78,7 @@ func (d *disk) watch(over chan<- string, done <-chan struct{}) {
 }
 
 // end looks once more after a command, and notes in its result what it finds.
-func (d *disk) end(r *result) {
+func (d *disk) end(r *Result) {
 	done := make(chan struct{})
 	timer := time.AfterFunc(lastLook, func() { close(done) })
 	defer timer.Stop()

@@ -1,4 +1,4 @@
-package local
+package confinement
 
 import "golang.org/x/sys/unix"
 

@@ -1,4 +1,4 @@
-package local
+package confinement
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -17,33 +16,15 @@ import (
 	"github.com/rathcluster/rath/internal/proc"
 )
 
-// supervisorName is the argv[0] under which this binary is a supervisor.
-const supervisorName = "rath-sandbox-supervisor"
+// Name is the argv[0] under which this binary is a supervisor.
+const Name = "rath-sandbox-supervisor"
 
 // The files a supervisor is started with, besides the three of its own.
 const (
-	controlFD   = 3 + iota // see order; its end means stop
+	controlFD   = 3 + iota // see Order; its end means stop
 	workspaceFD            // the workspace directory
 	runsFD                 // append-only list of supervisors
 )
-
-// job is what a supervisor is told to do.
-type job struct {
-	Argv     []string `json:"argv"`
-	Env      []string `json:"env"`
-	Confine  bool     `json:"confine,omitempty"`
-	Probe    string   `json:"probe,omitempty"` // a file to fail to read, instead of running a command
-	ABI      int      `json:"abi,omitempty"`   // no later Landlock ABI than this
-	ReadOnly []string `json:"read_only,omitempty"`
-	Tmp      string   `json:"tmp"`
-	Groups   []string `json:"groups,omitempty"`  // of version 1, for the command
-	Net      bool     `json:"net,omitempty"`     // they are no limit that was asked for
-	Tasks    int      `json:"tasks"`             // more are taken for a fork bomb
-	Disk     int64    `json:"disk,omitempty"`    // bytes that its directories may hold
-	Network  bool     `json:"network,omitempty"` // the command may use the network of its namespace
-	Held     int64    `json:"held,omitempty"`    // what they take where that is more
-	Port     int      `json:"port,omitempty"`    // to connect to, instead of running a command
-}
 
 // Limits of a command that every kernel enforces.
 const (
@@ -51,21 +32,26 @@ const (
 	startFiles   = 1024
 )
 
-// supervise is the life of a supervisor; in other processes it returns. It runs one
-// command after the other, each with its tree, until its host is gone.
-func supervise() {
-	if len(os.Args) == 0 || os.Args[0] != supervisorName {
+// A supervisor is started with each command that finds none at rest, and all that the rest
+// of a program makes when it starts would be in vain there: in a large one that takes most
+// of the time of a command. No package that this one does not import is initialised yet.
+func init() {
+	if len(os.Args) != 1 || os.Args[0] != Name {
 		return
 	}
-	if len(os.Args) > 1 && os.Args[1] == holderRole {
-		hold(os.Args[2:])
-	}
+	go supervise()
+	select {} // while packages are initialised this goroutine has a thread of its own
+}
+
+// supervise is the life of a supervisor. It runs one command after the other, each with its
+// tree, until its host is gone.
+func supervise() {
 	prepared := prepare()
 	jobs := make(chan *assignment, 1)
 	go assignments(jobs)
 	var d duty
 	for a := range jobs {
-		var r result
+		var r Result
 		if prepared != nil {
 			r.Failed = prepared.Error()
 		} else {
@@ -78,7 +64,7 @@ func supervise() {
 		}
 		// A host that cannot be told sees a supervisor without a result. One that failed
 		// may have left something and takes no other job.
-		if err := report(r); err != nil || r.Failed != "" {
+		if err := Report(r); err != nil || r.Failed != "" {
 			syscall.Exit(1)
 		}
 	}
@@ -87,7 +73,7 @@ func supervise() {
 
 // prepare is what a supervisor does once.
 func prepare() error {
-	if err := closeOnExec(3); err != nil {
+	if err := CloseOnExec(3); err != nil {
 		return fmt.Errorf("close files: %w", err)
 	}
 	// What a command detaches becomes this process's child instead of init's.
@@ -111,8 +97,8 @@ type duty struct {
 }
 
 // perform runs the command of a job. Of its files, it closes those that it used.
-func (d *duty) perform(a *assignment) (r result) {
-	fail := func(what string, err error) result { return result{Failed: fmt.Sprintf("%s: %v", what, err)} }
+func (d *duty) perform(a *assignment) (r Result) {
+	fail := func(what string, err error) Result { return Result{Failed: fmt.Sprintf("%s: %v", what, err)} }
 	j := a.job
 	if j.Probe != "" {
 		return probe(j)
@@ -144,7 +130,7 @@ func (d *duty) perform(a *assignment) (r result) {
 
 	program, err := lookPath(j.Argv[0], j.Env)
 	if err != nil {
-		return result{Refused: err.Error()}
+		return Result{Refused: err.Error()}
 	}
 	// Let the kernel's memory killer prefer the command, from its first moment, to its
 	// host and to this process. Best effort: it changes what dies first, not what a
@@ -154,7 +140,7 @@ func (d *duty) perform(a *assignment) (r result) {
 	pid, err := spawn(program, j, &d.rules)
 	_ = os.WriteFile(oomScore, own, 0)
 	if refused, ok := errors.AsType[*startError](err); ok {
-		return result{Refused: refused.Error()}
+		return Result{Refused: refused.Error()}
 	}
 	if err != nil {
 		return fail("confine the command", err)
@@ -238,9 +224,9 @@ func limitResources() error {
 	return unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: most})
 }
 
-// closeOnExec keeps every file from first on out of the command, also those
+// CloseOnExec keeps every file from first on out of the command, also those
 // that the host inherited from its own parent.
-func closeOnExec(first uint) error {
+func CloseOnExec(first uint) error {
 	err := unix.CloseRange(first, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if err == nil {
 		return nil
@@ -290,10 +276,10 @@ func lookPath(name string, env []string) (string, error) {
 	}
 	for _, v := range env {
 		list, ok := strings.CutPrefix(v, "PATH=")
-		if !ok {
+		if !ok || list == "" {
 			continue
 		}
-		for _, dir := range filepath.SplitList(list) {
+		for dir := range strings.SplitSeq(list, ":") {
 			if dir == "" {
 				dir = "."
 			}
@@ -311,7 +297,7 @@ func lookPath(name string, env []string) (string, error) {
 // inherited by what the thread starts, so only the thread that starts the
 // command is confined: the supervisor stays outside, where the command cannot
 // signal or trace it.
-func spawn(program string, j job, rules *ruleset) (int, error) {
+func spawn(program string, j Job, rules *ruleset) (int, error) {
 	type started struct {
 		pid int
 		err error
@@ -350,6 +336,17 @@ func spawn(program string, j job, rules *ruleset) (int, error) {
 	})
 	s := <-out
 	return s.pid, s.err
+}
+
+// enterThread puts the calling thread into groups of version 1, and what it starts.
+func enterThread(dirs []string, net bool) error {
+	for _, dir := range dirs {
+		err := os.WriteFile(dir+"/tasks", []byte("0"), 0)
+		if err != nil && (!net || errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
+	}
+	return nil
 }
 
 // onOtherThread runs f on a thread that ends with it and that is not the

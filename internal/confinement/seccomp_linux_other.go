@@ -1,12 +1,12 @@
 //go:build linux && !amd64 && !arm64
 
-package local
+package confinement
 
 import "errors"
 
 // auditArch is zero where this package does not know the numbers of the calls.
 const auditArch = 0
 
-func restrictCalls(int) (int, error) { return -1, errors.New("no filter for this processor") }
+func restrictCalls(int, bool) (int, error) { return -1, errors.New("no filter for this processor") }
 
 func serve(int, []string) {}

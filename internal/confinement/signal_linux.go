@@ -1,6 +1,6 @@
 //go:build amd64 || arm64
 
-package local
+package confinement
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ func (c caller) signal(pid int, sig unix.Signal) error {
 		err = unix.EPERM
 	}
 	none := err
-	for _, p := range family(os.Getpid()) {
+	for _, p := range proc.Family(os.Getpid()) {
 		if !meant(p) || p.Zombie {
 			continue
 		}

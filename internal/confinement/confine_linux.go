@@ -1,10 +1,10 @@
-package local
+package confinement
 
 import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -43,9 +43,12 @@ var systemPaths = []string{
 // devicePaths may be read and written.
 var devicePaths = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-// landlockABI returns the kernel's Landlock ABI, no higher than most if that
+// Filters says that this package knows the calls of this processor.
+const Filters = auditArch != 0
+
+// ABI returns the kernel's Landlock ABI, no higher than most if that
 // is set.
-func landlockABI(most int) (int, error) {
+func ABI(most int) (int, error) {
 	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
 		return 0, errno
@@ -59,8 +62,8 @@ func landlockABI(most int) (int, error) {
 // confine takes from the calling thread, and from what it starts, everything
 // a command must not have. It cannot be undone. The listener it returns gets
 // the calls that serve answers.
-func confine(j job, rules *ruleset) (listener int, err error) {
-	abi, err := landlockABI(j.ABI)
+func confine(j Job, rules *ruleset) (listener int, err error) {
+	abi, err := ABI(j.ABI)
 	if err != nil {
 		return -1, fmt.Errorf("landlock: %w", err)
 	}
@@ -110,7 +113,7 @@ type ruleset struct {
 const rulesetAge = 10 * time.Second
 
 // restrictFiles puts the calling thread into a Landlock domain.
-func restrictFiles(j job, abi int, rules *ruleset) error {
+func restrictFiles(j Job, abi int, rules *ruleset) error {
 	if !rules.made.IsZero() && time.Since(rules.made) > rulesetAge {
 		unix.Close(rules.fd)
 		rules.made = time.Time{}
@@ -129,7 +132,7 @@ func restrictFiles(j job, abi int, rules *ruleset) error {
 }
 
 // makeRuleset lists what a command may reach.
-func makeRuleset(j job, abi int) (ruleset int, err error) {
+func makeRuleset(j Job, abi int) (ruleset int, err error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: allRights}
 	if abi < abiRefer {
 		attr.Handled_access_fs &^= unix.LANDLOCK_ACCESS_FS_REFER
@@ -217,13 +220,13 @@ func makeRuleset(j job, abi int) (ruleset int, err error) {
 
 // probe confines a thread of this process and lets it try what a command must
 // not be able to do. Refused says that this host does not hold it back.
-func probe(j job) result {
+func probe(j Job) Result {
 	out := make(chan string, 1)
 	onOtherThread(func() { out <- probeConfined(j) })
-	return result{Refused: <-out}
+	return Result{Refused: <-out}
 }
 
-func probeConfined(j job) string {
+func probeConfined(j Job) string {
 	if _, err := confine(j, &ruleset{}); err != nil {
 		return err.Error()
 	}
@@ -231,11 +234,11 @@ func probeConfined(j job) string {
 		unix.Close(fd)
 		return "Landlock does not hold back reading"
 	}
-	if fd, err := unix.Open(filepath.Join(filepath.Dir(j.Probe), "new"), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600); err == nil {
+	if fd, err := unix.Open(j.Probe[:strings.LastIndexByte(j.Probe, '/')]+"/new", unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600); err == nil {
 		unix.Close(fd)
 		return "Landlock does not hold back writing"
 	}
-	if fd, err := unix.Open(filepath.Join(j.Tmp, "new"), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600); err != nil {
+	if fd, err := unix.Open(j.Tmp+"/new", unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600); err != nil {
 		return "Landlock holds back writing below the workspace: " + err.Error()
 	} else {
 		unix.Close(fd)

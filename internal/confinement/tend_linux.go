@@ -1,4 +1,4 @@
-package local
+package confinement
 
 import (
 	"bytes"
@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rathcluster/rath/internal/proc"
 )
 
 const (
-	// killPatience is how long a tree may take to die.
-	killPatience = 8 * time.Second
+	// Patience is how long a tree may take to die.
+	Patience = 8 * time.Second
 	// between two looks while it dies
 	minWait = 50 * time.Microsecond
 	maxWait = 5 * time.Millisecond
@@ -29,7 +31,7 @@ const (
 type tree struct {
 	pid   int // of the command
 	mu    sync.Mutex
-	ended chan result   // one result, when the command has ended
+	ended chan Result   // one, when the command has ended
 	gone  chan struct{} // closed when nothing is left
 
 	stopped bool         // guarded by mu
@@ -37,11 +39,11 @@ type tree struct {
 }
 
 // tend waits for the command, for the word to stop, or for what a watch has to say, whichever comes first, and then kills what is left.
-func tend(pid int, stop <-chan struct{}, bomb, disk <-chan string) result {
-	t := &tree{pid: pid, ended: make(chan result, 1), gone: make(chan struct{}), killed: make(map[int]bool)}
+func tend(pid int, stop <-chan struct{}, bomb, disk <-chan string) Result {
+	t := &tree{pid: pid, ended: make(chan Result, 1), gone: make(chan struct{}), killed: make(map[int]bool)}
 	go t.wait()
 
-	var r result
+	var r Result
 	note, asked, full := "", false, false
 	select {
 	case r = <-t.ended:
@@ -55,7 +57,7 @@ func tend(pid int, stop <-chan struct{}, bomb, disk <-chan string) result {
 	t.stopped = asked
 	t.mu.Unlock()
 	if !t.kill() {
-		return result{Failed: "processes are left that could not be killed"}
+		return Result{Failed: "processes are left that could not be killed"}
 	}
 	<-t.gone // else it would wait for the next command's tree
 	select {
@@ -100,7 +102,7 @@ func (t *tree) reap() (none bool) {
 		if p != t.pid {
 			continue
 		}
-		r := result{Stopped: t.stopped, Code: ws.ExitStatus()}
+		r := Result{Stopped: t.stopped, Code: ws.ExitStatus()}
 		if ws.Signaled() {
 			r.Signal = int(ws.Signal())
 			r.Code = 128 + r.Signal
@@ -124,13 +126,13 @@ func (t *tree) kill() bool {
 	if none {
 		return true
 	}
-	deadline := time.Now().Add(killPatience)
+	deadline := time.Now().Add(Patience)
 	wait := minWait
 	for {
 		if wait == minWait || wait >= maxWait {
 			// Slower, but it sees the whole tree and not only our children.
 			t.mu.Lock()
-			killAll(descendants(os.Getpid()))
+			proc.KillAll(proc.Descendants(os.Getpid()))
 			t.mu.Unlock()
 		}
 		t.mu.Lock()
@@ -207,7 +209,7 @@ func watch(bomb chan<- string, done <-chan struct{}, most int) {
 		case <-tick:
 		}
 		now, ok := allTasks()
-		if ok && now-began > most && tasks(os.Getpid()) > most {
+		if ok && now-began > most && proc.Tasks(os.Getpid()) > most {
 			bomb <- fmt.Sprintf("killed: more than %d processes and threads", most)
 			return
 		}

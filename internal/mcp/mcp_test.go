@@ -167,17 +167,16 @@ func TestHostileServers(t *testing.T) {
 		"many": "it offers 5", "twins": `its tools "a.b" and "a/b" are both s__a_b here`,
 		"odd": `its tool cannot be used: schema of "s__odd": `,
 	} {
-		began := time.Now()
-		c, err := server(t, kind, "").Connect(t.Context(), os.Getenv, nil)
+		// Each is found by what it says, long before the caller's time is up.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		c, err := server(t, kind, "").Connect(ctx, os.Getenv, nil)
 		if err == nil {
-			_, err = c.Tools(t.Context())
+			_, err = c.Tools(ctx)
 			c.Close()
 		}
+		cancel()
 		if f, ok := errors.AsType[*tool.Failure](err); !ok || f.Kind != tool.Unavailable || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v; want %q", kind, err, says)
-		}
-		if took := time.Since(began); took > 8*time.Second {
-			t.Errorf("%s took %v", kind, took)
 		}
 	}
 	// One that is silent is given up when the caller's time is up.

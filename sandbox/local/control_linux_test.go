@@ -44,15 +44,15 @@ func TestSupervisorAtRest(t *testing.T) {
 	if second == first {
 		t.Error("the dead one waits for commands")
 	}
-	pids, err := readRuns(filepath.Join(b.own, runsFile))
+	seen, err := readRuns(filepath.Join(b.own, runsFile))
 	if err != nil {
 		t.Error(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for pid, started := range pids {
-		if now, ok := proc.Started(pid); ok && now == started {
+	for _, r := range seen {
+		if now, ok := proc.Started(r.pid); ok && now == r.started {
 			t.Error("a supervisor outlives its sandbox")
 		}
 	}

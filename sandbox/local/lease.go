@@ -162,8 +162,15 @@ func readLease(own string) (l proc.Lease, known bool, err error) {
 	return l, true, err
 }
 
-// readRuns reads the list of supervisors: pid to start time.
-func readRuns(name string) (map[int]uint64, error) {
+// recorded is a process that a sandbox's folder names.
+type recorded struct {
+	pid     int
+	started uint64
+}
+
+// readRuns reads the list of supervisors and commands, in the order in which they were
+// recorded: each command after its supervisor.
+func readRuns(name string) ([]recorded, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -172,14 +179,13 @@ func readRuns(name string) (map[int]uint64, error) {
 		return nil, err
 	}
 	defer f.Close()
-	runs := make(map[int]uint64)
+	var runs []recorded
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		var pid int
-		var start uint64
+		var r recorded
 		// A line that a crash cut short names no process.
-		if n, _ := fmt.Sscan(lines.Text(), &pid, &start); n == 2 {
-			runs[pid] = start
+		if n, _ := fmt.Sscan(lines.Text(), &r.pid, &r.started); n == 2 {
+			runs = append(runs, r)
 		}
 	}
 	return runs, lines.Err()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -94,14 +95,16 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// alive lists what carries the mark of a sandbox.
+// alive lists what carries the mark of a sandbox, each process once.
 func alive(t *testing.T, own string) []proc.Process {
 	t.Helper()
 	runs, err := readRuns(filepath.Join(own, runsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return leftOver(runs, []byte("\x00TMPDIR="+filepath.Join(own, tmpDir)+"\x00"))
+	left := leftOver(runs, []byte("\x00TMPDIR="+filepath.Join(own, tmpDir)+"\x00"))
+	slices.SortFunc(left, func(a, b proc.Process) int { return a.PID - b.PID })
+	return slices.CompactFunc(left, func(a, b proc.Process) bool { return a.PID == b.PID })
 }
 
 // stopped reports whether no thread of a process goes on. A signal to stop is
@@ -165,8 +168,8 @@ func TestReap(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for pid := range runs {
-				if p, ok := proc.Read(pid); ok && p.PPID == host.Process.Pid {
+			for _, r := range runs {
+				if p, ok := proc.Read(r.pid); ok && p.PPID == host.Process.Pid {
 					if err := host.Process.Signal(syscall.SIGSTOP); err != nil {
 						t.Fatal(err)
 					}
@@ -229,7 +232,8 @@ func TestReapWithoutLease(t *testing.T) {
 	}
 }
 
-// TestReapLowerEpoch takes a sandbox away from a holder that still lives.
+// TestReapLowerEpoch takes a sandbox away from a holder that still lives, with commands
+// under it and after many others: no supervisor is left to tell that its command was killed.
 func TestReapLowerEpoch(t *testing.T) {
 	state := t.TempDir()
 	s, err := newDriver(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Epoch: 3})
@@ -238,20 +242,36 @@ func TestReapLowerEpoch(t *testing.T) {
 	}
 	defer s.Close()
 	own := onlyFolder(t, state)
-	ended := make(chan error, 1)
-	go func() {
-		_, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "sleep 100; true"}})
-		ended <- err
-	}()
-	until(t, "the command runs", func() bool { return len(alive(t, own)) >= 3 })
+	runs, err := os.OpenFile(filepath.Join(own, runsFile), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runs.Close()
+	for i := range 10_000 {
+		const none = 1 << 22 // processes have lower numbers
+		if _, err := fmt.Fprintln(runs, none+i, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const commands = 8
+	ended := make(chan error, commands)
+	for range commands {
+		go func() {
+			_, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "sleep 100; true"}})
+			ended <- err
+		}()
+	}
+	until(t, "the commands run", func() bool { return len(alive(t, own)) >= 3*commands })
 	if got, err := reap(t.Context(), state, func(l proc.Lease) bool { return l.Epoch < 3 }); err != nil || len(got) != 0 {
 		t.Fatalf("Reap of lower epochs: %v, %v", got, err)
 	}
 	if got, err := reap(t.Context(), state, func(l proc.Lease) bool { return l.Epoch < 4 }); err != nil || len(got) != 1 {
 		t.Fatalf("Reap: %v, %v", got, err)
 	}
-	if err := <-ended; !errors.Is(err, sandbox.ErrLost) {
-		t.Errorf("the command under it ended with %v, want ErrLost", err)
+	for range commands {
+		if err := <-ended; !errors.Is(err, sandbox.ErrLost) {
+			t.Errorf("a command under it ended with %v, want ErrLost", err)
+		}
 	}
 	if _, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}); !errors.Is(err, sandbox.ErrLost) {
 		t.Errorf("the next command ended with %v, want ErrLost", err)

@@ -18,13 +18,13 @@ import (
 // sessions, and what carries the sandbox's TMPDIR in its environment, which
 // also finds what left its session after its supervisor was killed.
 func killLeft(ctx context.Context, own string) error {
-	supervisors, err := readRuns(filepath.Join(own, runsFile))
+	runs, err := readRuns(filepath.Join(own, runsFile))
 	if err != nil {
 		return err
 	}
-	// The supervisors first, so that none tells of a command that was killed here.
-	for pid, start := range supervisors {
-		proc.Kill(proc.Process{PID: pid, Started: start})
+	// Each supervisor before its commands, so that none tells of a command that was killed here.
+	for _, r := range runs {
+		proc.Kill(proc.Process{PID: r.pid, Started: r.started})
 	}
 	g, err := leftGroups(own)
 	if err == nil {
@@ -36,7 +36,7 @@ func killLeft(ctx context.Context, own string) error {
 	mark := []byte("\x00TMPDIR=" + filepath.Join(own, tmpDir) + "\x00")
 	deadline := time.Now().Add(confinement.Patience)
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		left := leftOver(supervisors, mark)
+		left := leftOver(runs, mark)
 		if len(left) == 0 {
 			return nil
 		}
@@ -52,7 +52,11 @@ func killLeft(ctx context.Context, own string) error {
 	}
 }
 
-func leftOver(supervisors map[int]uint64, mark []byte) []proc.Process {
+func leftOver(runs []recorded, mark []byte) []proc.Process {
+	supervisors := make(map[int]uint64, len(runs))
+	for _, r := range runs {
+		supervisors[r.pid] = r.started
+	}
 	self := os.Getpid()
 	all := proc.All()
 	byPID := make(map[int]proc.Process, len(all))

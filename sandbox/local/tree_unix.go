@@ -69,12 +69,12 @@ func killLeft(ctx context.Context, own string) error {
 	if err != nil {
 		return err
 	}
-	for pid, started := range runs {
+	for _, r := range runs {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if now, ok := proc.Started(pid); ok && now == started {
-			syscall.Kill(-pid, syscall.SIGKILL)
+		if now, ok := proc.Started(r.pid); ok && now == r.started {
+			syscall.Kill(-r.pid, syscall.SIGKILL)
 		}
 	}
 	return nil

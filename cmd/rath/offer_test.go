@@ -62,6 +62,20 @@ var notesApart = flow.Registration{Name: "releases", Description: "Publishes a r
 	return &apart{Branches: []flow.Branch{{Name: "only", Workflow: flow.Remote{Workflow: "release"}}}}
 }}
 
+// deploy asks for a day, and then listens for what there is to say.
+var deploy = flow.Registration{Name: "deploy", Description: "Deploys on a day.", Revision: "1", New: func() flow.Workflow {
+	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		day, err := flow.Await[string](ctx, "day", &flow.AwaitOptions{Title: "On which day?"})
+		if err != nil {
+			return s, err
+		}
+		if s, err = flow.Listen(ctx, s, &flow.AwaitOptions{Title: "What is to be said?"}); err != nil {
+			return s, err
+		}
+		return s.With(session.UserText("deployed on " + day)), nil
+	})
+}}
+
 // offer ends the node that there is and starts one that offers a revision of
 // the workflow release; "nothing" starts none.
 func (o *offering) offer(t *testing.T, dir, revision string) {
@@ -81,7 +95,7 @@ func (o *offering) offer(t *testing.T, dir, revision string) {
 	}
 	var err error
 	o.node, err = node.Start(t.Context(), &node.Options{
-		Store: filepath.Join(dir, ".rath"), Name: "host", Port: -1, Workflows: []flow.Registration{notes(revision), notesApart},
+		Store: filepath.Join(dir, ".rath"), Name: "host", Port: -1, Workflows: []flow.Registration{notes(revision), notesApart, deploy},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -312,6 +312,7 @@ var changing = []struct {
 	{regexp.MustCompile(`\b\d{8}T\d{6}Z\b`), "STAMP"}, // in the name of an archive
 	{regexp.MustCompile(`the fullest is \S+, \d+ %`), "the fullest is STREAM, N %"},
 	{regexp.MustCompile(`used \S+ ago`), "used AGE ago"},
+	{regexp.MustCompile(`answers in [0-9.]+ m?s`), "answers in TIME"},
 	{regexp.MustCompile(`(?m)^((?:default|host) .* )\d+/64\b`), "${1}N/64"}, // an entry is renewed while a run is at work
 	{regexp.MustCompile(`[0-9,]+ bytes of commits`), "N bytes of commits"},  // they hold milliseconds
 	{regexp.MustCompile(`(?m)^(\S+ +default +\d+ +)[0-9,]+ +AGE +`), "${1}N  AGE  "},

@@ -353,8 +353,12 @@ func writeList(file string, text []byte) error {
 		}
 		file, mode = target, fi.Mode().Perm()
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".mcp-*")
-	if err != nil {
+	dir := filepath.Dir(file)
+	f, err := os.CreateTemp(dir, ".mcp-*")
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("there is no directory %s; make it first", dir)
+	case err != nil:
 		return err
 	}
 	_, err = f.Write(text)

@@ -78,7 +78,11 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 			return err
 		}
 		open = slices.DeleteFunc(open, func(q client.Question) bool { return q.Run != r.Run })
-		if len(open) == 0 {
+		listens := slices.ContainsFunc(r.Waits, func(w lineage.Wait) bool { return w.Kind == run.WaitMessage })
+		switch {
+		case len(open) == 0 && listens:
+			return app.Fail(app.ExitConflict, "run %s asks nothing: it listens for a message; give it by %q", r.Run, a.Hint("answer", string(r.Run), "TEXT"))
+		case len(open) == 0:
 			return app.Fail(app.ExitConflict, "run %s asks nothing: it is %s", r.Run, r.State)
 		}
 	}

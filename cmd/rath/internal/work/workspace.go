@@ -165,6 +165,8 @@ func getFile(ctx context.Context, a *app.App, s *app.System, name, p, out string
 	switch {
 	case !ok:
 		return app.Fail(app.ExitNotFound, "%s has no %q; %q lists what it has", name, p, a.Hint("workspace", "ls", name))
+	case e.Kind == manifest.Symlink:
+		return app.Fail(app.ExitUsage, "%q of %s is a symlink to %q; name that, if it is a file of the workspace", p, name, e.Target)
 	case e.Kind != manifest.File:
 		return app.Fail(app.ExitUsage, "%q of %s is a %s, not a file; %q lists what it has", p, name, e.Kind, a.Hint("workspace", "ls", name, p))
 	}

@@ -150,6 +150,7 @@ func TestAnswer(t *testing.T) {
 }
 
 func TestAnswerCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	flowtest.CrashEverywhere(t, func() flow.Workflow { return flow.Func(clerk) }, session.New(session.UserText("go")),
 		"testdata/pay_approved.txtar", &flowtest.Options{Answer: answerClerk})
 }

@@ -41,6 +41,7 @@ func TestSleep(t *testing.T) {
 // TestSleepCrashEverywhere: the time that steps are given is the same with and
 // without a crash, in branches that sleep for different times too.
 func TestSleepCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	newWorkflow := func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			s, err := nap(ctx, s)

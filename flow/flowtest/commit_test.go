@@ -71,6 +71,7 @@ func TestCommitCrashEverywhere(t *testing.T) {
 // TestNoNotesCrashEverywhere: where a model takes no notes the end of its session says why,
 // in the same words after a crash at any commit.
 func TestNoNotesCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	for _, said := range []string{"refused", "useless"} {
 		t.Run(said, func(t *testing.T) {
 			newWorkflow := func() flow.Workflow { return &flow.Agent{Name: "helper", Memory: "m", Commit: true} }

@@ -44,6 +44,7 @@ func TestWorkflowTools(t *testing.T) {
 }
 
 func TestWorkflowToolsCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	flowtest.CrashEverywhere(t, newLead, session.New(session.UserText("what is in the note?")), "testdata/delegate.txtar", nil)
 }
 
@@ -70,5 +71,6 @@ func TestWorkflowToolsFiles(t *testing.T) {
 }
 
 func TestWorkflowToolsFilesCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	flowtest.CrashEverywhere(t, newEditors, session.New(session.UserText("go")), "testdata/delegate_files.txtar", nil)
 }

@@ -99,6 +99,7 @@ func TestDiff(t *testing.T) {
 }
 
 func TestDiffCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	flowtest.CrashEverywhere(t, func() flow.Workflow { return flow.Func(differs) }, session.New(session.UserText("go")), "testdata/files.txtar", nil)
 }
 

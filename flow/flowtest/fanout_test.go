@@ -61,6 +61,7 @@ func TestFanOut(t *testing.T) {
 }
 
 func TestFanOutCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	flowtest.CrashEverywhere(t, newFan, session.New(session.UserText("a song")), "testdata/fan.txtar", nil)
 }
 
@@ -98,6 +99,7 @@ func TestPickHighest(t *testing.T) {
 // TestWarmFirstCrashEverywhere: likewise where the branches wait for the first
 // one's first answer.
 func TestWarmFirstCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	newWarm := func() flow.Workflow {
 		w := newFan()
 		w.(*fan).o = &flow.FanOutOptions{WarmFirst: true}
@@ -109,6 +111,7 @@ func TestWarmFirstCrashEverywhere(t *testing.T) {
 // TestBranchOfItsOwnCrashEverywhere: a branch ends with a fork that it made, and so
 // does one of its own.
 func TestBranchOfItsOwnCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	say := func(ctx context.Context, s session.Session, text string) (session.Session, error) {
 		text, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, tool.ReadOnly)
 		return s.With(session.UserText(text)), err

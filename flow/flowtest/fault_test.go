@@ -43,6 +43,7 @@ func careful(ctx context.Context, s session.Session) (session.Session, error) {
 // TestFaults: what goes wrong is what the workflow, or its model, has to deal with; and
 // it does so wherever it crashes.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		faults []flowtest.Fault
 		want   string // the texts of all rows

@@ -97,6 +97,7 @@ func TestMergeFiles(t *testing.T) {
 // TestMergeFilesSurvivesCrashes: wherever a node dies, the merge comes to the same files,
 // and the judge is asked once.
 func TestMergeFilesSurvivesCrashes(t *testing.T) {
+	t.Parallel()
 	judge := &flow.Agent{Name: "judge", Prompt: "You decide."}
 	flowtest.CrashEverywhere(t, func() flow.Workflow { return together(true, flow.TakeOurs, judge) },
 		session.New(session.UserText("go")), "testdata/judge.txtar", nil)

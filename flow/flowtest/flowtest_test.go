@@ -63,5 +63,6 @@ func TestRun(t *testing.T) {
 }
 
 func TestCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	flowtest.CrashEverywhere(t, newFix, session.New(session.UserText("fix it")), "testdata/fix.txtar", nil)
 }

@@ -14,6 +14,7 @@ import (
 // TestManyRowsCrashEverywhere: rows that need several commits, before a step and at
 // the end of the run, are all there or go on to come, wherever it crashes.
 func TestManyRowsCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	rows := make([]session.Chunk, 600)
 	for i := range rows {
 		rows[i] = session.UserText(fmt.Sprint("row ", i, strings.Repeat(" and more", 100)))

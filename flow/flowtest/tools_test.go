@@ -49,6 +49,7 @@ func TestEdits(t *testing.T) {
 // TestEditsHappenOnce: wherever a node dies, a call that was cut off is made again on the
 // files as they were before it, so that an edit is never made twice.
 func TestEditsHappenOnce(t *testing.T) {
+	t.Parallel()
 	flowtest.CrashEverywhere(t, editor, session.New(session.UserText("go")), "testdata/edits.txtar", nil)
 }
 
@@ -111,5 +112,6 @@ func TestGuide(t *testing.T) {
 }
 
 func TestGuideSurvivesCrashes(t *testing.T) {
+	t.Parallel()
 	flowtest.CrashEverywhere(t, guided, session.New(), "testdata/guide.txtar", mayChangeAgents)
 }

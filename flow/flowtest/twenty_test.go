@@ -39,6 +39,7 @@ func (c *counter) tool(effect tool.Effect) tool.Tool {
 }
 
 func TestTwentyTools(t *testing.T) {
+	t.Parallel()
 	// Each execution of the test's worlds has a counter of its own.
 	var counters []*counter
 	workflow := func(effect tool.Effect) func() flow.Workflow {

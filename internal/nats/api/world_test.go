@@ -362,9 +362,11 @@ func (n *node) letters(t *testing.T) []object {
 	return out
 }
 
-// pending is how many tasks wait in the stream.
+// pending is how many tasks wait in the stream. The last one that a node took leaves it
+// within a second.
 func (n *node) pending(t *testing.T) int {
 	t.Helper()
+	time.Sleep(time.Second)
 	synctest.Wait()
 	return len(n.stored(t, streams.StreamTasks))
 }

@@ -49,7 +49,8 @@ const (
 	nakBacklogged                    // enough of its kind wait, and none of them begins
 )
 
-// puller takes the messages of a work queue, so many at once. A message is removed when handle says that it is done.
+// puller takes the messages of a work queue, so many at once. A message is removed after handle says
+// that it is done.
 type puller struct {
 	c *Dispatch
 	streams.PullQueue
@@ -58,12 +59,16 @@ type puller struct {
 
 	work *workers.Pool
 	busy atomic.Int64 // messages that are being handled
+
+	mu   sync.Mutex
+	last jsMsg // the one that is done and is not acknowledged yet
 }
 
 // run pulls until ctx ends, and returns when everything that was taken is
 // handled. It fails at once without the stream.
 func (p *puller) run(ctx context.Context) error {
 	p.work = workers.New()
+	defer p.done(nil)
 	defer p.work.End()
 	var e streams.Lookup
 	for wait, ever := conn.NewBackoff(), false; ; {
@@ -88,6 +93,7 @@ func (p *puller) run(ctx context.Context) error {
 // pull asks for messages until that fails.
 func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **conn.Backoff) error {
 	for ctx.Err() == nil {
+		p.done(nil)
 		n := min(p.most-int(p.busy.Load()), maxPull)
 		if n <= 0 {
 			conn.Pause(ctx, fullWait)
@@ -148,19 +154,35 @@ func (p *puller) one(ctx context.Context, m jsMsg) {
 	f := p.handle(handling, m)
 	cancel()
 	k.end()
-	var err error
 	switch {
 	case f == ack:
-		err = m.Ack()
+		p.done(m)
 	case ctx.Err() != nil:
-		err = m.Nak()
+		p.said(m, m.Nak())
 	case f == nak:
-		err = m.NakWithDelay(retryFirst)
+		p.said(m, m.NakWithDelay(retryFirst))
 	case f == nakBacklogged:
-		err = m.NakWithDelay(retryDelay(m, waitFirst, streams.WaitMost))
+		p.said(m, m.NakWithDelay(retryDelay(m, waitFirst, streams.WaitMost)))
 	default:
-		err = m.NakWithDelay(retryDelay(m, retryFirst, retryMost))
+		p.said(m, m.NakWithDelay(retryDelay(m, retryFirst, retryMost)))
 	}
+}
+
+// done acknowledges the message that was done before m, and so m with the next one or, if
+// none comes, when the request for messages ends: before it comes again. A server begins a
+// file for a stream that becomes empty, and removes the one before: for tasks that come one
+// at a time that would be once for each.
+func (p *puller) done(m jsMsg) {
+	p.mu.Lock()
+	m, p.last = p.last, m
+	p.mu.Unlock()
+	if m != nil {
+		p.said(m, m.Ack())
+	}
+}
+
+// said takes in whether the servers were told what became of a message.
+func (p *puller) said(m jsMsg, err error) {
 	if err != nil {
 		p.c.Logger.Warn("a message will come again though it was handled", "stream", p.Stream, "subject", m.Subject(), "err", err)
 	}

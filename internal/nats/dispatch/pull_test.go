@@ -132,6 +132,56 @@ func queueAfter(t *testing.T, o *streams.Options, restart func()) {
 	}
 }
 
+// TestLastTask has tasks come one at a time: one that is done leaves the queue with the
+// next one, which keeps the stream from becoming empty, and when no other comes, soon;
+// also when its node stops. None comes again.
+func TestLastTask(t *testing.T) {
+	layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
+		taken := make(chan run.ID, 8)
+		node := func() (stop func()) {
+			return natstest.Background(t, func(ctx context.Context) error {
+				return pullRuns(ctx, c, 4, func(_ context.Context, r journal.Task) error {
+					taken <- r.ID
+					return nil
+				})
+			})
+		}
+		publish := func(id run.ID) {
+			t.Helper()
+			if err := publishRun(t.Context(), c, journal.Task{ID: id, Workflow: "w", Session: sessiontest.Key("s1"), Resume: true}); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-taken; got != id {
+				t.Fatalf("it took %s, want %s", got, id)
+			}
+			time.Sleep(pullFor / 4)
+		}
+		left := func(want uint64) {
+			t.Helper()
+			info, err := c.LookStream(t.Context(), streams.StreamTasks)
+			if err != nil || info.State.Msgs != want {
+				t.Errorf("the queue holds %+v, %v; want %d messages", info.State, err, want)
+			}
+		}
+		stop := node()
+		publish("r1")
+		left(1)
+		publish("r2")
+		left(1)
+		time.Sleep(2 * pullFor)
+		left(0)
+		publish("r3")
+		stop()
+		left(0)
+		stop = node()
+		time.Sleep(2 * streams.AckWait)
+		stop()
+		if len(taken) > 0 {
+			t.Errorf("%s came again", <-taken)
+		}
+	})
+}
+
 // TestTasksThatWait has a task wait in the queue for long: the queue is not made again for
 // it. One that the queue's consumer has passed over comes all the same.
 func TestTasksThatWait(t *testing.T) {

@@ -16,7 +16,7 @@ type Lag struct {
 	Stream   string `json:"stream"`
 	Consumer string `json:"consumer"`
 	// Pending messages were not delivered yet, Unacked ones were delivered and
-	// no log holds yet what they ask for.
+	// no log holds yet what they ask for, but for the last one of each node.
 	Pending int64 `json:"pending"`
 	Unacked int64 `json:"unacked"`
 }

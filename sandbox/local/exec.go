@@ -38,18 +38,6 @@ type command struct {
 	port   int // see sandbox.Cmd
 }
 
-// result is what a platform knows about a command whose tree is gone.
-type result struct {
-	Code    int    `json:"code"`              // exit code, or 128 plus the signal
-	Signal  int    `json:"signal,omitempty"`  // the signal that ended it
-	Stopped bool   `json:"stopped,omitempty"` // stop came before it ended by itself
-	Refused string `json:"refused,omitempty"` // why it could not be started
-	Failed  string `json:"failed,omitempty"`  // why the supervisor failed
-	Full    bool   `json:"full,omitempty"`    // it was killed at the limit of disk, or left more
-	Held    int64  `json:"held,omitempty"`    // bytes of disk, where they are more than the limit
-	Note    string `json:"note,omitempty"`    // for people, about how it ended
-}
-
 // process is a started command of a platform.
 type process interface {
 	stop()                               // kill the tree; returns at once, may be called twice

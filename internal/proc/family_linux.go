@@ -73,7 +73,7 @@ func KillAll(list []Process) {
 	self := unix.Getpgrp()
 	groups := make(map[int]bool)
 	for _, p := range list {
-		if p.PGID > 1 && p.PGID != self && !groups[p.PGID] && ownGroup(p, list) {
+		if p.PGID > 1 && p.PGID != self && !groups[p.PGID] && ownGroup(p) {
 			groups[p.PGID] = true
 			unix.Kill(-p.PGID, unix.SIGKILL)
 		}
@@ -84,8 +84,8 @@ func KillAll(list []Process) {
 }
 
 // ownGroup reports whether the process still is in the group it was seen in;
-// while it is, the number of the group cannot belong to anybody else.
-func ownGroup(p Process, _ []Process) bool {
+// while it is, the number of the group cannot belong to another one.
+func ownGroup(p Process) bool {
 	now, ok := Read(p.PID)
 	return ok && now.Started == p.Started && now.PGID == p.PGID && now.SID == p.SID
 }

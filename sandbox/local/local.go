@@ -103,7 +103,7 @@ var ready atomic.Bool
 // while packages are initialised.
 func Reexec() {
 	ready.Store(true)
-	supervise()
+	becomeHolder()
 }
 
 // New returns a backend; nil options mean the defaults. It touches nothing

@@ -100,9 +100,9 @@ func (n *namespace) close() {
 	_ = n.cmd.Wait()
 }
 
-// supervise makes this process a holder, if it was started as one. A supervisor does not
+// becomeHolder makes this process a holder, if it was started as one. A supervisor does not
 // come here, see package confinement.
-func supervise() {
+func becomeHolder() {
 	if len(os.Args) > 1 && os.Args[0] == confinement.Name && os.Args[1] == holderRole {
 		hold(os.Args[2:])
 	}

@@ -42,8 +42,8 @@ func (*groups) killed() int { return 0 }
 
 func (*groups) close(context.Context) error { return nil }
 
-// supervise has nothing to do where commands are started directly.
-func supervise() {}
+// becomeHolder has nothing to do where commands are started directly.
+func becomeHolder() {}
 
 // tryConfinement says why there is none.
 func tryConfinement(context.Context, Options) (detail, why string, err error) {

@@ -146,7 +146,7 @@ func TestFaultsStart(t *testing.T) {
 			e := fakeEngine{begin: tc.begin, keeps: true}
 			b := e.start(t, nil, tc.inner...)
 			if tc.short {
-				b.patience = 300 * time.Millisecond
+				b.patience = time.Second
 			}
 			e.set(tc.faults...)
 			_, err := b.Probe(t.Context())

@@ -20,8 +20,8 @@ import (
 	"github.com/rathcluster/rath/node"
 )
 
-// cliPatience bounds each command of these tests.
-const cliPatience = time.Minute
+// cliPatience bounds each command of these tests, of which some fetch modules of npm.
+const cliPatience = 3 * time.Minute
 
 // program under test, built once for all tests; TestMain removes it.
 var built struct {

@@ -32,12 +32,12 @@ var (
 	killsFlag = flag.Int("kills", 0, "kills of its nodes, in place of their number")
 )
 
-// TestHundredRuns kills the process of a node at random moments, with kill -9, and starts it
-// again over the same store, until each of many runs has ended. Each run has a command that
-// writes files and leaves processes behind, in its session and in others, some of them with
-// a network of their own. What a command wrote is there once, although calls are cut off, and in
-// the end nothing is left of any sandbox: no process, namespace, mount, control group,
-// container, socket or directory.
+// TestHundredRuns kills the process of a node with kill -9, once in a command and then at
+// random moments, and starts it again over the same store, until each of many runs has
+// ended. Each run has a command that writes files and leaves processes behind, in its
+// session and in others, some of them with a network of their own. What a command wrote is
+// there once, although calls are cut off, and in the end nothing is left of any sandbox: no
+// process, namespace, mount, control group, container, socket or directory.
 func TestHundredRuns(t *testing.T) {
 	for _, tt := range []struct {
 		backend     string
@@ -99,12 +99,15 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 	}
 	defer c.Close()
 
-	script := fmt.Sprintf(`"echo begin >> log; (while :; do echo x >> noise; sleep 0.05; done) & setsid sh -c 'setsid sleep 4711 & sleep 4712' & sleep %s; echo end >> log"`, wait)
+	const long = "3.25" // seconds that the command takes, in which the first kill is
 	var done, attempts, reviewed atomic.Int64
 	var waits sync.WaitGroup
 	for i := range runs {
 		id := run.ID(fmt.Sprintf("%s-%d", backend, i))
-		ask := messages.Task{ID: id, Input: []byte(script), Sandbox: messages.Sandbox{Backend: backend}}
+		ask := messages.Task{ID: id, Input: script(wait), Sandbox: messages.Sandbox{Backend: backend}}
+		if i == 0 {
+			ask.Input = script(long)
+		}
 		if i%10 == 0 {
 			ask.Sandbox.Network = "list:example.org"
 		}
@@ -152,7 +155,11 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 	for ; killed < kills; killed++ {
 		// So that a run is not killed each time it begins: after some have ended.
 		enough := min(done.Load()+1+rand.Int64N(int64(runs/kills)), int64(runs))
-		for done.Load() < enough && ctx.Err() == nil {
+		early := func() bool { return done.Load() < enough }
+		if killed == 0 {
+			early = func() bool { return !w.runs("sleep", long) }
+		}
+		for early() && ctx.Err() == nil {
 			w.look()
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -181,10 +188,15 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 		end()
 	}
 	t.Logf("%d runs, %d kills, %d attempts, %d answered, %d namespaces seen", runs, killed, attempts.Load(), reviewed.Load(), len(w.spaces))
-	if attempts.Load() == int64(runs) {
-		t.Error("no kill hit a run")
+	if attempts.Load() == int64(runs) || reviewed.Load() == 0 {
+		t.Error("the kill in a command hit no run")
 	}
 	w.gone()
+}
+
+// script is a command's, which writes files, leaves processes behind and takes some seconds.
+func script(seconds string) []byte {
+	return fmt.Appendf(nil, `"echo begin >> log; (while :; do echo x >> noise; sleep 0.05; done) & setsid sh -c 'setsid sleep 4711 & sleep 4712' & sleep %s; echo end >> log"`, seconds)
 }
 
 // watched is what sandboxes below a store leave on the host.
@@ -212,6 +224,21 @@ func (w *watched) processes() map[string]string {
 		}
 	}
 	return found
+}
+
+// runs reports whether there is a process with these arguments.
+func (w *watched) runs(args ...string) bool {
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range names {
+		// One that ends meanwhile is gone.
+		if line, _ := os.ReadFile(p); string(line) == strings.Join(args, "\x00")+"\x00" {
+			return true
+		}
+	}
+	return false
 }
 
 var kinds = []string{"net", "pid", "mnt", "user", "ipc", "uts"}

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -66,4 +67,41 @@ func TestFollowUnheard(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFollowWithoutServer: while no server is reached, a follower says that once, and
+// follows when there is one again. What else asks is told of the missing connection.
+func TestFollowWithoutServer(t *testing.T) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		var said bytes.Buffer
+		c.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		in := make(chan conn.Message, conn.FollowAhead)
+		following, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Follow(following, streams.EventStream(1, 0), ">", 1, in) }()
+		publish := func(want uint64) {
+			t.Helper()
+			if _, err := c.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+			if m := <-in; m.Seq != want {
+				t.Errorf("message %d, want %d", m.Seq, want)
+			}
+		}
+		publish(1)
+		cut := func([]byte) bool { return false }
+		w.Set(cut, cut)
+		time.Sleep(time.Minute)
+		if _, err := c.Request(t.Context(), &nats.Msg{Subject: "rath.query.default.runs"}); err == nil || err.Error() != "no connection to NATS" {
+			t.Errorf("a request without a server: %v", err)
+		}
+		w.Set(nil, nil)
+		time.Sleep(time.Minute)
+		publish(2)
+		stop()
+		<-done
+		if n := strings.Count(said.String(), "following a stream again"); n != 1 {
+			t.Errorf("it is said %d times that the stream is followed again, want 1:\n%.600s", n, said.String())
+		}
+	})
 }

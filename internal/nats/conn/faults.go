@@ -19,6 +19,14 @@ var (
 	ErrBehind = errors.New("nats/conn: the server that was asked does not have the end of the log")
 )
 
+// unconnected is the error of what was not sent because no server is reached. The client
+// library says that its buffer is full: Rath gives it none, so that what is late is not
+// sent after the caller has given up.
+type unconnected struct{ error }
+
+func (unconnected) Error() string   { return "no connection to NATS" }
+func (e unconnected) Unwrap() error { return e.error }
+
 // IsTransient reports whether an error is one of a connection or a leader that is
 // being replaced.
 func IsTransient(err error) bool {

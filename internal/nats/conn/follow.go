@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,15 +20,21 @@ const FollowAhead = 128
 // not sent.
 func (c *Conn) Follow(ctx context.Context, stream, filter string, from uint64, out chan<- Message) error {
 	from = max(from, 1)
+	told := false // that it is broken off, since the last message
 	for wait := NewBackoff(); ; {
 		next, err := c.followOnce(ctx, stream, filter, from, out)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if next > from {
-			from, wait = next, NewBackoff()
+			from, wait, told = next, NewBackoff(), false
 		}
-		c.Logger.Info("following a stream again", "stream", stream, "from", from, "err", err)
+		level := slog.LevelInfo
+		if told {
+			level = slog.LevelDebug
+		}
+		told = true
+		c.Logger.Log(ctx, level, "following a stream again", "stream", stream, "from", from, "err", err)
 		if err := wait.Sleep(ctx); err != nil {
 			return err
 		}

@@ -78,8 +78,12 @@ func (e *PermissionError) who() string {
 func (e *PermissionError) Is(target error) bool { return target == ErrDenied }
 
 // causeOf says more of a refusal: whether the subject is of another tenant than these
-// credentials are, for which the server is asked once.
+// credentials are, for which the server is asked once. Where there is no connection it
+// says that.
 func (c *Conn) causeOf(ctx context.Context, err error) error {
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return unconnected{err}
+	}
 	e, ok := errors.AsType[*PermissionError](err)
 	if !ok || e.Subject == "" {
 		return err

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
@@ -178,6 +179,9 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 // TestFollowSteps follows the steps of a run that waits: the chosen ones that are there,
 // and those that come, each once and with its number.
 func TestFollowSteps(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
 	dir := t.TempDir()
 	t.Chdir(dir)
 	var node offering
@@ -206,5 +210,14 @@ func TestFollowSteps(t *testing.T) {
 	}
 	if said := failed.said(); said != "" {
 		t.Errorf("no step failed, and these were told: %s", said)
+	}
+
+	// It has ended: nothing more comes that would be worth waiting for.
+	for args, want := range map[string]string{"--last 1": "approved", "": "by revision 1, approved"} {
+		began := time.Now()
+		got := command(t, "rath show one -f "+args, dir)
+		if took := time.Since(began); took > 4*time.Second || !strings.Contains(got, want) || !strings.Contains(got, "succeeded") {
+			t.Errorf("show one -f %s took %v and says\n%s\nwant %q", args, took, got, want)
+		}
 	}
 }

@@ -33,12 +33,14 @@ func followSteps(ctx context.Context, a *app.App, s *app.System, name string, q 
 		return err
 	}
 	g, feed, seen, labels := lineage.NewGraph(), lineage.NewStepFeed(r.Run), map[recordPlace]bool{}, &lineage.Labels{}
+	told := false // of its end
 	if r.Session != "" {
 		err = reference.Recorded(ctx, s, r.Session, 0, func(rec *wire.LineageRecord) error {
 			g.Add(rec.Record)
 			feed.Add(rec.Record)
 			labels.Add(&rec.Record)
 			seen[placeOf(&rec.Record)] = true
+			told = told || rec.Record.Kind == lineage.Ended && rec.Record.Run == r.Run && rec.Record.Home == ""
 			return nil
 		})
 		if err != nil {
@@ -56,6 +58,9 @@ func followSteps(ctx context.Context, a *app.App, s *app.System, name string, q 
 	count := len(all)
 	for _, step := range q.Choose(all) {
 		write(&step)
+	}
+	if told {
+		return ended(ctx, a, s, r.Run)
 	}
 	w := follow.Writing(a.Out)
 	record := w.Record

@@ -304,6 +304,9 @@ func showOn(ctx context.Context, a *app.App, s *app.System, name string, full bo
 	if err := write(&v, true); err != nil {
 		return err
 	}
+	if r.State.Terminal() { // the rows are read since
+		return ended(ctx, a, s, r.Run)
+	}
 	more := func() error {
 		v, err := s.SessionAfter(ctx, string(r.Session), rows)
 		if err == nil && len(v.Chunks) > 0 {

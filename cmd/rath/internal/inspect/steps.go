@@ -63,6 +63,15 @@ func ending(a *app.App, id run.ID, seen follow.Outcome, err error) error {
 	return outcome(a, id, seen.Result)
 }
 
+// ended tells how a run ended of which nothing more comes.
+func ended(ctx context.Context, a *app.App, s *app.System, id run.ID) error {
+	r, err := s.Result(ctx, id)
+	if err != nil {
+		return err
+	}
+	return outcome(a, id, &r)
+}
+
 // tellRecorded tells what is recorded of the tree that a session is part of. The
 // sessions are named as pictures of the whole tree do, so that it is read first.
 func tellRecorded(ctx context.Context, s *app.System, id session.ID, t *view.Timeline) error {

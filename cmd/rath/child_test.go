@@ -88,11 +88,12 @@ func (c *child) interrupt() int {
 	return c.ProcessState.ExitCode()
 }
 
-// waitFor waits for something that another process does.
+// waitFor waits for something that another process does. It looks less often the longer
+// that takes: to look may take a command.
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	for began := time.Now(); !ok(); time.Sleep(min(10*time.Millisecond+time.Since(began)/20, 250*time.Millisecond)) {
+		if time.Since(began) > 30*time.Second {
 			t.Fatal("it did not happen within 30 s")
 		}
 	}

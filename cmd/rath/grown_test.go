@@ -99,6 +99,9 @@ func TestImportOfWhatWentOn(t *testing.T) {
 // TestImportOfManyRows: rows come in over as many commits as they need, however
 // short they are, and what they cost does not depend on how many there are.
 func TestImportOfManyRows(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
 	const rows = 20_000
 	t.Chdir(t.TempDir())
 	var b strings.Builder

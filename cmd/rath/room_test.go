@@ -18,7 +18,7 @@ import (
 // full: a command that waits prints once that the task does, and what to do, the
 // list of nodes shows it, and with room again the runs end.
 func TestRunWaitsForRoom(t *testing.T) {
-	if isPlayed(t) {
+	if isPlayedAtOnce(t) {
 		return
 	}
 	dir := t.TempDir()

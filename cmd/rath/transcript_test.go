@@ -26,7 +26,7 @@ const asPlayed = "RATH_TEST_AS_PLAYED"
 
 // atOnce is how many tests are played at once where nothing else is asked for: they wait
 // for each other's processes, deadlines and disks more than they compute.
-const atOnce = "4"
+const atOnce = "6"
 
 func TestMain(m *testing.M) {
 	local.Reexec()
@@ -58,6 +58,9 @@ func TestMain(m *testing.M) {
 // before, "await RUN STATE" waits for one of its runs, and "serve TOOL" is a
 // program with a tool. "git" is git, as a user without configuration of her own has it.
 func TestTranscripts(t *testing.T) {
+	if os.Getenv(asPlayed) == "" {
+		t.Parallel() // beside the other tests that wait
+	}
 	names, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no transcripts: %v", err)
@@ -112,17 +115,44 @@ func isPlayed(t *testing.T) bool {
 		return false
 	}
 	t.Parallel()
+	startPlayed(t)()
+	return true
+}
+
+// isPlayedAtOnce is isPlayed for a test that waits long and computes little: its process
+// begins before those that wait for their turn.
+func isPlayedAtOnce(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(asPlayed) != "" {
+		return false
+	}
+	ended := startPlayed(t)
+	t.Parallel()
+	ended()
+	return true
+}
+
+// startPlayed starts the process that plays this test; the function that it returns waits
+// for its end.
+func startPlayed(t *testing.T) (ended func()) {
+	t.Helper()
 	args := []string{"-test.run=^" + strings.Replace(t.Name(), "/", "$/^", 1) + "$", "-test.v", "-update=" + strconv.FormatBool(*update)}
 	if dir := os.Getenv("GOCOVERDIR"); dir != "" {
 		args = append(args, "-test.gocoverdir="+dir) // what it covers counts in go test -cover
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asPlayed+"=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name()+" ")) {
-		t.Errorf("%v\n%s", err, out)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
-	return true
+	return func() {
+		t.Helper()
+		if err := cmd.Wait(); err != nil || !bytes.Contains(out.Bytes(), []byte("--- PASS: "+t.Name()+" ")) {
+			t.Errorf("%v\n%s", err, out.Bytes())
+		}
+	}
 }
 
 // play runs the commands of a script and returns it with what they print.

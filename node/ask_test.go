@@ -36,6 +36,7 @@ func counts(step string) flow.Registration {
 // TestAskOtherNodes: a node that offers nothing has a run replayed by one that
 // offers its workflow, reruns it and drains that node.
 func TestAskOtherNodes(t *testing.T) {
+	t.Parallel()
 	store := t.TempDir()
 	host, err := Start(t.Context(), &Options{Store: store, Level: "lazy", Port: -1, Idle: true, Name: "host", Gossip: DevGossip()})
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 // on a fork, behind more rows than one answer holds, and beside calls that need no
 // approval. A question of the workflow itself is about no call, and says what it is about.
 func TestAsked(t *testing.T) {
+	t.Parallel()
 	const patch = "--- a/one\n+++ b/one\n-two\n+2\n"
 	type mail struct {
 		To   string `json:"to"`

@@ -126,6 +126,7 @@ func interrupted() flow.Registration {
 // workflow go to it, of acme alone, and all that it does goes through the others with
 // exactly the permissions that are listed.
 func TestBoundNode(t *testing.T) {
+	t.Parallel()
 	srv, refused := tenants(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()

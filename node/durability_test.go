@@ -18,6 +18,7 @@ import (
 // TestDurabilityInRecords: the log of a session and its lineage tell what the
 // commits of a node survive, unless that is the most.
 func TestDurabilityInRecords(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ level, want string }{{"lazy", "lazy"}, {"", ""}} {
 		t.Run("level="+tt.level, func(t *testing.T) {
 			n := begin(t, &Options{Store: t.TempDir(), Level: tt.level, Models: newWitnessed(t, "auto.txtar"), Workflows: writers()}).started(t)

@@ -53,6 +53,7 @@ func (l *lines) String() string {
 // its task lists. The server gets the secret, and no file, environment, log, stream or
 // answer holds it; each request is told with its step.
 func TestSecretStaysOutside(t *testing.T) {
+	t.Parallel()
 	const secret = "s3cr3t-token-of-the-node"
 	var got atomic.Pointer[string]
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

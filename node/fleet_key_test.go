@@ -41,6 +41,7 @@ func TestGossipKeys(t *testing.T) {
 // TestGossipChangesItsKey: nodes that send with different keys are one fleet while each
 // accepts the other's.
 func TestGossipChangesItsKey(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	first := "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t))
 	former, next := cluster.NewKey().Text(), cluster.NewKey().Text()

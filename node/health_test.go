@@ -279,6 +279,7 @@ func (h *held) Complete(ctx context.Context, _ *llm.Request, _ func(llm.Delta)) 
 // TestHealthWhileDraining holds that a node that waits for a model before it
 // ends is alive and not ready.
 func TestHealthWhileDraining(t *testing.T) {
+	t.Parallel()
 	model := &held{call: make(chan struct{}), answer: make(chan struct{})}
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Health: "0", Models: model, Drain: 2 * soon}).started(t)
 	base := n.HealthURL()

@@ -24,6 +24,7 @@ import (
 // is shown them with the prompt, and first does what tool_choice says. What is no image, or
 // not stored, is told with the field.
 func TestTaskImages(t *testing.T) {
+	t.Parallel()
 	var picture bytes.Buffer
 	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 3, 2))); err != nil {
 		t.Fatal(err)

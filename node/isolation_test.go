@@ -117,6 +117,7 @@ func TestSandboxLimits(t *testing.T) {
 // TestIsolationIsTold: what a node offers is in its entry, for people, and in
 // what it tells other nodes.
 func TestIsolationIsTold(t *testing.T) {
+	t.Parallel()
 	here, err := local.New(nil).Probe(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 // often than their list allows, in a minute and at one time. A run that waits for that says so, and ends when it is
 // cancelled; where the list names another model, that one is asked.
 func TestLimitsOfTheFleet(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	asked, release := map[string]int{}, make(chan struct{}, 2)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

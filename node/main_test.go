@@ -40,8 +40,8 @@ func TestMain(m *testing.M) {
 	default:
 		os.Exit(Execute(os.Args[1:], nil))
 	}
-	// Those that run in parallel wait for processes and deadlines more than they compute.
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	// The tests wait for periods and deadlines more than they compute.
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	natstest.Main(m)

@@ -23,6 +23,7 @@ import (
 // TestMainWaitsForServers starts the program without its servers: it waits, is
 // alive, and ends well when it is told to.
 func TestMainWaitsForServers(t *testing.T) {
+	t.Parallel()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +67,7 @@ func TestMainWaitsForServers(t *testing.T) {
 // TestMainTellsNoPassword starts the program with the password in the address of
 // its servers: it says where they are, and not the password.
 func TestMainTellsNoPassword(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	exe, err := os.Executable()
 	if err != nil {
@@ -109,6 +111,7 @@ func TestMainTellsNoPassword(t *testing.T) {
 // TestMainWithAnotherKey starts the program of a node with another key than the
 // fleet has: it ends, and says why and what to do, and no key.
 func TestMainWithAnotherKey(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	at := func() string { return "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)) }
 	first, key := at(), cluster.NewKey()

@@ -22,6 +22,7 @@ import (
 // the server dies is made again if the server calls it read-only; else it is not, and the
 // run waits for a person.
 func TestMCP(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	script, err := scripted.Parse("mcp.txtar", fmt.Appendf(nil, `
@@ -130,6 +131,7 @@ done
 // not as asked for is refused. A call that is cut off after the answer is not made
 // again by itself.
 func TestMCPAsks(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"good", "former"} {
 		t.Run(kind, func(t *testing.T) { t.Parallel(); mcpAsks(t, kind) })
 	}

@@ -26,11 +26,15 @@ func TestGrowth(t *testing.T) {
 		held[i] = new([1 << 20]byte)
 	}
 	large := growth(t)
-	if large != memoryGrowth || small < large {
+	if large > memoryGrowth+near || small < large {
 		t.Errorf("the heap grows by %d percent, and by %d with 96 MiB more in use", small, large)
 	}
 	runtime.KeepAlive(held)
 }
+
+// near is by how many percent what a collection sets may differ from the share of what is
+// in use a moment later.
+const near = 5
 
 // growth collects and returns what it has set.
 func growth(t *testing.T) int {
@@ -40,7 +44,7 @@ func growth(t *testing.T) int {
 		runtime.GC()
 		metrics.Read(live)
 		percent, want := int(live[1].Value.Uint64()), growthOver(live[0].Value.Uint64())
-		if want-5 <= percent && percent <= want+5 { // other tests may be at work
+		if want-near <= percent && percent <= want+near { // other tests may be at work
 			return percent
 		}
 		if time.Now().After(end) {

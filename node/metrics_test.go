@@ -74,6 +74,7 @@ func scraped(t *testing.T, base string, lines ...string) string {
 // TestMetrics follows what a node tells Prometheus from runs that wait to the absence
 // of the servers.
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	goOn := make(chan struct{})
 	holds := flow.Registration{Name: "holds", Revision: "1", Description: "Waits for the test.", New: func() flow.Workflow {

@@ -21,6 +21,7 @@ import (
 // budget could not be kept is refused before it begins, and so is a name that the list
 // does not have.
 func TestModelList(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
@@ -87,6 +88,7 @@ func TestModelList(t *testing.T) {
 
 // TestModelListRetries: the list says how often a model is asked for one answer.
 func TestModelListRetries(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)

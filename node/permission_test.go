@@ -130,6 +130,7 @@ func (m *byTools) Complete(ctx context.Context, r *llm.Request, sink func(llm.De
 // an operator do their work with exactly the permissions that are listed for
 // them: the server refuses nothing.
 func TestExactPermissions(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
 	refused := &refusedLog{}
@@ -236,6 +237,7 @@ func TestMissingPermission(t *testing.T) {
 	for role, routing := range map[permission.Role]Routing{permission.RoleNode: RouteElsewhere, permission.RoleRouter: RouteOnly} {
 		for _, p := range permission.GrantOf(role, at).Allow {
 			t.Run(string(role)+" without "+p.String(), func(t *testing.T) {
+				t.Parallel()
 				srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: without(permission.RoleNode, p)})
 				o := Options{NATS: srv.URL(), Level: "lazy", Store: t.TempDir(), Routing: routing, Health: "127.0.0.1:0"}
 				o.User, o.Password = srv.Node()
@@ -260,6 +262,7 @@ func TestMissingPermission(t *testing.T) {
 // TestNotProvisioned starts a node that may not make streams: it says what is
 // missing, why it does not make it, and what to do.
 func TestNotProvisioned(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: granted(nil)})
 	start := func(pool string) error {
 		o := Options{NATS: srv.URL(), Level: "lazy", Store: t.TempDir(), Pool: pool, Health: "127.0.0.1:0"}
@@ -389,6 +392,7 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 				continue
 			}
 			t.Run(string(role)+" without "+p.String(), func(t *testing.T) {
+				t.Parallel()
 				srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: without(role, p)})
 				o := &streams.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true}
 				switch role {

@@ -28,6 +28,7 @@ import (
 // that they did not, and with lineage that the server tells: the run goes on, from its
 // log, the stream is removed, and relays tell the lineage.
 func TestStoreOfFormerRelease(t *testing.T) {
+	t.Parallel()
 	store := t.TempDir()
 	model := &held{call: make(chan struct{}), answer: make(chan struct{})}
 	o := Options{Store: store, Level: "lazy", Models: model, Drain: 50 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}

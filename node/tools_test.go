@@ -219,6 +219,7 @@ func announced(t *testing.T, c *client.Client, name string) {
 }
 
 func TestToolsThatAreRefused(t *testing.T) {
+	t.Parallel()
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy"}).started(t)
 	_, program := toolProgram(t, n)
 	good := wire.Tool{Name: "weather", Description: "Weather."}

@@ -39,6 +39,7 @@ func asks() flow.Registration {
 // somebody else: what is recorded is the user that the server checked, and what the body
 // says stands beside it.
 func TestUserIsProved(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
 	user := func(name string) permission.User {
@@ -128,6 +129,7 @@ func waiting(ctx context.Context, c *client.Client, id run.ID) error {
 // TestUserOfOperator has a client with the node's rights be the operator, and one whose
 // name is none told what to do.
 func TestUserOfOperator(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})

@@ -26,6 +26,7 @@ import (
 
 // TestWaiting counts the tasks of a tenant that no node has taken.
 func TestWaiting(t *testing.T) {
+	t.Parallel()
 	store := t.TempDir()
 	host, err := Start(t.Context(), &Options{Store: store, Level: "lazy", Port: -1, Idle: true, Name: "host", Gossip: DevGossip()})
 	if err != nil {

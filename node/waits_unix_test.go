@@ -25,6 +25,7 @@ func TestMainBeforeServers(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"node", "router"} {
 		t.Run(program, func(t *testing.T) {
+			t.Parallel()
 			port := natstest.FreePort(t)
 			exe, err := os.Executable()
 			if err != nil {
@@ -93,6 +94,7 @@ func TestMainBeforeServers(t *testing.T) {
 // TestMainWithWrongPassword holds that waiting for servers is not for what does not
 // pass: credentials that they refuse end the program at once.
 func TestMainWithWrongPassword(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, NodePassword: "secret"})
 	exe, err := os.Executable()
 	if err != nil {

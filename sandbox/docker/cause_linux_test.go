@@ -117,6 +117,7 @@ func TestTroubles(t *testing.T) {
 		fmt.Println(err)
 		return
 	}
+	t.Setenv("DOCKER_API_VERSION", "")
 	nowhere := filepath.Join(t.TempDir(), "none")
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -188,7 +189,11 @@ func TestTroubles(t *testing.T) {
 		"no number":          {a: answers{"/containers/create": says(201, "{}")}, do: start, want: []string{"create a container", "no engine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("DOCKER_API_VERSION", tc.env)
+			if tc.env == "" {
+				t.Parallel() // after those of the environment
+			} else {
+				t.Setenv("DOCKER_API_VERSION", tc.env)
+			}
 			o := tc.o
 			o.State, o.Host = t.TempDir(), tc.host
 			if o.Image == "" {
@@ -201,6 +206,7 @@ func TestTroubles(t *testing.T) {
 			if strings.HasPrefix(name, "hangs") {
 				b.patience = time.Second // which the questions before do not take
 			}
+			var err error
 			ended := make(chan error, 1)
 			go func() { ended <- tc.do(t.Context(), b) }()
 			select {

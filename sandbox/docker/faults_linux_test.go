@@ -121,6 +121,7 @@ func TestCapabilities(t *testing.T) {
 // TestFaultsStart: a container that does not come to run is told with the cause and a
 // remedy, and nothing of it is left.
 func TestFaultsStart(t *testing.T) {
+	t.Parallel()
 	const busy = "device or resource busy"
 	for name, tc := range map[string]struct {
 		faults []fault
@@ -143,6 +144,7 @@ func TestFaultsStart(t *testing.T) {
 		"commands get lost":  {inner: []scripted.Fault{{Kind: scripted.LostAnswer}}, want: []string{"the daemon cannot start commands"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			e := fakeEngine{begin: tc.begin, keeps: true}
 			b := e.start(t, nil, tc.inner...)
 			if tc.short {
@@ -364,6 +366,7 @@ func comes(t *testing.T, what string, holds func() bool) {
 // TestFaultsWarm: a container that waits becomes that of a sandbox, with its files; if it
 // cannot, another one is made, and the files are as they were. None is left when Run ends.
 func TestFaultsWarm(t *testing.T) {
+	t.Parallel()
 	var e fakeEngine
 	b := e.start(t, nil)
 	var log lines

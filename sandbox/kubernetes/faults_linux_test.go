@@ -46,6 +46,7 @@ func says(t *testing.T, what string, err error, words ...string) {
 // TestFaultsCheck: what keeps a node from making pods is named by Check, with its cause and
 // a remedy, and nothing is made.
 func TestFaultsCheck(t *testing.T) {
+	t.Parallel()
 	const review = "create selfsubjectaccessreviews"
 	away := "look at the kubeconfig, at the node's service account and whether a network policy lets it out to the API server"
 	for name, tc := range map[string]struct {
@@ -137,6 +138,7 @@ func foreignServer(t *testing.T, o *Options) {
 // TestFaultsStart: a pod that does not come to run is told with the pod's name, the cause
 // and a remedy, once it is known and else when its time is over, and nothing of it is left.
 func TestFaultsStart(t *testing.T) {
+	t.Parallel()
 	const (
 		pulling   = `{"phase":"Pending","containerStatuses":[{"name":"sandbox","image":"example.org/tols:v1","state":{"waiting":{"reason":"ImagePullBackOff","message":"Back-off pulling image \"example.org/tols:v1\""}}}]}`
 		full      = `{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/3 nodes are available: 3 Insufficient memory."}]}`
@@ -255,6 +257,7 @@ func foreignDaemon(s *apiServer, p *fakePod) {
 
 // TestFaultsPass: what passes by itself is waited for.
 func TestFaultsPass(t *testing.T) {
+	t.Parallel()
 	for name, faults := range map[string][]fault{
 		"server restarts":  {{at: "get pods", times: 3}},
 		"server is behind": {{at: "get pods", code: 500, message: etcdSlow, times: 3}},
@@ -279,6 +282,7 @@ func TestFaultsPass(t *testing.T) {
 
 // TestFaultsCommand: what happens to a pod while a command runs in it.
 func TestFaultsCommand(t *testing.T) {
+	t.Parallel()
 	say := func(status string) func(s *apiServer, p *fakePod) {
 		return func(s *apiServer, p *fakePod) {
 			s.say("pods/"+p.name, status)

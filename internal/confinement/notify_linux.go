@@ -28,13 +28,6 @@ import (
 // Kernels with an early Landlock leave more to the supervisor: what their Landlock does
 // not guard, or always refuses.
 
-// The ABIs of Landlock that took over what is handed to the supervisor before.
-const (
-	abiRefer    = 2 // renames from one directory to another
-	abiTruncate = 3
-	abiScope    = 6 // signals
-)
-
 // notifyOp is what a call does, however it names the file.
 type notifyOp int
 

@@ -70,6 +70,7 @@ func start(t *testing.T, latency time.Duration) (c *api.Conn, m *Model, store st
 }
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	const latency = 100 * time.Millisecond // so long that the lag is looked at meanwhile
 	c, m, _ := start(t, latency)
 	lag := int64(0)
@@ -135,6 +136,7 @@ func TestRun(t *testing.T) {
 // TestLag reads how far the work queues are behind, which takes the rights of a
 // node.
 func TestLag(t *testing.T) {
+	t.Parallel()
 	c, _, store := start(t, 300*time.Millisecond)
 	m, err := supervise.ReadAttachment(store)
 	if err != nil {
@@ -201,6 +203,7 @@ func TestLag(t *testing.T) {
 }
 
 func TestRate(t *testing.T) {
+	t.Parallel()
 	c, _, _ := start(t, 0)
 	r, err := Run(t.Context(), c, &Options{Tasks: 20, Rate: 40})
 	if err != nil {
@@ -212,6 +215,7 @@ func TestRate(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
+	t.Parallel()
 	c, _, _ := start(t, 0)
 	r, err := Run(t.Context(), c, &Options{Tasks: 3, Workflow: "missing"})
 	if err != nil {
@@ -223,6 +227,7 @@ func TestFailures(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	c, m, _ := start(t, 30*time.Millisecond)
 	ctx, cancel := context.WithCancel(t.Context())
 	r, err := Run(ctx, c, &Options{Tasks: 1000, InFlight: 2, First: m.First, Ended: func(run.ID, messages.Result) { cancel() }})
@@ -235,6 +240,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
+	t.Parallel()
 	for _, o := range []Options{{Tasks: -1}, {InFlight: MaxInFlight + 1}, {Rate: -1}, {Duration: -1}, {Settle: 25 * time.Hour}} {
 		if _, err := Run(t.Context(), nil, &o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%+v: got %v, want %v", o, err, ErrOptions)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/retention"
 	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/internal/supervise"
@@ -48,15 +48,9 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &site{t: t, store: t.TempDir(), port: l.Addr().(*net.TCPAddr).Port}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s := &site{t: t, store: t.TempDir(), port: natstest.FreePort(t)}
 	s.start()
+	var err error
 	if s.client, err = client.Connect(t.Context(), fmt.Sprintf("nats://127.0.0.1:%d", s.port), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +150,7 @@ func (s *site) brought(id session.ID) (all []commitlog.Restoration) {
 // TestImport brings an archive back with a client's rights: to where it was purged, and
 // to another store, again and again. The log says who asked for it.
 func TestImport(t *testing.T) {
+	t.Parallel()
 	here, other := newSite(t), newSite(t)
 	id := here.run("r1", "notes")
 	docs := here.prune()
@@ -207,6 +202,7 @@ func TestImport(t *testing.T) {
 
 // TestBadArchives are refused, and nothing of them is there afterwards.
 func TestBadArchives(t *testing.T) {
+	t.Parallel()
 	here, other := newSite(t), newSite(t)
 	id := here.run("r1", "")
 	doc := here.prune()[0]
@@ -240,6 +236,7 @@ func TestBadArchives(t *testing.T) {
 
 // TestUnsignedArchive: a store does not sign what was brought to it.
 func TestUnsignedArchive(t *testing.T) {
+	t.Parallel()
 	here, other := newSite(t), newSite(t)
 	here.run("r1", "")
 	tree, _, err := dossier.VerifyTree(here.prune()[0], nil)
@@ -266,6 +263,7 @@ func TestUnsignedArchive(t *testing.T) {
 // TestArchiveWithOpenRun: a run that a forger left open does not go on where it is brought,
 // with an approval that no person gave.
 func TestArchiveWithOpenRun(t *testing.T) {
+	t.Parallel()
 	here, other := newSite(t), newSite(t)
 	here.run("r1", "")
 	tree, _, err := dossier.VerifyTree(here.prune()[0], nil)
@@ -312,6 +310,7 @@ func TestArchiveWithOpenRun(t *testing.T) {
 // TestNodeEndsMeanwhile: the client asks again when a node is back, which goes on where the
 // other one was cut off.
 func TestNodeEndsMeanwhile(t *testing.T) {
+	t.Parallel()
 	here, other := newSite(t), newSite(t)
 	var id session.ID
 	for i := range 60 {
@@ -356,6 +355,7 @@ func TestNodeEndsMeanwhile(t *testing.T) {
 
 // TestOpenRath takes over a session file of OpenRath with a client's rights.
 func TestOpenRath(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	file, err := os.ReadFile(filepath.Join("..", "openrath", "testdata", "v1.2.jsonl"))
 	if err != nil {
@@ -379,6 +379,7 @@ func TestOpenRath(t *testing.T) {
 // TestOpenRathGraph takes over a session, its fork and the merge of both: the graph is the
 // one of OpenRath, in one tree. A parent that is not there is told, and is no edge.
 func TestOpenRathGraph(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	at := map[string]session.ID{}
 	for _, f := range []struct {

@@ -162,6 +162,7 @@ fault: hang
 // The script says the same in process and over a socket: the same answers,
 // the same deltas, the same classes of errors, the same log.
 func TestScriptedServerIsTheScriptedModel(t *testing.T) {
+	t.Parallel()
 	var httpLog, processLog bytes.Buffer
 	o := &llm.ServerOptions{Idle: time.Second, FirstToken: 2 * time.Second}
 	now := func() time.Time { return time.Unix(0, 0) }

@@ -18,6 +18,7 @@ import (
 )
 
 func TestEmbeddings(t *testing.T) {
+	t.Parallel()
 	row := func(name string, want llmtest.Outcome, body string) llmtest.Row {
 		return llmtest.Row{Name: name, Pieces: []string{llmtest.Head(200, "application/json"), body}, Want: want}
 	}

@@ -85,6 +85,7 @@ func chatUsage(u session.Usage) string {
 }
 
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	stop := fin("stop")
 	call := func(args ...string) []session.ToolCall { // id, name, args triples
 		var cs []session.ToolCall

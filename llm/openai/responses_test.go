@@ -97,6 +97,7 @@ func responseOf(p llmtest.Part, output string) string {
 }
 
 func TestResponses(t *testing.T) {
+	t.Parallel()
 	const (
 		added  = `{"type":"response.output_item.added","output_index":0,"item":{"type":"message"}}`
 		hello  = `{"type":"response.output_text.delta","output_index":0,"delta":"Hello"}`

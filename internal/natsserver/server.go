@@ -474,6 +474,13 @@ func (s *Server) end(shutdown func(*server.Server)) {
 			s.log.Errorf("close the port: %v", err)
 		}
 	}
+	if !srv.JetStreamIsClustered() && left(srv) {
+		// Else the server would give the clients of pending pull requests 50 ms to
+		// learn that these end, also clients that have left.
+		if err := srv.ShutdownJetStream(); err != nil {
+			s.log.Errorf("stop JetStream: %v", err)
+		}
+	}
 	shutdown(srv)
 	srv.Shutdown() // does nothing if it is done
 	srv.WaitForShutdown()
@@ -483,6 +490,19 @@ func (s *Server) end(shutdown func(*server.Server)) {
 	if err := s.lock.release(); err != nil {
 		s.log.Errorf("release store directory %s: %v", s.dir, err)
 	}
+}
+
+// leftWithin is how long a server may take to notice that its clients have left.
+const leftWithin = 10 * time.Millisecond
+
+// left reports whether all clients of a server have left.
+func left(srv *server.Server) bool {
+	for began := time.Now(); srv.NumClients() > 0; time.Sleep(leftWithin / 20) {
+		if time.Since(began) > leftWithin {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *Server) ended(ctx context.Context) error {

@@ -84,6 +84,45 @@ func TestStoreInUse(t *testing.T) {
 	start(t, natsserver.Options{StoreDir: dir})
 }
 
+// TestShutdownAfterClients: a server whose clients have left ends at once, also when one
+// of them left while it asked for messages.
+func TestShutdownAfterClients(t *testing.T) {
+	fastest := time.Hour
+	for range 5 {
+		srv := start(t, natsserver.Options{Lazy: true})
+		user, password := srv.Operator()
+		nc, _ := connect(t, srv, user, password)
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, MaxBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Fetch(1, jetstream.FetchMaxWait(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		nc.Close()
+		began := time.Now()
+		if err := srv.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		fastest = min(fastest, time.Since(began))
+	}
+	t.Logf("the fastest of 5 ended within %v", fastest)
+	if fastest >= 50*time.Millisecond {
+		t.Errorf("the fastest of 5 servers took %v to end, want less than 50 ms", fastest)
+	}
+}
+
 func TestStoreDirRefused(t *testing.T) {
 	file := t.TempDir() + "/file"
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -224,28 +224,32 @@ func (s slow) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error) {
 // TestIndexAgainstNaiveModel makes random changes, also such as hide themselves, and
 // compares with a reader of all files, for snapshots and imports alike.
 func TestIndexAgainstNaiveModel(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(12) {
-		r := rand.New(rand.NewPCG(seed, 2))
-		dir, cache := t.TempDir(), t.TempDir()
-		b, far := blob.NewMemory(), &asking{Store: blob.NewMemory()}
-		x, base := new(workspace.Index), blob.Digest{}
-		for step := range 12 {
-			mutate(t, r, dir)
-			hide(t, r, dir)
-			if r.IntN(3) == 0 {
-				time.Sleep(60 * time.Millisecond) // so that the index gets to know something
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(seed, 2))
+			dir, cache := t.TempDir(), t.TempDir()
+			b, far := blob.NewMemory(), &asking{Store: blob.NewMemory()}
+			x, base := new(workspace.Index), blob.Digest{}
+			for step := range 12 {
+				mutate(t, r, dir)
+				hide(t, r, dir)
+				if r.IntN(3) == 0 {
+					time.Sleep(60 * time.Millisecond) // so that the index gets to know something
+				}
+				if r.IntN(8) == 0 {
+					far.Store = blob.NewMemory() // another store, or this one was emptied
+				}
+				base = same(t, x, b, dir, base)
+				if diff := modelOf(t, restore(t, b, base)); len(diff) != len(modelOf(t, dir)) {
+					t.Fatalf("seed %d, step %d: %d paths restored", seed, step, len(diff))
+				}
+				head, fresh := importWith(t, far, cache, dir), blob.NewMemory()
+				sameTree(t, fmt.Sprintf("seed %d, step %d, imported", seed, step), far, head, fresh, snapshot(t, fresh, dir, blob.Digest{}))
+				restore(t, far, head) // all of it is there
 			}
-			if r.IntN(8) == 0 {
-				far.Store = blob.NewMemory() // another store, or this one was emptied
-			}
-			base = same(t, x, b, dir, base)
-			if diff := modelOf(t, restore(t, b, base)); len(diff) != len(modelOf(t, dir)) {
-				t.Fatalf("seed %d, step %d: %d paths restored", seed, step, len(diff))
-			}
-			head, fresh := importWith(t, far, cache, dir), blob.NewMemory()
-			sameTree(t, fmt.Sprintf("seed %d, step %d, imported", seed, step), far, head, fresh, snapshot(t, fresh, dir, blob.Digest{}))
-			restore(t, far, head) // all of it is there
-		}
+		})
 	}
 }
 

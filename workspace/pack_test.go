@@ -56,6 +56,7 @@ func TestReadsFormerFormats(t *testing.T) {
 // TestManySnapshots: what a head needs does not grow with the heads before it, and a
 // directory that did not change is not written again.
 func TestManySnapshots(t *testing.T) {
+	t.Parallel()
 	b, dir := blob.NewMemory(), t.TempDir()
 	files := map[string]string{}
 	for i := range 300 {

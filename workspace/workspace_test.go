@@ -2,6 +2,7 @@ package workspace_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -19,6 +20,10 @@ import (
 
 func TestMain(m *testing.M) {
 	scratch.InMemory()
+	// Those that run in parallel wait for clocks of files more than they compute.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 

@@ -474,6 +474,7 @@ func TestFlapping(t *testing.T) {
 }
 
 func TestTwentyNodes(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
 		f.net.set(func() { f.net.loss = 0.02 })

@@ -257,6 +257,7 @@ func (p *processes) gone() int {
 // wakes up lives again under the same incarnation, for all and in its own eyes.
 // The bound is generous, for busy machines; BenchmarkDetect measures.
 func TestProcesses(t *testing.T) {
+	t.Parallel()
 	const soon = 8 * time.Second
 	start := time.Now()
 	p := startProcesses(t, "", "a", "b", "c")

@@ -63,6 +63,7 @@ func (u *underWay) flood(ctx context.Context, work *sync.WaitGroup, l Limiter, t
 // under way, one of which dies meanwhile, neither ever has more, also with a store that loses
 // answers, and each has most of that, spread over the nodes.
 func TestNeverAboveAtOnce(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		most   int64
 		faults int

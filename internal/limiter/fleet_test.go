@@ -21,6 +21,7 @@ func TestMain(m *testing.M) { natstest.Main(m) }
 // far more than is allowed, one of which ends meanwhile: a model's server sees no window
 // with more than that. The window is one of two seconds here.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	const (
 		window, lease, slack = 2 * time.Second, 200 * time.Millisecond, time.Second
 		allowed, callers     = 100, 40

@@ -130,6 +130,7 @@ func (c *counting) flood(ctx context.Context, work *sync.WaitGroup, l Limiter, t
 // minute sees more, also with a store that loses answers, and most of what is allowed comes through, to
 // each node and tenant its part.
 func TestNeverAbove(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		limit  Amount
 		faults int

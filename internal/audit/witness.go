@@ -75,7 +75,7 @@ type called struct {
 	log       *log
 	commit    uint64
 	effect    string
-	evidence  []uint64 // attempts of late outcomes
+	evidence  []uint64 // attempts of late outcomes that are no errors
 }
 
 type execution struct {
@@ -196,7 +196,7 @@ func (w *witnesses) done(l *log, seq uint64, d *doneData) {
 }
 
 func (w *witnesses) late(d *doneData) {
-	if c := w.named(d.Call, d.Run, d.Path); c != nil {
+	if c := w.named(d.Call, d.Run, d.Path); c != nil && d.Code == "" {
 		c.evidence = append(c.evidence, d.Attempt)
 	}
 }

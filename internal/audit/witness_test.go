@@ -49,6 +49,11 @@ func TestWitnesses(t *testing.T) {
 	if r := witnessed(t, seenTools[:2], nil, nil, happened); !r.OK() {
 		t.Errorf("a resolved call:\n%s", violations(r))
 	}
+	// A call of an attempt that was superseded failed, and its tool may never have begun.
+	failed := both(set("t1", 11, "step.late", "code", "unavailable"), set("t1", 11, "step.late", "failed", true))
+	if r := witnessed(t, seenTools[2:], nil, nil, failed); !r.OK() {
+		t.Errorf("a call that failed, which is told late:\n%s", violations(r))
+	}
 	// A person quarantines the session of a run, releases it, and gives it more.
 	decided := both(with("t1", 20, "run.quarantined", "", object{"by": "eve", "reason": "odd"}),
 		with("t1", 20, "run.quarantined", "", object{"by": "eve", "reason": "fine", "released": true}))

@@ -382,3 +382,26 @@ func TestNotFound(t *testing.T) {
 		t.Errorf("another tenant's run: %v", err)
 	}
 }
+
+// TestStepsOfOneMillisecond: steps of a run in several sessions come as the run took them,
+// whichever ids these have.
+func TestStepsOfOneMillisecond(t *testing.T) {
+	const id = run.ID("r")
+	g := lineage.NewGraph()
+	for i, in := range []session.ID{"c", "b", "a"} {
+		r := lineage.Record{
+			Schema: lineage.Schema, Tenant: session.DefaultTenant, Session: in, Root: "c", Run: id, Kind: lineage.Model, Agent: "writer",
+			Step: run.Path(fmt.Sprint(9 + i)), Commit: 1, Time: 1_800_000_000_000,
+		}
+		if g.Add(r) != 1 {
+			t.Fatalf("%+v is not taken", r)
+		}
+	}
+	var got []run.Path
+	for _, r := range g.StepsOf(session.DefaultTenant, id) {
+		got = append(got, r.Step)
+	}
+	if want := []run.Path{"9", "10", "11"}; !slices.Equal(got, want) {
+		t.Errorf("the steps come as %q, want %q", got, want)
+	}
+}

@@ -95,7 +95,8 @@ func (g *Graph) SpentOn(t session.Tenant, id run.ID) []Spent {
 }
 
 // StepsOf returns the records of the steps of a run and of its branches, in the order
-// of time, those of tools with the agents that called them.
+// of time, those of tools with the agents that called them. Those of one millisecond come
+// as the run took them.
 func (g *Graph) StepsOf(t session.Tenant, id run.ID) []Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,7 +111,9 @@ func (g *Graph) StepsOf(t session.Tenant, id run.ID) []Record {
 			}
 		}
 	}
-	slices.SortFunc(out, byTime)
+	slices.SortFunc(out, func(a, b Record) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Run, b.Run), run.ComparePaths(a.Step, b.Step), byTime(a, b))
+	})
 	asked := callers{}
 	for i := range out {
 		asked.name(&out[i])

@@ -3,6 +3,7 @@ package flowtest_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"testing"
 
@@ -15,6 +16,10 @@ import (
 
 func TestMain(m *testing.M) {
 	scratch.InMemory()
+	// Tests wait for the processes of sandboxes more than they compute.
+	if err := flag.Set("test.parallel", "4"); err != nil { // what is asked for comes later
+		panic(err)
+	}
 	flowtest.Main(m)
 }
 

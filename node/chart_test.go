@@ -140,7 +140,6 @@ func TestChartFlags(t *testing.T) {
 // slots, and finds that number where KEDA is told to look, and none when they have
 // run: another path or value would scale nothing.
 func TestChartScaling(t *testing.T) {
-	t.Parallel()
 	const waiting = 1000
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Lazy: true})
 	var triggers []map[string]string

@@ -72,7 +72,6 @@ func (s *till) counted() (requests map[string]int, cost, dearest int64) {
 // model's server counted, to the micro-USD. Where nothing says what calls cost the task is
 // refused, and a branch whose agent names such a model makes no call.
 func TestMoneyOfTheFleet(t *testing.T) {
-	t.Parallel()
 	const branches, budget = 8, 40_000
 	server := &till{requests: map[string]int{}, nodes: map[string]int{}}
 	web := httptest.NewServer(server)

@@ -130,7 +130,6 @@ func (m *byTools) Complete(ctx context.Context, r *llm.Request, sink func(llm.De
 // an operator do their work with exactly the permissions that are listed for
 // them: the server refuses nothing.
 func TestExactPermissions(t *testing.T) {
-	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
 	refused := &refusedLog{}

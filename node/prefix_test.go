@@ -69,7 +69,6 @@ func (k keyedClient) Complete(ctx context.Context, r *llm.Request, sink func(llm
 // has the same bytes but for each branch's own words, so that the provider's cache
 // serves all of them.
 func TestPrefixAcrossNodes(t *testing.T) {
-	t.Parallel()
 	const branches, slots = 6, 4 // more than one node has room for
 	bodies := &branchBodies{from: map[string]int{}, full: make(chan struct{})}
 	model := scriptOf(t, "prefix.txtar", nil)

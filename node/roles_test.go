@@ -142,7 +142,6 @@ var sites = map[string]func(t *testing.T, users []permission.User) site{
 // submit, with each way to log in: the server lets through what the table of the verbs
 // says, and nothing else. What a bound node may not do, TestHostileBoundNode tries.
 func TestRoles(t *testing.T) {
-	t.Parallel()
 	const tenant = session.DefaultTenant
 	var users []permission.User
 	for _, r := range permission.Roles() {
@@ -206,7 +205,6 @@ func TestRoles(t *testing.T) {
 // TestUserOfEachLogin has a run approved by a user who claims to be another, with each way
 // to log in: what is recorded is the user that the server checked.
 func TestUserOfEachLogin(t *testing.T) {
-	t.Parallel()
 	for way, start := range sites {
 		t.Run(way, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*soon)

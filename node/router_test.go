@@ -146,7 +146,6 @@ func events(t *testing.T, n *Instance, id session.ID) iter.Seq[session.Event] {
 // TestRouters has two routers and a node of another pool work side by side:
 // each choice is made once, by a router, and what is chosen runs elsewhere.
 func TestRouters(t *testing.T) {
-	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	model := newWitnessed(t, "auto.txtar")
 	worker := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()})
@@ -231,7 +230,6 @@ func TestRouters(t *testing.T) {
 
 // TestOneNodeRoutes holds that a single process needs nothing else to route.
 func TestOneNodeRoutes(t *testing.T) {
-	t.Parallel()
 	model := newWitnessed(t, "auto.txtar")
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: model, Workflows: writers()}).started(t)
 	c, err := n.Client(t.Context())

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	}
 	// Those that run in parallel wait for periods and deadlines more than they compute: fleets
 	// that compute would keep each other's relays from telling in time that they live.
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	natstest.Main(m)

@@ -43,6 +43,10 @@ import (
 	"github.com/rathcluster/rath/internal/nats/permission"
 )
 
+// loginWithin is how long a client may take to send its credentials. The server's own 2 s
+// are less than clients wait, and too little for a process on a machine that has other work.
+const loginWithin = 10 * time.Second
+
 // DefaultStartTimeout bounds how long Start waits for the server, including
 // the recovery of what the store directory holds.
 const DefaultStartTimeout = time.Minute
@@ -320,6 +324,7 @@ func (o *Options) server() (*server.Options, error) {
 	conf.JetStreamMaxStore, conf.JetStreamMaxMemory = o.MaxStore, o.MaxMemory
 	conf.DisableJetStreamBanner = true
 	conf.PingInterval = o.PingInterval
+	conf.AuthTimeout = loginWithin.Seconds()
 	if o.MonitorPort != 0 {
 		conf.HTTPHost, conf.HTTPPort = o.Host, o.MonitorPort
 	}

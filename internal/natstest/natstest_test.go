@@ -1,8 +1,11 @@
 package natstest_test
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +46,36 @@ func TestVirtualTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSlowLogin has a client send its credentials when its machine lets it, 5 s late.
+func TestSlowLogin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		c, err := srv.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		from := bufio.NewReader(c)
+		if line, err := from.ReadString('\n'); err != nil || !strings.HasPrefix(line, "INFO ") {
+			t.Fatalf("the server says %q, %v", line, err)
+		}
+		time.Sleep(5 * time.Second)
+		user, password := srv.Operator()
+		if _, err := fmt.Fprintf(c, "CONNECT {\"user\":%q,\"pass\":%q,\"verbose\":false}\r\nPING\r\n", user, password); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			line, err := from.ReadString('\n')
+			if err != nil {
+				t.Fatalf("no answer to a login after 5 s: %v", err)
+			}
+			if line == "PONG\r\n" {
+				return
+			}
+		}
+	})
 }
 
 // TestDrainsAtTheEnd ends with a subscription that drains: nats.go notices that its

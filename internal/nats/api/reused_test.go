@@ -106,3 +106,33 @@ func TestReusedIdIsTold(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalIsTold loses the connection as a refusal is told: a client that listens hears
+// of it all the same.
+func TestRefusalIsTold(t *testing.T) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		const subject = "rath.run.default.r1.event"
+		sender := layer.Dial(t, &c.O) // through the wire too: it breaks by what only the node writes
+		heard := make(chan *nats.Msg, 100)
+		if _, err := sender.NC.ChanSubscribe(subject, heard); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sender.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","inptu":"one"}`)); err != nil {
+			t.Fatal(err)
+		}
+		hook, fired := natstest.Once(subject, natstest.Drop)
+		w.Set(nil, hook)
+		pullWhile(t, c, 10*time.Minute, dispatch.Intake{Accept: func(context.Context, journal.Task) (journal.Answer, error) {
+			t.Error("a malformed task was accepted")
+			return journal.AnswerCommitted, nil
+		}})
+		w.Set(nil, nil)
+		synctest.Wait()
+		if !fired() || len(heard) == 0 {
+			t.Fatalf("the connection was lost: %v; %d events were heard", fired(), len(heard))
+		}
+		if e, err := messages.DecodeEvent((<-heard).Data); err != nil || e.Kind != messages.KindRefused || e.Code != run.CodeMalformed {
+			t.Errorf("the event is %+v, %v", e, err)
+		}
+	})
+}

@@ -222,26 +222,30 @@ func (l *clients) unheard(ctx context.Context) (ids []string) {
 	}
 }
 
-// needed are the kinds of requests of which a minute of load has some that were
-// done.
+// needed are the kinds of requests of which a load has some that were done.
 var needed = []string{
 	"submit", "cancel", "message", "quarantine", "release", "rebudget", "approve", "reject", "respond", "rerun", "session message", "session read", "query",
+}
+
+// undone lists the kinds of needed requests of which none was done yet.
+func (l *clients) undone() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(needed), func(kind string) bool { return l.tallies[kind] != nil && l.tallies[kind].done > 0 })
 }
 
 // asked fails for each kind of request of which one was not done that had to
 // be, or none was done.
 func (w *world) asked() {
 	w.t.Helper()
+	if kinds := w.load.undone(); len(kinds) > 0 {
+		w.fail("no request of these kinds was done, which shows nothing of them: %s", strings.Join(kinds, ", "))
+	}
 	w.load.mu.Lock()
 	defer w.load.mu.Unlock()
 	for _, kind := range slices.Sorted(maps.Keys(w.load.tallies)) {
 		if t := w.load.tallies[kind]; t.failed > 0 {
 			w.fail("%d of %d requests %q were not done (the last one: %v)", t.failed, t.sent, kind, t.last)
-		}
-	}
-	for _, kind := range needed {
-		if t := w.load.tallies[kind]; t == nil || t.done == 0 {
-			w.fail("no request %q was done: this shows nothing", kind)
 		}
 	}
 }

@@ -97,6 +97,7 @@ func (w *world) orderly(do func(ctx context.Context, n *nemesis) error) {
 	w.t.Helper()
 	n := newNemesis(w)
 	w.load.patient = true
+	w.lacks = w.load.undone
 	w.work(20*time.Second, 6, func(context.Context) {
 		// However slow the machine, it is done to its end: the load waits for that.
 		ctx, cancel := context.WithTimeout(w.t.Context(), orderlyMost)

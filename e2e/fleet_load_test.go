@@ -199,6 +199,14 @@ func (l *clients) upTo(d time.Duration) time.Duration {
 	return time.Duration(l.random.Int64N(int64(d)))
 }
 
+// linger waits for up to d before something is done to a run, or, half of the time,
+// not at all: a quick run has ended by then.
+func (l *clients) linger(ctx context.Context, d time.Duration) {
+	if wait := l.upTo(2*d) - d; wait > 0 {
+		sleep(ctx, wait)
+	}
+}
+
 // submit sends a task once and says whether it was acknowledged.
 func (l *clients) submit(ctx context.Context, t *task) bool {
 	start := time.Now()

@@ -28,7 +28,7 @@ func (l *clients) one(ctx context.Context, t *task) {
 	}
 	switch t.Deed {
 	case deedCancel:
-		sleep(ctx, l.upTo(time.Second))
+		l.linger(ctx, time.Second)
 		l.do(ctx, t, "cancel", map[string]any{"reason": "not needed"}, nil)
 	case deedHint, deedCutIn:
 		l.hint(ctx, t)
@@ -76,7 +76,7 @@ func (l *clients) do(ctx context.Context, t *task, verb string, body map[string]
 
 // hint says something to a run that is at work, twice under one id.
 func (l *clients) hint(ctx context.Context, t *task) {
-	sleep(ctx, l.upTo(300*time.Millisecond))
+	l.linger(ctx, 300*time.Millisecond)
 	body := map[string]any{"id": "h" + t.ID, "text": hintFor(t.ID)}
 	if t.Deed == deedCutIn {
 		body["interrupt"] = true
@@ -92,7 +92,7 @@ func hintFor(id string) string { return "hint for " + id }
 
 // apart quarantines the session of a run, and lets it go on after a while.
 func (l *clients) apart(ctx context.Context, t *task) {
-	sleep(ctx, l.upTo(300*time.Millisecond))
+	l.linger(ctx, 300*time.Millisecond)
 	if l.do(ctx, t, "quarantine", map[string]any{"reason": "it looks odd"}, nil) == nil {
 		l.mu.Lock()
 		t.apart = true

@@ -40,8 +40,9 @@ type world struct {
 	random *rand.Rand
 	// again is the command that repeats what happens here.
 	again string
-	// thorough demands that everything was asked for, see missing.
-	thorough bool
+	// lacks, if set, says what has to be asked for that was not: the load goes on
+	// for it, for a minute at most.
+	lacks func() []string
 	// off is the protection that the fleet does without: what goes wrong is
 	// gathered in found, and no failure of the test.
 	off   string
@@ -185,7 +186,7 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 	<-busy
 	w.heal()
 	// What the clients did not get to while everything went wrong, they do now.
-	for end := time.Now().Add(time.Minute); w.thorough && len(w.missing()) > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); w.lacks != nil && len(w.lacks()) > 0 && time.Now().Before(end); {
 		more, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
 		w.busy(more, atOnce)
 		cancel()

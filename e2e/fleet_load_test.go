@@ -142,7 +142,9 @@ func (l *clients) told(data []byte) {
 	switch {
 	case t.Result == "":
 		t.Result, t.outcome = text, r
-		l.begins(r.Run)
+		if l.begun[r.Run] = true; r.Chain != nil {
+			l.begins(r.Run)
+		} // else it was cancelled before its session was made
 		close(l.arrived[r.Run])
 		told := audit.Told{Op: "result", Run: r.Run, State: r.State}
 		if r.Chain != nil {

@@ -221,3 +221,23 @@ func TestFollowSteps(t *testing.T) {
 		}
 	}
 }
+
+// TestRunAgain: the same task again tells how its run ended, at once, and another one
+// under its id is refused.
+func TestRunAgain(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
+	dir := t.TempDir()
+	t.Chdir(dir)
+	const same = "RATH_MODEL=echo rath run --id one -m one"
+	command(t, same, dir)
+	began := time.Now()
+	got := command(t, same, dir)
+	if took := time.Since(began); took > 4*time.Second || !strings.Contains(got, "echo: one") || !strings.Contains(got, "succeeded, 1 model call") {
+		t.Errorf("the second time it took %v and says\n%s", took, got)
+	}
+	if got := command(t, "RATH_MODEL=echo rath run --id one -m two", dir); !strings.Contains(got, "another task") {
+		t.Errorf("another task under the id says\n%s", got)
+	}
+}

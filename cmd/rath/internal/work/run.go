@@ -76,6 +76,7 @@ session, and merges what they come to. --branch names one, with the workflow
 			if err != nil {
 				return err
 			}
+			o.named = f.id != ""
 			if o.images, err = f.agent(a, cmd, o.workflow, &t); err != nil {
 				return err
 			}
@@ -137,6 +138,7 @@ const (
 
 type runOptions struct {
 	workflow string
+	named    bool     // its id was given
 	branches []string // workflows that it would run as well
 	images   [][]byte // that the task names
 	dir      string
@@ -203,12 +205,22 @@ func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (e
 	if err != nil {
 		return err
 	}
+	ended := false // before this
+	if o.named {
+		was, err := s.Run(ctx, t.ID)
+		ended = err == nil && was.State.Terminal()
+	}
 	before, _, _ := strings.Cut(t.ForkOf, ":")
 	w := handlers(ctx, a, s, cmp.Or(t.Session, before))
 	if w.Follower, err = s.Start(ctx, o.workflow, t); err != nil {
 		return err
 	}
-	seen, err := follow.Watch(ctx, s, t.ID, "", after, w)
+	var seen follow.Outcome
+	if ended { // nothing more is recorded of it
+		seen, err = follow.Await(ctx, s, w.Follower, t.ID, w.Person, w.Held)
+	} else {
+		seen, err = follow.Watch(ctx, s, t.ID, "", after, w)
+	}
 	a.Err.Note("")
 	if errors.Is(err, app.ErrInterrupted) {
 		return parked(a, s, t.ID, &o.NodeFlags)

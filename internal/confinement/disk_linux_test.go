@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -81,9 +82,11 @@ func TestWatchRestsFirst(t *testing.T) {
 		return st
 	}
 	before := changed()
-	done := make(chan struct{})
-	time.AfterFunc(minRest/4, func() { close(done) })
-	(&disk{limit: 1 << 20, dirs: []int{dir}}).watch(make(chan string, 1), done)
+	synctest.Test(t, func(*testing.T) {
+		done := make(chan struct{})
+		time.AfterFunc(minRest/4, func() { close(done) })
+		(&disk{limit: 1 << 20, dirs: []int{dir}}).watch(make(chan string, 1), done)
+	})
 	if now := changed(); now.Ctim != before.Ctim {
 		t.Errorf("the mode of a closed directory was changed at %v by a watch that ended at once", now.Ctim)
 	}

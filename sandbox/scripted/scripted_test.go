@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rathcluster/rath/internal/scratch"
@@ -123,13 +124,15 @@ func TestFaults(t *testing.T) {
 		})
 	}
 	t.Run("in the middle", func(t *testing.T) {
-		box, dir := open(t, scripted.New(&scripted.Options{Faults: []scripted.Fault{{Kind: scripted.Lost, Delay: 200 * time.Millisecond}}}))
-		_, err := box.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo x > begun; sleep 100; echo x > done"}})
-		_, begun := os.Stat(filepath.Join(dir, "begun"))
-		_, done := os.Stat(filepath.Join(dir, "done"))
-		if !errors.Is(err, sandbox.ErrLost) || begun != nil || done == nil {
-			t.Errorf("%v, begun: %v, done: %v", err, begun, done)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			box, dir := open(t, scripted.New(&scripted.Options{Faults: []scripted.Fault{{Kind: scripted.Lost, Delay: 200 * time.Millisecond}}}))
+			_, err := box.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo x > begun; sleep 100; echo x > done"}})
+			_, begun := os.Stat(filepath.Join(dir, "begun"))
+			_, done := os.Stat(filepath.Join(dir, "done"))
+			if !errors.Is(err, sandbox.ErrLost) || begun != nil || done == nil {
+				t.Errorf("%v, begun: %v, done: %v", err, begun, done)
+			}
+		})
 	})
 	t.Run("open", func(t *testing.T) {
 		b := scripted.New(&scripted.Options{Faults: []scripted.Fault{

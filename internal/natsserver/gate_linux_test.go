@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -168,35 +169,38 @@ func TestRounds(t *testing.T) {
 // TestWritersShareRounds: while a round is under way, what comes waits for the next
 // one, which serves all of it.
 func TestWritersShareRounds(t *testing.T) {
-	var mu sync.Mutex
-	blocks := 0
-	srv := start(t, natsserver.Options{Open: true, SyncFile: func(path string) error {
-		if strings.HasSuffix(path, ".blk") {
-			time.Sleep(5 * time.Millisecond) // a slow disk
-			mu.Lock()
-			defer mu.Unlock()
-			blocks++
-		}
-		return nil
-	}})
-	nc, _ := connect(t, srv, "", "")
-	s := tell(t, nc)
-	s.stream("LOG", -1, jetstream.LimitsPolicy)
-	const writers, each = 16, 10
-	var work sync.WaitGroup
-	for range writers {
-		work.Go(func() {
-			for range each {
-				if _, err := s.js.Publish(t.Context(), "LOG.a", []byte("x")); err != nil {
-					t.Error(err)
-				}
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		blocks := 0
+		srv := natstest.Start(t, &natsserver.Options{Open: true, SyncFile: func(path string) error {
+			if strings.HasSuffix(path, ".blk") {
+				time.Sleep(5 * time.Millisecond) // until all that come have written
+				mu.Lock()
+				defer mu.Unlock()
+				blocks++
 			}
-		})
-	}
-	work.Wait()
-	if blocks > writers*each/4 {
-		t.Errorf("%d syncs for %d writes of %d writers", blocks, writers*each, writers)
-	}
+			return nil
+		}})
+		nc, _ := connect(t, srv, "", "")
+		s := tell(t, nc)
+		s.stream("LOG", -1, jetstream.LimitsPolicy)
+		const writers, each = 16, 10
+		var work sync.WaitGroup
+		for range writers {
+			work.Go(func() {
+				for range each {
+					if _, err := s.js.Publish(t.Context(), "LOG.a", []byte("x")); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		work.Wait()
+		t.Logf("%d syncs for %d writes of %d writers", blocks, writers*each, writers)
+		if blocks > writers*each/4 {
+			t.Errorf("%d syncs for %d writes of %d writers", blocks, writers*each, writers)
+		}
+	})
 }
 
 // TestSyncFails: what could not be synced is not acknowledged, nor anything after it,

@@ -80,8 +80,15 @@ func TestBoundNodeInCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
-	if other.Ping(ctx, gone) || time.Since(began) > 500*time.Millisecond {
-		t.Errorf("one that is not there was asked for %v", time.Since(began))
+	least := time.Hour // the machine's other work slows down single ones
+	for range 5 {
+		began := time.Now()
+		if other.Ping(ctx, gone) {
+			t.Error("a bound node that is not there answers")
+		}
+		least = min(least, time.Since(began))
+	}
+	if least > 500*time.Millisecond {
+		t.Errorf("one that is not there was asked for %v at least", least)
 	}
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-const (
-	// completeWithin bounds how long a shell waits for what may follow, and completeMost
-	// how many runs are looked at, the newest ones.
-	completeWithin = 300 * time.Millisecond
-	completeMost   = 100
-)
+// completeWithin bounds how long a shell waits for what may follow. It is a variable for
+// tests, which wait longer for what comes.
+var completeWithin = 300 * time.Millisecond
+
+// completeMost is how many runs are looked at, the newest ones.
+const completeMost = 100
 
 // candidates are the words that may follow, each with what it is.
 type candidates func(ctx context.Context, s *app.System) ([]cobra.Completion, error)

@@ -39,6 +39,8 @@ func TestComplete(t *testing.T) {
 	if got := command(t, "rath submit agent -m hello --id tides --session shore --wait", store); strings.Contains(got, "[exit") {
 		t.Fatal(got)
 	}
+	within := completeWithin
+	completeWithin = time.Minute // as long as this machine needs
 	for _, at := range []string{"", "--server " + url + " "} {
 		for line, want := range map[string]string{
 			"show ": "@last tides shore-", "show ti": "tides", "cancel ": "@last tides", "answer tides ": "", "diff tides ": "@last tides shore-",
@@ -63,9 +65,17 @@ func TestComplete(t *testing.T) {
 	if got := completions(t, "show "); len(got) > 0 {
 		t.Errorf("without a store: %q", got)
 	}
-	began := time.Now()
-	if got := completions(t, "--server nats://127.0.0.1:9 show "); len(got) > 0 || time.Since(began) > 2*completeWithin {
-		t.Errorf("without a server: %q after %s", got, time.Since(began))
+	completeWithin = within
+	least := time.Hour
+	for range 3 {
+		began := time.Now()
+		if got := completions(t, "--server nats://127.0.0.1:9 show "); len(got) > 0 {
+			t.Errorf("without a server: %q", got)
+		}
+		least = min(least, time.Since(began))
+	}
+	if least > 2*completeWithin {
+		t.Errorf("without a server it takes %s, want at most %s", least, completeWithin)
 	}
 }
 

@@ -201,17 +201,19 @@ func measure(ctx context.Context, a *app.App, s *app.System, o *benchOptions) (e
 	defer func() { err = errors.Join(err, c.Close()) }()
 	o.load.Processes = append(o.load.Processes, load.Self("this process"))
 	o.load.Lag = func(ctx context.Context) (int64, error) {
-		all, err := c.Lag(ctx)
-		n := int64(0)
-		for _, l := range all {
-			n += l.Pending + l.Unacked
-		}
-		if err != nil {
-			return n, err
-		}
+		// What waits goes from the queue to its partition: looked at the other way round,
+		// little counts twice.
 		waiting, err := c.Waiting(ctx)
+		if err != nil {
+			return 0, err
+		}
+		n := int64(0)
 		for _, w := range waiting {
 			n += int64(w.Runs)
+		}
+		all, err := c.Lag(ctx)
+		for _, l := range all {
+			n += l.Pending + l.Unacked
 		}
 		return n, err
 	}

@@ -50,11 +50,14 @@ func TestFleetKill(t *testing.T) {
 	w.check()
 }
 
+// rolling is the fleet of the tests after this.
+var rolling = shape{servers: 3, nodes: 3, routers: 2, slots: 8, steady: true}
+
 // TestRollingRestart restarts every node and router in the orderly way,
 // under load: every request in the meantime is done at the first try, if it can be
 // done, and subscribers get results and events without asking.
 func TestRollingRestart(t *testing.T) {
-	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 3, routers: 2, slots: 8})
+	w := newWorld(t, drawSeed(), rolling)
 	w.orderly(func(ctx context.Context, n *nemesis) error {
 		return n.rollNodes(ctx, w.random)
 	})
@@ -65,15 +68,19 @@ func TestRollingRestart(t *testing.T) {
 // one by one under load, with the same demands: both releases are at work at the
 // same time on the same sessions.
 func TestRollingUpgrade(t *testing.T) {
-	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 3, routers: 2, slots: 8})
+	w := newWorld(t, drawSeed(), rolling)
 	var versions []map[string]int
 	var folds []map[int]int
 	w.orderly(func(ctx context.Context, n *nemesis) error {
-		for _, to := range []string{n.next, ""} {
-			if err := n.upgrade(ctx, to, n.workers()...); err != nil {
+		all := len(n.workers())
+		for _, half := range []struct {
+			to   string
+			next int
+		}{{n.next, all}, {"", 0}} {
+			if err := n.upgrade(ctx, half.to, n.workers()...); err != nil {
 				return err
 			}
-			versions, folds = append(versions, w.versions(ctx, len(n.workers()))), append(folds, w.folds(ctx, n.js))
+			versions, folds = append(versions, w.versions(ctx, all, half.next)), append(folds, w.folds(ctx, n.js))
 		}
 		return nil
 	})
@@ -117,9 +124,10 @@ func (w *world) orderly(do func(ctx context.Context, n *nemesis) error) {
 }
 
 // versions counts the nodes that live by the release that they say they are, once
-// so many are listed: a node that is ready makes its entry a moment later, and a
-// server may hear of it after that.
-func (w *world) versions(ctx context.Context, nodes int) map[string]int {
+// so many are listed, and so many of them at the next release: a node that is ready makes
+// its entry a moment later, and a server may hear of it, and that the entry of the start
+// before is gone, after that.
+func (w *world) versions(ctx context.Context, nodes, next int) map[string]int {
 	for until := time.Now().Add(15 * time.Second); ; sleep(ctx, 50*time.Millisecond) {
 		data, err := w.load.request(ctx, "rath.query.default.nodes", map[string]any{})
 		var all struct {
@@ -134,14 +142,13 @@ func (w *world) versions(ctx context.Context, nodes int) map[string]int {
 			w.fail("nodes: %v", err)
 			return nil
 		}
-		if len(all.Nodes) != nodes && time.Now().Before(until) && ctx.Err() == nil {
-			continue
-		}
 		count := map[string]int{}
 		for _, n := range all.Nodes {
 			count[n.Version]++
 		}
-		return count
+		if (len(all.Nodes) == nodes && count[nextVersion] == next) || time.Now().After(until) || ctx.Err() != nil {
+			return count
+		}
 	}
 }
 

@@ -62,7 +62,7 @@ type head struct {
 	Asked   bool          `json:"asked"`
 }
 
-func newClients(f *fleet.Fleet, seed uint64, history, told, witness string) (*clients, error) {
+func newClients(f *fleet.Fleet, seed uint64, steady bool, history, told, witness string) (*clients, error) {
 	l := &clients{
 		began: time.Now(), witness: witness, random: rand.New(rand.NewPCG(seed, 2)),
 		tasks: map[string]*task{}, arrived: map[string]chan struct{}{}, tallies: map[string]*tally{}, deeds: map[string]int{},
@@ -70,6 +70,10 @@ func newClients(f *fleet.Fleet, seed uint64, history, told, witness string) (*cl
 		rows: map[string]map[int]string{}, length: map[string]int{},
 	}
 	l.kinds, l.fates, l.ends = newDecks()
+	ping := time.Second // soon enough to leave a server that is frozen or cut off
+	if steady {
+		ping = 10 * time.Second
+	}
 	var err error
 	if l.log, err = os.Create(history); err != nil {
 		return nil, err
@@ -78,7 +82,7 @@ func newClients(f *fleet.Fleet, seed uint64, history, told, witness string) (*cl
 		return nil, errors.Join(err, l.log.Close())
 	}
 	l.nc, err = nats.Connect(f.URLs(0), nats.Name("load"), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
-		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2), nats.RetryOnFailedConnect(true), nats.Timeout(time.Second),
+		nats.PingInterval(ping), nats.MaxPingsOutstanding(2), nats.RetryOnFailedConnect(true), nats.Timeout(2*ping),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err == nil {
 		_, err = l.nc.Subscribe("rath.run.default.*.result", func(m *nats.Msg) { l.told(m.Data) })
@@ -163,13 +167,18 @@ func (l *clients) told(data []byte) {
 	l.write("result", time.Now(), r, nil)
 }
 
-// request asks once. What is not answered in time counts as not answered.
+// request asks once. What is not answered in time counts as not answered: soon where
+// answers may get lost, and late where each has to come.
 func (l *clients) request(ctx context.Context, subject string, body any) ([]byte, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	patience := 3 * time.Second
+	if l.patient {
+		patience = untilBegun
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	m, err := l.nc.RequestWithContext(ctx, subject, data)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -56,6 +57,7 @@ type shape struct {
 	disks                   []fleet.Disk
 	slots                   int
 	lazy                    bool   // the servers acknowledge before they sync
+	steady                  bool   // nothing happens to the servers, and no connection is given up
 	off                     string // the protection that nodes and routers leave out
 }
 
@@ -127,7 +129,7 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	if err := w.f.AddProgram(ctx, "tool-0", "the tool is up", toolProgram); err != nil {
 		w.fatal(err)
 	}
-	if w.load, err = newClients(w.f, seed, w.path("history.jsonl"), w.path("told.jsonl"), w.path("witness.jsonl")); err != nil {
+	if w.load, err = newClients(w.f, seed, s.steady, w.path("history.jsonl"), w.path("told.jsonl"), w.path("witness.jsonl")); err != nil {
 		w.fatal(err)
 	}
 	t.Cleanup(func() {
@@ -250,7 +252,7 @@ const settle = 90 * time.Second
 func (w *world) heal() {
 	w.t.Helper()
 	w.model.sick.Store(nil)
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := w.f.HealAll(); err != nil {
 		w.fatal(err)
@@ -268,8 +270,9 @@ func (w *world) heal() {
 	if err := w.f.ServersUp(ctx); err != nil {
 		w.fatal(err)
 	}
-	// A node that cannot reach NATS ends; a service manager starts it again.
-	for _, p := range append(w.f.Nodes(), w.f.Routers()...) {
+	// What cannot reach NATS ends, a node as well as the program of a tool; a service manager
+	// starts it again.
+	for _, p := range slices.Concat(w.f.Nodes(), w.f.Routers(), w.f.Others()) {
 		for err := p.Up(ctx); err != nil; err = p.Up(ctx) {
 			if ctx.Err() != nil || !errors.Is(err, fleet.ErrNotRunning) {
 				w.fatal(err)

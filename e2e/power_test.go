@@ -158,7 +158,7 @@ func (d *disk) cut() {
 // again brings the power back.
 func (d *disk) again() {
 	d.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		err := unix.Unmount(d.mount, 0)
 		if err == nil {
@@ -236,7 +236,7 @@ func halt(t *testing.T, p *os.Process) {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		running := 0
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
 		if err != nil || len(threads) == 0 {

@@ -102,7 +102,7 @@ func (f *Fleet) CutPower(ps ...*Process) error {
 // started by the caller.
 func (f *Fleet) RestorePower(ps ...*Process) error {
 	for _, p := range ps {
-		deadline := time.Now().Add(10 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for {
 			err := f.thread.do(nil, func() error { return unix.Unmount(f.store(p.Name), 0) })
 			if err == nil {

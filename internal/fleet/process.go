@@ -161,7 +161,11 @@ func (p *Process) signal(s syscall.Signal) error {
 	if !p.running() {
 		return fmt.Errorf("%w: %s: signal %v", ErrNotRunning, p.Name, s)
 	}
-	if err := p.cmd.Process.Signal(s); err != nil {
+	err := p.cmd.Process.Signal(s)
+	if errors.Is(err, os.ErrProcessDone) { // it ends by itself at this moment
+		err = ErrNotRunning
+	}
+	if err != nil {
 		return fmt.Errorf("fleet: %v to %s: %w", s, p.Name, err)
 	}
 	switch s {
@@ -191,19 +195,23 @@ func (p *Process) Freeze() error {
 	if err := p.signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	for range 1000 {
+	for end := time.Now().Add(freezing); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		// "pid (name) state …"; the name may hold anything.
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-		if err != nil {
-			return fmt.Errorf("fleet: freeze %s: %w", p.Name, err)
+		if err != nil && !p.Running() {
+			return fmt.Errorf("%w: %s ended when it was frozen", ErrNotRunning, p.Name)
 		}
-		if i := bytes.LastIndexByte(stat, ')'); i >= 0 && bytes.HasPrefix(stat[i:], []byte(") T")) {
+		i := bytes.LastIndexByte(stat, ')')
+		if i >= 0 && bytes.HasPrefix(stat[i:], []byte(") T")) {
 			return nil
 		}
-		time.Sleep(time.Millisecond) // the kernel stops one thread after the other
 	}
-	return fmt.Errorf("fleet: %s did not stop", p.Name)
+	return fmt.Errorf("fleet: %s did not stop within %v", p.Name, freezing)
 }
+
+// freezing bounds how long a process may take to stop: the kernel stops one thread after
+// the other, and one that waits for the disk when it comes back from there.
+const freezing = 30 * time.Second
 
 // Thaw lets a frozen process go on.
 func (p *Process) Thaw() error { return p.signal(syscall.SIGCONT) }

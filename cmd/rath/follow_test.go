@@ -214,12 +214,26 @@ func TestFollowSteps(t *testing.T) {
 
 	// It has ended: nothing more comes that would be worth waiting for.
 	for args, want := range map[string]string{"--last 1": "approved", "": "by revision 1, approved"} {
-		began := time.Now()
-		got := command(t, "rath show one -f "+args, dir)
-		if took := time.Since(began); took > 4*time.Second || !strings.Contains(got, want) || !strings.Contains(got, "succeeded") {
-			t.Errorf("show one -f %s took %v and says\n%s\nwant %q", args, took, got, want)
+		if got := withoutWait(t, "rath show one -f "+args, dir); !strings.Contains(got, want) || !strings.Contains(got, "succeeded") {
+			t.Errorf("show one -f %s says\n%s\nwant %q", args, got, want)
 		}
 	}
+}
+
+// withoutWait plays a command that must not wait for what has happened, which would take 5 s
+// each time. The machine's other work slows down single ones.
+func withoutWait(t *testing.T, line, dir string) (got string) {
+	t.Helper()
+	least := time.Hour
+	for i := 0; i < 5 && least > 4*time.Second; i++ {
+		began := time.Now()
+		got = command(t, line, dir)
+		least = min(least, time.Since(began))
+	}
+	if least > 4*time.Second {
+		t.Errorf("%s took %v at least", line, least)
+	}
+	return got
 }
 
 // TestRunAgain: the same task again tells how its run ended, at once, and another one
@@ -232,10 +246,8 @@ func TestRunAgain(t *testing.T) {
 	t.Chdir(dir)
 	const same = "RATH_MODEL=echo rath run --id one -m one"
 	command(t, same, dir)
-	began := time.Now()
-	got := command(t, same, dir)
-	if took := time.Since(began); took > 4*time.Second || !strings.Contains(got, "echo: one") || !strings.Contains(got, "succeeded, 1 model call") {
-		t.Errorf("the second time it took %v and says\n%s", took, got)
+	if got := withoutWait(t, same, dir); !strings.Contains(got, "echo: one") || !strings.Contains(got, "succeeded, 1 model call") {
+		t.Errorf("the second time it says\n%s", got)
 	}
 	if got := command(t, "RATH_MODEL=echo rath run --id one -m two", dir); !strings.Contains(got, "another task") {
 		t.Errorf("another task under the id says\n%s", got)

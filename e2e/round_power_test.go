@@ -164,7 +164,14 @@ func (s *submitted) submit(ctx context.Context, t *testing.T, url string, play i
 	work.Wait()
 }
 
-// cut plays until so many commits were acknowledged, and cuts the power.
+// some reports whether a task was acknowledged.
+func (s *submitted) some() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.ids) > 0
+}
+
+// cut plays until so many commits, and some task, were acknowledged, and cuts the power.
 func (p *poweredNode) cut(play, after int) (commits []acked, tasks []run.ID) {
 	p.t.Helper()
 	cmd, url, lines := p.start(play)
@@ -172,6 +179,9 @@ func (p *poweredNode) cut(play, after int) (commits []acked, tasks []run.ID) {
 	var s submitted
 	var work sync.WaitGroup
 	work.Go(func() { s.submit(ctx, p.t, url, play) })
+	late := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	cut := false
 	for lines.Scan() {
 		f := strings.Fields(lines.Text())
 		if len(f) != 4 || f[0] != "commit" {
@@ -182,7 +192,9 @@ func (p *poweredNode) cut(play, after int) (commits []acked, tasks []run.ID) {
 		if _, err := hex.Decode(a.hash[:], []byte(f[3])); err != nil {
 			p.t.Fatalf("line %q: %v", lines.Text(), err)
 		}
-		if commits = append(commits, a); len(commits) == after {
+		// Commits may be quicker than the first task, whose client has to connect.
+		if commits = append(commits, a); len(commits) >= after && s.some() && !cut {
+			cut = true
 			halt(p.t, cmd.Process)
 			p.d.cut()
 			if err := cmd.Process.Kill(); err != nil {
@@ -193,8 +205,8 @@ func (p *poweredNode) cut(play, after int) (commits []acked, tasks []run.ID) {
 	_ = cmd.Wait()
 	cancel()
 	work.Wait()
-	if len(commits) < after {
-		p.t.Fatalf("the node ended by itself after %d commits", len(commits))
+	if !cut {
+		p.t.Fatalf("the node ended by itself, or was ended after minutes, with %d commits and %d tasks", len(commits), len(s.ids))
 	}
 	p.d.again()
 	return commits, s.ids
@@ -209,7 +221,7 @@ func (p *poweredNode) lost(commits []acked, tasks []run.ID) (lostCommits, lostTa
 		for lines.Scan() {
 		}
 	}()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 8*time.Minute) // thousands of tasks
 	defer cancel()
 	c, err := client.Connect(ctx, url, nil)
 	if err != nil {
@@ -285,9 +297,6 @@ func TestRoundPowerCut(t *testing.T) {
 		t.Logf("cut %d: lost %d of %d acknowledged commits, %d of %d acknowledged tasks", play, lostCommits, len(commits), lostTasks, len(tasks))
 		if sum += lostCommits + lostTasks; sum > 0 {
 			t.Fatal("what was acknowledged is lost")
-		}
-		if len(tasks) == 0 {
-			t.Fatal("no task was acknowledged")
 		}
 	}
 	if !rounds && sum == 0 {

@@ -32,7 +32,7 @@ The first half of a long answer, and the second half of it, which does not come.
 -- over its rate --
 user: limit
 code: rate_limited
-retry-after: 40s
+retry-after: 60s
 
 too many requests
 -- calls --

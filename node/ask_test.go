@@ -130,7 +130,7 @@ func TestAskOtherNodes(t *testing.T) {
 	}
 	select {
 	case <-n.Drained():
-	case <-time.After(10 * time.Second):
+	case <-time.After(soon):
 		t.Fatal("the node does not know that it is to drain")
 	}
 	if err := n.Close(); err != nil {
@@ -160,7 +160,7 @@ func TestAskOtherNodes(t *testing.T) {
 // listed waits until others know of a node, and returns what they know.
 func listed(t *testing.T, c *client.Client, n *Instance) wire.Node {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
 		nodes, err := c.Nodes(t.Context())
 		if i := slices.IndexFunc(nodes, func(o wire.Node) bool { return o.Incarnation == n.Incarnation() }); err == nil && i >= 0 {
 			return nodes[i]

@@ -135,7 +135,7 @@ func TestIsolationIsTold(t *testing.T) {
 	if about := listed(t, c, n); about.Isolation != want {
 		t.Errorf("its entry says %q, want %q", about.Isolation, want)
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
 		all := n.members.List()
 		if len(all) == 1 && all[0].Isolation == want {
 			break

@@ -29,7 +29,8 @@ func (t connTool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 }
 
 // TestCallCost: a call, with its arguments checked and its result made a body, takes at
-// most twice as long as one by the SDK alone to the same server, by turns in one run.
+// most twice as long as one by the SDK alone to the same server, by turns in one run, the
+// slowest of the fastest tenth of each.
 func TestCallCost(t *testing.T) {
 	c := connect(t, server(t, "good", ""))
 	specs, err := c.Tools(t.Context())
@@ -70,9 +71,10 @@ func TestCallCost(t *testing.T) {
 	}
 	slices.Sort(ours)
 	slices.Sort(theirs)
-	a, b := ours[calls/2], theirs[calls/2]
-	t.Logf("a call takes %v, %v by the SDK alone: %.2fx", a, b, float64(a)/float64(b))
+	// At the median they differ by what else the machine does: 0.9 to 1.7 times.
+	a, b := ours[calls/10], theirs[calls/10]
+	t.Logf("a fast call takes %v, %v by the SDK alone: %.2fx", a, b, float64(a)/float64(b))
 	if a > 2*b {
-		t.Errorf("a call takes %v, more than twice the %v of the SDK alone", a, b)
+		t.Errorf("a fast call takes %v, more than twice the %v of the SDK alone", a, b)
 	}
 }

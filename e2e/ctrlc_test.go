@@ -18,7 +18,7 @@ call: list_workspace_files {}
 
 -- look again --
 round: 2
-delay: 3s
+delay: 8s
 call: list_workspace_files {}
 
 -- say --
@@ -84,7 +84,7 @@ func TestInterruptTwice(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	// The model would answer long after the test has given up.
-	j := d.working(strings.Replace(slowScript, "3s", "5m", 1))
+	j := d.working(strings.Replace(slowScript, "8s", "5m", 1))
 	j.signal(syscall.SIGINT)
 	j.until("parking", func() bool { return strings.Contains(j.stderr.String(), "interrupt again to exit at once") })
 	j.signal(syscall.SIGINT)
@@ -92,7 +92,7 @@ func TestInterruptTwice(t *testing.T) {
 	if o.code != 130 || strings.Contains(o.stderr, "parked") {
 		t.Fatalf("want exit 130 at once: %v", o)
 	}
-	d.file("slow.txtar", strings.Replace(slowScript, "3s", "1ms", 1))
+	d.file("slow.txtar", strings.Replace(slowScript, "8s", "1ms", 1))
 	d.rath("resume", "@last", "--script", "slow.txtar").want(t, 0, "All is listed.")
 }
 
@@ -102,7 +102,7 @@ func TestInterruptTwice(t *testing.T) {
 func TestInterruptLastCall(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	j := d.working("\n-- look --\nround: 1\ncall: list_workspace_files {}\n\n-- last --\ndelay: 1500ms\n\nThat was all.\n")
+	j := d.working("\n-- look --\nround: 1\ncall: list_workspace_files {}\n\n-- last --\ndelay: 5s\n\nThat was all.\n")
 	j.signal(syscall.SIGINT)
 	o := j.wait()
 	id := runName.FindString(o.stderr)

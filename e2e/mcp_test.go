@@ -39,7 +39,7 @@ call: memory__create_entities {"entities":[{"name":"Rath","entityType":"runtime"
 -- long --
 user: wait
 not result: everything__trigger-long-running-operation
-call: everything__trigger-long-running-operation {"duration":1,"steps":2}
+call: everything__trigger-long-running-operation {"duration":10,"steps":2}
 
 -- else --
 

@@ -2,6 +2,7 @@ package llmtest
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -48,15 +49,14 @@ func RunEmbeddings(t *testing.T, all func(Limits) llm.Models, more []Row) {
 }
 
 func embed(t *testing.T, all func(Limits) llm.Models, row Row) {
-	l := Limits{
-		MaxFrame: 64 << 10, MaxResponse: 256 << 10, Tail: 50 * time.Millisecond,
-		Key: func(ref string) (string, error) { return map[string]string{"MY_KEY": CanaryKey}[ref], nil },
-	}
-	if slices.Contains(row.Pieces, Pause) {
-		l.FirstToken = time.Second
-	}
-	p := llm.Provider{Model: Model, BaseURL: Serve(t, row.Pieces...), KeyRef: "MY_KEY"}
-	e, err := llm.EmbedderOf(t.Context(), all(l), p)
+	served(t, row.Pieces, func(t *testing.T, url string, way http.RoundTripper) {
+		askEmbeddings(t, all(limits(way)), row, url)
+	})
+}
+
+func askEmbeddings(t *testing.T, models llm.Models, row Row, url string) {
+	p := llm.Provider{Model: Model, BaseURL: url, KeyRef: "MY_KEY"}
+	e, err := llm.EmbedderOf(t.Context(), models, p)
 	if err != nil {
 		t.Fatal(err)
 	}

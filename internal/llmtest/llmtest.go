@@ -108,14 +108,26 @@ func Run(t *testing.T, w Wire, more []Row) {
 }
 
 func play(t *testing.T, w Wire, row Row) {
+	served(t, row.Pieces, func(t *testing.T, url string, way http.RoundTripper) {
+		ask(t, w, row, url, limits(way))
+	})
+}
+
+// limits are those of a client. What a server sends without a pause comes, however slow
+// the machine is; where it pauses no time is this machine's.
+func limits(way http.RoundTripper) Limits {
 	l := Limits{
-		MaxFrame: 64 << 10, MaxResponse: 256 << 10, Tail: 50 * time.Millisecond,
+		MaxFrame: 64 << 10, MaxResponse: 256 << 10, Tail: time.Minute, Transport: way,
 		Key: func(ref string) (string, error) { return map[string]string{"MY_KEY": CanaryKey}[ref], nil },
 	}
-	if strings.Contains(strings.Join(row.Pieces, ""), Pause) {
-		l.FirstToken, l.Idle = time.Second, 200*time.Millisecond
+	if way != nil {
+		l.FirstToken, l.Idle, l.Tail = time.Second, 200*time.Millisecond, 50*time.Millisecond
 	}
-	p := llm.Provider{Kind: w.Kind, Model: Model, BaseURL: Serve(t, row.Pieces...), KeyRef: "MY_KEY"}
+	return l
+}
+
+func ask(t *testing.T, w Wire, row Row, url string, l Limits) {
+	p := llm.Provider{Kind: w.Kind, Model: Model, BaseURL: url, KeyRef: "MY_KEY"}
 	client, err := w.Models(l).Client(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)

@@ -1,11 +1,16 @@
 package llmtest
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -16,10 +21,11 @@ const (
 	Pings = "PINGS"
 )
 
-// Serve answers every request with the pieces, byte for byte, and returns the base URL.
-func Serve(t *testing.T, pieces ...string) string {
-	t.Helper()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// served runs a test beside a server that answers every request with the pieces, byte for
+// byte. Where one of them waits, both are in a bubble of testing/synctest, so that nothing
+// but what is waited for takes time, and the way there is that of the transport.
+func served(t *testing.T, pieces []string, test func(t *testing.T, url string, way http.RoundTripper)) {
+	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -41,10 +47,63 @@ func Serve(t *testing.T, pieces ...string) string {
 				return
 			}
 		}
-	}))
-	t.Cleanup(srv.Close)
-	return srv.URL + "/v1"
+	})
+	if !slices.Contains(pieces, Pause) && !slices.Contains(pieces, Pings) {
+		srv := httptest.NewServer(answer)
+		defer srv.Close()
+		test(t, srv.URL+"/v1", nil)
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		wires := pipes{make(chan net.Conn), make(chan struct{})}
+		var serving sync.WaitGroup
+		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			serving.Add(1)
+			defer serving.Done()
+			answer(w, r)
+		})}
+		serving.Go(func() { _ = srv.Serve(wires) }) // until it is closed
+		defer serving.Wait()
+		defer srv.Close()
+		way := &http.Transport{DialContext: wires.dial}
+		defer way.CloseIdleConnections()
+		test(t, "http://127.0.0.1:1/v1", way)
+	})
 }
+
+// pipes are connections within the process.
+type pipes struct {
+	accept chan net.Conn
+	closed chan struct{}
+}
+
+func (p pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.accept <- there:
+		return here, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accept:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error {
+	close(p.closed)
+	return nil
+}
+
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // Head is the head of an answer.
 func Head(status int, kind string, more ...string) string {

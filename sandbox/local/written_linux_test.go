@@ -1,0 +1,67 @@
+package local_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+)
+
+// TestWrittenIsRun: a command runs what was written right before it, while this process
+// starts others, which have the file open for writing until they run their own programs.
+func TestWrittenIsRun(t *testing.T) {
+	dir := t.TempDir()
+	b, err := local.New(&local.Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}); err != nil {
+		t.Fatal(err)
+	}
+	// As in a host, the lowest numbers are those of files that stay open.
+	for range 16 {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+	}
+	// Both a write and a start take long, so that they often coincide.
+	program := append([]byte("#!/bin/sh\necho mine\nexit\n"), make([]byte, 2<<20)...)
+	long := slices.Repeat([]string{strings.Repeat("x", 100<<10)}, 15)
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	for range 4 {
+		others.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := exec.Command("true", long...).Run(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	defer others.Wait()
+	defer close(stop)
+	for range 30 {
+		if err := os.WriteFile(filepath.Join(dir, "program"), program, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		e, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "./program"}})
+		if err != nil || string(e.Stdout.Bytes()) != "mine\n" {
+			t.Fatalf("%v: %s %d %q %q", err, e.Ended, e.Code, e.Stdout.Bytes(), e.Stderr.Bytes())
+		}
+	}
+}

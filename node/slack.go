@@ -5,59 +5,51 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"slices"
 	"time"
 )
 
 // The embedded server keeps blocks of each stream that it writes or reads in buffers
 // of 4 and 8 MiB, lets go of them when a stream has been quiet for ten seconds, and
-// collects them in pools that only some further garbage collections empty. Go's
+// collects them in pools that only some further garbage collections empty; where
+// subjects lie in a block it forgets two minutes after the last use of the block. Go's
 // collector comes to a process that does nothing each two minutes, and leaves it room
 // to grow. So a node that was busy and rests would hold hundreds of megabytes; it
 // gives them back to the system, a few times: what is let go of late holds more than
 // itself, because it lies among what was collected before.
 const (
-	slackEvery = 10 * time.Second
-	// slackQuiet is how much a node allocates at most between two looks while it
-	// rests, and slackWorth from how much on there is something to give back.
-	slackQuiet = 16 << 20
-	slackWorth = 64 << 20
-	// slackRounds is how many collections empty the server's pools.
-	slackRounds = 2
+	slackEvery = 20 * time.Second
+	// slackBusy is from how much on that a node allocates between two looks it is busy. A
+	// node that rests allocates too: the server writes the state of each stream, 80 bytes
+	// for each subject, every two minutes.
+	slackBusy = 64 << 20
+	// slackTimes is how often a node gives memory back after it was busy, until the server
+	// has forgotten all that it will, and slackKept how often before it forgets what it
+	// keeps itself: as long as sessions stay in memory.
+	slackTimes, slackKept = 7, 2
 )
-
-// slackLooks is after how many quiet looks it does: when the server's buffers are let
-// go of, when sessions have left after a minute, and when the server has forgotten
-// where subjects lie in blocks that are read no more, after two.
-var slackLooks = [...]int{2, 7, 13}
 
 // slack decides when memory is given back.
 type slack struct {
-	seen, given uint64 // bytes that were ever allocated: at the last look, when memory was given back
-	quiet       int    // looks
-	worth       bool   // it was busy before it rested
+	seen uint64 // bytes that were ever allocated, at the last look
+	owed int    // how often it is still given back
 }
 
 // due reports whether to give memory back; allocated are the bytes ever allocated.
 func (s *slack) due(allocated uint64) bool {
-	if allocated-s.seen > slackQuiet {
-		s.quiet = 0
-	} else {
-		s.quiet++
-	}
+	busy := allocated-s.seen >= slackBusy
 	s.seen = allocated
-	if s.quiet == slackLooks[0] {
-		s.worth = allocated-s.given >= slackWorth
+	switch {
+	case busy:
+		s.owed = slackTimes
+	case s.owed > 0:
+		s.owed--
+		return true
 	}
-	if !s.worth || !slices.Contains(slackLooks[:], s.quiet) {
-		return false
-	}
-	s.given = allocated
-	return true
+	return false
 }
 
 // long reports whether the node rests since longer than sessions stay in memory.
-func (s *slack) long() bool { return s.quiet >= slackLooks[1] }
+func (s *slack) long() bool { return s.owed < slackTimes-slackKept }
 
 // giveBack gives memory back until ctx ends. When the node rests for long, it has
 // what is kept to save reading forgotten before.
@@ -75,9 +67,7 @@ func giveBack(ctx context.Context, forget func()) error {
 			if s.long() {
 				forget()
 			}
-			for range slackRounds {
-				runtime.GC()
-			}
+			runtime.GC() // the pools keep what was in them for one more
 			debug.FreeOSMemory()
 		}
 	}

@@ -2,8 +2,9 @@ package node
 
 import "testing"
 
-// TestSlack: memory is given back after a node was busy, at three moments of its rest,
-// and not between two busy times nor for what an idle node allocates in a moment.
+// TestSlack: memory is given back after a node was busy, at each look of the minutes in
+// which the server and sessions let go of it, whatever a resting node allocates meanwhile,
+// and then no more.
 func TestSlack(t *testing.T) {
 	const mib = 1 << 20
 	var s slack
@@ -16,25 +17,25 @@ func TestSlack(t *testing.T) {
 		}
 	}
 	look(20*mib, false) // it starts
-	look(1*mib, false)
-	look(1*mib, false)
-	look(1*mib, false) // not worth it
-	look(500*mib, false)
-	look(1*mib, false)
-	look(400*mib, false) // busy again
-	look(2*mib, false)
-	look(2*mib, true) // the second quiet look
-	for n := 3; n <= 50; n++ {
-		look(2*mib, n == 7 || n == 13)
-	}
-	look(20*mib, false) // 112 MiB since
-	look(1*mib, false)
-	look(1*mib, true)
-	look(20*mib, false)
 	for range 20 {
 		look(1*mib, false) // not worth it
 	}
 	look(500*mib, false)
-	look(0, false)
+	look(1*mib, true)
+	look(400*mib, false) // busy again
+	for n := 1; n <= 50; n++ {
+		more := uint64(2 * mib)
+		if n%3 == 2 {
+			more = 32 * mib // the server writes the state of four streams
+		}
+		look(more, n <= slackTimes)
+		if want := n > slackKept; s.long() != want {
+			t.Errorf("at look %d of its rest: long %v", n, s.long())
+		}
+	}
+	look(500*mib, false)
 	look(0, true)
+	if s.long() {
+		t.Error("after it was busy again: long")
+	}
 }

@@ -127,7 +127,7 @@ func TestMount(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if left := mounts(t, filepath.Base(filepath.Dir(top))); left != "" {
+	if left := mounts(t, filepath.Dir(top)); left != "" {
 		t.Errorf("left is %s", left)
 	}
 }

@@ -2,10 +2,10 @@ package main
 
 import (
 	"bytes"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"strconv"
+	"syscall"
 	"testing"
 )
 
@@ -29,7 +29,9 @@ func TestServiceAfterKill(t *testing.T) {
 	}
 	dir := t.TempDir()
 	t.Chdir(dir)
-	const call = `perl ask.pl >> said && sleep 2`
+	mark := filepath.Base(filepath.Dir(dir)) // of this test's own service
+	waits := mark + "-waits"                 // and of what its call does then, until it is killed
+	call := "perl ask.pl >> said && { perl -e 'sleep 1000' " + waits + " || true; }"
 	for name, text := range map[string]string{
 		"work/web.pl": webService, "work/ask.pl": askService,
 		"m.txtar": "Asks the service.\n\n-- ask --\nnot result: run_shell_command\ncall: run_shell_command {\"cmd\":\"" + call + "\"}\n\n-- done --\n\ndone\n",
@@ -42,10 +44,9 @@ func TestServiceAfterKill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mark := filepath.Base(filepath.Dir(dir)) // of this test's own service
 	service := "web=echo up >> starts; exec perl web.pl " + mark
 	cmd := startCommand(t, dir, "run", "-C", "work", "--service", service, "--ready", "web=8000", "--script", "m.txtar", "-m", "ask it", "--id", "one")
-	waitFor(t, func() bool { return size(filepath.Join(dir, ".rath", "work"), "said") > 0 })
+	waitFor(t, func() bool { return len(running(t, waits)) > 0 })
 	if len(running(t, mark)) == 0 {
 		t.Fatal("the service does not run beside the call")
 	}
@@ -53,10 +54,17 @@ func TestServiceAfterKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // it was killed
-	waitFor(t, func() bool { return len(running(t, mark)) == 0 })
+	waitFor(t, func() bool { return len(running(t, mark))+len(running(t, waits)) == 0 })
 
-	if got := command(t, "rath resume one --script m.txtar", dir); strings.Contains(got, "[exit") {
-		t.Fatalf("the run does not go on:\n%s\nbefore:\n%s", got, cmd.said())
+	resumed := startCommand(t, dir, "resume", "one", "--script", "m.txtar")
+	waitFor(t, func() bool { return len(running(t, waits)) > 0 })
+	for _, pid := range running(t, waits) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := resumed.Wait(); err != nil {
+		t.Fatalf("the run does not go on: %v\n%s\nbefore:\n%s", err, resumed.said(), cmd.said())
 	}
 	for name, want := range map[string]string{"starts": "up\n", "said": "hello from the service\n"} {
 		if got := command(t, "rath workspace get one "+name, dir); got != want {
@@ -68,31 +76,20 @@ func TestServiceAfterKill(t *testing.T) {
 	}
 }
 
-// size adds up the files of a name below a directory.
-func size(dir, name string) (n int64) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && d.Name() == name {
-			if info, err := d.Info(); err == nil {
-				n += info.Size()
-			}
-		}
-		return nil // what is gone meanwhile does not count
-	})
-	return n
-}
-
 // running returns the processes of a perl that has a word among its arguments.
-func running(t *testing.T, word string) []string {
+func running(t *testing.T, word string) (found []int) {
 	t.Helper()
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
-	for _, name := range lines {
+	for _, name := range names {
 		data, err := os.ReadFile(name)
-		if err == nil && bytes.HasPrefix(data, []byte("perl\x00")) && bytes.Contains(data, []byte("\x00"+word+"\x00")) {
-			found = append(found, name)
+		if err != nil || !bytes.HasPrefix(data, []byte("perl\x00")) || !bytes.Contains(data, []byte("\x00"+word+"\x00")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			found = append(found, pid)
 		}
 	}
 	return found

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -30,6 +31,10 @@ func TestMain(m *testing.M) {
 	Reexec(os.Args)
 	sandboxtest.Probe()
 	scratch.InMemory()
+	// The checks of the suite wait more than they compute.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 

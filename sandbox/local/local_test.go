@@ -21,6 +21,10 @@ func TestMain(m *testing.M) {
 	sandboxtest.Probe()
 	scratch.InMemory()
 	local.RunHost()
+	// The checks of the suite wait more than they compute.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 

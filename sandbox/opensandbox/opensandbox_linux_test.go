@@ -17,6 +17,10 @@ func TestMain(m *testing.M) {
 	Reexec()
 	sandboxtest.Probe()
 	scratch.InMemory()
+	// The checks of the suite wait more than they compute.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 

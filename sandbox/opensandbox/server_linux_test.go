@@ -307,12 +307,15 @@ func uploadPart(part *multipart.Part, path *string, mode *int) error {
 	if err := os.MkdirAll(filepath.Dir(*path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(*path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	data, err := io.ReadAll(part)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, part)
-	return errors.Join(err, f.Chmod(os.FileMode(perm)), f.Close())
+	// A process that is forked meanwhile would have the file open for writing until it runs
+	// its own program, and what is so open cannot be run.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return errors.Join(os.WriteFile(*path, data, 0o600), os.Chmod(*path, os.FileMode(perm)))
 }
 
 // command runs a command of the shell, as execd does: its output goes to a file, and its

@@ -32,7 +32,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// suite is what the checks share.
+// suite is what a check knows. Only the backend is that of the others, too.
 type suite struct {
 	backend sandbox.Backend
 	caps    sandbox.Capabilities
@@ -147,8 +147,14 @@ var checks = []check{
 	{"kernel/what must work", kernel, testMustWork},
 }
 
-// TestBackend runs the checks that the backend's Capabilities promise.
-// newBackend is called once.
+// alone says whether a check runs before all others, and no other one beside it: it
+// measures what the machine gives, or changes this process.
+func (c check) alone() bool {
+	return strings.HasPrefix(c.name, "limits/") || c.name == "exec/environment" || c.name == "kernel/open files"
+}
+
+// TestBackend runs the checks that the backend's Capabilities promise, side by side where
+// they measure nothing. newBackend is called once.
 func TestBackend(t *testing.T, newBackend func(t *testing.T) sandbox.Backend) {
 	test(t, newBackend, "")
 }
@@ -167,17 +173,21 @@ func test(t *testing.T, newBackend func(t *testing.T) sandbox.Backend, prefix st
 	if b.Name() == "" || caps.Isolation == "" || caps.Detail == "" {
 		t.Errorf("the backend says too little of itself: %q, %+v", b.Name(), caps)
 	}
-	s := &suite{backend: b, caps: caps}
+	file := ""
 	if prefix == "" {
-		s.file = tableFile(caps)
+		file = tableFile(caps)
 	}
 	for _, c := range checks {
+		s := &suite{backend: b, caps: caps, file: file}
 		switch {
 		case !strings.HasPrefix(c.name, prefix):
 		case !c.needs.holds(caps):
 			s.begin(t, c, c.needs.lacks)
 		default:
 			t.Run(c.name, func(t *testing.T) {
+				if !c.alone() {
+					t.Parallel()
+				}
 				s.begin(t, c, "")
 				c.run(t, s)
 				s.finish(t)

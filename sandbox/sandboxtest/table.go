@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rathcluster/rath/sandbox"
@@ -169,9 +170,14 @@ func End(t *testing.T, input, end string) {
 // rowWidth is the width of the inputs in the files.
 const rowWidth = 64
 
+// table is held by the check that reads or writes a file of rows.
+var table sync.Mutex
+
 // compare holds an end against its row in a file.
 func compare(t *testing.T, file, input, end string) {
 	t.Helper()
+	table.Lock()
+	defer table.Unlock()
 	rows, err := readRows(file)
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)

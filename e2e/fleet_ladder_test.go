@@ -47,7 +47,7 @@ func init() {
 }
 
 // ladderMost bounds how long all examples may take together.
-const ladderMost = 2 * time.Minute
+const ladderMost = 4 * time.Minute
 
 // TestFleetLadder runs all examples on a fleet of three nodes at the same time. Each is held
 // in the middle, at a model call; then the nodes are killed with -9 one after the other, and

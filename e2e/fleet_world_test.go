@@ -74,7 +74,7 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	} else {
 		w.dir = t.TempDir()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	var err error
 	w.f, err = fleet.Start(ctx, &fleet.Options{Dir: w.dir, Servers: s.servers, Disks: s.disks, Lazy: s.lazy})

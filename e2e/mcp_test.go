@@ -50,11 +50,9 @@ done
 // call that it says is read-only: that is made again, by a fresh process.
 func TestMCPServers(t *testing.T) {
 	t.Parallel()
-	need(t, "node", "nodejs")
-	need(t, "npm", "npm")
 	d := newDesk(t, "RATH_MCP=mcp.yaml")
 	d.env = append(d.env, "MEMORY_FILE_PATH="+filepath.Join(d.dir, "memory.json"))
-	d.program("npm", append([]string{"install", "--no-audit", "--no-fund"}, mcpModules...)...)
+	installModules(t, d.dir, d.env, mcpModules...)
 	at := func(name string) string { return filepath.Join(d.dir, name) }
 	bin := at("node_modules/.bin/mcp-server-")
 	if err := os.Mkdir(at("shared"), 0o755); err != nil {

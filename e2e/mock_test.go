@@ -35,10 +35,8 @@ const mockFixtures = `{"fixtures": [
 // startMock starts the mock until the test ends, and returns its address.
 func startMock(t *testing.T) string {
 	t.Helper()
-	need(t, "node", "nodejs")
-	need(t, "npm", "npm")
 	d := newDesk(t)
-	d.program("npm", "install", mockModule, "--no-audit", "--no-fund")
+	installModules(t, d.dir, d.env, mockModule)
 	d.file("fixtures.json", mockFixtures)
 	port := natstest.FreePort(t)
 	mock := d.begin(exec.Command(filepath.Join(d.dir, "node_modules/.bin/llmock"), "-p", fmt.Sprint(port), "-f", "fixtures.json", "--strict"))

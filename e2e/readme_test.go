@@ -99,27 +99,41 @@ var jsPages = map[string]string{"hello.mjs": readmePage, "cancel.mjs": clientsPa
 // that names to the same directory.
 func installJS(t *testing.T, files ...string) (dir string) {
 	t.Helper()
-	need(t, "node", "nodejs")
-	need(t, "npm", "npm")
 	install := regexp.MustCompile("`npm (install [^`]+)`").FindStringSubmatch(document(t, readmePage))
 	if install == nil {
 		t.Fatal("README.md does not say what to install with npm")
 	}
 	dir = t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
-	defer cancel()
 	// The programs that read the files of a head also need what FORMAT.md names for it.
-	cmd := exec.CommandContext(ctx, "npm", append(strings.Fields(install[1]), "fzstd", "--no-audit", "--no-fund")...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("npm %s: %v\n%s", install[1], err, out)
-	}
+	installModules(t, dir, os.Environ(), append(strings.Fields(install[1])[1:], "fzstd")...)
 	for _, name := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(firstBlock(t, jsPages[name], "js")), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return dir
+}
+
+// installModules installs modules of npm in a directory. Their registry may be away for a
+// moment.
+func installModules(t *testing.T, dir string, env []string, modules ...string) {
+	t.Helper()
+	need(t, "node", "nodejs")
+	need(t, "npm", "npm")
+	for tries := 3; ; tries-- {
+		ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
+		cmd := exec.CommandContext(ctx, "npm", append([]string{"install", "--no-audit", "--no-fund"}, modules...)...)
+		cmd.Dir, cmd.Env, cmd.WaitDelay = dir, env, 5*time.Second
+		out, err := cmd.CombinedOutput()
+		cancel()
+		if err == nil {
+			return
+		}
+		t.Logf("npm install %s: %v\n%s", strings.Join(modules, " "), err, out)
+		if tries == 1 {
+			t.FailNow()
+		}
+	}
 }
 
 // program runs a program to its end and returns what it printed; it must succeed.

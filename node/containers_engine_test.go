@@ -30,6 +30,21 @@ func containersLeft(t *testing.T) []string {
 	return strings.Fields(string(out))
 }
 
+// noContainers waits until the engine has none: it may be at the removal of one whose
+// daemon ended with its node.
+func noContainers(t *testing.T) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		left := containersLeft(t)
+		if len(left) == 0 {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("%d containers are left", len(left))
+		}
+	}
+}
+
 // TestKilledDuringCommand kills the process of a node, with kill -9, while a command of a
 // run changes files in a container. The next node goes on from the files before the
 // command: its effect is there once. The container of the dead node goes, and in the end
@@ -114,16 +129,7 @@ func TestKilledDuringCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = second.Wait()
-	// The engine may be at the removal of a container whose daemon ended with its node.
-	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		left := containersLeft(t)
-		if len(left) == 0 {
-			break
-		}
-		if time.Since(began) > time.Minute {
-			t.Fatalf("%d containers are left", len(left))
-		}
-	}
+	noContainers(t)
 }
 
 // TestSecondRunHasContainer is TestSecondRunHasSandbox with containers, none of which waits.

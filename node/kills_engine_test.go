@@ -69,9 +69,7 @@ func TestHundredRuns(t *testing.T) {
 			}
 			killRuns(t, tt.backend, cmp.Or(*runsFlag, tt.runs), cmp.Or(*killsFlag, tt.kills), tt.wait, flags, swept)
 			if tt.backend == "docker" {
-				if left := containersLeft(t); len(left) > 0 {
-					t.Errorf("%d containers are left", len(left))
-				}
+				noContainers(t)
 			}
 		})
 	}
@@ -314,7 +312,7 @@ func (w *watched) left() (left []string) {
 func (w *watched) gone() {
 	w.t.Helper()
 	var left []string
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if left = w.left(); len(left) == 0 {
 			return
 		}

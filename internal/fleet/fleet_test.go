@@ -62,7 +62,7 @@ func peer(args []string) error {
 func start(t *testing.T, o fleet.Options, peers int) *fleet.Fleet {
 	t.Helper()
 	o.Dir = t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	f, err := fleet.Start(ctx, &o)
 	if err != nil {
@@ -165,7 +165,7 @@ func TestCutOneWay(t *testing.T) {
 	if err := f.HealAll(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(p, "/", 5*time.Second); err != nil {
+	if _, err := ask(p, "/", 20*time.Second); err != nil {
 		t.Errorf("after healing all: %v", err)
 	}
 }
@@ -262,7 +262,7 @@ func TestProcess(t *testing.T) {
 	if err := p.Thaw(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(p, "/", 5*time.Second); err != nil || p.Frozen() {
+	if _, err := ask(p, "/", 20*time.Second); err != nil || p.Frozen() {
 		t.Errorf("after the thaw: %v", err)
 	}
 	if err := p.Kill(); err != nil {
@@ -275,7 +275,7 @@ func TestProcess(t *testing.T) {
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := p.Up(ctx); err != nil {
 		t.Fatal(err)
@@ -300,7 +300,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(filepath.Dir(p.Log), "store", "full")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the disk is seen outside: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := p.Kill(); err != nil {
 		t.Fatal(err)

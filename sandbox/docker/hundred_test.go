@@ -88,9 +88,8 @@ func TestHundredContainers(t *testing.T) {
 	closing.Wait()
 	commands.Wait()
 	t.Logf("closed in %v", time.Since(began).Round(time.Millisecond))
-	if n := memoryOf(t, ids); n != 0 {
-		t.Errorf("processes with %d bytes are left", n)
-	}
+	// The engine has removed a container before its own processes for it have ended.
+	until(t, "no process is left", func() bool { return memoryOf(t, ids) == 0 })
 	list, err := b.engine.list(t.Context(), labelLease)
 	if err != nil {
 		t.Fatal(err)

@@ -403,7 +403,8 @@ func TestClusterFollow(t *testing.T) {
 	}
 	slices.Sort(all)
 	t.Logf("%d followers had their first message after p50 %v, p99 %v, at most %v", len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1])
-	if worst := all[len(all)-1]; worst > time.Second {
+	// A request that was lost is missed after two beats of a second.
+	if worst := all[len(all)-1]; worst >= 2*time.Second {
 		t.Errorf("a follower had its first message after %v", worst)
 	}
 }

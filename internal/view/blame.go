@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/session"
 )
 
 // The reasons why a path has no lines that could be followed.
@@ -27,17 +31,16 @@ type BlamedLine struct {
 
 // Blame returns the lines of a file as a chain of head changes, oldest first,
 // left it, each with the change that brought it. A line that a merge of files took of a
-// branch is the branch's: heads returns the chain of a session that was merged.
-func Blame(ctx context.Context, blobs blob.Store, changes []lineage.Record, path string, heads func(lineage.Ref) ([]lineage.Record, error)) ([]BlamedLine, error) {
-	b := blamer{blobs, path, heads}
-	return b.blame(ctx, changes, 0)
+// branch is the branch's, as far as the graph holds it.
+func Blame(ctx context.Context, blobs blob.Store, g *lineage.Graph, changes []lineage.Record, path string) ([]BlamedLine, error) {
+	b := blamer{blobs, g}
+	return b.blame(ctx, changes, path, 0)
 }
 
-// blamer follows the lines of one file.
+// blamer follows the lines of files.
 type blamer struct {
 	blobs blob.Store
-	path  string
-	heads func(lineage.Ref) ([]lineage.Record, error)
+	graph *lineage.Graph
 }
 
 // Bounds of what is looked at for a line that a merge brought.
@@ -46,8 +49,8 @@ const (
 	mergedDepth   = 8
 )
 
-func (b *blamer) blame(ctx context.Context, changes []lineage.Record, depth int) ([]BlamedLine, error) {
-	blobs, path := b.blobs, b.path
+func (b *blamer) blame(ctx context.Context, changes []lineage.Record, path string, depth int) ([]BlamedLine, error) {
+	blobs := b.blobs
 	var lines []BlamedLine
 	var at blob.Digest
 	for i := range changes {
@@ -74,7 +77,7 @@ func (b *blamer) blame(ctx context.Context, changes []lineage.Record, depth int)
 				lines = nil
 			default:
 				lines = patched(lines, d.Hunks, c)
-				if err := b.ofBranches(ctx, lines, c, depth); err != nil {
+				if err := b.ofBranches(ctx, lines, path, c, depth); err != nil {
 					return nil, err
 				}
 			}
@@ -88,7 +91,7 @@ func (b *blamer) blame(ctx context.Context, changes []lineage.Record, depth int)
 
 // ofBranches gives lines that a merge brought to the changes that brought them to its
 // branches, and so those that a call brought to its workflow's. One that no branch has, such as one that a conflict made, stays the merge's.
-func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, merge *lineage.Record, depth int) error {
+func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, path string, merge *lineage.Record, depth int) error {
 	var from []lineage.Ref
 	switch merge.Kind {
 	case lineage.Merged:
@@ -96,15 +99,21 @@ func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, merge *line
 	case lineage.Tool:
 		from = merge.Branches
 	}
-	if depth >= mergedDepth || b.heads == nil {
+	if depth >= mergedDepth {
 		return nil
 	}
 	for _, p := range from[:min(len(from), mergedParents)] {
-		changes, err := b.heads(p)
+		key := session.Key{Tenant: merge.Tenant, ID: p.Session}
+		changes, err := b.graph.Heads(key, p.Version)
 		if err != nil {
 			continue // the graph does not hold the branch
 		}
-		branch, err := b.blame(ctx, changes, depth+1)
+		branch, err := b.blame(ctx, changes, path, depth+1)
+		if errors.Is(err, fs.ErrNotExist) {
+			if own := ownPath(path, b.names(key)); own != "" {
+				branch, err = b.blame(ctx, changes, own, depth+1)
+			}
+		}
 		if err != nil {
 			continue // it has no such file
 		}
@@ -120,6 +129,49 @@ func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, merge *line
 		}
 	}
 	return ctx.Err()
+}
+
+// names returns the names of a session and of those that it was forked from: a branch may
+// end with a fork of its own.
+func (b *blamer) names(k session.Key) []string {
+	var out []string
+	for range mergedDepth {
+		info, err := b.graph.Session(k)
+		if err != nil {
+			break
+		}
+		if info.Name != "" {
+			out = append(out, info.Name)
+		}
+		if len(info.Parents) != 1 {
+			break
+		}
+		k.ID = info.Parents[0].Session
+	}
+	return out
+}
+
+// ownPath returns the path in a branch of what a merge that kept both put at
+// "path.<branch>", or "path.<branch>.2" and so on, alone or with the directory that it is
+// in; "" if the path names none of these branches.
+func ownPath(path string, branches []string) string {
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		short := part
+		if j := strings.LastIndexByte(part, '.'); j > 0 {
+			if n, err := strconv.Atoi(part[j+1:]); err == nil && n > 1 {
+				short = part[:j]
+			}
+		}
+		for _, name := range branches {
+			for _, whole := range []string{part, short} {
+				if own, ok := strings.CutSuffix(whole, "."+name); ok && own != "" {
+					return strings.Join(slices.Concat(parts[:i], []string{own}, parts[i+1:]), "/")
+				}
+			}
+		}
+	}
+	return ""
 }
 
 func textsOf(lines []BlamedLine) []string {

@@ -123,7 +123,7 @@ func (r *Reason) Quote(v *messages.Session) {
 // ChangedBy completes the answer with the change of the files that made it.
 func (r *Reason) ChangedBy(g *lineage.Graph, t session.Tenant, c *lineage.Record) {
 	r.record(c)
-	if c.Kind == lineage.Placed || c.HeadFrom == "" {
+	if c.Kind == lineage.Placed || c.Kind == lineage.Did && c.HeadFrom == "" {
 		r.Did, r.Agent, r.Tool = "was there when the session got its files", "", ""
 		r.Actor = "the directory that was copied"
 	} else if c.Version > 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/view"
+	llmscripted "github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/scripted"
 	"github.com/rathcluster/rath/session"
@@ -43,27 +44,12 @@ func TestBlameCalledWorkflow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := lineage.NewGraph()
-	for _, k := range log.Keys() {
-		for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			records, err := lineage.Derive(e)
-			if err != nil {
-				t.Fatal(err)
-			}
-			g.Add(records...)
-		}
-	}
-	heads := func(p lineage.Ref) ([]lineage.Record, error) {
-		return g.Heads(session.Key{Tenant: s.Key().Tenant, ID: p.Session}, p.Version)
-	}
+	g := graphIn(t, &log)
 	changes, err := g.Heads(s.Key(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, err := view.Blame(t.Context(), blobs, changes, "note.txt", heads)
+	lines, err := view.Blame(t.Context(), blobs, g, changes, "note.txt")
 	if err != nil || len(lines) != 2 {
 		t.Fatalf("%d lines: %v", len(lines), err)
 	}
@@ -81,4 +67,102 @@ func TestBlameCalledWorkflow(t *testing.T) {
 	if to := impact.Sessions; len(to) != 2 || to[1].Session != s.Key().ID || to[1].Via != lineage.Tool || to[1].Parent != by.Session {
 		t.Errorf("it is in the sessions %+v", to)
 	}
+}
+
+// TestBlameKeptBeside: of a file that a merge put beside that of another branch, a line is
+// the agent's that wrote it in its branch, and no directory was copied.
+func TestBlameKeptBeside(t *testing.T) {
+	var log commitlog.Memory
+	blobs := blob.NewMemory()
+	edit, _ := tool.ByName(tool.WriteWorkspaceFile)
+	script, err := llmscripted.Parse("model", []byte(`
+-- write --
+system: You are left
+not result: write_workspace_file
+call: write_workspace_file {"path":"both.txt","content":"shared\nfrom left\n"}
+
+-- write beside it --
+system: You are right
+not result: write_workspace_file
+call: write_workspace_file {"path":"both.txt","content":"shared\nfrom right\n"}
+
+-- done --
+
+done
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := llmscripted.New(script, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &inprocess.Runner{
+		Log: &log, Blobs: blobs, Dir: t.TempDir(), Models: model, Model: "m",
+		Sandboxes: map[string]sandbox.Backend{"local": scripted.New(&scripted.Options{Name: "local"})}, Unsafe: true,
+	}
+	s, err := r.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		var branches []flow.Branch
+		for _, name := range []string{"left", "right"} {
+			branches = append(branches, flow.Branch{Name: name, Workflow: &flow.Agent{Name: "agent-" + name, Prompt: "You are " + name + ".", Tools: []tool.Tool{edit}}})
+		}
+		j, err := flow.FanOut(ctx, s.To("local", ""), branches, nil)
+		if err != nil {
+			return s, err
+		}
+		return flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.KeepBoth, nil))
+	}), session.New(session.UserText("go")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := graphIn(t, &log)
+	changes, err := g.Heads(s.Key(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"both.txt": "left", "both.txt.right": "right"} {
+		lines, err := view.Blame(t.Context(), blobs, g, changes, path)
+		if err != nil || len(lines) != 2 {
+			t.Fatalf("%s has %d lines: %v", path, len(lines), err)
+		}
+		for _, l := range lines {
+			var reason view.Reason
+			reason.ChangedBy(g, s.Key().Tenant, l.By)
+			if reason.Agent != "agent-"+want || reason.Tool != tool.WriteWorkspaceFile {
+				t.Errorf("%q of %s is made by %q with %q (%s), did %q", l.Text, path, reason.Agent, reason.Tool, reason.Actor, reason.Did)
+			}
+		}
+	}
+
+	// The merge is what put the file there.
+	files, err := view.FileChanges(t.Context(), blobs, changes)
+	if err != nil || len(files) != 2 {
+		t.Fatalf("%d changes of files: %v", len(files), err)
+	}
+	for _, f := range files {
+		var reason view.Reason
+		reason.ChangedBy(g, s.Key().Tenant, f.By)
+		if f.By.Kind != lineage.Merged || reason.Actor != "" || reason.Did != f.By.Summary {
+			t.Errorf("%s is made by %q: %q", f.Path, reason.Actor, reason.Did)
+		}
+	}
+}
+
+// graphIn derives the graph of a log.
+func graphIn(t *testing.T, log *commitlog.Memory) *lineage.Graph {
+	t.Helper()
+	g := lineage.NewGraph()
+	for _, k := range log.Keys() {
+		for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			records, err := lineage.Derive(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.Add(records...)
+		}
+	}
+	return g
 }

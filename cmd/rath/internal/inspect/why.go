@@ -181,13 +181,10 @@ func whyFile(ctx context.Context, a *app.App, s *app.System, f *found) error {
 	if len(changes) == 0 {
 		return app.Fail(app.ExitNotFound, "session %s has no files: it was never sent to a sandbox; name the run that left the file, as in 7f3a:%s", f.Reference, f.path)
 	}
-	heads := func(p lineage.Ref) ([]lineage.Record, error) {
-		return f.graph.Heads(session.Key{Tenant: s.Tenant(), ID: p.Session}, p.Version)
-	}
 	var r view.Reason
 	var by *lineage.Record
 	if f.line > 0 {
-		lines, err := view.Blame(ctx, s.Blobs(s.Tenant()), changes, f.path, heads)
+		lines, err := view.Blame(ctx, s.Blobs(s.Tenant()), f.graph, changes, f.path)
 		if err != nil {
 			return err
 		}
@@ -210,7 +207,7 @@ func whyFile(ctx context.Context, a *app.App, s *app.System, f *found) error {
 			r.Changes = append(r.Changes, view.FileStep{FileChange: c, Run: c.By.Run, Step: c.By.Step, Session: c.By.Session, Did: c.By.Summary})
 		}
 		if by == nil {
-			_, err := view.Blame(ctx, s.Blobs(s.Tenant()), changes, f.path, heads)
+			_, err := view.Blame(ctx, s.Blobs(s.Tenant()), f.graph, changes, f.path)
 			return err
 		}
 	}

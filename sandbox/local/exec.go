@@ -266,11 +266,19 @@ func (s *streams) pump() {
 		f.Close()
 	}
 	read := func(r *os.File, c *excerpt.Capture) {
+		take := func(b []byte) {
+			c.Write(b) // never fails
+			s.offload.write(b)
+		}
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := r.Read(buf)
-			c.Write(buf[:n]) // never fails
-			s.offload.write(buf[:n])
+			take(buf[:n])
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				// It bounds the wait for a process that holds the other end. What was
+				// written before is there, however late this one comes to it.
+				unread(r, buf, take)
+			}
 			if err != nil {
 				return // the end, or the deadline that finish set
 			}

@@ -1,0 +1,33 @@
+//go:build unix
+
+package local
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// unread takes what lies in a pipe, without waiting for more.
+func unread(r *os.File, buf []byte, take func([]byte)) {
+	const pipeMost = 1 << 20 // bytes that a pipe holds, unless its user is root
+	c, err := r.SyscallConn()
+	if err != nil {
+		return
+	}
+	for sum := 0; sum < pipeMost; {
+		n := 0
+		// Not Read, which looks at the deadline before it looks into the pipe.
+		if c.Control(func(fd uintptr) { n, err = syscall.Read(int(fd), buf) }) != nil {
+			return
+		}
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if n <= 0 {
+			return
+		}
+		take(buf[:n])
+		sum += n
+	}
+}

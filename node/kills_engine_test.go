@@ -97,10 +97,10 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 	}
 	defer c.Close()
 
-	const long = "3.25" // seconds that the command takes, in which the first kill is
+	const long = "5.25" // seconds that the command takes, in which the first kill is
 	var done, attempts, reviewed atomic.Int64
 	var waits sync.WaitGroup
-	for i := range runs {
+	submit := func(i int) {
 		id := run.ID(fmt.Sprintf("%s-%d", backend, i))
 		ask := messages.Task{ID: id, Input: script(wait), Sandbox: messages.Sandbox{Backend: backend}}
 		if i == 0 {
@@ -131,6 +131,31 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 			}
 		})
 	}
+	kill := func() {
+		time.Sleep(time.Duration(rand.Int64N(int64(300 * time.Millisecond))))
+		w.look()
+		if err := node.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = node.Wait()
+		node = start()
+	}
+	until := func(holds func() bool) {
+		for !holds() && ctx.Err() == nil {
+			w.look()
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	// The others come after that: it may take longer to submit them than a command takes.
+	submit(0)
+	until(func() bool { return w.runs("sleep", long) || done.Load() > 0 })
+	if done.Load() > 0 {
+		t.Fatal("the first run ended before its command was seen")
+	}
+	kill()
+	for i := range runs - 1 {
+		submit(1 + i)
+	}
 	// A command that reaches a network may have done something there: where it was cut off,
 	// its run asks a person, who lets it be done again.
 	answering, stop := context.WithCancel(ctx)
@@ -149,25 +174,11 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 			}
 		}
 	})
-	killed := 0
-	for ; killed < kills; killed++ {
+	for range kills - 1 {
 		// So that a run is not killed each time it begins: after some have ended.
 		enough := min(done.Load()+1+rand.Int64N(int64(runs/kills)), int64(runs))
-		early := func() bool { return done.Load() < enough }
-		if killed == 0 {
-			early = func() bool { return !w.runs("sleep", long) }
-		}
-		for early() && ctx.Err() == nil {
-			w.look()
-			time.Sleep(20 * time.Millisecond)
-		}
-		time.Sleep(time.Duration(rand.Int64N(int64(300 * time.Millisecond))))
-		w.look()
-		if err := node.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = node.Wait()
-		node = start()
+		until(func() bool { return done.Load() >= enough })
+		kill()
 	}
 	waits.Wait()
 	stop()
@@ -185,7 +196,7 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 		swept(w.store)
 		end()
 	}
-	t.Logf("%d runs, %d kills, %d attempts, %d answered, %d namespaces seen", runs, killed, attempts.Load(), reviewed.Load(), len(w.spaces))
+	t.Logf("%d runs, %d kills, %d attempts, %d answered, %d namespaces seen", runs, kills, attempts.Load(), reviewed.Load(), len(w.spaces))
 	if attempts.Load() == int64(runs) || reviewed.Load() == 0 {
 		t.Error("the kill in a command hit no run")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -97,6 +98,15 @@ func TestFollowTellsOfLostServer(t *testing.T) {
 		}
 	}
 	both("echo: first")
+	at, err := supervise.ReadAttachment(filepath.Join(dir, ".rath"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	login := "//" + at.OperatorUser + ":" + at.OperatorPassword + "@"
+	told := command(t, "rath doctor --server "+strings.Replace(url, "//", login, 1), dir)
+	if strings.Contains(told, at.OperatorPassword) || !strings.Contains(told, "ok   system") {
+		t.Errorf("doctor tells\n%s\nwant the system without the password", told)
+	}
 	if err := dev.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/supervise"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -36,7 +37,7 @@ func (a *App) dial(ctx context.Context) (*System, error) {
 	}
 	log := cl.Log()
 	s := &System{
-		Client: cl, Remote: true, Log: log, Values: journal.NewValues(log), Where: c.URL, Hint: a.Hint, close: cl.Close,
+		Client: cl, Remote: true, Log: log, Values: journal.NewValues(log), Where: llm.Redact(c.URL), Hint: a.Hint, close: cl.Close,
 		Blobs: func(session.Tenant) blob.Store { return cl.Blobs() },
 	}
 	a.reportConnection(s, func(told bool) {

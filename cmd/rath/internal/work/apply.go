@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -99,7 +100,7 @@ func applyRun(ctx context.Context, a *app.App, s *app.System, name string, o *ap
 		return err
 	} else if !done {
 		for _, p := range plan.Paths {
-			a.Out.Println(p)
+			a.Out.Println(term.Line(p, 400))
 		}
 	}
 	return applied(a, plan, where)

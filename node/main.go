@@ -15,6 +15,7 @@ import (
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/sandbox"
@@ -256,6 +257,9 @@ func (p *process) run(ctx context.Context) (code int, again bool) {
 			supervise.Say(p.stdout, supervise.Up{Error: strings.TrimPrefix(err.Error(), "node: ")})
 		}
 		complain(p.stderr, o.Routing, err)
+		if errors.Is(err, natsserver.ErrStoreInUse) || errors.Is(err, natsserver.ErrPortInUse) {
+			return 4, false
+		}
 		return 5, false
 	}
 	if off := protection.Off(); len(off) > 0 {
@@ -276,10 +280,14 @@ func (p *process) run(ctx context.Context) (code int, again bool) {
 	case err = <-n.Failed():
 	}
 	again = errors.Is(err, errDevAgain)
+	if err == nil {
+		o.Logger.Info("node stops: it hands over what it holds, and takes no more")
+	}
 	if ended := p.close(n); ended != nil || err != nil && !again {
 		o.Logger.Error("node ended", "error", errors.Join(err, ended).Error())
 		return 1, again
 	}
+	o.Logger.Info("node ended")
 	return 0, again
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -69,6 +70,12 @@ func commands() flow.Registration {
 // TestMainComplains holds that a program which ends at once says so under its
 // own name, once.
 func TestMainComplains(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
 	tests := []struct {
 		name    string
 		routing Routing
@@ -79,6 +86,7 @@ func TestMainComplains(t *testing.T) {
 	}{
 		{"node starts", RouteHere, []string{"-slots", "-1"}, nil, 5, "node: -1 slots"},
 		{"router starts", RouteOnly, []string{"-slots", "-1"}, nil, 5, "router: -1 slots"},
+		{"port in use", RouteHere, []string{"-port", port, "-store", t.TempDir()}, nil, 4, "node: "},
 		{"argument of a node", RouteHere, []string{"now"}, nil, 2, `node: unexpected argument "now"`},
 		{"argument of a router", RouteOnly, []string{"now"}, nil, 2, `router: unexpected argument "now"`},
 		{"gossip of a router", RouteOnly, []string{"-join", "10.0.0.2"}, nil, 2, "router: gossip needs an address"},

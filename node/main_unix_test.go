@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -102,6 +103,9 @@ func TestMainTellsNoPassword(t *testing.T) {
 	said += string(rest)
 	if !up || !strings.Contains(said, `"nats":"nats://`+at+`"`) {
 		t.Errorf("it does not say where its servers are, %s:\n%s", at, said)
+	}
+	if !regexp.MustCompile(`(?s)"node is up".*"node stops: .*"node ended"`).MatchString(said) {
+		t.Errorf("it does not say that it stops, and that it has ended:\n%s", said)
 	}
 	if strings.Contains(said, password) {
 		t.Errorf("it tells the password %s:\n%s", password, said)

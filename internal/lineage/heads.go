@@ -97,12 +97,17 @@ func (t *history) upTo(commit uint64) int {
 	return i
 }
 
-// chainHeads drops what only repeats the head before it.
+// chainHeads drops what only repeats the head before it. Of a call whose row waits for
+// those of others the commit places the session, too: the change is the call's.
 func chainHeads(in []Record) []Record {
 	var out []Record
 	for _, r := range in {
 		if n := len(out); n > 0 {
-			if out[n-1].Head == r.Head {
+			if last := &out[n-1]; last.Head == r.Head {
+				if last.Kind == Placed && r.Kind == Tool && last.Session == r.Session && last.Commit == r.Commit {
+					r.HeadFrom = cmp.Or(r.HeadFrom, last.HeadFrom)
+					*last = r
+				}
 				continue
 			}
 			r.HeadFrom = cmp.Or(r.HeadFrom, out[n-1].Head)

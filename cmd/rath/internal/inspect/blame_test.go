@@ -148,6 +148,53 @@ done
 	}
 }
 
+// TestBlameCallBeforeItsTurn: the row of a call waits for those of the calls before it; the
+// lines that it wrote meanwhile are its own.
+func TestBlameCallBeforeItsTurn(t *testing.T) {
+	var log commitlog.Memory
+	blobs := blob.NewMemory()
+	edit, _ := tool.ByName(tool.WriteWorkspaceFile)
+	script, err := llmscripted.Parse("model", []byte(`
+-- both --
+not result: write_workspace_file
+call: worker {"input":"go"}
+call: write_workspace_file {"path":"note.txt","content":"mine\n"}
+
+-- done --
+
+done
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := llmscripted.New(script, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &inprocess.Runner{
+		Log: &log, Blobs: blobs, Dir: t.TempDir(), Models: model, Model: "m",
+		Sandboxes: map[string]sandbox.Backend{"local": scripted.New(&scripted.Options{Name: "local"})}, Unsafe: true,
+	}
+	worker := flow.WorkflowTool("worker", "Works.", flow.Func(func(_ context.Context, s session.Session) (session.Session, error) { return s, nil }))
+	s, err := r.Run(t.Context(), &flow.Agent{Name: "writer", Tools: []tool.Tool{worker, edit}}, session.New(session.UserText("go")).To("local", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := graphIn(t, &log)
+	changes, err := g.Heads(s.Key(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := view.Blame(t.Context(), blobs, g, changes, "note.txt")
+	if err != nil || len(lines) != 1 {
+		t.Fatalf("%d lines: %v", len(lines), err)
+	}
+	var reason view.Reason
+	if reason.ChangedBy(g, s.Key().Tenant, lines[0].By); reason.Agent != "writer" || reason.Tool != tool.WriteWorkspaceFile {
+		t.Errorf("%q is made by %q with %q (%s), did %q", lines[0].Text, reason.Agent, reason.Tool, reason.Actor, reason.Did)
+	}
+}
+
 // graphIn derives the graph of a log.
 func graphIn(t *testing.T, log *commitlog.Memory) *lineage.Graph {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"text/template"
@@ -77,8 +78,9 @@ func newModule(a *app.App, dir, module, replace string) error {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return app.Fail(app.ExitConflict, "init: %s holds files already; name a new directory", dir)
 	}
-	if replace == "" && node.Version() == "devel" {
-		replace = checkout() // this rath was built there
+	info, _ := debug.ReadBuildInfo()
+	if replace == "" && inCheckout(info, node.Version()) {
+		replace = checkout()
 	}
 	var from string
 	if replace != "" {
@@ -88,7 +90,7 @@ func newModule(a *app.App, dir, module, replace string) error {
 		}
 		from = filepath.ToSlash(abs)
 	}
-	gomod, gosum, err := moduleFiles(module, replace)
+	gomod, gosum, err := moduleFiles(module, replace, required(info, node.Version()))
 	if err != nil {
 		return err
 	}
@@ -131,32 +133,53 @@ func newModule(a *app.App, dir, module, replace string) error {
 	return nil
 }
 
+// unpublished matches what Go makes of a commit and of changes that no commit holds.
+var unpublished = regexp.MustCompile(`\d{14}-[0-9a-f]{12}|\+dirty`)
+
+// inCheckout reports whether a program of this version was built in a checkout: Go notes
+// the state of the repository there, and not of a module that it downloaded.
+func inCheckout(info *debug.BuildInfo, version string) bool {
+	return version == "devel" || info != nil && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "vcs" })
+}
+
+// required is the version that a module can require of what this program was built
+// from, "" if there is none: the commit of a checkout may be nowhere else.
+func required(info *debug.BuildInfo, version string) string {
+	if version == "devel" || inCheckout(info, version) && unpublished.MatchString(version) {
+		return ""
+	}
+	return version
+}
+
 // checkout is the directory of the source that this program was built from, "" if that
-// is not there.
+// is not there, or not known because of -trimpath.
 func checkout() string {
 	_, file, _, ok := runtime.Caller(0)
 	dir := filepath.Dir(file)
 	for range 4 { // cmd/rath/internal/start
 		dir = filepath.Dir(dir)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); !ok || err != nil || !bytes.HasPrefix(text, []byte("module "+ownModule+"\n")) {
+	if !ok || !filepath.IsAbs(dir) {
+		return ""
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); err != nil || !bytes.HasPrefix(text, []byte("module "+ownModule+"\n")) {
 		return ""
 	}
 	return dir
 }
 
 // moduleFiles returns go.mod and go.sum. With a checkout both list what its
-// packages need, so that nothing has to be downloaded or tidied first.
-func moduleFiles(module, replace string) (gomod, gosum []byte, err error) {
+// packages need, so that nothing has to be downloaded or tidied first; else go.mod
+// requires a version.
+func moduleFiles(module, replace, version string) (gomod, gosum []byte, err error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "module %s\n\ngo 1.26.0\n\n", module)
 	if replace == "" {
-		v := node.Version()
-		if v == "devel" {
-			return nil, nil, app.Fail(app.ExitUsage, "init: this build of rath has no version that a module could require; "+
-				"name the directory of its source with --replace DIR")
+		if version == "" {
+			return nil, nil, app.Fail(app.ExitUsage, "init: this rath (%s) was built from a checkout that it does not find, so there is no version of it that a module could require; "+
+				"name the directory of its source with --replace DIR, or build it there without -trimpath", node.Version())
 		}
-		fmt.Fprintf(&b, "require %s %s\n", ownModule, v)
+		fmt.Fprintf(&b, "require %s %s\n", ownModule, version)
 		return []byte(b.String()), nil, nil
 	}
 	checkout, err := filepath.Abs(replace)

@@ -263,3 +263,32 @@ func TestRunAgain(t *testing.T) {
 		t.Errorf("another task under the id says\n%s", got)
 	}
 }
+
+// TestFollowTellsOfQuarantine: commands whose task waits for a quarantined session say
+// so, each once, and how it goes on.
+func TestFollowTellsOfQuarantine(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
+	dir := t.TempDir()
+	dev, _ := startDev(t, dir)
+	command(t, "rath submit agent --session apart -m first --wait", dir)
+	command(t, "rath cluster quarantine apart --reason bad", dir)
+	all := []*child{
+		startCommand(t, dir, "run", "--session", "apart", "--id", "one", "-m", "second"),
+		startCommand(t, dir, "submit", "agent", "--session", "apart", "--id", "two", "-m", "third", "--wait"),
+	}
+	const told = `accepted and waits: its session is quarantined (bad) until "`
+	for _, c := range all {
+		waitFor(t, func() bool { return strings.Contains(c.said(), told) })
+	}
+	command(t, "rath cluster release apart --reason good", dir)
+	for _, c := range all {
+		if err := c.Wait(); err != nil || strings.Count(c.said(), told) != 1 || !strings.Contains(c.said(), "succeeded") {
+			t.Errorf("%v, and it says\n%s", err, c.said())
+		}
+	}
+	if code := dev.interrupt(); code != app.ExitOK {
+		t.Errorf("dev ends with %d", code)
+	}
+}

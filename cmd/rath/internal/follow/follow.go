@@ -98,7 +98,7 @@ func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after
 		case <-patience:
 			return o.out, nil
 		case <-look:
-			if len(o.known) > 0 {
+			if o.begun || len(o.known) > 0 && !o.known[id] {
 				break
 			}
 			group.Go(func() {
@@ -113,6 +113,9 @@ func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after
 				look = time.After(askedAgain)
 			}
 			o.stand(all)
+			if len(all) > 0 && all[0].Kind == "" && all[0].Reason != "" && w.Held != nil {
+				w.Held(all[0])
+			}
 		case <-tick.C:
 			if o.rests() {
 				return o.out, nil

@@ -3,12 +3,14 @@ package follow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -37,7 +39,7 @@ func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, pe
 			}
 		}
 	}()
-	told := map[string]bool{}
+	told, quarantined := map[string]bool{}, false
 	look := time.After(askedAfter)
 	for {
 		select {
@@ -64,6 +66,10 @@ func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, pe
 				return Outcome{Review: &r}, nil
 			}
 			if r.Kind == "" {
+				if r.Reason != "" && !quarantined {
+					quarantined = true
+					held(r)
+				}
 				continue
 			}
 			parts := []string{string(r.Run), r.Asks(), string(r.Step)}
@@ -80,7 +86,7 @@ func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, pe
 }
 
 // questions returns a record for the run, without a kind if it waits for no
-// person, and for each other run below its session that waits for a
+// person, and with a reason if it waits for its session to be released, and for each other run below its session that waits for a
 // person: what the lineage told before it was watched.
 func questions(ctx context.Context, s *app.System, id run.ID) ([]lineage.Record, error) {
 	r, err := s.Run(ctx, id)
@@ -91,7 +97,11 @@ func questions(ctx context.Context, s *app.System, id run.ID) ([]lineage.Record,
 	if err != nil {
 		return nil, err
 	}
-	all := []lineage.Record{question(&r)}
+	first := question(&r)
+	if r.State == run.Queued && r.Quarantine != "" {
+		first.Reason = fmt.Sprintf("its session is quarantined (%s) until %q", term.Line(r.Quarantine, 200), s.Hint("cluster", "release", string(id), "--reason", "TEXT"))
+	}
+	all := []lineage.Record{first}
 	for i := range below {
 		if rec := question(&below[i]); rec.Run != id && rec.Kind != "" {
 			all = append(all, rec)

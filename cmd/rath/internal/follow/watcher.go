@@ -67,6 +67,7 @@ type watcher struct {
 	root session.ID // of the tree; "" until it is known
 
 	out   Outcome
+	begun bool            // a record came that a node works on the run
 	ended bool            // the record of the run's end came
 	known map[run.ID]bool // runs that records came of
 	asked map[run.ID]lineage.Record
@@ -100,6 +101,7 @@ func (o *watcher) record(r lineage.Record) {
 	case lineage.Claimed, lineage.Ended, lineage.Answered, lineage.Resolved:
 		delete(o.asked, r.Run)
 		if r.Run == o.id {
+			o.begun = true
 			o.out.Review = nil
 			o.ended = r.Kind == lineage.Ended
 		}

@@ -10,147 +10,151 @@ import (
 	"strings"
 )
 
-// ErrLeads is returned for a repository that would have what is written go elsewhere.
+// ErrLeads is returned for a repository that has git read or write elsewhere.
 var ErrLeads = errors.New("git: the repository leads elsewhere")
 
-// Writable returns ErrLeads unless what is written stays in the repository of the
-// directory: no link leads out of git's directory, and a ".git" file names one that names
-// this file, too, as those of worktrees and submodules do.
-func (r *Repository) Writable(ctx context.Context) error {
-	common, err := r.common(ctx)
-	if err != nil {
-		return err
-	}
-	entry, info, err := r.entry()
+// place is where a repository lies.
+type place struct {
+	entry  string // the ".git" by which it is found
+	file   bool   // that it is one, as that of a worktree or submodule
+	dir    string // git's own directory
+	common string // that of the references and objects, which worktrees share
+}
+
+// Stays returns ErrLeads unless what git reads and writes of the repository lies in it, as
+// it did when it was opened: no link leads out of git's directory, no list of objects or
+// settings does, and a ".git" file names a directory that names this file, too, as those of
+// worktrees and submodules do. What git would wait for, or could not hold in memory, is an
+// error, too.
+func (r *Repository) Stays(ctx context.Context) error {
+	now, err := find(r.from)
 	switch {
 	case err != nil:
 		return err
-	case info.Mode().IsRegular():
-		if err := r.pointsBack(ctx, entry, common); err != nil {
+	case now != r.place:
+		return fmt.Errorf("%w: %s is another one than before", ErrLeads, now.entry)
+	}
+	return r.stays(ctx)
+}
+
+func (r *Repository) stays(ctx context.Context) error {
+	if r.file {
+		if err := r.pointsBack(ctx); err != nil {
 			return err
 		}
-	case !info.IsDir():
-		return fmt.Errorf("%w: %s is a link", ErrLeads, entry)
-	case !same(r.dir, common):
-		return fmt.Errorf("%w: %s names %s", ErrLeads, filepath.Join(entry, "commondir"), common)
+	} else if !same(r.dir, r.common) {
+		return fmt.Errorf("%w: %s names %s", ErrLeads, filepath.Join(r.dir, "commondir"), r.common)
 	}
-	if err := withoutLinks(r.dir); err != nil || same(r.dir, common) {
+	w := &walk{left: maxEntries}
+	if err := w.inspect(r.dir); err != nil {
 		return err
 	}
-	return withoutLinks(common)
+	if !same(r.dir, r.common) {
+		if err := w.inspect(r.common); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{filepath.Join(r.dir, "config"), filepath.Join(r.dir, "config.worktree"), filepath.Join(r.common, "config")} {
+		if err := r.includes(ctx, name, maxIncludes); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Elsewhere returns git's directory where that is not ".git" of the working tree, but the
 // one of the repository that a worktree or submodule belongs to; else "".
-func (r *Repository) Elsewhere(ctx context.Context) (string, error) {
-	_, info, err := r.entry()
-	if err != nil || info.IsDir() {
-		return "", err
+func (r *Repository) Elsewhere() string {
+	if !r.file {
+		return ""
 	}
-	common, err := r.common(ctx)
-	return filepath.Clean(common), err
+	return r.common
 }
 
-// common is the directory of the references and objects, which worktrees share.
-func (r *Repository) common(ctx context.Context) (string, error) {
-	out, err := r.git(ctx, nil, nil, "rev-parse", "--git-common-dir")
-	p := strings.TrimSuffix(out, "\n")
-	if err == nil && !filepath.IsAbs(p) {
-		p = filepath.Join(r.scratch, p)
+// find looks for the repository that a directory without links lies in, as git does, but
+// opens no more than the files that say where it is.
+func find(from string) (place, error) {
+	below := ""
+	for top := from; ; below, top = top, filepath.Dir(top) {
+		entry := filepath.Join(top, ".git")
+		if info, err := os.Lstat(entry); err == nil {
+			if below != "" && same(below, entry) {
+				return place{}, fmt.Errorf("%w: %s lies in git's own directory", ErrNoRepository, from)
+			}
+			return placeOf(entry, info.Mode())
+		}
+		if top == filepath.Dir(top) {
+			return place{}, fmt.Errorf("%w: %s", ErrNoRepository, from)
+		}
 	}
-	return p, err
 }
 
-// entry finds the ".git" by which git found the repository.
-func (r *Repository) entry() (string, fs.FileInfo, error) {
-	for dir := r.from; ; dir = filepath.Dir(dir) {
-		p := filepath.Join(dir, ".git")
-		if info, err := os.Lstat(p); err == nil && (info.Mode().IsRegular() || same(p, r.dir)) {
-			return p, info, nil
-		} else if err == nil && !info.IsDir() { // a link to a file that names a directory
-			return p, info, nil
+func placeOf(entry string, mode fs.FileMode) (place, error) {
+	p := place{entry: entry, file: mode.IsRegular(), dir: entry}
+	if err := plain(entry, mode); err != nil {
+		return p, err
+	}
+	if p.file {
+		text, err := line(entry)
+		if err != nil {
+			return p, err
 		}
-		if dir == filepath.Dir(dir) {
-			return "", nil, fmt.Errorf("%w: no .git above %s is %s", ErrLeads, r.from, r.dir)
+		named, ok := strings.CutPrefix(text, "gitdir: ")
+		if p.dir, err = filepath.EvalSymlinks(in(filepath.Dir(entry), named)); !ok || err != nil {
+			return p, fmt.Errorf("%w: the file %s names no directory", ErrNoRepository, entry)
 		}
 	}
+	shared, err := line(filepath.Join(p.dir, "commondir"))
+	if errors.Is(err, fs.ErrNotExist) {
+		p.common = p.dir
+		return p, nil
+	}
+	if err != nil {
+		return p, err
+	}
+	if p.common, err = filepath.EvalSymlinks(in(p.dir, shared)); err != nil {
+		return p, fmt.Errorf("%w: %s names no directory", ErrNoRepository, filepath.Join(p.dir, "commondir"))
+	}
+	return p, nil
 }
 
 // pointsBack returns ErrLeads unless the directory that a ".git" file names is of a
 // worktree or submodule that names this file.
-func (r *Repository) pointsBack(ctx context.Context, entry, common string) error {
-	own, err := filepath.EvalSymlinks(r.dir)
-	if err != nil {
-		return fmt.Errorf("git: %w", err)
-	}
+func (r *Repository) pointsBack(ctx context.Context) error {
 	var named, back string
-	if same(own, common) { // a submodule
-		named, back = filepath.Dir(entry), r.worktreeOf(ctx, own)
-	} else if up := filepath.Dir(own); filepath.Base(up) == "worktrees" && same(filepath.Dir(up), common) {
-		data, err := os.ReadFile(filepath.Join(own, "gitdir"))
-		if err != nil {
-			return fmt.Errorf("git: %w", err)
-		}
-		named, back = entry, strings.TrimSuffix(string(data), "\n")
+	var err error
+	if same(r.dir, r.common) { // a submodule
+		named = filepath.Dir(r.entry)
+		back, err = r.worktree(ctx)
+	} else if up := filepath.Dir(r.dir); filepath.Base(up) == "worktrees" && same(filepath.Dir(up), r.common) {
+		named = r.entry
+		back, err = line(filepath.Join(r.dir, "gitdir"))
 	}
-	if back != "" && !filepath.IsAbs(back) {
-		back = filepath.Join(own, back)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	if back == "" || !same(named, back) {
-		return fmt.Errorf("%w: the file %s names %s, which does not name it", ErrLeads, entry, r.dir)
-	}
-	return nil
-}
-
-// worktreeOf is the working tree that a directory of git's configures itself, "" for none.
-func (r *Repository) worktreeOf(ctx context.Context, own string) string {
-	out, err := r.git(ctx, nil, nil, "config", "--file", filepath.Join(own, "config"), "--no-includes", "--get", "core.worktree")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSuffix(out, "\n")
-}
-
-// withoutLinks returns ErrLeads for a link at a path of git's directory that is written, or
-// below which is, or that says what is there.
-func withoutLinks(dir string) error {
-	for _, name := range []string{
-		"HEAD", "config", "config.worktree", "index", "packed-refs", "objects", "refs", "refs/heads", "refs/heads/rath", "reftable",
-		"logs", "logs/HEAD", "logs/refs", "logs/refs/heads", "logs/refs/heads/rath",
-	} {
-		p := filepath.Join(dir, filepath.FromSlash(name))
-		info, err := os.Lstat(p)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("git: %w", err)
-		}
-		if err := noLink(p, info.Mode()); err != nil {
-			return err
-		}
-		switch name {
-		case "objects", "refs/heads/rath", "reftable", "logs/refs/heads/rath":
-			below, err := os.ReadDir(p)
-			if err != nil {
-				return fmt.Errorf("git: %w", err)
-			}
-			for _, d := range below {
-				if err := noLink(filepath.Join(p, d.Name()), d.Type()); err != nil {
-					return err
-				}
-			}
-		}
+	if back == "" || !same(named, in(r.dir, back)) {
+		return fmt.Errorf("%w: the file %s names %s, which does not name it", ErrLeads, r.entry, r.dir)
 	}
 	return nil
 }
 
-// noLink takes files and directories. A junction of Windows is irregular.
-func noLink(p string, mode fs.FileMode) error {
-	if mode&(fs.ModeSymlink|fs.ModeIrregular) != 0 {
-		return fmt.Errorf("%w: %s is a link", ErrLeads, p)
+// worktree is the working tree that a directory of git's configures itself, "" for none.
+func (r *Repository) worktree(ctx context.Context) (string, error) {
+	name := filepath.Join(r.dir, "config")
+	if _, err := regular(name); err != nil {
+		return "", err
 	}
-	return nil
+	out, err := r.settings(ctx, name, "--get", "core.worktree")
+	return strings.TrimSuffix(out, "\x00"), err
+}
+
+// in is a path as a file of a directory names it.
+func in(dir, name string) string {
+	if name = filepath.FromSlash(name); filepath.IsAbs(name) || name == "" {
+		return name
+	}
+	return filepath.Join(dir, name)
 }
 
 // same reports whether two paths lead to one file.

@@ -19,8 +19,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"time"
 )
 
 var (
@@ -37,40 +39,53 @@ var (
 
 // Repository is one that a directory lies in. Its methods may be called one at a time.
 type Repository struct {
+	place
 	program string
-	dir     string // the repository's own directory
+	shell   string // where it bounds the memory of what it starts, else ""
 	from    string // the directory that it was opened by, without links
 	prefix  string // of the directory in it, "" or with a slash at the end
 	scratch string // an empty directory to run in
 	hashed  map[string]string
 }
 
-// Open finds the repository that a directory lies in. Close removes what it keeps outside.
+// Open finds the repository that a directory lies in; it returns ErrLeads for one that does
+// not stay there, as Stays says. Close removes what it keeps outside.
 func Open(ctx context.Context, dir string) (*Repository, error) {
 	program, err := exec.LookPath("git")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoGit, err)
 	}
 	r := &Repository{program: program, hashed: map[string]string{}}
+	if runtime.GOOS == "linux" { // without one, the files have bounds all the same
+		r.shell, _ = exec.LookPath("sh")
+	}
 	if r.from, err = filepath.Abs(dir); err == nil {
 		r.from, err = filepath.EvalSymlinks(r.from)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoRepository, err)
 	}
+	if r.place, err = find(r.from); err != nil {
+		return nil, err
+	}
+	rel, err := filepath.Rel(filepath.Dir(r.entry), r.from)
+	if err != nil {
+		return nil, fmt.Errorf("git: %w", err)
+	}
+	if rel != "." {
+		r.prefix = filepath.ToSlash(rel) + "/"
+	}
 	if r.scratch, err = os.MkdirTemp("", "rath-git-"); err != nil {
 		return nil, fmt.Errorf("git: %w", err)
 	}
+	if err := r.stays(ctx); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
 	// Without GIT_DIR git looks whose the repository is.
-	out, err := r.run(ctx, dir, nil, nil, "rev-parse", "--is-inside-git-dir", "--absolute-git-dir", "--show-prefix")
-	if err != nil {
+	env := []string{"GIT_CEILING_DIRECTORIES=" + filepath.Dir(r.dir), "GIT_WORK_TREE=" + r.scratch}
+	if _, err := r.run(ctx, r.dir, nil, env, "rev-parse", "--git-dir"); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrNoRepository, dir, err), r.Close())
 	}
-	lines := strings.SplitN(out, "\n", 4)
-	if len(lines) < 3 || lines[0] != "false" || lines[2] != "" && !strings.HasSuffix(lines[2], "/") {
-		return nil, errors.Join(fmt.Errorf("%w: %s lies in git's own directory, or git cannot name it", ErrNoRepository, dir), r.Close())
-	}
-	r.dir, r.prefix = lines[1], lines[2]
 	return r, nil
 }
 
@@ -115,11 +130,14 @@ func (r *Repository) Branch(ctx context.Context, name, commit string) error {
 }
 
 // safely are settings that a repository cannot change: nothing of its own is run, nothing
-// is fetched, and names that some file system takes for git's own are refused.
+// is fetched, no file is read that it names, and names that some file system takes for
+// git's own are refused.
 var safely = []string{
 	"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.untrackedCache=false", "core.attributesFile=/dev/null",
 	"core.pager=cat", "core.sparseCheckout=false", "core.splitIndex=false", "index.sparse=false",
 	"core.protectHFS=true", "core.protectNTFS=true", "core.symlinks=true", "core.autocrlf=false", "core.eol=lf",
+	"core.excludesFile=/dev/null", "diff.orderFile=/dev/null", "mailmap.file=/dev/null", "core.warnAmbiguousRefs=false",
+	"core.multiPackIndex=false", "core.commitGraph=false", "safe.bareRepository=all",
 	"commit.gpgSign=false", "protocol.allow=never", "gc.auto=0", "maintenance.auto=false", "core.logAllRefUpdates=false",
 }
 
@@ -144,6 +162,13 @@ func (r *Repository) git(ctx context.Context, in io.Reader, env []string, args .
 	return r.run(ctx, r.scratch, in, append([]string{"GIT_DIR=" + r.dir, "GIT_WORK_TREE=" + r.scratch}, env...), args...)
 }
 
+// What a command of git's may take: what it reads may change at any time, and small objects
+// may be made to grow without end.
+const (
+	maxTime   = 5 * time.Minute
+	maxMemory = 2 << 30 // in bytes, without packs, which it maps
+)
+
 // maxOutput bounds what git may print, in bytes: the list of files of a repository.
 const maxOutput = 256 << 20
 
@@ -152,11 +177,22 @@ func (r *Repository) run(ctx context.Context, dir string, in io.Reader, env []st
 	for _, s := range safely {
 		all = append(all, "-c", s)
 	}
-	cmd := exec.CommandContext(ctx, r.program, append(all, args...)...)
+	ctx, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	all = append(all, args...)
+	cmd := exec.CommandContext(ctx, r.program, all...)
+	if r.shell != "" { // a limit that comes after the start may come too late
+		limited := fmt.Sprintf(`ulimit -d %d; exec "$0" "$@"`, maxMemory>>10)
+		cmd = exec.CommandContext(ctx, r.shell, append([]string{"-c", limited, r.program}, all...)...)
+	}
 	cmd.Dir, cmd.Stdin, cmd.Env = dir, in, append(r.environment(), env...)
 	out, said := &bounded{left: maxOutput}, &bounded{left: 4 << 10, cut: true}
 	cmd.Stdout, cmd.Stderr = out, said
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: it did not end in time", ctx.Err())
+	}
+	if err != nil {
 		text, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
 		if text == "" {
 			return out.String(), fmt.Errorf("git: %s: %w", args[0], err)

@@ -118,7 +118,7 @@ func leaveBranch(ctx context.Context, a *app.App, s *app.System, r *messages.Res
 	defer func() { err = errors.Join(err, b.Close()) }()
 	b.later = true
 	commit, err = b.leave(ctx, s, r, from, to, o)
-	return b.where(ctx, r), commit, err
+	return b.where(r), commit, err
 }
 
 // filesAfter returns the files that a run which has ended left; those that it was given

@@ -44,23 +44,19 @@ func openBranch(ctx context.Context, dir string) (*asBranch, error) {
 	case errors.Is(err, git.ErrNoRepository):
 		return nil, app.Fail(app.ExitConflict, "%s lies in no git repository, or in that of another user: run \"git init\" there, or use --apply alone", dir)
 	case err != nil:
-		return nil, err
+		return nil, noBranch(dir, err)
 	}
 	b := &asBranch{repo: repo, dir: dir}
-	if err = b.writable(ctx); err == nil {
-		b.base, err = repo.Head(ctx)
-	}
-	if err != nil {
+	if b.base, err = repo.Head(ctx); err != nil {
 		return nil, errors.Join(err, repo.Close())
 	}
 	return b, nil
 }
 
-// writable fails for a repository that leads what is written elsewhere.
-func (b *asBranch) writable(ctx context.Context) error {
-	err := b.repo.Writable(ctx)
+// noBranch says what to do about a repository that leads elsewhere.
+func noBranch(dir string, err error) error {
 	if errors.Is(err, git.ErrLeads) {
-		return app.Fail(app.ExitConflict, "no branch is made in %s: %s; leave the branch out, and \"rath diff RUN\" prints the changes", b.dir, cause(err))
+		return app.Fail(app.ExitConflict, "no branch is made in %s: %s; leave the branch out, and \"rath diff RUN\" prints the changes", dir, cause(err))
 	}
 	return err
 }
@@ -69,9 +65,9 @@ func (b *asBranch) writable(ctx context.Context) error {
 func cause(err error) string { return strings.TrimPrefix(err.Error(), "git: ") }
 
 // where says which branch of which repository a run is left on.
-func (b *asBranch) where(ctx context.Context, r *messages.Result) string {
+func (b *asBranch) where(r *messages.Result) string {
 	where := "the branch " + branchName(r) + " of " + b.dir
-	if other, err := b.repo.Elsewhere(ctx); err == nil && other != "" {
+	if other := b.repo.Elsewhere(); other != "" {
 		where += ", in the repository " + other
 	}
 	return where
@@ -107,8 +103,8 @@ func branchName(r *messages.Result) string { return "rath/" + string(r.Run) }
 // leave makes the commits of a run and the branch that names them; "" if nothing may go
 // out.
 func (b *asBranch) leave(ctx context.Context, s *app.System, r *messages.Result, from, to blob.Digest, o *workspace.PlanOptions) (commit string, err error) {
-	if err := b.writable(ctx); err != nil { // it may be another one since the run began
-		return "", err
+	if err := b.repo.Stays(ctx); err != nil { // it may be another one since the run began
+		return "", noBranch(b.dir, err)
 	}
 	defer func() {
 		if errors.Is(err, git.ErrRefused) {

@@ -45,7 +45,7 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 		writeAnswer(a, &r, diff)
 		where := o.dir
 		if o.apply == applyBranch && o.branch != nil {
-			where = o.branch.where(ctx, &r)
+			where = o.branch.where(&r)
 		}
 		if apply, err = a.Confirm(ctx, "apply this to "+where+"?"); err != nil {
 			return err
@@ -64,7 +64,7 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 			err = writePatch(a, &r, diff)
 		default:
 			commit, err = o.branch.leave(ctx, s, &r, from, to, po)
-			where = o.branch.where(ctx, &r)
+			where = o.branch.where(&r)
 		}
 		if err != nil {
 			return err

@@ -104,6 +104,9 @@ func addHistory(ctx context.Context, b blob.Store, dir string, head blob.Digest,
 		return none(false, app.ExitUnavailable, "--git needs the git program, which is not installed or not in PATH")
 	case errors.Is(err, git.ErrNoRepository):
 		return none(false, app.ExitConflict, "--git: %s lies in no git repository, or in that of another user", dir)
+	case errors.Is(err, git.ErrLeads):
+		_, above := os.Lstat(filepath.Join(dir, ".git")) // below the top of one none is taken anyway
+		return none(above == nil, app.ExitConflict, "--git: %s; --git=false asks for none", cause(err))
 	case err != nil:
 		return head, err
 	}

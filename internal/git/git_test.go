@@ -395,6 +395,10 @@ func TestHistory(t *testing.T) {
 			user(t, dir, "config", "core.fsmonitor", "/bin/false")
 			put(t, dir, ".git/hooks/post-commit", "#!/bin/sh\n", 0o755)
 			was := state(t, dir)
+			packs, then := filepath.Join(dir, ".git", "objects", "pack"), time.Unix(1_000_000_000, 0)
+			if err := os.Chtimes(packs, then, then); err != nil {
+				t.Fatal(err)
+			}
 			r := opened(t, dir)
 			head, err := r.Head(t.Context())
 			if err != nil {
@@ -409,6 +413,9 @@ func TestHistory(t *testing.T) {
 			}
 			if now := state(t, dir); now != was {
 				t.Errorf("the repository changed:\n%s\nwas\n%s", now, was)
+			}
+			if info, err := os.Stat(packs); err != nil || !info.ModTime().Equal(then) {
+				t.Errorf("a file was made among the packs of the repository, %v", err)
 			}
 			user(t, dir, "mv", "sub/a.txt", "b.txt")
 			user(t, dir, "commit", "-q", "-m", "moved")

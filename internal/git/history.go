@@ -62,7 +62,9 @@ func (r *Repository) History(ctx context.Context, commit string, commits int, mo
 			return "", fmt.Errorf("git: %w", err)
 		}
 	}
-	if _, err := r.git(ctx, strings.NewReader(objects), nil, "-c", "pack.threads=1", "pack-objects", "--quiet", filepath.Join(own, "objects", "pack", "pack")); err != nil {
+	// git writes a pack among the objects first, and cannot move it to another file system.
+	env := []string{"GIT_OBJECT_DIRECTORY=" + filepath.Join(own, "objects"), "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + quoted(filepath.Join(r.common, "objects"))}
+	if _, err := r.git(ctx, strings.NewReader(objects), env, "-c", "pack.threads=1", "pack-objects", "--quiet", filepath.Join(own, "objects", "pack", "pack")); err != nil {
 		return "", err
 	}
 	if _, err := r.git(ctx, nil, []string{"GIT_INDEX_FILE=" + filepath.Join(own, "index")}, "read-tree", commit); err != nil {
@@ -79,6 +81,11 @@ func (r *Repository) History(ctx context.Context, commit string, commits int, mo
 		}
 	}
 	return dir, nil
+}
+
+// quoted is a path in a list of them.
+func quoted(p string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(p) + `"`
 }
 
 // Paths are those of the files in the last commits up to one, with no order; what History

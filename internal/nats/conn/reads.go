@@ -92,6 +92,9 @@ func StreamError(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("%w: run Provision first (rath cluster provision)", err)
 	}
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return unconnected{err}
+	}
 	return err
 }
 
@@ -115,7 +118,7 @@ func (c *Conn) LeaderGet(ctx context.Context, stream string, req GetRequest) (Me
 	} // a stream may take no direct reads
 	m, err := c.Request(ctx, &nats.Msg{Subject: apiMsgGet + stream, Data: body})
 	if err != nil {
-		return Message{}, fmt.Errorf("nats/conn: read stream %s: %w", stream, err)
+		return Message{}, readError(stream, err)
 	}
 	var reply getReply
 	if err := json.Unmarshal(m.Data, &reply); err != nil {
@@ -198,7 +201,7 @@ func (c *Conn) At(ctx context.Context, stream string, seq uint64) (Message, erro
 func (c *Conn) DirectOne(ctx context.Context, stream, subject string, body []byte) (Message, error) {
 	m, err := c.Request(ctx, &nats.Msg{Subject: subject, Data: body})
 	if err != nil {
-		return Message{}, fmt.Errorf("nats/conn: read stream %s: %w", stream, err)
+		return Message{}, readError(stream, err)
 	}
 	if status := m.Header.Get(headerStatus); status != "" {
 		return Message{}, statusError(stream, status, m)
@@ -289,7 +292,7 @@ func (c *Conn) UpTo(ctx context.Context, stream, filter string, after, end uint6
 // DirectBatch does that with a request of any batch.
 func (c *Conn) DirectBatch(ctx context.Context, stream string, req GetRequest) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
-		fail := func(err error) { yield(Message{}, fmt.Errorf("nats/conn: read stream %s: %w", stream, err)) }
+		fail := func(err error) { yield(Message{}, readError(stream, err)) }
 		body, err := json.Marshal(req)
 		if err != nil {
 			fail(err)
@@ -351,12 +354,20 @@ func nextWithin(ctx, link context.Context, answers <-chan *nats.Msg) (*nats.Msg,
 	}
 }
 
+// readError is the error of a read that failed.
+func readError(stream string, err error) error {
+	if errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("nats/conn: read stream %s: %w: the servers that hold it are starting or away; try again in a moment", stream, err)
+	}
+	return fmt.Errorf("nats/conn: read stream %s: %w", stream, err)
+}
+
 func statusError(stream, status string, m *nats.Msg) error {
 	switch status {
 	case "404":
 		return ErrNoMessage
 	case "503":
-		return fmt.Errorf("nats/conn: read stream %s: %w", stream, nats.ErrNoResponders)
+		return readError(stream, nats.ErrNoResponders)
 	}
 	return fmt.Errorf("nats/conn: read stream %s: status %s %s", stream, status, m.Header.Get("Description"))
 }

@@ -83,7 +83,7 @@ func (p *puller) run(ctx context.Context) error {
 		case !ever && (errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, conn.ErrDenied)):
 			return fmt.Errorf("nats/dispatch: pull from stream %s: %w", p.Stream, conn.StreamError(err))
 		}
-		p.c.Logger.Warn("pulling again", "stream", p.Stream, "consumer", p.Durable, "err", err)
+		p.c.Logger.Warn("pulling again", "stream", p.Stream, "consumer", p.Durable, "err", conn.StreamError(err))
 		if wait.Sleep(ctx) != nil {
 			return nil
 		}

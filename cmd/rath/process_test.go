@@ -232,3 +232,25 @@ func TestDev(t *testing.T) {
 		t.Error("node.json is left behind")
 	}
 }
+
+// TestStoreHeldForAMoment: a command waits for another one that has the store.
+func TestStoreHeldForAMoment(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
+	dir := t.TempDir()
+	t.Chdir(dir)
+	command(t, "RATH_MODEL=echo rath run --id one -m one", dir)
+	release, err := natsserver.Hold(filepath.Join(dir, ".rath"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := startCommand(t, dir, "ps")
+	time.Sleep(200 * time.Millisecond) // it may come later, and finds the store free then
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := list.Wait(); err != nil || !strings.Contains(list.said(), "one") {
+		t.Errorf("%v, and it says\n%s", err, list.said())
+	}
+}

@@ -115,27 +115,27 @@ func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
 	if s, err = a.Host(ctx, work); !errors.Is(err, natsserver.ErrStoreInUse) {
 		return s, err
 	}
-	// A process holds it. Where a node has left its attachment, it may be that node,
-	// which starts again or waits for a slow disk.
-	for until := time.Now().Add(nodePatience); time.Now().Before(until); {
-		if _, none := supervise.ReadAttachment(store); none != nil {
-			break
-		}
-		if there, failed := a.attach(ctx, store); failed == nil || !errors.Is(failed, client.ErrUnreachable) {
-			return there, failed
-		}
+	// A process holds it: another command, which may end at any moment, or, where a node
+	// has left its attachment, a node that starts again or waits for a slow disk.
+	for until := time.Now().Add(storePatience); time.Now().Before(until); {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+		if _, none := supervise.ReadAttachment(store); none != nil {
+			if s, err = a.Host(ctx, work); !errors.Is(err, natsserver.ErrStoreInUse) {
+				return s, err
+			}
+		} else if there, failed := a.attach(ctx, store); failed == nil || !errors.Is(failed, client.ErrUnreachable) {
+			return there, failed
+		}
 	}
 	return s, fmt.Errorf("%w. Several commands share a store while %q runs: start that first", err, a.Hint("dev"))
 }
 
-// nodePatience is how long a command asks a node that holds its store and does not
-// answer.
-const nodePatience = 3 * time.Second
+// storePatience is how long a command waits for a store that another process holds.
+const storePatience = 3 * time.Second
 
 // With opens the system to look at it, runs fn, and closes it.
 func (a *App) With(ctx context.Context, fn func(*System) error) (err error) {

@@ -102,11 +102,15 @@ func summary(name, args string, out tool.Outcome) string {
 		Exit *int `json:"exit_code"`
 	}
 	_ = json.Unmarshal(out.Body, &b)
+	end := ""
 	switch {
 	case out.IsError && out.Kind != "":
-		text += ": " + string(out.Kind)
+		end = ": " + string(out.Kind)
 	case b.Exit != nil:
-		text += fmt.Sprintf(", exit %d", *b.Exit)
+		end = fmt.Sprintf(", exit %d", *b.Exit)
 	}
-	return excerpt.Clip(text, 100)
+	if limit := 100 - len(end); len(text) > limit { // how it ended counts more
+		text = excerpt.Clip(text, limit-len("…")) + "…"
+	}
+	return text + end
 }

@@ -42,7 +42,7 @@ func Derived(out []Record, e commitlog.Entry, facts []journal.Fact) ([]Record, e
 			if d.opened {
 				r.Version = d.base + session.Version(r.Rows)
 			}
-			r.Summary, r.Reason = line(r.Summary, MaxSummary), excerpt(r.Reason, MaxReason)
+			r.Summary, r.Reason = short(line(r.Summary, 2*MaxSummary), MaxSummary), excerpt(r.Reason, MaxReason)
 			out = append(out, r)
 		}
 	}

@@ -119,7 +119,7 @@ func (r *Record) selection(value string) {
 
 func (r *Record) doneText(v journal.StepCompleted) string {
 	actor := r.Actor()
-	text := excerpt(v.Summary, MaxSummary)
+	text := short(excerpt(v.Summary, 4*MaxSummary), MaxSummary)
 	switch {
 	case v.Kind == journal.StepGather && v.Code == "":
 		return gathers(v, text)

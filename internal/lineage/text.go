@@ -75,6 +75,32 @@ func clip(s string, limit int) string {
 	return s
 }
 
+// outcome matches how a call ended, behind what it did: ", exit 1" or ": rejected". What
+// else was seen of a command may follow. Kinds of failures that are one word are listed: a
+// person's word may stand behind a colon, too.
+var outcome = regexp.MustCompile(`(?:, exit -?[0-9]+|: (?:rejected|cancelled|timeout|mismatch|unreachable|[a-z]+(?:_[a-z]+)+))((?:, (?:asks |is refused |[0-9]+ requests more|[^ ]+ says ").*)?)$`)
+
+// Shorten cuts the summary of a record, or what ends with one, to a width and keeps how a
+// call ended: what failed does not look like what succeeded. The width is as measure
+// counts, and cut cuts a text to one.
+func Shorten(s string, width int, measure func(string) int, cut func(string, int) string) string {
+	if measure(s) <= width {
+		return s
+	}
+	at := outcome.FindStringSubmatchIndex(s)
+	if at == nil || measure(s[:at[2]]) < width {
+		return cut(s, width)
+	}
+	did, end := s[:at[0]], s[at[0]:at[2]]
+	if room := width - measure(end); room > 1 {
+		return cut(did, room) + end
+	}
+	return cut(strings.TrimLeft(end, ",: "), width)
+}
+
+// short is Shorten in characters.
+func short(s string, limit int) string { return Shorten(s, limit, utf8.RuneCountInString, clip) }
+
 // secrets are the shapes of credentials in prompts and in the output of tools.
 var secrets = regexp.MustCompile(strings.Join([]string{
 	`\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}`,

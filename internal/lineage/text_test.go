@@ -61,6 +61,25 @@ func TestHintsMissNothing(t *testing.T) {
 	}
 }
 
+func TestShortenKeepsHowACallEnded(t *testing.T) {
+	for in, want := range map[string]string{
+		"sh test.sh, exit 1":                                 "sh test.sh, exit 1",
+		"sh test.sh --every --one, exit 1":                   "sh test.sh -…, exit 1",
+		"sh test.sh, exit 1, asks example.com (3)":           "sh test.sh, exit 1,…",
+		"sh test.sh --all, exit 1, is refused a.example":     "sh test.sh -…, exit 1",
+		"sh test.sh --every, exit 1, db says \"it goes on\"": "sh test.sh -…, exit 1",
+		"writes slug.sh twice: rejected":                     "writes slu…: rejected",
+		"writes slug.sh twice: path_refused":                 "writes…: path_refused",
+		"run it: tool_execution_exception":                   "tool_execution_excep…",
+		"approved by ann from afar: seen":                    "approved by ann from…",
+		`says "it went well, exit 0 is all that I saw"`:      `says "it went well,…`,
+	} {
+		if got := short(in, 21); got != want {
+			t.Errorf("%s is cut to %q, want %q", in, got, want)
+		}
+	}
+}
+
 func BenchmarkMask(b *testing.B) {
 	for name, s := range map[string]string{"word": "look", "call": `coder calls read_file(path: "internal/lineage/text.go", right=3)`} {
 		b.Run(name, func(b *testing.B) {

@@ -182,7 +182,7 @@ func (w *treeWriter) row(text, right string) {
 		right = clip(right, w.width-minText-2) // an id that a person chose may be longer than the line
 		room -= utf8.RuneCountInString(right) + 2
 	}
-	text = strings.TrimRight(clip(text, room), " ")
+	text = strings.TrimRight(short(text, room), " ")
 	w.b.WriteString(text)
 	if right != "" {
 		w.b.WriteString(strings.Repeat(" ", w.width-utf8.RuneCountInString(right)-utf8.RuneCountInString(text)))

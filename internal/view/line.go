@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/session"
 )
@@ -17,6 +18,7 @@ type Line struct {
 	Actor   string          `json:"actor,omitempty"`
 	Text    string          `json:"text"`
 	Right   string          `json:"right,omitempty"` // "+1 -1"
+	acts    []string        // that Text joins
 	style   term.Style
 	heading bool
 }
@@ -45,12 +47,29 @@ func LineText(w *term.Writer, l Line) string {
 	left := indent + label + version + " "
 	actor := term.Pad(term.Line(l.Actor, 24), actorColumns)
 	room := width - term.Width(left) - term.Width(actor) - 1
-	text := term.Line(l.Text, room)
+	text := l.did(room)
 	if l.Right != "" {
 		right := term.Line(l.Right, room/2)
 		wide := max(min(textColumns-len(indent), room-term.Width(right)-1), 0)
-		text = term.Pad(term.Clip(text, wide), wide)
+		text = term.Pad(l.did(wide), wide)
 		return left + actor + " " + w.Paint(l.style, text) + " " + right
 	}
 	return left + actor + " " + w.Paint(l.style, text)
+}
+
+// did is the text on one line of a width. Two acts fit in, with how each ended.
+func (l *Line) did(width int) string {
+	if len(l.acts) < 2 || term.Width(term.Line(l.Text, width+1)) <= width {
+		return didLine(l.Text, width)
+	}
+	acts := make([]string, len(l.acts))
+	for i, act := range l.acts {
+		acts[i] = didLine(act, width/2-1)
+	}
+	return term.Line(strings.Join(acts, ", "), width)
+}
+
+// didLine is what a record says was done, on one line of a width, with how it ended.
+func didLine(s string, width int) string {
+	return lineage.Shorten(term.Line(s, max(8*width, 1000)), width, term.Width, term.Clip)
 }

@@ -42,7 +42,7 @@ func WriteReason(w *term.Writer, r *Reason) {
 		made += ", call " + r.Call
 	}
 	field("made by", made)
-	field("did", term.Line(r.Did, w.Width()-10))
+	field("did", didLine(r.Did, w.Width()-10))
 	if r.Run != "" {
 		text := string(r.Run)
 		if r.Workflow != "" {
@@ -77,7 +77,7 @@ func WriteReason(w *term.Writer, r *Reason) {
 		shortID := ShortIDs(IDsOf(r.Changes, func(c *FileStep) run.ID { return c.Run }))
 		rows := make([][]string, len(r.Changes))
 		for i, c := range r.Changes {
-			rows[i] = []string{shortID(c.Run), string(c.Step), fmt.Sprintf("+%d -%d", c.Added, c.Removed), term.Line(c.Did, 60)}
+			rows[i] = []string{shortID(c.Run), string(c.Step), fmt.Sprintf("+%d -%d", c.Added, c.Removed), didLine(c.Did, 60)}
 		}
 		w.Rows([]string{"RUN", "STEP", "LINES", ""}, rows)
 	}

@@ -104,7 +104,7 @@ func StepLine(w *term.Writer, s *Step, name func(session.ID) string) string {
 		took = Took(time.Duration(s.Elapsed) * time.Millisecond)
 	}
 	head := fmt.Sprintf("%4d  %-8s  %-8s  %-12s  %6s  ", s.N, term.Line(name(s.Session), 8), term.Line(string(s.Step), 8), term.Line(cmp.Or(s.Agent, "workflow"), 12), took)
-	text := term.Line(s.Did, max(min(w.Width(), 100)-term.Width(head), 20))
+	text := didLine(s.Did, max(min(w.Width(), 100)-term.Width(head), 20))
 	if s.Failed {
 		text = w.Paint(term.Red, text)
 	}
@@ -135,7 +135,7 @@ func WriteSteps(w *term.Writer, steps []Step, name func(session.ID) string) {
 		room -= n + 2
 	}
 	for i := range steps {
-		text := term.Line(steps[i].Did, max(room, 20))
+		text := didLine(steps[i].Did, max(room, 20))
 		if steps[i].Failed {
 			text = w.Paint(term.Red, text)
 		}

@@ -172,7 +172,7 @@ func (t *Timeline) close() {
 	}
 	l := Line{
 		Depth: t.threads[u.session].depth, Session: u.session, Version: u.version, Actor: cmp.Or(u.actor, "memory"), Text: text,
-		Right: strings.Join(u.right, ", "),
+		Right: strings.Join(u.right, ", "), acts: u.acts,
 	}
 	if u.failed {
 		l.style = term.Red

@@ -18,7 +18,8 @@ import (
 // Reason is the answer of why.
 type Reason struct {
 	What     string          `json:"what"`
-	Text     string          `json:"text"`
+	Text     string          `json:"text"` // what it quotes; of a run that did not succeed, its error
+	Code     run.Code        `json:"code,omitempty"`
 	Agent    string          `json:"agent,omitempty"`
 	Actor    string          `json:"actor,omitempty"` // where it was no agent
 	Tool     string          `json:"tool,omitempty"`
@@ -51,7 +52,8 @@ type FileStep struct {
 	Did     string     `json:"did"`
 }
 
-// ReasonOfRun answers for a run: which task or fan-out asked for it.
+// ReasonOfRun answers for a run: why it ended, unless it succeeded, and which task or
+// fan-out asked for it.
 func ReasonOfRun(g *lineage.Graph, t session.Tenant, id run.ID) (Reason, error) {
 	r, err := g.Run(t, id)
 	if err != nil {
@@ -61,6 +63,15 @@ func ReasonOfRun(g *lineage.Graph, t session.Tenant, id run.ID) (Reason, error) 
 	for _, rec := range g.Records(r.Home) {
 		if rec.Run == r.ID && (rec.Kind == lineage.Submitted || rec.Kind == lineage.Queued) {
 			out.Did, out.Version, out.Commit, out.Hash = rec.Summary, rec.Version, rec.Commit, rec.Hash
+		}
+	}
+	if r.State.Terminal() && r.State != run.Succeeded {
+		out.Code, out.Text = r.Code, strings.ReplaceAll(string(r.State), "_", " ")
+		if r.Code != "" {
+			out.Text += ", " + string(r.Code)
+		}
+		if r.Reason != "" {
+			out.Text += ": " + messages.Text(errors.New(r.Reason))
 		}
 	}
 	if b := r.BranchOf; b != nil {

@@ -34,6 +34,34 @@ func same(t *testing.T, what, got, want string) {
 	}
 }
 
+// TestWhyARunFailed: why of a run that failed says first why it did.
+func TestWhyARunFailed(t *testing.T) {
+	g := lineage.NewGraph()
+	at := lineage.Record{Schema: lineage.Schema, Tenant: "default", Root: "s1", Session: "s1", Hash: "00", Run: "r1", Time: 1_800_000_000_000, Workflow: "review"}
+	task, end := at, at
+	task.Commit, task.Kind, task.Summary = 1, lineage.Submitted, "run r1 of review submitted"
+	end.Commit, end.Kind, end.State, end.Code, end.Reason = 2, lineage.Ended, string(run.Failed), run.CodeError, "review: no draft was accepted in 3"
+	end.Summary = "run failed: review: no draft was accepted in 3"
+	if n := g.Add(task, end); n != 2 {
+		t.Fatalf("the graph took %d records", n)
+	}
+	r, err := ReasonOfRun(g, "default", "r1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "why r1", written(func(w *term.Writer) { WriteReason(w, &r) }), `
+run r1
+  failed, error: review: no draft was accepted in 3
+
+made by  the client that sent the task
+did      run r1 of review submitted
+run      r1 of review
+version  s1
+commit   1, 00
+when     2027-01-15 08:00:00 UTC
+`)
+}
+
 // TestWriteLive: what a run is at, or rests on, is told in words, and in a few words in a
 // list of runs.
 func TestWriteLive(t *testing.T) {

@@ -90,7 +90,7 @@ store it takes none.`,
 	fs.StringVar(&f.older, "older-than", "", "age from which on a tree is archived: 36h, 30d")
 	fs.StringArrayVar(&f.keep, "keep", nil, "TENANT=AGE or TENANT=forever; can be given again")
 	fs.StringVar(&f.out, "out", "", "directory of the archives (default archives, in the store if there is one)")
-	fs.BoolVar(&f.dry, "dry-run", false, "only tell what would be archived, or removed, and what is kept")
+	fs.BoolVar(&f.dry, "dry-run", false, "only tell what would be archived, or removed, and how much stays")
 	fs.BoolVar(&f.blobs, "blobs", false, "remove the blobs that nothing names, and archive nothing")
 	fs.StringVar(&f.grace, "grace", "24h", "with --blobs: how long a writer has to name what it stored")
 	fs.StringArrayVar(&f.monitor, "monitor", nil, "monitoring address of a NATS server; can be given again")

@@ -1,7 +1,10 @@
 package evidence
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,8 +53,8 @@ func pruned(a *app.App, out []retention.Outcome, whole bool) error {
 			bytes += v.Bytes
 		}
 	}
-	if len(views) > 0 {
-		a.Out.Rows([]string{"TREE", "TENANT", "SESSIONS", "BYTES", "USED", "STATE", ""}, prunedRows(views, time.Now(), a.Out.Terminal()))
+	if rows := prunedRows(views, time.Now(), a.Out.Terminal()); len(rows) > 0 {
+		a.Out.Rows([]string{"TREE", "TENANT", "SESSIONS", "BYTES", "USED", "STATE", ""}, rows)
 	}
 	if fenced := int64(n[retention.Fenced]); fenced > 0 {
 		a.Remark("%s fenced and not purged: nothing is taken there until a further prune finishes that, or lets it go on with --keep TENANT=forever", view.Counted(fenced, "tree"))
@@ -64,21 +67,63 @@ func pruned(a *app.App, out []retention.Outcome, whole bool) error {
 	case whole && n[retention.Failed] == 0:
 		a.Remark("nothing is due")
 	}
+	if text := keptText(views); text != "" {
+		a.Remark("%s", text)
+	}
 	return nil
 }
 
-// prunedRows is the table of trees. On a terminal ids are short, and the
-// archive that was written is named on a line of its own.
+// keptReasons is how many reasons for which trees are kept have a name.
+const keptReasons = 3
+
+// keptText counts the trees that are kept, by reason; "" without any.
+func keptText(views []prunedTree) string {
+	n, all := map[string]int{}, 0
+	for _, v := range views {
+		if v.State != retention.Kept {
+			continue
+		}
+		reason := v.Reason
+		if _, rest, ok := strings.Cut(reason, " ago, "); ok { // the age differs from tree to tree
+			reason = rest
+		}
+		n[reason]++
+		all++
+	}
+	if all == 0 {
+		return ""
+	}
+	text, left := view.Counted(int64(all), "tree")+" left as it is: ", all
+	if all > 1 {
+		text = view.Counted(int64(all), "tree") + " left as they are: "
+	}
+	reasons := slices.SortedFunc(maps.Keys(n), func(a, b string) int { return cmp.Or(cmp.Compare(n[b], n[a]), cmp.Compare(a, b)) })
+	if len(reasons) == 1 {
+		return text + reasons[0]
+	}
+	var parts []string
+	for _, reason := range reasons[:min(len(reasons), keptReasons)] {
+		parts = append(parts, fmt.Sprintf("%d %s", n[reason], reason))
+		left -= n[reason]
+	}
+	if left > 0 {
+		parts = append(parts, fmt.Sprintf("%d for other reasons, which --format jsonl tells", left))
+	}
+	return text + strings.Join(parts, "; ")
+}
+
+// prunedRows is the table of the trees that are not kept. On a terminal ids are short,
+// and the archive that was written is named on a line of its own.
 func prunedRows(views []prunedTree, now time.Time, looks bool) [][]string {
 	var rows [][]string
 	for _, v := range views {
+		if v.State == retention.Kept {
+			continue
+		}
 		root, what := string(v.Root), v.Reason
 		switch {
 		case looks:
 			root = lineage.Short(v.Root)
-			if _, rest, ok := strings.Cut(what, " ago, "); ok { // a column tells when
-				what = rest
-			}
 		case what == "":
 			what = v.File
 		}

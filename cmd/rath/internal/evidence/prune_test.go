@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +30,6 @@ func TestPruneFitsTheScreen(t *testing.T) {
 	want := `TREE      TENANT   SESSIONS  BYTES        USED  STATE
 d96d6a25  default  257       123,456,789  100d  archived
   ` + file + `
-d96d6a25  default  2         12           100d  kept      kept for 365 days
 d96d6a25  default  1         12           100d  due
 `
 	got := shown(true)
@@ -41,9 +41,30 @@ d96d6a25  default  1         12           100d  due
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
+	if got, want := keptText(views), "1 tree left as it is: kept for 365 days"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 	for line := range strings.Lines(strings.TrimPrefix(shown(false), strings.SplitN(shown(false), "\n", 2)[0]+"\n")) {
-		if !strings.HasPrefix(line, root+"  ") || !strings.Contains(line, file) && !strings.Contains(line, "kept for") {
+		if !strings.HasPrefix(line, root+"  ") || !strings.Contains(line, file) {
 			t.Errorf("a program does not get all of it: %s", line)
 		}
+	}
+}
+
+// TestPruneCountsWhatIsKept: what nothing happens to has no rows of its own, however many.
+func TestPruneCountsWhatIsKept(t *testing.T) {
+	var views []prunedTree
+	for i := range 300 {
+		views = append(views, prunedTree{State: retention.Kept, Reason: fmt.Sprintf("used %d days ago, kept for 30 days", i%30)})
+	}
+	for i, reason := range []string{"tenant legal keeps everything", "tenant legal keeps everything", "session a names no event stream", "session b names no event stream"} {
+		views = append(views, prunedTree{Root: session.ID(fmt.Sprint(i)), State: retention.Kept, Reason: reason})
+	}
+	if rows := prunedRows(views, time.Now(), false); len(rows) > 0 {
+		t.Errorf("%d rows", len(rows))
+	}
+	const want = "304 trees left as they are: 300 kept for 30 days; 2 tenant legal keeps everything; 1 session a names no event stream; 1 for other reasons, which --format jsonl tells"
+	if got := keptText(views); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -57,14 +57,16 @@ func LineText(w *term.Writer, l Line) string {
 	return left + actor + " " + w.Paint(l.style, text)
 }
 
-// did is the text on one line of a width. Two acts fit in, with how each ended.
+// did is the text on one line of a width. Two calls fit in, with how each ended.
 func (l *Line) did(width int) string {
 	if len(l.acts) < 2 || term.Width(term.Line(l.Text, width+1)) <= width {
 		return didLine(l.Text, width)
 	}
 	acts := make([]string, len(l.acts))
 	for i, act := range l.acts {
-		acts[i] = didLine(act, width/2-1)
+		if acts[i] = didLine(act, width/2-1); strings.HasSuffix(acts[i], "…") { // its end says no more than its beginning
+			acts[i] = act
+		}
 	}
 	return term.Line(strings.Join(acts, ", "), width)
 }

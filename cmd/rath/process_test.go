@@ -246,7 +246,7 @@ func TestStoreHeldForAMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := startCommand(t, dir, "ps")
-	time.Sleep(200 * time.Millisecond) // it may come later, and finds the store free then
+	time.Sleep(500 * time.Millisecond) // it may come later, and finds the store free then
 	if err := release(); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -136,7 +137,8 @@ func (s *Settings) OpenSandbox() *opensandbox.Options {
 
 // Host opens the store in this process.
 func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
-	c := &a.Config
+	c, own := &a.Config, *o // it may be called again
+	o = &own
 	o.Store, o.Level, o.Logger, o.Env = c.Store.Value, c.Level.Value, a.Logger(), a.Getenv
 	o.Model, o.ModelList, o.MCPList = cmp.Or(o.Model, c.Model.Value), c.Models.Value, c.MCP.Value
 	o.Slots, _ = strconv.Atoi(c.Slots.Value)                 // checked when it was read
@@ -155,7 +157,7 @@ func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
 	}
 	// Of this store alone: another node does not have its directory.
 	dir := filepath.Join(store, "demo")
-	o.Workflows = append(o.Workflows, demo.Registration(dir), demo.FleetRegistration(dir))
+	o.Workflows = append(slices.Clip(o.Workflows), demo.Registration(dir), demo.FleetRegistration(dir))
 	node.TuneMemory(a.Getenv)
 	n, err := node.Start(ctx, o)
 	if err != nil {

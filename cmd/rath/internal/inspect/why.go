@@ -41,8 +41,8 @@ may have been touched.
 Of a run that has not ended it says first what the run is at, or waits for, and
 since when: the model or tool, the try and why the one before failed, the text
 so far; the place in the queue; the question and the command that answers it.
-That is asked of the node that executes the run, and recorded nowhere. Of one that
-did not succeed it says first why.`,
+That is asked of the node that executes the run, and recorded nowhere. Of one
+that did not succeed it says first why.`,
 		Example: `  rath why @last               why the last run is stuck, or where it comes from
   rath why @last:slug.sh:7     line 7 of slug.sh, as the last run left it
   rath why slug.sh:7           the same

@@ -81,7 +81,8 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(runs)*6*time.Second)
 	defer cancel()
-	w := &watched{t: t, store: t.TempDir(), spaces: make(map[string]bool)}
+	w := &watched{t: t, store: t.TempDir(), spaces: make(map[string]bool), before: make(map[string]bool)}
+	w.eachGroup(func(p string) { w.before[p] = true })
 	user, password := srv.Node()
 	flags := append([]string{"-nats", srv.URL(), "-user", user, "-level", "lazy", "-store", w.store, "-drain", "1s", "-health", "0"}, offer...)
 	start := func() *exec.Cmd {
@@ -213,6 +214,7 @@ type watched struct {
 	t      *testing.T
 	store  string
 	nodes  []int
+	before map[string]bool // control groups that other nodes left, whose numbers may come again
 	spaces map[string]bool // namespaces that processes of sandboxes were seen in, besides ours
 }
 
@@ -334,19 +336,25 @@ func (w *watched) gone() {
 // groups are the control groups that the nodes made for sandboxes, whose names have the
 // number of the process.
 func (w *watched) groups() (left []string) {
-	err := filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil //nolint:nilerr // it went meanwhile
-		}
+	w.eachGroup(func(p string) {
 		for _, pid := range w.nodes {
-			if strings.HasPrefix(d.Name(), "rath-box-"+strconv.FormatInt(int64(pid), 36)+"-") {
+			if strings.HasPrefix(filepath.Base(p), "rath-box-"+strconv.FormatInt(int64(pid), 36)+"-") && !w.before[p] {
 				left = append(left, "control group "+p)
 			}
 		}
-		return nil
+	})
+	return left
+}
+
+// eachGroup calls a function for each control group of a sandbox.
+func (w *watched) eachGroup(do func(p string)) {
+	err := filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasPrefix(d.Name(), "rath-box-") {
+			do(p)
+		}
+		return nil //nolint:nilerr // one that went meanwhile
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return left
 }

@@ -63,7 +63,7 @@ func TestFleetRights(t *testing.T) {
 			cancel()
 			<-deleted
 			if allowed[name] {
-				t.Errorf("a node may not make %s anew", name)
+				t.Errorf("a node may not make %s a second time", name)
 			}
 		case err := <-deleted:
 			cancel()

@@ -3,7 +3,7 @@ package node
 import "testing"
 
 // TestSlack: memory is given back after a node was busy, at each look of the minutes in
-// which the server and sessions let go of it, whatever a resting node allocates meanwhile,
+// which the server and sessions let go of it, however much a resting node allocates then,
 // and then no more.
 func TestSlack(t *testing.T) {
 	const mib = 1 << 20

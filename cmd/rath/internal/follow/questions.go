@@ -85,9 +85,9 @@ func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, pe
 	}
 }
 
-// questions returns a record for the run, without a kind if it waits for no
-// person, and with a reason if it waits for its session to be released, and for each other run below its session that waits for a
-// person: what the lineage told before it was watched.
+// questions returns a record for the run, and for each other run below its session that
+// waits for a person: what the lineage told before it was watched. That of the run has no
+// kind if it waits for no person, and a reason if it waits for its session to be released.
 func questions(ctx context.Context, s *app.System, id run.ID) ([]lineage.Record, error) {
 	r, err := s.Run(ctx, id)
 	if err != nil {

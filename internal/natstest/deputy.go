@@ -28,6 +28,7 @@ func (d *Deputy) Set(refuse func(subject string) (string, bool)) {
 // one answers for it.
 func StartDeputy(t *testing.T, principal *nats.Conn) *Deputy {
 	t.Helper()
+	enter(t)
 	s, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)

@@ -119,9 +119,10 @@ func CheckConfig(text string) error {
 // bubble is the last test that started a server in virtual time, nil after one outside.
 var bubble atomic.Pointer[testing.TB]
 
-// enter comes before a test's first server, and once more after its last one has ended
-// if that is in a bubble: no timer or channel may come into a bubble or out of it, and
-// sync.Pools hand them from test to test. Outside of bubbles they may.
+// enter comes before a test's first server: no timer or channel may come into a bubble or
+// out of it, and sync.Pools hand them from test to test. A bubble leaves the pools empty,
+// so that they are emptied before it only if the last server was outside of one; outside
+// of bubbles what they hold may stay.
 func enter(tb testing.TB) {
 	if !virtual() {
 		if bubble.Swap(nil) != nil {
@@ -129,10 +130,14 @@ func enter(tb testing.TB) {
 		}
 		return
 	}
-	if last := bubble.Swap(&tb); last == nil || *last != tb {
-		emptyPools()
-		tb.Cleanup(emptyPools)
+	last := bubble.Swap(&tb)
+	if last != nil && *last == tb {
+		return
 	}
+	if last == nil {
+		emptyPools()
+	}
+	tb.Cleanup(emptyPools)
 }
 
 // emptyPools drops what sync.Pools hold: the first collection moves it aside,

@@ -22,10 +22,11 @@ const (
 	// node that rests allocates too: the server writes the state of each stream, 80 bytes
 	// for each subject, every two minutes.
 	slackBusy = 64 << 20
-	// slackTimes is how often a node gives memory back after it was busy, until the server
-	// has forgotten all that it will, and slackKept how often before it forgets what it
-	// keeps itself: as long as sessions stay in memory.
-	slackTimes, slackKept = 7, 2
+	// slackTimes is how often a node gives memory back after it was busy: until the server
+	// has forgotten all that it will, which it does when a timer of ten seconds ends next
+	// after the two minutes. slackKept is how often before the node forgets what it keeps
+	// itself: as long as sessions stay in memory.
+	slackTimes, slackKept = 9, 2
 )
 
 // slack decides when memory is given back.

@@ -40,6 +40,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -75,9 +76,11 @@ type Options struct {
 }
 
 // Main is for TestMain: it lets this program supervise sandboxed commands,
-// runs the tests and exits.
+// runs the tests and exits. Temporary directories lie in memory where Linux has
+// room for them there, unless TMPDIR says where.
 func Main(m *testing.M) {
 	local.Reexec()
+	scratch.InMemory()
 	os.Exit(m.Run())
 }
 

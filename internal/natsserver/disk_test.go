@@ -139,7 +139,8 @@ func TestFailedStream(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
-		if err := os.RemoveAll(block); err != nil {
+		// At once, since the server may be looking.
+		if err := os.Rename(block, filepath.Join(dir, "away")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)

@@ -115,6 +115,7 @@ type partitionKey struct{ generation, partition uint32 }
 // noted is the demand of a partition.
 type noted struct {
 	heads []schedule.Head
+	at    uint64 // of the schedule.Demand
 	until time.Time
 	turn  uint64 // when the partition was last granted a slot
 }
@@ -288,17 +289,21 @@ func (g *gateway) hear(m *nats.Msg) {
 	notify(g.poke)
 }
 
-// note keeps what waits at a relay. The lock is held.
+// note keeps what waits at a relay, unless what is kept was told later: then a tenant
+// that has just come would be forgotten until the relay tells of it again. The lock is
+// held.
 func (g *gateway) note(k partitionKey, d *schedule.Demand) {
-	n := g.demands[k]
-	if n == nil {
-		if len(d.Heads) == 0 {
-			return
-		}
+	n, now := g.demands[k], time.Now()
+	switch {
+	case n == nil && len(d.Heads) == 0:
+		return
+	case n == nil:
 		n = &noted{}
 		g.demands[k] = n
+	case d.At != 0 && d.At < n.at && now.Before(n.until):
+		return
 	}
-	n.heads, n.until = d.Heads, time.Now().Add(schedule.DemandTTL)
+	n.heads, n.at, n.until = d.Heads, d.At, now.Add(schedule.DemandTTL)
 }
 
 // unkeep gives back the slot of a grant, if it is kept still: another relay may take

@@ -369,7 +369,8 @@ func (s *Scheduler) Grant(now time.Time, st NodeState, grant uint64, head Head) 
 
 // demand returns what waits for a node, and notes that it is told.
 func (s *Scheduler) demand(now time.Time, n *node) *Demand {
-	d := &Demand{}
+	s.told = max(s.told+1, uint64(now.UnixNano()))
+	d := &Demand{At: s.told}
 	n.tenants = map[Head]bool{}
 	for rank := range classes {
 		q := s.queues[queueKey{n.Pool, rank}]

@@ -83,8 +83,12 @@ func (n *node) takes(it *item, now time.Time) bool {
 	return n.serves(it.tenant()) && !it.not[n.Incarnation] && n.offers(it.group, now)
 }
 
-// Demand is what waits at a relay for the slots of a node. It replaces the one
-// before it.
+// Demand is what waits at a relay for the slots of a node. It replaces what was told
+// before it, but not what was told after: it comes with dispatches and by itself, on two
+// ways, of which either may be the faster one.
 type Demand struct {
 	Heads []Head `json:"heads,omitempty"`
+	// At grows with each demand of a partition's relay, and from one relay to the next as
+	// far as their clocks agree: nanoseconds since 1970. Zero is a former release's.
+	At uint64 `json:"at,omitempty"`
 }

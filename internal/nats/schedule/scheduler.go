@@ -38,6 +38,7 @@ type Scheduler struct {
 	// idle is set while commits are history: nothing is sent.
 	idle    bool
 	last    uint64 // id of an action
+	told    uint64 // At of the last Demand
 	flights map[uint64]*flight
 	asked   map[uint64]any // *followUp, *followUps, *holder, *group
 	out     []Action

@@ -29,6 +29,7 @@ const (
 	crowdEvery   = 10 * time.Millisecond // a task of the busy pool comes
 	crowdTask    = 50 * time.Millisecond // how long it takes
 	crowdProbe   = 2_000                 // tasks that are measured at a time
+	crowdProbes  = 5
 	// crowdBar is how much longer the slowest of a hundred dispatches may take beside the
 	// tasks that wait.
 	crowdBar = 1.2
@@ -37,7 +38,8 @@ const (
 // BenchmarkCrowd says what 20,000 tasks of 20 tenants, which wait for a pool that no
 // node is in, cost the pool beside them: how long it takes from the submission of a task
 // until its workflow begins, alone and beside them, with five of eight slots taken on
-// average. It fails where the slowest of a hundred takes a fifth longer.
+// average. It fails where the slowest of a hundred takes a fifth longer, by the medians of
+// several measurements: of a single one the disk of another guest may make twice as much.
 func BenchmarkCrowd(b *testing.B) {
 	for b.Loop() {
 		crowd(b)
@@ -119,8 +121,17 @@ func crowd(b *testing.B) {
 		slices.Sort(took)
 		return took
 	}
+	// probes returns the medians of what half and what 99 of a hundred dispatches took at most.
+	probes := func() (p50, p99 time.Duration) {
+		var halves, slowest []time.Duration
+		for range crowdProbes {
+			took := probe()
+			halves, slowest = append(halves, took[len(took)/2]), append(slowest, took[len(took)*99/100])
+		}
+		return median(halves), median(slowest)
+	}
 	probe() // all that is made once
-	alone := slices.Concat(probe(), probe())
+	alone50, alone99 := probes()
 	var work sync.WaitGroup
 	for t := range crowdTenants {
 		work.Go(func() {
@@ -139,15 +150,12 @@ func crowd(b *testing.B) {
 	}
 	work.Wait()
 	crowdSettles(b, op)
-	beside := slices.Concat(probe(), probe())
-	slices.Sort(alone)
-	slices.Sort(beside)
+	beside50, beside99 := probes()
 	waiting := crowdWaiting(b, op)
-	at99 := func(all []time.Duration, p int) time.Duration { return all[len(all)*p/100] }
-	ratio := float64(at99(beside, 99)) / float64(at99(alone, 99))
-	fmt.Printf("\n%d dispatches each, %d tasks of %d tenants wait in TASKS or in logs\n", len(alone), waiting, crowdTenants)
+	ratio := float64(beside99) / float64(alone99)
+	fmt.Printf("\n%d times %d dispatches each, %d tasks of %d tenants wait in TASKS or in logs\n", crowdProbes, crowdProbe, waiting, crowdTenants)
 	fmt.Printf("  alone   p50 %v  p99 %v\n  beside  p50 %v  p99 %v  x %.2f, bar %.2f\n",
-		at99(alone, 50), at99(alone, 99), at99(beside, 50), at99(beside, 99), ratio, crowdBar)
+		alone50, alone99, beside50, beside99, ratio, crowdBar)
 	b.ReportMetric(ratio, "x-p99")
 	if ratio > crowdBar {
 		b.Errorf("the slowest of a hundred dispatches takes %.2f times as long beside tasks that wait, bar %.2f", ratio, crowdBar)
@@ -182,28 +190,30 @@ func crowdSettles(b *testing.B, op *nats.Conn) {
 	time.Sleep(time.Minute)
 }
 
-// crowdWaiting counts the tasks that wait: in TASKS, and in logs as sessions that were
-// opened for the absent pool's tenants.
+// crowdWaiting counts the tasks of the absent pool's tenants that wait: in TASKS, and in
+// logs as sessions that were opened for them.
 func crowdWaiting(b *testing.B, op *nats.Conn) int {
 	b.Helper()
-	of := func(stream, filter string) (n int) {
+	// of counts messages but those of the busy pool's tenant, whose last task stays until
+	// the next one is taken in.
+	of := func(stream, filter, busy string, each func(messages int) int) (n int) {
 		m, err := op.Request("$JS.API.STREAM.INFO."+stream, fmt.Appendf(nil, `{"subjects_filter":%q}`, filter), 10*time.Second)
 		if err != nil {
 			b.Fatal(err)
 		}
 		var info struct {
-			State struct {
-				Messages int
-				Subjects map[string]int
-			}
+			State struct{ Subjects map[string]int }
 		}
 		if err := json.Unmarshal(m.Data, &info); err != nil {
 			b.Fatal(err)
 		}
-		if stream == streams.StreamTasks {
-			return info.State.Messages
+		for subject, messages := range info.State.Subjects {
+			if !strings.HasPrefix(subject, busy) {
+				n += each(messages)
+			}
 		}
-		return len(info.State.Subjects)
+		return n
 	}
-	return of(streams.StreamTasks, "rath.task.>") + of("EV_1_0", "rath.ev.1.0.*.*") - of("EV_1_0", "rath.ev.1.0.default.*")
+	return of(streams.StreamTasks, "rath.task.>", "rath.task.default.", func(messages int) int { return messages }) +
+		of("EV_1_0", "rath.ev.1.0.*.*", "rath.ev.1.0.default.", func(int) int { return 1 })
 }

@@ -40,7 +40,6 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
-	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -76,11 +75,9 @@ type Options struct {
 }
 
 // Main is for TestMain: it lets this program supervise sandboxed commands,
-// runs the tests and exits. Temporary directories lie in memory where Linux has
-// room for them there, unless TMPDIR says where.
+// runs the tests and exits.
 func Main(m *testing.M) {
 	local.Reexec()
-	scratch.InMemory()
 	os.Exit(m.Run())
 }
 

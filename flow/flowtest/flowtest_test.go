@@ -9,11 +9,13 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
 
 func TestMain(m *testing.M) {
+	scratch.InMemory()
 	// Tests wait for the processes of sandboxes more than they compute.
 	if err := flag.Set("test.parallel", "4"); err != nil { // what is asked for comes later
 		panic(err)

@@ -104,7 +104,7 @@ var rules = map[string]rule{
 	},
 	"internal/listfile":        {ours: list("llm"), others: list("gopkg.in/yaml.v3")},
 	"internal/models":          {ours: list("session", "internal/listfile", "llm", "llm/openai", "llm/anthropic"), others: list("gopkg.in/yaml.v3")},
-	"flow/flowtest":            {ours: list("internal/commitlog", "internal/notebook", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine", "internal/scratch"), others: list("github.com/google/go-cmp"), test: list("sandbox/scripted")},
+	"flow/flowtest":            {ours: list("internal/commitlog", "internal/notebook", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp"), test: list("sandbox/scripted")},
 	"flow/inprocess":           {ours: list("internal/commitlog", "internal/notebook", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "internal/mcp", "flow", "internal/engine"), test: list("llm/scripted")},
 	"internal/dossier":         {ours: list("internal/commitlog", "internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage", "messages", "internal/signature"), test: list("internal/canonical", "internal/notebook", "internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
 	"internal/strict":          {ours: list("internal/excerpt", "run", "session")},

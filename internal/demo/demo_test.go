@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/scratch"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -24,7 +25,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-func TestMain(m *testing.M) { flowtest.Main(m) }
+func TestMain(m *testing.M) {
+	scratch.InMemory()
+	flowtest.Main(m)
+}
 
 // bench runs the demo on one log and one memory.
 type bench struct {

@@ -159,14 +159,33 @@ func (s *Service) Begun(ctx context.Context, c *Conn, subject string, sub *nats.
 // Flush returns when the server has everything that was sent: subscriptions
 // are in effect. It is patient.
 func (c *Conn) Flush(ctx context.Context) error {
+	_, err := Retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.flush(ctx) })
+	return err
+}
+
+func (c *Conn) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	err := c.NC.FlushWithContext(ctx)
+	if errors.Is(err, nats.ErrConnectionClosed) && !c.NC.IsClosed() {
+		// Its answer was lost with a connection that is being made again, with
+		// the subscriptions.
+		return ErrCut
+	}
+	return err
+}
+
+// Tell publishes what no stream stores, patiently, and returns when the server has
+// it. Subscribers may get it more than once.
+func (c *Conn) Tell(ctx context.Context, subject string, data []byte) error {
 	_, err := Retry(ctx, func(ctx context.Context) (struct{}, error) {
-		ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
-		defer cancel()
-		err := c.NC.FlushWithContext(ctx)
-		if errors.Is(err, nats.ErrConnectionClosed) && !c.NC.IsClosed() {
-			// Its answer was lost with a connection that is being made again, with
-			// the subscriptions.
-			err = ErrCut
+		before := c.NC.Stats().Reconnects
+		err := c.NC.Publish(subject, data)
+		if err == nil {
+			err = c.flush(ctx)
+		}
+		if err == nil && c.NC.Stats().Reconnects != before {
+			err = ErrCut // what the connection now has may not be what it was given before it broke
 		}
 		return struct{}{}, err
 	})

@@ -99,13 +99,8 @@ func (i *intake) tellRefused(ctx context.Context, l *incomingTask, cause error, 
 	ev.Time = now.UnixMilli()
 	data, err := messages.Encode(ev)
 	if err == nil {
-		err = i.c.NC.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
-	}
-	if err == nil {
 		// The task may be acknowledged over another connection, and is not told again then.
-		flushing, cancel := context.WithTimeout(ctx, conn.RequestTimeout)
-		defer cancel()
-		err = i.c.NC.FlushWithContext(flushing)
+		err = i.c.Tell(ctx, messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
 	}
 	if err != nil || e.Code == run.CodeKeyReused {
 		return err

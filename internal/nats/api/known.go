@@ -58,6 +58,8 @@ func knownAs(t session.Tenant, workflow string, task *messages.Task, k *wire.Kno
 	switch {
 	case err != nil:
 		return err
+	case k.Digest == "":
+		return fmt.Errorf("task %s: %w: it was cancelled before it was submitted; submit it under another id", task.ID, run.ErrState)
 	case k.Digest != eventlog.TaskDigest(full, task.Session):
 		return fmt.Errorf("task %s: %w; choose another id, or send the same body", task.ID, run.ErrKeyReused)
 	case k.Refused != "":

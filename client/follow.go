@@ -39,6 +39,9 @@ type Follower struct {
 	w    *api.Watch
 	only bool // only results are subscribed to
 	own  bool // it submitted the task itself: an older result may be another task's
+	// task is what it submitted under an id that it was given, for a workflow.
+	task     *messages.Task
+	workflow string
 }
 
 // Follow watches a run, which need not be submitted yet. Close the Follower,
@@ -79,6 +82,10 @@ func (f *Follower) All(ctx context.Context) iter.Seq2[Update, error] {
 			u, r, err := f.next(ctx, lookEvery)
 			switch {
 			case r != nil:
+				if err := f.another(ctx); err != nil {
+					yield(Update{}, err)
+					return
+				}
 				f.finish(ctx, r, yield)
 				return
 			case err != nil:
@@ -161,6 +168,25 @@ func (f *Follower) finish(ctx context.Context, r *messages.Result, yield func(Up
 	yield(Update{Result: r}, nil)
 }
 
+// another is run.ErrKeyReused if the result under the id of the task that was submitted
+// is another task's: no node has taken this one yet, or what a node told of its refusal
+// was not heard. Nodes of earlier releases do not say, and then the result counts.
+func (f *Follower) another(ctx context.Context) error {
+	for f.task != nil {
+		known, err := f.c.Known(ctx, f.workflow, []messages.Task{*f.task})
+		switch {
+		case err == nil && errors.Is(known[0], run.ErrKeyReused):
+			return known[0]
+		case err == nil, ctx.Err() != nil, errors.Is(err, ErrNoAnswer), !passes(err):
+			return ctx.Err()
+		}
+		if err := f.c.again(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // stored asks for the result: nil if there is none yet. It asks again when no node
 // answers, because the run goes on without this client.
 func (c *Client) stored(ctx context.Context, id run.ID) (*messages.Result, error) {
@@ -232,14 +258,17 @@ func (f *Follower) wait(ctx context.Context, each func(Update)) (messages.Result
 // that nothing of it is missed and All yields run.ErrKeyReused for a reused id.
 // Close the Follower, or read All to the end.
 func (c *Client) Start(ctx context.Context, workflow string, t messages.Task) (*Follower, error) {
-	if t.ID == "" {
+	drawn := t.ID == ""
+	if drawn {
 		t.ID = NewID()
 	}
 	f, err := c.Follow(ctx, t.ID)
 	if err != nil {
 		return nil, err
 	}
-	f.own = true
+	if f.own = true; !drawn {
+		f.task, f.workflow = &t, workflow
+	}
 	if _, err := c.Submit(ctx, workflow, t); err != nil {
 		f.Close()
 		return nil, err

@@ -1,15 +1,92 @@
 package api_test
 
 import (
+	"context"
 	"errors"
+	"net"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
+
+// TestAnotherTasksResult submits another body under the id of a run, and lets that run end
+// before a node takes the task, or the client hear nothing of its refusal: the result of
+// the other task is not taken for that of this one.
+func TestAnotherTasksResult(t *testing.T) {
+	for name, lost := range map[string]bool{"the other run ends meanwhile": false, "the refusal is not heard": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				take := make(chan struct{})
+				n := startNodeWith(t, srv, "node-1", &spec{intake: func(in *dispatch.Intake) {
+					in.Check = func(task journal.Task) error {
+						if string(task.Input) == `"two"` {
+							<-take
+						}
+						return nil
+					}
+				}})
+				first, _ := visitor(t, srv)
+				ctx := t.Context()
+				if _, err := first.Submit(ctx, "hold", messages.Task{ID: "r1", Input: text("one")}); err != nil {
+					t.Fatal(err)
+				}
+				var link atomic.Pointer[net.Conn]
+				var away atomic.Bool
+				second, err := client.Connect(ctx, "", &client.Options{Dialer: func() (net.Conn, error) {
+					if away.Load() {
+						return nil, errors.New("the network is away")
+					}
+					to, err := srv.Dial()
+					link.Store(&to)
+					return to, err
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer second.Close()
+				type end struct {
+					r   messages.Result
+					err error
+				}
+				ended := make(chan end, 1)
+				go func() {
+					r, err := second.Do(context.WithoutCancel(ctx), "hold", messages.Task{ID: "r1", Input: text("two")}, nil)
+					ended <- end{r, err}
+				}()
+				time.Sleep(time.Second)
+				if lost {
+					away.Store(true)
+					if err := (*link.Load()).Close(); err != nil {
+						t.Fatal(err)
+					}
+					close(take)
+					time.Sleep(time.Second)
+				}
+				close(n.hold)
+				time.Sleep(time.Second)
+				if away.Store(false); !lost {
+					close(take)
+				}
+				if e := <-ended; !errors.Is(e.err, run.ErrKeyReused) {
+					t.Errorf("the second task ended as %+v, %v, want %v", e.r, e.err, run.ErrKeyReused)
+				}
+				n.stop()
+			})
+		})
+	}
+}
 
 // TestCancelledBeforeItsTask cancels a run, and submits its task then: it ends as
 // cancelled, and no other task has its id.

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -87,9 +88,8 @@ const (
 	// bytes of one.
 	maxOffered = 128
 	maxOffer   = 32 << 10
-	// maxBound is how many bound nodes a tenant may have, maxEntry the most bytes of the
-	// entry of one, maxName of a text in it: all tenants share the bucket.
-	maxBound = 256
+	// maxEntry is the most bytes of the entry of a bound node, maxName of a text in it, and
+	// a tenant has at most schedule.MaxBound of them: all tenants share the bucket.
 	maxEntry = 16 << 10
 	maxName  = 256
 )
@@ -327,7 +327,7 @@ func (t *tenantStore) announce(ctx context.Context, of session.Tenant, body []by
 				own++
 			}
 		}
-		if own >= maxBound {
+		if own >= schedule.MaxBound {
 			return nil, fmt.Errorf("node %s: %w: tenant %s has %d nodes, as many as it may", n.Incarnation, run.ErrBusy, of, own)
 		}
 	}

@@ -302,7 +302,10 @@ func (s *Scheduler) Node(now time.Time, st NodeState) {
 		return
 	}
 	if n == nil {
-		bound, _ := messages.BoundTo(st.Incarnation)
+		bound, ok := messages.BoundTo(st.Incarnation)
+		if ok && s.heardOf(bound) >= maxHeard {
+			return
+		}
 		n = &node{tenant: bound, out: map[*flight]struct{}{}, not: map[*group]time.Time{}}
 		n.gone = &alarm{fire: func(now time.Time) { s.lose(now, n) }}
 		s.nodes[st.Incarnation] = n
@@ -317,6 +320,16 @@ func (s *Scheduler) Node(now time.Time, st NodeState) {
 		n.busy = false
 	}
 	s.alarms.set(n.gone, now.Add(nodeTTL))
+}
+
+// heardOf returns how many nodes that are bound to a tenant are believed to be there.
+func (s *Scheduler) heardOf(t session.Tenant) (nodes int) {
+	for _, n := range s.nodes {
+		if n.tenant == t {
+			nodes++
+		}
+	}
+	return nodes
 }
 
 // lose forgets a node. What it did not answer goes to others.

@@ -42,6 +42,11 @@ const (
 	notOffered = 5 * time.Second
 	// maxHeads bounds the tenants of a demand: those who are next.
 	maxHeads = 8
+	// MaxBound is how many nodes may be bound to a tenant, maxHeard of how many a relay
+	// believes that they are there: those that have died, too. Who holds the credentials
+	// of one may name as many as it likes.
+	MaxBound = 256
+	maxHeard = 2 * MaxBound
 )
 
 // node is what a relay knows of a node.

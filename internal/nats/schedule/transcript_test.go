@@ -31,15 +31,33 @@ func TestTranscripts(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			s := &stage{
-				T: t, now: time.Unix(946_684_800, 0), log: &commitlog.Memory{}, stores: map[string]journal.Store{}, dead: map[string]bool{},
-				pages: map[int][]byte{}, attempts: map[run.ID]uint64{},
-			}
-			s.scheduler = schedule.New(s.options())
-			s.count = s.scheduler.PageCount()
-			s.scheduler.Begin(s.now)
+			s := newStage(t)
 			transcript.Play(t, file, &transcript.Options{Update: *update}, s.play)
 		})
+	}
+}
+
+// TestNodesOfATenant lets nodes that are bound to a tenant say how ten thousand of them
+// stand: a relay believes in no more than a tenant may have twice, and forgets them all.
+// Nodes for all tenants are heard beside them.
+func TestNodesOfATenant(t *testing.T) {
+	s := newStage(t)
+	s.play("submit r1")
+	s.play("place work pool=default")
+	nodes := func() int {
+		k := session.Key{Tenant: "acme", ID: "r1"}
+		return s.scheduler.Standing(s.now, k, "r1").Queue.Nodes
+	}
+	for i := range 10_000 {
+		s.scheduler.Node(s.now, schedule.NodeState{Incarnation: fmt.Sprintf("tenant_acme_%012d", i), Pool: "default"})
+	}
+	s.scheduler.Node(s.now, schedule.NodeState{Incarnation: "n1", Pool: "default"})
+	if n := nodes(); n != 2*schedule.MaxBound+1 {
+		t.Errorf("the relay believes in %d nodes, want %d", n, 2*schedule.MaxBound+1)
+	}
+	s.play("sleep 1m")
+	if n := nodes(); n != 0 {
+		t.Errorf("after a minute without a word it believes in %d nodes", n)
 	}
 }
 
@@ -59,6 +77,17 @@ type stage struct {
 	pages     map[int][]byte // as stored
 	count     int
 	stored    int // commits that the stored pages know
+}
+
+func newStage(t *testing.T) *stage {
+	s := &stage{
+		T: t, now: time.Unix(946_684_800, 0), log: &commitlog.Memory{}, stores: map[string]journal.Store{}, dead: map[string]bool{},
+		pages: map[int][]byte{}, attempts: map[run.ID]uint64{},
+	}
+	s.scheduler = schedule.New(s.options())
+	s.count = s.scheduler.PageCount()
+	s.scheduler.Begin(s.now)
+	return s
 }
 
 func (s *stage) options() *schedule.Options {

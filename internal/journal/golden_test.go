@@ -214,10 +214,10 @@ func TestGolden(t *testing.T) {
 }
 
 // TestGoldenFormer: what was stored before fields were added to schema 1, before it was
-// proved who decides (former3), and
+// proved who decides (former3), before answers named their question (former4), and
 // before waits for people got an expiry, is read as it was.
 func TestGoldenFormer(t *testing.T) {
-	for _, former := range []string{"former1", "former2", "former3"} {
+	for _, former := range []string{"former1", "former2", "former3", "former4"} {
 		file, err := os.ReadFile(filepath.Join("testdata", "golden", former+".commits.jsonl"))
 		if err != nil {
 			t.Fatal(err)

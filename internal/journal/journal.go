@@ -48,6 +48,7 @@ type Journal struct {
 	steps    map[run.Path]*Step
 	intents  map[run.Path]StepStarted
 	resolved map[run.Path]resolution
+	asked    map[run.Path]string // see Record.questions
 }
 
 // JournalOf returns a copy of what one log recorded of a run.
@@ -56,7 +57,7 @@ func (b *RunState) JournalOf(id run.ID) *Journal {
 	if r == nil {
 		return &Journal{}
 	}
-	return &Journal{attempt: r.Attempt, steps: maps.Clone(r.steps), intents: maps.Clone(r.intents), resolved: maps.Clone(r.resolved)}
+	return &Journal{attempt: r.Attempt, steps: maps.Clone(r.steps), intents: maps.Clone(r.intents), resolved: maps.Clone(r.resolved), asked: r.questions()}
 }
 
 // Merge adds what another log recorded of the same run.
@@ -148,6 +149,10 @@ func (j *Journal) Next(a StepRequest) (Decision, *Step, error) {
 				run.ErrMismatch, a.Path, s.Kind, s.Name, s.Input, a.Kind, a.Name, a.Input)
 		}
 		return Replay, s, nil
+	}
+	if q, ok := j.asked[a.Path]; ok && (a.Kind != StepAwait || a.Name != q) {
+		return Mismatch, nil, fmt.Errorf("%w: step %s asked %q, and an answer is for that question alone; the code asks for %s %q there",
+			run.ErrMismatch, a.Path, q, a.Kind, a.Name)
 	}
 	intent, open := j.intents[a.Path]
 	switch {

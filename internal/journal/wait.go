@@ -49,6 +49,9 @@ const (
 // until a step takes it. Without a run it is the id of a message to a session
 // that no run held: what it says is the chunk after it.
 type SignalReceived struct {
+	// Asked is the name of the question that it answers, or whose time has come. An older
+	// log has none.
+	Asked  string     `json:"asked,omitempty"`
 	Branch *BranchEnd `json:"branch,omitempty"`
 	By     string     `json:"by,omitempty"` // see Named
 	// ID makes the signal that brought it idempotent, as long as the session
@@ -256,7 +259,7 @@ func (w *StateMachine) comesLate(r *Record, v SignalReceived, now time.Time) err
 // is left to wait for.
 func (w *StateMachine) place(r *Record, v SignalReceived) SignalReceived {
 	v.Run, v.N = r.ID, r.inboxed+1
-	v.Wake, v.Workflow, v.Revision = 0, "", ""
+	v.Wake, v.Workflow, v.Revision, v.Asked = 0, "", "", r.asks(v)
 	if v.Kind == Message {
 		v.Path = r.listens()
 	}
@@ -278,6 +281,36 @@ func (r *Record) listens() run.Path {
 		}
 	}
 	return ""
+}
+
+// asks returns the name of the question that a fact decides, "" if it decides none.
+func (r *Record) asks(v SignalReceived) string {
+	if r.State == run.Waiting {
+		for _, w := range r.Suspended.For {
+			if w.Kind != run.WaitBranches && v.answers(w.Path) {
+				return w.Name
+			}
+		}
+	}
+	return ""
+}
+
+// questions returns the names of the questions that are open, or have their answer and
+// wait for the code to come to them again, by the paths of their steps.
+func (r *Record) questions() (all map[run.Path]string) {
+	if r.Suspended != nil {
+		for _, w := range r.Suspended.For {
+			if w.Kind != run.WaitBranches {
+				put(&all, w.Path, w.Name)
+			}
+		}
+	}
+	for _, v := range r.inbox {
+		if v.Asked != "" {
+			put(&all, v.Path, v.Asked)
+		}
+	}
+	return all
 }
 
 // open fails for an answer to a question that is not asked, or decided.

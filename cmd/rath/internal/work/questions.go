@@ -80,6 +80,8 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 		open = slices.DeleteFunc(open, func(q client.Question) bool { return q.Run != r.Run })
 		listens := slices.ContainsFunc(r.Waits, func(w lineage.Wait) bool { return w.Kind == run.WaitMessage })
 		switch {
+		case r.State == run.NeedsReview:
+			return app.Fail(app.ExitConflict, "run %s needs review: %q says why, and what can be decided", r.Run, a.Hint("why", string(r.Run)))
 		case len(open) == 0 && listens:
 			return app.Fail(app.ExitConflict, "run %s asks nothing: it listens for a message; give it by %q", r.Run, a.Hint("answer", string(r.Run), "TEXT"))
 		case len(open) == 0:
@@ -105,14 +107,19 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 	if done, err := app.Emit(a, qs); done {
 		return err
 	}
-	if len(qs) == 0 {
+	if name == "" {
 		stopped, err := s.Runs(ctx, &client.RunsOptions{States: []run.State{run.NeedsReview}, Limit: 1})
-		if err == nil && len(stopped) > 0 {
-			a.Remark("no run of tenant %s asks anything; what needs review is told by rath ps --where state=needs_review", s.Tenant())
+		switch {
+		case err != nil:
+			return err
+		case len(stopped) > 0:
+			a.Remark("some runs of tenant %s need review, which is no question; %q lists them", s.Tenant(), a.Hint("ps", "--state", string(run.NeedsReview)))
+		case len(qs) == 0:
+			a.Remark("no run of tenant %s waits for a person", s.Tenant())
+		}
+		if len(qs) == 0 {
 			return nil
 		}
-		a.Remark("no run of tenant %s waits for a person", s.Tenant())
-		return err
 	}
 	now := time.Now()
 	shortID := view.ShortIDs(view.IDsOf(qs, func(r *asked) run.ID { return r.Run }))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/messages"
@@ -74,8 +76,9 @@ func doctor(ctx context.Context, a *app.App, model bool) error {
 	if a.Getenv("KUBERNETES_SERVICE_HOST") != "" {
 		all = append(all, checkPod("/"))
 	}
-	all = append(all, checkSystem(ctx, a)...)
-	all = append(all, checkModel(ctx, a, model))
+	system, elsewhere := checkSystem(ctx, a)
+	all = append(all, system...)
+	all = append(all, checkModel(ctx, a, model, elsewhere))
 	bad := 0
 	for _, f := range all {
 		if !f.OK {
@@ -186,22 +189,23 @@ func checked(name, found string, err error) finding {
 	return finding{Check: name, OK: true, Found: "offered", Remedy: found}
 }
 
-// checkSystem opens what other commands would open.
-func checkSystem(ctx context.Context, a *app.App) []finding {
+// checkSystem opens what other commands would open, and reports whether its nodes are
+// other processes, which have settings of their own.
+func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool) {
 	where := finding{Check: "system"}
 	s, err := a.OpenThere(ctx, &node.Options{Idle: true})
 	if err != nil {
 		if !a.Ambient() && a.StoreThere() != nil {
-			return []finding{{Check: "store", OK: true, Found: "none at " + a.Config.Store.Value + " yet", Remedy: "\"demo\" or \"run\" makes one"}}
+			return []finding{{Check: "store", OK: true, Found: "none at " + a.Config.Store.Value + " yet", Remedy: "\"demo\" or \"run\" makes one"}}, false
 		}
 		where.Found, where.Remedy = term.Line(messages.Text(err), 300), systemRemedy(a)
-		return []finding{where}
+		return []finding{where}, a.Ambient()
 	}
 	where.OK, where.Found = true, s.Where
 	if s.Level != "" {
 		where.Found += ", log " + s.Level
 	}
-	out := []finding{where}
+	out = []finding{where}
 	ws, err := s.Workflows(ctx)
 	w := finding{Check: "workflows", OK: err == nil}
 	if err == nil {
@@ -218,7 +222,7 @@ func checkSystem(ctx context.Context, a *app.App) []finding {
 		out = append(out, checkStores(ctx, s))
 	}
 	if ns, err := s.Nodes(ctx); err == nil && !s.Own() {
-		out = append(out, finding{Check: "nodes", OK: len(ns) > 0, Found: view.Counted(int64(len(ns)), "node")})
+		out = append(out, checkNodes(ns))
 		for i := range ns {
 			for _, f := range ns[i].Full {
 				out = append(out, finding{Check: "room", Found: "node " + ns[i].Name + ", " + f.Stream + ": " + term.Line(view.CapacityText(f), 300)})
@@ -228,7 +232,34 @@ func checkSystem(ctx context.Context, a *app.App) []finding {
 	if err := s.Close(); err != nil {
 		out = append(out, finding{Check: "close", Found: term.Line(messages.Text(err), 300)})
 	}
-	return out
+	return out, !s.Own()
+}
+
+// checkNodes says how the nodes stand: some serve, and none is silent.
+func checkNodes(ns []wire.Node) finding {
+	f := finding{Check: "nodes", OK: true}
+	count := map[string]int{}
+	var silent, found []string
+	for _, n := range ns {
+		word := view.NodeState(n)
+		if n.Silent > 0 && !n.Dead {
+			silent, word = append(silent, n.Name), "silent"
+		}
+		count[word]++
+	}
+	for _, word := range slices.Sorted(maps.Keys(count)) {
+		found = append(found, fmt.Sprintf("%d %s", count[word], word))
+	}
+	f.Found = strings.Join(found, ", ")
+	switch {
+	case len(ns) == 0:
+		f.OK, f.Found, f.Remedy = false, "none", "start one: \"dev\", \"node\", or the node of your module"
+	case count["serving"] == 0:
+		f.OK, f.Remedy = false, "no node takes work: start one, or look at the logs of those that died"
+	case len(silent) > 0:
+		f.OK, f.Remedy = false, "look whether "+view.Names(silent)+" hangs or is cut off; what it ran goes on elsewhere"
+	}
+	return f
 }
 
 // systemRemedy says what to look at where the system cannot be asked.
@@ -253,7 +284,8 @@ func checkStores(ctx context.Context, s *app.System) finding {
 	return finding{Check: "writes", OK: true, Found: "something was stored"}
 }
 
-func checkModel(ctx context.Context, a *app.App, ask bool) finding {
+// checkModel looks at the model that is set here; nodes elsewhere have their own.
+func checkModel(ctx context.Context, a *app.App, ask, elsewhere bool) finding {
 	f := finding{Check: "model", OK: true}
 	key, base := a.Getenv(openai.EnvKey) != "", a.Getenv(openai.EnvBase)
 	azure := ""
@@ -264,6 +296,9 @@ func checkModel(ctx context.Context, a *app.App, ask bool) finding {
 		}
 	}
 	switch {
+	case elsewhere && !key && base == "" && a.Config.Model.Value == "":
+		f.Found = "none is set here; the nodes have their own"
+		return f
 	case !key && base == "" && a.Config.Model.Value == "":
 		f.Found = "none: agents fail, workflows without a model and the demo work"
 		f.Remedy = "set OPENAI_API_KEY, or OPENAI_BASE_URL and OPENAI_DEFAULT_MODEL for a server of your own; --model " + node.EchoModel + " repeats what it is told"

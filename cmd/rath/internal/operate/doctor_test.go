@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/wire"
 )
 
 // TestBackends: doctor tells what the backends lack that the settings name, and nothing of
@@ -72,11 +73,43 @@ func TestBackends(t *testing.T) {
 func TestModelAtAzure(t *testing.T) {
 	env := map[string]string{"AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com", "AZURE_OPENAI_API_KEY": "secret99"}
 	a := &app.App{Getenv: func(name string) string { return env[name] }}
-	if f := checkModel(t.Context(), a, false); !f.OK || f.Found != "https://r.openai.azure.com, key in AZURE_OPENAI_API_KEY, model not set" {
+	if f := checkModel(t.Context(), a, false, false); !f.OK || f.Found != "https://r.openai.azure.com, key in AZURE_OPENAI_API_KEY, model not set" {
 		t.Errorf("%+v", f)
 	}
 	delete(env, "AZURE_OPENAI_API_KEY")
-	if f := checkModel(t.Context(), a, false); !strings.Contains(f.Found, "key in AZURE_OPENAI_API_KEY (missing)") {
+	if f := checkModel(t.Context(), a, false, false); !strings.Contains(f.Found, "key in AZURE_OPENAI_API_KEY (missing)") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestNodes: doctor tells nodes that serve from those that do not, and is content only if
+// some serve and none is silent.
+func TestNodes(t *testing.T) {
+	serves := wire.Node{Name: "a", Pools: []string{"default"}}
+	dead, silent, relays, drains := serves, serves, wire.Node{Name: "server"}, serves
+	dead.Dead, silent.Name, silent.Silent, drains.Draining = true, "b", 20_000, true
+	for _, tt := range []struct {
+		nodes       []wire.Node
+		ok          bool
+		found, says string
+	}{
+		{nil, false, "none", "start one"},
+		{[]wire.Node{serves, dead, relays, serves}, true, "1 dead, 1 relay only, 2 serving", ""},
+		{[]wire.Node{dead, relays, drains}, false, "1 dead, 1 draining, 1 relay only", "no node takes work"},
+		{[]wire.Node{serves, silent}, false, "1 serving, 1 silent", "whether b hangs"},
+	} {
+		f := checkNodes(tt.nodes)
+		if f.OK != tt.ok || f.Found != tt.found || !strings.Contains(f.Remedy, tt.says) || f.OK != (f.Remedy == "") {
+			t.Errorf("%+v, want %+v", f, tt)
+		}
+	}
+}
+
+// TestModelOfNodes: where the nodes are other processes, a model that is not set here says
+// nothing of theirs.
+func TestModelOfNodes(t *testing.T) {
+	a := &app.App{Getenv: func(string) string { return "" }}
+	if f := checkModel(t.Context(), a, false, true); !f.OK || f.Remedy != "" || strings.Contains(f.Found, "fail") {
 		t.Errorf("%+v", f)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
@@ -99,6 +100,31 @@ func TestInterruptParks(t *testing.T) {
 	}
 	if !strings.Contains(cmd.said(), "done") {
 		t.Error("it does not go on with the same model")
+	}
+}
+
+// TestHungNode: a node holds the store and does not answer. What is told is that, and not
+// to start what runs.
+func TestHungNode(t *testing.T) {
+	dir := t.TempDir()
+	store := filepath.Join(dir, ".rath")
+	s, err := natsserver.Start(t.Context(), &natsserver.Options{StoreDir: filepath.Join(store, "nats")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := (&supervise.Attachment{PID: os.Getpid(), URL: "nats://127.0.0.1:1"}).Write(store); err != nil {
+		t.Fatal(err)
+	}
+	got := command(t, "rath ps --store "+store, dir)
+	for _, want := range []string{"does not answer at nats://127.0.0.1:1", "look whether it hangs", "[exit 5]"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("rath ps says %q, want %q", got, want)
+		}
 	}
 }
 

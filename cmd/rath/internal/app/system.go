@@ -131,6 +131,11 @@ func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
 			return there, failed
 		}
 	}
+	held, _ := errors.AsType[*natsserver.InUseError](err)
+	if at, none := supervise.ReadAttachment(store); none == nil && held != nil && at.PID == held.PID {
+		return s, Fail(ExitUnavailable, "the node over %s, process %d, does not answer at %s: look whether it hangs, or what its log says; once that process has ended, %q goes on with its runs",
+			store, at.PID, at.URL, a.Hint("dev"))
+	}
 	return s, fmt.Errorf("%w. Several commands share a store while %q runs: start that first", err, a.Hint("dev"))
 }
 

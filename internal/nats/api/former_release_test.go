@@ -29,7 +29,7 @@ func formerSubject(r *lineage.Record) string {
 }
 
 // toFormer makes of LINEAGE what former releases had: a message for each record, on a
-// subject of its own.
+// subject of its own, and one at a time.
 func toFormer(t *testing.T, n *node) {
 	t.Helper()
 	js := n.operator()
@@ -43,6 +43,7 @@ func toFormer(t *testing.T, n *node) {
 	}
 	cfg := s.CachedInfo().Config
 	cfg.RePublish = &jetstream.RePublish{Source: lineage.SubjectPrefix + ">", Destination: lineage.TailPrefix + ">"}
+	cfg.AllowBatchPublish = false
 	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -96,8 +97,12 @@ func TestLineageOfFormerRelease(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := errors.Join(node.Verify(t.Context()), node.Close(), op.Close()); err != nil {
-			t.Error(err)
+		info, err := op.LookStream(t.Context(), streams.StreamLineage)
+		if err := errors.Join(err, node.Verify(t.Context()), node.Close(), op.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if !info.Config.AllowBatchPublish {
+			t.Error("the stream takes no batches")
 		}
 
 		told, err := nc.SubscribeSync(lineage.TailPrefix + "default.>")

@@ -46,6 +46,10 @@ type PubAck struct {
 	Stream    string `json:"stream"`
 	Seq       uint64 `json:"seq"`
 	Duplicate bool   `json:"duplicate"`
+	// Count is of the messages of a batch that are stored.
+	Count int `json:"count"`
+	// Type is that of an answer on the way of a batch, empty for an acknowledgement.
+	Type string `json:"type"`
 }
 
 // PublishExpecting stores data as the next message of a subject, provided that
@@ -71,28 +75,35 @@ func (c *Conn) Publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	if seq := storedAs(reply.Data); seq != 0 {
 		return seq, nil
 	}
+	ack, err := decodeAck(m.Subject, reply.Data)
+	return ack.Seq, err
+}
+
+// decodeAck reads what a stream answered, which is an error unless it stored what it
+// was asked to.
+func decodeAck(subject string, answer []byte) (PubAck, error) {
 	var ack PubAck
-	if err := json.Unmarshal(reply.Data, &ack); err != nil {
-		return 0, fmt.Errorf("nats/conn: publish to %s: acknowledgement: %w", m.Subject, err)
+	if err := json.Unmarshal(answer, &ack); err != nil {
+		return PubAck{}, fmt.Errorf("nats/conn: publish to %s: acknowledgement: %w", subject, err)
 	}
 	if e := ack.Error; e != nil {
 		switch e.ErrCode {
 		case codeWrongLast, codeBusySubject:
-			return 0, ErrExpectation
+			return PubAck{}, ErrExpectation
 		case CodeNoResources:
-			return 0, ErrDiskFull
+			return PubAck{}, ErrDiskFull
 		case CodeStoreFailed:
 			if strings.HasPrefix(e.Description, "maximum ") {
-				return 0, fmt.Errorf("%w: %s; archive old data or raise the limit", ErrFull, e.Description)
+				return PubAck{}, fmt.Errorf("%w: %s; archive old data or raise the limit", ErrFull, e.Description)
 			}
 		}
-		return 0, &jetstream.APIError{Code: e.Code, ErrorCode: jetstream.ErrorCode(e.ErrCode), Description: e.Description}
+		return PubAck{}, &jetstream.APIError{Code: e.Code, ErrorCode: jetstream.ErrorCode(e.ErrCode), Description: e.Description}
 	}
-	if ack.Duplicate || ack.Seq == 0 {
+	if ack.Duplicate || ack.Seq == 0 && ack.Type == "" {
 		// Nothing here sends message ids, so the message of another connection is meant.
-		return 0, ErrExpectation
+		return PubAck{}, ErrExpectation
 	}
-	return ack.Seq, nil
+	return ack, nil
 }
 
 const (
@@ -122,7 +133,63 @@ func (c *Conn) PublishBatch(ctx context.Context, batch []*nats.Msg) (uint64, err
 	return 0, nil
 }
 
-// PublishAtLeastOnce publishes patiently. Tries whose acknowledgement is lost PublishAtLeastOnce the message
+// PublishInOrder stores messages of one stream, which allows that, without waiting for
+// each: what follows one that the server does not get or does not store is not stored
+// either. It returns the sequence of the last one. As with PublishExpecting, an error
+// leaves open how many are stored. The protocol is that of nats-server's fast batches
+// (ADR-50): the subject for answers says where in the batch a message is.
+func (c *Conn) PublishInOrder(ctx context.Context, batch []*nats.Msg) (uint64, error) {
+	inbox := c.NC.NewInbox()
+	answers, err := c.NC.SubscribeSync(inbox + ".>")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = answers.Unsubscribe() }() // fails only when the connection has ended
+	a := c.beginAttempt(ctx, batch[0].Subject)
+	seq, err := c.publishInOrder(a, batch, inbox, answers)
+	return seq, c.causeOf(ctx, c.endAttempt(a, err))
+}
+
+// The operations of a message in such a batch.
+const (
+	batchStart = iota
+	batchAppend
+	batchCommit
+)
+
+func (c *Conn) publishInOrder(ctx context.Context, batch []*nats.Msg, inbox string, answers *nats.Subscription) (uint64, error) {
+	for i, m := range batch {
+		op := batchAppend
+		switch {
+		case i == len(batch)-1:
+			op = batchCommit
+		case i == 0:
+			op = batchStart
+		}
+		m.Reply = fmt.Sprintf("%s.%d.fail.%d.%d.$FI", inbox, len(batch), i+1, op)
+		if err := c.NC.PublishMsg(m); err != nil {
+			return 0, err
+		}
+	}
+	for {
+		m, err := answers.NextMsgWithContext(ctx)
+		if err != nil {
+			return 0, err
+		}
+		switch ack, err := decodeAck(batch[0].Subject, m.Data); {
+		case err != nil:
+			return 0, err
+		case ack.Type == "ack":
+			// The server has some, and takes more.
+		case ack.Type != "" || ack.Count != len(batch):
+			return 0, fmt.Errorf("nats/conn: publish to %s: the server stored %d of %d messages: %s", batch[0].Subject, ack.Count, len(batch), m.Data)
+		default:
+			return ack.Seq, nil
+		}
+	}
+}
+
+// PublishAtLeastOnce publishes patiently. Tries whose acknowledgement is lost publish the message
 // again: it is for what may be there twice.
 func (c *Conn) PublishAtLeastOnce(ctx context.Context, m *nats.Msg) error {
 	_, err := Retry(ctx, func(ctx context.Context) (uint64, error) { return c.Publish(ctx, m) })

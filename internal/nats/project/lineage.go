@@ -14,7 +14,7 @@ import (
 )
 
 // LineageRelay publishes the lineage records of one event stream: into the
-// stream LINEAGE, one message per commit and one at a time, and then to
+// stream LINEAGE, one message per commit and in order, and then to
 // the clients that watch the run. Where to go on after a restart is what LINEAGE
 // itself holds, so that what it lost is published again and nothing twice.
 type LineageRelay struct {
@@ -24,7 +24,7 @@ type LineageRelay struct {
 	at                    lineagePoint
 	pace                  *eventlog.Pacer
 	LeaseValid            func() bool
-	atomic                bool // LINEAGE takes batches
+	batch                 publishBatch // nil: one message at a time
 
 	records []lineage.Record // of the commits that are taken, which are read into them again and again
 	text    []byte           // of the record that is told
@@ -58,7 +58,7 @@ func (p *LineageRelay) Run(ctx context.Context) error {
 	if p.at, err = p.Cursor(ctx); err != nil {
 		return err
 	}
-	if p.atomic, err = p.batches(ctx); err != nil {
+	if p.batch, err = p.batches(ctx); err != nil {
 		return err
 	}
 	in := make(chan conn.Message, conn.FollowAhead)
@@ -87,7 +87,7 @@ func (p *LineageRelay) pump(ctx context.Context, in <-chan conn.Message) error {
 		select {
 		case m := <-in:
 			ms = append(ms[:0], m)
-			for p.atomic && len(in) > 0 && len(ms) < batchMost/2 {
+			for p.batch != nil && len(in) > 0 && len(ms) < batchMost/2 {
 				ms = append(ms, <-in)
 			}
 			if err := p.take(ctx, h, ms...); err != nil {

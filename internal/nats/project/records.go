@@ -22,16 +22,25 @@ const (
 	batchBytes = 512 << 10
 )
 
-// batches reports whether LINEAGE takes several messages at once, all or none
-// of them. Where every message costs a round among the replicas and a sync,
-// one by one they would come slower than commits.
-func (p *LineageRelay) batches(ctx context.Context) (bool, error) {
-	return conn.Retry(ctx, func(ctx context.Context) (bool, error) {
+// publishBatch stores messages of a stream one after the other, and returns the sequence
+// of the last one. An error leaves open whether the first ones are stored.
+type publishBatch func(ctx context.Context, some []*nats.Msg) (uint64, error)
+
+// batches returns how LINEAGE takes several messages at once, nil if it does not. Where
+// every message costs a round among the replicas, or waits for a sync, one by one
+// they would come slower than commits.
+func (p *LineageRelay) batches(ctx context.Context) (publishBatch, error) {
+	return conn.Retry(ctx, func(ctx context.Context) (publishBatch, error) {
 		info, err := p.C.StreamInfo(ctx, streams.StreamLineage)
-		if err != nil {
-			return false, fmt.Errorf("nats/project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("nats/project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
+		case info.Config.AllowAtomicPublish:
+			return p.C.PublishBatch, nil
+		case info.Config.AllowBatchPublish:
+			return p.C.PublishInOrder, nil
 		}
-		return info.Config.AllowAtomicPublish, nil
+		return nil, nil
 	})
 }
 
@@ -68,7 +77,7 @@ func (p *LineageRelay) publish(ctx context.Context, commits [][]lineage.Record) 
 			return nil
 		}
 		some := all[:1]
-		if p.atomic {
+		if p.batch != nil {
 			some = all[:batchOf(all)]
 		}
 		at, err := p.store(ctx, some)
@@ -145,7 +154,7 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		if !p.LeaseValid() {
 			return p.at, ErrLeaseExpired // another relay publishes them
 		}
-		if !p.atomic {
+		if p.batch == nil {
 			some = some[:1]
 		}
 		last := some[len(some)-1].last()
@@ -176,8 +185,8 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 	}
 }
 
-// send stores messages: all of them or, for all that is known, none. It returns
-// the sequence of the last one.
+// send stores messages in order, and returns the sequence of the last one. An error
+// leaves open whether the first ones are stored.
 func (p *LineageRelay) send(ctx context.Context, some []encoded) (uint64, error) {
 	if len(some) == 1 {
 		return p.C.Publish(ctx, &nats.Msg{Subject: some[0].subject, Data: some[0].data})
@@ -186,9 +195,9 @@ func (p *LineageRelay) send(ctx context.Context, some []encoded) (uint64, error)
 	for i, e := range some {
 		batch[i] = &nats.Msg{Subject: e.subject, Data: e.data}
 	}
-	at, err := p.C.PublishBatch(ctx, batch)
+	at, err := p.batch(ctx, batch)
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.Code == 400 {
-		p.atomic = false // not as this server understands it: one by one
+		p.batch = nil // not as this server understands it: one by one
 	}
 	return at, err
 }

@@ -1,6 +1,7 @@
 package project
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,116 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 			t.Errorf("LINEAGE holds two records, and %d were told of the run, %d of the tree", len(heard), len(tail))
 		}
 	})
+}
+
+// recordsOf makes one record for each of some commits of a session.
+func recordsOf(c *Projections, id session.ID, commits int) (all [][]lineage.Record) {
+	_, partition, _ := id.Locate()
+	for i := range commits {
+		all = append(all, []lineage.Record{{
+			Schema: lineage.Schema, Kind: lineage.Ended, Tenant: session.DefaultTenant, Session: id, Root: id, Run: "r1",
+			Partition: partition, Seq: uint64(i + 1), Commit: uint64(i + 1),
+		}})
+	}
+	return all
+}
+
+// newRelay returns the relay of a session's partition, which publishes what it is given.
+func newRelay(t *testing.T, c *Projections, id session.ID) *LineageRelay {
+	t.Helper()
+	g, partition, _ := id.Locate()
+	p := &LineageRelay{
+		C: c, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition),
+		pace: eventlog.NewPacer(), LeaseValid: func() bool { return true },
+	}
+	t.Cleanup(p.pace.Stop)
+	var err error
+	if p.batch, err = p.batches(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestRelayBehindSlowDisk publishes what 512 commits tell, while each answer of the server
+// comes after the sync of its disk, which takes 10 ms: the relay waits for few of them.
+func TestRelayBehindSlowDisk(t *testing.T) {
+	const commits, sync, most = 512, 10 * time.Millisecond, 100 * time.Millisecond
+	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
+		id := c.HomeOf(session.DefaultTenant, "r1")
+		p := newRelay(t, c, id)
+		w.Set(func([]byte) bool { time.Sleep(sync); return true }, nil)
+		began := time.Now()
+		err := p.publish(t.Context(), recordsOf(c, id, commits))
+		took := time.Since(began)
+		w.Set(nil, nil)
+		held, lookErr := c.LastSequence(t.Context(), streams.StreamLineage)
+		if err != nil || lookErr != nil || held != commits {
+			t.Fatalf("LINEAGE holds %d of %d messages: %v, %v", held, commits, err, lookErr)
+		}
+		if took > most {
+			t.Errorf("publishing took %v, want at most %v", took, most)
+		}
+	})
+}
+
+// TestRelayGoesOnInBatch disturbs what a relay sends and hears of a batch. LINEAGE holds
+// each record once, in order.
+func TestRelayGoesOnInBatch(t *testing.T) {
+	const commits = 40
+	lose := func(mark string) func([]byte) bool { // no stream has the subject
+		return func(b []byte) bool {
+			at := bytes.LastIndex(b[:bytes.Index(b, []byte(mark))], []byte(streams.PrefixLineage))
+			copy(b[at:], "lost")
+			return true
+		}
+	}
+	for name, tc := range map[string]struct {
+		mark       string
+		act        func([]byte) bool
+		fromServer bool
+	}{
+		"the connection breaks as it is sent":     {mark: ".7.1.$FI", act: natstest.Drop},
+		"its first message gets lost":             {mark: ".1.0.$FI", act: lose(".1.0.$FI")},
+		"one of its messages gets lost":           {mark: ".7.1.$FI", act: lose(".7.1.$FI")},
+		"one of its messages has another place":   {mark: ".7.1.$FI", act: natstest.Replace(".7.1.$FI", ".6.1.$FI")},
+		"its last message gets lost":              {mark: ".40.2.$FI", act: lose(".40.2.$FI")},
+		"the connection breaks before the answer": {mark: `"count":40`, act: natstest.Drop, fromServer: true},
+		"the connection breaks as it is taken":    {mark: `"type":"ack"`, act: natstest.Drop, fromServer: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
+				id := c.HomeOf(session.DefaultTenant, "r1")
+				p := newRelay(t, c, id)
+				hook, fired := natstest.Once(tc.mark, tc.act)
+				if tc.fromServer {
+					w.Set(hook, nil)
+				} else {
+					w.Set(nil, hook)
+				}
+				err := p.publish(t.Context(), recordsOf(c, id, commits))
+				w.Set(nil, nil)
+				if !fired() || err != nil {
+					t.Fatalf("disturbed: %v, %v", fired(), err)
+				}
+				var got []uint64
+				for m, err := range c.UpTo(t.Context(), streams.StreamLineage, streams.PrefixLineage+">", 0, commits+10) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					records, err := lineage.DecodeStored(m.Data)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, records[0].Seq)
+				}
+				for i, seq := range got {
+					if seq != uint64(i+1) || len(got) != commits {
+						t.Fatalf("LINEAGE holds the records of commits %v, want 1 to %d", got, commits)
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestRelayBeginsWhereLineageEnds starts relays while the replica that answers lacks the

@@ -70,10 +70,9 @@ func (c *Streams) takenFrom(ctx context.Context, stream string) (bool, error) {
 }
 
 // SettleFormer makes of what former releases left what this one needs: it removes
-// their stream, unless a node of one takes from it, and has the server tell no
-// lineage any more. It takes the rights of an operator, whose Plan does the same.
+// their stream, unless a node of one takes from it, and sets up that of lineage. It takes the rights of an operator, whose Plan does the same.
 func (c *Streams) SettleFormer(ctx context.Context) error {
-	return errors.Join(c.removeFormer(ctx), c.endRepublish(ctx))
+	return errors.Join(c.removeFormer(ctx), c.settleLineage(ctx))
 }
 
 func (c *Streams) removeFormer(ctx context.Context) error {
@@ -85,17 +84,24 @@ func (c *Streams) removeFormer(ctx context.Context) error {
 	return c.carryOut(ctx, &Lookup{Election: conn.Election{Log: c.Logger}}, ch)
 }
 
-func (c *Streams) endRepublish(ctx context.Context) error {
+// settleLineage has the server tell no lineage of its own and take batches of it.
+func (c *Streams) settleLineage(ctx context.Context) error {
 	info, err := c.LookStream(ctx, StreamLineage)
 	if err != nil {
 		return fmt.Errorf("nats/streams: stream %s: %w", StreamLineage, err)
 	}
-	if info == nil || info.Config.RePublish == nil || info.Config.RePublish.Destination != prefixTail+">" {
+	if info == nil {
 		return nil
 	}
-	c.Logger.Info("a stream is set up as this release needs it: relays tell what it holds", "stream", StreamLineage)
 	want := info.Config
-	want.RePublish = nil
+	if want.RePublish != nil && want.RePublish.Destination == prefixTail+">" {
+		want.RePublish = nil
+	}
+	want.AllowBatchPublish = want.Replicas == 1
+	if want.RePublish == info.Config.RePublish && want.AllowBatchPublish == info.Config.AllowBatchPublish {
+		return nil
+	}
+	c.Logger.Info("a stream is set up as this release needs it: relays tell what it holds, and store several messages at once", "stream", StreamLineage)
 	ch := streamChange(want)
 	ch.Action = Update
 	return c.carryOut(ctx, &Lookup{Election: conn.Election{Log: c.Logger}}, &ch)

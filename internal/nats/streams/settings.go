@@ -88,6 +88,9 @@ var settings = []setting{
 	{"batches", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.AllowAtomicPublish) }, func(dst, src *jetstream.StreamConfig) {
 		dst.AllowAtomicPublish = src.AllowAtomicPublish
 	}, true, ""},
+	{"batches in order", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.AllowBatchPublish) }, func(dst, src *jetstream.StreamConfig) {
+		dst.AllowBatchPublish = src.AllowBatchPublish
+	}, true, ""},
 	{"republish", func(c *jetstream.StreamConfig) string {
 		if c.RePublish == nil {
 			return "none"

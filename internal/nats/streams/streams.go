@@ -153,8 +153,9 @@ func layout(o *Options) []jetstream.StreamConfig {
 		Discard:     jetstream.DiscardOld,
 		AllowDirect: true,
 		// Replicas agree on a batch at once. On one replica, which stores this
-		// stream later, there are none.
+		// stream later, the messages of one follow each other.
 		AllowAtomicPublish: o.Replicas > 1,
+		AllowBatchPublish:  o.Replicas == 1,
 	})
 	add(truth, 20, jetstream.StreamConfig{
 		Name:                 StreamResult,

@@ -154,14 +154,11 @@ func (c *Projections) relayedOf(ctx context.Context, stream string) error {
 		try, cancel := context.WithTimeout(ctx, relayedFor)
 		m, err := c.NC.RequestWithContext(try, relayedSubject(stream), strconv.AppendUint(nil, end, 10))
 		cancel()
-		switch {
-		case errors.Is(err, nats.ErrNoResponders), err == nil && string(m.Data) == "true":
+		if errors.Is(err, nats.ErrNoResponders) || err == nil && string(m.Data) == "true" {
 			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("nats/project: lineage of %s is not at %d yet; ask again later: %w", stream, end, ctx.Err())
 		}
 		if wait.Sleep(ctx) != nil {
-			return nil
+			return fmt.Errorf("nats/project: lineage of %s is not at %d yet; ask again later: %w", stream, end, ctx.Err())
 		}
 	}
 }

@@ -1,0 +1,37 @@
+package project
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
+)
+
+// TestLineageIsBehind asks a relay of another process that stays behind: a reader does not
+// take what there is for all of it, whenever its time is over.
+func TestLineageIsBehind(t *testing.T) {
+	layer.InBubble(t, func(t *testing.T, c *Projections, _ *natstest.Wire) {
+		const stream = "EV_1_0"
+		relay := layer.Dial(t, &c.O)
+		if _, err := relay.NC.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
+			time.Sleep(relayedFor)
+			_ = m.Respond([]byte("false"))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := relay.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := relay.JS.Publish(t.Context(), streams.PrefixEvent+"1.0.default.s1", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		for try := range 10 {
+			if err := c.CaughtUp(t.Context()); err == nil {
+				t.Errorf("try %d: a reader is told that lineage has caught up", try)
+			}
+		}
+	})
+}

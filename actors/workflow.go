@@ -101,6 +101,7 @@ func (s *System) reclaim(t journal.Task) {
 		select {
 		case <-time.After(pause):
 		case <-s.drain.begun:
+			return // another node gets it once this one is gone
 		}
 		s.executions.reclaimed(keyOf(t)) // it may end here again before Accept returns
 		_, err := s.Accept(context.Background(), t)

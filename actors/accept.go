@@ -38,6 +38,11 @@ func (s *System) Accept(ctx context.Context, t journal.Task) (journal.Answer, er
 			return "", err
 		}
 	}
+	return s.accept(ctx, t)
+}
+
+// accept is Accept for a run that may go on here.
+func (s *System) accept(ctx context.Context, t journal.Task) (journal.Answer, error) {
 	return s.settle(ctx, t.Session, journal.Work{Task: &t}, func() (journal.Answer, error) { return s.begin(ctx, t, nil) })
 }
 

@@ -93,8 +93,9 @@ const (
 
 // reclaim offers a run to this System that it has claimed, or may have, until a log
 // says how it stands or a drain begins. No relay offers it as long as this
-// incarnation lives, so a refusal ends nothing: what causes it, such as a log that is
-// away or full, or another node that offers the run's revision, may last for hours.
+// incarnation lives. So a refusal ends nothing: what causes it, such as a log that is
+// away or full, may last for hours. And the run goes on under the code that had it, also
+// if another node offers its revision by now.
 func (s *System) reclaim(t journal.Task) {
 	t.Resume, t.Seen = true, nil // the log has moved on since a relay saw the run
 	for pause := reclaimPause; s.executions.reclaim(keyOf(t)); pause = min(2*pause, reclaimMost) {
@@ -103,8 +104,8 @@ func (s *System) reclaim(t journal.Task) {
 		case <-s.drain.begun:
 			return // another node gets it once this one is gone
 		}
-		s.executions.reclaimed(keyOf(t)) // it may end here again before Accept returns
-		_, err := s.Accept(context.Background(), t)
+		s.executions.reclaimed(keyOf(t)) // it may end here again before accept returns
+		_, err := s.accept(context.Background(), t)
 		if err == nil || errors.Is(err, run.ErrShutdown) || errors.Is(err, run.ErrUnknownRun) {
 			return
 		}

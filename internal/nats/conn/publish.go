@@ -152,12 +152,13 @@ func (c *Conn) PublishInOrder(ctx context.Context, batch []*nats.Msg) (uint64, e
 
 // The operations of a message in such a batch.
 const (
-	batchStart = iota
-	batchAppend
-	batchCommit
+	batchStart  = ".0.$FI"
+	batchAppend = ".1.$FI"
+	batchCommit = ".2.$FI"
 )
 
 func (c *Conn) publishInOrder(ctx context.Context, batch []*nats.Msg, inbox string, answers *nats.Subscription) (uint64, error) {
+	most := inbox + "." + strconv.Itoa(len(batch)) + ".fail." // the server answers after as many, and at a gap
 	for i, m := range batch {
 		op := batchAppend
 		switch {
@@ -166,7 +167,7 @@ func (c *Conn) publishInOrder(ctx context.Context, batch []*nats.Msg, inbox stri
 		case i == 0:
 			op = batchStart
 		}
-		m.Reply = fmt.Sprintf("%s.%d.fail.%d.%d.$FI", inbox, len(batch), i+1, op)
+		m.Reply = most + strconv.Itoa(i+1) + op
 		if err := c.NC.PublishMsg(m); err != nil {
 			return 0, err
 		}

@@ -246,6 +246,10 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, nam
 	l.placed = fresh
 	switch {
 	case have.Digest == "" && have.Cancelled != nil:
+		told, err := i.toldAgain(ctx, l)
+		if told || err != nil {
+			return err
+		}
 		return i.c.PutCancelled(ctx, l.tenant, l.id) // before it was submitted
 	case have.Digest != l.digest:
 		return fmt.Errorf("task %s: %w; choose another id, or send the same body", t.ID, run.ErrKeyReused)
@@ -281,7 +285,7 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, nam
 		return err
 	}
 	if !fresh {
-		i.tellAgain(ctx, t)
+		i.tellAgain(ctx, t.Session.Tenant, t.ID)
 	}
 	return i.cancelledMeanwhile(ctx, subject, t)
 }
@@ -316,11 +320,20 @@ func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name
 
 // tellAgain publishes the result of a run that has ended to the client that submitted
 // it again. The stream holds it already, and refuses it.
-func (i *intake) tellAgain(ctx context.Context, t journal.Task) {
-	subject := messages.RunSubject(t.Session.Tenant, t.ID, messages.OnResult)
+func (i *intake) tellAgain(ctx context.Context, tenant session.Tenant, id run.ID) {
+	subject := messages.RunSubject(tenant, id, messages.OnResult)
 	if m, err := i.c.Last(ctx, streams.StreamResult, subject); err == nil {
 		_ = i.c.NC.Publish(subject, m.Data) // else the client asks
 	}
+}
+
+// toldAgain reports whether a run that no log held has its result, and then tells it again.
+func (i *intake) toldAgain(ctx context.Context, l *incomingTask) (bool, error) {
+	told, err := i.c.Told(ctx, l.tenant, l.id)
+	if told && err == nil {
+		i.tellAgain(ctx, l.tenant, l.id)
+	}
+	return told, err
 }
 
 // fork resolves the name of the session to fork. A session that exists cannot

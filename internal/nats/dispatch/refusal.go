@@ -21,8 +21,7 @@ import (
 // refused puts away a task that was refused before, and is offered again, if
 // the intake that refused it got no further than to note it: the result comes last.
 func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) error {
-	told, err := i.c.Told(ctx, l.tenant, l.id)
-	if told || err != nil {
+	if told, err := i.toldAgain(ctx, l); told || err != nil {
 		return err
 	}
 	return i.putAway(ctx, l, code.Err(fmt.Sprintf("task %s was refused before; submit it under another id", l.id)))
@@ -103,6 +102,9 @@ func (i *intake) tellRefused(ctx context.Context, l *incomingTask, cause error, 
 		err = i.c.Tell(ctx, messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
 	}
 	if err != nil || e.Code == run.CodeKeyReused {
+		return err
+	}
+	if told, err := i.toldAgain(ctx, l); told || err != nil {
 		return err
 	}
 	return i.c.PutResult(ctx, l.tenant, wire.RefusedResult(l.id, l.workflow, e, now), true)

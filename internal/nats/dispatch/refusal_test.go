@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
@@ -65,5 +66,43 @@ func TestOneLetter(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestRefusedIsToldAgain: who submits a task again that was refused, or cancelled before it
+// was submitted, hears how it ended, as with one that a log held.
+func TestRefusedIsToldAgain(t *testing.T) {
+	for name, cancelled := range map[string]bool{"refused": false, "cancelled before": true} {
+		t.Run(name, func(t *testing.T) {
+			layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
+				in := Intake{Offers: func(string) (string, bool) { return "1", cancelled }}
+				if cancelled {
+					var a eventlog.RunAlias
+					a.Cancel(&journal.CancelRequested{Run: "r1"})
+					if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
+						t.Fatal(err)
+					}
+					if err := c.PutCancelled(t.Context(), session.DefaultTenant, "r1"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for i := range 3 {
+					sub, err := c.NC.SubscribeSync(messages.RunSubject(session.DefaultTenant, "r1", messages.OnResult))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+						t.Fatal(err)
+					}
+					pullWhile(t, c, time.Minute, in)
+					if n, _, err := sub.Pending(); n != 1 || err != nil {
+						t.Errorf("submission %d: %d results, %v; want one", i, n, err)
+					}
+					if err := sub.Unsubscribe(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		})
 	}
 }

@@ -120,17 +120,18 @@ func (f *Follower) next(ctx context.Context, timeout time.Duration) (u Update, r
 }
 
 // read decodes a message. One that does not decode is skipped: a later release or
-// another program sent it.
+// another program sent it. So is one that tells of another run: a user who asks a node
+// something names the subject of the answer, and servers let that be one of this run's.
 func (f *Follower) read(live api.Live) (Update, error) {
 	_, _, on, _ := messages.ParseRunSubject(live.Subject)
 	switch on {
 	case messages.OnDelta:
-		if d, err := messages.DecodeDelta(live.Data); err == nil {
+		if d, err := messages.DecodeDelta(live.Data); err == nil && d.Run == f.id {
 			return Update{Delta: &d}, nil
 		}
 	case messages.OnEvent:
 		e, err := messages.DecodeEvent(live.Data)
-		if err != nil {
+		if err != nil || e.Run != f.id {
 			break
 		}
 		if e.Kind == messages.KindRefused && e.Code == run.CodeKeyReused {
@@ -138,7 +139,7 @@ func (f *Follower) read(live api.Live) (Update, error) {
 		}
 		return Update{Event: &e}, nil
 	case messages.OnResult:
-		if r, err := messages.DecodeResult(live.Data); err == nil {
+		if r, err := messages.DecodeResult(live.Data); err == nil && r.Run == f.id {
 			return Update{Result: &r}, nil
 		}
 	}

@@ -109,3 +109,37 @@ func TestCancelledBeforeItsTask(t *testing.T) {
 		n.stop()
 	})
 }
+
+// TestAnswerOnAnotherSubject has a user ask for the result of a run and name, as the
+// subject of the answer, one that another user watches: he does not take it for his run's.
+func TestAnswerOnAnotherSubject(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNode(t, srv, "node-1")
+		c, _ := visitor(t, srv)
+		ctx := t.Context()
+		if r, err := c.Do(ctx, "agent", messages.Task{ID: "r2", Input: text("other")}, nil); err != nil || r.Err() != nil {
+			t.Fatal(r, err)
+		}
+		f, err := c.Start(ctx, "hold", messages.Task{ID: "r1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, on := range []string{messages.OnResult, messages.OnEvent, messages.OnDelta} {
+			m := &nats.Msg{Subject: "rath.query.default.result", Reply: "rath.run.default.r1." + on, Data: []byte(`{"run":"r2"}`)}
+			if err := nc.PublishMsg(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		close(n.hold)
+		for u, err := range f.All(ctx) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if u.Result != nil && u.Result.Run != "r1" || u.Event != nil && u.Event.Run != "r1" || u.Delta != nil {
+				t.Errorf("of run r1 is told: %+v, %+v, %+v", u.Result, u.Event, u.Delta)
+			}
+		}
+		n.stop()
+	})
+}

@@ -21,6 +21,10 @@ const (
 	maxWait = 5 * time.Millisecond
 	// bombWatch is how often the number of tasks is looked at.
 	bombWatch = 10 * time.Millisecond
+	// bombCount is when they are counted at the latest, or later where a count takes more
+	// than one part in bombRest of that.
+	bombCount = time.Second
+	bombRest  = 500
 )
 
 // tree is what a supervisor has started, directly and indirectly. As it is the
@@ -194,25 +198,34 @@ func children() []int {
 	return list
 }
 
-// watch says when the tree has more than most tasks. Counting them is
-// slow, so it counts only when the whole machine has that many more than at
-// the beginning, which is one short line to read.
+// watch says when the tree has more than most tasks. Counting them is slow, so it counts
+// when the whole machine has that many more than there are besides, which is one short
+// line to read, and now and then: others that end hide as many of the tree, and so does
+// what the command had started before the first look.
 func watch(bomb chan<- string, done <-chan struct{}, most int) {
-	began, ok := allTasks()
+	others, ok := allTasks()
 	if !ok {
 		return
 	}
+	next := time.Now().Add(bombCount)
 	for tick := time.Tick(bombWatch); ; {
 		select {
 		case <-done:
 			return
 		case <-tick:
 		}
+		began := time.Now()
 		now, ok := allTasks()
-		if ok && now-began > most && proc.Tasks(os.Getpid()) > most {
+		if !ok || now-others <= most && began.Before(next) {
+			continue
+		}
+		own := proc.Tasks(os.Getpid())
+		if own > most {
 			bomb <- fmt.Sprintf("killed: more than %d processes and threads", most)
 			return
 		}
+		others = now - own
+		next = time.Now().Add(max(bombCount, bombRest*time.Since(began)))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -331,20 +332,53 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 }
 
-// TestTooManyProcesses lowers the net so that a few processes touch it.
+// TestTooManyProcesses lowers the net so that a few processes touch it, also while more
+// than these end elsewhere on the machine.
 func TestTooManyProcesses(t *testing.T) {
-	s, err := newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: sandbox.Limits{PIDs: 30}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	g := s.(*box).groups
-	if err := g.close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s.(*box).groups = &groups{} // as where none can be made
-	e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "i=0; while [ $i -lt 80 ]; do sleep 100 & i=$((i+1)); done; wait"}, Timeout: time.Minute})
-	if err != nil || e.Ended != sandbox.Signaled || !strings.Contains(string(e.Stderr.Bytes()), "more than 30 processes") {
-		t.Errorf("%v, ended %q, %s", err, e.Ended, e.Stderr.Bytes())
+	for name, others := range map[string]int{"alone": 0, "while others end": 120} {
+		t.Run(name, func(t *testing.T) {
+			s, err := newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: sandbox.Limits{PIDs: 30}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			g := s.(*box).groups
+			if err := g.close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.(*box).groups = &groups{} // as where none can be made
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			running := make([]*exec.Cmd, others)
+			for i := range running {
+				running[i] = exec.CommandContext(ctx, "sleep", "100")
+				if err := running[i].Start(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e, err := s.Exec(t.Context(), sandbox.Cmd{
+				Argv:    []string{"sh", "-c", "touch there; read line; i=0; while [ $i -lt 80 ]; do sleep 100 & i=$((i+1)); done; wait"},
+				Timeout: time.Minute,
+				Stdin: readFunc(func(p []byte) (int, error) {
+					for ; t.Context().Err() == nil; time.Sleep(time.Millisecond) {
+						if _, err := s.Files().Stat(t.Context(), "there"); err == nil {
+							break
+						}
+					}
+					end()
+					for _, c := range running {
+						_ = c.Wait() // killed
+					}
+					return copy(p, "go\n"), io.EOF
+				}),
+			})
+			if err != nil || e.Ended != sandbox.Signaled || !strings.Contains(string(e.Stderr.Bytes()), "more than 30 processes") {
+				t.Errorf("%v, ended %q, %s", err, e.Ended, e.Stderr.Bytes())
+			}
+		})
 	}
 }
+
+type readFunc func(p []byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }

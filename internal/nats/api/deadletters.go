@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -270,21 +271,16 @@ func retryBody(t session.Tenant, workflow string, at uint64, l *messages.DeadLet
 }
 
 // retryID is the id for the next try of a letter's task: its own one unless
-// another task has it or a result was told under it, which is for ever.
+// another task has it or a result was told under it, which is for ever. Then it is one as
+// a rerun has.
 func (c *Conn) retryID(ctx context.Context, t session.Tenant, at uint64, l *messages.DeadLetter) (run.ID, error) {
-	other := "-r" + strconv.FormatUint(at, 10)
-	if l.Run == "" {
-		return run.ID("letter" + other), nil
+	if l.Run != "" {
+		_, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(t, l.Run))
+		if err != nil || revision == 0 {
+			return l.Run, err
+		}
 	}
-	_, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(t, l.Run))
-	if err != nil {
-		return "", err
-	}
-	if revision == 0 {
-		return l.Run, nil
-	}
-	id := string(l.Run)
-	return run.ID(id[:min(len(id), maxID-len(other))] + other), nil
+	return c.nextRerun(ctx, t, cmp.Or(l.Run, "letter"), "letter "+strconv.FormatUint(at, 10))
 }
 
 // maxID is the longest id.

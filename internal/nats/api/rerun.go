@@ -65,7 +65,8 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request s
 	return task.ID, err
 }
 
-// rerunAlias is the entry of a rerun's id: which request has it. Who is first
+// rerunAlias is the entry of a rerun's id: which request has it, or which dead letter's
+// task is submitted again under it. Who is first
 // creates it, before the task is submitted that makes the run's own entry.
 type rerunAlias struct {
 	Request string `json:"request"`
@@ -76,10 +77,8 @@ type rerunAlias struct {
 func (c *Conn) nextRerun(ctx context.Context, t session.Tenant, id run.ID, request string) (run.ID, error) {
 	base := rerunID.ReplaceAllString(string(id), "")
 	for n := 1; n <= maxReruns; n++ {
-		next := base + "-r" + strconv.Itoa(n)
-		if len(next) > maxID {
-			return "", fmt.Errorf("run %s: its id leaves no room for a number: %w; submit the task under another id", id, run.ErrState)
-		}
+		number := "-r" + strconv.Itoa(n)
+		next := base[:min(len(base), maxID-len(number))] + number
 		subject := streams.KeySubject(streams.BucketAlias, wire.RerunAliasKey(t, run.ID(next)))
 		have, taken, err := eventlog.ReadAlias[rerunAlias](ctx, c.Logs, subject)
 		if err == nil && taken == 0 {

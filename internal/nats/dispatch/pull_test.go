@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -183,11 +184,23 @@ func TestLastTask(t *testing.T) {
 }
 
 // TestTasksThatWait has a task wait in the queue for long: the queue is not made again for
-// it. One that the queue's consumer has passed over comes all the same.
+// it. One that the queue's consumer has passed over comes all the same, also where the
+// clock of the servers is an hour ahead.
 func TestTasksThatWait(t *testing.T) {
-	for name, passed := range map[string]bool{"given back": false, "passed over": true} {
+	for name, tc := range map[string]struct{ passed, ahead bool }{
+		"given back": {}, "passed over": {passed: true}, "passed over, by other clocks": {passed: true, ahead: true},
+	} {
 		t.Run(name, func(t *testing.T) {
-			layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
+			layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
+				if tc.ahead {
+					hour := []byte(`"time":"2000-01-01T00`)
+					w.Set(func(b []byte) bool {
+						for i := bytes.Index(b, hour); i >= 0; i = bytes.Index(b, hour) {
+							b[i+len(hour)-1] = '1'
+						}
+						return true
+					}, nil)
+				}
 				if err := publishRun(t.Context(), c, journal.Task{ID: "r1", Workflow: "w", Session: sessiontest.Key("s1"), Resume: true}); err != nil {
 					t.Fatal(err)
 				}
@@ -198,7 +211,7 @@ func TestTasksThatWait(t *testing.T) {
 					}
 					return q.CachedInfo().Created
 				}
-				if passed {
+				if tc.passed {
 					if _, err := c.JS.ResetConsumerToSequence(t.Context(), streams.StreamTasks, streams.TasksConsumer, 100); err != nil {
 						t.Fatal(err)
 					}
@@ -220,8 +233,8 @@ func TestTasksThatWait(t *testing.T) {
 				if given.Load() == 0 {
 					t.Errorf("the task has not come for %v", within)
 				}
-				if again := !made().Equal(before); again != passed {
-					t.Errorf("made again: %v, want %v", again, passed)
+				if again := !made().Equal(before); again != tc.passed {
+					t.Errorf("made again: %v, want %v", again, tc.passed)
 				}
 				watching()
 				stop()

@@ -233,7 +233,7 @@ const (
 func (c *Streams) ReconcileTasks(ctx context.Context) error {
 	tick := time.NewTicker(staleEvery)
 	defer tick.Stop()
-	var sent uint64
+	var sent, oldest uint64
 	for well := time.Now(); ; {
 		select {
 		case <-tick.C:
@@ -248,11 +248,12 @@ func (c *Streams) ReconcileTasks(ctx context.Context) error {
 		}
 		first, err := c.LeaderNext(ctx, StreamTasks, PrefixTask+">", 1)
 		switch {
-		case err != nil || time.Since(first.Time) < AckWait: // none waits, or the stream elects a leader
+		case err != nil || first.Seq != oldest: // none waits, or the stream elects a leader; or the oldest was taken
 			well = time.Now()
 		case at != nil && at.Delivered.Consumer != sent && at.AckFloor.Stream < first.Seq:
 			well = time.Now() // it sends tasks, and the oldest is among them or will be
 		}
+		oldest = first.Seq
 		made := int64(0)
 		if at != nil {
 			sent, made = at.Delivered.Consumer, at.Created.UnixNano()

@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -189,6 +190,49 @@ func TestResumeBeforeLineage(t *testing.T) {
 	if err := cmd.Wait(); err == nil || !strings.Contains(cmd.said(), "rath: run one cancelled") {
 		t.Errorf("%v, want that the run is cancelled", err)
 	}
+}
+
+// TestNotedRun: a task has its session, and waits for a place in its log. Commands say so at
+// once, without a look through all runs, and cancel it.
+func TestNotedRun(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
+	dir := t.TempDir()
+	dev, url := startDev(t, dir)
+	at, err := supervise.ReadAttachment(filepath.Join(dir, ".rath"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(url, nats.UserInfo(at.User, at.Password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	subject := streams.KeySubject(streams.BucketAlias, wire.RunAliasKey(session.DefaultTenant, "noted"))
+	if _, err := nc.Request(subject, []byte(`{"session":"00000000000000000000-1-0","digest":"x"}`), 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := nc.SubscribeSync(messages.QuerySubject(session.DefaultTenant, messages.QueryRuns))
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ line, want string }{
+		{"show noted", "run noted has not begun: its task waits to be taken by a node"},
+		{"why noted", "run      noted, queued"},
+		{"cancel noted", "it ends when a node takes it"},
+	} {
+		if got := command(t, "rath "+c.line, dir); !strings.Contains(got, c.want) {
+			t.Errorf("$ rath %s\n%swant %q", c.line, got, c.want)
+		}
+	}
+	if n, _, err := asked.Pending(); n > 0 || err != nil {
+		t.Errorf("all runs were listed %d times, %v", n, err)
+	}
+	dev.interrupt()
 }
 
 // TestDevDrains: the node of "rath dev" ends when it is asked to, and a command

@@ -25,6 +25,12 @@ func find(ctx context.Context, s *app.System, name string) (Reference, error) {
 	switch {
 	case err == nil && (r.Submitted > 0 || r.Workflow != "" || r.State.Terminal()):
 		return ofRun(&r), nil
+	case err == nil && r.Session != "" && r.Session != session.ID(name): // lineage has nothing of it
+		held, err := exists(ctx, s, string(r.Session))
+		if err == nil && !held {
+			err = app.Fail(app.ExitConflict, "%w", WaitingError{r.Run, s.Hint("cancel", name)})
+		}
+		return ofRun(&r), err
 	case err == nil: // the id is a session's
 	case !errors.Is(err, run.ErrUnknownRun) && !errors.Is(err, session.ErrNotFound):
 		return Reference{}, err

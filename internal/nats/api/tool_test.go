@@ -6,14 +6,18 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -106,4 +110,39 @@ func TestToolBeforeReconnect(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestSlowTool calls a tool of a tenant's program that takes minutes, beside other calls of
+// it: the answer comes from the account of the tenant to that of the nodes.
+func TestSlowTool(t *testing.T) {
+	for _, takes := range []time.Duration{3 * time.Minute, 9 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := natstest.Start(t, nil)
+			caller := layer.Dial(t, streamstest.NodeOptions(srv))
+			user, password := srv.Tool()
+			program := layer.Dial(t, &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Client: true})
+			s, err := program.ServeTool(t.Context(), session.DefaultTenant, "slow", func(context.Context, wire.ToolCall) wire.ToolAnswer {
+				time.Sleep(takes)
+				return wire.ToolAnswer{Body: json.RawMessage(`"done"`)}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := wire.Tool{Name: "slow", TimeoutMS: messages.MaxToolTimeoutMS}
+			var calls sync.WaitGroup
+			for range 5 {
+				calls.Go(func() {
+					r, err := caller.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
+					if body, ok := r.Body.(json.RawMessage); err != nil || !ok || string(body) != `"done"` {
+						t.Errorf("a call that takes %v ended with %s, %v", takes, r.Body, err)
+					}
+				})
+				time.Sleep(time.Minute)
+			}
+			calls.Wait()
+			if err := s.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

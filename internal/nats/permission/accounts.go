@@ -79,7 +79,7 @@ func (a *Accounts) Config() string {
 	b.WriteString("    ]\n    imports: [\n")
 	for _, t := range a.Tenants {
 		for _, s := range answered(t) {
-			fmt.Fprintf(&b, "      {service: {account: %s, subject: %s}}\n", AccountOf(t), quoted(s))
+			fmt.Fprintf(&b, "      {service: {account: %s, subject: %s}}\n", AccountOf(t), quoted(s.subject))
 		}
 	}
 	b.WriteString("    ]\n  }\n")
@@ -88,7 +88,7 @@ func (a *Accounts) Config() string {
 		a.users(&b, t)
 		b.WriteString("    ]\n    exports: [\n")
 		for _, s := range answered(t) {
-			fmt.Fprintf(&b, "      {service: %s}\n", quoted(s))
+			fmt.Fprintf(&b, "      {service: %s%s}\n", quoted(s.subject), s.response())
 		}
 		b.WriteString("    ]\n    imports: [\n")
 		for _, s := range served(t) {
@@ -106,32 +106,36 @@ func (a *Accounts) Config() string {
 	return b.String()
 }
 
-// service is what the account of the streams does for clients.
+// service is what an account does for another one.
 type service struct {
 	subject string
 	stream  bool // answers in several messages
+	long    bool // answers within ResponsesFor: servers forget who asked after two minutes
 }
 
 func (s service) response() string {
-	if s.stream {
+	switch {
+	case s.stream:
 		return ", response_type: stream"
+	case s.long:
+		return `, threshold: "` + ResponsesFor + `"`
 	}
 	return ""
 }
 
 func served(t session.Tenant) []service {
 	return []service{
-		{messages.TaskPrefix + string(t) + ".*", false},
-		{messages.ControlPrefix + string(t) + ".>", false},
-		{messages.QueryPrefix + string(t) + ".>", true},
-		{messages.StorePrefix + string(t) + ".*", false},
+		{subject: messages.TaskPrefix + string(t) + ".*"},
+		{subject: messages.ControlPrefix + string(t) + ".>"},
+		{subject: messages.QueryPrefix + string(t) + ".>", stream: true},
+		{subject: messages.StorePrefix + string(t) + ".*"},
 	}
 }
 
 // answered is what the account of a tenant's clients does for that of the streams: its
 // tools, and the nodes that are bound to the tenant.
-func answered(t session.Tenant) []string {
-	return []string{messages.ToolPrefix + string(t) + ".*", messages.HostPrefix + string(t) + ".*.*"}
+func answered(t session.Tenant) []service {
+	return []service{{subject: messages.ToolPrefix + string(t) + ".*", long: true}, {subject: messages.HostPrefix + string(t) + ".*.*"}}
 }
 
 func published(t session.Tenant) []string {

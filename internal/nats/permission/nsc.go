@@ -31,8 +31,8 @@ func (a *Accounts) Commands() []string {
 		}
 		for _, s := range answered(t) {
 			all = append(all,
-				"nsc add export --account "+clients+" --service --subject '"+s+"'",
-				"nsc add import --account "+AccountMain+" \\\n  --src-account $CLIENTS --service --remote-subject '"+s+"'")
+				"nsc add export --account "+clients+" --service --subject '"+s.subject+"'",
+				"nsc add import --account "+AccountMain+" \\\n  --src-account $CLIENTS --service --remote-subject '"+s.subject+"'")
 		}
 	}
 	for _, u := range a.Users {

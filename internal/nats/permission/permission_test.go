@@ -212,7 +212,7 @@ func ExampleAccounts() {
 	//       {user: "tool-acme", password: secret}
 	//     ]
 	//     exports: [
-	//       {service: "rath.tool.acme.*"}
+	//       {service: "rath.tool.acme.*", threshold: "10m"}
 	//       {service: "rath.host.acme.*.*"}
 	//     ]
 	//     imports: [

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -45,29 +43,22 @@ func (s *stuck) Read(ctx context.Context, k session.Key, after commitlog.Positio
 	}
 }
 
-// TestDrainEndsTakingUp drains a System that lost the execution of a run and is refused
-// to take it up again: that ends with the drain.
+// TestDrainEndsTakingUp drains a System that lost the execution of a run and is about to
+// take it up again, which ends with the drain.
 func TestDrainEndsTakingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &faults{}
-		var lost atomic.Bool
-		log.append = func(n int, _ commitlog.Commit) error {
+		log := &faults{append: func(n int, _ commitlog.Commit) error {
 			if n == 2 {
-				lost.Store(true)
 				return fmt.Errorf("the log is away: %w", session.ErrUnavailable)
 			}
 			return nil
-		}
-		sys := host(t, log, &work{}, actors.Options{Runtime: &engine.Runtime{
-			Offered: func(context.Context, string, string) bool { return lost.Load() },
-		}})
-		asked := task("r1", key("s1"))
-		asked.Revision = "2"
-		accepted(t, sys, asked)
+		}}
+		sys := host(t, log, &work{}, actors.Options{})
+		accepted(t, sys, task("r1", key("s1")))
 		time.Sleep(100 * time.Millisecond) // it is taken up after a pause
 		began := time.Now()
-		if err := sys.Drain(t.Context()); err != nil || time.Since(began) > 0 {
-			t.Errorf("the drain ended with %v after %v", err, time.Since(began))
+		if err := sys.Drain(t.Context()); err != nil || time.Since(began) > 0 || log.count() > 2 {
+			t.Errorf("the drain ended with %v after %v and %d commits", err, time.Since(began), log.count())
 		}
 	})
 }

@@ -196,6 +196,16 @@ func (a answerer) result(ctx context.Context, t session.Tenant, q wire.Query) (a
 	if q.Run == "" || q.Run == messages.Last {
 		return nil, missing("run", "send the id of a run")
 	}
+	if r, there, err := a.c.Projections.Stored(ctx, t, q.Run); there || err != nil {
+		return r, err
+	}
+	// Clients ask again and again while they wait: that a run has not ended is told without
+	// its log being read from the beginning.
+	if home, err := a.c.RunSession(ctx, t, q.Run); err == nil {
+		if g, err := a.Values.Recorded(ctx, home, q.Run); err == nil && !g.State.Terminal() {
+			return nil, project.NoResult(q.Run, g.State)
+		}
+	}
 	return a.c.Result(ctx, t, q.Run)
 }
 

@@ -131,5 +131,10 @@ func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (
 	if r := runs.Run(id); r != nil {
 		state = r.State
 	}
-	return messages.Result{}, fmt.Errorf("run %s is %s, it has no result yet: %w", id, state, run.ErrState)
+	return messages.Result{}, NoResult(id, state)
+}
+
+// NoResult is the error for a run that has not ended.
+func NoResult(id run.ID, s run.State) error {
+	return fmt.Errorf("run %s is %s, it has no result yet: %w", id, s, run.ErrState)
 }

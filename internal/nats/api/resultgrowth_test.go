@@ -1,0 +1,56 @@
+package api_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// TestAskingForAResult asks for the result of a run that waits, in a session with more and
+// more runs before it: a client asks every few seconds, and that costs the same.
+func TestAskingForAResult(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNode(t, srv, "node-1")
+		c, _ := visitor(t, srv)
+		ctx := t.Context()
+		done := 0
+		for _, before := range []int{10, 200} {
+			for ; done < before; done++ {
+				task := messages.Task{ID: run.ID(fmt.Sprintf("a%d", done)), Session: "talk", Input: text("x")}
+				if r, err := c.Do(ctx, "agent", task, nil); err != nil || r.Err() != nil {
+					t.Fatal(r, err)
+				}
+			}
+			id := run.ID(fmt.Sprintf("h%d", before))
+			if _, err := c.Submit(ctx, "hold", messages.Task{ID: id, Session: "talk"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			var took uint64
+			for range 2 { // the first question reads what is new
+				_, from := n.conn.Traffic()
+				_, err := c.Result(ctx, id)
+				if !errors.Is(err, run.ErrState) {
+					t.Errorf("the result of a run that has not ended: %v", err)
+				}
+				_, to := n.conn.Traffic()
+				took = to - from
+			}
+			if took > 20 {
+				t.Errorf("with %d runs before it a question took %d messages", before, took)
+			}
+			if err := c.Cancel(ctx, id, "", ""); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		n.stop()
+	})
+}

@@ -111,5 +111,11 @@ func StoredSubject(records []Record) string {
 			return r.subject(SubjectPrefix)
 		}
 	}
-	return SubjectPrefix + string(records[0].Tenant) + "." + string(records[0].Root) + ".tree"
+	return TreeSubject(records[0].Tenant, records[0].Root)
+}
+
+// TreeSubject is where the records of a tree are stored, but for those that put a session
+// into quarantine and those of former releases.
+func TreeSubject(t session.Tenant, root session.ID) string {
+	return SubjectPrefix + string(t) + "." + string(root) + ".tree"
 }

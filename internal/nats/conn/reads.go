@@ -39,6 +39,7 @@ const (
 	headerTime       = "Nats-Time-Stamp"
 	HeaderPending    = "Nats-Num-Pending"
 	headerStatus     = "Status"
+	headerUpTo       = "Nats-UpTo-Sequence"
 
 	codeNoMessage      = 10037
 	CodeStreamNotFound = 10059
@@ -240,6 +241,25 @@ func (c *Conn) Lasts(ctx context.Context, stream string, subjects []string) (map
 	return found, nil
 }
 
+// LastsNow returns the last messages of subjects, PageMessages at most, from any replica,
+// by their subjects, and the sequence up to which this replica has the stream, zero if
+// it has none of them. It may leave out some.
+func (c *Conn) LastsNow(ctx context.Context, stream string, subjects []string) (found map[string]Message, upTo uint64, err error) {
+	_, err = Retry(ctx, func(ctx context.Context) (struct{}, error) {
+		var end nats.Header
+		found = make(map[string]Message, len(subjects))
+		for m, err := range c.directBatch(ctx, stream, GetRequest{LastBySubjects: subjects, MaxBytes: PageBytes}, &end) {
+			if err != nil {
+				return struct{}{}, err
+			}
+			found[m.Subject] = m
+		}
+		upTo, _ = strconv.ParseUint(end.Get(headerUpTo), 10, 64)
+		return struct{}{}, nil
+	})
+	return found, upTo, err
+}
+
 // DirectPage yields up to a page of a subject's messages with a sequence of at
 // least from, in order, from any replica, while they arrive. Fewer than a page
 // means that this replica has no more.
@@ -291,6 +311,11 @@ func (c *Conn) UpTo(ctx context.Context, stream, filter string, after, end uint6
 
 // DirectBatch does that with a request of any batch.
 func (c *Conn) DirectBatch(ctx context.Context, stream string, req GetRequest) iter.Seq2[Message, error] {
+	return c.directBatch(ctx, stream, req, new(nats.Header))
+}
+
+// directBatch is DirectBatch that keeps what the replica says at the end.
+func (c *Conn) directBatch(ctx context.Context, stream string, req GetRequest, end *nats.Header) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		fail := func(err error) { yield(Message{}, readError(stream, err)) }
 		body, err := json.Marshal(req)
@@ -319,6 +344,7 @@ func (c *Conn) DirectBatch(ctx context.Context, stream string, req GetRequest) i
 				return
 			}
 			if status := m.Header.Get(headerStatus); status != "" {
+				*end = m.Header
 				if status != "204" && (status != "404" || n > 0) {
 					yield(Message{}, statusError(stream, status, m))
 				}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -42,8 +44,9 @@ type runList struct {
 	*history
 	Choice
 	limit int
-	whole bool // all that is newer than the page is in graph
-	trees bool // the selector asks for whole trees
+	top   uint64 // the page reads from there backwards
+	whole bool   // all that is newer than the page is in graph
+	trees bool   // the selector asks for whole trees
 	graph *lineage.Graph
 	apart map[session.ID]bool // sessions of which newer records may say that they are quarantined
 	read  map[session.ID]*lineage.Graph
@@ -66,7 +69,7 @@ const treesKept = 64
 // few rows or none and not be the last one: it ends when enough was read.
 func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) (rows []Listed, next uint64, err error) {
 	l := runList{
-		history: h, Choice: o, limit: limit, whole: before == 0,
+		history: h, Choice: o, limit: limit, top: h.until(before), whole: before == 0,
 		graph: lineage.NewGraph(), read: map[session.ID]*lineage.Graph{}, told: map[run.ID]bool{},
 	}
 	_, l.trees = o.Where.Under()
@@ -80,7 +83,7 @@ func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) 
 	// read.
 	var held []submission
 	read := 0
-	for s, err := range h.backwards(ctx, h.until(before)) {
+	for s, err := range h.backwards(ctx, l.top) {
 		if err != nil {
 			return nil, 0, err
 		}
@@ -111,6 +114,10 @@ func submits(r *lineage.Record) bool { return r.Kind == lineage.Submitted || r.K
 // tell adds the runs that are chosen. It stops at one that the page has no room for,
 // and returns where to go on.
 func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err error) {
+	read, err := l.readWhole(ctx, all)
+	if err != nil {
+		return 0, err
+	}
 	for _, s := range all {
 		if l.told[s.id] {
 			continue
@@ -118,7 +125,7 @@ func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err 
 		l.told[s.id] = true
 		r, chosen, err := l.graph.Choose(l.tenant, s.id, l.Where, l.Now)
 		g := l.graph
-		if err != nil || l.trees || !r.Whole || !l.whole && (r.Ended.IsZero() || l.apart[r.Home.ID]) {
+		if err != nil || l.trees || !r.Whole || !l.whole && (r.Ended.IsZero() && !read[s.root] || l.apart[r.Home.ID]) {
 			if g, err = l.treeOf(ctx, s.root); err != nil {
 				return 0, err
 			}
@@ -137,6 +144,31 @@ func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err 
 		l.rows = append(l.rows, Listed{r, s.at, g})
 	}
 	return 0, nil
+}
+
+// readWhole returns the trees of open runs of which LINEAGE holds nothing above the page:
+// of thousands of runs that wait nothing follows their submission.
+func (l *runList) readWhole(ctx context.Context, all []submission) (map[session.ID]bool, error) {
+	if l.whole || l.trees {
+		return nil, nil
+	}
+	roots := map[string]session.ID{}
+	for _, s := range all {
+		if r, _, err := l.graph.Choose(l.tenant, s.id, nil, l.Now); err == nil && r.Ended.IsZero() && !l.told[s.id] {
+			roots[lineage.TreeSubject(l.tenant, s.root)] = s.root
+		}
+	}
+	read := make(map[session.ID]bool, len(roots))
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(roots)), conn.PageMessages) {
+		lasts, upTo, err := l.c.LastsNow(ctx, streams.StreamLineage, some)
+		if err != nil {
+			return nil, fmt.Errorf("nats/project: read lineage: %w", err)
+		}
+		for subject, m := range lasts {
+			read[roots[subject]] = m.Seq <= l.top && upTo >= l.last // else a replica that lags says so
+		}
+	}
+	return read, nil
 }
 
 // rest adds the runs of which LINEAGE does not hold any more that they were

@@ -106,7 +106,7 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 			return failed(errGap)
 		}
 		select {
-		case out <- Message{m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), m.Data()}:
+		case out <- Message{m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), m.Data(), meta.NumPending}:
 			from = meta.Sequence.Stream + 1
 		case <-ctx.Done():
 			return from, ctx.Err()

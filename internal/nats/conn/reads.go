@@ -27,6 +27,8 @@ type Message struct {
 	Time    time.Time
 	Header  nats.Header
 	Data    []byte
+	// Behind is how many messages came behind this one when a follower was given it.
+	Behind uint64
 }
 
 const (

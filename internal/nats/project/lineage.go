@@ -24,7 +24,8 @@ type LineageRelay struct {
 	at                    lineagePoint
 	pace                  *eventlog.Pacer
 	LeaseValid            func() bool
-	batch                 publishBatch // nil: one message at a time
+	batches               batches
+	took                  time.Duration // by a message that was given alone, on average, and less after each batch
 
 	records []lineage.Record // of the commits that are taken, which are read into them again and again
 	text    []byte           // of the record that is told
@@ -58,7 +59,7 @@ func (p *LineageRelay) Run(ctx context.Context) error {
 	if p.at, err = p.Cursor(ctx); err != nil {
 		return err
 	}
-	if p.batch, err = p.batches(ctx); err != nil {
+	if p.batches, err = p.batchesOf(ctx); err != nil {
 		return err
 	}
 	in := make(chan conn.Message, conn.FollowAhead)
@@ -87,7 +88,7 @@ func (p *LineageRelay) pump(ctx context.Context, in <-chan conn.Message) error {
 		select {
 		case m := <-in:
 			ms = append(ms[:0], m)
-			for p.batch != nil && len(in) > 0 && len(ms) < batchMost/2 {
+			for several := p.several(m.Behind); several && len(in) > 0 && len(ms) < batchMost/2; {
 				ms = append(ms, <-in)
 			}
 			if err := p.take(ctx, h, ms...); err != nil {

@@ -5,17 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -86,32 +89,59 @@ func newRelay(t *testing.T, c *Projections, id session.ID) *LineageRelay {
 	}
 	t.Cleanup(p.pace.Stop)
 	var err error
-	if p.batch, err = p.batches(t.Context()); err != nil {
+	if p.batches, err = p.batchesOf(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-// TestRelayBehindSlowDisk publishes what 512 commits tell, while each answer of the server
-// comes after the sync of its disk, which takes 10 ms: the relay waits for few of them.
+// TestRelayBehindSlowDisk has a relay publish 512 commits while each answer of the server
+// comes after the sync of its disk: where that takes long it gives the server many of
+// them at once, and where it does not one after the other.
 func TestRelayBehindSlowDisk(t *testing.T) {
-	const commits, sync, most = 512, 10 * time.Millisecond, 100 * time.Millisecond
-	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
-		id := c.HomeOf(session.DefaultTenant, "r1")
-		p := newRelay(t, c, id)
-		w.Set(func([]byte) bool { time.Sleep(sync); return true }, nil)
-		began := time.Now()
-		err := p.publish(t.Context(), recordsOf(c, id, commits))
-		took := time.Since(began)
-		w.Set(nil, nil)
-		held, lookErr := c.LastSequence(t.Context(), streams.StreamLineage)
-		if err != nil || lookErr != nil || held != commits {
-			t.Fatalf("LINEAGE holds %d of %d messages: %v, %v", held, commits, err, lookErr)
-		}
-		if took > most {
-			t.Errorf("publishing took %v, want at most %v", took, most)
-		}
-	})
+	const commits = 512
+	for sync, want := range map[time.Duration]struct {
+		most    time.Duration
+		batches bool
+	}{
+		10 * time.Millisecond:  {time.Second, true},
+		100 * time.Microsecond: {time.Second, false},
+	} {
+		t.Run(sync.String(), func(t *testing.T) {
+			layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
+				id := c.HomeOf(session.DefaultTenant, "r1")
+				sessiontest.Grow(t, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}, commits)
+				g, partition, _ := id.Locate()
+				p := &LineageRelay{C: c, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition), LeaseValid: func() bool { return true }}
+				var batches atomic.Int64
+				w.Set(func([]byte) bool { time.Sleep(sync); return true }, func(b []byte) bool {
+					batches.Add(int64(bytes.Count(b, []byte(".1.0.$FI"))))
+					return true
+				})
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				began := time.Now()
+				go func() { ended <- p.Run(ctx) }()
+				var held uint64
+				for held < commits && time.Since(began) < time.Minute {
+					time.Sleep(10 * time.Millisecond)
+					var err error
+					if held, err = c.LastSequence(t.Context(), streams.StreamLineage); err != nil {
+						t.Fatal(err)
+					}
+				}
+				took := time.Since(began)
+				w.Set(nil, nil)
+				stop()
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				if held != commits || took > want.most || (batches.Load() > 0) != want.batches {
+					t.Errorf("LINEAGE holds %d of %d messages after %v and %d batches; want at most %v, batches: %v", held, commits, took, batches.Load(), want.most, want.batches)
+				}
+			})
+		})
+	}
 }
 
 // TestRelayGoesOnInBatch disturbs what a relay sends and hears of a batch. LINEAGE holds

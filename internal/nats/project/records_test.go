@@ -95,17 +95,17 @@ func newRelay(t *testing.T, c *Projections, id session.ID) *LineageRelay {
 	return p
 }
 
-// TestRelayBehindSlowDisk has a relay publish 512 commits while each answer of the server
+// TestRelayBehindSlowDisk has a relay publish 8,192 commits while each answer of the server
 // comes after the sync of its disk: where that takes long it gives the server many of
 // them at once, and where it does not one after the other.
 func TestRelayBehindSlowDisk(t *testing.T) {
-	const commits = 512
+	const commits = 8192
 	for sync, want := range map[time.Duration]struct {
 		most    time.Duration
 		batches bool
 	}{
-		10 * time.Millisecond:  {time.Second, true},
-		100 * time.Microsecond: {time.Second, false},
+		10 * time.Millisecond:  {15 * time.Second, true},
+		100 * time.Microsecond: {5 * time.Second, false},
 	} {
 		t.Run(sync.String(), func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {

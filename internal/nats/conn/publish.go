@@ -190,8 +190,8 @@ func (c *Conn) publishInOrder(ctx context.Context, batch []*nats.Msg, inbox stri
 	}
 }
 
-// PublishAtLeastOnce publishes patiently. Tries whose acknowledgement is lost publish the message
-// again: it is for what may be there twice.
+// PublishAtLeastOnce publishes patiently. Where an acknowledgement is lost it publishes the
+// message again: it is for what may be there twice.
 func (c *Conn) PublishAtLeastOnce(ctx context.Context, m *nats.Msg) error {
 	_, err := Retry(ctx, func(ctx context.Context) (uint64, error) { return c.Publish(ctx, m) })
 	return err

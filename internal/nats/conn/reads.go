@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -218,26 +219,14 @@ func (c *Conn) DirectOne(ctx context.Context, stream, subject string, body []byt
 func (c *Conn) Lasts(ctx context.Context, stream string, subjects []string) (map[string]Message, error) {
 	found := make(map[string]Message, len(subjects))
 	for left := subjects; len(left) > 0; {
-		req := GetRequest{LastBySubjects: left, MaxBytes: PageBytes}
-		page, err := Retry(ctx, func(ctx context.Context) ([]Message, error) {
-			var page []Message
-			for m, err := range c.DirectBatch(ctx, stream, req) {
-				if err != nil {
-					return nil, err
-				}
-				page = append(page, m)
-			}
-			return page, nil
-		})
+		page, _, err := c.LastsNow(ctx, stream, left)
 		if err != nil {
 			return nil, err
 		}
 		if len(page) == 0 {
 			break
 		}
-		for _, m := range page { // a page may end before all that there are
-			found[m.Subject] = m
-		}
+		maps.Copy(found, page) // which may end before all that there are
 		left = slices.DeleteFunc(slices.Clone(left), func(s string) bool { _, ok := found[s]; return ok })
 	}
 	return found, nil

@@ -156,8 +156,9 @@ func (s *Service) Begun(ctx context.Context, c *Conn, subject string, sub *nats.
 	return s, nil
 }
 
-// Flush returns when the server has everything that was sent: subscriptions
-// are in effect. It is patient.
+// Flush returns when the server has everything that was sent over the connection as it is
+// now: subscriptions are in effect. What was published before it was made again may be
+// lost, see Tell. It is patient.
 func (c *Conn) Flush(ctx context.Context) error {
 	_, err := Retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.flush(ctx) })
 	return err

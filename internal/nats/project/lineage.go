@@ -88,8 +88,10 @@ func (p *LineageRelay) pump(ctx context.Context, in <-chan conn.Message) error {
 		select {
 		case m := <-in:
 			ms = append(ms[:0], m)
-			for several := p.several(m.Behind); several && len(in) > 0 && len(ms) < batchMost/2; {
-				ms = append(ms, <-in)
+			if p.several(m.Behind) {
+				for len(in) > 0 && len(ms) < batchMost/2 {
+					ms = append(ms, <-in)
+				}
 			}
 			if err := p.take(ctx, h, ms...); err != nil {
 				return err

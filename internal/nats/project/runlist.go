@@ -154,7 +154,10 @@ func (l *runList) readWhole(ctx context.Context, all []submission) (map[session.
 	}
 	roots := map[string]session.ID{}
 	for _, s := range all {
-		if r, _, err := l.graph.Choose(l.tenant, s.id, nil, l.Now); err == nil && r.Ended.IsZero() && !l.told[s.id] {
+		if l.told[s.id] {
+			continue
+		}
+		if r, _, err := l.graph.Choose(l.tenant, s.id, nil, l.Now); err == nil && r.Ended.IsZero() {
 			roots[lineage.TreeSubject(l.tenant, s.root)] = s.root
 		}
 	}

@@ -70,7 +70,8 @@ func (c *Streams) takenFrom(ctx context.Context, stream string) (bool, error) {
 }
 
 // SettleFormer makes of what former releases left what this one needs: it removes
-// their stream, unless a node of one takes from it, and sets up that of lineage. It takes the rights of an operator, whose Plan does the same.
+// their stream, unless a node of one takes from it, and sets up that of lineage. It
+// takes the rights of an operator, whose Plan does the same.
 func (c *Streams) SettleFormer(ctx context.Context) error {
 	return errors.Join(c.removeFormer(ctx), c.settleLineage(ctx))
 }

@@ -64,7 +64,8 @@ func NewID(ctx context.Context) string {
 
 // Do runs fn once and records what it returned, value or error; later
 // executions of the run get the record. T must survive JSON. What fn gets is for
-// its work alone: steps that it tries to make fail with run.ErrNestedStep.
+// its work alone: steps that it tries to make fail with run.ErrNestedStep. An error of fn
+// about another run, that it was cancelled for example, comes back as its text alone.
 //
 // The effect says what happens if fn is cut off between what it does and the record of
 // it. A tool.NonIdempotent one is announced in the log before it starts, and a run that

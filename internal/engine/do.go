@@ -44,7 +44,7 @@ func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any
 			}
 		}
 		leave := st.ex.inside(&st.asked)
-		err = protected(st.ctx, fn)
+		err = st.authored(protected(st.ctx, fn))
 		leave()
 		if err == nil {
 			var raw []byte

@@ -15,8 +15,8 @@ import (
 // finish records how the execution ended.
 func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 	ex.mu.Lock()
-	if ex.life.poison == nil && err != nil && run.IsControl(err) {
-		ex.life.poison = err
+	if ex.life.poison == nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) && !errors.Is(err, run.ErrSuspended) {
+		ex.life.poison = err // a step that had to stop for the other two has said so
 	}
 	poison := ex.life.poison
 	ex.mu.Unlock()

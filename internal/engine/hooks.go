@@ -105,11 +105,11 @@ func (r *round) look(c *toolCall, child, args string) error {
 
 // hookCall calls the hook and records what it decides.
 func (r *round) hookCall(c *toolCall, st *step, out *hooked) error {
-	err := protected(st.context(r.ctx), func(ctx context.Context) error {
+	err := st.authored(protected(st.context(r.ctx), func(ctx context.Context) error {
 		args, err := r.before(ctx, c.spec, c.args)
 		out.Args = string(args)
 		return err
-	})
+	}))
 	if errors.Is(err, run.ErrNestedStep) {
 		return err
 	}
@@ -158,10 +158,10 @@ func (r *round) reviewed(ctx context.Context, c *toolCall, out tool.Outcome) too
 		return out
 	}
 	var read tool.Result
-	err := protected(c.st.context(ctx), func(ctx context.Context) (err error) {
+	err := c.st.authored(protected(c.st.context(ctx), func(ctx context.Context) (err error) {
 		read, err = r.after(ctx, c.spec, c.args, tool.Result{Body: out.Body, IsError: out.IsError, Images: out.Images})
 		return err
-	})
+	}))
 	if err != nil {
 		return tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: "the result of this call is withheld: " + err.Error(), Detail: c.Name, Err: err})
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -287,4 +288,84 @@ func TestRunInsideOfStep(t *testing.T) {
 	if state != run.Succeeded {
 		t.Errorf("state %s, error %v", state, err)
 	}
+}
+
+// TestErrorsOfOtherRuns: what a function of the author returns of another run, which was
+// cancelled or waits, is that function's outcome. It cancels and holds nothing here.
+func TestErrorsOfOtherRuns(t *testing.T) {
+	for _, of := range []error{run.ErrCancelled, run.ErrSuspended, run.ErrReview, run.ErrSuperseded, session.ErrUnavailable} {
+		other := fmt.Errorf("the other run: %w", of)
+		fails := tool.Func("fails", "Fails.", func(context.Context, struct{}) (int, error) { return 0, other }, nil)
+		does := func(ctx context.Context) error {
+			_, err := flow.Do(ctx, "other", func(context.Context) (int, error) { return 0, other }, tool.NonIdempotent)
+			return err
+		}
+		refuses := func(context.Context, tool.Spec, json.RawMessage) (json.RawMessage, error) { return nil, other }
+		withholds := func(context.Context, tool.Spec, json.RawMessage, tool.Result) (tool.Result, error) {
+			return tool.Result{}, other
+		}
+		for name, work := range map[string]func(ctx context.Context, s session.Session) (session.Session, string, error){
+			"do": func(ctx context.Context, s session.Session) (session.Session, string, error) {
+				return s, does(ctx).Error(), nil
+			},
+			"tool": func(ctx context.Context, s session.Session) (session.Session, string, error) {
+				s, r, err := flow.Call(ctx, s, fails, struct{}{})
+				return s, fmt.Sprintf("%s", r.Body), err
+			},
+			"before": func(ctx context.Context, s session.Session) (session.Session, string, error) {
+				s, err := (&flow.Agent{Name: "a", Tools: []tool.Tool{fails}, Hooks: flow.Hooks{BeforeTool: refuses}}).Forward(ctx, s)
+				last, _ := s.Last(session.ToolResult)
+				return s, last.Text(), err
+			},
+			"after": func(ctx context.Context, s session.Session) (session.Session, string, error) {
+				s, err := (&flow.Agent{Name: "a", Tools: []tool.Tool{fails}, Hooks: flow.Hooks{AfterTool: withholds}}).Forward(ctx, s)
+				last, _ := s.Last(session.ToolResult)
+				return s, last.Text(), err
+			},
+		} {
+			t.Run(fmt.Sprint(name, " ", of), func(t *testing.T) {
+				var w world
+				said := ""
+				forward(t, t.Context(), start(t, w.runtime(callsOnce("fails")), func(ctx context.Context, s session.Session) (_ session.Session, err error) {
+					s, said, err = work(ctx, s.With(session.UserText("go")))
+					return s, err
+				}), run.Succeeded)
+				if !strings.Contains(said, other.Error()) {
+					t.Errorf("it said %q, want %q in it", said, other)
+				}
+			})
+		}
+		t.Run(fmt.Sprint("returned ", of), func(t *testing.T) {
+			var w world
+			ex := start(t, w.runtime(nil), func(ctx context.Context, s session.Session) (session.Session, error) { return s, does(ctx) })
+			forward(t, t.Context(), ex, run.Failed)
+		})
+	}
+}
+
+// TestReturnsWhyABranchWasCancelled: a run that returns why a branch of it was cancelled
+// was not cancelled itself.
+func TestReturnsWhyABranchWasCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		asks := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Approve(ctx, "go on?", nil)
+			return s, err
+		})
+		work := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			j, err := flow.FanOut(ctx, s, flow.Repeat(1, asks), nil)
+			if err != nil {
+				return s, err
+			}
+			return s, j.Outcomes[0].Err
+		})
+		_, _, state, err := w.run1(t, nil, work, func(rt *engine.Runtime, _ *journal.Task) {
+			rt.Answer = func(ctx context.Context, q run.Question) (any, error) {
+				return nil, rt.Signal(ctx, journal.Signal{To: q.Session, Run: q.Run, Cancel: &journal.CancelRequested{Reason: "enough"}})
+			}
+		})
+		if state != run.Failed || err == nil || !strings.Contains(err.Error(), "enough") {
+			t.Errorf("the run is %s: %v", state, err)
+		}
+	})
 }

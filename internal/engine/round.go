@@ -357,6 +357,7 @@ func (r *round) do(c *toolCall) error {
 			d.Asks = &q.Asked
 			out = tool.Outcome{}
 		} else {
+			out.Err = c.st.authored(out.Err)
 			out = r.reviewed(r.ctx, c, out)
 		}
 	}
@@ -465,7 +466,7 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		if err == nil {
 			c.box.Store(&box)
 		}
-		return box, err
+		return box, r.ex.failed(err)
 	}
 	return r.table.Run(ctx, c.Name, tool.Call{
 		Args: c.args, ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(), Sandbox: open, Ask: c.ask, Progress: c.st.flight.says,

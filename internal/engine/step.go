@@ -164,6 +164,18 @@ func (st *step) end() {
 // control error poisons the run, anything else is given back unrecorded.
 func (st *step) fail(err error) error { return st.ex.failed(err) }
 
+// authored is an error of a function of the author's, as the step records it. One that
+// run.IsControl reports, while this execution need not stop, is about another run: it
+// keeps its text alone.
+func (st *step) authored(err error) error {
+	st.ex.mu.Lock()
+	defer st.ex.mu.Unlock()
+	if err == nil || !run.IsControl(err) || st.ex.life.mayGoOn() != nil {
+		return err
+	}
+	return errors.New(err.Error())
+}
+
 // outcome classifies an error of the step's own work: when the run itself must
 // stop it is a control error, otherwise it is an outcome to record.
 func (st *step) outcome(err error) (error, bool) {

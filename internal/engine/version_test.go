@@ -25,13 +25,15 @@ type edition struct {
 	stop           string // the step in which the process stops
 	wait           bool   // it waits for a response between the steps
 	ran            *[]string
+	end            context.CancelCauseFunc // the process
 }
 
 func (e edition) forward(ctx context.Context, s session.Session) (session.Session, error) {
 	do := func(name string) error {
 		_, err := flow.Do(ctx, name, func(ctx context.Context) (int, error) {
 			if e.stop == name {
-				return 0, run.ErrShutdown
+				e.end(run.ErrShutdown)
+				return 0, context.Cause(ctx)
 			}
 			*e.ran = append(*e.ran, name)
 			return 0, nil
@@ -67,13 +69,15 @@ func (e edition) forward(ctx context.Context, s session.Session) (session.Sessio
 func versions(t *testing.T, w *world, all ...edition) (ran []string, last *engine.Execution, err error) {
 	t.Helper()
 	for _, e := range all {
-		e.ran = &ran
+		ctx, end := context.WithCancelCause(t.Context())
+		defer end(nil)
+		e.ran, e.end = &ran, end
 		rt := w.runtime(nil)
 		rt.Offered = func(_ context.Context, _, revision string) bool { return revision == "offered" }
 		last = must(rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: e.revision, New: func() flow.Workflow { return flow.Func(e.forward) }}, journal.Task{
 			ID: "r", Workflow: "w", Session: home, Resume: w.n > 1,
 		}))
-		if _, err = last.Forward(t.Context()); e.wait && last.State() == run.Waiting {
+		if _, err = last.Forward(ctx); e.wait && last.State() == run.Waiting {
 			check(t, rt.Signal(t.Context(), journal.Signal{To: home, Run: "r", Received: &journal.SignalReceived{Kind: journal.Respond, Path: "1", Value: "1"}}))
 		}
 	}

@@ -141,6 +141,11 @@ func TestBoundNode(t *testing.T) {
 	if info, err := ann.Run(ctx, "one"); err != nil || info.Node != host.Incarnation() {
 		t.Errorf("acme's run is of node %q, %v; want %s", info.Node, err, host.Incarnation())
 	}
+	for _, id := range []run.ID{"a", "b", "c", "d"} { // whichever node takes the task
+		if r, err := ann.Do(ctx, "both", messages.Task{ID: id}, nil); err != nil || r.Output != "acme-1" {
+			t.Errorf("acme's run %s of a workflow that both offer: %+v, %v", id, r, err)
+		}
+	}
 	if r, err := bob.Do(ctx, "own", messages.Task{ID: "one"}, nil); err != nil || r.Code != dispatch.CodeUnknownWorkflow {
 		t.Errorf("another tenant's run of its workflow: %+v, %v", r, err)
 	}
@@ -182,6 +187,13 @@ func TestBoundNode(t *testing.T) {
 	case <-host.Drained():
 	case <-ctx.Done():
 		t.Error("the node was not told to drain")
+	}
+	if err := host.Close(); err != nil {
+		t.Error(err)
+	}
+	later := messages.Task{ID: "late", NotBefore: time.Now().Add(100 * time.Millisecond)} // a relay places it
+	if r, err := ann.Do(ctx, "both", later, nil); err != nil || r.Output != "shared" {
+		t.Errorf("acme's run while no node of its own lives: %+v, %v", r, err)
 	}
 	if all := refused.lines(); all != "" {
 		t.Errorf("the server refused\n%s", all)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
@@ -48,21 +49,30 @@ func helloSubject(incarnation string) string {
 
 // callBound asks the nodes that are bound to tenants how they stand.
 func (c *Dispatch) callBound(ctx context.Context) error {
-	for m, err := range c.Values(ctx, streams.BucketNode, ">") {
+	for n, err := range c.boundNodes(ctx) {
+		if err == nil {
+			err = c.NC.Publish(helloSubject(n.Incarnation), nil)
+		}
 		if err != nil {
 			return err
 		}
-		var n wire.Node
-		if json.Unmarshal(m.Data, &n) != nil {
-			continue
-		}
-		if _, bound := messages.BoundTo(n.Incarnation); bound {
-			if err := c.NC.Publish(helloSubject(n.Incarnation), nil); err != nil {
-				return err
+	}
+	return nil
+}
+
+// boundNodes yields the nodes that live and are bound to tenants.
+func (c *Dispatch) boundNodes(ctx context.Context) iter.Seq2[wire.Node, error] {
+	return func(yield func(wire.Node, error) bool) {
+		for m, err := range c.Values(ctx, streams.BucketNode, ">") {
+			var n wire.Node
+			if err == nil && json.Unmarshal(m.Data, &n) != nil {
+				continue
+			}
+			if _, bound := messages.BoundTo(n.Incarnation); (bound || err != nil) && !yield(n, err) {
+				return
 			}
 		}
 	}
-	return nil
 }
 
 // PassStanding tells the relays how a node stands that is bound to a tenant, as it said.

@@ -164,14 +164,19 @@ func IdOf(body []byte) run.ID {
 }
 
 // claimOrQueue says how a log gets a task: by a claim here, if this node offers its
-// workflow and nothing waits for the slot that is free, else without one. It fails
-// for a task whose workflow no node offers.
+// workflow, no node of the tenant does, and nothing waits for the slot that is free, else
+// without one. It fails for a task whose workflow no node offers.
 func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(context.Context, journal.Task) error, err error) {
 	revision, ok := i.Offers(t.Workflow)
+	found, all, err := i.offers.find(ctx, t.Session.Tenant, t.Workflow, t.Revision)
 	if ok && (t.Revision == "" || t.Revision == revision) {
+		if found != nil {
+			if _, bound := messages.PoolOf(found.Pool); bound {
+				return i.wait, nil
+			}
+		}
 		return i.begin, nil
 	}
-	found, all, err := i.offers.find(ctx, t.Session.Tenant, t.Workflow, t.Revision)
 	if found == nil && err == nil {
 		// What replicas say may lag behind, and they are not asked again.
 		var now []wire.Workflow

@@ -186,7 +186,10 @@ func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision
 			return w, nil, nil
 		}
 	}
-	if all, err = g.c.Workflows(ctx); err != nil {
+	if all, err = g.c.Workflows(ctx); err == nil {
+		all, err = g.c.withoutGone(ctx, all)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	g.all, g.read = all, time.Now()
@@ -194,6 +197,35 @@ func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision
 		return found, nil, nil
 	}
 	return nil, OfferedTo(all, t), nil
+}
+
+// withoutGone leaves out what nodes of a tenant offered that have gone, where nodes for all
+// tenants offer the same.
+func (c *Dispatch) withoutGone(ctx context.Context, all []wire.Workflow) ([]wire.Workflow, error) {
+	type revision struct{ name, revision string }
+	shared := map[revision]bool{}
+	for _, w := range all {
+		if _, bound := messages.PoolOf(w.Pool); !bound {
+			shared[revision{w.Name, w.Revision}] = true
+		}
+	}
+	twice := func(w wire.Workflow) bool {
+		_, bound := messages.PoolOf(w.Pool)
+		return bound && shared[revision{w.Name, w.Revision}]
+	}
+	if !slices.ContainsFunc(all, twice) {
+		return all, nil
+	}
+	here := map[string]bool{}
+	for n, err := range c.boundNodes(ctx) {
+		if err != nil {
+			return nil, fmt.Errorf("nats/dispatch: nodes of tenants: %w", err)
+		}
+		for _, pool := range n.Pools {
+			here[pool] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(w wire.Workflow) bool { return twice(w) && !here[w.Pool] }), nil
 }
 
 // OfferOf returns who gets the runs of a tenant: its own nodes, if they offer the

@@ -97,7 +97,7 @@ var rules = map[string]rule{
 		ours: list("internal/stepper", "internal/excerpt", "internal/journal", "session", "run", "llm", "memory", "tool"),
 		test: list("flow/inprocess", "llm/scripted"),
 	},
-	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), others: list("github.com/elazarl/goproxy"), test: list("sandbox/sandboxtest")},
+	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), test: list("sandbox/sandboxtest")},
 	"internal/engine": {
 		ours: list("internal/stepper", "internal/limiter", "internal/commitlog", "internal/canonical", "internal/egress", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection", "internal/tokens"),
 		test: list("llm/scripted", "llm/openai", "llm/anthropic", "internal/llmtest", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bufio"
 	"net"
 	"sync"
 )
@@ -14,6 +15,15 @@ type connections struct {
 }
 
 func (c *connections) end() { c.once.Do(func() { close(c.closed) }) }
+
+// bring gives a connection to the server, or closes it where that has ended.
+func (c *connections) bring(conn net.Conn) {
+	select {
+	case c.accept <- conn:
+	case <-c.closed:
+		conn.Close()
+	}
+}
 
 // Accept implements net.Listener.
 func (c *connections) Accept() (net.Conn, error) {
@@ -42,3 +52,11 @@ func (c *connection) Close() error {
 	c.once.Do(c.release)
 	return c.Conn.Close()
 }
+
+// ahead is a connection of which some bytes were read before.
+type ahead struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (a ahead) Read(p []byte) (int, error) { return a.r.Read(p) }

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/elazarl/goproxy"
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/sandbox"
@@ -22,6 +21,8 @@ import (
 const (
 	// answerTimeout is how long a server may take to begin an answer.
 	answerTimeout = 2 * time.Minute
+	// maxHeader bounds the header of a request and that of an answer, in bytes.
+	maxHeader = 256 << 10
 	// maxConnections bounds the connections of a sandbox at one time.
 	maxConnections = 256
 )
@@ -54,32 +55,10 @@ func New(o *Options, t session.Tenant, n sandbox.Network) (*Proxy, error) {
 		DialContext: p.o.connect, TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout: connectTimeout, ResponseHeaderTimeout: answerTimeout, ExpectContinueTimeout: time.Second,
 		IdleConnTimeout: 30 * time.Second, MaxIdleConnsPerHost: 8, DisableCompression: true, ForceAttemptHTTP2: true,
+		MaxResponseHeaderBytes: maxHeader,
 	}
 	quiet := log.New(io.Discard, "", 0) // what went wrong is in the answer
-	g := goproxy.NewProxyHttpServer()
-	g.Logger, g.CertStore, g.KeepAcceptEncoding = quiet, p.authority, true
-	g.Tr, g.ConnectDial = p.transport, nil // neither knows of the proxies of this process's environment
-	g.NonproxyHandler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "rath: this is a proxy: set HTTP_PROXY and HTTPS_PROXY to its address", http.StatusBadRequest)
-	})
-	end := &goproxy.ConnectAction{Action: goproxy.ConnectMitm, TLSConfig: goproxy.TLSConfigFromCA(&p.authority.cert)}
-	g.OnRequest().HandleConnectFunc(func(target string, c *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
-		host, port, err := net.SplitHostPort(target)
-		if err == nil && port != "443" {
-			err = fmt.Errorf("port %s: tunnels lead to port 443 alone", port)
-		}
-		if err == nil {
-			err = p.allows(host)
-		}
-		if err != nil {
-			e, _ := p.requests.begin(target, http.MethodConnect, "")
-			c.Resp = p.refuse(c.Req, e, http.StatusForbidden, err)
-			return goproxy.RejectConnect, target
-		}
-		return end, target
-	})
-	g.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) { return r, p.answer(r) })
-	p.server = &http.Server{Handler: g, ErrorLog: quiet, ReadHeaderTimeout: answerTimeout, IdleTimeout: answerTimeout}
+	p.server = &http.Server{Handler: p, ErrorLog: quiet, ReadHeaderTimeout: answerTimeout, IdleTimeout: answerTimeout, MaxHeaderBytes: maxHeader}
 	p.conns = &connections{accept: make(chan net.Conn), closed: make(chan struct{}), slots: make(chan struct{}, maxConnections)}
 	go func() {
 		defer close(p.done)
@@ -101,11 +80,7 @@ func (p *Proxy) Serve(c net.Conn) {
 		return
 	}
 	counted := &connection{Conn: c, release: func() { <-p.conns.slots }}
-	select {
-	case p.conns.accept <- counted:
-	case <-p.conns.closed:
-		counted.Close()
-	}
+	p.conns.bring(counted)
 }
 
 // Take returns what was asked since the last Take, the first of it one by one, and how
@@ -119,6 +94,76 @@ func (p *Proxy) Close() error {
 	p.transport.CloseIdleConnections()
 	<-p.done
 	return err
+}
+
+// ServeHTTP answers a command's request, of a tunnel that it has or for one.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.TLS != nil && r.Method != http.MethodConnect:
+		r.URL.Scheme, r.URL.Host = "https", r.Host
+	case r.TLS == nil && r.Method == http.MethodConnect:
+		p.tunnel(w, r)
+		return
+	case !r.URL.IsAbs():
+		http.Error(w, "rath: this is a proxy: set HTTP_PROXY and HTTPS_PROXY to its address", http.StatusBadRequest)
+		return
+	}
+	give(w, p.answer(r))
+}
+
+// tunnel ends the TLS of a tunnel to a host of the list. Its requests are served as those of
+// other connections are.
+func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request) {
+	host, port, err := net.SplitHostPort(r.Host)
+	if err == nil && port != "443" {
+		err = fmt.Errorf("port %s: tunnels lead to port 443 alone", port)
+	}
+	if err == nil {
+		err = p.allows(host)
+	}
+	if err != nil {
+		e, _ := p.requests.begin(r.Host, http.MethodConnect, "")
+		give(w, p.refuse(r, e, http.StatusForbidden, err))
+		return
+	}
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		give(w, p.refuse(r, new(entry), http.StatusHTTPVersionNotSupported, err))
+		return
+	}
+	if _, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+		conn.Close()
+		return
+	}
+	p.conns.bring(tls.Server(ahead{conn, buffered.Reader}, &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.authority.of(host) },
+	}))
+}
+
+// give writes an answer, each part of it when it comes.
+func give(w http.ResponseWriter, resp *http.Response) {
+	defer resp.Body.Close()
+	maps.Copy(w.Header(), resp.Header)
+	w.WriteHeader(resp.StatusCode)
+	c := http.NewResponseController(w)
+	var err error
+	if resp.ContentLength < 0 {
+		err = c.Flush() // its beginning may come long after
+	}
+	for buf := make([]byte, 32<<10); err == nil; {
+		var n int
+		n, err = resp.Body.Read(buf)
+		if _, failed := w.Write(buf[:n]); failed != nil || c.Flush() != nil {
+			panic(http.ErrAbortHandler) // the command has gone
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		panic(http.ErrAbortHandler) // so that the command does not take it for the whole answer
+	}
+	for name, values := range resp.Trailer {
+		w.Header()[http.TrailerPrefix+name] = values
+	}
 }
 
 // allows returns why a host may not be reached.

@@ -31,12 +31,13 @@ type world struct {
 	addrs         map[string][]netip.Addr      // of names; others are at 127.0.0.1
 	lookup        func(string) []netip.Addr    // in place of addrs, if it is not nil
 	dialed        atomic.Pointer[string]
+	ended         chan struct{} // gets one for each answer without end whose reader has gone
 }
 
 const secret = "s3cr3t-token-of-the-node"
 
 func newWorld(t *testing.T) *world {
-	w := &world{addrs: map[string][]netip.Addr{}}
+	w := &world{addrs: map[string][]netip.Addr{}, ended: make(chan struct{}, 2)}
 	h := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.seen.Store(r.Clone(context.Background()))
 		body, _ := io.ReadAll(r.Body)
@@ -66,6 +67,10 @@ func newWorld(t *testing.T) *world {
 				return
 			}
 			io.WriteString(rw, r.Header.Get("Authorization")[:12])
+		case "/endless":
+			rw.(http.Flusher).Flush()
+			<-r.Context().Done()
+			w.ended <- struct{}{}
 		case "/packed":
 			rw.Header().Set("Content-Encoding", "gzip")
 			io.WriteString(rw, r.Header.Get("Authorization"))

@@ -3,8 +3,8 @@ package openrath
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"strings"
 )
 
@@ -52,16 +52,13 @@ func textOrNull(s *string) string {
 // reprint writes a JSON value in the separators of the format. The order of
 // keys and the digits of numbers stay as they are.
 func reprint(raw []byte) (string, error) {
+	if !json.Valid(raw) { // nor is what is nested too deep for what follows
+		return "", errors.New("not one JSON value")
+	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	b, err := appendValue(nil, dec)
-	if err != nil {
-		return "", err
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return "", fmt.Errorf("something follows the value")
-	}
-	return string(b), nil
+	return string(b), err
 }
 
 func appendValue(b []byte, dec *json.Decoder) ([]byte, error) {
@@ -110,6 +107,10 @@ func appendNested(b []byte, dec *json.Decoder, open json.Delim) ([]byte, error) 
 
 // fields reads the fields of an object in their order, reprinted.
 func fields(raw []byte) ([]field, error) {
+	var whole json.RawMessage
+	if err := json.Unmarshal(raw, &whole); err != nil {
+		return nil, err // also where values are nested too deep for what follows
+	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
@@ -127,12 +128,6 @@ func fields(raw []byte) ([]field, error) {
 		}
 		name, _ := key.(string)
 		all = append(all, field{name, string(value)})
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, err
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, fmt.Errorf("something follows the object")
 	}
 	return all, nil
 }

@@ -356,3 +356,13 @@ func ExampleReadFile() {
 	// 4 tool_result calls=0
 	// 5 assistant calls=0
 }
+
+// TestDeep: values that are nested without end are refused, and take no stack.
+func TestDeep(t *testing.T) {
+	for _, deep := range []string{strings.Repeat("[", 6<<20), strings.Repeat(`{"a":`, 6<<20), strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)} {
+		_, err := openrath.Read(strings.NewReader(`{"record_type":"header","schema_version":1,"id":"x","more":`+deep+"}\n"), "f")
+		if !errors.Is(err, openrath.ErrFormat) {
+			t.Errorf("%.20s: %v, want %v", deep, err, openrath.ErrFormat)
+		}
+	}
+}

@@ -18,13 +18,14 @@ type AwaitOptions struct {
 	// and to 16 KiB.
 	Title, Detail string
 	// Timeout is after how long the step gives up with run.ErrExpired; zero is
-	// journal.DefaultExpiry. It is counted from the commit that asks.
+	// journal.DefaultExpiry, and less is up at once. It is counted from the commit that asks.
 	Timeout time.Duration
 }
 
 // Await waits until a response to this step brings a value: `rath
 // answer`, client.Respond, or a request on rath.ctl.<tenant>.<user>.<run>.respond
-// that names the step's path. T must survive JSON.
+// that names the step's path. T must survive JSON. An answer that is no T is an error
+// that wraps run.ErrMalformed: to ask again is another step.
 //
 // A waiting run holds nothing but its session: no goroutine, no slot, no
 // sandbox. Await then returns run.ErrSuspended, which Forward returns like any

@@ -29,8 +29,8 @@ type FanOutOptions struct {
 	// First is a quorum of one.
 	First bool
 	// Timeout is how long the branches have; those that have not ended then are
-	// cancelled. Zero is no limit but the run's own: at its deadline, which a new
-	// budget of time moves, the run ends and its branches are cancelled.
+	// cancelled; less than zero is up at once. Zero is no limit but the run's own: at its
+	// deadline, which a new budget of time moves, the run ends and its branches are cancelled.
 	Timeout time.Duration
 	// WarmFirst lets the first branch begin alone. The others begin once it has
 	// its first answer of a model: a provider that caches prompts then holds the

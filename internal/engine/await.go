@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -18,11 +19,34 @@ import (
 
 // Await is flow.Await.
 func (p *place) Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error {
-	d, err := p.await(ctx, w, timeout)
-	if err != nil || out == nil {
+	st, err := p.begin(ctx, journal.StepAwait, w.Name, session.Session{}, false, "", w.Kind)
+	if err != nil {
 		return err
 	}
-	return decode(d, out)
+	defer st.end()
+	if st.decision == journal.Replay {
+		return decode(st.record.StepCompleted, out)
+	}
+	w.Path = st.asked.Path
+	inbox, err := st.ex.wait(ctx, []journal.Wait{w}, timeout)
+	if err != nil {
+		return st.fail(err)
+	}
+	d, err := answer(w, inbox)
+	if err != nil {
+		return st.fail(err)
+	}
+	if d.Value != "" {
+		if bad := json.Unmarshal([]byte(d.Value), out); bad != nil {
+			d.Code, d.Value = run.CodeMalformed, ""
+			d.Error = fmt.Sprintf("flow: the answer to %q at step %s is no %v: %v", w.Name, w.Path, reflect.TypeOf(out).Elem(), bad)
+		}
+	}
+	if _, err := st.commit(d); err != nil {
+		return err
+	}
+	st.ex.take(0, w.Path)
+	return d.Code.Err(d.Error)
 }
 
 // Listen is flow.Listen.
@@ -61,37 +85,6 @@ func messageChunks(inbox []journal.SignalReceived) (chunks []session.Event, upTo
 		}
 	}
 	return chunks, upTo
-}
-
-// await is a step that one answer from outside decides.
-func (p *place) await(ctx context.Context, w journal.Wait, timeout time.Duration) (journal.StepCompleted, error) {
-	st, err := p.begin(ctx, journal.StepAwait, w.Name, session.Session{}, false, "", w.Kind)
-	if err != nil {
-		return journal.StepCompleted{}, err
-	}
-	defer st.end()
-	if st.decision == journal.Replay {
-		return st.record.StepCompleted, st.recorded()
-	}
-	w.Path = st.asked.Path
-	inbox, err := st.ex.wait(ctx, []journal.Wait{w}, timeout)
-	if err != nil {
-		return journal.StepCompleted{}, st.fail(err)
-	}
-	return st.commitAnswer(w, inbox)
-}
-
-// commitAnswer records the answer to a question.
-func (st *step) commitAnswer(w journal.Wait, inbox []journal.SignalReceived) (journal.StepCompleted, error) {
-	d, err := answer(w, inbox)
-	if err != nil {
-		return d, st.fail(err)
-	}
-	if _, err := st.commit(d); err != nil {
-		return journal.StepCompleted{}, err
-	}
-	st.ex.take(0, w.Path)
-	return d, d.Code.Err(d.Error)
 }
 
 // answer turns what was received for a question into its outcome: the first
@@ -155,7 +148,7 @@ func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.D
 	for i := range ws {
 		ws[i].Title, ws[i].Detail = excerpt.Clip(ws[i].Title, maxTitle), excerpt.Clip(ws[i].Detail, journal.MaxDetail)
 	}
-	if timeout > 0 {
+	if timeout != 0 {
 		due := ex.rt.Clock.Now().Add(timeout).UnixMilli()
 		for i := range ws {
 			ws[i].Due = due

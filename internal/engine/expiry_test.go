@@ -16,6 +16,43 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
+// TestNoTimeLeft: a time that is up when the step begins, as one that is counted from a
+// deadline can be, is not the default.
+func TestNoTimeLeft(t *testing.T) {
+	late := &flow.AwaitOptions{Timeout: -time.Second}
+	for name, waits := range map[string]flow.Func{
+		"approval": func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Approve(ctx, "Publish?", late)
+			return s, err
+		},
+		"response": func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Await[int](ctx, "number", late)
+			return s, err
+		},
+		"message": func(ctx context.Context, s session.Session) (session.Session, error) {
+			return flow.Listen(ctx, s, late)
+		},
+		"branches": func(ctx context.Context, s session.Session) (session.Session, error) {
+			j, err := flow.FanOut(ctx, s, flow.Repeat(2, flow.EmptyWorkflow{}), &flow.FanOutOptions{Timeout: -time.Second})
+			if err == nil && len(j.Succeeded()) == 0 {
+				err = run.ErrExpired
+			}
+			return s, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var w world
+				_, _, state, err := w.run1(t, nil, waits, nil)
+				if state != run.Failed || !errors.Is(err, run.ErrExpired) || time.Since(began) > time.Second {
+					t.Errorf("it is %s after %v: %v", state, time.Since(began), err)
+				}
+			})
+		})
+	}
+}
+
 // TestDefaultExpiry: a wait that only an event from outside can end stands for as long
 // as a review unless the author says otherwise; a timer has its own time.
 func TestDefaultExpiry(t *testing.T) {

@@ -110,7 +110,7 @@ func (f *fan) open(st *step, o flow.FanOutOptions) error {
 	// one meanwhile. The deadline of its task never moves.
 	budget.Time = 0
 	end := ex.task.Deadline
-	if o.Timeout > 0 {
+	if o.Timeout != 0 {
 		if d := ex.rt.Clock.Now().Add(o.Timeout); end.IsZero() || d.Before(end) {
 			end = d
 		}

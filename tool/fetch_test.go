@@ -214,6 +214,24 @@ func TestFetchBounds(t *testing.T) {
 	}
 }
 
+// TestPageGrows: addresses that a page makes longer and longer, and links to them, take no
+// more than the page does a few times.
+func TestPageGrows(t *testing.T) {
+	base, link := `<base href="`+strings.Repeat("a", 900)+`/">`, `<a href=x>t</a>`
+	for name, text := range map[string]string{
+		"a base of a base": strings.Repeat(base, 100) + strings.Repeat(link, 1000),
+		"one base":         base + strings.Repeat(link, 100_000),
+	} {
+		body, f := fetched(t, servers{"https://docs.net/": answers(200, text, "Content-Type", "text/html")}, map[string]any{"url": "https://docs.net/"})
+		if f != nil || body.Truncated == nil {
+			t.Fatal(name, f, body.Truncated)
+		}
+		if most := int64(len(text) + MaxFetched); body.Truncated.Chars > most {
+			t.Errorf("%s: %d bytes become %d, at most %d may be", name, len(text), body.Truncated.Chars, most)
+		}
+	}
+}
+
 // TestPage reduces a page to what is read of it.
 func TestPage(t *testing.T) {
 	const u = "https://a.example/docs/x"

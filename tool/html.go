@@ -59,6 +59,9 @@ type pageText struct {
 	out  strings.Builder
 	base *url.URL
 
+	based  bool // the page named the base; only its first one counts
+	linked int  // bytes of addresses, of which MaxFetched are shown: a short link may stand for a long one
+
 	hidden atom.Atom // the element that is left out, if one is open
 	depth  int       // how many of its kind are open
 	pre    int       // of pre
@@ -117,11 +120,16 @@ func (w *pageText) refer(a atom.Atom, href string) {
 		return
 	}
 	if a == atom.Base {
-		w.base = to
+		if !w.based {
+			w.base, w.based = to, true
+		}
 		return
 	}
 	w.unlink()
-	w.link, w.opened = to.String(), -1
+	address := to.String()
+	if w.linked += len(address); w.linked <= MaxFetched {
+		w.link, w.opened = address, -1
+	}
 }
 
 // end ends an element.

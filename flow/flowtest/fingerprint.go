@@ -50,7 +50,7 @@ func fingerprint(t testing.TB, w *world) string {
 	t.Helper()
 	var b strings.Builder
 	values := journal.NewValues(w.log)
-	keys := w.log.Keys()
+	keys := w.stored.Keys()
 	slices.SortFunc(keys, func(a, b session.Key) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	for _, k := range keys {
 		s, err := values.At(t.Context(), session.Ref{Key: k})

@@ -40,6 +40,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/offload"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -127,7 +128,8 @@ func newBench(t testing.TB, s session.Session, file string, o *Options) *bench {
 // world is what outlives a crash of the process: the log, the blobs and the
 // memory; the model's request log stands outside of it.
 type world struct {
-	log     *commitlog.Memory
+	stored  *commitlog.Memory
+	log     commitlog.Log // stored, without what is large
 	blobs   blob.Store
 	memory  memory.Store
 	clock   *engine.Clock
@@ -139,7 +141,8 @@ type world struct {
 var start = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 func (b *bench) world() *world {
-	w := &world{log: &commitlog.Memory{}, blobs: blob.NewMemory(), clock: engine.NewClock(start)}
+	w := &world{stored: &commitlog.Memory{}, blobs: blob.NewMemory(), clock: engine.NewClock(start)}
+	w.log = offload.New(w.stored, func(session.Tenant) blob.Store { return w.blobs }, nil)
 	w.faults = &faults{all: b.o.Faults, calls: map[site][]run.Path{}, tries: map[site]int{}, hits: map[int]bool{}}
 	if b.o.Memory != nil {
 		w.memory = b.o.Memory()
@@ -153,7 +156,7 @@ func (b *bench) world() *world {
 type process struct {
 	rt     *engine.Runtime
 	driver *engine.Driver
-	log    *commitlog.Memory
+	*world
 }
 
 func (b *bench) process(w *world, log commitlog.Log, incarnation string) *process {
@@ -177,7 +180,7 @@ func (b *bench) process(w *world, log commitlog.Log, incarnation string) *proces
 			Dir: b.t.TempDir(), Backends: map[string]sandbox.Backend{"local": faultyBackend{b.o.Sandbox, w.faults}}, MinIsolation: sandbox.IsolationProcess,
 		},
 	}
-	return &process{rt, driver, w.log}
+	return &process{rt, driver, w}
 }
 
 // answer answers what a run waits for.
@@ -215,7 +218,7 @@ func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume b
 		return w.Forward(ctx, s.Edited(slices.Collect(b.s.Pending())...))
 	})
 	var history []commitlog.Entry
-	for _, k := range p.log.Keys() {
+	for _, k := range p.stored.Keys() {
 		for e, err := range p.log.Read(ctx, k, commitlog.Position{}) {
 			if err != nil {
 				return nil, "", err
@@ -330,7 +333,7 @@ func (b *bench) crash(newWorkflow func() flow.Workflow, n int, when moment) stri
 // sessions, and reports whether there were any.
 func (b *bench) resolve(p *process) (any bool) {
 	b.t.Helper()
-	for _, k := range p.log.Keys() {
+	for _, k := range p.stored.Keys() {
 		w, err := journal.LoadStateMachine(b.t.Context(), p.log, p.rt.Values, k, "")
 		if err != nil {
 			b.t.Fatalf("flowtest: read %s: %v", k, err)

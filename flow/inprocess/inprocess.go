@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/offload"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -41,7 +42,8 @@ type Runner struct {
 	// Log is where sessions are kept; nil keeps them in memory. The Runner is its
 	// only writer.
 	Log commitlog.Log
-	// Blobs keeps large outputs and the files of sessions; nil keeps them in memory.
+	// Blobs keeps what is too large for Log, and the files of sessions; nil keeps them in
+	// memory.
 	Blobs blob.Store
 
 	// MCPList is the file that lists the MCP servers that agents can name; "" has none. It
@@ -85,13 +87,17 @@ func (r *Runner) runtime() (*engine.Runtime, error) {
 		if r.Unsafe {
 			rt.Workspaces.MinIsolation = sandbox.IsolationProcess
 		}
-		if r.Blobs != nil {
-			rt.Blobs = func(session.Tenant) blob.Store { return r.Blobs }
+		blobs, log := r.Blobs, r.Log
+		if blobs == nil {
+			blobs = blob.NewMemory()
 		}
-		if r.Log != nil {
-			rt.Values = journal.NewValues(r.Log)
-			rt.Store = journal.NewStore(r.Log, &journal.StoreOptions{Values: rt.Values, OnCommit: rt.Committed})
+		if log == nil {
+			log = &commitlog.Memory{}
 		}
+		rt.Blobs = func(session.Tenant) blob.Store { return blobs }
+		log = offload.New(log, rt.Blobs, nil)
+		rt.Values = journal.NewValues(log)
+		rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: rt.Values, OnCommit: rt.Committed})
 		r.rt = rt
 		if rt.Workflows, r.err = engine.NewRegistry(r.Workflows); r.err == nil && r.MCPList != "" {
 			r.servers, r.err = mcp.Read(r.MCPList)

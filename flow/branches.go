@@ -19,8 +19,9 @@ func Repeat(n int, w Workflow) []Branch {
 
 // Remote is a workflow by name, run by a node that offers it. As the workflow
 // of a [Branch] it runs there; by itself it goes on with the session there and
-// comes back with the result. Workflows that submit each other without end fail
-// at run.MaxDepth.
+// comes back with the result. While no node offers it the branch waits, also for a name
+// that is mistyped: FanOutOptions.Timeout or the run's deadline bounds that. Workflows that
+// submit each other without end fail at run.MaxDepth.
 type Remote struct {
 	Workflow string
 	Revision string          // "" is what is offered

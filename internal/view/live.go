@@ -170,7 +170,7 @@ func restsOn(r *LiveRun, now time.Time) (out []string) {
 		out = append(out, text)
 	}
 	if l.Unbegun > 0 {
-		out = append(out, Counted(int64(l.Unbegun), "branch")+" of it for a slot")
+		out = append(out, Counted(int64(l.Unbegun), "branch")+" of it for a free slot of a node that offers the workflow")
 	}
 	return out
 }

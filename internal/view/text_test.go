@@ -95,7 +95,7 @@ func TestWriteLive(t *testing.T) {
 		"free slots":  {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "p", Class: "batch", Ahead: 3, Waiting: 9, Nodes: 2, Free: 1}}, "waits    for a slot of pool p (batch): place 4 of 9; 1 slot free on 2 nodes\n", "place 4 of 9 for a slot of pool p"},
 		"one node":    {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "p", Class: "batch", Nodes: 1}}, "waits    for a slot of pool p (batch): place 1 of 1; all slots of its node are\n         taken\n", "place 1 of 1 for a slot of pool p"},
 		"full":        {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "p", Class: "batch", Nodes: 3}}, "waits    for a slot of pool p (batch): place 1 of 1; all slots of its 3 nodes\n         are taken\n", "place 1 of 1 for a slot of pool p"},
-		"quarantined": {wire.Live{State: run.Waiting, Quarantine: "leaked a key", Unbegun: 3}, "waits    quarantined: leaked a key\nwaits    3 branches of it for a slot\n", ""},
+		"quarantined": {wire.Live{State: run.Waiting, Quarantine: "leaked a key", Unbegun: 3}, "waits    quarantined: leaked a key\nwaits    3 branches of it for a free slot of a node that offers the workflow\n", ""},
 		"review":      {wire.Live{State: run.NeedsReview, Review: &messages.Review{Reason: "a call was cut off"}}, "waits    for a decision: a call was cut off\n", ""},
 	} {
 		tc.live.At = now

@@ -71,8 +71,11 @@ type RunInfo struct {
 	Details   map[run.Path]string `json:"details,omitempty"`
 	Due       int64               `json:"due_ms,omitempty"`
 	Submitted int64               `json:"submitted_ms,omitempty"`
-	Started   int64               `json:"started_ms,omitempty"`
-	Ended     int64               `json:"ended_ms,omitempty"`
+	// Queued is since when it is queued: since it was submitted, went on after a wait or
+	// was released.
+	Queued  int64 `json:"queued_ms,omitempty"`
+	Started int64 `json:"started_ms,omitempty"`
+	Ended   int64 `json:"ended_ms,omitempty"`
 }
 
 // Review is what a person has to decide about.
@@ -142,6 +145,9 @@ func RunInfoOf(r lineage.Run) RunInfo {
 	}
 	if !r.Submitted.IsZero() {
 		out.Submitted = r.Submitted.UnixMilli()
+	}
+	if r.State == run.Queued {
+		out.Queued = r.Queued.UnixMilli()
 	}
 	if !r.Started.IsZero() {
 		out.Started = r.Started.UnixMilli()

@@ -192,7 +192,7 @@ func full() map[string]any {
 			Steps: []wire.LiveStep{{
 				Step: "1", Kind: journal.StepModel, Name: "a", Did: "x", Model: "m", Doing: "asks", Began: 1, At: 2, Until: 3, Try: 2, Error: "e", Text: "t", Bytes: 1, Tokens: 1, Calls: []string{"grep"},
 			}},
-			Queue: &wire.LiveQueue{Pool: "default", Class: messages.ClassBatch, Ahead: 1, Waiting: 2, Nodes: 3, Free: 0, Sent: "n", Again: 4},
+			Queue: &wire.LiveQueue{Pool: "default", Revision: "1", Class: messages.ClassBatch, Ahead: 1, Waiting: 2, Nodes: 3, Free: 0, Sent: "n", Again: 4},
 			Waits: event.Waits, Review: info.Review, Quarantine: "why",
 		},
 		"tool.v1":        wire.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},

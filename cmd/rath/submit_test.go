@@ -25,6 +25,7 @@ func TestTasksOverServer(t *testing.T) {
 		"tasks.jsonl": `{"id":"a","input":"one"}` + "\n" + `{"input":"two"}` + "\n",
 		"other.jsonl": `{"id":"a","input":"other"}` + "\n" + `{"id":"b","input":"three"}` + "\n",
 		"wrong.jsonl": `{"id":"a","input":"other"}` + "\n{}x\n",
+		"many.jsonl":  strings.Repeat("{}x\n", 2000),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -35,6 +36,8 @@ func TestTasksOverServer(t *testing.T) {
 		{"--tasks tasks.jsonl", "1 task submitted, 1 there already\n"},
 		{"--tasks other.jsonl", "1 line not submitted\n[exit 4]"},
 		{"--tasks wrong.jsonl", "2 lines not submitted\n[exit 6]"},
+		{"--tasks many.jsonl", "and 1,980 more lines up to line 2000; --format jsonl names each\nrath: 2,000 lines not submitted\n[exit 2]"},
+		{"--tenant a --tenant b -m one", "\"a\" was given as well: repeat the command for each"},
 		{"--id a -m one", "run a is there already"},
 		{"--id a -m other", "task a: this id was used for another task; choose another id, or send the same body\n[exit 4]"},
 	} {

@@ -42,6 +42,7 @@ type Run struct {
 	// to the last one that it holds, without a gap.
 	Whole     bool
 	Submitted time.Time
+	Queued    time.Time // when it was queued last
 	Started   time.Time
 	Ended     time.Time
 }
@@ -101,7 +102,11 @@ func (g *Graph) run(k runKey) (Run, bool) {
 				r.Steps++
 			}
 			if key == home {
+				before := r.State
 				r.fold(rec)
+				if r.State == run.Queued && before != run.Queued {
+					r.Queued = rec.When()
+				}
 				r.Root = t.root
 			}
 		}

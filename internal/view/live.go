@@ -65,7 +65,11 @@ func WriteLive(w *term.Writer, r *LiveRun, answers ...string) {
 	for _, text := range restsOn(r, now) {
 		field("waits", "%s", text)
 	}
-	if l.Due > 0 && len(l.Waits) == 0 {
+	switch {
+	case l.Due <= 0 || len(l.Waits) > 0:
+	case l.State == run.Queued && r.Info != nil && r.Info.Due == l.Due:
+		field("waits", "for its time: it begins at %s at the earliest, in %s", Moment(time.UnixMilli(l.Due)), Left(now, l.Due))
+	default:
 		field("until", "%s, in %s at the latest", Moment(time.UnixMilli(l.Due)), Left(now, l.Due))
 	}
 	for i, answer := range answers {
@@ -180,7 +184,10 @@ func queueText(q *wire.LiveQueue, now time.Time) string {
 	case q.Sent != "":
 		return "node " + q.Sent + " was sent the run and has not answered yet"
 	case q.Pool == "", q.Nodes == 0:
-		return "no node that lives offers its workflow in the revision that it needs"
+		if q.Revision == "" {
+			return "no node that lives offers its workflow"
+		}
+		return "no node that lives offers its workflow in revision " + q.Revision
 	case q.Again > 0:
 		return fmt.Sprintf("a node did not take it; it is offered again in %s", Took(max(time.UnixMilli(q.Again).Sub(now), 0)))
 	}

@@ -45,7 +45,7 @@ type TopPool struct {
 	Slots    int    `json:"slots"`
 	Free     int    `json:"free"`
 	Queued   int    `json:"queued"`
-	OldestMS int64  `json:"oldest_ms,omitempty"` // how long the oldest of them has waited
+	OldestMS int64  `json:"oldest_ms,omitempty"` // how long the one has waited for a slot that waits longest
 }
 
 // TopStuck is a run that does not go on by itself, or has not for a while.
@@ -138,16 +138,19 @@ func PoolsOf(nodes []wire.Node, workflows []wire.Workflow, open []messages.RunIn
 	}
 	offers := map[string]string{}
 	for _, w := range workflows {
-		offers[w.Name] = cmp.Or(offers[w.Name], w.Pool)
+		_, own := messages.PoolOf(w.Pool)
+		if offers[w.Name] == "" || own && pools[w.Pool] != nil { // what the tenant's nodes offer goes before
+			offers[w.Name] = w.Pool
+		}
 	}
 	for i := range open {
 		r := &open[i]
-		if r.State != run.Queued || r.Behind != "" {
+		if r.State != run.Queued || r.Behind != "" || r.Due > now.UnixMilli() { // it waits for something else
 			continue
 		}
 		p := of(cmp.Or(offers[r.Workflow], "-"))
 		p.Queued++
-		p.OldestMS = max(p.OldestMS, now.UnixMilli()-r.Submitted)
+		p.OldestMS = max(p.OldestMS, now.UnixMilli()-max(cmp.Or(r.Queued, r.Submitted), r.Due))
 	}
 	out := make([]TopPool, 0, len(pools))
 	for _, p := range pools {

@@ -79,8 +79,11 @@ func TestRatesAndPools(t *testing.T) {
 			{State: run.Queued, Workflow: "y", Submitted: 90_000},
 			{State: run.Running, Workflow: "x"},
 			{State: run.Queued, Workflow: "x", Behind: "other"},
+			{State: run.Queued, Workflow: "x", Submitted: 10_000, Due: 200_000},                // its time has not come
+			{State: run.Queued, Workflow: "x", Submitted: 10_000, Queued: 10_000, Due: 99_000}, // it has
+			{State: run.Queued, Workflow: "x", Submitted: 10_000, Queued: 98_000},              // it was answered
 		}, now)
-	want := []TopPool{{Pool: "a", Nodes: 1, Slots: 4, Free: 1, Queued: 2, OldestMS: 5000}, {Pool: "b", Queued: 1, OldestMS: 10000}}
+	want := []TopPool{{Pool: "a", Nodes: 1, Slots: 4, Free: 1, Queued: 4, OldestMS: 5000}, {Pool: "b", Queued: 1, OldestMS: 10000}}
 	if len(pools) != 2 || pools[0] != want[0] || pools[1] != want[1] {
 		t.Errorf("%+v, want %+v", pools, want)
 	}

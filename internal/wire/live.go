@@ -79,9 +79,11 @@ type LiveStep struct {
 
 // LiveQueue is where a run waits for a slot. A pool has a queue in each partition.
 type LiveQueue struct {
-	// Pool is "" while no node that lives offers the workflow.
-	Pool  string `json:"pool,omitempty"`
-	Class string `json:"class,omitempty"`
+	// Pool is "" while no node that lives offers the workflow, and Revision the one that
+	// the run needs.
+	Pool     string `json:"pool,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	Class    string `json:"class,omitempty"`
 	// Ahead is how many runs of its partition get a slot first, if none comes, and
 	// Waiting how many runs of the pool wait there.
 	Ahead   int `json:"ahead"`

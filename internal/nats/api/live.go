@@ -128,7 +128,7 @@ func (a answerer) stands(ctx context.Context, t session.Tenant, out *wire.Live, 
 	out.State, out.Attempt, out.Node, out.Behind, out.Due, out.Unbegun = st.State, st.Attempt, st.Holder, st.Behind, st.Due, st.Unbegun
 	if p := st.Queue; p != nil {
 		out.Queue = &wire.LiveQueue{
-			Pool: p.Pool, Class: messages.ClassInteractive, Ahead: p.Ahead, Waiting: p.Waiting, Nodes: p.Nodes, Free: p.Free, Sent: p.Sent, Again: p.Again,
+			Pool: p.Pool, Revision: p.Revision, Class: messages.ClassInteractive, Ahead: p.Ahead, Waiting: p.Waiting, Nodes: p.Nodes, Free: p.Free, Sent: p.Sent, Again: p.Again,
 		}
 		if p.Batch {
 			out.Queue.Class = messages.ClassBatch

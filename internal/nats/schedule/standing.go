@@ -29,9 +29,11 @@ type Standing struct {
 
 // QueuePlace is where a run waits for a slot.
 type QueuePlace struct {
-	// Pool is "" while no pool is known that offers the workflow.
-	Pool  string `json:"pool,omitempty"`
-	Batch bool   `json:"batch,omitempty"`
+	// Pool is "" while no pool is known that offers the workflow, and Revision the one that
+	// the run needs.
+	Pool     string `json:"pool,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	Batch    bool   `json:"batch,omitempty"`
 	// Ahead is how many runs of the partition get a slot before it, if none comes,
 	// and Waiting how many runs of the pool wait in the partition.
 	Ahead   int `json:"ahead"`
@@ -85,6 +87,9 @@ func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
 // placeOf returns where an item waits.
 func (s *Scheduler) placeOf(now time.Time, it *item) *QueuePlace {
 	p := &QueuePlace{}
+	if it.group != nil {
+		p.Revision = it.group.revision
+	}
 	if it.flight != nil {
 		p.Sent = it.flight.node.Incarnation
 	}

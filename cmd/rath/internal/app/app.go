@@ -107,6 +107,20 @@ func (a *App) writer(w io.Writer, color string) *term.Writer {
 	return term.New(w, &term.Options{Env: a.Getenv, Color: color, NoHeaders: a.flags.plain})
 }
 
+// once is the value of a flag that is given one time at most.
+type once string
+
+func (o *once) String() string { return string(*o) }
+func (o *once) Type() string   { return "string" }
+
+func (o *once) Set(v string) error {
+	if *o != "" && string(*o) != v {
+		return fmt.Errorf("a command is for one, and %q was given as well: repeat the command for each", string(*o))
+	}
+	*o = once(v)
+	return nil
+}
+
 // Globals adds the flags of every command.
 func (a *App) Globals(f *pflag.FlagSet) {
 	a.set = f
@@ -115,7 +129,7 @@ func (a *App) Globals(f *pflag.FlagSet) {
 	f.StringVar(&a.flags.server, "server", "", "NATS server to use instead of a store, such as nats://host:4222")
 	f.StringVar(&a.flags.context, "context", "", "context of the nats command line to connect with")
 	f.StringVar(&a.flags.creds, "creds", "", "file with NATS credentials")
-	f.StringVar(&a.flags.tenant, "tenant", "", "tenant (default default)")
+	f.Var((*once)(&a.flags.tenant), "tenant", "tenant (default default)")
 	f.StringVar(&a.flags.format, "format", "", "how to write: text, json or jsonl (default text)")
 	f.StringVar(&a.flags.color, "color", "", "auto, always or never (default auto)")
 	f.StringVar(&a.flags.level, "level", "", "durability of the store: fsync or lazy (default fsync)")

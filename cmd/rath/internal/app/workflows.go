@@ -58,5 +58,5 @@ func (s *System) OffersAll(ctx context.Context, workflows []string) error {
 }
 
 func unknownWorkflow(workflow, where string, names []string) error {
-	return Fail(ExitNotFound, "unknown workflow %q: %s offers %s; workflows of your own are offered by your node, see \"init\"", workflow, where, view.Names(names))
+	return Fail(ExitNotFound, "unknown workflow %q: %s offers %s; workflows of your own are offered by your node, see \"init\"", workflow, where, view.Names(slices.Compact(names)))
 }

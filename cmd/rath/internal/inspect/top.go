@@ -41,7 +41,9 @@ runs that are stuck, in the words of "rath why RUN". On a terminal it goes on
 until it is interrupted; in a pipe, with --once or another format than text it
 is one page. Rates are those between two readings, a second apart.
 
-Runs, tasks and rates are those of the tenant; pools and nodes are the fleet's.`,
+Runs, tasks and rates are those of the tenant; pools and nodes are the fleet's.
+OLDEST is how long a run has waited for a slot: since it was submitted, might
+begin or was answered.`,
 		Example: `  rath top
   rath top --once
   rath top --server nats://n1:4222 --tenant acme --format json`,

@@ -213,7 +213,7 @@ func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool
 		for _, one := range ws {
 			names = append(names, one.Name)
 		}
-		w.Found = view.Names(names)
+		w.Found = view.Names(slices.Compact(names)) // several pools may offer one
 	} else {
 		w.Found, w.Remedy = term.Line(messages.Text(err), 300), "start a node: \"dev\", or the node of your module"
 	}

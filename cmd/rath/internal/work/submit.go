@@ -40,8 +40,8 @@ Another task under that id is a conflict.
 --tasks submits many: each line is a task as it travels, such as
   {"id":"monday","input":"tides"}
 without an id one is drawn. The ids are printed in the order of the lines; lines
-that are wrong are named and left out. Giving the same file again submits what
-is not there yet, if the lines have ids.
+that are wrong are left out, and the first 20 of them named. Giving the same
+file again submits what is not there yet, if the lines have ids.
 
 With --wait the exit code is the outcome. A run that stops for a person
 (needs_review) ends the command with 7; one that asks something is waited for,

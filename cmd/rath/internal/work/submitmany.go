@@ -36,6 +36,8 @@ const (
 	// take them, and busyPause is the time between two tries.
 	busyFor   = 30 * time.Second
 	busyPause = 100 * time.Millisecond
+	// wrongMost is how many lines are named that were not submitted.
+	wrongMost = 20
 )
 
 // submitted is what became of one line.
@@ -344,7 +346,9 @@ func (f *taskFile) write(l *submitted) error {
 		return f.a.WriteLine(l)
 	}
 	if l.err != nil {
-		f.a.Err.Println(fmt.Sprintf("line %d: %s", l.Line, l.Error))
+		if len(f.failed) <= wrongMost {
+			f.a.Err.Println(fmt.Sprintf("line %d: %s", l.Line, l.Error))
+		}
 		return nil
 	}
 	f.a.Out.Println(l.Run)
@@ -369,6 +373,9 @@ func (f *taskFile) tell() error {
 	}
 	if len(f.failed) == 0 {
 		return nil
+	}
+	if more := len(f.failed) - wrongMost; more > 0 && !f.a.AsJSON() {
+		f.a.Remark("and %s up to line %d; --format jsonl names each", view.Counted(int64(more), "more line"), f.failed[len(f.failed)-1].Line)
 	}
 	code := app.CodeOf(f.failed[0].err)
 	if slices.ContainsFunc(f.failed, func(l *submitted) bool { return app.CodeOf(l.err) != code }) {

@@ -111,8 +111,9 @@ const Input = "Mend the issue in issue.md: slug drops the last word."
 
 // task is what a task of this workflow may say.
 type task struct {
-	// Model is the provider of every agent; the scripted one without it.
-	Provider *llm.Provider `json:"provider,omitempty"`
+	// Live has every agent ask the task's model, in place of the scripted one. A task
+	// names no server and no key: it comes from anybody.
+	Live bool `json:"live,omitempty"`
 	// Dir is the directory that the demo works on a copy of; it must lie below
 	// the directory that the workflow was registered with. Without it the
 	// repository that ships with the demo is unpacked there.
@@ -128,8 +129,8 @@ func settings(s flow.Info, root string) (p llm.Provider, dir string, err error) 
 			return p, "", err
 		}
 	}
-	if p.Kind = Kind; t.Provider != nil {
-		p = *t.Provider
+	if p.Kind = Kind; t.Live {
+		p = llm.Provider{Model: s.Model}
 	}
 	dir, err = t.directory(root)
 	return p, dir, err

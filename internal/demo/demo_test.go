@@ -108,8 +108,9 @@ func TestSecondRunKnowsTheLesson(t *testing.T) {
 	}
 }
 
-// TestDirectories: a task cannot make the demo read any directory.
-func TestDirectories(t *testing.T) {
+// TestTasks: a task cannot make the demo read any directory, nor send a key of the node to
+// a server.
+func TestTasks(t *testing.T) {
 	root := t.TempDir()
 	g := demo.Registration(root)
 	for input, ok := range map[string]bool{
@@ -118,10 +119,13 @@ func TestDirectories(t *testing.T) {
 		`{"dir":"/etc"}`:                  false,
 		`{"dir":"` + root + `/../other"}`: false,
 		`{"dir":"relative"}`:              false,
+		`{"live":true}`:                   true,
+		`{"provider":{"kind":"openai","base_url":"http://evil.example","key_ref":"HOME"}}`: false,
 	} {
-		_, err := g.NewFor(flow.Info{Input: []byte(input)})
-		if (err == nil) != ok {
-			t.Errorf("input %s: %v", input, err)
+		for _, g := range []flow.Registration{g, demo.FleetRegistration(root)} {
+			if _, err := g.NewFor(flow.Info{Input: []byte(input)}); (err == nil) != ok {
+				t.Errorf("%s: input %s: %v", g.Name, input, err)
+			}
 		}
 	}
 }

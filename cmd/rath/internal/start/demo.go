@@ -212,13 +212,13 @@ func (d *demonstration) submit(ctx context.Context, s *app.System, dir string) (
 	}
 	input := map[string]any{"dir": abs}
 	if d.o.live {
-		input["provider"] = llm.Provider{Kind: node.KindOpenAI, Model: d.o.model}
+		input["live"] = true
 	}
 	body, err := json.Marshal(input)
 	if err != nil {
 		return "", err
 	}
-	return s.Submit(ctx, demo.Name, messages.Task{ID: client.NewID(), Input: body})
+	return s.Submit(ctx, demo.Name, messages.Task{ID: client.NewID(), Model: d.o.model, Input: body})
 }
 
 // timeline tells the run as it is recorded.

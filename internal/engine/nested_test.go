@@ -293,7 +293,7 @@ func TestRunInsideOfStep(t *testing.T) {
 // TestErrorsOfOtherRuns: what a function of the author returns of another run, which was
 // cancelled or waits, is that function's outcome. It cancels and holds nothing here.
 func TestErrorsOfOtherRuns(t *testing.T) {
-	for _, of := range []error{run.ErrCancelled, run.ErrSuspended, run.ErrReview, run.ErrSuperseded, session.ErrUnavailable} {
+	for _, of := range []error{run.ErrCancelled, run.ErrSuspended, run.ErrReview, run.ErrSuperseded} {
 		other := fmt.Errorf("the other run: %w", of)
 		fails := tool.Func("fails", "Fails.", func(context.Context, struct{}) (int, error) { return 0, other }, nil)
 		does := func(ctx context.Context) error {

@@ -166,11 +166,12 @@ func (st *step) fail(err error) error { return st.ex.failed(err) }
 
 // authored is an error of a function of the author's, as the step records it. One that
 // run.IsControl reports, while this execution need not stop, is about another run: it
-// keeps its text alone.
+// keeps its text alone. With session.ErrUnavailable a tool of another process says that it
+// is not known what a call did.
 func (st *step) authored(err error) error {
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
-	if err == nil || !run.IsControl(err) || st.ex.life.mayGoOn() != nil {
+	if !run.IsControl(err) || errors.Is(err, session.ErrUnavailable) || st.ex.life.mayGoOn() != nil {
 		return err
 	}
 	return errors.New(err.Error())

@@ -388,10 +388,13 @@ func (w *StateMachine) Signal(s Signal, now time.Time) error {
 		v.Run, v.Path, v.Workflow, v.Revision = s.Run, r.Review.Path, r.Task.Workflow, r.Task.Revision
 		switch v.Decision {
 		case run.Happened, run.Again:
+			if v.Decision == run.Happened && v.Path == "" {
+				return fmt.Errorf("journal: %s did not stop at a call, so none can have happened; let it try again or fail: %w", s.Run, run.ErrState)
+			}
 			return w.stage(now, event(KindResolved, v))
 		case run.Pin:
 			if v.Revision = r.Review.Revision; v.Revision == "" {
-				return fmt.Errorf("journal: %s stopped for another reason than its code; it cannot be pinned to a revision: %w", s.Run, run.ErrState)
+				return fmt.Errorf("journal: no revision is known that %s could wait for; let it try again or fail: %w", s.Run, run.ErrState)
 			}
 			return w.stage(now, event(KindResolved, v))
 		case run.Fail:

@@ -44,7 +44,7 @@ func Person(a *app.App, r lineage.Record) {
 	if r.Kind == lineage.Review {
 		a.Err.Note("")
 		a.Err.Println(who + " " + a.Err.Paint(term.Yellow, "needs review:") + " " + term.Line(r.Reason, 400))
-		Decisions(a, r.Run, r.Revision)
+		Decisions(a, r.Run, r.Step, r.Revision)
 		return
 	}
 	kind := r.Asks()
@@ -62,24 +62,27 @@ func Person(a *app.App, r lineage.Record) {
 // review says what a person has to decide.
 func review(a *app.App, id run.ID, r *lineage.Record) {
 	a.Err.Println(a.Err.Paint(term.Yellow, "needs review:") + " " + term.Line(r.Reason, 400))
-	Decisions(a, id, r.Revision)
+	Decisions(a, id, r.Step, r.Revision)
 }
 
 // Decisions says how to decide about a run that stopped, see DecideWith.
-func Decisions(a *app.App, id run.ID, revision string) {
+func Decisions(a *app.App, id run.ID, step run.Path, revision string) {
 	a.Err.Println("a person has to decide:")
-	for _, command := range DecideWith(a, id, revision) {
+	for _, command := range DecideWith(a, id, step, revision) {
 		a.Err.Println("  " + command)
 	}
 }
 
-// DecideWith are the commands that decide about a run that stopped: at a call, or, with
-// the revision that it was recorded under, because the code is another one.
-func DecideWith(a *app.App, id run.ID, revision string) []string {
+// DecideWith are the commands that decide about a run that stopped: at the step of a call,
+// or, with the revision that it was recorded under, because the code is another one.
+func DecideWith(a *app.App, id run.ID, step run.Path, revision string) []string {
 	var commands []string
-	words := []string{run.Happened, run.Again, run.Fail}
-	if revision != "" {
-		words[0] = run.Pin
+	words := []string{run.Again, run.Fail}
+	switch {
+	case revision != "":
+		words = []string{run.Pin, run.Again, run.Fail}
+	case step != "":
+		words = []string{run.Happened, run.Again, run.Fail}
 	}
 	for _, word := range words {
 		commands = append(commands, a.Hint("answer", string(id), word, "--reason", "TEXT"))

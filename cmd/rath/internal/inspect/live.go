@@ -85,7 +85,7 @@ func liveOf(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo)
 func tellLive(ctx context.Context, a *app.App, s *app.System, r *view.LiveRun) error {
 	answers := follow.AnswerWith(a, r.Info.Run, r.Live.Waits)
 	if r.Live.Review != nil {
-		answers = follow.DecideWith(a, r.Info.Run, r.Live.Review.Revision)
+		answers = follow.DecideWith(a, r.Info.Run, r.Live.Review.Step, r.Live.Review.Revision)
 	}
 	view.WriteLive(a.Out, r, answers...)
 	branches, err := openBranches(ctx, s, r)

@@ -79,7 +79,7 @@ func resume(ctx context.Context, a *app.App, name string, o *runOptions) (err er
 	}
 	if r.State == run.NeedsReview && r.Review != nil {
 		a.Err.Println("run " + string(r.Run) + " needs review: " + r.Review.Reason)
-		follow.Decisions(a, r.Run, r.Review.Revision)
+		follow.Decisions(a, r.Run, r.Review.Step, r.Review.Revision)
 		return app.Silent(app.ExitRefused)
 	}
 	seen, err := follow.Watch(ctx, s, r.Run, r.Root, after, handlers(ctx, a, s, string(r.Root)))

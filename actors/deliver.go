@@ -29,15 +29,6 @@ func (s *System) Signal(ctx context.Context, sig journal.Signal) error {
 	return err
 }
 
-// SignalHere is Signal for a session that is in memory here; held is false, and
-// nothing is done, if it is not.
-func (s *System) SignalHere(ctx context.Context, sig journal.Signal) (held bool, err error) {
-	if box := s.held.get(sig.To); box == nil || box.isClosed() {
-		return false, nil
-	}
-	return true, s.Signal(ctx, sig)
-}
-
 // closeBranch ends the session of a branch whose parent no longer waits for its end, as
 // the parent's log says. The signal of the parent may have been lost.
 func (s *System) closeBranch(ctx context.Context, sig journal.Signal) error {

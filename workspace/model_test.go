@@ -181,7 +181,7 @@ func sameTree(t *testing.T, where string, b blob.Store, got blob.Digest, other b
 // checkDiff applies the changes to the list of entries by hand.
 func checkDiff(t *testing.T, b blob.Store, from, to blob.Digest) {
 	t.Helper()
-	load := func(head blob.Digest) map[string]manifest.Entry {
+	load := func(head blob.Digest) (*manifest.Tree, map[string]manifest.Entry) {
 		tree, err := manifest.Load(t.Context(), b, head)
 		if err != nil {
 			t.Fatal(err)
@@ -190,14 +190,11 @@ func checkDiff(t *testing.T, b blob.Store, from, to blob.Digest) {
 		for e := range tree.Entries() {
 			m[e.Path] = e
 		}
-		return m
+		return tree, m
 	}
-	got, want := load(from), load(to)
-	changes, err := manifest.Diff(t.Context(), b, from, to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range changes {
+	before, got := load(from)
+	after, want := load(to)
+	for _, c := range manifest.Compare(before, after) {
 		if got[c.Path] != c.Before || c.Before == c.After {
 			t.Fatalf("change %+v, the tree has %+v", c, got[c.Path])
 		}

@@ -67,7 +67,6 @@ type Fact struct {
 const (
 	FactRelease  = "release"
 	FactProvider = "model provider"
-	FactExported = "exported"
 	FactImported = "imported" // by whom a log was brought into the exporter's store
 )
 

@@ -215,12 +215,12 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 
 // recordFailure commits that the step failed with err, as d says besides, and returns
 // err.
-func (st *step) recordFailure(err error, d journal.StepCompleted, content ...session.Event) error {
+func (st *step) recordFailure(err error, d journal.StepCompleted) error {
 	if d.Code == "" {
 		d.Code = run.CodeOf(err)
 	}
 	d.Error = excerpt.Clip(err.Error(), 1<<10)
-	if _, commitErr := st.commit(d, content...); commitErr != nil {
+	if _, commitErr := st.commit(d); commitErr != nil {
 		return commitErr
 	}
 	return err

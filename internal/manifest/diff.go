@@ -1,11 +1,6 @@
 package manifest
 
-import (
-	"context"
-	"strings"
-
-	"github.com/rathcluster/rath/blob"
-)
+import "strings"
 
 // ChangeKind is what happened to a path.
 type ChangeKind string
@@ -26,24 +21,7 @@ type Change struct {
 	After  Entry
 }
 
-// Diff returns what changed from head a to head z, sorted by path. The zero
-// head is the empty tree. It reads two manifests and no files.
-func Diff(ctx context.Context, b blob.Store, a, z blob.Digest) ([]Change, error) {
-	if a == z {
-		return nil, nil
-	}
-	before, err := Load(ctx, b, a)
-	if err != nil {
-		return nil, err
-	}
-	after, err := Load(ctx, b, z)
-	if err != nil {
-		return nil, err
-	}
-	return Compare(before, after), nil
-}
-
-// Compare is Diff of two trees at hand.
+// Compare returns what changed from one tree to another, sorted by path.
 func Compare(before, after *Tree) []Change {
 	var changes []Change
 	a, z := before.entries, after.entries

@@ -105,10 +105,9 @@ func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any
 				return a.untakenLive(ctx, t, out, err)
 			}
 		default:
-			done, err := a.stands(ctx, t, &out, st, try == standTries)
-			if done || err != nil {
+			if a.stands(ctx, t, &out, st, try == standTries) {
 				out.At = stamp(time.Now())
-				return out, err
+				return out, nil
 			}
 		}
 		pause := time.NewTimer(standAgain)
@@ -123,7 +122,7 @@ func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any
 
 // stands fills in how a run stands that is open. It is not done if the run is not at
 // the node that the relay named, unless that is the last word.
-func (a answerer) stands(ctx context.Context, t session.Tenant, out *wire.Live, st schedule.Standing, last bool) (done bool, err error) {
+func (a answerer) stands(ctx context.Context, t session.Tenant, out *wire.Live, st schedule.Standing, last bool) (done bool) {
 	out.Silent = false
 	out.State, out.Attempt, out.Node, out.Behind, out.Due, out.Unbegun = st.State, st.Attempt, st.Holder, st.Behind, st.Due, st.Unbegun
 	if p := st.Queue; p != nil {
@@ -141,18 +140,18 @@ func (a answerer) stands(ctx context.Context, t session.Tenant, out *wire.Live, 
 		}
 	}
 	if st.State != run.Running {
-		return true, nil
+		return true
 	}
 	told, err := a.holder(ctx, t, out.Run, st.Holder)
 	switch {
 	case err != nil:
 		out.Silent = true
-		return st.Lost || last || !errors.Is(err, conn.ErrNoAnswer), nil // a node that has gone is missed by its relay soon
+		return st.Lost || last || !errors.Is(err, conn.ErrNoAnswer) // a node that has gone is missed by its relay soon
 	case !told.Here:
-		return last, nil
+		return last
 	}
 	out.Attempt, out.Since, out.Steps, out.More = told.Live.Attempt, told.Live.Since, told.Live.Steps, told.Live.More
-	return true, nil
+	return true
 }
 
 // holder asks the incarnation that executes a run.

@@ -8,7 +8,9 @@ import (
 
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -106,14 +108,20 @@ func BenchmarkRelay(b *testing.B) {
 	records := 0
 	ended := 0
 	runs := map[run.ID]bool{}
-	for r, err := range c.Tail(ctx, session.DefaultTenant, "", 0) {
+	for data, err := range c.Stored(ctx, streams.StreamLineage, project.LineageFilter(session.DefaultTenant, "")) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		records++
-		if r.Record.Kind == "ended" && !runs[r.Record.Run] {
-			runs[r.Record.Run] = true
-			ended++
+		stored, err := lineage.DecodeStored(data)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, r := range stored {
+			records++
+			if r.Kind == "ended" && !runs[r.Run] {
+				runs[r.Run] = true
+				ended++
+			}
 		}
 		if ended == commits/22 {
 			break

@@ -19,7 +19,6 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/project"
@@ -378,54 +377,6 @@ func TestForeignBytes(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		n.checkLineage(t)
-		n.stop()
-	})
-}
-
-// TestTail reads lineage over cuts of the connection.
-func TestTail(t *testing.T) {
-	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
-		n := startNode(t, srv, "node-1")
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		tail, err := api.Connect(ctx, options(srv, t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		seen := map[string]int{}
-		var order []uint64
-		done := make(chan error, 1)
-		go func() {
-			for r, err := range tail.Tail(ctx, session.DefaultTenant, "", 0) {
-				if err != nil {
-					done <- err
-					return
-				}
-				seen[place(&r.Record)]++
-				order = append(order, r.At)
-			}
-			done <- nil
-		}()
-		for i := range 8 {
-			n.submitted(t, nc, 5*i, 5*i+5)
-			time.Sleep(2 * time.Millisecond)
-			if err := tail.Cut(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		ended(t, nc, 0, 40)
-		time.Sleep(time.Minute)
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		all, _ := n.records(t)
-		if len(order) != len(all) || len(seen) != len(all) || !slices.IsSorted(order) {
-			t.Errorf("%d records, %d different ones, in order %v; LINEAGE holds %d", len(order), len(seen), slices.IsSorted(order), len(all))
-		}
-		if err := tail.Close(); err != nil {
-			t.Error(err)
-		}
 		n.stop()
 	})
 }

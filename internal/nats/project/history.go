@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -218,4 +219,28 @@ func (h *history) until(before uint64) uint64 {
 		return h.last
 	}
 	return min(before-1, h.last)
+}
+
+// LineageRecords returns the records of a message of LINEAGE, each with the sequence
+// that a reader who has it goes on after.
+func LineageRecords(m conn.Message) ([]wire.LineageRecord, error) {
+	records, err := lineage.DecodeStored(m.Data)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]wire.LineageRecord, len(records))
+	for i, r := range records {
+		out[i] = wire.LineageRecord{At: m.Seq - 1, Record: r}
+	}
+	out[len(out)-1].At = m.Seq
+	return out, nil
+}
+
+// LineageFilter is the subject of the records of a tree; of all for "".
+func LineageFilter(t session.Tenant, root session.ID) string {
+	filter := streams.PrefixLineage + string(t) + "."
+	if root == "" {
+		return filter + ">"
+	}
+	return filter + string(root) + ".>"
 }

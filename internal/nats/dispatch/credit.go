@@ -2,13 +2,11 @@ package dispatch
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -31,10 +29,8 @@ const (
 	// believed.
 	creditTTL  = 2 * time.Second
 	creditNone = 250 * time.Millisecond
-	// creditTimeout bounds the question, creditAgain is when it is repeated. A
-	// partition without a relay gives none.
+	// creditTimeout bounds the question. A partition without a relay gives none.
 	creditTimeout = time.Second
-	creditAgain   = 20 * time.Millisecond
 )
 
 // credit is what a node asks the relay of a partition for.
@@ -189,21 +185,12 @@ func (s *credits) take(ctx context.Context, k session.Key, workflow string) (ok,
 	}
 }
 
-// ask asks the relay of a partition, and again while the partition has none, which is
-// the moment of a handover. No answer is no credit.
+// ask asks the relay of a partition for credit. No answer is no credit.
 func (s *credits) ask(ctx context.Context, at partitionCredit) (a creditAnswer) {
 	ctx, cancel := context.WithTimeout(ctx, creditTimeout)
 	defer cancel()
-	data, err := json.Marshal(credit{at.tenant, at.workflow, creditsAtOnce})
-	if err != nil {
+	if s.c.askRelay(ctx, creditSubject(s.c.Generation(), at.partition), credit{at.tenant, at.workflow, creditsAtOnce}, &a) {
 		return a
-	}
-	for ctx.Err() == nil {
-		m, err := s.c.NC.RequestWithContext(ctx, creditSubject(s.c.Generation(), at.partition), data)
-		if err == nil && json.Unmarshal(m.Data, &a) == nil {
-			return a
-		}
-		conn.Pause(ctx, creditAgain)
 	}
 	return creditAnswer{Moving: true} // it may be taken over at this moment
 }

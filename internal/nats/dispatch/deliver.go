@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -49,6 +50,23 @@ func (c *Dispatch) Ping(ctx context.Context, incarnation string) bool {
 	defer cancel()
 	_, err := c.NC.RequestWithContext(ctx, messages.DeliverSubject(incarnation), nil)
 	return err == nil
+}
+
+// relayAgain is when the relay of a partition is asked again.
+const relayAgain = 20 * time.Millisecond
+
+// askRelay asks the relay of a partition on a subject of its own, and again until ctx ends
+// while the partition has none, which is the moment of a handover. It reports whether
+// there was an answer, which is in a then.
+func (c *Dispatch) askRelay(ctx context.Context, subject string, question, a any) bool {
+	data, err := json.Marshal(question)
+	for err == nil && ctx.Err() == nil {
+		if m, err := c.NC.RequestWithContext(ctx, subject, data); err == nil && json.Unmarshal(m.Data, a) == nil {
+			return true
+		}
+		conn.Pause(ctx, relayAgain)
+	}
+	return false
 }
 
 // ServeDeliver answers for this incarnation: handle is given each delivered

@@ -265,12 +265,9 @@ func (g *gateway) take(ctx context.Context, d dispatched) (a journal.Answer, fre
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch {
-	case errors.Is(err, run.ErrBusy):
+	if errors.Is(err, run.ErrBusy) {
 		g.full = time.Now().Add(fullPause)
 		return a, 0, err
-	case errors.Is(err, run.ErrShutdown):
-		g.stopping = true // else its free slots would be granted again and again
 	}
 	return a, g.free(), err
 }

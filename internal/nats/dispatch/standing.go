@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -13,12 +12,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-const (
-	// standingTimeout bounds the question how a run stands, standingAgain is when it
-	// is repeated: a partition has no relay at the moment of a handover.
-	standingTimeout = 2 * time.Second
-	standingAgain   = 20 * time.Millisecond
-)
+// standingTimeout bounds the question how a run stands.
+const standingTimeout = 2 * time.Second
 
 // standingOf asks the relay of a partition how a run stands.
 type standingOf struct {
@@ -39,18 +34,10 @@ func (c *Dispatch) Standing(ctx context.Context, home session.Key, id run.ID) (s
 	if !ok {
 		return st, fmt.Errorf("session %s: %w", home, session.ErrNotFound)
 	}
-	data, err := json.Marshal(standingOf{home.Tenant, home.ID, id})
-	if err != nil {
-		return st, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, standingTimeout)
 	defer cancel()
-	for ctx.Err() == nil {
-		m, err := c.NC.RequestWithContext(ctx, standingSubject(g, p), data)
-		if err == nil && json.Unmarshal(m.Data, &st) == nil {
-			return st, nil
-		}
-		conn.Pause(ctx, standingAgain)
+	if c.askRelay(ctx, standingSubject(g, p), standingOf{home.Tenant, home.ID, id}, &st) {
+		return st, nil
 	}
 	return st, fmt.Errorf("%w for partition %d, which no relay has at the moment; ask again in a few seconds", conn.ErrNoAnswer, p)
 }

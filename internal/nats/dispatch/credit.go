@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -58,7 +59,7 @@ type creditKey struct {
 }
 
 // lent is the credit of a partition that is not used up.
-type lent map[creditKey]*loan
+type lent map[creditKey]loan
 
 type loan struct {
 	n     int
@@ -67,19 +68,13 @@ type loan struct {
 
 // lend answers a question for credit.
 func (d *dispatcher) lend(now time.Time, c credit) creditAnswer {
+	maps.DeleteFunc(d.lent, func(_ creditKey, l loan) bool { return !now.Before(l.until) })
 	k := creditKey{c.Tenant, c.Workflow}
 	fresh, moved := d.s.Fresh(c.Tenant, c.Workflow)
-	l := d.lent[k]
-	if l == nil || !now.Before(l.until) {
-		l = &loan{}
-		d.lent[k] = l
-	}
-	n := max(min(c.N, maxWaiting-fresh-l.n), 0)
-	if l.n += n; n > 0 {
-		l.until = now.Add(creditTTL)
-	}
-	if l.n == 0 {
-		delete(d.lent, k)
+	lent := d.lent[k].n
+	n := max(min(c.N, maxWaiting-fresh-lent), 0)
+	if n > 0 {
+		d.lent[k] = loan{lent + n, now.Add(creditTTL)}
 	}
 	return creditAnswer{N: n, Moving: now.Sub(moved) < catalogFresh}
 }
@@ -91,13 +86,14 @@ func (d *dispatcher) returned(t session.Tenant, facts []journal.Fact) {
 	}
 	for i := range facts {
 		f := &facts[i]
-		if _, ok := f.What.(journal.Submitted); ok {
-			k := creditKey{t, f.Workflow}
-			if l := d.lent[k]; l != nil {
-				if l.n--; l.n <= 0 {
-					delete(d.lent, k)
-				}
-			}
+		if _, ok := f.What.(journal.Submitted); !ok {
+			continue
+		}
+		k := creditKey{t, f.Workflow}
+		if l := d.lent[k]; l.n > 1 {
+			d.lent[k] = loan{l.n - 1, l.until}
+		} else {
+			delete(d.lent, k)
 		}
 	}
 }

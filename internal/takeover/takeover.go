@@ -26,7 +26,8 @@ import (
 )
 
 // File takes over a file for a user of a tenant, as a node does that was asked to:
-// nothing of another tenant, and nothing while the streams take no new runs. Doing it
+// nothing of another tenant, nothing that has a run copy a directory of its node, and
+// nothing while the streams take no new runs. Doing it
 // again goes on where it was cut off, and changes nothing once all is there.
 func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc []byte) ([]wire.Imported, error) {
 	if !dossier.IsTree(doc) {
@@ -45,6 +46,9 @@ func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc [
 	if err == nil && tree.Home.Tenant != t {
 		err = fmt.Errorf("the archive is of tenant %s: %w; import it with a user of that tenant", tree.Home.Tenant, session.ErrTenant)
 	}
+	if err == nil {
+		err = named(tree)
+	}
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -55,6 +59,48 @@ func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc [
 	}
 	rows, err := restore(ctx, c, tree, user)
 	return rows, refusal(err)
+}
+
+// named refuses an archive in which a session was sent to a directory: a run on it, or on
+// a fork of it, copies what is there on the machine of its node. That is for the code of a
+// workflow to say, and for the operator, but not for a user of a tenant.
+func named(tree *dossier.Evidence) error {
+	for _, l := range tree.Logs {
+		for _, raw := range l.Commits {
+			commit, err := commitlog.Decode([]byte(raw))
+			if err != nil {
+				return err
+			}
+			for _, ev := range commit.Events {
+				if d := ev.Blob.Digest; !d.IsZero() {
+					ev.Data = string(tree.Blobs[d]) // verified to be there
+				}
+				at, err := placement(ev)
+				if err != nil {
+					return err
+				}
+				if at.Spec != "" && at.Head.IsZero() {
+					return fmt.Errorf("session %s was sent to the directory %.80q, whose files are not in the archive: %w; the operator can import it, at the store", l.Session, at.Spec, session.ErrForeign)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// placement returns where an event sends its session.
+func placement(ev session.Event) (session.Placement, error) {
+	switch ev.Kind {
+	case session.KindPlaced:
+		return session.DecodePlacement(ev)
+	case session.KindJoined:
+		j, err := session.DecodeJoin(ev)
+		return j.Placement, err
+	case session.KindChunk:
+		c, err := session.DecodeChunk(ev)
+		return c.Origin().Placement, err
+	}
+	return session.Placement{}, nil
 }
 
 // refusal gives an error of an archive the code with which a client is told.

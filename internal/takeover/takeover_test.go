@@ -307,6 +307,41 @@ func TestArchiveWithOpenRun(t *testing.T) {
 	}
 }
 
+// TestArchiveNamesDirectory: a session that a forger sent to a directory of the node is not
+// brought, because the next run on it would copy what is there.
+func TestArchiveNamesDirectory(t *testing.T) {
+	t.Parallel()
+	here, other := newSite(t), newSite(t)
+	here.run("r1", "")
+	tree, _, err := dossier.VerifyTree(here.prune()[0], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commits := tree.Logs[0].Commits
+	last, err := commitlog.Decode([]byte(commits[len(commits)-1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := session.PlacedEvent(session.Placement{Backend: "local", Spec: t.TempDir()})
+	sent.Time = last.Events[0].Time
+	last.Events = slices.Insert(last.Events, 0, sent)
+	data, err := commitlog.Encode(last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commits[len(commits)-1], tree.Signatures = string(data), nil
+	doc, err := tree.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := dossier.VerifyTree(doc, nil); err != nil {
+		t.Fatalf("it does not hold together: %v", err)
+	}
+	if rows, err := other.imports(t.Context(), doc); !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), "directory") {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
 // TestNodeEndsMeanwhile: the client asks again when a node is back, which goes on where the
 // other one was cut off.
 func TestNodeEndsMeanwhile(t *testing.T) {

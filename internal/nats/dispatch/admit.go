@@ -52,9 +52,9 @@ func (i *intake) admitAgain(ctx context.Context, t journal.Task) error {
 	return err
 }
 
-// tellHeld tells who watches a run that its task waits, at its 1st, 2nd, 4th
-// delivery and so on. Who does not hear it asks.
-func (i *intake) tellHeld(l *incomingTask, cause error) {
+// publishHeld tells the clients that watch a run that its task waits, at its 1st, 2nd, 4th
+// delivery and so on. A client that misses the message asks.
+func (i *intake) publishHeld(l *incomingTask, cause error) {
 	meta, err := l.msg.Metadata()
 	if err != nil || meta.NumDelivered&(meta.NumDelivered-1) != 0 {
 		return

@@ -32,8 +32,8 @@ const (
 	resultTimeout = 30 * time.Second
 	// lookTimeout bounds what is read for the scheduler.
 	lookTimeout = 10 * time.Second
-	// outcomesAhead bounds the outcomes that wait for the pump. Those who bring
-	// them wait then, and with them the actions after theirs.
+	// outcomesAhead bounds the outcomes that wait for the pump. With more of them the
+	// workers wait, and with them the actions that come next.
 	outcomesAhead = 256
 )
 
@@ -45,20 +45,20 @@ type dispatcher struct {
 	o                     RelayOptions
 	generation, partition uint32
 	stream                string
-	recheck               <-chan struct{} // who lives may have changed
+	recheck               <-chan struct{} // the set of living nodes may have changed
 
-	s    *schedule.Scheduler
-	at   commitlog.Position // of the last commit taken; Seq is not used
-	set  openSet            // as it is stored
-	cut  map[int][]byte     // the pages of its next root that are gathered; nil while none are
-	pace *eventlog.Pacer
-	back chan outcome // of actions
-	news chan nodeNews
-	call chan func() // what others ask of the pump
-	lent lent
-	acts *workers.Pool                  // what carries actions out
-	work sync.WaitGroup                 // the rest that it began
-	told atomic.Pointer[PartitionState] // the last answer to Relaying
+	s         *schedule.Scheduler
+	at        commitlog.Position // of the last commit taken; Seq is not used
+	set       openSet            // as it is stored
+	cut       map[int][]byte     // the pages of its next root that are gathered; nil while none are
+	pace      *eventlog.Pacer
+	back      chan outcome // of actions
+	news      chan nodeNews
+	call      chan func() // what others ask of the pump
+	lent      lent
+	acts      *workers.Pool                  // what carries actions out
+	work      sync.WaitGroup                 // the rest that it began
+	lastState atomic.Pointer[PartitionState] // the last answer to Relaying
 }
 
 type outcome struct {
@@ -80,11 +80,11 @@ func (d *dispatcher) run(ctx context.Context) error {
 	if !protection.OpenSetTail {
 		d.at.Token = end
 	}
-	deaf, err := d.listen()
+	unsubscribe, err := d.listen()
 	if err != nil {
 		return err
 	}
-	defer deaf()
+	defer unsubscribe()
 	stop, err := d.serve(ctx)
 	if err != nil {
 		return err
@@ -100,9 +100,9 @@ func (d *dispatcher) options() *schedule.Options {
 }
 
 // pump takes the commits. Up to end they are history: what is still to be done
-// because of it is done when all of it is known. It calls deaf when it answers no
+// because of it is done when all of it is known. It calls stop when it answers no
 // question any more.
-func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint64, deaf func()) error {
+func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint64, stop func()) error {
 	h := eventlog.NewChain(d.c.Logs, d.generation, d.partition)
 	d.back, d.acts = make(chan outcome, outcomesAhead), workers.New()
 	ctx, cancel := context.WithCancel(ctx)
@@ -110,7 +110,7 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 	saving := false
 	defer func() {
 		cancel()
-		deaf()
+		stop()
 		d.finish(ctx, saving, saves)
 	}()
 	wake := time.NewTimer(conn.HistoryCheck)
@@ -389,8 +389,8 @@ func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome 
 	return schedule.Outcome{Result: schedule.Settled, Entry: &e}
 }
 
-// listen hears nodes until it is stopped.
-func (d *dispatcher) listen() (stop func(), err error) {
+// listen subscribes to what nodes say of themselves.
+func (d *dispatcher) listen() (unsubscribe func(), err error) {
 	d.news = make(chan nodeNews, newsAhead)
 	hear := func(n nodeNews) {
 		select {

@@ -89,7 +89,7 @@ const (
 
 // gateway stands between the relays and the slots of this process: it takes what
 // is dispatched while slots are free, and grants those that become free to the
-// relays in turn, for the tenant who was served longest ago.
+// relays in turn, for the tenant that was served longest ago.
 type gateway struct {
 	c *Dispatch
 	h *Host
@@ -131,7 +131,7 @@ func (c *Dispatch) ServeRuns(ctx context.Context, h *Host) error {
 	g := &gateway{
 		c: c, h: h, demands: map[partitionKey]*noted{}, kept: map[uint64]granted{}, served: map[session.Tenant]uint64{}, poke: make(chan struct{}, 1),
 	}
-	// What was taken is claimed also after ctx ends: who drains waits for it.
+	// What was taken is claimed also after ctx ends: a node that drains waits for it.
 	service, err := c.Serve(context.WithoutCancel(ctx), messages.NodeSubject(h.Incarnation, verbDispatch), "", g.serve)
 	if err != nil {
 		return err
@@ -354,8 +354,8 @@ func (g *gateway) grant(now time.Time) time.Duration {
 }
 
 // choose returns for whom the next free slot is: interactive workflows go before
-// batch ones, then the tenant who was served longest ago, of him what follows from
-// a run that has begun, and of several partitions the one that was granted a slot
+// batch ones, then the tenant that was served longest ago, of its runs what follows from
+// one that has begun, and of several partitions the one that was granted a slot
 // longest ago. The lock is held.
 func (g *gateway) choose(now time.Time) (k partitionKey, head schedule.Head, ok bool) {
 	for at, d := range g.demands {

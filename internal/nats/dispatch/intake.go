@@ -69,7 +69,7 @@ type incomingTask struct {
 	workflow string
 	id       run.ID // "" if it cannot be read
 	digest   string // of what was submitted
-	placed   bool   // what refuses it is the log of the session that is noted for it, or its body
+	placed   bool   // what can still refuse it is the log of the session that its alias names, or its body
 }
 
 // again reports whether the task was delivered before.
@@ -93,7 +93,7 @@ func (i *intake) handle(ctx context.Context, m jsMsg) disposition {
 	case errors.Is(err, streams.ErrNoRoom):
 		// What the streams hold is told once, and not with each task that waits.
 		i.c.Logger.Debug("a task waits for room", "subject", m.Subject(), "run", string(l.id), "err", err)
-		i.tellHeld(&l, err)
+		i.publishHeld(&l, err)
 		return nakDelayed
 	case !messages.Refusal(err) && !errors.Is(err, run.ErrDeadline) && run.CodeOf(err) != CodeUnknownWorkflow:
 		i.c.Logger.Info("a task was not taken and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
@@ -251,8 +251,8 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, nam
 	l.placed = fresh
 	switch {
 	case have.Digest == "" && have.Cancelled != nil:
-		told, err := i.toldAgain(ctx, l)
-		if told || err != nil {
+		ended, err := i.hasEnded(ctx, l)
+		if ended || err != nil {
 			return err
 		}
 		return i.c.PutCancelled(ctx, l.tenant, l.id) // before it was submitted
@@ -278,11 +278,11 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, nam
 	}
 	err = accept(ctx, t)
 	if errors.Is(err, session.ErrArchived) && !fresh {
-		told, toldErr := i.c.Told(ctx, l.tenant, l.id)
+		ended, endedErr := i.c.HasResult(ctx, l.tenant, l.id)
 		switch {
-		case toldErr != nil:
-			err = toldErr
-		case told:
+		case endedErr != nil:
+			err = endedErr
+		case ended:
 			err = nil // its log is archived, and it ended long ago
 		}
 	}
@@ -290,7 +290,7 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, nam
 		return err
 	}
 	if !fresh {
-		i.tellAgain(ctx, t.Session.Tenant, t.ID)
+		i.republishResult(ctx, t.Session.Tenant, t.ID)
 	}
 	return i.cancelledMeanwhile(ctx, subject, t)
 }
@@ -323,22 +323,22 @@ func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name
 	return have, fresh, err
 }
 
-// tellAgain publishes the result of a run that has ended to the client that submitted
-// it again. The stream holds it already, and refuses it.
-func (i *intake) tellAgain(ctx context.Context, tenant session.Tenant, id run.ID) {
+// republishResult publishes the result of a run that has ended, for the client that
+// submitted it again. The stream RESULT holds it already and does not take it.
+func (i *intake) republishResult(ctx context.Context, tenant session.Tenant, id run.ID) {
 	subject := messages.RunSubject(tenant, id, messages.OnResult)
 	if m, err := i.c.Last(ctx, streams.StreamResult, subject); err == nil {
 		_ = i.c.NC.Publish(subject, m.Data) // else the client asks
 	}
 }
 
-// toldAgain reports whether a run that no log held has its result, and then tells it again.
-func (i *intake) toldAgain(ctx context.Context, l *incomingTask) (bool, error) {
-	told, err := i.c.Told(ctx, l.tenant, l.id)
-	if told && err == nil {
-		i.tellAgain(ctx, l.tenant, l.id)
+// hasEnded reports whether a run that no log held has its result, and then republishes it.
+func (i *intake) hasEnded(ctx context.Context, l *incomingTask) (bool, error) {
+	ended, err := i.c.HasResult(ctx, l.tenant, l.id)
+	if ended && err == nil {
+		i.republishResult(ctx, l.tenant, l.id)
 	}
-	return told, err
+	return ended, err
 }
 
 // fork resolves the name of the session to fork. A session that exists cannot

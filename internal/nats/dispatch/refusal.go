@@ -18,20 +18,20 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// refused puts away a task that was refused before, and is offered again, if
-// the intake that refused it got no further than to note it: the result comes last.
+// refused finishes a task that was refused before and is delivered again, if the intake
+// that refused it got no further than the alias: the result is stored last.
 func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) error {
-	if told, err := i.toldAgain(ctx, l); told || err != nil {
+	if ended, err := i.hasEnded(ctx, l); ended || err != nil {
 		return err
 	}
-	return i.putAway(ctx, l, code.Err(fmt.Sprintf("task %s was refused before; submit it under another id", l.id)))
+	return i.deadLetter(ctx, l, code.Err(fmt.Sprintf("task %s was refused before; submit it under another id", l.id)))
 }
 
-// cancelledMeanwhile looks whether a cancel came too early for the log: then it
-// is applied now. Once a session was chosen for a task its log alone says how
-// the run ends, because another delivery of the task may be on its way there. It
-// was given up if that took longer than the client waits, as when the node stood still:
-// what is told as refused is not to go on.
+// cancelledMeanwhile applies a cancel that came too early for the log. Once a session was
+// chosen for a task its log alone says how the run ends, because another delivery of the
+// task may be on its way there. If this delivery took longer than the client waits, as on a
+// node that stood still, the alias may say that the task is refused: then the run is
+// cancelled, so that no run goes on whose client was answered that it was refused.
 func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journal.Task) error {
 	have, _, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, i.c.Logs, subject)
 	if err == nil && have.Cancelled == nil && have.Refused != "" {
@@ -47,7 +47,7 @@ func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journ
 	return err
 }
 
-// refuse puts a task away that no node will ever run.
+// refuse makes a dead letter of a task that no node will ever run.
 func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error {
 	if l.id != "" && l.tenant != "" && !errors.Is(cause, run.ErrKeyReused) {
 		subject := eventlog.RunAliasSubject(l.tenant, l.id)
@@ -61,14 +61,14 @@ func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error
 			// is wrong with it.
 			cause = fmt.Errorf("task %s: %w, and: %s", l.id, run.ErrKeyReused, cause.Error())
 		} else if have.Session != "" {
-			// A log that holds it says alone how the run ends, also if what refuses
-			// it here was looked at before, or comes from what the run is by now.
+			// A log that holds the task says alone how the run ends, also if the cause
+			// was found before that log was read, or is the state of the run itself.
 			if held, err := i.held(ctx, l, have.Session); held || err != nil {
 				return err
 			}
 		}
-		// What refuses it may pass, and it may be delivered again: that must
-		// not begin a run that is told as refused.
+		// The cause may pass, and the task may be delivered again: that must not begin
+		// a run whose client was answered that it was refused.
 		for have.Digest == l.digest && have.Refused == "" {
 			have.Refused = a.Refused
 			if have, revision, _, err = eventlog.PutAlias(ctx, i.c.Logs, subject, revision, have); err != nil {
@@ -76,19 +76,19 @@ func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error
 			}
 		}
 	}
-	return i.putAway(ctx, l, cause)
+	return i.deadLetter(ctx, l, cause)
 }
 
-// putAway keeps a refused task in the stream DLQ, and tells why it is there.
-func (i *intake) putAway(ctx context.Context, l *incomingTask, cause error) error {
+// deadLetter keeps a refused task in the stream DLQ, and publishes why it is there.
+func (i *intake) deadLetter(ctx context.Context, l *incomingTask, cause error) error {
 	now := time.Now()
-	if err := i.bury(ctx, l, cause, now); err != nil {
+	if err := i.storeDeadLetter(ctx, l, cause, now); err != nil {
 		return err
 	}
-	return i.tellRefused(ctx, l, cause, now)
+	return i.publishRefused(ctx, l, cause, now)
 }
 
-func (i *intake) tellRefused(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
+func (i *intake) publishRefused(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
 	e := *wire.ErrorOf(cause)
 	i.c.Logger.Info("a task was refused", "subject", l.msg.Subject(), "run", string(l.id), "code", string(e.Code), "reason", e.Text)
 	if l.id == "" || l.tenant == "" {
@@ -98,13 +98,13 @@ func (i *intake) tellRefused(ctx context.Context, l *incomingTask, cause error, 
 	ev.Time = now.UnixMilli()
 	data, err := messages.Encode(ev)
 	if err == nil {
-		// The task may be acknowledged over another connection, and is not told again then.
+		// The task may be acknowledged over another connection, and does not come again then.
 		err = i.c.Tell(ctx, messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
 	}
 	if err != nil || e.Code == run.CodeKeyReused {
 		return err
 	}
-	if told, err := i.toldAgain(ctx, l); told || err != nil {
+	if ended, err := i.hasEnded(ctx, l); ended || err != nil {
 		return err
 	}
 	return i.c.PutResult(ctx, l.tenant, wire.RefusedResult(l.id, l.workflow, e, now), true)
@@ -115,12 +115,12 @@ func (i *intake) tellRefused(ctx context.Context, l *incomingTask, cause error, 
 const placing = time.Minute
 
 // held reports whether a log holds a task that a session was found for. It fails
-// while another delivery may be bringing it there, unless the session or the body
-// is what refuses it.
+// while another delivery may be bringing it there, unless the task is refused because of its
+// session or its body.
 func (i *intake) held(ctx context.Context, l *incomingTask, home session.ID) (bool, error) {
 	has, err := i.has(ctx, l, home)
 	if errors.Is(err, session.ErrArchived) {
-		has, err = i.c.Told(ctx, l.tenant, l.id) // which is all that is left of one that it held
+		has, err = i.c.HasResult(ctx, l.tenant, l.id) // which is all that is left of one that it held
 	}
 	if has || err != nil || l.placed {
 		return has, err
@@ -147,8 +147,8 @@ func (i *intake) has(ctx context.Context, l *incomingTask, home session.ID) (boo
 	return false, nil
 }
 
-// bury keeps the task in the stream DLQ, unless another delivery of it did.
-func (i *intake) bury(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
+// storeDeadLetter keeps the task in the stream DLQ, unless another delivery of it did.
+func (i *intake) storeDeadLetter(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
 	meta, err := l.msg.Metadata()
 	if err != nil {
 		return fmt.Errorf("nats/dispatch: store dead letter: %w", err)
@@ -169,8 +169,8 @@ func (i *intake) bury(ctx context.Context, l *incomingTask, cause error, now tim
 }
 
 // PutCancelled stores and tells how a run ended that was cancelled before a log
-// held it. Who takes the cancel does that, and who takes the task; a client may
-// hear both, so they say the same to the byte: what the note says.
+// held it. Both the node that takes the cancel and the one that takes the task do that. A
+// client may receive both results, so they are the same to the byte: what the alias says.
 func (c *Dispatch) PutCancelled(ctx context.Context, tenant session.Tenant, id run.ID) error {
 	subject := eventlog.RunAliasSubject(tenant, id)
 	m, err := c.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)

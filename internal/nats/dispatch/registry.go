@@ -140,7 +140,7 @@ func (c *Dispatch) Workflows(ctx context.Context, named ...string) ([]wire.Workf
 	return out, nil
 }
 
-// offering returns who offers a workflow now, as the registry's leader says.
+// offering returns the offers of a workflow now, as the registry's leader says.
 func (c *Dispatch) offering(ctx context.Context, workflow string) ([]wire.Workflow, error) {
 	var out []wire.Workflow
 	filter := streams.KeySubject(streams.BucketRegistry, wire.WorkflowKey("*", workflow))
@@ -176,7 +176,7 @@ const catalogFresh = 5 * time.Second
 
 func (c *Dispatch) newCatalog() *catalog { return &catalog{c: c} }
 
-// find returns who offers a tenant a workflow: in a revision, if one is given. If no node
+// find returns an offer of a workflow to a tenant: in a revision, if one is given. If no node
 // does, all are the workflows that are on offer to the tenant.
 func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision string) (found *wire.Workflow, all []wire.Workflow, err error) {
 	g.mu.Lock()
@@ -228,7 +228,7 @@ func (c *Dispatch) withoutGone(ctx context.Context, all []wire.Workflow) ([]wire
 	return slices.DeleteFunc(all, func(w wire.Workflow) bool { return twice(w) && !here[w.Pool] }), nil
 }
 
-// OfferOf returns who gets the runs of a tenant: its own nodes, if they offer the
+// OfferOf returns the offer that gets the runs of a tenant: of its own nodes, if they offer the
 // workflow.
 func OfferOf(all []wire.Workflow, t session.Tenant, workflow, revision string) (found *wire.Workflow) {
 	for i := range all {
@@ -258,8 +258,8 @@ func OfferedTo(all []wire.Workflow, t session.Tenant) []wire.Workflow {
 	return out
 }
 
-// pool says who gets the runs of a workflow. A revision that no node offers goes
-// to those who offer another one: a run may go on under new code.
+// pool returns the pool that gets the runs of a workflow. A revision that no node offers
+// goes to a pool that offers another one: a run may go on under new code.
 func (g *catalog) pool(ctx context.Context, t session.Tenant, workflow, revision string) (pool, class string) {
 	w, all, err := g.find(ctx, t, workflow, revision)
 	if w == nil && err == nil {

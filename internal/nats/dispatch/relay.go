@@ -32,12 +32,12 @@ func (r *Relay) Wait() error {
 
 // StartRelay passes on, until ctx ends, what follows from the commits of the
 // connection's generation, together with all other processes that do: each event
-// stream is relayed by one of them at a time. Who leaves gives up his part at once;
-// the part of one that crashes is taken over within some three seconds, and one
-// that was frozen finds out before it goes on. The caller that starts it waits for its end
-// before he closes the connection.
+// stream is relayed by one of them at a time. A process that leaves gives
+// up its part at once; the part of one that crashes is taken over within some three
+// seconds, and one that was frozen finds out before it goes on. The caller waits for the
+// relay's end before it closes the connection.
 //
-// From its start on, who asks for what was committed (ServeQueries, Relayed) waits
+// From its start on, a query for what was committed (ServeQueries, WaitCaughtUp) waits
 // until it is known which partitions this process relays: what an earlier one did
 // not get to is not passed over. So a node starts its relay before it answers.
 //
@@ -47,7 +47,7 @@ func (r *Relay) Wait() error {
 // results (stream RESULT); see package schedule. What it does twice is harmless.
 //
 // The other publishes lineage records (stream LINEAGE) in the order of the
-// stream, and tells them to who watches their run. Where relays overlap some
+// stream, and then to the clients that watch their run. Where relays overlap some
 // records are repeated, which readers recognise: see Ordered.
 //
 // Both go on after a restart where they were. The relay of the first partition

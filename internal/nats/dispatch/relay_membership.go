@@ -391,9 +391,9 @@ func (r *relayMembership) plan(ctx context.Context, work *sync.WaitGroup) {
 	}
 }
 
-// shares says who is to relay each partition, given who relays what now. The
+// shares says which process is to relay each partition, given what each relays now. The
 // shares differ by one at most. Each relay keeps what it has, the lower numbers
-// first if that is more than its share; what is left goes to those who have
+// first if that is more than its share; what is left goes to those that have
 // least, in the order of their names. Of two that have the same partition the
 // first by name keeps it.
 func shares(partitions uint32, holds map[string][]uint32) []string {
@@ -408,7 +408,7 @@ func shares(partitions uint32, holds map[string][]uint32) []string {
 			}
 		}
 	}
-	// Who has most gets the larger shares.
+	// Those that have most get the larger shares.
 	slices.SortStableFunc(names, func(a, b string) int { return have[b] - have[a] })
 	room := map[string]int{}
 	for i, id := range names {

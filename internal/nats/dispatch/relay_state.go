@@ -21,8 +21,8 @@ type PartitionState struct {
 	Behind uint64
 }
 
-// tellTimeout bounds how long Relaying waits for all relays of the process.
-const tellTimeout = 4 * time.Millisecond
+// stateTimeout bounds how long Relaying waits for all relays of the process.
+const stateTimeout = 4 * time.Millisecond
 
 // Relaying returns how the partitions stand that this process relays, by their numbers.
 // It asks nothing outside of the process and takes a few milliseconds at the most: a
@@ -36,11 +36,11 @@ func (c *Dispatch) Relaying() []PartitionState {
 	}
 	c.relaysMu.Unlock()
 	slices.SortFunc(relays, func(a, b *dispatcher) int { return int(a.partition) - int(b.partition) })
-	ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), stateTimeout)
 	defer cancel()
 	all := make([]PartitionState, len(relays))
 	for i, d := range relays {
-		all[i] = d.tell(ctx)
+		all[i] = d.askState(ctx)
 	}
 	return all
 }
@@ -59,11 +59,11 @@ func (c *Dispatch) relaying(partition uint32, d *dispatcher) (ended func()) {
 	}
 }
 
-// tell asks the pump how the partition stands.
-func (d *dispatcher) tell(ctx context.Context) PartitionState {
+// askState asks the pump how the partition stands.
+func (d *dispatcher) askState(ctx context.Context) PartitionState {
 	done := make(chan struct{})
 	ask := func() {
-		d.told.Store(d.state())
+		d.lastState.Store(d.state())
 		close(done)
 	}
 	select {
@@ -71,7 +71,7 @@ func (d *dispatcher) tell(ctx context.Context) PartitionState {
 		<-done // the pump runs it at once
 	case <-ctx.Done():
 	}
-	if last := d.told.Load(); last != nil {
+	if last := d.lastState.Load(); last != nil {
 		return *last
 	}
 	return PartitionState{Partition: d.partition}

@@ -21,8 +21,8 @@ import (
 )
 
 // Aliases are what the bucket ALIAS maps: a run's id, or the name that a user
-// gave a session, to the session whose log it is about. Who is first creates
-// an alias, and it does not change after that, but to note that a run was
+// gave a session, to the session whose log it is about. The first writer
+// creates an alias, and it does not change after that, but to note that a run was
 // cancelled before a log knew it, or that its task was refused.
 
 // RunAlias is the entry of a run.

@@ -140,8 +140,8 @@ func (h *Chain) PatientlyNext(ctx context.Context, m conn.Message) (e commitlog.
 	return e, ok, err
 }
 
-// Facts is journal.Facts of a commit that Next returned, decoded once for all who read
-// it in this process: they change nothing in it.
+// Facts is journal.Facts of a commit that Next returned, decoded once for all readers
+// in this process: they change nothing in it.
 func (h *Chain) Facts(e commitlog.Entry) []journal.Fact { return h.l.c.recent.facts(e) }
 
 // Fill loads the data of a commit's events that lies in blobs, retried within the

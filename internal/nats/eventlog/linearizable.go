@@ -21,8 +21,8 @@ import (
 // The leader of a stream that was cut off from the other servers, or stood still,
 // takes itself for the leader until it hears of the one that they elected, for 10 s
 // or more, and answers reads with what it has. Nothing that it takes for granted
-// gets into a log, because an append needs a majority. But who asks for the newest
-// version of a session would get one that is older than what others were told. So
+// gets into a log, because an append needs a majority. But a client that asks for the
+// newest version of a session would get one that is older than what others have read. So
 // that question goes to a leader that heard from a majority a moment ago, as leases
 // do it in Raft (Ongaro, "Consensus: Bridging Theory and Practice", 6.4.1): no
 // server is elected before the others have missed their leader for 4 s.

@@ -224,8 +224,8 @@ func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m c
 	return commitlog.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(prev.Data)}, nil
 }
 
-// Fill reads the data that a commit keeps in blobs, for those who read event
-// streams and not a session's log.
+// Fill reads the data that a commit keeps in blobs, for readers of event
+// streams and not of a session's log.
 func (l *Logs) Fill(ctx context.Context, c *commitlog.Commit) error {
 	return offload.Fill(ctx, c, l.Blobs)
 }

@@ -222,7 +222,7 @@ func (h *history) until(before uint64) uint64 {
 }
 
 // LineageRecords returns the records of a message of LINEAGE, each with the sequence
-// that a reader who has it goes on after.
+// after which a reader that has it goes on.
 func LineageRecords(m conn.Message) ([]wire.LineageRecord, error) {
 	records, err := lineage.DecodeStored(m.Data)
 	if err != nil {

@@ -55,7 +55,7 @@ func (p *LineageRelay) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = service.Stop() }() // who still asks asks again
+	defer func() { _ = service.Stop() }() // a process that still waits asks again
 	if p.at, err = p.Cursor(ctx); err != nil {
 		return err
 	}

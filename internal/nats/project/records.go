@@ -75,7 +75,7 @@ type encoded struct {
 func (m *encoded) last() *lineage.Record { return &m.records[len(m.records)-1] }
 
 // publish stores the records of commits in order, those that are not stored yet, and
-// tells those who watch their trees and runs.
+// publishes them to the clients that watch their trees and runs.
 func (p *LineageRelay) publish(ctx context.Context, commits [][]lineage.Record) error {
 	all := make([]encoded, 0, len(commits))
 	for _, records := range commits {
@@ -115,8 +115,8 @@ func (p *LineageRelay) publish(ctx context.Context, commits [][]lineage.Record) 
 	}
 }
 
-// tell tells records that are stored, one by one. It is live only: a client that was
-// not there asks for what LINEAGE holds.
+// tell publishes records that are stored, one by one. It is live only: a client that was
+// not subscribed asks for what LINEAGE holds.
 func (p *LineageRelay) tell(records []lineage.Record) {
 	for i := range records {
 		r := &records[i]
@@ -178,7 +178,7 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 			some = some[:1]
 		}
 		last := some[len(some)-1].last()
-		// Who stops waits for the answer: the next relay begins after what is
+		// A relay that stops waits for the answer: the next relay begins after what is
 		// stored, and announces nothing.
 		at, err := p.send(context.WithoutCancel(ctx), some)
 		if err == nil {

@@ -60,8 +60,8 @@ func (c *Projections) KeepResult(ctx context.Context, t session.Tenant, r messag
 	}
 }
 
-// Told reports whether a run has its stored result.
-func (c *Projections) Told(ctx context.Context, t session.Tenant, id run.ID) (bool, error) {
+// HasResult reports whether a run has its stored result.
+func (c *Projections) HasResult(ctx context.Context, t session.Tenant, id run.ID) (bool, error) {
 	_, there, err := c.Stored(ctx, t, id)
 	return there, err
 }

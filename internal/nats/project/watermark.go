@@ -112,7 +112,7 @@ func (c *Projections) serveWatermark(ctx context.Context, stream string) (*conn.
 			}
 			here, err := c.Watermarks.wait(ctx, stream, seq)
 			_ = m.Respond(strconv.AppendBool(nil, here && err == nil)) // fails with the connection
-		}, func(error) {}) // who is not answered asks another one
+		}, func(error) {}) // a process without an answer asks the next relay
 	})
 	if err != nil {
 		return nil, fmt.Errorf("nats/project: answer %s: %w", relayedSubject(stream), err)

@@ -425,7 +425,7 @@ func (s *Scheduler) news(now time.Time, n *node) bool {
 		return true
 	}
 	if len(n.tenants) >= maxHeads {
-		return false // those who come wait behind them
+		return false // tenants that come wait behind them
 	}
 	for rank := range classes {
 		q := s.queues[queueKey{n.Pool, rank}]

@@ -15,7 +15,7 @@ type NodeState struct {
 	Stopping bool `json:"stopping,omitempty"`
 }
 
-// Head is a tenant who waits for a slot at a relay.
+// Head is a tenant that waits for a slot at a relay.
 type Head struct {
 	Tenant  session.Tenant `json:"tenant"`
 	Batch   bool           `json:"batch,omitempty"`   // the class of its first run
@@ -40,10 +40,10 @@ const (
 	// notOffered is for how long a node is not asked for a workflow that it did
 	// not offer.
 	notOffered = 5 * time.Second
-	// maxHeads bounds the tenants of a demand: those who are next.
+	// maxHeads bounds the tenants of a demand: those that are next.
 	maxHeads = 8
 	// MaxBound is how many nodes may be bound to a tenant, maxHeard of how many a relay
-	// believes that they are there: those that have died, too. Who holds the credentials
+	// believes that they are there: those that have died, too. A client with the credentials
 	// of one may name as many as it likes.
 	MaxBound = 256
 	maxHeard = 2 * MaxBound

@@ -169,6 +169,24 @@ func TestNextRunFindsItsSandbox(t *testing.T) {
 	}
 }
 
+// TestNetworkOfNode: a session whose sandbox had a network elsewhere has it here only if
+// this node allows it.
+func TestNetworkOfNode(t *testing.T) {
+	var w world
+	r, store := rooms(false), blob.NewMemory()
+	rt := w.placedRuntime(t, r, store)
+	check(t, forward(t, t.Context(), noting(t, rt, "one", fine, func(task *journal.Task) { task.Sandbox.Network = "list:example.org" }), run.Succeeded))
+	rt.Leases.End(home)
+	rt.Workspaces.Network = "list:example.net"
+	state, err := noting(t, rt, "two", fine, nil).Forward(t.Context())
+	if state != run.Failed || err == nil || !strings.Contains(err.Error(), "example.org is not among them") {
+		t.Errorf("the second run %s: %v", state, err)
+	}
+	if all, _ := r.Opened(); len(all) != 1 {
+		t.Errorf("%d sandboxes were opened, want that of the first run", len(all))
+	}
+}
+
 func cmpOr(f, other func() error) func() error {
 	if f != nil {
 		return f

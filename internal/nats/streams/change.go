@@ -58,7 +58,7 @@ func (c *Streams) changes(ctx context.Context, o *Options, e *Lookup, more func(
 	}
 	var all []Change
 	there := map[string]bool{}
-	for _, want := range layout(o) {
+	for _, want := range c.layout(o) {
 		info, lost, err := c.findStream(ctx, e, want)
 		if err != nil && !lost {
 			return nil, o.provisionError(want, err)

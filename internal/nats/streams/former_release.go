@@ -98,7 +98,7 @@ func (c *Streams) settleLineage(ctx context.Context) error {
 	if want.RePublish != nil && want.RePublish.Destination == prefixTail+">" {
 		want.RePublish = nil
 	}
-	want.AllowBatchPublish = want.Replicas == 1
+	want.AllowBatchPublish = want.Replicas == 1 && ordersBatches(c.NC.ConnectedServerVersion())
 	if want.RePublish == info.Config.RePublish && want.AllowBatchPublish == info.Config.AllowBatchPublish {
 		return nil
 	}

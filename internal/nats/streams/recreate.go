@@ -169,7 +169,7 @@ const ReconcileEvery = 10 * time.Second
 // ReconcileStreams looks after the streams in memory until ctx ends, after each by itself.
 func (c *Streams) ReconcileStreams(ctx context.Context) error {
 	var each []func(context.Context) error
-	for _, want := range layout(&c.O) {
+	for _, want := range c.layout(&c.O) {
 		if replaceable(&want) {
 			each = append(each, func(ctx context.Context) error { return c.reconcileStream(ctx, want) })
 		}

@@ -85,6 +85,25 @@ const (
 	volatile               // renewed all the time: memory
 )
 
+// layout is the table of streams as the server that is connected can set them up.
+func (c *Streams) layout(o *Options) []jetstream.StreamConfig {
+	all := layout(o)
+	if !ordersBatches(c.NC.ConnectedServerVersion()) {
+		for i := range all {
+			all[i].AllowBatchPublish = false
+		}
+	}
+	return all
+}
+
+// ordersBatches reports whether a server of this version takes batches in order. One that
+// does not refuses a stream that asks for them.
+func ordersBatches(version string) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(version, "%d.%d.", &major, &minor)
+	return err == nil && (major > 2 || major == 2 && minor >= 14)
+}
+
 // layout is the table of streams. A full stream of truths or of tasks refuses
 // instead of forgetting; a cache or a projection forgets its oldest. share is the part of StoreBytes in
 // thousandths, for all event streams together in their row.

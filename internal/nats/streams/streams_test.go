@@ -276,3 +276,14 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 		}
 	})
 }
+
+// TestOrdersBatches: what servers before 2.14 refuse is not asked of them.
+func TestOrdersBatches(t *testing.T) {
+	for version, want := range map[string]bool{
+		"2.12.4": false, "2.11.0-RC.1": false, "2.14.0": true, "2.15.2-dev": true, "3.0.0": true, "": false,
+	} {
+		if got := ordersBatches(version); got != want {
+			t.Errorf("%q: %t", version, got)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -124,12 +125,6 @@ func (t *tail) wait(ctx context.Context) error {
 
 // again pauses before a question is asked again.
 func (c *Client) again(ctx context.Context) error {
-	t := time.NewTimer(lookAgain)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	conn.Pause(ctx, lookAgain)
+	return ctx.Err()
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
 )
@@ -282,11 +283,7 @@ func (n *Instance) retry(ctx context.Context, step func(context.Context) error) 
 			reason, said = err.Error(), time.Now()
 			n.log.Warn("waiting for the NATS servers", "err", err)
 		}
-		t := time.NewTimer(wait/2 + rand.N(wait))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if conn.Pause(ctx, wait/2+rand.N(wait)); ctx.Err() != nil {
 			return fmt.Errorf("node: stopped while it waited for servers: %w: %w", ctx.Err(), err)
 		}
 	}

@@ -110,11 +110,7 @@ func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any
 				return out, nil
 			}
 		}
-		pause := time.NewTimer(standAgain)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if conn.Pause(ctx, standAgain); ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 	}

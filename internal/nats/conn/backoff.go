@@ -31,14 +31,8 @@ func NewBackoff() *Backoff { return &Backoff{backoffFirst} }
 func (b *Backoff) Sleep(ctx context.Context) error {
 	d := b.next/2 + rand.N(b.next)
 	b.next = min(2*b.next, backoffMost)
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	Pause(ctx, d)
+	return ctx.Err()
 }
 
 // Pause waits, or less if ctx ends.

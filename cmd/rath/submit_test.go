@@ -36,7 +36,7 @@ func TestTasksOverServer(t *testing.T) {
 		{"--tasks tasks.jsonl", "1 task submitted, 1 there already\n"},
 		{"--tasks other.jsonl", "1 line not submitted\n[exit 4]"},
 		{"--tasks wrong.jsonl", "2 lines not submitted\n[exit 6]"},
-		{"--tasks many.jsonl", "and 1,980 more lines up to line 2000; --format jsonl names each\nrath: 2,000 lines not submitted\n[exit 2]"},
+		{"--tasks many.jsonl", "and 1,980 more lines up to line 2000; --format jsonl names each\n> 0 tasks submitted\n> rath: 2,000 lines not submitted\n[exit 2]"},
 		{"--tenant a --tenant b -m one", "\"a\" was given as well: repeat the command for each"},
 		{"--id a -m one", "run a is there already"},
 		{"--id a -m other", "task a: this id was used for another task; choose another id, or send the same body\n[exit 4]"},

@@ -107,14 +107,14 @@ func appendNested(b []byte, dec *json.Decoder, open json.Delim) ([]byte, error) 
 
 // fields reads the fields of an object in their order, reprinted.
 func fields(raw []byte) ([]field, error) {
-	var whole json.RawMessage
-	if err := json.Unmarshal(raw, &whole); err != nil {
-		return nil, err // also where values are nested too deep for what follows
-	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return nil, fmt.Errorf("not an object")
+	}
+	var whole json.RawMessage
+	if err := json.Unmarshal(raw, &whole); err != nil {
+		return nil, err // also where values are nested too deep for what follows
 	}
 	var all []field
 	for dec.More() {

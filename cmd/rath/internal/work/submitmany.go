@@ -367,15 +367,15 @@ func (f *taskFile) summary() string {
 // tell sums up, and returns the error of lines that were not submitted: with the exit
 // code that all of them have, or the one of a part.
 func (f *taskFile) tell() error {
+	if more := len(f.failed) - wrongMost; more > 0 && !f.a.AsJSON() {
+		f.a.Remark("and %s up to line %d; --format jsonl names each", view.Counted(int64(more), "more line"), f.failed[len(f.failed)-1].Line)
+	}
 	f.a.Remark("%s", f.summary())
 	if f.s.Own() && f.sent > 0 {
 		f.a.Remark("no node runs here: the tasks wait for %q", f.a.Hint("dev"))
 	}
 	if len(f.failed) == 0 {
 		return nil
-	}
-	if more := len(f.failed) - wrongMost; more > 0 && !f.a.AsJSON() {
-		f.a.Remark("and %s up to line %d; --format jsonl names each", view.Counted(int64(more), "more line"), f.failed[len(f.failed)-1].Line)
 	}
 	code := app.CodeOf(f.failed[0].err)
 	if slices.ContainsFunc(f.failed, func(l *submitted) bool { return app.CodeOf(l.err) != code }) {

@@ -216,7 +216,7 @@ func (ex *Execution) spec(ctx context.Context, b sandbox.Backend, p session.Plac
 		return s, fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
 	}
 	s.Limits = s.Limits.AtMost(ex.rt.Workspaces.limits(can))
-	if s.Network, err = sandbox.ParseNetwork(p.Network); err == nil && string(s.Network) != can.Networks[0] { // the least that there is
+	if s.Network, err = sandbox.ParseNetwork(p.Network); err == nil && slices.Index(can.Networks, string(s.Network)) != 0 { // the least that there is
 		// The log may be of a node that allows more, or of who wrote an archive.
 		err = s.Network.Within(ex.rt.Workspaces.Network)
 	}

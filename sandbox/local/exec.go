@@ -293,13 +293,13 @@ func (s *streams) pump() {
 	// touches nothing of ours afterwards but inErr.
 	go func() {
 		_, err := io.Copy(s.in, s.stdin)
-		s.in.Close()
 		// A command need not read all its input; what broke then is no error.
 		if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, os.ErrClosed) {
 			s.mu.Lock()
 			s.inErr = err
 			s.mu.Unlock()
 		}
+		s.in.Close() // after that the command may end, and finish look for the error
 	}()
 }
 

@@ -235,15 +235,19 @@ func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool
 	return out, !s.Own()
 }
 
-// checkNodes says how the nodes stand: some serve, and none is silent.
+// checkNodes says how the nodes stand: some serve, and none is silent. The dead ones it
+// names: soon no list of nodes has them.
 func checkNodes(ns []wire.Node) finding {
 	f := finding{Check: "nodes", OK: true}
 	count := map[string]int{}
-	var silent, found []string
+	var silent, dead, found []string
 	for _, n := range ns {
 		word := view.NodeState(n)
 		if n.Silent > 0 && !n.Dead {
 			silent, word = append(silent, n.Name), "silent"
+		}
+		if n.Dead {
+			dead = append(dead, n.Name)
 		}
 		count[word]++
 	}
@@ -251,6 +255,9 @@ func checkNodes(ns []wire.Node) finding {
 		found = append(found, fmt.Sprintf("%d %s", count[word], word))
 	}
 	f.Found = strings.Join(found, ", ")
+	if len(dead) > 0 {
+		f.Found += " (dead: " + view.Names(dead) + ")"
+	}
 	switch {
 	case len(ns) == 0:
 		f.OK, f.Found, f.Remedy = false, "none", "start one: \"dev\", \"node\", or the node of your module"

@@ -94,8 +94,8 @@ func TestNodes(t *testing.T) {
 		found, says string
 	}{
 		{nil, false, "none", "start one"},
-		{[]wire.Node{serves, dead, relays, serves}, true, "1 dead, 1 relay only, 2 serving", ""},
-		{[]wire.Node{dead, relays, drains}, false, "1 dead, 1 draining, 1 relay only", "no node takes work"},
+		{[]wire.Node{serves, dead, relays, serves}, true, "1 dead, 1 relay only, 2 serving (dead: a)", ""},
+		{[]wire.Node{dead, relays, drains}, false, "1 dead, 1 draining, 1 relay only (dead: a)", "no node takes work"},
 		{[]wire.Node{serves, silent}, false, "1 serving, 1 silent", "whether b hangs"},
 	} {
 		f := checkNodes(tt.nodes)

@@ -275,3 +275,49 @@ func TestGreedyTenant(t *testing.T) {
 		n.stop()
 	})
 }
+
+// TestBlobsFull: a run whose data finds no room in BLOB stops, and goes on by itself when
+// there is room.
+func TestBlobsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		gate, reached := make(chan struct{}), make(chan struct{}, 64)
+		large := flow.Registration{Name: "large", Revision: "1", New: func() flow.Workflow {
+			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+				reached <- struct{}{}
+				<-gate
+				return v.With(session.UserText(strings.Repeat("x", 300_000))), nil
+			})
+		}}
+		n := startNodeWith(t, srv, "node-1", &spec{more: []flow.Registration{large}})
+		nc, js := operatorOf(t, srv)
+		submit(t, nc, "large", `{"id":"open"}`)
+		<-reached
+		if _, err := js.Publish(t.Context(), "rath.blob.default.x", make([]byte, 100_000)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := js.Stream(t.Context(), streams.StreamBlob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		usual := cfg.MaxBytes
+		limit := func(max int64) {
+			t.Helper()
+			cfg.MaxBytes = max
+			if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		limit(int64(s.CachedInfo().State.Bytes * 100 / 97))
+		close(gate)
+		time.Sleep(time.Minute)
+		if r := ask(t, nc, "rath.query.default.run", `{"run":"open"}`); r["state"] != "running" {
+			t.Errorf("without room for its data the run is %v: %v", r["state"], r["reason"])
+		}
+		limit(usual)
+		succeeded(t, nc, "open")
+		n.stop()
+	})
+}

@@ -21,7 +21,8 @@ import (
 // is acknowledged.
 const lateCheck = 5 * time.Second
 
-// admit keeps the last room of the disk and of an event stream for what is vital. It is
+// admit keeps the last room of the disk, of an event stream and of blobs for what is vital:
+// a run that found none at its step would be claimed again until it needs review. It is
 // asked before anything is stored, so also before data goes to blobs.
 func (c *Logs) admit(commit commitlog.Commit) error {
 	if d, room := c.DiskRoom(); room == streams.RoomNone || room == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
@@ -34,9 +35,11 @@ func (c *Logs) admit(commit commitlog.Commit) error {
 	if err != nil {
 		return err
 	}
-	if f := c.Capacity.Fill(stream); f.Room() == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
-		return fmt.Errorf("nats/eventlog: append %d to %s: %w: stream %s holds %s, and the rest is kept for what ends runs; %s",
-			commit.Seq, commit.Key, conn.ErrFull, stream, f, streams.Remedy)
+	for _, name := range []string{stream, streams.StreamBlob} {
+		if f := c.Capacity.Fill(name); f.Room() == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
+			return fmt.Errorf("nats/eventlog: append %d to %s: %w: stream %s holds %s, and the rest is kept for what ends runs; %s",
+				commit.Seq, commit.Key, conn.ErrFull, name, f, streams.RemedyOf(name))
+		}
 	}
 	return nil
 }

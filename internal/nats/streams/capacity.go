@@ -85,8 +85,8 @@ func (f Fill) String() string {
 // full no run begins, so that those which are open end before it is full.
 var needed = []string{StreamBlob, "KV_" + BucketAlias, StreamResult}
 
-// remedyOf is what an operator does about a stream that is full.
-func remedyOf(stream string) string {
+// RemedyOf is what an operator does about a stream that is full.
+func RemedyOf(stream string) string {
 	if slices.Contains(needed, stream) {
 		return "give the stream a larger MaxBytes with rath cluster provision"
 	}
@@ -129,7 +129,7 @@ const (
 
 // capacity is how full the streams are that this connection watches.
 type capacity struct {
-	Scarce atomic.Bool   // an event stream does not take everything
+	Scarce atomic.Bool   // a stream is so full that logs keep room for ends
 	look   chan struct{} // asks for a look at once
 
 	saidDisk Room                      // what was logged last about the disk
@@ -248,7 +248,7 @@ func (c *Streams) lookAtRooms(ctx context.Context) {
 		}
 		f := g.fill()
 		room := g.room()
-		scarce = scarce || room == RoomEnds
+		scarce = scarce || f.Room() == RoomEnds
 		if room == g.said {
 			continue
 		}
@@ -257,7 +257,7 @@ func (c *Streams) lookAtRooms(ctx context.Context) {
 		case RoomAll:
 			l.Info("a stream has room again")
 		case RoomOpen:
-			l.Warn("a stream is nearly full: no new runs begin", "remedy", remedyOf(name))
+			l.Warn("a stream is nearly full: no new runs begin", "remedy", RemedyOf(name))
 		case RoomEnds:
 			l.Error("an event stream is full: runs only end, and go on when there is room", "remedy", Remedy)
 		}

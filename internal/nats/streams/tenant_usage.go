@@ -140,7 +140,7 @@ func (c *Streams) Admit(ctx context.Context, stream string, tenant session.Tenan
 	}
 	for _, name := range append([]string{stream}, needed...) {
 		if f := c.Capacity.Fill(name); f.Room() != RoomAll {
-			return fmt.Errorf("%w: %w: stream %s holds %s; try again later, or %s", run.ErrBusy, ErrNoRoom, name, f, remedyOf(name))
+			return fmt.Errorf("%w: %w: stream %s holds %s; try again later, or %s", run.ErrBusy, ErrNoRoom, name, f, RemedyOf(name))
 		}
 	}
 	f := c.Capacity.Fill(stream)

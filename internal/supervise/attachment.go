@@ -19,6 +19,8 @@ type Attachment struct {
 	PID   int    `json:"pid"`
 	URL   string `json:"url"`
 	Level string `json:"level"`
+	// Store is the directory, which tells the store from a copy of it.
+	Store string `json:"store,omitempty"`
 	// User and Password have the rights of a node.
 	User     string `json:"user"`
 	Password string `json:"password"`
@@ -38,7 +40,12 @@ func attachFile(store string) string { return filepath.Join(store, "node.json") 
 
 // Write leaves the attachment in a store directory, readable by this user only.
 func (a *Attachment) Write(store string) error {
-	data, err := json.Marshal(a)
+	in := *a
+	var err error
+	if in.Store, err = filepath.Abs(store); err != nil {
+		return fmt.Errorf("node: write %s: %w", attachFile(store), err)
+	}
+	data, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
@@ -78,6 +85,10 @@ func ReadAttachment(store string) (Attachment, error) {
 	}
 	if err := json.Unmarshal(data, &a); err != nil || a.URL == "" {
 		return Attachment{}, fmt.Errorf("node: %s does not say where a node listens; remove it: %w", name, client.ErrUnreachable)
+	}
+	here, hereErr := os.Stat(store)
+	if there, err := os.Stat(a.Store); err == nil && hereErr == nil && !os.SameFile(here, there) {
+		return Attachment{}, fmt.Errorf("node: no node runs here: %s is a copy, of a node that runs over %s: %w", name, a.Store, client.ErrUnreachable)
 	}
 	return a, nil
 }

@@ -34,3 +34,31 @@ func TestReadAttachmentOfNone(t *testing.T) {
 		}
 	}
 }
+
+// TestCopyOfStore: what was copied with the store of a node that runs leads to no node, as
+// its tools would change the store that the copy is of.
+func TestCopyOfStore(t *testing.T) {
+	store, copied := t.TempDir(), t.TempDir()
+	if err := (&supervise.Attachment{URL: "nats://127.0.0.1:4222"}).Write(store); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(store, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, same := range []string{store, link} {
+		if a, err := supervise.ReadAttachment(same); err != nil || a.URL == "" {
+			t.Errorf("at %s: %+v, %v", same, a, err)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(store, "node.json"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(copied, "node.json"), data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := supervise.ReadAttachment(copied); !errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("the copy leads to %+v, %v", a, err)
+	}
+}

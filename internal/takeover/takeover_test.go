@@ -292,6 +292,18 @@ func TestArchiveWithOpenRun(t *testing.T) {
 		t.Fatal("nothing is forged")
 	}
 	tree.Logs[0].Commits, tree.Signatures = forged, nil
+	doc := consistent(t, tree)
+	if rows, err := other.imports(t.Context(), doc); !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), "has not ended") {
+		t.Errorf("%+v, %v", rows, err)
+	}
+	if _, err := other.client.Run(t.Context(), "r1"); !errors.Is(err, run.ErrUnknownRun) {
+		t.Errorf("the run is there: %v", err)
+	}
+}
+
+// consistent returns the archive of a forged tree, which holds together.
+func consistent(t *testing.T, tree *dossier.Evidence) []byte {
+	t.Helper()
 	doc, err := tree.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -299,12 +311,7 @@ func TestArchiveWithOpenRun(t *testing.T) {
 	if _, _, err := dossier.VerifyTree(doc, nil); err != nil {
 		t.Fatalf("it does not hold together: %v", err)
 	}
-	if rows, err := other.imports(t.Context(), doc); !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), "has not ended") {
-		t.Errorf("%+v, %v", rows, err)
-	}
-	if _, err := other.client.Run(t.Context(), "r1"); !errors.Is(err, run.ErrUnknownRun) {
-		t.Errorf("the run is there: %v", err)
-	}
+	return doc
 }
 
 // TestArchiveNamesDirectory: a session that a forger sent to a directory of the node is not
@@ -330,13 +337,7 @@ func TestArchiveNamesDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	commits[len(commits)-1], tree.Signatures = string(data), nil
-	doc, err := tree.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := dossier.VerifyTree(doc, nil); err != nil {
-		t.Fatalf("it does not hold together: %v", err)
-	}
+	doc := consistent(t, tree)
 	if rows, err := other.imports(t.Context(), doc); !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), "directory") {
 		t.Errorf("%+v, %v", rows, err)
 	}

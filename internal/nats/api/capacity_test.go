@@ -124,14 +124,7 @@ func TestNeededStreamsFillUp(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				limit := func(max int64) {
-					t.Helper()
-					cfg.MaxBytes = max
-					if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(5 * time.Second)
-				}
+				limit := func(most int64) { limitTo(t, js, cfg, most) }
 				limit(int64(s.CachedInfo().State.Bytes * 100 / 87))
 				had := f.commits()
 				submit(t, nc, "agent", `{"id":"new","input":"x"}`)
@@ -276,6 +269,16 @@ func TestGreedyTenant(t *testing.T) {
 	})
 }
 
+// limitTo gives a stream another size, and returns when nodes have seen that.
+func limitTo(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig, most int64) {
+	t.Helper()
+	cfg.MaxBytes = most
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5 * time.Second)
+}
+
 // TestBlobsFull: a run whose data finds no room in BLOB stops, and goes on by itself when
 // there is room.
 func TestBlobsFull(t *testing.T) {
@@ -302,14 +305,7 @@ func TestBlobsFull(t *testing.T) {
 		}
 		cfg := s.CachedInfo().Config
 		usual := cfg.MaxBytes
-		limit := func(max int64) {
-			t.Helper()
-			cfg.MaxBytes = max
-			if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(5 * time.Second)
-		}
+		limit := func(most int64) { limitTo(t, js, cfg, most) }
 		limit(int64(s.CachedInfo().State.Bytes * 100 / 97))
 		close(gate)
 		time.Sleep(time.Minute)

@@ -194,9 +194,7 @@ func (p *Proxy) answer(r *http.Request) *http.Response {
 	out := r.Clone(r.Context())
 	// What the name stands for was looked at, so no other one is asked for.
 	out.RequestURI, out.Host, out.URL.Host = "", host, host
-	for _, h := range []string{"Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate", "Connection", "Keep-Alive", "Te", "Trailer", "Upgrade"} {
-		out.Header.Del(h)
-	}
+	passOn(out.Header)
 	if r.Body != nil && r.Body != http.NoBody {
 		out.Body = meter{r.Body, &e.sent}
 	}
@@ -226,6 +224,7 @@ func (p *Proxy) answer(r *http.Request) *http.Response {
 		return p.refuse(r, e, http.StatusBadGateway, fmt.Errorf("%s cannot be reached: %s", host, hideIn(reason(err), hidden)))
 	}
 	p.requests.ends(e, resp.StatusCode, "")
+	passOn(resp.Header)
 	resp.Header.Del(refusedHeader) // the proxy's own
 	resp.Body = meter{resp.Body, &e.received}
 	if len(hidden) > 0 {
@@ -235,6 +234,22 @@ func (p *Proxy) answer(r *http.Request) *http.Response {
 		return &concealed
 	}
 	return resp
+}
+
+// ofConnection are the fields that are for one connection alone, as are those that the
+// field Connection names (RFC 9110, section 7.6.1).
+var ofConnection = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Upgrade"}
+
+// passOn leaves the fields that a proxy passes on.
+func passOn(h http.Header) {
+	for _, named := range h["Connection"] {
+		for name := range strings.SplitSeq(named, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range ofConnection {
+		h.Del(name)
+	}
 }
 
 // carries returns why a request does not go out as it is.

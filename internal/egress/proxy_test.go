@@ -71,6 +71,11 @@ func newWorld(t *testing.T) *world {
 			rw.(http.Flusher).Flush()
 			<-r.Context().Done()
 			w.ended <- struct{}{}
+		case "/connection":
+			rw.Header().Set("Keep-Alive", "timeout=5")
+			rw.Header().Set("Connection", "X-Hop, keep-alive")
+			rw.Header().Set("X-Hop", "1")
+			rw.Header().Set("X-End", "2")
 		case "/packed":
 			rw.Header().Set("Content-Encoding", "gzip")
 			io.WriteString(rw, r.Header.Get("Authorization"))
@@ -328,6 +333,22 @@ func TestSecrets(t *testing.T) {
 	}
 	if list, _ := p.Take(); strings.Contains(fmt.Sprint(list), secret) {
 		t.Errorf("the secret is told: %v", list)
+	}
+}
+
+// TestFieldsOfConnection shows that what a message says of its connection is not passed on,
+// neither to the server nor to the command.
+func TestFieldsOfConnection(t *testing.T) {
+	w := newWorld(t)
+	_, c := w.proxy(t, "list:files.net")
+	for _, scheme := range []string{"http", "https"} {
+		_, _, h := get(t, c, "GET", scheme+"://files.net/connection", nil, "Connection", "X-Mine", "X-Mine", "1", "Keep-Alive", "timeout=9", "X-Whole", "2")
+		if got := h.Get("Keep-Alive") + h.Get("X-Hop"); got != "" || h.Get("X-End") != "2" {
+			t.Errorf("%s: the command is answered with %v", scheme, h)
+		}
+		if sent := w.seen.Load().Header; sent.Get("X-Mine")+sent.Get("Keep-Alive") != "" || sent.Get("X-Whole") != "2" {
+			t.Errorf("%s: the server is asked with %v", scheme, sent)
+		}
 	}
 }
 

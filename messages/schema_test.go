@@ -99,6 +99,7 @@ func fullBranch() *journal.Branch {
 
 func fullReceived() *journal.SignalReceived {
 	return &journal.SignalReceived{
+		Asked: "q", AskedRevision: "r1",
 		Branch: &journal.BranchEnd{Code: "error", Error: "x", Link: linked, State: run.Failed, Steps: 3, Usage: usage}, By: "ana", Says: "ann", ID: "i", Interrupt: true, Kind: journal.Report, N: 1,
 		Path: "2.gather", Reason: "r", Revision: "r1", Run: "r1", Text: "t", Value: "1", Wake: 1, Workflow: "fix",
 	}
@@ -451,7 +452,7 @@ func TestCommitSchema(t *testing.T) {
 		}},
 		{journal.KindRunWaiting, journal.RunWaiting{Attempt: 1, For: []journal.Wait{{
 			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Title: "t",
-		}}, Run: "r1"}},
+		}}, Revision: "r", Run: "r1"}},
 		{journal.KindSignalReceived, *fullReceived()},
 		{journal.KindSignalReceived, journal.SignalReceived{By: "b", Says: "c", ID: "i", Kind: journal.Message}},
 		{journal.KindFanOut, fanOut},

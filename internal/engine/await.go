@@ -154,7 +154,7 @@ func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.D
 			ws[i].Due = due
 		}
 	}
-	e, err := journal.NewEvent(journal.KindRunWaiting, journal.RunWaiting{Attempt: ex.attempt, For: ws, Run: ex.id})
+	e, err := journal.NewEvent(journal.KindRunWaiting, journal.RunWaiting{Attempt: ex.attempt, For: ws, Revision: ex.reg.Revision, Run: ex.id})
 	if err != nil {
 		return nil, err
 	}

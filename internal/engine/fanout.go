@@ -138,7 +138,7 @@ func (f *fan) open(st *step, o flow.FanOutOptions) error {
 	if err != nil {
 		return err
 	}
-	waiting, err := journal.NewEvent(journal.KindRunWaiting, journal.RunWaiting{Attempt: ex.attempt, For: []journal.Wait{f.wait()}, Run: ex.id})
+	waiting, err := journal.NewEvent(journal.KindRunWaiting, journal.RunWaiting{Attempt: ex.attempt, For: []journal.Wait{f.wait()}, Revision: ex.reg.Revision, Run: ex.id})
 	if err != nil {
 		return err
 	}

@@ -62,6 +62,61 @@ func TestOtherRevisionGoesOn(t *testing.T) {
 	}
 }
 
+// TestQuestionGoesBackToItsRevision: code that changed while a question was open gives the
+// run back, with the answer, to the code that asked it. Nothing else is recorded of the run
+// that could say which that is.
+func TestQuestionGoesBackToItsRevision(t *testing.T) {
+	did := ""
+	do := func(ctx context.Context, name string) error {
+		_, err := flow.Do(ctx, name, func(context.Context) (int, error) { did += name; return 0, nil }, tool.NonIdempotent)
+		return err
+	}
+	asks := func(name string) flow.Func {
+		return func(ctx context.Context, s session.Session) (session.Session, error) {
+			if a, err := flow.Approve(ctx, name, nil); err != nil || !a.Approved {
+				return s, errors.Join(err, ctx.Err())
+			}
+			return s, do(ctx, name)
+		}
+	}
+	for name, other := range map[string]flow.Func{
+		"another question": asks("delete"),
+		"another step": func(ctx context.Context, s session.Session) (session.Session, error) {
+			return s, do(ctx, "more")
+		},
+		"a version": func(ctx context.Context, s session.Session) (session.Session, error) {
+			if _, err := flow.Version(ctx, "asks later", 1, 1); err != nil {
+				return s, err
+			}
+			return asks("publish")(ctx, s)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w world
+			did = ""
+			begin := func(revision string, f flow.Func) *engine.Execution {
+				rt := w.runtime(nil)
+				rt.Offered = func(_ context.Context, _, revision string) bool { return revision == "old" }
+				return must(rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow { return f }}, journal.Task{
+					ID: "r", Workflow: "w", Session: home, Resume: w.n > 1,
+				}))
+			}
+			forward(t, t.Context(), begin("old", asks("publish")), run.Waiting)
+			check(t, talk(t, w.runtime(nil), journal.SignalReceived{Kind: journal.Approve, Path: "0", By: "ana"}))
+			if err := forward(t, t.Context(), begin("new", other), run.Queued); !errors.Is(err, run.ErrMismatch) {
+				t.Errorf("the other code gives the run back because of %v", err)
+			}
+			all := facts[journal.Released](t, &w, journal.KindReleased)
+			if last := all[len(all)-1]; last.Revision != "old" || last.Step != "0" {
+				t.Errorf("it gives the run back as %+v", last)
+			}
+			if forward(t, t.Context(), begin("old", asks("publish")), run.Succeeded); did != "publish" {
+				t.Errorf("the run did %q", did)
+			}
+		})
+	}
+}
+
 // formerSummary is flow.Summarise as it was when it left its fork open.
 type formerSummary struct{}
 

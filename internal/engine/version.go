@@ -49,8 +49,8 @@ func (p *place) Version(ctx context.Context, change string, oldest, newest int) 
 		"Offer code that knows version %d again, or end the run: rath answer %s fail --reason TEXT", run.ErrMismatch, ex.id, v.number, change, oldest, v.number, ex.id))
 }
 
-// version is that of a change, and a recorded step of code that knows it; nil if there
-// is none.
+// version is that of a change, and a recorded step, or a question, of code that knows it;
+// nil if there is none.
 type version struct {
 	number int
 	seen   *journal.Step
@@ -71,6 +71,8 @@ func (p *place) decideVersion(ctx context.Context, change string, newest int) (v
 	past := !marked && ex.past(at)
 	if all := ex.pos.journal.Recorded(); past && len(all) > 0 {
 		rec = all[len(all)-1]
+	} else if past {
+		rec = ex.pos.journal.Question(at)
 	}
 	ex.mu.Unlock()
 	if past {

@@ -142,7 +142,7 @@ func play(t *testing.T) *theatre {
 		event(KindBranchOutcomes, BranchOutcomes{Run: "r4", Branches: []BranchOutcome{{Reason: "not needed", Session: "remote", State: session.ClosedCancelled}}}))
 	signal(Signal{To: fanned, Run: "fanned", Close: &BranchOutcome{Session: fanned.ID, State: session.ClosedMerged}})
 	question := Wait{Detail: "the notes", Kind: run.WaitApproval, Name: "send", Path: "1", Title: "send?"}
-	commit(whole, "r4", "", nil, event(KindRunWaiting, RunWaiting{Attempt: 2, For: []Wait{question}, Run: "r4"}))
+	commit(whole, "r4", "", nil, event(KindRunWaiting, RunWaiting{Attempt: 2, For: []Wait{question}, Revision: "r", Run: "r4"}))
 	signal(Signal{To: whole, Received: &SignalReceived{By: "ana", ID: "m1", Interrupt: true, Kind: Message, Text: "be quick"}})
 	signal(Signal{To: whole, Run: "r4", Received: &SignalReceived{By: "ana", Kind: Approve, Path: "1", Reason: "fine", Value: `{"to":"all"}`}})
 	signal(Signal{To: whole, Quarantine: &Quarantined{By: "ops", Says: "ann", Reason: "odd"}})
@@ -214,10 +214,11 @@ func TestGolden(t *testing.T) {
 }
 
 // TestGoldenFormer: what was stored before fields were added to schema 1, before it was
-// proved who decides (former3), before answers named their question (former4), and
-// before waits for people got an expiry, is read as it was.
+// proved who decides (former3), before answers named their question (former4), before
+// waits named their revision (former5), and before waits for people got an expiry, is read
+// as it was.
 func TestGoldenFormer(t *testing.T) {
-	for _, former := range []string{"former1", "former2", "former3", "former4"} {
+	for _, former := range []string{"former1", "former2", "former3", "former4", "former5"} {
 		file, err := os.ReadFile(filepath.Join("testdata", "golden", former+".commits.jsonl"))
 		if err != nil {
 			t.Fatal(err)

@@ -48,7 +48,7 @@ type Journal struct {
 	steps    map[run.Path]*Step
 	intents  map[run.Path]StepStarted
 	resolved map[run.Path]resolution
-	asked    map[run.Path]string // see Record.questions
+	asked    map[run.Path]*Step // see Record.questions
 }
 
 // JournalOf returns a copy of what one log recorded of a run.
@@ -107,6 +107,10 @@ func (j *Journal) Began(p run.Path) bool {
 // Step returns the record at a path, nil if there is none.
 func (j *Journal) Step(p run.Path) *Step { return j.steps[p] }
 
+// Question returns what the run asked at a path, as the step that the answer is for; nil
+// if it asked nothing there, or recorded the answer.
+func (j *Journal) Question(p run.Path) *Step { return j.asked[p] }
+
 // Unvisited returns the first step that is recorded, or was announced and cut
 // off, for which visited is false. Steps that end a run ("end...") do not count.
 func (j *Journal) Unvisited(visited func(run.Path) bool) (p run.Path, name string, found bool) {
@@ -140,7 +144,8 @@ func (j *Journal) Spent(skip func(*Step) bool) (used, lost session.Usage, steps 
 func (j *Journal) Len() int { return len(j.steps) }
 
 // Next decides about a step. With Replay it returns the record; with
-// Mismatch an error that wraps ErrMismatch and names both sides; with
+// Mismatch an error that wraps ErrMismatch and names both sides, and the record or the
+// question, if one is there; with
 // Ambiguous the intent that was left open, unless a person resolved it.
 func (j *Journal) Next(a StepRequest) (Decision, *Step, error) {
 	if s := j.steps[a.Path]; s != nil {
@@ -150,9 +155,9 @@ func (j *Journal) Next(a StepRequest) (Decision, *Step, error) {
 		}
 		return Replay, s, nil
 	}
-	if q, ok := j.asked[a.Path]; ok && (a.Kind != StepAwait || a.Name != q) {
-		return Mismatch, nil, fmt.Errorf("%w: step %s asked %q, and an answer is for that question alone; the code asks for %s %q there",
-			run.ErrMismatch, a.Path, q, a.Kind, a.Name)
+	if q := j.asked[a.Path]; q != nil && (a.Kind != q.Kind || a.Name != q.Name) {
+		return Mismatch, q, fmt.Errorf("%w: step %s asked %q, and an answer is for that question alone; the code asks for %s %q there",
+			run.ErrMismatch, a.Path, q.Name, a.Kind, a.Name)
 	}
 	intent, open := j.intents[a.Path]
 	switch {

@@ -14,7 +14,9 @@ import (
 type RunWaiting struct {
 	Attempt uint64 `json:"attempt"`
 	For     []Wait `json:"for"`
-	Run     run.ID `json:"run"`
+	// Revision is the one that the code waits under. An older log has none.
+	Revision string `json:"revision,omitempty"`
+	Run      run.ID `json:"run"`
 }
 
 // Wait is one thing that a run waits for.
@@ -51,7 +53,10 @@ const (
 type SignalReceived struct {
 	// Asked is the name of the question that it answers, or whose time has come. An older
 	// log has none.
-	Asked  string     `json:"asked,omitempty"`
+	Asked string `json:"asked,omitempty"`
+	// AskedRevision is that of the code that asked it, see RunWaiting.
+	AskedRevision string `json:"asked_revision,omitempty"`
+
 	Branch *BranchEnd `json:"branch,omitempty"`
 	By     string     `json:"by,omitempty"` // see Named
 	// ID makes the signal that brought it idempotent, as long as the session
@@ -259,7 +264,8 @@ func (w *StateMachine) comesLate(r *Record, v SignalReceived, now time.Time) err
 // is left to wait for.
 func (w *StateMachine) place(r *Record, v SignalReceived) SignalReceived {
 	v.Run, v.N = r.ID, r.inboxed+1
-	v.Wake, v.Workflow, v.Revision, v.Asked = 0, "", "", r.asks(v)
+	v.Wake, v.Workflow, v.Revision = 0, "", ""
+	v.Asked, v.AskedRevision = r.asks(v)
 	if v.Kind == Message {
 		v.Path = r.listens()
 	}
@@ -283,31 +289,36 @@ func (r *Record) listens() run.Path {
 	return ""
 }
 
-// asks returns the name of the question that a fact decides, "" if it decides none.
-func (r *Record) asks(v SignalReceived) string {
+// asks returns the name of the question that a fact decides, and the revision of the
+// code that asked it; "" if it decides none.
+func (r *Record) asks(v SignalReceived) (name, revision string) {
 	if r.State == run.Waiting {
 		for _, w := range r.Suspended.For {
 			if w.Kind != run.WaitBranches && v.answers(w.Path) {
-				return w.Name
+				return w.Name, r.Suspended.Revision
 			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
-// questions returns the names of the questions that are open, or have their answer and
-// wait for the code to come to them again, by the paths of their steps.
-func (r *Record) questions() (all map[run.Path]string) {
+// questions returns the questions that are open, or have their answer and wait for the
+// code to come to them again, by the paths of their steps: as the step that such a path
+// is for, of which nothing is recorded yet but its name and its revision.
+func (r *Record) questions() (all map[run.Path]*Step) {
+	add := func(p run.Path, name, revision string) {
+		put(&all, p, &Step{StepCompleted: StepCompleted{Kind: StepAwait, Name: name, Path: p, Revision: revision}})
+	}
 	if r.Suspended != nil {
 		for _, w := range r.Suspended.For {
 			if w.Kind != run.WaitBranches {
-				put(&all, w.Path, w.Name)
+				add(w.Path, w.Name, r.Suspended.Revision)
 			}
 		}
 	}
 	for _, v := range r.inbox {
 		if v.Asked != "" {
-			put(&all, v.Path, v.Asked)
+			add(v.Path, v.Asked, v.AskedRevision)
 		}
 	}
 	return all

@@ -50,13 +50,13 @@ type dispatcher struct {
 	s         *schedule.Scheduler
 	at        commitlog.Position // of the last commit taken; Seq is not used
 	set       openSet            // as it is stored
-	cut       map[int][]byte     // the pages of its next root that are gathered; nil while none are
+	gathered  map[int][]byte     // the pages of its next root; nil while none are gathered
 	pace      *eventlog.Pacer
-	back      chan outcome // of actions
-	news      chan nodeNews
-	call      chan func() // what others ask of the pump
+	outcomes  chan outcome // of actions
+	reports   chan nodeReport
+	requests  chan func() // what others ask of the pump
 	lent      lent
-	acts      *workers.Pool                  // what carries actions out
+	actions   *workers.Pool                  // carries actions out
 	work      sync.WaitGroup                 // the rest that it began
 	lastState atomic.Pointer[PartitionState] // the last answer to Relaying
 }
@@ -104,7 +104,7 @@ func (d *dispatcher) options() *schedule.Options {
 // question any more.
 func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint64, stop func()) error {
 	h := eventlog.NewChain(d.c.Logs, d.generation, d.partition)
-	d.back, d.acts = make(chan outcome, outcomesAhead), workers.New()
+	d.outcomes, d.actions = make(chan outcome, outcomesAhead), workers.New()
 	ctx, cancel := context.WithCancel(ctx)
 	saves := make(chan saved, 1)
 	saving := false
@@ -118,9 +118,9 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 	goOn := make(chan struct{}) // to gather the next pages
 	close(goOn)
 	history := true
-	var calls chan func() // answered once all is known
+	var requests chan func() // answered once all is known
 	known := func() {
-		history, calls = false, d.call
+		history, requests = false, d.requests
 		d.s.Begin(time.Now())
 		d.work.Go(func() { d.c.rollCall(ctx) })
 	}
@@ -137,10 +137,10 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 			wake.Reset(next)
 		}
 		var gathering <-chan struct{}
-		if d.cut != nil {
+		if d.gathered != nil {
 			d.gather(ctx, saves)
 		}
-		if d.cut != nil {
+		if d.gathered != nil {
 			gathering = goOn
 		}
 		select {
@@ -151,14 +151,14 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 			if history && m.Seq >= end {
 				known()
 			}
-		case o := <-d.back:
+		case o := <-d.outcomes:
 			d.s.Done(time.Now(), o.id, o.Outcome)
 			if d.s.Changed() {
 				d.pace.Changed()
 			}
-		case n := <-d.news:
+		case n := <-d.reports:
 			d.hear(n)
-		case do := <-calls:
+		case do := <-requests:
 			do()
 		case <-wake.C:
 			if !history {
@@ -179,7 +179,7 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 				d.pace.Changed() // again when this one is stored
 				continue
 			}
-			saving, d.cut = true, map[int][]byte{}
+			saving, d.gathered = true, map[int][]byte{}
 		case <-gathering:
 		case r := <-saves:
 			saving = false
@@ -196,28 +196,28 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 func (d *dispatcher) finish(ctx context.Context, saving bool, saves chan saved) {
 	ended := make(chan struct{})
 	go func() {
-		d.acts.End()
+		d.actions.End()
 		d.work.Wait()
 		close(ended)
 	}()
 	for open := true; open; {
 		select {
-		case o := <-d.back:
+		case o := <-d.outcomes:
 			d.s.Done(time.Now(), o.id, o.Outcome)
 		case <-ended:
 			open = false
 		}
 	}
-	if saving && d.cut == nil && d.hasSaved(ctx, <-saves) != nil {
+	if saving && d.gathered == nil && d.hasSaved(ctx, <-saves) != nil {
 		return
 	}
-	if d.cut == nil && d.pace.Dirty() {
-		d.cut = map[int][]byte{}
+	if d.gathered == nil && d.pace.Dirty() {
+		d.gathered = map[int][]byte{}
 	}
-	if d.cut != nil {
+	if d.gathered != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventlog.CheckpointLast)
 		defer cancel()
-		for d.cut != nil {
+		for d.gathered != nil {
 			d.gather(last, saves)
 		}
 		<-saves
@@ -291,9 +291,9 @@ func (d *dispatcher) carryOut(ctx context.Context, actions []schedule.Action) {
 			d.c.tellDemand(a.Node, d.generation, d.partition, a.Grant, a.Demand)
 			continue
 		}
-		d.acts.Run(func() {
+		d.actions.Run(func() {
 			o := d.act(ctx, a)
-			d.back <- outcome{a.ID, o}
+			d.outcomes <- outcome{a.ID, o}
 		})
 	}
 }
@@ -391,17 +391,17 @@ func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome 
 
 // listen subscribes to what nodes say of themselves.
 func (d *dispatcher) listen() (unsubscribe func(), err error) {
-	d.news = make(chan nodeNews, newsAhead)
-	hear := func(n nodeNews) {
+	d.reports = make(chan nodeReport, reportsAhead)
+	hear := func(n nodeReport) {
 		select {
-		case d.news <- n:
+		case d.reports <- n:
 		default: // it is said again
 		}
 	}
 	slots, err := d.c.NC.Subscribe(subjectSlots, func(m *nats.Msg) {
 		var st schedule.NodeState
 		if json.Unmarshal(m.Data, &st) == nil && st.Incarnation != "" {
-			hear(nodeNews{state: st})
+			hear(nodeReport{state: st})
 		}
 	})
 	if err != nil {
@@ -410,7 +410,7 @@ func (d *dispatcher) listen() (unsubscribe func(), err error) {
 	grants, err := d.c.NC.Subscribe(grantSubject(d.generation, d.partition), func(m *nats.Msg) {
 		var g wireGrant
 		if json.Unmarshal(m.Data, &g) == nil && g.Incarnation != "" && g.Grant != 0 {
-			hear(nodeNews{state: g.NodeState, grant: g.Grant, head: g.Head})
+			hear(nodeReport{state: g.NodeState, grant: g.Grant, head: g.Head})
 		}
 	})
 	if err != nil {
@@ -423,7 +423,7 @@ func (d *dispatcher) listen() (unsubscribe func(), err error) {
 }
 
 // hear takes what a node said.
-func (d *dispatcher) hear(n nodeNews) {
+func (d *dispatcher) hear(n nodeReport) {
 	if n.grant != 0 {
 		d.s.Grant(time.Now(), n.state, n.grant, n.head)
 		return

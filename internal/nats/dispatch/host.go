@@ -458,12 +458,12 @@ func (c *Dispatch) sendDispatch(ctx context.Context, incarnation string, d dispa
 	return journal.Answer(out.Note), out.Free, out.Err()
 }
 
-// nodeNews is what a node says of itself, or that it keeps a slot for this relay.
-type nodeNews struct {
+// nodeReport is what a node says of itself, or that it keeps a slot for this relay.
+type nodeReport struct {
 	state schedule.NodeState
 	grant uint64 // zero for none
 	head  schedule.Head
 }
 
-// newsAhead bounds what nodes have said and the pump has not heard.
-const newsAhead = 1024
+// reportsAhead bounds what nodes have said and the pump has not heard.
+const reportsAhead = 1024

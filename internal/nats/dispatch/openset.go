@@ -156,12 +156,12 @@ const pagesPerTurn = 4
 // them and a root for them in the background. How that ended is said on done.
 func (d *dispatcher) gather(ctx context.Context, done chan<- saved) {
 	pages, more, err := d.s.Pages(pagesPerTurn)
-	maps.Copy(d.cut, pages)
+	maps.Copy(d.gathered, pages)
 	if err == nil && more {
 		return
 	}
-	r := saved{set: d.set, pages: d.cut, err: err}
-	d.cut = nil
+	r := saved{set: d.set, pages: d.gathered, err: err}
+	d.gathered = nil
 	d.pace.Saved()
 	if err != nil {
 		done <- r

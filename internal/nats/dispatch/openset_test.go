@@ -90,7 +90,7 @@ func newDispatcher(c *Dispatch) *dispatcher {
 	o := &RelayOptions{Incarnation: "relay", Pool: func(context.Context, session.Tenant, string, string) (pool, class string) {
 		return DefaultPool, messages.ClassInteractive
 	}}
-	return &dispatcher{c: c, o: o.complete(c), generation: c.Generation(), stream: streams.EventStream(c.Generation(), 0), call: make(chan func())}
+	return &dispatcher{c: c, o: o.complete(c), generation: c.Generation(), stream: streams.EventStream(c.Generation(), 0), requests: make(chan func())}
 }
 
 // dispatchFor has a dispatcher run for a while.

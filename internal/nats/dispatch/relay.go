@@ -67,7 +67,7 @@ func (c *Dispatch) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
 // relay relays one partition until ctx ends.
 func (c *Dispatch) relay(ctx context.Context, r *relayMembership, partition uint32, poke <-chan struct{}) error {
 	g := c.Generation()
-	out := &dispatcher{c: c, o: r.o, generation: g, partition: partition, stream: streams.EventStream(g, partition), recheck: poke, call: make(chan func())}
+	out := &dispatcher{c: c, o: r.o, generation: g, partition: partition, stream: streams.EventStream(g, partition), recheck: poke, requests: make(chan func())}
 	defer c.relaying(partition, out)()
 	told := &project.LineageRelay{C: c.Projections, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition), LeaseValid: r.leaseValid}
 	pumps := []func(context.Context) error{c.again("dispatcher", out.stream, out.run), c.again("lineage", told.Stream, told.Run)}

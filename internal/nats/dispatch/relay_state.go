@@ -67,7 +67,7 @@ func (d *dispatcher) askState(ctx context.Context) PartitionState {
 		close(done)
 	}
 	select {
-	case d.call <- ask:
+	case d.requests <- ask:
 		<-done // the pump runs it at once
 	case <-ctx.Done():
 	}

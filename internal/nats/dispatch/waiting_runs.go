@@ -124,7 +124,7 @@ func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 			service.Go(func(ctx context.Context) {
 				v := make(chan any, 1)
 				select {
-				case d.call <- func() { v <- ask(m.Data) }:
+				case d.requests <- func() { v <- ask(m.Data) }:
 				case <-ctx.Done():
 					_ = m.Respond(nil) // fails with the connection
 					return

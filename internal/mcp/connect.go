@@ -38,10 +38,13 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 	ctx, cancel := context.WithTimeoutCause(ctx, ConnectTime, errSilent)
 	defer cancel()
 	c := &Conn{s: s, env: env}
+	end := func() {}
 	var t sdk.Transport
 	switch {
 	case s.URL != "":
-		t = overHTTP(s, env)
+		var life context.Context
+		life, end = context.WithCancel(context.Background())
+		t = overHTTP(life, s, env)
 	case s.Where == InSandbox && box == nil:
 		return nil, s.unavailable(errors.New("it runs in a sandbox, and there is none"), "send the session to one, or write where: host")
 	case s.Where == InSandbox:
@@ -61,16 +64,20 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 			c.p.kill()
 		}
 	})
-	var err error
-	c.cs, err = sdk.NewClient(&sdk.Implementation{Name: "rath", Version: "1"}, &sdk.ClientOptions{
+	client := sdk.NewClient(&sdk.Implementation{Name: "rath", Version: "1"}, &sdk.ClientOptions{
 		Capabilities:                &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}}},
 		ElicitationHandler:          c.elicit,
 		ProgressNotificationHandler: c.progress,
-	}).Connect(ctx, t, nil)
+	})
+	client.AddReceivingMiddleware(recovered)
+	client.AddSendingMiddleware(recovered)
+	var err error
+	c.cs, err = client.Connect(ctx, t, nil)
 	if !stop() && err == nil {
 		err = errSilent
 	}
 	if err != nil {
+		end()
 		err = c.why(ctx, err)
 		if c.cs != nil {
 			_ = c.cs.Close()
@@ -79,8 +86,29 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 		}
 		return nil, s.unavailable(err, tryIt)
 	}
-	c.end = sync.OnceValue(c.cs.Close)
+	c.end = sync.OnceValue(func() error {
+		// The SDK waits until each request of the server is answered. One that does not take the
+		// answers is not waited for.
+		end()
+		if c.p != nil {
+			_ = c.p.close()
+		}
+		return c.cs.Close()
+	})
 	return c, nil
+}
+
+// recovered has a message that the SDK did not expect, such as one without parameters, fail
+// instead of the node.
+func recovered(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, r sdk.Request) (res sdk.Result, err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				res, err = nil, fmt.Errorf("its message for %s cannot be read: %v", method, v)
+			}
+		}()
+		return next(ctx, method, r)
+	}
 }
 
 const tryIt = "correct its entry until \"rath mcp test\" succeeds"
@@ -111,7 +139,7 @@ func (c *Conn) cause(ctx context.Context, err error) error {
 	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok && c.p != nil {
 		return fmt.Errorf("it answered %q (%d)", clip(c.s.redact(c.env, wire.Message), 300), wire.Code)
 	}
-	if c.p != nil {
+	if c.p != nil && c.p.broke(err) {
 		return errors.New(c.p.ended())
 	}
 	if u, ok := errors.AsType[unsent](err); ok {

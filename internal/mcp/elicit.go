@@ -68,6 +68,10 @@ func (c *Conn) asker(ctx context.Context) (*underway, error) {
 	return nil, errors.New("no call is under way that could ask")
 }
 
+// maxTold is the longest message of a progress that is passed on, in bytes: reading one takes
+// no longer than receiving it.
+const maxTold = 64 << 10
+
 // progress passes on how far a call is. What comes of a call that has ended, as some servers
 // have it, is dropped.
 func (c *Conn) progress(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
@@ -86,8 +90,8 @@ func (c *Conn) progress(_ context.Context, r *sdk.ProgressNotificationClientRequ
 	if r.Params.Total > 0 {
 		text += " of " + strconv.FormatFloat(r.Params.Total, 'g', 6, 64)
 	}
-	if r.Params.Message != "" {
-		text += ": " + clip(c.s.redact(c.env, r.Params.Message), 500)
+	if m := r.Params.Message; m != "" && len(m) <= maxTold {
+		text += ": " + clip(c.s.redact(c.env, m), 500)
 	}
 	show(text)
 }

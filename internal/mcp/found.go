@@ -19,8 +19,42 @@ import (
 const separator = "__"
 
 // maxListed bounds the tools that are read of a server, also of those that its entry does
-// not allow.
-const maxListed = 20_000
+// not allow, maxPages the answers that bring them, and maxCursor what names a page, in bytes.
+const (
+	maxListed = 20_000
+	maxPages  = 1000
+	maxCursor = 4 << 10
+)
+
+// maxName is the longest name of a tool, in bytes.
+const maxName = 64
+
+// each calls f with the tools of the server, until that fails. The SDK keeps each page that
+// it reads, and returns it again as long as the page says: nothing of one is left to it.
+func (c *Conn) each(ctx context.Context, f func(*sdk.Tool) error) error {
+	var params sdk.ListToolsParams
+	for range maxPages {
+		page, err := c.cs.ListTools(ctx, &params)
+		if err != nil {
+			return c.s.unavailable(fmt.Errorf("list its tools: %w", c.why(ctx, err)), tryIt)
+		}
+		got := *page
+		*page = sdk.ListToolsResult{}
+		for _, t := range got.Tools {
+			if err := f(t); err != nil {
+				return err
+			}
+		}
+		if got.NextCursor == "" {
+			return nil
+		}
+		if len(got.NextCursor) > maxCursor {
+			return c.refuse(fmt.Sprintf("it names the next page of its tools by %d bytes, at most %d are taken", len(got.NextCursor), maxCursor), "ask its author for a shorter name")
+		}
+		params.Cursor = got.NextCursor
+	}
+	return c.refuse(fmt.Sprintf("it lists its tools on more than %d pages", maxPages), "ask its author for fewer")
+}
 
 // Tools asks the server for its tools and returns those that its entry allows, sorted by
 // name. They are named SERVER__TOOL, with _ for each character that a model server does not
@@ -32,32 +66,34 @@ func (c *Conn) Tools(ctx context.Context) ([]tool.Spec, error) {
 	names := map[string]string{}
 	offered, allowed, size := 0, 0, 0
 	var there []string
-	for t, err := range c.cs.Tools(ctx, nil) {
-		if err != nil {
-			return nil, c.s.unavailable(fmt.Errorf("list its tools: %w", c.why(ctx, err)), tryIt)
-		}
+	if err := c.each(ctx, func(t *sdk.Tool) error {
 		if offered++; offered > maxListed {
-			return nil, c.refuse(fmt.Sprintf("it offers more than %d tools", maxListed), "ask its author for fewer")
+			return c.refuse(fmt.Sprintf("it offers more than %d tools", maxListed), "ask its author for fewer")
 		}
-		there = append(there, t.Name)
+		if len(t.Name) <= maxName { // no longer one can be named
+			there = append(there, t.Name)
+		}
 		if c.s.Tools != nil && !slices.Contains(c.s.Tools, t.Name) {
-			continue
+			return nil
 		}
 		if allowed++; allowed > MaxTools {
-			continue
+			return nil
 		}
 		spec, err := c.spec(t)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if other, taken := names[spec.Name]; taken {
-			return nil, c.refuse(fmt.Sprintf("its tools %q and %q are both %s here", other, t.Name, spec.Name), "name one of them in tools")
+			return c.refuse(fmt.Sprintf("its tools %q and %q are both %s here", other, t.Name, spec.Name), "name one of them in tools")
 		}
 		if size += len(spec.Name) + len(spec.Description) + len(spec.Schema); size > MaxTable {
-			return nil, c.refuse(fmt.Sprintf("descriptions and schemas of its tools have more than %d bytes", MaxTable), "name those that are needed in tools")
+			return c.refuse(fmt.Sprintf("descriptions and schemas of its tools have more than %d bytes", MaxTable), "name those that are needed in tools")
 		}
 		names[spec.Name] = t.Name
 		specs = append(specs, spec)
+		return nil
+	}); err != nil {
+		return nil, err
 	}
 	if allowed > MaxTools {
 		return nil, c.refuse(fmt.Sprintf("it offers %d tools, at most %d are taken", allowed, MaxTools), "name those that are needed in tools")
@@ -86,8 +122,8 @@ func (c *Conn) spec(t *sdk.Tool) (tool.Spec, error) {
 	if s.Description == "" {
 		s.Description = clip(t.Title, 200)
 	}
-	if len(s.Name) > 64 {
-		return s, c.refuse(fmt.Sprintf("the name %s of its tool has %d characters, at most 64 are taken", clip(s.Name, 120), len(s.Name)), "shorten the name of the server, or leave the tool out of tools")
+	if len(s.Name) > maxName {
+		return s, c.refuse(fmt.Sprintf("the name %s of its tool has %d characters, at most %d are taken", clip(s.Name, 120), len(s.Name), maxName), "shorten the name of the server, or leave the tool out of tools")
 	}
 	a := t.Annotations
 	if a == nil {

@@ -1,35 +1,48 @@
 package mcp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net"
 	"net/http"
+	"sync/atomic"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rathcluster/rath/internal/listfile"
 )
 
-// overHTTP is the transport of a server with a URL. Its token is read for each request, so
-// that it can change.
-func overHTTP(s *Server, env func(string) string) sdk.Transport {
+// overHTTP is the transport of a server with a URL, of which ctx is the life. Its token is read
+// for each request, so that it can change.
+func overHTTP(ctx context.Context, s *Server, env func(string) string) sdk.Transport {
 	return &sdk.StreamableClientTransport{
-		Endpoint: s.URL, HTTPClient: &http.Client{Transport: bearer{s, env}, CheckRedirect: sameHost}, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxLine,
+		Endpoint: s.URL, HTTPClient: &http.Client{Transport: bearer{s, env, ctx, new(atomic.Int64)}, CheckRedirect: sameHost}, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxLine,
 	}
 }
 
 // bearer adds the token of a server to requests for it.
 type bearer struct {
-	s   *Server
-	env func(string) string
+	s       *Server
+	env     func(string) string
+	life    context.Context // of the connection
+	answers *atomic.Int64   // that are on their way
 }
 
 // RoundTrip implements http.RoundTripper. A token by OAuth that is not taken is replaced
 // once by a new one.
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Context().Done() == nil { // an answer to a request of the server, for which the SDK waits for ever
+		defer b.answers.Add(-1)
+		if b.answers.Add(1) > maxAnswers {
+			return nil, errDeaf
+		}
+		ctx, cancel := context.WithTimeout(b.life, ConnectTime)
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
 	token, err := b.token("")
 	if err != nil {
 		return nil, unsent{err}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -20,6 +22,70 @@ import (
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
+
+// TestHTTPRequests: a server that sends requests during a call, and takes no answer, is sent a
+// bounded number of answers, and the end of the connection waits for none of them.
+func TestHTTPRequests(t *testing.T) {
+	var underway, most atomic.Int64
+	stop := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m struct {
+			ID     json.RawMessage
+			Method string
+		}
+		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+			t.Error(err)
+		}
+		say := func(result string) { fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result) }
+		w.Header().Set("Content-Type", "application/json")
+		switch m.Method {
+		case "initialize":
+			say(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
+		case "tools/list":
+			say(`{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}`)
+		case "tools/call":
+			w.Header().Set("Content-Type", "text/event-stream")
+			for i := range 10_000 {
+				fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\"}\n\n", i)
+			}
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		case "": // an answer
+			n := underway.Add(1)
+			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+			}
+			<-stop
+		case "notifications/initialized", "notifications/cancelled":
+			w.WriteHeader(http.StatusAccepted)
+		default:
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	}))
+	defer srv.Close()
+	defer close(stop)
+	l, err := mcp.Parse("mcp.yaml", []byte("servers:\n  s: {url: "+srv.URL+", call_ms: 1000}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, l.All()[0])
+	ended := make(chan error)
+	go func() {
+		_, err := c.Call(t.Context(), "s__echo", tool.Call{})
+		c.Close()
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "gave no answer within 1s") {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it is waited for")
+	}
+	if n := most.Load(); n == 0 || n > 64 {
+		t.Errorf("%d answers were under way", n)
+	}
+}
 
 // TestHTTP: a server with a URL is asked with the token that its entry names, which may
 // change meanwhile, is in no error and goes to no other host. Of a call whose connection

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -156,6 +157,64 @@ func TestSecrets(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), secret[len(secret)-8:]) {
 			t.Errorf("%s: %v; want %q", kind, err, says)
 		}
+	}
+}
+
+// TestHostileMessages: what a server says beside the protocol ends the call at most, in time
+// and with the cause, and neither the node nor its wait for the server.
+func TestHostileMessages(t *testing.T) {
+	for kind, says := range map[string]string{
+		"asks nothing": "", "asks null": "cannot be read", "odd result": "cannot unmarshal",
+		"deaf": "did not take the answers to 64 of them", "pages": "lists its tools on more than 1000 pages",
+	} {
+		c, err := server(t, kind, "").Connect(t.Context(), os.Getenv, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error)
+		go func() {
+			_, err := c.Call(t.Context(), "s__echo", tool.Call{})
+			c.Close()
+			ended <- err
+		}()
+		select {
+		case err = <-ended:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: it is waited for", kind)
+		}
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%s: %v; want %q", kind, err, says)
+		}
+	}
+}
+
+// TestLeft: the end of a server is noticed although a process that it left, which is out of
+// reach, holds its streams.
+func TestLeft(t *testing.T) {
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("no setsid")
+	}
+	pid := filepath.Join(t.TempDir(), "pid")
+	var argv []string
+	if err := json.Unmarshal([]byte(mcptest.Command("good")), &argv); err != nil {
+		t.Fatal(err)
+	}
+	line, err := json.Marshal(append([]string{"sh", "-c", `setsid sleep 30 & echo $! >"$0"; exec "$@"`, pid}, argv...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := mcp.Parse("mcp.yaml", []byte("servers:\n  s: {command: "+string(line)+", where: host, call_ms: 20_000}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, l.All()[0])
+	t.Cleanup(func() {
+		if out, err := exec.Command("sh", "-c", `kill "$(cat "$0")"`, pid).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	if _, err := c.Call(t.Context(), "s__die", tool.Call{}); err == nil || !strings.Contains(err.Error(), "exited with code 3") {
+		t.Errorf("%v; want how it ended", err)
 	}
 }
 

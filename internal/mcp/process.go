@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/rathcluster/rath/internal/listfile"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/sandbox"
@@ -35,8 +37,9 @@ type process struct {
 	said   *tail  // that
 	told   chan struct{}
 
-	mu  sync.Mutex
-	why error // it was given up
+	closing sync.Once
+	mu      sync.Mutex
+	why     error // it was given up
 }
 
 // fail notes why a process is given up.
@@ -46,6 +49,14 @@ func (p *process) fail(err error) {
 	if p.why == nil {
 		p.why = err
 	}
+}
+
+// broke reports whether an error is of its streams, and not of what came over them.
+func (p *process) broke(err error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, file := errors.AsType[*os.PathError](err)
+	return file || p.why != nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, sdk.ErrConnectionClosed)
 }
 
 // ended says how it ended, as far as that is known within a moment.
@@ -65,19 +76,24 @@ func (p *process) ended() string {
 }
 
 // close ends the input, and the process if it does not end by itself.
-func (p *process) close() error {
-	_ = p.stdin.Close()
-	select {
-	case <-p.done:
-	case <-time.After(endGrace):
-	}
-	p.kill()
-	<-p.done
-	return p.stdout.Close()
+func (p *process) close() (err error) {
+	p.closing.Do(func() {
+		_ = p.stdin.Close()
+		select {
+		case <-p.done:
+		case <-time.After(endGrace):
+		}
+		p.kill()
+		<-p.done
+		err = p.stdout.Close()
+	})
+	return err
 }
 
 // lines returns the connection of its messages.
-func (p *process) lines() *lines { return &lines{p: p, in: bufio.NewReaderSize(p.stdout, 64<<10)} }
+func (p *process) lines() *lines {
+	return &lines{p: p, in: bufio.NewReaderSize(p.stdout, 64<<10), writing: make(chan struct{}, 1)}
+}
 
 // inShell runs a server whose standard error is told apart: a sandbox passes both streams on
 // as one. When the server has ended, what it said, its beginning and its end alone, follows
@@ -169,6 +185,9 @@ func onHost(s *Server, env func(string) string) (*process, error) {
 		defer close(p.done)
 		err := cmd.Wait()
 		p.kill() // what it left behind
+		// What left its group may hold the streams. It is not waited for.
+		_ = inW.Close()
+		_ = outR.SetReadDeadline(time.Now().Add(endGrace))
 		switch state := cmd.ProcessState; {
 		case state != nil && state.Exited():
 			p.how = fmt.Sprintf("it exited with code %d", state.ExitCode())

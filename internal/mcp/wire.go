@@ -7,20 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxLine bounds a message in bytes, and maxNoise what a server may print that is none.
+// maxLine bounds a message in bytes, maxNoise what a server may print that is none, and
+// maxAnswers the requests of a server whose answers it has not taken yet.
 const (
-	maxLine  = 16 << 20
-	maxNoise = 64 << 10
+	maxLine    = 16 << 20
+	maxNoise   = 64 << 10
+	maxAnswers = 64
 )
 
-var errLong = fmt.Errorf("it sent a message of more than %d bytes", maxLine)
+var (
+	errLong = fmt.Errorf("it sent a message of more than %d bytes", maxLine)
+	errDeaf = fmt.Errorf("it sent requests and did not take the answers to %d of them", maxAnswers)
+)
 
 // lines is a connection of messages, one a line. Lines that are no messages, such as a
 // banner, are passed over, up to maxNoise.
@@ -29,7 +34,8 @@ type lines struct {
 	in   *bufio.Reader
 	over int // bytes of lines that were no messages
 
-	mu sync.Mutex // of writes
+	writing chan struct{} // has one element during a write
+	answers atomic.Int64  // that are to be written
 }
 
 var _ sdk.Connection = (*lines)(nil)
@@ -98,8 +104,20 @@ func (c *lines) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if _, ok := m.(*jsonrpc.Response); ok { // no ctx ends its wait
+		defer c.answers.Add(-1)
+		if c.answers.Add(1) > maxAnswers {
+			c.p.fail(errDeaf)
+			c.p.kill()
+			return errDeaf
+		}
+	}
+	select {
+	case c.writing <- struct{}{}:
+		defer func() { <-c.writing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ const word = "serve-mcp"
 
 // Command is the command of a server, as the list of servers has it: "good", "banner",
 // "garbage", "silent", "exits", "tells", "prints", "many", "twins", "odd" or "former", which
-// speaks the protocol of 2025-11-25.
+// speaks the protocol of 2025-11-25; or one of those in hostile.
 func Command(kind string) string {
 	exe, err := os.Executable()
 	if err != nil {
@@ -44,6 +44,9 @@ func Main() {
 }
 
 func serve(kind string) error {
+	if hostile[kind] != nil {
+		return serveHostile(kind)
+	}
 	switch kind {
 	case "banner":
 		fmt.Println("Welcome to the server!\n{\"not\": \"a message\"}")

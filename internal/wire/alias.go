@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"encoding/json"
+
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/messages"
@@ -20,8 +22,28 @@ type Alias struct {
 	Schema int `json:"schema,omitempty"`
 	// Refused is the code of a task that was not taken.
 	Refused run.Code `json:"refused,omitempty"`
-	// Request is, in the entry of a rerun's id, of the request that has it.
+	// Request is, in the entry of a rerun's id, of the request that has it, or of the dead
+	// letter whose task is submitted again under it: the first one that creates the entry,
+	// before the task is submitted that makes the run's own.
 	Request string `json:"request,omitempty"`
+}
+
+// Cancel notes that the run was cancelled.
+func (a *Alias) Cancel(v *journal.CancelRequested) {
+	a.Cancelled, a.Schema = v, journal.UserSchema
+}
+
+// UnmarshalJSON implements json.Unmarshaler: it reads entries of former releases as well.
+func (a *Alias) UnmarshalJSON(data []byte) error {
+	type plain Alias
+	if err := json.Unmarshal(data, (*plain)(a)); err != nil {
+		return err
+	}
+	if a.Cancelled != nil && a.Schema < journal.UserSchema {
+		a.Cancelled.By, a.Cancelled.Says = "", a.Cancelled.By
+		a.Schema = journal.UserSchema
+	}
+	return nil
 }
 
 // RunAliasKey is the key of a run's entry in the bucket ALIAS.

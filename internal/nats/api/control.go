@@ -114,7 +114,7 @@ func unborn(s journal.Signal, err error) bool {
 // log since the first try. Else it tells a run whose task waits, or was refused or
 // cancelled, from one that was not submitted.
 func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s journal.Signal, unknown error, apply func(ctx context.Context, s journal.Signal) error) error {
-	have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(tenant, s.Run))
+	have, revision, err := eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject(tenant, s.Run))
 	if err == nil && revision == 0 {
 		waits, err := c.taskWaits(ctx, tenant, s.Run)
 		switch {
@@ -123,7 +123,7 @@ func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s journal.Si
 		case waits:
 			return fmt.Errorf("run %s: %w: its task waits to be taken by a node; it can be cancelled, and all else asked for once it has begun", s.Run, run.ErrState)
 		}
-		have, _, err = eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(tenant, s.Run))
+		have, _, err = eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject(tenant, s.Run))
 		if err != nil {
 			return err
 		}
@@ -164,12 +164,12 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal
 	subject := eventlog.RunAliasSubject(tenant, s.Run)
 	submitted = submitted || branchID.MatchString(string(s.Run))
 	for {
-		have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, subject)
+		have, revision, err := eventlog.ReadAlias(ctx, c.Logs, subject)
 		if err == nil && revision == 0 && submitted {
 			var waits bool
 			if waits, err = c.taskWaits(ctx, tenant, s.Run); err == nil && !waits {
 				// An intake that has taken it since then has made the entry before.
-				have, revision, err = eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, subject)
+				have, revision, err = eventlog.ReadAlias(ctx, c.Logs, subject)
 				if err == nil && revision == 0 {
 					return "", fmt.Errorf("run %s: %w: no log holds it, and no task of this id waits", s.Run, run.ErrUnknownRun)
 				}
@@ -274,7 +274,7 @@ func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, 
 		from = m.Seq + 1
 	}
 	conn.Pause(ctx, aliasSoon)
-	if _, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(tenant, id)); err != nil || revision != 0 {
+	if _, revision, err := eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject(tenant, id)); err != nil || revision != 0 {
 		return false, err
 	}
 	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that nodes are about to take; try again later, or it was refused when it was submitted", id, run.ErrBusy)

@@ -275,7 +275,7 @@ func retryBody(t session.Tenant, workflow string, at uint64, l *messages.DeadLet
 // a rerun has.
 func (c *Conn) retryID(ctx context.Context, t session.Tenant, at uint64, l *messages.DeadLetter) (run.ID, error) {
 	if l.Run != "" {
-		_, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(t, l.Run))
+		_, revision, err := eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject(t, l.Run))
 		if err != nil || revision == 0 {
 			return l.Run, err
 		}

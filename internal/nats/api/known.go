@@ -79,7 +79,7 @@ func (a answerer) tasks(ctx context.Context, t session.Tenant, q wire.Query) (an
 	for range min(knownLooks, len(q.Tasks)) {
 		looking.Go(func() {
 			for i := range work {
-				have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, a.c.Logs, eventlog.RunAliasSubject(t, q.Tasks[i]))
+				have, revision, err := eventlog.ReadAlias(ctx, a.c.Logs, eventlog.RunAliasSubject(t, q.Tasks[i]))
 				if err != nil {
 					cancel(err)
 				} else if revision != 0 {

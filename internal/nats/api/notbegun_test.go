@@ -25,7 +25,7 @@ import (
 // id without a use is unknown.
 func TestControlNotBegun(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		for id, a := range map[run.ID]eventlog.RunAlias{
+		for id, a := range map[run.ID]wire.Alias{
 			"taken":     {Digest: "d", Session: c.HomeOf("default", "taken")},
 			"apart":     {Digest: "d", Session: c.HomeOf("default", "apart")},
 			"refused":   {Digest: "d", Refused: run.CodeMalformed},
@@ -119,7 +119,7 @@ func TestCancelMeanwhile(t *testing.T) {
 			}
 			// The intake has brought what the note says, and a log knows again
 			// what has an id.
-			a, _, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject("default", s.Run))
+			a, _, err := eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject("default", s.Run))
 			if err != nil || a.Cancelled == nil {
 				return fmt.Errorf("the note is %+v: %w", a, err)
 			}
@@ -132,7 +132,7 @@ func TestCancelMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		for r, id := range ids {
-			if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", r), eventlog.RunAlias{Digest: "d", Session: c.HomeOf("default", r)}); err != nil {
+			if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", r), wire.Alias{Digest: "d", Session: c.HomeOf("default", r)}); err != nil {
 				t.Fatal(err)
 			}
 			m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
@@ -170,7 +170,7 @@ func TestCancelUnbornBranch(t *testing.T) {
 				t.Errorf("cancel with %s: %s, %v", body, m.Data, err)
 			}
 		}
-		if _, revision, err := eventlog.ReadAlias[eventlog.RunAlias](t.Context(), c.Logs, eventlog.RunAliasSubject("default", branch)); err != nil || revision != 0 {
+		if _, revision, err := eventlog.ReadAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", branch)); err != nil || revision != 0 {
 			t.Errorf("a note was left: revision %d, %v", revision, err)
 		}
 		if state := streamstest.ResultOf(t, c, "default", branch); state != "" {

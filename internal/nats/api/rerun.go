@@ -65,13 +65,6 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request s
 	return task.ID, err
 }
 
-// rerunAlias is the entry of a rerun's id: which request has it, or which dead letter's
-// task is submitted again under it. Who is first
-// creates it, before the task is submitted that makes the run's own entry.
-type rerunAlias struct {
-	Request string `json:"request"`
-}
-
 // nextRerun finds the id that a request has, or else takes the first one that no
 // rerun has.
 func (c *Conn) nextRerun(ctx context.Context, t session.Tenant, id run.ID, request string) (run.ID, error) {
@@ -80,11 +73,11 @@ func (c *Conn) nextRerun(ctx context.Context, t session.Tenant, id run.ID, reque
 		number := "-r" + strconv.Itoa(n)
 		next := base[:min(len(base), maxID-len(number))] + number
 		subject := streams.KeySubject(streams.BucketAlias, wire.RerunAliasKey(t, run.ID(next)))
-		have, taken, err := eventlog.ReadAlias[rerunAlias](ctx, c.Logs, subject)
+		have, taken, err := eventlog.ReadAlias(ctx, c.Logs, subject)
 		if err == nil && taken == 0 {
 			// A run that was submitted under such an id is no rerun.
-			if _, taken, err = eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, eventlog.RunAliasSubject(t, run.ID(next))); taken == 0 && err == nil {
-				have, _, _, err = eventlog.CreateAlias(ctx, c.Logs, subject, rerunAlias{request})
+			if _, taken, err = eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject(t, run.ID(next))); taken == 0 && err == nil {
+				have, _, _, err = eventlog.CreateAlias(ctx, c.Logs, subject, wire.Alias{Request: request})
 			}
 		}
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -172,7 +173,7 @@ func (c *Archive) RestoreRun(ctx context.Context, k session.Key, id run.ID, dige
 		if c.HomeOf(k.Tenant, id) == k.ID {
 			name = ""
 		}
-		if _, _, _, err := eventlog.CreateAlias(ctx, c.Logs, eventlog.RunAliasSubject(k.Tenant, id), eventlog.RunAlias{Session: k.ID, Digest: eventlog.DigestOf(digest, name)}); err != nil {
+		if _, _, _, err := eventlog.CreateAlias(ctx, c.Logs, eventlog.RunAliasSubject(k.Tenant, id), wire.Alias{Session: k.ID, Digest: eventlog.DigestOf(digest, name)}); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func pullWhile(t *testing.T, c *Dispatch, d time.Duration, in Intake) (taken int
 }
 
 // aliasOf is the entry of a task that a session was chosen for.
-func aliasOf(t *testing.T, c *Dispatch, tenant session.Tenant, body []byte) eventlog.RunAlias {
+func aliasOf(t *testing.T, c *Dispatch, tenant session.Tenant, body []byte) wire.Alias {
 	t.Helper()
 	in, err := messages.DecodeTask(body)
 	if err != nil {
@@ -55,7 +55,7 @@ func aliasOf(t *testing.T, c *Dispatch, tenant session.Tenant, body []byte) even
 	if err != nil {
 		t.Fatal(err)
 	}
-	return eventlog.RunAlias{Digest: eventlog.DigestOf(task.Digest(), in.Session), Session: c.HomeOf(tenant, in.ID)}
+	return wire.Alias{Digest: eventlog.DigestOf(task.Digest(), in.Session), Session: c.HomeOf(tenant, in.ID)}
 }
 
 // TestHeldIsNotRefused delivers a task that a log holds, and that is refused where
@@ -132,7 +132,7 @@ func TestRefusedMeanwhile(t *testing.T) {
 		}
 		taken := pullWhile(t, c, time.Minute, Intake{
 			Accept: func(ctx context.Context, _ journal.Task) (journal.Answer, error) {
-				have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, c.Logs, subject)
+				have, revision, err := eventlog.ReadAlias(ctx, c.Logs, subject)
 				if err != nil {
 					return "", err
 				}

@@ -298,14 +298,14 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, nam
 // note notes the session of a task under its run's id, unless that was done before, and
 // returns what is noted. Of a task that names no session and comes for the first time
 // it finds out by writing.
-func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name, subject string) (have eventlog.RunAlias, fresh bool, err error) {
-	a := eventlog.RunAlias{Digest: l.digest, Session: i.c.HomeOf(l.tenant, t.ID)}
+func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name, subject string) (have wire.Alias, fresh bool, err error) {
+	a := wire.Alias{Digest: l.digest, Session: i.c.HomeOf(l.tenant, t.ID)}
 	var refused error
 	if name == "" {
 		refused = i.admit(ctx, t, a.Session)
 	}
 	if name != "" || refused != nil || l.again() {
-		have, revision, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, i.c.Logs, subject)
+		have, revision, err := eventlog.ReadAlias(ctx, i.c.Logs, subject)
 		if err != nil || revision != 0 {
 			return have, false, err
 		}

@@ -33,7 +33,7 @@ func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) er
 // node that stood still, the alias may say that the task is refused: then the run is
 // cancelled, so that no run goes on whose client was answered that it was refused.
 func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journal.Task) error {
-	have, _, err := eventlog.ReadAlias[eventlog.RunAlias](ctx, i.c.Logs, subject)
+	have, _, err := eventlog.ReadAlias(ctx, i.c.Logs, subject)
 	if err == nil && have.Cancelled == nil && have.Refused != "" {
 		have.Cancel(&journal.CancelRequested{Run: t.ID, ID: "refused", Reason: "its task was refused before a log held it"})
 	}
@@ -51,7 +51,7 @@ func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journ
 func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error {
 	if l.id != "" && l.tenant != "" && !errors.Is(cause, run.ErrKeyReused) {
 		subject := eventlog.RunAliasSubject(l.tenant, l.id)
-		a := eventlog.RunAlias{Digest: l.digest, Refused: run.CodeOf(cause)}
+		a := wire.Alias{Digest: l.digest, Refused: run.CodeOf(cause)}
 		have, revision, _, err := eventlog.CreateAlias(ctx, i.c.Logs, subject, a)
 		if err != nil {
 			return err
@@ -174,7 +174,7 @@ func (i *intake) storeDeadLetter(ctx context.Context, l *incomingTask, cause err
 func (c *Dispatch) PutCancelled(ctx context.Context, tenant session.Tenant, id run.ID) error {
 	subject := eventlog.RunAliasSubject(tenant, id)
 	m, err := c.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
-	var note eventlog.RunAlias
+	var note wire.Alias
 	if err == nil {
 		err = json.Unmarshal(m.Data, &note)
 	}

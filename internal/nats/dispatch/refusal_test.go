@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -77,7 +78,7 @@ func TestRefusedIsToldAgain(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
 				in := Intake{Offers: func(string) (string, bool) { return "1", cancelled }}
 				if cancelled {
-					var a eventlog.RunAlias
+					var a wire.Alias
 					a.Cancel(&journal.CancelRequested{Run: "r1"})
 					if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
 						t.Fatal(err)

@@ -25,42 +25,6 @@ import (
 // creates an alias, and it does not change after that, but to note that a run was
 // cancelled before a log knew it, or that its task was refused.
 
-// RunAlias is the entry of a run.
-type RunAlias struct {
-	Session session.ID `json:"session,omitempty"` // home
-	// Digest is of the task as it was submitted.
-	Digest string `json:"digest,omitempty"`
-	// Cancelled is set when the run was cancelled before a log held it.
-	Cancelled *journal.CancelRequested `json:"cancelled,omitempty"`
-	// Schema is that of Cancelled, as of an event; 0 means 1.
-	Schema int `json:"schema,omitempty"`
-	// Refused is the code of a task that was not taken.
-	Refused run.Code `json:"refused,omitempty"`
-}
-
-// Cancel notes that the run was cancelled.
-func (a *RunAlias) Cancel(v *journal.CancelRequested) {
-	a.Cancelled, a.Schema = v, journal.UserSchema
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (a *RunAlias) UnmarshalJSON(data []byte) error {
-	type plain RunAlias
-	if err := json.Unmarshal(data, (*plain)(a)); err != nil {
-		return err
-	}
-	if a.Cancelled != nil && a.Schema < journal.UserSchema {
-		a.Cancelled.By, a.Cancelled.Says = "", a.Cancelled.By
-		a.Schema = journal.UserSchema
-	}
-	return nil
-}
-
-// sessionAlias is the entry of a session's name.
-type sessionAlias struct {
-	Session session.ID `json:"session"`
-}
-
 // RunAliasSubject is where the alias of a run is kept.
 func RunAliasSubject(t session.Tenant, id run.ID) string {
 	return streams.KeySubject(streams.BucketAlias, wire.RunAliasKey(t, id))
@@ -71,53 +35,50 @@ func sessionAliasSubject(t session.Tenant, name string) string {
 }
 
 // ReadAlias reads an entry from the leader; revision is zero if there is none.
-func ReadAlias[T any](ctx context.Context, c *Logs, subject string) (v T, revision uint64, err error) {
+func ReadAlias(ctx context.Context, c *Logs, subject string) (a wire.Alias, revision uint64, err error) {
 	m, err := c.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
 	if errors.Is(err, conn.ErrNoMessage) {
-		return v, 0, nil
+		return a, 0, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(m.Data, &v)
+		a, err = wire.DecodeAlias(m.Data)
 	}
 	if err != nil {
-		return v, 0, fmt.Errorf("nats/eventlog: read %s: %w", subject, err)
+		return a, 0, fmt.Errorf("nats/eventlog: read %s: %w", subject, err)
 	}
-	return v, m.Seq, nil
+	return a, m.Seq, nil
 }
 
 // CreateAlias stores an entry unless there is one, and returns the one that is there
 // then; fresh only if there was none before.
-func CreateAlias[T any](ctx context.Context, c *Logs, subject string, v T) (have T, revision uint64, fresh bool, err error) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return v, 0, false, fmt.Errorf("nats/eventlog: create %s: %w", subject, err)
-	}
-	return aliasAfter[T](ctx, c, subject, 0, data)
+func CreateAlias(ctx context.Context, c *Logs, subject string, a wire.Alias) (have wire.Alias, revision uint64, fresh bool, err error) {
+	have, revision, fresh, _, err = aliasAfter(ctx, c, subject, 0, a)
+	return have, revision, fresh, err
 }
 
 // PutAlias stores an entry over the one of a revision, zero for none. It is stored also
 // if an earlier attempt of the caller did that.
-func PutAlias[T any](ctx context.Context, c *Logs, subject string, last uint64, v T) (have T, revision uint64, stored bool, err error) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return v, 0, false, fmt.Errorf("nats/eventlog: create %s: %w", subject, err)
-	}
-	if have, revision, _, err = aliasAfter[T](ctx, c, subject, last, data); err != nil {
-		return v, 0, false, err
-	}
-	now, err := json.Marshal(have)
-	return have, revision, err == nil && bytes.Equal(now, data), err
+func PutAlias(ctx context.Context, c *Logs, subject string, last uint64, a wire.Alias) (have wire.Alias, revision uint64, stored bool, err error) {
+	have, revision, _, stored, err = aliasAfter(ctx, c, subject, last, a)
+	return have, revision, stored, err
 }
 
-func aliasAfter[T any](ctx context.Context, c *Logs, subject string, last uint64, data []byte) (have T, revision uint64, mine bool, err error) {
+// aliasAfter stores an entry over the one of a revision. mine says that this call did,
+// same that the entry is as it was to be, by an earlier attempt perhaps.
+func aliasAfter(ctx context.Context, c *Logs, subject string, last uint64, a wire.Alias) (have wire.Alias, revision uint64, mine, same bool, err error) {
+	data, err := json.Marshal(a)
+	if err != nil {
+		return a, 0, false, false, fmt.Errorf("nats/eventlog: create %s: %w", subject, err)
+	}
 	m, mine, err := c.PutAfter(ctx, "KV_"+streams.BucketAlias, subject, last, release.Extend(data))
 	if err == nil {
-		err = json.Unmarshal(m.Data, &have)
+		have, err = wire.DecodeAlias(m.Data)
 	}
 	if err != nil {
-		return have, 0, false, fmt.Errorf("nats/eventlog: create %s: %w", subject, err)
+		return a, 0, false, false, fmt.Errorf("nats/eventlog: create %s: %w", subject, err)
 	}
-	return have, m.Seq, mine, nil
+	now, err := json.Marshal(have)
+	return have, m.Seq, mine, err == nil && bytes.Equal(now, data), err
 }
 
 // Minter places the sessions that tasks of this connection make.
@@ -147,12 +108,12 @@ func (c *Logs) ResolveSession(ctx context.Context, t session.Tenant, name string
 		return k.ID, nil
 	}
 	subject := sessionAliasSubject(t, name)
-	a, revision, err := ReadAlias[sessionAlias](ctx, c, subject)
+	a, revision, err := ReadAlias(ctx, c, subject)
 	if err == nil && revision == 0 {
 		if !create {
 			return "", fmt.Errorf("session %s: %w; ask for the runs to see which there are", name, session.ErrNotFound)
 		}
-		a, _, _, err = CreateAlias(ctx, c, subject, sessionAlias{c.mintNamed(t, name)})
+		a, _, _, err = CreateAlias(ctx, c, subject, wire.Alias{Session: c.mintNamed(t, name)})
 	}
 	if err == nil {
 		err = session.ValidID("session", string(a.Session))
@@ -193,7 +154,7 @@ func (c *Logs) located(ctx context.Context, id session.ID) (bool, error) {
 // RunSession returns the home session of a run. A branch's run has the id of
 // its session. It is run.ErrUnknownRun if the run was not submitted.
 func (c *Logs) RunSession(ctx context.Context, t session.Tenant, id run.ID) (session.Key, error) {
-	a, revision, err := ReadAlias[RunAlias](ctx, c, RunAliasSubject(t, id))
+	a, revision, err := ReadAlias(ctx, c, RunAliasSubject(t, id))
 	if err != nil {
 		return session.Key{}, err
 	}

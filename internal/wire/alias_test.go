@@ -1,4 +1,4 @@
-package eventlog
+package wire
 
 import (
 	"encoding/json"
@@ -9,11 +9,11 @@ import (
 
 // TestFormerCancel: a former release noted the claim of who cancels as by.
 func TestFormerCancel(t *testing.T) {
-	var a RunAlias
+	var a Alias
 	if err := json.Unmarshal([]byte(`{"cancelled":{"by":"ana","reason":"r","run":"r1"}}`), &a); err != nil || a.Cancelled.By != "" || a.Cancelled.Says != "ana" {
 		t.Errorf("%+v, %v", a.Cancelled, err)
 	}
-	var b, c RunAlias
+	var b, c Alias
 	b.Cancel(&journal.CancelRequested{By: "ana", Says: "ann", Run: "r1"})
 	data, err := json.Marshal(b)
 	if err == nil {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -80,7 +81,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 					return slices.Contains(in.Approve, "*") || slices.Contains(in.Approve, spec.Name)
 				}
 			}
-			return &oneAgent{Agent: agent, in: in, task: s, others: others, elsewhere: elsewhere, blobs: blobs}, nil
+			return &oneAgent{Agent: agent, in: in, task: s, here: tools, others: others, elsewhere: elsewhere, blobs: blobs}, nil
 		},
 	}
 }
@@ -90,7 +91,8 @@ type oneAgent struct {
 	Agent     *flow.Agent
 	in        agentInput
 	task      flow.Info
-	others    []string // tools that this node has not
+	here      []tool.Tool // all of this node
+	others    []string    // tools that this node has not
 	elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error)
 	blobs     func(session.Tenant) blob.Store
 }
@@ -128,7 +130,7 @@ func (w *oneAgent) Forward(ctx context.Context, s session.Session) (session.Sess
 	case s.Len() == 0:
 		return s, &strict.Error{Message: "agent", Problem: "there is nothing to do", Remedy: `send "input": "what to do", or a session that says it`}
 	}
-	if err := w.checkChoice(equipped.Tools); err != nil {
+	if err := cmp.Or(w.checkChoice(equipped.Tools), w.checkApprove(equipped.Tools)); err != nil {
 		return s, err
 	}
 	return equipped.Forward(ctx, s)
@@ -147,6 +149,24 @@ func (w *oneAgent) checkChoice(tools []tool.Tool) error {
 		return nil
 	}
 	return &strict.Error{Message: "agent input", Field: "tool_choice", Problem: fmt.Sprintf("there is no tool %q", choice), Remedy: "say required, none, auto, or the name of a tool that the task has"}
+}
+
+// checkApprove refuses a name that neither the task nor this node has a tool of: the tool that
+// was meant would run without approval. Servers of the task have tools that are found later.
+func (w *oneAgent) checkApprove(tools []tool.Tool) error {
+	if len(w.task.MCP) > 0 {
+		return nil
+	}
+	for i, name := range w.in.Approve {
+		named := func(t tool.Tool) bool { return t.Spec().Name == name }
+		if name != "*" && !slices.ContainsFunc(tools, named) && !slices.ContainsFunc(w.here, named) {
+			return &strict.Error{
+				Message: "agent input", Field: fmt.Sprintf("approve[%d]", i), Problem: fmt.Sprintf("there is no tool %q", name),
+				Remedy: `say "*" for all tools, or the names of tools that the task has`,
+			}
+		}
+	}
+	return nil
 }
 
 // usualTools are those of an agent with a workspace whose task names none. Each costs

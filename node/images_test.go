@@ -22,7 +22,7 @@ import (
 
 // TestTaskImages: a task names images by the digests of blobs, or has them within; the model
 // is shown them with the prompt, and first does what tool_choice says. What is no image, or
-// not stored, is told with the field.
+// not stored, is told with the field, and so is a tool to be approved that there is not.
 func TestTaskImages(t *testing.T) {
 	t.Parallel()
 	var picture bytes.Buffer
@@ -72,6 +72,8 @@ func TestTaskImages(t *testing.T) {
 		{`{"prompt":"which?","images":["` + inline + `"]}`, 1, "", "", ""},
 		{`{"prompt":"which?","tool_choice":"list_workspace_files"}`, 0, `"tool_choice":{"type":"function","function":{"name":"list_workspace_files"}}`, "", ""},
 		{`{"prompt":"which?","tool_choice":"grep"}`, 0, "", run.CodeMalformed, `field tool_choice: there is no tool "grep"`},
+		{`{"prompt":"which?","approve":["grep","list_workspace_files","*"]}`, 0, "", "", ""},
+		{`{"prompt":"which?","approve":["grep","list_*"]}`, 0, "", run.CodeMalformed, `field approve[1]: there is no tool "list_*"`},
 		{`{"prompt":"which?","images":["` + strings.Repeat("0", 64) + `"]}`, 0, "", run.CodeError, "images[0]: no blob 000000"},
 		{`{"prompt":"which?","images":["pic.png"]}`, 0, "", run.CodeMalformed, "images[0]"},
 		{`{"prompt":"which?","images":["data:image/png,abc"]}`, 0, "", run.CodeMalformed, "field images[0]: the data is not in base64"},

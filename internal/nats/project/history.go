@@ -76,7 +76,11 @@ func (h *history) Tree(ctx context.Context, root session.ID) (*lineage.Graph, er
 	roots := []session.ID{root}
 	for i := 0; i < len(roots) && i < treesMost; i++ {
 		var refs []session.ID
-		for r, err := range h.records(ctx, roots[i], h.first, h.last) {
+		filter, end, err := h.placeOf(ctx, roots[i])
+		if err != nil {
+			return nil, err
+		}
+		for r, err := range h.records(ctx, filter, h.first, end) {
 			if err != nil {
 				return nil, err
 			}
@@ -106,33 +110,61 @@ func (h *history) Tree(ctx context.Context, root session.ID) (*lineage.Graph, er
 	return g, nil
 }
 
+// placeOf returns the filter that matches the records of a tree, and where they end. That is
+// the tree's one subject, unless it has others: a server finds the messages of a subject
+// where they are, and those that a wildcard matches by passing all that lie between them.
+func (h *history) placeOf(ctx context.Context, root session.ID) (filter string, end uint64, err error) {
+	filter = LineageFilter(h.tenant, root)
+	lasts, upTo, err := h.c.LastsNow(ctx, streams.StreamLineage, []string{filter})
+	if ctx.Err() != nil {
+		return "", 0, fmt.Errorf("nats/project: read lineage: %w", err)
+	}
+	if err != nil { // such as of more subjects than a server tells of
+		return filter, h.last, nil
+	}
+	one := lineage.TreeSubject(h.tenant, root)
+	if last, ok := lasts[one]; ok && len(lasts) == 1 && upTo >= h.last { // else a replica that lags says so
+		return one, min(last.Seq, h.last), nil
+	}
+	return filter, h.last, nil
+}
+
 // recordAt is a record with the sequence of the message that LINEAGE holds it in.
 type recordAt struct {
 	lineage.Record
 	at uint64
 }
 
-// records yields the records of a tree, of all for "", with sequences from one to
-// another.
-func (h *history) records(ctx context.Context, root session.ID, from, to uint64) iter.Seq2[recordAt, error] {
+// records yields the records of the messages that a filter matches, with sequences from
+// one to another.
+func (h *history) records(ctx context.Context, filter string, from, to uint64) iter.Seq2[recordAt, error] {
 	return func(yield func(recordAt, error) bool) {
-		for m, err := range h.c.UpTo(ctx, streams.StreamLineage, LineageFilter(h.tenant, root), max(from, h.first)-1, to) {
+		for m, err := range h.c.UpTo(ctx, streams.StreamLineage, filter, max(from, h.first)-1, to) {
 			if err != nil {
 				yield(recordAt{}, fmt.Errorf("nats/project: read lineage: %w", err))
 				return
 			}
-			records, err := lineage.DecodeStored(m.Data)
-			if err != nil {
-				h.c.Logger.Warn("the lineage of a commit cannot be read", "seq", m.Seq, "err", err)
-				continue
-			}
-			for _, r := range records {
-				if !yield(recordAt{r, m.Seq}, nil) {
+			for _, r := range h.decode(m) {
+				if !yield(r, nil) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// decode returns the records of a message of LINEAGE; none of one that cannot be read.
+func (h *history) decode(m conn.Message) []recordAt {
+	records, err := lineage.DecodeStored(m.Data)
+	if err != nil {
+		h.c.Logger.Warn("the lineage of a commit cannot be read", "seq", m.Seq, "err", err)
+		return nil
+	}
+	out := make([]recordAt, len(records))
+	for i, r := range records {
+		out[i] = recordAt{r, m.Seq}
+	}
+	return out
 }
 
 // RootOf returns the root of the tree that a session is in, which each of its
@@ -163,7 +195,7 @@ func (h *history) backwards(ctx context.Context, to uint64) iter.Seq2[stretch, e
 	return func(yield func(stretch, error) bool) {
 		for size := uint64(window); to >= h.first && to > 0; {
 			s := stretch{from: max(h.first, to-min(to, size)+1), to: to}
-			for r, err := range h.records(ctx, "", s.from, to) {
+			for r, err := range h.records(ctx, LineageFilter(h.tenant, ""), s.from, to) {
 				if err != nil {
 					yield(stretch{}, err)
 					return

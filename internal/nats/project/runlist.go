@@ -114,7 +114,7 @@ func submits(r *lineage.Record) bool { return r.Kind == lineage.Submitted || r.K
 // tell adds the runs that are chosen. It stops at one that the page has no room for,
 // and returns where to go on.
 func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err error) {
-	read, err := l.readWhole(ctx, all)
+	ends, err := l.ends(ctx, all)
 	if err != nil {
 		return 0, err
 	}
@@ -124,8 +124,17 @@ func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err 
 		}
 		l.told[s.id] = true
 		r, chosen, err := l.graph.Choose(l.tenant, s.id, l.Where, l.Now)
+		read := l.whole
+		if end, known := ends[s.root]; known && err == nil && r.Ended.IsZero() {
+			if read, err = l.readAbove(ctx, s.root, end); err != nil {
+				return 0, err
+			}
+			if read && end > l.top {
+				r, chosen, err = l.graph.Choose(l.tenant, s.id, l.Where, l.Now)
+			}
+		}
 		g := l.graph
-		if err != nil || l.trees || !r.Whole || !l.whole && (r.Ended.IsZero() && !read[s.root] || l.apart[r.Home.ID]) {
+		if err != nil || l.trees || !r.Whole || r.Ended.IsZero() && !read || l.apart[r.Home.ID] {
 			if g, err = l.treeOf(ctx, s.root); err != nil {
 				return 0, err
 			}
@@ -146,9 +155,9 @@ func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err 
 	return 0, nil
 }
 
-// readWhole returns the trees of open runs of which LINEAGE holds nothing above the page:
-// of thousands of runs that wait nothing follows their submission.
-func (l *runList) readWhole(ctx context.Context, all []submission) (map[session.ID]bool, error) {
+// ends returns where LINEAGE ends for the trees of runs that this page has not seen end.
+// Of thousands of runs that wait that is their submission.
+func (l *runList) ends(ctx context.Context, all []submission) (map[session.ID]uint64, error) {
 	if l.whole || l.trees {
 		return nil, nil
 	}
@@ -161,17 +170,62 @@ func (l *runList) readWhole(ctx context.Context, all []submission) (map[session.
 			roots[lineage.TreeSubject(l.tenant, s.root)] = s.root
 		}
 	}
-	read := make(map[session.ID]bool, len(roots))
+	ends := make(map[session.ID]uint64, len(roots))
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(roots)), conn.PageMessages) {
 		lasts, upTo, err := l.c.LastsNow(ctx, streams.StreamLineage, some)
 		if err != nil {
 			return nil, fmt.Errorf("nats/project: read lineage: %w", err)
 		}
+		if upTo < l.last { // a replica that lags
+			continue
+		}
 		for subject, m := range lasts {
-			read[roots[subject]] = m.Seq <= l.top && upTo >= l.last // else a replica that lags says so
+			ends[roots[subject]] = m.Seq
 		}
 	}
-	return read, nil
+	return ends, nil
+}
+
+// aboveOne is how many messages above a page are read one by one before the rest is read in
+// bulk: for a bulk read a server counts what follows, passing messages of other trees.
+const aboveOne = 8
+
+// readAbove adds what LINEAGE holds of a tree above the page, up to its end: a run that
+// waited has the rest of its records there. They have one subject, whose messages a server
+// finds without passing those of other trees. It adds nothing and returns false if other
+// trees may belong to it, see Tree.
+func (l *runList) readAbove(ctx context.Context, root session.ID, end uint64) (all bool, err error) {
+	subject := lineage.TreeSubject(l.tenant, root)
+	var above []lineage.Record
+	at := l.top
+	for n := 0; at < end && n < aboveOne; n++ {
+		m, err := l.c.LeaderNext(ctx, streams.StreamLineage, subject, at+1)
+		if errors.Is(err, conn.ErrNoMessage) {
+			return false, nil // LINEAGE has forgotten it meanwhile
+		}
+		if err != nil {
+			return false, fmt.Errorf("nats/project: read lineage: %w", err)
+		}
+		at = m.Seq
+		for _, r := range l.decode(m) {
+			above = append(above, r.Record)
+		}
+	}
+	for r, err := range l.records(ctx, subject, at+1, end) {
+		if err != nil {
+			return false, err
+		}
+		above = append(above, r.Record)
+	}
+	for i := range above {
+		if r := &above[i]; len(r.Parents) > 0 || r.Result != nil && r.Result.Session != r.Session {
+			return false, nil
+		}
+	}
+	for _, r := range above {
+		l.graph.Add(r)
+	}
+	return true, nil
 }
 
 // rest adds the runs of which LINEAGE does not hold any more that they were

@@ -16,7 +16,13 @@ import (
 
 // TestRunsThatWait lists runs that wait, page by page, with a few requests for each page:
 // also the older pages do not read the tree of each run.
-func TestRunsThatWait(t *testing.T) {
+func TestRunsThatWait(t *testing.T) { testRunsThatWait(t, 0) }
+
+// TestRunsThatWaited lists runs of which a node came for later: the older pages read how
+// each ended with one request, in which a server passes no messages of other trees.
+func TestRunsThatWaited(t *testing.T) { testRunsThatWait(t, 1) }
+
+func testRunsThatWait(t *testing.T, rest int) {
 	const runs, page, most = 1500, 100, 6 // requests for a page
 	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
 		p := newRelay(t, c, c.HomeOf(session.DefaultTenant, "r"))
@@ -33,26 +39,39 @@ func TestRunsThatWait(t *testing.T) {
 			submitted.Kind, submitted.K, submitted.State = lineage.Submitted, 2, string(run.Queued)
 			all = append(all, []lineage.Record{opened, submitted})
 		}
+		want := run.Queued
+		if rest > 0 {
+			want = run.Succeeded
+		}
+		for i := range rest * runs {
+			r := all[i][0]
+			r.Seq, r.Commit, r.Time, r.Via, r.Node, r.Attempt = uint64(runs+i+1), 2, int64(runs+i+1), "", "n", 1
+			claimed, ended := r, r
+			claimed.Kind, claimed.K = lineage.Claimed, 1
+			ended.Kind, ended.K, ended.State = lineage.Ended, 2, string(want)
+			all = append(all, []lineage.Record{claimed, ended})
+		}
 		if err := p.publish(t.Context(), all); err != nil {
 			t.Fatal(err)
 		}
-		var asked atomic.Int64
+		var asked, passing atomic.Int64
 		w.Set(nil, func(b []byte) bool {
+			passing.Add(int64(bytes.Count(b, []byte(`.\u003e"`))))
 			for _, api := range []string{"DIRECT.GET.", "STREAM.MSG.GET."} {
 				asked.Add(int64(bytes.Count(b, []byte("PUB $JS.API."+api+streams.StreamLineage))))
 			}
 			return true
 		})
-		h := &history{c: c, tenant: session.DefaultTenant, first: 1, last: runs}
+		h := &history{c: c, tenant: session.DefaultTenant, first: 1, last: uint64(len(all))}
 		listed, pages := 0, 0
 		for before := uint64(0); ; {
-			rows, next, err := h.Runs(t.Context(), before, page, Choice{Now: time.UnixMilli(runs + 1)})
+			rows, next, err := h.Runs(t.Context(), before, page, Choice{Now: time.UnixMilli(2*runs + 1)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, r := range rows {
-				if r.State != run.Queued {
-					t.Fatalf("run %s is %s", r.ID, r.State)
+				if r.State != want {
+					t.Fatalf("run %s is %s, want %s", r.ID, r.State, want)
 				}
 			}
 			listed, pages = listed+len(rows), pages+1
@@ -60,12 +79,29 @@ func TestRunsThatWait(t *testing.T) {
 				break
 			}
 		}
+		pagesAsked, pagesPassing := asked.Swap(0), passing.Swap(0)
+		root := all[0][0].Root
+		g, err := h.Tree(t.Context(), root)
 		w.Set(nil, nil)
 		if listed != runs {
 			t.Errorf("%d runs are listed, want %d", listed, runs)
 		}
-		if n := asked.Load(); n > int64(pages)*most {
-			t.Errorf("%d pages took %d requests, want at most %d each", pages, n, most)
+		if n := pagesAsked; n > int64(pages*most+rest*runs) {
+			t.Errorf("%d pages took %d requests, want at most %d each, and %d for each run", pages, n, most, rest)
+		}
+		if n := pagesPassing; n > int64(pages*most) {
+			t.Errorf("%d pages took %d requests that pass the messages of other trees, want at most %d each", pages, n, most)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := g.Run(session.DefaultTenant, all[0][0].Run); err != nil || r.State != want {
+			t.Errorf("the tree tells of run %s: %s, %v; want %s", r.ID, r.State, err, want)
+		}
+		// Where the records of a tree are is asked by its wildcard, which a server answers
+		// from its index.
+		if n, pass := asked.Load(), passing.Load(); n > 2 || pass > 1 {
+			t.Errorf("a tree took %d requests, %d of them by a wildcard, want at most 2 and 1", n, pass)
 		}
 	})
 }

@@ -71,7 +71,16 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any
 			rows, out.Next = rows[:n], rows[n].At
 		}
 	} else {
-		if rows, out.Next, err = h.Runs(ctx, q.After, limitOf(q), o); err != nil {
+		open, known := []session.ID(nil), false
+		if o.OnlyOpen() {
+			open, known = a.c.OpenSessions(ctx, t)
+		}
+		if known {
+			rows, out.Next, err = h.Open(ctx, open, q.After, limitOf(q), o)
+		} else {
+			rows, out.Next, err = h.Runs(ctx, q.After, limitOf(q), o)
+		}
+		if err != nil {
 			return nil, err
 		}
 		for i := range rows {

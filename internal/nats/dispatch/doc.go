@@ -6,5 +6,6 @@
 // is decided by the log's compare-and-set.
 //
 // Files, the lowest first: dispatch, registry, ledgers, relay_options, relay_membership, deliver, host, bound,
-// dispatcher, relay_state, relay, openset, pull, credit, intake, refusal, admit, standing, waiting_runs.
+// dispatcher, relay_state, relay, openset, pull, credit, intake, refusal, admit, standing,
+// open_sessions, waiting_runs.
 package dispatch

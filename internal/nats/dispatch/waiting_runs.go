@@ -101,7 +101,7 @@ func (c *Dispatch) gatherWaiting(ctx context.Context, sub *nats.Subscription, se
 	return nil
 }
 
-// serve answers questions for credit and for what waits, until it is stopped. What
+// serve answers questions for credit, for what waits and for what is open, until it is stopped. What
 // was asked by then and has no answer gets an empty one: the next relay is asked.
 func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 	d.lent = lent{}
@@ -147,6 +147,13 @@ func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 		}
 		return d.lend(time.Now(), c)
 	}), answer(subjectWaiting, func([]byte) any { return d.waiting() }),
+		answer(openSubject(d.generation, d.partition), func(data []byte) any {
+			var q openOf
+			if json.Unmarshal(data, &q) != nil {
+				return openAnswer{}
+			}
+			return d.openSessions(q.Tenant)
+		}),
 		answer(standingSubject(d.generation, d.partition), func(data []byte) any {
 			var q standingOf
 			if json.Unmarshal(data, &q) != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -71,20 +72,29 @@ func (c *Projections) History(ctx context.Context, t session.Tenant) (*history, 
 // Tree reads the tree of sessions of a root and, because a run may go on in a session
 // of another root, those that it refers to.
 func (h *history) Tree(ctx context.Context, root session.ID) (*lineage.Graph, error) {
-	g := lineage.NewGraph()
+	g, _, err := h.tree(ctx, root)
+	return g, err
+}
+
+// tree is Tree, and says where LINEAGE holds that the runs were submitted.
+func (h *history) tree(ctx context.Context, root session.ID) (*lineage.Graph, map[run.ID]uint64, error) {
+	g, places := lineage.NewGraph(), map[run.ID]uint64{}
 	known := map[session.ID]bool{}
 	roots := []session.ID{root}
 	for i := 0; i < len(roots) && i < treesMost; i++ {
 		var refs []session.ID
 		filter, end, err := h.placeOf(ctx, roots[i])
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for r, err := range h.records(ctx, filter, h.first, end) {
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			g.Add(r.Record)
+			if submits(&r.Record) {
+				places[r.Run] = r.at
+			}
 			known[r.Session] = true
 			for _, p := range r.Parents {
 				refs = append(refs, p.Session)
@@ -100,14 +110,14 @@ func (h *history) Tree(ctx context.Context, root session.ID) (*lineage.Graph, er
 			known[id] = true
 			other, err := h.c.RootOf(ctx, session.Key{Tenant: h.tenant, ID: id})
 			if err != nil && !errors.Is(err, session.ErrNotFound) {
-				return nil, err
+				return nil, nil, err
 			}
 			if err == nil && !slices.Contains(roots, other) {
 				roots = append(roots, other)
 			}
 		}
 	}
-	return g, nil
+	return g, places, nil
 }
 
 // placeOf returns the filter that matches the records of a tree, and where they end. That is

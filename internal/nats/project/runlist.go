@@ -1,6 +1,7 @@
 package project
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -298,6 +299,44 @@ func (h *history) Below(ctx context.Context, id session.ID, o Choice) ([]Listed,
 		}
 	}
 	return rows, nil
+}
+
+// OnlyOpen reports whether a list is of runs alone that have not ended.
+func (o *Choice) OnlyOpen() bool {
+	return len(o.States) > 0 && !slices.ContainsFunc(o.States, run.State.Terminal)
+}
+
+// Open is Runs for a choice of runs that have not ended, from the trees of the sessions that
+// have such: what has ended since, however much, is not read.
+func (h *history) Open(ctx context.Context, ids []session.ID, before uint64, limit int, o Choice) (rows []Listed, next uint64, err error) {
+	read := map[session.ID]bool{}
+	for _, id := range ids {
+		root, err := h.c.RootOf(ctx, session.Key{Tenant: h.tenant, ID: id})
+		if errors.Is(err, session.ErrNotFound) || read[root] {
+			continue
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		read[root] = true
+		g, places, err := h.tree(ctx, root)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, r := range g.Select(h.tenant, o.Where, o.Now) {
+			at := cmp.Or(places[r.ID], h.first)
+			if r.Root == root && o.takes(&r) && (before == 0 || at < before) {
+				rows = append(rows, Listed{r, at, g})
+			}
+		}
+	}
+	slices.SortFunc(rows, func(a, b Listed) int { return cmp.Or(cmp.Compare(b.At, a.At), cmp.Compare(a.ID, b.ID)) })
+	for n := limit; n < len(rows); n++ { // a page ends between messages, as those of Runs
+		if rows[n].At != rows[n-1].At {
+			return rows[:n], rows[n].At + 1, nil
+		}
+	}
+	return rows, 0, nil
 }
 
 // InfoOf adds to what the graph tells of a run what a person has to decide.

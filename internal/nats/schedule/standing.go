@@ -47,6 +47,21 @@ type QueuePlace struct {
 	Again int64 `json:"again,omitempty"`
 }
 
+// OpenSessions returns the sessions with runs of a tenant that have not ended, most of them at
+// most, and whether these are all. It takes a time that grows with the runs that are open.
+func (s *Scheduler) OpenSessions(t session.Tenant, most int) (open []session.ID, all bool) {
+	for k, o := range s.sessions {
+		if k.Tenant != t || len(o.Runs) == 0 {
+			continue
+		}
+		if len(open) == most {
+			return open, false
+		}
+		open = append(open, k.ID)
+	}
+	return open, true
+}
+
 // Standing tells how a run stands.
 func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
 	o := s.sessions[k]

@@ -1,0 +1,79 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	// openMost bounds the sessions with open runs that are named for a tenant.
+	openMost = 1000
+	// openTimeout bounds the questions. Without the answers lists are read in another way.
+	openTimeout = time.Second
+	// openAgain is when a relay is asked again that does not know all that was committed.
+	openAgain = 20 * time.Millisecond
+)
+
+// openOf asks the relay of a partition which sessions of a tenant have open runs.
+type openOf struct {
+	Tenant session.Tenant `json:"tenant"`
+}
+
+// openAnswer is as of the message At of the event stream.
+type openAnswer struct {
+	At       uint64       `json:"at"`
+	Sessions []session.ID `json:"sessions,omitempty"`
+	All      bool         `json:"all"`
+}
+
+func openSubject(generation, partition uint32) string {
+	return fmt.Sprintf("%sopen.%d.%d", messages.NodePrefix, generation, partition)
+}
+
+// OpenSessions returns the sessions with runs of a tenant that have not ended, as of when it
+// is called or later. It is false if the relays cannot say: they are too many, there were
+// partitions of another generation, or a partition has no relay at the moment.
+func (c *Dispatch) OpenSessions(ctx context.Context, t session.Tenant) (open []session.ID, ok bool) {
+	if c.Generation() != 1 {
+		return nil, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	question, err := json.Marshal(openOf{t})
+	if err != nil {
+		return nil, false
+	}
+	for p := range c.Partitions() {
+		end, err := c.LastSequence(ctx, streams.EventStream(c.Generation(), p))
+		if err != nil {
+			return nil, false
+		}
+		for {
+			m, err := c.NC.RequestWithContext(ctx, openSubject(c.Generation(), p), question)
+			var a openAnswer
+			if err != nil || json.Unmarshal(m.Data, &a) != nil || !a.All || len(open)+len(a.Sessions) > openMost {
+				return nil, false
+			}
+			if a.At >= end {
+				open = append(open, a.Sessions...)
+				break
+			}
+			if conn.Pause(ctx, openAgain); ctx.Err() != nil {
+				return nil, false
+			}
+		}
+	}
+	return open, true
+}
+
+func (d *dispatcher) openSessions(t session.Tenant) openAnswer {
+	open, all := d.s.OpenSessions(t, openMost)
+	return openAnswer{d.at.Token, open, all}
+}

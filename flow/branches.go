@@ -20,8 +20,8 @@ func Repeat(n int, w Workflow) []Branch {
 // Remote is a workflow by name, run by a node that offers it. As the workflow
 // of a [Branch] it runs there; by itself it goes on with the session there and
 // comes back with the result. While no node offers it the branch waits, also for a name
-// that is mistyped: FanOutOptions.Timeout or the run's deadline bounds that. Workflows that
-// submit each other without end fail at run.MaxDepth.
+// that is mistyped: the command "rath why" says so, and FanOutOptions.Timeout or the run's
+// deadline ends that. Workflows that submit each other without end fail at run.MaxDepth.
 type Remote struct {
 	Workflow string
 	Revision string          // "" is what is offered

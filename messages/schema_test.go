@@ -190,6 +190,7 @@ func full() map[string]any {
 		"commits.v1": wire.Commits{Commits: []wire.StoredCommit{{Token: 1, Commit: "{}"}}, Next: wire.PositionOf(commitlog.Position{Seq: 1, Token: 2})},
 		"live.v1": wire.Live{
 			Run: "r1", State: run.Running, Session: "s1", Node: "n", Attempt: 1, At: 9, More: 1, Since: 8, Silent: true, Behind: "r0", Untaken: true, Unbegun: 2, Due: 7,
+			Unoffered: []wire.LiveUnoffered{{Workflow: "fix", Revision: "1", Branches: 1}},
 			Steps: []wire.LiveStep{{
 				Step: "1", Kind: journal.StepModel, Name: "a", Did: "x", Model: "m", Doing: "asks", Began: 1, At: 2, Until: 3, Try: 2, Error: "e", Text: "t", Bytes: 1, Tokens: 1, Calls: []string{"grep"},
 			}},

@@ -396,7 +396,7 @@ func (w *StateMachine) tickRun(r *Record, now time.Time) (fired bool, err error)
 		why := fmt.Sprintf("no node executed the run at its deadline: the one that held its attempt %d is gone, and none took it up again; look whether one offers workflow %q", r.Attempt, r.Task.Workflow)
 		return true, w.end(r, run.TimedOut, run.CodeDeadline, why, now)
 	case over:
-		return true, w.end(r, run.TimedOut, run.CodeDeadline, "the run was "+string(r.State)+" at its deadline", now)
+		return true, w.end(r, run.TimedOut, run.CodeDeadline, "the run was "+string(r.State)+" at its deadline"+r.restsOn(), now)
 	case r.State == run.NeedsReview && r.Review.Expires != 0 && now.UnixMilli() >= r.Review.Expires:
 		return true, w.end(r, run.Failed, run.CodeExpired, "nobody resolved the review: "+r.Review.Reason, now)
 	case r.State != run.Waiting:
@@ -414,6 +414,22 @@ func (w *StateMachine) tickRun(r *Record, now time.Time) (fired bool, err error)
 		}
 	}
 	return fired, nil
+}
+
+// restsOn says what a run waits for that has not come, "" if it does not wait.
+func (r *Record) restsOn() string {
+	if r.State == run.Waiting {
+		for _, w := range r.Suspended.For {
+			switch {
+			case w.Came(r.inbox):
+			case w.Name == "":
+				return fmt.Sprintf(", at step %s for %s", w.Path, w.Kind)
+			default:
+				return fmt.Sprintf(", at step %s for %s %q", w.Path, w.Kind, w.Name)
+			}
+		}
+	}
+	return ""
 }
 
 // Deadline returns when the run must have ended: the task's deadline or, if

@@ -173,8 +173,24 @@ func restsOn(r *LiveRun, now time.Time) (out []string) {
 		}
 		out = append(out, text)
 	}
-	if l.Unbegun > 0 {
-		out = append(out, Counted(int64(l.Unbegun), "branch")+" of it for a free slot of a node that offers the workflow")
+	unbegun := l.Unbegun
+	for _, u := range l.Unoffered {
+		unbegun -= u.Branches
+	}
+	if unbegun > 0 {
+		out = append(out, Counted(int64(unbegun), "branch")+" of it for a slot")
+	}
+	return append(out, unoffered(l)...)
+}
+
+// unoffered says which branches of a run no node could take.
+func unoffered(l *wire.Live) (out []string) {
+	for _, u := range l.Unoffered {
+		text := Counted(int64(u.Branches), "branch") + " of it: no node that lives offers workflow " + u.Workflow
+		if u.Revision != "" {
+			text += " in revision " + u.Revision
+		}
+		out = append(out, text)
 	}
 	return out
 }
@@ -225,6 +241,8 @@ func LiveNote(l *wire.Live) string {
 	switch {
 	case l.State == run.Queued && l.Queue != nil && l.Queue.Pool != "" && l.Queue.Nodes > 0 && l.Queue.Sent == "":
 		return fmt.Sprintf("place %d of %d for a slot of pool %s", l.Queue.Ahead+1, max(l.Queue.Waiting, l.Queue.Ahead+1), l.Queue.Pool)
+	case l.State == run.Waiting && len(l.Unoffered) > 0:
+		return unoffered(l)[0]
 	case l.State == run.Waiting || l.State == run.NeedsReview || l.State.Terminal():
 		return ""
 	}

@@ -95,7 +95,8 @@ func TestWriteLive(t *testing.T) {
 		"free slots":  {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "p", Class: "batch", Ahead: 3, Waiting: 9, Nodes: 2, Free: 1}}, "waits    for a slot of pool p (batch): place 4 of 9; 1 slot free on 2 nodes\n", "place 4 of 9 for a slot of pool p"},
 		"one node":    {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "p", Class: "batch", Nodes: 1}}, "waits    for a slot of pool p (batch): place 1 of 1; all slots of its node are\n         taken\n", "place 1 of 1 for a slot of pool p"},
 		"full":        {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "p", Class: "batch", Nodes: 3}}, "waits    for a slot of pool p (batch): place 1 of 1; all slots of its 3 nodes\n         are taken\n", "place 1 of 1 for a slot of pool p"},
-		"quarantined": {wire.Live{State: run.Waiting, Quarantine: "leaked a key", Unbegun: 3}, "waits    quarantined: leaked a key\nwaits    3 branches of it for a free slot of a node that offers the workflow\n", ""},
+		"quarantined": {wire.Live{State: run.Waiting, Quarantine: "leaked a key", Unbegun: 3}, "waits    quarantined: leaked a key\nwaits    3 branches of it for a slot\n", ""},
+		"unoffered":   {wire.Live{State: run.Waiting, Unbegun: 3, Unoffered: []wire.LiveUnoffered{{Workflow: "fix", Revision: "2", Branches: 1}, {Workflow: "reserch", Branches: 2}}}, "waits    1 branch of it: no node that lives offers workflow fix in revision 2\nwaits    2 branches of it: no node that lives offers workflow reserch\n", "1 branch of it: no node that lives offers workflow fix in revision 2"},
 		"review":      {wire.Live{State: run.NeedsReview, Review: &messages.Review{Reason: "a call was cut off"}}, "waits    for a decision: a call was cut off\n", ""},
 	} {
 		tc.live.At = now

@@ -35,6 +35,8 @@ type Live struct {
 	Untaken bool       `json:"untaken,omitempty"`
 	// Unbegun is how many branches of the run wait for a slot.
 	Unbegun int `json:"unbegun,omitempty"`
+	// Unoffered are those of them whose workflow no node that lives offers.
+	Unoffered []LiveUnoffered `json:"unoffered,omitempty"`
 	// Waits is what the run waits for, and Review what a person has to decide.
 	Waits  []lineage.Wait   `json:"waits,omitempty"`
 	Review *messages.Review `json:"review,omitempty"`
@@ -43,6 +45,13 @@ type Live struct {
 	// Due is when the run may begin, a wait times out, a review expires or the run must
 	// have ended, whichever comes first.
 	Due int64 `json:"due_ms,omitempty"`
+}
+
+// LiveUnoffered counts branches of a workflow, in a revision if they need one.
+type LiveUnoffered struct {
+	Workflow string `json:"workflow"`
+	Revision string `json:"revision,omitempty"`
+	Branches int    `json:"branches"`
 }
 
 // MaxLiveSteps bounds the steps of a Live.

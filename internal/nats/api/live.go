@@ -121,6 +121,10 @@ func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any
 func (a answerer) stands(ctx context.Context, t session.Tenant, out *wire.Live, st schedule.Standing, last bool) (done bool) {
 	out.Silent = false
 	out.State, out.Attempt, out.Node, out.Behind, out.Due, out.Unbegun = st.State, st.Attempt, st.Holder, st.Behind, st.Due, st.Unbegun
+	out.Unoffered = nil
+	for _, u := range st.Unoffered {
+		out.Unoffered = append(out.Unoffered, wire.LiveUnoffered(u))
+	}
 	if p := st.Queue; p != nil {
 		out.Queue = &wire.LiveQueue{
 			Pool: p.Pool, Revision: p.Revision, Class: messages.ClassInteractive, Ahead: p.Ahead, Waiting: p.Waiting, Nodes: p.Nodes, Free: p.Free, Sent: p.Sent, Again: p.Again,

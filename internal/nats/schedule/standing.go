@@ -1,6 +1,8 @@
 package schedule
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/rathcluster/rath/run"
@@ -23,8 +25,18 @@ type Standing struct {
 	Behind      run.ID `json:"behind,omitempty"`
 	Quarantined bool   `json:"quarantined,omitempty"`
 	// Unbegun is how many branches of the run wait for a slot.
-	Unbegun int         `json:"unbegun,omitempty"`
-	Queue   *QueuePlace `json:"queue,omitempty"` // of a run that is to be dispatched
+	Unbegun int `json:"unbegun,omitempty"`
+	// Unoffered are those of them that no node that lives could take, as far as the
+	// relay knows.
+	Unoffered []Unoffered `json:"unoffered,omitempty"`
+	Queue     *QueuePlace `json:"queue,omitempty"` // of a run that is to be dispatched
+}
+
+// Unoffered counts branches of a workflow, in a revision if they need one.
+type Unoffered struct {
+	Workflow string `json:"workflow"`
+	Revision string `json:"revision,omitempty"`
+	Branches int    `json:"branches"`
 }
 
 // QueuePlace is where a run waits for a slot.
@@ -89,14 +101,37 @@ func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
 	case r.State == run.Queued && it != nil:
 		st.Behind = it.task.ID
 	}
+	waiting := map[*group]int{} // branches
 	for _, d := range o.FollowUps {
 		for _, f := range d.items {
 			if f.begin != nil && !f.over && opener(f.begin.task) == id {
 				st.Unbegun++
+				if it := f.begin; it.flight == nil && it.group != nil {
+					waiting[it.group]++
+				}
 			}
 		}
 	}
+	for g, branches := range waiting {
+		if nodes, _ := s.nodesOf(now, g); nodes == 0 {
+			st.Unoffered = append(st.Unoffered, Unoffered{g.workflow, g.revision, branches})
+		}
+	}
+	slices.SortFunc(st.Unoffered, func(x, y Unoffered) int {
+		return cmp.Or(cmp.Compare(x.Workflow, y.Workflow), cmp.Compare(x.Revision, y.Revision))
+	})
 	return st
+}
+
+// nodesOf counts the nodes that live and may be asked for a group, and their free slots.
+func (s *Scheduler) nodesOf(now time.Time, g *group) (nodes, free int) {
+	for _, n := range s.nodes {
+		if g.placed && n.Pool == g.pool && !n.Stopping && n.serves(g.tenant) && n.offers(g, now) {
+			nodes++
+			free += n.Free
+		}
+	}
+	return nodes, free
 }
 
 // placeOf returns where an item waits.
@@ -115,12 +150,7 @@ func (s *Scheduler) placeOf(now time.Time, it *item) *QueuePlace {
 		return p
 	}
 	p.Pool, p.Batch = it.group.pool, it.group.rank == batchRank
-	for _, n := range s.nodes {
-		if n.Pool == p.Pool && !n.Stopping && n.serves(it.tenant()) && n.offers(it.group, now) {
-			p.Nodes++
-			p.Free += n.Free
-		}
-	}
+	p.Nodes, p.Free = s.nodesOf(now, it.group)
 	for rank := range classes {
 		q := s.queues[queueKey{p.Pool, rank}]
 		if q == nil {

@@ -26,13 +26,15 @@ const (
 	liveWithin = 2 * time.Second
 )
 
-// liveNotes asks how those of the runs stand that have not ended.
+// liveNotes asks how those of the runs stand that have not ended, where lineage does not
+// say what they wait for: branches may wait for a node.
 func liveNotes(ctx context.Context, s *app.System, runs []messages.RunInfo) map[run.ID]*wire.Live {
 	ctx, cancel := context.WithTimeout(ctx, liveWithin)
 	defer cancel()
 	var open []run.ID
 	for i := range runs {
-		if st := runs[i].State; st == run.Running || st == run.Queued {
+		forBranches := func(w lineage.Wait) bool { return w.Kind == run.WaitBranches }
+		if st := runs[i].State; st == run.Running || st == run.Queued || st == run.Waiting && slices.ContainsFunc(runs[i].Waits, forBranches) {
 			open = append(open, runs[i].Run)
 		}
 	}

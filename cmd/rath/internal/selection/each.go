@@ -70,15 +70,39 @@ func Each(ctx context.Context, a *app.App, s *app.System, o *Selection, args []s
 	if o.DryRun {
 		return Tell(a, o, rows, v, todo, true)
 	}
-	failed := 0
+	n, failed, err := carryOut(ctx, runs, rows, v, o.Where != "")
+	if err != nil {
+		return err
+	}
+	if n < len(rows) && !a.AsJSON() { // for programs they are not done
+		a.Remark("ended after %d of %s: the next one may be %s too, and nothing was done about the others", n, view.Counted(int64(len(rows)), "run"), v.Past)
+		rows = rows[:n]
+	}
+	if err := Tell(a, o, rows, v, todo, false); err != nil {
+		return err
+	}
+	if n < len(runs) {
+		return ctx.Err()
+	}
+	if failed > 0 {
+		return app.Fail(app.ExitPartial, "%d of %s not %s", failed, view.Counted(int64(todo), "run"), v.Past)
+	}
+	return nil
+}
+
+// carryOut does something about one run after the other until ctx ends, and returns how
+// many it came to and how many of these failed. Of many one that fails is told in its row.
+func carryOut(ctx context.Context, runs []messages.RunInfo, rows []Outcome, v Verb, many bool) (n, failed int, err error) {
 	for i := range rows {
 		if rows[i].Skipped != "" {
 			continue
 		}
 		note, err := v.Do(ctx, &runs[i])
 		switch {
-		case err != nil && o.Where == "":
-			return err
+		case err != nil && !many:
+			return i, 0, err
+		case err != nil && ctx.Err() != nil:
+			return i, failed, nil
 		case err != nil:
 			rows[i].Error = messages.Text(err)
 			failed++
@@ -86,13 +110,7 @@ func Each(ctx context.Context, a *app.App, s *app.System, o *Selection, args []s
 			rows[i].Note, rows[i].Done = note, true
 		}
 	}
-	if err := Tell(a, o, rows, v, todo, false); err != nil {
-		return err
-	}
-	if failed > 0 {
-		return app.Fail(app.ExitPartial, "%d of %s not %s", failed, view.Counted(int64(todo), "run"), v.Past)
-	}
-	return nil
+	return len(rows), failed, nil
 }
 
 // Tell tells what was done, or would be.

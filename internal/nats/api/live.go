@@ -133,7 +133,7 @@ func (a answerer) stands(ctx context.Context, t session.Tenant, out *wire.Live, 
 			out.Queue.Class = messages.ClassBatch
 		}
 	}
-	if st.State != run.Running || st.Quarantined { // of both the lineage has the words
+	if st.State == run.Waiting || st.State == run.NeedsReview || st.Quarantined { // of these the lineage has the words
 		info, err := a.run(ctx, t, wire.Query{Run: out.Run})
 		if r, ok := info.(messages.RunInfo); err == nil && ok {
 			out.Waits, out.Review, out.Quarantine = r.Waits, r.Review, r.Quarantine

@@ -107,6 +107,13 @@ func TestOpenRuns(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		ids, after := count()
+		asked.Store(0)
+		if _, err := n.conn.Query(t.Context(), session.DefaultTenant, messages.QueryLive, wire.Query{Run: "behind"}); err != nil {
+			t.Error(err)
+		}
+		if synctest.Wait(); asked.Load() > 0 {
+			t.Errorf("where a queued run waits took %d requests of lineage, which does not say it", asked.Load())
+		}
 		all, pages := list(nil)
 		if pages*page < ended {
 			t.Errorf("%d pages of %d: the test shows little", pages, page)

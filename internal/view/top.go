@@ -28,6 +28,8 @@ type Top struct {
 	Nodes   []wire.Node       `json:"nodes"`
 	Streams []wire.StreamFill `json:"streams"` // that every run needs
 	Stuck   []TopStuck        `json:"stuck"`
+	// Unasked is set where not all open runs were asked whether they are stuck.
+	Unasked bool `json:"unasked,omitempty"`
 }
 
 // Rates are per second.
@@ -160,7 +162,7 @@ func PoolsOf(nodes []wire.Node, workflows []wire.Workflow, open []messages.RunIn
 	return out
 }
 
-// topStuck is how many stuck runs a page shows.
+// topStuck is how many stuck runs, or groups of such, a page shows.
 const topStuck = 10
 
 // WriteTop writes a page.
@@ -185,12 +187,16 @@ func WriteTop(w *term.Writer, t *Top) {
 		line("streams", text)
 	}
 	var rows [][]string
+	least := ""
+	if t.More { // older runs may wait as well
+		least = "+"
+	}
 	for _, p := range t.Pools {
-		oldest := "-"
+		queued, oldest := "0", "-"
 		if p.Queued > 0 {
-			oldest = Took(time.Duration(p.OldestMS) * time.Millisecond)
+			queued, oldest = fmt.Sprint(p.Queued)+least, Took(time.Duration(p.OldestMS)*time.Millisecond)+least
 		}
-		rows = append(rows, []string{p.Pool, fmt.Sprint(p.Nodes), fmt.Sprintf("%d/%d", p.Free, p.Slots), fmt.Sprint(p.Queued), oldest})
+		rows = append(rows, []string{p.Pool, fmt.Sprint(p.Nodes), fmt.Sprintf("%d/%d", p.Free, p.Slots), queued, oldest})
 	}
 	w.Println()
 	w.Rows([]string{"POOL", "NODES", "FREE", "QUEUED", "OLDEST"}, rows)
@@ -209,11 +215,40 @@ func WriteTop(w *term.Writer, t *Top) {
 		line("stuck", "no run")
 		return
 	}
-	w.Println(w.Paint(term.Yellow, fmt.Sprintf("%s stuck", Counted(int64(len(t.Stuck)), "run"))))
-	for _, s := range t.Stuck[:min(len(t.Stuck), topStuck)] {
-		line("run", string(s.Run)+" of "+cmp.Or(s.Workflow, "no workflow")+", "+string(s.State))
+	text := Counted(int64(len(t.Stuck)), "run") + " stuck"
+	if t.Unasked {
+		text += ", and maybe more: not all were asked"
+	}
+	w.Println(w.Paint(term.Yellow, text))
+	groups := alike(t.Stuck)
+	for _, g := range groups[:min(len(groups), topStuck)] {
+		s, others := g[0], ""
+		if n := len(g) - 1; n > 0 {
+			others = " and " + Counted(int64(n), "other")
+		}
+		line("run", string(s.Run)+others+" of "+cmp.Or(s.Workflow, "no workflow")+", "+string(s.State))
 		line("", s.Why)
 	}
+}
+
+// alike joins the stuck runs of one workflow and state that are so for the same reason.
+func alike(stuck []TopStuck) [][]TopStuck {
+	type reason struct {
+		workflow, why string
+		state         run.State
+	}
+	at := map[reason]int{}
+	var out [][]TopStuck
+	for _, s := range stuck {
+		k := reason{s.Workflow, s.Why, s.State}
+		i, ok := at[k]
+		if !ok {
+			i = len(out)
+			at[k], out = i, append(out, nil)
+		}
+		out[i] = append(out[i], s)
+	}
+	return out
 }
 
 // rate writes a rate with as many digits as tell something.

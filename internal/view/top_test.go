@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -102,5 +103,28 @@ func TestRoom(t *testing.T) {
 		if got := strings.Join(roomText(streams), "\n"); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestManyStuck: a page of thousands of runs that wait for the same is short, and says that
+// it knows the newest alone.
+func TestManyStuck(t *testing.T) {
+	top := Top{Tenant: "default", Runs: map[run.State]int{run.Queued: 1000}, More: true, Unasked: true, Pools: []TopPool{{Pool: "gpu", Queued: 1000, OldestMS: 90_000}}}
+	for i := range 64 {
+		top.Stuck = append(top.Stuck, TopStuck{Run: run.ID(fmt.Sprint("r", i)), State: run.Queued, Workflow: "later", Why: "no node that lives offers its workflow"})
+	}
+	top.Stuck = append(top.Stuck, TopStuck{Run: "odd", State: run.Running, Workflow: "agent", Why: "its node is silent"})
+	var b bytes.Buffer
+	WriteTop(term.New(&b, nil), &top)
+	for _, want := range []string{
+		"65 runs stuck, and maybe more: not all were asked\n", "run      r0 and 63 others of later, queued\n", "run      odd of agent, running\n",
+		"gpu   0      0/0   1000+   1m30s+\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if n := strings.Count(b.String(), top.Stuck[0].Why); n != 1 {
+		t.Errorf("%q stands %d times in\n%s", top.Stuck[0].Why, n, b.String())
 	}
 }

@@ -144,13 +144,13 @@ func readTop(ctx context.Context, s *app.System, after uint64, began time.Time) 
 	if t.Streams, err = s.Streams(ctx); err != nil {
 		return after, t, err
 	}
-	t.Stuck = stuckOf(ctx, s, open)
+	t.Stuck, t.Unasked = stuckOf(ctx, s, open)
 	return after, t, nil
 }
 
 // stuckOf are the open runs that do not go on, the oldest first: their nodes are asked
-// about the oldest of those that should.
-func stuckOf(ctx context.Context, s *app.System, open []messages.RunInfo) []view.TopStuck {
+// about the oldest of those that should. unasked reports whether there are others.
+func stuckOf(ctx context.Context, s *app.System, open []messages.RunInfo) (stuck []view.TopStuck, unasked bool) {
 	open = slices.Clone(open)
 	slices.Reverse(open)
 	notes := liveNotes(ctx, s, open)
@@ -159,11 +159,12 @@ func stuckOf(ctx context.Context, s *app.System, open []messages.RunInfo) []view
 		r := &open[i]
 		live := notes[r.Run]
 		if live == nil {
+			unasked = unasked || r.State == run.Running || r.State == run.Queued
 			live = &wire.Live{Run: r.Run, State: r.State, At: time.Now().UnixMilli(), Review: r.Review, Quarantine: r.Quarantine}
 		}
 		if why := view.Stuck(live); why != "" {
 			out = append(out, view.TopStuck{Run: r.Run, State: r.State, Workflow: r.Workflow, Why: why, Since: r.Submitted})
 		}
 	}
-	return out
+	return out, unasked
 }

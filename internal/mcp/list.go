@@ -26,6 +26,7 @@ const (
 	MaxTools    = 256 // that a server has, of those that its entry allows
 	MaxTable    = 512 << 10
 	MaxResult   = 4 << 20 // bytes that a call returns
+	MaxParts    = 1000    // pieces of content in them
 	ConnectTime = 10 * time.Second
 	CallTime    = time.Minute // unless an entry says otherwise
 	MaxCallTime = time.Hour

@@ -90,6 +90,7 @@ func TestCall(t *testing.T) {
 			`{"type":"resource","text":"inside","uri":"file:///a","mime":"text/plain"},{"type":"resource_link","name":"b","uri":"file:///b"},` +
 			`{"type":"resource","name":"tape.bin","uri":"file:///d/tape.bin","mime":"application/octet-stream","bytes":2,"blob":"` + blob.Sum([]byte("\x00\x01")).String() + `"}],"structured":{"n":1}}`, false},
 		{"s__large", `{}`, `"error_kind":"too_large"`, true},
+		{"s__pieces", `{}`, `has 1001 pieces, at most 1000 are taken`, true},
 		{"s__gone", `{}`, `does not have the tool s__gone any more`, true},
 		{"s__environment", `{}`, `ALLOWED=shown`, false},
 	} {

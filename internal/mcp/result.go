@@ -38,6 +38,9 @@ type part struct {
 
 // result is what came of a call, for the transcript.
 func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.Store) (tool.Result, error) {
+	if n := len(res.Content); n > MaxParts { // each may be a blob, however short
+		return tool.Result{}, tooLarge(s, n, "pieces", MaxParts)
+	}
 	var b body
 	var images []session.Image
 	size := 0
@@ -110,10 +113,7 @@ func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.
 		b.Structured, size = data, size+len(data)
 	}
 	if size > MaxResult {
-		return tool.Result{}, &tool.Failure{
-			Kind: tool.TooLarge, Detail: s.Name,
-			Message: fmt.Sprintf("the result of MCP server %s has %d bytes, at most %d are taken; ask for less", s.Name, size, MaxResult),
-		}
+		return tool.Result{}, tooLarge(s, size, "bytes", MaxResult)
 	}
 	if len(b.Content) == 1 && b.Content[0].Type == "text" {
 		b.Text, b.Content = b.Content[0].Text, nil
@@ -122,6 +122,13 @@ func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.
 		}
 	}
 	return tool.Result{Body: b, IsError: res.IsError, Images: images}, nil
+}
+
+func tooLarge(s *Server, n int, what string, most int) error {
+	return &tool.Failure{
+		Kind: tool.TooLarge, Detail: s.Name,
+		Message: fmt.Sprintf("the result of MCP server %s has %d %s, at most %d are taken; ask for less", s.Name, n, what, most),
+	}
 }
 
 // sameJSON reports whether a text is the same value as structured content.

@@ -151,6 +151,13 @@ func New(kind string) *mcp.Server {
 			&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///c.gif", MIMEType: "image/gif", Blob: Picture}},
 		}}, nil
 	})
+	add(s, "pieces", readOnly, func(input) (*mcp.CallToolResult, error) {
+		r := &mcp.CallToolResult{}
+		for range 1001 {
+			r.Content = append(r.Content, &mcp.AudioContent{MIMEType: "audio/wav", Data: []byte{}})
+		}
+		return r, nil
+	})
 	add(s, "large", readOnly, func(input) (*mcp.CallToolResult, error) { return text(strings.Repeat("x", 5<<20)), nil })
 	return s
 }

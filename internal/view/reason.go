@@ -41,6 +41,13 @@ type Reason struct {
 	Time     time.Time       `json:"time"`
 	Changes  []FileStep      `json:"changes,omitempty"` // of a file, the oldest first
 	Live     *wire.Live      `json:"live,omitempty"`    // of a run that has not ended
+	Archived *Archived       `json:"archived,omitempty"`
+}
+
+// Archived says that a session is in a file, and since when.
+type Archived struct {
+	File string    `json:"file"`
+	Time time.Time `json:"time"`
 }
 
 // FileStep is a step that changed a file.
@@ -163,9 +170,18 @@ func askedBy(g *lineage.Graph, t session.Tenant, c *lineage.Record) string {
 	return ""
 }
 
-// Complete adds what the graph says of its branch and its run.
+// Complete adds what the graph says of its branch, its run, and where it is kept.
 func (r *Reason) Complete(g *lineage.Graph, t session.Tenant) error {
-	info, err := g.Session(session.Key{Tenant: t, ID: r.Session})
+	key := session.Key{Tenant: t, ID: r.Session}
+	for _, rec := range g.Records(key) {
+		switch rec.Kind {
+		case lineage.Archived:
+			r.Archived = &Archived{rec.Name, rec.When()}
+		case lineage.Restored:
+			r.Archived = nil
+		}
+	}
+	info, err := g.Session(key)
 	if err == nil {
 		r.Branch = branchText(info)
 		if info.Disposition != lineage.Open {

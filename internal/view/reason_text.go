@@ -72,6 +72,9 @@ func WriteReason(w *term.Writer, r *Reason) {
 		field("files", fmt.Sprintf("%.12s", r.After))
 	}
 	field("when", Moment(r.Time))
+	if r.Archived != nil {
+		field("archived", fmt.Sprintf("%s; bring it back with: rath cluster import %s", Moment(r.Archived.Time), r.Archived.File))
+	}
 	if len(r.Changes) > 1 {
 		w.Println("\nall changes:")
 		shortID := ShortIDs(IDsOf(r.Changes, func(c *FileStep) run.ID { return c.Run }))

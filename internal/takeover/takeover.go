@@ -42,10 +42,7 @@ func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc [
 		row, err := Session(ctx, c.Log(), t, c.HomeOf, file, user)
 		return []wire.Imported{row}, err
 	}
-	tree, err := retention.Open(doc)
-	if err == nil && tree.Home.Tenant != t {
-		err = fmt.Errorf("the archive is of tenant %s: %w; import it with a user of that tenant", tree.Home.Tenant, session.ErrTenant)
-	}
+	tree, err := open(doc, t, "import it with a user of that tenant")
 	if err == nil {
 		err = named(tree)
 	}
@@ -114,13 +111,22 @@ func refusal(err error) error {
 	return err
 }
 
-// Tree brings the sessions of an archive back, of whichever tenant they are.
-func Tree(ctx context.Context, c *api.Conn, doc []byte, by string) ([]wire.Imported, error) {
-	tree, err := retention.Open(doc)
+// Tree brings the sessions of an archive back. They are of tenant t, or of any if t is empty.
+func Tree(ctx context.Context, c *api.Conn, t session.Tenant, doc []byte, by string) ([]wire.Imported, error) {
+	tree, err := open(doc, t, "name that one with --tenant, or none")
 	if err != nil {
 		return nil, err
 	}
 	return restore(ctx, c, tree, by)
+}
+
+// open reads an archive of tenant t, or of any if t is empty.
+func open(doc []byte, t session.Tenant, remedy string) (*dossier.Evidence, error) {
+	tree, err := retention.Open(doc)
+	if err == nil && t != "" && tree.Home.Tenant != t {
+		return nil, fmt.Errorf("the archive is of tenant %s: %w; %s", tree.Home.Tenant, session.ErrTenant, remedy)
+	}
+	return tree, err
 }
 
 func restore(ctx context.Context, c *api.Conn, tree *dossier.Evidence, by string) ([]wire.Imported, error) {

@@ -40,7 +40,8 @@ The sessions of an archive come back under their own ids and go on as if they
 had never been away. Where they were purged the archive has to end with the very
 commits that stayed there; it can be brought into another store too, but for the
 names that were given to sessions. A name without a directory may be that of an
-archive in the store, as sessions that are archived tell it.
+archive in the store, as sessions that are archived tell it. With --tenant an
+archive of another tenant is refused.
 
 A file of OpenRath becomes a new session that "show", "run --session" and
 "session fork" continue from; "export" gives it back as OpenRath writes it. Its
@@ -168,11 +169,15 @@ func importArchives(ctx context.Context, a *app.App, names, monitor []string) (r
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	var only session.Tenant
+	if a.Config.Tenant.Given() {
+		only = a.Tenant()
+	}
 	for _, name := range names {
 		var came []wire.Imported
 		doc, err := a.ReadInput(name, maxDossier)
 		if err == nil {
-			came, err = takeover.Tree(ctx, s.Conn, doc, importer)
+			came, err = takeover.Tree(ctx, s.Conn, only, doc, importer)
 		}
 		rows = append(rows, imported(name, dossier.FormTree, came, err)...)
 		if err := ctx.Err(); err != nil {

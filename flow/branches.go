@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/rathcluster/rath/session"
@@ -89,6 +90,12 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 // next version. Every branch is disposed of: taken, or rejected with a reason.
 // It fails with [ErrNoOutcome] when the policy takes none.
 func Merge(ctx context.Context, j *Joined, p Policy) (session.Session, error) {
+	switch {
+	case j == nil:
+		return session.Session{}, errors.New("flow: Merge of no fan-out: give it what FanOut returned, and look at the error of FanOut first")
+	case p == nil:
+		return j.Base, errors.New("flow: Merge without a policy: give it one, such as flow.SinceAncestor()")
+	}
 	v, err := p.Decide(ctx, j)
 	if err != nil {
 		return j.Base, err

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -42,6 +43,9 @@ func (p withFiles) Decide(ctx context.Context, j *Joined) (Verdict, error) {
 	case "", TakeOurs, TakeTheirs, TakeInOrder, KeepBoth:
 	default:
 		return Verdict{}, fmt.Errorf("flow: a merge of files with %q on conflict: want %s, %s, %s or %s", p.onConflict, TakeOurs, TakeTheirs, TakeInOrder, KeepBoth)
+	}
+	if p.Policy == nil {
+		return Verdict{}, errors.New("flow: WithFiles without a policy: give it one, such as flow.SinceAncestor()")
 	}
 	v, err := p.Policy.Decide(ctx, j)
 	v.Files, v.FileJudge = p.onConflict, p.judge

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,6 +49,9 @@ type pickBest struct {
 }
 
 func (p pickBest) Decide(ctx context.Context, j *Joined) (Verdict, error) {
+	if p.judge == nil {
+		return Verdict{}, errors.New("flow: PickBest without a function that judges: give it one, such as the Judge of a flow.Agent")
+	}
 	all := j.Succeeded()
 	if len(all) == 0 {
 		return Verdict{}, ErrNoOutcome
@@ -68,6 +72,9 @@ func (p pickBest) Decide(ctx context.Context, j *Joined) (Verdict, error) {
 // the first line of why.
 func PickHighest(score func(ctx context.Context, o Outcome) (score int, why string, err error)) Policy {
 	return PickBest(func(ctx context.Context, j *Joined) (int, []string, error) {
+		if score == nil {
+			return 0, nil, errors.New("flow: PickHighest without a function that scores: give it one")
+		}
 		best, highest := -1, 0
 		reasons := make([]string, len(j.Outcomes))
 		for _, i := range j.Succeeded() {
@@ -127,6 +134,9 @@ func Summarise(c *Compressor) Policy { return summarise{c} }
 type summarise struct{ c *Compressor }
 
 func (p summarise) Decide(ctx context.Context, j *Joined) (Verdict, error) {
+	if p.c == nil {
+		return Verdict{}, errors.New("flow: Summarise without a compressor: give it one, such as &flow.Compressor{}")
+	}
 	all := j.Succeeded()
 	if len(all) == 0 {
 		return Verdict{}, ErrNoOutcome

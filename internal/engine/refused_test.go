@@ -53,6 +53,40 @@ func TestFanOutRefuses(t *testing.T) {
 	}
 }
 
+// TestMergeOfNothing: a merge without a part that it needs fails with an error of the
+// author's, which names the call and what to give it.
+func TestMergeOfNothing(t *testing.T) {
+	var judge func(context.Context, *flow.Joined) (int, []string, error)
+	var score func(context.Context, flow.Outcome) (int, string, error)
+	for name, c := range map[string]struct {
+		policy flow.Policy
+		says   string
+	}{
+		"no policy":           {nil, "flow: Merge without a policy: give it one, such as flow.SinceAncestor()"},
+		"no policy of files":  {flow.WithFiles(nil, flow.KeepBoth, nil), "flow: WithFiles without a policy: give it one"},
+		"no compressor":       {flow.Summarise(nil), "flow: Summarise without a compressor: give it one, such as &flow.Compressor{}"},
+		"no judge":            {flow.PickBest(judge), "flow: PickBest without a function that judges: give it one"},
+		"nothing that scores": {flow.PickHighest(score), "flow: PickHighest without a function that scores: give it one"},
+	} {
+		_, err := (&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			j, err := flow.FanOut(ctx, s, flow.Repeat(2, say("done")), nil)
+			if err != nil {
+				return s, err
+			}
+			return flow.Merge(ctx, j, c.policy)
+		}), session.New(session.UserText("go")))
+		if err == nil || !strings.HasPrefix(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+	_, err := (&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		return flow.Merge(ctx, nil, flow.SinceAncestor())
+	}), session.New(session.UserText("go")))
+	if err == nil || !strings.HasPrefix(err.Error(), "flow: Merge of no fan-out: give it what FanOut returned") {
+		t.Errorf("no fan-out: %v", err)
+	}
+}
+
 // TestOtherTenant: nothing of another tenant is read, joined or forked, by any
 // a workflow or a task names.
 func TestOtherTenant(t *testing.T) {

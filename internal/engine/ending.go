@@ -15,8 +15,8 @@ import (
 // finish records how the execution ended.
 func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 	ex.mu.Lock()
-	if ex.life.poison == nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) && !errors.Is(err, run.ErrSuspended) {
-		ex.life.poison = err // a step that had to stop for the other two has said so
+	if ex.life.poison == nil && run.IsControl(err) && !ofAnotherRun(err) {
+		ex.life.poison = err
 	}
 	poison := ex.life.poison
 	ex.mu.Unlock()
@@ -48,6 +48,13 @@ func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 		}
 	}
 	return state, err
+}
+
+// ofAnotherRun reports whether a control error that Forward returned, although no step had
+// to stop, is about another run: a step that has to stop for the like of it has said so. An
+// attempt that was superseded without a step that met it cannot record its end.
+func ofAnotherRun(err error) bool {
+	return errors.Is(err, run.ErrCancelled) || errors.Is(err, run.ErrSuspended) || errors.Is(err, run.ErrSuperseded)
 }
 
 // halt records that the execution had to stop before its end.

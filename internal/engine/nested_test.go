@@ -340,6 +340,16 @@ func TestErrorsOfOtherRuns(t *testing.T) {
 			ex := start(t, w.runtime(nil), func(ctx context.Context, s session.Session) (session.Session, error) { return s, does(ctx) })
 			forward(t, t.Context(), ex, run.Failed)
 		})
+		if errors.Is(of, run.ErrReview) {
+			continue // with it Forward itself asks for a person
+		}
+		t.Run(fmt.Sprint("made by Forward ", of), func(t *testing.T) {
+			var w world
+			ex := start(t, w.runtime(nil), func(_ context.Context, s session.Session) (session.Session, error) { return s, other })
+			if err := forward(t, t.Context(), ex, run.Failed); !strings.Contains(err.Error(), other.Error()) {
+				t.Errorf("it failed with %v", err)
+			}
+		})
 	}
 }
 

@@ -89,6 +89,9 @@ func failure(err error) *Failure {
 		return sandboxFailure("", err)
 	}
 	name := typeName(err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &Failure{Kind: Timeout, Message: err.Error(), Detail: name, Err: err}
+	}
 	return &Failure{Kind: Exception, Message: name + ": " + err.Error(), Detail: name, Err: err}
 }
 

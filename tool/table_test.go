@@ -221,6 +221,10 @@ func TestBodies(t *testing.T) {
 			want: `{"ok":false,"error_kind":"tool_execution_exception","message":"tool.hollow: look up: boom","detail":"tool.hollow"}`,
 		},
 		{
+			name: "deadline", err: fmt.Errorf("look up: %w", context.DeadlineExceeded), failed: true, is: context.DeadlineExceeded,
+			want: `{"ok":false,"error_kind":"timeout","message":"look up: context deadline exceeded","detail":"context.deadlineExceededError"}`,
+		},
+		{
 			name: "library error", err: &fs.PathError{Op: "open", Path: "x", Err: fs.ErrNotExist}, failed: true, is: fs.ErrNotExist,
 			want: `{"ok":false,"error_kind":"tool_execution_exception","message":"fs.PathError: open x: file does not exist","detail":"fs.PathError"}`,
 		},

@@ -181,9 +181,9 @@ type Result struct {
 //
 // Call gets arguments that were checked against the schema and returns when
 // all its work has ended, soon after ctx has. An error becomes the body that
-// the model reads: a *Failure with its own kind, any other as
-// tool_execution_exception with its type and text, so errors must not hold
-// secrets.
+// the model reads: a *Failure with its own kind, context.DeadlineExceeded as
+// timeout, any other as tool_execution_exception with its type and text, so
+// errors must not hold secrets.
 type Tool interface {
 	Spec() Spec
 	Call(ctx context.Context, c Call) (Result, error)

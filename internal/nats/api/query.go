@@ -93,7 +93,7 @@ func (c *Conn) endpoint(s *conn.Service, v verb) micro.HandlerFunc {
 		if inbox == "" {
 			return
 		}
-		s.Go(func(ctx context.Context) {
+		s.Go(conn.Request{Subject: subject, Size: len(body)}, func(ctx context.Context) {
 			answer, err := v.ask(ctx, subject, body)
 			c.reply(inbox, subject, answer, unanswered(ctx, err))
 		}, func(err error) { c.reply(inbox, subject, nil, err) })

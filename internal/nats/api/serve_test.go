@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -262,5 +263,73 @@ func TestStoppingNode(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestTenantThatAsksALot has a tenant ask more than a node answers at the same time. It gets
+// busy for the rest, another tenant is answered, and large requests count for more.
+func TestTenantThatAsksALot(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		text           int // bytes
+		sent, answered int
+	}{{"small", 1, 300, 192}, {"large", 65_530, 128, 96}} {
+		t.Run(tt.name, func(t *testing.T) {
+			layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+				held, let := atomic.Int32{}, make(chan struct{})
+				release := sync.OnceFunc(func() { close(let) })
+				defer release()
+				s, err := c.ServeControl(t.Context(), func(ctx context.Context, s journal.Signal) error {
+					if s.To.Tenant == "loud" {
+						held.Add(1)
+						<-let
+					}
+					return nil
+				}, nil, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				answers, err := c.NC.SubscribeSync(c.NC.NewInbox())
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, err := messages.Encode(messages.Control{Text: strings.Repeat("x", tt.text)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				subject := func(of session.Tenant) string {
+					return messages.SessionMessageSubject(session.Key{Tenant: of, ID: "s1-1-0"}, messages.UserAnonymous)
+				}
+				for range tt.sent {
+					if err := c.NC.PublishRequest(subject("loud"), answers.Subject, body); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range tt.sent - tt.answered {
+					m, err := answers.NextMsg(time.Minute)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if a, err := wire.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != run.CodeBusy {
+						t.Fatalf("a request too many: %s, %v", m.Data, err)
+					}
+				}
+				m, err := c.NC.Request(subject("quiet"), []byte(`{"text":"hello"}`), time.Minute)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if a, err := wire.DecodeAnswer(m.Data); err != nil || !a.Done {
+					t.Errorf("the other tenant: %s, %v", m.Data, err)
+				}
+				synctest.Wait() // until those that were taken have come to where they stay
+				if n := int(held.Load()); n != tt.answered {
+					t.Errorf("%d requests are being answered, want %d", n, tt.answered)
+				}
+				release()
+				if err := s.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

@@ -112,7 +112,7 @@ func (c *Conn) ServeStore(ctx context.Context, memories Memories) (*conn.Service
 			t.hear(m)
 			return
 		}
-		s.Go(func(ctx context.Context) {
+		s.Go(conn.RequestOf(m), func(ctx context.Context) {
 			out, err := t.answer(ctx, m)
 			t.respond(m, out, unanswered(ctx, err))
 		}, func(err error) { t.respond(m, nil, err) })

@@ -163,7 +163,7 @@ func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, han
 			answer(m, failedAnswer(err))
 			return
 		}
-		s.Go(func(ctx context.Context) { answer(m, handle(ctx, call)) }, func(err error) { answer(m, failedAnswer(err)) })
+		s.Go(conn.RequestOf(m), func(ctx context.Context) { answer(m, handle(ctx, call)) }, func(err error) { answer(m, failedAnswer(err)) })
 	})
 	return s.Begun(ctx, c.Conn, subject, sub, err)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,12 +16,19 @@ import (
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 const (
-	// handleAtOnce bounds the requests of one service that are answered at the
-	// same time; over it they are answered as busy.
-	handleAtOnce = 256
+	// slots bounds the requests of one service that are answered at the same time; over
+	// it they are answered as busy. A request takes one, and one more for each slotBytes of
+	// its body: 256 large ones would fill the memory, and leave the reader of the
+	// connection so little processor that the server cuts it off.
+	slots     = 256
+	slotBytes = 64 << 10
+	// tenantShare is how many times the slots that stay free a tenant may hold: three
+	// quarters of all if it is alone, and some stay free however many tenants ask.
+	tenantShare = 3
 	// handleFor bounds the answering of one request.
 	handleFor = 30 * time.Second
 	// leftAfter is how long Stop waits for requests whose context has ended.
@@ -37,16 +45,20 @@ type Service struct {
 	Close func() error
 
 	ctx  context.Context
-	busy chan struct{}
 	wg   sync.WaitGroup
 	log  *slog.Logger
 	once sync.Once
 	err  error
+
+	mu       sync.Mutex
+	requests int                    // that are being answered
+	taken    int                    // slots
+	held     map[session.Tenant]int // those of a tenant
 }
 
 // NewService returns a service whose subscriptions the caller makes, and ends in Close.
 func (c *Conn) NewService(ctx context.Context) *Service {
-	s := &Service{log: c.Logger, busy: make(chan struct{}, handleAtOnce), Limit: handleFor}
+	s := &Service{log: c.Logger, held: map[session.Tenant]int{}, Limit: handleFor}
 	s.ctx, s.Cancel = context.WithCancel(ctx)
 	return s
 }
@@ -84,22 +96,23 @@ func (s *Service) answered() error {
 	case <-done:
 		return nil
 	case <-left.C:
-		return fmt.Errorf("nats/conn: end a service: %d requests are being answered %v after they had to end: their code does not heed its context", len(s.busy), leftAfter)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return fmt.Errorf("nats/conn: end a service: %d requests are being answered %v after they had to end: their code does not heed its context", s.requests, leftAfter)
 	}
 }
 
-// Go answers one request in the background. refuse is called instead with
-// run.ErrBusy when too many are being answered, and if answering it panics: what one
+// Go answers m in the background. refuse is called instead with run.ErrBusy when too many
+// requests are being answered, in all or of the tenant, and if answering it panics: what one
 // request does must not end the process that answers all others.
-func (s *Service) Go(handle func(ctx context.Context), refuse func(error)) {
-	select {
-	case s.busy <- struct{}{}:
-	default:
-		refuse(fmt.Errorf("%w: %d requests are being answered; retry in a second", run.ErrBusy, handleAtOnce))
+func (s *Service) Go(m Request, handle func(ctx context.Context), refuse func(error)) {
+	of, n := m.tenant(), 1+m.Size/slotBytes
+	if err := s.take(of, n); err != nil {
+		refuse(err)
 		return
 	}
 	s.wg.Go(func() {
-		defer func() { <-s.busy }()
+		defer s.give(of, n)
 		defer func() {
 			if v := recover(); v != nil {
 				s.log.Error("answering a request panicked", "panic", v, "stack", string(debug.Stack()))
@@ -110,6 +123,55 @@ func (s *Service) Go(handle func(ctx context.Context), refuse func(error)) {
 		defer cancel()
 		handle(ctx)
 	})
+}
+
+// Request is what of a request says how much it takes to answer it, and whose it is.
+type Request struct {
+	Subject string
+	Size    int // of the body
+}
+
+// RequestOf returns that of a message.
+func RequestOf(m *nats.Msg) Request { return Request{m.Subject, len(m.Data)} }
+
+// tenant returns the tenant whose clients or nodes ask; "" of what nodes for all tenants
+// and relays ask each other, and of calls of a tool, whose program has one tenant.
+func (r Request) tenant() session.Tenant {
+	for _, prefix := range []string{messages.ControlPrefix, messages.QueryPrefix, messages.StorePrefix} {
+		if rest, ok := strings.CutPrefix(r.Subject, prefix); ok {
+			of, _, _ := strings.Cut(rest, ".")
+			return session.Tenant(of)
+		}
+	}
+	return ""
+}
+
+// take takes n slots for a request, or returns run.ErrBusy.
+func (s *Service) take(of session.Tenant, n int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	free := slots - s.taken - n
+	switch {
+	case free < 0:
+		return fmt.Errorf("%w: %d requests are being answered; retry in a second", run.ErrBusy, s.requests)
+	case of != "" && s.held[of]+n > tenantShare*free:
+		return fmt.Errorf("%w: as many requests of tenant %s are being answered as may beside those of others; retry in a second", run.ErrBusy, of)
+	}
+	s.requests++
+	s.taken += n
+	s.held[of] += n
+	return nil
+}
+
+// give gives back what take took.
+func (s *Service) give(of session.Tenant, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests--
+	s.taken -= n
+	if s.held[of] -= n; s.held[of] == 0 {
+		delete(s.held, of)
+	}
 }
 
 // Serve answers the requests of a subject, one member of a queue each.
@@ -128,7 +190,7 @@ func (c *Conn) Serve(ctx context.Context, subject, queue string, handle func(ctx
 		if m.Reply == "" {
 			return // no caller waits: a publish by mistake
 		}
-		s.Go(func(ctx context.Context) { respond(m, handle(ctx, m)) }, func(err error) { respond(m, wire.AnswerOf(err)) })
+		s.Go(RequestOf(m), func(ctx context.Context) { respond(m, handle(ctx, m)) }, func(err error) { respond(m, wire.AnswerOf(err)) })
 	}
 	var sub *nats.Subscription
 	var err error

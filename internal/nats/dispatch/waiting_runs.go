@@ -121,7 +121,7 @@ func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 	}
 	answer := func(subject string, ask func(data []byte) any) error {
 		sub, err := d.c.NC.Subscribe(subject, func(m *nats.Msg) {
-			service.Go(func(ctx context.Context) {
+			service.Go(conn.RequestOf(m), func(ctx context.Context) {
 				v := make(chan any, 1)
 				select {
 				case d.requests <- func() { v <- ask(m.Data) }:

@@ -105,7 +105,7 @@ func (c *Projections) serveWatermark(ctx context.Context, stream string) (*conn.
 	s := c.NewService(ctx)
 	s.Limit = relayedFor
 	sub, err := c.NC.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
-		s.Go(func(ctx context.Context) {
+		s.Go(conn.RequestOf(m), func(ctx context.Context) {
 			seq, err := strconv.ParseUint(string(m.Data), 10, 64)
 			if err != nil {
 				return

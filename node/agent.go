@@ -194,6 +194,9 @@ func readAgent(raw json.RawMessage) (agentInput, error) {
 	if err := messages.DecodeInput("agent", raw, &in); err != nil {
 		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, commit, rounds, tool_choice, images, guide, approve, approve_timeout_ms`, err)
 	}
+	if in.Memory != "" && session.ValidID("memory", in.Memory) != nil {
+		return in, &strict.Error{Message: "agent input", Field: "memory", Problem: messages.Text(session.ValidID("memory", in.Memory)), Remedy: "send the name of a memory"}
+	}
 	if in.Commit && in.Memory == "" {
 		return in, &strict.Error{Message: "agent input", Field: "commit", Problem: "there is no memory to write notes into", Remedy: `name one: "memory": "team"`}
 	}

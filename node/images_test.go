@@ -73,6 +73,7 @@ func TestTaskImages(t *testing.T) {
 		{`{"prompt":"which?","tool_choice":"list_workspace_files"}`, 0, `"tool_choice":{"type":"function","function":{"name":"list_workspace_files"}}`, "", ""},
 		{`{"prompt":"which?","tool_choice":"grep"}`, 0, "", run.CodeMalformed, `field tool_choice: there is no tool "grep"`},
 		{`{"prompt":"which?","approve":["grep","list_workspace_files","*"]}`, 0, "", "", ""},
+		{`{"prompt":"which?","memory":"a/b"}`, 0, "", run.CodeMalformed, `field memory: memory id "a/b"`},
 		{`{"prompt":"which?","approve":["grep","list_*"]}`, 0, "", run.CodeMalformed, `field approve[1]: there is no tool "list_*"`},
 		{`{"prompt":"which?","images":["` + strings.Repeat("0", 64) + `"]}`, 0, "", run.CodeError, "images[0]: no blob 000000"},
 		{`{"prompt":"which?","images":["pic.png"]}`, 0, "", run.CodeMalformed, "images[0]"},

@@ -7,6 +7,7 @@ package strict
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,13 +129,14 @@ func decodeStruct(what, prefix string, data json.RawMessage, into reflect.Value)
 var (
 	timeType = reflect.TypeFor[time.Time]()
 	rawType  = reflect.TypeFor[json.RawMessage]()
+	textType = reflect.TypeFor[encoding.TextUnmarshaler]()
 	// rfc3339 is what other readers take: package time is content with less.
 	rfc3339 = regexp.MustCompile(`^"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"$`)
 )
 
 func decodeField(what, name string, value json.RawMessage, into reflect.Value) error {
 	t := into.Type()
-	custom := t == timeType || readsItself(t) || reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ UnmarshalText([]byte) error }]())
+	custom := t == timeType || readsItself(t) || reflect.PointerTo(t).Implements(textType)
 	switch {
 	case t == rawType:
 		into.SetBytes(slices.Clone(value))
@@ -146,6 +148,8 @@ func decodeField(what, name string, value json.RawMessage, into reflect.Value) e
 		return decodeStruct(what, name+".", value, into)
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct && !custom:
 		return decodeList(what, name, value, into)
+	case t.Kind() == reflect.Slice && reflect.PointerTo(t.Elem()).Implements(textType) && !custom:
+		return decodeTexts(what, name, value, into)
 	}
 	err := json.Unmarshal(value, into.Addr().Interface())
 	if err != nil || t == timeType && !rfc3339.Match(value) {
@@ -183,6 +187,24 @@ func decodeList(what, name string, value json.RawMessage, into reflect.Value) er
 	return nil
 }
 
+// decodeTexts fills a list of values that texts stand for, such as digests, and returns the
+// first error.
+func decodeTexts(what, name string, value json.RawMessage, into reflect.Value) error {
+	var items []string
+	if json.Unmarshal(value, &items) != nil {
+		problem, remedy := shape(into.Type(), value)
+		return &Error{Message: what, Field: name, Problem: problem, Remedy: remedy}
+	}
+	list := reflect.MakeSlice(into.Type(), len(items), len(items))
+	for i, item := range items {
+		if err := list.Index(i).Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(item)); err != nil {
+			return &Error{Message: what, Field: fmt.Sprintf("%s[%d]", name, i), Problem: excerpt.Start(err.Error(), 160)}
+		}
+	}
+	into.Set(list)
+	return nil
+}
+
 // shape tells what a field that did not decode should look like.
 func shape(t reflect.Type, value json.RawMessage) (problem, remedy string) {
 	given := excerpt.Start(string(value), 60)
@@ -193,6 +215,8 @@ func shape(t reflect.Type, value json.RawMessage) (problem, remedy string) {
 		return given + " is not a string", "put the text between quotation marks"
 	case t.Kind() == reflect.Bool:
 		return given + " is not a truth value", "write true or false"
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
+		return given + " is not in base64", "encode the bytes so, and put the text between quotation marks"
 	case t.Kind() == reflect.Slice:
 		return given + " is no list of this kind", `write it as ["one","two"]`
 	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:

@@ -21,6 +21,8 @@ func TestQueryRefusals(t *testing.T) {
 		fmt.Sprintf(`{"limit":%d}`, MaxLimit+1):           {"limit", "is not of 0 to 10000"},
 		`{"digests":` + many(MaxDigests+1, digest) + `}`:  {"digests", fmt.Sprintf("ask for %d at a time", MaxDigests)},
 		`{"digests":["` + strings.Repeat("0", 64) + `"]}`: {"digests[0]", "send 64 lower-case hexadecimal digits"},
+		`{"digests":[` + digest + `,"x"]}`:                {"digests[1]", `digest "x": want 64 hexadecimal digits`},
+		`{"digests":7}`:                                   {"digests", `write it as ["one","two"]`},
 		`{"tasks":` + many(MaxTasks+1, `"a"`) + `}`:       {"tasks", fmt.Sprintf("ask for %d at a time", MaxTasks)},
 		`{"tasks":["a","b c"]}`:                           {"tasks[1]", "send ids of runs"},
 		`{"at":{"seq":1,"token":1,"hash":"x"}}`:           {"at", "send the next of the page before as it came"},
@@ -37,6 +39,9 @@ func TestQueryRefusals(t *testing.T) {
 		if !ok || e.Message != "query" || e.Field != want[0] || !strings.Contains(err.Error(), want[1]) {
 			t.Errorf("%.80s: %v, want field %s and %q", body, err, want[0], want[1])
 		}
+	}
+	if _, err := DecodeBlob([]byte(`{"data":"!!!"}`)); err == nil || !strings.Contains(err.Error(), `field data: "!!!" is not in base64`) {
+		t.Errorf("a blob: %v", err)
 	}
 	for _, body := range []string{
 		"", `{}`, `{"run":"@last"}`, `{"run":"a","session":"s:3","limit":10000,"tasks":["a"],"states":["waiting"],"format":"svg","scores":"openrath","level":"full","where":"state=failed","memory":"m","workflow":"w","digests":[` + digest + `]}`,

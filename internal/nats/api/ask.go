@@ -58,8 +58,8 @@ func (c *Conn) Drain(ctx context.Context, incarnation string) error {
 
 // replay asks the hook of this node, see Queries.Replay.
 func (a answerer) replay(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
-	if q.Run == "" || q.Run == messages.Last {
-		return nil, missing("run", "send the id of a run")
+	if err := oneRun(q); err != nil {
+		return nil, err
 	}
 	var out wire.Replay
 	err := a.c.ofBegun(ctx, t, q.Run, func() error {

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/offload"
+	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -52,8 +53,12 @@ func digestOf(id string) (blob.Digest, error) {
 }
 
 func (a answerer) blob(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
-	if len(q.Digests) != 1 {
+	switch n := len(q.Digests); n {
+	case 0:
 		return nil, missing("digests", "send the digest of one blob")
+	case 1:
+	default:
+		return nil, &strict.Error{Message: "query", Field: "digests", Problem: fmt.Sprintf("there are %d", n), Remedy: "ask for one blob at a time"}
 	}
 	data, list, err := a.c.LoadBlobMessage(ctx, t, q.Digests[0])
 	if errors.Is(err, blob.ErrNotFound) {

@@ -78,8 +78,8 @@ func stamp(t time.Time) int64 {
 // live tells how a run stands at this moment. The relay of its partition says where it
 // is, and the node that executes it what it is at. Each is waited for a bounded time.
 func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
-	if q.Run == "" || q.Run == messages.Last {
-		return nil, missing("run", "send the id of a run")
+	if err := oneRun(q); err != nil {
+		return nil, err
 	}
 	out := wire.Live{Run: q.Run, State: run.Queued}
 	home, err := a.c.RunSession(ctx, t, q.Run)

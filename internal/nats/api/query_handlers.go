@@ -202,8 +202,8 @@ func (a answerer) withDetails(ctx context.Context, home session.Key, info messag
 }
 
 func (a answerer) result(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
-	if q.Run == "" || q.Run == messages.Last {
-		return nil, missing("run", "send the id of a run")
+	if err := oneRun(q); err != nil {
+		return nil, err
 	}
 	if r, there, err := a.c.Projections.Stored(ctx, t, q.Run); there || err != nil {
 		return r, err
@@ -216,6 +216,17 @@ func (a answerer) result(ctx context.Context, t session.Tenant, q wire.Query) (a
 		}
 	}
 	return a.c.Result(ctx, t, q.Run)
+}
+
+// oneRun refuses a query that has to name a run and names none.
+func oneRun(q wire.Query) error {
+	switch q.Run {
+	case "":
+		return missing("run", "send the id of a run")
+	case messages.Last:
+		return &strict.Error{Message: "query", Field: "run", Problem: messages.Last + " is for the query run alone", Remedy: "ask that for the id, and send it"}
+	}
+	return nil
 }
 
 func missing(field, remedy string) error {

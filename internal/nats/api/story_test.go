@@ -341,6 +341,10 @@ func TestStoryOfACancel(t *testing.T) {
 				t.Errorf("%s: %v, want %s", subject, a, code)
 			}
 		}
+		told := ask(t, op, "rath.ctl.default.anonymous.tool.weather.announce", `{"name":"weather","description":"of a city","input":[]}`)
+		if text := fmt.Sprint(told["error"]); !strings.Contains(text, "field input: a JSON array where another kind of value belongs") {
+			t.Errorf("a schema that is no object: %v", told)
+		}
 	})
 }
 
@@ -357,6 +361,17 @@ func TestStoryOfQueries(t *testing.T) {
 		} {
 			if a := ask(t, nc, "rath.query.default."+verb, tc.body); a["code"] != tc.code || a["error"] == "" {
 				t.Errorf("%s %s: %v, want %s", verb, tc.body, a, tc.code)
+			}
+		}
+		digest := strings.Repeat("0a", 32)
+		for _, tc := range [][3]string{
+			{"result", `{"run":"@last"}`, "field run: @last is for the query run alone"},
+			{"live", `{"run":"@last"}`, "field run: @last is for the query run alone"},
+			{"replay", `{}`, "field run: it is missing"},
+			{"blob", `{"digests":["` + digest + `","` + digest + `"]}`, "field digests: there are 2: ask for one blob at a time"},
+		} {
+			if a := ask(t, nc, "rath.query.default."+tc[0], tc[1]); a["code"] != "malformed" || !strings.Contains(fmt.Sprint(a["error"]), tc[2]) {
+				t.Errorf("%s %s: %v, want %s", tc[0], tc[1], a, tc[2])
 			}
 		}
 		h := listen(t, nc, "r1")

@@ -88,7 +88,7 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 		return err
 	}
 	if err := c.ToolOf(t, v).Spec().Check(); err != nil {
-		return &strict.Error{Message: "tool", Field: "input", Problem: err.Error(), Remedy: "send the JSON Schema of an object"}
+		return &strict.Error{Message: "tool", Field: "input", Problem: strict.Problem(err), Remedy: "send the JSON Schema of an object"}
 	}
 	all, err := c.Tools(ctx, t)
 	if err != nil {

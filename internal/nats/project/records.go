@@ -38,9 +38,10 @@ type batches struct {
 
 // lateMost is about how long a relay may be behind that gives the server one message at a
 // time. A burst on a fast disk does not take as long, and what runs commit would wait
-// behind batches: 64 sessions made a fifth fewer turns.
+// behind batches: 64 sessions made a fifth fewer turns. Queries wait for the relay, and give
+// up after historyWait.
 const (
-	lateMost  = 10 * time.Second
+	lateMost  = historyWait / 4
 	tookShare = 8 // of what a message takes the last one is this part
 )
 

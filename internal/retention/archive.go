@@ -28,7 +28,7 @@ func (p *pruning) archive(ctx context.Context, t *archive.Tree, name string) (in
 	}
 	size, err := verified(name, heads)
 	if err == nil {
-		dropParts(name)
+		p.dropParts(name)
 		return size, nil
 	}
 	if _, purged := marks(t); purged > 0 {
@@ -67,7 +67,7 @@ func (p *pruning) archive(ctx context.Context, t *archive.Tree, name string) (in
 		return 0, fmt.Errorf("retention: %s does not read as it was written: %w", name, err)
 	}
 	// If written is an error, another prune was first and dropped what this one wrote.
-	dropParts(name)
+	p.dropParts(name)
 	return size, p.step("archive")
 }
 
@@ -117,16 +117,27 @@ const partSuffix = ".part"
 // takes to write one.
 const partAge = time.Hour
 
+// partsIn lists the files in a directory that were not written whole, by the archives that
+// they were to become. It is done once: with a look for each archive, the time of a prune
+// would grow with the square of their number.
+func partsIn(dir string) map[string][]string {
+	parts := map[string][]string{}
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		whole, isPart := strings.CutSuffix(f.Name(), partSuffix)
+		if name := strings.TrimSuffix(whole, filepath.Ext(whole)); isPart && name != "" {
+			parts[filepath.Join(dir, name)] = append(parts[filepath.Join(dir, name)], filepath.Join(dir, f.Name()))
+		}
+	}
+	return parts
+}
+
 // dropParts removes what prunes that were killed have left of an archive which is
 // there as a whole. One that is about to put its own file in the place of it finds
 // that it has not to. What cannot be removed is left to the next prune.
-func dropParts(name string) {
-	dir, base := filepath.Split(name)
-	files, _ := os.ReadDir(cmp.Or(dir, "."))
-	for _, f := range files {
-		if strings.HasPrefix(f.Name(), base+".") && strings.HasSuffix(f.Name(), partSuffix) {
-			_ = os.Remove(filepath.Join(dir, f.Name()))
-		}
+func (p *pruning) dropParts(name string) {
+	for _, part := range p.parts[name] {
+		_ = os.Remove(part)
 	}
 }
 

@@ -41,6 +41,7 @@ func (p *pruning) purgeAll(ctx context.Context) error {
 			now[session.Key{Tenant: trees[i].Tenant, ID: s.ID}] = &trees[i]
 		}
 	}
+	p.parts = partsIn(p.o.Dir)
 	for i := range p.out {
 		out := &p.out[i]
 		if out.State != Fenced {

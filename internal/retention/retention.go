@@ -149,6 +149,7 @@ type pruning struct {
 	o       Options
 	now     time.Time
 	lineage map[string]uint64 // how far it is published, by event stream
+	parts   map[string][]string
 	out     []Outcome
 }
 

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -68,19 +67,8 @@ func TestHTTPRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := connect(t, l.All()[0])
-	ended := make(chan error)
-	go func() {
-		_, err := c.Call(t.Context(), "s__echo", tool.Call{})
-		c.Close()
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "gave no answer within 1s") {
-			t.Error(err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("it is waited for")
+	if err := callAndClose(t, srv.URL, c); !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "gave no answer within 1s") {
+		t.Error(err)
 	}
 	if n := most.Load(); n == 0 || n > 64 {
 		t.Errorf("%d answers were under way", n)

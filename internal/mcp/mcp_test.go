@@ -160,6 +160,24 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
+// callAndClose calls a tool and closes the connection, and returns the error of the call.
+func callAndClose(t *testing.T, what string, c *mcp.Conn) error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Call(t.Context(), "s__echo", tool.Call{})
+		c.Close()
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s: it is waited for", what)
+		return nil
+	}
+}
+
 // TestHostileMessages: what a server says beside the protocol ends the call at most, in time
 // and with the cause, and neither the node nor its wait for the server.
 func TestHostileMessages(t *testing.T) {
@@ -171,17 +189,7 @@ func TestHostileMessages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ended := make(chan error)
-		go func() {
-			_, err := c.Call(t.Context(), "s__echo", tool.Call{})
-			c.Close()
-			ended <- err
-		}()
-		select {
-		case err = <-ended:
-		case <-time.After(20 * time.Second):
-			t.Fatalf("%s: it is waited for", kind)
-		}
+		err = callAndClose(t, kind, c)
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("%s: %v; want %q", kind, err, says)
 		}

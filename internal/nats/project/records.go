@@ -39,9 +39,9 @@ type batches struct {
 // lateMost is about how long a relay may be behind that gives the server one message at a
 // time. A burst on a fast disk does not take as long, and what runs commit would wait
 // behind batches: 64 sessions made a fifth fewer turns. Queries wait for the relay, and give
-// up after historyWait.
+// up after historyWait: the half is left for what they read.
 const (
-	lateMost  = historyWait / 4
+	lateMost  = historyWait / 2
 	tookShare = 8 // of what a message takes the last one is this part
 )
 

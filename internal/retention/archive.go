@@ -17,9 +17,29 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
+// smallTree is how many bytes of commits, and how many of blobs, a tree has at most
+// that is archived beside others: a tree is in memory while it is archived. Of larger
+// ones there is one at a time.
+const smallTree = 4 << 20
+
 // archive writes the archive of a fenced tree and reads it back, or finds that
 // it was written before. It returns its size.
 func (p *pruning) archive(ctx context.Context, t *archive.Tree, name string) (int64, error) {
+	info, err := os.Stat(name)
+	if written := err == nil; t.Bytes <= smallTree && (!written || info.Size() <= 2*smallTree) {
+		size, err := p.archiveWithin(ctx, t, name, min(smallTree, p.o.Limit))
+		if !errors.Is(err, dossier.ErrTooLarge) {
+			return size, err
+		}
+	}
+	p.large.Lock()
+	defer p.large.Unlock()
+	return p.archiveWithin(ctx, t, name, p.o.Limit)
+}
+
+// archiveWithin is archive for a tree of at most limit bytes of commits, and as many of
+// blobs. A larger one is dossier.ErrTooLarge, before anything is written.
+func (p *pruning) archiveWithin(ctx context.Context, t *archive.Tree, name string, limit int64) (int64, error) {
 	heads := map[session.ID]session.Hash{}
 	var ids []session.ID
 	for _, s := range t.Sessions {
@@ -36,7 +56,7 @@ func (p *pruning) archive(ctx context.Context, t *archive.Tree, name string) (in
 		return 0, fmt.Errorf("retention: tree %s is purged in part, and its archive %s does not serve: %w; name the directory where it is", t.Root, name, err)
 	}
 	tree, err := dossier.CollectTree(ctx, p.c.Log(), p.c.Blobs(t.Tenant), session.Key{Tenant: t.Tenant, ID: t.Root}, ids, &dossier.CollectOptions{
-		Stated: p.o.Stated, Commits: p.o.Limit, Blobs: p.o.Limit,
+		Stated: p.o.Stated, Commits: limit, Blobs: limit,
 		Signatures: func(ctx context.Context, id run.ID) ([]dossier.Signature, error) {
 			r, _, err := p.c.Stored(ctx, t.Tenant, id)
 			if err != nil || r.Signature == "" {
@@ -52,7 +72,7 @@ func (p *pruning) archive(ctx context.Context, t *archive.Tree, name string) (in
 	if err != nil {
 		return 0, err
 	}
-	if n, most := int64(len(data)), 2*p.o.Limit; n > most {
+	if n, most := int64(len(data)), 2*limit; n > most {
 		return 0, fmt.Errorf("%w: its file would have %d bytes, and one of more than %d is not read back", dossier.ErrTooLarge, n, most)
 	}
 	written := p.write(name, data)

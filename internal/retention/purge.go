@@ -42,23 +42,25 @@ func (p *pruning) purgeAll(ctx context.Context) error {
 		}
 	}
 	p.parts = partsIn(p.o.Dir)
+	var fenced []*Outcome
 	for i := range p.out {
-		out := &p.out[i]
-		if out.State != Fenced {
-			continue
+		if p.out[i].State == Fenced {
+			fenced = append(fenced, &p.out[i])
 		}
+	}
+	_, err = p.each(Archived, len(fenced), func(i int) error {
+		out := fenced[i]
 		t := now[session.Key{Tenant: out.Tenant, ID: out.Sessions[0].ID}]
 		if t == nil {
 			out.State, out.Reason, out.File = Failed, "it is gone: another one removed it from the store", ""
-			continue
+			return nil
 		}
 		if err := p.finish(ctx, out, t); err != nil {
-			if err := p.failed(ctx, out, t, err); err != nil {
-				return err
-			}
+			return p.failed(ctx, out, t, err)
 		}
-	}
-	return nil
+		return nil
+	})
+	return err
 }
 
 // finish archives and purges one tree, or lets it go.

@@ -29,6 +29,9 @@
 // is, and who lets a tree go begins where a purge begins, so that one of the two
 // finds that the other was there.
 //
+// One prune works at several trees at the same time. Each of them goes in the order
+// above; only what is waited for, and the second reading, is done once for all.
+//
 // The package holds policy and order. What is stored is up to internal/nats, how the
 // file looks to dossier.
 package retention
@@ -43,6 +46,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rathcluster/rath/internal/dossier"
@@ -81,9 +85,13 @@ type Options struct {
 	Limit int64
 	// Stated goes into each archive.
 	Stated []dossier.Fact
+	// Progress is told how many trees of how many are through: first with Fenced, when
+	// they are fenced or kept, then with Archived, of those that were fenced. It is
+	// called by one goroutine at a time, and holds up the others; nil is none.
+	Progress func(to State, done, all int)
 
-	// after is called after each step; an error stops everything there, as a
-	// crash would.
+	// after is called after each step, also by several goroutines at the same time; an
+	// error stops everything there, as a crash would.
 	after func(step string) error
 	// part is in the names of files while they are written; "" is drawn, so that
 	// no other prune has the same ones.
@@ -129,6 +137,9 @@ func Prune(ctx context.Context, c *api.Conn, opts *Options) ([]Outcome, error) {
 	if o.after == nil {
 		o.after = func(string) error { return nil }
 	}
+	if o.Progress == nil {
+		o.Progress = func(State, int, int) {}
+	}
 	p := pruning{c: c, o: o, now: time.Now(), lineage: map[string]uint64{}}
 	if !o.DryRun {
 		if err := c.MayPurge(ctx); err != nil {
@@ -145,12 +156,16 @@ func Prune(ctx context.Context, c *api.Conn, opts *Options) ([]Outcome, error) {
 
 // pruning is one Prune.
 type pruning struct {
-	c       *api.Conn
-	o       Options
-	now     time.Time
-	lineage map[string]uint64 // how far it is published, by event stream
-	parts   map[string][]string
-	out     []Outcome
+	c     *api.Conn
+	o     Options
+	now   time.Time
+	parts map[string][]string
+	out   []Outcome
+
+	asking  sync.Mutex
+	lineage map[string]uint64 // how far it is published, by event stream; asking guards it
+
+	large sync.Mutex // is held for a tree of which one at a time is in memory
 }
 
 func (p *pruning) run(ctx context.Context) error {
@@ -158,28 +173,69 @@ func (p *pruning) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fenced := false
 	for _, t := range trees {
-		if !slices.ContainsFunc(t.Sessions, func(s archive.TreeSession) bool { return !s.Purged }) {
-			continue // archived
+		if slices.ContainsFunc(t.Sessions, func(s archive.TreeSession) bool { return !s.Purged }) { // else it is archived
+			p.out = append(p.out, Outcome{Tree: t})
 		}
-		out := Outcome{Tree: t}
-		if err := p.decide(ctx, &out); err != nil {
-			if err := p.failed(ctx, &out, &t, err); err != nil {
-				p.out = append(p.out, out)
-				return err
-			}
-		}
-		fenced = fenced || out.State == Fenced
-		p.out = append(p.out, out)
 	}
-	if !fenced {
+	begun, err := p.each(Fenced, len(p.out), func(i int) error {
+		out := &p.out[i]
+		if err := p.decide(ctx, out); err != nil {
+			return p.failed(ctx, out, &out.Tree, err)
+		}
 		return nil
+	})
+	p.out = p.out[:begun]
+	if err != nil || !slices.ContainsFunc(p.out, func(out Outcome) bool { return out.State == Fenced }) {
+		return err
 	}
 	if err := p.wait(ctx); err != nil {
 		return err
 	}
 	return p.purgeAll(ctx)
+}
+
+// treesAtOnce bounds the trees that are fenced, or archived and purged, at the same
+// time. Each waits for the disks most of the time, its own and those of the servers,
+// which sync the writes of several together.
+const treesAtOnce = 16
+
+// each calls do for the numbers below n in their order, for treesAtOnce at a time, and
+// reports progress. After an error it begins with no further one, and waits for those
+// that are under way. It returns with how many it began, and the error of the first.
+func (p *pruning) each(to State, n int, do func(i int) error) (begun int, err error) {
+	var mu sync.Mutex // guards done and first
+	done, first := 0, n
+	errs := make([]error, n)
+	room := make(chan struct{}, treesAtOnce)
+	var work sync.WaitGroup
+	for ; begun < n; begun++ {
+		room <- struct{}{}
+		mu.Lock()
+		failed := first < n
+		mu.Unlock()
+		if failed {
+			break
+		}
+		i := begun
+		work.Go(func() {
+			defer func() { <-room }()
+			errs[i] = do(i)
+			mu.Lock()
+			defer mu.Unlock()
+			if errs[i] != nil {
+				first = min(first, i)
+				return
+			}
+			done++
+			p.o.Progress(to, done, n)
+		})
+	}
+	work.Wait()
+	if first < n {
+		err = errs[first]
+	}
+	return begun, err
 }
 
 // decide keeps a tree, or fences it.
@@ -284,19 +340,31 @@ func (p *pruning) keep(ctx context.Context, t *archive.Tree) (string, error) {
 			return fmt.Sprintf("session %s names no event stream", s.ID), nil
 		}
 		stream := streams.EventStream(g, part)
-		at, known := p.lineage[stream]
-		if !known {
-			var err error
-			if at, err = p.c.LineageOf(ctx, s.ID); err != nil {
-				return "", err
-			}
-			p.lineage[stream] = at
+		at, err := p.lineageOf(ctx, stream, s.ID)
+		if err != nil {
+			return "", err
 		}
 		if at < s.At.Token {
 			return "its lineage is not published yet: start a node", nil
 		}
 	}
 	return "", nil
+}
+
+// lineageOf reports how far the lineage of an event stream is published, in which a
+// session is. Each stream is asked once.
+func (p *pruning) lineageOf(ctx context.Context, stream string, id session.ID) (uint64, error) {
+	p.asking.Lock()
+	defer p.asking.Unlock()
+	at, known := p.lineage[stream]
+	if !known {
+		var err error
+		if at, err = p.c.LineageOf(ctx, id); err != nil {
+			return 0, err
+		}
+		p.lineage[stream] = at
+	}
+	return at, nil
 }
 
 // usedSince reports whether a tree was used after its first fence.

@@ -22,11 +22,11 @@ func TestCrashesBetweenRoots(t *testing.T) {
 				before := w.all()
 				time.Sleep(keep)
 				w.cutOff(step)
-				w.nothingLost()
+				w.nothingLost(3)
 				if out := w.prune(w.options()); step != "purge 0" && (len(out) != 1 || out[0].State != Archived || len(out[0].Sessions) != 3) {
 					t.Errorf("the next prune: %q", states(out))
 				}
-				w.nothingLost()
+				w.nothingLost(3)
 				if n := len(w.archives()); n != 1 {
 					t.Errorf("%d archives", n)
 				}

@@ -2,5 +2,6 @@
 // which system it works on, how it writes, and which exit code an error has.
 //
 // Files, the lowest first: app, exit, settings, natscontext, wait_linux, ask, configfile,
-// hint, system, arguments, streams, workflows, connect, output, input.
+// hint, system, arguments, streams, workflows, connect, output, input,
+// progress.
 package app

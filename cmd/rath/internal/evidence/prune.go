@@ -158,7 +158,16 @@ func prune(ctx context.Context, a *app.App, f *pruneFlags, o *retention.Options)
 		a.Remark("what is due is purged after %s, in which it must not be used", retention.DefaultGrace)
 	}
 	o.Stated = []dossier.Fact{{Name: dossier.FactRelease, Value: node.Version()}}
+	tell := a.Progress()
+	o.Progress = func(to retention.State, done, all int) {
+		doing := "fencing what is due"
+		if to == retention.Archived {
+			doing = "archiving and purging"
+		}
+		tell(fmt.Sprintf("%s: %s of %s", doing, lineage.Thousands(int64(done)), view.Counted(int64(all), "tree")))
+	}
 	out, pruneErr := retention.Prune(ctx, s.Conn, o)
+	tell("")
 	if pruneErr != nil && len(out) == 0 {
 		return pruneErr
 	}

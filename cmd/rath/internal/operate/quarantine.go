@@ -17,7 +17,7 @@ import (
 
 // Quarantine is the command "quarantine".
 func Quarantine(a *app.App) *cobra.Command {
-	cmd := quarantining(a, selection.Verb{Name: "quarantine", Past: "quarantined"}, (*client.Client).Quarantine, func(r *messages.RunInfo) string {
+	cmd := quarantining(a, selection.Verb{Name: "quarantine", Past: "quarantined", Several: true}, (*client.Client).Quarantine, func(r *messages.RunInfo) string {
 		if r.Quarantine != "" {
 			return "is quarantined already: " + r.Quarantine
 		}
@@ -36,7 +36,7 @@ choose them with under.`
 
 // Release is the command "release".
 func Release(a *app.App) *cobra.Command {
-	cmd := quarantining(a, selection.Verb{Name: "release", Past: "released"}, (*client.Client).Release, func(r *messages.RunInfo) string {
+	cmd := quarantining(a, selection.Verb{Name: "release", Past: "released", Several: true}, (*client.Client).Release, func(r *messages.RunInfo) string {
 		if r.Quarantine == "" {
 			return "is not quarantined"
 		}

@@ -44,7 +44,7 @@ were given.`,
 			ctx := cmd.Context()
 			return a.With(ctx, func(s *app.System) error {
 				return selection.Each(ctx, a, s, &o, args, selection.Verb{
-					Name: "rebudget", Past: "given another budget", Skip: selection.Ended,
+					Name: "rebudget", Past: "given another budget", Skip: selection.Ended, Several: true,
 					Plan: func(*messages.RunInfo) string { return "to " + view.BudgetText(b) },
 					Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
 						return "may use " + view.BudgetText(b), s.Rebudget(ctx, r.Run, b, by, reason)

@@ -3,9 +3,13 @@ package selection
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
@@ -43,7 +47,13 @@ type Verb struct {
 	// Plan says what would be done, beyond the name.
 	Plan func(r *messages.RunInfo) string
 	Do   func(ctx context.Context, r *messages.RunInfo) (note string, err error)
+	// Several is set if Do may be called for several runs at the same time.
+	Several bool
 }
+
+// runsAtOnce bounds the runs that something is done about at the same time. Each waits for
+// a node that syncs what it records, several together.
+const runsAtOnce = 16
 
 // Each does something about each run of a selection. One run that was named,
 // and about which nothing can be done, is an error; of many it is skipped.
@@ -70,47 +80,92 @@ func Each(ctx context.Context, a *app.App, s *app.System, o *Selection, args []s
 	if o.DryRun {
 		return Tell(a, o, rows, v, todo, true)
 	}
-	n, failed, err := carryOut(ctx, runs, rows, v, o.Where != "")
+	tell := a.Progress()
+	d, err := carryOut(ctx, runs, rows, v, o.Where != "", func(done int) {
+		tell(fmt.Sprintf("%s: %s of %s", v.Name, lineage.Thousands(int64(done)), view.Counted(int64(todo), "run")))
+	})
+	tell("")
 	if err != nil {
 		return err
 	}
-	if n < len(rows) && !a.AsJSON() { // for programs they are not done
-		a.Remark("ended after %d of %s: the next one may be %s too, and nothing was done about the others", n, view.Counted(int64(len(rows)), "run"), v.Past)
-		rows = rows[:n]
+	all := len(rows)
+	if d.cut > 0 && !a.AsJSON() { // for programs they are not done
+		rows = slices.DeleteFunc(rows[:d.begun], func(r Outcome) bool { return !r.Done && r.Error == "" && r.Skipped == "" })
+		next := "the next one may"
+		if d.cut > 1 {
+			next = fmt.Sprintf("%d further ones may", d.cut)
+		}
+		a.Remark("ended after %d of %s: %s be %s too, and nothing was done about the others", len(rows), view.Counted(int64(all), "run"), next, v.Past)
 	}
 	if err := Tell(a, o, rows, v, todo, false); err != nil {
 		return err
 	}
-	if n < len(runs) {
+	if d.cut > 0 {
 		return ctx.Err()
 	}
-	if failed > 0 {
-		return app.Fail(app.ExitPartial, "%d of %s not %s", failed, view.Counted(int64(todo), "run"), v.Past)
+	if d.failed > 0 {
+		return app.Fail(app.ExitPartial, "%d of %s not %s", d.failed, view.Counted(int64(todo), "run"), v.Past)
 	}
 	return nil
 }
 
-// carryOut does something about one run after the other until ctx ends, and returns how
-// many it came to and how many of these failed. Of many one that fails is told in its row.
-func carryOut(ctx context.Context, runs []messages.RunInfo, rows []Outcome, v Verb, many bool) (n, failed int, err error) {
+// carriedOut is how far something was done about runs.
+type carriedOut struct {
+	begun  int // so many of the first ones it came to
+	failed int
+	cut    int // were under way when the context ended: it may be done about them
+}
+
+// carryOut does something about the runs in their order, about several at the same time if
+// the verb says so, until ctx ends. It tells about how many it is done, by one goroutine at
+// a time. Of many one that fails is told in its row.
+func carryOut(ctx context.Context, runs []messages.RunInfo, rows []Outcome, v Verb, many bool, tell func(done int)) (carriedOut, error) {
+	var (
+		mu   sync.Mutex // guards what follows
+		d    carriedOut
+		done int
+		fail error
+	)
+	atOnce := 1
+	if v.Several {
+		atOnce = runsAtOnce
+	}
+	room := make(chan struct{}, atOnce)
+	var work sync.WaitGroup
 	for i := range rows {
 		if rows[i].Skipped != "" {
 			continue
 		}
-		note, err := v.Do(ctx, &runs[i])
-		switch {
-		case err != nil && !many:
-			return i, 0, err
-		case err != nil && ctx.Err() != nil:
-			return i, failed, nil
-		case err != nil:
-			rows[i].Error = messages.Text(err)
-			failed++
-		default:
-			rows[i].Note, rows[i].Done = note, true
+		room <- struct{}{}
+		mu.Lock()
+		ends := d.cut > 0 || fail != nil
+		mu.Unlock()
+		if ends {
+			break
 		}
+		d.begun = i + 1
+		work.Go(func() {
+			defer func() { <-room }()
+			note, err := v.Do(ctx, &runs[i])
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil && !many:
+				fail = err
+			case err != nil && ctx.Err() != nil:
+				d.cut++
+			case err != nil:
+				rows[i].Error = messages.Text(err)
+				d.failed++
+			default:
+				rows[i].Note, rows[i].Done = note, true
+			}
+			done++
+			tell(done)
+		})
 	}
-	return len(rows), failed, nil
+	work.Wait()
+	return d, fail
 }
 
 // Tell tells what was done, or would be.

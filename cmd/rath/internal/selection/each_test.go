@@ -2,37 +2,100 @@ package selection
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
 
-// TestInterrupted interrupts what is done about many runs. It ends with the run that is
-// under way, and the runs after it are not told as failed.
+// TestInterrupted interrupts what is done about many runs, one after the other or several
+// at once. It ends with those that are under way, and the runs after them are not told as
+// failed.
 func TestInterrupted(t *testing.T) {
-	const many, until = 1000, 3
-	ctx, interrupt := context.WithCancel(t.Context())
-	runs, rows := make([]messages.RunInfo, many), make([]Outcome, many)
-	for i := range runs {
-		runs[i].Run = run.ID(fmt.Sprint("r", i))
-		rows[i].Run = runs[i].Run
+	for _, several := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const many, until = 1000, 3
+			atOnce := 1
+			if several {
+				atOnce = runsAtOnce
+			}
+			ctx, interrupt := context.WithCancel(t.Context())
+			runs, rows := make([]messages.RunInfo, many), make([]Outcome, many)
+			for i := range runs {
+				runs[i].Run = run.ID(fmt.Sprint("r", i))
+				rows[i].Run = runs[i].Run
+			}
+			var tried atomic.Int32
+			d, err := carryOut(ctx, runs, rows, Verb{Several: several, Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
+				switch n := tried.Add(1); {
+				case n > until && atOnce == 1, n == until+runsAtOnce: // all that may be are under way
+					interrupt()
+				case n > until:
+					<-ctx.Done()
+				default:
+					return "", nil
+				}
+				return "", ctx.Err()
+			}}, true, func(int) {})
+			if want := (carriedOut{begun: until + atOnce, cut: atOnce}); d != want || err != nil || int(tried.Load()) != until+atOnce {
+				t.Errorf("%+v, want %+v; %d were tried: %v", d, want, tried.Load(), err)
+			}
+			done := 0
+			for i, r := range rows {
+				if r.Done {
+					done++
+				}
+				if r.Error != "" || r.Done && i >= d.begun {
+					t.Errorf("run %s: done %v, error %q", r.Run, r.Done, r.Error)
+				}
+			}
+			if done != until {
+				t.Errorf("%d are done, want %d", done, until)
+			}
+		})
 	}
-	tried := 0
-	n, failed, err := carryOut(ctx, runs, rows, Verb{Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
-		if tried++; tried > until {
-			interrupt()
-			return "", ctx.Err()
+}
+
+// TestSeveralAtOnce does something that takes a second about many runs, as many at the
+// same time as may be. Those that fail are told in their rows, and the others go on.
+func TestSeveralAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 10 * runsAtOnce
+		runs, rows := make([]messages.RunInfo, many), make([]Outcome, many)
+		for i := range runs {
+			runs[i].Run = run.ID(fmt.Sprint("r", i))
 		}
-		return "", nil
-	}}, true)
-	if n != until || failed != 0 || err != nil || tried != until+1 {
-		t.Errorf("%d of %d runs were come to, %d failed, %d were tried, %v; want %d, none failed, %d tried", n, many, failed, tried, err, until, until+1)
-	}
-	for i, r := range rows {
-		if r.Done != (i < until) || r.Error != "" {
-			t.Errorf("run %s: done %v, error %q", r.Run, r.Done, r.Error)
+		rows[5].Skipped = "has ended"
+		var told []int
+		began := time.Now()
+		d, err := carryOut(t.Context(), runs, rows, Verb{Several: true, Do: func(_ context.Context, r *messages.RunInfo) (string, error) {
+			time.Sleep(time.Second)
+			if r.Run == "r7" {
+				return "", errors.New("busy")
+			}
+			return string(r.Run), nil
+		}}, true, func(done int) { told = append(told, done) })
+		if want := (carriedOut{begun: many, failed: 1}); d != want || err != nil {
+			t.Errorf("%+v, want %+v: %v", d, want, err)
 		}
-	}
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("it took %v, want 10 s", took)
+		}
+		if len(told) != many-1 || !slices.IsSorted(told) {
+			t.Errorf("progress: %v", told)
+		}
+		for i, r := range rows {
+			switch {
+			case i == 5 && !r.Done, i == 7 && r.Error == "busy":
+			case !r.Done || r.Note != fmt.Sprint("r", i):
+				t.Errorf("run %d: %+v", i, r)
+			}
+		}
+	})
 }

@@ -31,7 +31,7 @@ node is cancelled by its whole id.`,
 			ctx := cmd.Context()
 			return a.With(ctx, func(s *app.System) error {
 				v := selection.Verb{
-					Name: "cancel", Past: "asked to stop", Skip: selection.Ended,
+					Name: "cancel", Past: "asked to stop", Skip: selection.Ended, Several: true,
 					Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
 						return "", s.Cancel(ctx, r.Run, by, reason)
 					},

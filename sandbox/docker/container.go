@@ -36,6 +36,9 @@ type engine interface {
 	rename(ctx context.Context, id, name string) error
 	running(ctx context.Context, id string) (bool, error)
 	remove(ctx context.Context, id string) error
+	// list leaves out what has no name. The engine takes a container's name when it has
+	// removed it, and may list the rest until it is started again: 20.10 does where a
+	// container ends while the engine comes back after a kill.
 	list(ctx context.Context, label string) ([]listed, error)
 	address() string
 	class(err error) (gone, denied bool)

@@ -162,11 +162,9 @@ func (e dockerEngine) list(ctx context.Context, label string) ([]listed, error) 
 	}
 	var out []listed
 	for _, c := range all {
-		l := listed{ID: c.ID, Labels: c.Labels, Created: time.Unix(c.Created, 0)}
 		if len(c.Names) > 0 {
-			l.Name = strings.TrimPrefix(c.Names[0], "/")
+			out = append(out, listed{ID: c.ID, Name: strings.TrimPrefix(c.Names[0], "/"), Labels: c.Labels, Created: time.Unix(c.Created, 0)})
 		}
-		out = append(out, l)
 	}
 	return out, nil
 }

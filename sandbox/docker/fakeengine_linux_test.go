@@ -231,9 +231,13 @@ func (e *fakeEngine) carryOut(w http.ResponseWriter, r *http.Request, at, id str
 		all := []object{}
 		for _, id := range slices.Sorted(maps.Keys(e.containers)) {
 			c := e.containers[id]
+			names := []string{"/" + c.Name}
+			if c.Name == "" {
+				names = nil
+			}
 			for label := range filters.Label {
 				if _, ok := c.Labels[label]; ok {
-					all = append(all, object{"Id": c.ID, "Names": []string{"/" + c.Name}, "Labels": c.Labels, "Created": c.Created})
+					all = append(all, object{"Id": c.ID, "Names": names, "Labels": c.Labels, "Created": c.Created})
 				}
 			}
 		}

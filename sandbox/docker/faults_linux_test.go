@@ -278,7 +278,7 @@ func (e *fakeEngine) leave(t *testing.T, b *driver, left []string) (others []str
 	dead, before := mine, mine
 	dead.Started++ // a process whose number was given again
 	before.Boot = "of another boot"
-	others = []string{containerName("acme/s1", 2), "rath-waits", "of-another-space", "no-lease-of-ours"}
+	others = []string{containerName("acme/s1", 2), "rath-waits", "of-another-space", "no-lease-of-ours", ""}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	add := func(name, space string, lease any) {
@@ -297,6 +297,7 @@ func (e *fakeEngine) leave(t *testing.T, b *driver, left []string) (others []str
 	add(others[1], pidSpace(), mine)
 	add(others[2], "pid:[1]", dead)
 	add(others[3], pidSpace(), "text")
+	add(others[4], pidSpace(), dead) // removed, and still listed
 	return others
 }
 

@@ -3,7 +3,10 @@ package natstest
 import (
 	"bytes"
 	"net"
+	"regexp"
+	"strconv"
 	"sync"
+	"time"
 )
 
 // Wire lets a test change or cut what a connection carries.
@@ -96,6 +99,28 @@ func Replace(mark, text string) func(b []byte) bool {
 		return true
 	}
 }
+
+// Days returns a hook that shows the times of messages and answers n days later than the
+// server says: those of a server whose clock is n days ahead of that of this process.
+func Days(n int) func(b []byte) bool {
+	return func(b []byte) bool {
+		for _, at := range times.FindAllSubmatchIndex(b, -1) {
+			if at[2] >= 0 {
+				day := b[at[2]:at[3]]
+				if t, err := time.Parse(time.DateOnly, string(day)); err == nil {
+					copy(day, t.AddDate(0, 0, n).Format(time.DateOnly))
+				}
+			} else if ns, err := strconv.ParseInt(string(b[at[4]:at[5]]), 10, 64); err == nil {
+				copy(b[at[4]:at[5]], strconv.FormatInt(ns+int64(n)*24*int64(time.Hour), 10))
+			}
+		}
+		return true
+	}
+}
+
+// times finds the days of times in answers and headers, and the nanoseconds in the subjects
+// that messages of a consumer are acknowledged to.
+var times = regexp.MustCompile(`([0-9]{4}-[0-9]{2}-[0-9]{2})T|\.([0-9]{18,19})\.`)
 
 // Drop closes the connection.
 func Drop([]byte) bool { return false }

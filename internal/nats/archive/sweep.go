@@ -53,7 +53,7 @@ type Sweep struct {
 // Others may write at the same time. A blob is removed only once it was stored, or found
 // to be stored, longer ago than eventlog.BlobFresh and the grace together: a writer that
 // puts one of that age, or asks for it, stores its message again, and that one has another
-// sequence than the one that is removed. Long blobs go before their parts, so that a sweep
+// sequence than the one that is removed. Both judge ages by the server's clock. Long blobs go before their parts, so that a sweep
 // that ends in between leaves no long blob without a part.
 //
 // The connection needs the rights of an operator: conn.ErrDenied.
@@ -86,12 +86,16 @@ type sweep struct {
 	named   map[blobKey]bool
 	read    map[blobKey]bool // looked into for more names
 	todo    []blobKey        // to be looked into
+	began   time.Time        // for the server that gave the blobs their times
 	missing map[blob.Digest]bool
 	out     Sweep
 }
 
 func (s *sweep) run(ctx context.Context) (*Sweep, error) {
 	var err error
+	if s.began, err = s.c.BlobTime(ctx); err != nil {
+		return nil, err
+	}
 	// What is stored is listed first: what is stored later stays.
 	if s.blobs, err = s.c.storedBlobs(ctx); err != nil {
 		return nil, err
@@ -225,7 +229,7 @@ func (s *sweep) unreadable(k blobKey, err error) error {
 // unnamed returns the blobs that are removed: long ones, and those that are one message.
 // What stays keeps its parts.
 func (s *sweep) unnamed() (long, short []blobKey) {
-	limit := time.Now().Add(-s.o.fresh - s.o.Grace)
+	limit := s.began.Add(-s.o.fresh - s.o.Grace)
 	stays := func(k blobKey, b storedBlob) bool {
 		return s.named[k] || !b.time.Before(limit) || s.o.Tenant != "" && k.tenant != s.o.Tenant
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
@@ -182,6 +183,22 @@ func TestSweepKeepsWhatIsNamed(t *testing.T) {
 		}
 		if again := swept(t, op, &SweepOptions{}); again.Removed != 0 {
 			t.Errorf("again: %+v", again)
+		}
+	})
+}
+
+// TestSweepAhead: the clock of the machine that sweeps is three days ahead of that of the
+// server. What was stored just now stays, and goes when it is old for the server.
+func TestSweepAhead(t *testing.T) {
+	layer.InBubble(t, func(t *testing.T, c *Archive, w *natstest.Wire) {
+		w.Set(natstest.Days(-3), nil)
+		shelfOf(t, c).put([]byte("to be named"))
+		if got := swept(t, c, &SweepOptions{DryRun: true}); got.Removed != 0 || got.Young != 1 {
+			t.Errorf("at once: %+v", got)
+		}
+		time.Sleep(old)
+		if got := swept(t, c, &SweepOptions{DryRun: true}); got.Removed != 1 {
+			t.Errorf("after %v: %+v", old, got)
 		}
 	})
 }

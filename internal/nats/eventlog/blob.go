@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/nats/conn"
@@ -45,6 +46,35 @@ const (
 	HeaderBlob = "Rath-Blob"
 	BlobList   = "list" // the body holds digests; no header: it holds the bytes
 )
+
+// BlobTime returns what time it is for the server that leads the stream of blobs, at most
+// blobTimeFresh early or late. The ages of blobs follow from it alone: that of a process
+// whose clock is days from the server's would let it rely on a blob that goes, or remove one
+// that others rely on.
+func (c *Logs) BlobTime(ctx context.Context) (time.Time, error) {
+	asked := time.Now()
+	if r := c.blobTime.Load(); r != nil {
+		// Of two clocks one stands still while the machine sleeps, the other one can be set.
+		since, wall := asked.Sub(r.asked), asked.Round(0).Sub(r.asked.Round(0))
+		if since < blobTimeFresh && wall < blobTimeFresh {
+			return r.server.Add(since), nil
+		}
+	}
+	info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+		return c.StreamInfo(ctx, streams.StreamBlob)
+	})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("nats/eventlog: ask the time of stream %s: %w", streams.StreamBlob, conn.StreamError(err))
+	}
+	c.blobTime.Store(&blobTime{asked, info.TimeStamp})
+	return info.TimeStamp, nil
+}
+
+// blobTime is what time it was for the server, and when it was asked.
+type blobTime struct{ asked, server time.Time }
+
+// blobTimeFresh is how long what the server said counts.
+const blobTimeFresh = time.Minute
 
 // Blobs returns the blobs of a tenant. What Put has stored is as durable as
 // the level of the connection says.
@@ -139,7 +169,9 @@ func (c *Logs) MissingBlobs(ctx context.Context, t session.Tenant, all []blob.Di
 		for i, d := range page {
 			if m, ok := found[subjects[i]]; !ok {
 				missing = append(missing, d)
-			} else if time.Since(m.Time) < BlobFresh {
+			} else if now, err := b.c.BlobTime(ctx); err != nil {
+				return nil, err
+			} else if now.Sub(m.Time) < BlobFresh {
 				continue
 			} else if m.Header.Get(HeaderBlob) == BlobList {
 				long[d] = m
@@ -277,12 +309,16 @@ func (b *blobMessages) putMessage(ctx context.Context, d blob.Digest, header nat
 		}
 		if errors.Is(err, conn.ErrExpectation) {
 			have, lookErr := b.c.Last(ctx, streams.StreamBlob, subject)
+			now := time.Time{}
+			if lookErr == nil {
+				now, lookErr = b.c.BlobTime(ctx)
+			}
 			switch {
 			case errors.Is(lookErr, conn.ErrNoMessage):
 				last = 0
 			case lookErr != nil:
 				err = lookErr
-			case have.Header.Get(HeaderBlob) == header.Get(HeaderBlob) && bytes.Equal(have.Data, data) && time.Since(have.Time) < BlobFresh:
+			case have.Header.Get(HeaderBlob) == header.Get(HeaderBlob) && bytes.Equal(have.Data, data) && now.Sub(have.Time) < BlobFresh:
 				return nil
 			default: // old, or not what the digest says
 				last = have.Seq

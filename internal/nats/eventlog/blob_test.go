@@ -172,6 +172,48 @@ func TestBlobRenewal(t *testing.T) {
 	})
 }
 
+// TestBlobRenewalBehind: the clock of a writer is two days behind that of the server. What it
+// stores or asks for is renewed after the same time all the same.
+func TestBlobRenewalBehind(t *testing.T) {
+	layer.InBubble(t, func(t *testing.T, c *Logs, w *natstest.Wire) {
+		w.Set(natstest.Days(2), nil)
+		s, d := c.Blobs("default"), blob.Sum([]byte("same"))
+		put := func() error {
+			_, err := s.Put(t.Context(), bytes.NewReader([]byte("same")))
+			return err
+		}
+		ask := func() error {
+			missing, err := c.MissingBlobs(t.Context(), "default", []blob.Digest{d})
+			if len(missing) > 0 {
+				t.Error("it is not there")
+			}
+			return err
+		}
+		var last uint64
+		use := func(what string, renews bool, use func() error) {
+			t.Helper()
+			if err := use(); err != nil {
+				t.Fatal(err)
+			}
+			m, err := c.LeaderLast(t.Context(), streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Seq != last != renews {
+				t.Errorf("%s: renewed: %t", what, !renews)
+			}
+			last = m.Seq
+		}
+		use("stored", true, put)
+		use("stored again at once", false, put)
+		use("asked for at once", false, ask)
+		time.Sleep(BlobFresh + time.Minute)
+		use("stored again after more than a day", true, put)
+		time.Sleep(BlobFresh + time.Minute)
+		use("asked for after more than a day", true, ask)
+	})
+}
+
 // TestMissingBlobs asks for more blobs than a page of reads holds, in bytes and in number:
 // the absent ones are told in their order, and after more than a day what is there is
 // renewed, lists of parts as such and with their parts.

@@ -1,6 +1,8 @@
 package eventlog
 
 import (
+	"sync/atomic"
+
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
 )
@@ -12,6 +14,8 @@ type Logs struct {
 	// recent are the commits that this process has decoded.
 	recent  *recent
 	foreign foreignCounts
+	// blobTime is what BlobTime learned last.
+	blobTime atomic.Pointer[blobTime]
 	// Place is EventSubject, but for tests whose ids are not minted.
 	Place func(session.Key) (stream, subject string, err error)
 }

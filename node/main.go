@@ -95,7 +95,7 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 	flags.IntVar(&o.Slots, "slots", 0, "`runs` that execute at once (64)")
 	flags.StringVar(&o.Health, "health", env("RATH_HEALTH"), "`address` of /livez, /readyz, /waiting and /metrics; a port alone is this machine only (RATH_HEALTH)")
 	flags.DurationVar(&o.Drain, "drain", actors.DefaultDrain, "how `long` steps under way may take when the node stops")
-	flags.StringVar(&o.Model, "model", "", "default `model`")
+	flags.StringVar(&o.Model, "model", env("RATH_MODEL"), "default `model` (RATH_MODEL)")
 	flags.StringVar(&o.ModelList, "models", env("RATH_MODELS"), "`file` with the list of models: servers, keys by reference, prices, fallbacks (RATH_MODELS)")
 	flags.StringVar(&o.MCPList, "mcp", env("RATH_MCP"), "`file` with the list of MCP servers: commands, URLs, tokens by reference (RATH_MCP)")
 	flags.BoolVar(&o.Unsafe, "unsafe", false, "let models run commands where nothing confines them")

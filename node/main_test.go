@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -65,6 +66,16 @@ func commands() flow.Registration {
 			return s, err
 		}), nil
 	}}
+}
+
+// TestDefaultModel: RATH_MODEL names the model of the tasks that name none, unless a flag does.
+func TestDefaultModel(t *testing.T) {
+	env := func(name string) string { return map[string]string{"RATH_MODEL": "slow"}[name] }
+	for want, args := range map[string][]string{"slow": nil, "fast": {"-model", "fast"}, "": {"-model", ""}} {
+		if o, err := options(args, env, io.Discard, &Options{}); err != nil || o.Model != want {
+			t.Errorf("%q: the default model is %q, want %q; error %v", args, o.Model, want, err)
+		}
+	}
 }
 
 // TestMainComplains holds that a program which ends at once says so under its

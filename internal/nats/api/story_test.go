@@ -345,6 +345,10 @@ func TestStoryOfACancel(t *testing.T) {
 		if text := fmt.Sprint(told["error"]); !strings.Contains(text, "field input: a JSON array where another kind of value belongs") {
 			t.Errorf("a schema that is no object: %v", told)
 		}
+		told = ask(t, op, "rath.ctl.default.anonymous.tool.run_shell_command.announce", `{"name":"run_shell_command","description":"of mine","input":{"type":"object"}}`)
+		if text := fmt.Sprint(told["error"]); told["code"] != "malformed" || !strings.Contains(text, "field name: the tool run_shell_command is built into every node: choose another name") {
+			t.Errorf("a tool that agents would never call: %v", told)
+		}
 	})
 }
 

@@ -87,6 +87,9 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 	if err != nil {
 		return err
 	}
+	if _, builtin := tool.ByName(name); builtin { // which agents get, and not this one
+		return &strict.Error{Message: "tool", Field: "name", Problem: "the tool " + name + " is built into every node", Remedy: "choose another name"}
+	}
 	if err := c.ToolOf(t, v).Spec().Check(); err != nil {
 		return &strict.Error{Message: "tool", Field: "input", Problem: strict.Problem(err), Remedy: "send the JSON Schema of an object"}
 	}

@@ -30,7 +30,7 @@ type Job struct {
 	ABI      int      `json:"abi,omitempty"`   // no later Landlock ABI than this
 	ReadOnly []string `json:"read_only,omitempty"`
 	Tmp      string   `json:"tmp"`
-	Groups   []string `json:"groups,omitempty"`  // of version 1, for the command
+	Groups   []string `json:"groups,omitempty"`  // files by which a thread enters those for the command
 	Net      bool     `json:"net,omitempty"`     // they are no limit that was asked for
 	Tasks    int      `json:"tasks"`             // more are taken for a fork bomb
 	Disk     int64    `json:"disk,omitempty"`    // bytes that its directories may hold

@@ -338,10 +338,14 @@ func spawn(program string, j Job, rules *ruleset) (int, error) {
 	return s.pid, s.err
 }
 
-// enterThread puts the calling thread into groups of version 1, and what it starts.
-func enterThread(dirs []string, net bool) error {
-	for _, dir := range dirs {
-		err := os.WriteFile(dir+"/tasks", []byte("0"), 0)
+// enterThread puts the calling thread into groups, and what it starts. The supervisor of
+// another user may not enter one of version 2, and both are held by the group above.
+func enterThread(files []string, net bool) error {
+	for _, file := range files {
+		err := os.WriteFile(file, []byte("0"), 0)
+		if errors.Is(err, fs.ErrPermission) && strings.HasSuffix(file, "/cgroup.threads") {
+			continue
+		}
 		if err != nil && (!net || errors.Is(err, fs.ErrNotExist)) {
 			return err
 		}

@@ -33,8 +33,15 @@ type hierarchy struct {
 	does []string // the controllers that work there: memory, cpu, pids
 }
 
-// supervisorTasks is more than the threads of a supervisor, which is in the groups too.
+// supervisorTasks is more than the threads of a supervisor, which is in the group of version 2
+// of its command: only inner holds the command alone.
 const supervisorTasks = 32
+
+// inner is the threaded group below one of version 2 for what the supervisor starts. What a
+// bomb takes there leaves the supervisor its threads: where Go cannot make one, it ends the
+// process. Memory is counted in the group above, which no threaded group can do. Where inner
+// cannot be made, or another user may not enter it, the group above holds both.
+const inner = "command"
 
 // enforced are the limits that hold here.
 func enforced(hs []hierarchy) []string {
@@ -158,8 +165,9 @@ const period = 100 * time.Millisecond
 
 // groups are the groups of one sandbox.
 type groups struct {
-	dirs   []string // one in each hierarchy
-	first  []string // those of version 1, which the thread enters that starts the command
+	dirs   []string // as they are removed
+	outer  []string // those of version 2, which the supervisor enters
+	enter  []string // the files by which the thread enters the others that starts the command
 	net    bool     // no limit was asked for
 	memory string   // the file that counts what was killed for memory; "" without a limit
 }
@@ -199,10 +207,14 @@ func makeGroups(own string, hs []hierarchy, l sandbox.Limits) (_ *groups, err er
 	for _, h := range hs {
 		if slices.ContainsFunc(h.does, func(c string) bool { return values[c] != "" }) {
 			use = append(use, h)
-			g.dirs = append(g.dirs, filepath.Join(h.dir, name))
-			if !h.v2 {
-				g.first = append(g.first, filepath.Join(h.dir, name))
+			dir := filepath.Join(h.dir, name)
+			if h.v2 {
+				g.dirs = append(g.dirs, filepath.Join(dir, inner))
+				g.outer = append(g.outer, dir)
+			} else {
+				g.enter = append(g.enter, filepath.Join(dir, "tasks"))
 			}
+			g.dirs = append(g.dirs, dir)
 		}
 	}
 	if len(use) == 0 {
@@ -216,11 +228,12 @@ func makeGroups(own string, hs []hierarchy, l sandbox.Limits) (_ *groups, err er
 			err = errors.Join(err, g.close(context.Background()))
 		}
 	}()
-	for i, h := range use {
-		if err := os.Mkdir(g.dirs[i], 0o755); err != nil {
+	for _, h := range use {
+		dir := filepath.Join(h.dir, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
 			return nil, err
 		}
-		write := func(file, value string) error { return os.WriteFile(filepath.Join(g.dirs[i], file), []byte(value), 0) }
+		write := func(file, value string) error { return os.WriteFile(filepath.Join(dir, file), []byte(value), 0) }
 		for _, c := range h.does {
 			value := values[c]
 			switch {
@@ -243,30 +256,48 @@ func makeGroups(own string, hs []hierarchy, l sandbox.Limits) (_ *groups, err er
 			}
 			// Where the kernel counts swap, none of it.
 			swap, none := "memory.memsw.limit_in_bytes", value
-			g.memory = filepath.Join(g.dirs[i], "memory.oom_control")
+			g.memory = filepath.Join(dir, "memory.oom_control")
 			if h.v2 {
 				swap, none = "memory.swap.max", "0"
-				g.memory = filepath.Join(g.dirs[i], "memory.events")
+				g.memory = filepath.Join(dir, "memory.events")
 			}
 			if err := write(swap, none); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
 			}
 		}
+		if h.v2 && slices.Contains(h.does, "pids") && makeInner(dir, l.PIDs) == nil {
+			g.enter = append(g.enter, filepath.Join(dir, inner, "cgroup.threads"))
+		}
 	}
 	return g, nil
 }
 
-// enter puts a supervisor into the groups of version 2, and what it will start. Into
-// those of version 1 goes what it starts alone, see confinement.Job: what a bomb takes of
-// them is then not the supervisor's.
-func (g *groups) enter(pid int) error {
+// makeInner makes the threaded group below a group of version 2.
+func makeInner(dir string, tasks int) error {
+	below := filepath.Join(dir, inner)
+	if err := os.Mkdir(below, 0o755); err != nil {
+		return err
+	}
+	for _, w := range []struct{ file, value string }{
+		{filepath.Join(below, "cgroup.type"), "threaded"},
+		{filepath.Join(dir, "cgroup.subtree_control"), "+pids"},
+		{filepath.Join(below, "pids.max"), strconv.Itoa(tasks + 1)}, // the thread that starts the command
+	} {
+		if err := os.WriteFile(w.file, []byte(w.value), 0); err != nil {
+			return errors.Join(err, os.Remove(below))
+		}
+	}
+	return nil
+}
+
+// hold puts a supervisor into the groups of version 2, and what it will start. Into the
+// others goes what it starts alone, see confinement.Job: what a bomb takes of them is then
+// not the supervisor's.
+func (g *groups) hold(pid int) error {
 	if g == nil {
 		return nil
 	}
-	for _, dir := range g.dirs {
-		if slices.Contains(g.first, dir) {
-			continue
-		}
+	for _, dir := range g.outer {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 		if err != nil && (!g.net || errors.Is(err, fs.ErrNotExist)) {
 			return err
@@ -331,7 +362,8 @@ func killMember(pid int, group string) {
 		return // gone
 	}
 	defer unix.Close(fd)
-	if data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err == nil && strings.Contains(string(data), "/"+group+"\n") {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err == nil && (strings.Contains(string(data), "/"+group+"\n") || strings.Contains(string(data), "/"+group+"/"+inner+"\n")) {
 		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -92,6 +93,9 @@ func TestGroups(t *testing.T) {
 		if limits.Memory > 0 || slices.Contains(h.does, "pids") {
 			want++
 		}
+		if h.v2 && slices.Contains(h.does, "pids") {
+			want++ // that of the command
+		}
 	}
 	s, err := b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: limits})
 	if err != nil {
@@ -151,11 +155,61 @@ func TestGroupsCannotBeMade(t *testing.T) {
 	}
 }
 
+// TestFull has a command take the processes that its sandbox may have, where control groups
+// count them. Another one is refused with the reason: it is the commands that are counted,
+// and their supervisors have the threads that they need.
+func TestFull(t *testing.T) {
+	if !countsProcesses() {
+		t.Log("no control groups can be made here: what starts too many processes is killed")
+		return
+	}
+	dir := t.TempDir()
+	s, err := newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess, Limits: sandbox.Limits{PIDs: 50}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Exec(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", "i=1; while [ $i -lt 50 ]; do sleep 600 & i=$((i+1)); done; : > full; wait"}})
+		ended <- err
+	}()
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "full")); err == nil {
+			break
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("the command that takes them has ended: %v", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	for range 5 {
+		if e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}); err != nil || e.Ended != sandbox.Refused {
+			t.Errorf("another command: %v, ended %q with %d: %s", err, e.Ended, e.Code, e.Stderr.Bytes())
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the command that took them: %v", err)
+	}
+	if e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}); err != nil || e.Ended != sandbox.Exited {
+		t.Errorf("after it: %v, ended %q", err, e.Ended)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// countsProcesses reports whether this process may make groups that count processes.
+func countsProcesses() bool {
+	return slices.ContainsFunc(hierarchies(), func(h hierarchy) bool { return slices.Contains(h.does, "pids") })
+}
+
 // TestBomb has each process of a command start two more, where control groups hold them
 // back. It is killed, or ends where it cannot go on, and the next command works.
 func TestBomb(t *testing.T) {
-	held := slices.ContainsFunc(hierarchies(), func(h hierarchy) bool { return slices.Contains(h.does, "pids") })
-	if !held {
+	if !countsProcesses() {
 		t.Log("no control groups can be made here: a bomb is counted by a watch, which takes its time")
 		return
 	}

@@ -145,7 +145,7 @@ func (b *box) start(c command) (process, error) {
 	}
 	j := confinement.Job{
 		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly, Tasks: cmp.Or(b.most.PIDs, MaxTasks), Disk: b.most.Disk, Held: b.held.Load(),
-		Groups: b.groups.first, Net: b.groups.net,
+		Groups: b.groups.enter, Net: b.groups.net,
 		Confine: b.info.Isolation == sandbox.IsolationKernel,
 	}
 	j.Network, j.Port = b.proxy != nil || b.info.Services, c.port
@@ -191,7 +191,7 @@ func launch(o Options, network *namespace, own string, g *groups, more []*os.Fil
 		ours.Close()
 		return nil, fmt.Errorf("start supervisor: %w", err)
 	}
-	if err := g.enter(pid); err != nil { // it waits for its job
+	if err := g.hold(pid); err != nil { // it waits for its job
 		ours.Close()
 		if errors.Is(err, fs.ErrNotExist) { // Reap takes the groups away from a holder that has been superseded
 			err = fmt.Errorf("%w: the sandbox was taken away: %w", sandbox.ErrLost, err)

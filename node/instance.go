@@ -219,6 +219,8 @@ func (n *Instance) connect(ctx context.Context) error {
 		n.server, err = natsserver.Start(ctx, &natsserver.Options{
 			StoreDir: storeDir(n.o.Store), Port: n.o.Port, Lazy: level == streams.Lazy,
 			Space: natsserver.DiskSpace, Logger: n.log,
+			// Of a node that was killed: its passwords are refused by this server.
+			Held: func() error { return supervise.ClearAttachment(n.o.Store) },
 		})
 		if err != nil {
 			return err

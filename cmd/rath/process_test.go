@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -322,5 +323,39 @@ func TestStoreHeldForAMoment(t *testing.T) {
 	}
 	if err := list.Wait(); err != nil || !strings.Contains(list.said(), "one") {
 		t.Errorf("%v, and it says\n%s", err, list.said())
+	}
+}
+
+// TestStartAfterKill starts a node again over the store of one that was killed. Until it
+// has said how to log in, a command finds no node, and never the credentials of the other one.
+func TestStartAfterKill(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
+	dir := t.TempDir()
+	store := filepath.Join(dir, ".rath")
+	dev, url := startDev(t, dir)
+	killed, err := supervise.ReadAttachment(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = dev.Wait() // it was killed
+	startCommand(t, dir, "dev", "--port", url[strings.LastIndexByte(url, ':')+1:])
+	for up, until := false, time.Now().Add(30*time.Second); !up; { // without a pause: the moment is short
+		before, _ := supervise.ReadAttachment(store)
+		n, err := node.Attach(t.Context(), &node.Options{Store: store})
+		if err == nil {
+			err = n.Close()
+		}
+		now, _ := supervise.ReadAttachment(store)
+		if errors.Is(err, client.ErrDenied) && now == before {
+			t.Fatalf("the node listens, and the store says how to log in to another one: %v", err)
+		}
+		if up = err == nil && now.PID != killed.PID; !up && time.Now().After(until) {
+			t.Fatalf("it is not there within 30 s: %v", err)
+		}
 	}
 }

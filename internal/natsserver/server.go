@@ -105,6 +105,9 @@ type Options struct {
 	// system; nil asks the kernel. It is for tests, which learn so what a power cut
 	// would leave.
 	SyncFile func(path string) error `json:"-"`
+	// Held is called when the directory is held for this server, and before clients can
+	// connect; an error fails Start. Nil does nothing.
+	Held func() error `json:"-"`
 	// Logger receives the server's log; nil discards it. Notices are logged
 	// at debug level.
 	Logger *slog.Logger
@@ -159,6 +162,11 @@ func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
 	}()
 	if err := probeWritable(o.StoreDir); err != nil {
 		return nil, err
+	}
+	if o.Held != nil {
+		if err := o.Held(); err != nil {
+			return nil, err
+		}
 	}
 	for _, port := range o.ports() {
 		if err := probePort(ctx, o.Host, port); err != nil {

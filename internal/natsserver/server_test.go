@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
 )
 
 type dialer func() (net.Conn, error)
@@ -64,7 +65,10 @@ func connect(t *testing.T, srv *natsserver.Server, user, password string) (*nats
 func TestStoreInUse(t *testing.T) {
 	dir := t.TempDir()
 	srv := start(t, natsserver.Options{StoreDir: dir})
-	_, err := natsserver.Start(t.Context(), &natsserver.Options{StoreDir: dir})
+	_, err := natsserver.Start(t.Context(), &natsserver.Options{StoreDir: dir, Held: func() error {
+		t.Error("the second server is told that it holds the directory")
+		return nil
+	}})
 	e, ok := errors.AsType[*natsserver.InUseError](err)
 	if !ok || !errors.Is(err, natsserver.ErrStoreInUse) {
 		t.Fatalf("second server on the directory: %v", err)
@@ -188,6 +192,32 @@ func TestPortInUse(t *testing.T) {
 	}
 	// The failed start gave the directory back.
 	start(t, natsserver.Options{StoreDir: dir})
+}
+
+// TestHeld: what is to be done before clients can connect is done then, by the server that
+// holds the directory.
+func TestHeld(t *testing.T) {
+	dir, port := t.TempDir(), natstest.FreePort(t)
+	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	why := errors.New("no")
+	_, err := natsserver.Start(t.Context(), &natsserver.Options{StoreDir: dir, Port: port, Held: func() error { return why }})
+	if !errors.Is(err, why) {
+		t.Errorf("it starts in spite of an error: %v", err)
+	}
+	held := false
+	start(t, natsserver.Options{StoreDir: dir, Port: port, Held: func() error {
+		held = true
+		if _, err := natsserver.Hold(dir); !errors.Is(err, natsserver.ErrStoreInUse) {
+			t.Errorf("the directory is not held: %v", err)
+		}
+		if c, err := net.Dial("tcp", at); err == nil {
+			t.Error("it listens already", c.Close())
+		}
+		return nil
+	}})
+	if !held {
+		t.Error("Held is not called")
+	}
 }
 
 func TestListen(t *testing.T) {

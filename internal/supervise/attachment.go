@@ -70,6 +70,16 @@ func RemoveAttachment(store string) error {
 	return os.Remove(name)
 }
 
+// ClearAttachment removes what a node that was killed has left over a store, of which the
+// caller knows that no other process holds it.
+func ClearAttachment(store string) error {
+	err := os.Remove(attachFile(store))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // ReadAttachment returns what the node left that runs over a store directory. It
 // fails with client.ErrUnreachable when none did. A node that died may have left
 // one: connecting shows that.

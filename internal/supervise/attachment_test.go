@@ -35,6 +35,22 @@ func TestReadAttachmentOfNone(t *testing.T) {
 	}
 }
 
+// TestClearAttachment: after it no node is found, whichever left what was there.
+func TestClearAttachment(t *testing.T) {
+	store := t.TempDir()
+	if err := (&supervise.Attachment{PID: 1, URL: "nats://127.0.0.1:4222"}).Write(store); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := supervise.ClearAttachment(store); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := supervise.ReadAttachment(store); !errors.Is(err, client.ErrUnreachable) {
+			t.Errorf("%+v, %v", a, err)
+		}
+	}
+}
+
 // TestCopyOfStore: what was copied with the store of a node that runs leads to no node, as
 // its tools would change the store that the copy is of.
 func TestCopyOfStore(t *testing.T) {

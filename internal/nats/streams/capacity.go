@@ -133,6 +133,7 @@ type capacity struct {
 	look   chan struct{} // asks for a look at once
 
 	saidDisk Room                      // what was logged last about the disk
+	apart    bool                      // that the clocks are was logged
 	probed   atomic.Pointer[time.Time] // when Stores last stored something
 
 	mu      sync.RWMutex
@@ -229,8 +230,9 @@ func (c *Streams) lookAtRooms(ctx context.Context) {
 	names := slices.Sorted(maps.Keys(c.Capacity.Streams))
 	c.Capacity.mu.RUnlock()
 	scarce := false
-	for _, name := range names {
+	for i, name := range names {
 		g := c.Capacity.of(name)
+		asked := time.Now()
 		info, err := c.StreamInfo(ctx, name)
 		if ctx.Err() != nil {
 			return
@@ -242,6 +244,9 @@ func (c *Streams) lookAtRooms(ctx context.Context) {
 			g.silent = true
 		} else {
 			g.silent = false
+			if i == 0 { // of one server: those of others may tell another time
+				c.lookAtClock(asked, info.TimeStamp)
+			}
 			g.Max.Store(info.Config.MaxBytes)
 			g.since.Store(0)
 			g.Bytes.Store(int64(info.State.Bytes))
@@ -263,6 +268,30 @@ func (c *Streams) lookAtRooms(ctx context.Context) {
 		}
 	}
 	c.Capacity.Scarce.Store(scarce)
+}
+
+// clocksApart is how far the clock of this machine may be from that of a server before it
+// is told.
+const clocksApart = 2 * time.Second
+
+// lookAtClock says when the clock of this machine is not in step with that of the server
+// which answered a request with its time: no caller notices otherwise why runs meet their
+// deadlines early or late. However long the answer took counts for neither.
+func (c *Streams) lookAtClock(asked, server time.Time) {
+	ahead := asked.Sub(server)
+	if behind := server.Sub(time.Now()); ahead < 0 {
+		ahead = min(-behind, 0)
+	}
+	apart := ahead.Abs() > clocksApart
+	if apart == c.Capacity.apart {
+		return
+	}
+	c.Capacity.apart = apart
+	if apart {
+		c.Logger.Warn("the clock of this machine and that of the NATS server are apart: runs meet deadlines early or late by as much", "ahead", ahead.Round(time.Second), "remedy", "keep the clocks of all machines in step by NTP")
+	} else {
+		c.Logger.Info("the clock of this machine and that of the NATS server are in step again")
+	}
 }
 
 // Fills returns how full the watched streams are, by their names, as they were last

@@ -1,6 +1,14 @@
 package streams
 
-import "testing"
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/internal/natstest"
+)
 
 func TestFillRoom(t *testing.T) {
 	for _, tc := range []struct {
@@ -57,5 +65,32 @@ func TestDiskRoom(t *testing.T) {
 		if got := tc.disk.Room(); got != tc.want {
 			t.Errorf("%+v: %s, want %s", tc.disk, got, tc.want)
 		}
+	}
+}
+
+// TestClocksApart: a node says once that the clock of its machine is days from that of the
+// server, by how much, and when that is over.
+func TestClocksApart(t *testing.T) {
+	for days, says := range map[int]string{-2: "ahead=48h0m0s", 3: "ahead=-72h0m0s"} {
+		synctest.Test(t, func(t *testing.T) {
+			var said strings.Builder
+			w, o := &natstest.Wire{}, nodeOptions(natstest.Start(t, nil))
+			o.Dialer, o.Logger = w.Through(o.Dialer), slog.New(slog.NewTextHandler(&said, nil))
+			c := dial(t, o)
+			if err := c.Provision(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			stop := natstest.Background(t, c.WatchRoom)
+			time.Sleep(3 * lookEvery)
+			w.Set(natstest.Days(days), nil)
+			time.Sleep(3 * lookEvery)
+			w.Set(nil, nil)
+			time.Sleep(3 * lookEvery)
+			stop()
+			log := said.String()
+			if strings.Count(log, "are apart") != 1 || !strings.Contains(log, says) || strings.Count(log, "in step again") != 1 {
+				t.Errorf("%d days: it says %s, want %s once", days, log, says)
+			}
+		})
 	}
 }

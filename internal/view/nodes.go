@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -67,9 +68,19 @@ func CapacityText(f wire.StreamFill) string {
 		}
 		return text
 	}
-	with := "rath cluster prune"
-	if !strings.HasPrefix(f.Stream, "EV_") { // no archive makes room there
-		with = "rath cluster provision"
+	if strings.HasPrefix(f.Stream, "EV_") {
+		return fmt.Sprintf("%d %% full: %s; make room with %q", 100*f.Bytes/max(f.MaxBytes, 1), takes, "rath cluster prune")
 	}
-	return fmt.Sprintf("%d %% full: %s; make room with %q", 100*f.Bytes/max(f.MaxBytes, 1), takes, with)
+	// No archive makes room there, and nothing is kept back for runs to end.
+	with := `"rath cluster provision"`
+	if f.Stream == messages.StreamBlob {
+		with = `"rath cluster prune --blobs" or ` + with
+	}
+	switch {
+	case f.MaxBytes > 0 && f.Bytes >= f.MaxBytes:
+		takes = "takes nothing"
+	case f.Room == wire.RoomOpen:
+		takes += "; open ones go on until it is full"
+	}
+	return fmt.Sprintf("%d %% full: %s; make room with %s", 100*f.Bytes/max(f.MaxBytes, 1), takes, with)
 }

@@ -97,11 +97,28 @@ func TestRoom(t *testing.T) {
 	full := wire.StreamFill{Stream: "RESULT", Bytes: 9, MaxBytes: 10, Room: wire.RoomOpen}
 	for want, streams := range map[string][]wire.StreamFill{
 		"": nil,
-		"all have room; the fullest is EV_1_0, 50 % full":                               {some, half},
-		`RESULT: 90 % full: takes no new runs; make room with "rath cluster provision"`: {some, full, half},
+		"all have room; the fullest is EV_1_0, 50 % full":                                                                 {some, half},
+		`RESULT: 90 % full: takes no new runs; open ones go on until it is full; make room with "rath cluster provision"`: {some, full, half},
 	} {
 		if got := strings.Join(roomText(streams), "\n"); got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestCapacityText: what a stream takes, and what makes room there, follows from what it is
+// for. Only event streams keep room for runs to end.
+func TestCapacityText(t *testing.T) {
+	for want, f := range map[string]wire.StreamFill{
+		`90 % full: takes no new runs; make room with "rath cluster prune"`:                                                                       {Stream: "EV_1_0", Bytes: 90, Room: wire.RoomOpen},
+		`100 % full: lets runs only end; make room with "rath cluster prune"`:                                                                     {Stream: "EV_1_0", Bytes: 100, Room: wire.RoomEnds},
+		`97 % full: takes no new runs; open ones go on until it is full; make room with "rath cluster prune --blobs" or "rath cluster provision"`: {Stream: "BLOB", Bytes: 97, Room: wire.RoomOpen},
+		`100 % full: takes nothing; make room with "rath cluster prune --blobs" or "rath cluster provision"`:                                      {Stream: "BLOB", Bytes: 100, Room: wire.RoomOpen},
+		`100 % full: takes nothing; make room with "rath cluster provision"`:                                                                      {Stream: "RESULT", Bytes: 100, Room: wire.RoomOpen},
+	} {
+		f.MaxBytes = 100
+		if got := CapacityText(f); got != want {
+			t.Errorf("%s: %q, want %q", f.Stream, got, want)
 		}
 	}
 }

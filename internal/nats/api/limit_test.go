@@ -34,7 +34,7 @@ func TestTenantAtItsLimit(t *testing.T) {
 				break
 			}
 		}
-		if !errors.Is(err, run.ErrBusy) || !errors.Is(err, conn.ErrFull) || !strings.Contains(err.Error(), "try again later") {
+		if !errors.Is(err, run.ErrBusy) || !errors.Is(err, conn.ErrFull) || !strings.Contains(err.Error(), "stream TASKS, where tasks wait for nodes: maximum messages per subject exceeded; try again later") {
 			t.Fatalf("after %d tasks: %v", accepted, err)
 		}
 		nc, _ := operatorOf(t, srv) // for all tenants

@@ -84,7 +84,7 @@ func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, bo
 	case ack.Error == nil:
 		return fmt.Errorf("nats/api: submit: the answer is from %q, not from the stream of tasks", ack.Stream)
 	case ack.Error.ErrCode == conn.CodeStoreFailed, ack.Error.ErrCode == conn.CodeTooManyPending:
-		return fmt.Errorf("%w: %s; try again later: %w", run.ErrBusy, ack.Error.Description, conn.ErrFull)
+		return fmt.Errorf("%w: stream %s, where tasks wait for nodes: %s; try again later: %w", run.ErrBusy, streams.StreamTasks, ack.Error.Description, conn.ErrFull)
 	case ack.Error.ErrCode == conn.CodeNoResources:
 		return conn.ErrDiskFull
 	case ack.Error.ErrCode == conn.CodeTooLarge:

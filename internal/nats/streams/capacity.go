@@ -87,7 +87,10 @@ var needed = []string{StreamBlob, "KV_" + BucketAlias, StreamResult}
 
 // RemedyOf is what an operator does about a stream that is full.
 func RemedyOf(stream string) string {
-	if slices.Contains(needed, stream) {
+	switch {
+	case stream == StreamBlob:
+		return "remove blobs that nothing names with rath cluster prune --blobs, or give the stream a larger MaxBytes with rath cluster provision"
+	case slices.Contains(needed, stream):
 		return "give the stream a larger MaxBytes with rath cluster provision"
 	}
 	return Remedy

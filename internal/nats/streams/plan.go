@@ -119,8 +119,12 @@ func (c *Streams) follows(ctx context.Context, o *Options, first *jetstream.Stre
 		return err
 	}
 	if o.Partitions != 0 && o.Partitions != have {
-		return fmt.Errorf("nats/streams: generation %d has %d partitions, not %d: %w: the ids of sessions name their partition, so that their number "+
-			"is fixed for a generation; ask for %d", o.Generation, have, o.Partitions, ErrRefused, have)
+		unit := "partitions"
+		if have == 1 {
+			unit = "partition"
+		}
+		return fmt.Errorf("nats/streams: generation %d has %d %s, not %d: %w: the ids of sessions name their partition, so that their number "+
+			"is fixed for a generation; ask for %d", o.Generation, have, unit, o.Partitions, ErrRefused, have)
 	}
 	o.Partitions = have
 	if o.Replicas == 0 {

@@ -105,6 +105,11 @@ func TestPlanRefuses(t *testing.T) {
 	if _, err := c.Plan(ctx, &Provisioning{Partitions: 6}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "4 partitions, not 6") {
 		t.Errorf("another number of partitions: %v", err)
 	}
+	one := operatorOf(t, natstest.Start(t, nil))
+	planned(t, one, &Provisioning{Partitions: 1, Replicas: 1})
+	if _, err := one.Plan(ctx, &Provisioning{Partitions: 6}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "1 partition, not 6") {
+		t.Errorf("more than one partition: %v", err)
+	}
 	refuses := func(name string, p *Provisioning, words ...string) {
 		t.Helper()
 		plan, err := c.Plan(ctx, p)

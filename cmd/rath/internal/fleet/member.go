@@ -3,9 +3,11 @@ package fleet
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -154,7 +156,7 @@ func (m *Member) Lines() []string {
 	var lines []string
 	for line := range strings.Lines(string(data)) {
 		if line = strings.TrimRight(line, "\r\n"); line != "" {
-			lines = append(lines, line)
+			lines = append(lines, plain(line))
 		}
 	}
 	for i, line := range lines {
@@ -163,6 +165,36 @@ func (m *Member) Lines() []string {
 		}
 	}
 	return lines[max(0, len(lines)-lastLines):]
+}
+
+// plain is a line of a node's log without its time, which leaves no room for what it says;
+// another line stays as it is.
+func plain(line string) string {
+	dec := json.NewDecoder(strings.NewReader(line))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return line
+	}
+	var text []string
+	for _, head := range []string{slog.TimeKey, slog.LevelKey, slog.MessageKey} {
+		key, err := dec.Token()
+		value, wrong := dec.Token()
+		said, ok := value.(string)
+		if err != nil || wrong != nil || key != head || !ok {
+			return line
+		}
+		if head != slog.TimeKey {
+			text = append(text, said)
+		}
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		var value json.RawMessage
+		if err != nil || dec.Decode(&value) != nil {
+			return line
+		}
+		text = append(text, fmt.Sprintf("%v=%s", key, value))
+	}
+	return strings.Join(text, " ")
 }
 
 // given is the error of a fleet whose node does not stay up.

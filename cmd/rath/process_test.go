@@ -304,7 +304,8 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// TestStoreHeldForAMoment: a command waits for another one that has the store.
+// TestStoreHeldForAMoment: a command waits for another one that has the store, and so does
+// a node that starts.
 func TestStoreHeldForAMoment(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -323,6 +324,19 @@ func TestStoreHeldForAMoment(t *testing.T) {
 	}
 	if err := list.Wait(); err != nil || !strings.Contains(list.said(), "one") {
 		t.Errorf("%v, and it says\n%s", err, list.said())
+	}
+
+	if release, err = natsserver.Hold(filepath.Join(dir, ".rath")); err != nil {
+		t.Fatal(err)
+	}
+	released := make(chan error, 1)
+	time.AfterFunc(500*time.Millisecond, func() { released <- release() })
+	dev, _ := startDev(t, dir)
+	if err := <-released; err != nil {
+		t.Fatal(err)
+	}
+	if code := dev.interrupt(); code != app.ExitOK {
+		t.Errorf("dev: exit %d", code)
 	}
 }
 

@@ -135,8 +135,8 @@ func (s *Settings) OpenSandbox() *opensandbox.Options {
 	return &opensandbox.Options{URL: s.ServiceURL.Value, KeyFile: s.ServiceKey.Value, Image: s.ServiceImage.Value}
 }
 
-// Host opens the store in this process.
-func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
+// host opens the store in this process.
+func (a *App) host(ctx context.Context, o *node.Options) (*System, error) {
 	c, own := &a.Config, *o // it may be called again
 	o = &own
 	o.Store, o.Level, o.Logger, o.Env = c.Store.Value, c.Level.Value, a.Logger(), a.Getenv

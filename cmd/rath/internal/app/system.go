@@ -112,7 +112,7 @@ func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
 		return s, err
 	}
 	// No node answers, although one may have left its attachment: the store is ours.
-	if s, err = a.Host(ctx, work); !errors.Is(err, natsserver.ErrStoreInUse) {
+	if s, err = a.host(ctx, work); !errors.Is(err, natsserver.ErrStoreInUse) {
 		return s, err
 	}
 	// A process holds it: another command, which may end at any moment, or, where a node
@@ -124,7 +124,7 @@ func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
 			return nil, ctx.Err()
 		}
 		if _, none := supervise.ReadAttachment(store); none != nil {
-			if s, err = a.Host(ctx, work); !errors.Is(err, natsserver.ErrStoreInUse) {
+			if s, err = a.host(ctx, work); !errors.Is(err, natsserver.ErrStoreInUse) {
 				return s, err
 			}
 		} else if there, failed := a.attach(ctx, store); failed == nil || !errors.Is(failed, client.ErrUnreachable) {
@@ -141,6 +141,27 @@ func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
 
 // storePatience is how long a command waits for a store that another process holds.
 const storePatience = 3 * time.Second
+
+// Host opens the store in this process, for a command that is a node and stays. It waits for
+// another command, which has the store for a moment; of a node that has it the error says so
+// at once.
+func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
+	for until := time.Now().Add(storePatience); ; {
+		s, err := a.host(ctx, o)
+		held, ok := errors.AsType[*natsserver.InUseError](err)
+		if !ok || time.Now().After(until) {
+			return s, err
+		}
+		if at, none := supervise.ReadAttachment(a.Config.Store.Value); none == nil && at.PID == held.PID {
+			return s, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
 
 // With opens the system to look at it, runs fn, and closes it.
 func (a *App) With(ctx context.Context, fn func(*System) error) (err error) {

@@ -282,8 +282,8 @@ const clocksApart = 2 * time.Second
 // deadlines early or late. However long the answer took counts for neither.
 func (c *Streams) lookAtClock(asked, server time.Time) {
 	ahead := asked.Sub(server)
-	if behind := server.Sub(time.Now()); ahead < 0 {
-		ahead = min(-behind, 0)
+	if ahead < 0 {
+		ahead = min(time.Since(server), 0)
 	}
 	apart := ahead.Abs() > clocksApart
 	if apart == c.Capacity.apart {

@@ -343,7 +343,7 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("1000 workflows were registered in %v", time.Since(began).Round(time.Millisecond))
-	// What reads the catalog or follows a stream anew has another one for a moment.
+	// What reads the catalog or follows a stream again has another one for a moment.
 	for until := time.Now().Add(soon); consumers() > before; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("%d consumers with 1000 more workflows, %d before", consumers(), before)

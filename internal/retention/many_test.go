@@ -43,7 +43,9 @@ func TestSeveralTreesAtOnce(t *testing.T) {
 		o = w.options()
 		o.after = func(step string) error {
 			if step == "fence 0" || step == "archive" {
-				most.Store(max(most.Load(), now.Add(1)))
+				n := now.Add(1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
 				time.Sleep(time.Second)
 				now.Add(-1)
 			}

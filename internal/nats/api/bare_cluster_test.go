@@ -18,7 +18,7 @@ import (
 
 // A bareCluster measures how long a cluster has kept a program waiting that has nothing
 // of Rath: it publishes a message to a stream of its own, makes a consumer and reads the
-// message, again and again. Where the disk stalls for seconds, servers elect leaders anew,
+// message, again and again. Where the disk stalls for seconds, servers elect leaders again,
 // and no relay can be faster than they are.
 type bareCluster struct {
 	mu    sync.Mutex
@@ -88,7 +88,7 @@ func (b *bareCluster) pass(ctx context.Context, js jetstream.JetStream) {
 	b.worst = max(b.worst, time.Since(b.began))
 }
 
-// allowance returns what the cluster may add to a limit, and begins to measure anew: nothing
+// allowance returns what the cluster may add to a limit, and begins to measure again: nothing
 // where no pass took a second, else the longest one and an election, since each stream
 // elects a leader of its own.
 func (b *bareCluster) allowance() time.Duration {

@@ -53,8 +53,9 @@ type Sweep struct {
 // Others may write at the same time. A blob is removed only once it was stored, or found
 // to be stored, longer ago than eventlog.BlobFresh and the grace together: a writer that
 // puts one of that age, or asks for it, stores its message again, and that one has another
-// sequence than the one that is removed. Both judge ages by the server's clock. Long blobs go before their parts, so that a sweep
-// that ends in between leaves no long blob without a part.
+// sequence than the one that is removed. Both judge ages by the server's clock. Long blobs
+// go before their parts, so that a sweep that ends in between leaves no long blob without
+// a part.
 //
 // The connection needs the rights of an operator: conn.ErrDenied.
 func (c *Archive) SweepBlobs(ctx context.Context, opts *SweepOptions) (*Sweep, error) {

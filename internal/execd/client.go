@@ -172,6 +172,10 @@ func (c *Client) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Exit, error
 	if ctx.Err() != nil {
 		return sandbox.Exit{Code: 128 + int(syscall.SIGKILL), Ended: sandbox.Cancelled}, nil
 	}
+	command, err := encode(newRequest(cmd))
+	if err != nil {
+		return sandbox.Exit{}, fmt.Errorf("send the command: %w", err)
+	}
 	lost := func(err error) (sandbox.Exit, error) {
 		return sandbox.Exit{}, fmt.Errorf("%w: %w: %w", sandbox.ErrLost, ErrGone, err)
 	}
@@ -180,8 +184,8 @@ func (c *Client) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Exit, error
 		return lost(err)
 	}
 	defer s.Close()
-	if err := s.sendValue(kindRun, newRequest(cmd)); err != nil {
-		return sandbox.Exit{}, fmt.Errorf("send the command: %w", err)
+	if err := s.send(kindRun, command); err != nil {
+		return lost(fmt.Errorf("send the command: %w", err))
 	}
 	if cmd.Timeout >= 0 {
 		_ = s.SetReadDeadline(time.Now().Add(cmp.Or(cmd.Timeout, sandbox.DefaultTimeout) + stopGrace))

@@ -309,6 +309,31 @@ func BenchmarkExec(b *testing.B) {
 	b.ReportMetric(float64(through[n])/float64(plain[n]), "ratio")
 }
 
+// TestGoneBeforeCommand: a daemon that ends once a connection to it is there, and before the
+// command was sent, is one that ended like any other.
+func TestGoneBeforeCommand(t *testing.T) {
+	ended := make(chan error, 1)
+	c, err := start(t.Context(), t.TempDir(), Opening{}, ended)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.connect = func(context.Context) (net.Conn, error) {
+		conn, daemon := net.Pipe()
+		return conn, daemon.Close()
+	}
+	if e, err := c.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}); !errors.Is(err, sandbox.ErrLost) || !errors.Is(err, ErrGone) {
+		t.Errorf("the command: %v, %+v", err, e)
+	}
+	// What is too much for a message says nothing of the daemon.
+	if e, err := c.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true", strings.Repeat("x", mostPayload)}}); err == nil || errors.Is(err, sandbox.ErrLost) {
+		t.Errorf("a command that no message holds: %v, %+v", err, e)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended
+}
+
 // TestMemoryTakesSupervisor: the memory killer may take what supervises a command, too. The
 // command is told that the memory ran out, and the next one runs.
 func TestMemoryTakesSupervisor(t *testing.T) {

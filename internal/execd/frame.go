@@ -151,12 +151,9 @@ func (s *stream) send(kind byte, payload []byte) error {
 }
 
 func (s *stream) sendValue(kind byte, v any) error {
-	data, err := json.Marshal(v)
+	data, err := encode(v)
 	if err != nil {
 		return err
-	}
-	if len(data) > mostPayload {
-		return fmt.Errorf("%d bytes are more than a message holds, %d", len(data), mostPayload)
 	}
 	return s.send(kind, data)
 }
@@ -185,6 +182,14 @@ func (s *stream) receiveValue(kind byte, v any) error {
 		return fmt.Errorf("a message of kind %d where %d is expected", got, kind)
 	}
 	return decode(payload, v)
+}
+
+func encode(v any) (payload []byte, err error) {
+	payload, err = json.Marshal(v)
+	if err == nil && len(payload) > mostPayload {
+		err = fmt.Errorf("%d bytes are more than a message holds, %d", len(payload), mostPayload)
+	}
+	return payload, err
 }
 
 func decode(payload []byte, v any) error { return json.Unmarshal(payload, v) }

@@ -16,30 +16,35 @@ const mostTimes = 3
 
 // TestLatency compares the two on a program that does nothing. Each in turn, so that what
 // else the machine does is the same for both; the least counts, because a machine that is
-// busy only adds, and more to a command of four processes than to one of two.
+// busy only adds, and more to a command of four processes than to one of two. Where it is too
+// busy for one least, the next round has another; what takes too long takes it in each.
 func TestLatency(t *testing.T) {
 	x := open(t, backend(t), sandbox.Spec{})
 	program, err := exec.LookPath("busybox") // that of the image
 	if err != nil {
 		t.Fatal(err)
 	}
-	through, plain := time.Hour, time.Hour
-	for range 600 {
-		began := time.Now()
-		e, err := x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"/bin/busybox", "true"}})
-		if err != nil || e.Code != 0 {
-			t.Fatal(e, err)
+	var ratio float64
+	for round := range 5 {
+		through, plain := time.Hour, time.Hour
+		for range 600 {
+			began := time.Now()
+			e, err := x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"/bin/busybox", "true"}})
+			if err != nil || e.Code != 0 {
+				t.Fatal(e, err)
+			}
+			through = min(through, time.Since(began))
+			began = time.Now()
+			if err := exec.Command(program, "true").Run(); err != nil {
+				t.Fatal(err)
+			}
+			plain = min(plain, time.Since(began))
 		}
-		through = min(through, time.Since(began))
-		began = time.Now()
-		if err := exec.Command(program, "true").Run(); err != nil {
-			t.Fatal(err)
+		ratio = float64(through) / float64(plain)
+		t.Logf("round %d: %v through the daemon, %v plain: %.2f times", round, through, plain, ratio)
+		if ratio <= mostTimes {
+			return
 		}
-		plain = min(plain, time.Since(began))
 	}
-	ratio := float64(through) / float64(plain)
-	t.Logf("%v through the daemon, %v plain: %.2f times", through, plain, ratio)
-	if ratio > mostTimes {
-		t.Errorf("a command through the daemon takes %.2f times a plain one, more than %d", ratio, mostTimes)
-	}
+	t.Errorf("a command through the daemon takes %.2f times a plain one, more than %d", ratio, mostTimes)
 }

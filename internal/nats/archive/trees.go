@@ -93,6 +93,7 @@ type forest struct {
 // wood is what the forest knows of one session.
 type wood struct {
 	TreeSession
+	key    session.Key
 	copied bool   // the last commit that archives it was brought back
 	grave  uint64 // number of the tombstone that the log begins with
 	first  time.Time
@@ -146,17 +147,24 @@ func (f *forest) fill(ctx context.Context, h *eventlog.Chain, e *commitlog.Entry
 func (f *forest) session(k session.Key) *wood {
 	s := f.sessions[k]
 	if s == nil {
-		s = &wood{TreeSession: TreeSession{ID: k.ID, Root: k.ID}}
+		k = apart(k)
+		s = &wood{TreeSession: TreeSession{ID: k.ID, Root: k.ID}, key: k}
 		f.sessions[k] = s
 	}
 	return s
 }
 
+// apart returns a key that shares no text with the commit that it comes from: all of the
+// commit would stay in memory with it.
+func apart(k session.Key) session.Key {
+	return session.Key{Tenant: session.Tenant(strings.Clone(string(k.Tenant))), ID: session.ID(strings.Clone(string(k.ID)))}
+}
+
 // fold takes the next commit of a session, stored in so many bytes, which may be a copy
 // that was brought back.
 func (f *forest) fold(e commitlog.Entry, bytes int, copied bool) {
-	k := e.Commit.Key
-	s := f.session(k)
+	s := f.session(e.Commit.Key)
+	k := s.key
 	events := e.Commit.Events
 	when := events[len(events)-1].Time
 	grave := s.At.Seq == 0 && e.At.Seq > 1
@@ -166,7 +174,9 @@ func (f *forest) fold(e commitlog.Entry, bytes int, copied bool) {
 	if s.first.IsZero() {
 		s.first = when
 	}
-	s.Root = e.Commit.Root
+	if root := e.Commit.Root; root != s.Root {
+		s.Root = session.ID(strings.Clone(string(root)))
+	}
 	s.bytes += int64(bytes)
 	f.tie(k, session.Key{Tenant: k.Tenant, ID: s.Root})
 	f.open.Fold(e)
@@ -174,7 +184,9 @@ func (f *forest) fold(e commitlog.Entry, bytes int, copied bool) {
 	for _, ev := range events {
 		switch ev.Kind {
 		case session.KindArchived:
-			s.Archived, _ = commitlog.Tombstone(e.Commit)
+			if s.Archived, _ = commitlog.Tombstone(e.Commit); s.Archived != nil {
+				s.Archived.Key, s.Archived.File = k, strings.Clone(s.Archived.File)
+			}
 			s.copied, fence = copied, true
 		case session.KindRestored:
 			s.Archived = nil
@@ -201,7 +213,7 @@ func (f *forest) refer(k session.Key, s *wood, ev session.Event) {
 	case session.KindOpened:
 		if o, err := session.DecodeOpening(ev); err == nil {
 			if o.Kind == session.OpenFork || o.Kind == session.OpenImplicit || o.Kind == session.OpenCall {
-				s.step = o.Step
+				s.step = strings.Clone(o.Step)
 			}
 			for _, l := range o.Parents {
 				f.tie(k, l.Key)
@@ -230,7 +242,7 @@ func (f *forest) tie(a, b session.Key) {
 		return
 	}
 	if a, b = f.top(a), f.top(b); a != b {
-		f.up[a] = b
+		f.up[a] = apart(b)
 	}
 }
 

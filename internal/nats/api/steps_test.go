@@ -32,6 +32,12 @@ func pullWhile(t *testing.T, c *Conn, d time.Duration, in dispatch.Intake) (take
 	if in.Offers == nil {
 		in.Offers = func(string) (string, bool) { return "1", true }
 	}
+	if in.Enqueue == nil {
+		in.Enqueue = func(ctx context.Context, task journal.Task, _ *journal.CancelRequested) error {
+			_, err := in.Accept(ctx, task)
+			return err
+		}
+	}
 	stop := natstest.Background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
 	time.Sleep(d)
 	synctest.Wait()

@@ -336,7 +336,11 @@ func (d *dispatcher) act(ctx context.Context, a schedule.Action) schedule.Outcom
 	case schedule.Ping:
 		return schedule.Outcome{Result: schedule.Settled, Found: d.c.Ping(ctx, a.Node)}
 	case schedule.Place:
-		pool, class := d.o.Pool(ctx, a.Tenant, a.Workflow, a.Revision)
+		pool, class, err := d.o.Pool(ctx, a.Tenant, a.Workflow, a.Revision)
+		if err != nil {
+			d.c.Logger.Debug("which pool offers a workflow is not known and will be asked again", "workflow", a.Workflow, "err", err)
+			return schedule.Outcome{}
+		}
 		return schedule.Outcome{Result: schedule.Settled, Pool: pool, Batch: class == messages.ClassBatch}
 	}
 	return schedule.Outcome{}

@@ -3,13 +3,18 @@ package dispatch
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/schedule"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
@@ -36,6 +41,12 @@ func pullWhile(t *testing.T, c *Dispatch, d time.Duration, in Intake) (taken int
 	synctest.Wait()
 	if in.Offers == nil {
 		in.Offers = func(string) (string, bool) { return "1", true }
+	}
+	if in.Enqueue == nil {
+		in.Enqueue = func(ctx context.Context, task journal.Task, _ *journal.CancelRequested) error {
+			_, err := in.Accept(ctx, task)
+			return err
+		}
 	}
 	stop := natstest.Background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
 	time.Sleep(d)
@@ -241,6 +252,60 @@ func TestLaggingRegistry(t *testing.T) {
 		letters, tasks := streamstest.LettersAndTasks(t, c)
 		if !fired() || queued != 1 || letters != 0 || tasks != 0 {
 			t.Errorf("replicas were asked: %v, given to a log %d times, %d dead letters, %d tasks wait", fired(), queued, letters, tasks)
+		}
+	})
+}
+
+// TestUnreadRegistry has tasks come to a node for all tenants that offers their workflow, as
+// nodes of the tenant do, while the registry does not answer: nothing is decided of what
+// was not read. The node leaves the run to a relay, and the relay asks again.
+func TestUnreadRegistry(t *testing.T) {
+	layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
+		tenant := session.DefaultTenant
+		pool, offers := messages.BoundPool(tenant), []wire.Workflow{{Name: "w", Revision: "1"}}
+		if err := errors.Join(c.Register(t.Context(), DefaultPool, offers), c.Register(t.Context(), pool, offers)); err != nil {
+			t.Fatal(err)
+		}
+		incarnation, err := messages.BoundIncarnation(tenant, "AAAAAAAAAAAA")
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry, err := messages.Encode(wire.Node{Incarnation: incarnation, Pools: []string{pool}})
+		if err == nil {
+			_, err = c.Publish(t.Context(), &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Data: entry})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent := func() (asked func() bool) {
+			hook, fired := natstest.Once("GET.KV_REGISTRY", natstest.Replace("GET.KV_REGISTRY", "GET.KV_REGISTER"))
+			w.Set(nil, hook)
+			return fired
+		}
+
+		asked := silent()
+		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+			t.Fatal(err)
+		}
+		queued := 0
+		begun := pullWhile(t, c, 10*time.Second, Intake{ // the entry lives longer
+			Enqueue: func(context.Context, journal.Task, *journal.CancelRequested) error { queued++; return nil },
+		})
+		if !asked() || begun != 0 || queued != 1 {
+			t.Errorf("the registry was asked: %v; the task was begun here %d times, and given to a log %d times", asked(), begun, queued)
+		}
+
+		o := &RelayOptions{}
+		d := &dispatcher{c: c, o: o.complete(c)}
+		place := func() schedule.Outcome {
+			return d.act(t.Context(), schedule.Action{Kind: schedule.Place, Tenant: tenant, Workflow: "w", Revision: "1"})
+		}
+		asked = silent()
+		if o := place(); !asked() || o.Result != schedule.Failed {
+			t.Errorf("the registry was asked: %v; without an answer the pool is %q, known: %v", asked(), o.Pool, o.Result == schedule.Settled)
+		}
+		if o := place(); o.Result != schedule.Settled || o.Pool != pool {
+			t.Errorf("the pool is %q, known: %v; want %s", o.Pool, o.Result == schedule.Settled, pool)
 		}
 	})
 }

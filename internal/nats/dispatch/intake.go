@@ -164,12 +164,15 @@ func IdOf(body []byte) run.ID {
 }
 
 // claimOrQueue says how a log gets a task: by a claim here, if this node offers its
-// workflow, no node of the tenant does, and nothing waits for the slot that is free, else
-// without one. It fails for a task whose workflow no node offers.
+// workflow, no node of the tenant is known to, and nothing waits for the slot that is free,
+// else without one. It fails for a task whose workflow no node offers.
 func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(context.Context, journal.Task) error, err error) {
 	revision, ok := i.Offers(t.Workflow)
 	found, all, err := i.offers.find(ctx, t.Session.Tenant, t.Workflow, t.Revision)
 	if ok && (t.Revision == "" || t.Revision == revision) {
+		if err != nil { // nodes of the tenant may offer it: the relay finds out
+			return i.wait, nil
+		}
 		if found != nil {
 			if _, bound := messages.PoolOf(found.Pool); bound {
 				return i.wait, nil

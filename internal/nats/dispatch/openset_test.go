@@ -87,8 +87,8 @@ func event(tb testing.TB, kind string, payload any) session.Event {
 // newDispatcher returns one of the first partition, all of whose workflows belong
 // to the default pool.
 func newDispatcher(c *Dispatch) *dispatcher {
-	o := &RelayOptions{Incarnation: "relay", Pool: func(context.Context, session.Tenant, string, string) (pool, class string) {
-		return DefaultPool, messages.ClassInteractive
+	o := &RelayOptions{Incarnation: "relay", Pool: func(context.Context, session.Tenant, string, string) (pool, class string, err error) {
+		return DefaultPool, messages.ClassInteractive, nil
 	}}
 	return &dispatcher{c: c, o: o.complete(c), generation: c.Generation(), stream: streams.EventStream(c.Generation(), 0), requests: make(chan func())}
 }

@@ -259,16 +259,20 @@ func OfferedTo(all []wire.Workflow, t session.Tenant) []wire.Workflow {
 }
 
 // pool returns the pool that gets the runs of a workflow. A revision that no node offers
-// goes to a pool that offers another one: a run may go on under new code.
-func (g *catalog) pool(ctx context.Context, t session.Tenant, workflow, revision string) (pool, class string) {
+// goes to a pool that offers another one: a run may go on under new code. The error says
+// that the registry could not be read, so that nothing is known.
+func (g *catalog) pool(ctx context.Context, t session.Tenant, workflow, revision string) (pool, class string, err error) {
 	w, all, err := g.find(ctx, t, workflow, revision)
-	if w == nil && err == nil {
+	if err != nil {
+		return "", "", err
+	}
+	if w == nil {
 		w = OfferOf(all, t, workflow, "")
 	}
 	if w == nil {
-		return DefaultPool, messages.ClassInteractive
+		return DefaultPool, messages.ClassInteractive, nil
 	}
-	return w.Pool, classOf(w.Class)
+	return w.Pool, classOf(w.Class), nil
 }
 
 func classOf(class string) string {

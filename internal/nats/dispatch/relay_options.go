@@ -19,8 +19,8 @@ type RelayOptions struct {
 	// node held are then dispatched at once.
 	Changed <-chan struct{}
 	// Pool says which pool offers a tenant a workflow in a revision ("" for any), and
-	// in which class; nil reads the registry.
-	Pool func(ctx context.Context, t session.Tenant, workflow, revision string) (pool, class string)
+	// in which class; nil reads the registry. After an error it is asked again.
+	Pool func(ctx context.Context, t session.Tenant, workflow, revision string) (pool, class string, err error)
 	// Signal applies a signal to its session, wherever that is held, and returns
 	// once that is durable. It may be given a signal twice. Nil applies none.
 	Signal func(ctx context.Context, s journal.Signal) error

@@ -26,7 +26,7 @@ type installation interface {
 	Workflows(ctx context.Context, named ...string) ([]wire.Workflow, error)
 	Tools(ctx context.Context, t session.Tenant, named ...string) ([]wire.Tool, error)
 	Deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error)
-	Announce(ctx context.Context, incarnation string, about func() wire.Node) error
+	Announce(ctx context.Context, incarnation string, about func() wire.Node, entered func()) error
 	Answering(ctx context.Context) error
 }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,13 +11,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -197,6 +203,69 @@ func TestBoundNode(t *testing.T) {
 	}
 	if all := refused.lines(); all != "" {
 		t.Errorf("the server refused\n%s", all)
+	}
+}
+
+// hears is a log whose lines a function gets.
+type hears func(line []byte)
+
+func (h hears) Write(line []byte) (int, error) {
+	h(line)
+	return len(line), nil
+}
+
+// TestBoundNodeHasEntry starts a node that is bound to acme while its entry among the nodes is
+// refused, because there are as many as a tenant may have. It is up once it has the entry:
+// until then it counts as gone, and a node for all tenants that offers the same gets the runs.
+func TestBoundNodeHasEntry(t *testing.T) {
+	t.Parallel()
+	srv, _ := tenants(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	member(t, srv, Options{Pool: "shared", Workflows: []flow.Registration{named("both", "shared")}})
+	user, password := srv.Node()
+	nc, err := nats.Connect(srv.URL(), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	enter := func(i int, header nats.Header) {
+		t.Helper()
+		other := fmt.Sprintf("tenant_acme_%012d", i)
+		m := &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, other), Header: header, Data: fmt.Appendf(nil, `{"incarnation":%q}`, other)}
+		if _, err := nc.RequestMsgWithContext(ctx, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range schedule.MaxBound {
+		enter(i, nil)
+	}
+	refused := make(chan struct{}, 1)
+	host := begin(t, &Options{
+		Name: "acme-1", NATS: srv.URL(), Store: t.TempDir(), User: "host-acme", Password: "host",
+		Workflows: []flow.Registration{named("both", "acme-1")},
+		Logger: slog.New(slog.NewTextHandler(hears(func(line []byte) {
+			if bytes.Contains(line, []byte("as many as it may")) {
+				select {
+				case refused <- struct{}{}:
+				default:
+				}
+			}
+		}), nil)),
+	})
+	select {
+	case <-refused:
+	case <-ctx.Done():
+		t.Fatal("its entry is not refused")
+	}
+	enter(0, nats.Header{"KV-Operation": {"DEL"}})
+	host.started(t)
+	ann := clientOf(t, srv, "acme", "ann")
+	if all, err := ann.Nodes(ctx); err != nil || !slices.ContainsFunc(all, func(n wire.Node) bool { return n.Name == "acme-1" }) {
+		t.Errorf("it is up and not among the %d nodes that acme sees, %v", len(all), err)
+	}
+	if r, err := ann.Do(ctx, "both", messages.Task{ID: "one"}, nil); err != nil || r.Output != "acme-1" {
+		t.Errorf("acme's run of a workflow that both offer: %+v, %v", r, err)
 	}
 }
 

@@ -51,9 +51,18 @@ func (n *Instance) serve(ctx context.Context) error {
 			}
 		})
 	}
+	entered := make(chan struct{})
 	n.background(services, "node entry", func(ctx context.Context) error {
-		return n.home.Announce(ctx, n.incarnation, n.about)
+		return n.home.Announce(ctx, n.incarnation, n.about, func() { close(entered) })
 	})
+	if n.bound != nil {
+		// Without an entry it counts as gone, and others get the runs of what they offer as well.
+		select {
+		case <-entered:
+		case <-ctx.Done():
+			return fmt.Errorf("node: stopped while it waited for its entry among the nodes: %w", ctx.Err())
+		}
+	}
 	if n.o.Idle {
 		return nil
 	}

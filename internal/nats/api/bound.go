@@ -324,7 +324,7 @@ func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work)
 }
 
 // Announce is Conn.Announce by way of nodes for all tenants.
-func (b *Bound) Announce(ctx context.Context, incarnation string, about func() wire.Node) error {
+func (b *Bound) Announce(ctx context.Context, incarnation string, about func() wire.Node, entered func()) error {
 	return announcing(ctx, b.c.Logger, func(ctx context.Context) error {
 		n := about()
 		n.Incarnation = incarnation
@@ -336,7 +336,7 @@ func (b *Bound) Announce(ctx context.Context, incarnation string, about func() w
 	}, func(ctx context.Context) error {
 		_, err := b.ask(ctx, storeLeave, nil, []byte(incarnation))
 		return err
-	})
+	}, entered)
 }
 
 // Offer puts workflows on offer to the tenant, whose own nodes get their runs.

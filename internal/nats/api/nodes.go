@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,9 +19,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// announceEvery is how often a node renews its entry, which lives three times
-// as long.
-const announceEvery = streams.NodeTTL / 3
+const (
+	// announceEvery is how often a node renews its entry, which lives three times as long.
+	announceEvery = streams.NodeTTL / 3
+	// announceAgain is when a node tries again that did not renew it. At a server or a node
+	// that is slow to answer three tries in a row may fail, and the node lives all the same.
+	announceAgain = time.Second
+)
 
 // silentAfter is when a node that has not renewed its entry is told as silent: a
 // renewal is missing.
@@ -35,8 +40,9 @@ type renewal struct {
 }
 
 // Announce keeps the node's entry in the bucket NODE until ctx ends, and takes
-// it away then. about is asked before each renewal.
-func (c *Conn) Announce(ctx context.Context, incarnation string, about func() wire.Node) error {
+// it away then. about is asked before each renewal, and entered is called once the entry
+// is there.
+func (c *Conn) Announce(ctx context.Context, incarnation string, about func() wire.Node, entered func()) error {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return err
 	}
@@ -48,19 +54,26 @@ func (c *Conn) Announce(ctx context.Context, incarnation string, about func() wi
 			c.renewed.Store(&renewal{incarnation, seq, time.Now()})
 		}
 		return err
-	}, func(ctx context.Context) error { return c.removeNode(ctx, incarnation) })
+	}, func(ctx context.Context) error { return c.removeNode(ctx, incarnation) }, entered)
 }
 
 // announcing renews an entry until ctx ends, and removes it then.
-func announcing(ctx context.Context, log *slog.Logger, renew, remove func(context.Context) error) error {
-	t := time.NewTicker(announceEvery)
-	defer t.Stop()
-	for {
-		if err := renew(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("the node's entry was not renewed", "err", err)
+func announcing(ctx context.Context, log *slog.Logger, renew, remove func(context.Context) error, entered func()) error {
+	entered = sync.OnceFunc(entered)
+	for missed := false; ; {
+		err, next := renew(ctx), announceEvery
+		switch {
+		case err == nil:
+			entered()
+		case ctx.Err() == nil:
+			if !missed {
+				log.Warn("the node's entry was not renewed and is tried again each second", "err", err)
+			}
+			next = announceAgain
 		}
+		missed = err != nil
 		select {
-		case <-t.C:
+		case <-time.After(next):
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), conn.RequestTimeout)
 			defer cancel()

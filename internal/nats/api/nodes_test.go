@@ -30,7 +30,7 @@ func TestNodesThatDied(t *testing.T) {
 		var work sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		work.Go(func() {
-			err := c.Announce(ctx, "own", func() wire.Node { return wire.Node{Name: "own", Gossip: "10.0.0.4:7946"} })
+			err := c.Announce(ctx, "own", func() wire.Node { return wire.Node{Name: "own", Gossip: "10.0.0.4:7946"} }, func() {})
 			if err != nil {
 				t.Error(err)
 			}
@@ -85,6 +85,28 @@ func TestNodesThatDied(t *testing.T) {
 		work.Wait()
 		if err := s.Stop(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestRenewalMissed has a node's renewal of its entry lost: it renews the entry soon after,
+// and not with the next of its turns, three of which may be lost on a slow machine.
+func TestRenewalMissed(t *testing.T) {
+	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		entered := 0
+		stop := natstest.Background(t, func(ctx context.Context) error {
+			return c.Announce(ctx, "own", func() wire.Node { return wire.Node{Name: "own"} }, func() { entered++ })
+		})
+		defer stop()
+		time.Sleep(time.Second)
+		hook, lost := natstest.Once("KV.NODE.own", natstest.Replace("KV.NODE", "KV.NONE"))
+		w.Set(nil, hook)
+		time.Sleep(silentAfter)
+		if all, err := c.Nodes(t.Context()); err != nil || len(all) != 1 || all[0].Silent != 0 {
+			t.Errorf("after one renewal that was lost: %+v, %v", all, err)
+		}
+		if !lost() || entered != 1 {
+			t.Errorf("a renewal was lost: %v; the node heard %d times that it is entered, want 1", lost(), entered)
 		}
 	})
 }

@@ -256,7 +256,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 		"announce": func() error {
 			return own.Announce(ctx, sys.Incarnation(), func() wire.Node {
 				return wire.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: own.Full()}
-			})
+			}, func() {})
 		},
 	} {
 		n.work.Go(func() {

@@ -77,7 +77,8 @@ var deploy = flow.Registration{Name: "deploy", Description: "Deploys on a day.",
 }}
 
 // offer ends the node that there is and starts one that offers a revision of
-// the workflow release; "nothing" starts none.
+// the workflow release, and others; "nothing" starts none, and "builtin" one of another
+// pool that offers what every node does.
 func (o *offering) offer(t *testing.T, dir, revision string) {
 	t.Helper()
 	for _, end := range o.ends {
@@ -93,13 +94,26 @@ func (o *offering) offer(t *testing.T, dir, revision string) {
 	if revision == "nothing" {
 		return
 	}
-	var err error
-	o.node, err = node.Start(t.Context(), &node.Options{
+	opts := &node.Options{
 		Store: filepath.Join(dir, ".rath"), Name: "host", Port: -1, Workflows: []flow.Registration{notes(revision), notesApart, deploy},
-	})
+	}
+	if revision == "builtin" {
+		opts.Pool, opts.Workflows = "other", nil
+	}
+	var err error
+	o.node, err = node.Start(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
+	c, err := o.node.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	waitFor(t, func() bool { // for its entry
+		all, err := c.Nodes(t.Context())
+		return err == nil && len(all) > 0
+	})
 }
 
 // await waits until a run of the node has a state.

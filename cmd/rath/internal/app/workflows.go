@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/wire"
 )
 
 // AskTimeout bounds what is asked before a task is stored.
@@ -55,6 +56,41 @@ func (s *System) OffersAll(ctx context.Context, workflows []string) error {
 		}
 	}
 	return nil
+}
+
+// Offering counts the nodes that offer a workflow of a pool now. An offer outlives them.
+func Offering(nodes []wire.Node, w *wire.Workflow) (n int) {
+	for i := range nodes {
+		o := &nodes[i]
+		if !o.Dead && !o.Draining && o.Silent == 0 && slices.Contains(o.Pools, w.Pool) && slices.Contains(o.Offers, w.Name+"@"+w.Revision) {
+			n++
+		}
+	}
+	return n
+}
+
+// Deserted reports whether a workflow is on offer, and by no node that lives, as far as that
+// can be asked: its task would wait.
+func (s *System) Deserted(ctx context.Context, workflow string) bool {
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	all, err := s.Workflows(ctx)
+	if err != nil {
+		return false
+	}
+	nodes, err := s.Nodes(ctx)
+	if err != nil {
+		return false
+	}
+	known := false
+	for i := range all {
+		if all[i].Name == workflow {
+			if known = true; Offering(nodes, &all[i]) > 0 {
+				return false
+			}
+		}
+	}
+	return known
 }
 
 func unknownWorkflow(workflow, where string, names []string) error {

@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -30,8 +31,9 @@ func workflowsLs(a *app.App) *cobra.Command {
 		Use:   "ls",
 		Short: "List the workflows on offer",
 		Long: `Lists the workflows that nodes offer to the tenant, by the pools of the nodes.
-AGENTS is how many agents one is made of; "-" where only a task or its code says
-it.`,
+NODES is how many nodes offer one now: an offer outlives them, and at 0 a task
+waits. AGENTS is how many agents one is made of; "-" where only a task or its
+code says it.`,
 		Example: "  rath workflows ls\n  rath workflows ls --format jsonl | jq -r .name",
 		Args:    app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,15 +43,29 @@ it.`,
 	}
 }
 
+// offer is a workflow on offer, for programs.
+type offer struct {
+	wire.Workflow
+	Nodes int `json:"nodes"` // that offer it now
+}
+
 func listWorkflows(ctx context.Context, a *app.App, s *app.System) error {
 	all, err := s.Workflows(ctx)
 	if err != nil {
 		return err
 	}
-	if done, err := app.Emit(a, all); done {
+	nodes, err := s.Nodes(ctx)
+	if err != nil {
 		return err
 	}
-	headers := []string{"NAME", "REVISION", "POOL", "AGENTS"}
+	offers := make([]offer, len(all))
+	for i := range all {
+		offers[i] = offer{all[i], app.Offering(nodes, &all[i])}
+	}
+	if done, err := app.Emit(a, offers); done {
+		return err
+	}
+	headers := []string{"NAME", "REVISION", "POOL", "NODES", "AGENTS"}
 	room := 80
 	for _, h := range headers {
 		room -= len(h) + 2
@@ -58,7 +74,7 @@ func listWorkflows(ctx context.Context, a *app.App, s *app.System) error {
 	var names, pools int
 	for i := range all {
 		w := &all[i]
-		rows[i] = []string{term.Line(w.Name, 24), term.Line(w.Revision, 8), term.Line(w.Pool, 16), view.AgentsOf(w)}
+		rows[i] = []string{term.Line(w.Name, 24), term.Line(w.Revision, 8), term.Line(w.Pool, 16), strconv.Itoa(offers[i].Nodes), view.AgentsOf(w)}
 		names, pools = max(names, term.Width(rows[i][0])-4), max(pools, term.Width(rows[i][2])-4)
 	}
 	for i := range all {

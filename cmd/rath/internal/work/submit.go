@@ -176,8 +176,11 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 		return err
 	}
 	a.Out.Println(t.ID)
-	if own {
+	switch {
+	case own:
 		a.Remark("no node runs here: the task waits for %q or %q", a.Hint("dev"), a.Hint("resume", string(t.ID)))
+	case !there && s.Deserted(ctx, workflow):
+		a.Remark("no node that lives offers workflow %s: the task waits for one", workflow)
 	}
 	return nil
 }

@@ -90,8 +90,8 @@ func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) 
 		}
 		var found []submission
 		for _, r := range slices.Backward(s.records) {
-			l.graph.Add(r.Record)
-			if submits(&r.Record) {
+			l.graph.Add(*r.Record)
+			if submits(r.Record) {
 				found = append(found, submission{r.at, r.Run, r.Root})
 			}
 		}
@@ -209,14 +209,14 @@ func (l *runList) readAbove(ctx context.Context, root session.ID, end uint64) (a
 		}
 		at = m.Seq
 		for _, r := range l.decode(m) {
-			above = append(above, r.Record)
+			above = append(above, *r.Record)
 		}
 	}
 	for r, err := range l.records(ctx, subject, at+1, end) {
 		if err != nil {
 			return false, err
 		}
-		above = append(above, r.Record)
+		above = append(above, *r.Record)
 	}
 	for i := range above {
 		if r := &above[i]; len(r.Parents) > 0 || r.Result != nil && r.Result.Session != r.Session {

@@ -105,3 +105,69 @@ func testRunsThatWait(t *testing.T, rest int) {
 		}
 	})
 }
+
+// TestListsOfTenants lists the runs of a tenant that has nearly all there is, which passes the
+// subjects of no tree, and those of one that has little, which reads little of the others'.
+func TestListsOfTenants(t *testing.T) {
+	const runs, one = 3000, 30
+	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
+		p := newRelay(t, c, c.HomeOf(session.DefaultTenant, "r"))
+		var all [][]lineage.Record
+		for i := range runs {
+			r := lineage.Record{
+				Schema: lineage.Schema, Tenant: "large", Run: run.ID(fmt.Sprint("r", i)), Workflow: "agent",
+				Seq: uint64(i + 1), Commit: 1, Epoch: 1, Hash: "h", Time: int64(i + 1),
+			}
+			if i%one == 0 {
+				r.Tenant = "small"
+			}
+			r.Session = c.HomeOf(r.Tenant, r.Run)
+			r.Root = r.Session
+			opened, ended := r, r
+			opened.Kind, opened.K, opened.Via = lineage.Opened, 1, session.OpenLeaf
+			r.Kind, r.K, r.State = lineage.Submitted, 2, string(run.Queued)
+			ended.Kind, ended.K, ended.State, ended.Attempt = lineage.Ended, 3, string(run.Succeeded), 1
+			all = append(all, []lineage.Record{opened, r, ended})
+		}
+		if err := p.publish(t.Context(), all); err != nil {
+			t.Fatal(err)
+		}
+		var filtered, whole atomic.Int64
+		w.Set(nil, func(b []byte) bool {
+			filtered.Add(int64(bytes.Count(b, []byte(`.\u003e"`))))
+			whole.Add(int64(bytes.Count(b, []byte(`"\u003e"`))))
+			return true
+		})
+		for _, tenant := range []session.Tenant{"large", "small"} {
+			filtered.Store(0)
+			whole.Store(0)
+			h := &history{c: c, tenant: tenant, first: 1, last: runs}
+			listed, pages := 0, int64(0)
+			for before := uint64(0); ; {
+				rows, next, err := h.Runs(t.Context(), before, runs, Choice{Now: time.UnixMilli(runs + 1), States: []run.State{run.Succeeded}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				listed, pages = listed+len(rows), pages+1
+				if before = next; next == 0 {
+					break
+				}
+			}
+			want := runs / one
+			if tenant == "large" {
+				want = runs - want
+			}
+			if listed != want {
+				t.Errorf("%d runs of tenant %s are listed, want %d", listed, tenant, want)
+			}
+			n, of := filtered.Load(), whole.Load()
+			if tenant == "large" && n > 0 {
+				t.Errorf("%d requests passed the subjects of a tenant that has nearly all", n)
+			}
+			if tenant == "small" && (of > pages || n == 0) {
+				t.Errorf("%d requests read what others have, and %d what the tenant has, in %d pages", of, n, pages)
+			}
+		}
+		w.Set(nil, nil)
+	})
+}

@@ -33,6 +33,10 @@ type RunsOptions struct {
 	// lineage.ParseSelector. A mistake in it is run.ErrMalformed.
 	Where string
 	Limit int // of rows; 0 means no limit
+	// Progress is told, while there is more to read, how many runs were found and which part of
+	// what happened was looked through, from 0 to 1: a list of few among many takes long. nil
+	// is none.
+	Progress func(found int, part float64)
 }
 
 // Runs returns runs, the newest first.
@@ -43,7 +47,7 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 	}
 	var out []messages.RunInfo
 	q := wire.Query{States: opts.States, Workflow: opts.Workflow, Where: opts.Where}
-	for {
+	for all := uint64(0); ; {
 		if opts.Limit > 0 {
 			q.Limit = min(opts.Limit-len(out), 1000)
 		}
@@ -54,6 +58,9 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 		out = append(out, page.Runs...)
 		if q.After = page.Next; page.Next == 0 || opts.Limit > 0 && len(out) >= opts.Limit {
 			return out, nil
+		}
+		if all = max(all, page.Next); opts.Progress != nil {
+			opts.Progress(len(out), 1-float64(page.Next)/float64(all))
 		}
 	}
 }

@@ -328,3 +328,34 @@ func TestWaitReturnsWithTheResult(t *testing.T) {
 		n.stop()
 	})
 }
+
+// TestListProgress lists runs of several pages, and is told after each but the last how far
+// that is.
+func TestListProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const runs = 230
+		srv := natstest.Start(t, nil)
+		n := startNode(t, srv, "node-1")
+		c, _ := visitor(t, srv)
+		nc := guest(t, srv)
+		for i := range runs {
+			submit(t, nc, "agent", fmt.Sprintf(`{"id":"r%d","input":"x"}`, i))
+		}
+		time.Sleep(20 * time.Second)
+		var found []int
+		var parts []float64
+		all, err := c.Runs(t.Context(), &client.RunsOptions{Progress: func(n int, part float64) {
+			found, parts = append(found, n), append(parts, part)
+		}})
+		if err != nil || len(all) != runs {
+			t.Fatalf("%d runs, %v", len(all), err)
+		}
+		if len(found) < 2 || found[0] == 0 || !slices.IsSorted(found) || found[len(found)-1] >= runs {
+			t.Errorf("told of %d runs", found)
+		}
+		if !slices.IsSorted(parts) || len(parts) == 0 || parts[0] < 0 || parts[len(parts)-1] <= parts[0] || parts[len(parts)-1] >= 1 {
+			t.Errorf("told of parts %v", parts)
+		}
+		n.stop()
+	})
+}

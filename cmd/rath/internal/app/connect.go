@@ -38,7 +38,7 @@ func (a *App) dial(ctx context.Context) (*System, error) {
 	}
 	log := cl.Log()
 	s := &System{
-		Client: cl, Remote: true, Log: log, Values: journal.NewValues(log), Where: llm.Redact(c.URL), Hint: a.Hint, close: cl.Close,
+		Client: cl, Remote: true, Log: log, Values: journal.NewValues(log), Where: llm.Redact(c.URL), Hint: a.Hint, Progress: a.Progress, close: cl.Close,
 		Blobs: func(session.Tenant) blob.Store { return cl.Blobs() },
 	}
 	a.reportConnection(s, func(told bool) {
@@ -174,6 +174,6 @@ func (a *App) system(ctx context.Context, n *node.Instance, where string) (*Syst
 	end := func() error { return errors.Join(c.Close(), n.Close()) }
 	mint := func(name string) session.ID { return n.HomeOf(a.Tenant(), run.ID(name)) }
 	return &System{
-		Client: c, Mint: mint, Log: n.Log(), Values: journal.NewValues(n.Log()), Blobs: n.Blobs, Stores: n.Stores, Level: n.Level(), Instance: n, Where: where, Hint: a.Hint, close: end,
+		Client: c, Mint: mint, Log: n.Log(), Values: journal.NewValues(n.Log()), Blobs: n.Blobs, Stores: n.Stores, Level: n.Level(), Instance: n, Where: where, Hint: a.Hint, Progress: a.Progress, close: end,
 	}, nil
 }

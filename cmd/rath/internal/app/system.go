@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/supervise"
 	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
 )
@@ -38,6 +39,7 @@ type System struct {
 	Mint     func(name string) session.ID // the id of a session of this name
 	Where    string                       // "store .rath", "nats://host:4222"
 	Hint     func(args ...string) string  // App.Hint
+	Progress func() func(text string)     // App.Progress
 	close    func() error
 	ended    bool
 }
@@ -50,6 +52,16 @@ func (s *System) Close() error {
 	}
 	s.ended = true
 	return s.close()
+}
+
+// ListRuns is Runs for a list that may take long: it tells how far it is.
+func (s *System) ListRuns(ctx context.Context, o client.RunsOptions) ([]messages.RunInfo, error) {
+	tell := s.Progress()
+	defer tell("")
+	o.Progress = func(found int, part float64) {
+		tell(fmt.Sprintf("looking for runs: %d %% of what happened is read, %s found", int(100*part), view.Counted(int64(found), "run")))
+	}
+	return s.Runs(ctx, &o)
 }
 
 // OpenTimeout bounds how long it takes to reach a system.

@@ -92,7 +92,7 @@ func stateNames() []string {
 }
 
 func ps(ctx context.Context, a *app.App, s *app.System, o *client.RunsOptions) error {
-	runs, err := s.Runs(ctx, o)
+	runs, err := s.ListRuns(ctx, *o)
 	if err != nil {
 		return err
 	}

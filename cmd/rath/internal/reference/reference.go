@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -108,7 +109,7 @@ func Run(ctx context.Context, s *app.System, name string) (messages.RunInfo, err
 	if n.Run != nil {
 		return *n.Run, nil
 	}
-	runs, err := s.Runs(ctx, nil)
+	runs, err := s.ListRuns(ctx, client.RunsOptions{})
 	if err != nil {
 		return messages.RunInfo{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/internal/wire"
@@ -42,7 +43,7 @@ func find(ctx context.Context, s *app.System, name string) (Reference, error) {
 
 // beginning finds the runs and sessions whose ids begin so.
 func beginning(ctx context.Context, s *app.System, prefix string) ([]Reference, error) {
-	runs, err := s.Runs(ctx, nil)
+	runs, err := s.ListRuns(ctx, client.RunsOptions{})
 	if err != nil {
 		return nil, err
 	}

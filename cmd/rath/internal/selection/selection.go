@@ -82,5 +82,5 @@ func chosen(ctx context.Context, a *app.App, s *app.System, o *Selection, args [
 	if err != nil {
 		return nil, err
 	}
-	return s.Runs(ctx, &client.RunsOptions{Where: sel.String()})
+	return s.ListRuns(ctx, client.RunsOptions{Where: sel.String()})
 }

@@ -96,7 +96,7 @@ func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) 
 			}
 		}
 		next, err := l.tell(ctx, held)
-		if read += len(s.records); next == 0 && held != nil && read > scanMost {
+		if read += len(s.records); next == 0 && s.to < l.top && read > scanMost {
 			next = s.to + 1
 		}
 		if err != nil || next > 0 {

@@ -171,3 +171,53 @@ func TestListsOfTenants(t *testing.T) {
 		w.Set(nil, nil)
 	})
 }
+
+// TestListBelowManyArchived lists runs below what a prune of thousands of trees left, in which
+// no run was submitted. An answer ends there as well when it has read enough.
+func TestListBelowManyArchived(t *testing.T) {
+	const archived, most = 3 * scanMost, scanMost/window + 4
+	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
+		p := newRelay(t, c, c.HomeOf(session.DefaultTenant, "r"))
+		r := lineage.Record{
+			Schema: lineage.Schema, Tenant: session.DefaultTenant, Run: "r", Workflow: "agent",
+			Seq: 1, Commit: 1, Epoch: 1, Hash: "h", Time: 1, K: 1, Kind: lineage.Submitted, State: string(run.Queued),
+		}
+		r.Session = c.HomeOf(r.Tenant, r.Run)
+		r.Root = r.Session
+		all := [][]lineage.Record{{r}}
+		r.Run, r.Workflow, r.State, r.Kind = "", "", "", lineage.Archived
+		for i := range archived {
+			r.Session = c.HomeOf(r.Tenant, run.ID(fmt.Sprint("a", i)))
+			r.Root, r.Seq = r.Session, uint64(i+2) //nolint:gosec // small
+			all = append(all, []lineage.Record{r})
+		}
+		if err := p.publish(t.Context(), all); err != nil {
+			t.Fatal(err)
+		}
+		var asked atomic.Int64
+		w.Set(nil, func(b []byte) bool {
+			asked.Add(int64(bytes.Count(b, []byte("PUB $JS.API.DIRECT.GET."+streams.StreamLineage))))
+			return true
+		})
+		h := &history{c: c, tenant: session.DefaultTenant, first: 1, last: uint64(len(all))}
+		listed := 0
+		for before := uint64(0); ; {
+			asked.Store(0)
+			rows, next, err := h.Runs(t.Context(), before, 1, Choice{Now: time.UnixMilli(2)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := asked.Load(); n > most {
+				t.Fatalf("an answer took %d requests, want at most %d", n, most)
+			}
+			listed += len(rows)
+			if before = next; next == 0 {
+				break
+			}
+		}
+		w.Set(nil, nil)
+		if listed != 1 {
+			t.Errorf("%d runs are listed, want 1", listed)
+		}
+	})
+}

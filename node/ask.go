@@ -131,14 +131,14 @@ func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (wir
 	return wire.Replay{}, fmt.Errorf("no node that lives offers workflow %q, whose code is needed: %w; start one that does", g.Name, run.ErrNotSupported)
 }
 
-// offering returns the incarnations of the pool that offers a tenant a workflow.
+// offering returns the incarnations of the pools that offer a tenant a workflow.
 func (n *Instance) offering(ctx context.Context, t session.Tenant, workflow string) ([]string, error) {
 	ws, err := n.home.Workflows(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := dispatch.OfferOf(ws, t, workflow, "")
-	if w == nil {
+	offers := dispatch.OffersOf(ws, t, workflow, "")
+	if len(offers) == 0 {
 		return nil, nil
 	}
 	all, err := n.home.Nodes(ctx)
@@ -147,7 +147,8 @@ func (n *Instance) offering(ctx context.Context, t session.Tenant, workflow stri
 	}
 	var out []string
 	for _, o := range all {
-		if o.Incarnation != n.incarnation && !o.Draining && visible(o.Incarnation, t) && slices.Contains(o.Pools, w.Pool) {
+		if o.Incarnation != n.incarnation && !o.Draining && visible(o.Incarnation, t) &&
+			slices.ContainsFunc(offers, func(w wire.Workflow) bool { return slices.Contains(o.Pools, w.Pool) }) {
 			out = append(out, o.Incarnation)
 		}
 	}

@@ -336,12 +336,12 @@ func (d *dispatcher) act(ctx context.Context, a schedule.Action) schedule.Outcom
 	case schedule.Ping:
 		return schedule.Outcome{Result: schedule.Settled, Found: d.c.Ping(ctx, a.Node)}
 	case schedule.Place:
-		pool, class, err := d.o.Pool(ctx, a.Tenant, a.Workflow, a.Revision)
+		pools, err := d.o.Pools(ctx, a.Tenant, a.Workflow, a.Revision)
 		if err != nil {
-			d.c.Logger.Debug("which pool offers a workflow is not known and will be asked again", "workflow", a.Workflow, "err", err)
+			d.c.Logger.Debug("which pools offer a workflow is not known and will be asked again", "workflow", a.Workflow, "err", err)
 			return schedule.Outcome{}
 		}
-		return schedule.Outcome{Result: schedule.Settled, Pool: pool, Batch: class == messages.ClassBatch}
+		return schedule.Outcome{Result: schedule.Settled, Pools: pools}
 	}
 	return schedule.Outcome{}
 }

@@ -302,10 +302,10 @@ func TestUnreadRegistry(t *testing.T) {
 		}
 		asked = silent()
 		if o := place(); !asked() || o.Result != schedule.Failed {
-			t.Errorf("the registry was asked: %v; without an answer the pool is %q, known: %v", asked(), o.Pool, o.Result == schedule.Settled)
+			t.Errorf("the registry was asked: %v; without an answer the pools are %v, known: %v", asked(), o.Pools, o.Result == schedule.Settled)
 		}
-		if o := place(); o.Result != schedule.Settled || o.Pool != pool {
-			t.Errorf("the pool is %q, known: %v; want %s", o.Pool, o.Result == schedule.Settled, pool)
+		if o := place(); o.Result != schedule.Settled || len(o.Pools) != 1 || o.Pools[0].Name != pool {
+			t.Errorf("the pools are %v, known: %v; want %s", o.Pools, o.Result == schedule.Settled, pool)
 		}
 	})
 }

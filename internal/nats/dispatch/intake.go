@@ -173,23 +173,23 @@ func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(
 		if err != nil { // nodes of the tenant may offer it: the relay finds out
 			return i.wait, nil
 		}
-		if found != nil {
-			if _, bound := messages.PoolOf(found.Pool); bound {
+		if len(found) > 0 {
+			if _, bound := messages.PoolOf(found[0].Pool); bound {
 				return i.wait, nil
 			}
 		}
 		return i.begin, nil
 	}
-	if found == nil && err == nil {
+	if len(found) == 0 && err == nil {
 		// What replicas say may lag behind, and they are not asked again.
 		var now []wire.Workflow
 		now, err = i.c.offering(ctx, t.Workflow)
-		found = OfferOf(now, t.Session.Tenant, t.Workflow, t.Revision)
+		found = OffersOf(now, t.Session.Tenant, t.Workflow, t.Revision)
 	}
 	switch {
 	case err != nil:
 		return nil, err
-	case found != nil:
+	case len(found) > 0:
 		return i.wait, nil
 	case ok:
 		return nil, fmt.Errorf("task %s: field revision: %w: no node offers revision %q of %s, this one offers %q; leave it out to take that",

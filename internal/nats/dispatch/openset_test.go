@@ -12,11 +12,11 @@ import (
 
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -87,8 +87,8 @@ func event(tb testing.TB, kind string, payload any) session.Event {
 // newDispatcher returns one of the first partition, all of whose workflows belong
 // to the default pool.
 func newDispatcher(c *Dispatch) *dispatcher {
-	o := &RelayOptions{Incarnation: "relay", Pool: func(context.Context, session.Tenant, string, string) (pool, class string, err error) {
-		return DefaultPool, messages.ClassInteractive, nil
+	o := &RelayOptions{Incarnation: "relay", Pools: func(context.Context, session.Tenant, string, string) ([]schedule.Pool, error) {
+		return []schedule.Pool{{Name: DefaultPool}}, nil
 	}}
 	return &dispatcher{c: c, o: o.complete(c), generation: c.Generation(), stream: streams.EventStream(c.Generation(), 0), requests: make(chan func())}
 }

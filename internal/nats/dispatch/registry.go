@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -176,14 +177,14 @@ const catalogFresh = 5 * time.Second
 
 func (c *Dispatch) newCatalog() *catalog { return &catalog{c: c} }
 
-// find returns an offer of a workflow to a tenant: in a revision, if one is given. If no node
-// does, all are the workflows that are on offer to the tenant.
-func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision string) (found *wire.Workflow, all []wire.Workflow, err error) {
+// find returns the offers of a workflow to a tenant: in a revision, if one is given. If there
+// is none, all are the workflows that are on offer to the tenant.
+func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision string) (found, all []wire.Workflow, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if time.Since(g.read) < catalogFresh {
-		if w := OfferOf(g.all, t, workflow, revision); w != nil {
-			return w, nil, nil
+		if found = OffersOf(g.all, t, workflow, revision); len(found) > 0 {
+			return found, nil, nil
 		}
 	}
 	if all, err = g.c.Workflows(ctx); err == nil {
@@ -193,7 +194,7 @@ func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision
 		return nil, nil, err
 	}
 	g.all, g.read = all, time.Now()
-	if found = OfferOf(all, t, workflow, revision); found != nil {
+	if found = OffersOf(all, t, workflow, revision); len(found) > 0 {
 		return found, nil, nil
 	}
 	return nil, OfferedTo(all, t), nil
@@ -228,9 +229,9 @@ func (c *Dispatch) withoutGone(ctx context.Context, all []wire.Workflow) ([]wire
 	return slices.DeleteFunc(all, func(w wire.Workflow) bool { return twice(w) && !here[w.Pool] }), nil
 }
 
-// OfferOf returns the offer that gets the runs of a tenant: of its own nodes, if they offer the
-// workflow.
-func OfferOf(all []wire.Workflow, t session.Tenant, workflow, revision string) (found *wire.Workflow) {
+// OffersOf returns the offers of a workflow that may get the runs of a tenant, in a revision if
+// one is given: that of its own nodes, else those of nodes for all tenants.
+func OffersOf(all []wire.Workflow, t session.Tenant, workflow, revision string) (found []wire.Workflow) {
 	for i := range all {
 		w := &all[i]
 		if w.Name != workflow || revision != "" && w.Revision != revision {
@@ -238,9 +239,9 @@ func OfferOf(all []wire.Workflow, t session.Tenant, workflow, revision string) (
 		}
 		switch of, bound := messages.PoolOf(w.Pool); {
 		case bound && of == t:
-			return w
-		case !bound && found == nil:
-			found = w
+			return all[i : i+1]
+		case !bound:
+			found = append(found, *w)
 		}
 	}
 	return found
@@ -258,26 +259,23 @@ func OfferedTo(all []wire.Workflow, t session.Tenant) []wire.Workflow {
 	return out
 }
 
-// pool returns the pool that gets the runs of a workflow. A revision that no node offers
-// goes to a pool that offers another one: a run may go on under new code. The error says
-// that the registry could not be read, so that nothing is known.
-func (g *catalog) pool(ctx context.Context, t session.Tenant, workflow, revision string) (pool, class string, err error) {
-	w, all, err := g.find(ctx, t, workflow, revision)
+// pools returns the pools that may get the runs of a workflow. A revision that is not on offer
+// goes to pools that offer another one: a run may go on under new code. The error says that
+// the registry could not be read, so that nothing is known.
+func (g *catalog) pools(ctx context.Context, t session.Tenant, workflow, revision string) ([]schedule.Pool, error) {
+	found, all, err := g.find(ctx, t, workflow, revision)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	if w == nil {
-		w = OfferOf(all, t, workflow, "")
+	if len(found) == 0 {
+		found = OffersOf(all, t, workflow, "")
 	}
-	if w == nil {
-		return DefaultPool, messages.ClassInteractive, nil
+	if len(found) == 0 {
+		return []schedule.Pool{{Name: DefaultPool}}, nil
 	}
-	return w.Pool, classOf(w.Class), nil
-}
-
-func classOf(class string) string {
-	if class == messages.ClassBatch {
-		return class
+	out := make([]schedule.Pool, len(found))
+	for i, w := range found {
+		out[i] = schedule.Pool{Name: w.Pool, Batch: w.Class == messages.ClassBatch}
 	}
-	return messages.ClassInteractive
+	return out, nil
 }

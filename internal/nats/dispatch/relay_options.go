@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -18,9 +19,9 @@ type RelayOptions struct {
 	// Changed tells that what Known says may have changed: runs that a dead
 	// node held are then dispatched at once.
 	Changed <-chan struct{}
-	// Pool says which pool offers a tenant a workflow in a revision ("" for any), and
-	// in which class; nil reads the registry. After an error it is asked again.
-	Pool func(ctx context.Context, t session.Tenant, workflow, revision string) (pool, class string, err error)
+	// Pools says which pools offer a tenant a workflow in a revision ("" for any), at least
+	// one, the preferred one first; nil reads the registry. After an error it is asked again.
+	Pools func(ctx context.Context, t session.Tenant, workflow, revision string) ([]schedule.Pool, error)
 	// Signal applies a signal to its session, wherever that is held, and returns
 	// once that is durable. It may be given a signal twice. Nil applies none.
 	Signal func(ctx context.Context, s journal.Signal) error
@@ -31,8 +32,8 @@ func (o *RelayOptions) complete(c *Dispatch) RelayOptions {
 	if o != nil {
 		r = *o
 	}
-	if r.Pool == nil {
-		r.Pool = c.newCatalog().pool
+	if r.Pools == nil {
+		r.Pools = c.newCatalog().pools
 	}
 	return r
 }

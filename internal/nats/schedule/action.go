@@ -19,7 +19,7 @@ const (
 	Look                 // does the log of Session exist: Outcome.Found, or Failed
 	Load                 // read the commit at Token: Outcome.Entry, or Failed
 	Ping                 // does Node live: Outcome.Found
-	Place                // which pool offers Tenant the Workflow in Revision: Outcome.Pool and Batch, or Failed
+	Place                // which pools offer Tenant the Workflow in Revision: Outcome.Pools, or Failed
 )
 
 // Action is something that the driver carries out. It does so beside others and
@@ -59,6 +59,11 @@ type Outcome struct {
 	Free   int              // slots of the node after a Dispatch; negative is not known
 	Found  bool             // of a Look and a Ping
 	Entry  *commitlog.Entry // of a Load; nil if the commit is not there any more
-	Pool   string           // of a Place
-	Batch  bool             // of a Place: whether the workflow's class is batch
+	Pools  []Pool           // of a Place: at least one, the preferred one first
+}
+
+// Pool is one that offers a workflow.
+type Pool struct {
+	Name  string
+	Batch bool // the workflow's class there
 }

@@ -57,7 +57,7 @@ func TestAlarmsLeave(t *testing.T) {
 	}
 	for s.Open() > 0 || len(s.sessions) > 0 { // their results are stored
 		for _, a := range s.Next(epoch) {
-			s.Done(epoch, a.ID, Outcome{Result: Settled})
+			s.Done(epoch, a.ID, Outcome{Result: Settled, Pools: []Pool{{Name: "w"}}})
 		}
 	}
 	for range s.Next(epoch) {

@@ -45,7 +45,7 @@ func (s *Scheduler) queue(g *group) *queue {
 	return q
 }
 
-// place asks which pool offers a group.
+// place asks which pools offer a group.
 func (s *Scheduler) place(g *group) {
 	if !g.asked && g.again.index == 0 {
 		g.asked = true
@@ -69,14 +69,15 @@ func (s *Scheduler) placed(now time.Time, g *group, o Outcome) {
 		return
 	}
 	s.alarms.set(g.again, now.Add(placeFresh))
+	pool := s.poolFor(now, g, o.Pools)
 	for _, n := range s.nodes {
 		delete(n.not, g)
 	}
 	rank := 0
-	if o.Batch {
+	if pool.Batch {
 		rank = batchRank
 	}
-	if g.placed && g.pool == o.Pool && g.rank == rank {
+	if g.placed && g.pool == pool.Name && g.rank == rank {
 		return
 	}
 	moved := slices.SortedFunc(maps.Keys(g.items), func(a, b *item) int {
@@ -87,12 +88,25 @@ func (s *Scheduler) placed(now time.Time, g *group, o Outcome) {
 			it.queue.remove(it)
 		}
 	}
-	g.placed, g.pool, g.rank = true, o.Pool, rank
+	g.placed, g.pool, g.rank = true, pool.Name, rank
 	for _, it := range moved {
 		if it.flight == nil && (it.rest == nil || it.rest.index == 0) {
 			s.queue(g).add(it, false)
 		}
 	}
+}
+
+// poolFor returns the first pool with a node that lives and may be asked for a group: an offer
+// outlives the nodes of its pool. Without such a node it is the first pool of all.
+func (s *Scheduler) poolFor(now time.Time, g *group, pools []Pool) Pool {
+	if len(pools) > 1 {
+		for _, p := range pools {
+			if nodes, _ := s.nodesOf(now, g, p.Name); nodes > 0 {
+				return p
+			}
+		}
+	}
+	return pools[0]
 }
 
 // drop ends the dispatching of an item. An answer that is under way is only

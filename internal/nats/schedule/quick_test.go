@@ -237,7 +237,7 @@ func (w *world) carryOut(a schedule.Action) {
 		w.results[a.Result.Run]++
 		answer(schedule.Outcome{Result: schedule.Settled})
 	case schedule.Place:
-		answer(schedule.Outcome{Result: schedule.Settled, Pool: a.Workflow, Batch: false})
+		answer(schedule.Outcome{Result: schedule.Settled, Pools: []schedule.Pool{{Name: a.Workflow}}})
 	case schedule.Load:
 		if w.wrong(20) {
 			answer(schedule.Outcome{})

@@ -113,7 +113,7 @@ func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
 		}
 	}
 	for g, branches := range waiting {
-		if nodes, _ := s.nodesOf(now, g); nodes == 0 {
+		if nodes, _ := s.nodesOf(now, g, g.pool); !g.placed || nodes == 0 {
 			st.Unoffered = append(st.Unoffered, Unoffered{g.workflow, g.revision, branches})
 		}
 	}
@@ -123,10 +123,11 @@ func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
 	return st
 }
 
-// nodesOf counts the nodes that live and may be asked for a group, and their free slots.
-func (s *Scheduler) nodesOf(now time.Time, g *group) (nodes, free int) {
+// nodesOf counts the nodes of a pool that live and may be asked for a group, and their free
+// slots.
+func (s *Scheduler) nodesOf(now time.Time, g *group, pool string) (nodes, free int) {
 	for _, n := range s.nodes {
-		if g.placed && n.Pool == g.pool && !n.Stopping && n.serves(g.tenant) && n.offers(g, now) {
+		if n.Pool == pool && !n.Stopping && n.serves(g.tenant) && n.offers(g, now) {
 			nodes++
 			free += n.Free
 		}
@@ -150,7 +151,7 @@ func (s *Scheduler) placeOf(now time.Time, it *item) *QueuePlace {
 		return p
 	}
 	p.Pool, p.Batch = it.group.pool, it.group.rank == batchRank
-	p.Nodes, p.Free = s.nodesOf(now, it.group)
+	p.Nodes, p.Free = s.nodesOf(now, it.group, p.Pool)
 	for rank := range classes {
 		q := s.queues[queueKey{p.Pool, rank}]
 		if q == nil {

@@ -239,12 +239,14 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 		s.done(s.action(schedule.Signal, " "+words[0]+" "), schedule.Outcome{})
 		return nil
 	},
-	// place WORKFLOW pool=P [batch]: the registry says who offers a workflow; without a pool
-	// it does not answer.
+	// place WORKFLOW pool=P,... [batch]: the registry says which pools offer a workflow; without
+	// a pool it does not answer.
 	"place": func(s *stage, words []string, named map[string]string) error {
-		o := schedule.Outcome{Pool: named["pool"], Batch: slices.Contains(words, "batch")}
-		if o.Pool != "" {
-			o.Result = schedule.Settled
+		var o schedule.Outcome
+		for name := range strings.SplitSeq(named["pool"], ",") {
+			if name != "" {
+				o.Result, o.Pools = schedule.Settled, append(o.Pools, schedule.Pool{Name: name, Batch: slices.Contains(words, "batch")})
+			}
 		}
 		s.done(s.action(schedule.Place, " "+words[0]), o)
 		return nil

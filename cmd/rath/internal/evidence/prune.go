@@ -161,7 +161,10 @@ func prune(ctx context.Context, a *app.App, f *pruneFlags, o *retention.Options)
 	tell := a.Progress()
 	o.Progress = func(to retention.State, done, all int) {
 		doing := "fencing what is due"
-		if to == retention.Archived {
+		switch {
+		case o.DryRun:
+			doing = "looking for what is due"
+		case to == retention.Archived:
 			doing = "archiving and purging"
 		}
 		tell(fmt.Sprintf("%s: %s of %s", doing, lineage.Thousands(int64(done)), view.Counted(int64(all), "tree")))

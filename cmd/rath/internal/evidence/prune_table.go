@@ -78,7 +78,7 @@ const keptReasons = 3
 
 // keptText counts the trees that are kept, by reason; "" without any.
 func keptText(views []prunedTree) string {
-	n, all := map[string]int{}, 0
+	n, one, all := map[string]int{}, map[string]string{}, 0
 	for _, v := range views {
 		if v.State != retention.Kept {
 			continue
@@ -87,7 +87,12 @@ func keptText(views []prunedTree) string {
 		if _, rest, ok := strings.Cut(reason, " ago, "); ok { // the age differs from tree to tree
 			reason = rest
 		}
-		n[reason]++
+		some := reason
+		if f := strings.SplitN(reason, " ", 3); len(f) == 3 && slices.Contains([]string{"run", "session", "branch"}, f[0]) { // as does its name
+			some = "a " + f[0] + " " + f[2]
+		}
+		n[some]++
+		one[some] = reason
 		all++
 	}
 	if all == 0 {
@@ -98,16 +103,20 @@ func keptText(views []prunedTree) string {
 		text = view.Counted(int64(all), "tree") + " left as they are: "
 	}
 	reasons := slices.SortedFunc(maps.Keys(n), func(a, b string) int { return cmp.Or(cmp.Compare(n[b], n[a]), cmp.Compare(a, b)) })
-	if len(reasons) == 1 {
-		return text + reasons[0]
-	}
 	var parts []string
 	for _, reason := range reasons[:min(len(reasons), keptReasons)] {
-		parts = append(parts, fmt.Sprintf("%d %s", n[reason], reason))
+		said := reason
+		if n[reason] == 1 {
+			said = one[reason]
+		}
+		if len(reasons) == 1 {
+			return text + said
+		}
+		parts = append(parts, fmt.Sprintf("%s (%d)", said, n[reason]))
 		left -= n[reason]
 	}
 	if left > 0 {
-		parts = append(parts, fmt.Sprintf("%d for other reasons, which --format jsonl tells", left))
+		parts = append(parts, fmt.Sprintf("other reasons, which --format jsonl tells (%d)", left))
 	}
 	return text + strings.Join(parts, "; ")
 }

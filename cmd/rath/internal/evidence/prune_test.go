@@ -60,10 +60,14 @@ func TestPruneCountsWhatIsKept(t *testing.T) {
 	for i, reason := range []string{"tenant legal keeps everything", "tenant legal keeps everything", "session a names no event stream", "session b names no event stream"} {
 		views = append(views, prunedTree{Root: session.ID(fmt.Sprint(i)), State: retention.Kept, Reason: reason})
 	}
+	for i := range 12 {
+		views = append(views, prunedTree{State: retention.Kept, Reason: fmt.Sprintf("run r%d is waiting", i)})
+	}
+	views = append(views, prunedTree{State: retention.Kept, Reason: "branch b is not closed"})
 	if rows := prunedRows(views, time.Now(), false); len(rows) > 0 {
 		t.Errorf("%d rows", len(rows))
 	}
-	const want = "304 trees left as they are: 300 kept for 30 days; 2 tenant legal keeps everything; 1 session a names no event stream; 1 for other reasons, which --format jsonl tells"
+	const want = "317 trees left as they are: kept for 30 days (300); a run is waiting (12); a session names no event stream (2); other reasons, which --format jsonl tells (3)"
 	if got := keptText(views); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -36,7 +36,7 @@ func limitOf(q wire.Query) int {
 }
 
 func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
-	h, err := a.c.History(ctx, t)
+	h, err := a.c.History(ctx, t, q.After)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q wire.Query) (any,
 	if q.Run == "" {
 		return nil, missing("run", "send the id of a run, or "+messages.Last)
 	}
-	h, err := a.c.History(ctx, t)
+	h, err := a.c.History(ctx, t, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +291,7 @@ func sizeOf(c messages.Chunk) int {
 }
 
 func (a answerer) graph(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
-	h, err := a.c.History(ctx, t)
+	h, err := a.c.History(ctx, t, q.After)
 	if err != nil {
 		return nil, err
 	}

@@ -58,10 +58,14 @@ func (c *Projections) CaughtUp(ctx context.Context) error {
 	return c.WaitCaughtUp(ctx)
 }
 
-// History returns what is to be known now, once LINEAGE has caught up with the logs.
-func (c *Projections) History(ctx context.Context, t session.Tenant) (*history, error) {
-	if err := c.CaughtUp(ctx); err != nil {
-		return nil, err
+// History returns what is to be known now, once LINEAGE has caught up with the logs. For a page
+// that goes on after another one it does not wait: nothing of it is newer than the first, which
+// did.
+func (c *Projections) History(ctx context.Context, t session.Tenant, after uint64) (*history, error) {
+	if after == 0 {
+		if err := c.CaughtUp(ctx); err != nil {
+			return nil, err
+		}
 	}
 	info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
 		return c.StreamInfo(ctx, streams.StreamLineage)

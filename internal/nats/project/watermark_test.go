@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/session"
 )
 
 // TestLineageIsBehind asks a relay of another process that stays behind: a reader does not
@@ -32,6 +33,13 @@ func TestLineageIsBehind(t *testing.T) {
 			if err := c.CaughtUp(t.Context()); err == nil {
 				t.Errorf("try %d: a reader is told that lineage has caught up", try)
 			}
+		}
+		if _, err := c.History(t.Context(), session.DefaultTenant, 0); err == nil {
+			t.Error("a list begins before lineage has caught up")
+		}
+		began := time.Now()
+		if _, err := c.History(t.Context(), session.DefaultTenant, 1); err != nil || time.Since(began) > 0 {
+			t.Errorf("the next page of a list takes %v, %v", time.Since(began), err)
 		}
 	})
 }

@@ -37,7 +37,8 @@ const (
 	// few of them it grows to windowMost.
 	window     = conn.PageMessages
 	windowMost = 1 << 16
-	// wholeFrom is the part of a stretch that the tenant has at least where all of it is read.
+	// A stretch is read whole where at least one message in wholeFrom of the stretch before
+	// was of the tenant.
 	wholeFrom = 2
 	// scanMost is about how many records one answer reads for a list: what it has
 	// found by then is a page.

@@ -106,7 +106,8 @@ func TestRelayBehindSlowDisk(t *testing.T) {
 		batches    bool
 	}{
 		{10 * time.Millisecond, 15 * time.Second, 8192, true},
-		{10 * time.Millisecond, historyWait / 2, 800, true},
+		// What is left after the batches takes lateMost one by one, and the machine its own time.
+		{10 * time.Millisecond, lateMost + lateMost/2, 800, true},
 		{100 * time.Microsecond, 5 * time.Second, 8192, false},
 	} {
 		commits, sync := want.commits, want.sync

@@ -111,7 +111,7 @@ func TestHTTP(t *testing.T) {
 			w.Header().Set("Content-Type", kind)
 			w.WriteHeader(status)
 			part := []byte(`{"jsonrpc":"2.0","id":1,"result":{"x":"` + strings.Repeat("x", 1<<20))
-			for range 64 {
+			for range 256 {
 				n, err := w.Write(part)
 				sent.Add(int64(n))
 				if err != nil {
@@ -170,7 +170,8 @@ func TestHTTP(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v; want %q", path, err, says)
 		}
-		if n := sent.Load(); n > 56<<20 {
+		// Two requests at most, each with what sockets hold besides: they grow on a busy machine.
+		if n := sent.Load(); n > 96<<20 {
 			t.Errorf("%s: %d bytes of an answer were read", path, n)
 		}
 	}

@@ -58,15 +58,34 @@ func (s *System) OffersAll(ctx context.Context, workflows []string) error {
 	return nil
 }
 
-// Offering counts the nodes that offer a workflow of a pool now. An offer outlives them.
-func Offering(nodes []wire.Node, w *wire.Workflow) (n int) {
-	for i := range nodes {
-		o := &nodes[i]
-		if !o.Dead && !o.Draining && o.Silent == 0 && slices.Contains(o.Pools, w.Pool) && slices.Contains(o.Offers, w.Name+"@"+w.Revision) {
-			n++
+// Offer is a workflow on offer by a pool. It outlives the pool's nodes.
+type Offer struct {
+	wire.Workflow
+	Nodes int `json:"nodes"` // that offer it now
+}
+
+// Offers returns the workflows on offer to the tenant, by name and pool.
+func (s *System) Offers(ctx context.Context) ([]Offer, error) {
+	all, err := s.Workflows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := s.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Offer, len(all))
+	for i := range all {
+		o := &out[i]
+		o.Workflow = all[i]
+		for k := range nodes {
+			n := &nodes[k]
+			if !n.Dead && !n.Draining && n.Silent == 0 && slices.Contains(n.Pools, o.Pool) && slices.Contains(n.Offers, o.Name+"@"+o.Revision) {
+				o.Nodes++
+			}
 		}
 	}
-	return n
+	return out, nil
 }
 
 // Deserted reports whether a workflow is on offer, and by no node that lives, as far as that
@@ -74,23 +93,12 @@ func Offering(nodes []wire.Node, w *wire.Workflow) (n int) {
 func (s *System) Deserted(ctx context.Context, workflow string) bool {
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
-	all, err := s.Workflows(ctx)
+	all, err := s.Offers(ctx)
 	if err != nil {
 		return false
 	}
-	nodes, err := s.Nodes(ctx)
-	if err != nil {
-		return false
-	}
-	known := false
-	for i := range all {
-		if all[i].Name == workflow {
-			if known = true; Offering(nodes, &all[i]) > 0 {
-				return false
-			}
-		}
-	}
-	return known
+	all = slices.DeleteFunc(all, func(o Offer) bool { return o.Name != workflow })
+	return len(all) > 0 && !slices.ContainsFunc(all, func(o Offer) bool { return o.Nodes > 0 })
 }
 
 func unknownWorkflow(workflow, where string, names []string) error {

@@ -105,14 +105,14 @@ func keptText(views []prunedTree) string {
 	reasons := slices.SortedFunc(maps.Keys(n), func(a, b string) int { return cmp.Or(cmp.Compare(n[b], n[a]), cmp.Compare(a, b)) })
 	var parts []string
 	for _, reason := range reasons[:min(len(reasons), keptReasons)] {
-		said := reason
+		part := reason
 		if n[reason] == 1 {
-			said = one[reason]
+			part = one[reason]
 		}
-		if len(reasons) == 1 {
-			return text + said
+		if len(reasons) > 1 {
+			part += fmt.Sprintf(" (%d)", n[reason])
 		}
-		parts = append(parts, fmt.Sprintf("%s (%d)", said, n[reason]))
+		parts = append(parts, part)
 		left -= n[reason]
 	}
 	if left > 0 {

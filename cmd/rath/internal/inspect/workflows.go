@@ -43,26 +43,12 @@ code says it.`,
 	}
 }
 
-// offer is a workflow on offer, for programs.
-type offer struct {
-	wire.Workflow
-	Nodes int `json:"nodes"` // that offer it now
-}
-
 func listWorkflows(ctx context.Context, a *app.App, s *app.System) error {
-	all, err := s.Workflows(ctx)
+	all, err := s.Offers(ctx)
 	if err != nil {
 		return err
 	}
-	nodes, err := s.Nodes(ctx)
-	if err != nil {
-		return err
-	}
-	offers := make([]offer, len(all))
-	for i := range all {
-		offers[i] = offer{all[i], app.Offering(nodes, &all[i])}
-	}
-	if done, err := app.Emit(a, offers); done {
+	if done, err := app.Emit(a, all); done {
 		return err
 	}
 	headers := []string{"NAME", "REVISION", "POOL", "NODES", "AGENTS"}
@@ -74,7 +60,7 @@ func listWorkflows(ctx context.Context, a *app.App, s *app.System) error {
 	var names, pools int
 	for i := range all {
 		w := &all[i]
-		rows[i] = []string{term.Line(w.Name, 24), term.Line(w.Revision, 8), term.Line(w.Pool, 16), strconv.Itoa(offers[i].Nodes), view.AgentsOf(w)}
+		rows[i] = []string{term.Line(w.Name, 24), term.Line(w.Revision, 8), term.Line(w.Pool, 16), strconv.Itoa(w.Nodes), view.AgentsOf(&w.Workflow)}
 		names, pools = max(names, term.Width(rows[i][0])-4), max(pools, term.Width(rows[i][2])-4)
 	}
 	for i := range all {

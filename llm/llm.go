@@ -58,6 +58,9 @@ type Message struct {
 	// Name is the tool's name in a tool message, and elsewhere the author's
 	// where the protocol has a place for it.
 	Name string `json:"name,omitempty"`
+	// Failed reports that the call which a tool message answers ended in an error. A wire
+	// that has a flag for it sends the flag; elsewhere the text reports the error.
+	Failed bool `json:"failed,omitempty"`
 	// Opaque is what a client returned in [Response.Opaque] for this
 	// assistant message: signatures and the like that a provider wants back
 	// unchanged. A client ignores what it did not write itself.
@@ -149,8 +152,13 @@ const (
 	// FinishTools holds if and only if the response has calls and was
 	// neither cut at the length limit nor filtered.
 	FinishTools Finish = "tool_calls"
-	// FinishFilter also stands for a refusal, whose words are the text.
+	// FinishFilter: a filter of the server withheld the answer or its rest.
 	FinishFilter Finish = "content_filter"
+	// FinishRefused: the model refused; the text, if any, has its reason.
+	FinishRefused Finish = "refusal"
+	// FinishPause: the server paused a long answer; the client asks again with the
+	// answer so far as the last message.
+	FinishPause Finish = "pause"
 )
 
 // Response is a finished completion. All its text is valid UTF-8.
@@ -159,7 +167,11 @@ type Response struct {
 	Reasoning string             `json:"reasoning,omitempty"`
 	Calls     []session.ToolCall `json:"calls,omitempty"`
 	Finish    Finish             `json:"finish"`
-	Usage     session.Usage      `json:"usage"`
+	// Word is the server's own finish word, verbatim and at most 64 bytes, where it is
+	// none of the protocol's. Finish is then FinishStop (or FinishTools), and the
+	// protocol's own clean end has proved that the answer is whole.
+	Word  string        `json:"finish_word,omitempty"`
+	Usage session.Usage `json:"usage"`
 	// Uncounted reports that the server states no tokens, or a number that cannot be.
 	// Usage has none then.
 	Uncounted bool `json:"uncounted,omitempty"`

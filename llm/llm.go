@@ -141,8 +141,9 @@ const (
 	TryHeader  = "Rath-Try"
 )
 
-// Finish says why a completion ended. A client maps every provider's own words to these; a
-// word that it does not know becomes stop.
+// Finish says why a completion ended. A client maps the words of a closed list, those of
+// the protocols and their imitators, to these. Another word becomes stop where the protocol's
+// own end proves the answer whole, and proves nothing by itself: see [Response.Word].
 type Finish string
 
 // The ends of a completion.
@@ -168,8 +169,9 @@ type Response struct {
 	Calls     []session.ToolCall `json:"calls,omitempty"`
 	Finish    Finish             `json:"finish"`
 	// Word is the server's own finish word, verbatim and at most 64 bytes, where it is
-	// none of the protocol's. Finish is then FinishStop (or FinishTools), and the
-	// protocol's own clean end has proved that the answer is whole.
+	// none of the list. Finish is then FinishStop (or FinishTools), and the protocol's own
+	// clean end has proved that the answer is whole; or FinishLength, for an answer of the
+	// Responses protocol that is incomplete for that reason.
 	Word  string        `json:"finish_word,omitempty"`
 	Usage session.Usage `json:"usage"`
 	// Uncounted reports that the server states no tokens, or a number that cannot be.

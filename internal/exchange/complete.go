@@ -81,10 +81,11 @@ func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Respon
 		return nil, x.explain(ctx, err)
 	}
 	defer closer.Close()
-	tail := false // what may follow a whole answer is waited for once, however much comes
+	tail := -1 // the size of a whole answer: more of it renews the wait for what may follow, nothing else does
 	for {
 		raw, err := stream.Next()
 		if err == nil && bytes.Equal(raw, done) {
+			d.Done()
 			err = io.EOF
 		}
 		if err == nil {
@@ -92,10 +93,10 @@ func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Respon
 				return nil, err
 			}
 			switch s := d.State(); {
-			case s.Whole && !tail:
-				tail = true
+			case s.Whole && s.Size != tail:
+				tail = s.Size
 				w.watch(x.o.Tail, errTail)
-			case s.Begun && !tail:
+			case s.Begun && !s.Whole:
 				w.watch(x.o.Idle, idle)
 			}
 			continue

@@ -10,8 +10,8 @@
 //
 // A request is sent once: the caller of package llm decides about another one.
 //
-// Files, the lowest first: exchange, fragment, body, opaque, sse, server, azure, schema, failure,
-// transport, complete.
+// Files, the lowest first: exchange, finish, fragment, body, opaque, sse, server, azure, schema,
+// failure, transport, complete.
 package exchange
 
 import (
@@ -57,6 +57,8 @@ type Decoder interface {
 	// Add takes an event, which is a JSON object for most, or a whole answer. Its error
 	// is an *llm.Error. raw is the decoder's until it returns.
 	Add(raw []byte) error
+	// Done takes the protocol's own end of the answer: [DONE], or that of a document.
+	Done()
 	// State says how far the answer has come.
 	State() State
 	// Response returns the answer once it is whole. It passes on what was held back.
@@ -68,6 +70,7 @@ type State struct {
 	Begun bool // a piece of it was seen
 	Whole bool // the server proved that nothing of it is missing
 	Text  int  // bytes of its text
+	Size  int  // bytes of all that was seen of it
 	Used  session.Usage
 }
 
@@ -76,11 +79,12 @@ type Passed struct {
 	Sink  func(llm.Delta) // may be nil
 	Begun bool            // a piece of it was seen
 	Size  int             // of all pieces, and what else the decoder counts to them, in bytes
+	End
 }
 
-// Emit passes a piece on.
+// Emit passes a piece on. A finish word before it did not end the answer.
 func (p *Passed) Emit(d llm.Delta) {
-	p.Begun = true
+	p.Begun, p.proven = true, false
 	p.Size += len(d.Text) + len(d.Reasoning)
 	if d.Call != nil {
 		p.Size += len(d.Call.Args)

@@ -81,6 +81,7 @@ type Outcome struct {
 	Text, Reasoning string
 	Calls           []session.ToolCall
 	Finish          llm.Finish
+	Word            string // of the server, where it is none of the list
 	Usage           session.Usage
 	Code            llm.Code
 	Says            string // what the error's text contains
@@ -144,7 +145,7 @@ func ask(t *testing.T, w Wire, row Row, url string, l Limits) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := Outcome{Text: resp.Text, Reasoning: resp.Reasoning, Calls: resp.Calls, Finish: resp.Finish, Usage: resp.Usage}
+	got := Outcome{Text: resp.Text, Reasoning: resp.Reasoning, Calls: resp.Calls, Finish: resp.Finish, Word: resp.Word, Usage: resp.Usage}
 	if diff := cmp.Diff(row.Want, got); diff != "" {
 		t.Error(diff)
 	}

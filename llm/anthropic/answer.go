@@ -82,8 +82,6 @@ type answer struct {
 	blocks          []*content // in the order in which they began
 	text, reasoning strings.Builder
 	calls           int
-	finished        bool
-	finish          llm.Finish
 	tally           tally
 }
 
@@ -91,7 +89,7 @@ var _ exchange.Decoder = (*answer)(nil)
 
 // State implements [exchange.Decoder].
 func (a *answer) State() exchange.State {
-	return exchange.State{Begun: a.Begun, Whole: a.finished, Text: a.text.Len(), Used: a.tally.counts()}
+	return exchange.State{Begun: a.Begun, Whole: a.Whole(), Text: a.text.Len(), Size: a.Size, Used: a.tally.counts()}
 }
 
 // Add takes an event. Those of a type that is not known are passed over, as the protocol
@@ -122,8 +120,10 @@ func (a *answer) Add(raw []byte) error {
 	case "message_delta":
 		a.tally.take(ev.Usage)
 		if ev.Delta != nil {
-			a.stop(string(ev.Delta.StopReason))
+			err = a.Ended(a.e, string(ev.Delta.StopReason))
 		}
+	case "message_stop":
+		a.Done()
 	}
 	if err == nil && a.Size > a.e.MaxResponse() {
 		err = a.e.Malformed("the answer is larger than %d bytes", a.e.MaxResponse())
@@ -149,28 +149,12 @@ func (a *answer) whole(raw []byte) error {
 			return err
 		}
 	}
-	a.stop(string(m.StopReason))
-	return nil
-}
-
-// stop takes a stop reason.
-func (a *answer) stop(reason string) {
-	switch reason {
-	case "":
-		return
-	case "max_tokens", "model_context_window_exceeded":
-		a.finish = llm.FinishLength
-	case "refusal":
-		a.finish = llm.FinishFilter
-	default:
-		a.finish = llm.FinishStop
-	}
-	a.finished, a.Begun = true, true
+	return a.Ended(a.e, string(m.StopReason))
 }
 
 // Response implements [exchange.Decoder].
 func (a *answer) Response() *llm.Response {
-	r := &llm.Response{Finish: a.finish, Usage: a.tally.counts(), Model: a.model}
+	r := &llm.Response{Finish: a.Finish, Word: a.Word, Usage: a.tally.counts(), Model: a.model}
 	r.Uncounted = r.Usage.Tokens() == 0
 	ids := exchange.IDs{}
 	var pieces []exchange.Piece

@@ -94,7 +94,7 @@ func (s *blocks) close(events []string) []string {
 }
 
 func reason(f llm.Finish) string {
-	return map[llm.Finish]string{llm.FinishStop: "end_turn", llm.FinishLength: "max_tokens", llm.FinishTools: "tool_use", llm.FinishFilter: "refusal"}[f]
+	return map[llm.Finish]string{llm.FinishStop: "end_turn", llm.FinishLength: "max_tokens", llm.FinishTools: "tool_use", llm.FinishFilter: "content_filtered"}[f]
 }
 
 func tokens(u session.Usage) string {
@@ -108,7 +108,10 @@ func TestAnswers(t *testing.T) {
 		rest  = `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"lo"}}`
 		end   = `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":5}}`
 		input = `{"type":"message_start","message":{"model":"m1"}}`
+		last  = `{"type":"message_stop"}`
 	)
+	word := func(s string) string { return `{"type":"message_delta","delta":{"stop_reason":"` + s + `"}}` }
+	worded := llmtest.Outcome{Text: "Hello", Finish: "stop", Word: "satisfied"}
 	row := func(name string, want llmtest.Outcome, events ...string) llmtest.Row {
 		return llmtest.Row{Name: name, Pieces: []string{llmtest.SSE, llmtest.Data(events...)}, Want: want}
 	}
@@ -125,7 +128,19 @@ func TestAnswers(t *testing.T) {
 		{Name: "a stalled one too", Pieces: []string{llmtest.SSE, llmtest.Data(begin, hello), llmtest.Pause}, Want: stalled},
 		row("stop_sequence", said("stop", session.Usage{}), input, hello, rest, `{"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"x"}}`),
 		row("context window", said("length", session.Usage{}), input, hello, rest, `{"type":"message_delta","delta":{"stop_reason":"model_context_window_exceeded"}}`),
-		row("a reason of tomorrow", said("stop", session.Usage{}), input, hello, rest, `{"type":"message_delta","delta":{"stop_reason":"satisfied"}}`),
+		row("a refusal", said("refusal", session.Usage{}), input, hello, rest, word("refusal")),
+		row("a refusal without words", llmtest.Outcome{Finish: "refusal"}, input, word("refusal"), last),
+		row("a pause", said("pause", session.Usage{}), input, hello, rest, word("pause_turn"), last),
+		row("the end in words of others", said("stop", session.Usage{}), input, hello, rest, word("stop")),
+		row("a reason of tomorrow", worded, input, hello, rest, word("satisfied"), last),
+		row("a reason of tomorrow, cut", llmtest.Outcome{Code: llm.CodeTruncated}, input, hello, rest, word("satisfied")),
+		row("null as a word, cut", llmtest.Outcome{Code: llm.CodeTruncated}, input, hello, word("null")),
+		row("null as a word, and the end", llmtest.Outcome{Code: llm.CodeTruncated}, input, hello, word("null"), last),
+		row("more after a reason, cut", llmtest.Outcome{Code: llm.CodeTruncated}, input, hello, word("end_turn"), rest),
+		row("more after a reason", said("stop", session.Usage{}), input, hello, word("end_turn"), rest, last),
+		row("broken off", llmtest.Outcome{Code: llm.CodeUnavailable, Says: `broke off: "error"`}, input, hello, word("error")),
+		{Name: "a document with a reason of tomorrow", Pieces: []string{llmtest.Head(200, "application/json"), `{"type":"message","model":"m1","content":[{"type":"text","text":"Hello"}],"stop_reason":"satisfied"}`}, Want: worded},
+		{Name: "a document without a reason", Pieces: []string{llmtest.Head(200, "application/json"), `{"type":"message","content":[{"type":"text","text":"Hel"}],"stop_reason":null}`}, Want: llmtest.Outcome{Code: llm.CodeTruncated}},
 		row("events and blocks of tomorrow", said("stop", used), begin, `{"type":"dream","index":"x"}`, hello, `{"type":"content_block_start","index":1,"content_block":{"type":"server_tool_use","id":"s"}}`, `{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{}"}}`, `{"type":"content_block_delta","index":0,"delta":{"type":"citations_delta","citation":{}}}`, rest, end),
 		row("a block that did not begin", said("stop", session.Usage{}), input, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`, end),
 		row("arguments of a block that did not begin", llmtest.Outcome{Code: llm.CodeMalformed}, input, `{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}`),

@@ -118,8 +118,6 @@ type assembler struct {
 	textJoin, reasonJoin exchange.Joiner
 	slots                []*slot
 	refused              bool
-	finished             bool // a finish reason was seen
-	finish               llm.Finish
 	usage                session.Usage
 	model                string
 	logprobs             []llm.Logprob
@@ -139,11 +137,19 @@ var _ exchange.Decoder = (*assembler)(nil)
 
 // State implements [exchange.Decoder].
 func (a *assembler) State() exchange.State {
-	s := exchange.State{Begun: a.Begun, Whole: a.finished, Text: a.text.Len(), Used: a.usage}
+	s := exchange.State{Begun: a.Begun, Whole: a.Whole(), Text: a.text.Len(), Size: a.Size, Used: a.usage}
 	for _, o := range a.others {
-		s.Begun, s.Whole, s.Text = s.Begun || o.Begun, s.Whole && o.finished, s.Text+o.text.Len()
+		s.Begun, s.Whole, s.Text, s.Size = s.Begun || o.Begun, s.Whole && o.Whole(), s.Text+o.text.Len(), s.Size+o.Size
 	}
 	return s
+}
+
+// Done implements [exchange.Decoder].
+func (a *assembler) Done() {
+	a.Passed.Done()
+	for _, o := range a.others {
+		o.Passed.Done()
+	}
 }
 
 // Add takes one event.
@@ -183,14 +189,10 @@ func (a *assembler) Add(raw []byte) error {
 		if c.Logprobs != nil && to.wantsLogprobs {
 			to.weigh(c.Logprobs.Content)
 		}
-		size := a.Size
-		for _, o := range a.others {
-			size += o.Size
-		}
-		if size > a.e.MaxResponse() {
+		if a.State().Size > a.e.MaxResponse() {
 			return a.e.Malformed("the answer is larger than %d bytes", a.e.MaxResponse())
 		}
-		if err := to.end(string(c.FinishReason)); err != nil {
+		if err := to.Ended(a.e, string(c.FinishReason)); err != nil {
 			return err
 		}
 	}
@@ -353,24 +355,6 @@ func (a *assembler) slot(c *call, name string, pos, n int) int {
 	}
 }
 
-// end takes a finish reason.
-func (a *assembler) end(reason string) error {
-	switch reason = strings.ToLower(reason); reason {
-	case "":
-		return nil
-	case "length", "max_tokens", "max_output_tokens", "model_length":
-		a.finish = llm.FinishLength
-	case "content_filter", "safety", "recitation", "refusal", "sensitive", "prohibited_content", "blocklist":
-		a.finish = llm.FinishFilter
-	case "error", "abort", "network_error", "insufficient_system_resource", "malformed_function_call":
-		return a.e.BrokenOff(reason)
-	default:
-		a.finish = llm.FinishStop
-	}
-	a.finished, a.Begun = true, true
-	return nil
-}
-
 // Response returns the finished completion. It flushes what was held back.
 func (a *assembler) Response() *llm.Response {
 	a.think(a.reasonJoin.Flush())
@@ -381,7 +365,7 @@ func (a *assembler) Response() *llm.Response {
 			a.Emit(llm.Delta{Call: &session.ToolCall{Args: t}, Index: i})
 		}
 	}
-	r := &llm.Response{Text: a.text.String(), Reasoning: a.reasoning.String(), Finish: a.finish, Usage: a.usage, Uncounted: a.usage.Tokens() == 0, Model: a.model, Logprobs: a.logprobs}
+	r := &llm.Response{Text: a.text.String(), Reasoning: a.reasoning.String(), Finish: a.Finish, Word: a.Word, Usage: a.usage, Uncounted: a.usage.Tokens() == 0, Model: a.model, Logprobs: a.logprobs}
 	for _, o := range a.others {
 		other := o.Response()
 		other.Uncounted, other.Model = a.usage.Tokens() == 0, a.model
@@ -399,7 +383,7 @@ func (a *assembler) Response() *llm.Response {
 	r.Opaque = sealOpaque(a.e.Host, extras)
 	switch {
 	case a.refused:
-		r.Finish = llm.FinishFilter
+		r.Finish = llm.FinishRefused
 	case len(r.Calls) > 0 && r.Finish == llm.FinishStop:
 		r.Finish = llm.FinishTools
 	}

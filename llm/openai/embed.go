@@ -94,6 +94,9 @@ func (v *vectors) State() exchange.State {
 	return exchange.State{Begun: v.all != nil, Whole: v.all != nil, Used: v.usage}
 }
 
+// Done implements [exchange.Decoder].
+func (v *vectors) Done() {}
+
 // Response implements [exchange.Decoder].
 func (v *vectors) Response() *llm.Response {
 	return &llm.Response{Usage: v.usage, Uncounted: v.usage.Tokens() == 0, Model: v.model}

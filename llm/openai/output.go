@@ -78,9 +78,7 @@ type output struct {
 	items           []*outputItem
 	text, reasoning strings.Builder
 	calls           int
-	finished        bool
 	refused         bool
-	finish          llm.Finish
 	usage           session.Usage
 }
 
@@ -88,7 +86,7 @@ var _ exchange.Decoder = (*output)(nil)
 
 // State implements [exchange.Decoder].
 func (o *output) State() exchange.State {
-	return exchange.State{Begun: o.Begun, Whole: o.finished, Text: o.text.Len(), Used: o.usage}
+	return exchange.State{Begun: o.Begun, Whole: o.Whole(), Text: o.text.Len(), Size: o.Size, Used: o.usage}
 }
 
 // Add takes an event. Those of a type that is not known, and those that repeat what came
@@ -128,11 +126,15 @@ func (o *output) Add(raw []byte) error {
 		if c := o.find(at); c != nil && c.kind == itemCall && c.body.Len() == 0 {
 			err = o.add(at, itemCall, ev.Arguments)
 		}
-	case api.ResponseStreamEventCompleted, api.ResponseStreamEventIncomplete, api.ResponseStreamEventFailed:
-		err = o.end(ev.Response)
+	case api.ResponseStreamEventCompleted:
+		err = o.end(ev.Response, api.ResponseStatusCompleted)
+	case api.ResponseStreamEventIncomplete:
+		err = o.end(ev.Response, api.ResponseStatusIncomplete)
+	case api.ResponseStreamEventFailed:
+		err = o.end(ev.Response, api.ResponseStatusFailed)
 	case "":
 		if ev.Object == "response" {
-			err = o.end(raw)
+			err = o.end(raw, "")
 		}
 	}
 	if err == nil && o.Size > o.e.MaxResponse() {
@@ -153,25 +155,32 @@ func (o *output) note(r *response) {
 }
 
 // end takes the answer as the server has it at the end, with the items that did not come
-// before.
-func (o *output) end(raw json.RawMessage) error {
+// before. status is that of its event, for an answer without one.
+func (o *output) end(raw json.RawMessage, status api.ResponseStatus) error {
 	var r response
 	if json.Unmarshal(raw, &r) != nil {
 		return o.e.Malformed("the answer is not the JSON of a response")
 	}
 	o.note(&r)
-	switch api.ResponseStatus(r.Status) {
-	case api.ResponseStatusCompleted:
-		o.finish = llm.FinishStop
-	case api.ResponseStatusIncomplete:
-		if o.finish = llm.FinishLength; r.Incomplete.Reason == "content_filter" {
-			o.finish = llm.FinishFilter
+	var end exchange.End
+	switch status = cmp.Or(api.ResponseStatus(r.Status), status); {
+	case status == api.ResponseStatusIncomplete:
+		end.Finish = llm.FinishLength
+		switch r.Incomplete.Reason {
+		case "", "max_output_tokens", "max_tokens":
+		case "content_filter":
+			end.Finish = llm.FinishFilter
+		default:
+			end.Word = o.e.Word(string(r.Incomplete.Reason))
 		}
-	default:
-		if exchange.IsSet(r.Error) {
-			return o.e.Failure(raw)
-		}
-		return o.e.BrokenOff(string(r.Status))
+	case exchange.IsSet(r.Error):
+		return o.e.Failure(raw)
+	case slices.Contains(broken, status):
+		return o.e.BrokenOff(string(status))
+	case status == api.ResponseStatusCompleted:
+		end.Finish = llm.FinishStop
+	default: // of an answer that came to its end
+		end.Finish, end.Word = llm.FinishStop, o.e.Word(string(status))
 	}
 	for i, one := range r.Output {
 		if o.find(int64(i)) != nil {
@@ -181,9 +190,13 @@ func (o *output) end(raw json.RawMessage) error {
 			return err
 		}
 	}
-	o.finished, o.Begun = true, true
+	o.Begun, o.End = true, end
+	o.Done() // the event is the protocol's own end
 	return nil
 }
+
+// broken are the statuses of an answer that does not come to its end.
+var broken = []api.ResponseStatus{"", api.ResponseStatusFailed, api.ResponseStatusCancelling, api.ResponseStatusCancelled, api.ResponseStatusQueued, api.ResponseStatusInProgress}
 
 func (o *output) find(index int64) *outputItem {
 	for i := len(o.items) - 1; i >= 0; i-- {
@@ -309,7 +322,7 @@ func (o *output) flush(c *outputItem) {
 
 // Response implements [exchange.Decoder].
 func (o *output) Response() *llm.Response {
-	r := &llm.Response{Finish: o.finish, Usage: o.usage, Uncounted: o.usage.Tokens() == 0, Model: o.model}
+	r := &llm.Response{Finish: o.Finish, Word: o.Word, Usage: o.usage, Uncounted: o.usage.Tokens() == 0, Model: o.model}
 	slices.SortStableFunc(o.items, func(a, b *outputItem) int { return cmp.Compare(a.index, b.index) })
 	ids := exchange.IDs{}
 	var pieces []exchange.Piece
@@ -330,7 +343,7 @@ func (o *output) Response() *llm.Response {
 	r.Opaque = exchange.Seal(KindResponses, o.e.Host, pieces)
 	switch {
 	case o.refused:
-		r.Finish = llm.FinishFilter
+		r.Finish = llm.FinishRefused
 	case len(r.Calls) > 0 && r.Finish == llm.FinishStop:
 		r.Finish = llm.FinishTools
 	}

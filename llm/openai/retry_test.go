@@ -59,6 +59,23 @@ func silent(body string) func(*http.Request) (*http.Response, error) {
 	}
 }
 
+// slowly sends pieces with pauses before each, and leaves the stream open.
+func slowly(pause time.Duration, pieces ...string) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		pr, pw := io.Pipe()
+		context.AfterFunc(r.Context(), func() { pw.CloseWithError(r.Context().Err()) })
+		go func() {
+			for _, p := range pieces {
+				time.Sleep(pause)
+				if _, err := io.WriteString(pw, p); err != nil {
+					return
+				}
+			}
+		}()
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: pr, Request: r}, nil
+	}
+}
+
 var hello = data(say("Hello"), fin("stop"), "[DONE]")
 
 func complete(t *testing.T, ctx context.Context, tr *trips, o llm.ServerOptions, sink func(llm.Delta)) (*llm.Response, error) {
@@ -86,6 +103,9 @@ func TestOneRequest(t *testing.T) {
 		says  string
 	}{
 		{name: "an answer", step: answer(200, hello)},
+		{name: "null as a word, slowly", step: slowly(3*time.Second, data(fin("null")), data(say("Hel"), fin("null")), data(say("lo"), fin("null")), data(fin("stop"), "[DONE]")), took: 12050 * time.Millisecond},
+		{name: "a stop on each piece, slowly", o: llm.ServerOptions{Tail: 4 * time.Second}, step: slowly(3*time.Second, data(say("H"), fin("stop")), data(say("e"), fin("stop")), data(say("llo"), fin("stop"))), took: 13 * time.Second},
+		{name: "a word of tomorrow, slowly", step: slowly(30*time.Second, data(say("Hel"), fin("satisfied")), data(say("lo"), fin("satisfied")), data("[DONE]")), took: 90050 * time.Millisecond},
 		{name: "a failure", step: answer(500, `{"error":{"message":"x"}}`), code: llm.CodeUnavailable},
 		{name: "no connection", step: func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }, code: llm.CodeUnavailable, says: "connection refused"},
 		{name: "what stays wrong", step: answer(400, `{"error":{"message":"no"}}`), code: llm.CodeInvalidRequest},

@@ -1,0 +1,90 @@
+package exchange
+
+import (
+	"strings"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// maxWord bounds a finish word that is kept, in bytes.
+const maxWord = 64
+
+// broke stands in finishes for a word with which a server reports that it gave up.
+const broke llm.Finish = "broke off"
+
+// finishes is the closed list of finish words, in lower case: those of the protocols, and
+// those of servers and proxies that imitate one of them with the words of another. No word
+// has two meanings, so one table serves all.
+var finishes = map[string]llm.Finish{
+	"stop": llm.FinishStop, "end_turn": llm.FinishStop, "stop_sequence": llm.FinishStop,
+	"eos": llm.FinishStop, "eos_token": llm.FinishStop, "complete": llm.FinishStop, "completed": llm.FinishStop,
+	"tool_calls": llm.FinishStop, "tool_call": llm.FinishStop, "tool_use": llm.FinishStop, "function_call": llm.FinishStop,
+
+	"length": llm.FinishLength, "max_tokens": llm.FinishLength, "max_output_tokens": llm.FinishLength,
+	"max_completion_tokens": llm.FinishLength, "max_length": llm.FinishLength, "model_length": llm.FinishLength,
+	"model_context_window_exceeded": llm.FinishLength, "context_length_exceeded": llm.FinishLength,
+	"token_limit": llm.FinishLength, "time_limit": llm.FinishLength,
+
+	"content_filter": llm.FinishFilter, "content_filtered": llm.FinishFilter, "safety": llm.FinishFilter,
+	"recitation": llm.FinishFilter, "sensitive": llm.FinishFilter, "prohibited_content": llm.FinishFilter,
+	"blocklist": llm.FinishFilter, "spii": llm.FinishFilter, "language": llm.FinishFilter, "image_safety": llm.FinishFilter,
+	"guardrail_intervened": llm.FinishFilter, "guardrails": llm.FinishFilter, "error_toxic": llm.FinishFilter,
+
+	"refusal": llm.FinishRefused, "refused": llm.FinishRefused,
+
+	"pause_turn": llm.FinishPause, "pause": llm.FinishPause,
+
+	"error": broke, "abort": broke, "aborted": broke, "cancelled": broke, "canceled": broke, "timeout": broke,
+	"network_error": broke, "insufficient_system_resource": broke, "malformed_function_call": broke,
+	"malformed_tool_use": broke, "malformed_model_output": broke, "unexpected_tool_call": broke,
+}
+
+// unfinished are the words of servers for an answer that has not ended.
+var unfinished = map[string]bool{
+	"": true, "null": true, "none": true, "nil": true, "undefined": true, "unspecified": true,
+	"finish_reason_unspecified": true, "not_finished": true, "unfinished": true, "in_progress": true,
+}
+
+// End is why an answer ended, as far as its events have shown it. The zero value is of an
+// answer that has not ended.
+type End struct {
+	Finish llm.Finish
+	Word   string // of the server, where the list has no such word
+	proven bool
+}
+
+// Whole reports whether nothing is missing of the answer.
+func (n *End) Whole() bool { return n.proven }
+
+// Done takes the protocol's own end of an answer, such as [DONE], after which nothing
+// comes. It proves any finish word.
+func (n *End) Done() { n.proven = n.Finish != "" }
+
+// Ended takes a finish word of the server of e. A word of the list proves that the answer
+// is whole, until more of it comes. Another word proves nothing before [End.Done]. The
+// error is of a server that reports by the word that it gave up.
+func (p *Passed) Ended(e *Endpoint, word string) error {
+	lower := strings.ToLower(word)
+	if unfinished[lower] {
+		return nil
+	}
+	switch finish, known := finishes[lower]; {
+	case finish == broke:
+		return e.BrokenOff(word)
+	case known:
+		p.End = End{Finish: finish, proven: true}
+	default:
+		p.End = End{Finish: llm.FinishStop, Word: e.Word(word)}
+	}
+	p.Begun = true
+	return nil
+}
+
+// Word is a finish word of the server as it is kept.
+func (e *Endpoint) Word(s string) string {
+	const mark = len("…")
+	if s = llm.Redact(llm.CleanText(s), e.key); len(s) > maxWord {
+		s = llm.Clip(s, maxWord-mark)
+	}
+	return s
+}

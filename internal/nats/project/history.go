@@ -80,30 +80,39 @@ func (c *Projections) History(ctx context.Context, t session.Tenant, after uint6
 // Tree reads the tree of sessions of a root and, because a run may go on in a session
 // of another root, those that it refers to.
 func (h *history) Tree(ctx context.Context, root session.ID) (*lineage.Graph, error) {
-	g, _, err := h.tree(ctx, root)
-	return g, err
+	t, err := h.tree(ctx, root)
+	return t.graph, err
 }
 
-// tree is Tree, and says where LINEAGE holds that the runs were submitted.
-func (h *history) tree(ctx context.Context, root session.ID) (*lineage.Graph, map[run.ID]uint64, error) {
-	g, places := lineage.NewGraph(), map[run.ID]uint64{}
+// tree is what LINEAGE holds of a tree of sessions.
+type tree struct {
+	graph    *lineage.Graph
+	places   map[run.ID]uint64   // of the messages by which its runs were submitted
+	sessions map[session.ID]bool // of that root
+}
+
+func (h *history) tree(ctx context.Context, root session.ID) (tree, error) {
+	g, places, own := lineage.NewGraph(), map[run.ID]uint64{}, map[session.ID]bool{}
 	known := map[session.ID]bool{}
 	roots := []session.ID{root}
 	for i := 0; i < len(roots) && i < treesMost; i++ {
 		var refs []session.ID
 		filter, end, err := h.placeOf(ctx, roots[i])
 		if err != nil {
-			return nil, nil, err
+			return tree{}, err
 		}
 		for r, err := range h.records(ctx, filter, h.first, end) {
 			if err != nil {
-				return nil, nil, err
+				return tree{}, err
 			}
 			g.Add(*r.Record)
 			if submits(r.Record) {
 				places[r.Run] = r.at
 			}
 			known[r.Session] = true
+			if r.Root == root {
+				own[r.Session] = true
+			}
 			for _, p := range r.Parents {
 				refs = append(refs, p.Session)
 			}
@@ -118,14 +127,14 @@ func (h *history) tree(ctx context.Context, root session.ID) (*lineage.Graph, ma
 			known[id] = true
 			other, err := h.c.RootOf(ctx, session.Key{Tenant: h.tenant, ID: id})
 			if err != nil && !errors.Is(err, session.ErrNotFound) {
-				return nil, nil, err
+				return tree{}, err
 			}
 			if err == nil && !slices.Contains(roots, other) {
 				roots = append(roots, other)
 			}
 		}
 	}
-	return g, places, nil
+	return tree{g, places, own}, nil
 }
 
 // placeOf returns the filter that matches the records of a tree, and where they end. That is

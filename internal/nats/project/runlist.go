@@ -51,6 +51,7 @@ type runList struct {
 	graph *lineage.Graph
 	apart map[session.ID]bool // sessions of which newer records may say that they are quarantined
 	read  map[session.ID]*lineage.Graph
+	above map[session.ID]bool // trees whose records above the page were asked for: all are in graph
 	told  map[run.ID]bool
 	rows  []Listed
 }
@@ -71,7 +72,7 @@ const treesKept = 64
 func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) (rows []Listed, next uint64, err error) {
 	l := runList{
 		history: h, Choice: o, limit: limit, top: h.until(before), whole: before == 0,
-		graph: lineage.NewGraph(), read: map[session.ID]*lineage.Graph{}, told: map[run.ID]bool{},
+		graph: lineage.NewGraph(), read: map[session.ID]*lineage.Graph{}, above: map[session.ID]bool{}, told: map[run.ID]bool{},
 	}
 	_, l.trees = o.Where.Under()
 	if !l.whole {
@@ -194,8 +195,19 @@ const aboveOne = 8
 // readAbove adds what LINEAGE holds of a tree above the page, up to its end: a run that
 // waited has the rest of its records there. They have one subject, whose messages a server
 // finds without passing those of other trees. It adds nothing and returns false if other
-// trees may belong to it, see Tree.
+// trees may belong to it, see Tree. A page reads a tree once: all branches of a fan-out are
+// runs of one tree.
 func (l *runList) readAbove(ctx context.Context, root session.ID, end uint64) (all bool, err error) {
+	all, read := l.above[root]
+	if !read {
+		if all, err = l.addAbove(ctx, root, end); err == nil {
+			l.above[root] = all
+		}
+	}
+	return all, err
+}
+
+func (l *runList) addAbove(ctx context.Context, root session.ID, end uint64) (all bool, err error) {
 	subject := lineage.TreeSubject(l.tenant, root)
 	var above []lineage.Record
 	at := l.top
@@ -309,8 +321,11 @@ func (o *Choice) OnlyOpen() bool {
 // Open is Runs for a choice of runs that have not ended, from the trees of the sessions that
 // have such: what has ended since, however much, is not read.
 func (h *history) Open(ctx context.Context, ids []session.ID, before uint64, limit int, o Choice) (rows []Listed, next uint64, err error) {
-	read := map[session.ID]bool{}
+	read, seen := map[session.ID]bool{}, map[session.ID]bool{}
 	for _, id := range ids {
+		if seen[id] { // another branch of a fan-out that was read
+			continue
+		}
 		root, err := h.c.RootOf(ctx, session.Key{Tenant: h.tenant, ID: id})
 		if errors.Is(err, session.ErrNotFound) || read[root] {
 			continue
@@ -319,14 +334,15 @@ func (h *history) Open(ctx context.Context, ids []session.ID, before uint64, lim
 			return nil, 0, err
 		}
 		read[root] = true
-		g, places, err := h.tree(ctx, root)
+		t, err := h.tree(ctx, root)
 		if err != nil {
 			return nil, 0, err
 		}
-		for _, r := range g.Select(h.tenant, o.Where, o.Now) {
-			at := cmp.Or(places[r.ID], h.first)
+		maps.Copy(seen, t.sessions)
+		for _, r := range t.graph.Select(h.tenant, o.Where, o.Now) {
+			at := cmp.Or(t.places[r.ID], h.first)
 			if r.Root == root && o.takes(&r) && (before == 0 || at < before) {
-				rows = append(rows, Listed{r, at, g})
+				rows = append(rows, Listed{r, at, t.graph})
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/run"
@@ -220,4 +221,123 @@ func TestListBelowManyArchived(t *testing.T) {
 			t.Errorf("%d runs are listed, want 1", listed)
 		}
 	})
+}
+
+// TestListOfWideFanOuts lists the runs of fan-outs whose branches ended long after they were
+// submitted: what a list reads grows with the branches, and not with their square. All of them
+// are runs of one tree, which a page reads once.
+func TestListOfWideFanOuts(t *testing.T) {
+	for _, branches := range []int{256, 1024} {
+		t.Run(fmt.Sprint(branches), func(t *testing.T) {
+			layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
+				all := fanOut(c, branches)
+				if err := newRelay(t, c, all[0][0].Session).publish(t.Context(), all); err != nil {
+					t.Fatal(err)
+				}
+				var asked atomic.Int64
+				w.Set(nil, func(b []byte) bool {
+					for _, api := range []string{"DIRECT.GET.", "STREAM.MSG.GET."} {
+						asked.Add(int64(bytes.Count(b, []byte("PUB $JS.API."+api+streams.StreamLineage))))
+					}
+					return true
+				})
+				h := &history{c: c, tenant: session.DefaultTenant, first: 1, last: uint64(len(all))}
+				where, err := lineage.ParseSelector("branch=no")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for name, o := range map[string]Choice{"all": {}, "no branches": {Where: where}} {
+					o.Now = time.UnixMilli(int64(10 * branches))
+					listed, pages := 0, 0
+					asked.Store(0)
+					for before := uint64(0); ; {
+						rows, next, err := h.Runs(t.Context(), before, 1000, o)
+						if err != nil {
+							t.Fatal(err)
+						}
+						for _, r := range rows {
+							if r.State != run.Succeeded {
+								t.Fatalf("run %s is %s", r.ID, r.State)
+							}
+						}
+						listed, pages = listed+len(rows), pages+1
+						if before = next; next == 0 {
+							break
+						}
+					}
+					want := branches + 1
+					if o.Where != nil {
+						want = 1
+					}
+					if listed != want {
+						t.Errorf("%s: %d runs are listed, want %d", name, listed, want)
+					}
+					// Each page reads the tree at most once, and its own stretch.
+					bulk := int64(len(all)/conn.PageMessages + 1)
+					if n, most := asked.Load(), int64(pages)*(2*bulk+aboveOne+8); n > most {
+						t.Errorf("%s: %d pages took %d requests, want at most %d", name, pages, n, most)
+					}
+					t.Logf("%s: %d messages, %d pages, %d requests", name, len(all), pages, asked.Load())
+				}
+				w.Set(nil, nil)
+			})
+		})
+	}
+}
+
+// fanOut returns the records of a run and of its branches, commit by commit: all branches
+// are submitted before the first one ends.
+func fanOut(c *Projections, branches int) (all [][]lineage.Record) {
+	base := lineage.Record{Schema: lineage.Schema, Tenant: session.DefaultTenant, Run: "r", Workflow: "wide", Epoch: 1, Hash: "h"}
+	base.Session = c.HomeOf(base.Tenant, base.Run)
+	base.Root = base.Session
+	_, partition, _ := base.Session.Locate()
+	commits := map[session.ID]uint64{}
+	commit := func(records ...lineage.Record) {
+		at := records[0].Session
+		commits[at]++
+		for i := range records {
+			r := &records[i]
+			r.Partition, r.Seq, r.Commit, r.K, r.Time = partition, uint64(len(all)+1), commits[at], i+1, int64(len(all)+1)
+		}
+		all = append(all, records)
+	}
+	of := func(id session.ID, run run.ID, kind lineage.Kind) lineage.Record {
+		r := base
+		r.Session, r.Run, r.Kind, r.Attempt, r.Node = id, run, kind, 1, "n"
+		return r
+	}
+	opened, submitted := of(base.Session, "r", lineage.Opened), of(base.Session, "r", lineage.Submitted)
+	opened.Via, submitted.State = session.OpenLeaf, string(run.Queued)
+	commit(opened, submitted, of(base.Session, "r", lineage.Claimed))
+	fan := of(base.Session, "r", lineage.FannedOut)
+	fan.Step = "0"
+	var ids []session.ID
+	for i := range branches {
+		id := c.Minter().Child(base.Tenant, "r", fmt.Sprint("0.b", i))
+		ids = append(ids, id)
+		fan.Branches = append(fan.Branches, lineage.Ref{Session: id})
+	}
+	waiting := of(base.Session, "r", lineage.Waiting)
+	waiting.Waits = []lineage.Wait{{Kind: run.WaitBranches, Step: "0", Branches: ids}}
+	commit(fan, waiting)
+	for i, id := range ids {
+		o, s := of(id, run.ID(id), lineage.Forked), of(id, run.ID(id), lineage.Submitted)
+		o.Parents = []lineage.Ref{{Session: base.Session, Commit: 2, Hash: "h"}}
+		s.State, s.Name = string(run.Queued), fmt.Sprint("b", i)
+		s.BranchOf = &lineage.Place{Run: "r", Session: base.Session, Step: "0"}
+		commit(o, s, of(id, run.ID(id), lineage.Claimed))
+	}
+	for _, id := range ids {
+		end := of(id, run.ID(id), lineage.Ended)
+		end.State = string(run.Succeeded)
+		commit(end)
+		report := of(base.Session, "r", lineage.Reported)
+		report.Branches = []lineage.Ref{{Session: id}}
+		commit(report)
+	}
+	end := of(base.Session, "r", lineage.Ended)
+	end.State = string(run.Succeeded)
+	commit(of(base.Session, "r", lineage.Claimed), end)
+	return all
 }

@@ -38,6 +38,15 @@ type PlanOptions struct {
 // linkOut is why a link that the run made is withheld.
 const linkOut = "a symbolic link that leads out of the directory"
 
+// linkToNever is why a link is withheld through which a program could write where no plan
+// does.
+const linkToNever = "a symbolic link into what --apply never carries"
+
+func leadsToNever(p, target string) bool {
+	_, is := neverOf(path.Join(path.Dir(p), target))
+	return is
+}
+
 // bareRepository is why what lies in a directory is withheld: git takes one with HEAD,
 // objects and refs for a repository, whose configuration names programs to run.
 const bareRepository = "in what git takes for a repository"
@@ -108,7 +117,7 @@ func named(all []LeftOut, dirs map[string]bool) []LeftOut {
 	return slices.DeleteFunc(all, func(w LeftOut) bool { return dirs[w.Path] && holds[w.Path] })
 }
 
-// neverOf says what a path is, or lies in, that no workspace exchanges.
+// neverOf returns the kind of a path that no workspace exchanges, or that lies below one.
 func neverOf(p string) (why string, ok bool) {
 	for name := range strings.SplitSeq(p, "/") {
 		if why := never(name); why != "" {
@@ -125,6 +134,8 @@ func risk(protected finder, bare []string, c manifest.Change) string {
 		return what
 	case c.After.Kind == manifest.Symlink && !manifest.LinkStaysInside(c.Path, c.After.Target):
 		return linkOut
+	case c.After.Kind == manifest.Symlink && leadsToNever(c.Path, c.After.Target):
+		return linkToNever
 	case under(bare, c.Path):
 		return bareRepository
 	}

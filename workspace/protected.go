@@ -2,18 +2,11 @@ package workspace
 
 import (
 	"path"
-	"slices"
+	"regexp"
 	"strings"
 	"sync"
 
-	"github.com/rathcluster/rath/internal/ignore"
 	"github.com/rathcluster/rath/internal/manifest"
-)
-
-// What a path is that never comes in, and so never goes out.
-const (
-	gitsOwn   = "git's own directory"
-	rathStore = "a store of Rath"
 )
 
 // gitHooks holds the programs that git runs; those that end with .sample it does not.
@@ -22,97 +15,128 @@ const (
 	gitHook  = "a git hook"
 )
 
-// never says what a name stands for that no workspace exchanges with the directory of a
+// never returns the kind of a name that no workspace exchanges with the directory of a
 // person, "" for any other name.
 func never(name string) string {
-	switch {
-	case manifest.IsGit(name):
-		return gitsOwn
-	case manifest.Fold(name) == ".rath":
-		return rathStore
+	name = foldName(name)
+	if !strings.ContainsAny(name, "._~") { // most names, without a look at the table
+		return ""
+	}
+	for _, p := range theGuard().never {
+		if p.matches(name) {
+			return p.what
+		}
 	}
 	return ""
 }
 
-// Protected are the paths that programs outside of the sandbox run, or take for orders: a
-// [Take] puts one back that a command changed, and a Plan carries a change of one only if it
-// is allowed by name. The patterns are those of gitignore, at any depth, in lower case.
-// Git's own directory, which no Plan carries, is not among them; of it a Take puts back the
-// hooks.
-var Protected = []struct {
-	What     string
-	Patterns []string
-}{
-	{"a git hook or git's configuration", []string{".husky", ".githooks", ".hooks", ".pre-commit-config.y*ml", ".pre-commit-hooks.y*ml", "lefthook*.y*ml", ".lefthook*", ".overcommit.yml", ".gitmodules", ".gitconfig", ".lintstagedrc*", ".simple-git-hooks*"}},
-	{"configuration of CI", []string{
-		".github/workflows", ".github/actions", ".gitea", ".forgejo", ".gitlab-ci*.y*ml", ".gitlab", ".circleci", ".travis.y*ml", "jenkinsfile*", ".jenkins", "azure-pipelines*.y*ml", ".azure-pipelines",
-		"bitbucket-pipelines.y*ml", ".buildkite", ".drone.y*ml", ".woodpecker*", ".appveyor.y*ml", "appveyor.y*ml", ".semaphore", ".teamcity", ".cirrus.y*ml", "cloudbuild.y*ml", ".tekton", ".ci",
-	}},
-	{"configuration of an editor", []string{
-		".vscode", ".idea", ".vs", ".fleet", ".zed", ".devcontainer*", "*.code-workspace", "*.sublime-project", ".nvim.lua", ".nvimrc", ".exrc", ".vimrc", ".gvimrc", ".vim", ".dir-locals*.el", ".helix", ".emacs*", ".theia", ".gitpod*",
-	}},
-	{"configuration of a shell or what it loads", []string{
-		".envrc", ".direnv", ".bash*", ".profile", ".zsh*", ".zprofile", ".zlog*", ".kshrc", ".cshrc", ".tcshrc", ".login", ".inputrc", ".config/fish", ".mise*", "mise*.toml", ".tool-versions", ".autoenv*", ".ssh", ".gnupg", ".netrc", ".tmux.conf", ".screenrc",
-	}},
-	{"configuration of a package manager", []string{".npmrc", ".yarnrc*", ".yarn", ".pnpmfile.cjs", ".cargo", ".pypirc", "pip.conf", ".mvn", ".bazelrc", ".bundle"}},
-	{"orders to an agent", []string{
-		"claude.md", "claude.local.md", ".claude*", "agents.md", "agents.override.md", "agent.md", ".agent", ".agents", "gemini.md", ".gemini", ".codex", ".cursor*", ".windsurf*", ".cline*", ".roo*", ".aider*", ".continue*", ".github/copilot*", ".github/instructions",
-		".github/prompts", ".github/chatmodes", ".github/agents", ".mcp*", "mcp.json", ".junie", ".kiro", ".amazonq", ".opencode*", "opencode.json*", ".goose*", ".crush*", "crush.json", ".trae", ".augment*", ".rules", ".rathignore",
-	}},
-}
-
 // guard finds the protected paths.
-type guard []protectedKind
-
-// protectedKind is a row of Protected: the patterns of one name, which the last name of a
-// path decides, and those of several.
-type protectedKind struct {
-	what        string
-	name, names *ignore.Rules
+type guard struct {
+	never   []protectedPath
+	all     []protectedPath            // of the others
+	literal map[string][]protectedPath // those without * in the last name, by that name
+	globs   []protectedPath            // the rest
 }
 
-func newGuard() (guard, error) {
-	var g guard
-	for _, p := range Protected {
-		k := protectedKind{p.What, new(ignore.Rules), new(ignore.Rules)}
-		for _, line := range p.Patterns {
-			rules := k.name
-			if strings.Contains(line, "/") {
-				// A pattern of several names is of any depth too.
-				rules, line = k.names, "**/"+line
+// protectedPath is one pattern of Protected.
+type protectedPath struct {
+	what  string
+	names []string
+}
+
+// theGuard is made once: the table does not change.
+var theGuard = sync.OnceValue(func() *guard {
+	g := &guard{literal: map[string][]protectedPath{}}
+	for _, kind := range Protected {
+		for _, pattern := range kind.Patterns {
+			p := protectedPath{kind.What, strings.Split(pattern, "/")}
+			switch last := path.Base(pattern); {
+			case kind.Never:
+				g.never = append(g.never, p)
+				continue
+			case strings.Contains(last, "*"):
+				g.globs = append(g.globs, p)
+			default:
+				g.literal[last] = append(g.literal[last], p)
 			}
-			if err := rules.Add("", []byte(line)); err != nil {
-				return nil, err
-			}
+			g.all = append(g.all, p)
 		}
-		g = append(g, k)
 	}
-	return g, nil
+	return g
+})
+
+// matches reports whether the pattern is that of the last of these names, and of those before
+// it. The names are folded.
+func (p protectedPath) matches(names ...string) bool {
+	before := len(names) - len(p.names)
+	if before < 0 {
+		return false
+	}
+	for i, pattern := range p.names {
+		if name := names[before+i]; name != pattern && !matchName(pattern, name) && !isShort(pattern, name) {
+			return false
+		}
+	}
+	return true
 }
 
-// theGuard is made once: the patterns do not change.
-var theGuard = sync.OnceValues(newGuard)
+func matchName(pattern, name string) bool {
+	if !strings.Contains(pattern, "*") {
+		return false
+	}
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
+}
 
-// ProtectedAs says what a path is that is Protected, such as "configuration of CI"; ""
-// for any other path.
+// shortName is a name of eight and three characters as Windows makes them: for GIT~1 it opens
+// .git.
+var shortName = regexp.MustCompile(`^([^.~]{1,6})~([0-9]{1,6})(?:\.([^.]{0,3}))?$`)
+
+// isShort reports whether Windows could make a name for one that a pattern matches.
+func isShort(pattern, name string) bool {
+	if !strings.Contains(name, "~") {
+		return false
+	}
+	m := shortName.FindStringSubmatch(name)
+	if m == nil {
+		return false
+	}
+	base, ext := strings.TrimLeft(pattern, "."), ""
+	if i := strings.LastIndexByte(base, '.'); i >= 0 {
+		base, ext = base[:i], base[i+1:]
+	}
+	return shortPart(strings.ReplaceAll(base, ".", ""), m[1], 7-len(m[2]), true) && shortPart(ext, m[3], 3, false)
+}
+
+// shortPart reports whether a part of a short name, cut after most characters, could be of
+// this part of a pattern. hashed: it could also be two characters and four digits of a hash.
+func shortPart(pattern, part string, most int, hashed bool) bool {
+	pattern, _, open := strings.Cut(pattern, "*")
+	if hashed && len(part) == 6 && strings.HasPrefix(pattern, part[:2]) && strings.Trim(part[2:], "0123456789abcdef") == "" {
+		return true
+	}
+	if len(pattern) >= most {
+		return part == pattern[:most]
+	}
+	return part == pattern || open && strings.HasPrefix(part, pattern)
+}
+
+// ProtectedAs returns the kind of a path that is Protected, such as "configuration of CI", and
+// of one in git's hooks; "" for any other path and for one that no workspace exchanges.
 func ProtectedAs(path string) string { return newFinder().what(path) }
 
-// finder asks the guard about many paths of one tree: what a directory is, it asks once.
+// finder asks the guard about many paths of one tree, and about each directory once.
 type finder struct {
-	guard guard
+	guard *guard
 	dirs  map[string]string
 }
 
 func newFinder() finder {
-	g, err := theGuard()
-	if err != nil { // the patterns are those above
-		panic(err)
-	}
-	return finder{g, map[string]string{".": "", "/": ""}}
+	return finder{theGuard(), map[string]string{".": "", "/": ""}}
 }
 
-// what says what a path is that is protected, or lies below one that is; "" for any other
-// path.
+// what returns the kind of a path that is protected, or lies below one that is; "" for any
+// other path.
 func (f finder) what(p string) string {
 	dir := path.Dir(p)
 	is, ok := f.dirs[dir]
@@ -127,30 +151,42 @@ func (f finder) what(p string) string {
 }
 
 // own is what for a path whose parents are not protected.
-func (g guard) own(p string) string {
-	p = foldPath(p)
-	name := path.Base(p)
-	if dir := path.Dir(p); (dir == gitHooks || strings.HasSuffix(dir, "/"+gitHooks)) && path.Ext(name) != ".sample" {
+func (g *guard) own(p string) string {
+	names := foldNames(p)
+	last := names[len(names)-1]
+	if len(names) > 2 && names[len(names)-2] == "hooks" && names[len(names)-3] == ".git" && path.Ext(last) != ".sample" {
 		return gitHook
 	}
-	for _, kind := range g {
-		if _, out := kind.name.Match(name, false); out {
-			return kind.what
-		}
-		if _, out := kind.names.Match(p, false); out {
-			return kind.what
+	candidates := [2][]protectedPath{g.literal[last], g.globs}
+	if strings.Contains(p, "~") {
+		candidates = [2][]protectedPath{g.all, nil}
+	}
+	for _, some := range candidates {
+		for _, c := range some {
+			if c.matches(names...) {
+				return c.what
+			}
 		}
 	}
 	return ""
 }
 
-// foldPath folds each name of a path.
-func foldPath(p string) string {
+// foldNames returns the names of a path, each folded.
+func foldNames(p string) []string {
 	names := strings.Split(p, "/")
 	for i, n := range names {
-		names[i] = manifest.Fold(n)
+		names[i] = foldName(n)
 	}
-	return strings.Join(names, "/")
+	return names
+}
+
+// foldName is manifest.Fold without the stream of a file, which Windows takes from what
+// follows a colon.
+func foldName(name string) string {
+	if main, _, ok := strings.Cut(name, ":"); ok && main != "" {
+		name = main
+	}
+	return manifest.Fold(name)
 }
 
 // whatLink is what for a symbolic link: one in the place of a directory that protected
@@ -159,22 +195,17 @@ func (f finder) whatLink(p string) string {
 	if is := f.what(p); is != "" {
 		return is
 	}
-	p = "/" + foldPath(p)
-	behind := func(pattern string) bool {
-		for dir := path.Dir(pattern); dir != "."; dir = path.Dir(dir) {
-			if strings.HasSuffix(p, "/"+dir) {
-				return true
+	names := foldNames(p)
+	hooks := protectedPath{gitHook, strings.Split(gitHooks, "/")}
+	for _, c := range append([]protectedPath{hooks}, f.guard.all...) {
+		for n := len(c.names) - 1; n > 0; n-- {
+			if (protectedPath{c.what, c.names[:n]}).matches(names...) {
+				return c.what
 			}
 		}
-		return false
 	}
-	if behind(gitHooks + "/*") {
+	if hooks.matches(names...) {
 		return gitHook
-	}
-	for _, kind := range Protected {
-		if slices.ContainsFunc(kind.Patterns, behind) {
-			return kind.What
-		}
 	}
 	return ""
 }

@@ -15,7 +15,7 @@ var (
 	// colon, and no host in front, as modules of others do. What builds make, packages
 	// of the standard library and files of workspaces are not in the repository.
 	pathLike = regexp.MustCompile(`^(\.ci|[a-z0-9_*][a-z0-9_*-]*)(/[A-Za-z0-9_.*-]+)+/?$|^[A-Z]+\.md$`)
-	notOurs  = regexp.MustCompile(`^(bin|testing)/|^(AGENTS|CLAUDE|SKILL)\.md$`)
+	notOurs  = regexp.MustCompile(`^(bin|testing|bitkeeper|cvs|gradle)/|^tools/bazel|^(AGENTS|CLAUDE|SKILL)\.md$`)
 	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading  = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 	notASlug = regexp.MustCompile(`[^a-z0-9 _-]`)

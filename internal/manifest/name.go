@@ -3,22 +3,28 @@ package manifest
 import (
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
+	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
 )
 
-// Fold writes a name in one way for all those that some file system takes for it: case,
-// the ways to compose a letter, what HFS+ ignores, and the dots and spaces at the end that
-// Windows drops.
+// Fold returns the one form of all names that some file system takes for the same: case,
+// also of letters that fold to several (APFS takes ß for ss), the ways to compose a letter,
+// characters that HFS+ ignores, and the dots and spaces at the end that Windows drops.
 func Fold(name string) string {
-	name = strings.Map(func(r rune) rune {
-		switch {
-		case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
-			return -1
-		}
-		return unicode.ToLower(unicode.ToUpper(r))
-	}, norm.NFC.String(name))
-	name = norm.NFC.String(name)
+	if strings.IndexFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
+		name = strings.ToLower(name)
+	} else {
+		name = strings.Map(func(r rune) rune {
+			switch {
+			case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
+				return -1
+			}
+			return unicode.ToLower(unicode.ToUpper(r))
+		}, norm.NFC.String(name))
+		name = norm.NFC.String(cases.Fold().String(name))
+	}
 	if short := strings.TrimRight(name, ". "); short != "" {
 		return short
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -182,14 +183,20 @@ func importOptions(a *app.App, s *app.System, dir string) workspace.ImportOption
 	return o
 }
 
-// leftOut says what ignore files kept out of a copy. That git's own directory and the
-// store are no part of it is no news.
+// leftOut remarks which paths did not come into a copy. Git's own directory and the store
+// are never part of it, and are not remarked.
 func leftOut(a *app.App, dir string, in *workspace.Imported) {
-	var names []string
+	var names, others []string
 	for _, l := range in.LeftOut {
-		if !l.Never {
+		switch name := path.Base(l.Path); {
+		case !l.Never:
 			names = append(names, l.Path)
+		case !manifest.IsGit(name) && manifest.Fold(name) != ".rath":
+			others = append(others, l.Path)
 		}
+	}
+	if len(others) > 0 {
+		a.Remark("left out of the copy of %s, as version control of its own: %s", dir, some(others, 0))
 	}
 	if len(names) > 0 {
 		a.Remark("left out of the copy of %s, by ignore files: %s", dir, some(names, in.More))

@@ -105,6 +105,9 @@ type Info struct {
 	Image     string  // the digest of the image; "" if the commands see the system of the host
 	WholeTree bool    // as in Capabilities
 	Services  bool    // as in Spec
+	// Dir is the absolute name that the commands have for the workspace, without links; ""
+	// in the answer of Resolve. It differs between sandboxes of one session.
+	Dir string
 	// Outside says that a service keeps state outside of the workspace. The caller, who
 	// knows the services, sets it.
 	Outside bool

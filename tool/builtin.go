@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -63,8 +65,31 @@ func builtin[In any](name, description string, e Effect, tune func(map[string]*j
 		if err != nil {
 			return nil, err
 		}
+		if n, ok := any(&in).(named); ok {
+			for _, name := range n.names() {
+				*name = within(sb.Info().Dir, *name)
+			}
+		}
 		return fn(ctx, c, sb, in)
 	})
+}
+
+// named are arguments with names of files and directories.
+type named interface{ names() []*string }
+
+// within returns a name relative to the workspace, which commands have at dir: models give
+// back the absolute names that commands print. Any other name stays as it is.
+func within(dir, name string) string {
+	if dir == "" || !path.IsAbs(name) {
+		return name
+	}
+	switch rest, below := strings.CutPrefix(name, dir+"/"); {
+	case below && strings.Trim(rest, "/") != "":
+		return strings.TrimLeft(rest, "/")
+	case below || name == dir:
+		return "."
+	}
+	return name
 }
 
 // own makes a tool of a function of this package.

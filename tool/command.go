@@ -28,6 +28,8 @@ type shellArgs struct {
 	Cwd       string `json:"cwd,omitempty" jsonschema:"directory to run in, relative to the workspace"`
 }
 
+func (in *shellArgs) names() []*string { return []*string{&in.Cwd} }
+
 type shellBody struct {
 	ExitCode  int     `json:"exit_code"`
 	Stdout    string  `json:"stdout"`

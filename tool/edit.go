@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -22,6 +23,8 @@ type editArgs struct {
 	New  string `json:"new_string" jsonschema:"what to put in its place"`
 	All  bool   `json:"replace_all,omitempty" jsonschema:"replace it wherever it is"`
 }
+
+func (in *editArgs) names() []*string { return []*string{&in.Path} }
 
 type editBody struct {
 	Replaced int   `json:"replaced"`
@@ -42,6 +45,13 @@ func replace(ctx context.Context, _ Call, sb sandbox.Sandbox, in editArgs) (any,
 	if err != nil {
 		return nil, err
 	}
+	text, marked := strings.CutPrefix(text, byteOrderMark)
+	if marked {
+		in.Old, in.New = strings.TrimPrefix(in.Old, byteOrderMark), strings.TrimPrefix(in.New, byteOrderMark)
+		if in.Old == "" {
+			return nil, &Failure{Kind: InvalidArguments, Message: "old_string is the byte order mark alone, which stays: take the text behind it"}
+		}
+	}
 	in.fit(text)
 	at := places(text, in.Old)
 	switch {
@@ -59,10 +69,41 @@ func replace(ctx context.Context, _ Call, sb sandbox.Sandbox, in editArgs) (any,
 		return nil, &Failure{Kind: TooLarge, Detail: in.Path, Message: fmt.Sprintf("%q would have %d bytes, at most %d are written", in.Path, size, MaxEdited)}
 	}
 	after := strings.Replace(text, in.Old, in.New, n)
+	if err := keepsBytes(in.Path, text, after); err != nil {
+		return nil, err
+	}
+	if marked {
+		after = byteOrderMark + after
+	}
 	if err := writeText(ctx, sb, in.Path, after); err != nil {
 		return nil, err
 	}
 	return editBody{n, in.lines(text, n)}, nil
+}
+
+// byteOrderMark begins files that some editors write. Models do not see it: it stays, and no
+// line is compared with it.
+const byteOrderMark = "\ufeff"
+
+// replacement is what models see of a byte that is not UTF-8.
+const replacement = "\ufffd"
+
+// shown returns a text as models see it.
+func shown(text string) string {
+	if utf8.ValidString(text) {
+		return text
+	}
+	return string([]rune(text))
+}
+
+// keepsBytes refuses a change that writes what was shown for bytes of a file that is not
+// UTF-8 in place of them.
+func keepsBytes(name, before, after string) error {
+	if utf8.ValidString(before) || strings.Count(after, replacement) <= strings.Count(before, replacement) {
+		return nil
+	}
+	return &Failure{Kind: NotText, Detail: name, Message: fmt.Sprintf(
+		"%q is not UTF-8, and the new text has U+FFFD, which stands for bytes of the file that were not shown: change a part of the line without them, or use %s, such as sed; no file was changed", name, RunShellCommand)}
 }
 
 // fit gives the texts the ends of lines that the file has: models write \n.

@@ -27,7 +27,7 @@ const (
 	FileNotFound       Kind = "file_not_found"           // no such name in the workspace
 	PathRefused        Kind = "path_refused"             // the name leaves the workspace or is no file or directory
 	TooLarge           Kind = "too_large"                // more than the tool takes or gives
-	NotText            Kind = "not_text"                 // the file is binary
+	NotText            Kind = "not_text"                 // the file is binary, or not UTF-8 and would lose bytes
 	NotImage           Kind = "not_image"                // it is no image that models see
 	Mismatch           Kind = "mismatch"                 // an edit or a patch does not fit the files as they are
 	Unsupported        Kind = "unsupported_tool"         // not available in this sandbox

@@ -24,9 +24,14 @@ type readArgs struct {
 	Path   string `json:"path" jsonschema:"name of the file, relative to the workspace"`
 	Offset int64  `json:"offset,omitempty" jsonschema:"line to start at, the first is 1"`
 	Limit  int64  `json:"limit,omitempty" jsonschema:"number of lines to read"`
+	// CharOffset and CharLimit lead into a long line.
+	CharOffset int64 `json:"char_offset,omitempty" jsonschema:"character of the first of these lines to start at, the first is 1"`
+	CharLimit  int64 `json:"char_limit,omitempty" jsonschema:"number of characters to read"`
 	// Numbered is for models that talk about lines.
 	Numbered bool `json:"numbered,omitempty" jsonschema:"begin each line with its number and a tab"`
 }
+
+func (in *readArgs) names() []*string { return []*string{&in.Path} }
 
 type readBody struct {
 	Data      string   `json:"data"`
@@ -43,9 +48,11 @@ type cutFile struct {
 
 func readWorkspaceFile() Tool {
 	return builtin(ReadWorkspaceFile,
-		"Reads a text file of the workspace. Of a long one the head and the tail are shown: read on with offset and limit.",
+		"Reads a text file of the workspace. Of a long one the head and the tail are shown: read on with offset and limit, and within a long line with char_offset and char_limit.",
 		ReadOnly, func(p map[string]*jsonschema.Schema) {
-			p["offset"].Minimum, p["limit"].Minimum = new(1.0), new(1.0)
+			for _, name := range []string{"offset", "limit", "char_offset", "char_limit"} {
+				p[name].Minimum = new(1.0)
+			}
 		}, read)
 }
 
@@ -59,7 +66,7 @@ func read(ctx context.Context, _ Call, sb sandbox.Sandbox, in readArgs) (_ any, 
 			err = pathFailure(in.Path, closeErr)
 		}
 	}()
-	e := excerpt{numbered: in.Numbered}
+	e := excerpt{numbered: in.Numbered, skip: max(in.CharOffset-1, 0), most: in.CharLimit}
 	if err := e.read(f, in.Offset, in.Limit); err != nil {
 		if errors.Is(err, errScanned) {
 			return nil, &Failure{
@@ -88,13 +95,15 @@ type excerpt struct {
 	lossy bool
 
 	numbered bool
+	skip     int64 // characters of the first line that are passed over
+	most     int64 // characters to take, 0 for all
 }
 
 // read takes the lines from offset on, at most limit of them; 0 means from the
 // first, and all.
 func (e *excerpt) read(r io.Reader, offset, limit int64) error {
 	b := bufio.NewReaderSize(r, 64<<10)
-	line, scanned, open := int64(1), 0, false // open: the line has a character already
+	line, begun, taken, scanned := int64(1), int64(0), int64(0), 0 // begun: the last line that has a character
 	for {
 		if limit > 0 && line >= max(offset, 1)+limit {
 			return nil
@@ -109,18 +118,24 @@ func (e *excerpt) read(r io.Reader, offset, limit int64) error {
 		if scanned += n; scanned > MaxScanned {
 			return errScanned
 		}
-		if line >= offset {
+		switch {
+		case line < offset:
+		case line == max(offset, 1) && e.skip > 0 && c != '\n':
+			e.skip--
+		case e.most > 0 && taken == e.most:
+			return nil
+		default:
+			taken++
 			e.lossy = e.lossy || c == '\ufffd' && n == 1
-			if !open {
+			if begun != line {
+				begun = line
 				e.lines++
 				e.number(line)
 			}
 			e.add(c)
 		}
-		open = true
 		if c == '\n' {
 			line++
-			open = false
 		}
 	}
 }
@@ -161,6 +176,8 @@ type writeArgs struct {
 	Content string `json:"content" jsonschema:"the whole new content"`
 }
 
+func (in *writeArgs) names() []*string { return []*string{&in.Path} }
+
 type writeBody struct {
 	BytesWritten int `json:"bytes_written"`
 }
@@ -172,15 +189,40 @@ func writeWorkspaceFile() Tool {
 }
 
 func write(ctx context.Context, _ Call, sb sandbox.Sandbox, in writeArgs) (any, error) {
+	if err := readLossy(ctx, sb, in.Path); err != nil {
+		return nil, err
+	}
 	if err := writeText(ctx, sb, in.Path, in.Content); err != nil {
 		return nil, err
 	}
 	return writeBody{len(in.Content)}, nil
 }
 
+// readLossy refuses to replace a file that is not UTF-8: a model saw other characters in the
+// place of bytes of it, and would write those.
+func readLossy(ctx context.Context, sb sandbox.Sandbox, name string) error {
+	f, err := sb.Files().Open(ctx, name)
+	if err != nil {
+		return nil // there is no such file, or Create says why it cannot be replaced
+	}
+	var e excerpt
+	err = e.read(f, 0, 0)
+	if err = errors.Join(err, f.Close()); err != nil && !errors.Is(err, errScanned) {
+		return pathFailure(name, err)
+	}
+	if !e.lossy {
+		return nil
+	}
+	return &Failure{Kind: NotText, Detail: name, Message: fmt.Sprintf(
+		"%q is not UTF-8: reading it is lossy, and writing it whole would lose bytes. Use %s or %s, which keep all that they do not change. To replace it all the same, delete it first, by %s or %s",
+		name, Edit, ApplyPatch, ApplyPatch, RunShellCommand)}
+}
+
 type listArgs struct {
 	Path string `json:"path,omitempty" jsonschema:"name of the directory, relative to the workspace"`
 }
+
+func (in *listArgs) names() []*string { return []*string{&in.Path} }
 
 type listBody struct {
 	Entries   []listEntry `json:"entries"`
@@ -226,6 +268,8 @@ func list(ctx context.Context, _ Call, sb sandbox.Sandbox, in listArgs) (any, er
 type existsArgs struct {
 	Path string `json:"path" jsonschema:"name of a file or directory, relative to the workspace"`
 }
+
+func (in *existsArgs) names() []*string { return []*string{&in.Path} }
 
 type existsBody struct {
 	OK bool `json:"ok"`

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -40,6 +41,8 @@ type grepArgs struct {
 	FilesOnly  bool   `json:"files_only,omitempty" jsonschema:"show the names of files alone"`
 	Limit      int    `json:"limit,omitempty" jsonschema:"lines that match, or files, to show at most"`
 }
+
+func (in *grepArgs) names() []*string { return []*string{&in.Path} }
 
 type grepBody struct {
 	Text    string `json:"text"`    // name:line:text; name-line-text around a match
@@ -190,6 +193,7 @@ func (s *grepSearch) lines(ctx context.Context, name string, data []byte) error 
 	var before [][]byte // lines that would be shown if the next matches
 	after, last, first := 0, 0, true
 	n := 0
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
 	for line := range bytes.Lines(data) {
 		n++
 		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
@@ -241,8 +245,35 @@ func (s *grepSearch) line(name string, n int, sep byte, line []byte) {
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
 		name = fmt.Sprintf("%q", name)
 	}
-	text := strings.ToValidUTF8(clip(string(line), maxShownLine), "\ufffd")
-	fmt.Fprintf(&s.text, "%s%c%d%c%s\n", name, sep, n, sep, text)
+	fmt.Fprintf(&s.text, "%s%c%d%c%s\n", name, sep, n, sep, s.part(string(line)))
+}
+
+// part returns a line as it is shown: of a long one the part around its first match, with
+// how many characters are before and after.
+func (s *grepSearch) part(line string) string {
+	if len(line) <= maxShownLine {
+		return shown(line)
+	}
+	from := 0
+	if at := s.re.FindStringIndex(line); at != nil {
+		from = max(0, at[0]-(maxShownLine-min(at[1]-at[0], maxShownLine))/2)
+	}
+	from = min(from, len(line)-maxShownLine)
+	to := from + maxShownLine
+	for from > 0 && !utf8.RuneStart(line[from]) {
+		from--
+	}
+	for to < len(line) && !utf8.RuneStart(line[to]) {
+		to--
+	}
+	text := shown(line[from:to])
+	if from > 0 {
+		text = fmt.Sprintf("[... %d characters ...]%s", utf8.RuneCountInString(line[:from]), text)
+	}
+	if to < len(line) {
+		text += fmt.Sprintf("[... %d characters ...]", utf8.RuneCountInString(line[to:]))
+	}
+	return text
 }
 
 // stop ends the search and says why there may be more.
@@ -255,6 +286,8 @@ type globArgs struct {
 	Pattern string `json:"pattern" jsonschema:"names of files, as **/*.go or src/*.{ts,tsx}; one without a slash is of files in any directory"`
 	Path    string `json:"path,omitempty" jsonschema:"directory to look in, with all below it"`
 }
+
+func (in *globArgs) names() []*string { return []*string{&in.Path, &in.Pattern} }
 
 type globBody struct {
 	Files     []string `json:"files"`

@@ -104,7 +104,7 @@ func TestSearchBounds(t *testing.T) {
 	}
 	tb := table(t, Builtins()...)
 	for _, tt := range []struct{ name, args, want string }{
-		{Grep, `{"pattern":"x+","path":"long"}`, strings.Repeat("x", maxShownLine) + `...\n"`},
+		{Grep, `{"pattern":"x+","path":"long"}`, strings.Repeat("x", maxShownLine) + `[... 4700 characters ...]\n"`},
 		{Grep, `{"pattern":"needle","path":"much","limit":1000}`, `are shown: narrow the search, or raise limit"}`},
 		{Glob, `{"pattern":"*"}`, `"truncated":"500 are shown: narrow the pattern, or look in a part of the directories by path"}`},
 	} {

@@ -15,6 +15,8 @@ type viewArgs struct {
 	Path string `json:"path" jsonschema:"name of the image, relative to the workspace"`
 }
 
+func (in *viewArgs) names() []*string { return []*string{&in.Path} }
+
 type viewBody struct {
 	Path  string `json:"path"`
 	Type  string `json:"type"`

@@ -56,20 +56,45 @@ func patchError(line int, format string, args ...any) error {
 	return &Failure{Kind: InvalidArguments, Message: fmt.Sprintf("line %d of the patch: ", line) + fmt.Sprintf(format, args...)}
 }
 
-// parsePatch reads the format that begins with "*** Begin Patch".
-func parsePatch(text string) ([]*filePatch, error) {
+// The lines around a patch that models copy from shells and documents: a fence, and the
+// command with its here-document, whose word ends it.
+var (
+	patchFence   = regexp.MustCompile("^(?:```|~~~)[\\w-]*$")
+	patchHeredoc = regexp.MustCompile(`^(?:(?:apply_patch|applypatch)\s*)?<<-?\s*['"]?(\w+)['"]?$`)
+)
+
+// unwrapped returns the lines of a patch without such lines around it. Any other text there
+// stays, and is an error: a command before it, such as cd, would change what the patch means.
+func unwrapped(lines []string) []string {
+	words := map[string]bool{}
+	for ; len(lines) > 0; lines = lines[1:] {
+		line := strings.TrimSpace(lines[0])
+		if m := patchHeredoc.FindStringSubmatch(line); m != nil {
+			words[m[1]] = true
+		} else if line != "" && !patchFence.MatchString(line) {
+			break
+		}
+	}
+	for ; len(lines) > 0; lines = lines[:len(lines)-1] {
+		if line := strings.TrimSpace(lines[len(lines)-1]); line != "" && !words[line] && !patchFence.MatchString(line) {
+			break
+		}
+	}
+	return lines
+}
+
+// parsePatch reads the format that begins with "*** Begin Patch". Commands have the
+// workspace at dir, which names may begin with.
+func parsePatch(dir, text string) ([]*filePatch, error) {
 	if len(text) > MaxPatch {
 		return nil, &Failure{Kind: TooLarge, Message: fmt.Sprintf("the patch has %d bytes, at most %d are taken: send it in parts", len(text), MaxPatch)}
 	}
-	lines := strings.Split(strings.ReplaceAll(strings.TrimSpace(text), "\r\n", "\n"), "\n")
-	if word, ok := strings.CutPrefix(lines[0], "<<"); ok && len(lines) > 1 && strings.Trim(word, `'"`) == lines[len(lines)-1] {
-		lines = lines[1 : len(lines)-1] // as it stands in a shell
-	}
-	if strings.TrimSpace(lines[0]) != patchBegin || strings.TrimSpace(lines[len(lines)-1]) != patchEnd {
+	lines := unwrapped(strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n"))
+	if len(lines) == 0 || strings.TrimSpace(lines[0]) != patchBegin || strings.TrimSpace(lines[len(lines)-1]) != patchEnd {
 		return nil, &Failure{Kind: InvalidArguments, Message: `the patch does not begin with "` + patchBegin + `" and end with "` + patchEnd +
 			`"; between them stand "` + patchUpdate + `NAME", then "@@" and lines that begin with a blank, - or +; "` + patchAdd + `NAME", then lines that begin with +; "` + patchDelete + `NAME"`}
 	}
-	p := patchReader{lines: lines[:len(lines)-1], n: 1}
+	p := patchReader{dir: dir, lines: lines[:len(lines)-1], n: 1}
 	for p.n < len(p.lines) {
 		if err := p.section(); err != nil {
 			return nil, err
@@ -83,10 +108,16 @@ func parsePatch(text string) ([]*filePatch, error) {
 
 // patchReader reads line after line.
 type patchReader struct {
+	dir   string
 	lines []string
 	n     int // the next
 	all   []*filePatch
 	hunks int // with the lines that they are behind
+}
+
+// name returns the name of a file as the workspace has it.
+func (p *patchReader) name(text string) string {
+	return within(p.dir, path.Clean(strings.TrimSpace(text)))
 }
 
 // section reads what the patch does to one file.
@@ -102,7 +133,7 @@ func (p *patchReader) section() error {
 			return patchError(at, "there is no name after %q", strings.TrimSpace(verb))
 		}
 		p.n++
-		f, err := p.file(at, verb, path.Clean(strings.TrimSpace(name)))
+		f, err := p.file(at, verb, p.name(name))
 		if err != nil {
 			return err
 		}
@@ -157,7 +188,7 @@ func (p *patchReader) added(f *filePatch) error {
 func (p *patchReader) updated(f *filePatch, at int) error {
 	if p.n < len(p.lines) {
 		if to, ok := strings.CutPrefix(p.lines[p.n], patchMove); ok {
-			f.to = path.Clean(strings.TrimSpace(to))
+			f.to = p.name(to)
 			for _, other := range p.all {
 				if other.path == f.to || other != f && other.to == f.to {
 					return patchError(p.n+1, "%q is named twice", f.to)
@@ -249,6 +280,7 @@ func linesAs(text string) (lines []lineText) {
 // patched returns a text with the hunks of its file applied, and how many lines came and
 // went.
 func (f *filePatch) patched(text string, by *finder) (after string, added, removed int, err error) {
+	text, marked := strings.CutPrefix(text, byteOrderMark)
 	lines := linesAs(text)
 	end, open := "\n", len(lines) > 0 && lines[len(lines)-1].end == ""
 	if n := strings.Count(text, "\r\n"); n > 0 && 2*n >= strings.Count(text, "\n") {
@@ -275,7 +307,11 @@ func (f *filePatch) patched(text string, by *finder) (after string, added, remov
 				from++
 				removed++
 			case '+':
-				out = append(out, lineText{line[1:], end})
+				body := line[1:]
+				if marked && at == 0 && len(out) == 0 {
+					body = strings.TrimPrefix(body, byteOrderMark)
+				}
+				out = append(out, lineText{body, end})
 				added++
 			}
 		}
@@ -283,6 +319,9 @@ func (f *filePatch) patched(text string, by *finder) (after string, added, remov
 		cursor = at + len(out)
 	}
 	var b strings.Builder
+	if marked {
+		b.WriteString(byteOrderMark)
+	}
 	for i, l := range lines {
 		b.WriteString(l.text)
 		if i == len(lines)-1 && open {
@@ -314,7 +353,11 @@ func (h *hunk) find(name string, n int, lines []lineText, from int, by *finder) 
 	var old []string
 	for _, line := range h.lines {
 		if line[0] != '+' {
-			old = append(old, line[1:])
+			body := line[1:]
+			if len(old) == 0 {
+				body = strings.TrimPrefix(body, byteOrderMark)
+			}
+			old = append(old, body)
 		}
 	}
 	if len(old) == 0 {
@@ -370,7 +413,7 @@ func (f *finder) spend(name string) error {
 
 // seek returns where lines stand in a file, from a line on and at most so many: as they
 // are, or without the white space at their ends, or without any around them and with plain
-// characters for others.
+// characters for others, or as they are shown of a file that is not UTF-8.
 func (f *finder) seek(name string, lines []lineText, old []string, from, most int) (at []int, err error) {
 	if err := f.ctx.Err(); err != nil {
 		return nil, err
@@ -379,6 +422,7 @@ func (f *finder) seek(name string, lines []lineText, old []string, from, most in
 		func(s string) string { return s },
 		func(s string) string { return strings.TrimRight(s, " \t\r") },
 		func(s string) string { return plain.Replace(strings.TrimSpace(s)) },
+		func(s string) string { return shown(strings.TrimSpace(s)) },
 	} {
 		want := make([]string, len(old))
 		for i, s := range old {

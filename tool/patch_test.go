@@ -180,7 +180,7 @@ func TestPatchForms(t *testing.T) {
 	for _, text := range []string{
 		"<<'EOF'\n*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\nEOF", "\n*** Begin Patch\r\n*** Add File: a\r\n+x\r\n*** End Patch\r\n",
 	} {
-		if all, err := parsePatch(text); err != nil || len(all) != 1 || all[0].text != "x\n" {
+		if all, err := parsePatch("", text); err != nil || len(all) != 1 || all[0].text != "x\n" {
 			t.Errorf("%q: %v, %v", text, all, err)
 		}
 	}
@@ -195,7 +195,7 @@ func TestPatchForms(t *testing.T) {
 		"*** Begin Patch\n" + many.String() + "*** End Patch": "of more than 100 files",
 		strings.Repeat("x", MaxPatch+1):                       "1048577 bytes, at most 1048576",
 	} {
-		if _, err := parsePatch(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parsePatch("", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: %v, want %q", text, err, want)
 		}
 	}
@@ -301,7 +301,7 @@ func TestPatchIsBounded(t *testing.T) {
 	if out := call(t.Context(), lines, many); out.IsError {
 		t.Errorf("400 lines: %s", out.Body)
 	}
-	all, err := parsePatch("*** Begin Patch\n*** Update File: f\n" + many + "*** End Patch")
+	all, err := parsePatch("", "*** Begin Patch\n*** Update File: f\n"+many+"*** End Patch")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestPatchIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	by = newFinder(ctx)
-	if all, err = parsePatch("*** Begin Patch\n*** Update File: f\n" + square + "*** End Patch"); err != nil {
+	if all, err = parsePatch("", "*** Begin Patch\n*** Update File: f\n"+square+"*** End Patch"); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, _, err := all[0].patched(lines, by); !errors.Is(err, context.Canceled) || by.left != maxCompared {
@@ -333,7 +333,7 @@ func FuzzPatch(f *testing.F) {
 	f.Add("*** Add File: a\n+x\n*** Delete File: b\n", "")
 	f.Add("*** Update File: a\n*** Move to: b\n@@ -1 +1 @@\n\n+", "\n")
 	f.Fuzz(func(t *testing.T, patch, text string) {
-		all, err := parsePatch("*** Begin Patch\n" + patch + "\n*** End Patch")
+		all, err := parsePatch("", "*** Begin Patch\n"+patch+"\n*** End Patch")
 		if err != nil {
 			return
 		}

@@ -34,7 +34,7 @@ func applyPatch() Tool {
 }
 
 func applyInput(ctx context.Context, _ Call, sb sandbox.Sandbox, in patchArgs) (any, error) {
-	all, err := parsePatch(in.Input)
+	all, err := parsePatch(sb.Info().Dir, in.Input)
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +113,9 @@ func (c *change) plan(ctx context.Context, f *filePatch) (told patchedFile, err 
 	}
 	after, added, removed, err := f.patched(before, c.by)
 	if err != nil {
+		return told, err
+	}
+	if err := keepsBytes(f.path, before, after); err != nil {
 		return told, err
 	}
 	told.Added, told.Removed = added, removed

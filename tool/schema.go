@@ -137,6 +137,9 @@ func (c *checker) check(text string) (json.RawMessage, error) {
 	if args, ok := c.withoutNulls(text, object); ok {
 		return args, nil
 	}
+	if args, ok := c.unquoted(text); ok {
+		return args, nil
+	}
 	return nil, refuse("the arguments do not match the schema: " + c.explain(object, err, min(maxExplained, maxSteps/takes.steps)))
 }
 

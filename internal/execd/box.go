@@ -50,6 +50,7 @@ func OpenBox(ctx context.Context, name string, s sandbox.Spec, info sandbox.Info
 	if s.Network.Listed() && s.Proxy == nil {
 		return nil, errors.New("there is no proxy to bring the connections of commands to")
 	}
+	info.Dir = Workspace
 	b := &Box{name: name, info: info, spec: s, begin: begin}
 	if b.files, err = directory.Open(s.Dir, nil); err != nil {
 		return nil, err

@@ -61,6 +61,7 @@ func (b *driver) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (_
 	}
 	waits := b.pool.begin(k, warm)
 	defer b.pool.end()
+	info.Dir = execd.Workspace
 	x := &box{b: b, info: info}
 	var u user
 	if waits != nil {

@@ -44,6 +44,7 @@ func openBox(ctx context.Context, o Options, hs []hierarchy, info sandbox.Info, 
 	if err != nil {
 		return nil, fmt.Errorf("local: open %q: %w", s.Dir, err)
 	}
+	info.Dir = files.Name()
 	b := &box{o: o, info: info, most: s.Limits, files: files, dir: files.Name()}
 	defer func() {
 		if err != nil {

@@ -2,6 +2,8 @@ package sandboxtest
 
 import (
 	"errors"
+	"path"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -29,10 +31,15 @@ func testResolve(t *testing.T, s *suite) {
 		t.Errorf("resolved again: %+v, %v, want %+v", again, err, info)
 	}
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Image: info.Image, Network: info.Network})
-	if got := b.Info(); got != info {
+	got := b.Info()
+	if dir := got.Dir; !path.IsAbs(filepath.ToSlash(dir)) {
+		t.Errorf("its commands have the workspace at %q", dir)
+	}
+	if got.Dir = ""; got != info {
 		t.Errorf("the sandbox says %+v, Resolve said %+v", got, info)
 	}
 	b.want(b.sh("echo here"), sandbox.Exited, 0, "here\n")
+	b.want(b.sh("pwd -P"), sandbox.Exited, 0, b.Info().Dir+"\n")
 }
 
 // testUnofferedSpec: what a backend does not name it refuses, before and when it opens.

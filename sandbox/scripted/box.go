@@ -41,6 +41,7 @@ func openBox(b *Backend, s sandbox.Spec, info sandbox.Info) (*box, error) {
 	if err != nil {
 		return nil, fmt.Errorf("scripted: open %q: %w", s.Dir, err)
 	}
+	info.Dir = files.Name()
 	x := &box{b: b, info: info, files: files}
 	if x.tmp, err = os.MkdirTemp("", "rath-scripted-"); err == nil {
 		x.disk, err = openDisk(files.Name(), x.tmp)

@@ -32,7 +32,8 @@ const (
 	CodeIdleTimeout Code = "idle_timeout"
 	// CodeTruncated: the answer stopped without proof of being whole.
 	CodeTruncated Code = "truncated"
-	// CodeMalformed: the answer is not what the protocol says, or too large.
+	// CodeMalformed: the answer is not what the protocol says, too large, or a flood that
+	// says nothing.
 	CodeMalformed Code = "malformed"
 
 	// CodeAuth: the key is missing, wrong, or may not do this.
@@ -41,7 +42,8 @@ const (
 	CodeModelNotFound Code = "model_not_found"
 	// CodeInvalidRequest: the request is wrong and will stay wrong.
 	CodeInvalidRequest Code = "invalid_request"
-	// CodeContextLength: the transcript is too long for the model.
+	// CodeContextLength: the transcript is too long for the model, or alone has more than
+	// may be sent in a minute.
 	CodeContextLength Code = "context_length"
 	// CodeRefused: the provider refuses the content.
 	CodeRefused Code = "refused"

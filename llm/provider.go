@@ -60,6 +60,11 @@ type Provider struct {
 	// additionalProperties: they are left out of the schemas of tools and answers that
 	// it is sent. What comes is checked by the whole schemas.
 	SchemaOmit []string `json:"schema_omit,omitempty"`
+	// Failures are signs of classes of failures that the server has words of its own for.
+	// They go before those that the clients have.
+	Failures []FailureRule `json:"failures,omitempty"`
+	// Timeouts bound its calls; what is 0 has the default of the process.
+	Timeouts Timeouts `json:"timeouts,omitzero"`
 	// ResponseFormat is the JSON of the protocol's response_format.
 	ResponseFormat json.RawMessage `json:"response_format,omitempty"`
 	// Extra is a JSON object whose members are put into the request's body
@@ -121,6 +126,17 @@ func (p Provider) Validate() error {
 	if len(p.SchemaOmit) > MaxOmitted || slices.ContainsFunc(p.SchemaOmit, func(k string) bool { return k == "" || len(k) > 64 || !printable(k) }) {
 		return invalid("provider: schema_omit: want at most %d keywords of JSON Schema, each of 1 to 64 printable bytes", MaxOmitted)
 	}
+	if err := p.Timeouts.Validate(); err != nil {
+		return invalid("provider: timeouts: %v", err)
+	}
+	if len(p.Failures) > MaxFailures {
+		return invalid("provider: failures: %d rules: want at most %d", len(p.Failures), MaxFailures)
+	}
+	for i := range p.Failures {
+		if err := p.Failures[i].Validate(); err != nil {
+			return invalid("provider: failures: %v", err)
+		}
+	}
 	if len(p.Stop) > 16 || slices.Contains(p.Stop, "") {
 		return invalid("provider: stop: want at most 16 sequences, none empty")
 	}
@@ -156,7 +172,7 @@ func (p Provider) Equal(q Provider) bool {
 		same(p.Temperature, q.Temperature) && same(p.TopP, q.TopP) &&
 		same(p.FrequencyPenalty, q.FrequencyPenalty) && same(p.PresencePenalty, q.PresencePenalty) &&
 		same(p.Seed, q.Seed) && maps.Equal(p.LogitBias, q.LogitBias) && p.MaxTokens == q.MaxTokens && slices.Equal(p.Stop, q.Stop) &&
-		p.ReasoningEffort == q.ReasoningEffort && p.SystemRole == q.SystemRole && slices.Equal(p.SchemaOmit, q.SchemaOmit) && same(p.ParallelToolCalls, q.ParallelToolCalls) &&
+		p.ReasoningEffort == q.ReasoningEffort && p.SystemRole == q.SystemRole && slices.Equal(p.SchemaOmit, q.SchemaOmit) && slices.EqualFunc(p.Failures, q.Failures, FailureRule.equal) && p.Timeouts == q.Timeouts && same(p.ParallelToolCalls, q.ParallelToolCalls) &&
 		sameJSON(p.ResponseFormat, q.ResponseFormat) && sameJSON(p.Extra, q.Extra)
 }
 

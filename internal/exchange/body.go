@@ -49,3 +49,12 @@ func Marshal(v any) ([]byte, error) {
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
+
+// quote returns a text as JSON.
+func quote(s string) json.RawMessage {
+	data, err := Marshal(llm.CleanText(s))
+	if err != nil {
+		return nil
+	}
+	return data
+}

@@ -16,12 +16,9 @@ import (
 // pieces of the answer, which are the decoder's.
 func (e *Endpoint) Complete(ctx context.Context, r *llm.Request, path string, body []byte, d Decoder) (*llm.Response, error) {
 	caller, o := ctx, &e.server.o
-	ctx, cancel := context.WithTimeoutCause(caller, o.Total, e.Fail(llm.CodeTimeout, 0, "no answer within %v", o.Total))
+	ctx, cancel := context.WithTimeoutCause(caller, e.timeouts.Whole, e.Fail(llm.CodeTimeout, 0, "no whole answer within %v", e.timeouts.Whole))
 	defer cancel()
-	if r.Waits != nil {
-		r.Waits(time.Now().Add(o.FirstToken))
-	}
-	x := &exchange{e: e, o: o, body: body, step: r.StepKey, try: r.Try}
+	x := &exchange{e: e, o: o, body: body, step: r.StepKey, try: r.Try, waits: r.Waits}
 	resp, err := x.run(ctx, path, d)
 	if err == nil {
 		return resp, nil
@@ -73,8 +70,9 @@ func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Respon
 	defer cancel(nil)
 	w := &watchdog{cancel: cancel}
 	defer w.stop()
-	w.watch(x.o.FirstToken, x.e.Fail(llm.CodeTimeout, 0, "no first token within %v", x.o.FirstToken))
-	idle := x.e.Fail(llm.CodeIdleTimeout, 0, "the answer stalled for %v", x.o.Idle)
+	x.life = &life{w: w, left: x.e.timeouts.FirstToken, cause: x.e.Fail(llm.CodeTimeout, 0, "no first token within %v, nor another sign of life", x.e.timeouts.FirstToken), waits: x.waits}
+	x.life.sign()
+	silent := x.e.Fail(llm.CodeIdleTimeout, 0, "the answer stalled for %v", x.e.timeouts.Silence)
 
 	stream, closer, err := x.send(ctx, path)
 	if err != nil {
@@ -92,12 +90,15 @@ func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Respon
 			if err := d.Add(raw); err != nil {
 				return nil, err
 			}
-			switch s := d.State(); {
+			s := d.State()
+			x.alive.size = s.Size
+			switch {
 			case s.Whole && s.Size != tail:
 				tail = s.Size
+				x.life.end()
 				w.watch(x.o.Tail, errTail)
 			case s.Begun && !s.Whole:
-				w.watch(x.o.Idle, idle)
+				x.life.begun(x.e.timeouts.Silence, silent)
 			}
 			continue
 		}
@@ -119,27 +120,3 @@ func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Respon
 
 // errTail ends the wait for what may come after a finish reason.
 var errTail = errors.New("model: nothing more came")
-
-// watchdog cancels a call that makes no progress.
-type watchdog struct {
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-	cause  error
-}
-
-// watch replaces what was watched for: if it is not called again within d,
-// the call ends with cause.
-func (w *watchdog) watch(d time.Duration, cause error) {
-	if w.timer != nil && w.cause == cause {
-		w.timer.Reset(d)
-		return
-	}
-	w.stop()
-	w.cause, w.timer = cause, time.AfterFunc(d, func() { w.cancel(cause) })
-}
-
-func (w *watchdog) stop() {
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-}

@@ -10,8 +10,8 @@
 //
 // A request is sent once: the caller of package llm decides about another one.
 //
-// Files, the lowest first: exchange, finish, fragment, body, opaque, sse, server, azure, schema,
-// failure, transport, complete.
+// Files, the lowest first: exchange, finish, fragment, body, opaque, sse, watch, server, azure, schema,
+// wait, classes, complaint, failure, transport, complete.
 package exchange
 
 import (
@@ -24,9 +24,10 @@ import (
 
 // The defaults of [llm.ServerOptions].
 const (
+	DefaultConnect     = 15 * time.Second
 	DefaultFirstToken  = 5 * time.Minute
-	DefaultIdle        = 2 * time.Minute
-	DefaultTotal       = 30 * time.Minute
+	DefaultSilence     = 2 * time.Minute
+	DefaultWhole       = 30 * time.Minute
 	DefaultTail        = 2 * time.Second
 	DefaultMaxFrame    = 8 << 20
 	DefaultMaxResponse = 32 << 20

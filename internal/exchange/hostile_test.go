@@ -36,7 +36,7 @@ func TestCostlyAnswers(t *testing.T) {
 		},
 		"a long error": func(t *testing.T) {
 			c, ok := complain([]byte(`{"error":"` + strings.Repeat("model ", 1<<20) + `"}`))
-			if code := c.class(0); !ok || code != llm.CodeUnavailable {
+			if code := c.class(0, nil); !ok || code != llm.CodeUnavailable {
 				t.Errorf("%v, %v", code, ok)
 			}
 		},

@@ -25,9 +25,7 @@ type Server struct {
 // NewServer returns the servers of a protocol. Durations and counts of zero take their
 // defaults.
 func NewServer(o llm.ServerOptions, p Protocol) *Server {
-	orDefault(&o.FirstToken, DefaultFirstToken)
-	orDefault(&o.Idle, DefaultIdle)
-	orDefault(&o.Total, DefaultTotal)
+	o.Timeouts = o.Timeouts.Or(llm.Timeouts{Connect: DefaultConnect, FirstToken: DefaultFirstToken, Silence: DefaultSilence, Whole: DefaultWhole})
 	orDefault(&o.Tail, DefaultTail)
 	orDefault(&o.MaxFrame, DefaultMaxFrame)
 	orDefault(&o.MaxResponse, DefaultMaxResponse)
@@ -52,13 +50,15 @@ func orDefault[T int | time.Duration](v *T, d T) {
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   10 * time.Second,
+		DialContext:           (&net.Dialer{Timeout: llm.MaxConnect, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   llm.MaxConnect, // each call has a bound of its own, see send
 		ExpectContinueTimeout: time.Second,
 		MaxIdleConns:          1024,
 		MaxIdleConnsPerHost:   256,
 		IdleConnTimeout:       90 * time.Second,
 		ForceAttemptHTTP2:     true,
+		// Also of all heads of status 1xx together.
+		MaxResponseHeaderBytes: 256 << 10,
 		// Compressed streams come in lumps.
 		DisableCompression: true,
 	}
@@ -74,7 +74,9 @@ type Endpoint struct {
 	azure       bool   // the key goes into Azure's header
 	version     string // of Azure's older API
 	// keyName says where the key came from, or would have.
-	keyName string
+	keyName  string
+	failures []llm.FailureRule
+	timeouts llm.Timeouts
 }
 
 func (m *Server) env(name string) string {
@@ -101,7 +103,7 @@ func (m *Server) Resolve(ctx context.Context, p llm.Provider) (*Endpoint, error)
 }
 
 func (m *Server) resolve(p llm.Provider) (*Endpoint, error) {
-	e := &Endpoint{server: m}
+	e := &Endpoint{server: m, failures: p.Failures, timeouts: p.Timeouts.Or(m.o.Timeouts)}
 	configured, source := firstSet(
 		"the configured base URL", m.o.BaseURL,
 		m.p.EnvBase, m.env(m.p.EnvBase),

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/rathcluster/rath/llm"
 )
@@ -28,6 +29,10 @@ type exchange struct {
 	body []byte
 	step string
 	try  int
+	// waits gets until when the first piece of the answer is waited for; nil without.
+	waits func(until time.Time)
+	life  *life
+	alive alive // the answer
 	// noRetry: the server said that another try is no use.
 	noRetry bool
 	// rest is the connection's part of the answer; reading it to its end
@@ -41,7 +46,13 @@ type exchange struct {
 
 // send sends the request and returns the events of its answer.
 func (x *exchange) send(ctx context.Context, path string) (*events, io.Closer, error) {
+	most := x.e.timeouts.Connect
+	connect := time.AfterFunc(most, func() { x.life.w.cancel(x.e.Fail(llm.CodeUnavailable, 0, "no connection within %v", most)) })
+	connect.Stop()
+	defer connect.Stop()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn:      func(string) { connect.Reset(most) },
+		GotConn:      func(httptrace.GotConnInfo) { connect.Stop() },
 		WroteRequest: func(info httptrace.WroteRequestInfo) { x.sent.Store(info.Err == nil) },
 	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.e.at(path), bytes.NewReader(x.body))
@@ -82,8 +93,13 @@ func (x *exchange) receive(resp *http.Response) (*events, error) {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return nil, x.refused(resp)
 	}
+	if how := resp.Header.Get("Content-Encoding"); how != "" && !strings.EqualFold(how, "identity") {
+		return nil, x.e.Fail(llm.CodeMalformed, resp.StatusCode, "the answer is compressed (%q), which was not asked for", llm.Clip(how, 40))
+	}
+	x.life.sign()
 	kind := resp.Header.Get("Content-Type")
-	r := bufio.NewReaderSize(resp.Body, 4<<10)
+	x.alive = alive{Reader: resp.Body, l: x.life, most: maxWire * x.o.MaxResponse, began: time.Now()}
+	r := bufio.NewReaderSize(&x.alive, 4<<10)
 	switch first, err := firstByte(r); {
 	case err == io.EOF:
 		return nil, x.e.Fail(llm.CodeTruncated, resp.StatusCode, "the answer is empty")
@@ -116,8 +132,13 @@ func firstByte(r *bufio.Reader) (byte, error) {
 	}
 }
 
+// maxRefusal bounds the wait for the words of a failing answer, whose status has come.
+const maxRefusal = 10 * time.Second
+
 // refused is the error for a failing status.
 func (x *exchange) refused(resp *http.Response) error {
+	x.life.end()
+	x.life.w.watch(maxRefusal, errTail)
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if strings.EqualFold(resp.Header.Get("X-Should-Retry"), "false") {
 		x.noRetry = true
@@ -168,6 +189,8 @@ func (x *exchange) explain(ctx context.Context, err error) error {
 	}
 	said := llm.Clip(llm.Redact(llm.CleanText(err.Error()), x.e.key), maxMessage)
 	switch {
+	case errors.Is(err, errFlood):
+		return x.e.Malformed("%s", said)
 	case errors.Is(err, errFrameSize):
 		return x.e.Fail(llm.CodeMalformed, 0, "%s (limit %d bytes)", said, x.o.MaxFrame)
 	case x.answered:

@@ -83,7 +83,7 @@ func askEmbeddings(t *testing.T, models llm.Models, row Row, url string) {
 // as an error with a code.
 func FuzzEmbeddings(f *testing.F, all func(Limits) llm.Models) {
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		l := Limits{MaxFrame: 64 << 10, MaxResponse: 256 << 10, FirstToken: time.Minute, Idle: time.Minute, Transport: answered(answer)}
+		l := Limits{MaxFrame: 64 << 10, MaxResponse: 256 << 10, FirstToken: time.Minute, Silence: time.Minute, Transport: answered(answer)}
 		e, err := llm.EmbedderOf(t.Context(), all(l), llm.Provider{Model: Model, BaseURL: "http://model.test/v1"})
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ func Read(w Wire, stream string) (*llm.Response, error) {
 func read(w Wire, stream string) (*llm.Response, *Heard, error) {
 	p := llm.Provider{Kind: w.Kind, Model: Model, BaseURL: "http://model.test/v1"}
 	client, err := w.Models(Limits{
-		MaxFrame: 64 << 10, MaxResponse: 256 << 10, FirstToken: time.Minute, Idle: time.Minute, Transport: answered(stream),
+		MaxFrame: 64 << 10, MaxResponse: 256 << 10, FirstToken: time.Minute, Silence: time.Minute, Transport: answered(stream),
 	}).Client(context.Background(), p)
 	if err != nil {
 		return nil, nil, err

@@ -57,10 +57,10 @@ func Finish(f llm.Finish) Part { return Part{Finish: f} }
 
 // Limits are those of a client under test; zero is the client's own.
 type Limits struct {
-	FirstToken, Idle, Tail time.Duration
-	MaxFrame, MaxResponse  int
-	Key                    func(ref string) (string, error)
-	Transport              http.RoundTripper
+	FirstToken, Silence, Tail time.Duration
+	MaxFrame, MaxResponse     int
+	Key                       func(ref string) (string, error)
+	Transport                 http.RoundTripper
 }
 
 // Wire renders answers in a protocol.
@@ -122,7 +122,7 @@ func limits(way http.RoundTripper) Limits {
 		Key: func(ref string) (string, error) { return map[string]string{"MY_KEY": CanaryKey}[ref], nil },
 	}
 	if way != nil {
-		l.FirstToken, l.Idle, l.Tail = time.Second, 200*time.Millisecond, 50*time.Millisecond
+		l.FirstToken, l.Silence, l.Tail = time.Second, 200*time.Millisecond, 50*time.Millisecond
 	}
 	return l
 }

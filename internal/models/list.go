@@ -1,6 +1,10 @@
 package models
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/rathcluster/rath/llm"
+)
 
 // Model is an entry of a list.
 type Model struct {
@@ -22,6 +26,10 @@ type Model struct {
 	Can []string
 	// SchemaOmit are the keywords of JSON Schema that its server refuses.
 	SchemaOmit []string
+	// Failures are signs of classes of failures that its server has of its own, and
+	// Timeouts how long its calls may take.
+	Failures []llm.FailureRule
+	Timeouts llm.Timeouts
 	// Dimensions are asked for of each vector; 0 is the model's own number.
 	Dimensions int
 	// Cost is how its calls are paid: Priced, Stated, Free, "" if the list does not say.

@@ -29,6 +29,12 @@ models:
     limits: {requests: 500, tokens: 200_000, concurrency: 8}
     schema_omit: [additionalProperties, $schema]
     retries: {attempts: 2}
+    timeouts: {connect: 5s, first_token: 20m, silence: 4m, whole: 2h}
+    failures:
+      context_length: {words: [zu lang], status: [400]}
+      rate_limited:
+        - {code: [E42]}
+        - {regex: ['^worker \d+']}
   slow:
     key: file:secrets/slow
     prices: {date: 2026-11-01, input: 3, output: 15}
@@ -76,8 +82,11 @@ func TestParse(t *testing.T) {
 	if slow := l.Lookup("slow"); fast.Retries != (Retries{2, 250 * time.Millisecond, 10 * time.Minute}) || slow.Retries != (Retries{6, 250 * time.Millisecond, 10 * time.Minute}) {
 		t.Errorf("retries %+v, %+v", fast.Retries, slow.Retries)
 	}
+	if want := (llm.Timeouts{Connect: 5 * time.Second, FirstToken: 20 * time.Minute, Silence: 4 * time.Minute, Whole: 2 * time.Hour}); fast.Timeouts != want || len(fast.Failures) != 3 || fast.Failures[0].Words[0] != "zu lang" || fast.Failures[0].Status[0] != 400 || fast.Failures[2].Code != llm.CodeRateLimited {
+		t.Errorf("timeouts %+v, failures %+v", fast.Timeouts, fast.Failures)
+	}
 	p := fast.Provider(llm.Provider{Model: "fast", Temperature: new(0.5)})
-	if p.Model != "example-mini" || p.KeyRef != "env:EXAMPLE_KEY" || p.SystemRole != "developer" || p.MaxTokens != 8000 || len(p.SchemaOmit) != 2 || *p.Temperature != 0.5 || p.Validate() != nil {
+	if p.Model != "example-mini" || p.KeyRef != "env:EXAMPLE_KEY" || p.SystemRole != "developer" || p.MaxTokens != 8000 || len(p.SchemaOmit) != 2 || p.Timeouts != fast.Timeouts || len(p.Failures) != 3 || *p.Temperature != 0.5 || p.Validate() != nil {
 		t.Errorf("%+v, %v", p, p.Validate())
 	}
 }
@@ -166,6 +175,16 @@ func TestParseRefuses(t *testing.T) {
 		head + "prices: {date: 2026-11-01, input: 1001}":                         "more than 1000 US dollars",
 		head + "prices: {date: 2026-11-01, input: 0.0, output: 0}":               `all are 0; write "free: true"`,
 		head + "prices: public":                                                  `no public price of "a" is known (gpt-5.5,`,
+		head + "timeouts: {}":                                                    "m.yaml:3: model a: timeouts: want connect, first_token, silence or whole",
+		head + "timeouts: {idle: 3s}":                                            `m.yaml:3: model a: timeouts: unknown field "idle"; the fields are connect, first_token, silence, whole`,
+		head + "timeouts: {connect: 6m}":                                         `m.yaml:3: model a: timeouts: connect: "6m": want a time such as 500ms, 2s or 10m, from 10ms to 5m0s`,
+		head + "timeouts: {whole: 25h}":                                          `m.yaml:3: model a: timeouts: whole: "25h": want a time`,
+		head + "failures: {late: {status: 400}}":                                 `m.yaml:3: model a: failures: class "late": want one of rate_limited, overloaded, unavailable`,
+		head + "failures: {quota: {}}":                                           "m.yaml:3: model a: failures: quota: want status, code, words or regex",
+		head + "failures: {quota: {status: [200]}}":                              `m.yaml:3: model a: failures: quota: status "200"`,
+		head + "failures: {quota: {words: x}}":                                   "want a list",
+		head + "failures: {quota: {word: [x]}}":                                  `unknown field "word"; the fields are code, regex, status, words`,
+		head + "failures:\n      quota:\n        - {regex: ['(']}":               `m.yaml:5: model a: failures: quota: regex "(": error parsing regexp`,
 		head + "limits: {}":                                                      "m.yaml:3: model a: limits: want requests or tokens",
 		head + "limits: {requests: -1}":                                          `m.yaml:3: model a: limits: requests: "-1": want a whole number of requests a minute`,
 		head + "limits: {concurrency: 0}":                                        `m.yaml:3: model a: limits: concurrency: "0": want a whole number of calls at one time, 1 to 1,000,000,000`,

@@ -91,7 +91,9 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 				p.Fail(n.Line, "%s: schema_omit: want at most %d keywords of JSON Schema, such as additionalProperties", what, llm.MaxOmitted)
 			}
 		},
-		"retries": func(n *yaml.Node) { m.Retries = p.retries(n, what) },
+		"retries":  func(n *yaml.Node) { m.Retries = p.retries(n, what) },
+		"failures": func(n *yaml.Node) { m.Failures = p.failures(n, what) },
+		"timeouts": func(n *yaml.Node) { m.Timeouts = p.timeouts(n, what) },
 		"dimensions": func(n *yaml.Node) {
 			m.Dimensions = int(p.count(n, what+": dimensions", "dimensions"))
 			if m.Dimensions > llm.MaxDimensions {

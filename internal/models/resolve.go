@@ -41,7 +41,10 @@ func (m *Model) Provider(p llm.Provider) llm.Provider {
 	if slices.Contains(m.Can, CanDeveloper) {
 		p.SystemRole = "developer"
 	}
-	p.SchemaOmit = m.SchemaOmit
+	p.SchemaOmit, p.Failures = m.SchemaOmit, m.Failures
+	if m.Timeouts != (llm.Timeouts{}) {
+		p.Timeouts = m.Timeouts.Or(p.Timeouts)
+	}
 	if m.Dimensions > 0 {
 		p.Extra = fmt.Appendf(nil, `{"dimensions":%d}`, m.Dimensions)
 	}

@@ -36,16 +36,6 @@ func (r *Retries) defaults(others Retries) {
 func (p *parser) retries(n *yaml.Node, what string) (r Retries) {
 	what += ": retries"
 	before := p.Mistakes()
-	length := func(to *time.Duration, name string, least, most time.Duration) func(*yaml.Node) {
-		return func(n *yaml.Node) {
-			v, err := time.ParseDuration(n.Value)
-			if err != nil || v < least || v > most {
-				p.Fail(n.Line, "%s: %s: %q: want a time such as 500ms, 2s or 10m, from %v to %v", what, name, llm.Clip(n.Value, 40), least, most)
-				return
-			}
-			*to = v
-		}
-	}
 	p.Fields(n, what, map[string]func(*yaml.Node){
 		"attempts": func(n *yaml.Node) {
 			v, err := strconv.Atoi(n.Value)
@@ -55,10 +45,22 @@ func (p *parser) retries(n *yaml.Node, what string) (r Retries) {
 			}
 			r.Attempts = v
 		},
-		"pause": length(&r.Pause, "pause", minPause, maxPause), "within": length(&r.Within, "within", minWithin, maxWithin),
+		"pause": p.length(&r.Pause, what, "pause", minPause, maxPause), "within": p.length(&r.Within, what, "within", minWithin, maxWithin),
 	})
 	if r == (Retries{}) && p.Mistakes() == before {
 		p.Fail(n.Line, "%s: want attempts, pause or within", what)
 	}
 	return r
+}
+
+// length reads a time into to.
+func (p *parser) length(to *time.Duration, what, name string, least, most time.Duration) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		v, err := time.ParseDuration(n.Value)
+		if err != nil || v < least || v > most {
+			p.Fail(n.Line, "%s: %s: %q: want a time such as 500ms, 2s or 10m, from %v to %v", what, name, llm.Clip(n.Value, 40), least, most)
+			return
+		}
+		*to = v
+	}
 }

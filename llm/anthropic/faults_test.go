@@ -13,7 +13,7 @@ import (
 
 func models(l llmtest.Limits) llm.Models {
 	return anthropic.New(&llm.ServerOptions{
-		FirstToken: l.FirstToken, Idle: l.Idle, Tail: l.Tail, MaxFrame: l.MaxFrame, MaxResponse: l.MaxResponse, Key: l.Key, Transport: l.Transport,
+		Timeouts: llm.Timeouts{FirstToken: l.FirstToken, Silence: l.Silence}, Tail: l.Tail, MaxFrame: l.MaxFrame, MaxResponse: l.MaxResponse, Key: l.Key, Transport: l.Transport,
 	})
 }
 

@@ -22,7 +22,19 @@ type frame struct {
 	Choices []choice        `json:"choices"`
 	Usage   json.RawMessage `json:"usage"`
 	Error   json.RawMessage `json:"error"`
+	// In place of choices, some servers report a failure in one of these.
 	Detail  json.RawMessage `json:"detail"`
+	Errors  json.RawMessage `json:"errors"`
+	Message exchange.Word   `json:"message"`
+	Base    struct {
+		Status exchange.Count `json:"status_code"` // 0 is that all is well
+	} `json:"base_resp"`
+}
+
+// failed reports whether an event is the report of a failure.
+func (f *frame) failed() bool {
+	return exchange.IsSet(f.Error) || f.Object == "error" || f.Type == "error" ||
+		len(f.Choices) == 0 && (exchange.IsSet(f.Detail) || exchange.IsSet(f.Errors) || f.Message != "" || f.Base.Status != 0)
 }
 
 type choice struct {
@@ -31,6 +43,8 @@ type choice struct {
 	Message      *spoken        `json:"message"`
 	FinishReason exchange.Word  `json:"finish_reason"`
 	Logprobs     *logprobs      `json:"logprobs"`
+	// Error is that of a server behind the one that answers.
+	Error json.RawMessage `json:"error"`
 }
 
 type logprobs struct {
@@ -158,7 +172,7 @@ func (a *assembler) Add(raw []byte) error {
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return a.e.Malformed("an event is not the JSON of a completion")
 	}
-	if exchange.IsSet(f.Error) || f.Object == "error" || f.Type == "error" || len(f.Choices) == 0 && exchange.IsSet(f.Detail) {
+	if f.failed() {
 		return a.e.Failure(raw)
 	}
 	if f.Model != "" {
@@ -171,6 +185,9 @@ func (a *assembler) Add(raw []byte) error {
 	}
 	for i := range f.Choices {
 		c := &f.Choices[i]
+		if exchange.IsSet(c.Error) {
+			return a.e.Failure(c.Error)
+		}
 		to := a
 		if c.Index != 0 {
 			if c.Index < 0 || int(c.Index) > len(a.others) {

@@ -164,7 +164,7 @@ fault: hang
 func TestScriptedServerIsTheScriptedModel(t *testing.T) {
 	t.Parallel()
 	var httpLog, processLog bytes.Buffer
-	o := &llm.ServerOptions{Idle: time.Second, FirstToken: 2 * time.Second}
+	o := &llm.ServerOptions{Timeouts: llm.Timeouts{Silence: time.Second, FirstToken: 2 * time.Second}}
 	now := func() time.Time { return time.Unix(0, 0) }
 	overHTTP, _ := serve(t, everything, &scripted.Options{Log: &httpLog, Now: now}, o)
 	_, inProcess := serve(t, everything, &scripted.Options{Log: &processLog, Now: now, Hang: 10 * time.Millisecond}, nil)

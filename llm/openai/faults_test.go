@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
@@ -30,7 +31,7 @@ func fin(reason string) string {
 
 func models(l llmtest.Limits) llm.Models {
 	return openai.New(&llm.ServerOptions{
-		FirstToken: l.FirstToken, Idle: l.Idle, Tail: l.Tail, MaxFrame: l.MaxFrame, MaxResponse: l.MaxResponse, Key: l.Key, Transport: l.Transport,
+		Timeouts: llm.Timeouts{FirstToken: l.FirstToken, Silence: l.Silence}, Tail: l.Tail, MaxFrame: l.MaxFrame, MaxResponse: l.MaxResponse, Key: l.Key, Transport: l.Transport,
 	})
 }
 
@@ -146,6 +147,11 @@ func TestAnswers(t *testing.T) {
 		row("one id twice in one piece", []string{llmtest.SSE, data(calls(`{"index":0,"id":"a","function":{"name":"f"}},{"index":1,"id":"a","function":{"name":"g"}}`), stop)}, llmtest.Outcome{Calls: call("a", "f", "", "call_1", "g", ""), Finish: tools}),
 		row("arguments as an object, id a number", []string{llmtest.SSE, data(calls(`{"index":0,"id":7,"function":{"name":"f","arguments":{"x": [1,"ä"]}}}`), stop)}, llmtest.Outcome{Calls: call("7", "f", `{"x": [1,"ä"]}`), Finish: tools}),
 		row("function_call", []string{llmtest.SSE, data(delta(`"function_call":{"name":"f","arguments":"{"}`), delta(`"function_call":{"arguments":"}"}`), fin("function_call"))}, llmtest.Outcome{Calls: call("call_0", "f", "{}"), Finish: tools}),
+		row("an error in a choice", []string{llmtest.SSE, data(say("Hel"), `{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":429,"message":"Provider returned error, try again in 6s"}}]}`)}, llmtest.Outcome{Code: llm.CodeRateLimited, RetryAfter: 6 * time.Second}),
+		row("an error beside no choices", []string{llmtest.SSE, data(say("Hel"), `{"choices":null,"base_resp":{"status_code":1008,"status_msg":"insufficient balance"}}`)}, llmtest.Outcome{Code: llm.CodeQuota}),
+		row("a failure without an error", []string{llmtest.Head(200, "application/json"), `{"success":false,"errors":[{"code":5021,"message":"exceeded this model context window limit (24000)"}]}`}, llmtest.Outcome{Code: llm.CodeContextLength}),
+		row("throttled within a stream", []string{llmtest.SSE, data(say("Hel"), `{"message":"Too many tokens, please wait before trying again.","type":"ThrottlingException"}`)}, llmtest.Outcome{Code: llm.CodeRateLimited}),
+		row("all is well", []string{llmtest.SSE, data(`{"choices":[{"delta":{"content":"Hello"}}],"base_resp":{"status_code":0,"status_msg":""}}`, stop)}, llmtest.Outcome{Text: "Hello", Finish: "stop"}),
 		row("is broken off", []string{llmtest.SSE, data(say("Hello"), fin("error"))}, llmtest.Outcome{Code: llm.CodeUnavailable, Says: `broke off: "error"`}),
 		row("JSON instead of a stream", []string{llmtest.Head(200, "application/json"), "{\n  \"model\": \"m1\",\n  \"choices\": [{\"message\": {\"content\": \"Hello <b>\", \"tool_calls\": [{\"id\": \"a\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}, \"finish_reason\": \"tool_calls\"}],\n \"usage\": {\"prompt_tokens\": 3}}\n"}, llmtest.Outcome{Text: "Hello <b>", Calls: call("a", "f", "{}"), Finish: tools, Usage: session.Usage{Input: 3}}),
 		row("calls interleaved, the second first", []string{llmtest.SSE, data(

@@ -32,13 +32,15 @@ import (
 const (
 	// DefaultBaseURL is the server of a provider without a BaseURL.
 	DefaultBaseURL = "https://api.openai.com/v1"
+	// DefaultConnect bounds the way to a server.
+	DefaultConnect = exchange.DefaultConnect
 	// DefaultFirstToken is generous because models that reason in silence
 	// are slow to begin.
 	DefaultFirstToken = exchange.DefaultFirstToken
-	// DefaultIdle is how long a stream may be silent once it has begun.
-	DefaultIdle = exchange.DefaultIdle
-	// DefaultTotal bounds a call.
-	DefaultTotal = exchange.DefaultTotal
+	// DefaultSilence is how long a stream may be silent once it has begun.
+	DefaultSilence = exchange.DefaultSilence
+	// DefaultWhole bounds a call.
+	DefaultWhole = exchange.DefaultWhole
 	// DefaultTail is how long a stream may stay open after its finish reason.
 	DefaultTail = exchange.DefaultTail
 	// DefaultMaxFrame bounds one event of a stream in bytes.

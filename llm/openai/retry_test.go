@@ -1,10 +1,13 @@
 package openai_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -66,7 +69,11 @@ func slowly(pause time.Duration, pieces ...string) func(*http.Request) (*http.Re
 		context.AfterFunc(r.Context(), func() { pw.CloseWithError(r.Context().Err()) })
 		go func() {
 			for _, p := range pieces {
-				time.Sleep(pause)
+				select {
+				case <-time.After(pause):
+				case <-r.Context().Done():
+					return
+				}
 				if _, err := io.WriteString(pw, p); err != nil {
 					return
 				}
@@ -75,6 +82,17 @@ func slowly(pause time.Duration, pieces ...string) func(*http.Request) (*http.Re
 		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: pr, Request: r}, nil
 	}
 }
+
+// endless sends the beginning of a failing answer, and then nothing.
+func endless(status int, body string) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		resp, err := silent(body)(r)
+		resp.StatusCode = status
+		return resp, err
+	}
+}
+
+func timeouts(t llm.Timeouts) llm.ServerOptions { return llm.ServerOptions{Timeouts: t} }
 
 var hello = data(say("Hello"), fin("stop"), "[DONE]")
 
@@ -118,9 +136,16 @@ func TestOneRequest(t *testing.T) {
 		}, code: llm.CodeOverloaded, after: 10 * time.Second},
 		{name: "nothing came", step: answer(200, data(delta(`"role":"assistant"`))), code: llm.CodeTruncated},
 		{name: "a part came", step: answer(200, data(say("Hel"))), code: llm.CodeTruncated},
-		{name: "first token", o: llm.ServerOptions{FirstToken: 7 * time.Second}, step: silent(": ping\n\n" + data(delta(`"role":"assistant"`))), code: llm.CodeTimeout, took: 7 * time.Second},
-		{name: "idle", o: llm.ServerOptions{Idle: 3 * time.Second}, step: silent(data(say("Hel"))), code: llm.CodeIdleTimeout, took: 3 * time.Second},
-		{name: "total", o: llm.ServerOptions{Total: 10 * time.Second}, step: silent(""), code: llm.CodeTimeout, took: 10 * time.Second, says: "no answer within 10s"},
+		{name: "first token", o: timeouts(llm.Timeouts{FirstToken: 7 * time.Second}), step: silent(": ping\n\n" + data(delta(`"role":"assistant"`))), code: llm.CodeTimeout, took: 7 * time.Second},
+		{name: "silence", o: timeouts(llm.Timeouts{Silence: 3 * time.Second}), step: silent(data(say("Hel"))), code: llm.CodeIdleTimeout, took: 3 * time.Second},
+		{name: "whole", o: timeouts(llm.Timeouts{Whole: 10 * time.Second}), step: silent(""), code: llm.CodeTimeout, took: 10 * time.Second, says: "no whole answer within 10s"},
+		{name: "comments before the first piece", o: timeouts(llm.Timeouts{FirstToken: 7 * time.Second}), step: slowly(5*time.Second, append(slices.Repeat([]string{": processing the prompt\n\n"}, 63), hello)...), took: 320050 * time.Millisecond},
+		{name: "comments in the middle", o: timeouts(llm.Timeouts{Silence: 7 * time.Second}), step: slowly(5*time.Second, append(append([]string{data(say("Hel"))}, slices.Repeat([]string{": keep-alive\n\n"}, 30)...), data(say("lo"), fin("stop"), "[DONE]"))...), took: 160050 * time.Millisecond},
+		{name: "pings and empty pieces", o: timeouts(llm.Timeouts{FirstToken: 7 * time.Second}), step: slowly(5*time.Second, data(`{"type":"ping"}`), data(delta(`"role":"assistant","content":""`)), data(delta(``)), hello), took: 20050 * time.Millisecond},
+		{name: "comments and then silence", o: timeouts(llm.Timeouts{FirstToken: 7 * time.Second}), step: slowly(5*time.Second, ": a\n\n", ": b\n\n"), code: llm.CodeTimeout, took: 17 * time.Second, says: "no first token within 7s"},
+		{name: "comments without an end", o: timeouts(llm.Timeouts{Whole: time.Minute}), step: slowly(5*time.Second, slices.Repeat([]string{": a\n\n"}, 1000)...), code: llm.CodeTimeout, took: time.Minute, says: "no whole answer within 1m0s"},
+		{name: "comments after the answer", o: llm.ServerOptions{Tail: 7 * time.Second}, step: slowly(5*time.Second, append([]string{data(say("Hello"), fin("stop"))}, slices.Repeat([]string{": a\n\n"}, 1000)...)...), took: 12 * time.Second},
+		{name: "a refusal without an end", step: endless(503, `{"error":{"message":"overloaded"}}`), code: llm.CodeOverloaded, took: 10 * time.Second, says: "HTTP 503: overloaded"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -169,6 +194,30 @@ func TestCancel(t *testing.T) {
 					t.Error(err)
 				}
 			})
+		})
+	}
+}
+
+// TestConnect: the way to a server has a bound of its own, of the provider before that of
+// the options.
+func TestConnect(t *testing.T) {
+	for _, own := range []time.Duration{0, 30 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			way := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}}
+			defer way.CloseIdleConnections()
+			p := llm.Provider{Model: "m1", BaseURL: "http://model.test/v1", Timeouts: llm.Timeouts{Connect: own}}
+			client, err := openai.New(&llm.ServerOptions{Transport: way, Timeouts: llm.Timeouts{Connect: 3 * time.Second}}).Client(t.Context(), p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, began := cmp.Or(own, 3*time.Second), time.Now()
+			_, err = client.Complete(t.Context(), &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "hi"}}}, nil)
+			if !errors.Is(err, llm.CodeUnavailable) || !strings.Contains(err.Error(), "no connection within "+want.String()) || time.Since(began) != want {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
 		})
 	}
 }

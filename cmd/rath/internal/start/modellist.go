@@ -13,29 +13,32 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/llm"
 )
 
 // modelRow is a model as programs read it.
 type modelRow struct {
-	Name       string   `json:"name"`
-	Default    bool     `json:"default,omitempty"`
-	Kind       string   `json:"kind"`
-	URL        string   `json:"url,omitempty"`
-	URLs       []string `json:"urls,omitempty"` // of a pool
-	ID         string   `json:"id"`
-	Key        string   `json:"key,omitempty"`     // the reference
-	NoKey      string   `json:"no_key,omitempty"`  // why it stands for none here
-	Context    int64    `json:"context,omitempty"` // tokens
-	Output     int64    `json:"output,omitempty"`
-	Can        []string `json:"can"`
-	SchemaOmit []string `json:"schema_omit,omitempty"`
-	Dims       int      `json:"dimensions,omitempty"`
-	Cost       string   `json:"cost,omitempty"`
-	Prices     *price   `json:"prices,omitempty"`
-	Fallbacks  []string `json:"fallbacks,omitempty"`
-	Retries    *retries `json:"retries,omitempty"`
-	Limits     *limits  `json:"limits,omitempty"`
-	KeyLimits  *limits  `json:"key_limits,omitempty"`
+	Name       string            `json:"name"`
+	Default    bool              `json:"default,omitempty"`
+	Kind       string            `json:"kind"`
+	URL        string            `json:"url,omitempty"`
+	URLs       []string          `json:"urls,omitempty"` // of a pool
+	ID         string            `json:"id"`
+	Key        string            `json:"key,omitempty"`     // the reference
+	NoKey      string            `json:"no_key,omitempty"`  // why it stands for none here
+	Context    int64             `json:"context,omitempty"` // tokens
+	Output     int64             `json:"output,omitempty"`
+	Can        []string          `json:"can"`
+	SchemaOmit []string          `json:"schema_omit,omitempty"`
+	Dims       int               `json:"dimensions,omitempty"`
+	Cost       string            `json:"cost,omitempty"`
+	Prices     *price            `json:"prices,omitempty"`
+	Fallbacks  []string          `json:"fallbacks,omitempty"`
+	Retries    *retries          `json:"retries,omitempty"`
+	Timeouts   *timeouts         `json:"timeouts,omitempty"`
+	Failures   []llm.FailureRule `json:"failures,omitempty"`
+	Limits     *limits           `json:"limits,omitempty"`
+	KeyLimits  *limits           `json:"key_limits,omitempty"`
 }
 
 // retries are what the list says of them; what is 0 is the node's own.
@@ -50,6 +53,21 @@ func retriesOf(r models.Retries) *retries {
 		return nil
 	}
 	return &retries{r.Attempts, r.Pause.Milliseconds(), r.Within.Milliseconds()}
+}
+
+// timeouts are what the list says of them; what is 0 has the default.
+type timeouts struct {
+	ConnectMS    int64 `json:"connect_ms,omitempty"`
+	FirstTokenMS int64 `json:"first_token_ms,omitempty"`
+	SilenceMS    int64 `json:"silence_ms,omitempty"`
+	WholeMS      int64 `json:"whole_ms,omitempty"`
+}
+
+func timeoutsOf(t llm.Timeouts) *timeouts {
+	if t == (llm.Timeouts{}) {
+		return nil
+	}
+	return &timeouts{t.Connect.Milliseconds(), t.FirstToken.Milliseconds(), t.Silence.Milliseconds(), t.Whole.Milliseconds()}
 }
 
 // limits are for a minute and all nodes, and for the calls of a tenant at one time.
@@ -150,7 +168,7 @@ func rowsOf(a *app.App, l *models.List) (all []modelRow, keys map[string]*limits
 		}
 		r := modelRow{
 			m.Name, m.Name == l.Default, m.Kind, m.URL, m.URLs, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.SchemaOmit, m.Dimensions,
-			m.Cost, priceOf(m.Prices, source), m.Fallbacks, retriesOf(m.Retries), limitsOf(m.Limit), nil,
+			m.Cost, priceOf(m.Prices, source), m.Fallbacks, retriesOf(m.Retries), timeoutsOf(m.Timeouts), m.Failures, limitsOf(m.Limit), nil,
 		}
 		if k, ok := l.KeyLimit(m); ok {
 			r.KeyLimits = limitsOf(k.Limit)

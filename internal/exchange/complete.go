@@ -60,6 +60,9 @@ func (e *Endpoint) BrokenOff(reason string) *llm.Error {
 	return e.Fail(llm.CodeUnavailable, 0, "%s", llm.Clip(fmt.Sprintf("the server broke off: %q", reason), maxMessage))
 }
 
+// maxEvents bounds the events of an answer. No model writes so many tokens.
+const maxEvents = 1 << 19
+
 // drainTimeout is how long to wait for the end of a connection's answer after
 // its last event, so that the connection can be used again.
 const drainTimeout = 50 * time.Millisecond
@@ -80,8 +83,11 @@ func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Respon
 	}
 	defer closer.Close()
 	tail := -1 // the size of a whole answer: more of it renews the wait for what may follow, nothing else does
-	for {
+	for events := 0; ; events++ {
 		raw, err := stream.Next()
+		if events == maxEvents {
+			return nil, x.e.Malformed("the answer has more than %d events", maxEvents)
+		}
 		if err == nil && bytes.Equal(raw, done) {
 			d.Done()
 			err = io.EOF

@@ -21,12 +21,14 @@ func rights(r permission.Role, at permission.Place) *permission.Grant {
 			g.Deny = append(g.Deny, permission.Permission{Op: permission.OpPublish, Subject: "$JS.API.STREAM." + subject})
 		}
 		deny("PURGE.>")
-		deny("MSG.DELETE.>")
 		for _, name := range []string{
 			messages.StreamSnap, messages.StreamTasks, messages.StreamLineage, messages.StreamResult, messages.StreamDLQ,
 			messages.StreamBlob, messages.StreamMemory, "KV_" + messages.BucketRegistry, "KV_" + messages.BucketAlias,
 		} {
 			deny("DELETE." + name)
+			if name != messages.StreamLineage { // which relays derive again
+				deny("MSG.DELETE." + name)
+			}
 		}
 		for p := range uint32(maxPartitions) {
 			deny("DELETE." + messages.EventStream(1, p))

@@ -21,11 +21,17 @@ const (
 func newPassword() string { return rand.Text() }
 
 // kept is what the node of a server of its own may not do: remove what is
-// stored. Everything else it sets up itself.
+// stored. Everything else it sets up itself. Single messages it may remove from LINEAGE
+// alone, which relays derive again; the streams that are not named here refuse that
+// themselves.
 var kept = permission.Grant{Role: permission.RoleNode, Deny: []permission.Permission{
 	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.DELETE.>"},
 	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.PURGE.>"},
-	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE.>"},
+	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE." + messages.StreamBlob},
+	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE." + messages.StreamDLQ},
+	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE." + messages.StreamResult},
+	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE." + messages.StreamSnap},
+	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE." + messages.StreamTasks},
 }}
 
 // accessConfig is the part of the server's configuration that says who may do

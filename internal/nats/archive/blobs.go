@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -57,35 +56,14 @@ func (c *Archive) storedBlobs(ctx context.Context) (map[blobKey]storedBlob, erro
 // removeBlob removes a message of a blob, and reports whether it was there: one that was
 // stored again meanwhile has another sequence.
 func (c *Archive) removeBlob(ctx context.Context, seq uint64) (bool, error) {
-	body, err := json.Marshal(struct {
-		Seq     uint64 `json:"seq"`
-		NoErase bool   `json:"no_erase"`
-	}{seq, true})
-	if err != nil {
-		return false, err
+	removed, err := c.RemoveMessage(ctx, streams.StreamBlob, seq)
+	if errors.Is(err, conn.ErrDenied) {
+		return false, fmt.Errorf("nats/archive: remove a blob, which takes the credentials of an operator: %w", err)
 	}
-	return conn.Retry(ctx, func(ctx context.Context) (bool, error) {
-		m, err := c.Request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.MSG.DELETE." + streams.StreamBlob, Data: body})
-		if errors.Is(err, conn.ErrDenied) {
-			return false, fmt.Errorf("nats/archive: remove a blob, which takes the credentials of an operator: %w", err)
-		}
-		if err != nil {
-			return false, fmt.Errorf("nats/archive: remove a blob: %w", err)
-		}
-		var reply struct {
-			Error *jetstream.APIError `json:"error"`
-		}
-		if err := json.Unmarshal(m.Data, &reply); err != nil {
-			return false, fmt.Errorf("nats/archive: remove a blob: answer: %w", err)
-		}
-		if reply.Error == nil {
-			return true, nil
-		}
-		if _, err := c.LeaderAt(ctx, streams.StreamBlob, seq); errors.Is(err, conn.ErrNoMessage) {
-			return false, nil
-		}
-		return false, fmt.Errorf("nats/archive: remove a blob: %w", reply.Error)
-	})
+	if err != nil {
+		return false, fmt.Errorf("nats/archive: remove a blob: %w", err)
+	}
+	return removed, nil
 }
 
 // naming are the streams whose messages name blobs, in the order in which a name goes

@@ -10,5 +10,5 @@
 //
 // Files, the lowest first: options, backoff, faults (errors that pass by themselves),
 // retry, pumps, permission, refusals (of requests under way), conn, attempt (of a
-// request), request, reads, publish, follow, service, credentials.
+// request), request, reads, remove, publish, follow, service, credentials.
 package conn

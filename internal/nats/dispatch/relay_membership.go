@@ -460,7 +460,7 @@ func (r *relayMembership) begin(ctx context.Context, work *sync.WaitGroup, p uin
 	r.running[p] = d
 	r.say(heartbeat{})
 	stream := streams.EventStream(r.c.Generation(), p)
-	r.c.Watermarks.Pass(stream, 0)
+	r.c.Watermarks.Begin(stream)
 	work.Go(func() {
 		defer cancel()
 		err := r.c.relay(ctx, r, p, d.poke)

@@ -225,6 +225,7 @@ func nodeNeeds(at Place) []Permission {
 	}
 	return append(all,
 		publish("$JS.API.CONSUMER.CREATE."+messages.StreamLineage+".>", "reading lineage in order"),
+		publish("$JS.API.STREAM.MSG.DELETE."+messages.StreamLineage, "lineage behind a gap, which is derived again"),
 		publish("$JS.API.CONSUMER.CREATE."+messages.StreamTasks+".>", "the queue of tasks, and one that lost count of its stream"),
 		publish("$JS.API.CONSUMER.DELETE."+messages.StreamTasks+".*", "the queue of tasks, and one that lost count of its stream"),
 		repair("$JS.API.STREAM.CREATE.KV_"+messages.BucketNode),

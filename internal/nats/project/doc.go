@@ -5,5 +5,5 @@
 // needs what it wrote waits for the watermark of the partition.
 //
 // Files, the lowest first: projections, watermark, ordered, lineage, history, records,
-// result, runlist.
+// repair, result, runlist.
 package project

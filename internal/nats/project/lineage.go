@@ -15,13 +15,17 @@ import (
 
 // LineageRelay publishes the lineage records of one event stream: into the
 // stream LINEAGE, one message per commit and in order, and then to
-// the clients that watch the run. Where to go on after a restart is what LINEAGE
-// itself holds, so that what it lost is published again and nothing twice.
+// the clients that watch the run. Its position is the last record of the partition in
+// LINEAGE, which it reads again after each loss of the connection: a server that stores
+// LINEAGE later than it acknowledges (one replica) loses the end of it when it stops
+// at once, and starts again in place behind the same connection. So the records that
+// LINEAGE lost are published again and no others twice.
 type LineageRelay struct {
 	C                     *Projections
 	Generation, Partition uint32
 	Stream                string
 	at                    lineagePoint
+	life                  uint64 // the connection, by its incarnation, over which at was read
 	pace                  *eventlog.Pacer
 	LeaseValid            func() bool
 	batches               batches
@@ -29,6 +33,9 @@ type LineageRelay struct {
 
 	records []lineage.Record // of the commits that are taken, which are read into them again and again
 	text    []byte           // of the record that is told
+	mute    bool             // it tells nobody: they were told before
+
+	asks chan chan repairAnswer // for a repair
 }
 
 // lineagePoint is a message of the partition in LINEAGE, by its last record.
@@ -36,6 +43,11 @@ type lineagePoint struct {
 	At  uint64 `json:"at"`  // sequence in LINEAGE
 	Seq uint64 `json:"seq"` // of the commit in the event stream
 	K   int    `json:"k"`
+}
+
+// after reports whether a point is after another.
+func (at lineagePoint) after(other lineagePoint) bool {
+	return at.Seq > other.Seq || at.Seq == other.Seq && at.K > other.K
 }
 
 // covers reports whether a record is not after the point.
@@ -56,23 +68,75 @@ func (p *LineageRelay) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = service.Stop() }() // a process that still waits asks again
-	if p.at, err = p.Cursor(ctx); err != nil {
+	if p.batches, err = p.batchesOf(ctx); err != nil {
 		return err
 	}
-	if p.batches, err = p.batchesOf(ctx); err != nil {
+	p.asks = make(chan chan repairAnswer)
+	repairs, err := p.serveRepair(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = repairs.Stop() }() // who still waits is told by the next relay
+	for {
+		if err := p.follow(ctx); !errors.Is(err, errReconnected) {
+			return err
+		}
+	}
+}
+
+// errReconnected is returned when the position has to be read again.
+var errReconnected = errors.New("nats/project: the connection over which the position was read is lost")
+
+// follow publishes until ctx ends or the connection is lost.
+func (p *LineageRelay) follow(ctx context.Context) (err error) {
+	linked := p.C.Linked()
+	p.life = p.C.Incarnation()
+	if err := p.locate(ctx); err != nil {
 		return err
 	}
 	in := make(chan conn.Message, conn.FollowAhead)
 	return conn.Following(ctx, func(ctx context.Context) error {
 		return p.C.Follow(ctx, p.Stream, p.prefix()+">", max(p.at.Seq, 1), in)
-	}, func(ctx context.Context) error { return p.pump(ctx, in) })
+	}, func(ctx context.Context) error { return p.pump(ctx, linked, in) })
+}
+
+// locate reads the position. Where LINEAGE has lost the last position, and has records
+// after it all the same, those between are missing: they are derived again.
+func (p *LineageRelay) locate(ctx context.Context) error {
+	before := p.at
+	at, err := p.Cursor(ctx)
+	if err != nil {
+		return err
+	}
+	if p.at = at; at.after(before) && !p.stands(ctx, before) {
+		did, err := p.repair(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			p.C.Logger.Error("lineage has a gap; the audit shows it, and the next start of the relay's node tries again", "stream", p.Stream, "err", err)
+		case did.Published > 0:
+			p.C.Logger.Warn("lineage had a gap, and is derived again from there", "stream", p.Stream, "from", did.From, "messages", did.Published)
+		}
+	}
+	return nil
+}
+
+// stands reports whether LINEAGE holds a position where it was.
+func (p *LineageRelay) stands(ctx context.Context, at lineagePoint) bool {
+	if at.At == 0 {
+		return true
+	}
+	m, err := p.C.LeaderAt(ctx, streams.StreamLineage, at.At)
+	have, mine := p.point(m)
+	return err == nil && mine && have == at
 }
 
 func (p *LineageRelay) prefix() string {
 	return fmt.Sprintf("%s%d.%d.", streams.PrefixEvent, p.Generation, p.Partition)
 }
 
-func (p *LineageRelay) pump(ctx context.Context, in <-chan conn.Message) error {
+func (p *LineageRelay) pump(ctx, linked context.Context, in <-chan conn.Message) error {
 	h := eventlog.NewChain(p.C.Logs, p.Generation, p.Partition)
 	h.Copies = eventlog.FreshCopies
 	defer func() {
@@ -100,6 +164,13 @@ func (p *LineageRelay) pump(ctx context.Context, in <-chan conn.Message) error {
 			p.save(ctx)
 		case <-h.Rest.C:
 			h.Forget()
+		case answer := <-p.asks:
+			did, err := p.repair(ctx)
+			answer <- answerOf(did, err)
+			return errReconnected // its position is another one
+		case <-linked.Done():
+			p.pace.Saved() // LINEAGE may have lost what p.at names
+			return errReconnected
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -126,7 +197,7 @@ func (p *LineageRelay) take(ctx context.Context, h *eventlog.Chain, ms ...conn.M
 	if err := p.publish(ctx, all); err != nil {
 		return err
 	}
-	p.C.Watermarks.Pass(p.Stream, ms[len(ms)-1].Seq)
+	p.C.Watermarks.Pass(p.Stream, p.life, ms[len(ms)-1].Seq)
 	clear(p.records)
 	if p.records = p.records[:0]; cap(p.records) > recordsKept {
 		p.records = nil

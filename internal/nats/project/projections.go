@@ -12,5 +12,5 @@ type Projections struct {
 
 // NewProjections returns the projections of l.
 func NewProjections(l *eventlog.Logs) *Projections {
-	return &Projections{Logs: l, Watermarks: newWatermarks()}
+	return &Projections{Logs: l, Watermarks: newWatermarks(l.Incarnation)}
 }

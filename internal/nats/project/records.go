@@ -111,7 +111,9 @@ func (p *LineageRelay) publish(ctx context.Context, commits [][]lineage.Record) 
 			if !at.covers(some[i].last()) {
 				break
 			}
-			p.tell(some[i].records)
+			if !p.mute {
+				p.tell(some[i].records)
+			}
 		}
 	}
 }
@@ -175,6 +177,9 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		if !p.LeaseValid() {
 			return p.at, ErrLeaseExpired // another relay publishes them
 		}
+		if p.C.Incarnation() != p.life {
+			return p.at, errReconnected
+		}
 		if p.batches.publish == nil {
 			some = some[:1]
 		}
@@ -182,6 +187,9 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		// A relay that stops waits for the answer: the next relay begins after what is
 		// stored, and announces nothing.
 		at, err := p.send(context.WithoutCancel(ctx), some)
+		if err == nil && p.C.Incarnation() != p.life && !p.stands(ctx, p.at) {
+			return p.at, errReconnected // stored by a server that has lost the records before
+		}
 		if err == nil {
 			return lineagePoint{At: at, Seq: last.Seq, K: last.K}, nil
 		}

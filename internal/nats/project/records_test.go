@@ -48,7 +48,7 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 				})
 			}
 		}
-		p := &LineageRelay{C: c, Stream: streams.EventStream(1, 0), pace: eventlog.NewPacer(), LeaseValid: func() bool { return true }}
+		p := &LineageRelay{C: c, Stream: streams.EventStream(1, 0), pace: eventlog.NewPacer(), life: c.Incarnation(), LeaseValid: func() bool { return true }}
 		defer p.pace.Stop()
 		ctx, stop := context.WithCancel(t.Context())
 		hook, fired := natstest.Once(lineage.StoredSubject(commits[0]), func([]byte) bool { stop(); return true })
@@ -85,7 +85,7 @@ func newRelay(t *testing.T, c *Projections, id session.ID) *LineageRelay {
 	g, partition, _ := id.Locate()
 	p := &LineageRelay{
 		C: c, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition),
-		pace: eventlog.NewPacer(), LeaseValid: func() bool { return true },
+		pace: eventlog.NewPacer(), life: c.Incarnation(), LeaseValid: func() bool { return true },
 	}
 	t.Cleanup(p.pace.Stop)
 	var err error
@@ -116,7 +116,7 @@ func TestRelayBehindSlowDisk(t *testing.T) {
 				id := c.HomeOf(session.DefaultTenant, "r1")
 				sessiontest.Grow(t, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}, int(commits))
 				g, partition, _ := id.Locate()
-				p := &LineageRelay{C: c, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition), LeaseValid: func() bool { return true }}
+				p := &LineageRelay{C: c, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition), life: c.Incarnation(), LeaseValid: func() bool { return true }}
 				var batches atomic.Int64
 				w.Set(func([]byte) bool { time.Sleep(sync); return true }, func(b []byte) bool {
 					batches.Add(int64(bytes.Count(b, []byte(".1.0.$FI"))))
@@ -184,6 +184,12 @@ func TestRelayGoesOnInBatch(t *testing.T) {
 				}
 				err := p.publish(t.Context(), recordsOf(c, id, commits))
 				w.Set(nil, nil)
+				for errors.Is(err, errReconnected) { // it reads its position again
+					p.life = c.Incarnation()
+					if err = p.locate(t.Context()); err == nil {
+						err = p.publish(t.Context(), recordsOf(c, id, commits))
+					}
+				}
 				if !fired() || err != nil {
 					t.Fatalf("disturbed: %v, %v", fired(), err)
 				}

@@ -18,14 +18,20 @@ import (
 // the last message of each event stream whose lineage is published. A
 // request for something that was just committed waits for it.
 type watermarks struct {
+	// connection returns the incarnation of the connection. A watermark counts for the one
+	// over which it was reached: behind another one a server may have lost lineage.
+	connection func() uint64
+
 	mu      sync.Mutex
-	at      map[string]uint64 // by stream; absent where no relay runs here
-	changed chan struct{}     // closed at the next change
-	coming  int               // relays of which it is not known yet what they take
+	at      map[string]watermark // by stream; absent where no relay runs here
+	changed chan struct{}        // closed at the next change
+	coming  int                  // relays of which it is not known yet what they take
 }
 
-func newWatermarks() *watermarks {
-	return &watermarks{at: map[string]uint64{}, changed: make(chan struct{})}
+type watermark struct{ seq, connection uint64 }
+
+func newWatermarks(connection func() uint64) *watermarks {
+	return &watermarks{connection: connection, at: map[string]watermark{}, changed: make(chan struct{})}
 }
 
 // Expect says that a relay begins. Waiters wait until known is called,
@@ -48,11 +54,23 @@ func (r *watermarks) change() {
 	r.changed = make(chan struct{})
 }
 
-// Pass reports that the lineage of a stream is published up to a sequence.
-func (r *watermarks) Pass(stream string, seq uint64) {
+// Begin reports that a relay of a stream begins.
+func (r *watermarks) Begin(stream string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.at[stream] = max(r.at[stream], seq)
+	r.at[stream] = watermark{}
+	r.change()
+}
+
+// Pass reports that the lineage of a stream is published up to a sequence, over a
+// connection.
+func (r *watermarks) Pass(stream string, connection, seq uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old := r.at[stream]; old.connection == connection {
+		seq = max(seq, old.seq)
+	}
+	r.at[stream] = watermark{seq, connection}
 	r.change()
 }
 
@@ -68,8 +86,11 @@ func (r *watermarks) End(stream string) {
 func (r *watermarks) Here(stream string) (at uint64, here bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at, here = r.at[stream]
-	return at, here
+	mark, here := r.at[stream]
+	if mark.connection != r.connection() {
+		mark.seq = 0
+	}
+	return mark.seq, here
 }
 
 // wait returns when the lineage of a stream is published up to a sequence;

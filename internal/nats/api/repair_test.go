@@ -1,0 +1,138 @@
+package api_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/nats/project"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/natsserver"
+)
+
+// forgetLineage removes messages of LINEAGE, as a server that loses them does.
+func (n *node) forgetLineage(t *testing.T, from, to int) {
+	t.Helper()
+	s, err := n.operator().Stream(t.Context(), streams.StreamLineage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := n.stored(t, streams.StreamLineage)
+	for _, m := range all[len(all)-from : len(all)-to] {
+		if err := s.DeleteMsg(t.Context(), m.Sequence); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLineageLosesItsEnd has LINEAGE lose its last messages behind a running relay, and the
+// connection break as with the start of a server: the relay publishes them again at once,
+// and lists are complete right after.
+func TestLineageLosesItsEnd(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNode(t, srv, "node-1")
+		for i := range 3 {
+			n.submitted(t, nc, 10*i, 10*i+10)
+			ended(t, nc, 10*i, 10*i+10)
+			time.Sleep(time.Duration(i) * time.Second) // before and after checkpoints
+			n.forgetLineage(t, 15, 0)
+			if err := n.conn.Cut(); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.conn.WaitCaughtUp(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			n.checkLineage(t)
+		}
+		n.stop()
+	})
+}
+
+// TestRepairLineage has LINEAGE lose messages in the middle, of which some tell of a log that
+// was purged since: a repair derives the others again and keeps what there is of that log,
+// in the order of the commits. A second one finds nothing.
+func TestRepairLineage(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNode(t, srv, "node-1")
+		n.submitted(t, nc, 0, 20)
+		ended(t, nc, 0, 20)
+		time.Sleep(2 * time.Second)
+		before := len(n.stored(t, streams.StreamLineage))
+		n.forgetLineage(t, 40, 30)
+		repaired := func() (all project.Repaired) {
+			t.Helper()
+			for p := range n.conn.Partitions() {
+				did, err := n.conn.RepairLineage(t.Context(), p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all.Published, all.Removed = all.Published+did.Published, all.Removed+did.Removed
+			}
+			return all
+		}
+		if did := repaired(); did.Published-did.Removed != 10 {
+			t.Errorf("10 messages are lost, and a repair does %+v", did)
+		}
+		if now := len(n.stored(t, streams.StreamLineage)); now != before {
+			t.Errorf("LINEAGE has %d messages, and had %d", now, before)
+		}
+		n.checkLineage(t)
+		if did := repaired(); did != (project.Repaired{}) {
+			t.Errorf("a second repair does %+v", did)
+		}
+
+		// A log is purged, and messages before its records are lost.
+		all := n.told(t)
+		gone := all[len(all)-1].records[0]
+		stream := streams.EventStream(n.conn.Generation(), gone.Partition)
+		purge(t, n, stream, gone.Partition, string(gone.Session))
+		n.forgetLineage(t, 60, 40)
+		had := placesOf(n, t, string(gone.Session))
+		if did := repaired(); did.Published <= did.Removed {
+			t.Errorf("a repair does %+v", did)
+		}
+		if now := placesOf(n, t, string(gone.Session)); strings.Join(now, " ") != strings.Join(had, " ") {
+			t.Errorf("of the purged log LINEAGE has %v, and had %v", now, had)
+		}
+		n.submitted(t, nc, 20, 22)
+		ended(t, nc, 20, 22)
+		last := map[uint32]uint64{}
+		for _, m := range n.told(t) {
+			r := m.records[0]
+			if r.Seq < last[r.Partition] {
+				t.Fatalf("the records of commit %d of partition %d follow those of %d", r.Seq, r.Partition, last[r.Partition])
+			}
+			last[r.Partition] = r.Seq
+		}
+		n.stop()
+	})
+}
+
+// purge removes a log as an operator does.
+func purge(t *testing.T, n *node, stream string, partition uint32, id string) {
+	t.Helper()
+	s, err := n.operator().Stream(t.Context(), stream)
+	if err == nil {
+		err = s.Purge(t.Context(), jetstream.WithPurgeSubject(fmt.Sprintf("rath.ev.%d.%d.default.%s", n.conn.Generation(), partition, id)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// placesOf returns which records of a session LINEAGE holds, in its order.
+func placesOf(n *node, t *testing.T, id string) (all []string) {
+	t.Helper()
+	for _, m := range n.told(t) {
+		for i := range m.records {
+			if string(m.records[i].Session) == id {
+				all = append(all, place(&m.records[i]))
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,286 @@
+package project
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+)
+
+// Repaired is the outcome of a repair of a partition's lineage.
+type Repaired struct {
+	// From is the sequence of the first commit in the event stream whose records were
+	// missing, zero for none.
+	From uint64 `json:"from,omitempty"`
+	// Published and Removed count messages of LINEAGE.
+	Published int `json:"published,omitempty"`
+	Removed   int `json:"removed,omitempty"`
+}
+
+// entry is a message of the partition in LINEAGE.
+type entry struct {
+	at      uint64 // its sequence
+	seq     uint64 // of the commit
+	first   int    // event of the first record
+	last    int    // event of the last one
+	records int
+}
+
+// repair looks for the first commit whose records LINEAGE lacks although it has records of
+// later ones, and publishes the lineage of the partition again from there. Then it removes
+// the messages that it replaced. The order of records in LINEAGE stays that of the commits.
+// The records of commits that were purged cannot be derived: they are copied in their
+// place, so that a purged tree is listed as it was. No other relay of the partition may
+// run. A repair that is cut off leaves a gap, which the next one finds.
+func (p *LineageRelay) repair(ctx context.Context) (did Repaired, err error) {
+	end, from, have, err := p.entries(ctx)
+	if err != nil || len(have) == 0 {
+		return did, err
+	}
+	r := repairing{p: p, have: have, chain: eventlog.NewChain(p.C.Logs, p.Generation, p.Partition)}
+	r.chain.Copies = eventlog.FreshCopies
+	defer r.chain.Rest.Stop()
+	last, err := p.C.LastSequence(ctx, p.Stream)
+	if err != nil {
+		return did, err
+	}
+	p.mute = true
+	defer func() { p.mute = false }()
+	for m, err := range p.C.UpTo(ctx, p.Stream, p.prefix()+">", max(from, 1)-1, last) {
+		if err != nil {
+			return r.did, err
+		}
+		if err := r.commit(ctx, m, end); err != nil {
+			return r.did, err
+		}
+	}
+	if r.did.From == 0 {
+		return r.did, nil
+	}
+	if err := r.copy(ctx, last+1); err != nil {
+		return r.did, err
+	}
+	return r.did, r.remove(ctx)
+}
+
+// entries returns the end of LINEAGE, the messages of the partition up to there, and the
+// commit from which on there has to be lineage: LINEAGE forgets its oldest when it is full.
+func (p *LineageRelay) entries(ctx context.Context) (end, from uint64, have []entry, err error) {
+	info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+		return p.C.StreamInfo(ctx, streams.StreamLineage)
+	})
+	if err != nil {
+		return 0, 0, nil, fmt.Errorf("nats/project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
+	}
+	end = info.State.LastSeq
+	for m, err := range p.C.UpTo(ctx, streams.StreamLineage, streams.PrefixLineage+">", 0, end) {
+		if err != nil {
+			return 0, 0, nil, fmt.Errorf("nats/project: lineage of %s: %w", p.Stream, err)
+		}
+		at, mine := p.point(m)
+		records, err := lineage.DecodeStored(m.Data)
+		if mine && err == nil {
+			have = append(have, entry{at.At, at.Seq, records[0].K, at.K, len(records)})
+		}
+	}
+	if full := info.State.Bytes > uint64(max(info.Config.MaxBytes, 0))/2; len(have) > 0 && info.State.FirstSeq > 1 && full {
+		from = have[0].seq
+	}
+	return end, from, have, nil
+}
+
+// repairing is a repair on its way.
+type repairing struct {
+	p     *LineageRelay
+	chain *eventlog.Chain
+	have  []entry
+	next  int // of have: those before are in their place
+
+	did  Repaired
+	old  []entry // that are replaced
+	gone []entry // of them those that may be of purged commits, in order
+}
+
+// commit takes the next message of the event stream.
+func (r *repairing) commit(ctx context.Context, m conn.Message, end uint64) error {
+	p := r.p
+	defer func() {
+		clear(p.records)
+		p.records = p.records[:0]
+	}()
+	records, err := p.derive(ctx, r.chain, m)
+	if err != nil || len(records) == 0 {
+		return err
+	}
+	if r.did.From == 0 && r.stored(m.Seq, len(records)) {
+		return nil
+	}
+	if r.did.From == 0 {
+		r.begin(m.Seq, end)
+	}
+	if err := r.copy(ctx, m.Seq); err != nil {
+		return err
+	}
+	for len(r.gone) > 0 && r.gone[0].seq == m.Seq {
+		r.gone = r.gone[1:]
+	}
+	r.did.Published += (len(records) + lineage.MaxStored - 1) / lineage.MaxStored
+	return p.publish(ctx, [][]lineage.Record{records})
+}
+
+// stored reports whether LINEAGE has all records of a commit in their place, or nothing
+// that is later: then they are on their way.
+func (r *repairing) stored(seq uint64, records int) bool {
+	for r.next < len(r.have) && r.have[r.next].seq < seq {
+		r.next++ // of a commit that was purged
+	}
+	n := r.next
+	for ; n < len(r.have) && r.have[n].seq == seq; n++ {
+		records -= r.have[n].records
+	}
+	if records > 0 && r.next < len(r.have) {
+		return false
+	}
+	r.next = n
+	return true
+}
+
+// begin has all that follows published again.
+func (r *repairing) begin(seq, end uint64) {
+	r.did.From = seq
+	r.old = r.have[r.next:]
+	r.gone = slices.SortedFunc(slices.Values(r.old), func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.first, b.first), cmp.Compare(a.at, b.at))
+	})
+	r.p.at = lineagePoint{At: end}
+	if r.next > 0 {
+		r.p.at.Seq, r.p.at.K = r.have[r.next-1].seq, r.have[r.next-1].last
+	}
+}
+
+// copy publishes again the stored records of purged commits before a sequence.
+func (r *repairing) copy(ctx context.Context, before uint64) error {
+	for len(r.gone) > 0 && r.gone[0].seq < before {
+		at := r.gone[0].at
+		r.gone = r.gone[1:]
+		m, err := r.p.C.LeaderAt(ctx, streams.StreamLineage, at)
+		if errors.Is(err, conn.ErrNoMessage) {
+			continue // LINEAGE has forgotten it meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("nats/project: lineage of %s: %w", r.p.Stream, err)
+		}
+		records, err := lineage.DecodeStored(m.Data)
+		if err != nil {
+			return fmt.Errorf("nats/project: lineage of %s, message %d: %w", r.p.Stream, at, err)
+		}
+		r.did.Published++
+		if err := r.p.publish(ctx, [][]lineage.Record{records}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes the messages that were published again.
+func (r *repairing) remove(ctx context.Context) error {
+	for _, e := range slices.Backward(r.old) {
+		removed, err := r.p.C.RemoveMessage(ctx, streams.StreamLineage, e.at)
+		if err != nil {
+			return fmt.Errorf("nats/project: lineage of %s: %w", r.p.Stream, err)
+		}
+		if removed {
+			r.did.Removed++
+		}
+	}
+	return nil
+}
+
+// repairFor bounds a repair: a partition of a million commits takes some minutes.
+const repairFor = 15 * time.Minute
+
+// repairAnswer is the answer to a request for a repair.
+type repairAnswer struct {
+	Repaired
+	Error string `json:"error,omitempty"`
+}
+
+func answerOf(did Repaired, err error) repairAnswer {
+	a := repairAnswer{Repaired: did}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	return a
+}
+
+// repairSubject is where the relay of an event stream is asked to repair its lineage.
+func repairSubject(stream string) string { return messages.NodePrefix + "lineage." + stream }
+
+// serveRepair answers while the relay runs.
+func (p *LineageRelay) serveRepair(ctx context.Context) (*conn.Service, error) {
+	s := p.C.NewService(ctx)
+	s.Limit = repairFor
+	sub, err := p.C.NC.Subscribe(repairSubject(p.Stream), func(m *nats.Msg) {
+		s.Go(conn.RequestOf(m), func(ctx context.Context) {
+			answer := make(chan repairAnswer, 1)
+			a := repairAnswer{Error: "the relay has ended; ask again"}
+			select {
+			case p.asks <- answer:
+				select {
+				case a = <-answer:
+				case <-ctx.Done():
+				}
+			case <-ctx.Done():
+			}
+			if data, err := json.Marshal(a); err == nil {
+				_ = m.Respond(data) // fails with the connection
+			}
+		}, func(error) {}) // who asks asks again
+	})
+	if err != nil {
+		return nil, fmt.Errorf("nats/project: answer %s: %w", repairSubject(p.Stream), err)
+	}
+	s.Close = func() error {
+		defer s.Cancel()
+		return sub.Unsubscribe()
+	}
+	return s, nil
+}
+
+// RepairLineage asks the relay of a partition to look for lineage that is missing before
+// other lineage, and to derive it again, see LineageRelay. Repairing again changes nothing.
+func (c *Projections) RepairLineage(ctx context.Context, partition uint32) (Repaired, error) {
+	stream := streams.EventStream(c.Generation(), partition)
+	failed := func(err error) (Repaired, error) {
+		return Repaired{}, fmt.Errorf("repair the lineage of %s: %w", stream, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, repairFor)
+	defer cancel()
+	m, err := c.Await(ctx, repairSubject(stream), nil)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return failed(fmt.Errorf("%w: no node relays it; start one, and repair again", err))
+	}
+	if err != nil {
+		return failed(err)
+	}
+	var a repairAnswer
+	if err := json.Unmarshal(m.Data, &a); err != nil {
+		return failed(err)
+	}
+	if a.Error != "" {
+		return failed(errors.New(a.Error))
+	}
+	return a.Repaired, nil
+}

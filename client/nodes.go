@@ -54,7 +54,7 @@ func (c *Client) Node(ctx context.Context, name string) (wire.Node, error) {
 
 // DrainNode asks an incarnation to take no more work, to give its runs to
 // others and to end. It returns when the node has begun to, and takes the
-// rights of a node: for others it is ErrNoAnswer, or ErrDenied.
+// rights of an operator or of a node: for others it is ErrNoAnswer, or ErrDenied.
 func (c *Client) DrainNode(ctx context.Context, incarnation string) error {
 	return c.conn.Drain(ctx, incarnation)
 }

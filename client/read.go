@@ -29,6 +29,7 @@ func query[T any](ctx context.Context, c *Client, verb string, q wire.Query) (T,
 type RunsOptions struct {
 	States   []run.State // only those in one of them
 	Workflow string      // only those of one workflow
+	By       string      // only those that a user submitted, or had submitted again
 	// Where chooses among them, like "tool=grep and state=failed"; see
 	// lineage.ParseSelector. A mistake in it is run.ErrMalformed.
 	Where string
@@ -47,6 +48,15 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 	}
 	var out []messages.RunInfo
 	q := wire.Query{States: opts.States, Workflow: opts.Workflow, Where: opts.Where}
+	if opts.By != "" {
+		if err := messages.ValidUser(opts.By); err != nil {
+			return nil, fmt.Errorf("list runs: %w", err)
+		}
+		q.Where = "by=" + opts.By
+		if opts.Where != "" {
+			q.Where += " and (" + opts.Where + ")"
+		}
+	}
 	for all := uint64(0); ; {
 		if opts.Limit > 0 {
 			q.Limit = min(opts.Limit-len(out), 1000)

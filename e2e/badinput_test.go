@@ -50,7 +50,7 @@ func outcomeOf(t *testing.T, nc *nats.Conn, workflow, id, body string) (state, c
 		t.Fatal(err)
 	}
 	defer results.Unsubscribe()
-	request(t, nc, "rath.task.default."+workflow, body)
+	request(t, nc, "rath.task.default.anonymous."+workflow, body)
 	m, err := results.NextMsg(20 * time.Second)
 	if err != nil {
 		t.Fatalf("task %s has no result: %v", id, err)
@@ -98,7 +98,7 @@ func TestBadTasks(t *testing.T) {
 	}
 
 	// Without an id there is no run to publish on: the letter alone is kept.
-	request(t, nc, "rath.task.default.agent", `{"id":"w7", "input"`)
+	request(t, nc, "rath.task.default.anonymous.agent", `{"id":"w7", "input"`)
 	letters++
 
 	// The id of another task: its result stays.
@@ -106,7 +106,7 @@ func TestBadTasks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request(t, nc, "rath.task.default.agent", `{"id":"good","input":"second"}`)
+	request(t, nc, "rath.task.default.anonymous.agent", `{"id":"good","input":"second"}`)
 	letters++
 	m, err := events.NextMsg(20 * time.Second)
 	if err != nil || !strings.Contains(string(m.Data), "key_reused") {
@@ -118,7 +118,7 @@ func TestBadTasks(t *testing.T) {
 	d.rath("submit", "agent", "-m", "third", "--id", "good").want(t, 4, "used for another task") // it is not sent
 
 	// What is over NATS's own limit is refused where it is sent.
-	if _, err := nc.Request("rath.task.default.agent", make([]byte, 9<<20), time.Second); !errors.Is(err, nats.ErrMaxPayload) {
+	if _, err := nc.Request("rath.task.default.anonymous.agent", make([]byte, 9<<20), time.Second); !errors.Is(err, nats.ErrMaxPayload) {
 		t.Errorf("9 MiB: %v", err)
 	}
 	d.file("big.txt", strings.Repeat("x", 900_000))

@@ -136,7 +136,7 @@ func benchPools(b *testing.B, t *table) {
 	alone := best()
 	began := time.Now()
 	together(tenants*each, 64, func(i int) {
-		ack, err := a.operator.Request(messages.TaskSubject(session.Tenant(fmt.Sprint("t", i%tenants)), "absent"), fmt.Appendf(nil, `{"id":"w%d"}`, i), time.Minute)
+		ack, err := a.operator.Request(messages.TaskSubject(session.Tenant(fmt.Sprint("t", i%tenants)), messages.UserOperator, "absent"), fmt.Appendf(nil, `{"id":"w%d"}`, i), time.Minute)
 		if a.check(err); err == nil && bytes.Contains(ack.Data, []byte(`"error"`)) {
 			b.Errorf("a task was not taken: %s", ack.Data)
 		}

@@ -235,7 +235,7 @@ func (l *clients) submit(ctx context.Context, t *task) bool {
 
 // publish returns nil when the stream of tasks holds a body.
 func (l *clients) publish(ctx context.Context, workflow string, body map[string]any) error {
-	data, err := l.request(ctx, "rath.task.default."+workflow, body)
+	data, err := l.request(ctx, "rath.task.default.anonymous."+workflow, body)
 	var ack struct {
 		Stream string `json:"stream"`
 	}

@@ -85,7 +85,7 @@ func (s *submitter) run(ctx context.Context, name string) {
 	input := strings.Repeat("large ", 4_000)
 	for n := 0; ctx.Err() == nil; n++ {
 		id := fmt.Sprintf("%s-%d", name, n)
-		m, err := s.nc.Request("rath.task.default.agent", fmt.Appendf(nil, `{"id":%q,"input":%q}`, id, input), 3*time.Second)
+		m, err := s.nc.Request("rath.task.default.anonymous.agent", fmt.Appendf(nil, `{"id":%q,"input":%q}`, id, input), 3*time.Second)
 		var ack struct {
 			Error *struct {
 				Description string `json:"description"`

@@ -91,7 +91,7 @@ func TestInit(t *testing.T) {
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if ack := request(t, nc, "rath.task.default.review", `{"id":"first","input":"tides"}`); !strings.Contains(ack, `"stream":"TASKS"`) {
+	if ack := request(t, nc, "rath.task.default.anonymous.review", `{"id":"first","input":"tides"}`); !strings.Contains(ack, `"stream":"TASKS"`) {
 		t.Fatalf("submit: %s", ack)
 	}
 	m, err := results.NextMsg(20 * time.Second)

@@ -227,7 +227,7 @@ func (p *process) submit(t *testing.T, id, prompt string) {
 	t.Helper()
 	nc := p.connect(t)
 	defer nc.Close()
-	if ack := request(t, nc, "rath.task.default.twenty", fmt.Sprintf(`{"id":%q,"input":%q}`, id, prompt)); !strings.Contains(ack, `"stream":"TASKS"`) {
+	if ack := request(t, nc, "rath.task.default.anonymous.twenty", fmt.Sprintf(`{"id":%q,"input":%q}`, id, prompt)); !strings.Contains(ack, `"stream":"TASKS"`) {
 		t.Fatalf("submit: %s", ack)
 	}
 }

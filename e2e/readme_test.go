@@ -234,7 +234,7 @@ func TestClientsPython(t *testing.T) {
 // same task, and to 80 columns.
 func TestREADMELines(t *testing.T) {
 	js, python := firstBlock(t, readmePage, "js"), firstBlock(t, clientsPage, "python")
-	for _, want := range []string{"rath.run.default.", "rath.task.default.agent", `"Hello!"`} {
+	for _, want := range []string{"rath.run.default.", "rath.task.default.anonymous.agent", `"Hello!"`} {
 		if !strings.Contains(js, want) || !strings.Contains(python, want) {
 			t.Errorf("%s is not in both:\n%s\n%s", want, js, python)
 		}

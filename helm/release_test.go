@@ -429,7 +429,7 @@ func (r *story) submit(n int) {
 	for range n {
 		r.tasks++
 		task := fmt.Sprintf(`{"id":"waits-%d","input":"wait","model":"silent"}`, r.tasks)
-		fmt.Fprintf(&b, "PUB rath.task.acme.agent %d\r\n%s\r\n", len(task), task)
+		fmt.Fprintf(&b, "PUB rath.task.acme.ana.agent %d\r\n%s\r\n", len(task), task)
 	}
 	b.WriteString("PING\r\n")
 	if _, err := secure.Write([]byte(b.String())); err != nil {
@@ -445,7 +445,7 @@ func (r *story) submit(n int) {
 			break
 		}
 	}
-	fmt.Fprintf(&r.b, "%d tasks on rath.task.acme.agent\n", n)
+	fmt.Fprintf(&r.b, "%d tasks on rath.task.acme.ana.agent\n", n)
 }
 
 // silentModel takes requests and answers none until it is told to.

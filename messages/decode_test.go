@@ -34,7 +34,7 @@ func TestErrorsNameFieldAndRemedy(t *testing.T) {
 			`revision, sandbox, session, tools, workspace`,
 		`{"id":"r1","Id":"r2"}`: `task: field "Id": unknown: did you mean "id"? the known ones are budget, deadline, fork_of, id, input, mcp, model, not_before, revision, ` +
 			`sandbox, session, tools, workspace`,
-		`{"id":"r1","workflow":"fix"}`:                                               `task: field "workflow": unknown: leave it out: the subject says it, rath.task.<tenant>.<workflow>`,
+		`{"id":"r1","workflow":"fix"}`:                                               `task: field "workflow": unknown: leave it out: the subject says it, rath.task.<tenant>.<user>.<workflow>`,
 		`{"id":"r1","id":"r1"}`:                                                      "task: field id: it is there twice: send it once",
 		`{"id":"r1","budget":{"token":5}}`:                                           `task: field budget."token": unknown: did you mean "tokens"? the known ones are micro_usd, steps, time_ms, tokens`,
 		`{"id":"r1","budget":{"tokens":-5}}`:                                         "task: field budget.tokens: -5 is negative: leave it out for no limit",
@@ -125,7 +125,7 @@ func TestTaskRoundTrip(t *testing.T) {
 		t.Errorf("input that is not JSON: %v", err)
 	}
 	for _, subject := range [][2]string{{"a.b", "fix"}, {"acme", "*"}} {
-		if _, err := got.Run(session.Tenant(subject[0]), subject[1]); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), "rath.task.<tenant>.<workflow>") {
+		if _, err := got.Run(session.Tenant(subject[0]), subject[1]); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), "rath.task.<tenant>.<user>.<workflow>") {
 			t.Errorf("%v: %v", subject, err)
 		}
 	}
@@ -296,7 +296,7 @@ func TestDeadLetter(t *testing.T) {
 		"text": []byte(`{"id":"a.b"}`), "bytes": {0xff, 0xfe, 0}, "empty": nil,
 		"long": []byte(strings.Repeat("語", 200_000)), "long bytes": []byte(strings.Repeat("\xff", 600_000)),
 	} {
-		l := messages.NewDeadLetter("rath.task.acme.fix", "", payload, run.ErrMalformed, now)
+		l := messages.NewDeadLetter("rath.task.acme.anonymous.fix", "", payload, run.ErrMalformed, now)
 		data, err := messages.Encode(l)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -16,10 +16,10 @@ func ExampleTask() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(messages.TaskSubject("default", "agent"), string(body))
+	fmt.Println(messages.TaskSubject("default", messages.UserAnonymous, "agent"), string(body))
 	fmt.Println(messages.RunSubject("default", t.ID, messages.OnResult))
 	// Output:
-	// rath.task.default.agent {"id":"run-1","input":"why is the build red?","budget":{"tokens":20000}}
+	// rath.task.default.anonymous.agent {"id":"run-1","input":"why is the build red?","budget":{"tokens":20000}}
 	// rath.run.default.run-1.result
 }
 

@@ -92,7 +92,7 @@ func FuzzDecoders(f *testing.F) {
 		}
 		_ = wire.ReplyError(data)
 		s := string(data)
-		_, _, _ = messages.ParseTaskSubject(s)
+		_, _, _, _ = messages.ParseTaskSubject(s)
 		_, _ = wire.ParseControlSubject(s)
 		_, _, _, _ = messages.ParseTailSubject(s)
 	})

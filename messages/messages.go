@@ -2,7 +2,7 @@
 // on, and the JSON that travels there.
 //
 // Any NATS client can use it. A task is a request on
-// rath.task.<tenant>.<workflow> with a body like
+// rath.task.<tenant>.<user>.<workflow> with a body like
 //
 //	{"id":"run-1","input":"why is the build red?"}
 //

@@ -127,12 +127,17 @@ func TestLaterReleases(t *testing.T) {
 }
 
 func TestSubjects(t *testing.T) {
-	tenant, workflow, ok := messages.ParseTaskSubject(messages.TaskSubject("acme", "agent"))
-	if !ok || tenant != "acme" || workflow != "agent" {
-		t.Error(tenant, workflow, ok)
+	for _, want := range []messages.Submitter{{By: "ana"}, {By: "ana", Via: "bob"}, {By: "ana", Via: "ana"}} {
+		tenant, from, workflow, ok := messages.ParseTaskSubject(messages.TaskSubject("acme", want.Token(), "agent"))
+		if !ok || tenant != "acme" || from != want || workflow != "agent" {
+			t.Error(tenant, from, workflow, ok)
+		}
 	}
-	for _, bad := range []string{"rath.task.acme", "rath.task.acme.a.b", "rath.task..a", "rath.run.acme.a", "rath.task.acme.ä"} {
-		if _, _, ok := messages.ParseTaskSubject(bad); ok {
+	for _, bad := range []string{
+		"rath.task.acme", "rath.task.acme.a", "rath.task.acme.a.b.c", "rath.task..a.b", "rath.task.acme..b", "rath.run.acme.a.b", "rath.task.acme.ana.ä",
+		"rath.task.acme.ä.b", "rath.task.acme.session.b", "rath.task.acme.~.b", "rath.task.acme.ana~.b", "rath.task.acme.~bob.b", "rath.task.acme.ana~bob~carl.b",
+	} {
+		if _, _, _, ok := messages.ParseTaskSubject(bad); ok {
 			t.Errorf("%s was read", bad)
 		}
 	}

@@ -48,6 +48,10 @@ type RunInfo struct {
 	// it does not run.
 	Node   string `json:"node,omitempty"`
 	Behind run.ID `json:"behind,omitempty"`
+	// By is the user who submitted it, and Via the user who had it submitted again or, of a
+	// branch, the run around it.
+	By  string `json:"by,omitempty"`
+	Via string `json:"via,omitempty"`
 	// Branch is the name of a branch of a fan-out, and BranchOf the step that
 	// gathers it.
 	Branch    string         `json:"branch,omitempty"`
@@ -137,7 +141,7 @@ type Session struct {
 func RunInfoOf(r lineage.Run) RunInfo {
 	out := RunInfo{
 		Run: r.ID, State: r.State, Workflow: r.Workflow, Revision: r.Revision, Session: r.Home.ID, Root: r.Root, Attempt: r.Attempt, Node: r.Node,
-		Behind: r.Behind, Cancelled: r.Cancelled, Code: r.Code, Reason: r.Reason, Result: r.Result, Steps: r.Steps,
+		Behind: r.Behind, By: r.By, Via: r.Via, Cancelled: r.Cancelled, Code: r.Code, Reason: r.Reason, Result: r.Result, Steps: r.Steps,
 		Sessions: r.Sessions, Usage: r.Usage, Warnings: r.Warnings, Branch: r.Branch, BranchOf: r.BranchOf, Waits: r.Waits, Quarantine: r.Quarantine,
 	}
 	if !r.Due.IsZero() {

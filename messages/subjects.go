@@ -32,23 +32,42 @@ const (
 	OnResult = "result"
 )
 
-// TaskSubject is where tasks for a workflow are submitted.
-func TaskSubject(t session.Tenant, workflow string) string {
-	return TaskPrefix + string(t) + "." + workflow
+// TaskSubject is where a user submits tasks for a workflow. user is what Submitter.Token
+// returns, or the name of a user.
+func TaskSubject(t session.Tenant, user, workflow string) string {
+	return TaskPrefix + string(t) + "." + user + "." + workflow
 }
 
-// ParseTaskSubject reads tenant and workflow from a subject, which decides
-// both. ok is false if it is none, or if either is not a valid id.
-func ParseTaskSubject(subject string) (t session.Tenant, workflow string, ok bool) {
-	rest, ok := strings.CutPrefix(subject, TaskPrefix)
-	if !ok {
-		return "", "", false
+// Submitter is who a task is from: the user that submitted it first and, of a task that a
+// node submits again for a user, that user.
+type Submitter struct {
+	By, Via string
+}
+
+// viaMark separates both users in a subject. No name of a user has it, so that no
+// permission of a client matches a subject that has it.
+const viaMark = "~"
+
+// Token is the submitter as the subject of a task names it.
+func (s Submitter) Token() string {
+	if s.Via == "" {
+		return s.By
 	}
-	tenant, workflow, _ := strings.Cut(rest, ".")
-	if session.ValidID("tenant", tenant) != nil || session.ValidID("workflow", workflow) != nil {
-		return "", "", false
+	return s.By + viaMark + s.Via
+}
+
+// ParseTaskSubject reads tenant, submitter and workflow from a subject, which decides
+// them. ok is false if it is none, or if one of them is not valid.
+func ParseTaskSubject(subject string) (t session.Tenant, from Submitter, workflow string, ok bool) {
+	p := strings.Split(strings.TrimPrefix(subject, TaskPrefix), ".")
+	if !strings.HasPrefix(subject, TaskPrefix) || len(p) != 3 || session.ValidID("tenant", p[0]) != nil || session.ValidID("workflow", p[2]) != nil {
+		return "", from, "", false
 	}
-	return session.Tenant(tenant), workflow, true
+	by, via, again := strings.Cut(p[1], viaMark)
+	if ValidUser(by) != nil || again && ValidUser(via) != nil {
+		return "", from, "", false
+	}
+	return session.Tenant(p[0]), Submitter{By: by, Via: via}, p[2], true
 }
 
 // RunSubject is where a run publishes: OnDelta, OnEvent or OnResult; "*" is

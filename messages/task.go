@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Task is the body of a submission. The subject says tenant and workflow. All
+// Task is the body of a submission. The subject says tenant, user and workflow. All
 // fields are optional but ID.
 type Task struct {
 	// ID of the run and key of the submission: chosen by the sender, unique
@@ -232,10 +232,10 @@ func (t *Task) Run(tenant session.Tenant, workflow string) (journal.Task, error)
 		return journal.Task{}, err
 	}
 	if err := session.ValidID("tenant", string(tenant)); err != nil {
-		return journal.Task{}, &strict.Error{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
+		return journal.Task{}, &strict.Error{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<user>.<workflow>"}
 	}
 	if err := session.ValidID("workflow", workflow); err != nil {
-		return journal.Task{}, &strict.Error{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
+		return journal.Task{}, &strict.Error{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<user>.<workflow>"}
 	}
 	out := journal.Task{
 		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},

@@ -122,7 +122,7 @@ func TestHostileBoundNode(t *testing.T) {
 		"an alias":                               "$KV.ALIAS.bolt.run.own",
 		"an entry of a node":                     "$KV.NODE." + shared.Incarnation(),
 		"a workflow on offer":                    "$KV.REGISTRY.workflow.shared.both",
-		"a task of another tenant":               "rath.task.bolt.both",
+		"a task of another tenant":               "rath.task.bolt.anonymous.both",
 		"lineage":                                "rath.lineage.bolt.x.tree",
 		"lineage as it happens":                  "rath.tail.bolt.x.ended.x",
 		"a dead letter":                          "rath.dlq.bolt.both.task.1-1",

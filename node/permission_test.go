@@ -358,11 +358,11 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 	again := func(ctx context.Context, c allowed) error { return errors.Join(plan(ctx, c), plan(ctx, c)) }
 	uses := map[permission.Role]map[string]use{
 		permission.RoleClient: {
-			"rath.task.default.*": submit, "rath.ctl.default.anonymous.*.cancel": cancelRun, "rath.query.default.>": ask,
+			"rath.task.default.anonymous.*": submit, "rath.ctl.default.anonymous.*.cancel": cancelRun, "rath.query.default.>": ask,
 			"rath.run.default.>": follow, "rath.tail.default.>": tail, "_INBOX.>": ask, permission.SubjectUserInfo: cancelRun,
 		},
 		permission.RoleTool: {
-			"rath.task.default.*": submit, "rath.ctl.default.tool.*.cancel": cancelRun, "rath.query.default.>": ask,
+			"rath.task.default.tool.*": submit, "rath.ctl.default.tool.*.cancel": cancelRun, "rath.query.default.>": ask,
 			"rath.run.default.>": follow, "rath.tail.default.>": tail, "_INBOX.>": ask, permission.SubjectUserInfo: cancelRun,
 			"rath.ctl.default.tool.tool.*.announce": serve,
 			"rath.tool.default.*":                   serve,
@@ -374,7 +374,7 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 			},
 			"$JS.API.CONSUMER.INFO.*.*": again, "_RATH.>": plan,
 			"$JS.API.STREAM.DELETE.WORK": plan, "$JS.API.CONSUMER.LIST.*": plan,
-			"rath.task.>": submit, "rath.ctl.*.operator.>": cancelRun, "rath.query.>": ask, "rath.run.>": follow, "rath.tail.>": tail,
+			"rath.task.*.operator.*": submit, "rath.ctl.*.operator.>": cancelRun, "rath.query.>": ask, "rath.run.>": follow, "rath.tail.>": tail,
 			"rath.node.>": func(ctx context.Context, c allowed) error { return c.DrainNode(ctx, "n1") },
 		},
 	}

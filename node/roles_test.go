@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -185,8 +186,13 @@ func TestRoles(t *testing.T) {
 					}
 				}
 				may := u.Role == permission.RoleSubmit || u.Role == permission.RoleClient || u.Role == permission.RoleTool
-				if tried++; l.asks(t, messages.TaskSubject(tenant, "agent")) != may {
+				if tried++; l.asks(t, messages.TaskSubject(tenant, u.Name, "agent")) != may {
 					t.Errorf("%s submits: want %t", u.Role, may)
+				}
+				for _, from := range []messages.Submitter{{By: "another"}, {By: "another", Via: u.Name}, {By: u.Name, Via: "another"}} {
+					if tried++; l.asks(t, messages.TaskSubject(tenant, from.Token(), "agent")) {
+						t.Errorf("%s submits in the name of %s", u.Role, from.Token())
+					}
 				}
 				for _, subject := range []string{"rath.run.default.>", "rath.tail.default.>"} {
 					if _, err := l.nc.SubscribeSync(subject); err != nil {
@@ -212,6 +218,7 @@ func TestUserOfEachLogin(t *testing.T) {
 			s := start(t, []permission.User{
 				{Role: permission.RoleSubmit, Tenant: session.DefaultTenant, Name: "ana"},
 				{Role: permission.RoleApprove, Tenant: session.DefaultTenant, Name: "bob"},
+				{Role: permission.RoleSubmit, Tenant: session.DefaultTenant, Name: "carl"},
 			})
 			as := func(user, name string) *client.Client {
 				o := s.client(user)
@@ -245,7 +252,46 @@ func TestUserOfEachLogin(t *testing.T) {
 			if r, err := ana.Wait(ctx, "one"); err != nil || r.Output != "bob says to be chief-executive" {
 				t.Errorf("the workflow is told %q, %v", r.Output, err)
 			}
+			submitters(ctx, t, ana, as("carl", ""))
 		})
+	}
+}
+
+// submitters has carl submit the task of ana's run "one", and have that run again: the run
+// is ana's, and so is the rerun, by way of carl.
+func submitters(ctx context.Context, t *testing.T, ana, carl *client.Client) {
+	t.Helper()
+	if _, err := carl.Submit(ctx, "ask", messages.Task{ID: "one", Input: json.RawMessage(`"x"`)}); err != nil {
+		t.Errorf("carl submits the same task: %v", err)
+	}
+	again, err := carl.Rerun(ctx, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := waiting(ctx, ana, again); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := carl.Submit(ctx, "ask", messages.Task{ID: "two", Input: json.RawMessage(`"x"`)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := waiting(ctx, ana, "two"); err != nil {
+		t.Fatal(err)
+	}
+	for by, want := range map[string]string{
+		"ana": "one: ana by way of \n" + string(again) + ": ana by way of carl\n", "carl": string(again) + ": ana by way of carl\ntwo: carl by way of \n", "bob": "",
+	} {
+		runs, err := ana.Runs(ctx, &client.RunsOptions{By: by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for _, r := range runs {
+			lines = append(lines, fmt.Sprintf("%s: %s by way of %s\n", r.Run, r.By, r.Via))
+		}
+		slices.Sort(lines)
+		if got := strings.Join(lines, ""); got != want {
+			t.Errorf("the runs of %s are\n%swant\n%s", by, got, want)
+		}
 	}
 }
 

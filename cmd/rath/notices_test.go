@@ -27,13 +27,13 @@ func TestDevTellsOfRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	send("rath.task.default.nosuch", `{"id":"one","input":"x"}`)
-	send("rath.task.default.agent", `no JSON`)
+	send("rath.task.default.anonymous.nosuch", `{"id":"one","input":"x"}`)
+	send("rath.task.default.anonymous.agent", `no JSON`)
 	for _, want := range []string{"refused     task one of nosuch: ", "refused     a task of agent: "} {
 		waitFor(t, func() bool { return strings.Contains(dev.said(), want) })
 	}
 	for i := range 30 {
-		send("rath.task.default.agent", fmt.Sprint("no JSON either ", i))
+		send("rath.task.default.anonymous.agent", fmt.Sprint("no JSON either ", i))
 	}
 	s, err := js.Stream(t.Context(), "KV_"+streams.BucketAlias)
 	if err != nil {

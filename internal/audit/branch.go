@@ -27,6 +27,7 @@ type fanout struct {
 	told   bool   // its report came
 	runs   string // the workflow of its task
 	around []ancestor
+	by     string // who submitted the run that opened it
 }
 
 // toldBranch is what a parent says of a branch: in a report that it received,
@@ -60,6 +61,7 @@ func (f *folding) fanOut(e *event, d fanoutData) {
 	}
 	g.opened[d.Path] = len(d.Branches)
 	f.a.check(BranchResults, r.home, f.says(d.Run, "run.fanout in the home of the run", "it elsewhere"))
+	f.a.check(BranchResults, d.By == g.by, f.says(d.Run, fmt.Sprintf("branches from %q, who submitted the run", g.by), fmt.Sprintf("%q", d.By)))
 	f.a.link(claimOf{from: f.l, seq: f.c.seq, link: d.Base, what: "what the branches start from"})
 	f.reserve(&d, g)
 	h := f.holds(&d, r)
@@ -70,7 +72,7 @@ func (f *folding) fanOut(e *event, d fanoutData) {
 		if before == nil {
 			opened := &fanout{
 				parent: g, log: f.l, seq: f.c.seq, path: d.Path, name: b.Name, base: d.Base, budget: d.Budget, root: d.Root, remote: b.Workflow != "", call: b.Call,
-				warm: d.Warm && i == 0, within: d.Within, runs: cmp.Or(b.Workflow, d.Workflow), around: d.Ancestors,
+				warm: d.Warm && i == 0, within: d.Within, runs: cmp.Or(b.Workflow, d.Workflow), around: d.Ancestors, by: d.By,
 			}
 			if i > 0 {
 				opened.held = h
@@ -280,6 +282,11 @@ func (a *audit) finishBranch(k key, b *fanout, g *runState) {
 	a.check(BranchResults, len(t.Ancestors) > 0 && t.Ancestors[len(t.Ancestors)-1].Run == b.parent.id,
 		wrong("run "+b.parent.id+" as the last ancestor", "another one"))
 	a.check(BranchResults, slices.Equal(t.Ancestors, b.around), wrong(fmt.Sprintf("the ancestors %v that its fan-out says", b.around), fmt.Sprint(t.Ancestors)))
+	via := b.parent.id
+	if b.by == "" {
+		via = ""
+	}
+	a.check(BranchResults, g.by == b.by && g.via == via, wrong(fmt.Sprintf("a task from %q by way of %q as its fan-out says", b.by, via), fmt.Sprintf("from %q by way of %q", g.by, g.via)))
 	a.check(BranchResults, g.workflow == b.runs, wrong("a task of workflow "+b.runs+" as its fan-out says", g.workflow))
 	a.check(Budgets, g.budget == b.budget, wrong(fmt.Sprintf("the budget %+v that its fan-out gave", b.budget), fmt.Sprintf("%+v", g.budget)))
 	a.check(Graph, g.home.root == b.root, wrong("root "+b.root, g.home.root))

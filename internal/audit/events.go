@@ -133,6 +133,8 @@ type ancestor struct {
 }
 
 type submittedData struct {
+	By   string `json:"by"`
+	Via  string `json:"via"`
 	Task struct {
 		Run      string      `json:"run"`
 		Workflow string      `json:"workflow"`
@@ -241,6 +243,7 @@ type fanoutData struct {
 		Workflow string `json:"workflow"`
 	} `json:"branches"`
 	Budget budget `json:"budget"`
+	By     string `json:"by"`
 	Path   string `json:"path"`
 	Root   string `json:"root"`
 	Run    string `json:"run"`

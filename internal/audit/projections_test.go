@@ -180,7 +180,7 @@ func TestProjections(t *testing.T) {
 		{"an alias of another session", audit.Aliases, "the alias to name", field("KV_ALIAS", 1, "session", "s9")},
 		{"an alias of a run that is nowhere", audit.Aliases, "run r99, of which there is an alias", func(w *world) {
 			w.other("KV_ALIAS", "$KV.ALIAS.acme.run.r99", object{"digest": "d", "session": "s9"})
-			w.other("TASKS", "rath.task.acme.fix", object{"id": "x5"})
+			w.other("TASKS", "rath.task.acme.anonymous.fix", object{"id": "x5"})
 		}},
 		{"an alias is missing", audit.Aliases, "none in ALIAS", func(w *world) { drop(w, "KV_ALIAS", 1) }},
 	} {

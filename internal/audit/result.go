@@ -169,7 +169,7 @@ func (a *audit) deadLetter(m Message) {
 // task takes a message of TASKS: submitted, and in no log yet.
 func (a *audit) task(m Message) {
 	parts := strings.Split(m.Subject, ".")
-	if len(parts) != 4 || !a.wanted(parts[2]) {
+	if len(parts) != 5 || !a.wanted(parts[2]) {
 		return
 	}
 	a.scan(m, "", 0)

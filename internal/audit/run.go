@@ -45,6 +45,7 @@ type runState struct {
 	most      budget // the highest that it ever had
 	branch    *branchData
 	workflow  string // of the task
+	by, via   string // who submitted it
 	attempt   uint64 // the highest that claimed the home
 	end       *endMark
 	child     string // home that claims of other sessions name
@@ -128,7 +129,7 @@ func (f *folding) submitted(_ *event, d submittedData) {
 	f.a.check(Graph, f.l.closed == nil, f.says(id, "no task for a session that was closed", "run.submitted"))
 	sealed := f.l.branch != "" && terminal(f.l.runs[f.l.branch].state)
 	f.a.check(OneEnd, !sealed, f.says(id, "nothing but its closing after the run of a branch ended", "run.submitted"))
-	g.home, g.budget, g.branch, g.workflow = f.l, d.Task.Budget, d.Task.Branch, d.Task.Workflow
+	g.home, g.budget, g.branch, g.workflow, g.by, g.via = f.l, d.Task.Budget, d.Task.Branch, d.Task.Workflow, d.By, d.Via
 	g.account.limit, g.most = d.Task.Budget, d.Task.Budget
 	r.home, r.state = true, "queued"
 	if d.Task.Branch != nil {

@@ -128,7 +128,7 @@ func TestUntaken(t *testing.T) {
 	w.other("KV_ALIAS", "$KV.ALIAS.acme.run.x2", object{"cancelled": object{"reason": "stop", "run": "x2"}})
 	w.other("DLQ", "rath.dlq.acme.fix.task.7-1000000005", object{"run": "x3"})
 	w.other("DLQ", "rath.dlq.acme.fix.7", object{"run": "x4"})
-	w.other("TASKS", "rath.task.acme.fix", object{"id": "x5"})
+	w.other("TASKS", "rath.task.acme.anonymous.fix", object{"id": "x5"})
 	told := lines(`{"op":"submit","tenant":"acme","run":"x1"}`, `{"op":"submit","tenant":"acme","run":"x2"}`, `{"op":"submit","tenant":"acme","run":"x3"}`,
 		`{"op":"submit","tenant":"acme","run":"x5"}`, `{"op":"result","tenant":"acme","run":"x2","state":"cancelled"}`,
 		`{"op":"control","tenant":"acme","run":"x2","verb":"cancel"}`, `{"op":"result","tenant":"acme","run":"x1","state":"failed"}`)
@@ -177,7 +177,7 @@ func TestSecrets(t *testing.T) {
 	for name, put := range map[string]func(*world){
 		"chunk":   func(*world) {},
 		"skipped": func(*world) {},
-		"task":    func(w *world) { w.other("TASKS", "rath.task.acme.fix", object{"id": "x", "input": secret}) },
+		"task":    func(w *world) { w.other("TASKS", "rath.task.acme.anonymous.fix", object{"id": "x", "input": secret}) },
 		"subject": func(w *world) {
 			w.events = append(w.events, audit.Message{Stream: "EV_1_0", Seq: w.seqs["EV_1_0"] + 1, Subject: "rath.ev.x", Data: []byte(secret)})
 		},

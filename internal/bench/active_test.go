@@ -201,7 +201,7 @@ func BenchmarkActiveSession(b *testing.B) {
 			nc := dial(b, n.URL())
 			prefix := newPrefix()
 			active(b, m, sessions, func(i int) error {
-				_, err := nc.Request("rath.task.default.held", fmt.Appendf(nil, `{"id":"%s%d"}`, prefix, i), time.Minute)
+				_, err := nc.Request("rath.task.default.anonymous.held", fmt.Appendf(nil, `{"id":"%s%d"}`, prefix, i), time.Minute)
 				return err
 			})
 			close(m.answer)

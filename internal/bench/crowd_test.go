@@ -98,7 +98,7 @@ func crowd(b *testing.B) {
 			<-ticks.C
 			came[i] = time.Now()
 			work.Go(func() {
-				if _, err := nc.Request("rath.task.default.busy", fmt.Appendf(nil, `{"id":%s,"input":%s}`, input(i), input(i)), time.Minute); err != nil {
+				if _, err := nc.Request("rath.task.default.anonymous.busy", fmt.Appendf(nil, `{"id":%s,"input":%s}`, input(i), input(i)), time.Minute); err != nil {
 					b.Error(err)
 				}
 			})
@@ -136,7 +136,7 @@ func crowd(b *testing.B) {
 	for t := range crowdTenants {
 		work.Go(func() {
 			for i := range crowdTasks {
-				subject, body := fmt.Sprintf("rath.task.tenant%d.waits", t), fmt.Appendf(nil, `{"id":"w%d","input":"x"}`, i)
+				subject, body := fmt.Sprintf("rath.task.tenant%d.operator.waits", t), fmt.Appendf(nil, `{"id":"w%d","input":"x"}`, i)
 				m, err := op.Request(subject, body, time.Minute)
 				if err == nil && strings.Contains(string(m.Data), `"error"`) {
 					err = fmt.Errorf("%s", m.Data)
@@ -214,6 +214,6 @@ func crowdWaiting(b *testing.B, op *nats.Conn) int {
 		}
 		return n
 	}
-	return of(streams.StreamTasks, "rath.task.>", "rath.task.default.", func(messages int) int { return messages }) +
+	return of(streams.StreamTasks, "rath.task.>", "rath.task.default.anonymous.", func(messages int) int { return messages }) +
 		of("EV_1_0", "rath.ev.1.0.*.*", "rath.ev.1.0.default.", func(int) int { return 1 })
 }

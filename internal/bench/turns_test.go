@@ -223,7 +223,7 @@ func submit(nc *nats.Conn, workflow, id string) error {
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	ack, err := nc.Request("rath.task.default."+workflow, fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
+	ack, err := nc.Request("rath.task.default.anonymous."+workflow, fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
 	if err != nil {
 		return fmt.Errorf("submit %s: %w", id, err)
 	}
@@ -455,7 +455,7 @@ func submitAgent(nc *nats.Conn, id string) error {
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if _, err := nc.Request("rath.task.default.agent", fmt.Appendf(nil, `{"id":%q,"input":"go"}`, id), time.Minute); err != nil {
+	if _, err := nc.Request("rath.task.default.anonymous.agent", fmt.Appendf(nil, `{"id":%q,"input":"go"}`, id), time.Minute); err != nil {
 		return err
 	}
 	_, err = await(results, time.Minute)

@@ -27,6 +27,9 @@ type Facts struct {
 	Numbers Numbers
 
 	Submitted, Started, Ended time.Time
+	// By is the user who submitted the run, and Via the user who had it submitted again; ""
+	// if the commits name none.
+	By, Via string
 	// Took is the time from the first commit of the run to its end, or to the last
 	// commit that there is; Waited the part of it in which it waited.
 	Took, Waited time.Duration
@@ -267,4 +270,16 @@ func (f *Facts) unconfirmed(stated []Fact) (out []Fact, err error) {
 		}
 	}
 	return out, nil
+}
+
+// Submitter names who submitted the run, as " by ana" or " by ana, again by bob"; it is ""
+// if the commits name none.
+func (f *Facts) Submitter() string {
+	switch {
+	case f.By == "":
+		return ""
+	case f.Via == "":
+		return " by " + f.By
+	}
+	return " by " + f.By + ", again by " + f.Via
 }

@@ -208,7 +208,7 @@ func (m *marker) branches() {
 func (m *marker) timeline() {
 	m.put("## Timeline\n\n")
 	if t := when(m.f.Submitted); t != "" {
-		m.put("Submitted %s. ", t)
+		m.put("Submitted %s%s. ", t, cell(m.f.Submitter()))
 	}
 	if t := when(m.f.Ended); t != "" {
 		m.put("Ended %s. ", t)

@@ -111,6 +111,12 @@ func (t *timeline) event(e journal.Fact) {
 			if p.Behind != "" {
 				text += ", waits behind run " + string(p.Behind)
 			}
+			if f.By = p.By; p.Task.Branch == nil {
+				f.Via = p.Via
+			}
+			if p.By != "" {
+				text += "," + f.Submitter()
+			}
 			s := t.line(e, "run", "run", text)
 			if p.Task.Input != "null" {
 				s.Body = textOf(p.Task.Input)

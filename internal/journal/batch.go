@@ -99,9 +99,10 @@ func (w *StateMachine) complete(r *Record, e session.Event, now time.Time) (sess
 		if err != nil {
 			return e, err
 		}
-		if v.Within, err = r.within(); err != nil || v.Within == nil {
+		if v.Within, err = r.within(); err != nil {
 			return e, err
 		}
+		v.By = r.By
 		return NewEvent(KindFanOut, v)
 	case KindReleased:
 		v, err := Decode[Released](e)

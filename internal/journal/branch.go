@@ -53,6 +53,7 @@ type FanOut struct {
 	Base      session.Link   `json:"base"`
 	Branches  []FanOutBranch `json:"branches"`
 	Budget    run.Budget     `json:"budget,omitzero"` // of each branch
+	By        string         `json:"by,omitempty"`    // who submitted the run; the writer says it
 	Deadline  int64          `json:"deadline,omitempty"`
 	Path      run.Path       `json:"path"`
 	Revision  string         `json:"revision,omitempty"`
@@ -124,11 +125,14 @@ func (f FanOut) Tasks(t session.Tenant) []Task {
 	for i, b := range f.Branches {
 		task := Task{
 			ID: run.ID(b.Session), Workflow: f.Workflow, Revision: f.Revision, Session: session.Key{Tenant: t, ID: b.Session},
-			Budget: f.Budget, Deadline: fromMillis(f.Deadline), Sandbox: Sandbox{Allow: f.Allow},
+			Budget: f.Budget, Deadline: fromMillis(f.Deadline), Sandbox: Sandbox{Allow: f.Allow}, By: f.By,
 			Branch: &Branch{
 				Ancestors: f.Ancestors, Base: f.Base, Call: b.Call, Name: b.Name, Path: f.Path.Child(b.Name), Remote: b.Workflow != "", Root: f.Root,
 				WarmsCache: f.WarmFirst && i == 0, Within: f.Within,
 			},
+		}
+		if f.By != "" {
+			task.Via = string(f.Run)
 		}
 		if b.Workflow != "" {
 			task.Workflow, task.Revision, task.Model, task.Tools, task.MCP = b.Workflow, b.Revision, b.Model, b.Tools, b.MCP

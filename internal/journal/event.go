@@ -104,9 +104,15 @@ type WriterOpened struct {
 
 // Submitted records a task. Behind names the run that it waits for, if any.
 type Submitted struct {
-	Behind run.ID   `json:"behind,omitempty"`
+	Behind run.ID `json:"behind,omitempty"`
+	// By is the user who submitted the task, whose credentials the server checked. A run
+	// that follows from another one has the By of that one. No digest counts it in.
+	By     string   `json:"by,omitempty"`
 	Digest string   `json:"digest"`
 	Task   wireTask `json:"task"`
+	// Via is, of a task that was submitted again, the user who asked for that; of a branch,
+	// the run that opened it.
+	Via string `json:"via,omitempty"`
 }
 
 // Claimed records that an attempt of a run began.

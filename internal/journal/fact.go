@@ -141,7 +141,7 @@ func (f *Fact) name() {
 	case commitlog.Restoration:
 		f.By, f.Reason = v.By, v.Reason
 	case Submitted:
-		f.Run, f.State, f.Workflow, f.Revision = v.Task.Run, run.Queued, v.Task.Workflow, v.Task.Revision
+		f.Run, f.State, f.Workflow, f.Revision, f.By = v.Task.Run, run.Queued, v.Task.Workflow, v.Task.Revision, v.By
 	case Claimed:
 		f.Run, f.Attempt, f.State, f.Workflow, f.Revision = v.Run, v.Attempt, run.Running, v.Workflow, v.Revision
 	case Released:

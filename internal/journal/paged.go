@@ -115,6 +115,7 @@ type wireRecord struct {
 	Attempt   uint64           `json:"attempt,omitempty"`
 	Base      *session.Mark    `json:"base,omitempty"`
 	Branches  []session.ID     `json:"branches,omitempty"`
+	By        string           `json:"by,omitempty"`
 	Cancel    *CancelRequested `json:"cancel,omitempty"`
 	Children  []session.ID     `json:"children,omitempty"`
 	Claims    int              `json:"claims,omitempty"`
@@ -143,6 +144,7 @@ type wireRecord struct {
 	Task      *wireTask        `json:"task,omitempty"`
 	TaskPage  *session.PageRef `json:"task_page,omitempty"`
 	Delivered []string         `json:"told,omitempty"`
+	Via       string           `json:"via,omitempty"`
 	Wake      uint64           `json:"wake,omitempty"`
 	Warnings  []string         `json:"warnings,omitempty"`
 }
@@ -160,7 +162,7 @@ func (b *RunState) open() (all []*Record) {
 
 func (r *Record) wire() wireRecord {
 	return wireRecord{
-		Attempt: r.Attempt, Cancel: r.Cancel, Children: r.children, Claims: r.Claims, Cut: r.cut, Reserved: r.reserved.clone(), Lost: r.lost, Digest: r.Digest, Ended: r.Ended,
+		Attempt: r.Attempt, By: r.By, Via: r.Via, Cancel: r.Cancel, Children: r.children, Claims: r.Claims, Cut: r.cut, Reserved: r.reserved.clone(), Lost: r.lost, Digest: r.Digest, Ended: r.Ended,
 		EndedAt: millis(r.EndedAt), Epoch: r.Epoch, Home: r.Home, ID: r.ID, Late: r.late, Review: r.Review,
 		Started: millis(r.Started), State: r.State, Submitted: millis(r.Submitted), Warnings: r.Warnings,
 		Branches: r.branches, Warming: r.warming, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Delivered: r.delivered, Wake: r.wake,
@@ -169,7 +171,7 @@ func (r *Record) wire() wireRecord {
 
 func (w wireRecord) record() *Record {
 	return &Record{
-		Attempt: w.Attempt, Cancel: w.Cancel, children: w.Children, Claims: w.Claims, cut: w.Cut, reserved: w.Reserved, lost: w.Lost, Digest: w.Digest, Ended: w.Ended,
+		Attempt: w.Attempt, By: w.By, Via: w.Via, Cancel: w.Cancel, children: w.Children, Claims: w.Claims, cut: w.Cut, reserved: w.Reserved, lost: w.Lost, Digest: w.Digest, Ended: w.Ended,
 		EndedAt: fromMillis(w.EndedAt), Epoch: w.Epoch, Home: w.Home, ID: w.ID, late: w.Late, Review: w.Review,
 		Started: fromMillis(w.Started), State: w.State, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
 		branches: w.Branches, warming: w.Warming, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, delivered: w.Delivered, wake: w.Wake,

@@ -14,7 +14,9 @@ type Record struct {
 	ID        run.ID
 	Home      session.Key // the log that decides about the run
 	State     run.State
-	Task      Task // only in the home log
+	Task      Task   // only in the home log
+	By        string `json:",omitempty"` // who submitted it, see Submitted
+	Via       string `json:",omitempty"`
 	Digest    string
 	Submitted time.Time
 	Started   time.Time // of the first claim

@@ -100,7 +100,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		b.Epoch, b.Incarnation = v.Epoch, v.Incarnation
 	case Submitted:
 		r := b.record(v.Task.Run)
-		r.Home, r.State, r.Task, r.Digest, r.Submitted = k, run.Queued, v.Task.task(k), v.Digest, now
+		r.Home, r.State, r.Task, r.Digest, r.Submitted, r.By, r.Via = k, run.Queued, v.Task.task(k), v.Digest, now, v.By, v.Via
 		if v.Task.Branch != nil {
 			b.branch = r.ID
 		}

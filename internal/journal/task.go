@@ -40,6 +40,10 @@ type Task struct {
 	// Unborn says that Session was named for this task a moment ago, so that its log
 	// need not be looked for. It may be wrong, and then costs a conflict.
 	Unborn bool `json:"-"`
+	// By is the user who submitted it, whose credentials the server checked, and Via the
+	// user who had it submitted again or, of a branch, the run around it: see Submitted.
+	By  string `json:",omitempty"`
+	Via string `json:",omitempty"`
 	// Seen, of an offer, is what a relay knew of the run: a claim that finds
 	// something else is refused. Nil claims any state.
 	Seen *Seen `json:",omitempty"`

@@ -66,6 +66,9 @@ func (r *Record) ofRun(what any) {
 	}
 }
 
+// anonymous is the user of a client without credentials, which says nothing to people.
+const anonymous = "anonymous"
+
 func (r *Record) submitted(v journal.Submitted) {
 	r.Kind = Submitted
 	named := "run " + Short(session.ID(r.Run)) + " of " + r.Workflow
@@ -78,13 +81,21 @@ func (r *Record) submitted(v journal.Submitted) {
 			named += ", workflow " + r.Workflow + ","
 		}
 	}
+	r.Via = excerpt(v.Via, 64)
 	r.Due = v.Task.NotBefore
 	switch {
 	case v.Behind != "":
-		r.Kind, r.By = Queued, string(v.Behind)
+		r.Kind, r.Behind = Queued, v.Behind
 		r.Summary = named + " waits behind " + Short(session.ID(v.Behind))
 	default:
 		r.Summary = named + " submitted"
+	}
+	switch {
+	case r.By == "" || r.By == anonymous && r.Via == "" || r.BranchOf != nil: // a branch has it from the run around it
+	case r.Via != "":
+		r.Summary += ", by " + clip(r.By, 20) + ", again by " + clip(r.Via, 20)
+	default:
+		r.Summary += ", by " + clip(r.By, 20)
 	}
 	if r.Due > 0 {
 		r.Summary += ", not before " + moment(r.Due)

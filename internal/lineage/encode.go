@@ -107,6 +107,7 @@ func (o *object) record(r, of *Record) {
 	o.b = append(o.b, '{')
 	o.text("agent", r.Agent)
 	o.positive("attempt", r.Attempt)
+	o.text("behind", string(r.Behind))
 	o.value("branch_of", r.BranchOf != nil, r.BranchOf)
 	o.value("branches", len(r.Branches) > 0, r.Branches)
 	o.text("by", r.By)

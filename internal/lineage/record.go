@@ -79,12 +79,13 @@ type Wait struct {
 type Record struct {
 	Agent   string `json:"agent,omitempty"`
 	Attempt uint64 `json:"attempt,omitempty"` // of the run
+	Behind  run.ID `json:"behind,omitempty"`  // the run that a queued one waits for
 	// BranchOf is the step that opened the branch whose run the record is about.
 	BranchOf *Place `json:"branch_of,omitempty"`
 	// Branches are the sessions that a branched, fanned_out, gathered, reported
 	// or rejected record names.
 	Branches []Ref  `json:"branches,omitempty"`
-	By       string `json:"by,omitempty"`    // the session, the run or the user that decided, see journal.Named
+	By       string `json:"by,omitempty"`    // the session, the run or the user that decided, see journal.Named; of a task the user who submitted it
 	Call     string `json:"call,omitempty"`  // id of the tool call
 	Calls    int    `json:"calls,omitempty"` // tool calls that the model asked for
 	// Candidates are what a selection chose from, at most MaxCandidates; the
@@ -148,7 +149,7 @@ type Record struct {
 	// says it: only the one that opens a session does. A Graph that holds the
 	// session's records from the first on knows it for all.
 	Version session.Version `json:"version,omitempty"`
-	Via     string          `json:"via,omitempty"` // how the session was opened
+	Via     string          `json:"via,omitempty"` // how the session was opened; of a task see journal.Submitted
 	// Waits is what a run waits for.
 	Waits []Wait `json:"waits,omitempty"`
 	// Wake is set where nothing is left to wait for and the run goes on: it counts

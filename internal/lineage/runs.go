@@ -21,6 +21,7 @@ type Run struct {
 	Attempt  uint64
 	Node     string // the incarnation of its last attempt, which only a running one still has
 	Behind   run.ID // that it waits for, while queued
+	By, Via  string // who submitted it, see journal.Submitted
 	BranchOf *Place // the step that opened it, for a branch of a fan-out
 	Branch   string // its name
 	Waits    []Wait // what has not come yet, while it waits
@@ -171,7 +172,7 @@ func (r *Run) fold(rec *Record) {
 	}
 	switch rec.Kind {
 	case Submitted, Queued:
-		r.State, r.Submitted, r.Workflow, r.Revision, r.Behind = run.Queued, rec.When(), rec.Workflow, rec.Revision, run.ID(rec.By)
+		r.State, r.Submitted, r.Workflow, r.Revision, r.Behind, r.By, r.Via = run.Queued, rec.When(), rec.Workflow, rec.Revision, rec.Behind, rec.By, rec.Via
 		r.Due = rec.due()
 		if rec.BranchOf != nil {
 			r.BranchOf, r.Branch = new(*rec.BranchOf), rec.Name

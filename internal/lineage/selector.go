@@ -71,6 +71,7 @@ var fieldAliases = map[string]string{"status": "state"}
 var selectorFields = []SelectorField{
 	{Name: "run", Doc: "its id", id: true, facts: func(s *subject) []string { return []string{string(s.run.ID)} }},
 	{Name: "workflow", Doc: "that it executes", facts: func(s *subject) []string { return []string{s.run.Workflow} }},
+	{Name: "by", Doc: "the user who submitted it, or had it submitted again", facts: func(s *subject) []string { return []string{s.run.By, s.run.Via} }},
 	{Name: "revision", Doc: "of the workflow", facts: func(s *subject) []string { return []string{s.run.Revision} }},
 	{
 		Name: "state", Doc: "queued, running, waiting, needs_review, succeeded, failed, cancelled, timed_out",

@@ -256,7 +256,7 @@ func TestClientAccess(t *testing.T) {
 	client, refused := connect(t, srv, "", "")
 
 	t.Run("request", func(t *testing.T) {
-		for _, subject := range []string{"rath.task.default.w", "rath.ctl.default.anonymous.r1.cancel", "rath.query.default.result"} {
+		for _, subject := range []string{"rath.task.default.anonymous.w", "rath.ctl.default.anonymous.r1.cancel", "rath.query.default.result"} {
 			if _, err := client.Request(subject, nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
 				t.Errorf("%s without a responder: %v", subject, err)
 			}
@@ -294,7 +294,7 @@ func TestClientAccess(t *testing.T) {
 	})
 	t.Run("nothing else", func(t *testing.T) {
 		for _, subject := range []string{
-			"rath.task.other.w", "rath.ctl.other.anonymous.r1.cancel", "rath.query.other.result", "rath.ev.1.0.default.s",
+			"rath.task.other.anonymous.w", "rath.task.default.ann.w", "rath.task.default.anonymous~ann.w", "rath.task.default.w", "rath.ctl.other.anonymous.r1.cancel", "rath.query.other.result", "rath.ev.1.0.default.s",
 			"rath.work.p.x", "rath.node.n.deliver", "$JS.API.INFO", "$SYS.REQ.SERVER.PING", "$KV.ALIAS.x", "rath.run.default.r1.result",
 		} {
 			if err := client.Publish(subject, nil); err != nil {
@@ -302,7 +302,7 @@ func TestClientAccess(t *testing.T) {
 			}
 			expectRefusal(t, client, refused, subject)
 		}
-		for _, subject := range []string{"rath.>", ">", "rath.run.other.>", "rath.tail.>", "rath.ev.>", "rath.task.default.*", "$SYS.>", "$JS.>"} {
+		for _, subject := range []string{"rath.>", ">", "rath.run.other.>", "rath.tail.>", "rath.ev.>", "rath.task.default.*.*", "$SYS.>", "$JS.>"} {
 			if _, err := client.SubscribeSync(subject); err != nil {
 				t.Fatal(err)
 			}
@@ -402,7 +402,7 @@ func TestAnswerStaysWithAsker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, subject := range map[string]string{"EV": "rath.ev.>", "TASKS": "rath.task.>"} {
+	for name, subject := range map[string]string{"EV": "rath.ev.>", "TASKS": "rath.task.*.*.*"} {
 		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}}); err != nil {
 			t.Fatal(err)
 		}
@@ -414,7 +414,7 @@ func TestAnswerStaysWithAsker(t *testing.T) {
 		t.Fatal(err)
 	}
 	client, _ := connect(t, srv, "", "")
-	for _, subject := range []string{"rath.task.default.w", "rath.ctl.default.anonymous.r.cancel"} {
+	for _, subject := range []string{"rath.task.default.anonymous.w", "rath.ctl.default.anonymous.r.cancel"} {
 		if err := client.PublishRequest(subject, "rath.ev.1.0.default.s", []byte("{}")); err != nil {
 			t.Fatal(err)
 		}

@@ -249,7 +249,7 @@ func unknownField(what, prefix, name string, known []string) error {
 	remedy := "the known ones are " + strings.Join(known, ", ")
 	switch near := nearest(name, known); {
 	case what == "task" && prefix == "" && (name == "tenant" || name == "workflow"):
-		remedy = "leave it out: the subject says it, rath.task.<tenant>.<workflow>"
+		remedy = "leave it out: the subject says it, rath.task.<tenant>.<user>.<workflow>"
 	case near != "":
 		remedy = fmt.Sprintf("did you mean %q? %s", near, remedy)
 	}

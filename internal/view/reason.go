@@ -67,6 +67,12 @@ func ReasonOfRun(g *lineage.Graph, t session.Tenant, id run.ID) (Reason, error) 
 		return Reason{}, err
 	}
 	out := Reason{What: "run " + string(r.ID), Run: r.ID, Workflow: r.Workflow, Session: r.Home.ID, Time: r.Submitted, Did: "was submitted as a task", Actor: "the client that sent the task"}
+	if r.By != "" {
+		out.Actor = "user " + r.By
+		if r.Via != "" {
+			out.Actor += ", and again user " + r.Via
+		}
+	}
 	for _, rec := range g.Records(r.Home) {
 		if rec.Run == r.ID && (rec.Kind == lineage.Submitted || rec.Kind == lineage.Queued) {
 			out.Did, out.Version, out.Commit, out.Hash = rec.Summary, rec.Version, rec.Commit, rec.Hash
@@ -83,6 +89,9 @@ func ReasonOfRun(g *lineage.Graph, t session.Tenant, id run.ID) (Reason, error) 
 	}
 	if b := r.BranchOf; b != nil {
 		out.Actor = fmt.Sprintf("run %s, its fan-out at step %s", b.Run, strings.TrimSuffix(string(b.Step), ".gather"))
+		if r.By != "" {
+			out.Actor += ", which user " + r.By + " submitted"
+		}
 	}
 	return out, nil
 }

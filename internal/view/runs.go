@@ -171,6 +171,13 @@ func RunLine(w *term.Writer, r *messages.RunInfo) {
 		w.Printf(" %s", term.Line(more, 200))
 	}
 	w.Println()
+	switch {
+	case r.By == "" || r.By == messages.UserAnonymous && r.Via == "" || r.BranchOf != nil:
+	case r.Via == "":
+		w.Println("by       " + r.By)
+	default:
+		w.Println("by       " + r.By + ", again by " + r.Via)
+	}
 	for _, text := range r.Warnings {
 		w.Println("warning  " + term.Line(text, 200))
 	}

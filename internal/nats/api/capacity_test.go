@@ -58,7 +58,7 @@ func (f *filler) store(tenant session.Tenant, runs int) {
 	f.t.Helper()
 	text := strings.Repeat("much ", 5000)
 	for i := range runs {
-		ask(f.t, f.nc, "rath.task."+string(tenant)+".agent", fmt.Sprintf(`{"id":"fill%d","input":%q}`, i, text))
+		ask(f.t, f.nc, "rath.task."+string(tenant)+".operator.agent", fmt.Sprintf(`{"id":"fill%d","input":%q}`, i, text))
 	}
 	for i := range runs {
 		tenantResult(f.t, f.n.conn, tenant, run.ID(fmt.Sprint("fill", i)))
@@ -244,7 +244,7 @@ func TestGreedyTenant(t *testing.T) {
 		f := &filler{t, n, nc, js}
 		f.store("greedy", 20)
 		f.limit(75)
-		ask(t, nc, "rath.task.greedy.agent", `{"id":"alone","input":"x"}`)
+		ask(t, nc, "rath.task.greedy.operator.agent", `{"id":"alone","input":"x"}`)
 		if r := tenantResult(t, n.conn, "greedy", "alone"); r.State != run.Succeeded {
 			t.Errorf("a tenant that nobody is beside of: %+v", r)
 		}
@@ -252,8 +252,8 @@ func TestGreedyTenant(t *testing.T) {
 		f.store("other", 4)
 		f.limit(75)
 		time.Sleep(30 * time.Second)
-		ask(t, nc, "rath.task.greedy.agent", `{"id":"more","input":"x"}`)
-		ask(t, nc, "rath.task.other.agent", `{"id":"more","input":"x"}`)
+		ask(t, nc, "rath.task.greedy.operator.agent", `{"id":"more","input":"x"}`)
+		ask(t, nc, "rath.task.other.operator.agent", `{"id":"more","input":"x"}`)
 		if r := tenantResult(t, n.conn, "other", "more"); r.State != run.Succeeded {
 			t.Errorf("the other tenant: %+v", r)
 		}

@@ -69,7 +69,7 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 		}
 		var again run.ID
 		err := c.ofBegun(ctx, tenant, run.ID(id), func() (err error) {
-			again, err = c.rerun(ctx, tenant, run.ID(id), body.ID)
+			again, err = c.rerun(ctx, tenant, run.ID(id), of.User, body.ID)
 			return err
 		})
 		return string(again), err

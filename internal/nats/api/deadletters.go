@@ -233,7 +233,7 @@ func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject st
 		if begun.Run, err = c.retryID(ctx, t, m.Seq, &l); err != nil {
 			return "", err
 		}
-		if _, err = retryBody(t, workflow, m.Seq, &l, begun.Run); err != nil {
+		if _, _, err = retried(t, workflow, m.Seq, &l, begun); err != nil {
 			return "", err
 		}
 		begun, revision, err = c.endLetter(ctx, subject, 0, begun)
@@ -246,11 +246,11 @@ func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject st
 	case begun.End != messages.LetterRetrying:
 		return "", endedBefore(begun)
 	}
-	body, err := retryBody(t, workflow, m.Seq, &l, begun.Run)
+	subject, body, err := retried(t, workflow, m.Seq, &l, begun)
 	if err != nil {
 		return "", err
 	}
-	if err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: l.Subject, Data: body}); err != nil {
+	if err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: subject, Data: body}); err != nil {
 		if errors.Is(err, conn.ErrFull) {
 			err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 		}
@@ -261,13 +261,16 @@ func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject st
 	return begun.Run, err
 }
 
-// retryBody is what is submitted again of a letter.
-func retryBody(t session.Tenant, workflow string, at uint64, l *messages.DeadLetter, id run.ID) ([]byte, error) {
-	body, err := l.Retry(id)
-	if err == nil && l.Subject != messages.TaskSubject(t, workflow) {
+// retried is the task of a letter as it is submitted again: from the user who submitted it
+// first, by way of the one who retries it.
+func retried(t session.Tenant, workflow string, at uint64, l *messages.DeadLetter, by wire.LetterEnd) (subject string, body []byte, err error) {
+	body, err = l.Retry(by.Run)
+	tenant, from, of, ok := messages.ParseTaskSubject(l.Subject)
+	if err == nil && (!ok || tenant != t || of != workflow) {
 		err = fmt.Errorf("dead letter %d: it came on %q, which is no subject of tasks: %w; submit it corrected", at, l.Subject, run.ErrState)
 	}
-	return body, err
+	from.Via = by.By
+	return messages.TaskSubject(t, from.Token(), workflow), body, err
 }
 
 // retryID is the id for the next try of a letter's task: its own one unless

@@ -19,7 +19,7 @@ import (
 // refusedLetter has a task refused, and returns the number of its letter.
 func refusedLetter(t *testing.T, c *Conn) string {
 	t.Helper()
-	if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+	if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
 		t.Fatal(err)
 	}
 	pullWhile(t, c, time.Second, dispatch.Intake{Offers: func(string) (string, bool) { return "", false }})

@@ -60,7 +60,7 @@ func TestDumpIsAudited(t *testing.T) {
 		waiting := 0
 		operator := connectOperator(t, srv)
 		if err := operator.Dump(t.Context(), func(m eventlog.Stored) error {
-			if m.Stream == streams.StreamTasks && m.Subject == "rath.task.default.agent" && strings.Contains(string(m.Data), "waits") {
+			if m.Stream == streams.StreamTasks && m.Subject == "rath.task.default.anonymous.agent" && strings.Contains(string(m.Data), "waits") {
 				waiting++
 			}
 			return nil

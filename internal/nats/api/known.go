@@ -128,7 +128,7 @@ func (a answerer) amongUntaken(ctx context.Context, t session.Tenant, missing ma
 		from = m.Seq + 1
 		task, err := messages.DecodeTask(m.Data)
 		i, ok := missing[task.ID]
-		_, workflow, parsed := messages.ParseTaskSubject(m.Subject)
+		_, _, workflow, parsed := messages.ParseTaskSubject(m.Subject)
 		if err != nil || !ok || !parsed {
 			continue
 		}

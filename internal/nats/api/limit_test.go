@@ -38,7 +38,7 @@ func TestTenantAtItsLimit(t *testing.T) {
 			t.Fatalf("after %d tasks: %v", accepted, err)
 		}
 		nc, _ := operatorOf(t, srv) // for all tenants
-		if ack := ask(t, nc, "rath.task.other.agent", `{"id":"r0","input":"x"}`); ack["error"] != nil {
+		if ack := ask(t, nc, "rath.task.other.operator.agent", `{"id":"r0","input":"x"}`); ack["error"] != nil {
 			t.Errorf("another tenant is refused: %v", ack)
 		}
 		n := startNode(t, srv, "node-2")

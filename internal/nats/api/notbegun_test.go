@@ -80,7 +80,7 @@ func TestControlOfATaskOnItsWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.NC.Request("rath.task.default.agent", []byte(`{"id":"given"}`), time.Minute); err != nil {
+		if _, err := c.NC.Request("rath.task.default.anonymous.agent", []byte(`{"id":"given"}`), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		var e streams.Lookup
@@ -189,12 +189,12 @@ func TestCancelAmongMany(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		const waiting = 150
 		for i := range waiting {
-			if _, err := c.NC.Request(messages.TaskSubject("default", "agent"), fmt.Appendf(nil, `{"id":"r%d","input":"x"}`, i), time.Minute); err != nil {
+			if _, err := c.NC.Request(messages.TaskSubject("default", messages.UserAnonymous, "agent"), fmt.Appendf(nil, `{"id":"r%d","input":"x"}`, i), time.Minute); err != nil {
 				t.Fatal(err)
 			}
 		}
 		w.Set(func(b []byte) bool {
-			if bytes.Contains(b, []byte(`"subject":"rath.task.default.agent"`)) {
+			if bytes.Contains(b, []byte(`"subject":"rath.task.default.anonymous.agent"`)) {
 				time.Sleep(10 * time.Millisecond) // a slow server
 			}
 			return true

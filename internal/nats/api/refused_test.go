@@ -35,7 +35,7 @@ func TestRefusedForGood(t *testing.T) {
 		synctest.Wait()
 		stop := natstest.Background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
 		for range 2 {
-			if _, err := c.JS.Publish(t.Context(), messages.TaskSubject("default", "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
+			if _, err := c.JS.Publish(t.Context(), messages.TaskSubject("default", messages.UserAnonymous, "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)

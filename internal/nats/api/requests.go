@@ -65,12 +65,16 @@ func (c *Conn) question(ctx context.Context, subject string, data []byte, pause 
 	}
 }
 
-// Submit publishes a task's body and returns once the stream holds it. Doing
+// Submit publishes a task's body, from the user of the connection, and returns once the stream holds it. Doing
 // that again with the same body is harmless, so a server that is silent is asked
 // again: one whose disk has just become full answers no earlier request. ErrFull means that too many tasks
 // wait or the disk is full, and nothing was stored.
 func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, body []byte) error {
-	data, err := c.question(ctx, messages.TaskSubject(t, workflow), body, longestElse)
+	user, err := c.User(ctx, t)
+	if err != nil {
+		return err
+	}
+	data, err := c.question(ctx, messages.TaskSubject(t, user, workflow), body, longestElse)
 	if err != nil {
 		return err
 	}

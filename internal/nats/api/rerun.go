@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,8 @@ var rerunID = regexp.MustCompile(`-r[0-9]+$`)
 
 // rerun submits the task of a run again and returns the new run's id, the same
 // one for each time that the same request comes. The task is what the run's home
-// log recorded, without its times.
-func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request string) (run.ID, error) {
+// log recorded, without its times; it is from the user who submitted it, by way of user.
+func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, user, request string) (run.ID, error) {
 	home, err := c.RunSession(ctx, t, id)
 	if err != nil {
 		return "", err
@@ -58,7 +59,8 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request s
 	if err != nil {
 		return "", err
 	}
-	err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, h.Record.Task.Workflow), Data: body})
+	from := messages.Submitter{By: cmp.Or(h.Record.By, messages.UserAnonymous), Via: user}
+	err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, from.Token(), h.Record.Task.Workflow), Data: body})
 	if errors.Is(err, conn.ErrFull) {
 		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 	}

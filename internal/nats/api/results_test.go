@@ -128,7 +128,7 @@ func TestFullPoolBesideAnIdleOne(t *testing.T) {
 		a.offer(t, "gpu", "busy")
 		for i := range 1300 {
 			for _, tenant := range []string{"t1", "t2"} {
-				if ack := ask(t, nc, "rath.task."+tenant+".busy", fmt.Sprintf(`{"id":"r%d"}`, i)); ack["error"] != nil {
+				if ack := ask(t, nc, "rath.task."+tenant+".operator.busy", fmt.Sprintf(`{"id":"r%d"}`, i)); ack["error"] != nil {
 					t.Fatalf("acknowledgement: %v", ack)
 				}
 			}
@@ -141,7 +141,7 @@ func TestFullPoolBesideAnIdleOne(t *testing.T) {
 		}
 		for i := range 10 {
 			submitted := time.Now()
-			ask(t, nc, "rath.task.other.quick", fmt.Sprintf(`{"id":"q%d"}`, i))
+			ask(t, nc, "rath.task.other.operator.quick", fmt.Sprintf(`{"id":"q%d"}`, i))
 			if d := (<-began).Sub(submitted); d > 10*time.Millisecond {
 				t.Errorf("a task of the idle pool began after %v", d)
 			}

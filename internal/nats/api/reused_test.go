@@ -54,7 +54,7 @@ func TestReusedIdIsTold(t *testing.T) {
 						t.Fatal(err)
 					}
 					for _, body := range bodies {
-						if _, err := sender.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(body)); err != nil {
+						if _, err := sender.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(body)); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -117,7 +117,7 @@ func TestRefusalIsTold(t *testing.T) {
 		if _, err := sender.NC.ChanSubscribe(subject, heard); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := sender.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","inptu":"one"}`)); err != nil {
+		if _, err := sender.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","inptu":"one"}`)); err != nil {
 			t.Fatal(err)
 		}
 		hook, fired := natstest.Once(subject, natstest.Drop)

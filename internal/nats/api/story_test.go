@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +21,9 @@ import (
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 // The stories in this file are what a program in another language does: a
@@ -85,7 +88,7 @@ func ask(t *testing.T, nc *nats.Conn, subject, body string) object {
 // submit publishes a task and demands the stream's acknowledgement.
 func submit(t *testing.T, nc *nats.Conn, workflow, body string) {
 	t.Helper()
-	ack := ask(t, nc, "rath.task.default."+workflow, body)
+	ack := ask(t, nc, messages.TaskSubject(session.DefaultTenant, cmp.Or(nc.Opts.User, messages.UserAnonymous), workflow), body)
 	if ack["stream"] != "TASKS" || ack["error"] != nil {
 		t.Fatalf("acknowledgement: %v", ack)
 	}
@@ -208,7 +211,7 @@ func TestStoryOfRefusedTasks(t *testing.T) {
 	}
 	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
 		large := tests["large"]
-		if ack := ask(t, nc, "rath.task.default.agent", large.body); ack["error"].(map[string]any)["err_code"] != 10054.0 {
+		if ack := ask(t, nc, "rath.task.default.anonymous.agent", large.body); ack["error"].(map[string]any)["err_code"] != 10054.0 {
 			t.Errorf("a task that is larger than any may be: %v", ack)
 		}
 		// The stream of a former build takes it.

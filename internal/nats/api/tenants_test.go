@@ -59,7 +59,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 				flood := func(n int) {
 					for range n {
 						sent++
-						ack := ask(t, nc, "rath.task.greedy.busy", fmt.Sprintf(`{"id":"g%d"}`, sent))
+						ack := ask(t, nc, "rath.task.greedy.operator.busy", fmt.Sprintf(`{"id":"g%d"}`, sent))
 						switch e, _ := ack["error"].(map[string]any); {
 						case ack["error"] == nil:
 						case e["err_code"] == 10077.0:
@@ -109,7 +109,7 @@ func TestTenantsTakeTurnsAcrossPools(t *testing.T) {
 				flood := func(n int) {
 					for range n {
 						sent++
-						if ack := ask(t, nc, "rath.task.greedy.busy", fmt.Sprintf(`{"id":"g%d"}`, sent)); ack["error"] != nil {
+						if ack := ask(t, nc, "rath.task.greedy.operator.busy", fmt.Sprintf(`{"id":"g%d"}`, sent)); ack["error"] != nil {
 							full = true
 						}
 					}
@@ -141,12 +141,68 @@ func TestTenantsTakeTurnsAcrossPools(t *testing.T) {
 	}
 }
 
+// TestManyUsersOfATenant has 1,000 users of one tenant submit tasks that no node begins
+// until each of them is refused. The stream has room all the same: the task of another
+// tenant is accepted, and runs.
+func TestManyUsersOfATenant(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, _ *nats.Conn) {
+		a := startNodeWith(t, srv, "node-a", &spec{partitions: 1})
+		a.offer(t, "gpu", "busy")
+		user, password := srv.Node() // which may name any user
+		nc, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		acks, err := nc.SubscribeSync(nc.NewRespInbox())
+		if err != nil {
+			t.Fatal(err)
+		}
+		const users, atOnce = 1000, 50
+		accepted := 0
+		for u := range users {
+			subject := messages.TaskSubject("greedy", fmt.Sprint("user", u), "busy")
+			for n, refused := 0, false; !refused; n++ {
+				for i := range atOnce {
+					if err := nc.PublishRequest(subject, acks.Subject, fmt.Appendf(nil, `{"id":"g%d-%d-%d"}`, u, n, i)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range atOnce {
+					m, err := acks.NextMsg(time.Minute)
+					if err != nil {
+						t.Fatal(err)
+					}
+					ack, _ := read(t, m.Data)["error"].(map[string]any)
+					switch {
+					case ack == nil:
+						accepted++
+					case ack["err_code"] != 10077.0 || ack["description"] != "maximum messages per subject exceeded":
+						t.Fatalf("user %d is answered %v, want that many of its own tasks wait", u, ack)
+					default:
+						refused = true
+					}
+				}
+			}
+		}
+		t.Logf("%d tasks of %d users were accepted, %d are in no log", accepted, users, a.pending(t))
+		op, _ := operatorOf(t, srv)
+		if ack := ask(t, op, "rath.task.modest.operator.agent", `{"id":"one","input":"x"}`); ack["error"] != nil {
+			t.Fatalf("the task of another tenant: %v", ack)
+		}
+		if r := tenantResult(t, a.conn, "modest", "one"); r.State != run.Succeeded {
+			t.Errorf("the task of another tenant: %+v", r)
+		}
+		a.stop()
+	})
+}
+
 // servedSoon submits a task of a tenant whose tasks are few, and demands that it
 // waits for two tasks of others at most.
 func (n *node) servedSoon(t *testing.T, nc *nats.Conn, tenant session.Tenant, id string) {
 	t.Helper()
 	began := time.Now()
-	if ack := ask(t, nc, "rath.task."+string(tenant)+".busy", fmt.Sprintf(`{"id":%q}`, id)); ack["error"] != nil {
+	if ack := ask(t, nc, "rath.task."+string(tenant)+".operator.busy", fmt.Sprintf(`{"id":%q}`, id)); ack["error"] != nil {
 		t.Fatalf("acknowledgement: %v", ack)
 	}
 	r := tenantResult(t, n.conn, tenant, run.ID(id))

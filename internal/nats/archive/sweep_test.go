@@ -138,7 +138,7 @@ func TestSweepKeepsWhatIsNamed(t *testing.T) {
 		}
 		kept["long"] = s.put(long(1))
 		for stream, subject := range map[string]string{
-			streams.StreamTasks: "rath.task.acme.w", streams.StreamResult: "rath.run.acme.r.result", streams.StreamDLQ: streams.PrefixDLQ + "acme.w",
+			streams.StreamTasks: "rath.task.acme.anonymous.w", streams.StreamResult: "rath.run.acme.r.result", streams.StreamDLQ: streams.PrefixDLQ + "acme.w",
 		} {
 			kept[stream] = s.put([]byte(stream))
 			if _, err := op.JS.Publish(t.Context(), subject, []byte(`{"workspace":"`+kept[stream].String()+`"}`)); err != nil {

@@ -18,7 +18,7 @@ import (
 // that take tasks in.
 
 // maxWaiting bounds the runs of a tenant and workflow that wait in the logs of a
-// partition: as many as TASKS holds of them. A run takes no time while it waits in a log, but a
+// partition: more than TASKS holds of a user. A run takes no time while it waits in a log, but a
 // task in TASKS is sent and given back again and again.
 const maxWaiting = 1024
 

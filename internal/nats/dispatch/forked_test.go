@@ -32,7 +32,7 @@ func TestForkMadeMeanwhile(t *testing.T) {
 				submitTo(t, c.Log(), home, by)
 
 				body := fmt.Sprintf(`{"id":"r1","fork_of":"%s:1","input":"hi"}`, parent.ID)
-				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), []byte(body)); err != nil {
+				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), []byte(body)); err != nil {
 					t.Fatal(err)
 				}
 				taken := pullWhile(t, c, time.Minute, Intake{})
@@ -78,7 +78,7 @@ func TestLateMeanwhile(t *testing.T) {
 					return true
 				})
 				w.Set(nil, hook)
-				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
 					t.Fatal(err)
 				}
 				taken := pullWhile(t, c, 2*placing, Intake{})

@@ -118,7 +118,7 @@ func TestHeldIsNotRefused(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 				in := play(t, c, w)
-				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
 					t.Fatal(err)
 				}
 				pullWhile(t, c, time.Minute, in)
@@ -138,7 +138,7 @@ func TestRefusedMeanwhile(t *testing.T) {
 		tenant, body := session.DefaultTenant, []byte(`{"id":"r1","input":"hi"}`)
 		subject := eventlog.RunAliasSubject(tenant, "r1")
 		var signals []journal.Signal
-		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
 			t.Fatal(err)
 		}
 		taken := pullWhile(t, c, time.Minute, Intake{
@@ -183,7 +183,7 @@ func TestArchivedComesOnce(t *testing.T) {
 		if err := c.PutResult(t.Context(), tenant, r, false); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
 			t.Fatal(err)
 		}
 		pullWhile(t, c, 3*time.Minute, Intake{Offers: func(string) (string, bool) { return "", false }})
@@ -208,7 +208,7 @@ func TestRefusalGoesOn(t *testing.T) {
 				if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
 					t.Fatal(err)
 				}
 				if away > 0 {
@@ -241,7 +241,7 @@ func TestLaggingRegistry(t *testing.T) {
 		}
 		hook, fired := natstest.Once(`REGISTRY.workflow.\u003e`, natstest.Replace(`workflow.`, `workfloo.`))
 		w.Set(nil, hook)
-		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
 			t.Fatal(err)
 		}
 		queued := 0
@@ -284,7 +284,7 @@ func TestUnreadRegistry(t *testing.T) {
 		}
 
 		asked := silent()
-		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
 			t.Fatal(err)
 		}
 		queued := 0

@@ -89,7 +89,7 @@ func (i *intake) handle(ctx context.Context, m jsMsg) disposition {
 	case errors.Is(err, errNoCredit):
 		return nakBacklogged
 	case errors.Is(err, errCreditSoon):
-		return nakDelayed
+		return nakMoving
 	case errors.Is(err, streams.ErrNoRoom):
 		// What the streams hold is told once, and not with each task that waits.
 		i.c.Logger.Debug("a task waits for room", "subject", m.Subject(), "run", string(l.id), "err", err)
@@ -119,14 +119,14 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	l.digest = eventlog.DigestOf("body", string(body))
 	in, err := messages.DecodeTask(body)
 	l.id = in.ID
-	tenant, workflow, ok := messages.ParseTaskSubject(l.msg.Subject())
+	tenant, from, workflow, ok := messages.ParseTaskSubject(l.msg.Subject())
 	if !ok {
 		// A tenant alone is enough to tell the sender.
 		head, _, _ := strings.Cut(strings.TrimPrefix(l.msg.Subject(), streams.PrefixTask), ".")
 		if session.ValidID("tenant", head) == nil {
 			l.tenant = session.Tenant(head)
 		}
-		return fmt.Errorf("task on subject %q: %w: publish on rath.task.<tenant>.<workflow>", l.msg.Subject(), run.ErrMalformed)
+		return fmt.Errorf("task on subject %q: %w: publish on rath.task.<tenant>.<user>.<workflow>", l.msg.Subject(), run.ErrMalformed)
 	}
 	l.tenant, l.workflow = tenant, workflow
 	if err != nil {
@@ -139,6 +139,7 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	if err != nil {
 		return err
 	}
+	t.By, t.Via = from.By, from.Via
 	l.digest = eventlog.TaskDigest(t, in.Session)
 	if i.Check != nil {
 		if err := i.Check(t); err != nil {

@@ -32,8 +32,14 @@ const (
 	retryFirst = 100 * time.Millisecond
 	retryMost  = 5 * time.Second
 	// waitFirst is the first delay of a message whose kind has more than enough
-	// waiting in logs, and of which none begins. streams.WaitMost is the longest.
+	// waiting in logs, and of which none begins. streams.WaitMost is the longest, unless
+	// very many are given back: see pace.
 	waitFirst = time.Second
+	// backlogPause is the least time between two messages of those that are given back for
+	// want of room in logs, when they come again. A server sends these before any that it
+	// has not sent yet, so that without a bound on their rate those of one tenant would keep
+	// a node from seeing those of others.
+	backlogPause = 2 * time.Millisecond
 )
 
 // jsMsg is a message of a work queue.
@@ -47,6 +53,7 @@ const (
 	nakDelayed                       // no node could take it now
 	nak                              // this node cannot take it: soon for another one
 	nakBacklogged                    // enough of its kind wait, and none of them begins
+	nakMoving                        // enough of its kind wait, and some of them begin
 )
 
 // puller takes the messages of a work queue, so many at once. A message is removed after handle says
@@ -61,7 +68,8 @@ type puller struct {
 	busy atomic.Int64 // messages that are being handled
 
 	mu   sync.Mutex
-	last jsMsg // the one that is done and is not acknowledged yet
+	last jsMsg     // the one that is done and is not acknowledged yet
+	next time.Time // when the last one that was given back for want of room comes again
 }
 
 // run pulls until ctx ends, and returns when everything that was taken is
@@ -162,10 +170,26 @@ func (p *puller) one(ctx context.Context, m jsMsg) {
 	case f == nak:
 		p.said(m, m.NakWithDelay(retryFirst))
 	case f == nakBacklogged:
-		p.said(m, m.NakWithDelay(retryDelay(m, waitFirst, streams.WaitMost)))
+		p.said(m, m.NakWithDelay(p.pace(time.Now(), retryDelay(m, waitFirst, streams.WaitMost))))
+	case f == nakMoving:
+		p.said(m, m.NakWithDelay(p.pace(time.Now(), retryDelay(m, retryFirst, retryMost))))
 	default:
 		p.said(m, m.NakWithDelay(retryDelay(m, retryFirst, retryMost)))
 	}
+}
+
+// pace returns after how long a message comes again that is given back for want of room:
+// after a delay, and backlogPause after the one before it where so many are given back that
+// this is later. New ones are handled in between.
+func (p *puller) pace(now time.Time, delay time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// Those of the last delay come in any order: only what exceeds the rate queues up.
+	if p.next.Before(now) {
+		p.next = now
+	}
+	p.next = p.next.Add(backlogPause)
+	return max(delay, p.next.Sub(now))
 }
 
 // done acknowledges the message that was done before m, and so m with the next one or, if

@@ -30,7 +30,7 @@ func TestOneLetter(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(body)); err != nil {
+					if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(body)); err != nil {
 						t.Fatal(err)
 					}
 					if fault == "lost ack" {
@@ -92,7 +92,7 @@ func TestRefusedIsToldAgain(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+					if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
 						t.Fatal(err)
 					}
 					pullWhile(t, c, time.Minute, in)

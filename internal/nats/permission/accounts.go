@@ -125,7 +125,7 @@ func (s service) response() string {
 
 func served(t session.Tenant) []service {
 	return []service{
-		{subject: messages.TaskPrefix + string(t) + ".*"},
+		{subject: messages.TaskPrefix + string(t) + ".*.*"},
 		{subject: messages.ControlPrefix + string(t) + ".>"},
 		{subject: messages.QueryPrefix + string(t) + ".>", stream: true},
 		{subject: messages.StorePrefix + string(t) + ".*"},

@@ -38,7 +38,7 @@ type Permission struct {
 	Repair bool `json:"repair,omitempty"`
 }
 
-// String is "publish to rath.task.acme.*".
+// String is "publish to rath.task.acme.ana.*".
 func (p Permission) String() string { return p.Op + " to " + p.Subject }
 
 // Place is what the subjects of a role depend on. Its zero value is tenant
@@ -111,7 +111,7 @@ func tenantNeeds(r Role, at Place) []Permission {
 	t := string(at.Tenant)
 	var all []Permission
 	if r != RoleObserve && r != RoleApprove && r != RoleOperate {
-		all = append(all, publish(messages.TaskPrefix+t+".*", "tasks"))
+		all = append(all, publish(messages.TaskPrefix+t+"."+at.User+".*", "tasks"))
 	}
 	for _, v := range verbs {
 		if v.For(r) {
@@ -120,7 +120,7 @@ func tenantNeeds(r Role, at Place) []Permission {
 	}
 	return append(all,
 		publish(messages.QueryPrefix+t+".>", "questions"),
-		publish(SubjectUserInfo, "asking for the name that control requests take"),
+		publish(SubjectUserInfo, "asking for the name that tasks and control requests take"),
 		subscribe(messages.RunPrefix+t+".>", "deltas, events and results of its runs"),
 		subscribe("rath.tail."+t+".>", "lineage as it happens"),
 		subscribe(InboxClient+".>", "answers"),
@@ -176,12 +176,15 @@ func HostOf(publish []string) session.Tenant {
 	return ""
 }
 
-// UsersOf are the users that permissions to publish allow control requests of a tenant
-// to name.
+// UsersOf are the users that permissions to publish allow tasks and control requests of a
+// tenant to name.
 func UsersOf(publish []string, t session.Tenant) []string {
 	var users []string
 	for _, subject := range publish {
 		rest, ok := strings.CutPrefix(subject, messages.ControlPrefix)
+		if !ok {
+			rest, ok = strings.CutPrefix(subject, messages.TaskPrefix)
+		}
 		p := strings.Split(rest, ".")
 		if ok && len(p) > 2 && (p[0] == string(t) || p[0] == "*") && p[1] != "*" && !slices.Contains(users, p[1]) {
 			users = append(users, p[1])
@@ -203,7 +206,7 @@ func nodeNeeds(at Place) []Permission {
 		publish("rath.page.>", "pages of snapshots"),
 		publish("rath.blob.>", "blobs"),
 		publish("rath.memory.>", "notes of agents"),
-		publish(messages.TaskPrefix+">", "tasks that are submitted again"),
+		publish(messages.TaskPrefix+"*.*.*", "tasks that are submitted again"),
 		publish("rath.lineage.>", "lineage"),
 		publish("rath.tail.>", "lineage as it happens"),
 		publish(messages.RunPrefix+">", "deltas, events and results"),
@@ -263,7 +266,7 @@ func operatorNeeds(user string) []Permission {
 		publish("$JS.API.CONSUMER.MSG.NEXT.*.*", "reading streams in order"),
 		publish(SubjectUserInfo, "asking what these credentials may do"),
 		publish("rath.ev.>", "retention: archiving sessions in their logs"),
-		publish(messages.TaskPrefix+">", "tasks of any tenant"),
+		publish(messages.TaskPrefix+"*."+user+".*", "tasks of any tenant"),
 		publish(messages.ControlPrefix+"*."+user+".>", "cancels, approvals, messages"),
 		publish(messages.QueryPrefix+">", "questions"),
 		publish(messages.NodePrefix+">", "draining nodes"),
@@ -283,12 +286,12 @@ func Needed(op, subject string) (Permission, []Role) {
 	if len(p) > 2 && p[0] == "rath" && session.ValidID("tenant", p[2]) == nil {
 		at.Tenant = session.Tenant(p[2])
 	}
-	if len(p) > 3 && strings.HasPrefix(subject, messages.ControlPrefix) && messages.ValidUser(p[3]) == nil {
+	if len(p) > 3 && (p[1] == "ctl" || p[1] == "task") && messages.ValidUser(p[3]) == nil {
 		at.User = p[3]
 	}
 	// Those that may least come first.
 	order := [][]Role{{RoleObserve}, {RoleSubmit, RoleApprove, RoleOperate}, {RoleTool}, {RoleHost}, {RoleNode}, {RoleOperator}}
-	if at.User == messages.UserOperator {
+	if at.User == messages.UserOperator || op == OpPublish && strings.HasPrefix(subject, messages.NodePrefix) && strings.HasSuffix(subject, "."+messages.NodeDrain) {
 		order = order[len(order)-1:]
 	}
 	for _, alike := range order {

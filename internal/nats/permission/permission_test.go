@@ -88,10 +88,12 @@ func TestMissing(t *testing.T) {
 // TestNeeded names the permission of a subject as its role has it.
 func TestNeeded(t *testing.T) {
 	for _, tc := range []struct{ op, subject, want string }{
-		{permission.OpPublish, "rath.task.acme.review", "rath.task.acme.*"},
+		{permission.OpPublish, "rath.task.acme.ana.review", "rath.task.acme.ana.*"},
+		{permission.OpPublish, "rath.task.acme.operator.review", "rath.task.*.operator.*"},
 		{permission.OpPublish, "rath.ctl.acme.ana.tool.x.announce", "rath.ctl.acme.ana.tool.*.announce"},
 		{permission.OpPublish, "rath.ctl.acme.ana.r1.approve", "rath.ctl.acme.ana.*.approve"},
 		{permission.OpPublish, "rath.ctl.acme.operator.r1.approve", "rath.ctl.*.operator.>"},
+		{permission.OpPublish, "rath.node.n1.drain", "rath.node.>"},
 		{permission.OpSubscribe, "rath.tool.acme.x", "rath.tool.acme.*"},
 		{permission.OpPublish, "$JS.API.STREAM.INFO.TASKS", "$JS.API.STREAM.INFO.*"},
 		{permission.OpPublish, "$JS.API.STREAM.CREATE.TASKS", "$JS.API.STREAM.CREATE.*"},
@@ -101,6 +103,9 @@ func TestNeeded(t *testing.T) {
 		if got, _ := permission.Needed(tc.op, tc.subject); got.Subject != tc.want || got.Op != tc.op {
 			t.Errorf("%s to %s needs %+v, want %s", tc.op, tc.subject, got, tc.want)
 		}
+	}
+	if _, roles := permission.Needed(permission.OpPublish, "rath.node.n1.drain"); fmt.Sprint(roles) != "[operator]" {
+		t.Errorf("a drain needs %v, want an operator, not the credentials of the nodes", roles)
 	}
 }
 
@@ -135,7 +140,8 @@ func TestGrants(t *testing.T) {
 				if !strings.Contains(p.Subject, ".acme.") && p.Subject != "_INBOX.>" && p.Subject != "_RATH.>" && p.Subject != permission.SubjectUserInfo {
 					t.Errorf("%s: %s is not of its tenant", r, p)
 				}
-				if strings.HasPrefix(p.Subject, messages.ControlPrefix) && !strings.HasPrefix(p.Subject, "rath.ctl.acme."+g.User+".") {
+				if strings.HasPrefix(p.Subject, messages.ControlPrefix) && !strings.HasPrefix(p.Subject, "rath.ctl.acme."+g.User+".") ||
+					strings.HasPrefix(p.Subject, messages.TaskPrefix) && !strings.HasPrefix(p.Subject, "rath.task.acme."+g.User+".") {
 					t.Errorf("%s: %s is not of its user", r, p)
 				}
 			}
@@ -173,7 +179,7 @@ func ExampleAccounts() {
 	//       {user: "operator", password: secret}
 	//     ]
 	//     exports: [
-	//       {service: "rath.task.acme.*"}
+	//       {service: "rath.task.acme.*.*"}
 	//       {service: "rath.ctl.acme.>"}
 	//       {service: "rath.query.acme.>", response_type: stream}
 	//       {service: "rath.store.acme.*"}
@@ -190,7 +196,7 @@ func ExampleAccounts() {
 	//       {user: "ana", password: secret, permissions: {
 	//         publish: {
 	//           allow: [
-	//             "rath.task.acme.*"
+	//             "rath.task.acme.ana.*"
 	//             "rath.ctl.acme.ana.*.cancel"
 	//             "rath.ctl.acme.ana.*.message"
 	//             "rath.ctl.acme.ana.session.*.message"
@@ -216,7 +222,7 @@ func ExampleAccounts() {
 	//       {service: "rath.host.acme.*.*"}
 	//     ]
 	//     imports: [
-	//       {service: {account: RATH, subject: "rath.task.acme.*"}}
+	//       {service: {account: RATH, subject: "rath.task.acme.*.*"}}
 	//       {service: {account: RATH, subject: "rath.ctl.acme.>"}}
 	//       {service: {account: RATH, subject: "rath.query.acme.>"}}
 	//       {service: {account: RATH, subject: "rath.store.acme.*"}}
@@ -277,7 +283,7 @@ func TestFormatPermissions(t *testing.T) {
 		}
 		table.WriteString("\n")
 	}
-	row("rath.task.<tenant>.*", func(r permission.Role) bool { return r == permission.RoleSubmit })
+	row("rath.task.<tenant>.<user>.*", func(r permission.Role) bool { return r == permission.RoleSubmit })
 	for _, v := range permission.Verbs() {
 		if v.Roles != nil {
 			row(v.Subject("<tenant>", "<user>"), v.For)

@@ -212,7 +212,7 @@ func TestPlanOfFormerBuild(t *testing.T) {
 	c := operatorOf(t, srv)
 	large, small := bytes.Repeat([]byte(" "), messages.MaxTask+1), []byte("{}")
 	for range 3 {
-		if _, err := c.JS.Publish(ctx, "rath.task.t.w", large); err != nil {
+		if _, err := c.JS.Publish(ctx, "rath.task.t.anonymous.w", large); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -224,10 +224,10 @@ func TestPlanOfFormerBuild(t *testing.T) {
 	if info, err := c.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 3 || info.Config.MaxMsgSize != messages.MaxTask || info.Config.MaxMsgsPerSubject != 1000 {
 		t.Errorf("the stream of tasks: %+v, %v", info, err)
 	}
-	if _, err := c.JS.Publish(ctx, "rath.task.t.w", large); err == nil {
+	if _, err := c.JS.Publish(ctx, "rath.task.t.anonymous.w", large); err == nil {
 		t.Error("a task that is too large was stored")
 	}
-	if _, err := c.JS.Publish(ctx, "rath.task.t.w", small); err != nil {
+	if _, err := c.JS.Publish(ctx, "rath.task.t.anonymous.w", small); err != nil {
 		t.Error(err)
 	}
 	p = planned(t, c, &Provisioning{StoreBytes: DefaultStoreBytes})

@@ -35,7 +35,7 @@ const TasksConsumer = "tasks"
 
 // TasksQueue is the queue of the tasks that no log holds yet.
 func TasksQueue() PullQueue {
-	return PullQueue{Stream: StreamTasks, Durable: TasksConsumer, filter: PrefixTask + ">"}
+	return PullQueue{Stream: StreamTasks, Durable: TasksConsumer, filter: subjectTasks}
 }
 
 func (q PullQueue) config() jetstream.ConsumerConfig {

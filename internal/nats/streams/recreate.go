@@ -246,7 +246,7 @@ func (c *Streams) ReconcileTasks(ctx context.Context) error {
 		if err == nil && consumer != nil {
 			at = consumer.CachedInfo()
 		}
-		first, err := c.LeaderNext(ctx, StreamTasks, PrefixTask+">", 1)
+		first, err := c.LeaderNext(ctx, StreamTasks, subjectTasks, 1)
 		switch {
 		case err != nil || first.Seq != oldest: // none waits, or the stream elects a leader; or the oldest was taken
 			well = time.Now()

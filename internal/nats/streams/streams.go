@@ -45,22 +45,23 @@ const (
 	PrefixBlob    = "rath.blob."
 	PrefixMemory  = "rath.memory."
 	subjectResult = "rath.run.*.*.result"
+	subjectTasks  = PrefixTask + "*.*.*" // tenant, user, workflow
 )
 
 const (
 	// NodeTTL is how long a node's entry outlives its last renewal.
 	NodeTTL = 30 * time.Second
 	// maxQueued bounds the tasks that wait on one subject, which is one
-	// workflow of one tenant: more are answered as busy. It is what nodes may
-	// have to look through for the tasks of other tenants.
-	maxQueued = 1000
+	// workflow of one user: more are answered as busy. A tenant has many users, and nodes
+	// may have to look through what all of them have waiting for the tasks of other tenants.
+	maxQueued = 100
 	// minQueued is how many may wait there for a store of any size.
 	minQueued = 64
-	// fullWorkflows is for how many workflows of one tenant the stream of tasks
+	// fullWorkflows is for how many workflows of one user the stream of tasks
 	// has room besides that of others, each with as many tasks waiting as may
 	// and these as large as they may be. A server bounds subjects and whole
-	// streams, and nothing in between: with more such workflows a tenant could
-	// fill the stream.
+	// streams, and nothing in between: with more such workflows or users a tenant
+	// could fill the stream.
 	fullWorkflows = 2
 	// minDuplicates is the shortest window that the server takes: nothing here
 	// relies on its duplicate detection, and each id in it costs memory.
@@ -158,7 +159,7 @@ func layout(o *Options) []jetstream.StreamConfig {
 	add(truth, tasks, jetstream.StreamConfig{
 		Name:                 StreamTasks,
 		Description:          "submitted tasks that no log holds yet",
-		Subjects:             []string{PrefixTask + ">"},
+		Subjects:             []string{subjectTasks},
 		Retention:            jetstream.WorkQueuePolicy,
 		MaxMsgsPerSubject:    queuedWithin(o.StoreBytes / 1000 * tasks),
 		MaxMsgSize:           messages.MaxTask,

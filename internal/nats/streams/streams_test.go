@@ -223,7 +223,7 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 		}
 	})
 	t.Run("acknowledged task is gone", func(t *testing.T) {
-		if _, err := c.JS.Publish(ctx, "rath.task.default.w", []byte("{}")); err != nil {
+		if _, err := c.JS.Publish(ctx, "rath.task.default.anonymous.w", []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
 		cons, err := c.OpenQueue(ctx, &Lookup{}, TasksQueue())

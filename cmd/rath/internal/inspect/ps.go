@@ -19,7 +19,7 @@ import (
 // Ps is the command "ps".
 func Ps(a *app.App) *cobra.Command {
 	var states []string
-	var workflow, where string
+	var workflow, where, by string
 	var limit int
 	var watch, branches bool
 	cmd := &cobra.Command{
@@ -35,13 +35,14 @@ has changed is a line. Branches of fan-outs are runs too: --branches, or any
   rath ps --state running,needs_review
   rath ps --where 'tool=run_shell_command and state=failed and not older=1d'
   rath ps --where under=@last --watch
+  rath ps --by ana
   rath ps --workflow review --limit 100 --format jsonl`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {
 				return app.Usage(cmd, fmt.Errorf("--limit %d: want the most rows to list, or 0 for all", limit))
 			}
-			o := &client.RunsOptions{Workflow: workflow, Where: where, Limit: limit}
+			o := &client.RunsOptions{Workflow: workflow, By: by, Where: where, Limit: limit}
 			for _, name := range states {
 				st := run.State(strings.TrimSpace(name))
 				if !known(st) {
@@ -70,6 +71,7 @@ has changed is a line. Branches of fan-outs are runs too: --branches, or any
 	}
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only runs in these states, separated by commas")
 	cmd.Flags().StringVar(&workflow, "workflow", "", "only runs of this workflow")
+	cmd.Flags().StringVar(&by, "by", "", "only runs that this user submitted, or had submitted again")
 	cmd.Flags().StringVar(&where, "where", "", `only runs that this chooses, such as 'tool=grep and state=failed'; see "help where"`)
 	cmd.Flags().BoolVar(&branches, "branches", false, "also branches of fan-outs")
 	cmd.Flags().IntVar(&limit, "limit", 20, "at most so many; 0 for all")

@@ -61,7 +61,7 @@ first column names a letter.`,
 				shortID := view.ShortIDs(view.IDsOf(all, func(r *wire.StoredLetter) run.ID { return r.Letter.Run }))
 				rows := make([][]string, len(all))
 				for i, l := range all {
-					_, workflow, _ := messages.ParseTaskSubject(l.Letter.Subject)
+					_, _, workflow, _ := messages.ParseTaskSubject(l.Letter.Subject)
 					rows[i] = []string{
 						strconv.FormatUint(l.At, 10), cmp.Or(workflow, "-"), cmp.Or(shortID(l.Letter.Run), "-"), string(l.Letter.Code),
 						view.Age(now, time.UnixMilli(l.Letter.TimeMS)), term.Line(l.Letter.Reason, 60),
@@ -157,7 +157,7 @@ func takesLetter(ctx context.Context, s *app.System, at uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, app.AskTimeout)
 	defer cancel()
 	l, err := s.DeadLetter(ctx, at)
-	_, workflow, ok := messages.ParseTaskSubject(l.Subject)
+	_, _, workflow, ok := messages.ParseTaskSubject(l.Subject)
 	if err != nil || !ok {
 		return nil // the retry itself fails, with the reason
 	}

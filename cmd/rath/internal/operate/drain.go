@@ -27,9 +27,9 @@ func nodesDrain(a *app.App) *cobra.Command {
 		Short: "Let a node give its runs to others and end",
 		Long: `Asks a node to take no more work, to let the steps under way end, to give its
 runs to others and to end, as at SIGTERM. Nothing is lost: the runs go on
-elsewhere at their next step. It takes the rights of a node: run it where the
-store is, or with the credentials of one.`,
-		Example: "  rath cluster nodes drain rath-2 --wait\n  rath cluster nodes drain n3XK2 --creds node.creds",
+elsewhere at their next step. It takes the rights of an operator: run it where
+the store is, or with the credentials of an operator.`,
+		Example: "  rath cluster nodes drain rath-2 --wait\n  rath cluster nodes drain n3XK2 --creds operator.creds",
 		Args:    app.Exactly(1, "one node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -54,7 +54,7 @@ func drain(ctx context.Context, a *app.App, s *app.System, name string, wait boo
 	err = s.DrainNode(ctx, n.Incarnation)
 	switch {
 	case errors.Is(err, client.ErrNoAnswer):
-		return fmt.Errorf("%w; these credentials may lack the rights of a node", err)
+		return fmt.Errorf("%w; these credentials may lack the rights of an operator", err)
 	case errors.Is(err, run.ErrState):
 		return drainOther(ctx, s, err)
 	case err != nil:

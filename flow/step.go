@@ -63,7 +63,8 @@ func NewID(ctx context.Context) string {
 }
 
 // Do runs fn once and records what it returned, value or error; later
-// executions of the run get the record. T must survive JSON. What fn gets is for
+// executions of the run get the record. T must survive JSON: the caller gets the decoded
+// value each time, and a set field that JSON drops is an error that names it. What fn gets is for
 // its work alone: steps that it tries to make fail with run.ErrNestedStep. An error of fn
 // about another run, that it was cancelled for example, comes back as its text alone.
 //

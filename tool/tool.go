@@ -30,6 +30,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/sandbox"
@@ -167,14 +168,50 @@ type Call struct {
 	Progress func(text string)
 }
 
-// Result is what a tool returns: any value that encodes to JSON, or a
-// json.RawMessage. IsError marks a body that reports a failure in the tool's
-// own words; most tools return an error instead.
+// Result is the result of a tool. Body is any value that encodes to JSON, or a
+// json.RawMessage; in a result that the engine returns, as flow.Call does, it is a [JSON].
+// IsError marks a body that reports a failure in the tool's own words; most tools return
+// an error instead.
 type Result struct {
 	Body    any
 	IsError bool
 	// Images are shown to models that see images, see [KeepImage].
 	Images []session.Image
+}
+
+// Text returns the body as a model reads it: a string as it is, anything else as JSON.
+func (r Result) Text() string {
+	raw, err := canonical(r.Body)
+	if err != nil {
+		return fmt.Sprint(r.Body)
+	}
+	return JSON(raw).String()
+}
+
+// Decode sets the value that into points to from the JSON of the body.
+func (r Result) Decode(into any) error {
+	raw, err := canonical(r.Body)
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	if err != nil {
+		return fmt.Errorf("tool: decode a result: %w", err)
+	}
+	return nil
+}
+
+// JSON is a body that is JSON text already. It prints as [Result.Text] returns it.
+type JSON string
+
+// MarshalJSON implements json.Marshaler.
+func (j JSON) MarshalJSON() ([]byte, error) { return []byte(j), nil }
+
+func (j JSON) String() string {
+	var text string
+	if json.Unmarshal([]byte(j), &text) == nil && strings.HasPrefix(string(j), `"`) {
+		return text
+	}
+	return string(j)
 }
 
 // Tool is one tool. It is safe for concurrent use.

@@ -2,6 +2,7 @@ package flowtest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -9,11 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -27,9 +28,9 @@ var drawn = regexp.MustCompile(`\b[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}\b`)
 // input is the digest of what a step was asked for.
 var input = regexp.MustCompile(` input [0-9a-f]{32}`)
 
-// withoutDrawn puts a number in the place of each id that was drawn, so that what
-// has the same id in one text has it in the other. Digests that such an id may be
-// in say nothing any more and go.
+// withoutDrawn puts a number in the place of each id that was drawn, so that two texts
+// are equal if the same places have the same id. Digests of inputs, which may cover such
+// an id, are removed then.
 func withoutDrawn(text string) string {
 	bare := input.ReplaceAllString(text, "")
 	if !drawn.MatchString(bare) {
@@ -44,11 +45,31 @@ func withoutDrawn(text string) string {
 	})
 }
 
-// fingerprint says what a world's log holds, without sequence numbers, hashes,
-// epochs, attempts, times and random ids.
-func fingerprint(t testing.TB, w *world) string {
+// fingerprint is the content of a world's log without sequence numbers, hashes, epochs,
+// attempts, times and random ids.
+type fingerprint struct {
+	parts     []part              // in the order of their ids
+	cancelled map[session.ID]bool // of branches that a join was decided without
+}
+
+// part is one session of a fingerprint.
+type part struct {
+	id      session.ID
+	parents []session.ID
+	lines   []line
+}
+
+// line is one fact of a session. Facts about another session name it.
+type line struct {
+	text  string
+	step  run.Path // of the step that recorded it, if there is one
+	about session.ID
+}
+
+// fingerprintOf reads the log of a world.
+func fingerprintOf(t testing.TB, w *world) fingerprint {
 	t.Helper()
-	var b strings.Builder
+	all := fingerprint{cancelled: map[session.ID]bool{}}
 	values := journal.NewValues(w.log)
 	keys := w.stored.Keys()
 	slices.SortFunc(keys, func(a, b session.Key) int { return strings.Compare(string(a.ID), string(b.ID)) })
@@ -57,33 +78,37 @@ func fingerprint(t testing.TB, w *world) string {
 		if err != nil {
 			t.Fatalf("flowtest: read %s: %v", k, err)
 		}
-		fmt.Fprintf(&b, "session %s  version %d  opened %s", k.ID, s.Ref().Version, s.Opening().Kind)
-		for p := range s.Parents() {
-			fmt.Fprintf(&b, " %s", p.Ref)
+		p := part{id: k.ID}
+		opening := fmt.Sprintf("session %s  version %d  opened %s", k.ID, s.Ref().Version, s.Opening().Kind)
+		for from := range s.Parents() {
+			opening += fmt.Sprintf(" %s", from.Ref)
+			p.parents = append(p.parents, from.ID)
 		}
 		if c := s.Closing(); c.State != "" {
-			fmt.Fprintf(&b, "  closed %s %q", c.State, c.Reason)
+			opening += fmt.Sprintf("  closed %s %q", c.State, c.Reason)
 		}
-		fmt.Fprintf(&b, "  head %s\n", s.Placement().Head)
+		p.lines = append(p.lines, line{text: opening + head(s.Placement().Head)})
 		for i, c := range s.Chunks() {
 			o := c.Origin()
-			fmt.Fprintf(&b, "  chunk %d %s by %q at %q head %s %q", i, c.Kind(), o.Agent, o.Step, o.Placement.Head, elapsed.ReplaceAllString(c.Text(), `"elapsed_ms":0`))
+			text := fmt.Sprintf("chunk %d %s by %q at %q%s  %q", i, c.Kind(), o.Agent, o.Step, head(o.Placement.Head), elapsed.ReplaceAllString(c.Text(), `"elapsed_ms":0`))
 			for _, call := range c.Calls() {
-				fmt.Fprintf(&b, " %s(%s)", call.Name, call.Args)
+				text += fmt.Sprintf(" %s(%s)", call.Name, call.Args)
 			}
-			b.WriteString("\n")
+			p.lines = append(p.lines, line{text: text, step: run.Path(o.Step)})
 		}
-		lines := steps(t, w, k)
-		slices.Sort(lines) // calls of one round may end in any order
-		b.WriteString(strings.Join(lines, ""))
+		facts := all.steps(t, w, k)
+		slices.SortFunc(facts, func(a, b line) int { return strings.Compare(a.text, b.text) }) // calls of one round may end in any order
+		p.lines = append(p.lines, facts...)
+		all.parts = append(all.parts, p)
 	}
-	return withoutDrawn(b.String())
+	return all
 }
 
-// steps says how each step and each run of a log ended.
-func steps(t testing.TB, w *world, k session.Key) []string {
+// steps returns the outcomes of the steps and runs of a log, and notes the branches that
+// its joins were decided without.
+func (f *fingerprint) steps(t testing.TB, w *world, k session.Key) []line {
 	t.Helper()
-	var lines []string
+	var lines []line
 	for e, err := range w.log.Read(t.Context(), k, commitlog.Position{}) {
 		if err != nil {
 			t.Fatalf("flowtest: read %s: %v", k, err)
@@ -95,28 +120,139 @@ func steps(t testing.TB, w *world, k session.Key) []string {
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}
-				var line strings.Builder
-				line.WriteString(fmt.Sprintf("  step %s %s %q input %s code %q head %s", d.Path, d.Kind, d.Name, d.Input, d.Code, d.HeadAfter))
+				text := fmt.Sprintf("step %s %s %q input %s code %q%s", d.Path, d.Kind, d.Name, d.Input, d.Code, head(d.HeadAfter))
 				for _, id := range drawn.FindAllString(d.Value, -1) {
-					line.WriteString(" value with " + id)
+					text += " value with " + id
 				}
-				lines = append(lines, line.String()+"\n")
+				lines = append(lines, line{text: text, step: d.Path})
 			case journal.KindEnded:
 				d, err := journal.Decode[journal.Ended](ev)
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}
-				lines = append(lines, fmt.Sprintf("  run %s %s code %q output %q leaves %v\n", d.Run, d.State, d.Code, elapsed.ReplaceAllString(d.Output, ""), d.Branches))
+				lines = append(lines, line{text: fmt.Sprintf("run %s %s code %q output %q leaves %v", d.Run, d.State, d.Code, elapsed.ReplaceAllString(d.Output, ""), d.Branches)})
+			case journal.KindBranchOutcomes:
+				d, err := journal.Decode[journal.BranchOutcomes](ev)
+				if err != nil {
+					t.Fatalf("flowtest: %v", err)
+				}
+				for _, b := range d.Branches {
+					f.cancelled[b.Session] = f.cancelled[b.Session] || b.State == session.ClosedCancelled
+				}
 			case session.KindRejected:
 				d, err := commitlog.DecodeRejection(ev)
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}
-				lines = append(lines, fmt.Sprintf("  rejects %s as %s %q\n", d.Branch.Ref, d.State, d.Reason))
+				lines = append(lines, line{text: fmt.Sprintf("rejects %s as %s %q", d.Branch.Ref, d.State, d.Reason), about: d.Branch.ID})
 			}
 		}
 	}
 	return lines
+}
+
+// losers returns the sessions of branches that a join was decided without, and of the
+// branches below them. How far such a branch came before it was cancelled, or whether it
+// ended before, is a matter of time.
+func (f fingerprint) losers() map[session.ID]bool {
+	lost := map[session.ID]bool{}
+	for grew := true; grew; {
+		grew = false
+		for _, p := range f.parts {
+			if !lost[p.id] && (f.cancelled[p.id] || slices.ContainsFunc(p.parents, func(id session.ID) bool { return lost[id] })) {
+				lost[p.id], grew = true, true
+			}
+		}
+	}
+	return lost
+}
+
+// without returns the lines of f that are not of or about one of these sessions.
+func (f fingerprint) without(lost map[session.ID]bool) (lines []line) {
+	for _, p := range f.parts {
+		if lost[p.id] {
+			continue
+		}
+		for _, l := range p.lines {
+			if !lost[l.about] {
+				lines = append(lines, line{text: fmt.Sprintf("%s: %s", p.id, l.text), step: l.step})
+			}
+		}
+	}
+	texts := make([]string, len(lines))
+	for i, l := range lines {
+		texts[i] = l.text
+	}
+	for i, text := range strings.Split(withoutDrawn(strings.Join(texts, "\n")), "\n") {
+		if i < len(lines) {
+			lines[i].text = text
+		}
+	}
+	return lines
+}
+
+// difference is the first fact in which two fingerprints differ: as it is in each, "" where
+// one has none, and the step that recorded it, if there is one.
+type difference struct {
+	want, got string
+	step      run.Path
+	call      string // file and line of the step's call
+}
+
+func (d *difference) String() string {
+	side := func(text string) string {
+		if text == "" {
+			return "nothing"
+		}
+		return text
+	}
+	text := fmt.Sprintf("  without a crash: %s\n  after the crash: %s", side(d.want), side(d.got))
+	if d.call != "" {
+		text = fmt.Sprintf("  %s, step %s\n", d.call, d.step) + text
+	}
+	return text
+}
+
+// compare returns the first difference, nil if there is none. The sessions of branches
+// that lost in either are not compared.
+func (f fingerprint) compare(got fingerprint) *difference {
+	lost := f.losers()
+	for id := range got.losers() {
+		lost[id] = true
+	}
+	a, b := f.without(lost), got.without(lost)
+	for i := range max(len(a), len(b)) {
+		var x, y line
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if x.text != y.text {
+			return &difference{want: x.text, got: y.text, step: cmp.Or(x.step, y.step, nextStep(a[min(i, len(a)):]))}
+		}
+	}
+	return nil
+}
+
+// nextStep returns the step of the first line that has one: a step commits the rows before
+// its own.
+func nextStep(lines []line) run.Path {
+	for _, l := range lines {
+		if l.step != "" {
+			return l.step
+		}
+	}
+	return ""
+}
+
+// head returns the text for the head of a workspace, "" where there is none.
+func head(d blob.Digest) string {
+	if d.IsZero() {
+		return ""
+	}
+	return "  head " + d.String()
 }
 
 // checkWitness reads the model's own log: one request per step and attempt.
@@ -132,8 +268,4 @@ func checkWitness(t testing.TB, w *world) {
 			t.Errorf("flowtest: the model was asked twice for step %s", e.Step)
 		}
 	}
-}
-
-func diff(want, got string) string {
-	return cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n"))
 }

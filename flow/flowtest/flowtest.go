@@ -31,6 +31,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +40,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/internal/offload"
@@ -94,6 +97,8 @@ type bench struct {
 	script *scripted.Script
 	dir    string // the workspace's files, "" for none
 	s      session.Session
+
+	inOrder bool // branches execute one after the other
 }
 
 func newBench(t testing.TB, s session.Session, file string, o *Options) *bench {
@@ -128,28 +133,65 @@ func newBench(t testing.TB, s session.Session, file string, o *Options) *bench {
 // world is what outlives a crash of the process: the log, the blobs and the
 // memory; the model's request log stands outside of it.
 type world struct {
-	stored  *commitlog.Memory
-	log     commitlog.Log // stored, without what is large
-	blobs   blob.Store
-	memory  memory.Store
-	clock   *engine.Clock
-	faults  *faults
-	witness bytes.Buffer
+	stored   *commitlog.Memory
+	log      commitlog.Log // stored, without what is large
+	blobs    blob.Store
+	memories map[string]memory.Store // by name
+	clock    *engine.Clock
+	faults   *faults
+	witness  bytes.Buffer
+
+	mu       sync.Mutex
+	calls    map[run.Path]string // file and line of the code that made a step
+	warnings []string
+}
+
+// stepped is engine.Runtime.OnStep.
+func (w *world) stepped(_ run.ID, at run.Path, call string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls[at] = call
+}
+
+// warned is engine.Runtime.OnWarning.
+func (w *world) warned(_ run.ID, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.warnings = append(w.warnings, text)
+}
+
+// checkWarnings fails the test for each warning.
+func (w *world) checkWarnings(t testing.TB) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, text := range w.warnings {
+		t.Errorf("flowtest: %s (did you shadow s?)", text)
+	}
 }
 
 // start is the time at which every world begins.
 var start = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 func (b *bench) world() *world {
-	w := &world{stored: &commitlog.Memory{}, blobs: blob.NewMemory(), clock: engine.NewClock(start)}
+	w := &world{stored: &commitlog.Memory{}, blobs: blob.NewMemory(), clock: engine.NewClock(start), memories: map[string]memory.Store{}, calls: map[run.Path]string{}}
 	w.log = offload.New(w.stored, func(session.Tenant) blob.Store { return w.blobs }, nil)
 	w.faults = &faults{all: b.o.Faults, calls: map[site][]run.Path{}, tries: map[site]int{}, hits: map[int]bool{}}
-	if b.o.Memory != nil {
-		w.memory = b.o.Memory()
-	} else {
-		w.memory = notebook.New(nil)
-	}
 	return w
+}
+
+// memory opens the memory of a name, which outlives a crash of the process.
+func (b *bench) memory(w *world, name string) memory.Store {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.memories[name] == nil {
+		if b.o.Memory != nil {
+			w.memories[name] = b.o.Memory()
+		} else {
+			w.memories[name] = notebook.New(nil)
+		}
+	}
+	return w.memories[name]
 }
 
 // process is one process over a world.
@@ -170,12 +212,15 @@ func (b *bench) process(w *world, log commitlog.Log, incarnation string) *proces
 	if err != nil {
 		b.t.Fatalf("flowtest: %v", err)
 	}
-	driver := &engine.Driver{Workflows: workflows}
+	driver := &engine.Driver{Workflows: workflows, InOrder: b.inOrder}
 	rt := &engine.Runtime{
 		Store:  journal.NewStore(log, &journal.StoreOptions{Incarnation: incarnation, Values: values, Now: w.clock.Now, OnCommit: driver.Committed}),
 		Values: values, Models: faultyModels{model, w.faults}, OnTool: w.faults.onTool, Clock: w.clock, Answer: b.answer, Node: "test",
-		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
-		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.memory, nil },
+		Blobs: func(session.Tenant) blob.Store { return w.blobs },
+		Memory: func(_ context.Context, _ session.Tenant, name string) (memory.Store, error) {
+			return b.memory(w, name), nil
+		},
+		OnStep: w.stepped, OnWarning: w.warned,
 		Workspaces: engine.Workspaces{
 			Dir: b.t.TempDir(), Backends: map[string]sandbox.Backend{"local": faultyBackend{b.o.Sandbox, w.faults}}, MinIsolation: sandbox.IsolationProcess,
 		},
@@ -236,17 +281,12 @@ func Run(t testing.TB, w flow.Workflow, s session.Session, script string, o *Opt
 	t.Helper()
 	b := newBench(t, s, script, o)
 	world := b.world()
-	p := b.process(world, world.log, "one")
-	var warnings []string
-	p.rt.OnWarning = func(_ run.ID, text string) { warnings = append(warnings, text) }
-	ex, state, err := b.start(t.Context(), p, w, false)
+	ex, state, err := b.start(t.Context(), b.process(world, world.log, "one"), w, false)
 	if err != nil {
 		t.Fatalf("flowtest: the run ended as %s: %v", state, err)
 	}
 	b.checkFaults(world)
-	for _, text := range warnings {
-		t.Errorf("flowtest: %s (did you shadow s?)", text)
-	}
+	world.checkWarnings(t)
 	return ex.Result()
 }
 
@@ -262,26 +302,54 @@ func (b *bench) checkFaults(w *world) {
 // commit is stored, once after it is stored and before the workflow learns of
 // it, and once right after that; resumes it in a fresh runtime; and demands
 // the same chunks, workspace heads, outcomes and graph as without a crash.
-// Ids, times and the way events were batched may differ.
+// Ids, times and the way events were batched may differ. So may the sessions of
+// branches that a join was decided without, as First and a quorum do: a crash can cancel
+// such a branch earlier or later. Branches execute one after the other here, in their
+// order, so that the same one wins.
+//
+// As in Run, a warning of the runtime fails the test. The first difference is printed
+// once, with the file and line of the step's call and both sides.
 //
 // It also checks the model's own request log: no attempt of a step asks twice.
 func CrashEverywhere(t testing.TB, newWorkflow func() flow.Workflow, s session.Session, script string, o *Options) {
 	t.Helper()
 	b := newBench(t, s, script, o)
+	b.inOrder = true
 	calm := b.world()
 	counter := &crashLog{Log: calm.log}
 	if _, state, err := b.start(t.Context(), b.process(calm, counter, "one"), newWorkflow(), false); err != nil {
 		t.Fatalf("flowtest: the undisturbed run ended as %s: %v", state, err)
 	}
 	b.checkFaults(calm)
-	want := fingerprint(t, calm)
+	calm.checkWarnings(t)
+	want := fingerprintOf(t, calm)
+	var first *difference
+	var when string
+	var also []string
 	for n := 1; n <= counter.appends; n++ {
-		for _, when := range []moment{beforeStore, afterStore, afterReply} {
-			if got := b.crash(newWorkflow, n, when); got != want {
-				t.Errorf("flowtest: a crash %s commit %d of %d changes the run:\n%s", when, n, counter.appends, diff(want, got))
+		for _, m := range []moment{beforeStore, afterStore, afterReply} {
+			w := b.crash(newWorkflow, n, m)
+			d := want.compare(fingerprintOf(t, w))
+			switch {
+			case d == nil:
+			case first == nil:
+				first, when = d, fmt.Sprintf("%s commit %d of %d", m, n, counter.appends)
+				if d.call = w.calls[d.step]; d.call == "" {
+					d.call = calm.calls[d.step]
+				}
+			default:
+				also = append(also, fmt.Sprintf("%s %d", m, n))
 			}
 		}
 	}
+	if first == nil {
+		return
+	}
+	text := first.String()
+	if len(also) > 0 {
+		text += fmt.Sprintf("\n%d other crashes change the run, too: %s", len(also), excerpt.Clip(strings.Join(also, ", "), 300))
+	}
+	t.Errorf("flowtest: a crash %s changes the run:\n%s", when, text)
 }
 
 // ended reports whether the log says how the run ended: a crash after that, at a
@@ -302,8 +370,8 @@ func ended(t testing.TB, w *world) bool {
 	return false
 }
 
-// crash runs the workflow with one crash and returns the fingerprint.
-func (b *bench) crash(newWorkflow func() flow.Workflow, n int, when moment) string {
+// crash runs the workflow with one crash and returns its world.
+func (b *bench) crash(newWorkflow func() flow.Workflow, n int, when moment) *world {
 	b.t.Helper()
 	w := b.world()
 	alive, die := context.WithCancel(b.t.Context())
@@ -322,11 +390,11 @@ func (b *bench) crash(newWorkflow func() flow.Workflow, n int, when moment) stri
 			b.t.Fatalf("flowtest: after a crash %s commit %d the run is %s: %v", when, n, state, err)
 		case state.Terminal():
 			checkWitness(b.t, w)
-			return fingerprint(b.t, w)
+			return w
 		}
 	}
 	b.t.Fatalf("flowtest: after a crash %s commit %d the run did not end in %d resumes", when, n, maxResumes)
-	return ""
+	return nil
 }
 
 // resolve decides what becomes of the runs that wait for a person, in all

@@ -33,8 +33,8 @@ type Runner struct {
 	Models llm.Models
 	// Model is taken where no agent names one.
 	Model string
-	// Memory opens the memory of a name that agents use; nil keeps the notes of all
-	// names in one, as long as the Runner lives.
+	// Memory opens the memory of a name that agents use; nil keeps the notes of each tenant
+	// and name apart, as long as the Runner lives.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
 	// Workflows are what a flow.Remote can name; nil has none.
 	Workflows []flow.Registration
@@ -68,6 +68,9 @@ type Runner struct {
 	// implicit fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)
 
+	mu       sync.Mutex
+	memories map[memoryName]memory.Store
+
 	once    sync.Once
 	rt      *engine.Runtime
 	servers *mcp.List // nil has none
@@ -81,8 +84,7 @@ func (r *Runner) runtime() (*engine.Runtime, error) {
 			Workspaces: engine.Workspaces{Dir: r.Dir, Backends: r.Sandboxes},
 		}
 		if rt.Memory == nil {
-			notes := notebook.New(nil)
-			rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }
+			rt.Memory = r.notes
 		}
 		if r.Unsafe {
 			rt.Workspaces.MinIsolation = sandbox.IsolationProcess
@@ -104,6 +106,26 @@ func (r *Runner) runtime() (*engine.Runtime, error) {
 		}
 	})
 	return r.rt, r.err
+}
+
+// memoryName names one of the memories that a Runner keeps.
+type memoryName struct {
+	tenant session.Tenant
+	name   string
+}
+
+// notes is the Memory of a Runner without one.
+func (r *Runner) notes(_ context.Context, t session.Tenant, name string) (memory.Store, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := memoryName{t, name}
+	if r.memories[k] == nil {
+		if r.memories == nil {
+			r.memories = map[memoryName]memory.Store{}
+		}
+		r.memories[k] = notebook.New(nil)
+	}
+	return r.memories[k], nil
 }
 
 // Run runs w on s to its end and returns the resulting session, in the caller's

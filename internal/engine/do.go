@@ -48,7 +48,7 @@ func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any
 		leave()
 		if err == nil {
 			var raw []byte
-			if raw, err = json.Marshal(out); err != nil {
+			if raw, err = roundTrip(out); err != nil {
 				err = fmt.Errorf("flow: step %s (%s) returned a value that JSON cannot hold: %w", st.asked.Path, name, err)
 			}
 			d.Value = string(raw)

@@ -26,6 +26,10 @@ import (
 type Driver struct {
 	// Workflows are what remote branches name; nil has none.
 	Workflows *Registry
+	// InOrder executes the runs of a tree one at a time, each up to its end or to where it
+	// waits, in an order that does not depend on the scheduler: the first branch of a
+	// fan-out that can, wins a race. It is for tests.
+	InOrder bool
 
 	mu    sync.Mutex
 	trees map[session.ID][]*tree // by their root sessions
@@ -93,16 +97,12 @@ func (t *tree) run(ctx context.Context, history []commitlog.Entry) (ex *Executio
 	}()
 	t.recall(history)
 	for waited := false; ; waited = true {
-		if ex, err = t.claim(ctx); err != nil {
+		ex, state, err = t.forward(ctx, waited)
+		if ex == nil {
 			return nil, "", err
 		}
-		switch state = ex.State(); {
-		case state == run.Running:
-			state, err = ex.Forward(ctx)
-		case waited && state.Terminal():
-			err = ex.endedMeanwhile()
-		}
 		if state != run.Waiting {
+			t.turns.end()
 			return ex, state, t.waitIdle(err)
 		}
 		if !t.seesCommits() {
@@ -114,6 +114,26 @@ func (t *tree) run(ctx context.Context, history []commitlog.Entry) (ex *Executio
 		}
 		t.task.Resume = true
 	}
+}
+
+// forward claims the main run and executes it up to its end or to where it waits.
+func (t *tree) forward(ctx context.Context, waited bool) (*Execution, run.State, error) {
+	if err := t.turns.join(turnMain)(ctx); err != nil {
+		return nil, "", err
+	}
+	defer t.turns.leave()
+	ex, err := t.claim(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	state := ex.State()
+	switch {
+	case state == run.Running:
+		state, err = ex.Forward(ctx)
+	case waited && state.Terminal():
+		err = ex.endedMeanwhile()
+	}
+	return ex, state, err
 }
 
 // await returns nil once the main run may go on.

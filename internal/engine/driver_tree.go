@@ -49,13 +49,18 @@ type tree struct {
 	broken    chan struct{} // closed with failed
 	work      sync.WaitGroup
 	slots     chan struct{}
+	turns     *turns // nil unless the driver does one thing at a time
 }
 
 func newTree(d *Driver, rt *Runtime, g flow.Registration, task journal.Task, root session.ID, opening []session.Event) *tree {
-	return &tree{
+	t := &tree{
 		d: d, rt: rt, reg: g, root: root, task: task, opening: opening, wake: make(chan struct{}, 1), broken: make(chan struct{}),
 		runs: map[run.ID]bool{task.ID: true}, slots: make(chan struct{}, localBranches),
 	}
+	if d.InOrder {
+		t.turns = &turns{}
+	}
+	return t
 }
 
 // owns reports whether work is for a run of the tree; a branch that one of its
@@ -262,6 +267,7 @@ func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {
 
 // resume has the main run looked at again where it waits.
 func (t *tree) resume() {
+	t.turns.wake()
 	select {
 	case t.wake <- struct{}{}:
 	default:
@@ -279,7 +285,16 @@ func (t *tree) do(w journal.Work) {
 		t.resume()
 		return
 	}
+	kind := turnBranch
+	if w.Signal != nil {
+		kind = turnSignal
+	}
+	wait := t.turns.join(kind)
 	t.begin(func() {
+		if wait(t.ctx) != nil {
+			return
+		}
+		defer t.turns.leave()
 		var err error
 		for try := range localTries {
 			if err = t.attempt(w); err == nil || t.ctx.Err() != nil || !errors.Is(err, session.ErrUnavailable) && !errors.Is(err, session.ErrConflict) {

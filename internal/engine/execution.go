@@ -194,7 +194,7 @@ func (ex *Execution) build() (flow.Workflow, error) {
 func (ex *Execution) shielded(forward func() (session.Session, error)) (s session.Session, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("flow: workflow %s panicked: %v", ex.reg.Name, p)
+			err = fmt.Errorf("flow: workflow %s panicked at %s: %v", ex.reg.Name, panicPlace(), p)
 		}
 	}()
 	return forward()

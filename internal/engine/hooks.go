@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -159,13 +158,13 @@ func (r *round) reviewed(ctx context.Context, c *toolCall, out tool.Outcome) too
 	}
 	var read tool.Result
 	err := c.st.authored(protected(c.st.context(ctx), func(ctx context.Context) (err error) {
-		read, err = r.after(ctx, c.spec, c.args, tool.Result{Body: out.Body, IsError: out.IsError, Images: out.Images})
+		read, err = r.after(ctx, c.spec, c.args, tool.Result{Body: tool.JSON(out.Body), IsError: out.IsError, Images: out.Images})
 		return err
 	}))
 	if err != nil {
 		return tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: "the result of this call is withheld: " + err.Error(), Detail: c.Name, Err: err})
 	}
-	if body, ok := read.Body.(json.RawMessage); ok && string(body) == string(out.Body) && read.IsError == out.IsError && slices.Equal(read.Images, out.Images) {
+	if body, ok := read.Body.(tool.JSON); ok && string(body) == string(out.Body) && read.IsError == out.IsError && slices.Equal(read.Images, out.Images) {
 		return out
 	}
 	seen := tool.ResultOutcome(ctx, read.Body, r.ex.blobs())

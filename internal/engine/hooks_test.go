@@ -54,7 +54,7 @@ func TestHooks(t *testing.T) {
 			return nil, nil
 		},
 		AfterTool: func(_ context.Context, _ tool.Spec, _ json.RawMessage, r tool.Result) (tool.Result, error) {
-			if string(r.Body.(json.RawMessage)) == "1" {
+			if r.Text() == "1" {
 				return tool.Result{}, errors.New("too few")
 			}
 			r.Body = map[string]any{"words": r.Body}

@@ -85,7 +85,7 @@ func TestProtectedPathsArePutBack(t *testing.T) {
 			var body json.RawMessage
 			code := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				s, r, err := flow.Call(ctx, s.To("local", ""), writing(tt.body), map[string][]string{"paths": tt.paths})
-				body = r.Body.(json.RawMessage)
+				body = json.RawMessage(r.Body.(tool.JSON))
 				return s, err
 			})
 			task := journal.Task{ID: "one", Workflow: "w", Session: home, Sandbox: journal.Sandbox{Allow: tt.allow}}

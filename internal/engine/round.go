@@ -585,5 +585,5 @@ func (p *place) Call(ctx context.Context, s session.Session, t tool.Tool, args s
 	if !ok {
 		return s, tool.Result{}, errors.New("flow: the call left no row")
 	}
-	return out, tool.Result{Body: json.RawMessage(row.Text()), IsError: row.Failed()}, nil
+	return out, tool.Result{Body: tool.JSON(row.Text()), IsError: row.Failed()}, nil
 }

@@ -70,6 +70,9 @@ type Runtime struct {
 	// OnTool, if set, is asked before each call of a tool; an error takes the place of
 	// what the tool comes to. It is for tests.
 	OnTool func(ctx context.Context) error
+	// OnStep, if set, gets each step that the code of a workflow reaches, recorded or not,
+	// with the file and line of the call. It is for tests, and called from many goroutines.
+	OnStep func(r run.ID, at run.Path, call string)
 	// Answer, if set, is asked by Run and by a Driver for what a run waits for from
 	// outside. It returns a flow.Approval for an approval, a string for a message, and
 	// anything that JSON can hold for a response; nil leaves the question open, for

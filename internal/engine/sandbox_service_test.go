@@ -3,7 +3,6 @@ package engine_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -175,7 +174,7 @@ func TestServiceStartsAgain(t *testing.T) {
 			if s, r, err = flow.Call(ctx, s, writing(body), map[string][]string{"paths": {"f"}}); err != nil {
 				return s, err
 			}
-			bodies = append(bodies, string(r.Body.(json.RawMessage)))
+			bodies = append(bodies, string(r.Body.(tool.JSON)))
 		}
 		return s, nil
 	})

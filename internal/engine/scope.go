@@ -144,3 +144,20 @@ func caller() string {
 		}
 	}
 }
+
+// panicPlace returns file:line of the code that panicked. Only a deferred function that
+// recovers may call it, itself.
+func panicPlace() string {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for thrown := false; ; {
+		f, more := frames.Next()
+		inRuntime := strings.HasPrefix(f.Function, "runtime.")
+		if thrown && !inRuntime {
+			return fmt.Sprintf("%s:%d", path.Base(f.File), f.Line)
+		}
+		if thrown = thrown || inRuntime; !more {
+			return "an unknown place"
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/internal/excerpt"
@@ -63,6 +65,9 @@ func (p *place) begin(ctx context.Context, kind, name string, s session.Session,
 	// The digest is of the value as the author holds it, so that it is the
 	// same on every execution.
 	st.asked = journal.StepRequest{Path: path, Kind: kind, Name: name, Input: inputDigest(s, args), Effect: effect}
+	if ex.rt.OnStep != nil {
+		ex.rt.OnStep(ex.levels.owner(path).run, path, caller())
+	}
 	if extends || ex.holds(path, s.Key()) {
 		if st.s, err = ex.own(ctx, path, s, extends); err != nil {
 			st.end()
@@ -82,6 +87,9 @@ func (p *place) begin(ctx context.Context, kind, name string, s session.Session,
 	}
 	if err := st.decide(); err != nil {
 		st.end()
+		if st.decision == journal.Mismatch {
+			err = st.mismatch(err, s, args)
+		}
 		return nil, st.fail(err)
 	}
 	st.ctx = st.context(ctx)
@@ -125,6 +133,34 @@ func (st *step) decide() error {
 		st.ex.replayed(st.record)
 	}
 	return nil
+}
+
+// maxShownInput bounds how much of a step's input an error quotes, in bytes.
+const maxShownInput = 200
+
+// mismatch adds to the error of a step that the journal does not hold where the code calls
+// the step and, if another input is all that differs, with which input.
+func (st *step) mismatch(err error, s session.Session, args []string) error {
+	at := caller()
+	if at == "" {
+		return err
+	}
+	if st.record == nil || st.record.Kind != st.asked.Kind || st.record.Name != st.asked.Name {
+		return fmt.Errorf("%w (at %s)", err, at)
+	}
+	var given []string
+	if !s.Unborn() {
+		given = append(given, "session "+s.Ref().String())
+	}
+	if st.asked.Kind == journal.StepModel {
+		given, args = append(given, "with its prompt, tools and settings of the model"), nil
+	}
+	given = append(given, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" })...)
+	input := excerpt.Clip(strings.Join(given, ", "), maxShownInput)
+	if st.record.Summary != "" {
+		input += fmt.Sprintf("; the recorded outcome is %q", excerpt.Clip(st.record.Summary, maxShownInput))
+	}
+	return fmt.Errorf("%w: at %s the code gives it %s", err, at, input)
 }
 
 // ambiguous handles a call that a former attempt may have started and that

@@ -150,8 +150,10 @@ func (j *Journal) Len() int { return len(j.steps) }
 func (j *Journal) Next(a StepRequest) (Decision, *Step, error) {
 	if s := j.steps[a.Path]; s != nil {
 		if s.Kind != a.Kind || s.Name != a.Name || s.Input != a.Input {
-			return Mismatch, s, fmt.Errorf("%w: step %s is recorded as %s %q (input %.8s), the code asks for %s %q (input %.8s)",
-				run.ErrMismatch, a.Path, s.Kind, s.Name, s.Input, a.Kind, a.Name, a.Input)
+			if s.Kind == a.Kind && s.Name == a.Name {
+				return Mismatch, s, fmt.Errorf("%w: step %s, %s %q, is recorded with another input", run.ErrMismatch, a.Path, s.Kind, s.Name)
+			}
+			return Mismatch, s, fmt.Errorf("%w: step %s is recorded as %s %q, the code asks for %s %q", run.ErrMismatch, a.Path, s.Kind, s.Name, a.Kind, a.Name)
 		}
 		return Replay, s, nil
 	}

@@ -74,7 +74,7 @@ const dispatchTimeout = 10 * time.Second
 // Dispatched takes a run that a relay sends to this node, if a slot is free for
 // it now, and returns when a log says how it stands: AnswerCommitted, also for a run
 // that executes elsewhere or is over, or AnswerQueued behind the run that holds its
-// session. AnswerNotMine: this node does not offer the workflow, or not in the
+// session. AnswerCrowded and AnswerClearing are of suspects. AnswerNotMine: this node does not offer the workflow, or not in the
 // revision that the run needs. run.ErrBusy: no slot is free. run.ErrShutdown:
 // the System drains. After any other error the run may be claimed here all the
 // same, or be claimed soon; dispatching it again is harmless.
@@ -229,6 +229,14 @@ func (s *System) claim(ctx context.Context, t journal.Task, release func()) (jou
 		}
 	}
 	ex, err := s.claimed(ctx, t)
+	if suspect, ok := errors.AsType[*journal.SuspectError](err); ok {
+		return s.claimSuspect(ctx, t, suspect, release)
+	}
+	return s.begun(ctx, t, ex, err, release)
+}
+
+// begun executes a run whose claim was granted, and gives its slot back otherwise.
+func (s *System) begun(ctx context.Context, t journal.Task, ex execution, err error, release func()) (journal.Answer, error) {
 	if errors.Is(err, run.ErrState) {
 		release()
 		if s.executions.has(keyOf(t)) {

@@ -203,6 +203,9 @@ func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.I
 		}
 	}
 	a, err := s.begin(ctx, t, release)
+	if a == journal.AnswerCrowded {
+		return journal.AnswerNotMine, nil
+	}
 	if errors.Is(err, run.ErrNotSupported) {
 		return journal.AnswerNotMine, nil // it needs another revision of the workflow
 	}

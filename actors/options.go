@@ -66,6 +66,9 @@ type Options struct {
 	// Deliver hands work to the incarnation that holds a session; nil on a
 	// single node. It returns an error when that one does not answer.
 	Deliver func(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error)
+	// LastWords returns how an incarnation that died ended, as the process that started it
+	// saw it, "" if nobody did; nil asks nobody.
+	LastWords func(ctx context.Context, incarnation string) string
 	// AnswerTimeout is how long an incarnation may take to answer before the session
 	// is activated here; 0 is DefaultAnswerTimeout.
 	AnswerTimeout time.Duration

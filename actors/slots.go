@@ -21,6 +21,7 @@ type executions struct {
 	starting   map[runKey]int // tasks on their way to a claim
 	running    map[runKey]*slot
 	reclaiming map[runKey]bool // runs that are to be taken up
+	suspects   suspects
 }
 
 // slot is the place of one execution.
@@ -28,6 +29,7 @@ type slot struct {
 	key     runKey
 	ex      execution
 	release func() // gives its slot back
+	proven  bool   // it has recorded a step
 }
 
 type runKey struct {
@@ -41,6 +43,7 @@ func (x *executions) init(slots int) {
 	x.slots, x.freed = make(chan struct{}, slots), make(chan struct{}, 1)
 	x.ended = make(chan struct{})
 	x.starting, x.running, x.reclaiming = map[runKey]int{}, map[runKey]*slot{}, map[runKey]bool{}
+	x.suspects.groups = map[runKey]int{}
 }
 
 // enter notes a task that is about to be claimed, unless the system drains.
@@ -81,12 +84,15 @@ func (x *executions) start(k runKey, ex execution, release func()) *slot {
 
 func (x *executions) end(s *slot) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	s.release()
 	if x.running[s.key] == s {
 		delete(x.running, s.key)
+		delete(x.suspects.groups, s.key)
 	}
-	x.signal()
+	if s.proven {
+		x.suspects.proven--
+	}
+	x.mu.Unlock()
+	s.release()
 }
 
 // reclaim notes that a run is to be taken up; it returns false if it is already.
@@ -129,6 +135,11 @@ func (x *executions) any(k runKey) bool {
 
 // take takes a slot, if one is free.
 func (x *executions) take() (release func(), ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.suspects.closed() {
+		return nil, false
+	}
 	select {
 	case x.slots <- struct{}{}:
 		return x.release, true
@@ -140,10 +151,28 @@ func (x *executions) take() (release func(), ok bool) {
 // release gives a slot back.
 func (x *executions) release() {
 	<-x.slots
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.changed()
+}
+
+// changed reports that there may be room. The lock is held.
+func (x *executions) changed() {
+	x.signal()
 	select {
 	case x.freed <- struct{}{}:
 	default: // it was not looked at since the last one
 	}
+}
+
+// free returns how many slots could be taken now.
+func (x *executions) free() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.suspects.closed() {
+		return 0
+	}
+	return cap(x.slots) - len(x.slots)
 }
 
 func (x *executions) close() {

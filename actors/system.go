@@ -85,6 +85,8 @@ func New(o *Options) *System {
 		if s.o.Runtime.Values == nil {
 			s.o.Runtime.Values = s.o.Values
 		}
+		s.o.Runtime.Isolates = true
+		s.o.Runtime.OnFirstStep = func(home session.Key, id run.ID) { s.executions.prove(runKey{home.Tenant, id}) }
 		s.executor = runtimeExecutor{s.o.Runtime, s.o.Workflows}
 	}
 	top := &supervisor{sys: s, sessions: map[session.Key]*child{}, keys: map[string]session.Key{}, flows: map[string]*actor.PID{}}
@@ -127,7 +129,7 @@ func (h quietHandler) WithGroup(name string) slog.Handler {
 }
 
 // Free returns how many runs could begin to execute now.
-func (s *System) Free() int { return cap(s.executions.slots) - len(s.executions.slots) }
+func (s *System) Free() int { return s.executions.free() }
 
 // Freed yields after slots were given back since it was last received from. It
 // is for one receiver.

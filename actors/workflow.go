@@ -105,7 +105,10 @@ func (s *System) reclaim(t journal.Task) {
 			return // another node gets it once this one is gone
 		}
 		s.executions.reclaimed(keyOf(t)) // it may end here again before accept returns
-		_, err := s.accept(context.Background(), t)
+		a, err := s.accept(context.Background(), t)
+		if a == journal.AnswerCrowded {
+			continue
+		}
 		if err == nil || errors.Is(err, run.ErrShutdown) || errors.Is(err, run.ErrUnknownRun) {
 			return
 		}

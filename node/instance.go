@@ -352,7 +352,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.system = actors.New(&actors.Options{
 		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.Level, Logger: n.log, OnAppend: n.metrics.Appended,
 		Runtime: n.runtime, Workflows: n.registry, Slots: n.o.Slots, Drain: n.o.Drain,
-		Alive: n.alive(), Changed: n.changed(), Deliver: n.home.Deliver,
+		Alive: n.alive(), Changed: n.changed(), Deliver: n.home.Deliver, LastWords: n.conn.LastWords,
 	})
 	n.wired.Store(true)
 	return nil

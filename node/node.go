@@ -167,6 +167,11 @@ type Options struct {
 	// endpoints and nothing else: routers have one that a service reaches. "" is
 	// none.
 	HTTP string
+	// Deaths returns how a node of this fleet ended that this process started, by its
+	// incarnation: its exit and the last that it wrote, "" for one that lives or that this
+	// process does not know. The runs that such a node executed record it if it ended with
+	// them again and again. It may be called at the same time.
+	Deaths func(incarnation string) string
 	// OnWarning gets what authors of workflows should know.
 	OnWarning func(run.ID, string)
 	// Logger receives what happens in the background; nil discards it.

@@ -63,6 +63,9 @@ func (n *Instance) serve(ctx context.Context) error {
 			return fmt.Errorf("node: stopped while it waited for its entry among the nodes: %w", ctx.Err())
 		}
 	}
+	if n.o.Deaths != nil {
+		n.background(services, "deaths of nodes", func(ctx context.Context) error { return n.conn.ServeDeaths(ctx, n.o.Deaths) })
+	}
 	if n.o.Idle {
 		return nil
 	}

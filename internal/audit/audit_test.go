@@ -261,6 +261,8 @@ func TestViolations(t *testing.T) {
 		{"a review without an end", audit.Waits, "expires some day", set("t1", 6, "run.review", "expires", 0)},
 		{"resolved, but in no review", audit.Waits, "run.resolved of a run in review", instead("t1", 6, "run.warning", "", object{"run": "q1", "text": "x"})},
 		{"a wait for what has come", audit.Waits, "has come already", instead("t1", 17, "run.waiting", "", object{"attempt": 4, "for": []any{object{"kind": "message", "path": "5"}}, "run": "q1"})},
+		{"a review for poison of a run that lost nothing", audit.Waits, "three attempts in a row to be lost while the run was alone, found a review for poison after 0 of 2", set("t1", 6, "run.review", "code", "poison")},
+		{"a suspect that lost nothing", audit.Waits, "a group of at most 0 after 0 attempts that were lost", set("t1", 8, "run.claimed", "group", 1)},
 		{"a review of a run that waits", audit.Waits, "no review of a run that waits", with("t1", 12, "run.review", "", object{
 			"attempt": 3, "code": "poison", "expires": int64(9_795_165_200_000), "reason": "x", "run": "q1",
 		})},

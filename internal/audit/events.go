@@ -169,6 +169,7 @@ func (b *branchData) parent() (p parentData, ok bool) {
 type claimedData struct {
 	Attempt     uint64     `json:"attempt"`
 	Epoch       uint64     `json:"epoch"`
+	Group       uint64     `json:"group"`
 	Home        sessionKey `json:"home"`
 	Incarnation string     `json:"incarnation"`
 	Run         string     `json:"run"`
@@ -182,6 +183,7 @@ type releasedData struct {
 
 type reviewData struct {
 	Attempt uint64 `json:"attempt"`
+	Code    string `json:"code"`
 	Expires int64  `json:"expires"`
 	Run     string `json:"run"`
 }

@@ -22,7 +22,32 @@ type logRun struct {
 	suspended *waitingData
 	parting   parting
 	held      map[string]*held // fan-outs that are warm-first, by path
+	lost      []uint64         // the groups of the attempts that were lost since the last new step
+	group     uint64           // of the attempt that claimed it last
 }
+
+// suspects returns how many suspects may share a node with the next attempt, 0 for any
+// number: after two attempts that were lost there is a bound, which each further one halves.
+func (r *logRun) suspects() uint64 {
+	n := len(r.lost)
+	if n < 2 {
+		return 0
+	}
+	if last := r.lost[n-1]; last > 0 {
+		return max(1, last/2)
+	}
+	return 4
+}
+
+// lose notes that the attempt which claimed the run last was lost, if it was at work.
+func (r *logRun) lose() {
+	if r.state == "running" {
+		r.lost = append(r.lost, r.group)
+	}
+}
+
+// clear forgets them: the run has made progress, was given back or looked at.
+func (r *logRun) clear() { r.lost, r.group = nil, 0 }
 
 // parting is the batch with which a run began to wait: the step that asks is
 // recorded in it too.
@@ -156,6 +181,11 @@ func (f *folding) claimed(_ *event, d claimedData) {
 		f.a.check(OneEnd, !r.cancelled, f.says(d.Run, "run.ended after run.cancel_requested", "a claim"))
 		f.a.check(Waits, !f.l.quarantined, f.says(d.Run, "the quarantine of the session to be lifted first", "a claim"))
 		g.attempt = max(g.attempt, d.Attempt)
+		r.lose()
+		most := r.suspects()
+		f.a.check(Waits, (d.Group > 0) == (most > 0) && d.Group <= most,
+			f.says(d.Run, fmt.Sprintf("a group of at most %d after %d attempts that were lost, 0 is none", most, len(r.lost)), fmt.Sprintf("run.claimed in a group of %d", d.Group)))
+		r.group = d.Group
 	} else {
 		f.a.check(OneEnd, !r.home, f.says(d.Run, "one home of the run", "a claim that names "+d.Home.Session))
 		f.a.check(OneWriter, d.Attempt >= r.attempt, f.says(d.Run, fmt.Sprintf("an attempt of at least %d", r.attempt), fmt.Sprintf("run.claimed with attempt %d", d.Attempt)))
@@ -181,6 +211,7 @@ func (f *folding) released(_ *event, d releasedData) {
 		return
 	}
 	r.state = "queued"
+	r.clear()
 	if !r.home && f.l.active == d.Run {
 		f.l.active = ""
 	}
@@ -198,6 +229,16 @@ func (f *folding) review(e *event, d reviewData) {
 		f.attempt(d.Run, r, d.Attempt, runReview)
 		f.a.check(OneEnd, !r.cancelled, f.says(d.Run, "run.ended after run.cancel_requested", runReview))
 		f.a.check(Waits, r.state != "waiting", f.says(d.Run, "no review of a run that waits", "it"))
+		if d.Code == "poison" {
+			r.lose()
+			alone := 0
+			for _, group := range r.lost {
+				if group == 1 {
+					alone++
+				}
+			}
+			f.a.check(Waits, alone >= 3, f.says(d.Run, "three attempts in a row to be lost while the run was alone", fmt.Sprintf("a review for poison after %d of %d", alone, len(r.lost))))
+		}
 		r.state = "needs_review"
 	}
 }
@@ -221,10 +262,12 @@ func (f *folding) resolved(_ *event, d resolvedData) {
 			g.happened = map[string]bool{}
 		}
 		g.happened[d.Path] = true
+	case "pin":
 	default:
 		return
 	}
 	r.state = "queued"
+	r.clear()
 }
 
 func (f *folding) cancel(_ *event, d cancelData) {

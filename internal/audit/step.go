@@ -85,6 +85,7 @@ func (f *folding) done(e *event, d doneData) {
 	f.a.check(Waits, d.Inbox <= r.inboxed, f.says(d.Run, fmt.Sprintf("an inbox of at most %d messages", r.inboxed), fmt.Sprintf("step %s takes up to %d", d.Path, d.Inbox)))
 	if !twice {
 		r.steps[d.Path] = d.Attempt
+		r.clear()
 		g.paths = append(g.paths, pathMark{hashOf(d.Path), f.l})
 	}
 	delete(r.intents, d.Path)

@@ -22,6 +22,7 @@ func (f *folding) waits(e *event, d waitingData) {
 	f.a.check(Waits, slices.ContainsFunc(d.For, func(w wait) bool { return !w.came(r.inbox) }),
 		f.says(d.Run, "no wait for what has come already", "one that nothing would end"))
 	r.state, r.suspended, r.parting = "waiting", &d, parting{f.c.seq, e.batch}
+	r.clear()
 }
 
 func (f *folding) received(e *event, d receivedData) {

@@ -45,7 +45,7 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 		return journal.Claim{}, err
 	}
 	c := journal.Claim{
-		Session: t.Session, Home: t.Session, Run: t.ID, Revision: g.Revision, Seen: t.Seen,
+		Session: t.Session, Home: t.Session, Run: t.ID, Revision: g.Revision, Seen: t.Seen, Group: t.Group, Death: t.Death,
 		Open: session.Opening{Kind: session.OpenLeaf, Run: string(t.ID)}, Events: slices.Clip(opening),
 	}
 	if !t.Resume {
@@ -110,6 +110,10 @@ func (rt *Runtime) begin(ctx context.Context, g flow.Registration, t journal.Tas
 		before, _ = rt.Values.Recorded(ctx, c.Session, t.ID)
 	}
 	granted, err := rt.Store.Claim(ctx, c)
+	if suspect, ok := errors.AsType[*journal.SuspectError](err); ok && !rt.Isolates {
+		c.Group = max(1, suspect.Group)
+		granted, err = rt.Store.Claim(ctx, c)
+	}
 	if err != nil {
 		return nil, err
 	}

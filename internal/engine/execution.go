@@ -38,6 +38,8 @@ type Execution struct {
 	inbox    inbox
 	levels   levels
 	leases   leases
+	// progressed is set once it has recorded a step.
+	progressed bool
 
 	flights flights // with a lock of its own
 	servers servers // likewise
@@ -313,6 +315,10 @@ func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Sess
 		return ack, ex.life.stop(err)
 	}
 	if took != nil {
+		if !ex.progressed && ack.Recorded == nil && ex.rt.OnFirstStep != nil {
+			ex.progressed = true
+			ex.rt.OnFirstStep(ex.home, ex.id)
+		}
 		ex.pos.advance(ack.Time)
 		ex.account.Account = ex.account.Settle(0, took.steps, took.used)
 	}

@@ -80,6 +80,13 @@ type Runtime struct {
 	// is called once for each question that a process finds open, one question at a time
 	// and in a goroutine of its own, which should end with ctx.
 	Answer func(ctx context.Context, q run.Question) (any, error)
+	// Isolates is set by a caller of Begin that decides what executes beside a suspect,
+	// see [journal.SuspectError], and gives the task its Group. Without it a suspect is
+	// claimed at once: nothing else chooses what this process executes.
+	Isolates bool
+	// OnFirstStep, if set, is called when an execution has recorded its first new step, in
+	// whichever log, with the home and the id of its run. It does not wait.
+	OnFirstStep func(home session.Key, id run.ID)
 	// OnWarning, if set, gets what the author of a workflow should know, such
 	// as an implicit fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)

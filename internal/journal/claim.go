@@ -45,29 +45,34 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 		return w.grant(r, run.Failed), nil
 	case w.state.Active != "" && w.state.Active != c.Run, r.Task.NotBefore.After(now), w.state.quarantine != nil:
 		return w.grant(r, run.Queued), nil
-	case r.Claims >= maxClaims:
-		v := Review{
-			Attempt: r.Attempt, Code: run.CodePoison, Expires: now.Add(DefaultExpiry).UnixMilli(), Run: r.ID,
-			Reason: w.poison(r),
-		}
-		events := []session.Event{event(KindReview, v)}
-		if b := r.Task.Branch; b != nil && b.WarmsCache { // the branches behind it need not wait for a person
-			events = append(events, event(KindCacheWarmed, CacheWarmed{Parent: *b.Parent(), Run: r.ID}))
-		}
-		if err := w.stage(now, events...); err != nil {
-			return nil, err
-		}
-		return w.grant(r, run.NeedsReview), nil
+	}
+	c.Death = death(c.Death)
+	d, err := r.judge(c)
+	switch {
+	case err != nil:
+		return nil, err
+	case d.guilty():
+		return w.condemn(r, d, c.Death, now)
+	case d.Group == 0: // it was a suspect when the node looked
+		c.Group, c.Death = 0, ""
 	}
 	return w.claim(r.ID, r.Task, c, r.Attempt+1, now)
 }
 
-// poison says why a run is not claimed again.
-func (w *StateMachine) poison(r *Record) string {
-	if asksForTools(w.value) {
-		return "claimed too often without a new step: its node ended each time during the calls of tools"
+// condemn has a person decide about a run that ends its nodes.
+func (w *StateMachine) condemn(r *Record, d Deaths, death string, now time.Time) (*ClaimResult, error) {
+	v := Review{
+		Attempt: r.Attempt, Code: run.CodePoison, Expires: now.Add(DefaultExpiry).UnixMilli(), Run: r.ID,
+		Reason: w.poison(d, death),
 	}
-	return fmt.Sprintf("claimed %d times without a new step", r.Claims)
+	events := []session.Event{event(KindReview, v)}
+	if b := r.Task.Branch; b != nil && b.WarmsCache { // the branches behind it need not wait for a person
+		events = append(events, event(KindCacheWarmed, CacheWarmed{Parent: *b.Parent(), Run: r.ID}))
+	}
+	if err := w.stage(now, events...); err != nil {
+		return nil, err
+	}
+	return w.grant(r, run.NeedsReview), nil
 }
 
 // submit records a task that the log does not know, and claims it at once
@@ -117,7 +122,7 @@ func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 
 func (w *StateMachine) claim(id run.ID, t Task, c Claim, attempt uint64, now time.Time) (*ClaimResult, error) {
 	ev := Claimed{
-		Attempt: attempt, Epoch: w.nextEpoch(), Home: c.Home, Incarnation: w.incarnation,
+		Attempt: attempt, Death: c.Death, Epoch: w.nextEpoch(), Group: uint64(max(c.Group, 0)), Home: c.Home, Incarnation: w.incarnation,
 		Revision: c.Revision, Run: id, Workflow: t.Workflow,
 	}
 	if c.Seen != nil {

@@ -117,8 +117,13 @@ type Submitted struct {
 
 // Claimed records that an attempt of a run began.
 type Claimed struct {
-	Attempt     uint64      `json:"attempt"`
-	Epoch       uint64      `json:"epoch"`
+	Attempt uint64 `json:"attempt"`
+	// Death is how the node of the attempt before ended, of a suspect, see Claim.
+	Death string `json:"death,omitempty"`
+	Epoch uint64 `json:"epoch"`
+	// Group is how many suspects the node executes at most until the attempt records a
+	// step, this one included: 1 is alone. It is absent from the claim of what is none.
+	Group       uint64      `json:"group,omitempty"`
 	Home        session.Key `json:"home"`
 	Incarnation string      `json:"incarnation"`
 	Revision    string      `json:"revision,omitempty"`

@@ -24,6 +24,11 @@ const (
 	AnswerCommitted Answer = "committed" // the log holds what was asked for
 	AnswerQueued    Answer = "queued"    // the log holds the run, which waits for the one before it
 	AnswerNotMine   Answer = "not_mine"  // the session is not held there, or the run is not offered
+	// Of a suspect, see [SuspectError]: too many others execute there, so that another node
+	// or a later time suits it better; and the node takes nothing else until it is empty
+	// enough for a run that has to be alone, or gives that up.
+	AnswerCrowded  Answer = "crowded"
+	AnswerClearing Answer = "clearing"
 )
 
 // Followups returns what follows from a commit with these facts: a pure function

@@ -276,7 +276,11 @@ func (h *theatre) claim(w *StateMachine, r *Record) {
 		}
 		c.Attempt = home.Attempt
 	}
-	_ = h.do(w.key, func(w *StateMachine) error { _, err := w.Claim(c, h.now); return err })
+	err := h.do(w.key, func(w *StateMachine) error { _, err := w.Claim(c, h.now); return err })
+	if suspect, ok := errors.AsType[*SuspectError](err); ok {
+		c.Group, c.Death = 1+h.r.IntN(max(1, suspect.Group)), "exit status 3"
+		_ = h.do(w.key, func(w *StateMachine) error { _, err := w.Claim(c, h.now); return err })
+	}
 }
 
 func (h *theatre) fork(w *StateMachine, id run.ID) {

@@ -118,8 +118,8 @@ type wireRecord struct {
 	By        string           `json:"by,omitempty"`
 	Cancel    *CancelRequested `json:"cancel,omitempty"`
 	Children  []session.ID     `json:"children,omitempty"`
-	Claims    int              `json:"claims,omitempty"`
 	Cut       int              `json:"cut,omitempty"`
+	Deaths    Deaths           `json:"deaths,omitzero"`
 	Digest    string           `json:"digest,omitempty"`
 	Ended     *Ended           `json:"ended,omitempty"`
 	EndedAt   int64            `json:"ended_at,omitempty"`
@@ -162,7 +162,7 @@ func (b *RunState) open() (all []*Record) {
 
 func (r *Record) wire() wireRecord {
 	return wireRecord{
-		Attempt: r.Attempt, By: r.By, Via: r.Via, Cancel: r.Cancel, Children: r.children, Claims: r.Claims, Cut: r.cut, Reserved: r.reserved.clone(), Lost: r.lost, Digest: r.Digest, Ended: r.Ended,
+		Attempt: r.Attempt, By: r.By, Via: r.Via, Cancel: r.Cancel, Children: r.children, Cut: r.cut, Deaths: r.Deaths, Reserved: r.reserved.clone(), Lost: r.lost, Digest: r.Digest, Ended: r.Ended,
 		EndedAt: millis(r.EndedAt), Epoch: r.Epoch, Home: r.Home, ID: r.ID, Late: r.late, Review: r.Review,
 		Started: millis(r.Started), State: r.State, Submitted: millis(r.Submitted), Warnings: r.Warnings,
 		Branches: r.branches, Warming: r.warming, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Delivered: r.delivered, Wake: r.wake,
@@ -171,7 +171,7 @@ func (r *Record) wire() wireRecord {
 
 func (w wireRecord) record() *Record {
 	return &Record{
-		Attempt: w.Attempt, By: w.By, Via: w.Via, Cancel: w.Cancel, children: w.Children, Claims: w.Claims, cut: w.Cut, reserved: w.Reserved, lost: w.Lost, Digest: w.Digest, Ended: w.Ended,
+		Attempt: w.Attempt, By: w.By, Via: w.Via, Cancel: w.Cancel, children: w.Children, cut: w.Cut, Deaths: w.Deaths, reserved: w.Reserved, lost: w.Lost, Digest: w.Digest, Ended: w.Ended,
 		EndedAt: fromMillis(w.EndedAt), Epoch: w.Epoch, Home: w.Home, ID: w.ID, late: w.Late, Review: w.Review,
 		Started: fromMillis(w.Started), State: w.State, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
 		branches: w.Branches, warming: w.Warming, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, delivered: w.Delivered, wake: w.Wake,

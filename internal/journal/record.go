@@ -22,7 +22,7 @@ type Record struct {
 	Started   time.Time // of the first claim
 	Attempt   uint64
 	Epoch     uint64 // of the attempt's claim
-	Claims    int    // since the last new step
+	Deaths    Deaths
 	Cancel    *CancelRequested
 	Review    *Review
 	Suspended *RunWaiting // what a waiting run waits for

@@ -112,7 +112,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		if r == nil || r.State != run.Running || r.Attempt != v.Attempt {
 			return nil
 		}
-		r.State, r.Claims, r.lost = run.Queued, 0, r.lost.Add(v.Lost)
+		r.State, r.Deaths, r.lost = run.Queued, Deaths{}, r.lost.Add(v.Lost)
 		if r.Home != k && b.Active == r.ID {
 			b.Active = "" // the run is done with this session, not over
 		}
@@ -124,7 +124,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		b.deliver(v.ID, v.Run)
 		// A run that a person gives up ends by an event of its own.
 		if r := b.runs[v.Run]; r != nil && r.State == run.NeedsReview && v.Decision != run.Fail {
-			r.State, r.Review, r.Claims = run.Queued, nil, 0
+			r.State, r.Review, r.Deaths = run.Queued, nil, Deaths{}
 			if v.Decision == run.Pin {
 				r.pinned = v.Revision
 				return nil
@@ -200,12 +200,12 @@ func (b *RunState) claimed(k session.Key, c Claimed, now time.Time, s session.Se
 	}
 	if r.State == run.Running && c.Home == k && c.Attempt > r.Attempt {
 		r.cut++
-		if asksForTools(s) { // which can take a node down: fewer nodes shall try
-			r.Claims++
-		}
+		r.Deaths = r.Deaths.died()
+	}
+	if c.Home == k {
+		r.Deaths.Group, r.Deaths.Node = int(min(c.Group, firstGroup)), c.Incarnation
 	}
 	r.Home, r.State, r.Attempt, r.Epoch, r.Review, r.Suspended = c.Home, run.Running, c.Attempt, c.Epoch, nil, nil
-	r.Claims++
 	if r.Started.IsZero() {
 		r.Started, r.Base = now, s
 		made = &r.Base
@@ -276,7 +276,7 @@ func (b *RunState) done(v StepCompleted, now time.Time, s session.Session) (made
 	if r.warming != nil && v.Path == GatherPath(r.warming.Path) {
 		r.warming = nil
 	}
-	r.Claims, r.cut = 0, 0
+	r.Deaths, r.cut = Deaths{Node: r.Deaths.Node}, 0
 	for _, l := range v.Links {
 		switch {
 		case l.Seq == 0: // not committed when the step was: the step makes it

@@ -3,6 +3,7 @@ package journal
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,6 +19,8 @@ type modelEvent struct {
 		Attempt        uint64
 		Budget         run.Budget
 		Decision, Kind string
+		Group          int
+		Home           struct{ Session string }
 		Inbox, N, Wake uint64
 		Path           run.Path
 		Run            run.ID
@@ -35,12 +38,14 @@ type modelRun struct {
 	Attempt uint64
 	Budget  run.Budget
 	Inbox   []uint64 // places
+	Lost    []int    // the groups of the attempts that were lost since the last new step
 	Steps   map[run.Path]uint64
 }
 
 // model reads the events of a run from the first to the last. It knows neither the
 // types of the fold nor the requests that led to the events.
-func model(events []modelEvent) modelRun {
+func model(log string, events []modelEvent) modelRun {
+	last := 0 // group
 	m := modelRun{Steps: map[run.Path]uint64{}}
 	type message struct {
 		n    uint64
@@ -53,22 +58,28 @@ func model(events []modelEvent) modelRun {
 		case "run.submitted":
 			m.State, m.Budget = run.Queued, b.Task.Budget
 		case "run.claimed":
+			if b.Home.Session == log {
+				if m.State == run.Running {
+					m.Lost = append(m.Lost, last)
+				}
+				last = b.Group
+			}
 			m.State, m.Attempt = run.Running, b.Attempt
 		case "run.released":
 			if m.State == run.Running {
-				m.State = run.Queued
+				m.State, m.Lost, last = run.Queued, nil, 0
 			}
 		case "run.review":
 			m.State = run.NeedsReview
 		case "run.waiting":
 			if m.State == run.Running {
-				m.State = run.Waiting
+				m.State, m.Lost, last = run.Waiting, nil, 0
 			}
 		case "run.rebudgeted":
 			m.Budget = b.Budget
 		case "run.resolved":
 			if b.Decision != "fail" {
-				m.State = run.Queued
+				m.State, m.Lost, last = run.Queued, nil, 0
 			}
 		case "run.received":
 			if b.Wake > 0 {
@@ -81,7 +92,7 @@ func model(events []modelEvent) modelRun {
 			if _, again := m.Steps[b.Path]; again || b.Attempt < m.Attempt {
 				continue
 			}
-			m.Steps[b.Path] = b.Attempt
+			m.Steps[b.Path], m.Lost, last = b.Attempt, nil, 0
 			var left []message
 			for _, v := range inbox {
 				if v.kind == "message" && v.n > b.Inbox || v.kind != "message" && v.path != b.Path {
@@ -134,7 +145,13 @@ func TestRunStateModel(t *testing.T) {
 					for _, s := range r.Steps() {
 						got.Steps[s.Path] = s.Attempt
 					}
-					if diff := cmp.Diff(model(events[r.ID]), got); diff != "" {
+					want := model(string(k.ID), events[r.ID])
+					alone := len(slices.DeleteFunc(slices.Clone(want.Lost), func(group int) bool { return group != 1 }))
+					if all := len(want.Lost); !r.State.Terminal() && (r.Deaths.All != all || r.Deaths.Alone != alone) {
+						t.Fatalf("seed %d: run %s after commit %d of %s: deaths %+v, want %d, %d of them alone", seed, r.ID, e.Commit.Seq, k, r.Deaths, all, alone)
+					}
+					want.Lost = nil
+					if diff := cmp.Diff(want, got); diff != "" {
 						t.Fatalf("seed %d: run %s after commit %d of %s (-model +fold):\n%s", seed, r.ID, e.Commit.Seq, k, diff)
 					}
 					compared[string(r.State)]++

@@ -17,9 +17,6 @@ import (
 const (
 	// maxQueue is how many runs may wait for one session.
 	maxQueue = 64
-	// maxClaims is how often a run may be claimed without recording a new step
-	// before it needs review.
-	maxClaims = 5
 )
 
 // StateMachine is the pure half of a session's single writer. It folds the commits

@@ -26,6 +26,12 @@ type Claim struct {
 	Cancel *CancelRequested
 	// Seen, if set, is what a relay knew of the run when it dispatched it.
 	Seen *Seen
+	// Group is a promise of the node for a suspect, see [SuspectError]: until the attempt
+	// records a step, it executes at most so many suspects, and for 1 nothing beside it but
+	// runs that have recorded a step there. Death is how the node of the attempt before
+	// ended, as the process that started it saw it, "" if nobody did.
+	Group int
+	Death string
 	// Open says how the session comes to be if it does not exist; Root is then
 	// its oldest ancestor, empty for itself.
 	Open session.Opening
@@ -98,7 +104,8 @@ type Signal struct {
 // Claim records that an attempt begins, or queues the run behind the one that
 // holds the session (State Queued), or says how the run stands. ErrKeyReused:
 // the id names another task. ErrState: the run is executing here already.
-// ErrSuperseded: the log holds another attempt than the claim has seen.
+// ErrSuperseded: the log holds another attempt than the claim has seen. A
+// [SuspectError]: the node has to promise something for it.
 // ErrPoison is not an error: the run then stands in NeedsReview.
 //
 // Commit appends a batch and returns once it is durable. A step that is there

@@ -44,6 +44,9 @@ type Task struct {
 	// user who had it submitted again or, of a branch, the run around it: see Submitted.
 	By  string `json:",omitempty"`
 	Via string `json:",omitempty"`
+	// Group and Death are of a claim, see Claim.
+	Group int    `json:"-"`
+	Death string `json:"-"`
 	// Seen, of an offer, is what a relay knew of the run: a claim that finds
 	// something else is refused. Nil claims any state.
 	Seen *Seen `json:",omitempty"`

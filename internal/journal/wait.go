@@ -161,7 +161,7 @@ func (r *Record) Inbox() []SignalReceived { return slices.Clone(r.inbox) }
 // wait folds that a run waits.
 func (r *Record) wait(v RunWaiting) {
 	if r.State == run.Running && v.Attempt == r.Attempt {
-		r.State, r.Suspended, r.Claims = run.Waiting, &v, 0
+		r.State, r.Suspended, r.Deaths = run.Waiting, &v, Deaths{}
 	}
 }
 

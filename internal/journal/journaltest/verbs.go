@@ -45,13 +45,14 @@ func (s *stage) submit(c *command, out io.Writer) error {
 	return s.claims(c, claim, out)
 }
 
-// claim RUN [in=SESSION] [offers=REVISION] [seen=ATTEMPT]
+// claim RUN [in=SESSION] [offers=REVISION] [seen=ATTEMPT] [group=SUSPECTS] [death=WORDS]
 func (s *stage) claim(c *command, out io.Writer) error {
 	k := s.in(c)
 	claim := journal.Claim{Session: k, Home: k, Run: c.run(), Revision: c.take("offers", "")}
 	if seen := c.take("seen", ""); seen != "" {
 		claim.Seen = &journal.Seen{Attempt: s.number(seen)}
 	}
+	claim.Group, claim.Death = int(s.number(c.take("group", "0"))), c.take("death", "")
 	return s.claims(c, claim, out)
 }
 

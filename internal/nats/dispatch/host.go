@@ -30,7 +30,7 @@ type Host struct {
 	Freed <-chan struct{}
 	// Take takes a run if a slot is free for it now, and returns when a log says
 	// how it stands: AnswerCommitted or AnswerQueued. AnswerNotMine: its workflow is not offered
-	// here. run.ErrBusy: no slot is free. run.ErrShutdown: the node takes nothing
+	// here. AnswerCrowded and AnswerClearing are of suspects. run.ErrBusy: no slot is free. run.ErrShutdown: the node takes nothing
 	// more.
 	Take func(ctx context.Context, t journal.Task) (journal.Answer, error)
 }
@@ -260,7 +260,7 @@ func (g *gateway) take(ctx context.Context, d dispatched) (a journal.Answer, fre
 	}
 	if errors.Is(err, run.ErrShutdown) {
 		g.stop() // else it would grant slots that it does not give
-	} else if kept && (err != nil || a == journal.AnswerNotMine) {
+	} else if kept && (err != nil || a == journal.AnswerNotMine || a == journal.AnswerCrowded) {
 		notify(g.poke) // its slot is free again
 	}
 	g.mu.Lock()
@@ -424,6 +424,10 @@ func (c *Dispatch) dispatch(ctx context.Context, incarnation string, d dispatche
 	switch {
 	case err == nil && a == journal.AnswerNotMine:
 		o.Result = schedule.NotOffered
+	case err == nil && a == journal.AnswerCrowded:
+		o.Result = schedule.Crowded
+	case err == nil && a == journal.AnswerClearing:
+		o.Result = schedule.Clearing
 	case err == nil:
 		o.Result = schedule.Settled
 	case errors.Is(err, run.ErrBusy):

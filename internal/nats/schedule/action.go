@@ -12,7 +12,7 @@ type Kind uint8
 
 // The kinds of actions. The driver answers each but Tell with [Scheduler.Done].
 const (
-	Dispatch Kind = iota // send the task of Work to Node: Settled, Busy, NotOffered, Silent, Gone or Failed
+	Dispatch Kind = iota // send the task of Work to Node: any of them
 	Announce             // tell Node the Demand; nothing answers
 	Signal               // apply the signal of Work: Settled or Failed
 	Store                // store Result: Settled or Failed
@@ -51,6 +51,8 @@ const (
 	NotOffered               // the node does not offer the workflow, in that revision
 	Silent                   // the node did not answer in time
 	Gone                     // no such node listens, or it takes nothing more
+	Crowded                  // too much executes at the node for this run, which others died with
+	Clearing                 // the node takes nothing else until it claims this run, or gives that up
 )
 
 // Outcome is what became of an action.

@@ -117,6 +117,9 @@ func (s *Scheduler) drop(it *item) {
 	}
 	if it.flight != nil {
 		s.alarms.stop(&it.flight.late)
+		if it.flight.clearing {
+			delete(it.flight.node.out, it.flight)
+		}
 		it.flight.item, it.flight = nil, nil
 	}
 	s.alarms.stop(it.rest)
@@ -227,7 +230,11 @@ func (s *Scheduler) overdue(now time.Time, f *flight) {
 		return
 	}
 	f.item, it.flight = nil, nil
-	s.silence(now, f.node)
+	if f.clearing {
+		delete(f.node.out, f)
+	} else {
+		s.silence(now, f.node)
+	}
 	s.avoid(it, f.node)
 	s.pause(now, it, restFirst, restMost)
 }
@@ -262,10 +269,25 @@ func (s *Scheduler) avoid(it *item, n *node) {
 	it.not[n.Incarnation] = true
 }
 
+// othersTake reports whether a node of the pool may be asked for an item besides one.
+func (s *Scheduler) othersTake(now time.Time, it *item, n *node) bool {
+	for _, other := range s.nodes {
+		if other != n && other.Pool == n.Pool && !other.Stopping && other.takes(it, now) {
+			return true
+		}
+	}
+	return false
+}
+
 // answered takes what a node said to a dispatch.
 func (s *Scheduler) answered(now time.Time, f *flight, o Outcome) {
 	n, it := f.node, f.item
 	s.alarms.stop(&f.late)
+	if o.Result == Clearing && it != nil { // if the node is lost, the run goes elsewhere
+		n.Free, n.busy, n.demanded, f.clearing = 0, true, false, true
+		s.alarms.set(&f.late, now.Add(clearingMost))
+		return
+	}
 	delete(n.out, f)
 	if o.Free >= 0 && (o.Result == Settled || o.Result == Busy) {
 		if n.Free = o.Free; n.Free > 0 {
@@ -301,6 +323,12 @@ func (s *Scheduler) answered(now time.Time, f *flight, o Outcome) {
 		s.pause(now, it, overdue, restMost) // the log shows it before
 	case o.Result == Failed:
 		s.pause(now, it, restFirst, restMost)
+	case o.Result == Crowded:
+		if s.avoid(it, n); s.othersTake(now, it, n) {
+			s.enqueue(now, it, true)
+		} else {
+			s.pause(now, it, restFirst, crowdedMost)
+		}
 	default:
 		s.enqueue(now, it, true)
 	}

@@ -103,6 +103,10 @@ const (
 	// seen.
 	restFirst = 100 * time.Millisecond
 	restMost  = 10 * time.Second
+	// crowdedMost bounds the pause of a run that all nodes are too crowded for,
+	// clearingMost the time that one may take to make room for it.
+	crowdedMost  = time.Second
+	clearingMost = 40 * time.Second
 	// signalFirst and signalMost pace what no answer has settled.
 	signalFirst = time.Second
 	signalMost  = time.Hour

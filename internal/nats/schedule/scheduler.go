@@ -75,6 +75,9 @@ type flight struct {
 	item *item // nil when nothing depends on its answer any more
 	node *node
 	late alarm
+	// clearing is set once the node answered Clearing: nothing else comes of it but the
+	// run's claim, which the log shows.
+	clearing bool
 }
 
 // holder is an incarnation that executes runs, as far as the logs say.

@@ -223,7 +223,7 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 	// refuse RUN busy|not-offered|silent|gone|failed: the node of a dispatch does not take it.
 	"refuse": func(s *stage, words []string, _ map[string]string) error {
 		s.done(s.action(schedule.Dispatch, " "+words[0]+" to "), schedule.Outcome{Free: -1, Result: map[string]schedule.Result{
-			"failed": schedule.Failed, "busy": schedule.Busy, "not-offered": schedule.NotOffered, "silent": schedule.Silent, "gone": schedule.Gone,
+			"failed": schedule.Failed, "busy": schedule.Busy, "not-offered": schedule.NotOffered, "silent": schedule.Silent, "gone": schedule.Gone, "crowded": schedule.Crowded, "clearing": schedule.Clearing,
 		}[words[1]]})
 		return nil
 	},

@@ -23,6 +23,7 @@ type Fleet struct {
 	store  string // of the server that they join
 	mu     sync.Mutex
 	nodes  []*Member
+	up     map[string]*Member // by incarnation, those that were up once
 }
 
 // Start starts nodes on the server of a node in this process, which Host opened.
@@ -37,7 +38,7 @@ func Start(ctx context.Context, a *app.App, names []string, c Config) (f *Fleet,
 			return nil, err
 		}
 	}
-	f = &Fleet{config: c, exe: c.Program}
+	f = &Fleet{config: c, exe: c.Program, up: map[string]*Member{}}
 	if f.exe == "" {
 		if f.exe, err = os.Executable(); err != nil {
 			return nil, fmt.Errorf("find this program, to start it again: %w", err)
@@ -94,7 +95,25 @@ func (f *Fleet) start(ctx context.Context, name string) error {
 	f.mu.Lock()
 	f.nodes = append(f.nodes, m)
 	f.mu.Unlock()
-	return m.wait(ctx)
+	if err := m.wait(ctx); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.up[m.Incarnation] = m
+	return nil
+}
+
+// LastWords returns how the node of an incarnation died, and what it wrote last; "" for
+// one that lives, has drained, or is none of this fleet.
+func (f *Fleet) LastWords(incarnation string) string {
+	f.mu.Lock()
+	m := f.up[incarnation]
+	f.mu.Unlock()
+	if m == nil || !m.ended() || m.Err == nil {
+		return ""
+	}
+	return strings.Join(append([]string{strings.TrimPrefix(m.Ended(), "died: ")}, m.Lines()...), "; ")
 }
 
 // begin starts the process of a node.
@@ -211,9 +230,11 @@ const (
 var ErrNoneLeft = errors.New("no node is left; the runs go on at the next start")
 
 // Keep starts another node in the place of each one that dies, until ctx ends. died
-// and replaced tell of that, from several goroutines. It returns an error when a node
-// does not stay up, and ErrNoneLeft when all nodes were asked to drain and have ended.
-func (f *Fleet) Keep(ctx context.Context, died, replaced func(*Member)) error {
+// and replaced report that, from several goroutines; died returns whether the node
+// executed runs. It returns an error when a node does not stay up, and ErrNoneLeft when
+// all nodes were asked to drain and have ended. A node that executed runs may have died of
+// them. That ends nothing: a run that ends its nodes comes to a review.
+func (f *Fleet) Keep(ctx context.Context, died func(*Member) (executed bool), replaced func(*Member)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var group sync.WaitGroup
@@ -232,7 +253,7 @@ func (f *Fleet) Keep(ctx context.Context, died, replaced func(*Member)) error {
 }
 
 // keep is Keep for one node; it returns nil when that has drained, or ctx ends.
-func (f *Fleet) keep(ctx context.Context, name string, died, replaced func(*Member)) error {
+func (f *Fleet) keep(ctx context.Context, name string, died func(*Member) bool, replaced func(*Member)) error {
 	tries, rest := 1, restFirst
 	for {
 		m := f.newest(name)
@@ -245,13 +266,13 @@ func (f *Fleet) keep(ctx context.Context, name string, died, replaced func(*Memb
 			died(m)
 			return nil
 		}
+		executed := died(m)
 		switch {
-		case time.Since(m.up) >= steady && m.Incarnation != "":
+		case executed, time.Since(m.up) >= steady && m.Incarnation != "":
 			tries, rest = 1, restFirst
 		case m.Incarnation == "" || !m.signaled():
 			tries++
 		}
-		died(m)
 		if tries > Tries {
 			return m.given()
 		}

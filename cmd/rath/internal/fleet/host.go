@@ -20,7 +20,7 @@ func Names(n int) []string {
 }
 
 // Host opens the store in this process as the server of a fleet, which takes no work
-// itself.
-func Host(ctx context.Context, a *app.App, port int) (*app.System, error) {
-	return a.Host(ctx, &node.Options{Name: "server", Idle: true, Port: port, Gossip: node.DevGossip()})
+// itself. deaths is that of its node.Options, nil without one.
+func Host(ctx context.Context, a *app.App, port int, deaths func(incarnation string) string) (*app.System, error) {
+	return a.Host(ctx, &node.Options{Name: "server", Idle: true, Port: port, Gossip: node.DevGossip(), Deaths: deaths})
 }

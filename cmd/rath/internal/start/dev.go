@@ -11,15 +11,19 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
 )
 
 // Dev is the command "dev".
@@ -143,7 +147,13 @@ func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet
 	defer func() { err = errors.Join(err, models.close()) }()
 	opening, cancel := context.WithTimeout(ctx, app.OpenTimeout)
 	defer cancel()
-	s, err := fleet.Host(opening, a, port)
+	var started atomic.Pointer[fleet.Fleet]
+	s, err := fleet.Host(opening, a, port, func(incarnation string) string {
+		if f := started.Load(); f != nil {
+			return f.LastWords(incarnation)
+		}
+		return ""
+	})
 	if err != nil {
 		return err
 	}
@@ -152,6 +162,7 @@ func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet
 	if err != nil {
 		return err
 	}
+	started.Store(f)
 	defer func() { err = errors.Join(err, f.Stop()) }()
 	a.Out.Printf("rath dev    %s   store %s   log %s   pid %d\n", s.Instance.URL(), a.Config.Store.Value, s.Level, os.Getpid())
 	for _, m := range f.Living() {
@@ -181,7 +192,7 @@ func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet
 		case <-keeping.Done():
 		}
 	}()
-	err = f.Keep(keeping, func(m *fleet.Member) { died(a, m) }, func(m *fleet.Member) {
+	err = f.Keep(keeping, func(m *fleet.Member) bool { return died(ctx, a, s, m) }, func(m *fleet.Member) {
 		a.Err.Println(fmt.Sprintf("node %s      pid %d %s takes its place", m.Name, m.PID, m.Incarnation))
 	})
 	switch {
@@ -194,16 +205,52 @@ func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet
 	return err
 }
 
-// died tells how a node ended, and what it said last.
-func died(a *app.App, m *fleet.Member) {
+const (
+	// executedTimeout bounds the question which runs a node executed.
+	executedTimeout = 5 * time.Second
+	// executedNamed is how many of them are named.
+	executedNamed = 8
+)
+
+// died prints how a node ended, the last that it wrote and the runs that it executed. It
+// returns whether there were any.
+func died(ctx context.Context, a *app.App, s *app.System, m *fleet.Member) (executed bool) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "node %s      pid %d %s", m.Name, m.PID, m.Ended())
 	if m.Err != nil {
 		for _, line := range m.Lines() {
 			text.WriteString("\n            " + term.Line(line, 68))
 		}
+		runs := executedBy(ctx, s, m.Incarnation)
+		if executed = len(runs) > 0; executed {
+			more := ""
+			if n := len(runs) - executedNamed; n > 0 {
+				runs, more = runs[:executedNamed], fmt.Sprintf(" and %d more", n)
+			}
+			text.WriteString("\n            it executed " + strings.Join(runs, ", ") + more)
+		}
 	}
 	a.Err.Println(text.String())
+	return executed
+}
+
+// executedBy returns the runs whose last attempt an incarnation made and did not end.
+func executedBy(ctx context.Context, s *app.System, incarnation string) (ids []string) {
+	if incarnation == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, executedTimeout)
+	defer cancel()
+	runs, err := s.Runs(ctx, &client.RunsOptions{States: []run.State{run.Running}})
+	if err != nil {
+		return nil // the node's end is reported without them
+	}
+	for _, r := range runs {
+		if r.Node == incarnation {
+			ids = append(ids, string(r.Run))
+		}
+	}
+	return ids
 }
 
 // prepare checks what the nodes are started with. A program of its own asks for its

@@ -1,0 +1,52 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	// verbDeath asks how a node ended: the process that started it answers for it.
+	verbDeath = "death"
+	// deathTimeout bounds the question. Nobody answers for most nodes.
+	deathTimeout = 500 * time.Millisecond
+)
+
+// LastWords returns how an incarnation ended, as the process that started it saw it, "" if
+// none answers.
+func (c *Dispatch) LastWords(ctx context.Context, incarnation string) string {
+	if session.ValidID("incarnation", incarnation) != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
+	defer cancel()
+	m, err := c.NC.RequestWithContext(ctx, messages.NodeSubject(incarnation, verbDeath), nil)
+	if err != nil {
+		return ""
+	}
+	return string(m.Data)
+}
+
+// ServeDeaths answers for the nodes that this process started until ctx ends: died returns
+// how an incarnation ended, "" for one that it does not know or that lives.
+func (c *Dispatch) ServeDeaths(ctx context.Context, died func(incarnation string) string) error {
+	sub, err := c.NC.Subscribe(messages.NodeSubject("*", verbDeath), func(m *nats.Msg) {
+		incarnation, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, messages.NodePrefix), ".")
+		if words := died(incarnation); words != "" {
+			_ = m.Respond([]byte(words)) // a node that asked in vain says that the node was lost
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("nats/dispatch: answer for nodes that died: %w", err)
+	}
+	<-ctx.Done()
+	_ = sub.Unsubscribe() // fails only when the connection has ended
+	return nil
+}

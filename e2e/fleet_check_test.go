@@ -80,6 +80,12 @@ func (w *world) outcome(t *task) string {
 	if t.Deed == deedCancel && t.done && o.State != "" && o.State != "cancelled" {
 		return "was cancelled, which was acknowledged, and ended otherwise"
 	}
+	if t.Workflow == poisonous { // it ends when a person gives its review up
+		if o.State != "failed" && o.State != "" {
+			return "ends its nodes, and ended otherwise than by its review"
+		}
+		return ""
+	}
 	switch o.State {
 	case "succeeded", "":
 	case "cancelled":

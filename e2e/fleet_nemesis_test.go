@@ -28,12 +28,13 @@ type nemesis struct {
 	nc *nats.Conn // as operator
 	js jetstream.JetStream
 
-	mu     sync.Mutex
-	down   map[*fleet.Process]bool // stays down, because a fault says so
-	done   map[string]int          // faults
-	ended  map[string]int          // processes that ended by themselves
-	work   []*nats.Msg             // that was published for nodes
-	worked int
+	mu      sync.Mutex
+	down    map[*fleet.Process]bool // stays down, because a fault says so
+	poisons int                     // tasks that end their nodes
+	done    map[string]int          // faults
+	ended   map[string]int          // processes that ended by themselves
+	work    []*nats.Msg             // that was published for nodes
+	worked  int
 	// revision of the workflows that the last upgrade brought.
 	revision int
 	next     string // program file of the next release
@@ -75,6 +76,7 @@ var (
 		{"old tasks submitted again", 2, (*nemesis).repeatTasks},
 		{"runs of a node stand still", 3, (*nemesis).stallRuns},
 		{"kill -9 of the program of a tool", 1, (*nemesis).killTool},
+		{"task that ends its nodes", 2, (*nemesis).poison},
 	}
 )
 
@@ -162,6 +164,26 @@ func (n *nemesis) supervise() {
 		}
 		n.mu.Unlock()
 	}
+}
+
+// maxPoisons bounds the tasks of a seed that end their nodes: each takes seven.
+const maxPoisons = 2
+
+// poison submits a task that ends each process which executes it. What becomes of it, and
+// of the runs beside it, the checks say.
+func (n *nemesis) poison(ctx context.Context, _ *rand.Rand) error {
+	if n.poisons == maxPoisons {
+		return fleet.ErrNotRunning
+	}
+	n.poisons++ // faults of its kind come one after the other
+	t := &task{ID: fmt.Sprint("poison", n.poisons), Workflow: poisonous, Prompt: "end"}
+	n.w.load.mu.Lock()
+	n.w.load.add(t)
+	n.w.load.mu.Unlock()
+	if !n.w.load.submit(ctx, t) && ctx.Err() == nil {
+		return errors.New("the task was not acknowledged")
+	}
+	return nil
 }
 
 // hold keeps processes down until it is released.

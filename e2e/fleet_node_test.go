@@ -32,6 +32,9 @@ func init() {
 	children["fleet-router"] = func() error { node.RouterMain(); return nil }
 }
 
+// poisonous is the workflow that ends its process.
+const poisonous = "poison"
+
 // The environment of a node of a fleet.
 const (
 	envWitness  = "RATH_E2E_WITNESS"  // file of the witnessing tools
@@ -173,6 +176,12 @@ func fleetNode() error {
 		}),
 		prompted("answer", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
 			return respond(ctx, worker, s, prompt)
+		}),
+		prompted(poisonous, func(context.Context, session.Session, string) (session.Session, error) {
+			time.Sleep(100 * time.Millisecond) // the claim of each run beside it is stored
+			fmt.Fprintln(os.Stderr, poisonWords)
+			os.Exit(3)
+			panic("not reached")
 		}),
 		prompted("ask", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
 			return ask(ctx, worker, s, prompt)

@@ -15,8 +15,9 @@ import (
 
 // runInfo is what a query tells of a run.
 type runInfo struct {
-	Run   string `json:"run"`
-	State string `json:"state"`
+	Run      string `json:"run"`
+	State    string `json:"state"`
+	Workflow string `json:"workflow"`
 	// Quarantine says why the session is quarantined.
 	Quarantine string `json:"quarantine"`
 	Waits      []struct {
@@ -24,9 +25,10 @@ type runInfo struct {
 		Step string `json:"step"`
 	} `json:"waits"`
 	Review *struct {
-		Call string `json:"call"`
-		Code string `json:"code"`
-		Tool string `json:"tool"`
+		Call   string `json:"call"`
+		Code   string `json:"code"`
+		Reason string `json:"reason"`
+		Tool   string `json:"tool"`
 	} `json:"review"`
 }
 
@@ -51,6 +53,12 @@ func (l *clients) decide(ctx context.Context) {
 	}
 	for _, r := range all.Runs {
 		body := map[string]any{"by": "load", "decision": "again", "reason": "the witness has not seen it"}
+		if r.Review != nil && r.Review.Code == "poison" {
+			if r.Workflow != poisonous {
+				l.wrong("run %s of %s is in review as poison: %s", r.Run, r.Workflow, r.Review.Reason)
+			}
+			body = map[string]any{"by": "load", "decision": "fail", "reason": "it ends its nodes"}
+		}
 		if r.Review != nil && happened[r.Review.Call] {
 			body = map[string]any{"by": "load", "decision": "happened", "reason": "the witness has seen it", "value": "pay done"}
 		}

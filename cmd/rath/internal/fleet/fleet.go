@@ -104,8 +104,8 @@ func (f *Fleet) start(ctx context.Context, name string) error {
 	return nil
 }
 
-// LastWords returns how the node of an incarnation died, and what it wrote last; "" for
-// one that lives, has drained, or is none of this fleet.
+// LastWords returns how the node of an incarnation died, with the line of its panic or else
+// the last line that it wrote; "" for one that lives, has drained, or is none of this fleet.
 func (f *Fleet) LastWords(incarnation string) string {
 	f.mu.Lock()
 	m := f.up[incarnation]
@@ -113,7 +113,15 @@ func (f *Fleet) LastWords(incarnation string) string {
 	if m == nil || !m.ended() || m.Err == nil {
 		return ""
 	}
-	return strings.Join(append([]string{strings.TrimPrefix(m.Ended(), "died: ")}, m.Lines()...), "; ")
+	words := strings.TrimPrefix(m.Ended(), "died: ")
+	switch lines := m.Lines(); {
+	case len(lines) == 0:
+	case panicked(lines[0]):
+		words += ": " + lines[0]
+	default:
+		words += ": " + lines[len(lines)-1]
+	}
+	return words
 }
 
 // begin starts the process of a node.

@@ -160,11 +160,16 @@ func (m *Member) Lines() []string {
 		}
 	}
 	for i, line := range lines {
-		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+		if panicked(line) {
 			return lines[i:min(i+lastLines, len(lines))]
 		}
 	}
 	return lines[max(0, len(lines)-lastLines):]
+}
+
+// panicked reports whether a line begins the report of a panic.
+func panicked(line string) bool {
+	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
 }
 
 // plain is a line of a node's log without its time, which leaves no room for what it says;

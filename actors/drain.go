@@ -65,6 +65,7 @@ func (s *System) shutDown(ctx context.Context) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutOff)
 	defer cancel()
 	if err != nil {
+		s.log.Warn("the time to drain is over; runs are cut off and given back", "wait", cutOff, "runs", strings.Join(s.executions.names(), " "))
 		s.protoactor.Root.Send(s.top, &halt{cause: run.ErrShutdown})
 		defer time.AfterFunc(claimLast, s.drain.cut).Stop()
 		err = s.executions.wait(last)

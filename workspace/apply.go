@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/filename"
 	"github.com/rathcluster/rath/internal/manifest"
 )
 
@@ -58,7 +59,7 @@ func (ap *apply) check(changes []manifest.Change) error {
 		if err := ap.ctx.Err(); err != nil {
 			return err
 		}
-		if _, err := filepath.Localize(c.Path); err != nil {
+		if _, err := filename.Local(c.Path); err != nil {
 			return &RefusedError{Path: c.Path, Reason: BadName, Err: err}
 		}
 		now, err := ap.look(c.Path)
@@ -94,7 +95,7 @@ func (ap *apply) check(changes []manifest.Change) error {
 			return err
 		}
 		for _, n := range names {
-			if p := path.Join(c.Path, n); !gone[p] {
+			if p := path.Join(c.Path, filename.Escape(n)); !gone[p] {
 				conflicts = append(conflicts, p)
 			}
 		}
@@ -115,7 +116,7 @@ func (ap *apply) noDirectory(dir string, made map[string]bool) string {
 	if up := ap.noDirectory(path.Dir(dir), made); up != "" {
 		return up
 	}
-	if fi, err := ap.root.Lstat(filepath.FromSlash(dir)); err != nil || !fi.IsDir() {
+	if fi, err := ap.root.Lstat(filename.FromSlash(dir)); err != nil || !fi.IsDir() {
 		return dir
 	}
 	made[dir] = true
@@ -125,7 +126,7 @@ func (ap *apply) noDirectory(dir string, made map[string]bool) string {
 // look describes what is at a path as a tree would; absent is the zero Entry.
 // What no tree can hold is unlike any entry.
 func (ap *apply) look(p string) (manifest.Entry, error) {
-	name := filepath.FromSlash(p)
+	name := filename.FromSlash(p)
 	fi, err := ap.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return manifest.Entry{}, nil
@@ -141,7 +142,7 @@ func (ap *apply) look(p string) (manifest.Entry, error) {
 		if err != nil {
 			return manifest.Entry{}, fmt.Errorf("workspace: apply: %w", err)
 		}
-		return manifest.Entry{Path: p, Kind: manifest.Symlink, Target: filepath.ToSlash(target)}, nil
+		return manifest.Entry{Path: p, Kind: manifest.Symlink, Target: filename.Escape(filepath.ToSlash(target))}, nil
 	case 0:
 		f, err := ap.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 		if err != nil {
@@ -158,7 +159,7 @@ func (ap *apply) look(p string) (manifest.Entry, error) {
 }
 
 func (ap *apply) names(p string) ([]string, error) {
-	f, err := ap.root.Open(filepath.FromSlash(p))
+	f, err := ap.root.Open(filename.FromSlash(p))
 	if err != nil {
 		return nil, fmt.Errorf("workspace: apply: %w", err)
 	}
@@ -200,7 +201,7 @@ func (ap *apply) carry() error {
 		if c.Before.Kind == "" || c.Before.Kind == manifest.File && c.After.Kind == manifest.File {
 			continue // nothing there, or replaced by renaming
 		}
-		err := ap.root.Remove(filepath.FromSlash(c.Path))
+		err := ap.root.Remove(filename.FromSlash(c.Path))
 		if errors.Is(err, fs.ErrExist) && c.Kind == manifest.Removed {
 			continue // a directory that holds other files
 		}
@@ -209,13 +210,13 @@ func (ap *apply) carry() error {
 		}
 	}
 	for _, c := range ap.todo {
-		name := filepath.FromSlash(c.Path)
+		name := filename.FromSlash(c.Path)
 		var err error
 		switch c.After.Kind {
 		case manifest.Dir:
 			err = ap.root.Mkdir(name, 0o755)
 		case manifest.Symlink:
-			err = ap.root.Symlink(filepath.FromSlash(c.After.Target), name)
+			err = ap.root.Symlink(filename.FromSlash(c.After.Target), name)
 		case manifest.File:
 			err = ap.root.Rename(place[c.Path], name)
 		}
@@ -230,19 +231,19 @@ func (ap *apply) carry() error {
 func (ap *apply) stage(c manifest.Change) (tmp string, err error) {
 	dir := path.Dir(c.Path)
 	for dir != "." {
-		if fi, err := ap.root.Lstat(filepath.FromSlash(dir)); err == nil && fi.IsDir() && !ap.leaves(dir) {
+		if fi, err := ap.root.Lstat(filename.FromSlash(dir)); err == nil && fi.IsDir() && !ap.leaves(dir) {
 			break
 		}
 		dir = path.Dir(dir)
 	}
-	tmp = filepath.Join(filepath.FromSlash(dir), ".rath-apply-"+rand.Text()[:16])
+	tmp = filepath.Join(filename.FromSlash(dir), ".rath-apply-"+rand.Text()[:16])
 	ap.staged = append(ap.staged, tmp)
 	if err := fetch(ap.ctx, ap.blobs, ap.root, tmp, c.After); err != nil {
 		return "", err
 	}
 	// A file that stays a file keeps the owner's other permissions.
 	if c.Before.Kind == manifest.File {
-		fi, err := ap.root.Lstat(filepath.FromSlash(c.Path))
+		fi, err := ap.root.Lstat(filename.FromSlash(c.Path))
 		if err != nil {
 			return "", err
 		}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/filename"
 	"github.com/rathcluster/rath/internal/ignore"
 	"github.com/rathcluster/rath/internal/manifest"
 )
@@ -33,6 +34,9 @@ type ImportOptions struct {
 	Limits Limits
 	// Exclude are more lines of patterns, as an ignore file at the top has them.
 	Exclude []string
+	// Tracked are files of the directory that git tracks, slash separated: a .gitignore does
+	// not leave them out, as with git. A .rathignore and Exclude do.
+	Tracked []string
 	// Cache is a folder of this user, which is made if it is absent, for what is known of
 	// the files of a directory: one that nothing has touched since the last Import is not
 	// read again. What cannot be kept there is read. "" for none.
@@ -67,7 +71,8 @@ const MaxLeftOut = 1000
 
 // Import stores the files of a directory that a person owns, but for git's own
 // directory and the store of Rath at any depth, and what .gitignore and .rathignore say,
-// there, in the directories below, and in those above up to the top of the repository.
+// there, in the directories below, and in those above up to the top of the repository. A name
+// that no head can keep is left out too.
 // These rules are kept with the head and with every head that follows from it, so that
 // a Plan leaves out the same, also when the ignore files have changed since.
 //
@@ -78,12 +83,14 @@ func Import(ctx context.Context, b blob.Store, dir string, opts *ImportOptions) 
 	if opts != nil {
 		o = *opts
 	}
-	f := &filter{rules: new(ignore.Rules)}
+	f := &filter{rules: new(ignore.Rules), own: new(ignore.Rules), tracked: slices.Sorted(slices.Values(o.Tracked))}
 	if err := f.above(dir); err != nil {
 		return Imported{}, err
 	}
-	if err := f.rules.Add("", []byte(strings.Join(o.Exclude, "\n"))); err != nil {
-		return Imported{}, err
+	for _, rules := range []*ignore.Rules{f.rules, f.own} {
+		if err := rules.Add("", []byte(strings.Join(o.Exclude, "\n"))); err != nil {
+			return Imported{}, err
+		}
 	}
 	x := loadIndex(o.Cache, dir)
 	store := blob.Sum([]byte(o.Store))
@@ -138,9 +145,43 @@ func lines(t *manifest.Tree) []string {
 
 // filter is what an Import leaves out.
 type filter struct {
-	rules *ignore.Rules
-	out   []LeftOut
-	more  int
+	rules   *ignore.Rules
+	own     *ignore.Rules // those of no .gitignore
+	tracked []string      // sorted
+	out     []LeftOut
+	more    int
+}
+
+// add adds the lines of an ignore file.
+func (f *filter) add(name, dir string, lines []byte) error {
+	lines = []byte(filename.Escape(string(lines)))
+	if err := f.rules.Add(dir, lines); err != nil || name == GitIgnore {
+		return err
+	}
+	return f.own.Add(dir, lines)
+}
+
+// include lets the tracked files below a directory in that a .gitignore left out. Where those
+// are too many for the rules of a head the rest stays out, and is named as such.
+func (f *filter) include(dir string) error {
+	below := f.tracked
+	if dir != "." {
+		from, _ := slices.BinarySearch(f.tracked, dir+"/")
+		to, _ := slices.BinarySearch(f.tracked, dir+"0") // the character behind the slash
+		below = f.tracked[from:to]
+	}
+	for _, p := range below {
+		if _, out := f.rules.Excludes(p, false); !out || f.rules.Len() > ignore.MaxLines/2 {
+			continue
+		}
+		if _, out := f.own.Excludes(p, false); out {
+			continue
+		}
+		if err := f.rules.Include(p); err != nil {
+			return fmt.Errorf("workspace: import: %w", err)
+		}
+	}
+	return nil
 }
 
 // above adds the rules of the directories above, up to the top of the repository. A
@@ -195,7 +236,7 @@ func (f *filter) parent(root *os.Root, dir, top string) error {
 			if !ok {
 				continue
 			}
-			if err := f.rules.Add("", []byte(line)); err != nil {
+			if err := f.add(name, "", []byte(line)); err != nil {
 				return fmt.Errorf("workspace: %s: %w", filepath.Join(dir, name), err)
 			}
 		}
@@ -205,6 +246,7 @@ func (f *filter) parent(root *os.Root, dir, top string) error {
 
 // enter adds the rules of a directory before its names are looked at.
 func (f *filter) enter(root *os.Root, dir string, names []string) error {
+	added := dir == "." // those above it count for it
 	for _, name := range []string{GitIgnore, RathIgnore} {
 		if _, ok := slices.BinarySearch(names, name); !ok {
 			continue
@@ -218,23 +260,27 @@ func (f *filter) enter(root *os.Root, dir string, names []string) error {
 		if dir == "." {
 			below = ""
 		}
-		if err := f.rules.Add(below, data); err != nil {
+		if err := f.add(name, below, data); err != nil {
 			return fmt.Errorf("workspace: %s: %w", p, err)
 		}
+		added = true
 	}
-	return nil
+	if !added {
+		return nil
+	}
+	return f.include(dir)
 }
 
 // readIgnoreFile reads a regular file; like git it takes a link for none.
 func readIgnoreFile(root *os.Root, p string) ([]byte, error) {
-	fi, err := root.Lstat(filepath.FromSlash(p))
+	fi, err := root.Lstat(filename.FromSlash(p))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !fi.Mode().IsRegular() {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, &RefusedError{Path: p, Reason: Unreadable, Err: err}
 	}
-	f, err := root.OpenFile(filepath.FromSlash(p), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := root.OpenFile(filename.FromSlash(p), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, &RefusedError{Path: p, Reason: Unreadable, Err: err}
 	}
@@ -259,13 +305,18 @@ func (f *filter) leavesOut(p string, dir bool) bool {
 			return false
 		}
 	}
+	f.note(p, dir, why, own)
+	return true
+}
+
+// note adds a path to those that stay outside.
+func (f *filter) note(p string, dir bool, why string, own bool) {
 	if len(f.out) >= MaxLeftOut {
 		f.more++
-		return true
+		return
 	}
 	if dir {
 		p += "/"
 	}
 	f.out = append(f.out, LeftOut{Path: p, Why: why, Never: own})
-	return true
 }

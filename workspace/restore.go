@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/filename"
 	"github.com/rathcluster/rath/internal/manifest"
 )
 
@@ -82,12 +83,12 @@ func fill(ctx context.Context, b blob.Store, t *manifest.Tree, dir string) error
 	// ever written through a link of this tree.
 	var files, links []manifest.Entry
 	for e := range t.Entries() {
-		if _, err := filepath.Localize(e.Path); err != nil {
+		if _, err := filename.Local(e.Path); err != nil {
 			return &RefusedError{Path: e.Path, Reason: BadName, Err: err}
 		}
 		switch e.Kind {
 		case manifest.Dir:
-			if err := root.Mkdir(filepath.FromSlash(e.Path), 0o755); err != nil {
+			if err := root.Mkdir(filename.FromSlash(e.Path), 0o755); err != nil {
 				return fmt.Errorf("workspace: restore: %w", err)
 			}
 		case manifest.File:
@@ -100,7 +101,7 @@ func fill(ctx context.Context, b blob.Store, t *manifest.Tree, dir string) error
 		return err
 	}
 	for _, e := range links {
-		if err := root.Symlink(filepath.FromSlash(e.Target), filepath.FromSlash(e.Path)); err != nil {
+		if err := root.Symlink(filename.FromSlash(e.Target), filename.FromSlash(e.Path)); err != nil {
 			return fmt.Errorf("workspace: restore: %w", err)
 		}
 	}
@@ -116,7 +117,7 @@ func fillFiles(ctx context.Context, b blob.Store, root *os.Root, files []manifes
 	for range min(fetchers, len(files)) {
 		wg.Go(func() {
 			for e := range work {
-				if err := fetch(ctx, b, root, filepath.FromSlash(e.Path), e); err != nil {
+				if err := fetch(ctx, b, root, filename.FromSlash(e.Path), e); err != nil {
 					cancel(err)
 				}
 			}

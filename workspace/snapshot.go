@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/filename"
 	"github.com/rathcluster/rath/internal/manifest"
 )
 
@@ -233,10 +234,7 @@ func (s *scan) dir(at place, p string) error {
 		}
 	}
 	for _, name := range names {
-		child := path.Join(p, name)
-		if manifest.CheckPath(child) != nil {
-			return &RefusedError{Path: child, Reason: BadName}
-		}
+		child := path.Join(p, filename.Escape(name))
 		fi, err := at.lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed since it was listed
@@ -245,6 +243,13 @@ func (s *scan) dir(at place, p string) error {
 			return &RefusedError{Path: child, Reason: Unreadable, Err: err}
 		}
 		if s.filter != nil && s.filter.leavesOut(child, fi.IsDir()) {
+			continue
+		}
+		if manifest.CheckPath(child) != nil {
+			if s.filter == nil {
+				return &RefusedError{Path: child, Reason: BadName}
+			}
+			s.filter.note(child, fi.IsDir(), BadName, false)
 			continue
 		}
 		if err := s.add(at, name, child, fi); err != nil {
@@ -289,7 +294,7 @@ func (s *scan) add(at place, name, p string, fi fs.FileInfo) error {
 		}
 		s.entries = append(s.entries, manifest.Entry{Path: p, Kind: manifest.Dir})
 		if strings.Count(p, "/") >= maxHandles {
-			return s.dir(place{s.root, p}, p)
+			return s.dir(place{s.root, filename.FromSlash(p)}, p)
 		}
 		below, err := at.root.OpenRoot(path.Join(at.path, name))
 		if err != nil {
@@ -298,10 +303,11 @@ func (s *scan) add(at place, name, p string, fi fs.FileInfo) error {
 		defer below.Close()
 		return s.dir(place{below, ""}, p)
 	case fs.ModeSymlink:
-		target, err := at.root.Readlink(path.Join(at.path, name))
+		raw, err := at.root.Readlink(path.Join(at.path, name))
 		if err != nil {
 			return &RefusedError{Path: p, Reason: Unreadable, Err: err}
 		}
+		target := filename.Escape(raw)
 		if manifest.CheckTarget(target) != nil {
 			return &RefusedError{Path: p, Reason: BadName}
 		}
@@ -494,7 +500,7 @@ func (s *scan) severalNames(p string, f *os.File, fi fs.FileInfo) error {
 // openRegular opens a regular file. It never blocks, with any
 // kind of file at p, and what it returns was checked after it was opened.
 func openRegular(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
-	f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := root.OpenFile(filename.FromSlash(p), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, &RefusedError{Path: p, Reason: Unreadable, Err: err}
 	}

@@ -6,10 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/filename"
 	"github.com/rathcluster/rath/internal/manifest"
 )
 
@@ -161,11 +161,11 @@ func putBack(ctx context.Context, b blob.Store, dir string, changes []manifest.C
 	for _, c := range changes {
 		// In a directory that may not be written nothing is removed or made.
 		for _, name := range []string{path.Dir(c.Path), c.Path} {
-			fi, err := root.Lstat(filepath.FromSlash(name))
+			fi, err := root.Lstat(filename.FromSlash(name))
 			if err != nil || !fi.IsDir() || fi.Mode()&0o700 == 0o700 {
 				continue
 			}
-			if err := root.Chmod(filepath.FromSlash(name), fi.Mode().Perm()|0o700); err != nil {
+			if err := root.Chmod(filename.FromSlash(name), fi.Mode().Perm()|0o700); err != nil {
 				return err
 			}
 		}
@@ -182,7 +182,7 @@ func putBack(ctx context.Context, b blob.Store, dir string, changes []manifest.C
 		if c.After.Kind == "" {
 			continue
 		}
-		name := filepath.FromSlash(c.Path)
+		name := filename.FromSlash(c.Path)
 		if c.After.Kind == manifest.File {
 			perm := fs.FileMode(0o644)
 			if c.After.Exec {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/rathcluster/rath/internal/filename"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -34,14 +35,14 @@ func clean(name string) (string, error) {
 	}
 	// Cleaning before links are resolved could hide a step through a link, so
 	// "a/../b" goes to os.Root as it is; here only the letters are checked.
-	local, err := filepath.Localize(path.Clean(name))
+	local, err := filename.Local(path.Clean(name))
 	if err != nil {
 		return refuse("leaves the workspace or is no file name here")
 	}
 	if path.Clean(name) == name {
 		return local, nil
 	}
-	return filepath.FromSlash(name), nil
+	return filename.FromSlash(name), nil
 }
 
 // pathError turns what os.Root says into the vocabulary's errors.
@@ -357,7 +358,7 @@ func (d *Directory) List(ctx context.Context, name string) ([]sandbox.Entry, err
 		if err != nil {
 			return nil, pathError(name, err)
 		}
-		entries = append(entries, entry(path.Join(name, one.Name()), fi))
+		entries = append(entries, entry(path.Join(name, filename.Escape(one.Name())), fi))
 	}
 	slices.SortFunc(entries, func(a, b sandbox.Entry) int { return cmp.Compare(a.Name, b.Name) })
 	return entries, nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/filename"
 	"github.com/rathcluster/rath/internal/manifest"
 )
 
@@ -46,10 +47,10 @@ func (r *Repository) Tree(ctx context.Context, b blob.Store, commit string, chan
 	var gone, come strings.Builder
 	for i, c := range changes {
 		if commit != "" && (c.Before.Kind == manifest.File || c.Before.Kind == manifest.Symlink) {
-			fmt.Fprintf(&gone, "0 %s\t%s%s\x00", strings.Repeat("0", len(commit)), r.prefix, c.Path)
+			fmt.Fprintf(&gone, "0 %s\t%s%s\x00", strings.Repeat("0", len(commit)), r.prefix, filename.Raw(c.Path))
 		}
 		if ids[i] != "" {
-			fmt.Fprintf(&come, "%s %s\t%s%s\x00", mode(c.After), ids[i], r.prefix, c.Path)
+			fmt.Fprintf(&come, "%s %s\t%s%s\x00", mode(c.After), ids[i], r.prefix, filename.Raw(c.Path))
 		}
 	}
 	if _, err := r.git(ctx, strings.NewReader(gone.String()+come.String()), env, "update-index", "-z", "--add", "--remove", "--replace", "--index-info"); err != nil {
@@ -76,7 +77,7 @@ func (r *Repository) outsideModules(ctx context.Context, env []string, changes [
 		}
 	}
 	for _, c := range changes {
-		for p := r.prefix + c.Path; len(modules) > 0 && p != "." && p != "/"; p = path.Dir(p) {
+		for p := r.prefix + filename.Raw(c.Path); len(modules) > 0 && p != "." && p != "/"; p = path.Dir(p) {
 			if modules[p] {
 				return fmt.Errorf("%w: %q lies in the submodule %s, which is a repository of its own", ErrRefused, r.prefix+c.Path, p)
 			}
@@ -97,7 +98,7 @@ func (r *Repository) holds(ctx context.Context, env []string, changes []manifest
 		held[line] = true
 	}
 	for i, c := range changes {
-		if ids[i] != "" && !held[fmt.Sprintf("%s %s 0\t%s%s", mode(c.After), ids[i], r.prefix, c.Path)] {
+		if ids[i] != "" && !held[fmt.Sprintf("%s %s 0\t%s%s", mode(c.After), ids[i], r.prefix, filename.Raw(c.Path))] {
 			return fmt.Errorf("%w: %q", ErrRefused, r.prefix+c.Path)
 		}
 	}
@@ -127,7 +128,7 @@ func (r *Repository) Differing(ctx context.Context, b blob.Store, commit string,
 	}
 	var out []manifest.Change
 	for i, e := range entries {
-		has, want := listed[r.prefix+e.Path], ""
+		has, want := listed[r.prefix+filename.Raw(e.Path)], ""
 		if ids[i] != "" {
 			want = mode(e) + " " + ids[i]
 		}

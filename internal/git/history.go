@@ -109,6 +109,21 @@ func (r *Repository) Paths(ctx context.Context, commit string, commits int) (map
 	return all, nil
 }
 
+// Tracked returns the files of the index below the directory that was opened, relative to it.
+func (r *Repository) Tracked(ctx context.Context) ([]string, error) {
+	out, err := r.git(ctx, nil, nil, "ls-files", "-z", "--cached", "--full-name")
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for p := range strings.SplitSeq(out, "\x00") {
+		if p, ok := strings.CutPrefix(p, r.prefix); ok && p != "" {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
 // Current returns the branch that is checked out, as refs/heads/NAME, "" for none.
 func (r *Repository) Current(ctx context.Context) string {
 	out, err := r.git(ctx, nil, nil, "symbolic-ref", "--quiet", "HEAD")

@@ -13,6 +13,7 @@ package ignore
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,6 +77,29 @@ func (r *Rules) add(line string) error {
 	r.patterns = append(r.patterns, compile(line))
 	return nil
 }
+
+// Include appends the lines by which a path of a file comes in, whatever the lines before
+// them say. All else in the directories above it that they left out stays out.
+func (r *Rules) Include(path string) error {
+	for i := range len(path) {
+		if path[i] != '/' {
+			continue
+		}
+		if _, out := r.Match(path[:i], true); out {
+			dir := "/" + escape(path[:i])
+			if err := errors.Join(r.add("!"+dir+"/"), r.add(dir+"/*")); err != nil {
+				return err
+			}
+		}
+	}
+	if _, out := r.Match(path, false); out {
+		return r.add("!/" + escape(path))
+	}
+	return nil
+}
+
+// Len returns the number of lines.
+func (r *Rules) Len() int { return len(r.lines) }
 
 // Lines returns the lines that Parse reads. The caller owns the slice.
 func (r *Rules) Lines() []string { return slices.Clone(r.lines) }

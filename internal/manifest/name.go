@@ -7,12 +7,15 @@ import (
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/rathcluster/rath/internal/filename"
 )
 
 // Fold returns the one form of all names that some file system takes for the same: case,
 // also of letters that fold to several (APFS takes ß for ss), the ways to compose a letter,
 // characters that HFS+ ignores, and the dots and spaces at the end that Windows drops.
 func Fold(name string) string {
+	name = filename.Raw(name) // no character hides in an escape
 	if strings.IndexFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
 		name = strings.ToLower(name)
 	} else {

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/filename"
 )
 
 // Bounds of a Patch.
@@ -262,9 +263,30 @@ func mode(e Entry) string {
 	return "100644"
 }
 
+// octal writes a name that is not UTF-8 as git does.
+func octal(name string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, c := range []byte(name) {
+		switch {
+		case c == '"' || c == '\\':
+			b.WriteString("\\" + string(rune(c)))
+		case c < ' ' || c >= 0x7f:
+			fmt.Fprintf(&b, "\\%03o", c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
 // quote writes a path as git does: as it is, or in quotes if it could be
 // taken for something else.
 func quote(prefix, path string) string {
+	if raw := filename.Raw(path); raw != path {
+		return octal(prefix + raw)
+	}
 	for _, r := range path {
 		if r < ' ' || r == '"' || r == '\\' || r == 0x7f {
 			return fmt.Sprintf("%q", prefix+path)

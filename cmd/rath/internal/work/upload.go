@@ -17,6 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/filename"
 	"github.com/rathcluster/rath/internal/git"
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/term"
@@ -59,6 +60,7 @@ func upload(ctx context.Context, a *app.App, s *app.System, dir string, h histor
 		return blob.Digest{}, app.Fail(app.ExitUsage, "-C %s: not a directory", dir)
 	}
 	o := importOptions(a, s, dir)
+	o.Tracked = tracked(ctx, dir)
 	in, err := workspace.Import(ctx, s.Blobs(s.Tenant()), dir, &o)
 	if err != nil {
 		return blob.Digest{}, err
@@ -78,6 +80,23 @@ func upload(ctx context.Context, a *app.App, s *app.System, dir string, h histor
 		a.Remark("the copy of %s has no git repository: %s", dir, strings.TrimPrefix(strings.TrimPrefix(err.Error(), "--git: "), "git: "))
 	}
 	return in.Head, nil
+}
+
+// tracked returns the files of a directory that git tracks; none where there is no git, or
+// no repository that is trusted.
+func tracked(ctx context.Context, dir string) []string {
+	repo, err := git.Open(ctx, dir)
+	if err != nil {
+		return nil
+	}
+	all, err := repo.Tracked(ctx)
+	if errors.Join(err, repo.Close()) != nil {
+		return nil
+	}
+	for i, p := range all {
+		all[i] = filename.Escape(p)
+	}
+	return all
 }
 
 // What --git takes of a repository.
@@ -137,7 +156,7 @@ func addHistory(ctx context.Context, b blob.Store, dir string, head blob.Digest,
 				return "", err
 			}
 			for _, p := range slices.Sorted(maps.Keys(paths)) {
-				if line, out := rules.Excludes(p, false); out {
+				if line, out := rules.Excludes(filename.Escape(p), false); out {
 					_, err := none(true, app.ExitConflict, "its last %d commits hold %s, which the line %q of an ignore file leaves out; --git gives it all the same", historyCommits, p, line)
 					return "", err
 				}

@@ -88,6 +88,9 @@ type Error struct {
 	RetryAfter time.Duration
 	// Final: the server said that another try is no use, although the code is worth one.
 	Final bool
+	// Thoughts: the server refused a request with thoughts of former answers, and may accept
+	// it without them, by [Request.ThoughtsFrom]. It is not kept in a journal.
+	Thoughts bool
 	// Used is what the server said, before the call failed, that it used. It is not kept
 	// in a journal.
 	Used    session.Usage

@@ -114,6 +114,9 @@ type Request struct {
 	// Shared is a hint, too: other sessions, which forked there, have so many of the
 	// first messages.
 	Shared int `json:"shared,omitempty"`
+	// ThoughtsFrom is the first message whose thoughts go back to their server. Those of
+	// the messages before stay away: a server refused them, see [Error.Thoughts].
+	ThoughtsFrom int `json:"thoughts_from,omitempty"`
 	// StepKey names the durable step on whose behalf the call is made, as
 	// run/path/attempt, with ".2", ".3" and so on after it when an attempt asks
 	// again. It travels as the header [StepHeader] and changes

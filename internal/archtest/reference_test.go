@@ -19,7 +19,7 @@ import (
 // referred are the packages that docs/reference.md lists, in its order: what authors of
 // workflows use, then what programs around a fleet use.
 var referred = []string{
-	"flow", "session", "run", "tool", "llm", "llm/scripted", "llm/openai", "llm/anthropic",
+	"flow", "session", "run", "tool", "llm", "llm/scripted", "llm/openai", "llm/anthropic", "llm/llmtest",
 	"memory", "memory/local", "memory/openviking", "workspace", "blob",
 	"sandbox", "sandbox/local", "sandbox/docker", "sandbox/kubernetes", "sandbox/opensandbox", "sandbox/scripted",
 	"flow/inprocess", "flow/flowtest", "client", "messages", "node",

@@ -12,7 +12,6 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
 	"github.com/rathcluster/rath/llm/openai"
@@ -21,8 +20,8 @@ import (
 
 // forked lets branches of one session ask a simulated server, each with words of its own
 // after what they share, and returns what its cache saw and what the run says it used.
-func forked(t *testing.T, n int, rules llmtest.CacheRules, models llm.Models, kind string, shared ...session.Chunk) ([]llmtest.CacheUse, session.Usage) {
-	server := &llmtest.CacheServer{Rules: rules, First: 20 * time.Millisecond}
+func forked(t *testing.T, n int, rules CacheRules, models llm.Models, kind string, shared ...session.Chunk) ([]CacheUse, session.Usage) {
+	server := &CacheServer{Rules: rules, First: 20 * time.Millisecond}
 	srv := httptest.NewServer(server)
 	t.Cleanup(srv.Close)
 	agent := &flow.Agent{Name: "a", Prompt: "You answer.", Provider: llm.Provider{Kind: kind, Model: "m1", BaseURL: srv.URL + "/v1"}}
@@ -65,14 +64,14 @@ func TestForkCost(t *testing.T) {
 	claude, gpt := anthropic.New(nil), openai.New(nil)
 	for _, tt := range []struct {
 		name        string
-		rules       llmtest.CacheRules
+		rules       CacheRules
 		models      llm.Models
 		kind        string
 		write, read float64
 	}{
-		{"anthropic", llmtest.AnthropicCache, claude, "anthropic", 1.25, 0.1},
-		{"openai", llmtest.OpenAICache, gpt, "", 1.25, 0.1},
-		{"blocks", llmtest.BlockCache, gpt, "", 1.25, 0.1},
+		{"anthropic", AnthropicCache, claude, "anthropic", 1.25, 0.1},
+		{"openai", OpenAICache, gpt, "", 1.25, 0.1},
+		{"blocks", BlockCache, gpt, "", 1.25, 0.1},
 	} {
 		for _, n := range []int{8, 64} {
 			t.Run(fmt.Sprintf("%s/%d", tt.name, n), func(t *testing.T) {

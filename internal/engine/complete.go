@@ -67,6 +67,7 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 		return digest, fmt.Errorf("flow: render prompt: %w", err)
 	}
 	m.c.size = size
+	m.req.ThoughtsFrom = m.c.thoughtsFrom
 	m.msgs, m.req.Shared, m.size, m.req.CacheKey = msgs, m.c.shared, size, m.c.cacheKey(m.st.s.Key().Tenant, msgs)
 	if m.choices, err = ex.rt.choices(*p); err != nil {
 		return digest, err
@@ -118,7 +119,16 @@ func (m *completion) send(r *retry) error {
 		m.resp = resp
 		return nil
 	}
-	if err = m.failed(err); !m.blind && m.sees() && errors.Is(err, llm.CodeInvalidRequest) {
+	refused, _ := errors.AsType[*llm.Error](err)
+	err = m.failed(err)
+	if refused != nil && refused.Thoughts && errors.Is(err, llm.CodeInvalidRequest) && m.c.thoughtsFrom < len(m.msgs) {
+		// They stay in the session, which would be refused from now on. The agent's next
+		// requests leave them out as well, so that all of them begin alike.
+		m.c.thoughtsFrom = len(m.msgs)
+		m.req.ThoughtsFrom = m.c.thoughtsFrom
+		return errOtherwise
+	}
+	if !m.blind && m.sees() && errors.Is(err, llm.CodeInvalidRequest) {
 		// An image may be why. It stays in the session, which would be refused from now on.
 		m.blind = true
 		return errOtherwise

@@ -20,18 +20,20 @@ type call struct {
 	tools     []llm.ToolSpec
 	choice    string // of tools; "" is the server's own
 	notes     note
-	ask       string           // a last user message that is not part of the session
-	more      bool             // it answers messages that came after the agent was done
-	inherited int              // chunks of the session that its parent has
-	shared    int              // messages of the newest request that the session's parent has
-	shown     transcript       // what the calls before this one rendered
-	table     *tool.Table      // of an agent
-	account   *journal.Account // of an agent's own budget; nil without one
-	key       string           // of the cache, once it is known
-	size      int              // of the newest request as JSON, in bytes
-	images    []int            // the messages of it that have images
-	window    window
-	partial   func(text string) // gets an answer under way; nil without it
+	ask       string     // a last user message that is not part of the session
+	more      bool       // it answers messages that came after the agent was done
+	inherited int        // chunks of the session that its parent has
+	shared    int        // messages of the newest request that the session's parent has
+	shown     transcript // what the calls before this one rendered
+	// thoughtsFrom is the first message whose thoughts go back: a server refused those before.
+	thoughtsFrom int
+	table        *tool.Table      // of an agent
+	account      *journal.Account // of an agent's own budget; nil without one
+	key          string           // of the cache, once it is known
+	size         int              // of the newest request as JSON, in bytes
+	images       []int            // the messages of it that have images
+	window       window
+	partial      func(text string) // gets an answer under way; nil without it
 }
 
 // model is the one that the call names, or the task, or the node.

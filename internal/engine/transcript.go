@@ -90,6 +90,7 @@ func (t *transcript) render(c *call, s session.Session, p *llm.Provider) ([]llm.
 func (t *transcript) extend(c *call, s session.Session) error {
 	if last, _ := s.At(t.n - 1); t.sum == nil || t.n > 0 && last != t.last {
 		*t = transcript{sum: sha256.New(), msgs: make([]llm.Message, 0, s.Len()+1)}
+		c.thoughtsFrom = 0
 		t.write([]byte("[["))
 		if c.prompt != "" {
 			if err := t.add(llm.Message{Role: llm.System, Text: c.prompt}); err != nil {

@@ -10,8 +10,8 @@
 //
 // A request is sent once: the caller of package llm decides about another one.
 //
-// Files, the lowest first: exchange, finish, fragment, body, opaque, sse, watch, server, azure, schema,
-// wait, classes, complaint, failure, transport, complete.
+// Files, the lowest first: exchange, finish, fragment, body, opaque, legal, sse, watch, server, azure,
+// schema, wait, classes, complaint, failure, transport, complete.
 package exchange
 
 import (

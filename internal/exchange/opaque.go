@@ -1,30 +1,51 @@
 package exchange
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
 
-// Piece is a part of an assistant's message in the order of its server: something that
-// the server wants back as it came, so many bytes of the text, or a call.
+// Piece is a part of an assistant's message in the order of its server: a thought that
+// the server wants back as it came, a length of the text, or a call. A call may have a raw
+// part of its own, such as a signature.
 type Piece struct {
 	Raw  json.RawMessage `json:"raw,omitempty"`
-	Text int             `json:"text,omitempty"`
+	Text int             `json:"text,omitempty"` // bytes
 	Call string          `json:"call,omitempty"` // its id
 }
 
+// sealed are the pieces of an answer with its origin. Thoughts are valid at the server,
+// model and key that they came from, and nowhere else.
 type sealed struct {
-	Host   string  `json:"host"`
+	origin
 	Pieces []Piece `json:"pieces"`
 }
 
-// Seal writes the pieces of an answer as [llm.Response.Opaque]: "" if none of them is
-// raw, since the message itself says the rest. They go back over the same wire to the
-// same host only.
-func Seal(wire, host string, pieces []Piece) string {
+type origin struct {
+	Host  string `json:"host"`
+	Model string `json:"model"`
+	// Key is a digest of the name of the key: not of the key, and no path of a machine.
+	Key string `json:"key,omitempty"`
+}
+
+func (e *Endpoint) origin() origin {
+	o := origin{Host: e.Host, Model: e.Model}
+	if e.keyName != "" {
+		sum := sha256.Sum256([]byte(e.keyName))
+		o.Key = hex.EncodeToString(sum[:6])
+	}
+	return o
+}
+
+// Seal writes the pieces of an answer as [llm.Response.Opaque]: "" if none of them is raw,
+// since the message has the others.
+func (e *Endpoint) Seal(wire string, pieces []Piece) string {
 	raw := false
 	for _, p := range pieces {
 		raw = raw || len(p.Raw) > 0
@@ -32,25 +53,27 @@ func Seal(wire, host string, pieces []Piece) string {
 	if !raw {
 		return ""
 	}
-	data, err := Marshal(map[string]sealed{wire: {host, pieces}})
+	data, err := Marshal(map[string]sealed{wire: {e.origin(), pieces}})
 	if err != nil {
 		return ""
 	}
 	return llm.CleanText(string(data))
 }
 
-// Part is a piece of a message to be sent: one of the three.
+// Part is a piece of a message to be sent: a thought, a text or a call, which may have a
+// raw part of its own.
 type Part struct {
 	Raw  json.RawMessage
 	Text string
 	Call *session.ToolCall
 }
 
-// Open returns the parts of an assistant's message: in the order of its server, if it
-// is what the server said, else the text and the calls.
-func Open(wire, host string, m *llm.Message) []Part {
+// open returns the parts of an assistant's message: in the order of its server with its
+// thoughts, if the message is an unchanged answer of this endpoint, else the text and the
+// calls.
+func (e *Endpoint) open(wire string, m *llm.Message, thoughts bool) []Part {
 	var o map[string]sealed
-	if m.Opaque != "" && json.Unmarshal([]byte(m.Opaque), &o) == nil && o[wire].Host == host {
+	if thoughts && m.Opaque != "" && json.Unmarshal([]byte(m.Opaque), &o) == nil && o[wire].origin == e.origin() {
 		if parts := arrange(o[wire].Pieces, m); parts != nil {
 			return parts
 		}
@@ -65,20 +88,20 @@ func Open(wire, host string, m *llm.Message) []Part {
 	return parts
 }
 
-// arrange puts text and calls of m where the pieces say; nil if they are of another
+// arrange puts text and calls of m where the pieces have them; nil if they are of another
 // message.
 func arrange(pieces []Piece, m *llm.Message) (parts []Part) {
 	text, calls := m.Text, m.Calls
 	for _, p := range pieces {
 		switch {
-		case len(p.Raw) > 0:
-			parts = append(parts, Part{Raw: p.Raw})
 		case p.Call != "":
 			if len(calls) == 0 || calls[0].ID != p.Call {
 				return nil
 			}
-			parts = append(parts, Part{Call: &calls[0]})
+			parts = append(parts, Part{Call: &calls[0], Raw: p.Raw})
 			calls = calls[1:]
+		case len(p.Raw) > 0:
+			parts = append(parts, Part{Raw: p.Raw})
 		case p.Text > 0 && p.Text <= len(text):
 			parts = append(parts, Part{Text: text[:p.Text]})
 			text = text[p.Text:]
@@ -90,6 +113,15 @@ func arrange(pieces []Piece, m *llm.Message) (parts []Part) {
 		return nil
 	}
 	return parts
+}
+
+// Mark returns the error of a request with thoughts of former answers. A refusal of it gets
+// the mark that it may be of the thoughts.
+func Mark(err error, thoughts bool) error {
+	if failed, ok := errors.AsType[*llm.Error](err); ok && thoughts && failed.Code == llm.CodeInvalidRequest && failed.Status >= 400 && failed.Status < 500 {
+		failed.Thoughts = true
+	}
+	return err
 }
 
 // IDs are the ids of the calls of an answer.

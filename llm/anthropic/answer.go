@@ -172,7 +172,7 @@ func (a *answer) Response() *llm.Response {
 		}
 	}
 	r.Text, r.Reasoning = a.text.String(), a.reasoning.String()
-	r.Opaque = exchange.Seal(wire, a.e.Host, pieces)
+	r.Opaque = a.e.Seal(wire, pieces)
 	if len(r.Calls) > 0 && r.Finish == llm.FinishStop {
 		r.Finish = llm.FinishTools
 	}

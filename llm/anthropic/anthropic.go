@@ -5,8 +5,10 @@
 //	client, err := models.Client(ctx, llm.Provider{Model: "claude-sonnet-4-5"})
 //
 // A completion counts only if the server gave a stop reason. Blocks of thinking go back
-// to the server that wrote them byte for byte, signatures and hidden ones too, and where
-// they stood: [llm.Response.Opaque] has them. Breakpoints of the prompt cache stand at
+// to the model, server and key that wrote them byte for byte, signatures and hidden ones too,
+// and where they stood: [llm.Response.Opaque] has them. Thinking is asked for where the server
+// accepts it: not beside a tool that is required, and, with a budget, not within a loop of
+// tools that another model took over. Breakpoints of the prompt cache stand at
 // the end of the tools, of the instructions, of the newest message and of the newest one
 // of the request before.
 //
@@ -14,7 +16,7 @@
 // which the protocol does not have, are said by the user where they stand. A seed and
 // the penalties of a provider are not sent: the protocol has none.
 //
-// Files, the lowest first: anthropic, request, messages, answer, blocks, client.
+// Files, the lowest first: anthropic, thinking, request, messages, answer, blocks, client.
 package anthropic
 
 import (

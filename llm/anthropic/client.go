@@ -30,9 +30,10 @@ func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Del
 		return nil, err
 	}
 	e := c.For(r)
-	body, err := encode(r, e)
+	body, refusable, err := encode(r, e)
 	if err != nil {
 		return nil, err
 	}
-	return e.Complete(ctx, r, "/messages", body, &answer{e: e, Passed: exchange.Passed{Sink: sink}, model: e.Model})
+	resp, err := e.Complete(ctx, r, "/messages", body, &answer{e: e, Passed: exchange.Passed{Sink: sink}, model: e.Model})
+	return resp, exchange.Mark(err, refusable)
 }

@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
+	"github.com/rathcluster/rath/llm/llmtest"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -146,9 +146,11 @@ func TestBody(t *testing.T) {
 	}
 	// Not to another server, and not beside a text that the server did not write.
 	for name, change := range map[string]func(*llm.Message){
-		"host": func(m *llm.Message) { m.Opaque = strings.ReplaceAll(m.Opaque, "127.0.0.1", "127.0.0.2") },
-		"text": func(m *llm.Message) { m.Text = "I look. And?" },
-		"call": func(m *llm.Message) { m.Calls = []session.ToolCall{{ID: "b", Name: "f"}} },
+		"model": func(m *llm.Message) { m.Opaque = strings.ReplaceAll(m.Opaque, `"model":"m"`, `"model":"n"`) },
+		"key":   func(m *llm.Message) { m.Opaque = strings.ReplaceAll(m.Opaque, `"key":"`, `"key":"0`) },
+		"host":  func(m *llm.Message) { m.Opaque = strings.ReplaceAll(m.Opaque, "127.0.0.1", "127.0.0.2") },
+		"text":  func(m *llm.Message) { m.Text = "I look. And?" },
+		"call":  func(m *llm.Message) { m.Calls = []session.ToolCall{{ID: "b", Name: "f"}} },
 	} {
 		m := resp.Message()
 		change(&m)
@@ -268,9 +270,8 @@ func TestRefused(t *testing.T) {
 	s := serve(t, "{}")
 	hi := []llm.Message{{Role: llm.User, Text: "hi"}}
 	for want, r := range map[string]*llm.Request{
-		"want a json_schema":    {Provider: llm.Provider{Model: "m", ResponseFormat: json.RawMessage(`{}`)}, Messages: hi},
-		"with thinking no tool": {Provider: llm.Provider{Model: "m", Extra: json.RawMessage(`{"thinking":{"type":"enabled","budget_tokens":2000}}`)}, Messages: hi, Tools: []llm.ToolSpec{{Name: "f"}}, ToolChoice: "f"},
-		`"system" is set`:       {Provider: llm.Provider{Model: "m", Extra: json.RawMessage(`{"system":"x"}`)}, Messages: hi},
+		"want a json_schema": {Provider: llm.Provider{Model: "m", ResponseFormat: json.RawMessage(`{}`)}, Messages: hi},
+		`"system" is set`:    {Provider: llm.Provider{Model: "m", Extra: json.RawMessage(`{"system":"x"}`)}, Messages: hi},
 	} {
 		models := anthropic.New(nil)
 		client, err := models.Client(t.Context(), llm.Provider{Model: "m", BaseURL: s.URL})

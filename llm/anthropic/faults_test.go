@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
+	"github.com/rathcluster/rath/llm/llmtest"
 	"github.com/rathcluster/rath/session"
 )
 

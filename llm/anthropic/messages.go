@@ -1,11 +1,9 @@
 package anthropic
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"regexp"
+	"strings"
 
 	"github.com/rathcluster/rath/internal/exchange"
 	"github.com/rathcluster/rath/llm"
@@ -24,6 +22,7 @@ type block struct {
 	Name         string          `json:"name,omitempty"`
 	Input        json.RawMessage `json:"input,omitempty"`
 	ToolUseID    string          `json:"tool_use_id,omitempty"`
+	IsError      bool            `json:"is_error,omitempty"`
 	Content      any             `json:"content,omitempty"` // of a result: a text, or blocks
 	Source       *source         `json:"source,omitempty"`  // of an image
 	CacheControl *ephemeral      `json:"cache_control,omitempty"`
@@ -45,41 +44,32 @@ func (b block) MarshalJSON() ([]byte, error) {
 	return exchange.Marshal(plain(b))
 }
 
-// transcript puts the messages into the two roles that the protocol has, each in turn.
-// Other sessions share the first messages.
-func transcript(all []llm.Message, shared int, host string) (system []block, turns []message) {
+// rules are the protocol's demands on a transcript.
+var rules = exchange.Rules{
+	IDs: regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`), SystemFirst: true, UserFirst: true, UserLast: true, Alternate: true, NoBlanks: true, ResultImages: true,
+}
+
+// transcript puts the lines into the two roles that the protocol has, each in turn. Other
+// sessions share the first messages.
+func transcript(lines []exchange.Line, shared int) (system []block, turns []message) {
 	first := 0
-	for first < len(all) && all[first].Role == llm.System {
+	for first < len(lines) && lines[first].Role == llm.System {
+		system = append(system, text(lines[first].Text)...)
 		first++
-	}
-	if first == len(all) {
-		first-- // instructions alone: the last one asks
-	}
-	for i := range all[:first] {
-		system = append(system, text(all[i].Text)...)
 	}
 	if n := len(system); n > 0 {
 		system[n-1].CacheControl = breakpoint
 	}
 	var ends []int // the turns that are the user's
 	fork, forked := -1, 0
-	for i := range all[first:] {
-		m := &all[first+i]
-		role, blocks := "user", shown(m)
-		switch m.Role {
+	for i := range lines[first:] {
+		l := &lines[first+i]
+		role, blocks := "user", shown(l)
+		switch l.Role {
 		case llm.Assistant:
-			role, blocks = "assistant", spoken(m, host)
+			role, blocks = "assistant", spoken(l)
 		case llm.Tool:
-			result := block{Type: "tool_result", ToolUseID: id(m.CallID)}
-			if len(m.Images) > 0 {
-				result.Content = blocks
-			} else if m.Text != "" {
-				result.Content = m.Text
-			}
-			blocks = []block{result}
-		}
-		if len(blocks) == 0 {
-			continue
+			blocks = []block{result(l, blocks)}
 		}
 		last := len(turns) - 1
 		if last < 0 || turns[last].Role != role {
@@ -89,8 +79,8 @@ func transcript(all []llm.Message, shared int, host string) (system []block, tur
 				ends = append(ends, last)
 			}
 		}
-		turns[last].Content = join(turns[last].Content, blocks)
-		if first+i < shared {
+		turns[last].Content = append(turns[last].Content, blocks...)
+		if l.At >= 0 && l.At < shared {
 			fork, forked = last, len(turns[last].Content)-1
 		}
 	}
@@ -111,75 +101,49 @@ func transcript(all []llm.Message, shared int, host string) (system []block, tur
 	return system, turns
 }
 
-// join adds blocks to a turn. Results of tools come first in it: they answer the calls
-// right before them.
-func join(turn, blocks []block) []block {
-	if len(turn) == 0 || blocks[0].Type != "tool_result" || turn[len(turn)-1].Type == "tool_result" {
-		return append(turn, blocks...)
-	}
-	at := 0
-	for at < len(turn) && turn[at].Type == "tool_result" {
-		at++
-	}
-	return append(append(append([]block(nil), turn[:at]...), blocks...), turn[at:]...)
-}
-
-// text returns a block for a text; an empty one is refused by the protocol.
+// text returns a block for a text; the protocol refuses a blank one.
 func text(s string) []block {
-	if s == "" {
+	if strings.TrimSpace(s) == "" {
 		return nil
 	}
 	return []block{{Type: "text", Text: s}}
 }
 
 // shown returns the blocks of a text and of images.
-func shown(m *llm.Message) []block {
-	blocks := text(m.Text)
-	for i := range m.Images {
-		blocks = append(blocks, block{Type: "image", Source: &source{"base64", m.Images[i].Type, m.Images[i].Data}})
+func shown(l *exchange.Line) []block {
+	blocks := text(l.Text)
+	for i := range l.Images {
+		blocks = append(blocks, block{Type: "image", Source: &source{"base64", l.Images[i].Type, l.Images[i].Data}})
 	}
 	return blocks
 }
 
+// result returns the block of a result, whose text and images are blocks. One that failed
+// has to have a text.
+func result(l *exchange.Line, blocks []block) block {
+	b := block{Type: "tool_result", ToolUseID: l.CallID, IsError: l.Failed}
+	switch {
+	case len(l.Images) > 0:
+		b.Content = blocks
+	case len(blocks) > 0:
+		b.Content = l.Text
+	case l.Failed:
+		b.Content = exchange.ErrorText("")
+	}
+	return b
+}
+
 // spoken returns the blocks of an assistant's message.
-func spoken(m *llm.Message, host string) (blocks []block) {
-	for _, p := range exchange.Open(wire, host, m) {
+func spoken(l *exchange.Line) (blocks []block) {
+	for _, p := range l.Parts {
 		switch {
+		case p.Call != nil:
+			blocks = append(blocks, block{Type: "tool_use", ID: p.Call.ID, Name: p.Call.Name, Input: json.RawMessage(p.Call.Args)})
 		case p.Raw != nil:
 			blocks = append(blocks, block{raw: p.Raw})
-		case p.Call != nil:
-			blocks = append(blocks, block{Type: "tool_use", ID: id(p.Call.ID), Name: p.Call.Name, Input: input(p.Call.Args)})
 		default:
 			blocks = append(blocks, text(p.Text)...)
 		}
 	}
 	return blocks
-}
-
-// input makes arguments the object that the protocol wants. What is none was refused by
-// the tool, whose result says so.
-func input(args string) json.RawMessage {
-	b := bytes.TrimSpace([]byte(args))
-	switch {
-	case len(b) == 0:
-		return json.RawMessage("{}")
-	case b[0] == '{' && json.Valid(b):
-		return b
-	}
-	data, err := exchange.Marshal(map[string]string{"arguments": args})
-	if err != nil {
-		return json.RawMessage("{}")
-	}
-	return data
-}
-
-var wireID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
-
-// id returns the id of a call as the protocol accepts it: other servers write others.
-func id(s string) string {
-	if wireID.MatchString(s) {
-		return s
-	}
-	sum := sha256.Sum256([]byte(s))
-	return "call_" + hex.EncodeToString(sum[:12])
 }

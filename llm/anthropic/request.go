@@ -1,6 +1,7 @@
 package anthropic
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 
@@ -46,22 +47,31 @@ type ephemeral struct {
 
 var breakpoint = &ephemeral{"ephemeral"}
 
-// encode writes the body of r. Equal requests give equal bytes.
-func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
+// encode writes the body of r. Equal requests give equal bytes. refusable reports whether
+// the thoughts of former answers, or their lack, can be why the server refuses it.
+func encode(r *llm.Request, e *exchange.Endpoint) (body []byte, refusable bool, err error) {
 	p := &r.Provider
 	form, err := formOf(e.ResponseFormat(p))
-	switch {
-	case err != nil:
-		return nil, e.Fail(llm.CodeInvalidRequest, 0, "response_format: %v", err)
-	case len(r.Tools) > 0 && r.ToolChoice != "" && r.ToolChoice != llm.ToolsAuto && r.ToolChoice != llm.ToolsNone && thinks(p.Extra):
-		return nil, e.Fail(llm.CodeInvalidRequest, 0, "with thinking no tool can be required; leave out the tool choice, or thinking")
+	if err != nil {
+		return nil, false, e.Fail(llm.CodeInvalidRequest, 0, "response_format: %v", err)
+	}
+	lines, refusable := e.Legalize(wire, r, rules)
+	think, extra := thinkingOf(p.Extra)
+	if think.asked() {
+		looped, allowed := think.allowed(r, lines)
+		if refusable = refusable || looped; !allowed {
+			think = thinking{}
+			if extra, err = without(p.Extra, "thinking"); err != nil {
+				return nil, false, e.Fail(llm.CodeInvalidRequest, 0, "extra: %v", err)
+			}
+		}
 	}
 	w := request{
-		Model: e.Model, MaxTokens: p.MaxTokens, Stream: true,
+		Model: e.Model, MaxTokens: cmp.Or(p.MaxTokens, DefaultMaxTokens), Stream: true,
 		Temperature: p.Temperature, TopP: p.TopP, StopSequences: p.Stop, ToolChoice: chosen(r),
 	}
-	if w.MaxTokens == 0 {
-		w.MaxTokens = DefaultMaxTokens
+	if think.asked() {
+		think.fit(&w)
 	}
 	if p.ReasoningEffort != "" {
 		w.OutputConfig = &output{p.ReasoningEffort}
@@ -71,13 +81,14 @@ func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 		w.Tools = append(w.Tools, tool{Name: t.Name, Description: t.Description, InputSchema: e.Schema(p, t)})
 	}
 	if form != nil && r.ToolChoice != llm.ToolsNone {
-		w.Tools, w.ToolChoice = append(w.Tools, *form), formed(r)
+		w.Tools, w.ToolChoice = append(w.Tools, *form), formed(r, think.asked())
 	}
 	if n := len(w.Tools); n > 0 {
 		w.Tools[n-1].CacheControl = breakpoint
 	}
-	w.System, w.Messages = transcript(r.Messages, r.Shared, e.Host)
-	return exchange.Body(w, p.Extra)
+	w.System, w.Messages = transcript(lines, r.Shared)
+	body, err = exchange.Body(w, extra)
+	return body, refusable, err
 }
 
 // formTool is the tool whose arguments are an answer that has to have a form, which the
@@ -111,9 +122,9 @@ func formOf(format json.RawMessage) (*tool, error) {
 }
 
 // formed is the choice where an answer has to have a form: it, or another tool before.
-func formed(r *llm.Request) *choice {
+func formed(r *llm.Request, thinks bool) *choice {
 	switch {
-	case thinks(r.Provider.Extra): // then none can be required
+	case thinks: // then none can be required
 		return &choice{Type: "auto", DisableParallel: true}
 	case len(r.Tools) == 0:
 		return &choice{Type: "tool", Name: formTool, DisableParallel: true}
@@ -121,16 +132,6 @@ func formed(r *llm.Request) *choice {
 		return &choice{Type: "any", DisableParallel: true}
 	}
 	return chosen(r)
-}
-
-// thinks reports whether a request asks for thinking, which forbids to force a tool.
-func thinks(extra json.RawMessage) bool {
-	var o struct {
-		Thinking struct {
-			Type string `json:"type"`
-		} `json:"thinking"`
-	}
-	return json.Unmarshal(extra, &o) == nil && (o.Thinking.Type == "enabled" || o.Thinking.Type == "adaptive")
 }
 
 func chosen(r *llm.Request) *choice {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
+	"github.com/rathcluster/rath/llm/llmtest"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/session"

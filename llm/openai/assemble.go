@@ -130,6 +130,7 @@ type assembler struct {
 
 	text, reasoning      strings.Builder
 	textJoin, reasonJoin exchange.Joiner
+	thoughts             thoughts // as they go back
 	slots                []*slot
 	refused              bool
 	usage                session.Usage
@@ -218,13 +219,15 @@ func (a *assembler) Add(raw []byte) error {
 
 func (a *assembler) speak(s *spoken) error {
 	// Some servers send the same thought under two names.
-	for _, raw := range []json.RawMessage{s.ReasoningContent, s.Reasoning, s.ReasoningDetails} {
+	for i, raw := range []json.RawMessage{s.ReasoningContent, s.Reasoning, s.ReasoningDetails} {
 		if !exchange.IsSet(raw) {
 			continue
 		}
+		a.thoughts.named(i)
 		a.think(a.reasonJoin.Add(raw))
 		break
 	}
+	a.Size += a.thoughts.add(s.ReasoningDetails)
 	for _, raw := range exchange.ContentParts(s.Content) {
 		if exchange.IsSet(raw.Thinking) {
 			a.think(a.reasonJoin.Add(raw.Thinking))
@@ -388,16 +391,17 @@ func (a *assembler) Response() *llm.Response {
 		other.Uncounted, other.Model = a.usage.Tokens() == 0, a.model
 		r.Others = append(r.Others, *other)
 	}
-	extras := map[string]json.RawMessage{}
 	ids := exchange.IDs{}
+	pieces := a.thoughts.pieces(r.Reasoning)
+	if r.Text != "" {
+		pieces = append(pieces, exchange.Piece{Text: len(r.Text)})
+	}
 	for i, s := range a.ordered() {
 		id := ids.Take(s.id, i)
 		r.Calls = append(r.Calls, session.ToolCall{ID: id, Name: s.name, Args: s.args.String()})
-		if s.extra != nil {
-			extras[id] = s.extra
-		}
+		pieces = append(pieces, exchange.Piece{Call: id, Raw: s.extra})
 	}
-	r.Opaque = sealOpaque(a.e.Host, extras)
+	r.Opaque = a.e.Seal(wire, pieces)
 	switch {
 	case a.refused:
 		r.Finish = llm.FinishRefused

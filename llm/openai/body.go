@@ -2,7 +2,6 @@ package openai
 
 import (
 	"encoding/json"
-	"regexp"
 	"strings"
 
 	api "github.com/sashabaranov/go-openai"
@@ -27,9 +26,10 @@ type (
 		PromptCacheKey   string          `json:"prompt_cache_key,omitempty"`
 	}
 	wireMessage struct {
-		Role       string     `json:"role"`
-		Content    any        `json:"content"` // a text, or parts
-		Name       string     `json:"name,omitempty"`
+		Role    string `json:"role"`
+		Content any    `json:"content"` // a text, or parts
+		Name    string `json:"name,omitempty"`
+		thought
 		ToolCalls  []wireCall `json:"tool_calls,omitempty"`
 		ToolCallID string     `json:"tool_call_id,omitempty"`
 	}
@@ -44,13 +44,11 @@ type (
 	}
 )
 
-// wireName is what the protocol accepts as the name of a speaker.
-var wireName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
 // encode writes the body of r for the server e. Equal requests give equal
 // bytes, and a longer transcript begins with the bytes of the shorter one:
-// that is what prompt caches live on.
-func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
+// that is what prompt caches live on. thoughts reports whether thoughts of former answers
+// are in it.
+func encode(r *llm.Request, e *exchange.Endpoint) (body []byte, thoughts bool, err error) {
 	p := r.Provider
 	w := wireRequest{
 		ChatCompletionRequest: api.ChatCompletionRequest{
@@ -60,7 +58,6 @@ func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 			Stop:            p.Stop,
 			ReasoningEffort: p.ReasoningEffort,
 		},
-		Messages:         make([]wireMessage, 0, len(r.Messages)),
 		Temperature:      p.Temperature,
 		TopP:             p.TopP,
 		FrequencyPenalty: p.FrequencyPenalty,
@@ -89,16 +86,7 @@ func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 	if knowsCacheKey(e.Host) {
 		w.PromptCacheKey = r.CacheKey
 	}
-	for i := range r.Messages {
-		m := encodeMessage(&r.Messages[i], e.Host)
-		if p.SystemRole != "" && r.Messages[i].Role == llm.System {
-			m.Role = p.SystemRole
-		}
-		w.Messages = append(w.Messages, m)
-		if seen := seenBy(r.Messages, i); len(seen) > 0 {
-			w.Messages = append(w.Messages, wireMessage{Role: string(llm.User), Content: parts(ofTools, seen)})
-		}
-	}
+	w.Messages, thoughts = messages(r, e)
 	for _, t := range r.Tools {
 		w.Tools = append(w.Tools, api.Tool{Type: api.ToolTypeFunction, Function: &api.FunctionDefinition{
 			Name: t.Name, Description: t.Description, Parameters: e.Schema(&p, &t),
@@ -114,57 +102,12 @@ func encode(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 	default:
 		w.ToolChoice = api.ToolChoice{Type: api.ToolTypeFunction, Function: api.ToolFunction{Name: r.ToolChoice}}
 	}
-	return exchange.Body(w, p.Extra)
+	body, err = exchange.Body(w, p.Extra)
+	return body, thoughts, err
 }
 
-func encodeMessage(m *llm.Message, host string) wireMessage {
-	w := wireMessage{Role: string(m.Role), Content: m.Text}
-	if m.Role == llm.User && len(m.Images) > 0 {
-		w.Content = parts(m.Text, m.Images)
-	}
-	switch {
-	case m.Role == llm.Tool:
-		w.ToolCallID = m.CallID
-	case wireName.MatchString(m.Name):
-		w.Name = m.Name
-	}
-	if len(m.Calls) > 0 {
-		extra := openOpaque(m.Opaque, host)
-		for _, c := range m.Calls {
-			wc := wireCall{ToolCall: api.ToolCall{ID: c.ID, Type: api.ToolTypeFunction}, ExtraContent: extra[c.ID]}
-			wc.Function = wireFunction{Name: c.Name, Arguments: c.Args}
-			if strings.TrimSpace(c.Args) == "" {
-				wc.Function.Arguments = "{}"
-			}
-			w.ToolCalls = append(w.ToolCalls, wc)
-		}
-	}
-	return w
-}
-
-// ofTools stands before the images of the results of tools.
-const ofTools = "Images of the results above:"
-
-// seenBy returns the images of the results of tools that end with the message at an index,
-// none within them: a result is text in the protocols of OpenAI, and nothing may come
-// between the results that answer one message. So they follow as words of the user.
-func seenBy(all []llm.Message, at int) (images []llm.Image) {
-	if all[at].Role != llm.Tool || at+1 < len(all) && all[at+1].Role == llm.Tool {
-		return nil
-	}
-	from := at
-	for from > 0 && all[from-1].Role == llm.Tool {
-		from--
-	}
-	for i := from; i <= at; i++ {
-		images = append(images, all[i].Images...)
-	}
-	return images
-}
-
-// parts are a text and images as the content of a message.
-func parts(text string, images []llm.Image) []api.ChatMessagePart {
-	var all []api.ChatMessagePart
+// parts are a text and images as the content of a message, after others.
+func parts(all []api.ChatMessagePart, text string, images []llm.Image) []api.ChatMessagePart {
 	if text != "" {
 		all = append(all, api.ChatMessagePart{Type: api.ChatMessagePartTypeText, Text: text})
 	}
@@ -184,34 +127,4 @@ func knowsCacheKey(host string) bool {
 		}
 	}
 	return false
-}
-
-// opaque is the content of llm.Message.Opaque: what a server attached to its
-// tool calls and wants back with them. It goes back to the same host only.
-type opaque struct {
-	OpenAI struct {
-		Host  string                     `json:"host"`
-		Calls map[string]json.RawMessage `json:"calls"` // by call id
-	} `json:"openai"`
-}
-
-func sealOpaque(host string, calls map[string]json.RawMessage) string {
-	if len(calls) == 0 {
-		return ""
-	}
-	var o opaque
-	o.OpenAI.Host, o.OpenAI.Calls = host, calls
-	data, err := exchange.Marshal(o)
-	if err != nil {
-		return ""
-	}
-	return llm.CleanText(string(data))
-}
-
-func openOpaque(s, host string) map[string]json.RawMessage {
-	var o opaque
-	if s == "" || json.Unmarshal([]byte(s), &o) != nil || o.OpenAI.Host != host {
-		return nil
-	}
-	return o.OpenAI.Calls
 }

@@ -25,15 +25,17 @@ func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Del
 		if err := r.Unsupported("the Responses protocol"); err != nil {
 			return nil, err
 		}
-		body, err := encodeResponses(r, e)
+		body, thoughts, err := encodeResponses(r, e)
 		if err != nil {
 			return nil, err
 		}
-		return e.Complete(ctx, r, "/responses", body, &output{e: e, Passed: exchange.Passed{Sink: sink}, model: e.Model})
+		resp, err := e.Complete(ctx, r, "/responses", body, &output{e: e, Passed: exchange.Passed{Sink: sink}, model: e.Model})
+		return resp, exchange.Mark(err, thoughts)
 	}
-	body, err := encode(r, e)
+	body, thoughts, err := encode(r, e)
 	if err != nil {
 		return nil, err
 	}
-	return e.Complete(ctx, r, "/chat/completions", body, newAssembler(e, r, sink))
+	resp, err := e.Complete(ctx, r, "/chat/completions", body, newAssembler(e, r, sink))
+	return resp, exchange.Mark(err, thoughts)
 }

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/llmtest"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/session"

@@ -340,7 +340,7 @@ func (o *output) Response() *llm.Response {
 		}
 	}
 	r.Text, r.Reasoning = o.text.String(), o.reasoning.String()
-	r.Opaque = exchange.Seal(KindResponses, o.e.Host, pieces)
+	r.Opaque = o.e.Seal(KindResponses, pieces)
 	switch {
 	case o.refused:
 		r.Finish = llm.FinishRefused

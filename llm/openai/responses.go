@@ -3,7 +3,6 @@ package openai
 import (
 	"encoding/json"
 	"regexp"
-	"strings"
 
 	api "github.com/sashabaranov/go-openai"
 
@@ -17,18 +16,20 @@ const KindResponses = "openai-responses"
 
 // encodeResponses writes the body of r for the Responses protocol. The server keeps
 // nothing: the transcript is the request's, and so are the thoughts in it, encrypted.
-func encodeResponses(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
+// thoughts reports whether there are any.
+func encodeResponses(r *llm.Request, e *exchange.Endpoint) (body []byte, thoughts bool, err error) {
 	p := &r.Provider
 	if len(p.Stop) > 0 {
-		return nil, e.Fail(llm.CodeInvalidRequest, 0, "the Responses protocol has no stop sequences: leave out the provider's stop, or use kind openai")
+		return nil, false, e.Fail(llm.CodeInvalidRequest, 0, "the Responses protocol has no stop sequences: leave out the provider's stop, or use kind openai")
 	}
 	format, err := textFormat(e.ResponseFormat(p))
 	if err != nil {
-		return nil, e.Fail(llm.CodeInvalidRequest, 0, "response_format: %v", err)
+		return nil, false, e.Fail(llm.CodeInvalidRequest, 0, "response_format: %v", err)
 	}
+	lines, thoughts := e.Legalize(KindResponses, r, responsesRules)
 	w := api.CreateResponseRequest{
 		Model: e.Model, Stream: true, Store: new(false),
-		Input:           items(r.Messages, e.Host, p.SystemRole),
+		Input:           items(lines, p.SystemRole),
 		MaxOutputTokens: p.MaxTokens, ParallelToolCalls: p.ParallelToolCalls,
 		Temperature: narrow(p.Temperature), TopP: narrow(p.TopP),
 		PromptCacheKey: r.CacheKey, Text: format,
@@ -55,8 +56,12 @@ func encodeResponses(r *llm.Request, e *exchange.Endpoint) ([]byte, error) {
 	default:
 		w.ToolChoice = map[string]string{"type": "function", "name": r.ToolChoice}
 	}
-	return exchange.Body(w, p.Extra)
+	body, err = exchange.Body(w, p.Extra)
+	return body, thoughts, err
 }
+
+// responsesRules are the protocol's demands on a transcript.
+var responsesRules = exchange.Rules{IDs: regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)}
 
 // silent are the models that refuse a request for encrypted thoughts: they have none.
 var silent = regexp.MustCompile(`^(gpt-3\.5|gpt-4|chatgpt-4)`)
@@ -68,25 +73,26 @@ func narrow(v *float64) *float32 {
 	return new(float32(*v))
 }
 
-// items are the messages as input.
-func items(all []llm.Message, host, systemRole string) []any {
+// items are the lines as input.
+func items(lines []exchange.Line, systemRole string) []any {
 	list := []any{} // never null
-	for i := range all {
-		m := &all[i]
-		switch m.Role {
+	for i := range lines {
+		l := &lines[i]
+		switch l.Role {
 		case llm.Tool:
-			list = append(list, api.ResponseFunctionCallOutput{Type: "function_call_output", CallID: m.CallID, Output: m.Text})
+			text := l.Text
+			if l.Failed {
+				text = exchange.ErrorText(text)
+			}
+			list = append(list, api.ResponseFunctionCallOutput{Type: "function_call_output", CallID: l.CallID, Output: text})
 		case llm.Assistant:
-			list = append(list, said(m, host)...)
+			list = append(list, said(l)...)
 		default:
-			role := string(m.Role)
-			if m.Role == llm.System && systemRole != "" {
+			role := string(l.Role)
+			if l.Role == llm.System && systemRole != "" {
 				role = systemRole
 			}
-			list = append(list, api.ResponseInputMessage{Role: role, Content: input(m.Text, m.Images)})
-		}
-		if seen := seenBy(all, i); len(seen) > 0 {
-			list = append(list, api.ResponseInputMessage{Role: string(llm.User), Content: input(ofTools, seen)})
+			list = append(list, api.ResponseInputMessage{Role: role, Content: input(l.Text, l.Images)})
 		}
 	}
 	return list
@@ -108,17 +114,13 @@ func input(text string, images []llm.Image) any {
 }
 
 // said are the items of an assistant's message.
-func said(m *llm.Message, host string) (list []any) {
-	for _, p := range exchange.Open(KindResponses, host, m) {
+func said(l *exchange.Line) (list []any) {
+	for _, p := range l.Parts {
 		switch {
+		case p.Call != nil:
+			list = append(list, api.ResponseOutputItem{Type: "function_call", CallID: p.Call.ID, Name: p.Call.Name, Arguments: p.Call.Args})
 		case p.Raw != nil:
 			list = append(list, p.Raw)
-		case p.Call != nil:
-			args := p.Call.Args
-			if strings.TrimSpace(args) == "" {
-				args = "{}"
-			}
-			list = append(list, api.ResponseOutputItem{Type: "function_call", CallID: p.Call.ID, Name: p.Call.Name, Arguments: args})
 		default:
 			list = append(list, api.ResponseInputMessage{Role: "assistant", Content: p.Text})
 		}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rathcluster/rath/internal/llmtest"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/llmtest"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/session"
 )
@@ -216,11 +216,19 @@ func TestResponsesBody(t *testing.T) {
 	if path != "/v1/responses" {
 		t.Errorf("asked %s", path)
 	}
-	// gpt-4o has no thoughts, and refuses to be asked for them.
-	if _, err := ask(&llm.Request{Provider: llm.Provider{Model: "gpt-4o"}, Messages: []llm.Message{{Role: llm.User, Text: "hi"}, resp.Message(), {Role: llm.Tool, CallID: "a", Text: "1"}}}); err != nil {
+	next := &llm.Request{Provider: llm.Provider{Model: "m"}, Messages: []llm.Message{{Role: llm.User, Text: "hi"}, resp.Message(), {Role: llm.Tool, CallID: "a", Text: "1"}}}
+	if _, err := ask(next); err != nil {
 		t.Fatal(err)
 	}
 	golden("thoughts")
+	// gpt-4o has no thoughts, refuses to be asked for them, and reads none of another model.
+	next.Provider.Model = "gpt-4o"
+	if _, err := ask(next); err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(body, []byte("encrypted")) {
+		t.Errorf("%s", body)
+	}
 	if _, err := ask(&llm.Request{Provider: llm.Provider{Model: "gpt-4o"}, Messages: llmtest.Pictured()}); err != nil {
 		t.Fatal(err)
 	}

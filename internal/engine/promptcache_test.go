@@ -1,4 +1,4 @@
-package llmtest
+package engine_test
 
 import (
 	"bytes"

@@ -4,7 +4,13 @@
 //
 //	func TestAnswers(t *testing.T) { llmtest.Run(t, wire, nil) }
 //
-// Files, the lowest first: llmtest, server, table, embed, cache, fuzz.
+// A [StrictServer] refuses what real servers refuse, and RunSessions shows that a client
+// makes a request which they accept of any session, whichever models wrote it:
+//
+//	llmtest.RunSessions(t, 1, 100, []llmtest.StrictClient{{llmtest.OpenAIChat, provider, models}})
+//
+// Files, the lowest first: llmtest, server, table, embed, fuzz, strict, strict_chat,
+// strict_responses, strict_messages, sessions_read, sessions.
 package llmtest
 
 import (

@@ -30,6 +30,8 @@ type Model struct {
 	// Timeouts how long its calls may take.
 	Failures []llm.FailureRule
 	Timeouts llm.Timeouts
+	// Thinking is how it is asked for thoughts; nil does not ask.
+	Thinking *Thinking
 	// Dimensions are asked for of each vector; 0 is the model's own number.
 	Dimensions int
 	// Cost is how its calls are paid: Priced, Stated, Free, "" if the list does not say.

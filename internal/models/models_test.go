@@ -123,19 +123,53 @@ func TestParseEmbeddings(t *testing.T) {
 	}
 }
 
+// TestThinking: an entry asks for thoughts in the way of its protocol, unless the provider
+// asks in its own.
+func TestThinking(t *testing.T) {
+	for entry, want := range map[string]string{
+		"{}":                               "",
+		"{thinking: high}":                 "high",
+		"{thinking: {effort: low}}":        "low",
+		"{thinking: {extra: {x: {y: 1}}}}": ` {"x":{"y":1}}`,
+		"{kind: openai-responses, thinking: high}":                 "high",
+		"{kind: anthropic, thinking: high}":                        `high {"thinking":{"type":"adaptive"}}`,
+		"{kind: anthropic, thinking: {budget: 4_000}}":             ` {"thinking":{"budget_tokens":4000,"type":"enabled"}}`,
+		"{kind: anthropic, thinking: {budget: 4000, effort: low}}": `low {"thinking":{"budget_tokens":4000,"type":"enabled"}}`,
+	} {
+		l, err := Parse("m.yaml", []byte("models:\n  a: "+entry+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := l.Lookup("a").Provider(llm.Provider{})
+		if got := strings.TrimSuffix(p.ReasoningEffort+" "+string(p.Extra), " "); got != want || p.Validate() != nil {
+			t.Errorf("%s asks with %q, want %q", entry, got, want)
+		}
+		own := llm.Provider{ReasoningEffort: "max", Extra: []byte(`{"thinking":null,"x":2}`)}
+		if p := l.Lookup("a").Provider(own); p.ReasoningEffort != "max" || string(p.Extra) != `{"thinking":null,"x":2}` {
+			t.Errorf("%s: the provider's own settings became %q and %s", entry, p.ReasoningEffort, p.Extra)
+		}
+	}
+}
+
 // TestParseRefuses: each mistake has the line and a remedy, and no key is repeated.
 func TestParseRefuses(t *testing.T) {
 	const head = "models:\n  a:\n    "
 	for text, want := range map[string]string{
-		"modles: {}":                                            `m.yaml:1: the list: unknown field "modles"; the fields are default, keys, memory, models, retries`,
-		"models: {}":                                            "m.yaml:1: the list has no models",
-		"retries: {attempts: 0}":                                `m.yaml:1: the list: retries: attempts: "0": want a whole number of requests for an answer, 1 to 20`,
-		head + "retries: {}":                                    "m.yaml:3: model a: retries: want attempts, pause or within",
-		head + "retries: {try: 3}":                              `m.yaml:3: model a: retries: unknown field "try"; the fields are attempts, pause, within`,
-		head + "retries: {pause: 3}":                            `m.yaml:3: model a: retries: pause: "3": want a time such as 500ms, 2s or 10m, from 10ms to 1m0s`,
-		head + "retries: {within: 25h}":                         `m.yaml:3: model a: retries: within: "25h": want a time such as 500ms, 2s or 10m, from 1s to 24h0m0s`,
-		head + "schema_omit: additionalProperties":              "m.yaml:3: model a: schema_omit: want a list",
-		head + "schema_omit: [" + strings.Repeat("x", 65) + "]": "m.yaml:3: model a: schema_omit: want at most 64 keywords of JSON Schema",
+		"modles: {}":                                           `m.yaml:1: the list: unknown field "modles"; the fields are default, keys, memory, models, retries`,
+		"models: {}":                                           "m.yaml:1: the list has no models",
+		"retries: {attempts: 0}":                               `m.yaml:1: the list: retries: attempts: "0": want a whole number of requests for an answer, 1 to 20`,
+		head + "retries: {}":                                   "m.yaml:3: model a: retries: want attempts, pause or within",
+		head + "retries: {try: 3}":                             `m.yaml:3: model a: retries: unknown field "try"; the fields are attempts, pause, within`,
+		head + "retries: {pause: 3}":                           `m.yaml:3: model a: retries: pause: "3": want a time such as 500ms, 2s or 10m, from 10ms to 1m0s`,
+		head + "retries: {within: 25h}":                        `m.yaml:3: model a: retries: within: "25h": want a time such as 500ms, 2s or 10m, from 1s to 24h0m0s`,
+		head + "thinking: {}":                                  "m.yaml:3: model a: thinking: want an effort",
+		head + "thinking: {budget: 4000}":                      "m.yaml:3: model a: thinking: kind openai has no budget",
+		head + "kind: anthropic\n    thinking: {budget: 1000}": "m.yaml:4: model a: thinking: budget 1000: want at least 1024",
+		head + "kind: anthropic\n    output: 4000\n    thinking: {budget: 4000}": "m.yaml:3: model a: thinking: budget 4000 leaves nothing of output 4000",
+		head + "thinking: {extra: {model: x}}":                                   "m.yaml:3: model a: thinking: extra: want members",
+		head + "can: [embeddings]\n    thinking: high":                           "m.yaml:3: model a: thinking: a model of embeddings",
+		head + "schema_omit: additionalProperties":                               "m.yaml:3: model a: schema_omit: want a list",
+		head + "schema_omit: [" + strings.Repeat("x", 65) + "]":                  "m.yaml:3: model a: schema_omit: want at most 64 keywords of JSON Schema",
 		"- a": "m.yaml:1: the list: want lines of the form",
 		"models:\n  a: {free: true}\n  a: {free: true}":                          `m.yaml:3: models: "a" is in line 2 already`,
 		"memory: b\nmodels:\n  a: {free: true}":                                  `memory: model "b" makes no vectors of notes; name one with "can: [embeddings]"`,

@@ -94,6 +94,7 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 		"retries":  func(n *yaml.Node) { m.Retries = p.retries(n, what) },
 		"failures": func(n *yaml.Node) { m.Failures = p.failures(n, what) },
 		"timeouts": func(n *yaml.Node) { m.Timeouts = p.timeouts(n, what) },
+		"thinking": func(n *yaml.Node) { m.Thinking = p.thinking(n, what) },
 		"dimensions": func(n *yaml.Node) {
 			m.Dimensions = int(p.count(n, what+": dimensions", "dimensions"))
 			if m.Dimensions > llm.MaxDimensions {
@@ -112,6 +113,7 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 		m.ID = m.Name
 	}
 	p.embeds(n, m, what)
+	p.thinks(n, m, what)
 	if m.Context > 0 && m.Output >= m.Context {
 		p.Fail(n.Line, "%s: output %d leaves nothing of context %d for the request; lower it", what, m.Output, m.Context)
 	}

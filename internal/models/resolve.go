@@ -48,7 +48,7 @@ func (m *Model) Provider(p llm.Provider) llm.Provider {
 	if m.Dimensions > 0 {
 		p.Extra = fmt.Appendf(nil, `{"dimensions":%d}`, m.Dimensions)
 	}
-	return p
+	return m.Thinking.ask(m.Kind, p)
 }
 
 // Key returns the key that a reference of the list stands for. Other references are not

@@ -30,6 +30,7 @@ type modelRow struct {
 	Output     int64             `json:"output,omitempty"`
 	Can        []string          `json:"can"`
 	SchemaOmit []string          `json:"schema_omit,omitempty"`
+	Thinking   *models.Thinking  `json:"thinking,omitempty"`
 	Dims       int               `json:"dimensions,omitempty"`
 	Cost       string            `json:"cost,omitempty"`
 	Prices     *price            `json:"prices,omitempty"`
@@ -167,7 +168,7 @@ func rowsOf(a *app.App, l *models.List) (all []modelRow, keys map[string]*limits
 			source = "public"
 		}
 		r := modelRow{
-			m.Name, m.Name == l.Default, m.Kind, m.URL, m.URLs, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.SchemaOmit, m.Dimensions,
+			m.Name, m.Name == l.Default, m.Kind, m.URL, m.URLs, m.ID, m.Key, "", m.Context, m.Output, m.Can, m.SchemaOmit, m.Thinking, m.Dimensions,
 			m.Cost, priceOf(m.Prices, source), m.Fallbacks, retriesOf(m.Retries), timeoutsOf(m.Timeouts), m.Failures, limitsOf(m.Limit), nil,
 		}
 		if k, ok := l.KeyLimit(m); ok {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -213,7 +214,7 @@ func (n *Instance) connect(ctx context.Context) error {
 		o.Disk = n.disk
 	}
 	if n.o.NATS == "" {
-		if err := os.MkdirAll(n.o.Store, 0o700); err != nil {
+		if err := makeStore(n.o.Store); err != nil {
 			return fmt.Errorf("node: store directory %s: %w; name another one with --store", n.o.Store, err)
 		}
 		n.server, err = natsserver.Start(ctx, &natsserver.Options{
@@ -358,6 +359,23 @@ func (n *Instance) wire(ctx context.Context) error {
 	return nil
 }
 
+// makeStore makes the directory of a store, with a file by which git ignores all of it: it
+// often lies in a repository, and holds keys and transcripts. A file of that name stays.
+func makeStore(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, ".gitignore"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("*\n")
+	return errors.Join(err, f.Close())
+}
+
 // workspaces prepares the directories of sandboxes and removes what a former
 // process left. It takes the store for this node first, so nothing there is in
 // use: another node of external servers could be given the same by mistake.
@@ -366,7 +384,7 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 	if err != nil {
 		return engine.Workspaces{}, fmt.Errorf("node: store directory: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeStore(dir); err != nil {
 		return engine.Workspaces{}, fmt.Errorf("node: store directory: %w; name another one with -store", err)
 	}
 	if n.release == nil {

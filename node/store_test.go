@@ -160,3 +160,23 @@ func TestStoreOfAnotherNode(t *testing.T) {
 		t.Errorf("the next node of the store found what the first one left: %v", err)
 	}
 }
+
+// TestStoreIsIgnored: git takes nothing of a store that lies in a repository, and a file of
+// the user's own stays.
+func TestStoreIsIgnored(t *testing.T) {
+	t.Parallel()
+	store := filepath.Join(t.TempDir(), ".rath")
+	ignore := filepath.Join(store, ".gitignore")
+	for _, want := range []string{"*\n", "mine\n"} {
+		n := begin(t, &Options{Store: store, Level: "lazy", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}).started(t)
+		if text, err := os.ReadFile(ignore); err != nil || string(text) != want {
+			t.Errorf("%s holds %q, %v, want %q", ignore, text, err, want)
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(ignore, []byte("mine\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -150,6 +150,7 @@ func TestBadLists(t *testing.T) {
 		"a private key":    {k.Signer("a") + "-----BEGIN OPENSSH PRIVATE KEY-----\n", "", "line 2"},
 		"authority":        {"ops cert-authority " + public(k), "", "certificates are not taken"},
 		"an unknown word":  {"ops no-pty " + public(k), "", "not known"},
+		"nobody":           {"!rath " + public(k), "", "stand for nobody"},
 		"a date":           {`ops valid-before="tomorrow" ` + public(k), "", "YYYYMMDD"},
 		"oversized":        {strings.Repeat("# more\n", 1<<18), "", "at most"},
 		"revoked rubbish":  {k.Signer("a"), "hello\n", "line 1"},

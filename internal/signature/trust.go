@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,6 +111,9 @@ func parseSigner(line string) (s signer, err error) {
 	names, rest, _ := strings.Cut(line, " ")
 	if quoted, ok := strings.CutPrefix(line, `"`); ok {
 		names, rest, _ = strings.Cut(quoted, `"`)
+	}
+	if !slices.ContainsFunc(strings.Split(names, ","), func(n string) bool { return n != "" && !strings.HasPrefix(n, "!") }) {
+		return s, fmt.Errorf("the names %q stand for nobody: one after \"!\" only takes from those before it; want NAME [OPTIONS] TYPE KEY", names)
 	}
 	s.names = names
 	key, _, options, _, err := ssh.ParseAuthorizedKey([]byte(rest))

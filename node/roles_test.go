@@ -278,7 +278,7 @@ func submitters(ctx context.Context, t *testing.T, ana, carl *client.Client) {
 		t.Fatal(err)
 	}
 	for by, want := range map[string]string{
-		"ana": "one: ana by way of \n" + string(again) + ": ana by way of carl\n", "carl": string(again) + ": ana by way of carl\ntwo: carl by way of \n", "bob": "",
+		"ana": string(again) + ": ana by way of carl\none: ana by way of \n", "carl": string(again) + ": ana by way of carl\ntwo: carl by way of \n", "bob": "",
 	} {
 		runs, err := ana.Runs(ctx, &client.RunsOptions{By: by})
 		if err != nil {

@@ -24,5 +24,5 @@
 // memory, without any.
 //
 // Files, the lowest first: options, mailbox, slots, system, feed, session,
-// passivate, supervisor, store, deliver, workflow, accept, drain.
+// passivate, supervisor, store, deliver, workflow, accept, suspects, drain.
 package actors

@@ -95,7 +95,14 @@ func TestPoison(t *testing.T) {
 		return n["healthy succeeded"] == others && n["poison needs_review"] == poisoned
 	})
 	for i := range poisoned {
-		d.rath("why", fmt.Sprint("poison", i)).want(t, 0, "3 times while it ran there alone", "exit status 3", poisonWords)
+		why := d.rath("why", fmt.Sprint("poison", i))
+		why.want(t, 0)
+		text := strings.Join(strings.Fields(why.stdout), " ") // lines are wrapped
+		for _, want := range []string{"the last 3 times while it ran there alone", "exit status 3: " + poisonWords} {
+			if !strings.Contains(text, want) {
+				t.Errorf("want %q: %v", want, why)
+			}
+		}
 	}
 	for _, want := range []string{"died: exit status 3", poisonWords, "it executed ", "poison0"} {
 		if !strings.Contains(dev.stderr.String(), want) {

@@ -15,8 +15,8 @@
 // signal, a fan-out or a take-over makes, and what each is answered. They are the tests
 // of every [Store], too.
 //
-// Files, the lowest first: paths, task, event, snapshot_this, record, store, state_machine,
-// terminal_only, wait, quarantine, branch, scratch, reservation, cache_warmup, fact, values,
+// Files, the lowest first: paths, task, event, snapshot_this, record, store, suspect,
+// state_machine, terminal_only, wait, quarantine, branch, scratch, reservation, cache_warmup, fact, values,
 // run_state, journal, signals_taken, paged, claim, recording, archive, account, batch,
 // snapshot, recorded_run, direct_store, followups.
 package journal

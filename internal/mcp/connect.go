@@ -22,6 +22,7 @@ import (
 type Conn struct {
 	s   *Server
 	env func(string) string
+	g   *gate
 	p   *process // nil of a server with a URL
 	cs  *sdk.ClientSession
 	end func() error
@@ -38,25 +39,26 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 	ctx, cancel := context.WithTimeoutCause(ctx, ConnectTime, errSilent)
 	defer cancel()
 	c := &Conn{s: s, env: env}
+	c.g = newGate(c.progress)
 	end := func() {}
 	var t sdk.Transport
 	switch {
 	case s.URL != "":
 		var life context.Context
 		life, end = context.WithCancel(context.Background())
-		t = overHTTP(life, s, env)
+		t = overHTTP(life, s, env, c.g)
 	case s.Where == InSandbox && box == nil:
 		return nil, s.unavailable(errors.New("it runs in a sandbox, and there is none"), "send the session to one, or write where: host")
 	case s.Where == InSandbox:
 		c.p = inSandbox(s, env, box)
 	default:
 		var err error
-		if c.p, err = onHost(s, env); err != nil {
+		if c.p, err = onHost(s, env, c.g); err != nil {
 			return nil, s.unavailable(plain(err), "correct its command")
 		}
 	}
 	if c.p != nil {
-		t = c.p.lines()
+		t = c.p.lines(c.g)
 	}
 	// A server that reads nothing, or writes without end, is not waited for.
 	stop := context.AfterFunc(ctx, func() {
@@ -65,9 +67,8 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 		}
 	})
 	client := sdk.NewClient(&sdk.Implementation{Name: "rath", Version: "1"}, &sdk.ClientOptions{
-		Capabilities:                &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}}},
-		ElicitationHandler:          c.elicit,
-		ProgressNotificationHandler: c.progress,
+		Capabilities:       &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}}},
+		ElicitationHandler: c.elicit,
 	})
 	client.AddReceivingMiddleware(recovered)
 	client.AddSendingMiddleware(recovered)
@@ -136,6 +137,9 @@ func (c *Conn) cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if why := c.g.failure(); why != nil {
+		return why
+	}
 	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok && c.p != nil {
 		return fmt.Errorf("it answered %q (%d)", clip(c.s.redact(c.env, wire.Message), 300), wire.Code)
 	}
@@ -194,10 +198,11 @@ func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Resu
 	if a, ok := errors.AsType[asked](ended); ok {
 		return tool.Result{}, a.error
 	}
-	if _, ok := errors.AsType[unsent](err); ok {
+	gone := c.g.failure() != nil
+	if _, ok := errors.AsType[unsent](err); ok && !gone {
 		return tool.Result{}, c.s.unavailable(c.why(inside, err), "do without it, or try again later")
 	}
-	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok && wire.Code != rejected {
+	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok && wire.Code != rejected && !gone {
 		text := fmt.Sprintf("MCP server %s refused the call: %s (%d)", c.s.Name, clip(c.s.redact(c.env, wire.Message), 1000), wire.Code)
 		return tool.Result{}, &tool.Failure{Kind: tool.Exception, Detail: name, Err: errors.New(text), Message: text}
 	}

@@ -72,13 +72,17 @@ func (c *Conn) asker(ctx context.Context) (*underway, error) {
 // no longer than receiving it.
 const maxTold = 64 << 10
 
-// progress passes on how far a call is. What comes of a call that has ended, as some servers
-// have it, is dropped.
-func (c *Conn) progress(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+// progress passes on how far a call is. Reports of a call that has ended, as some servers send
+// them, are dropped.
+func (c *Conn) progress(params json.RawMessage) {
+	var p sdk.ProgressNotificationParams
+	if json.Unmarshal(params, &p) != nil {
+		return
+	}
 	c.mu.Lock()
 	var show func(string)
 	for u := range c.calls {
-		if token, ok := r.Params.ProgressToken.(string); ok && token == u.token && token != "" {
+		if token, ok := p.ProgressToken.(string); ok && token == u.token && token != "" {
 			show = u.call.Progress
 		}
 	}
@@ -86,11 +90,11 @@ func (c *Conn) progress(_ context.Context, r *sdk.ProgressNotificationClientRequ
 	if show == nil {
 		return
 	}
-	text := strconv.FormatFloat(r.Params.Progress, 'g', 6, 64)
-	if r.Params.Total > 0 {
-		text += " of " + strconv.FormatFloat(r.Params.Total, 'g', 6, 64)
+	text := strconv.FormatFloat(p.Progress, 'g', 6, 64)
+	if p.Total > 0 {
+		text += " of " + strconv.FormatFloat(p.Total, 'g', 6, 64)
 	}
-	if m := r.Params.Message; m != "" && len(m) <= maxTold {
+	if m := p.Message; m != "" && len(m) <= maxTold {
 		text += ": " + clip(c.s.redact(c.env, m), 500)
 	}
 	show(text)

@@ -8,7 +8,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"sync/atomic"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -17,28 +16,25 @@ import (
 
 // overHTTP is the transport of a server with a URL, of which ctx is the life. Its token is read
 // for each request, so that it can change.
-func overHTTP(ctx context.Context, s *Server, env func(string) string) sdk.Transport {
+func overHTTP(ctx context.Context, s *Server, env func(string) string, g *gate) sdk.Transport {
 	return &sdk.StreamableClientTransport{
-		Endpoint: s.URL, HTTPClient: &http.Client{Transport: bearer{s, env, ctx, new(atomic.Int64)}, CheckRedirect: sameHost}, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxLine,
+		Endpoint: s.URL, HTTPClient: &http.Client{Transport: bearer{s, env, ctx, g}, CheckRedirect: sameHost}, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxLine,
 	}
 }
 
 // bearer adds the token of a server to requests for it.
 type bearer struct {
-	s       *Server
-	env     func(string) string
-	life    context.Context // of the connection
-	answers *atomic.Int64   // that are on their way
+	s    *Server
+	env  func(string) string
+	life context.Context // of the connection
+	g    *gate
 }
 
 // RoundTrip implements http.RoundTripper. A token by OAuth that is not taken is replaced
 // once by a new one.
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Context().Done() == nil { // an answer to a request of the server, for which the SDK waits for ever
-		defer b.answers.Add(-1)
-		if b.answers.Add(1) > maxAnswers {
-			return nil, errDeaf
-		}
+		defer b.g.answered()
 		ctx, cancel := context.WithTimeout(b.life, ConnectTime)
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -86,24 +82,29 @@ func (b bearer) send(r *http.Request, token string) (*http.Response, error) {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	return whole{}.RoundTrip(r)
+	resp, err := whole{}.RoundTrip(r)
+	if err == nil && streams(resp) {
+		resp.Body = newEvents(resp.Body, b.g, r)
+	}
+	return resp, err
 }
 
-// whole bounds the bodies that the SDK reads as a whole; it bounds the events of a stream
-// itself.
+// streams reports whether the body of a response is a stream of events.
+func streams(resp *http.Response) bool {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return kind == "text/event-stream" && resp.StatusCode >= 200 && resp.StatusCode <= 299
+}
+
+// whole bounds the bodies that are no streams.
 type whole struct{}
 
 // RoundTrip implements http.RoundTripper.
 func (whole) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if kind != "text/event-stream" || resp.StatusCode < 200 || resp.StatusCode > 299 {
+	if err == nil && !streams(resp) {
 		resp.Body = &bounded{resp.Body, maxLine}
 	}
-	return resp, nil
+	return resp, err
 }
 
 // bounded is a body that fails when it has more than left bytes.

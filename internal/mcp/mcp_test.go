@@ -183,7 +183,7 @@ func callAndClose(t *testing.T, what string, c *mcp.Conn) error {
 func TestHostileMessages(t *testing.T) {
 	for kind, says := range map[string]string{
 		"asks nothing": "", "asks null": "cannot be read", "odd result": "cannot unmarshal",
-		"deaf": "did not take the answers to 64 of them", "pages": "lists its tools on more than 1000 pages",
+		"deaf": "beyond the bound", "pages": "lists its tools on more than 1000 pages",
 	} {
 		c, err := server(t, kind, "").Connect(t.Context(), os.Getenv, nil)
 		if err != nil {

@@ -38,35 +38,16 @@ type process struct {
 	told   chan struct{}
 
 	closing sync.Once
-	mu      sync.Mutex
-	why     error // it was given up
-}
-
-// fail notes why a process is given up.
-func (p *process) fail(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.why == nil {
-		p.why = err
-	}
 }
 
 // broke reports whether an error is of its streams, and not of what came over them.
 func (p *process) broke(err error) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	_, file := errors.AsType[*os.PathError](err)
-	return file || p.why != nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, sdk.ErrConnectionClosed)
+	return file || errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, sdk.ErrConnectionClosed)
 }
 
 // ended says how it ended, as far as that is known within a moment.
 func (p *process) ended() string {
-	p.mu.Lock()
-	why := p.why
-	p.mu.Unlock()
-	if why != nil {
-		return why.Error()
-	}
 	select {
 	case <-p.done:
 		return p.how
@@ -90,9 +71,10 @@ func (p *process) close() (err error) {
 	return err
 }
 
-// lines returns the connection of its messages.
-func (p *process) lines() *lines {
-	return &lines{p: p, in: bufio.NewReaderSize(p.stdout, 64<<10), writing: make(chan struct{}, 1)}
+// lines returns the connection of its messages, which pass a gate.
+func (p *process) lines(g *gate) *lines {
+	g.kill = p.kill
+	return &lines{p: p, g: g, in: bufio.NewReaderSize(p.stdout, 64<<10), writing: make(chan struct{}, 1)}
 }
 
 // inShell runs a server whose standard error is told apart: a sandbox passes both streams on
@@ -109,7 +91,11 @@ func inSandbox(s *Server, env func(string) string, box sandbox.Sandbox) *process
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	redact := func(text string) string { return s.redact(env, text) }
-	p := &process{stdin: inW, stdout: outR, kill: cancel, done: make(chan struct{}), redact: redact}
+	p := &process{stdin: inW, stdout: outR, done: make(chan struct{}), redact: redact}
+	p.kill = func() {
+		cancel()
+		_ = outR.Close() // the sandbox waits until its output is taken
+	}
 	vars := map[string]string{}
 	for _, name := range s.Env {
 		if v := env(name); v != "" {
@@ -149,7 +135,7 @@ func inSandbox(s *Server, env func(string) string, box sandbox.Sandbox) *process
 var basicEnv = []string{"PATH", "HOME", "LANG", "TMPDIR"}
 
 // onHost starts a server as a process of this one, in a directory of its own.
-func onHost(s *Server, env func(string) string) (*process, error) {
+func onHost(s *Server, env func(string) string, g *gate) (*process, error) {
 	dir, err := os.MkdirTemp("", "rath-mcp-*")
 	if err != nil {
 		return nil, err
@@ -163,7 +149,7 @@ func onHost(s *Server, env func(string) string) (*process, error) {
 	}
 	ownGroup(cmd)
 	said := &tail{secrets: s.secrets(env)}
-	cmd.Stderr = said
+	cmd.Stderr = bound{said, g}
 	cmd.WaitDelay = endGrace // a process that it left behind may hold its streams
 	p := &process{done: make(chan struct{}), redact: func(text string) string { return s.redact(env, text) }}
 	inR, inW, err := os.Pipe()
@@ -247,6 +233,20 @@ func (t *tail) Write(p []byte) (int, error) {
 	t.last = append(t.last, p[max(0, len(p)-mostKept):]...)
 	t.last = t.last[max(0, len(t.last)-mostKept):]
 	return len(p), nil
+}
+
+// bound is the standard error of a server on the host.
+type bound struct {
+	*tail
+	g *gate
+}
+
+// Write implements io.Writer.
+func (b bound) Write(p []byte) (int, error) {
+	if !b.g.stderr.take(0, len(p)) {
+		return 0, b.g.fail(errLoud)
+	}
+	return b.tail.Write(p)
 }
 
 func (t *tail) text() string {

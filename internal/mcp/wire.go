@@ -7,35 +7,36 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxLine bounds a message in bytes, maxNoise what a server may print that is none, and
-// maxAnswers the requests of a server whose answers it has not taken yet.
+// maxLine bounds a message in bytes, and maxNoise what a server may print that is none.
 const (
-	maxLine    = 16 << 20
-	maxNoise   = 64 << 10
-	maxAnswers = 64
+	maxLine  = 16 << 20
+	maxNoise = 64 << 10
 )
 
-var (
-	errLong = fmt.Errorf("it sent a message of more than %d bytes", maxLine)
-	errDeaf = fmt.Errorf("it sent requests and did not take the answers to %d of them", maxAnswers)
-)
+var errLong = fmt.Errorf("it sent a message of more than %d bytes", maxLine)
+
+// byteOrderMark begins the output of some servers.
+var byteOrderMark = []byte("\ufeff")
 
 // lines is a connection of messages, one a line. Lines that are no messages, such as a
 // banner, are passed over, up to maxNoise.
 type lines struct {
 	p    *process
+	g    *gate
 	in   *bufio.Reader
 	over int // bytes of lines that were no messages
 
 	writing chan struct{} // has one element during a write
-	answers atomic.Int64  // that are to be written
+
+	mu   sync.Mutex
+	sent map[string]string // methods of our requests that have no answer yet, by id
 }
 
 var _ sdk.Connection = (*lines)(nil)
@@ -53,7 +54,11 @@ func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 		if err != nil {
 			return nil, err
 		}
+		line = bytes.TrimPrefix(line, byteOrderMark)
 		if len(line) == 0 {
+			if err := c.g.charge(1, 1); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		if c.p.mark != "" && string(line) == c.p.mark { // it has ended
@@ -62,17 +67,50 @@ func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 			return nil, io.EOF
 		}
 		if line[0] == '{' {
-			if m, err := jsonrpc.DecodeMessage(line); err == nil {
-				return m, nil
+			if m, ok := open(line); ok {
+				if !c.answers(m) {
+					line, err = c.g.admit(m, line)
+				}
+				if err != nil {
+					return nil, err
+				}
+				if line != nil {
+					return jsonrpc.DecodeMessage(line)
+				}
+				continue
 			}
 		}
 		c.over += len(line)
 		if c.over > maxNoise {
-			err := fmt.Errorf("it prints what is no message of the protocol: %q", clip(c.p.redact(string(line[:min(len(line), maxNoise)])), 200))
-			c.p.fail(err)
-			return nil, err
+			return nil, c.g.fail(fmt.Errorf("it prints what is no message of the protocol: %q", clip(c.p.redact(string(line[:min(len(line), maxNoise)])), 200)))
 		}
 	}
+}
+
+// answers reports whether a message is the answer to a request of ours.
+func (c *lines) answers(m envelope) bool {
+	if m.Method != "" {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.sent[string(m.ID)]
+	delete(c.sent, string(m.ID))
+	return ok
+}
+
+// sends notes a request before it is written.
+func (c *lines) sends(data []byte) {
+	m, _ := open(data)
+	if !m.call() || m.Method == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sent == nil {
+		c.sent = map[string]string{}
+	}
+	c.sent[string(m.ID)] = m.Method
 }
 
 // line returns the next line without its end.
@@ -81,8 +119,7 @@ func (c *lines) line() ([]byte, error) {
 	for {
 		part, err := c.in.ReadSlice('\n')
 		if len(all)+len(part) > maxLine {
-			c.p.fail(errLong)
-			return nil, errLong
+			return nil, c.g.fail(errLong)
 		}
 		switch {
 		case err == nil && all == nil:
@@ -104,13 +141,10 @@ func (c *lines) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := m.(*jsonrpc.Response); ok { // no ctx ends its wait
-		defer c.answers.Add(-1)
-		if c.answers.Add(1) > maxAnswers {
-			c.p.fail(errDeaf)
-			c.p.kill()
-			return errDeaf
-		}
+	if _, ok := m.(*jsonrpc.Response); ok { // no ctx ends its wait: the gate bounds how many wait
+		defer c.g.answered()
+	} else {
+		c.sends(data)
 	}
 	select {
 	case c.writing <- struct{}{}:

@@ -44,7 +44,7 @@ func Main() {
 }
 
 func serve(kind string) error {
-	if hostile[kind] != nil {
+	if hostile[kind] != nil || strings.HasPrefix(kind, flood) {
 		return serveHostile(kind)
 	}
 	switch kind {

@@ -161,3 +161,7 @@ func ErrorOutcome(err error) Outcome {
 	}
 	return Outcome{Body: body, IsError: true, Kind: f.Kind, Err: err}
 }
+
+// ErrNotMade is wrapped by the error of a call that did not reach what makes it, so that the
+// call can be made again whatever its effect.
+var ErrNotMade = errors.New("tool: the call was not made")

@@ -31,9 +31,11 @@ type ToolServer interface {
 
 // ToolConn is one start of a ToolServer. Its methods may be called concurrently.
 type ToolConn interface {
-	Tools(ctx context.Context) ([]tool.Spec, error)
+	// Tools returns the tools, and a remark for each that cannot be used.
+	Tools(ctx context.Context) (specs []tool.Spec, remarks []string, err error)
 	// Call calls one of them. An error that wraps session.ErrUnavailable says that it is not
-	// known what the call did, and that the ToolConn is of no more use.
+	// known what the call did, and that the ToolConn is of no more use. One that wraps
+	// tool.ErrNotMade as well says that the call did nothing.
 	Call(ctx context.Context, name string, c tool.Call) (tool.Result, error)
 	// Close waits until what Connect started is gone.
 	Close() error
@@ -85,17 +87,17 @@ func (s *server) start(name string) error {
 	return nil
 }
 
-// listed asks a connection for its tools, once.
-func (s *server) listed(ctx context.Context, conn ToolConn) (map[string]tool.Spec, error) {
+// listed asks a connection for its tools, once. It returns the remarks when it asks.
+func (s *server) listed(ctx context.Context, conn ToolConn) (map[string]tool.Spec, []string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == conn && s.has != nil {
-		return s.has, nil
+		return s.has, nil, nil
 	}
-	specs, err := conn.Tools(ctx)
+	specs, remarks, err := conn.Tools(ctx)
 	if err != nil {
 		s.drop(conn)
-		return nil, err
+		return nil, nil, err
 	}
 	has := map[string]tool.Spec{}
 	for _, spec := range specs {
@@ -104,7 +106,7 @@ func (s *server) listed(ctx context.Context, conn ToolConn) (map[string]tool.Spe
 	if s.conn == conn {
 		s.has, s.compared = has, false
 	}
-	return has, nil
+	return has, remarks, nil
 }
 
 // drop ends a connection, unless another one has taken its place. mu is held.
@@ -346,9 +348,12 @@ func (ex *Execution) discover(ctx context.Context, s session.Session, name strin
 	if err != nil {
 		return foundServer{}, err
 	}
-	has, err := sv.listed(ctx, conn)
+	has, remarks, err := sv.listed(ctx, conn)
 	if err != nil {
 		return foundServer{}, err
+	}
+	for _, remark := range remarks {
+		ex.warn(ctx, "MCP server "+name+": "+remark)
 	}
 	return found(name, slices.SortedFunc(maps.Values(has), func(a, b tool.Spec) int { return strings.Compare(a.Name, b.Name) }))
 }
@@ -366,7 +371,7 @@ func (t *serverTool) Spec() tool.Spec { return t.spec }
 // unchanged fails if the server, which another start may have brought in a new version,
 // has another tool of that name than the run found. One that it has no more is for Call.
 func (t *serverTool) unchanged(ctx context.Context, s *server, conn ToolConn) error {
-	has, err := s.listed(ctx, conn)
+	has, _, err := s.listed(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -419,6 +424,8 @@ func (t *serverTool) Call(ctx context.Context, c tool.Call) (tool.Result, error)
 		s.mu.Unlock()
 		why := strings.TrimPrefix(err.Error(), session.ErrUnavailable.Error()+": ")
 		switch {
+		case errors.Is(err, tool.ErrNotMade) && try < serverTries:
+			continue
 		case effect == tool.Sandboxed:
 			return tool.Result{}, &tool.Failure{Kind: tool.Unavailable, Detail: t.server, Err: errors.New(why), Message: why + "; the files are as it left them, and it is started again for the next call"}
 		case effect == tool.NonIdempotent:

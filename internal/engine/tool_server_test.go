@@ -38,8 +38,10 @@ type toolConn struct {
 	at int
 }
 
-func (c *toolConn) Tools(context.Context) ([]tool.Spec, error) { return c.s.specs(c.at), nil }
-func (c *toolConn) Close() error                               { return nil }
+func (c *toolConn) Tools(context.Context) ([]tool.Spec, []string, error) {
+	return c.s.specs(c.at), nil, nil
+}
+func (c *toolConn) Close() error { return nil }
 
 func (c *toolConn) Call(context.Context, string, tool.Call) (tool.Result, error) {
 	return c.s.call(c.at)

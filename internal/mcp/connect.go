@@ -34,9 +34,9 @@ type Conn struct {
 }
 
 // Connect starts the server in box, or beside it as its entry says, and greets it, within
-// ConnectTime. env looks up variables of the node. The caller closes the Conn.
+// its time to start. env looks up variables of the node. The caller closes the Conn.
 func (s *Server) Connect(ctx context.Context, env func(string) string, box sandbox.Sandbox) (*Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, ConnectTime, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Start, errSilent)
 	defer cancel()
 	c := &Conn{s: s, env: env}
 	c.g = newGate(c.progress)
@@ -146,6 +146,9 @@ func (c *Conn) cause(ctx context.Context, err error) error {
 	if c.p != nil && c.p.broke(err) {
 		return errors.New(c.p.ended())
 	}
+	if errors.Is(err, errForgot) {
+		return errForgot
+	}
 	if u, ok := errors.AsType[unsent](err); ok {
 		return u.error
 	}
@@ -158,14 +161,15 @@ func (c *Conn) Close() error { return c.end() }
 // Call calls a tool by the name that Tools returned, within the time that the entry says.
 // An error that wraps session.ErrUnavailable says that the connection broke off or that
 // the time was up, and that it is not known what the call did; the Conn is closed then. A
+// error wraps tool.ErrNotMade as well if the server refused the call unread. A
 // question of the server goes to call.Ask, and how far it is to call.Progress.
 func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Result, error) {
 	c.mu.Lock()
 	known := c.names
 	c.mu.Unlock()
 	if known == nil {
-		listing, cancel := context.WithTimeoutCause(ctx, ConnectTime, errSilent)
-		_, err := c.Tools(listing)
+		listing, cancel := context.WithTimeoutCause(ctx, c.s.Start, errSilent)
+		_, _, err := c.Tools(listing)
 		cancel()
 		if err != nil {
 			return tool.Result{}, err
@@ -198,7 +202,7 @@ func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Resu
 	if a, ok := errors.AsType[asked](ended); ok {
 		return tool.Result{}, a.error
 	}
-	gone := c.g.failure() != nil
+	gone, forgotten := c.g.failure() != nil, errors.Is(err, errForgot)
 	if _, ok := errors.AsType[unsent](err); ok && !gone {
 		return tool.Result{}, c.s.unavailable(c.why(inside, err), "do without it, or try again later")
 	}
@@ -214,7 +218,11 @@ func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Resu
 	case errors.Is(cause, errSilent):
 		cause = fmt.Errorf("it gave no answer within %v", c.s.Call)
 	}
-	return tool.Result{}, fmt.Errorf("%w: MCP server %s during %s: %w", session.ErrUnavailable, c.s.Name, name, cause)
+	err = fmt.Errorf("%w: MCP server %s during %s: %w", session.ErrUnavailable, c.s.Name, name, cause)
+	if forgotten {
+		err = fmt.Errorf("%w (%w)", err, tool.ErrNotMade)
+	}
+	return tool.Result{}, err
 }
 
 // clip is at most n bytes of a text that a stranger wrote, without control characters.

@@ -33,7 +33,7 @@ func (t connTool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 // slowest of the fastest tenth of each.
 func TestCallCost(t *testing.T) {
 	c := connect(t, server(t, "good", ""))
-	specs, err := c.Tools(t.Context())
+	specs, _, err := c.Tools(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func TestElicit(t *testing.T) {
 func TestElicitAtOnce(t *testing.T) {
 	for kind, refused := range map[string]bool{"good": false, "former": true} {
 		c := connect(t, server(t, kind, ""))
-		if _, err := c.Tools(t.Context()); err != nil {
+		if _, _, err := c.Tools(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -21,19 +21,42 @@ type events struct {
 
 // newEvents returns the body of the response to a request, which it reads instead of body.
 func newEvents(body io.ReadCloser, g *gate, r *http.Request) io.ReadCloser {
-	e := &events{body: body, in: bufio.NewReaderSize(body, 64<<10), g: g}
+	return &events{body: body, in: bufio.NewReaderSize(body, 64<<10), g: g, request: requested(r)}
+}
+
+// requested returns the message that a request sends.
+func requested(r *http.Request) (m envelope) {
 	if r.GetBody == nil {
-		return e
+		return m
 	}
 	sent, err := r.GetBody()
 	if err != nil {
-		return e
+		return m
 	}
 	defer sent.Close()
 	if data, err := io.ReadAll(sent); err == nil {
-		e.request, _ = open(data)
+		m, _ = open(data)
 	}
-	return e
+	return m
+}
+
+// answerBody is a body with one message, which is mended when it is read.
+type answerBody struct {
+	io.ReadCloser
+	method string
+	rest   *bytes.Reader // nil before the first Read
+}
+
+// Read implements io.Reader.
+func (a *answerBody) Read(p []byte) (int, error) {
+	if a.rest == nil {
+		data, err := io.ReadAll(a.ReadCloser)
+		if err != nil {
+			return 0, err
+		}
+		a.rest = bytes.NewReader(mend(a.method, data))
+	}
+	return a.rest.Read(p)
 }
 
 // Read implements io.Reader.
@@ -63,7 +86,7 @@ func (e *events) next() {
 	switch {
 	case !ok: // the SDK gives the connection up for it
 	case m.Method == "" && string(m.ID) == string(e.request.ID):
-		e.err = io.EOF // after it
+		data, e.err = mend(e.request.Method, data), io.EOF // after it
 	default:
 		if data, e.err = e.g.admit(m, data); data == nil {
 			return

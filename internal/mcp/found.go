@@ -2,14 +2,16 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -29,13 +31,21 @@ const (
 // maxName is the longest name of a tool, in bytes.
 const maxName = 64
 
-// each calls f with the tools of the server, until that fails. The SDK keeps each page that
-// it reads, and returns it again as long as the page says: nothing of one is left to it.
+// each calls f with the tools of the server, until that fails. A page that names one before it
+// as the next is the last. The SDK keeps each page that it reads, and returns it again as long
+// as the page says: nothing of one is left to it.
 func (c *Conn) each(ctx context.Context, f func(*sdk.Tool) error) error {
+	if r := c.cs.InitializeResult(); r != nil && r.Capabilities != nil && r.Capabilities.Tools == nil {
+		return nil // it has prompts or resources alone
+	}
 	var params sdk.ListToolsParams
+	seen := map[string]bool{"": true}
 	for range maxPages {
 		page, err := c.cs.ListTools(ctx, &params)
 		if err != nil {
+			if wire, ok := errors.AsType[*jsonrpc.Error](err); ok && wire.Code == jsonrpc.CodeMethodNotFound {
+				return nil
+			}
 			return c.s.unavailable(fmt.Errorf("list its tools: %w", c.why(ctx, err)), tryIt)
 		}
 		got := *page
@@ -45,85 +55,98 @@ func (c *Conn) each(ctx context.Context, f func(*sdk.Tool) error) error {
 				return err
 			}
 		}
-		if got.NextCursor == "" {
+		if seen[got.NextCursor] {
 			return nil
 		}
 		if len(got.NextCursor) > maxCursor {
 			return c.refuse(fmt.Sprintf("it names the next page of its tools by %d bytes, at most %d are taken", len(got.NextCursor), maxCursor), "ask its author for a shorter name")
 		}
-		params.Cursor = got.NextCursor
+		params.Cursor, seen[got.NextCursor] = got.NextCursor, true
 	}
 	return c.refuse(fmt.Sprintf("it lists its tools on more than %d pages", maxPages), "ask its author for fewer")
 }
 
 // Tools asks the server for its tools and returns those that its entry allows, sorted by
-// name. They are named SERVER__TOOL, with _ for each character that a model server does not
-// take.
-func (c *Conn) Tools(ctx context.Context) ([]tool.Spec, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, ConnectTime, errSilent)
+// name, and a remark for each that cannot be used. They are named SERVER__TOOL, with _ for each
+// character that a model server does not take; the end of a long name is a digest.
+func (c *Conn) Tools(ctx context.Context) (specs []tool.Spec, remarks []string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.s.Start, errSilent)
 	defer cancel()
-	var specs []tool.Spec
-	names := map[string]string{}
-	offered, allowed, size := 0, 0, 0
-	var there []string
+	offered := map[string]*sdk.Tool{}
+	n := 0
 	if err := c.each(ctx, func(t *sdk.Tool) error {
-		if offered++; offered > maxListed {
+		if n++; n > maxListed {
 			return c.refuse(fmt.Sprintf("it offers more than %d tools", maxListed), "ask its author for fewer")
 		}
-		if len(t.Name) <= maxName { // no longer one can be named
-			there = append(there, t.Name)
+		if offered[t.Name] == nil {
+			offered[t.Name] = t
 		}
-		if c.s.Tools != nil && !slices.Contains(c.s.Tools, t.Name) {
-			return nil
-		}
-		if allowed++; allowed > MaxTools {
-			return nil
-		}
-		spec, err := c.spec(t)
-		if err != nil {
-			return err
-		}
-		if other, taken := names[spec.Name]; taken {
-			return c.refuse(fmt.Sprintf("its tools %q and %q are both %s here", other, t.Name, spec.Name), "name one of them in tools")
-		}
-		if size += len(spec.Name) + len(spec.Description) + len(spec.Schema); size > MaxTable {
-			return c.refuse(fmt.Sprintf("descriptions and schemas of its tools have more than %d bytes", MaxTable), "name those that are needed in tools")
-		}
-		names[spec.Name] = t.Name
-		specs = append(specs, spec)
 		return nil
 	}); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if allowed > MaxTools {
-		return nil, c.refuse(fmt.Sprintf("it offers %d tools, at most %d are taken", allowed, MaxTools), "name those that are needed in tools")
-	}
+	there := slices.Sorted(maps.Keys(offered))
 	for _, name := range c.s.Tools {
-		if !slices.Contains(there, name) {
-			slices.Sort(there)
-			return nil, c.refuse(fmt.Sprintf("it has no tool %q, which its entry allows", name), "name of "+clip(strings.Join(there, ", "), 400))
+		if offered[name] == nil {
+			return nil, nil, c.refuse(fmt.Sprintf("it has no tool %q, which its entry allows", name), "name of "+clip(strings.Join(there, ", "), 400))
 		}
+	}
+	if len(there) == 0 {
+		remarks = append(remarks, "it has no tools")
+	}
+	names, size := map[string]string{}, 0
+	more := 0 // tools beyond a bound
+	leave := func(name, why string) {
+		if len(remarks) < maxRemarks {
+			remarks = append(remarks, c.s.redact(c.env, fmt.Sprintf("its tool %q is left out: %s", clip(name, 80), why)))
+		} else {
+			more++
+		}
+	}
+	for _, name := range there {
+		if c.s.Tools != nil && !slices.Contains(c.s.Tools, name) {
+			continue
+		}
+		spec, why := c.spec(offered[name])
+		switch other, taken := names[spec.Name]; {
+		case why != "":
+			leave(name, why)
+		case taken:
+			leave(name, fmt.Sprintf("its name is here that of %q; leave one of them out of tools", other))
+		case len(specs) == MaxTools || size+len(spec.Name)+len(spec.Description)+len(spec.Schema) > MaxTable:
+			more++
+		default:
+			size += len(spec.Name) + len(spec.Description) + len(spec.Schema)
+			names[spec.Name] = name
+			specs = append(specs, spec)
+		}
+	}
+	if more > 0 {
+		remarks = append(remarks, fmt.Sprintf("%d more of its tools are left out: at most %d with %d bytes of descriptions and schemas are taken; name those that are needed in tools", more, MaxTools, MaxTable))
 	}
 	slices.SortFunc(specs, func(a, b tool.Spec) int { return strings.Compare(a.Name, b.Name) })
 	c.mu.Lock()
 	c.names = names
 	c.mu.Unlock()
-	return specs, nil
+	return specs, remarks, nil
 }
+
+// maxRemarks bounds the tools that are named as left out.
+const maxRemarks = 10
 
 // refuse is the error of a server that cannot be used as it is.
 func (c *Conn) refuse(why, remedy string) error {
 	return c.s.unavailable(errors.New(c.s.redact(c.env, why)), fmt.Sprintf("%s (%s:%d)", remedy, c.s.file, c.s.Line))
 }
 
-// spec is what a tool says of itself.
-func (c *Conn) spec(t *sdk.Tool) (tool.Spec, error) {
-	s := tool.Spec{Name: nameOf(c.s.Name, t.Name), Description: clip(t.Description, 8<<10), Effect: tool.NonIdempotent}
+// spec returns a tool as models get it, or why it cannot be used.
+func (c *Conn) spec(t *sdk.Tool) (s tool.Spec, why string) {
+	s = tool.Spec{Name: nameOf(c.s.Name, t.Name), Description: clip(t.Description, 8<<10), Effect: tool.NonIdempotent}
 	if s.Description == "" {
 		s.Description = clip(t.Title, 200)
 	}
-	if len(s.Name) > maxName {
-		return s, c.refuse(fmt.Sprintf("the name %s of its tool has %d characters, at most %d are taken", clip(s.Name, 120), len(s.Name), maxName), "shorten the name of the server, or leave the tool out of tools")
+	if lost, ok := t.Meta[lostKey].(string); ok {
+		return s, "it cannot be read: " + lost
 	}
 	a := t.Annotations
 	if a == nil {
@@ -139,23 +162,28 @@ func (c *Conn) spec(t *sdk.Tool) (tool.Spec, error) {
 	case a.IdempotentHint:
 		s.Effect = tool.Idempotent
 	}
-	schema, err := json.Marshal(t.InputSchema)
+	schema, err := usable(t.InputSchema)
 	if err != nil {
-		return s, c.refuse(fmt.Sprintf("the schema of its tool %s: %v", s.Name, err), "leave the tool out of tools")
+		return s, err.Error()
 	}
 	s.Schema = schema
 	if err := s.Check(); err != nil {
-		return s, c.refuse("its tool cannot be used: "+clip(err.Error(), 300), "leave the tool out of tools")
+		return s, clip(err.Error(), 300)
 	}
-	return s, nil
+	return s, ""
 }
 
-// nameOf is the name of a tool of a server.
+// nameOf is the name of a tool of a server, of at most maxName bytes.
 func nameOf(server, name string) string {
-	return server + separator + strings.Map(func(r rune) rune {
+	full := server + separator + strings.Map(func(r rune) rune {
 		if strings.ContainsRune(nameBytes, r) {
 			return r
 		}
 		return '_'
 	}, name)
+	if len(full) <= maxName {
+		return full
+	}
+	digest := "_" + blob.Sum([]byte(name)).String()[:8]
+	return full[:maxName-len(digest)] + digest
 }

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -22,6 +24,9 @@ func overHTTP(ctx context.Context, s *Server, env func(string) string, g *gate) 
 	}
 }
 
+// answerTime bounds a request beside the calls of tools: an answer to the server, a token.
+const answerTime = 10 * time.Second
+
 // bearer adds the token of a server to requests for it.
 type bearer struct {
 	s    *Server
@@ -35,7 +40,7 @@ type bearer struct {
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Context().Done() == nil { // an answer to a request of the server, for which the SDK waits for ever
 		defer b.g.answered()
-		ctx, cancel := context.WithTimeout(b.life, ConnectTime)
+		ctx, cancel := context.WithTimeout(b.life, answerTime)
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
@@ -83,11 +88,40 @@ func (b bearer) send(r *http.Request, token string) (*http.Response, error) {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := whole{}.RoundTrip(r)
-	if err == nil && streams(resp) {
+	switch {
+	case err != nil:
+		return nil, err
+	case streams(resp):
 		resp.Body = newEvents(resp.Body, b.g, r)
+	case resp.StatusCode == http.StatusOK:
+		resp.Body = &answerBody{ReadCloser: resp.Body, method: requested(r).Method}
+	case r.Header.Get("Mcp-Session-Id") != "" && forgot(resp):
+		_ = resp.Body.Close()
+		return nil, errForgot
 	}
-	return resp, err
+	return resp, nil
 }
+
+// errForgot is the error of a request that the server refused because it has forgotten the
+// session, such as after a restart.
+var errForgot = errors.New("it has forgotten the session")
+
+// forgot reports whether a server refuses a request for its session: by 404, as the protocol
+// has it, or by 400 and its words.
+func forgot(resp *http.Response) bool {
+	if resp.StatusCode != http.StatusBadRequest {
+		return resp.StatusCode == http.StatusNotFound
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(data), resp.Body), resp.Body}
+	return err == nil && bytes.Contains(bytes.ToLower(data), []byte("session"))
+}
+
+// maxRefusal bounds the text of a refusal that is searched, in bytes.
+const maxRefusal = 64 << 10
 
 // streams reports whether the body of a response is a stream of events.
 func streams(resp *http.Response) bool {

@@ -23,11 +23,12 @@ const (
 
 // Limits of servers.
 const (
-	MaxTools    = 256 // that a server has, of those that its entry allows
+	MaxTools    = 1024 // that a server has, of those that its entry allows
 	MaxTable    = 512 << 10
-	MaxResult   = 4 << 20 // bytes that a call returns
-	MaxParts    = 1000    // pieces of content in them
-	ConnectTime = 10 * time.Second
+	MaxResult   = 4 << 20          // bytes that a call returns
+	MaxParts    = 1000             // pieces of content in them
+	StartTime   = 30 * time.Second // unless an entry says otherwise
+	MaxStart    = 10 * time.Minute
 	CallTime    = time.Minute // unless an entry says otherwise
 	MaxCallTime = time.Hour
 )
@@ -45,6 +46,7 @@ type Server struct {
 	// Outside says that its calls change something outside of the workspace, as far as
 	// nothing else is known. It is false of a server in a sandbox whose entry says so.
 	Outside bool
+	Start   time.Duration // how long it may take until it has listed its tools, each of both
 	Call    time.Duration // how long a call may take
 
 	oauth *oauth // nil needs no sign-in
@@ -116,7 +118,7 @@ const maxServerName = 24
 
 // server reads an entry.
 func server(p *listfile.Parser, key, n *yaml.Node) *Server {
-	s := &Server{Name: key.Value, Line: key.Line, Outside: true, Call: CallTime, file: p.File}
+	s := &Server{Name: key.Value, Line: key.Line, Outside: true, Start: StartTime, Call: CallTime, file: p.File}
 	if s.Name == "" || len(s.Name) > maxServerName || strings.Trim(s.Name, nameBytes) != "" || strings.Contains(s.Name, separator) || strings.HasSuffix(s.Name, "_") {
 		p.Fail(key.Line, "servers: name %.80q: want 1 to %d of letters, digits, - and _, without two _ in a row and none at the end: what follows is named behind __", s.Name, maxServerName)
 	}
@@ -138,14 +140,9 @@ func server(p *listfile.Parser, key, n *yaml.Node) *Server {
 				p.Fail(n.Line, "%s: tools: there are none; name the tools, or leave it out for all", what)
 			}
 		},
-		"state": func(n *yaml.Node) { state = p.Text(n, what+": state") },
-		"call_ms": func(n *yaml.Node) {
-			ms, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
-			if err != nil || ms < 1 || ms > MaxCallTime.Milliseconds() {
-				p.Fail(n.Line, "%s: call_ms: %.40q: want milliseconds, 1 to %d", what, n.Value, MaxCallTime.Milliseconds())
-			}
-			s.Call = time.Duration(ms) * time.Millisecond
-		},
+		"state":    func(n *yaml.Node) { state = p.Text(n, what+": state") },
+		"start_ms": func(n *yaml.Node) { s.Start = milliseconds(p, n, what+": start_ms", MaxStart) },
+		"call_ms":  func(n *yaml.Node) { s.Call = milliseconds(p, n, what+": call_ms", MaxCallTime) },
 	})
 	if p.Mistakes() > before {
 		return s // what is said of fields together may follow from one of them
@@ -181,6 +178,14 @@ func server(p *listfile.Parser, key, n *yaml.Node) *Server {
 		p.Fail(n.Line, "%s: state: %.40q: want workspace or outside", what, state)
 	}
 	return s
+}
+
+func milliseconds(p *listfile.Parser, n *yaml.Node, what string, most time.Duration) time.Duration {
+	ms, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
+	if err != nil || ms < 1 || ms > most.Milliseconds() {
+		p.Fail(n.Line, "%s: %.40q: want milliseconds, 1 to %d", what, n.Value, most.Milliseconds())
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 const (

@@ -17,7 +17,7 @@ func TestParseRefuses(t *testing.T) {
 		"servers: {a b: {command: x}}":                 `servers: name "a b": want 1 to 24`,
 		"servers: {a__b: {command: x}}":                `name "a__b": want 1 to 24 of letters, digits, - and _, without two _ in a row`,
 		"servers: {a_: {command: x}}":                  `name "a_": want 1 to 24 of letters, digits, - and _, without two _ in a row and none at the end`,
-		head + "wher: host":                            `mcp.yaml:4: server a: unknown field "wher"; the fields are call_ms, command, env, oauth, state, token, tools, url, where`,
+		head + "wher: host":                            `mcp.yaml:4: server a: unknown field "wher"; the fields are call_ms, command, env, oauth, start_ms, state, token, tools, url, where`,
 		head + "where: hots":                           `where: "hots": want sandbox or host`,
 		head + "token: env:A":                          "token is for a url; name the variable in env",
 		head + "url: http://h":                         "want either a command or a url",

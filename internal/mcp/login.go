@@ -45,7 +45,7 @@ func (s *Server) signIn(ctx context.Context, env func(string) string, show func(
 	}
 	back := make(chan *auth.AuthorizationResult, 1)
 	refused := make(chan error, 1)
-	srv := &http.Server{Handler: callback(back, refused), ReadHeaderTimeout: ConnectTime}
+	srv := &http.Server{Handler: callback(back, refused), ReadHeaderTimeout: answerTime}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
 	defer func() {

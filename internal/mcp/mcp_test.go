@@ -54,7 +54,7 @@ func call(c *mcp.Conn, name, args string) tool.Outcome {
 
 // TestTools: what a server offers, under our names, with the effects that it hints at.
 func TestTools(t *testing.T) {
-	specs, err := connect(t, server(t, "banner", "")).Tools(t.Context())
+	specs, _, err := connect(t, server(t, "banner", "")).Tools(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestCall(t *testing.T) {
 		failed           bool
 	}{
 		{"s__echo", `{"text":"hi"}`, `{"text":"you said hi"}`, false},
-		{"s__fails", `{"text":"x"}`, `{"text":"it failed: x"}`, true},
+		{"s__fails", `{"text":"x"}`, `{"ok":false,"text":"it failed: x"}`, true},
 		{"s__mixed", `{}`, `{"content":[{"type":"text","text":"a picture"},{"type":"image","mime":"image/png","hidden":"no image that models see: it is no PNG, JPEG, GIF or WebP, or is damaged: convert it","bytes":4,"blob":"` + blob.Sum([]byte("\x89PNG")).String() + `"},` +
 			`{"type":"resource","text":"inside","uri":"file:///a","mime":"text/plain"},{"type":"resource_link","name":"b","uri":"file:///b"},` +
 			`{"type":"resource","name":"tape.bin","uri":"file:///d/tape.bin","mime":"application/octet-stream","bytes":2,"blob":"` + blob.Sum([]byte("\x00\x01")).String() + `"}],"structured":{"n":1}}`, false},
@@ -183,7 +183,7 @@ func callAndClose(t *testing.T, what string, c *mcp.Conn) error {
 func TestHostileMessages(t *testing.T) {
 	for kind, says := range map[string]string{
 		"asks nothing": "", "asks null": "cannot be read", "odd result": "cannot unmarshal",
-		"deaf": "beyond the bound", "pages": "lists its tools on more than 1000 pages",
+		"deaf": "beyond the bound", "pages": "does not have the tool s__echo",
 	} {
 		c, err := server(t, kind, "").Connect(t.Context(), os.Getenv, nil)
 		if err != nil {
@@ -201,19 +201,27 @@ func TestHostileMessages(t *testing.T) {
 func TestHostileServers(t *testing.T) {
 	for kind, says := range map[string]string{
 		"garbage": "it prints what is no message of the protocol", "exits": `it exited with code 1, and said "there is no configuration"`,
-		"many": "it offers 5", "twins": `its tools "a.b" and "a/b" are both s__a_b here`,
-		"odd": `its tool cannot be used: schema of "s__odd": `,
 	} {
 		// Each is found by what it says, long before the caller's time is up.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		c, err := server(t, kind, "").Connect(ctx, os.Getenv, nil)
 		if err == nil {
-			_, err = c.Tools(ctx)
+			_, _, err = c.Tools(ctx)
 			c.Close()
 		}
 		cancel()
 		if f, ok := errors.AsType[*tool.Failure](err); !ok || f.Kind != tool.Unavailable || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v; want %q", kind, err, says)
+		}
+	}
+	// A tool that cannot be used is left out and named, and the rest is there.
+	for kind, says := range map[string]string{
+		"many": "more of its tools are left out: at most 1024 with 524288 bytes", "twins": `its tool "a/b" is left out: its name is here that of "a.b"`,
+		"odd": `its tool "odd" is left out: schema of "s__odd": `,
+	} {
+		specs, remarks, err := connect(t, server(t, kind, "")).Tools(t.Context())
+		if err != nil || len(remarks) != 1 || !strings.Contains(remarks[0], says) || !slices.ContainsFunc(specs, func(s tool.Spec) bool { return s.Name == "s__echo" }) {
+			t.Errorf("%s: %d tools, %q, %v; want %q", kind, len(specs), remarks, err, says)
 		}
 	}
 	// One that is silent is given up when the caller's time is up.
@@ -223,7 +231,7 @@ func TestHostileServers(t *testing.T) {
 		t.Error("a silent server is connected")
 	}
 	if c := connect(t, server(t, "many", ", tools: [echo, tool_7]")); c != nil {
-		if specs, err := c.Tools(t.Context()); err != nil || len(specs) != 2 {
+		if specs, _, err := c.Tools(t.Context()); err != nil || len(specs) != 2 {
 			t.Errorf("%d tools, %v", len(specs), err)
 		}
 	}

@@ -74,7 +74,7 @@ func (o *oauth) entry(p *listfile.Parser, n *yaml.Node, what string) {
 // signInClient asks authorization servers. It follows no redirects: what it sends is
 // secret.
 var signInClient = &http.Client{
-	Timeout:       ConnectTime,
+	Timeout:       answerTime,
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 

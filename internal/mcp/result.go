@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 // body is what a model reads of a result. One piece of text is Text alone.
 type body struct {
+	OK         *bool           `json:"ok,omitempty"` // false of an error
 	Text       string          `json:"text,omitempty"`
 	Content    []part          `json:"content,omitempty"`
 	Structured json.RawMessage `json:"structured,omitempty"`
@@ -29,7 +31,7 @@ type part struct {
 	Name string `json:"name,omitempty"`
 	URI  string `json:"uri,omitempty"`
 	MIME string `json:"mime,omitempty"`
-	// Hidden is why a model is not shown an image.
+	// Hidden is why a model is not shown an image, or a piece that cannot be read.
 	Hidden string `json:"hidden,omitempty"`
 	// Bytes and Blob are of what is no text.
 	Bytes int    `json:"bytes,omitempty"`
@@ -76,6 +78,11 @@ func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.
 		switch v := content.(type) {
 		case *sdk.TextContent:
 			p = part{Type: "text", Text: v.Text}
+			if lost, ok := v.Meta[lostKey].(map[string]any); ok {
+				kind, _ := lost["type"].(string)
+				why, _ := lost["why"].(string)
+				p = part{Type: cmp.Or(kind, "unknown"), Hidden: why}
+			}
 		case *sdk.ImageContent:
 			p = part{Type: "image", MIME: clip(v.MIMEType, 100)}
 			err = show(&p, v.Data)
@@ -119,6 +126,12 @@ func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.
 		b.Text, b.Content = b.Content[0].Text, nil
 		if b.Structured != nil && sameJSON(b.Text, b.Structured) {
 			b.Text = "" // servers say it twice
+		}
+	}
+	if res.IsError {
+		b.OK = new(bool)
+		if b.Text == "" && b.Content == nil && b.Structured == nil {
+			b.Text = "the tool reported an error without a text"
 		}
 	}
 	return tool.Result{Body: b, IsError: res.IsError, Images: images}, nil

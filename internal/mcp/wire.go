@@ -68,7 +68,9 @@ func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 		}
 		if line[0] == '{' {
 			if m, ok := open(line); ok {
-				if !c.answers(m) {
+				if method, ok := c.answers(m); ok {
+					line = mend(method, line)
+				} else {
 					line, err = c.g.admit(m, line)
 				}
 				if err != nil {
@@ -87,16 +89,16 @@ func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// answers reports whether a message is the answer to a request of ours.
-func (c *lines) answers(m envelope) bool {
+// answers returns the method of the request of ours that a message answers, if it does.
+func (c *lines) answers(m envelope) (method string, ok bool) {
 	if m.Method != "" {
-		return false
+		return "", false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, ok := c.sent[string(m.ID)]
+	method, ok = c.sent[string(m.ID)]
 	delete(c.sent, string(m.ID))
-	return ok
+	return method, ok
 }
 
 // sends notes a request before it is written.

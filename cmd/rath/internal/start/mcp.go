@@ -111,6 +111,7 @@ type foundRow struct {
 	Effect      string `json:"effect,omitempty"`
 	Description string `json:"description,omitempty"`
 	Error       string `json:"error,omitempty"`
+	Remark      string `json:"remark,omitempty"` // a tool that cannot be used
 }
 
 func mcpTest(a *app.App) *cobra.Command {
@@ -146,7 +147,7 @@ one. It exits with 1 if a server cannot be used.`,
 func testServers(ctx context.Context, a *app.App, all []*mcp.Server) error {
 	list, rows, failed := []foundRow{}, [][]string{}, false
 	for _, s := range all {
-		specs, took, err := testServer(ctx, a, s)
+		specs, remarks, took, err := testServer(ctx, a, s)
 		if err != nil {
 			failed = true
 			var f *tool.Failure
@@ -159,6 +160,10 @@ func testServers(ctx context.Context, a *app.App, all []*mcp.Server) error {
 			continue
 		}
 		a.Remark("%s answers in %s; %s", s.Name, view.Took(took), view.Counted(int64(len(specs)), "tool"))
+		for _, remark := range remarks {
+			list = append(list, foundRow{Server: s.Name, Remark: remark})
+			a.Remark("%s: %s", s.Name, remark)
+		}
 		for _, t := range specs {
 			effect := t.Effect.String()
 			if t.Outside {
@@ -181,33 +186,33 @@ func testServers(ctx context.Context, a *app.App, all []*mcp.Server) error {
 	return nil
 }
 
-func testServer(ctx context.Context, a *app.App, s *mcp.Server) (_ []tool.Spec, took time.Duration, err error) {
+func testServer(ctx context.Context, a *app.App, s *mcp.Server) (specs []tool.Spec, remarks []string, took time.Duration, err error) {
 	var box sandbox.Sandbox
 	if s.Where == mcp.InSandbox {
 		dir, err := os.MkdirTemp("", "rath-mcp-*")
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		defer func() { err = errors.Join(err, sandbox.RemoveTree(dir)) }()
 		work := filepath.Join(dir, "work")
 		if err := os.Mkdir(work, 0o700); err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		box, err = local.New(&local.Options{State: filepath.Join(dir, "boxes")}).Open(ctx, sandbox.Spec{Dir: work, MinIsolation: sandbox.IsolationProcess})
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		defer func() { err = errors.Join(err, box.Close()) }()
 	}
 	began := time.Now()
 	c, err := s.Connect(ctx, a.Getenv, box)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
-	specs, err := c.Tools(ctx)
+	specs, remarks, err = c.Tools(ctx)
 	took = time.Since(began)
 	_ = c.Close() // what a server says when it is ended is no failure
-	return specs, took, err
+	return specs, remarks, took, err
 }
 
 // loginTime is how long a person may take to sign in.

@@ -5,11 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -274,9 +272,6 @@ func (n *Instance) connect(ctx context.Context) error {
 	return err
 }
 
-// storeDir is where the server of a node stores.
-func storeDir(store string) string { return filepath.Join(store, "nats") }
-
 // disk is how the disk of the streams is, where this process sees it.
 func (n *Instance) disk() streams.Disk {
 	var d natsserver.Disk
@@ -357,23 +352,6 @@ func (n *Instance) wire(ctx context.Context) error {
 	})
 	n.wired.Store(true)
 	return nil
-}
-
-// makeStore makes the directory of a store, with a file by which git ignores all of it: it
-// often lies in a repository, and holds keys and transcripts. A file of that name stays.
-func makeStore(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(filepath.Join(dir, ".gitignore"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString("*\n")
-	return errors.Join(err, f.Close())
 }
 
 // workspaces prepares the directories of sandboxes and removes what a former

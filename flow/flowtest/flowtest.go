@@ -40,7 +40,6 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/internal/offload"
@@ -347,7 +346,7 @@ func CrashEverywhere(t testing.TB, newWorkflow func() flow.Workflow, s session.S
 	}
 	text := first.String()
 	if len(also) > 0 {
-		text += fmt.Sprintf("\n%d other crashes change the run, too: %s", len(also), excerpt.Clip(strings.Join(also, ", "), 300))
+		text += fmt.Sprintf("\n%d other crashes change the run, too: %s", len(also), strings.Join(also[:min(len(also), 12)], ", "))
 	}
 	t.Errorf("flowtest: a crash %s changes the run:\n%s", when, text)
 }

@@ -4,6 +4,6 @@
 // A list is data of the operator. It names keys and never holds one, and money is
 // counted in whole micro-USD.
 //
-// Files, the lowest first: price, retries, failures, list, clients, parse, public, resolve,
+// Files, the lowest first: price, retries, failures, thinking, list, clients, parse, public, resolve,
 // openrath.
 package models

@@ -153,8 +153,8 @@ type Finish string
 const (
 	FinishStop   Finish = "stop"
 	FinishLength Finish = "length"
-	// FinishTools holds if and only if the response has calls and was
-	// neither cut at the length limit nor filtered.
+	// FinishTools: the response has calls, and was neither cut, paused, refused nor
+	// filtered; or its server announced calls and sent none.
 	FinishTools Finish = "tool_calls"
 	// FinishFilter: a filter of the server withheld the answer or its rest.
 	FinishFilter Finish = "content_filter"

@@ -64,7 +64,7 @@ var (
 
 func fullRecord() lineage.Record {
 	return lineage.Record{
-		Agent: "coder", Attempt: 1, BranchOf: &lineage.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Branches: []lineage.Ref{ref}, Due: 1,
+		Again: "cut", Finish: "length", Word: "w", Agent: "coder", Attempt: 1, BranchOf: &lineage.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Branches: []lineage.Ref{ref}, Due: 1,
 		Ends:  []journal.BranchOutcome{{Reason: "why", Session: "s2", State: "cancelled"}},
 		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?"}}, Wake: 1, By: "s1", Says: "ann", Call: "c1", Calls: 1, Candidates: []string{"write"}, Code: run.CodeError, Commit: 3, Durability: "lazy", Effect: "sandboxed",
 		Elapsed: 12, Epoch: 1, Failure: true, Hash: digest, Head: digest, HeadFrom: digest, Home: "s1", K: 1, Kind: lineage.Tool, Model: "m", Name: "n", Node: "node-a",
@@ -107,6 +107,7 @@ func fullReceived() *journal.SignalReceived {
 
 func fullDone(kind string) journal.StepCompleted {
 	return journal.StepCompleted{
+		Again: journal.AgainCut, Finish: "length", Word: "w",
 		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", Failed: true, HeadAfter: place.Head, HeadBefore: place.Head, Images: []session.Image{picture}, Inbox: 1, Input: "i",
 		Kind: kind, Links: []session.Link{linked}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1", Services: []journal.ServiceLog{{Log: "l", More: 1, Name: "web"}},
 		Lost: usage, Source: "f.go:1", Steps: 2, Summary: "s", Usage: usage, Value: "{}",

@@ -53,6 +53,17 @@ var (
 	ErrDeadline = errors.New("run: deadline exceeded")
 	// ErrExpired is the outcome of a question without an answer in time.
 	ErrExpired = errors.New("run: nobody answered in time")
+	// ErrTruncated is the outcome of an agent whose model's answer was cut at the limit of
+	// its length, and stayed so when the model was asked to continue.
+	ErrTruncated = errors.New("run: the model's answer is cut")
+	// ErrRefused is the outcome of an agent whose model refused.
+	ErrRefused = errors.New("run: the model refused")
+	// ErrFiltered is the outcome of an agent whose model's answer a filter of the server
+	// withheld.
+	ErrFiltered = errors.New("run: the model's answer was withheld by a filter")
+	// ErrEmpty is the outcome of an agent whose model gave no answer: nothing, calls that
+	// it announced and did not send, or a call written as text.
+	ErrEmpty = errors.New("run: the model gave no answer")
 	// ErrPoison ends a run that was claimed too often without progress.
 	ErrPoison = errors.New("run: claimed too often without a new step")
 )
@@ -100,6 +111,10 @@ const (
 	CodeUnavailable  Code = "unavailable"
 	CodeTooDeep      Code = "too_deep"
 	CodeNestedStep   Code = "nested_step"
+	CodeTruncated    Code = "truncated"
+	CodeRefused      Code = "refused"
+	CodeFiltered     Code = "filtered"
+	CodeEmpty        Code = "empty"
 )
 
 // ErrMalformed marks a task or a request that does not decode.
@@ -126,6 +141,10 @@ var codes = []struct {
 	{CodeMalformed, ErrMalformed},
 	{CodeTooDeep, ErrTooDeep},
 	{CodeNestedStep, ErrNestedStep},
+	{CodeTruncated, ErrTruncated},
+	{CodeRefused, ErrRefused},
+	{CodeFiltered, ErrFiltered},
+	{CodeEmpty, ErrEmpty},
 	{CodeNotFound, session.ErrNotFound},
 	{CodeTenant, session.ErrTenant},
 	{CodeConflict, session.ErrConflict},
@@ -177,8 +196,8 @@ func (e *recorded) ErrorCode() string { return string(e.code) }
 // same code.
 func (e *recorded) Is(target error) bool {
 	for _, c := range codes {
-		if c.code == e.code {
-			return c.err == target
+		if c.code == e.code && c.err == target {
+			return true
 		}
 	}
 	c, ok := target.(coded)

@@ -20,7 +20,8 @@ var sentinels = map[run.Code]error{
 	run.CodeUnknownRun: run.ErrUnknownRun, run.CodeState: run.ErrState, run.CodeBudget: run.ErrBudget,
 	run.CodeMismatch: run.ErrMismatch, run.CodeDeadline: run.ErrDeadline, run.CodePoison: run.ErrPoison,
 	run.CodeCancelled: run.ErrCancelled, run.CodeReview: run.ErrReview, run.CodeSuperseded: run.ErrSuperseded,
-	run.CodeMalformed: run.ErrMalformed, run.CodeTooDeep: run.ErrTooDeep, run.CodeNestedStep: run.ErrNestedStep, run.CodeNotFound: session.ErrNotFound, run.CodeTenant: session.ErrTenant,
+	run.CodeMalformed: run.ErrMalformed, run.CodeTooDeep: run.ErrTooDeep, run.CodeNestedStep: run.ErrNestedStep,
+	run.CodeTruncated: run.ErrTruncated, run.CodeRefused: run.ErrRefused, run.CodeFiltered: run.ErrFiltered, run.CodeEmpty: run.ErrEmpty, run.CodeNotFound: session.ErrNotFound, run.CodeTenant: session.ErrTenant,
 	run.CodeConflict: session.ErrConflict, run.CodeClosed: session.ErrClosed, run.CodeTooLarge: session.ErrTooLarge,
 	run.CodeUnavailable: session.ErrUnavailable, run.CodeTimeout: context.DeadlineExceeded,
 }

@@ -39,6 +39,7 @@ const (
 	FilesRefused       Kind = "files_refused"            // the call left what a workspace cannot keep; its changes are undone
 	Rejected           Kind = "rejected"                 // a person did not approve the call
 	Unreachable        Kind = "unreachable"              // the host is none that the run may reach, or does not answer
+	AnswerCut          Kind = "answer_cut"               // the model's answer was cut, so none of its calls is made
 	Unavailable        Kind = "tool_unavailable"         // the process that has the tool does not answer
 )
 

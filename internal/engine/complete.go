@@ -62,6 +62,9 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	m.req = &llm.Request{Provider: *m.c.provider, Tools: m.c.tools, ToolChoice: m.c.choice, Waits: m.waits}
 	p := &m.req.Provider
 	p.Model = m.c.model(ex)
+	if m.c.answer.text != "" {
+		p.ResponseFormat = nil // with a form a server begins again, and cuts again
+	}
 	msgs, digest, size, err := m.c.shown.render(m.c, s, p)
 	if err != nil {
 		return digest, fmt.Errorf("flow: render prompt: %w", err)
@@ -117,6 +120,10 @@ func (m *completion) send(r *retry) error {
 		m.ended("")
 		m.charge(resp)
 		m.resp = resp
+		if thought, answer := thoughts(resp.Text, m.c.prompt); thought != "" || len(answer) < len(resp.Text) {
+			resp.Reasoning, resp.Text = resp.Reasoning+thought, answer
+			resp.Opaque = "" // it counts the bytes of the text
+		}
 		return nil
 	}
 	refused, _ := errors.AsType[*llm.Error](err)
@@ -155,6 +162,7 @@ func (m *completion) begin() {
 	m.req.Try, m.req.StepKey = m.st.requests, m.st.key()
 	m.came, m.pieces = 0, 0
 	m.said.Reset()
+	m.said.WriteString(m.c.answer.text)
 	m.st.flight.asks(m.req.Provider.Model, m.st.requests)
 }
 

@@ -14,65 +14,70 @@ import (
 	"github.com/rathcluster/rath/internal/guide"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // Compress is the Forward of a flow.Compressor.
 func (p *place) Compress(ctx context.Context, c flow.Compressor, s session.Session) (session.Session, error) {
-	s, _, err := p.compress(ctx, c, s, 0)
+	s, _, err := p.compress(ctx, compression{Compressor: c}, s)
 	return s, err
 }
 
-// compress replaces s by a summary, and returns what that used. most is how many bytes of
-// rows the model is shown where the node's list does not say how much it takes.
-func (p *place) compress(ctx context.Context, c flow.Compressor, s session.Session, most int) (_ session.Session, usage session.Usage, err error) {
+// compression is a session's compression under way.
+type compression struct {
+	flow.Compressor
+	// most is how many bytes of rows the model is shown at most; 0 is as many as it takes.
+	most int
+	// excerpts is how many bytes of the rows take the place of a summary that the model did
+	// not give; 0 fails then.
+	excerpts int
+	short    int // summaries that were too short
+}
+
+// compress replaces s by a summary, and returns what that used.
+func (p *place) compress(ctx context.Context, c compression, s session.Session) (out session.Session, usage session.Usage, err error) {
 	ask := &call{agent: c.Name, prompt: c.Prompt, provider: &c.Provider, ask: c.Instruction}
+	for {
+		out, used, again, err := p.summarise(ctx, &c, ask, s)
+		usage = usage.Add(used)
+		if err != nil || !again {
+			return out, usage, err
+		}
+	}
+}
+
+// summarise asks for the summary once, in a step, and makes the session of it; again reports
+// that the model is to be asked on.
+func (p *place) summarise(ctx context.Context, c *compression, ask *call, s session.Session) (_ session.Session, usage session.Usage, again bool, err error) {
 	st, err := p.begin(ctx, journal.StepCompress, c.Name, s, false, "", ask.digest())
 	if err != nil {
-		return s, usage, err
+		return s, usage, false, err
 	}
 	defer st.end()
 	var base session.Session
 	var text string
 	if st.decision == journal.Replay {
 		if err := rebuild(st.record); err != nil {
-			return s, usage, err
+			return s, usage, false, err
 		}
 		base, text, usage = st.record.Session, st.record.Value, st.record.Usage.Sub(st.record.Lost)
+		if st.record.Again != "" {
+			c.asked(st.record.Again)
+			return s, usage, true, ask.resumed(&st.record.StepCompleted)
+		}
 	} else {
-		if err := st.ex.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
-			return s, usage, st.fail(fmt.Errorf("flow: compress %s: %w", s.Ref(), err))
+		d := journal.StepCompleted{}
+		if d, err = c.request(st, ask); err != nil {
+			return s, usage, false, err
 		}
-		shown := st.s
-		if c.Keep > 0 {
-			if most, err = ask.room(st.ex, most); err != nil {
-				return s, usage, st.fail(err)
-			}
-			shown = session.New(session.UserText(quotation(st.s, keptFrom(st.s, c.Keep), most)))
+		if usage = d.Usage; d.Again != "" {
+			return s, usage, true, nil
 		}
-		resp, prompt, err := ask.complete(st, shown)
-		err, ok := st.outcome(err)
-		if !ok {
-			return s, usage, err
-		}
-		switch {
-		case err != nil:
-		case len(resp.Calls) > 0:
-			err = errors.New("flow: the summarising model called a tool")
-		case strings.TrimSpace(resp.Text) == "":
-			err = errors.New("flow: the summarising model said nothing")
-		}
+		text = d.Value
+		ack, err := st.commit(d)
 		if err != nil {
-			return s, usage, st.recordUseless(c.Name, resp, prompt, err)
-		}
-		text = strings.TrimSpace(resp.Text) + gone(st.s, c.Keep)
-		usage = st.ex.origin(c.Name, st.asked.Path, session.Placement{}, resp.Usage).Usage
-		ack, err := st.commit(journal.StepCompleted{
-			Value: text, Prompt: prompt, Model: resp.Model, Usage: usage, Links: []session.Link{{Ref: session.Ref{Key: st.ex.child(st.asked.Path)}}},
-			Summary: fmt.Sprintf("compresses %s into one", count(st.s.Len(), "chunk")),
-		})
-		if err != nil {
-			return s, usage, err
+			return s, usage, false, err
 		}
 		base = ack.Session
 	}
@@ -81,7 +86,7 @@ func (p *place) compress(ctx context.Context, c flow.Compressor, s session.Sessi
 	}
 	l, ok := base.Link()
 	if !ok {
-		return s, usage, st.fail(fmt.Errorf("flow: compress %s: it is not committed", s.Ref()))
+		return s, usage, false, st.fail(fmt.Errorf("flow: compress %s: it is not committed", s.Ref()))
 	}
 	ex := st.ex
 	ex.mu.Lock()
@@ -94,20 +99,97 @@ func (p *place) compress(ctx context.Context, c flow.Compressor, s session.Sessi
 	}
 	out, err := ex.claim(ctx, ex.child(st.asked.Path), base.Root(), st.opening(session.OpenCompress, l), rows, &heldSession{parent: base.Key()})
 	if err != nil {
-		return s, usage, st.fail(err)
+		return s, usage, false, st.fail(err)
 	}
-	return out, usage, nil
+	return out, usage, false, nil
 }
 
-// room is how many bytes of rows the model can be shown; most, if the node's list does not
-// say it.
+// A summary has at least one byte for so many of the text that the model was shown for it.
+// With fewer it is taken for none.
+const leastSummary = 4096
+
+// asked counts why the model was asked on.
+func (c *compression) asked(again string) {
+	if again == journal.AgainShort {
+		c.short++
+	}
+}
+
+// request asks for the summary, and returns the record of the step, which is not committed
+// yet unless the model is to be asked on.
+func (c *compression) request(st *step, ask *call) (d journal.StepCompleted, err error) {
+	if err := st.ex.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
+		return d, st.fail(fmt.Errorf("flow: compress %s: %w", st.s.Ref(), err))
+	}
+	shown, to, size := st.s, st.s.Len(), sizeOfRows(st.s)
+	if c.Keep > 0 {
+		most, err := ask.room(st.ex, c.most)
+		if err != nil {
+			return d, st.fail(err)
+		}
+		to = keptFrom(st.s, c.Keep)
+		quoted := quotation(st.s, to, most)
+		shown, size = session.New(session.UserText(quoted)), len(quoted)
+	}
+	resp, prompt, err := ask.complete(st, shown)
+	err, ok := st.outcome(err)
+	if !ok {
+		return d, err
+	}
+	if err == nil && len(resp.Calls) > 0 {
+		err = errors.New("flow: the summarising model called a tool")
+	}
+	if err != nil {
+		return d, st.recordUseless(c.Name, resp, prompt, err)
+	}
+	v := ask.judge(resp)
+	text := strings.TrimSpace(v.text)
+	if least := size / leastSummary; v.again == "" && v.err == nil && len(text) < least {
+		if v.again = journal.AgainShort; c.short > 0 {
+			v.again, v.err = "", fmt.Errorf("%w: %s, model %s: its summaries have %d bytes for %d bytes of text; name another model", run.ErrEmpty, c.Name, resp.Model, len(text), least*leastSummary)
+		}
+	}
+	d = journal.StepCompleted{Prompt: prompt, Usage: st.ex.origin(c.Name, st.asked.Path, session.Placement{}, resp.Usage).Usage}
+	ends(&d, resp)
+	d.Links = []session.Link{{Ref: session.Ref{Key: st.ex.child(st.asked.Path)}}}
+	switch {
+	case v.again != "":
+		c.asked(v.again)
+		d.Again = v.again
+		return d, st.askOn(ask, resp, prompt, v)
+	case v.err != nil && c.excerpts == 0:
+		return d, st.askOn(ask, resp, prompt, v)
+	case v.err != nil:
+		d.Value = "No model made a summary of what came before. These are excerpts of it.\n" + quotation(st.s, to, c.excerpts) + gone(st.s, c.Keep)
+		d.Summary = fmt.Sprintf("keeps excerpts of %s, without a summary: %s", count(st.s.Len(), "chunk"), excerpt.Clip(v.err.Error(), 120))
+	default:
+		d.Value = text + gone(st.s, c.Keep)
+		d.Summary = fmt.Sprintf("compresses %s into one", count(st.s.Len(), "chunk"))
+	}
+	return d, nil
+}
+
+// sizeOfRows is how many bytes the texts of a session have.
+func sizeOfRows(s session.Session) (size int) {
+	for _, c := range s.Chunks() {
+		size += len(c.Text())
+		for _, call := range c.Calls() {
+			size += len(call.Args)
+		}
+	}
+	return size
+}
+
+// room is how many bytes of rows the model can be shown: at most so many as the node's list
+// allows, and most, if that is not 0.
 func (c *call) room(ex *Execution, most int) (int, error) {
 	all, err := c.choices(ex)
 	if err != nil {
 		return 0, err
 	}
 	if limit := largest(all); limit > 0 {
-		most = int(max(limit-max(defaultReply, limit/10), limit/2)) * 3
+		room := int(max(limit-max(defaultReply, limit/10), limit/2)) * 3
+		most = min(cmp.Or(most, room), room)
 	}
 	return cmp.Or(most, defaultRoom), nil
 }

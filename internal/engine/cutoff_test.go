@@ -391,22 +391,24 @@ func TestLateAnswerIsCharged(t *testing.T) {
 	})
 }
 
-// TestUselessAnswerIsCharged: an answer that the step cannot use, because the
-// model called a tool or said nothing, has been paid for all the same.
+// TestUselessAnswerIsCharged: an answer that the step cannot use, because the model called a
+// tool or gave nothing three times, has been paid for all the same.
 func TestUselessAnswerIsCharged(t *testing.T) {
 	used := session.Usage{Input: 10, Output: 5, MicroUSD: 7}
 	called := llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: "c", Name: "x"}}, Usage: used, Model: "m"}
 	for _, tt := range []struct {
 		name   string
 		answer llm.Response
+		calls  int64
+		code   run.Code
 		step   flow.Func
 	}{
-		{"the selector's calls a tool", called, func(ctx context.Context, s session.Session) (session.Session, error) {
+		{"the selector's calls a tool", called, 1, run.CodeError, func(ctx context.Context, s session.Session) (session.Session, error) {
 			_, err := (&flow.Selector{Name: "s"}).Select(ctx, s, say("x"))
 			return s, err
 		}},
-		{"the compressor's calls a tool", called, (&flow.Compressor{Name: "c"}).Forward},
-		{"the compressor's is empty", llm.Response{Finish: llm.FinishStop, Usage: used, Model: "m"}, (&flow.Compressor{Name: "c"}).Forward},
+		{"the compressor's calls a tool", called, 1, run.CodeError, (&flow.Compressor{Name: "c"}).Forward},
+		{"the compressor's is empty", llm.Response{Finish: llm.FinishStop, Usage: used, Model: "m"}, 3, run.CodeEmpty, (&flow.Compressor{Name: "c"}).Forward},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var w world
@@ -416,10 +418,12 @@ func TestUselessAnswerIsCharged(t *testing.T) {
 			})
 			forward(t, t.Context(), ex, run.Failed)
 			want := session.Usage{Calls: 1, Input: 10, Output: 5, MicroUSD: 7}
-			if d := facts[journal.StepCompleted](t, &w, journal.KindStepCompleted)[0]; d.Usage != want || d.Code != run.CodeError || d.Model != "m" {
-				t.Errorf("the step ended with %s of model %q and used %+v, want %+v", d.Code, d.Model, d.Usage, want)
+			all := facts[journal.StepCompleted](t, &w, journal.KindStepCompleted)
+			if d := all[len(all)-1]; int64(len(all)) != tt.calls || d.Usage != want || d.Code != tt.code || d.Model != "m" || d.Finish != string(tt.answer.Finish) {
+				t.Errorf("step %d ended with %s, %s of model %q and used %+v, want %+v", len(all), d.Code, d.Finish, d.Model, d.Usage, want)
 			}
-			if e := ended(t, &w); e.Usage != want {
+			want = session.Usage{Calls: tt.calls, Input: 10 * tt.calls, Output: 5 * tt.calls, MicroUSD: 7 * tt.calls}
+			if e := ended(t, &w); e.Usage != want || e.Code != tt.code {
 				t.Errorf("the run used %+v, want %+v", e.Usage, want)
 			}
 		})

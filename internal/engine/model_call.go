@@ -21,6 +21,7 @@ type call struct {
 	choice    string // of tools; "" is the server's own
 	notes     note
 	ask       string     // a last user message that is not part of the session
+	answer    answering  // over the requests for one answer
 	more      bool       // it answers messages that came after the agent was done
 	inherited int        // chunks of the session that its parent has
 	shared    int        // messages of the newest request that the session's parent has
@@ -80,6 +81,9 @@ func (c *call) digest() string {
 	}
 	if c.choice != "" {
 		parts = append(parts, "choice", c.choice)
+	}
+	if len(c.answer.tail) > 0 {
+		parts = append(parts, "tail", c.answer.tail)
 	}
 	data, err := json.Marshal(parts)
 	if err != nil {

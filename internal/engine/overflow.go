@@ -188,6 +188,13 @@ func (a *agent) overflows(s session.Session, c *call, refused bool) (*overflow, 
 	if c.window.bytes == 0 && o.Tokens > o.Limit/2 && o.Limit > 0 { // no server has counted, and it matters
 		o.Tokens = a.p.sc.ex.rt.tokens.Texts(tokens.Of(&all[0].Provider), c.texts(s)...)
 	}
+	if refused {
+		// A count that contradicts the server is wrong: some servers count the new part of a
+		// prompt alone, or a constant. So is a limit that the request is within.
+		if o.Tokens = max(o.Tokens, llm.Estimate(c.sizeOf(s))); o.Tokens < o.Limit {
+			o.Limit = 0
+		}
+	}
 	most := o.Limit - max(cmp.Or(int64(a.Provider.MaxTokens), defaultReply), o.Limit/10)
 	if o.Cached == 0 {
 		most = min(most, o.Limit/4*3)
@@ -229,6 +236,9 @@ func (c *call) sizeOf(s session.Session) int {
 		for _, t := range c.tools {
 			size += len(t.Name) + len(t.Description) + len(t.Schema) + around
 		}
+	}
+	for _, m := range c.answer.tail {
+		size += len(m.Text) + around
 	}
 	for _, row := range s.Range(from, s.Len()) {
 		size += len(row.Text()) + around
@@ -285,11 +295,11 @@ func (a *agent) compressed(ctx context.Context, s session.Session, c *call, o *o
 		return w.Forward(ctx, s)
 	}
 	by.Instruction = cmp.Or(by.Instruction, overflowInstruction)
-	most := 0
+	comp := compression{Compressor: by, excerpts: int(o.keep()) * 4}
 	if o.Refused {
-		most = int(o.Tokens) * 2 // bytes: about half of it
+		comp.most = int(o.Tokens) * 2 // bytes: about half of it
 	}
-	s, used, err := a.p.compress(ctx, by, s, most)
+	s, used, err := a.p.compress(ctx, comp, s)
 	if c.account != nil {
 		*c.account = c.account.Settle(0, 1, used)
 	}

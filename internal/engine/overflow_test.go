@@ -66,7 +66,7 @@ func (b *bounded) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta))
 		if len(r.Tools) > 0 {
 			b.t.Error("a summary is asked for with tools")
 		}
-		return &llm.Response{Text: fmt.Sprintf("summary %d: the task is to fetch", b.summed), Finish: llm.FinishStop, Usage: usage}, nil
+		return &llm.Response{Text: fmt.Sprintf("summary %d: the task is to fetch", b.summed) + strings.Repeat(", and so it went on", 10), Finish: llm.FinishStop, Usage: usage}, nil
 	case b.made == b.calls:
 		return &llm.Response{Text: "all fetched", Finish: llm.FinishStop, Usage: usage}, nil
 	}

@@ -234,7 +234,7 @@ func TestRecallOfUnknown(t *testing.T) {
 // TestOriginOfNotes: what a run writes to a memory says who wrote it.
 func TestOriginOfNotes(t *testing.T) {
 	m := newRecaller(t)
-	m.rt.Models = model(func(*llm.Request) *llm.Response { return &llm.Response{Finish: llm.FinishStop} })
+	m.rt.Models = model(func(*llm.Request) *llm.Response { return &llm.Response{Text: "dark", Finish: llm.FinishStop} })
 	m.run("odd", func(ctx context.Context, s session.Session) (session.Session, error) {
 		if _, err := flow.Remember(ctx, "m", "colours", "first colour"); err != nil {
 			return s, err
@@ -249,7 +249,8 @@ func TestOriginOfNotes(t *testing.T) {
 	for n := range m.notes.Notes() {
 		got = append(got, n.Origin)
 	}
-	want := []memory.Origin{{Session: "odd", Version: 2, Run: "odd", Step: "2"}, {Session: "odd", Run: "odd", Step: "0"}}
+	row := memory.Origin{Session: "odd", Version: 2, Run: "odd", Step: "2"} // of the question, and of the answer
+	want := []memory.Origin{row, row, {Session: "odd", Run: "odd", Step: "0"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("the notes are from %+v, want %+v", got, want)
 	}

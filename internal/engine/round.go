@@ -27,7 +27,8 @@ import (
 
 // round runs the tool calls of the newest assistant chunk of s. Each outcome is
 // committed when its call ends; the rows follow in call order.
-func (a *agent) round(ctx context.Context, at run.Path, s session.Session, by *call) (session.Session, error) {
+func (a *agent) round(ctx context.Context, t *turn, s session.Session, by *call) (session.Session, error) {
+	at := t.path
 	made := journal.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name}
 	sc, _, err := a.p.enter(made)
 	if err != nil {
@@ -35,13 +36,16 @@ func (a *agent) round(ctx context.Context, at run.Path, s session.Session, by *c
 	}
 	defer sc.release()
 	asked, _ := s.At(s.Len() - 1)
-	s, err = sc.ex.placed(ctx, at, s)
+	cut := t.again == journal.AgainCalls
+	if !cut {
+		s, err = sc.ex.placed(ctx, at, s)
+	}
 	if err != nil && (run.IsControl(err) || sc.ex.asksForSandbox()) {
 		return s, sc.ex.failed(err)
 	}
 	// Any other error of opening is what the tools that need the sandbox tell
 	// the model.
-	r := &round{ex: sc.ex, ctx: ctx, made: made, agent: a.Name, at: at, table: by.table, base: s, s: s, sandboxErr: err, gate: gate{a.Approve, a.ApproveTimeout}, before: a.Hooks.BeforeTool, after: a.Hooks.AfterTool}
+	r := &round{ex: sc.ex, ctx: ctx, made: made, agent: a.Name, at: at, table: by.table, base: s, s: s, sandboxErr: err, cut: cut, gate: gate{a.Approve, a.ApproveTimeout}, before: a.Hooks.BeforeTool, after: a.Hooks.AfterTool}
 	for _, call := range asked.Calls() {
 		r.calls = append(r.calls, &toolCall{ToolCall: call, path: at.Index(len(r.calls))})
 	}
@@ -104,6 +108,7 @@ type round struct {
 	table      *tool.Table
 	base       session.Session // what every call of the round sees
 	sandboxErr error
+	cut        bool // the answer is: no call of it is made
 	gate       gate
 	// The hooks of the agent; nil are none.
 	before func(ctx context.Context, spec tool.Spec, args json.RawMessage) (json.RawMessage, error)
@@ -187,6 +192,11 @@ func (c *toolCall) mutates() bool { return c.refused == nil && c.spec.Effect == 
 // bind finds the tool of a call and checks its arguments; ok is false for a call that
 // cannot run.
 func (r *round) bind(c *toolCall, args string) (ok bool) {
+	if r.cut {
+		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.AnswerCut, Detail: c.Name, Message: cutCallsText})
+		c.refused = &out
+		return false
+	}
 	var err error
 	if c.spec, c.args, err = r.table.Bind(c.Name, args); err != nil {
 		out := tool.ErrorOutcome(err)

@@ -47,7 +47,7 @@ func (t *transcript) render(c *call, s session.Session, p *llm.Provider) ([]llm.
 		return nil, blob.Digest{}, 0, err
 	}
 	all, err := t, error(nil)
-	if pending := s.Len() > t.n; pending || c.ask != "" || c.notes.Text != "" && !t.noted {
+	if pending := s.Len() > t.n; pending || c.ask != "" || len(c.answer.tail) > 0 || c.notes.Text != "" && !t.noted {
 		if all, err = t.fork(); err != nil { // what is no committed chunk is there for this call only
 			return nil, blob.Digest{}, 0, err
 		}
@@ -61,6 +61,11 @@ func (t *transcript) render(c *call, s session.Session, p *llm.Provider) ([]llm.
 		}
 		if c.ask != "" {
 			if err := all.add(llm.Message{Role: llm.User, Text: c.ask}); err != nil {
+				return nil, blob.Digest{}, 0, err
+			}
+		}
+		for _, m := range c.answer.tail {
+			if err := all.add(m); err != nil {
 				return nil, blob.Digest{}, 0, err
 			}
 		}
@@ -185,11 +190,15 @@ func (t *transcript) chunk(c *call, i int, chunk session.Chunk) error {
 	case session.ToolResult:
 		m.Text = ToolText(chunk)
 		if !t.open[chunk.CallID()] { // no model asked for it: the workflow called the tool
-			m.Text = "Result of " + chunk.Name() + ": " + m.Text
+			head := "Result of "
+			if chunk.Failed() {
+				head = "Error of "
+			}
+			m.Text = head + chunk.Name() + ": " + m.Text
 			break
 		}
 		delete(t.open, chunk.CallID())
-		m.Role, m.CallID, m.Name = llm.Tool, chunk.CallID(), chunk.Name()
+		m.Role, m.CallID, m.Name, m.Failed = llm.Tool, chunk.CallID(), chunk.Name(), chunk.Failed()
 	}
 	err := t.add(m)
 	if i < c.inherited {

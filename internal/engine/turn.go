@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
@@ -37,7 +38,8 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 	if err != nil {
 		return s, err
 	}
-	for range a.rounds() {
+	for n := range a.rounds() {
+		c.answer.last = n == a.rounds()-1
 		if err := c.reserve(); err != nil {
 			return s, err
 		}
@@ -59,6 +61,9 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 			return s, err
 		}
 		c.settle(turn)
+		if turn.again != "" && turn.again != journal.AgainCalls {
+			continue
+		}
 		if c.choice != llm.ToolsNone {
 			c.choice = "" // else the agent would call tools for ever
 		}
@@ -67,13 +72,13 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 		}
 		switch {
 		case len(turn.resp.Calls) > 0:
-			if s, err = a.round(ctx, turn.path, s, c); err != nil {
+			if s, err = a.round(ctx, turn, s, c); err != nil {
 				return s, err
 			}
 			if a.MaxRounds == 0 && repeats(s) {
 				return s, fmt.Errorf("%w: %s made the same calls with the same results %d times in a row", flow.ErrMaxRounds, a.Name, maxRepeats)
 			}
-		case turn.resp.Finish != llm.FinishTools:
+		default:
 			if s, err = a.end(ctx, s); err != nil {
 				return s, err
 			}
@@ -142,10 +147,11 @@ func (c *call) settle(t *turn) {
 
 // turn is a model call that was made.
 type turn struct {
-	s    session.Session // with the answer
-	resp *llm.Response
-	path run.Path // of the step
-	used session.Usage
+	s     session.Session // with the answer
+	resp  *llm.Response
+	again string   // why the model is asked on; see journal.StepCompleted
+	path  run.Path // of the step
+	used  session.Usage
 	// unpriced is the model, if nothing says what the call cost.
 	unpriced string
 }
@@ -159,31 +165,34 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *call) (*turn, err
 	}
 	defer st.end()
 	if st.decision == journal.Replay {
-		return st.recordedTurn()
+		return st.recordedTurn(c)
 	}
 	for {
 		// Messages that came meanwhile go before the answer, in the same commit.
 		words, upTo := st.ex.newMessages(st)
 		resp, prompt, err := c.complete(st, st.s.With(words...))
 		if !errors.Is(err, errInterrupted) {
-			return a.commitAnswer(st, s, words, upTo, resp, prompt, err)
+			return a.commitAnswer(st, c, s, words, upTo, resp, prompt, err)
 		}
 	}
 }
 
 // recordedTurn is the turn that the journal holds.
-func (st *step) recordedTurn() (*turn, error) {
-	t := &turn{s: st.record.Session, path: st.asked.Path, used: st.record.Usage, unpriced: st.record.Unpriced()}
+func (st *step) recordedTurn(c *call) (*turn, error) {
+	t := &turn{s: st.record.Session, path: st.asked.Path, used: st.record.Usage, unpriced: st.record.Unpriced(), again: st.record.Again}
 	if err := rebuild(st.record); err != nil {
 		return t, err
 	}
-	chunk, _ := t.s.At(t.s.Len() - 1)
-	t.resp = &llm.Response{Text: chunk.Text(), Calls: callsOf(chunk), Finish: llm.Finish(st.record.Value)}
-	return t, nil
+	t.resp = &llm.Response{Finish: llm.Finish(st.record.Finish)}
+	if t.again == "" || t.again == journal.AgainCalls {
+		chunk, _ := t.s.At(t.s.Len() - 1)
+		t.resp.Text, t.resp.Calls = chunk.Text(), callsOf(chunk)
+	}
+	return t, c.resumed(&st.record.StepCompleted)
 }
 
 // commitAnswer commits what a model call came to, after the messages that it answers.
-func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk, upTo uint64, resp *llm.Response, prompt blob.Digest, err error) (*turn, error) {
+func (a *agent) commitAnswer(st *step, c *call, s session.Session, words []session.Chunk, upTo uint64, resp *llm.Response, prompt blob.Digest, err error) (*turn, error) {
 	t := &turn{s: s, resp: resp, path: st.asked.Path}
 	err, ok := st.outcome(err)
 	if !ok {
@@ -194,34 +203,59 @@ func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk,
 		content[i] = session.ChunkEvent(w)
 	}
 	defer st.ex.take(upTo, "")
+	d := journal.StepCompleted{Inbox: upTo, Prompt: prompt, Model: a.Provider.Model}
 	if err != nil {
-		ack, commitErr := st.commit(journal.StepCompleted{Code: codeOf(err), Error: excerpt.Clip(err.Error(), 4<<10), Inbox: upTo, Prompt: prompt, Model: a.Provider.Model}, content...)
-		if commitErr != nil {
-			return t, commitErr
-		}
-		t.s = ack.Session
+		d.Code, d.Error = codeOf(err), excerpt.Clip(err.Error(), 4<<10)
+		return t, t.commit(st, d, err, content)
+	}
+	v := c.judge(resp)
+	t.again = v.again
+	if err := st.unfinished(&d, a.Name, resp, v); err != nil {
 		return t, err
 	}
+	// An answer that stays cut is kept: the session can go on from it.
+	if v.err == nil && (v.again == "" || v.again == journal.AgainCalls) || errors.Is(v.err, run.ErrTruncated) && len(resp.Calls) == 0 && strings.TrimSpace(v.text) != "" {
+		content = append(content, a.row(st, &d, resp, v))
+	}
+	if err := t.commit(st, d, v.err, content); err != nil {
+		return t, err
+	}
+	if d.Row {
+		chunk, _ := t.s.At(t.s.Len() - 1)
+		resp.Calls = callsOf(chunk)
+	}
+	return t, c.resumed(&d)
+}
+
+// row is the chunk of an answer, which its record need not hold then.
+func (a *agent) row(st *step, d *journal.StepCompleted, resp *llm.Response, v judgement) session.Event {
 	calls := slices.Clone(resp.Calls)
 	for i := range calls {
 		if calls[i].ID == "" {
-			calls[i].ID = fmt.Sprintf("call_%s_%d", t.path, i)
+			calls[i].ID = fmt.Sprintf("call_%s_%d", st.asked.Path, i)
 		}
 	}
-	chunk := session.AssistantText(resp.Text, calls...).WithOpaque(resp.Opaque).Of(st.ex.origin(a.Name, t.path, st.s.Placement(), resp.Usage))
-	d := journal.StepCompleted{
-		Inbox: upTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: excerpt.Clip(excerpt.FirstLine(resp.Text), 100),
+	if v.text != resp.Text {
+		resp.Opaque = "" // of the last piece alone
 	}
-	ack, err := st.commit(d, append(content, session.ChunkEvent(chunk))...)
+	d.Row, d.Value = true, ""
+	if d.Summary == "" {
+		d.Summary = excerpt.Clip(excerpt.FirstLine(v.text), 100)
+	}
+	chunk := session.AssistantText(v.text, calls...).WithOpaque(resp.Opaque)
+	return session.ChunkEvent(chunk.Of(st.ex.origin(a.Name, st.asked.Path, st.s.Placement(), resp.Usage)))
+}
+
+// commit commits the turn's record, and returns why the agent fails.
+func (t *turn) commit(st *step, d journal.StepCompleted, why error, content []session.Event) error {
+	ack, err := st.commit(d, content...)
 	if err != nil {
-		return t, err
+		return err
 	}
-	t.s, t.used = ack.Session, chunk.Origin().Usage.Add(st.lost)
+	t.s, t.used = ack.Session, d.Usage.Add(st.lost)
 	d.Usage, d.Cost, d.Named = t.used, st.cost, st.named
 	t.unpriced = d.Unpriced()
-	chunk, _ = t.s.At(t.s.Len() - 1)
-	resp.Calls = callsOf(chunk)
-	return t, nil
+	return why
 }
 
 // origin is where a chunk of this run comes from.
@@ -247,6 +281,9 @@ func codeOf(err error) run.Code {
 func rebuild(r *journal.Step) error {
 	if r.Code == "" {
 		return nil
+	}
+	if r.Finish != "" { // the model answered
+		return r.Code.Err(r.Error)
 	}
 	for _, c := range llm.Codes() {
 		if string(c) == string(r.Code) {

@@ -18,7 +18,8 @@ const broke llm.Finish = "broke off"
 var finishes = map[string]llm.Finish{
 	"stop": llm.FinishStop, "end_turn": llm.FinishStop, "stop_sequence": llm.FinishStop,
 	"eos": llm.FinishStop, "eos_token": llm.FinishStop, "complete": llm.FinishStop, "completed": llm.FinishStop,
-	"tool_calls": llm.FinishStop, "tool_call": llm.FinishStop, "tool_use": llm.FinishStop, "function_call": llm.FinishStop,
+
+	"tool_calls": llm.FinishTools, "tool_call": llm.FinishTools, "tool_use": llm.FinishTools, "function_call": llm.FinishTools,
 
 	"length": llm.FinishLength, "max_tokens": llm.FinishLength, "max_output_tokens": llm.FinishLength,
 	"max_completion_tokens": llm.FinishLength, "max_length": llm.FinishLength, "model_length": llm.FinishLength,

@@ -261,8 +261,23 @@ const (
 	ByHook      = "hook"      // why an agent is not done
 )
 
+// Why a model is asked on after an answer, as StepCompleted.Again.
+const (
+	AgainCut     = "cut"     // at the limit of its length: the next answer continues it
+	AgainPaused  = "paused"  // by the server: likewise
+	AgainEmpty   = "empty"   // no text and no calls
+	AgainMissing = "missing" // it announces calls and has none
+	AgainText    = "text"    // a call is written as text
+	AgainCalls   = "calls"   // its calls are cut: each has a result that reports it
+	AgainShort   = "short"   // of a summary: too short for the text that it replaces
+)
+
 // StepCompleted records a step's outcome, value or error.
 type StepCompleted struct {
+	// Again is why the model is asked on after its answer, such as AgainCut; "" is an
+	// answer that is taken, or that ends the agent with a Code. The text of an answer that
+	// is no row is in Value, as Partial.
+	Again string `json:"again,omitempty"`
 	// Asks is what a tool's call asked a person, and ended with. The call is made again
 	// below its path, with the answer.
 	Asks    *Asked   `json:"asks,omitempty"`
@@ -276,6 +291,10 @@ type StepCompleted struct {
 	Elapsed int64  `json:"elapsed,omitempty"` // milliseconds
 	Error   string `json:"error,omitempty"`
 	Failed  bool   `json:"failed,omitempty"` // a tool's body reports a failure
+	// Finish is why a model's answer ended, as llm.Finish, and Word the server's own word for
+	// it where that is none of its protocol's.
+	Finish string `json:"finish,omitempty"`
+	Word   string `json:"finish_word,omitempty"`
 	// HeadBefore and HeadAfter are the workspace's around a call that may
 	// change it.
 	HeadAfter  blob.Digest `json:"head_after,omitzero"`
@@ -318,6 +337,13 @@ type StepCompleted struct {
 	Unlisted int           `json:"unlisted,omitempty"`
 	Usage    session.Usage `json:"usage,omitzero"`
 	Value    string        `json:"value,omitempty"` // JSON text
+}
+
+// Partial is a model's answer that is no row: the model was asked on, or it ended the agent.
+type Partial struct {
+	Calls  []session.ToolCall `json:"calls,omitempty"`
+	Opaque string             `json:"opaque,omitempty"`
+	Text   string             `json:"text,omitempty"`
 }
 
 // ServiceLog is the end of what a service wrote.

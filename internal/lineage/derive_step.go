@@ -84,6 +84,7 @@ func newborn(links []session.Link) []Ref {
 func (r *Record) done(v journal.StepCompleted) {
 	r.Effect, r.Elapsed, r.Name, r.Call, r.Model = v.Effect, v.Elapsed, excerpt(v.Name, 64), v.Call, excerpt(v.Model, 64)
 	r.Cost = v.CostSource()
+	r.Again, r.Finish, r.Word = v.Again, v.Finish, excerpt(v.Word, 64)
 	r.Head, r.HeadFrom, r.Source, r.Failure = hexOf(v.HeadAfter), hexOf(v.HeadBefore), v.Source, v.Failed
 	switch v.Kind {
 	case journal.StepModel, journal.StepCompress, journal.StepSelection:

@@ -105,6 +105,7 @@ func (o *object) usage(k string, u session.Usage) {
 func (o *object) record(r, of *Record) {
 	alone := of == nil
 	o.b = append(o.b, '{')
+	o.text("again", r.Again)
 	o.text("agent", r.Agent)
 	o.positive("attempt", r.Attempt)
 	o.text("behind", string(r.Behind))
@@ -131,6 +132,8 @@ func (o *object) record(r, of *Record) {
 		o.positive("epoch", r.Epoch)
 	}
 	o.yes("failed", r.Failure)
+	o.text("finish", r.Finish)
+	o.text("finish_word", r.Word)
 	if alone {
 		o.must("hash", r.Hash)
 	}

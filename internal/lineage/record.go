@@ -77,6 +77,7 @@ type Wait struct {
 // Record is one fact of a commit, small enough for people and plain subscribers.
 // Fields are zero where they do not apply.
 type Record struct {
+	Again   string `json:"again,omitempty"` // why a model is asked on, as journal.StepCompleted has it
 	Agent   string `json:"agent,omitempty"`
 	Attempt uint64 `json:"attempt,omitempty"` // of the run
 	Behind  run.ID `json:"behind,omitempty"`  // the run that a queued one waits for
@@ -106,7 +107,9 @@ type Record struct {
 	Ends     []journal.BranchOutcome `json:"ends,omitempty"`
 	Epoch    uint64                  `json:"epoch"`            // of the writer
 	Failure  bool                    `json:"failed,omitempty"` // a tool ran and reported a failure
-	Hash     string                  `json:"hash"`             // of the commit's stored bytes
+	Finish   string                  `json:"finish,omitempty"` // why a model's answer ended, as llm.Finish
+	Word     string                  `json:"finish_word,omitempty"`
+	Hash     string                  `json:"hash"` // of the commit's stored bytes
 	Head     string                  `json:"head_after,omitempty"`
 	HeadFrom string                  `json:"head_before,omitempty"`
 	Home     session.ID              `json:"home,omitempty"` // of a claim outside of the run's home session

@@ -51,6 +51,8 @@ func (t *Timeline) model(r *lineage.Record, th *thread) {
 		t.close()
 	case r.Calls > 0:
 		t.act(r, th, r.Actor(), "", "")
+	case r.Again != "":
+		t.act(r, th, r.Actor(), r.Action(), "")
 	default:
 		t.act(r, th, r.Actor(), "", "")
 		t.turn.said = strings.TrimPrefix(r.Action(), "says ")

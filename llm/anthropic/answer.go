@@ -158,8 +158,10 @@ func (a *answer) Response() *llm.Response {
 	r.Uncounted = r.Usage.Tokens() == 0
 	ids := exchange.IDs{}
 	var pieces []exchange.Piece
+	formed := false
 	for _, b := range a.blocks {
 		a.flush(b)
+		formed = formed || b.form
 		switch {
 		case b.kind == kindCall:
 			id := ids.Take(b.id, len(r.Calls))
@@ -173,8 +175,11 @@ func (a *answer) Response() *llm.Response {
 	}
 	r.Text, r.Reasoning = a.text.String(), a.reasoning.String()
 	r.Opaque = a.e.Seal(wire, pieces)
-	if len(r.Calls) > 0 && r.Finish == llm.FinishStop {
+	switch {
+	case len(r.Calls) > 0 && r.Finish == llm.FinishStop:
 		r.Finish = llm.FinishTools
+	case len(r.Calls) == 0 && r.Finish == llm.FinishTools && formed:
+		r.Finish = llm.FinishStop // the call was the answer
 	}
 	return r
 }

@@ -130,6 +130,7 @@ func TestAnswers(t *testing.T) {
 		row("context window", said("length", session.Usage{}), input, hello, rest, `{"type":"message_delta","delta":{"stop_reason":"model_context_window_exceeded"}}`),
 		row("a refusal", said("refusal", session.Usage{}), input, hello, rest, word("refusal")),
 		row("a refusal without words", llmtest.Outcome{Finish: "refusal"}, input, word("refusal"), last),
+		row("calls that never came", said("tool_calls", session.Usage{}), input, hello, rest, word("tool_use")),
 		row("a pause", said("pause", session.Usage{}), input, hello, rest, word("pause_turn"), last),
 		row("the end in words of others", said("stop", session.Usage{}), input, hello, rest, word("stop")),
 		row("a reason of tomorrow", worded, input, hello, rest, word("satisfied"), last),

@@ -54,7 +54,6 @@ func whole(w Wire) []Row {
 		{"length", []string{SSE, w.stream(Say("Hello"), Finish(llm.FinishLength))}, Outcome{Text: "Hello", Finish: "length"}},
 		{"filter", []string{SSE, w.stream(Say("Hello"), Finish(llm.FinishFilter))}, Outcome{Text: "Hello", Finish: "content_filter"}},
 		{"empty", []string{SSE, w.stream(stop)}, Outcome{Finish: "stop"}},
-		{"calls that are none", []string{SSE, w.stream(Say("Hello"), Finish(llm.FinishTools))}, hello},
 	}
 }
 

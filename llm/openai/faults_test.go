@@ -115,6 +115,7 @@ func TestAnswers(t *testing.T) {
 		row("other choices", []string{llmtest.SSE, data(`{"choices":[{"index":1,"delta":{"content":"no"},"finish_reason":"stop"}]}`, say("Hello"), stop)}, llmtest.Outcome{Text: "Hello", Finish: "stop"}),
 		row("refusal", []string{llmtest.SSE, data(delta(`"refusal":"I can"`), delta(`"refusal":"not."`), stop)}, llmtest.Outcome{Text: "I cannot.", Finish: "refusal"}),
 		row("a refusal by its word", []string{llmtest.SSE, data(say("No."), fin("refusal"), "[DONE]")}, llmtest.Outcome{Text: "No.", Finish: "refusal"}),
+		row("calls that never came", []string{llmtest.SSE, data(say("Hello"), fin("tool_calls"))}, llmtest.Outcome{Text: "Hello", Finish: tools}),
 		row("a pause", []string{llmtest.SSE, data(say("Hello"), fin("pause_turn"))}, llmtest.Outcome{Text: "Hello", Finish: "pause"}),
 		row("the limit in words of others", []string{llmtest.SSE, data(say("Hello"), fin("model_context_window_exceeded"))}, llmtest.Outcome{Text: "Hello", Finish: "length"}),
 		row("a filter in words of others", []string{llmtest.SSE, data(say("Hello"), fin("SAFETY"))}, llmtest.Outcome{Text: "Hello", Finish: "content_filter"}),

@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// How often in a row a model is asked on for one answer.
+const (
+	maxCut    = 3 // cut at the limit of its length
+	maxPaused = 8 // paused by the server
+	maxEmpty  = 2 // empty, or without the calls that it announces
+	maxText   = 1 // with a call written as text
+)
+
+// answering is how far the answer of a model has come over several requests. Its state
+// follows from the records of their steps alone.
+type answering struct {
+	text  string        // the pieces so far, which the next answer continues
+	tail  []llm.Message // the last messages of the next request, which are no part of the session
+	cut   int
+	pause int
+	empty int
+	spelt int
+	last  bool // no further request may follow
+}
+
+// judgement is the decision about an answer: it is taken, the model is asked on for the reason
+// Again, or the caller fails with err.
+type judgement struct {
+	again string
+	err   error
+	text  string // of the whole answer so far
+}
+
+// judge decides about an answer. It is the one place that does, for every call of a model.
+func (c *call) judge(resp *llm.Response) judgement {
+	u := &c.answer
+	v := judgement{text: u.join(resp.Text, c.structured())}
+	fail := func(err error, format string, args ...any) judgement {
+		v.again, v.err = "", fmt.Errorf("%w: %s, model %s: %s", err, c.agent, cmp.Or(resp.Model, c.provider.Model, "without a name"), fmt.Sprintf(format, args...))
+		return v
+	}
+	isCut := resp.Finish == llm.FinishLength
+	cutCalls := len(resp.Calls) > 0 && (isCut || cutArguments(resp.Calls))
+	blank := strings.TrimSpace(v.text) == ""
+	switch {
+	case resp.Finish == llm.FinishRefused:
+		return fail(run.ErrRefused, "%s", reason(resp.Text, "it gave no reason; rephrase the request, or name another model"))
+	case resp.Finish == llm.FinishFilter:
+		return fail(run.ErrFiltered, "%s", reason(resp.Text, "the server gave no reason; rephrase the request, or name another model"))
+	case cutCalls:
+		v.again = journal.AgainCalls
+	case len(resp.Calls) > 0:
+	case isCut:
+		v.again = journal.AgainCut
+	case resp.Finish == llm.FinishPause:
+		v.again = journal.AgainPaused
+	case blank && resp.Finish != llm.FinishTools:
+		v.again = journal.AgainEmpty
+	case resp.Finish == llm.FinishTools:
+		v.again = journal.AgainMissing
+	case c.table != nil && spelt(v.text, c.hasTool, c.structured()):
+		v.again = journal.AgainText
+	}
+	const limit = "raise its limit (output in the node's list of models, MaxTokens in Go), or ask for less"
+	switch v.again {
+	case journal.AgainCut, journal.AgainCalls:
+		switch {
+		case !isCut: // the model cannot write its arguments; the agent's rounds are the bound
+		case v.again == journal.AgainCut && strings.TrimSpace(resp.Text) == "":
+			return fail(run.ErrTruncated, "its answer reached the limit of its length (%d tokens) without any text; %s", resp.Usage.Output, limit)
+		case u.cut == maxCut || u.last:
+			return fail(run.ErrTruncated, "%d answers in a row reached the limit of their length (%d tokens the last); %s", u.cut+1, resp.Usage.Output, limit)
+		}
+	case journal.AgainPaused:
+		if u.pause == maxPaused || u.last {
+			return fail(run.ErrTruncated, "its server paused the answer %d times in a row; ask for less", u.pause+1)
+		}
+	case journal.AgainEmpty, journal.AgainMissing:
+		if u.empty == maxEmpty || u.last {
+			return fail(run.ErrEmpty, "%d answers in a row have no text and no tool call, or announce calls and have none", u.empty+1)
+		}
+	case journal.AgainText:
+		if u.spelt == maxText || u.last {
+			return fail(run.ErrEmpty, "%d answers in a row have a tool call written as text, which is not carried out: %q; name a model that can call tools, or correct its server's template", u.spelt+1, excerpt.Clip(excerpt.FirstLine(v.text), 80))
+		}
+	}
+	return v
+}
+
+// reason is the text of an answer that is none, or else another one.
+func reason(text, otherwise string) string {
+	if text = strings.TrimSpace(text); text == "" {
+		return otherwise
+	}
+	return excerpt.Clip(text, 2<<10)
+}
+
+// structured reports whether the answer has to have a form.
+func (c *call) structured() bool { return len(c.provider.ResponseFormat) > 0 }
+
+func (c *call) hasTool(name string) bool {
+	_, ok := c.table.Lookup(name)
+	return ok
+}
+
+// join adds a piece to those before. A piece that is a whole JSON document takes the place of
+// the cut beginning where the answer is one: a server that gives answers a form begins again.
+func (u *answering) join(piece string, structured bool) string {
+	if u.text != "" && structured && json.Valid([]byte(piece)) && !json.Valid([]byte(u.text+piece)) {
+		return piece
+	}
+	return u.text + piece
+}
+
+// take takes over the answer of a step: again is its record's, text that of the whole answer
+// so far.
+func (u *answering) take(again string, finish llm.Finish, p *journal.Partial) {
+	said := llm.Message{Role: llm.Assistant, Text: p.Text, Opaque: p.Opaque}
+	u.tail = nil
+	if strings.TrimSpace(p.Text) != "" {
+		u.tail = append(u.tail, said)
+	}
+	var remark string
+	u.text = ""
+	switch again {
+	case journal.AgainCut:
+		u.cut, u.text = u.cut+1, p.Text
+		remark = "Your answer was cut at the limit of its length. Continue it exactly where it stops: repeat nothing of it, and write nothing before the continuation."
+	case journal.AgainPaused:
+		u.pause, u.text = u.pause+1, p.Text
+		return
+	case journal.AgainEmpty:
+		u.empty++
+		remark = "Your last answer was empty. Go on: give your answer as text, or call the tools that you need."
+	case journal.AgainMissing:
+		u.empty++
+		remark = "Your last answer announced tool calls and had none. Make the calls, or give your answer as text."
+	case journal.AgainText:
+		u.spelt++
+		remark = "Your last answer has a tool call written as text, which was not carried out. Call tools as tool calls, never in your text; or give your answer without a call."
+	case journal.AgainCalls: // their results report it
+		u.tail = nil
+		if finish == llm.FinishLength {
+			u.cut++
+		}
+		return
+	case journal.AgainShort:
+		remark = "Your summary is too short to go on with: it takes the place of all that is above. Write it again, in full."
+	default:
+		*u = answering{}
+		return
+	}
+	u.tail = append(u.tail, llm.Message{Role: llm.User, Text: remark})
+}
+
+// cutCallsText is the result of each call of an answer that is cut.
+const cutCallsText = "the answer was cut at the limit of its length, so that its calls may not be whole: none of them was carried out. " +
+	"Make the call again with less in it: write a long file in several calls, or edit the part that changes"
+
+// cutArguments reports whether the arguments of a call end in the middle of their JSON: an
+// answer that its server cut without a word.
+func cutArguments(calls []session.ToolCall) bool {
+	for _, c := range calls {
+		if strings.TrimSpace(c.Args) == "" {
+			continue
+		}
+		var v json.RawMessage
+		if err := json.NewDecoder(strings.NewReader(c.Args)).Decode(&v); errors.Is(err, io.ErrUnexpectedEOF) {
+			return true
+		}
+	}
+	return false
+}
+
+// ends sets the fields of a step's record that report how a model's answer ended.
+func ends(d *journal.StepCompleted, resp *llm.Response) {
+	d.Model, d.Finish, d.Word = resp.Model, string(resp.Finish), resp.Word
+}
+
+// unfinished completes the record of an answer that is no row and no value: why the model is
+// asked on, or why the caller fails.
+func (st *step) unfinished(d *journal.StepCompleted, agent string, resp *llm.Response, v judgement) error {
+	p := journal.Partial{Calls: resp.Calls, Text: v.text}
+	if v.text == resp.Text {
+		p.Opaque = resp.Opaque
+	}
+	value, err := canonical.Marshal(p)
+	if err != nil {
+		return err
+	}
+	ends(d, resp)
+	d.Again, d.Value = v.again, value
+	d.Usage = st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
+	if v.err != nil {
+		d.Code, d.Error = run.CodeOf(v.err), excerpt.Clip(v.err.Error(), 4<<10)
+	} else {
+		d.Summary = because(v.again, resp)
+	}
+	return nil
+}
+
+// resumed has the call take over the answer of a recorded step after which the model was
+// asked on.
+func (c *call) resumed(d *journal.StepCompleted) error {
+	var p journal.Partial
+	if d.Again != "" && d.Again != journal.AgainCalls {
+		if err := json.Unmarshal([]byte(d.Value), &p); err != nil {
+			return fmt.Errorf("%w: the answer of step %s: %w", run.ErrMismatch, d.Path, err)
+		}
+	}
+	c.answer.take(d.Again, llm.Finish(d.Finish), &p)
+	return nil
+}
+
+// because is for people: why the model is asked on.
+func because(again string, resp *llm.Response) string {
+	switch again {
+	case journal.AgainCut:
+		return fmt.Sprintf("is cut at the limit of its length (%d tokens), and asked to continue", resp.Usage.Output)
+	case journal.AgainPaused:
+		return "is paused by the server, and asked to continue"
+	case journal.AgainEmpty:
+		return "gives an empty answer, and is asked again"
+	case journal.AgainMissing:
+		return "announces tool calls and has none, and is asked again"
+	case journal.AgainText:
+		return "writes a tool call as text, and is asked again"
+	case journal.AgainShort:
+		return "gives too short a summary, and is asked again"
+	}
+	return "has its tool calls cut, of which none is carried out"
+}

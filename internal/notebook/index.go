@@ -168,7 +168,7 @@ func (ix *index) terms(query string) []term {
 			terms = append(terms, term{text: text, count: 1, idf: idf(ix.len(), len(ix.of(text)))})
 		}
 	})
-	return terms
+	return ix.withForms(terms)
 }
 
 // match is one scored entry.

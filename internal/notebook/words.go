@@ -15,7 +15,8 @@ const maxTerm = 96
 // scan calls emit for each term of text with the place it stands at in text.
 //
 // Words are runs of letters, digits and marks of any script, compatibility
-// forms resolved and in lower case; Latin and Greek lose their accents, English
+// forms resolved and in lower case; Latin and Greek lose their accents, as does the
+// Cyrillic ё, English
 // stop words are dropped and English inflections removed; of an identifier in
 // camel case its parts are terms as well. Scripts that do not
 // separate words give one term per character and one per pair of neighbours;
@@ -165,7 +166,7 @@ func fold(word string) (folded string, ascii bool) {
 			continue
 		}
 		r = unicode.ToLower(r)
-		accents = unicode.In(r, unicode.Latin, unicode.Greek)
+		accents = r == 'е' || unicode.In(r, unicode.Latin, unicode.Greek)
 		if s, ok := foldings[r]; ok {
 			out.WriteString(s)
 		} else {

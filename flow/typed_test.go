@@ -70,7 +70,7 @@ func TestAsk(t *testing.T) {
 		"in a fence":         {[]string{"Here:\n```json\n{\"score\": 7, \"why\": \"x\"}\n```"}, 7, "", 2},
 		"a whole float":      {[]string{`{"score": 7.0, "why": "x"}`}, 7, "", 2},
 		"a field is missing": {[]string{`{"score": 7}`, `{"score": 8, "why": "x"}`}, 8, "", 4},
-		"twice wrong":        {[]string{`[]`, `{"score": "7", "why": "x"}`, `{"score": 9, "why": "x"}`}, 9, "", 6},
+		"twice wrong":        {[]string{`[]`, `{"score": "seven", "why": "x"}`, `{"score": 9, "why": "x"}`}, 9, "", 6},
 		"always wrong":       {[]string{`no`, `{"score": 1, "why": "x", "more": 1}`, "none"}, 0, "agent judge, asked 3 times", 6},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -80,6 +80,7 @@ func (h host) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
+	c.Dir = files.Name()
 	b := &hostBox{files: files, info: c, ended: make(chan error, 1)}
 	begin := start
 	if h.pod {

@@ -267,6 +267,11 @@ var attempts = map[string]func() error{
 	"32-bit entry": func() error {
 		c := exec.Cmd{Path: "/proc/self/exe", Args: []string{probeName, "32-bit entry itself"}}
 		out, err := c.Output()
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && strings.Contains(string(exit.Stderr), "SIGSEGV") {
+			// A kernel without the entry raises a fault before any filter sees the call:
+			// there is none to refuse.
+			return errors.New("signal: bad system call")
+		}
 		if err == nil && !strings.Contains(string(out), "succeeded") {
 			err = errors.New(strings.TrimSpace(string(out)))
 		}

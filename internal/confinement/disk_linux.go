@@ -19,44 +19,99 @@ const (
 	minRest   = 100 * time.Millisecond
 	// lastLook bounds the look after a command: its end waits for it.
 	lastLook = 10 * time.Second
+	// leastFile is the least that a file counts, in bytes of the limit; see mostUse.
+	leastFile = 4096
 )
 
 // disk is what the files of a sandbox may take, and what takes it.
 type disk struct {
-	limit int64
+	limit Use
 	// held is what the commands before left where that is more than they may, so that
 	// commands can look at it and remove some: they may not add to it. Else it is 0.
-	held int64
+	held Use
 	dirs []int
+	// confined says that no command can have become another user, so that a process that
+	// cannot be looked into has hidden itself.
+	confined bool
 }
+
+// mostUse is the limit of a number of bytes: each file and directory takes at least the
+// smallest block of a disk, also an empty one, so that the inodes do not run out before.
+func mostUse(bytes int64) Use { return Use{Bytes: bytes, Files: bytes / leastFile} }
 
 // most is what the files may take while a command runs.
-func (d *disk) most() int64 { return max(d.limit, d.held) }
-
-// look adds up what the directories hold, until it is more than most, or done is closed.
-func (d *disk) look(done <-chan struct{}, most int64) (all int64, tooDeep bool) {
-	for _, dir := range d.dirs {
-		n, deep := diskUse(dir, done, most-all, maxDepth)
-		if all += n; all > most {
-			break
-		}
-		tooDeep = tooDeep || deep
-	}
-	return all, tooDeep
+func (d *disk) most() Use {
+	return Use{Bytes: max(d.limit.Bytes, d.held.Bytes), Files: max(d.limit.Files, d.held.Files)}
 }
 
-// says is what people read of a command that is over the limit.
-func (d *disk) says(all int64, tooDeep bool) string {
-	if all <= d.most() && tooDeep {
-		return fmt.Sprintf("more than %d directories in one another", maxDepth)
+// count is one look at what the files take.
+type count struct {
+	Use
+	most    Use
+	done    <-chan struct{} // ends the look
+	devices map[uint64]bool // of the directories
+	removed int64           // bytes of removed files that are held open
+	deep    bool            // directories lie too deep in one another
+	hidden  bool            // the open files of a process cannot be listed
+}
+
+// over reports whether the look has found more than it may.
+func (c *count) over() bool { return c.Bytes > c.most.Bytes || c.Files > c.most.Files }
+
+// full reports whether a look is over because of it, or because it was ended.
+func (c *count) full() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return c.over()
 	}
-	return fmt.Sprintf("the files of the sandbox take more than its limit of %d bytes of disk", d.limit)
+}
+
+// look adds up what the directories hold, and, while a command runs, the removed files that
+// are held open, until it is more than most, or done is closed.
+func (d *disk) look(done <-chan struct{}, most Use, running bool) *count {
+	c := &count{most: most, done: done, devices: make(map[uint64]bool)}
+	for _, dir := range d.dirs {
+		var st unix.Stat_t
+		if unix.Fstat(dir, &st) == nil {
+			c.devices[st.Dev] = true
+		}
+		if c.below(dir, maxDepth); c.full() {
+			return c
+		}
+	}
+	if running {
+		c.removedFiles()
+	}
+	return c
+}
+
+// says describes, for people, why a command is over the limit.
+func (d *disk) says(c *count) string {
+	most := d.most()
+	switch {
+	case c.Bytes > most.Bytes && c.removed > 0:
+		return fmt.Sprintf("the files of the sandbox take more than its limit of %d bytes of disk, %d of them in files that were removed and are still open", d.limit.Bytes, c.removed)
+	case c.Bytes > most.Bytes:
+		return fmt.Sprintf("the files of the sandbox take more than its limit of %d bytes of disk", d.limit.Bytes)
+	case c.Files > most.Files:
+		return fmt.Sprintf("the sandbox has more than %d files and directories (inodes): its limit of %d bytes of disk allows one for each %d", d.limit.Files, d.limit.Bytes, leastFile)
+	case c.hidden:
+		return fmt.Sprintf("a process runs a program that may not be read, so its open files cannot be counted against the limit of %d bytes of disk", d.limit.Bytes)
+	}
+	return fmt.Sprintf("more than %d directories in one another", maxDepth)
+}
+
+// exceeded reports whether a command is to end for what a look found.
+func (d *disk) exceeded(c *count) bool {
+	return c.over() || c.hidden && d.confined || c.deep && d.held == Use{}
 }
 
 // watch says when the directories hold more than they may. It looks again after a time that
 // grows with what a look takes, so that it costs at most a twenty-fifth of a processor; what
 // a command writes between two looks can be more than the limit, and the last look finds
-// it, see end. Of files that are removed and held open it sees nothing.
+// it, see end.
 //
 // It rests before its first look: the command before ended with one, and a look that opens
 // a closed directory while the command begins meets those that begin by opening it.
@@ -69,8 +124,8 @@ func (d *disk) watch(over chan<- string, done <-chan struct{}) {
 		case <-time.After(rest):
 		}
 		began := time.Now()
-		if all, tooDeep := d.look(done, d.most()); all > d.most() || tooDeep && d.held == 0 {
-			over <- "killed: " + d.says(all, tooDeep)
+		if c := d.look(done, d.most(), true); d.exceeded(c) {
+			over <- "killed: " + d.says(c)
 			return
 		}
 		rest = max(minRest, diskShare*time.Since(began))
@@ -82,59 +137,57 @@ func (d *disk) end(r *Result) {
 	done := make(chan struct{})
 	timer := time.AfterFunc(lastLook, func() { close(done) })
 	defer timer.Stop()
-	all, tooDeep := d.look(done, math.MaxInt64)
-	if all <= d.limit && !tooDeep {
+	c := d.look(done, Use{math.MaxInt64, math.MaxInt64}, false)
+	if c.Bytes <= d.limit.Bytes && c.Files <= d.limit.Files && !c.deep {
 		return
 	}
-	r.Held = max(all, 1)
-	if !r.Full && (all > d.most() || tooDeep && d.held == 0) {
-		r.Full, r.Note = true, d.says(all, tooDeep)
+	r.Held = c.Use
+	c.most = d.most()
+	if !r.Full && d.exceeded(c) {
+		r.Full, r.Note = true, d.says(c)
 	}
 }
 
-// diskUse adds up what lies below a directory, of which it has a handle, until it is more
-// than most, or done is closed. What is gone meanwhile does not count.
-func diskUse(dir int, done <-chan struct{}, most int64, depth int) (sum int64, tooDeep bool) {
+// below adds up what lies below a directory, of which it has a handle. What is gone
+// meanwhile does not count.
+func (c *count) below(dir, depth int) {
 	fd, closeAgain, err := openClosed(dir)
 	if err != nil {
-		return 0, false
+		return
 	}
 	defer closeAgain()
 	f := os.NewFile(uintptr(fd), "")
 	defer f.Close()
-	for {
-		select {
-		case <-done:
-			return sum, false
-		default:
-		}
+	for !c.full() {
 		names, err := f.Readdirnames(1024)
 		for _, name := range names {
 			var st unix.Stat_t
 			if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 				continue
 			}
-			if sum += st.Blocks * 512; sum > most {
-				return sum, false
+			c.Bytes += st.Blocks * 512
+			if c.Files++; c.over() {
+				return
 			}
 			if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 				continue
 			}
 			if depth == 0 {
-				return sum, true
+				c.deep = true
+				return
 			}
 			child, err := unix.Openat(fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 			if err != nil {
 				continue
 			}
-			n, deep := diskUse(child, done, most-sum, depth-1)
+			c.below(child, depth-1)
 			unix.Close(child)
-			if sum += n; deep || sum > most {
-				return sum, deep
+			if c.deep || c.full() {
+				return
 			}
 		}
 		if err == io.EOF || len(names) == 0 {
-			return sum, false
+			return
 		}
 	}
 }

@@ -85,7 +85,7 @@ func TestWatchRestsFirst(t *testing.T) {
 	synctest.Test(t, func(*testing.T) {
 		done := make(chan struct{})
 		time.AfterFunc(minRest/4, func() { close(done) })
-		(&disk{limit: 1 << 20, dirs: []int{dir}}).watch(make(chan string, 1), done)
+		(&disk{limit: mostUse(1 << 20), dirs: []int{dir}}).watch(make(chan string, 1), done)
 	})
 	if now := changed(); now.Ctim != before.Ctim {
 		t.Errorf("the mode of a closed directory was changed at %v by a watch that ended at once", now.Ctim)

@@ -35,8 +35,14 @@ type Job struct {
 	Tasks    int      `json:"tasks"`             // more are taken for a fork bomb
 	Disk     int64    `json:"disk,omitempty"`    // bytes that its directories may hold
 	Network  bool     `json:"network,omitempty"` // the command may use the network of its namespace
-	Held     int64    `json:"held,omitempty"`    // what they take where that is more
+	Held     Use      `json:"held,omitzero"`     // what they take where that is more
 	Port     int      `json:"port,omitempty"`    // to connect to, instead of running a command
+}
+
+// Use is what files take of a disk.
+type Use struct {
+	Bytes int64 `json:"bytes"`
+	Files int64 `json:"files"` // and directories: inodes
 }
 
 // Result is what is known of a command whose tree is gone.
@@ -47,7 +53,7 @@ type Result struct {
 	Refused string `json:"refused,omitempty"` // why it could not be started
 	Failed  string `json:"failed,omitempty"`  // why the supervisor failed
 	Full    bool   `json:"full,omitempty"`    // it was killed at the limit of disk, or left more
-	Held    int64  `json:"held,omitempty"`    // bytes of disk, where they are more than the limit
+	Held    Use    `json:"held,omitzero"`     // of disk, where it is more than the limit
 	Note    string `json:"note,omitempty"`    // for people, about how it ended
 }
 

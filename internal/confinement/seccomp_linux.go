@@ -237,6 +237,15 @@ func filter(abi int, network bool) program {
 	ioctl.ret(retAllow)
 	p.on(unix.SYS_IOCTL, ioctl)
 
+	// A process that is not dumpable hides its open files from the count of the disk. The
+	// call succeeds without effect: some programs end when it fails.
+	var prctl program
+	prctl.load(arg(0))
+	prctl.skipUnless(unix.BPF_JEQ, unix.PR_SET_DUMPABLE, 1)
+	prctl.ret(retErrno(0))
+	prctl.ret(retAllow)
+	p.on(unix.SYS_PRCTL, prctl)
+
 	// Signals that the kernel sends for a file: to an owner, or when a directory changes.
 	var fcntl program
 	fcntl.load(arg(1))

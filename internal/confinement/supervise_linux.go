@@ -165,7 +165,7 @@ func (d *duty) perform(a *assignment) (r Result) {
 	if j.Disk == 0 {
 		return tend(pid, a.stop, bomb, full)
 	}
-	held := &disk{limit: j.Disk, held: j.Held, dirs: []int{workspaceFD, tmp}}
+	held := &disk{limit: mostUse(j.Disk), held: j.Held, dirs: []int{workspaceFD, tmp}, confined: j.Confine}
 	watches.Go(func() { held.watch(full, done) })
 	r = tend(pid, a.stop, bomb, full)
 	unwatch() // two looks at once could need more files than this process may open

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rathcluster/rath/internal/confinement"
 	"github.com/rathcluster/rath/internal/directory"
 	"github.com/rathcluster/rath/sandbox"
 )
@@ -31,8 +32,8 @@ type box struct {
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
 
-	lost atomic.Bool  // a call ended with ErrLost
-	held atomic.Int64 // what the last command left where that is more than the limit of disk
+	lost atomic.Bool                     // a call ended with ErrLost
+	held atomic.Pointer[confinement.Use] // what the last command left where that is more than the limit of disk
 	once sync.Once
 	err  error // of Close
 }
@@ -46,6 +47,7 @@ func openBox(ctx context.Context, o Options, hs []hierarchy, info sandbox.Info, 
 	}
 	info.Dir = files.Name()
 	b := &box{o: o, info: info, most: s.Limits, files: files, dir: files.Name()}
+	b.held.Store(new(confinement.Use))
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.release())

@@ -111,7 +111,7 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		return exit, fmt.Errorf("local: exec %q: %w: %w", c.Argv[0], sandbox.ErrLost, err)
 	}
 	if r.Refused == "" {
-		b.held.Store(r.Held)
+		b.held.Store(&r.Held)
 	}
 	exit.Code = r.Code
 	if r.Note != "" {

@@ -11,6 +11,9 @@ import (
 func testDisk(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{Disk: 8 << 20}})
 	for _, tt := range []struct{ input, script string }{
+		{"fill the disk by a file that is removed and held open", "exec 3> big; rm big; head -c 64000000 /dev/zero >&3; sleep 1000"},
+		{"fill it by a removed temporary file of another process", `(exec 3> "$TMPDIR/big"; rm "$TMPDIR/big"; head -c 64000000 /dev/zero >&3; exec sleep 1000) & wait`},
+		{"fill it by empty files", "i=0; while [ $i -lt 3000 ]; do : > f$i; i=$((i+1)); done"},
 		{"fill the disk by one file", "head -c 64000000 /dev/zero > big"},
 		{"fill it by many small files", "i=0; while [ $i -lt 3000 ]; do echo x > f$i; i=$((i+1)); done"},
 		{"fill it by temporary files", `head -c 64000000 /dev/zero > "$TMPDIR/big"`},
@@ -22,6 +25,9 @@ func testDisk(t *testing.T, s *suite) {
 		e := b.sh("(" + tt.script + "); sleep 1000")
 		if e.Ended != sandbox.DiskFull || !strings.Contains(string(e.Stderr.Bytes()), "killed: ") {
 			t.Errorf("%s: %s", tt.input, describe(e))
+		}
+		if strings.HasSuffix(tt.input, "empty files") && !strings.Contains(string(e.Stderr.Bytes()), "inodes") {
+			t.Errorf("%s: the reason is %q", tt.input, e.Stderr.Bytes())
 		}
 		s.end(t, tt.input, how(e))
 		// What holds too much can be looked at and made less, by as many commands as it takes.

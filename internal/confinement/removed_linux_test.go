@@ -1,0 +1,87 @@
+package confinement
+
+import (
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestRemovedFiles has this process and a child hold removed files: each counts once, however
+// it is held, and a file of another disk does not.
+func TestRemovedFiles(t *testing.T) {
+	const size = 1 << 20
+	removed := func(name string) *os.File {
+		t.Helper()
+		f, err := os.OpenFile(filepath.Join(t.TempDir(), name), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		if _, err := f.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(f.Name()); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(t.TempDir(), &st); err != nil {
+		t.Fatal(err)
+	}
+	look := func(devices map[uint64]bool, at func(*count, map[inode]bool)) *count {
+		c := &count{most: Use{math.MaxInt64, math.MaxInt64}, devices: devices}
+		at(c, make(map[inode]bool))
+		return c
+	}
+	here := map[uint64]bool{st.Dev: true}
+	own := func(c *count, seen map[inode]bool) {
+		c.openFiles("/proc/self/fd", seen)
+		c.mappedFiles("/proc/self", seen)
+	}
+	check := func(what string, before, after *count, files int64) {
+		t.Helper()
+		if got := after.Files - before.Files; got != files || after.Bytes-before.Bytes != files*size || after.removed != after.Bytes {
+			t.Errorf("%s: %d files of %d bytes, want %d of %d", what, got, after.Bytes-before.Bytes, files, files*size)
+		}
+	}
+
+	before := look(here, own)
+	twice := removed("open twice")
+	again, err := unix.Dup(int(twice.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.CloseOnExec(again)
+	defer unix.Close(again)
+	mapped := removed("mapped")
+	for range 2 {
+		m, err := unix.Mmap(int(mapped.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Munmap(m)
+	}
+	check("open and mapped", before, look(here, own), 2)
+	mapped.Close()
+	check("mapped and closed", before, look(here, own), 2)
+	check("another disk", before, look(map[uint64]bool{}, own), -before.Files)
+
+	child := exec.Command("sleep", "1000")
+	child.ExtraFiles = []*os.File{removed("of a child")}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer child.Wait() //nolint:errcheck // it is killed
+	defer child.Process.Kill()
+	child.ExtraFiles[0].Close()
+	tree := look(here, func(c *count, _ map[inode]bool) { c.removedFiles() })
+	check("a child", &count{}, tree, 1)
+	if tree.hidden {
+		t.Error("the child could not be looked into")
+	}
+}

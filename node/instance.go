@@ -283,7 +283,7 @@ func (n *Instance) disk() streams.Disk {
 	if d.Total == 0 {
 		return streams.Disk{} // it could not be looked at
 	}
-	return streams.Disk{Free: d.Free, Total: d.Total, Kept: d.Kept(), Failed: d.Failed}
+	return streams.Disk{Free: d.Free, Total: d.Total, Kept: d.Kept(), FreeFiles: d.FreeFiles, KeptFiles: d.KeptFiles(), Failed: d.Failed}
 }
 
 // tidy settles what a former release left in the node's own server, which takes the

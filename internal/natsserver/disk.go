@@ -17,13 +17,16 @@ import (
 // fails all the same, it refuses what comes for the other streams as well, and starts
 // again in place as soon as the disk has room.
 
-// Space is how much of a disk is free for this user, in bytes.
-type Space struct{ Free, Total int64 }
+// Space is how much of a disk is free for this user, in bytes, and how many inodes: each
+// file and directory takes one. A file system that does not count them has none in total.
+type Space struct{ Free, Total, FreeFiles, TotalFiles int64 }
 
 const (
 	// The reserve is a part of the disk, in percent, within bounds.
 	keptPercent      = 5
 	minKept, maxKept = 32 << 20, 256 << 20
+
+	minKeptFiles, maxKeptFiles = 500, 10_000
 
 	// lookEvery is how often the server looks at its disk, and lookClose how often
 	// when less than some reserves are free: writers must not be faster.
@@ -38,6 +41,20 @@ const (
 // Kept is the reserve: what the store keeps free on such a disk, for what ends work
 // that is under way. Below half of it the server stores nothing.
 func (s Space) Kept() int64 { return min(max(s.Total/100*keptPercent, minKept), maxKept) }
+
+// KeptFiles is the reserve of inodes, likewise; 0 where they are not counted.
+func (s Space) KeptFiles() int64 {
+	if s.TotalFiles == 0 {
+		return 0
+	}
+	return min(max(s.TotalFiles/100*keptPercent, minKeptFiles), maxKeptFiles)
+}
+
+// below reports whether less than a part of the reserve is free, in bytes or inodes.
+func (s Space) below(part float64) bool {
+	less := func(free, kept int64) bool { return float64(free) < part*float64(kept) }
+	return less(s.Free, s.Kept()) || less(s.FreeFiles, s.KeptFiles())
+}
 
 // Disk is how the disk of a server was when it last looked.
 type Disk struct {
@@ -96,16 +113,16 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 			k.s.log.Errorf("store directory %s: %s: nothing is stored until the server has started again, which it does when there is room", k.s.dir, k.failed)
 		}
 	}
-	if k.failed != "" && space.Free >= space.Kept() && !time.Now().Before(k.next) {
+	if k.failed != "" && !space.below(1) && !time.Now().Before(k.next) {
 		k.again(ctx)
 	}
-	if err := k.close(k.failed != "" || space.Free < space.Kept()/2); err != nil {
+	if err := k.close(k.failed != "" || space.below(0.5)); err != nil {
 		k.s.log.Errorf("store directory %s: %v", k.s.dir, err)
 	}
 	k.s.mu.Lock()
 	k.s.disk = Disk{space, k.failed}
 	k.s.mu.Unlock()
-	if space.Free < closeToEmpty*space.Kept() {
+	if space.below(closeToEmpty) {
 		return lookClose
 	}
 	return lookEvery

@@ -34,6 +34,40 @@ func TestSpaceKept(t *testing.T) {
 	}
 }
 
+// TestReserveOfFiles takes the inodes of the disk of a server away, with room in bytes: it
+// stores nothing before the last one is gone. A disk that does not count them has no limit.
+func TestReserveOfFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var free, total atomic.Int64
+		srv := start(t, natsserver.Options{Open: true, Space: func(string) (natsserver.Space, error) {
+			return natsserver.Space{Free: 1 << 30, Total: 4 << 30, FreeFiles: free.Load(), TotalFiles: total.Load()}, nil
+		}})
+		nc, err := nats.Connect("", nats.InProcessServer(dialer(srv.Dial)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "disk", Subjects: []string{"disk"}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct {
+			free, total int64
+			stored      bool
+		}{{0, 0, true}, {20_000, 20_000, true}, {600, 20_000, true}, {400, 20_000, false}, {600, 20_000, true}, {6000, 1 << 30, true}, {4000, 1 << 30, false}} {
+			free.Store(step.free)
+			total.Store(step.total)
+			time.Sleep(2 * time.Second)
+			if _, err := js.Publish(t.Context(), "disk", []byte("x")); step.stored != (err == nil) || !step.stored && !refused(err) {
+				t.Errorf("with %d of %d inodes free the answer is %v", step.free, step.total, err)
+			}
+		}
+	})
+}
+
 // TestReserve takes the room on the disk of a server away: it refuses at once to
 // store anything on it before the disk is full, and what is in memory goes on.
 func TestReserve(t *testing.T) {

@@ -15,7 +15,9 @@ func DiskSpace(dir string) (Space, error) {
 		switch err := unix.Statfs(dir, &st); err {
 		case nil:
 			size := int64(st.Bsize)
-			return Space{Free: int64(st.Bavail) * size, Total: int64(st.Blocks) * size}, nil
+			return Space{
+				Free: int64(st.Bavail) * size, Total: int64(st.Blocks) * size, FreeFiles: int64(st.Ffree), TotalFiles: int64(st.Files),
+			}, nil
 		case unix.EINTR:
 		default:
 			return Space{}, fmt.Errorf("natsserver: disk of %s: %w", dir, err)

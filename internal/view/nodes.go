@@ -62,7 +62,11 @@ func CapacityText(f wire.StreamFill) string {
 		wire.RoomAll: "takes everything", wire.RoomOpen: "takes no new runs", wire.RoomEnds: "lets runs only end", wire.RoomNone: "takes nothing",
 	}[f.Room]
 	if f.Stream == wire.FullDisk {
-		text := fmt.Sprintf("%d MiB free, %s; free some space there", (f.MaxBytes-f.Bytes)>>20, takes)
+		inodes := ""
+		if f.Inodes != nil {
+			inodes = fmt.Sprintf(" and %d inodes (files and directories)", *f.Inodes)
+		}
+		text := fmt.Sprintf("%d MiB%s free, %s; free some space there", (f.MaxBytes-f.Bytes)>>20, inodes, takes)
 		if f.Reason != "" {
 			text += "; the server has failed and starts again when there is room: " + f.Reason
 		}

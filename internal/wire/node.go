@@ -52,4 +52,6 @@ type StreamFill struct {
 	Room string `json:"room"`
 	// Reason says why nothing is stored, unless only room is missing.
 	Reason string `json:"reason,omitempty"`
+	// Inodes is the number of free inodes of a disk where they run short.
+	Inodes *int64 `json:"inodes,omitempty"`
 }

@@ -20,6 +20,8 @@ type Disk struct {
 	// Kept is the reserve. Below twice as much no new run begins, below it runs only
 	// end, and below half of it nothing is stored.
 	Kept int64
+	// FreeFiles and KeptFiles are the same in inodes. Without a reserve they are not counted.
+	FreeFiles, KeptFiles int64
 	// Failed says why nothing is stored although there may be room; "" if something
 	// is.
 	Failed string
@@ -28,19 +30,25 @@ type Disk struct {
 // Room says what is stored on such a disk.
 func (d Disk) Room() Room {
 	switch {
-	case d.Failed != "", d.Free < d.Kept/2:
+	case d.Failed != "", d.Free < d.Kept/2, d.FreeFiles < d.KeptFiles/2:
 		return RoomNone
-	case d.Free < d.Kept:
+	case d.Free < d.Kept, d.FreeFiles < d.KeptFiles:
 		return RoomEnds
-	case d.Free < 2*d.Kept:
+	case d.Free < 2*d.Kept, d.fewFiles():
 		return RoomOpen
 	}
 	return RoomAll
 }
 
-// String is like "40.0 MiB free and keeps 64.0 MiB".
+// fewFiles reports whether inodes run short.
+func (d Disk) fewFiles() bool { return d.FreeFiles < 2*d.KeptFiles }
+
+// String is like "40.0 MiB free and keeps 64.0 MiB", and names the inodes where they run short.
 func (d Disk) String() string {
 	text := fmt.Sprintf("%s free and keeps %s", bytesText(d.Free), bytesText(d.Kept))
+	if d.fewFiles() {
+		text += fmt.Sprintf(", and %d inodes (one a file or directory) free and keeps %d", d.FreeFiles, d.KeptFiles)
+	}
 	if d.Failed != "" {
 		text += "; its server has failed: " + d.Failed
 	}
@@ -69,9 +77,13 @@ func (c *Streams) admitsDisk() error {
 
 // fillOfDisk is how the disk is told where that of streams is.
 func (d Disk) fillOfDisk() wire.StreamFill {
-	return wire.StreamFill{
+	fill := wire.StreamFill{
 		Stream: wire.FullDisk, Bytes: uint64(max(d.Total-d.Free, 0)), MaxBytes: uint64(max(d.Total, 0)), Room: d.Room().String(), Reason: d.Failed,
 	}
+	if d.fewFiles() {
+		fill.Inodes = &d.FreeFiles
+	}
+	return fill
 }
 
 // lookAtDisk logs when the disk takes something else than before.

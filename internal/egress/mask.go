@@ -3,14 +3,16 @@ package egress
 import (
 	"bytes"
 	"io"
-	"strings"
+	"strconv"
+	"unicode/utf8"
 )
 
-// mask reads a stream with each secret in it replaced by as many asterisks.
+// mask reads a stream with each secret in it replaced by as many asterisks, also where its
+// characters are written as escapes of JSON. Only the beginning of a possible secret at the
+// end of what has come is held back.
 type mask struct {
 	r       io.ReadCloser
 	secrets [][]byte
-	longest int
 	buf     []byte // read and not given on
 	clear   int    // bytes of buf that no secret can begin in any more
 	err     error
@@ -20,7 +22,6 @@ func newMask(r io.ReadCloser, secrets []string) io.ReadCloser {
 	m := &mask{r: r}
 	for _, s := range secrets { // the longest first
 		m.secrets = append(m.secrets, []byte(s))
-		m.longest = max(m.longest, len(s))
 	}
 	return m
 }
@@ -31,16 +32,16 @@ func (m *mask) Read(p []byte) (int, error) {
 		chunk := make([]byte, max(len(p), 4<<10))
 		n, m.err = m.r.Read(chunk)
 		m.buf = append(m.buf, chunk[:n]...)
+		m.clear = len(m.buf)
 		for _, s := range m.secrets {
-			hide(m.buf, s)
+			m.clear = min(m.clear, hide(m.buf, s))
 		}
-		if m.clear = len(m.buf) - m.longest + 1; m.err != nil {
+		if m.err != nil {
 			for _, s := range m.secrets {
 				hideBeginning(m.buf, s)
 			}
 			m.clear = len(m.buf)
 		}
-		m.clear = max(m.clear, 0)
 	}
 	n := copy(p, m.buf[:m.clear])
 	m.buf, m.clear = m.buf[n:], m.clear-n
@@ -52,17 +53,27 @@ func (m *mask) Read(p []byte) (int, error) {
 
 func (m *mask) Close() error { return m.r.Close() }
 
-// hide replaces a secret in data by asterisks.
-func hide(data, secret []byte) {
-	for {
-		i := bytes.Index(data, secret)
-		if i < 0 {
-			return
+// hide replaces a secret in data by asterisks. It returns where a secret may begin that data
+// ends in the middle of, or the end of data.
+func hide(data, secret []byte) (begins int) {
+	for i := 0; i < len(data); {
+		n, found := spelled(data[i:], secret)
+		switch {
+		case found == len(secret):
+			stars(data[i : i+n])
+			i += n
+		case n == len(data)-i:
+			return i
+		default:
+			i++
 		}
-		for j := range secret {
-			data[i+j] = '*'
-		}
-		data = data[i+len(secret):]
+	}
+	return len(data)
+}
+
+func stars(data []byte) {
+	for i := range data {
+		data[i] = '*'
 	}
 }
 
@@ -72,20 +83,88 @@ const leastBeginning = 4
 
 // hideBeginning replaces the beginning of a secret with which data ends.
 func hideBeginning(data, secret []byte) {
-	for n := min(len(secret)-1, len(data)); n >= leastBeginning; n-- {
-		if tail := data[len(data)-n:]; bytes.Equal(tail, secret[:n]) {
-			for i := range tail {
-				tail[i] = '*'
+	for i := range data {
+		if n, found := spelled(data[i:], secret); n == len(data)-i && found < len(secret) {
+			if found >= leastBeginning {
+				stars(data[i:])
 			}
 			return
 		}
 	}
 }
 
+// spelled returns how many bytes of the beginning of data spell the beginning of a secret,
+// as it is or with escapes of JSON, and how many bytes of the secret that is.
+func spelled(data, secret []byte) (n, found int) {
+	if bytes.HasPrefix(data, secret) {
+		return len(secret), len(secret)
+	}
+	if bytes.HasPrefix(secret, data) {
+		return len(data), len(data)
+	}
+	for found < len(secret) && n < len(data) {
+		if data[n] == '\\' {
+			text, size, whole := escape(data[n:])
+			if !whole {
+				return len(data), found
+			}
+			if size > 0 && bytes.HasPrefix(secret[found:], text) {
+				n, found = n+size, found+len(text)
+				continue
+			}
+		}
+		if data[n] != secret[found] {
+			return n, found
+		}
+		n, found = n+1, found+1
+	}
+	return n, found
+}
+
+// escape reads the escape of JSON that data begins with: the text that it stands for and its
+// size, 0 if it is none. It is not whole where data ends in the middle of one.
+func escape(data []byte) (text []byte, size int, whole bool) {
+	if len(data) < 2 {
+		return nil, 0, false
+	}
+	if data[1] != 'u' {
+		if i := bytes.IndexByte([]byte(`"\/bfnrt`), data[1]); i >= 0 {
+			return []byte{"\"\\/\b\f\n\r\t"[i]}, 2, true
+		}
+		return nil, 0, true
+	}
+	unit := func(data []byte) (u rune, whole, ok bool) {
+		for i, c := range data[:min(len(data), 6)] {
+			switch {
+			case i < 2 && c != `\u`[i], i >= 2 && !bytes.ContainsRune([]byte("0123456789abcdefABCDEF"), rune(c)):
+				return 0, true, false
+			}
+		}
+		if len(data) < 6 {
+			return 0, false, false
+		}
+		v, err := strconv.ParseUint(string(data[2:6]), 16, 32)
+		return rune(v), true, err == nil
+	}
+	u, whole, ok := unit(data)
+	if !whole || !ok {
+		return nil, 0, whole
+	}
+	if u < 0xd800 || u > 0xdbff { // not the first half of a pair
+		return utf8.AppendRune(nil, u), 6, true
+	}
+	low, whole, ok := unit(data[6:])
+	if !whole || !ok || low < 0xdc00 || low > 0xdfff {
+		return nil, 0, whole
+	}
+	return utf8.AppendRune(nil, 0x10000+(u-0xd800)<<10+(low-0xdc00)), 12, true
+}
+
 // hideIn returns a text without the secrets.
 func hideIn(text string, secrets []string) string {
+	data := []byte(text)
 	for _, s := range secrets {
-		text = strings.ReplaceAll(text, s, strings.Repeat("*", len(s)))
+		hide(data, []byte(s))
 	}
-	return text
+	return string(data)
 }

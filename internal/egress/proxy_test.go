@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/sandbox"
@@ -417,6 +418,41 @@ func FuzzMask(f *testing.F) {
 			t.Errorf("%q comes through as %q, want %q", data, got.Bytes(), want)
 		}
 	})
+}
+
+// TestMaskEscapes: a server may write any character of a secret as an escape of JSON.
+func TestMaskEscapes(t *testing.T) {
+	const hidden = `s3cr3t/"to\ken-é🔑`
+	var units strings.Builder
+	for _, u := range utf16.Encode([]rune(hidden)) {
+		fmt.Fprintf(&units, `\u%04X`, u)
+	}
+	for _, spelling := range []string{
+		hidden, `s3cr3t\/\"to\\ken-é🔑`, `s3cr3t/\"to\\ken-\u00e9\ud83d\uDD11`, `\u00733cr3t/\u0022to\u005Cken-é🔑`, units.String(),
+	} {
+		data := `{"a": "x\/y\u0073", "token": "` + spelling + `", "b": "s3cr3"}`
+		want := strings.Replace(data, spelling, strings.Repeat("*", len(spelling)), 1)
+		for step := 1; step < 20; step++ {
+			got, err := io.ReadAll(newMask(io.NopCloser(&chopped{[]byte(data), step}), []string{hidden}))
+			if err != nil || string(got) != want {
+				t.Errorf("in pieces of %d: %q, %v; want %q", step, got, err, want)
+			}
+		}
+	}
+}
+
+// TestMaskHoldsNothingBack: an event of a stream comes through when it came.
+func TestMaskHoldsNothingBack(t *testing.T) {
+	r, w := io.Pipe()
+	defer w.Close()
+	m := newMask(r, []string{"s3cr3t-token"})
+	for _, event := range []string{"data: one\n\n", "data: two\n\n"} {
+		go io.WriteString(w, event)
+		got := make([]byte, 100)
+		if n, err := m.Read(got); err != nil || string(got[:n]) != event {
+			t.Errorf("%q, %v; want %q", got[:n], err, event)
+		}
+	}
 }
 
 // chopped reads a few bytes at a time.

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -110,6 +111,24 @@ func TestBounded(t *testing.T) {
 	pools = 0
 	if again := scrape(t, m); strings.Count(again, "\n") != strings.Count(first, "\n") {
 		t.Errorf("%d lines, before %d", strings.Count(again, "\n"), strings.Count(first, "\n"))
+	}
+}
+
+// TestBoundPools: the pools of tenants are one value, so that no label names a tenant.
+func TestBoundPools(t *testing.T) {
+	m := New("v1")
+	m.Observe(func() State {
+		s := full(0)
+		s.Pool = messages.BoundPool("acme")
+		for _, tenant := range []session.Tenant{"acme", "globex"} {
+			s.Partitions[0].Backlogs = append(s.Partitions[0].Backlogs, schedule.Backlog{Pool: messages.BoundPool(tenant), Runs: 3, Since: time.Now()})
+		}
+		return s
+	})
+	text := scrape(t, m)
+	has(t, text, `rath_slots{pool="(bound)"} 64`, `rath_runs_waiting{class="interactive",pool="(bound)"} 6`)
+	if strings.Contains(text, "acme") || strings.Contains(text, "globex") {
+		t.Errorf("a label names a tenant:\n%s", text)
 	}
 }
 

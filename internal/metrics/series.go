@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -119,9 +120,10 @@ func modelCode(c llm.Code) string {
 // The pools that are none. No pool can have such a name.
 const (
 	// noPool is of runs whose workflow no node offers, otherPool of all pools
-	// beyond poolsMost.
-	noPool, otherPool = "(none)", "(other)"
-	poolsMost         = 64
+	// beyond poolsMost, boundPool of those of nodes that are bound to tenants, whose names
+	// are the tenants'.
+	noPool, otherPool, boundPool = "(none)", "(other)", "(bound)"
+	poolsMost                    = 64
 )
 
 // pools bounds the values of the label pool, for as long as the process runs.
@@ -129,6 +131,9 @@ type pools struct{ seen []string }
 
 // label is the value for a pool.
 func (p *pools) label(name string) string {
+	if _, bound := messages.PoolOf(name); bound {
+		name = boundPool
+	}
 	switch {
 	case name == "":
 		name = noPool

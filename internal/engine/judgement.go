@@ -206,7 +206,7 @@ func (st *step) unfinished(d *journal.StepCompleted, agent string, resp *llm.Res
 	d.Usage = st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
 	if v.err != nil {
 		d.Code, d.Error = run.CodeOf(v.err), excerpt.Clip(v.err.Error(), 4<<10)
-	} else {
+	} else if v.again != "" {
 		d.Summary = because(v.again, resp)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -201,6 +202,9 @@ func runMain(args []string, env func(string) string, stdin io.Reader, stdout, st
 		return 2
 	}
 	o.Logger = slog.New(slog.NewJSONHandler(stderr, nil))
+	// Libraries, net/http among them, print bytes that a server chose with this logger.
+	log.SetFlags(0)
+	log.SetOutput(slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn).Writer())
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	p := &process{o: o, stderr: stderr}
 	if env(supervise.Env) == "true" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -150,6 +151,9 @@ func (a *App) Prepare(cmd *cobra.Command) error {
 	}
 	color := a.Config.Color.Value
 	a.Out, a.Err = a.writer(a.stdout, color), a.writer(a.stderr, color)
+	// Libraries, net/http among them, print bytes that a server chose with this logger.
+	log.SetFlags(0)
+	log.SetOutput(slog.NewLogLogger(a.Logger().Handler(), slog.LevelDebug).Writer())
 	cmd.SetOut(a.stdout)
 	return nil
 }

@@ -66,6 +66,9 @@ func upload(ctx context.Context, a *app.App, s *app.System, dir string, h histor
 		return blob.Digest{}, err
 	}
 	leftOut(a, dir, &in)
+	if err := secretsIn(ctx, a, s.Blobs(s.Tenant()), dir, in.Head); err != nil {
+		return in.Head, err
+	}
 	if h == historyNone {
 		return in.Head, nil
 	}
@@ -220,6 +223,39 @@ func leftOut(a *app.App, dir string, in *workspace.Imported) {
 	if len(names) > 0 {
 		a.Remark("left out of the copy of %s, by ignore files: %s", dir, some(names, in.More))
 	}
+}
+
+// secretsIn remarks which files of a copy hold secrets by their names.
+func secretsIn(ctx context.Context, a *app.App, b blob.Store, dir string, head blob.Digest) error {
+	files, err := manifest.Load(ctx, b, head)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for e := range files.Entries() {
+		if e.Kind == manifest.File && holdsSecrets(e.Path) {
+			names = append(names, e.Path)
+		}
+	}
+	if len(names) > 0 {
+		a.Remark("the copy of %s has files that may hold secrets: %s; a line of .rathignore leaves them out", dir, some(names, 0))
+	}
+	return nil
+}
+
+// holdsSecrets reports whether a file has a name that programs read credentials from.
+func holdsSecrets(name string) bool {
+	base := strings.ToLower(path.Base(name))
+	switch ext := path.Ext(base); {
+	case base == ".env", strings.HasPrefix(base, ".env."):
+		return !slices.Contains([]string{".example", ".sample", ".template", ".dist", ".defaults"}, ext)
+	case ext == ".env" || ext == ".pem" || ext == ".key" || ext == ".p12" || ext == ".pfx" || ext == ".jks" || ext == ".kdbx":
+		return true
+	}
+	return slices.Contains([]string{
+		".envrc", ".netrc", "_netrc", ".pgpass", ".git-credentials", ".npmrc", ".pypirc", ".htpasswd", ".vault-token",
+		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "credentials.json", "secrets.json", "secrets.yaml", "secrets.yml",
+	}, base) || strings.HasSuffix(strings.ToLower(name), ".aws/credentials")
 }
 
 // some lists the first of many names.

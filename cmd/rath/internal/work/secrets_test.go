@@ -1,0 +1,43 @@
+package work
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// TestSecretsIn: a copy with files that hold secrets by their names comes with a remark.
+func TestSecretsIn(t *testing.T) {
+	for name, want := range map[string]bool{
+		".env": true, "deploy/.env.production": true, "prod.env": true, "keys/id_ed25519": true, ".npmrc": true, "tls/server.KEY": true, "home/.aws/credentials": true,
+		".env.example": false, "env": false, "environment.go": false, "id_ed25519.pub": false, "keyboard": false, "docs/credentials": false,
+	} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b := blob.NewMemory()
+		in, err := workspace.Import(t.Context(), b, dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stderr bytes.Buffer
+		a := app.New("rath", strings.NewReader(""), &bytes.Buffer{}, &stderr, func(string) string { return "" })
+		if err := secretsIn(t.Context(), a, b, dir, in.Head); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(stderr.String(), name); got != want {
+			t.Errorf("%s: %q", name, stderr.String())
+		}
+	}
+}

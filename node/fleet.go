@@ -149,7 +149,16 @@ func (n *Instance) changes(ctx context.Context) <-chan struct{} {
 
 // relay is what the relay of this node works with.
 func (n *Instance) relay(ctx context.Context) *dispatch.RelayOptions {
-	return &dispatch.RelayOptions{Incarnation: n.incarnation, Known: n.known(), Changed: n.changes(ctx), Signal: n.system.Signal}
+	return &dispatch.RelayOptions{Incarnation: n.incarnation, Known: n.known(), Changed: n.changes(ctx), Signal: n.system.Signal, Strangers: n.meet}
+}
+
+// meet notes which relays belong to another gossip.
+func (n *Instance) meet(strangers []string) {
+	n.strangers.Store(&strangers)
+	if len(strangers) > 0 {
+		n.log.Warn("nodes of another gossip work with the same streams, and each half takes the other one for dead: give all of them one -label, one key and a common address in -join, or give each fleet a NATS account of its own",
+			"incarnations", strings.Join(strangers, ", "))
+	}
 }
 
 // gossipFrom reads the settings of gossip: bind is empty for none.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -65,6 +66,7 @@ type healthAnswer struct {
 type health struct {
 	incarnation string
 	listeners   []net.Listener
+	public      []net.Listener // those of them that a service reaches
 	server      *http.Server
 	work        sync.WaitGroup
 	alive       question // of the process
@@ -78,8 +80,11 @@ type health struct {
 	bus    func(ctx context.Context) error
 }
 
-// startHealth serves the endpoints at each address that is not empty, see
-// Options.Health.
+// publicListener is the key of whether a request came to a public listener.
+type publicListener struct{}
+
+// startHealth serves the endpoints at the first address, see Options.Health, and /livez and
+// /readyz at the others, which a service reaches. Empty addresses are left out.
 func startHealth(ctx context.Context, incarnation string, metrics http.Handler, log *slog.Logger, addresses ...string) (*health, error) {
 	h := &health{incarnation: incarnation, phase: starting, reason: "the node begins to start"}
 	h.alive = question{limit: answerFor, ask: func(ctx context.Context) error {
@@ -100,10 +105,22 @@ func startHealth(ctx context.Context, incarnation string, metrics http.Handler, 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)
-	mux.HandleFunc("GET /waiting", h.waiting)
-	mux.Handle("GET /metrics", metrics)
+	own := http.NewServeMux()
+	own.Handle("/", mux)
+	own.HandleFunc("GET /waiting", h.waiting)
+	own.Handle("GET /metrics", metrics)
 	h.server = &http.Server{
-		Handler: mux, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if public, _ := r.Context().Value(publicListener{}).(bool); public {
+				mux.ServeHTTP(w, r)
+				return
+			}
+			own.ServeHTTP(w, r)
+		}),
+		BaseContext: func(l net.Listener) context.Context {
+			return context.WithValue(context.WithoutCancel(ctx), publicListener{}, slices.Contains(h.public, l))
+		},
+		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ReadTimeout: 5 * time.Second, WriteTimeout: 2 * answerFor, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10,
 	}
 	for _, l := range h.listeners {
@@ -118,7 +135,7 @@ func startHealth(ctx context.Context, incarnation string, metrics http.Handler, 
 }
 
 func (h *health) listen(ctx context.Context, addresses []string) error {
-	for _, address := range addresses {
+	for i, address := range addresses {
 		if address == "" {
 			continue
 		}
@@ -131,6 +148,9 @@ func (h *health) listen(ctx context.Context, addresses []string) error {
 			return fmt.Errorf("node: health endpoints: %w; name another address", err)
 		}
 		h.listeners = append(h.listeners, l)
+		if i > 0 {
+			h.public = append(h.public, l)
+		}
 	}
 	return nil
 }

@@ -70,6 +70,10 @@ type Instance struct {
 	release     func() error                  // gives the store directory up; nil if it was not taken
 	sweepers    []func(context.Context) error // remove containers and pods that are left
 	isolation   sandbox.Isolation             // what its sandboxes offer, "" if it opens none
+	programs    []string                      // that commands find there, see sandbox.Programs
+	model       string                        // the name of the default model
+	modelError  string                        // why it cannot be asked
+	strangers   atomic.Pointer[[]string]      // see dispatch.RelayOptions
 	wired       atomic.Bool                   // system and isolation are set: gossip begins before
 
 	front      *serviceGroup           // what any node answers: others do while this one drains
@@ -251,6 +255,9 @@ func (n *Instance) connect(ctx context.Context) error {
 			return n.bind(ctx, t, o)
 		}
 	}
+	if n.o.Pool == RouterPool && n.o.Routing != RouteOnly {
+		return fmt.Errorf("node: pool %s is the routers', whose offer of auto and fanout it would replace: give the pool of this node another name", RouterPool)
+	}
 	if of, bound := messages.PoolOf(n.o.Pool); bound {
 		return foreignPool(n.o.Pool, of)
 	}
@@ -331,7 +338,8 @@ func (n *Instance) wire(ctx context.Context) error {
 	if err := n.remember(ctx); err != nil {
 		return err
 	}
-	n.isolation = n.offersIsolation(ctx, places)
+	n.isolation, n.programs = n.offersIsolation(ctx, places)
+	n.model, n.modelError = n.defaultModel(ctx)
 	n.registry = &engine.Registry{}
 	for _, g := range n.routed([]flow.Registration{
 		agentRegistration(append(tool.Builtins(), n.o.Tools...), n.announced, n.Blobs), forkRegistration(), mergeRegistration(),

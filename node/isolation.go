@@ -38,8 +38,8 @@ func (n *Instance) enforceable(ctx context.Context, w engine.Workspaces) error {
 }
 
 // offersIsolation tries the backends and returns the strongest level that a
-// session can get here.
-func (n *Instance) offersIsolation(ctx context.Context, w engine.Workspaces) (best sandbox.Isolation) {
+// session can get here, and the programs that commands find without an image.
+func (n *Instance) offersIsolation(ctx context.Context, w engine.Workspaces) (best sandbox.Isolation, programs []string) {
 	for _, name := range slices.Sorted(maps.Keys(w.Backends)) {
 		c, err := w.Backends[name].Probe(ctx)
 		switch {
@@ -49,6 +49,9 @@ func (n *Instance) offersIsolation(ctx context.Context, w engine.Workspaces) (be
 		case best == "" || c.Isolation.AtLeast(best):
 			best = c.Isolation
 		}
+		if len(c.Programs) > 0 {
+			programs = c.Programs
+		}
 	}
-	return best
+	return best, programs
 }

@@ -70,7 +70,7 @@ func TestOffersIsolation(t *testing.T) {
 				w.MinIsolation = sandbox.IsolationProcess
 			}
 			n := &Instance{log: slog.New(slog.DiscardHandler)}
-			if got := n.offersIsolation(t.Context(), w); got != sandbox.Isolation(tt.want) {
+			if got, _ := n.offersIsolation(t.Context(), w); got != sandbox.Isolation(tt.want) {
 				t.Errorf("it offers %q, want %q", got, tt.want)
 			}
 		})

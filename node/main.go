@@ -112,7 +112,7 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 	flags.StringVar(&o.Name, "name", env("RATH_NAME"), "stable `name` of the node, such as its pod's (RATH_NAME)")
 	flags.StringVar(&o.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
 	if o.Routing == RouteOnly {
-		flags.StringVar(&o.HTTP, "http", env("RATH_HTTP"), "second `address` of the same endpoints, for a service; a port alone is this machine only (RATH_HTTP)")
+		flags.StringVar(&o.HTTP, "http", env("RATH_HTTP"), "second `address`, of /livez and /readyz alone, for a service; a port alone is this machine only (RATH_HTTP)")
 	} else {
 		flags.BoolFunc("routers", "routers run beside this node: leave the workflows auto and fanout to them (RATH_ROUTERS=true)", func(s string) error {
 			return o.Routing.set(s)

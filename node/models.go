@@ -8,9 +8,11 @@ import (
 
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/models"
+	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
 )
 
 // The provider kinds of protocols: OpenAI's chat completions and responses, and
@@ -48,6 +50,22 @@ func modelsOf(env func(string) string, model string, list *models.List) (llm.Mod
 	kinds[EchoModel], kinds[demo.Kind] = echo, shown
 	kinds[""] = unnamedKind{real: kinds[KindOpenAI], echo: echo, model: cmp.Or(model, strings.TrimSpace(env(openai.EnvModel)))}
 	return llm.ByKind(kinds), nil
+}
+
+// maxReason bounds the reason why a model cannot be asked, in bytes.
+const maxReason = 300
+
+// defaultModel returns the name of the default model, and why it cannot be asked. It sends
+// no request.
+func (n *Instance) defaultModel(ctx context.Context) (name, reason string) {
+	name = n.o.Model
+	if name == "" && n.o.Env != nil {
+		name = strings.TrimSpace(n.o.Env(openai.EnvModel))
+	}
+	if _, err := n.o.Models.Client(ctx, llm.Provider{Model: n.o.Model}); err != nil {
+		reason = term.Line(messages.Text(err), maxReason)
+	}
+	return name, reason
 }
 
 // Embedder is for llm.EmbedderOf.

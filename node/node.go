@@ -163,9 +163,8 @@ type Options struct {
 	// is none. A node that waits for its servers is alive and not
 	// ready.
 	Health string
-	// HTTP is a second address, written like Health, that answers the same
-	// endpoints and nothing else: routers have one that a service reaches. "" is
-	// none.
+	// HTTP is a second address, written like Health, that answers /livez and /readyz
+	// alone: routers have one that a service reaches. "" is none.
 	HTTP string
 	// Deaths returns how a node of this fleet ended that this process started, by its
 	// incarnation: its exit and the last that it wrote, "" for one that lives or that this

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
@@ -15,7 +17,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// RouterPool is the pool of routers without one of their own.
+// RouterPool is the pool of routers without one of their own. No other nodes may name their
+// pool so.
 const RouterPool = streams.RouterPool
 
 // Routing says what a node has to do with the workflows "auto" and "fanout",
@@ -81,47 +84,92 @@ func (n *Instance) onOffer(ctx context.Context, named ...string) ([]wire.Workflo
 	return dispatch.OfferedTo(all, t), err
 }
 
-// offer puts the node's workflows into the registry, and takes off its pool
-// what the node leaves to routers. The only node of a pool also takes off what it
-// does not have itself, since "auto" would choose it in vain. With other nodes in the
-// pool, one of them may still have it, or have it already.
+// offer puts the node's workflows into the registry, and takes stale ones off its pool.
 func (n *Instance) offer(ctx context.Context) error {
 	if n.bound != nil {
 		return n.offerBound(ctx)
 	}
-	var gone []string
-	if n.o.Routing == RouteElsewhere {
-		gone = []string{router.Auto, router.FanOut}
-	}
-	if !n.o.Idle {
-		stale, err := n.stale(ctx)
-		if err != nil {
-			return err
-		}
-		gone = append(gone, stale...)
-	}
-	if err := n.conn.Withdraw(ctx, n.o.Pool, gone...); err != nil {
+	if err := n.withdrawStale(ctx, !n.o.Idle); err != nil {
 		return err
 	}
 	return n.conn.Register(ctx, n.o.Pool, n.offered())
 }
 
-// stale returns what the pool offers and this node has not, if no other node of
-// the pool is there.
-func (n *Instance) stale(ctx context.Context) ([]string, error) {
-	nodes, err := n.conn.Nodes(ctx)
-	if err != nil || slices.ContainsFunc(nodes, func(o wire.Node) bool { return slices.Contains(o.Pools, n.o.Pool) }) {
-		return nil, err
+// offerEvery is how often a node compares its offer with the registry.
+const offerEvery = 30 * time.Second
+
+// keepOffer repairs the offer of the node's pool until ctx ends: another process may have
+// withdrawn the node's workflows, and a node that died may have left some to routers.
+func (n *Instance) keepOffer(ctx context.Context) error {
+	tick := time.NewTicker(offerEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if n.bound != nil || n.o.Idle || n.draining.Load() {
+			continue
+		}
+		if err := n.repairOffer(ctx); err != nil && ctx.Err() == nil {
+			n.log.Warn("the offer of this node was not compared with the registry; it is compared again in half a minute", "error", err)
+		}
+	}
+}
+
+// repairOffer registers those of the node's workflows that its pool does not offer at all.
+// Other revisions of them stay: nodes that started later have registered these.
+func (n *Instance) repairOffer(ctx context.Context) error {
+	if err := n.withdrawStale(ctx, false); err != nil {
+		return err
 	}
 	all, err := n.conn.Workflows(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var names []string
-	for _, w := range all {
-		if _, has := n.registry.Lookup(w.Name); w.Pool == n.o.Pool && !has {
-			names = append(names, w.Name)
+	missing := slices.DeleteFunc(n.offered(), func(own wire.Workflow) bool {
+		return slices.ContainsFunc(all, func(w wire.Workflow) bool { return w.Pool == n.o.Pool && w.Name == own.Name })
+	})
+	for _, w := range missing {
+		n.log.Warn("a workflow of this node was withdrawn and is registered again", "pool", n.o.Pool, "workflow", w.Name)
+	}
+	return n.conn.Register(ctx, n.o.Pool, missing)
+}
+
+// withdrawStale takes workflows off the node's pool that none of its living nodes has: "auto"
+// would choose them in vain, and a workflow that several pools offer goes to the first of
+// them. These are the ones that the node leaves to routers and, with all, each that it
+// lacks if no other node of the pool is there.
+func (n *Instance) withdrawStale(ctx context.Context, all bool) error {
+	if !all && n.o.Routing != RouteElsewhere {
+		return nil
+	}
+	nodes, err := n.conn.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	on, err := n.conn.Workflows(ctx)
+	if err != nil {
+		return err
+	}
+	others := slices.DeleteFunc(nodes, func(o wire.Node) bool {
+		return o.Incarnation == n.incarnation || !slices.Contains(o.Pools, n.o.Pool)
+	})
+	offered := func(name string) bool {
+		return slices.ContainsFunc(others, func(o wire.Node) bool {
+			return slices.ContainsFunc(o.Offers, func(offer string) bool { return strings.HasPrefix(offer, name+"@") })
+		})
+	}
+	var stale []string
+	for _, w := range on {
+		if _, has := n.registry.Lookup(w.Name); has || w.Pool != n.o.Pool {
+			continue
+		}
+		routed := n.o.Routing == RouteElsewhere && (w.Name == router.Auto || w.Name == router.FanOut)
+		if all && len(others) == 0 || routed && !offered(w.Name) {
+			stale = append(stale, w.Name)
 		}
 	}
-	return names, nil
+	return n.conn.Withdraw(ctx, n.o.Pool, stale...)
 }

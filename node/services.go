@@ -51,6 +51,7 @@ func (n *Instance) serve(ctx context.Context) error {
 			}
 		})
 	}
+	n.background(services, "offer", n.keepOffer)
 	entered := make(chan struct{})
 	n.background(services, "node entry", func(ctx context.Context) error {
 		return n.home.Announce(ctx, n.incarnation, n.about, func() { close(entered) })
@@ -177,6 +178,10 @@ func (n *Instance) about() wire.Node {
 	if !n.o.Idle { // one that is idle answers, and takes nothing
 		a.Pools, a.Offers, a.Isolation = []string{n.o.Pool}, n.revisions(), string(n.isolation)
 		a.Slots, a.Free = n.o.Slots, n.system.Free()
+		a.Programs, a.Model, a.ModelError = n.programs, n.model, n.modelError
+	}
+	if s := n.strangers.Load(); s != nil {
+		a.Strangers = *s
 	}
 	return a
 }

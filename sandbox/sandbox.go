@@ -95,7 +95,13 @@ type Capabilities struct {
 	Mounts    bool      // whether Spec.Dir may be mounted, in this process's namespace alone
 	Limits    []string  // names of the Limits fields that are enforced
 	Services  bool      // whether Services can be asked for
+	// Programs are those of the package's Programs that commands find without an image; nil
+	// if the backend runs commands in images alone.
+	Programs []string
 }
+
+// Programs are the programs that commands of agents use most, a shell first.
+var Programs = []string{"sh", "bash", "git", "python3", "node", "go"}
 
 // Info is what holds for the commands of one sandbox.
 type Info struct {

@@ -1,7 +1,9 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rathcluster/rath/internal/wire"
@@ -54,6 +56,28 @@ func SandboxText(n wire.Node) string {
 		return n.Isolation + ": nothing confines commands"
 	}
 	return n.Isolation
+}
+
+// ProgramsText lists the programs that commands of agents find on a node.
+func ProgramsText(n wire.Node) string {
+	switch {
+	case RelaysOnly(n) || n.Isolation == "":
+		return "none"
+	case !slices.Contains(n.Programs, "sh"):
+		return "no shell: each command of an agent fails"
+	}
+	return strings.Join(n.Programs, ", ")
+}
+
+// ModelText names the default model of a node, or why it cannot be asked.
+func ModelText(n wire.Node) string {
+	switch {
+	case RelaysOnly(n):
+		return "none"
+	case n.ModelError != "":
+		return "none: " + n.ModelError
+	}
+	return cmp.Or(n.Model, "no default")
 }
 
 // CapacityText says what a stream takes that is nearly full, or the disk of all.

@@ -30,6 +30,16 @@ type Node struct {
 	// Full are the streams that do not take everything any more: those of events, and
 	// what else every run needs. FullDisk stands for the disk of all of them.
 	Full []StreamFill `json:"full,omitempty"`
+	// Programs are those of sandbox.Programs that commands find in its sandboxes without an
+	// image. Without a shell each command of an agent fails.
+	Programs []string `json:"programs,omitempty"`
+	// Model is the default model of its agents, "" if no name is set. ModelError is why it
+	// cannot be asked, such as a missing key.
+	Model      string `json:"model,omitempty"`
+	ModelError string `json:"model_error,omitempty"`
+	// Strangers are the incarnations of nodes which use the same streams and belong to
+	// another gossip: each half takes the other one for dead.
+	Strangers []string `json:"strangers,omitempty"`
 }
 
 // What a stream takes.

@@ -35,7 +35,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -161,8 +164,25 @@ func (b *driver) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	}
 	b.hierarchies = hierarchies()
 	c.Limits = enforced(b.hierarchies)
+	for _, name := range sandbox.Programs {
+		if finds(b.o.Path, name) {
+			c.Programs = append(c.Programs, name)
+		}
+	}
 	b.probed = &c
 	return c, nil
+}
+
+// finds reports whether commands find a program in a PATH.
+func finds(path, name string) bool {
+	if runtime.GOOS == "windows" { // commands have this process's PATH
+		_, err := exec.LookPath(name)
+		return err == nil
+	}
+	return slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool {
+		fi, err := os.Stat(filepath.Join(dir, name))
+		return err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0
+	})
 }
 
 // Resolve implements sandbox.Backend.

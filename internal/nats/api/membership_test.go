@@ -490,3 +490,48 @@ func TestRosterOfMany(t *testing.T) {
 		settled("after one has left")
 	})
 }
+
+// TestTwoGossips has two relays on the same streams whose gossips do not know each other:
+// both report it after half a minute, and stop when they share one. A relay that died or
+// has no gossip is no stranger.
+func TestTwoGossips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		var joined atomic.Bool
+		reports := map[string]*atomic.Pointer[[]string]{}
+		relay := func(name string) *relayer {
+			last := &atomic.Pointer[[]string]{}
+			reports[name] = last
+			return startRelay(t, srv, &dispatch.RelayOptions{
+				Incarnation: name, Known: func(id string) (alive, known bool) { return id == name || joined.Load(), true },
+				Strangers: func(all []string) { last.Store(&all) },
+			})
+		}
+		reported := func(name string) []string {
+			if p := reports[name].Load(); p != nil {
+				return *p
+			}
+			return nil
+		}
+		a := relay("a")
+		startRelay(t, srv, &dispatch.RelayOptions{Incarnation: "without"})
+		within(t, 5*time.Second, "two relays share", func() bool { return len(a.conn.Relays()) == 2 })
+		died := relay("died")
+		time.Sleep(5 * time.Second)
+		died.crash()
+		time.Sleep(40 * time.Second)
+		if got := reported("a"); len(got) > 0 {
+			t.Errorf("without another gossip: %v", got)
+		}
+		relay("b")
+		time.Sleep(20 * time.Second)
+		if got := reported("a"); len(got) > 0 {
+			t.Errorf("at the start: %v", got)
+		}
+		within(t, 15*time.Second, "each reports the other", func() bool {
+			return slices.Equal(reported("a"), []string{"b"}) && slices.Equal(reported("b"), []string{"a"})
+		})
+		joined.Store(true)
+		within(t, 2*time.Second, "they share a gossip", func() bool { return len(reported("a"))+len(reported("b")) == 0 })
+	})
+}

@@ -5,7 +5,7 @@
 // What runs next is decided by package schedule, which has no connection. Who may write
 // is decided by the log's compare-and-set.
 //
-// Files, the lowest first: dispatch, registry, ledgers, relay_options, relay_membership, deliver, death, host, bound,
+// Files, the lowest first: dispatch, registry, ledgers, relay_options, relay_membership, relay_strangers, deliver, death, host, bound,
 // dispatcher, relay_state, relay, openset, pull, credit, intake, refusal, admit, standing,
 // open_sessions, waiting_runs.
 package dispatch

@@ -39,10 +39,11 @@ import (
 // connection, stops before the others miss it, and looks around again before
 // it starts anything.
 type relayMembership struct {
-	c    *Dispatch
-	o    RelayOptions
-	id   string
-	subj string
+	c         *Dispatch
+	o         RelayOptions
+	id        string
+	subj      string
+	strangers []string // as Strangers was last called
 	// known is told once it is known what is relayed here.
 	known func()
 
@@ -102,11 +103,15 @@ type heartbeat struct {
 	Hello bool     `json:"hello,omitempty"` // please answer
 	Bye   bool     `json:"bye,omitempty"`
 	Quiet bool     `json:"quiet,omitempty"` // it lives, and says nothing more
+	// Gossip reports that the process belongs to a gossip.
+	Gossip bool `json:"gossip,omitempty"`
 }
 
 type member struct {
-	last  time.Time
-	holds []uint32
+	last     time.Time
+	holds    []uint32
+	gossip   bool
+	stranger time.Time // since when this process's gossip has called it dead; zero if it does not
 }
 
 // relayedPartition is a partition that is relayed here.
@@ -236,7 +241,7 @@ func (r *relayMembership) alone(ctx context.Context) bool {
 // say publishes a heartbeat. One that is lost is followed by others.
 func (r *relayMembership) say(b heartbeat) {
 	r.n++
-	b.Relay, b.N = r.id, r.n
+	b.Relay, b.N, b.Gossip = r.id, r.n, r.o.Known != nil
 	for p := range r.running {
 		b.Holds = append(b.Holds, p)
 	}
@@ -297,7 +302,7 @@ func (r *relayMembership) note(b heartbeat, settled *time.Timer) {
 		m = &member{}
 		r.members[b.Relay] = m
 	}
-	m.last, m.holds = now, b.Holds
+	m.last, m.holds, m.gossip = now, b.Holds, b.Gossip
 	if b.Hello && !r.greeted && !now.Before(r.settle) && !r.quiet.Load() {
 		r.greeted = true
 		r.answer.Reset(answerWithin)
@@ -364,6 +369,7 @@ func (r *relayMembership) plan(ctx context.Context, work *sync.WaitGroup) {
 			r.poke()
 		}
 	}
+	r.meetStrangers(now)
 	holds := map[string][]uint32{}
 	if !r.quiet.Load() {
 		holds[r.id] = slices.Collect(maps.Keys(r.running))

@@ -25,6 +25,9 @@ type RelayOptions struct {
 	// Signal applies a signal to its session, wherever that is held, and returns
 	// once that is durable. It may be given a signal twice. Nil applies none.
 	Signal func(ctx context.Context, s journal.Signal) error
+	// Strangers receives the incarnations of the relays of another gossip, sorted, when they
+	// change: they have sent heartbeats for 30 s while Known called them dead. Nil ignores them.
+	Strangers func(incarnations []string)
 }
 
 func (o *RelayOptions) complete(c *Dispatch) RelayOptions {

@@ -1,6 +1,6 @@
 // Package operate has the commands for operators: nodes, tools, dead letters,
 // quarantines, budgets, streams, load, and this installation.
 //
-// Files, the lowest first: completion, provision, config, doctor, quarantine, permissions,
+// Files, the lowest first: completion, provision, config, doctor, doctor_nodes, quarantine, permissions,
 // bench, deadletters, pod, key, tools, version, nodes, rebudget, drain, node.
 package operate

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/messages"
@@ -127,6 +125,10 @@ func checkSandbox(ctx context.Context) []finding {
 	if c.Isolation == sandbox.IsolationProcess {
 		f.Remedy = "nothing confines commands here: what a model chooses runs only with --unsafe. Linux with Landlock (5.13 or later) confines them"
 	}
+	if !slices.Contains(c.Programs, "sh") {
+		f.Found += "; no shell"
+		f.Remedy = strings.TrimPrefix(f.Remedy+". each command of an agent fails: use an image with a shell, in the chart image.flavor: tools", ". ")
+	}
 	limits := finding{Check: "limits", OK: true, Found: "of sandboxes: " + strings.Join(c.Limits, ", ")}
 	if len(c.Limits) == 0 {
 		limits.Found = "of sandboxes: none"
@@ -194,6 +196,10 @@ func checked(name, found string, err error) finding {
 func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool) {
 	where := finding{Check: "system"}
 	s, err := a.OpenThere(ctx, &node.Options{Idle: true})
+	if unseen(err) {
+		where.OK, where.Found = true, a.Config.Server.Value+" accepts these credentials"
+		return []finding{where, unasked()}, true
+	}
 	if err != nil {
 		if !a.Ambient() && a.StoreThere() != nil {
 			return []finding{{Check: "store", OK: true, Found: "none at " + a.Config.Store.Value + " yet", Remedy: "\"demo\" or \"run\" makes one"}}, false
@@ -208,7 +214,9 @@ func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool
 	out = []finding{where}
 	ws, err := s.Workflows(ctx)
 	w := finding{Check: "workflows", OK: err == nil}
-	if err == nil {
+	if unseen(err) {
+		w = unasked()
+	} else if err == nil {
 		var names []string
 		for _, one := range ws {
 			names = append(names, one.Name)
@@ -222,7 +230,7 @@ func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool
 		out = append(out, checkStores(ctx, s))
 	}
 	if ns, err := s.Nodes(ctx); err == nil && !s.Own() {
-		out = append(out, checkNodes(ns))
+		out = append(out, checkNodes(ns), checkPrograms(ns), checkModels(ns))
 		for i := range ns {
 			for _, f := range ns[i].Full {
 				out = append(out, finding{Check: "room", Found: "node " + ns[i].Name + ", " + f.Stream + ": " + term.Line(view.CapacityText(f), 300)})
@@ -233,40 +241,6 @@ func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool
 		out = append(out, finding{Check: "close", Found: term.Line(messages.Text(err), 300)})
 	}
 	return out, !s.Own()
-}
-
-// checkNodes says how the nodes stand: some serve, and none is silent. The dead ones it
-// names: soon no list of nodes has them.
-func checkNodes(ns []wire.Node) finding {
-	f := finding{Check: "nodes", OK: true}
-	count := map[string]int{}
-	var silent, dead, found []string
-	for _, n := range ns {
-		word := view.NodeState(n)
-		if n.Silent > 0 && !n.Dead {
-			silent, word = append(silent, n.Name), "silent"
-		}
-		if n.Dead {
-			dead = append(dead, n.Name)
-		}
-		count[word]++
-	}
-	for _, word := range slices.Sorted(maps.Keys(count)) {
-		found = append(found, fmt.Sprintf("%d %s", count[word], word))
-	}
-	f.Found = strings.Join(found, ", ")
-	if len(dead) > 0 {
-		f.Found += " (dead: " + view.Names(dead) + ")"
-	}
-	switch {
-	case len(ns) == 0:
-		f.OK, f.Found, f.Remedy = false, "none", "start one: \"dev\", \"node\", or the node of your module"
-	case count["serving"] == 0:
-		f.OK, f.Remedy = false, "no node takes work: start one, or look at the logs of those that died"
-	case len(silent) > 0:
-		f.OK, f.Remedy = false, "look whether "+view.Names(silent)+" hangs or is cut off; what it ran goes on elsewhere"
-	}
-	return f
 }
 
 // systemRemedy says what to look at where the system cannot be asked.
@@ -304,7 +278,7 @@ func checkModel(ctx context.Context, a *app.App, ask, elsewhere bool) finding {
 	}
 	switch {
 	case elsewhere && !key && base == "" && a.Config.Model.Value == "":
-		f.Found = "none is set here; the nodes have their own"
+		f.Found = "none is set here; nodes have settings of their own"
 		return f
 	case !key && base == "" && a.Config.Model.Value == "":
 		f.Found = "none: agents fail, workflows without a model and the demo work"

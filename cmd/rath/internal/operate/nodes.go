@@ -108,6 +108,8 @@ func nodesShow(a *app.App) *cobra.Command {
 					{"state", view.NodeState(n)},
 					{"slots", view.SlotsText(n)},
 					{"sandboxes", view.SandboxText(n)},
+					{"commands", view.ProgramsText(n)},
+					{"model", view.ModelText(n)},
 					{"pools", cmp.Or(strings.Join(n.Pools, ", "), "none")},
 					{"offers", cmp.Or(strings.Join(offers, ", "), "nothing")},
 					{"version", n.Version},

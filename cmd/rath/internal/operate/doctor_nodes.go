@@ -1,0 +1,133 @@
+package operate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
+)
+
+// unseen reports whether an answer is not for these credentials, which are no client's, such
+// as a node's: nodes answer questions and ask none.
+func unseen(err error) bool {
+	e, ok := errors.AsType[*conn.PermissionError](err)
+	return ok && len(e.Tenants) == 0 && strings.HasPrefix(e.Subject, messages.QueryPrefix)
+}
+
+// unasked is the finding about nodes and workflows where they cannot be asked for.
+func unasked() finding {
+	return finding{
+		Check: "workflows", OK: true, Found: "these credentials may not ask, such as those of a node",
+		Remedy: "nodes, workflows and models are checked with an operator's or a client's credentials, in the chart those of the toolbox",
+	}
+}
+
+// checkPrograms reports which nodes have no shell for commands of agents.
+func checkPrograms(ns []wire.Node) finding {
+	f := finding{Check: "commands", OK: true}
+	var none, found []string
+	for _, n := range ns {
+		switch {
+		case n.Dead || !offersAgents(n) || n.Isolation == "":
+		case !slices.Contains(n.Programs, "sh"):
+			none = append(none, n.Name)
+		default:
+			found = append(found, n.Programs...)
+		}
+	}
+	slices.Sort(found)
+	f.Found = cmp.Or(strings.Join(slices.Compact(found), ", "), "none")
+	if len(none) > 0 {
+		f.Found += "; no shell on " + view.Names(none)
+		f.Remedy = "each command of an agent fails there: give these nodes an image with a shell and programs, in the chart image.flavor: tools or an image of your own"
+	}
+	return f
+}
+
+// checkModels reports which nodes cannot ask their default model while others can: a task
+// works on one and fails on another.
+func checkModels(ns []wire.Node) finding {
+	f := finding{Check: "models", OK: true}
+	var names, without, reasons []string
+	with := 0
+	for _, n := range ns {
+		switch {
+		case n.Dead || view.RelaysOnly(n):
+		case n.ModelError != "":
+			without, reasons = append(without, n.Name), append(reasons, n.ModelError)
+		default:
+			with++
+			names = append(names, cmp.Or(n.Model, "without a default name"))
+		}
+	}
+	slices.Sort(names)
+	f.Found = "of nodes: " + cmp.Or(strings.Join(slices.Compact(names), ", "), "none")
+	if len(without) > 0 {
+		f.OK = with == 0
+		f.Found += "; none on " + view.Names(without) + ": " + term.Line(reasons[0], 200)
+		f.Remedy = "agents fail there, and auto where these are routers: give all nodes and routers the same environment, in the chart model.envFrom"
+	}
+	return f
+}
+
+// offersAgents reports whether agents run on a node: routers have none.
+func offersAgents(n wire.Node) bool {
+	return slices.ContainsFunc(n.Offers, func(o string) bool { return strings.HasPrefix(o, "agent@") })
+}
+
+// checkNodes says how the nodes stand: some serve, and none is silent. The dead ones it
+// names: soon no list of nodes has them.
+func checkNodes(ns []wire.Node) finding {
+	f := finding{Check: "nodes", OK: true}
+	count := map[string]int{}
+	var silent, dead, found []string
+	for _, n := range ns {
+		word := view.NodeState(n)
+		if n.Silent > 0 && !n.Dead {
+			silent, word = append(silent, n.Name), "silent"
+		}
+		if n.Dead {
+			dead = append(dead, n.Name)
+		}
+		count[word]++
+	}
+	for _, word := range slices.Sorted(maps.Keys(count)) {
+		found = append(found, fmt.Sprintf("%d %s", count[word], word))
+	}
+	f.Found = strings.Join(found, ", ")
+	if len(dead) > 0 {
+		f.Found += " (dead: " + view.Names(dead) + ")"
+	}
+	name := map[string]string{}
+	for _, n := range ns {
+		name[n.Incarnation] = n.Name
+	}
+	var apart, from []string
+	for _, n := range ns {
+		for _, s := range n.Strangers {
+			apart, from = append(apart, cmp.Or(name[s], s)), append(from, n.Name)
+		}
+	}
+	switch {
+	case len(apart) > 0:
+		slices.Sort(apart)
+		slices.Sort(from)
+		f.OK, f.Remedy = false, "two fleets use the same streams, and each takes the nodes of the other for dead: "+view.Names(slices.Compact(from))+" and "+view.Names(slices.Compact(apart))+
+			" do not share a gossip. Make them one fleet (in the chart gossip.fleet, in one namespace), or give each a NATS account of its own"
+	case len(ns) == 0:
+		f.OK, f.Found, f.Remedy = false, "none", "start one: \"dev\", \"node\", or the node of your module"
+	case count["serving"] == 0:
+		f.OK, f.Remedy = false, "no node takes work: start one, or look at the logs of those that died"
+	case len(silent) > 0:
+		f.OK, f.Remedy = false, "look whether "+view.Names(silent)+" hangs or is cut off; what it ran goes on elsewhere"
+	}
+	return f
+}

@@ -1,0 +1,116 @@
+package node
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/llm/scripted"
+)
+
+// TestRoutersPool: a node beside routers may not work for their pool, whose offer it would
+// take away. Where the pool has another name, the node leaves the routers' offer alone, and
+// an offer that was withdrawn all the same comes back.
+func TestRoutersPool(t *testing.T) {
+	t.Parallel()
+	srv, _ := tenants(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	user, password := srv.Node()
+	for _, routing := range []Routing{RouteElsewhere, RouteHere} {
+		n, err := Start(ctx, &Options{NATS: srv.URL(), User: user, Password: password, Level: "lazy", Store: t.TempDir(), Pool: RouterPool, Routing: routing})
+		if err == nil {
+			_ = n.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "pool router is the routers'") {
+			t.Errorf("a node of the routers' pool: %v", err)
+		}
+	}
+	routed := func(n *Instance) []string {
+		t.Helper()
+		all, err := n.conn.Workflows(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, w := range all {
+			if w.Pool == "front" && (w.Name == "auto" || w.Name == "fanout") {
+				names = append(names, w.Name)
+			}
+		}
+		return names
+	}
+	both := []string{"auto", "fanout"}
+	r := member(t, srv, Options{Routing: RouteOnly, Pool: "front"})
+	member(t, srv, Options{Routing: RouteElsewhere, Pool: "front"})
+	if got := routed(r); !slices.Equal(got, both) {
+		t.Errorf("a node of their pool leaves routers with %v", got)
+	}
+	if err := r.conn.Withdraw(ctx, "front", both...); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.repairOffer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := routed(r); !slices.Equal(got, both) {
+		t.Errorf("half a minute later the routers offer %v", got)
+	}
+}
+
+// TestEntry: the entry of a node names its default model, or why it cannot be asked, and the
+// programs that commands find.
+func TestEntry(t *testing.T) {
+	t.Parallel()
+	_, err := os.Stat("/bin/sh")
+	shell := err == nil
+	model, err := scripted.New(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		o           Options
+		name, words string
+	}{
+		{Options{Models: model, Model: "large"}, "large", ""},
+		{Options{}, "", "no key"},
+	} {
+		tt.o.Store, tt.o.Level, tt.o.Port = t.TempDir(), "lazy", -1
+		n := begin(t, &tt.o).started(t)
+		var about wire.Node = n.about()
+		if about.Model != tt.name || (about.ModelError == "") != (tt.words == "") || !strings.Contains(about.ModelError, tt.words) {
+			t.Errorf("model %q, %q; want %q, %q", about.Model, about.ModelError, tt.name, tt.words)
+		}
+		if slices.Contains(about.Programs, "sh") != shell {
+			t.Errorf("commands find %v", about.Programs)
+		}
+	}
+}
+
+// TestPublicAddress: the address that a service reaches answers whether the node is there,
+// and nothing about its work.
+func TestPublicAddress(t *testing.T) {
+	t.Parallel()
+	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Health: "127.0.0.1:0", HTTP: "127.0.0.1:0"}).started(t)
+	for i, codes := range []map[string]int{
+		{"/livez": 200, "/readyz": 200, "/waiting": 200, "/metrics": 200},
+		{"/livez": 200, "/readyz": 200, "/waiting": 404, "/metrics": 404},
+	} {
+		for path, want := range codes {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+n.health.listeners[i].Addr().String()+path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _ = answer.Body.Close(); answer.StatusCode != want {
+				t.Errorf("address %d, %s: %d, want %d", i, path, answer.StatusCode, want)
+			}
+		}
+	}
+}

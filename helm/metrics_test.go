@@ -20,8 +20,9 @@ type (
 		metav1.TypeMeta   `json:",inline"`
 		metav1.ObjectMeta `json:"metadata"`
 		Spec              struct {
-			Selector  metav1.LabelSelector `json:"selector"`
-			Endpoints []struct {
+			Selector     metav1.LabelSelector `json:"selector"`
+			TargetLabels []string             `json:"podTargetLabels"`
+			Endpoints    []struct {
 				Port string `json:"port"`
 				Path string `json:"path"`
 			} `json:"podMetricsEndpoints"`
@@ -108,9 +109,10 @@ func TestAlerts(t *testing.T) {
 				if kind == "" || ranged != (kind == "counter") {
 					t.Errorf("%s asks for %s, a %q, over a range: %v", a.Alert, v.Name, kind, ranged)
 				}
-				own := 0
+				own, relays := 0, v.Name == "rath_relay_partitions" // of all releases of the fleet
 				for _, m := range v.LabelMatchers {
-					if m.Name == "namespace" && m.Matches(namespace) && !m.Matches("other") || m.Name == "pod" && m.Matches(releaseName+"-rath-node-0") && !m.Matches("other-rath-node-0") {
+					if m.Name == "namespace" && m.Matches(namespace) && !m.Matches("other") || m.Name == "pod" && m.Matches(releaseName+"-rath-node-0") && !m.Matches("other-rath-node-0") ||
+						relays && m.Name == "rath_fleet" && m.Matches(releaseName+"-rath") && m.Matches("") && !m.Matches("other-rath") {
 						own++
 					}
 				}
@@ -139,6 +141,9 @@ func TestPodMonitor(t *testing.T) {
 	}
 	if len(m.Spec.Endpoints) != 1 || m.Spec.Endpoints[0].Port != "health" || m.Spec.Endpoints[0].Path != "/metrics" {
 		t.Errorf("it asks %+v", m.Spec.Endpoints)
+	}
+	if !slices.Equal(m.Spec.TargetLabels, []string{"rath/fleet"}) {
+		t.Errorf("series get the labels %v of pods, and the alerts need rath/fleet", m.Spec.TargetLabels)
 	}
 	var roles []string
 	for _, w := range members(all) {

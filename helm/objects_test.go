@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -190,6 +191,14 @@ func TestSelectors(t *testing.T) {
 			switch p.Labels["app.kubernetes.io/component"] {
 			case "router":
 				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector), "router")
+			case "provision": // before the installation, when the one below is not there yet
+				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector), "test")
+				if job := one[*batchv1.Job](t, all); !selectorOf(t, &p.Spec.PodSelector).Matches(labels.Set(job.Spec.Template.Labels)) {
+					t.Errorf("policy %s does not select the job's pod", p.Name)
+				}
+				if len(p.Spec.Ingress) > 0 || len(p.Spec.PolicyTypes) != 2 || len(p.Spec.Egress) != 2 || p.Annotations["helm.sh/hook"] != "pre-install,pre-upgrade" || p.Annotations["helm.sh/hook-weight"] != "-1" {
+					t.Errorf("policy %s: %+v %+v", p.Name, p.Annotations, p.Spec)
+				}
 			case "sandbox":
 				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector))
 				expect("nodes of "+p.Name, selectorOf(t, p.Spec.Ingress[0].From[0].PodSelector), roles(all)...)
@@ -394,5 +403,7 @@ func TestAutoscaling(t *testing.T) {
 
 // policies are those that say where pods may connect.
 func policies(all []object) []*networkingv1.NetworkPolicy {
-	return slices.DeleteFunc(of[*networkingv1.NetworkPolicy](all), func(p *networkingv1.NetworkPolicy) bool { return len(p.Spec.Egress) == 0 })
+	return slices.DeleteFunc(of[*networkingv1.NetworkPolicy](all), func(p *networkingv1.NetworkPolicy) bool {
+		return len(p.Spec.Egress) == 0 || p.Labels["app.kubernetes.io/component"] == "provision"
+	})
 }

@@ -162,6 +162,21 @@ func TestSchemaRefuses(t *testing.T) {
 		{"security.runAsUser", 0, []string{"/security/runAsUser"}},
 		{"networkPolicy.enabled", "yes", []string{"/networkPolicy/enabled", "boolean"}},
 		{"fullnameOverride", "Fleet", []string{"/fullnameOverride"}},
+		{"node.pool", "router", []string{"/node/pool"}},
+		{"pools", []any{values{"name": "router"}}, []string{"/pools/0/name"}},
+		{"sandbox.network", "openn", []string{"/sandbox/network"}},
+		{"sandbox.network", "list:", []string{"/sandbox/network"}},
+		{"sandbox.network", "list:https://a.example.com", []string{"/sandbox/network"}},
+		{"node.podLabels", values{"rath/member": "no"}, []string{"/node/podLabels"}},
+		{"router.podLabels", values{"rath/fleet": "other"}, []string{"/router/podLabels"}},
+		{"operator.podLabels", values{"rath/member": "true"}, []string{"/operator/podLabels"}},
+		{"commonLabels", values{"app.kubernetes.io/instance": "other"}, []string{"/commonLabels"}},
+		{"node.resources.limits.memory", "2Gb", []string{"/node/resources/limits/memory"}},
+		{"router.resources", values{"requests": values{"cpu": "1,5"}}, []string{"/router/resources/requests/cpu"}},
+		{"operator.resources.limits.memory", "lots", []string{"/operator/resources/limits/memory"}},
+		{"pools", []any{values{"name": "a", "resources": values{"limits": values{"memory": "2Gb"}}}}, []string{"/limits/memory"}},
+		{"model.envFrom", []any{values{"secret": values{"name": "a"}}}, []string{"/model/envFrom/0"}},
+		{"extraObjects", []any{values{"kind": "ConfigMap"}}, []string{"/extraObjects/0"}},
 	}
 	c := load(t, chartDir)
 	if _, err := toRender(t, c, minimal(t)); err != nil {
@@ -197,6 +212,7 @@ func TestTemplatesRefuse(t *testing.T) {
 		"the store evicts":      {with(t, minimal(t), "node.store.size", "50Gi"), "pool default: the pod would be evicted"},
 		"a pool twice":          {with(t, minimal(t), "pools", []any{values{"name": "default"}}), "pool default is there twice"},
 		"a long pool":           {with(t, minimal(t), "pools", []any{values{"name": strings.Repeat("a", 40)}}), "more than 52 characters"},
+		"the routers' pool":     {with(t, with(t, minimal(t), "router.pool", "front"), "pools", []any{values{"name": "front"}}), "pool front is the routers'"},
 		"pods without an image": {with(t, minimal(t), "sandbox.backend", "kubernetes"), "sandbox.image is needed"},
 		"pods of anyone":        {with(t, cases(t)["full"], "serviceAccount.create", false), "every pod of the namespace"},
 		"min of a pool":         {with(t, cases(t)["full"], "pools", []any{values{"name": "b", "autoscaling": values{"maxReplicas": 1}}}), "pool b: autoscaling.minReplicas 3"},
@@ -233,6 +249,8 @@ var samples = map[string]any{
 	"networkPolicy.routerFrom":  []any{values{"podSelector": values{}}},
 	"networkPolicy.scalerFrom":  []any{values{"podSelector": values{}}},
 	"networkPolicy.metricsFrom": []any{values{"podSelector": values{}}},
+	"sandbox.network":           "open",
+	"extraObjects":              []any{values{"apiVersion": "v1", "kind": "ConfigMap", "metadata": values{"name": "other"}}},
 	"networkPolicy.egress":      []any{values{"ports": []any{values{"port": 9999}}}},
 }
 
@@ -254,6 +272,10 @@ func sample(path string, p property, old any) any {
 		return []any{values{"key": "other", "operator": "Exists"}}
 	case "resources":
 		return values{"limits": values{"memory": "3Gi"}}
+	case "topologySpread":
+		return []any{values{"topologyKey": "other", "maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule"}}
+	case "updateStrategy":
+		return values{"type": "RollingUpdate", "rollingUpdate": values{"maxUnavailable": 3}}
 	case "affinity":
 		return values{"podAntiAffinity": values{}}
 	case "volumes":
@@ -305,6 +327,7 @@ func TestEachValueDoesSomething(t *testing.T) {
 		"nameOverride":              {"fullnameOverride": ""},
 		"serviceAccount.name":       {"serviceAccount.create": false, "sandbox.backend": "local"},
 		"serviceAccount.create":     {"serviceAccount.name": "named"},
+		"model.name":                {"node.model": ""},
 		"metrics.labels":            {"metrics.podMonitor": true},
 		"networkPolicy.metricsFrom": {"metrics.podMonitor": true},
 	}

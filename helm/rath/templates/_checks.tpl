@@ -39,6 +39,9 @@
 {{- fail (printf "pool %s is there twice, in node.pool and pools: each has a name of its own" .values.pool) -}}
 {{- end -}}
 {{- $_ := set $pools .values.pool true -}}
+{{- if and $.Values.router.enabled (eq .values.pool $.Values.router.pool) -}}
+{{- fail (printf "pool %s is the routers' (router.pool), whose offer of auto and fanout its nodes would replace: give the nodes' pool another name" .values.pool) -}}
+{{- end -}}
 {{- $name := printf "%s%s" (include "rath.fullname" $) .suffix -}}
 {{- if gt (len $name) 52 -}}
 {{- fail (printf "pool %s: the name of its StatefulSet, %s, has more than 52 characters: shorten it, or set fullnameOverride" .values.pool $name) -}}

@@ -33,8 +33,8 @@ the limit is not a whole number of Mi or Gi. */}}
 - -health=0.0.0.0:8081
 - -drain={{ int .values.drainSeconds }}s
 - -slots={{ int .values.slots }}
-{{- if .values.model }}
-- -model={{ .values.model }}
+{{- with default $v.model.name .values.model }}
+- -model={{ . }}
 {{- end }}
 {{- if get .values "unsafe" }}
 - -unsafe
@@ -111,7 +111,14 @@ the limit is not a whole number of Mi or Gi. */}}
 {{- end }}
 {{- end }}
 {{- end }}
-{{- with .values.env }}
+{{- /* A role's own variable takes the place of the common one. */ -}}
+{{- $own := list -}}
+{{- range .values.env -}}{{- $own = append $own .name -}}{{- end -}}
+{{- $env := list -}}
+{{- range .root.Values.model.env -}}
+{{- if not (has .name $own) -}}{{- $env = append $env . -}}{{- end -}}
+{{- end -}}
+{{- with concat $env .values.env }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -348,6 +355,13 @@ spec:
   topologySpreadConstraints:
     {{- $root := .root }}
     {{- $component := .component }}
+    {{- range .values.topologySpread }}
+    - {{- toYaml (omit . "labelSelector") | nindent 6 }}
+      labelSelector:
+        matchLabels:
+          {{- include "rath.selector" $root | nindent 10 }}
+          app.kubernetes.io/component: {{ $component }}
+    {{- else }}
     {{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
     - topologyKey: {{ . }}
       maxSkew: 1
@@ -356,6 +370,7 @@ spec:
         matchLabels:
           {{- include "rath.selector" $root | nindent 10 }}
           app.kubernetes.io/component: {{ $component }}
+    {{- end }}
     {{- end }}
   {{- with .values.initContainers }}
   initContainers:
@@ -371,7 +386,7 @@ spec:
         {{- include "rath.args" . | nindent 8 }}
       env:
         {{- include "rath.env" . | nindent 8 }}
-      {{- with .values.envFrom }}
+      {{- with concat .root.Values.model.envFrom .values.envFrom }}
       envFrom:
         {{- toYaml . | nindent 8 }}
       {{- end }}

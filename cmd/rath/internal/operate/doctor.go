@@ -3,6 +3,7 @@ package operate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/llm"
@@ -241,6 +243,21 @@ func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool
 		out = append(out, finding{Check: "close", Found: term.Line(messages.Text(err), 300)})
 	}
 	return out, !s.Own()
+}
+
+// unseen reports whether an answer is not for these credentials, which are no client's, such
+// as a node's: nodes answer questions and ask none.
+func unseen(err error) bool {
+	e, ok := errors.AsType[*conn.PermissionError](err)
+	return ok && len(e.Tenants) == 0 && strings.HasPrefix(e.Subject, messages.QueryPrefix)
+}
+
+// unasked is the finding about nodes and workflows where they cannot be asked for.
+func unasked() finding {
+	return finding{
+		Check: "workflows", OK: true, Found: "these credentials may not ask, such as those of a node",
+		Remedy: "nodes, workflows and models are checked with an operator's or a client's credentials, in the chart those of the toolbox",
+	}
 }
 
 // systemRemedy says what to look at where the system cannot be asked.

@@ -2,33 +2,15 @@ package operate
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/internal/wire"
-	"github.com/rathcluster/rath/messages"
 )
-
-// unseen reports whether an answer is not for these credentials, which are no client's, such
-// as a node's: nodes answer questions and ask none.
-func unseen(err error) bool {
-	e, ok := errors.AsType[*conn.PermissionError](err)
-	return ok && len(e.Tenants) == 0 && strings.HasPrefix(e.Subject, messages.QueryPrefix)
-}
-
-// unasked is the finding about nodes and workflows where they cannot be asked for.
-func unasked() finding {
-	return finding{
-		Check: "workflows", OK: true, Found: "these credentials may not ask, such as those of a node",
-		Remedy: "nodes, workflows and models are checked with an operator's or a client's credentials, in the chart those of the toolbox",
-	}
-}
 
 // checkPrograms reports which nodes have no shell for commands of agents.
 func checkPrograms(ns []wire.Node) finding {

@@ -33,7 +33,12 @@ type compression struct {
 	// not give; 0 fails then.
 	excerpts int
 	short    int // summaries that were too short
+	halved   int // how often the model was shown half as much, because its server refused more
 }
+
+// maxHalved is how often a server's refusal of the request for a summary as too long makes
+// that shorter by half.
+const maxHalved = 4
 
 // compress replaces s by a summary, and returns what that used.
 func (p *place) compress(ctx context.Context, c compression, s session.Session) (out session.Session, usage session.Usage, err error) {
@@ -41,6 +46,10 @@ func (p *place) compress(ctx context.Context, c compression, s session.Session) 
 	for {
 		out, used, again, err := p.summarise(ctx, &c, ask, s)
 		usage = usage.Add(used)
+		if c.Keep > 0 && c.halved < maxHalved && errors.Is(err, llm.CodeContextLength) {
+			c.halved++
+			continue
+		}
 		if err != nil || !again {
 			return out, usage, err
 		}
@@ -128,7 +137,7 @@ func (c *compression) request(st *step, ask *call) (d journal.StepCompleted, err
 			return d, st.fail(err)
 		}
 		to = keptFrom(st.s, c.Keep)
-		quoted := quotation(st.s, to, most)
+		quoted := quotation(st.s, to, most>>c.halved)
 		shown, size = session.New(session.UserText(quoted)), len(quoted)
 	}
 	resp, prompt, err := ask.complete(st, shown)

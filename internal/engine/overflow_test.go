@@ -24,6 +24,7 @@ import (
 type bounded struct {
 	t        *testing.T
 	most     int
+	sums     int // of a request for a summary, if it is not 0
 	calls    int // that it makes
 	made     int
 	asked    int
@@ -58,7 +59,7 @@ func (b *bounded) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta))
 	usage := session.Usage{Input: int64(size) / 4, Output: 10, CacheRead: min(b.cached, int64(size)/4)}
 	last := r.Messages[len(r.Messages)-1].Text
 	switch {
-	case size > b.most:
+	case size > b.most || b.sums > 0 && size > b.sums && strings.HasPrefix(last, "Summarise"):
 		b.refused++
 		return nil, &llm.Error{Code: llm.CodeContextLength, Message: fmt.Sprintf("%d bytes are too many", size)}
 	case strings.HasPrefix(last, "Summarise"):
@@ -92,15 +93,17 @@ func TestOverflow(t *testing.T) {
 	for name, tt := range map[string]struct {
 		choices func(llm.Provider) ([]engine.Choice, error)
 		max     int64
+		sums    int
 		refused bool
 	}{
 		"the list":   {choices: offering(engine.Choice{Name: "m", Context: 20_000})},
 		"the agent":  {max: 20_000},
 		"the server": {refused: true},
+		"the server, which takes less for a summary": {refused: true, sums: 6000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w world
-			m := &bounded{t: t, most: 80_000, calls: 60}
+			m := &bounded{t: t, most: 80_000, sums: tt.sums, calls: 60}
 			a := fetcher(3000)
 			a.MaxContext = tt.max
 			polite := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

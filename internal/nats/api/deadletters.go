@@ -246,11 +246,11 @@ func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject st
 	case begun.End != messages.LetterRetrying:
 		return "", endedBefore(begun)
 	}
-	subject, body, err := retried(t, workflow, m.Seq, &l, begun)
+	to, body, err := retried(t, workflow, m.Seq, &l, begun)
 	if err != nil {
 		return "", err
 	}
-	if err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: subject, Data: body}); err != nil {
+	if err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: to, Data: body}); err != nil {
 		if errors.Is(err, conn.ErrFull) {
 			err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 		}

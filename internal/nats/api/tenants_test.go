@@ -143,7 +143,8 @@ func TestTenantsTakeTurnsAcrossPools(t *testing.T) {
 
 // TestManyUsersOfATenant has 1,000 users of one tenant submit tasks that no node begins
 // until each of them is refused. The stream has room all the same: the task of another
-// tenant is accepted, and runs.
+// tenant is accepted, and runs. To be done in a minute it has a tenth of the bound of each
+// user, and of the bytes of the stream.
 func TestManyUsersOfATenant(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, _ *nats.Conn) {
 		a := startNodeWith(t, srv, "node-a", &spec{partitions: 1})
@@ -158,7 +159,17 @@ func TestManyUsersOfATenant(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const users, atOnce = 1000, 50
+		op, js := operatorOf(t, srv)
+		s, err := js.Stream(t.Context(), streams.StreamTasks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		cfg.MaxMsgsPerSubject, cfg.MaxBytes = cfg.MaxMsgsPerSubject/10, cfg.MaxBytes/10
+		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		const users, atOnce = 1000, 11
 		accepted := 0
 		for u := range users {
 			subject := messages.TaskSubject("greedy", fmt.Sprint("user", u), "busy")
@@ -186,7 +197,6 @@ func TestManyUsersOfATenant(t *testing.T) {
 			}
 		}
 		t.Logf("%d tasks of %d users were accepted, %d are in no log", accepted, users, a.pending(t))
-		op, _ := operatorOf(t, srv)
 		if ack := ask(t, op, "rath.task.modest.operator.agent", `{"id":"one","input":"x"}`); ack["error"] != nil {
 			t.Fatalf("the task of another tenant: %v", ack)
 		}
@@ -360,7 +370,7 @@ func TestPoolIsBounded(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		a := startNodeWith(t, srv, "node-a", &spec{partitions: 1})
 		a.offer(t, "gpu", "busy")
-		for i := range 1300 {
+		for i := range 1100 {
 			submit(t, nc, "busy", fmt.Sprintf(`{"id":"r%d"}`, i))
 			if i%100 == 99 {
 				time.Sleep(time.Second)
@@ -368,13 +378,13 @@ func TestPoolIsBounded(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		// The partition holds 1,024.
-		if n := a.pending(t); n < 200 || n > 350 {
-			t.Errorf("%d of 1,300 tasks are in no log, want about 276", n)
+		if n := a.pending(t); n < 50 || n > 100 {
+			t.Errorf("%d of 1,100 tasks are in no log, want about 76", n)
 		}
 		submit(t, nc, "agent", `{"id":"other","input":"x"}`)
 		succeeded(t, nc, "other")
 		g := startNodeWith(t, srv, "node-g", &spec{partitions: 1, pool: "gpu", only: []flow.Registration{busy("", nil)}})
-		for i := range 1300 {
+		for i := range 1100 {
 			succeeded(t, nc, fmt.Sprintf("r%d", i))
 		}
 		g.stop()

@@ -54,7 +54,7 @@ const (
 	// maxQueued bounds the tasks that wait on one subject, which is one
 	// workflow of one user: more are answered as busy. A tenant has many users, and nodes
 	// may have to look through what all of them have waiting for the tasks of other tenants.
-	maxQueued = 100
+	maxQueued = 1000
 	// minQueued is how many may wait there for a store of any size.
 	minQueued = 64
 	// fullWorkflows is for how many workflows of one user the stream of tasks

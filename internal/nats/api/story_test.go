@@ -279,7 +279,7 @@ func TestStoryOfASecondRun(t *testing.T) {
 			e = next(t, first.events, "claim")
 		}
 		submit(t, nc, "agent", `{"id":"r2","session":"talk","input":"me too"}`)
-		if e := next(t, second.events, "event"); e["kind"] != "queued" || e["by"] != "r1" {
+		if e := next(t, second.events, "event"); e["kind"] != "queued" || e["behind"] != "r1" {
 			t.Errorf("event %v, want it queued behind r1", e)
 		}
 		if n.pending(t) != 0 {

@@ -126,18 +126,18 @@ func TestFullPoolBesideAnIdleOne(t *testing.T) {
 		began := make(chan time.Time, 1)
 		a := startNodeWith(t, srv, "node-a", &spec{partitions: 1, more: []flow.Registration{quick(began)}})
 		a.offer(t, "gpu", "busy")
-		for i := range 1300 {
+		for i := range 1100 {
 			for _, tenant := range []string{"t1", "t2"} {
 				if ack := ask(t, nc, "rath.task."+tenant+".operator.busy", fmt.Sprintf(`{"id":"r%d"}`, i)); ack["error"] != nil {
 					t.Fatalf("acknowledgement: %v", ack)
 				}
 			}
-			if i%100 == 99 {
+			if i%50 == 49 {
 				time.Sleep(time.Second)
 			}
 		}
-		if n := a.pending(t); n < 2*200 || n > 2*350 {
-			t.Errorf("%d of 2,600 tasks are in no log, want about 552: the test shows little", n)
+		if n := a.pending(t); n < 2*50 || n > 2*100 {
+			t.Errorf("%d of 2,200 tasks are in no log, want about 152: the test shows little", n)
 		}
 		for i := range 10 {
 			submitted := time.Now()

@@ -58,23 +58,25 @@ type Instance struct {
 	values      *journal.Values
 	memories    *memories
 	limits      *limiter.Set
-	memoryModel string    // makes the vectors of notes; "" is none
-	servers     *mcp.List // MCP servers; nil has none
-	health      *health   // nil without Options.Health
-	metrics     *metrics.Metrics
-	registry    *engine.Registry
-	runtime     *engine.Runtime
-	system      *actors.System
-	members     *cluster.Members // nil without gossip
-	draining    atomic.Bool
-	release     func() error                  // gives the store directory up; nil if it was not taken
-	sweepers    []func(context.Context) error // remove containers and pods that are left
-	isolation   sandbox.Isolation             // what its sandboxes offer, "" if it opens none
-	programs    []string                      // that commands find there, see sandbox.Programs
-	model       string                        // the name of the default model
-	modelError  string                        // why it cannot be asked
-	strangers   atomic.Pointer[[]string]      // see dispatch.RelayOptions
-	wired       atomic.Bool                   // system and isolation are set: gossip begins before
+	memoryModel string // makes the vectors of notes; "" is none
+	// memoryVectors names its vectors, see models.Model.Vectors.
+	memoryVectors string
+	servers       *mcp.List // MCP servers; nil has none
+	health        *health   // nil without Options.Health
+	metrics       *metrics.Metrics
+	registry      *engine.Registry
+	runtime       *engine.Runtime
+	system        *actors.System
+	members       *cluster.Members // nil without gossip
+	draining      atomic.Bool
+	release       func() error                  // gives the store directory up; nil if it was not taken
+	sweepers      []func(context.Context) error // remove containers and pods that are left
+	isolation     sandbox.Isolation             // what its sandboxes offer, "" if it opens none
+	programs      []string                      // that commands find there, see sandbox.Programs
+	model         string                        // the name of the default model
+	modelError    string                        // why it cannot be asked
+	strangers     atomic.Pointer[[]string]      // see dispatch.RelayOptions
+	wired         atomic.Bool                   // system and isolation are set: gossip begins before
 
 	front      *serviceGroup           // what any node answers: others do while this one drains
 	own        *serviceGroup           // what only this one can answer: it ends with it

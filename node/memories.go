@@ -64,7 +64,7 @@ func (n *Instance) remember(ctx context.Context) error {
 		}
 		o := &notes.Options{Logger: n.log}
 		if n.memoryModel != "" {
-			o.Embedder, o.Model = namedEmbedder{n, t}, n.memoryModel
+			o.Embedder, o.Model = namedEmbedder{n, t}, n.memoryVectors
 		}
 		return notes.Open(n.conn.Streams, t, name, o)
 	}}

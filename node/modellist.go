@@ -30,7 +30,9 @@ func (n *Instance) readModels() (func(llm.Provider) ([]engine.Choice, error), er
 		if known.list, err = models.Read(n.o.ModelList); err != nil {
 			return nil, err
 		}
-		n.memoryModel = known.list.Memory
+		if n.memoryModel = known.list.Memory; n.memoryModel != "" {
+			n.memoryVectors = known.list.Lookup(n.memoryModel).Vectors()
+		}
 	}
 	if n.o.Models != nil {
 		if known.list == nil {

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/rathcluster/rath/llm"
@@ -47,6 +48,15 @@ type Model struct {
 	ref   string // to its key, as it is written
 
 	fallbacksLine int
+}
+
+// Vectors names the vectors that the model makes: two that differ in their name here, in the
+// id at the server or in the dimensions do not compare.
+func (m *Model) Vectors() string {
+	if m.Dimensions > 0 {
+		return fmt.Sprintf("%s %s %d", m.Name, m.ID, m.Dimensions)
+	}
+	return m.Name + " " + m.ID
 }
 
 // Replicas returns the model at each of its servers.

@@ -151,6 +151,26 @@ func TestThinking(t *testing.T) {
 	}
 }
 
+// TestVectorsOfModels: the name under which vectors are kept changes with the entry, with the
+// id at the server and with the dimensions, so that those of two models are never compared.
+func TestVectorsOfModels(t *testing.T) {
+	seen := map[string]string{}
+	for _, entry := range []string{
+		"v: {can: [embeddings]}", "v: {can: [embeddings], id: small}", "v: {can: [embeddings], id: large}", "v: {can: [embeddings], id: large, dimensions: 256}",
+		"v: {can: [embeddings], id: large, dimensions: 512}", "w: {can: [embeddings], id: large, dimensions: 512}",
+	} {
+		l, err := Parse("m.yaml", []byte("models:\n  "+entry+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := l.All()[0].Vectors()
+		if other, again := seen[name]; again {
+			t.Errorf("the vectors of %s and of %s have one name, %q", other, entry, name)
+		}
+		seen[name] = entry
+	}
+}
+
 // TestParseRefuses: each mistake has the line and a remedy, and no key is repeated.
 func TestParseRefuses(t *testing.T) {
 	const head = "models:\n  a:\n    "

@@ -36,6 +36,9 @@ type Result struct {
 	// off, of which no server says what they used, and of branches that had not
 	// reported.
 	Lost session.Usage `json:"lost,omitzero"`
+	// Settled counts how often forks and branches reported more usage after the end: Usage
+	// and Lost are as of the last time. The result is then stored again.
+	Settled uint64 `json:"settled,omitempty"`
 	// Workspace is the head of the files that the session ended with.
 	Workspace string `json:"workspace,omitempty"`
 	// Chain is the commit that ended the run: its hash stands for everything
@@ -84,6 +87,26 @@ func Results(e commitlog.Entry, facts []journal.Fact) (out []Result) {
 			r := ResultOf(e.Commit.ID, v, f.Time)
 			r.Chain = &Chain{Hash: e.At.Hash.String(), Seq: e.Commit.Seq, Session: e.Commit.ID}
 			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Settle takes over the usage that facts of commits after the end of the run report.
+func (r *Result) Settle(facts []journal.Fact) {
+	for _, s := range Settlements(facts) {
+		if s.Run == r.Run && s.Settled > r.Settled {
+			r.Usage, r.Lost, r.Settled = s.Usage, s.Lost, s.Settled
+		}
+	}
+}
+
+// Settlements returns of each run that had ended before a commit with these facts, and whose
+// usage the commit reports anew, that usage alone: Run, Usage, Lost and Settled.
+func Settlements(facts []journal.Fact) (out []Result) {
+	for _, f := range facts {
+		if v, ok := f.What.(journal.Settled); ok && v.N > 0 {
+			out = append(out, Result{Run: v.Run, Usage: v.Total.Usage, Lost: v.Total.Lost, Settled: v.N})
 		}
 	}
 	return out

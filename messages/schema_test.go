@@ -211,10 +211,11 @@ func full() map[string]any {
 		},
 		"letter-end.v1": wire.LetterEnd{Schema: 1, At: 1, End: messages.LetterRetried, By: "b", Says: "c", Reason: "r", Run: "r1-r1", TimeMS: 1},
 		"work.v1": wire.Work{
-			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &journal.CancelRequested{By: "b", Says: "c", Close: "cancelled", Reason: "r", Run: "r1"},
+			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &journal.CancelRequested{By: "b", Says: "c", Close: "cancelled", Reason: "r", Run: "r1", Settle: "s1"},
 			Received: fullReceived(), Close: &journal.BranchOutcome{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
 			Quarantine: &journal.Quarantined{By: "b", Says: "c", ID: "i", Next: &journal.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},
 			Rebudget:   &journal.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Says: "c", Reason: "r", Run: "r1"}, Late: new(fullDone(journal.StepTool)),
+			Settle:  new(fullSettled().Part),
 			Branch:  fullBranch(),
 			Resolve: &journal.Resolved{By: "b", Says: "c", Decision: run.Again, Path: "1", Reason: "r", Revision: "r1", Run: "r1", Value: "1", Workflow: "fix"}, Task: &inner, Input: "{}",
 		},
@@ -446,12 +447,13 @@ func TestCommitSchema(t *testing.T) {
 		{journal.KindReleased, journal.Released{Attempt: 1, Lost: usage, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},
 		{journal.KindReview, journal.Review{Attempt: 1, Call: "c", Code: "needs_review", Expires: 1, Name: "n", Path: "1", Reason: "r", Revision: "v1", Run: "r1"}},
 		{journal.KindResolved, journal.Resolved{By: "b", Says: "c", Decision: run.Happened, ID: "i", Path: "1", Reason: "r", Revision: "r", Run: "r1", Value: "1", Workflow: "w"}},
-		{journal.KindCancel, journal.CancelRequested{By: "b", Says: "c", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1"}},
+		{journal.KindCancel, journal.CancelRequested{By: "b", Says: "c", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1", Settle: "s1"}},
 		{journal.KindWarning, journal.Warning{Run: "r1", Text: "t"}},
 		{journal.KindEnded, journal.Ended{
 			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Lost: usage, Next: offer, Output: "o",
-			Parent: &journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
+			Parent: &journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", Settle: "s1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
 		}},
+		{journal.KindSettled, fullSettled()},
 		{journal.KindRunWaiting, journal.RunWaiting{Attempt: 1, For: []journal.Wait{{
 			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Title: "t",
 		}}, Revision: "r", Run: "r1"}},
@@ -566,4 +568,13 @@ func TestRecordsSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	takes(t, s, resolved(t, "records.v1"), data)
+}
+
+// fullSettled has a value in each field.
+func fullSettled() journal.Settled {
+	spent := journal.Spending{Lost: session.Usage{Input: 1}, Steps: 2, Usage: session.Usage{Calls: 1, Input: 3, Output: 4}}
+	return journal.Settled{
+		N: 1, Parent: &journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Run: "r1", Told: spent, Total: spent,
+		Part: journal.Part{Counted: spent, From: "s2", N: 2, Spent: spent},
+	}
 }

@@ -205,6 +205,8 @@ type audit struct {
 	promised  map[key]promise   // sessions that a step made
 	disposed  map[key][]key     // by the session that decided: what it disposed of
 	fanouts   map[key]*fanout   // by the session of a branch
+	parts     []partMark        // what runs took of reports of their parts
+	partEnds  map[partKey]spending
 	told      []toldBranch
 	disposals []disposal
 	spreads   []*held
@@ -235,7 +237,7 @@ func newAudit(opts *Options) (*audit, error) {
 	a := &audit{
 		report: &Report{Violations: []Violation{}}, counts: map[string]*Count{}, streams: map[string]uint64{}, blobs: map[string]string{},
 		logs: map[key]*log{}, runs: map[key]*runState{}, links: map[key][]claimOf{}, promised: map[key]promise{}, disposed: map[key][]key{},
-		fanouts: map[key]*fanout{}, resultsOf: map[key]bool{}, refused: map[key]bool{}, untaken: map[key]untaken{}, pending: map[key]bool{}, aliases: map[key]alias{},
+		fanouts: map[key]*fanout{}, partEnds: map[partKey]spending{}, resultsOf: map[key]bool{}, refused: map[key]bool{}, untaken: map[key]untaken{}, pending: map[key]bool{}, aliases: map[key]alias{},
 		hasStream: map[string]bool{},
 	}
 	if opts != nil {

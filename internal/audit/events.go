@@ -26,6 +26,7 @@ const (
 	runWarmed       = "run.warmed"
 	runDisposed     = "run.disposed"
 	runEnded        = "run.ended"
+	runSettled      = "run.settled"
 	sessionArchived = "session.archived"
 	sessionRestored = "session.restored"
 	runQuarantined  = "run.quarantined"
@@ -308,11 +309,40 @@ type endedData struct {
 	Parent   *parentData `json:"parent"`
 	Result   *link       `json:"result"`
 	Run      string      `json:"run"`
+	Settle   string      `json:"settle"`
 	State    string      `json:"state"`
 	Steps    int64       `json:"steps"`
 	Usage    usage       `json:"usage"`
 	Version  uint64      `json:"version"`
 	Workflow string      `json:"workflow"`
+}
+
+// spending is what a run, or a part of it, used.
+type spending struct {
+	Lost  usage `json:"lost"`
+	Steps int64 `json:"steps"`
+	Usage usage `json:"usage"`
+}
+
+func (s spending) plus(o spending) spending {
+	return spending{s.Lost.plus(o.Lost), s.Steps + o.Steps, s.Usage.plus(o.Usage)}
+}
+
+// partData is the report of a fork or a branch.
+type partData struct {
+	Counted spending `json:"counted"`
+	From    string   `json:"from"`
+	N       uint64   `json:"n"`
+	Spent   spending `json:"spent"`
+}
+
+type settledData struct {
+	N      uint64      `json:"n"`
+	Parent *parentData `json:"parent"`
+	Part   partData    `json:"part"`
+	Run    string      `json:"run"`
+	Told   spending    `json:"told"`
+	Total  spending    `json:"total"`
 }
 
 type intentData struct {

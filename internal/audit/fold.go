@@ -71,6 +71,7 @@ var eventKinds = []eventKind{
 	{runWarmed, take((*folding).warmed), nil},
 	{runDisposed, take((*folding).disposed), []string{"disposed"}},
 	{runEnded, take((*folding).ended), []string{"ended", "released"}}, // the latter outside of its home
+	{runSettled, take((*folding).settled), []string{"settled"}},
 	{runQuarantined, take((*folding).quarantined), []string{"quarantined", "readmitted"}},
 	{runRebudgeted, take((*folding).rebudgeted), []string{"rebudgeted"}},
 	{stepIntent, take((*folding).intent), []string{"intent"}},

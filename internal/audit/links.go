@@ -166,6 +166,7 @@ func (a *audit) cameOf(k, from key) bool {
 // finishBranches checks that the branches of trees at rest have ended, and
 // what fan-outs said of theirs.
 func (a *audit) finishBranches() {
+	a.finishParts()
 	a.finishFanOuts()
 	busy := map[key]bool{} // trees with a run that has not ended
 	for _, g := range a.runs {

@@ -29,6 +29,7 @@ type resultData struct {
 	Output    string `json:"output"`
 	Run       string `json:"run"`
 	Session   string `json:"session"`
+	Settled   uint64 `json:"settled"`
 	State     string `json:"state"`
 	Usage     usage  `json:"usage"`
 	Version   uint64 `json:"version"`
@@ -133,8 +134,8 @@ func (a *audit) agrees(g *runState, r *resultData, wrong func(string, string) fu
 	a.check(Results, r.Code == e.code, wrong(fmt.Sprintf("code %q", e.code), fmt.Sprintf("%q", r.Code)))
 	a.check(Results, digestOf(r.Error) == e.error, wrong("the error of run.ended", clip(r.Error, 60)))
 	a.check(Results, digestOf(r.Output) == e.output, wrong("the output of run.ended", clip(r.Output, 60)))
-	a.check(Results, r.Usage == e.usage, wrong(fmt.Sprintf("usage %+v", e.usage), fmt.Sprintf("%+v", r.Usage)))
-	a.check(Results, r.Lost == e.lost, wrong(fmt.Sprintf("that %+v of it was lost", e.lost), fmt.Sprintf("%+v", r.Lost)))
+	a.check(Results, r.Usage == e.total.Usage, wrong(fmt.Sprintf("usage %+v", e.total.Usage), fmt.Sprintf("%+v", r.Usage)))
+	a.check(Results, r.Lost == e.total.Lost, wrong(fmt.Sprintf("that %+v of it was lost", e.total.Lost), fmt.Sprintf("%+v", r.Lost)))
 	a.check(Results, r.EndedMS == e.time, wrong(fmt.Sprintf("ended_ms %d", e.time), fmt.Sprintf("%d", r.EndedMS)))
 	a.check(Results, r.Workflow == e.workflow, wrong("workflow "+e.workflow, r.Workflow))
 	session, version := g.home.id, uint64(0)

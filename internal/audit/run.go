@@ -87,9 +87,10 @@ type runState struct {
 	told      int64 // steps that they told
 	account   account
 	paths     []pathMark
-	warmed    bool           // it said that a model has answered it, or that it waits
-	opened    map[string]int // branches, by the path of the fan-out
-	steps     usage          // of the steps in its home log, but for those that take in branches
+	parts     map[string]partData // the newest report of each part
+	warmed    bool                // it said that a model has answered it, or that it waits
+	opened    map[string]int      // branches, by the path of the fan-out
+	steps     usage               // of the steps in its home log, but for those that take in branches
 }
 
 // endMark is how a run ended.
@@ -107,7 +108,9 @@ type endMark struct {
 	time     int64
 	usage    usage
 	steps    int64
-	lost     usage // the part of it that is estimated
+	lost     usage    // the part of it that is estimated
+	total    spending // what the log says of it since, see settled
+	settled  uint64   // how often
 	version  uint64
 	workflow string
 }
@@ -312,6 +315,9 @@ func (f *folding) ended(e *event, d endedData) {
 			f.says(d.Run, "an end that says of which calls nobody knows whether they took effect", fmt.Sprintf("it succeeded with %d intents open", len(r.intents))))
 		f.endedHome(e, &d, g)
 	} else {
+		if d.Settle != "" {
+			f.a.partEnds[partKey{f.l.key, d.Run, 1}] = spending{d.Lost, d.Steps, d.Usage}
+		}
 		f.a.check(OneEnd, d.State == "cancelled" && d.Workflow == "",
 			f.says(d.Run, "run.ended in its home, or outside of it cancelled and without a workflow", d.State+" of "+d.Workflow+" in a session that is not its home"))
 	}
@@ -347,7 +353,7 @@ func (f *folding) endedHome(e *event, d *endedData, g *runState) {
 	end := &endMark{
 		attempt: d.Attempt, code: d.Code, commit: f.c.seq, hash: f.l.marks[len(f.l.marks)-1].hash, state: d.State, time: e.time, usage: d.Usage, steps: d.Steps, lost: d.Lost,
 		head: d.Head, told: d.Version > 0,
-		version: f.l.version, result: d.Result, output: digestOf(d.Output), error: digestOf(d.Error), workflow: d.Workflow,
+		version: f.l.version, total: spending{d.Lost, d.Steps, d.Usage}, result: d.Result, output: digestOf(d.Output), error: digestOf(d.Error), workflow: d.Workflow,
 	}
 	g.end = end
 }

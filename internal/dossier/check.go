@@ -188,6 +188,15 @@ func (a *archive) decided() map[session.ID]disposition {
 	for _, c := range a.logs {
 		for i, facts := range c.facts {
 			for _, e := range facts {
+				if end, ok := e.What.(journal.Ended); ok {
+					for _, id := range end.Children { // the end of a run cancels the forks that are open
+						if child := a.byID[id]; child != nil {
+							if cl, n := child.closing(); n > 0 && cl.State == session.ClosedCancelled {
+								put(id, disposition{state: cl.State, reason: cl.Reason, by: c.key.ID, commit: uint64(i + 1), implied: true})
+							}
+						}
+					}
+				}
 				for _, o := range e.Outcomes() {
 					d := disposition{state: o.State, reason: o.Reason, by: c.key.ID, commit: uint64(i + 1)}
 					switch e.What.(type) {

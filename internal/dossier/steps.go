@@ -151,6 +151,11 @@ func (t *timeline) event(e journal.Fact) {
 		f.Warnings = append(f.Warnings, textOf(p.Text))
 	case journal.Ended:
 		t.ended(e, p)
+	case journal.Settled:
+		if b := t.branch(p.Run); b != nil && p.N > 0 {
+			b.Tokens = p.Total.Usage.Tokens()
+		}
+		t.line(e, "settled", "run", fmt.Sprintf("session %s reports %s tokens of the run", t.name(p.Part.From), lineage.Thousands(p.Part.Spent.Usage.Tokens())))
 	case journal.RunWaiting:
 		t.waits(e, p)
 	case journal.SignalReceived:

@@ -130,6 +130,11 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e journal.End
 	if e.Workflow == "" {
 		e.Workflow = ex.reg.Name
 	}
+	if e.State != run.Succeeded {
+		if err := ex.chargeUnreached(ctx); err != nil {
+			return run.Running, errors.Join(why, err)
+		}
+	}
 	ex.mu.Lock()
 	e.Usage, e.Lost, e.Steps = ex.account.Spent, ex.account.lost, ex.account.Steps
 	ex.mu.Unlock()
@@ -155,6 +160,39 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e journal.End
 		why = run.ErrCancelled
 	}
 	return ack.State, why
+}
+
+// chargeUnreached books what former attempts recorded in the logs of forks that this
+// execution did not come to, because it ended before.
+func (ex *Execution) chargeUnreached(ctx context.Context) error {
+	ex.mu.Lock()
+	left := ex.pos.journal.Made(func(s *journal.Step) bool { return ex.levels.outer(s.Path) })
+	seen := map[session.ID]bool{}
+	for k, h := range ex.sessions.held {
+		if !h.outer {
+			seen[k.ID] = true
+		}
+	}
+	ex.mu.Unlock()
+	for len(left) > 0 {
+		id := left[0]
+		if left = left[1:]; seen[id] {
+			continue
+		}
+		seen[id] = true
+		g, err := ex.rt.Values.Recorded(ctx, session.Key{Tenant: ex.home.Tenant, ID: id}, ex.id)
+		switch {
+		case errors.Is(err, run.ErrUnknownRun), errors.Is(err, session.ErrNotFound):
+			continue // the attempt ended before it began it
+		case err != nil:
+			return fmt.Errorf("flow: read what run %s used in session %s: %w: %w", ex.id, id, session.ErrUnavailable, err)
+		}
+		ex.mu.Lock()
+		ex.charge(g.Journal)
+		ex.mu.Unlock()
+		left = append(left, g.Journal.Made(func(*journal.Step) bool { return false })...)
+	}
+	return nil
 }
 
 // checkResult brings what Forward returned on top of what steps committed of it, and

@@ -24,7 +24,7 @@ func (ex *Execution) follow(at commitlog.Position, end context.CancelCauseFunc) 
 func (ex *Execution) receiveEvents(events []session.Event) error {
 	for i := range events {
 		switch events[i].Kind {
-		case journal.KindSignalReceived, journal.KindQuarantined, journal.KindRebudgeted, journal.KindCancel:
+		case journal.KindSignalReceived, journal.KindQuarantined, journal.KindRebudgeted, journal.KindCancel, journal.KindSettled:
 			if why := ex.receiveEvent(events[i]); why != nil {
 				return why
 			}
@@ -48,6 +48,13 @@ func (ex *Execution) receiveEvent(e session.Event) error {
 			ex.mu.Lock()
 			ex.account.Limit, ex.granted.Record.Task.Budget = v.Budget, v.Budget
 			ex.life.setDeadline(ex.rt.Clock, ex.granted.Record.Deadline())
+			ex.mu.Unlock()
+		}
+	case journal.KindSettled:
+		if v, err := journal.Decode[journal.Settled](e); err == nil && v.Run == ex.id && v.N == 0 {
+			ex.mu.Lock()
+			ex.account.branches.Revise(v.Part)
+			ex.account.hold()
 			ex.mu.Unlock()
 		}
 	case journal.KindCancel:

@@ -146,7 +146,7 @@ func (ex *Execution) cancelIfEnded(ctx context.Context, branch session.Key) erro
 		return nil // a later attempt finds the branch
 	}
 	why := "the run that opened this branch " + g.State.Past()
-	err = ex.rt.Store.Apply(bounded, journal.Signal{To: branch, Run: ex.id, Cancel: &journal.CancelRequested{By: string(ex.id), Reason: why, Run: ex.id}})
+	err = ex.rt.Store.Apply(bounded, journal.Signal{To: branch, Run: ex.id, Cancel: &journal.CancelRequested{By: string(ex.id), Reason: why, Run: ex.id, Settle: g.Record.Ended.Settle}})
 	if errors.Is(err, run.ErrState) {
 		err = nil // it is cancelled already
 	}

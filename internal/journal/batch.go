@@ -241,6 +241,9 @@ func (w *StateMachine) afterCancel(r *Record, b Batch, now time.Time) (Ack, erro
 	if has(b.Events, KindEnded) || has(b.Events, KindReview) {
 		e := Ended{Attempt: r.Attempt, Run: r.ID, Workflow: r.Task.Workflow}
 		e.Usage, e.Lost, e.Steps = r.spent()
+		if len(r.made()) > 0 && !has(b.Events, KindEnded) { // an execution that ends the run counts its forks itself
+			e.Settle = w.key.ID
+		}
 		for _, ev := range b.Events {
 			if ev.Kind != KindEnded {
 				continue

@@ -32,6 +32,7 @@ const (
 
 	KindQuarantined = "run.quarantined" // the session was quarantined, or released
 	KindRebudgeted  = "run.rebudgeted"  // a run has another budget now
+	KindSettled     = "run.settled"     // the log of a fork or of a branch reported more usage of a run
 )
 
 // The events of a step.
@@ -186,6 +187,9 @@ type CancelRequested struct {
 	Reason string `json:"reason"`
 	Run    run.ID `json:"run"`
 	Says   string `json:"says,omitempty"`
+	// Settle is, in the log of a fork, the home of the run, to which the end here reports
+	// what the run used here; see Ended.
+	Settle session.ID `json:"settle,omitempty"`
 }
 
 // Warning tells the author of a workflow something about a run.
@@ -196,18 +200,21 @@ type Warning struct {
 
 // Ended records how a run ended, all that a result needs and what follows.
 type Ended struct {
-	Attempt  uint64          `json:"attempt"`
-	Branches []session.ID    `json:"branches,omitempty"` // of fan-outs, still open; they are cancelled
-	Children []session.ID    `json:"children,omitempty"` // that it made; those that are open are cancelled
-	Code     run.Code        `json:"code,omitempty"`
-	Error    string          `json:"error,omitempty"`
-	Head     blob.Digest     `json:"head,omitzero"`  // of the session's files after it
-	Lost     session.Usage   `json:"lost,omitzero"`  // the part of Usage that is estimated, see StepCompleted and Reservations
-	Next     *Offer          `json:"next,omitempty"` // the queued run that is promoted
-	Output   string          `json:"output,omitempty"`
-	Parent   *Ancestor       `json:"parent,omitempty"` // who is told how a branch ended
-	Result   *session.Link   `json:"result,omitempty"`
-	Run      run.ID          `json:"run"`
+	Attempt  uint64        `json:"attempt"`
+	Branches []session.ID  `json:"branches,omitempty"` // of fan-outs, still open; they are cancelled
+	Children []session.ID  `json:"children,omitempty"` // that it made; those that are open are cancelled
+	Code     run.Code      `json:"code,omitempty"`
+	Error    string        `json:"error,omitempty"`
+	Head     blob.Digest   `json:"head,omitzero"`  // of the session's files after it
+	Lost     session.Usage `json:"lost,omitzero"`  // the part of Usage that is estimated, see StepCompleted and Reservations
+	Next     *Offer        `json:"next,omitempty"` // the queued run that is promoted
+	Output   string        `json:"output,omitempty"`
+	Parent   *Ancestor     `json:"parent,omitempty"` // who is told how a branch ended
+	Result   *session.Link `json:"result,omitempty"`
+	Run      run.ID        `json:"run"`
+	// Settle is the home of the run if Usage lacks the steps in the logs of Children: the
+	// run ended without its execution, and their ends report to that log. See Settled.
+	Settle   session.ID      `json:"settle,omitempty"`
 	State    run.State       `json:"state"`
 	Steps    int64           `json:"steps,omitempty"` // of the run and its branches, as Usage counts them
 	Usage    session.Usage   `json:"usage,omitzero"`

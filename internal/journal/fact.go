@@ -182,6 +182,8 @@ func (f *Fact) name() {
 		if v.Workflow != "" { // else a session that is not the run's home is let go
 			f.State, f.Code, f.Usage = v.State, v.Code, v.Usage
 		}
+	case Settled:
+		f.Run, f.Usage = v.Run, v.Total.Usage
 	case StepStarted:
 		f.Run, f.Step, f.Attempt = v.Run, v.Path, v.Attempt
 	case StepCompleted:
@@ -215,6 +217,7 @@ var payloads = map[string]func(session.Event) (any, error){
 	KindCancel:           asFact(Decode[CancelRequested]),
 	KindWarning:          asFact(Decode[Warning]),
 	KindEnded:            asFact(Decode[Ended]),
+	KindSettled:          asFact(Decode[Settled]),
 	KindRunWaiting:       asFact(Decode[RunWaiting]),
 	KindSignalReceived:   asFact(Decode[SignalReceived]),
 	KindFanOut:           asFact(Decode[FanOut]),

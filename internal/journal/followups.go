@@ -112,8 +112,18 @@ func Followups(e commitlog.Entry, facts []Fact) ([]Work, error) {
 			}
 			for _, id := range v.Children {
 				work = append(work, Work{Signal: &Signal{
-					To: session.Key{Tenant: k.Tenant, ID: id}, Run: v.Run, Cancel: &CancelRequested{By: string(v.Run), Reason: why, Run: v.Run},
+					To: session.Key{Tenant: k.Tenant, ID: id}, Run: v.Run,
+					Cancel: &CancelRequested{By: string(v.Run), Reason: why, Run: v.Run, Settle: v.Settle},
 				}})
+			}
+			if spent := v.spending(); v.Settle != "" && v.Settle != k.ID && spent != (Spending{}) {
+				work = append(work, Work{Signal: settlement(session.Key{Tenant: k.Tenant, ID: v.Settle}, v.Run, Part{From: k.ID, N: 1, Spent: spent})})
+			}
+		case Settled:
+			if up := v.Parent; up != nil { // which counts the losses of branches as usage
+				told, total := v.Told, v.Total
+				told.Lost, total.Lost = session.Usage{}, session.Usage{}
+				work = append(work, Work{Signal: settlement(session.Key{Tenant: k.Tenant, ID: up.Session}, up.Run, Part{Counted: told, From: k.ID, N: v.N, Spent: total})})
 			}
 		}
 	}

@@ -165,6 +165,8 @@ func play(t *testing.T) *theatre {
 	warmed := CacheWarmed{Parent: *warming.Branch.Parent(), Run: warming.ID}
 	commit(warming.Session, warming.ID, "2.a.0", nil, chunk, event(KindCacheWarmed, warmed), event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepModel, Name: "a", Path: "2.a.0", Row: true, Run: warming.ID}))
 	signal(*warmed.signal("t"))
+	spent := Spending{Steps: 2, Usage: session.Usage{Calls: 2, Input: 8}}
+	signal(Signal{To: whole, Run: "r4", Settle: &Part{Counted: spent, From: fanned.ID, N: 1, Spent: spent.add(spent)}})
 	return h
 }
 
@@ -187,7 +189,7 @@ func TestGolden(t *testing.T) {
 	}
 	for _, kind := range []string{
 		KindWriter, KindSubmitted, KindClaimed, KindReleased, KindReview, KindResolved, KindCancel, KindWarning, KindEnded, KindStepStarted, KindStepCompleted, KindLate,
-		KindRunWaiting, KindSignalReceived, KindFanOut, KindBranchOutcomes, KindQuarantined, KindRebudgeted, KindBranchesReleased, KindCacheWarmed,
+		KindRunWaiting, KindSignalReceived, KindFanOut, KindBranchOutcomes, KindQuarantined, KindRebudgeted, KindBranchesReleased, KindCacheWarmed, KindSettled,
 	} {
 		if !kinds[kind] {
 			t.Errorf("the history has no %s", kind)

@@ -254,6 +254,8 @@ func (h *theatre) outside(w *StateMachine, id run.ID) {
 		case 0:
 			signal(Signal{Quarantine: &Quarantined{Reason: "r", Released: w.RunState().Quarantine() != nil}})
 		case 1:
+			part := Part{From: session.ID(h.name("part")), N: 1 + uint64(h.r.IntN(3)), Spent: Spending{Steps: 1, Usage: session.Usage{Input: 5}}}
+			signal(Signal{Run: id, Settle: &part})
 			signal(Signal{Run: id, Rebudget: &Rebudgeted{Budget: run.Budget{Tokens: int64(h.r.IntN(1000))}}})
 		case 2:
 			if h.r.IntN(8) > 0 {

@@ -140,6 +140,16 @@ func (j *Journal) Spent(skip func(*Step) bool) (used, lost session.Usage, steps 
 	return used, lost, steps
 }
 
+// Made returns the sessions that steps made, without the steps that skip names.
+func (j *Journal) Made(skip func(*Step) bool) (all []session.ID) {
+	for _, s := range j.steps {
+		if !skip(s) {
+			all = append(all, s.made()...)
+		}
+	}
+	return all
+}
+
 // Len returns the number of recorded steps.
 func (j *Journal) Len() int { return len(j.steps) }
 

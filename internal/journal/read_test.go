@@ -15,7 +15,7 @@ func TestReadIsQuick(t *testing.T) {
 	for _, v := range []any{
 		&WriterOpened{}, &Submitted{Task: wireTask{Branch: &Branch{}, ForkOf: &wireRef{}}}, &Claimed{}, &Released{}, &Review{}, &Resolved{}, &CancelRequested{},
 		&Warning{}, &Ended{Parent: &Ancestor{}, Result: &session.Link{}}, &RunWaiting{For: []Wait{{}}}, &SignalReceived{Branch: &BranchEnd{}},
-		&FanOut{Branches: []FanOutBranch{{}}}, &CacheWarmed{}, &BranchOutcomes{Branches: []BranchOutcome{{}}}, &Quarantined{}, &Rebudgeted{}, &StepStarted{},
+		&FanOut{Branches: []FanOutBranch{{}}}, &CacheWarmed{}, &BranchOutcomes{Branches: []BranchOutcome{{}}}, &Quarantined{}, &Rebudgeted{}, &Settled{Parent: &Ancestor{}}, &StepStarted{},
 		&StepCompleted{Links: []session.Link{{}}},
 	} {
 		data, err := canonical.Marshal(v)

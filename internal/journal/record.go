@@ -47,6 +47,7 @@ type Record struct {
 	cut       int           // see CutOff
 	lost      session.Usage // see Lost
 	reserved  Reservations
+	settled   *Settled      // the newest, of a run that has ended
 	order     paged[*Step]  // the steps as they were recorded
 	taskPage  *session.Page // of a long task
 	place     int           // of a run that ended, in RunState.ended
@@ -77,10 +78,16 @@ func (r *Record) Steps() []*Step {
 // missing.
 func (r *Record) made() (all []session.ID) {
 	for _, s := range r.order.items {
-		for _, l := range s.Links {
-			if l.Seq == 0 {
-				all = append(all, l.ID)
-			}
+		all = append(all, s.made()...)
+	}
+	return all
+}
+
+// made returns the sessions that a step made.
+func (s *Step) made() (all []session.ID) {
+	for _, l := range s.Links {
+		if l.Seq == 0 {
+			all = append(all, l.ID)
 		}
 	}
 	return all

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/rathcluster/rath/run"
@@ -17,6 +18,8 @@ type Reservations struct {
 	Late      session.Usage `json:"late,omitzero"`
 	LateSteps int64         `json:"late_steps,omitempty"` // of the same branches
 	Open      []reservation `json:"open,omitempty"`
+	// Parts are those that reported other usage than the run had counted; see Part.
+	Parts map[session.ID]Part `json:"parts,omitempty"`
 }
 
 // reservation is what the branches of one fan-out may use.
@@ -98,6 +101,34 @@ func (e *Reservations) owed(inbox []SignalReceived) (used, bound session.Usage, 
 	return used.Add(bound), bound, steps
 }
 
+// keepOpen leaves what the end of a run had to estimate: branches that may be at work and
+// have not reported. They report to a run that has ended.
+func (e *Reservations) keepOpen(inbox []SignalReceived) {
+	told := map[session.ID]bool{}
+	for _, v := range inbox {
+		if v.Kind == Report && v.Branch != nil {
+			told[v.Branch.Link.ID] = true
+		}
+	}
+	for i := range e.Open {
+		a := &e.Open[i]
+		if a.Warming { // the others never begin
+			a.Branches, a.Warming = a.Branches[:1], false
+		}
+		a.Branches = slices.DeleteFunc(a.Branches, func(id session.ID) bool { return told[id] })
+	}
+	e.Open = slices.DeleteFunc(e.Open, func(a reservation) bool { return len(a.Branches) == 0 })
+	e.Late, e.LateSteps = session.Usage{}, 0 // the end counts it
+	if len(e.Open) == 0 {
+		e.Open = nil
+	}
+}
+
+// holds returns the place of the reservation for a branch, -1 without one.
+func (e *Reservations) holds(branch session.ID) int {
+	return slices.IndexFunc(e.Open, func(a reservation) bool { return slices.Contains(a.Branches, branch) })
+}
+
 // opened adds the branches of a fan-out.
 func (e *Reservations) opened(f FanOut) {
 	if e.at(GatherPath(f.Path)) >= 0 || len(f.Branches) == 0 {
@@ -119,7 +150,7 @@ func (e *Reservations) releaseBranches(p run.Path) {
 
 // clone returns a copy that does not change with e.
 func (e *Reservations) clone() Reservations {
-	cp := Reservations{Late: e.Late, LateSteps: e.LateSteps, Open: slices.Clone(e.Open)}
+	cp := Reservations{Late: e.Late, LateSteps: e.LateSteps, Open: slices.Clone(e.Open), Parts: maps.Clone(e.Parts)}
 	for i := range cp.Open {
 		cp.Open[i].Branches = slices.Clone(cp.Open[i].Branches)
 	}

@@ -178,6 +178,11 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		}
 	case Ended:
 		b.end(v, now)
+	case Settled:
+		if r := b.runs[v.Run]; r != nil {
+			b.touch(r)
+			r.settle(v)
+		}
 	case StepStarted:
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() && v.Attempt >= r.Attempt {
 			put(&r.intents, v.Path, v)
@@ -252,8 +257,8 @@ func (b *RunState) end(v Ended, now time.Time) {
 	b.Queue = slices.DeleteFunc(b.Queue, func(id run.ID) bool { return id == v.Run })
 	// A run that ended needs no journal any more; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
+	r.reserved.keepOpen(r.inbox)
 	r.branches, r.warming, r.inbox, r.delivered, r.Suspended = nil, nil, nil, nil, nil
-	r.reserved = Reservations{}
 	r.Base, r.order, r.taskPage = session.Session{}, paged[*Step]{}, nil
 	r.Task.Input = nil
 	r.place = len(b.ended.items)

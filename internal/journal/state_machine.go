@@ -255,6 +255,12 @@ func (w *StateMachine) end(r *Record, s run.State, code run.Code, text string, n
 	}
 	e := Ended{Attempt: r.Attempt, Branches: r.branches, Children: r.made(), Code: code, Error: text, Run: r.ID, State: s, Workflow: r.Task.Workflow}
 	e.Usage, e.Lost, e.Steps = r.spent()
+	switch {
+	case r.Home != w.key:
+		e.Settle = r.Cancel.Settle
+	case len(e.Children) > 0:
+		e.Settle = w.key.ID
+	}
 	return w.stage(now, w.finale(r, []session.Event{w.promote(e, now)})...)
 }
 
@@ -364,7 +370,12 @@ func (w *StateMachine) Signal(s Signal, now time.Time) error {
 	if r == nil {
 		return fmt.Errorf("journal: %s is not in the log of %s: %w", s.Run, w.key, run.ErrUnknownRun)
 	}
-	if r.State.Terminal() {
+	switch {
+	case s.Settle != nil:
+		return w.settlePart(r, *s.Settle, now)
+	case r.State.Terminal() && s.Received != nil && s.Received.Kind == Report && s.Received.Branch != nil:
+		return w.reportedLate(r, *s.Received, now)
+	case r.State.Terminal():
 		return fmt.Errorf("journal: %s %s already: %w", s.Run, r.State.Past(), run.ErrState)
 	}
 	switch {
@@ -410,7 +421,8 @@ func (w *StateMachine) Signal(s Signal, now time.Time) error {
 // the run, and a branch ends with that.
 func (w *StateMachine) cancel(r *Record, c CancelRequested, now time.Time) error {
 	c.Run = r.ID
-	if r.Home != w.key && w.value.Closing().State != "" && len(r.made()) == 0 {
+	if used, _, steps := r.spent(); r.Home != w.key && w.value.Closing().State != "" && len(r.made()) == 0 &&
+		(c.Settle == "" || steps == 0 && used == session.Usage{}) {
 		return nil // it was let go before, and left nothing
 	}
 	live := r.Home == w.key && r.State == run.Running && r.Epoch == w.Epoch()

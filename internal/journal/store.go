@@ -96,6 +96,7 @@ type Signal struct {
 	Restore *commitlog.Restoration
 	Tick    bool           // something may be due by the clock
 	Late    *StepCompleted // the outcome of a call of an attempt that lost the run
+	Settle  *Part          // the usage of a fork or of a branch, for the home of its run
 }
 
 // Store gives a run the right to write to sessions: that of [NewStore] in memory, the
@@ -115,7 +116,7 @@ type Signal struct {
 //
 // Apply records a signal and returns once it is durable; a signal that changes
 // nothing any more returns ErrState and says why. So does the report of a branch
-// that the run went on without, although it records what the branch used.
+// that the run went on or ended without, although it records what the branch used.
 //
 // Follow has take called with each commit of a session that is held here, in order from a
 // position on, until stop was called. What cannot be read comes later. take is called in

@@ -11,7 +11,7 @@ import "github.com/rathcluster/rath/session"
 func IsTerminalOnly(events []session.Event) bool {
 	for _, e := range events {
 		switch e.Kind {
-		case KindEnded, KindReleased, KindReview, KindBranchOutcomes, KindLate,
+		case KindEnded, KindSettled, KindReleased, KindReview, KindBranchOutcomes, KindLate,
 			KindCancel, KindSignalReceived, KindResolved, KindQuarantined, KindRebudgeted,
 			session.KindClosed, session.KindRejected, session.KindArchived, session.KindRestored:
 			return true

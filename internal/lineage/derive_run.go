@@ -43,6 +43,11 @@ func (r *Record) ofRun(what any) {
 		r.Kind, r.Summary = Warning, "run warns: "+excerpt(v.Text, 90)
 	case journal.Ended:
 		r.ended(v)
+	case journal.Settled:
+		r.Kind, r.Summary = Settled, "session "+Short(v.Part.From)+" reports "+Thousands(v.Part.Spent.Usage.Tokens())+" tokens of the run"
+		if v.N > 0 {
+			r.Summary += ", which used " + Thousands(v.Total.Usage.Tokens())
+		}
 	case journal.RunWaiting:
 		r.waiting(v)
 	case journal.SignalReceived:

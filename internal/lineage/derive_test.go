@@ -221,6 +221,7 @@ func TestDeriveSummaries(t *testing.T) {
 		{"cancel by a run", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", By: "r0", Reason: "too slow"}), lineage.Cancel, `run is asked to stop: "too slow"`},
 		{"warning", runEvent(t, journal.KindWarning, journal.Warning{Run: "r1", Text: "did you shadow s?"}), lineage.Warning, "run warns: did you shadow s?"},
 		{"ended", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Succeeded, Workflow: "fix", Usage: session.Usage{Calls: 6, Input: 4000, Output: 120}}), lineage.Ended, "run succeeded, 6 model calls, 4,120 tokens"},
+		{"settled", runEvent(t, journal.KindSettled, journal.Settled{N: 1, Run: "r1", Part: journal.Part{From: "s2", N: 1, Spent: journal.Spending{Usage: session.Usage{Input: 22}}}, Total: journal.Spending{Usage: session.Usage{Input: 1022}}}), lineage.Settled, "session s2 reports 22 tokens of the run, which used 1,022"},
 		{"ended elsewhere", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Cancelled}), lineage.Released, "run lets the session go: cancelled"},
 		{"failed", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.TimedOut, Workflow: "fix", Code: run.CodeDeadline, Error: "deadline exceeded"}), lineage.Ended, "run timed out: deadline exceeded"},
 	}

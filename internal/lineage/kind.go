@@ -52,6 +52,7 @@ const (
 	Reported  Kind = "reported"
 	Disposed  Kind = "disposed"
 	Ended     Kind = "ended"
+	Settled   Kind = "settled"
 
 	Quarantined Kind = "quarantined"
 	Readmitted  Kind = "readmitted"
@@ -104,6 +105,7 @@ var kinds = []struct {
 	{Reported, "a branch of a fan-out reported to its parent how it ended"},
 	{Disposed, "a run said how branches of its fan-out ended for it; they accept nothing after it"},
 	{Ended, "a run ended"},
+	{Settled, "a fork or a branch reported more usage of a run than the run had counted; of a run that has ended, `usage` is the new total"},
 	{Quarantined, "a session was quarantined: no step begins in it, no session merges it or recalls what it wrote"},
 	{Readmitted, "a session that was quarantined goes on"},
 	{Rebudgeted, "a run may consume more, or less, than its task said"},

@@ -295,7 +295,7 @@ func (r *Record) Actor() string {
 		if r.Agent == "" {
 			return r.Tool
 		}
-	case Submitted, Queued, Claimed, Released, Review, Cancel, Warning, Waiting, Answered, Due, Reported, Ended:
+	case Submitted, Queued, Claimed, Released, Review, Cancel, Warning, Waiting, Answered, Due, Reported, Ended, Settled:
 		return "run"
 	case Message:
 		return cmp.Or(r.By, string(session.User))

@@ -168,6 +168,9 @@ func (g *Graph) home(k runKey) session.Key {
 // fold follows the states of a run as package run does.
 func (r *Run) fold(rec *Record) {
 	if r.State.Terminal() {
+		if rec.Kind == Settled {
+			r.Usage = rec.Usage
+		}
 		return
 	}
 	switch rec.Kind {

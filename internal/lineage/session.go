@@ -81,7 +81,7 @@ func (g *Graph) info(t *history) Session {
 // not that of a row whose step has a record beside it.
 func spends(r *Record) bool {
 	switch r.Kind {
-	case Ended, Reported, Gathered, Adopted, Merged, Late:
+	case Ended, Settled, Reported, Gathered, Adopted, Merged, Late:
 		return false
 	case Chunk:
 		return r.Step == ""

@@ -141,6 +141,9 @@ func runsOf(t *dossier.Evidence, k session.Key, raws []string) (*logRuns, error)
 			}
 			out.ends[r.Run] = &r
 		}
+		for _, r := range out.ends {
+			r.Settle(facts)
+		}
 	}
 	return out, nil
 }

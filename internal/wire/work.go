@@ -27,6 +27,7 @@ type Work struct {
 	Quarantine *journal.Quarantined   `json:"quarantine,omitempty"`
 	Rebudget   *journal.Rebudgeted    `json:"rebudget,omitempty"`
 	Late       *journal.StepCompleted `json:"late,omitempty"`
+	Settle     *journal.Part          `json:"settle,omitempty"`
 	// Task is set for a task that no log holds yet. Its input is apart, as
 	// text: the task's digest covers every byte of it.
 	Task  *messages.Task `json:"task,omitempty"`
@@ -44,7 +45,7 @@ func WorkOf(w journal.Work) Work {
 		s := w.Signal
 		return Work{
 			Tenant: s.To.Tenant, Session: s.To.ID, Run: s.Run, Cancel: s.Cancel, Resolve: s.Resolve,
-			Received: s.Received, Close: s.Close, Tick: s.Tick, Late: s.Late, Quarantine: s.Quarantine, Rebudget: s.Rebudget,
+			Received: s.Received, Close: s.Close, Tick: s.Tick, Late: s.Late, Settle: s.Settle, Quarantine: s.Quarantine, Rebudget: s.Rebudget,
 		}
 	case w.Task == nil:
 		return Work{}
@@ -80,14 +81,14 @@ func (w *Work) Decoded() (journal.Work, error) {
 	if err := k.Valid(); err != nil {
 		return journal.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
-	signal := w.Cancel != nil || w.Resolve != nil || w.Received != nil || w.Close != nil || w.Tick || w.Late != nil || w.Quarantine != nil || w.Rebudget != nil
+	signal := w.Cancel != nil || w.Resolve != nil || w.Received != nil || w.Close != nil || w.Tick || w.Late != nil || w.Quarantine != nil || w.Rebudget != nil || w.Settle != nil
 	if err := session.ValidID("run", string(w.Run)); err != nil && (!signal || w.Run != "") {
 		return journal.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
 	if signal {
 		return journal.Work{Signal: &journal.Signal{
 			To: k, Run: w.Run, Cancel: w.Cancel, Resolve: w.Resolve, Received: w.Received, Close: w.Close, Tick: w.Tick, Late: w.Late,
-			Quarantine: w.Quarantine, Rebudget: w.Rebudget,
+			Quarantine: w.Quarantine, Rebudget: w.Rebudget, Settle: w.Settle,
 		}}, nil
 	}
 	if w.Workflow == "" && w.Task == nil {

@@ -143,6 +143,8 @@ func workText(w journal.Work) string {
 	switch {
 	case s.Cancel != nil:
 		text += fmt.Sprintf(" cancel %s reason=%q", s.Run, s.Cancel.Reason)
+	case s.Settle != nil:
+		text += fmt.Sprintf(" settle %s tokens=%d steps=%d", s.Run, s.Settle.Spent.Usage.Tokens(), s.Settle.Spent.Steps)
 	case s.Close != nil:
 		text += fmt.Sprintf(" closed as %s reason=%q", s.Close.State, s.Close.Reason)
 	case s.Received != nil && s.Received.Branch != nil:

@@ -18,7 +18,12 @@ import (
 // PutResult stores the result of a run that has ended here as KeepResult does. One
 // that has no signature is signed if this connection signs: none is stored unsigned
 // that should have one, and a crash before leaves it to the next relay.
+//
+// A result of [messages.Settlements] changes the usage of the stored one.
 func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
+	if r.Settled > 0 && r.State == "" {
+		return c.settleResult(ctx, t, r)
+	}
 	if statement := r.Say(t); c.O.Sign != nil && statement != "" && r.Signature == "" {
 		signature, err := c.O.Sign(statement)
 		if err != nil {
@@ -57,6 +62,44 @@ func (c *Projections) KeepResult(ctx context.Context, t session.Tenant, r messag
 			return fmt.Errorf("nats/project: store result of run %s: %w", r.Run, err)
 		}
 		err = nil
+	}
+}
+
+// settleResult gives the stored result of a run the usage that its log reports now, until
+// ctx ends. One that is not there yet is stored by the follow-up of the run's end; one that
+// is older than results are kept has nothing to change.
+func (c *Projections) settleResult(ctx context.Context, t session.Tenant, now messages.Result) error {
+	subject := messages.RunSubject(t, now.Run, messages.OnResult)
+	for wait := conn.NewBackoff(); ; {
+		m, err := c.LeaderLast(ctx, streams.StreamResult, subject)
+		if errors.Is(err, conn.ErrNoMessage) {
+			r, err := c.Result(ctx, t, now.Run)
+			if err != nil {
+				return fmt.Errorf("nats/project: settle result of run %s: %w", now.Run, err)
+			}
+			return c.PutResult(ctx, t, r, false)
+		}
+		if err == nil {
+			r, decodeErr := messages.DecodeResult(m.Data)
+			if decodeErr != nil {
+				return fmt.Errorf("nats/project: result of run %s: %w", now.Run, decodeErr)
+			}
+			if r.Settled >= now.Settled {
+				return nil
+			}
+			r.Usage, r.Lost, r.Settled = now.Usage, now.Lost, now.Settled
+			data, encodeErr := r.Encode()
+			if encodeErr != nil {
+				return encodeErr
+			}
+			_, err = c.PublishExpecting(ctx, subject, m.Seq, nil, data)
+		}
+		if err == nil || errors.Is(err, conn.ErrFull) {
+			return err
+		}
+		if wait.Sleep(ctx) != nil {
+			return fmt.Errorf("nats/project: settle result of run %s: %w", now.Run, err)
+		}
 	}
 }
 
@@ -113,6 +156,7 @@ func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (
 		return messages.Result{}, err
 	}
 	var runs journal.RunState
+	var result *messages.Result
 	for e, err := range c.Log().Read(ctx, home, commitlog.Position{}) {
 		if err != nil {
 			return messages.Result{}, err
@@ -120,12 +164,19 @@ func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (
 		facts := journal.Facts(e.Commit)
 		for _, r := range messages.Results(e, facts) {
 			if r.Run == id {
-				return c.settled(ctx, t, r)
+				result = &r
 			}
+		}
+		if result != nil {
+			result.Settle(facts)
+			continue
 		}
 		if err := runs.Fold(home, facts); err != nil {
 			return messages.Result{}, fmt.Errorf("nats/project: read the log of run %s: %w", id, err)
 		}
+	}
+	if result != nil {
+		return c.settled(ctx, t, *result)
 	}
 	state := run.Queued
 	if r := runs.Run(id); r != nil {

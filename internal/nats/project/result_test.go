@@ -2,6 +2,7 @@ package project
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 // TestResultIsSigned: a process with a key stores no result without its signature, so
@@ -55,6 +57,34 @@ func TestResultIsSigned(t *testing.T) {
 		}
 		if got, _, err := c.Stored(t.Context(), "default", "r3"); err != nil || got.Signature != "" {
 			t.Errorf("stored is %+v (%v)", got, err)
+		}
+	})
+}
+
+// TestResultSettles: usage that is reported after the end of a run takes the place of the one
+// in its stored result, the newest report wins, and nothing else of the result changes.
+func TestResultSettles(t *testing.T) {
+	layer.InBubble(t, func(t *testing.T, c *Projections, _ *natstest.Wire) {
+		r := messages.Result{
+			Schema: messages.Schema, Run: "r1", State: run.Cancelled, Session: "r1", EndedMS: time.Now().UnixMilli(),
+			Chain: &messages.Chain{Hash: "5be1", Seq: 4, Session: "r1"}, Lost: session.Usage{Input: 50}, Usage: session.Usage{Input: 50},
+		}
+		c.O.Sign = func(statement string) (string, error) { return "signed " + statement, nil }
+		if err := c.PutResult(t.Context(), "default", r, false); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []messages.Result{
+			{Run: "r1", Settled: 2, Usage: session.Usage{Calls: 3, Input: 22}},
+			{Run: "r1", Settled: 1, Usage: session.Usage{Calls: 1, Input: 7}, Lost: session.Usage{Input: 7}},
+		} {
+			if err := c.PutResult(t.Context(), "default", s, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.Usage, r.Lost, r.Settled = session.Usage{Calls: 3, Input: 22}, session.Usage{}, 2
+		r.Statement, r.Signature = r.Say("default"), "signed "+r.Say("default")
+		if got, _, err := c.Stored(t.Context(), "default", "r1"); err != nil || !reflect.DeepEqual(got, r) {
+			t.Errorf("stored is %+v (%v), want %+v", got, err, r)
 		}
 	})
 }

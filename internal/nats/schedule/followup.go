@@ -62,6 +62,9 @@ func derive(e commitlog.Entry, facts []journal.Fact) ([]*followUp, error) {
 	for _, r := range messages.Results(e, facts) {
 		add(&followUp{result: &r})
 	}
+	for _, r := range messages.Settlements(facts) {
+		add(&followUp{result: &r})
+	}
 	return out, err
 }
 

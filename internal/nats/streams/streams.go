@@ -178,14 +178,13 @@ func layout(o *Options) []jetstream.StreamConfig {
 		AllowBatchPublish:  o.Replicas == 1,
 	})
 	add(truth, 20, jetstream.StreamConfig{
-		Name:                 StreamResult,
-		Description:          "results of runs, one each",
-		Subjects:             []string{subjectResult},
-		MaxAge:               o.KeepResults,
-		MaxMsgsPerSubject:    1,
-		Discard:              jetstream.DiscardNew,
-		DiscardNewPerSubject: true,
-		AllowDirect:          true,
+		Name:              StreamResult,
+		Description:       "results of runs, one each",
+		Subjects:          []string{subjectResult},
+		MaxAge:            o.KeepResults,
+		MaxMsgsPerSubject: 1,
+		Discard:           jetstream.DiscardNew,
+		AllowDirect:       true,
 	})
 	add(truth, 10, jetstream.StreamConfig{
 		Name:        StreamDLQ,

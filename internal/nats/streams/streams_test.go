@@ -211,15 +211,27 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)
 	t.Run("one result per run", func(t *testing.T) {
-		if _, err := c.JS.Publish(ctx, "rath.run.default.r1.result", []byte("first")); err != nil {
+		const subject = "rath.run.default.r1.result"
+		first, err := c.PublishExpecting(ctx, subject, 0, nil, []byte("first"))
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.JS.Publish(ctx, "rath.run.default.r1.result", []byte("second")); err == nil {
+		if _, err := c.PublishExpecting(ctx, subject, 0, nil, []byte("second")); err == nil {
 			t.Error("a second result was stored")
 		}
-		m, err := c.LeaderLast(ctx, StreamResult, "rath.run.default.r1.result")
+		m, err := c.LeaderLast(ctx, StreamResult, subject)
 		if err != nil || string(m.Data) != "first" {
 			t.Errorf("stored %q, %v", m.Data, err)
+		}
+		if _, err := c.PublishExpecting(ctx, subject, first, nil, []byte("settled")); err != nil {
+			t.Error(err)
+		}
+		m, err = c.LeaderLast(ctx, StreamResult, subject)
+		if err != nil || string(m.Data) != "settled" {
+			t.Errorf("stored %q in place of the first, %v", m.Data, err)
+		}
+		if n, err := c.Subjects(ctx, StreamResult, subject); err != nil || n[subject] != 1 {
+			t.Errorf("%d results are stored, %v", n[subject], err)
 		}
 	})
 	t.Run("acknowledged task is gone", func(t *testing.T) {

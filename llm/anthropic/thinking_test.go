@@ -22,7 +22,8 @@ func TestThinking(t *testing.T) {
 		MaxTokens   int `json:"max_tokens"`
 		Temperature *float64
 		TopK        int `json:"top_k"`
-	}) {
+	},
+	) {
 		t.Helper()
 		r.Provider, r.Provider.Model = p, "m"
 		s.ask(t, &r)

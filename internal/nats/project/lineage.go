@@ -94,6 +94,9 @@ func (p *LineageRelay) follow(ctx context.Context) (err error) {
 	if err := p.locate(ctx); err != nil {
 		return err
 	}
+	if p.C.Incarnation() != p.life { // it was read while the next connection was made
+		return errReconnected
+	}
 	in := make(chan conn.Message, conn.FollowAhead)
 	return conn.Following(ctx, func(ctx context.Context) error {
 		return p.C.Follow(ctx, p.Stream, p.prefix()+">", max(p.at.Seq, 1), in)

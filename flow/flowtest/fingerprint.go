@@ -79,22 +79,24 @@ func fingerprintOf(t testing.TB, w *world) fingerprint {
 			t.Fatalf("flowtest: read %s: %v", k, err)
 		}
 		p := part{id: k.ID}
-		opening := fmt.Sprintf("session %s  version %d  opened %s", k.ID, s.Ref().Version, s.Opening().Kind)
+		var opening strings.Builder
+		opening.WriteString(fmt.Sprintf("session %s  version %d  opened %s", k.ID, s.Ref().Version, s.Opening().Kind))
 		for from := range s.Parents() {
-			opening += fmt.Sprintf(" %s", from.Ref)
+			opening.WriteString(fmt.Sprintf(" %s", from.Ref))
 			p.parents = append(p.parents, from.ID)
 		}
 		if c := s.Closing(); c.State != "" {
-			opening += fmt.Sprintf("  closed %s %q", c.State, c.Reason)
+			opening.WriteString(fmt.Sprintf("  closed %s %q", c.State, c.Reason))
 		}
-		p.lines = append(p.lines, line{text: opening + head(s.Placement().Head)})
+		p.lines = append(p.lines, line{text: opening.String() + head(s.Placement().Head)})
 		for i, c := range s.Chunks() {
 			o := c.Origin()
-			text := fmt.Sprintf("chunk %d %s by %q at %q%s  %q", i, c.Kind(), o.Agent, o.Step, head(o.Placement.Head), elapsed.ReplaceAllString(c.Text(), `"elapsed_ms":0`))
+			var text strings.Builder
+			text.WriteString(fmt.Sprintf("chunk %d %s by %q at %q%s  %q", i, c.Kind(), o.Agent, o.Step, head(o.Placement.Head), elapsed.ReplaceAllString(c.Text(), `"elapsed_ms":0`)))
 			for _, call := range c.Calls() {
-				text += fmt.Sprintf(" %s(%s)", call.Name, call.Args)
+				text.WriteString(fmt.Sprintf(" %s(%s)", call.Name, call.Args))
 			}
-			p.lines = append(p.lines, line{text: text, step: run.Path(o.Step)})
+			p.lines = append(p.lines, line{text: text.String(), step: run.Path(o.Step)})
 		}
 		facts := all.steps(t, w, k)
 		slices.SortFunc(facts, func(a, b line) int { return strings.Compare(a.text, b.text) }) // calls of one round may end in any order
@@ -120,11 +122,12 @@ func (f *fingerprint) steps(t testing.TB, w *world, k session.Key) []line {
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}
-				text := fmt.Sprintf("step %s %s %q input %s code %q%s", d.Path, d.Kind, d.Name, d.Input, d.Code, head(d.HeadAfter))
+				var text strings.Builder
+				text.WriteString(fmt.Sprintf("step %s %s %q input %s code %q%s", d.Path, d.Kind, d.Name, d.Input, d.Code, head(d.HeadAfter)))
 				for _, id := range drawn.FindAllString(d.Value, -1) {
-					text += " value with " + id
+					text.WriteString(" value with " + id)
 				}
-				lines = append(lines, line{text: text, step: d.Path})
+				lines = append(lines, line{text: text.String(), step: d.Path})
 			case journal.KindEnded:
 				d, err := journal.Decode[journal.Ended](ev)
 				if err != nil {

@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -35,10 +36,8 @@ func spelt(text string, has func(name string) bool, formed bool) bool {
 		if strings.Count(text[:at[0]], "```")%2 == 1 || at[0] > 0 && !strings.ContainsAny(text[len(text)-1:], ">}])`｜|") {
 			continue
 		}
-		for _, name := range word.FindAllString(text[at[0]:], nameWithin) {
-			if has(name) {
-				return true
-			}
+		if slices.ContainsFunc(word.FindAllString(text[at[0]:], nameWithin), has) {
+			return true
 		}
 	}
 	return false

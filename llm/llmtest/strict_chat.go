@@ -125,12 +125,12 @@ func (d Dialect) checkChatMessage(m *chatMessage, used map[string]bool) (ids []s
 	if err != nil {
 		return nil, fmt.Errorf("Invalid content: %w", err)
 	}
-	text := ""
+	var text strings.Builder
 	for _, p := range parts {
 		if p.Type != "text" && (p.Type != "image_url" || m.Role != "user" || !strings.HasPrefix(p.Image.URL, "data:image/")) {
 			return nil, fmt.Errorf("Invalid part %q of a message of %s", p.Type, m.Role)
 		}
-		if text += p.Text; p.Type == "text" && p.Text == "" && len(parts) > 1 {
+		if text.WriteString(p.Text); p.Type == "text" && p.Text == "" && len(parts) > 1 {
 			return nil, errors.New("a text part is empty")
 		}
 	}
@@ -144,7 +144,7 @@ func (d Dialect) checkChatMessage(m *chatMessage, used map[string]bool) (ids []s
 		return nil, errors.New("'tool_calls' are of an assistant")
 	case parts == nil && len(m.Calls) == 0:
 		return nil, errors.New("Invalid value for 'content': expected a string, got null")
-	case m.Role == "assistant" && text == "" && len(m.Calls) == 0:
+	case m.Role == "assistant" && text.String() == "" && len(m.Calls) == 0:
 		return nil, errors.New("Assistant message must have either content or tool_calls")
 	}
 	for _, c := range m.Calls {

@@ -131,7 +131,7 @@ func encodeMessage(l *exchange.Line) wireMessage {
 
 // answer sets the message of an assistant.
 func (w *wireMessage) answer(all []exchange.Part) {
-	text := ""
+	var text strings.Builder
 	for _, p := range all {
 		switch {
 		case p.Call != nil:
@@ -141,8 +141,8 @@ func (w *wireMessage) answer(all []exchange.Part) {
 		case p.Raw != nil:
 			_ = json.Unmarshal(p.Raw, &w.thought) // the pieces of this package
 		default:
-			text += p.Text
+			text.WriteString(p.Text)
 		}
 	}
-	w.Content = text
+	w.Content = text.String()
 }

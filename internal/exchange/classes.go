@@ -71,9 +71,6 @@ var lasting = []int{
 	http.StatusTooManyRequests, http.StatusGatewayTimeout,
 }
 
-// paced are the statuses of a server that has no capacity now.
-var paced = []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, 529}
-
 // transient are the statuses with which a text about the request counts for nothing.
 var transient = []int{http.StatusUnauthorized, http.StatusTooManyRequests, 500, 501, 502, 503, 504, 505, 507, 508, 509, 520, 521, 522, 523, 524, 525, 526, 527, 529, 530}
 

@@ -72,7 +72,7 @@ var byClass = map[llm.Code][]said{
 		{400, `{"error":{"code":"1261","message":"Prompt 超长"}}`, 0},
 		{400, `{"error":{"message":"输入的 tokens 数超过模型上限","code":"invalid_parameter"}}`, 0},
 		{400, `{"type":"error","error":{"type":"bad_request_error","message":"invalid params, context window exceeds limit (2013)","http_code":"400"}}`, 0},
-		{200 - 200, `{"base_resp":{"status_code":2013,"status_msg":"invalid params, context window exceeds limit"}}`, 0},
+		{0, `{"base_resp":{"status_code":2013,"status_msg":"invalid params, context window exceeds limit"}}`, 0},
 		{400, `{"error":{"message":"The total length of all messages is too long.","type":"bad_request"}}`, 0},
 		{400, `{"code":20015,"message":"length of prompt_tokens (33000) must be less than max_seq_len (32768).","data":null}`, 0},
 		{400, `{"error":{"code":"invalid_parameter","message":"Requested generation length 1 is not possible! The provided prompt is 5000 tokens long, so generating 1 tokens requires a sequence length of 5001, but the maximum supported sequence length is just 4096!"}}`, 0},

@@ -48,8 +48,7 @@ type sessions struct {
 	n       int // of the newest token
 	asked   int
 	body    []byte // of the newest request
-	refused error
-	turn    Turn // the next answer
+	turn    Turn   // the next answer
 }
 
 func (s *sessions) run() error {

@@ -1,3 +1,5 @@
+//lint:file-ignore ST1005 the errors have the words of the servers
+
 package llmtest
 
 import (

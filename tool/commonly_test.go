@@ -213,7 +213,6 @@ func TestLongLine(t *testing.T) {
 		} {
 			got := string(call(ReadWorkspaceFile, args).Body)
 			if want == "" {
-				want = got[:14]
 				if !strings.HasPrefix(got, `{"data":"rst\n`) {
 					t.Errorf("%s: %.100s", args, got)
 				}

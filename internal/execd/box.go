@@ -15,6 +15,8 @@ import (
 type Place interface {
 	// Client is the holder of its daemon.
 	Client() *Client
+	// Dir is where its commands have the workspace.
+	Dir() string
 	// Cause says, once its daemon is gone, why, and whether its memory ran out.
 	Cause() (why string, outOfMemory bool)
 	// Discard ends the daemon and its place.
@@ -37,7 +39,7 @@ type Box struct {
 	once    sync.Once
 	err     error // of Close
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below, and the directory in info
 	place  Place      // nil after its memory ran out
 	mirror *mirror.Mirror
 }
@@ -50,7 +52,6 @@ func OpenBox(ctx context.Context, name string, s sandbox.Spec, info sandbox.Info
 	if s.Network.Listed() && s.Proxy == nil {
 		return nil, errors.New("there is no proxy to bring the connections of commands to")
 	}
-	info.Dir = Workspace
 	b := &Box{name: name, info: info, spec: s, begin: begin}
 	if b.files, err = directory.Open(s.Dir, nil); err != nil {
 		return nil, err
@@ -89,6 +90,7 @@ func (b *Box) at(ctx context.Context) (Place, *mirror.Mirror, error) {
 	if b.spec.Network.Listed() {
 		p.Client().Carry(b.spec.Proxy)
 	}
+	b.info.Dir = p.Dir()
 	b.place, b.mirror = p, mirror.New(b.here, p.Client().Files(), mirror.Limits{})
 	b.mirror.Beside = b.spec.Services
 	return p, b.mirror, nil
@@ -166,7 +168,11 @@ func (b *Box) leave(p Place) error {
 func (b *Box) Files() sandbox.Files { return b.files }
 
 // Info implements sandbox.Sandbox.
-func (b *Box) Info() sandbox.Info { return b.info }
+func (b *Box) Info() sandbox.Info {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.info
+}
 
 // Place returns where commands run; nil if its memory ended it.
 func (b *Box) Place() Place {

@@ -238,7 +238,7 @@ func serveUpgraded(keys *os.File) error {
 	if err := os.Unsetenv(DirVariable); err != nil {
 		return err
 	}
-	state, workspace := filepath.Join(dir, "state"), filepath.Join(dir, "workspace")
+	state, workspace := filepath.Join(dir, "state"), filepath.Join(dir, WorkspaceName)
 	if err := errors.Join(os.Mkdir(state, 0o711), os.Mkdir(workspace, 0o700), os.Chmod(dir, 0o711)); err != nil {
 		return err
 	}

@@ -252,14 +252,18 @@ func (d *server) run(s *stream, r request) {
 	if r.Offload {
 		cmd.Offload = outputs{s}
 	}
+	read := make(chan struct{})
 	go func() {
+		defer close(read)
 		defer cancel() // a client that is gone does not want its command
 		defer in.end(io.EOF)
 		for {
 			kind, payload, err := s.receive()
 			switch {
-			case err != nil, kind == kindCancel:
+			case err != nil:
 				return
+			case kind == kindCancel:
+				cancel()
 			case kind == kindInput:
 				if in.add(payload) != nil {
 					return
@@ -276,9 +280,16 @@ func (d *server) run(s *stream, r request) {
 	if err == nil && e.Code != 0 && (e.Ended == sandbox.Exited || e.Ended == sandbox.Signaled) && d.outOfMemory() {
 		e.Ended = sandbox.OutOfMem
 	}
-	// A client that is gone needs no result.
-	_ = s.sendValue(kindResult, newResult(e, err))
+	// A client that is gone needs no result. One that is there closes the connection when it
+	// has the result: a connection that is closed here, with input on its way, is reset, and
+	// the result may be lost with it (RFC 9112, section 9.6).
+	if s.sendValue(kindResult, newResult(e, err)) == nil && s.SetReadDeadline(time.Now().Add(lingers)) == nil {
+		<-read
+	}
 }
+
+// lingers bounds how long a client may take to close a connection after the result.
+const lingers = 10 * time.Second
 
 // outOfMemory reports whether the memory ran out since it was asked before.
 func (d *server) outOfMemory() bool {

@@ -19,6 +19,9 @@ import (
 // the workspace and all that the daemon makes. Its end of the keys comes by KeysVariable.
 const DirVariable = "RATH_SANDBOX_DIR"
 
+// WorkspaceName is the name of the workspace in that directory.
+const WorkspaceName = "workspace"
+
 // UpgradeCommand is what starts the daemon of this name, which says on its standard output
 // at which port it listens: a line that begins with PortLine.
 func UpgradeCommand(program string) []string { return []string{program, upgradeRole} }

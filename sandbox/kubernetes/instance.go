@@ -169,6 +169,9 @@ func (p *instance) digest(asked string) (string, error) {
 // Client implements execd.Place.
 func (p *instance) Client() *execd.Client { return p.client }
 
+// Dir implements execd.Place.
+func (p *instance) Dir() string { return execd.Workspace }
+
 // Cause implements execd.Place: it is what the cluster says of the pod.
 func (p *instance) Cause() (why string, outOfMemory bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), causePatience)

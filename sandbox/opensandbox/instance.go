@@ -65,6 +65,7 @@ type request struct {
 type instance struct {
 	b      *driver
 	id     string
+	dir    string        // of its files, of this lease
 	client *execd.Client // nil until it is held
 	inside sandbox.Capabilities
 	execd  *port // of the server
@@ -218,8 +219,8 @@ func (x *instance) start(ctx context.Context, lease string) error {
 		return err
 	}
 	defer self.Close()
-	dir := x.b.dir(lease)
-	program := path.Join(dir, execd.Name)
+	x.dir = x.b.dir(lease)
+	program := path.Join(x.dir, execd.Name)
 	if err := to.upload(ctx, program, self); err != nil {
 		return err
 	}
@@ -227,14 +228,14 @@ func (x *instance) start(ctx context.Context, lease string) error {
 	if err != nil {
 		return err
 	}
-	uid, err := prepare(ctx, to, dir)
+	uid, err := prepare(ctx, to, x.dir)
 	if err != nil {
 		return err
 	}
 	id, err := to.background(ctx, command{
 		UID: uid, GID: uid,
 		Command: "exec " + strings.Join(execd.UpgradeCommand(quote(program)), " "),
-		Envs:    map[string]string{execd.KeysVariable: string(keys.Daemon), execd.DirVariable: dir, "GOMEMLIMIT": "64MiB"},
+		Envs:    map[string]string{execd.KeysVariable: string(keys.Daemon), execd.DirVariable: x.dir, "GOMEMLIMIT": "64MiB"},
 	})
 	if err != nil {
 		return err
@@ -337,6 +338,9 @@ func (x *instance) limits(ctx context.Context, asked sandbox.Limits) (held []str
 
 // Client implements execd.Place.
 func (x *instance) Client() *execd.Client { return x.client }
+
+// Dir implements execd.Place.
+func (x *instance) Dir() string { return path.Join(x.dir, execd.WorkspaceName) }
 
 // Cause implements execd.Place. A server does not tell.
 func (x *instance) Cause() (why string, outOfMemory bool) { return "sandbox " + x.id, false }

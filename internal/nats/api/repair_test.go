@@ -85,6 +85,13 @@ func TestRepairLineage(t *testing.T) {
 			t.Errorf("a second repair does %+v", did)
 		}
 
+		// The last messages are lost, and nothing later shows it.
+		n.forgetLineage(t, 10, 0)
+		if did := repaired(); did.Published-did.Removed != 10 {
+			t.Errorf("the last 10 messages are lost, and a repair does %+v", did)
+		}
+		n.checkLineage(t)
+
 		// A log is purged, and messages before its records are lost.
 		all := n.told(t)
 		gone := all[len(all)-1].records[0]

@@ -38,18 +38,18 @@ type entry struct {
 	records int
 }
 
-// repair looks for the first commit whose records LINEAGE lacks although it has records of
-// later ones, and publishes the lineage of the partition again from there. Then it removes
+// repair looks for the first commit whose records LINEAGE lacks although this relay stored
+// them or LINEAGE has records of later ones, and publishes the lineage of the partition again from there. Then it removes
 // the messages that it replaced. The order of records in LINEAGE stays that of the commits.
 // The records of commits that were purged cannot be derived: they are copied in their
 // place, so that a purged tree is listed as it was. No other relay of the partition may
 // run. A repair that is cut off leaves a gap, which the next one finds.
 func (p *LineageRelay) repair(ctx context.Context) (did Repaired, err error) {
 	end, from, have, err := p.entries(ctx)
-	if err != nil || len(have) == 0 {
+	if err != nil {
 		return did, err
 	}
-	r := repairing{p: p, have: have, chain: eventlog.NewChain(p.C.Logs, p.Generation, p.Partition)}
+	r := repairing{p: p, have: have, until: p.at.Seq, chain: eventlog.NewChain(p.C.Logs, p.Generation, p.Partition)}
 	r.chain.Copies = eventlog.FreshCopies
 	defer r.chain.Rest.Stop()
 	last, err := p.C.LastSequence(ctx, p.Stream)
@@ -95,8 +95,11 @@ func (p *LineageRelay) entries(ctx context.Context) (end, from uint64, have []en
 			have = append(have, entry{at.At, at.Seq, records[0].K, at.K, len(records)})
 		}
 	}
-	if full := info.State.Bytes > uint64(max(info.Config.MaxBytes, 0))/2; len(have) > 0 && info.State.FirstSeq > 1 && full {
-		from = have[0].seq
+	if full := info.State.Bytes > uint64(max(info.Config.MaxBytes, 0))/2; info.State.FirstSeq > 1 && full {
+		from = p.at.Seq + 1
+		if len(have) > 0 {
+			from = have[0].seq
+		}
 	}
 	return end, from, have, nil
 }
@@ -106,7 +109,8 @@ type repairing struct {
 	p     *LineageRelay
 	chain *eventlog.Chain
 	have  []entry
-	next  int // of have: those before are in their place
+	next  int    // of have: those before are in their place
+	until uint64 // the commit up to which the relay stored all records
 
 	did  Repaired
 	old  []entry // that are replaced
@@ -140,8 +144,8 @@ func (r *repairing) commit(ctx context.Context, m conn.Message, end uint64) erro
 	return p.publish(ctx, [][]lineage.Record{records})
 }
 
-// stored reports whether LINEAGE has all records of a commit in their place, or nothing
-// that is later: then they are on their way.
+// stored reports whether LINEAGE has all records of a commit in their place, or the relay
+// has not stored them yet and nothing that is later.
 func (r *repairing) stored(seq uint64, records int) bool {
 	for r.next < len(r.have) && r.have[r.next].seq < seq {
 		r.next++ // of a commit that was purged
@@ -150,7 +154,7 @@ func (r *repairing) stored(seq uint64, records int) bool {
 	for ; n < len(r.have) && r.have[n].seq == seq; n++ {
 		records -= r.have[n].records
 	}
-	if records > 0 && r.next < len(r.have) {
+	if records > 0 && (seq <= r.until || r.next < len(r.have)) {
 		return false
 	}
 	r.next = n

@@ -44,7 +44,7 @@ func TestReplyIsNoRequest(t *testing.T) {
 	unheard := messages.QuerySubject(session.DefaultTenant, "unheard-of")
 	requests := []string{
 		messages.QuerySubject(session.DefaultTenant, messages.QueryRuns), messages.QuerySubject(session.DefaultTenant, messages.QueryBlob),
-		unheard, messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "agent"),
+		unheard, messages.TaskSubject(session.DefaultTenant, "ana", "agent"),
 		permission.SubjectUserInfo, cancelling,
 	}
 	for _, subject := range requests {

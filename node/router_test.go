@@ -295,8 +295,8 @@ func TestPoolForgets(t *testing.T) {
 		}
 	}
 	second := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()[:1]})
-	if got := offered(second); got != "review write" {
-		t.Errorf("with a second node that leaves auto to routers the pool offers %q", got)
+	if got := offered(second); got != "auto review write" {
+		t.Errorf("beside a second node that leaves auto to routers the pool offers %q", got)
 	}
 	if err := errors.Join(first.Close(), second.Close()); err != nil {
 		t.Fatal(err)

@@ -53,8 +53,9 @@ func (c *Client) Node(ctx context.Context, name string) (wire.Node, error) {
 }
 
 // DrainNode asks an incarnation to take no more work, to give its runs to
-// others and to end. It returns when the node has begun to, and takes the
-// rights of an operator or of a node: for others it is ErrNoAnswer, or ErrDenied.
+// others and to end. It returns when the node has begun to. It takes the rights of an
+// operator of the fleet, or the role operate: then session.ErrTenant marks a node that
+// works for other tenants, too. session.ErrNotFound: no such incarnation lives.
 func (c *Client) DrainNode(ctx context.Context, incarnation string) error {
-	return c.conn.Drain(ctx, incarnation)
+	return c.conn.DrainFor(ctx, c.tenant, incarnation)
 }

@@ -40,6 +40,9 @@ const (
 	// name; the subject has the memory, and the body is uri and, of a note, text.
 	VerbMemoryWrite  = "memory.write"
 	VerbMemoryForget = "memory.forget"
+	// VerbNodeDrain has a node drain that runs no other tenant's work; the subject has
+	// its incarnation, and the body is empty.
+	VerbNodeDrain = "node.drain"
 )
 
 // Control is the body of a control request. All fields are optional but those

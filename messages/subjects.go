@@ -116,6 +116,11 @@ func ImportSubject(t session.Tenant, user string, d blob.Digest) string {
 	return ControlPrefix + string(t) + "." + user + ".archive." + d.String() + ".import"
 }
 
+// DrainSubject is where a user of a tenant asks a node of an incarnation to drain.
+func DrainSubject(t session.Tenant, user, incarnation string) string {
+	return ControlPrefix + string(t) + "." + user + ".node." + incarnation + ".drain"
+}
+
 // MemorySubject is where a memory takes a verb: VerbMemoryWrite or VerbMemoryForget.
 func MemorySubject(t session.Tenant, user, memory, verb string) string {
 	thing, verb, _ := strings.Cut(verb, ".")

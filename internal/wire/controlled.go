@@ -19,7 +19,8 @@ type Controlled struct {
 	// "dlq.retry" and "dlq.drop", and ID is its sequence; those of a tool are
 	// "tool.announce" and "tool.withdraw", and ID is its name; that of a blob is
 	// "blob.put", and ID is its digest; those of a memory are "memory.write" and
-	// "memory.forget", and ID is its name.
+	// "memory.forget", and ID is its name; that of a node is "node.drain", and ID is its
+	// incarnation.
 	ID, Verb string
 }
 
@@ -46,4 +47,4 @@ func ParseControlSubject(subject string) (c Controlled, ok bool) {
 }
 
 // things are what takes verbs beside runs.
-var things = []string{"session", "dlq", "tool", "blob", "archive", "memory"}
+var things = []string{"session", "dlq", "tool", "blob", "archive", "memory", "node"}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -47,6 +49,33 @@ func (c *Conn) AskNode(ctx context.Context, incarnation, verb string, body any) 
 	return reply, err
 }
 
+// DrainFor is [Conn.Drain] with what these credentials may publish: a user of a tenant
+// asks any node to pass it on, see drainOf. session.ErrNotFound: no such incarnation lives.
+func (c *Conn) DrainFor(ctx context.Context, t session.Tenant, incarnation string) error {
+	if err := session.ValidID("incarnation", incarnation); err != nil {
+		return err
+	}
+	direct, err := conn.MayPublish(ctx, c.Conn, messages.NodeSubject(incarnation, messages.NodeDrain))
+	if err != nil {
+		return err
+	}
+	if direct {
+		err = c.Drain(ctx, incarnation)
+		if errors.Is(err, conn.ErrNoAnswer) {
+			return fmt.Errorf("%w: %w", noNode(incarnation), err)
+		}
+		return err
+	}
+	user, err := c.User(ctx, t)
+	if err != nil {
+		return err
+	}
+	_, err = answered(ctx, func(ctx context.Context) ([]byte, error) {
+		return c.Ask(ctx, messages.DrainSubject(t, user, incarnation), nil)
+	})
+	return err
+}
+
 // Drain asks an incarnation to take no more work, to give its runs back and to
 // end, and returns once it has begun to. It takes the rights of a node.
 func (c *Conn) Drain(ctx context.Context, incarnation string) error {
@@ -54,6 +83,62 @@ func (c *Conn) Drain(ctx context.Context, incarnation string) error {
 		return fmt.Errorf("drain node %s: %w", incarnation, err)
 	}
 	return nil
+}
+
+// drainOf drains a node for a user of a tenant, unless the node is another tenant's or
+// also that of others: session.ErrTenant. run.ErrNotSupported: nothing proves the user.
+func (c *Conn) drainOf(ctx context.Context, of wire.Controlled) error {
+	if of.User == messages.UserAnonymous {
+		return fmt.Errorf("drain node %s: %w for clients without credentials; use those of a user with the role operate, or drain it where the store is", of.ID, run.ErrNotSupported)
+	}
+	bound, ok := messages.BoundTo(of.ID)
+	if ok && bound != of.Tenant {
+		return noNode(of.ID)
+	}
+	if !ok {
+		others, err := c.othersStore(ctx, of.Tenant)
+		switch {
+		case err != nil:
+			return err
+		case others:
+			return fmt.Errorf("drain node %s: %w: it works for all tenants, and others than %s have sessions here; ask an operator of the fleet, whose credentials have the role operator",
+				of.ID, session.ErrTenant, of.Tenant)
+		}
+	}
+	err := c.Drain(ctx, of.ID)
+	if errors.Is(err, conn.ErrNoAnswer) {
+		return noNode(of.ID)
+	}
+	return err
+}
+
+func noNode(incarnation string) error {
+	return fmt.Errorf("node %s: %w: no such incarnation lives", incarnation, session.ErrNotFound)
+}
+
+// replicaLag is how far a replica may be behind the leader of its stream when both are
+// asked, before what it has not got yet counts as another tenant's.
+const replicaLag = 250 * time.Millisecond
+
+// othersStore reports whether the event streams hold a commit of any other tenant.
+func (c *Conn) othersStore(ctx context.Context, t session.Tenant) (bool, error) {
+	for p := range c.Partitions() {
+		stream := messages.EventStream(c.Generation(), p)
+		info, err := c.StreamInfo(ctx, stream)
+		if err != nil {
+			return false, fmt.Errorf("nats/api: look at stream %s: %w", stream, conn.StreamError(err))
+		}
+		own := strings.TrimSuffix(info.Config.Subjects[0], ">") + string(t) + ".>"
+		count, err := c.Count(ctx, stream, own)
+		if err == nil && count < info.State.Msgs {
+			conn.Pause(ctx, replicaLag)
+			count, err = c.Count(ctx, stream, own)
+		}
+		if err != nil || count < info.State.Msgs {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // replay asks the hook of this node, see Queries.Replay.

@@ -53,6 +53,9 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 	if strings.HasPrefix(verb, "tool.") {
 		return "", c.controlTool(ctx, tenant, id, verb, m.Data)
 	}
+	if verb == messages.VerbNodeDrain {
+		return "", c.drainOf(ctx, of)
+	}
 	if strings.HasPrefix(verb, "blob.") {
 		return "", c.controlBlob(ctx, tenant, id, verb, m.Data)
 	}

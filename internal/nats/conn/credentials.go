@@ -35,6 +35,15 @@ type userInfo struct {
 	} `json:"data"`
 }
 
+// held is what the user may do, of an answer with Permissions.
+func (i *userInfo) held() *permission.Held {
+	p := i.Data.Permissions
+	held := &permission.Held{Responses: p.Responses != nil}
+	held.Publish.Allow, held.Publish.Deny = p.Publish.Allow, p.Publish.Deny
+	held.Subscribe.Allow, held.Subscribe.Deny = p.Subscribe.Allow, p.Subscribe.Deny
+	return held
+}
+
 // info asks the server what it knows of these credentials, once for a connection; nil
 // if it does not say.
 func (c *Conn) info(ctx context.Context) (*userInfo, error) {
@@ -94,6 +103,17 @@ func (c *Conn) User(ctx context.Context, t session.Tenant) (string, error) {
 	return name, nil
 }
 
+// MayPublish reports whether the credentials of a connection may publish to a subject:
+// also where the server does not say it, which is then seen when they do.
+func MayPublish(ctx context.Context, c *Conn, subject string) (bool, error) {
+	info, err := c.info(ctx)
+	if err != nil || info == nil || info.Data.Permissions == nil {
+		return err == nil, err
+	}
+	g := permission.Grant{Allow: []permission.Permission{{Op: permission.OpPublish, Subject: subject}}}
+	return len(g.Missing(info.held())) == 0, nil
+}
+
 // Bound returns the tenant that these credentials bind a node to; "" if they are not of
 // such a node.
 func (c *Conn) Bound(ctx context.Context) (session.Tenant, error) {
@@ -119,11 +139,8 @@ func (c *Conn) Require(ctx context.Context, role permission.Role, place permissi
 	if p == nil {
 		return nil // everything
 	}
-	held := permission.Held{Responses: p.Responses != nil}
-	held.Publish.Allow, held.Publish.Deny = p.Publish.Allow, p.Publish.Deny
-	held.Subscribe.Allow, held.Subscribe.Deny = p.Subscribe.Allow, p.Subscribe.Deny
 	g := permission.GrantOf(role, place)
-	missing := g.Missing(&held)
+	missing := g.Missing(info.held())
 	if len(missing) == 0 {
 		return nil
 	}

@@ -49,7 +49,7 @@ var roles = []struct {
 	{RoleObserve, "reads and watches the runs of one tenant"},
 	{RoleSubmit, "submits tasks, talks to runs, cancels them; reads"},
 	{RoleApprove, "approves, rejects and answers what runs ask; reads"},
-	{RoleOperate, "resolves, cancels, reruns, quarantines, sets budgets; reads"},
+	{RoleOperate, "resolves, cancels, reruns, quarantines, sets budgets, drains; reads"},
 	{RoleClient, "submit, approve and operate in one"},
 	{RoleTool, "a client that also answers calls of its tools"},
 	{RoleOperator, "provisions, audits, prunes, drains"},
@@ -139,6 +139,7 @@ var verbs = []Verb{
 	{messages.VerbImport, []Role{RoleOperate}, "bringing archived sessions back"},
 	{messages.VerbMemoryWrite, []Role{RoleSubmit}, "notes for agents"},
 	{messages.VerbMemoryForget, []Role{RoleOperate}, "removing notes"},
+	{messages.VerbNodeDrain, []Role{RoleOperate}, "draining nodes that no other tenant uses"},
 	{messages.VerbToolAnnounce, nil, "announcing tools"},
 	{messages.VerbToolWithdraw, nil, "withdrawing tools"},
 }

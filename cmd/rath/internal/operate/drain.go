@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 // drainWait bounds how long "nodes drain --wait" waits.
@@ -27,8 +28,11 @@ func nodesDrain(a *app.App) *cobra.Command {
 		Short: "Let a node give its runs to others and end",
 		Long: `Asks a node to take no more work, to let the steps under way end, to give its
 runs to others and to end, as at SIGTERM. Nothing is lost: the runs go on
-elsewhere at their next step. It takes the rights of an operator: run it where
-the store is, or with the credentials of an operator.`,
+elsewhere at their next step.
+
+It takes the rights of an operator: run it where the store is, or with the
+credentials of an operator. A user with the role operate may drain the nodes that
+are bound to its tenant, and the others while no other tenant has sessions.`,
 		Example: "  rath cluster nodes drain rath-2 --wait\n  rath cluster nodes drain n3XK2 --creds operator.creds",
 		Args:    app.Exactly(1, "one node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,6 +49,9 @@ func drain(ctx context.Context, a *app.App, s *app.System, name string, wait boo
 		return noNode(a, app.ExitConflict)
 	}
 	n, err := s.Node(ctx, name)
+	if errors.Is(err, client.ErrDenied) {
+		return fmt.Errorf("%w\n\ta drain takes the credentials of an operator, or of a user with the role operate; those of a node do not suffice", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -53,8 +60,6 @@ func drain(ctx context.Context, a *app.App, s *app.System, name string, wait boo
 	}
 	err = s.DrainNode(ctx, n.Incarnation)
 	switch {
-	case errors.Is(err, client.ErrNoAnswer):
-		return fmt.Errorf("%w; these credentials may lack the rights of an operator", err)
 	case errors.Is(err, run.ErrState):
 		return drainOther(ctx, s, err)
 	case err != nil:
@@ -111,7 +116,7 @@ func drainEnded(ctx context.Context, s *app.System, incarnation string) (bool, e
 		return false, nil
 	case errors.Is(err, client.ErrUnreachable): // its server has ended with it
 		return true, nil
-	case !errors.Is(err, client.ErrNoAnswer):
+	case !errors.Is(err, client.ErrNoAnswer) && !errors.Is(err, session.ErrNotFound):
 		return false, err
 	}
 	all, err := s.Nodes(ctx)

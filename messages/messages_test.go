@@ -53,7 +53,7 @@ func TestWorkKeepsDigest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	task.Session.ID = "home-1-0"
+	task.Session.ID, task.By, task.Via = "home-1-0", "ana", "r0"
 	data, err := json.Marshal(wire.WorkOf(journal.Work{Task: &task}))
 	if err != nil {
 		t.Fatal(err)

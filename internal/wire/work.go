@@ -32,6 +32,9 @@ type Work struct {
 	// text: the task's digest covers every byte of it.
 	Task  *messages.Task `json:"task,omitempty"`
 	Input string         `json:"input,omitempty"`
+	// By and Via are those of the task.
+	By  string `json:"by,omitempty"`
+	Via string `json:"via,omitempty"`
 	// Branch is set for the task of a fan-out's branch.
 	Branch *journal.Branch `json:"branch,omitempty"`
 	// Seen is what a relay knew of the run that it dispatches.
@@ -55,7 +58,7 @@ func WorkOf(w journal.Work) Work {
 	if !t.Resume {
 		task := messages.TaskOf(*t)
 		task.Input = nil // it travels as text
-		out.Task, out.Input, out.Branch = &task, string(t.Input), t.Branch
+		out.Task, out.Input, out.Branch, out.By, out.Via = &task, string(t.Input), t.Branch, t.By, t.Via
 	}
 	return out
 }
@@ -103,7 +106,7 @@ func (w *Work) Decoded() (journal.Work, error) {
 		if t, err = w.Task.Run(w.Tenant, w.Workflow); err != nil {
 			return journal.Work{}, err
 		}
-		t.Branch = w.Branch
+		t.Branch, t.By, t.Via = w.Branch, w.By, w.Via
 		if t.Session = k; w.Input != "" {
 			t.Input = json.RawMessage(w.Input)
 		}

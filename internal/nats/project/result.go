@@ -77,7 +77,11 @@ func (c *Projections) settleResult(ctx context.Context, t session.Tenant, now me
 			if err != nil {
 				return fmt.Errorf("nats/project: settle result of run %s: %w", now.Run, err)
 			}
-			return c.PutResult(ctx, t, r, false)
+			// The follow-up of the end may store its own at the same time: then that is looked at.
+			if err := c.PutResult(ctx, t, r, false); err != nil {
+				return err
+			}
+			continue
 		}
 		if err == nil {
 			r, decodeErr := messages.DecodeResult(m.Data)

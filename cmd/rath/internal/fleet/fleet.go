@@ -105,7 +105,7 @@ func (f *Fleet) start(ctx context.Context, name string) error {
 }
 
 // LastWords returns how the node of an incarnation died, with the line of its panic or else
-// the last line that it wrote; "" for one that lives, has drained, or is none of this fleet.
+// the last line that its program wrote; "" for one that lives, has drained, or is none of this fleet.
 func (f *Fleet) LastWords(incarnation string) string {
 	f.mu.Lock()
 	m := f.up[incarnation]
@@ -114,12 +114,8 @@ func (f *Fleet) LastWords(incarnation string) string {
 		return ""
 	}
 	words := strings.TrimPrefix(m.Ended(), "died: ")
-	switch lines := m.Lines(); {
-	case len(lines) == 0:
-	case panicked(lines[0]):
-		words += ": " + lines[0]
-	default:
-		words += ": " + lines[len(lines)-1]
+	if line := m.words(); line != "" {
+		words += ": " + line
 	}
 	return words
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -144,6 +145,20 @@ const (
 // Lines are the last lines that the node wrote: from where a program of Go panicked,
 // else the very last.
 func (m *Member) Lines() []string {
+	lines := m.tail()
+	for i, line := range lines {
+		lines[i] = plain(line)
+	}
+	for i, line := range lines {
+		if panicked(line) {
+			return lines[i:min(i+lastLines, len(lines))]
+		}
+	}
+	return lines[max(0, len(lines)-lastLines):]
+}
+
+// tail returns the lines at the end of the log, as they were written since the start.
+func (m *Member) tail() (lines []string) {
 	log, err := os.Open(m.Log)
 	if err != nil {
 		return nil
@@ -153,18 +168,48 @@ func (m *Member) Lines() []string {
 		_, _ = log.Seek(max(m.from, end-lastBytes), io.SeekStart)
 	}
 	data, _ := io.ReadAll(io.LimitReader(log, lastBytes))
-	var lines []string
 	for line := range strings.Lines(string(data)) {
 		if line = strings.TrimRight(line, "\r\n"); line != "" {
-			lines = append(lines, plain(line))
+			lines = append(lines, line)
 		}
 	}
-	for i, line := range lines {
-		if panicked(line) {
-			return lines[i:min(i+lastLines, len(lines))]
+	return lines
+}
+
+// words returns the line that explains best why the process ended: that of its panic, or
+// the last one that the program wrote itself in its last second, while other parts of the
+// node may have logged more; else the last one.
+func (m *Member) words() string {
+	lines := m.tail()
+	if len(lines) == 0 {
+		return ""
+	}
+	if i := slices.IndexFunc(lines, panicked); i >= 0 {
+		return lines[i]
+	}
+	var last time.Time
+	for _, line := range slices.Backward(lines) {
+		at, logged := timeOf(line)
+		switch {
+		case !logged:
+			return line
+		case last.IsZero():
+			last = at
+		case last.Sub(at) > time.Second:
+			return plain(lines[len(lines)-1])
 		}
 	}
-	return lines[max(0, len(lines)-lastLines):]
+	return plain(lines[len(lines)-1])
+}
+
+// timeOf returns the time of a line of a node's log; any other line is the program's own.
+func timeOf(line string) (at time.Time, logged bool) {
+	var of struct {
+		Time  time.Time `json:"time"`
+		Level string    `json:"level"`
+	}
+	err := json.Unmarshal([]byte(line), &of)
+	return of.Time, err == nil && of.Level != "" && !of.Time.IsZero()
 }
 
 // panicked reports whether a line begins the report of a panic.

@@ -26,3 +26,27 @@ func TestLastLines(t *testing.T) {
 		}
 	}
 }
+
+// TestWords: the words of a node that died are those that its program wrote, also where other
+// parts of the node logged something in between, but none of long before.
+func TestWords(t *testing.T) {
+	m := &Member{Log: filepath.Join(t.TempDir(), "log")}
+	logged := func(second, text string) string {
+		return `{"time":"2026-11-28T08:58:` + second + `Z","level":"INFO","msg":"` + text + `"}` + "\n"
+	}
+	for log, want := range map[string]string{
+		"":                                 "",
+		logged("10", "up") + "no memory\n": "no memory",
+		"no memory\n" + logged("10", "up"): "no memory",
+		"words\n" + logged("10.1", "a") + logged("10.4", "b") + logged("10.9", "c"): "words",
+		"words\n" + logged("10", "a") + logged("12", "b"):                           "INFO b",
+		"panic: boom\n\ngoroutine 1\n" + logged("10", "a"):                          "panic: boom",
+	} {
+		if err := os.WriteFile(m.Log, []byte(log), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.words(); got != want {
+			t.Errorf("%s: the words are %q, want %q", log, got, want)
+		}
+	}
+}

@@ -35,6 +35,32 @@ func post(t *testing.T, url, body string, header ...string) (int, http.Header, s
 	return resp.StatusCode, resp.Header, string(data)
 }
 
+// TestTranscriptOverHTTP holds that a script reads the transcript and not the messages which
+// stand in it for servers alone.
+func TestTranscriptOverHTTP(t *testing.T) {
+	s, err := Parse("script", []byte("-- two --\nlast: One\nround: 2\ntext: Two.\n\n-- one --\ntext: One.\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(m)
+	defer srv.Close()
+	for messages, want := range map[string]string{
+		`{"role":"user","content":"go"}`: "One.",
+		`{"role":"user","content":"go"},{"role":"assistant","content":"One."},{"role":"user","content":"Go on."}`:                                       "Two.",
+		`{"role":"user","content":"go"},{"role":"assistant","content":"One."}`:                                                                          "Two.",
+		`{"role":"user","content":"go"},{"role":"assistant","content":"Zero"},{"role":"user","content":"Go on."},{"role":"assistant","content":"One."}`: "One.",
+	} {
+		_, _, body := post(t, srv.URL+"/v1/chat/completions", `{"messages":[`+messages+`]}`)
+		if !strings.Contains(body, want) {
+			t.Errorf("%s: %s, want %s", messages, body, want)
+		}
+	}
+}
+
 func TestServerSpeaksTheProtocol(t *testing.T) {
 	var log bytes.Buffer
 	s := research(t)

@@ -61,6 +61,7 @@ func (c *chatRequest) request() (*llm.Request, error) {
 		}
 		r.Messages = append(r.Messages, out)
 	}
+	r.Messages = spoken(r.Messages)
 	for _, t := range c.Tools {
 		r.Tools = append(r.Tools, llm.ToolSpec{Name: t.Function.Name, Description: t.Function.Description, Schema: string(t.Function.Parameters)})
 	}
@@ -72,6 +73,32 @@ func (c *chatRequest) request() (*llm.Request, error) {
 		return nil, err
 	}
 	return r, r.Unsupported("a script")
+}
+
+// The texts of a user that package llm/openai puts where a server demands one.
+const (
+	opening = "Begin."
+	goOn    = "Go on."
+)
+
+// spoken returns the messages without those that stand there for servers alone: a script is
+// written for the transcript.
+func spoken(all []llm.Message) []llm.Message {
+	out := all[:0]
+	for i, m := range all {
+		before, after := llm.System, llm.Assistant
+		if i > 0 {
+			before = all[i-1].Role
+		}
+		if i+1 < len(all) {
+			after = all[i+1].Role
+		}
+		if m.Role == llm.User && after == llm.Assistant && (m.Text == goOn && before == llm.Assistant || m.Text == opening && before == llm.System) {
+			continue
+		}
+		out = append(out, m)
+	}
+	return out
 }
 
 // contentText reads a content that is a string, null, or a list of parts of

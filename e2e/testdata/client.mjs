@@ -73,7 +73,7 @@ const answer = async () => {
   }
 };
 const events = ana.nc.subscribe(`rath.run.${tenant}.${id}.*`);
-await ask(`task.${tenant}.change`, { id, input: "Make greeting.txt friendlier.", workspace });
+await ask(`task.${tenant}.ana.change`, { id, input: "Make greeting.txt friendlier.", workspace });
 let result;
 const said = new Map(); // what came of a step so far
 for await (const m of events) {

@@ -27,6 +27,11 @@ type Result struct {
 	Version session.Version `json:"version,omitempty"`
 	// Output is the last assistant text, at most journal.MaxOutput bytes of it.
 	Output string `json:"output,omitempty"`
+	// Finish is why the last answer of a model to an agent of the run ended, as llm.Finish,
+	// and Word the server's own word for it where that is none of its protocol's. Both are
+	// empty of a run without an agent, or that ended without its execution.
+	Finish string `json:"finish,omitempty"`
+	Word   string `json:"finish_word,omitempty"`
 	// Code and Error say why a run did not succeed.
 	Code    run.Code      `json:"code,omitempty"`
 	Error   string        `json:"error,omitempty"`
@@ -64,7 +69,7 @@ type Chain struct {
 func ResultOf(home session.ID, e journal.Ended, at time.Time) Result {
 	r := Result{
 		Schema: Schema, Run: e.Run, State: e.State, Workflow: e.Workflow, Session: home, Output: e.Output,
-		Code: e.Code, Error: e.Error, Attempt: e.Attempt, Usage: e.Usage, Lost: e.Lost, EndedMS: at.UnixMilli(),
+		Finish: e.Finish, Word: e.Word, Code: e.Code, Error: e.Error, Attempt: e.Attempt, Usage: e.Usage, Lost: e.Lost, EndedMS: at.UnixMilli(),
 	}
 	if e.Result != nil {
 		r.Session, r.Version = e.Result.ID, e.Result.Version

@@ -303,6 +303,8 @@ type endedData struct {
 	Children []string    `json:"children"`
 	Code     string      `json:"code"`
 	Error    string      `json:"error"`
+	Finish   string      `json:"finish"`
+	Word     string      `json:"finish_word"`
 	Head     string      `json:"head"`
 	Lost     usage       `json:"lost"`
 	Output   string      `json:"output"`

@@ -160,6 +160,7 @@ func TestProjections(t *testing.T) {
 		{"a result of another state", audit.Results, "state succeeded", field("RESULT", 1, "state", "failed")},
 		{"a result of another commit", audit.Results, "the chain to end", field("RESULT", 1, "chain", object{"hash": headA, "seq": 9, "session": "s1"})},
 		{"a result with another output", audit.Results, "the output", field("RESULT", 1, "output", "nothing")},
+		{"a result with another finish", audit.Results, `finish ["" ""]`, field("RESULT", 1, "finish", "length")},
 		{"a result of another version", audit.Results, "s1:", field("RESULT", 1, "version", 1)},
 		{"two results", audit.Results, "one result", func(w *world) {
 			for _, m := range w.others {

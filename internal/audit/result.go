@@ -25,6 +25,8 @@ type resultData struct {
 	Code      string `json:"code"`
 	EndedMS   int64  `json:"ended_ms"`
 	Error     string `json:"error"`
+	Finish    string `json:"finish"`
+	Word      string `json:"finish_word"`
 	Lost      usage  `json:"lost"`
 	Output    string `json:"output"`
 	Run       string `json:"run"`
@@ -132,6 +134,7 @@ func (a *audit) agrees(g *runState, r *resultData, wrong func(string, string) fu
 	a.check(Results, r.State == e.state, wrong("state "+e.state, r.State))
 	a.check(Results, r.Attempt == e.attempt, wrong(fmt.Sprintf("attempt %d", e.attempt), fmt.Sprintf("%d", r.Attempt)))
 	a.check(Results, r.Code == e.code, wrong(fmt.Sprintf("code %q", e.code), fmt.Sprintf("%q", r.Code)))
+	a.check(Results, [2]string{r.Finish, r.Word} == e.finish, wrong(fmt.Sprintf("finish %q", e.finish), fmt.Sprintf("%q", [2]string{r.Finish, r.Word})))
 	a.check(Results, digestOf(r.Error) == e.error, wrong("the error of run.ended", clip(r.Error, 60)))
 	a.check(Results, digestOf(r.Output) == e.output, wrong("the output of run.ended", clip(r.Output, 60)))
 	a.check(Results, r.Usage == e.total.Usage, wrong(fmt.Sprintf("usage %+v", e.total.Usage), fmt.Sprintf("%+v", r.Usage)))

@@ -97,6 +97,7 @@ type runState struct {
 type endMark struct {
 	attempt  uint64
 	code     string
+	finish   [2]string // of the last answer of a model, and the server's word for it
 	commit   uint64
 	hash     mark
 	head     string // of the files, as run.ended says
@@ -351,7 +352,7 @@ func (f *folding) endedHome(e *event, d *endedData, g *runState) {
 		f.a.check(Results, d.Head == f.l.head, f.says(d.Run, "files "+short(f.l.head)+", those of the session", "run.ended with files "+short(d.Head)))
 	}
 	end := &endMark{
-		attempt: d.Attempt, code: d.Code, commit: f.c.seq, hash: f.l.marks[len(f.l.marks)-1].hash, state: d.State, time: e.time, usage: d.Usage, steps: d.Steps, lost: d.Lost,
+		attempt: d.Attempt, code: d.Code, finish: [2]string{d.Finish, d.Word}, commit: f.c.seq, hash: f.l.marks[len(f.l.marks)-1].hash, state: d.State, time: e.time, usage: d.Usage, steps: d.Steps, lost: d.Lost,
 		head: d.Head, told: d.Version > 0,
 		version: f.l.version, total: spending{d.Lost, d.Steps, d.Usage}, result: d.Result, output: digestOf(d.Output), error: digestOf(d.Error), workflow: d.Workflow,
 	}

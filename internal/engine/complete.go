@@ -33,6 +33,7 @@ type completion struct {
 	settles func(used int64) // the limits of the request under way; nil without
 	came    int              // bytes of the answer under way
 	pieces  uint64           // of the answer under way that OnDelta got
+	live    liveText         // parts its thoughts from its text
 	said    strings.Builder  // its text, where the call wants it
 }
 
@@ -118,6 +119,7 @@ func (m *completion) send(r *retry) error {
 	m.rt.breakers.note(&c.Provider, err)
 	if err == nil {
 		m.ended("")
+		m.deliver(llm.Delta{}, m.live.finish)
 		m.charge(resp)
 		m.resp = resp
 		if thought, answer := thoughts(resp.Text, m.c.prompt); thought != "" || len(answer) < len(resp.Text) {
@@ -160,9 +162,8 @@ func (m *completion) settle(used int64) {
 func (m *completion) begin() {
 	m.st.requests++
 	m.req.Try, m.req.StepKey = m.st.requests, m.st.key()
-	m.came, m.pieces = 0, 0
-	m.said.Reset()
-	m.said.WriteString(m.c.answer.text)
+	m.came, m.pieces, m.live = 0, 0, liveText{prompt: m.c.prompt}
+	m.restart()
 	m.st.flight.asks(m.req.Provider.Model, m.st.requests)
 }
 
@@ -266,11 +267,35 @@ func (m *completion) sink(d llm.Delta) {
 		m.came += len(d.Call.Name) + len(d.Call.Args)
 	}
 	m.st.flight.came(d.Text, tool, m.came-before)
-	m.publish(d, false)
-	if m.c.partial != nil && d.Text != "" {
-		m.said.WriteString(d.Text)
+	if d.Text == "" {
+		m.publish(d, false)
+		return
+	}
+	text := d.Text
+	m.deliver(d, func() (string, string, bool) { return m.live.take(text) })
+}
+
+// deliver passes a piece of the answer on, with its text parted into thought and answer.
+func (m *completion) deliver(d llm.Delta, parted func() (thought, answer string, void bool)) {
+	thought, answer, void := parted()
+	d.Reasoning, d.Text = d.Reasoning+thought, answer
+	if void {
+		m.publish(llm.Delta{}, true)
+		m.restart()
+	}
+	if d != (llm.Delta{}) {
+		m.publish(d, false)
+	}
+	if m.c.partial != nil && (void || answer != "") {
+		m.said.WriteString(answer)
 		m.c.partial(m.said.String())
 	}
+}
+
+// restart begins the text of the answer under way anew.
+func (m *completion) restart() {
+	m.said.Reset()
+	m.said.WriteString(m.c.answer.text)
 }
 
 // void says that the pieces of the answer under way are void, if there are any.

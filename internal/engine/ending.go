@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -122,11 +123,24 @@ func (ex *Execution) finishFailed(ctx context.Context, s run.State, why error) (
 	if err := ex.closeBranches(ctx, session.Session{}, closing, why.Error()); err != nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) {
 		return run.Running, err
 	}
-	return ex.ended(ctx, session.Session{}, journal.Ended{State: s, Code: run.CodeOf(why), Error: excerpt.Clip(why.Error(), 4<<10)}, why)
+	return ex.ended(ctx, session.Session{}, journal.Ended{State: s, Code: endCode(why), Error: excerpt.Clip(why.Error(), 4<<10)}, why)
+}
+
+// endCode is the code of a run that ends with an error: a server that refuses the content
+// of a request refuses as a model does in its answer.
+func endCode(err error) run.Code {
+	code := run.CodeOf(err)
+	if code == run.CodeError && errors.Is(err, llm.CodeRefused) {
+		return run.CodeRefused
+	}
+	return code
 }
 
 func (ex *Execution) ended(ctx context.Context, s session.Session, e journal.Ended, why error, content ...session.Event) (run.State, error) {
 	e.Attempt, e.Run, e.Workflow = ex.attempt, ex.id, ex.task.Workflow
+	ex.mu.Lock()
+	e.Finish, e.Word = ex.answerEnd, ex.answerWord
+	ex.mu.Unlock()
 	if e.Workflow == "" {
 		e.Workflow = ex.reg.Name
 	}

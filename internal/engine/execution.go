@@ -40,6 +40,8 @@ type Execution struct {
 	leases   leases
 	// progressed is set once it has recorded a step.
 	progressed bool
+	// answerEnd and answerWord are of the last answer of a model to an agent, see journal.Ended.
+	answerEnd, answerWord string
 
 	flights flights // with a lock of its own
 	servers servers // likewise

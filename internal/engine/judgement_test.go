@@ -123,6 +123,8 @@ func TestEndOfAnswer(t *testing.T) {
 				t.Errorf("%d calls were carried out, want %d", made, tt.made)
 			}
 			var steps []string
+			ended := facts[journal.Ended](t, &w, journal.KindEnded)[0]
+			finish := "none"
 			for _, d := range facts[journal.StepCompleted](t, &w, journal.KindStepCompleted) {
 				if d.Kind != journal.StepModel {
 					continue
@@ -134,10 +136,13 @@ func TestEndOfAnswer(t *testing.T) {
 				if d.Code != "" {
 					text += "!" + string(d.Code)
 				}
-				steps = append(steps, text)
+				steps, finish = append(steps, text), d.Finish
 				if tt.name == "a word of the server's own" && d.Word != "eos_token" {
 					t.Errorf("the record has the word %q", d.Word)
 				}
+			}
+			if word := tt.answers[len(tt.answers)-1].Word; ended.Finish != finish || ended.Word != word || ended.Code != tt.code {
+				t.Errorf("the run ends with %q, in the server's word %q, code %q; want %q, %q, %q", ended.Finish, ended.Word, ended.Code, finish, word, tt.code)
 			}
 			if got := strings.Join(steps, " "); got != tt.again {
 				t.Errorf("the steps of the model are %s, want %s", got, tt.again)

@@ -180,6 +180,7 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *call) (*turn, err
 // recordedTurn is the turn that the journal holds.
 func (st *step) recordedTurn(c *call) (*turn, error) {
 	t := &turn{s: st.record.Session, path: st.asked.Path, used: st.record.Usage, unpriced: st.record.Unpriced(), again: st.record.Again}
+	st.ex.noteFinish(&st.record.StepCompleted)
 	if err := rebuild(st.record); err != nil {
 		return t, err
 	}
@@ -252,10 +253,18 @@ func (t *turn) commit(st *step, d journal.StepCompleted, why error, content []se
 	if err != nil {
 		return err
 	}
+	st.ex.noteFinish(&d)
 	t.s, t.used = ack.Session, d.Usage.Add(st.lost)
 	d.Usage, d.Cost, d.Named = t.used, st.cost, st.named
 	t.unpriced = d.Unpriced()
 	return why
+}
+
+// noteFinish notes how the last answer of a model to an agent ended, for the end of the run.
+func (ex *Execution) noteFinish(d *journal.StepCompleted) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.answerEnd, ex.answerWord = d.Finish, d.Word
 }
 
 // origin is where a chunk of this run comes from.

@@ -205,6 +205,8 @@ type Ended struct {
 	Children []session.ID  `json:"children,omitempty"` // that it made; those that are open are cancelled
 	Code     run.Code      `json:"code,omitempty"`
 	Error    string        `json:"error,omitempty"`
+	Finish   string        `json:"finish,omitempty"` // of the last answer to an agent of the run's own execution, as in StepCompleted
+	Word     string        `json:"finish_word,omitempty"`
 	Head     blob.Digest   `json:"head,omitzero"`  // of the session's files after it
 	Lost     session.Usage `json:"lost,omitzero"`  // the part of Usage that is estimated, see StepCompleted and Reservations
 	Next     *Offer        `json:"next,omitempty"` // the queued run that is promoted

@@ -49,6 +49,7 @@ func (d *deriver) step(r *Record, v journal.StepCompleted, made int) error {
 		r.chunk(o)
 		switch {
 		case r.Role == string(session.Assistant) && v.Code == "":
+			r.Summary += finishText(v)
 		case r.Agent != agent:
 			r.Summary = r.doneText(v)
 		default:
@@ -118,6 +119,17 @@ func (r *Record) selection(value string) {
 	}
 }
 
+// finishText is how a model's answer ended that failed, and the server's own word for it.
+func finishText(v journal.StepCompleted) (text string) {
+	if v.Code != "" && v.Finish != "" {
+		text = ", finish " + v.Finish
+	}
+	if v.Word != "" {
+		text += ", in the server's word " + quote(v.Word, 64)
+	}
+	return text
+}
+
 func (r *Record) doneText(v journal.StepCompleted) string {
 	actor := r.Actor()
 	text := short(excerpt(v.Summary, 4*MaxSummary), MaxSummary)
@@ -163,6 +175,7 @@ func (r *Record) doneText(v journal.StepCompleted) string {
 			text = v.Kind + " " + r.Name
 		}
 	}
+	text += finishText(v)
 	if actor == "" || strings.HasPrefix(text, actor+" ") || text == actor {
 		return text
 	}

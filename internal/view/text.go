@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -73,6 +76,26 @@ func Names(names []string) string {
 		return "nothing"
 	}
 	return strings.Join(names, ", ")
+}
+
+// EndText is how a run ended: its state and, where the last answer of a model did not simply
+// stop, the code, that answer's finish and the server's own word for it.
+func EndText(r *messages.Result) string {
+	text := strings.ReplaceAll(string(r.State), "_", " ")
+	var how []string
+	if r.Finish != "" && r.Finish != string(llm.FinishStop) && r.Finish != string(llm.FinishTools) {
+		if r.Code != "" && r.State == run.Failed {
+			how = append(how, string(r.Code))
+		}
+		how = append(how, "finish "+r.Finish)
+	}
+	if r.Word != "" {
+		how = append(how, fmt.Sprintf("the server's word %q", term.Line(r.Word, 64)))
+	}
+	if how != nil {
+		text += " (" + strings.Join(how, ", ") + ")"
+	}
+	return text
 }
 
 // UsageText is what model calls used: "2 model calls, 1,204 tokens, 83% of input cached".

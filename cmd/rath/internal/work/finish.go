@@ -119,6 +119,6 @@ func writeAnswer(a *app.App, r *messages.Result, diff string) {
 		view.WriteDiff(a.Out, diff)
 	}
 	if r.Attempt > 0 {
-		a.Remark("%s, %s   run %s", strings.ReplaceAll(string(r.State), "_", " "), view.UsageText(r.Usage), r.Run)
+		a.Remark("%s, %s   run %s", view.EndText(r), view.UsageText(r.Usage), r.Run)
 	}
 }

@@ -1,0 +1,130 @@
+package engine
+
+import "strings"
+
+// liveText parts the thoughts at the beginning of an answer from its text while the answer
+// comes, as [thoughts] does with a whole one. Its zero value, with a prompt, begins an answer.
+type liveText struct {
+	prompt string
+	held   string // came, and may be the beginning of a mark
+	end    string // the mark that ends the thoughts under way
+	open   bool   // the answer itself comes
+	trim   bool   // white space before it is left out
+	// line is the line so far while it can become a stray end of thoughts, for which stray
+	// looks. whole is set at its beginning, and tail is the end of what came before it.
+	stray, whole bool
+	line, tail   string
+}
+
+// take takes a piece of the text and returns what of it, and of what was held back, is
+// thought and what is answer. void: the answer so far was thought.
+func (l *liveText) take(piece string) (thought, answer string, void bool) {
+	if l.open {
+		answer, void = l.answer(piece)
+		return "", answer, void
+	}
+	l.held += piece
+	if l.end == "" && !l.begins() {
+		return "", "", false
+	}
+	if l.end == "" {
+		answer, void = l.answer(l.release())
+		return "", answer, void
+	}
+	before, after, found := strings.Cut(l.held, l.end)
+	if !found {
+		keep := partial(l.held, l.end)
+		thought, l.held = l.held[:len(l.held)-keep], l.held[len(l.held)-keep:]
+		return thought, "", false
+	}
+	l.held, l.open, l.trim = "", true, true
+	answer, _ = l.answer(after)
+	return before, answer, false
+}
+
+// finish ends the answer and returns what was held back.
+func (l *liveText) finish() (thought, answer string, void bool) {
+	if l.end != "" {
+		return l.release(), "", false
+	}
+	return "", l.release(), l.stray && l.isEnd()
+}
+
+func (l *liveText) release() string {
+	text := l.held
+	l.held = ""
+	return text
+}
+
+// begins reports whether it is clear how the answer begins: with the mark of thoughts, which
+// end is then, or without.
+func (l *liveText) begins() bool {
+	body, clear := strings.TrimLeft(l.held, " \t\r\n"), true
+	for _, mark := range thoughtMarks {
+		switch {
+		case strings.Contains(l.prompt, mark[0]):
+		case strings.HasPrefix(body, mark[0]):
+			l.held, l.end = body[len(mark[0]):], mark[1]
+			return true
+		case strings.HasPrefix(mark[0], body):
+			clear = false
+		}
+	}
+	if clear {
+		l.open, l.stray, l.whole = true, !strings.Contains(l.prompt, "</think>"), true
+	}
+	return clear
+}
+
+// answer takes a piece of the answer itself.
+func (l *liveText) answer(piece string) (text string, void bool) {
+	if l.stray {
+		if rest, ended := l.strayEnd(piece); ended {
+			l.stray, l.trim, void, piece = false, true, true, rest
+		}
+	}
+	if l.trim {
+		piece = strings.TrimLeft(piece, "\r\n\t ")
+		l.trim = piece == ""
+	}
+	return piece, void
+}
+
+// strayEnd looks for a line that is the end of thoughts whose beginning is not there, and
+// returns what follows it.
+func (l *liveText) strayEnd(piece string) (rest string, ended bool) {
+	if l.tail += piece; strings.Contains(l.tail, "<think>") {
+		l.stray = false
+		return "", false
+	}
+	l.tail = l.tail[max(0, len(l.tail)-len("<think>")+1):]
+	for {
+		part, after, more := strings.Cut(piece, "\n")
+		if l.whole {
+			l.line = strings.TrimLeft(l.line+part, " \t")
+			l.whole = strings.HasPrefix("</think>", l.line) || l.isEnd()
+		}
+		if !more {
+			return "", false
+		}
+		if l.isEnd() {
+			return after, true
+		}
+		l.line, l.whole, piece = "", true, after
+	}
+}
+
+// isEnd reports whether the line so far is the end of thoughts.
+func (l *liveText) isEnd() bool {
+	return l.whole && strings.TrimRight(l.line, " \t") == "</think>"
+}
+
+// partial is how many bytes at the end of a text begin a mark.
+func partial(text, mark string) int {
+	for n := min(len(text), len(mark)-1); n > 0; n-- {
+		if strings.HasSuffix(text, mark[:n]) {
+			return n
+		}
+	}
+	return 0
+}

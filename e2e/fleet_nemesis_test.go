@@ -180,8 +180,8 @@ func (n *nemesis) poison(ctx context.Context, _ *rand.Rand) error {
 	n.w.load.mu.Lock()
 	n.w.load.add(t)
 	n.w.load.mu.Unlock()
-	if !n.w.load.submit(ctx, t) && ctx.Err() == nil {
-		return errors.New("the task was not acknowledged")
+	for !n.w.load.submit(ctx, t) && ctx.Err() == nil { // the servers may be away for some seconds
+		time.Sleep(100 * time.Millisecond)
 	}
 	return nil
 }

@@ -10,4 +10,10 @@ func (n *Instance) limit() {
 		store = n.conn.Ledgers()
 	}
 	n.limits = limiter.NewSet(store, n.incarnation, n.log)
+	if known := n.known(); known != nil {
+		n.limits.Dead = func(incarnation string) bool {
+			alive, certain := known(incarnation)
+			return certain && !alive
+		}
+	}
 }

@@ -266,8 +266,8 @@ func (t *calls) try(ctx context.Context) error {
 	}
 	passed := set.passed(now)
 	all := inFlight(e, c.most, passed)
-	others := slices.DeleteFunc(all, func(f flight) bool { return f.Node == set.node })
-	told := len(others) < len(all)
+	told := slices.ContainsFunc(all, func(f flight) bool { return f.Node == set.node })
+	others := slices.DeleteFunc(all, func(f flight) bool { return f.Node == set.node || set.Dead != nil && set.Dead(f.Node) })
 	all = others
 	free := c.most
 	for _, f := range all {

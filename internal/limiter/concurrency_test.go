@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,6 +156,32 @@ func TestConcurrencyOfTheDead(t *testing.T) {
 		if _, took := acquire(alive, "a"); took < Hold-renewEvery || took > Hold+lookFor {
 			t.Errorf("what a dead node had was free after %v", took)
 		}
+	})
+}
+
+// TestConcurrencyOfTheKnownDead: the calls of a node whose death is known are free as soon as it is.
+func TestConcurrencyOfTheKnownDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store Memory
+		var gone atomic.Bool
+		dead, alive := NewSet(&store, "dead", nil), NewSet(&store, "alive", nil)
+		defer alive.Close()
+		alive.Dead = func(node string) bool { return node == "dead" && gone.Load() }
+		for range 4 {
+			if _, err := dead.Concurrency("m", 4).Then(nil).Acquire(t.Context(), "a", 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute) // they are still under way
+		dead.Close()
+		const noticed = time.Second
+		time.AfterFunc(noticed, func() { gone.Store(true) })
+		began := time.Now()
+		settle, err := alive.Concurrency("m", 4).Then(nil).Acquire(t.Context(), "a", 0)
+		if took := time.Since(began); err != nil || took < noticed || took > noticed+2*lookFor {
+			t.Fatalf("a slot of the dead node was free after %v, %v; its death was known after %v", took, err, noticed)
+		}
+		settle(0)
 	})
 }
 

@@ -10,8 +10,8 @@
 //
 // A [Concurrency] is the like for the calls of a tenant that are under way at one time. Its
 // ledger is one for each tenant and says how many calls each node has or may begin. A node
-// that does not say it again for [Hold] has none: of a node that is cut off for longer calls
-// may be under way that do not count.
+// that does not say it again for [Hold] has none, and one that is known to have died, see
+// [Set].Dead, none at once: of a node that is cut off calls may be under way that do not count.
 //
 // The times of a ledger are those of the servers that store it. A node learns from what it
 // reads that these times have passed, and never takes a grant for run out before they say so:

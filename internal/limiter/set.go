@@ -11,6 +11,10 @@ import (
 
 // Set are the limits of a node.
 type Set struct {
+	// Dead reports whether a node is known to have died, so that its calls under way end with
+	// it and count no more. It is set before the first limit; nil knows of no death.
+	Dead func(node string) bool
+
 	store Store
 	node  string
 	log   *slog.Logger

@@ -68,7 +68,8 @@ func (f *Follower) Close() { f.w.Close() }
 // Follower. Deltas and events may be lost with the connection, the result is
 // not; Tail reads the events that were lost. An error ends the sequence:
 // ctx's, run.ErrUnknownRun for a run of which no task is stored and that this client did not
-// submit, run.ErrKeyReused for a task whose id names another one.
+// submit, run.ErrKeyReused for a task whose id names another one, run.ErrPruned for a run
+// whose result was removed with its log.
 func (f *Follower) All(ctx context.Context) iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		defer f.Close()
@@ -134,7 +135,7 @@ func (f *Follower) read(live api.Live) (Update, error) {
 		if err != nil || e.Run != f.id {
 			break
 		}
-		if e.Kind == messages.KindRefused && e.Code == run.CodeKeyReused {
+		if e.Kind == messages.KindRefused && (e.Code == run.CodeKeyReused || e.Code == run.CodePruned) {
 			return Update{}, e.Code.Err(e.Reason)
 		}
 		return Update{Event: &e}, nil
@@ -210,7 +211,7 @@ func (c *Client) stored(ctx context.Context, id run.ID) (*messages.Result, error
 			return nil, nil
 		case errors.Is(err, run.ErrUnknownRun) && c.mine(id):
 			return nil, nil // on its way
-		case errors.Is(err, session.ErrArchived) && c.mine(id):
+		case errors.Is(err, session.ErrArchived) && !errors.Is(err, run.ErrPruned) && c.mine(id):
 			return nil, nil // it is about to be refused
 		case ctx.Err() != nil:
 			return nil, ctx.Err()

@@ -35,6 +35,9 @@ var (
 	ErrKeyReused = errors.New("run: this id was used for another task")
 	// ErrNotSupported marks a field or verb that this release does not serve.
 	ErrNotSupported = errors.New("run: not supported by this release")
+	// ErrPruned is returned for the result of a run that ended, was archived and pruned:
+	// it is in the archive.
+	ErrPruned = errors.New("run: pruned")
 	// ErrUnknownRun is returned for a run that the session's log does not hold.
 	ErrUnknownRun = errors.New("run: unknown run")
 	// ErrState is returned for a request that the run's state does not allow.
@@ -90,6 +93,7 @@ const (
 	CodeKeyReused    Code = "key_reused"
 	CodeNotSupported Code = "not_supported"
 	CodeUnknownRun   Code = "unknown_run"
+	CodePruned       Code = "pruned"
 	CodeState        Code = "wrong_state"
 	CodeBudget       Code = "budget_exceeded"
 	CodeMismatch     Code = "journal_mismatch"
@@ -128,6 +132,7 @@ var codes = []struct {
 	{CodeKeyReused, ErrKeyReused},
 	{CodeNotSupported, ErrNotSupported},
 	{CodeUnknownRun, ErrUnknownRun},
+	{CodePruned, ErrPruned},
 	{CodeState, ErrState},
 	{CodeBudget, ErrBudget},
 	{CodeMismatch, ErrMismatch},

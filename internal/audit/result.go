@@ -11,6 +11,7 @@ import (
 // alias is an entry of the bucket ALIAS about a run.
 type alias struct {
 	Session   string          `json:"session"`
+	Ended     string          `json:"ended"`
 	Cancelled json.RawMessage `json:"cancelled"`
 	Refused   string          `json:"refused"`
 }
@@ -247,6 +248,10 @@ func (a *audit) finishAliases() {
 		if v.Session == "" || a.purgedRun(k) {
 			continue
 		}
+		g := a.runs[k]
+		a.check(Aliases, v.Ended == "" || g != nil && g.end != nil, func() Violation {
+			return Violation{Tenant: k.tenant, Session: v.Session, Run: k.id, Expected: "an end of the run, which its alias reports", Found: "none in its log"}
+		})
 		a.check(Aliases, a.accounted(k), func() Violation {
 			return Violation{Tenant: k.tenant, Session: v.Session, Run: k.id, Expected: "run " + k.id + ", of which there is an alias", Found: "it in no log, queue or refusal"}
 		})

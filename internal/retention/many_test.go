@@ -64,7 +64,7 @@ func TestSeveralTreesAtOnce(t *testing.T) {
 			t.Errorf("%d trees at once, want %d", most.Load(), treesAtOnce)
 		}
 		var steps []string
-		for _, to := range []State{Fenced, Archived} {
+		for _, to := range []State{Fenced, Archived, Freed} {
 			for i := range manyTrees {
 				steps = append(steps, fmt.Sprint(to, i+1, manyTrees))
 			}

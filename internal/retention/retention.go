@@ -19,10 +19,13 @@
 //  3. The archive is written, synced, renamed, read back and verified.
 //  4. The logs are purged but for those last commits, the tombstones, which keep
 //     the hash of each head; and their snapshots.
+//  5. The results of runs whose log is purged are removed, when the alias of the run is
+//     marked. That begins with the stream of results and the tombstones, whichever prune
+//     left them. Results of tasks that no log took go when they are as old.
 //
-// What stays: aliases, so that no id is used twice; lineage and results, as long
-// as their streams keep them; blobs, because other trees may name them. The
-// archive holds all blobs that its commits name.
+// What stays: aliases, so that no id is used twice; lineage, as long as its stream keeps
+// it; blobs, because other trees may name them. The archive holds all blobs that its
+// commits name.
 //
 // Prunes of the same tree at the same time are harmless. One of them archives it,
 // and the others tell that another one does: at the fence the log decides who it
@@ -86,9 +89,12 @@ type Options struct {
 	// Stated goes into each archive.
 	Stated []dossier.Fact
 	// Progress is told how many trees of how many are through: first with Fenced, when
-	// they are fenced or kept, then with Archived, of those that were fenced. It is
+	// they are fenced or kept, then with Archived, of those that were fenced; at last with
+	// Freed how many results are. It is
 	// called by one goroutine at a time, and holds up the others; nil is none.
 	Progress func(to State, done, all int)
+	// Freed is called at the end with the number of results that were removed; nil is none.
+	Freed func(results int)
 
 	// after is called after each step, also by several goroutines at the same time; an
 	// error stops everything there, as a crash would.
@@ -112,6 +118,8 @@ const (
 	// Failed is a tree that could not be archived, Reason says why. It goes on,
 	// unless it is purged in part or Reason says that it stays fenced.
 	Failed State = "failed"
+	// Freed is no state of a tree: Options.Progress is told with it of results.
+	Freed State = "freed"
 )
 
 // Outcome tells of one tree.
@@ -137,10 +145,13 @@ func Prune(ctx context.Context, c *api.Conn, opts *Options) ([]Outcome, error) {
 	if o.after == nil {
 		o.after = func(string) error { return nil }
 	}
+	if o.Freed == nil {
+		o.Freed = func(int) {}
+	}
 	if o.Progress == nil {
 		o.Progress = func(State, int, int) {}
 	}
-	p := pruning{c: c, o: o, now: time.Now(), lineage: map[string]uint64{}}
+	p := pruning{c: c, o: o, now: time.Now(), purged: map[session.Key]bool{}, lineage: map[string]uint64{}}
 	if !o.DryRun {
 		if err := c.MayPurge(ctx); err != nil {
 			return nil, err
@@ -150,6 +161,11 @@ func Prune(ctx context.Context, c *api.Conn, opts *Options) ([]Outcome, error) {
 		}
 	}
 	err := p.run(ctx)
+	if err == nil && !o.DryRun {
+		var n int
+		n, err = p.free(ctx)
+		o.Freed(n)
+	}
 	p.standing(err)
 	return p.out, err
 }
@@ -161,6 +177,8 @@ type pruning struct {
 	now   time.Time
 	parts map[string][]string
 	out   []Outcome
+	// purged are the sessions that are purged.
+	purged map[session.Key]bool
 
 	asking  sync.Mutex
 	lineage map[string]uint64 // how far it is published, by event stream; asking guards it
@@ -174,6 +192,11 @@ func (p *pruning) run(ctx context.Context) error {
 		return err
 	}
 	for _, t := range trees {
+		for _, s := range t.Sessions {
+			if s.Purged {
+				p.purged[session.Key{Tenant: t.Tenant, ID: s.ID}] = true
+			}
+		}
 		if slices.ContainsFunc(t.Sessions, func(s archive.TreeSession) bool { return !s.Purged }) { // else it is archived
 			p.out = append(p.out, Outcome{Tree: t})
 		}

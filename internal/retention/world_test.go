@@ -119,7 +119,7 @@ func (w *world) start(incarnation string) {
 	registry := &engine.Registry{}
 	var offers []wire.Workflow
 	for name, f := range map[string]func(context.Context, flow.Info, session.Session) (session.Session, error){
-		"agent": answer, "tree": w.tree, "copy": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
+		"agent": answer, "tree": w.tree, "fan": fan, "copy": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
 			return flow.Detach(ctx, s)
 		},
 		"aside": aside, "both": w.borrow(flow.Concatenate), "fork": w.borrow(func(ctx context.Context, _, other session.Session) (session.Session, error) {
@@ -310,6 +310,15 @@ func (w *world) result(id run.ID) messages.Result {
 		w.t.Fatal(err)
 	}
 	return r
+}
+
+// fan has two branches, of which it takes the first.
+func fan(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
+	j, err := flow.FanOut(ctx, s.With(session.UserText("twice")), flow.Repeat(2, &flow.Agent{Name: "branch"}), nil)
+	if err != nil {
+		return s, err
+	}
+	return flow.Merge(ctx, j, flow.Pick(0))
 }
 
 // options keep what was used just now.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/rathcluster/rath/internal/journal"
@@ -16,6 +17,9 @@ type Alias struct {
 	Session session.ID `json:"session,omitempty"`
 	// Digest is of the task as it was submitted.
 	Digest string `json:"digest,omitempty"`
+	// Ended is that digest, and takes its place, once the run has ended and its log was
+	// purged: an entry stays for ever, and does not grow.
+	Ended string `json:"ended,omitempty"`
 	// Cancelled is set when the run was cancelled before a log held it.
 	Cancelled *journal.CancelRequested `json:"cancelled,omitempty"`
 	// Schema is that of Cancelled as an event; absent means 1.
@@ -27,6 +31,9 @@ type Alias struct {
 	// before the task is submitted that makes the run's own.
 	Request string `json:"request,omitempty"`
 }
+
+// Task returns the digest of the task as it was submitted, "" for an entry of no task.
+func (a *Alias) Task() string { return cmp.Or(a.Digest, a.Ended) }
 
 // Cancel notes that the run was cancelled.
 func (a *Alias) Cancel(v *journal.CancelRequested) {

@@ -179,7 +179,7 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal
 			}
 		}
 		told := dispatch.NoteEarly
-		if !submitted && have.Digest == "" {
+		if !submitted && have.Task() == "" {
 			told = dispatch.NoteUnborn
 		}
 		switch {

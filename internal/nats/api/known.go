@@ -83,7 +83,7 @@ func (a answerer) tasks(ctx context.Context, t session.Tenant, q wire.Query) (an
 				if err != nil {
 					cancel(err)
 				} else if revision != 0 {
-					found[i] = &wire.KnownTask{Run: q.Tasks[i], Digest: have.Digest, Refused: have.Refused}
+					found[i] = &wire.KnownTask{Run: q.Tasks[i], Digest: have.Task(), Refused: have.Refused}
 				}
 			}
 		})

@@ -166,14 +166,16 @@ func (r *restoring) look(ctx context.Context) error {
 // RestoreRun stores what is kept of a run beside its log, when that was brought
 // back, unless it is there: its alias, so that its id is not used again, and
 // with an end its result, signed as it was before or not at all. The digest is of the
-// task, as its run.submitted says.
+// task, as its run.submitted says. An id that is another run's here stays that one's, with
+// its result: of the run that was brought the log tells.
 func (c *Archive) RestoreRun(ctx context.Context, k session.Key, id run.ID, digest string, end *messages.Result) error {
 	if session.ID(id) != k.ID { // a branch of a fan-out needs no alias
 		name := string(k.ID)
 		if c.HomeOf(k.Tenant, id) == k.ID {
 			name = ""
 		}
-		if _, _, _, err := eventlog.CreateAlias(ctx, c.Logs, eventlog.RunAliasSubject(k.Tenant, id), wire.Alias{Session: k.ID, Digest: eventlog.DigestOf(digest, name)}); err != nil {
+		have, _, _, err := eventlog.CreateAlias(ctx, c.Logs, eventlog.RunAliasSubject(k.Tenant, id), wire.Alias{Session: k.ID, Digest: eventlog.DigestOf(digest, name)})
+		if err != nil || have.Session != k.ID {
 			return err
 		}
 	}
@@ -182,5 +184,5 @@ func (c *Archive) RestoreRun(ctx context.Context, k session.Key, id run.ID, dige
 	}
 	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
 	defer cancel()
-	return c.KeepResult(ctx, k.Tenant, *end, true)
+	return c.renewResult(ctx, k.Tenant, *end)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
@@ -254,13 +255,13 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, nam
 	}
 	l.placed = fresh
 	switch {
-	case have.Digest == "" && have.Cancelled != nil:
+	case have.Task() == "" && have.Cancelled != nil:
 		ended, err := i.hasEnded(ctx, l)
 		if ended || err != nil {
 			return err
 		}
 		return i.c.PutCancelled(ctx, l.tenant, l.id) // before it was submitted
-	case have.Digest != l.digest:
+	case have.Task() != l.digest:
 		return fmt.Errorf("task %s: %w; choose another id, or send the same body", t.ID, run.ErrKeyReused)
 	case have.Refused != "":
 		return i.refused(ctx, l, have.Refused)
@@ -282,12 +283,8 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, nam
 	}
 	err = accept(ctx, t)
 	if errors.Is(err, session.ErrArchived) && !fresh {
-		ended, endedErr := i.c.HasResult(ctx, l.tenant, l.id)
-		switch {
-		case endedErr != nil:
-			err = endedErr
-		case ended:
-			err = nil // its log is archived, and it ended long ago
+		if ended, endedErr := i.endedIn(ctx, l); ended || endedErr != nil {
+			return endedErr // its log is archived, and it ended long ago
 		}
 	}
 	if err != nil {
@@ -343,6 +340,30 @@ func (i *intake) hasEnded(ctx context.Context, l *incomingTask) (bool, error) {
 		i.republishResult(ctx, l.tenant, l.id)
 	}
 	return ended, err
+}
+
+// endedIn reports whether a run whose log is archived ended there, and publishes its result
+// or, if a prune removed that, an event with the code pruned. A prune marks the alias before
+// it removes the result, so the alias is read last.
+func (i *intake) endedIn(ctx context.Context, l *incomingTask) (bool, error) {
+	ended, err := i.hasEnded(ctx, l)
+	if ended || err != nil {
+		return ended, err
+	}
+	have, _, err := eventlog.ReadAlias(ctx, i.c.Logs, eventlog.RunAliasSubject(l.tenant, l.id))
+	if err != nil || have.Ended != l.digest {
+		return false, err
+	}
+	if _, err = i.c.Result(ctx, l.tenant, l.id); !errors.Is(err, run.ErrPruned) {
+		return err == nil, err
+	}
+	ev := wire.Refused(l.tenant, l.id, l.workflow, *wire.ErrorOf(err))
+	ev.Time = time.Now().UnixMilli()
+	data, err := messages.Encode(ev)
+	if err != nil {
+		return true, err
+	}
+	return true, i.c.Tell(ctx, messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
 }
 
 // fork resolves the name of the session to fork. A session that exists cannot

@@ -56,7 +56,7 @@ func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error
 		if err != nil {
 			return err
 		}
-		if have.Digest != l.digest {
+		if have.Task() != l.digest {
 			// Another task has the id: that this one uses it is the worst that
 			// is wrong with it.
 			cause = fmt.Errorf("task %s: %w, and: %s", l.id, run.ErrKeyReused, cause.Error())
@@ -69,7 +69,7 @@ func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error
 		}
 		// The cause may pass, and the task may be delivered again: that must not begin
 		// a run whose client was answered that it was refused.
-		for have.Digest == l.digest && have.Refused == "" {
+		for have.Task() == l.digest && have.Refused == "" {
 			have.Refused = a.Refused
 			if have, revision, _, err = eventlog.PutAlias(ctx, i.c.Logs, subject, revision, have); err != nil {
 				return err
@@ -120,7 +120,7 @@ const placing = time.Minute
 func (i *intake) held(ctx context.Context, l *incomingTask, home session.ID) (bool, error) {
 	has, err := i.has(ctx, l, home)
 	if errors.Is(err, session.ErrArchived) {
-		has, err = i.c.HasResult(ctx, l.tenant, l.id) // which is all that is left of one that it held
+		has, err = i.endedIn(ctx, l)
 	}
 	if has || err != nil || l.placed {
 		return has, err

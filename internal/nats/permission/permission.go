@@ -266,6 +266,7 @@ func operatorNeeds(user string) []Permission {
 		publish("$JS.API.CONSUMER.MSG.NEXT.*.*", "reading streams in order"),
 		publish(SubjectUserInfo, "asking what these credentials may do"),
 		publish("rath.ev.>", "retention: archiving sessions in their logs"),
+		publish("$KV."+messages.BucketAlias+".>", "retention: marks of the runs whose results are pruned"),
 		publish(messages.TaskPrefix+"*."+user+".*", "tasks of any tenant"),
 		publish(messages.ControlPrefix+"*."+user+".>", "cancels, approvals, messages"),
 		publish(messages.QueryPrefix+">", "questions"),

@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -74,6 +75,9 @@ func (c *Projections) settleResult(ctx context.Context, t session.Tenant, now me
 		m, err := c.LeaderLast(ctx, streams.StreamResult, subject)
 		if errors.Is(err, conn.ErrNoMessage) {
 			r, err := c.Result(ctx, t, now.Run)
+			if errors.Is(err, session.ErrArchived) {
+				return nil // the archive has what its log reports
+			}
 			if err != nil {
 				return fmt.Errorf("nats/project: settle result of run %s: %w", now.Run, err)
 			}
@@ -150,7 +154,8 @@ func (c *Projections) settled(ctx context.Context, t session.Tenant, r messages.
 
 // Result returns the stored result of a run, or what its log says: the stored
 // one follows the log. It is run.ErrState, and says how the run stands, while
-// the run has not ended, and run.ErrUnknownRun for one that was not submitted.
+// the run has not ended, run.ErrPruned once a prune has removed log and result, and
+// run.ErrUnknownRun for one that was not submitted.
 func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (messages.Result, error) {
 	if r, there, err := c.Stored(ctx, t, id); there || err != nil {
 		return r, err
@@ -163,7 +168,7 @@ func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (
 	var result *messages.Result
 	for e, err := range c.Log().Read(ctx, home, commitlog.Position{}) {
 		if err != nil {
-			return messages.Result{}, err
+			return messages.Result{}, c.pruned(ctx, t, id, err)
 		}
 		facts := journal.Facts(e.Commit)
 		for _, r := range messages.Results(e, facts) {
@@ -187,6 +192,22 @@ func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (
 		state = r.State
 	}
 	return messages.Result{}, NoResult(id, state)
+}
+
+// pruned returns why the log of a run cannot be read, as run.ErrPruned if a prune removed
+// the run's result as well.
+func (c *Projections) pruned(ctx context.Context, t session.Tenant, id run.ID, why error) error {
+	if !errors.Is(why, session.ErrArchived) {
+		return why
+	}
+	a, _, err := eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject(t, id))
+	switch {
+	case err != nil:
+		return err
+	case a.Ended != "":
+		return fmt.Errorf("run %s has ended, and its result was pruned: %w: %w", id, run.ErrPruned, why)
+	}
+	return why
 }
 
 // NoResult is the error for a run that has not ended.

@@ -90,8 +90,10 @@ func RemedyOf(stream string) string {
 	switch {
 	case stream == StreamBlob:
 		return "remove blobs that nothing names with rath cluster prune --blobs, or give the stream a larger MaxBytes with rath cluster provision"
-	case slices.Contains(needed, stream):
-		return "give the stream a larger MaxBytes with rath cluster provision"
+	case stream == "KV_"+BucketAlias:
+		return "give the stream a larger MaxBytes with rath cluster provision: it keeps the ids of all runs, so that none is used twice"
+	case stream == StreamResult:
+		return "archive finished sessions with rath cluster prune, which frees their results, or give the stream a larger MaxBytes with rath cluster provision"
 	}
 	return Remedy
 }

@@ -127,7 +127,7 @@ func CodeOf(err error) int {
 		{ExitUsage, []error{run.ErrMalformed, session.ErrTooLarge, session.ErrTenant, audit.ErrInput, view.ErrNotFile, view.ErrNotText, syscall.ENOTDIR, syscall.EISDIR}},
 		{ExitNotFound, []error{session.ErrNotFound, lineage.ErrNotFound, run.ErrUnknownRun, view.ErrEmptyFile, fs.ErrNotExist}},
 		{ExitConflict, []error{
-			run.ErrKeyReused, run.ErrState, session.ErrConflict, session.ErrClosed, session.ErrArchived, session.ErrStale, natsserver.ErrStoreInUse,
+			run.ErrKeyReused, run.ErrPruned, run.ErrState, session.ErrConflict, session.ErrClosed, session.ErrArchived, session.ErrStale, natsserver.ErrStoreInUse,
 			natsserver.ErrPortInUse, streams.ErrDurability, session.ErrTooOld, fs.ErrExist,
 		}},
 		{ExitRefused, []error{run.ErrReview, conn.ErrDenied, streams.ErrRefused, sandbox.ErrUnsupported}},

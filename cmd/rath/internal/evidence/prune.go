@@ -51,7 +51,8 @@ directory, or lets them go on, with --keep TENANT=forever.
 
 Of a purged session the last commit stays, whose hash stands for all of them:
 the session cannot begin again, and a command that asks for it names the file
-to import. Aliases, lineage, results and blobs stay too.
+to import. Its results go with it; ids stay used, and a task that is submitted
+again under one is not run again. Lineage and blobs stay.
 
 --blobs removes the blobs that no log, waiting task, result or dead letter
 names, nor a blob that one of these names, such as the files of purged sessions.
@@ -166,15 +167,20 @@ func prune(ctx context.Context, a *app.App, f *pruneFlags, o *retention.Options)
 			doing = "looking for what is due"
 		case to == retention.Archived:
 			doing = "archiving and purging"
+		case to == retention.Freed:
+			tell(fmt.Sprintf("freeing results: %s of %s", lineage.Thousands(int64(done)), lineage.Thousands(int64(all))))
+			return
 		}
 		tell(fmt.Sprintf("%s: %s of %s", doing, lineage.Thousands(int64(done)), view.Counted(int64(all), "tree")))
 	}
+	freed := 0
+	o.Freed = func(n int) { freed = n }
 	out, pruneErr := retention.Prune(ctx, s.Conn, o)
 	tell("")
 	if pruneErr != nil && len(out) == 0 {
 		return pruneErr
 	}
-	if err := pruned(a, out, pruneErr == nil); err != nil {
+	if err := pruned(a, out, freed, pruneErr == nil); err != nil {
 		return errors.Join(err, pruneErr)
 	}
 	if pruneErr != nil {

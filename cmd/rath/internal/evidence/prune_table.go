@@ -30,7 +30,7 @@ type prunedTree struct {
 }
 
 // pruned tells what became of each tree, of all of them if whole is set.
-func pruned(a *app.App, out []retention.Outcome, whole bool) error {
+func pruned(a *app.App, out []retention.Outcome, freed int, whole bool) error {
 	views := make([]prunedTree, len(out))
 	for i, o := range out {
 		v := prunedTree{
@@ -64,8 +64,11 @@ func pruned(a *app.App, out []retention.Outcome, whole bool) error {
 		a.Remark("%s would be archived and purged, %s of commits", view.Counted(int64(n[retention.Due]), "tree"), view.Counted(bytes, "byte"))
 	case n[retention.Archived] > 0:
 		a.Remark("archived and purged %s, %s of commits", view.Counted(int64(n[retention.Archived]), "tree"), view.Counted(bytes, "byte"))
-	case whole && n[retention.Failed] == 0:
+	case whole && n[retention.Failed] == 0 && freed == 0:
 		a.Remark("nothing is due")
+	}
+	if freed > 0 {
+		a.Remark("removed %s", view.Counted(int64(freed), "result"))
 	}
 	if text := keptText(views); text != "" {
 		a.Remark("%s", text)

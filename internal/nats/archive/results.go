@@ -1,0 +1,70 @@
+package archive
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// RemoveResult removes the stored result of a run whose home is purged, the message with a
+// sequence of the stream RESULT, and reports whether it did. A home that is not purged any
+// more keeps it. The run's alias is marked first: from then on intake knows from the alias
+// that the run has ended, and its id stays used. A branch has no alias, and its id is no
+// task's. Removing again changes nothing. The connection needs the rights of an operator.
+func (c *Archive) RemoveResult(ctx context.Context, home session.Key, id run.ID, seq uint64) (bool, error) {
+	err := c.Archived(ctx, home)
+	a, ok := errors.AsType[*session.ArchivedError](err)
+	if !ok || a.Fenced || a.Partial {
+		return false, err
+	}
+	if err := c.markEnded(ctx, home, id); err != nil {
+		return false, err
+	}
+	return c.RemoveMessage(ctx, streams.StreamResult, seq)
+}
+
+// markEnded notes in the alias of a run, if it is of this home, that the run has ended.
+func (c *Archive) markEnded(ctx context.Context, home session.Key, id run.ID) error {
+	subject := eventlog.RunAliasSubject(home.Tenant, id)
+	for {
+		have, revision, err := eventlog.ReadAlias(ctx, c.Logs, subject)
+		if err != nil || revision == 0 || have.Session != home.ID || have.Digest == "" {
+			return err
+		}
+		have.Digest, have.Ended = "", have.Digest
+		if _, _, stored, err := eventlog.PutAlias(ctx, c.Logs, subject, revision, have); err != nil || stored {
+			return err
+		}
+	}
+}
+
+// RemoveRefusal removes the stored result of a task that no log took. Its alias has the
+// code or the cancel, from which intake makes the result again if the task is submitted
+// again.
+func (c *Archive) RemoveRefusal(ctx context.Context, seq uint64) (bool, error) {
+	return c.RemoveMessage(ctx, streams.StreamResult, seq)
+}
+
+// renewResult stores the result of a run whose log was brought back. One that is there is
+// stored anew if it is of the same end: a prune that found the log purged before may be
+// about to remove the message with its former sequence.
+func (c *Archive) renewResult(ctx context.Context, t session.Tenant, end messages.Result) error {
+	subject := messages.RunSubject(t, end.Run, messages.OnResult)
+	m, err := c.LeaderLast(ctx, streams.StreamResult, subject)
+	if err == nil {
+		have, err := messages.DecodeResult(m.Data)
+		if err != nil || have.Chain == nil || *have.Chain != *end.Chain {
+			return err
+		}
+		if _, err = c.PublishExpecting(ctx, subject, m.Seq, nil, m.Data); err == nil || errors.Is(err, conn.ErrFull) {
+			return nil
+		}
+	}
+	return c.KeepResult(ctx, t, end, true)
+}

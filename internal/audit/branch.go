@@ -164,7 +164,7 @@ func (f *folding) reported(d *receivedData) {
 		opened.told = true
 	}
 	f.a.link(claimOf{from: f.l, seq: f.c.seq, link: b.Link, what: "the end of a branch"})
-	g := f.a.run(key{f.l.tenant, d.Run})
+	g := f.a.run(f.l, d.Run)
 	g.reported, g.told = g.reported.plus(b.Usage), g.told+b.Steps
 	f.a.told = append(f.a.told, toldBranch{
 		f.l, f.c.seq, d.Run, key{f.l.tenant, b.Link.Session}, "the report", b.State, b.Code, b.Link.Seq, b.Link.Version, &b.Usage, b.Steps,
@@ -203,7 +203,7 @@ func (f *folding) gathered(d *doneData) {
 		f.a.link(claimOf{from: f.l, seq: f.c.seq, link: o.Link, what: "the outcome of a branch"})
 		f.a.told = append(f.a.told, toldBranch{f.l, f.c.seq, d.Run, k, "the outcome", o.State, o.Code, o.Link.Seq, o.Link.Version, nil, 0})
 	}
-	opened := f.a.run(key{f.l.tenant, d.Run}).opened[path]
+	opened := f.a.run(f.l, d.Run).opened[path]
 	f.a.check(BranchResults, len(seen) == opened, f.says(d.Run, fmt.Sprintf("the outcomes of all %d branches of step %s", opened, path), fmt.Sprintf("%d", len(seen))))
 }
 
@@ -221,8 +221,8 @@ func (a *audit) finishFanOuts() {
 			a.finishBranch(k, b, g)
 		}
 	}
-	for k, g := range a.runs {
-		if g.branch != nil && a.fanouts[k] == nil && !a.o.Open && !a.incomplete(g.home) {
+	for _, g := range a.runs {
+		if g.branch != nil && a.fanouts[g.key] == nil && !a.o.Open && !a.incomplete(g.home) {
 			a.check(BranchResults, false, func() Violation {
 				return g.home.says(1, g.id, "a run.fanout that opened the branch", "none")
 			})

@@ -128,7 +128,7 @@ func (m *storedRecords) each() []recordData {
 func (m *storedRecords) subject() string {
 	tree := "rath.lineage." + m.Tenant + "." + m.Root + "."
 	for _, r := range m.each() {
-		if r.Kind == "quarantined" {
+		if r.Kind == "quarantined" || r.Kind == "restored" {
 			return tree + r.Kind + "." + r.Session
 		}
 	}
@@ -288,7 +288,7 @@ func (a *audit) otherwise(l *log, event string, r *recordData) (expected, found 
 	if l.runs[r.Run] == nil {
 		return "a run that the log tells of", "run " + r.Run
 	}
-	g := a.runs[key{l.tenant, r.Run}]
+	g := a.runs[l.runKey(r.Run)]
 	switch {
 	case event == runSubmitted && g.home != l:
 		return "a run with its home here", "run " + r.Run

@@ -100,6 +100,9 @@ func (a *audit) result(m Message) {
 	a.check(Results, !a.resultsOf[k], wrong("one result of the run", "another one"))
 	a.resultsOf[k] = true
 	g := a.runs[k]
+	if r.Chain != nil {
+		g = a.runIn(k, r.Chain.Session)
+	}
 	if g == nil || g.home == nil {
 		if r.Chain != nil {
 			if l := a.logs[key{k.tenant, r.Chain.Session}]; l != nil && l.purged() && r.Chain.Seq <= l.tombstone.seq {
@@ -214,16 +217,20 @@ func (a *audit) finishResults() {
 			}
 		})
 	}
-	for k, g := range a.runs {
+	for _, g := range a.runs {
 		if g.home == nil || g.home.purged() {
 			continue
+		}
+		k := g.key
+		v, ok := a.aliases[k]
+		if t := g.home.tombstone; ok && v.Session != g.home.id && t != nil && t.fresh {
+			continue // the id is another run's here
 		}
 		if g.end != nil && a.hasStream[streamResult] && !a.o.Open && g.end.time >= a.resultsFrom {
 			a.check(Results, a.resultsOf[k], func() Violation {
 				return g.home.says(g.end.commit, k.id, "a result of the run, which has "+g.end.state, "none in RESULT")
 			})
 		}
-		v, ok := a.aliases[k]
 		if !ok {
 			// The run of a branch needs no alias: it has its session's id.
 			a.check(Aliases, !a.hasStream[streamAlias] || g.branch != nil || a.o.Open, func() Violation {
@@ -248,7 +255,7 @@ func (a *audit) finishAliases() {
 		if v.Session == "" || a.purgedRun(k) {
 			continue
 		}
-		g := a.runs[k]
+		g := a.runIn(k, v.Session)
 		a.check(Aliases, v.Ended == "" || g != nil && g.end != nil, func() Violation {
 			return Violation{Tenant: k.tenant, Session: v.Session, Run: k.id, Expected: "an end of the run, which its alias reports", Found: "none in its log"}
 		})
@@ -261,7 +268,7 @@ func (a *audit) finishAliases() {
 // accounted reports whether an accepted run is in a log, in the queue, or refused or
 // cancelled before a log took it.
 func (a *audit) accounted(k key) bool {
-	g := a.runs[k]
+	g := a.runIn(k, a.aliases[k].Session)
 	_, untaken := a.untaken[k]
 	return g != nil && g.home != nil || untaken || a.refused[k] || a.pending[k] || a.aliases[k].Refused != "" || len(a.aliases[k].Cancelled) > 0
 }

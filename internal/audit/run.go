@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -122,10 +123,32 @@ type pathMark struct {
 	log  *log
 }
 
-func (a *audit) run(k key) *runState {
+// branchID is the form of the ids of branches, which are those of their sessions.
+var branchID = regexp.MustCompile(`^[0-9a-f]{20}-[0-9a-z]+-[0-9a-z]+$`)
+
+// runKey is where a.runs has the run of an id in a log. A log that was brought from another
+// store may have a run with the id of one that was here: such runs are told apart by the tree.
+func (l *log) runKey(id string) key {
+	if l.tombstone == nil || !l.tombstone.fresh || branchID.MatchString(id) {
+		return key{l.tenant, id}
+	}
+	return key{l.tenant, id + " of " + l.root}
+}
+
+// runIn returns the run of an id whose home is a session, if that is known, else the one that
+// was submitted here.
+func (a *audit) runIn(k key, home string) *runState {
+	if l := a.logs[key{k.tenant, home}]; l != nil {
+		return a.runs[l.runKey(k.id)]
+	}
+	return a.runs[k]
+}
+
+func (a *audit) run(l *log, id string) *runState {
+	k := l.runKey(id)
 	r := a.runs[k]
 	if r == nil {
-		r = &runState{key: k}
+		r = &runState{key: key{l.tenant, id}}
 		a.runs[k] = r
 	}
 	return r
@@ -138,7 +161,7 @@ func (f *folding) here(id string) (*logRun, *runState) {
 		r = &logRun{steps: map[string]uint64{}, intents: map[string]intentMark{}}
 		f.l.runs[id] = r
 	}
-	return r, f.a.run(key{f.l.tenant, id})
+	return r, f.a.run(f.l, id)
 }
 
 // lives checks that an event of a run does not follow its end, and returns

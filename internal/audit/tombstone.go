@@ -13,6 +13,7 @@ type tombstone struct {
 	token uint64
 	hash  string
 	file  string
+	fresh bool   // nothing of the log was here before it was brought
 	late  string // hash of the commit that lets the session go on and came too late
 }
 
@@ -23,7 +24,7 @@ func (l *log) purged() bool { return l.tombstone != nil && l.seq < l.tombstone.s
 // that it is held against its schema and nothing else.
 func (a *audit) tombstone(l *log, m Message, c *commit, hash string) {
 	a.report.Commits++
-	g := &tombstone{seq: c.seq, token: m.Seq, hash: hash}
+	g := &tombstone{seq: c.seq, token: m.Seq, hash: hash, fresh: len(m.Header[headerFresh]) > 0}
 	l.tombstone, l.root = g, c.root
 	says := func(expected, found string) func() Violation {
 		return func() Violation {
@@ -39,8 +40,7 @@ func (a *audit) tombstone(l *log, m Message, c *commit, hash string) {
 		got = h[0]
 	}
 	expected, err := strconv.ParseUint(got, 10, 64)
-	fresh := len(m.Header[headerFresh]) > 0
-	a.check(OneWriter, err == nil && expected < m.Seq && fresh == (expected == 0), says(headerExpected+" of a message that is purged", got))
+	a.check(OneWriter, err == nil && expected < m.Seq && g.fresh == (expected == 0), says(headerExpected+" of a message that is purged", got))
 	a.check(Archives, c.events[0].kind == writerOpened && len(c.events) == 2, says("a tombstone of writer.opened and session.archived", fmt.Sprintf("%d events", len(c.events))))
 	for i := range c.events {
 		e := &c.events[i]

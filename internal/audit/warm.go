@@ -32,7 +32,7 @@ func (f *folding) holds(d *fanoutData, r *logRun) *held {
 	if !d.Warm || len(d.Branches) < 2 {
 		return nil
 	}
-	h := &held{parent: f.a.run(key{f.l.tenant, d.Run}), first: key{f.l.tenant, d.Branches[0].Session}, said: *d}
+	h := &held{parent: f.a.run(f.l, d.Run), first: key{f.l.tenant, d.Branches[0].Session}, said: *d}
 	if r.held == nil {
 		r.held = map[string]*held{}
 	}

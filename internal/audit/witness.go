@@ -226,8 +226,8 @@ func heard(tenant, target, verb, by, text string) string {
 // finishWitnesses compares what witnesses saw with the logs.
 func (a *audit) finishWitnesses() {
 	attempts := map[string]uint64{}
-	for k, g := range a.runs {
-		attempts[k.id] = max(attempts[k.id], g.attempt, g.children)
+	for _, g := range a.runs {
+		attempts[g.id] = max(attempts[g.id], g.attempt, g.children)
 	}
 	gone := map[string]bool{} // witnesses of calls know no tenants
 	for k := range a.aliases {
@@ -283,7 +283,7 @@ func (a *audit) finishCall(name string, c *called, attempts uint64, model bool) 
 		}
 	}
 	// What a person said happened was done by an attempt before.
-	resolved := c.done && a.runs[key{c.log.tenant, c.run}].happened[c.step]
+	resolved := c.done && a.runs[c.log.runKey(c.run)].happened[c.step]
 	if c.done && !model && !resolved && c.code == "" && !a.o.Open {
 		a.check(NoRepeat, slices.ContainsFunc(c.runs, func(r execution) bool { return r.attempt == c.by }),
 			says(fmt.Sprintf("an execution of %s by attempt %d, which recorded it", what, c.by), "none in the witness"))

@@ -21,6 +21,7 @@ type Graph struct {
 	runs     map[runKey]map[session.Key]struct{} // the sessions with records of a run
 	children map[session.Key]map[session.Key]struct{}
 	decided  map[session.Key]map[session.Key]struct{} // the sessions that decided about one, or called it
+	homes    map[runKey]session.ID                    // see SetHome
 }
 
 type runKey struct {
@@ -213,6 +214,20 @@ func (t *history) of(id run.ID) iter.Seq2[int, *Record] {
 			}
 		}
 	}
+}
+
+// homeOf returns the session whose log decides about a run, as the records of this session
+// have it; "" if they do not.
+func (t *history) homeOf(id run.ID) session.ID {
+	for _, r := range t.of(id) {
+		switch {
+		case r.Kind == Submitted, r.Kind == Queued, r.Kind == Claimed && r.Home == "":
+			return t.key.ID
+		case r.Kind == Claimed:
+			return r.Home
+		}
+	}
+	return ""
 }
 
 // base is where the session left its parent; ok is false for one that has no

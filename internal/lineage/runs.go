@@ -85,6 +85,9 @@ func (g *Graph) run(k runKey) (Run, bool) {
 	var used session.Usage
 	for key := range g.runs[k] {
 		t := g.sessions[key].tidy()
+		if of := t.homeOf(k.run); of != "" && of != home.ID {
+			continue // of another run with this id, see Homes
+		}
 		first := int64(-1)
 		if key == home {
 			r.Quarantine, r.Whole = t.quarantine, t.whole
@@ -148,21 +151,48 @@ func stepDone(k Kind) bool {
 	return k == Adopted
 }
 
-// home finds the session whose log decides about a run: the one where it was
-// submitted, or the one that a claim elsewhere names.
+// home finds the session whose log decides about a run: the one that SetHome names, or the
+// first one by id in which the run was submitted or that a claim elsewhere names.
 func (g *Graph) home(k runKey) session.Key {
-	var named session.ID
+	if id, ok := g.homes[k]; ok {
+		return session.Key{Tenant: k.tenant, ID: id}
+	}
+	var own, named session.ID
 	for key := range g.runs[k] {
-		for _, r := range g.sessions[key].of(k.run) {
-			switch {
-			case r.Kind == Submitted, r.Kind == Queued, r.Kind == Claimed && r.Home == "":
-				return key
-			case r.Kind == Claimed && (named == "" || r.Home < named):
-				named = r.Home
-			}
+		switch of := g.sessions[key].homeOf(k.run); {
+		case of == key.ID && (own == "" || of < own):
+			own = of
+		case of != "" && (named == "" || of < named):
+			named = of
 		}
 	}
-	return session.Key{Tenant: k.tenant, ID: named}
+	return session.Key{Tenant: k.tenant, ID: cmp.Or(own, named)}
+}
+
+// Homes returns the sessions in which the graph has a run of this id submitted. A session
+// that was brought from an archive may have a run with the id of another one.
+func (g *Graph) Homes(t session.Tenant, id run.ID) []session.ID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []session.ID
+	k := runKey{t, id}
+	for key := range g.runs[k] {
+		if g.sessions[key].homeOf(id) == key.ID {
+			out = append(out, key.ID)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// SetHome says which of the homes of an id is the run's.
+func (g *Graph) SetHome(t session.Tenant, id run.ID, home session.ID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.homes == nil {
+		g.homes = map[runKey]session.ID{}
+	}
+	g.homes[runKey{t, id}] = home
 }
 
 // fold follows the states of a run as package run does.

@@ -104,10 +104,11 @@ func DecodeStored(data []byte) ([]Record, error) {
 
 // StoredSubject returns where records of one commit are stored. A server keeps each
 // subject of a stream in memory, so a tree has one for all its records. What puts a
-// session into quarantine has its own: such sessions are looked for by it.
+// session into quarantine or brings it back from an archive has its own: such sessions are
+// looked for by it.
 func StoredSubject(records []Record) string {
 	for i := range records {
-		if r := &records[i]; r.Kind == Quarantined {
+		if r := &records[i]; r.Kind == Quarantined || r.Kind == Restored {
 			return r.subject(SubjectPrefix)
 		}
 	}
@@ -115,7 +116,7 @@ func StoredSubject(records []Record) string {
 }
 
 // TreeSubject is where the records of a tree are stored, but for those that put a session
-// into quarantine and those of former releases.
+// into quarantine or bring it back, and those of former releases.
 func TreeSubject(t session.Tenant, root session.ID) string {
 	return SubjectPrefix + string(t) + "." + string(root) + ".tree"
 }

@@ -119,7 +119,7 @@ func (w *world) start(incarnation string) {
 	registry := &engine.Registry{}
 	var offers []wire.Workflow
 	for name, f := range map[string]func(context.Context, flow.Info, session.Session) (session.Session, error){
-		"agent": answer, "tree": w.tree, "fan": fan, "copy": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
+		"agent": answer, "tree": w.tree, "fan": fan, "ask": ask, "fail": fail, "copy": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
 			return flow.Detach(ctx, s)
 		},
 		"aside": aside, "both": w.borrow(flow.Concatenate), "fork": w.borrow(func(ctx context.Context, _, other session.Session) (session.Session, error) {

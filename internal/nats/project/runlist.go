@@ -12,7 +12,9 @@ import (
 
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -50,6 +52,7 @@ type runList struct {
 	trees bool   // the selector asks for whole trees
 	graph *lineage.Graph
 	apart map[session.ID]bool // sessions of which newer records may say that they are quarantined
+	back  map[session.ID]bool // sessions that were brought back from archives
 	read  map[session.ID]*lineage.Graph
 	above map[session.ID]bool // trees whose records above the page were asked for: all are in graph
 	told  map[run.ID]bool
@@ -60,6 +63,7 @@ type runList struct {
 type submission struct {
 	at   uint64
 	id   run.ID
+	home session.ID
 	root session.ID
 }
 
@@ -72,11 +76,14 @@ const treesKept = 64
 func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) (rows []Listed, next uint64, err error) {
 	l := runList{
 		history: h, Choice: o, limit: limit, top: h.until(before), whole: before == 0,
-		graph: lineage.NewGraph(), read: map[session.ID]*lineage.Graph{}, above: map[session.ID]bool{}, told: map[run.ID]bool{},
+		graph: lineage.NewGraph(), read: map[session.ID]*lineage.Graph{}, above: map[session.ID]bool{}, back: map[session.ID]bool{}, told: map[run.ID]bool{},
 	}
 	_, l.trees = o.Where.Under()
 	if !l.whole {
-		if l.apart, err = h.quarantined(ctx); err != nil {
+		if l.apart, err = h.sessionsWith(ctx, lineage.Quarantined); err == nil {
+			l.back, err = h.sessionsWith(ctx, lineage.Restored)
+		}
+		if err != nil {
 			return nil, 0, err
 		}
 	}
@@ -92,8 +99,11 @@ func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) 
 		var found []submission
 		for _, r := range slices.Backward(s.records) {
 			l.graph.Add(*r.Record)
-			if submits(r.Record) {
-				found = append(found, submission{r.at, r.Run, r.Root})
+			switch {
+			case submits(r.Record):
+				found = append(found, submission{r.at, r.Run, r.Session, r.Root})
+			case r.Kind == lineage.Restored:
+				l.back[r.Session] = true
 			}
 		}
 		next, err := l.tell(ctx, held)
@@ -116,6 +126,9 @@ func submits(r *lineage.Record) bool { return r.Kind == lineage.Submitted || r.K
 // tell adds the runs that are chosen. It stops at one that the page has no room for,
 // and returns where to go on.
 func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err error) {
+	if all, err = l.atHome(ctx, all); err != nil {
+		return 0, err
+	}
 	ends, err := l.ends(ctx, all)
 	if err != nil {
 		return 0, err
@@ -155,6 +168,46 @@ func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err 
 		l.rows = append(l.rows, Listed{r, s.at, g})
 	}
 	return 0, nil
+}
+
+// atHome returns the submissions of runs whose id is theirs: a session that was brought from
+// an archive may have a run with the id of another one, to which the alias belongs.
+func (l *runList) atHome(ctx context.Context, all []submission) (own []submission, err error) {
+	var doubtful []string
+	doubt := func(s *submission) bool {
+		return session.ID(s.id) != s.home && (l.back[s.home] || len(l.graph.Homes(l.tenant, s.id)) > 1)
+	}
+	for i := range all {
+		if doubt(&all[i]) {
+			doubtful = append(doubtful, eventlog.RunAliasSubject(l.tenant, all[i].id))
+		}
+	}
+	if doubtful == nil {
+		return all, nil
+	}
+	slices.Sort(doubtful)
+	aliases := map[string]conn.Message{}
+	for some := range slices.Chunk(slices.Compact(doubtful), conn.PageMessages) {
+		found, err := l.c.Lasts(ctx, "KV_"+streams.BucketAlias, some)
+		if err != nil {
+			return nil, fmt.Errorf("nats/project: read aliases: %w", err)
+		}
+		maps.Copy(aliases, found)
+	}
+	for i := range all {
+		s := &all[i]
+		if m, ok := aliases[eventlog.RunAliasSubject(l.tenant, s.id)]; ok && doubt(s) {
+			a, err := wire.DecodeAlias(m.Data)
+			if err == nil && a.Session != "" {
+				l.graph.SetHome(l.tenant, s.id, a.Session)
+			}
+			if err == nil && a.Session != "" && a.Session != s.home {
+				continue
+			}
+		}
+		own = append(own, *s)
+	}
+	return own, nil
 }
 
 // ends returns where LINEAGE ends for the trees of runs that this page has not seen end.
@@ -248,6 +301,11 @@ func (l *runList) rest(ctx context.Context) error {
 		if l.told[r.ID] || r.Whole || r.Root == "" {
 			continue
 		}
+		if own, err := l.atHome(ctx, []submission{{id: r.ID, home: r.Home.ID}}); err != nil {
+			return err
+		} else if len(own) == 0 {
+			continue
+		}
 		g, err := l.treeOf(ctx, r.Root)
 		if err != nil {
 			return err
@@ -278,17 +336,18 @@ func (l *runList) treeOf(ctx context.Context, root session.ID) (*lineage.Graph, 
 	return g, nil
 }
 
-// quarantined returns the sessions that were quarantined, now or once.
-func (h *history) quarantined(ctx context.Context) (map[session.ID]bool, error) {
-	all, err := h.c.Subjects(ctx, streams.StreamLineage, streams.PrefixLineage+string(h.tenant)+".*."+string(lineage.Quarantined)+".*")
+// sessionsWith returns the sessions with records of a kind that has subjects of its own:
+// those that were quarantined, or brought back, now or once.
+func (h *history) sessionsWith(ctx context.Context, kind lineage.Kind) (map[session.ID]bool, error) {
+	all, err := h.c.Subjects(ctx, streams.StreamLineage, streams.PrefixLineage+string(h.tenant)+".*."+string(kind)+".*")
 	if err != nil {
 		return nil, err
 	}
-	apart := make(map[session.ID]bool, len(all))
+	ids := make(map[session.ID]bool, len(all))
 	for subject := range all {
-		apart[session.ID(subject[strings.LastIndexByte(subject, '.')+1:])] = true
+		ids[session.ID(subject[strings.LastIndexByte(subject, '.')+1:])] = true
 	}
-	return apart, nil
+	return ids, nil
 }
 
 // Below returns the runs of the tree that a session is in, as far as they are chosen.

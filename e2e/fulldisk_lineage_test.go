@@ -36,7 +36,8 @@ func TestFullDiskLineage(t *testing.T) {
 	for round := range *flagFull {
 		ctx, stop := context.WithCancel(t.Context())
 		var load sync.WaitGroup
-		s := &submitter{nc: nc, refused: map[string]int{}}
+		// Small ones: the stream of results has room for those of all rounds.
+		s := &submitter{nc: nc, input: "small", refused: map[string]int{}}
 		for i := range 4 {
 			load.Go(func() { s.run(ctx, fmt.Sprintf("r%d-s%d", round, i)) })
 		}

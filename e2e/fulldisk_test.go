@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -75,14 +76,15 @@ func (d *disk) free() {
 // acknowledged.
 type submitter struct {
 	nc      *nats.Conn
+	input   string // of each task; "" is a large one
 	mu      sync.Mutex
 	acked   []string
 	refused map[string]int
 }
 
-// run submits large tasks until ctx ends.
+// run submits tasks until ctx ends.
 func (s *submitter) run(ctx context.Context, name string) {
-	input := strings.Repeat("large ", 4_000)
+	input := cmp.Or(s.input, strings.Repeat("large ", 4_000))
 	for n := 0; ctx.Err() == nil; n++ {
 		id := fmt.Sprintf("%s-%d", name, n)
 		m, err := s.nc.Request("rath.task.default.anonymous.agent", fmt.Appendf(nil, `{"id":%q,"input":%q}`, id, input), 3*time.Second)

@@ -36,6 +36,9 @@ const (
 	// VerbImport has a node take over a file that was put as a blob; the subject has its
 	// digest, and the body is empty.
 	VerbImport = "archive.import"
+	// VerbRepair has the relay of a partition derive again what LINEAGE has lost; the subject
+	// has the number of the partition, and the body is empty.
+	VerbRepair = "lineage.repair"
 	// VerbMemoryWrite writes a note and VerbMemoryForget removes what is at and below a
 	// name; the subject has the memory, and the body is uri and, of a note, text.
 	VerbMemoryWrite  = "memory.write"

@@ -156,6 +156,10 @@ func full() map[string]any {
 			Answer:   wire.Answer{Done: true, Note: "goes on", Error: &wire.Error{Code: "error", Text: "x"}},
 			Imported: []wire.Imported{{Session: "s1", Rows: 2, Kind: "archive", Created: "2026-07-01", Closed: true, Note: "was there already"}},
 		},
+		"repaired.v1": wire.RepairAnswer{
+			Answer:   wire.Answer{Done: true, Note: "goes on", Error: &wire.Error{Code: "error", Text: "x"}},
+			Repaired: wire.Repaired{From: 3, Published: 2, Removed: 1}, Partitions: 4,
+		},
 		"error.v1": wire.Error{Code: "not_found", Text: "no"},
 		"result.v1": messages.Result{
 			Schema: 1, Run: "r1", State: run.Succeeded, Workflow: "fix", Session: "s1", Version: 9, Output: "done", Code: "error", Error: "x", Attempt: 1,

@@ -121,6 +121,11 @@ func DrainSubject(t session.Tenant, user, incarnation string) string {
 	return ControlPrefix + string(t) + "." + user + ".node." + incarnation + ".drain"
 }
 
+// RepairSubject is where the lineage of a partition is repaired.
+func RepairSubject(t session.Tenant, user string, partition uint32) string {
+	return ControlPrefix + string(t) + "." + user + ".lineage." + strconv.FormatUint(uint64(partition), 10) + ".repair"
+}
+
 // MemorySubject is where a memory takes a verb: VerbMemoryWrite or VerbMemoryForget.
 func MemorySubject(t session.Tenant, user, memory, verb string) string {
 	thing, verb, _ := strings.Cut(verb, ".")

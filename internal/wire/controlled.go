@@ -47,4 +47,4 @@ func ParseControlSubject(subject string) (c Controlled, ok bool) {
 }
 
 // things are what takes verbs beside runs.
-var things = []string{"session", "dlq", "tool", "blob", "archive", "memory", "node"}
+var things = []string{"session", "dlq", "tool", "blob", "archive", "memory", "node", "lineage"}

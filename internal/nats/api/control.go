@@ -34,6 +34,8 @@ func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context,
 	return c.Serve(ctx, messages.ControlPrefix+">", queueGroup, func(ctx context.Context, m *nats.Msg) any {
 		if of, ok := wire.ParseControlSubject(m.Subject); ok && strings.HasPrefix(of.Verb, "archive.") {
 			return imports.answer(ctx, of)
+		} else if ok && strings.HasPrefix(of.Verb, "lineage.") {
+			return c.controlRepair(ctx, of)
 		} else if ok && strings.HasPrefix(of.Verb, "memory.") {
 			return wire.AnswerOf(unanswered(ctx, c.controlMemory(ctx, of, m.Data, memories)))
 		}

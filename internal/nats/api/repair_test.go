@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/wire"
 )
 
 // forgetLineage removes messages of LINEAGE, as a server that loses them does.
@@ -63,13 +63,14 @@ func TestRepairLineage(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		before := len(n.stored(t, streams.StreamLineage))
 		n.forgetLineage(t, 40, 30)
-		repaired := func() (all project.Repaired) {
+		c, _ := visitor(t, srv)
+		repaired := func() (all wire.Repaired) {
 			t.Helper()
-			for p := range n.conn.Partitions() {
-				did, err := n.conn.RepairLineage(t.Context(), p)
-				if err != nil {
-					t.Fatal(err)
-				}
+			each, err := c.RepairLineage(t.Context())
+			if err != nil || len(each) != int(n.conn.Partitions()) {
+				t.Fatal(each, err)
+			}
+			for _, did := range each {
 				all.Published, all.Removed = all.Published+did.Published, all.Removed+did.Removed
 			}
 			return all
@@ -81,7 +82,7 @@ func TestRepairLineage(t *testing.T) {
 			t.Errorf("LINEAGE has %d messages, and had %d", now, before)
 		}
 		n.checkLineage(t)
-		if did := repaired(); did != (project.Repaired{}) {
+		if did := repaired(); did != (wire.Repaired{}) {
 			t.Errorf("a second repair does %+v", did)
 		}
 

@@ -137,6 +137,7 @@ var verbs = []Verb{
 	{messages.VerbLetterRetry, []Role{RoleOperate}, "submitting refused tasks again"},
 	{messages.VerbLetterDrop, []Role{RoleOperate}, "dropping refused tasks"},
 	{messages.VerbImport, []Role{RoleOperate}, "bringing archived sessions back"},
+	{messages.VerbRepair, []Role{RoleOperate}, "deriving lineage again that was lost"},
 	{messages.VerbMemoryWrite, []Role{RoleSubmit}, "notes for agents"},
 	{messages.VerbMemoryForget, []Role{RoleOperate}, "removing notes"},
 	{messages.VerbNodeDrain, []Role{RoleOperate}, "draining nodes that no other tenant uses"},

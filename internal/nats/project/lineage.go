@@ -117,7 +117,7 @@ func (p *LineageRelay) locate(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			p.C.Logger.Error("lineage has a gap; the audit shows it, and the next start of the relay's node tries again", "stream", p.Stream, "err", err)
+			p.C.Logger.Error("lineage has a gap; derive it again with rath cluster repair", "stream", p.Stream, "err", err)
 		case did.Published > 0:
 			p.C.Logger.Warn("lineage had a gap, and is derived again from there", "stream", p.Stream, "from", did.From, "messages", did.Published)
 		}
@@ -168,8 +168,7 @@ func (p *LineageRelay) pump(ctx, linked context.Context, in <-chan conn.Message)
 		case <-h.Rest.C:
 			h.Forget()
 		case answer := <-p.asks:
-			did, err := p.repair(ctx)
-			answer <- answerOf(did, err)
+			p.repaired(ctx, answer)
 			return errReconnected // its position is another one
 		case <-linked.Done():
 			p.pace.Saved() // LINEAGE may have lost what p.at names

@@ -16,18 +16,9 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 )
-
-// Repaired is the outcome of a repair of a partition's lineage.
-type Repaired struct {
-	// From is the sequence of the first commit in the event stream whose records were
-	// missing, zero for none.
-	From uint64 `json:"from,omitempty"`
-	// Published and Removed count messages of LINEAGE.
-	Published int `json:"published,omitempty"`
-	Removed   int `json:"removed,omitempty"`
-}
 
 // entry is a message of the partition in LINEAGE.
 type entry struct {
@@ -44,7 +35,7 @@ type entry struct {
 // The records of commits that were purged cannot be derived: they are copied in their
 // place, so that a purged tree is listed as it was. No other relay of the partition may
 // run. A repair that is cut off leaves a gap, which the next one finds.
-func (p *LineageRelay) repair(ctx context.Context) (did Repaired, err error) {
+func (p *LineageRelay) repair(ctx context.Context) (did wire.Repaired, err error) {
 	end, from, have, err := p.entries(ctx)
 	if err != nil {
 		return did, err
@@ -112,7 +103,7 @@ type repairing struct {
 	next  int    // of have: those before are in their place
 	until uint64 // the commit up to which the relay stored all records
 
-	did  Repaired
+	did  wire.Repaired
 	old  []entry // that are replaced
 	gone []entry // of them those that may be of purged commits, in order
 }
@@ -217,16 +208,29 @@ const repairFor = 15 * time.Minute
 
 // repairAnswer is the answer to a request for a repair.
 type repairAnswer struct {
-	Repaired
+	wire.Repaired
 	Error string `json:"error,omitempty"`
 }
 
-func answerOf(did Repaired, err error) repairAnswer {
+func answerOf(did wire.Repaired, err error) repairAnswer {
 	a := repairAnswer{Repaired: did}
 	if err != nil {
 		a.Error = err.Error()
 	}
 	return a
+}
+
+// repaired repairs for a request, and for those that came meanwhile.
+func (p *LineageRelay) repaired(ctx context.Context, answer chan<- repairAnswer) {
+	a := answerOf(p.repair(ctx))
+	for {
+		answer <- a // which has room
+		select {
+		case answer = <-p.asks:
+		default:
+			return
+		}
+	}
 }
 
 // repairSubject is where the relay of an event stream is asked to repair its lineage.
@@ -265,10 +269,10 @@ func (p *LineageRelay) serveRepair(ctx context.Context) (*conn.Service, error) {
 
 // RepairLineage asks the relay of a partition to look for lineage that is missing before
 // other lineage, and to derive it again, see LineageRelay. Repairing again changes nothing.
-func (c *Projections) RepairLineage(ctx context.Context, partition uint32) (Repaired, error) {
+func (c *Projections) RepairLineage(ctx context.Context, partition uint32) (wire.Repaired, error) {
 	stream := streams.EventStream(c.Generation(), partition)
-	failed := func(err error) (Repaired, error) {
-		return Repaired{}, fmt.Errorf("repair the lineage of %s: %w", stream, err)
+	failed := func(err error) (wire.Repaired, error) {
+		return wire.Repaired{}, fmt.Errorf("repair the lineage of %s: %w", stream, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, repairFor)
 	defer cancel()

@@ -52,6 +52,9 @@ func audited(a *app.App, r *audit.Report) error {
 			for _, c := range r.Counts {
 				if c.Violations > 0 {
 					a.Remark("%s: %s", c.Invariant, docs[c.Invariant])
+					if c.Invariant == audit.Lineage {
+						a.Remark("rath cluster repair derives lineage again that was lost")
+					}
 				}
 			}
 		}

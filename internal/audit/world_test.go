@@ -283,7 +283,7 @@ func (w *world) derive(l *logbook, e *envelope) {
 		record := object{"k": k, "kind": kind, "summary": "x", "time": f.time}
 		maps.Copy(record, tells(f))
 		records = append(records, record)
-		if kind == "quarantined" {
+		if kind == "quarantined" || kind == "restored" {
 			subject = "rath.lineage." + l.tenant + "." + l.root + "." + kind + "." + l.id
 		}
 		if f.kind == "run.ended" && !f.child {

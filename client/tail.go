@@ -26,8 +26,8 @@ const (
 // of, or of everything in the tenant for "": from after a sequence of the
 // lineage stream on (zero for the beginning), what is there and then what
 // comes. Each record comes once and in order, also over the loss of the
-// connection and the restart of nodes: what is published live only says that
-// there is something to read. A caller that keeps the At of the last record can
+// connection and the restart of nodes and servers, and over a repair of lineage: what is
+// published live only says that there is something to read. A caller that keeps the At of the last record can
 // continue after it later.
 //
 // The sequence ends with ctx, whose error it yields, or with an error that
@@ -78,12 +78,13 @@ type tail struct {
 	w       *api.Watch
 	root    session.ID
 	at      uint64
+	place   string // of the message at at
 	ordered project.Ordered
 }
 
 // page reads what is there; more says that there is more.
 func (t *tail) page(ctx context.Context, yield func(wire.LineageRecord, error) bool) (more bool, err error) {
-	q := wire.Query{Session: string(t.root), After: t.at, Limit: tailPage}
+	q := wire.Query{Session: string(t.root), After: t.at, Place: t.place, Limit: tailPage}
 	p, err := query[wire.Lineage](ctx, t.c, messages.QueryLineage, q)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -98,7 +99,7 @@ func (t *tail) page(ctx context.Context, yield func(wire.LineageRecord, error) b
 			return false, errStop
 		}
 	}
-	t.at = max(t.at, p.Next) // a page ends with a message
+	t.at, t.place = p.Next, p.Place // a page ends with a message
 	return t.at < p.Last, nil
 }
 

@@ -45,11 +45,13 @@ func BranchOf(s lineage.Session) Branch {
 
 // Lineage is a page of records. It ends with a message of the stream LINEAGE, and has
 // all records of a message also with a smaller limit. Next is the After of the next
-// page; Last is the newest sequence of the stream: a reader at it is up to date.
+// page, and Place names the record there; Last is the newest sequence of the stream: a
+// reader at it is up to date.
 type Lineage struct {
 	Records []LineageRecord `json:"records"`
 	Next    uint64          `json:"next"`
 	Last    uint64          `json:"last"`
+	Place   string          `json:"place,omitempty"`
 }
 
 // LineageRecord is a record. At is the sequence in the stream LINEAGE from which a

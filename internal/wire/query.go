@@ -45,6 +45,10 @@ type Query struct {
 	// After is where the page begins: the Next of the page before, zero for the first.
 	// For lineage it is a sequence of LINEAGE, for session a chunk index.
 	After uint64 `json:"after,omitempty"`
+	// Place is, of lineage, the Place of the page that After is the Next of. Where LINEAGE has
+	// another message there now, or none, the page is the first one again: the reader drops
+	// the records that it has.
+	Place string `json:"place,omitempty"`
 	// Format of graph: "text", "mermaid" or "svg" adds the picture.
 	Format string `json:"format,omitempty"`
 	// All asks of graph for every record, not the main ones alone, and of run also for a

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -300,6 +302,69 @@ func TestClientTail(t *testing.T) {
 			if err == nil {
 				t.Errorf("after the last one comes %+v", r)
 			}
+		}
+		n.stop()
+	})
+}
+
+// TestTailOverLostLineage has LINEAGE begin anew behind a tail, as a server that lost it: the
+// sequences that the tail has read have other records then, among them new ones. Every record
+// comes once.
+func TestTailOverLostLineage(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNode(t, srv, "node-1")
+		c, _ := visitor(t, srv)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var mu sync.Mutex
+		got := map[string]int{}
+		done := make(chan error, 1)
+		go func() {
+			for r, err := range c.Tail(ctx, "", 0) {
+				if err != nil {
+					done <- err
+					return
+				}
+				mu.Lock()
+				got[string(r.Record.Session)+" "+place(&r.Record)]++
+				mu.Unlock()
+			}
+		}()
+		n.submitted(t, nc, 0, 20)
+		ended(t, nc, 0, 20)
+		time.Sleep(10 * time.Second)
+		s, err := n.operator().Stream(t.Context(), streams.StreamLineage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		if err := n.operator().DeleteStream(t.Context(), streams.StreamLineage); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.operator().CreateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.conn.Cut(); err != nil {
+			t.Fatal(err)
+		}
+		n.submitted(t, nc, 20, 30)
+		ended(t, nc, 20, 30)
+		time.Sleep(20 * time.Second)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		want := 0
+		for _, m := range n.told(t) {
+			for i := range m.records {
+				want++
+				if name := string(m.records[i].Session) + " " + place(&m.records[i]); got[name] != 1 {
+					t.Errorf("record %s came %d times", name, got[name])
+				}
+			}
+		}
+		if len(got) != want {
+			t.Errorf("%d records came, LINEAGE has %d", len(got), want)
 		}
 		n.stop()
 	})

@@ -375,11 +375,29 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (
 	if err != nil {
 		return nil, err
 	}
-	out := wire.Lineage{Records: []wire.LineageRecord{}, Next: q.After, Last: end}
-	room := pageRoom
-	for m, err := range a.c.UpTo(ctx, streams.StreamLineage, project.LineageFilter(t, root.ID), q.After, end) {
+	if q.Place != "" {
+		now, err := a.c.LineagePlace(ctx, q.After)
 		if err != nil {
 			return nil, err
+		}
+		if now != q.Place {
+			q.After = 0 // LINEAGE lost its end and has others there, or that message was derived again
+		}
+	}
+	out, err := a.lineagePage(ctx, project.LineageFilter(t, root.ID), q, end)
+	if err == nil {
+		out.Place, err = a.c.LineagePlace(ctx, out.Next)
+	}
+	return out, err
+}
+
+// lineagePage reads a page of records of messages that a filter matches.
+func (a answerer) lineagePage(ctx context.Context, filter string, q wire.Query, end uint64) (wire.Lineage, error) {
+	out := wire.Lineage{Records: []wire.LineageRecord{}, Next: q.After, Last: end}
+	room := pageRoom
+	for m, err := range a.c.UpTo(ctx, streams.StreamLineage, filter, q.After, end) {
+		if err != nil {
+			return out, err
 		}
 		records, _ := project.LineageRecords(m) // none of one that a later release wrote
 		room -= len(m.Data) + len(records)*recordRoom

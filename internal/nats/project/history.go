@@ -320,3 +320,26 @@ func LineageFilter(t session.Tenant, root session.ID) string {
 	}
 	return filter + string(root) + ".>"
 }
+
+// LineagePlace names the last record of the message with a sequence of LINEAGE: "" if there
+// is none, or it is none of records. After LINEAGE lost its end the sequence may have another
+// message.
+func (c *Projections) LineagePlace(ctx context.Context, seq uint64) (string, error) {
+	if seq == 0 {
+		return "", nil
+	}
+	m, err := c.LeaderAt(ctx, streams.StreamLineage, seq)
+	if errors.Is(err, conn.ErrNoMessage) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("nats/project: read lineage: %w", err)
+	}
+	records, err := lineage.DecodeStored(m.Data)
+	if err != nil {
+		return "", nil //nolint:nilerr // no place to go on from but the sequence
+	}
+	r := &records[len(records)-1]
+	g, _, _ := r.Session.Locate()
+	return fmt.Sprintf("%d.%d.%d.%d", g, r.Partition, r.Seq, r.K), nil
+}

@@ -32,7 +32,8 @@ func (p *pruning) free(ctx context.Context) (int, error) {
 	_, err = p.each(Freed, len(found), func(i int) (err error) {
 		r := &found[i]
 		if r.home == "" {
-			removed[i], err = p.c.RemoveRefusal(ctx, r.seq)
+			// Its alias has the code or the cancel, from which intake makes the result again.
+			removed[i], err = p.c.RemoveMessage(ctx, streams.StreamResult, r.seq)
 		} else {
 			removed[i], err = p.c.RemoveResult(ctx, session.Key{Tenant: r.tenant, ID: r.home}, r.run, r.seq)
 		}

@@ -13,10 +13,10 @@ import (
 )
 
 // RemoveResult removes the stored result of a run whose home is purged, the message with a
-// sequence of the stream RESULT, and reports whether it did. A home that is not purged any
-// more keeps it. The run's alias is marked first: from then on intake knows from the alias
-// that the run has ended, and its id stays used. A branch has no alias, and its id is no
-// task's. Removing again changes nothing. The connection needs the rights of an operator.
+// sequence of the stream RESULT, and reports whether it did. A home that was brought back
+// meanwhile keeps it. The run's alias is marked first: intake reads there that the run has
+// ended, and the id stays used. A branch has no alias. Removing again changes nothing. The
+// connection needs the rights of an operator.
 func (c *Archive) RemoveResult(ctx context.Context, home session.Key, id run.ID, seq uint64) (bool, error) {
 	err := c.Archived(ctx, home)
 	a, ok := errors.AsType[*session.ArchivedError](err)
@@ -42,13 +42,6 @@ func (c *Archive) markEnded(ctx context.Context, home session.Key, id run.ID) er
 			return err
 		}
 	}
-}
-
-// RemoveRefusal removes the stored result of a task that no log took. Its alias has the
-// code or the cancel, from which intake makes the result again if the task is submitted
-// again.
-func (c *Archive) RemoveRefusal(ctx context.Context, seq uint64) (bool, error) {
-	return c.RemoveMessage(ctx, streams.StreamResult, seq)
 }
 
 // renewResult stores the result of a run whose log was brought back. One that is there is

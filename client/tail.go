@@ -26,9 +26,10 @@ const (
 // of, or of everything in the tenant for "": from after a sequence of the
 // lineage stream on (zero for the beginning), what is there and then what
 // comes. Each record comes once and in order, also over the loss of the
-// connection and the restart of nodes and servers, and over a repair of lineage: what is
-// published live only says that there is something to read. A caller that keeps the At of the last record can
-// continue after it later.
+// connection, the restart of nodes and servers, and a repair of lineage: what is
+// published live only says that there is something to read. A caller that keeps the
+// At of the last record can continue after it later; a repair in between gives it
+// records again, which it drops by partition, sequence and number.
 //
 // The sequence ends with ctx, whose error it yields, or with an error that
 // asking again would not change.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -121,7 +122,7 @@ func TestPruneFreesResults(t *testing.T) {
 		if got := w.stored(); len(got) != 9 {
 			t.Errorf("brought back: results of %q", got)
 		}
-		if r := w.result("fan"); fmt.Sprintf("%+v %+v", r, r.Chain) != fmt.Sprintf("%+v %+v", before, before.Chain) {
+		if r := w.result("fan"); !reflect.DeepEqual(r, before) {
 			t.Errorf("brought back: %+v, want %+v", r, before)
 		}
 		w.begin("tree", messages.Task{ID: "forks"})

@@ -3,6 +3,7 @@ package retention
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,8 +83,8 @@ func TestImportOfRunsWithTheSameID(t *testing.T) {
 			time.Sleep(time.Second)
 			bringAll(docs)
 			if earlier {
-				for range 3 {
-					w.done("agent", messages.Task{})
+				for i := range 3 {
+					w.done("agent", messages.Task{ID: run.ID(fmt.Sprint("young", i))})
 				}
 			}
 			for _, limit := range []int{1, 100} {

@@ -23,27 +23,13 @@ func (c *Client) Lineage(ctx context.Context, name string, after uint64, limit i
 	return p, nil
 }
 
-// Repaired is the outcome of a repair of a partition's lineage.
-type Repaired struct {
-	// From is the sequence of the first commit of the event stream whose records were
-	// missing, zero for none.
-	From uint64
-	// Published and Removed count messages of the stream of lineage: those that were derived
-	// again, and those that they replaced.
-	Published, Removed int
-}
-
 // RepairLineage has the relays look for lineage that is missing before other lineage, and
 // derive it again, and returns the outcome of each partition. It takes the role operate.
 // Repairing again changes nothing.
-func (c *Client) RepairLineage(ctx context.Context) ([]Repaired, error) {
+func (c *Client) RepairLineage(ctx context.Context) ([]wire.Repaired, error) {
 	all, err := c.conn.Repair(ctx, c.tenant)
-	out := make([]Repaired, len(all))
-	for i, r := range all {
-		out[i] = Repaired(r)
-	}
 	if err != nil {
 		err = fmt.Errorf("repair lineage: %w", err)
 	}
-	return out, err
+	return all, err
 }

@@ -18,5 +18,5 @@
 // The package holds no workflow logic and decides nothing about which writer may write.
 //
 // Files, the lowest first: connect, delta, nodes, query_handlers, ask, live, requests, files,
-// import, tenantstore, bound, memory, notes, known, deadletters, rerun, tool, query, control.
+// import, tenantstore, bound, memory, notes, known, deadletters, rerun, tool, repair, query, control.
 package api

@@ -49,6 +49,8 @@ func TestFilesOverServer(t *testing.T) {
 		{"diff - one", "+two"},
 		{"why one:a.txt:1", "write_workspace_file"},
 		{"show one", "HEAD in local"},
+		{"show one --step 1", "answer   finish tool_calls"},
+		{"why one/0", "tools, "},
 		{"export one --dossier json --out run.json", ""},
 		{"export one", "record_type"},
 		{"export one --script", "write_workspace_file"},
@@ -102,9 +104,13 @@ func TestFilesOverServer(t *testing.T) {
 			t.Errorf("$ rath %s\n%s\nwant %q", c.line, got, c.want)
 		}
 	}
-	// The store's own dossier is the same to the byte.
+	// The store's own dossier is the same to the byte, and its view of a step.
+	step := command(t, "rath --server "+url+" show one --step 1 --format json", dir)
 	t.Chdir(node)
 	command(t, "rath export one --dossier json --out store.json", node)
+	if got := command(t, "rath show one --step 1 --format json", node); got != step || !strings.Contains(got, `"tool_table"`) {
+		t.Errorf("the step at the store:\n%s\nover the server:\n%s", got, step)
+	}
 	t.Chdir(dir)
 	want, err := os.ReadFile(filepath.Join(node, "store.json"))
 	if err != nil {

@@ -363,17 +363,19 @@ type doneData struct {
 	HeadAfter  string `json:"head_after"`
 	HeadBefore string `json:"head_before"`
 	Inbox      uint64 `json:"inbox"`
-	Kind       string `json:"kind"`
-	Links      []link `json:"links"`
-	Name       string `json:"name"`
-	Path       string `json:"path"`
-	Requests   []any  `json:"requests"`
-	Row        bool   `json:"row"`
-	Run        string `json:"run"`
-	Steps      int64  `json:"steps"`
-	Unlisted   int    `json:"unlisted"`
-	Usage      usage  `json:"usage"`
-	Value      string `json:"value"`
+	// Instructions are the names of blobs.
+	Instructions map[string]string `json:"instructions"`
+	Kind         string            `json:"kind"`
+	Links        []link            `json:"links"`
+	Name         string            `json:"name"`
+	Path         string            `json:"path"`
+	Requests     []any             `json:"requests"`
+	Row          bool              `json:"row"`
+	Run          string            `json:"run"`
+	Steps        int64             `json:"steps"`
+	Unlisted     int               `json:"unlisted"`
+	Usage        usage             `json:"usage"`
+	Value        string            `json:"value"`
 }
 
 // claimed is who the author of a request said to be: by under schema 1, and says.

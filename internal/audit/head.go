@@ -11,8 +11,9 @@ import (
 type headState struct {
 	named  map[key]headClaim // by tenant and digest: the first commit that names it
 	stored map[key]bool
-	needs  map[key][]string // of a stored head: the blobs that it names
-	whole  bool             // all that is stored was listed
+	needs  map[key][]string  // of a stored head: the blobs that it names
+	whole  bool              // all that is stored was listed
+	given  map[key]headClaim // the first commit that names a blob of a model's instructions
 }
 
 // headClaim is a commit that names a head.
@@ -23,6 +24,7 @@ type headClaim struct {
 
 func (h *headState) init() {
 	h.named, h.stored, h.needs = map[key]headClaim{}, map[key]bool{}, map[key][]string{}
+	h.given = map[key]headClaim{}
 }
 
 // head notes that a commit names a head.
@@ -30,6 +32,16 @@ func (f *folding) head(digest string) {
 	k := key{f.l.tenant, digest}
 	if _, known := f.a.heads.named[k]; digest != "" && !known {
 		f.a.heads.named[k] = headClaim{f.l, f.c.seq}
+	}
+}
+
+// given notes that the step of a model's call names its instructions.
+func (f *folding) given(instructions map[string]string) {
+	for _, digest := range instructions {
+		k := key{f.l.tenant, digest}
+		if _, known := f.a.heads.given[k]; !known {
+			f.a.heads.given[k] = headClaim{f.l, f.c.seq}
+		}
 	}
 }
 
@@ -88,7 +100,8 @@ func namesOf(data []byte) (names []string, ok bool) {
 	return names, true
 }
 
-// finishHeads misses the blobs that the heads of files need, if all that is stored was listed.
+// finishHeads misses the blobs that the heads of files need, and those of instructions, if all
+// that is stored was listed.
 func (a *audit) finishHeads() {
 	if !a.heads.whole {
 		return
@@ -97,6 +110,11 @@ func (a *audit) finishHeads() {
 		lost := a.lost(k, map[string]bool{})
 		a.check(Blobs, lost == "", func() Violation {
 			return c.l.says(c.seq, "", "blob "+lost+", of the files at head "+k.id, "nothing")
+		})
+	}
+	for k, c := range a.heads.given {
+		a.check(Blobs, a.heads.stored[k], func() Violation {
+			return c.l.says(c.seq, "", "blob "+k.id+", of the instructions of a model's call", "nothing")
 		})
 	}
 }

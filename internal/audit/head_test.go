@@ -45,3 +45,30 @@ func TestHeadsAreThere(t *testing.T) {
 		}
 	}
 }
+
+// TestInstructionsAreThere: the blobs of a model's instructions are missed, if all blobs that
+// are stored are listed, and none of another tenant takes their place.
+func TestInstructionsAreThere(t *testing.T) {
+	prompt, tools := hashed([]byte("Answer.")), hashed([]byte("[]"))
+	found := func(tenant string, stored ...string) string {
+		w := newWorld(t, nil)
+		l := w.log("h1", "h1")
+		l.commit(l.open("n1"), l.ev("session.opened", `{"kind":"leaf"}`), l.submit("q1", ""), l.claim("q1", "h1", "n1"))
+		l.commit(in("q1/1", l.ev("step.done", `{"attempt":1,"input":"i","instructions":{"prompt":"@p","tools":"@t"},"kind":"model","name":"n","path":"1","run":"q1"}`,
+			"@p", prompt, "@t", tools)))
+		for i, digest := range stored {
+			w.others = append(w.others, audit.Message{Stream: "BLOB", Seq: uint64(i + 1), Subject: "rath.blob." + tenant + "." + digest})
+		}
+		w.others = append(w.others, audit.Message{Stream: "BLOB", Seq: uint64(len(stored))})
+		return violations(w.audited(func(o *audit.Options) { o.Open = true }))
+	}
+	if got := found("acme", prompt, tools); got != "" {
+		t.Errorf("all are there: %s", got)
+	}
+	if got := found("acme", tools); strings.Count(got, "\n") != 1 || !strings.Contains(got, audit.Blobs) || !strings.Contains(got, prompt) {
+		t.Errorf("without the prompt: %s", got)
+	}
+	if got := found("globex", prompt, tools); strings.Count(got, "\n") != 2 {
+		t.Errorf("they are another tenant's: %s", got)
+	}
+}

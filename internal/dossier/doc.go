@@ -47,6 +47,6 @@
 // of the run's sessions.
 //
 // Files, the lowest first: text, lines, failure, evidence, facts, archive, plan, check,
-// signatures, order, words, steps, files, blame, branch, blocks, fold, outline, embed, collect,
+// signatures, order, words, steps, instructions, files, blame, branch, blocks, fold, outline, embed, collect,
 // html, markdown, verify, tree.
 package dossier

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/tool"
 )
 
 var (
@@ -107,6 +108,17 @@ func TestFacts(t *testing.T) {
 	}
 	if len(f.Prompts) != 7 {
 		t.Errorf("%d prompts", len(f.Prompts))
+	}
+	shown := map[string][]int{}
+	for _, in := range f.Instructions {
+		if in.What == "prompt" {
+			shown[in.Text.Shown] = in.Steps
+		} else if in.What != "tools" || !strings.Contains(in.Text.Shown, tool.WriteWorkspaceFile) || len(in.Steps) != 6 {
+			t.Errorf("instructions %+v", in)
+		}
+	}
+	if len(f.Instructions) != 4 || len(shown["Plan the work."]) != 1 || len(shown["Be quick."]) != 3 || len(shown["Be careful."]) != 3 {
+		t.Errorf("instructions %+v", f.Instructions)
 	}
 	for _, s := range f.Steps {
 		if s.Kind != journal.StepTool {

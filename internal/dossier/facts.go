@@ -44,8 +44,11 @@ type Facts struct {
 	Changes    Changes
 	Memory     []Memory
 	Prompts    []Prompt
-	Decisions  []Decision
-	Warnings   []Text
+	// Instructions are the prompts of agents, their tables of tools, and the questions and
+	// remarks beside the rows, each once.
+	Instructions []Instruction
+	Decisions    []Decision
+	Warnings     []Text
 	// Environment is what the commits say about where the run worked.
 	Environment []Fact
 	// Stated is what the exporter says and no commit confirms.
@@ -123,7 +126,9 @@ type Step struct {
 	After    blob.Digest
 	Elapsed  int64 // milliseconds
 	Model    string
+	Finish   string // why a model's answer ended, with the server's own word
 	Prompt   blob.Digest
+	Told     []Told // the parts of a model's request that are no rows
 	Usage    session.Usage
 	Code     run.Code
 	Error    Text
@@ -175,6 +180,22 @@ type Note struct {
 type Prompt struct {
 	Digest blob.Digest
 	Model  string
+	Steps  []int
+}
+
+// Told names an instruction.
+type Told struct {
+	What   string
+	Digest blob.Digest
+}
+
+// Instruction is a part of models' requests that is no row of a session, shown once.
+type Instruction struct {
+	Digest blob.Digest
+	What   string // "prompt", "tools", "question" or "remark"
+	Agent  string // of the first step
+	Text   Text
+	Left   string // why the text is not there
 	Steps  []int
 }
 

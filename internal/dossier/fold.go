@@ -34,6 +34,9 @@ func (a *archive) facts() (*Facts, error) {
 	if err := t.notes(); err != nil {
 		return nil, err
 	}
+	if err := t.instructed(); err != nil {
+		return nil, err
+	}
 	if err := t.changes(); err != nil {
 		return nil, err
 	}

@@ -287,7 +287,7 @@ func (f *Facts) limits() []string {
 var limits = []string{
 	"Nothing is signed. Who can rewrite all of this file can write another run that is consistent in itself. Comparing the head of the home session with one that came another way (rath verify --head) excludes that.",
 	"Commits could be missing at the end of the log. The same comparison excludes that too.",
-	"Prompts are named by the digest of the rendered request. Their text is not kept: it follows from the rows before the call, the notes that were recalled and the agent's own instructions.",
+	"Requests are named by the digest of the rendered request. Their text is not kept as one: it follows from the rows before the call, the notes that were recalled and the agent's instructions, in which credentials are masked.",
 	"Commits say what the node recorded. That a model or a tool really gave an answer, and that the node's clock was right, no hash can show.",
 	"Streamed pieces of answers, logs of the host and what a tool did outside of its workspace are not recorded.",
 }

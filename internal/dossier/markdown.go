@@ -208,7 +208,11 @@ func (m *marker) branches() {
 func (m *marker) timeline() {
 	m.put("## Timeline\n\n")
 	if t := when(m.f.Submitted); t != "" {
-		m.put("Submitted %s%s. ", t, cell(m.f.Submitter()))
+		by := cell(m.f.Submitter())
+		if by != "" {
+			by = " " + by
+		}
+		m.put("Submitted %s%s. ", t, by)
 	}
 	if t := when(m.f.Ended); t != "" {
 		m.put("Ended %s. ", t)
@@ -220,6 +224,9 @@ func (m *marker) timeline() {
 		what := cell(s.Text)
 		if s.Child {
 			what = "↳ " + what
+		}
+		if s.Finish != "" {
+			what += " " + cell(s.Finish)
 		}
 		if s.Code != "" {
 			what += " ✕ " + cell(string(s.Code))
@@ -268,6 +275,24 @@ func (m *marker) timeline() {
 	}
 }
 
+// instructions shows what models got beside the rows.
+func (m *marker) instructions(all []Instruction) {
+	if len(all) > 0 {
+		m.put("\n## Instructions to models\n\nEach text once, by the SHA-256 of its bytes. Credentials are masked.\n")
+	}
+	for _, p := range all {
+		m.put("\n- %s of %s, `%s`, steps %s\n\n", p.What, cmp.Or(code(p.Agent), "no agent"), p.Digest, m.links(p.Steps))
+		if p.Left != "" {
+			m.put("Not included: %s.\n", code(p.Left))
+			continue
+		}
+		m.block("text", p.Text.Shown)
+		if p.Text.More > 0 {
+			m.put("%s in the blob.\n", counted(p.Text.More, "more character"))
+		}
+	}
+}
+
 func (m *marker) rest() {
 	f := m.f
 	if len(f.Decisions)+len(f.Warnings) > 0 {
@@ -305,8 +330,9 @@ func (m *marker) rest() {
 			m.put("  - withheld: %s\n", code(l))
 		}
 	}
+	m.instructions(f.Instructions)
 	if len(f.Prompts) > 0 {
-		m.put("\n## Prompts\n\n| SHA-256 of the rendered request | answered by | steps |\n|---|---|---|\n")
+		m.put("\n## Requests\n\n| SHA-256 of the rendered request | answered by | steps |\n|---|---|---|\n")
 	}
 	for _, p := range f.Prompts {
 		m.put("| `%s` | %s | %s |\n", p.Digest, cmp.Or(cell(p.Model), "no model"), m.links(p.Steps))

@@ -345,6 +345,7 @@ func (t *timeline) done(e journal.Fact, p journal.StepCompleted) {
 	}
 	s.Path, s.Effect, s.Elapsed, s.Model, s.Prompt, s.Usage = p.Path, p.Effect, p.Elapsed, one(p.Model, 60), p.Prompt, p.Usage
 	s.Before, s.After, s.Code, s.Error = p.HeadBefore, p.HeadAfter, p.Code, textOf(p.Error)
+	s.Finish = one(journal.FinishText(p.Finish, p.Word), 120)
 	s.Attempts = append(s.Attempts, Attempt{p.Attempt, "recorded"})
 	row, made := t.rows[at]
 	if made {
@@ -360,6 +361,7 @@ func (t *timeline) done(e journal.Fact, p journal.StepCompleted) {
 	case journal.StepModel, journal.StepSelection, journal.StepCompress:
 		t.f.Numbers.ModelCalls++
 		t.prompt(s)
+		t.instructions(s, p.Name, p.Instructions)
 	case journal.StepTool:
 		t.f.Numbers.ToolCalls++
 		t.arguments(s)

@@ -106,6 +106,12 @@ func TestTampering(t *testing.T) {
 		{"a commit is no commit", func(e *dossier.Evidence) { e.Logs[0].Commits[4] = `{"events":[]}` }, dossier.Foreign, home.ID, 5},
 		{"a text is changed", func(e *dossier.Evidence) { replace(e.Logs[1].Commits, 1, "A quick fix", "A great fix") }, dossier.Altered, branch, 2},
 		{"a time is changed", func(e *dossier.Evidence) { replace(e.Logs[0].Commits, 6, `"time":1`, `"time":2`) }, dossier.Altered, home.ID, 7},
+		{"who submitted the run is changed", func(e *dossier.Evidence) { replace(e.Logs[0].Commits, 0, `"by":"ben"`, `"by":"eve"`) }, dossier.Altered, home.ID, 1},
+		{"who submitted the run is dropped", func(e *dossier.Evidence) { replace(e.Logs[0].Commits, 0, `"by":"ben",`, "") }, dossier.Altered, home.ID, 1},
+		{"the end of an answer is changed", func(e *dossier.Evidence) { replace(e.Logs[1].Commits, 1, `"finish":"`, `"finish":"x`) }, dossier.Altered, branch, 2},
+		{"the instructions of a step are changed", func(e *dossier.Evidence) {
+			replace(e.Logs[1].Commits, 1, `"prompt":"`+blob.Sum([]byte("Be quick.")).String(), `"prompt":"`+blob.Sum([]byte("Be careful.")).String())
+		}, dossier.Altered, branch, 2},
 		{"a commit is forged", func(e *dossier.Evidence) { forge(t, e, 0, 4) }, dossier.Altered, home.ID, 5},
 		{"a rejected branch loses its end", func(e *dossier.Evidence) { cut(&e.Logs[1], 1) }, dossier.Cut, branch, 8},
 		{"an adopted branch loses more", func(e *dossier.Evidence) { cut(&e.Logs[2], 2) }, dossier.Cut, e.Logs[2].Session, 8},
@@ -114,6 +120,12 @@ func TestTampering(t *testing.T) {
 		{"a session is there twice", func(e *dossier.Evidence) { e.Logs = append(e.Logs, e.Logs[1]) }, dossier.Foreign, branch, 0},
 		{"a session of another run", func(e *dossier.Evidence) { e.Logs = append(e.Logs, other(t)) }, dossier.Foreign, "elsewhere", 1},
 		{"a blob is replaced", func(e *dossier.Evidence) { e.Blobs[manifest] = []byte("Full titles") }, dossier.Blob, "", 0},
+		{"a prompt is changed", func(e *dossier.Evidence) { e.Blobs[blob.Sum([]byte("Be careful."))] = []byte("Be careless.") }, dossier.Blob, "", 0},
+		{"a prompt is dropped", func(e *dossier.Evidence) { delete(e.Blobs, blob.Sum([]byte("Be careful."))) }, dossier.Missing, "", 0},
+		{"a prompt is put in the place of another", func(e *dossier.Evidence) {
+			delete(e.Blobs, blob.Sum([]byte("Be careful.")))
+			e.Blobs[blob.Sum([]byte("Be careless."))] = []byte("Be careless.")
+		}, dossier.Missing, "", 0},
 		{"a blob is dropped", func(e *dossier.Evidence) { delete(e.Blobs, manifest) }, dossier.Missing, "", 0},
 		{"a blob is added", func(e *dossier.Evidence) { e.Blobs[blob.Sum([]byte("more"))] = []byte("more") }, dossier.Foreign, "", 0},
 		{"a blob is excused that nothing shows", func(e *dossier.Evidence) { e.Left[blob.Sum([]byte("more"))] = "lost" }, dossier.Foreign, "", 0},
@@ -254,7 +266,10 @@ func TestRenderedFacts(t *testing.T) {
 		{dossier.FormHTML, "a word in the picture", ">ADOPTED<", ">REJECTED<"},
 		{dossier.FormHTML, "a reason", "<p>breaks empty input", "<p>breaks no input"},
 		{dossier.FormHTML, "an effect", `<li class="chip">non_idempotent</li>`, `<li class="chip">read_only</li>`},
-		{dossier.FormHTML, "who decided", "by\">an unproved sender (says to be ana)</td>", "by\">bob</td>"},
+		{dossier.FormHTML, "who submitted it", "by ben", "by eve"},
+		{dossier.FormHTML, "a prompt", "<pre>Be careful.</pre>", "<pre>Be careless.</pre>"},
+		{dossier.FormHTML, "how an answer ended", "<li>finish stop</li>", "<li>finish length</li>"},
+		{dossier.FormHTML, "who decided", "by\">ana</td>", "by\">bob</td>"},
 		{dossier.FormHTML, "something hidden by style", "</style>", "#rejected{display:none}</style>"},
 		{dossier.FormHTML, "a script", "</main>", "<script>alert(1)</script></main>"},
 		{dossier.FormHTML, "something behind the end", "</html>\n", "</html>\n "},
@@ -264,7 +279,10 @@ func TestRenderedFacts(t *testing.T) {
 		{dossier.FormMarkdown, "a line of the diff", "+- Empty titles give", "+- Empty titles gave"},
 		{dossier.FormMarkdown, "the step of a hunk", "by [step 17](#t17)", "by [step 9](#t9)"},
 		{dossier.FormMarkdown, "a reason", "breaks empty input", "breaks no input"},
-		{dossier.FormMarkdown, "who decided", "by `an unproved sender (says to be ana)`", "by `bob`"},
+		{dossier.FormMarkdown, "who submitted it", "by ben", "by eve"},
+		{dossier.FormMarkdown, "a prompt", "Be careful.\n", "Be careless.\n"},
+		{dossier.FormMarkdown, "how an answer ended", "`finish stop`", "`finish length`"},
+		{dossier.FormMarkdown, "who decided", "by `ana`", "by `bob`"},
 		{dossier.FormMarkdown, "a line at the end", "-->\n", "-->\nAnd all is well.\n"},
 	} {
 		t.Run(tt.form+" "+tt.name, func(t *testing.T) {

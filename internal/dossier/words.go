@@ -32,7 +32,6 @@ func (t *timeline) words(s *Step, p journal.StepCompleted, row session.Chunk) (a
 		default:
 			text = "answers " + quote(row.Text(), 120)
 		}
-		text += finish(p)
 	case journal.StepTool:
 		if actor = "workflow"; row.Origin().Agent != "" {
 			actor = row.Origin().Agent
@@ -87,17 +86,6 @@ func (t *timeline) words(s *Step, p journal.StepCompleted, row session.Chunk) (a
 		text += " (" + string(p.Code) + ")"
 	}
 	return one(actor, 60), one(text, 200)
-}
-
-// finish is why an answer ended, where that is no plain stop.
-func finish(p journal.StepCompleted) (text string) {
-	if p.Finish != "" && p.Finish != "stop" && p.Finish != "tool_calls" {
-		text = ", finish " + p.Finish
-	}
-	if p.Word != "" {
-		text += fmt.Sprintf(", in the server's word %q", p.Word)
-	}
-	return text
 }
 
 // quote returns the beginning of a text between quotation marks.

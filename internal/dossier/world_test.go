@@ -269,7 +269,7 @@ func (w *world) play() {
 		return "sent", nil
 	}, nil)
 	g := flow.Registration{Name: "fix", Revision: "r1", New: func() flow.Workflow { return fix(announce) }}
-	task := journal.Task{ID: fixRun, Workflow: "fix", Revision: "r1", Session: home, Input: []byte(`{"issue":7}`)}
+	task := journal.Task{ID: fixRun, Workflow: "fix", Revision: "r1", Session: home, Input: []byte(`{"issue":7}`), By: "ben"}
 	first := w.node("alpha", log, model(script))
 	ex, err := first.Begin(ctx, g, task)
 	w.must(err)

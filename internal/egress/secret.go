@@ -21,6 +21,9 @@ type Secret struct {
 	hidden []string // the parts of Value that are secret
 }
 
+// Hidden returns the parts of the header's value that are secret.
+func (s *Secret) Hidden() []string { return slices.Clone(s.hidden) }
+
 // MinSecret is the fewest bytes of a secret: in the answers of a server a shorter one would
 // be masked where it stands by chance.
 const MinSecret = 8

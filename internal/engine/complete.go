@@ -46,6 +46,9 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 		return nil, digest, err
 	}
 	defer func() { m.free() }()
+	if err := m.instruct(); err != nil {
+		return nil, digest, err
+	}
 	defer m.settle(0) // of a request that panicked
 	var cancel context.CancelCauseFunc
 	m.ctx, cancel = st.ex.callContext(st.ctx)
@@ -55,6 +58,43 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 	}
 	err = m.ask(m.ctx, m)
 	return m.resp, digest, err
+}
+
+// instruct keeps the instructions of the request before it is sent, so that no answer is paid
+// for whose record cannot name them.
+func (m *completion) instruct() error {
+	c := m.c
+	if c.given == nil {
+		var err error
+		if c.given, err = newInstructions(c.prompt, c.ask, c.notes.Digest, c.tools, m.redactor()); err != nil {
+			return fmt.Errorf("flow: instructions of %s: %w", c.agent, err)
+		}
+	}
+	m.st.given = c.given.with(c.answer.remark())
+	return m.st.keep()
+}
+
+// redactor masks the credentials of this process, with the keys of the servers that the call
+// may ask.
+func (m *completion) redactor() func(string) string {
+	type keyed interface{ Redact(text string) string }
+	var keys []keyed
+	for i := range m.choices {
+		// A model without a key, or without a name, fails when it is asked.
+		if client, err := m.rt.client(m.st.ctx, m.choices[i].Provider); err == nil {
+			if k, ok := client.(keyed); ok {
+				keys = append(keys, k)
+			}
+		}
+	}
+	secrets := m.rt.secrets()
+	return func(text string) string {
+		text = llm.Redact(text, secrets...)
+		for _, k := range keys {
+			text = k.Redact(text)
+		}
+		return text
+	}
 }
 
 // prepare renders the request and reserves what it may use.

@@ -24,7 +24,7 @@
 // what follows from commits. A [Driver] does both in one process. [Replay] runs
 // code against a journal and executes nothing.
 //
-// Files, the lowest first: summary, registry, clock, live, position, lifetime, inbox, level, sessions,
+// Files, the lowest first: summary, registry, instructions, clock, live, position, lifetime, inbox, level, sessions,
 // account, model_call, retry, breaker, choice, chain, transcript, runtime, embed, execution, scope, step, placement, putback, sandbox_service, checkout, lease, leases, tool_server, read, join, guide, fork,
 // branch, roundtrip, do, version, diff, await, follow, image, spelt, live_text, judgement, complete, message, memory, compress, overflow, round, hooks, approval, question, ask, repeat, turn, select,
 // fanout, gather, merge, delegate, files, ending, claim, turns, driver_tree, driver_answer, driver, replay.

@@ -166,6 +166,14 @@ func (u *answering) take(again string, finish llm.Finish, p *journal.Partial) {
 	u.tail = append(u.tail, llm.Message{Role: llm.User, Text: remark})
 }
 
+// remark is the last message of the next request, if that asks the model on; else "".
+func (u *answering) remark() string {
+	if n := len(u.tail); n > 0 && u.tail[n-1].Role == llm.User {
+		return u.tail[n-1].Text
+	}
+	return ""
+}
+
 // cutCallsText is the result of each call of an answer that is cut.
 const cutCallsText = "the answer was cut at the limit of its length, so that its calls may not be whole: none of them was carried out. " +
 	"Make the call again with less in it: write a long file in several calls, or edit the part that changes"

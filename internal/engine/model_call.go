@@ -34,6 +34,7 @@ type call struct {
 	size         int              // of the newest request as JSON, in bytes
 	images       []int            // the messages of it that have images
 	window       window
+	given        *instructions     // once they are known
 	partial      func(text string) // gets an answer under way; nil without it
 }
 

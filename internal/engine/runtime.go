@@ -97,6 +97,7 @@ type Runtime struct {
 
 	breakers breakers
 	tokens   tokens.Counter
+	stored   storedBlobs
 }
 
 // Workspaces is where the directories of sandboxes are made.
@@ -172,6 +173,15 @@ func (rt *Runtime) init() {
 			}
 		}
 	})
+}
+
+// secrets are the credentials of this process that no blob may hold.
+func (rt *Runtime) secrets() []string {
+	var out []string
+	for i := range rt.Workspaces.Egress.Secrets {
+		out = append(out, rt.Workspaces.Egress.Secrets[i].Hidden()...)
+	}
+	return out
 }
 
 func (rt *Runtime) client(ctx context.Context, p llm.Provider) (llm.Client, error) {

@@ -41,6 +41,7 @@ type step struct {
 	prices string
 	named  string
 	passed []journal.PassedModel
+	given  *instructions
 	// Of one that reads or writes a memory, for its record.
 	vectors *vectors
 }
@@ -242,11 +243,20 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 	if st.vectors != nil {
 		st.vectors.record(&d)
 	}
+	if err := st.keep(); err != nil { // before the request is long ago
+		return journal.Ack{}, st.fail(err)
+	}
+	d.Instructions = st.given.names()
 	st.flight.does(Records, time.Time{})
 	if d.Elapsed == 0 && !st.began.IsZero() {
 		d.Elapsed = time.Since(st.began).Milliseconds()
 	}
 	return st.ex.commitDone(st.ctx, st.log, st.s, d, content...)
+}
+
+// keep stores the instructions of the step's model call.
+func (st *step) keep() error {
+	return st.given.keep(st.ctx, st.ex.blobs(), st.ex.home.Tenant, &st.ex.rt.stored)
 }
 
 // recordFailure commits that the step failed with err, as d says besides, and returns

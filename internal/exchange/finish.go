@@ -81,6 +81,9 @@ func (p *Passed) Ended(e *Endpoint, word string) error {
 	return nil
 }
 
+// Redact removes from a text the key of the server, and all that has the shape of one.
+func (e *Endpoint) Redact(text string) string { return llm.Redact(text, e.key) }
+
 // Word is a finish word of the server as it is kept.
 func (e *Endpoint) Word(s string) string {
 	const mark = len("…")

@@ -313,7 +313,9 @@ type StepCompleted struct {
 	// Inbox is up to which place the step took messages out of the run's inbox.
 	Inbox uint64 `json:"inbox,omitempty"`
 	Input string `json:"input"` // digest of what was asked
-	Kind  string `json:"kind"`
+	// Instructions are of a model's call; nil is none.
+	Instructions *Instructions `json:"instructions,omitempty"`
+	Kind         string        `json:"kind"`
 	// Links are the sessions that a fork, a join or a rejection names.
 	Links []session.Link `json:"links,omitempty"`
 	// Lost is the part of Usage that calls are taken to have used which were
@@ -346,6 +348,27 @@ type StepCompleted struct {
 	Unlisted int           `json:"unlisted,omitempty"`
 	Usage    session.Usage `json:"usage,omitzero"`
 	Value    string        `json:"value,omitempty"` // JSON text
+}
+
+// FinishText is for people: why the answer of a model ended, "" without one.
+func FinishText(finish, word string) string {
+	if finish == "" {
+		return ""
+	}
+	if word != "" {
+		word = fmt.Sprintf(", in the server's word %q", word)
+	}
+	return "finish " + finish + word
+}
+
+// Instructions name the blobs that a model's request was made of beside the rows of the
+// session. Credentials are masked in them. A zero digest is none.
+type Instructions struct {
+	Ask    blob.Digest `json:"ask,omitzero"`    // the last message, which is no row
+	Notes  blob.Digest `json:"notes,omitzero"`  // the notes that the agent recalled, as the step of the recall names them
+	Prompt blob.Digest `json:"prompt,omitzero"` // the system message
+	Remark blob.Digest `json:"remark,omitzero"` // the last message, which asks the model on after an answer that is no row
+	Tools  blob.Digest `json:"tools,omitzero"`  // JSON: name, description and schema of each tool
 }
 
 // Partial is a model's answer that is no row: the model was asked on, or it ended the agent.

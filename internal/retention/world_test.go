@@ -122,6 +122,9 @@ func (w *world) start(incarnation string) {
 		"agent": answer, "tree": w.tree, "fan": fan, "ask": ask, "fail": fail, "copy": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
 			return flow.Detach(ctx, s)
 		},
+		"prompted": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
+			return (&flow.Agent{Name: "answerer", Prompt: keptPrompt}).Forward(ctx, s.With(session.UserText("well?")))
+		},
 		"aside": aside, "both": w.borrow(flow.Concatenate), "fork": w.borrow(func(ctx context.Context, _, other session.Session) (session.Session, error) {
 			return flow.Fork(ctx, other)
 		}),

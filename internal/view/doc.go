@@ -5,6 +5,6 @@
 // and an HTTP handler show the same.
 //
 // Files, the lowest first: text, shortid, files, blame, details, line, timeline, turn, steps,
-// transcript, impact, impact_use, impact_text, reason, reason_text, replay, records, nodes, live,
+// transcript, impact, impact_use, impact_text, instructions, reason, reason_text, replay, records, nodes, live,
 // runs, workflow, diff, top.
 package view

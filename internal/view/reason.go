@@ -36,12 +36,18 @@ type Reason struct {
 	Step     run.Path        `json:"step,omitempty"`
 	Attempt  uint64          `json:"attempt,omitempty"`
 	Model    string          `json:"model,omitempty"`
+	Finish   string          `json:"finish,omitempty"`      // why the model's answer ended
+	Word     string          `json:"finish_word,omitempty"` // of its server
 	Before   string          `json:"head_before,omitempty"`
 	After    string          `json:"head_after,omitempty"`
 	Time     time.Time       `json:"time"`
 	Changes  []FileStep      `json:"changes,omitempty"` // of a file, the oldest first
 	Live     *wire.Live      `json:"live,omitempty"`    // of a run that has not ended
 	Archived *Archived       `json:"archived,omitempty"`
+	// Instructions are of a call of a model.
+	Instructions *Instructions `json:"instructions,omitempty"`
+	// Whole has the texts written whole.
+	Whole bool `json:"-"`
 }
 
 // Archived says that a session is in a file, and since when.
@@ -127,6 +133,7 @@ func ReasonOfMaker(m *lineage.Maker) Reason {
 // record takes over what a record tells.
 func (r *Reason) record(rec *lineage.Record) {
 	r.Agent, r.Tool, r.Call, r.Did, r.Session, r.Version, r.Commit, r.Hash = rec.Agent, rec.Tool, rec.Call, rec.Summary, rec.Session, rec.Version, rec.Commit, rec.Hash
+	r.Code, r.Finish, r.Word = rec.Code, rec.Finish, rec.Word
 	r.Run, r.Step, r.Attempt, r.Model, r.Before, r.After, r.Time = rec.Run, rec.Step, rec.Attempt, rec.Model, rec.HeadFrom, rec.Head, rec.When()
 }
 

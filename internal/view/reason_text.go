@@ -3,8 +3,8 @@ package view
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/run"
 )
@@ -12,16 +12,8 @@ import (
 // WriteReason writes the answer of why.
 func WriteReason(w *term.Writer, r *Reason) {
 	w.Println(w.Paint(term.Bold, term.Line(r.What, 60)))
-	shown := []string(nil)
 	if r.Text != "" {
-		shown = term.Wrap(strings.TrimRight(term.Clean(r.Text), "\n"), w.Width()-2)
-	}
-	for i, l := range shown {
-		if i == 8 && len(shown) > 9 {
-			w.Println(w.Dim("  ... " + Counted(int64(len(shown)-i), "more line")))
-			break
-		}
-		w.Println(strings.TrimRight("  "+l, " "))
+		writeText(w, r.Text, r.Whole, "")
 	}
 	w.Println()
 	field := func(name, value string) {
@@ -57,6 +49,12 @@ func WriteReason(w *term.Writer, r *Reason) {
 		field("run", text)
 	}
 	field("model", r.Model)
+	if end := journal.FinishText(r.Finish, r.Word); end != "" {
+		if r.Code != "" {
+			end += "; code " + string(r.Code)
+		}
+		field("answer", end)
+	}
 	field("branch", r.Branch)
 	field("ended", term.Line(r.Ended, w.Width()-10))
 	at := fmt.Sprintf("%s:%d", r.Session, r.Version)
@@ -74,6 +72,9 @@ func WriteReason(w *term.Writer, r *Reason) {
 	field("when", Moment(r.Time))
 	if r.Archived != nil {
 		field("archived", fmt.Sprintf("%s; bring it back with: rath cluster import %s", Moment(r.Archived.Time), r.Archived.File))
+	}
+	if r.Instructions != nil {
+		r.Instructions.write(w, r.Whole)
 	}
 	if len(r.Changes) > 1 {
 		w.Println("\nall changes:")

@@ -542,3 +542,15 @@ func BenchmarkStream(b *testing.B) {
 		}
 	}
 }
+
+// TestRedact: a client masks the key of its server.
+func TestRedact(t *testing.T) {
+	env := func(name string) string { return map[string]string{"MY_KEY": "letmein4711"}[name] }
+	c, err := openai.New(&llm.ServerOptions{Env: env}).Client(t.Context(), llm.Provider{Model: "m", BaseURL: "http://localhost:1/v1", KeyRef: "MY_KEY"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.(interface{ Redact(string) string }).Redact("say letmein4711"); got != "say "+llm.Redacted {
+		t.Errorf("%q", got)
+	}
+}

@@ -2,5 +2,5 @@
 // came of. They change nothing.
 //
 // Files, the lowest first: steps, target, live, watch, top, find, tree, tail, diff,
-// followsteps, impact, replay, why, workflows, ps, show.
+// followsteps, impact, replay, why, instructions, workflows, ps, show.
 package inspect

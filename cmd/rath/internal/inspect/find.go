@@ -23,6 +23,7 @@ type found struct {
 	graph *lineage.Graph
 	run   *messages.RunInfo // of a run, or of a step
 	call  *lineage.Record   // of a tool call that was named by its id
+	whole bool              // the answer has whole texts
 }
 
 // find resolves what a target is named by, and reads the graph: of its tree or,

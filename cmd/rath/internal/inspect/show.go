@@ -20,7 +20,7 @@ import (
 // Show is the command "show".
 func Show(a *app.App) *cobra.Command {
 	var full, goOn, tree, spent, parted bool
-	var steps string
+	var steps, step string
 	var q view.StepQuery
 	var o lineage.TreeOptions
 	cmd := &cobra.Command{
@@ -42,6 +42,9 @@ tells all, one object per line.
 --steps with a range of numbers, --last, --agent, --tool or --errors lists
 single steps of a run and of its branches instead, with the time and the tokens
 of each; with --follow it goes on with those that are chosen as they end.
+--step shows one step whole, by its number or its path: of a call of a model also
+the prompt, the tools and the question that it got beside the rows, and why its
+answer ended.
 --spent tells where the time, the tokens and the money of a run went, by agent,
 model and tool. A transcript of many rows shows the first and the last ones;
 --full shows all.
@@ -57,6 +60,7 @@ branches of one fan-out a tree shows a few; --expand shows all.`,
   rath show @last --steps 20..40
   rath show @last --last 10 --agent coder
   rath show @last --errors
+  rath show @last --step 3     what an agent got, and how its answer ended
   rath show @last --last 5 --tool run_shell_command -f
   rath show @last --spent
   rath show @last --tree --expand
@@ -88,7 +92,7 @@ branches of one fan-out a tree shows a few; --expand shows all.`,
 			if list && steps == "" {
 				steps = turns
 			}
-			if err := checkList(list, goOn, spent, steps != "" || tree || full); err != nil {
+			if err := checkList(list, goOn, spent, step != "", steps != "" || tree || full); err != nil {
 				return app.Usage(cmd, err)
 			}
 			if err := checkView(a, cmd, steps != "", tree); err != nil {
@@ -103,6 +107,8 @@ branches of one fan-out a tree shows a few; --expand shows all.`,
 						return err
 					}
 					return showSpent(ctx, a, s, &r)
+				case step != "":
+					return showStep(ctx, a, s, name, step)
 				case list && goOn:
 					return followSteps(ctx, a, s, name, &q)
 				case list:
@@ -123,6 +129,7 @@ branches of one fan-out a tree shows a few; --expand shows all.`,
 	fs.BoolVarP(&goOn, "follow", "f", false, "go on until the run ends")
 	fs.StringVar(&steps, "steps", "", "what the sessions of the tree did, turn by turn; or single steps, such as 20..40")
 	fs.Lookup("steps").NoOptDefVal = turns
+	fs.StringVar(&step, "step", "", "one step whole, such as 20, or 2.0 by its path: also what a model was given")
 	fs.IntVar(&q.Last, "last", 0, "so many steps at the end")
 	fs.StringVar(&q.Agent, "agent", "", "steps of this agent")
 	fs.StringVar(&q.Tool, "tool", "", "steps that call this tool")
@@ -137,11 +144,13 @@ branches of one fan-out a tree shows a few; --expand shows all.`,
 // turns is what --steps without a range tells.
 const turns = "turns"
 
-// checkList refuses flags that do not go with a list of steps or with a sum.
-func checkList(list, goOn, spent, other bool) error {
+// checkList refuses flags that do not go with a list of steps, with one step or with a sum.
+func checkList(list, goOn, spent, one, other bool) error {
 	switch {
-	case spent && (list || goOn || other):
+	case spent && (list || goOn || other || one):
 		return errors.New("--spent stands alone")
+	case one && (list || goOn || other):
+		return errors.New("--step stands alone")
 	}
 	return nil
 }

@@ -26,8 +26,9 @@ func Why(a *app.App) *cobra.Command {
 		Long: `Says what produced something: a row or version of a session, a tool call or
 another step, a session, a run, a file or one line of it. Of what agents made it
 tells which agent, on which branch, with which tool call of which attempt of
-which run. The answer follows from the commits: the files before and after each
-step are part of them.
+which run; of a call of a model also its prompt, its tools and why its answer
+ended. The answer follows from the commits: the files before and after each step
+are part of them.
 
 --impact asks the other way round. Of a call that changed files it tells which
 later calls used those: changed them again, read them, or named them in a
@@ -219,10 +220,16 @@ func whyFile(ctx context.Context, a *app.App, s *app.System, f *found) error {
 // tellMaker answers for a version, or for the step that a version came of.
 func tellMaker(ctx context.Context, a *app.App, s *app.System, f *found, m lineage.Maker) error {
 	r := view.ReasonOfMaker(&m)
-	r.What = cmp.Or(f.text, f.Reference.String())
+	r.What, r.Whole = cmp.Or(f.text, f.Reference.String()), f.whole
 	if m.Version > 0 && m.Role != "" {
 		if v, err := s.Session(ctx, fmt.Sprintf("%s:%d", m.Session, m.Version)); err == nil {
 			r.Quote(&v)
+		}
+	}
+	if r.Model != "" && r.Step != "" {
+		var err error
+		if r.Instructions, err = instructionsOf(ctx, s, &r); err != nil && !errors.Is(err, session.ErrArchived) {
+			return err
 		}
 	}
 	return tellReason(a, s, f.graph, r)

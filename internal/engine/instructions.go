@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
+)
+
+// instructions are the parts of a call's requests that are no rows of the session, as they
+// are kept: each part is a blob, without credentials. All of them but the remark are the same
+// for each request of the call.
+type instructions struct {
+	named journal.Instructions
+	parts []part
+}
+
+type part struct {
+	digest blob.Digest
+	data   []byte
+}
+
+// keptTool is a tool of a call, as the blob of its table has it.
+type keptTool struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	Schema      any    `json:"schema,omitempty"` // JSON, or the text if it is none
+}
+
+// newInstructions returns those of a call. redact removes credentials; notes are a blob already.
+func newInstructions(prompt, ask string, notes blob.Digest, specs []llm.ToolSpec, redact func(string) string) (*instructions, error) {
+	tools, err := toolTable(specs, redact)
+	if err != nil {
+		return nil, err
+	}
+	in := &instructions{}
+	in.named = journal.Instructions{Ask: in.add(redact(ask)), Notes: notes, Prompt: in.add(redact(prompt)), Tools: in.add(tools)}
+	return in, nil
+}
+
+func (in *instructions) add(text string) (d blob.Digest) {
+	if text != "" {
+		data := []byte(text)
+		d = blob.Sum(data)
+		in.parts = append(in.parts, part{d, data})
+	}
+	return d
+}
+
+// with returns the instructions of a request that ends with a remark; "" is none.
+func (in *instructions) with(remark string) *instructions {
+	if remark == "" {
+		return in
+	}
+	out := &instructions{in.named, slices.Clip(in.parts)}
+	out.named.Remark = out.add(remark)
+	return out
+}
+
+// names returns what a record names; nil is nothing.
+func (in *instructions) names() *journal.Instructions {
+	if in == nil || in.named == (journal.Instructions{}) {
+		return nil
+	}
+	return &in.named
+}
+
+// toolTable returns a table of tools as JSON, "" for an empty one. Each text is masked by
+// itself, so that the JSON stays whole.
+func toolTable(specs []llm.ToolSpec, redact func(string) string) (string, error) {
+	if len(specs) == 0 {
+		return "", nil
+	}
+	tools := make([]keptTool, len(specs))
+	for i, s := range specs {
+		tools[i] = keptTool{Name: s.Name, Description: redact(s.Description)}
+		switch schema := redact(s.Schema); {
+		case schema == "":
+		case json.Valid([]byte(schema)):
+			tools[i].Schema = json.RawMessage(schema)
+		default:
+			tools[i].Schema = schema
+		}
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(tools)
+	return b.String(), err
+}
+
+// keep stores the parts that were not stored a short while ago. Without an error a commit
+// may name them.
+func (in *instructions) keep(ctx context.Context, to blob.Store, t session.Tenant, stored *storedBlobs) error {
+	if in == nil {
+		return nil
+	}
+	for _, p := range in.parts {
+		key, now := storedBlob{t, p.digest}, time.Now()
+		if stored.has(key, now) {
+			continue
+		}
+		if _, err := to.Put(ctx, bytes.NewReader(p.data)); err != nil {
+			return fmt.Errorf("flow: keep the instructions of a model's call: %w: %w", session.ErrUnavailable, err)
+		}
+		stored.add(key, now)
+	}
+	return nil
+}
+
+// storedBlobs remembers which blobs were stored a short while ago.
+type storedBlobs struct {
+	mu sync.Mutex
+	at map[storedBlob]time.Time
+}
+
+type storedBlob struct {
+	tenant session.Tenant
+	digest blob.Digest
+}
+
+const (
+	// storedFor is how long a blob is relied on without a look at the store. A blob that
+	// nothing names is removed a day after it was stored at the earliest.
+	storedFor = 12 * time.Hour
+	// maxStored bounds the blobs that are remembered.
+	maxStored = 4096
+)
+
+func (b *storedBlobs) has(k storedBlob, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at, ok := b.at[k]
+	// Of two clocks one stands still while the machine sleeps, the other one can be set.
+	since, wall := now.Sub(at), now.Round(0).Sub(at.Round(0))
+	return ok && since < storedFor && wall >= 0 && wall < storedFor
+}
+
+func (b *storedBlobs) add(k storedBlob, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.at == nil || len(b.at) >= maxStored {
+		b.at = map[storedBlob]time.Time{}
+	}
+	b.at[k] = now
+}

@@ -176,6 +176,7 @@ func (n *Instance) rehearse(ctx context.Context, g flow.Registration, home sessi
 		for _, s := range r.Steps {
 			if room--; room < 0 && s.Verdict == engine.StepMatches {
 				out.Truncated = true
+				one.Omitted++
 				continue
 			}
 			one.Steps = append(one.Steps, wire.ReplayStep{

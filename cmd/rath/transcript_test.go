@@ -326,6 +326,7 @@ var changing = []struct {
 	{regexp.MustCompile(`[0-9,]+ tokens`), "N tokens"}, // results tell milliseconds
 	{regexp.MustCompile(`\bn[A-Z2-7]{12}\b`), "NODE"},
 	{regexp.MustCompile(`\bn[A-Z2-7]{7}\b`), "NODE____"}, // its beginning, in a table of runs
+	{regexp.MustCompile(`(rates +over )[0-9.]+ s`), "${1}TIME"},
 	{regexp.MustCompile(`pid \d+ +log`), "pid PID  log"},
 	{regexp.MustCompile(`pid \d+`), "pid PID"},
 	{regexp.MustCompile(`goes on at node \w after [0-9.]+ m?s`), "goes on at node OTHER after TIME"},

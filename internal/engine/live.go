@@ -126,6 +126,10 @@ func (o *flight) does(d Doing, until time.Time) {
 	if o.Doing == Queues {
 		o.Began = now
 	}
+	if d == Asks && o.Doing == Asks { // a sign of life is no piece of the answer
+		o.Until = until
+		return
+	}
 	o.Doing, o.At, o.Until = d, now, until
 }
 

@@ -107,6 +107,37 @@ func TestLive(t *testing.T) {
 	})
 }
 
+// TestLiveSilence: signs of life move until when an answer is waited for, not since when nothing
+// of it has come.
+func TestLiveSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		rt := w.runtime(client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
+			for range 6 {
+				r.Waits(time.Now().Add(time.Minute))
+				time.Sleep(10 * time.Second)
+			}
+			return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
+		}))
+		ex := start(t, rt, agentOnce)
+		began := time.Now()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+				t.Errorf("state %s: %v", state, err)
+			}
+		}()
+		time.Sleep(45 * time.Second)
+		synctest.Wait()
+		steps := ex.Live().Steps
+		if len(steps) != 1 || !steps[0].At.Equal(began) || !steps[0].Until.Equal(began.Add(100*time.Second)) {
+			t.Errorf("after 45 s: %+v", steps)
+		}
+		<-done
+	})
+}
+
 // full is a limiter that lets a request through after a second.
 type full struct{}
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/wire"
 )
@@ -21,6 +22,7 @@ func WriteReplay(w *term.Writer, r *wire.Replay, verify bool) (verdict string) {
 			w.Println(w.Paint(term.Bold, replayTitle(&one)))
 		}
 		var rows [][]string
+		matched, steps = matched+one.Omitted, steps+one.Omitted
 		for _, s := range one.Steps {
 			mark := replayMarks[s.Verdict]
 			steps++
@@ -60,7 +62,7 @@ func WriteReplay(w *term.Writer, r *wire.Replay, verify bool) (verdict string) {
 	case cut:
 		word, what, rest = "matches as far as it went", "recorded step", "; there it was cut off"
 	}
-	return fmt.Sprintf("%s: %d of %s in %s%s", word, matched, Counted(int64(steps), what), Counted(int64(len(r.Runs)), "run"), rest)
+	return fmt.Sprintf("%s: %s of %s in %s%s", word, lineage.Thousands(int64(matched)), Counted(int64(steps), what), Counted(int64(len(r.Runs)), "run"), rest)
 }
 
 // replayTitle tells which run it is, and what code it met.

@@ -57,6 +57,8 @@ type TopStuck struct {
 	Workflow string    `json:"workflow,omitempty"`
 	Why      string    `json:"why"` // in the words of why
 	Since    int64     `json:"since_ms,omitempty"`
+	// Retries is set of a run that is between two tries of a model call: it goes on by itself.
+	Retries bool `json:"retries,omitempty"`
 }
 
 // Counts are what rates are made of.
@@ -118,6 +120,11 @@ func Stuck(l *wire.Live) string {
 	return ""
 }
 
+// Retries reports whether a run is between two tries of a model call, so that it goes on by itself.
+func Retries(l *wire.Live) bool {
+	return slices.ContainsFunc(l.Steps, func(s wire.LiveStep) bool { return s.Doing == "pauses" })
+}
+
 // PoolsOf are the pools of nodes that live, and those whose workflows wait.
 func PoolsOf(nodes []wire.Node, workflows []wire.Workflow, open []messages.RunInfo, now time.Time) []TopPool {
 	pools := map[string]*TopPool{}
@@ -176,7 +183,7 @@ func WriteTop(w *term.Writer, t *Top) {
 		}
 	}
 	line("tenant", fmt.Sprintf("%s at %s", t.Tenant, Clock(time.UnixMilli(t.At))))
-	line("rates", fmt.Sprintf("%s runs/s, %s steps/s, %s tokens/s, %s errors/s", rate(t.Rates.Runs), rate(t.Rates.Steps), rate(t.Rates.Tokens), rate(t.Rates.Errors)))
+	line("rates", fmt.Sprintf("over %s: %s runs/s, %s steps/s, %s tokens/s, %s errors/s", Took(time.Duration(t.OverMS)*time.Millisecond), rate(t.Rates.Runs), rate(t.Rates.Steps), rate(t.Rates.Tokens), rate(t.Rates.Errors)))
 	more := ""
 	if t.More {
 		more = " of the newest"
@@ -215,7 +222,16 @@ func WriteTop(w *term.Writer, t *Top) {
 		line("stuck", "no run")
 		return
 	}
-	text := Counted(int64(len(t.Stuck)), "run") + " stuck"
+	retrying := 0
+	for i := range t.Stuck {
+		if t.Stuck[i].Retries {
+			retrying++
+		}
+	}
+	text := Counted(int64(len(t.Stuck)-retrying), "run") + " stuck"
+	if retrying > 0 {
+		text += ", " + Counted(int64(retrying), "run") + " between two tries of a model"
+	}
 	if t.Unasked {
 		text += ", and maybe more: not all were asked"
 	}

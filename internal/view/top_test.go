@@ -123,6 +123,33 @@ func TestCapacityText(t *testing.T) {
 	}
 }
 
+// TestRetriesAreNoStandstill: runs between two tries of a model are counted apart, and the rates
+// say over which time.
+func TestRetriesAreNoStandstill(t *testing.T) {
+	pauses := &wire.Live{State: run.Running, Steps: []wire.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: 2, Doing: "pauses", Error: "full"}}}
+	asks := &wire.Live{State: run.Running, Steps: []wire.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: 2, Doing: "asks"}}}
+	if !Retries(pauses) || Retries(asks) || Stuck(pauses) == "" {
+		t.Errorf("a pause is between two tries: %v, a request: %v", Retries(pauses), Retries(asks))
+	}
+	top := Top{Tenant: "default", OverMS: 5000, Stuck: []TopStuck{{Run: "a", State: run.Running, Why: "w"}, {Run: "b", State: run.Running, Why: "x", Retries: true}}}
+	var b bytes.Buffer
+	WriteTop(term.New(&b, nil), &top)
+	for _, want := range []string{"\n1 run stuck, 1 run between two tries of a model\n", "rates    over 5.0 s: 0 runs/s"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+// TestReplayCountsAll: the verdict counts the steps that did not fit into the answer.
+func TestReplayCountsAll(t *testing.T) {
+	r := &wire.Replay{Matches: true, Truncated: true, Runs: []wire.ReplayedRun{{Run: "r", Workflow: "w", State: run.Succeeded, Steps: []wire.ReplayStep{{Path: "0", Verdict: "matches"}}, Omitted: 4999}}}
+	var b bytes.Buffer
+	if got, want := WriteReplay(term.New(&b, nil), r, true), "matches: 5,000 of 5,000 steps in 1 run"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestManyStuck: a page of thousands of runs that wait for the same is short, and says that
 // it knows the newest alone.
 func TestManyStuck(t *testing.T) {

@@ -31,6 +31,8 @@ type ReplayedRun struct {
 	Revisions []string     `json:"revisions,omitempty"`
 	Differs   string       `json:"differs,omitempty"` // what is wrong first; empty if nothing
 	Steps     []ReplayStep `json:"steps"`
+	// Omitted is how many steps that match did not fit into the answer.
+	Omitted int `json:"omitted,omitempty"`
 }
 
 // ReplayStep is one step of a replay.

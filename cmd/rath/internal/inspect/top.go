@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// topEvery is the time between two readings.
+	// topEvery is the time between two readings, and topOnce that before the only page.
 	topEvery = time.Second
+	topOnce  = 5 * time.Second
 	// topRuns bounds the open runs that are looked at, topPages what is read of the
 	// lineage in one time.
 	topRuns  = 1000
@@ -39,7 +40,8 @@ func Top(a *app.App) *cobra.Command {
 rates of runs, steps, tokens and errors, the nodes, streams without room, and
 runs that are stuck, in the words of "rath why RUN". On a terminal it goes on
 until it is interrupted; in a pipe, with --once or another format than text it
-is one page. Rates are those between two readings, a second apart.
+is one page. Rates are those between two readings: a second apart, and five for
+the only page; --every is another time.
 
 Runs, tasks and rates are those of the tenant; pools and nodes are the fleet's.
 OLDEST is how long a run has waited for a slot: since it was submitted, might
@@ -53,8 +55,12 @@ begin or was answered.`,
 				return app.Usage(cmd, fmt.Errorf("--every %s: want 100ms or more", every))
 			}
 			ctx := cmd.Context()
+			live := !once && a.Out.Terminal() && !a.AsJSON()
+			if !live && !cmd.Flags().Changed("every") {
+				every = topOnce
+			}
 			return a.With(ctx, func(s *app.System) error {
-				return top(ctx, a, s, every, !once && a.Out.Terminal() && !a.AsJSON())
+				return top(ctx, a, s, every, live)
 			})
 		},
 	}
@@ -163,7 +169,7 @@ func stuckOf(ctx context.Context, s *app.System, open []messages.RunInfo) (stuck
 			live = &wire.Live{Run: r.Run, State: r.State, At: time.Now().UnixMilli(), Review: r.Review, Quarantine: r.Quarantine}
 		}
 		if why := view.Stuck(live); why != "" {
-			out = append(out, view.TopStuck{Run: r.Run, State: r.State, Workflow: r.Workflow, Why: why, Since: r.Submitted})
+			out = append(out, view.TopStuck{Run: r.Run, State: r.State, Workflow: r.Workflow, Why: why, Since: r.Submitted, Retries: view.Retries(live)})
 		}
 	}
 	return out, unasked

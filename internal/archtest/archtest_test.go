@@ -168,7 +168,7 @@ var rules = map[string]rule{
 	"internal/router":     {ours: list("internal/wire", "internal/strict", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "internal/engine", "llm/scripted")},
 	"internal/signature":  {others: list("github.com/hiddeco/sshsig", "golang.org/x/crypto")},
 	"internal/term":       {others: list("golang.org/x/term")},
-	"internal/view":       {ours: list("internal/wire", "internal/journal", "blob", "session", "run", "messages", "sandbox", "tool", "internal/manifest", "internal/lineage", "internal/term")},
+	"internal/view":       {ours: list("internal/wire", "internal/journal", "blob", "session", "run", "llm", "messages", "sandbox", "tool", "internal/manifest", "internal/lineage", "internal/term")},
 	"internal/...":        {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
 	"internal/metrics":    {ours: anything, others: list("github.com/prometheus/client_golang")},
 	"internal/bench":      {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go"), test: list("github.com/nats-io/nats-server/v2", "github.com/klauspost/compress")},

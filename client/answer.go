@@ -24,6 +24,7 @@ type Question struct {
 	Kind      string       `json:"kind"` // run.WaitApproval or run.WaitResponse
 	Name      string       `json:"name,omitempty"`
 	Title     string       `json:"title,omitempty"`
+	Wants     string       `json:"wants,omitempty"`        // what answers it, in a few words
 	Expires   int64        `json:"expires_ms,omitempty"`   // Unix milliseconds; zero, in logs of earlier releases, is never
 	Submitted int64        `json:"submitted_ms,omitempty"` // when the run was
 	BranchOf  run.ID       `json:"branch_of,omitempty"`    // the run that opened this one as a branch
@@ -41,7 +42,7 @@ func questions(r *messages.RunInfo) []Question {
 			continue
 		}
 		q := Question{
-			Run: r.Run, Workflow: r.Workflow, Session: r.Session, Step: w.Step, Kind: w.Kind, Name: w.Name, Title: w.Title,
+			Run: r.Run, Workflow: r.Workflow, Session: r.Session, Step: w.Step, Kind: w.Kind, Name: w.Name, Title: w.Title, Wants: w.Wants,
 			Expires: w.Due, Submitted: r.Submitted, wait: w, sessions: r.Sessions,
 		}
 		if r.BranchOf != nil {
@@ -101,13 +102,14 @@ func (c *Client) Asked(ctx context.Context, q Question) (session.ToolCall, error
 }
 
 // Detail returns what a question that a workflow asks says besides its title, such as a
-// diff that is to be approved; "" is nothing. q is one that Approvals returned.
-func (c *Client) Detail(ctx context.Context, q Question) (string, error) {
+// diff that is to be approved, "" for nothing, and the JSON Schema of the value that answers,
+// nil for any. q is one that Approvals returned.
+func (c *Client) Detail(ctx context.Context, q Question) (text string, schema json.RawMessage, err error) {
 	r, err := c.Run(ctx, q.Run)
 	if err != nil {
-		return "", fmt.Errorf("question %s of run %s: %w", q.Step, q.Run, err)
+		return "", nil, fmt.Errorf("question %s of run %s: %w", q.Step, q.Run, err)
 	}
-	return r.Details[q.Step], nil
+	return r.Details[q.Step], r.Schemas[q.Step], nil
 }
 
 // Approve says yes to the question at d.Step; without a step the run has to ask
@@ -125,7 +127,8 @@ func (c *Client) Reject(ctx context.Context, id run.ID, d messages.Control) erro
 	return c.decide(ctx, id, messages.VerbReject, d)
 }
 
-// Respond answers a question with d.Value. Otherwise it is like Approve.
+// Respond answers a question with d.Value. run.ErrMalformed means that the schema of the
+// question refuses the value, and the run waits on. Otherwise it is like Approve.
 func (c *Client) Respond(ctx context.Context, id run.ID, d messages.Control) error {
 	return c.decide(ctx, id, messages.VerbRespond, d)
 }

@@ -24,8 +24,11 @@ type AwaitOptions struct {
 
 // Await waits until a response to this step brings a value: `rath
 // answer`, client.Respond, or a request on rath.ctl.<tenant>.<user>.<run>.respond
-// that names the step's path. T must survive JSON. An answer that is no T is an error
-// that wraps run.ErrMalformed: to ask again is another step.
+// that names the step's path. T must survive JSON. An answer that is no T is refused
+// before it is recorded, by the JSON schema of T that the question has: whoever gave it
+// learns the wanted type, and the run waits on. One that only T's own UnmarshalJSON or
+// UnmarshalText refuses is recorded and asked for again. Numbers of 64 bits that are within
+// 1024 of their ends are refused.
 //
 // A waiting run holds nothing but its session: no goroutine, no slot, no
 // sandbox. Await then returns run.ErrSuspended, which Forward returns like any

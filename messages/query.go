@@ -1,6 +1,8 @@
 package messages
 
 import (
+	"encoding/json"
+
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
@@ -72,9 +74,12 @@ type RunInfo struct {
 	Waits []lineage.Wait `json:"waits,omitempty"`
 	// Details say more of the questions among Waits, such as a diff that is to be
 	// approved, by their steps. QueryRun alone tells them.
-	Details   map[run.Path]string `json:"details,omitempty"`
-	Due       int64               `json:"due_ms,omitempty"`
-	Submitted int64               `json:"submitted_ms,omitempty"`
+	Details map[run.Path]string `json:"details,omitempty"`
+	// Schemas are the JSON Schemas of the values that answer the questions among Waits, by
+	// their steps; one without takes any. QueryRun alone tells them.
+	Schemas   map[run.Path]json.RawMessage `json:"schemas,omitempty"`
+	Due       int64                        `json:"due_ms,omitempty"`
+	Submitted int64                        `json:"submitted_ms,omitempty"`
 	// Queued is since when it is queued: since it was submitted, went on after a wait or
 	// was released.
 	Queued  int64 `json:"queued_ms,omitempty"`

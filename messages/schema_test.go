@@ -66,7 +66,7 @@ func fullRecord() lineage.Record {
 	return lineage.Record{
 		Again: "cut", Finish: "length", Word: "w", Agent: "coder", Attempt: 1, BranchOf: &lineage.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Branches: []lineage.Ref{ref}, Due: 1,
 		Ends:  []journal.BranchOutcome{{Reason: "why", Session: "s2", State: "cancelled"}},
-		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?"}}, Wake: 1, By: "s1", Says: "ann", Call: "c1", Calls: 1, Candidates: []string{"write"}, Code: run.CodeError, Commit: 3, Durability: "lazy", Effect: "sandboxed",
+		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?", Wants: "yes or no"}}, Wake: 1, By: "s1", Says: "ann", Call: "c1", Calls: 1, Candidates: []string{"write"}, Code: run.CodeError, Commit: 3, Durability: "lazy", Effect: "sandboxed",
 		Elapsed: 12, Epoch: 1, Failure: true, Hash: digest, Head: digest, HeadFrom: digest, Home: "s1", K: 1, Kind: lineage.Tool, Model: "m", Name: "n", Node: "node-a",
 		Parents: []lineage.Ref{ref}, Partition: 1, Policy: "adopt", Reason: "why", Result: &ref, Revision: "r1", Role: "tool_result", Root: "s1", Rows: 1,
 		Run: "r1", Schema: 1, Seq: 9, Session: "s1", Source: "fix.go:1", State: "running", Step: "1.0", Summary: "coder edits slug.sh", Tenant: "acme",
@@ -123,8 +123,8 @@ func full() map[string]any {
 	info := messages.RunInfo{
 		Quarantine: "odd",
 		Branch:     "a", BranchOf: &lineage.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Due: 1,
-		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?"}},
-		Run:   "r1", State: run.Failed, Workflow: "fix", Revision: "r1", Session: "s1", Root: "s1", Attempt: 1, Node: "n1", Behind: "r0", Cancelled: true, Code: "error",
+		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?", Wants: "yes or no"}}, Schemas: map[run.Path]json.RawMessage{"3": json.RawMessage(`{"type":"object"}`)},
+		Run: "r1", State: run.Failed, Workflow: "fix", Revision: "r1", Session: "s1", Root: "s1", Attempt: 1, Node: "n1", Behind: "r0", Cancelled: true, Code: "error",
 		Reason: "why", Result: &ref, Review: &messages.Review{Step: "1", Call: "c", Tool: "t", Code: "needs_review", Reason: "why", Revision: "1"}, Steps: 3,
 		Sessions: []session.ID{"s1"}, Usage: usage, Warnings: []string{"w"}, Submitted: 1, Started: 2, Ended: 3,
 	}
@@ -460,7 +460,7 @@ func TestCommitSchema(t *testing.T) {
 		}},
 		{journal.KindSettled, fullSettled()},
 		{journal.KindRunWaiting, journal.RunWaiting{Attempt: 1, For: []journal.Wait{{
-			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Title: "t",
+			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Edits: true, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Schema: "{}", Title: "t",
 		}}, Revision: "r", Run: "r1"}},
 		{journal.KindSignalReceived, *fullReceived()},
 		{journal.KindSignalReceived, journal.SignalReceived{By: "b", Says: "c", ID: "i", Kind: journal.Message}},

@@ -82,7 +82,7 @@ func TestAsked(t *testing.T) {
 	if call, err := c.Asked(ctx, first); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("the workflow's question is about %+v, %v", call, err)
 	}
-	if text, err := c.Detail(ctx, first); err != nil || text != patch {
+	if text, _, err := c.Detail(ctx, first); err != nil || text != patch {
 		t.Errorf("the workflow's question says %q, %v; want %q", text, err, patch)
 	}
 	if err := c.Approve(ctx, "one", messages.Control{Step: first.Step}); err != nil {

@@ -204,10 +204,10 @@ func mcpAsks(t *testing.T, kind string) {
 	}
 
 	submit("plan")
-	q := question("plan", "1.0.answer.0")
-	says, err := c.Detail(t.Context(), q)
+	q := question("plan", "1.0.answer")
+	says, _, err := c.Detail(t.Context(), q)
 	if q.Title != "s__deploy asks: Deploy plan where?" || err != nil || says != `> Deploy plan where?
-The call is made again, from its beginning, with the answer.
+The call is made again, from its beginning, with the answer, which the session records in plain text.
 A yes takes these values, as a JSON object:
   copies, integer, 2 if left out
   place, string of ["staging","production"], required: where to` {
@@ -236,7 +236,7 @@ A yes takes these values, as a JSON object:
 	}
 
 	submit("no")
-	if err := c.Reject(t.Context(), "no", messages.Control{Step: question("no", "1.0.answer.0").Step, Reason: "not today"}); err != nil {
+	if err := c.Reject(t.Context(), "no", messages.Control{Step: question("no", "1.0.answer").Step, Reason: "not today"}); err != nil {
 		t.Fatal(err)
 	}
 	r = ended("no", run.Succeeded)
@@ -245,7 +245,7 @@ A yes takes these values, as a JSON object:
 	}
 
 	submit("fatal")
-	if err := c.Approve(t.Context(), "fatal", messages.Control{Step: question("fatal", "1.0.answer.0").Step, Value: json.RawMessage(`{"place":"staging"}`)}); err != nil {
+	if err := c.Approve(t.Context(), "fatal", messages.Control{Step: question("fatal", "1.0.answer").Step, Value: json.RawMessage(`{"place":"staging"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if r := ended("fatal", run.NeedsReview); r.Review == nil || r.Review.Step != "1.0.again" {

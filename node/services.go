@@ -8,8 +8,6 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/metrics"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
@@ -88,18 +86,10 @@ func (n *Instance) serve(ctx context.Context) error {
 	return nil
 }
 
-// signal applies what a client asks for, but no answer that the run would not take.
-func (n *Instance) signal(ctx context.Context, s journal.Signal) error {
-	if err := engine.CheckAnswer(ctx, n.values, s); err != nil {
-		return err
-	}
-	return n.system.Signal(ctx, s)
-}
-
 // serveAll starts what only a node for all tenants does: it relays, and answers clients
 // and the nodes that are bound to tenants.
 func (n *Instance) serveAll(services context.Context) error {
-	control, err := n.conn.ServeControl(n.front.ctx, n.signal, n.takeOver, n.Memory)
+	control, err := n.conn.ServeControl(n.front.ctx, n.system.Signal, n.takeOver, n.Memory)
 	if err != nil {
 		return err
 	}

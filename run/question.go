@@ -18,6 +18,11 @@ type Question struct {
 	// Title and Detail are what people read. Detail holds the arguments of a call that
 	// has to be approved.
 	Title, Detail string
+	// Schema is the JSON Schema of the value of a response, or of the values of an
+	// approval; "" takes any.
+	Schema string
+	// Refused is why the answer before was not taken, "" for the first one.
+	Refused string
 }
 
 // String names the question, its run and its step.

@@ -21,6 +21,7 @@ type checker struct {
 	whole *jsonschema.Resolved
 	shape *shape
 	raw   json.RawMessage
+	noun  string // for a property
 }
 
 // compile reads the schema of a tool. References must stay inside it: nothing is
@@ -36,22 +37,30 @@ func compile(name string, raw json.RawMessage) (*checker, error) {
 	if s := whole.Schema(); s.Type != "object" && (s.Type != "" || s.Types != nil) {
 		return nil, errors.New(`the type is not "object", but arguments always are one`)
 	}
-	return &checker{name, whole, h, raw}, nil
+	return &checker{name, whole, h, raw, "an argument"}, nil
 }
 
-// Accepts reports whether a value, as encoding/json decodes it, matches a JSON
-// Schema that another process announced. References must stay inside the schema:
-// nothing is fetched. The error says why it cannot be told: the schema is wrong, or
-// the check would not end, or take too long.
-func Accepts(schema json.RawMessage, value any) (bool, error) {
+// Refuses returns why a value, as encoding/json decodes it, does not match a JSON Schema
+// that another process announced, or "" if it does. It changes the objects and lists in the
+// value. References must stay inside the schema: nothing is fetched. The error is why that
+// cannot be decided: the schema is wrong, or the check would not end, or take too long.
+func Refuses(schema json.RawMessage, value any) (why string, err error) {
 	whole, h, err := resolve(schema)
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	if _, err := h.effortOf(whole.Schema(), value); err != nil {
-		return false, err
+	takes, err := h.effortOf(whole.Schema(), value)
+	if err != nil {
+		return "", err
 	}
-	return whole.Validate(value) == nil, nil
+	if err = whole.Validate(brief(value)); err == nil {
+		return "", nil
+	}
+	if object, ok := value.(map[string]any); ok {
+		c := &checker{whole: whole, raw: schema, noun: "a field"}
+		return c.explain(object, err, min(maxExplained, maxSteps/takes.steps)), nil
+	}
+	return reason(err), nil
 }
 
 func resolve(raw json.RawMessage) (*jsonschema.Resolved, *shape, error) {
@@ -185,8 +194,8 @@ func (c *checker) explain(object map[string]any, err error, looks int) string {
 				wrong = append(wrong, fmt.Sprintf("%q: %s", name, reason(err)))
 			}
 		case closed && s.Properties[name] == nil:
-			wrong = append(wrong, fmt.Sprintf("%q is not an argument (there are: %s)",
-				clip(name, 64), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", ")))
+			wrong = append(wrong, fmt.Sprintf("%q is not %s (there are: %s)",
+				clip(name, 64), c.noun, strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", ")))
 		}
 	}
 	if len(wrong) == 0 {

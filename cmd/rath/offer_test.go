@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/inspect"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
@@ -76,6 +78,35 @@ var deploy = flow.Registration{Name: "deploy", Description: "Deploys on a day.",
 	})
 }}
 
+// shipment is what survey asks for.
+type shipment struct {
+	Copies int    `json:"copies"`
+	Place  string `json:"place"`
+}
+
+// survey asks for values of several types, one after the other.
+var survey = flow.Registration{Name: "survey", Description: "Asks for a version, a number, yes or no, and a shipment.", Revision: "1", New: func() flow.Workflow {
+	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		version, err := flow.Await[string](ctx, "version", &flow.AwaitOptions{Title: "Which version?"})
+		if err != nil {
+			return s, err
+		}
+		copies, err := flow.Await[uint8](ctx, "copies", &flow.AwaitOptions{Title: "How many?"})
+		if err != nil {
+			return s, err
+		}
+		sure, err := flow.Await[bool](ctx, "sure", &flow.AwaitOptions{Title: "Sure?"})
+		if err != nil {
+			return s, err
+		}
+		to, err := flow.Await[shipment](ctx, "to", &flow.AwaitOptions{Title: "Where to?"})
+		if err != nil {
+			return s, err
+		}
+		return s.With(session.UserText(fmt.Sprintf("%q %d %t %v", version, copies, sure, to))), nil
+	})
+}}
+
 // offer ends the node that there is and starts one that offers a revision of
 // the workflow release, and others; "nothing" starts none, and "builtin" one of another
 // pool that offers what every node does.
@@ -95,7 +126,7 @@ func (o *offering) offer(t *testing.T, dir, revision string) {
 		return
 	}
 	opts := &node.Options{
-		Store: filepath.Join(dir, ".rath"), Name: "host", Port: -1, Workflows: []flow.Registration{notes(revision), notesApart, deploy},
+		Store: filepath.Join(dir, ".rath"), Name: "host", Port: -1, Workflows: []flow.Registration{notes(revision), notesApart, deploy, survey},
 	}
 	if revision == "builtin" {
 		opts.Pool, opts.Workflows = "other", nil
@@ -135,6 +166,20 @@ func (o *offering) await(t *testing.T, id run.ID, want run.State) {
 	}
 }
 
+// awaits waits until a run asks something at a step.
+func (o *offering) awaits(t *testing.T, id run.ID, step run.Path) {
+	t.Helper()
+	c, err := o.node.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	waitFor(t, func() bool {
+		r, err := c.Run(t.Context(), id)
+		return err == nil && slices.ContainsFunc(r.Waits, func(w lineage.Wait) bool { return w.Step == step })
+	})
+}
+
 // serve announces a tool and answers its calls, as another program does, until
 // the node ends.
 func (o *offering) serve(t *testing.T, name string) {
@@ -172,6 +217,8 @@ func (o *offering) command(t *testing.T, words []string, dir string) (ok bool) {
 		o.offer(t, dir, words[1])
 	case "serve":
 		o.serve(t, words[1])
+	case "awaits":
+		o.awaits(t, run.ID(words[1]), run.Path(words[2]))
 	case "await":
 		if !slices.Contains(inspect.AllStates, run.State(words[2])) {
 			t.Fatalf("await: %q is no state", words[2])

@@ -37,9 +37,9 @@ done
 `
 
 // TestRecordedRefusals audits what the system records of calls that must not happen
-// twice and never began: one is rejected, one is approved with arguments that the tool
-// does not take, one is not answered in time, and of a hook one is refused and one gets
-// arguments that the tool does not take. Another one runs.
+// twice: one is rejected, one is not answered in time, and of a hook one is refused and one
+// gets arguments that the tool does not take. Two run, one of them with other arguments, after
+// arguments that the tool does not take were refused to the person.
 func TestRecordedRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{}
@@ -88,9 +88,15 @@ func TestRecordedRefusals(t *testing.T) {
 			defer close(person)
 			v := <-answers
 			for i, said := range []journal.SignalReceived{
-				{Kind: journal.Refuse, Reason: "not now"}, {Kind: journal.Approve, Value: `{"n":"many"}`}, {Kind: journal.Approve},
+				{Kind: journal.Refuse, Reason: "not now"}, {Kind: journal.Approve, Value: `{"n":7}`}, {Kind: journal.Approve},
 			} {
 				said.By, said.Run, said.Path = "ana", v.Run, v.For[i].Path
+				if wrong := said; said.Kind == journal.Approve {
+					wrong.Value = `{"n":"many"}`
+					if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: v.Run, Received: &wrong}); !errors.Is(err, run.ErrMalformed) {
+						t.Errorf("arguments of another type: %v", err)
+					}
+				}
 				if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: v.Run, Received: &said}); err != nil {
 					t.Error(err)
 				}
@@ -115,7 +121,7 @@ func TestRecordedRefusals(t *testing.T) {
 				told = append(told, c.Text())
 			}
 		}
-		for i, want := range []string{`"rejected"`, `"invalid_tool_arguments"`, `"deployed"`, `"rejected"`, `"rejected"`, `"invalid_tool_arguments"`} {
+		for i, want := range []string{`"rejected"`, `"deployed"`, `"deployed"`, `"rejected"`, `"rejected"`, `"invalid_tool_arguments"`} {
 			if len(told) != 6 || !strings.Contains(told[i], want) {
 				t.Fatalf("the calls came to %q; %d should be %s", told, i, want)
 			}

@@ -88,6 +88,13 @@ func both(hooks ...func(*envelope)) func(*envelope) {
 	}
 }
 
+// asksFor is a hook that gives the only question of a commit a schema.
+func asksFor(session string, seq uint64, schema string) func(*envelope) {
+	return at(session, seq, func(e *envelope) {
+		e.fact("run.waiting").data["for"] = []any{object{"kind": "approval", "path": "4", "schema": schema}}
+	})
+}
+
 func replace(old, by string) func([]byte) []byte {
 	return func(b []byte) []byte { return bytes.Replace(b, []byte(old), []byte(by), 1) }
 }
@@ -254,6 +261,9 @@ func TestViolations(t *testing.T) {
 		{"a timer before its time", audit.Waits, "takes this answer, found timer", both(set("t1", 14, "run.received", "kind", "timer"), at("t1", 12, func(e *envelope) {
 			e.fact("run.waiting").data["for"] = []any{object{"due": int64(9_795_165_200_000), "kind": "approval", "path": "4"}}
 		}))},
+		{"an answer of another type", audit.Waits, "an answer to the question at step 4 that is of type string, found 2026", both(set("t1", 14, "run.received", "value", "2026"), asksFor("t1", 12, `{"type":"string"}`))},
+		{"an answer without a field", audit.Waits, `that is an object with "n", found {}`, both(set("t1", 14, "run.received", "value", "{}"), asksFor("t1", 12, `{"type":["null","object"],"required":["n"]}`))},
+		{"an answer that is missing", audit.Waits, "that is JSON", asksFor("t1", 12, `{"type":"object"}`)},
 		{"an answer of another kind", audit.Waits, "takes this answer, found respond ann", set("t1", 14, "run.received", "kind", "respond")},
 		{"a step while it waits", audit.Waits, "no step while the run waits", instead("t1", 13, "step.done", "q1/9", doneOf("q1", "9", "do", 3))},
 		{"an inbox that is not there", audit.Waits, "an inbox of at most 2", set("t1", 17, "step.done", "inbox", 7)},

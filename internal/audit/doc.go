@@ -35,6 +35,6 @@
 // A report is made by one goroutine; nothing here is safe for concurrent use.
 //
 // Files, the lowest first: canonical, commit, schema, dump, events, edition, audit, log,
-// links, head, fold, run, settled, tombstone, wait, warm, budget, branch, step, lineage, result,
+// links, head, fold, run, settled, tombstone, answer, wait, warm, budget, branch, step, lineage, result,
 // witness.
 package audit

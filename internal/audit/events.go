@@ -210,9 +210,11 @@ type waitingData struct {
 type wait struct {
 	Branches []string `json:"branches"`
 	Due      int64    `json:"due"`
+	Edits    bool     `json:"edits"`
 	Kind     string   `json:"kind"`
 	Need     int      `json:"need"`
 	Path     string   `json:"path"`
+	Schema   string   `json:"schema"`
 }
 
 type receivedData struct {

@@ -53,6 +53,7 @@ func (f *folding) received(e *event, d receivedData) {
 	switch d.Kind {
 	case "approve", "reject", "respond", "timer":
 		f.a.check(Waits, r.asks(&d, e.time), f.says(d.Run, "a question at step "+d.Path+" that is open and takes this answer", d.Kind+" "+d.By))
+		f.answered(r, &d)
 	}
 	if d.Branch != nil {
 		f.reported(&d)

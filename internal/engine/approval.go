@@ -8,6 +8,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/form"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/tool"
@@ -50,6 +51,9 @@ func (r *round) approvals() error {
 		}
 		g.w = journal.Wait{
 			Detail: excerpt.Clip(cmp.Or(c.edited, c.Args), 4<<10), Kind: run.WaitApproval, Name: c.Name, Path: g.st.asked.Path, Title: "run " + c.Name + "?",
+		}
+		if len(c.spec.Schema) <= form.MaxSchema { // the call itself checks what is edited, too
+			g.w.Edits, g.w.Schema = true, string(c.spec.Schema)
 		}
 		open = append(open, g)
 	}

@@ -81,10 +81,13 @@ func TestCallsThatAsk(t *testing.T) {
 			defer mu.Unlock()
 			asked = append(asked, string(q.Step)+" "+q.Title)
 			n := len(asked)
+			if refused := `"n" is missing`; (n == 2) != strings.Contains(q.Refused, refused) || !strings.Contains(q.Schema, `"minimum":1`) {
+				t.Errorf("question %d comes with %q and the schema %s", n, q.Refused, q.Schema)
+			}
 			if n == 1 {
 				return flow.Approval{Approved: true}, nil // without the value
 			}
-			if n == 2 {
+			if n == 3 {
 				return flow.Approval{Reason: "no"}, nil
 			}
 			return flow.Approval{Approved: true, Value: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n))}, nil
@@ -100,10 +103,10 @@ func TestCallsThatAsk(t *testing.T) {
 		return texts
 	}
 	got := results()
-	if want := []string{`"accept{\"n\":3}"`, `"decline accept{\"n\":4}"`, `""`, `""`}; !slices.Equal(got, want) {
+	if want := []string{`"accept{\"n\":2}"`, `"decline accept{\"n\":4}"`, `""`, `""`}; !slices.Equal(got, want) {
 		t.Errorf("results %q, want %q", got, want)
 	}
-	if want := []string{"0.0.answer.0 one asks: one 0?", "0.1.answer.0 two asks: two 0?", "0.0.answer.1 one asks: one 0?", "0.1.again.answer.0 two asks: two 1?"}; !slices.Equal(asked, want) {
+	if want := []string{"0.0.answer one asks: one 0?", "0.0.answer one asks: one 0?", "0.1.answer two asks: two 0?", "0.1.again.answer two asks: two 1?"}; !slices.Equal(asked, want) {
 		t.Errorf("asked %q, want %q", asked, want)
 	}
 	counts := map[string]int{}

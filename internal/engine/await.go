@@ -8,33 +8,60 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/form"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// Await is flow.Await.
+// Await is flow.Await. The session's writer refuses answers that do not match the schema of
+// the question. One that T itself does not decode is recorded, and asked for again at the
+// step's path with "again" and a number.
 func (p *place) Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error {
 	st, err := p.begin(ctx, journal.StepAwait, w.Name, session.Session{}, false, "", w.Kind)
 	if err != nil {
 		return err
 	}
 	defer st.end()
+	first, detail := st.asked, w.Detail
+	for again := 0; ; again++ {
+		d, err := st.await(w, timeout, out)
+		if d.Code != run.CodeMalformed {
+			return err
+		}
+		asked := first
+		asked.Path = first.Path.Child("again").Index(again)
+		if st, err = st.ex.substep(st.ctx, st.log, session.Session{}, asked); err != nil {
+			return st.fail(err)
+		}
+		w.Detail = strings.TrimSpace(fmt.Sprintf("The answer before was not taken: %s\n%s", oneLine(d.Error, 2*maxShown), detail))
+	}
+}
+
+// await returns the recorded outcome of a question and its error, and decodes the answer into
+// out.
+func (st *step) await(w journal.Wait, timeout time.Duration, out any) (d journal.StepCompleted, err error) {
 	if st.decision == journal.Replay {
-		return decode(st.record.StepCompleted, out)
+		d = st.record.StepCompleted
+		return d, decode(d, out)
 	}
 	w.Path = st.asked.Path
-	inbox, err := st.ex.wait(ctx, []journal.Wait{w}, timeout)
-	if err != nil {
-		return st.fail(err)
+	if w.Kind == run.WaitResponse {
+		if schema, err := form.Of(reflect.TypeOf(out).Elem()); err == nil && len(schema) <= form.MaxSchema {
+			w.Schema = string(schema)
+		}
 	}
-	d, err := answer(w, inbox)
+	inbox, err := st.ex.wait(st.ctx, []journal.Wait{w}, timeout)
 	if err != nil {
-		return st.fail(err)
+		return d, st.fail(err)
+	}
+	if d, err = answer(w, inbox); err != nil {
+		return d, st.fail(err)
 	}
 	if d.Value != "" {
 		if bad := json.Unmarshal([]byte(d.Value), out); bad != nil {
@@ -43,10 +70,10 @@ func (p *place) Await(ctx context.Context, w journal.Wait, timeout time.Duration
 		}
 	}
 	if _, err := st.commit(d); err != nil {
-		return err
+		return journal.StepCompleted{}, err
 	}
 	st.ex.take(0, w.Path)
-	return d.Code.Err(d.Error)
+	return d, d.Code.Err(d.Error)
 }
 
 // Listen is flow.Listen.

@@ -21,7 +21,7 @@ func (t *tree) answerWaits(k session.Key, v journal.RunWaiting) {
 		default:
 			continue // the clock, or the branches, end it
 		}
-		q := run.Question{Session: k, Run: v.Run, Step: w.Path, Kind: w.Kind, Name: w.Name, Title: w.Title, Detail: w.Detail}
+		q := run.Question{Session: k, Run: v.Run, Step: w.Path, Kind: w.Kind, Name: w.Name, Title: w.Title, Detail: w.Detail, Schema: w.Schema}
 		if err := t.answer(k, q); err != nil && t.ctx.Err() == nil {
 			t.fail(fmt.Errorf("flow: %v: %w", q, err))
 			return
@@ -42,21 +42,29 @@ func (t *tree) answer(k session.Key, q run.Question) error {
 	}) {
 		return nil
 	}
-	v, err := t.rt.Answer(t.ctx, q)
-	if err != nil || v == nil {
-		return err
+	for tries := 1; ; tries++ {
+		v, err := t.rt.Answer(t.ctx, q)
+		if err != nil || v == nil {
+			return err
+		}
+		s, err := received(q.Kind, v)
+		if err != nil {
+			return err
+		}
+		s.Path, s.ID = q.Step, "answer-"+string(q.Step)
+		err = t.rt.Store.Apply(t.ctx, journal.Signal{To: k, Run: q.Run, Received: s})
+		switch {
+		case errors.Is(err, run.ErrState):
+			return nil // it was decided meanwhile
+		case !errors.Is(err, run.ErrMalformed) || tries == maxAnswers:
+			return err
+		}
+		q.Refused = err.Error()
 	}
-	s, err := received(q.Kind, v)
-	if err != nil {
-		return err
-	}
-	s.Path, s.ID = q.Step, "answer-"+string(q.Step)
-	err = t.rt.Store.Apply(t.ctx, journal.Signal{To: k, Run: q.Run, Received: s})
-	if errors.Is(err, run.ErrState) {
-		return nil // it was decided meanwhile
-	}
-	return err
 }
+
+// maxAnswers is how often Runtime.Answer is asked for an answer that its question takes.
+const maxAnswers = 8
 
 // received is an answer to a question of a kind as the run receives it.
 func received(kind string, v any) (*journal.SignalReceived, error) {

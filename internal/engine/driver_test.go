@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,20 +58,14 @@ func TestEndsWhereItWaits(t *testing.T) {
 	})
 }
 
-// TestAnswerOfAnotherType: an answer that is not of the type that the code asks for is an
-// error that says so, in every execution, and the code may ask again.
+// TestAnswerOfAnotherType: an answer that is not of the type that the code asks for is asked
+// for again, and the code learns nothing of it.
 func TestAnswerOfAnotherType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []any{"blue", 7}
 		work := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			for {
-				n, err := flow.Await[int](ctx, "number", nil)
-				if errors.Is(err, run.ErrMalformed) {
-					s = s.With(session.AssistantText(err.Error()))
-					continue
-				}
-				return s.With(session.AssistantText(fmt.Sprint(n))), err
-			}
+			n, err := flow.Await[int](ctx, "number", nil)
+			return s.With(session.AssistantText(fmt.Sprint(n))), err
 		})
 		var w world
 		_, ex, state, err := w.run1(t, nil, work, func(rt *engine.Runtime, _ *journal.Task) {
@@ -82,12 +75,8 @@ func TestAnswerOfAnotherType(t *testing.T) {
 			}
 		})
 		s := ex.Result()
-		if state != run.Succeeded || s.Text() != "7" {
+		if state != run.Succeeded || s.Text() != "7" || s.Len() != 2 || len(answers) > 0 {
 			t.Fatalf("the run is %s, it ends with %q: %v", state, s.Text(), err)
-		}
-		first, _ := s.At(1)
-		if !strings.Contains(first.Text(), `the answer to "number" at step 0 is no int`) {
-			t.Errorf("it said %q of the first answer", first.Text())
 		}
 	})
 }

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +24,12 @@ func TestEditedCallIsShown(t *testing.T) {
 	type in struct {
 		N int `json:"n"`
 	}
-	pay := tool.Func("pay", "Pays.", func(_ context.Context, v in) (int, error) { return v.N, nil }, nil)
+	pay := tool.Func("pay", "Pays.", func(_ context.Context, v in) (int, error) {
+		if v.N == 50 {
+			return 0, errors.New("too much")
+		}
+		return v.N, nil
+	}, nil)
 	var w world
 	var stop context.CancelCauseFunc
 	var seen [][]llm.Message // of the requests in which a result stands
@@ -69,7 +75,7 @@ func TestEditedCallIsShown(t *testing.T) {
 	rt := w.runtime(models)
 	forward(t, t.Context(), start(t, rt, work), run.Waiting)
 	for path, value := range map[run.Path]string{
-		"0.1.approval": "{\n  \"n\": 20\n}", "0.2.approval": "", "0.3.approval": `{ "n":4 }`, "0.4.approval": `{"n":"five"}`,
+		"0.1.approval": "{\n  \"n\": 20\n}", "0.2.approval": "", "0.3.approval": `{ "n":4 }`, "0.4.approval": `{"n":50}`,
 	} {
 		check(t, talk(t, rt, journal.SignalReceived{Kind: journal.Approve, Path: path, By: "ana", Value: value}))
 	}
@@ -92,7 +98,7 @@ func TestEditedCallIsShown(t *testing.T) {
 			rows = append(rows, c)
 		}
 	}
-	shown := []string{"1", line + `{"n":20}` + "\n20", "3", "4", line + `{"n":"five"}` + "\n" + rows[4].Text()}
+	shown := []string{"1", line + `{"n":20}` + "\n20", "3", "4", line + `{"n":50}` + "\n" + rows[4].Text()}
 	if rows[1].Text() != "20" || !rows[4].Failed() || rows[1].CallCount() != 0 {
 		t.Errorf("the rows say %q, %q", rows[1].Text(), rows[4].Text())
 	}

@@ -53,14 +53,11 @@ func properties(schema string) (all map[string]property, required []string) {
 }
 
 // detail is a question as people read it, of at most journal.MaxDetail bytes: the whole
-// message, why the answer before was not taken, and the values that a yes takes.
-func detail(q journal.Asked, why string) string {
+// message, and the values that a yes takes.
+func detail(q journal.Asked) string {
 	var b strings.Builder
 	quote(&b, q.Message)
-	if why != "" {
-		fmt.Fprintf(&b, "The answer before was not taken: %s.\n", oneLine(why, 2*maxShown))
-	}
-	b.WriteString("The call is made again, from its beginning, with the answer.\n")
+	b.WriteString("The call is made again, from its beginning, with the answer, which the session records in plain text.\n")
 	all, required := properties(q.Schema)
 	if len(all) > 0 {
 		b.WriteString("A yes takes these values, as a JSON object:\n")

@@ -24,7 +24,7 @@ func TestDetail(t *testing.T) {
 		t.Fatal(err)
 	}
 	message := "Delete\r" + forged + "\u2028" + forged + "\n\n\v" + strings.Repeat("word ", 700) + "all of it?"
-	got := detail(journal.Asked{Message: message, Schema: string(schema)}, "x\n"+forged+strings.Repeat("y", 5000))
+	got := detail(journal.Asked{Message: message, Schema: string(schema)})
 	if flat := strings.Join(strings.Fields(strings.ReplaceAll(got, "\n> ", " ")), " "); !strings.HasPrefix(flat, "> "+strings.Join(strings.Fields(message), " ")) {
 		t.Errorf("it does not begin with the whole message:\n%s", got)
 	}
@@ -33,10 +33,9 @@ func TestDetail(t *testing.T) {
 		case strings.HasPrefix(line, "> "):
 		case strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || breaks(r) || r == '\u202e' }):
 			t.Errorf("line %d has control characters: %q", i, line)
-		case strings.HasPrefix(line, "The answer before was not taken: x The answer") && utf8.RuneCountInString(line) < 450 && strings.HasSuffix(line, "….") ||
-			strings.HasPrefix(line, "  ") && utf8.RuneCountInString(line) < 1400,
+		case strings.HasPrefix(line, "  ") && utf8.RuneCountInString(line) < 1400,
 			line == "A yes takes these values, as a JSON object:",
-			line == "The call is made again, from its beginning, with the answer.":
+			line == "The call is made again, from its beginning, with the answer, which the session records in plain text.":
 		default:
 			t.Errorf("line %d is %q", i, line)
 		}
@@ -49,14 +48,14 @@ func TestDetail(t *testing.T) {
 	for i := range 500 {
 		fmt.Fprintf(&many, `,"v%03d":{"enum":[%q]}`, i, strings.Repeat("é", 9))
 	}
-	got = detail(journal.Asked{Message: strings.Repeat("é\n", maxAsks/3), Schema: `{"properties":{` + many.String()[1:] + `}}`}, strings.Repeat("é", 5000))
+	got = detail(journal.Asked{Message: strings.Repeat("é\n", maxAsks/3), Schema: `{"properties":{` + many.String()[1:] + `}}`})
 	if len(got) > journal.MaxDetail || strings.Count(got, "é\n")+strings.Count(got, "é ") < maxAsks/3 || strings.Count(got, "\n> ") > maxQuotedLines {
 		t.Errorf("%d bytes:\n%s", len(got), got)
 	}
 	if i := strings.LastIndex(got, "\n"); !strings.HasPrefix(got[i:], "\n  … and ") {
 		t.Errorf("the last line is %q", got[i:])
 	}
-	if w := (&toolCall{ToolCall: session.ToolCall{Name: "s__x"}, asks: &journal.Asked{Message: strings.Repeat("é\n", 2000)}}).asked("1.0.answer.0"); len(w.Title) > maxTitle || !strings.HasSuffix(w.Title, "…") || strings.Contains(w.Title, "\n") {
+	if w := (&toolCall{ToolCall: session.ToolCall{Name: "s__x"}, asks: &journal.Asked{Message: strings.Repeat("é\n", 2000)}}).asked("1.0.answer"); len(w.Title) > maxTitle || !strings.HasSuffix(w.Title, "…") || strings.Contains(w.Title, "\n") {
 		t.Errorf("title %q", w.Title)
 	}
 }

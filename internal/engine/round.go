@@ -74,11 +74,8 @@ type toolCall struct {
 	work func(args json.RawMessage) flow.Workflow
 	out  *outcome // nil until the call ended
 	st   *step    // the newest try
-	// asks is what the newest try asked and nothing answers yet; nil is nothing. misses
-	// counts the answers to it that its schema refused, the last of them for why.
+	// asks is what the newest try asked and nothing answers yet; nil is nothing.
 	asks    *journal.Asked
-	misses  int
-	why     string
 	asking  sync.Mutex                      // of answers, while a try is under way
 	answers []answered                      // to the tries before
 	box     atomic.Pointer[sandbox.Sandbox] // the last that the tool asked for
@@ -247,7 +244,7 @@ func (r *round) replayCall(c *toolCall) error {
 		if c.asks = rec.Asks; c.asks == nil {
 			break
 		}
-		if taken, err := r.replayAnswers(c); err != nil || !taken {
+		if taken, err := r.replayAnswer(c); err != nil || !taken {
 			return err
 		}
 	}

@@ -16,7 +16,7 @@
 // of every [Store], too.
 //
 // Files, the lowest first: paths, task, event, snapshot_this, record, store, suspect,
-// state_machine, terminal_only, wait, quarantine, branch, scratch, reservation, settled, cache_warmup, fact, values,
+// state_machine, terminal_only, answer, wait, quarantine, branch, scratch, reservation, settled, cache_warmup, fact, values,
 // run_state, journal, signals_taken, paged, claim, recording, archive, account, batch,
 // snapshot, recorded_run, direct_store, followups.
 package journal

@@ -25,13 +25,19 @@ type Wait struct {
 	Detail   string       `json:"detail,omitempty"`
 	// Due, in Unix milliseconds, is when a timer decides it. The writer gives one
 	// to what only a person or a program outside can end, see DefaultExpiry.
-	Due  int64  `json:"due,omitempty"`
-	Kind string `json:"kind"`
-	Name string `json:"name,omitempty"` // of the tool or the step
+	Due int64 `json:"due,omitempty"`
+	// Edits is set if the values of an approval change what it is about, so that a yes
+	// may leave them out.
+	Edits bool   `json:"edits,omitempty"`
+	Kind  string `json:"kind"`
+	Name  string `json:"name,omitempty"` // of the tool or the step
 	// Need is how many branches must succeed; zero waits for the ends of all.
-	Need  int      `json:"need,omitempty"`
-	Path  run.Path `json:"path"` // of the step; answers name it
-	Title string   `json:"title,omitempty"`
+	Need int      `json:"need,omitempty"`
+	Path run.Path `json:"path"` // of the step; answers name it
+	// Schema is the JSON Schema of the value that answers, or of those that come with a
+	// yes, of at most form.MaxSchema bytes; "" takes any.
+	Schema string `json:"schema,omitempty"`
+	Title  string `json:"title,omitempty"`
 }
 
 // The kinds of what a run receives.
@@ -219,7 +225,11 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 	}
 	switch v.Kind {
 	case Approve, Refuse, Respond:
-		if err := r.open(v); err != nil {
+		q, err := r.open(v)
+		if err != nil {
+			return err
+		}
+		if v.Value, err = q.take(r.ID, v); err != nil {
 			return err
 		}
 	case Report:
@@ -324,8 +334,8 @@ func (r *Record) questions() (all map[run.Path]*Step) {
 	return all
 }
 
-// open fails for an answer to a question that is not asked, or decided.
-func (r *Record) open(v SignalReceived) error {
+// open returns the question of an answer; it fails for one that is not asked, or decided.
+func (r *Record) open(v SignalReceived) (Wait, error) {
 	if r.State == run.Waiting {
 		for _, q := range r.Suspended.For {
 			if q.Path != v.Path {
@@ -334,17 +344,17 @@ func (r *Record) open(v SignalReceived) error {
 			asks := q.Kind == run.WaitApproval && (v.Kind == Approve || v.Kind == Refuse) || q.Kind == run.WaitResponse && v.Kind == Respond
 			switch {
 			case !asks:
-				return fmt.Errorf("journal: step %s of %s waits for %s; %q does not answer it: %w", v.Path, r.ID, q.Kind, v.Kind, run.ErrState)
+				return q, fmt.Errorf("journal: step %s of %s waits for %s; %q does not answer it: %w", v.Path, r.ID, q.Kind, v.Kind, run.ErrState)
 			case q.Came(r.inbox):
-				return fmt.Errorf("journal: step %s of %s was decided before: %w", v.Path, r.ID, run.ErrState)
+				return q, fmt.Errorf("journal: step %s of %s was decided before: %w", v.Path, r.ID, run.ErrState)
 			}
-			return nil
+			return q, nil
 		}
 	}
 	if s := r.steps[v.Path]; s != nil {
-		return fmt.Errorf("journal: step %s of %s was decided before (%s): %w", v.Path, r.ID, s.Summary, run.ErrState)
+		return Wait{}, fmt.Errorf("journal: step %s of %s was decided before (%s): %w", v.Path, r.ID, s.Summary, run.ErrState)
 	}
-	return fmt.Errorf("journal: step %s of %s asks nothing now; the run is %s: %w", v.Path, r.ID, r.State, run.ErrState)
+	return Wait{}, fmt.Errorf("journal: step %s of %s asks nothing now; the run is %s: %w", v.Path, r.ID, r.State, run.ErrState)
 }
 
 // message takes words of a user for a session: as a chunk at once when no run

@@ -166,7 +166,7 @@ func (r *Record) waiting(v journal.RunWaiting) {
 	r.Kind = Waiting
 	for _, w := range v.For {
 		r.Waits = append(r.Waits, Wait{
-			Branches: slices.Clone(w.Branches), Due: w.Due, Kind: w.Kind, Name: excerpt(w.Name, 64), Need: w.Need, Step: w.Path, Title: excerpt(w.Title, MaxSummary),
+			Branches: slices.Clone(w.Branches), Due: w.Due, Kind: w.Kind, Name: excerpt(w.Name, 64), Need: w.Need, Step: w.Path, Title: excerpt(w.Title, MaxSummary), Wants: w.Wants(),
 		})
 	}
 	if len(r.Waits) == 0 {
@@ -202,6 +202,9 @@ func (w Wait) String() string {
 		text = "for " + cmp.Or(w.Kind, "something")
 		if what := cmp.Or(w.Title, w.Name); what != "" {
 			text += ": " + clip(what, 70-len(until)/2)
+		}
+		if w.Kind == run.WaitResponse && w.Wants != "" {
+			text += " (" + clip(w.Wants, 40) + ")"
 		}
 	}
 	if until != "" {

@@ -102,8 +102,8 @@ func takesNothing(schema json.RawMessage) bool {
 	if len(schema) == 0 || string(schema) == "null" {
 		return true
 	}
-	ok, err := tool.Accepts(schema, nil)
-	return err == nil && ok
+	why, err := tool.Refuses(schema, nil)
+	return err == nil && why == ""
 }
 
 // best returns the workflows that match a topic best, at most maxCandidates,

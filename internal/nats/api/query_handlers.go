@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -175,8 +176,8 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q wire.Query) (any,
 	return nil, err
 }
 
-// withDetails adds what the log says of the questions of a run that waits: lineage has
-// their titles alone.
+// withDetails adds the details and schemas of the questions of a run that waits, from the
+// log: lineage has their titles alone.
 func (a answerer) withDetails(ctx context.Context, home session.Key, info messages.RunInfo) (messages.RunInfo, error) {
 	if !slices.ContainsFunc(info.Waits, func(w lineage.Wait) bool {
 		return w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage
@@ -189,13 +190,18 @@ func (a answerer) withDetails(ctx context.Context, home session.Key, info messag
 	}
 	if s := g.Record.Suspended; s != nil {
 		for _, w := range s.For {
-			if w.Detail == "" {
-				continue
+			if w.Detail != "" {
+				if info.Details == nil {
+					info.Details = map[run.Path]string{}
+				}
+				info.Details[w.Path] = w.Detail
 			}
-			if info.Details == nil {
-				info.Details = map[run.Path]string{}
+			if w.Schema != "" && json.Valid([]byte(w.Schema)) {
+				if info.Schemas == nil {
+					info.Schemas = map[run.Path]json.RawMessage{}
+				}
+				info.Schemas[w.Path] = json.RawMessage(w.Schema)
 			}
-			info.Details[w.Path] = w.Detail
 		}
 	}
 	return info, nil

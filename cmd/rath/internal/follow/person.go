@@ -1,7 +1,6 @@
 package follow
 
 import (
-	"regexp"
 	"strings"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
@@ -91,7 +90,7 @@ func DecideWith(a *app.App, id run.ID, step run.Path, revision string) []string 
 }
 
 // callAsks is how the steps end at which a call asks for values.
-var callAsks = regexp.MustCompile(`\.answer\.[0-9]+$`)
+const callAsks = ".answer"
 
 // AnswerWith are the commands that answer the first of waits for a person; that for what
 // a call asks comes after the one that shows the question and the values in whole.
@@ -102,7 +101,7 @@ func AnswerWith(a *app.App, id run.ID, waits []lineage.Wait) []string {
 			return []string{a.Hint("answer", string(id), "VALUE")}
 		case w.Kind == run.WaitMessage:
 			return []string{a.Hint("answer", string(id), "TEXT")}
-		case w.Kind == run.WaitApproval && callAsks.MatchString(string(w.Step)):
+		case w.Kind == run.WaitApproval && strings.HasSuffix(string(w.Step), callAsks):
 			return []string{a.Hint("answer", string(id)), a.Hint("answer", string(id), "yes", "--edit", `'{"NAME":VALUE}'`)}
 		case w.Kind == run.WaitApproval:
 			return []string{a.Hint("answer", string(id), "yes")}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/cmd/rath/internal/selection"
+	"github.com/rathcluster/rath/internal/form"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
@@ -53,8 +53,10 @@ left out when the run asks one question.
              as the arguments of a tool call, or is the values that an MCP
              server asks for. The reason of a no is kept as evidence, and the
              agent whose call it is gets it as the result
-  VALUE      to a question for a value: JSON, or a text; to a run that listens
-             for a message, the message
+  VALUE      to a question for a value, of the type that it wants: a text as
+             it is, or in quotes as JSON; all else as JSON, with yes and no for
+             true and false. Another value is refused, and the run waits on. To
+             a run that listens for a message, the message
   happened, again, pin, fail
              to a run that needs review. A call that was cut off and must not
              happen twice did happen (--value is what it returned), did not and
@@ -132,16 +134,23 @@ func (w *answer) check() error {
 	return nil
 }
 
-// jsonOf returns a value as JSON: itself, or as a text.
-func jsonOf(text string) (json.RawMessage, error) {
-	trimmed := strings.TrimSpace(text)
-	switch {
-	case json.Valid([]byte(trimmed)):
-		return json.RawMessage(trimmed), nil
-	case trimmed != "" && strings.ContainsAny(trimmed[:1], `{["`):
-		return nil, app.Fail(app.ExitUsage, "the answer is not JSON, although it begins so: %s", term.Line(trimmed, 40))
+// valueOf returns the value that the text of an answer spells for the question that the run
+// asks. A step that lineage has no question of, and several questions, are the node's to refuse.
+func (w *answer) valueOf(ctx context.Context, s *app.System, r *messages.RunInfo) (json.RawMessage, error) {
+	if r.Schemas == nil { // of a list, which has none
+		one, err := s.Run(ctx, r.Run)
+		if err != nil {
+			return nil, err
+		}
+		r = &one
 	}
-	return json.Marshal(text)
+	schema := ""
+	for _, q := range r.Waits {
+		if q.Kind == run.WaitResponse && (w.step == "" || q.Step == w.step) {
+			schema = string(r.Schemas[q.Step])
+		}
+	}
+	return form.Read(schema, w.text), nil
 }
 
 // kind is the kind of the question that the run asks at the step of the answer; ""
@@ -178,7 +187,7 @@ func (w *answer) give(ctx context.Context, s *app.System, r *messages.RunInfo, k
 		d.Text, d.Reason = w.text, ""
 		return "message", "told", s.Message(ctx, r.Run, d)
 	case kind == run.WaitResponse || kind == "" && w.text != yes && w.text != no:
-		if d.Value, err = jsonOf(w.text); err != nil {
+		if d.Value, err = w.valueOf(ctx, s, r); err != nil {
 			return "", "", err
 		}
 		return messages.VerbRespond, "answered", s.Respond(ctx, r.Run, d)

@@ -3,6 +3,7 @@ package work
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,6 +30,7 @@ type asked struct {
 	client.Question
 	Call   *session.ToolCall `json:"call,omitempty"`
 	Detail string            `json:"detail,omitempty"` // of a question that a workflow asks
+	Schema json.RawMessage   `json:"schema,omitempty"` // of the value that answers
 	Error  string            `json:"error,omitempty"`  // why the call cannot be told
 }
 
@@ -91,17 +93,23 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 	qs := make([]asked, len(open))
 	for i, q := range open {
 		qs[i].Question = q
-		switch call, err := s.Asked(ctx, q); {
+		call, err := s.Asked(ctx, q)
+		switch {
 		case err == nil:
 			qs[i].Call = &call
 		case ctx.Err() != nil:
 			return err
 		case !errors.Is(err, session.ErrNotFound):
 			qs[i].Error = messages.Text(err)
-		default:
-			if qs[i].Detail, err = s.Detail(ctx, q); err != nil {
-				qs[i].Error = messages.Text(err)
-			}
+			continue
+		}
+		detail, schema, err := s.Detail(ctx, q)
+		if err != nil {
+			qs[i].Error = messages.Text(err)
+			continue
+		}
+		if qs[i].Schema = schema; qs[i].Call == nil {
+			qs[i].Detail = detail
 		}
 	}
 	if done, err := app.Emit(a, qs); done {
@@ -128,6 +136,9 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 		rows = append(rows, []string{
 			shortID(q.Run), string(q.Step), q.Kind, q.Workflow, view.Age(now, time.UnixMilli(q.Submitted)), view.Left(now, q.Expires), term.Line(cmp.Or(q.Title, q.Name), 60),
 		})
+		if q.Wants != "" {
+			rows = append(rows, []string{"  > wants " + term.Line(q.Wants, maxAsked)})
+		}
 		switch {
 		case q.Error != "":
 			rows = append(rows, []string{"  > " + term.Line("what it is about cannot be told: "+q.Error, maxAsked)})

@@ -1,0 +1,93 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestWrongAnswer: an answer of the wrong type is refused by package client and by a plain
+// request on NATS alike, the run waits on, and the query of the run has the question's
+// schema, of which a client makes a form.
+func TestWrongAnswer(t *testing.T) {
+	t.Parallel()
+	type choice struct {
+		Place  string `json:"place" jsonschema:"where to"`
+		Copies int    `json:"copies"`
+	}
+	deploy := flow.Registration{Name: "deploy", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			c, err := flow.Await[choice](ctx, "choice", &flow.AwaitOptions{Title: "Where?"})
+			if err != nil {
+				return s, err
+			}
+			return s.With(session.UserText(c.Place)), nil
+		})
+	}}
+	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Workflows: []flow.Registration{deploy}}).started(t)
+	c, err := n.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	if _, err := c.Submit(ctx, "deploy", messages.Task{ID: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	var r messages.RunInfo
+	for r.State != run.Waiting || len(r.Waits) == 0 {
+		if r, err = c.Run(ctx, "one"); ctx.Err() != nil {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := r.Waits[0].Wants; got != "an object {copies, place}" {
+		t.Errorf("it wants %q", got)
+	}
+	var schema struct {
+		Properties map[string]struct {
+			Type, Description string
+		}
+		Required []string
+	}
+	if err := json.Unmarshal(r.Schemas["0"], &schema); err != nil || schema.Properties["place"].Type != "string" || schema.Properties["place"].Description != "where to" || len(schema.Required) != 2 {
+		t.Errorf("the schema is %s: %v", r.Schemas["0"], err)
+	}
+	const want = `run one asks "Where?" at step 0 for an object {copies, place}, and waits on: "copies": type: many has type "string", want "integer"`
+	const wrong = `{"place":"staging","copies":"many"}`
+	if err := c.Respond(ctx, "one", messages.Control{Value: json.RawMessage(wrong)}); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), want) {
+		t.Errorf("the client is answered %v; want %s", err, want)
+	}
+	nc, err := nats.Connect(n.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	m, err := nc.RequestWithContext(ctx, "rath.ctl.default.anonymous.one.respond", []byte(`{"step":"0","value":`+wrong+`}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := string(m.Data); !strings.Contains(a, `"code":"malformed"`) || !strings.Contains(strings.ReplaceAll(a, `\`, ""), want) {
+		t.Errorf("a plain request is answered %s; want %s", a, want)
+	}
+	if r, err = c.Run(ctx, "one"); err != nil || r.State != run.Waiting {
+		t.Errorf("the run is %s: %v", r.State, err)
+	}
+	if err := c.Respond(ctx, "one", messages.Control{Value: json.RawMessage(`{"place":"staging","copies":2}`)}); err != nil {
+		t.Error(err)
+	}
+	if r, err := c.Wait(ctx, "one"); err != nil || r.State != run.Succeeded {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

@@ -121,6 +121,9 @@ func (c *Conn) elicit(ctx context.Context, r *sdk.ElicitRequest) (*sdk.ElicitRes
 			return refuse(err)
 		}
 	}
+	if err := c.s.refusesSecret(schema); err != nil {
+		return refuse(err)
+	}
 	action, content, err := u.call.Ask(ctx, c.s.redact(c.env, r.Params.Message), schema)
 	if err != nil {
 		// The call ends before the server reads that it gets no answer, which it might

@@ -117,3 +117,26 @@ func until(t *testing.T, ok func() bool) {
 		}
 	}
 }
+
+// TestElicitSecret: a question for a secret is refused to the server, with the field and the
+// remedy, and comes to no person.
+func TestElicitSecret(t *testing.T) {
+	for _, kind := range []string{"good", "former"} {
+		c := connect(t, server(t, kind, ""))
+		args, err := json.Marshal(map[string]string{"text": `{"type":"object","properties":{"dbPassWord":{"type":"string","title":"Your answer"}}}`})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := c.Call(t.Context(), "s__deploy", tool.Call{Args: args, Ask: func(_ context.Context, message string, _ json.RawMessage) (string, json.RawMessage, error) {
+			t.Errorf("%s: a person is asked %q", kind, message)
+			return "accept", json.RawMessage(`{"dbPassWord":"hunter2"}`), nil
+		}})
+		body, _ := json.Marshal(res.Body)
+		got := strings.ReplaceAll(string(body)+errorText(err), `\`, "")
+		for _, want := range []string{`the field "dbPassWord" asks for a secret`, "in plain text", "the entry of server s in the list of MCP servers, in env or headers"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: %s; want %q", kind, got, want)
+			}
+		}
+	}
+}

@@ -172,6 +172,9 @@ func deploy(kind string) mcp.ToolHandlerFor[input, any] {
 			return note(input{File: in.File, Text: what})
 		}
 		p := &mcp.ElicitParams{Mode: "form", Message: "Deploy " + in.Text + " where?", RequestedSchema: json.RawMessage(Where)}
+		if strings.HasPrefix(in.Text, "{") { // it asks for the values of this schema
+			p.Message, p.RequestedSchema = "Which?", json.RawMessage(in.Text)
+		}
 		if in.Text == "page" {
 			p = &mcp.ElicitParams{Mode: "url", Message: "Sign in", URL: "https://example.com", ElicitationID: "1"}
 		}

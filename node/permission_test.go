@@ -375,7 +375,7 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 			"$JS.API.CONSUMER.INFO.*.*": again, "_RATH.>": plan,
 			"$JS.API.STREAM.DELETE.WORK": plan, "$JS.API.CONSUMER.LIST.*": plan,
 			"rath.task.*.operator.*": submit, "rath.ctl.*.operator.>": cancelRun, "rath.query.>": ask, "rath.run.>": follow, "rath.tail.>": tail,
-			"rath.node.>": func(ctx context.Context, c allowed) error { return c.DrainNode(ctx, "n1") },
+			"rath.node.>": func(ctx context.Context, c allowed) error { _, err := c.conn.RepairLineage(ctx, 0); return err },
 		},
 	}
 	users := map[permission.Role]string{

@@ -33,16 +33,18 @@ func (c *Conn) Request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 var ErrNoAnswer = errors.New("nats/conn: no answer")
 
 // Await sends a request and waits for its answer for as long as ctx says. It is ErrCut
-// when the connection is lost: the answer does not come any more.
+// when the connection is lost: the answer does not come any more. It is ErrDenied when the
+// server refuses to take the request.
 func (c *Conn) Await(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
 	asking, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	defer context.AfterFunc(c.link.Load().ctx, func() { cut(ErrCut) })()
+	a := c.refusals.enter(subject, func() { cut(ErrDenied) })
 	m, err := c.NC.RequestWithContext(asking, subject, data)
 	if err != nil && errors.Is(context.Cause(asking), ErrCut) {
 		err = ErrCut
 	}
-	return m, err
+	return m, c.refusals.leave(a, err)
 }
 
 // Ask sends a request of a client and returns the answer's bytes, or an error that

@@ -52,6 +52,34 @@ func TestLineageLosesItsEnd(t *testing.T) {
 	})
 }
 
+// TestLineageBeginsAnew has LINEAGE lose all that it holds while the relay stays connected, as
+// with one replica on another server of a cluster, which started again: the sequence of the
+// next message shows it, and the relay derives what is missing.
+func TestLineageBeginsAnew(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNode(t, srv, "node-1")
+		n.submitted(t, nc, 0, 20)
+		ended(t, nc, 0, 20)
+		time.Sleep(2 * time.Second)
+		js := n.operator()
+		s, err := js.Stream(t.Context(), streams.StreamLineage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := js.DeleteStream(t.Context(), streams.StreamLineage); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.CreateStream(t.Context(), s.CachedInfo().Config); err != nil {
+			t.Fatal(err)
+		}
+		n.submitted(t, nc, 20, 40)
+		ended(t, nc, 20, 40)
+		time.Sleep(2 * time.Second)
+		n.checkLineage(t)
+		n.stop()
+	})
+}
+
 // TestRepairLineage has LINEAGE lose messages in the middle, of which some tell of a log that
 // was purged since: a repair derives the others again and keeps what there is of that log,
 // in the order of the commits. A second one finds nothing.

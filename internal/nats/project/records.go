@@ -187,7 +187,7 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		// A relay that stops waits for the answer: the next relay begins after what is
 		// stored, and announces nothing.
 		at, err := p.send(context.WithoutCancel(ctx), some)
-		if err == nil && p.C.Incarnation() != p.life && !p.stands(ctx, p.at) {
+		if err == nil && (p.C.Incarnation() != p.life || at <= p.at.At) && !p.stands(ctx, p.at) {
 			return p.at, errReconnected // stored by a server that has lost the records before
 		}
 		if err == nil {

@@ -120,9 +120,9 @@ func TestDevFleet(t *testing.T) {
 		return err == nil && len(letters) == 1
 	})
 	number := strconv.FormatUint(letters[0].At, 10)
-	rath("cluster dlq ls", "unknown_workflow", "lost")
+	rath("cluster dlq ls", "USER", "operator", "unknown_workflow", "lost")
 	rath("ps", "tasks were refused, and no runs came of them", "cluster dlq ls")
-	rath("cluster dlq show "+number, "rath.task.default.operator.nosuch", `"input":"x"`)
+	rath("cluster dlq show "+number, "rath.task.default.operator.nosuch", "user     operator", `"input":"x"`)
 	rath("cluster dlq retry "+number, "dead letter "+number+" is left as it is", `unknown workflow "nosuch"`, "offers agent", "[exit 3]")
 	rath("cluster dlq ls", "lost")
 	rath("cluster dlq drop "+number+` --reason "a slip"`, "dropped")

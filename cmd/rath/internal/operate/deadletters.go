@@ -61,19 +61,28 @@ first column names a letter.`,
 				shortID := view.ShortIDs(view.IDsOf(all, func(r *wire.StoredLetter) run.ID { return r.Letter.Run }))
 				rows := make([][]string, len(all))
 				for i, l := range all {
-					_, _, workflow, _ := messages.ParseTaskSubject(l.Letter.Subject)
+					_, from, workflow, _ := messages.ParseTaskSubject(l.Letter.Subject)
 					rows[i] = []string{
-						strconv.FormatUint(l.At, 10), cmp.Or(workflow, "-"), cmp.Or(shortID(l.Letter.Run), "-"), string(l.Letter.Code),
+						strconv.FormatUint(l.At, 10), cmp.Or(workflow, "-"), submitter(from), cmp.Or(shortID(l.Letter.Run), "-"), string(l.Letter.Code),
 						view.Age(now, time.UnixMilli(l.Letter.TimeMS)), term.Line(l.Letter.Reason, 60),
 					}
 				}
-				a.Out.Rows([]string{"NUMBER", "WORKFLOW", "RUN", "CODE", "AGE", "REASON"}, rows)
+				a.Out.Rows([]string{"NUMBER", "WORKFLOW", "USER", "RUN", "CODE", "AGE", "REASON"}, rows)
 				return nil
 			})
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many; 0 for all")
 	return cmd
+}
+
+// submitter names who submitted a refused task, and who had it submitted again; "-" where its
+// subject names nobody.
+func submitter(from messages.Submitter) string {
+	if from.Via != "" {
+		return from.By + ", again by " + from.Via
+	}
+	return cmp.Or(from.By, "-")
 }
 
 // aboutLetter does something about the letter whose number is the argument.
@@ -109,8 +118,10 @@ func deadLettersShow(a *app.App) *cobra.Command {
 				rows = append(rows, []string{what, line})
 				what = ""
 			}
+			_, from, _, _ := messages.ParseTaskSubject(l.Subject)
 			a.Out.Rows(nil, append(rows,
 				[]string{"subject", l.Subject},
+				[]string{"user", submitter(from)},
 				[]string{"run", cmp.Or(string(l.Run), "-")},
 				[]string{"sent", view.Moment(time.UnixMilli(l.TimeMS)) + ", " + view.Counted(int64(l.Bytes), "byte")},
 			))

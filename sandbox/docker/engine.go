@@ -1,5 +1,3 @@
-//go:build !moby
-
 package docker
 
 import (

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/rathcluster/rath/llm"
 )
@@ -18,15 +19,19 @@ type class struct {
 	status []int // of the answer; 0 is that of an error in a stream
 	not    []int
 	fields []string // a code, type or reason, in lower-case letters and digits alone
-	texts  [][]*regexp.Regexp
-	none   []*regexp.Regexp
+	texts  [][]pattern
+	none   []pattern
 	holds  func(text string) bool
 }
 
-func re(patterns ...string) []*regexp.Regexp {
-	all := make([]*regexp.Regexp, len(patterns))
+// pattern is a regular expression that is compiled when a failure is classified for the
+// first time: most programs never need one, and all of them take 10 ms.
+type pattern func() *regexp.Regexp
+
+func re(patterns ...string) []pattern {
+	all := make([]pattern, len(patterns))
 	for i, p := range patterns {
-		all[i] = regexp.MustCompile(p)
+		all[i] = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(p) })
 	}
 	return all
 }
@@ -85,19 +90,19 @@ var classes = []class{
 		"modelmaxprompttokensexceeded", "maxprompttokensexceeded", "maxtokensexceeded", "prompttokensexceeded", "inputtokensexceeded", "tokenlimitexceeded", "tokenslimitreached", "tokenlimitreached",
 		"inputtoolong", "inputtoolongerror", "inputlengtherror", "prompttoolong", "prompttoolongerror", "requesttoolarge", "requesttoolargeerror", "payloadtoolarge", "requestentitytoolarge", "contenttoolarge", "inputlimitexceeded",
 	}},
-	{code: llm.CodeContextLength, fields: []string{"stringabovemaxlength"}, texts: [][]*regexp.Regexp{re(`messages \d+ ?\.content|\binput\b`)}},
+	{code: llm.CodeContextLength, fields: []string{"stringabovemaxlength"}, texts: [][]pattern{re(`messages \d+ ?\.content|\binput\b`)}},
 	{code: llm.CodeContextLength, status: []int{http.StatusRequestEntityTooLarge}},
-	{code: llm.CodeContextLength, not: []int{401, 402, 403}, texts: [][]*regexp.Regexp{pace, re(`too large|too big|must be reduced|reduce (your|the)`)}, holds: alone},
+	{code: llm.CodeContextLength, not: []int{401, 402, 403}, texts: [][]pattern{pace, re(`too large|too big|must be reduced|reduce (your|the)`)}, holds: alone},
 
 	// The account has no credit. A text about a quota counts only if nothing asks to wait.
 	{code: llm.CodeQuota, fields: []string{
 		"insufficientquota", "insufficientbalance", "insufficientcredits", "insufficientfunds", "exceededcurrentquotaerror", "billinghardlimitreached", "billingnotactive", "billingerror",
 		"paymentrequired", "notenoughbalance", "arrearage", "accountoverdue", "accountoverdueerror", "creditbalancetoolow", "quotanotenough", "allocationquotafreetieronly", "freetieronly",
 	}},
-	{code: llm.CodeQuota, texts: [][]*regexp.Regexp{re(
+	{code: llm.CodeQuota, texts: [][]pattern{re(
 		`insufficient (quota|balance|credits?|funds)|not enough (balance|credits?|quota)|payment required|credit balance|billing (hard limit|is not active|not active)|arrear|overdue|out of credits|(used|exhausted|spent) all (of )?(its |your |the )?(\w+ )?credits|(exceeded|reached|ran out of|exhausted) (\w+ ){0,6}(credits?|spending|spend limit|usage limits?|budget)|spending (limit|cap)|add (more )?(credits|funds)|top up|recharge your|余额不足|欠费`,
 	)}},
-	{code: llm.CodeQuota, texts: [][]*regexp.Regexp{re(`exceeded your current quota|check your plan and billing|billing details|free (tier|quota|trial)[^.]{0,40}(exhausted|used up|expired|exceeded)|usage limit (reached|exceeded)`)}, holds: func(text string) bool {
+	{code: llm.CodeQuota, texts: [][]pattern{re(`exceeded your current quota|check your plan and billing|billing details|free (tier|quota|trial)[^.]{0,40}(exhausted|used up|expired|exceeded)|usage limit (reached|exceeded)`)}, holds: func(text string) bool {
 		return waitIn(text) == 0
 	}},
 
@@ -106,7 +111,7 @@ var classes = []class{
 		"contentfilter", "contentfiltered", "contentpolicyviolation", "contentpolicy", "responsibleaipolicyviolation", "datainspectionfailed", "moderationblocked", "invalidprompt",
 		"prohibitedcontent", "inputmoderation", "outputmoderation", "sensitivecontentdetected", "sensitivewordserror", "contentmoderation", "safety",
 	}},
-	{code: llm.CodeRefused, not: transient, texts: [][]*regexp.Regexp{re(
+	{code: llm.CodeRefused, not: transient, texts: [][]pattern{re(
 		`content ?(filter|policy|management policy|safety|moderation|exists risk|violates)|responsibleai|safety (system|check|policy|settings|reasons?)|usage (policy|policies|guidelines)|considered high risk|inappropriate content|data ?inspection|(requires|flagged|blocked) (\w+ ){0,4}(moderation|policy|policies|safety|guardrails?)|(was|were|been) flagged|prohibited content|sensitive (content|words|information)|guardrail|敏感|违规|不安全`,
 	)}},
 
@@ -119,41 +124,41 @@ var classes = []class{
 		"toomanyrequests", "toomanyrequestsexception", "toomanyrequestserror", "resourceexhausted", "requestlimitexceeded", "requestthrottled", "throttlingratequota", "throttlingallocationquota", "throttlingburstrate",
 		"limitrequests", "limitburstrate", "quotaexceeded", "servicequotaexceededexception", "tokensperminute", "accountratelimitexceeded", "modelaccounttpmratelimitexceeded", "tokensperminutelimitexceeded",
 	}},
-	{code: llm.CodeOverloaded, not: []int{401, 402, 404, 429}, texts: [][]*regexp.Regexp{re(
+	{code: llm.CodeOverloaded, not: []int{401, 402, 404, 429}, texts: [][]pattern{re(
 		`overload|(at|no|out of|insufficient|exceeds?|lacks?) (\w+ )?capacity|capacity (exceeded|constraints?|reached)|(engine|server|service|system|model|queue) (\w+ )?(is |are )?(too |currently |temporarily |very )?(busy|full)|server busy|high demand|(currently|still|is) loading|loading model|pending requests|queue is full|繁忙|过载`,
 	)}, none: slices.Concat(re(`rate ?limit|throttl`), pace[1:3])},
-	{code: llm.CodeRateLimited, not: []int{401, 402, 404}, texts: [][]*regexp.Regexp{pace}},
-	{code: llm.CodeRateLimited, status: []int{0, 400, 422, 429, 500}, texts: [][]*regexp.Regexp{wait, re(`too many|exceed|\blimit`)}},
+	{code: llm.CodeRateLimited, not: []int{401, 402, 404}, texts: [][]pattern{pace}},
+	{code: llm.CodeRateLimited, status: []int{0, 400, 422, 429, 500}, texts: [][]pattern{wait, re(`too many|exceed|\blimit`)}},
 
 	// What a request asks for its answer is no matter of its length.
-	{code: llm.CodeInvalidRequest, status: []int{0, 400, 422}, texts: [][]*regexp.Regexp{reply, limits}, none: ofPrompt},
+	{code: llm.CodeInvalidRequest, status: []int{0, 400, 422}, texts: [][]pattern{reply, limits}, none: ofPrompt},
 
 	// The request is too long, in words and numbers.
-	{code: llm.CodeContextLength, not: lasting, texts: [][]*regexp.Regexp{re(`context ?(length|window|size|limit)`), limits}},
-	{code: llm.CodeContextLength, not: lasting, texts: [][]*regexp.Regexp{re(`\btokens?\b`), sent, limits}, none: re(`(auth|access|api|bearer|security|session|refresh|invalid|expired|unexpected|special) ?tokens?\b`, `\btokens? (is|was|has) (invalid|expired)`)},
-	{code: llm.CodeContextLength, not: lasting, texts: [][]*regexp.Regexp{re(`\btokens?\b`, `context`), sent}, holds: twoNumbers},
-	{code: llm.CodeContextLength, not: append(slices.Clone(lasting), 503, 529), texts: [][]*regexp.Regexp{re(`token limit|tokens? (exceeded|exceeds|limit)|exceed\w* (the )?(\w+ )?tokens?\b|too many (input |prompt )?tokens`)}},
-	{code: llm.CodeContextLength, not: lasting, texts: [][]*regexp.Regexp{re(
+	{code: llm.CodeContextLength, not: lasting, texts: [][]pattern{re(`context ?(length|window|size|limit)`), limits}},
+	{code: llm.CodeContextLength, not: lasting, texts: [][]pattern{re(`\btokens?\b`), sent, limits}, none: re(`(auth|access|api|bearer|security|session|refresh|invalid|expired|unexpected|special) ?tokens?\b`, `\btokens? (is|was|has) (invalid|expired)`)},
+	{code: llm.CodeContextLength, not: lasting, texts: [][]pattern{re(`\btokens?\b`, `context`), sent}, holds: twoNumbers},
+	{code: llm.CodeContextLength, not: append(slices.Clone(lasting), 503, 529), texts: [][]pattern{re(`token limit|tokens? (exceeded|exceeds|limit)|exceed\w* (the )?(\w+ )?tokens?\b|too many (input |prompt )?tokens`)}},
+	{code: llm.CodeContextLength, not: lasting, texts: [][]pattern{re(
 		`\b(prompts?|inputs?|messages|conversation|request|payload|body|entity|sequence|history|context|chat)\b[^.;]{0,60}\b(too (long|large|big)|(longer|larger|bigger|greater) than|over(flow|size))`,
 		`\b(prompt|input|sequence|messages?|conversation|request|payload|body) ?(length|size)?\b[^.;]{0,60}(exceed|over the (limit|maximum))`,
 		`(maximum|max) (allowed )?(prompt|input|sequence|model|request|payload|body) ?(length|len|size)\b`, `range of input length`, `expected max ?length`, `too long for`,
 		`(reduce|shorten|decrease|trim|truncate)\b[^.;]{0,40}\b(prompts?|inputs?|messages?|context|conversation|history)`,
 	)}, none: other},
-	{code: llm.CodeContextLength, not: lasting, texts: [][]*regexp.Regexp{re(`超过|超出|超长|过长|太长|超限|長すぎ|超過|超えて`), re(`token|上下文|输入|长度|prompt|提示|消息|文本|トークン|コンテキスト|プロンプト|入力`)}},
+	{code: llm.CodeContextLength, not: lasting, texts: [][]pattern{re(`超过|超出|超长|过长|太长|超限|長すぎ|超過|超えて`), re(`token|上下文|输入|长度|prompt|提示|消息|文本|トークン|コンテキスト|プロンプト|入力`)}},
 
 	{code: llm.CodeAuth, not: transient, fields: []string{
 		"invalidapikey", "apikeyinvalid", "authenticationerror", "unauthorized", "unauthenticated", "permissiondenied", "permissionerror", "accessdenied", "accessdeniedexception", "unrecognizedclientexception", "expiredtokenexception", "invalidauthentication", "authorizationerror", "forbidden",
 	}},
-	{code: llm.CodeAuth, not: transient, texts: [][]*regexp.Regexp{re(
+	{code: llm.CodeAuth, not: transient, texts: [][]pattern{re(
 		`(invalid|incorrect|wrong|missing|no|expired|revoked|disabled) (\w+ )?(x )?api ?key|api ?key (\w+ ){0,3}(not valid|invalid|incorrect|expired|missing|not found|revoked|disabled)|authentication ?(error|failed|fails)|unauthori[sz]ed|permission ?(denied|error)|(security )?token (included in the request )?(is|has) (invalid|expired)|not authori[sz]ed|令牌已过期`,
 	)}},
 	{code: llm.CodeModelNotFound, not: transient, fields: []string{
 		"modelnotfound", "modelnotfounderror", "modelnotsupported", "unsupportedmodel", "deploymentnotfound", "modeldecommissioned", "invalidmodel", "unknownmodel", "nosuchmodel", "invalidmodelerror",
 	}},
-	{code: llm.CodeModelNotFound, not: transient, texts: [][]*regexp.Regexp{re(
+	{code: llm.CodeModelNotFound, not: transient, texts: [][]pattern{re(
 		`not ?found error\b.{0,20}\bmodel:|model: [^ ]+ not ?found error|\bmodels?\b.{0,100}(not ?found|does not exist|doesn t exist|not exist|not available|unknown|not (a )?valid|not (a )?valid model|not supported|no longer (available|supported)|decommissioned|is invalid|isn t available)|(not a valid|unknown|no such|invalid|unsupported) model\b|requested model .{0,60}\bnot |deployment (\w+ ){0,6}does not exist|no models loaded|模型不存在`,
 	)}},
-	{code: llm.CodeTimeout, status: []int{0, 500, 502, 503}, texts: [][]*regexp.Regexp{re(`timed out|time ?out|deadline exceeded`)}},
+	{code: llm.CodeTimeout, status: []int{0, 500, 502, 503}, texts: [][]pattern{re(`timed out|time ?out|deadline exceeded`)}},
 }
 
 // alone reports whether a limit in time and a request that is larger are named, so that the
@@ -209,8 +214,8 @@ func field(s string) string {
 
 // matches reports whether the signs of k are those of an answer.
 func (k *class) matches(status int, fields []string, text string) bool {
-	any := func(list []*regexp.Regexp) bool {
-		return slices.ContainsFunc(list, func(re *regexp.Regexp) bool { return re.MatchString(text) })
+	any := func(list []pattern) bool {
+		return slices.ContainsFunc(list, func(p pattern) bool { return p().MatchString(text) })
 	}
 	switch {
 	case len(k.status) > 0 && !slices.Contains(k.status, status), slices.Contains(k.not, status):

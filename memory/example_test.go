@@ -3,26 +3,14 @@ package memory_test
 import (
 	"context"
 	"fmt"
-	"os"
 
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
-	"github.com/rathcluster/rath/memory/local"
 )
 
 // A note is found by its words.
 func ExampleStore() {
-	dir, err := os.MkdirTemp("", "example")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer os.RemoveAll(dir)
-	notes, err := local.Open(dir, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer notes.Close()
+	var notes memory.Store = notebook.New(nil) // nodes keep theirs in the streams of the fleet
 	ctx := context.Background()
 	fmt.Println(notes.Write(ctx, "memory://user/preferences/colours", "Prefers a dark theme.", memory.Origin{Session: "s1"}))
 	hits, err := notes.Find(ctx, memory.Query{Text: "which theme?"})

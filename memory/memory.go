@@ -11,14 +11,13 @@
 // of any script, and never returns a note that shares no word with the query. A store
 // that has a model for it also compares vectors of what texts mean.
 //
-//	m, err := local.Open("var/memory", nil)
-//	err = m.Write(ctx, "memory://user/preferences/colours", "Prefers a dark theme.", memory.Origin{Session: "s1"})
+//	err := m.Write(ctx, "memory://user/preferences/colours", "Prefers a dark theme.", memory.Origin{Session: "s1"})
 //	hits, err := m.Find(ctx, memory.Query{Text: "which theme?", Limit: 4})
 //
-// Package memory/local keeps notes in a directory. A store belongs to one tenant.
+// A store belongs to one tenant.
 //
 // A note carries its [Origin], so that a caller can leave out the notes of a
-// quarantined session. Notes of former releases have none.
+// quarantined session.
 //
 // The package fetches nothing and calls no model, and
 // it does not decide what enters a prompt: hits are facts that the caller

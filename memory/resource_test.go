@@ -8,23 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
-	"github.com/rathcluster/rath/memory/local"
 )
-
-func open(t *testing.T, o *local.Options) *local.Store {
-	t.Helper()
-	s, err := local.Open(t.TempDir(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
 
 // counted counts the changes of a store.
 type counted struct {
@@ -55,7 +41,7 @@ func TestAddResource(t *testing.T) {
 	from := memory.Origin{Run: "r1", Session: "s1"}
 	paragraph := strings.Repeat("A sentence of the guide about slugs. ", 20) + "\n\n"
 	long := "# Guide\n\n" + strings.Repeat(paragraph, 12) + strings.Repeat("漢字", 3000) + "\n" + strings.Repeat("\n", 5000) + "The end about aardvarks."
-	s := &counted{Store: open(t, nil)}
+	s := &counted{Store: notebook.New(nil)}
 	for _, beside := range []string{uri, uri + "/notes", uri + "/1", "memory://resources/docs/other/000099"} {
 		if err := s.Write(t.Context(), beside, "stays", memory.Origin{}); err != nil {
 			t.Fatal(err)
@@ -123,7 +109,7 @@ func TestAddResource(t *testing.T) {
 	if _, err := memory.AddResource(t.Context(), s, uri, make([]byte, memory.MaxResource+1), from); !errors.Is(err, memory.ErrTooLarge) {
 		t.Errorf("too large: %v", err)
 	}
-	full := open(t, &local.Options{MaxNotes: 3})
+	full := notebook.New(&notebook.Options{MaxNotes: 3})
 	if n, err := memory.AddResource(t.Context(), full, uri, []byte(long), from); !errors.Is(err, memory.ErrFull) || n != 3 {
 		t.Errorf("a full store takes %d: %v", n, err)
 	}
@@ -134,7 +120,7 @@ func TestPassages(t *testing.T) {
 	for _, text := range []string{
 		strings.Repeat("x", 10_000), strings.Repeat("word ", 5_000), strings.Repeat("é", 5_000), strings.Repeat("a\n\n", 4_000), strings.Repeat("\n", 3_000) + "x",
 	} {
-		s := open(t, nil)
+		s := notebook.New(nil)
 		n, err := memory.AddResource(t.Context(), s, "memory://resources/x", []byte(text), memory.Origin{})
 		if err != nil {
 			t.Fatal(err)
@@ -155,7 +141,7 @@ func TestPassages(t *testing.T) {
 
 // TestReadLevel: a note, and a resource by its name, at each level.
 func TestReadLevel(t *testing.T) {
-	s := open(t, nil)
+	s := notebook.New(nil)
 	const note, guide = "memory://user/note", "memory://resources/guide.md"
 	text := "# The guide\n\nSlugs join words\nwith hyphens. They skip empty words.\n\n## Limits\n\nAt most 80 characters! What is longer is cut.\n#no heading\n"
 	if err := s.Write(t.Context(), note, text, memory.Origin{}); err != nil {

@@ -6,17 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/rathcluster/rath/internal/nats/notes"
-	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
-	"github.com/rathcluster/rath/memory/local"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -57,7 +52,7 @@ type openMemory struct {
 
 // remember has the node's runs use the memories of the fleet or, of a node that is bound
 // to a tenant, those by way of nodes for all tenants.
-func (n *Instance) remember(ctx context.Context) error {
+func (n *Instance) remember() {
 	n.memories = &memories{log: n.log, opener: func(t session.Tenant, name string) (openable, error) {
 		if n.bound != nil {
 			return n.bound.Memory(t, name)
@@ -68,10 +63,6 @@ func (n *Instance) remember(ctx context.Context) error {
 		}
 		return notes.Open(n.conn.Streams, t, name, o)
 	}}
-	if n.bound != nil || n.o.Memory != nil {
-		return nil
-	}
-	return adopt(ctx, filepath.Join(n.o.Store, "memory"), n.conn.Streams, n.log)
 }
 
 // namedEmbedder makes the vectors of a tenant's notes with the model that the node's list
@@ -234,51 +225,4 @@ func (n *namedMemory) Page(ctx context.Context, under, after string, limit, room
 		return err
 	})
 	return page, more, err
-}
-
-// adoptedSuffix ends the names of directories whose notes the fleet's memories have.
-const adoptedSuffix = ".imported"
-
-// adopt brings the notes that nodes of former releases kept, each in directories of its
-// own, into the memories of the fleet. What was begun before is done again, and puts the
-// same notes under the same names. The directories stay, with other names.
-func adopt(ctx context.Context, dir string, s *streams.Streams, log *slog.Logger) error {
-	found, err := filepath.Glob(filepath.Join(dir, "*", "*", "notes.log"))
-	if err != nil {
-		return err
-	}
-	for _, file := range found {
-		of := filepath.Dir(file)
-		name, tenant := filepath.Base(of), session.Tenant(filepath.Base(filepath.Dir(of)))
-		if strings.HasSuffix(name, adoptedSuffix) {
-			continue
-		}
-		n, err := adoptOne(ctx, of, s, tenant, name)
-		if err != nil {
-			return fmt.Errorf("node: bring the notes in %s into the memory %s of tenant %s: %w; mend or move that directory", of, name, tenant, err)
-		}
-		if err := os.Rename(of, of+adoptedSuffix); err != nil {
-			return fmt.Errorf("node: the notes in %s are in the memory %s of tenant %s: %w", of, name, tenant, err)
-		}
-		log.Info("the notes of a former release are in the fleet's memory now", "tenant", string(tenant), "memory", name, "notes", n, "kept", of+adoptedSuffix)
-	}
-	return nil
-}
-
-func adoptOne(ctx context.Context, dir string, s *streams.Streams, t session.Tenant, name string) (n int, err error) {
-	from, err := local.Open(dir, nil)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, from.Close()) }()
-	to, err := notes.Open(s, t, name, nil)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, to.Close()) }()
-	return to.Import(ctx, func(yield func(notebook.Note) error) error {
-		return from.Each(ctx, func(uri, text, beside string, from memory.Origin) error {
-			return yield(notebook.Note{URI: uri, Text: text, Context: beside, Origin: from})
-		})
-	})
 }

@@ -13,8 +13,6 @@ require (
 	github.com/hashicorp/memberlist v0.7.0
 	github.com/hiddeco/sshsig v0.2.0
 	github.com/klauspost/compress v1.20.3
-	github.com/moby/moby/api v1.56.1
-	github.com/moby/moby/client v0.6.1
 	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/nats-io/jwt/v2 v2.8.2
 	github.com/nats-io/nats-server/v2 v2.15.2
@@ -30,10 +28,16 @@ require (
 	golang.org/x/term v0.47.0
 	golang.org/x/text v0.43.0
 	golang.org/x/tools v0.52.0
-	gopkg.in/yaml.v3 v3.0.1
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
 	mvdan.cc/sh/v3 v3.14.1
+)
+
+require go.yaml.in/yaml/v3 v3.0.6
+
+require (
+	github.com/moby/term v0.5.2 // indirect
+	gotest.tools/v3 v3.5.2 // indirect
 )
 
 require (

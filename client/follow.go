@@ -172,7 +172,7 @@ func (f *Follower) finish(ctx context.Context, r *messages.Result, yield func(Up
 
 // another is run.ErrKeyReused if the result under the id of the task that was submitted
 // is another task's: no node has taken this one yet, or what a node told of its refusal
-// was not heard. Nodes of earlier releases do not say, and then the result counts.
+// was not heard.
 func (f *Follower) another(ctx context.Context) error {
 	for f.task != nil {
 		known, err := f.c.Known(ctx, f.workflow, []messages.Task{*f.task})

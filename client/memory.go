@@ -21,7 +21,7 @@ func (c *Client) Memory(name string) (memory.Store, error) {
 }
 
 // EachNote calls fn with the notes of a memory at and below a name, sorted by theirs, until
-// it returns an error: at most limit of them, 0 for all. Notes of former releases that no answer holds
+// it returns an error: at most limit of them, 0 for all. Notes that no answer holds
 // are left out, and named by an error after all others, which wraps memory.ErrTooLarge.
 func (c *Client) EachNote(ctx context.Context, name, under string, limit int, fn func(uri, text string, from memory.Origin) error) error {
 	m, err := c.conn.Memory(c.tenant, name)

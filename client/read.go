@@ -76,7 +76,7 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 }
 
 // Tasks returns how many tasks were submitted whose ids are kept, and how many of them
-// no node has taken yet: those are no runs. Nodes of earlier releases say 0.
+// no node has taken yet: those are no runs.
 func (c *Client) Tasks(ctx context.Context) (submitted, waiting uint64, err error) {
 	page, err := query[wire.Runs](ctx, c, messages.QueryRuns, wire.Query{Limit: 1, All: true})
 	if err != nil {
@@ -92,8 +92,7 @@ func (c *Client) Run(ctx context.Context, id run.ID) (messages.RunInfo, error) {
 }
 
 // TaskWaits reports whether a task of this id waits to be taken by a node:
-// run.ErrBusy while too many wait to look through them. Nodes of earlier releases
-// say no.
+// run.ErrBusy while too many wait to look through them.
 func (c *Client) TaskWaits(ctx context.Context, id run.ID) (bool, error) {
 	r, err := query[messages.RunInfo](ctx, c, messages.QueryRun, wire.Query{Run: id, All: true})
 	if errors.Is(err, run.ErrUnknownRun) {

@@ -8,8 +8,6 @@ import (
 	"slices"
 
 	"github.com/hashicorp/memberlist"
-
-	"github.com/rathcluster/rath/internal/release"
 )
 
 // Node is one start of a node, as it described itself last.
@@ -65,7 +63,6 @@ func encode(n Node, oldest int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: describe node %s: %w", n.Name, err)
 	}
-	data = release.Extend(data)
 	if len(data) > MaxMetadata {
 		return nil, fmt.Errorf("cluster: describe node %s: %w: %d bytes, at most %d: offer fewer pools (%d now) or give them shorter names",
 			n.Name, ErrTooLarge, len(data), MaxMetadata, len(n.Pools))

@@ -42,9 +42,8 @@
 // asks again until the run has begun. They print how many requests of each kind were
 // done, asked again and refused, and why.
 //
-// One of the faults moves nodes and routers to the next release, or back, and
-// TestRollingUpgrade does nothing else: internal/release says what that release
-// is. With -off a protection of internal/protection is left out, and the seed
+// One of the faults moves nodes and routers to a build of another version, or back, and
+// TestRollingUpgrade does nothing else. With -off a protection of internal/protection is left out, and the seed
 // fails if no check notices:
 //
 //	go test -tags=e2e -count=1 -v -run '^TestNemesis$' ./e2e -off append_cas -seeds 1 -length 60s

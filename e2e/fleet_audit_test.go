@@ -81,16 +81,11 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 	if _, err := dump.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	// The auditor is of the newer release of the two that may have written.
-	later, err := laterSchemas(os.DirFS("../messages/schema"))
+	schemas, err := audit.ReadSchemas(os.DirFS("../messages/schema"))
 	if err != nil {
 		return nil, err
 	}
-	schemas, err := audit.ReadSchemas(later)
-	if err != nil {
-		return nil, err
-	}
-	o := &audit.Options{Schemas: schemas, Edition: journal.Edition + 1, Limit: 5}
+	o := &audit.Options{Schemas: schemas, Edition: journal.Edition, Limit: 5}
 	for _, secret := range w.secrets() {
 		o.Secrets = append(o.Secrets, secret)
 	}

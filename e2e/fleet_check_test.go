@@ -159,7 +159,7 @@ func (w *world) stored(ctx context.Context) {
 		case errors.Is(err, jetstream.ErrMsgNotFound) && t.Result == "" && !t.Acked:
 		case err != nil:
 			w.fail("the result of run %s is not stored: %v", id, err)
-		case t.Result != "" && !follows(common(m.Data), t.Result):
+		case t.Result != "" && !follows(string(m.Data), t.Result):
 			w.fail("the result of run %s is stored as\n%s\nand was told as\n%s", id, m.Data, t.Result)
 		}
 	}

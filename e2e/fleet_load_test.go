@@ -160,7 +160,7 @@ func (l *clients) told(data []byte) {
 		l.wrong("a result that cannot be read: %v: %s", err, data)
 		return
 	}
-	text := common(data)
+	text := string(data)
 	l.mu.Lock()
 	t := l.tasks[r.Run]
 	if t == nil { // of a branch that the system runs

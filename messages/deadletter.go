@@ -105,5 +105,5 @@ func (l *DeadLetter) Retry(id run.ID) ([]byte, error) {
 		return nil, fmt.Errorf("dead letter: %w", err)
 	}
 	fields["id"] = name
-	return encode(fields)
+	return Encode(fields)
 }

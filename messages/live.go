@@ -14,8 +14,7 @@ type Delta struct {
 	Session session.ID `json:"session"`
 	Step    run.Path   `json:"step"`
 	Attempt uint64     `json:"attempt"`
-	// Try counts the requests for the answer in the attempt, from one; zero is a node of
-	// an earlier release. N counts the deltas of a try from one, so that a reader sees
+	// Try counts the requests for the answer in the attempt, from one. N counts the deltas of a try from one, so that a reader sees
 	// whether it lost some.
 	Try int    `json:"try,omitempty"`
 	N   uint64 `json:"n"`
@@ -40,7 +39,7 @@ type CallDelta struct {
 // MarshalJSON writes the delta, marked as provisional.
 func (d Delta) MarshalJSON() ([]byte, error) {
 	type plainDelta Delta
-	return encode(struct {
+	return Encode(struct {
 		Provisional bool `json:"provisional"`
 		plainDelta
 	}{true, plainDelta(d)})

@@ -27,7 +27,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/internal/strict"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -52,14 +51,6 @@ const (
 // would take. Unlike json.Marshal it leaves < > and & as they are, which may
 // otherwise make a message several times as long.
 func Encode(v any) ([]byte, error) {
-	data, err := encode(v)
-	if err == nil && !isStrict(v) {
-		data = release.Extend(data)
-	}
-	return data, err
-}
-
-func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -71,17 +62,6 @@ func encode(v any) ([]byte, error) {
 		return nil, fmt.Errorf("messages: %T has %d bytes, at most %d can be sent: %w", v, len(data), MaxReply, session.ErrTooLarge)
 	}
 	return data, nil
-}
-
-// isStrict reports whether readers refuse a field that they do not know, because
-// clients and programs in other languages write the message. A type of another package
-// says so with a method ReadStrictly.
-func isStrict(v any) bool {
-	switch v.(type) {
-	case Task, *Task, Control, *Control, interface{ ReadStrictly() }:
-		return true
-	}
-	return false
 }
 
 // Decode reads a message that this module wrote, of at most MaxReply bytes. Fields of

@@ -153,7 +153,7 @@ func TestSubjects(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"rath.ctl.acme.ana.r1.cancel.now", "rath.ctl.acme.a@b.r1.cancel", "rath.ctl.acme..r1.cancel", "rath.ctl.acme.*.r1.cancel",
-		"rath.ctl.acme.r1.cancel", "rath.ctl.acme.session.s1.message", // of former releases
+		"rath.ctl.acme.r1.cancel", "rath.ctl.acme.session.s1.message",
 	} {
 		if c, ok := wire.ParseControlSubject(bad); ok {
 			t.Errorf("%s was read: %+v", bad, c)

@@ -90,7 +90,7 @@ func ValidUser(name string) error {
 	if err := session.ValidID("user", name); err != nil {
 		return err
 	}
-	if name == "session" { // former releases had rath.ctl.<tenant>.session.<session>.message
+	if name == "session" { // rath.ctl.<tenant>.<user>.session.<session>.message has it in another place
 		return fmt.Errorf("user %q: %w: in subjects that stands for a session; take another name", name, run.ErrMalformed)
 	}
 	return nil

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
-	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -53,7 +52,7 @@ func (g *Gossip) keys() (key cluster.Key, accepted []cluster.Key, err error) {
 // protocol is what nodes of this release say to each other, oldestProtocol what
 // they understand; see cluster.Config.
 const (
-	protocol       = 1 + release.Ahead
+	protocol       = 1
 	oldestProtocol = 1
 )
 

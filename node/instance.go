@@ -270,9 +270,6 @@ func (n *Instance) connect(ctx context.Context) error {
 	if err := n.conn.Require(ctx, n.role(), permission.Place{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()}); err != nil {
 		return err
 	}
-	if n.server != nil {
-		n.tidy(ctx)
-	}
 	err = n.conn.Provision(ctx)
 	if n.server != nil && n.server.MaxStore() < streams.MinStoreBytes && errors.Is(err, conn.ErrFull) {
 		return fmt.Errorf("node: store directory %s: of what its disk has free a store may take three quarters, which are %d MiB, and a new one needs %d MiB: "+
@@ -293,23 +290,6 @@ func (n *Instance) disk() streams.Disk {
 		return streams.Disk{} // it could not be looked at
 	}
 	return streams.Disk{Free: d.Free, Total: d.Total, Kept: d.Kept(), FreeFiles: d.FreeFiles, KeptFiles: d.KeptFiles(), Failed: d.Failed}
-}
-
-// tidy settles what a former release left in the node's own server, which takes the
-// rights of an operator. If what it cannot settle is in the way, Provision says so.
-func (n *Instance) tidy(ctx context.Context) {
-	o := &streams.Options{
-		Options: conn.Options{Dialer: func() (net.Conn, error) { return n.server.Dial() }, Name: "rath " + n.incarnation + " tidies", Inbox: conn.NodeInbox, Logger: n.log},
-		Client:  true,
-	}
-	o.User, o.Password = n.server.Operator()
-	c, err := api.Connect(ctx, o)
-	if err == nil {
-		err = errors.Join(c.SettleFormer(ctx), c.Close())
-	}
-	if err != nil {
-		n.log.Warn("what a former release left in the store was not settled; the next start tries again", "err", err)
-	}
 }
 
 // role is what the node's credentials are for.
@@ -336,10 +316,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// After the directory is this node's alone.
-	if err := n.remember(ctx); err != nil {
-		return err
-	}
+	n.remember()
 	n.isolation, n.programs = n.offersIsolation(ctx, places)
 	n.model, n.modelError = n.defaultModel(ctx)
 	n.registry = &engine.Registry{}

@@ -11,9 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/api"
@@ -296,24 +293,6 @@ func TestNotProvisioned(t *testing.T) {
 	}
 }
 
-// leftOver makes the stream that former releases had for derived work.
-func leftOver(t *testing.T, srv *natsserver.Server) {
-	t.Helper()
-	user, password := srv.Operator()
-	nc, err := nats.Connect(srv.URL(), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "WORK", Subjects: []string{"rath.work.>"}}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestMissingPermissionOfPrograms takes away each permission of a client, a
 // program with tools and an operator: what needs it fails, and says which it is.
 func TestMissingPermissionOfPrograms(t *testing.T) {
@@ -373,7 +352,6 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 				return c.conn.Dump(ctx, func(eventlog.Stored) error { return nil })
 			},
 			"$JS.API.CONSUMER.INFO.*.*": again, "_RATH.>": plan,
-			"$JS.API.STREAM.DELETE.WORK": plan, "$JS.API.CONSUMER.LIST.*": plan,
 			"rath.task.*.operator.*": submit, "rath.ctl.*.operator.>": cancelRun, "rath.query.>": ask, "rath.run.>": follow, "rath.tail.>": tail,
 			"rath.node.>": func(ctx context.Context, c allowed) error { _, err := c.conn.RepairLineage(ctx, 0); return err },
 		},
@@ -400,9 +378,6 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 				case permission.RoleOperator:
 					o.User, o.Password = srv.Operator()
 					o.Inbox = conn.NodeInbox
-					if p.Subject == "$JS.API.STREAM.DELETE.WORK" || p.Subject == "$JS.API.CONSUMER.LIST.*" {
-						leftOver(t, srv)
-					}
 				}
 				c := allowed{clientWith(t, &client.Options{Dialer: o.Dialer, User: o.User, Password: o.Password, Inbox: o.Inbox}), connection(t, o)}
 				ctx, cancel := context.WithTimeout(t.Context(), soon)

@@ -17,17 +17,14 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// TestStoreOfFormerRelease starts a node over a store in which a run is open, with
-// the stream of derived work that former releases kept and without the open set
-// that they did not, and with lineage that the server tells: the run goes on, from its
-// log, the stream is removed, and relays tell the lineage.
-func TestStoreOfFormerRelease(t *testing.T) {
+// TestStoreWithoutSnapshots starts a node over a store in which a run is open, and that has
+// lost all snapshots, checkpoints and open sets: the run goes on, from its log.
+func TestStoreWithoutSnapshots(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
 	model := &held{call: make(chan struct{}), answer: make(chan struct{})}
@@ -40,7 +37,6 @@ func TestStoreOfFormerRelease(t *testing.T) {
 		return c
 	}
 	n := begin(t, &o).started(t)
-	home := n.HomeOf(session.DefaultTenant, "r1")
 	c := of(n)
 	defer c.Close()
 	if _, err := c.Submit(t.Context(), "agent", messages.Task{ID: "r1", Input: json.RawMessage(`"hello"`)}); err != nil {
@@ -64,35 +60,6 @@ func TestStoreOfFormerRelease(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	work, err := js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: "WORK", Subjects: []string{"rath.work.>"}, Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew, MaxBytes: 16 << 20,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, filter := range map[string]string{"work-signals": "signals.>", "work-default-interactive": "default.interactive.>", "work-default-batch": "default.batch.>"} {
-		if _, err := work.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: name, FilterSubject: "rath.work." + filter, AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: -1}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	offer, err := json.Marshal(wire.Work{Tenant: session.DefaultTenant, Session: home, Run: "r1", Workflow: "agent"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if _, err := js.Publish(ctx, "rath.work.default.interactive.default."+string(home), offer); err != nil {
-			t.Fatal(err)
-		}
-	}
-	told, err := js.Stream(ctx, streams.StreamLineage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	former := told.CachedInfo().Config
-	former.RePublish = &jetstream.RePublish{Source: "rath.lineage.>", Destination: "rath.tail.>"}
-	if _, err := js.UpdateStream(ctx, former); err != nil {
-		t.Fatal(err)
-	}
 	snap, err := js.Stream(ctx, streams.StreamSnap)
 	if err == nil {
 		err = snap.Purge(ctx)
@@ -113,21 +80,6 @@ func TestStoreOfFormerRelease(t *testing.T) {
 		t.Errorf("the open run: %+v, %v", r, err)
 	}
 	echoed(t, n)
-	user, password = n.server.Operator()
-	op, err := nats.Connect("", nats.InProcessServer(dialFunc(n.server.Dial)), nats.UserInfo(user, password))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer op.Close()
-	if js, err = jetstream.New(op); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.Stream(ctx, "WORK"); !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Errorf("the stream of the former release: %v", err)
-	}
-	if told, err = js.Stream(ctx, streams.StreamLineage); err != nil || told.CachedInfo().Config.RePublish != nil {
-		t.Errorf("the server still tells lineage, too: %+v, %v", told.CachedInfo().Config.RePublish, err)
-	}
 }
 
 // TestStoreOfAnotherNode gives the store of a node that lives to a second one, as

@@ -96,7 +96,7 @@ func TestUserIsProved(t *testing.T) {
 		messages.ControlSubject(session.DefaultTenant, messages.UserOperator, "of-bob", messages.VerbCancel),
 		messages.SessionMessageSubject(session.Key{Tenant: session.DefaultTenant, ID: "s"}, "bob"),
 		messages.LetterSubject(session.DefaultTenant, "bob", 1, messages.VerbDrop),
-		"rath.ctl.default.of-bob.cancel", // of former releases
+		"rath.ctl.default.of-bob.cancel",
 	} {
 		if err := nc.Publish(subject, nil); err != nil {
 			t.Fatal(err)

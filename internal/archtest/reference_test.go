@@ -20,7 +20,7 @@ import (
 // workflows use, then what programs around a fleet use.
 var referred = []string{
 	"flow", "session", "run", "tool", "llm", "llm/scripted", "llm/openai", "llm/anthropic", "llm/llmtest",
-	"memory", "memory/local", "memory/openviking", "workspace", "blob",
+	"memory", "memory/openviking", "workspace", "blob",
 	"sandbox", "sandbox/local", "sandbox/docker", "sandbox/kubernetes", "sandbox/opensandbox", "sandbox/scripted",
 	"flow/inprocess", "flow/flowtest", "client", "messages", "node",
 }

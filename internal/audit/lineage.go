@@ -103,7 +103,7 @@ type recordEdge struct {
 }
 
 // storedRecords is a message of LINEAGE: records of one commit, with what all of
-// them say beside them. Former releases stored each record by itself.
+// them have in common beside them.
 type storedRecords struct {
 	recordData
 	Records []recordData `json:"records"`
@@ -111,9 +111,6 @@ type storedRecords struct {
 
 // each returns the records with all that they say.
 func (m *storedRecords) each() []recordData {
-	if m.Records == nil {
-		return []recordData{m.recordData}
-	}
 	for i := range m.Records {
 		r := &m.Records[i]
 		r.Commit, r.Hash, r.Partition, r.Root, r.Seq, r.Session, r.Tenant = m.Commit, m.Hash, m.Partition, m.Root, m.Seq, m.Session, m.Tenant
@@ -156,13 +153,9 @@ func (a *audit) records(m Message) {
 		return
 	}
 	in, ok := read[storedRecords](text)
-	form, name := a.o.Schemas.records, "records.v1"
-	if ok && in.Kind != "" {
-		form, name = a.o.Schemas.record, "record.v1"
-	}
-	if problem := form.check(text); problem != "" {
+	if problem := a.o.Schemas.records.check(text); problem != "" {
 		a.scan(m, "", 0)
-		wrong(nil, "records as in "+name, problem)
+		wrong(nil, "records as in records.v1", problem)
 		return
 	}
 	if !ok {
@@ -173,7 +166,7 @@ func (a *audit) records(m Message) {
 		return
 	}
 	a.scan(m, in.Session, in.Commit)
-	if want := in.subject(); m.Subject != want && (in.Kind == "" || m.Subject != "rath.lineage."+in.Tenant+"."+in.Root+"."+in.Kind+"."+in.Session) {
+	if want := in.subject(); m.Subject != want {
 		wrong(&in.recordData, "subject "+want, m.Subject)
 	}
 	for i, r := range in.each() {
@@ -276,8 +269,7 @@ func (a *audit) otherwise(l *log, event string, r *recordData) (expected, found 
 		if l.closed == nil {
 			return "", ""
 		}
-		// Records of former releases say rejected.
-		if state := endOf(l.closed.State, l.closed.Reason); r.State != state && r.State != l.closed.State {
+		if state := endOf(l.closed.State, l.closed.Reason); r.State != state {
 			return "state " + state + " of session.closed", r.State
 		}
 		return "", ""

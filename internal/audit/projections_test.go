@@ -2,7 +2,6 @@ package audit_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -30,45 +29,6 @@ func change(w *world, stream string, n int, edit func(*audit.Message, object)) {
 		return
 	}
 	w.t.Fatalf("no message %d in %s", n, stream)
-}
-
-// former stores each record by itself, on a subject of its own.
-func former(w *world) {
-	var all []audit.Message
-	seq := uint64(0)
-	for _, m := range w.others {
-		if m.Stream != "LINEAGE" {
-			all = append(all, m)
-			continue
-		}
-		var stored object
-		if err := json.Unmarshal(m.Data, &stored); err != nil {
-			w.t.Fatal(err)
-		}
-		records := stored["records"].([]any)
-		delete(stored, "records")
-		for _, r := range records {
-			record := r.(object)
-			for name, value := range stored {
-				if _, own := record[name]; !own {
-					record[name] = value
-				}
-			}
-			seq++
-			subject := fmt.Sprintf("rath.lineage.%s.%s.%s.%s", record["tenant"], record["root"], record["kind"], record["session"])
-			all = append(all, audit.Message{Stream: "LINEAGE", Seq: seq, Subject: subject, Data: canonicalJSON(w.t, record)})
-		}
-	}
-	w.others = all
-}
-
-// TestFormerLineage audits a store in which each record was stored by itself.
-func TestFormerLineage(t *testing.T) {
-	w := story(newWorld(t, nil))
-	former(w)
-	if r := w.audited(); !r.OK() {
-		t.Errorf("%s", violations(r))
-	}
 }
 
 func drop(w *world, stream string, n int) {
@@ -148,14 +108,6 @@ func TestProjections(t *testing.T) {
 		{"an edge to another version", audit.Lineage, "the parents of the session", record("forked", func(o object) { o["parents"].([]any)[0].(object)["version"] = 77 })},
 		{"a fork without an edge", audit.Lineage, "the parents of the session", record("forked", func(o object) { delete(o, "parents") })},
 		{"a record that is none", audit.Lineage, "as in records.v1", said("claimed", "kind", 4)},
-		{"a record of a former release that is none", audit.Lineage, "as in record.v1", func(w *world) {
-			former(w)
-			change(w, "LINEAGE", 3, func(_ *audit.Message, o object) { o["time"] = "late" })
-		}},
-		{"a record of a former release of another commit", audit.Lineage, "hash", func(w *world) {
-			former(w)
-			change(w, "LINEAGE", 3, func(_ *audit.Message, o object) { o["hash"] = headA })
-		}},
 		{"a result is missing", audit.Results, "none in RESULT", func(w *world) { drop(w, "RESULT", 1) }},
 		{"a result of another state", audit.Results, "state succeeded", field("RESULT", 1, "state", "failed")},
 		{"a result of another commit", audit.Results, "the chain to end", field("RESULT", 1, "chain", object{"hash": headA, "seq": 9, "session": "s1"})},

@@ -19,13 +19,12 @@ import (
 // that nothing is left unchecked in silence. Audits may share them.
 type Schemas struct {
 	events  map[string]*schema // by kind
-	record  *schema            // of a former release, which stored each by itself
 	records *schema
 	result  *schema
 	alias   *schema
 }
 
-// ReadSchemas reads commit.v1.json, record.v1.json, records.v1.json, result.v1.json and
+// ReadSchemas reads commit.v1.json, records.v1.json, result.v1.json and
 // alias.v1.json.
 func ReadSchemas(files fs.FS) (*Schemas, error) {
 	s := &Schemas{events: map[string]*schema{}}
@@ -41,7 +40,7 @@ func ReadSchemas(files fs.FS) (*Schemas, error) {
 			return nil, fmt.Errorf("audit: schema of %s: %w", kind, err)
 		}
 	}
-	for name, into := range map[string]**schema{"record.v1.json": &s.record, "records.v1.json": &s.records, "result.v1.json": &s.result, "alias.v1.json": &s.alias} {
+	for name, into := range map[string]**schema{"records.v1.json": &s.records, "result.v1.json": &s.result, "alias.v1.json": &s.alias} {
 		c, err := readSchema(files, name)
 		if err == nil {
 			*into, err = c.compile(c.root)

@@ -25,7 +25,7 @@ type stepRef struct {
 	set  func(e *dossier.Evidence, to string)
 }
 
-// durability is stated by dossiers of former releases, and follows from the commits.
+// durability follows from the commits, and may be stated as well.
 const durability = "durability as stated"
 
 // fields lists every field of evidence in its JSON form, down to those of its commits.

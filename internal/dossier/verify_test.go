@@ -338,7 +338,7 @@ func TestStatedAgainstCommits(t *testing.T) {
 			t.Errorf("%s is stated as %q, and rendered", stated.Name, stated.Value)
 		}
 	}
-	// What a former release stated, and is so, verifies and is no longer only stated.
+	// A stated fact that the commits show as well verifies and is no longer only stated.
 	e := sample(t)
 	e.Stated = append(e.Stated, dossier.Fact{Name: "durability", Value: "fsync"})
 	for form, doc := range render(t, e) {

@@ -15,7 +15,7 @@
 // signal, a fan-out or a take-over makes, and what each is answered. They are the tests
 // of every [Store], too.
 //
-// Files, the lowest first: paths, task, event, snapshot_this, record, store, suspect,
+// Files, the lowest first: paths, task, event, record, store, suspect,
 // state_machine, terminal_only, answer, wait, quarantine, branch, scratch, reservation, settled, cache_warmup, fact, values,
 // run_state, journal, signals_taken, paged, claim, recording, archive, account, batch,
 // snapshot, recorded_run, direct_store, followups.

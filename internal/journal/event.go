@@ -7,7 +7,6 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/canonical"
-	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -86,7 +85,7 @@ func Named(by, says string) string {
 // A change that adds one after a release counts it up, so that an auditor of a former
 // release can tell fields that it does not know from mistakes. It says nothing
 // about meanings: another one is another schema number.
-const Edition = 0 + release.Ahead
+const Edition = 0
 
 // DefaultDurability is the level of commits that no event says one of: an
 // acknowledged commit survives the loss of power of every machine.

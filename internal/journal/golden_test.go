@@ -215,20 +215,6 @@ func TestGolden(t *testing.T) {
 	h.same(old, again, "the old snapshot")
 }
 
-// TestGoldenFormer: what was stored before fields were added to schema 1, before it was
-// proved who decides (former3), before answers named their question (former4), before
-// waits named their revision (former5), and before waits for people got an expiry, is read
-// as it was.
-func TestGoldenFormer(t *testing.T) {
-	for _, former := range []string{"former1", "former2", "former3", "former4", "former5"} {
-		file, err := os.ReadFile(filepath.Join("testdata", "golden", former+".commits.jsonl"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		newTheatre(t, 0).reads(t, bytes.ReplaceAll(file, []byte("\r\n"), []byte("\n")), former+".projection.json")
-	}
-}
-
 // reads folds stored commits and compares what they say with a file.
 func (h *theatre) reads(t *testing.T, file []byte, name string) (*commitlog.Memory, *StateMachine) {
 	t.Helper()

@@ -8,19 +8,17 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // foldVersion numbers what a snapshot holds and what folding means. A snapshot
 // of another number is ignored, so it is raised whenever either changes.
-const foldVersion = 9 + release.Ahead
+const foldVersion = 9
 
-// wireSnapshot is what a snapshot holds under foldVersion. What another release
-// may name otherwise is embedded.
+// wireSnapshot is the content of a snapshot under foldVersion.
 type wireSnapshot struct {
-	wireActive
+	Active      run.ID            `json:"active,omitempty"`
 	Branch      run.ID            `json:"branch,omitempty"`
 	Ended       wireEnded         `json:"ended,omitzero"`
 	Epoch       uint64            `json:"epoch"`
@@ -29,8 +27,8 @@ type wireSnapshot struct {
 	Incarnation string            `json:"incarnation,omitempty"`
 	Open        []wireRecord      `json:"open,omitempty"`
 	Quarantine  *Quarantined      `json:"quarantine,omitempty"`
-	wireQueue
-	Tables []json.RawMessage `json:"tables"` // values of the session: the newest, then one for each former table
+	Queue       []run.ID          `json:"queue,omitempty"`
+	Tables      []json.RawMessage `json:"tables"` // values of the session: the newest, then one for each former table
 	// Whole names the pages that hold the whole state when it is long.
 	Whole *session.PageRef `json:"whole,omitempty"`
 }
@@ -66,8 +64,8 @@ func (w *StateMachine) Snapshot() (*Snapshot, error) {
 	w.value = newest
 	b := &w.state
 	state := wireSnapshot{
-		wireActive: wireActive{b.Active}, Branch: b.branch, Quarantine: b.quarantine, Epoch: b.Epoch, Fold: foldVersion,
-		Incarnation: b.Incarnation, Delivered: b.delivered, wireQueue: wireQueue{b.Queue},
+		Active: b.Active, Branch: b.branch, Quarantine: b.quarantine, Epoch: b.Epoch, Fold: foldVersion,
+		Incarnation: b.Incarnation, Delivered: b.delivered, Queue: b.Queue,
 		Tables: []json.RawMessage{json.RawMessage(table)},
 	}
 	s.pages = pages

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -166,9 +165,6 @@ func (w *StateMachine) stage(now time.Time, events ...session.Event) error {
 	}
 	if !w.opened {
 		events = append([]session.Event{event(KindWriter, WriterOpened{Durability: w.durability, Edition: Edition, Epoch: w.state.Epoch + 1, Incarnation: w.incarnation})}, events...)
-		if release.Ahead > 0 {
-			events = append(events, session.Event{Kind: "release.wrote", Schema: release.Ahead, Data: "{}"})
-		}
 	}
 	for i := range events {
 		if v, ok := events[i].Made().(Ended); ok && events[i].Data == "" {
@@ -177,7 +173,6 @@ func (w *StateMachine) stage(now time.Time, events ...session.Event) error {
 			events[i] = ended
 		}
 		events[i].Time = time.UnixMilli(now.UnixMilli()).UTC()
-		events[i].Data = release.Extend(events[i].Data)
 	}
 	changes, err := w.plan(w.value, events)
 	if err != nil {

@@ -1,55 +1,13 @@
 package journal
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
-
-// TestFormerWait: a question of a log that gave it no expiry stands, and is
-// answered.
-func TestFormerWait(t *testing.T) {
-	file, err := os.ReadFile(filepath.Join("testdata", "golden", "former2.commits.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := &commitlog.Memory{}
-	var asked session.Key
-	for line := range bytes.Lines(file) {
-		c, err := commitlog.Decode(bytes.TrimSpace(line))
-		if err != nil {
-			t.Fatal(err)
-		}
-		last, err := log.Last(t.Context(), c.Key)
-		if err != nil && c.Seq > 1 {
-			t.Fatal(err)
-		}
-		if c.Key == asked {
-			continue // what came after the question
-		}
-		if _, err := log.Append(t.Context(), last.At, c); err != nil {
-			t.Fatal(err)
-		}
-		if bytes.Contains(line, []byte(`"kind":"approval"`)) {
-			asked = c.Key
-		}
-	}
-	store := NewStore(log, &StoreOptions{Now: func() time.Time { return time.UnixMilli(1_700_000_000_000).AddDate(10, 0, 0) }})
-	if err := store.Apply(t.Context(), Signal{To: asked, Tick: true}); !errors.Is(err, run.ErrState) {
-		t.Errorf("ten years later: %v", err)
-	}
-	if err := store.Apply(t.Context(), Signal{To: asked, Run: "r4", Received: &SignalReceived{Kind: Approve, Path: "1"}}); err != nil {
-		t.Error(err)
-	}
-}
 
 // TestWokenOnce: of each kind of wakeup the commit either offers it or claims it,
 // never both, and wakes count by one.

@@ -17,5 +17,5 @@
 // reads that these times have passed, and never takes a grant for run out before they say so:
 // the clocks of nodes do not matter. Those of the servers may differ by a quarter of [Slack].
 //
-// Files, the lowest first: limiter, amount, store, ledger, clock, queue, limit, all, share, concurrency, set.
+// Files, the lowest first: limiter, amount, store, ledger, clock, queue, limit, set, all, share, concurrency.
 package limiter

@@ -65,8 +65,7 @@ func EncodeStored(records []Record) ([]byte, error) {
 }
 
 // DecodeStored reads a message of the stream of lineage: one to MaxStored records of
-// one commit. Older stores have a message for each record, which is read as well.
-// Errors are those of Decode; the message is then skipped as a whole.
+// one commit. Errors are those of Decode; the message is then skipped as a whole.
 func DecodeStored(data []byte) ([]Record, error) {
 	var m stored
 	if err := session.Unmarshal(string(data), &m); err != nil {
@@ -74,13 +73,6 @@ func DecodeStored(data []byte) ([]Record, error) {
 	}
 	if m.Schema > Schema {
 		return nil, fmt.Errorf("lineage: records have schema %d, this release reads up to %d: %w", m.Schema, Schema, session.ErrTooOld)
-	}
-	if m.Records == nil {
-		r, err := Decode(data)
-		if err != nil {
-			return nil, err
-		}
-		return []Record{r}, nil
 	}
 	if len(m.Records) == 0 || len(m.Records) > MaxStored {
 		return nil, fmt.Errorf("%w: %d records: want 1 to %d", ErrMalformed, len(m.Records), MaxStored)
@@ -116,7 +108,7 @@ func StoredSubject(records []Record) string {
 }
 
 // TreeSubject is where the records of a tree are stored, but for those that put a session
-// into quarantine or bring it back, and those of former releases.
+// into quarantine or bring it back.
 func TreeSubject(t session.Tenant, root session.ID) string {
 	return SubjectPrefix + string(t) + "." + string(root) + ".tree"
 }

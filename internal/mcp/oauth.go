@@ -16,9 +16,9 @@ import (
 	"strings"
 	"sync"
 
+	"go.yaml.in/yaml/v3"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
-	"gopkg.in/yaml.v3"
 
 	"github.com/rathcluster/rath/internal/filelock"
 	"github.com/rathcluster/rath/internal/listfile"

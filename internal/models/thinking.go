@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/rathcluster/rath/llm"
 )

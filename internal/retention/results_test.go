@@ -175,7 +175,8 @@ func (w *world) limit(stream string, most uint64) {
 	ask := func(verb string, body []byte) (reply struct {
 		Config map[string]any
 		Error  *struct{ Description string }
-	}) {
+	},
+	) {
 		w.t.Helper()
 		m, err := w.op.NC.Request("$JS.API.STREAM."+verb+"."+stream, body, 5*time.Second)
 		if err == nil {

@@ -5,7 +5,7 @@ import "github.com/rathcluster/rath/memory"
 // Memory is the answer to the queries memory, note and recall: each has what it was asked
 // for. More says that there are others behind the last of Memories, URIs or Notes.
 // WordsOnly says why hits were found by words alone, where a model makes vectors, too.
-// TooLarge are notes of former releases, among Notes, that no answer holds.
+// TooLarge are notes, among Notes, that no answer holds.
 type Memory struct {
 	Memories []string     `json:"memories,omitempty"`
 	URIs     []string     `json:"uris,omitempty"`

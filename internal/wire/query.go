@@ -151,6 +151,3 @@ func (q *Query) check() error {
 
 // MaxTasks is how many tasks a query takes.
 const MaxTasks = 1000
-
-// ReadStrictly says that readers refuse a field that they do not know.
-func (Query) ReadStrictly() {}

@@ -101,9 +101,6 @@ func (t *Tool) Check(name string) error {
 	return nil
 }
 
-// ReadStrictly says that readers refuse a field that they do not know.
-func (Tool) ReadStrictly() {}
-
 // WorkflowKey is the key of a workflow on offer in the bucket REGISTRY.
 func WorkflowKey(pool, name string) string { return "workflow." + pool + "." + name }
 

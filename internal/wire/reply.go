@@ -26,8 +26,7 @@ type Workflows struct {
 // Nodes are the nodes that live, sorted by name.
 type Nodes struct {
 	Nodes []Node `json:"nodes"`
-	// Streams are those that the node which answers watches. Nodes of earlier releases
-	// tell none.
+	// Streams are those that the node which answers watches.
 	Streams []StreamFill `json:"streams,omitempty"`
 }
 

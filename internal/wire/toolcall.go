@@ -43,6 +43,3 @@ func DecodeToolAnswer(data []byte) (ToolAnswer, error) {
 	}
 	return a, nil
 }
-
-// ReadStrictly says that readers refuse a field that they do not know.
-func (ToolAnswer) ReadStrictly() {}

@@ -49,7 +49,7 @@ func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context,
 func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.Context, s journal.Signal) error) (note string, err error) {
 	of, ok := wire.ParseControlSubject(m.Subject)
 	if !ok {
-		return "", fmt.Errorf("subject %q: %w: request rath.ctl.<tenant>.<user>.<run>.<verb>, with the NATS user of the connection, or %s without one; clients of former releases left it out", m.Subject, run.ErrMalformed, messages.UserAnonymous)
+		return "", fmt.Errorf("subject %q: %w: request rath.ctl.<tenant>.<user>.<run>.<verb>, with the NATS user of the connection, or %s without one", m.Subject, run.ErrMalformed, messages.UserAnonymous)
 	}
 	tenant, id, verb := of.Tenant, of.ID, of.Verb
 	if strings.HasPrefix(verb, "tool.") {

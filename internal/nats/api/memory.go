@@ -171,7 +171,7 @@ func namesAfter(all []string, after string, limit int) (page []string, more bool
 	return page, false
 }
 
-// tooLarge is the error for notes of former releases that no answer holds.
+// tooLarge is the error for notes that no answer holds.
 func tooLarge(name string, uris ...string) error {
 	return fmt.Errorf("%w: memory %s: no answer holds the text of %s: remove that (rath memory forget), and write it again in several notes", memory.ErrTooLarge, name, strings.Join(uris, ", "))
 }

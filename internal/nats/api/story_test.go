@@ -214,7 +214,7 @@ func TestStoryOfRefusedTasks(t *testing.T) {
 		if ack := ask(t, nc, "rath.task.default.anonymous.agent", large.body); ack["error"].(map[string]any)["err_code"] != 10054.0 {
 			t.Errorf("a task that is larger than any may be: %v", ack)
 		}
-		// The stream of a former build takes it.
+		// A stream without that limit takes it.
 		s, err := n.operator().Stream(t.Context(), streams.StreamTasks)
 		if err != nil {
 			t.Fatal(err)
@@ -331,7 +331,7 @@ func TestStoryOfACancel(t *testing.T) {
 		// What the server lets nobody but an operator send, and a node refuses.
 		op, _ := operatorOf(t, n.srv)
 		for subject, code := range map[string]string{
-			"rath.ctl.default.r1.cancel":                    "malformed", // of former releases
+			"rath.ctl.default.r1.cancel":                    "malformed",
 			"rath.ctl.default.session.s1.message":           "malformed",
 			"rath.ctl.default.tool.weather.announce":        "malformed",
 			"rath.ctl.default.anonymous.r1.approve":         "malformed",

@@ -42,7 +42,7 @@ func (n *node) kill() {
 func (n *node) records(t *testing.T) (have, want []string) {
 	t.Helper()
 	for _, m := range n.told(t) {
-		if want := lineage.StoredSubject(m.records); m.Subject != want && m.Subject != formerSubject(&m.records[0]) {
+		if want := lineage.StoredSubject(m.records); m.Subject != want {
 			t.Errorf("records of %s on %s", want, m.Subject)
 		}
 		for _, r := range m.records {

@@ -297,7 +297,7 @@ func (g *gateway) note(k partitionKey, d *schedule.Demand) {
 	case n == nil:
 		n = &noted{}
 		g.demands[k] = n
-	case d.At != 0 && d.At < n.at && now.Before(n.until):
+	case d.At < n.at && now.Before(n.until):
 		return
 	}
 	n.heads, n.at, n.until = d.Heads, d.At, now.Add(schedule.DemandTTL)

@@ -11,9 +11,8 @@ import (
 
 // TestDemandsOvertake: what a relay told first and a node hears last, as a demand that
 // comes with a dispatch may be, does not replace what the relay told then: the tenant who
-// has come in between has the next slot. A demand without a time, as a former release
-// tells it, and that of a relay whose clock is behind are heard all the same, the latter
-// when what was heard before is not believed any more.
+// has come in between has the next slot. That of a relay whose clock is
+// behind is heard when the one before is not believed any more.
 func TestDemandsOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gateway{demands: map[partitionKey]*noted{}, served: map[session.Tenant]uint64{}}
@@ -38,9 +37,6 @@ func TestDemandsOvertake(t *testing.T) {
 		next("modest")
 		demand(12)
 		next("")
-		demand(13, "greedy", "modest")
-		demand(0, "greedy")
-		next("greedy")
 		demand(20, "greedy", "modest")
 		demand(14, "greedy")
 		next("modest")

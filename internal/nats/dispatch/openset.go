@@ -18,7 +18,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -50,7 +49,7 @@ type openPage struct {
 }
 
 // openSetFormat numbers what roots and pages hold.
-const openSetFormat = schedule.Format + release.Ahead
+const openSetFormat = schedule.Format
 
 // errRootTaken is returned by a relay that finds the root of another one.
 var errRootTaken = errors.New("nats/dispatch: another relay has saved the open set of this partition")

@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/release"
 )
 
 // A relayMembership spreads the partitions over the processes that relay, so that each
@@ -249,7 +248,7 @@ func (r *relayMembership) say(b heartbeat) {
 	r.sent[r.n%heartbeatsKept] = time.Now()
 	data, err := json.Marshal(b)
 	if err == nil {
-		err = r.c.NC.Publish(r.subj, release.Extend(data))
+		err = r.c.NC.Publish(r.subj, data)
 	}
 	if err != nil {
 		r.c.Logger.Debug("a sign of this relay was not sent", "err", err)

@@ -14,7 +14,6 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -70,7 +69,7 @@ func aliasAfter(ctx context.Context, c *Logs, subject string, last uint64, a wir
 	if err != nil {
 		return a, 0, false, false, fmt.Errorf("nats/eventlog: create %s: %w", subject, err)
 	}
-	m, mine, err := c.PutAfter(ctx, "KV_"+streams.BucketAlias, subject, last, release.Extend(data))
+	m, mine, err := c.PutAfter(ctx, "KV_"+streams.BucketAlias, subject, last, data)
 	if err == nil {
 		have, err = wire.DecodeAlias(m.Data)
 	}

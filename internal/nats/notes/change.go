@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/internal/notebook"
-	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/memory"
 )
 
@@ -82,7 +81,7 @@ func keyOf(kind, uri string) string {
 // encode writes what decode reads.
 func (c *change) encode() ([]byte, error) {
 	data, err := json.Marshal(c)
-	return release.Extend(data), err
+	return data, err
 }
 
 // decode reads a change and checks it.

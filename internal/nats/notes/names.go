@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -22,7 +21,7 @@ func (s *Store) mark() *nats.Msg {
 	if err != nil {
 		panic(err) // it is a string
 	}
-	return &nats.Msg{Subject: s.of + markToken, Data: release.Extend(data)}
+	return &nats.Msg{Subject: s.of + markToken, Data: data}
 }
 
 // Names returns the names of a tenant's memories that have or had a note, in the order

@@ -252,7 +252,6 @@ func operatorNeeds(user string) []Permission {
 		publish("$JS.API.STREAM.CREATE.*", "provisioning"),
 		publish("$JS.API.STREAM.UPDATE.*", "provisioning"),
 		repair("$JS.API.STREAM.DELETE.KV_" + messages.BucketNode),
-		publish("$JS.API.STREAM.DELETE.WORK", "provisioning: a stream that former releases left"),
 		publish("$JS.API.CONSUMER.CREATE.>", "provisioning the queue of tasks; reading streams in order"),
 		publish("$JS.API.CONSUMER.DELETE.*.*", "provisioning: a queue of tasks that no server leads"),
 		publish("$JS.API.STREAM.INFO.*", "how streams are set up, and how full"),

@@ -13,7 +13,6 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -80,7 +79,6 @@ func (m *encoded) last() *lineage.Record { return &m.records[len(m.records)-1] }
 func (p *LineageRelay) publish(ctx context.Context, commits [][]lineage.Record) error {
 	all := make([]encoded, 0, len(commits))
 	for _, records := range commits {
-		// A message of a former release held one record: of a commit some may be stored.
 		for rest := p.unstored(records); len(rest) > 0; {
 			some := rest[:min(len(rest), lineage.MaxStored)]
 			rest = rest[len(some):]
@@ -89,7 +87,7 @@ func (p *LineageRelay) publish(ctx context.Context, commits [][]lineage.Record) 
 				p.C.Logger.Error("the lineage of a commit does not encode", "stream", p.Stream, "seq", some[0].Seq, "err", err)
 				continue
 			}
-			all = append(all, encoded{some, lineage.StoredSubject(some), release.Extend(data)})
+			all = append(all, encoded{some, lineage.StoredSubject(some), data})
 		}
 	}
 	for {
@@ -129,10 +127,9 @@ func (p *LineageRelay) tell(records []lineage.Record) {
 			continue
 		}
 		p.text = text
-		data := release.Extend(text)
-		_ = p.C.NC.Publish(r.TailSubject(), data)
+		_ = p.C.NC.Publish(r.TailSubject(), text)
 		if r.Run != "" {
-			_ = p.C.NC.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), data)
+			_ = p.C.NC.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), text)
 		}
 	}
 }

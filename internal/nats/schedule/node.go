@@ -94,6 +94,6 @@ func (n *node) takes(it *item, now time.Time) bool {
 type Demand struct {
 	Heads []Head `json:"heads,omitempty"`
 	// At grows with each demand of a partition's relay, and from one relay to the next as
-	// far as their clocks agree: nanoseconds since 1970. Zero is a former release's.
+	// far as their clocks agree: nanoseconds since 1970.
 	At uint64 `json:"at,omitempty"`
 }

@@ -20,7 +20,6 @@ const (
 	Update Action = "update"
 	Keep   Action = "keep"   // it is as it should be
 	Refuse Action = "refuse" // at least one of its differences is not changed
-	Remove Action = "remove" // no release needs it any more
 )
 
 // What a Change is about.
@@ -195,8 +194,6 @@ func (c *Streams) carryOutOnce(ctx context.Context, ch *Change) error {
 		return err
 	case ch.Action == Create:
 		return c.makeStream(ctx, *ch.want)
-	case ch.Action == Remove:
-		return c.removeStream(ctx, ch.want.Name)
 	}
 	cfg := ch.merged()
 	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamUpdate+cfg.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {

@@ -7,6 +7,6 @@
 // see [Streams.Plan]. What these credentials lack is a [conn.PermissionError].
 //
 // Files, the lowest first: options, streams, store, durability, bucket, settings,
-// capacity, lag, queues, tenant_usage, recreate, change, plan, provision,
-// former_release, disk, transient.
+// capacity, lag, queues, recreate, change, plan, provision, disk, tenant_usage,
+// transient.
 package streams

@@ -98,13 +98,6 @@ func (c *Streams) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	former, err := c.former(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if former != nil {
-		changes = append(changes, *former)
-	}
 	return &Plan{Generation: o.Generation, Partitions: o.Partitions, Replicas: o.Replicas, Changes: changes, o: o}, nil
 }
 

@@ -3,7 +3,6 @@ package streams
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -186,15 +185,15 @@ func TestPlanFewerReplicas(t *testing.T) {
 	}
 }
 
-// TestPlanOfFormerBuild takes over what builds left that noted no number of
-// partitions, had one consumer for a pool, or compressed their streams.
-func TestPlanOfFormerBuild(t *testing.T) {
+// TestPlanOfOtherSettings sets streams up again that note no number of partitions, are
+// compressed, or take larger tasks.
+func TestPlanOfOtherSettings(t *testing.T) {
 	ctx := t.Context()
 	srv := natstest.Start(t, nil)
 	o := nodeOptions(srv)
 	o.Partitions = 2
-	former := dial(t, o)
-	for _, cfg := range layout(&former.O) {
+	found := dial(t, o)
+	for _, cfg := range layout(&found.O) {
 		cfg.Metadata = nil
 		if cfg.Storage == jetstream.FileStorage && cfg.Retention == jetstream.LimitsPolicy {
 			cfg.Compression = jetstream.S2Compression
@@ -202,12 +201,12 @@ func TestPlanOfFormerBuild(t *testing.T) {
 		if cfg.Name == StreamTasks {
 			cfg.MaxMsgSize, cfg.MaxMsgsPerSubject, cfg.MaxBytes = -1, 1000, DefaultStoreBytes/1000*40
 		}
-		if _, err := former.JS.CreateStream(ctx, cfg); err != nil {
+		if _, err := found.JS.CreateStream(ctx, cfg); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := former.Verify(ctx); err == nil || strings.Contains(err.Error(), settingPartitions) {
-		t.Errorf("a node with the streams of a former build: %v", err)
+	if err := found.Verify(ctx); err == nil || strings.Contains(err.Error(), settingPartitions) {
+		t.Errorf("a node with streams of other settings: %v", err)
 	}
 	c := operatorOf(t, srv)
 	large, small := bytes.Repeat([]byte(" "), messages.MaxTask+1), []byte("{}")
@@ -234,89 +233,8 @@ func TestPlanOfFormerBuild(t *testing.T) {
 	if info, err := c.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 4 || info.Config.MaxBytes < (fullWorkflows+1)*info.Config.MaxMsgsPerSubject*messages.MaxTask {
 		t.Errorf("the stream of tasks has %+v after %v, %v", info, actions(p), err)
 	}
-	if err := former.Provision(ctx); err != nil {
+	if err := found.Provision(ctx); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestPlanOfFormerStream finds the stream of derived work that former releases
-// kept: it stays while a node takes from it, and for nodes, which may not remove it.
-func TestPlanOfFormerStream(t *testing.T) {
-	ctx := t.Context()
-	srv := natstest.Start(t, nil)
-	c := operatorOf(t, srv)
-	planned(t, c, &Provisioning{Replicas: 1})
-	there := func() bool {
-		t.Helper()
-		info, err := c.LookStream(ctx, streamFormer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return info != nil
-	}
-
-	foreign := jetstream.StreamConfig{Name: streamFormer, Subjects: []string{"orders.>"}}
-	if _, err := c.JS.CreateStream(ctx, foreign); err != nil {
-		t.Fatal(err)
-	}
-	if p := planned(t, c, nil); len(p.Pending()) != 0 || !there() {
-		t.Errorf("a stream that is not Rath's: %+v", p.Pending())
-	}
-	if err := c.JS.DeleteStream(ctx, streamFormer); err != nil {
-		t.Fatal(err)
-	}
-
-	s, err := c.JS.CreateStream(ctx, jetstream.StreamConfig{Name: streamFormer, Subjects: []string{prefixFormer + ">"}, Retention: jetstream.WorkQueuePolicy})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 3 {
-		if _, err := c.JS.Publish(ctx, fmt.Sprintf("%sdefault.interactive.t.s%d", prefixFormer, i), []byte("{}")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	consumer, err := s.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		Durable: "work-review-interactive", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: prefixFormer + "review.interactive.>",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := nodeOptions(srv)
-	o.Partitions = 0
-	node := dial(t, o)
-	if err := errors.Join(node.Provision(ctx), node.Verify(ctx)); err != nil || !there() {
-		t.Errorf("a node that finds it: %v", err)
-	}
-
-	asks := c.NC.NewRespInbox()
-	takes, err := c.NC.SubscribeSync(asks)
-	if err == nil {
-		err = c.NC.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+streamFormer+"."+consumer.CachedInfo().Name, asks, []byte(`{"batch":1,"expires":2000000000}`))
-	}
-	for err == nil { // the server takes the request in later than it answers a ping
-		var info *jetstream.ConsumerInfo
-		if info, err = consumer.Info(ctx); err == nil && info.NumWaiting == 1 {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p := planned(t, c, nil); len(p.Pending()) != 0 || !slices.Contains(actions(p)[Keep], streamFormer) || !there() {
-		t.Errorf("a node takes from it: %+v", actions(p))
-	}
-	if _, err := takes.NextMsgWithContext(ctx); err != nil { // its request has expired
-		t.Fatal(err)
-	}
-	p, err := c.Plan(ctx, nil)
-	if err != nil || !slices.Equal(actions(p)[Remove], []string{streamFormer}) || len(p.Pending()) != 1 || !there() {
-		t.Fatalf("no puller takes from it: %+v, %v", actions(p), err)
-	}
-	if err := c.Apply(ctx, p); err != nil || there() || len(p.Pending()) != 0 {
-		t.Errorf("it is still there: %v", err)
-	}
-	if p := planned(t, c, nil); len(p.Pending()) != 0 || len(actions(p)[Keep]) != len(p.Changes) {
-		t.Errorf("a second time: %+v", actions(p))
 	}
 }
 

@@ -48,8 +48,8 @@ func (q PullQueue) config() jetstream.ConsumerConfig {
 		MaxAckPending: -1, // what waits for its turn must not keep others waiting
 		// A message is sent to a node once a majority of the servers has noted that,
 		// which takes no disk: the position says nothing that the stream, which is
-		// synced, and the logs do not say. A server does not change that: one that an
-		// earlier release made stays on disk until it is made again.
+		// synced, and the logs do not say. A server does not change that of a
+		// queue that is there: it is made again.
 		MemoryStorage: true,
 	}
 }

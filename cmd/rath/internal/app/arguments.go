@@ -18,7 +18,7 @@ func Usage(cmd *cobra.Command, err error) error {
 	return WithCode(ExitUsage, fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help"))
 }
 
-// moved says what the words of former releases are called now.
+// moved are words that people try, and the commands that do what they mean.
 var moved = map[string]string{
 	"trace": "show RUN --steps", "graph": "show NAME --tree", "impact": "why --impact WHAT",
 	"fork": "session fork", "merge": "session merge", "rewind": "session rewind", "rerun": "session rerun", "message": "session message",

@@ -174,7 +174,7 @@ func provisionOnce(ctx context.Context, a *app.App, f *provisionFlags, o *stream
 }
 
 // doneWords say what was done.
-var doneWords = map[streams.Action]string{streams.Create: "created", streams.Update: "updated", streams.Keep: "kept", streams.Refuse: "refused", streams.Remove: "removed"}
+var doneWords = map[streams.Action]string{streams.Create: "created", streams.Update: "updated", streams.Keep: "kept", streams.Refuse: "refused"}
 
 func tellPlan(a *app.App, p *streams.Plan, dry bool) error {
 	if done, err := app.EmitOne(a, p); done {

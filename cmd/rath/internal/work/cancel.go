@@ -51,8 +51,7 @@ node is cancelled by its whole id.`,
 }
 
 // cancelTask cancels a run that no log holds, if it is one of the tasks that wait
-// to be taken; unknown is the error if it is not. A node of a former release does
-// not tell that beforehand.
+// to be taken; unknown is the error if it is not.
 func cancelTask(ctx context.Context, a *app.App, s *app.System, o *selection.Selection, id, by, reason string, v selection.Verb, unknown error) error {
 	if _, err := app.RunID(id); err != nil {
 		return unknown

@@ -42,9 +42,9 @@ tells all, one object per line.
 --steps with a range of numbers, --last, --agent, --tool or --errors lists
 single steps of a run and of its branches instead, with the time and the tokens
 of each; with --follow it goes on with those that are chosen as they end.
---step shows one step whole, by its number or its path: of a call of a model also
-the prompt, the tools and the question that it got beside the rows, and why its
-answer ended.
+--step shows one step whole, by its number or its path: of a call of a model
+also the prompt, the tools and the question that it got beside the rows, and why
+its answer ended.
 --spent tells where the time, the tokens and the money of a run went, by agent,
 model and tool. A transcript of many rows shows the first and the last ones;
 --full shows all.

@@ -31,8 +31,8 @@ runs to others and to end, as at SIGTERM. Nothing is lost: the runs go on
 elsewhere at their next step.
 
 It takes the rights of an operator: run it where the store is, or with the
-credentials of an operator. A user with the role operate may drain the nodes that
-are bound to its tenant, and the others while no other tenant has sessions.`,
+credentials of an operator. A user with the role operate may drain the nodes
+that are bound to its tenant, and the others while no other tenant has sessions.`,
 		Example: "  rath cluster nodes drain rath-2 --wait\n  rath cluster nodes drain n3XK2 --creds operator.creds",
 		Args:    app.Exactly(1, "one node"),
 		RunE: func(cmd *cobra.Command, args []string) error {

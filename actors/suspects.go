@@ -43,7 +43,7 @@ func (x *executions) share(k runKey, group int) bool {
 	return true
 }
 
-// clear takes back what share noted.
+// clear takes back the notes of share.
 func (x *executions) clear(k runKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -63,7 +63,7 @@ func (x *executions) prove(k runKey) {
 	}
 }
 
-// unproven returns how many slots are taken by what has recorded no step here, and a channel
+// unproven returns how many slots are taken by runs that have recorded no step here, and a channel
 // that is closed when that may have changed.
 func (x *executions) unproven() (n int, changed <-chan struct{}) {
 	x.mu.Lock()

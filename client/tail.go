@@ -27,7 +27,7 @@ const (
 // lineage stream on (zero for the beginning), what is there and then what
 // comes. Each record comes once and in order, also over the loss of the
 // connection, the restart of nodes and servers, and a repair of lineage: what is
-// published live only says that there is something to read. A caller that keeps the
+// published live only means that there is something to read. A caller that keeps the
 // At of the last record can continue after it later; a repair in between gives it
 // records again, which it drops by partition, sequence and number.
 //

@@ -144,7 +144,7 @@ const (
 	TryHeader  = "Rath-Try"
 )
 
-// Finish says why a completion ended. A client maps the words of a closed list, those of
+// Finish is the reason why a completion ended. A client maps the words of a closed list, those of
 // the protocols and their imitators, to these. Another word becomes stop where the protocol's
 // own end proves the answer whole, and proves nothing by itself: see [Response.Word].
 type Finish string

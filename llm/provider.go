@@ -63,7 +63,7 @@ type Provider struct {
 	// Failures are signs of classes of failures that the server has words of its own for.
 	// They go before those that the clients have.
 	Failures []FailureRule `json:"failures,omitempty"`
-	// Timeouts bound its calls; what is 0 has the default of the process.
+	// Timeouts bound its calls; one of 0 has the default of the process.
 	Timeouts Timeouts `json:"timeouts,omitzero"`
 	// ResponseFormat is the JSON of the protocol's response_format.
 	ResponseFormat json.RawMessage `json:"response_format,omitempty"`

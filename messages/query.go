@@ -73,7 +73,7 @@ type RunInfo struct {
 	// a queued run may start.
 	Waits []lineage.Wait `json:"waits,omitempty"`
 	// Details say more of the questions among Waits, such as a diff that is to be
-	// approved, by their steps. QueryRun alone tells them.
+	// approved, by their steps. QueryRun alone has them.
 	Details map[run.Path]string `json:"details,omitempty"`
 	// Schemas are the JSON Schemas of the values that answer the questions among Waits, by
 	// their steps; one without takes any. QueryRun alone tells them.

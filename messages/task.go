@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Task is the body of a submission. The subject says tenant, user and workflow. All
+// Task is the body of a submission. The subject names tenant, user and workflow. All
 // fields are optional but ID.
 type Task struct {
 	// ID of the run and key of the submission: chosen by the sender, unique

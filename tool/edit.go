@@ -85,7 +85,7 @@ func replace(ctx context.Context, _ Call, sb sandbox.Sandbox, in editArgs) (any,
 // line is compared with it.
 const byteOrderMark = "\ufeff"
 
-// replacement is what models see of a byte that is not UTF-8.
+// replacement stands for a byte that is not UTF-8 where models read it.
 const replacement = "\ufffd"
 
 // shown returns a text as models see it.

@@ -8,7 +8,7 @@ import (
 )
 
 // answered checks that the value of an answer is of the type that the schema of its question
-// names, with the fields that it requires. What else a schema says is not looked at here.
+// names, with the fields that it requires. The rest of a schema is not looked at here.
 func (f *folding) answered(r *logRun, d *receivedData) {
 	if r.suspended == nil || d.Kind != "respond" && d.Kind != "approve" {
 		return
@@ -23,7 +23,7 @@ func (f *folding) answered(r *logRun, d *receivedData) {
 	}
 }
 
-// misfit returns what a schema wants at the top and a value is not, "" if it is.
+// misfit returns the type that a schema wants at the top and a value has not, "" if it has.
 func misfit(schema, value string) string {
 	var s struct {
 		Type     any      `json:"type"`

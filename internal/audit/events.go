@@ -321,7 +321,7 @@ type endedData struct {
 	Workflow string      `json:"workflow"`
 }
 
-// spending is what a run, or a part of it, used.
+// spending is the usage of a run, or of a part of it.
 type spending struct {
 	Lost  usage `json:"lost"`
 	Steps int64 `json:"steps"`

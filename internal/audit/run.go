@@ -127,7 +127,7 @@ type pathMark struct {
 var branchID = regexp.MustCompile(`^[0-9a-f]{20}-[0-9a-z]+-[0-9a-z]+$`)
 
 // runKey is where a.runs has the run of an id in a log. A log that was brought from another
-// store may have a run with the id of one that was here: such runs are told apart by the tree.
+// store may have a run with the id of one that was here: such runs are distinguished by the tree.
 func (l *log) runKey(id string) key {
 	if l.tombstone == nil || !l.tombstone.fresh || branchID.MatchString(id) {
 		return key{l.tenant, id}

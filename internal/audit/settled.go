@@ -2,7 +2,7 @@ package audit
 
 import "fmt"
 
-// partKey names a report of what a part of a run used: the log of the part, the run that
+// partKey names a report of the usage of a part of a run: the log of the part, the run that
 // it is of, and the number of the report.
 type partKey struct {
 	part key
@@ -18,7 +18,7 @@ type partMark struct {
 	spent spending
 }
 
-// settled takes what a fork or a branch reported of a run beyond what the run had counted.
+// settled takes the report of a fork or a branch beyond the count of its run.
 func (f *folding) settled(_ *event, d settledData) {
 	r, g := f.here(d.Run)
 	f.a.check(Budgets, r.home, f.says(d.Run, "run.settled in the home of the run", "it elsewhere"))
@@ -55,7 +55,7 @@ func (f *folding) settled(_ *event, d settledData) {
 	}
 }
 
-// finishParts compares what runs took of their parts with the logs of those.
+// finishParts compares the counts that runs took of their parts with the logs of those.
 func (a *audit) finishParts() {
 	for _, m := range a.parts {
 		want, ok := a.partEnds[m.key]

@@ -30,7 +30,7 @@ type disk struct {
 	// commands can look at it and remove some: they may not add to it. Else it is 0.
 	held Use
 	dirs []int
-	// confined says that no command can have become another user, so that a process that
+	// confined means that no command can have become another user, so that a process that
 	// cannot be looked into has hidden itself.
 	confined bool
 }
@@ -44,7 +44,7 @@ func (d *disk) most() Use {
 	return Use{Bytes: max(d.limit.Bytes, d.held.Bytes), Files: max(d.limit.Files, d.held.Files)}
 }
 
-// count is one look at what the files take.
+// count is one look at the room of the files.
 type count struct {
 	Use
 	most    Use
@@ -68,7 +68,7 @@ func (c *count) full() bool {
 	}
 }
 
-// look adds up what the directories hold, and, while a command runs, the removed files that
+// look adds up the files of the directories, and, while a command runs, the removed files that
 // are held open, until it is more than most, or done is closed.
 func (d *disk) look(done <-chan struct{}, most Use, running bool) *count {
 	c := &count{most: most, done: done, devices: make(map[uint64]bool)}
@@ -103,7 +103,7 @@ func (d *disk) says(c *count) string {
 	return fmt.Sprintf("more than %d directories in one another", maxDepth)
 }
 
-// exceeded reports whether a command is to end for what a look found.
+// exceeded reports whether a command is to end because of a look.
 func (d *disk) exceeded(c *count) bool {
 	return c.over() || c.hidden && d.confined || c.deep && d.held == Use{}
 }
@@ -148,7 +148,7 @@ func (d *disk) end(r *Result) {
 	}
 }
 
-// below adds up what lies below a directory, of which it has a handle. What is gone
+// below adds up all below a directory, of which it has a handle. A file that is gone
 // meanwhile does not count.
 func (c *count) below(dir, depth int) {
 	fd, closeAgain, err := openClosed(dir)

@@ -39,7 +39,7 @@ type Job struct {
 	Port     int      `json:"port,omitempty"`    // to connect to, instead of running a command
 }
 
-// Use is what files take of a disk.
+// Use is the room that files take of a disk.
 type Use struct {
 	Bytes int64 `json:"bytes"`
 	Files int64 `json:"files"` // and directories: inodes

@@ -275,7 +275,7 @@ func (m *marker) timeline() {
 	}
 }
 
-// instructions shows what models got beside the rows.
+// instructions shows the texts that models got beside the rows.
 func (m *marker) instructions(all []Instruction) {
 	if len(all) > 0 {
 		m.put("\n## Instructions to models\n\nEach text once, by the SHA-256 of its bytes. Credentials are masked.\n")

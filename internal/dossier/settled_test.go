@@ -188,7 +188,7 @@ func total(all map[run.ID]*bill, id run.ID) (sum journal.Spending) {
 	return sum
 }
 
-// agrees demands that all that shows what runs used says what the steps in the logs used.
+// agrees demands that all views of the usage of runs agree with the steps in the logs.
 func (l *ledger) agrees(name string) {
 	l.t.Helper()
 	all, g := l.bills(), lineage.NewGraph()
@@ -236,7 +236,7 @@ func (l *ledger) agrees(name string) {
 	}
 }
 
-// told demands that the evidence of the run says what it and its branches used.
+// told demands that the evidence of the run has the usage of it and of its branches.
 func (l *ledger) told(name string) {
 	l.t.Helper()
 	all := l.bills()

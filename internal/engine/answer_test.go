@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// asks is a workflow that asks for a T, and says what it got.
+// asks is a workflow that asks for a T, and prints the answer.
 func asks[T any](ctx context.Context, s session.Session) (session.Session, error) {
 	v, err := flow.Await[T](ctx, "what", &flow.AwaitOptions{Title: "What is it?"})
 	if err != nil {

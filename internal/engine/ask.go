@@ -20,7 +20,7 @@ import (
 // as for an approval. With the answer the call is made again, from its beginning, as a step
 // below the one before: it asks the same and gets the answer from the journal.
 
-// Limits of what calls ask: so often, with so long a message, in bytes.
+// Limits of the questions of calls: so often, with so long a message, in bytes.
 const (
 	maxQuestions = 16
 	maxAsks      = 4 << 10
@@ -96,14 +96,14 @@ func (c *toolCall) asked(path run.Path) journal.Wait {
 	}
 }
 
-// answerStep is the step that takes the answer to what a call asks.
+// answerStep is the step that takes the answer to the question of a call.
 func (r *round) answerStep(c *toolCall) (*step, error) {
 	st := &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}
 	st.asked = journal.StepRequest{Path: c.st.asked.Path.Child("answer"), Kind: journal.StepAwait, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short()}
 	return st, st.decide()
 }
 
-// replayAnswer takes over the recorded answer to what a call asks, and reports whether
+// replayAnswer takes over the recorded answer to a question of a call, and reports whether
 // there is one.
 func (r *round) replayAnswer(c *toolCall) (bool, error) {
 	st, err := r.answerStep(c)
@@ -113,7 +113,7 @@ func (r *round) replayAnswer(c *toolCall) (bool, error) {
 	return true, r.applyAnswer(c, st.record.StepCompleted)
 }
 
-// applyAnswer takes a person's answer to what a call asks, and prepares the next try.
+// applyAnswer takes a person's answer to the question of a call, and prepares the next try.
 func (r *round) applyAnswer(c *toolCall, d journal.StepCompleted) error {
 	given := answered{Asked: *c.asks, action: dismiss}
 	if d.Code == "" {

@@ -40,7 +40,7 @@ type compression struct {
 // that shorter by half.
 const maxHalved = 4
 
-// compress replaces s by a summary, and returns what that used.
+// compress replaces s by a summary, and returns the usage of that.
 func (p *place) compress(ctx context.Context, c compression, s session.Session) (out session.Session, usage session.Usage, err error) {
 	ask := &call{agent: c.Name, prompt: c.Prompt, provider: &c.Provider, ask: c.Instruction}
 	for {

@@ -65,7 +65,7 @@ func (in *instructions) with(remark string) *instructions {
 	return out
 }
 
-// names returns what a record names; nil is nothing.
+// names returns the digests of a record; nil is none.
 func (in *instructions) names() *journal.Instructions {
 	if in == nil || in.named == (journal.Instructions{}) {
 		return nil

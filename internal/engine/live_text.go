@@ -42,7 +42,7 @@ func (l *liveText) take(piece string) (thought, answer string, void bool) {
 	return before, answer, false
 }
 
-// finish ends the answer and returns what was held back.
+// finish ends the answer and returns the text that was held back.
 func (l *liveText) finish() (thought, answer string, void bool) {
 	if l.end != "" {
 		return l.release(), "", false

@@ -74,7 +74,7 @@ type toolCall struct {
 	work func(args json.RawMessage) flow.Workflow
 	out  *outcome // nil until the call ended
 	st   *step    // the newest try
-	// asks is what the newest try asked and nothing answers yet; nil is nothing.
+	// asks is the question of the newest try that nothing answers yet; nil is none.
 	asks    *journal.Asked
 	asking  sync.Mutex                      // of answers, while a try is under way
 	answers []answered                      // to the tries before

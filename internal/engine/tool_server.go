@@ -35,7 +35,7 @@ type ToolConn interface {
 	Tools(ctx context.Context) (specs []tool.Spec, remarks []string, err error)
 	// Call calls one of them. An error that wraps session.ErrUnavailable says that it is not
 	// known what the call did, and that the ToolConn is of no more use. One that wraps
-	// tool.ErrNotMade as well says that the call did nothing.
+	// tool.ErrNotMade as well means that the call did nothing.
 	Call(ctx context.Context, name string, c tool.Call) (tool.Result, error)
 	// Close waits until what Connect started is gone.
 	Close() error

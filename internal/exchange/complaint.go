@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// complaint is what a server says about a failure, from whichever places it put it.
+// complaint is the text of a server about a failure, from whichever places it put it.
 type complaint struct {
 	message string   // the first text
 	inner   string   // that of a server behind it, which it repeats
@@ -96,7 +96,7 @@ func (c *complaint) read(raw json.RawMessage, depth int) {
 	}
 }
 
-// member takes a text, or what has more of them.
+// member takes a text, or a value that has more of them.
 func (c *complaint) member(raw json.RawMessage, key string, depth int) {
 	if raw = bytes.TrimSpace(raw); !IsSet(raw) {
 		return

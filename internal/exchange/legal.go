@@ -264,7 +264,7 @@ func name(s string) string {
 }
 
 // Object returns the arguments of a call as the JSON object that servers demand. Of
-// arguments that are none it makes one: the tool refused them, and its result says so.
+// arguments that are none it makes one: the tool refused them, and its result shows it.
 func Object(args string) string {
 	b := bytes.TrimSpace([]byte(args))
 	switch {

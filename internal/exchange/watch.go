@@ -65,10 +65,10 @@ func (l *life) begun(silence time.Duration, cause error) {
 	l.sign()
 }
 
-// end notes that the answer is whole: what may follow has a bound of its own.
+// end notes that the answer is whole: the rest of the stream has a bound of its own.
 func (l *life) end() { l.left = 0 }
 
-// The bounds of an answer that says nothing, beside the bound of what it says: a server
+// The bounds of an answer without content, beside the bound of the content: a server
 // may send noise bytes of it, such as keep-alives and events around a piece, and more with
 // each second and with each byte of the answer. The whole may be so many times as large as
 // an answer.

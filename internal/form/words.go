@@ -12,7 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// MaxWords bounds what Words returns, in bytes.
+// MaxWords bounds the text of Words, in bytes.
 const MaxWords = 160
 
 // Words names the values that a schema takes, in a few words: "a text", "a whole number

@@ -27,7 +27,7 @@ func (w Wait) take(id run.ID, v SignalReceived) (string, error) {
 	return string(taken), nil
 }
 
-// Wants names what answers the question, in a few words; "" for a wait that no value
+// Wants names the answer to the question, in a few words; "" for a wait that no value
 // answers, or any.
 func (w Wait) Wants() string {
 	words := form.Words(w.Schema)

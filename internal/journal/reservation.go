@@ -101,7 +101,7 @@ func (e *Reservations) owed(inbox []SignalReceived) (used, bound session.Usage, 
 	return used.Add(bound), bound, steps
 }
 
-// keepOpen leaves what the end of a run had to estimate: branches that may be at work and
+// keepOpen leaves the estimates of the end of a run: branches that may be at work and
 // have not reported. They report to a run that has ended.
 func (e *Reservations) keepOpen(inbox []SignalReceived) {
 	told := map[session.ID]bool{}

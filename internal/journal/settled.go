@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Spending is what a run, or one part of it, used.
+// Spending is the usage of a run, or of one part of it.
 type Spending struct {
 	Lost  session.Usage `json:"lost,omitzero"` // the part of Usage that is estimated
 	Steps int64         `json:"steps,omitempty"`
@@ -78,7 +78,7 @@ func (e *Reservations) Revise(p Part) {
 	}
 }
 
-// bound is what the end of a run counted of a branch that had not reported.
+// bound is the count, at the end of a run, of a branch that had not reported.
 func (e *Reservations) bound(branch session.ID) (b Spending, ok bool) {
 	i := e.holds(branch)
 	if i < 0 {
@@ -89,7 +89,7 @@ func (e *Reservations) bound(branch session.ID) (b Spending, ok bool) {
 	return Spending{Lost: most, Steps: a.Part.Steps, Usage: most}, true
 }
 
-// Spent is what a run that has ended used, as its log says now.
+// Spent is the usage of a run that has ended, by its log as it is now.
 func (r *Record) Spent() Spending {
 	switch {
 	case r.settled != nil:

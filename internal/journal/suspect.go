@@ -53,7 +53,7 @@ func (d Deaths) died() Deaths {
 func (d Deaths) guilty() bool { return d.Alone >= maxAlone }
 
 // SuspectError is the answer to a claim of a suspect by a node that promises no Group. The
-// node claims it again with one, and with what is known of the last death.
+// node claims it again with one, and with the report of the last death.
 type SuspectError struct {
 	Run run.ID
 	// Group is the most that may share the node. With Guilty it does not matter: the next
@@ -70,7 +70,7 @@ func (e *SuspectError) Error() string {
 // Unwrap makes it run.ErrBusy: a claim may succeed later, or elsewhere.
 func (e *SuspectError) Unwrap() error { return run.ErrBusy }
 
-// judge says what the deaths of a run ask of its next claim: nil if nothing does.
+// judge returns the conditions that the deaths of a run put on its next claim: nil for none.
 func (r *Record) judge(c Claim) (d Deaths, err error) {
 	if d = r.Deaths; r.State == run.Running {
 		d = d.died()
@@ -89,7 +89,7 @@ func death(words string) string {
 	return strings.ToValidUTF8(words, "")
 }
 
-// poison says why a run is not claimed again.
+// poison is the reason why a run is not claimed again.
 func (w *StateMachine) poison(d Deaths, death string) string {
 	during := ""
 	if asksForTools(w.value) {

@@ -38,7 +38,7 @@ func (s suspicion) alone() (n int) {
 }
 
 // TestSuspects: what claims, steps, releases and decisions come to for a run whose nodes
-// die is what the naive model says, whoever claims it and promises what.
+// die is the answer of the naive model, whoever claims it and whatever is promised.
 func TestSuspects(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(60) {

@@ -71,7 +71,7 @@ func (r *Record) ofRun(what any) {
 	}
 }
 
-// anonymous is the user of a client without credentials, which says nothing to people.
+// anonymous is the user of a client without credentials, which means nothing to people.
 const anonymous = "anonymous"
 
 func (r *Record) submitted(v journal.Submitted) {

@@ -72,7 +72,7 @@ type Wait struct {
 	Need     int          `json:"need,omitempty"` // so many branches must succeed; 0 waits for all to end
 	Step     run.Path     `json:"step"`           // answers name it
 	Title    string       `json:"title,omitempty"`
-	// Wants names what answers it, in a few words: "a whole number".
+	// Wants names the answer, in a few words: "a whole number".
 	Wants string `json:"wants,omitempty"`
 }
 

@@ -185,7 +185,7 @@ func (g *Graph) Homes(t session.Tenant, id run.ID) []session.ID {
 	return out
 }
 
-// SetHome says which of the homes of an id is the run's.
+// SetHome names the one of the homes of an id that is the run's.
 func (g *Graph) SetHome(t session.Tenant, id run.ID, home session.ID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxLine bounds a message in bytes, and maxNoise what a server may print that is none.
+// maxLine bounds a message in bytes, and maxNoise the other text that a server may print.
 const (
 	maxLine  = 16 << 20
 	maxNoise = 64 << 10

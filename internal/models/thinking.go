@@ -61,7 +61,7 @@ func (p *parser) thinking(n *yaml.Node, what string) *Thinking {
 	return t
 }
 
-// thinks checks what an entry has of thinking, once all of it is read.
+// thinks checks the thinking of an entry, once all of it is read.
 func (p *parser) thinks(n *yaml.Node, m *Model, what string) {
 	t := m.Thinking
 	switch {

@@ -118,7 +118,7 @@ const (
 	// Failed is a tree that could not be archived, Reason says why. It goes on,
 	// unless it is purged in part or Reason says that it stays fenced.
 	Failed State = "failed"
-	// Freed is no state of a tree: Options.Progress is told with it of results.
+	// Freed is no state of a tree: Options.Progress gets it for results.
 	Freed State = "freed"
 )
 

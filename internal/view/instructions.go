@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/term"
 )
 
-// Instructions are what a model's call got beside the rows of its session. A text that can
+// Instructions are the texts that a model's call got beside the rows of its session. A text that can
 // no longer be read is "", with its digest.
 type Instructions struct {
 	journal.Instructions

@@ -18,7 +18,7 @@ const (
 	adaptive = "adaptive"
 )
 
-// thinkingOf returns what a provider's extra members ask for, and the members.
+// thinkingOf returns the thinking that a provider's extra members ask for, and the members.
 func thinkingOf(extra json.RawMessage) (thinking, json.RawMessage) {
 	var o struct {
 		Thinking thinking `json:"thinking"`

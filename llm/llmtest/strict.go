@@ -69,7 +69,7 @@ func (d Dialect) Check(body []byte, mark string) error {
 type StrictServer struct {
 	Dialect Dialect
 	// Answer returns the answer to an accepted request, as a document of the protocol. A
-	// thought in it has the mark. nil says ok, after a thought where the dialect has thoughts.
+	// thought in it has the mark. nil answers ok, after a thought where the dialect has thoughts.
 	Answer func(body []byte, mark string) string
 	// Refused gets each request that is refused, with the reason; nil ignores them. It is
 	// called concurrently if requests are.

@@ -49,7 +49,7 @@ func (c *Conn) AskNode(ctx context.Context, incarnation, verb string, body any) 
 	return reply, err
 }
 
-// DrainFor is [Conn.Drain] with what these credentials may publish: a user of a tenant
+// DrainFor is [Conn.Drain] within the rights of these credentials: a user of a tenant
 // asks any node to pass it on, see drainOf. session.ErrNotFound: no such incarnation lives.
 func (c *Conn) DrainFor(ctx context.Context, t session.Tenant, incarnation string) error {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
@@ -124,7 +124,7 @@ func noNode(incarnation string) error {
 }
 
 // replicaLag is how far a replica may be behind the leader of its stream when both are
-// asked, before what it has not got yet counts as another tenant's.
+// asked, before the commits that it lacks count as another tenant's.
 const replicaLag = 250 * time.Millisecond
 
 // othersStore reports whether the event streams hold a commit of any other tenant.

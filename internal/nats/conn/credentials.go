@@ -35,7 +35,7 @@ type userInfo struct {
 	} `json:"data"`
 }
 
-// held is what the user may do, of an answer with Permissions.
+// held are the rights of the user, of an answer with Permissions.
 func (i *userInfo) held() *permission.Held {
 	p := i.Data.Permissions
 	held := &permission.Held{Responses: p.Responses != nil}

@@ -84,7 +84,7 @@ func (h *history) Tree(ctx context.Context, root session.ID) (*lineage.Graph, er
 	return t.graph, err
 }
 
-// tree is what LINEAGE holds of a tree of sessions.
+// tree are the records that LINEAGE holds of a tree of sessions.
 type tree struct {
 	graph    *lineage.Graph
 	places   map[run.ID]uint64   // of the messages by which its runs were submitted

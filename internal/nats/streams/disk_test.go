@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRoomOfInodes: a disk with room in bytes takes no more than its inodes allow, and says so.
+// TestRoomOfInodes: a disk with room in bytes takes no more than its inodes allow, and reports it.
 func TestRoomOfInodes(t *testing.T) {
 	for free, want := range map[int64]Room{0: RoomNone, 499: RoomNone, 500: RoomEnds, 1000: RoomOpen, 2000: RoomAll} {
 		d := Disk{Free: 1 << 40, Total: 1 << 40, Kept: 1 << 28, FreeFiles: free, KeptFiles: 1000}

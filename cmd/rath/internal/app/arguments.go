@@ -18,7 +18,7 @@ func Usage(cmd *cobra.Command, err error) error {
 	return WithCode(ExitUsage, fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help"))
 }
 
-// moved are words that people try, and the commands that do what they mean.
+// moved are words that people try, and the commands that they mean.
 var moved = map[string]string{
 	"trace": "show RUN --steps", "graph": "show NAME --tree", "impact": "why --impact WHAT",
 	"fork": "session fork", "merge": "session merge", "rewind": "session rewind", "rerun": "session rerun", "message": "session message",

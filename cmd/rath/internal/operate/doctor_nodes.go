@@ -65,7 +65,7 @@ func offersAgents(n wire.Node) bool {
 	return slices.ContainsFunc(n.Offers, func(o string) bool { return strings.HasPrefix(o, "agent@") })
 }
 
-// checkNodes says how the nodes stand: some serve, and none is silent. The dead ones it
+// checkNodes reports how the nodes stand: some serve, and none is silent. The dead ones it
 // names: soon no list of nodes has them.
 func checkNodes(ns []wire.Node) finding {
 	f := finding{Check: "nodes", OK: true}

@@ -56,7 +56,7 @@ func retriesOf(r models.Retries) *retries {
 	return &retries{r.Attempts, r.Pause.Milliseconds(), r.Within.Milliseconds()}
 }
 
-// timeouts are what the list says of them; what is 0 has the default.
+// timeouts are those of the list; one of 0 has the default.
 type timeouts struct {
 	ConnectMS    int64 `json:"connect_ms,omitempty"`
 	FirstTokenMS int64 `json:"first_token_ms,omitempty"`

@@ -28,6 +28,7 @@ type Member struct {
 	Log         string // file
 
 	from  int64 // where the log of this start begins
+	to    int64 // where it ends; 0 until the process has ended
 	up    time.Time
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -60,6 +61,9 @@ func (m *Member) follow(out io.Reader, log *os.File) {
 		}
 	}
 	m.Err = m.cmd.Wait()
+	if at, err := log.Stat(); err == nil {
+		m.to = at.Size() // the next start goes on in the same file
+	}
 	// One that was killed leaves its mounts, and need not be started again.
 	if err := overlay.Clear(filepath.Dir(m.Log)); err != nil {
 		fmt.Fprintln(log, err)
@@ -164,10 +168,15 @@ func (m *Member) tail() (lines []string) {
 		return nil
 	}
 	defer log.Close()
-	if end, err := log.Seek(0, io.SeekEnd); err == nil {
-		_, _ = log.Seek(max(m.from, end-lastBytes), io.SeekStart)
+	end, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil
 	}
-	data, _ := io.ReadAll(io.LimitReader(log, lastBytes))
+	if m.done != nil && m.ended() && m.to > 0 {
+		end = m.to
+	}
+	data, _ := io.ReadAll(io.NewSectionReader(log, max(m.from, end-lastBytes), lastBytes))
+	data = data[:min(int64(len(data)), end-max(m.from, end-lastBytes))]
 	for line := range strings.Lines(string(data)) {
 		if line = strings.TrimRight(line, "\r\n"); line != "" {
 			lines = append(lines, line)

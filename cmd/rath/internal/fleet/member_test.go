@@ -50,3 +50,21 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// TestWordsOfAStart: a node that is started again writes on in the same file, and the words of
+// the start before stay its own.
+func TestWordsOfAStart(t *testing.T) {
+	before, after := "of an earlier start\n", "of a later start\n"
+	m := &Member{Log: filepath.Join(t.TempDir(), "log"), from: int64(len(before)), done: make(chan struct{})}
+	m.to = m.from + int64(len("its words\n"))
+	close(m.done)
+	if err := os.WriteFile(m.Log, []byte(before+"its words\n"+after), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.words(); got != "its words" {
+		t.Errorf("the words are %q", got)
+	}
+	if got := m.Lines(); !slices.Equal(got, []string{"its words"}) {
+		t.Errorf("the lines are %q", got)
+	}
+}

@@ -140,8 +140,8 @@ func fill(r *rand.Rand, v reflect.Value) {
 			v.Set(reflect.ValueOf(time.Unix(r.Int64N(1<<33), 0).UTC()))
 			return
 		}
-		for i := range v.NumField() {
-			fill(r, v.Field(i))
+		for _, field := range v.Fields() {
+			fill(r, field)
 		}
 	case reflect.Array:
 		for i := range v.Len() {

@@ -99,8 +99,8 @@ func (c *collector) collect(t reflect.Type) error {
 			return fmt.Errorf("nothing decodes into %v", t)
 		}
 	case reflect.Struct:
-		for i := range t.NumField() {
-			if err := c.field(t, t.Field(i)); err != nil {
+		for field := range t.Fields() {
+			if err := c.field(t, field); err != nil {
 				return err
 			}
 		}

@@ -182,7 +182,7 @@ const cutCallsText = "the answer was cut at the limit of its length, so that its
 // answer that its server cut without a word.
 func cutArguments(calls []session.ToolCall) bool {
 	for _, c := range calls {
-		if strings.TrimSpace(c.Args) == "" {
+		if strings.TrimSpace(c.Args) == "" || json.Valid([]byte(c.Args)) {
 			continue
 		}
 		var v json.RawMessage
@@ -198,26 +198,26 @@ func ends(d *journal.StepCompleted, resp *llm.Response) {
 	d.Model, d.Finish, d.Word = resp.Model, string(resp.Finish), resp.Word
 }
 
-// unfinished completes the record of an answer that is no row and no value: why the model is
-// asked on, or why the caller fails.
-func (st *step) unfinished(d *journal.StepCompleted, agent string, resp *llm.Response, v judgement) error {
-	p := journal.Partial{Calls: resp.Calls, Text: v.text}
-	if v.text == resp.Text {
-		p.Opaque = resp.Opaque
-	}
-	value, err := canonical.Marshal(p)
-	if err != nil {
-		return err
-	}
+// judged completes the record of an answer but for its content: how it ended, its usage, why
+// the model is asked on, or why the caller fails.
+func (st *step) judged(d *journal.StepCompleted, agent string, resp *llm.Response, v judgement) {
 	ends(d, resp)
-	d.Again, d.Value = v.again, value
+	d.Again = v.again
 	d.Usage = st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
 	if v.err != nil {
 		d.Code, d.Error = run.CodeOf(v.err), excerpt.Clip(v.err.Error(), 4<<10)
 	} else if v.again != "" {
 		d.Summary = because(v.again, resp)
 	}
-	return nil
+}
+
+// partialOf is the value of the record of an answer that is no row.
+func partialOf(resp *llm.Response, v judgement) (string, error) {
+	p := journal.Partial{Calls: resp.Calls, Text: v.text}
+	if v.text == resp.Text {
+		p.Opaque = resp.Opaque
+	}
+	return canonical.Marshal(p)
 }
 
 // resumed has the call take over the answer of a recorded step after which the model was

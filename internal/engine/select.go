@@ -82,7 +82,9 @@ func (p *place) selects(ctx context.Context, ask *call, s session.Session, candi
 // is the end.
 func (st *step) askOn(c *call, resp *llm.Response, prompt blob.Digest, v judgement) error {
 	d := journal.StepCompleted{Prompt: prompt}
-	if err := st.unfinished(&d, c.agent, resp, v); err != nil {
+	st.judged(&d, c.agent, resp, v)
+	var err error
+	if d.Value, err = partialOf(resp, v); err != nil {
 		return st.fail(err)
 	}
 	if _, err := st.commitBeside(d); err != nil {

@@ -211,12 +211,12 @@ func (a *agent) commitAnswer(st *step, c *call, s session.Session, words []sessi
 	}
 	v := c.judge(resp)
 	t.again = v.again
-	if err := st.unfinished(&d, a.Name, resp, v); err != nil {
-		return t, err
-	}
+	st.judged(&d, a.Name, resp, v)
 	// An answer that stays cut is kept: the session can go on from it.
 	if v.err == nil && (v.again == "" || v.again == journal.AgainCalls) || errors.Is(v.err, run.ErrTruncated) && len(resp.Calls) == 0 && strings.TrimSpace(v.text) != "" {
 		content = append(content, a.row(st, &d, resp, v))
+	} else if d.Value, err = partialOf(resp, v); err != nil {
+		return t, err
 	}
 	if err := t.commit(st, d, v.err, content); err != nil {
 		return t, err
@@ -239,7 +239,7 @@ func (a *agent) row(st *step, d *journal.StepCompleted, resp *llm.Response, v ju
 	if v.text != resp.Text {
 		resp.Opaque = "" // of the last piece alone
 	}
-	d.Row, d.Value = true, ""
+	d.Row = true
 	if d.Summary == "" {
 		d.Summary = excerpt.Clip(excerpt.FirstLine(v.text), 100)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -13,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/internal/term"
 )
 
-// Instructions are the texts that a model's call got beside the rows of its session. A text that can
-// no longer be read is "", with its digest.
+// Instructions are the texts that a model's call got beside the rows of its session. A text
+// that is not stored any more is "", with its digest.
 type Instructions struct {
 	journal.Instructions
 	PromptText string          `json:"prompt_text,omitempty"`
@@ -25,19 +26,23 @@ type Instructions struct {
 }
 
 // ReadInstructions reads the texts that a step names.
-func ReadInstructions(ctx context.Context, b blob.Store, named *journal.Instructions) *Instructions {
+func ReadInstructions(ctx context.Context, b blob.Store, named *journal.Instructions) (*Instructions, error) {
+	var failed error
 	text := func(d blob.Digest) string {
 		if d.IsZero() {
 			return ""
 		}
 		r, err := b.Get(ctx, d)
-		if err != nil {
+		if errors.Is(err, blob.ErrNotFound) {
 			return ""
 		}
-		defer r.Close()
-		data, err := io.ReadAll(r)
+		var data []byte
+		if err == nil {
+			data, err = io.ReadAll(r)
+			err = errors.Join(err, r.Close())
+		}
 		if err != nil {
-			return ""
+			failed = fmt.Errorf("read the instructions of a model's call, blob %s: %w", d.Short(), err)
 		}
 		return string(data)
 	}
@@ -47,7 +52,8 @@ func ReadInstructions(ctx context.Context, b blob.Store, named *journal.Instruct
 		}
 		return nil
 	}
-	return &Instructions{*named, text(named.Prompt), text(named.Ask), text(named.Remark), data(named.Tools), data(named.Notes)}
+	in := &Instructions{*named, text(named.Prompt), text(named.Ask), text(named.Remark), data(named.Tools), data(named.Notes)}
+	return in, failed
 }
 
 // tools is the table of tools as a text: of each its name, with whole also its description

@@ -55,16 +55,9 @@ func (c *Conn) DrainFor(ctx context.Context, t session.Tenant, incarnation strin
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return err
 	}
-	direct := !c.NC.IsConnected() // then the request says so
-	if !direct {
-		var err error
-		direct, err = conn.MayPublish(ctx, c.Conn, messages.NodeSubject(incarnation, messages.NodeDrain))
-		if err != nil && !c.NC.IsConnected() {
-			return fmt.Errorf("%w: %w", conn.ErrUnreachable, err)
-		}
-		if err != nil {
-			return err
-		}
+	direct, err := conn.MayPublish(ctx, c.Conn, messages.NodeSubject(incarnation, messages.NodeDrain))
+	if err != nil {
+		return err
 	}
 	if direct {
 		err := c.Drain(ctx, incarnation)

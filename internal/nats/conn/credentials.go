@@ -103,10 +103,17 @@ func (c *Conn) User(ctx context.Context, t session.Tenant) (string, error) {
 	return name, nil
 }
 
-// MayPublish reports whether the credentials of a connection may publish to a subject:
-// also where the server does not say it, which is then seen when they do.
+// MayPublish reports whether the credentials of a connection may publish to a subject: also
+// where the server does not report it, so that publishing shows it. It is ErrUnreachable
+// without a connection.
 func MayPublish(ctx context.Context, c *Conn, subject string) (bool, error) {
+	if !c.NC.IsConnected() {
+		return false, fmt.Errorf("%w: %s: the connection is lost and being restored; try again", ErrUnreachable, c.o.where())
+	}
 	info, err := c.info(ctx)
+	if err != nil && !c.NC.IsConnected() {
+		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
 	if err != nil || info == nil || info.Data.Permissions == nil {
 		return err == nil, err
 	}

@@ -49,7 +49,7 @@ var rules = map[string]rule{
 	"internal/limiter":     {ours: list("llm"), test: list("internal/natstest", "internal/nats/api", "internal/nats/streams/streamstest")},
 	"llm/openai":           {ours: list("session", "llm", "internal/exchange"), others: list("github.com/sashabaranov/go-openai"), test: list("llm/scripted", "llm/anthropic", "llm/llmtest")},
 	"llm/anthropic":        {ours: list("session", "llm", "internal/exchange"), test: list("llm/llmtest")},
-	"llm/scripted":         {ours: list("session", "llm"), others: list("golang.org/x/tools"), test: list("llm/openai")},
+	"llm/scripted":         {ours: list("session", "llm", "internal/exchange"), others: list("golang.org/x/tools"), test: list("llm/openai")},
 	"sandbox":              {},
 	"internal/overlay":     {},
 	"internal/loopback":    {others: list("golang.org/x/sys")},

@@ -41,8 +41,8 @@ type Rules struct {
 
 // The texts that stand for messages which a server demands and a transcript lacks.
 const (
-	opening    = "Begin."
-	goOn       = "Go on."
+	Opening    = "Begin."
+	GoOn       = "Go on."
 	received   = "I have the results."
 	noResult   = "No result of this call is recorded: it was not made, or its result was not kept."
 	ofTools    = "Images of the results above:"
@@ -229,9 +229,9 @@ func (l *legalizer) ordered() []Line {
 		}
 		switch {
 		case l.rules.UserFirst && last == llm.System && len(out) == first && line.Role == llm.Assistant:
-			add(llm.User, opening)
+			add(llm.User, Opening)
 		case l.rules.Alternate && last == llm.Assistant && line.Role == llm.Assistant:
-			add(llm.User, goOn)
+			add(llm.User, GoOn)
 		case l.rules.AnswerResults && last == llm.Tool && line.Role != llm.Tool && line.Role != llm.Assistant:
 			add(llm.Assistant, received)
 		}
@@ -239,9 +239,9 @@ func (l *legalizer) ordered() []Line {
 	}
 	switch {
 	case len(out) == 0, l.rules.UserFirst && len(out) == first:
-		add(llm.User, opening)
+		add(llm.User, Opening)
 	case l.rules.UserLast && last == llm.Assistant:
-		add(llm.User, goOn)
+		add(llm.User, GoOn)
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/exchange"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
@@ -75,14 +76,8 @@ func (c *chatRequest) request() (*llm.Request, error) {
 	return r, r.Unsupported("a script")
 }
 
-// The texts of a user that package llm/openai puts where a server demands one.
-const (
-	opening = "Begin."
-	goOn    = "Go on."
-)
-
-// spoken returns the messages without those that stand there for servers alone: a script is
-// written for the transcript.
+// spoken returns the messages without the texts of a user that a client adds where servers
+// demand one: a script is written for the transcript.
 func spoken(all []llm.Message) []llm.Message {
 	out := all[:0]
 	for i, m := range all {
@@ -93,7 +88,7 @@ func spoken(all []llm.Message) []llm.Message {
 		if i+1 < len(all) {
 			after = all[i+1].Role
 		}
-		if m.Role == llm.User && after == llm.Assistant && (m.Text == goOn && before == llm.Assistant || m.Text == opening && before == llm.System) {
+		if m.Role == llm.User && after == llm.Assistant && (m.Text == exchange.GoOn && before == llm.Assistant || m.Text == exchange.Opening && before == llm.System) {
 			continue
 		}
 		out = append(out, m)

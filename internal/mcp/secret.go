@@ -11,51 +11,22 @@ import (
 
 // The words that name secrets, in names, titles and descriptions of fields. Answers to
 // questions are recorded in plain text, so that no server may ask for one.
-var secretWords = [][]string{
-	{"password"},
-	{"passwd"},
-	{"pwd"},
-	{"passphrase"},
-	{"pass", "phrase"},
-	{"passcode"},
-	{"pass", "code"},
-	{"pass", "word"},
-	{"secret"},
-	{"secrets"},
-	{"token"},
-	{"jwt"},
-	{"credential"},
-	{"credentials"},
-	{"api", "key"},
-	{"apikey"},
-	{"access", "key"},
-	{"private", "key"},
-	{"secret", "key"},
-	{"signing", "key"},
-	{"encryption", "key"},
-	{"ssh", "key"},
-	{"auth", "key"},
-	{"cvv"},
-	{"cvc"},
-	{"csc"},
-	{"security", "code"},
-	{"card", "number"},
-	{"credit", "card"},
-	{"otp"},
-	{"totp"},
-	{"one", "time", "code"},
-	{"verification", "code"},
-	{"recovery", "code"},
-	{"backup", "code"},
-	{"mfa", "code"},
-	{"pin", "code"},
-	{"pin", "number"},
-	{"seed", "phrase"},
-	{"mnemonic"},
-}
+var secretWords = phrases(`password, passwd, pwd, passphrase, pass phrase, passcode, pass code, pass word, secret,
+	secrets, token, jwt, credential, credentials, api key, apikey, access key, private key,
+	secret key, signing key, encryption key, ssh key, auth key, cvv, cvc, csc, security code,
+	card number, credit card, otp, totp, one time code, verification code, recovery code,
+	backup code, mfa code, pin code, pin number, seed phrase, mnemonic`)
 
 // secretNames are words of names alone: in a sentence they mean other things, too.
-var secretNames = [][]string{{"pin"}, {"pass"}}
+var secretNames = phrases("pin, pass")
+
+// phrases returns the phrases of a list with commas between them, each as its words.
+func phrases(list string) (all [][]string) {
+	for phrase := range strings.SplitSeq(list, ",") {
+		all = append(all, strings.Fields(phrase))
+	}
+	return all
+}
 
 // secretParts are parts of names that are written as one word.
 var secretParts = []string{

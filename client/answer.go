@@ -24,7 +24,7 @@ type Question struct {
 	Kind      string       `json:"kind"` // run.WaitApproval or run.WaitResponse
 	Name      string       `json:"name,omitempty"`
 	Title     string       `json:"title,omitempty"`
-	Wants     string       `json:"wants,omitempty"`        // what answers it, in a few words
+	Wants     string       `json:"wants,omitempty"`        // the answer, in a few words
 	Expires   int64        `json:"expires_ms,omitempty"`   // Unix milliseconds
 	Submitted int64        `json:"submitted_ms,omitempty"` // when the run was
 	BranchOf  run.ID       `json:"branch_of,omitempty"`    // the run that opened this one as a branch

@@ -14,8 +14,8 @@ type Delta struct {
 	Session session.ID `json:"session"`
 	Step    run.Path   `json:"step"`
 	Attempt uint64     `json:"attempt"`
-	// Try counts the requests for the answer in the attempt, from one. N counts the deltas of a try from one, so that a reader sees
-	// whether it lost some.
+	// Try counts the requests for the answer in the attempt, from one. N counts the deltas of
+	// a try from one, so that a reader sees whether it lost some.
 	Try int    `json:"try,omitempty"`
 	N   uint64 `json:"n"`
 	// Void says, in a delta without a piece, that the try broke off.

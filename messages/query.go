@@ -76,7 +76,7 @@ type RunInfo struct {
 	// approved, by their steps. QueryRun alone has them.
 	Details map[run.Path]string `json:"details,omitempty"`
 	// Schemas are the JSON Schemas of the values that answer the questions among Waits, by
-	// their steps; one without takes any. QueryRun alone tells them.
+	// their steps; one without takes any. QueryRun alone has them.
 	Schemas   map[run.Path]json.RawMessage `json:"schemas,omitempty"`
 	Due       int64                        `json:"due_ms,omitempty"`
 	Submitted int64                        `json:"submitted_ms,omitempty"`

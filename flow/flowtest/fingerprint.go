@@ -80,21 +80,21 @@ func fingerprintOf(t testing.TB, w *world) fingerprint {
 		}
 		p := part{id: k.ID}
 		var opening strings.Builder
-		opening.WriteString(fmt.Sprintf("session %s  version %d  opened %s", k.ID, s.Ref().Version, s.Opening().Kind))
+		fmt.Fprintf(&opening, "session %s  version %d  opened %s", k.ID, s.Ref().Version, s.Opening().Kind)
 		for from := range s.Parents() {
-			opening.WriteString(fmt.Sprintf(" %s", from.Ref))
+			fmt.Fprintf(&opening, " %s", from.Ref)
 			p.parents = append(p.parents, from.ID)
 		}
 		if c := s.Closing(); c.State != "" {
-			opening.WriteString(fmt.Sprintf("  closed %s %q", c.State, c.Reason))
+			fmt.Fprintf(&opening, "  closed %s %q", c.State, c.Reason)
 		}
 		p.lines = append(p.lines, line{text: opening.String() + head(s.Placement().Head)})
 		for i, c := range s.Chunks() {
 			o := c.Origin()
 			var text strings.Builder
-			text.WriteString(fmt.Sprintf("chunk %d %s by %q at %q%s  %q", i, c.Kind(), o.Agent, o.Step, head(o.Placement.Head), elapsed.ReplaceAllString(c.Text(), `"elapsed_ms":0`)))
+			fmt.Fprintf(&text, "chunk %d %s by %q at %q%s  %q", i, c.Kind(), o.Agent, o.Step, head(o.Placement.Head), elapsed.ReplaceAllString(c.Text(), `"elapsed_ms":0`))
 			for _, call := range c.Calls() {
-				text.WriteString(fmt.Sprintf(" %s(%s)", call.Name, call.Args))
+				fmt.Fprintf(&text, " %s(%s)", call.Name, call.Args)
 			}
 			p.lines = append(p.lines, line{text: text.String(), step: run.Path(o.Step)})
 		}
@@ -123,7 +123,7 @@ func (f *fingerprint) steps(t testing.TB, w *world, k session.Key) []line {
 					t.Fatalf("flowtest: %v", err)
 				}
 				var text strings.Builder
-				text.WriteString(fmt.Sprintf("step %s %s %q input %s code %q%s", d.Path, d.Kind, d.Name, d.Input, d.Code, head(d.HeadAfter)))
+				fmt.Fprintf(&text, "step %s %s %q input %s code %q%s", d.Path, d.Kind, d.Name, d.Input, d.Code, head(d.HeadAfter))
 				for _, id := range drawn.FindAllString(d.Value, -1) {
 					text.WriteString(" value with " + id)
 				}

@@ -61,8 +61,8 @@ type Runner struct {
 	// Answer, if set, is asked for what a run waits for from outside. It returns a
 	// flow.Approval for an approval, a string for a message, and anything that JSON can
 	// hold for a response; nil leaves the question open, for Signal or until its time is
-	// up, and an error ends Run, while the run waits on.
-	// For an answer that the question refuses it is asked again, at most 8 times in all. It is called in a goroutine of its
+	// up, and an error ends Run, while the run waits on. For an answer that the question
+	// refuses it is asked again, at most 8 times in all. It is called in a goroutine of its
 	// own, which should end with ctx, for one question of a run at a time.
 	Answer func(ctx context.Context, q run.Question) (any, error)
 	// OnWarning, if set, gets what the author of a workflow should know, such as an

@@ -76,10 +76,10 @@ type Runtime struct {
 	// Answer, if set, is asked by Run and by a Driver for what a run waits for from
 	// outside. It returns a flow.Approval for an approval, a string for a message, and
 	// anything that JSON can hold for a response; nil leaves the question open, for
-	// Signal or until its time is up, and an error ends Run, while the run waits on.
-	// For an answer that the question refuses it is asked again, at most 8 times in all. It
-	// is called once for each question that a process finds open, one question at a time
-	// and in a goroutine of its own, which should end with ctx.
+	// Signal or until its time is up, and an error ends Run, while the run waits on. For an
+	// answer that the question refuses it is asked again, at most 8 times in all. It is called
+	// once for each question that a process finds open, one question at a time and in a
+	// goroutine of its own, which should end with ctx.
 	Answer func(ctx context.Context, q run.Question) (any, error)
 	// Isolates is set by a caller of Begin that decides what executes beside a suspect,
 	// see [journal.SuspectError], and gives the task its Group. Without it a suspect is

@@ -9,8 +9,9 @@ import (
 )
 
 // Read returns the value that a text spells for a schema: the text itself where only texts
-// are taken, unless it is in quotes, as JSON; else the JSON value, with yes and no for true and false. Where texts are taken
-// among others, and for no JSON, the text is the value: the check refuses it if need be.
+// are taken, unless it is in quotes, as JSON; else the JSON value, with yes and no for true
+// and false. Where texts are taken among others, and for no JSON, the text is the value: the
+// check refuses it if need be.
 func Read(schema, text string) json.RawMessage {
 	asText, err := marshal(text)
 	if err != nil {
@@ -19,8 +20,9 @@ func Read(schema, text string) json.RawMessage {
 	trimmed := strings.TrimSpace(text)
 	types := typesOf(parse(schema), 0)
 	texts := len(types) == 0 || slices.Contains(types, "string")
+	only := len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return t != "string" && t != "null" })
 	switch {
-	case texts && !slices.ContainsFunc(types, func(t string) bool { return t != "string" && t != "null" }) && len(types) > 0:
+	case texts && only:
 		if strings.HasPrefix(trimmed, `"`) && json.Valid([]byte(trimmed)) {
 			return json.RawMessage(trimmed)
 		}

@@ -30,8 +30,8 @@ type entry struct {
 }
 
 // repair looks for the first commit whose records LINEAGE lacks although this relay stored
-// them or LINEAGE has records of later ones, and publishes the lineage of the partition again from there. Then it removes
-// the messages that it replaced. The order of records in LINEAGE stays that of the commits.
+// them or LINEAGE has records of later ones, and publishes the lineage of the partition again
+// from there. Then it removes the messages that it replaced. The order of records in LINEAGE stays that of the commits.
 // The records of commits that were purged cannot be derived: they are copied in their
 // place, so that a purged tree is listed as it was. No other relay of the partition may
 // run. A repair that is cut off leaves a gap, which the next one finds.

@@ -59,7 +59,7 @@ func repair(ctx context.Context, a *app.App, s *app.System) error {
 		missing += r.Published - r.Removed
 		from := "-"
 		if r.From > 0 {
-			from = lineage.Thousands(int64(r.From)) //nolint:gosec // a sequence
+			from = lineage.Thousands(int64(r.From))
 		}
 		cells[i] = []string{fmt.Sprint(r.Partition), from, lineage.Thousands(int64(r.Published)), lineage.Thousands(int64(r.Removed))}
 	}

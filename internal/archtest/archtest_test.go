@@ -159,7 +159,7 @@ var rules = map[string]rule{
 	"node":                {ours: anything, test: list("github.com/nats-io/nats.go", "go.yaml.in/yaml/v3")},
 	"internal/natsserver": {ours: list("internal/filelock", "session", "internal/nats/permission", "messages", "internal/protection"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/natstest", "github.com/nats-io/nats.go")},
 	"internal/natstest":   {ours: list("internal/natsserver", "internal/scratch"), others: list("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "github.com/nats-io/nkeys", "github.com/nats-io/jwt/v2")},
-	"internal/audit":      {test: list("internal/commitlog", "session", "internal/journal", "run", "flow", "internal/engine", "tool", "llm/scripted", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
+	"internal/audit":      {others: list("github.com/google/jsonschema-go"), test: list("internal/commitlog", "session", "internal/journal", "run", "flow", "internal/engine", "tool", "llm/scripted")}, // it shares no code; its tests record logs
 	"internal/protection": {test: list("internal/commitlog", "actors", "internal/journal", "flow", "internal/audit", "internal/engine", "internal/natsserver", "internal/natstest", "internal/nats/api", "internal/nats/dispatch", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/conn", "run", "session", "tool")},
 	"internal/scratch":    {others: list("golang.org/x/sys")},
 	"internal/transcript": {},

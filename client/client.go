@@ -120,10 +120,10 @@ func (c *Client) Tenant() session.Tenant { return c.tenant }
 
 // Connected reports whether there is a connection to NATS at this moment. One
 // that was lost is made again by itself, until Close.
-func (c *Client) Connected() bool { return c.conn.Connected() }
+func (c *Client) Connected() bool { return c.conn.Conn.Connected() }
 
 // Close ends the connection.
-func (c *Client) Close() error { return c.conn.Close() }
+func (c *Client) Close() error { return c.conn.Conn.Close() }
 
 // Cancel asks a run to stop and returns once that is recorded; the run ends
 // soon after. A run whose task no node has taken yet is cancelled too. reason is kept as

@@ -62,7 +62,7 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, timeout time.Durati
 	} else {
 		select {
 		case <-ctx.Done():
-		case <-c.conn.Closed():
+		case <-c.conn.Conn.Closed():
 			err = fmt.Errorf("tool %s is served no more: %w: the client was closed", spec.Name, ErrUnreachable)
 		}
 	}

@@ -70,9 +70,9 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
+	defer c.Conn.Close()
 	out := audit.NewWriter(dump)
-	if err := c.Dump(ctx, func(m eventlog.Stored) error { return out.Write(audit.Message(m)) }); err != nil {
+	if err := c.Logs.Dump(ctx, func(m eventlog.Stored) error { return out.Write(audit.Message(m)) }); err != nil {
 		return nil, err
 	}
 	if err := out.Flush(); err != nil {

@@ -66,7 +66,7 @@ func newArena(b *testing.B, servers, nodes, slots int, latency time.Duration) *a
 	a.must(a.f.AddNodes(ctx, nodes, a.program))
 	a.conn, err = api.Connect(ctx, &streams.Options{Options: conn.Options{URL: a.f.URLs(0), Name: "bench"}, Client: true})
 	a.must(err)
-	b.Cleanup(func() { a.check(a.conn.Close()) })
+	b.Cleanup(func() { a.check(a.conn.Conn.Close()) })
 	a.client, err = client.Connect(ctx, a.f.URLs(0), nil)
 	a.must(err)
 	b.Cleanup(func() { a.check(a.client.Close()) })

@@ -161,12 +161,12 @@ func (a *arena) pair(bytes int) *pair {
 		},
 	})
 	a.must(err)
-	a.b.Cleanup(func() { a.check(p.own.Close()) })
-	a.must(p.own.Provision(a.b.Context()))
-	p.log = p.own.Log()
+	a.b.Cleanup(func() { a.check(p.own.Conn.Close()) })
+	a.must(p.own.Streams.Provision(a.b.Context()))
+	p.log = p.own.Logs.Log()
 	ctx, stop := context.WithCancel(a.b.Context())
 	var watching sync.WaitGroup
-	watching.Go(func() { a.check(p.own.WatchRoom(ctx)) }) // as nodes do
+	watching.Go(func() { a.check(p.own.Streams.WatchRoom(ctx)) }) // as nodes do
 	a.b.Cleanup(func() { stop(); watching.Wait() })
 	nc, err := nats.Connect(url, nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox), nats.Name("bench bare"))
 	a.must(err)
@@ -185,7 +185,7 @@ func (p *pair) keys(side string) []session.Key {
 	for i := range benchSessions {
 		for {
 			p.made++
-			id := p.own.Minter().ID(fmt.Sprintf("%s%08d", side, p.made))
+			id := p.own.Logs.Minter().ID(fmt.Sprintf("%s%08d", side, p.made))
 			if _, at, _ := id.Locate(); at == uint32(i%streams.DefaultPartitions) {
 				out = append(out, session.Key{Tenant: session.DefaultTenant, ID: id})
 				break

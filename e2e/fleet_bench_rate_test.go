@@ -118,8 +118,8 @@ func benchPools(b *testing.B, t *table) {
 	user, password := a.f.NodeLogin()
 	node, err := api.Connect(b.Context(), &streams.Options{Options: conn.Options{URL: a.f.URLs(0), User: user, Password: password, Inbox: conn.NodeInbox}, Level: streams.Lazy, Replicas: 3})
 	a.must(err)
-	defer func() { a.check(node.Close()) }()
-	a.must(node.Register(b.Context(), "absent", []wire.Workflow{{Name: "absent", Revision: "1", Description: "No node runs it."}}))
+	defer func() { a.check(node.Conn.Close()) }()
+	a.must(node.Dispatch.Register(b.Context(), "absent", []wire.Workflow{{Name: "absent", Revision: "1", Description: "No node runs it."}}))
 	// What neighbours do on this machine makes some rounds slow: the best of some
 	// is what the fleet does.
 	best := func() load.Distribution {
@@ -143,7 +143,7 @@ func benchPools(b *testing.B, t *table) {
 	})
 	flooded := time.Since(began)
 	a.until("the tasks wait in logs", 5*time.Minute, func() bool {
-		all, err := node.Waiting(b.Context())
+		all, err := node.Dispatch.Waiting(b.Context())
 		waiting := 0
 		for _, w := range all {
 			if w.Pool == "absent" {

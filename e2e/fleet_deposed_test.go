@@ -37,7 +37,7 @@ func TestDeposedLeader(t *testing.T) {
 	if err != nil {
 		w.fatal(err)
 	}
-	k := session.Key{Tenant: session.DefaultTenant, ID: m.c.Minter().ID("read")}
+	k := session.Key{Tenant: session.DefaultTenant, ID: m.c.Logs.Minter().ID("read")}
 	at, err := appendTo(ctx, m.c, k, commitlog.Position{})
 	if err != nil {
 		w.fatal(err)
@@ -52,7 +52,7 @@ func TestDeposedLeader(t *testing.T) {
 		w.fatal(err)
 	}
 	// Without snapshots, whose stream another server may lead.
-	log := struct{ commitlog.Log }{there.Log()}
+	log := struct{ commitlog.Log }{there.Logs.Log()}
 	answers, err := there.ServeQueries(ctx, &api.Queries{Values: journal.NewValues(log)})
 	if err != nil {
 		w.fatal(err)
@@ -107,7 +107,7 @@ func TestDeposedLeader(t *testing.T) {
 		w.fail("%v", err)
 	}
 	r.nc.Close()
-	if err := errors.Join(answers.Stop(), there.Close(), elsewhere.Close(), m.c.Close()); err != nil {
+	if err := errors.Join(answers.Stop(), there.Conn.Close(), elsewhere.Conn.Close(), m.c.Conn.Close()); err != nil {
 		t.Error(err)
 	}
 }
@@ -118,7 +118,7 @@ func urlOf(p *fleet.Process) string { return fmt.Sprintf("nats://%s:4222", p.IP(
 // appendTo appends a row to a session.
 func appendTo(ctx context.Context, c *api.Conn, k session.Key, at commitlog.Position) (commitlog.Position, error) {
 	events := []session.Event{session.ChunkEvent(session.UserText(fmt.Sprint("row ", at.Seq)))}
-	return c.Log().Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
+	return c.Logs.Log().Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
 }
 
 // leaderOf returns the NATS server that leads the stream of a session, and the

@@ -34,7 +34,7 @@ func commitTo(ctx context.Context, w *world, level streams.Level) (*committers, 
 	if err == nil {
 		// The servers are up, but their leader may not have heard from all of them.
 		for until := time.Now().Add(time.Minute); ; sleep(ctx, 200*time.Millisecond) {
-			if err = c.Provision(ctx); !streams.WillPass(err) || time.Now().After(until) {
+			if err = c.Streams.Provision(ctx); !streams.WillPass(err) || time.Now().After(until) {
 				break
 			}
 		}
@@ -57,7 +57,7 @@ func (w *world) connect(ctx context.Context, url string, level streams.Level) (*
 
 // run appends until ctx ends. A writer that has to stop goes on with another session.
 func (m *committers) run(ctx context.Context, writers int) {
-	mint := commitlog.IDGenerator{Generation: m.c.Generation(), Partitions: m.c.Partitions()}
+	mint := commitlog.IDGenerator{Generation: m.c.Streams.Generation(), Partitions: m.c.Streams.Partitions()}
 	var wg sync.WaitGroup
 	for i := range writers {
 		wg.Go(func() {
@@ -87,7 +87,7 @@ func (m *committers) write(ctx context.Context, k session.Key) error {
 			}
 			events = append([]session.Event{opened, session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}, events...)
 		}
-		next, err := m.c.Log().Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
+		next, err := m.c.Logs.Log().Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (m *committers) lost(ctx context.Context) (lost int, err error) {
 	for _, a := range m.acks {
 		if kept[a.id] == nil {
 			kept[a.id] = map[uint64]session.Hash{}
-			for e, err := range m.c.Log().Read(ctx, session.Key{Tenant: "power", ID: a.id}, commitlog.Position{}) {
+			for e, err := range m.c.Logs.Log().Read(ctx, session.Key{Tenant: "power", ID: a.id}, commitlog.Position{}) {
 				if err != nil && !errors.Is(err, session.ErrNotFound) {
 					return 0, err
 				}
@@ -168,7 +168,7 @@ func TestFleetPowerCut(t *testing.T) {
 	if err != nil {
 		w.fatal(err)
 	}
-	defer m.c.Close()
+	defer m.c.Conn.Close()
 	w.work(30*time.Second, 6, func(context.Context) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 		defer cancel()
@@ -210,7 +210,7 @@ func TestFleetPowerCutLazy(t *testing.T) {
 	if err != nil {
 		w.fatal(err)
 	}
-	defer m.c.Close()
+	defer m.c.Conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	committing, stop := context.WithCancel(ctx)
@@ -224,7 +224,7 @@ func TestFleetPowerCutLazy(t *testing.T) {
 	}
 	stop()
 	wg.Wait()
-	if err := m.c.Provision(ctx); err != nil {
+	if err := m.c.Streams.Provision(ctx); err != nil {
 		t.Logf("the streams are not there any more: %v", err)
 	}
 	lost, err := m.lost(ctx)

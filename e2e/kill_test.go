@@ -277,9 +277,9 @@ func (i *installation) read(runs []string) (stories map[string][]string, attempt
 		}
 	}()
 	stories, attempts, recorded = map[string][]string{}, map[string]uint64{}, map[string]uint64{}
-	values := journal.NewValues(c.Log())
+	values := journal.NewValues(c.Logs.Log())
 	for _, id := range runs {
-		k := session.Key{Tenant: session.DefaultTenant, ID: c.HomeOf(session.DefaultTenant, run.ID(id))}
+		k := session.Key{Tenant: session.DefaultTenant, ID: c.Logs.HomeOf(session.DefaultTenant, run.ID(id))}
 		s, err := values.At(ctx, session.Ref{Key: k})
 		if err != nil {
 			i.t.Fatal(err)
@@ -293,7 +293,7 @@ func (i *installation) read(runs []string) (stories map[string][]string, attempt
 			story = append(story, strings.Join(line, " "))
 		}
 		stories[id] = story
-		for e, err := range c.Log().Read(ctx, k, commitlog.Position{}) {
+		for e, err := range c.Logs.Log().Read(ctx, k, commitlog.Position{}) {
 			if err != nil {
 				i.t.Fatal(err)
 			}

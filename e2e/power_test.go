@@ -48,12 +48,12 @@ func bus(ctx context.Context, dir string, level streams.Level) (*api.Conn, func(
 		},
 	})
 	if err == nil {
-		err = c.Provision(ctx)
+		err = c.Streams.Provision(ctx)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return c, func() error { return errors.Join(c.Close(), srv.Shutdown(ctx)) }, nil
+	return c, func() error { return errors.Join(c.Conn.Close(), srv.Shutdown(ctx)) }, nil
 }
 
 // committer appends commits to sixteen sessions as fast as it can and prints
@@ -64,8 +64,8 @@ func committer() error {
 	if err != nil {
 		return err
 	}
-	mint := commitlog.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
-	log := c.Log()
+	mint := commitlog.IDGenerator{Generation: c.Streams.Generation(), Partitions: c.Streams.Partitions()}
+	log := c.Logs.Log()
 	var mu sync.Mutex
 	fmt.Println("ready")
 	errs := make(chan error)
@@ -276,7 +276,7 @@ func countLost(t *testing.T, store string, level streams.Level, acks []acked) (l
 			t.Error(err)
 		}
 	}()
-	return missing(ctx, t, c.Log(), acks)
+	return missing(ctx, t, c.Logs.Log(), acks)
 }
 
 // missing counts the acknowledged commits that a log does not hold.

@@ -116,9 +116,9 @@ func atServer(t *testing.T, url string, operator, node *Options, partitions uint
 	c := connection(t, &streams.Options{Options: conn.Options{
 		URL: url, User: operator.User, Password: operator.Password, CredsFile: operator.CredsFile, Inbox: conn.NodeInbox,
 	}, Client: true, Level: streams.Lazy})
-	plan, err := c.Plan(t.Context(), &streams.Provisioning{Replicas: 1, Partitions: partitions})
+	plan, err := c.Streams.Plan(t.Context(), &streams.Provisioning{Replicas: 1, Partitions: partitions})
 	if err == nil {
-		err = c.Apply(t.Context(), plan)
+		err = c.Streams.Apply(t.Context(), plan)
 	}
 	if err != nil {
 		t.Fatal(err)

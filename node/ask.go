@@ -133,7 +133,7 @@ func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (wir
 
 // offering returns the incarnations of the pools that offer a tenant a workflow.
 func (n *Instance) offering(ctx context.Context, t session.Tenant, workflow string) ([]string, error) {
-	ws, err := n.home.Workflows(ctx)
+	ws, err := n.home.workflows(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (n *Instance) offering(ctx context.Context, t session.Tenant, workflow stri
 	if len(offers) == 0 {
 		return nil, nil
 	}
-	all, err := n.home.Nodes(ctx)
+	all, err := n.home.nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ const maxReplaySteps = 3000
 
 // rehearse replays a run with the code of this node.
 func (n *Instance) rehearse(ctx context.Context, g flow.Registration, home session.Key, id run.ID) (wire.Replay, error) {
-	rt := &engine.Runtime{Values: n.values, Blobs: n.Blobs, Mint: n.conn.Minter(), Node: n.incarnation, Model: n.o.Model, Workflows: n.registry}
+	rt := &engine.Runtime{Values: n.values, Blobs: n.Blobs, Mint: n.conn.Logs.Minter(), Node: n.incarnation, Model: n.o.Model, Workflows: n.registry}
 	r, err := engine.Replay(ctx, rt, g, home, id)
 	if err != nil {
 		return wire.Replay{}, err

@@ -57,8 +57,8 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.home = n.conn
-	n.events = n.home.Log()
+	n.install()
+	n.events = n.home.log
 	n.values = journal.NewValues(n.events)
 	return n, nil
 }

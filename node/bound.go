@@ -19,21 +19,25 @@ import (
 
 // installation is what a node works on: the streams or, of a node that is bound to a
 // tenant, what nodes for all tenants do for it.
-type installation interface {
-	Log() commitlog.Log
-	Blobs(t session.Tenant) blob.Store
-	Nodes(ctx context.Context) ([]wire.Node, error)
-	Workflows(ctx context.Context, named ...string) ([]wire.Workflow, error)
-	Tools(ctx context.Context, t session.Tenant, named ...string) ([]wire.Tool, error)
-	Deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error)
-	Announce(ctx context.Context, incarnation string, about func() wire.Node, entered func()) error
-	Answering(ctx context.Context) error
+type installation struct {
+	log       commitlog.Log
+	blobs     func(session.Tenant) blob.Store
+	nodes     func(context.Context) ([]wire.Node, error)
+	workflows func(ctx context.Context, named ...string) ([]wire.Workflow, error)
+	tools     func(ctx context.Context, t session.Tenant, named ...string) ([]wire.Tool, error)
+	deliver   func(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error)
+	announce  func(ctx context.Context, incarnation string, about func() wire.Node, entered func()) error
+	answering func(context.Context) error
 }
 
-var (
-	_ installation = (*api.Conn)(nil)
-	_ installation = (*api.Bound)(nil)
-)
+// install sets up the installation of a node for all tenants.
+func (n *Instance) install() {
+	c := n.conn
+	n.home = installation{
+		log: c.Logs.Log(), blobs: c.Logs.Blobs, nodes: c.Nodes, workflows: c.Dispatch.Workflows, tools: c.Tools,
+		deliver: c.Dispatch.Deliver, announce: c.Announce, answering: c.Streams.Answering,
+	}
+}
 
 // bind connects with credentials that bind the node to a tenant.
 func (n *Instance) bind(ctx context.Context, t session.Tenant, o *streams.Options) error {
@@ -63,9 +67,9 @@ func (n *Instance) bind(ctx context.Context, t session.Tenant, o *streams.Option
 	if n.conn, err = api.Connect(ctx, o); err != nil {
 		return err
 	}
-	user, err := n.conn.User(ctx, t)
+	user, err := n.conn.Conn.User(ctx, t)
 	if err == nil {
-		err = n.conn.Require(ctx, permission.RoleHost, permission.Place{Tenant: t, User: user})
+		err = n.conn.Conn.Require(ctx, permission.RoleHost, permission.Place{Tenant: t, User: user})
 	}
 	if err == nil {
 		n.bound, err = n.conn.Bind(ctx, t)
@@ -73,7 +77,12 @@ func (n *Instance) bind(ctx context.Context, t session.Tenant, o *streams.Option
 	if err != nil {
 		return err
 	}
-	n.home, n.o.Level = n.bound, n.bound.Level
+	b := n.bound
+	n.home = installation{
+		log: b.Log(), blobs: b.Blobs, nodes: b.Nodes, workflows: b.Workflows, tools: b.Tools,
+		deliver: b.Deliver, announce: b.Announce, answering: b.Answering,
+	}
+	n.o.Level = b.Level
 	n.log.Info("these credentials bind the node to a tenant", "tenant", string(t), "pool", n.o.Pool)
 	return nil
 }

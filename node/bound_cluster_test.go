@@ -45,9 +45,9 @@ func TestBoundNodeInCluster(t *testing.T) {
 	defer cancel()
 	op := operator(t, servers[0])
 	for {
-		plan, err := op.Plan(ctx, &streams.Provisioning{Replicas: 3})
+		plan, err := op.Streams.Plan(ctx, &streams.Provisioning{Replicas: 3})
 		if err == nil {
-			err = op.Apply(ctx, plan)
+			err = op.Streams.Apply(ctx, plan)
 		}
 		if err == nil {
 			break
@@ -69,11 +69,11 @@ func TestBoundNodeInCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := other.Close(); err != nil {
+		if err := other.Conn.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	if !other.Ping(ctx, host.Incarnation()) {
+	if !other.Dispatch.Ping(ctx, host.Incarnation()) {
 		t.Error("the bound node does not answer whether it lives")
 	}
 	gone, err := messages.BoundIncarnation("acme", "AAAAAAAAAAAA")
@@ -83,7 +83,7 @@ func TestBoundNodeInCluster(t *testing.T) {
 	least := time.Hour // the machine's other work slows down single ones
 	for range 5 {
 		began := time.Now()
-		if other.Ping(ctx, gone) {
+		if other.Dispatch.Ping(ctx, gone) {
 			t.Error("a bound node that is not there answers")
 		}
 		least = min(least, time.Since(began))

@@ -202,7 +202,7 @@ func TestHostileBoundNode(t *testing.T) {
 		}
 		return data
 	}
-	mine := session.Key{Tenant: "acme", ID: shared.conn.Minter().ID("own")}
+	mine := session.Key{Tenant: "acme", ID: shared.conn.Logs.Minter().ID("own")}
 	commit := func(k session.Key, at commitlog.Position, events ...session.Event) []byte {
 		raw, err := commitlog.Encode(sessiontest.Next(k, at, events...))
 		if err != nil {
@@ -339,7 +339,7 @@ func stored(t *testing.T, srv *natsserver.Server) map[string]string {
 	op := operator(t, srv)
 	all := map[string]string{}
 	for _, name := range []string{streams.EventStream(1, 0), "RESULT", "SNAP", "BLOB", "KV_NODE", "KV_REGISTRY", "KV_ALIAS"} {
-		s, err := op.JS.Stream(t.Context(), name)
+		s, err := op.Conn.JS.Stream(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,9 +44,9 @@ func tenants(t *testing.T) (srv *natsserver.Server, refused *refusedLog) {
 		},
 	})
 	op := operator(t, srv)
-	plan, err := op.Plan(t.Context(), &streams.Provisioning{Replicas: 1})
+	plan, err := op.Streams.Plan(t.Context(), &streams.Provisioning{Replicas: 1})
 	if err == nil {
-		err = op.Apply(t.Context(), plan)
+		err = op.Streams.Apply(t.Context(), plan)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -36,9 +36,9 @@ func TestOperateDrains(t *testing.T) {
 		},
 	})
 	op := operator(t, srv)
-	plan, err := op.Plan(ctx, &streams.Provisioning{Replicas: 1})
+	plan, err := op.Streams.Plan(ctx, &streams.Provisioning{Replicas: 1})
 	if err == nil {
-		err = op.Apply(ctx, plan)
+		err = op.Streams.Apply(ctx, plan)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -276,7 +276,7 @@ func (n *Instance) reach(ctx context.Context) error {
 	return n.retry(ctx, func(ctx context.Context) error {
 		if n.conn != nil {
 			// Connected before, but without its streams.
-			if err := n.conn.Close(); err != nil {
+			if err := n.conn.Conn.Close(); err != nil {
 				n.log.Info("a connection did not close cleanly", "err", err)
 			}
 			n.conn = nil

@@ -138,7 +138,7 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 	}
 	n.metrics.Observe(n.standing)
 	if n.health != nil {
-		n.health.serves(n.system.Answering, n.home.Answering, n.waits)
+		n.health.serves(n.system.Answering, n.home.answering, n.waits)
 	}
 	return n, n.announce()
 }
@@ -266,11 +266,11 @@ func (n *Instance) connect(ctx context.Context) error {
 	if n.conn, err = api.Connect(ctx, o); err != nil {
 		return err
 	}
-	n.home = n.conn
-	if err := n.conn.Require(ctx, n.role(), permission.Place{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()}); err != nil {
+	n.install()
+	if err := n.conn.Conn.Require(ctx, n.role(), permission.Place{Generation: n.conn.Streams.Generation(), Partitions: n.conn.Streams.Partitions()}); err != nil {
 		return err
 	}
-	err = n.conn.Provision(ctx)
+	err = n.conn.Streams.Provision(ctx)
 	if n.server != nil && n.server.MaxStore() < streams.MinStoreBytes && errors.Is(err, conn.ErrFull) {
 		return fmt.Errorf("node: store directory %s: of what its disk has free a store may take three quarters, which are %d MiB, and a new one needs %d MiB: "+
 			"free some space or name another directory with --store: %w", n.o.Store, n.server.MaxStore()>>20, streams.MinStoreBytes>>20, conn.ErrFull)
@@ -302,7 +302,7 @@ func (n *Instance) role() permission.Role {
 
 // wire builds what executes runs.
 func (n *Instance) wire(ctx context.Context) error {
-	n.events = n.home.Log()
+	n.events = n.home.log
 	n.values = journal.NewValues(n.events)
 	n.limit()
 	choices, err := n.readModels()
@@ -329,13 +329,13 @@ func (n *Instance) wire(ctx context.Context) error {
 	}
 	n.runtime = &engine.Runtime{
 		Values: n.values, Models: n.o.Models, Memory: n.Memory, Blobs: n.Blobs, Workspaces: places,
-		Mint: commitlog.IDGenerator{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
+		Mint: commitlog.IDGenerator{Generation: n.conn.Streams.Generation(), Partitions: n.conn.Streams.Partitions()},
 		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.PublishDelta, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offeredBy, Choices: choices, Servers: n.toolServer,
 	}
 	n.system = actors.New(&actors.Options{
 		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.Level, Logger: n.log, OnAppend: n.metrics.Appended,
 		Runtime: n.runtime, Workflows: n.registry, Slots: n.o.Slots, Drain: n.o.Drain,
-		Alive: n.alive(), Changed: n.changed(), Deliver: n.home.Deliver, LastWords: n.conn.LastWords,
+		Alive: n.alive(), Changed: n.changed(), Deliver: n.home.deliver, LastWords: n.conn.Dispatch.LastWords,
 	})
 	n.wired.Store(true)
 	return nil
@@ -413,7 +413,7 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 func (n *Instance) Log() commitlog.Log { return n.events }
 
 // Blobs returns a tenant's blobs.
-func (n *Instance) Blobs(t session.Tenant) blob.Store { return n.home.Blobs(t) }
+func (n *Instance) Blobs(t session.Tenant) blob.Store { return n.home.blobs(t) }
 
 // Level is the durability that this node promises.
 func (n *Instance) Level() string { return n.o.Level }
@@ -431,11 +431,11 @@ func (n *Instance) URL() string {
 
 // Full returns the streams that do not take everything, and "disk" if the
 // disk of the store does not.
-func (n *Instance) Full() []wire.StreamFill { return n.conn.Full() }
+func (n *Instance) Full() []wire.StreamFill { return n.conn.Streams.Full() }
 
 // Stores returns nil if something can be stored at this moment, and otherwise says
 // what is in the way.
-func (n *Instance) Stores(ctx context.Context) error { return n.conn.Stores(ctx) }
+func (n *Instance) Stores(ctx context.Context) error { return n.conn.Streams.Stores(ctx) }
 
 // WatchDeadLetters calls fn for each task that is refused from now on, by any node,
 // until ctx ends.
@@ -528,7 +528,7 @@ func (n *Instance) close() error {
 		// Watchers see how the last runs ended before the relay stops.
 		ctx, cancel := context.WithTimeout(context.Background(), n.lasts(relayLast))
 		if n.bound == nil {
-			if err := n.conn.WaitCaughtUp(ctx); err != nil {
+			if err := n.conn.Projections.WaitCaughtUp(ctx); err != nil {
 				n.log.Warn("the next start publishes the rest of the lineage", "error", err)
 			}
 		}
@@ -552,7 +552,7 @@ func (n *Instance) close() error {
 		errs = append(errs, n.memories.close())
 	}
 	if n.conn != nil {
-		errs = append(errs, n.conn.Close())
+		errs = append(errs, n.conn.Conn.Close())
 	}
 	if n.server != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), natsserver.DefaultStartTimeout)
@@ -566,4 +566,4 @@ func (n *Instance) close() error {
 }
 
 // HomeOf is the session of a run whose task named none.
-func (n *Instance) HomeOf(t session.Tenant, id run.ID) session.ID { return n.conn.HomeOf(t, id) }
+func (n *Instance) HomeOf(t session.Tenant, id run.ID) session.ID { return n.conn.Logs.HomeOf(t, id) }

@@ -7,7 +7,7 @@ import "github.com/rathcluster/rath/internal/limiter"
 func (n *Instance) limit() {
 	var store limiter.Store = &limiter.Memory{}
 	if n.bound == nil {
-		store = n.conn.Ledgers()
+		store = n.conn.Dispatch.Ledgers()
 	}
 	n.limits = limiter.NewSet(store, n.incarnation, n.log)
 	if known := n.known(); known != nil {

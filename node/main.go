@@ -271,7 +271,7 @@ func (p *process) run(ctx context.Context) (code int, again bool) {
 	}
 	servers := n.URL()
 	if n.o.NATS != "" {
-		servers = n.conn.Servers() // the address may hold a password
+		servers = n.conn.Conn.Servers() // the address may hold a password
 	}
 	o.Logger.Info("node is up", "incarnation", n.Incarnation(), "nats", servers, "store", n.o.Store, "level", n.Level())
 	if p.stdout != nil {

@@ -101,7 +101,7 @@ func connection(t *testing.T, o *streams.Options) *api.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
+		if err := c.Conn.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -132,9 +132,9 @@ func TestExactPermissions(t *testing.T) {
 	refused := &refusedLog{}
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: granted(nil), Logger: slog.New(slog.NewTextHandler(refused, nil))})
 	op := operator(t, srv)
-	plan, err := op.Plan(ctx, &streams.Provisioning{Replicas: 1})
+	plan, err := op.Streams.Plan(ctx, &streams.Provisioning{Replicas: 1})
 	if err == nil {
-		err = op.Apply(ctx, plan)
+		err = op.Streams.Apply(ctx, plan)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -204,14 +204,14 @@ func TestExactPermissions(t *testing.T) {
 	}
 
 	// What an operator does.
-	if _, err := op.Lag(ctx); err != nil {
+	if _, err := op.Streams.Lag(ctx); err != nil {
 		t.Error(err)
 	}
 	dumped := 0
-	if err := op.Dump(ctx, func(eventlog.Stored) error { dumped++; return nil }); err != nil || dumped < 20 {
+	if err := op.Logs.Dump(ctx, func(eventlog.Stored) error { dumped++; return nil }); err != nil || dumped < 20 {
 		t.Errorf("dumped %d messages, %v", dumped, err)
 	}
-	if plan, err = op.Plan(ctx, &streams.Provisioning{}); err != nil || len(plan.Pending()) != 0 {
+	if plan, err = op.Streams.Plan(ctx, &streams.Provisioning{}); err != nil || len(plan.Pending()) != 0 {
 		t.Errorf("provisioned, and there is still %+v to do, %v", plan.Pending(), err)
 	}
 	user, password = srv.Operator()
@@ -279,9 +279,9 @@ func TestNotProvisioned(t *testing.T) {
 	}
 	says(start("review"), "stream EV_1_0: stream is missing", "stream KV_ALIAS", "these credentials may not make it", "as operator run: rath cluster provision --replicas 1")
 	op := operator(t, srv)
-	plan, err := op.Plan(t.Context(), &streams.Provisioning{Replicas: 1})
+	plan, err := op.Streams.Plan(t.Context(), &streams.Provisioning{Replicas: 1})
 	if err == nil {
-		err = op.Apply(t.Context(), plan)
+		err = op.Streams.Apply(t.Context(), plan)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -328,9 +328,9 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 		return c.ServeTool(ctx, tool.Func("t", "A tool.", func(context.Context, struct{}) (string, error) { return "", nil }, nil), 0)
 	}
 	plan := func(ctx context.Context, c allowed) error {
-		p, err := c.conn.Plan(ctx, &streams.Provisioning{Replicas: 1})
+		p, err := c.conn.Streams.Plan(ctx, &streams.Provisioning{Replicas: 1})
 		if err == nil {
-			err = c.conn.Apply(ctx, p)
+			err = c.conn.Streams.Apply(ctx, p)
 		}
 		return err
 	}
@@ -349,11 +349,14 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 		permission.RoleOperator: {
 			"$JS.API.STREAM.CREATE.*": plan, "$JS.API.CONSUMER.CREATE.>": plan, "$JS.API.STREAM.INFO.*": plan,
 			"$JS.API.STREAM.NAMES": func(ctx context.Context, c allowed) error {
-				return c.conn.Dump(ctx, func(eventlog.Stored) error { return nil })
+				return c.conn.Logs.Dump(ctx, func(eventlog.Stored) error { return nil })
 			},
 			"$JS.API.CONSUMER.INFO.*.*": again, "_RATH.>": plan,
 			"rath.task.*.operator.*": submit, "rath.ctl.*.operator.>": cancelRun, "rath.query.>": ask, "rath.run.>": follow, "rath.tail.>": tail,
-			"rath.node.>": func(ctx context.Context, c allowed) error { _, err := c.conn.RepairLineage(ctx, 0); return err },
+			"rath.node.>": func(ctx context.Context, c allowed) error {
+				_, err := c.conn.Projections.RepairLineage(ctx, 0)
+				return err
+			},
 		},
 	}
 	users := map[permission.Role]string{

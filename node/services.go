@@ -25,7 +25,7 @@ func (n *Instance) serve(ctx context.Context) error {
 		return err
 	}
 	n.front, n.own = newServiceGroup(services), newServiceGroup(services)
-	deliver, err := n.conn.ServeDeliver(n.own.ctx, n.incarnation, n.system.Delivered)
+	deliver, err := n.conn.Dispatch.ServeDeliver(n.own.ctx, n.incarnation, n.system.Delivered)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (n *Instance) serve(ctx context.Context) error {
 	n.background(services, "offer", n.keepOffer)
 	entered := make(chan struct{})
 	n.background(services, "node entry", func(ctx context.Context) error {
-		return n.home.Announce(ctx, n.incarnation, n.about, func() { close(entered) })
+		return n.home.announce(ctx, n.incarnation, n.about, func() { close(entered) })
 	})
 	if n.bound != nil {
 		// Without an entry it counts as gone, and others get the runs of what they offer as well.
@@ -63,7 +63,7 @@ func (n *Instance) serve(ctx context.Context) error {
 		}
 	}
 	if n.o.Deaths != nil {
-		n.background(services, "deaths of nodes", func(ctx context.Context) error { return n.conn.ServeDeaths(ctx, n.o.Deaths) })
+		n.background(services, "deaths of nodes", func(ctx context.Context) error { return n.conn.Dispatch.ServeDeaths(ctx, n.o.Deaths) })
 	}
 	if n.o.Idle {
 		return nil
@@ -75,11 +75,11 @@ func (n *Instance) serve(ctx context.Context) error {
 	intake, n.stopIntake = context.WithCancel(services)
 	if n.bound == nil {
 		n.background(intake, "tasks", func(ctx context.Context) error {
-			return n.conn.PullTasks(ctx, &dispatch.Intake{Offers: n.offers, Accept: n.system.Accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal, Check: n.check})
+			return n.conn.Dispatch.PullTasks(ctx, &dispatch.Intake{Offers: n.offers, Accept: n.system.Accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal, Check: n.check})
 		})
 	}
 	n.background(intake, "runs", func(ctx context.Context) error {
-		return n.conn.ServeRuns(ctx, &dispatch.Host{
+		return n.conn.Dispatch.ServeRuns(ctx, &dispatch.Host{
 			Incarnation: n.incarnation, Pool: n.o.Pool, Free: n.system.Free, Freed: n.system.Freed(), Take: n.system.Dispatched,
 		})
 	})
@@ -94,7 +94,7 @@ func (n *Instance) serveAll(services context.Context) error {
 		return err
 	}
 	n.front.add(control)
-	relay := n.conn.StartRelay(services, n.relay(services)) // before questions are answered
+	relay := n.conn.Dispatch.StartRelay(services, n.relay(services)) // before questions are answered
 	n.background(services, "relay", func(context.Context) error { return relay.Wait() })
 	queries, err := n.conn.ServeQueries(n.front.ctx, &api.Queries{Values: n.values, Replay: n.replay, Alive: n.alive(), Live: n.system.Live, Incarnation: n.incarnation, Memories: n.Memory})
 	if err != nil {
@@ -106,7 +106,7 @@ func (n *Instance) serveAll(services context.Context) error {
 		return err
 	}
 	n.front.add(store)
-	n.background(services, "room of streams", n.conn.WatchRoom)
+	n.background(services, "room of streams", n.conn.Streams.WatchRoom)
 	return nil
 }
 
@@ -115,7 +115,7 @@ func (n *Instance) waits(ctx context.Context) ([]dispatch.PoolWaiting, error) {
 	if n.bound != nil {
 		return nil, nil
 	}
-	return n.conn.Waiting(ctx)
+	return n.conn.Dispatch.Waiting(ctx)
 }
 
 // background runs a service until the node closes. One that ends before is a
@@ -160,7 +160,7 @@ func (n *Instance) offered() []wire.Workflow {
 func (n *Instance) about() wire.Node {
 	a := wire.Node{
 		Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), PID: os.Getpid(), Started: n.started.UnixMilli(),
-		Full: n.conn.Full(),
+		Full: n.conn.Streams.Full(),
 	}
 	if n.members != nil {
 		a.Gossip = n.members.Addr()
@@ -179,8 +179,8 @@ func (n *Instance) about() wire.Node {
 // standing is how the node stands at a scrape. It asks no server.
 func (n *Instance) standing() metrics.State {
 	return metrics.State{
-		Connected: n.conn.Connected(), Pool: n.o.Pool, Slots: n.o.Slots, Free: n.system.Free(),
-		Partitions: n.conn.Relaying(), Fills: n.conn.Fills(), DeadLetters: n.conn.DeadLettered(),
+		Connected: n.conn.Conn.Connected(), Pool: n.o.Pool, Slots: n.o.Slots, Free: n.system.Free(),
+		Partitions: n.conn.Dispatch.Relaying(), Fills: n.conn.Streams.Fills(), DeadLetters: n.conn.Dispatch.DeadLettered(),
 	}
 }
 
@@ -200,7 +200,7 @@ func (n *Instance) offeredBy(ctx context.Context, workflow, revision string) boo
 	if n.bound != nil {
 		own = n.bound.Tenant()
 	}
-	nodes, err := n.home.Nodes(ctx)
+	nodes, err := n.home.nodes(ctx)
 	if err != nil {
 		n.log.Warn("which revisions are offered is not known", "error", err)
 		return false

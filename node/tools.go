@@ -37,7 +37,7 @@ func (n *Instance) announced(ctx context.Context, names []string) ([]tool.Tool, 
 
 // toolsNamed reads what the registry says of tools.
 func (n *Instance) toolsNamed(ctx context.Context, t session.Tenant, names []string) ([]wire.Tool, error) {
-	all, err := n.home.Tools(ctx, t, names...)
+	all, err := n.home.tools(ctx, t, names...)
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, session.ErrUnavailable) {
 			err = fmt.Errorf("%w: %w", session.ErrUnavailable, err)

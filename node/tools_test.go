@@ -53,7 +53,7 @@ func toolProgram(t *testing.T, n *Instance) (*client.Client, *api.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := conn.Close(); err != nil {
+		if err := conn.Conn.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -248,7 +248,7 @@ func TestToolsThatAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer guest.Close()
+	defer guest.Conn.Close()
 	if _, err := guest.ServeTool(t.Context(), session.DefaultTenant, "weather", nil); !errors.Is(err, conn.ErrDenied) {
 		t.Errorf("a guest serves a tool: %v", err)
 	}

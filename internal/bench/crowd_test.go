@@ -75,8 +75,8 @@ func crowd(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer conn.Close()
-	if err := conn.Register(b.Context(), "absent", []wire.Workflow{{Name: "waits", Revision: "1"}}); err != nil {
+	defer conn.Conn.Close()
+	if err := conn.Dispatch.Register(b.Context(), "absent", []wire.Workflow{{Name: "waits", Revision: "1"}}); err != nil {
 		b.Fatal(err)
 	}
 	nc := dial(b, at.URL)

@@ -39,8 +39,8 @@ func BenchmarkLimiter(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := streamstest.Layer[*api.Conn](api.Connect).Open(b)
-	set := limiter.NewSet(c.Ledgers(), "node", nil)
+	c := streamstest.Layer[*api.Conn](api.Over).Open(b)
+	set := limiter.NewSet(c.Dispatch.Ledgers(), "node", nil)
 	defer set.Close()
 	const many = 100_000_000
 	limits := limiter.All(set.Limit("key k", limiter.Amount{Requests: many, Tokens: 500 * many}), set.Limit("model m", limiter.Amount{Requests: many}))

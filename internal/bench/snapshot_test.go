@@ -34,7 +34,7 @@ const (
 	snapshotNewBar = 0.02
 )
 
-var eventlogs = streamstest.Over(eventlog.NewLogs)
+var eventlogs = streamstest.Layer[*eventlog.Logs](eventlog.NewLogs)
 
 // countingStore counts the bytes that are stored.
 type countingStore struct {

@@ -36,18 +36,18 @@ func TestFleet(t *testing.T) {
 	}))
 	defer server.Close()
 	srv := natstest.Start(t, nil)
-	layer := streamstest.Layer[*api.Conn](api.Connect)
+	layer := streamstest.Layer[*api.Conn](api.Over)
 	ctx, cancel := context.WithTimeout(t.Context(), lasts)
 	defer cancel()
 	var work sync.WaitGroup
 	for i := range 3 {
 		c := layer.Dial(t, streamstest.NodeOptions(srv))
 		if i == 0 {
-			if err := c.Provision(t.Context()); err != nil {
+			if err := c.Streams.Provision(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		set := limiter.NewSet(c.Ledgers(), fmt.Sprint("node-", i), nil)
+		set := limiter.NewSet(c.Dispatch.Ledgers(), fmt.Sprint("node-", i), nil)
 		set.Shorten(window, lease, slack)
 		defer set.Close()
 		if i == 2 {

@@ -62,7 +62,7 @@ func start(t *testing.T, latency time.Duration) (c *api.Conn, m *Model, store st
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
+		if err := c.Conn.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -146,13 +146,13 @@ func TestLag(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer own.Close()
+	defer own.Conn.Close()
 	// What waits goes from the queue to its partition: looked at the other way round, none
 	// counts twice.
 	unacked := int64(0)
 	lag := func(ctx context.Context) (int64, error) {
-		waiting, err := own.Waiting(ctx)
-		all, lagErr := own.Lag(ctx)
+		waiting, err := own.Dispatch.Waiting(ctx)
+		all, lagErr := own.Streams.Lag(ctx)
 		if err = errors.Join(err, lagErr); err != nil {
 			return 0, err
 		}
@@ -174,7 +174,7 @@ func TestLag(t *testing.T) {
 	}
 	// The node makes its consumers after it is up.
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		all, err := own.Lag(t.Context())
+		all, err := own.Streams.Lag(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func TestLag(t *testing.T) {
 		}
 	}
 	r, err := Run(t.Context(), c, &Options{Tasks: 1, Lag: func(ctx context.Context) (int64, error) {
-		_, err := c.Lag(ctx)
+		_, err := c.Streams.Lag(ctx)
 		return 0, err
 	}})
 	if err != nil || r.Lag != nil || r.LagError == "" || r.Succeeded != 1 {

@@ -212,15 +212,15 @@ func zombieAppends(t *testing.T) *evidence {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	if err := conn.Provision(t.Context()); err != nil {
+	defer conn.Conn.Close()
+	if err := conn.Streams.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	zombie := journal.NewStore(conn.Log(), &journal.StoreOptions{Incarnation: "i1"})
+	zombie := journal.NewStore(conn.Logs.Log(), &journal.StoreOptions{Incarnation: "i1"})
 	if _, err := zombie.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
 		t.Fatal(err)
 	}
-	next := journal.NewStore(conn.Log(), &journal.StoreOptions{Incarnation: "i2"})
+	next := journal.NewStore(conn.Logs.Log(), &journal.StoreOptions{Incarnation: "i2"})
 	if _, err := next.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func zombieAppends(t *testing.T) *evidence {
 	mustFence(t, "a zombie's append", err)
 	_, _ = next.Commit(t.Context(), ended(t, 2)) // it may not find its way any more
 	e := &evidence{}
-	err = conn.Dump(t.Context(), func(m eventlog.Stored) error {
+	err = conn.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
 		if strings.HasPrefix(m.Stream, "EV_") { // there is no relay here
 			e.messages = append(e.messages, audit.Message(m))
 		}
@@ -433,7 +433,7 @@ func powerCut(t *testing.T) *evidence {
 		user, password := srv.Node()
 		conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: streams.Lazy, Partitions: 1})
 		if err == nil {
-			err = conn.Provision(t.Context())
+			err = conn.Streams.Provision(t.Context())
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -443,17 +443,17 @@ func powerCut(t *testing.T) *evidence {
 	e := &evidence{}
 	power := natstest.NewPower(t)
 	conn := connect(power.Options())
-	if _, err := journal.NewStore(conn.Log(), nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+	if _, err := journal.NewStore(conn.Logs.Log(), nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
 		t.Fatal(err)
 	}
 	e.tell(audit.Told{Op: "submit", Run: "r1"})
 	left := power.Cut()
-	if err := conn.Close(); err != nil {
+	if err := conn.Conn.Close(); err != nil {
 		t.Error(err)
 	}
 	conn = connect(&natsserver.Options{StoreDir: left})
-	defer conn.Close()
-	s := journal.NewStore(conn.Log(), &journal.StoreOptions{Incarnation: "i2"})
+	defer conn.Conn.Close()
+	s := journal.NewStore(conn.Logs.Log(), &journal.StoreOptions{Incarnation: "i2"})
 	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}); err == nil {
 		if _, err := s.Commit(t.Context(), ended(t, 2)); err != nil {
 			t.Error(err)
@@ -461,7 +461,7 @@ func powerCut(t *testing.T) *evidence {
 	} else if protection.Round {
 		t.Error(err)
 	}
-	err := conn.Dump(t.Context(), func(m eventlog.Stored) error {
+	err := conn.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
 		if strings.HasPrefix(m.Stream, "EV_") { // there is no relay here
 			e.messages = append(e.messages, audit.Message(m))
 		}
@@ -551,20 +551,20 @@ func endBetweenRelays(t *testing.T) *evidence {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	if err := conn.Provision(t.Context()); err != nil {
+	defer conn.Conn.Close()
+	if err := conn.Streams.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	relay := func() {
 		ctx, stop := context.WithCancel(t.Context())
-		r := conn.StartRelay(ctx, nil)
+		r := conn.Dispatch.StartRelay(ctx, nil)
 		time.Sleep(10 * time.Second)
 		stop()
 		if err := r.Wait(); err != nil {
 			t.Error(err)
 		}
 	}
-	s := journal.NewStore(conn.Log(), &journal.StoreOptions{Incarnation: "i1"})
+	s := journal.NewStore(conn.Logs.Log(), &journal.StoreOptions{Incarnation: "i1"})
 	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
 		t.Fatal(err)
 	}
@@ -574,7 +574,7 @@ func endBetweenRelays(t *testing.T) *evidence {
 	}
 	relay()
 	e := &evidence{}
-	err = conn.Dump(t.Context(), func(m eventlog.Stored) error {
+	err = conn.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
 		if strings.HasPrefix(m.Stream, "EV_") || m.Stream == streams.StreamResult {
 			e.messages = append(e.messages, audit.Message(m))
 		}

@@ -55,10 +55,10 @@ func (p *pruning) archiveWithin(ctx context.Context, t *archive.Tree, name strin
 		// Nothing can write it again.
 		return 0, fmt.Errorf("retention: tree %s is purged in part, and its archive %s does not serve: %w; name the directory where it is", t.Root, name, err)
 	}
-	tree, err := dossier.CollectTree(ctx, p.c.Log(), p.c.Blobs(t.Tenant), session.Key{Tenant: t.Tenant, ID: t.Root}, ids, &dossier.CollectOptions{
+	tree, err := dossier.CollectTree(ctx, p.c.Logs.Log(), p.c.Logs.Blobs(t.Tenant), session.Key{Tenant: t.Tenant, ID: t.Root}, ids, &dossier.CollectOptions{
 		Stated: p.o.Stated, Commits: limit, Blobs: limit,
 		Signatures: func(ctx context.Context, id run.ID) ([]dossier.Signature, error) {
-			r, _, err := p.c.Stored(ctx, t.Tenant, id)
+			r, _, err := p.c.Projections.Stored(ctx, t.Tenant, id)
 			if err != nil || r.Signature == "" {
 				return nil, err
 			}

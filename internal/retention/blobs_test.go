@@ -16,7 +16,7 @@ func TestBlobsOfPurgedSessions(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		sweep := func() *archive.Sweep {
 			t.Helper()
-			s, err := w.op.SweepBlobs(t.Context(), &archive.SweepOptions{})
+			s, err := w.op.Archive.SweepBlobs(t.Context(), &archive.SweepOptions{})
 			if err != nil || s.Removed > 0 || len(s.Missing) > 0 {
 				t.Fatalf("%+v, %v", s, err)
 			}

@@ -135,7 +135,7 @@ func (w *world) nothingLost(sessions int) {
 			kept[l.Session] = commitlog.HashOf([]byte(l.Commits[len(l.Commits)-1]))
 		}
 	}
-	trees, err := w.op.Trees(w.t.Context(), "")
+	trees, err := w.op.Archive.Trees(w.t.Context(), "")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -201,13 +201,13 @@ func TestRaces(t *testing.T) {
 			}
 		}, ""},
 		{"a fork of what was read before", "fence 1", func(w *world, root, _ session.ID) {
-			s, err := journal.NewValues(w.conn.Log()).At(w.t.Context(), session.Ref{Key: key(root)})
+			s, err := journal.NewValues(w.conn.Logs.Log()).At(w.t.Context(), session.Ref{Key: key(root)})
 			if err != nil {
 				w.t.Fatal(err)
 			}
 			l, _ := s.Link()
-			child := w.conn.Minter().ID("child")
-			_, err = journal.NewStore(w.conn.Log(), nil).Claim(w.t.Context(), journal.Claim{
+			child := w.conn.Logs.Minter().ID("child")
+			_, err = journal.NewStore(w.conn.Logs.Log(), nil).Claim(w.t.Context(), journal.Claim{
 				Session: key(child), Home: key(child), Run: "late", Root: root, Revision: "1",
 				Task: &journal.Task{ID: "late", Workflow: "agent", Session: key(child), Input: []byte(`"x"`)},
 				Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}},
@@ -251,7 +251,7 @@ func TestRaces(t *testing.T) {
 func (w *world) started(id run.ID, home session.ID) {
 	w.t.Helper()
 	for range 100 {
-		g, err := journal.NewValues(w.conn.Log()).Recorded(w.t.Context(), key(home), id)
+		g, err := journal.NewValues(w.conn.Logs.Log()).Recorded(w.t.Context(), key(home), id)
 		if err == nil && g.State == run.Running {
 			return
 		}
@@ -280,7 +280,7 @@ func TestRestoreElsewhere(t *testing.T) {
 		if now, err := other.texts(root); err != nil || now != before {
 			t.Errorf("%q, want %q: %v", now, before, err)
 		}
-		if err := other.conn.WaitCaughtUp(t.Context()); err != nil {
+		if err := other.conn.Projections.WaitCaughtUp(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		r, err := other.client.Run(t.Context(), "r1")
@@ -332,7 +332,7 @@ func TestNotAnArchive(t *testing.T) {
 				t.Errorf("%s: %+v, %v", name, back, err)
 			}
 		}
-		if err := w.op.Purge(t.Context(), key(w.conn.HomeOf("default", "r1")), commitlog.Position{Seq: 9, Token: 1}); err == nil {
+		if err := w.op.Archive.Purge(t.Context(), key(w.conn.Logs.HomeOf("default", "r1")), commitlog.Position{Seq: 9, Token: 1}); err == nil {
 			t.Error("something else than a tombstone was left")
 		}
 	})

@@ -33,7 +33,7 @@ func TestDirectoryIsTriedFirst(t *testing.T) {
 		if _, ok := errors.AsType[*fs.PathError](err); !ok || !strings.Contains(err.Error(), o.Dir) || len(out) > 0 {
 			t.Errorf("%q, %v", states(out), err)
 		}
-		if err := w.conn.Archived(t.Context(), key(root)); err != nil {
+		if err := w.conn.Logs.Archived(t.Context(), key(root)); err != nil {
 			t.Error(err)
 		}
 		w.done("agent", messages.Task{ID: "r2", Session: string(root)})
@@ -76,7 +76,7 @@ func TestDiskFull(t *testing.T) {
 			t.Errorf("%q, want %q: %v", now, before, err)
 		}
 		for _, s := range w.treeOf(root).Sessions {
-			if err := w.conn.Archived(t.Context(), key(s.ID)); err != nil {
+			if err := w.conn.Logs.Archived(t.Context(), key(s.ID)); err != nil {
 				t.Errorf("it stays fenced: %v", err)
 			}
 		}

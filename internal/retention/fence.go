@@ -62,7 +62,7 @@ func (p *pruning) fence(ctx context.Context, t *archive.Tree, file string) (reas
 // direct appends to logs beside the nodes that hold them: the compare-and-set
 // decides. It folds each session again, so that nothing is remembered.
 func direct(c *api.Conn) journal.Store {
-	return journal.NewStore(c.Log(), &journal.StoreOptions{Incarnation: "operator"})
+	return journal.NewStore(c.Logs.Log(), &journal.StoreOptions{Incarnation: "operator"})
 }
 
 // lift lets the sessions of a tree go on that are fenced and not purged. It goes
@@ -86,7 +86,7 @@ func goOn(ctx context.Context, c *api.Conn, tenant session.Tenant, ids []session
 	store := direct(c)
 	for _, id := range ids {
 		k := session.Key{Tenant: tenant, ID: id}
-		if err := c.Archived(ctx, k); err == nil {
+		if err := c.Logs.Archived(ctx, k); err == nil {
 			continue
 		} else if !errors.Is(err, session.ErrArchived) {
 			return fmt.Errorf("retention: %w", err)
@@ -96,7 +96,7 @@ func goOn(ctx context.Context, c *api.Conn, tenant session.Tenant, ids []session
 			return fmt.Errorf("retention: let %s go on: %w", k, err)
 		}
 		// What is appended behind a purge lets nothing go on.
-		if a, ok := errors.AsType[*session.ArchivedError](c.Archived(ctx, k)); ok && !a.Fenced {
+		if a, ok := errors.AsType[*session.ArchivedError](c.Logs.Archived(ctx, k)); ok && !a.Fenced {
 			return fmt.Errorf("retention: let %s go on: %w", k, a)
 		}
 	}

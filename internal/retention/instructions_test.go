@@ -24,14 +24,14 @@ func TestPromptsOfPurgedSessions(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		named := func() int {
 			t.Helper()
-			s, err := w.op.SweepBlobs(t.Context(), &archive.SweepOptions{DryRun: true})
+			s, err := w.op.Archive.SweepBlobs(t.Context(), &archive.SweepOptions{DryRun: true})
 			if err != nil || len(s.Missing) > 0 {
 				t.Fatalf("%+v, %v", s, err)
 			}
 			return s.Named
 		}
 		prompt := func() (string, error) {
-			rc, err := w.conn.Blobs(session.DefaultTenant).Get(t.Context(), blob.Sum([]byte(keptPrompt)))
+			rc, err := w.conn.Logs.Blobs(session.DefaultTenant).Get(t.Context(), blob.Sum([]byte(keptPrompt)))
 			if err != nil {
 				return "", err
 			}
@@ -53,11 +53,11 @@ func TestPromptsOfPurgedSessions(t *testing.T) {
 		if len(out) != 1 || out[0].State != Archived || named() != 0 {
 			t.Fatalf("%+v; %d blobs are named after the last tree", out, named())
 		}
-		m, err := w.op.Last(t.Context(), streams.StreamBlob, streams.PrefixBlob+string(session.DefaultTenant)+"."+blob.Sum([]byte(keptPrompt)).String())
+		m, err := w.op.Conn.Last(t.Context(), streams.StreamBlob, streams.PrefixBlob+string(session.DefaultTenant)+"."+blob.Sum([]byte(keptPrompt)).String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if gone, err := w.op.RemoveMessage(t.Context(), streams.StreamBlob, m.Seq); err != nil || !gone {
+		if gone, err := w.op.Conn.RemoveMessage(t.Context(), streams.StreamBlob, m.Seq); err != nil || !gone {
 			t.Fatalf("%v, %v", gone, err)
 		}
 		if _, err := prompt(); !errors.Is(err, blob.ErrNotFound) {

@@ -31,7 +31,7 @@ func (p *pruning) wait(ctx context.Context) error {
 // purgeAll reads the logs again and archives and purges the trees that stand
 // as they were fenced.
 func (p *pruning) purgeAll(ctx context.Context) error {
-	trees, err := p.c.Trees(ctx, p.o.Tenant)
+	trees, err := p.c.Archive.Trees(ctx, p.o.Tenant)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (p *pruning) finish(ctx context.Context, out *Outcome, t *archive.Tree) err
 		if s.Purged {
 			continue
 		}
-		err := p.c.Purge(ctx, session.Key{Tenant: t.Tenant, ID: s.ID}, s.At)
+		err := p.c.Archive.Purge(ctx, session.Key{Tenant: t.Tenant, ID: s.ID}, s.At)
 		// After any other error it may be purged, and the rest is not let go.
 		t.Sessions[i].Purged = !errors.Is(err, session.ErrForeign)
 		if err != nil {

@@ -28,7 +28,7 @@ func (w *world) lineage() (all []lineageMessage, records []string) {
 		k   int
 	}
 	last := map[uint32]place{}
-	if err := w.op.DumpStream(w.t.Context(), streams.StreamLineage, false, func(m eventlog.Stored) error {
+	if err := w.op.Logs.DumpStream(w.t.Context(), streams.StreamLineage, false, func(m eventlog.Stored) error {
 		if m.Subject == "" {
 			return nil
 		}
@@ -63,7 +63,7 @@ func (w *world) forget(id session.ID) {
 			continue
 		}
 		if n++; n%2 == 0 {
-			if _, err := w.op.RemoveMessage(w.t.Context(), streams.StreamLineage, m.seq); err != nil {
+			if _, err := w.op.Conn.RemoveMessage(w.t.Context(), streams.StreamLineage, m.seq); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -82,7 +82,7 @@ func TestRepairBesidePrunedTrees(t *testing.T) {
 		w.done("fan", messages.Task{ID: "wide"})
 		repaired := func(when string) {
 			t.Helper()
-			if err := w.conn.WaitCaughtUp(t.Context()); err != nil {
+			if err := w.conn.Projections.WaitCaughtUp(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			_, before := w.lineage()
@@ -92,7 +92,7 @@ func TestRepairBesidePrunedTrees(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := w.conn.WaitCaughtUp(t.Context()); err != nil {
+			if err := w.conn.Projections.WaitCaughtUp(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if _, now := w.lineage(); !slices.Equal(now, before) {

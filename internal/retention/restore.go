@@ -54,7 +54,7 @@ func Open(doc []byte) (*dossier.Evidence, error) {
 // Until all of it is there every session of it stays archived, for readers too.
 // The connection has to store; the rights of a node are enough.
 func Restore(ctx context.Context, c *api.Conn, t *dossier.Evidence, by string) ([]Restored, error) {
-	store := c.Blobs(t.Home.Tenant)
+	store := c.Logs.Blobs(t.Home.Tenant)
 	for d, data := range t.Blobs {
 		if _, err := store.Put(ctx, bytes.NewReader(data)); err != nil {
 			return nil, fmt.Errorf("retention: store blob %s: %w", d.Short(), err)
@@ -64,7 +64,7 @@ func Restore(ctx context.Context, c *api.Conn, t *dossier.Evidence, by string) (
 	var reasons []string
 	for _, l := range t.Logs {
 		k := session.Key{Tenant: t.Home.Tenant, ID: l.Session}
-		back, fresh, err := c.Restore(ctx, k, l.Commits)
+		back, fresh, err := c.Archive.Restore(ctx, k, l.Commits)
 		if err != nil {
 			return all, err
 		}
@@ -93,7 +93,7 @@ func runs(ctx context.Context, c *api.Conn, t *dossier.Evidence, k session.Key, 
 		return err
 	}
 	for _, v := range r.submitted {
-		if err := c.RestoreRun(ctx, k, v.Task.Run, v.Digest, r.ends[v.Task.Run]); err != nil {
+		if err := c.Archive.RestoreRun(ctx, k, v.Task.Run, v.Digest, r.ends[v.Task.Run]); err != nil {
 			return fmt.Errorf("retention: bring back run %s: %w", v.Task.Run, err)
 		}
 	}

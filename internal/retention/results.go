@@ -33,9 +33,9 @@ func (p *pruning) free(ctx context.Context) (int, error) {
 		r := &found[i]
 		if r.home == "" {
 			// Its alias has the code or the cancel, from which intake makes the result again.
-			removed[i], err = p.c.RemoveMessage(ctx, streams.StreamResult, r.seq)
+			removed[i], err = p.c.Conn.RemoveMessage(ctx, streams.StreamResult, r.seq)
 		} else {
-			removed[i], err = p.c.RemoveResult(ctx, session.Key{Tenant: r.tenant, ID: r.home}, r.run, r.seq)
+			removed[i], err = p.c.Archive.RemoveResult(ctx, session.Key{Tenant: r.tenant, ID: r.home}, r.run, r.seq)
 		}
 		if err != nil {
 			return fmt.Errorf("retention: remove the result of run %s: %w", r.run, err)
@@ -60,7 +60,7 @@ func (p *pruning) superfluous(ctx context.Context) (found []storedResult, err er
 			}
 		}
 	}
-	err = p.c.DumpStream(ctx, streams.StreamResult, false, func(m eventlog.Stored) error {
+	err = p.c.Logs.DumpStream(ctx, streams.StreamResult, false, func(m eventlog.Stored) error {
 		tenant, id, _, ok := messages.ParseRunSubject(m.Subject)
 		if !ok || p.o.Tenant != "" && tenant != p.o.Tenant {
 			return nil

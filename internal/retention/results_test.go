@@ -21,7 +21,7 @@ import (
 // stored are the runs whose results the stream holds.
 func (w *world) stored() (ids []string) {
 	w.t.Helper()
-	if err := w.op.DumpStream(w.t.Context(), streams.StreamResult, false, func(m eventlog.Stored) error {
+	if err := w.op.Logs.DumpStream(w.t.Context(), streams.StreamResult, false, func(m eventlog.Stored) error {
 		if _, id, _, ok := messages.ParseRunSubject(m.Subject); ok {
 			ids = append(ids, string(id))
 		}
@@ -76,7 +76,7 @@ func TestPruneFreesResults(t *testing.T) {
 		if r := w.result("refused"); r.State != run.Failed {
 			t.Fatalf("%+v", r)
 		}
-		if _, err := w.op.NC.Request("rath.ctl.default.operator.early.cancel", []byte(`{"reason":"not any more"}`), 5*time.Second); err != nil {
+		if _, err := w.op.Conn.NC.Request("rath.ctl.default.operator.early.cancel", []byte(`{"reason":"not any more"}`), 5*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		before := w.result("fan")
@@ -178,7 +178,7 @@ func (w *world) limit(stream string, most uint64) {
 	},
 	) {
 		w.t.Helper()
-		m, err := w.op.NC.Request("$JS.API.STREAM."+verb+"."+stream, body, 5*time.Second)
+		m, err := w.op.Conn.NC.Request("$JS.API.STREAM."+verb+"."+stream, body, 5*time.Second)
 		if err == nil {
 			err = json.Unmarshal(m.Data, &reply)
 		}
@@ -202,11 +202,11 @@ func TestPruneMakesRoom(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		watching, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		w.work.Go(func() { _ = w.conn.WatchRoom(watching) })
+		w.work.Go(func() { _ = w.conn.Streams.WatchRoom(watching) })
 		for i := range 12 {
 			w.done("agent", messages.Task{ID: run.ID(fmt.Sprint("fill", i))})
 		}
-		info, err := w.op.StreamInfo(t.Context(), streams.StreamResult)
+		info, err := w.op.Conn.StreamInfo(t.Context(), streams.StreamResult)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func TestPruneMakesRoom(t *testing.T) {
 		if _, err := w.client.Result(t.Context(), "late"); err == nil {
 			t.Error("a run began with the stream of results full")
 		}
-		refused := w.conn.Admit(t.Context(), key(w.conn.HomeOf("default", "late")))
+		refused := w.conn.Dispatch.Admit(t.Context(), key(w.conn.Logs.HomeOf("default", "late")))
 		if !errors.Is(refused, run.ErrBusy) || !strings.Contains(refused.Error(), "stream RESULT holds 8") || !strings.Contains(refused.Error(), "rath cluster prune") {
 			t.Errorf("why no run begins: %v", refused)
 		}

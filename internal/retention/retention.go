@@ -153,7 +153,7 @@ func Prune(ctx context.Context, c *api.Conn, opts *Options) ([]Outcome, error) {
 	}
 	p := pruning{c: c, o: o, now: time.Now(), purged: map[session.Key]bool{}, lineage: map[string]uint64{}}
 	if !o.DryRun {
-		if err := c.MayPurge(ctx); err != nil {
+		if err := c.Archive.MayPurge(ctx); err != nil {
 			return nil, err
 		}
 		if err := writable(o.Dir); err != nil {
@@ -187,7 +187,7 @@ type pruning struct {
 }
 
 func (p *pruning) run(ctx context.Context) error {
-	trees, err := p.c.Trees(ctx, p.o.Tenant)
+	trees, err := p.c.Archive.Trees(ctx, p.o.Tenant)
 	if err != nil {
 		return err
 	}
@@ -382,7 +382,7 @@ func (p *pruning) lineageOf(ctx context.Context, stream string, id session.ID) (
 	at, known := p.lineage[stream]
 	if !known {
 		var err error
-		if at, err = p.c.LineageOf(ctx, id); err != nil {
+		if at, err = p.c.Archive.LineageOf(ctx, id); err != nil {
 			return 0, err
 		}
 		p.lineage[stream] = at

@@ -84,7 +84,7 @@ func TestPruneAndRestore(t *testing.T) {
 		}
 		// One message is left of each, and no process begins it again.
 		for _, s := range out[0].Sessions {
-			at, err := w.conn.Log().Append(t.Context(), commitlog.Position{}, commitlog.Commit{
+			at, err := w.conn.Logs.Log().Append(t.Context(), commitlog.Position{}, commitlog.Commit{
 				Key: key(s.ID), Root: s.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})},
 			})
 			if !errors.Is(err, session.ErrConflict) {
@@ -141,7 +141,7 @@ func TestOfWhatIsArchived(t *testing.T) {
 				old := w.done("agent", messages.Task{ID: "old"})
 				time.Sleep(keep)
 				w.begin(workflow, messages.Task{ID: "before", Input: fmt.Appendf(nil, `{"session":%q,"hold":true}`, old)})
-				w.started("before", w.conn.HomeOf("default", "before"))
+				w.started("before", w.conn.Logs.HomeOf("default", "before"))
 				if got := states(w.prune(w.options())); !slices.Contains(got, "archived 1") {
 					t.Fatalf("%q", got)
 				}
@@ -207,7 +207,7 @@ func TestNodesMayNotPurge(t *testing.T) {
 		if !errors.Is(err, conn.ErrDenied) || !strings.Contains(err.Error(), "$JS.API.STREAM.PURGE.*") || !strings.Contains(err.Error(), "operator") {
 			t.Errorf("%q, %v", states(out), err)
 		}
-		if err := w.conn.Archived(t.Context(), key(id)); err != nil {
+		if err := w.conn.Logs.Archived(t.Context(), key(id)); err != nil {
 			t.Errorf("it is fenced: %v", err)
 		}
 	})

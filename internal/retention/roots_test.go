@@ -47,7 +47,7 @@ func TestCrashesBetweenRoots(t *testing.T) {
 // all is what every session says, or why it does not.
 func (w *world) all() string {
 	w.t.Helper()
-	trees, err := w.op.Trees(w.t.Context(), "")
+	trees, err := w.op.Archive.Trees(w.t.Context(), "")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func (w *world) listed(limit int) map[run.ID][]run.State {
 	w.t.Helper()
 	states := map[run.ID][]run.State{}
 	for before, first := uint64(0), true; first || before > 0; first = false {
-		h, err := w.conn.History(w.t.Context(), session.DefaultTenant, before)
+		h, err := w.conn.Projections.History(w.t.Context(), session.DefaultTenant, before)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestImportOfRunsWithTheSameID(t *testing.T) {
 				if err != nil || s.Total == 0 {
 					t.Errorf("session %s, which was brought: %d rows, %v", home, s.Total, err)
 				}
-				h, err := w.conn.History(t.Context(), session.DefaultTenant, 0)
+				h, err := w.conn.Projections.History(t.Context(), session.DefaultTenant, 0)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -160,13 +160,13 @@ func (l purgedFirst) Append(ctx context.Context, at commitlog.Position, c commit
 func TestLiftedTooLate(t *testing.T) {
 	twice(t, func(w *world, prune func(*Options)) {
 		w.cutOff("archive")
-		trees, err := w.op.Trees(w.t.Context(), "")
+		trees, err := w.op.Archive.Trees(w.t.Context(), "")
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		last := trees[0].Sessions[len(trees[0].Sessions)-1]
-		log := purgedFirst{w.op.Log(), func() {
-			if err := w.op.Purge(w.t.Context(), key(last.ID), last.At); err != nil {
+		log := purgedFirst{w.op.Logs.Log(), func() {
+			if err := w.op.Archive.Purge(w.t.Context(), key(last.ID), last.At); err != nil {
 				w.t.Error(err)
 			}
 		}}

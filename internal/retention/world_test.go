@@ -93,7 +93,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{t: t, srv: srv, dir: t.TempDir(), hold: make(chan struct{})}
 	user, password := srv.Operator()
 	w.op = connect(t, srv, user, password)
-	if err := w.op.Provision(ctx); err != nil {
+	if err := w.op.Streams.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
 	user, password = srv.Node()
@@ -145,14 +145,14 @@ func (w *world) start(incarnation string) {
 		}
 		offers = append(offers, wire.Workflow{Name: name, Revision: "1"})
 	}
-	if err := w.conn.Register(ctx, dispatch.DefaultPool, offers); err != nil {
+	if err := w.conn.Dispatch.Register(ctx, dispatch.DefaultPool, offers); err != nil {
 		t.Fatal(err)
 	}
-	log := w.conn.Log()
+	log := w.conn.Logs.Log()
 	w.values = journal.NewValues(log)
 	w.sys = actors.New(&actors.Options{
 		Log: log, Spills: true, Values: w.values, Incarnation: incarnation, Workflows: registry, Drain: 50 * time.Millisecond,
-		Runtime: &engine.Runtime{Values: w.values, Models: model, Mint: w.conn.Minter(), Node: incarnation, Blobs: func(t session.Tenant) blob.Store { return w.conn.Blobs(t) }},
+		Runtime: &engine.Runtime{Values: w.values, Models: model, Mint: w.conn.Logs.Minter(), Node: incarnation, Blobs: func(t session.Tenant) blob.Store { return w.conn.Logs.Blobs(t) }},
 	})
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	w.end = end
@@ -160,7 +160,7 @@ func (w *world) start(incarnation string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay := w.conn.StartRelay(serving, &dispatch.RelayOptions{Incarnation: incarnation, Signal: w.sys.Signal})
+	relay := w.conn.Dispatch.StartRelay(serving, &dispatch.RelayOptions{Incarnation: incarnation, Signal: w.sys.Signal})
 	queries, err := w.conn.ServeQueries(serving, &api.Queries{Values: w.values})
 	if err != nil {
 		t.Fatal(err)
@@ -173,14 +173,14 @@ func (w *world) start(incarnation string) {
 		}
 	})
 	w.work.Go(func() {
-		_ = w.conn.PullTasks(serving, &dispatch.Intake{
+		_ = w.conn.Dispatch.PullTasks(serving, &dispatch.Intake{
 			Signal: sys.Signal, Enqueue: sys.Enqueue,
 			Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
 			Accept: sys.Accept,
 		})
 	})
 	w.work.Go(func() {
-		_ = w.conn.ServeRuns(serving, &dispatch.Host{
+		_ = w.conn.Dispatch.ServeRuns(serving, &dispatch.Host{
 			Incarnation: incarnation, Pool: dispatch.DefaultPool, Free: sys.Free, Freed: sys.Freed(),
 			Take: sys.Dispatched,
 		})
@@ -207,7 +207,7 @@ func (w *world) stop() {
 func (w *world) close() {
 	w.t.Helper()
 	w.stop()
-	if err := errors.Join(w.client.Close(), w.op.Close(), w.conn.Close()); err != nil {
+	if err := errors.Join(w.client.Close(), w.op.Conn.Close(), w.conn.Conn.Close()); err != nil {
 		w.t.Error(err)
 	}
 }
@@ -309,7 +309,7 @@ func (w *world) result(id run.ID) messages.Result {
 	if err != nil {
 		w.t.Fatalf("run %s: %v", id, err)
 	}
-	if err := w.conn.WaitCaughtUp(ctx); err != nil {
+	if err := w.conn.Projections.WaitCaughtUp(ctx); err != nil {
 		w.t.Fatal(err)
 	}
 	return r
@@ -350,7 +350,7 @@ func key(id session.ID) session.Key { return session.Key{Tenant: session.Default
 
 // texts reads a session again, not from a node's memory.
 func (w *world) texts(id session.ID) (string, error) {
-	s, err := journal.NewValues(w.conn.Log()).At(w.t.Context(), session.Ref{Key: key(id)})
+	s, err := journal.NewValues(w.conn.Logs.Log()).At(w.t.Context(), session.Ref{Key: key(id)})
 	if err != nil {
 		return "", err
 	}
@@ -365,7 +365,7 @@ func (w *world) texts(id session.ID) (string, error) {
 // audited demands that the stored bytes keep every promise.
 func (w *world) audited() {
 	w.t.Helper()
-	if err := w.conn.WaitCaughtUp(w.t.Context()); err != nil {
+	if err := w.conn.Projections.WaitCaughtUp(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
 	time.Sleep(time.Second) // results are stored beside
@@ -375,7 +375,7 @@ func (w *world) audited() {
 		w.t.Fatal(err)
 	}
 	r, err := audit.Run(w.t.Context(), func(yield func(audit.Message, error) bool) {
-		err := w.op.Dump(w.t.Context(), func(m eventlog.Stored) error {
+		err := w.op.Logs.Dump(w.t.Context(), func(m eventlog.Stored) error {
 			if !yield(audit.Message(m), nil) {
 				return stop
 			}
@@ -396,7 +396,7 @@ func (w *world) audited() {
 // treeOf is the tree of a root, as it is stored.
 func (w *world) treeOf(root session.ID) archive.Tree {
 	w.t.Helper()
-	trees, err := w.op.Trees(w.t.Context(), "")
+	trees, err := w.op.Archive.Trees(w.t.Context(), "")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -35,11 +35,11 @@ func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc [
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", run.ErrMalformed, err)
 		}
-		k := SessionOf(t, c.HomeOf, file)
-		if err := c.Admit(ctx, k); err != nil {
+		k := SessionOf(t, c.Logs.HomeOf, file)
+		if err := c.Dispatch.Admit(ctx, k); err != nil {
 			return nil, err
 		}
-		row, err := Session(ctx, c.Log(), t, c.HomeOf, file, user)
+		row, err := Session(ctx, c.Logs.Log(), t, c.Logs.HomeOf, file, user)
 		return []wire.Imported{row}, err
 	}
 	tree, err := open(doc, t, "import it with a user of that tenant")
@@ -50,7 +50,7 @@ func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc [
 		return nil, refusal(err)
 	}
 	for _, l := range tree.Logs {
-		if err := c.Admit(ctx, session.Key{Tenant: t, ID: l.Session}); err != nil {
+		if err := c.Dispatch.Admit(ctx, session.Key{Tenant: t, ID: l.Session}); err != nil {
 			return nil, err
 		}
 	}

@@ -102,7 +102,7 @@ func (s *site) connect(operator bool) *api.Conn {
 func (s *site) prune() (docs [][]byte) {
 	s.t.Helper()
 	c := s.connect(true)
-	defer c.Close()
+	defer c.Conn.Close()
 	dir := s.t.TempDir()
 	out, err := retention.Prune(s.t.Context(), c, &retention.Options{Keep: func(session.Tenant) (time.Duration, bool) { return 0, true }, Dir: dir, Grace: -1})
 	if err != nil {
@@ -226,7 +226,7 @@ func TestBadArchives(t *testing.T) {
 	if _, err := takeover.File(t.Context(), c, "acme", "ana", doc); !errors.Is(err, session.ErrTenant) {
 		t.Errorf("of another tenant: %v", err)
 	}
-	if err := c.Close(); err != nil {
+	if err := c.Conn.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := other.client.Session(t.Context(), string(id)); !errors.Is(err, session.ErrNotFound) {

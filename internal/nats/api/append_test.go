@@ -45,7 +45,7 @@ func TestAppendSurvives(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
-				l := c.Log()
+				l := c.Logs.Log()
 				k := sessiontest.Key("s")
 				at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 				var fired func() bool
@@ -84,7 +84,7 @@ func stored64(t *testing.T, c *Conn, k session.Key) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.JS.Stream(t.Context(), name)
+	s, err := c.Conn.JS.Stream(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func stored64(t *testing.T, c *Conn, k session.Key) uint64 {
 func TestAppendLostAckToOther(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		ctx := t.Context()
-		l := c.Log()
+		l := c.Logs.Log()
 		k := sessiontest.Key("s")
 		stream, subject, err := eventlog.EventSubject(k)
 		if err != nil {
@@ -114,7 +114,7 @@ func TestAppendLostAckToOther(t *testing.T) {
 		if !fired() {
 			t.Fatal("the fault did not happen")
 		}
-		m, err := c.LeaderLast(ctx, stream, subject)
+		m, err := c.Conn.LeaderLast(ctx, stream, subject)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,10 +142,10 @@ func TestAppendThroughOutage(t *testing.T) {
 				o.Dialer = func() (netConn, error) { return now.Load().Dial() }
 				o.Probe = func(ctx context.Context) ([]streams.SyncState, error) { return streamstest.Probe(now.Load())(ctx) }
 				c := layer.Dial(t, o)
-				if err := c.Provision(ctx); err != nil {
+				if err := c.Streams.Provision(ctx); err != nil {
 					t.Fatal(err)
 				}
-				l := c.Log()
+				l := c.Logs.Log()
 				k := sessiontest.Key("s")
 				at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 				if err := srv.Shutdown(ctx); err != nil {
@@ -187,7 +187,7 @@ func TestAppendContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		k := sessiontest.Key("s")
-		if _, err := c.Log().Append(ctx, commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, "x")); !errors.Is(err, context.Canceled) {
+		if _, err := c.Logs.Log().Append(ctx, commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, "x")); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 		if n := stored64(t, c, k); n != 0 {
@@ -201,7 +201,7 @@ func TestAppendContext(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			k := sessiontest.Key("s")
-			pos, err := c.Log().Append(ctx, commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, "x"))
+			pos, err := c.Logs.Log().Append(ctx, commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, "x"))
 			if err != nil || pos.Seq != 1 {
 				t.Errorf("got %v, %v: the commit is stored", pos, err)
 			}

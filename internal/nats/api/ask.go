@@ -22,7 +22,7 @@ func (c *Conn) ServeNode(ctx context.Context, incarnation, verb string, handle f
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return nil, err
 	}
-	return c.Serve(ctx, messages.NodeSubject(incarnation, verb), "", func(ctx context.Context, m *nats.Msg) any {
+	return c.Conn.Serve(ctx, messages.NodeSubject(incarnation, verb), "", func(ctx context.Context, m *nats.Msg) any {
 		v, err := handle(ctx, m.Data)
 		if err != nil {
 			return wire.ErrorOf(err)
@@ -42,7 +42,7 @@ func (c *Conn) AskNode(ctx context.Context, incarnation, verb string, body any) 
 	if err != nil {
 		return nil, err
 	}
-	reply, err := c.Ask(ctx, messages.NodeSubject(incarnation, verb), data)
+	reply, err := c.Conn.Ask(ctx, messages.NodeSubject(incarnation, verb), data)
 	if err == nil {
 		err = wire.ReplyError(reply)
 	}
@@ -66,12 +66,12 @@ func (c *Conn) DrainFor(ctx context.Context, t session.Tenant, incarnation strin
 		}
 		return err
 	}
-	user, err := c.User(ctx, t)
+	user, err := c.Conn.User(ctx, t)
 	if err != nil {
 		return err
 	}
 	_, err = answered(ctx, func(ctx context.Context) ([]byte, error) {
-		return c.Ask(ctx, messages.DrainSubject(t, user, incarnation), nil)
+		return c.Conn.Ask(ctx, messages.DrainSubject(t, user, incarnation), nil)
 	})
 	return err
 }
@@ -122,17 +122,17 @@ const replicaLag = 250 * time.Millisecond
 
 // othersStore reports whether the event streams hold a commit of any other tenant.
 func (c *Conn) othersStore(ctx context.Context, t session.Tenant) (bool, error) {
-	for p := range c.Partitions() {
-		stream := messages.EventStream(c.Generation(), p)
-		info, err := c.StreamInfo(ctx, stream)
+	for p := range c.Streams.Partitions() {
+		stream := messages.EventStream(c.Streams.Generation(), p)
+		info, err := c.Conn.StreamInfo(ctx, stream)
 		if err != nil {
 			return false, fmt.Errorf("nats/api: look at stream %s: %w", stream, conn.StreamError(err))
 		}
 		own := strings.TrimSuffix(info.Config.Subjects[0], ">") + string(t) + ".>"
-		count, err := c.Count(ctx, stream, own)
+		count, err := c.Streams.Count(ctx, stream, own)
 		if err == nil && count < info.State.Msgs {
 			conn.Pause(ctx, replicaLag)
-			count, err = c.Count(ctx, stream, own)
+			count, err = c.Streams.Count(ctx, stream, own)
 		}
 		if err != nil || count < info.State.Msgs {
 			return err == nil, err
@@ -148,7 +148,7 @@ func (a answerer) replay(ctx context.Context, t session.Tenant, q wire.Query) (a
 	}
 	var out wire.Replay
 	err := a.c.ofBegun(ctx, t, q.Run, func() error {
-		home, err := a.c.RunSession(ctx, t, q.Run)
+		home, err := a.c.Logs.RunSession(ctx, t, q.Run)
 		switch {
 		case err != nil:
 			return err

@@ -41,15 +41,15 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 		o.Level = streams.Lazy
 	}
 	c := layer.Dial(b, o)
-	if err := c.Provision(ctx); err != nil {
+	if err := c.Streams.Provision(ctx); err != nil {
 		b.Fatal(err)
 	}
 	watch, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
-	watching.Go(func() { _ = c.WatchRoom(watch) }) // as nodes do
+	watching.Go(func() { _ = c.Streams.WatchRoom(watch) }) // as nodes do
 	defer watching.Wait()
 	defer stop()
-	l := c.Log()
+	l := c.Logs.Log()
 	k := sessiontest.Key("s")
 	text := strings.Repeat("x", size)
 	other := sessiontest.Key("b")
@@ -80,7 +80,7 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 			b.Fatal(err)
 		}
 		start := time.Now()
-		ack, err := c.JS.Publish(ctx, subject, raw, jetstream.WithExpectLastSequencePerSubject(last))
+		ack, err := c.Conn.JS.Publish(ctx, subject, raw, jetstream.WithExpectLastSequencePerSubject(last))
 		bare = append(bare, time.Since(start))
 		if err != nil {
 			b.Fatal(err)
@@ -114,10 +114,10 @@ func BenchmarkActivate(b *testing.B) {
 	o := streamstest.NodeOptions(srv)
 	o.Level = streams.Lazy
 	c := layer.Dial(b, o)
-	if err := c.Provision(ctx); err != nil {
+	if err := c.Streams.Provision(ctx); err != nil {
 		b.Fatal(err)
 	}
-	l := c.Log()
+	l := c.Logs.Log()
 	k := sessiontest.Key("s")
 	at := sessiontest.Grow(b, l, k, commitlog.Position{}, 1000)
 	for i := range 20 {

@@ -59,7 +59,7 @@ func (c *Conn) Bind(ctx context.Context, t session.Tenant) (*Bound, error) {
 	if _, err := streams.ParseLevel(about.Level); err != nil || about.Generation == 0 || about.Partitions == 0 {
 		return nil, fmt.Errorf("nats/api: which event streams there are: the answer %q says it not: %w", m.Data, run.ErrMalformed)
 	}
-	c.O.Generation, c.O.Partitions, b.Level = about.Generation, about.Partitions, about.Level
+	c.Streams.O.Generation, c.Streams.O.Partitions, b.Level = about.Generation, about.Partitions, about.Level
 	return b, nil
 }
 
@@ -68,7 +68,7 @@ func (b *Bound) Tenant() session.Tenant { return b.tenant }
 
 // ask sends one request.
 func (b *Bound) ask(ctx context.Context, verb string, header nats.Header, body []byte) (*nats.Msg, error) {
-	m, err := b.c.Request(ctx, &nats.Msg{Subject: messages.StoreSubject(b.tenant, verb), Header: header, Data: body})
+	m, err := b.c.Conn.Request(ctx, &nats.Msg{Subject: messages.StoreSubject(b.tenant, verb), Header: header, Data: body})
 	if err != nil {
 		return nil, err
 	}
@@ -309,7 +309,7 @@ func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work)
 	if err != nil {
 		return "", err
 	}
-	m, err := b.c.Await(ctx, messages.StoreSubject(b.tenant, storeDeliver), body)
+	m, err := b.c.Conn.Await(ctx, messages.StoreSubject(b.tenant, storeDeliver), body)
 	if err == nil && m.Header.Get(micro.ErrorCodeHeader) != "" {
 		err = wire.ReplyError(m.Data)
 	}
@@ -325,7 +325,7 @@ func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work)
 
 // Announce is Conn.Announce by way of nodes for all tenants.
 func (b *Bound) Announce(ctx context.Context, incarnation string, about func() wire.Node, entered func()) error {
-	return announcing(ctx, b.c.Logger, func(ctx context.Context) error {
+	return announcing(ctx, b.c.Conn.Logger, func(ctx context.Context) error {
 		n := about()
 		n.Incarnation = incarnation
 		body, err := messages.Encode(n)
@@ -405,8 +405,8 @@ func (b *Bound) named(ctx context.Context, n named) (out found, err error) {
 // Answering returns nil if this node can take work at this moment: it is connected, and a
 // node for all tenants answers.
 func (b *Bound) Answering(ctx context.Context) error {
-	if !b.c.Connected() {
-		return fmt.Errorf("%w: %s: the connection is lost and is being made again", conn.ErrUnreachable, b.c.Servers())
+	if !b.c.Conn.Connected() {
+		return fmt.Errorf("%w: %s: the connection is lost and is being made again", conn.ErrUnreachable, b.c.Conn.Servers())
 	}
 	if _, err := b.ask(ctx, storeAbout, nil, nil); err != nil {
 		return fmt.Errorf("nats/api: no node for all tenants answers one of tenant %s: %w; start one", b.tenant, err)

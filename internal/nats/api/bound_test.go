@@ -42,7 +42,7 @@ func serveStore(t *testing.T, c *Conn, srv *natsserver.Server, w *natstest.Wire)
 	if err != nil {
 		t.Fatal(err)
 	}
-	queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
+	queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func (b *bindings) Append(ctx context.Context, at commitlog.Position, c commitlo
 	// The suite's ids are not minted, so that queries take them for names.
 	if at.Seq == 0 && c.Key.Valid() == nil {
 		subject := streams.KeySubject(streams.BucketAlias, wire.SessionAliasKey(c.Key.Tenant, string(c.Key.ID)))
-		_, err := b.asked.PublishExpecting(context.WithoutCancel(ctx), subject, 0, nil, fmt.Appendf(nil, `{"session":%q}`, c.Key.ID))
+		_, err := b.asked.Conn.PublishExpecting(context.WithoutCancel(ctx), subject, 0, nil, fmt.Appendf(nil, `{"session":%q}`, c.Key.ID))
 		if err != nil && !errors.Is(err, conn.ErrExpectation) {
 			return commitlog.Position{}, err
 		}
@@ -125,10 +125,10 @@ func TestBoundLogSuite(t *testing.T) {
 		o := streamstest.NodeOptions(srv)
 		o.Level = streams.Lazy
 		c := layer.Dial(t, o)
-		if err := c.Provision(t.Context()); err != nil {
+		if err := c.Streams.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		c.Place = func(k session.Key) (stream, subject string, err error) {
+		c.Logs.Place = func(k session.Key) (stream, subject string, err error) {
 			return streams.EventStream(1, 0), streams.PrefixEvent + "1.0." + string(k.Tenant) + "." + string(k.ID), k.Valid()
 		}
 		return &bindings{t: t, asked: c, asks: serveStore(t, c, srv, nil), logs: map[session.Tenant]commitlog.Log{}}
@@ -142,7 +142,7 @@ func TestBoundAppendSettles(t *testing.T) {
 	o := streamstest.NodeOptions(srv)
 	o.Level = streams.Lazy
 	c := layer.Dial(t, o)
-	if err := c.Provision(t.Context()); err != nil {
+	if err := c.Streams.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var w natstest.Wire
@@ -152,7 +152,7 @@ func TestBoundAppendSettles(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := b.Log()
-	mint := commitlog.IDGenerator{Generation: 1, Partitions: c.Partitions()}
+	mint := commitlog.IDGenerator{Generation: 1, Partitions: c.Streams.Partitions()}
 	k := session.Key{Tenant: "acme", ID: mint.ID("settles")}
 	first := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 
@@ -175,13 +175,13 @@ func TestBoundAppendSettles(t *testing.T) {
 		return false
 	})
 	w.Set(nil, hook)
-	sessiontest.Grow(t, c.Log(), k, third, 1)
+	sessiontest.Grow(t, c.Logs.Log(), k, third, 1)
 	if _, err := l.Append(t.Context(), third, sessiontest.Commit(k, third, "overtaken")); !errors.Is(err, session.ErrConflict) || !overtaken.Load() {
 		t.Errorf("behind another writer: %v, lost %v", err, lost())
 	}
 	w.Set(nil, nil)
 	var texts []string
-	for _, e := range sessiontest.ReadAll(t, c.Log(), k, commitlog.Position{}) {
+	for _, e := range sessiontest.ReadAll(t, c.Logs.Log(), k, commitlog.Position{}) {
 		texts = append(texts, e.Commit.Events[0].Data)
 	}
 	if len(texts) != 4 || !strings.Contains(texts[1], "the answer is lost") || !strings.Contains(texts[2], "the request is lost") {
@@ -207,7 +207,7 @@ func TestBoundWithoutNodes(t *testing.T) {
 		if err := store.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		l, k := b.Log(), session.Key{Tenant: "acme", ID: c.Minter().ID("alone")}
+		l, k := b.Log(), session.Key{Tenant: "acme", ID: c.Logs.Minter().ID("alone")}
 		first := sessiontest.Commit(k, commitlog.Position{}, "first")
 		for name, do := range map[string]func() error{
 			"append": func() error {

@@ -69,8 +69,8 @@ func (f *filler) store(tenant session.Tenant, runs int) {
 // until the nodes know.
 func (f *filler) limit(percent uint64) {
 	f.t.Helper()
-	for p := range f.n.conn.Partitions() {
-		s, err := f.js.Stream(f.t.Context(), streams.EventStream(f.n.conn.Generation(), p))
+	for p := range f.n.conn.Streams.Partitions() {
+		s, err := f.js.Stream(f.t.Context(), streams.EventStream(f.n.conn.Streams.Generation(), p))
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -86,8 +86,8 @@ func (f *filler) limit(percent uint64) {
 // commits is how many commits all streams hold.
 func (f *filler) commits() (n uint64) {
 	f.t.Helper()
-	for p := range f.n.conn.Partitions() {
-		s, err := f.js.Stream(f.t.Context(), streams.EventStream(f.n.conn.Generation(), p))
+	for p := range f.n.conn.Streams.Partitions() {
+		s, err := f.js.Stream(f.t.Context(), streams.EventStream(f.n.conn.Streams.Generation(), p))
 		if err != nil {
 			f.t.Fatal(err)
 		}

@@ -44,10 +44,10 @@ func TestClusterWriters(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
 	c := layer.Dial(t, clusterOptions(cluster, 0))
-	if err := c.Provision(ctx); err != nil {
+	if err := c.Streams.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Provision(ctx); err != nil {
+	if err := c.Streams.Provision(ctx); err != nil {
 		t.Fatalf("a second time: %v", err)
 	}
 	const writers = 16
@@ -63,7 +63,7 @@ func TestClusterWriters(t *testing.T) {
 		keys[w] = sessiontest.Key(fmt.Sprintf("writer%d", w))
 		cw := layer.Dial(t, clusterOptions(cluster, w%3))
 		wg.Go(func() {
-			at, err := write1(ctx, cw.Log(), keys[w], stop, func(d time.Duration) {
+			at, err := write1(ctx, cw.Logs.Log(), keys[w], stop, func(d time.Duration) {
 				appends.Add(1)
 				for old := slowest.Load(); int64(d) > old && !slowest.CompareAndSwap(old, int64(d)); old = slowest.Load() {
 				}
@@ -85,7 +85,7 @@ func TestClusterWriters(t *testing.T) {
 	t.Logf("%d appends, the slowest took %v", appends.Load(), time.Duration(slowest.Load()))
 	var messages uint64
 	for w := range writers {
-		entries := sessiontest.ReadAll(t, c.Log(), keys[w], commitlog.Position{})
+		entries := sessiontest.ReadAll(t, c.Logs.Log(), keys[w], commitlog.Position{})
 		if len(entries) != int(ends[w].Seq) {
 			t.Errorf("writer %d: %d commits, want %d", w, len(entries), ends[w].Seq)
 		}
@@ -150,17 +150,17 @@ func TestClusterBlobs(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
 	c := layer.Dial(t, clusterOptions(cluster, 0))
-	if err := c.Provision(ctx); err != nil {
+	if err := c.Streams.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
 	readers := []*Conn{c, layer.Dial(t, clusterOptions(cluster, 1)), layer.Dial(t, clusterOptions(cluster, 2))}
 	for i := range 200 {
 		data := bytes.Repeat(fmt.Appendf(nil, "%d ", i), 1+i*i)
-		ref, err := c.Blobs("default").Put(ctx, bytes.NewReader(data))
+		ref, err := c.Logs.Blobs("default").Put(ctx, bytes.NewReader(data))
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := readers[i%3].Blobs("default").Get(ctx, ref.Digest)
+		r, err := readers[i%3].Logs.Blobs("default").Get(ctx, ref.Digest)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func TestClusterMessageIDs(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
 	c := layer.Dial(t, clusterOptions(cluster, 0))
-	if err := c.Provision(ctx); err != nil {
+	if err := c.Streams.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
 	k := sessiontest.Key("s")
@@ -186,7 +186,7 @@ func TestClusterMessageIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	send := func(last uint64, data string) error {
-		_, err := c.PublishExpecting(ctx, subject, last, nats.Header{nats.MsgIdHdr: {"the same"}}, []byte(data))
+		_, err := c.Conn.PublishExpecting(ctx, subject, last, nats.Header{nats.MsgIdHdr: {"the same"}}, []byte(data))
 		return err
 	}
 	if err := send(0, "first"); err != nil {
@@ -204,7 +204,7 @@ func TestClusterLineage(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
 	c := layer.Dial(t, clusterOptions(cluster, 0))
-	if err := c.Provision(ctx); err != nil {
+	if err := c.Streams.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
 	const records = 2000
@@ -233,6 +233,6 @@ func TestClusterLineage(t *testing.T) {
 			}
 		})
 	}
-	streamstest.PutLineage(t, c.JS, c.HomeOf(session.DefaultTenant, "r1"), 1, records)
+	streamstest.PutLineage(t, c.Conn.JS, c.Logs.HomeOf(session.DefaultTenant, "r1"), 1, records)
 	wg.Wait()
 }

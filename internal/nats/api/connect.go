@@ -5,15 +5,21 @@ import (
 	"sync/atomic"
 
 	"github.com/rathcluster/rath/internal/nats/archive"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
-// Conn is a connection to the streams, and what runs on them. It is safe for concurrent use.
+// Conn is a connection, and the parts over it. It is safe for concurrent use.
 type Conn struct {
-	*dispatch.Dispatch
+	Conn        *conn.Conn
+	Streams     *streams.Streams
+	Logs        *eventlog.Logs
+	Projections *project.Projections
+	Archive     *archive.Archive
+	Dispatch    *dispatch.Dispatch
 	// renewed is the last renewal of this node's entry, nil before there was one.
 	renewed atomic.Pointer[renewal]
 }
@@ -23,9 +29,23 @@ type Conn struct {
 // (ErrUnreachable), when they refuse the credentials (ErrDenied) and when they
 // promise less (ErrDurability).
 func Connect(ctx context.Context, o *streams.Options) (*Conn, error) {
-	st, err := streams.OpenStore(ctx, o)
+	s, err := streams.OpenStore(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{Dispatch: dispatch.NewDispatch(archive.NewArchive(project.NewProjections(eventlog.NewLogs(st))))}, nil
+	return Over(s), nil
+}
+
+// Over returns the parts over s.
+func Over(s *streams.Streams) *Conn {
+	logs := eventlog.NewLogs(s)
+	projections := project.NewProjections(s, logs)
+	return &Conn{
+		Conn:        s.Conn,
+		Streams:     s,
+		Logs:        logs,
+		Projections: projections,
+		Archive:     archive.NewArchive(s, logs, projections),
+		Dispatch:    dispatch.NewDispatch(s, logs, projections),
+	}
 }

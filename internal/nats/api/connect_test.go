@@ -17,7 +17,7 @@ import (
 )
 
 // layer connects in the tests.
-var layer = streamstest.Layer[*Conn](Connect)
+var layer = streamstest.Layer[*Conn](Over)
 
 func TestMain(m *testing.M) { natstest.Main(m) }
 
@@ -58,7 +58,7 @@ func TestConnectErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, err := Connect(t.Context(), &tc.opts)
 			if err == nil {
-				_ = c.Close()
+				_ = c.Conn.Close()
 				t.Fatal("connected")
 			}
 			if tc.is != nil && !errors.Is(err, tc.is) {
@@ -87,10 +87,10 @@ func TestConnectEndedContext(t *testing.T) {
 func TestClientDoesNotStore(t *testing.T) {
 	srv := natstest.Start(t, nil)
 	c := layer.Dial(t, &streams.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true})
-	if err := c.Provision(t.Context()); !errors.Is(err, streams.ErrClientOnly) {
+	if err := c.Streams.Provision(t.Context()); !errors.Is(err, streams.ErrClientOnly) {
 		t.Errorf("Provision: %v", err)
 	}
-	if _, err := c.Blobs("default").Put(t.Context(), strings.NewReader("x")); !errors.Is(err, streams.ErrClientOnly) {
+	if _, err := c.Logs.Blobs("default").Put(t.Context(), strings.NewReader("x")); !errors.Is(err, streams.ErrClientOnly) {
 		t.Errorf("Put: %v", err)
 	}
 }
@@ -108,27 +108,27 @@ func TestCloseIsBounded(t *testing.T) {
 		}
 		stuck := make(chan struct{})
 		received := make(chan struct{}, 2)
-		if _, err := c.NC.Subscribe("x", func(_ *natsMsg) { received <- struct{}{}; <-stuck }); err != nil {
+		if _, err := c.Conn.NC.Subscribe("x", func(_ *natsMsg) { received <- struct{}{}; <-stuck }); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if err := c.NC.Publish("x", nil); err != nil {
+			if err := c.Conn.NC.Publish("x", nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 		<-received
 		start := time.Now()
-		if err := c.Close(); err != nil {
+		if err := c.Conn.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 		if d := time.Since(start); d < 3*time.Second || d > 8*time.Second {
 			t.Errorf("Close took %v, want about the drain timeout of 3s", d)
 		}
 		close(stuck)
-		if err := c.Close(); err != nil {
+		if err := c.Conn.Close(); err != nil {
 			t.Errorf("second Close: %v", err)
 		}
-		<-c.Closed()
+		<-c.Conn.Closed()
 		// The client looks every 100 ms whether the subscriber has ended.
 		time.Sleep(time.Second)
 	})
@@ -144,7 +144,7 @@ func TestCloseDelivers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.NC.Subscribe("x", func(m *natsMsg) {
+		if _, err := c.Conn.NC.Subscribe("x", func(m *natsMsg) {
 			time.Sleep(time.Second)
 			if err := m.Respond([]byte("done")); err != nil {
 				t.Error(err)
@@ -152,18 +152,18 @@ func TestCloseDelivers(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.NC.Flush(); err != nil {
+		if err := c.Conn.NC.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		answers := make(chan error, 3)
 		for range cap(answers) {
 			go func() {
-				_, err := asker.NC.Request("x", nil, time.Minute)
+				_, err := asker.Conn.NC.Request("x", nil, time.Minute)
 				answers <- err
 			}()
 		}
 		synctest.Wait() // all three are with c
-		if err := c.Close(); err != nil {
+		if err := c.Conn.Close(); err != nil {
 			t.Error(err)
 		}
 		for range cap(answers) {
@@ -191,11 +191,11 @@ func TestReconnect(t *testing.T) {
 			return []streams.SyncState{{Server: "s", Always: !lazy, Interval: time.Minute}}, nil
 		}
 		c := layer.Dial(t, o)
-		if err := c.Provision(ctx); err != nil {
+		if err := c.Streams.Provision(ctx); err != nil {
 			t.Fatal(err)
 		}
 		put := func() error {
-			_, err := c.Blobs("default").Put(ctx, strings.NewReader(time.Now().String()))
+			_, err := c.Logs.Blobs("default").Put(ctx, strings.NewReader(time.Now().String()))
 			return err
 		}
 		if err := errors.Join(put(), put()); err != nil {
@@ -208,7 +208,7 @@ func TestReconnect(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if c.Connected() {
+		if c.Conn.Connected() {
 			t.Error("connected to a server that is gone")
 		}
 		now.Store(natstest.Start(t, opts))

@@ -31,7 +31,7 @@ const queueGroup = "rath"
 // unless they are nil.
 func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context, s journal.Signal) error, take TakeOver, memories Memories) (*conn.Service, error) {
 	imports := &importer{c, take, make(chan struct{}, 1)}
-	return c.Serve(ctx, messages.ControlPrefix+">", queueGroup, func(ctx context.Context, m *nats.Msg) any {
+	return c.Conn.Serve(ctx, messages.ControlPrefix+">", queueGroup, func(ctx context.Context, m *nats.Msg) any {
 		if of, ok := wire.ParseControlSubject(m.Subject); ok && strings.HasPrefix(of.Verb, "archive.") {
 			return imports.answer(ctx, of)
 		} else if ok && strings.HasPrefix(of.Verb, "lineage.") {
@@ -89,12 +89,12 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 	}
 	if s.Run == "" {
 		// The session may be named by its alias.
-		if s.To.ID, err = c.ResolveSession(ctx, tenant, string(s.To.ID), false); err != nil {
+		if s.To.ID, err = c.Logs.ResolveSession(ctx, tenant, string(s.To.ID), false); err != nil {
 			return "", err
 		}
 		return "", apply(ctx, s)
 	}
-	home, err := c.RunSession(ctx, tenant, s.Run)
+	home, err := c.Logs.RunSession(ctx, tenant, s.Run)
 	if err == nil {
 		s.To = home
 		err = apply(ctx, s)
@@ -201,7 +201,7 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal
 		}
 		// The process that left the note may have got no further.
 		if have.Session == "" {
-			return told, c.PutCancelled(ctx, tenant, s.Run)
+			return told, c.Dispatch.PutCancelled(ctx, tenant, s.Run)
 		}
 		// The log may hold it by now; if not, the intake sees the note.
 		s.To = session.Key{Tenant: tenant, ID: have.Session}
@@ -232,7 +232,7 @@ const (
 // of the tasks for which no stream has room. While there may be such, the answer is
 // run.ErrBusy, too.
 func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) (bool, error) {
-	consumer, err := c.LookQueue(ctx, streams.TasksQueue())
+	consumer, err := c.Streams.LookQueue(ctx, streams.TasksQueue())
 	if err != nil {
 		return false, err
 	}
@@ -242,11 +242,11 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 	}
 	from := info.Delivered.Stream + 1
 	for range lookAt {
-		m, err := c.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
+		m, err := c.Conn.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
 		switch {
 		case errors.Is(err, conn.ErrNoMessage) && info.NumAckPending == 0:
 			return false, nil
-		case errors.Is(err, conn.ErrNoMessage) && c.Capacity.MayRefuse():
+		case errors.Is(err, conn.ErrNoMessage) && c.Streams.Capacity.MayRefuse():
 			return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of those that wait for room in a stream; try again later, or it was refused when it was submitted", id, run.ErrBusy)
 		case errors.Is(err, conn.ErrNoMessage):
 			return c.taskGiven(ctx, tenant, id, info)
@@ -266,7 +266,7 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, info *jetstream.ConsumerInfo) (bool, error) {
 	from := info.AckFloor.Stream + 1
 	for range lookAt {
-		m, err := c.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
+		m, err := c.Conn.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
 		switch {
 		case errors.Is(err, conn.ErrNoMessage) || err == nil && m.Seq > info.Delivered.Stream:
 			conn.Pause(ctx, aliasSoon)

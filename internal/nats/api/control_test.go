@@ -81,7 +81,7 @@ func TestControlAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := raw.Close(); err != nil {
+			if err := raw.Conn.Close(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -29,7 +29,7 @@ func TestBurstWaits(t *testing.T) {
 			t.Errorf("%d of %d tasks are in no log after a second", n, burst)
 		}
 		want := dispatch.PoolWaiting{Pool: dispatch.DefaultPool, Class: messages.ClassInteractive, Runs: burst}
-		if got, err := a.conn.Waiting(t.Context()); err != nil || len(got) != 1 || got[0] != want {
+		if got, err := a.conn.Dispatch.Waiting(t.Context()); err != nil || len(got) != 1 || got[0] != want {
 			t.Errorf("%v wait, %v; want %v", got, err, want)
 		}
 		close(a.hold)

@@ -19,7 +19,7 @@ import (
 // refusedLetter has a task refused, and returns the number of its letter.
 func refusedLetter(t *testing.T, c *Conn) string {
 	t.Helper()
-	if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+	if _, err := c.Conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
 		t.Fatal(err)
 	}
 	pullWhile(t, c, time.Second, dispatch.Intake{Offers: func(string) (string, bool) { return "", false }})
@@ -58,7 +58,7 @@ func TestLetterEndsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 				at := refusedLetter(t, c)
-				other := layer.Dial(t, &c.O)
+				other := layer.Dial(t, &c.Streams.O)
 				var early, late string
 				var earlyErr error
 				hook, fired := natstest.Once(`"end":"`, func([]byte) bool {
@@ -71,7 +71,7 @@ func TestLetterEndsOnce(t *testing.T) {
 				if !fired() || earlyErr != nil || errors.Is(err, run.ErrState) != tc.refused || err == nil && early != late {
 					t.Errorf("stood still: %v; the first is told %q, %v, and the second %q, %v", fired(), early, earlyErr, late, err)
 				}
-				if _, tasks := streamstest.LettersAndTasks(t, c); tasks != tc.tasks || len(listedLetters(t, c)) != 0 {
+				if _, tasks := streamstest.LettersAndTasks(t, c.Streams); tasks != tc.tasks || len(listedLetters(t, c)) != 0 {
 					t.Errorf("%d tasks, letters %+v", tasks, listedLetters(t, c))
 				}
 			})
@@ -94,7 +94,7 @@ func TestLetterHalfRetried(t *testing.T) {
 		if id, err := c.controlDead(ending, ofLetter(at, messages.VerbLetterRetry), messages.Control{}); err == nil || !fired() {
 			t.Fatalf("run %s, about to be submitted: %v", id, fired())
 		}
-		if _, tasks := streamstest.LettersAndTasks(t, c); tasks != 0 || len(listedLetters(t, c)) != 1 {
+		if _, tasks := streamstest.LettersAndTasks(t, c.Streams); tasks != 0 || len(listedLetters(t, c)) != 1 {
 			t.Errorf("%d tasks, letters %+v", tasks, listedLetters(t, c))
 		}
 		if _, err := c.controlDead(t.Context(), ofLetter(at, messages.VerbLetterDrop), messages.Control{}); !errors.Is(err, run.ErrState) {
@@ -102,7 +102,7 @@ func TestLetterHalfRetried(t *testing.T) {
 		}
 		for range 2 {
 			id, err := c.controlDead(t.Context(), ofLetter(at, messages.VerbLetterRetry), messages.Control{})
-			if _, tasks := streamstest.LettersAndTasks(t, c); err != nil || id != "r1-r"+at || tasks != 1 || len(listedLetters(t, c)) != 0 {
+			if _, tasks := streamstest.LettersAndTasks(t, c.Streams); err != nil || id != "r1-r"+at || tasks != 1 || len(listedLetters(t, c)) != 0 {
 				t.Errorf("run %s, %v; %d tasks, letters %+v", id, err, tasks, listedLetters(t, c))
 			}
 		}

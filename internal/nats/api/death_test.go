@@ -302,7 +302,7 @@ func TestUnclaimed(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var pulling sync.WaitGroup
 		pulling.Go(func() {
-			err := dying.PullTasks(ctx, &dispatch.Intake{
+			err := dying.Dispatch.PullTasks(ctx, &dispatch.Intake{
 				Offers: func(string) (string, bool) { return "1", true },
 				Accept: func(ctx context.Context, _ journal.Task) (journal.Answer, error) {
 					close(taken)

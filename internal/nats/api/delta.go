@@ -20,5 +20,5 @@ func (c *Conn) PublishDelta(p engine.Delta) {
 	if err != nil {
 		return // too large for a message: the chunk that is committed has it
 	}
-	_ = c.NC.Publish(messages.RunSubject(p.Session.Tenant, p.Run, messages.OnDelta), data)
+	_ = c.Conn.NC.Publish(messages.RunSubject(p.Session.Tenant, p.Run, messages.OnDelta), data)
 }

@@ -53,11 +53,11 @@ func TestDiskFillsUp(t *testing.T) {
 			if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 1 || nodes[0].Full[0].Stream != wire.FullDisk || nodes[0].Full[0].Room != room {
 				t.Errorf("the node is shown as %+v, %v", nodes, err)
 			}
-			if err := n.conn.Answering(t.Context()); !errors.Is(err, conn.ErrFull) || !strings.Contains(err.Error(), "the disk of the store has ") {
+			if err := n.conn.Streams.Answering(t.Context()); !errors.Is(err, conn.ErrFull) || !strings.Contains(err.Error(), "the disk of the store has ") {
 				t.Errorf("whether it can work is told as %v", err)
 			}
 		}
-		if err := n.conn.Answering(t.Context()); err != nil {
+		if err := n.conn.Streams.Answering(t.Context()); err != nil {
 			t.Errorf("with room: %v", err)
 		}
 		submit(t, nc, "hold", `{"id":"ends"}`)
@@ -108,7 +108,7 @@ func TestDiskFillsUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer client.Close()
+		defer client.Conn.Close()
 		began := time.Now()
 		err = client.Submit(t.Context(), session.DefaultTenant, "agent", []byte(`{"id":"none","input":"x"}`))
 		if !errors.Is(err, conn.ErrFull) || !strings.Contains(err.Error(), "disk") || time.Since(began) > 0 {
@@ -125,10 +125,10 @@ func TestDiskFillsUp(t *testing.T) {
 
 		left(1000 * mib)
 		succeeded(t, nc, "ends", "open", "new")
-		if err := n.conn.Answering(t.Context()); err != nil {
+		if err := n.conn.Streams.Answering(t.Context()); err != nil {
 			t.Errorf("with room again: %v", err)
 		}
-		if s, err := n.conn.Result(t.Context(), session.DefaultTenant, run.ID("none")); !errors.Is(err, run.ErrUnknownRun) {
+		if s, err := n.conn.Projections.Result(t.Context(), session.DefaultTenant, run.ID("none")); !errors.Is(err, run.ErrUnknownRun) {
 			t.Errorf("what was refused is there: %+v, %v", s, err)
 		}
 		n.stop()

@@ -267,7 +267,7 @@ func TestDrainedNodeIsLeftAlone(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(10 * time.Second)
-		if n := refused.Load(); n > int64(a.conn.Partitions()) {
+		if n := refused.Load(); n > int64(a.conn.Streams.Partitions()) {
 			t.Errorf("it refused %d runs in 10 s", n)
 		}
 		a.stop()

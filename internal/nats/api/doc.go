@@ -1,17 +1,16 @@
 // Package api is Rath on NATS as nodes and clients use it: requests and their answers
 // (control, queries, dead letters, remote tools, nodes), over all that lies below.
 //
-// A [Conn] is one connection to the NATS servers. Its methods hand out what the packages
-// of the core ask for: the log of sessions, snapshots, blobs, whose contracts are there.
-// The layers below it are packages streams, eventlog, project, archive and dispatch; each
-// holds the one before.
+// A [Conn] is one connection to the NATS servers, with the parts over it side by side:
+// packages streams, eventlog, project, archive and dispatch. Each part holds those that it
+// uses; dispatching does not use the archive.
 //
 //	c, err := api.Connect(ctx, &streams.Options{URL: "nats://nats:4222", Name: "node-1", Replicas: 3, Probe: …})
 //	if err != nil {
 //		return err
 //	}
-//	defer c.Close()
-//	if err := c.Provision(ctx); err != nil {
+//	defer c.Conn.Close()
+//	if err := c.Streams.Provision(ctx); err != nil {
 //		return err
 //	}
 //

@@ -23,7 +23,7 @@ import (
 func (n *node) dump(t *testing.T) iter.Seq2[audit.Message, error] {
 	return func(yield func(audit.Message, error) bool) {
 		stop := errors.New("stop")
-		err := n.conn.Dump(t.Context(), func(m eventlog.Stored) error {
+		err := n.conn.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
 			if !yield(audit.Message(m), nil) {
 				return stop
 			}
@@ -59,7 +59,7 @@ func TestDumpIsAudited(t *testing.T) {
 		submit(t, nc, "agent", `{"id":"waits","input":"x"}`)
 		waiting := 0
 		operator := connectOperator(t, srv)
-		if err := operator.Dump(t.Context(), func(m eventlog.Stored) error {
+		if err := operator.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
 			if m.Stream == streams.StreamTasks && m.Subject == "rath.task.default.anonymous.agent" && strings.Contains(string(m.Data), "waits") {
 				waiting++
 			}
@@ -67,7 +67,7 @@ func TestDumpIsAudited(t *testing.T) {
 		}); err != nil || waiting != 1 {
 			t.Errorf("the dump holds the task that waits %d times, error %v", waiting, err)
 		}
-		if err := operator.Close(); err != nil {
+		if err := operator.Conn.Close(); err != nil {
 			t.Error(err)
 		}
 		n = startNode(t, srv, "node-2")

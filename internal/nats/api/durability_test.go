@@ -47,7 +47,7 @@ func TestLevels(t *testing.T) {
 			tc.opts.Dialer = srv.Dial
 			c, err := Connect(t.Context(), &tc.opts)
 			if err == nil {
-				defer c.Close()
+				defer c.Conn.Close()
 			}
 			if len(tc.names) == 0 {
 				if err != nil {
@@ -57,8 +57,8 @@ func TestLevels(t *testing.T) {
 				if want == "" {
 					want = streams.Fsync
 				}
-				if c.Level() != want {
-					t.Errorf("level %s, want %s", c.Level(), want)
+				if c.Streams.Level() != want {
+					t.Errorf("level %s, want %s", c.Streams.Level(), want)
 				}
 				return
 			}
@@ -80,7 +80,7 @@ func TestRealServer(t *testing.T) {
 		srv := natstest.Start(t, &natsserver.Options{Lazy: lazy})
 		c, err := Connect(t.Context(), streamstest.NodeOptions(srv))
 		if err == nil {
-			err = c.Close()
+			err = c.Conn.Close()
 		}
 		if lazy != errors.Is(err, streams.ErrDurability) || !lazy && err != nil {
 			t.Errorf("lazy %v: %v", lazy, err)
@@ -132,11 +132,11 @@ func TestMonitorProbe(t *testing.T) {
 // cannot be asked yet: the writer waits instead of failing.
 func TestProbeFailsForAMoment(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
-		l := c.Log()
+		l := c.Logs.Log()
 		k := sessiontest.Key("s")
 		at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
-		ask, down := c.O.Probe, time.Now().Add(10*time.Second)
-		c.O.Probe = func(ctx context.Context) ([]streams.SyncState, error) {
+		ask, down := c.Streams.O.Probe, time.Now().Add(10*time.Second)
+		c.Streams.O.Probe = func(ctx context.Context) ([]streams.SyncState, error) {
 			if time.Now().Before(down) {
 				return nil, errors.New("connection refused")
 			}
@@ -144,7 +144,7 @@ func TestProbeFailsForAMoment(t *testing.T) {
 		}
 		hook, _ := natstest.Once("PING", natstest.Drop)
 		w.Set(nil, hook)
-		if err := c.NC.FlushWithContext(shortly(t)); err == nil {
+		if err := c.Conn.NC.FlushWithContext(shortly(t)); err == nil {
 			t.Fatal("the connection was not cut")
 		}
 		w.Set(nil, nil)
@@ -157,7 +157,7 @@ func TestProbeFailsForAMoment(t *testing.T) {
 		down = time.Now().Add(time.Hour)
 		hook, _ = natstest.Once("PING", natstest.Drop)
 		w.Set(nil, hook)
-		if err := c.NC.FlushWithContext(shortly(t)); err == nil {
+		if err := c.Conn.NC.FlushWithContext(shortly(t)); err == nil {
 			t.Fatal("the connection was not cut")
 		}
 		w.Set(nil, nil)

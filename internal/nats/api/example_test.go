@@ -46,8 +46,8 @@ func connect(ctx context.Context, srv *natsserver.Server) (*api.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Provision(ctx); err != nil {
-		return nil, errors.Join(err, c.Close())
+	if err := c.Streams.Provision(ctx); err != nil {
+		return nil, errors.Join(err, c.Conn.Close())
 	}
 	return c, nil
 }
@@ -62,22 +62,22 @@ func ExampleConn_Log() {
 		fmt.Println(err)
 		return
 	}
-	defer c.Close()
+	defer c.Conn.Close()
 
-	minter := commitlog.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
+	minter := commitlog.IDGenerator{Generation: c.Streams.Generation(), Partitions: c.Streams.Partitions()}
 	k := session.Key{Tenant: session.DefaultTenant, ID: minter.ID("example")}
 	first := commitlog.Commit{
 		Key: k, Root: k.ID, Seq: 1, Epoch: 1,
 		Events: []session.Event{session.ChunkEvent(session.UserText("hello"))},
 	}
-	at, err := c.Log().Append(ctx, commitlog.Position{}, first)
+	at, err := c.Logs.Log().Append(ctx, commitlog.Position{}, first)
 	fmt.Println("commit", at.Seq, err)
 
 	first.Epoch = 2 // another writer, which has not read the log
-	_, err = c.Log().Append(ctx, commitlog.Position{}, first)
+	_, err = c.Logs.Log().Append(ctx, commitlog.Position{}, first)
 	fmt.Println("refused:", errors.Is(err, session.ErrConflict))
 
-	for e, err := range c.Log().Read(ctx, k, commitlog.Position{}) {
+	for e, err := range c.Logs.Log().Read(ctx, k, commitlog.Position{}) {
 		fmt.Println("read", e.Commit.Seq, e.Commit.Events[0].Kind, err)
 	}
 	// Output:
@@ -96,11 +96,11 @@ func ExampleConn_Blobs() {
 		fmt.Println(err)
 		return
 	}
-	defer c.Close()
+	defer c.Conn.Close()
 
-	ref, err := c.Blobs("one").Put(ctx, bytes.NewReader([]byte("a long tool output")))
+	ref, err := c.Logs.Blobs("one").Put(ctx, bytes.NewReader([]byte("a long tool output")))
 	fmt.Println(ref.Size, err)
-	r, err := c.Blobs("one").Get(ctx, ref.Digest)
+	r, err := c.Logs.Blobs("one").Get(ctx, ref.Digest)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -108,7 +108,7 @@ func ExampleConn_Blobs() {
 	defer r.Close()
 	data, err := io.ReadAll(r)
 	fmt.Println(string(data), err)
-	_, err = c.Blobs("two").Get(ctx, ref.Digest)
+	_, err = c.Logs.Blobs("two").Get(ctx, ref.Digest)
 	fmt.Println(err != nil)
 	// Output:
 	// 18 <nil>
@@ -138,7 +138,7 @@ func ExampleConnect() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("level:", c.Level(), c.Close())
+	fmt.Println("level:", c.Streams.Level(), c.Conn.Close())
 	// Output:
 	// refused: true
 	// level: lazy <nil>

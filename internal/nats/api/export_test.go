@@ -19,16 +19,16 @@ type (
 
 // Kill ends the connection as the death of its process does: nothing that is
 // under way is finished.
-func (c *Conn) Kill() { c.NC.Close() }
+func (c *Conn) Kill() { c.Conn.NC.Close() }
 
 // Cut breaks the connection, which is restored by itself.
-func (c *Conn) Cut() error { return c.NC.ForceReconnect() }
+func (c *Conn) Cut() error { return c.Conn.NC.ForceReconnect() }
 
 // Relays returns the partitions whose lineage is relayed here.
 func (c *Conn) Relays() []uint32 {
 	var out []uint32
-	for p := range c.Partitions() {
-		if _, here := c.Watermarks.Here(streams.EventStream(c.Generation(), p)); here {
+	for p := range c.Streams.Partitions() {
+		if _, here := c.Projections.Watermarks.Here(streams.EventStream(c.Streams.Generation(), p)); here {
 			out = append(out, p)
 		}
 	}
@@ -42,7 +42,7 @@ func (c *Conn) Stored(ctx context.Context, stream, filter string) iter.Seq2[[]by
 		defer cancel()
 		in := make(chan conn.Message, conn.FollowAhead)
 		err := conn.Following(ctx, func(ctx context.Context) error {
-			return c.Follow(ctx, stream, filter, 1, in)
+			return c.Conn.Follow(ctx, stream, filter, 1, in)
 		}, func(ctx context.Context) error {
 			for {
 				select {
@@ -63,6 +63,6 @@ func (c *Conn) Stored(ctx context.Context, stream, filter string) iter.Seq2[[]by
 
 // Traffic returns how many messages this connection has sent and got.
 func (c *Conn) Traffic() (sent, got uint64) {
-	s := c.NC.Stats()
+	s := c.Conn.NC.Stats()
 	return s.OutMsgs, s.InMsgs
 }

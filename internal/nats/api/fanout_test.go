@@ -82,7 +82,7 @@ func traffic(t *testing.T, branches int) map[string]int {
 		stored(-1)
 		var own []string
 		for i := range branches {
-			own = append(own, string(n.conn.Minter().Child(session.DefaultTenant, "r1", fmt.Sprint("0.b", i))))
+			own = append(own, string(n.conn.Logs.Minter().Child(session.DefaultTenant, "r1", fmt.Sprint("0.b", i))))
 		}
 		stop := reads(t, srv, own, counts)
 		submit(t, nc, "in-turn", `{"id":"r1"}`)
@@ -305,8 +305,8 @@ func TestBranchesHaveTheTimeOfTheirRun(t *testing.T) {
 			}
 		}
 		for _, id := range []string{"less", "more"} {
-			outer := first.conn.Minter().Child(session.DefaultTenant, id, "0.x")
-			inner := first.conn.Minter().Child(session.DefaultTenant, string(outer), "0.x.0.y")
+			outer := first.conn.Logs.Minter().Child(session.DefaultTenant, id, "0.x")
+			inner := first.conn.Logs.Minter().Child(session.DefaultTenant, string(outer), "0.x.0.y")
 			state, within, branch := "succeeded", 40*time.Second, "succeeded"
 			if id == "less" {
 				state, within, branch = "timed_out", 20*time.Second, "cancelled"

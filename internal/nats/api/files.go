@@ -36,7 +36,7 @@ func (c *Conn) controlBlob(ctx context.Context, t session.Tenant, id, verb strin
 	if err != nil {
 		return err
 	}
-	err = c.StoreBlobMessage(ctx, t, d, m.List, m.Data)
+	err = c.Logs.StoreBlobMessage(ctx, t, d, m.List, m.Data)
 	if errors.Is(err, eventlog.ErrBlobMessage) {
 		err = fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
@@ -60,7 +60,7 @@ func (a answerer) blob(ctx context.Context, t session.Tenant, q wire.Query) (any
 	default:
 		return nil, &strict.Error{Message: "query", Field: "digests", Problem: fmt.Sprintf("there are %d", n), Remedy: "ask for one blob at a time"}
 	}
-	data, list, err := a.c.LoadBlobMessage(ctx, t, q.Digests[0])
+	data, list, err := a.c.Logs.LoadBlobMessage(ctx, t, q.Digests[0])
 	if errors.Is(err, blob.ErrNotFound) {
 		err = fmt.Errorf("%w: %w", session.ErrNotFound, err)
 	}
@@ -68,7 +68,7 @@ func (a answerer) blob(ctx context.Context, t session.Tenant, q wire.Query) (any
 }
 
 func (a answerer) missing(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
-	ds, err := a.c.MissingBlobs(ctx, t, q.Digests)
+	ds, err := a.c.Logs.MissingBlobs(ctx, t, q.Digests)
 	return wire.Missing{Missing: ds}, err
 }
 
@@ -80,7 +80,7 @@ func (a answerer) commits(ctx context.Context, t session.Tenant, q wire.Query) (
 	if err != nil {
 		return nil, err
 	}
-	if ref.ID, err = a.c.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
+	if ref.ID, err = a.c.Logs.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
 		return nil, err
 	}
 	at, err := q.At.Position()
@@ -89,7 +89,7 @@ func (a answerer) commits(ctx context.Context, t session.Tenant, q wire.Query) (
 	}
 	out := wire.Commits{Commits: []wire.StoredCommit{}}
 	room := pageRoom
-	for e, err := range a.c.StoredLog().Read(ctx, ref.Key, at) {
+	for e, err := range a.c.Logs.StoredLog().Read(ctx, ref.Key, at) {
 		if err != nil {
 			return nil, err
 		}
@@ -148,7 +148,7 @@ func (r *remoteBlobs) Store(ctx context.Context, d blob.Digest, list bool, data 
 	if err != nil {
 		return err
 	}
-	user, err := r.c.User(ctx, r.t)
+	user, err := r.c.Conn.User(ctx, r.t)
 	if err != nil {
 		return err
 	}

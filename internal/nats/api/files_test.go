@@ -24,7 +24,7 @@ import (
 func served(t *testing.T, test func(t *testing.T, c *Conn)) {
 	t.Helper()
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
+		queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func served(t *testing.T, test func(t *testing.T, c *Conn)) {
 // the streams hold is the same as if a node had stored them.
 func TestRemoteBlobs(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
-		far, near := c.RemoteBlobs("acme"), c.Blobs("acme")
+		far, near := c.RemoteBlobs("acme"), c.Logs.Blobs("acme")
 		for _, size := range []int{0, 1, wire.MaxBlobPart - 1, wire.MaxBlobPart, wire.MaxBlobPart + 1, 3*wire.MaxBlobPart + 7} {
 			data := bytes.Repeat([]byte("x"), size)
 			ref, err := far.Put(t.Context(), bytes.NewReader(data))
@@ -89,7 +89,7 @@ func TestBlobsOfOthers(t *testing.T) {
 // TestBadBlobs refuses what is not the blob that it is said to be.
 func TestBadBlobs(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
-		part, err := c.Blobs("acme").Put(t.Context(), strings.NewReader("part"))
+		part, err := c.Logs.Blobs("acme").Put(t.Context(), strings.NewReader("part"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestBadBlobs(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if d, err := blob.ParseDigest(tt.digest); err == nil && d != part.Digest {
-				if _, err := read(t.Context(), c.Blobs("acme"), d); !errors.Is(err, blob.ErrNotFound) {
+				if _, err := read(t.Context(), c.Logs.Blobs("acme"), d); !errors.Is(err, blob.ErrNotFound) {
 					t.Errorf("%s: something is stored: %v", name, err)
 				}
 			}
@@ -135,14 +135,14 @@ func TestBadBlobs(t *testing.T) {
 func TestUploadWithoutRoom(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
 		for _, tenant := range []session.Tenant{"acme", "acme", "acme", "other"} {
-			if _, err := c.Blobs(tenant).Put(t.Context(), bytes.NewReader(random(64<<10))); err != nil {
+			if _, err := c.Logs.Blobs(tenant).Put(t.Context(), bytes.NewReader(random(64<<10))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		fill := &streams.StreamUsage{Needed: true}
 		fill.Bytes.Store(256 << 10)
 		fill.Max.Store(320 << 10)
-		c.Capacity.Streams[streams.StreamBlob] = fill
+		c.Streams.Capacity.Streams[streams.StreamBlob] = fill
 		if _, err := c.RemoteBlobs("acme").Put(t.Context(), strings.NewReader("more")); !errors.Is(err, run.ErrBusy) {
 			t.Errorf("the tenant that has most: %v", err)
 		}

@@ -35,14 +35,14 @@ func TestClusterRelays(t *testing.T) {
 	cluster := natstest.StartCluster(t, 3)
 	open := func(first int) *api.Conn { return clustered(ctx, t, cluster.URLs(first)) }
 	writer := open(0)
-	if err := writer.Provision(ctx); err != nil {
+	if err := writer.Streams.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
 	var relays sync.WaitGroup
 	relay := func(c *api.Conn, name string) (stop func()) {
 		ctx, cancel := context.WithCancel(ctx)
 		relays.Go(func() {
-			if err := c.StartRelay(ctx, &dispatch.RelayOptions{Incarnation: name}).Wait(); err != nil {
+			if err := c.Dispatch.StartRelay(ctx, &dispatch.RelayOptions{Incarnation: name}).Wait(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -61,9 +61,9 @@ func TestClusterRelays(t *testing.T) {
 	for w := range writers {
 		writing.Go(func() {
 			for i := range each {
-				id := writer.Minter().ID(fmt.Sprintf("w%d-%d", w, i))
+				id := writer.Logs.Minter().ID(fmt.Sprintf("w%d-%d", w, i))
 				ids[w*each+i] = id
-				turns(t, writer.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 2, true)
+				turns(t, writer.Logs.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 2, true)
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestClusterRelays(t *testing.T) {
 	reader := open(0)
 	want := 0
 	for _, id := range ids {
-		for e, err := range reader.Log().Read(ctx, session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}) {
+		for e, err := range reader.Logs.Log().Read(ctx, session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +139,7 @@ func TestClusterRelays(t *testing.T) {
 	stops[2]()
 	relays.Wait()
 	for _, c := range []*api.Conn{writer, conns[0], conns[2], reader} {
-		if err := c.Close(); err != nil {
+		if err := c.Conn.Close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -180,8 +180,8 @@ func BenchmarkClusterRelay(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer c.Close()
-	if err := c.Provision(b.Context()); err != nil {
+	defer c.Conn.Close()
+	if err := c.Streams.Provision(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	var writing sync.WaitGroup
@@ -189,7 +189,7 @@ func BenchmarkClusterRelay(b *testing.B) {
 	for w := range commits {
 		writing.Go(func() {
 			for i := 0; commits[w]*len(commits) < b.N; i++ {
-				commits[w] += turns(b, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: c.Minter().ID(fmt.Sprintf("s%d-%d", w, i))}, 10, true)
+				commits[w] += turns(b, c.Logs.Log(), session.Key{Tenant: session.DefaultTenant, ID: c.Logs.Minter().ID(fmt.Sprintf("s%d-%d", w, i))}, 10, true)
 			}
 		})
 	}
@@ -210,7 +210,7 @@ func BenchmarkClusterRelay(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ResetTimer()
-	go func() { done <- c.StartRelay(ctx, nil).Wait() }()
+	go func() { done <- c.Dispatch.StartRelay(ctx, nil).Wait() }()
 	ended, sessions, records := 0, 0, 0
 	for _, n := range commits {
 		sessions += n / 22
@@ -259,7 +259,7 @@ func TestClusterHandover(t *testing.T) {
 		return c
 	}
 	writer := open(0)
-	if err := writer.Provision(ctx); err != nil {
+	if err := writer.Streams.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
 	bare := startBare(ctx, t, cluster)
@@ -283,7 +283,7 @@ func TestClusterHandover(t *testing.T) {
 		var ctx context.Context
 		ctx, p.stop = context.WithCancel(reading)
 		go func() {
-			p.done <- p.c.StartRelay(ctx, &dispatch.RelayOptions{Incarnation: fmt.Sprintf("r%d", n)}).Wait()
+			p.done <- p.c.Dispatch.StartRelay(ctx, &dispatch.RelayOptions{Incarnation: fmt.Sprintf("r%d", n)}).Wait()
 		}()
 		return p
 	}
@@ -293,10 +293,10 @@ func TestClusterHandover(t *testing.T) {
 		began := time.Now()
 		missing := map[session.ID]bool{}
 		for range 12 {
-			id := writer.Minter().ID(fmt.Sprintf("s%d", written))
+			id := writer.Logs.Minter().ID(fmt.Sprintf("s%d", written))
 			written++
 			missing[id] = true
-			turns(t, writer.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 1, true)
+			turns(t, writer.Logs.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 1, true)
 		}
 		for len(missing) > 0 {
 			select {
@@ -329,7 +329,7 @@ func TestClusterHandover(t *testing.T) {
 			t.Error(err)
 		}
 		if how == "leaves" {
-			if err := p.c.Close(); err != nil {
+			if err := p.c.Conn.Close(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -340,12 +340,12 @@ func TestClusterHandover(t *testing.T) {
 		if err := <-p.done; err != nil {
 			t.Error(err)
 		}
-		if err := p.c.Close(); err != nil {
+		if err := p.c.Conn.Close(); err != nil {
 			t.Error(err)
 		}
 	}
 	work.Wait()
-	if err := writer.Close(); err != nil {
+	if err := writer.Conn.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -368,18 +368,18 @@ func TestClusterFollow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		defer c.Conn.Close()
 		conns = append(conns, c)
 	}
-	if err := conns[0].Provision(ctx); err != nil {
+	if err := conns[0].Streams.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for p, written := uint32(0), 0; p < 4; written++ {
-		id := conns[0].Minter().ID(fmt.Sprint("s", written))
+		id := conns[0].Logs.Minter().ID(fmt.Sprint("s", written))
 		if stream, _, err := eventlog.EventSubject(session.Key{Tenant: session.DefaultTenant, ID: id}); err != nil {
 			t.Fatal(err)
 		} else if stream == streams.EventStream(streams.DefaultGeneration, p) {
-			turns(t, conns[0].Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 1, true)
+			turns(t, conns[0].Logs.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 1, true)
 			p++
 		}
 	}

@@ -27,7 +27,7 @@ func TestFollowUnheard(t *testing.T) {
 				// one goes on (fetchInProgress in its checkPending).
 				const messages = conn.FollowAhead
 				for range messages {
-					if _, err := c.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
+					if _, err := c.Conn.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -47,7 +47,7 @@ func TestFollowUnheard(t *testing.T) {
 				in := make(chan conn.Message, messages)
 				done := make(chan error, 1)
 				began := time.Now()
-				go func() { done <- c.Follow(ctx, streams.EventStream(1, 0), ">", 1, in) }()
+				go func() { done <- c.Conn.Follow(ctx, streams.EventStream(1, 0), ">", 1, in) }()
 				for want := uint64(1); want <= messages; want++ {
 					if m := <-in; m.Seq != want {
 						t.Errorf("message %d, want %d", m.Seq, want)
@@ -74,14 +74,14 @@ func TestFollowUnheard(t *testing.T) {
 func TestFollowWithoutServer(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		var said bytes.Buffer
-		c.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		c.Conn.Logger = slog.New(slog.NewTextHandler(&said, nil))
 		in := make(chan conn.Message, conn.FollowAhead)
 		following, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- c.Follow(following, streams.EventStream(1, 0), ">", 1, in) }()
+		go func() { done <- c.Conn.Follow(following, streams.EventStream(1, 0), ">", 1, in) }()
 		publish := func(want uint64) {
 			t.Helper()
-			if _, err := c.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
+			if _, err := c.Conn.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}
 			if m := <-in; m.Seq != want {
@@ -92,7 +92,7 @@ func TestFollowWithoutServer(t *testing.T) {
 		cut := func([]byte) bool { return false }
 		w.Set(cut, cut)
 		time.Sleep(time.Minute)
-		if _, err := c.Request(t.Context(), &nats.Msg{Subject: "rath.query.default.runs"}); err == nil || err.Error() != "no connection to NATS" {
+		if _, err := c.Conn.Request(t.Context(), &nats.Msg{Subject: "rath.query.default.runs"}); err == nil || err.Error() != "no connection to NATS" {
 			t.Errorf("a request without a server: %v", err)
 		}
 		w.Set(nil, nil)

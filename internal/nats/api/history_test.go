@@ -57,7 +57,7 @@ func TestHistoryFollowsItsStream(t *testing.T) {
 		}
 		const all = 2000
 		for i := range all {
-			id := n.conn.HomeOf("default", run.ID(fmt.Sprint("r", i)))
+			id := n.conn.Logs.HomeOf("default", run.ID(fmt.Sprint("r", i)))
 			publish(t, js, lineage.Record{
 				Schema: lineage.Schema, Tenant: "default", Session: id, Root: id, Commit: 1, K: 1, Epoch: 1, Hash: "h", Kind: lineage.Opened,
 				Seq: uint64(i + 1), Time: int64(i), Via: session.OpenLeaf, Summary: "session opens",
@@ -143,8 +143,8 @@ func TestRunsPageByPage(t *testing.T) {
 			seed = *pastSeed
 		}
 		t.Logf("-past.seed %d", seed)
-		mine := past{rnd: rand.New(rand.NewPCG(seed, 1)), mint: n.conn.Minter(), tenant: "default", now: 1000}
-		others := past{rnd: rand.New(rand.NewPCG(seed, 2)), mint: n.conn.Minter(), tenant: "other", now: 1000}
+		mine := past{rnd: rand.New(rand.NewPCG(seed, 1)), mint: n.conn.Logs.Minter(), tenant: "default", now: 1000}
+		others := past{rnd: rand.New(rand.NewPCG(seed, 2)), mint: n.conn.Logs.Minter(), tenant: "other", now: 1000}
 		for i := range 1400 {
 			mine.session(i)
 			mine.now += 20

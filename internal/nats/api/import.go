@@ -72,7 +72,7 @@ func (i *importer) run(ctx context.Context, of wire.Controlled) ([]wire.Imported
 
 // read reads a file, of which no more than its length is looked at before.
 func (i *importer) read(ctx context.Context, t session.Tenant, d blob.Digest) ([]byte, error) {
-	data, list, err := i.c.LoadBlobMessage(ctx, t, d)
+	data, list, err := i.c.Logs.LoadBlobMessage(ctx, t, d)
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil, fmt.Errorf("import: blob %s is not stored here: %w; put it first", d.Short(), session.ErrNotFound)
 	}
@@ -83,7 +83,7 @@ func (i *importer) read(ctx context.Context, t session.Tenant, d blob.Digest) ([
 	if list && len(data)/len(d) > wire.MaxImport/wire.MaxBlobPart {
 		return nil, tooLarge
 	}
-	r, err := i.c.Blobs(t).Get(ctx, d)
+	r, err := i.c.Logs.Blobs(t).Get(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (c *Conn) Import(ctx context.Context, t session.Tenant, file []byte) ([]wir
 	if len(file) > wire.MaxImport {
 		return nil, fmt.Errorf("%d bytes, at most %d are taken: %w; import it at the store, or with the credentials of a node", len(file), wire.MaxImport, session.ErrTooLarge)
 	}
-	user, err := c.User(ctx, t)
+	user, err := c.Conn.User(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (c *Conn) Import(ctx context.Context, t session.Tenant, file []byte) ([]wir
 	wait, lost := conn.NewBackoff(), time.Now()
 	for {
 		// One node is asked at a time: a second one would do the same work.
-		data, err := c.Ask(ctx, messages.ImportSubject(t, user, d), nil)
+		data, err := c.Conn.Ask(ctx, messages.ImportSubject(t, user, d), nil)
 		var a wire.ImportAnswer
 		if err == nil {
 			a, err = messages.Decode[wire.ImportAnswer]("answer", data)

@@ -22,7 +22,7 @@ import (
 func importing(t *testing.T, take TakeOver, test func(t *testing.T, c *Conn)) {
 	t.Helper()
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
+		queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestBadImports(t *testing.T) {
 			"a digest that is too short": {"rath.ctl.acme.anonymous.archive.abc.import", run.ErrMalformed},
 			"another verb":               {"rath.ctl.acme.anonymous.archive." + digest.String() + ".export", run.ErrMalformed},
 		} {
-			data, err := c.Ask(t.Context(), tt.subject, nil)
+			data, err := c.Conn.Ask(t.Context(), tt.subject, nil)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -149,11 +149,11 @@ func TestImportOneAtATime(t *testing.T) {
 		}
 		first := make(chan error, 1)
 		go func() {
-			_, err := c.Ask(t.Context(), messages.ImportSubject("acme", "anonymous", d[0]), nil)
+			_, err := c.Conn.Ask(t.Context(), messages.ImportSubject("acme", "anonymous", d[0]), nil)
 			first <- err
 		}()
 		<-held
-		data, err := c.Ask(t.Context(), messages.ImportSubject("acme", "anonymous", d[1]), nil)
+		data, err := c.Conn.Ask(t.Context(), messages.ImportSubject("acme", "anonymous", d[1]), nil)
 		if err != nil || !strings.Contains(string(data), `"busy"`) {
 			t.Errorf("%s, %v", data, err)
 		}
@@ -172,20 +172,20 @@ func TestPutMissing(t *testing.T) {
 		if _, err := c.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader(second)); err != nil {
 			t.Fatal(err)
 		}
-		before := c.NC.Stats().OutBytes
+		before := c.Conn.NC.Stats().OutBytes
 		d, err := (&remoteBlobs{c, "acme"}).putMissing(t.Context(), file)
 		if err != nil || d != blob.Sum(file) {
 			t.Fatalf("%s, %v", d.Short(), err)
 		}
-		if got, err := read(t.Context(), c.Blobs("acme"), d); err != nil || !bytes.Equal(got, file) {
+		if got, err := read(t.Context(), c.Logs.Blobs("acme"), d); err != nil || !bytes.Equal(got, file) {
 			t.Errorf("%d bytes, %v", len(got), err)
 		}
 		// The connection is the node's as well: each byte is sent twice, in base64 once.
-		sent := c.NC.Stats().OutBytes
+		sent := c.Conn.NC.Stats().OutBytes
 		if _, err := (&remoteBlobs{c, "acme"}).putMissing(t.Context(), file); err != nil {
 			t.Fatal(err)
 		}
-		if again := c.NC.Stats().OutBytes - sent; again > wire.MaxBlobPart/4 || sent-before < 2*wire.MaxBlobPart {
+		if again := c.Conn.NC.Stats().OutBytes - sent; again > wire.MaxBlobPart/4 || sent-before < 2*wire.MaxBlobPart {
 			t.Errorf("%d bytes were sent first, %d again", sent-before, again)
 		}
 	})

@@ -26,14 +26,14 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 		for _, limit := range []int{0, 2} {
 			t.Run(fmt.Sprintf("of one tree=%v limit=%d", tree, limit), func(t *testing.T) {
 				layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
-					mine, other := c.HomeOf("default", "r1"), c.HomeOf("default", "r2")
-					sessiontest.Grow(t, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: mine}, commitlog.Position{}, 1)
-					s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
+					mine, other := c.Logs.HomeOf("default", "r1"), c.Logs.HomeOf("default", "r2")
+					sessiontest.Grow(t, c.Logs.Log(), session.Key{Tenant: session.DefaultTenant, ID: mine}, commitlog.Position{}, 1)
+					s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())})
 					if err != nil {
 						t.Fatal(err)
 					}
-					streamstest.PutLineage(t, c.JS, mine, 1, all)
-					streamstest.PutLineage(t, c.JS, other, all+1, all+others) // behind the tree's last record
+					streamstest.PutLineage(t, c.Conn.JS, mine, 1, all)
+					streamstest.PutLineage(t, c.Conn.JS, other, all+1, all+others) // behind the tree's last record
 					w.Set(nil, streamstest.Behind(streams.StreamLineage, held))
 					want, q := all+others, wire.Query{Limit: limit}
 					if tree {
@@ -106,7 +106,7 @@ func TestNamedFromReplicaBehind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
+		queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestNamedFromReplicaBehind(t *testing.T) {
 			err = b.Offer(t.Context(), []wire.Workflow{{Name: "own"}})
 		}
 		if err == nil {
-			err = c.Enter(t.Context(), wire.ToolKey("acme", "send"), []byte(`{"name":"send"}`))
+			err = c.Dispatch.Enter(t.Context(), wire.ToolKey("acme", "send"), []byte(`{"name":"send"}`))
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -22,7 +22,7 @@ func TestLetterBesideRerun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		defer c.Conn.Close()
 		for _, first := range []string{"r1", strings.Repeat("r", 64)} {
 			submit(t, nc, "agent", fmt.Sprintf(`{"id":%q,"input":"one"}`, first))
 			succeeded(t, nc, first)

@@ -62,8 +62,8 @@ func TestFullEventStreams(t *testing.T) {
 		nc, js := operatorOf(t, srv)
 		limit := func(bytes func(have uint64) int64) {
 			t.Helper()
-			for p := range n.conn.Partitions() {
-				s, err := js.Stream(t.Context(), streams.EventStream(n.conn.Generation(), p))
+			for p := range n.conn.Streams.Partitions() {
+				s, err := js.Stream(t.Context(), streams.EventStream(n.conn.Streams.Generation(), p))
 				if err != nil {
 					t.Fatal(err)
 				}

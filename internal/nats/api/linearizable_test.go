@@ -19,9 +19,9 @@ import (
 // question is put again.
 func TestReadBehind(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
-		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
-		sessiontest.Grow(t, c.Log(), k, commitlog.Position{}, 4)
-		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
+		k := session.Key{Tenant: "default", ID: c.Logs.HomeOf("default", "r1")}
+		sessiontest.Grow(t, c.Logs.Log(), k, commitlog.Position{}, 4)
+		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestReadBehind(t *testing.T) {
 		page, paged := natstest.Once(`"batch":512`, natstest.Replace(`"batch":512`, `"batch":2`))
 		last, asked := natstest.Once(`"last_by_subj":"`+subject, natstest.Replace(`"last_by_subj":"`+subject+`"`, `"seq":2`))
 		w.Set(nil, func(b []byte) bool { return last(b) && page(b) })
-		m, err := c.NC.Request(messages.QueryPrefix+"default.session", fmt.Appendf(nil, `{"session":%q}`, k.ID), time.Minute)
+		m, err := c.Conn.NC.Request(messages.QueryPrefix+"default.session", fmt.Appendf(nil, `{"session":%q}`, k.ID), time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,24 +50,24 @@ func TestReadBehind(t *testing.T) {
 // TestReadBesideForeign: messages that are no commits are no commits that are missed.
 func TestReadBesideForeign(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
+		k := session.Key{Tenant: "default", ID: c.Logs.HomeOf("default", "r1")}
 		_, subject, err := eventlog.EventSubject(k)
 		if err != nil {
 			t.Fatal(err)
 		}
 		foreign := func() {
-			if _, err := c.JS.Publish(t.Context(), subject, []byte("hello")); err != nil {
+			if _, err := c.Conn.JS.Publish(t.Context(), subject, []byte("hello")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		sessiontest.Grow(t, c.Log(), k, commitlog.Position{}, 2)
+		sessiontest.Grow(t, c.Logs.Log(), k, commitlog.Position{}, 2)
 		foreign()
 		foreign()
-		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
+		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())})
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := c.NC.Request(messages.QueryPrefix+"default.session", fmt.Appendf(nil, `{"session":%q}`, k.ID), time.Minute)
+		m, err := c.Conn.NC.Request(messages.QueryPrefix+"default.session", fmt.Appendf(nil, `{"session":%q}`, k.ID), time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,7 +82,7 @@ func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any
 		return nil, err
 	}
 	out := wire.Live{Run: q.Run, State: run.Queued}
-	home, err := a.c.RunSession(ctx, t, q.Run)
+	home, err := a.c.Logs.RunSession(ctx, t, q.Run)
 	if errors.Is(err, run.ErrUnknownRun) {
 		return a.untakenLive(ctx, t, out, err)
 	}
@@ -91,7 +91,7 @@ func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any
 	}
 	out.Session = home.ID
 	for try := 1; ; try++ {
-		st, err := a.c.Standing(ctx, home, q.Run)
+		st, err := a.c.Dispatch.Standing(ctx, home, q.Run)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("run %s: %w: %w", q.Run, session.ErrUnavailable, err)

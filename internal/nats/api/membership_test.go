@@ -47,12 +47,12 @@ func startRelay(t *testing.T, srv *natsserver.Server, o *dispatch.RelayOptions) 
 		t.Fatal(err)
 	}
 	r.conn = conn
-	if err := conn.Provision(t.Context()); err != nil {
+	if err := conn.Streams.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(t.Context()))
-	go func() { r.done <- conn.StartRelay(ctx, o).Wait() }()
+	go func() { r.done <- conn.Dispatch.StartRelay(ctx, o).Wait() }()
 	t.Cleanup(r.leave)
 	return r
 }
@@ -67,7 +67,7 @@ func (r *relayer) leave() {
 	if err := <-r.done; err != nil {
 		r.t.Error(err)
 	}
-	if err := r.conn.Close(); err != nil {
+	if err := r.conn.Conn.Close(); err != nil {
 		r.t.Error(err)
 	}
 }
@@ -158,15 +158,15 @@ func TestRelayFrozen(t *testing.T) {
 
 		thaw := a.ice.freeze()
 		within(t, 5*time.Second, "the other one has all", func() bool { return len(b.conn.Relays()) == 4 })
-		log := b.conn.Log()
+		log := b.conn.Logs.Log()
 		for i := range 40 {
-			turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: b.conn.Minter().ID(fmt.Sprintf("s%d", i))}, 3, true)
+			turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: b.conn.Logs.Minter().ID(fmt.Sprintf("s%d", i))}, 3, true)
 		}
 		time.Sleep(time.Second)
 		thaw()
 		within(t, 3*time.Second, "two relays share again", spread(2, a, b))
 		for i := range 20 {
-			turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: b.conn.Minter().ID(fmt.Sprintf("z%d", i))}, 3, true)
+			turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: b.conn.Logs.Minter().ID(fmt.Sprintf("z%d", i))}, 3, true)
 		}
 		time.Sleep(time.Second)
 		if extra := checkReaders(t, srv, b.conn); extra > 4 {
@@ -186,12 +186,12 @@ func TestRelaysTakeOver(t *testing.T) {
 			return startRelay(t, srv, &dispatch.RelayOptions{Incarnation: fmt.Sprintf("r%02d", next)})
 		}
 		writer := startRelay(t, srv, &dispatch.RelayOptions{Incarnation: "writer"})
-		log := writer.conn.Log()
+		log := writer.conn.Logs.Log()
 		live := []*relayer{relay(), relay()}
 		n := 0
 		write := func(sessions int) {
 			for range sessions {
-				turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: writer.conn.Minter().ID(fmt.Sprintf("s%d", n))}, 2, true)
+				turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: writer.conn.Logs.Minter().ID(fmt.Sprintf("s%d", n))}, 2, true)
 				n++
 			}
 		}
@@ -268,7 +268,7 @@ func TestDeadNodesRuns(t *testing.T) {
 		})
 		within(t, time.Second, "it relays", spread(4, r))
 		for i := range 12 {
-			turns(t, r.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: r.conn.Minter().ID(fmt.Sprintf("s%d", i))}, 1, false)
+			turns(t, r.conn.Logs.Log(), session.Key{Tenant: session.DefaultTenant, ID: r.conn.Logs.Minter().ID(fmt.Sprintf("s%d", i))}, 1, false)
 		}
 		time.Sleep(45 * time.Second) // a sweep sees that their node lives
 		offers := r.conn.TakeAll(t)
@@ -303,7 +303,7 @@ func TestDeadRelaysRuns(t *testing.T) {
 		victim := relay("dead")
 		within(t, 5*time.Second, "three relays share", func() bool { return len(victim.conn.Relays()) > 0 && spread(2, a, b, victim)() })
 		for i := range 40 {
-			turns(t, a.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: a.conn.Minter().ID(fmt.Sprintf("s%d", i))}, 1, false)
+			turns(t, a.conn.Logs.Log(), session.Key{Tenant: session.DefaultTenant, ID: a.conn.Logs.Minter().ID(fmt.Sprintf("s%d", i))}, 1, false)
 		}
 		offers := a.conn.TakeAll(t)
 		time.Sleep(time.Second)
@@ -365,8 +365,8 @@ func TestRelayedElsewhere(t *testing.T) {
 		}
 		n := &node{t: t, srv: srv, conn: other}
 		for i := range 20 {
-			turns(t, other.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Minter().ID(fmt.Sprintf("s%d", i))}, 5, true)
-			if err := other.WaitCaughtUp(t.Context()); err != nil {
+			turns(t, other.Logs.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Logs.Minter().ID(fmt.Sprintf("s%d", i))}, 5, true)
+			if err := other.Projections.WaitCaughtUp(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if have, want := n.records(t); len(have) != len(want) {
@@ -374,10 +374,10 @@ func TestRelayedElsewhere(t *testing.T) {
 			}
 		}
 		a.leave()
-		if err := other.WaitCaughtUp(t.Context()); err != nil {
+		if err := other.Projections.WaitCaughtUp(t.Context()); err != nil {
 			t.Errorf("with nobody who relays: %v", err)
 		}
-		if err := other.Close(); err != nil {
+		if err := other.Conn.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -396,8 +396,8 @@ func TestRelayDenied(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
-		err = c.StartRelay(t.Context(), nil).Wait()
+		defer c.Conn.Close()
+		err = c.Dispatch.StartRelay(t.Context(), nil).Wait()
 		if err == nil || !strings.Contains(err.Error(), "permission") || !strings.Contains(err.Error(), "rath.node.") {
 			t.Errorf("error %v, want one that names the permission", err)
 		}

@@ -211,7 +211,7 @@ func (c *Conn) archive(ctx context.Context, of session.Tenant, m memory.Store, r
 	if !ok {
 		return "", fmt.Errorf("memory %s: %w: it keeps no archives", r.Memory, run.ErrNotSupported)
 	}
-	in, err := c.Blobs(of).Get(ctx, r.Messages)
+	in, err := c.Logs.Blobs(of).Get(ctx, r.Messages)
 	if err != nil {
 		return "", err
 	}

@@ -46,7 +46,7 @@ func (c *Conn) Announce(ctx context.Context, incarnation string, about func() wi
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return err
 	}
-	return announcing(ctx, c.Logger, func(ctx context.Context) error {
+	return announcing(ctx, c.Conn.Logger, func(ctx context.Context) error {
 		n := about()
 		n.Incarnation = incarnation
 		seq, err := c.putNode(ctx, n)
@@ -90,11 +90,11 @@ func (c *Conn) putNode(ctx context.Context, n wire.Node) (seq uint64, err error)
 	if err != nil {
 		return 0, err
 	}
-	return c.Publish(ctx, &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, n.Incarnation), Data: data})
+	return c.Conn.Publish(ctx, &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, n.Incarnation), Data: data})
 }
 
 func (c *Conn) removeNode(ctx context.Context, incarnation string) error {
-	_, err := c.Publish(ctx, &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Header: nats.Header{"KV-Operation": {"DEL"}}})
+	_, err := c.Conn.Publish(ctx, &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Header: nats.Header{"KV-Operation": {"DEL"}}})
 	return err
 }
 
@@ -104,7 +104,7 @@ func (c *Conn) Nodes(ctx context.Context) ([]wire.Node, error) {
 	var out []wire.Node
 	var renewed []time.Time
 	own, now := c.renewed.Load(), time.Now()
-	for m, err := range c.Values(ctx, streams.BucketNode, ">") {
+	for m, err := range c.Streams.Values(ctx, streams.BucketNode, ">") {
 		if err != nil {
 			return nil, fmt.Errorf("nats/api: nodes: %w", err)
 		}

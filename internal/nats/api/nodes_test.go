@@ -37,7 +37,7 @@ func TestNodesThatDied(t *testing.T) {
 		})
 		began := time.Now()
 		s, err := c.ServeQueries(t.Context(), &Queries{
-			Values: journal.NewValues(c.Log()),
+			Values: journal.NewValues(c.Logs.Log()),
 			Alive:  func(incarnation string) bool { return incarnation == "own" || incarnation == "n2" },
 		})
 		if err != nil {

@@ -26,8 +26,8 @@ import (
 func TestControlNotBegun(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		for id, a := range map[run.ID]wire.Alias{
-			"taken":     {Digest: "d", Session: c.HomeOf("default", "taken")},
-			"apart":     {Digest: "d", Session: c.HomeOf("default", "apart")},
+			"taken":     {Digest: "d", Session: c.Logs.HomeOf("default", "taken")},
+			"apart":     {Digest: "d", Session: c.Logs.HomeOf("default", "apart")},
 			"refused":   {Digest: "d", Refused: run.CodeMalformed},
 			"cancelled": {Cancelled: &journal.CancelRequested{Run: "cancelled"}},
 		} {
@@ -55,7 +55,7 @@ func TestControlNotBegun(t *testing.T) {
 			if id == "apart" {
 				verb, body = messages.VerbQuarantine, `{"reason":"odd"}`
 			}
-			m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, id, verb), []byte(body), time.Minute)
+			m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, id, verb), []byte(body), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,11 +80,11 @@ func TestControlOfATaskOnItsWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.NC.Request("rath.task.default.anonymous.agent", []byte(`{"id":"given"}`), time.Minute); err != nil {
+		if _, err := c.Conn.NC.Request("rath.task.default.anonymous.agent", []byte(`{"id":"given"}`), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		var e streams.Lookup
-		consumer, err := c.OpenQueue(t.Context(), &e, streams.TasksQueue())
+		consumer, err := c.Streams.OpenQueue(t.Context(), &e, streams.TasksQueue())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestControlOfATaskOnItsWay(t *testing.T) {
 			t.Fatalf("%v, %v", m, err)
 		}
 		for id, want := range map[run.ID]run.Code{"given": run.CodeState, "nobody": run.CodeUnknownRun} {
-			m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, id, messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
+			m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, id, messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,10 +132,10 @@ func TestCancelMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		for r, id := range ids {
-			if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", r), wire.Alias{Digest: "d", Session: c.HomeOf("default", r)}); err != nil {
+			if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", r), wire.Alias{Digest: "d", Session: c.Logs.HomeOf("default", r)}); err != nil {
 				t.Fatal(err)
 			}
-			m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
+			m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,9 +160,9 @@ func TestCancelUnbornBranch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		branch := run.ID(c.Minter().Child("default", "r1", "0.left"))
+		branch := run.ID(c.Logs.Minter().Child("default", "r1", "0.left"))
 		for _, body := range []string{`{}`, `{"submitted":true}`} {
-			m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, branch, messages.VerbCancel), []byte(body), time.Minute)
+			m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, branch, messages.VerbCancel), []byte(body), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -173,7 +173,7 @@ func TestCancelUnbornBranch(t *testing.T) {
 		if _, revision, err := eventlog.ReadAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", branch)); err != nil || revision != 0 {
 			t.Errorf("a note was left: revision %d, %v", revision, err)
 		}
-		if state := streamstest.ResultOf(t, c, "default", branch); state != "" {
+		if state := streamstest.ResultOf(t, c.Streams, "default", branch); state != "" {
 			t.Errorf("its result says %q", state)
 		}
 		if err := s.Stop(); err != nil {
@@ -189,7 +189,7 @@ func TestCancelAmongMany(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		const waiting = 150
 		for i := range waiting {
-			if _, err := c.NC.Request(messages.TaskSubject("default", messages.UserAnonymous, "agent"), fmt.Appendf(nil, `{"id":"r%d","input":"x"}`, i), time.Minute); err != nil {
+			if _, err := c.Conn.NC.Request(messages.TaskSubject("default", messages.UserAnonymous, "agent"), fmt.Appendf(nil, `{"id":"r%d","input":"x"}`, i), time.Minute); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -216,7 +216,7 @@ func TestCancelAmongMany(t *testing.T) {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, k.run, messages.VerbCancel), body, time.Minute)
+			m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, k.run, messages.VerbCancel), body, time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}

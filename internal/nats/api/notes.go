@@ -185,7 +185,7 @@ func (c *Conn) change(ctx context.Context, t session.Tenant, r *remembering, ver
 	if err != nil {
 		return err
 	}
-	user, err := c.User(ctx, t)
+	user, err := c.Conn.User(ctx, t)
 	if err != nil {
 		return err
 	}

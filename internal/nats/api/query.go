@@ -26,12 +26,12 @@ const (
 // an error is one too, see wire.ReplyError.
 func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*conn.Service, error) {
 	a := answerer{c, q}
-	s := c.NewService(ctx)
+	s := c.Conn.NewService(ctx)
 	version := q.Version
 	if version == "" {
 		version = "0.0.0"
 	}
-	svc, err := micro.AddService(c.NC, micro.Config{
+	svc, err := micro.AddService(c.Conn.NC, micro.Config{
 		Name: serviceName, Version: version, QueueGroup: queueGroup,
 		Description: "reads runs, sessions and lineage",
 	})
@@ -43,7 +43,7 @@ func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*conn.Service, err
 		}
 	}
 	if err == nil {
-		err = c.Flush(ctx)
+		err = c.Conn.Flush(ctx)
 	}
 	if err != nil {
 		s.Cancel()
@@ -52,7 +52,7 @@ func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*conn.Service, err
 		}
 		return nil, fmt.Errorf("nats/api: serve queries: %w", err)
 	}
-	s.Close = func() error { return errors.Join(svc.Stop(), c.Handled()) }
+	s.Close = func() error { return errors.Join(svc.Stop(), c.Conn.Handled()) }
 	return s, nil
 }
 
@@ -122,10 +122,10 @@ func (c *Conn) reply(inbox, subject string, answer any, err error) {
 		m.Data, err = messages.Encode(e)
 	}
 	if err == nil {
-		err = c.NC.PublishMsg(m)
+		err = c.Conn.NC.PublishMsg(m)
 	}
 	if err != nil {
-		c.Logger.Warn("a query was not answered", "subject", subject, "err", err)
+		c.Conn.Logger.Warn("a query was not answered", "subject", subject, "err", err)
 	}
 }
 

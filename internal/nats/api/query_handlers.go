@@ -37,7 +37,7 @@ func limitOf(q wire.Query) int {
 }
 
 func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
-	h, err := a.c.History(ctx, t, q.After)
+	h, err := a.c.Projections.History(ctx, t, q.After)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any
 	}
 	if q.All {
 		ids := streams.KeySubject(streams.BucketAlias, wire.RunAliasKey(t, "*"))
-		if out.Submitted, err = a.c.Count(ctx, "KV_"+streams.BucketAlias, ids); err != nil {
+		if out.Submitted, err = a.c.Streams.Count(ctx, "KV_"+streams.BucketAlias, ids); err != nil {
 			return nil, err
 		}
 	}
@@ -74,7 +74,7 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any
 	} else {
 		open, known := []session.ID(nil), false
 		if o.OnlyOpen() {
-			open, known = a.c.OpenSessions(ctx, t)
+			open, known = a.c.Dispatch.OpenSessions(ctx, t)
 		}
 		if known {
 			rows, out.Next, err = h.Open(ctx, open, q.After, limitOf(q), o)
@@ -111,7 +111,7 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any
 // delivered and not acknowledged yet is in a log or soon will be; the consumer
 // counts that for all tenants together, so this is the most that may be left.
 func (c *Conn) untaken(ctx context.Context, t session.Tenant) (uint64, error) {
-	tasks, err := c.Subjects(ctx, streams.StreamTasks, streams.PrefixTask+string(t)+".>")
+	tasks, err := c.Streams.Subjects(ctx, streams.StreamTasks, streams.PrefixTask+string(t)+".>")
 	if err != nil {
 		return 0, err
 	}
@@ -122,7 +122,7 @@ func (c *Conn) untaken(ctx context.Context, t session.Tenant) (uint64, error) {
 	if n == 0 {
 		return 0, nil
 	}
-	consumer, err := c.LookQueue(ctx, streams.TasksQueue())
+	consumer, err := c.Streams.LookQueue(ctx, streams.TasksQueue())
 	if err != nil || consumer == nil { // no node was ever there
 		return n, err
 	}
@@ -133,17 +133,17 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q wire.Query) (any,
 	if q.Run == "" {
 		return nil, missing("run", "send the id of a run, or "+messages.Last)
 	}
-	h, err := a.c.History(ctx, t, 0)
+	h, err := a.c.Projections.History(ctx, t, 0)
 	if err != nil {
 		return nil, err
 	}
 	if q.Run == messages.Last {
 		return h.LastRun(ctx)
 	}
-	home, err := a.c.RunSession(ctx, t, q.Run)
+	home, err := a.c.Logs.RunSession(ctx, t, q.Run)
 	if err == nil {
 		var root session.ID
-		if root, err = a.c.RootOf(ctx, home); err == nil {
+		if root, err = a.c.Projections.RootOf(ctx, home); err == nil {
 			g, err := h.Tree(ctx, root)
 			if err != nil {
 				return nil, err
@@ -157,7 +157,7 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q wire.Query) (any,
 		return nil, err
 	}
 	// Lineage follows the log, and a task that was refused has none.
-	res, err := a.c.Result(ctx, t, q.Run)
+	res, err := a.c.Projections.Result(ctx, t, q.Run)
 	switch {
 	case err == nil:
 		return messages.RunInfo{
@@ -170,7 +170,7 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q wire.Query) (any,
 			return messages.RunInfo{Run: q.Run, State: run.Queued}, failed
 		}
 	case errors.Is(err, run.ErrState):
-		home, err := a.c.RunSession(ctx, t, q.Run)
+		home, err := a.c.Logs.RunSession(ctx, t, q.Run)
 		return messages.RunInfo{Run: q.Run, State: run.Queued, Session: home.ID}, err
 	}
 	return nil, err
@@ -216,12 +216,12 @@ func (a answerer) result(ctx context.Context, t session.Tenant, q wire.Query) (a
 	}
 	// Clients ask again and again while they wait: that a run has not ended is told without
 	// its log being read from the beginning.
-	if home, err := a.c.RunSession(ctx, t, q.Run); err == nil {
+	if home, err := a.c.Logs.RunSession(ctx, t, q.Run); err == nil {
 		if g, err := a.Values.Recorded(ctx, home, q.Run); err == nil && !g.State.Terminal() {
 			return nil, project.NoResult(q.Run, g.State)
 		}
 	}
-	return a.c.Result(ctx, t, q.Run)
+	return a.c.Projections.Result(ctx, t, q.Run)
 }
 
 // oneRun refuses a query that has to name a run and names none.
@@ -247,12 +247,12 @@ func (a answerer) session(ctx context.Context, t session.Tenant, q wire.Query) (
 	if err != nil {
 		return nil, err
 	}
-	if ref.ID, err = a.c.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
+	if ref.ID, err = a.c.Logs.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
 		return nil, err
 	}
 	var s session.Session
 	if ref.Version == 0 {
-		s, err = a.c.LinearizableLast(ctx, a.Values, ref.Key)
+		s, err = a.c.Logs.LinearizableLast(ctx, a.Values, ref.Key)
 	} else {
 		// A value that is kept does not know that its log was purged.
 		if gone, ok := errors.AsType[*session.ArchivedError](a.Values.Archived(ctx, ref.Key)); ok && !gone.Fenced {
@@ -297,7 +297,7 @@ func sizeOf(c messages.Chunk) int {
 }
 
 func (a answerer) graph(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
-	h, err := a.c.History(ctx, t, q.After)
+	h, err := a.c.Projections.History(ctx, t, q.After)
 	if err != nil {
 		return nil, err
 	}
@@ -353,10 +353,10 @@ func (a answerer) rootNamed(ctx context.Context, t session.Tenant, name string) 
 	if err != nil {
 		return session.Key{}, err
 	}
-	if ref.ID, err = a.c.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
+	if ref.ID, err = a.c.Logs.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
 		return session.Key{}, err
 	}
-	root, err := a.c.RootOf(ctx, ref.Key)
+	root, err := a.c.Projections.RootOf(ctx, ref.Key)
 	return session.Key{Tenant: t, ID: root}, err
 }
 
@@ -373,16 +373,16 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (
 		if root, err = a.rootNamed(ctx, t, q.Session); err != nil {
 			return nil, err
 		}
-		if err = a.c.CaughtUp(ctx); err != nil {
+		if err = a.c.Projections.CaughtUp(ctx); err != nil {
 			return nil, err
 		}
 	}
-	end, err := a.c.LastSequence(ctx, streams.StreamLineage)
+	end, err := a.c.Conn.LastSequence(ctx, streams.StreamLineage)
 	if err != nil {
 		return nil, err
 	}
 	if q.Place != "" {
-		now, err := a.c.LineagePlace(ctx, q.After)
+		now, err := a.c.Projections.LineagePlace(ctx, q.After)
 		if err != nil {
 			return nil, err
 		}
@@ -392,7 +392,7 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (
 	}
 	out, err := a.lineagePage(ctx, project.LineageFilter(t, root.ID), q, end)
 	if err == nil {
-		out.Place, err = a.c.LineagePlace(ctx, out.Next)
+		out.Place, err = a.c.Projections.LineagePlace(ctx, out.Next)
 	}
 	return out, err
 }
@@ -401,7 +401,7 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (
 func (a answerer) lineagePage(ctx context.Context, filter string, q wire.Query, end uint64) (wire.Lineage, error) {
 	out := wire.Lineage{Records: []wire.LineageRecord{}, Next: q.After, Last: end}
 	room := pageRoom
-	for m, err := range a.c.UpTo(ctx, streams.StreamLineage, filter, q.After, end) {
+	for m, err := range a.c.Conn.UpTo(ctx, streams.StreamLineage, filter, q.After, end) {
 		if err != nil {
 			return out, err
 		}
@@ -418,7 +418,7 @@ func (a answerer) lineagePage(ctx context.Context, filter string, q wire.Query, 
 }
 
 func (a answerer) workflows(ctx context.Context, t session.Tenant, _ wire.Query) (any, error) {
-	ws, err := a.c.Workflows(ctx)
+	ws, err := a.c.Dispatch.Workflows(ctx)
 	return wire.Workflows{Workflows: dispatch.OfferedTo(ws, t)}, err
 }
 
@@ -434,7 +434,7 @@ func (a answerer) nodes(ctx context.Context, t session.Tenant, _ wire.Query) (an
 			ns[i].Dead = ns[i].Gossip != "" && !a.Alive(ns[i].Incarnation)
 		}
 	}
-	return wire.Nodes{Nodes: append([]wire.Node{}, ns...), Streams: a.c.Room()}, err
+	return wire.Nodes{Nodes: append([]wire.Node{}, ns...), Streams: a.c.Streams.Room()}, err
 }
 
 // Queries answer what a tenant asks about its runs and sessions.

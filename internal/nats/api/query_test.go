@@ -22,7 +22,7 @@ import (
 // told to ask again, and not of a context of the node that was cancelled.
 func TestQueryOfANodeThatEnds(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", "r1"), wire.Alias{Digest: "d", Session: c.HomeOf("default", "r1")}); err != nil {
+		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", "r1"), wire.Alias{Digest: "d", Session: c.Logs.HomeOf("default", "r1")}); err != nil {
 			t.Fatal(err)
 		}
 		looks := make(chan struct{})
@@ -39,7 +39,7 @@ func TestQueryOfANodeThatEnds(t *testing.T) {
 		}
 		asked := make(chan *nats.Msg, 1)
 		go func() {
-			m, err := c.NC.Request("rath.query.default."+messages.QueryReplay, []byte(`{"run":"r1"}`), time.Minute)
+			m, err := c.Conn.NC.Request("rath.query.default."+messages.QueryReplay, []byte(`{"run":"r1"}`), time.Minute)
 			if err != nil {
 				t.Error(err)
 			}

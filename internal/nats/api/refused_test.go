@@ -33,9 +33,9 @@ func TestRefusedForGood(t *testing.T) {
 		}
 		takeAll(t, c)
 		synctest.Wait()
-		stop := natstest.Background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
+		stop := natstest.Background(t, func(ctx context.Context) error { return c.Dispatch.PullTasks(ctx, &in) })
 		for range 2 {
-			if _, err := c.JS.Publish(t.Context(), messages.TaskSubject("default", messages.UserAnonymous, "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
+			if _, err := c.Conn.JS.Publish(t.Context(), messages.TaskSubject("default", messages.UserAnonymous, "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
@@ -45,7 +45,7 @@ func TestRefusedForGood(t *testing.T) {
 		if taken != 1 {
 			t.Errorf("it was given to a log %d times", taken)
 		}
-		m, err := c.Last(t.Context(), streams.StreamResult, messages.RunSubject("default", "r1", messages.OnResult))
+		m, err := c.Conn.Last(t.Context(), streams.StreamResult, messages.RunSubject("default", "r1", messages.OnResult))
 		if err != nil {
 			t.Fatal(err)
 		}

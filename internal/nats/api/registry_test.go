@@ -29,7 +29,7 @@ func TestNewerEntryStays(t *testing.T) {
 		return c.controlTool(ctx, tenant, "weather", messages.VerbToolWithdraw, nil)
 	}
 	register := func(ctx context.Context, c *Conn, revision string) error {
-		return c.Register(ctx, "gpu", []wire.Workflow{{Name: "w", Revision: revision}})
+		return c.Dispatch.Register(ctx, "gpu", []wire.Workflow{{Name: "w", Revision: revision}})
 	}
 	for _, tt := range []struct {
 		name               string
@@ -62,7 +62,7 @@ func TestNewerEntryStays(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 					newer := layer.Dial(t, o)
-					if err := newer.Provision(t.Context()); err != nil {
+					if err := newer.Streams.Provision(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 					if tt.before != nil {
@@ -98,7 +98,7 @@ func TestNewerEntryStays(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					workflows, err := newer.Workflows(t.Context())
+					workflows, err := newer.Dispatch.Workflows(t.Context())
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -124,7 +124,7 @@ func TestAnnouncedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 		old := layer.Dial(t, o)
-		if err := old.Provision(t.Context()); err != nil {
+		if err := old.Streams.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		data := json.RawMessage(`{"name":"weather","description":"Weather."}`)
@@ -158,7 +158,7 @@ func TestLaggingReplica(t *testing.T) {
 		if err := c.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}); err != nil {
+		if err := c.Dispatch.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}); err != nil {
 			t.Fatal(err)
 		}
 		tool := func(what string) {
@@ -176,7 +176,7 @@ func TestLaggingReplica(t *testing.T) {
 		tool("has an older tool")
 		last, firedLast := natstest.Once(`REGISTRY.workflow.\u003e`, natstest.Replace(`workflow.`, `workfloo.`))
 		w.Set(nil, last)
-		all, err := c.Workflows(t.Context(), "w", "nothing", "*")
+		all, err := c.Dispatch.Workflows(t.Context(), "w", "nothing", "*")
 		if err != nil || len(all) != 1 || all[0].Pool != "gpu" {
 			t.Errorf("the replica does not have the workflow: %+v, %v", all, err)
 		}

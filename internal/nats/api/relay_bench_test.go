@@ -81,11 +81,11 @@ func lazyNode(tb testing.TB) *api.Conn {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := c.Close(); err != nil {
+		if err := c.Conn.Close(); err != nil {
 			tb.Error(err)
 		}
 	})
-	if err := c.Provision(tb.Context()); err != nil {
+	if err := c.Streams.Provision(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
 	return c
@@ -95,16 +95,16 @@ func lazyNode(tb testing.TB) *api.Conn {
 // from them: ns/commit is on all processors at once.
 func BenchmarkRelay(b *testing.B) {
 	c := lazyNode(b)
-	log := c.Log()
+	log := c.Logs.Log()
 	commits := 0
 	for i := 0; commits < b.N; i++ {
-		commits += turns(b, log, session.Key{Tenant: session.DefaultTenant, ID: c.Minter().ID(fmt.Sprintf("s%d", i))}, 10, true)
+		commits += turns(b, log, session.Key{Tenant: session.DefaultTenant, ID: c.Logs.Minter().ID(fmt.Sprintf("s%d", i))}, 10, true)
 	}
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	b.ResetTimer()
 	done := make(chan error, 1)
-	go func() { done <- c.StartRelay(ctx, nil).Wait() }()
+	go func() { done <- c.Dispatch.StartRelay(ctx, nil).Wait() }()
 	records := 0
 	ended := 0
 	runs := map[run.ID]bool{}

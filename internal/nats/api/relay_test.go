@@ -272,7 +272,7 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 				if strings.HasSuffix(m.Subject, "1") {
 					p = 1
 				}
-				events := n.stored(t, streams.EventStream(n.conn.Generation(), p))
+				events := n.stored(t, streams.EventStream(n.conn.Streams.Generation(), p))
 				body := fmt.Sprintf(`{"at":%d,"seq":9999,"k":1,"token":%d}`, at, events[len(events)-1].Sequence)
 				if _, err := n.operator().Publish(t.Context(), m.Subject, []byte(body)); err != nil {
 					t.Fatal(err)
@@ -454,8 +454,8 @@ func TestSpilledCommits(t *testing.T) {
 		time.Sleep(time.Second)
 		n.checkLineage(t)
 		spilled := false
-		for p := range n.conn.Partitions() {
-			for _, m := range n.stored(t, streams.EventStream(n.conn.Generation(), p)) {
+		for p := range n.conn.Streams.Partitions() {
+			for _, m := range n.stored(t, streams.EventStream(n.conn.Streams.Generation(), p)) {
 				spilled = spilled || strings.Contains(string(m.Data), `"blob":{"digest"`)
 			}
 		}
@@ -490,7 +490,7 @@ func TestHistoryThatWasPurged(t *testing.T) {
 		time.Sleep(time.Second)
 		a.stop()
 		js := a.operator()
-		for p := range a.conn.Partitions() {
+		for p := range a.conn.Streams.Partitions() {
 			stream, subject := fmt.Sprintf("EV_1_%d", p), fmt.Sprintf("rath.ev.1.%d.default.foreign", p)
 			_, err := js.Publish(t.Context(), subject, []byte("x"))
 			if err != nil {

@@ -43,7 +43,7 @@ func TestLineageLosesItsEnd(t *testing.T) {
 			if err := n.conn.Cut(); err != nil {
 				t.Fatal(err)
 			}
-			if err := n.conn.WaitCaughtUp(t.Context()); err != nil {
+			if err := n.conn.Projections.WaitCaughtUp(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			n.checkLineage(t)
@@ -95,7 +95,7 @@ func TestRepairLineage(t *testing.T) {
 		repaired := func() (all wire.Repaired) {
 			t.Helper()
 			each, err := c.RepairLineage(t.Context())
-			if err != nil || len(each) != int(n.conn.Partitions()) {
+			if err != nil || len(each) != int(n.conn.Streams.Partitions()) {
 				t.Fatal(each, err)
 			}
 			for _, did := range each {
@@ -124,7 +124,7 @@ func TestRepairLineage(t *testing.T) {
 		// A log is purged, and messages before its records are lost.
 		all := n.told(t)
 		gone := all[len(all)-1].records[0]
-		stream := streams.EventStream(n.conn.Generation(), gone.Partition)
+		stream := streams.EventStream(n.conn.Streams.Generation(), gone.Partition)
 		purge(t, n, stream, gone.Partition, string(gone.Session))
 		n.forgetLineage(t, 60, 40)
 		had := placesOf(n, t, string(gone.Session))
@@ -153,7 +153,7 @@ func purge(t *testing.T, n *node, stream string, partition uint32, id string) {
 	t.Helper()
 	s, err := n.operator().Stream(t.Context(), stream)
 	if err == nil {
-		err = s.Purge(t.Context(), jetstream.WithPurgeSubject(fmt.Sprintf("rath.ev.%d.%d.default.%s", n.conn.Generation(), partition, id)))
+		err = s.Purge(t.Context(), jetstream.WithPurgeSubject(fmt.Sprintf("rath.ev.%d.%d.default.%s", n.conn.Streams.Generation(), partition, id)))
 	}
 	if err != nil {
 		t.Fatal(err)

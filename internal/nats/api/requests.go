@@ -54,7 +54,7 @@ func (c *Conn) question(ctx context.Context, subject string, data []byte, pause 
 			return a.data, a.err
 		case <-wait.C:
 			asking.Go(func() {
-				d, err := c.Ask(ctx, subject, data)
+				d, err := c.Conn.Ask(ctx, subject, data)
 				answers <- answer{d, err}
 			})
 			if asked++; asked < askMost {
@@ -70,7 +70,7 @@ func (c *Conn) question(ctx context.Context, subject string, data []byte, pause 
 // again: one whose disk has just become full answers no earlier request. ErrFull means that too many tasks
 // wait or the disk is full, and nothing was stored.
 func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, body []byte) error {
-	user, err := c.User(ctx, t)
+	user, err := c.Conn.User(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (c *Conn) Control(ctx context.Context, t session.Tenant, id run.ID, verb st
 	if err != nil {
 		return "", err
 	}
-	user, err := c.User(ctx, t)
+	user, err := c.Conn.User(ctx, t)
 	if err != nil {
 		return "", err
 	}
@@ -187,17 +187,17 @@ type Live struct {
 
 // Watch subscribes to a subject, from now on.
 func (c *Conn) Watch(ctx context.Context, subject string) (*Watch, error) {
-	w := &Watch{c: c, link: c.Linked()}
+	w := &Watch{c: c, link: c.Conn.Linked()}
 	var err error
-	if w.sub, err = c.NC.SubscribeSync(subject); err != nil {
+	if w.sub, err = c.Conn.NC.SubscribeSync(subject); err != nil {
 		return nil, fmt.Errorf("nats/api: watch %s: %w", subject, err)
 	}
-	if err := c.InEffect(ctx, subject); errors.Is(err, conn.ErrDenied) {
+	if err := c.Conn.InEffect(ctx, subject); errors.Is(err, conn.ErrDenied) {
 		w.Close()
 		return nil, fmt.Errorf("nats/api: watch: %w", err)
 	} else if err != nil {
 		w.Close()
-		return nil, fmt.Errorf("%w: watch %s: %s: %w", conn.ErrUnreachable, subject, c.Servers(), err)
+		return nil, fmt.Errorf("%w: watch %s: %s: %w", conn.ErrUnreachable, subject, c.Conn.Servers(), err)
 	}
 	return w, nil
 }
@@ -215,10 +215,10 @@ func (w *Watch) Next(ctx context.Context) (Live, error) {
 		return Live{Gap: true}, nil
 	case ctx.Err() != nil:
 		return Live{}, ctx.Err()
-	case w.link.Err() != nil && !w.c.NC.IsClosed():
+	case w.link.Err() != nil && !w.c.Conn.NC.IsClosed():
 		// The subscription is restored with the connection: a client that asks after
 		// that, successfully, has missed nothing in between.
-		w.link = w.c.Linked()
+		w.link = w.c.Conn.Linked()
 		return Live{Gap: true}, nil
 	}
 	return Live{}, fmt.Errorf("nats/api: watch %s: %w", w.sub.Subject, err)

@@ -30,11 +30,11 @@ var rerunID = regexp.MustCompile(`-r[0-9]+$`)
 // one for each time that the same request comes. The task is what the run's home
 // log recorded, without its times; it is from the user who submitted it, by way of user.
 func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, user, request string) (run.ID, error) {
-	home, err := c.RunSession(ctx, t, id)
+	home, err := c.Logs.RunSession(ctx, t, id)
 	if err != nil {
 		return "", err
 	}
-	values := journal.NewValues(c.Log())
+	values := journal.NewValues(c.Logs.Log())
 	h, err := values.Recording(ctx, home, id)
 	if err != nil {
 		return "", err
@@ -52,7 +52,7 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, user, req
 	if task.ID, err = c.nextRerun(ctx, t, id, request); err != nil {
 		return "", err
 	}
-	if err := c.Admit(ctx, session.Key{Tenant: t, ID: c.HomeOf(t, task.ID)}); err != nil {
+	if err := c.Dispatch.Admit(ctx, session.Key{Tenant: t, ID: c.Logs.HomeOf(t, task.ID)}); err != nil {
 		return "", fmt.Errorf("run %s again as %s: %w", id, task.ID, err)
 	}
 	body, err := task.Encode()
@@ -60,7 +60,7 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, user, req
 		return "", err
 	}
 	from := messages.Submitter{By: cmp.Or(h.Record.By, messages.UserAnonymous), Via: user}
-	err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, from.Token(), h.Record.Task.Workflow), Data: body})
+	err = c.Conn.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, from.Token(), h.Record.Task.Workflow), Data: body})
 	if errors.Is(err, conn.ErrFull) {
 		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 	}

@@ -43,8 +43,8 @@ func (n *node) opens(t *testing.T) (known, last map[string]uint64) {
 		}
 		known[m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]] = root.Token
 	}
-	for p := range n.conn.Partitions() {
-		s, err := n.operator().Stream(t.Context(), streams.EventStream(n.conn.Generation(), p))
+	for p := range n.conn.Streams.Partitions() {
+		s, err := n.operator().Stream(t.Context(), streams.EventStream(n.conn.Streams.Generation(), p))
 		if err != nil {
 			t.Fatal(err)
 		}

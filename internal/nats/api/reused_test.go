@@ -48,13 +48,13 @@ func TestReusedIdIsTold(t *testing.T) {
 					if swapped {
 						bodies[0], bodies[1] = bodies[1], bodies[0]
 					}
-					sender := layer.Dial(t, &c.O) // through the wire too: it breaks by what only the node writes
+					sender := layer.Dial(t, &c.Streams.O) // through the wire too: it breaks by what only the node writes
 					heard := make(chan *nats.Msg, 100)
-					if _, err := sender.NC.ChanSubscribe(subject, heard); err != nil {
+					if _, err := sender.Conn.NC.ChanSubscribe(subject, heard); err != nil {
 						t.Fatal(err)
 					}
 					for _, body := range bodies {
-						if _, err := sender.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(body)); err != nil {
+						if _, err := sender.Conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(body)); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -112,12 +112,12 @@ func TestReusedIdIsTold(t *testing.T) {
 func TestRefusalIsTold(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		const subject = "rath.run.default.r1.event"
-		sender := layer.Dial(t, &c.O) // through the wire too: it breaks by what only the node writes
+		sender := layer.Dial(t, &c.Streams.O) // through the wire too: it breaks by what only the node writes
 		heard := make(chan *nats.Msg, 100)
-		if _, err := sender.NC.ChanSubscribe(subject, heard); err != nil {
+		if _, err := sender.Conn.NC.ChanSubscribe(subject, heard); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := sender.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","inptu":"one"}`)); err != nil {
+		if _, err := sender.Conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","inptu":"one"}`)); err != nil {
 			t.Fatal(err)
 		}
 		hook, fired := natstest.Once(subject, natstest.Drop)

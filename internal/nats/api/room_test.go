@@ -23,10 +23,10 @@ func TestGreedyTenantLeavesRoom(t *testing.T) {
 	o := streamstest.NodeOptions(natstest.Start(t, nil))
 	o.StoreBytes = 640 << 20
 	c := layer.Dial(t, o)
-	if err := c.Provision(ctx); err != nil {
+	if err := c.Streams.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := c.LookStream(ctx, streams.StreamTasks)
+	tasks, err := c.Streams.LookStream(ctx, streams.StreamTasks)
 	if err != nil {
 		t.Fatal(err)
 	}

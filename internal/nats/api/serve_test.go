@@ -35,7 +35,7 @@ func TestServeOverLostConnection(t *testing.T) {
 		if err != nil || !fired() {
 			t.Fatalf("the connection was lost: %v; %v", fired(), err)
 		}
-		m, err := c.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, "r1", messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
+		m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, "r1", messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,8 +81,8 @@ func TestServiceThatIsNot(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.Set(natstest.Drop, natstest.Drop)
-			for c.Connected() {
-				_ = c.NC.Publish("x", nil) // each message cuts the connection
+			for c.Conn.Connected() {
+				_ = c.Conn.NC.Publish("x", nil) // each message cuts the connection
 				time.Sleep(time.Millisecond)
 			}
 			if err := s.Stop(); err != nil {
@@ -102,7 +102,7 @@ func TestServiceThatIsNot(t *testing.T) {
 					t.Fatal(err)
 				}
 				for range 20 {
-					m, err := caller.NC.Request(messages.ToolSubject(tenant, "weather"), []byte(`{"id":"r/0","attempt":1,"args":{}}`), time.Minute)
+					m, err := caller.Conn.NC.Request(messages.ToolSubject(tenant, "weather"), []byte(`{"id":"r/0","attempt":1,"args":{}}`), time.Minute)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -233,7 +233,7 @@ func TestStoppingNode(t *testing.T) {
 					var asked atomic.Int64
 					var body []byte
 					var node *nats.Subscription
-					node, err := c.NC.Subscribe(tc.subject, func(m *nats.Msg) {
+					node, err := c.Conn.NC.Subscribe(tc.subject, func(m *nats.Msg) {
 						if asked.Add(1) > 1 {
 							if !bytes.Equal(m.Data, body) {
 								t.Errorf("first asked %s, then %s", body, m.Data)
@@ -289,7 +289,7 @@ func TestTenantThatAsksALot(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				answers, err := c.NC.SubscribeSync(c.NC.NewInbox())
+				answers, err := c.Conn.NC.SubscribeSync(c.Conn.NC.NewInbox())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -301,7 +301,7 @@ func TestTenantThatAsksALot(t *testing.T) {
 					return messages.SessionMessageSubject(session.Key{Tenant: of, ID: "s1-1-0"}, messages.UserAnonymous)
 				}
 				for range tt.sent {
-					if err := c.NC.PublishRequest(subject("loud"), answers.Subject, body); err != nil {
+					if err := c.Conn.NC.PublishRequest(subject("loud"), answers.Subject, body); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -314,7 +314,7 @@ func TestTenantThatAsksALot(t *testing.T) {
 						t.Fatalf("a request too many: %s, %v", m.Data, err)
 					}
 				}
-				m, err := c.NC.Request(subject("quiet"), []byte(`{"text":"hello"}`), time.Minute)
+				m, err := c.Conn.NC.Request(subject("quiet"), []byte(`{"text":"hello"}`), time.Minute)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -26,7 +26,7 @@ func pullWhile(t *testing.T, c *Conn, d time.Duration, in dispatch.Intake) (take
 		}
 		return accept(ctx, task)
 	}
-	streamstest.Lend(t, c.NC)
+	streamstest.Lend(t, c.Conn.NC)
 	takeAll(t, c)
 	synctest.Wait()
 	if in.Offers == nil {
@@ -38,7 +38,7 @@ func pullWhile(t *testing.T, c *Conn, d time.Duration, in dispatch.Intake) (take
 			return err
 		}
 	}
-	stop := natstest.Background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
+	stop := natstest.Background(t, func(ctx context.Context) error { return c.Dispatch.PullTasks(ctx, &in) })
 	time.Sleep(d)
 	synctest.Wait()
 	stop()
@@ -52,7 +52,7 @@ func takeAll(t testing.TB, c *Conn) (taken func() int) {
 	var mu sync.Mutex
 	runs := map[run.ID]int{}
 	stop := natstest.Background(t, func(ctx context.Context) error {
-		return c.ServeRuns(ctx, &dispatch.Host{
+		return c.Dispatch.ServeRuns(ctx, &dispatch.Host{
 			Incarnation: "taker", Pool: dispatch.DefaultPool, Free: func() int { return 1000 }, Freed: make(chan struct{}),
 			Take: func(_ context.Context, r journal.Task) (journal.Answer, error) {
 				mu.Lock()

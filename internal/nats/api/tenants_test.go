@@ -331,7 +331,7 @@ func TestPools(t *testing.T) {
 		}
 		// What autoscalers see.
 		want := []dispatch.PoolWaiting{{Pool: "gpu", Class: messages.ClassInteractive, Runs: 5}, {Pool: "gpu", Class: messages.ClassBatch, Runs: 5}}
-		if got, err := a.conn.Waiting(t.Context()); err != nil || !slices.Equal(got, want) {
+		if got, err := a.conn.Dispatch.Waiting(t.Context()); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%v wait, %v; want %v", got, err, want)
 		}
 		order = nil
@@ -353,7 +353,7 @@ func TestPools(t *testing.T) {
 // offer has a pool without nodes offer a workflow.
 func (n *node) offer(t *testing.T, pool, workflow string) {
 	t.Helper()
-	if err := n.conn.Register(t.Context(), pool, []wire.Workflow{{Name: workflow, Revision: "1"}}); err != nil {
+	if err := n.conn.Dispatch.Register(t.Context(), pool, []wire.Workflow{{Name: workflow, Revision: "1"}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -407,7 +407,7 @@ func TestDeadLetters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		defer c.Conn.Close()
 		tenant := session.DefaultTenant
 		page := func(after uint64, limit int) wire.DeadLetters {
 			t.Helper()
@@ -477,7 +477,7 @@ func TestDroppedLetter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		defer c.Conn.Close()
 		p, err := c.DeadLetters(t.Context(), session.DefaultTenant, 0, 0)
 		if err != nil || len(p.Letters) != 1 {
 			t.Fatalf("letters %+v, %v", p, err)

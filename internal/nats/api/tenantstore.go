@@ -104,10 +104,10 @@ type tenantStore struct {
 // ServeStore answers what nodes ask that are bound to a tenant, each request by one of
 // the nodes for all tenants. Nil memories are none.
 func (c *Conn) ServeStore(ctx context.Context, memories Memories) (*conn.Service, error) {
-	t := tenantStore{c, c.StoredLog(), memories}
-	s := c.NewService(ctx)
+	t := tenantStore{c, c.Logs.StoredLog(), memories}
+	s := c.Conn.NewService(ctx)
 	subject := messages.StorePrefix + "*.*"
-	sub, err := c.NC.QueueSubscribe(subject, queueGroup, func(m *nats.Msg) {
+	sub, err := c.Conn.NC.QueueSubscribe(subject, queueGroup, func(m *nats.Msg) {
 		if m.Reply == "" {
 			t.hear(m)
 			return
@@ -126,8 +126,8 @@ func (t *tenantStore) hear(m *nats.Msg) {
 	if !ok || verb != dispatch.VerbStanding {
 		return
 	}
-	if err := t.c.PassStanding(of, m.Data); err != nil {
-		t.c.Logger.Warn("what a node said of itself was not passed on", "tenant", string(of), "err", err)
+	if err := t.c.Dispatch.PassStanding(of, m.Data); err != nil {
+		t.c.Conn.Logger.Warn("what a node said of itself was not passed on", "tenant", string(of), "err", err)
 	}
 }
 
@@ -142,7 +142,7 @@ func (t *tenantStore) respond(m, out *nats.Msg, err error) {
 		err = m.RespondMsg(out)
 	}
 	if err != nil {
-		t.c.Logger.Warn("a bound node was not answered", "subject", m.Subject, "err", err)
+		t.c.Conn.Logger.Warn("a bound node was not answered", "subject", m.Subject, "err", err)
 	}
 }
 
@@ -155,7 +155,7 @@ func (t *tenantStore) answer(ctx context.Context, m *nats.Msg) (*nats.Msg, error
 	k := session.Key{Tenant: of, ID: session.ID(m.Header.Get(headerSession))}
 	switch verb {
 	case storeAbout:
-		return encoded(aboutStore{t.c.Generation(), t.c.Partitions(), string(t.c.Level())})
+		return encoded(aboutStore{t.c.Streams.Generation(), t.c.Streams.Partitions(), string(t.c.Streams.Level())})
 	case storeAppend:
 		return t.append(ctx, of, m)
 	case storeLast:
@@ -279,7 +279,7 @@ func (t *tenantStore) deliver(ctx context.Context, of session.Tenant, body []byt
 			return nil, fmt.Errorf("delivery to tenant %s, by a node of tenant %s: %w", other, of, session.ErrTenant)
 		}
 	}
-	a, err := t.c.Deliver(ctx, d.Incarnation, w)
+	a, err := t.c.Dispatch.Deliver(ctx, d.Incarnation, w)
 	if err != nil {
 		return nil, err
 	}
@@ -337,7 +337,7 @@ func (t *tenantStore) announce(ctx context.Context, of session.Tenant, body []by
 
 // entered reports whether a node has an entry.
 func (t *tenantStore) entered(ctx context.Context, incarnation string) (bool, error) {
-	m, err := t.c.Last(ctx, "KV_"+streams.BucketNode, streams.KeySubject(streams.BucketNode, incarnation))
+	m, err := t.c.Conn.Last(ctx, "KV_"+streams.BucketNode, streams.KeySubject(streams.BucketNode, incarnation))
 	if errors.Is(err, conn.ErrNoMessage) {
 		return false, nil
 	}
@@ -363,7 +363,7 @@ func (t *tenantStore) offer(ctx context.Context, of session.Tenant, body []byte)
 		}
 		names[w.Name] = true
 	}
-	all, err := t.c.Workflows(ctx)
+	all, err := t.c.Dispatch.Workflows(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -386,7 +386,7 @@ func (t *tenantStore) offer(ctx context.Context, of session.Tenant, body []byte)
 	if len(names) > maxOffered {
 		return nil, fmt.Errorf("workflows of tenant %s: %w: its nodes may offer %d", of, run.ErrBusy, maxOffered)
 	}
-	return &nats.Msg{}, errors.Join(t.c.Withdraw(ctx, pool, gone...), t.c.Register(ctx, pool, o.Workflows))
+	return &nats.Msg{}, errors.Join(t.c.Dispatch.Withdraw(ctx, pool, gone...), t.c.Dispatch.Register(ctx, pool, o.Workflows))
 }
 
 // named looks for workflows and tools by their names.
@@ -405,7 +405,7 @@ func (t *tenantStore) named(ctx context.Context, of session.Tenant, body []byte)
 		out.Tools = slices.DeleteFunc(out.Tools, func(v wire.Tool) bool { return !slices.Contains(n.Tools, v.Name) })
 	}
 	if err == nil && len(n.Workflows) > 0 {
-		out.Workflows, err = t.c.Workflows(ctx, n.Workflows...)
+		out.Workflows, err = t.c.Dispatch.Workflows(ctx, n.Workflows...)
 		out.Workflows = slices.DeleteFunc(dispatch.OfferedTo(out.Workflows, of), func(w wire.Workflow) bool { return !slices.Contains(n.Workflows, w.Name) })
 	}
 	if err != nil {

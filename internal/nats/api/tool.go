@@ -37,7 +37,7 @@ const (
 // the registry's leader says what they are now.
 func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]wire.Tool, error) {
 	var all []wire.Tool
-	for m, err := range c.Values(ctx, streams.BucketRegistry, wire.ToolKey(t, "*")) {
+	for m, err := range c.Streams.Values(ctx, streams.BucketRegistry, wire.ToolKey(t, "*")) {
 		if err != nil {
 			return nil, fmt.Errorf("nats/api: tools of %s: %w", t, err)
 		}
@@ -50,7 +50,7 @@ func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]
 			continue
 		}
 		all = slices.DeleteFunc(all, func(v wire.Tool) bool { return v.Name == name })
-		m, err := c.LeaderLast(ctx, "KV_"+streams.BucketRegistry, streams.KeySubject(streams.BucketRegistry, wire.ToolKey(t, name)))
+		m, err := c.Conn.LeaderLast(ctx, "KV_"+streams.BucketRegistry, streams.KeySubject(streams.BucketRegistry, wire.ToolKey(t, name)))
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 			return nil, fmt.Errorf("nats/api: tool %s: %w", name, err)
 		}
@@ -74,7 +74,7 @@ func (c *Conn) controlTool(ctx context.Context, t session.Tenant, name, verb str
 	case messages.VerbToolAnnounce:
 		return c.announceTool(ctx, t, name, data)
 	case messages.VerbToolWithdraw:
-		return c.Unregister(ctx, wire.ToolKey(t, name))
+		return c.Dispatch.Unregister(ctx, wire.ToolKey(t, name))
 	}
 	return fmt.Errorf("tool %q: verb %q: %w: %s or %s", name, verb, run.ErrMalformed, messages.VerbAnnounce, messages.VerbWithdraw)
 }
@@ -105,7 +105,7 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 	if err != nil {
 		return err
 	}
-	if err := c.Enter(ctx, wire.ToolKey(t, name), entry); err != nil {
+	if err := c.Dispatch.Enter(ctx, wire.ToolKey(t, name), entry); err != nil {
 		return fmt.Errorf("nats/api: announce tool %s: %w", name, err)
 	}
 	return nil
@@ -127,12 +127,12 @@ func (c *Conn) WithdrawTool(ctx context.Context, t session.Tenant, name string) 
 }
 
 func (c *Conn) controlledTool(ctx context.Context, t session.Tenant, name, verb string, body []byte) error {
-	user, err := c.User(ctx, t)
+	user, err := c.Conn.User(ctx, t)
 	if err != nil {
 		return err
 	}
 	subject := messages.ToolControlSubject(t, user, name, verb)
-	_, err = answered(ctx, func(ctx context.Context) ([]byte, error) { return c.Ask(ctx, subject, body) })
+	_, err = answered(ctx, func(ctx context.Context) ([]byte, error) { return c.Conn.Ask(ctx, subject, body) })
 	return err
 }
 
@@ -143,7 +143,7 @@ func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, han
 		return nil, err
 	}
 	subject := messages.ToolSubject(t, name)
-	s := c.NewService(ctx)
+	s := c.Conn.NewService(ctx)
 	s.Limit = messages.MaxToolTimeoutMS * time.Millisecond
 	answer := func(m *nats.Msg, a wire.ToolAnswer) {
 		data, err := messages.Encode(a)
@@ -154,10 +154,10 @@ func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, han
 			err = m.Respond(data)
 		}
 		if err != nil {
-			c.Logger.Warn("a tool call was not answered", "tool", name, "err", err)
+			c.Conn.Logger.Warn("a tool call was not answered", "tool", name, "err", err)
 		}
 	}
-	sub, err := c.NC.QueueSubscribe(subject, toolQueue, func(m *nats.Msg) {
+	sub, err := c.Conn.NC.QueueSubscribe(subject, toolQueue, func(m *nats.Msg) {
 		if m.Reply == "" {
 			return
 		}
@@ -218,7 +218,7 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 	defer cancel()
 	began := time.Now()
 	for wait := conn.NewBackoff(); ; {
-		m, err := r.c.Await(inside, messages.ToolSubject(r.tenant, r.v.Name), body)
+		m, err := r.c.Conn.Await(inside, messages.ToolSubject(r.tenant, r.v.Name), body)
 		absent, unsent := errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrReconnectBufExceeded)
 		switch {
 		case err == nil:

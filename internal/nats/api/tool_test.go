@@ -96,8 +96,8 @@ func TestToolBeforeReconnect(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Set(natstest.Drop, natstest.Drop)
-		for caller.Connected() {
-			_ = caller.NC.Publish("x", nil) // each message cuts the connection
+		for caller.Conn.Connected() {
+			_ = caller.Conn.NC.Publish("x", nil) // each message cuts the connection
 			time.Sleep(time.Millisecond)
 		}
 		time.AfterFunc(2*time.Second, func() { w.Set(nil, nil) })

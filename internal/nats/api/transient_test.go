@@ -60,8 +60,8 @@ func TestWillPass(t *testing.T) {
 			defer cancel()
 			c, err := Connect(ctx, &tc.opts)
 			if err == nil {
-				err = c.Provision(ctx)
-				defer c.Close()
+				err = c.Streams.Provision(ctx)
+				defer c.Conn.Close()
 			}
 			if err == nil || streams.WillPass(err) != tc.want {
 				t.Errorf("want %v: %v", tc.want, err)
@@ -84,12 +84,12 @@ func TestAnswering(t *testing.T) {
 	ask := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		return c.Answering(ctx)
+		return c.Streams.Answering(ctx)
 	}
 	if err := ask(); err == nil || !strings.Contains(err.Error(), streams.StreamTasks) || !strings.Contains(err.Error(), "Provision") {
 		t.Errorf("without streams: %v", err)
 	}
-	if err := c.Provision(t.Context()); err != nil {
+	if err := c.Streams.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := ask(); err != nil {

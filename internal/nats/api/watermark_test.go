@@ -37,7 +37,7 @@ func TestQueryBeforeRelays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer own.Close()
+		defer own.Conn.Close()
 		var work sync.WaitGroup
 		defer work.Wait()
 		defer cancel()
@@ -53,9 +53,9 @@ func TestQueryBeforeRelays(t *testing.T) {
 		if err := other.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		relay := own.StartRelay(ctx, nil)
+		relay := own.Dispatch.StartRelay(ctx, nil)
 		work.Go(func() { _ = relay.Wait() })
-		service, err := own.ServeQueries(ctx, &api.Queries{Values: journal.NewValues(own.Log())})
+		service, err := own.ServeQueries(ctx, &api.Queries{Values: journal.NewValues(own.Logs.Log())})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,15 +100,15 @@ func TestRelayedEnds(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer other.Close()
+				defer other.Conn.Close()
 				_, js := operatorOf(t, srv)
 				full(t, js, streams.StreamLineage)
-				turns(t, other.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Minter().ID("s1")}, 1, true)
+				turns(t, other.Logs.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Logs.Minter().ID("s1")}, 1, true)
 
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				asked := make(chan error, 1)
-				go func() { asked <- other.WaitCaughtUp(ctx) }()
+				go func() { asked <- other.Projections.WaitCaughtUp(ctx) }()
 				time.Sleep(time.Second)
 				if len(asked) > 0 {
 					t.Fatalf("it did not wait: %v", <-asked)
@@ -152,14 +152,14 @@ func TestRelayGivesUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		defer conn.Conn.Close()
 		ended, end := context.WithCancel(t.Context())
 		end()
-		gone := conn.StartRelay(ended, nil)
+		gone := conn.Dispatch.StartRelay(ended, nil)
 		began := time.Now()
 		bounded, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if err := conn.WaitCaughtUp(bounded); err != nil || time.Since(began) > time.Second {
+		if err := conn.Projections.WaitCaughtUp(bounded); err != nil || time.Since(began) > time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		if err := gone.Wait(); err != nil {

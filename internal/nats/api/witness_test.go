@@ -49,16 +49,16 @@ func (n *node) records(t *testing.T) (have, want []string) {
 			have = append(have, place(&r))
 		}
 	}
-	for p := range n.conn.Partitions() {
+	for p := range n.conn.Streams.Partitions() {
 		keys := map[session.Key]bool{}
-		for _, m := range n.stored(t, streams.EventStream(n.conn.Generation(), p)) {
+		for _, m := range n.stored(t, streams.EventStream(n.conn.Streams.Generation(), p)) {
 			if c, err := commitlog.Decode(m.Data); err == nil {
 				keys[c.Key] = true
 			}
 		}
 		var entries []commitlog.Entry
 		for k := range keys {
-			for e, err := range n.conn.Log().Read(t.Context(), k, commitlog.Position{}) {
+			for e, err := range n.conn.Logs.Log().Read(t.Context(), k, commitlog.Position{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -89,7 +89,7 @@ func place(r *lineage.Record) string {
 func (n *node) checkLineage(t *testing.T) {
 	t.Helper()
 	have, want := n.records(t)
-	for p := range n.conn.Partitions() {
+	for p := range n.conn.Streams.Partitions() {
 		prefix := fmt.Sprintf("%d ", p)
 		of := func(all []string) []string {
 			return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s[:len(prefix)] != prefix })

@@ -129,19 +129,19 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := own.Provision(ctx); err != nil {
+	if err := own.Streams.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
 	n := &node{t: t, srv: srv, conn: own, hold: make(chan struct{})}
-	log := own.Log()
+	log := own.Logs.Log()
 	values := journal.NewValues(log)
 	model, err := scripted.New(scripted.Echo(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rt := &engine.Runtime{
-		Values: values, Models: model, Mint: own.Minter(), Node: "node", OnDelta: own.PublishDelta,
-		Blobs: func(t session.Tenant) blob.Store { return own.Blobs(t) },
+		Values: values, Models: model, Mint: own.Logs.Minter(), Node: "node", OnDelta: own.PublishDelta,
+		Blobs: func(t session.Tenant) blob.Store { return own.Logs.Blobs(t) },
 	}
 	registry := &engine.Registry{}
 	usual := []flow.Registration{
@@ -188,7 +188,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	}
 	n.sys = actors.New(&actors.Options{
 		Log: log, Spills: true, Values: values, Incarnation: incarnation, Runtime: rt, Workflows: registry, Slots: slots,
-		Deliver: own.Deliver,
+		Deliver: own.Dispatch.Deliver,
 		Drain:   50 * time.Millisecond, Alive: sp.members.alive(), Changed: sp.members.next(),
 	})
 	n.serve(ctx, pool, registry, values, sp)
@@ -213,14 +213,14 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 	if sp.delivered != nil {
 		delivered = sp.delivered(delivered)
 	}
-	keep(own.ServeDeliver(ctx, sys.Incarnation(), delivered))
+	keep(own.Dispatch.ServeDeliver(ctx, sys.Incarnation(), delivered))
 	keep(own.ServeControl(ctx, sys.Signal, nil, nil))
 	keep(own.ServeLive(ctx, sys.Incarnation(), sys.Live))
 	signal := sys.Signal
 	if sp.signal != nil {
 		signal = sp.signal(signal)
 	}
-	relay := own.StartRelay(ctx, &dispatch.RelayOptions{Incarnation: sys.Incarnation(), Known: m.known(), Changed: m.news(), Signal: signal})
+	relay := own.Dispatch.StartRelay(ctx, &dispatch.RelayOptions{Incarnation: sys.Incarnation(), Known: m.known(), Changed: m.news(), Signal: signal})
 	keep(own.ServeQueries(ctx, &api.Queries{Values: values, Version: "1.0.0", Live: sys.Live, Incarnation: sys.Incarnation()}))
 	var offers []wire.Workflow
 	for _, g := range registry.All() {
@@ -230,11 +230,11 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 		}
 		offers = append(offers, w)
 	}
-	if err := own.Register(ctx, pool, offers); err != nil {
+	if err := own.Dispatch.Register(ctx, pool, offers); err != nil {
 		t.Fatal(err)
 	}
 	for name, f := range map[string]func() error{
-		"room":  func() error { return own.WatchRoom(ctx) },
+		"room":  func() error { return own.Streams.WatchRoom(ctx) },
 		"relay": relay.Wait,
 		"tasks": func() error {
 			in := dispatch.Intake{
@@ -244,18 +244,18 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 			if sp.intake != nil {
 				sp.intake(&in)
 			}
-			return own.PullTasks(intake, &in)
+			return own.Dispatch.PullTasks(intake, &in)
 		},
 		"runs": func() error {
 			take := sys.Dispatched
 			if sp.take != nil {
 				take = sp.take(take)
 			}
-			return own.ServeRuns(intake, &dispatch.Host{Incarnation: sys.Incarnation(), Pool: pool, Free: sys.Free, Freed: sys.Freed(), Take: take})
+			return own.Dispatch.ServeRuns(intake, &dispatch.Host{Incarnation: sys.Incarnation(), Pool: pool, Free: sys.Free, Freed: sys.Freed(), Take: take})
 		},
 		"announce": func() error {
 			return own.Announce(ctx, sys.Incarnation(), func() wire.Node {
-				return wire.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: own.Full()}
+				return wire.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: own.Streams.Full()}
 			}, func() {})
 		},
 	} {
@@ -339,8 +339,8 @@ func (n *node) told(t *testing.T) []told {
 func (n *node) commits(t *testing.T) iter.Seq2[time.Time, commitlog.Commit] {
 	return func(yield func(time.Time, commitlog.Commit) bool) {
 		t.Helper()
-		for p := range n.conn.Partitions() {
-			for _, m := range n.stored(t, streams.EventStream(n.conn.Generation(), p)) {
+		for p := range n.conn.Streams.Partitions() {
+			for _, m := range n.stored(t, streams.EventStream(n.conn.Streams.Generation(), p)) {
 				c, err := commitlog.Decode(m.Data)
 				if err != nil {
 					t.Fatal(err)
@@ -395,7 +395,7 @@ func (n *node) end() {
 	for _, s := range n.services {
 		errs = append(errs, s.Stop())
 	}
-	if err := errors.Join(append(errs, n.conn.Close())...); err != nil {
+	if err := errors.Join(append(errs, n.conn.Conn.Close())...); err != nil {
 		n.t.Error(err)
 	}
 }

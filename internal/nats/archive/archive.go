@@ -1,10 +1,22 @@
 package archive
 
-import "github.com/rathcluster/rath/internal/nats/project"
+import (
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/project"
+	"github.com/rathcluster/rath/internal/nats/streams"
+)
 
 // Archive takes sessions out of streams, and brings them back. It is safe for
 // concurrent use.
-type Archive struct{ *project.Projections }
+type Archive struct {
+	conn        *conn.Conn
+	streams     *streams.Streams
+	logs        *eventlog.Logs
+	projections *project.Projections
+}
 
-// NewArchive returns the archive of what p is derived from.
-func NewArchive(p *project.Projections) *Archive { return &Archive{p} }
+// NewArchive returns the archive of the logs l in s and of p, which is derived from them.
+func NewArchive(s *streams.Streams, l *eventlog.Logs, p *project.Projections) *Archive {
+	return &Archive{conn: s.Conn, streams: s, logs: l, projections: p}
+}

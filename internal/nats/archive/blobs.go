@@ -35,7 +35,7 @@ type storedBlob struct {
 // storedBlobs reads all blobs that are stored now.
 func (c *Archive) storedBlobs(ctx context.Context) (map[blobKey]storedBlob, error) {
 	all := map[blobKey]storedBlob{}
-	err := c.DumpStream(ctx, streams.StreamBlob, false, func(m eventlog.Stored) error {
+	err := c.logs.DumpStream(ctx, streams.StreamBlob, false, func(m eventlog.Stored) error {
 		tenant, name, _ := strings.Cut(strings.TrimPrefix(m.Subject, streams.PrefixBlob), ".")
 		d, err := blob.ParseDigest(name)
 		if err != nil {
@@ -56,7 +56,7 @@ func (c *Archive) storedBlobs(ctx context.Context) (map[blobKey]storedBlob, erro
 // removeBlob removes a message of a blob, and reports whether it was there: one that was
 // stored again meanwhile has another sequence.
 func (c *Archive) removeBlob(ctx context.Context, seq uint64) (bool, error) {
-	removed, err := c.RemoveMessage(ctx, streams.StreamBlob, seq)
+	removed, err := c.conn.RemoveMessage(ctx, streams.StreamBlob, seq)
 	if errors.Is(err, conn.ErrDenied) {
 		return false, fmt.Errorf("nats/archive: remove a blob, which takes the credentials of an operator: %w", err)
 	}
@@ -70,7 +70,7 @@ func (c *Archive) removeBlob(ctx context.Context, seq uint64) (bool, error) {
 // through them: a task that leaves the first is in a later one by then. Lineage names what
 // the logs name.
 func (c *Archive) naming(ctx context.Context) ([]string, error) {
-	events, err := c.EventStreams(ctx)
+	events, err := c.streams.EventStreams(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (c *Archive) named(ctx context.Context, after map[string]uint64, fn func(bl
 	for _, stream := range all {
 		from, read := after[stream]
 		if !read || stream == streams.StreamTasks {
-			err := c.DumpStream(ctx, stream, false, func(m eventlog.Stored) error {
+			err := c.logs.DumpStream(ctx, stream, false, func(m eventlog.Stored) error {
 				digestsIn(m.Data, fn)
 				after[stream] = max(after[stream], m.Seq)
 				return nil
@@ -98,11 +98,11 @@ func (c *Archive) named(ctx context.Context, after map[string]uint64, fn func(bl
 			}
 			continue
 		}
-		info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.StreamInfo(ctx, stream) })
+		info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.conn.StreamInfo(ctx, stream) })
 		if err != nil {
 			return fmt.Errorf("nats/archive: read stream %s: %w", stream, conn.StreamError(err))
 		}
-		for m, err := range c.UpTo(ctx, stream, ">", from, info.State.LastSeq) {
+		for m, err := range c.conn.UpTo(ctx, stream, ">", from, info.State.LastSeq) {
 			if err != nil {
 				return err
 			}

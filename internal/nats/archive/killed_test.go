@@ -13,8 +13,6 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/nats/eventlog"
-	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -43,8 +41,8 @@ func sweepUntilKilled(at string) int {
 		fmt.Println(err)
 		return 1
 	}
-	defer s.Close()
-	got, err := NewArchive(project.NewProjections(eventlog.NewLogs(s))).SweepBlobs(context.Background(), &SweepOptions{
+	defer s.Conn.Close()
+	got, err := over(s).SweepBlobs(context.Background(), &SweepOptions{
 		fresh: -24 * time.Hour, Grace: time.Nanosecond, after: func(step string) error { fmt.Println(step); return nil },
 	})
 	fmt.Println("ended", got, err)
@@ -56,7 +54,7 @@ func sweepUntilKilled(at string) int {
 func TestSweepKilled(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	op := layer.Operator(t, srv)
-	if err := op.Provision(t.Context()); err != nil {
+	if err := op.streams.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c := layer.Dial(t, streamstest.NodeOptions(srv))

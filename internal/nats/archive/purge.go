@@ -27,7 +27,7 @@ type purgeRequest struct {
 // operators may.
 func (c *Archive) MayPurge(ctx context.Context) error {
 	// No session has such a subject.
-	return c.purge(ctx, streams.EventStream(c.Generation(), 0), purgeRequest{Filter: streams.PrefixEvent + "none"})
+	return c.purge(ctx, streams.EventStream(c.streams.Generation(), 0), purgeRequest{Filter: streams.PrefixEvent + "none"})
 }
 
 // Purge removes the commits of an archived session but for its tombstone, the
@@ -36,18 +36,18 @@ func (c *Archive) MayPurge(ctx context.Context) error {
 // archives nothing or if the session goes on since. Purging again changes
 // nothing. The connection needs the rights of an operator: ErrDenied.
 func (c *Archive) Purge(ctx context.Context, k session.Key, at commitlog.Position) error {
-	stream, subject, err := c.Place(k)
+	stream, subject, err := c.logs.Place(k)
 	if err != nil {
 		return err
 	}
-	m, err := c.LeaderAt(ctx, stream, at.Token)
+	m, err := c.conn.LeaderAt(ctx, stream, at.Token)
 	if err != nil {
 		return fmt.Errorf("nats/archive: purge %s: %w", k, err)
 	}
 	if t, ok := eventlog.TombstoneOf(k, m); !ok || m.Subject != subject || t.Seq != at.Seq || t.Hash != at.Hash {
 		return fmt.Errorf("nats/archive: purge %s: message %d of %s is not its commit %d that archives it: %w", k, at.Token, stream, at.Seq, session.ErrForeign)
 	}
-	if err := c.Archived(ctx, k); err == nil {
+	if err := c.logs.Archived(ctx, k); err == nil {
 		return fmt.Errorf("nats/archive: purge %s: it goes on since its commit %d: %w", k, at.Seq, session.ErrForeign)
 	} else if !errors.Is(err, session.ErrArchived) {
 		return fmt.Errorf("nats/archive: purge %s: %w", k, err)
@@ -68,7 +68,7 @@ func (c *Archive) purge(ctx context.Context, stream string, r purgeRequest) erro
 		return err
 	}
 	_, err = conn.Retry(ctx, func(ctx context.Context) (struct{}, error) {
-		m, err := c.Request(ctx, &nats.Msg{Subject: apiPurge + stream, Data: body})
+		m, err := c.conn.Request(ctx, &nats.Msg{Subject: apiPurge + stream, Data: body})
 		if err != nil {
 			if errors.Is(err, conn.ErrDenied) {
 				return struct{}{}, fmt.Errorf("nats/archive: purge stream %s, which takes the credentials of an operator: %w", stream, err)

@@ -28,7 +28,7 @@ import (
 // a further Restore goes on where this one was cut off. The session stays
 // archived afterwards, but can be read; journal.Signal.Restore lets it go on.
 func (c *Archive) Restore(ctx context.Context, k session.Key, raws []string) (restored, fresh bool, err error) {
-	stream, subject, err := c.Place(k)
+	stream, subject, err := c.logs.Place(k)
 	if err != nil {
 		return false, false, err
 	}
@@ -45,7 +45,7 @@ func (c *Archive) Restore(ctx context.Context, k session.Key, raws []string) (re
 	if _, ok := eventlog.TombstoneOf(k, conn.Message{Data: []byte(raws[len(raws)-1])}); !ok {
 		return false, false, fmt.Errorf("nats/archive: restore %s: its last commit does not archive it: %w", k, session.ErrForeign)
 	}
-	if err := c.ReadyToStore(ctx); err != nil {
+	if err := c.streams.ReadyToStore(ctx); err != nil {
 		return false, false, err
 	}
 	if restored, err = r.run(ctx); err != nil {
@@ -105,7 +105,7 @@ func (r *restoring) put(ctx context.Context) error {
 	if r.fresh {
 		header[eventlog.HeaderFresh] = []string{"1"}
 	}
-	seq, err := r.c.PublishExpecting(ctx, r.subject, r.expect, header, []byte(r.raws[i]))
+	seq, err := r.c.conn.PublishExpecting(ctx, r.subject, r.expect, header, []byte(r.raws[i]))
 	if err == nil {
 		r.expect = seq
 		r.next++
@@ -116,7 +116,7 @@ func (r *restoring) put(ctx context.Context) error {
 // look reads what the subject holds.
 func (r *restoring) look(ctx context.Context) error {
 	r.next, r.expect, r.fresh = -1, 0, true
-	last, err := r.c.LeaderLast(ctx, r.stream, r.subject)
+	last, err := r.c.conn.LeaderLast(ctx, r.stream, r.subject)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (r *restoring) look(ctx context.Context) error {
 	}
 	var at commitlog.Position
 	copied := false // what the log has are copies
-	for m, err := range r.c.Messages(ctx, r.stream, r.subject, 0, last) {
+	for m, err := range r.c.logs.Messages(ctx, r.stream, r.subject, 0, last) {
 		if err != nil {
 			return err
 		}
@@ -171,10 +171,10 @@ func (r *restoring) look(ctx context.Context) error {
 func (c *Archive) RestoreRun(ctx context.Context, k session.Key, id run.ID, digest string, end *messages.Result) error {
 	if session.ID(id) != k.ID { // a branch of a fan-out needs no alias
 		name := string(k.ID)
-		if c.HomeOf(k.Tenant, id) == k.ID {
+		if c.logs.HomeOf(k.Tenant, id) == k.ID {
 			name = ""
 		}
-		have, _, _, err := eventlog.CreateAlias(ctx, c.Logs, eventlog.RunAliasSubject(k.Tenant, id), wire.Alias{Session: k.ID, Digest: eventlog.DigestOf(digest, name)})
+		have, _, _, err := eventlog.CreateAlias(ctx, c.logs, eventlog.RunAliasSubject(k.Tenant, id), wire.Alias{Session: k.ID, Digest: eventlog.DigestOf(digest, name)})
 		if err != nil || have.Session != k.ID {
 			return err
 		}

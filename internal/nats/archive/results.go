@@ -18,7 +18,7 @@ import (
 // ended, and the id stays used. A branch has no alias. Removing again changes nothing. The
 // connection needs the rights of an operator.
 func (c *Archive) RemoveResult(ctx context.Context, home session.Key, id run.ID, seq uint64) (bool, error) {
-	err := c.Archived(ctx, home)
+	err := c.logs.Archived(ctx, home)
 	a, ok := errors.AsType[*session.ArchivedError](err)
 	if !ok || a.Fenced || a.Partial {
 		return false, err
@@ -26,19 +26,19 @@ func (c *Archive) RemoveResult(ctx context.Context, home session.Key, id run.ID,
 	if err := c.markEnded(ctx, home, id); err != nil {
 		return false, err
 	}
-	return c.RemoveMessage(ctx, streams.StreamResult, seq)
+	return c.conn.RemoveMessage(ctx, streams.StreamResult, seq)
 }
 
 // markEnded notes in the alias of a run, if it is of this home, that the run has ended.
 func (c *Archive) markEnded(ctx context.Context, home session.Key, id run.ID) error {
 	subject := eventlog.RunAliasSubject(home.Tenant, id)
 	for {
-		have, revision, err := eventlog.ReadAlias(ctx, c.Logs, subject)
+		have, revision, err := eventlog.ReadAlias(ctx, c.logs, subject)
 		if err != nil || revision == 0 || have.Session != home.ID || have.Digest == "" {
 			return err
 		}
 		have.Digest, have.Ended = "", have.Digest
-		if _, _, stored, err := eventlog.PutAlias(ctx, c.Logs, subject, revision, have); err != nil || stored {
+		if _, _, stored, err := eventlog.PutAlias(ctx, c.logs, subject, revision, have); err != nil || stored {
 			return err
 		}
 	}
@@ -49,15 +49,15 @@ func (c *Archive) markEnded(ctx context.Context, home session.Key, id run.ID) er
 // about to remove the message with its former sequence.
 func (c *Archive) renewResult(ctx context.Context, t session.Tenant, end messages.Result) error {
 	subject := messages.RunSubject(t, end.Run, messages.OnResult)
-	m, err := c.LeaderLast(ctx, streams.StreamResult, subject)
+	m, err := c.conn.LeaderLast(ctx, streams.StreamResult, subject)
 	if err == nil {
 		have, err := messages.DecodeResult(m.Data)
 		if err != nil || have.Chain == nil || *have.Chain != *end.Chain {
 			return err
 		}
-		if _, err = c.PublishExpecting(ctx, subject, m.Seq, nil, m.Data); err == nil || errors.Is(err, conn.ErrFull) {
+		if _, err = c.conn.PublishExpecting(ctx, subject, m.Seq, nil, m.Data); err == nil || errors.Is(err, conn.ErrFull) {
 			return nil
 		}
 	}
-	return c.KeepResult(ctx, t, end, true)
+	return c.projections.KeepResult(ctx, t, end, true)
 }

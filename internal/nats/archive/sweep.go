@@ -94,7 +94,7 @@ type sweep struct {
 
 func (s *sweep) run(ctx context.Context) (*Sweep, error) {
 	var err error
-	if s.began, err = s.c.BlobTime(ctx); err != nil {
+	if s.began, err = s.c.logs.BlobTime(ctx); err != nil {
 		return nil, err
 	}
 	// What is stored is listed first: what is stored later stays.
@@ -166,7 +166,7 @@ func (s *sweep) follow(ctx context.Context) error {
 
 // into marks what a blob names.
 func (s *sweep) into(ctx context.Context, k blobKey) error {
-	rc, err := s.c.Blobs(k.tenant).Get(ctx, k.digest)
+	rc, err := s.c.logs.Blobs(k.tenant).Get(ctx, k.digest)
 	if err != nil {
 		return s.unreadable(k, err)
 	}

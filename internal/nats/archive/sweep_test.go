@@ -33,7 +33,7 @@ type shelf struct {
 	blob.Store
 }
 
-func shelfOf(t *testing.T, c *Archive) shelf { return shelf{t, c.Blobs(acme)} }
+func shelfOf(t *testing.T, c *Archive) shelf { return shelf{t, c.logs.Blobs(acme)} }
 
 func (s shelf) put(data []byte) blob.Digest {
 	s.t.Helper()
@@ -93,9 +93,9 @@ func (s shelf) snapshot(base blob.Digest, dir string, files map[string]string) b
 // names makes a session that names something in a commit.
 func names(t *testing.T, c *Archive, id string, events ...session.Event) {
 	t.Helper()
-	k := session.Key{Tenant: acme, ID: c.Minter().ID(id)}
+	k := session.Key{Tenant: acme, ID: c.logs.Minter().ID(id)}
 	events = append([]session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}, events...)
-	if _, err := c.Log().Append(t.Context(), commitlog.Position{}, commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}); err != nil {
+	if _, err := c.logs.Log().Append(t.Context(), commitlog.Position{}, commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -141,7 +141,7 @@ func TestSweepKeepsWhatIsNamed(t *testing.T) {
 			streams.StreamTasks: "rath.task.acme.anonymous.w", streams.StreamResult: "rath.run.acme.r.result", streams.StreamDLQ: streams.PrefixDLQ + "acme.w",
 		} {
 			kept[stream] = s.put([]byte(stream))
-			if _, err := op.JS.Publish(t.Context(), subject, []byte(`{"workspace":"`+kept[stream].String()+`"}`)); err != nil {
+			if _, err := op.conn.JS.Publish(t.Context(), subject, []byte(`{"workspace":"`+kept[stream].String()+`"}`)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -291,7 +291,7 @@ func TestSweepBesideWriters(t *testing.T) {
 						rely(ref.Digest)
 						continue
 					}
-					missing, err := c.MissingBlobs(ctx, acme, digests[i:i+1])
+					missing, err := c.logs.MissingBlobs(ctx, acme, digests[i:i+1])
 					if err != nil {
 						t.Error(err)
 						return

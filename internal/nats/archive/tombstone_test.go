@@ -22,8 +22,8 @@ import (
 func buried(t *testing.T, c, op *Archive) (k session.Key, raws []string, at commitlog.Position) {
 	t.Helper()
 	ctx := t.Context()
-	k = session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
-	raws, at = sessiontest.Archive(t, c.Log(), k)
+	k = session.Key{Tenant: "acme", ID: c.logs.Minter().ID("old")}
+	raws, at = sessiontest.Archive(t, c.logs.Log(), k)
 	if err := c.Purge(ctx, k, at); !errors.Is(err, conn.ErrDenied) {
 		t.Fatalf("the node purged: %v", err)
 	}
@@ -38,7 +38,7 @@ func buried(t *testing.T, c, op *Archive) (k session.Key, raws []string, at comm
 
 // readable returns how many commits a log has, and the error that it ends with.
 func readable(ctx context.Context, c *Archive, k session.Key, after commitlog.Position) (n int, err error) {
-	for _, err := range c.Log().Read(ctx, k, after) {
+	for _, err := range c.logs.Log().Read(ctx, k, after) {
 		if err != nil {
 			return n, err
 		}
@@ -56,7 +56,7 @@ func TestTombstone(t *testing.T) {
 		if n, err := readable(ctx, c, k, commitlog.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
 			t.Errorf("Read: %d commits, %v", n, err)
 		}
-		_, err := c.Log().Last(ctx, k)
+		_, err := c.logs.Log().Last(ctx, k)
 		if a, ok := errors.AsType[*session.ArchivedError](err); !ok || a.File != "old.json" || a.Partial {
 			t.Errorf("Last: %v", err)
 		}
@@ -67,7 +67,7 @@ func TestTombstone(t *testing.T) {
 			if seq > 0 {
 				from = commitlog.Position{Seq: seq, Token: seq, Hash: commitlog.HashOf([]byte(raws[seq-1]))}
 			}
-			_, err := c.Log().Append(ctx, from, commitlog.Commit{Key: k, Root: k.ID, Seq: seq + 1, Epoch: 1, Prev: from.Hash, Events: events})
+			_, err := c.logs.Log().Append(ctx, from, commitlog.Commit{Key: k, Root: k.ID, Seq: seq + 1, Epoch: 1, Prev: from.Hash, Events: events})
 			if !errors.Is(err, session.ErrConflict) {
 				t.Errorf("Append after commit %d: %v", seq, err)
 			}
@@ -80,14 +80,14 @@ func TestTombstone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := op.Publish(ctx, &nats.Msg{Subject: subject, Data: []byte("noise")}); err != nil {
+		if _, err := op.conn.Publish(ctx, &nats.Msg{Subject: subject, Data: []byte("noise")}); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := readable(ctx, c, k, commitlog.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
 			t.Errorf("with noise: %d commits, %v", n, err)
 		}
 		first := commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
-		if _, err := c.Log().Append(ctx, commitlog.Position{}, first); !errors.Is(err, session.ErrConflict) {
+		if _, err := c.logs.Log().Append(ctx, commitlog.Position{}, first); !errors.Is(err, session.ErrConflict) {
 			t.Errorf("begun again: %v", err)
 		}
 		if back, fresh, err := c.Restore(ctx, k, raws); err != nil || !back || fresh {
@@ -105,8 +105,8 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		const commits = conn.PageMessages + 10
-		k := session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
-		l := c.Log()
+		k := session.Key{Tenant: "acme", ID: c.logs.Minter().ID("old")}
+		l := c.logs.Log()
 		var at, known commitlog.Position
 		for seq := uint64(1); seq <= commits; seq++ {
 			e := session.ChunkEvent(session.UserText(fmt.Sprint("words ", seq)))
@@ -153,29 +153,29 @@ func TestAppendedBehindATombstone(t *testing.T) {
 		late := commitlog.Commit{
 			Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{commitlog.RestoredEvent(commitlog.Restoration{})},
 		}
-		if _, err := c.Log().Append(ctx, at, late); err != nil {
+		if _, err := c.logs.Log().Append(ctx, at, late); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := readable(ctx, c, k, commitlog.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
 			t.Errorf("Read: %d commits, %v", n, err)
 		}
-		if e, err := c.Log().Last(ctx, k); !errors.Is(err, session.ErrArchived) {
+		if e, err := c.logs.Log().Last(ctx, k); !errors.Is(err, session.ErrArchived) {
 			t.Errorf("Last: commit %d, %v", e.At.Seq, err)
 		}
-		if a, ok := errors.AsType[*session.ArchivedError](c.Archived(ctx, k)); !ok || a.Fenced {
+		if a, ok := errors.AsType[*session.ArchivedError](c.logs.Archived(ctx, k)); !ok || a.Fenced {
 			t.Errorf("Archived: %+v", a)
 		}
 		if back, fresh, err := c.Restore(ctx, k, raws); err != nil || !back || fresh {
 			t.Fatalf("Restore: %v, %v, %v", back, fresh, err)
 		}
-		last, err := c.Log().Last(ctx, k)
+		last, err := c.logs.Log().Last(ctx, k)
 		if err != nil || last.At.Seq != at.Seq {
 			t.Fatalf("brought back: commit %d, %v", last.At.Seq, err)
 		}
-		if _, err := c.Log().Append(ctx, last.At, late); err != nil {
+		if _, err := c.logs.Log().Append(ctx, last.At, late); err != nil {
 			t.Fatal(err)
 		}
-		if last, err = c.Log().Last(ctx, k); err != nil || last.At.Seq != at.Seq+1 {
+		if last, err = c.logs.Log().Last(ctx, k); err != nil || last.At.Seq != at.Seq+1 {
 			t.Errorf("let go on: commit %d, %v", last.At.Seq, err)
 		}
 	})
@@ -185,9 +185,9 @@ func TestAppendedBehindATombstone(t *testing.T) {
 func TestForeignTombstone(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
-		k := session.Key{Tenant: "acme", ID: c.Minter().ID("live")}
+		k := session.Key{Tenant: "acme", ID: c.logs.Minter().ID("live")}
 		open := commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
-		at, err := c.Log().Append(ctx, commitlog.Position{}, open)
+		at, err := c.logs.Log().Append(ctx, commitlog.Position{}, open)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +201,7 @@ func TestForeignTombstone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := op.Publish(ctx, &nats.Msg{Subject: subject, Data: raw}); err != nil {
+		if _, err := op.conn.Publish(ctx, &nats.Msg{Subject: subject, Data: raw}); err != nil {
 			t.Fatal(err)
 		}
 		for after, want := range map[commitlog.Position]int{{}: 1, at: 0} {
@@ -216,7 +216,7 @@ func TestForeignTombstone(t *testing.T) {
 func TestPurgeOfWhatGoesOn(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
-		k := session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
+		k := session.Key{Tenant: "acme", ID: c.logs.Minter().ID("old")}
 		var at, fence commitlog.Position
 		for i, e := range []session.Event{
 			session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}),
@@ -224,7 +224,7 @@ func TestPurgeOfWhatGoesOn(t *testing.T) {
 			commitlog.RestoredEvent(commitlog.Restoration{By: "ana"}),
 		} {
 			var err error
-			at, err = c.Log().Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: uint64(i) + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}})
+			at, err = c.logs.Log().Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: uint64(i) + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -280,7 +280,7 @@ func TestRestoreIsCutOff(t *testing.T) {
 						!whole && !empty && !errors.Is(err, session.ErrArchived):
 						t.Errorf("Read: %d commits, %v", got, err)
 					}
-					_, err = c.Log().Last(ctx, k)
+					_, err = c.logs.Log().Last(ctx, k)
 					switch {
 					case whole && err != nil, empty && !errors.Is(err, session.ErrNotFound), !whole && !empty && !errors.Is(err, session.ErrArchived):
 						t.Errorf("Last: %v", err)
@@ -288,7 +288,7 @@ func TestRestoreIsCutOff(t *testing.T) {
 					// Nor who knows a place in the middle, from a snapshot.
 					if n >= 3 && !fresh && !whole {
 						var mid commitlog.Position
-						for e, err := range c.Log().Read(ctx, k, commitlog.Position{}) {
+						for e, err := range c.logs.Log().Read(ctx, k, commitlog.Position{}) {
 							if err == nil && e.At.Seq == 2 {
 								mid = e.At
 							}
@@ -327,13 +327,13 @@ func TestRestoreRefuses(t *testing.T) {
 			t.Errorf("after that: %d commits, %v", n, err)
 		}
 		// Another session that lives under the id.
-		live := session.Key{Tenant: "acme", ID: c.Minter().ID("live")}
+		live := session.Key{Tenant: "acme", ID: c.logs.Minter().ID("live")}
 		e := session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
-		if _, err := c.Log().Append(ctx, commitlog.Position{}, commitlog.Commit{Key: live, Root: live.ID, Seq: 1, Epoch: 1, Events: []session.Event{e}}); err != nil {
+		if _, err := c.logs.Log().Append(ctx, commitlog.Position{}, commitlog.Commit{Key: live, Root: live.ID, Seq: 1, Epoch: 1, Events: []session.Event{e}}); err != nil {
 			t.Fatal(err)
 		}
 		var theirs []string
-		for e, err := range c.Log().Read(ctx, live, commitlog.Position{}) {
+		for e, err := range c.logs.Log().Read(ctx, live, commitlog.Position{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -361,17 +361,17 @@ func TestChainOverTombstones(t *testing.T) {
 		if _, _, err := c.Restore(ctx, k, raws); err != nil {
 			t.Fatal(err)
 		}
-		last, err := c.Log().Last(ctx, k)
+		last, err := c.logs.Log().Last(ctx, k)
 		if err != nil {
 			t.Fatal(err)
 		}
 		e := commitlog.RestoredEvent(commitlog.Restoration{Reason: "needed"})
-		if _, err := c.Log().Append(ctx, last.At, commitlog.Commit{Key: k, Root: k.ID, Seq: 6, Epoch: 1, Prev: last.At.Hash, Events: []session.Event{e}}); err != nil {
+		if _, err := c.logs.Log().Append(ctx, last.At, commitlog.Commit{Key: k, Root: k.ID, Seq: 6, Epoch: 1, Prev: last.At.Hash, Events: []session.Event{e}}); err != nil {
 			t.Fatal(err)
 		}
 		g, p, _ := k.ID.Locate()
 		var all []conn.Message
-		if err := op.DumpStream(ctx, streams.EventStream(g, p), false, func(m eventlog.Stored) error {
+		if err := op.logs.DumpStream(ctx, streams.EventStream(g, p), false, func(m eventlog.Stored) error {
 			if m.Subject != "" {
 				all = append(all, conn.Message{Subject: m.Subject, Seq: m.Seq, Header: m.Header, Data: m.Data})
 			}
@@ -388,7 +388,7 @@ func TestChainOverTombstones(t *testing.T) {
 				eventlog.FreshCopies: map[bool]string{true: "5 6", false: "6"}[from == 0],
 				eventlog.AllCopies:   strings.TrimSpace("5 1 2 3 4 5 6"[2*from:]),
 			} {
-				h := eventlog.NewChain(c.Logs, g, p)
+				h := eventlog.NewChain(c.logs, g, p)
 				h.Copies = mode
 				var got []string
 				for _, m := range all[from:] {

@@ -57,7 +57,7 @@ type TreeSession struct {
 // of reading everything that is stored; in memory stay some hundred bytes for
 // each session. The connection needs the rights of a node or an operator.
 func (c *Archive) Trees(ctx context.Context, t session.Tenant) ([]Tree, error) {
-	streams, err := c.EventStreams(ctx)
+	streams, err := c.streams.EventStreams(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -67,9 +67,9 @@ func (c *Archive) Trees(ctx context.Context, t session.Tenant) ([]Tree, error) {
 		if _, err := fmt.Sscanf(stream, "EV_%d_%d", &g, &p); err != nil {
 			return nil, fmt.Errorf("nats/archive: event stream %s: %w", stream, err)
 		}
-		h := eventlog.NewChain(c.Logs, g, p)
+		h := eventlog.NewChain(c.logs, g, p)
 		h.Copies = eventlog.AllCopies
-		err := c.DumpStream(ctx, stream, false, func(m eventlog.Stored) error {
+		err := c.logs.DumpStream(ctx, stream, false, func(m eventlog.Stored) error {
 			if m.Subject == "" {
 				return nil // the end
 			}
@@ -354,7 +354,7 @@ func (c *Archive) LineageOf(ctx context.Context, id session.ID) (uint64, error) 
 	if !ok {
 		return 0, fmt.Errorf("nats/archive: session id %q names no event stream: it was not minted", id)
 	}
-	relay := project.LineageRelay{C: c.Projections, Generation: g, Partition: p, Stream: streams.EventStream(g, p)}
+	relay := project.LineageRelay{C: c.projections, Generation: g, Partition: p, Stream: streams.EventStream(g, p)}
 	at, err := relay.Cursor(ctx)
 	return at.Seq, err
 }

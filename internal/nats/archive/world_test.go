@@ -12,9 +12,12 @@ import (
 )
 
 // layer connects in the tests.
-var layer = streamstest.Over(func(s *streams.Streams) *Archive {
-	return NewArchive(project.NewProjections(eventlog.NewLogs(s)))
-})
+var layer = streamstest.Layer[*Archive](over)
+
+func over(s *streams.Streams) *Archive {
+	logs := eventlog.NewLogs(s)
+	return NewArchive(s, logs, project.NewProjections(s, logs))
+}
 
 func TestMain(m *testing.M) {
 	if url := os.Getenv(sweeper); url != "" {

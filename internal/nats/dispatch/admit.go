@@ -16,11 +16,11 @@ import (
 
 // Admit says whether a new run of a session may begin.
 func (c *Dispatch) Admit(ctx context.Context, k session.Key) error {
-	stream, _, err := c.Place(k)
+	stream, _, err := c.logs.Place(k)
 	if err != nil {
 		return err
 	}
-	return c.Streams.Admit(ctx, stream, k.Tenant)
+	return c.streams.Admit(ctx, stream, k.Tenant)
 }
 
 // admit lets a task that no log holds begin, or says why not. It is asked before
@@ -42,7 +42,7 @@ func (i *intake) admitAgain(ctx context.Context, t journal.Task) error {
 	if !errors.Is(refused, streams.ErrNoRoom) && !errors.Is(refused, run.ErrDeadline) {
 		return refused
 	}
-	_, err := i.c.Log().Last(ctx, t.Session)
+	_, err := i.c.logs.Log().Last(ctx, t.Session)
 	switch {
 	case errors.Is(err, session.ErrNotFound):
 		return refused
@@ -63,9 +63,9 @@ func (i *intake) publishHeld(l *incomingTask, cause error) {
 	ev.Time = time.Now().UnixMilli()
 	data, err := messages.Encode(ev)
 	if err == nil {
-		err = i.c.NC.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
+		err = i.c.conn.NC.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
 	}
 	if err != nil {
-		i.c.Logger.Debug("that a task waits was not told", "run", string(l.id), "err", err)
+		i.c.conn.Logger.Debug("that a task waits was not told", "run", string(l.id), "err", err)
 	}
 }

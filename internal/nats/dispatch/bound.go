@@ -51,7 +51,7 @@ func helloSubject(incarnation string) string {
 func (c *Dispatch) callBound(ctx context.Context) error {
 	for n, err := range c.boundNodes(ctx) {
 		if err == nil {
-			err = c.NC.Publish(helloSubject(n.Incarnation), nil)
+			err = c.conn.NC.Publish(helloSubject(n.Incarnation), nil)
 		}
 		if err != nil {
 			return err
@@ -63,7 +63,7 @@ func (c *Dispatch) callBound(ctx context.Context) error {
 // boundNodes yields the nodes that live and are bound to tenants.
 func (c *Dispatch) boundNodes(ctx context.Context) iter.Seq2[wire.Node, error] {
 	return func(yield func(wire.Node, error) bool) {
-		for m, err := range c.Values(ctx, streams.BucketNode, ">") {
+		for m, err := range c.streams.Values(ctx, streams.BucketNode, ">") {
 			var n wire.Node
 			if err == nil && json.Unmarshal(m.Data, &n) != nil {
 				continue

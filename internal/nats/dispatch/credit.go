@@ -127,7 +127,7 @@ func newCredits(c *Dispatch) *credits { return &credits{c: c, of: map[partitionC
 // again soon is worth it.
 func (s *credits) take(ctx context.Context, k session.Key, workflow string) (ok, moving bool, err error) {
 	g, p, located := k.ID.Locate()
-	if !located || g != s.c.Generation() {
+	if !located || g != s.c.streams.Generation() {
 		return true, false, nil // of another generation, where no new sessions are made
 	}
 	at := partitionCredit{p, creditKey{k.Tenant, workflow}}
@@ -185,7 +185,7 @@ func (s *credits) take(ctx context.Context, k session.Key, workflow string) (ok,
 func (s *credits) ask(ctx context.Context, at partitionCredit) (a creditAnswer) {
 	ctx, cancel := context.WithTimeout(ctx, creditTimeout)
 	defer cancel()
-	if s.c.askRelay(ctx, creditSubject(s.c.Generation(), at.partition), credit{at.tenant, at.workflow, creditsAtOnce}, &a) {
+	if s.c.askRelay(ctx, creditSubject(s.c.streams.Generation(), at.partition), credit{at.tenant, at.workflow, creditsAtOnce}, &a) {
 		return a
 	}
 	return creditAnswer{Moving: true} // it may be taken over at this moment

@@ -27,7 +27,7 @@ func (c *Dispatch) LastWords(ctx context.Context, incarnation string) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
-	m, err := c.NC.RequestWithContext(ctx, messages.NodeSubject(incarnation, verbDeath), nil)
+	m, err := c.conn.NC.RequestWithContext(ctx, messages.NodeSubject(incarnation, verbDeath), nil)
 	if err != nil {
 		return ""
 	}
@@ -37,7 +37,7 @@ func (c *Dispatch) LastWords(ctx context.Context, incarnation string) string {
 // ServeDeaths answers for the nodes that this process started until ctx ends: died returns
 // how an incarnation ended, "" for one that it does not know or that lives.
 func (c *Dispatch) ServeDeaths(ctx context.Context, died func(incarnation string) string) error {
-	sub, err := c.NC.Subscribe(messages.NodeSubject("*", verbDeath), func(m *nats.Msg) {
+	sub, err := c.conn.NC.Subscribe(messages.NodeSubject("*", verbDeath), func(m *nats.Msg) {
 		incarnation, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, messages.NodePrefix), ".")
 		if words := died(incarnation); words != "" {
 			_ = m.Respond([]byte(words)) // a node that asked in vain says that the node was lost

@@ -30,7 +30,7 @@ func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Wo
 	if err != nil {
 		return "", err
 	}
-	reply, err := c.Await(ctx, messages.DeliverSubject(incarnation), data)
+	reply, err := c.conn.Await(ctx, messages.DeliverSubject(incarnation), data)
 	if err != nil {
 		return "", fmt.Errorf("nats/dispatch: deliver to %s: %w", incarnation, err)
 	}
@@ -48,7 +48,7 @@ func (c *Dispatch) Ping(ctx context.Context, incarnation string) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	_, err := c.NC.RequestWithContext(ctx, messages.DeliverSubject(incarnation), nil)
+	_, err := c.conn.NC.RequestWithContext(ctx, messages.DeliverSubject(incarnation), nil)
 	return err == nil
 }
 
@@ -61,7 +61,7 @@ const relayAgain = 20 * time.Millisecond
 func (c *Dispatch) askRelay(ctx context.Context, subject string, question, a any) bool {
 	data, err := json.Marshal(question)
 	for err == nil && ctx.Err() == nil {
-		if m, err := c.NC.RequestWithContext(ctx, subject, data); err == nil && json.Unmarshal(m.Data, a) == nil {
+		if m, err := c.conn.NC.RequestWithContext(ctx, subject, data); err == nil && json.Unmarshal(m.Data, a) == nil {
 			return true
 		}
 		conn.Pause(ctx, relayAgain)
@@ -76,7 +76,7 @@ func (c *Dispatch) ServeDeliver(ctx context.Context, incarnation string, handle 
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return nil, err
 	}
-	return c.Serve(ctx, messages.DeliverSubject(incarnation), "", func(ctx context.Context, m *nats.Msg) any {
+	return c.conn.Serve(ctx, messages.DeliverSubject(incarnation), "", func(ctx context.Context, m *nats.Msg) any {
 		if len(m.Data) == 0 {
 			return wire.Answer{Done: true} // a ping
 		}

@@ -4,13 +4,19 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/rathcluster/rath/internal/nats/archive"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/project"
+	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
 // Dispatch takes tasks in, gives runs to nodes, and takes those that this process is
 // given. It is safe for concurrent use.
 type Dispatch struct {
-	*archive.Archive
+	conn        *conn.Conn
+	streams     *streams.Streams
+	logs        *eventlog.Logs
+	projections *project.Projections
 	// host takes what is dispatched to this process; nil while it takes nothing.
 	host atomic.Pointer[gateway]
 	// deadLetters counts the dead letters that this process stored.
@@ -20,7 +26,7 @@ type Dispatch struct {
 	relays   map[uint32]*dispatcher // of the partitions that this process relays
 }
 
-// NewDispatch returns the dispatch of runs whose logs are in a.
-func NewDispatch(a *archive.Archive) *Dispatch {
-	return &Dispatch{Archive: a, relays: map[uint32]*dispatcher{}}
+// NewDispatch returns the dispatch of runs whose logs are l in s, with the results in p.
+func NewDispatch(s *streams.Streams, l *eventlog.Logs, p *project.Projections) *Dispatch {
+	return &Dispatch{conn: s.Conn, streams: s, logs: l, projections: p, relays: map[uint32]*dispatcher{}}
 }

@@ -73,7 +73,7 @@ func (d *dispatcher) run(ctx context.Context) error {
 	if err := d.load(ctx); err != nil {
 		return err
 	}
-	end, err := d.c.LastSequence(ctx, d.stream)
+	end, err := d.c.conn.LastSequence(ctx, d.stream)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (d *dispatcher) run(ctx context.Context) error {
 	}
 	in := make(chan conn.Message, conn.FollowAhead)
 	return conn.Following(ctx, func(ctx context.Context) error {
-		return d.c.Follow(ctx, d.stream, ">", d.at.Token+1, in)
+		return d.c.conn.Follow(ctx, d.stream, ">", d.at.Token+1, in)
 	}, func(ctx context.Context) error { return d.pump(ctx, in, end, stop) })
 }
 
@@ -103,7 +103,7 @@ func (d *dispatcher) options() *schedule.Options {
 // because of it is done when all of it is known. It calls stop when it answers no
 // question any more.
 func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint64, stop func()) error {
-	h := eventlog.NewChain(d.c.Logs, d.generation, d.partition)
+	h := eventlog.NewChain(d.c.logs, d.generation, d.partition)
 	d.outcomes, d.actions = make(chan outcome, outcomesAhead), workers.New()
 	ctx, cancel := context.WithCancel(ctx)
 	saves := make(chan saved, 1)
@@ -165,7 +165,7 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 				continue
 			}
 			// What is left of the history may have been purged.
-			if more, err := d.c.Holds(ctx, d.stream, d.at.Token+1, end); err == nil && !more {
+			if more, err := d.c.conn.Holds(ctx, d.stream, d.at.Token+1, end); err == nil && !more {
 				known()
 			} else {
 				wake.Reset(conn.HistoryCheck)
@@ -231,7 +231,7 @@ func (d *dispatcher) take(ctx context.Context, h *eventlog.Chain, m conn.Message
 		return err
 	}
 	if err != nil {
-		d.c.Logger.Error("a session was written by a later release; nothing follows from it here", "stream", d.stream, "seq", m.Seq, "err", err)
+		d.c.conn.Logger.Error("a session was written by a later release; nothing follows from it here", "stream", d.stream, "seq", m.Seq, "err", err)
 	}
 	concerns := ok && concernsRuns(e.Commit)
 	if concerns {
@@ -248,7 +248,7 @@ func (d *dispatcher) take(ctx context.Context, h *eventlog.Chain, m conn.Message
 	facts := h.Facts(e)
 	d.returned(e.Commit.Tenant, facts)
 	if err := d.s.Fold(time.Now(), e, facts); err != nil {
-		d.c.Logger.Error("what follows from a commit cannot be read", "stream", d.stream, "seq", m.Seq, "err", err)
+		d.c.conn.Logger.Error("what follows from a commit cannot be read", "stream", d.stream, "seq", m.Seq, "err", err)
 	}
 	return nil
 }
@@ -324,8 +324,8 @@ func (d *dispatcher) act(ctx context.Context, a schedule.Action) schedule.Outcom
 	case schedule.Signal:
 		return d.signal(ctx, *a.Work.Signal)
 	case schedule.Store:
-		if err := d.c.PutResult(ctx, a.Tenant, *a.Result, a.Before); err != nil {
-			d.c.Logger.Error("a result was not stored and will be; queries read it from the log", "run", string(a.Result.Run), "err", err)
+		if err := d.c.projections.PutResult(ctx, a.Tenant, *a.Result, a.Before); err != nil {
+			d.c.conn.Logger.Error("a result was not stored and will be; queries read it from the log", "run", string(a.Result.Run), "err", err)
 			return schedule.Outcome{}
 		}
 		return schedule.Outcome{Result: schedule.Settled}
@@ -338,7 +338,7 @@ func (d *dispatcher) act(ctx context.Context, a schedule.Action) schedule.Outcom
 	case schedule.Place:
 		pools, err := d.o.Pools(ctx, a.Tenant, a.Workflow, a.Revision)
 		if err != nil {
-			d.c.Logger.Debug("which pools offer a workflow is not known and will be asked again", "workflow", a.Workflow, "err", err)
+			d.c.conn.Logger.Debug("which pools offer a workflow is not known and will be asked again", "workflow", a.Workflow, "err", err)
 			return schedule.Outcome{}
 		}
 		return schedule.Outcome{Result: schedule.Settled, Pools: pools}
@@ -355,7 +355,7 @@ func (d *dispatcher) signal(ctx context.Context, s journal.Signal) schedule.Outc
 	if err == nil || messages.Refusal(err) && !errors.Is(err, run.ErrNotSupported) {
 		return schedule.Outcome{Result: schedule.Settled}
 	}
-	d.c.Logger.Debug("a signal was not applied and will be sent again", "session", s.To.String(), "run", string(s.Run), "err", err)
+	d.c.conn.Logger.Debug("a signal was not applied and will be sent again", "session", s.To.String(), "run", string(s.Run), "err", err)
 	return schedule.Outcome{}
 }
 
@@ -365,7 +365,7 @@ func (d *dispatcher) look(ctx context.Context, k session.Key) schedule.Outcome {
 	if err != nil {
 		return schedule.Outcome{}
 	}
-	_, err = d.c.Last(ctx, stream, subject)
+	_, err = d.c.conn.Last(ctx, stream, subject)
 	if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 		return schedule.Outcome{}
 	}
@@ -374,7 +374,7 @@ func (d *dispatcher) look(ctx context.Context, k session.Key) schedule.Outcome {
 
 // commit reads a commit of the stream again.
 func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome {
-	m, err := d.c.At(ctx, d.stream, token)
+	m, err := d.c.conn.At(ctx, d.stream, token)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return schedule.Outcome{Result: schedule.Settled} // archived
 	}
@@ -383,10 +383,10 @@ func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome 
 		c, err = commitlog.Decode(m.Data)
 	}
 	if err == nil {
-		err = d.c.Fill(ctx, &c)
+		err = d.c.logs.Fill(ctx, &c)
 	}
 	if err != nil {
-		d.c.Logger.Warn("a commit with open follow-ups cannot be read and is tried again", "stream", d.stream, "seq", token, "err", err)
+		d.c.conn.Logger.Warn("a commit with open follow-ups cannot be read and is tried again", "stream", d.stream, "seq", token, "err", err)
 		return schedule.Outcome{}
 	}
 	e := commitlog.Entry{Commit: c, At: commitlog.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(m.Data)}}
@@ -402,7 +402,7 @@ func (d *dispatcher) listen() (unsubscribe func(), err error) {
 		default: // it is said again
 		}
 	}
-	slots, err := d.c.NC.Subscribe(subjectSlots, func(m *nats.Msg) {
+	slots, err := d.c.conn.NC.Subscribe(subjectSlots, func(m *nats.Msg) {
 		var st schedule.NodeState
 		if json.Unmarshal(m.Data, &st) == nil && st.Incarnation != "" {
 			hear(nodeReport{state: st})
@@ -411,7 +411,7 @@ func (d *dispatcher) listen() (unsubscribe func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("nats/dispatch: hear nodes: %w", err)
 	}
-	grants, err := d.c.NC.Subscribe(grantSubject(d.generation, d.partition), func(m *nats.Msg) {
+	grants, err := d.c.conn.NC.Subscribe(grantSubject(d.generation, d.partition), func(m *nats.Msg) {
 		var g wireGrant
 		if json.Unmarshal(m.Data, &g) == nil && g.Incarnation != "" && g.Grant != 0 {
 			hear(nodeReport{state: g.NodeState, grant: g.Grant, head: g.Head})

@@ -26,20 +26,20 @@ func TestForkMadeMeanwhile(t *testing.T) {
 		t.Run("by "+string(by), func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
 				tenant := session.Tenant("default")
-				parent := session.Key{Tenant: tenant, ID: c.HomeOf(tenant, "r0")}
-				home := session.Key{Tenant: tenant, ID: c.HomeOf(tenant, "r1")}
-				sessiontest.Grow(t, c.Log(), parent, commitlog.Position{}, 1)
-				submitTo(t, c.Log(), home, by)
+				parent := session.Key{Tenant: tenant, ID: c.logs.HomeOf(tenant, "r0")}
+				home := session.Key{Tenant: tenant, ID: c.logs.HomeOf(tenant, "r1")}
+				sessiontest.Grow(t, c.logs.Log(), parent, commitlog.Position{}, 1)
+				submitTo(t, c.logs.Log(), home, by)
 
 				body := fmt.Sprintf(`{"id":"r1","fork_of":"%s:1","input":"hi"}`, parent.ID)
-				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), []byte(body)); err != nil {
+				if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), []byte(body)); err != nil {
 					t.Fatal(err)
 				}
 				taken := pullWhile(t, c, time.Minute, Intake{})
 				if accepted := want == ""; accepted != (taken == 1) {
 					t.Errorf("it was given to a log %d times", taken)
 				}
-				if state := streamstest.ResultOf(t, c, tenant, "r1"); state != want {
+				if state := streamstest.ResultOf(t, c.streams, tenant, "r1"); state != want {
 					t.Errorf("its result says %q, want %q", state, want)
 				}
 			})
@@ -62,30 +62,30 @@ func TestLateMeanwhile(t *testing.T) {
 				full := &streams.StreamUsage{Needed: true}
 				full.Bytes.Store(87)
 				full.Max.Store(100)
-				c.Capacity.Streams[streams.StreamBlob] = full
+				c.streams.Capacity.Streams[streams.StreamBlob] = full
 				body := fmt.Appendf(nil, `{"id":"r1","input":"hi","deadline":%q}`, time.Now().UTC().Format(time.RFC3339))
 
-				other := layer.Dial(t, &c.O)
+				other := layer.Dial(t, &c.streams.O)
 				a := aliasOf(t, c, tenant, body)
 				hook, fired := natstest.Once(`"refused"`, func([]byte) bool {
 					w.Set(nil, nil)
-					if _, _, _, err := eventlog.CreateAlias(t.Context(), other.Logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
+					if _, _, _, err := eventlog.CreateAlias(t.Context(), other.logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
 						t.Error(err)
 					}
 					if tc.begun {
-						submitTo(t, other.Log(), session.Key{Tenant: tenant, ID: a.Session}, "r1")
+						submitTo(t, other.logs.Log(), session.Key{Tenant: tenant, ID: a.Session}, "r1")
 					}
 					return true
 				})
 				w.Set(nil, hook)
-				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
+				if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
 					t.Fatal(err)
 				}
 				taken := pullWhile(t, c, 2*placing, Intake{})
 				if !fired() || taken != 0 {
 					t.Errorf("it was about to be refused: %v, and given to a log %d times", fired(), taken)
 				}
-				if state := streamstest.ResultOf(t, c, tenant, "r1"); state != tc.want {
+				if state := streamstest.ResultOf(t, c.streams, tenant, "r1"); state != tc.want {
 					t.Errorf("its result says %q, want %q", state, tc.want)
 				}
 			})

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/archive"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -36,7 +37,7 @@ func pullWhile(t *testing.T, c *Dispatch, d time.Duration, in Intake) (taken int
 		}
 		return accept(ctx, task)
 	}
-	streamstest.Lend(t, c.NC)
+	streamstest.Lend(t, c.conn.NC)
 	takeAll(t, c)
 	synctest.Wait()
 	if in.Offers == nil {
@@ -66,7 +67,7 @@ func aliasOf(t *testing.T, c *Dispatch, tenant session.Tenant, body []byte) wire
 	if err != nil {
 		t.Fatal(err)
 	}
-	return wire.Alias{Digest: eventlog.DigestOf(task.Digest(), in.Session), Session: c.HomeOf(tenant, in.ID)}
+	return wire.Alias{Digest: eventlog.DigestOf(task.Digest(), in.Session), Session: c.logs.HomeOf(tenant, in.ID)}
 }
 
 // TestHeldIsNotRefused delivers a task that a log holds, and that is refused where
@@ -79,14 +80,14 @@ func TestHeldIsNotRefused(t *testing.T) {
 	begin := func(t *testing.T, c *Dispatch) {
 		t.Helper()
 		a := aliasOf(t, c, tenant, body)
-		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
+		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
 			t.Error(err)
 		}
-		submitTo(t, c.Log(), session.Key{Tenant: tenant, ID: a.Session}, "r1")
+		submitTo(t, c.logs.Log(), session.Key{Tenant: tenant, ID: a.Session}, "r1")
 	}
 	name := func(t *testing.T, c *Dispatch) {
 		t.Helper()
-		if _, err := c.ResolveSession(t.Context(), tenant, "talk", true); err != nil {
+		if _, err := c.logs.ResolveSession(t.Context(), tenant, "talk", true); err != nil {
 			t.Error(err)
 		}
 	}
@@ -99,7 +100,7 @@ func TestHeldIsNotRefused(t *testing.T) {
 			}}
 		},
 		"found no session to fork": func(t *testing.T, c *Dispatch, w *natstest.Wire) Intake {
-			other := layer.Dial(t, &c.O)
+			other := layer.Dial(t, &c.streams.O)
 			hook, fired := natstest.Once(`"refused"`, func([]byte) bool {
 				w.Set(nil, nil)
 				name(t, other)
@@ -118,12 +119,12 @@ func TestHeldIsNotRefused(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 				in := play(t, c, w)
-				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
+				if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
 					t.Fatal(err)
 				}
 				pullWhile(t, c, time.Minute, in)
-				letters, tasks := streamstest.LettersAndTasks(t, c)
-				if state := streamstest.ResultOf(t, c, tenant, "r1"); state != "" || letters != 0 || tasks != 0 {
+				letters, tasks := streamstest.LettersAndTasks(t, c.streams)
+				if state := streamstest.ResultOf(t, c.streams, tenant, "r1"); state != "" || letters != 0 || tasks != 0 {
 					t.Errorf("its result says %q, %d dead letters, %d tasks wait", state, letters, tasks)
 				}
 			})
@@ -138,17 +139,17 @@ func TestRefusedMeanwhile(t *testing.T) {
 		tenant, body := session.DefaultTenant, []byte(`{"id":"r1","input":"hi"}`)
 		subject := eventlog.RunAliasSubject(tenant, "r1")
 		var signals []journal.Signal
-		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
+		if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
 			t.Fatal(err)
 		}
 		taken := pullWhile(t, c, time.Minute, Intake{
 			Accept: func(ctx context.Context, _ journal.Task) (journal.Answer, error) {
-				have, revision, err := eventlog.ReadAlias(ctx, c.Logs, subject)
+				have, revision, err := eventlog.ReadAlias(ctx, c.logs, subject)
 				if err != nil {
 					return "", err
 				}
 				have.Refused = CodeUnknownWorkflow
-				_, _, _, err = eventlog.PutAlias(ctx, c.Logs, subject, revision, have)
+				_, _, _, err = eventlog.PutAlias(ctx, c.logs, subject, revision, have)
 				return journal.AnswerCommitted, err
 			},
 			Signal: func(_ context.Context, s journal.Signal) error {
@@ -167,28 +168,28 @@ func TestRefusedMeanwhile(t *testing.T) {
 // is it refused.
 func TestArchivedComesOnce(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Dispatch) {
-		k := session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
-		_, at := sessiontest.Archive(t, c.Log(), k)
-		if err := op.Purge(t.Context(), k, at); err != nil {
+		k := session.Key{Tenant: "acme", ID: c.logs.Minter().ID("old")}
+		_, at := sessiontest.Archive(t, c.logs.Log(), k)
+		if err := archive.NewArchive(op.streams, op.logs, op.projections).Purge(t.Context(), k, at); err != nil {
 			t.Fatal(err)
 		}
 		tenant, body := k.Tenant, []byte(`{"id":"r1","input":"hi"}`)
 		a := aliasOf(t, c, tenant, body)
 		a.Session = k.ID
-		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
+		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
 			t.Fatal(err)
 		}
 		r := wire.RefusedResult("r1", "w", wire.Error{}, time.Now())
 		r.State = run.Succeeded
-		if err := c.PutResult(t.Context(), tenant, r, false); err != nil {
+		if err := c.projections.PutResult(t.Context(), tenant, r, false); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
+		if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
 			t.Fatal(err)
 		}
 		pullWhile(t, c, 3*time.Minute, Intake{Offers: func(string) (string, bool) { return "", false }})
-		letters, tasks := streamstest.LettersAndTasks(t, c)
-		if state := streamstest.ResultOf(t, c, tenant, "r1"); state != run.Succeeded || letters != 0 || tasks != 0 {
+		letters, tasks := streamstest.LettersAndTasks(t, c.streams)
+		if state := streamstest.ResultOf(t, c.streams, tenant, "r1"); state != run.Succeeded || letters != 0 || tasks != 0 {
 			t.Errorf("its result says %q, %d dead letters, %d tasks wait", state, letters, tasks)
 		}
 	})
@@ -205,10 +206,10 @@ func TestRefusalGoesOn(t *testing.T) {
 				body := []byte(`{"id":"r1","input":"hi"}`)
 				a := aliasOf(t, c, tenant, body)
 				a.Refused = run.CodeNotFound
-				if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
+				if _, _, _, err := eventlog.CreateAlias(t.Context(), c.logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
+				if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
 					t.Fatal(err)
 				}
 				if away > 0 {
@@ -223,8 +224,8 @@ func TestRefusalGoesOn(t *testing.T) {
 					time.AfterFunc(away, func() { w.Set(nil, nil) })
 				}
 				taken := pullWhile(t, c, away+time.Minute, Intake{})
-				letters, tasks := streamstest.LettersAndTasks(t, c)
-				if state := streamstest.ResultOf(t, c, tenant, "r1"); taken != 0 || state != run.Failed || letters != 1 || tasks != 0 {
+				letters, tasks := streamstest.LettersAndTasks(t, c.streams)
+				if state := streamstest.ResultOf(t, c.streams, tenant, "r1"); taken != 0 || state != run.Failed || letters != 1 || tasks != 0 {
 					t.Errorf("given to a log %d times, its result says %q, %d dead letters, %d tasks wait", taken, state, letters, tasks)
 				}
 			})
@@ -241,7 +242,7 @@ func TestLaggingRegistry(t *testing.T) {
 		}
 		hook, fired := natstest.Once(`REGISTRY.workflow.\u003e`, natstest.Replace(`workflow.`, `workfloo.`))
 		w.Set(nil, hook)
-		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+		if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
 			t.Fatal(err)
 		}
 		queued := 0
@@ -249,7 +250,7 @@ func TestLaggingRegistry(t *testing.T) {
 			Offers:  func(string) (string, bool) { return "", false },
 			Enqueue: func(context.Context, journal.Task, *journal.CancelRequested) error { queued++; return nil },
 		})
-		letters, tasks := streamstest.LettersAndTasks(t, c)
+		letters, tasks := streamstest.LettersAndTasks(t, c.streams)
 		if !fired() || queued != 1 || letters != 0 || tasks != 0 {
 			t.Errorf("replicas were asked: %v, given to a log %d times, %d dead letters, %d tasks wait", fired(), queued, letters, tasks)
 		}
@@ -272,7 +273,7 @@ func TestUnreadRegistry(t *testing.T) {
 		}
 		entry, err := messages.Encode(wire.Node{Incarnation: incarnation, Pools: []string{pool}})
 		if err == nil {
-			_, err = c.Publish(t.Context(), &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Data: entry})
+			_, err = c.conn.Publish(t.Context(), &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Data: entry})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -284,7 +285,7 @@ func TestUnreadRegistry(t *testing.T) {
 		}
 
 		asked := silent()
-		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+		if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
 			t.Fatal(err)
 		}
 		queued := 0

@@ -132,18 +132,18 @@ func (c *Dispatch) ServeRuns(ctx context.Context, h *Host) error {
 		c: c, h: h, demands: map[partitionKey]*noted{}, kept: map[uint64]granted{}, served: map[session.Tenant]uint64{}, poke: make(chan struct{}, 1),
 	}
 	// What was taken is claimed also after ctx ends: a node that drains waits for it.
-	service, err := c.Serve(context.WithoutCancel(ctx), messages.NodeSubject(h.Incarnation, verbDispatch), "", g.serve)
+	service, err := c.conn.Serve(context.WithoutCancel(ctx), messages.NodeSubject(h.Incarnation, verbDispatch), "", g.serve)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = service.Stop() }() // a relay that is not answered dispatches elsewhere
-	demands, err := c.NC.Subscribe(messages.NodeSubject(h.Incarnation, verbDemand), g.hear)
+	demands, err := c.conn.NC.Subscribe(messages.NodeSubject(h.Incarnation, verbDemand), g.hear)
 	if err != nil {
 		return fmt.Errorf("nats/dispatch: hear demands: %w", err)
 	}
 	defer func() { _ = demands.Unsubscribe() }() // fails only when the connection has ended
 	hello := make(chan struct{}, 1)
-	hellos, err := c.NC.Subscribe(helloSubject(h.Incarnation), func(*nats.Msg) { notify(hello) })
+	hellos, err := c.conn.NC.Subscribe(helloSubject(h.Incarnation), func(*nats.Msg) { notify(hello) })
 	if err != nil {
 		return fmt.Errorf("nats/dispatch: hear relays: %w", err)
 	}
@@ -388,21 +388,21 @@ func (g *gateway) before(a schedule.Head, of *noted, b schedule.Head, than *note
 func (c *Dispatch) tell(subject string, v any) {
 	data, err := json.Marshal(v)
 	if err == nil {
-		err = c.NC.Publish(subject, data)
+		err = c.conn.NC.Publish(subject, data)
 	}
 	if err != nil {
-		c.Logger.Debug("a message between relays and nodes was not sent", "subject", subject, "err", err)
+		c.conn.Logger.Debug("a message between relays and nodes was not sent", "subject", subject, "err", err)
 	}
 }
 
 // rollCall asks all nodes how they stand.
 func (c *Dispatch) rollCall(ctx context.Context) {
-	err := c.NC.Publish(subjectHello, nil)
+	err := c.conn.NC.Publish(subjectHello, nil)
 	if err == nil {
 		err = c.callBound(ctx)
 	}
 	if err != nil {
-		c.Logger.Debug("not all nodes were asked how they stand", "err", err)
+		c.conn.Logger.Debug("not all nodes were asked how they stand", "err", err)
 	}
 }
 
@@ -440,7 +440,7 @@ func (c *Dispatch) dispatch(ctx context.Context, incarnation string, d dispatche
 		o.Result = schedule.Failed
 	}
 	if err != nil && o.Result != schedule.Busy {
-		c.Logger.Debug("a dispatched run was not taken", "run", string(d.work.Task.ID), "node", incarnation, "err", err)
+		c.conn.Logger.Debug("a dispatched run was not taken", "run", string(d.work.Task.ID), "node", incarnation, "err", err)
 	}
 	return o
 }
@@ -451,7 +451,7 @@ func (c *Dispatch) sendDispatch(ctx context.Context, incarnation string, d dispa
 	if err != nil {
 		return "", -1, err
 	}
-	reply, err := c.Await(ctx, messages.NodeSubject(incarnation, verbDispatch), data)
+	reply, err := c.conn.Await(ctx, messages.NodeSubject(incarnation, verbDispatch), data)
 	if err != nil {
 		return "", -1, fmt.Errorf("nats/dispatch: dispatch to %s: %w", incarnation, err)
 	}

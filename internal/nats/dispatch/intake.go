@@ -93,15 +93,15 @@ func (i *intake) handle(ctx context.Context, m jsMsg) disposition {
 		return nakMoving
 	case errors.Is(err, streams.ErrNoRoom):
 		// What the streams hold is told once, and not with each task that waits.
-		i.c.Logger.Debug("a task waits for room", "subject", m.Subject(), "run", string(l.id), "err", err)
+		i.c.conn.Logger.Debug("a task waits for room", "subject", m.Subject(), "run", string(l.id), "err", err)
 		i.publishHeld(&l, err)
 		return nakDelayed
 	case !messages.Refusal(err) && !errors.Is(err, run.ErrDeadline) && run.CodeOf(err) != CodeUnknownWorkflow:
-		i.c.Logger.Info("a task was not taken and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
+		i.c.conn.Logger.Info("a task was not taken and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
 		return nakDelayed
 	}
 	if err := i.refuse(ctx, &l, err); err != nil {
-		i.c.Logger.Error("a refused task could not be put away and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
+		i.c.conn.Logger.Error("a refused task could not be put away and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
 		return nakDelayed
 	}
 	return ack
@@ -300,19 +300,19 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, nam
 // returns what is noted. Of a task that names no session and comes for the first time
 // it finds out by writing.
 func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name, subject string) (have wire.Alias, fresh bool, err error) {
-	a := wire.Alias{Digest: l.digest, Session: i.c.HomeOf(l.tenant, t.ID)}
+	a := wire.Alias{Digest: l.digest, Session: i.c.logs.HomeOf(l.tenant, t.ID)}
 	var refused error
 	if name == "" {
 		refused = i.admit(ctx, t, a.Session)
 	}
 	if name != "" || refused != nil || l.again() {
-		have, revision, err := eventlog.ReadAlias(ctx, i.c.Logs, subject)
+		have, revision, err := eventlog.ReadAlias(ctx, i.c.logs, subject)
 		if err != nil || revision != 0 {
 			return have, false, err
 		}
 	}
 	if name != "" {
-		if a.Session, err = i.c.ResolveSession(ctx, l.tenant, name, true); err != nil {
+		if a.Session, err = i.c.logs.ResolveSession(ctx, l.tenant, name, true); err != nil {
 			return have, false, err
 		}
 		refused = i.admit(ctx, t, a.Session)
@@ -320,7 +320,7 @@ func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name
 	if refused != nil {
 		return have, false, refused
 	}
-	have, _, fresh, err = eventlog.CreateAlias(ctx, i.c.Logs, subject, a)
+	have, _, fresh, err = eventlog.CreateAlias(ctx, i.c.logs, subject, a)
 	return have, fresh, err
 }
 
@@ -328,14 +328,14 @@ func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name
 // submitted it again. The stream RESULT holds it already and does not take it.
 func (i *intake) republishResult(ctx context.Context, tenant session.Tenant, id run.ID) {
 	subject := messages.RunSubject(tenant, id, messages.OnResult)
-	if m, err := i.c.Last(ctx, streams.StreamResult, subject); err == nil {
-		_ = i.c.NC.Publish(subject, m.Data) // else the client asks
+	if m, err := i.c.conn.Last(ctx, streams.StreamResult, subject); err == nil {
+		_ = i.c.conn.NC.Publish(subject, m.Data) // else the client asks
 	}
 }
 
 // hasEnded reports whether a run that no log held has its result, and then republishes it.
 func (i *intake) hasEnded(ctx context.Context, l *incomingTask) (bool, error) {
-	ended, err := i.c.HasResult(ctx, l.tenant, l.id)
+	ended, err := i.c.projections.HasResult(ctx, l.tenant, l.id)
 	if ended && err == nil {
 		i.republishResult(ctx, l.tenant, l.id)
 	}
@@ -350,11 +350,11 @@ func (i *intake) endedIn(ctx context.Context, l *incomingTask) (bool, error) {
 	if ended || err != nil {
 		return ended, err
 	}
-	have, _, err := eventlog.ReadAlias(ctx, i.c.Logs, eventlog.RunAliasSubject(l.tenant, l.id))
+	have, _, err := eventlog.ReadAlias(ctx, i.c.logs, eventlog.RunAliasSubject(l.tenant, l.id))
 	if err != nil || have.Ended != l.digest {
 		return false, err
 	}
-	if _, err = i.c.Result(ctx, l.tenant, l.id); !errors.Is(err, run.ErrPruned) {
+	if _, err = i.c.projections.Result(ctx, l.tenant, l.id); !errors.Is(err, run.ErrPruned) {
 		return err == nil, err
 	}
 	ev := wire.Refused(l.tenant, l.id, l.workflow, *wire.ErrorOf(err))
@@ -363,7 +363,7 @@ func (i *intake) endedIn(ctx context.Context, l *incomingTask) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	return true, i.c.Tell(ctx, messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
+	return true, i.c.conn.Tell(ctx, messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
 }
 
 // fork resolves the name of the session to fork. A session that exists cannot
@@ -372,7 +372,7 @@ func (i *intake) fork(ctx context.Context, l *incomingTask, t *journal.Task, fre
 	if t.ForkOf == nil {
 		return nil
 	}
-	id, err := i.c.ResolveSession(ctx, t.Session.Tenant, string(t.ForkOf.ID), false)
+	id, err := i.c.logs.ResolveSession(ctx, t.Session.Tenant, string(t.ForkOf.ID), false)
 	if err != nil {
 		return fmt.Errorf("task %s: field fork_of: %w", t.ID, err)
 	}
@@ -382,7 +382,7 @@ func (i *intake) fork(ctx context.Context, l *incomingTask, t *journal.Task, fre
 	if !fresh {
 		return nil // it exists perhaps because an earlier delivery made it
 	}
-	_, err = i.c.Log().Last(ctx, t.Session)
+	_, err = i.c.logs.Log().Last(ctx, t.Session)
 	if errors.Is(err, session.ErrNotFound) {
 		return nil
 	}

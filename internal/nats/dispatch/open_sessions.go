@@ -41,7 +41,7 @@ func openSubject(generation, partition uint32) string {
 // is called or later. It is false if the relays cannot say: they are too many, there were
 // partitions of another generation, or a partition has no relay at the moment.
 func (c *Dispatch) OpenSessions(ctx context.Context, t session.Tenant) (open []session.ID, ok bool) {
-	if c.Generation() != 1 {
+	if c.streams.Generation() != 1 {
 		return nil, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
@@ -50,13 +50,13 @@ func (c *Dispatch) OpenSessions(ctx context.Context, t session.Tenant) (open []s
 	if err != nil {
 		return nil, false
 	}
-	for p := range c.Partitions() {
-		end, err := c.LastSequence(ctx, streams.EventStream(c.Generation(), p))
+	for p := range c.streams.Partitions() {
+		end, err := c.conn.LastSequence(ctx, streams.EventStream(c.streams.Generation(), p))
 		if err != nil {
 			return nil, false
 		}
 		for {
-			m, err := c.NC.RequestWithContext(ctx, openSubject(c.Generation(), p), question)
+			m, err := c.conn.NC.RequestWithContext(ctx, openSubject(c.streams.Generation(), p), question)
 			var a openAnswer
 			if err != nil || json.Unmarshal(m.Data, &a) != nil || !a.All || len(open)+len(a.Sessions) > openMost {
 				return nil, false

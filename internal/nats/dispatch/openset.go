@@ -72,7 +72,7 @@ func digestOfPage(data []byte) string {
 func (d *dispatcher) load(ctx context.Context) error {
 	d.s, d.at, d.set = schedule.New(d.options()), commitlog.Position{}, openSet{}
 	var root openSetRoot
-	revision, err := d.c.LoadCheckpoint(ctx, d.rootSubject(), &root)
+	revision, err := d.c.logs.LoadCheckpoint(ctx, d.rootSubject(), &root)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (d *dispatcher) load(ctx context.Context) error {
 	if root.Format != openSetFormat || root.Token == 0 {
 		return nil
 	}
-	m, err := d.c.LeaderGet(ctx, d.stream, conn.GetRequest{Seq: root.Token})
+	m, err := d.c.conn.LeaderGet(ctx, d.stream, conn.GetRequest{Seq: root.Token})
 	switch {
 	case errors.Is(err, conn.ErrNoMessage):
 		return nil
@@ -95,7 +95,7 @@ func (d *dispatcher) load(ctx context.Context) error {
 	}
 	s, err := schedule.Restore(d.options(), time.Now(), pages)
 	if err != nil {
-		d.c.Logger.Warn("the stored open set cannot be read; the event stream is read from its beginning", "stream", d.stream, "err", err)
+		d.c.conn.Logger.Warn("the stored open set cannot be read; the event stream is read from its beginning", "stream", d.stream, "err", err)
 		return nil
 	}
 	d.s, d.at, d.set.root = s, commitlog.Position{Token: root.Token, Hash: root.Hash}, root
@@ -118,7 +118,7 @@ func (d *dispatcher) loadPages(ctx context.Context, named []openPage) ([][]byte,
 		room <- struct{}{}
 		work.Go(func() {
 			defer func() { <-room }()
-			m, err := d.c.LeaderLast(ctx, streams.StreamSnap, d.pageSubject(i, p.Place))
+			m, err := d.c.conn.LeaderLast(ctx, streams.StreamSnap, d.pageSubject(i, p.Place))
 			if err == nil {
 				if pages[i], err = eventlog.Unpack(m.Data); err == nil && digestOfPage(pages[i]) != p.Digest {
 					err = conn.ErrNoMessage
@@ -131,7 +131,7 @@ func (d *dispatcher) loadPages(ctx context.Context, named []openPage) ([][]byte,
 	for i, err := range errs {
 		switch {
 		case errors.Is(err, conn.ErrNoMessage):
-			d.c.Logger.Warn("a page of the stored open set is missing; the event stream is read from its beginning", "stream", d.stream, "page", i)
+			d.c.conn.Logger.Warn("a page of the stored open set is missing; the event stream is read from its beginning", "stream", d.stream, "page", i)
 			return nil, nil
 		case err != nil:
 			return nil, fmt.Errorf("nats/dispatch: open set of %s: page %d: %w", d.stream, i, err)
@@ -186,7 +186,7 @@ func (d *dispatcher) hasSaved(ctx context.Context, r saved) error {
 		return r.err
 	}
 	if ctx.Err() == nil {
-		d.c.Logger.Warn("the open set was not saved; commits will be read again after a restart", "stream", d.stream, "err", r.err)
+		d.c.conn.Logger.Warn("the open set was not saved; commits will be read again after a restart", "stream", d.stream, "err", r.err)
 	}
 	return nil
 }
@@ -228,12 +228,12 @@ func (d *dispatcher) store(ctx context.Context, last uint64, root *openSetRoot, 
 	if err != nil {
 		return 0, fmt.Errorf("nats/dispatch: save open set: %w", err)
 	}
-	revision, err = d.c.PublishExpecting(ctx, d.rootSubject(), last, nil, body)
+	revision, err = d.c.conn.PublishExpecting(ctx, d.rootSubject(), last, nil, body)
 	if !errors.Is(err, conn.ErrExpectation) {
 		return revision, err
 	}
 	// It may be this relay's own, whose acknowledgement was lost.
-	m, readErr := d.c.LeaderLast(ctx, streams.StreamSnap, d.rootSubject())
+	m, readErr := d.c.conn.LeaderLast(ctx, streams.StreamSnap, d.rootSubject())
 	switch {
 	case readErr != nil:
 		return 0, readErr
@@ -251,7 +251,7 @@ func (c *Dispatch) storePage(ctx context.Context, subject string, data []byte) e
 		err = fmt.Errorf("%d bytes, at most %d are kept", len(body), eventlog.MaxCheckpoint)
 	}
 	if err == nil {
-		_, err = c.Publish(ctx, &nats.Msg{Subject: subject, Data: body})
+		_, err = c.conn.Publish(ctx, &nats.Msg{Subject: subject, Data: body})
 	}
 	if err != nil {
 		return fmt.Errorf("nats/dispatch: save %s: %w", subject, err)

@@ -28,7 +28,7 @@ func onePartition(tb testing.TB) *Dispatch {
 	o := streamstest.NodeOptions(natstest.Start(tb, &natsserver.Options{Lazy: true}))
 	o.Level, o.Partitions = streams.Lazy, 1
 	c := layer.Dial(tb, o)
-	if err := c.Provision(tb.Context()); err != nil {
+	if err := c.streams.Provision(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
 	return c
@@ -43,7 +43,7 @@ func openWaiting(tb testing.TB, c *Dispatch, name string, n int) []session.Key {
 	for range 16 {
 		work.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				k := session.Key{Tenant: session.DefaultTenant, ID: c.Minter().ID(fmt.Sprint(name, i))}
+				k := session.Key{Tenant: session.DefaultTenant, ID: c.logs.Minter().ID(fmt.Sprint(name, i))}
 				id := run.ID(k.ID)
 				openRun(tb, c, k, id,
 					event(tb, journal.KindClaimed, journal.Claimed{Attempt: 1, Epoch: 1, Home: k, Incarnation: "gone", Run: id, Workflow: "w"}),
@@ -70,7 +70,7 @@ func openRun(tb testing.TB, c *Dispatch, k session.Key, id run.ID, more ...sessi
 	for i := range events {
 		events[i].Time = now
 	}
-	if _, err := c.Log().Append(tb.Context(), commitlog.Position{}, commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}); err != nil {
+	if _, err := c.logs.Log().Append(tb.Context(), commitlog.Position{}, commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}); err != nil {
 		tb.Error(err)
 	}
 }
@@ -90,7 +90,7 @@ func newDispatcher(c *Dispatch) *dispatcher {
 	o := &RelayOptions{Incarnation: "relay", Pools: func(context.Context, session.Tenant, string, string) ([]schedule.Pool, error) {
 		return []schedule.Pool{{Name: DefaultPool}}, nil
 	}}
-	return &dispatcher{c: c, o: o.complete(c), generation: c.Generation(), stream: streams.EventStream(c.Generation(), 0), requests: make(chan func())}
+	return &dispatcher{c: c, o: o.complete(c), generation: c.streams.Generation(), stream: streams.EventStream(c.streams.Generation(), 0), requests: make(chan func())}
 }
 
 // dispatchFor has a dispatcher run for a while.
@@ -120,23 +120,23 @@ func TestOpenSetOfManyRuns(t *testing.T) {
 			t.Errorf("%d of %d runs are open after commit %d", d.s.Open(), runs, d.at.Token)
 		}
 		for _, k := range keys[:answered] {
-			last, err := c.Log().Last(t.Context(), k)
+			last, err := c.logs.Log().Last(t.Context(), k)
 			if err != nil {
 				t.Fatal(err)
 			}
 			at := last.At
 			e := event(t, journal.KindSignalReceived, journal.SignalReceived{Kind: journal.Respond, N: 1, Path: "0", Run: run.ID(k.ID), Wake: 1, Workflow: "w"})
 			e.Time = time.Now()
-			if _, err := c.Log().Append(t.Context(), at, commitlog.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
+			if _, err := c.logs.Log().Append(t.Context(), at, commitlog.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		before, err := c.LastSequence(t.Context(), streams.StreamSnap)
+		before, err := c.conn.LastSequence(t.Context(), streams.StreamSnap)
 		if err != nil {
 			t.Fatal(err)
 		}
 		dispatchFor(t, c, 10*time.Second)
-		after, err := c.LastSequence(t.Context(), streams.StreamSnap)
+		after, err := c.conn.LastSequence(t.Context(), streams.StreamSnap)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,13 +165,13 @@ func BenchmarkTakeover(b *testing.B) {
 	saving, stop := context.WithCancel(ctx)
 	go func() { saved <- d.run(saving) }()
 	for known := (openSetRoot{}); known.Token < runs; time.Sleep(100 * time.Millisecond) {
-		if _, err := c.LoadCheckpoint(ctx, d.rootSubject(), &known); err != nil {
+		if _, err := c.logs.LoadCheckpoint(ctx, d.rootSubject(), &known); err != nil {
 			b.Fatal(err)
 		}
 	}
 	stop()
 	<-saved
-	openRun(b, c, session.Key{Tenant: session.DefaultTenant, ID: c.Minter().ID("runnable")}, "runnable")
+	openRun(b, c, session.Key{Tenant: session.DefaultTenant, ID: c.logs.Minter().ID("runnable")}, "runnable")
 
 	taken := make(chan time.Time, 16)
 	node := make(chan error, 1)

@@ -80,7 +80,7 @@ func (p *puller) run(ctx context.Context) error {
 	defer p.work.End()
 	var e streams.Lookup
 	for wait, ever := conn.NewBackoff(), false; ; {
-		consumer, err := p.c.OpenQueue(ctx, &e, p.PullQueue)
+		consumer, err := p.c.streams.OpenQueue(ctx, &e, p.PullQueue)
 		if err == nil {
 			ever, e = true, streams.Lookup{}
 			err = p.pull(ctx, consumer, &wait)
@@ -91,7 +91,7 @@ func (p *puller) run(ctx context.Context) error {
 		case !ever && (errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, conn.ErrDenied)):
 			return fmt.Errorf("nats/dispatch: pull from stream %s: %w", p.Stream, conn.StreamError(err))
 		}
-		p.c.Logger.Warn("pulling again", "stream", p.Stream, "consumer", p.Durable, "err", conn.StreamError(err))
+		p.c.conn.Logger.Warn("pulling again", "stream", p.Stream, "consumer", p.Durable, "err", conn.StreamError(err))
 		if wait.Sleep(ctx) != nil {
 			return nil
 		}
@@ -119,7 +119,7 @@ func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **c
 func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) error {
 	asking, cancel := context.WithTimeout(ctx, pullFor)
 	defer cancel()
-	defer context.AfterFunc(p.c.Linked(), cancel)()
+	defer context.AfterFunc(p.c.conn.Linked(), cancel)()
 	batch, err := consumer.Fetch(n, jetstream.FetchContext(asking))
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (p *puller) done(m jsMsg) {
 // said takes in whether the servers were told what became of a message.
 func (p *puller) said(m jsMsg, err error) {
 	if err != nil {
-		p.c.Logger.Warn("a message will come again though it was handled", "stream", p.Stream, "subject", m.Subject(), "err", err)
+		p.c.conn.Logger.Warn("a message will come again though it was handled", "stream", p.Stream, "subject", m.Subject(), "err", err)
 	}
 }
 
@@ -237,7 +237,7 @@ func (k *keep) say() {
 	switch {
 	case k.ended:
 	case !time.Now().Before(k.until):
-		k.p.c.Logger.Error("a message is left to others, because handling it does not end here", "stream", k.p.Stream, "subject", k.m.Subject())
+		k.p.c.conn.Logger.Error("a message is left to others, because handling it does not end here", "stream", k.p.Stream, "subject", k.m.Subject())
 	default:
 		_ = k.m.InProgress()
 		k.timer.Reset(streams.AckWait / 3)

@@ -57,7 +57,7 @@ func TestHandlingEnds(t *testing.T) {
 				if n := given.Load(); n != 2 {
 					t.Errorf("it was given %d times", n)
 				}
-				left, err := c.Subjects(t.Context(), streams.StreamTasks, streams.PrefixTask+">")
+				left, err := c.streams.Subjects(t.Context(), streams.StreamTasks, streams.PrefixTask+">")
 				if err != nil || len(left) > 0 {
 					t.Errorf("left in the queue: %v, %v", left, err)
 				}
@@ -78,7 +78,7 @@ func TestQueueAfterRestart(t *testing.T) {
 // before does not come again, and one that comes later is taken.
 func queueAfter(t *testing.T, o *streams.Options, restart func()) {
 	c := layer.Dial(t, o)
-	if err := c.Provision(t.Context()); err != nil {
+	if err := c.streams.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
@@ -108,7 +108,7 @@ func queueAfter(t *testing.T, o *streams.Options, restart func()) {
 	allTaken := func() {
 		t.Helper()
 		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			left, err := c.Subjects(t.Context(), streams.StreamTasks, streams.PrefixTask+">")
+			left, err := c.streams.Subjects(t.Context(), streams.StreamTasks, streams.PrefixTask+">")
 			if err == nil && len(left) == 0 {
 				return
 			}
@@ -159,7 +159,7 @@ func TestLastTask(t *testing.T) {
 		}
 		left := func(want uint64) {
 			t.Helper()
-			info, err := c.LookStream(t.Context(), streams.StreamTasks)
+			info, err := c.streams.LookStream(t.Context(), streams.StreamTasks)
 			if err != nil || info.State.Msgs != want {
 				t.Errorf("the queue holds %+v, %v; want %d messages", info.State, err, want)
 			}
@@ -205,14 +205,14 @@ func TestTasksThatWait(t *testing.T) {
 					t.Fatal(err)
 				}
 				made := func() time.Time {
-					q, err := c.LookQueue(t.Context(), streams.TasksQueue())
+					q, err := c.streams.LookQueue(t.Context(), streams.TasksQueue())
 					if err != nil || q == nil {
 						t.Fatalf("the queue: %v, %v", q, err)
 					}
 					return q.CachedInfo().Created
 				}
 				if tc.passed {
-					if _, err := c.JS.ResetConsumerToSequence(t.Context(), streams.StreamTasks, streams.TasksConsumer, 100); err != nil {
+					if _, err := c.conn.JS.ResetConsumerToSequence(t.Context(), streams.StreamTasks, streams.TasksConsumer, 100); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -225,7 +225,7 @@ func TestTasksThatWait(t *testing.T) {
 					})
 				})
 				watching := natstest.Background(t, func(ctx context.Context) error {
-					_ = c.ReconcileTasks(ctx) // ends with ctx
+					_ = c.streams.ReconcileTasks(ctx) // ends with ctx
 					return nil
 				})
 				const within = 2 * (streams.HoldMost + streams.WaitMost)

@@ -24,9 +24,9 @@ func TestStartWithLostStream(t *testing.T) {
 		t.Run(stream, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
-				d := natstest.StartDeputy(t, layer.Operator(t, srv).NC)
+				d := natstest.StartDeputy(t, layer.Operator(t, srv).conn.NC)
 				first := layer.Dial(t, streamstest.NodeOptions(srv))
-				if err := first.Provision(t.Context()); err != nil {
+				if err := first.streams.Provision(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				var removed atomic.Bool
@@ -42,10 +42,10 @@ func TestStartWithLostStream(t *testing.T) {
 				o := streamstest.NodeOptions(srv)
 				o.Dialer, o.User, o.Password, o.Partitions = d.InProcessConn, "", "", 0
 				began := time.Now()
-				c, err := layer(t.Context(), o)
+				s, err := streams.OpenStore(t.Context(), o)
 				if err == nil {
-					defer c.Close()
-					err = c.Provision(t.Context())
+					defer s.Conn.Close()
+					err = s.Provision(t.Context())
 				}
 				took := time.Since(began)
 				if removed.Load() != made || made != (err == nil) {
@@ -70,8 +70,8 @@ func TestStartWithLostAndFound(t *testing.T) {
 		t.Run(lost, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
-				d := natstest.StartDeputy(t, layer.Operator(t, srv).NC)
-				if err := layer.Dial(t, streamstest.NodeOptions(srv)).Provision(t.Context()); err != nil {
+				d := natstest.StartDeputy(t, layer.Operator(t, srv).conn.NC)
+				if err := layer.Dial(t, streamstest.NodeOptions(srv)).streams.Provision(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				var found atomic.Bool
@@ -87,7 +87,7 @@ func TestStartWithLostAndFound(t *testing.T) {
 				})
 				o := streamstest.NodeOptions(srv)
 				o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
-				if err := layer.Dial(t, o).Provision(t.Context()); err != nil {
+				if err := layer.Dial(t, o).streams.Provision(t.Context()); err != nil {
 					t.Error(err)
 				}
 				if took := time.Since(began); took < conn.RetryBudget {
@@ -103,8 +103,8 @@ func TestStartWithLostAndFound(t *testing.T) {
 func TestOpenLostQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
-		d := natstest.StartDeputy(t, layer.Operator(t, srv).NC)
-		if err := layer.Dial(t, streamstest.NodeOptions(srv)).Provision(t.Context()); err != nil {
+		d := natstest.StartDeputy(t, layer.Operator(t, srv).conn.NC)
+		if err := layer.Dial(t, streamstest.NodeOptions(srv)).streams.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		o := streamstest.NodeOptions(srv)
@@ -128,7 +128,7 @@ func TestOpenLostQueue(t *testing.T) {
 		var e streams.Lookup
 		times := 0
 		for err := error(conn.ErrLeaderless); err != nil && times < 10; times++ {
-			_, err = c.OpenQueue(t.Context(), &e, queue)
+			_, err = c.streams.OpenQueue(t.Context(), &e, queue)
 		}
 		if at := time.Duration(removed.Load()); at < back+streams.ElectionMost || at > back+streams.ElectionMost+3*conn.RequestTimeout {
 			t.Errorf("created again after %v and %d searches", at, times)
@@ -164,14 +164,14 @@ func TestTendThroughOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
-				d := natstest.StartDeputy(t, layer.Operator(t, srv).NC)
-				if err := layer.Dial(t, streamstest.NodeOptions(srv)).Provision(t.Context()); err != nil {
+				d := natstest.StartDeputy(t, layer.Operator(t, srv).conn.NC)
+				if err := layer.Dial(t, streamstest.NodeOptions(srv)).streams.Provision(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				o := streamstest.NodeOptions(srv)
 				o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
 				c := layer.Dial(t, o)
-				truth, stream := streams.EventStream(c.Generation(), 0), "KV_"+streams.BucketNode
+				truth, stream := streams.EventStream(c.streams.Generation(), 0), "KV_"+streams.BucketNode
 				began := time.Now()
 				var removed atomic.Int64
 				d.Set(func(subject string) (string, bool) {
@@ -186,10 +186,10 @@ func TestTendThroughOutage(t *testing.T) {
 					}
 					return "", false
 				})
-				stop := natstest.Background(t, c.ReconcileStreams)
+				stop := natstest.Background(t, c.streams.ReconcileStreams)
 				if tc.again != 0 {
 					time.Sleep(tc.again)
-					if err := c.NC.ForceReconnect(); err != nil {
+					if err := c.conn.NC.ForceReconnect(); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -198,7 +198,7 @@ func TestTendThroughOutage(t *testing.T) {
 				if tc.made == 0 && made != 0 || made < tc.made || made > tc.made+2*time.Second {
 					t.Errorf("created again after %v, want %v", made, tc.made)
 				}
-				if info, err := c.LookStream(t.Context(), stream); err != nil || info == nil {
+				if info, err := c.streams.LookStream(t.Context(), stream); err != nil || info == nil {
 					t.Errorf("the stream: %v, %v", info, err)
 				}
 				stop()
@@ -222,7 +222,7 @@ func TestTendOneServer(t *testing.T) {
 		o.Probe = nil
 		o.Level = streams.Lazy
 		c := layer.DialThrough(t, w, o)
-		if err := c.Provision(t.Context()); err != nil {
+		if err := c.streams.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		w.Set(nil, func(b []byte) bool {
@@ -244,7 +244,7 @@ func TestTendOneServer(t *testing.T) {
 		if n := asked.Load(); n != 1 {
 			t.Errorf("asked %d times after the restart", n)
 		}
-		if info, err := c.LookStream(t.Context(), "KV_"+streams.BucketNode); err != nil || info == nil {
+		if info, err := c.streams.LookStream(t.Context(), "KV_"+streams.BucketNode); err != nil || info == nil {
 			t.Errorf("the stream in memory after the restart: %v, %v", info, err)
 		}
 		stop()

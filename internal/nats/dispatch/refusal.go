@@ -33,7 +33,7 @@ func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) er
 // node that stood still, the alias may say that the task is refused: then the run is
 // cancelled, so that no run goes on whose client was answered that it was refused.
 func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journal.Task) error {
-	have, _, err := eventlog.ReadAlias(ctx, i.c.Logs, subject)
+	have, _, err := eventlog.ReadAlias(ctx, i.c.logs, subject)
 	if err == nil && have.Cancelled == nil && have.Refused != "" {
 		have.Cancel(&journal.CancelRequested{Run: t.ID, ID: "refused", Reason: "its task was refused before a log held it"})
 	}
@@ -52,7 +52,7 @@ func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error
 	if l.id != "" && l.tenant != "" && !errors.Is(cause, run.ErrKeyReused) {
 		subject := eventlog.RunAliasSubject(l.tenant, l.id)
 		a := wire.Alias{Digest: l.digest, Refused: run.CodeOf(cause)}
-		have, revision, _, err := eventlog.CreateAlias(ctx, i.c.Logs, subject, a)
+		have, revision, _, err := eventlog.CreateAlias(ctx, i.c.logs, subject, a)
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error
 		// a run whose client was answered that it was refused.
 		for have.Task() == l.digest && have.Refused == "" {
 			have.Refused = a.Refused
-			if have, revision, _, err = eventlog.PutAlias(ctx, i.c.Logs, subject, revision, have); err != nil {
+			if have, revision, _, err = eventlog.PutAlias(ctx, i.c.logs, subject, revision, have); err != nil {
 				return err
 			}
 		}
@@ -90,7 +90,7 @@ func (i *intake) deadLetter(ctx context.Context, l *incomingTask, cause error) e
 
 func (i *intake) publishRefused(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
 	e := *wire.ErrorOf(cause)
-	i.c.Logger.Info("a task was refused", "subject", l.msg.Subject(), "run", string(l.id), "code", string(e.Code), "reason", e.Text)
+	i.c.conn.Logger.Info("a task was refused", "subject", l.msg.Subject(), "run", string(l.id), "code", string(e.Code), "reason", e.Text)
 	if l.id == "" || l.tenant == "" {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (i *intake) publishRefused(ctx context.Context, l *incomingTask, cause erro
 	data, err := messages.Encode(ev)
 	if err == nil {
 		// The task may be acknowledged over another connection, and does not come again then.
-		err = i.c.Tell(ctx, messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
+		err = i.c.conn.Tell(ctx, messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
 	}
 	if err != nil || e.Code == run.CodeKeyReused {
 		return err
@@ -107,7 +107,7 @@ func (i *intake) publishRefused(ctx context.Context, l *incomingTask, cause erro
 	if ended, err := i.hasEnded(ctx, l); ended || err != nil {
 		return err
 	}
-	return i.c.PutResult(ctx, l.tenant, wire.RefusedResult(l.id, l.workflow, e, now), true)
+	return i.c.projections.PutResult(ctx, l.tenant, wire.RefusedResult(l.id, l.workflow, e, now), true)
 }
 
 // placing is how long a delivery of a task that chose a session for it may
@@ -134,7 +134,7 @@ func (i *intake) held(ctx context.Context, l *incomingTask, home session.ID) (bo
 
 // has reports whether the log of a session holds the task.
 func (i *intake) has(ctx context.Context, l *incomingTask, home session.ID) (bool, error) {
-	for e, err := range i.c.Log().Read(ctx, session.Key{Tenant: l.tenant, ID: home}, commitlog.Position{}) {
+	for e, err := range i.c.logs.Log().Read(ctx, session.Key{Tenant: l.tenant, ID: home}, commitlog.Position{}) {
 		if err != nil {
 			return false, err
 		}
@@ -158,7 +158,7 @@ func (i *intake) storeDeadLetter(ctx context.Context, l *incomingTask, cause err
 		return err
 	}
 	subject := messages.DeadLetterSubject(l.tenant, l.workflow, meta.Sequence.Stream, meta.Timestamp)
-	_, mine, err := i.c.PutAfter(ctx, streams.StreamDLQ, subject, 0, data)
+	_, mine, err := i.c.conn.PutAfter(ctx, streams.StreamDLQ, subject, 0, data)
 	if err != nil {
 		return fmt.Errorf("nats/dispatch: store dead letter: %w", err)
 	}
@@ -173,7 +173,7 @@ func (i *intake) storeDeadLetter(ctx context.Context, l *incomingTask, cause err
 // client may receive both results, so they are the same to the byte: what the alias says.
 func (c *Dispatch) PutCancelled(ctx context.Context, tenant session.Tenant, id run.ID) error {
 	subject := eventlog.RunAliasSubject(tenant, id)
-	m, err := c.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
+	m, err := c.conn.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
 	var note wire.Alias
 	if err == nil {
 		err = json.Unmarshal(m.Data, &note)
@@ -190,7 +190,7 @@ func (c *Dispatch) PutCancelled(ctx context.Context, tenant session.Tenant, id r
 	}
 	r := wire.RefusedResult(id, "", wire.Error{Code: run.CodeCancelled, Text: reason}, m.Time)
 	r.State = run.Cancelled
-	return c.PutResult(ctx, tenant, r, true)
+	return c.projections.PutResult(ctx, tenant, r, true)
 }
 
 const (

@@ -26,23 +26,23 @@ func TestOneLetter(t *testing.T) {
 				layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 					if body != ok {
 						a := aliasOf(t, c, session.DefaultTenant, []byte(ok))
-						if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
+						if _, _, _, err := eventlog.CreateAlias(t.Context(), c.logs, eventlog.RunAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
 							t.Fatal(err)
 						}
 					}
-					if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(body)); err != nil {
+					if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(body)); err != nil {
 						t.Fatal(err)
 					}
 					if fault == "lost ack" {
 						hook, fired := natstest.Once(mark, natstest.Replace("PUB $JS.ACK.", "PUB $JS.ICK."))
 						w.Set(nil, hook)
 						pullWhile(t, c, time.Minute, nobody)
-						if letters, tasks := streamstest.LettersAndTasks(t, c); !fired() || letters != 1 || tasks != 0 {
+						if letters, tasks := streamstest.LettersAndTasks(t, c.streams); !fired() || letters != 1 || tasks != 0 {
 							t.Errorf("an acknowledgement was lost: %v; %d letters, %d tasks wait", fired(), letters, tasks)
 						}
 						return
 					}
-					consumer, err := c.OpenQueue(t.Context(), &streams.Lookup{}, streams.TasksQueue())
+					consumer, err := c.streams.OpenQueue(t.Context(), &streams.Lookup{}, streams.TasksQueue())
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -51,7 +51,7 @@ func TestOneLetter(t *testing.T) {
 						t.Fatal(err)
 					}
 					m := <-batch.Messages()
-					other := layer.Dial(t, &c.O)
+					other := layer.Dial(t, &c.streams.O)
 					second := disposition(nakDelayed)
 					hook, fired := natstest.Once(mark, func([]byte) bool {
 						w.Set(nil, nil)
@@ -61,7 +61,7 @@ func TestOneLetter(t *testing.T) {
 					w.Set(nil, hook)
 					first := (&intake{c: c, Intake: nobody, offers: c.newCatalog()}).handle(t.Context(), m)
 					noted := body != "hello" || mark != `"refused":"` // one without an id is not
-					if letters, _ := streamstest.LettersAndTasks(t, c); first != ack || fired() != noted || noted && second != ack || letters != 1 {
+					if letters, _ := streamstest.LettersAndTasks(t, c.streams); first != ack || fired() != noted || noted && second != ack || letters != 1 {
 						t.Errorf("stood still: %v; it was refused: %v and %v; %d letters", fired(), first == ack, second == ack, letters)
 					}
 				})
@@ -80,7 +80,7 @@ func TestRefusedIsToldAgain(t *testing.T) {
 				if cancelled {
 					var a wire.Alias
 					a.Cancel(&journal.CancelRequested{Run: "r1"})
-					if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
+					if _, _, _, err := eventlog.CreateAlias(t.Context(), c.logs, eventlog.RunAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
 						t.Fatal(err)
 					}
 					if err := c.PutCancelled(t.Context(), session.DefaultTenant, "r1"); err != nil {
@@ -88,11 +88,11 @@ func TestRefusedIsToldAgain(t *testing.T) {
 					}
 				}
 				for i := range 3 {
-					sub, err := c.NC.SubscribeSync(messages.RunSubject(session.DefaultTenant, "r1", messages.OnResult))
+					sub, err := c.conn.NC.SubscribeSync(messages.RunSubject(session.DefaultTenant, "r1", messages.OnResult))
 					if err != nil {
 						t.Fatal(err)
 					}
-					if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+					if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
 						t.Fatal(err)
 					}
 					pullWhile(t, c, time.Minute, in)

@@ -75,7 +75,7 @@ func (c *Dispatch) Enter(ctx context.Context, key string, data []byte) error {
 	}
 	gone := func(m conn.Message) bool { return m.Seq == 0 || m.Header.Get("KV-Operation") != "" }
 	look := func() (conn.Message, error) {
-		m, err := c.LeaderLast(ctx, "KV_"+streams.BucketRegistry, subject)
+		m, err := c.conn.LeaderLast(ctx, "KV_"+streams.BucketRegistry, subject)
 		if errors.Is(err, conn.ErrNoMessage) {
 			return conn.Message{}, nil
 		}
@@ -89,7 +89,7 @@ func (c *Dispatch) Enter(ctx context.Context, key string, data []byte) error {
 		if gone(have) == (data == nil) && string(have.Data) == string(data) {
 			return nil
 		}
-		_, failed := c.PublishExpecting(ctx, subject, have.Seq, header, data)
+		_, failed := c.conn.PublishExpecting(ctx, subject, have.Seq, header, data)
 		clash := errors.Is(failed, conn.ErrExpectation)
 		if !clash && !conn.IsTransient(failed) {
 			return failed
@@ -116,7 +116,7 @@ func validPool(pool string) error {
 // the registry's leader is asked.
 func (c *Dispatch) Workflows(ctx context.Context, named ...string) ([]wire.Workflow, error) {
 	var out []wire.Workflow
-	for m, err := range c.Values(ctx, streams.BucketRegistry, "workflow.>") {
+	for m, err := range c.streams.Values(ctx, streams.BucketRegistry, "workflow.>") {
 		if err != nil {
 			return nil, fmt.Errorf("nats/dispatch: workflows on offer: %w", err)
 		}
@@ -146,7 +146,7 @@ func (c *Dispatch) offering(ctx context.Context, workflow string) ([]wire.Workfl
 	var out []wire.Workflow
 	filter := streams.KeySubject(streams.BucketRegistry, wire.WorkflowKey("*", workflow))
 	for from := uint64(1); ; {
-		m, err := c.LeaderNext(ctx, "KV_"+streams.BucketRegistry, filter, from)
+		m, err := c.conn.LeaderNext(ctx, "KV_"+streams.BucketRegistry, filter, from)
 		if errors.Is(err, conn.ErrNoMessage) {
 			return out, nil
 		}

@@ -66,13 +66,13 @@ func (c *Dispatch) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
 
 // relay relays one partition until ctx ends.
 func (c *Dispatch) relay(ctx context.Context, r *relayMembership, partition uint32, poke <-chan struct{}) error {
-	g := c.Generation()
+	g := c.streams.Generation()
 	out := &dispatcher{c: c, o: r.o, generation: g, partition: partition, stream: streams.EventStream(g, partition), recheck: poke, requests: make(chan func())}
 	defer c.relaying(partition, out)()
-	told := &project.LineageRelay{C: c.Projections, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition), LeaseValid: r.leaseValid}
+	told := &project.LineageRelay{C: c.projections, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition), LeaseValid: r.leaseValid}
 	pumps := []func(context.Context) error{c.again("dispatcher", out.stream, out.run), c.again("lineage", told.Stream, told.Run)}
 	if partition == 0 {
-		pumps = append(pumps, c.ReconcileStreams, c.ReconcileTasks)
+		pumps = append(pumps, c.streams.ReconcileStreams, c.streams.ReconcileTasks)
 	}
 	return conn.Together(ctx, pumps...)
 }
@@ -91,7 +91,7 @@ func (c *Dispatch) again(name, stream string, pump func(context.Context) error) 
 				return ctx.Err()
 			}
 			if !errors.Is(err, project.ErrLeaseExpired) {
-				c.Logger.Error("a relay pump failed and starts over", "pump", name, "stream", stream, "err", err)
+				c.conn.Logger.Error("a relay pump failed and starts over", "pump", name, "stream", stream, "err", err)
 			}
 			if time.Since(began) > time.Minute {
 				wait = conn.NewBackoff()
@@ -105,7 +105,7 @@ func (c *Dispatch) again(name, stream string, pump func(context.Context) error) 
 
 // streamThere fails for a stream that does not exist.
 func (c *Dispatch) streamThere(ctx context.Context, stream string) error {
-	if _, err := c.LastSequence(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := c.conn.LastSequence(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
 	}
 	return nil

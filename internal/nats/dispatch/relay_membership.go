@@ -129,7 +129,7 @@ func (c *Dispatch) newRelayMembership(o *RelayOptions) *relayMembership {
 	r := &relayMembership{
 		c: c, o: o.complete(c), heard: make(chan heartbeat, 256), ended: make(chan relayEnd),
 		members: map[string]*member{}, running: map[uint32]*relayedPartition{}, epoch: time.Now(),
-		subj: fmt.Sprintf("rath.node.relay.%d", c.Generation()), known: c.Watermarks.Expect(),
+		subj: fmt.Sprintf("rath.node.relay.%d", c.streams.Generation()), known: c.projections.Watermarks.Expect(),
 	}
 	if r.id = r.o.Incarnation; r.id == "" {
 		r.id = rand.Text()[:12]
@@ -145,11 +145,11 @@ func (r *relayMembership) leaseValid() bool {
 // run keeps the membership until ctx ends or a relay fails for good.
 func (r *relayMembership) run(ctx context.Context) error {
 	defer r.known()
-	if err := r.c.streamThere(ctx, streams.EventStream(r.c.Generation(), 0)); err != nil {
+	if err := r.c.streamThere(ctx, streams.EventStream(r.c.streams.Generation(), 0)); err != nil {
 		return err
 	}
 	alone := r.alone(ctx)
-	sub, err := r.c.NC.Subscribe(r.subj, r.hear)
+	sub, err := r.c.conn.NC.Subscribe(r.subj, r.hear)
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (r *relayMembership) keep(ctx context.Context, work *sync.WaitGroup) error 
 			if !r.leaseValid() {
 				r.silent(settled)
 			}
-			if !r.echoed && time.Since(r.epoch) > echoPatience && r.c.NC.IsConnected() {
+			if !r.echoed && time.Since(r.epoch) > echoPatience && r.c.conn.NC.IsConnected() {
 				return fmt.Errorf("no sign of this relay comes back on %s: these credentials need the permissions to publish and to subscribe to rath.node.>", r.subj)
 			}
 			r.say(heartbeat{Hello: r.gone})
@@ -233,7 +233,7 @@ func (r *relayMembership) alone(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookAround)
 	defer cancel()
 	data, _ := json.Marshal(heartbeat{Relay: r.id, Hello: true})
-	_, err := r.c.NC.RequestWithContext(ctx, r.subj, data)
+	_, err := r.c.conn.NC.RequestWithContext(ctx, r.subj, data)
 	return errors.Is(err, nats.ErrNoResponders)
 }
 
@@ -248,10 +248,10 @@ func (r *relayMembership) say(b heartbeat) {
 	r.sent[r.n%heartbeatsKept] = time.Now()
 	data, err := json.Marshal(b)
 	if err == nil {
-		err = r.c.NC.Publish(r.subj, data)
+		err = r.c.conn.NC.Publish(r.subj, data)
 	}
 	if err != nil {
-		r.c.Logger.Debug("a sign of this relay was not sent", "err", err)
+		r.c.conn.Logger.Debug("a sign of this relay was not sent", "err", err)
 	}
 }
 
@@ -322,7 +322,7 @@ func (r *relayMembership) speak(settled *time.Timer) {
 			known++
 		}
 	}
-	wanted := max(int(r.c.Partitions())-holders, 0) + spares
+	wanted := max(int(r.c.streams.Partitions())-holders, 0) + spares
 	switch {
 	case !r.quiet.Load():
 		if len(r.running) == 0 && before >= wanted && !r.gone && !now.Before(r.settle) {
@@ -354,7 +354,7 @@ func (r *relayMembership) silent(settled *time.Timer) {
 	settled.Stop()
 	clear(r.members) // what they last said is old
 	if len(r.running) > 0 {
-		r.c.Logger.Warn("this relay was silent for too long and gives up its partitions", "generation", r.c.Generation())
+		r.c.conn.Logger.Warn("this relay was silent for too long and gives up its partitions", "generation", r.c.streams.Generation())
 	}
 }
 
@@ -364,7 +364,7 @@ func (r *relayMembership) plan(ctx context.Context, work *sync.WaitGroup) {
 	for id, m := range r.members {
 		if silence := now.Sub(m.last); silence >= heartbeatTTL || silence >= heartbeatDead && r.dead(id) {
 			delete(r.members, id)
-			r.c.Logger.Info("a relay is not heard any more", "relay", id)
+			r.c.conn.Logger.Info("a relay is not heard any more", "relay", id)
 			r.poke()
 		}
 	}
@@ -376,11 +376,11 @@ func (r *relayMembership) plan(ctx context.Context, work *sync.WaitGroup) {
 	for id, m := range r.members {
 		holds[id] = m.holds
 	}
-	owners := make([]string, r.c.Partitions())
+	owners := make([]string, r.c.streams.Partitions())
 	if len(holds) > 0 { // else it is quiet, and knows of no other
-		owners = shares(r.c.Partitions(), holds)
+		owners = shares(r.c.streams.Partitions(), holds)
 	}
-	for p := range r.c.Partitions() {
+	for p := range r.c.streams.Partitions() {
 		mine := !r.gone && r.leaseValid() && owners[p] == r.id
 		d := r.running[p]
 		switch {
@@ -464,12 +464,12 @@ func (r *relayMembership) begin(ctx context.Context, work *sync.WaitGroup, p uin
 	d := &relayedPartition{cancel: cancel, poke: make(chan struct{}, 1)}
 	r.running[p] = d
 	r.say(heartbeat{})
-	stream := streams.EventStream(r.c.Generation(), p)
-	r.c.Watermarks.Begin(stream)
+	stream := streams.EventStream(r.c.streams.Generation(), p)
+	r.c.projections.Watermarks.Begin(stream)
 	work.Go(func() {
 		defer cancel()
 		err := r.c.relay(ctx, r, p, d.poke)
-		r.c.Watermarks.End(stream)
+		r.c.projections.Watermarks.End(stream)
 		r.ended <- relayEnd{p, err}
 	})
 }

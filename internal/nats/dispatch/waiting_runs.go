@@ -47,24 +47,24 @@ type partitionWaiting struct {
 func (c *Dispatch) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitingTimeout)
 	defer cancel()
-	inbox := c.NC.NewRespInbox()
-	sub, err := c.NC.SubscribeSync(inbox)
+	inbox := c.conn.NC.NewRespInbox()
+	sub, err := c.conn.NC.SubscribeSync(inbox)
 	if err != nil {
 		return nil, fmt.Errorf("nats/dispatch: waiting runs: %w", err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
 	sum := map[PoolWaiting]int{}
 	seen := map[uint32]bool{}
-	for len(seen) < int(c.Partitions()) {
+	for len(seen) < int(c.streams.Partitions()) {
 		// A relay that takes a partition over does not hear what was asked before.
-		if err := c.NC.PublishRequest(subjectWaiting, inbox, nil); err != nil {
+		if err := c.conn.NC.PublishRequest(subjectWaiting, inbox, nil); err != nil {
 			return nil, fmt.Errorf("nats/dispatch: waiting runs: %w", err)
 		}
 		again, cancel := context.WithTimeout(ctx, waitingAgain)
 		err := c.gatherWaiting(again, sub, seen, sum)
 		cancel()
 		if err != nil && ctx.Err() != nil {
-			return nil, fmt.Errorf("nats/dispatch: waiting runs: %d of %d partitions answered: %w", len(seen), c.Partitions(), err)
+			return nil, fmt.Errorf("nats/dispatch: waiting runs: %d of %d partitions answered: %w", len(seen), c.streams.Partitions(), err)
 		}
 	}
 	out := make([]PoolWaiting, 0, len(sum))
@@ -80,7 +80,7 @@ func (c *Dispatch) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 
 // gatherWaiting takes the answers of relays until each partition has answered.
 func (c *Dispatch) gatherWaiting(ctx context.Context, sub *nats.Subscription, seen map[uint32]bool, sum map[PoolWaiting]int) error {
-	for len(seen) < int(c.Partitions()) {
+	for len(seen) < int(c.streams.Partitions()) {
 		m, err := sub.NextMsgWithContext(ctx)
 		if errors.Is(err, nats.ErrNoResponders) {
 			<-ctx.Done() // the same at once
@@ -90,7 +90,7 @@ func (c *Dispatch) gatherWaiting(ctx context.Context, sub *nats.Subscription, se
 			return err
 		}
 		var p partitionWaiting
-		if json.Unmarshal(m.Data, &p) != nil || p.Generation != c.Generation() || seen[p.Partition] {
+		if json.Unmarshal(m.Data, &p) != nil || p.Generation != c.streams.Generation() || seen[p.Partition] {
 			continue
 		}
 		seen[p.Partition] = true
@@ -106,7 +106,7 @@ func (c *Dispatch) gatherWaiting(ctx context.Context, sub *nats.Subscription, se
 func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 	d.lent = lent{}
 	ctx, cancel := context.WithCancel(ctx)
-	service := d.c.NewService(ctx)
+	service := d.c.conn.NewService(ctx)
 	var subs []*nats.Subscription
 	service.Close = func() error {
 		var errs []error
@@ -120,7 +120,7 @@ func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 		_ = service.Stop()
 	}
 	answer := func(subject string, ask func(data []byte) any) error {
-		sub, err := d.c.NC.Subscribe(subject, func(m *nats.Msg) {
+		sub, err := d.c.conn.NC.Subscribe(subject, func(m *nats.Msg) {
 			service.Go(conn.RequestOf(m), func(ctx context.Context) {
 				v := make(chan any, 1)
 				select {

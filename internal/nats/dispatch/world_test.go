@@ -4,7 +4,6 @@ import (
 	"net"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/nats/archive"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -13,8 +12,9 @@ import (
 )
 
 // layer connects in the tests.
-var layer = streamstest.Over(func(s *streams.Streams) *Dispatch {
-	return NewDispatch(archive.NewArchive(project.NewProjections(eventlog.NewLogs(s))))
+var layer = streamstest.Layer[*Dispatch](func(s *streams.Streams) *Dispatch {
+	logs := eventlog.NewLogs(s)
+	return NewDispatch(s, logs, project.NewProjections(s, logs))
 })
 
 func TestMain(m *testing.M) { natstest.Main(m) }

@@ -25,10 +25,10 @@ const lateCheck = 5 * time.Second
 // a run that found none at its step would be claimed again until it needs review. It is
 // asked before anything is stored, so also before data goes to blobs.
 func (c *Logs) admit(commit commitlog.Commit) error {
-	if d, room := c.DiskRoom(); room == streams.RoomNone || room == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
+	if d, room := c.streams.DiskRoom(); room == streams.RoomNone || room == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
 		return fmt.Errorf("nats/eventlog: append %d to %s: %w: the disk of the store has %s; %s", commit.Seq, commit.Key, conn.ErrFull, d, streams.RemedyDisk)
 	}
-	if !c.Capacity.Scarce.Load() {
+	if !c.streams.Capacity.Scarce.Load() {
 		return nil
 	}
 	stream, _, err := c.Place(commit.Key)
@@ -36,7 +36,7 @@ func (c *Logs) admit(commit commitlog.Commit) error {
 		return err
 	}
 	for _, name := range []string{stream, streams.StreamBlob} {
-		if f := c.Capacity.Fill(name); f.Room() == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
+		if f := c.streams.Capacity.Fill(name); f.Room() == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
 			return fmt.Errorf("nats/eventlog: append %d to %s: %w: stream %s holds %s, and the rest is kept for what ends runs; %s",
 				commit.Seq, commit.Key, conn.ErrFull, name, f, streams.RemedyOf(name))
 		}
@@ -56,7 +56,7 @@ func (l *eventLog) Append(ctx context.Context, at commitlog.Position, c commitlo
 	if err := ctx.Err(); err != nil {
 		return commitlog.Position{}, err
 	}
-	if err := l.c.ReadyToStore(ctx); err != nil {
+	if err := l.c.streams.ReadyToStore(ctx); err != nil {
 		return commitlog.Position{}, err
 	}
 	raw, err := Successor(at, c)
@@ -65,15 +65,15 @@ func (l *eventLog) Append(ctx context.Context, at commitlog.Position, c commitlo
 	}
 	hash := commitlog.HashOf(raw)
 	l.c.recent.appended(hash, c, len(raw))
-	w := write{l: l, stream: stream, subject: subject, key: c.Key, at: at, raw: raw, conn: l.c.Incarnation()}
+	w := write{l: l, stream: stream, subject: subject, key: c.Key, at: at, raw: raw, conn: l.c.conn.Incarnation()}
 	token, err := w.run(ctx)
 	if err != nil {
 		if errors.Is(err, conn.ErrFull) {
-			l.c.Capacity.Soon()
+			l.c.streams.Capacity.Soon()
 		}
 		return commitlog.Position{}, fmt.Errorf("nats/eventlog: append %d to %s: %w", c.Seq, c.Key, err)
 	}
-	l.c.Capacity.Appended(stream, len(subject)+len(raw))
+	l.c.streams.Capacity.Appended(stream, len(subject)+len(raw))
 	return commitlog.Position{Seq: c.Seq, Token: token, Hash: hash}, nil
 }
 
@@ -110,12 +110,12 @@ func (w *write) run(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if w.l.c.Incarnation() != w.conn {
+	if w.l.c.conn.Incarnation() != w.conn {
 		// The connection changed on the way: perhaps to servers that store
 		// less safely than promised.
 		check, cancel := context.WithTimeout(always, lateCheck)
 		defer cancel()
-		if err := w.l.c.ReadyToStore(check); err != nil {
+		if err := w.l.c.streams.ReadyToStore(check); err != nil {
 			return 0, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 		}
 	}
@@ -162,9 +162,9 @@ func (w *write) settle(ctx, patient context.Context, err error) (uint64, error) 
 
 func (w *write) send(ctx context.Context, expect uint64) (uint64, error) {
 	if !protection.AppendCAS {
-		return w.l.c.Publish(ctx, &nats.Msg{Subject: w.subject, Data: w.raw})
+		return w.l.c.conn.Publish(ctx, &nats.Msg{Subject: w.subject, Data: w.raw})
 	}
-	return w.l.c.PublishExpecting(ctx, w.subject, expect, nil, w.raw)
+	return w.l.c.conn.PublishExpecting(ctx, w.subject, expect, nil, w.raw)
 }
 
 // resolve asks the stream's leader where the log stands. Settled means that
@@ -175,7 +175,7 @@ func (w *write) send(ctx context.Context, expect uint64) (uint64, error) {
 // takes a copy, so that the write itself, which seldom comes here, stays on its
 // caller's stack.
 func (w write) resolve(ctx context.Context, expect uint64) (token, next uint64, settled bool, err error) {
-	last, err := w.l.c.LeaderGet(ctx, w.stream, conn.GetRequest{LastBySubject: w.subject})
+	last, err := w.l.c.conn.LeaderGet(ctx, w.stream, conn.GetRequest{LastBySubject: w.subject})
 	switch {
 	case errors.Is(err, conn.ErrNoMessage):
 		if w.at.Token == 0 {

@@ -33,7 +33,7 @@ type damageable struct {
 }
 
 func (d damageable) Corrupt(digest blob.Digest, data []byte) error {
-	_, err := d.c.JS.Publish(context.Background(), (&blobMessages{d.c, d.t}).subject(digest), data)
+	_, err := d.c.conn.JS.Publish(context.Background(), (&blobMessages{d.c, d.t}).subject(digest), data)
 	return err
 }
 
@@ -97,7 +97,7 @@ func TestBlobDamagedPart(t *testing.T) {
 	o := streamstest.NodeOptions(srv)
 	o.User, o.Password = srv.Operator()
 	c := layer.Dial(t, o)
-	if err := c.Provision(ctx); err != nil {
+	if err := c.streams.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
 	s := c.Blobs("default")
@@ -117,13 +117,13 @@ func TestBlobDamagedPart(t *testing.T) {
 		_, err = io.Copy(io.Discard, r)
 		return err
 	}
-	if _, err := c.JS.Publish(ctx, (&blobMessages{c, "default"}).subject(part), []byte("wrong")); err != nil {
+	if _, err := c.conn.JS.Publish(ctx, (&blobMessages{c, "default"}).subject(part), []byte("wrong")); err != nil {
 		t.Fatal(err)
 	}
 	if err := read(); !errors.Is(err, blob.ErrCorrupt) {
 		t.Errorf("wrong part: %v", err)
 	}
-	stream, err := c.JS.Stream(ctx, streams.StreamBlob)
+	stream, err := c.conn.JS.Stream(ctx, streams.StreamBlob)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestBlobRenewal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := c.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(ref.Digest))
+			m, err := c.conn.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(ref.Digest))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +195,7 @@ func TestBlobRenewalBehind(t *testing.T) {
 			if err := use(); err != nil {
 				t.Fatal(err)
 			}
-			m, err := c.LeaderLast(t.Context(), streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
+			m, err := c.conn.LeaderLast(t.Context(), streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -243,7 +243,7 @@ func TestMissingBlobs(t *testing.T) {
 		put([]byte("the last one"))
 		last := func() (seqs []uint64) {
 			for _, d := range []blob.Digest{all[0], all[18], all[len(all)-1], blob.Sum(long[:blobPart])} {
-				m, err := c.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
+				m, err := c.conn.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -288,10 +288,10 @@ func BenchmarkBlob(b *testing.B) {
 			o.Level = streams.Lazy
 		}
 		c := layer.Dial(b, o)
-		if err := c.Provision(b.Context()); err != nil {
+		if err := c.streams.Provision(b.Context()); err != nil {
 			b.Fatal(err)
 		}
-		objects, err := c.JS.CreateObjectStore(b.Context(), jetstream.ObjectStoreConfig{Bucket: "OBJ", MaxBytes: 1 << 30})
+		objects, err := c.conn.JS.CreateObjectStore(b.Context(), jetstream.ObjectStoreConfig{Bucket: "OBJ", MaxBytes: 1 << 30})
 		if err != nil {
 			b.Fatal(err)
 		}

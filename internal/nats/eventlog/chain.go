@@ -161,7 +161,7 @@ func (h *Chain) FillThere(ctx context.Context, e *commitlog.Entry) error {
 	case err == nil || conn.IsTransient(err):
 		return err
 	}
-	h.l.c.Logger.Error("spilled data of a commit is gone", "stream", h.stream, "seq", e.At.Token, "err", err)
+	h.l.c.conn.Logger.Error("spilled data of a commit is gone", "stream", h.stream, "seq", e.At.Token, "err", err)
 	return nil
 }
 
@@ -215,7 +215,7 @@ func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (commit
 
 // first returns the oldest message that a subject holds.
 func (h *Chain) first(ctx context.Context, subject string) (conn.Message, error) {
-	return h.l.c.LeaderGet(ctx, h.stream, conn.GetRequest{Seq: 1, NextBySubject: subject})
+	return h.l.c.conn.LeaderGet(ctx, h.stream, conn.GetRequest{Seq: 1, NextBySubject: subject})
 }
 
 func (h *Chain) successor(k session.Key, after commitlog.Position, m conn.Message) (commitlog.Entry, error) {

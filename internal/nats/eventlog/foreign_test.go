@@ -19,7 +19,7 @@ import (
 // it has read it remembers how many they are, until they are purged.
 func TestSkippedOnce(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, node, op *Logs) {
-		w, o := &natstest.Wire{}, node.O
+		w, o := &natstest.Wire{}, node.streams.O
 		o.Dialer = w.Through(o.Dialer)
 		c := layer.Dial(t, &o)
 		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
@@ -34,7 +34,7 @@ func TestSkippedOnce(t *testing.T) {
 		}, nil)
 		foreign := func() {
 			t.Helper()
-			if _, err := c.JS.Publish(t.Context(), subject, []byte("hello")); err != nil {
+			if _, err := c.conn.JS.Publish(t.Context(), subject, []byte("hello")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -59,7 +59,7 @@ func TestSkippedOnce(t *testing.T) {
 		sessiontest.Grow(t, c.Log(), k, at, 2)
 		foreign()
 		count(9, 3, 3)
-		s, err := op.JS.Stream(t.Context(), stream)
+		s, err := op.conn.JS.Stream(t.Context(), stream)
 		if err == nil {
 			err = s.Purge(t.Context(), jetstream.WithPurgeSubject(subject))
 		}

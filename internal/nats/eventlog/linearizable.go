@@ -66,14 +66,14 @@ func (c *Logs) skipped(ctx context.Context, k session.Key, most uint64) (n uint6
 	if err != nil {
 		return 0, err
 	}
-	last, err := c.LeaderLast(ctx, stream, subject)
+	last, err := c.conn.LeaderLast(ctx, stream, subject)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("nats/eventlog: read %s: %w", k, err)
 	}
-	first, err := c.LeaderNext(ctx, stream, subject, 1)
+	first, err := c.conn.LeaderNext(ctx, stream, subject, 1)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return 0, nil
 	}
@@ -155,7 +155,7 @@ func (c *Logs) held(ctx context.Context, k session.Key) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	info, err := AskLeading(ctx, c.Streams, stream, subject)
+	info, err := AskLeading(ctx, c.streams, stream, subject)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return 0, nil
 	}
@@ -180,7 +180,7 @@ func AskLeading(ctx context.Context, c *streams.Streams, stream, subjects string
 		}
 	}
 	return conn.Retry(ctx, func(ctx context.Context) (Leading, error) {
-		m, err := c.Request(ctx, &nats.Msg{Subject: conn.APIStreamInfo + stream, Data: body})
+		m, err := c.Conn.Request(ctx, &nats.Msg{Subject: conn.APIStreamInfo + stream, Data: body})
 		if err != nil {
 			return Leading{}, fmt.Errorf("nats/eventlog: look at stream %s: %w", stream, err)
 		}

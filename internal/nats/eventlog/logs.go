@@ -3,6 +3,7 @@ package eventlog
 import (
 	"sync/atomic"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/session"
 )
@@ -10,7 +11,8 @@ import (
 // Logs are the logs of sessions with their snapshots, blobs and names, over streams.
 // It is safe for concurrent use.
 type Logs struct {
-	*streams.Streams
+	conn    *conn.Conn
+	streams *streams.Streams
 	// recent are the commits that this process has decoded.
 	recent  *recent
 	foreign foreignCounts
@@ -22,5 +24,5 @@ type Logs struct {
 
 // NewLogs returns the logs over s.
 func NewLogs(s *streams.Streams) *Logs {
-	return &Logs{Streams: s, recent: newRecent(), Place: EventSubject}
+	return &Logs{conn: s.Conn, streams: s, recent: newRecent(), Place: EventSubject}
 }

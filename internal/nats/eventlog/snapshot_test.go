@@ -58,7 +58,7 @@ func TestNotASnapshot(t *testing.T) {
 	c := layer.Open(t)
 	s := c.Log().(commitlog.Snapshotter)
 	k := sessiontest.Key("s")
-	if _, err := c.JS.Publish(ctx, SnapSubject(k), []byte("no position")); err != nil {
+	if _, err := c.conn.JS.Publish(ctx, SnapSubject(k), []byte("no position")); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := s.Load(ctx, k); !errors.Is(err, session.ErrNotFound) {

@@ -8,6 +8,6 @@ import (
 )
 
 // layer connects in the tests.
-var layer = streamstest.Over(NewLogs)
+var layer = streamstest.Layer[*Logs](NewLogs)
 
 func TestMain(m *testing.M) { natstest.Main(m) }

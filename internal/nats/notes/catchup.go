@@ -29,7 +29,7 @@ type pending struct {
 // replaced before it was read comes later as the one that replaced it: so what was read
 // is what the stream held at one moment, that of the last question.
 func (s *Store) catchUp(ctx context.Context) error {
-	if !s.s.Alone() {
+	if !s.s.Conn.Alone() {
 		// The question below is answered by what takes itself for the leader.
 		led, err := eventlog.AskLeading(ctx, s.s, streams.StreamMemory, "")
 		if err != nil {
@@ -46,7 +46,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 		}
 	}
 	for {
-		m, err := s.s.LeaderNext(ctx, streams.StreamMemory, filter, s.at+1)
+		m, err := s.s.Conn.LeaderNext(ctx, streams.StreamMemory, filter, s.at+1)
 		if errors.Is(err, conn.ErrNoMessage) {
 			return nil
 		}
@@ -104,7 +104,7 @@ func (s *Store) pages(ctx context.Context, filter string) error {
 
 func (s *Store) page(ctx context.Context, next conn.GetRequest) ([]conn.Message, error) {
 	return conn.Retry(ctx, func(ctx context.Context) (page []conn.Message, err error) {
-		for m, err := range s.s.DirectBatch(ctx, streams.StreamMemory, next) {
+		for m, err := range s.s.Conn.DirectBatch(ctx, streams.StreamMemory, next) {
 			if err != nil {
 				return nil, err
 			}

@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { natstest.Main(m) }
 
 // layer connects in the tests.
-var layer = streamstest.Over(func(s *streams.Streams) *streams.Streams { return s })
+var layer = streamstest.Layer[*streams.Streams](func(s *streams.Streams) *streams.Streams { return s })
 
 func open(tb testing.TB, s *streams.Streams, name string) *Store {
 	tb.Helper()

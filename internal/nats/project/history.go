@@ -69,7 +69,7 @@ func (c *Projections) History(ctx context.Context, t session.Tenant, after uint6
 		}
 	}
 	info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		return c.StreamInfo(ctx, streams.StreamLineage)
+		return c.conn.StreamInfo(ctx, streams.StreamLineage)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("nats/project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
@@ -142,7 +142,7 @@ func (h *history) tree(ctx context.Context, root session.ID) (tree, error) {
 // where they are, and those that a wildcard matches by passing all that lie between them.
 func (h *history) placeOf(ctx context.Context, root session.ID) (filter string, end uint64, err error) {
 	filter = LineageFilter(h.tenant, root)
-	lasts, upTo, err := h.c.LastsNow(ctx, streams.StreamLineage, []string{filter})
+	lasts, upTo, err := h.c.conn.LastsNow(ctx, streams.StreamLineage, []string{filter})
 	if ctx.Err() != nil {
 		return "", 0, fmt.Errorf("nats/project: read lineage: %w", err)
 	}
@@ -170,7 +170,7 @@ const everything = ">"
 func (h *history) records(ctx context.Context, filter string, from, to uint64) iter.Seq2[recordAt, error] {
 	return func(yield func(recordAt, error) bool) {
 		own := strings.TrimSuffix(LineageFilter(h.tenant, ""), ">")
-		for m, err := range h.c.UpTo(ctx, streams.StreamLineage, filter, max(from, h.first)-1, to) {
+		for m, err := range h.c.conn.UpTo(ctx, streams.StreamLineage, filter, max(from, h.first)-1, to) {
 			if err != nil {
 				yield(recordAt{}, fmt.Errorf("nats/project: read lineage: %w", err))
 				return
@@ -191,7 +191,7 @@ func (h *history) records(ctx context.Context, filter string, from, to uint64) i
 func (h *history) decode(m conn.Message) []recordAt {
 	records, err := lineage.DecodeStored(m.Data)
 	if err != nil {
-		h.c.Logger.Warn("the lineage of a commit cannot be read", "seq", m.Seq, "err", err)
+		h.c.conn.Logger.Warn("the lineage of a commit cannot be read", "seq", m.Seq, "err", err)
 		return nil
 	}
 	out := make([]recordAt, len(records))
@@ -204,12 +204,12 @@ func (h *history) decode(m conn.Message) []recordAt {
 // RootOf returns the root of the tree that a session is in, which each of its
 // commits says; session.ErrNotFound if it has none.
 func (c *Projections) RootOf(ctx context.Context, k session.Key) (session.ID, error) {
-	stream, subject, err := c.Place(k)
+	stream, subject, err := c.logs.Place(k)
 	if err != nil {
 		return "", err
 	}
 	for from := uint64(1); ; {
-		m, err := c.LeaderNext(ctx, stream, subject, from)
+		m, err := c.conn.LeaderNext(ctx, stream, subject, from)
 		if errors.Is(err, conn.ErrNoMessage) {
 			return "", fmt.Errorf("session %s: %w", k.ID, session.ErrNotFound)
 		}
@@ -328,7 +328,7 @@ func (c *Projections) LineagePlace(ctx context.Context, seq uint64) (string, err
 	if seq == 0 {
 		return "", nil
 	}
-	m, err := c.LeaderAt(ctx, streams.StreamLineage, seq)
+	m, err := c.conn.LeaderAt(ctx, streams.StreamLineage, seq)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return "", nil
 	}

@@ -89,17 +89,17 @@ var errReconnected = errors.New("nats/project: the connection over which the pos
 
 // follow publishes until ctx ends or the connection is lost.
 func (p *LineageRelay) follow(ctx context.Context) (err error) {
-	linked := p.C.Linked()
-	p.life = p.C.Incarnation()
+	linked := p.C.conn.Linked()
+	p.life = p.C.conn.Incarnation()
 	if err := p.locate(ctx); err != nil {
 		return err
 	}
-	if p.C.Incarnation() != p.life { // it was read while the next connection was made
+	if p.C.conn.Incarnation() != p.life { // it was read while the next connection was made
 		return errReconnected
 	}
 	in := make(chan conn.Message, conn.FollowAhead)
 	return conn.Following(ctx, func(ctx context.Context) error {
-		return p.C.Follow(ctx, p.Stream, p.prefix()+">", max(p.at.Seq, 1), in)
+		return p.C.conn.Follow(ctx, p.Stream, p.prefix()+">", max(p.at.Seq, 1), in)
 	}, func(ctx context.Context) error { return p.pump(ctx, linked, in) })
 }
 
@@ -117,9 +117,9 @@ func (p *LineageRelay) locate(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			p.C.Logger.Error("lineage has a gap; derive it again with rath cluster repair", "stream", p.Stream, "err", err)
+			p.C.conn.Logger.Error("lineage has a gap; derive it again with rath cluster repair", "stream", p.Stream, "err", err)
 		case did.Published > 0:
-			p.C.Logger.Warn("lineage had a gap, and is derived again from there", "stream", p.Stream, "from", did.From, "messages", did.Published)
+			p.C.conn.Logger.Warn("lineage had a gap, and is derived again from there", "stream", p.Stream, "from", did.From, "messages", did.Published)
 		}
 	}
 	return nil
@@ -130,7 +130,7 @@ func (p *LineageRelay) stands(ctx context.Context, at lineagePoint) bool {
 	if at.At == 0 {
 		return true
 	}
-	m, err := p.C.LeaderAt(ctx, streams.StreamLineage, at.At)
+	m, err := p.C.conn.LeaderAt(ctx, streams.StreamLineage, at.At)
 	have, mine := p.point(m)
 	return err == nil && mine && have == at
 }
@@ -140,7 +140,7 @@ func (p *LineageRelay) prefix() string {
 }
 
 func (p *LineageRelay) pump(ctx, linked context.Context, in <-chan conn.Message) error {
-	h := eventlog.NewChain(p.C.Logs, p.Generation, p.Partition)
+	h := eventlog.NewChain(p.C.logs, p.Generation, p.Partition)
 	h.Copies = eventlog.FreshCopies
 	defer func() {
 		if !p.pace.Dirty() {
@@ -181,8 +181,8 @@ func (p *LineageRelay) pump(ctx, linked context.Context, in <-chan conn.Message)
 
 func (p *LineageRelay) save(ctx context.Context) {
 	p.pace.Saved()
-	if err := p.C.SaveCheckpoint(ctx, p.subject(), p.at); err != nil {
-		p.C.Logger.Warn("lineage will be looked for from further back after a restart", "stream", p.Stream, "err", err)
+	if err := p.C.logs.SaveCheckpoint(ctx, p.subject(), p.at); err != nil {
+		p.C.conn.Logger.Warn("lineage will be looked for from further back after a restart", "stream", p.Stream, "err", err)
 	}
 }
 
@@ -217,7 +217,7 @@ func (p *LineageRelay) derive(ctx context.Context, h *eventlog.Chain, m conn.Mes
 		return nil, err
 	}
 	if err != nil {
-		p.C.Logger.Error("a session was written by a later release; its lineage ends here", "stream", p.Stream, "seq", m.Seq, "err", err)
+		p.C.conn.Logger.Error("a session was written by a later release; its lineage ends here", "stream", p.Stream, "seq", m.Seq, "err", err)
 	}
 	if !ok {
 		return nil, nil
@@ -230,7 +230,7 @@ func (p *LineageRelay) derive(ctx context.Context, h *eventlog.Chain, m conn.Mes
 	p.records, err = lineage.Derived(p.records, e, h.Facts(e))
 	records := p.records[taken:]
 	if err != nil {
-		p.C.Logger.Error("a commit has events without lineage", "stream", p.Stream, "seq", m.Seq, "err", err)
+		p.C.conn.Logger.Error("a commit has events without lineage", "stream", p.Stream, "seq", m.Seq, "err", err)
 	}
 	for i := range records {
 		records[i].Partition, records[i].Seq = p.Partition, m.Seq
@@ -242,11 +242,11 @@ func (p *LineageRelay) derive(ctx context.Context, h *eventlog.Chain, m conn.Mes
 // none.
 func (p *LineageRelay) Cursor(ctx context.Context) (lineagePoint, error) {
 	var from lineagePoint
-	if _, err := p.C.LoadCheckpoint(ctx, p.subject(), &from); err != nil {
+	if _, err := p.C.logs.LoadCheckpoint(ctx, p.subject(), &from); err != nil {
 		return from, err
 	}
 	if from.At > 0 {
-		m, err := p.C.LeaderGet(ctx, streams.StreamLineage, conn.GetRequest{Seq: from.At})
+		m, err := p.C.conn.LeaderGet(ctx, streams.StreamLineage, conn.GetRequest{Seq: from.At})
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 			return from, fmt.Errorf("nats/project: lineage of %s: %w", p.Stream, err)
 		}
@@ -272,7 +272,7 @@ func (p *LineageRelay) point(m conn.Message) (at lineagePoint, mine bool) {
 // forward returns the last record of the partition, which is not before a
 // point.
 func (p *LineageRelay) forward(ctx context.Context, at lineagePoint) (lineagePoint, error) {
-	end, err := p.C.LastSequence(ctx, streams.StreamLineage)
+	end, err := p.C.conn.LastSequence(ctx, streams.StreamLineage)
 	if err != nil {
 		return at, err
 	}
@@ -285,7 +285,7 @@ func (p *LineageRelay) forward(ctx context.Context, at lineagePoint) (lineagePoi
 
 // backward looks for the last record of the partition from the end of LINEAGE.
 func (p *LineageRelay) backward(ctx context.Context) (lineagePoint, error) {
-	end, err := p.C.LastSequence(ctx, streams.StreamLineage)
+	end, err := p.C.conn.LastSequence(ctx, streams.StreamLineage)
 	if err != nil {
 		return lineagePoint{}, err
 	}
@@ -298,14 +298,14 @@ func (p *LineageRelay) backward(ctx context.Context) (lineagePoint, error) {
 		}
 		end = after
 	}
-	p.C.Logger.Debug("no lineage of a partition yet", "stream", p.Stream, "took", time.Since(began))
+	p.C.conn.Logger.Debug("no lineage of a partition yet", "stream", p.Stream, "took", time.Since(began))
 	return lineagePoint{}, nil
 }
 
 // lastOf returns the last record of the partition above a sequence of LINEAGE and up to
 // another; zero if there is none.
 func (p *LineageRelay) lastOf(ctx context.Context, after, end uint64) (found lineagePoint, err error) {
-	for m, err := range p.C.UpTo(ctx, streams.StreamLineage, streams.PrefixLineage+">", after, end) {
+	for m, err := range p.C.conn.UpTo(ctx, streams.StreamLineage, streams.PrefixLineage+">", after, end) {
 		if err != nil {
 			return found, fmt.Errorf("nats/project: lineage of %s: %w", p.Stream, err)
 		}

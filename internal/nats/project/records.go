@@ -51,14 +51,14 @@ func (p *LineageRelay) several(waiting uint64) bool {
 
 func (p *LineageRelay) batchesOf(ctx context.Context) (batches, error) {
 	return conn.Retry(ctx, func(ctx context.Context) (batches, error) {
-		info, err := p.C.StreamInfo(ctx, streams.StreamLineage)
+		info, err := p.C.conn.StreamInfo(ctx, streams.StreamLineage)
 		switch {
 		case err != nil:
 			return batches{}, fmt.Errorf("nats/project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
 		case info.Config.AllowAtomicPublish:
-			return batches{publish: p.C.PublishBatch}, nil
+			return batches{publish: p.C.conn.PublishBatch}, nil
 		case info.Config.AllowBatchPublish:
-			return batches{publish: p.C.PublishInOrder, late: true}, nil
+			return batches{publish: p.C.conn.PublishInOrder, late: true}, nil
 		}
 		return batches{}, nil
 	})
@@ -84,7 +84,7 @@ func (p *LineageRelay) publish(ctx context.Context, commits [][]lineage.Record) 
 			rest = rest[len(some):]
 			data, err := lineage.EncodeStored(some)
 			if err != nil {
-				p.C.Logger.Error("the lineage of a commit does not encode", "stream", p.Stream, "seq", some[0].Seq, "err", err)
+				p.C.conn.Logger.Error("the lineage of a commit does not encode", "stream", p.Stream, "seq", some[0].Seq, "err", err)
 				continue
 			}
 			all = append(all, encoded{some, lineage.StoredSubject(some), data})
@@ -123,13 +123,13 @@ func (p *LineageRelay) tell(records []lineage.Record) {
 		r := &records[i]
 		text, err := r.Append(p.text[:0])
 		if err != nil {
-			p.C.Logger.Error("a lineage record does not encode", "stream", p.Stream, "seq", r.Seq, "err", err)
+			p.C.conn.Logger.Error("a lineage record does not encode", "stream", p.Stream, "seq", r.Seq, "err", err)
 			continue
 		}
 		p.text = text
-		_ = p.C.NC.Publish(r.TailSubject(), text)
+		_ = p.C.conn.NC.Publish(r.TailSubject(), text)
 		if r.Run != "" {
-			_ = p.C.NC.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), text)
+			_ = p.C.conn.NC.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), text)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		if !p.LeaseValid() {
 			return p.at, ErrLeaseExpired // another relay publishes them
 		}
-		if p.C.Incarnation() != p.life {
+		if p.C.conn.Incarnation() != p.life {
 			return p.at, errReconnected
 		}
 		if p.batches.publish == nil {
@@ -184,7 +184,7 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		// A relay that stops waits for the answer: the next relay begins after what is
 		// stored, and announces nothing.
 		at, err := p.send(context.WithoutCancel(ctx), some)
-		if err == nil && (p.C.Incarnation() != p.life || at <= p.at.At) && !p.stands(ctx, p.at) {
+		if err == nil && (p.C.conn.Incarnation() != p.life || at <= p.at.At) && !p.stands(ctx, p.at) {
 			return p.at, errReconnected // stored by a server that has lost the records before
 		}
 		if err == nil {
@@ -193,7 +193,7 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		if ctx.Err() != nil {
 			return p.at, ctx.Err() // whether they were stored, the next relay finds out
 		}
-		p.C.Logger.Warn("lineage was not stored", "stream", p.Stream, "seq", last.Seq, "messages", len(some), "err", err)
+		p.C.conn.Logger.Warn("lineage was not stored", "stream", p.Stream, "seq", last.Seq, "messages", len(some), "err", err)
 		if err := wait.Sleep(ctx); err != nil {
 			return p.at, err
 		}
@@ -217,7 +217,7 @@ func (p *LineageRelay) send(ctx context.Context, some []encoded) (uint64, error)
 	if len(some) == 1 {
 		began := time.Now()
 		defer func() { p.took += (time.Since(began) - p.took) / tookShare }()
-		return p.C.Publish(ctx, &nats.Msg{Subject: some[0].subject, Data: some[0].data})
+		return p.C.conn.Publish(ctx, &nats.Msg{Subject: some[0].subject, Data: some[0].data})
 	}
 	p.took -= p.took / tookShare // what made single messages slow may have passed
 	batch := make([]*nats.Msg, len(some))

@@ -29,15 +29,15 @@ import (
 func TestRelayStopsAfterTelling(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
 		heard := make(chan *nats.Msg, 10)
-		if _, err := c.NC.ChanSubscribe(messages.RunSubject("default", "r1", messages.OnEvent), heard); err != nil {
+		if _, err := c.conn.NC.ChanSubscribe(messages.RunSubject("default", "r1", messages.OnEvent), heard); err != nil {
 			t.Fatal(err)
 		}
-		home := c.HomeOf("default", "r1")
+		home := c.logs.HomeOf("default", "r1")
 		tail := make(chan *nats.Msg, 10)
-		if _, err := c.NC.ChanSubscribe(messages.TailSubject("default", home, lineage.Ended, home), tail); err != nil {
+		if _, err := c.conn.NC.ChanSubscribe(messages.TailSubject("default", home, lineage.Ended, home), tail); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Flush(t.Context()); err != nil {
+		if err := c.conn.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		commits := make([][]lineage.Record, 2)
@@ -48,7 +48,7 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 				})
 			}
 		}
-		p := &LineageRelay{C: c, Stream: streams.EventStream(1, 0), pace: eventlog.NewPacer(), life: c.Incarnation(), LeaseValid: func() bool { return true }}
+		p := &LineageRelay{C: c, Stream: streams.EventStream(1, 0), pace: eventlog.NewPacer(), life: c.conn.Incarnation(), LeaseValid: func() bool { return true }}
 		defer p.pace.Stop()
 		ctx, stop := context.WithCancel(t.Context())
 		hook, fired := natstest.Once(lineage.StoredSubject(commits[0]), func([]byte) bool { stop(); return true })
@@ -57,7 +57,7 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 		w.Set(nil, nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		held, lookErr := c.LastSequence(t.Context(), streams.StreamLineage)
+		held, lookErr := c.conn.LastSequence(t.Context(), streams.StreamLineage)
 		if !fired() || lookErr != nil || held != 1 || !errors.Is(err, context.Canceled) {
 			t.Fatalf("LINEAGE holds %d messages, %v; stopped while the first was sent: %v, which said %v", held, lookErr, fired(), err)
 		}
@@ -85,7 +85,7 @@ func newRelay(t *testing.T, c *Projections, id session.ID) *LineageRelay {
 	g, partition, _ := id.Locate()
 	p := &LineageRelay{
 		C: c, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition),
-		pace: eventlog.NewPacer(), life: c.Incarnation(), LeaseValid: func() bool { return true },
+		pace: eventlog.NewPacer(), life: c.conn.Incarnation(), LeaseValid: func() bool { return true },
 	}
 	t.Cleanup(p.pace.Stop)
 	var err error
@@ -113,10 +113,10 @@ func TestRelayBehindSlowDisk(t *testing.T) {
 		commits, sync := want.commits, want.sync
 		t.Run(fmt.Sprint(sync, commits), func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
-				id := c.HomeOf(session.DefaultTenant, "r1")
-				sessiontest.Grow(t, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}, int(commits))
+				id := c.logs.HomeOf(session.DefaultTenant, "r1")
+				sessiontest.Grow(t, c.logs.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}, int(commits))
 				g, partition, _ := id.Locate()
-				p := &LineageRelay{C: c, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition), life: c.Incarnation(), LeaseValid: func() bool { return true }}
+				p := &LineageRelay{C: c, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition), life: c.conn.Incarnation(), LeaseValid: func() bool { return true }}
 				var batches atomic.Int64
 				w.Set(func([]byte) bool { time.Sleep(sync); return true }, func(b []byte) bool {
 					batches.Add(int64(bytes.Count(b, []byte(".1.0.$FI"))))
@@ -130,7 +130,7 @@ func TestRelayBehindSlowDisk(t *testing.T) {
 				for held < commits && time.Since(began) < time.Minute {
 					time.Sleep(10 * time.Millisecond)
 					var err error
-					if held, err = c.LastSequence(t.Context(), streams.StreamLineage); err != nil {
+					if held, err = c.conn.LastSequence(t.Context(), streams.StreamLineage); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -174,7 +174,7 @@ func TestRelayGoesOnInBatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
-				id := c.HomeOf(session.DefaultTenant, "r1")
+				id := c.logs.HomeOf(session.DefaultTenant, "r1")
 				p := newRelay(t, c, id)
 				hook, fired := natstest.Once(tc.mark, tc.act)
 				if tc.fromServer {
@@ -185,7 +185,7 @@ func TestRelayGoesOnInBatch(t *testing.T) {
 				err := p.publish(t.Context(), recordsOf(c, id, commits))
 				w.Set(nil, nil)
 				for errors.Is(err, errReconnected) { // it reads its position again
-					p.life = c.Incarnation()
+					p.life = c.conn.Incarnation()
 					if err = p.locate(t.Context()); err == nil {
 						err = p.publish(t.Context(), recordsOf(c, id, commits))
 					}
@@ -194,7 +194,7 @@ func TestRelayGoesOnInBatch(t *testing.T) {
 					t.Fatalf("disturbed: %v, %v", fired(), err)
 				}
 				var got []uint64
-				for m, err := range c.UpTo(t.Context(), streams.StreamLineage, streams.PrefixLineage+">", 0, commits+10) {
+				for m, err := range c.conn.UpTo(t.Context(), streams.StreamLineage, streams.PrefixLineage+">", 0, commits+10) {
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -222,12 +222,12 @@ func TestRelayBeginsWhereLineageEnds(t *testing.T) {
 	for _, checkpoint := range []bool{true, false} {
 		t.Run(fmt.Sprint("checkpoint=", checkpoint), func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
-				id := c.HomeOf(session.DefaultTenant, "r1")
+				id := c.logs.HomeOf(session.DefaultTenant, "r1")
 				g, partition, _ := id.Locate()
-				streamstest.PutLineage(t, c.JS, id, 1, all)
+				streamstest.PutLineage(t, c.conn.JS, id, 1, all)
 				p := &LineageRelay{C: c, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition)}
 				if checkpoint {
-					if err := c.SaveCheckpoint(t.Context(), p.subject(), lineagePoint{At: held - 1, Seq: held - 1}); err != nil {
+					if err := c.logs.SaveCheckpoint(t.Context(), p.subject(), lineagePoint{At: held - 1, Seq: held - 1}); err != nil {
 						t.Fatal(err)
 					}
 				}

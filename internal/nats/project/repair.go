@@ -40,16 +40,16 @@ func (p *LineageRelay) repair(ctx context.Context) (did wire.Repaired, err error
 	if err != nil {
 		return did, err
 	}
-	r := repairing{p: p, have: have, until: p.at.Seq, chain: eventlog.NewChain(p.C.Logs, p.Generation, p.Partition)}
+	r := repairing{p: p, have: have, until: p.at.Seq, chain: eventlog.NewChain(p.C.logs, p.Generation, p.Partition)}
 	r.chain.Copies = eventlog.FreshCopies
 	defer r.chain.Rest.Stop()
-	last, err := p.C.LastSequence(ctx, p.Stream)
+	last, err := p.C.conn.LastSequence(ctx, p.Stream)
 	if err != nil {
 		return did, err
 	}
 	p.mute = true
 	defer func() { p.mute = false }()
-	for m, err := range p.C.UpTo(ctx, p.Stream, p.prefix()+">", max(from, 1)-1, last) {
+	for m, err := range p.C.conn.UpTo(ctx, p.Stream, p.prefix()+">", max(from, 1)-1, last) {
 		if err != nil {
 			return r.did, err
 		}
@@ -70,13 +70,13 @@ func (p *LineageRelay) repair(ctx context.Context) (did wire.Repaired, err error
 // commit from which on there has to be lineage: LINEAGE forgets its oldest when it is full.
 func (p *LineageRelay) entries(ctx context.Context) (end, from uint64, have []entry, err error) {
 	info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		return p.C.StreamInfo(ctx, streams.StreamLineage)
+		return p.C.conn.StreamInfo(ctx, streams.StreamLineage)
 	})
 	if err != nil {
 		return 0, 0, nil, fmt.Errorf("nats/project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
 	}
 	end = info.State.LastSeq
-	for m, err := range p.C.UpTo(ctx, streams.StreamLineage, streams.PrefixLineage+">", 0, end) {
+	for m, err := range p.C.conn.UpTo(ctx, streams.StreamLineage, streams.PrefixLineage+">", 0, end) {
 		if err != nil {
 			return 0, 0, nil, fmt.Errorf("nats/project: lineage of %s: %w", p.Stream, err)
 		}
@@ -170,7 +170,7 @@ func (r *repairing) copy(ctx context.Context, before uint64) error {
 	for len(r.gone) > 0 && r.gone[0].seq < before {
 		at := r.gone[0].at
 		r.gone = r.gone[1:]
-		m, err := r.p.C.LeaderAt(ctx, streams.StreamLineage, at)
+		m, err := r.p.C.conn.LeaderAt(ctx, streams.StreamLineage, at)
 		if errors.Is(err, conn.ErrNoMessage) {
 			continue // LINEAGE has forgotten it meanwhile
 		}
@@ -192,7 +192,7 @@ func (r *repairing) copy(ctx context.Context, before uint64) error {
 // remove removes the messages that were published again.
 func (r *repairing) remove(ctx context.Context) error {
 	for _, e := range slices.Backward(r.old) {
-		removed, err := r.p.C.RemoveMessage(ctx, streams.StreamLineage, e.at)
+		removed, err := r.p.C.conn.RemoveMessage(ctx, streams.StreamLineage, e.at)
 		if err != nil {
 			return fmt.Errorf("nats/project: lineage of %s: %w", r.p.Stream, err)
 		}
@@ -238,9 +238,9 @@ func repairSubject(stream string) string { return messages.NodePrefix + "lineage
 
 // serveRepair answers while the relay runs.
 func (p *LineageRelay) serveRepair(ctx context.Context) (*conn.Service, error) {
-	s := p.C.NewService(ctx)
+	s := p.C.conn.NewService(ctx)
 	s.Limit = repairFor
-	sub, err := p.C.NC.Subscribe(repairSubject(p.Stream), func(m *nats.Msg) {
+	sub, err := p.C.conn.NC.Subscribe(repairSubject(p.Stream), func(m *nats.Msg) {
 		s.Go(conn.RequestOf(m), func(ctx context.Context) {
 			answer := make(chan repairAnswer, 1)
 			a := repairAnswer{Error: "the relay has ended; ask again"}
@@ -270,13 +270,13 @@ func (p *LineageRelay) serveRepair(ctx context.Context) (*conn.Service, error) {
 // RepairLineage asks the relay of a partition to look for lineage that is missing before
 // other lineage, and to derive it again, see LineageRelay. Repairing again changes nothing.
 func (c *Projections) RepairLineage(ctx context.Context, partition uint32) (wire.Repaired, error) {
-	stream := streams.EventStream(c.Generation(), partition)
+	stream := streams.EventStream(c.streams.Generation(), partition)
 	failed := func(err error) (wire.Repaired, error) {
 		return wire.Repaired{}, fmt.Errorf("repair the lineage of %s: %w", stream, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, repairFor)
 	defer cancel()
-	m, err := c.Await(ctx, repairSubject(stream), nil)
+	m, err := c.conn.Await(ctx, repairSubject(stream), nil)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return failed(fmt.Errorf("%w: no node relays it; start one, and repair again", err))
 	}

@@ -25,8 +25,8 @@ func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r message
 	if r.Settled > 0 && r.State == "" {
 		return c.settleResult(ctx, t, r)
 	}
-	if statement := r.Say(t); c.O.Sign != nil && statement != "" && r.Signature == "" {
-		signature, err := c.O.Sign(statement)
+	if statement := r.Say(t); c.streams.O.Sign != nil && statement != "" && r.Signature == "" {
+		signature, err := c.streams.O.Sign(statement)
 		if err != nil {
 			return fmt.Errorf("nats/project: sign result of run %s: %w", r.Run, err)
 		}
@@ -45,7 +45,7 @@ func (c *Projections) KeepResult(ctx context.Context, t session.Tenant, r messag
 	subject := messages.RunSubject(t, r.Run, messages.OnResult)
 	for wait := conn.NewBackoff(); ; look = true {
 		if look {
-			_, lookErr := c.LeaderLast(ctx, streams.StreamResult, subject)
+			_, lookErr := c.conn.LeaderLast(ctx, streams.StreamResult, subject)
 			if lookErr == nil {
 				return nil
 			}
@@ -54,7 +54,7 @@ func (c *Projections) KeepResult(ctx context.Context, t session.Tenant, r messag
 			}
 		}
 		if err == nil {
-			_, err = c.PublishExpecting(ctx, subject, 0, nil, data)
+			_, err = c.conn.PublishExpecting(ctx, subject, 0, nil, data)
 		}
 		if err == nil || errors.Is(err, conn.ErrFull) {
 			return err
@@ -72,7 +72,7 @@ func (c *Projections) KeepResult(ctx context.Context, t session.Tenant, r messag
 func (c *Projections) settleResult(ctx context.Context, t session.Tenant, now messages.Result) error {
 	subject := messages.RunSubject(t, now.Run, messages.OnResult)
 	for wait := conn.NewBackoff(); ; {
-		m, err := c.LeaderLast(ctx, streams.StreamResult, subject)
+		m, err := c.conn.LeaderLast(ctx, streams.StreamResult, subject)
 		if errors.Is(err, conn.ErrNoMessage) {
 			r, err := c.Result(ctx, t, now.Run)
 			if errors.Is(err, session.ErrArchived) {
@@ -100,7 +100,7 @@ func (c *Projections) settleResult(ctx context.Context, t session.Tenant, now me
 			if encodeErr != nil {
 				return encodeErr
 			}
-			_, err = c.PublishExpecting(ctx, subject, m.Seq, nil, data)
+			_, err = c.conn.PublishExpecting(ctx, subject, m.Seq, nil, data)
 		}
 		if err == nil || errors.Is(err, conn.ErrFull) {
 			return err
@@ -119,7 +119,7 @@ func (c *Projections) HasResult(ctx context.Context, t session.Tenant, id run.ID
 
 // Stored returns the stored result of a run, if it has one.
 func (c *Projections) Stored(ctx context.Context, t session.Tenant, id run.ID) (r messages.Result, there bool, err error) {
-	m, err := c.Last(ctx, streams.StreamResult, messages.RunSubject(t, id, messages.OnResult))
+	m, err := c.conn.Last(ctx, streams.StreamResult, messages.RunSubject(t, id, messages.OnResult))
 	switch {
 	case errors.Is(err, conn.ErrNoMessage):
 		return r, false, nil
@@ -139,7 +139,7 @@ const signing = 5 * time.Second
 // process signs and the run has just ended: the relay is about to store it with its
 // signature.
 func (c *Projections) settled(ctx context.Context, t session.Tenant, r messages.Result) (messages.Result, error) {
-	if c.O.Sign == nil || time.Since(time.UnixMilli(r.EndedMS)) > 2*signing {
+	if c.streams.O.Sign == nil || time.Since(time.UnixMilli(r.EndedMS)) > 2*signing {
 		return r, nil
 	}
 	waiting, cancel := context.WithTimeout(ctx, signing)
@@ -160,13 +160,13 @@ func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (
 	if r, there, err := c.Stored(ctx, t, id); there || err != nil {
 		return r, err
 	}
-	home, err := c.RunSession(ctx, t, id)
+	home, err := c.logs.RunSession(ctx, t, id)
 	if err != nil {
 		return messages.Result{}, err
 	}
 	var runs journal.RunState
 	var result *messages.Result
-	for e, err := range c.Log().Read(ctx, home, commitlog.Position{}) {
+	for e, err := range c.logs.Log().Read(ctx, home, commitlog.Position{}) {
 		if err != nil {
 			return messages.Result{}, c.pruned(ctx, t, id, err)
 		}
@@ -200,7 +200,7 @@ func (c *Projections) pruned(ctx context.Context, t session.Tenant, id run.ID, w
 	if !errors.Is(why, session.ErrArchived) {
 		return why
 	}
-	a, _, err := eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject(t, id))
+	a, _, err := eventlog.ReadAlias(ctx, c.logs, eventlog.RunAliasSubject(t, id))
 	switch {
 	case err != nil:
 		return err

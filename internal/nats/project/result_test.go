@@ -23,7 +23,7 @@ func TestResultIsSigned(t *testing.T) {
 			Chain: &messages.Chain{Hash: "5be1", Seq: 4, Session: "r1"},
 		}
 		broken := errors.New("the key is away")
-		c.O.Sign = func(string) (string, error) { return "", broken }
+		c.streams.O.Sign = func(string) (string, error) { return "", broken }
 		if err := c.PutResult(t.Context(), "default", r, false); !errors.Is(err, broken) {
 			t.Fatalf("error %v, want that of the key", err)
 		}
@@ -31,7 +31,7 @@ func TestResultIsSigned(t *testing.T) {
 			t.Fatalf("a result is stored without its signature (%v)", err)
 		}
 		for _, key := range []string{"one", "two"} { // the second one finds the result there
-			c.O.Sign = func(statement string) (string, error) { return key + " signed " + statement, nil }
+			c.streams.O.Sign = func(statement string) (string, error) { return key + " signed " + statement, nil }
 			if err := c.PutResult(t.Context(), "default", r, true); err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +69,7 @@ func TestResultSettles(t *testing.T) {
 			Schema: messages.Schema, Run: "r1", State: run.Cancelled, Session: "r1", EndedMS: time.Now().UnixMilli(),
 			Chain: &messages.Chain{Hash: "5be1", Seq: 4, Session: "r1"}, Lost: session.Usage{Input: 50}, Usage: session.Usage{Input: 50},
 		}
-		c.O.Sign = func(statement string) (string, error) { return "signed " + statement, nil }
+		c.streams.O.Sign = func(statement string) (string, error) { return "signed " + statement, nil }
 		if err := c.PutResult(t.Context(), "default", r, false); err != nil {
 			t.Fatal(err)
 		}

@@ -26,14 +26,14 @@ func TestRunsThatWaited(t *testing.T) { testRunsThatWait(t, 1) }
 func testRunsThatWait(t *testing.T, rest int) {
 	const runs, page, most = 1500, 100, 6 // requests for a page
 	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
-		p := newRelay(t, c, c.HomeOf(session.DefaultTenant, "r"))
+		p := newRelay(t, c, c.logs.HomeOf(session.DefaultTenant, "r"))
 		var all [][]lineage.Record
 		for i := range runs {
 			r := lineage.Record{
 				Schema: lineage.Schema, Tenant: session.DefaultTenant, Run: run.ID(fmt.Sprint("r", i)), Workflow: "agent",
 				Seq: uint64(i + 1), Commit: 1, Epoch: 1, Hash: "h", Time: int64(i + 1),
 			}
-			r.Session = c.HomeOf(r.Tenant, r.Run)
+			r.Session = c.logs.HomeOf(r.Tenant, r.Run)
 			r.Root = r.Session
 			opened, submitted := r, r
 			opened.Kind, opened.K, opened.Via = lineage.Opened, 1, session.OpenLeaf
@@ -112,7 +112,7 @@ func testRunsThatWait(t *testing.T, rest int) {
 func TestListsOfTenants(t *testing.T) {
 	const runs, one = 3000, 30
 	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
-		p := newRelay(t, c, c.HomeOf(session.DefaultTenant, "r"))
+		p := newRelay(t, c, c.logs.HomeOf(session.DefaultTenant, "r"))
 		var all [][]lineage.Record
 		for i := range runs {
 			r := lineage.Record{
@@ -122,7 +122,7 @@ func TestListsOfTenants(t *testing.T) {
 			if i%one == 0 {
 				r.Tenant = "small"
 			}
-			r.Session = c.HomeOf(r.Tenant, r.Run)
+			r.Session = c.logs.HomeOf(r.Tenant, r.Run)
 			r.Root = r.Session
 			opened, ended := r, r
 			opened.Kind, opened.K, opened.Via = lineage.Opened, 1, session.OpenLeaf
@@ -178,17 +178,17 @@ func TestListsOfTenants(t *testing.T) {
 func TestListBelowManyArchived(t *testing.T) {
 	const archived, most = 3 * scanMost, scanMost/window + 4
 	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
-		p := newRelay(t, c, c.HomeOf(session.DefaultTenant, "r"))
+		p := newRelay(t, c, c.logs.HomeOf(session.DefaultTenant, "r"))
 		r := lineage.Record{
 			Schema: lineage.Schema, Tenant: session.DefaultTenant, Run: "r", Workflow: "agent",
 			Seq: 1, Commit: 1, Epoch: 1, Hash: "h", Time: 1, K: 1, Kind: lineage.Submitted, State: string(run.Queued),
 		}
-		r.Session = c.HomeOf(r.Tenant, r.Run)
+		r.Session = c.logs.HomeOf(r.Tenant, r.Run)
 		r.Root = r.Session
 		all := [][]lineage.Record{{r}}
 		r.Run, r.Workflow, r.State, r.Kind = "", "", "", lineage.Archived
 		for i := range archived {
-			r.Session = c.HomeOf(r.Tenant, run.ID(fmt.Sprint("a", i)))
+			r.Session = c.logs.HomeOf(r.Tenant, run.ID(fmt.Sprint("a", i)))
 			r.Root, r.Seq = r.Session, uint64(i+2) //nolint:gosec // small
 			all = append(all, []lineage.Record{r})
 		}
@@ -289,7 +289,7 @@ func TestListOfWideFanOuts(t *testing.T) {
 // are submitted before the first one ends.
 func fanOut(c *Projections, branches int) (all [][]lineage.Record) {
 	base := lineage.Record{Schema: lineage.Schema, Tenant: session.DefaultTenant, Run: "r", Workflow: "wide", Epoch: 1, Hash: "h"}
-	base.Session = c.HomeOf(base.Tenant, base.Run)
+	base.Session = c.logs.HomeOf(base.Tenant, base.Run)
 	base.Root = base.Session
 	_, partition, _ := base.Session.Locate()
 	commits := map[session.ID]uint64{}
@@ -314,7 +314,7 @@ func fanOut(c *Projections, branches int) (all [][]lineage.Record) {
 	fan.Step = "0"
 	var ids []session.ID
 	for i := range branches {
-		id := c.Minter().Child(base.Tenant, "r", fmt.Sprint("0.b", i))
+		id := c.logs.Minter().Child(base.Tenant, "r", fmt.Sprint("0.b", i))
 		ids = append(ids, id)
 		fan.Branches = append(fan.Branches, lineage.Ref{Session: id})
 	}

@@ -123,9 +123,9 @@ const relayedFor = time.Second
 // serveWatermark answers other processes while a relay of the stream runs here.
 // A process without an answer asks the next relay.
 func (c *Projections) serveWatermark(ctx context.Context, stream string) (*conn.Service, error) {
-	s := c.NewService(ctx)
+	s := c.conn.NewService(ctx)
 	s.Limit = relayedFor
-	sub, err := c.NC.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
+	sub, err := c.conn.NC.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
 		s.Go(conn.RequestOf(m), func(ctx context.Context) {
 			seq, err := strconv.ParseUint(string(m.Data), 10, 64)
 			if err != nil {
@@ -150,20 +150,20 @@ func (c *Projections) serveWatermark(ctx context.Context, stream string) (*conn.
 // relays at the moment it does not wait for, nor what cannot be stored: then readers
 // are answered with what there is.
 func (c *Projections) WaitCaughtUp(ctx context.Context) error {
-	if _, room := c.DiskRoom(); room == streams.RoomNone {
+	if _, room := c.streams.DiskRoom(); room == streams.RoomNone {
 		return nil
 	}
 	var wg sync.WaitGroup
-	errs := make([]error, c.Partitions())
-	for p := range c.Partitions() {
-		wg.Go(func() { errs[p] = c.relayedOf(ctx, streams.EventStream(c.Generation(), p)) })
+	errs := make([]error, c.streams.Partitions())
+	for p := range c.streams.Partitions() {
+		wg.Go(func() { errs[p] = c.relayedOf(ctx, streams.EventStream(c.streams.Generation(), p)) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
 func (c *Projections) relayedOf(ctx context.Context, stream string) error {
-	end, err := c.LastSequence(ctx, stream)
+	end, err := c.conn.LastSequence(ctx, stream)
 	if err != nil || end == 0 {
 		return err
 	}
@@ -173,7 +173,7 @@ func (c *Projections) relayedOf(ctx context.Context, stream string) error {
 	}
 	for wait := conn.NewBackoff(); ; {
 		try, cancel := context.WithTimeout(ctx, relayedFor)
-		m, err := c.NC.RequestWithContext(try, relayedSubject(stream), strconv.AppendUint(nil, end, 10))
+		m, err := c.conn.NC.RequestWithContext(try, relayedSubject(stream), strconv.AppendUint(nil, end, 10))
 		cancel()
 		if errors.Is(err, nats.ErrNoResponders) || err == nil && string(m.Data) == "true" {
 			return nil

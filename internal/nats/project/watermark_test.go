@@ -16,17 +16,17 @@ import (
 func TestLineageIsBehind(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Projections, _ *natstest.Wire) {
 		const stream = "EV_1_0"
-		relay := layer.Dial(t, &c.O)
-		if _, err := relay.NC.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
+		relay := layer.Dial(t, &c.streams.O)
+		if _, err := relay.conn.NC.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
 			time.Sleep(relayedFor)
 			_ = m.Respond([]byte("false"))
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := relay.Flush(t.Context()); err != nil {
+		if err := relay.conn.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := relay.JS.Publish(t.Context(), streams.PrefixEvent+"1.0.default.s1", []byte("x")); err != nil {
+		if _, err := relay.conn.JS.Publish(t.Context(), streams.PrefixEvent+"1.0.default.s1", []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 		for try := range 10 {

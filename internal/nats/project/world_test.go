@@ -10,6 +10,6 @@ import (
 )
 
 // layer connects in the tests.
-var layer = streamstest.Over(func(s *streams.Streams) *Projections { return NewProjections(eventlog.NewLogs(s)) })
+var layer = streamstest.Layer[*Projections](func(s *streams.Streams) *Projections { return NewProjections(s, eventlog.NewLogs(s)) })
 
 func TestMain(m *testing.M) { natstest.Main(m) }

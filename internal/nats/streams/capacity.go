@@ -238,13 +238,13 @@ func (c *Streams) lookAtRooms(ctx context.Context) {
 	for i, name := range names {
 		g := c.Capacity.of(name)
 		asked := time.Now()
-		info, err := c.StreamInfo(ctx, name)
+		info, err := c.Conn.StreamInfo(ctx, name)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			if !g.silent && !conn.IsTransient(err) {
-				c.Logger.Warn("how full a stream is could not be asked", "stream", name, "err", conn.StreamError(err))
+				c.Conn.Logger.Warn("how full a stream is could not be asked", "stream", name, "err", conn.StreamError(err))
 			}
 			g.silent = true
 		} else {
@@ -263,7 +263,7 @@ func (c *Streams) lookAtRooms(ctx context.Context) {
 			continue
 		}
 		g.said = room
-		switch l := c.Logger.With("stream", name, "holds", f.String()); room {
+		switch l := c.Conn.Logger.With("stream", name, "holds", f.String()); room {
 		case RoomAll:
 			l.Info("a stream has room again")
 		case RoomOpen:
@@ -293,9 +293,9 @@ func (c *Streams) lookAtClock(asked, server time.Time) {
 	}
 	c.Capacity.apart = apart
 	if apart {
-		c.Logger.Warn("the clock of this machine and that of the NATS server are apart: runs meet deadlines early or late by as much", "ahead", ahead.Round(time.Second), "remedy", "keep the clocks of all machines in step by NTP")
+		c.Conn.Logger.Warn("the clock of this machine and that of the NATS server are apart: runs meet deadlines early or late by as much", "ahead", ahead.Round(time.Second), "remedy", "keep the clocks of all machines in step by NTP")
 	} else {
-		c.Logger.Info("the clock of this machine and that of the NATS server are in step again")
+		c.Conn.Logger.Info("the clock of this machine and that of the NATS server are in step again")
 	}
 }
 

@@ -197,7 +197,7 @@ func (c *Streams) carryOutOnce(ctx context.Context, ch *Change) error {
 	}
 	cfg := ch.merged()
 	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamUpdate+cfg.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {
-		return c.JS.UpdateStream(ctx, cfg)
+		return c.Conn.JS.UpdateStream(ctx, cfg)
 	})
 	return err
 }

@@ -93,7 +93,7 @@ func (c *Streams) lookAtDisk() {
 		return
 	}
 	c.Capacity.saidDisk = room
-	switch l := c.Logger.With("disk", d.String()); room {
+	switch l := c.Conn.Logger.With("disk", d.String()); room {
 	case RoomAll:
 		l.Info("the disk of the store has room again")
 	case RoomOpen:
@@ -121,7 +121,7 @@ func (c *Streams) Stores(ctx context.Context) error {
 	if last := c.Capacity.probed.Load(); last != nil && time.Since(*last) < probeFresh {
 		return nil
 	}
-	if _, err := c.Publish(ctx, &nats.Msg{Subject: subjectProbe}); err != nil {
+	if _, err := c.Conn.Publish(ctx, &nats.Msg{Subject: subjectProbe}); err != nil {
 		return fmt.Errorf("nats/streams: nothing can be stored: %w", err)
 	}
 	c.Capacity.probed.Store(new(time.Now()))

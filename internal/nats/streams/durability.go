@@ -103,7 +103,7 @@ func (c *Streams) Durable(ctx context.Context) error {
 	if c.O.Client {
 		return ErrClientOnly
 	}
-	n := c.Incarnation()
+	n := c.Conn.Incarnation()
 	if c.gate.verified.Load() == n {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (c *Streams) Durable(ctx context.Context) error {
 // which is usual for a moment after one of them has failed, it asks again, as
 // long as an append would.
 func (c *Streams) ReadyToStore(ctx context.Context) error {
-	if c.gate.verified.Load() == c.Incarnation() {
+	if c.gate.verified.Load() == c.Conn.Incarnation() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)

@@ -27,7 +27,7 @@ func (c *Streams) Lag(ctx context.Context) ([]Lag, error) {
 	var out []Lag
 	for _, name := range []string{StreamTasks} {
 		_, err := conn.Call(ctx, c.Conn, conn.APIConsumerList+name, func(ctx context.Context) (struct{}, error) {
-			s, err := c.JS.Stream(ctx, name)
+			s, err := c.Conn.JS.Stream(ctx, name)
 			if err != nil {
 				return struct{}{}, err
 			}
@@ -52,7 +52,7 @@ func (c *Streams) Lag(ctx context.Context) ([]Lag, error) {
 func (c *Streams) Subjects(ctx context.Context, stream, filter string) (map[string]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
 	defer cancel()
-	s, err := c.JS.Stream(ctx, stream)
+	s, err := c.Conn.JS.Stream(ctx, stream)
 	if err != nil {
 		return nil, fmt.Errorf("nats/streams: look at stream %s: %w", stream, conn.StreamError(err))
 	}

@@ -73,7 +73,7 @@ func (c *Streams) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 	}
 	o := c.O
 	o.Partitions, o.Replicas, o.StoreBytes, o.KeepResults = p.Partitions, p.Replicas, p.StoreBytes, p.KeepResults
-	e := Lookup{Election: conn.Election{Log: c.Logger}}
+	e := Lookup{Election: conn.Election{Log: c.Conn.Logger}}
 	events := jetstream.StreamConfig{Name: EventStream(o.Generation, 0)}
 	first, _, err := c.findStream(ctx, &e, events)
 	if err != nil {
@@ -220,7 +220,7 @@ func bytesText(n int64) string {
 // leads is an error.
 func (c *Streams) LookStream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	s, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamInfo+name, askStream, func(ctx context.Context) (jetstream.Stream, error) {
-		return c.JS.Stream(ctx, name)
+		return c.Conn.JS.Stream(ctx, name)
 	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
@@ -254,7 +254,7 @@ func (c *Streams) Apply(ctx context.Context, p *Plan) error {
 	if err := p.Refused(); err != nil {
 		return err
 	}
-	e := Lookup{Election: conn.Election{Log: c.Logger}}
+	e := Lookup{Election: conn.Election{Log: c.Conn.Logger}}
 	for i := range p.Changes {
 		if ch := &p.Changes[i]; !ch.Done {
 			if err := c.carryOut(ctx, &e, ch); err != nil {
@@ -291,7 +291,7 @@ func (c *Streams) EventStreams(ctx context.Context) ([]string, error) {
 	type place struct{ generation, partition uint64 }
 	found := map[string]place{}
 	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamNames, askStream, func(ctx context.Context) (struct{}, error) {
-		names := c.JS.StreamNames(ctx, jetstream.WithStreamListSubject(PrefixEvent+">"))
+		names := c.Conn.JS.StreamNames(ctx, jetstream.WithStreamListSubject(PrefixEvent+">"))
 		for name := range names.Name() {
 			g, p, ok := strings.Cut(strings.TrimPrefix(name, "EV_"), "_")
 			gn, errG := strconv.ParseUint(g, 10, 32)
@@ -306,7 +306,7 @@ func (c *Streams) EventStreams(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("nats/streams: list the event streams: %w; reading them needs the rights of an operator", err)
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("nats/streams: %s has no event streams: %w", c.Servers(), session.ErrNotFound)
+		return nil, fmt.Errorf("nats/streams: %s has no event streams: %w", c.Conn.Servers(), session.ErrNotFound)
 	}
 	list := make([]string, 0, len(found))
 	for name := range found {

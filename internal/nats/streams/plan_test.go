@@ -131,7 +131,7 @@ func TestPlanRefuses(t *testing.T) {
 
 	node := dial(t, nodeOptions(srv))
 	for range 5 {
-		if _, err := node.JS.Publish(ctx, PrefixDLQ+"acme.w", make([]byte, 900<<10)); err != nil {
+		if _, err := node.Conn.JS.Publish(ctx, PrefixDLQ+"acme.w", make([]byte, 900<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -142,13 +142,13 @@ func TestPlanRefuses(t *testing.T) {
 
 	alter := func(name string, change func(*jetstream.StreamConfig)) {
 		t.Helper()
-		s, err := c.JS.Stream(ctx, name)
+		s, err := c.Conn.JS.Stream(ctx, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		cfg := s.CachedInfo().Config
 		change(&cfg)
-		if _, err := c.JS.UpdateStream(ctx, cfg); err != nil {
+		if _, err := c.Conn.JS.UpdateStream(ctx, cfg); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,7 +201,7 @@ func TestPlanOfOtherSettings(t *testing.T) {
 		if cfg.Name == StreamTasks {
 			cfg.MaxMsgSize, cfg.MaxMsgsPerSubject, cfg.MaxBytes = -1, 1000, DefaultStoreBytes/1000*40
 		}
-		if _, err := found.JS.CreateStream(ctx, cfg); err != nil {
+		if _, err := found.Conn.JS.CreateStream(ctx, cfg); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -211,7 +211,7 @@ func TestPlanOfOtherSettings(t *testing.T) {
 	c := operatorOf(t, srv)
 	large, small := bytes.Repeat([]byte(" "), messages.MaxTask+1), []byte("{}")
 	for range 3 {
-		if _, err := c.JS.Publish(ctx, "rath.task.t.anonymous.w", large); err != nil {
+		if _, err := c.Conn.JS.Publish(ctx, "rath.task.t.anonymous.w", large); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,10 +223,10 @@ func TestPlanOfOtherSettings(t *testing.T) {
 	if info, err := c.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 3 || info.Config.MaxMsgSize != messages.MaxTask || info.Config.MaxMsgsPerSubject != 1000 {
 		t.Errorf("the stream of tasks: %+v, %v", info, err)
 	}
-	if _, err := c.JS.Publish(ctx, "rath.task.t.anonymous.w", large); err == nil {
+	if _, err := c.Conn.JS.Publish(ctx, "rath.task.t.anonymous.w", large); err == nil {
 		t.Error("a task that is too large was stored")
 	}
-	if _, err := c.JS.Publish(ctx, "rath.task.t.anonymous.w", small); err != nil {
+	if _, err := c.Conn.JS.Publish(ctx, "rath.task.t.anonymous.w", small); err != nil {
 		t.Error(err)
 	}
 	p = planned(t, c, &Provisioning{StoreBytes: DefaultStoreBytes})
@@ -244,18 +244,18 @@ func TestProvisionMendsConsumers(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)
 	cfg := TasksQueue().config()
-	if err := c.JS.DeleteConsumer(ctx, StreamTasks, cfg.Durable); err != nil {
+	if err := c.Conn.JS.DeleteConsumer(ctx, StreamTasks, cfg.Durable); err != nil {
 		t.Fatal(err)
 	}
 	cfg.MemoryStorage = false
-	if _, err := c.JS.CreateConsumer(ctx, StreamTasks, cfg); err != nil {
+	if _, err := c.Conn.JS.CreateConsumer(ctx, StreamTasks, cfg); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(c.Verify(ctx), c.Provision(ctx), c.Verify(ctx)); err != nil {
 		t.Errorf("one on disk: %v", err)
 	}
 	cfg.AckWait = time.Hour
-	if _, err := c.JS.UpdateConsumer(ctx, StreamTasks, cfg); err != nil {
+	if _, err := c.Conn.JS.UpdateConsumer(ctx, StreamTasks, cfg); err != nil {
 		t.Fatal(err)
 	}
 	e, ok := errors.AsType[*MismatchError](c.Verify(ctx))

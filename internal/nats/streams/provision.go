@@ -47,7 +47,7 @@ func (c *Streams) setUp(ctx context.Context, make bool) error {
 	if c.O.Client {
 		return ErrClientOnly
 	}
-	e := Lookup{Election: conn.Election{Log: c.Logger}}
+	e := Lookup{Election: conn.Election{Log: c.Conn.Logger}}
 	all, err := c.changes(ctx, &c.O, &e, nil)
 	if err != nil {
 		return err

@@ -86,7 +86,7 @@ func (q PullQueue) differences(have *jetstream.ConsumerConfig) []Difference {
 // LookQueue returns the consumer, nil if it is not there.
 func (c *Streams) LookQueue(ctx context.Context, q PullQueue) (jetstream.Consumer, error) {
 	consumer, err := conn.Call(ctx, c.Conn, conn.APIConsumerInfo+q.Stream+"."+q.Durable, func(ctx context.Context) (jetstream.Consumer, error) {
-		return c.JS.Consumer(ctx, q.Stream, q.Durable)
+		return c.Conn.JS.Consumer(ctx, q.Stream, q.Durable)
 	})
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil, nil
@@ -97,7 +97,7 @@ func (c *Streams) LookQueue(ctx context.Context, q PullQueue) (jetstream.Consume
 // putQueue makes the consumer.
 func (c *Streams) putQueue(ctx context.Context, q PullQueue) (jetstream.Consumer, error) {
 	return conn.Call(ctx, c.Conn, conn.APIConsumerCreate+q.Stream+"."+q.Durable, func(ctx context.Context) (jetstream.Consumer, error) {
-		return c.JS.CreateConsumer(ctx, q.Stream, q.config())
+		return c.Conn.JS.CreateConsumer(ctx, q.Stream, q.config())
 	})
 }
 
@@ -121,7 +121,7 @@ func (c *Streams) OpenQueue(ctx context.Context, e *Lookup, q PullQueue) (jetstr
 // removeQueue removes the consumer, if it is there.
 func (c *Streams) removeQueue(ctx context.Context, q PullQueue) error {
 	_, err := conn.Call(ctx, c.Conn, conn.APIConsumerDelete+q.Stream+"."+q.Durable, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.JS.DeleteConsumer(ctx, q.Stream, q.Durable)
+		return struct{}{}, c.Conn.JS.DeleteConsumer(ctx, q.Stream, q.Durable)
 	})
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil // another node was faster

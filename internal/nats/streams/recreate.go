@@ -83,8 +83,8 @@ func (e *Lookup) compare(ctx context.Context, c *Streams, witness string, absent
 // resume makes an election go on that is kept from one search to the next: in sum
 // they are no more patient than one. Over another connection other servers answer.
 func (c *Streams) resume(e *Lookup) {
-	if now := c.Incarnation(); e.conn != now {
-		*e = Lookup{Election: conn.Election{Log: c.Logger}, conn: now}
+	if now := c.Conn.Incarnation(); e.conn != now {
+		*e = Lookup{Election: conn.Election{Log: c.Conn.Logger}, conn: now}
 	}
 }
 
@@ -121,7 +121,7 @@ func (c *Streams) recreateQueue(ctx context.Context, q PullQueue, made int64, wh
 	if err == nil && now != nil && now.CachedInfo().Created.UnixNano() != made {
 		return now, nil
 	}
-	c.Logger.Warn("a consumer is created again: "+why, "stream", q.Stream, "consumer", q.Durable)
+	c.Conn.Logger.Warn("a consumer is created again: "+why, "stream", q.Stream, "consumer", q.Durable)
 	// Whether it is gone its absence tells: who would answer is what it lacks.
 	if err := c.removeQueue(ctx, q); err != nil && !conn.IsTransient(err) {
 		return nil, err
@@ -139,9 +139,9 @@ func (c *Streams) recreateStream(ctx context.Context, want jetstream.StreamConfi
 	if info, err := c.LookStream(ctx, want.Name); err == nil && info != nil {
 		return nil
 	}
-	c.Logger.Warn("a stream is created again: "+unserved, "stream", want.Name)
+	c.Conn.Logger.Warn("a stream is created again: "+unserved, "stream", want.Name)
 	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamDelete+want.Name, askStream, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.JS.DeleteStream(ctx, want.Name)
+		return struct{}{}, c.Conn.JS.DeleteStream(ctx, want.Name)
 	})
 	if err != nil && !conn.IsTransient(err) && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
@@ -155,7 +155,7 @@ func (c *Streams) recreateStream(ctx context.Context, want jetstream.StreamConfi
 
 func (c *Streams) makeStream(ctx context.Context, want jetstream.StreamConfig) error {
 	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamCreate+want.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {
-		return c.JS.CreateStream(ctx, want)
+		return c.Conn.JS.CreateStream(ctx, want)
 	})
 	return err
 }
@@ -190,15 +190,15 @@ func (c *Streams) reconcileStream(ctx context.Context, want jetstream.StreamConf
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		now := c.Incarnation()
-		if tended == now && c.NC.ConnectedClusterName() == "" {
+		now := c.Conn.Incarnation()
+		if tended == now && c.Conn.NC.ConnectedClusterName() == "" {
 			continue
 		}
 		c.resume(&e)
 		if err := c.ensureStream(ctx, &e, want); err == nil {
 			tended, e = now, Lookup{}
 		} else if tended = 0; ctx.Err() == nil {
-			c.Logger.Error("a stream in memory is not served, and cannot be created again; "+c.O.provision(), "stream", want.Name, "err", err)
+			c.Conn.Logger.Error("a stream in memory is not served, and cannot be created again; "+c.O.provision(), "stream", want.Name, "err", err)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func (c *Streams) ReconcileTasks(ctx context.Context) error {
 		if err == nil && consumer != nil {
 			at = consumer.CachedInfo()
 		}
-		first, err := c.LeaderNext(ctx, StreamTasks, subjectTasks, 1)
+		first, err := c.Conn.LeaderNext(ctx, StreamTasks, subjectTasks, 1)
 		switch {
 		case err != nil || first.Seq != oldest: // none waits, or the stream elects a leader; or the oldest was taken
 			well = time.Now()
@@ -263,7 +263,7 @@ func (c *Streams) ReconcileTasks(ctx context.Context) error {
 		}
 		if _, err := c.recreateQueue(ctx, TasksQueue(), made, "it does nothing about a task that has waited for longer than one is handled"); err != nil {
 			if ctx.Err() == nil {
-				c.Logger.Warn("the queue of tasks is not made again", "err", err)
+				c.Conn.Logger.Warn("the queue of tasks is not made again", "err", err)
 			}
 			continue
 		}

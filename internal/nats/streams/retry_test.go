@@ -72,7 +72,7 @@ func TestStartWhileLeadersAreElected(t *testing.T) {
 				o.Logger = slog.New(slog.NewTextHandler(&said, nil))
 				c, err := connect(t.Context(), o)
 				if err == nil {
-					defer c.Close()
+					defer c.Conn.Close()
 					err = c.Provision(t.Context())
 				}
 				took := time.Since(began)

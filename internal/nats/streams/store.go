@@ -17,7 +17,7 @@ var ErrClientOnly = errors.New("nats/streams: this connection does not store; co
 // Streams is the streams, at one durability, over one connection. It is safe for
 // concurrent use.
 type Streams struct {
-	*conn.Conn
+	Conn *conn.Conn
 	O    Options
 	gate gate
 	// Capacity is how full the event streams are, see WatchRoom.
@@ -51,7 +51,7 @@ func OpenStore(ctx context.Context, opts *Options) (*Streams, error) {
 		err = c.findPartitions(ctx)
 	}
 	if err != nil {
-		c.NC.Close()
+		c.Conn.NC.Close()
 		return nil, err
 	}
 	return c, nil
@@ -60,7 +60,7 @@ func OpenStore(ctx context.Context, opts *Options) (*Streams, error) {
 // findPartitions asks how many partitions the generation has, if it is there.
 func (c *Streams) findPartitions(ctx context.Context) error {
 	name := EventStream(c.O.Generation, 0)
-	first, _, err := c.findStream(ctx, &Lookup{Election: conn.Election{Log: c.Logger}}, jetstream.StreamConfig{Name: name})
+	first, _, err := c.findStream(ctx, &Lookup{Election: conn.Election{Log: c.Conn.Logger}}, jetstream.StreamConfig{Name: name})
 	if err != nil {
 		return c.O.provisionError(jetstream.StreamConfig{Name: name}, err)
 	}

@@ -89,7 +89,7 @@ const (
 // layout is the table of streams as the server that is connected can set them up.
 func (c *Streams) layout(o *Options) []jetstream.StreamConfig {
 	all := layout(o)
-	if !ordersBatches(c.NC.ConnectedServerVersion()) {
+	if !ordersBatches(c.Conn.NC.ConnectedServerVersion()) {
 		for i := range all {
 			all[i].AllowBatchPublish = false
 		}

@@ -20,7 +20,7 @@ func TestProvision(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)
 	var names []string
-	for name := range c.JS.StreamNames(ctx).Name() {
+	for name := range c.Conn.JS.StreamNames(ctx).Name() {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -113,13 +113,13 @@ func TestMismatch(t *testing.T) {
 	stream := EventStream(1, 0)
 	for field, change := range alter {
 		t.Run(field, func(t *testing.T) {
-			s, err := c.JS.Stream(ctx, stream)
+			s, err := c.Conn.JS.Stream(ctx, stream)
 			if err != nil {
 				t.Fatal(err)
 			}
 			altered := s.CachedInfo().Config
 			change(&altered)
-			if s, err = c.JS.UpdateStream(ctx, altered); err != nil {
+			if s, err = c.Conn.JS.UpdateStream(ctx, altered); err != nil {
 				t.Fatal(err)
 			}
 			err = c.Provision(ctx)
@@ -167,8 +167,8 @@ func recreate(t *testing.T, c *Conn, stream string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer op.Close()
-	if err := op.JS.DeleteStream(t.Context(), stream); err != nil {
+	defer op.Conn.Close()
+	if err := op.Conn.JS.DeleteStream(t.Context(), stream); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Provision(t.Context()); err != nil {
@@ -212,21 +212,21 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 	c := open(t)
 	t.Run("one result per run", func(t *testing.T) {
 		const subject = "rath.run.default.r1.result"
-		first, err := c.PublishExpecting(ctx, subject, 0, nil, []byte("first"))
+		first, err := c.Conn.PublishExpecting(ctx, subject, 0, nil, []byte("first"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.PublishExpecting(ctx, subject, 0, nil, []byte("second")); err == nil {
+		if _, err := c.Conn.PublishExpecting(ctx, subject, 0, nil, []byte("second")); err == nil {
 			t.Error("a second result was stored")
 		}
-		m, err := c.LeaderLast(ctx, StreamResult, subject)
+		m, err := c.Conn.LeaderLast(ctx, StreamResult, subject)
 		if err != nil || string(m.Data) != "first" {
 			t.Errorf("stored %q, %v", m.Data, err)
 		}
-		if _, err := c.PublishExpecting(ctx, subject, first, nil, []byte("settled")); err != nil {
+		if _, err := c.Conn.PublishExpecting(ctx, subject, first, nil, []byte("settled")); err != nil {
 			t.Error(err)
 		}
-		m, err = c.LeaderLast(ctx, StreamResult, subject)
+		m, err = c.Conn.LeaderLast(ctx, StreamResult, subject)
 		if err != nil || string(m.Data) != "settled" {
 			t.Errorf("stored %q in place of the first, %v", m.Data, err)
 		}
@@ -235,7 +235,7 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 		}
 	})
 	t.Run("acknowledged task is gone", func(t *testing.T) {
-		if _, err := c.JS.Publish(ctx, "rath.task.default.anonymous.w", []byte("{}")); err != nil {
+		if _, err := c.Conn.JS.Publish(ctx, "rath.task.default.anonymous.w", []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
 		cons, err := c.OpenQueue(ctx, &Lookup{}, TasksQueue())
@@ -249,17 +249,17 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 		if err := m.DoubleAck(ctx); err != nil {
 			t.Fatal(err)
 		}
-		s, err := c.JS.Stream(ctx, StreamTasks)
+		s, err := c.Conn.JS.Stream(ctx, StreamTasks)
 		if err != nil || s.CachedInfo().State.Msgs != 0 {
 			t.Errorf("%d tasks left, %v", s.CachedInfo().State.Msgs, err)
 		}
 	})
 	t.Run("events are not removed", func(t *testing.T) {
-		ack, err := c.JS.Publish(ctx, "rath.ev.1.0.default.s", []byte("x"))
+		ack, err := c.Conn.JS.Publish(ctx, "rath.ev.1.0.default.s", []byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := c.JS.Stream(ctx, EventStream(1, 0))
+		s, err := c.Conn.JS.Stream(ctx, EventStream(1, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,13 +269,13 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 		// A rollup would remove the earlier events of the subject.
 		m := nats.NewMsg("rath.ev.1.0.default.s")
 		m.Header.Set(nats.MsgRollup, nats.MsgRollupSubject)
-		if _, err := c.JS.PublishMsg(ctx, m); err == nil {
+		if _, err := c.Conn.JS.PublishMsg(ctx, m); err == nil {
 			t.Error("a rollup was accepted")
 		}
 	})
 	t.Run("key-value clients", func(t *testing.T) {
 		for _, b := range []string{BucketNode, BucketRegistry, BucketAlias} {
-			kv, err := c.JS.KeyValue(ctx, b)
+			kv, err := c.Conn.JS.KeyValue(ctx, b)
 			if err != nil {
 				t.Fatalf("%s: %v", b, err)
 			}

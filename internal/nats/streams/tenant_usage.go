@@ -75,7 +75,7 @@ func (c *Streams) tenantUsage(ctx context.Context, stream string, t session.Tena
 }
 
 func (c *Streams) SampleUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
-	info, err := c.StreamInfo(ctx, stream)
+	info, err := c.Conn.StreamInfo(ctx, stream)
 	if err != nil {
 		return TenantUsage{}, fmt.Errorf("nats/streams: look at stream %s: %w", stream, conn.StreamError(err))
 	}
@@ -93,7 +93,7 @@ func (c *Streams) SampleUsage(ctx context.Context, stream string, t session.Tena
 	n, bytes := uint64(0), uint64(0)
 	for i := range uint64(weighAt) {
 		from := max(state.FirstSeq+(state.LastSeq-state.FirstSeq)/weighAt*i, 1)
-		for m, err := range c.DirectBatch(ctx, stream, conn.GetRequest{Seq: from, NextBySubject: subject, Batch: weighEach, MaxBytes: conn.PageBytes}) {
+		for m, err := range c.Conn.DirectBatch(ctx, stream, conn.GetRequest{Seq: from, NextBySubject: subject, Batch: weighEach, MaxBytes: conn.PageBytes}) {
 			if err != nil {
 				return TenantUsage{}, err
 			}
@@ -113,7 +113,7 @@ func (c *Streams) Count(ctx context.Context, stream, subject string) (uint64, er
 	if err != nil {
 		return 0, err
 	}
-	m, err := c.DirectOne(ctx, stream, conn.APIDirectGet+stream, body)
+	m, err := c.Conn.DirectOne(ctx, stream, conn.APIDirectGet+stream, body)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return 0, nil
 	}

@@ -33,17 +33,17 @@ func WillPass(err error) bool {
 // tasks answers, and a message can be stored. Otherwise it says what is in the way.
 // ctx bounds the wait; nothing is tried twice.
 func (c *Streams) Answering(ctx context.Context) error {
-	if !c.NC.IsConnected() {
-		return fmt.Errorf("%w: %s: the connection is lost and is being made again", conn.ErrUnreachable, c.Servers())
+	if !c.Conn.NC.IsConnected() {
+		return fmt.Errorf("%w: %s: the connection is lost and is being made again", conn.ErrUnreachable, c.Conn.Servers())
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.Linked(), cancel)()
+	defer context.AfterFunc(c.Conn.Linked(), cancel)()
 	if err := c.Durable(ctx); err != nil {
 		return err
 	}
-	if _, err := c.StreamInfo(ctx, StreamTasks); err != nil {
-		return fmt.Errorf("nats/streams: stream %s of %s: %w", StreamTasks, c.Servers(), conn.StreamError(err))
+	if _, err := c.Conn.StreamInfo(ctx, StreamTasks); err != nil {
+		return fmt.Errorf("nats/streams: stream %s of %s: %w", StreamTasks, c.Conn.Servers(), conn.StreamError(err))
 	}
 	return c.Stores(ctx)
 }

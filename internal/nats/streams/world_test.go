@@ -39,7 +39,7 @@ func dial(tb testing.TB, o *Options) *Conn {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := c.Close(); err != nil {
+		if err := c.Conn.Close(); err != nil {
 			tb.Error(err)
 		}
 	})

@@ -26,7 +26,7 @@ const (
 
 // Streams is a connection to where the streams are.
 type Streams struct {
-	*api.Conn
+	Conn  *api.Conn
 	level string
 	// Alone is set if no other process has the store open.
 	Alone    bool
@@ -35,7 +35,7 @@ type Streams struct {
 
 // Close ends the connection, and the server that was started for it.
 func (s *Streams) Close() error {
-	err := s.Conn.Close()
+	err := s.Conn.Conn.Close()
 	if s.shutdown != nil {
 		err = errors.Join(err, s.shutdown())
 	}

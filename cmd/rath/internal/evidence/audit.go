@@ -186,7 +186,7 @@ func stored(ctx context.Context, a *app.App, args []string) (messages iter.Seq2[
 		return nil, nil, nil, err
 	}
 	return func(yield func(audit.Message, error) bool) {
-		err := conn.Dump(ctx, func(m eventlog.Stored) error {
+		err := conn.Conn.Logs.Dump(ctx, func(m eventlog.Stored) error {
 			if !yield(audit.Message(m), nil) {
 				return errStopped
 			}

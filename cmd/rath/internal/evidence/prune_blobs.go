@@ -59,7 +59,7 @@ func sweep(ctx context.Context, a *app.App, f *pruneFlags, o *natsarchive.SweepO
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	got, err := s.Conn.SweepBlobs(ctx, o)
+	got, err := s.Conn.Archive.SweepBlobs(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -203,7 +203,7 @@ func measure(ctx context.Context, a *app.App, s *app.System, o *benchOptions) (e
 	o.load.Lag = func(ctx context.Context) (int64, error) {
 		// What waits goes from the queue to its partition: looked at the other way round,
 		// little counts twice.
-		waiting, err := c.Waiting(ctx)
+		waiting, err := c.Conn.Dispatch.Waiting(ctx)
 		if err != nil {
 			return 0, err
 		}
@@ -211,7 +211,7 @@ func measure(ctx context.Context, a *app.App, s *app.System, o *benchOptions) (e
 		for _, w := range waiting {
 			n += int64(w.Runs)
 		}
-		all, err := c.Lag(ctx)
+		all, err := c.Conn.Streams.Lag(ctx)
 		for _, l := range all {
 			n += l.Pending + l.Unacked
 		}

@@ -163,14 +163,14 @@ func provisionOnce(ctx context.Context, a *app.App, f *provisionFlags, o *stream
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	if plan, err = conn.Plan(ctx, want); err != nil {
+	defer func() { err = errors.Join(err, conn.Conn.Close()) }()
+	if plan, err = conn.Streams.Plan(ctx, want); err != nil {
 		return nil, err
 	}
 	if f.dryRun {
 		return plan, plan.Refused()
 	}
-	return plan, conn.Apply(ctx, plan)
+	return plan, conn.Streams.Apply(ctx, plan)
 }
 
 // doneWords say what was done.

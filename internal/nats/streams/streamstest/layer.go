@@ -28,59 +28,59 @@ func NodeOptions(srv *natsserver.Server) *streams.Options {
 	}
 }
 
-// Conn is what a layer's connection can do in every layer.
-type Conn interface {
-	Provision(ctx context.Context) error
-	Close() error
-}
-
-// A Layer opens connections of one layer. Its methods end the test if they cannot, and
-// close what they opened when the test ends.
-type Layer[C Conn] func(ctx context.Context, o *streams.Options) (C, error)
-
-// Over is the layer that make builds over streams.
-func Over[C Conn](make func(*streams.Streams) C) Layer[C] {
-	return func(ctx context.Context, o *streams.Options) (c C, err error) {
-		s, err := streams.OpenStore(ctx, o)
-		if err != nil {
-			return c, err
-		}
-		return make(s), nil
-	}
-}
+// A Layer builds the part under test over open streams. Its methods end the test on an
+// error, and close each connection when the test ends.
+type Layer[C any] func(*streams.Streams) C
 
 // Dial connects.
 func (l Layer[C]) Dial(tb testing.TB, o *streams.Options) C {
 	tb.Helper()
-	c, err := l(tb.Context(), o)
+	return l(open(tb, o))
+}
+
+func open(tb testing.TB, o *streams.Options) *streams.Streams {
+	tb.Helper()
+	s, err := streams.OpenStore(tb.Context(), o)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := c.Close(); err != nil {
+		if err := s.Conn.Close(); err != nil {
 			tb.Error(err)
 		}
 	})
-	return c
+	return s
+}
+
+// provisioned connects and sets the streams up.
+func (l Layer[C]) provisioned(tb testing.TB, o *streams.Options) C {
+	tb.Helper()
+	s := open(tb, o)
+	if err := s.Provision(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	return l(s)
 }
 
 // DialThrough connects through the wire, which passes everything on again when the
 // test ends and closes the connection.
 func (l Layer[C]) DialThrough(tb testing.TB, w *natstest.Wire, o *streams.Options) C {
 	tb.Helper()
-	wired := *o
-	wired.Dialer = w.Through(o.Dialer)
-	c := l.Dial(tb, &wired)
+	c := l.Dial(tb, through(w, o))
 	tb.Cleanup(func() { w.Set(nil, nil) })
 	return c
+}
+
+func through(w *natstest.Wire, o *streams.Options) *streams.Options {
+	wired := *o
+	wired.Dialer = w.Through(o.Dialer)
+	return &wired
 }
 
 // Open starts a server and returns a node's connection to its streams.
 func (l Layer[C]) Open(tb testing.TB) C {
 	tb.Helper()
-	c := l.Dial(tb, NodeOptions(natstest.Start(tb, nil)))
-	provision(tb, c)
-	return c
+	return l.provisioned(tb, NodeOptions(natstest.Start(tb, nil)))
 }
 
 // Operator connects with all rights.
@@ -96,8 +96,8 @@ func (l Layer[C]) Operator(tb testing.TB, srv *natsserver.Server) C {
 func (l Layer[C]) InBubble(t *testing.T, test func(t *testing.T, c C, w *natstest.Wire)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &natstest.Wire{}
-		c := l.DialThrough(t, w, NodeOptions(natstest.Start(t, nil)))
-		provision(t, c)
+		c := l.provisioned(t, through(w, NodeOptions(natstest.Start(t, nil))))
+		t.Cleanup(func() { w.Set(nil, nil) })
 		test(t, c, w)
 	})
 }
@@ -107,15 +107,7 @@ func (l Layer[C]) InBubble(t *testing.T, test func(t *testing.T, c C, w *natstes
 func (l Layer[C]) BesideOperator(t *testing.T, test func(t *testing.T, c, operator C)) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
-		c := l.Dial(t, NodeOptions(srv))
-		provision(t, c)
+		c := l.provisioned(t, NodeOptions(srv))
 		test(t, c, l.Operator(t, srv))
 	})
-}
-
-func provision(tb testing.TB, c Conn) {
-	tb.Helper()
-	if err := c.Provision(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
 }

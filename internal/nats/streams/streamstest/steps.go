@@ -2,7 +2,6 @@ package streamstest
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"testing"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -18,17 +16,11 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Reader reads what streams hold, as connections of all layers do.
-type Reader interface {
-	Subjects(ctx context.Context, stream, filter string) (map[string]uint64, error)
-	Last(ctx context.Context, stream, subject string) (conn.Message, error)
-}
-
 // LettersAndTasks counts what lies in DLQ, and waiting in TASKS.
-func LettersAndTasks(t *testing.T, c Reader) (letters, tasks uint64) {
+func LettersAndTasks(t *testing.T, s *streams.Streams) (letters, tasks uint64) {
 	t.Helper()
 	for stream, n := range map[string]*uint64{streams.StreamDLQ: &letters, streams.StreamTasks: &tasks} {
-		have, err := c.Subjects(t.Context(), stream, ">")
+		have, err := s.Subjects(t.Context(), stream, ">")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,9 +32,9 @@ func LettersAndTasks(t *testing.T, c Reader) (letters, tasks uint64) {
 }
 
 // ResultOf is how a run ended, "" while it has no result.
-func ResultOf(t *testing.T, c Reader, tenant session.Tenant, id run.ID) run.State {
+func ResultOf(t *testing.T, s *streams.Streams, tenant session.Tenant, id run.ID) run.State {
 	t.Helper()
-	m, err := c.Last(t.Context(), streams.StreamResult, messages.RunSubject(tenant, id, messages.OnResult))
+	m, err := s.Conn.Last(t.Context(), streams.StreamResult, messages.RunSubject(tenant, id, messages.OnResult))
 	if err != nil {
 		return ""
 	}

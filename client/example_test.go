@@ -163,7 +163,7 @@ func ExampleClient_Tail() {
 		fmt.Println(err)
 		return
 	}
-	for r, err := range c.Tail(ctx, "", 0) {
+	for r, err := range c.Tail(ctx, "", "") {
 		if err != nil {
 			fmt.Println(err)
 			return

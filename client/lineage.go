@@ -11,12 +11,11 @@ import (
 
 // Lineage returns one page of the lineage of the tree that a session, by id or
 // name, is part of, or of everything in the tenant for "": the records after a
-// sequence, at most limit of them, 0 for as many as fit. The page's Next is
-// where the following one begins; it has come to Last when all was read. Tail
-// goes on with what comes.
-func (c *Client) Lineage(ctx context.Context, name string, after uint64, limit int) (wire.Lineage, error) {
+// cursor, see Tail, at most limit of them, 0 for as many as fit. The page's Next is the
+// cursor of the following one; without More all was read.
+func (c *Client) Lineage(ctx context.Context, name, after string, limit int) (wire.Lineage, error) {
 	limit = cmp.Or(limit, wire.MaxLimit) // a page without a number has few records
-	p, err := query[wire.Lineage](ctx, c, messages.QueryLineage, wire.Query{Session: name, After: after, Limit: limit})
+	p, err := query[wire.Lineage](ctx, c, messages.QueryLineage, wire.Query{Session: name, Cursor: after, Limit: limit})
 	if err != nil {
 		return p, fmt.Errorf("lineage: %w", err)
 	}

@@ -9,11 +9,13 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
+
+// TailEnd is the cursor of a reader that wants no record of what is committed by now.
+const TailEnd = wire.LineageEnd
 
 const (
 	// tailPage is how many records a tail reads at once.
@@ -23,17 +25,18 @@ const (
 )
 
 // Tail yields the lineage of the tree that a session, by id or name, is part
-// of, or of everything in the tenant for "": from after a sequence of the
-// lineage stream on (zero for the beginning), what is there and then what
-// comes. Each record comes once and in order, also over the loss of the
-// connection, the restart of nodes and servers, and a repair of lineage: what is
-// published live only means that there is something to read. A caller that keeps the
-// At of the last record can continue after it later; a repair in between gives it
-// records again, which it drops by partition, sequence and number.
+// of, or of everything in the tenant for "": the records after a cursor that are there, and
+// then those that come. The cursor is that of a record, the Next of a page, "" for the
+// beginning, or TailEnd for records of later commits alone. Each record comes once, those of
+// a tree in the order in which they were committed, also over the loss of the connection, the
+// restart of nodes and servers, and a repair of lineage: also where one process takes the
+// cursor and another one continues. Lineage that was lost before the reader had it, and that
+// a repair derives behind a later record of the reader's, is the exception: only a reader
+// from the beginning has it.
 //
 // The sequence ends with ctx, whose error it yields, or with an error that
 // asking again would not change.
-func (c *Client) Tail(ctx context.Context, name string, after uint64) iter.Seq2[wire.LineageRecord, error] {
+func (c *Client) Tail(ctx context.Context, name, after string) iter.Seq2[wire.LineageRecord, error] {
 	return func(yield func(wire.LineageRecord, error) bool) {
 		fail := func(err error) { yield(wire.LineageRecord{}, err) }
 		var root session.ID
@@ -51,7 +54,7 @@ func (c *Client) Tail(ctx context.Context, name string, after uint64) iter.Seq2[
 			return
 		}
 		defer w.Close()
-		t := tail{c: c, w: w, root: root, at: after}
+		t := tail{c: c, w: w, root: root, after: after}
 		for {
 			more, err := t.page(ctx, yield)
 			if err != nil && !errors.Is(err, errStop) {
@@ -75,17 +78,15 @@ func (c *Client) Tail(ctx context.Context, name string, after uint64) iter.Seq2[
 var errStop = errors.New("client: stop")
 
 type tail struct {
-	c       *Client
-	w       *api.Watch
-	root    session.ID
-	at      uint64
-	place   string // of the message at at
-	ordered project.Ordered
+	c     *Client
+	w     *api.Watch
+	root  session.ID
+	after string // a cursor
 }
 
 // page reads what is there; more says that there is more.
 func (t *tail) page(ctx context.Context, yield func(wire.LineageRecord, error) bool) (more bool, err error) {
-	q := wire.Query{Session: string(t.root), After: t.at, Place: t.place, Limit: tailPage}
+	q := wire.Query{Session: string(t.root), Cursor: t.after, Limit: tailPage}
 	p, err := query[wire.Lineage](ctx, t.c, messages.QueryLineage, q)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -96,12 +97,12 @@ func (t *tail) page(ctx context.Context, yield func(wire.LineageRecord, error) b
 		return false, err
 	}
 	for _, r := range p.Records {
-		if t.ordered.Pass(&r.Record) && !yield(r, nil) {
+		if !yield(r, nil) {
 			return false, errStop
 		}
 	}
-	t.at, t.place = p.Next, p.Place // a page ends with a message
-	return t.at < p.Last, nil
+	t.after = p.Next
+	return p.More, nil
 }
 
 // wait returns when there may be something to read: something was published,

@@ -40,7 +40,7 @@ func followLineage(ctx context.Context, url string) (*tailer, error) {
 	o.stop = stop
 	go func() {
 		defer close(o.done)
-		for r, err := range c.Tail(following, "", 0) {
+		for r, err := range c.Tail(following, "", "") {
 			o.mu.Lock()
 			if err == nil {
 				o.got[recordName(&r.Record)] = true

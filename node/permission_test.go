@@ -314,7 +314,7 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 		return err
 	}
 	tail := func(ctx context.Context, c allowed) error {
-		for _, err := range c.Tail(ctx, "", 0) {
+		for _, err := range c.Tail(ctx, "", "") {
 			return err
 		}
 		return nil

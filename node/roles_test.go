@@ -332,7 +332,7 @@ func TestTenantNeeded(t *testing.T) {
 	c := clientWith(t, &client.Options{Dialer: srv.Dial, User: "ana", Password: "secret", Tenant: "globex"})
 	_, runs := c.Runs(ctx, nil)
 	var tail error
-	for _, err := range c.Tail(ctx, "s1", 0) {
+	for _, err := range c.Tail(ctx, "s1", "") {
 		tail = err
 		break
 	}

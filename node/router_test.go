@@ -112,7 +112,7 @@ func records(t *testing.T, c *client.Client, name string, runs int) []lineage.Re
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	var all []lineage.Record
-	for r, err := range c.Tail(ctx, name, 0) {
+	for r, err := range c.Tail(ctx, name, "") {
 		if err != nil {
 			t.Fatalf("after %d records: %v", len(all), err)
 		}

@@ -319,7 +319,6 @@ var changing = []struct {
 	{regexp.MustCompile(`until \d{4}-\d\d-\d\d[ \d:]*(UTC)?`), "until MOMENT"},
 	{regexp.MustCompile(`\d\d:\d\d:\d\d(\.\d+)?`), "CLOCK"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d CLOCK \S+`), "TIME"},
-	{regexp.MustCompile(`(?m)^\d+ +CLOCK`), "SEQ CLOCK"},
 	{regexp.MustCompile(`(?m)( +(now|\d+s)|  +\d+m)$`), " AGE"},
 	{regexp.MustCompile(`(demo-fleet  \S+ +\S+ +\d+ +)2,\d+ `), "${1}N "}, // a call's milliseconds are words of the next prompt
 	{regexp.MustCompile(`  (now|\d+[sm])  +`), "  AGE  "},

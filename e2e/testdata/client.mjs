@@ -99,10 +99,10 @@ for (const [path, entry] of after) {
 // Verify: each commit names the hash of the one before, and the signature stands for the
 // last one.
 const records = [];
-for (let at = 0, page; ; at = page.next) {
-  page = await query("lineage", { session: result.chain.session, after: at });
+for (let cursor = "", page; ; cursor = page.next) {
+  page = await query("lineage", { session: result.chain.session, cursor });
   records.push(...page.records.map((r) => r.record));
-  if (page.next >= page.last) break;
+  if (!page.more) break;
 }
 const logs = new Set(records.map((r) => r.session));
 for (const session of logs) {

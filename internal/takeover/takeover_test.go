@@ -177,7 +177,7 @@ func TestImport(t *testing.T) {
 			t.Errorf("its run: %+v, %v", r, err)
 		}
 	}
-	records, err := other.client.Lineage(t.Context(), string(id), 0, 0)
+	records, err := other.client.Lineage(t.Context(), string(id), "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/rathcluster/rath/internal/lineage"
@@ -9,10 +8,10 @@ import (
 	"github.com/rathcluster/rath/internal/wire"
 )
 
-// RecordLine is one record: its sequence first. On a terminal it fits the width.
+// RecordLine is one record. On a terminal it fits the width.
 func RecordLine(w *term.Writer, r *wire.LineageRecord) string {
 	rec := &r.Record
-	line := term.Pad(strconv.FormatUint(r.At, 10), 6) + " " + time.UnixMilli(rec.Time).Local().Format("15:04:05.000") + "  " +
+	line := time.UnixMilli(rec.Time).Local().Format("15:04:05.000") + "  " +
 		term.Pad(lineage.Short(rec.Session), 9) + " " + term.Pad(string(rec.Kind), 11) + " "
 	text := term.Line(rec.Summary, 200)
 	if w.Terminal() {

@@ -43,22 +43,23 @@ func BranchOf(s lineage.Session) Branch {
 	}
 }
 
-// Lineage is a page of records. It ends with a message of the stream LINEAGE, and has
-// all records of a message also with a smaller limit. Next is the After of the next
-// page, and Place names the record there; Last is the newest sequence of the stream: a
-// reader at it is up to date.
+// LineageEnd is the cursor of a query that asks for the end: an empty page, whose Next is
+// before all that is committed later.
+const LineageEnd = "end"
+
+// Lineage is a page of records, in the order of LINEAGE: those of an event stream are in the
+// order of its commits. It has all records of a message also with a smaller limit, and may
+// have none where the reader has read those of its stretch. Next is the cursor of the next
+// page; without More the reader is up to date.
 type Lineage struct {
 	Records []LineageRecord `json:"records"`
-	Next    uint64          `json:"next"`
-	Last    uint64          `json:"last"`
-	Place   string          `json:"place,omitempty"`
+	Next    string          `json:"next"`
+	More    bool            `json:"more"`
 }
 
-// LineageRecord is a record. At is the sequence in the stream LINEAGE from which a
-// reader of the record continues without missing any: that of its message for the
-// last record of the message, that of the message before for the others. The stream
-// has one message for each commit.
+// LineageRecord is a record. A query with its Cursor has the records after it, see
+// lineage.Cursor.
 type LineageRecord struct {
-	At     uint64         `json:"at"`
+	Cursor string         `json:"cursor"`
 	Record lineage.Record `json:"record"`
 }

@@ -43,12 +43,11 @@ type Query struct {
 	// Limit bounds the rows of a page; zero is the server's own limit.
 	Limit int `json:"limit,omitempty"`
 	// After is where the page begins: the Next of the page before, zero for the first.
-	// For lineage it is a sequence of LINEAGE, for session a chunk index.
+	// For session it is a chunk index.
 	After uint64 `json:"after,omitempty"`
-	// Place is, of lineage, the Place of the page that After is the Next of. Where LINEAGE has
-	// another message there now, or none, the page is the first one again: the reader drops
-	// the records that it has.
-	Place string `json:"place,omitempty"`
+	// Cursor is where a page of lineage begins: the Next of the page before, the Cursor of
+	// a record, or LineageEnd.
+	Cursor string `json:"cursor,omitempty"`
 	// Format of graph: "text", "mermaid" or "svg" adds the picture.
 	Format string `json:"format,omitempty"`
 	// All asks of graph for every record, not the main ones alone, and of run also for a
@@ -107,6 +106,11 @@ func (q *Query) check() error {
 	for i, d := range q.Digests {
 		if d.IsZero() {
 			return bad(fmt.Sprintf("digests[%d]", i), "it is empty", "send 64 lower-case hexadecimal digits")
+		}
+	}
+	if q.Cursor != LineageEnd {
+		if _, err := lineage.ParseCursor(q.Cursor); err != nil {
+			return bad("cursor", messages.Text(err), "send the next of the page before, or the cursor of a record, as it came")
 		}
 	}
 	if _, err := q.At.Position(); err != nil {

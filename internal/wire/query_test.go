@@ -26,6 +26,7 @@ func TestQueryRefusals(t *testing.T) {
 		`{"tasks":` + many(MaxTasks+1, `"a"`) + `}`:       {"tasks", fmt.Sprintf("ask for %d at a time", MaxTasks)},
 		`{"tasks":["a","b c"]}`:                           {"tasks[1]", "send ids of runs"},
 		`{"at":{"seq":1,"token":1,"hash":"x"}}`:           {"at", "send the next of the page before as it came"},
+		`{"cursor":"1204"}`:                               {"cursor", "send the next of the page before, or the cursor of a record, as it came"},
 		`{"states":["running","gone"]}`:                   {"states[1]", `"gone" is no state of a run`},
 		`{"format":"png"}`:                                {"format", "use text, mermaid or svg"},
 		`{"scores":"bm25"}`:                               {"scores", "use openrath, or leave it out"},
@@ -44,7 +45,7 @@ func TestQueryRefusals(t *testing.T) {
 		t.Errorf("a blob: %v", err)
 	}
 	for _, body := range []string{
-		"", `{}`, `{"run":"@last"}`, `{"run":"a","session":"s:3","limit":10000,"tasks":["a"],"states":["waiting"],"format":"svg","scores":"openrath","level":"full","where":"state=failed","memory":"m","workflow":"w","digests":[` + digest + `]}`,
+		"", `{}`, `{"run":"@last"}`, `{"run":"a","session":"s:3","limit":10000,"tasks":["a"],"states":["waiting"],"format":"svg","scores":"openrath","level":"full","where":"state=failed","cursor":"end","memory":"m","workflow":"w","digests":[` + digest + `]}`,
 	} {
 		if _, err := DecodeQuery([]byte(body)); err != nil {
 			t.Errorf("%s: %v", body, err)

@@ -237,17 +237,17 @@ func TestClientTail(t *testing.T) {
 		c, cut := visitor(t, srv)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var order []uint64
-		var at uint64
+		var order []string
+		var at string
 		done := make(chan error, 1)
 		go func() {
-			for r, err := range c.Tail(ctx, "", 0) {
+			for r, err := range c.Tail(ctx, "", "") {
 				if err != nil {
 					done <- err
 					return
 				}
-				order = append(order, r.At)
-				at = r.At
+				order = append(order, place(&r.Record))
+				at = r.Cursor
 			}
 		}()
 		for i := range 6 {
@@ -269,22 +269,21 @@ func TestClientTail(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		var want []uint64
+		var want []string
 		for _, m := range n.told(t) {
-			for range m.records[1:] {
-				want = append(want, m.Sequence-1)
+			for i := range m.records {
+				want = append(want, place(&m.records[i]))
 			}
-			want = append(want, m.Sequence)
 		}
 		if !slices.Equal(order, want) {
-			t.Fatalf("records after which to go on at %v, want %v", order, want)
+			t.Fatalf("the records %v, want %v", order, want)
 		}
 		// A tree, from the middle on.
 		root := sessionOf(t, c, "r3")
 		tree := 0
 		bounded, cancelTree := context.WithTimeout(t.Context(), time.Minute)
 		defer cancelTree()
-		for r, err := range c.Tail(bounded, string(root), 0) {
+		for r, err := range c.Tail(bounded, string(root), "") {
 			if err != nil {
 				break
 			}
@@ -320,7 +319,7 @@ func TestTailOverLostLineage(t *testing.T) {
 		got := map[string]int{}
 		done := make(chan error, 1)
 		go func() {
-			for r, err := range c.Tail(ctx, "", 0) {
+			for r, err := range c.Tail(ctx, "", "") {
 				if err != nil {
 					done <- err
 					return

@@ -221,15 +221,12 @@ func TestClusterLineage(t *testing.T) {
 				}
 				page := answer.(wire.Lineage)
 				for _, r := range page.Records {
-					if read++; r.At != uint64(read) {
-						t.Errorf("reader %d gets record %d after %d", i, r.At, read-1)
+					if read++; r.Record.Seq != uint64(read) {
+						t.Errorf("reader %d gets record %d after %d", i, r.Record.Seq, read-1)
 						return
 					}
 				}
-				if q.After = page.Next; q.After != uint64(read) {
-					t.Errorf("reader %d goes on after %d, and got %d", i, q.After, read)
-					return
-				}
+				q.Cursor = page.Next
 			}
 		})
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
-	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/session"
@@ -92,7 +91,7 @@ func TestClusterRelays(t *testing.T) {
 			want += len(records)
 		}
 	}
-	var ordered project.Ordered
+	var read lineage.Cursor
 	var have, kept int
 	ends := map[session.ID]int{}
 	for r, err := range tailAll(ctx, reader) {
@@ -100,7 +99,7 @@ func TestClusterRelays(t *testing.T) {
 			t.Fatal(err)
 		}
 		have++
-		if !ordered.Pass(&r) {
+		if !read.Take(&r) {
 			continue
 		}
 		kept++

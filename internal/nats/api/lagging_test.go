@@ -50,13 +50,13 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 							t.Fatal(err)
 						}
 						for _, r := range page.Records {
-							got = append(got, r.At)
+							got = append(got, r.Record.Seq)
 						}
-						if q.After = page.Next; q.After >= page.Last {
+						if q.Cursor = page.Next; !page.More {
 							break
 						}
 						if len(page.Records) == 0 {
-							t.Fatalf("an empty page ends at %d of %d", page.Next, page.Last)
+							t.Fatalf("an empty page after the records %v", got)
 						}
 					}
 					w.Set(nil, nil)

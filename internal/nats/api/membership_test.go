@@ -15,9 +15,9 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
-	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -237,11 +237,11 @@ func checkReaders(t *testing.T, srv *natsserver.Server, conn *api.Conn) (extra i
 	n := &node{t: t, srv: srv, conn: conn}
 	have, want := n.records(t)
 	extra = len(have) - len(want)
-	var ordered project.Ordered
+	var had lineage.Cursor
 	read := map[uint32][]string{}
 	for _, m := range n.told(t) {
 		for _, r := range m.records {
-			if ordered.Pass(&r) {
+			if had.Take(&r) {
 				read[r.Partition] = append(read[r.Partition], place(&r))
 			}
 		}

@@ -377,44 +377,15 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (
 			return nil, err
 		}
 	}
-	end, err := a.c.Conn.LastSequence(ctx, streams.StreamLineage)
+	if q.Cursor == wire.LineageEnd {
+		at, err := a.c.Projections.LineageEnd(ctx)
+		return wire.Lineage{Records: []wire.LineageRecord{}, Next: at.String()}, err
+	}
+	at, err := lineage.ParseCursor(q.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	if q.Place != "" {
-		now, err := a.c.Projections.LineagePlace(ctx, q.After)
-		if err != nil {
-			return nil, err
-		}
-		if now != q.Place {
-			q.After = 0 // LINEAGE lost its end and has others there, or that message was derived again
-		}
-	}
-	out, err := a.lineagePage(ctx, project.LineageFilter(t, root.ID), q, end)
-	if err == nil {
-		out.Place, err = a.c.Projections.LineagePlace(ctx, out.Next)
-	}
-	return out, err
-}
-
-// lineagePage reads a page of records of messages that a filter matches.
-func (a answerer) lineagePage(ctx context.Context, filter string, q wire.Query, end uint64) (wire.Lineage, error) {
-	out := wire.Lineage{Records: []wire.LineageRecord{}, Next: q.After, Last: end}
-	room := pageRoom
-	for m, err := range a.c.Conn.UpTo(ctx, streams.StreamLineage, filter, q.After, end) {
-		if err != nil {
-			return out, err
-		}
-		records, _ := project.LineageRecords(m) // none of one that a later release wrote
-		room -= len(m.Data) + len(records)*recordRoom
-		if len(out.Records) > 0 && (room < 0 || len(out.Records)+len(records) > limitOf(q)) {
-			return out, nil
-		}
-		out.Next = m.Seq
-		out.Records = append(out.Records, records...)
-	}
-	out.Next = max(out.Next, end) // nothing more up to there
-	return out, nil
+	return a.c.Projections.LineagePage(ctx, project.LineageFilter(t, root.ID), at, limitOf(q), pageRoom)
 }
 
 func (a answerer) workflows(ctx context.Context, t session.Tenant, _ wire.Query) (any, error) {

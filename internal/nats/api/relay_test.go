@@ -19,9 +19,9 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
-	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/run"
@@ -390,11 +390,11 @@ func TestTwoRelays(t *testing.T) {
 		ended(t, nc, 0, 20)
 		time.Sleep(time.Second)
 		_, want := a.records(t)
-		var ordered project.Ordered
+		var read lineage.Cursor
 		have := map[string]int{}
 		for _, m := range a.told(t) {
 			for _, r := range m.records {
-				if ordered.Pass(&r) {
+				if read.Take(&r) {
 					have[place(&r)]++
 				}
 			}

@@ -2,13 +2,16 @@ package api_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/wire"
@@ -143,6 +146,60 @@ func TestRepairLineage(t *testing.T) {
 				t.Fatalf("the records of commit %d of partition %d follow those of %d", r.Seq, r.Partition, last[r.Partition])
 			}
 			last[r.Partition] = r.Seq
+		}
+		n.stop()
+	})
+}
+
+// TestCursorOverRepair has readers continue after a repair with nothing but the text of their
+// cursors: each record comes once, and after the end only those of later commits.
+func TestCursorOverRepair(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNode(t, srv, "node-1")
+		n.submitted(t, nc, 0, 20)
+		ended(t, nc, 0, 20)
+		time.Sleep(2 * time.Second)
+		c, _ := visitor(t, srv)
+		read := func(after string, limit int) (next string, got []string) {
+			t.Helper()
+			for {
+				page, err := c.Lineage(t.Context(), "", after, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range page.Records {
+					got = append(got, place(&page.Records[i].Record))
+				}
+				if after = page.Next; !page.More || limit > 0 {
+					return after, got
+				}
+			}
+		}
+		middle, first := read("", 60)
+		all, before := read("", 0)
+		end, none := read(client.TailEnd, 0)
+		if len(none) > 0 {
+			t.Errorf("at the end there are the records %v", none)
+		}
+		n.forgetLineage(t, 40, 30)
+		if _, err := c.RepairLineage(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		n.submitted(t, nc, 20, 22)
+		ended(t, nc, 20, 22)
+		time.Sleep(2 * time.Second)
+		_, want := n.records(t)
+		later := slices.DeleteFunc(slices.Clone(want), func(r string) bool { return slices.Contains(before, r) })
+		for name, r := range map[string]struct {
+			after     string
+			had, want []string
+		}{"the middle": {middle, first, want}, "all": {all, before, want}, "the end": {end, nil, later}} {
+			_, rest := read(r.after, 0)
+			got := slices.Concat(r.had, rest)
+			slices.Sort(got)
+			if diff := gocmp.Diff(slices.Sorted(slices.Values(r.want)), got); diff != "" {
+				t.Errorf("from %s (-logs +read):\n%s", name, diff)
+			}
 		}
 		n.stop()
 	})

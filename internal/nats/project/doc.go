@@ -4,6 +4,6 @@
 // A relay of a partition publishes lineage in the order of its commits. A caller that
 // needs what it wrote waits for the watermark of the partition.
 //
-// Files, the lowest first: projections, watermark, ordered, lineage, history, records,
+// Files, the lowest first: projections, watermark, lineage, history, page, records,
 // repair, result, runlist.
 package project

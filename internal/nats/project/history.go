@@ -15,7 +15,6 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -297,21 +296,6 @@ func (h *history) until(before uint64) uint64 {
 	return min(before-1, h.last)
 }
 
-// LineageRecords returns the records of a message of LINEAGE, each with the sequence
-// after which a reader that has it goes on.
-func LineageRecords(m conn.Message) ([]wire.LineageRecord, error) {
-	records, err := lineage.DecodeStored(m.Data)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]wire.LineageRecord, len(records))
-	for i, r := range records {
-		out[i] = wire.LineageRecord{At: m.Seq - 1, Record: r}
-	}
-	out[len(out)-1].At = m.Seq
-	return out, nil
-}
-
 // LineageFilter is the subject of the records of a tree; of all for "".
 func LineageFilter(t session.Tenant, root session.ID) string {
 	filter := streams.PrefixLineage + string(t) + "."
@@ -319,27 +303,4 @@ func LineageFilter(t session.Tenant, root session.ID) string {
 		return filter + ">"
 	}
 	return filter + string(root) + ".>"
-}
-
-// LineagePlace names the last record of the message with a sequence of LINEAGE: "" if there
-// is none, or it is none of records. After LINEAGE lost its end the sequence may have another
-// message.
-func (c *Projections) LineagePlace(ctx context.Context, seq uint64) (string, error) {
-	if seq == 0 {
-		return "", nil
-	}
-	m, err := c.conn.LeaderAt(ctx, streams.StreamLineage, seq)
-	if errors.Is(err, conn.ErrNoMessage) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("nats/project: read lineage: %w", err)
-	}
-	records, err := lineage.DecodeStored(m.Data)
-	if err != nil {
-		return "", nil //nolint:nilerr // no place to go on from but the sequence
-	}
-	r := &records[len(records)-1]
-	g, _, _ := r.Session.Locate()
-	return fmt.Sprintf("%d.%d.%d.%d", g, r.Partition, r.Seq, r.K), nil
 }

@@ -17,8 +17,8 @@ import (
 )
 
 // Watch follows a run until it ended or a person has to decide. root is the
-// tree of its session; "" finds out, from the lineage after a sequence on.
-func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after uint64, w Handlers) (Outcome, error) {
+// tree of its session; "" finds out, from the lineage after a cursor.
+func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after string, w Handlers) (Outcome, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var group sync.WaitGroup
 	defer group.Wait()

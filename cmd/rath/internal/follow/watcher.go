@@ -169,8 +169,8 @@ func (o *watcher) rests() bool {
 	return false
 }
 
-// Newest returns the last sequence of the lineage.
-func Newest(ctx context.Context, s *app.System) (uint64, error) {
-	page, err := s.Lineage(ctx, "", 1<<62, 1)
-	return page.Last, err
+// Newest returns the cursor before the lineage of all that is committed later.
+func Newest(ctx context.Context, s *app.System) (string, error) {
+	page, err := s.Lineage(ctx, "", client.TailEnd, 1)
+	return page.Next, err
 }

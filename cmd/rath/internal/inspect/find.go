@@ -142,7 +142,7 @@ func graphOf(ctx context.Context, s *app.System, id session.ID, all bool) (*line
 		return g, err
 	}
 	g := lineage.NewGraph()
-	err := reference.Recorded(ctx, s, "", 0, func(r *wire.LineageRecord) error {
+	err := reference.Recorded(ctx, s, "", "", func(r *wire.LineageRecord) error {
 		g.Add(r.Record)
 		return nil
 	})

@@ -35,7 +35,7 @@ func followSteps(ctx context.Context, a *app.App, s *app.System, name string, q 
 	g, feed, seen, labels := lineage.NewGraph(), lineage.NewStepFeed(r.Run), map[recordPlace]bool{}, &lineage.Labels{}
 	told := false // of its end
 	if r.Session != "" {
-		err = reference.Recorded(ctx, s, r.Session, 0, func(rec *wire.LineageRecord) error {
+		err = reference.Recorded(ctx, s, r.Session, "", func(rec *wire.LineageRecord) error {
 			g.Add(rec.Record)
 			feed.Add(rec.Record)
 			labels.Add(&rec.Record)

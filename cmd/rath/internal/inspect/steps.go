@@ -44,7 +44,7 @@ func showSteps(ctx context.Context, a *app.App, s *app.System, name string, live
 	}
 	w := follow.Timeline(ctx, a.Out, t)
 	w.Person = func(r lineage.Record) { follow.Person(a, r) }
-	seen, err := follow.Watch(ctx, s, r.Run, r.Root, 0, w)
+	seen, err := follow.Watch(ctx, s, r.Run, r.Root, "", w)
 	t.Finish(ctx)
 	return ending(a, r.Run, seen, err)
 }
@@ -77,7 +77,7 @@ func ended(ctx context.Context, a *app.App, s *app.System, id run.ID) error {
 func tellRecorded(ctx context.Context, s *app.System, id session.ID, t *view.Timeline) error {
 	g := lineage.NewGraph()
 	var all []lineage.Record
-	err := reference.Recorded(ctx, s, id, 0, func(r *wire.LineageRecord) error {
+	err := reference.Recorded(ctx, s, id, "", func(r *wire.LineageRecord) error {
 		g.Add(r.Record)
 		all = append(all, r.Record)
 		return nil

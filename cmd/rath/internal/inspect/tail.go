@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/lineage"
@@ -20,22 +20,20 @@ import (
 
 // Tail is the command "tail".
 func Tail(a *app.App) *cobra.Command {
-	var after uint64
+	var after string
 	var live bool
 	var kinds []string
 	cmd := &cobra.Command{
 		Use:   "tail [NAME]",
 		Short: "Print lineage records, and with -f those that come",
-		Long: `Prints what was recorded, of the tree of one session or of all, one line per
-record, each with the sequence in the stream of lineage after which to go on. A
-tail that was cut off goes on with --after and the last one that it printed: no
-record is missed, and only those of one commit may come again. While it runs
-none comes twice, also over the loss of a connection and the restart of nodes.
-With --format json it writes one object per line, as with jsonl: its field "at"
-is the sequence, its field "record" what was recorded.`,
+		Long: `Prints the records of the tree of one session, or of all, one line each. With
+--format json it writes one object per line, as with jsonl: "record", and its
+"cursor". A later tail continues after a record with --after and that cursor: no
+record is missed and none comes twice, also over the loss of a connection, the
+restart of nodes and "cluster repair". --after end begins with later commits.`,
 		Example: `  rath cluster tail                      everything, from the beginning
   rath cluster tail -f @last
-  rath cluster tail --after 1204 --format jsonl
+  rath cluster tail -f --after end --format jsonl
   rath cluster tail -f --kind adopted,rejected`,
 		Args: app.AtMost(1, "one session or run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,11 +46,14 @@ is the sequence, its field "record" what was recorded.`,
 			if len(args) > 0 {
 				name = args[0]
 			}
+			if _, err := lineage.ParseCursor(after); err != nil && after != client.TailEnd {
+				return app.Usage(cmd, fmt.Errorf("--after %q: want the cursor of a record that --format jsonl printed, or %s", after, client.TailEnd))
+			}
 			return a.With(cmd.Context(), func(s *app.System) error { return tail(cmd.Context(), a, s, name, after, live, kinds) })
 		},
 	}
 	cmd.Flags().BoolVarP(&live, "follow", "f", false, "go on with what comes")
-	cmd.Flags().Uint64Var(&after, "after", 0, "begin after this sequence, \"at\" in JSON")
+	cmd.Flags().StringVar(&after, "after", "", "begin after the record with this `cursor`; \"end\" for later commits alone")
 	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "only records of these kinds, separated by commas")
 	return cmd
 }
@@ -65,7 +66,7 @@ func kindNames() []string {
 	return names
 }
 
-func tail(ctx context.Context, a *app.App, s *app.System, name string, after uint64, live bool, kinds []string) error {
+func tail(ctx context.Context, a *app.App, s *app.System, name, after string, live bool, kinds []string) error {
 	var root session.ID
 	if name != "" {
 		n, err := reference.Resolve(ctx, s, name)
@@ -84,12 +85,18 @@ func tail(ctx context.Context, a *app.App, s *app.System, name string, after uin
 		return reference.Recorded(ctx, s, root, after, put)
 	}
 	again := func() string {
-		words := []string{"cluster", "tail", "-f", name, "--after", strconv.FormatUint(after, 10)}
-		return a.Hint(slices.DeleteFunc(words, func(w string) bool { return w == "" })...)
+		words := []string{"cluster", "tail", "-f"}
+		if name != "" {
+			words = append(words, name)
+		}
+		if after != "" {
+			words = append(words, "--after", after)
+		}
+		return a.Hint(words...)
 	}
 	if s.Alone { // while this holds the store, no other process can write into it
 		err := reference.Recorded(ctx, s, root, after, func(r *wire.LineageRecord) error {
-			after = r.At
+			after = r.Cursor
 			return put(r)
 		})
 		if err == nil {
@@ -116,7 +123,7 @@ func tail(ctx context.Context, a *app.App, s *app.System, name string, after uin
 			return app.Silent(app.ExitInterrupted)
 		}
 		if err == nil {
-			after = r.At
+			after = r.Cursor
 			err = put(&r)
 		}
 		if err == nil {

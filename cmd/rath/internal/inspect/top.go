@@ -109,9 +109,9 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// readTop reads what happened after a sequence of the lineage, since a time, and how
+// readTop reads what happened after a cursor, since a time, and how
 // all stands now.
-func readTop(ctx context.Context, s *app.System, after uint64, began time.Time) (next uint64, t view.Top, err error) {
+func readTop(ctx context.Context, s *app.System, after string, began time.Time) (next string, t view.Top, err error) {
 	var c view.Counts
 	for range topPages {
 		page, err := s.Lineage(ctx, "", after, 0)
@@ -122,7 +122,7 @@ func readTop(ctx context.Context, s *app.System, after uint64, began time.Time) 
 			c.Add(&page.Records[i].Record)
 		}
 		after = page.Next
-		if page.Next >= page.Last {
+		if !page.More {
 			break
 		}
 	}

@@ -26,7 +26,7 @@ func Labels(ctx context.Context, s *app.System, name string) *lineage.Labels {
 func Graph(ctx context.Context, s *app.System, id session.ID) (*lineage.Graph, session.Key, error) {
 	g := lineage.NewGraph()
 	root := session.Key{Tenant: s.Tenant()}
-	err := Recorded(ctx, s, id, 0, func(r *wire.LineageRecord) error {
+	err := Recorded(ctx, s, id, "", func(r *wire.LineageRecord) error {
 		g.Add(r.Record)
 		root.ID = r.Record.Root
 		return nil
@@ -58,7 +58,7 @@ func RunGraph(ctx context.Context, s *app.System, r *messages.RunInfo) (*lineage
 				continue
 			}
 			tried[id], more = true, true
-			err := Recorded(ctx, s, id, 0, func(r *wire.LineageRecord) error {
+			err := Recorded(ctx, s, id, "", func(r *wire.LineageRecord) error {
 				g.Add(r.Record)
 				return nil
 			})
@@ -71,8 +71,8 @@ func RunGraph(ctx context.Context, s *app.System, r *messages.RunInfo) (*lineage
 }
 
 // Recorded reads the lineage of the tree that a session is part of, or of all for "",
-// after a sequence and as far as it goes.
-func Recorded(ctx context.Context, s *app.System, id session.ID, after uint64, each func(*wire.LineageRecord) error) error {
+// after a cursor and as far as it goes.
+func Recorded(ctx context.Context, s *app.System, id session.ID, after string, each func(*wire.LineageRecord) error) error {
 	for {
 		page, err := s.Lineage(ctx, string(id), after, 0)
 		if err != nil {
@@ -83,7 +83,7 @@ func Recorded(ctx context.Context, s *app.System, id session.ID, after uint64, e
 				return err
 			}
 		}
-		if page.Next <= after || page.Next >= page.Last {
+		if !page.More {
 			return nil
 		}
 		after = page.Next

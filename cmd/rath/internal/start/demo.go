@@ -128,7 +128,7 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 	}
 	var id run.ID
 	var root session.ID
-	var after uint64
+	var after string
 	if open != nil {
 		id, root = open.Run, open.Root
 		d.header(ctx, s, "", false)
@@ -222,7 +222,7 @@ func (d *demonstration) submit(ctx context.Context, s *app.System, dir string) (
 }
 
 // timeline tells the run as it is recorded.
-func (d *demonstration) timeline(ctx context.Context, s *app.System, id run.ID, root session.ID, after uint64) (follow.Outcome, error) {
+func (d *demonstration) timeline(ctx context.Context, s *app.System, id run.ID, root session.ID, after string) (follow.Outcome, error) {
 	t := view.NewTimeline(func(l view.Line) { d.Out.Println(view.LineText(d.Out, l)) })
 	t.Details = s.Details()
 	w := follow.Timeline(ctx, d.Out, t)

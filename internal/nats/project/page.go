@@ -1,0 +1,118 @@
+package project
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
+)
+
+// recordRoom is about how many bytes a record has more in an answer than in LINEAGE,
+// where a commit's records share their common fields.
+const recordRoom = 448
+
+// LineagePage reads the records after a cursor: of the messages that a filter matches, and
+// at most limit records and room bytes, but those of one message at least.
+func (c *Projections) LineagePage(ctx context.Context, filter string, from *lineage.Cursor, limit, room int) (wire.Lineage, error) {
+	for wait := conn.NewBackoff(); ; {
+		end, err := c.lineageEnd(ctx)
+		if err != nil {
+			return wire.Lineage{}, err
+		}
+		at := from.Clone()
+		came, err := c.storedAt(ctx, at.At().Seq)
+		if err != nil {
+			return wire.Lineage{}, err
+		}
+		if came != at.At() { // LINEAGE lost its end, or the message was derived again
+			at.Move(lineage.StoredAt{})
+		}
+		page, err := c.lineagePage(ctx, filter, at, end, limit, room)
+		if err != nil {
+			return page, err
+		}
+		// A server that started again meanwhile may have other messages at the sequences
+		// that were read.
+		if still, err := c.storedAt(ctx, end.Seq); err != nil || still == end {
+			return page, err
+		}
+		if err := wait.Sleep(ctx); err != nil {
+			return wire.Lineage{}, err
+		}
+	}
+}
+
+// lineagePage reads a page up to a message of LINEAGE, and moves the cursor.
+func (c *Projections) lineagePage(ctx context.Context, filter string, at *lineage.Cursor, end lineage.StoredAt, limit, room int) (wire.Lineage, error) {
+	out := wire.Lineage{Records: []wire.LineageRecord{}}
+	began := at.At()
+	for m, err := range c.conn.UpTo(ctx, streams.StreamLineage, filter, max(began.Seq, 1)-1, end.Seq) {
+		if err != nil {
+			return out, fmt.Errorf("nats/project: read lineage: %w", err)
+		}
+		records, _ := lineage.DecodeStored(m.Data) // none of a message that a later release wrote
+		room -= len(m.Data)
+		out.More = at.At() != began && (room < 0 || len(out.Records) > 0 && len(out.Records)+len(records) > limit)
+		if out.More {
+			break
+		}
+		at.Move(storedAt(m))
+		for i := range records {
+			if at.Take(&records[i]) {
+				room -= recordRoom
+				out.Records = append(out.Records, wire.LineageRecord{Cursor: at.String(), Record: records[i]})
+			}
+		}
+	}
+	if !out.More {
+		at.Move(end)
+	}
+	out.Next = at.String()
+	return out, nil
+}
+
+func storedAt(m conn.Message) lineage.StoredAt {
+	return lineage.StoredAt{Seq: m.Seq, Time: m.Time.UnixNano()}
+}
+
+// storedAt asks for the message of LINEAGE with a sequence. Its time is zero if it is not
+// there.
+func (c *Projections) storedAt(ctx context.Context, seq uint64) (lineage.StoredAt, error) {
+	if seq == 0 {
+		return lineage.StoredAt{}, nil
+	}
+	m, err := c.conn.LeaderAt(ctx, streams.StreamLineage, seq)
+	if errors.Is(err, conn.ErrNoMessage) {
+		return lineage.StoredAt{Seq: seq}, nil
+	}
+	if err != nil {
+		return lineage.StoredAt{}, fmt.Errorf("nats/project: read lineage: %w", err)
+	}
+	return storedAt(m), nil
+}
+
+func (c *Projections) lineageEnd(ctx context.Context) (lineage.StoredAt, error) {
+	end, err := c.conn.LastSequence(ctx, streams.StreamLineage)
+	if err != nil {
+		return lineage.StoredAt{}, err
+	}
+	return c.storedAt(ctx, end)
+}
+
+// LineageEnd returns the cursor behind all records of the commits that are there.
+func (c *Projections) LineageEnd(ctx context.Context) (*lineage.Cursor, error) {
+	at := &lineage.Cursor{}
+	end, err := c.lineageEnd(ctx)
+	at.Move(end)
+	for p := uint32(0); p < c.streams.Partitions() && err == nil; p++ {
+		var last uint64
+		if last, err = c.conn.LastSequence(ctx, streams.EventStream(c.streams.Generation(), p)); err == nil {
+			at.TakeAll(c.streams.Generation(), p, last)
+		}
+	}
+	return at, err
+}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -141,6 +143,14 @@ func (c *Cluster) Stop(i int) {
 		s.Shutdown()
 		s.WaitForShutdown()
 		c.servers[i] = nil
+	}
+}
+
+// Empty removes all that a stopped server stored, as the loss of its disk does.
+func (c *Cluster) Empty(tb testing.TB, i int) {
+	tb.Helper()
+	if err := os.RemoveAll(filepath.Join(c.configs[i].StoreDir, "jetstream")); err != nil {
+		tb.Fatal(err)
 	}
 }
 

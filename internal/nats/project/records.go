@@ -30,6 +30,9 @@ type batches struct {
 	// An error leaves open whether the first ones are stored. It is nil if the stream
 	// takes one at a time.
 	publish func(ctx context.Context, some []*nats.Msg) (uint64, error)
+	// alone is set where one server holds LINEAGE and other relays store in it, too. When
+	// that server lost the end, the sequence of the next message does not show it.
+	alone bool
 	// late has the relay give them only when it would be behind for longer than lateMost
 	// otherwise. Servers that agree on each message are given as many as there are.
 	late bool
@@ -58,10 +61,14 @@ func (p *LineageRelay) batchesOf(ctx context.Context) (batches, error) {
 		case info.Config.AllowAtomicPublish:
 			return batches{publish: p.C.conn.PublishBatch}, nil
 		case info.Config.AllowBatchPublish:
-			return batches{publish: p.C.conn.PublishInOrder, late: true}, nil
+			return batches{publish: p.C.conn.PublishInOrder, late: true, alone: p.alone(info)}, nil
 		}
-		return batches{}, nil
+		return batches{alone: p.alone(info)}, nil
 	})
+}
+
+func (p *LineageRelay) alone(info *jetstream.StreamInfo) bool {
+	return info.Config.Replicas == 1 && p.C.streams.Partitions() > 1
 }
 
 // encoded is a message of LINEAGE on its way.
@@ -184,7 +191,7 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		// A relay that stops waits for the answer: the next relay begins after what is
 		// stored, and announces nothing.
 		at, err := p.send(context.WithoutCancel(ctx), some)
-		if err == nil && (p.C.conn.Incarnation() != p.life || at <= p.at.At) && !p.stands(ctx, p.at) {
+		if err == nil && (p.batches.alone || p.C.conn.Incarnation() != p.life || at <= p.at.At) && !p.stands(ctx, p.at) {
 			return p.at, errReconnected // stored by a server that has lost the records before
 		}
 		if err == nil {

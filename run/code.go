@@ -119,6 +119,10 @@ const (
 	CodeRefused      Code = "refused"
 	CodeFiltered     Code = "filtered"
 	CodeEmpty        Code = "empty"
+
+	// CodeModelUnavailable ends a run whose model's server cannot be reached or fails. Under
+	// CodeUnavailable the error would stop an execution without being recorded.
+	CodeModelUnavailable Code = "model_unavailable"
 )
 
 // ErrMalformed marks a task or a request that does not decode.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
@@ -32,9 +33,10 @@ func (s *refuses) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// TestServerRefusesContent: a run whose content the server refuses by an error ends as one
-// whose model refuses in its answer.
-func TestServerRefusesContent(t *testing.T) {
+// TestServerFailureCodes: a run that a failure of its model's server ends has the class of the
+// failure as its code. One whose content the server refuses ends as one whose model refuses in
+// its answer.
+func TestServerFailureCodes(t *testing.T) {
 	for _, tt := range []struct {
 		status int
 		body   string
@@ -42,15 +44,21 @@ func TestServerRefusesContent(t *testing.T) {
 	}{
 		{400, `{"error":{"message":"The response was filtered","code":"content_filter","status":400}}`, run.CodeRefused},
 		{403, `{"error":{"code":403,"message":"Your chosen model requires moderation and your input was flagged","metadata":{"reasons":["violence"]}}}`, run.CodeRefused},
-		{400, `{"error":{"message":"unknown field","code":"invalid_value"}}`, run.CodeError},
+		{400, `{"error":{"message":"unknown field","code":"invalid_value"}}`, "invalid_request"},
+		{401, `{"error":{"message":"Incorrect API key provided","code":"invalid_api_key"}}`, "auth"},
+		{429, `{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}`, "quota"},
+		{404, `{"error":{"message":"The model m1 does not exist","code":"model_not_found"}}`, "model_not_found"},
+		{503, `{"error":{"message":"The server is away"}}`, run.CodeModelUnavailable},
 	} {
-		var w world
-		m := openai.New(&llm.ServerOptions{BaseURL: "http://model.test/v1", DefaultModel: "m1", Transport: &refuses{tt.status, tt.body}})
-		_, _, state, err := w.run1(t, m, &flow.Agent{Name: "a"}, nil)
-		ended := facts[journal.Ended](t, &w, journal.KindEnded)
-		if state != run.Failed || len(ended) != 1 || ended[0].Code != tt.code || ended[0].Finish != "" {
-			t.Errorf("%d %s: the run is %s, %+v: %v; want the code %s", tt.status, tt.body, state, ended, err, tt.code)
-		}
+		synctest.Test(t, func(t *testing.T) { // tries have pauses between them
+			var w world
+			m := openai.New(&llm.ServerOptions{BaseURL: "http://model.test/v1", DefaultModel: "m1", Transport: &refuses{tt.status, tt.body}})
+			_, _, state, err := w.run1(t, m, &flow.Agent{Name: "a"}, nil)
+			ended := facts[journal.Ended](t, &w, journal.KindEnded)
+			if state != run.Failed || len(ended) != 1 || ended[0].Code != tt.code || ended[0].Finish != "" {
+				t.Errorf("%d %s: the run is %s, %+v: %v; want the code %s", tt.status, tt.body, state, ended, err, tt.code)
+			}
+		})
 	}
 }
 

@@ -126,14 +126,22 @@ func (ex *Execution) finishFailed(ctx context.Context, s run.State, why error) (
 	return ex.ended(ctx, session.Session{}, journal.Ended{State: s, Code: endCode(why), Error: excerpt.Clip(why.Error(), 4<<10)}, why)
 }
 
-// endCode is the code of a run that ends with an error: a server that refuses the content
-// of a request refuses as a model does in its answer.
+// endCode is the code of a run that ends with an error: of a failure of a model its class,
+// under which its step is recorded, too. A server that refuses the content of a request
+// refuses as a model does in its answer.
 func endCode(err error) run.Code {
 	code := run.CodeOf(err)
-	if code == run.CodeError && errors.Is(err, llm.CodeRefused) {
-		return run.CodeRefused
+	if code != run.CodeError {
+		return code
 	}
-	return code
+	switch class := llm.CodeOf(err); class {
+	case "", llm.CodeTruncated, llm.CodeMalformed: // of a run these codes mean other things
+		return code
+	case llm.CodeUnavailable:
+		return run.CodeModelUnavailable
+	default:
+		return run.Code(class)
+	}
 }
 
 func (ex *Execution) ended(ctx context.Context, s session.Session, e journal.Ended, why error, content ...session.Event) (run.State, error) {

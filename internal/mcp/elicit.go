@@ -121,7 +121,7 @@ func (c *Conn) elicit(ctx context.Context, r *sdk.ElicitRequest) (*sdk.ElicitRes
 			return refuse(err)
 		}
 	}
-	if err := c.s.refusesSecret(schema); err != nil {
+	if err := c.s.refusesSecret(r.Params.Message, schema); err != nil {
 		return refuse(err)
 	}
 	action, content, err := u.call.Ask(ctx, c.s.redact(c.env, r.Params.Message), schema)

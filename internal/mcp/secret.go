@@ -169,9 +169,14 @@ func wordsOf(text string) []string {
 	return strings.Fields(b.String())
 }
 
-// refusesSecret returns why a question with a schema is refused, nil if it is not.
-func (s *Server) refusesSecret(schema []byte) error {
+// refusesSecret returns why a question is refused, nil if it is not.
+func (s *Server) refusesSecret(message string, schema []byte) error {
 	field, why := secretField(schema)
+	if why == "" && textAsksForSecret(message) {
+		if field = freeField(schema); field != "" {
+			why = "the question's message"
+		}
+	}
 	if why == "" {
 		return nil
 	}

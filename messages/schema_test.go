@@ -146,7 +146,7 @@ func full() map[string]any {
 			{Stream: "EV_1_0", Bytes: 9, MaxBytes: 10, Room: wire.RoomOpen},
 			{Stream: wire.FullDisk, Bytes: 10, MaxBytes: 10, Room: wire.RoomNone, Reason: "no space left on device"},
 		},
-		Draining: true, Gossip: "10.0.0.1:7946", Dead: true, Silent: 1, Offers: []string{"fix@r1"}, Started: 1,
+		Gaps: []string{"EV_1_0"}, Draining: true, Gossip: "10.0.0.1:7946", Dead: true, Silent: 1, Offers: []string{"fix@r1"}, Started: 1,
 	}
 	event := fullRecord()
 	return map[string]any{

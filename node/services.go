@@ -160,7 +160,7 @@ func (n *Instance) offered() []wire.Workflow {
 func (n *Instance) about() wire.Node {
 	a := wire.Node{
 		Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), PID: os.Getpid(), Started: n.started.UnixMilli(),
-		Full: n.conn.Streams.Full(),
+		Full: n.conn.Streams.Full(), Gaps: n.conn.Projections.Gaps(),
 	}
 	if n.members != nil {
 		a.Gossip = n.members.Addr()

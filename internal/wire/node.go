@@ -40,6 +40,9 @@ type Node struct {
 	// Strangers are the incarnations of nodes which use the same streams and belong to
 	// another gossip: each half takes the other one for dead.
 	Strangers []string `json:"strangers,omitempty"`
+	// Gaps are the event streams whose lineage has a gap that the node's relay found and
+	// could not fill: a repair can, once its cause is gone.
+	Gaps []string `json:"gaps,omitempty"`
 }
 
 // What a stream takes.

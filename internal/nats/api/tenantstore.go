@@ -311,7 +311,7 @@ func (t *tenantStore) announce(ctx context.Context, of session.Tenant, body []by
 			return nil, fmt.Errorf("entry of a node: %q: %w: want at most %d printable characters of ASCII", text, run.ErrMalformed, maxName)
 		}
 	}
-	n.Gossip, n.Full, n.Dead, n.Silent = "", nil, false, 0
+	n.Gossip, n.Full, n.Gaps, n.Dead, n.Silent = "", nil, nil, false, 0
 	known, err := t.entered(ctx, n.Incarnation)
 	if err != nil {
 		return nil, err

@@ -71,6 +71,7 @@ func (p *LineageRelay) Run(ctx context.Context) error {
 	if p.batches, err = p.batchesOf(ctx); err != nil {
 		return err
 	}
+	defer p.C.setGap(p.Stream, false) // the next relay of the stream looks
 	p.asks = make(chan chan repairAnswer)
 	repairs, err := p.serveRepair(context.WithoutCancel(ctx))
 	if err != nil {
@@ -117,6 +118,7 @@ func (p *LineageRelay) locate(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
+			p.C.setGap(p.Stream, true)
 			p.C.conn.Logger.Error("lineage has a gap; derive it again with rath cluster repair", "stream", p.Stream, "err", err)
 		case did.Published > 0:
 			p.C.conn.Logger.Warn("lineage had a gap, and is derived again from there", "stream", p.Stream, "from", did.From, "messages", did.Published)

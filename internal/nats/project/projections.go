@@ -1,6 +1,10 @@
 package project
 
 import (
+	"maps"
+	"slices"
+	"sync"
+
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -14,9 +18,31 @@ type Projections struct {
 	logs    *eventlog.Logs
 	// Watermarks is how far the relays of this process are.
 	Watermarks *watermarks
+
+	gapsMu sync.Mutex
+	gaps   map[string]bool // event streams, see Gaps
 }
 
 // NewProjections returns the projections of l, whose logs are in s.
 func NewProjections(s *streams.Streams, l *eventlog.Logs) *Projections {
-	return &Projections{conn: s.Conn, streams: s, logs: l, Watermarks: newWatermarks(s.Conn.Incarnation)}
+	return &Projections{conn: s.Conn, streams: s, logs: l, Watermarks: newWatermarks(s.Conn.Incarnation), gaps: map[string]bool{}}
+}
+
+// Gaps returns the event streams whose lineage has a gap that a relay of this process found
+// and could not fill.
+func (c *Projections) Gaps() []string {
+	c.gapsMu.Lock()
+	defer c.gapsMu.Unlock()
+	return slices.Sorted(maps.Keys(c.gaps))
+}
+
+// setGap notes whether the lineage of an event stream has a gap.
+func (c *Projections) setGap(stream string, gap bool) {
+	c.gapsMu.Lock()
+	defer c.gapsMu.Unlock()
+	if gap {
+		c.gaps[stream] = true
+	} else {
+		delete(c.gaps, stream)
+	}
 }

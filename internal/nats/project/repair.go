@@ -222,7 +222,11 @@ func answerOf(did wire.Repaired, err error) repairAnswer {
 
 // repaired repairs for a request, and for those that came meanwhile.
 func (p *LineageRelay) repaired(ctx context.Context, answer chan<- repairAnswer) {
-	a := answerOf(p.repair(ctx))
+	did, err := p.repair(ctx)
+	if err == nil {
+		p.C.setGap(p.Stream, false)
+	}
+	a := answerOf(did, err)
 	for {
 		answer <- a // which has room
 		select {

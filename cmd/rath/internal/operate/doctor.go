@@ -233,6 +233,7 @@ func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool
 	}
 	if ns, err := s.Nodes(ctx); err == nil && !s.Own() {
 		out = append(out, checkNodes(ns), checkPrograms(ns), checkModels(ns))
+		out = append(out, checkGaps(ns)...)
 		for i := range ns {
 			for _, f := range ns[i].Full {
 				out = append(out, finding{Check: "room", Found: "node " + ns[i].Name + ", " + f.Stream + ": " + term.Line(view.CapacityText(f), 300)})

@@ -60,6 +60,24 @@ func checkModels(ns []wire.Node) finding {
 	return f
 }
 
+// checkGaps reports the event streams whose lineage has a gap; nothing where none has.
+func checkGaps(ns []wire.Node) []finding {
+	var all []string
+	for _, n := range ns {
+		if !n.Dead {
+			all = append(all, n.Gaps...)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slices.Sort(all)
+	return []finding{{
+		Check: "lineage", Found: "there is a gap in that of " + view.Names(slices.Compact(all)) + `: lists, "top", "why" and "cluster tail" lack records`,
+		Remedy: `"rath cluster repair" derives it again from the logs, with the role operate; the log of the node has why the node could not`,
+	}}
+}
+
 // offersAgents reports whether agents run on a node: routers have none.
 func offersAgents(n wire.Node) bool {
 	return slices.ContainsFunc(n.Offers, func(o string) bool { return strings.HasPrefix(o, "agent@") })

@@ -93,3 +93,15 @@ func TestTwoGossips(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// TestDoctorNamesTheRepair: where a living node could not fill a gap in lineage doctor names
+// the event stream and the command that does.
+func TestDoctorNamesTheRepair(t *testing.T) {
+	if found := checkGaps([]wire.Node{{Name: "a"}, {Name: "b", Dead: true, Gaps: []string{"EV_1_3"}}}); len(found) > 0 {
+		t.Errorf("no living node has a gap: %+v", found)
+	}
+	found := checkGaps([]wire.Node{{Name: "a", Gaps: []string{"EV_1_2"}}, {Name: "b", Gaps: []string{"EV_1_0", "EV_1_2"}}})
+	if len(found) != 1 || found[0].OK || !strings.Contains(found[0].Found, "EV_1_0, EV_1_2") || !strings.Contains(found[0].Remedy, `"rath cluster repair"`) {
+		t.Errorf("%+v", found)
+	}
+}

@@ -61,7 +61,7 @@ func resume(ctx context.Context, a *app.App, name string, o *runOptions) (err er
 	if w, waits := errors.AsType[reference.WaitingError](err); waits { // until the node of this process takes it
 		r, err = messages.RunInfo{Run: w.Run, State: run.Queued}, nil
 	} else if r.Root != "" {
-		after = 0 // it is somewhere before: the lineage has it already
+		after = "" // it is somewhere before: the lineage has it already
 	}
 	if err != nil {
 		return err

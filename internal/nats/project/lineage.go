@@ -118,6 +118,7 @@ func (p *LineageRelay) locate(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
+			p.at = at // the gap stays, and the relay stores what follows
 			p.C.setGap(p.Stream, true)
 			p.C.conn.Logger.Error("lineage has a gap; derive it again with rath cluster repair", "stream", p.Stream, "err", err)
 		case did.Published > 0:

@@ -31,7 +31,8 @@ type batches struct {
 	// takes one at a time.
 	publish func(ctx context.Context, some []*nats.Msg) (uint64, error)
 	// alone is set where one server holds LINEAGE and other relays store in it, too. When
-	// that server lost the end, the sequence of the next message does not show it.
+	// that server lost the end, the sequence of the next message does not show it. A repair
+	// begins behind a message that may be another relay's, and does not look.
 	alone bool
 	// late has the relay give them only when it would be behind for longer than lateMost
 	// otherwise. Servers that agree on each message are given as many as there are.
@@ -191,7 +192,7 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		// A relay that stops waits for the answer: the next relay begins after what is
 		// stored, and announces nothing.
 		at, err := p.send(context.WithoutCancel(ctx), some)
-		if err == nil && (p.batches.alone || p.C.conn.Incarnation() != p.life || at <= p.at.At) && !p.stands(ctx, p.at) {
+		if err == nil && (p.batches.alone && !p.mute || p.C.conn.Incarnation() != p.life || at <= p.at.At) && !p.stands(ctx, p.at) {
 			return p.at, errReconnected // stored by a server that has lost the records before
 		}
 		if err == nil {

@@ -48,7 +48,8 @@ func TestServerFailureCodes(t *testing.T) {
 		{401, `{"error":{"message":"Incorrect API key provided","code":"invalid_api_key"}}`, "auth"},
 		{429, `{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}`, "quota"},
 		{404, `{"error":{"message":"The model m1 does not exist","code":"model_not_found"}}`, "model_not_found"},
-		{503, `{"error":{"message":"The server is away"}}`, run.CodeModelUnavailable},
+		{503, `{"error":{"message":"The server is overloaded"}}`, "overloaded"},
+		{500, `{"error":{"message":"The server is away"}}`, run.CodeModelUnavailable},
 	} {
 		synctest.Test(t, func(t *testing.T) { // tries have pauses between them
 			var w world

@@ -117,11 +117,14 @@ func (p *LineageRelay) locate(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case err != nil:
+		case err == nil:
+			p.C.setGap(p.Stream, false)
+		default:
 			p.at = at // the gap stays, and the relay stores what follows
 			p.C.setGap(p.Stream, true)
 			p.C.conn.Logger.Error("lineage has a gap; derive it again with rath cluster repair", "stream", p.Stream, "err", err)
-		case did.Published > 0:
+		}
+		if did.Published > 0 && err == nil {
 			p.C.conn.Logger.Warn("lineage had a gap, and is derived again from there", "stream", p.Stream, "from", did.From, "messages", did.Published)
 		}
 	}

@@ -119,6 +119,9 @@ func (p *LineageRelay) locate(ctx context.Context) error {
 			return ctx.Err()
 		case err == nil:
 			p.C.setGap(p.Stream, false)
+		case errors.Is(err, errReconnected), conn.IsTransient(err), p.C.conn.Incarnation() != p.life:
+			p.at = before // the gap is looked for again
+			return errReconnected
 		default:
 			p.at = at // the gap stays, and the relay stores what follows
 			p.C.setGap(p.Stream, true)

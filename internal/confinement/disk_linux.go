@@ -17,6 +17,10 @@ const (
 	// diskShare is how much longer the watch of the disk rests than it looks.
 	diskShare = 25
 	minRest   = 100 * time.Millisecond
+	// maxRest is how long the watch believes the free room of the file systems, and
+	// leastDrop how much less of it calls for a look before.
+	maxRest   = 2 * time.Second
+	leastDrop = 1 << 20
 	// lastLook bounds the look after a command: its end waits for it.
 	lastLook = 10 * time.Second
 	// leastFile is the least that a file counts, in bytes of the limit; see mostUse.
@@ -108,28 +112,48 @@ func (d *disk) exceeded(c *count) bool {
 	return c.over() || c.hidden && d.confined || c.deep && d.held == Use{}
 }
 
-// watch says when the directories hold more than they may. It looks again after a time that
-// grows with what a look takes, so that it costs at most a twenty-fifth of a processor; what
-// a command writes between two looks can be more than the limit, and the last look finds
-// it, see end.
+// watch says when the directories hold more than they may. It looks again once their file
+// systems have less free room than before, which is one system call to find out, and after
+// maxRest, as files that others remove may hide new ones. The time between two looks grows
+// with the time of a look, so that they cost at most a twenty-fifth of a processor. A command
+// may write more than the limit between two looks; the last one finds it, see end.
 //
 // It rests before its first look: the command before ended with one, and a look that opens
 // a closed directory while the command begins meets those that begin by opening it.
 func (d *disk) watch(over chan<- string, done <-chan struct{}) {
-	rest := minRest
-	for {
+	var before Use     // the free room at the last look
+	var next time.Time // of a look in any case
+	for rest := minRest; ; {
 		select {
 		case <-done:
 			return
 		case <-time.After(rest):
 		}
 		began := time.Now()
+		free, err := d.free()
+		if err == nil && began.Before(next) && before.Bytes-free.Bytes < leastDrop && before.Files-free.Files < leastDrop/leastFile {
+			continue
+		}
+		before, next = free, began.Add(maxRest)
 		if c := d.look(done, d.most(), true); d.exceeded(c) {
 			over <- "killed: " + d.says(c)
 			return
 		}
 		rest = max(minRest, diskShare*time.Since(began))
 	}
+}
+
+// free is the free room of the file systems of the directories.
+func (d *disk) free() (u Use, err error) {
+	for _, dir := range d.dirs {
+		var st unix.Statfs_t
+		if err := unix.Fstatfs(dir, &st); err != nil {
+			return u, err
+		}
+		u.Bytes += int64(st.Bfree) * st.Bsize
+		u.Files += int64(st.Ffree)
+	}
+	return u, nil
 }
 
 // end looks once more after a command, and notes in its result what it finds.

@@ -166,7 +166,7 @@ func (a *arena) pair(bytes int) *pair {
 	p.log = p.own.Logs.Log()
 	ctx, stop := context.WithCancel(a.b.Context())
 	var watching sync.WaitGroup
-	watching.Go(func() { a.check(p.own.Streams.WatchRoom(ctx)) }) // as nodes do
+	watching.Go(func() { a.check(p.own.Streams.Capacity.WatchRoom(ctx)) }) // as nodes do
 	a.b.Cleanup(func() { stop(); watching.Wait() })
 	nc, err := nats.Connect(url, nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox), nats.Name("bench bare"))
 	a.must(err)

@@ -34,8 +34,8 @@ type installation struct {
 func (n *Instance) install() {
 	c := n.conn
 	n.home = installation{
-		log: c.Logs.Log(), blobs: c.Logs.Blobs, nodes: c.Nodes, workflows: c.Dispatch.Workflows, tools: c.Tools,
-		deliver: c.Dispatch.Deliver, announce: c.Announce, answering: c.Streams.Answering,
+		log: c.Logs.Log(), blobs: c.Logs.Blobs, nodes: c.Nodes, workflows: c.Dispatch.Registry.Workflows, tools: c.Tools,
+		deliver: c.Dispatch.Delivery.Deliver, announce: c.Announce, answering: c.Streams.Answering,
 	}
 }
 

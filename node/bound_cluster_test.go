@@ -73,7 +73,7 @@ func TestBoundNodeInCluster(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if !other.Dispatch.Ping(ctx, host.Incarnation()) {
+	if !other.Dispatch.Delivery.Ping(ctx, host.Incarnation()) {
 		t.Error("the bound node does not answer whether it lives")
 	}
 	gone, err := messages.BoundIncarnation("acme", "AAAAAAAAAAAA")
@@ -83,7 +83,7 @@ func TestBoundNodeInCluster(t *testing.T) {
 	least := time.Hour // the machine's other work slows down single ones
 	for range 5 {
 		began := time.Now()
-		if other.Dispatch.Ping(ctx, gone) {
+		if other.Dispatch.Delivery.Ping(ctx, gone) {
 			t.Error("a bound node that is not there answers")
 		}
 		least = min(least, time.Since(began))

@@ -335,7 +335,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.system = actors.New(&actors.Options{
 		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.Level, Logger: n.log, OnAppend: n.metrics.Appended,
 		Runtime: n.runtime, Workflows: n.registry, Slots: n.o.Slots, Drain: n.o.Drain,
-		Alive: n.alive(), Changed: n.changed(), Deliver: n.home.deliver, LastWords: n.conn.Dispatch.LastWords,
+		Alive: n.alive(), Changed: n.changed(), Deliver: n.home.deliver, LastWords: n.conn.Dispatch.Delivery.LastWords,
 	})
 	n.wired.Store(true)
 	return nil
@@ -431,11 +431,11 @@ func (n *Instance) URL() string {
 
 // Full returns the streams that do not take everything, and "disk" if the
 // disk of the store does not.
-func (n *Instance) Full() []wire.StreamFill { return n.conn.Streams.Full() }
+func (n *Instance) Full() []wire.StreamFill { return n.conn.Streams.Capacity.Full() }
 
 // Stores returns nil if something can be stored at this moment, and otherwise says
 // what is in the way.
-func (n *Instance) Stores(ctx context.Context) error { return n.conn.Streams.Stores(ctx) }
+func (n *Instance) Stores(ctx context.Context) error { return n.conn.Streams.Capacity.Stores(ctx) }
 
 // WatchDeadLetters calls fn for each task that is refused from now on, by any node,
 // until ctx ends.

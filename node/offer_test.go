@@ -32,7 +32,7 @@ func TestRoutersPool(t *testing.T) {
 	}
 	routed := func(n *Instance) []string {
 		t.Helper()
-		all, err := n.conn.Dispatch.Workflows(ctx)
+		all, err := n.conn.Dispatch.Registry.Workflows(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestRoutersPool(t *testing.T) {
 	if got := routed(r); !slices.Equal(got, both) {
 		t.Errorf("a node of their pool leaves routers with %v", got)
 	}
-	if err := r.conn.Dispatch.Withdraw(ctx, "front", both...); err != nil {
+	if err := r.conn.Dispatch.Registry.Withdraw(ctx, "front", both...); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.repairOffer(ctx); err != nil {

@@ -92,7 +92,7 @@ func (n *Instance) offer(ctx context.Context) error {
 	if err := n.withdrawStale(ctx, !n.o.Idle); err != nil {
 		return err
 	}
-	return n.conn.Dispatch.Register(ctx, n.o.Pool, n.offered())
+	return n.conn.Dispatch.Registry.Register(ctx, n.o.Pool, n.offered())
 }
 
 // offerEvery is how often a node compares its offer with the registry.
@@ -124,7 +124,7 @@ func (n *Instance) repairOffer(ctx context.Context) error {
 	if err := n.withdrawStale(ctx, false); err != nil {
 		return err
 	}
-	all, err := n.conn.Dispatch.Workflows(ctx)
+	all, err := n.conn.Dispatch.Registry.Workflows(ctx)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (n *Instance) repairOffer(ctx context.Context) error {
 	for _, w := range missing {
 		n.log.Warn("a workflow of this node was withdrawn and is registered again", "pool", n.o.Pool, "workflow", w.Name)
 	}
-	return n.conn.Dispatch.Register(ctx, n.o.Pool, missing)
+	return n.conn.Dispatch.Registry.Register(ctx, n.o.Pool, missing)
 }
 
 // withdrawStale takes workflows off the node's pool that none of its living nodes has: "auto"
@@ -149,7 +149,7 @@ func (n *Instance) withdrawStale(ctx context.Context, all bool) error {
 	if err != nil {
 		return err
 	}
-	on, err := n.conn.Dispatch.Workflows(ctx)
+	on, err := n.conn.Dispatch.Registry.Workflows(ctx)
 	if err != nil {
 		return err
 	}
@@ -171,5 +171,5 @@ func (n *Instance) withdrawStale(ctx context.Context, all bool) error {
 			stale = append(stale, w.Name)
 		}
 	}
-	return n.conn.Dispatch.Withdraw(ctx, n.o.Pool, stale...)
+	return n.conn.Dispatch.Registry.Withdraw(ctx, n.o.Pool, stale...)
 }

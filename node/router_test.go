@@ -270,7 +270,7 @@ func TestPoolForgets(t *testing.T) {
 	model := newWitnessed(t, "auto.txtar")
 	offered := func(n *Instance) string {
 		t.Helper()
-		all, err := n.conn.Dispatch.Workflows(t.Context())
+		all, err := n.conn.Dispatch.Registry.Workflows(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,7 +339,7 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 		many[i] = wire.Workflow{Name: fmt.Sprintf("sort-%03d", i), Revision: "1", Description: strings.Repeat("Sorts invoices of customers by their numbers. ", 20)}
 	}
 	began := time.Now()
-	if err := n.conn.Dispatch.Register(ctx, "sorting", many); err != nil {
+	if err := n.conn.Dispatch.Registry.Register(ctx, "sorting", many); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("1000 workflows were registered in %v", time.Since(began).Round(time.Millisecond))

@@ -25,7 +25,7 @@ func (n *Instance) serve(ctx context.Context) error {
 		return err
 	}
 	n.front, n.own = newServiceGroup(services), newServiceGroup(services)
-	deliver, err := n.conn.Dispatch.ServeDeliver(n.own.ctx, n.incarnation, n.system.Delivered)
+	deliver, err := n.conn.Dispatch.Delivery.ServeDeliver(n.own.ctx, n.incarnation, n.system.Delivered)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (n *Instance) serve(ctx context.Context) error {
 		}
 	}
 	if n.o.Deaths != nil {
-		n.background(services, "deaths of nodes", func(ctx context.Context) error { return n.conn.Dispatch.ServeDeaths(ctx, n.o.Deaths) })
+		n.background(services, "deaths of nodes", func(ctx context.Context) error { return n.conn.Dispatch.Delivery.ServeDeaths(ctx, n.o.Deaths) })
 	}
 	if n.o.Idle {
 		return nil
@@ -106,7 +106,7 @@ func (n *Instance) serveAll(services context.Context) error {
 		return err
 	}
 	n.front.add(store)
-	n.background(services, "room of streams", n.conn.Streams.WatchRoom)
+	n.background(services, "room of streams", n.conn.Streams.Capacity.WatchRoom)
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (n *Instance) offered() []wire.Workflow {
 func (n *Instance) about() wire.Node {
 	a := wire.Node{
 		Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), PID: os.Getpid(), Started: n.started.UnixMilli(),
-		Full: n.conn.Streams.Full(), Gaps: n.conn.Projections.Gaps(),
+		Full: n.conn.Streams.Capacity.Full(), Gaps: n.conn.Projections.Gaps(),
 	}
 	if n.members != nil {
 		a.Gossip = n.members.Addr()
@@ -180,7 +180,7 @@ func (n *Instance) about() wire.Node {
 func (n *Instance) standing() metrics.State {
 	return metrics.State{
 		Connected: n.conn.Conn.Connected(), Pool: n.o.Pool, Slots: n.o.Slots, Free: n.system.Free(),
-		Partitions: n.conn.Dispatch.Relaying(), Fills: n.conn.Streams.Fills(), DeadLetters: n.conn.Dispatch.DeadLettered(),
+		Partitions: n.conn.Dispatch.Relaying(), Fills: n.conn.Streams.Capacity.Fills(), DeadLetters: n.conn.Dispatch.DeadLettered(),
 	}
 }
 

@@ -113,7 +113,7 @@ var rules = map[string]rule{
 	"cluster":                  {others: list("github.com/hashicorp/memberlist")},
 	"internal/nats/schedule":   {ours: list("internal/commitlog", "internal/journal", "session", "run", "messages"), test: list("internal/transcript")},
 	"internal/nats/permission": {ours: list("session", "run", "messages")},
-	"internal/nats/conn":       {ours: list("internal/wire", "session", "run", "messages", "internal/nats/permission"), others: list("github.com/nats-io/nats.go"), test: list("internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
+	"internal/nats/conn":       {ours: list("internal/wire", "session", "run", "messages", "internal/nats/permission"), others: list("github.com/nats-io/nats.go"), test: list("internal/nats/streams", "internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
 	// Layer 3.
 	"actors": {
 		ours:   list("internal/commitlog", "internal/journal", "flow", "internal/engine", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection", "internal/workers"),
@@ -123,7 +123,7 @@ var rules = map[string]rule{
 	"internal/nats/streams": {
 		ours:   list("internal/wire", "internal/journal", "blob", "session", "run", "internal/lineage", "messages", "internal/offload", "internal/protection", "internal/nats/conn"),
 		others: list("github.com/nats-io/nats.go"),
-		test:   list("internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
+		test:   list("internal/commitlog", "internal/nats/eventlog", "internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "internal/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/streams/streamstest": {ours: list("session", "run", "messages", "internal/lineage", "internal/nats/conn", "internal/nats/streams", "internal/natsserver", "internal/natstest"), others: list("github.com/nats-io/nats.go")},
 	"internal/nats/eventlog": {

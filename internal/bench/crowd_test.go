@@ -76,7 +76,7 @@ func crowd(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer conn.Conn.Close()
-	if err := conn.Dispatch.Register(b.Context(), "absent", []wire.Workflow{{Name: "waits", Revision: "1"}}); err != nil {
+	if err := conn.Dispatch.Registry.Register(b.Context(), "absent", []wire.Workflow{{Name: "waits", Revision: "1"}}); err != nil {
 		b.Fatal(err)
 	}
 	nc := dial(b, at.URL)

@@ -53,11 +53,11 @@ func TestPromptsOfPurgedSessions(t *testing.T) {
 		if len(out) != 1 || out[0].State != Archived || named() != 0 {
 			t.Fatalf("%+v; %d blobs are named after the last tree", out, named())
 		}
-		m, err := w.op.Conn.Last(t.Context(), streams.StreamBlob, streams.PrefixBlob+string(session.DefaultTenant)+"."+blob.Sum([]byte(keptPrompt)).String())
+		m, err := w.op.Messages.Last(t.Context(), streams.StreamBlob, streams.PrefixBlob+string(session.DefaultTenant)+"."+blob.Sum([]byte(keptPrompt)).String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if gone, err := w.op.Conn.RemoveMessage(t.Context(), streams.StreamBlob, m.Seq); err != nil || !gone {
+		if gone, err := w.op.Messages.RemoveMessage(t.Context(), streams.StreamBlob, m.Seq); err != nil || !gone {
 			t.Fatalf("%v, %v", gone, err)
 		}
 		if _, err := prompt(); !errors.Is(err, blob.ErrNotFound) {

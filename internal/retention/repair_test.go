@@ -63,7 +63,7 @@ func (w *world) forget(id session.ID) {
 			continue
 		}
 		if n++; n%2 == 0 {
-			if _, err := w.op.Conn.RemoveMessage(w.t.Context(), streams.StreamLineage, m.seq); err != nil {
+			if _, err := w.op.Messages.RemoveMessage(w.t.Context(), streams.StreamLineage, m.seq); err != nil {
 				w.t.Fatal(err)
 			}
 		}

@@ -33,7 +33,7 @@ func (p *pruning) free(ctx context.Context) (int, error) {
 		r := &found[i]
 		if r.home == "" {
 			// Its alias has the code or the cancel, from which intake makes the result again.
-			removed[i], err = p.c.Conn.RemoveMessage(ctx, streams.StreamResult, r.seq)
+			removed[i], err = p.c.Messages.RemoveMessage(ctx, streams.StreamResult, r.seq)
 		} else {
 			removed[i], err = p.c.Archive.RemoveResult(ctx, session.Key{Tenant: r.tenant, ID: r.home}, r.run, r.seq)
 		}

@@ -202,11 +202,11 @@ func TestPruneMakesRoom(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		watching, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		w.work.Go(func() { _ = w.conn.Streams.WatchRoom(watching) })
+		w.work.Go(func() { _ = w.conn.Streams.Capacity.WatchRoom(watching) })
 		for i := range 12 {
 			w.done("agent", messages.Task{ID: run.ID(fmt.Sprint("fill", i))})
 		}
-		info, err := w.op.Conn.StreamInfo(t.Context(), streams.StreamResult)
+		info, err := w.op.Messages.StreamInfo(t.Context(), streams.StreamResult)
 		if err != nil {
 			t.Fatal(err)
 		}

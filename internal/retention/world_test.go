@@ -145,7 +145,7 @@ func (w *world) start(incarnation string) {
 		}
 		offers = append(offers, wire.Workflow{Name: name, Revision: "1"})
 	}
-	if err := w.conn.Dispatch.Register(ctx, dispatch.DefaultPool, offers); err != nil {
+	if err := w.conn.Dispatch.Registry.Register(ctx, dispatch.DefaultPool, offers); err != nil {
 		t.Fatal(err)
 	}
 	log := w.conn.Logs.Log()

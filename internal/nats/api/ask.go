@@ -124,15 +124,15 @@ const replicaLag = 250 * time.Millisecond
 func (c *Conn) othersStore(ctx context.Context, t session.Tenant) (bool, error) {
 	for p := range c.Streams.Partitions() {
 		stream := messages.EventStream(c.Streams.Generation(), p)
-		info, err := c.Conn.StreamInfo(ctx, stream)
+		info, err := c.Messages.StreamInfo(ctx, stream)
 		if err != nil {
 			return false, fmt.Errorf("nats/api: look at stream %s: %w", stream, conn.StreamError(err))
 		}
 		own := strings.TrimSuffix(info.Config.Subjects[0], ">") + string(t) + ".>"
-		count, err := c.Streams.Count(ctx, stream, own)
+		count, err := c.Streams.Capacity.Count(ctx, stream, own)
 		if err == nil && count < info.State.Msgs {
 			conn.Pause(ctx, replicaLag)
-			count, err = c.Streams.Count(ctx, stream, own)
+			count, err = c.Streams.Capacity.Count(ctx, stream, own)
 		}
 		if err != nil || count < info.State.Msgs {
 			return err == nil, err

@@ -80,7 +80,7 @@ func (b *bindings) Append(ctx context.Context, at commitlog.Position, c commitlo
 	// The suite's ids are not minted, so that queries take them for names.
 	if at.Seq == 0 && c.Key.Valid() == nil {
 		subject := streams.KeySubject(streams.BucketAlias, wire.SessionAliasKey(c.Key.Tenant, string(c.Key.ID)))
-		_, err := b.asked.Conn.PublishExpecting(context.WithoutCancel(ctx), subject, 0, nil, fmt.Appendf(nil, `{"session":%q}`, c.Key.ID))
+		_, err := b.asked.Messages.PublishExpecting(context.WithoutCancel(ctx), subject, 0, nil, fmt.Appendf(nil, `{"session":%q}`, c.Key.ID))
 		if err != nil && !errors.Is(err, conn.ErrExpectation) {
 			return commitlog.Position{}, err
 		}
@@ -114,7 +114,11 @@ func (b *bindings) LoadPage(ctx context.Context, t session.Tenant, digest string
 
 // Foul implements sessiontest.Fouler.
 func (b *bindings) Foul(ctx context.Context, k session.Key, raw []byte) error {
-	return suiteLog{c: b.asked}.Foul(ctx, k, raw)
+	_, subject, err := b.asked.Logs.Place(k)
+	if err == nil {
+		_, err = b.asked.Conn.JS.Publish(ctx, subject, raw)
+	}
+	return err
 }
 
 // TestBoundLogSuite has the log of a node that is bound to a tenant keep what every log

@@ -15,6 +15,7 @@ import (
 // Conn is a connection, and the parts over it. It is safe for concurrent use.
 type Conn struct {
 	Conn        *conn.Conn
+	Messages    *conn.Messages
 	Streams     *streams.Streams
 	Logs        *eventlog.Logs
 	Projections *project.Projections
@@ -42,6 +43,7 @@ func Over(s *streams.Streams) *Conn {
 	projections := project.NewProjections(s, logs)
 	return &Conn{
 		Conn:        s.Conn,
+		Messages:    s.Messages,
 		Streams:     s,
 		Logs:        logs,
 		Projections: projections,

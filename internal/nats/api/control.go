@@ -232,7 +232,7 @@ const (
 // of the tasks for which no stream has room. While there may be such, the answer is
 // run.ErrBusy, too.
 func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) (bool, error) {
-	consumer, err := c.Streams.LookQueue(ctx, streams.TasksQueue())
+	consumer, err := c.Streams.Reconciler.LookQueue(ctx, streams.TasksQueue())
 	if err != nil {
 		return false, err
 	}
@@ -242,7 +242,7 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 	}
 	from := info.Delivered.Stream + 1
 	for range lookAt {
-		m, err := c.Conn.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
+		m, err := c.Messages.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
 		switch {
 		case errors.Is(err, conn.ErrNoMessage) && info.NumAckPending == 0:
 			return false, nil
@@ -266,7 +266,7 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, info *jetstream.ConsumerInfo) (bool, error) {
 	from := info.AckFloor.Stream + 1
 	for range lookAt {
-		m, err := c.Conn.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
+		m, err := c.Messages.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
 		switch {
 		case errors.Is(err, conn.ErrNoMessage) || err == nil && m.Seq > info.Delivered.Stream:
 			conn.Pause(ctx, aliasSoon)

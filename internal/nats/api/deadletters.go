@@ -117,7 +117,7 @@ func (c *Conn) WatchDeadLetters(ctx context.Context, fn func(t session.Tenant, w
 
 // letters answers a query for a page of dead letters.
 func (a answerer) letters(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
-	end, err := a.c.Conn.LastSequence(ctx, streams.StreamDLQ)
+	end, err := a.c.Messages.LastSequence(ctx, streams.StreamDLQ)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (a answerer) letters(ctx context.Context, t session.Tenant, q wire.Query) (
 	}
 	out := wire.DeadLetters{Letters: []wire.StoredLetter{}}
 	room := pageRoom
-	for m, err := range a.c.Conn.UpTo(ctx, streams.StreamDLQ, streams.PrefixDLQ+string(t)+".>", q.After, end) {
+	for m, err := range a.c.Messages.UpTo(ctx, streams.StreamDLQ, streams.PrefixDLQ+string(t)+".>", q.After, end) {
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +149,7 @@ func (a answerer) letters(ctx context.Context, t session.Tenant, q wire.Query) (
 // endedLetters returns the letters of a tenant that have an end, as of a sequence of DLQ.
 func (c *Conn) endedLetters(ctx context.Context, t session.Tenant, at uint64) (map[uint64]bool, error) {
 	ended := map[uint64]bool{}
-	for m, err := range c.Conn.UpTo(ctx, streams.StreamDLQ, streams.PrefixDLQ+string(t)+".*.*", 0, at) {
+	for m, err := range c.Messages.UpTo(ctx, streams.StreamDLQ, streams.PrefixDLQ+string(t)+".*.*", 0, at) {
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +167,7 @@ func (c *Conn) controlDead(ctx context.Context, of wire.Controlled, body message
 	if err != nil || at == 0 {
 		return "", fmt.Errorf("dead letter %q: %w: name it by its sequence", id, run.ErrMalformed)
 	}
-	m, err := c.Conn.LeaderAt(ctx, streams.StreamDLQ, at)
+	m, err := c.Messages.LeaderAt(ctx, streams.StreamDLQ, at)
 	tenant, workflow, ok := messages.ParseDeadLetterSubject(m.Subject)
 	switch {
 	case errors.Is(err, conn.ErrNoMessage), err == nil && (!ok || tenant != t):
@@ -207,7 +207,7 @@ func (c *Conn) endLetter(ctx context.Context, subject string, last uint64, end w
 	if err != nil {
 		return end, 0, err
 	}
-	m, _, err := c.Conn.PutAfter(ctx, streams.StreamDLQ, subject, last, data)
+	m, _, err := c.Messages.PutAfter(ctx, streams.StreamDLQ, subject, last, data)
 	if err == nil {
 		now, err = wire.DecodeLetterEnd(m.Data)
 	}
@@ -224,7 +224,7 @@ func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject st
 	if err != nil {
 		return "", err
 	}
-	have, err := c.Conn.LeaderLast(ctx, streams.StreamDLQ, subject)
+	have, err := c.Messages.LeaderLast(ctx, streams.StreamDLQ, subject)
 	revision := have.Seq
 	switch {
 	case err == nil:
@@ -250,7 +250,7 @@ func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject st
 	if err != nil {
 		return "", err
 	}
-	if err = c.Conn.PublishAtLeastOnce(ctx, &nats.Msg{Subject: to, Data: body}); err != nil {
+	if err = c.Messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: to, Data: body}); err != nil {
 		if errors.Is(err, conn.ErrFull) {
 			err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 		}

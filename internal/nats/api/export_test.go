@@ -42,7 +42,7 @@ func (c *Conn) Stored(ctx context.Context, stream, filter string) iter.Seq2[[]by
 		defer cancel()
 		in := make(chan conn.Message, conn.FollowAhead)
 		err := conn.Following(ctx, func(ctx context.Context) error {
-			return c.Conn.Follow(ctx, stream, filter, 1, in)
+			return c.Messages.Follow(ctx, stream, filter, 1, in)
 		}, func(ctx context.Context) error {
 			for {
 				select {

@@ -118,7 +118,7 @@ func (a answerer) tasks(ctx context.Context, t session.Tenant, q wire.Query) (an
 // id counts. The stream of tasks takes no direct reads.
 func (a answerer) amongUntaken(ctx context.Context, t session.Tenant, missing map[run.ID]int, found []*wire.KnownTask) error {
 	for from, read := uint64(1), 0; len(missing) > 0 && read < untakenMost; read++ {
-		m, err := a.c.Conn.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(t)+".>", from)
+		m, err := a.c.Messages.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(t)+".>", from)
 		if errors.Is(err, conn.ErrNoMessage) {
 			return nil
 		}

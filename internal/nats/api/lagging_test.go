@@ -115,7 +115,7 @@ func TestNamedFromReplicaBehind(t *testing.T) {
 			err = b.Offer(t.Context(), []wire.Workflow{{Name: "own"}})
 		}
 		if err == nil {
-			err = c.Dispatch.Enter(t.Context(), wire.ToolKey("acme", "send"), []byte(`{"name":"send"}`))
+			err = c.Dispatch.Registry.Enter(t.Context(), wire.ToolKey("acme", "send"), []byte(`{"name":"send"}`))
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -58,7 +58,7 @@ func TestClusterLosesLineage(t *testing.T) {
 	defer stop()
 	for i := range 2 {
 		own := clustered(ctx, t, cluster.URLs(i))
-		defer own.Close()
+		defer own.Conn.Close()
 		relays.Go(func() {
 			if err := own.Dispatch.StartRelay(relaying, &dispatch.RelayOptions{Incarnation: fmt.Sprintf("r%d", i)}).Wait(); err != nil {
 				t.Errorf("relay %d: %v", i, err)
@@ -107,7 +107,7 @@ func TestClusterLosesLineage(t *testing.T) {
 	}
 	stop()
 	relays.Wait()
-	if err := c.Close(); err != nil {
+	if err := c.Conn.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -90,11 +90,11 @@ func (c *Conn) putNode(ctx context.Context, n wire.Node) (seq uint64, err error)
 	if err != nil {
 		return 0, err
 	}
-	return c.Conn.Publish(ctx, &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, n.Incarnation), Data: data})
+	return c.Messages.Publish(ctx, &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, n.Incarnation), Data: data})
 }
 
 func (c *Conn) removeNode(ctx context.Context, incarnation string) error {
-	_, err := c.Conn.Publish(ctx, &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Header: nats.Header{"KV-Operation": {"DEL"}}})
+	_, err := c.Messages.Publish(ctx, &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Header: nats.Header{"KV-Operation": {"DEL"}}})
 	return err
 }
 

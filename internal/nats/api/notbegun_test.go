@@ -84,7 +84,7 @@ func TestControlOfATaskOnItsWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		var e streams.Lookup
-		consumer, err := c.Streams.OpenQueue(t.Context(), &e, streams.TasksQueue())
+		consumer, err := c.Streams.Reconciler.OpenQueue(t.Context(), &e, streams.TasksQueue())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,7 +55,7 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any
 	}
 	if q.All {
 		ids := streams.KeySubject(streams.BucketAlias, wire.RunAliasKey(t, "*"))
-		if out.Submitted, err = a.c.Streams.Count(ctx, "KV_"+streams.BucketAlias, ids); err != nil {
+		if out.Submitted, err = a.c.Streams.Capacity.Count(ctx, "KV_"+streams.BucketAlias, ids); err != nil {
 			return nil, err
 		}
 	}
@@ -122,7 +122,7 @@ func (c *Conn) untaken(ctx context.Context, t session.Tenant) (uint64, error) {
 	if n == 0 {
 		return 0, nil
 	}
-	consumer, err := c.Streams.LookQueue(ctx, streams.TasksQueue())
+	consumer, err := c.Streams.Reconciler.LookQueue(ctx, streams.TasksQueue())
 	if err != nil || consumer == nil { // no node was ever there
 		return n, err
 	}
@@ -389,7 +389,7 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (
 }
 
 func (a answerer) workflows(ctx context.Context, t session.Tenant, _ wire.Query) (any, error) {
-	ws, err := a.c.Dispatch.Workflows(ctx)
+	ws, err := a.c.Dispatch.Registry.Workflows(ctx)
 	return wire.Workflows{Workflows: dispatch.OfferedTo(ws, t)}, err
 }
 
@@ -405,7 +405,7 @@ func (a answerer) nodes(ctx context.Context, t session.Tenant, _ wire.Query) (an
 			ns[i].Dead = ns[i].Gossip != "" && !a.Alive(ns[i].Incarnation)
 		}
 	}
-	return wire.Nodes{Nodes: append([]wire.Node{}, ns...), Streams: a.c.Streams.Room()}, err
+	return wire.Nodes{Nodes: append([]wire.Node{}, ns...), Streams: a.c.Streams.Capacity.Room()}, err
 }
 
 // Queries answer what a tenant asks about its runs and sessions.

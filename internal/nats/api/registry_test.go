@@ -29,7 +29,7 @@ func TestNewerEntryStays(t *testing.T) {
 		return c.controlTool(ctx, tenant, "weather", messages.VerbToolWithdraw, nil)
 	}
 	register := func(ctx context.Context, c *Conn, revision string) error {
-		return c.Dispatch.Register(ctx, "gpu", []wire.Workflow{{Name: "w", Revision: revision}})
+		return c.Dispatch.Registry.Register(ctx, "gpu", []wire.Workflow{{Name: "w", Revision: revision}})
 	}
 	for _, tt := range []struct {
 		name               string
@@ -98,7 +98,7 @@ func TestNewerEntryStays(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					workflows, err := newer.Dispatch.Workflows(t.Context())
+					workflows, err := newer.Dispatch.Registry.Workflows(t.Context())
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -158,7 +158,7 @@ func TestLaggingReplica(t *testing.T) {
 		if err := c.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Dispatch.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}); err != nil {
+		if err := c.Dispatch.Registry.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}); err != nil {
 			t.Fatal(err)
 		}
 		tool := func(what string) {
@@ -176,7 +176,7 @@ func TestLaggingReplica(t *testing.T) {
 		tool("has an older tool")
 		last, firedLast := natstest.Once(`REGISTRY.workflow.\u003e`, natstest.Replace(`workflow.`, `workfloo.`))
 		w.Set(nil, last)
-		all, err := c.Dispatch.Workflows(t.Context(), "w", "nothing", "*")
+		all, err := c.Dispatch.Registry.Workflows(t.Context(), "w", "nothing", "*")
 		if err != nil || len(all) != 1 || all[0].Pool != "gpu" {
 			t.Errorf("the replica does not have the workflow: %+v, %v", all, err)
 		}

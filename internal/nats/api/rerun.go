@@ -60,7 +60,7 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, user, req
 		return "", err
 	}
 	from := messages.Submitter{By: cmp.Or(h.Record.By, messages.UserAnonymous), Via: user}
-	err = c.Conn.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, from.Token(), h.Record.Task.Workflow), Data: body})
+	err = c.Messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, from.Token(), h.Record.Task.Workflow), Data: body})
 	if errors.Is(err, conn.ErrFull) {
 		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 	}

@@ -26,7 +26,7 @@ func TestGreedyTenantLeavesRoom(t *testing.T) {
 	if err := c.Streams.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := c.Streams.LookStream(ctx, streams.StreamTasks)
+	tasks, err := c.Streams.Reconciler.LookStream(ctx, streams.StreamTasks)
 	if err != nil {
 		t.Fatal(err)
 	}

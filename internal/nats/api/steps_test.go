@@ -70,12 +70,5 @@ func takeAll(t testing.TB, c *Conn) (taken func() int) {
 	}
 }
 
-// shortly is for a request that the server refuses by not answering it.
-func shortly(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // TakeAll is takeAll for tests outside of the package.
 func (c *Conn) TakeAll(t testing.TB) (taken func() int) { return takeAll(t, c) }

@@ -529,7 +529,7 @@ func TestStoryOfATaskThatNobodyOffersAnyMore(t *testing.T) {
 		}
 		first.kill()
 		other := startNodeWith(t, srv, "node-2", &spec{pool: "others", only: []flow.Registration{}})
-		if err := other.conn.Dispatch.Withdraw(t.Context(), dispatch.DefaultPool, "hold"); err != nil {
+		if err := other.conn.Dispatch.Registry.Withdraw(t.Context(), dispatch.DefaultPool, "hold"); err != nil {
 			t.Fatal(err)
 		}
 		submit(t, nc, "hold", `{"id":"r1"}`)

@@ -353,7 +353,7 @@ func TestPools(t *testing.T) {
 // offer has a pool without nodes offer a workflow.
 func (n *node) offer(t *testing.T, pool, workflow string) {
 	t.Helper()
-	if err := n.conn.Dispatch.Register(t.Context(), pool, []wire.Workflow{{Name: workflow, Revision: "1"}}); err != nil {
+	if err := n.conn.Dispatch.Registry.Register(t.Context(), pool, []wire.Workflow{{Name: workflow, Revision: "1"}}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -279,7 +279,7 @@ func (t *tenantStore) deliver(ctx context.Context, of session.Tenant, body []byt
 			return nil, fmt.Errorf("delivery to tenant %s, by a node of tenant %s: %w", other, of, session.ErrTenant)
 		}
 	}
-	a, err := t.c.Dispatch.Deliver(ctx, d.Incarnation, w)
+	a, err := t.c.Dispatch.Delivery.Deliver(ctx, d.Incarnation, w)
 	if err != nil {
 		return nil, err
 	}
@@ -337,7 +337,7 @@ func (t *tenantStore) announce(ctx context.Context, of session.Tenant, body []by
 
 // entered reports whether a node has an entry.
 func (t *tenantStore) entered(ctx context.Context, incarnation string) (bool, error) {
-	m, err := t.c.Conn.Last(ctx, "KV_"+streams.BucketNode, streams.KeySubject(streams.BucketNode, incarnation))
+	m, err := t.c.Messages.Last(ctx, "KV_"+streams.BucketNode, streams.KeySubject(streams.BucketNode, incarnation))
 	if errors.Is(err, conn.ErrNoMessage) {
 		return false, nil
 	}
@@ -363,7 +363,7 @@ func (t *tenantStore) offer(ctx context.Context, of session.Tenant, body []byte)
 		}
 		names[w.Name] = true
 	}
-	all, err := t.c.Dispatch.Workflows(ctx)
+	all, err := t.c.Dispatch.Registry.Workflows(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -386,7 +386,7 @@ func (t *tenantStore) offer(ctx context.Context, of session.Tenant, body []byte)
 	if len(names) > maxOffered {
 		return nil, fmt.Errorf("workflows of tenant %s: %w: its nodes may offer %d", of, run.ErrBusy, maxOffered)
 	}
-	return &nats.Msg{}, errors.Join(t.c.Dispatch.Withdraw(ctx, pool, gone...), t.c.Dispatch.Register(ctx, pool, o.Workflows))
+	return &nats.Msg{}, errors.Join(t.c.Dispatch.Registry.Withdraw(ctx, pool, gone...), t.c.Dispatch.Registry.Register(ctx, pool, o.Workflows))
 }
 
 // named looks for workflows and tools by their names.
@@ -405,7 +405,7 @@ func (t *tenantStore) named(ctx context.Context, of session.Tenant, body []byte)
 		out.Tools = slices.DeleteFunc(out.Tools, func(v wire.Tool) bool { return !slices.Contains(n.Tools, v.Name) })
 	}
 	if err == nil && len(n.Workflows) > 0 {
-		out.Workflows, err = t.c.Dispatch.Workflows(ctx, n.Workflows...)
+		out.Workflows, err = t.c.Dispatch.Registry.Workflows(ctx, n.Workflows...)
 		out.Workflows = slices.DeleteFunc(dispatch.OfferedTo(out.Workflows, of), func(w wire.Workflow) bool { return !slices.Contains(n.Workflows, w.Name) })
 	}
 	if err != nil {

@@ -50,7 +50,7 @@ func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]
 			continue
 		}
 		all = slices.DeleteFunc(all, func(v wire.Tool) bool { return v.Name == name })
-		m, err := c.Conn.LeaderLast(ctx, "KV_"+streams.BucketRegistry, streams.KeySubject(streams.BucketRegistry, wire.ToolKey(t, name)))
+		m, err := c.Messages.LeaderLast(ctx, "KV_"+streams.BucketRegistry, streams.KeySubject(streams.BucketRegistry, wire.ToolKey(t, name)))
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 			return nil, fmt.Errorf("nats/api: tool %s: %w", name, err)
 		}
@@ -74,7 +74,7 @@ func (c *Conn) controlTool(ctx context.Context, t session.Tenant, name, verb str
 	case messages.VerbToolAnnounce:
 		return c.announceTool(ctx, t, name, data)
 	case messages.VerbToolWithdraw:
-		return c.Dispatch.Unregister(ctx, wire.ToolKey(t, name))
+		return c.Dispatch.Registry.Unregister(ctx, wire.ToolKey(t, name))
 	}
 	return fmt.Errorf("tool %q: verb %q: %w: %s or %s", name, verb, run.ErrMalformed, messages.VerbAnnounce, messages.VerbWithdraw)
 }
@@ -105,7 +105,7 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 	if err != nil {
 		return err
 	}
-	if err := c.Dispatch.Enter(ctx, wire.ToolKey(t, name), entry); err != nil {
+	if err := c.Dispatch.Registry.Enter(ctx, wire.ToolKey(t, name), entry); err != nil {
 		return fmt.Errorf("nats/api: announce tool %s: %w", name, err)
 	}
 	return nil

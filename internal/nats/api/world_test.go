@@ -188,7 +188,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	}
 	n.sys = actors.New(&actors.Options{
 		Log: log, Spills: true, Values: values, Incarnation: incarnation, Runtime: rt, Workflows: registry, Slots: slots,
-		Deliver: own.Dispatch.Deliver,
+		Deliver: own.Dispatch.Delivery.Deliver,
 		Drain:   50 * time.Millisecond, Alive: sp.members.alive(), Changed: sp.members.next(),
 	})
 	n.serve(ctx, pool, registry, values, sp)
@@ -213,7 +213,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 	if sp.delivered != nil {
 		delivered = sp.delivered(delivered)
 	}
-	keep(own.Dispatch.ServeDeliver(ctx, sys.Incarnation(), delivered))
+	keep(own.Dispatch.Delivery.ServeDeliver(ctx, sys.Incarnation(), delivered))
 	keep(own.ServeControl(ctx, sys.Signal, nil, nil))
 	keep(own.ServeLive(ctx, sys.Incarnation(), sys.Live))
 	signal := sys.Signal
@@ -230,11 +230,11 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 		}
 		offers = append(offers, w)
 	}
-	if err := own.Dispatch.Register(ctx, pool, offers); err != nil {
+	if err := own.Dispatch.Registry.Register(ctx, pool, offers); err != nil {
 		t.Fatal(err)
 	}
 	for name, f := range map[string]func() error{
-		"room":  func() error { return own.Streams.WatchRoom(ctx) },
+		"room":  func() error { return own.Streams.Capacity.WatchRoom(ctx) },
 		"relay": relay.Wait,
 		"tasks": func() error {
 			in := dispatch.Intake{
@@ -255,7 +255,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 		},
 		"announce": func() error {
 			return own.Announce(ctx, sys.Incarnation(), func() wire.Node {
-				return wire.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: own.Streams.Full()}
+				return wire.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: own.Streams.Capacity.Full()}
 			}, func() {})
 		},
 	} {

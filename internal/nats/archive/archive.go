@@ -11,6 +11,7 @@ import (
 // concurrent use.
 type Archive struct {
 	conn        *conn.Conn
+	messages    *conn.Messages
 	streams     *streams.Streams
 	logs        *eventlog.Logs
 	projections *project.Projections
@@ -18,5 +19,5 @@ type Archive struct {
 
 // NewArchive returns the archive of the logs l in s and of p, which is derived from them.
 func NewArchive(s *streams.Streams, l *eventlog.Logs, p *project.Projections) *Archive {
-	return &Archive{conn: s.Conn, streams: s, logs: l, projections: p}
+	return &Archive{conn: s.Conn, messages: s.Messages, streams: s, logs: l, projections: p}
 }

@@ -56,7 +56,7 @@ func (c *Archive) storedBlobs(ctx context.Context) (map[blobKey]storedBlob, erro
 // removeBlob removes a message of a blob, and reports whether it was there: one that was
 // stored again meanwhile has another sequence.
 func (c *Archive) removeBlob(ctx context.Context, seq uint64) (bool, error) {
-	removed, err := c.conn.RemoveMessage(ctx, streams.StreamBlob, seq)
+	removed, err := c.messages.RemoveMessage(ctx, streams.StreamBlob, seq)
 	if errors.Is(err, conn.ErrDenied) {
 		return false, fmt.Errorf("nats/archive: remove a blob, which takes the credentials of an operator: %w", err)
 	}
@@ -98,11 +98,11 @@ func (c *Archive) named(ctx context.Context, after map[string]uint64, fn func(bl
 			}
 			continue
 		}
-		info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.conn.StreamInfo(ctx, stream) })
+		info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.messages.StreamInfo(ctx, stream) })
 		if err != nil {
 			return fmt.Errorf("nats/archive: read stream %s: %w", stream, conn.StreamError(err))
 		}
-		for m, err := range c.conn.UpTo(ctx, stream, ">", from, info.State.LastSeq) {
+		for m, err := range c.messages.UpTo(ctx, stream, ">", from, info.State.LastSeq) {
 			if err != nil {
 				return err
 			}

@@ -40,7 +40,7 @@ func (c *Archive) Purge(ctx context.Context, k session.Key, at commitlog.Positio
 	if err != nil {
 		return err
 	}
-	m, err := c.conn.LeaderAt(ctx, stream, at.Token)
+	m, err := c.messages.LeaderAt(ctx, stream, at.Token)
 	if err != nil {
 		return fmt.Errorf("nats/archive: purge %s: %w", k, err)
 	}

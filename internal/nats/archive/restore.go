@@ -105,7 +105,7 @@ func (r *restoring) put(ctx context.Context) error {
 	if r.fresh {
 		header[eventlog.HeaderFresh] = []string{"1"}
 	}
-	seq, err := r.c.conn.PublishExpecting(ctx, r.subject, r.expect, header, []byte(r.raws[i]))
+	seq, err := r.c.messages.PublishExpecting(ctx, r.subject, r.expect, header, []byte(r.raws[i]))
 	if err == nil {
 		r.expect = seq
 		r.next++
@@ -116,7 +116,7 @@ func (r *restoring) put(ctx context.Context) error {
 // look reads what the subject holds.
 func (r *restoring) look(ctx context.Context) error {
 	r.next, r.expect, r.fresh = -1, 0, true
-	last, err := r.c.conn.LeaderLast(ctx, r.stream, r.subject)
+	last, err := r.c.messages.LeaderLast(ctx, r.stream, r.subject)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return nil
 	}

@@ -26,7 +26,7 @@ func (c *Archive) RemoveResult(ctx context.Context, home session.Key, id run.ID,
 	if err := c.markEnded(ctx, home, id); err != nil {
 		return false, err
 	}
-	return c.conn.RemoveMessage(ctx, streams.StreamResult, seq)
+	return c.messages.RemoveMessage(ctx, streams.StreamResult, seq)
 }
 
 // markEnded notes in the alias of a run, if it is of this home, that the run has ended.
@@ -49,13 +49,13 @@ func (c *Archive) markEnded(ctx context.Context, home session.Key, id run.ID) er
 // about to remove the message with its former sequence.
 func (c *Archive) renewResult(ctx context.Context, t session.Tenant, end messages.Result) error {
 	subject := messages.RunSubject(t, end.Run, messages.OnResult)
-	m, err := c.conn.LeaderLast(ctx, streams.StreamResult, subject)
+	m, err := c.messages.LeaderLast(ctx, streams.StreamResult, subject)
 	if err == nil {
 		have, err := messages.DecodeResult(m.Data)
 		if err != nil || have.Chain == nil || *have.Chain != *end.Chain {
 			return err
 		}
-		if _, err = c.conn.PublishExpecting(ctx, subject, m.Seq, nil, m.Data); err == nil || errors.Is(err, conn.ErrFull) {
+		if _, err = c.messages.PublishExpecting(ctx, subject, m.Seq, nil, m.Data); err == nil || errors.Is(err, conn.ErrFull) {
 			return nil
 		}
 	}

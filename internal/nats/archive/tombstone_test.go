@@ -80,7 +80,7 @@ func TestTombstone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := op.conn.Publish(ctx, &nats.Msg{Subject: subject, Data: []byte("noise")}); err != nil {
+		if _, err := op.messages.Publish(ctx, &nats.Msg{Subject: subject, Data: []byte("noise")}); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := readable(ctx, c, k, commitlog.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
@@ -201,7 +201,7 @@ func TestForeignTombstone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := op.conn.Publish(ctx, &nats.Msg{Subject: subject, Data: raw}); err != nil {
+		if _, err := op.messages.Publish(ctx, &nats.Msg{Subject: subject, Data: raw}); err != nil {
 			t.Fatal(err)
 		}
 		for after, want := range map[commitlog.Position]int{{}: 1, at: 0} {

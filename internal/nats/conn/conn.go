@@ -43,6 +43,8 @@ type Conn struct {
 	// subscriptions, streams and consumers.
 	NC *nats.Conn
 	JS jetstream.JetStream
+	// Messages are the messages in streams.
+	Messages *Messages
 	// Logger receives what happens in the background.
 	Logger *slog.Logger
 
@@ -93,6 +95,7 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 		return nil, fmt.Errorf("nats/conn: connect: %w", err)
 	}
 	c := &Conn{Logger: o.Logger, o: o, closed: make(chan struct{})}
+	c.Messages = &Messages{c}
 	c.relink()
 	nopts, err := c.natsOptions(ctx)
 	if err != nil {

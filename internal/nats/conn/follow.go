@@ -18,11 +18,11 @@ const FollowAhead = 128
 // sequence on, in order, each of them once, also over the loss of a connection
 // or of a server. It returns when ctx ends. What was removed from the stream is
 // not sent.
-func (c *Conn) Follow(ctx context.Context, stream, filter string, from uint64, out chan<- Message) error {
+func (ms *Messages) Follow(ctx context.Context, stream, filter string, from uint64, out chan<- Message) error {
 	from = max(from, 1)
 	told := false // that it is broken off, since the last message
 	for wait := NewBackoff(); ; {
-		next, err := c.followOnce(ctx, stream, filter, from, out)
+		next, err := ms.followOnce(ctx, stream, filter, from, out)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -34,7 +34,7 @@ func (c *Conn) Follow(ctx context.Context, stream, filter string, from uint64, o
 			level = slog.LevelDebug
 		}
 		told = true
-		c.Logger.Log(ctx, level, "following a stream again", "stream", stream, "from", from, "err", err)
+		ms.conn.Logger.Log(ctx, level, "following a stream again", "stream", stream, "from", from, "err", err)
 		if err := wait.Sleep(ctx); err != nil {
 			return err
 		}
@@ -63,14 +63,14 @@ const (
 var errGap = errors.New("nats/conn: messages were lost on the way")
 
 // followOnce follows with one consumer and returns the sequence to go on from.
-func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint64, out chan<- Message) (uint64, error) {
+func (ms *Messages) followOnce(ctx context.Context, stream, filter string, from uint64, out chan<- Message) (uint64, error) {
 	failed := func(err error) (uint64, error) {
 		return from, fmt.Errorf("nats/conn: follow stream %s: %w", stream, err)
 	}
 	// The consumer lives in the memory of one server and acknowledges nothing:
 	// the follower knows where it is, and makes a new one when this is lost.
-	consumer, err := Call(ctx, c, APIConsumerCreate+stream, func(ctx context.Context) (jetstream.Consumer, error) {
-		return c.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+	consumer, err := Call(ctx, ms.conn, APIConsumerCreate+stream, func(ctx context.Context) (jetstream.Consumer, error) {
+		return ms.conn.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 			FilterSubject:     filter,
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 			OptStartSeq:       from,
@@ -82,7 +82,7 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 		})
 	})
 	if err == nil {
-		err = c.reach(ctx, stream, consumer.CachedInfo().Name)
+		err = ms.reach(ctx, stream, consumer.CachedInfo().Name)
 	}
 	if err != nil {
 		return failed(err)
@@ -92,7 +92,7 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 		return failed(err)
 	}
 	defer messages.Stop()
-	defer context.AfterFunc(c.Linked(), messages.Stop)()
+	defer context.AfterFunc(ms.conn.Linked(), messages.Stop)()
 	for n := uint64(1); ; n++ {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
@@ -120,13 +120,13 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 // lost without a word, and a request for messages is missed only after two
 // beats. What is asked here is more than it may give: it says so, and gives
 // nothing.
-func (c *Conn) reach(ctx context.Context, stream, consumer string) error {
+func (ms *Messages) reach(ctx context.Context, stream, consumer string) error {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	body := fmt.Appendf(nil, `{"batch":%d}`, FollowAhead+1)
 	for wait := reachFirst; ; wait *= 2 {
 		attempt, cancel := context.WithTimeout(ctx, wait)
-		_, err := c.Request(attempt, &nats.Msg{Subject: apiNext + stream + "." + consumer, Data: body})
+		_, err := ms.conn.Request(attempt, &nats.Msg{Subject: apiNext + stream + "." + consumer, Data: body})
 		if errors.Is(err, nats.ErrNoResponders) {
 			<-attempt.Done() // the same at once
 		}
@@ -142,9 +142,9 @@ func (c *Conn) reach(ctx context.Context, stream, consumer string) error {
 
 // LastSequence asks for the sequence of the newest message of a stream, zero
 // for an empty one. The stream's leader answers.
-func (c *Conn) LastSequence(ctx context.Context, stream string) (uint64, error) {
+func (ms *Messages) LastSequence(ctx context.Context, stream string) (uint64, error) {
 	return Retry(ctx, func(ctx context.Context) (uint64, error) {
-		info, err := c.StreamInfo(ctx, stream)
+		info, err := ms.StreamInfo(ctx, stream)
 		if err != nil {
 			return 0, fmt.Errorf("nats/conn: look at stream %s: %w", stream, StreamError(err))
 		}
@@ -154,8 +154,8 @@ func (c *Conn) LastSequence(ctx context.Context, stream string) (uint64, error) 
 
 // Holds asks the leader of a stream whether it has messages from a sequence up to
 // another. A follower's consumer cannot tell: its replica may be behind.
-func (c *Conn) Holds(ctx context.Context, stream string, from, to uint64) (bool, error) {
-	m, err := c.LeaderNext(ctx, stream, ">", from)
+func (ms *Messages) Holds(ctx context.Context, stream string, from, to uint64) (bool, error) {
+	m, err := ms.LeaderNext(ctx, stream, ">", from)
 	if errors.Is(err, ErrNoMessage) {
 		return false, nil
 	}

@@ -56,19 +56,19 @@ type PubAck struct {
 // the subject's last one has the sequence last (0: none), and returns its
 // sequence. Every other outcome than a clean acknowledgement leaves open
 // whether it is stored, but for ErrFull and a message too large.
-func (c *Conn) PublishExpecting(ctx context.Context, subject string, last uint64, header nats.Header, data []byte) (uint64, error) {
+func (ms *Messages) PublishExpecting(ctx context.Context, subject string, last uint64, header nats.Header, data []byte) (uint64, error) {
 	m := &nats.Msg{Subject: subject, Data: data, Header: header}
 	if m.Header == nil {
 		m.Header = make(nats.Header, 1)
 	}
 	m.Header[HeaderExpectLast] = []string{strconv.FormatUint(last, 10)}
-	return c.Publish(ctx, m)
+	return ms.Publish(ctx, m)
 }
 
 // Publish stores a message and returns its sequence. As with
 // PublishExpecting, an error leaves open whether it is stored.
-func (c *Conn) Publish(ctx context.Context, m *nats.Msg) (uint64, error) {
-	reply, err := c.Request(ctx, m)
+func (ms *Messages) Publish(ctx context.Context, m *nats.Msg) (uint64, error) {
+	reply, err := ms.conn.Request(ctx, m)
 	if err != nil {
 		return 0, err
 	}
@@ -115,7 +115,7 @@ const (
 // PublishBatch stores messages of one stream, which allows that, one after another: all
 // of them or none. It returns the sequence of the last one. As with PublishExpecting, an
 // error leaves open whether they are stored.
-func (c *Conn) PublishBatch(ctx context.Context, batch []*nats.Msg) (uint64, error) {
+func (ms *Messages) PublishBatch(ctx context.Context, batch []*nats.Msg) (uint64, error) {
 	id := rand.Text()
 	for i, m := range batch {
 		if m.Header == nil {
@@ -124,9 +124,9 @@ func (c *Conn) PublishBatch(ctx context.Context, batch []*nats.Msg) (uint64, err
 		m.Header[headerBatchID], m.Header[headerBatchSeq] = []string{id}, []string{strconv.Itoa(i + 1)}
 		if i == len(batch)-1 {
 			m.Header[headerBatchCommit] = []string{"1"}
-			return c.Publish(ctx, m)
+			return ms.Publish(ctx, m)
 		}
-		if err := c.NC.PublishMsg(m); err != nil {
+		if err := ms.conn.NC.PublishMsg(m); err != nil {
 			return 0, err
 		}
 	}
@@ -138,16 +138,16 @@ func (c *Conn) PublishBatch(ctx context.Context, batch []*nats.Msg) (uint64, err
 // either. It returns the sequence of the last one. As with PublishExpecting, an error
 // leaves open how many are stored. The protocol is that of nats-server's fast batches
 // (ADR-50): the subject for answers says where in the batch a message is.
-func (c *Conn) PublishInOrder(ctx context.Context, batch []*nats.Msg) (uint64, error) {
-	inbox := c.NC.NewInbox()
-	answers, err := c.NC.SubscribeSync(inbox + ".>")
+func (ms *Messages) PublishInOrder(ctx context.Context, batch []*nats.Msg) (uint64, error) {
+	inbox := ms.conn.NC.NewInbox()
+	answers, err := ms.conn.NC.SubscribeSync(inbox + ".>")
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = answers.Unsubscribe() }() // fails only when the connection has ended
-	a := c.beginAttempt(ctx, batch[0].Subject)
-	seq, err := c.publishInOrder(a, batch, inbox, answers)
-	return seq, c.causeOf(ctx, c.endAttempt(a, err))
+	a := ms.conn.beginAttempt(ctx, batch[0].Subject)
+	seq, err := ms.publishInOrder(a, batch, inbox, answers)
+	return seq, ms.conn.causeOf(ctx, ms.conn.endAttempt(a, err))
 }
 
 // The operations of a message in such a batch.
@@ -157,7 +157,7 @@ const (
 	batchCommit = ".2.$FI"
 )
 
-func (c *Conn) publishInOrder(ctx context.Context, batch []*nats.Msg, inbox string, answers *nats.Subscription) (uint64, error) {
+func (ms *Messages) publishInOrder(ctx context.Context, batch []*nats.Msg, inbox string, answers *nats.Subscription) (uint64, error) {
 	most := inbox + "." + strconv.Itoa(len(batch)) + ".fail." // the server answers after as many, and at a gap
 	for i, m := range batch {
 		op := batchAppend
@@ -168,7 +168,7 @@ func (c *Conn) publishInOrder(ctx context.Context, batch []*nats.Msg, inbox stri
 			op = batchStart
 		}
 		m.Reply = most + strconv.Itoa(i+1) + op
-		if err := c.NC.PublishMsg(m); err != nil {
+		if err := ms.conn.NC.PublishMsg(m); err != nil {
 			return 0, err
 		}
 	}
@@ -192,8 +192,8 @@ func (c *Conn) publishInOrder(ctx context.Context, batch []*nats.Msg, inbox stri
 
 // PublishAtLeastOnce publishes patiently. Where an acknowledgement is lost it publishes the
 // message again: it is for what may be there twice.
-func (c *Conn) PublishAtLeastOnce(ctx context.Context, m *nats.Msg) error {
-	_, err := Retry(ctx, func(ctx context.Context) (uint64, error) { return c.Publish(ctx, m) })
+func (ms *Messages) PublishAtLeastOnce(ctx context.Context, m *nats.Msg) error {
+	_, err := Retry(ctx, func(ctx context.Context) (uint64, error) { return ms.Publish(ctx, m) })
 	return err
 }
 
@@ -201,11 +201,11 @@ func (c *Conn) PublishAtLeastOnce(ctx context.Context, m *nats.Msg) error {
 // has the sequence last, zero for none. It returns the one that comes after that:
 // this one, or another one that was faster. What tells them apart is what they say;
 // mine is true only if this one was acknowledged.
-func (c *Conn) PutAfter(ctx context.Context, stream, subject string, last uint64, data []byte) (m Message, mine bool, err error) {
+func (ms *Messages) PutAfter(ctx context.Context, stream, subject string, last uint64, data []byte) (m Message, mine bool, err error) {
 	patient, cancel := context.WithTimeout(ctx, RetryBudget)
 	defer cancel()
 	for wait := NewBackoff(); ; {
-		seq, err := c.PublishExpecting(patient, subject, last, nil, data)
+		seq, err := ms.PublishExpecting(patient, subject, last, nil, data)
 		if err == nil {
 			return Message{Subject: subject, Seq: seq, Data: data}, true, nil
 		}
@@ -214,7 +214,7 @@ func (c *Conn) PutAfter(ctx context.Context, stream, subject string, last uint64
 		}
 		// There is another one, or the attempt before was stored, or nothing
 		// is known.
-		now, readErr := c.LeaderLast(patient, stream, subject)
+		now, readErr := ms.LeaderLast(patient, stream, subject)
 		if readErr == nil && now.Seq != last {
 			return now, false, nil
 		}

@@ -82,9 +82,13 @@ type getReply struct {
 	} `json:"message"`
 }
 
+// Messages reads and publishes messages of streams over one connection. It is safe for
+// concurrent use.
+type Messages struct{ conn *Conn }
+
 // StreamInfo returns how a stream is, as its leader says.
-func (c *Conn) StreamInfo(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
-	s, err := Call(ctx, c, APIStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return c.JS.Stream(ctx, name) })
+func (ms *Messages) StreamInfo(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	s, err := Call(ctx, ms.conn, APIStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return ms.conn.JS.Stream(ctx, name) })
 	if err != nil {
 		return nil, err
 	}
@@ -105,22 +109,22 @@ func StreamError(err error) error {
 // LeaderGet asks the stream's leader for one message. Where that is the only replica it
 // answers a direct read as well, without the events that servers tell of each request
 // to a leader.
-func (c *Conn) LeaderGet(ctx context.Context, stream string, req GetRequest) (Message, error) {
+func (ms *Messages) LeaderGet(ctx context.Context, stream string, req GetRequest) (Message, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return Message{}, err
 	}
-	if c.o.Alone {
+	if ms.conn.o.Alone {
 		subject, body := APIDirectGet+stream, body
 		if req.LastBySubject != "" {
 			subject, body = subject+"."+req.LastBySubject, nil
 		}
-		m, err := c.DirectOne(ctx, stream, subject, body)
+		m, err := ms.DirectOne(ctx, stream, subject, body)
 		if err == nil || errors.Is(err, ErrNoMessage) {
 			return m, err
 		}
 	} // a stream may take no direct reads
-	m, err := c.Request(ctx, &nats.Msg{Subject: apiMsgGet + stream, Data: body})
+	m, err := ms.conn.Request(ctx, &nats.Msg{Subject: apiMsgGet + stream, Data: body})
 	if err != nil {
 		return Message{}, readError(stream, err)
 	}
@@ -153,33 +157,33 @@ func (c *Conn) LeaderGet(ctx context.Context, stream string, req GetRequest) (Me
 
 // LeaderLast asks the stream's leader for the last message of a subject,
 // patiently.
-func (c *Conn) LeaderLast(ctx context.Context, stream, subject string) (Message, error) {
-	return c.leaderPatiently(ctx, stream, GetRequest{LastBySubject: subject})
+func (ms *Messages) LeaderLast(ctx context.Context, stream, subject string) (Message, error) {
+	return ms.leaderPatiently(ctx, stream, GetRequest{LastBySubject: subject})
 }
 
 // LeaderAt asks for the message with a sequence, patiently.
-func (c *Conn) LeaderAt(ctx context.Context, stream string, seq uint64) (Message, error) {
-	return c.leaderPatiently(ctx, stream, GetRequest{Seq: seq})
+func (ms *Messages) LeaderAt(ctx context.Context, stream string, seq uint64) (Message, error) {
+	return ms.leaderPatiently(ctx, stream, GetRequest{Seq: seq})
 }
 
 // LeaderNext asks for the first message of the subjects that a filter matches with
 // a sequence of at least from, patiently.
-func (c *Conn) LeaderNext(ctx context.Context, stream, filter string, from uint64) (Message, error) {
-	return c.leaderPatiently(ctx, stream, GetRequest{Seq: from, NextBySubject: filter})
+func (ms *Messages) LeaderNext(ctx context.Context, stream, filter string, from uint64) (Message, error) {
+	return ms.leaderPatiently(ctx, stream, GetRequest{Seq: from, NextBySubject: filter})
 }
 
-func (c *Conn) leaderPatiently(ctx context.Context, stream string, req GetRequest) (Message, error) {
-	return Retry(ctx, func(ctx context.Context) (Message, error) { return c.LeaderGet(ctx, stream, req) })
+func (ms *Messages) leaderPatiently(ctx context.Context, stream string, req GetRequest) (Message, error) {
+	return Retry(ctx, func(ctx context.Context) (Message, error) { return ms.LeaderGet(ctx, stream, req) })
 }
 
 // Last returns the Last message of a subject from any replica, and from the
 // leader if that one does not have it, patiently. It may be outdated: it is
 // for subjects whose message does not change.
-func (c *Conn) Last(ctx context.Context, stream, subject string) (Message, error) {
+func (ms *Messages) Last(ctx context.Context, stream, subject string) (Message, error) {
 	return Retry(ctx, func(ctx context.Context) (Message, error) {
-		m, err := c.DirectOne(ctx, stream, APIDirectGet+stream+"."+subject, nil)
+		m, err := ms.DirectOne(ctx, stream, APIDirectGet+stream+"."+subject, nil)
 		if errors.Is(err, ErrNoMessage) || errors.Is(err, nats.ErrNoResponders) {
-			m, err = c.LeaderGet(ctx, stream, GetRequest{LastBySubject: subject})
+			m, err = ms.LeaderGet(ctx, stream, GetRequest{LastBySubject: subject})
 		}
 		return m, err
 	})
@@ -187,23 +191,23 @@ func (c *Conn) Last(ctx context.Context, stream, subject string) (Message, error
 
 // At returns the message with a sequence, from any replica, and from the
 // leader if that one does not have it, patiently.
-func (c *Conn) At(ctx context.Context, stream string, seq uint64) (Message, error) {
+func (ms *Messages) At(ctx context.Context, stream string, seq uint64) (Message, error) {
 	body, err := json.Marshal(GetRequest{Seq: seq})
 	if err != nil {
 		return Message{}, err
 	}
 	return Retry(ctx, func(ctx context.Context) (Message, error) {
-		m, err := c.DirectOne(ctx, stream, APIDirectGet+stream, body)
+		m, err := ms.DirectOne(ctx, stream, APIDirectGet+stream, body)
 		if errors.Is(err, ErrNoMessage) || errors.Is(err, nats.ErrNoResponders) {
-			m, err = c.LeaderGet(ctx, stream, GetRequest{Seq: seq})
+			m, err = ms.LeaderGet(ctx, stream, GetRequest{Seq: seq})
 		}
 		return m, err
 	})
 }
 
 // DirectOne sends a direct read for one message.
-func (c *Conn) DirectOne(ctx context.Context, stream, subject string, body []byte) (Message, error) {
-	m, err := c.Request(ctx, &nats.Msg{Subject: subject, Data: body})
+func (ms *Messages) DirectOne(ctx context.Context, stream, subject string, body []byte) (Message, error) {
+	m, err := ms.conn.Request(ctx, &nats.Msg{Subject: subject, Data: body})
 	if err != nil {
 		return Message{}, readError(stream, err)
 	}
@@ -216,10 +220,10 @@ func (c *Conn) DirectOne(ctx context.Context, stream, subject string, body []byt
 // Lasts returns the last messages of subjects, PageMessages at most, from any replica,
 // patiently, by their subjects; those that this replica does not have are left out. Like
 // Last it is for subjects whose message does not change.
-func (c *Conn) Lasts(ctx context.Context, stream string, subjects []string) (map[string]Message, error) {
+func (ms *Messages) Lasts(ctx context.Context, stream string, subjects []string) (map[string]Message, error) {
 	found := make(map[string]Message, len(subjects))
 	for left := subjects; len(left) > 0; {
-		page, _, err := c.LastsNow(ctx, stream, left)
+		page, _, err := ms.LastsNow(ctx, stream, left)
 		if err != nil {
 			return nil, err
 		}
@@ -235,11 +239,11 @@ func (c *Conn) Lasts(ctx context.Context, stream string, subjects []string) (map
 // LastsNow returns the last messages of subjects, PageMessages at most, from any replica,
 // by their subjects, and the sequence up to which this replica has the stream, zero if
 // it has none of them. It may leave out some.
-func (c *Conn) LastsNow(ctx context.Context, stream string, subjects []string) (found map[string]Message, upTo uint64, err error) {
+func (ms *Messages) LastsNow(ctx context.Context, stream string, subjects []string) (found map[string]Message, upTo uint64, err error) {
 	_, err = Retry(ctx, func(ctx context.Context) (struct{}, error) {
 		var end nats.Header
 		found = make(map[string]Message, len(subjects))
-		for m, err := range c.directBatch(ctx, stream, GetRequest{LastBySubjects: subjects, MaxBytes: PageBytes}, &end) {
+		for m, err := range ms.directBatch(ctx, stream, GetRequest{LastBySubjects: subjects, MaxBytes: PageBytes}, &end) {
 			if err != nil {
 				return struct{}{}, err
 			}
@@ -254,21 +258,21 @@ func (c *Conn) LastsNow(ctx context.Context, stream string, subjects []string) (
 // DirectPage yields up to a page of a subject's messages with a sequence of at
 // least from, in order, from any replica, while they arrive. Fewer than a page
 // means that this replica has no more.
-func (c *Conn) DirectPage(ctx context.Context, stream, subject string, from uint64) iter.Seq2[Message, error] {
-	return c.DirectBatch(ctx, stream, GetRequest{Seq: from, NextBySubject: subject, Batch: PageMessages, MaxBytes: PageBytes})
+func (ms *Messages) DirectPage(ctx context.Context, stream, subject string, from uint64) iter.Seq2[Message, error] {
+	return ms.DirectBatch(ctx, stream, GetRequest{Seq: from, NextBySubject: subject, Batch: PageMessages, MaxBytes: PageBytes})
 }
 
 // UpTo yields the messages that a filter matches with a sequence above after and of at
 // most end, in order, patiently. The caller has end from the stream's leader. Pages come
 // from any replica; where one has no more, the leader says what comes next. So a replica
 // that lags leaves nothing out.
-func (c *Conn) UpTo(ctx context.Context, stream, filter string, after, end uint64) iter.Seq2[Message, error] {
+func (ms *Messages) UpTo(ctx context.Context, stream, filter string, after, end uint64) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		quiet, wait := time.Now().Add(RetryBudget), NewBackoff()
 		for after < end {
 			from := after
 			var failed error
-			for m, err := range c.DirectPage(ctx, stream, filter, from+1) {
+			for m, err := range ms.DirectPage(ctx, stream, filter, from+1) {
 				if err != nil {
 					failed = err
 					break
@@ -284,7 +288,7 @@ func (c *Conn) UpTo(ctx context.Context, stream, filter string, after, end uint6
 			switch {
 			case failed == nil && after > from:
 			case failed == nil: // this replica has no more
-				m, err := c.LeaderNext(ctx, stream, filter, from+1)
+				m, err := ms.LeaderNext(ctx, stream, filter, from+1)
 				if errors.Is(err, ErrNoMessage) || err == nil && m.Seq > end {
 					return // the filter matches no more, or it was purged meanwhile
 				}
@@ -301,12 +305,12 @@ func (c *Conn) UpTo(ctx context.Context, stream, filter string, after, end uint6
 }
 
 // DirectBatch does that with a request of any batch.
-func (c *Conn) DirectBatch(ctx context.Context, stream string, req GetRequest) iter.Seq2[Message, error] {
-	return c.directBatch(ctx, stream, req, new(nats.Header))
+func (ms *Messages) DirectBatch(ctx context.Context, stream string, req GetRequest) iter.Seq2[Message, error] {
+	return ms.directBatch(ctx, stream, req, new(nats.Header))
 }
 
 // directBatch is DirectBatch that keeps what the replica says at the end.
-func (c *Conn) directBatch(ctx context.Context, stream string, req GetRequest, end *nats.Header) iter.Seq2[Message, error] {
+func (ms *Messages) directBatch(ctx context.Context, stream string, req GetRequest, end *nats.Header) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		fail := func(err error) { yield(Message{}, readError(stream, err)) }
 		body, err := json.Marshal(req)
@@ -314,17 +318,17 @@ func (c *Conn) directBatch(ctx context.Context, stream string, req GetRequest, e
 			fail(err)
 			return
 		}
-		link := c.Linked()
+		link := ms.conn.Linked()
 		// A page and its end fit, so that a slow reader loses nothing.
 		answers := make(chan *nats.Msg, max(req.Batch, PageMessages)+1)
-		inbox := c.NC.NewInbox()
-		sub, err := c.NC.ChanSubscribe(inbox, answers)
+		inbox := ms.conn.NC.NewInbox()
+		sub, err := ms.conn.NC.ChanSubscribe(inbox, answers)
 		if err != nil {
 			fail(err)
 			return
 		}
 		defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
-		if err := c.NC.PublishRequest(APIDirectGet+stream, inbox, body); err != nil {
+		if err := ms.conn.NC.PublishRequest(APIDirectGet+stream, inbox, body); err != nil {
 			fail(err)
 			return
 		}

@@ -15,7 +15,7 @@ const apiMsgDelete = "$JS.API.STREAM.MSG.DELETE."
 
 // RemoveMessage removes the message with a sequence from a stream, patiently, and reports
 // whether it was there. Its bytes stay on the disk until the server compacts them.
-func (c *Conn) RemoveMessage(ctx context.Context, stream string, seq uint64) (bool, error) {
+func (ms *Messages) RemoveMessage(ctx context.Context, stream string, seq uint64) (bool, error) {
 	body, err := json.Marshal(struct {
 		Seq     uint64 `json:"seq"`
 		NoErase bool   `json:"no_erase"`
@@ -24,7 +24,7 @@ func (c *Conn) RemoveMessage(ctx context.Context, stream string, seq uint64) (bo
 		return false, err
 	}
 	return Retry(ctx, func(ctx context.Context) (bool, error) {
-		m, err := c.Request(ctx, &nats.Msg{Subject: apiMsgDelete + stream, Data: body})
+		m, err := ms.conn.Request(ctx, &nats.Msg{Subject: apiMsgDelete + stream, Data: body})
 		if err != nil {
 			return false, fmt.Errorf("nats/conn: remove message %d of stream %s: %w", seq, stream, err)
 		}
@@ -37,7 +37,7 @@ func (c *Conn) RemoveMessage(ctx context.Context, stream string, seq uint64) (bo
 		if reply.Error == nil {
 			return true, nil
 		}
-		if _, err := c.LeaderAt(ctx, stream, seq); errors.Is(err, ErrNoMessage) {
+		if _, err := ms.LeaderAt(ctx, stream, seq); errors.Is(err, ErrNoMessage) {
 			return false, nil
 		}
 		return false, fmt.Errorf("nats/conn: remove message %d of stream %s: %w", seq, stream, reply.Error)

@@ -20,7 +20,7 @@ func (c *Dispatch) Admit(ctx context.Context, k session.Key) error {
 	if err != nil {
 		return err
 	}
-	return c.streams.Admit(ctx, stream, k.Tenant)
+	return c.streams.Capacity.Admit(ctx, stream, k.Tenant)
 }
 
 // admit lets a task that no log holds begin, or says why not. It is asked before

@@ -49,7 +49,7 @@ func helloSubject(incarnation string) string {
 
 // callBound asks the nodes that are bound to tenants how they stand.
 func (c *Dispatch) callBound(ctx context.Context) error {
-	for n, err := range c.boundNodes(ctx) {
+	for n, err := range c.Registry.boundNodes(ctx) {
 		if err == nil {
 			err = c.conn.NC.Publish(helloSubject(n.Incarnation), nil)
 		}
@@ -61,9 +61,9 @@ func (c *Dispatch) callBound(ctx context.Context) error {
 }
 
 // boundNodes yields the nodes that live and are bound to tenants.
-func (c *Dispatch) boundNodes(ctx context.Context) iter.Seq2[wire.Node, error] {
+func (r *Registry) boundNodes(ctx context.Context) iter.Seq2[wire.Node, error] {
 	return func(yield func(wire.Node, error) bool) {
-		for m, err := range c.streams.Values(ctx, streams.BucketNode, ">") {
+		for m, err := range r.streams.Values(ctx, streams.BucketNode, ">") {
 			var n wire.Node
 			if err == nil && json.Unmarshal(m.Data, &n) != nil {
 				continue

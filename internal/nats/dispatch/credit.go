@@ -185,7 +185,7 @@ func (s *credits) take(ctx context.Context, k session.Key, workflow string) (ok,
 func (s *credits) ask(ctx context.Context, at partitionCredit) (a creditAnswer) {
 	ctx, cancel := context.WithTimeout(ctx, creditTimeout)
 	defer cancel()
-	if s.c.askRelay(ctx, creditSubject(s.c.streams.Generation(), at.partition), credit{at.tenant, at.workflow, creditsAtOnce}, &a) {
+	if s.c.Delivery.askRelay(ctx, creditSubject(s.c.streams.Generation(), at.partition), credit{at.tenant, at.workflow, creditsAtOnce}, &a) {
 		return a
 	}
 	return creditAnswer{Moving: true} // it may be taken over at this moment

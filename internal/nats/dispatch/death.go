@@ -21,13 +21,13 @@ const (
 
 // LastWords returns how an incarnation ended, as the process that started it saw it, "" if
 // none answers.
-func (c *Dispatch) LastWords(ctx context.Context, incarnation string) string {
+func (d *Delivery) LastWords(ctx context.Context, incarnation string) string {
 	if session.ValidID("incarnation", incarnation) != nil {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
-	m, err := c.conn.NC.RequestWithContext(ctx, messages.NodeSubject(incarnation, verbDeath), nil)
+	m, err := d.conn.NC.RequestWithContext(ctx, messages.NodeSubject(incarnation, verbDeath), nil)
 	if err != nil {
 		return ""
 	}
@@ -36,8 +36,8 @@ func (c *Dispatch) LastWords(ctx context.Context, incarnation string) string {
 
 // ServeDeaths answers for the nodes that this process started until ctx ends: died returns
 // how an incarnation ended, "" for one that it does not know or that lives.
-func (c *Dispatch) ServeDeaths(ctx context.Context, died func(incarnation string) string) error {
-	sub, err := c.conn.NC.Subscribe(messages.NodeSubject("*", verbDeath), func(m *nats.Msg) {
+func (d *Delivery) ServeDeaths(ctx context.Context, died func(incarnation string) string) error {
+	sub, err := d.conn.NC.Subscribe(messages.NodeSubject("*", verbDeath), func(m *nats.Msg) {
 		incarnation, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, messages.NodePrefix), ".")
 		if words := died(incarnation); words != "" {
 			_ = m.Respond([]byte(words)) // a node that asked in vain says that the node was lost

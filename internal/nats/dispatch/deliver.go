@@ -18,10 +18,14 @@ import (
 // pingTimeout bounds the question whether an incarnation lives.
 const pingTimeout = time.Second
 
+// Delivery brings work to the incarnations that hold sessions. It is safe for concurrent
+// use.
+type Delivery struct{ conn *conn.Conn }
+
 // Deliver hands work to the incarnation that holds a session and returns its
 // answer, or the error that it answered. It fails when no node answers before
 // ctx ends, at once if no node listens there.
-func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error) {
+func (d *Delivery) Deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return "", err
 	}
@@ -30,7 +34,7 @@ func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Wo
 	if err != nil {
 		return "", err
 	}
-	reply, err := c.conn.Await(ctx, messages.DeliverSubject(incarnation), data)
+	reply, err := d.conn.Await(ctx, messages.DeliverSubject(incarnation), data)
 	if err != nil {
 		return "", fmt.Errorf("nats/dispatch: deliver to %s: %w", incarnation, err)
 	}
@@ -42,13 +46,13 @@ func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Wo
 }
 
 // Ping reports whether an incarnation answers.
-func (c *Dispatch) Ping(ctx context.Context, incarnation string) bool {
+func (d *Delivery) Ping(ctx context.Context, incarnation string) bool {
 	if session.ValidID("incarnation", incarnation) != nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	_, err := c.conn.NC.RequestWithContext(ctx, messages.DeliverSubject(incarnation), nil)
+	_, err := d.conn.NC.RequestWithContext(ctx, messages.DeliverSubject(incarnation), nil)
 	return err == nil
 }
 
@@ -58,10 +62,10 @@ const relayAgain = 20 * time.Millisecond
 // askRelay asks the relay of a partition on a subject of its own, and again until ctx ends
 // while the partition has none, which is the moment of a handover. It reports whether
 // there was an answer, which is in a then.
-func (c *Dispatch) askRelay(ctx context.Context, subject string, question, a any) bool {
+func (d *Delivery) askRelay(ctx context.Context, subject string, question, a any) bool {
 	data, err := json.Marshal(question)
 	for err == nil && ctx.Err() == nil {
-		if m, err := c.conn.NC.RequestWithContext(ctx, subject, data); err == nil && json.Unmarshal(m.Data, a) == nil {
+		if m, err := d.conn.NC.RequestWithContext(ctx, subject, data); err == nil && json.Unmarshal(m.Data, a) == nil {
 			return true
 		}
 		conn.Pause(ctx, relayAgain)
@@ -72,11 +76,11 @@ func (c *Dispatch) askRelay(ctx context.Context, subject string, question, a any
 // ServeDeliver answers for this incarnation: handle is given each delivered
 // work. The incarnation lives, for others, from now until the service
 // stops.
-func (c *Dispatch) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w journal.Work) (journal.Answer, error)) (*conn.Service, error) {
+func (d *Delivery) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w journal.Work) (journal.Answer, error)) (*conn.Service, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return nil, err
 	}
-	return c.conn.Serve(ctx, messages.DeliverSubject(incarnation), "", func(ctx context.Context, m *nats.Msg) any {
+	return d.conn.Serve(ctx, messages.DeliverSubject(incarnation), "", func(ctx context.Context, m *nats.Msg) any {
 		if len(m.Data) == 0 {
 			return wire.Answer{Done: true} // a ping
 		}

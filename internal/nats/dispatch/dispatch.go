@@ -14,9 +14,13 @@ import (
 // given. It is safe for concurrent use.
 type Dispatch struct {
 	conn        *conn.Conn
+	messages    *conn.Messages
 	streams     *streams.Streams
 	logs        *eventlog.Logs
 	projections *project.Projections
+	// Registry is what is on offer, and Delivery brings work to incarnations.
+	Registry *Registry
+	Delivery *Delivery
 	// host takes what is dispatched to this process; nil while it takes nothing.
 	host atomic.Pointer[gateway]
 	// deadLetters counts the dead letters that this process stored.
@@ -28,5 +32,9 @@ type Dispatch struct {
 
 // NewDispatch returns the dispatch of runs whose logs are l in s, with the results in p.
 func NewDispatch(s *streams.Streams, l *eventlog.Logs, p *project.Projections) *Dispatch {
-	return &Dispatch{conn: s.Conn, streams: s, logs: l, projections: p, relays: map[uint32]*dispatcher{}}
+	return &Dispatch{
+		conn: s.Conn, messages: s.Messages, streams: s, logs: l, projections: p,
+		Registry: &Registry{s.Messages, s}, Delivery: &Delivery{s.Conn},
+		relays: map[uint32]*dispatcher{},
+	}
 }

@@ -73,7 +73,7 @@ func (d *dispatcher) run(ctx context.Context) error {
 	if err := d.load(ctx); err != nil {
 		return err
 	}
-	end, err := d.c.conn.LastSequence(ctx, d.stream)
+	end, err := d.c.messages.LastSequence(ctx, d.stream)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (d *dispatcher) run(ctx context.Context) error {
 	}
 	in := make(chan conn.Message, conn.FollowAhead)
 	return conn.Following(ctx, func(ctx context.Context) error {
-		return d.c.conn.Follow(ctx, d.stream, ">", d.at.Token+1, in)
+		return d.c.messages.Follow(ctx, d.stream, ">", d.at.Token+1, in)
 	}, func(ctx context.Context) error { return d.pump(ctx, in, end, stop) })
 }
 
@@ -165,7 +165,7 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 				continue
 			}
 			// What is left of the history may have been purged.
-			if more, err := d.c.conn.Holds(ctx, d.stream, d.at.Token+1, end); err == nil && !more {
+			if more, err := d.c.messages.Holds(ctx, d.stream, d.at.Token+1, end); err == nil && !more {
 				known()
 			} else {
 				wake.Reset(conn.HistoryCheck)
@@ -334,7 +334,7 @@ func (d *dispatcher) act(ctx context.Context, a schedule.Action) schedule.Outcom
 	case schedule.Load:
 		return d.commit(ctx, a.Token)
 	case schedule.Ping:
-		return schedule.Outcome{Result: schedule.Settled, Found: d.c.Ping(ctx, a.Node)}
+		return schedule.Outcome{Result: schedule.Settled, Found: d.c.Delivery.Ping(ctx, a.Node)}
 	case schedule.Place:
 		pools, err := d.o.Pools(ctx, a.Tenant, a.Workflow, a.Revision)
 		if err != nil {
@@ -365,7 +365,7 @@ func (d *dispatcher) look(ctx context.Context, k session.Key) schedule.Outcome {
 	if err != nil {
 		return schedule.Outcome{}
 	}
-	_, err = d.c.conn.Last(ctx, stream, subject)
+	_, err = d.c.messages.Last(ctx, stream, subject)
 	if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 		return schedule.Outcome{}
 	}
@@ -374,7 +374,7 @@ func (d *dispatcher) look(ctx context.Context, k session.Key) schedule.Outcome {
 
 // commit reads a commit of the stream again.
 func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome {
-	m, err := d.c.conn.At(ctx, d.stream, token)
+	m, err := d.c.messages.At(ctx, d.stream, token)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return schedule.Outcome{Result: schedule.Settled} // archived
 	}

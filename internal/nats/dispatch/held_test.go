@@ -237,7 +237,7 @@ func TestRefusalGoesOn(t *testing.T) {
 // while the replica that is asked does not know that yet. It is not refused.
 func TestLaggingRegistry(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
-		if err := c.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}); err != nil {
+		if err := c.Registry.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}); err != nil {
 			t.Fatal(err)
 		}
 		hook, fired := natstest.Once(`REGISTRY.workflow.\u003e`, natstest.Replace(`workflow.`, `workfloo.`))
@@ -264,7 +264,7 @@ func TestUnreadRegistry(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 		tenant := session.DefaultTenant
 		pool, offers := messages.BoundPool(tenant), []wire.Workflow{{Name: "w", Revision: "1"}}
-		if err := errors.Join(c.Register(t.Context(), DefaultPool, offers), c.Register(t.Context(), pool, offers)); err != nil {
+		if err := errors.Join(c.Registry.Register(t.Context(), DefaultPool, offers), c.Registry.Register(t.Context(), pool, offers)); err != nil {
 			t.Fatal(err)
 		}
 		incarnation, err := messages.BoundIncarnation(tenant, "AAAAAAAAAAAA")
@@ -273,7 +273,7 @@ func TestUnreadRegistry(t *testing.T) {
 		}
 		entry, err := messages.Encode(wire.Node{Incarnation: incarnation, Pools: []string{pool}})
 		if err == nil {
-			_, err = c.conn.Publish(t.Context(), &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Data: entry})
+			_, err = c.messages.Publish(t.Context(), &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Data: entry})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -51,7 +51,7 @@ const tasksAtOnce = 128
 // told on the run's event subject, and the run has a failed result. But a task
 // that reuses the id of another one changes nothing about that one's result.
 func (c *Dispatch) PullTasks(ctx context.Context, in *Intake) error {
-	i := intake{c: c, Intake: *in, offers: c.newCatalog(), credits: newCredits(c)}
+	i := intake{c: c, Intake: *in, offers: c.Registry.newCatalog(), credits: newCredits(c)}
 	p := &puller{c: c, PullQueue: streams.TasksQueue(), most: tasksAtOnce, handle: i.handle}
 	return p.run(ctx)
 }
@@ -185,7 +185,7 @@ func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(
 	if len(found) == 0 && err == nil {
 		// What replicas say may lag behind, and they are not asked again.
 		var now []wire.Workflow
-		now, err = i.c.offering(ctx, t.Workflow)
+		now, err = i.c.Registry.offering(ctx, t.Workflow)
 		found = OffersOf(now, t.Session.Tenant, t.Workflow, t.Revision)
 	}
 	switch {
@@ -328,7 +328,7 @@ func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name
 // submitted it again. The stream RESULT holds it already and does not take it.
 func (i *intake) republishResult(ctx context.Context, tenant session.Tenant, id run.ID) {
 	subject := messages.RunSubject(tenant, id, messages.OnResult)
-	if m, err := i.c.conn.Last(ctx, streams.StreamResult, subject); err == nil {
+	if m, err := i.c.messages.Last(ctx, streams.StreamResult, subject); err == nil {
 		_ = i.c.conn.NC.Publish(subject, m.Data) // else the client asks
 	}
 }

@@ -16,7 +16,7 @@ type ledgers struct{ c *Dispatch }
 
 // Read implements limiter.Store.
 func (l ledgers) Read(ctx context.Context, name string) (limiter.Entry, error) {
-	m, err := l.c.conn.LeaderGet(ctx, "KV_"+streams.BucketRegistry, conn.GetRequest{LastBySubject: streams.KeySubject(streams.BucketRegistry, name)})
+	m, err := l.c.messages.LeaderGet(ctx, "KV_"+streams.BucketRegistry, conn.GetRequest{LastBySubject: streams.KeySubject(streams.BucketRegistry, name)})
 	if errors.Is(err, conn.ErrNoMessage) {
 		return limiter.Entry{}, nil
 	}
@@ -25,7 +25,7 @@ func (l ledgers) Read(ctx context.Context, name string) (limiter.Entry, error) {
 
 // Write implements limiter.Store.
 func (l ledgers) Write(ctx context.Context, name string, last uint64, data []byte) error {
-	_, err := l.c.conn.PublishExpecting(ctx, streams.KeySubject(streams.BucketRegistry, name), last, nil, data)
+	_, err := l.c.messages.PublishExpecting(ctx, streams.KeySubject(streams.BucketRegistry, name), last, nil, data)
 	if errors.Is(err, conn.ErrExpectation) {
 		return limiter.ErrChanged
 	}

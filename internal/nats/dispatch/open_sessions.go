@@ -51,7 +51,7 @@ func (c *Dispatch) OpenSessions(ctx context.Context, t session.Tenant) (open []s
 		return nil, false
 	}
 	for p := range c.streams.Partitions() {
-		end, err := c.conn.LastSequence(ctx, streams.EventStream(c.streams.Generation(), p))
+		end, err := c.messages.LastSequence(ctx, streams.EventStream(c.streams.Generation(), p))
 		if err != nil {
 			return nil, false
 		}

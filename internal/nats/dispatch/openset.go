@@ -80,7 +80,7 @@ func (d *dispatcher) load(ctx context.Context) error {
 	if root.Format != openSetFormat || root.Token == 0 {
 		return nil
 	}
-	m, err := d.c.conn.LeaderGet(ctx, d.stream, conn.GetRequest{Seq: root.Token})
+	m, err := d.c.messages.LeaderGet(ctx, d.stream, conn.GetRequest{Seq: root.Token})
 	switch {
 	case errors.Is(err, conn.ErrNoMessage):
 		return nil
@@ -118,7 +118,7 @@ func (d *dispatcher) loadPages(ctx context.Context, named []openPage) ([][]byte,
 		room <- struct{}{}
 		work.Go(func() {
 			defer func() { <-room }()
-			m, err := d.c.conn.LeaderLast(ctx, streams.StreamSnap, d.pageSubject(i, p.Place))
+			m, err := d.c.messages.LeaderLast(ctx, streams.StreamSnap, d.pageSubject(i, p.Place))
 			if err == nil {
 				if pages[i], err = eventlog.Unpack(m.Data); err == nil && digestOfPage(pages[i]) != p.Digest {
 					err = conn.ErrNoMessage
@@ -228,12 +228,12 @@ func (d *dispatcher) store(ctx context.Context, last uint64, root *openSetRoot, 
 	if err != nil {
 		return 0, fmt.Errorf("nats/dispatch: save open set: %w", err)
 	}
-	revision, err = d.c.conn.PublishExpecting(ctx, d.rootSubject(), last, nil, body)
+	revision, err = d.c.messages.PublishExpecting(ctx, d.rootSubject(), last, nil, body)
 	if !errors.Is(err, conn.ErrExpectation) {
 		return revision, err
 	}
 	// It may be this relay's own, whose acknowledgement was lost.
-	m, readErr := d.c.conn.LeaderLast(ctx, streams.StreamSnap, d.rootSubject())
+	m, readErr := d.c.messages.LeaderLast(ctx, streams.StreamSnap, d.rootSubject())
 	switch {
 	case readErr != nil:
 		return 0, readErr
@@ -251,7 +251,7 @@ func (c *Dispatch) storePage(ctx context.Context, subject string, data []byte) e
 		err = fmt.Errorf("%d bytes, at most %d are kept", len(body), eventlog.MaxCheckpoint)
 	}
 	if err == nil {
-		_, err = c.conn.Publish(ctx, &nats.Msg{Subject: subject, Data: body})
+		_, err = c.messages.Publish(ctx, &nats.Msg{Subject: subject, Data: body})
 	}
 	if err != nil {
 		return fmt.Errorf("nats/dispatch: save %s: %w", subject, err)

@@ -131,12 +131,12 @@ func TestOpenSetOfManyRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		before, err := c.conn.LastSequence(t.Context(), streams.StreamSnap)
+		before, err := c.messages.LastSequence(t.Context(), streams.StreamSnap)
 		if err != nil {
 			t.Fatal(err)
 		}
 		dispatchFor(t, c, 10*time.Second)
-		after, err := c.conn.LastSequence(t.Context(), streams.StreamSnap)
+		after, err := c.messages.LastSequence(t.Context(), streams.StreamSnap)
 		if err != nil {
 			t.Fatal(err)
 		}

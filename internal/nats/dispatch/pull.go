@@ -80,7 +80,7 @@ func (p *puller) run(ctx context.Context) error {
 	defer p.work.End()
 	var e streams.Lookup
 	for wait, ever := conn.NewBackoff(), false; ; {
-		consumer, err := p.c.streams.OpenQueue(ctx, &e, p.PullQueue)
+		consumer, err := p.c.streams.Reconciler.OpenQueue(ctx, &e, p.PullQueue)
 		if err == nil {
 			ever, e = true, streams.Lookup{}
 			err = p.pull(ctx, consumer, &wait)

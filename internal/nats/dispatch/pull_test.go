@@ -159,7 +159,7 @@ func TestLastTask(t *testing.T) {
 		}
 		left := func(want uint64) {
 			t.Helper()
-			info, err := c.streams.LookStream(t.Context(), streams.StreamTasks)
+			info, err := c.streams.Reconciler.LookStream(t.Context(), streams.StreamTasks)
 			if err != nil || info.State.Msgs != want {
 				t.Errorf("the queue holds %+v, %v; want %d messages", info.State, err, want)
 			}
@@ -205,7 +205,7 @@ func TestTasksThatWait(t *testing.T) {
 					t.Fatal(err)
 				}
 				made := func() time.Time {
-					q, err := c.streams.LookQueue(t.Context(), streams.TasksQueue())
+					q, err := c.streams.Reconciler.LookQueue(t.Context(), streams.TasksQueue())
 					if err != nil || q == nil {
 						t.Fatalf("the queue: %v, %v", q, err)
 					}
@@ -225,7 +225,7 @@ func TestTasksThatWait(t *testing.T) {
 					})
 				})
 				watching := natstest.Background(t, func(ctx context.Context) error {
-					_ = c.streams.ReconcileTasks(ctx) // ends with ctx
+					_ = c.streams.Reconciler.ReconcileTasks(ctx) // ends with ctx
 					return nil
 				})
 				const within = 2 * (streams.HoldMost + streams.WaitMost)

@@ -128,7 +128,7 @@ func TestOpenLostQueue(t *testing.T) {
 		var e streams.Lookup
 		times := 0
 		for err := error(conn.ErrLeaderless); err != nil && times < 10; times++ {
-			_, err = c.streams.OpenQueue(t.Context(), &e, queue)
+			_, err = c.streams.Reconciler.OpenQueue(t.Context(), &e, queue)
 		}
 		if at := time.Duration(removed.Load()); at < back+streams.ElectionMost || at > back+streams.ElectionMost+3*conn.RequestTimeout {
 			t.Errorf("created again after %v and %d searches", at, times)
@@ -186,7 +186,7 @@ func TestTendThroughOutage(t *testing.T) {
 					}
 					return "", false
 				})
-				stop := natstest.Background(t, c.streams.ReconcileStreams)
+				stop := natstest.Background(t, c.streams.Reconciler.ReconcileStreams)
 				if tc.again != 0 {
 					time.Sleep(tc.again)
 					if err := c.conn.NC.ForceReconnect(); err != nil {
@@ -198,7 +198,7 @@ func TestTendThroughOutage(t *testing.T) {
 				if tc.made == 0 && made != 0 || made < tc.made || made > tc.made+2*time.Second {
 					t.Errorf("created again after %v, want %v", made, tc.made)
 				}
-				if info, err := c.streams.LookStream(t.Context(), stream); err != nil || info == nil {
+				if info, err := c.streams.Reconciler.LookStream(t.Context(), stream); err != nil || info == nil {
 					t.Errorf("the stream: %v, %v", info, err)
 				}
 				stop()
@@ -244,7 +244,7 @@ func TestTendOneServer(t *testing.T) {
 		if n := asked.Load(); n != 1 {
 			t.Errorf("asked %d times after the restart", n)
 		}
-		if info, err := c.streams.LookStream(t.Context(), "KV_"+streams.BucketNode); err != nil || info == nil {
+		if info, err := c.streams.Reconciler.LookStream(t.Context(), "KV_"+streams.BucketNode); err != nil || info == nil {
 			t.Errorf("the stream in memory after the restart: %v, %v", info, err)
 		}
 		stop()

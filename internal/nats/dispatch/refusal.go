@@ -158,7 +158,7 @@ func (i *intake) storeDeadLetter(ctx context.Context, l *incomingTask, cause err
 		return err
 	}
 	subject := messages.DeadLetterSubject(l.tenant, l.workflow, meta.Sequence.Stream, meta.Timestamp)
-	_, mine, err := i.c.conn.PutAfter(ctx, streams.StreamDLQ, subject, 0, data)
+	_, mine, err := i.c.messages.PutAfter(ctx, streams.StreamDLQ, subject, 0, data)
 	if err != nil {
 		return fmt.Errorf("nats/dispatch: store dead letter: %w", err)
 	}
@@ -173,7 +173,7 @@ func (i *intake) storeDeadLetter(ctx context.Context, l *incomingTask, cause err
 // client may receive both results, so they are the same to the byte: what the alias says.
 func (c *Dispatch) PutCancelled(ctx context.Context, tenant session.Tenant, id run.ID) error {
 	subject := eventlog.RunAliasSubject(tenant, id)
-	m, err := c.conn.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
+	m, err := c.messages.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
 	var note wire.Alias
 	if err == nil {
 		err = json.Unmarshal(m.Data, &note)

@@ -42,7 +42,7 @@ func TestOneLetter(t *testing.T) {
 						}
 						return
 					}
-					consumer, err := c.streams.OpenQueue(t.Context(), &streams.Lookup{}, streams.TasksQueue())
+					consumer, err := c.streams.Reconciler.OpenQueue(t.Context(), &streams.Lookup{}, streams.TasksQueue())
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -55,11 +55,11 @@ func TestOneLetter(t *testing.T) {
 					second := disposition(nakDelayed)
 					hook, fired := natstest.Once(mark, func([]byte) bool {
 						w.Set(nil, nil)
-						second = (&intake{c: other, Intake: nobody, offers: other.newCatalog()}).handle(t.Context(), m)
+						second = (&intake{c: other, Intake: nobody, offers: other.Registry.newCatalog()}).handle(t.Context(), m)
 						return true
 					})
 					w.Set(nil, hook)
-					first := (&intake{c: c, Intake: nobody, offers: c.newCatalog()}).handle(t.Context(), m)
+					first := (&intake{c: c, Intake: nobody, offers: c.Registry.newCatalog()}).handle(t.Context(), m)
 					noted := body != "hello" || mark != `"refused":"` // one without an id is not
 					if letters, _ := streamstest.LettersAndTasks(t, c.streams); first != ack || fired() != noted || noted && second != ack || letters != 1 {
 						t.Errorf("stood still: %v; it was refused: %v and %v; %d letters", fired(), first == ack, second == ack, letters)

@@ -20,10 +20,17 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
+// Registry is what workflows and tools are on offer, and by which nodes. It is safe for
+// concurrent use.
+type Registry struct {
+	messages *conn.Messages
+	streams  *streams.Streams
+}
+
 // Register puts workflows on offer for a pool: a client that asks for workflows sees
 // them while any node of the pool is up. It replaces what the pool offered
 // under the same names, and changes nothing that says the same already.
-func (c *Dispatch) Register(ctx context.Context, pool string, workflows []wire.Workflow) error {
+func (r *Registry) Register(ctx context.Context, pool string, workflows []wire.Workflow) error {
 	if err := validPool(pool); err != nil {
 		return err
 	}
@@ -36,7 +43,7 @@ func (c *Dispatch) Register(ctx context.Context, pool string, workflows []wire.W
 		if err != nil {
 			return fmt.Errorf("nats/dispatch: register workflow %s: %w", w.Name, err)
 		}
-		if err := c.Enter(ctx, wire.WorkflowKey(pool, w.Name), data); err != nil {
+		if err := r.Enter(ctx, wire.WorkflowKey(pool, w.Name), data); err != nil {
 			return fmt.Errorf("nats/dispatch: register workflow %s: %w", w.Name, err)
 		}
 	}
@@ -45,7 +52,7 @@ func (c *Dispatch) Register(ctx context.Context, pool string, workflows []wire.W
 
 // Withdraw takes workflows off a pool. Those that it does not offer are left
 // alone.
-func (c *Dispatch) Withdraw(ctx context.Context, pool string, workflows ...string) error {
+func (r *Registry) Withdraw(ctx context.Context, pool string, workflows ...string) error {
 	if err := validPool(pool); err != nil {
 		return err
 	}
@@ -53,7 +60,7 @@ func (c *Dispatch) Withdraw(ctx context.Context, pool string, workflows ...strin
 		if err := session.ValidID("workflow", name); err != nil {
 			return err
 		}
-		if err := c.Unregister(ctx, wire.WorkflowKey(pool, name)); err != nil {
+		if err := r.Unregister(ctx, wire.WorkflowKey(pool, name)); err != nil {
 			return fmt.Errorf("nats/dispatch: withdraw workflow %s: %w", name, err)
 		}
 	}
@@ -61,13 +68,13 @@ func (c *Dispatch) Withdraw(ctx context.Context, pool string, workflows ...strin
 }
 
 // Unregister deletes an entry of the registry, if there is one.
-func (c *Dispatch) Unregister(ctx context.Context, key string) error { return c.Enter(ctx, key, nil) }
+func (r *Registry) Unregister(ctx context.Context, key string) error { return r.Enter(ctx, key, nil) }
 
 // Enter stores an entry of the registry, or deletes it without data, unless that
 // is how it stands. What another process stores meanwhile is newer: a try after one
 // whose acknowledgement was lost, or of a node that stood still, does not undo it.
 // But an entry that goes away as another one comes is replaced.
-func (c *Dispatch) Enter(ctx context.Context, key string, data []byte) error {
+func (r *Registry) Enter(ctx context.Context, key string, data []byte) error {
 	subject := streams.KeySubject(streams.BucketRegistry, key)
 	var header nats.Header
 	if data == nil {
@@ -75,7 +82,7 @@ func (c *Dispatch) Enter(ctx context.Context, key string, data []byte) error {
 	}
 	gone := func(m conn.Message) bool { return m.Seq == 0 || m.Header.Get("KV-Operation") != "" }
 	look := func() (conn.Message, error) {
-		m, err := c.conn.LeaderLast(ctx, "KV_"+streams.BucketRegistry, subject)
+		m, err := r.messages.LeaderLast(ctx, "KV_"+streams.BucketRegistry, subject)
 		if errors.Is(err, conn.ErrNoMessage) {
 			return conn.Message{}, nil
 		}
@@ -89,7 +96,7 @@ func (c *Dispatch) Enter(ctx context.Context, key string, data []byte) error {
 		if gone(have) == (data == nil) && string(have.Data) == string(data) {
 			return nil
 		}
-		_, failed := c.conn.PublishExpecting(ctx, subject, have.Seq, header, data)
+		_, failed := r.messages.PublishExpecting(ctx, subject, have.Seq, header, data)
 		clash := errors.Is(failed, conn.ErrExpectation)
 		if !clash && !conn.IsTransient(failed) {
 			return failed
@@ -114,9 +121,9 @@ func validPool(pool string) error {
 // Workflows returns what all pools offer, sorted by name and pool. It is read from any
 // replica, which may lag behind; for the workflows that are named and not known to it
 // the registry's leader is asked.
-func (c *Dispatch) Workflows(ctx context.Context, named ...string) ([]wire.Workflow, error) {
+func (r *Registry) Workflows(ctx context.Context, named ...string) ([]wire.Workflow, error) {
 	var out []wire.Workflow
-	for m, err := range c.streams.Values(ctx, streams.BucketRegistry, "workflow.>") {
+	for m, err := range r.streams.Values(ctx, streams.BucketRegistry, "workflow.>") {
 		if err != nil {
 			return nil, fmt.Errorf("nats/dispatch: workflows on offer: %w", err)
 		}
@@ -129,7 +136,7 @@ func (c *Dispatch) Workflows(ctx context.Context, named ...string) ([]wire.Workf
 		if slices.ContainsFunc(out, func(w wire.Workflow) bool { return w.Name == name }) || session.ValidID("workflow", name) != nil {
 			continue
 		}
-		now, err := c.offering(ctx, name)
+		now, err := r.offering(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -142,11 +149,11 @@ func (c *Dispatch) Workflows(ctx context.Context, named ...string) ([]wire.Workf
 }
 
 // offering returns the offers of a workflow now, as the registry's leader says.
-func (c *Dispatch) offering(ctx context.Context, workflow string) ([]wire.Workflow, error) {
+func (r *Registry) offering(ctx context.Context, workflow string) ([]wire.Workflow, error) {
 	var out []wire.Workflow
 	filter := streams.KeySubject(streams.BucketRegistry, wire.WorkflowKey("*", workflow))
 	for from := uint64(1); ; {
-		m, err := c.conn.LeaderNext(ctx, "KV_"+streams.BucketRegistry, filter, from)
+		m, err := r.messages.LeaderNext(ctx, "KV_"+streams.BucketRegistry, filter, from)
 		if errors.Is(err, conn.ErrNoMessage) {
 			return out, nil
 		}
@@ -164,7 +171,7 @@ func (c *Dispatch) offering(ctx context.Context, workflow string) ([]wire.Workfl
 // catalog is the registry's workflows as of a few seconds ago. It is safe for
 // concurrent use.
 type catalog struct {
-	c *Dispatch
+	r *Registry
 
 	mu   sync.Mutex
 	all  []wire.Workflow
@@ -175,7 +182,7 @@ type catalog struct {
 // the registry itself.
 const catalogFresh = 5 * time.Second
 
-func (c *Dispatch) newCatalog() *catalog { return &catalog{c: c} }
+func (r *Registry) newCatalog() *catalog { return &catalog{r: r} }
 
 // find returns the offers of a workflow to a tenant: in a revision, if one is given. If there
 // is none, all are the workflows that are on offer to the tenant.
@@ -187,8 +194,8 @@ func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision
 			return found, nil, nil
 		}
 	}
-	if all, err = g.c.Workflows(ctx); err == nil {
-		all, err = g.c.withoutGone(ctx, all)
+	if all, err = g.r.Workflows(ctx); err == nil {
+		all, err = g.r.withoutGone(ctx, all)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -202,7 +209,7 @@ func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision
 
 // withoutGone leaves out what nodes of a tenant offered that have gone, where nodes for all
 // tenants offer the same.
-func (c *Dispatch) withoutGone(ctx context.Context, all []wire.Workflow) ([]wire.Workflow, error) {
+func (r *Registry) withoutGone(ctx context.Context, all []wire.Workflow) ([]wire.Workflow, error) {
 	type revision struct{ name, revision string }
 	shared := map[revision]bool{}
 	for _, w := range all {
@@ -218,7 +225,7 @@ func (c *Dispatch) withoutGone(ctx context.Context, all []wire.Workflow) ([]wire
 		return all, nil
 	}
 	here := map[string]bool{}
-	for n, err := range c.boundNodes(ctx) {
+	for n, err := range r.boundNodes(ctx) {
 		if err != nil {
 			return nil, fmt.Errorf("nats/dispatch: nodes of tenants: %w", err)
 		}

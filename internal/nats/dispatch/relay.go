@@ -72,7 +72,7 @@ func (c *Dispatch) relay(ctx context.Context, r *relayMembership, partition uint
 	told := &project.LineageRelay{C: c.projections, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition), LeaseValid: r.leaseValid}
 	pumps := []func(context.Context) error{c.again("dispatcher", out.stream, out.run), c.again("lineage", told.Stream, told.Run)}
 	if partition == 0 {
-		pumps = append(pumps, c.streams.ReconcileStreams, c.streams.ReconcileTasks)
+		pumps = append(pumps, c.streams.Reconciler.ReconcileStreams, c.streams.Reconciler.ReconcileTasks)
 	}
 	return conn.Together(ctx, pumps...)
 }
@@ -105,7 +105,7 @@ func (c *Dispatch) again(name, stream string, pump func(context.Context) error) 
 
 // streamThere fails for a stream that does not exist.
 func (c *Dispatch) streamThere(ctx context.Context, stream string) error {
-	if _, err := c.conn.LastSequence(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := c.messages.LastSequence(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
 	}
 	return nil

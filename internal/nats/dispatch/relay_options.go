@@ -36,7 +36,7 @@ func (o *RelayOptions) complete(c *Dispatch) RelayOptions {
 		r = *o
 	}
 	if r.Pools == nil {
-		r.Pools = c.newCatalog().pools
+		r.Pools = c.Registry.newCatalog().pools
 	}
 	return r
 }

@@ -36,7 +36,7 @@ func (c *Dispatch) Standing(ctx context.Context, home session.Key, id run.ID) (s
 	}
 	ctx, cancel := context.WithTimeout(ctx, standingTimeout)
 	defer cancel()
-	if c.askRelay(ctx, standingSubject(g, p), standingOf{home.Tenant, home.ID, id}, &st) {
+	if c.Delivery.askRelay(ctx, standingSubject(g, p), standingOf{home.Tenant, home.ID, id}, &st) {
 		return st, nil
 	}
 	return st, fmt.Errorf("%w for partition %d, which no relay has at the moment; ask again in a few seconds", conn.ErrNoAnswer, p)

@@ -21,7 +21,7 @@ func publishRun(ctx context.Context, c *Dispatch, t journal.Task) error {
 	body := wire.WorkOf(journal.Work{Task: &t})
 	data, err := body.Encode()
 	if err == nil {
-		_, err = c.conn.Publish(ctx, &nats.Msg{Subject: messages.TaskSubject(t.Session.Tenant, messages.UserAnonymous, string(t.ID)), Data: data})
+		_, err = c.messages.Publish(ctx, &nats.Msg{Subject: messages.TaskSubject(t.Session.Tenant, messages.UserAnonymous, string(t.ID)), Data: data})
 	}
 	return err
 }

@@ -35,7 +35,7 @@ func sessionAliasSubject(t session.Tenant, name string) string {
 
 // ReadAlias reads an entry from the leader; revision is zero if there is none.
 func ReadAlias(ctx context.Context, c *Logs, subject string) (a wire.Alias, revision uint64, err error) {
-	m, err := c.conn.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
+	m, err := c.messages.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return a, 0, nil
 	}
@@ -69,7 +69,7 @@ func aliasAfter(ctx context.Context, c *Logs, subject string, last uint64, a wir
 	if err != nil {
 		return a, 0, false, false, fmt.Errorf("nats/eventlog: create %s: %w", subject, err)
 	}
-	m, mine, err := c.conn.PutAfter(ctx, "KV_"+streams.BucketAlias, subject, last, data)
+	m, mine, err := c.messages.PutAfter(ctx, "KV_"+streams.BucketAlias, subject, last, data)
 	if err == nil {
 		have, err = wire.DecodeAlias(m.Data)
 	}
@@ -145,7 +145,7 @@ func (c *Logs) located(ctx context.Context, id session.ID) (bool, error) {
 		return false, nil
 	}
 	return conn.Retry(ctx, func(ctx context.Context) (bool, error) {
-		info, err := c.streams.LookStream(ctx, streams.EventStream(g, p))
+		info, err := c.streams.Reconciler.LookStream(ctx, streams.EventStream(g, p))
 		return info != nil, err
 	})
 }

@@ -25,7 +25,7 @@ const lateCheck = 5 * time.Second
 // a run that found none at its step would be claimed again until it needs review. It is
 // asked before anything is stored, so also before data goes to blobs.
 func (c *Logs) admit(commit commitlog.Commit) error {
-	if d, room := c.streams.DiskRoom(); room == streams.RoomNone || room == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
+	if d, room := c.streams.Capacity.DiskRoom(); room == streams.RoomNone || room == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
 		return fmt.Errorf("nats/eventlog: append %d to %s: %w: the disk of the store has %s; %s", commit.Seq, commit.Key, conn.ErrFull, d, streams.RemedyDisk)
 	}
 	if !c.streams.Capacity.Scarce.Load() {
@@ -162,9 +162,9 @@ func (w *write) settle(ctx, patient context.Context, err error) (uint64, error) 
 
 func (w *write) send(ctx context.Context, expect uint64) (uint64, error) {
 	if !protection.AppendCAS {
-		return w.l.c.conn.Publish(ctx, &nats.Msg{Subject: w.subject, Data: w.raw})
+		return w.l.c.messages.Publish(ctx, &nats.Msg{Subject: w.subject, Data: w.raw})
 	}
-	return w.l.c.conn.PublishExpecting(ctx, w.subject, expect, nil, w.raw)
+	return w.l.c.messages.PublishExpecting(ctx, w.subject, expect, nil, w.raw)
 }
 
 // resolve asks the stream's leader where the log stands. Settled means that
@@ -175,7 +175,7 @@ func (w *write) send(ctx context.Context, expect uint64) (uint64, error) {
 // takes a copy, so that the write itself, which seldom comes here, stays on its
 // caller's stack.
 func (w write) resolve(ctx context.Context, expect uint64) (token, next uint64, settled bool, err error) {
-	last, err := w.l.c.conn.LeaderGet(ctx, w.stream, conn.GetRequest{LastBySubject: w.subject})
+	last, err := w.l.c.messages.LeaderGet(ctx, w.stream, conn.GetRequest{LastBySubject: w.subject})
 	switch {
 	case errors.Is(err, conn.ErrNoMessage):
 		if w.at.Token == 0 {

@@ -61,7 +61,7 @@ func (c *Logs) BlobTime(ctx context.Context) (time.Time, error) {
 		}
 	}
 	info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		return c.conn.StreamInfo(ctx, streams.StreamBlob)
+		return c.messages.StreamInfo(ctx, streams.StreamBlob)
 	})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("nats/eventlog: ask the time of stream %s: %w", streams.StreamBlob, conn.StreamError(err))
@@ -109,7 +109,7 @@ func (b *blobMessages) subject(d blob.Digest) string {
 // is run.ErrBusy while the tenant may store nothing more.
 func (c *Logs) StoreBlobMessage(ctx context.Context, t session.Tenant, d blob.Digest, list bool, data []byte) error {
 	b := &blobMessages{c, t}
-	if err := c.streams.Admit(ctx, streams.StreamBlob, t); err != nil {
+	if err := c.streams.Capacity.Admit(ctx, streams.StreamBlob, t); err != nil {
 		return err
 	}
 	switch {
@@ -161,7 +161,7 @@ func (c *Logs) MissingBlobs(ctx context.Context, t session.Tenant, all []blob.Di
 		for i, d := range page {
 			subjects[i] = b.subject(d)
 		}
-		found, err := c.conn.Lasts(ctx, streams.StreamBlob, subjects)
+		found, err := c.messages.Lasts(ctx, streams.StreamBlob, subjects)
 		if err != nil {
 			return nil, err
 		}
@@ -266,7 +266,7 @@ func (b *blobMessages) Load(ctx context.Context, d blob.Digest) (data []byte, li
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
 	}
-	m, err := b.c.conn.Last(ctx, streams.StreamBlob, b.subject(d))
+	m, err := b.c.messages.Last(ctx, streams.StreamBlob, b.subject(d))
 	if errors.Is(err, conn.ErrNoMessage) {
 		return nil, false, fmt.Errorf("%w: %s", blob.ErrNotFound, d)
 	}
@@ -308,7 +308,7 @@ func (b *blobMessages) putMessage(ctx context.Context, d blob.Digest, header nat
 			return err
 		}
 		if errors.Is(err, conn.ErrExpectation) {
-			have, lookErr := b.c.conn.Last(ctx, streams.StreamBlob, subject)
+			have, lookErr := b.c.messages.Last(ctx, streams.StreamBlob, subject)
 			now := time.Time{}
 			if lookErr == nil {
 				now, lookErr = b.c.BlobTime(ctx)
@@ -333,6 +333,6 @@ func (b *blobMessages) putMessage(ctx context.Context, d blob.Digest, header nat
 func (b *blobMessages) publish(ctx context.Context, subject string, last uint64, header nats.Header, data []byte) error {
 	h := make(nats.Header, len(header)+1)
 	maps.Copy(h, header)
-	_, err := b.c.conn.PublishExpecting(ctx, subject, last, h, data)
+	_, err := b.c.messages.PublishExpecting(ctx, subject, last, h, data)
 	return err
 }

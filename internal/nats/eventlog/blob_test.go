@@ -155,7 +155,7 @@ func TestBlobRenewal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := c.conn.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(ref.Digest))
+			m, err := c.messages.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(ref.Digest))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +195,7 @@ func TestBlobRenewalBehind(t *testing.T) {
 			if err := use(); err != nil {
 				t.Fatal(err)
 			}
-			m, err := c.conn.LeaderLast(t.Context(), streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
+			m, err := c.messages.LeaderLast(t.Context(), streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -243,7 +243,7 @@ func TestMissingBlobs(t *testing.T) {
 		put([]byte("the last one"))
 		last := func() (seqs []uint64) {
 			for _, d := range []blob.Digest{all[0], all[18], all[len(all)-1], blob.Sum(long[:blobPart])} {
-				m, err := c.conn.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
+				m, err := c.messages.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
 				if err != nil {
 					t.Fatal(err)
 				}

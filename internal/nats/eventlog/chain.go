@@ -215,7 +215,7 @@ func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (commit
 
 // first returns the oldest message that a subject holds.
 func (h *Chain) first(ctx context.Context, subject string) (conn.Message, error) {
-	return h.l.c.conn.LeaderGet(ctx, h.stream, conn.GetRequest{Seq: 1, NextBySubject: subject})
+	return h.l.c.messages.LeaderGet(ctx, h.stream, conn.GetRequest{Seq: 1, NextBySubject: subject})
 }
 
 func (h *Chain) successor(k session.Key, after commitlog.Position, m conn.Message) (commitlog.Entry, error) {

@@ -78,7 +78,7 @@ func Unpack(data []byte) ([]byte, error) {
 // LoadCheckpoint reads the newest checkpoint into v, and returns the sequence of
 // its message, zero if there is none. One that cannot be read leaves v as it is.
 func (c *Logs) LoadCheckpoint(ctx context.Context, subject string, v any) (revision uint64, err error) {
-	m, err := c.conn.LeaderLast(ctx, streams.StreamSnap, subject)
+	m, err := c.messages.LeaderLast(ctx, streams.StreamSnap, subject)
 	switch {
 	case errors.Is(err, conn.ErrNoMessage):
 		return 0, nil
@@ -102,7 +102,7 @@ func (c *Logs) SaveCheckpoint(ctx context.Context, subject string, v any) error 
 		err = fmt.Errorf("%d bytes, at most %d are kept", len(data), MaxCheckpoint)
 	}
 	if err == nil {
-		_, err = c.conn.Publish(ctx, &nats.Msg{Subject: subject, Data: data})
+		_, err = c.messages.Publish(ctx, &nats.Msg{Subject: subject, Data: data})
 	}
 	if err != nil {
 		return fmt.Errorf("nats/eventlog: save checkpoint %s: %w", subject, err)

@@ -159,7 +159,7 @@ func (c *Logs) missingEvents(ctx context.Context, events []string) ([]string, er
 			continue
 		}
 		done[generation] = true
-		s, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.conn.StreamInfo(ctx, name) })
+		s, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.messages.StreamInfo(ctx, name) })
 		if err != nil {
 			return nil, fmt.Errorf("nats/eventlog: dump stream %s: %w", name, conn.StreamError(err))
 		}
@@ -178,7 +178,7 @@ func (c *Logs) missingEvents(ctx context.Context, events []string) ([]string, er
 
 // DumpStream yields a stream's messages up to its present end.
 func (c *Logs) DumpStream(ctx context.Context, stream string, events bool, fn func(Stored) error) error {
-	s, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.conn.StreamInfo(ctx, stream) })
+	s, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.messages.StreamInfo(ctx, stream) })
 	if err != nil {
 		return fmt.Errorf("nats/eventlog: dump stream %s: %w", stream, conn.StreamError(err))
 	}
@@ -191,7 +191,7 @@ func (c *Logs) DumpStream(ctx context.Context, stream string, events bool, fn fu
 	}
 	in := make(chan conn.Message, conn.FollowAhead)
 	err = conn.Following(ctx, func(ctx context.Context) error {
-		return c.conn.Follow(ctx, stream, ">", state.FirstSeq, in)
+		return c.messages.Follow(ctx, stream, ">", state.FirstSeq, in)
 	}, func(ctx context.Context) error {
 		check := time.NewTimer(conn.HistoryCheck)
 		defer check.Stop()
@@ -208,7 +208,7 @@ func (c *Logs) DumpStream(ctx context.Context, stream string, events bool, fn fu
 				heard = time.Now()
 				check.Reset(conn.HistoryCheck)
 			case <-check.C:
-				more, err := c.conn.Holds(ctx, stream, next, state.LastSeq)
+				more, err := c.messages.Holds(ctx, stream, next, state.LastSeq)
 				if err != nil || !more {
 					return err
 				}
@@ -233,7 +233,7 @@ func (c *Logs) DumpStream(ctx context.Context, stream string, events bool, fn fu
 // own.
 func (c *Logs) dumpQueue(ctx context.Context, stream string, last uint64, fn func(Stored) error) error {
 	for next := uint64(1); next <= last; {
-		m, err := c.conn.LeaderNext(ctx, stream, ">", next)
+		m, err := c.messages.LeaderNext(ctx, stream, ">", next)
 		if errors.Is(err, conn.ErrNoMessage) {
 			break
 		}

@@ -66,14 +66,14 @@ func (c *Logs) skipped(ctx context.Context, k session.Key, most uint64) (n uint6
 	if err != nil {
 		return 0, err
 	}
-	last, err := c.conn.LeaderLast(ctx, stream, subject)
+	last, err := c.messages.LeaderLast(ctx, stream, subject)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("nats/eventlog: read %s: %w", k, err)
 	}
-	first, err := c.conn.LeaderNext(ctx, stream, subject, 1)
+	first, err := c.messages.LeaderNext(ctx, stream, subject, 1)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return 0, nil
 	}

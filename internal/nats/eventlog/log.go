@@ -60,7 +60,7 @@ func (l *Logs) Messages(ctx context.Context, stream, subject string, after uint6
 	if last.Seq > after && last.Header.Get(conn.HeaderExpectLast) == strconv.FormatUint(after, 10) {
 		return func(yield func(conn.Message, error) bool) { yield(last, nil) }
 	}
-	return l.conn.UpTo(ctx, stream, subject, after, last.Seq)
+	return l.messages.UpTo(ctx, stream, subject, after, last.Seq)
 }
 
 // Read implements commitlog.Log. A log that was purged, also while it is read, or is
@@ -75,7 +75,7 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after commitlog.Posi
 			yield(commitlog.Entry{}, err)
 			return
 		}
-		last, err := l.c.conn.LeaderLast(ctx, stream, subject)
+		last, err := l.c.messages.LeaderLast(ctx, stream, subject)
 		if errors.Is(err, conn.ErrNoMessage) {
 			return
 		}
@@ -129,7 +129,7 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after commitlog.Posi
 
 // first reports whether nothing of a subject is left before a message.
 func (l *eventLog) first(ctx context.Context, stream, subject string, seq uint64) (bool, error) {
-	m, err := l.c.conn.LeaderNext(ctx, stream, subject, 1)
+	m, err := l.c.messages.LeaderNext(ctx, stream, subject, 1)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return false, nil
 	}
@@ -153,7 +153,7 @@ func (l *eventLog) Last(ctx context.Context, k session.Key) (commitlog.Entry, er
 	if err != nil {
 		return commitlog.Entry{}, err
 	}
-	last, err := l.c.conn.LeaderLast(ctx, stream, subject)
+	last, err := l.c.messages.LeaderLast(ctx, stream, subject)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return commitlog.Entry{}, fmt.Errorf("nats/eventlog: %s: %w", k, session.ErrNotFound)
 	}
@@ -207,7 +207,7 @@ func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m c
 	if token == 0 {
 		return commitlog.Position{}, nil
 	}
-	prev, err := l.c.conn.At(ctx, stream, token)
+	prev, err := l.c.messages.At(ctx, stream, token)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return commitlog.Position{}, fmt.Errorf("%w: nothing before it", session.ErrForeign)
 	}

@@ -11,8 +11,9 @@ import (
 // Logs are the logs of sessions with their snapshots, blobs and names, over streams.
 // It is safe for concurrent use.
 type Logs struct {
-	conn    *conn.Conn
-	streams *streams.Streams
+	conn     *conn.Conn
+	messages *conn.Messages
+	streams  *streams.Streams
 	// recent are the commits that this process has decoded.
 	recent  *recent
 	foreign foreignCounts
@@ -24,5 +25,5 @@ type Logs struct {
 
 // NewLogs returns the logs over s.
 func NewLogs(s *streams.Streams) *Logs {
-	return &Logs{conn: s.Conn, streams: s, recent: newRecent(), Place: EventSubject}
+	return &Logs{conn: s.Conn, messages: s.Messages, streams: s, recent: newRecent(), Place: EventSubject}
 }

@@ -58,7 +58,7 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at commitlog.Positio
 		return fmt.Errorf("nats/eventlog: snapshot of %s has %d bytes, at most %d are kept: %w", k, len(state), maxSnapshot, session.ErrTooLarge)
 	}
 	subject := SnapSubject(k)
-	look := l.c.conn.Last
+	look := l.c.messages.Last
 	for range saveAttempts {
 		have, err := look(ctx, streams.StreamSnap, subject)
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
@@ -69,14 +69,14 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at commitlog.Positio
 				return nil
 			}
 		}
-		_, err = l.c.conn.PublishExpecting(ctx, subject, have.Seq, HeaderOf(at), state)
+		_, err = l.c.messages.PublishExpecting(ctx, subject, have.Seq, HeaderOf(at), state)
 		if err == nil {
 			return nil
 		}
 		if !errors.Is(err, conn.ErrExpectation) {
 			return fmt.Errorf("nats/eventlog: save snapshot of %s: %w", k, err)
 		}
-		look = l.c.conn.LeaderLast // a replica that lags said something outdated
+		look = l.c.messages.LeaderLast // a replica that lags said something outdated
 	}
 	return fmt.Errorf("nats/eventlog: save snapshot of %s: %w", k, session.ErrConflict)
 }
@@ -107,9 +107,9 @@ func (l *eventLog) Load(ctx context.Context, k session.Key) (commitlog.Position,
 	// A replica that lags knows none or an older one: that costs the reading of
 	// a longer tail, and to ask the leader would cost every new session.
 	m, err := conn.Retry(ctx, func(ctx context.Context) (conn.Message, error) {
-		m, err := l.c.conn.DirectOne(ctx, streams.StreamSnap, conn.APIDirectGet+streams.StreamSnap+"."+SnapSubject(k), nil)
+		m, err := l.c.messages.DirectOne(ctx, streams.StreamSnap, conn.APIDirectGet+streams.StreamSnap+"."+SnapSubject(k), nil)
 		if errors.Is(err, nats.ErrNoResponders) {
-			m, err = l.c.conn.LeaderGet(ctx, streams.StreamSnap, conn.GetRequest{LastBySubject: SnapSubject(k)})
+			m, err = l.c.messages.LeaderGet(ctx, streams.StreamSnap, conn.GetRequest{LastBySubject: SnapSubject(k)})
 		}
 		return m, err
 	})
@@ -137,7 +137,7 @@ func (l *eventLog) SavePage(ctx context.Context, t session.Tenant, digest string
 	if len(page) > maxSnapshot {
 		return fmt.Errorf("nats/eventlog: page of %d bytes, at most %d are kept: %w", len(page), maxSnapshot, session.ErrTooLarge)
 	}
-	_, err = l.c.conn.PublishExpecting(ctx, subject, 0, nil, page)
+	_, err = l.c.messages.PublishExpecting(ctx, subject, 0, nil, page)
 	if err != nil && !errors.Is(err, conn.ErrExpectation) { // that: it is there
 		return fmt.Errorf("nats/eventlog: save page %s: %w", digest, err)
 	}
@@ -150,7 +150,7 @@ func (l *eventLog) LoadPage(ctx context.Context, t session.Tenant, digest string
 	if err != nil {
 		return nil, err
 	}
-	m, err := l.c.conn.Last(ctx, streams.StreamSnap, subject)
+	m, err := l.c.messages.Last(ctx, streams.StreamSnap, subject)
 	if errors.Is(err, conn.ErrNoMessage) {
 		err = session.ErrNotFound
 	}

@@ -46,7 +46,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 		}
 	}
 	for {
-		m, err := s.s.Conn.LeaderNext(ctx, streams.StreamMemory, filter, s.at+1)
+		m, err := s.s.Messages.LeaderNext(ctx, streams.StreamMemory, filter, s.at+1)
 		if errors.Is(err, conn.ErrNoMessage) {
 			return nil
 		}
@@ -104,7 +104,7 @@ func (s *Store) pages(ctx context.Context, filter string) error {
 
 func (s *Store) page(ctx context.Context, next conn.GetRequest) ([]conn.Message, error) {
 	return conn.Retry(ctx, func(ctx context.Context) (page []conn.Message, err error) {
-		for m, err := range s.s.Conn.DirectBatch(ctx, streams.StreamMemory, next) {
+		for m, err := range s.s.Messages.DirectBatch(ctx, streams.StreamMemory, next) {
 			if err != nil {
 				return nil, err
 			}

@@ -198,9 +198,9 @@ func TestForgottenBytes(t *testing.T) {
 	_, err := a.Archive(t.Context(), "s1", "k", long, memory.Origin{})
 	must(t, err)
 	must(t, b.Delete(t.Context(), "memory://"))
-	end, err := a.s.Conn.LastSequence(t.Context(), streams.StreamMemory)
+	end, err := a.s.Messages.LastSequence(t.Context(), streams.StreamMemory)
 	must(t, err)
-	for m, err := range a.s.Conn.UpTo(t.Context(), streams.StreamMemory, ">", 0, end) {
+	for m, err := range a.s.Messages.UpTo(t.Context(), streams.StreamMemory, ">", 0, end) {
 		if must(t, err); strings.Contains(string(m.Data), secret) {
 			t.Errorf("%s still holds it, %d bytes", m.Subject, len(m.Data))
 		}
@@ -218,7 +218,7 @@ func TestForeign(t *testing.T) {
 	a, b := pair(t)
 	must(t, a.Write(t.Context(), "memory://user/a", "known", memory.Origin{}))
 	for _, body := range []string{`{"schema":2,"note":{"uri":"memory://user/b","text":"x"}}`, `{"later":{}}`, `not JSON`, `{"note":{"uri":"http://x"}}`, `{"note":{"uri":"memory://user/b","vector":{"model":"m","numbers":"AADAfw=="}}}`} {
-		_, err := a.s.Conn.Publish(t.Context(), &nats.Msg{Subject: a.of + noteKey("memory://user/b") + ".0", Data: []byte(body)})
+		_, err := a.s.Messages.Publish(t.Context(), &nats.Msg{Subject: a.of + noteKey("memory://user/b") + ".0", Data: []byte(body)})
 		must(t, err)
 		_, err = b.Read(t.Context(), "memory://user/a")
 		if !errors.Is(err, ErrFormat) {
@@ -228,14 +228,14 @@ func TestForeign(t *testing.T) {
 		if remedy == nil {
 			t.Fatalf("the error has no remedy: %v", err)
 		}
-		_, err = a.s.Conn.Publish(t.Context(), &nats.Msg{Subject: remedy[1]})
+		_, err = a.s.Messages.Publish(t.Context(), &nats.Msg{Subject: remedy[1]})
 		must(t, err)
 		if text, err := b.Read(t.Context(), "memory://user/a"); err != nil || text != "known" {
 			t.Errorf("after it was given up: %q, %v", text, err)
 		}
 	}
 	must(t, open(t, a.s, "other").Write(t.Context(), "memory://user/a", "x", memory.Origin{}))
-	_, err := a.s.Conn.Publish(t.Context(), &nats.Msg{Subject: a.of + noteKey("memory://user/b") + ".0", Data: []byte(`{"note":{"uri":"memory://user/b","text":"mended"},"zone":"next"}`)})
+	_, err := a.s.Messages.Publish(t.Context(), &nats.Msg{Subject: a.of + noteKey("memory://user/b") + ".0", Data: []byte(`{"note":{"uri":"memory://user/b","text":"mended"},"zone":"next"}`)})
 	must(t, err)
 	if text, err := b.Read(t.Context(), "memory://user/b"); err != nil || text != "mended" {
 		t.Errorf("after it was mended: %q, %v", text, err)

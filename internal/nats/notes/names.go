@@ -30,13 +30,13 @@ func Names(ctx context.Context, s *streams.Streams, t session.Tenant) ([]string,
 	if err := session.ValidID("tenant", string(t)); err != nil {
 		return nil, err
 	}
-	end, err := s.Conn.LastSequence(ctx, streams.StreamMemory)
+	end, err := s.Messages.LastSequence(ctx, streams.StreamMemory)
 	if err != nil {
 		return nil, err
 	}
 	names := []string{}
 	of := streams.PrefixMemory + string(t) + "."
-	for m, err := range s.Conn.UpTo(ctx, streams.StreamMemory, of+"*."+markToken, 0, end) {
+	for m, err := range s.Messages.UpTo(ctx, streams.StreamMemory, of+"*."+markToken, 0, end) {
 		if err != nil {
 			return nil, fmt.Errorf("nats/notes: memories of tenant %s: %w", t, err)
 		}

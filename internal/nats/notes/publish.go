@@ -31,12 +31,12 @@ func (s *Store) publish(ctx context.Context, c change) error {
 		return s.unavailable(ctx, err)
 	}
 	if c.Delete == "" {
-		if err := s.s.Grow(ctx, streams.StreamMemory, s.tenant, len(data)); err != nil {
+		if err := s.s.Capacity.Grow(ctx, streams.StreamMemory, s.tenant, len(data)); err != nil {
 			return s.unavailable(ctx, err)
 		}
 	}
 	if s.m.Len() == 0 {
-		if err := s.s.Conn.PublishAtLeastOnce(ctx, s.mark()); err != nil {
+		if err := s.s.Messages.PublishAtLeastOnce(ctx, s.mark()); err != nil {
 			return s.unavailable(ctx, err)
 		}
 	}
@@ -73,7 +73,7 @@ func (s *Store) Import(ctx context.Context, all func(yield func(notebook.Note) e
 		if len(some) == 0 {
 			return nil
 		}
-		if err := s.s.Grow(ctx, streams.StreamMemory, s.tenant, bytes); err != nil {
+		if err := s.s.Capacity.Grow(ctx, streams.StreamMemory, s.tenant, bytes); err != nil {
 			return s.unavailable(ctx, err)
 		}
 		_, err := conn.Retry(ctx, func(ctx context.Context) (uint64, error) { return s.store(ctx, some) })
@@ -107,13 +107,13 @@ func (s *Store) Import(ctx context.Context, all func(yield func(notebook.Note) e
 // store stores messages at once. They are not changed: they may be stored again.
 func (s *Store) store(ctx context.Context, messages []*nats.Msg) (uint64, error) {
 	if len(messages) == 1 {
-		return s.s.Conn.Publish(ctx, messages[0])
+		return s.s.Messages.Publish(ctx, messages[0])
 	}
 	batch := make([]*nats.Msg, len(messages))
 	for i, m := range messages {
 		batch[i] = &nats.Msg{Subject: m.Subject, Data: m.Data, Header: maps.Clone(m.Header)}
 	}
-	return s.s.Conn.PublishBatch(ctx, batch)
+	return s.s.Messages.PublishBatch(ctx, batch)
 }
 
 // partsOf is how many messages the change under a key has, if they are several.
@@ -159,7 +159,7 @@ func (s *Store) clear(ctx context.Context, dir string, gone []string) {
 			add(archiveKey(a))
 		}
 	}
-	deleted, err := s.s.Conn.LeaderLast(ctx, streams.StreamMemory, s.of+keyOf("delete", dir)+".0")
+	deleted, err := s.s.Messages.LeaderLast(ctx, streams.StreamMemory, s.of+keyOf("delete", dir)+".0")
 	if err != nil {
 		return
 	}
@@ -169,7 +169,7 @@ func (s *Store) clear(ctx context.Context, dir string, gone []string) {
 	for len(subjects) > 0 {
 		some := subjects[:min(len(subjects), conn.PageMessages)]
 		subjects = subjects[len(some):]
-		found, err := s.s.Conn.Lasts(ctx, streams.StreamMemory, some)
+		found, err := s.s.Messages.Lasts(ctx, streams.StreamMemory, some)
 		if err != nil {
 			return
 		}
@@ -180,7 +180,7 @@ func (s *Store) clear(ctx context.Context, dir string, gone []string) {
 			slots <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-slots }()
-				_, _ = s.s.Conn.PublishExpecting(ctx, subject, m.Seq, nil, nil)
+				_, _ = s.s.Messages.PublishExpecting(ctx, subject, m.Seq, nil, nil)
 			})
 		}
 	}

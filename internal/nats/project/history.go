@@ -68,7 +68,7 @@ func (c *Projections) History(ctx context.Context, t session.Tenant, after uint6
 		}
 	}
 	info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		return c.conn.StreamInfo(ctx, streams.StreamLineage)
+		return c.messages.StreamInfo(ctx, streams.StreamLineage)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("nats/project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
@@ -141,7 +141,7 @@ func (h *history) tree(ctx context.Context, root session.ID) (tree, error) {
 // where they are, and those that a wildcard matches by passing all that lie between them.
 func (h *history) placeOf(ctx context.Context, root session.ID) (filter string, end uint64, err error) {
 	filter = LineageFilter(h.tenant, root)
-	lasts, upTo, err := h.c.conn.LastsNow(ctx, streams.StreamLineage, []string{filter})
+	lasts, upTo, err := h.c.messages.LastsNow(ctx, streams.StreamLineage, []string{filter})
 	if ctx.Err() != nil {
 		return "", 0, fmt.Errorf("nats/project: read lineage: %w", err)
 	}
@@ -169,7 +169,7 @@ const everything = ">"
 func (h *history) records(ctx context.Context, filter string, from, to uint64) iter.Seq2[recordAt, error] {
 	return func(yield func(recordAt, error) bool) {
 		own := strings.TrimSuffix(LineageFilter(h.tenant, ""), ">")
-		for m, err := range h.c.conn.UpTo(ctx, streams.StreamLineage, filter, max(from, h.first)-1, to) {
+		for m, err := range h.c.messages.UpTo(ctx, streams.StreamLineage, filter, max(from, h.first)-1, to) {
 			if err != nil {
 				yield(recordAt{}, fmt.Errorf("nats/project: read lineage: %w", err))
 				return
@@ -208,7 +208,7 @@ func (c *Projections) RootOf(ctx context.Context, k session.Key) (session.ID, er
 		return "", err
 	}
 	for from := uint64(1); ; {
-		m, err := c.conn.LeaderNext(ctx, stream, subject, from)
+		m, err := c.messages.LeaderNext(ctx, stream, subject, from)
 		if errors.Is(err, conn.ErrNoMessage) {
 			return "", fmt.Errorf("session %s: %w", k.ID, session.ErrNotFound)
 		}

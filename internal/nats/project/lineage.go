@@ -100,7 +100,7 @@ func (p *LineageRelay) follow(ctx context.Context) (err error) {
 	}
 	in := make(chan conn.Message, conn.FollowAhead)
 	return conn.Following(ctx, func(ctx context.Context) error {
-		return p.C.conn.Follow(ctx, p.Stream, p.prefix()+">", max(p.at.Seq, 1), in)
+		return p.C.messages.Follow(ctx, p.Stream, p.prefix()+">", max(p.at.Seq, 1), in)
 	}, func(ctx context.Context) error { return p.pump(ctx, linked, in) })
 }
 
@@ -139,7 +139,7 @@ func (p *LineageRelay) stands(ctx context.Context, at lineagePoint) bool {
 	if at.At == 0 {
 		return true
 	}
-	m, err := p.C.conn.LeaderAt(ctx, streams.StreamLineage, at.At)
+	m, err := p.C.messages.LeaderAt(ctx, streams.StreamLineage, at.At)
 	have, mine := p.point(m)
 	return err == nil && mine && have == at
 }
@@ -255,7 +255,7 @@ func (p *LineageRelay) Cursor(ctx context.Context) (lineagePoint, error) {
 		return from, err
 	}
 	if from.At > 0 {
-		m, err := p.C.conn.LeaderGet(ctx, streams.StreamLineage, conn.GetRequest{Seq: from.At})
+		m, err := p.C.messages.LeaderGet(ctx, streams.StreamLineage, conn.GetRequest{Seq: from.At})
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 			return from, fmt.Errorf("nats/project: lineage of %s: %w", p.Stream, err)
 		}
@@ -281,7 +281,7 @@ func (p *LineageRelay) point(m conn.Message) (at lineagePoint, mine bool) {
 // forward returns the last record of the partition, which is not before a
 // point.
 func (p *LineageRelay) forward(ctx context.Context, at lineagePoint) (lineagePoint, error) {
-	end, err := p.C.conn.LastSequence(ctx, streams.StreamLineage)
+	end, err := p.C.messages.LastSequence(ctx, streams.StreamLineage)
 	if err != nil {
 		return at, err
 	}
@@ -294,7 +294,7 @@ func (p *LineageRelay) forward(ctx context.Context, at lineagePoint) (lineagePoi
 
 // backward looks for the last record of the partition from the end of LINEAGE.
 func (p *LineageRelay) backward(ctx context.Context) (lineagePoint, error) {
-	end, err := p.C.conn.LastSequence(ctx, streams.StreamLineage)
+	end, err := p.C.messages.LastSequence(ctx, streams.StreamLineage)
 	if err != nil {
 		return lineagePoint{}, err
 	}
@@ -314,7 +314,7 @@ func (p *LineageRelay) backward(ctx context.Context) (lineagePoint, error) {
 // lastOf returns the last record of the partition above a sequence of LINEAGE and up to
 // another; zero if there is none.
 func (p *LineageRelay) lastOf(ctx context.Context, after, end uint64) (found lineagePoint, err error) {
-	for m, err := range p.C.conn.UpTo(ctx, streams.StreamLineage, streams.PrefixLineage+">", after, end) {
+	for m, err := range p.C.messages.UpTo(ctx, streams.StreamLineage, streams.PrefixLineage+">", after, end) {
 		if err != nil {
 			return found, fmt.Errorf("nats/project: lineage of %s: %w", p.Stream, err)
 		}

@@ -50,7 +50,7 @@ func (c *Projections) LineagePage(ctx context.Context, filter string, from *line
 func (c *Projections) lineagePage(ctx context.Context, filter string, at *lineage.Cursor, end lineage.StoredAt, limit, room int) (wire.Lineage, error) {
 	out := wire.Lineage{Records: []wire.LineageRecord{}}
 	began := at.At()
-	for m, err := range c.conn.UpTo(ctx, streams.StreamLineage, filter, max(began.Seq, 1)-1, end.Seq) {
+	for m, err := range c.messages.UpTo(ctx, streams.StreamLineage, filter, max(began.Seq, 1)-1, end.Seq) {
 		if err != nil {
 			return out, fmt.Errorf("nats/project: read lineage: %w", err)
 		}
@@ -85,7 +85,7 @@ func (c *Projections) storedAt(ctx context.Context, seq uint64) (lineage.StoredA
 	if seq == 0 {
 		return lineage.StoredAt{}, nil
 	}
-	m, err := c.conn.LeaderAt(ctx, streams.StreamLineage, seq)
+	m, err := c.messages.LeaderAt(ctx, streams.StreamLineage, seq)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return lineage.StoredAt{Seq: seq}, nil
 	}
@@ -96,7 +96,7 @@ func (c *Projections) storedAt(ctx context.Context, seq uint64) (lineage.StoredA
 }
 
 func (c *Projections) lineageEnd(ctx context.Context) (lineage.StoredAt, error) {
-	end, err := c.conn.LastSequence(ctx, streams.StreamLineage)
+	end, err := c.messages.LastSequence(ctx, streams.StreamLineage)
 	if err != nil {
 		return lineage.StoredAt{}, err
 	}
@@ -110,7 +110,7 @@ func (c *Projections) LineageEnd(ctx context.Context) (*lineage.Cursor, error) {
 	at.Move(end)
 	for p := uint32(0); p < c.streams.Partitions() && err == nil; p++ {
 		var last uint64
-		if last, err = c.conn.LastSequence(ctx, streams.EventStream(c.streams.Generation(), p)); err == nil {
+		if last, err = c.messages.LastSequence(ctx, streams.EventStream(c.streams.Generation(), p)); err == nil {
 			at.TakeAll(c.streams.Generation(), p, last)
 		}
 	}

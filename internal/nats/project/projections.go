@@ -13,9 +13,10 @@ import (
 // Projections are what is derived from logs: lineage, results, and how far they are. It
 // is safe for concurrent use.
 type Projections struct {
-	conn    *conn.Conn
-	streams *streams.Streams
-	logs    *eventlog.Logs
+	conn     *conn.Conn
+	messages *conn.Messages
+	streams  *streams.Streams
+	logs     *eventlog.Logs
 	// Watermarks is how far the relays of this process are.
 	Watermarks *watermarks
 
@@ -25,7 +26,7 @@ type Projections struct {
 
 // NewProjections returns the projections of l, whose logs are in s.
 func NewProjections(s *streams.Streams, l *eventlog.Logs) *Projections {
-	return &Projections{conn: s.Conn, streams: s, logs: l, Watermarks: newWatermarks(s.Conn.Incarnation), gaps: map[string]bool{}}
+	return &Projections{conn: s.Conn, messages: s.Messages, streams: s, logs: l, Watermarks: newWatermarks(s.Conn.Incarnation), gaps: map[string]bool{}}
 }
 
 // Gaps returns the event streams whose lineage has a gap that a relay of this process found

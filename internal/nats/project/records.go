@@ -55,14 +55,14 @@ func (p *LineageRelay) several(waiting uint64) bool {
 
 func (p *LineageRelay) batchesOf(ctx context.Context) (batches, error) {
 	return conn.Retry(ctx, func(ctx context.Context) (batches, error) {
-		info, err := p.C.conn.StreamInfo(ctx, streams.StreamLineage)
+		info, err := p.C.messages.StreamInfo(ctx, streams.StreamLineage)
 		switch {
 		case err != nil:
 			return batches{}, fmt.Errorf("nats/project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
 		case info.Config.AllowAtomicPublish:
-			return batches{publish: p.C.conn.PublishBatch}, nil
+			return batches{publish: p.C.messages.PublishBatch}, nil
 		case info.Config.AllowBatchPublish:
-			return batches{publish: p.C.conn.PublishInOrder, late: true, alone: p.alone(info)}, nil
+			return batches{publish: p.C.messages.PublishInOrder, late: true, alone: p.alone(info)}, nil
 		}
 		return batches{alone: p.alone(info)}, nil
 	})
@@ -225,7 +225,7 @@ func (p *LineageRelay) send(ctx context.Context, some []encoded) (uint64, error)
 	if len(some) == 1 {
 		began := time.Now()
 		defer func() { p.took += (time.Since(began) - p.took) / tookShare }()
-		return p.C.conn.Publish(ctx, &nats.Msg{Subject: some[0].subject, Data: some[0].data})
+		return p.C.messages.Publish(ctx, &nats.Msg{Subject: some[0].subject, Data: some[0].data})
 	}
 	p.took -= p.took / tookShare // what made single messages slow may have passed
 	batch := make([]*nats.Msg, len(some))

@@ -57,7 +57,7 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 		w.Set(nil, nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		held, lookErr := c.conn.LastSequence(t.Context(), streams.StreamLineage)
+		held, lookErr := c.messages.LastSequence(t.Context(), streams.StreamLineage)
 		if !fired() || lookErr != nil || held != 1 || !errors.Is(err, context.Canceled) {
 			t.Fatalf("LINEAGE holds %d messages, %v; stopped while the first was sent: %v, which said %v", held, lookErr, fired(), err)
 		}
@@ -130,7 +130,7 @@ func TestRelayBehindSlowDisk(t *testing.T) {
 				for held < commits && time.Since(began) < time.Minute {
 					time.Sleep(10 * time.Millisecond)
 					var err error
-					if held, err = c.conn.LastSequence(t.Context(), streams.StreamLineage); err != nil {
+					if held, err = c.messages.LastSequence(t.Context(), streams.StreamLineage); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -194,7 +194,7 @@ func TestRelayGoesOnInBatch(t *testing.T) {
 					t.Fatalf("disturbed: %v, %v", fired(), err)
 				}
 				var got []uint64
-				for m, err := range c.conn.UpTo(t.Context(), streams.StreamLineage, streams.PrefixLineage+">", 0, commits+10) {
+				for m, err := range c.messages.UpTo(t.Context(), streams.StreamLineage, streams.PrefixLineage+">", 0, commits+10) {
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -43,13 +43,13 @@ func (p *LineageRelay) repair(ctx context.Context) (did wire.Repaired, err error
 	r := repairing{p: p, have: have, until: p.at.Seq, chain: eventlog.NewChain(p.C.logs, p.Generation, p.Partition)}
 	r.chain.Copies = eventlog.FreshCopies
 	defer r.chain.Rest.Stop()
-	last, err := p.C.conn.LastSequence(ctx, p.Stream)
+	last, err := p.C.messages.LastSequence(ctx, p.Stream)
 	if err != nil {
 		return did, err
 	}
 	p.mute = true
 	defer func() { p.mute = false }()
-	for m, err := range p.C.conn.UpTo(ctx, p.Stream, p.prefix()+">", max(from, 1)-1, last) {
+	for m, err := range p.C.messages.UpTo(ctx, p.Stream, p.prefix()+">", max(from, 1)-1, last) {
 		if err != nil {
 			return r.did, err
 		}
@@ -70,13 +70,13 @@ func (p *LineageRelay) repair(ctx context.Context) (did wire.Repaired, err error
 // commit from which on there has to be lineage: LINEAGE forgets its oldest when it is full.
 func (p *LineageRelay) entries(ctx context.Context) (end, from uint64, have []entry, err error) {
 	info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		return p.C.conn.StreamInfo(ctx, streams.StreamLineage)
+		return p.C.messages.StreamInfo(ctx, streams.StreamLineage)
 	})
 	if err != nil {
 		return 0, 0, nil, fmt.Errorf("nats/project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
 	}
 	end = info.State.LastSeq
-	for m, err := range p.C.conn.UpTo(ctx, streams.StreamLineage, streams.PrefixLineage+">", 0, end) {
+	for m, err := range p.C.messages.UpTo(ctx, streams.StreamLineage, streams.PrefixLineage+">", 0, end) {
 		if err != nil {
 			return 0, 0, nil, fmt.Errorf("nats/project: lineage of %s: %w", p.Stream, err)
 		}
@@ -170,7 +170,7 @@ func (r *repairing) copy(ctx context.Context, before uint64) error {
 	for len(r.gone) > 0 && r.gone[0].seq < before {
 		at := r.gone[0].at
 		r.gone = r.gone[1:]
-		m, err := r.p.C.conn.LeaderAt(ctx, streams.StreamLineage, at)
+		m, err := r.p.C.messages.LeaderAt(ctx, streams.StreamLineage, at)
 		if errors.Is(err, conn.ErrNoMessage) {
 			continue // LINEAGE has forgotten it meanwhile
 		}
@@ -192,7 +192,7 @@ func (r *repairing) copy(ctx context.Context, before uint64) error {
 // remove removes the messages that were published again.
 func (r *repairing) remove(ctx context.Context) error {
 	for _, e := range slices.Backward(r.old) {
-		removed, err := r.p.C.conn.RemoveMessage(ctx, streams.StreamLineage, e.at)
+		removed, err := r.p.C.messages.RemoveMessage(ctx, streams.StreamLineage, e.at)
 		if err != nil {
 			return fmt.Errorf("nats/project: lineage of %s: %w", r.p.Stream, err)
 		}

@@ -45,7 +45,7 @@ func (c *Projections) KeepResult(ctx context.Context, t session.Tenant, r messag
 	subject := messages.RunSubject(t, r.Run, messages.OnResult)
 	for wait := conn.NewBackoff(); ; look = true {
 		if look {
-			_, lookErr := c.conn.LeaderLast(ctx, streams.StreamResult, subject)
+			_, lookErr := c.messages.LeaderLast(ctx, streams.StreamResult, subject)
 			if lookErr == nil {
 				return nil
 			}
@@ -54,7 +54,7 @@ func (c *Projections) KeepResult(ctx context.Context, t session.Tenant, r messag
 			}
 		}
 		if err == nil {
-			_, err = c.conn.PublishExpecting(ctx, subject, 0, nil, data)
+			_, err = c.messages.PublishExpecting(ctx, subject, 0, nil, data)
 		}
 		if err == nil || errors.Is(err, conn.ErrFull) {
 			return err
@@ -72,7 +72,7 @@ func (c *Projections) KeepResult(ctx context.Context, t session.Tenant, r messag
 func (c *Projections) settleResult(ctx context.Context, t session.Tenant, now messages.Result) error {
 	subject := messages.RunSubject(t, now.Run, messages.OnResult)
 	for wait := conn.NewBackoff(); ; {
-		m, err := c.conn.LeaderLast(ctx, streams.StreamResult, subject)
+		m, err := c.messages.LeaderLast(ctx, streams.StreamResult, subject)
 		if errors.Is(err, conn.ErrNoMessage) {
 			r, err := c.Result(ctx, t, now.Run)
 			if errors.Is(err, session.ErrArchived) {
@@ -100,7 +100,7 @@ func (c *Projections) settleResult(ctx context.Context, t session.Tenant, now me
 			if encodeErr != nil {
 				return encodeErr
 			}
-			_, err = c.conn.PublishExpecting(ctx, subject, m.Seq, nil, data)
+			_, err = c.messages.PublishExpecting(ctx, subject, m.Seq, nil, data)
 		}
 		if err == nil || errors.Is(err, conn.ErrFull) {
 			return err
@@ -119,7 +119,7 @@ func (c *Projections) HasResult(ctx context.Context, t session.Tenant, id run.ID
 
 // Stored returns the stored result of a run, if it has one.
 func (c *Projections) Stored(ctx context.Context, t session.Tenant, id run.ID) (r messages.Result, there bool, err error) {
-	m, err := c.conn.Last(ctx, streams.StreamResult, messages.RunSubject(t, id, messages.OnResult))
+	m, err := c.messages.Last(ctx, streams.StreamResult, messages.RunSubject(t, id, messages.OnResult))
 	switch {
 	case errors.Is(err, conn.ErrNoMessage):
 		return r, false, nil

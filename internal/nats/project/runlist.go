@@ -188,7 +188,7 @@ func (l *runList) atHome(ctx context.Context, all []submission) (own []submissio
 	slices.Sort(doubtful)
 	aliases := map[string]conn.Message{}
 	for some := range slices.Chunk(slices.Compact(doubtful), conn.PageMessages) {
-		found, err := l.c.conn.Lasts(ctx, "KV_"+streams.BucketAlias, some)
+		found, err := l.c.messages.Lasts(ctx, "KV_"+streams.BucketAlias, some)
 		if err != nil {
 			return nil, fmt.Errorf("nats/project: read aliases: %w", err)
 		}
@@ -227,7 +227,7 @@ func (l *runList) ends(ctx context.Context, all []submission) (map[session.ID]ui
 	}
 	ends := make(map[session.ID]uint64, len(roots))
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(roots)), conn.PageMessages) {
-		lasts, upTo, err := l.c.conn.LastsNow(ctx, streams.StreamLineage, some)
+		lasts, upTo, err := l.c.messages.LastsNow(ctx, streams.StreamLineage, some)
 		if err != nil {
 			return nil, fmt.Errorf("nats/project: read lineage: %w", err)
 		}
@@ -265,7 +265,7 @@ func (l *runList) addAbove(ctx context.Context, root session.ID, end uint64) (al
 	var above []lineage.Record
 	at := l.top
 	for n := 0; at < end && n < aboveOne; n++ {
-		m, err := l.c.conn.LeaderNext(ctx, streams.StreamLineage, subject, at+1)
+		m, err := l.c.messages.LeaderNext(ctx, streams.StreamLineage, subject, at+1)
 		if errors.Is(err, conn.ErrNoMessage) {
 			return false, nil // LINEAGE has forgotten it meanwhile
 		}

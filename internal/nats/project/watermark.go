@@ -150,7 +150,7 @@ func (c *Projections) serveWatermark(ctx context.Context, stream string) (*conn.
 // relays at the moment it does not wait for, nor what cannot be stored: then readers
 // are answered with what there is.
 func (c *Projections) WaitCaughtUp(ctx context.Context) error {
-	if _, room := c.streams.DiskRoom(); room == streams.RoomNone {
+	if _, room := c.streams.Capacity.DiskRoom(); room == streams.RoomNone {
 		return nil
 	}
 	var wg sync.WaitGroup
@@ -163,7 +163,7 @@ func (c *Projections) WaitCaughtUp(ctx context.Context) error {
 }
 
 func (c *Projections) relayedOf(ctx context.Context, stream string) error {
-	end, err := c.conn.LastSequence(ctx, stream)
+	end, err := c.messages.LastSequence(ctx, stream)
 	if err != nil || end == 0 {
 		return err
 	}

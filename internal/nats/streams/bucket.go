@@ -16,7 +16,7 @@ func (c *Streams) Values(ctx context.Context, bucket, filter string) iter.Seq2[c
 	return func(yield func(conn.Message, error) bool) {
 		for next := uint64(1); ; {
 			start := next
-			for m, err := range c.Conn.DirectPage(ctx, "KV_"+bucket, KeySubject(bucket, filter), start) {
+			for m, err := range c.Messages.DirectPage(ctx, "KV_"+bucket, KeySubject(bucket, filter), start) {
 				if err == nil {
 					next = m.Seq + 1
 					if op := m.Header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {

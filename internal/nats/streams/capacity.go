@@ -134,6 +134,10 @@ const (
 
 // capacity is how full the streams are that this connection watches.
 type capacity struct {
+	conn     *conn.Conn
+	messages *conn.Messages
+	o        *Options
+
 	Scarce atomic.Bool   // a stream is so full that logs keep room for ends
 	look   chan struct{} // asks for a look at once
 
@@ -143,10 +147,12 @@ type capacity struct {
 
 	mu      sync.RWMutex
 	Streams map[string]*StreamUsage
+
+	tenants tenantUsages
 }
 
-func newCapacity() *capacity {
-	return &capacity{look: make(chan struct{}, 1), Streams: map[string]*StreamUsage{}}
+func newCapacity(c *conn.Conn, o *Options) *capacity {
+	return &capacity{conn: c, messages: c.Messages, o: o, look: make(chan struct{}, 1), Streams: map[string]*StreamUsage{}}
 }
 
 // of returns the usage of a stream, nil for one that is not watched.
@@ -204,11 +210,10 @@ func (r *capacity) Soon() {
 // refuses what journal.IsTerminalOnly does not report, as ErrFull and without asking the
 // servers. Without it everything is tried until JetStream refuses it. The reserve on
 // the disk, see Disk, is kept in the same way, by every connection that sees the disk.
-func (c *Streams) WatchRoom(ctx context.Context) error {
-	r := c.Capacity
+func (r *capacity) WatchRoom(ctx context.Context) error {
 	r.mu.Lock()
-	for p := range c.O.Partitions {
-		r.Streams[EventStream(c.O.Generation, p)] = &StreamUsage{}
+	for p := range r.o.Partitions {
+		r.Streams[EventStream(r.o.Generation, p)] = &StreamUsage{}
 	}
 	for _, name := range needed {
 		r.Streams[name] = &StreamUsage{Needed: true}
@@ -217,7 +222,7 @@ func (c *Streams) WatchRoom(ctx context.Context) error {
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
 	for {
-		c.lookAtRooms(ctx)
+		r.lookAtRooms(ctx)
 		conn.Pause(ctx, lookAgain)
 		select {
 		case <-t.C:
@@ -229,28 +234,28 @@ func (c *Streams) WatchRoom(ctx context.Context) error {
 }
 
 // lookAtRooms asks all streams that are watched.
-func (c *Streams) lookAtRooms(ctx context.Context) {
-	c.lookAtDisk()
-	c.Capacity.mu.RLock()
-	names := slices.Sorted(maps.Keys(c.Capacity.Streams))
-	c.Capacity.mu.RUnlock()
+func (r *capacity) lookAtRooms(ctx context.Context) {
+	r.lookAtDisk()
+	r.mu.RLock()
+	names := slices.Sorted(maps.Keys(r.Streams))
+	r.mu.RUnlock()
 	scarce := false
 	for i, name := range names {
-		g := c.Capacity.of(name)
+		g := r.of(name)
 		asked := time.Now()
-		info, err := c.Conn.StreamInfo(ctx, name)
+		info, err := r.messages.StreamInfo(ctx, name)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			if !g.silent && !conn.IsTransient(err) {
-				c.Conn.Logger.Warn("how full a stream is could not be asked", "stream", name, "err", conn.StreamError(err))
+				r.conn.Logger.Warn("how full a stream is could not be asked", "stream", name, "err", conn.StreamError(err))
 			}
 			g.silent = true
 		} else {
 			g.silent = false
 			if i == 0 { // of one server: those of others may tell another time
-				c.lookAtClock(asked, info.TimeStamp)
+				r.lookAtClock(asked, info.TimeStamp)
 			}
 			g.Max.Store(info.Config.MaxBytes)
 			g.since.Store(0)
@@ -263,7 +268,7 @@ func (c *Streams) lookAtRooms(ctx context.Context) {
 			continue
 		}
 		g.said = room
-		switch l := c.Conn.Logger.With("stream", name, "holds", f.String()); room {
+		switch l := r.conn.Logger.With("stream", name, "holds", f.String()); room {
 		case RoomAll:
 			l.Info("a stream has room again")
 		case RoomOpen:
@@ -272,7 +277,7 @@ func (c *Streams) lookAtRooms(ctx context.Context) {
 			l.Error("an event stream is full: runs only end, and go on when there is room", "remedy", Remedy)
 		}
 	}
-	c.Capacity.Scarce.Store(scarce)
+	r.Scarce.Store(scarce)
 }
 
 // clocksApart is how far the clock of this machine may be from that of a server before it
@@ -282,30 +287,30 @@ const clocksApart = 2 * time.Second
 // lookAtClock says when the clock of this machine is not in step with that of the server
 // which answered a request with its time: no caller notices otherwise why runs meet their
 // deadlines early or late. However long the answer took counts for neither.
-func (c *Streams) lookAtClock(asked, server time.Time) {
+func (r *capacity) lookAtClock(asked, server time.Time) {
 	ahead := asked.Sub(server)
 	if ahead < 0 {
 		ahead = min(time.Since(server), 0)
 	}
 	apart := ahead.Abs() > clocksApart
-	if apart == c.Capacity.apart {
+	if apart == r.apart {
 		return
 	}
-	c.Capacity.apart = apart
+	r.apart = apart
 	if apart {
-		c.Conn.Logger.Warn("the clock of this machine and that of the NATS server are apart: runs meet deadlines early or late by as much", "ahead", ahead.Round(time.Second), "remedy", "keep the clocks of all machines in step by NTP")
+		r.conn.Logger.Warn("the clock of this machine and that of the NATS server are apart: runs meet deadlines early or late by as much", "ahead", ahead.Round(time.Second), "remedy", "keep the clocks of all machines in step by NTP")
 	} else {
-		c.Conn.Logger.Info("the clock of this machine and that of the NATS server are in step again")
+		r.conn.Logger.Info("the clock of this machine and that of the NATS server are in step again")
 	}
 }
 
 // Fills returns how full the watched streams are, by their names, as they were last
 // looked at. It asks no server.
-func (c *Streams) Fills() map[string]Fill {
-	c.Capacity.mu.RLock()
-	defer c.Capacity.mu.RUnlock()
-	fills := make(map[string]Fill, len(c.Capacity.Streams))
-	for name, g := range c.Capacity.Streams {
+func (r *capacity) Fills() map[string]Fill {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	fills := make(map[string]Fill, len(r.Streams))
+	for name, g := range r.Streams {
 		fills[name] = g.fill()
 	}
 	return fills
@@ -313,21 +318,21 @@ func (c *Streams) Fills() map[string]Fill {
 
 // Full returns the watched streams that do not take everything, and first the disk of
 // the store if that does not.
-func (c *Streams) Full() []wire.StreamFill {
-	return slices.DeleteFunc(c.Room(), func(f wire.StreamFill) bool { return f.Room == RoomAll.String() })
+func (r *capacity) Full() []wire.StreamFill {
+	return slices.DeleteFunc(r.Room(), func(f wire.StreamFill) bool { return f.Room == RoomAll.String() })
 }
 
 // Room returns how full the watched streams are, and first the disk of the store if that
 // does not take everything.
-func (c *Streams) Room() []wire.StreamFill {
-	c.Capacity.mu.RLock()
-	defer c.Capacity.mu.RUnlock()
+func (r *capacity) Room() []wire.StreamFill {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	var out []wire.StreamFill
-	if d, room := c.DiskRoom(); room != RoomAll {
+	if d, room := r.DiskRoom(); room != RoomAll {
 		out = append(out, d.fillOfDisk())
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Capacity.Streams)) {
-		g := c.Capacity.Streams[name]
+	for _, name := range slices.Sorted(maps.Keys(r.Streams)) {
+		g := r.Streams[name]
 		f := g.fill()
 		out = append(out, wire.StreamFill{Stream: name, Bytes: f.Bytes, MaxBytes: uint64(f.Max), Room: g.room().String()})
 	}

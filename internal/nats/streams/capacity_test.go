@@ -80,7 +80,7 @@ func TestClocksApart(t *testing.T) {
 			if err := c.Provision(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			stop := natstest.Background(t, c.WatchRoom)
+			stop := natstest.Background(t, c.Capacity.WatchRoom)
 			time.Sleep(3 * lookEvery)
 			w.Set(natstest.Days(days), nil)
 			time.Sleep(3 * lookEvery)

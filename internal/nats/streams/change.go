@@ -57,8 +57,8 @@ func (c *Streams) changes(ctx context.Context, o *Options, e *Lookup, more func(
 	}
 	var all []Change
 	there := map[string]bool{}
-	for _, want := range c.layout(o) {
-		info, lost, err := c.findStream(ctx, e, want)
+	for _, want := range c.Reconciler.layout(o) {
+		info, lost, err := c.Reconciler.findStream(ctx, e, want)
 		if err != nil && !lost {
 			return nil, o.provisionError(want, err)
 		}
@@ -79,7 +79,7 @@ func (c *Streams) changes(ctx context.Context, o *Options, e *Lookup, more func(
 	for _, q := range []PullQueue{TasksQueue()} {
 		ch := Change{Kind: KindConsumer, Name: q.Stream + "/" + q.Durable, Action: Create, About: q.filter, queue: q}
 		if there[q.Stream] {
-			consumer, lost, err := c.findQueue(ctx, e, q)
+			consumer, lost, err := c.Reconciler.findQueue(ctx, e, q)
 			if err != nil && !lost {
 				return nil, fmt.Errorf("nats/streams: consumer %s of stream %s: %w", q.Durable, q.Stream, err)
 			}
@@ -182,18 +182,18 @@ func (c *Streams) carryOut(ctx context.Context, e *Lookup, ch *Change) error {
 func (c *Streams) carryOutOnce(ctx context.Context, ch *Change) error {
 	switch {
 	case ch.lost && ch.Kind == KindConsumer:
-		_, err := c.recreateQueue(ctx, ch.queue, 0, unserved)
+		_, err := c.Reconciler.recreateQueue(ctx, ch.queue, 0, unserved)
 		return err
 	case ch.lost:
-		return c.recreateStream(ctx, *ch.want)
+		return c.Reconciler.recreateStream(ctx, *ch.want)
 	case ch.Kind == KindConsumer && ch.Action == Update:
-		_, err := c.recreateQueue(ctx, ch.queue, ch.made, "it is set up in another way than it should be")
+		_, err := c.Reconciler.recreateQueue(ctx, ch.queue, ch.made, "it is set up in another way than it should be")
 		return err
 	case ch.Kind == KindConsumer:
-		_, err := c.putQueue(ctx, ch.queue)
+		_, err := c.Reconciler.putQueue(ctx, ch.queue)
 		return err
 	case ch.Action == Create:
-		return c.makeStream(ctx, *ch.want)
+		return c.Reconciler.makeStream(ctx, *ch.want)
 	}
 	cfg := ch.merged()
 	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamUpdate+cfg.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {

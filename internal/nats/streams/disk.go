@@ -59,17 +59,17 @@ func (d Disk) String() string {
 const RemedyDisk = "free some space there"
 
 // DiskRoom returns how the disk is, and what it takes.
-func (c *Streams) DiskRoom() (Disk, Room) {
-	if c.O.Disk == nil {
+func (r *capacity) DiskRoom() (Disk, Room) {
+	if r.o.Disk == nil {
 		return Disk{}, RoomAll
 	}
-	d := c.O.Disk()
+	d := r.o.Disk()
 	return d, d.Room()
 }
 
 // admitsDisk is Admit for the disk of the streams.
-func (c *Streams) admitsDisk() error {
-	if d, room := c.DiskRoom(); room != RoomAll {
+func (r *capacity) admitsDisk() error {
+	if d, room := r.DiskRoom(); room != RoomAll {
 		return fmt.Errorf("%w: %w: the disk of the store has %s; try again later, or %s", run.ErrBusy, ErrNoRoom, d, RemedyDisk)
 	}
 	return nil
@@ -87,13 +87,13 @@ func (d Disk) fillOfDisk() wire.StreamFill {
 }
 
 // lookAtDisk logs when the disk takes something else than before.
-func (c *Streams) lookAtDisk() {
-	d, room := c.DiskRoom()
-	if room == c.Capacity.saidDisk {
+func (r *capacity) lookAtDisk() {
+	d, room := r.DiskRoom()
+	if room == r.saidDisk {
 		return
 	}
-	c.Capacity.saidDisk = room
-	switch l := c.Conn.Logger.With("disk", d.String()); room {
+	r.saidDisk = room
+	switch l := r.conn.Logger.With("disk", d.String()); room {
 	case RoomAll:
 		l.Info("the disk of the store has room again")
 	case RoomOpen:
@@ -114,16 +114,16 @@ const probeFresh = 2 * time.Second
 
 // Stores returns nil if a message can be stored at this moment, and otherwise says
 // what is in the way. ctx bounds the wait; nothing is tried twice.
-func (c *Streams) Stores(ctx context.Context) error {
-	if d, room := c.DiskRoom(); room != RoomAll {
+func (r *capacity) Stores(ctx context.Context) error {
+	if d, room := r.DiskRoom(); room != RoomAll {
 		return fmt.Errorf("%w: the disk of the store has %s; %s", conn.ErrFull, d, RemedyDisk)
 	}
-	if last := c.Capacity.probed.Load(); last != nil && time.Since(*last) < probeFresh {
+	if last := r.probed.Load(); last != nil && time.Since(*last) < probeFresh {
 		return nil
 	}
-	if _, err := c.Conn.Publish(ctx, &nats.Msg{Subject: subjectProbe}); err != nil {
+	if _, err := r.messages.Publish(ctx, &nats.Msg{Subject: subjectProbe}); err != nil {
 		return fmt.Errorf("nats/streams: nothing can be stored: %w", err)
 	}
-	c.Capacity.probed.Store(new(time.Now()))
+	r.probed.Store(new(time.Now()))
 	return nil
 }

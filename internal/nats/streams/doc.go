@@ -6,7 +6,7 @@
 // less. Streams are made by [Streams.Provision], which alters none, or by an operator,
 // see [Streams.Plan]. What these credentials lack is a [conn.PermissionError].
 //
-// Files, the lowest first: options, streams, store, durability, bucket, settings,
-// capacity, lag, queues, recreate, change, plan, provision, disk, tenant_usage,
+// Files, the lowest first: options, streams, recreate, capacity, store, durability,
+// bucket, settings, lag, queues, change, plan, provision, disk, tenant_usage,
 // transient.
 package streams

@@ -61,10 +61,6 @@ const RouterPool = "router"
 // newReplicas is what a new installation gets without a setting.
 const newReplicas = 3
 
-// provisionFor bounds one request that makes or changes something: servers
-// choose a leader for it.
-const provisionFor = 15 * time.Second
-
 // Plan compares what is there with what is asked for, and changes nothing. It
 // takes the rights of an operator; Options.Client is enough otherwise.
 func (c *Streams) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
@@ -75,7 +71,7 @@ func (c *Streams) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 	o.Partitions, o.Replicas, o.StoreBytes, o.KeepResults = p.Partitions, p.Replicas, p.StoreBytes, p.KeepResults
 	e := Lookup{Election: conn.Election{Log: c.Conn.Logger}}
 	events := jetstream.StreamConfig{Name: EventStream(o.Generation, 0)}
-	first, _, err := c.findStream(ctx, &e, events)
+	first, _, err := c.Reconciler.findStream(ctx, &e, events)
 	if err != nil {
 		return nil, o.provisionError(events, err)
 	}
@@ -215,28 +211,6 @@ func bytesText(n int64) string {
 	}
 	return fmt.Sprintf("%d B", n)
 }
-
-// LookStream returns how a stream is, nil if it is not there. One that no server
-// leads is an error.
-func (c *Streams) LookStream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
-	s, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamInfo+name, askStream, func(ctx context.Context) (jetstream.Stream, error) {
-		return c.Conn.JS.Stream(ctx, name)
-	})
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	info := s.CachedInfo()
-	if info.Cluster != nil && info.Cluster.Leader == "" {
-		return nil, conn.ErrLeaderless
-	}
-	return info, nil
-}
-
-// askStream bounds the question how a stream is.
-const askStream = 5 * time.Second
 
 // Refused returns a *RefusedError if anything in the plan is refused.
 func (p *Plan) Refused() error {

@@ -59,7 +59,7 @@ func TestPlan(t *testing.T) {
 	if got := actions(plan)[Create]; !slices.Equal(got, want) {
 		t.Errorf("creates %v, want %v", got, want)
 	}
-	if info, err := c.LookStream(ctx, StreamTasks); info != nil || err != nil {
+	if info, err := c.Reconciler.LookStream(ctx, StreamTasks); info != nil || err != nil {
 		t.Errorf("a plan made a stream: %v, %v", info, err)
 	}
 	if err := c.Apply(ctx, plan); err != nil {
@@ -86,7 +86,7 @@ func TestPlan(t *testing.T) {
 	if got := actions(p); len(got[Update]) != 13 || len(got[Create]) != 0 {
 		t.Errorf("more bytes, results for two days: %v", got)
 	}
-	result, err := c.LookStream(ctx, StreamResult)
+	result, err := c.Reconciler.LookStream(ctx, StreamResult)
 	if err != nil || result.Config.MaxAge != 48*time.Hour || result.Config.MaxBytes != 16<<30/1000*20 {
 		t.Errorf("results: %+v, %v", result.Config, err)
 	}
@@ -136,7 +136,7 @@ func TestPlanRefuses(t *testing.T) {
 		}
 	}
 	refuses("less than there is", &Provisioning{StoreBytes: MinStoreBytes}, "stream DLQ: max bytes", "it holds 4.4 MiB")
-	if info, err := c.LookStream(ctx, StreamTasks); err != nil || info.Config.MaxBytes != DefaultStoreBytes/1000*115 {
+	if info, err := c.Reconciler.LookStream(ctx, StreamTasks); err != nil || info.Config.MaxBytes != DefaultStoreBytes/1000*115 {
 		t.Errorf("a refused plan changed something: %+v, %v", info.Config, err)
 	}
 
@@ -157,7 +157,7 @@ func TestPlanRefuses(t *testing.T) {
 	if got := actions(p)[Update]; !slices.Equal(got, []string{StreamDLQ}) {
 		t.Errorf("repairs %v", got)
 	}
-	if info, err := c.LookStream(ctx, StreamDLQ); err != nil || info.Config.Discard != jetstream.DiscardOld || info.Config.Description != "ours" {
+	if info, err := c.Reconciler.LookStream(ctx, StreamDLQ); err != nil || info.Config.Discard != jetstream.DiscardOld || info.Config.Description != "ours" {
 		t.Errorf("repaired, and what is not ours kept: %+v, %v", info.Config, err)
 	}
 	alter(StreamDLQ, func(s *jetstream.StreamConfig) { s.Subjects = []string{"letters.>"} })
@@ -220,7 +220,7 @@ func TestPlanOfOtherSettings(t *testing.T) {
 		t.Errorf("updates %v with %d partitions", got, p.Partitions)
 	}
 	// What waits stays, and no more of that size comes.
-	if info, err := c.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 3 || info.Config.MaxMsgSize != messages.MaxTask || info.Config.MaxMsgsPerSubject != 1000 {
+	if info, err := c.Reconciler.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 3 || info.Config.MaxMsgSize != messages.MaxTask || info.Config.MaxMsgsPerSubject != 1000 {
 		t.Errorf("the stream of tasks: %+v, %v", info, err)
 	}
 	if _, err := c.Conn.JS.Publish(ctx, "rath.task.t.anonymous.w", large); err == nil {
@@ -230,7 +230,7 @@ func TestPlanOfOtherSettings(t *testing.T) {
 		t.Error(err)
 	}
 	p = planned(t, c, &Provisioning{StoreBytes: DefaultStoreBytes})
-	if info, err := c.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 4 || info.Config.MaxBytes < (fullWorkflows+1)*info.Config.MaxMsgsPerSubject*messages.MaxTask {
+	if info, err := c.Reconciler.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 4 || info.Config.MaxBytes < (fullWorkflows+1)*info.Config.MaxMsgsPerSubject*messages.MaxTask {
 		t.Errorf("the stream of tasks has %+v after %v, %v", info, actions(p), err)
 	}
 	if err := found.Provision(ctx); err != nil {

@@ -82,7 +82,7 @@ func (c *Streams) makeMissing(ctx context.Context, e *Lookup, all []Change) erro
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			// Another node was faster, with other settings.
 			var info *jetstream.StreamInfo
-			if info, _, err = c.findStream(ctx, e, *ch.want); err == nil && info != nil {
+			if info, _, err = c.Reconciler.findStream(ctx, e, *ch.want); err == nil && info != nil {
 				ch.found(&info.Config)
 				ch.decide()
 				continue

@@ -84,9 +84,9 @@ func (q PullQueue) differences(have *jetstream.ConsumerConfig) []Difference {
 }
 
 // LookQueue returns the consumer, nil if it is not there.
-func (c *Streams) LookQueue(ctx context.Context, q PullQueue) (jetstream.Consumer, error) {
-	consumer, err := conn.Call(ctx, c.Conn, conn.APIConsumerInfo+q.Stream+"."+q.Durable, func(ctx context.Context) (jetstream.Consumer, error) {
-		return c.Conn.JS.Consumer(ctx, q.Stream, q.Durable)
+func (r *Reconciler) LookQueue(ctx context.Context, q PullQueue) (jetstream.Consumer, error) {
+	consumer, err := conn.Call(ctx, r.conn, conn.APIConsumerInfo+q.Stream+"."+q.Durable, func(ctx context.Context) (jetstream.Consumer, error) {
+		return r.conn.JS.Consumer(ctx, q.Stream, q.Durable)
 	})
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil, nil
@@ -95,33 +95,33 @@ func (c *Streams) LookQueue(ctx context.Context, q PullQueue) (jetstream.Consume
 }
 
 // putQueue makes the consumer.
-func (c *Streams) putQueue(ctx context.Context, q PullQueue) (jetstream.Consumer, error) {
-	return conn.Call(ctx, c.Conn, conn.APIConsumerCreate+q.Stream+"."+q.Durable, func(ctx context.Context) (jetstream.Consumer, error) {
-		return c.Conn.JS.CreateConsumer(ctx, q.Stream, q.config())
+func (r *Reconciler) putQueue(ctx context.Context, q PullQueue) (jetstream.Consumer, error) {
+	return conn.Call(ctx, r.conn, conn.APIConsumerCreate+q.Stream+"."+q.Durable, func(ctx context.Context) (jetstream.Consumer, error) {
+		return r.conn.JS.CreateConsumer(ctx, q.Stream, q.config())
 	})
 }
 
 // OpenQueue returns the consumer to take messages from. A missing one is created
 // if the credentials allow it, and one that no server serves is created again. A
 // caller that opens it repeatedly keeps the election.
-func (c *Streams) OpenQueue(ctx context.Context, e *Lookup, q PullQueue) (jetstream.Consumer, error) {
-	c.resume(e)
-	consumer, lost, err := c.findQueue(ctx, e, q)
+func (r *Reconciler) OpenQueue(ctx context.Context, e *Lookup, q PullQueue) (jetstream.Consumer, error) {
+	r.resume(e)
+	consumer, lost, err := r.findQueue(ctx, e, q)
 	if lost {
-		consumer, err = c.recreateQueue(ctx, q, 0, unserved)
+		consumer, err = r.recreateQueue(ctx, q, 0, unserved)
 	} else if err == nil && consumer == nil {
-		consumer, err = c.putQueue(ctx, q)
+		consumer, err = r.putQueue(ctx, q)
 	}
 	if errors.Is(err, conn.ErrDenied) {
-		return nil, fmt.Errorf("consumer %s of stream %s is missing: %s: %w", q.Durable, q.Stream, c.O.provision(), err)
+		return nil, fmt.Errorf("consumer %s of stream %s is missing: %s: %w", q.Durable, q.Stream, r.o.provision(), err)
 	}
 	return consumer, err
 }
 
 // removeQueue removes the consumer, if it is there.
-func (c *Streams) removeQueue(ctx context.Context, q PullQueue) error {
-	_, err := conn.Call(ctx, c.Conn, conn.APIConsumerDelete+q.Stream+"."+q.Durable, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.Conn.JS.DeleteConsumer(ctx, q.Stream, q.Durable)
+func (r *Reconciler) removeQueue(ctx context.Context, q PullQueue) error {
+	_, err := conn.Call(ctx, r.conn, conn.APIConsumerDelete+q.Stream+"."+q.Durable, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, r.conn.JS.DeleteConsumer(ctx, q.Stream, q.Durable)
 	})
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil // another node was faster

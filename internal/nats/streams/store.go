@@ -17,12 +17,14 @@ var ErrClientOnly = errors.New("nats/streams: this connection does not store; co
 // Streams is the streams, at one durability, over one connection. It is safe for
 // concurrent use.
 type Streams struct {
-	Conn *conn.Conn
-	O    Options
-	gate gate
+	Conn     *conn.Conn
+	Messages *conn.Messages
+	O        Options
+	gate     gate
 	// Capacity is how full the event streams are, see WatchRoom.
-	Capacity     *capacity
-	tenantUsages tenantUsages
+	Capacity *capacity
+	// Reconciler finds streams and queues, and creates again those that are lost.
+	Reconciler *Reconciler
 }
 
 // OpenStore connects and verifies as Connect says.
@@ -35,7 +37,7 @@ func OpenStore(ctx context.Context, opts *Options) (*Streams, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c := &Streams{O: o, gate: newGate(), Capacity: newCapacity()}
+	c := &Streams{O: o, gate: newGate()}
 	found := o.Partitions != 0 || o.Client
 	if o.Partitions == 0 {
 		c.O.Partitions = cmp.Or(o.NewPartitions, DefaultPartitions)
@@ -44,6 +46,9 @@ func OpenStore(ctx context.Context, opts *Options) (*Streams, error) {
 	if c.Conn, err = conn.Connect(ctx, &o.Options); err != nil {
 		return nil, err
 	}
+	c.Messages = c.Conn.Messages
+	c.Capacity = newCapacity(c.Conn, &c.O)
+	c.Reconciler = &Reconciler{c.Conn, c.Messages, &c.O}
 	if !o.Client {
 		err = c.Durable(ctx)
 	}
@@ -60,7 +65,7 @@ func OpenStore(ctx context.Context, opts *Options) (*Streams, error) {
 // findPartitions asks how many partitions the generation has, if it is there.
 func (c *Streams) findPartitions(ctx context.Context) error {
 	name := EventStream(c.O.Generation, 0)
-	first, _, err := c.findStream(ctx, &Lookup{Election: conn.Election{Log: c.Conn.Logger}}, jetstream.StreamConfig{Name: name})
+	first, _, err := c.Reconciler.findStream(ctx, &Lookup{Election: conn.Election{Log: c.Conn.Logger}}, jetstream.StreamConfig{Name: name})
 	if err != nil {
 		return c.O.provisionError(jetstream.StreamConfig{Name: name}, err)
 	}

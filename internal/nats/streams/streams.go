@@ -86,17 +86,6 @@ const (
 	volatile               // renewed all the time: memory
 )
 
-// layout is the table of streams as the server that is connected can set them up.
-func (c *Streams) layout(o *Options) []jetstream.StreamConfig {
-	all := layout(o)
-	if !ordersBatches(c.Conn.NC.ConnectedServerVersion()) {
-		for i := range all {
-			all[i].AllowBatchPublish = false
-		}
-	}
-	return all
-}
-
 // ordersBatches reports whether a server of this version takes batches in order. One that
 // does not refuses a stream that asks for them.
 func ordersBatches(version string) bool {

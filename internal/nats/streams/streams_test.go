@@ -212,21 +212,21 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 	c := open(t)
 	t.Run("one result per run", func(t *testing.T) {
 		const subject = "rath.run.default.r1.result"
-		first, err := c.Conn.PublishExpecting(ctx, subject, 0, nil, []byte("first"))
+		first, err := c.Messages.PublishExpecting(ctx, subject, 0, nil, []byte("first"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Conn.PublishExpecting(ctx, subject, 0, nil, []byte("second")); err == nil {
+		if _, err := c.Messages.PublishExpecting(ctx, subject, 0, nil, []byte("second")); err == nil {
 			t.Error("a second result was stored")
 		}
-		m, err := c.Conn.LeaderLast(ctx, StreamResult, subject)
+		m, err := c.Messages.LeaderLast(ctx, StreamResult, subject)
 		if err != nil || string(m.Data) != "first" {
 			t.Errorf("stored %q, %v", m.Data, err)
 		}
-		if _, err := c.Conn.PublishExpecting(ctx, subject, first, nil, []byte("settled")); err != nil {
+		if _, err := c.Messages.PublishExpecting(ctx, subject, first, nil, []byte("settled")); err != nil {
 			t.Error(err)
 		}
-		m, err = c.Conn.LeaderLast(ctx, StreamResult, subject)
+		m, err = c.Messages.LeaderLast(ctx, StreamResult, subject)
 		if err != nil || string(m.Data) != "settled" {
 			t.Errorf("stored %q in place of the first, %v", m.Data, err)
 		}
@@ -238,7 +238,7 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 		if _, err := c.Conn.JS.Publish(ctx, "rath.task.default.anonymous.w", []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
-		cons, err := c.OpenQueue(ctx, &Lookup{}, TasksQueue())
+		cons, err := c.Reconciler.OpenQueue(ctx, &Lookup{}, TasksQueue())
 		if err != nil {
 			t.Fatal(err)
 		}

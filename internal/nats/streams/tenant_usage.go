@@ -50,38 +50,38 @@ type usageSample struct {
 // tenantUsage estimates how much of a stream is a tenant's: the server counts its
 // commits, and some of them, all over the stream, are weighed. That costs as many
 // requests for one session as for a hundred thousand.
-func (c *Streams) tenantUsage(ctx context.Context, stream string, t session.Tenant, storing int) (TenantUsage, error) {
-	c.tenantUsages.mu.Lock()
-	defer c.tenantUsages.mu.Unlock()
+func (r *capacity) tenantUsage(ctx context.Context, stream string, t session.Tenant, storing int) (TenantUsage, error) {
+	r.tenants.mu.Lock()
+	defer r.tenants.mu.Unlock()
 	id := stream + "." + string(t)
-	if have, ok := c.tenantUsages.m[id]; ok && time.Now().Before(have.until) && have.stored+storing < usageGrows {
+	if have, ok := r.tenants.m[id]; ok && time.Now().Before(have.until) && have.stored+storing < usageGrows {
 		have.stored += storing
-		c.tenantUsages.m[id] = have
+		r.tenants.m[id] = have
 		return have.TenantUsage, nil
 	}
-	h, err := c.SampleUsage(ctx, stream, t)
+	h, err := r.SampleUsage(ctx, stream, t)
 	if err != nil {
 		return h, err
 	}
-	if c.tenantUsages.m == nil || len(c.tenantUsages.m) >= maxUsages {
-		c.tenantUsages.m = map[string]usageSample{}
+	if r.tenants.m == nil || len(r.tenants.m) >= maxUsages {
+		r.tenants.m = map[string]usageSample{}
 	}
 	fresh := usageFresh
 	if h.Of.refuses(h) {
 		fresh = refusedFresh
 	}
-	c.tenantUsages.m[id] = usageSample{h, time.Now().Add(fresh), storing}
+	r.tenants.m[id] = usageSample{h, time.Now().Add(fresh), storing}
 	return h, nil
 }
 
-func (c *Streams) SampleUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
-	info, err := c.Conn.StreamInfo(ctx, stream)
+func (r *capacity) SampleUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
+	info, err := r.messages.StreamInfo(ctx, stream)
 	if err != nil {
 		return TenantUsage{}, fmt.Errorf("nats/streams: look at stream %s: %w", stream, conn.StreamError(err))
 	}
 	state := info.State
 	subject := strings.TrimSuffix(info.Config.Subjects[0], ">") + string(t) + ".>"
-	count, err := c.Count(ctx, stream, subject)
+	count, err := r.Count(ctx, stream, subject)
 	if err != nil || count == 0 {
 		return TenantUsage{}, err
 	}
@@ -93,7 +93,7 @@ func (c *Streams) SampleUsage(ctx context.Context, stream string, t session.Tena
 	n, bytes := uint64(0), uint64(0)
 	for i := range uint64(weighAt) {
 		from := max(state.FirstSeq+(state.LastSeq-state.FirstSeq)/weighAt*i, 1)
-		for m, err := range c.Conn.DirectBatch(ctx, stream, conn.GetRequest{Seq: from, NextBySubject: subject, Batch: weighEach, MaxBytes: conn.PageBytes}) {
+		for m, err := range r.messages.DirectBatch(ctx, stream, conn.GetRequest{Seq: from, NextBySubject: subject, Batch: weighEach, MaxBytes: conn.PageBytes}) {
 			if err != nil {
 				return TenantUsage{}, err
 			}
@@ -108,12 +108,12 @@ func (c *Streams) SampleUsage(ctx context.Context, stream string, t session.Tena
 
 // Count counts the messages of a stream under a subject with wildcards, as any
 // replica has them: a read in bulk says with each message how many follow.
-func (c *Streams) Count(ctx context.Context, stream, subject string) (uint64, error) {
+func (r *capacity) Count(ctx context.Context, stream, subject string) (uint64, error) {
 	body, err := json.Marshal(conn.GetRequest{Seq: 1, NextBySubject: subject, Batch: 1})
 	if err != nil {
 		return 0, err
 	}
-	m, err := c.Conn.DirectOne(ctx, stream, conn.APIDirectGet+stream, body)
+	m, err := r.messages.DirectOne(ctx, stream, conn.APIDirectGet+stream, body)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return 0, nil
 	}
@@ -134,20 +134,20 @@ var ErrNoRoom = errors.New("no new runs begin")
 // Admit says whether a new run of a tenant may begin in an event stream: its error is
 // run.ErrBusy and ErrNoRoom if the stream takes none, or none of this tenant, or
 // another stream that every run needs is nearly full.
-func (c *Streams) Admit(ctx context.Context, stream string, tenant session.Tenant) error {
-	if err := c.admitsDisk(); err != nil {
+func (r *capacity) Admit(ctx context.Context, stream string, tenant session.Tenant) error {
+	if err := r.admitsDisk(); err != nil {
 		return err
 	}
 	for _, name := range append([]string{stream}, needed...) {
-		if f := c.Capacity.Fill(name); f.Room() != RoomAll {
+		if f := r.Fill(name); f.Room() != RoomAll {
 			return fmt.Errorf("%w: %w: stream %s holds %s; try again later, or %s", run.ErrBusy, ErrNoRoom, name, f, RemedyOf(name))
 		}
 	}
-	f := c.Capacity.Fill(stream)
+	f := r.Fill(stream)
 	if !f.over(sharesFrom) {
 		return nil
 	}
-	h, err := c.tenantUsage(ctx, stream, tenant, 0)
+	h, err := r.tenantUsage(ctx, stream, tenant, 0)
 	if err == nil && f.refuses(h) {
 		err = fmt.Errorf("%w: %w: stream %s holds %s, more than half of it of tenant %s; try again later, or %s",
 			run.ErrBusy, ErrNoRoom, stream, f, tenant, Remedy)
@@ -159,11 +159,11 @@ func (c *Streams) Admit(ctx context.Context, stream string, tenant session.Tenan
 // error is conn.ErrFull if the disk has its reserve alone, or if the stream is more than
 // 70 % full and the tenant holds more than half of it beside others. That is estimated,
 // and nil if it cannot be asked.
-func (c *Streams) Grow(ctx context.Context, stream string, t session.Tenant, bytes int) error {
-	if d, room := c.DiskRoom(); room >= RoomEnds {
+func (r *capacity) Grow(ctx context.Context, stream string, t session.Tenant, bytes int) error {
+	if d, room := r.DiskRoom(); room >= RoomEnds {
 		return fmt.Errorf("%w: the disk of the store has %s; %s", conn.ErrFull, d, RemedyDisk)
 	}
-	h, err := c.tenantUsage(ctx, stream, t, bytes)
+	h, err := r.tenantUsage(ctx, stream, t, bytes)
 	if err == nil && h.Of.refuses(h) {
 		return fmt.Errorf("%w: stream %s holds %s, more than half of it of tenant %s", conn.ErrFull, stream, h.Of, t)
 	}

@@ -42,8 +42,8 @@ func (c *Streams) Answering(ctx context.Context) error {
 	if err := c.Durable(ctx); err != nil {
 		return err
 	}
-	if _, err := c.Conn.StreamInfo(ctx, StreamTasks); err != nil {
+	if _, err := c.Messages.StreamInfo(ctx, StreamTasks); err != nil {
 		return fmt.Errorf("nats/streams: stream %s of %s: %w", StreamTasks, c.Conn.Servers(), conn.StreamError(err))
 	}
-	return c.Stores(ctx)
+	return c.Capacity.Stores(ctx)
 }

@@ -28,6 +28,16 @@ func NodeOptions(srv *natsserver.Server) *streams.Options {
 	}
 }
 
+// ClusterOptions are those of a node of a cluster whose servers all sync.
+func ClusterOptions(c *natstest.Cluster, first int) *streams.Options {
+	return &streams.Options{
+		Options: conn.Options{URL: c.URLs(first)}, Replicas: 3, Partitions: 2,
+		Probe: func(context.Context) ([]streams.SyncState, error) {
+			return []streams.SyncState{{Server: "all", Always: true}}, nil
+		},
+	}
+}
+
 // A Layer builds the part under test over open streams. Its methods end the test on an
 // error, and close each connection when the test ends.
 type Layer[C any] func(*streams.Streams) C

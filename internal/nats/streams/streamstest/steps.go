@@ -34,7 +34,7 @@ func LettersAndTasks(t *testing.T, s *streams.Streams) (letters, tasks uint64) {
 // ResultOf is how a run ended, "" while it has no result.
 func ResultOf(t *testing.T, s *streams.Streams, tenant session.Tenant, id run.ID) run.State {
 	t.Helper()
-	m, err := s.Conn.Last(t.Context(), streams.StreamResult, messages.RunSubject(tenant, id, messages.OnResult))
+	m, err := s.Messages.Last(t.Context(), streams.StreamResult, messages.RunSubject(tenant, id, messages.OnResult))
 	if err != nil {
 		return ""
 	}

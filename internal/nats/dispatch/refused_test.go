@@ -1,4 +1,4 @@
-package api
+package dispatch
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -20,9 +19,9 @@ import (
 // it is gone, as when a session that was archived is brought back. The run does
 // not begin.
 func TestRefusedForGood(t *testing.T) {
-	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
 		taken := 0
-		in := dispatch.Intake{
+		in := Intake{
 			Offers: func(string) (string, bool) { return "1", true },
 			Accept: func(_ context.Context, task journal.Task) (journal.Answer, error) {
 				if taken++; taken == 1 {
@@ -33,9 +32,9 @@ func TestRefusedForGood(t *testing.T) {
 		}
 		takeAll(t, c)
 		synctest.Wait()
-		stop := natstest.Background(t, func(ctx context.Context) error { return c.Dispatch.PullTasks(ctx, &in) })
+		stop := natstest.Background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
 		for range 2 {
-			if _, err := c.Conn.JS.Publish(t.Context(), messages.TaskSubject("default", messages.UserAnonymous, "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
+			if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject("default", messages.UserAnonymous, "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
@@ -45,7 +44,7 @@ func TestRefusedForGood(t *testing.T) {
 		if taken != 1 {
 			t.Errorf("it was given to a log %d times", taken)
 		}
-		m, err := c.Conn.Last(t.Context(), streams.StreamResult, messages.RunSubject("default", "r1", messages.OnResult))
+		m, err := c.messages.Last(t.Context(), streams.StreamResult, messages.RunSubject("default", "r1", messages.OnResult))
 		if err != nil {
 			t.Fatal(err)
 		}

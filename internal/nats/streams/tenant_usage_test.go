@@ -1,4 +1,4 @@
-package api
+package streams_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/sessiontest"
@@ -17,7 +18,7 @@ import (
 // at its beginning and the other many small ones.
 func TestHolding(t *testing.T) {
 	c := layer.Dial(t, streamstest.NodeOptions(natstest.Start(t, nil)))
-	if err := c.Streams.Provision(t.Context()); err != nil {
+	if err := c.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	stream := ""
@@ -35,7 +36,7 @@ func TestHolding(t *testing.T) {
 				continue
 			}
 			before := streamBytes(t, c, stream)
-			sessiontest.Append(t, c.Logs.Log(), commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, strings.Repeat("x", size)))
+			sessiontest.Append(t, eventlog.NewLogs(c).Log(), commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, strings.Repeat("x", size)))
 			bytes += streamBytes(t, c, stream) - before
 			sessions++
 		}
@@ -43,13 +44,13 @@ func TestHolding(t *testing.T) {
 	}
 	near := func(tenant session.Tenant, want uint64) {
 		t.Helper()
-		h, err := c.Streams.SampleUsage(t.Context(), stream, tenant)
+		h, err := c.Capacity.SampleUsage(t.Context(), stream, tenant)
 		if err != nil || h.Bytes < want*9/10 || h.Bytes > want*11/10 {
 			t.Errorf("%s holds about %d bytes (%v), want %d", tenant, h.Bytes, err, want)
 		}
 	}
 	large := write("large", 20, 20_000)
-	if h, err := c.Streams.SampleUsage(t.Context(), stream, "large"); err != nil || !h.Alone {
+	if h, err := c.Capacity.SampleUsage(t.Context(), stream, "large"); err != nil || !h.Alone {
 		t.Errorf("the only tenant: %+v, %v", h, err)
 	}
 	small := write("small", 200, 200)
@@ -59,7 +60,7 @@ func TestHolding(t *testing.T) {
 	near("larg", 0) // whose name another's begins with
 }
 
-func streamBytes(t *testing.T, c *Conn, stream string) uint64 {
+func streamBytes(t *testing.T, c *streams.Streams, stream string) uint64 {
 	t.Helper()
 	s, err := c.Conn.JS.Stream(t.Context(), stream)
 	if err != nil {

@@ -1,4 +1,4 @@
-package api
+package streams_test
 
 import (
 	"context"
@@ -58,9 +58,9 @@ func TestWillPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			c, err := Connect(ctx, &tc.opts)
+			c, err := streams.OpenStore(ctx, &tc.opts)
 			if err == nil {
-				err = c.Streams.Provision(ctx)
+				err = c.Provision(ctx)
 				defer c.Conn.Close()
 			}
 			if err == nil || streams.WillPass(err) != tc.want {
@@ -84,12 +84,12 @@ func TestAnswering(t *testing.T) {
 	ask := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		return c.Streams.Answering(ctx)
+		return c.Answering(ctx)
 	}
 	if err := ask(); err == nil || !strings.Contains(err.Error(), streams.StreamTasks) || !strings.Contains(err.Error(), "Provision") {
 		t.Errorf("without streams: %v", err)
 	}
-	if err := c.Streams.Provision(t.Context()); err != nil {
+	if err := c.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := ask(); err != nil {

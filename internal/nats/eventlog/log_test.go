@@ -1,4 +1,4 @@
-package api
+package eventlog
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -25,7 +24,7 @@ import (
 
 func TestLogReadsWhatWasAppended(t *testing.T) {
 	c := layer.Open(t)
-	l := c.Logs.Log()
+	l := c.Log()
 	a, b := sessiontest.Key("a"), sessiontest.Key("b")
 	sessiontest.Grow(t, l, b, commitlog.Position{}, 2)
 	end := sessiontest.Grow(t, l, a, commitlog.Position{}, 5)
@@ -73,10 +72,10 @@ func TestLogPages(t *testing.T) {
 	o := streamstest.NodeOptions(srv)
 	o.Level = streams.Lazy
 	c := layer.Dial(t, o)
-	if err := c.Streams.Provision(t.Context()); err != nil {
+	if err := c.streams.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l := c.Logs.Log()
+	l := c.Log()
 	a, b := sessiontest.Key("a"), sessiontest.Key("b")
 	n := 2*conn.PageMessages + 10
 	var at, other commitlog.Position
@@ -100,7 +99,7 @@ func TestLogPages(t *testing.T) {
 
 func TestAppendConflict(t *testing.T) {
 	c := layer.Open(t)
-	l := c.Logs.Log()
+	l := c.Log()
 	k := sessiontest.Key("s")
 	first := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 	second := sessiontest.Grow(t, l, k, first, 1)
@@ -128,7 +127,7 @@ func TestAppendConflict(t *testing.T) {
 
 func TestAppendRefuses(t *testing.T) {
 	c := layer.Open(t)
-	l := c.Logs.Log()
+	l := c.Log()
 	k := sessiontest.Key("s")
 	at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 	good := sessiontest.Commit(k, at, "x")
@@ -167,9 +166,9 @@ func TestAppendRefuses(t *testing.T) {
 func TestForeignMessages(t *testing.T) {
 	ctx := t.Context()
 	c := layer.Open(t)
-	l := c.Logs.Log()
+	l := c.Log()
 	k := sessiontest.Key("s")
-	_, subject, err := eventlog.EventSubject(k)
+	_, subject, err := EventSubject(k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,14 +199,14 @@ func TestForeignMessages(t *testing.T) {
 		for _, cas := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/cas=%v", name, cas), func(t *testing.T) {
 				if cas {
-					m, err := c.Conn.LeaderLast(ctx, streams.EventStream(1, partition(k)), subject)
+					m, err := c.messages.LeaderLast(ctx, streams.EventStream(1, partition(k)), subject)
 					if err != nil {
 						t.Fatal(err)
 					}
-					if _, err := c.Conn.PublishExpecting(ctx, subject, m.Seq, nil, []byte(data)); err != nil {
+					if _, err := c.messages.PublishExpecting(ctx, subject, m.Seq, nil, []byte(data)); err != nil {
 						t.Fatal(err)
 					}
-				} else if _, err := c.Conn.JS.Publish(ctx, subject, []byte(data)); err != nil {
+				} else if _, err := c.conn.JS.Publish(ctx, subject, []byte(data)); err != nil {
 					t.Fatal(err)
 				}
 				before := len(sessiontest.ReadAll(t, l, k, commitlog.Position{}))
@@ -240,14 +239,14 @@ func partition(k session.Key) uint32 {
 func TestLaterFormat(t *testing.T) {
 	ctx := t.Context()
 	c := layer.Open(t)
-	l := c.Logs.Log()
+	l := c.Log()
 	k := sessiontest.Key("s")
-	_, subject, err := eventlog.EventSubject(k)
+	_, subject, err := EventSubject(k)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
-	if _, err := c.Conn.PublishExpecting(ctx, subject, at.Token, nil, []byte(`{"format":99}`)); err != nil {
+	if _, err := c.messages.PublishExpecting(ctx, subject, at.Token, nil, []byte(`{"format":99}`)); err != nil {
 		t.Fatal(err)
 	}
 	var got error
@@ -271,7 +270,7 @@ func TestRacingWriters(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Lazy: true})
 	o := streamstest.NodeOptions(srv)
 	o.Level = streams.Lazy
-	if err := layer.Dial(t, o).Streams.Provision(t.Context()); err != nil {
+	if err := layer.Dial(t, o).streams.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	const writers, each = 4, 50
@@ -284,7 +283,7 @@ func TestRacingWriters(t *testing.T) {
 	for w := range writers {
 		c := layer.Dial(t, o)
 		wg.Go(func() {
-			l := c.Logs.Log()
+			l := c.Log()
 			for i := range each {
 				at := commitlog.Position{}
 				last, err := l.Last(t.Context(), k)
@@ -314,7 +313,7 @@ func TestRacingWriters(t *testing.T) {
 		total += n
 	}
 	c := layer.Dial(t, o)
-	if n := len(sessiontest.ReadAll(t, c.Logs.Log(), k, commitlog.Position{})); n != total || total == 0 {
+	if n := len(sessiontest.ReadAll(t, c.Log(), k, commitlog.Position{})); n != total || total == 0 {
 		t.Errorf("%d commits in the log, %d appends succeeded", n, total)
 	}
 	if n := stored64(t, c, k); n != uint64(total) {
@@ -326,7 +325,7 @@ func TestRacingWriters(t *testing.T) {
 func TestLargeData(t *testing.T) {
 	ctx := t.Context()
 	c := layer.Open(t)
-	l := c.Logs.Log()
+	l := c.Log()
 	k := sessiontest.Key("s")
 	text := func(n int) session.Event {
 		e := session.ChunkEvent(session.UserText(strings.Repeat("x", n)))
@@ -373,27 +372,27 @@ func TestLargeData(t *testing.T) {
 type suiteLog struct {
 	commitlog.Log
 	commitlog.Snapshotter
-	c *Conn
+	c *Logs
 }
 
 // Foul implements sessiontest.Fouler.
 func (s suiteLog) Foul(ctx context.Context, k session.Key, raw []byte) error {
-	_, subject, err := s.c.Logs.Place(k)
+	_, subject, err := s.c.Place(k)
 	if err != nil {
 		return err
 	}
-	_, err = s.c.Conn.JS.Publish(ctx, subject, raw)
+	_, err = s.c.conn.JS.Publish(ctx, subject, raw)
 	return err
 }
 
 func TestLogSuite(t *testing.T) {
 	sessiontest.TestLog(t, func(t *testing.T) commitlog.Log {
 		c := layer.Open(t)
-		c.Logs.Place = func(k session.Key) (stream, subject string, err error) {
+		c.Place = func(k session.Key) (stream, subject string, err error) {
 			// The suite's ids are not minted.
 			return streams.EventStream(1, 0), streams.PrefixEvent + "1.0." + string(k.Tenant) + "." + string(k.ID), k.Valid()
 		}
-		l := c.Logs.Log()
+		l := c.Log()
 		return suiteLog{l, l.(commitlog.Snapshotter), c}
 	})
 }

@@ -1,4 +1,4 @@
-package api
+package dispatch
 
 import (
 	"bytes"
@@ -32,12 +32,12 @@ func TestSpilledMeanwhile(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 				other := layer.Dial(t, o)
-				if err := other.Streams.Provision(t.Context()); err != nil {
+				if err := other.streams.Provision(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				relay := func() (stop func()) {
 					c := layer.DialThrough(t, w, o)
-					return natstest.Background(t, func(ctx context.Context) error { return c.Dispatch.StartRelay(ctx, nil).Wait() })
+					return natstest.Background(t, func(ctx context.Context) error { return c.StartRelay(ctx, nil).Wait() })
 				}
 				dispatched := takeAll(t, other)
 				stop := relay()
@@ -53,7 +53,7 @@ func TestSpilledMeanwhile(t *testing.T) {
 						copy(b[i:], "GEX") // without a listener
 					}
 				})
-				k := session.Key{Tenant: session.DefaultTenant, ID: other.Logs.HomeOf(session.DefaultTenant, "r1")}
+				k := session.Key{Tenant: session.DefaultTenant, ID: other.logs.HomeOf(session.DefaultTenant, "r1")}
 				submitted, err := journal.NewEvent(journal.KindSubmitted, map[string]any{
 					"digest": "d", "task": map[string]any{"run": "r1", "workflow": "w", "input": strings.Repeat("many words ", 10_000)},
 				})
@@ -62,7 +62,7 @@ func TestSpilledMeanwhile(t *testing.T) {
 				}
 				first := sessiontest.Commit(k, commitlog.Position{}, "hi")
 				first.Events = append(first.Events, submitted)
-				sessiontest.Append(t, other.Logs.Log(), commitlog.Position{}, first)
+				sessiontest.Append(t, other.logs.Log(), commitlog.Position{}, first)
 				time.Sleep(tc.away)
 				synctest.Wait()
 				if asked.Load() == 0 {
@@ -80,12 +80,12 @@ func TestSpilledMeanwhile(t *testing.T) {
 				if n := dispatched(); n == 0 {
 					t.Error("the run was not dispatched")
 				}
-				end, err := other.Conn.LastSequence(t.Context(), streams.StreamLineage)
+				end, err := other.messages.LastSequence(t.Context(), streams.StreamLineage)
 				if err != nil {
 					t.Fatal(err)
 				}
 				told := 0
-				for m, err := range other.Conn.UpTo(t.Context(), streams.StreamLineage, streams.PrefixLineage+">", 0, end) {
+				for m, err := range other.messages.UpTo(t.Context(), streams.StreamLineage, streams.PrefixLineage+">", 0, end) {
 					if err != nil {
 						t.Fatal(err)
 					}

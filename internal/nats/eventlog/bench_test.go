@@ -1,4 +1,4 @@
-package api
+package eventlog
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -41,22 +40,22 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 		o.Level = streams.Lazy
 	}
 	c := layer.Dial(b, o)
-	if err := c.Streams.Provision(ctx); err != nil {
+	if err := c.streams.Provision(ctx); err != nil {
 		b.Fatal(err)
 	}
 	watch, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
-	watching.Go(func() { _ = c.Streams.WatchRoom(watch) }) // as nodes do
+	watching.Go(func() { _ = c.streams.Capacity.WatchRoom(watch) }) // as nodes do
 	defer watching.Wait()
 	defer stop()
-	l := c.Logs.Log()
+	l := c.Log()
 	k := sessiontest.Key("s")
 	text := strings.Repeat("x", size)
 	other := sessiontest.Key("b")
 	for i := 0; partition(other) == partition(k); i++ {
 		other = sessiontest.Key(string(rune('c' + i)))
 	}
-	_, subject, err := eventlog.EventSubject(other)
+	_, subject, err := EventSubject(other)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -80,7 +79,7 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 			b.Fatal(err)
 		}
 		start := time.Now()
-		ack, err := c.Conn.JS.Publish(ctx, subject, raw, jetstream.WithExpectLastSequencePerSubject(last))
+		ack, err := c.conn.JS.Publish(ctx, subject, raw, jetstream.WithExpectLastSequencePerSubject(last))
 		bare = append(bare, time.Since(start))
 		if err != nil {
 			b.Fatal(err)
@@ -114,10 +113,10 @@ func BenchmarkActivate(b *testing.B) {
 	o := streamstest.NodeOptions(srv)
 	o.Level = streams.Lazy
 	c := layer.Dial(b, o)
-	if err := c.Streams.Provision(ctx); err != nil {
+	if err := c.streams.Provision(ctx); err != nil {
 		b.Fatal(err)
 	}
-	l := c.Logs.Log()
+	l := c.Log()
 	k := sessiontest.Key("s")
 	at := sessiontest.Grow(b, l, k, commitlog.Position{}, 1000)
 	for i := range 20 {

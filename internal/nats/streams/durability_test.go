@@ -1,4 +1,4 @@
-package api
+package streams_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -45,7 +46,7 @@ func TestLevels(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			tc.opts.Dialer = srv.Dial
-			c, err := Connect(t.Context(), &tc.opts)
+			c, err := streams.OpenStore(t.Context(), &tc.opts)
 			if err == nil {
 				defer c.Conn.Close()
 			}
@@ -57,8 +58,8 @@ func TestLevels(t *testing.T) {
 				if want == "" {
 					want = streams.Fsync
 				}
-				if c.Streams.Level() != want {
-					t.Errorf("level %s, want %s", c.Streams.Level(), want)
+				if c.Level() != want {
+					t.Errorf("level %s, want %s", c.Level(), want)
 				}
 				return
 			}
@@ -78,7 +79,7 @@ func TestLevels(t *testing.T) {
 func TestRealServer(t *testing.T) {
 	for _, lazy := range []bool{false, true} {
 		srv := natstest.Start(t, &natsserver.Options{Lazy: lazy})
-		c, err := Connect(t.Context(), streamstest.NodeOptions(srv))
+		c, err := streams.OpenStore(t.Context(), streamstest.NodeOptions(srv))
 		if err == nil {
 			err = c.Conn.Close()
 		}
@@ -131,12 +132,12 @@ func TestMonitorProbe(t *testing.T) {
 // TestProbeFailsForAMoment writes right after a reconnect, while the servers
 // cannot be asked yet: the writer waits instead of failing.
 func TestProbeFailsForAMoment(t *testing.T) {
-	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
-		l := c.Logs.Log()
+	layer.InBubble(t, func(t *testing.T, c *streams.Streams, w *natstest.Wire) {
+		l := eventlog.NewLogs(c).Log()
 		k := sessiontest.Key("s")
 		at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
-		ask, down := c.Streams.O.Probe, time.Now().Add(10*time.Second)
-		c.Streams.O.Probe = func(ctx context.Context) ([]streams.SyncState, error) {
+		ask, down := c.O.Probe, time.Now().Add(10*time.Second)
+		c.O.Probe = func(ctx context.Context) ([]streams.SyncState, error) {
 			if time.Now().Before(down) {
 				return nil, errors.New("connection refused")
 			}
@@ -169,3 +170,13 @@ func TestProbeFailsForAMoment(t *testing.T) {
 		}
 	})
 }
+
+// shortly is for a request that the server refuses by not answering it.
+func shortly(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// layer connects in the tests.
+var layer = streamstest.Layer[*streams.Streams](func(s *streams.Streams) *streams.Streams { return s })

@@ -1,8 +1,9 @@
-package api
+package eventlog
 
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -44,8 +44,8 @@ func TestAppendSurvives(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
-				l := c.Logs.Log()
+			layer.InBubble(t, func(t *testing.T, c *Logs, w *natstest.Wire) {
+				l := c.Log()
 				k := sessiontest.Key("s")
 				at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 				var fired func() bool
@@ -78,13 +78,13 @@ func TestAppendSurvives(t *testing.T) {
 }
 
 // stored64 counts the messages in a session's event stream.
-func stored64(t *testing.T, c *Conn, k session.Key) uint64 {
+func stored64(t *testing.T, c *Logs, k session.Key) uint64 {
 	t.Helper()
-	name, _, err := eventlog.EventSubject(k)
+	name, _, err := EventSubject(k)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.Conn.JS.Stream(t.Context(), name)
+	s, err := c.conn.JS.Stream(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,11 +94,11 @@ func stored64(t *testing.T, c *Conn, k session.Key) uint64 {
 // TestAppendLostAckToOther loses the acknowledgement of a commit that another
 // writer then extends: it is stored, and the writer learns that.
 func TestAppendLostAckToOther(t *testing.T) {
-	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *Logs, w *natstest.Wire) {
 		ctx := t.Context()
-		l := c.Logs.Log()
+		l := c.Log()
 		k := sessiontest.Key("s")
-		stream, subject, err := eventlog.EventSubject(k)
+		stream, subject, err := EventSubject(k)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestAppendLostAckToOther(t *testing.T) {
 		if !fired() {
 			t.Fatal("the fault did not happen")
 		}
-		m, err := c.Conn.LeaderLast(ctx, stream, subject)
+		m, err := c.messages.LeaderLast(ctx, stream, subject)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,13 +139,13 @@ func TestAppendThroughOutage(t *testing.T) {
 				var now atomic.Pointer[natsserver.Server]
 				now.Store(srv)
 				o := streamstest.NodeOptions(srv)
-				o.Dialer = func() (netConn, error) { return now.Load().Dial() }
+				o.Dialer = func() (net.Conn, error) { return now.Load().Dial() }
 				o.Probe = func(ctx context.Context) ([]streams.SyncState, error) { return streamstest.Probe(now.Load())(ctx) }
 				c := layer.Dial(t, o)
-				if err := c.Streams.Provision(ctx); err != nil {
+				if err := c.streams.Provision(ctx); err != nil {
 					t.Fatal(err)
 				}
-				l := c.Logs.Log()
+				l := c.Log()
 				k := sessiontest.Key("s")
 				at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
 				if err := srv.Shutdown(ctx); err != nil {
@@ -187,7 +187,7 @@ func TestAppendContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		k := sessiontest.Key("s")
-		if _, err := c.Logs.Log().Append(ctx, commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, "x")); !errors.Is(err, context.Canceled) {
+		if _, err := c.Log().Append(ctx, commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, "x")); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 		if n := stored64(t, c, k); n != 0 {
@@ -195,13 +195,13 @@ func TestAppendContext(t *testing.T) {
 		}
 	})
 	t.Run("ack lost", func(t *testing.T) {
-		layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		layer.InBubble(t, func(t *testing.T, c *Logs, w *natstest.Wire) {
 			hook, _ := natstest.Once(`{"stream":"EV_1`, natstest.Drop)
 			w.Set(hook, nil)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			k := sessiontest.Key("s")
-			pos, err := c.Logs.Log().Append(ctx, commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, "x"))
+			pos, err := c.Log().Append(ctx, commitlog.Position{}, sessiontest.Commit(k, commitlog.Position{}, "x"))
 			if err != nil || pos.Seq != 1 {
 				t.Errorf("got %v, %v: the commit is stored", pos, err)
 			}

@@ -1,4 +1,4 @@
-package api
+package conn_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/natstest"
 )
 
@@ -21,13 +22,13 @@ import (
 func TestFollowUnheard(t *testing.T) {
 	for name, deaf := range map[string]time.Duration{"at once": 0, "soon": 30 * time.Millisecond, "late": 400 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+			layer.InBubble(t, func(t *testing.T, c *conn.Conn, w *natstest.Wire) {
 				// What one request brings. More need a second one, which nats.go makes two
 				// beats late where these are read before the goroutine that wrote the first
 				// one goes on (fetchInProgress in its checkPending).
 				const messages = conn.FollowAhead
 				for range messages {
-					if _, err := c.Conn.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
+					if _, err := c.Messages.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -47,7 +48,7 @@ func TestFollowUnheard(t *testing.T) {
 				in := make(chan conn.Message, messages)
 				done := make(chan error, 1)
 				began := time.Now()
-				go func() { done <- c.Conn.Follow(ctx, streams.EventStream(1, 0), ">", 1, in) }()
+				go func() { done <- c.Messages.Follow(ctx, streams.EventStream(1, 0), ">", 1, in) }()
 				for want := uint64(1); want <= messages; want++ {
 					if m := <-in; m.Seq != want {
 						t.Errorf("message %d, want %d", m.Seq, want)
@@ -72,16 +73,16 @@ func TestFollowUnheard(t *testing.T) {
 // TestFollowWithoutServer: while no server is reached, a follower says that once, and
 // follows when there is one again. What else asks is told of the missing connection.
 func TestFollowWithoutServer(t *testing.T) {
-	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+	layer.InBubble(t, func(t *testing.T, c *conn.Conn, w *natstest.Wire) {
 		var said bytes.Buffer
-		c.Conn.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		c.Logger = slog.New(slog.NewTextHandler(&said, nil))
 		in := make(chan conn.Message, conn.FollowAhead)
 		following, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- c.Conn.Follow(following, streams.EventStream(1, 0), ">", 1, in) }()
+		go func() { done <- c.Messages.Follow(following, streams.EventStream(1, 0), ">", 1, in) }()
 		publish := func(want uint64) {
 			t.Helper()
-			if _, err := c.Conn.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
+			if _, err := c.Messages.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}
 			if m := <-in; m.Seq != want {
@@ -92,7 +93,7 @@ func TestFollowWithoutServer(t *testing.T) {
 		cut := func([]byte) bool { return false }
 		w.Set(cut, cut)
 		time.Sleep(time.Minute)
-		if _, err := c.Conn.Request(t.Context(), &nats.Msg{Subject: "rath.query.default.runs"}); err == nil || err.Error() != "no connection to NATS" {
+		if _, err := c.Request(t.Context(), &nats.Msg{Subject: "rath.query.default.runs"}); err == nil || err.Error() != "no connection to NATS" {
 			t.Errorf("a request without a server: %v", err)
 		}
 		w.Set(nil, nil)
@@ -105,3 +106,8 @@ func TestFollowWithoutServer(t *testing.T) {
 		}
 	})
 }
+
+// layer connects in the tests.
+var layer = streamstest.Layer[*conn.Conn](func(s *streams.Streams) *conn.Conn { return s.Conn })
+
+func TestMain(m *testing.M) { natstest.Main(m) }

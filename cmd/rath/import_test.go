@@ -81,3 +81,42 @@ func TestImportOverServer(t *testing.T) {
 	}
 	dev.interrupt()
 }
+
+// TestImportedRunWithTheSameID brings a session whose run has the id of a run that is here. The
+// id stays the name of the run that is here, for its transcript, why and dossier; the session
+// names the other one.
+func TestImportedRunWithTheSameID(t *testing.T) {
+	if isPlayed(t) {
+		return
+	}
+	from, here := t.TempDir(), t.TempDir()
+	t.Chdir(from)
+	for _, line := range []string{`run --model echo -m "asked elsewhere" --id one --session notes`, "cluster prune --older-than 0s"} {
+		if got := command(t, "rath "+line, from); strings.Contains(got, "[exit") {
+			t.Fatalf("$ rath %s\n%s", line, got)
+		}
+	}
+	archives, err := filepath.Glob(filepath.Join(from, ".rath", "archives", "*.json"))
+	if err != nil || len(archives) != 1 {
+		t.Fatalf("%v, %v", archives, err)
+	}
+	t.Chdir(here)
+	for _, line := range []string{`run --model echo -m "asked here" --id one --session mine`, "cluster import " + archives[0]} {
+		if got := command(t, "rath "+line, here); strings.Contains(got, "[exit") {
+			t.Fatalf("$ rath %s\n%s", line, got)
+		}
+	}
+	for _, c := range []struct{ line, want, not string }{
+		{"show one", "asked here", "elsewhere"},
+		{"export one --dossier md", "asked here", "elsewhere"},
+		{"why one", "mine", "notes"},
+		{"show notes", "asked elsewhere", "asked here"},
+		{"export notes --dossier md", "asked elsewhere", "asked here"},
+		{"why notes", "notes", "mine"},
+	} {
+		got := command(t, "rath "+c.line, here)
+		if strings.Contains(got, "[exit") || !strings.Contains(got, c.want) || strings.Contains(strings.ReplaceAll(got, c.want, ""), c.not) {
+			t.Errorf("$ rath %s\n%s\nwant %q and not %q", c.line, got, c.want, c.not)
+		}
+	}
+}

@@ -107,11 +107,11 @@ func TestImportedRunWithTheSameID(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ line, want, not string }{
-		{"show one", "asked here", "elsewhere"},
-		{"export one --dossier md", "asked here", "elsewhere"},
+		{"show one", "asked here", "asked elsewhere"},
+		{"export one --dossier md", "asked here", "asked elsewhere"},
 		{"why one", "mine", "notes"},
 		{"show notes", "asked elsewhere", "asked here"},
-		{"export notes --dossier md", "asked elsewhere", "asked here"},
+		{"export notes", "asked elsewhere", "asked here"},
 		{"why notes", "notes", "mine"},
 	} {
 		got := command(t, "rath "+c.line, here)

@@ -53,7 +53,7 @@ restart of nodes and "cluster repair". --after end begins with later commits.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&live, "follow", "f", false, "go on with what comes")
-	cmd.Flags().StringVar(&after, "after", "", "begin after the record with this `cursor`; \"end\" for later commits alone")
+	cmd.Flags().StringVar(&after, "after", "", "begin after this `cursor`; \"end\" for later commits")
 	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "only records of these kinds, separated by commas")
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/form"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -33,51 +34,55 @@ func (r *round) approvals() error {
 	if r.gate.approve == nil {
 		return nil
 	}
-	var open []question
+	var all []question
 	for _, c := range r.calls {
 		if c.refused != nil || !r.gate.approve(c.spec, c.args) {
 			continue
 		}
-		g := question{c: c, st: &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}}
-		g.st.asked = journal.StepRequest{Path: c.path.Child("approval"), Kind: journal.StepAwait, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short()}
+		st := r.callStep(c, c.path.Child("approval"), journal.StepAwait)
+		w := journal.Wait{
+			Detail: excerpt.Clip(cmp.Or(c.edited, c.Args), 4<<10), Kind: run.WaitApproval, Name: c.Name, Path: st.asked.Path, Title: "run " + c.Name + "?",
+		}
+		if len(c.spec.Schema) <= form.MaxSchema { // the call itself checks what is edited, too
+			w.Edits, w.Schema = true, string(c.spec.Schema)
+		}
+		all = append(all, question{c, st, w})
+	}
+	return r.answered(all, r.applyDecision)
+}
+
+// callStep is a step beside a call, in the log of the run.
+func (r *round) callStep(c *toolCall, path run.Path, kind string) *step {
+	return r.ex.newStep(r.ctx, r.ex.home, session.Session{}, journal.StepRequest{Path: path, Kind: kind, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short()})
+}
+
+// answered takes the steps of questions, all of which are asked at once unless they are
+// recorded, and applies each answer to its call.
+func (r *round) answered(all []question, apply func(*toolCall, journal.StepCompleted) error) (err error) {
+	var waits []journal.Wait
+	for _, g := range all {
 		if err := g.st.decide(); err != nil {
 			return err
 		}
-		if g.st.decision == journal.Replay {
-			if err := r.applyDecision(c, g.st.record.StepCompleted); err != nil {
-				return err
-			}
-			continue
+		if g.st.decision != journal.Replay {
+			waits = append(waits, g.w)
 		}
-		g.w = journal.Wait{
-			Detail: excerpt.Clip(cmp.Or(c.edited, c.Args), 4<<10), Kind: run.WaitApproval, Name: c.Name, Path: g.st.asked.Path, Title: "run " + c.Name + "?",
-		}
-		if len(c.spec.Schema) <= form.MaxSchema { // the call itself checks what is edited, too
-			g.w.Edits, g.w.Schema = true, string(c.spec.Schema)
-		}
-		open = append(open, g)
 	}
-	if len(open) == 0 {
-		return nil
-	}
-	waits := make([]journal.Wait, len(open))
-	for i, g := range open {
-		waits[i] = g.w
-	}
-	inbox, err := r.ex.wait(r.ctx, waits, r.gate.within)
-	if err != nil {
-		return err
-	}
-	for _, g := range open {
-		d, err := answer(g.w, inbox)
-		if err != nil {
+	var inbox []journal.SignalReceived
+	if len(waits) > 0 {
+		if inbox, err = r.ex.wait(r.ctx, waits, r.gate.within); err != nil {
 			return err
 		}
-		if _, err := g.st.commit(d); err != nil {
+	}
+	for _, g := range all {
+		var d journal.StepCompleted
+		if err := g.st.make(func() error { d = g.st.record.StepCompleted; return nil }, func() (_ journal.StepCompleted, err error) {
+			d, err = answer(g.w, inbox)
+			return d, err
+		}); !g.st.recorded {
 			return err
 		}
-		r.ex.take(0, g.w.Path)
-		if err := r.applyDecision(g.c, d); err != nil {
+		if err := apply(g.c, d); err != nil {
 			return err
 		}
 	}

@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
-	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/form"
@@ -97,17 +95,15 @@ func (c *toolCall) asked(path run.Path) journal.Wait {
 }
 
 // answerStep is the step that takes the answer to the question of a call.
-func (r *round) answerStep(c *toolCall) (*step, error) {
-	st := &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}
-	st.asked = journal.StepRequest{Path: c.st.asked.Path.Child("answer"), Kind: journal.StepAwait, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short()}
-	return st, st.decide()
+func (r *round) answerStep(c *toolCall) *step {
+	return r.callStep(c, c.st.asked.Path.Child("answer"), journal.StepAwait)
 }
 
 // replayAnswer takes over the recorded answer to a question of a call, and reports whether
 // there is one.
 func (r *round) replayAnswer(c *toolCall) (bool, error) {
-	st, err := r.answerStep(c)
-	if err != nil || st.decision != journal.Replay {
+	st := r.answerStep(c)
+	if err := st.decide(); err != nil || st.decision != journal.Replay {
 		return false, err
 	}
 	return true, r.applyAnswer(c, st.record.StepCompleted)
@@ -130,7 +126,7 @@ func (r *round) applyAnswer(c *toolCall, d journal.StepCompleted) error {
 	c.asks = nil
 	next := c.st.asked
 	next.Path = next.Path.Child("again")
-	c.st = &step{ex: r.ex, ctx: r.ctx, s: r.base, log: r.base.Key(), began: time.Now(), asked: next}
+	c.st = r.ex.newStep(r.ctx, r.base.Key(), r.base, next)
 	return nil
 }
 
@@ -139,42 +135,27 @@ func (r *round) applyAnswer(c *toolCall, d journal.StepCompleted) error {
 func (r *round) answers(calls []*toolCall) (again bool, err error) {
 	for {
 		var open []question
-		var waits []journal.Wait
 		for _, c := range calls {
-			if c.asks == nil {
-				continue
+			if c.asks != nil {
+				st := r.answerStep(c)
+				open = append(open, question{c, st, c.asked(st.asked.Path)})
 			}
-			st, err := r.answerStep(c)
-			if err != nil {
-				return again, err
-			}
-			open = append(open, question{c: c, st: st, w: c.asked(st.asked.Path)})
-			waits = append(waits, open[len(open)-1].w)
 		}
 		if len(open) == 0 {
 			return again, nil
 		}
-		inbox, err := r.ex.wait(r.ctx, waits, r.gate.within)
-		if err != nil {
+		again = true
+		if err := r.answered(open, func(c *toolCall, d journal.StepCompleted) error {
+			if err := r.applyAnswer(c, d); err != nil {
+				return err
+			}
+			if err := r.replayCall(c); err != nil {
+				return err
+			}
+			c.st.fly(Queues, cmp.Or(c.edited, c.Args))
+			return nil
+		}); err != nil {
 			return again, err
-		}
-		for _, g := range open {
-			d, err := answer(g.w, inbox)
-			if err != nil {
-				return again, err
-			}
-			if _, err := g.st.commit(d); err != nil {
-				return again, err
-			}
-			r.ex.take(0, g.w.Path)
-			if err := r.applyAnswer(g.c, d); err != nil {
-				return again, err
-			}
-			again = true
-			if err := r.replayCall(g.c); err != nil {
-				return again, err
-			}
-			g.c.st.fly(Queues, cmp.Or(g.c.edited, g.c.Args))
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (p *place) Await(ctx context.Context, w journal.Wait, timeout time.Duration
 	first, detail := st.asked, w.Detail
 	for again := 0; ; again++ {
 		d, err := st.await(w, timeout, out)
-		if d.Code != run.CodeMalformed {
+		if d.Code != run.CodeMalformed || !errors.Is(err, run.ErrMalformed) {
 			return err
 		}
 		asked := first
@@ -46,34 +46,30 @@ func (p *place) Await(ctx context.Context, w journal.Wait, timeout time.Duration
 // await returns the recorded outcome of a question and its error, and decodes the answer into
 // out.
 func (st *step) await(w journal.Wait, timeout time.Duration, out any) (d journal.StepCompleted, err error) {
-	if st.decision == journal.Replay {
+	err = st.make(func() error {
 		d = st.record.StepCompleted
-		return d, decode(d, out)
-	}
-	w.Path = st.asked.Path
-	if w.Kind == run.WaitResponse {
-		if schema, err := form.Of(reflect.TypeOf(out).Elem()); err == nil && len(schema) <= form.MaxSchema {
-			w.Schema = string(schema)
+		return decode(d, out)
+	}, func() (journal.StepCompleted, error) {
+		w.Path = st.asked.Path
+		if w.Kind == run.WaitResponse {
+			if schema, err := form.Of(reflect.TypeOf(out).Elem()); err == nil && len(schema) <= form.MaxSchema {
+				w.Schema = string(schema)
+			}
 		}
-	}
-	inbox, err := st.ex.wait(st.ctx, []journal.Wait{w}, timeout)
-	if err != nil {
-		return d, st.fail(err)
-	}
-	if d, err = answer(w, inbox); err != nil {
-		return d, st.fail(err)
-	}
-	if d.Value != "" {
-		if bad := json.Unmarshal([]byte(d.Value), out); bad != nil {
-			d.Code, d.Value = run.CodeMalformed, ""
-			d.Error = fmt.Sprintf("flow: the answer to %q at step %s is no %v: %v", w.Name, w.Path, reflect.TypeOf(out).Elem(), bad)
+		inbox, err := st.ex.wait(st.ctx, []journal.Wait{w}, timeout)
+		if err != nil {
+			return d, err
 		}
-	}
-	if _, err := st.commit(d); err != nil {
-		return journal.StepCompleted{}, err
-	}
-	st.ex.take(0, w.Path)
-	return d, d.Code.Err(d.Error)
+		d, err = answer(w, inbox)
+		if d.Value != "" {
+			if bad := json.Unmarshal([]byte(d.Value), out); bad != nil {
+				d.Code, d.Value = run.CodeMalformed, ""
+				d.Error = fmt.Sprintf("flow: the answer to %q at step %s is no %v: %v", w.Name, w.Path, reflect.TypeOf(out).Elem(), bad)
+			}
+		}
+		return d, err
+	})
+	return d, err
 }
 
 // Listen is flow.Listen.
@@ -83,25 +79,21 @@ func (p *place) Listen(ctx context.Context, s session.Session, w journal.Wait, t
 		return s, err
 	}
 	defer st.end()
-	if st.decision == journal.Replay {
-		return st.record.Session, st.recorded()
-	}
-	w.Path = st.asked.Path
-	inbox, err := st.ex.wait(ctx, []journal.Wait{w}, timeout)
-	if err != nil {
-		return s, st.fail(err)
-	}
-	chunks, upTo := messageChunks(inbox)
-	d := journal.StepCompleted{Inbox: upTo, Summary: "hears " + count(len(chunks), "message")}
-	if len(chunks) == 0 {
-		d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: no message came in %s", cmp.Or(max(timeout, 0), journal.DefaultExpiry))
-	}
-	ack, err := st.commit(d, chunks...)
-	if err != nil {
-		return s, err
-	}
-	st.ex.take(d.Inbox, st.asked.Path)
-	return ack.Session, d.Code.Err(d.Error)
+	st.after = s
+	err = st.make(nil, func() (d journal.StepCompleted, err error) {
+		w.Path = st.asked.Path
+		inbox, err := st.ex.wait(ctx, []journal.Wait{w}, timeout)
+		if err != nil {
+			return d, err
+		}
+		st.content, d.Inbox = messageChunks(inbox)
+		d.Summary = "hears " + count(len(st.content), "message")
+		if len(st.content) == 0 {
+			d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: no message came in %s", cmp.Or(max(timeout, 0), journal.DefaultExpiry))
+		}
+		return d, nil
+	})
+	return st.after, err
 }
 
 // messageChunks returns the messages of an inbox as chunks, and the place of the last.
@@ -212,11 +204,4 @@ func (ex *Execution) receive(all ...journal.SignalReceived) {
 	if fresh && ex.inbox.interrupt != nil {
 		ex.inbox.interrupt()
 	}
-}
-
-// take removes what a step consumed from the inbox.
-func (ex *Execution) take(upTo uint64, path run.Path) {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	ex.inbox.take(upTo, path)
 }

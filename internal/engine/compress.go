@@ -64,38 +64,36 @@ func (p *place) summarise(ctx context.Context, c *compression, ask *call, s sess
 		return s, usage, false, err
 	}
 	defer st.end()
-	var base session.Session
-	var text string
-	if st.decision == journal.Replay {
-		if err := rebuild(st.record); err != nil {
-			return s, usage, false, err
-		}
-		base, text, usage = st.record.Session, st.record.Value, st.record.Usage.Sub(st.record.Lost)
-		if st.record.Again != "" {
-			c.asked(st.record.Again)
-			return s, usage, true, ask.resumed(&st.record.StepCompleted)
-		}
-	} else {
-		d := journal.StepCompleted{}
-		if d, err = c.request(st, ask); err != nil {
-			return s, usage, false, err
-		}
-		if usage = d.Usage; d.Again != "" {
-			return s, usage, true, nil
-		}
-		text = d.Value
-		ack, err := st.commit(d)
-		if err != nil {
-			return s, usage, false, err
-		}
-		base = ack.Session
+	var d journal.StepCompleted
+	err = st.make(func() error {
+		d = st.record.StepCompleted
+		return rebuild(st.record)
+	}, func() (_ journal.StepCompleted, err error) {
+		d, err = c.request(st, ask)
+		return d, err
+	})
+	if err != nil {
+		return s, usage, false, err
 	}
+	if usage = d.Usage.Sub(d.Lost); d.Again != "" {
+		if d.Again == journal.AgainShort {
+			c.short++
+		}
+		return s, usage, true, ask.resumed(&d)
+	}
+	out, err := c.begin(st, s, d.Value, usage)
+	return out, usage, false, st.fail(err)
+}
+
+// begin makes the session that begins with a summary of s.
+func (c *compression) begin(st *step, s session.Session, text string, usage session.Usage) (session.Session, error) {
+	base := st.after
 	if !st.ex.holds(st.asked.Path, base.Key()) {
 		base = st.s.Committed()
 	}
 	l, ok := base.Link()
 	if !ok {
-		return s, usage, false, st.fail(fmt.Errorf("flow: compress %s: it is not committed", s.Ref()))
+		return s, fmt.Errorf("flow: compress %s: it is not committed", s.Ref())
 	}
 	ex := st.ex
 	ex.mu.Lock()
@@ -106,50 +104,37 @@ func (p *place) summarise(ctx context.Context, c *compression, ask *call, s sess
 	if c.Keep > 0 {
 		rows = kept(base, keptFrom(base, c.Keep), rows[0])
 	}
-	out, err := ex.claim(ctx, ex.child(st.asked.Path), base.Root(), st.opening(session.OpenCompress, l), rows, &heldSession{parent: base.Key()})
+	out, err := ex.claim(st.ctx, ex.child(st.asked.Path), base.Root(), st.opening(session.OpenCompress, l), rows, &heldSession{parent: base.Key()})
 	if err != nil {
-		return s, usage, false, st.fail(err)
+		return s, err
 	}
-	return out, usage, false, nil
+	return out, nil
 }
 
 // A summary has at least one byte for so many of the text that the model was shown for it.
 // With fewer it is taken for none.
 const leastSummary = 4096
 
-// asked counts why the model was asked on.
-func (c *compression) asked(again string) {
-	if again == journal.AgainShort {
-		c.short++
-	}
-}
-
-// request asks for the summary, and returns the record of the step, which is not committed
-// yet unless the model is to be asked on.
+// request asks for the summary, and returns the record of the step. Of an answer that is no
+// summary it is beside the session.
 func (c *compression) request(st *step, ask *call) (d journal.StepCompleted, err error) {
 	if err := st.ex.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
-		return d, st.fail(fmt.Errorf("flow: compress %s: %w", st.s.Ref(), err))
+		return d, fmt.Errorf("flow: compress %s: %w", st.s.Ref(), err)
 	}
+	st.beside = true
 	shown, to, size := st.s, st.s.Len(), sizeOfRows(st.s)
 	if c.Keep > 0 {
 		most, err := ask.room(st.ex, c.most)
 		if err != nil {
-			return d, st.fail(err)
+			return d, err
 		}
 		to = keptFrom(st.s, c.Keep)
 		quoted := quotation(st.s, to, most>>c.halved)
 		shown, size = session.New(session.UserText(quoted)), len(quoted)
 	}
-	resp, prompt, err := ask.complete(st, shown)
-	err, ok := st.outcome(err)
-	if !ok {
-		return d, err
-	}
-	if err == nil && len(resp.Calls) > 0 {
-		err = errors.New("flow: the summarising model called a tool")
-	}
+	resp, d, err := ask.once(st, shown, "summarising")
 	if err != nil {
-		return d, st.recordUseless(c.Name, resp, prompt, err)
+		return d, err
 	}
 	v := ask.judge(resp)
 	text := strings.TrimSpace(v.text)
@@ -158,16 +143,12 @@ func (c *compression) request(st *step, ask *call) (d journal.StepCompleted, err
 			v.again, v.err = "", fmt.Errorf("%w: %s, model %s: its summaries have %d bytes for %d bytes of text; name another model", run.ErrEmpty, c.Name, resp.Model, len(text), least*leastSummary)
 		}
 	}
-	d = journal.StepCompleted{Prompt: prompt, Usage: st.ex.origin(c.Name, st.asked.Path, session.Placement{}, resp.Usage).Usage}
-	ends(&d, resp)
+	if v.again != "" || v.err != nil && c.excerpts == 0 {
+		return d, st.judged(&d, c.Name, resp, v)
+	}
+	st.beside = false
 	d.Links = []session.Link{{Ref: session.Ref{Key: st.ex.child(st.asked.Path)}}}
 	switch {
-	case v.again != "":
-		c.asked(v.again)
-		d.Again = v.again
-		return d, st.askOn(ask, resp, prompt, v)
-	case v.err != nil && c.excerpts == 0:
-		return d, st.askOn(ask, resp, prompt, v)
 	case v.err != nil:
 		d.Value = "No model made a summary of what came before. These are excerpts of it.\n" + quotation(st.s, to, c.excerpts) + gone(st.s, c.Keep)
 		d.Summary = fmt.Sprintf("keeps excerpts of %s, without a summary: %s", count(st.s.Len(), "chunk"), excerpt.Clip(v.err.Error(), 120))

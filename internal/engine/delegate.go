@@ -154,7 +154,7 @@ func (f *fan) disposeCalls(j joined) error {
 		if b.link.Seq == 0 {
 			continue // it never began, or was cancelled when the others were gathered
 		}
-		st := &step{ex: ex, ctx: f.ctx, asked: journal.StepRequest{Path: call.path, Kind: journal.StepTool, Name: call.Name}}
+		st := ex.newStep(f.ctx, f.log, session.Session{}, journal.StepRequest{Path: call.path, Kind: journal.StepTool, Name: call.Name})
 		if err := st.mayTake(o.Name, b.key); err != nil {
 			return err
 		}

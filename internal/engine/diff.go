@@ -22,31 +22,22 @@ func (p *place) Diff(ctx context.Context, s session.Session) (string, error) {
 		return "", err
 	}
 	defer st.end()
+	st.exact = true
 	text := ""
-	if st.decision == journal.Replay {
-		err := decode(st.record.StepCompleted, &text)
-		return text, err
-	}
-	from, err := st.ex.headBefore(st.ctx, st.asked.Path, s)
-	to := s.Placement().Head
-	if err == nil && !to.IsZero() {
-		text, err = diff(st.ctx, st.ex.blobs(), from, to)
-	}
-	err, ok := st.outcome(err)
-	if !ok {
-		return "", err
-	}
-	d := journal.StepCompleted{Summary: "compares the files with those that the session came with"}
-	if err != nil {
-		err = fmt.Errorf("flow: diff of %s: %w", s.Ref(), err)
-		d.Code, d.Error, d.Summary = run.CodeOf(err), excerpt.Clip(err.Error(), 4<<10), ""
-	} else if d.Value, err = canonical.Marshal(text); err != nil {
-		return "", err
-	}
-	if _, err := st.commit(d); err != nil {
-		return "", err
-	}
-	return text, d.Code.Err(d.Error)
+	err = st.make(func() error { return st.decode(&text) }, func() (d journal.StepCompleted, err error) {
+		from, err := st.ex.headBefore(st.ctx, st.asked.Path, s)
+		to := s.Placement().Head
+		if err == nil && !to.IsZero() {
+			text, err = diff(st.ctx, st.ex.blobs(), from, to)
+		}
+		if err != nil {
+			return d, came(fmt.Errorf("flow: diff of %s: %w", s.Ref(), err))
+		}
+		d.Summary = "compares the files with those that the session came with"
+		d.Value, err = canonical.Marshal(text)
+		return d, err
+	})
+	return text, err
 }
 
 // diff returns how two states of the files differ, cut at a line to journal.MaxDetail bytes

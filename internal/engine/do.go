@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -26,21 +25,14 @@ func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any
 		return err
 	}
 	defer st.end()
-	if st.decision == journal.Replay {
-		return decode(st.record.StepCompleted, out)
-	}
-	d := journal.StepCompleted{}
-	if v, ok := st.resolution(); ok {
-		d.Value, d.Summary = v.Value, "resolved: "+v.Reason
-		if v.Value != "" {
-			if err := json.Unmarshal([]byte(v.Value), out); err != nil {
-				return st.fail(st.review(run.CodeReview, "the value that resolved step %s is no %v: %v; resolve it again", st.asked.Path, reflect.TypeOf(out).Elem(), err))
-			}
+	st.exact = true
+	return st.make(func() error { return st.decode(out) }, func() (d journal.StepCompleted, err error) {
+		if v, ok := st.resolution(); ok {
+			return st.resolved(v, out)
 		}
-	} else {
 		if effect == tool.NonIdempotent {
 			if err := st.intend(""); err != nil {
-				return st.fail(err)
+				return d, err
 			}
 		}
 		leave := st.ex.inside(&st.asked)
@@ -53,20 +45,20 @@ func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any
 			}
 			d.Value = string(raw)
 		}
-		if err != nil {
-			d.Code, d.Error = run.CodeOf(err), excerpt.Clip(err.Error(), 4<<10)
-		}
-		if failure, ok := st.outcome(err); !ok {
-			if effect == tool.NonIdempotent {
-				st.lastWord(failure, d)
-			}
-			return failure
-		}
+		return d, came(err)
+	})
+}
+
+// resolved sets out to the value that a person gave a call which was cut off.
+func (st *step) resolved(v journal.Resolved, out any) (d journal.StepCompleted, err error) {
+	d.Value, d.Summary = v.Value, "resolved: "+v.Reason
+	if v.Value == "" {
+		return d, nil
 	}
-	if _, err := st.commit(d); err != nil {
-		return err
+	if err := json.Unmarshal([]byte(v.Value), out); err != nil {
+		return d, st.review(run.CodeReview, "the value that resolved step %s is no %v: %v; resolve it again", st.asked.Path, reflect.TypeOf(out).Elem(), err)
 	}
-	return d.Code.Err(d.Error)
+	return d, nil
 }
 
 // protected calls fn; a panic is its outcome, like any error.

@@ -280,6 +280,9 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.account.recorded(d.Lost, used, err)
+	if err == nil && (d.Kind == journal.StepAwait || d.Inbox > 0) {
+		ex.inbox.take(d.Inbox, d.Path)
+	}
 	ex.account.Unpriced = cmp.Or(ex.account.Unpriced, d.Unpriced())
 	return ack, err
 }

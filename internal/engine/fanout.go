@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -43,20 +42,20 @@ func (p *place) FanOut(ctx context.Context, s session.Session, bs []flow.Branch,
 // forward opens the branches, runs the one that this execution is for, or takes in how
 // they ended.
 func (f *fan) forward(st *step, o flow.FanOutOptions) (j flow.Joined, of any, err error) {
-	if st.decision != journal.Replay {
+	leads := f.ex.levels.leads(f.path)
+	if !leads { // a branch does not need to know the others
 		f.identify()
-		if err := f.open(st, o); err != nil {
-			return j, nil, err
-		}
-		return f.gather()
 	}
-	if err := json.Unmarshal([]byte(st.record.Value), &f.terms); err != nil {
-		return j, nil, fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, f.path, err)
+	st.log, st.beside = f.log, true
+	err = st.make(func() error { return st.decode(&f.terms) }, func() (journal.StepCompleted, error) { return f.open(st, o) })
+	switch {
+	case err != nil:
+		return j, nil, err
+	case leads:
+		return j, nil, f.ex.enterBranch(f.ctx, f.path, f.bs)
+	case st.decision != journal.Replay:
+		return j, nil, f.ex.failed(fmt.Errorf("%w: %s run", run.ErrSuspended, count(len(f.bs), "branch")))
 	}
-	if f.ex.levels.leads(f.path) {
-		return j, nil, f.ex.enterBranch(f.ctx, f.path, f.bs) // a branch does not need to know the others
-	}
-	f.identify()
 	return f.gather()
 }
 
@@ -92,19 +91,19 @@ func (f *fan) identify() {
 	}
 }
 
-// open records the fan-out: from here on the branches run. Unless the join is
-// decided in a moment it then returns run.ErrSuspended.
-func (f *fan) open(st *step, o flow.FanOutOptions) error {
+// open returns the record of the fan-out, with the events by which the branches run and the
+// execution waits for them.
+func (f *fan) open(st *step, o flow.FanOutOptions) (d journal.StepCompleted, err error) {
 	ex := f.ex
 	link, ok := f.base.Link()
 	if !ok {
-		return fmt.Errorf("flow: fan-out of %s: it is not committed", f.base.Ref())
+		return d, fmt.Errorf("flow: fan-out of %s: it is not committed", f.base.Ref())
 	}
 	ex.mu.Lock()
 	budget, err := ex.account.Split(len(f.bs))
 	ex.mu.Unlock()
 	if err != nil {
-		return err
+		return d, err
 	}
 	// Their time is that of the run, whose end ends them: it may be given another
 	// one meanwhile. The deadline of its task never moves.
@@ -136,21 +135,16 @@ func (f *fan) open(st *step, o flow.FanOutOptions) error {
 	}
 	opened, err := journal.NewEvent(journal.KindFanOut, out)
 	if err != nil {
-		return err
+		return d, err
 	}
 	waiting, err := journal.NewEvent(journal.KindRunWaiting, journal.RunWaiting{Attempt: ex.attempt, For: []journal.Wait{f.wait()}, Revision: ex.reg.Revision, Run: ex.id})
 	if err != nil {
-		return err
+		return d, err
 	}
-	value, err := canonical.Marshal(f.terms)
-	if err != nil {
-		return err
-	}
-	st.log = f.log
-	if _, err := st.commitBeside(journal.StepCompleted{Value: value, Summary: "opens " + count(len(f.bs), "branch")}, opened, waiting); err != nil {
-		return err
-	}
-	return ex.failed(fmt.Errorf("%w: %s run", run.ErrSuspended, count(len(f.bs), "branch")))
+	st.content = []session.Event{opened, waiting}
+	d.Summary = "opens " + count(len(f.bs), "branch")
+	d.Value, err = canonical.Marshal(f.terms)
+	return d, err
 }
 
 func (f *fan) wait() journal.Wait {

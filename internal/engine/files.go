@@ -59,11 +59,15 @@ func (p *place) MergeFiles(ctx context.Context, all *flow.Joined, of any, decide
 	}
 	defer st.end()
 	var m filesMerged
-	if st.decision == journal.Replay {
-		err = decode(st.record.StepCompleted, &m)
-	} else {
-		m, err = st.mergeFiles(all, in, v, choices)
-	}
+	err = st.make(func() error { return st.decode(&m) }, func() (d journal.StepCompleted, err error) {
+		m, err = st.ex.filesOf(st.ctx, all, v, decider{rule: v.Files, judge: v.FileJudge != nil, asked: in.asked, choices: choices})
+		if err != nil {
+			return d, came(fmt.Errorf("flow: merge files: %w", err))
+		}
+		d.Summary = excerpt.Clip(m.summary(v), 1<<10)
+		d.Value, err = canonical.Marshal(m)
+		return d, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -73,24 +77,6 @@ func (p *place) MergeFiles(ctx context.Context, all *flow.Joined, of any, decide
 		open = append(open, fmt.Sprintf("%s (%s): ours is %s, theirs is %s\n%s", c.Path, c.Kind, c.Ours, c.Theirs, c.Detail))
 	}
 	return open, nil
-}
-
-// mergeFiles merges and records what came of it.
-func (st *step) mergeFiles(all *flow.Joined, in *fanOutState, v verdict, choices []string) (m filesMerged, err error) {
-	m, err = st.ex.filesOf(st.ctx, all, v, decider{rule: v.Files, judge: v.FileJudge != nil, asked: in.asked, choices: choices})
-	err, ok := st.outcome(err)
-	if !ok {
-		return m, err
-	}
-	if err != nil {
-		return m, st.recordFailure(fmt.Errorf("flow: merge files: %w", err), journal.StepCompleted{})
-	}
-	d := journal.StepCompleted{Summary: excerpt.Clip(m.summary(v), 1<<10)}
-	if d.Value, err = canonical.Marshal(m); err != nil {
-		return m, st.fail(err)
-	}
-	_, err = st.commit(d)
-	return m, err
 }
 
 // summary names the conflicts and what decided them.

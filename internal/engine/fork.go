@@ -69,31 +69,21 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 	began := time.Now()
 	key := ex.child(st.asked.Path)
 	own := st.log == st.s.Key() && !st.old
-	base := st.s
-	switch {
-	case st.decision == journal.Replay && own:
-		base = st.record.Session
-	case st.decision == journal.Replay:
-	default:
+	st.beside = !own // the edits go to the child
+	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
 		if err := ex.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
-			return st.s, fmt.Errorf("flow: fork of %s: %w", st.s.Ref(), err)
+			return d, fmt.Errorf("flow: fork of %s: %w", st.s.Ref(), err)
 		}
-		commit := st.commit
-		if !own { // the edits go to the child
-			commit = st.commitBeside
-		}
-		s := st.s
-		ack, err := commit(journal.StepCompleted{
-			Links:  []session.Link{{Ref: session.Ref{Key: key, Version: s.Ref().Version}}},
-			Source: source, Summary: "forks " + string(s.Key().ID),
-		})
-		st.s = s
-		if err != nil {
-			return st.s, err
-		}
-		if own {
-			base = ack.Session
-		}
+		return journal.StepCompleted{
+			Links:  []session.Link{{Ref: session.Ref{Key: key, Version: st.s.Ref().Version}}},
+			Source: source, Summary: "forks " + string(st.s.Key().ID),
+		}, nil
+	}); err != nil {
+		return st.s, err
+	}
+	base := st.s
+	if own {
+		base = st.after
 	}
 	var parents []session.Link
 	var events, rest []session.Event

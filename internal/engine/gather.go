@@ -37,27 +37,37 @@ func (f *fan) gather() (j flow.Joined, of any, err error) {
 	}
 	st.began = time.Now()
 	var all []journal.GatheredBranch
-	if st.decision == journal.Replay {
+	ended := map[session.ID]*journal.BranchEnd{}
+	err = st.make(func() error {
 		f.used = st.record.Usage
 		if all, err = st.record.Gathered(); err != nil || len(all) != len(f.bs) {
-			return j, nil, fmt.Errorf("%w: the branches gathered at step %s are not those of the code", run.ErrMismatch, st.asked.Path)
+			return fmt.Errorf("%w: the branches gathered at step %s are not those of the code", run.ErrMismatch, st.asked.Path)
 		}
-	} else {
+		return nil
+	}, func() (d journal.StepCompleted, err error) {
 		inbox, err := ex.wait(f.ctx, []journal.Wait{f.wait()}, 0)
 		if err != nil {
-			return j, nil, err
+			return d, err
 		}
-		if all, err = f.record(st, inbox); err != nil {
-			return j, nil, err
-		}
+		all, d, err = f.record(st, inbox, ended)
+		return d, err
+	})
+	if err != nil {
+		return j, nil, err
+	}
+	if st.decision != journal.Replay {
 		f.gathered = true
+		ex.mu.Lock()
+		ex.account.gather(st.asked.Path, slices.Collect(maps.Keys(ended)), ex.inbox.signals)
+		ex.inbox.take(0, st.asked.Path)
+		ex.mu.Unlock()
 	}
 	return f.joined(all)
 }
 
-// record commits how the branches ended; those that did not end are cancelled.
-func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]journal.GatheredBranch, error) {
-	ended := map[session.ID]*journal.BranchEnd{}
+// record returns how the branches ended, and the record of it; those that did not end are
+// cancelled. It adds those that did to ended.
+func (f *fan) record(st *step, inbox []journal.SignalReceived, ended map[session.ID]*journal.BranchEnd) (all []journal.GatheredBranch, d journal.StepCompleted, err error) {
 	why := "the join was decided without it"
 	for _, v := range inbox {
 		switch {
@@ -68,16 +78,14 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]journal.Gather
 			why = "the deadline of the fan-out passed"
 		}
 	}
-	all := make([]journal.GatheredBranch, len(f.bs))
+	all = make([]journal.GatheredBranch, len(f.bs))
 	var lost []journal.BranchOutcome
-	var usage session.Usage
-	var steps int64
 	succeeded := 0
 	for i, b := range f.bs {
 		g := journal.GatheredBranch{Name: b.Name, Session: f.ids[i], State: run.Cancelled, Code: run.CodeCancelled, Error: why}
 		if e := ended[f.ids[i]]; e != nil {
 			g.Code, g.Error, g.Link, g.State = e.Code, excerpt.Clip(e.Error, 1<<10), e.Link, e.State
-			usage, steps = usage.Add(e.Usage), steps+e.Steps
+			d.Usage, d.Steps = d.Usage.Add(e.Usage), d.Steps+e.Steps
 			if e.State == run.Succeeded {
 				succeeded++
 			}
@@ -86,30 +94,17 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]journal.Gather
 		}
 		all[i] = g
 	}
-	value, err := canonical.Marshal(all)
-	if err != nil {
-		return nil, err
-	}
-	var content []session.Event
 	if len(lost) > 0 {
 		e, err := journal.NewEvent(journal.KindBranchOutcomes, journal.BranchOutcomes{Branches: lost, Run: f.ex.id})
 		if err != nil {
-			return nil, err
+			return nil, d, err
 		}
-		content = append(content, e)
+		st.content = []session.Event{e}
 	}
-	f.used = usage
-	_, err = st.commitBeside(journal.StepCompleted{
-		Value: value, Usage: usage, Steps: steps, Summary: fmt.Sprintf("%d of %s succeeded", succeeded, count(len(f.bs), "branch")),
-	}, content...)
-	if err != nil {
-		return nil, err
-	}
-	f.ex.mu.Lock()
-	defer f.ex.mu.Unlock()
-	f.ex.account.gather(st.asked.Path, slices.Collect(maps.Keys(ended)), f.ex.inbox.signals)
-	f.ex.inbox.take(0, st.asked.Path)
-	return all, nil
+	f.used = d.Usage
+	d.Summary = fmt.Sprintf("%d of %s succeeded", succeeded, count(len(f.bs), "branch"))
+	d.Value, err = canonical.Marshal(all)
+	return all, d, err
 }
 
 // joined rebuilds what FanOut returns.

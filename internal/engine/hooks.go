@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/canonical"
@@ -82,8 +81,8 @@ func (r *round) look(c *toolCall, child, args string) error {
 	if r.before == nil || c.refused != nil {
 		return nil
 	}
-	st := &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}
-	st.asked = journal.StepRequest{Path: c.path.Child(child), Kind: journal.StepDo, Name: "before " + c.Name, Input: blob.Sum([]byte(args)).Short()}
+	st := r.callStep(c, c.path.Child(child), journal.StepDo)
+	st.asked.Name, st.asked.Input = "before "+c.Name, blob.Sum([]byte(args)).Short()
 	if !r.recorded(st.asked.Path) && r.recorded(c.path) {
 		return nil
 	}
@@ -91,36 +90,28 @@ func (r *round) look(c *toolCall, child, args string) error {
 		return err
 	}
 	var out hooked
-	if st.decision == journal.Replay {
-		if err := decode(st.record.StepCompleted, &out); err != nil {
-			return err
-		}
-	} else if err := r.hookCall(c, st, &out); err != nil {
+	if err := st.make(func() error { return st.decode(&out) }, func() (journal.StepCompleted, error) { return r.hookCall(c, st, &out) }); err != nil {
 		return err
 	}
 	r.applyHook(c, out)
 	return nil
 }
 
-// hookCall calls the hook and records what it decides.
-func (r *round) hookCall(c *toolCall, st *step, out *hooked) error {
-	err := st.authored(protected(st.context(r.ctx), func(ctx context.Context) error {
+// hookCall calls the hook and returns the record of its decision.
+func (r *round) hookCall(c *toolCall, st *step, out *hooked) (d journal.StepCompleted, err error) {
+	err = st.authored(protected(st.context(r.ctx), func(ctx context.Context) error {
 		args, err := r.before(ctx, c.spec, c.args)
 		out.Args = string(args)
 		return err
 	}))
 	if errors.Is(err, run.ErrNestedStep) {
-		return err
+		return d, err
+	}
+	if stop, ok := st.outcome(err); !ok {
+		return d, stop
 	}
 	if err != nil {
 		*out = hooked{Refused: excerpt.Clip(err.Error(), 1<<10)}
-	}
-	if err, ok := st.outcome(err); !ok {
-		return err
-	}
-	value, err := canonical.Marshal(*out)
-	if err != nil {
-		return err
 	}
 	summary := "lets " + c.Name + " run"
 	switch {
@@ -129,8 +120,9 @@ func (r *round) hookCall(c *toolCall, st *step, out *hooked) error {
 	case out.Args != "":
 		summary = "changes the arguments of " + c.Name
 	}
-	_, err = st.commit(journal.StepCompleted{Value: value, Summary: excerpt.Clip(summary, 200)})
-	return err
+	d.Summary = excerpt.Clip(summary, 200)
+	d.Value, err = canonical.Marshal(*out)
+	return d, err
 }
 
 // applyHook applies a hook's decision to a call.

@@ -55,18 +55,18 @@ func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, 
 	if err != nil {
 		return err
 	}
-	if st.decision != journal.Replay {
-		content := []session.Event{commitlog.RejectedEvent(commitlog.Rejection{Branch: link, Reason: excerpt.Clip(reason, 1<<10), State: state})}
+	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
+		st.content = []session.Event{commitlog.RejectedEvent(commitlog.Rejection{Branch: link, Reason: excerpt.Clip(reason, 1<<10), State: state})}
 		if journal.Warns(reason) {
 			e, err := journal.NewEvent(journal.KindWarning, journal.Warning{Run: ex.id, Text: excerpt.Clip(reason, 1<<10)})
 			if err != nil {
-				return err
+				return d, err
 			}
-			content = append(content, e)
+			st.content = append(st.content, e)
 		}
-		if _, err := st.commit(journal.StepCompleted{Links: []session.Link{link}, Summary: excerpt.Clip(reason, 200)}, content...); err != nil {
-			return err
-		}
+		return journal.StepCompleted{Links: []session.Link{link}, Summary: excerpt.Clip(reason, 200)}, nil
+	}); err != nil {
+		return err
 	}
 	return ex.close(ctx, k, session.Closing{By: parent, Reason: excerpt.Clip(reason, 1<<10), State: state})
 }
@@ -108,26 +108,22 @@ func (p *place) Adopt(ctx context.Context, trunk, branch session.Session, reason
 }
 
 func (ex *Execution) adopt(st *step, branch session.Session, policy, reason string) (session.Session, error) {
-	var joined session.Session
 	branch, err := ex.flush(st.ctx, st.asked.Path, branch)
 	if err != nil {
 		return st.s, err
 	}
-	if st.decision == journal.Replay {
-		joined = st.record.Session
-	} else {
+	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
 		join, err := session.JoinOf(st.s, policy, reason, 0, branch)
 		if err != nil {
-			return st.s, err
+			return d, err
 		}
 		link, _ := branch.Link()
-		ack, err := st.commit(journal.StepCompleted{Links: []session.Link{link}, Summary: excerpt.Clip(reason, 200)}, session.JoinedEvent(join))
-		if err != nil {
-			return st.s, err
-		}
-		joined = ack.Session
+		st.content = []session.Event{session.JoinedEvent(join)}
+		return journal.StepCompleted{Links: []session.Link{link}, Summary: excerpt.Clip(reason, 200)}, nil
+	}); err != nil {
+		return st.s, err
 	}
-	return joined, ex.close(st.ctx, branch.Key(), session.Closing{By: st.log, Reason: excerpt.Clip(reason, 1<<10), State: session.ClosedAdopted})
+	return st.after, ex.close(st.ctx, branch.Key(), session.Closing{By: st.log, Reason: excerpt.Clip(reason, 1<<10), State: session.ClosedAdopted})
 }
 
 // flush commits the pending edits of a session, so that others can refer to it. It
@@ -144,15 +140,10 @@ func (ex *Execution) flush(ctx context.Context, path run.Path, s session.Session
 		if err != nil {
 			return s, err
 		}
-		if st.decision == journal.Replay {
-			s = st.record.Session
-			continue
-		}
-		ack, err := st.commit(journal.StepCompleted{})
-		if err != nil {
+		if err := st.make(nil, func() (d journal.StepCompleted, err error) { return d, nil }); err != nil {
 			return s, err
 		}
-		s = ack.Session
+		s = st.after
 	}
 	return s, nil
 }
@@ -243,18 +234,18 @@ func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.
 		}
 		links = append(links, p.Link)
 	}
-	if st.decision != journal.Replay {
+	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
 		for _, l := range links {
 			if err := ex.notArchived(st.ctx, st.asked.Path, l.Key); err != nil {
-				return a, st.fail(fmt.Errorf("flow: concatenate %s: %w", l.Ref, err))
+				return d, fmt.Errorf("flow: concatenate %s: %w", l.Ref, err)
 			}
 			if err := st.mayTake("", l.Key); err != nil {
-				return a, st.fail(err)
+				return d, err
 			}
 		}
-		if _, err := st.commit(journal.StepCompleted{Links: append([]session.Link{{Ref: session.Ref{Key: key}}}, links...), Summary: "concatenates two sessions"}); err != nil {
-			return a, st.fail(err)
-		}
+		return journal.StepCompleted{Links: append([]session.Link{{Ref: session.Ref{Key: key}}}, links...), Summary: "concatenates two sessions"}, nil
+	}); err != nil {
+		return a, st.fail(err)
 	}
 	h := &heldSession{parent: ex.levels.owner(st.asked.Path).home}
 	s, err := ex.claim(ctx, key, ex.input.Root(), st.opening(session.OpenMerge, links...), []session.Event{session.JoinedEvent(join)}, h)

@@ -193,31 +193,34 @@ func cutArguments(calls []session.ToolCall) bool {
 	return false
 }
 
-// ends sets the fields of a step's record that report how a model's answer ended.
-func ends(d *journal.StepCompleted, resp *llm.Response) {
+// answered sets the fields of a step's record that report how a model's answer ended, and
+// its usage.
+func (st *step) answered(d *journal.StepCompleted, agent string, resp *llm.Response) {
 	d.Model, d.Finish, d.Word = resp.Model, string(resp.Finish), resp.Word
-}
-
-// judged completes the record of an answer but for its content: how it ended, its usage, why
-// the model is asked on, or why the caller fails.
-func (st *step) judged(d *journal.StepCompleted, agent string, resp *llm.Response, v judgement) {
-	ends(d, resp)
-	d.Again = v.again
 	d.Usage = st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
-	if v.err != nil {
-		d.Code, d.Error = run.CodeOf(v.err), excerpt.Clip(v.err.Error(), 4<<10)
-	} else if v.again != "" {
-		d.Summary = because(v.again, resp)
-	}
 }
 
-// partialOf is the value of the record of an answer that is no row.
-func partialOf(resp *llm.Response, v judgement) (string, error) {
+// judged completes the record of an answer that is no row: how it ended, why the model is
+// asked on, or why the caller fails.
+func (st *step) judged(d *journal.StepCompleted, agent string, resp *llm.Response, v judgement) (err error) {
+	st.answered(d, agent, resp)
+	v.sumUp(d, resp)
 	p := journal.Partial{Calls: resp.Calls, Text: v.text}
 	if v.text == resp.Text {
 		p.Opaque = resp.Opaque
 	}
-	return canonical.Marshal(p)
+	d.Value, err = canonical.Marshal(p)
+	return err
+}
+
+// sumUp sets why the model is asked on, or why the caller fails.
+func (v judgement) sumUp(d *journal.StepCompleted, resp *llm.Response) {
+	d.Again = v.again
+	if v.err != nil {
+		d.Code, d.Error = run.CodeOf(v.err), excerpt.Clip(v.err.Error(), maxError)
+	} else if v.again != "" {
+		d.Summary = because(v.again, resp)
+	}
 }
 
 // resumed has the call take over the answer of a recorded step after which the model was

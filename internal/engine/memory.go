@@ -16,7 +16,6 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -74,83 +73,94 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 		return nil, note{}, err
 	}
 	defer st.end()
-	blobs := st.ex.blobs()
-	if st.decision == journal.Replay {
-		if err := st.recorded(); err != nil {
-			return nil, note{}, err
+	var hits []memory.Hit
+	var rec recalled
+	err = st.make(func() error {
+		err := st.decode(&rec)
+		if err == nil && !rec.Text.IsZero() {
+			hits, err = st.recalledNotes(rec.Text)
 		}
-		var rec recalled
-		if err := json.Unmarshal([]byte(st.record.Value), &rec); err != nil {
-			return nil, note{}, st.fail(fmt.Errorf("%w: recall at %s: %w", run.ErrMismatch, st.asked.Path, err))
+		if st.record.Code != "" {
+			return err
 		}
-		if rec.Text.IsZero() {
-			return nil, note{}, nil
-		}
-		text, err := readBlob(ctx, blobs, rec.Text)
-		switch {
-		case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt):
-			return nil, note{}, st.fail(err)
-		case err != nil: // they may be read later
-			return nil, note{}, st.fail(fmt.Errorf("%w: %w", session.ErrUnavailable, err))
-		}
-		var hits []memory.Hit
-		if err := json.Unmarshal(text, &hits); err != nil {
-			return nil, note{}, st.fail(fmt.Errorf("flow: recalled notes: %w", err))
-		}
-		return hits, renderNotes(hits, rec), nil
-	}
-	hits, left, err := st.find(query, limit)
-	wordsOnly := ""
-	if errors.Is(err, memory.ErrWordsOnly) {
-		wordsOnly, err = excerpt.Clip(err.Error(), 200), nil
-	}
-	err, ok := st.outcome(err)
-	if !ok {
-		return nil, note{}, err
-	}
-	if err != nil {
-		return nil, note{}, st.recordFailure(err, journal.StepCompleted{})
-	}
-	rec := recalled{After: s.Len(), Notes: []string{}, Withheld: left}
-	for _, h := range hits {
-		rec.Notes = append(rec.Notes, h.URI)
-	}
-	if len(hits) > 0 {
-		text, err := json.Marshal(hits)
+		return st.fail(err)
+	}, func() (d journal.StepCompleted, err error) {
+		hits, rec, d.Summary, err = st.find(query, limit)
 		if err != nil {
-			return nil, note{}, st.fail(err)
+			return d, came(err)
 		}
-		ref, err := blobs.Put(ctx, bytes.NewReader(text))
-		if err != nil {
-			return nil, note{}, st.fail(fmt.Errorf("flow: keep recalled notes: %w: %w", session.ErrUnavailable, err))
+		st.beside, rec.After = true, s.Len()
+		if err := st.keepNotes(hits, &rec); err != nil {
+			return d, err
 		}
-		rec.Text = ref.Digest
-	}
-	value, err := canonical.Marshal(rec)
+		d.Value, err = canonical.Marshal(rec)
+		return d, err
+	})
 	if err != nil {
-		return nil, note{}, st.fail(err)
-	}
-	summary := "recalls " + count(len(hits), "note")
-	n := 0
-	for _, w := range left {
-		n += w.Notes
-	}
-	if n > 0 {
-		summary += fmt.Sprintf(", withholds %d", n)
-	}
-	if wordsOnly != "" {
-		summary += "; " + wordsOnly
-	}
-	if _, err := st.commitBeside(journal.StepCompleted{Value: value, Summary: summary}); err != nil {
 		return nil, note{}, err
 	}
 	return hits, renderNotes(hits, rec), nil
 }
 
-// find searches a memory. It returns at most limit notes, and what it leaves
-// out: notes from sessions that are quarantined, or of which that is not known. With
-// memory.ErrWordsOnly they count.
-func (st *step) find(query string, limit int) ([]memory.Hit, []withheld, error) {
+// keepNotes stores the notes that a recall found.
+func (st *step) keepNotes(hits []memory.Hit, rec *recalled) error {
+	rec.Notes = []string{}
+	for _, h := range hits {
+		rec.Notes = append(rec.Notes, h.URI)
+	}
+	if len(hits) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(hits)
+	if err != nil {
+		return err
+	}
+	ref, err := st.ex.blobs().Put(st.ctx, bytes.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("flow: keep recalled notes: %w: %w", session.ErrUnavailable, err)
+	}
+	rec.Text = ref.Digest
+	return nil
+}
+
+// recalledNotes reads the notes of a recorded recall.
+func (st *step) recalledNotes(d blob.Digest) (hits []memory.Hit, err error) {
+	text, err := readBlob(st.ctx, st.ex.blobs(), d)
+	switch {
+	case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt):
+		return nil, err
+	case err != nil: // they may be read later
+		return nil, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
+	}
+	if err := json.Unmarshal(text, &hits); err != nil {
+		return nil, fmt.Errorf("flow: recalled notes: %w", err)
+	}
+	return hits, nil
+}
+
+// find searches a memory, and sums up its result.
+func (st *step) find(query string, limit int) (hits []memory.Hit, rec recalled, summary string, err error) {
+	hits, rec.Withheld, err = st.search(query, limit)
+	summary = "recalls " + count(len(hits), "note")
+	n := 0
+	for _, w := range rec.Withheld {
+		n += w.Notes
+	}
+	if n > 0 {
+		summary += fmt.Sprintf(", withholds %d", n)
+	}
+	switch {
+	case errors.Is(err, memory.ErrWordsOnly):
+		return hits, rec, summary + "; " + excerpt.Clip(err.Error(), 200), nil
+	case err != nil:
+		summary = ""
+	}
+	return hits, rec, summary, err
+}
+
+// search returns at most limit notes, and the notes that it leaves out: those of sessions
+// that are quarantined, or may be. With memory.ErrWordsOnly the notes count.
+func (st *step) search(query string, limit int) ([]memory.Hit, []withheld, error) {
 	m, err := st.memory(st.asked.Name)
 	if err != nil {
 		return nil, nil, err
@@ -308,32 +318,28 @@ func (p *place) Remember(ctx context.Context, name, category, text string) (uri 
 		return "", err
 	}
 	defer st.end()
-	if st.decision == journal.Replay {
-		return st.record.Value, st.recorded()
-	}
-	uri, err = notebook.NoteURI(notebook.User, category, string(st.ex.id)+"/"+string(st.asked.Path))
-	if err == nil {
-		var m memory.Store
-		if m, err = st.memory(name); err == nil {
+	summary := fmt.Sprintf("remembers %q", excerpt.Clip(excerpt.FirstLine(text), 80))
+	return st.writes(summary, func(m memory.Store) (uri string, err error) {
+		if uri, err = notebook.NoteURI(notebook.User, category, string(st.ex.id)+"/"+string(st.asked.Path)); err == nil {
 			err = m.Write(st.ctx, uri, text, st.origin())
 		}
-	}
-	return st.recordMemory(uri, fmt.Sprintf("remembers %q", excerpt.Clip(excerpt.FirstLine(text), 80)), err)
+		return uri, err
+	})
 }
 
-// recordMemory commits what a step that writes to a memory came to.
-func (st *step) recordMemory(uri, summary string, err error) (string, error) {
-	err, ok := st.outcome(err)
-	if !ok {
-		return "", err
-	}
-	if err != nil {
-		return uri, st.recordFailure(err, journal.StepCompleted{})
-	}
-	if _, err := st.commit(journal.StepCompleted{Value: uri, Summary: summary}); err != nil {
-		return "", err
-	}
-	return uri, nil
+// writes takes a step that writes to a memory, and returns the name of the note.
+func (st *step) writes(summary string, write func(memory.Store) (uri string, err error)) (uri string, err error) {
+	err = st.make(func() error { uri = st.record.Value; return st.record.Code.Err(st.record.Error) }, func() (d journal.StepCompleted, err error) {
+		m, err := st.memory(st.asked.Name)
+		if err == nil {
+			uri, err = write(m)
+		}
+		if err == nil {
+			d.Value, d.Summary = uri, summary
+		}
+		return d, came(err)
+	})
+	return uri, err
 }
 
 // Archive is flow.Archive.
@@ -343,24 +349,18 @@ func (p *place) Archive(ctx context.Context, s session.Session, name string) (ur
 		return "", err
 	}
 	defer st.end()
-	if st.decision == journal.Replay {
-		return st.record.Value, st.recorded()
-	}
-	m, err := st.memory(name)
-	if err == nil {
+	st.beside = true
+	return st.writes("archives the session", func(m memory.Store) (string, error) {
 		archiver, ok := m.(memory.Archiver)
 		if !ok {
-			err = fmt.Errorf("flow: memory %q keeps no archives", name)
-		} else {
-			var msgs []memory.Message
-			for _, c := range s.Chunks() {
-				if c.Kind() != session.ToolResult && strings.TrimSpace(c.Text()) != "" {
-					msgs = append(msgs, memory.Message{Role: string(c.Kind()), Text: c.Text()})
-				}
-			}
-			uri, err = archiver.Archive(st.ctx, string(s.Key().ID), string(st.ex.id)+"/"+string(st.asked.Path), msgs, st.origin())
+			return "", fmt.Errorf("flow: memory %q keeps no archives", name)
 		}
-	}
-	st.s = session.Session{}
-	return st.recordMemory(uri, "archives the session", err)
+		var msgs []memory.Message
+		for _, c := range s.Chunks() {
+			if c.Kind() != session.ToolResult && strings.TrimSpace(c.Text()) != "" {
+				msgs = append(msgs, memory.Message{Role: string(c.Kind()), Text: c.Text()})
+			}
+		}
+		return archiver.Archive(st.ctx, string(s.Key().ID), string(st.ex.id)+"/"+string(st.asked.Path), msgs, st.origin())
+	})
 }

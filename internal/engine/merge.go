@@ -88,43 +88,44 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 	}
 	defer st.end()
 	ex := st.ex
-	if st.decision == journal.Replay {
-		j.markDisposed()
-		if err := st.recorded(); err != nil || st.log == ex.home || ex.pos.recorder != nil || !j.openIn(ex.granted.Record) {
-			return st.record.Session, err
-		}
-		_, disposed, err := j.disposals(ex.id, v)
-		if err == nil {
-			err = st.tellHome(disposed)
-		}
-		return st.record.Session, err
+	if err := st.make(nil, func() (journal.StepCompleted, error) { return j.merge(st, v) }); err != nil {
+		return j.Base, err
 	}
+	j.markDisposed()
+	if st.log != ex.home && (st.decision != journal.Replay || ex.pos.recorder == nil && j.openIn(ex.granted.Record)) {
+		err = st.tellHome(j, v)
+	}
+	return st.after, err
+}
+
+// merge returns the record of a merge, with the join and what becomes of each branch.
+func (j joined) merge(st *step, v verdict) (d journal.StepCompleted, err error) {
+	ex := st.ex
 	for _, f := range j.of {
 		if f.disposed && f.link.Seq != 0 {
-			return j.Base, st.fail(fmt.Errorf("flow: the fan-out at step %s was merged before: merge it once", j.path))
+			return d, fmt.Errorf("flow: the fan-out at step %s was merged before: merge it once", j.path)
 		}
 	}
 	var taken []session.Session
 	for _, i := range v.Take {
 		if err := st.mayTake(j.Outcomes[i].Name, j.Outcomes[i].Session.Key()); err != nil {
-			return j.Base, st.fail(err)
+			return d, err
 		}
 		taken = append(taken, j.Outcomes[i].Session)
 	}
 	reason := v.reason(v.Take[0], "taken")
 	join, err := session.JoinOf(st.s, v.policy(), reason, 0, taken...)
 	if err != nil {
-		return j.Base, st.fail(err)
+		return d, err
 	}
 	if v.mergesFiles() {
 		join.Placement = j.files.placement(j.Base, taken)
 	}
-	var links []session.Link
 	for i := range join.Parents {
 		if v.Text != "" {
 			join.Parents[i].From = join.Parents[i].To // a reference, and no chunk
 		}
-		links = append(links, join.Parents[i].Link)
+		d.Links = append(d.Links, join.Parents[i].Link)
 	}
 	content := []session.Event{session.JoinedEvent(join)}
 	if v.Text != "" {
@@ -132,28 +133,19 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 		content = append(content, session.ChunkEvent(session.UserText(v.Text).Of(o)))
 	}
 	rejected, disposed, err := j.disposals(ex.id, v)
-	if err != nil {
-		return j.Base, st.fail(err)
-	}
-	content = append(append(content, rejected...), disposed)
-	ack, err := st.commit(journal.StepCompleted{Links: links, Summary: excerpt.Clip(fmt.Sprintf("%s %s", v.policy(), j.names(v.Take)), 200)}, content...)
-	if err != nil {
-		return j.Base, err
-	}
-	j.markDisposed()
-	if st.log != ex.home {
-		if err := st.tellHome(disposed); err != nil {
-			return j.Base, err
-		}
-	}
-	return ack.Session, nil
+	st.content = append(append(content, rejected...), disposed)
+	d.Summary = excerpt.Clip(fmt.Sprintf("%s %s", v.policy(), j.names(v.Take)), 200)
+	return d, err
 }
 
 // tellHome commits how branches ended, which the step recorded in the log of another
 // session, to the home log too: that decides which branches the end of the run closes.
 // After a crash between the two the replayed step tells it.
-func (st *step) tellHome(disposed session.Event) error {
-	_, err := st.ex.commit(st.ctx, st.ex.home, session.Session{}, "", nil, disposed)
+func (st *step) tellHome(j joined, v verdict) error {
+	_, disposed, err := j.disposals(st.ex.id, v)
+	if err == nil {
+		_, err = st.ex.commit(st.ctx, st.ex.home, session.Session{}, "", nil, disposed)
+	}
 	return err
 }
 
@@ -226,28 +218,29 @@ func (ex *Execution) closeFanOuts(ctx context.Context, state, reason string) err
 	st, err := ex.substep(ctx, ex.home, session.Session{}, journal.StepRequest{
 		Path: "end.branches", Kind: journal.StepReject, Name: "branches", Input: inputDigest(session.Session{}, nil),
 	})
-	if err != nil || st.decision == journal.Replay {
+	if err != nil {
 		return err
 	}
-	d := journal.BranchOutcomes{Run: ex.id}
-	var links []session.Link
-	var events []session.Event
+	return st.make(nil, func() (journal.StepCompleted, error) { return ex.rejectAll(st, open, state, reason) })
+}
+
+// rejectAll returns the record of branches that were not merged.
+func (ex *Execution) rejectAll(st *step, open []*fanOutBranch, state, reason string) (d journal.StepCompleted, err error) {
+	all := journal.BranchOutcomes{Run: ex.id}
 	for _, f := range open {
 		state, reason := state, excerpt.Clip(reason, 1<<10)
 		switch {
 		case state == session.ClosedRejected && f.state != run.Succeeded:
 			state, reason = session.ClosedFailed, string(f.state)
 		case state == session.ClosedRejected:
-			ex.warn(ctx, fmt.Sprintf("branch %s (%s) was not merged: use flow.Merge, or the branch is lost", f.name, f.key.ID))
+			ex.warn(st.ctx, fmt.Sprintf("branch %s (%s) was not merged: use flow.Merge, or the branch is lost", f.name, f.key.ID))
 		}
-		links = append(links, f.link)
-		events = append(events, commitlog.RejectedEvent(commitlog.Rejection{Branch: f.link, Reason: reason, State: state}))
-		d.Branches = append(d.Branches, journal.BranchOutcome{Session: f.key.ID, State: state, Reason: reason})
+		d.Links = append(d.Links, f.link)
+		st.content = append(st.content, commitlog.RejectedEvent(commitlog.Rejection{Branch: f.link, Reason: reason, State: state}))
+		all.Branches = append(all.Branches, journal.BranchOutcome{Session: f.key.ID, State: state, Reason: reason})
 	}
-	disposed, err := journal.NewEvent(journal.KindBranchOutcomes, d)
-	if err != nil {
-		return err
-	}
-	_, err = st.commit(journal.StepCompleted{Links: links, Summary: fmt.Sprintf("closes %s", count(len(open), "branch"))}, append(events, disposed)...)
-	return err
+	disposed, err := journal.NewEvent(journal.KindBranchOutcomes, all)
+	st.content = append(st.content, disposed)
+	d.Summary = fmt.Sprintf("closes %s", count(len(open), "branch"))
+	return d, err
 }

@@ -271,15 +271,14 @@ func (a *agent) decide(ctx context.Context, o *overflow) (*overflow, error) {
 		return nil, err
 	}
 	defer st.end()
-	if st.decision == journal.Replay {
+	err = st.make(func() error {
 		o = &overflow{}
-		return o, decode(st.record.StepCompleted, o)
-	}
-	value, err := canonical.Marshal(o)
-	if err != nil {
-		return nil, st.fail(err)
-	}
-	_, err = st.commit(journal.StepCompleted{Value: value, Summary: a.Name + " is full: " + o.String()})
+		return st.decode(o)
+	}, func() (d journal.StepCompleted, err error) {
+		d.Summary = a.Name + " is full: " + o.String()
+		d.Value, err = canonical.Marshal(o)
+		return d, err
+	})
 	return o, err
 }
 

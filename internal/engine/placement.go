@@ -76,29 +76,22 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 	if err != nil {
 		return s, err
 	}
-	if st.decision == journal.Replay {
-		if err := st.recorded(); err != nil {
-			return s, err
-		}
-		ex.leases.opened(s.Key(), st.record.HeadAfter)
-		return st.record.Session, nil
-	}
 	st.began = time.Now()
 	st.fly(Opens, "")
 	defer st.flight.end()
-	err, ok := st.outcome(ex.firstHead(ctx, &p))
-	if !ok {
+	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
+		if err := ex.firstHead(ctx, &p); err != nil {
+			d.Summary = "is refused a sandbox: " + excerpt.Clip(strings.TrimPrefix(err.Error(), "flow: "), 160)
+			return d, came(err)
+		}
+		st.content = []session.Event{session.PlacedEvent(p)}
+		d.HeadAfter, d.Summary = p.Head, "opens "+p.Backend+", "+p.Isolation+opensWith(p)
+		return d, nil
+	}); err != nil {
 		return s, err
 	}
-	if err != nil {
-		return s, st.recordFailure(err, journal.StepCompleted{Summary: "is refused a sandbox: " + excerpt.Clip(strings.TrimPrefix(err.Error(), "flow: "), 160)})
-	}
-	ack, err := st.commit(journal.StepCompleted{HeadAfter: p.Head, Summary: "opens " + p.Backend + ", " + p.Isolation + opensWith(p)}, session.PlacedEvent(p))
-	if err != nil {
-		return s, err
-	}
-	ex.leases.opened(s.Key(), p.Head)
-	return ack.Session, nil
+	ex.leases.opened(s.Key(), st.after.Placement().Head)
+	return st.after, nil
 }
 
 // opened is a step whose session is committed and was sent to where it has its sandbox.

@@ -2,12 +2,10 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/rathcluster/rath/internal/canonical"
-	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -20,38 +18,31 @@ func (p *place) Read(ctx context.Context, r session.Ref) (session.Session, error
 		return session.Session{}, err
 	}
 	defer st.end()
-	ex := st.ex
-	if st.decision == journal.Replay {
-		if err := st.recorded(); err != nil {
-			return session.Session{}, err
-		}
+	st.exact = true
+	var s session.Session
+	err = st.make(func() (err error) {
 		var l session.Link
-		if err := json.Unmarshal([]byte(st.record.Value), &l); err != nil {
-			return session.Session{}, fmt.Errorf("%w: step %s recorded no reference: %w", run.ErrMismatch, st.asked.Path, err)
+		if err := st.decode(&l); err != nil {
+			return err
 		}
-		s, err := ex.rt.Values.Link(ctx, l)
-		if err != nil {
-			return s, st.fail(fmt.Errorf("flow: read %s: %w: %w", l.Ref, session.ErrUnavailable, err))
+		if s, err = st.ex.rt.Values.Link(ctx, l); err != nil {
+			return st.fail(fmt.Errorf("flow: read %s: %w: %w", l.Ref, session.ErrUnavailable, err))
 		}
-		return s, nil
-	}
-	s, err := ex.read(ctx, st.asked.Path, r)
-	err, ok := st.outcome(err)
-	if !ok {
-		return session.Session{}, err
-	}
-	d := journal.StepCompleted{Summary: "reads " + s.Ref().String()}
+		return nil
+	}, func() (d journal.StepCompleted, err error) {
+		if s, err = st.ex.read(ctx, st.asked.Path, r); err != nil {
+			return d, came(err)
+		}
+		d.Summary = "reads " + s.Ref().String()
+		if l, ok := s.Link(); ok {
+			d.Value, err = canonical.Marshal(l)
+		}
+		return d, err
+	})
 	if err != nil {
-		d.Code, d.Error, d.Summary = run.CodeOf(err), excerpt.Clip(err.Error(), 4<<10), ""
-	} else if l, ok := s.Link(); ok {
-		if d.Value, err = canonical.Marshal(l); err != nil {
-			return s, err
-		}
-	}
-	if _, err := st.commit(d); err != nil {
 		return session.Session{}, err
 	}
-	return s, d.Code.Err(d.Error)
+	return s, nil
 }
 
 func (ex *Execution) read(ctx context.Context, path run.Path, r session.Ref) (session.Session, error) {

@@ -216,10 +216,8 @@ func (r *round) replay() error {
 				}
 			}
 		}
-		c.st = &step{ex: r.ex, ctx: r.ctx, s: r.base, log: r.base.Key(), began: time.Now()}
-		c.st.asked = journal.StepRequest{
-			Path: c.path, Kind: journal.StepTool, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short(), Effect: effect.String(),
-		}
+		c.st = r.callStep(c, c.path, journal.StepTool)
+		c.st.asked.Effect, c.st.s, c.st.log = effect.String(), r.base, r.base.Key()
 		if c.work != nil {
 			continue // the work is recorded before the call
 		}
@@ -544,12 +542,11 @@ func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error 
 	if !d.Row {
 		d.Value, d.Images = string(out.body), slices.Clone(out.images) // of a tool, which may use it again
 	}
-	c.st.s = r.s
-	ack, err := c.st.commit(d, content...)
-	if err != nil {
+	c.st.s, c.st.content = r.s, content
+	if err := c.st.finish(d, nil); !c.st.recorded {
 		return err
 	}
-	r.s, r.rows = ack.Session, n
+	r.s, r.rows = c.st.after, n
 	return nil
 }
 

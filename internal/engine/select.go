@@ -3,10 +3,8 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
-	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
@@ -33,79 +31,57 @@ func (p *place) selects(ctx context.Context, ask *call, s session.Session, candi
 		return -1, false, err
 	}
 	defer st.end()
-	if st.decision == journal.Replay {
-		if err := rebuild(st.record); err != nil {
-			return -1, false, err
+	st.beside = true
+	var d journal.StepCompleted
+	err = st.make(func() error {
+		d = st.record.StepCompleted
+		return rebuild(st.record)
+	}, func() (journal.StepCompleted, error) {
+		var resp *llm.Response
+		var err error
+		if resp, d, err = ask.once(st, s, "selecting"); err != nil {
+			return d, err
 		}
-		if st.record.Again != "" {
-			return -1, true, ask.resumed(&st.record.StepCompleted)
+		v := ask.judge(resp)
+		if v.again != "" || v.err != nil {
+			return d, st.judged(&d, ask.agent, resp, v)
 		}
-		choice, err = chosen(st.record.Value)
-		return choice, false, err
-	}
-	resp, prompt, err := ask.complete(st, s)
-	err, ok := st.outcome(err)
-	if !ok {
+		choice = excerpt.FirstInteger(v.text)
+		if choice < 0 || choice >= len(candidates) {
+			choice = -1
+		}
+		picked := "none"
+		if choice >= 0 {
+			picked = candidates[choice]
+		}
+		value, err := json.Marshal(selection{Answer: excerpt.Clip(v.text, 200), Candidates: candidates, Choice: choice})
+		d.Value, d.Summary = string(value), "selects "+picked
+		return d, err
+	})
+	switch {
+	case err != nil:
 		return -1, false, err
+	case d.Again != "":
+		return -1, true, ask.resumed(&d)
 	}
+	choice, err = chosen(d.Value)
+	return choice, false, err
+}
+
+// once makes the model call of a step that needs an answer without calls of tools, and
+// returns the answer with what its record holds of it. by names the model in an error.
+func (c *call) once(st *step, s session.Session, by string) (resp *llm.Response, d journal.StepCompleted, err error) {
+	resp, d.Prompt, err = c.complete(st, s)
 	if err == nil && len(resp.Calls) > 0 {
-		err = errors.New("flow: the selecting model called a tool")
+		err = fmt.Errorf("flow: the %s model called a tool", by)
 	}
 	if err != nil {
-		return -1, false, st.recordUseless(ask.agent, resp, prompt, err)
+		d.Code = codeOf(err)
 	}
-	v := ask.judge(resp)
-	if v.again != "" || v.err != nil {
-		return -1, true, st.askOn(ask, resp, prompt, v)
-	}
-	choice = excerpt.FirstInteger(v.text)
-	if choice < 0 || choice >= len(candidates) {
-		choice = -1
-	}
-	value, err := json.Marshal(selection{Answer: excerpt.Clip(v.text, 200), Candidates: candidates, Choice: choice})
-	if err != nil {
-		return -1, false, st.fail(err)
-	}
-	picked := "none"
-	if choice >= 0 {
-		picked = candidates[choice]
-	}
-	d := journal.StepCompleted{Value: string(value), Prompt: prompt, Usage: st.ex.origin(ask.agent, st.asked.Path, session.Placement{}, resp.Usage).Usage, Summary: "selects " + picked}
-	ends(&d, resp)
-	if _, err := st.commitBeside(d); err != nil {
-		return -1, false, err
-	}
-	return choice, false, nil
-}
-
-// askOn commits, beside the session, that the model is asked on after an answer, or why that
-// is the end.
-func (st *step) askOn(c *call, resp *llm.Response, prompt blob.Digest, v judgement) error {
-	d := journal.StepCompleted{Prompt: prompt}
-	st.judged(&d, c.agent, resp, v)
-	var err error
-	if d.Value, err = partialOf(resp, v); err != nil {
-		return st.fail(err)
-	}
-	if _, err := st.commitBeside(d); err != nil {
-		return err
-	}
-	if v.err != nil {
-		return v.err
-	}
-	return c.resumed(&d)
-}
-
-// recordUseless commits that the step failed with err: without an answer, or with one
-// that it cannot use, whose usage counts.
-func (st *step) recordUseless(agent string, resp *llm.Response, prompt blob.Digest, err error) error {
-	d := journal.StepCompleted{Code: codeOf(err), Prompt: prompt}
 	if resp != nil {
-		ends(&d, resp)
-		d.Usage = st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
+		st.answered(&d, c.agent, resp)
 	}
-	st.s = session.Session{}
-	return st.recordFailure(err, d)
+	return resp, d, came(err)
 }
 
 type selection struct {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/stepper"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // step is one step under way.
@@ -27,6 +29,13 @@ type step struct {
 	s     session.Session // what the step extends or reads; zero for none
 	log   session.Key     // where it is recorded
 	old   bool            // s is not the newest value of its session
+	// Of its record, for commit and make.
+	content []session.Event // that goes with it
+	beside  bool            // the pending edits of s stay pending
+	exact   bool            // an error of its work is returned as the record holds it
+	// Once it is recorded.
+	recorded bool
+	after    session.Session
 	// What the journal decided.
 	decision      journal.Decision
 	record        *journal.Step
@@ -46,9 +55,72 @@ type step struct {
 	vectors *vectors
 }
 
-// substep opens a step that another one needs, or the end of the run.
+// make takes a step that the journal was asked about to its end. take takes over what is
+// recorded; nil returns the error of the record alone. Else work does the step and returns
+// its record, which is committed. An error of work that [came] marks is the outcome, and
+// recorded; any other one leaves the step without a record.
+func (st *step) make(take func() error, work func() (journal.StepCompleted, error)) error {
+	if st.decision != journal.Replay {
+		d, err := work()
+		return st.finish(d, err)
+	}
+	st.recorded, st.after = true, st.record.Session
+	if take == nil {
+		return st.record.Code.Err(st.record.Error)
+	}
+	return take()
+}
+
+// ended is an error that a step's work came to.
+type ended struct{ error }
+
+// came marks an error of a step's work as its outcome; nil stays nil.
+func came(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &ended{err}
+}
+
+// maxError bounds the text of an error in the record of a step, in bytes.
+const maxError = 4 << 10
+
+// finish records what the work of the step came to, and returns why there is no record, or
+// else the error that is recorded.
+func (st *step) finish(d journal.StepCompleted, err error) error {
+	why, isOutcome := err.(*ended)
+	if err != nil && !isOutcome {
+		return st.fail(err)
+	}
+	if isOutcome {
+		d.Code, d.Error = cmp.Or(d.Code, run.CodeOf(why.error)), excerpt.Clip(why.Error(), maxError)
+		if stop, ok := st.outcome(why.error); !ok {
+			if st.asked.Effect == tool.NonIdempotent.String() {
+				st.lastWord(stop, d)
+			}
+			return stop
+		}
+	}
+	ack, err := st.commit(d, st.content...)
+	if err != nil {
+		return err
+	}
+	st.recorded, st.after = true, ack.Session
+	if isOutcome && !st.exact {
+		return why.error
+	}
+	return d.Code.Err(d.Error)
+}
+
+// newStep returns a step that another one needs, or the end of the run.
+func (ex *Execution) newStep(ctx context.Context, log session.Key, s session.Session, asked journal.StepRequest) *step {
+	return &step{ex: ex, ctx: ctx, asked: asked, s: s, log: log, began: time.Now()}
+}
+
+// substep opens one whose time is not recorded.
 func (ex *Execution) substep(ctx context.Context, log session.Key, s session.Session, asked journal.StepRequest) (*step, error) {
-	st := &step{ex: ex, ctx: ctx, asked: asked, s: s, log: log}
+	st := ex.newStep(ctx, log, s, asked)
+	st.began = time.Time{}
 	return st, st.decide()
 }
 
@@ -251,7 +323,11 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 	if d.Elapsed == 0 && !st.began.IsZero() {
 		d.Elapsed = time.Since(st.began).Milliseconds()
 	}
-	return st.ex.commitDone(st.ctx, st.log, st.s, d, content...)
+	s := st.s
+	if st.beside {
+		s = session.Session{}
+	}
+	return st.ex.commitDone(st.ctx, st.log, s, d, content...)
 }
 
 // keep stores the instructions of the step's model call.
@@ -259,21 +335,8 @@ func (st *step) keep() error {
 	return st.given.keep(st.ctx, st.ex.blobs(), st.ex.home.Tenant, &st.ex.rt.stored)
 }
 
-// recordFailure commits that the step failed with err, as d says besides, and returns
-// err.
-func (st *step) recordFailure(err error, d journal.StepCompleted) error {
-	if d.Code == "" {
-		d.Code = run.CodeOf(err)
-	}
-	d.Error = excerpt.Clip(err.Error(), 1<<10)
-	if _, commitErr := st.commit(d); commitErr != nil {
-		return commitErr
-	}
-	return err
-}
-
-// recorded returns the error that the record of the step holds, nil if it succeeded.
-func (st *step) recorded() error { return st.record.Code.Err(st.record.Error) }
+// decode sets out as the record says.
+func (st *step) decode(out any) error { return decode(st.record.StepCompleted, out) }
 
 func inputDigest(s session.Session, args []string) string {
 	h := sha256.New()
@@ -283,13 +346,6 @@ func inputDigest(s session.Session, args []string) string {
 		h.Write([]byte(a))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
-}
-
-// commitBeside records a step that reads a session without adding to it: the
-// session's pending edits stay pending.
-func (st *step) commitBeside(d journal.StepCompleted, content ...session.Event) (journal.Ack, error) {
-	st.s = session.Session{}
-	return st.commit(d, content...)
 }
 
 // resolution returns what a person decided about a call that was cut off.
@@ -335,7 +391,8 @@ func (st *step) lastWord(stop error, d journal.StepCompleted) bool {
 	if !errors.Is(stop, run.ErrCancelled) && !errors.Is(stop, run.ErrDeadline) {
 		return false
 	}
-	_, _ = st.commitBeside(d) // the log keeps it; what is returned is the stop
+	st.beside = true
+	_, _ = st.commit(d) // the log keeps it; the stop is returned
 	return true
 }
 

@@ -304,37 +304,26 @@ func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, 
 	if err != nil {
 		return own, nil, ex.failed(err)
 	}
-	var all toolServers
-	if st.decision == journal.Replay {
-		err := decode(st.record.StepCompleted, &all)
-		return st.record.Session, all.tools(ex), err
-	}
 	st.fly(Works, "")
 	defer st.flight.end()
-	for _, name := range a.MCP {
-		var one foundServer
-		if one, err = ex.discover(st.context(ctx), own, name, o.boxErr); err != nil {
-			break
+	var all toolServers
+	err = st.make(func() error { return st.decode(&all) }, func() (d journal.StepCompleted, err error) {
+		n := 0
+		for _, name := range a.MCP {
+			one, err := ex.discover(st.context(ctx), own, name, o.boxErr)
+			if err != nil {
+				return d, came(err)
+			}
+			all, n = append(all, one), n+len(one.Tools)
 		}
-		all = append(all, one)
-	}
-	err, ok := st.outcome(err)
-	if !ok {
-		return own, nil, err
-	}
-	if err != nil {
-		return own, nil, st.recordFailure(err, journal.StepCompleted{})
-	}
-	value, err := json.Marshal(all)
+		value, err := json.Marshal(all)
+		d.Value, d.Summary = string(value), "finds "+count(n, "tool")
+		return d, err
+	})
 	if err != nil {
 		return own, nil, err
 	}
-	tools := all.tools(ex)
-	ack, err := st.commit(journal.StepCompleted{Value: string(value), Summary: "finds " + count(len(tools), "tool")})
-	if err != nil {
-		return own, nil, err
-	}
-	return ack.Session, tools, nil
+	return st.after, all.tools(ex), nil
 }
 
 // discover asks a server for its tools.

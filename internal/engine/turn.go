@@ -195,30 +195,27 @@ func (st *step) recordedTurn(c *call) (*turn, error) {
 // commitAnswer commits what a model call came to, after the messages that it answers.
 func (a *agent) commitAnswer(st *step, c *call, s session.Session, words []session.Chunk, upTo uint64, resp *llm.Response, prompt blob.Digest, err error) (*turn, error) {
 	t := &turn{s: s, resp: resp, path: st.asked.Path}
-	err, ok := st.outcome(err)
-	if !ok {
-		return t, err
-	}
 	content := make([]session.Event, len(words), len(words)+1)
 	for i, w := range words {
 		content[i] = session.ChunkEvent(w)
 	}
-	defer st.ex.take(upTo, "")
+	st.content = content
 	d := journal.StepCompleted{Inbox: upTo, Prompt: prompt, Model: a.Provider.Model}
 	if err != nil {
-		d.Code, d.Error = codeOf(err), excerpt.Clip(err.Error(), 4<<10)
-		return t, t.commit(st, d, err, content)
+		d.Code = codeOf(err)
+		return t, t.finish(st, d, came(err))
 	}
 	v := c.judge(resp)
 	t.again = v.again
-	st.judged(&d, a.Name, resp, v)
 	// An answer that stays cut is kept: the session can go on from it.
 	if v.err == nil && (v.again == "" || v.again == journal.AgainCalls) || errors.Is(v.err, run.ErrTruncated) && len(resp.Calls) == 0 && strings.TrimSpace(v.text) != "" {
-		content = append(content, a.row(st, &d, resp, v))
-	} else if d.Value, err = partialOf(resp, v); err != nil {
+		st.answered(&d, a.Name, resp)
+		v.sumUp(&d, resp)
+		st.content = append(content, a.row(st, &d, resp, v))
+	} else if err := st.judged(&d, a.Name, resp, v); err != nil {
 		return t, err
 	}
-	if err := t.commit(st, d, v.err, content); err != nil {
+	if err := t.finish(st, d, nil); err != nil {
 		return t, err
 	}
 	if d.Row {
@@ -247,17 +244,16 @@ func (a *agent) row(st *step, d *journal.StepCompleted, resp *llm.Response, v ju
 	return session.ChunkEvent(chunk.Of(st.ex.origin(a.Name, st.asked.Path, st.s.Placement(), resp.Usage)))
 }
 
-// commit commits the turn's record, and returns why the agent fails.
-func (t *turn) commit(st *step, d journal.StepCompleted, why error, content []session.Event) error {
-	ack, err := st.commit(d, content...)
-	if err != nil {
+// finish commits the turn's record, and returns why the agent fails.
+func (t *turn) finish(st *step, d journal.StepCompleted, err error) error {
+	if err = st.finish(d, err); !st.recorded {
 		return err
 	}
 	st.ex.noteFinish(&d)
-	t.s, t.used = ack.Session, d.Usage.Add(st.lost)
+	t.s, t.used = st.after, d.Usage.Add(st.lost)
 	d.Usage, d.Cost, d.Named = t.used, st.cost, st.named
 	t.unpriced = d.Unpriced()
-	return why
+	return err
 }
 
 // noteFinish notes how the last answer of a model to an agent ended, for the end of the run.

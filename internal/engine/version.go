@@ -83,16 +83,12 @@ func (p *place) decideVersion(ctx context.Context, change string, newest int) (v
 		return version{}, err
 	}
 	defer st.end()
-	if st.decision == journal.Replay {
-		v := version{seen: st.record}
-		err := decode(st.record.StepCompleted, &v.number)
-		return v, err
-	}
-	value := strconv.Itoa(newest)
-	if _, err := st.commit(journal.StepCompleted{Value: value, Summary: "version " + value + " of " + change}); err != nil {
-		return version{}, err
-	}
-	return version{number: newest}, nil
+	v := version{number: newest, seen: st.record}
+	err = st.make(func() error { return st.decode(&v.number) }, func() (journal.StepCompleted, error) {
+		value := strconv.Itoa(newest)
+		return journal.StepCompleted{Value: value, Summary: "version " + value + " of " + change}, nil
+	})
+	return v, err
 }
 
 // past reports whether the run was past a place before: it recorded something there,

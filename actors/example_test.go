@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -87,7 +88,7 @@ func ExampleSystem_Store() {
 	ended := make(chan error, 1)
 	go func() { ended <- sys.Run(ctx) }()
 
-	rt := &engine.Runtime{Store: sys.Store(), Values: values}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Store: sys.Store(), Values: values}}
 	s, err := rt.Run(ctx, flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.AssistantText("done")), nil
 	}), session.New(session.UserText("go")))

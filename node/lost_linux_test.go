@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -72,7 +73,7 @@ func TestLostDuringCalls(t *testing.T) {
 	for i := range calls {
 		asked.Calls = append(asked.Calls, session.ToolCall{ID: fmt.Sprint("c", i), Name: "look", Args: fmt.Sprintf(`{"n":%d}`, i)})
 	}
-	rt := &engine.Runtime{
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{
 		Models: clientFunc(func(r *llm.Request) *llm.Response {
 			if r.Messages[len(r.Messages)-1].Role == llm.Tool {
 				return &llm.Response{Text: "done", Finish: llm.FinishStop}
@@ -81,7 +82,7 @@ func TestLostDuringCalls(t *testing.T) {
 		}),
 		Blobs:      func(session.Tenant) blob.Store { return blobs },
 		Workspaces: engine.Workspaces{Dir: filepath.Join(dir, "work"), Backends: map[string]sandbox.Backend{"local": m}, MinIsolation: sandbox.IsolationProcess},
-	}
+	}}
 	look := tool.Func("look", "Looks.", func(ctx context.Context, in struct {
 		N int `json:"n"`
 	},

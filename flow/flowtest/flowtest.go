@@ -40,6 +40,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/internal/offload"
@@ -196,7 +197,7 @@ func (b *bench) memory(w *world, name string) memory.Store {
 // process is one process over a world.
 type process struct {
 	rt     *engine.Runtime
-	driver *engine.Driver
+	driver *inprocess.Driver
 	*world
 }
 
@@ -211,10 +212,10 @@ func (b *bench) process(w *world, log commitlog.Log, incarnation string) *proces
 	if err != nil {
 		b.t.Fatalf("flowtest: %v", err)
 	}
-	driver := &engine.Driver{Workflows: workflows, InOrder: b.inOrder}
+	driver := &inprocess.Driver{Workflows: workflows, InOrder: b.inOrder, Answer: b.answer}
 	rt := &engine.Runtime{
 		Store:  journal.NewStore(log, &journal.StoreOptions{Incarnation: incarnation, Values: values, Now: w.clock.Now, OnCommit: driver.Committed}),
-		Values: values, Models: faultyModels{model, w.faults}, OnTool: w.faults.onTool, Clock: w.clock, Answer: b.answer, Node: "test",
+		Values: values, Models: faultyModels{model, w.faults}, OnTool: w.faults.onTool, Clock: w.clock, Node: "test",
 		Blobs: func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(_ context.Context, _ session.Tenant, name string) (memory.Store, error) {
 			return b.memory(w, name), nil

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/internal/notebook"
@@ -73,17 +74,17 @@ type Runner struct {
 	memories map[memoryName]memory.Store
 
 	once    sync.Once
-	rt      *engine.Runtime
+	rt      *inprocess.Runtime
 	servers *mcp.List // nil has none
 	err     error
 }
 
-func (r *Runner) runtime() (*engine.Runtime, error) {
+func (r *Runner) runtime() (*inprocess.Runtime, error) {
 	r.once.Do(func() {
-		rt := &engine.Runtime{
-			Models: r.Models, Model: r.Model, Memory: r.Memory, Answer: r.Answer, OnWarning: r.OnWarning, Servers: r.toolServer,
+		rt := &inprocess.Runtime{Answer: r.Answer, Runtime: engine.Runtime{
+			Models: r.Models, Model: r.Model, Memory: r.Memory, OnWarning: r.OnWarning, Servers: r.toolServer,
 			Workspaces: engine.Workspaces{Dir: r.Dir, Backends: r.Sandboxes},
-		}
+		}}
 		if rt.Memory == nil {
 			rt.Memory = r.notes
 		}

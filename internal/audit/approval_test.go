@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
@@ -72,7 +73,7 @@ func TestRecordedRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		values, driver := journal.NewValues(&f.log), &engine.Driver{}
+		values, driver := journal.NewValues(&f.log), &inprocess.Driver{}
 		rt := &engine.Runtime{Values: values, Models: models, Mint: commitlog.IDGenerator{Generation: 1, Partitions: 1}}
 		answers := make(chan journal.RunWaiting, 10)
 		rt.Store = journal.NewStore(&f.log, &journal.StoreOptions{Incarnation: "i1", Values: values, OnCommit: func(e commitlog.Entry) {

@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
@@ -122,7 +123,7 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 	log := &mortal{Log: &f.log, at: at, stored: stored, deathly: cancel}
 	f.next++
 	values := journal.NewValues(log)
-	driver := &engine.Driver{}
+	driver := &inprocess.Driver{}
 	answers := sync.WaitGroup{}
 	models, err := scripted.New(scripted.Echo(), nil)
 	if err != nil {

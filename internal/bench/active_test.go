@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
@@ -150,7 +151,7 @@ func BenchmarkActiveSession(b *testing.B) {
 	b.Run("memory", func(b *testing.B) {
 		for b.Loop() {
 			m := newHanging(2 * sessions)
-			rt := &engine.Runtime{Models: m}
+			rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: m}}
 			var runs sync.WaitGroup
 			active(b, m, sessions, func(int) error {
 				runs.Go(func() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
 )
@@ -47,7 +48,7 @@ func BenchmarkFanOut(b *testing.B) {
 		var spans []time.Duration
 		for b.Loop() {
 			began := time.Now()
-			rt := &engine.Runtime{Models: m}
+			rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: m}}
 			if _, err := rt.Run(b.Context(), fanOut(64), session.New(session.UserText("go"))); err != nil {
 				b.Fatal(err)
 			}

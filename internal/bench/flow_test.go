@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
@@ -21,7 +22,7 @@ import (
 func BenchmarkStep(b *testing.B) {
 	for _, chunks := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("chunks=%d", chunks), func(b *testing.B) {
-			rt := &engine.Runtime{}
+			rt := &inprocess.Runtime{}
 			_, err := rt.Run(b.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				for i := range chunks {
 					s = s.With(session.UserText(fmt.Sprint("row ", i)))
@@ -55,7 +56,7 @@ func BenchmarkTurn(b *testing.B) {
 			}
 			agent := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{noop}, MaxRounds: b.N + 2}
 			m := &endless{b: b}
-			if _, err := (&engine.Runtime{Models: m}).Run(b.Context(), agent, session.New(rows...)); err != nil {
+			if _, err := (&inprocess.Runtime{Runtime: engine.Runtime{Models: m}}).Run(b.Context(), agent, session.New(rows...)); err != nil {
 				b.Fatal(err)
 			}
 		})
@@ -124,7 +125,7 @@ func bytesPerTurn(b *testing.B, n int) float64 {
 	b.Helper()
 	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
-	rt := &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values, Models: model{turns: n}}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values, Models: model{turns: n}}}
 	agent := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{noop}, MaxRounds: n + 1}
 	if _, err := rt.Run(b.Context(), agent, session.New(session.UserText("do the work"))); err != nil {
 		b.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
@@ -489,7 +490,7 @@ func BenchmarkParallelTools(b *testing.B) {
 		time.Sleep(delay)
 		return 1, nil
 	}, &tool.FuncOptions{Effect: tool.ReadOnly})
-	rt := &engine.Runtime{Models: calls64{}}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: calls64{}}}
 	for b.Loop() {
 		began := time.Now()
 		if _, err := rt.Run(b.Context(), &flow.Agent{Name: "a", Tools: []tool.Tool{slow}}, session.New(session.UserText("go"))); err != nil {

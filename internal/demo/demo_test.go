@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/notebook"
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 
 // bench runs the demo on one log and one memory.
 type bench struct {
-	rt    *engine.Runtime
+	rt    *inprocess.Runtime
 	log   commitlog.Memory
 	notes memory.Store
 	n     int
@@ -46,7 +47,7 @@ func newBench(t *testing.T) *bench {
 	}
 	b := &bench{notes: notebook.New(nil)}
 	values := journal.NewValues(&b.log)
-	b.rt = &engine.Runtime{
+	b.rt = &inprocess.Runtime{Runtime: engine.Runtime{
 		Store: journal.NewStore(&b.log, &journal.StoreOptions{Values: values}), Values: values,
 		Models: llm.ByKind(map[string]llm.Models{demo.Kind: model}),
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return b.notes, nil },
@@ -54,7 +55,7 @@ func newBench(t *testing.T) *bench {
 			Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess,
 			Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(t.TempDir(), "boxes")})},
 		},
-	}
+	}}
 	return b
 }
 
@@ -135,14 +136,14 @@ func TestTasks(t *testing.T) {
 func TestFleet(t *testing.T) {
 	b := newBench(t)
 	values := journal.NewValues(&b.log)
-	d := &engine.Driver{}
-	rt := &engine.Runtime{
+	d := &inprocess.Driver{}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{
 		Store: journal.NewStore(&b.log, &journal.StoreOptions{Values: values, OnCommit: d.Committed}), Values: values,
 		Models: b.rt.Models, Workspaces: b.rt.Workspaces,
-	}
+	}}
 	g := demo.FleetRegistration(t.TempDir())
 	k := session.Key{Tenant: session.DefaultTenant, ID: "home"}
-	ex, state, err := d.Run(t.Context(), rt, g, journal.Task{ID: "fleet", Workflow: demo.FleetName, Session: k})
+	ex, state, err := d.Run(t.Context(), &rt.Runtime, g, journal.Task{ID: "fleet", Workflow: demo.FleetName, Session: k})
 	if err != nil || state != run.Succeeded {
 		t.Fatalf("the run is %s: %v", state, err)
 	}

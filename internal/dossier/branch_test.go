@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -29,7 +29,7 @@ import (
 // question is answered by answer.
 func (w *world) drive(ctx context.Context, f flow.Func, answer func(journal.Wait) journal.SignalReceived) run.State {
 	w.t.Helper()
-	var d engine.Driver
+	var d inprocess.Driver
 	rt := w.node("alpha", &w.log, model(func(r *llm.Request) *llm.Response {
 		return &llm.Response{Text: fmt.Sprintf("answer %d", len(r.Messages))}
 	}))
@@ -42,7 +42,7 @@ func (w *world) drive(ctx context.Context, f flow.Func, answer func(journal.Wait
 				go func() {
 					v := answer(s.For[0])
 					v.Run, v.Path = s.Run, s.For[0].Path
-					w.must(rt.Signal(ctx, journal.Signal{To: home, Run: s.Run, Received: &v}))
+					w.must(rt.Store.Apply(ctx, journal.Signal{To: home, Run: s.Run, Received: &v}))
 				}()
 			}
 		}

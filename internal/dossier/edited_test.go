@@ -8,7 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -33,7 +33,7 @@ func TestEditedCall(t *testing.T) {
 	})
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
-		var d engine.Driver
+		var d inprocess.Driver
 		rt := w.node("alpha", &w.log, calls)
 		rt.Store = journal.NewStore(&w.log, &journal.StoreOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e commitlog.Entry) {
 			d.Committed(e)
@@ -41,7 +41,7 @@ func TestEditedCall(t *testing.T) {
 				if s, err := journal.Decode[journal.RunWaiting](ev); ev.Kind == journal.KindRunWaiting && err == nil {
 					go func() {
 						v := journal.SignalReceived{Kind: journal.Approve, By: "ana", Run: s.Run, Path: s.For[0].Path, Value: `{"n":20}`}
-						w.must(rt.Signal(t.Context(), journal.Signal{To: home, Run: s.Run, Received: &v}))
+						w.must(rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: s.Run, Received: &v}))
 					}()
 				}
 			}

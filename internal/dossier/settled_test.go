@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/llm"
@@ -39,9 +40,9 @@ func (l *ledger) all() []commitlog.Entry {
 }
 
 // process is a runtime over the log and the driver of its runs.
-func (l *ledger) process() (*engine.Runtime, *engine.Driver) {
+func (l *ledger) process() (*engine.Runtime, *inprocess.Driver) {
 	l.starts++
-	d := new(engine.Driver)
+	d := new(inprocess.Driver)
 	values := journal.NewValues(&l.log)
 	note := func(e commitlog.Entry) {
 		l.mu.Lock()

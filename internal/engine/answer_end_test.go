@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
@@ -130,7 +131,7 @@ func TestLiveThoughts(t *testing.T) {
 				s, err := a.Forward(ctx, s)
 				end = s
 				return s, err
-			}), func(rt *engine.Runtime, _ *journal.Task) {
+			}), func(rt *inprocess.Runtime, _ *journal.Task) {
 				rt.OnDelta = func(d engine.Delta) {
 					if d.Void {
 						live.Reset()
@@ -187,7 +188,7 @@ func TestCallsNotMade(t *testing.T) {
 		}}
 		var w world
 		attempt := func() (run.State, error) {
-			_, _, state, err := w.run1(t, m, &flow.Agent{Name: "a", MCP: []string{"s"}}, func(rt *engine.Runtime, _ *journal.Task) {
+			_, _, state, err := w.run1(t, m, &flow.Agent{Name: "a", MCP: []string{"s"}}, func(rt *inprocess.Runtime, _ *journal.Task) {
 				rt.Servers = func(string) (engine.ToolServer, error) { return s, nil }
 			})
 			return state, err

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -156,7 +156,7 @@ func TestWrongEdit(t *testing.T) {
 func TestAskedInProcess(t *testing.T) {
 	for right, want := range map[int]string{3: "", 100: "for a whole number, and waits on"} {
 		n := 0
-		rt := &engine.Runtime{Answer: func(_ context.Context, q run.Question) (any, error) {
+		rt := &inprocess.Runtime{Answer: func(_ context.Context, q run.Question) (any, error) {
 			if n++; (n > 1) != strings.Contains(q.Refused, "want \"integer\"") || q.Schema == "" {
 				t.Errorf("try %d: %+v", n, q)
 			}

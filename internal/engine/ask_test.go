@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -69,14 +70,14 @@ func TestCallsThatAsk(t *testing.T) {
 	}
 	tools := []tool.Tool{made("one", tool.NonIdempotent, 1), made("two", tool.NonIdempotent, 2), made("none", tool.NonIdempotent, 0), made("files", tool.Sandboxed, 0)}
 	calls := []session.ToolCall{{ID: "1", Name: "one", Args: "{}"}, {ID: "2", Name: "two", Args: "{}"}, {ID: "3", Name: "none", Args: "{}"}, {ID: "4", Name: "files", Args: "{}"}}
-	rt := &engine.Runtime{
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{
 		Models: client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
 			if r.Messages[len(r.Messages)-1].Role == llm.Tool {
 				return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
 			}
 			return &llm.Response{Finish: llm.FinishTools, Calls: calls}, nil
 		}),
-		Answer: func(_ context.Context, q run.Question) (any, error) {
+	}, Answer: func(_ context.Context, q run.Question) (any, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked = append(asked, string(q.Step)+" "+q.Title)
@@ -91,8 +92,7 @@ func TestCallsThatAsk(t *testing.T) {
 				return flow.Approval{Reason: "no"}, nil
 			}
 			return flow.Approval{Approved: true, Value: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n))}, nil
-		},
-	}
+		}}
 	results := func() (texts []string) {
 		s := must(rt.Run(t.Context(), &flow.Agent{Name: "a", Tools: tools}, session.New(session.UserText("go"))))
 		for _, c := range s.Chunks() {

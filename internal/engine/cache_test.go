@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
@@ -33,7 +34,7 @@ func forked(t *testing.T, n int, rules CacheRules, models llm.Models, kind strin
 	}
 	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
-	rt := &engine.Runtime{Values: values, Models: models}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values, Models: models}}
 	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
 	var used session.Usage
 	must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

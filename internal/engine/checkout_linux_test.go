@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/overlay"
 	"github.com/rathcluster/rath/sandbox"
@@ -117,10 +118,10 @@ func TestForksOfFiles(t *testing.T) {
 	results := map[bool][]blob.Digest{}
 	eachWay(t, func(t *testing.T, dir string, forks *engine.Forks) {
 		store := blob.NewMemory()
-		rt := &engine.Runtime{
+		rt := &inprocess.Runtime{Runtime: engine.Runtime{
 			Blobs:      func(session.Tenant) blob.Store { return store },
 			Workspaces: engine.Workspaces{Dir: filepath.Join(dir, "work"), Backends: map[string]sandbox.Backend{"local": forkable()}, Forks: forks},
-		}
+		}}
 		var mu sync.Mutex
 		open, most, shared := 0, 0, 0
 		all := make(chan struct{})
@@ -207,9 +208,9 @@ func TestForksWithoutMounts(t *testing.T) {
 		if err := errors.Join(os.Mkdir(lower, 0o700), os.Mkdir(changes, 0o700), overlay.Mount(lower, changes, filepath.Join(dir, "forks"))); err != nil {
 			t.Fatal(err) // upon that no overlay can be mounted
 		}
-		rt := &engine.Runtime{
+		rt := &inprocess.Runtime{Runtime: engine.Runtime{
 			Workspaces: engine.Workspaces{Dir: filepath.Join(dir, "work"), Backends: map[string]sandbox.Backend{"local": forkable()}, Forks: forks},
-		}
+		}}
 		most := 0
 		s := must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			s, err := runs(func() {}, "echo old > f").Forward(ctx, s.To("local", ""))

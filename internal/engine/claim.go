@@ -16,14 +16,6 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// Begin claims a run: the task's if no log holds it, else the one that the log
-// holds. The returned Execution says in State whether it was claimed; if not,
-// it stands as State says and there is nothing to do here. A run behind
-// another one on its session is Queued.
-func (rt *Runtime) Begin(ctx context.Context, g flow.Registration, t journal.Task) (*Execution, error) {
-	return rt.begin(ctx, g, t, nil)
-}
-
 // Enqueue records a task in its session's log without claiming it, for a node that
 // offers its workflow. With cancel it ends with that. A task that a log holds already
 // stays as it is.
@@ -96,9 +88,17 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 	return c, nil
 }
 
-func (rt *Runtime) begin(ctx context.Context, g flow.Registration, t journal.Task, opening []session.Event) (*Execution, error) {
+// Begin claims a run: the task's if no log holds it, else the one that the log
+// holds. The returned Execution says in State whether it was claimed; if not,
+// it stands as State says and there is nothing to do here. A run behind
+// another one on its session is Queued. opening is what a session starts with that does not
+// exist yet.
+func (rt *Runtime) Begin(ctx context.Context, g flow.Registration, t journal.Task, opening ...session.Event) (*Execution, error) {
 	rt.init()
-	if rt.Values == nil {
+	switch {
+	case rt.Store == nil:
+		return nil, errors.New("flow: the runtime has no Store: set one, or use an inprocess.Runtime, which has a log in memory")
+	case rt.Values == nil:
 		return nil, errors.New("flow: the runtime has a Store and no Values: set those of the Store's log")
 	}
 	c, err := rt.claimOf(ctx, g, t, opening)
@@ -128,6 +128,9 @@ func (rt *Runtime) begin(ctx context.Context, g flow.Registration, t journal.Tas
 	}
 	ex.charge(ex.pos.journal)
 	ex.levels.warming = ex.task.Branch != nil && ex.task.Branch.WarmsCache
+	if granted.State.Terminal() {
+		ex.result = granted.Session
+	}
 	if granted.State == run.Running {
 		ex.input = placedAs(ex.task, granted.Base)
 		ex.sessions.hold(ex.home, &heldSession{}, granted.Base, granted.Session, false)

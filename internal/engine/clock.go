@@ -30,8 +30,8 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// goTo moves a clock that stands on to a time, never back.
-func (c *Clock) goTo(at time.Time) {
+// GoTo moves a clock that stands on to a time, never back.
+func (c *Clock) GoTo(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if at.After(c.now) {

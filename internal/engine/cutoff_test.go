@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -249,7 +250,7 @@ func (f streamer) Complete(ctx context.Context, r *llm.Request, sink func(llm.De
 }
 
 // cancelled cancels the run after a second.
-func cancelled(t *testing.T, rt *engine.Runtime) {
+func cancelled(t *testing.T, rt *inprocess.Runtime) {
 	time.Sleep(time.Second)
 	if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no"}}); err != nil {
 		t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -104,9 +105,9 @@ func TestRebudgetTimeOfBranches(t *testing.T) {
 	} {
 		t.Run(tt.before.String()+" "+tt.after.String()+" "+tt.allowed.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				log, d := &commitlog.Memory{}, &engine.Driver{}
+				log, d := &commitlog.Memory{}, &inprocess.Driver{}
 				values := journal.NewValues(log)
-				rt := &engine.Runtime{Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}
+				rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}}
 				var mu sync.Mutex
 				ended := map[string]time.Duration{}
 				began := time.Now()
@@ -148,7 +149,7 @@ func TestRebudgetTimeOfBranches(t *testing.T) {
 					}
 				})
 				task := journal.Task{ID: "r", Workflow: "w", Session: home, Budget: run.Budget{Time: tt.before}}
-				_, state, err := d.Run(t.Context(), rt, flow.Registration{Name: "w", New: func() flow.Workflow { return outer }}, task)
+				_, state, err := d.Run(t.Context(), &rt.Runtime, flow.Registration{Name: "w", New: func() flow.Workflow { return outer }}, task)
 				took := time.Since(began)
 				if state != tt.state || took.Round(time.Second) != tt.took {
 					t.Errorf("state %s after %s, want %s after %s: %v", state, took, tt.state, tt.took, err)
@@ -221,7 +222,7 @@ func TestWhyCancelled(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				must((&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				must((&inprocess.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 					j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "slow", Workflow: slow}, {Name: "quick", Workflow: say("quick")}}, &tt.o)
 					if err != nil {
 						return s, err

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -37,19 +38,20 @@ func lead(w flow.Workflow) *flow.Agent {
 }
 
 // run1 runs a workflow as run "r" in a world, with all that follows from it.
-func (w *world) run1(t *testing.T, m llm.Models, f flow.Workflow, change func(*engine.Runtime, *journal.Task)) (*engine.Runtime, *engine.Execution, run.State, error) {
+func (w *world) run1(t *testing.T, m llm.Models, f flow.Workflow, change func(*inprocess.Runtime, *journal.Task)) (*inprocess.Runtime, *engine.Execution, run.State, error) {
 	t.Helper()
 	values := journal.NewValues(&w.Memory)
-	d := &engine.Driver{}
-	rt := &engine.Runtime{Values: values, Models: m, Store: journal.NewStore(&w.Memory, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}
+	d := &inprocess.Driver{}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values, Models: m, Store: journal.NewStore(&w.Memory, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}}
 	task := journal.Task{ID: "r", Workflow: "w", Session: home}
 	if change != nil {
 		change(rt, &task)
+		d.Answer = rt.Answer
 	}
 	begin := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		return f.Forward(ctx, s.With(session.UserText("go")))
 	})
-	ex, state, err := d.Run(t.Context(), rt, flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return begin }}, task)
+	ex, state, err := d.Run(t.Context(), &rt.Runtime, flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return begin }}, task)
 	return rt, ex, state, err
 }
 
@@ -128,7 +130,7 @@ func TestWorkflowToolIsARun(t *testing.T) {
 			return lead(worker).Forward(ctx, s.With(session.UserText("go")))
 		})
 	}}
-	if r := must(engine.Replay(t.Context(), rt, again, home, "r")); !r.Matches() || len(r.Branches) != 1 {
+	if r := must(engine.Replay(t.Context(), &rt.Runtime, again, home, "r")); !r.Matches() || len(r.Branches) != 1 {
 		t.Errorf("the replay says %q, of %d branches", r.Differs, len(r.Branches))
 	}
 }
@@ -180,7 +182,7 @@ func TestWorkflowToolIsBounded(t *testing.T) {
 		}
 		return calls("worker", "spend")(r)
 	})
-	rt, _, state, err := w.run1(t, m, lead(worker), func(_ *engine.Runtime, task *journal.Task) { task.Budget.Tokens = 5000 })
+	rt, _, state, err := w.run1(t, m, lead(worker), func(_ *inprocess.Runtime, task *journal.Task) { task.Budget.Tokens = 5000 })
 	if state != run.Failed || !errors.Is(err, run.ErrBudget) {
 		t.Errorf("the run is %s: %v", state, err)
 	}
@@ -198,7 +200,7 @@ func TestWorkflowToolIsCancelled(t *testing.T) {
 			_, err := flow.Approve(ctx, "go on?", nil)
 			return s, err
 		})
-		_, _, state, _ := w.run1(t, calls("worker", "ask"), lead(asks), func(rt *engine.Runtime, _ *journal.Task) {
+		_, _, state, _ := w.run1(t, calls("worker", "ask"), lead(asks), func(rt *inprocess.Runtime, _ *journal.Task) {
 			rt.Answer = func(ctx context.Context, q run.Question) (any, error) {
 				return nil, rt.Signal(ctx, journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "enough"}})
 			}
@@ -230,7 +232,7 @@ func TestWorkflowToolIsApproved(t *testing.T) {
 			})
 			a := lead(worker)
 			a.Approve = func(tool.Spec, json.RawMessage) bool { return true }
-			_, ex, state, err := w.run1(t, calls("worker", "mow"), a, func(rt *engine.Runtime, _ *journal.Task) {
+			_, ex, state, err := w.run1(t, calls("worker", "mow"), a, func(rt *inprocess.Runtime, _ *journal.Task) {
 				rt.Answer = func(context.Context, run.Question) (any, error) { return tt.says, nil }
 			})
 			if err != nil || state != run.Succeeded || !strings.Contains(ex.Result().Text(), tt.want) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -58,7 +59,7 @@ func TestEndlessSubmission(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun.Store(0)
-				rt := &engine.Runtime{Workflows: &engine.Registry{}}
+				rt := &inprocess.Runtime{Runtime: engine.Runtime{Workflows: &engine.Registry{}}}
 				for _, name := range []string{"self", "ping", "pong"} {
 					check(t, rt.Workflows.Register(remote(name)))
 				}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -50,7 +50,7 @@ func TestDoSurvivesJSON(t *testing.T) {
 		"in a map":        {value: report{ByName: map[string]any{"x": inner{cache: 3}}}, lost: "field ByName.x.cache "},
 	} {
 		var got report
-		_, err := (&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (_ session.Session, err error) {
+		_, err := (&inprocess.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (_ session.Session, err error) {
 			got, err = flow.Do(ctx, "report", func(context.Context) (report, error) { return tt.value, nil }, tool.ReadOnly)
 			return s, err
 		}), session.New(session.UserText("go")))
@@ -71,7 +71,7 @@ func explode(m map[string]int) { m["x"] = 1 }
 // TestPanicNamesItsPlace: the error of a run whose workflow panicked has the file and line.
 func TestPanicNamesItsPlace(t *testing.T) {
 	for name, f := range map[string]func(){"panic": func() { panic("boom") }, "runtime error": func() { explode(nil) }} {
-		_, err := (&engine.Runtime{}).Run(t.Context(), flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
+		_, err := (&inprocess.Runtime{}).Run(t.Context(), flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 			f()
 			return s, nil
 		}), session.New(session.UserText("go")))

@@ -21,11 +21,11 @@
 // sandboxes). One mutex guards them.
 //
 // On a node an actor drives executions, and the relays of partitions bring about
-// what follows from commits. A [Driver] does both in one process. [Replay] runs
+// what follows from commits. Package inprocess does both in one process. [Replay] runs
 // code against a journal and executes nothing.
 //
 // Files, the lowest first: summary, registry, instructions, clock, live, position, lifetime, inbox, level, sessions,
 // account, model_call, retry, breaker, choice, chain, transcript, runtime, embed, execution, scope, step, placement, putback, sandbox_service, checkout, lease, leases, tool_server, read, join, guide, fork,
 // branch, roundtrip, do, version, diff, await, follow, image, spelt, live_text, judgement, complete, message, memory, compress, overflow, round, hooks, approval, question, ask, repeat, turn, select,
-// fanout, gather, merge, delegate, files, ending, claim, turns, driver_tree, driver_answer, driver, replay.
+// fanout, gather, merge, delegate, files, ending, claim, replay.
 package engine

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
@@ -31,17 +32,17 @@ type world struct {
 }
 
 // runtime is a process over the world: a new incarnation each time.
-func (w *world) runtime(m llm.Models) *engine.Runtime {
+func (w *world) runtime(m llm.Models) *inprocess.Runtime {
 	w.n++
 	values := journal.NewValues(&w.Memory)
-	return &engine.Runtime{
+	return &inprocess.Runtime{Runtime: engine.Runtime{
 		Store:  journal.NewStore(&w.Memory, &journal.StoreOptions{Incarnation: fmt.Sprint("i", w.n), Values: values}),
 		Values: values, Models: m,
-	}
+	}}
 }
 
 // start begins the run "r" of a function, or takes it up again.
-func start(t *testing.T, rt *engine.Runtime, f flow.Func, change ...func(*journal.Task)) *engine.Execution {
+func start(t *testing.T, rt *inprocess.Runtime, f flow.Func, change ...func(*journal.Task)) *engine.Execution {
 	t.Helper()
 	task := journal.Task{ID: "r", Workflow: "w", Session: home}
 	for _, c := range change {
@@ -95,7 +96,7 @@ func TestDoIsRecorded(t *testing.T) {
 // TestDoErrorHasNoValue: what a function returns beside an error is not recorded, so
 // the execution that called it does not get it either.
 func TestDoErrorHasNoValue(t *testing.T) {
-	rt := &engine.Runtime{}
+	rt := &inprocess.Runtime{}
 	must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		n, err := flow.Do(ctx, "half", func(context.Context) (int, error) { return 7, errors.New("half done") }, tool.NonIdempotent)
 		if n != 0 || err == nil {
@@ -368,7 +369,7 @@ func TestParallelTools(t *testing.T) {
 			return resp
 		})
 		began := time.Now()
-		s := must((&engine.Runtime{Models: m}).Run(t.Context(), &flow.Agent{Name: "a", Tools: []tool.Tool{slow}}, session.New(session.UserText("go"))))
+		s := must((&inprocess.Runtime{Runtime: engine.Runtime{Models: m}}).Run(t.Context(), &flow.Agent{Name: "a", Tools: []tool.Tool{slow}}, session.New(session.UserText("go"))))
 		if took := time.Since(began); took > 1500*time.Millisecond {
 			t.Errorf("64 calls of a second took %v", took)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
@@ -58,10 +59,10 @@ func TestEmbedder(t *testing.T) {
 		m, g := &vectorModels{fails: []error{busy, busy}}, &gauge{}
 		choice := engine.Choice{Name: "v", Embeds: true, Cost: "priced", Price: func(u session.Usage) int64 { return u.Input * 2 }, Limiter: g}
 		ended := 0
-		rt := &engine.Runtime{Models: m, OnRequest: func(llm.Code) { ended++ }, Choices: func(p llm.Provider) ([]engine.Choice, error) {
+		rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: m, OnRequest: func(llm.Code) { ended++ }, Choices: func(p llm.Provider) ([]engine.Choice, error) {
 			choice.Provider = p
 			return []engine.Choice{choice}, nil
-		}}
+		}}}
 		e, err := rt.Embedder(t.Context(), "acme", "v")
 		if err != nil {
 			t.Fatal(err)
@@ -119,12 +120,12 @@ func TestEmbedder(t *testing.T) {
 func TestEmbedderPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, down := []string{}, map[string]bool{}
-		rt := &engine.Runtime{Models: vectorServers(func(url string) error {
+		rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: vectorServers(func(url string) error {
 			if asked = append(asked, url); down[url] {
 				return &llm.Error{Code: llm.CodeOverloaded}
 			}
 			return nil
-		})}
+		})}}
 		var all []engine.Choice
 		for _, url := range []string{"http://a/v1", "http://b/v1", "http://c/v1"} {
 			all = append(all, engine.Choice{Name: "v", Embeds: true, Provider: llm.Provider{Model: "v", BaseURL: url}})
@@ -240,7 +241,7 @@ func TestVectorsAreCharged(t *testing.T) {
 	notes, vectors := notebook.New(nil), &vectorModels{}
 	var w world
 	blobs := blob.NewMemory()
-	process := func() *engine.Runtime {
+	process := func() *inprocess.Runtime {
 		rt := w.runtime(vectors)
 		rt.Blobs = func(session.Tenant) blob.Store { return blobs }
 		choice := engine.Choice{Name: "v", Embeds: true, Cost: "priced", Prices: "2026-11-01", Price: func(u session.Usage) int64 { return u.Input * 2 }}

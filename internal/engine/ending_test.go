@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -64,7 +65,7 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 						return closes && c.Key != home
 					}}
 					values := journal.NewValues(log)
-					rt := &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}
+					rt := &inprocess.Runtime{Runtime: engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}}
 					ex := start(t, rt, end, func(task *journal.Task) { task.Deadline = time.Now().Add(time.Hour) })
 					if state, err := ex.Forward(t.Context()); state != run.Running || branch.ID == "" {
 						t.Fatalf("without the log of the branch: state %s: %v", state, err)
@@ -129,7 +130,7 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}}
 		values := journal.NewValues(log)
-		rt := &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}
+		rt := &inprocess.Runtime{Runtime: engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}}
 		ran := false
 		state, err := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 			b, err := flow.Fork(ctx, s)
@@ -169,7 +170,7 @@ func TestLogAwayAtTheEnd(t *testing.T) {
 		return away && closes && c.Key != home
 	}}
 	values := journal.NewValues(log)
-	rt := &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}}
 	work := func(ctx context.Context, s session.Session) (session.Session, error) {
 		branch, err := flow.Fork(ctx, s)
 		return branch.With(session.UserText("done")), err
@@ -178,7 +179,7 @@ func TestLogAwayAtTheEnd(t *testing.T) {
 		t.Errorf("without the branch's log: state %s: %v", state, err)
 	}
 	away = false
-	rt = &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Incarnation: "next", Values: values}), Values: values}
+	rt = &inprocess.Runtime{Runtime: engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Incarnation: "next", Values: values}), Values: values}}
 	ex := start(t, rt, work, resume)
 	forward(t, t.Context(), ex, run.Succeeded)
 	if got := texts(ex.Result()); !slices.Equal(got, []string{"done"}) {
@@ -190,7 +191,7 @@ func TestLogAwayAtTheEnd(t *testing.T) {
 // although the fork committed what was pending in it, and add to it.
 func TestReturnsPendingThatWasForked(t *testing.T) {
 	for _, more := range [][]session.Chunk{nil, {session.UserText("more")}} {
-		rt := &engine.Runtime{}
+		rt := &inprocess.Runtime{}
 		s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			s = s.With(session.UserText("pending"))
 			try, err := flow.Fork(ctx, s)

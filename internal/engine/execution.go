@@ -54,6 +54,10 @@ func (ex *Execution) State() run.State { ex.mu.Lock(); defer ex.mu.Unlock(); ret
 // Task returns the run's task, for reading.
 func (ex *Execution) Task() *journal.Task { return ex.task }
 
+// Record returns the run as its log held it when it was claimed, with what came since for
+// this execution; for reading.
+func (ex *Execution) Record() *journal.Record { return ex.granted.Record }
+
 // Run returns the run's id.
 func (ex *Execution) Run() run.ID { return ex.id }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -72,7 +73,7 @@ func TestFanOutMerge(t *testing.T) {
 		}
 		return flow.Merge(ctx, j, flow.SinceAncestor())
 	})
-	rt := &engine.Runtime{}
+	rt := &inprocess.Runtime{}
 	s := must(rt.Run(t.Context(), w, session.New(session.UserText("go"))))
 	want := []string{"go", "base 1", "from a", "from b after 1"}
 	if got := texts(s); !slices.Equal(got, want) {
@@ -108,7 +109,7 @@ func TestFanOutNested(t *testing.T) {
 		}
 		return say("end").Forward(ctx, s)
 	})
-	s := must((&engine.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go"))))
+	s := must((&inprocess.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go"))))
 	want := []string{"go", "in p", "leaf px", "leaf py", "in q", "leaf qx", "leaf qy", "end"}
 	if got := texts(s); !slices.Equal(got, want) {
 		t.Errorf("the session says %q, want %q", got, want)
@@ -151,7 +152,7 @@ func TestBranchEnds(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			var warned []string
-			rt := &engine.Runtime{Models: m, OnWarning: func(_ run.ID, text string) { warned = append(warned, text) }}
+			rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: m, OnWarning: func(_ run.ID, text string) { warned = append(warned, text) }}}
 			_, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: flow.Func(tc.f)}}, nil)
 				if err != nil {
@@ -195,7 +196,7 @@ func TestCompressedBranchesComeBack(t *testing.T) {
 		"adopt":          {nil, []string{"short", "more"}},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
-			got, err := (&engine.Runtime{Models: m}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			got, err := (&inprocess.Runtime{Runtime: engine.Runtime{Models: m}}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				if tc.policy == nil {
 					b, err := flow.Fork(ctx, s)
 					if err == nil {
@@ -247,7 +248,7 @@ func TestFanOutFirst(t *testing.T) {
 			return flow.Merge(ctx, j, flow.Pick(-1))
 		})
 		began := time.Now()
-		s := must((&engine.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go"))))
+		s := must((&inprocess.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go"))))
 		if got := texts(s); !slices.Equal(got, []string{"go", "quick"}) {
 			t.Errorf("the session says %q", got)
 		}
@@ -273,7 +274,7 @@ func TestApproveAndSleep(t *testing.T) {
 			return s.With(session.UserText("went on")), nil
 		})
 		began := time.Now()
-		s := must((&engine.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go"))))
+		s := must((&inprocess.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go"))))
 		if got := texts(s); !slices.Equal(got, []string{"go", "went on"}) {
 			t.Errorf("the session says %q", got)
 		}
@@ -297,7 +298,7 @@ func TestAdoptPendingReplayed(t *testing.T) {
 			}
 			return s, flow.Sleep(ctx, time.Hour)
 		})
-		s := must((&engine.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go"))))
+		s := must((&inprocess.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go"))))
 		if got := texts(s); !slices.Equal(got, []string{"go", "better"}) {
 			t.Errorf("the session says %q", got)
 		}
@@ -340,7 +341,7 @@ func TestFanOutWide(t *testing.T) {
 			return flow.Merge(ctx, j, flow.SinceAncestor())
 		})
 		began := time.Now()
-		s := must((&engine.Runtime{Models: m}).Run(t.Context(), w, session.New(session.UserText(strings.Repeat("context ", 500)))))
+		s := must((&inprocess.Runtime{Runtime: engine.Runtime{Models: m}}).Run(t.Context(), w, session.New(session.UserText(strings.Repeat("context ", 500)))))
 		if n := s.Len(); n != 1+2*256 {
 			t.Errorf("the session has %d chunks", n)
 		}
@@ -362,7 +363,7 @@ func TestFanOutOverOwnLog(t *testing.T) {
 	for _, passed := range []bool{true, false} {
 		log := &commitlog.Memory{}
 		values := journal.NewValues(log)
-		rt := &engine.Runtime{Values: values}
+		rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values}}
 		o := &journal.StoreOptions{Values: values}
 		if passed {
 			o.OnCommit = rt.Committed
@@ -421,15 +422,15 @@ func TestGatherReadsSideBySide(t *testing.T) {
 			return flow.Merge(ctx, j, flow.Pick(0)) // the log does not name the values of the others
 		})
 		log := &commitlog.Memory{}
-		there := &engine.Runtime{Values: journal.NewValues(log)}
+		there := &inprocess.Runtime{Runtime: engine.Runtime{Values: journal.NewValues(log)}}
 		there.Store = journal.NewStore(log, &journal.StoreOptions{Values: there.Values, OnCommit: there.Committed})
 		s, err := there.Run(t.Context(), w, session.New(session.UserText("go")))
 		if err != nil {
 			t.Fatal(err)
 		}
 		took = 0
-		here := &engine.Runtime{Values: journal.NewValues(distant{log})}
-		r, err := engine.Replay(t.Context(), here, flow.Registration{Name: "run", New: func() flow.Workflow { return w }}, s.Key(), id)
+		here := &inprocess.Runtime{Runtime: engine.Runtime{Values: journal.NewValues(distant{log})}}
+		r, err := engine.Replay(t.Context(), &here.Runtime, flow.Registration{Name: "run", New: func() flow.Workflow { return w }}, s.Key(), id)
 		if err != nil || !r.Matches() {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -461,7 +462,7 @@ func TestPoliciesLeaveNothing(t *testing.T) {
 		"judge in a loop":    {broken, judge, []string{"go", "long"}},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
-			rt := &engine.Runtime{Models: tt.models, OnWarning: func(_ run.ID, text string) { t.Errorf("warned: %s", text) }}
+			rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: tt.models, OnWarning: func(_ run.ID, text string) { t.Errorf("warned: %s", text) }}}
 			s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("long")}, {Name: "b", Workflow: say("longer")}}, nil)
 				if err != nil {

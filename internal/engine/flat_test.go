@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -44,7 +45,7 @@ func TestStepIsFlat(t *testing.T) {
 				return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: fmt.Sprint("c", asked), Name: "words", Args: `{"text":"a"}`}}}
 			})
 			agent := &flow.Agent{Name: "a", Tools: []tool.Tool{words}, MaxRounds: turns + 2}
-			if _, err := (&engine.Runtime{Models: m}).Run(t.Context(), agent, session.New(rows...)); err != nil {
+			if _, err := (&inprocess.Runtime{Runtime: engine.Runtime{Models: m}}).Run(t.Context(), agent, session.New(rows...)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -40,7 +41,7 @@ func TestAgent(t *testing.T) {
 		}
 		return &llm.Response{Text: "done " + last.Text, Finish: llm.FinishStop, Usage: session.Usage{Input: 20, Output: 1}}
 	})
-	rt := &engine.Runtime{Models: m}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: m}}
 	agent := &flow.Agent{Name: "counter", Prompt: "count", Tools: []tool.Tool{words}}
 	s := must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		try, err := flow.Fork(ctx, s)

@@ -96,7 +96,7 @@ func TestHooks(t *testing.T) {
 		})
 	}}
 	n := len(seen)
-	if r := must(engine.Replay(t.Context(), rt, again, home, "r")); !r.Matches() || len(seen) != n || ended != 2 {
+	if r := must(engine.Replay(t.Context(), &rt.Runtime, again, home, "r")); !r.Matches() || len(seen) != n || ended != 2 {
 		t.Errorf("the replay says %q and called %d hooks", r.Differs, len(seen)-n+ended-2)
 	}
 	var decided []string
@@ -195,7 +195,7 @@ func TestHookSeesWhatAPersonPutIn(t *testing.T) {
 		t.Errorf("the results are %q", rows[2:5])
 	}
 	again := flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return flow.Func(work) }}
-	if r := must(engine.Replay(t.Context(), rt, again, home, "r")); !r.Matches() || len(seen) != 5 {
+	if r := must(engine.Replay(t.Context(), &rt.Runtime, again, home, "r")); !r.Matches() || len(seen) != 5 {
 		t.Errorf("the replay says %q and called %d hooks", r.Differs, len(seen)-5)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -85,7 +86,7 @@ func TestImages(t *testing.T) {
 		}
 		return &llm.Response{Text: "two dots", Finish: llm.FinishStop}, nil
 	})
-	process := func(c engine.Choice) *engine.Runtime {
+	process := func(c engine.Choice) *inprocess.Runtime {
 		rt := w.runtime(model)
 		rt.Blobs, rt.Choices = func(session.Tenant) blob.Store { return blobs }, offering(c)
 		return rt
@@ -140,7 +141,7 @@ func TestImagesRefused(t *testing.T) {
 	refused := &llm.Error{Code: llm.CodeInvalidRequest, Message: "could not process image"}
 	for _, always := range []bool{false, true} {
 		var asked []llm.Request
-		rt := &engine.Runtime{
+		rt := &inprocess.Runtime{Runtime: engine.Runtime{
 			Blobs: func(session.Tenant) blob.Store { return blobs }, Choices: offering(engine.Choice{Name: "m", Images: true}),
 			Models: client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
 				asked = append(asked, *r)
@@ -149,7 +150,7 @@ func TestImagesRefused(t *testing.T) {
 				}
 				return &llm.Response{Text: "ok", Finish: llm.FinishStop}, nil
 			}),
-		}
+		}}
 		_, err := rt.Run(t.Context(), &flow.Agent{Name: "a"}, s)
 		if always != errors.Is(err, llm.CodeInvalidRequest) || len(asked) != 2 {
 			t.Fatalf("refused always %v: %d requests, %v", always, len(asked), err)
@@ -187,13 +188,13 @@ func TestImagesAreBounded(t *testing.T) {
 		"none":           {rows: []session.Image{fake, dots[0]}, want: dots[:1], says: "it is none that models see"},
 	} {
 		var asked *llm.Request
-		rt := &engine.Runtime{
+		rt := &inprocess.Runtime{Runtime: engine.Runtime{
 			Blobs: func(session.Tenant) blob.Store { return blobs }, Choices: offering(engine.Choice{Name: "m", Images: true}),
 			Models: client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
 				asked = r
 				return &llm.Response{Text: "ok", Finish: llm.FinishStop}, nil
 			}),
-		}
+		}}
 		var s session.Session
 		for _, i := range tt.rows {
 			s = s.With(session.UserText("see").WithImages(i))
@@ -217,12 +218,12 @@ func TestImagesAreBounded(t *testing.T) {
 func TestSummaryNamesImages(t *testing.T) {
 	blobs := blob.NewMemory()
 	img := stored(t, blobs, 1)
-	rt := &engine.Runtime{
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{
 		Blobs: func(session.Tenant) blob.Store { return blobs },
 		Models: client(func(context.Context, *llm.Request) (*llm.Response, error) {
 			return &llm.Response{Text: "We looked at a dot.", Finish: llm.FinishStop}, nil
 		}),
-	}
+	}}
 	for _, keep := range []int64{0, 1} {
 		s := must(rt.Run(t.Context(), &flow.Compressor{Name: "c", Keep: keep}, session.New(session.UserText("see").WithImages(img), session.UserText("and now?"))))
 		i := slices.IndexFunc(texts(s), func(text string) bool { return strings.Contains(text, "[image: "+img.String()+"]") })

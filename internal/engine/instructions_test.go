@@ -11,7 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -87,7 +87,7 @@ func TestInstructionsWithoutBlobs(t *testing.T) {
 	var w world
 	asked := 0
 	blobs := &awayBlobs{Store: blob.NewMemory(), put: true}
-	process := func() *engine.Runtime {
+	process := func() *inprocess.Runtime {
 		rt := w.runtime(model(func(*llm.Request) *llm.Response {
 			asked++
 			return &llm.Response{Text: "yes", Finish: llm.FinishStop}
@@ -199,7 +199,7 @@ func TestInstructionsAreStoredAgain(t *testing.T) {
 func TestInstructionsOfRecordedSteps(t *testing.T) {
 	var w world
 	blobs := &putBlobs{Store: blob.NewMemory()}
-	process := func() *engine.Runtime {
+	process := func() *inprocess.Runtime {
 		rt := w.runtime(model(func(*llm.Request) *llm.Response { return &llm.Response{Text: "yes", Finish: llm.FinishStop} }))
 		rt.Blobs = func(session.Tenant) blob.Store { return blobs }
 		return rt

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -66,7 +67,7 @@ func note(fail func() error) tool.Tool {
 func fine() error { return nil }
 
 // noting begins a run that notes a line, by a task that asks for something.
-func noting(t *testing.T, rt *engine.Runtime, id run.ID, fail func() error, ask func(*journal.Task)) *engine.Execution {
+func noting(t *testing.T, rt *inprocess.Runtime, id run.ID, fail func() error, ask func(*journal.Task)) *engine.Execution {
 	t.Helper()
 	task := journal.Task{ID: id, Workflow: "w", Session: home}
 	if ask != nil {
@@ -86,7 +87,7 @@ func noting(t *testing.T, rt *engine.Runtime, id run.ID, fail func() error, ask 
 }
 
 // placedRuntime is a runtime of the world whose sandboxes are rooms.
-func (w *world) placedRuntime(t *testing.T, r *scripted.Backend, store blob.Store) *engine.Runtime {
+func (w *world) placedRuntime(t *testing.T, r *scripted.Backend, store blob.Store) *inprocess.Runtime {
 	rt := w.runtime(nil)
 	rt.Blobs = func(session.Tenant) blob.Store { return store }
 	rt.Leases = &engine.Leases{}

@@ -260,7 +260,7 @@ func TestPartialAnswers(t *testing.T) {
 			return ask(ctx, s.With(session.UserText("go")))
 		})
 	}}
-	if r := must(engine.Replay(t.Context(), rt, again, home, "r")); !r.Matches() || len(got) != n {
+	if r := must(engine.Replay(t.Context(), &rt.Runtime, again, home, "r")); !r.Matches() || len(got) != n {
 		t.Errorf("the replay says %q, and %d pieces came", r.Differs, len(got)-n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -80,13 +81,13 @@ func race(ctx context.Context, s session.Session, n int, spent chan struct{}, st
 func drive(t *testing.T, w *world, m llm.Models, budget run.Budget, f flow.Func) (run.State, error) {
 	t.Helper()
 	values := journal.NewValues(&w.Memory)
-	var d engine.Driver
-	rt := &engine.Runtime{
+	var d inprocess.Driver
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{
 		Values: values, Models: m,
 		Store: journal.NewStore(&w.Memory, &journal.StoreOptions{Values: values, OnCommit: d.Committed}),
-	}
+	}}
 	task := journal.Task{ID: "r", Workflow: "w", Session: home, Budget: budget}
-	_, state, err := d.Run(t.Context(), rt, flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return f }}, task)
+	_, state, err := d.Run(t.Context(), &rt.Runtime, flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return f }}, task)
 	return state, err
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -29,7 +29,7 @@ func (c client) Complete(ctx context.Context, r *llm.Request, _ func(llm.Delta))
 func (c client) Client(context.Context, llm.Provider) (llm.Client, error) { return c, nil }
 
 // talk sends a fact to the home run as `rath session message` and `rath answer` do.
-func talk(t *testing.T, rt *engine.Runtime, v journal.SignalReceived) error {
+func talk(t *testing.T, rt *inprocess.Runtime, v journal.SignalReceived) error {
 	t.Helper()
 	return rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Received: &v})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -274,7 +275,7 @@ func TestRunInsideOfStep(t *testing.T) {
 			if !ok {
 				return "", errors.New("not inside a run")
 			}
-			_, err := (&engine.Runtime{}).Run(ctx, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := (&inprocess.Runtime{}).Run(ctx, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent)
 				return s, err
 			}), session.New(session.UserText("x")))
@@ -369,7 +370,7 @@ func TestReturnsWhyABranchWasCancelled(t *testing.T) {
 			}
 			return s, j.Outcomes[0].Err
 		})
-		_, _, state, err := w.run1(t, nil, work, func(rt *engine.Runtime, _ *journal.Task) {
+		_, _, state, err := w.run1(t, nil, work, func(rt *inprocess.Runtime, _ *journal.Task) {
 			rt.Answer = func(ctx context.Context, q run.Question) (any, error) {
 				return nil, rt.Signal(ctx, journal.Signal{To: q.Session, Run: q.Run, Cancel: &journal.CancelRequested{Reason: "enough"}})
 			}

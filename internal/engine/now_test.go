@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -128,7 +128,7 @@ func TestNowInBranches(t *testing.T) {
 			add(ctx, "branch")
 			return s.With(session.UserText("b")), nil
 		})
-		must((&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		must((&inprocess.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			add(ctx, "start")
 			if err := sleep(ctx, "out"); err != nil {
 				return s, err

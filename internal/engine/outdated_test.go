@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -73,7 +74,7 @@ func TestOutdatedBranch(t *testing.T) {
 	var closes []journal.Work
 	log := &stalledLog{Log: &w.Memory}
 	values := journal.NewValues(log)
-	a := &engine.Runtime{Store: deposed{w.runtime(nil).Store, b.Store}, Values: values}
+	a := &inprocess.Runtime{Runtime: engine.Runtime{Store: deposed{w.runtime(nil).Store, b.Store}, Values: values}}
 	log.meanwhile = func() {
 		again := func(to *journal.Task) { branch(to); to.Resume = true }
 		if state, err := start(t, b, ask, again).Forward(t.Context()); state != run.Succeeded {

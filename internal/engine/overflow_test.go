@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/guide"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
@@ -109,7 +110,7 @@ func TestOverflow(t *testing.T) {
 			polite := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				return a.Forward(ctx, s.With(session.SystemText("be polite"), session.UserText("fetch all")))
 			})
-			rt, ex, state, err := w.run1(t, m, polite, func(rt *engine.Runtime, _ *journal.Task) { rt.Choices = tt.choices })
+			rt, ex, state, err := w.run1(t, m, polite, func(rt *inprocess.Runtime, _ *journal.Task) { rt.Choices = tt.choices })
 			if err != nil || state != run.Succeeded || ex.Result().Text() != "all fetched" {
 				t.Fatalf("the run is %s and says %q: %v", state, ex.Result().Text(), err)
 			}
@@ -137,7 +138,7 @@ func TestOverflow(t *testing.T) {
 			}}
 			rt.Choices = nil // what the node knows now does not matter
 			asked := m.asked
-			if r := must(engine.Replay(t.Context(), rt, again, home, "r")); !r.Matches() || m.asked != asked {
+			if r := must(engine.Replay(t.Context(), &rt.Runtime, again, home, "r")); !r.Matches() || m.asked != asked {
 				t.Errorf("the replay says %q", r.Differs)
 			}
 			if u := ex.Result().Usage(); u.Calls != int64(m.asked-m.refused) {
@@ -159,7 +160,7 @@ func TestWarmContextIsGivenUpLate(t *testing.T) {
 		polite := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			return a.Forward(ctx, s.With(session.SystemText("be polite"), session.UserText("fetch all")))
 		})
-		_, _, state, err := w.run1(t, m, polite, func(rt *engine.Runtime, _ *journal.Task) {
+		_, _, state, err := w.run1(t, m, polite, func(rt *inprocess.Runtime, _ *journal.Task) {
 			rt.Choices = offering(engine.Choice{Name: "m", Context: 30_000, Cost: "priced", Price: price})
 		})
 		if err != nil || state != run.Succeeded {
@@ -224,7 +225,7 @@ func TestHundredCallsInALongSession(t *testing.T) {
 		}
 		return a.Forward(ctx, s)
 	})
-	_, ex, state, err := w.run1(t, m, long, func(rt *engine.Runtime, _ *journal.Task) {
+	_, ex, state, err := w.run1(t, m, long, func(rt *inprocess.Runtime, _ *journal.Task) {
 		rt.Choices = offering(engine.Choice{Name: "m", Context: 280_000})
 	})
 	if err != nil || state != run.Succeeded || ex.Result().Text() != "all fetched" || m.summed == 0 || m.requests[0] < 800_000 {
@@ -280,7 +281,7 @@ func TestTaskIsNotCompressed(t *testing.T) {
 			f := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				return a.Forward(ctx, s.With(session.SystemText("be polite"), session.UserText(ofWorkspace), session.UserText(task)))
 			})
-			_, ex, state, err := w.run1(t, m, f, func(rt *engine.Runtime, _ *journal.Task) {
+			_, ex, state, err := w.run1(t, m, f, func(rt *inprocess.Runtime, _ *journal.Task) {
 				if tt.context > 0 {
 					rt.Choices = offering(engine.Choice{Name: "m", Context: int64(tt.context)})
 				}

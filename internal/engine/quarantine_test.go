@@ -12,7 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
@@ -101,7 +101,7 @@ func TestQuarantineInLastStep(t *testing.T) {
 
 // TestMergeOfQuarantined: a branch that was quarantined goes into nothing.
 func TestMergeOfQuarantined(t *testing.T) {
-	rt := &engine.Runtime{}
+	rt := &inprocess.Runtime{}
 	w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("from a")}}, nil)
 		if err != nil {
@@ -260,7 +260,7 @@ func TestOriginOfNotes(t *testing.T) {
 // session "odd".
 type recaller struct {
 	t     *testing.T
-	rt    *engine.Runtime
+	rt    *inprocess.Runtime
 	log   *blindLog
 	notes *notebook.InMemory
 }
@@ -338,7 +338,7 @@ func TestRebudget(t *testing.T) { synctest.Test(t, testRebudget) }
 
 func testRebudget(t *testing.T) {
 	var w world
-	var rt *engine.Runtime
+	var rt *inprocess.Runtime
 	calls := 0
 	m := client(func(context.Context, *llm.Request) (*llm.Response, error) {
 		calls++

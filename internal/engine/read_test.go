@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -28,7 +28,7 @@ func TestReadWithoutLog(t *testing.T) {
 		}
 		return s.With(session.UserText("it says " + other.Text())), nil
 	}
-	process := func() *engine.Runtime {
+	process := func() *inprocess.Runtime {
 		rt := w.runtime(nil)
 		rt.Values = journal.NewValues(log)
 		return rt

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/memory"
@@ -47,7 +47,7 @@ func TestRecallWithoutBlobs(t *testing.T) {
 	check(t, notes.Write(t.Context(), "memory://user/memories/prefs/1", "Likes dark colours.", memory.Origin{}))
 	var w world
 	blobs := &awayBlobs{Store: blob.NewMemory(), put: true}
-	process := func() *engine.Runtime {
+	process := func() *inprocess.Runtime {
 		rt := w.runtime(nil)
 		rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }
 		rt.Blobs = func(session.Tenant) blob.Store { return blobs }

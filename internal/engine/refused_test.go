@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -40,7 +40,7 @@ func TestFanOutRefuses(t *testing.T) {
 		"a name of no kind": {[]flow.Branch{{Name: "a b", Workflow: w}}, flow.FanOutOptions{}, `"a b"`},
 		"no workflow":       {[]flow.Branch{{Name: "a"}}, flow.FanOutOptions{}, `branch "a" has no workflow`},
 	} {
-		_, err := (&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := (&inprocess.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			_, err := flow.FanOut(ctx, s, c.branches, &c.o)
 			return s, err
 		}), session.New(session.UserText("go")))
@@ -68,7 +68,7 @@ func TestMergeOfNothing(t *testing.T) {
 		"no judge":            {flow.PickBest(judge), "flow: PickBest without a function that judges: give it one"},
 		"nothing that scores": {flow.PickHighest(score), "flow: PickHighest without a function that scores: give it one"},
 	} {
-		_, err := (&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := (&inprocess.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			j, err := flow.FanOut(ctx, s, flow.Repeat(2, say("done")), nil)
 			if err != nil {
 				return s, err
@@ -79,7 +79,7 @@ func TestMergeOfNothing(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
 	}
-	_, err := (&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+	_, err := (&inprocess.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		return flow.Merge(ctx, nil, flow.SinceAncestor())
 	}), session.New(session.UserText("go")))
 	if err == nil || !strings.HasPrefix(err.Error(), "flow: Merge of no fan-out: give it what FanOut returned") {

@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -83,7 +84,7 @@ func (w story) Forward(ctx context.Context, s session.Session) (session.Session,
 func TestReplay(t *testing.T) {
 	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
-	d := &engine.Driver{}
+	d := &inprocess.Driver{}
 	asked := 0
 	m := model(func(r *llm.Request) *llm.Response {
 		asked++
@@ -92,12 +93,12 @@ func TestReplay(t *testing.T) {
 		}
 		return &llm.Response{Text: "two words", Finish: llm.FinishStop}
 	})
-	rt := &engine.Runtime{Models: m, Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: m, Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}}
 	offer := func(change string) flow.Registration {
 		return flow.Registration{Name: "story", Revision: "r-" + change, New: func() flow.Workflow { return story{change} }}
 	}
 	k := session.Key{Tenant: "default", ID: "home"}
-	_, state, err := d.Run(t.Context(), rt, offer(""), journal.Task{ID: "one", Workflow: "story", Session: k})
+	_, state, err := d.Run(t.Context(), &rt.Runtime, offer(""), journal.Task{ID: "one", Workflow: "story", Session: k})
 	if err != nil || state != run.Succeeded {
 		t.Fatalf("the run is %s: %v", state, err)
 	}
@@ -117,7 +118,7 @@ func TestReplay(t *testing.T) {
 		{"branch", "branch b: "},
 	} {
 		t.Run("changed "+c.change, func(t *testing.T) {
-			r := must(engine.Replay(t.Context(), rt, offer(c.change), k, "one"))
+			r := must(engine.Replay(t.Context(), &rt.Runtime, offer(c.change), k, "one"))
 			got := r.Differs
 			for _, b := range r.Branches {
 				if got == "" && b.Differs != "" {
@@ -144,7 +145,7 @@ func TestReplay(t *testing.T) {
 	if after, err := log.Last(t.Context(), k); err != nil || after.At != before.At {
 		t.Errorf("the replays wrote to the log: %v, %v", after.At, err)
 	}
-	if _, err := engine.Replay(t.Context(), rt, offer(""), k, "two"); !errors.Is(err, run.ErrUnknownRun) {
+	if _, err := engine.Replay(t.Context(), &rt.Runtime, offer(""), k, "two"); !errors.Is(err, run.ErrUnknownRun) {
 		t.Errorf("a run that no log holds: %v", err)
 	}
 }
@@ -153,7 +154,7 @@ func TestReplay(t *testing.T) {
 func TestReplayWaiting(t *testing.T) {
 	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
-	rt := &engine.Runtime{Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values})}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values})}}
 	g := flow.Registration{Name: "ask", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			a, err := flow.Approve(ctx, "Publish?", nil)
@@ -175,7 +176,7 @@ func TestReplayWaiting(t *testing.T) {
 	if state, _ := ex.Forward(t.Context()); state != run.Waiting {
 		t.Fatalf("the run is %s", state)
 	}
-	r, err := engine.Replay(t.Context(), rt, g, k, "one")
+	r, err := engine.Replay(t.Context(), &rt.Runtime, g, k, "one")
 	if err != nil || !r.Matches() || r.State != run.Waiting || len(r.Steps) != 1 || r.Steps[0].Verdict != engine.StepNew {
 		t.Fatalf("while it waits: %+v, %v", r, err)
 	}
@@ -188,7 +189,7 @@ func TestReplayWaiting(t *testing.T) {
 	if state, _ := ex.Forward(t.Context()); state != run.Failed {
 		t.Fatalf("the run is %s", state)
 	}
-	r, err = engine.Replay(t.Context(), rt, g, k, "one")
+	r, err = engine.Replay(t.Context(), &rt.Runtime, g, k, "one")
 	if err != nil || !r.Matches() || r.State != run.Failed || len(r.Steps) != 1 || r.Steps[0].Verdict != engine.StepMatches {
 		t.Fatalf("after the answer: %+v, %v", r, err)
 	}

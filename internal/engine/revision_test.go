@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -138,15 +139,15 @@ func (formerSummary) Decide(ctx context.Context, j *flow.Joined) (flow.Verdict, 
 // TestFormerSummary: a run that is past a former Summarise goes on only under the
 // revision that had it, and a replay says what differs.
 func TestFormerSummary(t *testing.T) {
-	log, d := &commitlog.Memory{}, &engine.Driver{}
+	log, d := &commitlog.Memory{}, &inprocess.Driver{}
 	values := journal.NewValues(log)
-	rt := &engine.Runtime{
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{
 		Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed}),
 		Models: model(func(*llm.Request) *llm.Response {
 			return &llm.Response{Text: "short", Finish: llm.FinishStop}
 		}),
 		Offered: func(_ context.Context, workflow, revision string) bool { return workflow == "w" && revision == "1" },
-	}
+	}}
 	cut, cancel := context.WithCancelCause(t.Context())
 	offer := func(revision string, p flow.Policy) flow.Registration {
 		return flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow {
@@ -165,21 +166,21 @@ func TestFormerSummary(t *testing.T) {
 	}
 	former, now := offer("1", formerSummary{}), offer("2", flow.Summarise(&flow.Compressor{Name: "c"}))
 	task := journal.Task{ID: "r", Workflow: "w", Session: home, Revision: "1"}
-	if _, state, err := d.Run(cut, rt, former, task); state != run.Queued {
+	if _, state, err := d.Run(cut, &rt.Runtime, former, task); state != run.Queued {
 		t.Fatalf("the former code: state %s: %v", state, err)
 	}
 	task.Resume = true
-	if _, state, err := d.Run(t.Context(), rt, now, task); state != run.Queued || !errors.Is(err, run.ErrMismatch) {
+	if _, state, err := d.Run(t.Context(), &rt.Runtime, now, task); state != run.Queued || !errors.Is(err, run.ErrMismatch) {
 		t.Fatalf("the code of now: state %s: %v", state, err)
 	}
-	if _, state, err := d.Run(t.Context(), rt, former, task); state != run.Succeeded {
+	if _, state, err := d.Run(t.Context(), &rt.Runtime, former, task); state != run.Succeeded {
 		t.Fatalf("the former code again: state %s: %v", state, err)
 	}
-	if r, err := engine.Replay(t.Context(), rt, former, home, "r"); err != nil || !r.Matches() {
+	if r, err := engine.Replay(t.Context(), &rt.Runtime, former, home, "r"); err != nil || !r.Matches() {
 		t.Errorf("the replay of the former code: %+v, %v", r, err)
 	}
 	const want = "is recorded as join summarise, the code asks for reject rejected"
-	if r, err := engine.Replay(t.Context(), rt, now, home, "r"); err != nil || !strings.Contains(r.Differs, want) || r.Code != "2" || !slices.Equal(r.Revisions, []string{"1"}) {
+	if r, err := engine.Replay(t.Context(), &rt.Runtime, now, home, "r"); err != nil || !strings.Contains(r.Differs, want) || r.Code != "2" || !slices.Equal(r.Revisions, []string{"1"}) {
 		t.Errorf("the replay of the code of now says %+v, %v", r, err)
 	}
 }

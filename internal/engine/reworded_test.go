@@ -42,7 +42,7 @@ func TestAnswerIsForItsQuestion(t *testing.T) {
 			rt := w.runtime(nil)
 			forward(t, t.Context(), start(t, rt, asks("publish")), run.Waiting)
 			replay := func() *engine.Replayed {
-				return must(engine.Replay(t.Context(), w.runtime(nil), flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return other }}, home, "r"))
+				return must(engine.Replay(t.Context(), &w.runtime(nil).Runtime, flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return other }}, home, "r"))
 			}
 			if got := replay(); got.Matches() {
 				t.Errorf("a replay says that code with %s matches while the question is open", name)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -79,7 +80,7 @@ func TestManyRows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var warned []string
-			rt := &engine.Runtime{Models: answering, OnWarning: func(_ run.ID, text string) { warned = append(warned, text) }}
+			rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: answering, OnWarning: func(_ run.ID, text string) { warned = append(warned, text) }}}
 			s, err := rt.Run(t.Context(), c.w, c.start)
 			if err != nil || s.Len() != c.want || len(warned) > 0 && name != "an older value" {
 				t.Fatalf("%d rows, want %d: %v %q", s.Len(), c.want, err, warned)
@@ -103,7 +104,7 @@ var answering = model(func(*llm.Request) *llm.Response { return &llm.Response{Te
 // TestRunGoesOnWithEdits: edits of a session that exists are part of what the run
 // starts with, for its branches too.
 func TestRunGoesOnWithEdits(t *testing.T) {
-	rt := &engine.Runtime{}
+	rt := &inprocess.Runtime{}
 	s, err := rt.Run(t.Context(), say("first"), session.New(session.UserText("go")))
 	if err != nil {
 		t.Fatal(err)

@@ -20,11 +20,10 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// Runtime is everything that a run needs from outside. The zero Runtime runs
-// in memory, without models, sandboxes and memory. Once used it must not be copied
-// or changed, and is safe for concurrent use.
+// Runtime is everything that a run needs from outside. Models, sandboxes and memories may
+// be missing. Once used it must not be copied or changed, and is safe for concurrent use.
 type Runtime struct {
-	// Store gives the right to write; nil writes to a log in memory.
+	// Store gives the right to write.
 	Store journal.Store
 	// Values reads sessions that a run refers to. A Store needs them, of its own log.
 	Values *journal.Values
@@ -54,8 +53,8 @@ type Runtime struct {
 	Node string
 	// Model is taken where neither agent nor task names one.
 	Model string
-	// Workflows are what remote branches name when Run runs them in this
-	// process; nil has none. Nodes take what the fleet offers.
+	// Workflows are what remote branches name when they run in this process, or are
+	// replayed; nil has none. Nodes take what the fleet offers.
 	Workflows *Registry
 	// Offered reports whether a node offers a workflow in a revision; nil
 	// knows of none. A run that does not match the code of this node goes there.
@@ -73,14 +72,6 @@ type Runtime struct {
 	// OnStep, if set, gets each step that the code of a workflow reaches, recorded or not,
 	// with the file and line of the call. It is for tests, and called from many goroutines.
 	OnStep func(r run.ID, at run.Path, call string)
-	// Answer, if set, is asked by Run and by a Driver for what a run waits for from
-	// outside. It returns a flow.Approval for an approval, a string for a message, and
-	// anything that JSON can hold for a response; nil leaves the question open, for
-	// Signal or until its time is up, and an error ends Run, while the run waits on. For an
-	// answer that the question refuses it is asked again, at most 8 times in all. It is called
-	// once for each question that a process finds open, one question at a time and in a
-	// goroutine of its own, which should end with ctx.
-	Answer func(ctx context.Context, q run.Question) (any, error)
 	// Isolates is set by a caller of Begin that decides what executes beside a suspect,
 	// see [journal.SuspectError], and gives the task its Group. Without it a suspect is
 	// claimed at once: nothing else chooses what this process executes.
@@ -92,10 +83,7 @@ type Runtime struct {
 	// as an implicit fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)
 
-	once   sync.Once
-	mem    *commitlog.Memory
-	driver Driver
-
+	once     sync.Once
 	breakers breakers
 	tokens   tokens.Counter
 	stored   storedBlobs
@@ -153,14 +141,6 @@ type Delta struct {
 
 func (rt *Runtime) init() {
 	rt.once.Do(func() {
-		rt.driver.Workflows = rt.Workflows
-		if rt.Store == nil {
-			rt.mem = &commitlog.Memory{}
-			if rt.Values == nil {
-				rt.Values = journal.NewValues(rt.mem)
-			}
-			rt.Store = journal.NewStore(rt.mem, &journal.StoreOptions{Values: rt.Values, Now: rt.Clock.Now, OnCommit: rt.driver.Committed})
-		}
 		if rt.Blobs == nil {
 			mem := map[session.Tenant]blob.Store{}
 			var mu sync.Mutex

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
 	"github.com/rathcluster/rath/llm/llmtest"
@@ -33,7 +34,7 @@ func TestThoughtsRefused(t *testing.T) {
 		key = "another" // under the same name, which voids the thoughts so far
 		return "1", nil
 	}, &tool.FuncOptions{Effect: tool.ReadOnly})
-	rt := &engine.Runtime{Models: anthropic.New(&llm.ServerOptions{Key: func(string) (string, error) { return key, nil }})}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: anthropic.New(&llm.ServerOptions{Key: func(string) (string, error) { return key, nil }})}}
 	agent := &flow.Agent{Name: "a", Provider: llm.Provider{Model: "m", BaseURL: srv.URL, KeyRef: "K"}, Tools: []tool.Tool{used}}
 	s, err := rt.Run(t.Context(), agent, session.New(session.UserText("go")))
 	if err != nil {

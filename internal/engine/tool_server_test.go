@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -53,7 +54,7 @@ func serve(t *testing.T, s *toolServer, calls int, pause time.Duration) (results
 	t.Helper()
 	s.warned = nil
 	made := 0
-	rt := &engine.Runtime{
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{
 		OnWarning: func(_ run.ID, text string) { s.warned = append(s.warned, text) },
 		Servers:   func(string) (engine.ToolServer, error) { return s, nil },
 		Models: client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
@@ -63,7 +64,7 @@ func serve(t *testing.T, s *toolServer, calls int, pause time.Duration) (results
 			}
 			return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: fmt.Sprint("c", made), Name: "s__act", Args: "{}"}}}, nil
 		}),
-	}
+	}}
 	v := must(rt.Run(t.Context(), &flow.Agent{Name: "a", MCP: []string{"s"}}, session.New(session.UserText("go"))))
 	for _, c := range v.Chunks() {
 		if c.Kind() == session.ToolResult {

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
@@ -63,10 +64,10 @@ func TestRequestsGoOn(t *testing.T) {
 	}
 	check(t, notes.Write(t.Context(), uri, "issue seven is about words", memory.Origin{}))
 	m := &requests{turns: 2}
-	rt := &engine.Runtime{
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{
 		Models: m,
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil },
-	}
+	}}
 	agent := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{words}, Memory: "m"}
 	var id run.ID
 	s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -134,7 +135,7 @@ func TestTurnIsFlat(t *testing.T) {
 			return &llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: fmt.Sprint("c", asked), Name: "words", Args: `{"text":"a"}`}}}
 		})
 		agent := &flow.Agent{Name: "a", Tools: []tool.Tool{words}, MaxRounds: turns + 2}
-		if _, err := (&engine.Runtime{Models: m}).Run(t.Context(), agent, session.New(rows...)); err != nil {
+		if _, err := (&inprocess.Runtime{Runtime: engine.Runtime{Models: m}}).Run(t.Context(), agent, session.New(rows...)); err != nil {
 			t.Fatal(err)
 		}
 		var ended runtime.MemStats

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -146,7 +147,7 @@ func TestVersionIsRecordedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tt.e.ran = new([]string)
 			rt := tt.w.runtime(nil)
-			r := must(engine.Replay(t.Context(), rt, flow.Registration{Name: "w", New: func() flow.Workflow { return flow.Func(tt.e.forward) }}, home, "r"))
+			r := must(engine.Replay(t.Context(), &rt.Runtime, flow.Registration{Name: "w", New: func() flow.Workflow { return flow.Func(tt.e.forward) }}, home, "r"))
 			if tt.differs == "" && !r.Matches() || !strings.Contains(r.Differs, tt.differs) {
 				t.Errorf("it differs by %q, want %q", r.Differs, tt.differs)
 			}
@@ -193,7 +194,7 @@ func TestVersionTakenBack(t *testing.T) {
 // TestVersionInBranches: a branch is of the version that the run around it has; where
 // that asks for the change later, each decides for itself.
 func TestVersionInBranches(t *testing.T) {
-	rt := &engine.Runtime{}
+	rt := &inprocess.Runtime{}
 	ask := func(ctx context.Context, s session.Session, newest int) (session.Session, error) {
 		v, err := flow.Version(ctx, "c", 0, newest)
 		return s.With(session.UserText(fmt.Sprint(v))), err
@@ -217,7 +218,7 @@ func TestVersionInBranches(t *testing.T) {
 
 // TestVersionRefused: what makes no sense is an error and records nothing.
 func TestVersionRefused(t *testing.T) {
-	rt := &engine.Runtime{}
+	rt := &inprocess.Runtime{}
 	_, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		for _, try := range []struct {
 			change         string

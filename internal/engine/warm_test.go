@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -71,7 +72,7 @@ func warmed(t *testing.T, m *scribe, o flow.FanOutOptions, bs ...flow.Branch) (n
 	t.Helper()
 	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
-	rt := &engine.Runtime{Values: values, Models: client(m.complete)}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values, Models: client(m.complete)}}
 	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
 	o.WarmFirst = true
 	s := must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -174,7 +175,7 @@ func TestWarmFirstWaits(t *testing.T) {
 func TestWarmFirstNeedsReview(t *testing.T) {
 	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
-	rt := &engine.Runtime{Values: values}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values}}
 	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
 	stuck := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s, fmt.Errorf("look at it: %w", run.ErrReview)

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
@@ -71,7 +72,7 @@ func play(t *testing.T, r *engine.Registry, script, name, input string) (session
 	if err != nil {
 		return session.Session{}, err
 	}
-	rt := &engine.Runtime{Models: model(t, script), Workflows: r}
+	rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: model(t, script), Workflows: r}}
 	return rt.Run(t.Context(), w, session.Session{})
 }
 
@@ -113,7 +114,7 @@ func TestLaggingOffers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rt := &engine.Runtime{Models: model(t, "testdata/"+g.Name+".txtar"), Workflows: r}
+		rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: model(t, "testdata/"+g.Name+".txtar"), Workflows: r}}
 		if _, err := rt.Run(t.Context(), w, session.Session{}); err != nil {
 			t.Errorf("%s: %v", g.Name, err)
 		}
@@ -177,9 +178,9 @@ func TestAutoChoosesAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rt := &engine.Runtime{
+			rt := &inprocess.Runtime{Runtime: engine.Runtime{
 				Models: model(t, "testdata/"+tt.script+".txtar"), Workflows: r, OnWarning: func(_ run.ID, text string) { t.Errorf("warning: %s", text) },
-			}
+			}}
 			s, err := rt.Run(t.Context(), w, session.Session{})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("it ends with %v, want %q", err, tt.want)
@@ -238,7 +239,7 @@ func TestAutoKeepsItsCandidates(t *testing.T) {
 		}
 		return all, err
 	}}
-	s, err := (&engine.Runtime{Models: model(t, "testdata/auto.txtar"), Workflows: r}).Run(t.Context(), w, session.Session{})
+	s, err := (&inprocess.Runtime{Runtime: engine.Runtime{Models: model(t, "testdata/auto.txtar"), Workflows: r}}).Run(t.Context(), w, session.Session{})
 	if err != nil {
 		t.Fatal(err)
 	}

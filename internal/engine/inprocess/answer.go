@@ -1,4 +1,4 @@
-package engine
+package inprocess
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// answerWaits asks Runtime.Answer what a run of the tree waits for from outside. A
+// answerWaits asks Driver.Answer what a run of the tree waits for from outside. A
 // commit of a former process may tell of a question that is decided.
 func (t *tree) answerWaits(k session.Key, v journal.RunWaiting) {
 	for _, w := range v.For {
@@ -43,7 +43,7 @@ func (t *tree) answer(k session.Key, q run.Question) error {
 		return nil
 	}
 	for tries := 1; ; tries++ {
-		v, err := t.rt.Answer(t.ctx, q)
+		v, err := t.d.Answer(t.ctx, q)
 		if err != nil || v == nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (t *tree) answer(k session.Key, q run.Question) error {
 	}
 }
 
-// maxAnswers is how often Runtime.Answer is asked for an answer that its question takes.
+// maxAnswers is how often Driver.Answer is asked for an answer that its question takes.
 const maxAnswers = 8
 
 // received is an answer to a question of a kind as the run receives it.

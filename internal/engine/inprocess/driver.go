@@ -1,17 +1,15 @@
-package engine
+package inprocess
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -19,17 +17,19 @@ import (
 
 // Driver does in one process what the nodes of a fleet do for each other: it
 // runs the branches that a commit opens, brings signals to their sessions,
-// fires timers, and goes on with a run that waited. [Runtime.Run] has one of
+// fires timers, and goes on with a run that waited. A [Runtime] has one of
 // its own; tests and programs that keep their log elsewhere than in memory give
 // a Driver's Committed to journal.StoreOptions.OnCommit. It is safe for concurrent
 // use.
 type Driver struct {
 	// Workflows are what remote branches name; nil has none.
-	Workflows *Registry
+	Workflows *engine.Registry
 	// InOrder executes the runs of a tree one at a time, each up to its end or to where it
 	// waits, in an order that does not depend on the scheduler: the first branch of a
 	// fan-out that can, wins a race. It is for tests.
 	InOrder bool
+	// Answer is that of a [Runtime].
+	Answer func(ctx context.Context, q run.Question) (any, error)
 
 	mu    sync.Mutex
 	trees map[session.ID][]*tree // by their root sessions
@@ -80,12 +80,12 @@ func (d *Driver) Committed(e commitlog.Entry) {
 // execution. It ends early when ctx does, or when a person has to decide; then
 // the state says so. history are the commits of a former process over the same
 // log: what followed from them is done again, which is harmless.
-func (d *Driver) Run(ctx context.Context, rt *Runtime, g flow.Registration, t journal.Task, history ...commitlog.Entry) (*Execution, run.State, error) {
+func (d *Driver) Run(ctx context.Context, rt *engine.Runtime, g flow.Registration, t journal.Task, history ...commitlog.Entry) (*engine.Execution, run.State, error) {
 	return newTree(d, rt, g, t, t.Session.ID, nil).run(ctx, history)
 }
 
 // run runs the main run of the tree, with all branches and signals that follow.
-func (t *tree) run(ctx context.Context, history []commitlog.Entry) (ex *Execution, state run.State, err error) {
+func (t *tree) run(ctx context.Context, history []commitlog.Entry) (ex *engine.Execution, state run.State, err error) {
 	var cancel context.CancelFunc
 	t.ctx, cancel = context.WithCancel(ctx)
 	t.d.enter(t)
@@ -108,7 +108,7 @@ func (t *tree) run(ctx context.Context, history []commitlog.Entry) (ex *Executio
 		if !t.seesCommits() {
 			return ex, state, errNoCommits
 		}
-		t.tickAtDeadline(ex.granted.Record)
+		t.tickAtDeadline(ex.Record())
 		if err := t.await(ctx); err != nil {
 			return ex, state, err
 		}
@@ -117,7 +117,7 @@ func (t *tree) run(ctx context.Context, history []commitlog.Entry) (ex *Executio
 }
 
 // forward claims the main run and executes it up to its end or to where it waits.
-func (t *tree) forward(ctx context.Context, waited bool) (*Execution, run.State, error) {
+func (t *tree) forward(ctx context.Context, waited bool) (*engine.Execution, run.State, error) {
 	if err := t.turns.join(turnMain)(ctx); err != nil {
 		return nil, "", err
 	}
@@ -130,8 +130,9 @@ func (t *tree) forward(ctx context.Context, waited bool) (*Execution, run.State,
 	switch {
 	case state == run.Running:
 		state, err = ex.Forward(ctx)
-	case waited && state.Terminal():
-		err = ex.endedMeanwhile()
+	case waited && state.Terminal(): // it ended while no execution had it
+		end := ex.Record().Ended
+		err = end.Code.Err(end.Error)
 	}
 	return ex, state, err
 }
@@ -167,16 +168,8 @@ func (t *tree) await(ctx context.Context) error {
 // waits for as long as the run does and is to need a small stack.
 //
 //go:noinline
-func (t *tree) claim(ctx context.Context) (*Execution, error) {
-	return t.rt.begin(ctx, t.reg, t.task, t.opening)
-}
-
-// endedMeanwhile takes over how a run ended that was waiting when its execution
-// stopped.
-func (ex *Execution) endedMeanwhile() error {
-	ex.result = ex.granted.Session
-	end := ex.granted.Record.Ended
-	return end.Code.Err(end.Error)
+func (t *tree) claim(ctx context.Context) (*engine.Execution, error) {
+	return t.rt.Begin(ctx, t.reg, t.task, t.opening...)
 }
 
 // tickAtDeadline has the clock looked at when the main run's time is up.
@@ -206,7 +199,7 @@ func (d *Driver) leave(t *tree) {
 
 // apply brings a signal to its session. The report of a branch whose parent no longer
 // waits for it closes the branch, as the parent's log says.
-func (rt *Runtime) apply(ctx context.Context, s journal.Signal) error {
+func apply(ctx context.Context, rt *engine.Runtime, s journal.Signal) error {
 	err := rt.Store.Apply(ctx, s)
 	if s.Received != nil && s.Received.Kind == journal.Report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
 		child := s.Received.Branch.Link.Key
@@ -223,59 +216,4 @@ func (rt *Runtime) apply(ctx context.Context, s journal.Signal) error {
 		return nil // it changes nothing any more
 	}
 	return err
-}
-
-// Committed takes a commit of the runtime's Store, so that Run can run branches
-// and go on with runs that waited:
-//
-//	rt := &engine.Runtime{Values: values}
-//	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
-//
-// A runtime without a Store of its own does not need it.
-func (rt *Runtime) Committed(e commitlog.Entry) { rt.driver.Committed(e) }
-
-// Signal brings a fact from outside to a run of this runtime: an answer, a
-// message, a cancel.
-func (rt *Runtime) Signal(ctx context.Context, s journal.Signal) error {
-	rt.init()
-	return rt.Store.Apply(ctx, s)
-}
-
-// Run runs w on s to its end and returns the resulting session, in the
-// caller's goroutine. An unborn session is begun; one that exists goes on from
-// its newest version. It is the way to use workflows as a library; nodes use
-// Begin.
-func (rt *Runtime) Run(ctx context.Context, w flow.Workflow, s session.Session) (session.Session, error) {
-	t := rt.newRun(w, s)
-	ex, state, err := t.run(ctx, nil)
-	switch {
-	case ex == nil:
-		return s, err
-	case state == run.Queued && err == nil:
-		return s, fmt.Errorf("flow: session %s is held by another run: %w", t.task.Session, run.ErrBusy)
-	}
-	return ex.result, err
-}
-
-// newRun makes the tree of a new run of w on s.
-func (rt *Runtime) newRun(w flow.Workflow, s session.Session) *tree {
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // it never fails
-	body := hex.EncodeToString(id[:])
-	k, root := s.Key(), s.Root()
-	edits := slices.Collect(s.Pending())
-	var opening []session.Event
-	if s.Unborn() {
-		k = session.Key{Tenant: session.DefaultTenant, ID: rt.Mint.ID(body)}
-		root = k.ID
-		opening, edits = firstBatch(edits)
-	}
-	// What the first commit does not hold is pending when Forward begins, for
-	// the branches of the run as for itself.
-	forward := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		return w.Forward(ctx, s.Edited(edits...))
-	})
-	return newTree(&rt.driver, rt, flow.Registration{Name: "run", New: func() flow.Workflow { return forward }}, journal.Task{
-		ID: run.ID("r" + body), Workflow: "run", Session: k,
-	}, root, opening)
 }

@@ -1,4 +1,4 @@
-package engine_test
+package inprocess_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -25,7 +26,7 @@ func TestEndsWhereItWaits(t *testing.T) {
 	})
 	t.Run("cancel", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			rt := &engine.Runtime{}
+			rt := &inprocess.Runtime{}
 			rt.Answer = func(ctx context.Context, q run.Question) (any, error) {
 				time.Sleep(time.Minute)
 				return nil, rt.Signal(ctx, journal.Signal{To: q.Session, Run: q.Run, Cancel: &journal.CancelRequested{Reason: "enough"}})
@@ -43,14 +44,15 @@ func TestEndsWhereItWaits(t *testing.T) {
 	})
 	t.Run("deadline", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			log, d := &commitlog.Memory{}, &engine.Driver{}
+			log, d := &commitlog.Memory{}, &inprocess.Driver{}
 			values := journal.NewValues(log)
-			rt := &engine.Runtime{Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}
+			rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
 			defer cancel()
+			home := session.Key{Tenant: session.DefaultTenant, ID: "home"}
 			task := journal.Task{ID: "r", Workflow: "w", Session: home, Deadline: time.Now().Add(time.Hour)}
 			began := time.Now()
-			_, state, err := d.Run(ctx, rt, flow.Registration{Name: "w", New: func() flow.Workflow { return asks }}, task)
+			_, state, err := d.Run(ctx, &rt.Runtime, flow.Registration{Name: "w", New: func() flow.Workflow { return asks }}, task)
 			if took := time.Since(began); state != run.TimedOut || !errors.Is(err, run.ErrDeadline) || took != time.Hour {
 				t.Errorf("state %s after %s: %v", state, took, err)
 			}
@@ -67,16 +69,13 @@ func TestAnswerOfAnotherType(t *testing.T) {
 			n, err := flow.Await[int](ctx, "number", nil)
 			return s.With(session.AssistantText(fmt.Sprint(n))), err
 		})
-		var w world
-		_, ex, state, err := w.run1(t, nil, work, func(rt *engine.Runtime, _ *journal.Task) {
-			rt.Answer = func(context.Context, run.Question) (a any, err error) {
-				a, answers = answers[0], answers[1:]
-				return a, nil
-			}
-		})
-		s := ex.Result()
-		if state != run.Succeeded || s.Text() != "7" || s.Len() != 2 || len(answers) > 0 {
-			t.Fatalf("the run is %s, it ends with %q: %v", state, s.Text(), err)
+		rt := &inprocess.Runtime{Answer: func(context.Context, run.Question) (a any, err error) {
+			a, answers = answers[0], answers[1:]
+			return a, nil
+		}}
+		s, err := rt.Run(t.Context(), work, session.New(session.UserText("go")))
+		if err != nil || s.Text() != "7" || s.Len() != 2 || len(answers) > 0 {
+			t.Fatalf("the run ends with %q: %v", s.Text(), err)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package engine
+package inprocess
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -26,7 +27,7 @@ const (
 // tree is one run under way with everything that it opened.
 type tree struct {
 	d    *Driver
-	rt   *Runtime
+	rt   *engine.Runtime
 	reg  flow.Registration
 	root session.ID   // of its sessions
 	task journal.Task // of the main run
@@ -35,7 +36,7 @@ type tree struct {
 	ctx     context.Context
 	wake    chan struct{} // the main run may go on, or has ended
 
-	answering sync.Mutex // held while Runtime.Answer is asked
+	answering sync.Mutex // held while Driver.Answer is asked
 
 	mu        sync.Mutex
 	sawCommit bool            // of a commit
@@ -52,7 +53,7 @@ type tree struct {
 	turns     *turns // nil unless the driver does one thing at a time
 }
 
-func newTree(d *Driver, rt *Runtime, g flow.Registration, task journal.Task, root session.ID, opening []session.Event) *tree {
+func newTree(d *Driver, rt *engine.Runtime, g flow.Registration, task journal.Task, root session.ID, opening []session.Event) *tree {
 	t := &tree{
 		d: d, rt: rt, reg: g, root: root, task: task, opening: opening, wake: make(chan struct{}, 1), broken: make(chan struct{}),
 		runs: map[run.ID]bool{task.ID: true}, slots: make(chan struct{}, localBranches),
@@ -234,7 +235,7 @@ func (t *tree) passTime() error {
 		return errStuck
 	}
 	next := slices.MinFunc(t.alarms, func(a, b alarm) int { return a.at.Compare(b.at) })
-	t.rt.Clock.goTo(next.at)
+	t.rt.Clock.GoTo(next.at)
 	now := t.rt.Clock.Now()
 	var due []session.Key
 	t.alarms = slices.DeleteFunc(t.alarms, func(a alarm) bool {
@@ -256,11 +257,11 @@ func (t *tree) passTime() error {
 // errStuck is returned instead of waiting for what can never come.
 var errStuck = errors.New("flow: the run waits, nothing of it is at work, and nothing is due at any time")
 
-// announceWait has Runtime.Answer asked.
+// announceWait has the answer to a question asked for.
 func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.rt.Answer != nil && !t.over {
+	if t.d.Answer != nil && !t.over {
 		t.begin(func() { t.answerWaits(k, s) })
 	}
 }
@@ -315,7 +316,7 @@ func (t *tree) do(w journal.Work) {
 
 func (t *tree) attempt(w journal.Work) error {
 	if w.Signal != nil {
-		return t.rt.apply(t.ctx, *w.Signal)
+		return apply(t.ctx, t.rt, *w.Signal)
 	}
 	g := t.reg
 	if w.Task.Workflow != g.Name {
@@ -341,7 +342,7 @@ func (t *tree) attempt(w journal.Work) error {
 		return err
 	}
 	if state, err := ex.Forward(t.ctx); state == run.Running || state == run.NeedsReview {
-		return fmt.Errorf("flow: branch %s is %s: %w", ex.task.ID, state, err)
+		return fmt.Errorf("flow: branch %s is %s: %w", ex.Task().ID, state, err)
 	}
 	return nil
 }

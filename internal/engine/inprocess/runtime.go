@@ -1,0 +1,108 @@
+package inprocess
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Runtime runs workflows to their ends in the caller's process. Without a Store it writes to
+// a log in memory. Once used it must not be copied or changed, and is safe for concurrent
+// use.
+type Runtime struct {
+	engine.Runtime
+	// Answer, if set, is asked for what a run waits for from outside. It returns a
+	// flow.Approval for an approval, a string for a message, and anything that JSON can hold
+	// for a response; nil leaves the question open, for Signal or until its time is up, and
+	// an error ends Run, while the run waits on. For an answer that the question refuses it is
+	// asked again, at most 8 times in all. It is called once for each question that a process
+	// finds open, one question at a time and in a goroutine of its own, which should end with
+	// ctx.
+	Answer func(ctx context.Context, q run.Question) (any, error)
+
+	once   sync.Once
+	driver Driver
+}
+
+func (rt *Runtime) init() {
+	rt.once.Do(func() {
+		rt.driver.Workflows, rt.driver.Answer = rt.Workflows, rt.Answer
+		if rt.Store != nil {
+			return
+		}
+		log := &commitlog.Memory{}
+		if rt.Values == nil {
+			rt.Values = journal.NewValues(log)
+		}
+		rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: rt.Values, Now: rt.Clock.Now, OnCommit: rt.driver.Committed})
+	})
+}
+
+// Committed takes a commit of the runtime's Store, so that Run can run branches
+// and go on with runs that waited:
+//
+//	rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values}}
+//	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
+//
+// A runtime without a Store of its own does not need it.
+func (rt *Runtime) Committed(e commitlog.Entry) { rt.driver.Committed(e) }
+
+// Signal brings a fact from outside to a run of this runtime: an answer, a
+// message, a cancel.
+func (rt *Runtime) Signal(ctx context.Context, s journal.Signal) error {
+	rt.init()
+	return rt.Store.Apply(ctx, s)
+}
+
+// Run runs w on s to its end and returns the resulting session, in the
+// caller's goroutine. An unborn session is begun; one that exists goes on from
+// its newest version. It is the way to use workflows as a library; nodes
+// use Begin.
+func (rt *Runtime) Run(ctx context.Context, w flow.Workflow, s session.Session) (session.Session, error) {
+	rt.init()
+	t := rt.newRun(w, s)
+	ex, state, err := t.run(ctx, nil)
+	switch {
+	case ex == nil:
+		return s, err
+	case state == run.Queued && err == nil:
+		return s, fmt.Errorf("flow: session %s is held by another run: %w", t.task.Session, run.ErrBusy)
+	}
+	return ex.Result(), err
+}
+
+// newRun makes the tree of a new run of w on s.
+func (rt *Runtime) newRun(w flow.Workflow, s session.Session) *tree {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	body := hex.EncodeToString(id[:])
+	k, root := s.Key(), s.Root()
+	edits := slices.Collect(s.Pending())
+	var opening []session.Event
+	if s.Unborn() {
+		k = session.Key{Tenant: session.DefaultTenant, ID: rt.Mint.ID(body)}
+		root = k.ID
+		for opening = range commitlog.Batches(edits) {
+			edits = edits[len(opening):]
+			break
+		}
+	}
+	// What the first commit does not hold is pending when Forward begins, for
+	// the branches of the run as for itself.
+	forward := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		return w.Forward(ctx, s.Edited(edits...))
+	})
+	return newTree(&rt.driver, &rt.Runtime, flow.Registration{Name: "run", New: func() flow.Workflow { return forward }}, journal.Task{
+		ID: run.ID("r" + body), Workflow: "run", Session: k,
+	}, root, opening)
+}
